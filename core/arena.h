@@ -1,0 +1,23 @@
+/* core/arena.h - one region of memory taken at start and carved by the plan's offsets. */
+#ifndef CORE_ARENA_H
+#define CORE_ARENA_H
+
+#include "strata/status.h"
+#include <stdint.h>
+
+struct st_workers;
+
+struct st_arena {
+    unsigned char *base; /* 2 MiB aligned */
+    uint64_t bytes;      /* as asked, rounded up to 4 KiB */
+    uint64_t mapped_bytes;
+    uint64_t mapped_head;
+};
+
+/** mmap anonymous memory (THP advised), touched page by page by the workers so that later use never faults.
+ *  @param name  for the error sentence; bytes 0 gives base NULL and OK.
+ *  @param workers  NULL: touched by the caller. */
+strata_status st_arena_create(struct st_arena *arena, const char *name, uint64_t bytes, struct st_workers *workers);
+void st_arena_destroy(struct st_arena *arena); /* zeroed struct is fine */
+
+#endif

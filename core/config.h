@@ -1,0 +1,120 @@
+/* core/config.h - DeepSpeed JSON, strictly: one field table drives parsing, ranges, defaults, verdicts,
+ * `strata check` and docs/config.md.  One thread per source; a loaded source is read-only.
+ *
+ * Precedence: command line > file > default.  Every key of the table is honoured, accepted with a notice and
+ * the reason, or rejected; any other key is an error with its path and the nearest match. */
+#ifndef CORE_CONFIG_H
+#define CORE_CONFIG_H
+
+#include "strata/status.h"
+#include "strata/types.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define ST_CONFIG_PATH_MAX 512
+#define ST_CONFIG_DIRS_MAX 8
+#define ST_AUTO_BYTES      UINT64_MAX /* "auto" for a size */
+
+enum st_optimizer_type { ST_OPTIMIZER_ADAMW = 0, ST_OPTIMIZER_ADAM = 1 }; /* ADAM: L2 decay (adam_w_mode false) */
+enum st_lr_type { ST_LR_CONSTANT = 0, ST_LR_WARMUP = 1, ST_LR_WARMUP_DECAY = 2 };
+enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2 };
+enum st_activation_mode { ST_ACT_AUTO = 0, ST_ACT_KEPT = 1, ST_ACT_RECOMPUTED = 2 };
+enum st_config_verdict { ST_VERDICT_HONOURED = 0, ST_VERDICT_NOTICE = 1, ST_VERDICT_REJECTED = 2 };
+enum st_config_origin {
+    ST_ORIGIN_DEFAULT = 0,
+    ST_ORIGIN_FILE = 1,
+    ST_ORIGIN_AUTO = 2, /* "auto": the default */
+    ST_ORIGIN_COMMAND_LINE = 3,
+    ST_ORIGIN_DERIVED = 4, /* from other keys */
+};
+
+/* Effective values.  Plain data: copied freely, printed by st_config_write_json. */
+struct st_config {
+    /* batch */
+    uint32_t train_batch, micro_batch, grad_accum; /* train = micro * accum (one rank) */
+    /* numerics */
+    strata_dtype dtype;       /* STRATA_BF16 or STRATA_F32 */
+    double gradient_clipping; /* 0: off */
+    bool check_grad_overflow; /* skip the update when a gradient is not finite */
+    /* optimizer */
+    enum st_optimizer_type optimizer;
+    double lr, beta1, beta2, eps, weight_decay;
+    bool bias_correction;
+    bool decay_all; /* strata.decay_all: decay biases and norms too */
+    /* scheduler */
+    enum st_lr_type lr_type;
+    double warmup_min_lr, warmup_max_lr; /* max NaN: the optimizer's lr */
+    uint64_t warmup_steps, total_steps;
+    bool warmup_log; /* warmup_type log (DeepSpeed's default) or linear */
+    /* placement */
+    uint32_t zero_stage;
+    strata_tier optimizer_tier; /* offload_optimizer.device: none = DEVICE, cpu = HOST, nvme = NVME */
+    strata_tier param_tier;     /* offload_param.device */
+    char nvme_dirs[ST_CONFIG_DIRS_MAX][ST_CONFIG_PATH_MAX];
+    uint32_t nvme_dir_count;
+    uint64_t sub_group_size; /* elements; an upper limit for the chunk */
+    /* aio */
+    uint32_t block_bytes, queue_depth;
+    /* strata section */
+    uint64_t device_memory, host_memory; /* ST_AUTO_BYTES: from the machine */
+    uint64_t cache;                      /* ST_AUTO_BYTES: spare memory; 0: nothing above its configured tier */
+    uint64_t chunk_size;                 /* elements */
+    enum st_update_policy update;
+    enum st_activation_mode activations;
+    strata_tier activation_tier; /* where checkpoints may lie: DEVICE or HOST; COUNT: auto */
+    uint32_t threads;            /* 0: one per usable core */
+    char io_method[16];          /* "auto", "uring", "threads", "fake" */
+    char isa[16];                /* "auto", "scalar", "avx2" */
+    uint32_t steps_per_print;    /* 0: automatic */
+};
+
+/* One row of `strata check`. */
+struct st_config_row {
+    const char *path;  /* "zero_optimization.offload_optimizer.device"; borrowed from the config object */
+    const char *value; /* as text */
+    enum st_config_origin origin;
+    enum st_config_verdict verdict;
+    const char *reason; /* why it has no meaning here, what is wrong, or what else to know of an honoured key
+                           ("honoured below stage 3 too ..."); NULL: nothing to say.  Worth a line wherever it is set */
+};
+
+struct st_config_source; /* parsed file + overrides + rows; owns strings */
+
+struct st_config_opts {
+    const char *file;             /* NULL: defaults only */
+    const char *const *overrides; /* "path=value" strings of the command line, applied in order, the last of a key wins.
+                                     Value: JSON if it parses, else a string; null: as if left out, members of a section
+                                     included.  --nvme DIR...: one override strata.nvme=["DIR", ...] */
+    uint32_t override_count;
+    bool allow_unknown; /* unknown keys become notices */
+    uint64_t max_steps; /* for total steps = "auto"; 0: unknown */
+};
+
+/**
+ * Read, check everything, resolve.
+ *
+ * @param config  out; written on success only
+ * @param source  out; free with st_config_source_free.  Set on success and on E_CONFIG: all problems are collected; its
+ *                rows hold every value in force and every key given.  NULL after any other error.
+ * @param opts    borrowed during the call
+ *
+ * @return STRATA_OK, or E_CONFIG: strata_last_error() is the first problem with the count of the others; E_NOMEM; what
+ *         reading the file gave.
+ */
+strata_status st_config_load(struct st_config *config, struct st_config_source **source, const struct st_config_opts *opts);
+void st_config_source_free(struct st_config_source *source);
+uint32_t st_config_row_count(const struct st_config_source *source);
+const struct st_config_row *st_config_row_at(const struct st_config_source *source, uint32_t i);
+uint32_t st_config_problem_count(const struct st_config_source *source);
+const char *st_config_problem_at(const struct st_config_source *source, uint32_t i);
+
+/** Write the effective config as one JSON object that st_config_load accepts and resolves to the same values. */
+void st_config_write_json(const struct st_config *config, FILE *file);
+/** The generated part of docs/config.md: one table per section from the field table. */
+void st_config_write_markdown(FILE *file);
+/** Fuzz and test entry: parse a buffer instead of a file. */
+strata_status st_config_load_text(struct st_config *config, struct st_config_source **source, const char *text, size_t bytes,
+                                  const char *name, const struct st_config_opts *opts);
+
+#endif

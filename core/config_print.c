@@ -1,0 +1,175 @@
+/* config_print.c - the effective config as JSON, and the field table as Markdown. */
+#include "core/config_source.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Closes and opens objects so that the writer stands in `path`'s section.  `open` is the section it stands in. */
+static void move_to_section(struct st_json_writer *w, char *open, size_t bytes, const char *path)
+{
+    const char *leaf = st_field_leaf(path);
+    const size_t section_len = leaf > path ? (size_t)(leaf - path - 1) : 0;
+
+    while (open[0] != '\0' && !(strncmp(path, open, strlen(open)) == 0 && path[strlen(open)] == '.')) {
+        char *dot = strrchr(open, '.');
+
+        st_json_object_close(w);
+        *(dot != NULL ? dot : open) = '\0';
+    }
+    while (strlen(open) < section_len) {
+        const size_t from = open[0] != '\0' ? strlen(open) + 1 : 0;
+        const size_t to = from + strcspn(path + from, ".");
+        char name[64];
+
+        snprintf(name, sizeof(name), "%.*s", (int)(to - from), path + from);
+        st_json_object_open(w, name);
+        snprintf(open, bytes, "%.*s", (int)to, path);
+    }
+}
+
+static bool is_written(const struct st_config *config, const struct st_field *field)
+{
+    if (field->bind == ST_BIND_NONE)
+        return false;
+    if (st_field_inside(field, "scheduler") && config->lr_type == ST_LR_CONSTANT)
+        return false;
+    if (field->bind == ST_BIND_STEPS && config->lr_type != ST_LR_WARMUP_DECAY)
+        return false;
+    return field->bind != ST_BIND_DIRS || config->nvme_dir_count > 0;
+}
+
+void st_config_write_json(const struct st_config *config, FILE *file)
+{
+    struct st_json_writer w;
+    const struct st_field *f;
+    char open[128] = "";
+
+    st_json_begin(&w, file);
+    st_json_object_open(&w, NULL);
+    for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
+        if (!is_written(config, f))
+            continue;
+        move_to_section(&w, open, sizeof(open), f->path);
+        st_value_put(&w, config, f);
+    }
+    move_to_section(&w, open, sizeof(open), "");
+    st_json_object_close(&w);
+}
+
+/* Text in a table cell. */
+static void put_cell(FILE *file, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (*text == '|')
+            fputc('\\', file);
+        fputc(*text, file);
+    }
+}
+
+static void put_choices(FILE *file, const struct st_field *field)
+{
+    const char *separator = "";
+
+    for (const struct st_choice *c = field->choices; c->text != NULL; c++) {
+        if (c->verdict == ST_VERDICT_REJECTED)
+            continue;
+        fprintf(file, "%s%s", separator, c->text);
+        separator = ", ";
+    }
+}
+
+static void put_type(FILE *file, const struct st_field *field)
+{
+    static const char *const names[] = {
+        [ST_FIELD_OBJECT] = "section",
+        [ST_FIELD_OPEN] = "section, any members",
+        [ST_FIELD_BOOL] = "boolean",
+        [ST_FIELD_INT] = "integer",
+        [ST_FIELD_REAL] = "number",
+        [ST_FIELD_SIZE] = "size",
+        [ST_FIELD_TEXT] = "string",
+        [ST_FIELD_SECRET] = "string",
+        [ST_FIELD_PAIR] = "[number, number]",
+        [ST_FIELD_DIRS] = "directories",
+        [ST_FIELD_LIST] = "list",
+    };
+    char low[32], high[32];
+
+    if (field->type == ST_FIELD_CHOICE) {
+        put_choices(file, field);
+        return;
+    }
+    fputs(names[field->type], file);
+    if (field->min == 0 && field->max == 0)
+        return;
+    st_value_number(low, field->min);
+    st_value_number(high, field->max);
+    fprintf(file, ", %s to %s", low, high);
+}
+
+/* The verdict; values that are an exception to it follow. */
+static void put_verdict(FILE *file, const struct st_field *field)
+{
+    static const char *const names[] = {"honoured", "notice", "rejected"};
+    const char *separator = "; rejected: ";
+
+    fputs(names[field->verdict], file);
+    if (field->plain != NULL && field->verdict == ST_VERDICT_REJECTED)
+        fprintf(file, " unless %s", field->plain);
+    else if (field->plain != NULL)
+        fprintf(file, "; %s is honoured", field->plain);
+    for (const struct st_choice *c = field->choices; c != NULL && c->text != NULL; c++) {
+        if (c->verdict != ST_VERDICT_REJECTED)
+            continue;
+        fprintf(file, "%s%s", separator, c->text);
+        separator = ", ";
+    }
+}
+
+static void put_names(FILE *file, const struct st_field *field)
+{
+    const char *at = field->aliases;
+
+    fprintf(file, "`%s`", field->path);
+    while (at != NULL && *at != '\0') {
+        const size_t len = strcspn(at, " ");
+
+        fprintf(file, ", `%.*s`", (int)len, at);
+        at += len + (at[len] == ' ');
+    }
+}
+
+static void put_field(FILE *file, const struct st_field *field)
+{
+    fputs("| ", file);
+    put_names(file, field);
+    fputs(" | ", file);
+    put_type(file, field);
+    fputs(" | ", file);
+    if (field->fallback != NULL)
+        fprintf(file, "`%s`", field->fallback);
+    if (field->auto_text != NULL)
+        fprintf(file, "; auto: `%s`", field->auto_text);
+    fputs(" | ", file);
+    put_verdict(file, field);
+    fputs(" | ", file);
+    put_cell(file, field->help);
+    if (field->reason != NULL) {
+        fputs(". Here: ", file);
+        put_cell(file, field->reason);
+    }
+    fputs(" |\n", file);
+}
+
+void st_config_write_markdown(FILE *file)
+{
+    const struct st_section *s;
+
+    for (uint32_t i = 0; (s = st_section_at(i)) != NULL; i++) {
+        fprintf(file, "%s## %s\n\n| key, other names | values | default | verdict | meaning |\n|---|---|---|---|---|\n",
+                i > 0 ? "\n" : "", s->title);
+        for (uint32_t k = 0; k < s->count; k++)
+            put_field(file, &s->fields[k]);
+    }
+}

@@ -1,0 +1,355 @@
+/* config_source.c - taking keys from the file and the command line, and telling afterwards what became of them. */
+#include "core/config_source.h"
+
+#include "core/fault.h"
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY_SHOWN  64  /* bytes of a key inside a message */
+#define TEXT_BYTES 512 /* of one message or value; longer ones are cut */
+
+static void take_members(struct st_config_source *src, const struct st_field *section, const st_json *object,
+                         const char *spelling, enum st_config_origin origin);
+
+/* Room for one more item; NULL, and src failed, if there is no memory. */
+static void *list_add(struct st_config_source *src, struct st_list *list, size_t item_bytes)
+{
+    if (list->count == list->capacity) {
+        const uint32_t capacity = list->capacity > 0 ? 2 * list->capacity : 16;
+        void *items = st_fault("config.alloc", 0) < 0 ? NULL : realloc(list->items, capacity * item_bytes);
+
+        if (items == NULL) {
+            src->failed = true;
+            return NULL;
+        }
+        list->items = items;
+        list->capacity = capacity;
+    }
+    return (char *)list->items + item_bytes * list->count++;
+}
+
+static const char *keep_text(struct st_config_source *src, char *text)
+{
+    char **slot = list_add(src, &src->strings, sizeof(char *));
+    char *copy = st_fault("config.alloc", 0) < 0 ? NULL : strdup(text);
+
+    if (slot == NULL || copy == NULL) {
+        free(copy);
+        if (slot != NULL)
+            *slot = NULL;
+        src->failed = true;
+        return "";
+    }
+    for (char *c = copy; *c != '\0'; c++)
+        if (iscntrl((unsigned char)*c))
+            *c = '?';
+    *slot = copy;
+    return copy;
+}
+
+const char *st_source_keep(struct st_config_source *src, const char *fmt, ...)
+{
+    char text[TEXT_BYTES];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    return keep_text(src, text);
+}
+
+void st_source_problem(struct st_config_source *src, const char *fmt, ...)
+{
+    const char **slot = list_add(src, &src->problems, sizeof(char *));
+    char text[TEXT_BYTES];
+    va_list args;
+
+    if (slot == NULL)
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    *slot = keep_text(src, text);
+}
+
+struct st_config_source *st_source_create(bool allow_unknown)
+{
+    struct st_config_source *src = st_fault("config.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*src));
+
+    if (src == NULL)
+        return NULL;
+    src->allow_unknown = allow_unknown;
+    src->fields = st_fault("config.alloc", 0) < 0 ? NULL : calloc(st_field_count(), sizeof(src->fields[0]));
+    if (src->fields == NULL) {
+        free(src);
+        return NULL;
+    }
+    return src;
+}
+
+void st_config_source_free(struct st_config_source *src)
+{
+    if (src == NULL)
+        return;
+    for (uint32_t i = 0; i < src->trees.count; i++)
+        st_json_free(((st_json **)src->trees.items)[i]);
+    for (uint32_t i = 0; i < src->strings.count; i++)
+        free(((char **)src->strings.items)[i]);
+    free(src->trees.items);
+    free(src->strings.items);
+    free(src->strays.items);
+    free(src->rows.items);
+    free(src->problems.items);
+    free(src->fields);
+    free(src);
+}
+
+struct st_field_state *st_source_state(struct st_config_source *src, const char *path)
+{
+    return &src->fields[st_field_index(st_field_known(path))];
+}
+
+/* The tree is freed with src; on failure at once, and NULL comes back. */
+static const st_json *adopt(struct st_config_source *src, st_json *tree)
+{
+    st_json **slot = list_add(src, &src->trees, sizeof(st_json *));
+
+    if (slot == NULL) {
+        st_json_free(tree);
+        return NULL;
+    }
+    *slot = tree;
+    return tree;
+}
+
+/* A value from JSON text; NULL if it is not JSON or memory is short. */
+static const st_json *parse_value(struct st_config_source *src, const char *text)
+{
+    st_json *tree;
+    const strata_status st = st_json_parse(&tree, text, strlen(text), "value");
+
+    if (st == STRATA_E_NOMEM)
+        src->failed = true;
+    return st == STRATA_OK ? adopt(src, tree) : NULL;
+}
+
+/* The text itself as a JSON string; NULL if memory is short. */
+static const st_json *string_value(struct st_config_source *src, const char *text)
+{
+    struct st_json_writer w;
+    const st_json *node = NULL;
+    char *quoted = NULL;
+    size_t bytes = 0;
+    FILE *file = st_fault("config.alloc", 0) < 0 ? NULL : open_memstream(&quoted, &bytes);
+
+    if (file == NULL) {
+        src->failed = true;
+        return NULL;
+    }
+    st_json_begin(&w, file);
+    st_json_put_string(&w, NULL, text);
+    if (fclose(file) == 0)
+        node = parse_value(src, quoted);
+    if (node == NULL)
+        src->failed = true;
+    free(quoted);
+    return node;
+}
+
+/* A key that is no row: said so, with the nearest that is. */
+static void take_unknown(struct st_config_source *src, const struct st_field *section, const char *key, const st_json *node,
+                         const char *spelling, enum st_config_origin origin)
+{
+    const bool open = section != NULL && section->type == ST_FIELD_OPEN;
+    struct st_config_row *row = list_add(src, &src->strays, sizeof(*row));
+    char nearest[128], shown[TEXT_BYTES];
+    const char *reason;
+
+    if (row == NULL)
+        return;
+    if (open)
+        reason = section->reason;
+    else if (st_field_nearest(nearest, sizeof(nearest), section, key))
+        reason = st_source_keep(src, "unknown key; the nearest is %s", nearest);
+    else
+        reason = "unknown key";
+    st_value_show(shown, sizeof(shown), node);
+    *row = (struct st_config_row){
+        .path = spelling,
+        .value = st_source_keep(src, "%s", shown),
+        .origin = origin,
+        .verdict = open || src->allow_unknown ? ST_VERDICT_NOTICE : ST_VERDICT_REJECTED,
+        .reason = reason,
+    };
+    if (row->verdict == ST_VERDICT_REJECTED)
+        st_source_problem(src, "%s: %s", spelling, reason);
+}
+
+/* `"scheduler": null` on the command line takes the file's section away. */
+static void forget_members(struct st_config_source *src, const struct st_field *section)
+{
+    const struct st_field *f;
+
+    for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++)
+        if (st_field_inside(f, section->path))
+            src->fields[i] = (struct st_field_state){0};
+}
+
+static void take(struct st_config_source *src, const struct st_field *field, const st_json *node, const char *spelling,
+                 enum st_config_origin origin)
+{
+    struct st_field_state *state = &src->fields[st_field_index(field)];
+    const bool section = field->type == ST_FIELD_OBJECT || field->type == ST_FIELD_OPEN;
+
+    if (state->spelling != NULL && state->origin == origin && origin == ST_ORIGIN_FILE)
+        st_source_problem(src, "%s and %s are one key: leave one out", state->spelling, spelling);
+    *state = (struct st_field_state){.spelling = spelling, .origin = origin};
+    if (st_json_type(node) == ST_JSON_NULL) {
+        if (section)
+            forget_members(src, field);
+        return;
+    }
+    state->node = node;
+    if (section && st_json_type(node) == ST_JSON_OBJECT)
+        take_members(src, field, node, spelling, origin);
+    if (strcmp(field->path, "zero_optimization") == 0 && st_json_type(node) == ST_JSON_BOOL) {
+        state->node = NULL;
+        node = parse_value(src, st_json_bool(node) ? "1" : "0");
+        if (node != NULL)
+            take(src, st_field_known("zero_optimization.stage"), node, spelling, origin);
+    }
+}
+
+static void take_members(struct st_config_source *src, const struct st_field *section, const st_json *object,
+                         const char *spelling, enum st_config_origin origin)
+{
+    for (const st_json *n = st_json_first(object); n != NULL; n = st_json_next(n)) {
+        const char *key = st_json_name(n);
+        const struct st_field *field = st_field_child(section, key);
+        const char *path = st_source_keep(src, "%s%s%.*s", spelling, spelling[0] != '\0' ? "." : "", KEY_SHOWN, key);
+
+        if (field != NULL)
+            take(src, field, n, path, origin);
+        else
+            take_unknown(src, section, key, n, path, origin);
+    }
+}
+
+void st_source_take_file(struct st_config_source *src, st_json *root)
+{
+    const st_json *tree = adopt(src, root);
+
+    if (tree != NULL && st_json_type(tree) == ST_JSON_OBJECT)
+        take_members(src, NULL, tree, "", ST_ORIGIN_FILE);
+    else if (tree != NULL)
+        st_source_problem(src, "a config is one JSON object: { ... }");
+}
+
+/* The value of an override: JSON if it parses and the field could take it, else the text as a string. */
+static const st_json *override_value(struct st_config_source *src, const struct st_field *field, const char *text)
+{
+    const bool textual = field != NULL && (field->type == ST_FIELD_TEXT || field->type == ST_FIELD_SECRET ||
+                                           field->type == ST_FIELD_DIRS || field->type == ST_FIELD_CHOICE);
+    const st_json *node = parse_value(src, text);
+
+    if (node == NULL || (textual && (st_json_type(node) == ST_JSON_NUMBER || st_json_type(node) == ST_JSON_BOOL)))
+        return string_value(src, text);
+    return node;
+}
+
+void st_source_take_override(struct st_config_source *src, const char *text)
+{
+    const size_t path_len = strcspn(text, "=");
+    const char *spelling = st_source_keep(src, "%.*s", (int)path_len, text);
+    const struct st_field *section = NULL, *field = NULL;
+    const st_json *node;
+    char key[KEY_SHOWN];
+
+    if (text[path_len] == '\0' || path_len == 0) {
+        st_source_problem(src, "\"%.*s\" on the command line must be PATH=VALUE, such as optimizer.params.lr=1e-4", KEY_SHOWN,
+                          text);
+        return;
+    }
+    for (const char *at = spelling;; at++) {
+        const size_t len = strcspn(at, ".");
+
+        snprintf(key, sizeof(key), "%.*s", (int)len, at);
+        field = len < sizeof(key) ? st_field_child(section, key) : NULL;
+        at += len;
+        if (field == NULL || *at == '\0')
+            break;
+        section = field;
+    }
+    node = override_value(src, field, text + path_len + 1);
+    if (node == NULL)
+        return;
+    if (field != NULL)
+        take(src, field, node, field->path, ST_ORIGIN_COMMAND_LINE);
+    else
+        take_unknown(src, section, key, node, spelling, ST_ORIGIN_COMMAND_LINE);
+}
+
+static void add_row(struct st_config_source *src, const struct st_config_row *row)
+{
+    struct st_config_row *slot = list_add(src, &src->rows, sizeof(*row));
+
+    if (slot != NULL)
+        *slot = *row;
+}
+
+/* A row for what is in force, or was given; sections only when something is to be said about them. */
+static void add_field_row(struct st_config_source *src, const struct st_field *field, const struct st_config *config)
+{
+    const struct st_field_state *state = &src->fields[st_field_index(field)];
+    const bool section = field->type == ST_FIELD_OBJECT || field->type == ST_FIELD_OPEN;
+    const bool bound = field->bind != ST_BIND_NONE && state->verdict == ST_VERDICT_HONOURED;
+    char text[ST_CONFIG_DIRS_MAX * ST_CONFIG_PATH_MAX];
+
+    if (section ? state->verdict != ST_VERDICT_REJECTED : (!bound && state->node == NULL))
+        return;
+    if (field->type == ST_FIELD_SECRET)
+        snprintf(text, sizeof(text), "(hidden)");
+    else if (bound)
+        st_value_text(text, sizeof(text), config, field);
+    else
+        st_value_show(text, sizeof(text), state->node);
+    add_row(src, &(struct st_config_row){
+                     .path = state->spelling != NULL ? state->spelling : field->path,
+                     .value = keep_text(src, text),
+                     .origin = state->origin,
+                     .verdict = state->verdict,
+                     .reason = state->reason,
+                 });
+}
+
+void st_source_build_rows(struct st_config_source *src, const struct st_config *config)
+{
+    const struct st_field *f;
+
+    for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++)
+        add_field_row(src, f, config);
+    for (uint32_t i = 0; i < src->strays.count; i++)
+        add_row(src, &((struct st_config_row *)src->strays.items)[i]);
+}
+
+uint32_t st_config_row_count(const struct st_config_source *src)
+{
+    return src->rows.count;
+}
+
+const struct st_config_row *st_config_row_at(const struct st_config_source *src, uint32_t i)
+{
+    return i < src->rows.count ? &((const struct st_config_row *)src->rows.items)[i] : NULL;
+}
+
+uint32_t st_config_problem_count(const struct st_config_source *src)
+{
+    return src->problems.count;
+}
+
+const char *st_config_problem_at(const struct st_config_source *src, uint32_t i)
+{
+    return i < src->problems.count ? ((const char *const *)src->problems.items)[i] : NULL;
+}

@@ -1,0 +1,264 @@
+/* config_table_offload.c - rows of the field table: ZeRO, the offload sections, aio, activations, strata.
+ *
+ * Rows of one section stand together: the effective config is written in this order. */
+#include "core/config_table.h"
+
+#define ONE_RANK   "one rank: nothing is sent, reduced or gathered"
+#define NO_BUCKETS "one rank: no reductions, so no buckets"
+#define PLANNED    "the plan sizes and pins every buffer from the budgets"
+#define AHEAD      "state is always read ahead and written behind"
+#define ZENFLOW    "part of zenflow"
+#define COUNT_MAX  9007199254740992.0 /* 2^53: whole numbers are exact up to here */
+
+static const struct st_choice tier_choices[] = {
+    {"none", STRATA_TIER_DEVICE, ST_VERDICT_HONOURED},
+    {"cpu", STRATA_TIER_HOST, ST_VERDICT_HONOURED},
+    {"nvme", STRATA_TIER_NVME, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice select_choices[] = {
+    {"auto", 0, ST_VERDICT_HONOURED},
+    {"step", 1, ST_VERDICT_HONOURED},
+    {"epoch", 2, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice update_choices[] = {
+    {"auto", ST_UPDATE_AUTO, ST_VERDICT_HONOURED},   {"serial", ST_UPDATE_SERIAL, ST_VERDICT_HONOURED},
+    {"gated", ST_UPDATE_GATED, ST_VERDICT_HONOURED}, {"in_backward", 0, ST_VERDICT_REJECTED},
+    {"speculative", 0, ST_VERDICT_REJECTED},         {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice accumulation_choices[] = {
+    {"vertical", 0, ST_VERDICT_HONOURED},
+    {"horizontal", 1, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice activation_choices[] = {
+    {"auto", ST_ACT_AUTO, ST_VERDICT_HONOURED},
+    {"kept", ST_ACT_KEPT, ST_VERDICT_HONOURED},
+    {"recomputed", ST_ACT_RECOMPUTED, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice activation_tier_choices[] = {
+    {"auto", STRATA_TIER_COUNT, ST_VERDICT_HONOURED},
+    {"device", STRATA_TIER_DEVICE, ST_VERDICT_HONOURED},
+    {"host", STRATA_TIER_HOST, ST_VERDICT_HONOURED},
+    {"nvme", STRATA_TIER_NVME, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice io_choices[] = {
+    {"auto", 0, ST_VERDICT_HONOURED}, {"uring", 0, ST_VERDICT_HONOURED}, {"threads", 0, ST_VERDICT_HONOURED},
+    {"fake", 0, ST_VERDICT_HONOURED}, {"aio", 0, ST_VERDICT_REJECTED},   {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice isa_choices[] = {
+    {"auto", 0, ST_VERDICT_HONOURED},   {"scalar", 0, ST_VERDICT_HONOURED}, {"avx2", 0, ST_VERDICT_HONOURED},
+    {"avx512", 0, ST_VERDICT_REJECTED}, {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+/* clang-format off */
+static const struct st_field zero_rows[] = {
+    ST_ROW_SECTION("zero_optimization", "a bare true means stage 1"),
+    {.path = "zero_optimization.stage", .type = ST_FIELD_INT, ST_BOUND(U32, zero_stage), .min = 0, .max = 3, .fallback = "0",
+     .help = "0 to 3 train alike on one rank; the offload sections decide where things lie, at every stage"},
+    {.path = "zero_optimization.sub_group_size", .type = ST_FIELD_INT, ST_BOUND(U64, sub_group_size), .min = 4096,
+     .max = COUNT_MAX, .fallback = "1e9", .help = "elements; an upper limit for strata.chunk_size, not its size"},
+    ST_ROW_NOTICE("zero_optimization.contiguous_gradients", BOOL, "true", "gradients are always made in one buffer per layer",
+                  "copy gradients into one buffer"),
+    ST_ROW_NOTICE("zero_optimization.reduce_scatter", BOOL, "true", ONE_RANK, "reduce-scatter instead of all-reduce"),
+    ST_ROW_NOTICE("zero_optimization.reduce_bucket_size", INT, "5e8", NO_BUCKETS " (HF's \"auto\": hidden^2)", "elements"),
+    ST_ROW_NOTICE("zero_optimization.use_multi_rank_bucket_allreduce", BOOL, "true", NO_BUCKETS, "combine reductions"),
+    ST_ROW_NOTICE("zero_optimization.allgather_partitions", BOOL, "true", ONE_RANK, "all-gather instead of broadcasts"),
+    ST_ROW_NOTICE("zero_optimization.allgather_bucket_size", INT, "5e8", NO_BUCKETS, "elements"),
+    ST_ROW_NOTICE("zero_optimization.overlap_comm", BOOL, NULL,
+                  "one rank: no communication; transfers always overlap with compute", "reduce on a side stream"),
+    ST_ROW_NOTICE("zero_optimization.load_from_fp32_weights", BOOL, "true", "masters are exact on every tier and in every file",
+                  "restore masters from fp32"),
+    ST_ROW_NOTICE("zero_optimization.elastic_checkpoint", BOOL, "false", "DeepSpeed's checkpoints are not written or read here",
+                  "old resize path"),
+    {.path = "zero_optimization.prefetch_bucket_size", .aliases = "stage3_prefetch_bucket_size", .type = ST_FIELD_INT,
+     .fallback = "5e7", .verdict = ST_VERDICT_NOTICE,
+     .reason = "the plan decides how far ahead weights are read (HF's \"auto\": 0.9 hidden^2)", .help = "elements of look-ahead"},
+    {.path = "zero_optimization.param_persistence_threshold", .aliases = "stage3_param_persistence_threshold",
+     .type = ST_FIELD_INT, .fallback = "1e5", .verdict = ST_VERDICT_NOTICE,
+     .reason = "the plan decides what stays on the device (HF's \"auto\": 10 hidden)", .help = "elements"},
+    {.path = "zero_optimization.model_persistence_threshold", .aliases = "stage3_model_persistence_threshold",
+     .type = ST_FIELD_INT, .verdict = ST_VERDICT_NOTICE, .reason = "the plan decides what stays on the device",
+     .help = "elements"},
+    {.path = "zero_optimization.max_live_parameters", .aliases = "stage3_max_live_parameters", .type = ST_FIELD_INT,
+     .fallback = "1e9", .verdict = ST_VERDICT_NOTICE, .reason = "strata.device_memory bounds the device", .help = "elements"},
+    {.path = "zero_optimization.max_reuse_distance", .aliases = "stage3_max_reuse_distance", .type = ST_FIELD_INT,
+     .fallback = "1e9", .verdict = ST_VERDICT_NOTICE, .reason = "the plan decides what stays on the device", .help = "elements"},
+    {.path = "zero_optimization.gather_16bit_weights_on_model_save",
+     .aliases = "stage3_gather_16bit_weights_on_model_save gather_fp16_weights_on_model_save "
+                "stage3_gather_fp16_weights_on_model_save",
+     .type = ST_FIELD_BOOL, .fallback = "false", .verdict = ST_VERDICT_NOTICE,
+     .reason = "--out always writes a whole Hugging Face directory", .help = "gather weights when saving"},
+    {.path = "zero_optimization.module_granularity_threshold", .aliases = "stage3_module_granularity_threshold",
+     .type = ST_FIELD_INT, .fallback = "0", .verdict = ST_VERDICT_NOTICE, .reason = "the unit of paging is the layer",
+     .help = "treat fine-grained modules as one"},
+    {.path = "zero_optimization.use_all_reduce_for_fetch_params", .aliases = "stage3_use_all_reduce_for_fetch_params",
+     .type = ST_FIELD_BOOL, .fallback = "false", .verdict = ST_VERDICT_NOTICE, .reason = ONE_RANK, .help = "fetch by all-reduce"},
+    {.path = "zero_optimization.allgather_sequential", .aliases = "stage3_allgather_sequential", .type = ST_FIELD_BOOL,
+     .fallback = "false", .verdict = ST_VERDICT_NOTICE, .reason = ONE_RANK, .help = "gather one parameter at a time"},
+    ST_ROW_NOTICE("zero_optimization.ignore_unused_parameters", BOOL, "true", "the built-in models use every parameter",
+                  "parameters without a gradient are no error"),
+    ST_ROW_OFF("zero_optimization.legacy_stage1", "removed from DeepSpeed too: set it to false", "old stage 1"),
+    ST_ROW_NOTICE("zero_optimization.round_robin_gradients", BOOL, "false", ONE_RANK, "spread gradient copies across ranks"),
+    ST_ROW_NOTICE("zero_optimization.zero_hpz_partition_size", INT, "1", ONE_RANK, "node-local second partition"),
+    ST_ROW_OFF("zero_optimization.zero_quantized_weights", "quantised weights would change results: set it to false", "ZeRO++"),
+    ST_ROW_OFF("zero_optimization.zero_quantized_nontrainable_weights",
+               "quantised weights would change results: set it to false", "ZeRO++"),
+    ST_ROW_OFF("zero_optimization.zero_quantized_gradients", "quantised gradients would change results: set it to false",
+               "ZeRO++"),
+    ST_ROW_SECTION("zero_optimization.zeropp_loco_param", "ZeRO++ error compensation"),
+    ST_ROW_NOTICE("zero_optimization.zeropp_loco_param.err_beta", REAL, "0.8", "no quantised gradients here", "ZeRO++"),
+    ST_ROW_NOTICE("zero_optimization.zeropp_loco_param.reset_T", INT, "1024", "no quantised gradients here", "ZeRO++"),
+    ST_ROW_NOTICE("zero_optimization.mics_shard_size", INT, "-1", ONE_RANK, "shard within a group of ranks"),
+    ST_ROW_NOTICE("zero_optimization.mics_hierarchical_params_gather", BOOL, "false", ONE_RANK, "two-level gather"),
+    ST_ROW_NOTICE("zero_optimization.memory_efficient_linear", BOOL, "true", "backward never keeps a gathered weight here",
+                  "do not save the gathered weight"),
+    ST_ROW_NOTICE("zero_optimization.pipeline_loading_checkpoint", BOOL, "false", ONE_RANK, "load in a pipeline"),
+    ST_ROW_NOTICE("zero_optimization.override_module_apply", BOOL, "true", "PyTorch modules are not used here", "module.apply"),
+    ST_ROW_NOTICE("zero_optimization.log_trace_cache_warnings", BOOL, "false",
+                  "the schedule is compiled once: there is no trace to invalidate", "warn about trace changes"),
+    ST_ROW_NOTICE("zero_optimization.enable_sanity_checks", BOOL, "false", "every program is verified before it runs",
+                  "extra checks"),
+    ST_ROW_NOTICE("zero_optimization.save_muon_momentum_buffer_in_memory", BOOL, "false", "belongs to Muon", "Muon"),
+    ST_ROW_SECTION("zero_optimization.leaf_module", "modules fetched whole"),
+    ST_ROW_NOTICE("zero_optimization.leaf_module.classes", LIST, NULL, "the unit of paging is the layer", "module classes"),
+    ST_ROW_NOTICE("zero_optimization.leaf_module.names", LIST, "[]", "the unit of paging is the layer", "module names"),
+    ST_ROW_NOTICE("zero_optimization.leaf_module.name_suffixes", LIST, "[]", "the unit of paging is the layer", "module names"),
+    {.path = "zero_optimization.cpu_offload", .type = ST_FIELD_BOOL,
+     .help = "deprecated: true means offload_optimizer.device cpu, unless that is given"},
+    {.path = "zero_optimization.cpu_offload_param", .type = ST_FIELD_BOOL,
+     .help = "deprecated: true means offload_param.device cpu, unless that is given"},
+    ST_ROW_NOTICE("zero_optimization.cpu_offload_use_pin_memory", BOOL, NULL, PLANNED, "deprecated"),
+    ST_ROW_REJECT("zero_optimization.grad_hooks", BOOL, NULL, "only DeepSpeed's docs know it; DeepSpeed refuses it: remove it",
+                  "a relic"),
+};
+
+static const struct st_field offload_rows[] = {
+    ST_ROW_SECTION("zero_optimization.offload_param", "where weights lie; honoured below stage 3 too, with a notice"),
+    {.path = "zero_optimization.offload_param.device", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, param_tier),
+     .choices = tier_choices, .fallback = "\"none\"", .help = "the slowest tier allowed for weights"},
+    {.path = "zero_optimization.offload_param.nvme_path", .type = ST_FIELD_DIRS,
+     .help = "directory, comma-separated directories, or a list of them; strata.nvme and --nvme win"},
+    ST_ROW_NOTICE("zero_optimization.offload_param.buffer_count", INT, "5", PLANNED, "swap-in buffers"),
+    ST_ROW_NOTICE("zero_optimization.offload_param.buffer_size", INT, "1e8", PLANNED, "elements per buffer"),
+    ST_ROW_NOTICE("zero_optimization.offload_param.max_in_cpu", INT, "1e9",
+                  "strata.host_memory and strata.cache bound host memory", "elements kept in RAM"),
+    ST_ROW_NOTICE("zero_optimization.offload_param.pin_memory", BOOL, "true", PLANNED, "pin host memory"),
+    ST_ROW_SECTION("zero_optimization.offload_optimizer",
+                   "where optimizer state lies; honoured at every stage, nvme at stages 1 and 2 too, with a notice"),
+    {.path = "zero_optimization.offload_optimizer.device", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, optimizer_tier),
+     .choices = tier_choices, .fallback = "\"none\"", .help = "the slowest tier allowed for optimizer state"},
+    {.path = "zero_optimization.offload_optimizer.nvme_path", .type = ST_FIELD_DIRS,
+     .help = "directory, comma-separated directories, or a list of them; strata.nvme and --nvme win"},
+    ST_ROW_NOTICE("zero_optimization.offload_optimizer.buffer_count", INT, "4", PLANNED, "swap buffers"),
+    ST_ROW_NOTICE("zero_optimization.offload_optimizer.buffer_size", INT, NULL,
+                  "DeepSpeed has no such key in this section; it is copied around. " PLANNED, "elements per buffer"),
+    ST_ROW_NOTICE("zero_optimization.offload_optimizer.pin_memory", BOOL, "true", PLANNED, "pin host memory"),
+    ST_ROW_NOTICE("zero_optimization.offload_optimizer.pipeline_read", BOOL, "false", AHEAD, "read ahead"),
+    ST_ROW_NOTICE("zero_optimization.offload_optimizer.pipeline_write", BOOL, "false", AHEAD, "write behind"),
+    ST_ROW_NOTICE("zero_optimization.offload_optimizer.fast_init", BOOL, "false", "state is always made in place, in bulk",
+                  "bulk initialisation"),
+    {.path = "zero_optimization.offload_optimizer.ratio", .type = ST_FIELD_REAL, .min = 0, .max = 1, .fallback = "1.0",
+     .verdict = ST_VERDICT_NOTICE, .plain = "1", .reason = "the plan decides which processor updates which chunk",
+     .help = "Twin-Flow: share updated on the CPU"},
+    ST_ROW_PLAIN("zero_optimization.offload_optimizer.super_offload", BOOL, "false", "strata.update picks the schedule",
+                 "SuperOffload"),
+    ST_ROW_NOTICE("zero_optimization.offload_optimizer.cpuadam_cores_perc", REAL, "0.8", "strata.threads names the workers",
+                  "SuperOffload: share of cores"),
+};
+
+static const struct st_field zenflow_rows[] = {
+    {.path = "zero_optimization.zenflow", .type = ST_FIELD_OBJECT, .verdict = ST_VERDICT_REJECTED,
+     .reason = "ZenFlow updates most weights late and changes results: remove the section", .help = "stale updates"},
+    ST_ROW_REJECT("zero_optimization.zenflow.topk_ratio", REAL, "0.1", ZENFLOW, "share updated at once"),
+    {.path = "zero_optimization.zenflow.select_strategy", .type = ST_FIELD_CHOICE, .choices = select_choices,
+     .fallback = "\"auto\"", .verdict = ST_VERDICT_REJECTED, .reason = ZENFLOW, .help = "when the share is chosen"},
+    ST_ROW_REJECT("zero_optimization.zenflow.select_interval", INT, NULL, ZENFLOW, "steps"),
+    ST_ROW_REJECT("zero_optimization.zenflow.update_interval", INT, NULL, ZENFLOW, "steps"),
+    ST_ROW_REJECT("zero_optimization.zenflow.overlap_step", BOOL, "false", ZENFLOW, "update in another process"),
+    ST_ROW_REJECT("zero_optimization.zenflow.offload", BOOL, "false", ZENFLOW, "offload the chosen states"),
+    ST_ROW_REJECT("zero_optimization.zenflow.auto_ratio", REAL, "0.99", ZENFLOW, "threshold of the automatic interval"),
+    ST_ROW_REJECT("zero_optimization.zenflow.full_warm_up_rounds", INT, "0", ZENFLOW, "steps"),
+    ST_ROW_REJECT("zero_optimization.zenflow.pt_reserved_cores_perc", REAL, "0.5", ZENFLOW, "share of cores"),
+    ST_ROW_REJECT("zero_optimization.zenflow.steps_per_epoch", INT, NULL, ZENFLOW, "internal"),
+};
+
+static const struct st_field aio_rows[] = {
+    ST_ROW_SECTION("aio", "requests to NVMe"),
+    {.path = "aio.block_size", .type = ST_FIELD_INT, ST_BOUND(U32, block_bytes), .min = 4096, .max = 67108864,
+     .fallback = "1048576", .help = "bytes per request; a multiple of 4096"},
+    {.path = "aio.queue_depth", .type = ST_FIELD_INT, ST_BOUND(U32, queue_depth), .min = 1, .max = 4096, .fallback = "32",
+     .help = "requests in flight; DeepSpeed's default is 8 per thread"},
+    ST_ROW_NOTICE("aio.intra_op_parallelism", INT, "1", "one ring keeps queue_depth requests in flight", "threads per handle"),
+    ST_ROW_NOTICE("aio.thread_count", INT, "1",
+                  "the old name of intra_op_parallelism, which DeepSpeed ignores; one ring keeps queue_depth requests in flight",
+                  "threads per handle"),
+    ST_ROW_NOTICE("aio.single_submit", BOOL, "false", "requests are always submitted in batches", "submit one by one"),
+    ST_ROW_NOTICE("aio.overlap_events", BOOL, "true", "completions are always reaped while others run", "keep the queue full"),
+    ST_ROW_PLAIN("aio.use_gds", BOOL, "false", "GPUDirect Storage is not used: transfers go through pinned host memory",
+                 "cuFile"),
+};
+
+static const struct st_field activation_rows[] = {
+    ST_ROW_SECTION("activation_checkpointing", "the plan keeps or recomputes layer by layer: strata.activations"),
+    ST_ROW_NOTICE("activation_checkpointing.partition_activations", BOOL, "false", ONE_RANK, "split checkpoints over ranks"),
+    ST_ROW_NOTICE("activation_checkpointing.contiguous_memory_optimization", BOOL, "false", PLANNED, "copy into one buffer"),
+    {.path = "activation_checkpointing.cpu_checkpointing", .type = ST_FIELD_BOOL, .fallback = "false",
+     .help = "true means strata.activation_tier host, unless that is given"},
+    ST_ROW_NOTICE("activation_checkpointing.number_checkpoints", INT, NULL, "the plan decides, layer by layer", "checkpoints"),
+    ST_ROW_NOTICE("activation_checkpointing.synchronize_checkpoint_boundary", BOOL, "false",
+                  "the program's dependencies order everything", "synchronise the device"),
+    ST_ROW_NOTICE("activation_checkpointing.profile", BOOL, "false", "forward and backward are always timed", "time"),
+};
+
+static const struct st_field strata_rows[] = {
+    ST_ROW_SECTION("strata", "what DeepSpeed has no word for"),
+    {.path = "strata.device_memory", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, device_memory), .min = 1, .max = COUNT_MAX,
+     .fallback = "\"auto\"", .help = "budget of the device; auto: from the machine (--device-memory)"},
+    {.path = "strata.host_memory", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, host_memory), .min = 1, .max = COUNT_MAX,
+     .fallback = "\"auto\"", .help = "budget of the host arena; auto: 80 % of what the machine has free (--host-memory)"},
+    {.path = "strata.cache", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, cache), .min = 0, .max = COUNT_MAX, .fallback = "\"auto\"",
+     .help = "spare memory that may hold what is configured for a slower tier; 0: none"},
+    {.path = "strata.nvme", .type = ST_FIELD_DIRS, ST_BOUND(DIRS, nvme_dirs),
+     .help = "directories for tier nvme (--nvme); wins over both nvme_path keys; does not switch the tier on"},
+    {.path = "strata.chunk_size", .type = ST_FIELD_INT, ST_BOUND(U64, chunk_size), .min = 4096, .max = 4294967296.0,
+     .fallback = "4194304", .help = "elements; at most sub_group_size, rounded down to a multiple of 4096, the norm block"},
+    {.path = "strata.update", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, update), .choices = update_choices,
+     .fallback = "\"auto\"", .reason = "not in this version: serial, gated or auto", .help = "when the optimizer runs"},
+    {.path = "strata.accumulation", .type = ST_FIELD_CHOICE, .choices = accumulation_choices, .fallback = "\"vertical\"",
+     .reason = "not in this version: vertical", .help = "all micro-batches go through a layer before the next layer"},
+    {.path = "strata.activations", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activations), .choices = activation_choices,
+     .fallback = "\"auto\"", .help = "keep what backward needs, or recompute it; auto: layer by layer, by budget"},
+    {.path = "strata.activation_tier", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activation_tier),
+     .choices = activation_tier_choices, .fallback = "\"auto\"", .reason = "not in this version: device, host or auto",
+     .help = "where activation checkpoints may lie"},
+    {.path = "strata.decay_all", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, decay_all), .fallback = "false",
+     .help = "decay biases and norm weights too, as plain DeepSpeed does"},
+    {.path = "strata.threads", .type = ST_FIELD_INT, ST_BOUND(U32, threads), .min = 0, .max = 256, .fallback = "0",
+     .help = "workers; 0: one per usable core (--threads)"},
+    {.path = "strata.io_method", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, io_method), .choices = io_choices,
+     .fallback = "\"auto\"", .reason = "not in this version: uring, threads or auto", .help = "fake: in memory, for tests"},
+    {.path = "strata.isa", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, isa), .choices = isa_choices, .fallback = "\"auto\"",
+     .reason = "not in this version: avx2, scalar or auto", .help = "kernels; all give the same bits"},
+};
+/* clang-format on */
+
+const struct st_section st_sections_offload[] = {
+    {"zero_optimization", true, ST_ROWS(zero_rows)},
+    {"zero_optimization: offload", true, ST_ROWS(offload_rows)},
+    {"zero_optimization: zenflow", true, ST_ROWS(zenflow_rows)},
+    {"aio", true, ST_ROWS(aio_rows)},
+    {"activation_checkpointing", true, ST_ROWS(activation_rows)},
+    {"strata", false, ST_ROWS(strata_rows)},
+    {NULL, false, NULL, 0},
+};

@@ -1,0 +1,105 @@
+/* config_table_other.c - rows of the field table without meaning here: profiler, monitors, checkpoint engines,
+ * and keys that circulate in public configs without being DeepSpeed's. */
+#include "core/config_table.h"
+
+#define METRICS   "metrics go to --metrics FILE.jsonl"
+#define PROFILED  "time, FLOPs and utilisation stand in every progress line and in --metrics"
+#define OWN_FILES "strata writes its own files; DeepSpeed's checkpoints are neither written nor read"
+#define TRAINER   "an argument of a trainer, not of the engine"
+
+static const struct st_choice tag_choices[] = {
+    {"Warn", 0, ST_VERDICT_HONOURED},
+    {"Ignore", 1, ST_VERDICT_HONOURED},
+    {"Fail", 2, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice writer_choices[] = {
+    {"mock", 0, ST_VERDICT_HONOURED},
+    {"python", 1, ST_VERDICT_HONOURED},
+    {"fast", 2, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice parallel_choices[] = {
+    {"replica", 0, ST_VERDICT_HONOURED},
+    {"socket", 1, ST_VERDICT_HONOURED},
+    {"machine", 2, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+/* clang-format off */
+static const struct st_field monitor_rows[] = {
+    ST_ROW_SECTION("flops_profiler", "profiler"),
+    ST_ROW_NOTICE("flops_profiler.enabled", BOOL, "false", PROFILED, "profiler"),
+    ST_ROW_NOTICE("flops_profiler.recompute_fwd_factor", REAL, "0.0", PROFILED, "profiler"),
+    ST_ROW_NOTICE("flops_profiler.profile_step", INT, "1", PROFILED, "profiler"),
+    ST_ROW_NOTICE("flops_profiler.module_depth", INT, "-1", PROFILED, "profiler"),
+    ST_ROW_NOTICE("flops_profiler.top_modules", INT, "1", PROFILED, "profiler"),
+    ST_ROW_NOTICE("flops_profiler.detailed", BOOL, "true", PROFILED, "profiler"),
+    ST_ROW_NOTICE("flops_profiler.output_file", TEXT, NULL, PROFILED, "profiler"),
+    ST_ROW_SECTION("tensorboard", "monitor"),
+    ST_ROW_NOTICE("tensorboard.enabled", BOOL, "false", METRICS, "monitor"),
+    ST_ROW_NOTICE("tensorboard.output_path", TEXT, "\"\"", METRICS, "monitor"),
+    ST_ROW_NOTICE("tensorboard.job_name", TEXT, "\"DeepSpeedJobName\"", METRICS, "monitor"),
+    ST_ROW_SECTION("csv_monitor", "monitor"),
+    ST_ROW_NOTICE("csv_monitor.enabled", BOOL, "false", METRICS, "monitor"),
+    ST_ROW_NOTICE("csv_monitor.output_path", TEXT, "\"\"", METRICS, "monitor"),
+    ST_ROW_NOTICE("csv_monitor.job_name", TEXT, "\"DeepSpeedJobName\"", METRICS, "monitor"),
+    ST_ROW_SECTION("wandb", "monitor"),
+    ST_ROW_NOTICE("wandb.enabled", BOOL, "false", METRICS, "monitor"),
+    ST_ROW_NOTICE("wandb.group", TEXT, NULL, METRICS, "monitor"),
+    ST_ROW_NOTICE("wandb.team", TEXT, NULL, METRICS, "monitor"),
+    ST_ROW_NOTICE("wandb.project", TEXT, "\"deepspeed\"", METRICS, "monitor"),
+    ST_ROW_SECTION("comet", "monitor"),
+    ST_ROW_NOTICE("comet.enabled", BOOL, "false", METRICS, "monitor"),
+    ST_ROW_NOTICE("comet.samples_log_interval", INT, "100", METRICS, "monitor"),
+    ST_ROW_NOTICE("comet.project", TEXT, NULL, METRICS, "monitor"),
+    ST_ROW_NOTICE("comet.workspace", TEXT, NULL, METRICS, "monitor"),
+    ST_ROW_NOTICE("comet.api_key", SECRET, NULL, METRICS, "monitor; never printed"),
+    ST_ROW_NOTICE("comet.experiment_name", TEXT, NULL, METRICS, "monitor"),
+    ST_ROW_NOTICE("comet.experiment_key", TEXT, NULL, METRICS, "monitor"),
+    ST_ROW_NOTICE("comet.online", BOOL, NULL, METRICS, "monitor"),
+    ST_ROW_NOTICE("comet.mode", TEXT, NULL, METRICS, "monitor"),
+};
+
+static const struct st_field checkpoint_rows[] = {
+    ST_ROW_SECTION("checkpoint", "checkpoints"),
+    {.path = "checkpoint.tag_validation", .type = ST_FIELD_CHOICE, .choices = tag_choices, .fallback = "\"Warn\"",
+     .verdict = ST_VERDICT_NOTICE, .reason = "one rank: there is one tag", .help = "compare the tag across ranks"},
+    ST_ROW_NOTICE("checkpoint.load_universal", BOOL, "false", OWN_FILES, "universal checkpoints"),
+    ST_ROW_NOTICE("checkpoint.use_node_local_storage", BOOL, "false", OWN_FILES, "node-local files"),
+    ST_ROW_SECTION("checkpoint.parallel_write", "parallel writing"),
+    ST_ROW_NOTICE("checkpoint.parallel_write.pipeline_stage", BOOL, "false", OWN_FILES, "parallel writing"),
+    ST_ROW_NOTICE("checkpoint.checkpoint_serialization", BOOL, "true", OWN_FILES, "serialise tensors"),
+    ST_ROW_SECTION("checkpoint.writer", "writer of checkpoints"),
+    {.path = "checkpoint.writer.type", .type = ST_FIELD_CHOICE, .choices = writer_choices, .fallback = "\"fast\"",
+     .verdict = ST_VERDICT_NOTICE, .reason = OWN_FILES, .help = "writer of checkpoints"},
+    ST_ROW_NOTICE("checkpoint.writer.decoupled", BOOL, "false", OWN_FILES, "writer of checkpoints"),
+    ST_ROW_NOTICE("checkpoint.writer.io_buffer_size", INT, "67108864", OWN_FILES, "bytes"),
+    ST_ROW_NOTICE("checkpoint.writer.io_buffer_double", BOOL, "true", OWN_FILES, "writer of checkpoints"),
+    ST_ROW_NOTICE("checkpoint.writer.show_statistics", BOOL, "false", OWN_FILES, "writer of checkpoints"),
+    {.path = "checkpoint.writer.data_parallel", .type = ST_FIELD_CHOICE, .choices = parallel_choices,
+     .verdict = ST_VERDICT_NOTICE, .reason = OWN_FILES, .help = "who writes"},
+    ST_ROW_NOTICE("checkpoint.writer.io_multiplier", INT, "1", OWN_FILES, "writer of checkpoints"),
+    {.path = "nebula", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE, .reason = OWN_FILES, .help = "a checkpoint engine"},
+    {.path = "datastates_ckpt", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE, .reason = OWN_FILES,
+     .help = "a checkpoint engine"},
+};
+
+static const struct st_field stray_rows[] = {
+    ST_ROW_NOTICE("low_cpu_mem_usage", BOOL, NULL, TRAINER ": weights are always read straight to their tier",
+                  "XTuner's presets"),
+    {.path = "comms_config", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE,
+     .reason = "no key of DeepSpeed's (comms_logger is); one rank: nothing is sent", .help = "LLaMA-Factory's presets"},
+    {.path = "monitor_config", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE,
+     .reason = "no key of DeepSpeed's (csv_monitor is); " METRICS, .help = "LLaMA-Factory's presets"},
+};
+/* clang-format on */
+
+const struct st_section st_sections_other[] = {
+    {"Profiler and monitors", true, ST_ROWS(monitor_rows)},
+    {"Checkpoints", true, ST_ROWS(checkpoint_rows)},
+    {"Keys that circulate without being DeepSpeed's", false, ST_ROWS(stray_rows)},
+    {NULL, false, NULL, 0},
+};

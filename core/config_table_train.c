@@ -1,0 +1,266 @@
+/* config_table_train.c - rows of the field table: batch, optimizer, scheduler, precision, gradients, top level.
+ *
+ * Order matters twice: a key that mutes a section stands before the section's members, and rows of one section
+ * stand together, since the effective config is written in this order. */
+#include "core/config_table.h"
+
+#define ONE_RANK  "one rank: nothing is sent, reduced or gathered"
+#define NO_FP16   "belongs to fp16, which this version does not train in"
+#define U32_MAX   4294967295.0
+#define COUNT_MAX 9007199254740992.0 /* 2^53: whole numbers are exact up to here */
+
+static const struct st_choice optimizer_choices[] = {
+    {"AdamW", ST_OPTIMIZER_ADAMW, ST_VERDICT_HONOURED},
+    {"Adam", ST_OPTIMIZER_ADAM, ST_VERDICT_HONOURED},
+    {"Adagrad", 0, ST_VERDICT_REJECTED},
+    {"Lamb", 0, ST_VERDICT_REJECTED},
+    {"Lion", 0, ST_VERDICT_REJECTED},
+    {"OneBitAdam", 0, ST_VERDICT_REJECTED},
+    {"ZeroOneAdam", 0, ST_VERDICT_REJECTED},
+    {"OneBitLamb", 0, ST_VERDICT_REJECTED},
+    {"MuAdam", 0, ST_VERDICT_REJECTED},
+    {"MuAdamW", 0, ST_VERDICT_REJECTED},
+    {"MuSGD", 0, ST_VERDICT_REJECTED},
+    {"Muon", 0, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice scheduler_choices[] = {
+    {"WarmupLR", ST_LR_WARMUP, ST_VERDICT_HONOURED}, {"WarmupDecayLR", ST_LR_WARMUP_DECAY, ST_VERDICT_HONOURED},
+    {"WarmupCosineLR", 0, ST_VERDICT_REJECTED},      {"OneCycle", 0, ST_VERDICT_REJECTED},
+    {"LRRangeTest", 0, ST_VERDICT_REJECTED},         {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice warmup_choices[] = {
+    {"log", 1, ST_VERDICT_HONOURED},
+    {"linear", 0, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice dtype_choices[] = {
+    {"fp32", 0, ST_VERDICT_HONOURED},
+    {"fp16", 1, ST_VERDICT_HONOURED},
+    {"bf16", 2, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice accum_dtype_choices[] = {
+    {"fp32", 0, ST_VERDICT_HONOURED},
+    {"fp16", 1, ST_VERDICT_REJECTED},
+    {"bf16", 2, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice reduce_choices[] = {
+    {"mean", 0, ST_VERDICT_HONOURED},
+    {"sum", 1, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+/* clang-format off */
+static const struct st_field batch_rows[] = {
+    {.path = "train_batch_size", .type = ST_FIELD_INT, ST_BOUND(U32, train_batch), .min = 1, .max = U32_MAX, .fallback = "1",
+     .help = "samples per optimizer step: micro-batch x accumulation; the missing ones of the three are derived"},
+    {.path = "train_micro_batch_size_per_gpu", .type = ST_FIELD_INT, ST_BOUND(U32, micro_batch), .min = 1, .max = U32_MAX,
+     .fallback = "1", .help = "samples per forward and backward"},
+    {.path = "gradient_accumulation_steps", .type = ST_FIELD_INT, ST_BOUND(U32, grad_accum), .min = 1, .max = U32_MAX,
+     .fallback = "1", .help = "micro-batches per optimizer step"},
+    ST_ROW_PLAIN("managed_gradient_accumulation", BOOL, "true", "no client calls step() here: the engine knows the boundary",
+                 "false: the client marks the accumulation boundary itself"),
+};
+
+static const struct st_field optimizer_rows[] = {
+    ST_ROW_SECTION("optimizer", "left out: AdamW, betas 0.9 and 0.999, eps 1e-8, no decay, lr 5e-5"),
+    {.path = "optimizer.type", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, optimizer), .choices = optimizer_choices,
+     .fallback = "\"AdamW\"", .reason = "this version has Adam and AdamW", .mutes = "optimizer.params",
+     .help = "Adam is AdamW too unless adam_w_mode is false"},
+    ST_ROW_NOTICE("optimizer.legacy_fusion", BOOL, "false", "picks between DeepSpeed's wrappers; strata has one",
+                  "older fused wrapper"),
+    ST_ROW_SECTION("optimizer.params", "arguments of the optimizer"),
+    {.path = "optimizer.params.lr", .type = ST_FIELD_REAL, ST_BOUND(F64, lr), .min = 0, .max = 1e3, .fallback = "5e-5",
+     .help = "learning rate; 1e-3, as in DeepSpeed, when the file names a type and no lr"},
+    {.path = "optimizer.params.betas", .type = ST_FIELD_PAIR, ST_BOUND(BETAS, beta1), .min = 0, .max = 0.9999999,
+     .fallback = "[0.9,0.999]", .help = "decay of the two moments; below 1"},
+    {.path = "optimizer.params.eps", .type = ST_FIELD_REAL, ST_BOUND(F64, eps), .min = 1e-30, .max = 1, .fallback = "1e-8",
+     .help = "added to the root of the second moment; not 0, since a zero gradient would then give 0/0"},
+    {.path = "optimizer.params.weight_decay", .type = ST_FIELD_REAL, ST_BOUND(F64, weight_decay), .min = 0, .max = 1e3,
+     .fallback = "0", .help = "biases and norm weights are left out of it unless strata.decay_all"},
+    {.path = "optimizer.params.bias_correction", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, bias_correction), .fallback = "true",
+     .help = "divide the moments by 1 - beta^t"},
+    {.path = "optimizer.params.adam_w_mode", .aliases = "adamw_mode", .type = ST_FIELD_BOOL, ST_BOUND(ADAM_W_MODE, optimizer),
+     .fallback = "true", .help = "decoupled decay; false with type Adam: decay is added to the gradient (L2)"},
+    ST_ROW_NOTICE("optimizer.params.torch_adam", BOOL, "false", "strata has one Adam, bit-equal on every tier and kernel",
+                  "use PyTorch's Adam instead of DeepSpeed's"),
+    ST_ROW_OFF("optimizer.params.amsgrad", "AMSGrad is not in this version: set it to false", "keep the largest second moment"),
+    {.path = "optimizer.params.fp32_optimizer_states", .type = ST_FIELD_BOOL, .fallback = "true", .plain = "true",
+     .verdict = ST_VERDICT_REJECTED, .reason = "moments are fp32 in this version: leave it out or set it to true",
+     .help = "moments in fp32"},
+    ST_ROW_REJECT("optimizer.params.max_grad_norm", REAL, NULL, "use the top-level gradient_clipping, as DeepSpeed demands too",
+                  "clipping inside the optimizer"),
+    ST_ROW_REJECT("optimizer.params.momentum", REAL, "0.95", "belongs to Muon; this version has Adam and AdamW", "Muon"),
+    ST_ROW_REJECT("optimizer.params.muon_lr", REAL, NULL, "belongs to Muon; this version has Adam and AdamW", "Muon"),
+    ST_ROW_REJECT("optimizer.params.adam_lr", REAL, NULL, "belongs to Muon; this version has Adam and AdamW", "Muon"),
+    ST_ROW_REJECT("optimizer.params.ns_method", TEXT, NULL, "belongs to Muon; this version has Adam and AdamW", "Muon"),
+    ST_ROW_NOTICE("zero_allow_untested_optimizer", BOOL, "false", "strata has no list of untested optimizers",
+                  "allow optimizers outside DeepSpeed's tested list"),
+    ST_ROW_NOTICE("zero_force_ds_cpu_optimizer", BOOL, "true", "no client optimizers here: the update is strata's on every tier",
+                  "refuse a client optimizer under CPU offload"),
+};
+
+static const struct st_field scheduler_rows[] = {
+    ST_ROW_SECTION("scheduler", "left out: the learning rate is constant"),
+    {.path = "scheduler.type", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, lr_type), .choices = scheduler_choices,
+     .reason = "this version has WarmupLR and WarmupDecayLR, and a constant rate without a scheduler section",
+     .mutes = "scheduler.params", .help = "stepped once per optimizer step that was not skipped"},
+    ST_ROW_SECTION("scheduler.params", "arguments of the scheduler"),
+    {.path = "scheduler.params.warmup_min_lr", .type = ST_FIELD_REAL, ST_BOUND(F64, warmup_min_lr), .min = 0, .max = 1e3,
+     .fallback = "0", .help = "where warm-up starts; also where decay ends"},
+    {.path = "scheduler.params.warmup_max_lr", .type = ST_FIELD_REAL, ST_BOUND(F64, warmup_max_lr), .min = 0, .max = 1e3,
+     .help = "where warm-up ends; left out: the optimizer's lr with WarmupLR, 1e-3 with WarmupDecayLR, as in DeepSpeed; "
+             "\"auto\": the optimizer's lr"},
+    {.path = "scheduler.params.warmup_num_steps", .type = ST_FIELD_INT, ST_BOUND(U64, warmup_steps), .min = 0, .max = COUNT_MAX,
+     .fallback = "1000", .auto_text = "0", .help = "optimizer steps of warm-up; fewer than 2 count as 2"},
+    {.path = "scheduler.params.warmup_type", .type = ST_FIELD_CHOICE, ST_BOUND(BOOL, warmup_log), .choices = warmup_choices,
+     .fallback = "\"log\"", .help = "shape of the warm-up"},
+    {.path = "scheduler.params.total_num_steps", .type = ST_FIELD_INT, ST_BOUND(STEPS, total_steps), .min = 1, .max = COUNT_MAX,
+     .help = "WarmupDecayLR: the step whose rate is warmup_min_lr again; left out or \"auto\": --max-steps"},
+    {.path = "scheduler.params.last_batch_iteration", .type = ST_FIELD_INT, .min = -1, .max = COUNT_MAX, .fallback = "-1",
+     .plain = "-1", .verdict = ST_VERDICT_REJECTED, .reason = "the position in the schedule comes with the run: leave it out",
+     .help = "where the schedule resumes"},
+    ST_ROW_REJECT("scheduler.params.warmup_min_ratio", REAL, "0", "belongs to WarmupCosineLR", "WarmupCosineLR"),
+    ST_ROW_REJECT("scheduler.params.cos_min_ratio", REAL, "1e-4", "belongs to WarmupCosineLR", "WarmupCosineLR"),
+    ST_ROW_REJECT("scheduler.params.cycle_min_lr", REAL, NULL, "belongs to OneCycle", "OneCycle"),
+    ST_ROW_REJECT("scheduler.params.cycle_max_lr", REAL, NULL, "belongs to OneCycle", "OneCycle"),
+    ST_ROW_REJECT("scheduler.params.decay_lr_rate", REAL, "0", "belongs to OneCycle", "OneCycle"),
+    ST_ROW_REJECT("scheduler.params.cycle_first_step_size", INT, "2000", "belongs to OneCycle", "OneCycle"),
+    ST_ROW_REJECT("scheduler.params.cycle_second_step_size", INT, NULL, "belongs to OneCycle", "OneCycle"),
+    ST_ROW_REJECT("scheduler.params.cycle_first_stair_count", INT, "0", "belongs to OneCycle", "OneCycle"),
+    ST_ROW_REJECT("scheduler.params.cycle_second_stair_count", INT, NULL, "belongs to OneCycle", "OneCycle"),
+    ST_ROW_REJECT("scheduler.params.decay_step_size", INT, "0", "belongs to OneCycle", "OneCycle"),
+    ST_ROW_REJECT("scheduler.params.cycle_momentum", BOOL, "true", "belongs to OneCycle", "OneCycle"),
+    ST_ROW_REJECT("scheduler.params.cycle_min_mom", REAL, "0.8", "belongs to OneCycle", "OneCycle"),
+    ST_ROW_REJECT("scheduler.params.cycle_max_mom", REAL, "0.9", "belongs to OneCycle", "OneCycle"),
+    ST_ROW_REJECT("scheduler.params.decay_mom_rate", REAL, "0", "belongs to OneCycle", "OneCycle"),
+    ST_ROW_REJECT("scheduler.params.lr_range_test_min_lr", REAL, "1e-3", "belongs to LRRangeTest", "LRRangeTest"),
+    ST_ROW_REJECT("scheduler.params.lr_range_test_step_size", INT, "2000", "belongs to LRRangeTest", "LRRangeTest"),
+    ST_ROW_REJECT("scheduler.params.lr_range_test_step_rate", REAL, "1.0", "belongs to LRRangeTest", "LRRangeTest"),
+    ST_ROW_REJECT("scheduler.params.lr_range_test_staircase", BOOL, "false", "belongs to LRRangeTest", "LRRangeTest"),
+};
+
+static const struct st_field fp16_rows[] = {
+    ST_ROW_SECTION("fp16", "not in this version"),
+    ST_ROW_OFF("fp16.enabled", "fp16 is not in this version: set fp16.enabled to false and bf16.enabled to true",
+               "\"auto\" is off"),
+    ST_ROW_NOTICE("fp16.auto_cast", BOOL, "false", NO_FP16, "cast inputs to fp16"),
+    {.path = "fp16.loss_scale", .type = ST_FIELD_REAL, .min = 0, .max = 1e300, .fallback = "0", .verdict = ST_VERDICT_NOTICE,
+     .reason = NO_FP16, .help = "0: dynamic"},
+    ST_ROW_NOTICE("fp16.initial_scale_power", INT, "16", NO_FP16, "first scale, as a power of two"),
+    ST_ROW_NOTICE("fp16.loss_scale_window", INT, "1000", NO_FP16, "good steps before the scale doubles"),
+    ST_ROW_NOTICE("fp16.hysteresis", INT, "2", NO_FP16, "overflows before the scale halves"),
+    ST_ROW_NOTICE("fp16.consecutive_hysteresis", BOOL, "false", NO_FP16, "refill the hysteresis on every good step"),
+    ST_ROW_NOTICE("fp16.min_loss_scale", REAL, "1", NO_FP16, "floor of the scale"),
+    ST_ROW_NOTICE("fp16.fp16_master_weights_and_grads", BOOL, "false", NO_FP16, "masters in fp16"),
+};
+
+static const struct st_field bf16_rows[] = {
+    {.path = "bf16", .aliases = "bfloat16", .type = ST_FIELD_OBJECT, .help = "on unless a precision is named"},
+    {.path = "bf16.enabled", .type = ST_FIELD_BOOL, ST_BOUND(BF16, dtype), .fallback = "true",
+     .help = "false: fp32; left out: true, but false when fp16.enabled is given as false; DeepSpeed's default is false"},
+    {.path = "bf16.check_grad_overflow", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, check_grad_overflow), .fallback = "true",
+     .help = "skip the update of a step whose gradients are not finite; honoured at every stage"},
+    ST_ROW_NOTICE("bf16.immediate_grad_update", BOOL, "false", "gradients always accumulate in fp32 as backward makes them",
+                  "accumulate in the backward hook"),
+    ST_ROW_OFF("bf16.bf16_master_weights_and_grads", "the master is exact fp32 (bf16 weight + 16-bit residual): set it to false",
+               "masters in bf16"),
+    ST_ROW_OFF("bf16.bf16_optimizer_states", "moments are fp32 in this version: set it to false", "moments in bf16"),
+};
+
+static const struct st_field gradient_rows[] = {
+    {.path = "gradient_clipping", .type = ST_FIELD_REAL, ST_BOUND(F64, gradient_clipping), .min = 0, .max = 1e30,
+     .fallback = "1.0", .help = "largest global L2 norm; 0: off"},
+    ST_ROW_NOTICE("prescale_gradients", BOOL, "false", ONE_RANK, "divide before the reduction"),
+    ST_ROW_NOTICE("gradient_predivide_factor", REAL, "1.0", ONE_RANK, "divide before the reduction"),
+    {.path = "gradient_allreduce_op", .type = ST_FIELD_CHOICE, .choices = reduce_choices, .fallback = "\"mean\"", .plain = "mean",
+     .verdict = ST_VERDICT_NOTICE, .reason = ONE_RANK, .help = "how ranks are combined"},
+    {.path = "communication_data_type", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .verdict = ST_VERDICT_NOTICE,
+     .reason = ONE_RANK, .help = "dtype of reductions"},
+    {.path = "seq_parallel_communication_data_type", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .fallback = "\"fp32\"",
+     .verdict = ST_VERDICT_NOTICE, .reason = ONE_RANK, .help = "dtype of sequence-parallel traffic"},
+    ST_ROW_NOTICE("sparse_gradients", BOOL, "false", ONE_RANK, "sparse reduction of embedding gradients"),
+    ST_ROW_NOTICE("disable_allgather", BOOL, "false", ONE_RANK, "legacy"),
+    ST_ROW_SECTION("data_types", "dtypes"),
+    {.path = "data_types.grad_accum_dtype", .type = ST_FIELD_CHOICE, .choices = accum_dtype_choices, .fallback = "\"fp32\"",
+     .reason = "gradients accumulate in fp32: leave it out or say fp32", .help = "dtype of the gradient accumulator"},
+    {.path = "data_types.param_dtype", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .verdict = ST_VERDICT_NOTICE,
+     .reason = "bf16.enabled decides the dtype of weights", .help = "dtype of parameters"},
+    {.path = "data_types.buffer_dtype", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .verdict = ST_VERDICT_NOTICE,
+     .reason = "the models here have no buffers beside parameters", .help = "dtype of module buffers"},
+};
+
+static const struct st_field toplevel_rows[] = {
+    {.path = "steps_per_print", .type = ST_FIELD_INT, ST_BOUND(U32, steps_per_print), .min = 0, .max = U32_MAX, .fallback = "0",
+     .help = "optimizer steps between progress lines; 0: automatic"},
+    ST_ROW_NOTICE("wall_clock_breakdown", BOOL, "false", "the time split stands in every progress line and in --metrics",
+                  "print the time split"),
+    ST_ROW_NOTICE("memory_breakdown", BOOL, "false", "the memory of each tier stands in the plan and in --metrics",
+                  "print memory use"),
+    ST_ROW_NOTICE("dump_state", BOOL, "false", "strata check prints every value with its origin", "print the engine's state"),
+    ST_ROW_NOTICE("dataloader_drop_last", BOOL, "false", "windows of equal length are dealt out: there is no short last batch",
+                  "drop the last short batch"),
+    ST_ROW_NOTICE("log_level", TEXT, NULL, "messages go to stderr at one level", "level of DeepSpeed's logger"),
+    ST_ROW_NOTICE("vocabulary_size", INT, NULL, "the vocabulary comes with the model", "warns when not a multiple of 8"),
+    ST_ROW_SECTION("timers", "timers"),
+    ST_ROW_SECTION("timers.throughput", "throughput timer"),
+    ST_ROW_NOTICE("timers.throughput.enabled", BOOL, "true", "throughput is always measured", "throughput timer"),
+    ST_ROW_NOTICE("timers.throughput.synchronized", BOOL, "true", "steps are timed at their end; no extra synchronisation",
+                  "synchronise the device for the timer"),
+    ST_ROW_SECTION("comms_logger", "log of collectives"),
+    ST_ROW_NOTICE("comms_logger.enabled", BOOL, "false", ONE_RANK, "log collectives"),
+    ST_ROW_NOTICE("comms_logger.verbose", BOOL, "false", ONE_RANK, "log collectives"),
+    ST_ROW_NOTICE("comms_logger.prof_all", BOOL, "true", ONE_RANK, "log collectives"),
+    ST_ROW_NOTICE("comms_logger.debug", BOOL, "false", ONE_RANK, "log collectives"),
+    ST_ROW_NOTICE("comms_logger.prof_ops", LIST, "[]", ONE_RANK, "log collectives"),
+    {.path = "amp", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE, .reason = "an argument of Apex, which is not used here",
+     .help = "Apex mixed precision"},
+    ST_ROW_OFF("amp.enabled", "Apex is not used here: set amp.enabled to false and use bf16", "Apex mixed precision"),
+    ST_ROW_SECTION("torch_autocast", "PyTorch autocast"),
+    ST_ROW_OFF("torch_autocast.enabled", "PyTorch is not used here: set it to false and use bf16", "PyTorch autocast"),
+    ST_ROW_NOTICE("torch_autocast.dtype", TEXT, NULL, "PyTorch is not used here", "PyTorch autocast"),
+    ST_ROW_NOTICE("torch_autocast.lower_precision_safe_modules", LIST, NULL, "PyTorch is not used here", "PyTorch autocast"),
+    ST_ROW_SECTION("elasticity", "elastic training"),
+    ST_ROW_OFF("elasticity.enabled", "elastic training is not in this version: set it to false and give the batch sizes",
+               "choose batch sizes for a range of GPU counts"),
+    ST_ROW_NOTICE("elasticity.max_train_batch_size", INT, "2000", ONE_RANK, "elastic training"),
+    ST_ROW_NOTICE("elasticity.micro_batch_sizes", LIST, "[2,4,6]", ONE_RANK, "elastic training"),
+    ST_ROW_NOTICE("elasticity.min_gpus", INT, "1", ONE_RANK, "elastic training"),
+    ST_ROW_NOTICE("elasticity.max_gpus", INT, "10000", ONE_RANK, "elastic training"),
+    ST_ROW_NOTICE("elasticity.min_time", INT, "0", ONE_RANK, "elastic training"),
+    ST_ROW_NOTICE("elasticity.version", REAL, "0.2", ONE_RANK, "elastic training"),
+    ST_ROW_NOTICE("elasticity.prefer_larger_batch", BOOL, "true", ONE_RANK, "elastic training"),
+    ST_ROW_NOTICE("elasticity.ignore_non_elastic_batch_info", BOOL, "false", ONE_RANK, "elastic training"),
+    ST_ROW_NOTICE("elasticity.num_gpus_per_node", INT, "1", ONE_RANK, "elastic training"),
+    ST_ROW_NOTICE("elasticity.model_parallel_size", INT, "1", ONE_RANK, "elastic training"),
+    {.path = "compile", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE, .reason = "nothing is compiled at run time here",
+     .help = "DeepCompile"},
+    ST_ROW_NOTICE("compile.deepcompile", BOOL, "false", "nothing is compiled at run time here", "DeepCompile"),
+    ST_ROW_NOTICE("compile.offload_parameters", BOOL, "false", "use zero_optimization.offload_param", "DeepCompile"),
+    ST_ROW_NOTICE("compile.offload_activation", BOOL, "false", "use strata.activation_tier", "DeepCompile"),
+    ST_ROW_NOTICE("compile.offload_opt_states", BOOL, "false", "use zero_optimization.offload_optimizer", "DeepCompile"),
+    ST_ROW_NOTICE("compile.double_buffer", BOOL, "true", "the plan decides how far ahead things are read", "DeepCompile"),
+    {.path = "hybrid_engine", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE, .reason = "belongs to DeepSpeed's RLHF engine",
+     .help = "training and generation in turn"},
+    ST_ROW_OFF("hybrid_engine.enabled", "DeepSpeed's RLHF engine has no counterpart here: set it to false",
+               "training and generation in turn"),
+};
+/* clang-format on */
+
+const struct st_section st_sections_train[] = {
+    {"Batch size", true, ST_ROWS(batch_rows)},
+    {"Optimizer", true, ST_ROWS(optimizer_rows)},
+    {"Scheduler", true, ST_ROWS(scheduler_rows)},
+    {"fp16", true, ST_ROWS(fp16_rows)},
+    {"bf16", true, ST_ROWS(bf16_rows)},
+    {"Gradients and dtypes", true, ST_ROWS(gradient_rows)},
+    {"Other top-level keys", true, ST_ROWS(toplevel_rows)},
+    {NULL, false, NULL, 0},
+};

@@ -1,0 +1,439 @@
+/* config_value.c - one value of one field: is it right, store it, print it. */
+#include "core/config_source.h"
+
+#include "core/size.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SHOW_BYTES 96 /* of a value inside a message */
+
+bool st_value_is_auto(const st_json *node)
+{
+    return st_json_type(node) == ST_JSON_STRING && strcmp(st_json_string(node), "auto") == 0;
+}
+
+void st_value_number(char buf[32], double value)
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(buf, 32, "%.*g", digits, value);
+        if (strtod(buf, NULL) == value)
+            return;
+    }
+}
+
+/* Appends what fits. */
+static void append(char *buf, size_t bytes, const char *text)
+{
+    const size_t used = strlen(buf);
+
+    snprintf(buf + used, bytes - used, "%s", text);
+}
+
+static void show_array(char *buf, size_t bytes, const st_json *node)
+{
+    char item[SHOW_BYTES];
+
+    for (const st_json *n = st_json_first(node); n != NULL && strlen(buf) + 1 < bytes; n = st_json_next(n)) {
+        if (st_json_type(n) == ST_JSON_ARRAY)
+            snprintf(item, sizeof(item), "[...]");
+        else
+            st_value_show(item, sizeof(item), n);
+        append(buf, bytes, item);
+        if (st_json_next(n) != NULL)
+            append(buf, bytes, ", ");
+    }
+}
+
+void st_value_show(char *buf, size_t bytes, const st_json *node)
+{
+    char number[32];
+
+    switch (st_json_type(node)) {
+    case ST_JSON_NULL:
+        snprintf(buf, bytes, "null");
+        break;
+    case ST_JSON_BOOL:
+        snprintf(buf, bytes, "%s", st_json_bool(node) ? "true" : "false");
+        break;
+    case ST_JSON_NUMBER:
+        st_value_number(number, st_json_number(node));
+        snprintf(buf, bytes, "%s", number);
+        break;
+    case ST_JSON_STRING:
+        snprintf(buf, bytes, "%s", st_json_string(node));
+        break;
+    case ST_JSON_ARRAY:
+        snprintf(buf, bytes, "[");
+        show_array(buf, bytes, node);
+        append(buf, bytes, "]");
+        break;
+    case ST_JSON_OBJECT:
+        snprintf(buf, bytes, "{...}");
+        break;
+    }
+}
+
+/* "is X, not Y" with the hint that fits the commonest slips. */
+static const char *wrong_type(struct st_config_source *src, const st_json *node, const char *wanted)
+{
+    char shown[SHOW_BYTES];
+    char *end;
+
+    st_value_show(shown, sizeof(shown), node);
+    if (st_json_type(node) != ST_JSON_STRING)
+        return st_source_keep(src, "must be %s, not %s", wanted, shown);
+    (void)strtod(shown, &end);
+    if (shown[0] != '\0' && (*end == '\0' || strcmp(shown, "true") == 0 || strcmp(shown, "false") == 0))
+        return st_source_keep(src, "must be %s, but \"%s\" is a string: write it without quotes", wanted, shown);
+    return st_source_keep(src, "must be %s, not \"%s\"", wanted, shown);
+}
+
+static const char *check_range(struct st_config_source *src, const struct st_field *field, double value)
+{
+    char shown[32], low[32], high[32];
+
+    if ((field->min == 0 && field->max == 0) || (value >= field->min && value <= field->max))
+        return NULL;
+    st_value_number(shown, value);
+    st_value_number(low, field->min);
+    st_value_number(high, field->max);
+    return st_source_keep(src, "%s is out of range: %s to %s", shown, low, high);
+}
+
+static const char *check_number(struct st_config_source *src, const struct st_field *field, const st_json *node)
+{
+    const bool whole = field->type != ST_FIELD_REAL && field->type != ST_FIELD_PAIR;
+    double value;
+
+    if (st_json_type(node) != ST_JSON_NUMBER)
+        return wrong_type(src, node, whole ? "a whole number" : "a number");
+    value = st_json_number(node);
+    if (!isfinite(value))
+        return "must be a finite number";
+    if (whole && floor(value) != value)
+        return wrong_type(src, node, "a whole number");
+    return check_range(src, field, value);
+}
+
+static const char *check_size(struct st_config_source *src, const struct st_field *field, const st_json *node)
+{
+    uint64_t bytes;
+
+    if (st_json_type(node) == ST_JSON_NUMBER)
+        return check_number(src, field, node);
+    if (st_json_type(node) != ST_JSON_STRING || st_size_parse(st_json_string(node), &bytes) != 0)
+        return wrong_type(src, node, "a size, such as \"200MiB\", \"24G\", a number of bytes or \"auto\"");
+    if (bytes > (uint64_t)field->max)
+        return check_range(src, field, INFINITY);
+    return check_range(src, field, (double)bytes);
+}
+
+static void list_choices(char *buf, size_t bytes, const struct st_choice *choices)
+{
+    buf[0] = '\0';
+    for (const struct st_choice *c = choices; c->text != NULL; c++) {
+        if (c->verdict != ST_VERDICT_HONOURED)
+            continue;
+        if (buf[0] != '\0')
+            append(buf, bytes, ", ");
+        append(buf, bytes, c->text);
+    }
+}
+
+static const char *check_choice(struct st_config_source *src, const struct st_field *field, const st_json *node)
+{
+    const char *nearest;
+    char list[128], shown[SHOW_BYTES];
+
+    list_choices(list, sizeof(list), field->choices);
+    st_value_show(shown, sizeof(shown), node);
+    if (st_json_type(node) != ST_JSON_STRING)
+        return st_source_keep(src, "must be one of %s (a string), not %s", list, shown);
+    if (st_choice_find(field->choices, st_json_string(node)) != NULL)
+        return NULL;
+    nearest = st_choice_nearest(field->choices, st_json_string(node));
+    if (nearest != NULL)
+        return st_source_keep(src, "must be one of %s, not \"%s\": did you mean \"%s\"?", list, shown, nearest);
+    return st_source_keep(src, "must be one of %s, not \"%s\"", list, shown);
+}
+
+static const char *check_pair(struct st_config_source *src, const struct st_field *field, const st_json *node)
+{
+    const st_json *first, *second;
+    const char *wrong;
+
+    if (st_json_type(node) != ST_JSON_ARRAY)
+        return wrong_type(src, node, "a list of two numbers");
+    first = st_json_first(node);
+    second = first != NULL ? st_json_next(first) : NULL;
+    if (second == NULL || st_json_next(second) != NULL)
+        return wrong_type(src, node, "a list of two numbers");
+    wrong = check_number(src, field, first);
+    return wrong != NULL ? wrong : check_number(src, field, second);
+}
+
+static const char *check_dirs(struct st_config_source *src, const st_json *node)
+{
+    if (st_json_type(node) == ST_JSON_STRING)
+        return NULL;
+    if (st_json_type(node) != ST_JSON_ARRAY)
+        return wrong_type(src, node, "a directory, a comma-separated string or a list of strings");
+    for (const st_json *n = st_json_first(node); n != NULL; n = st_json_next(n))
+        if (st_json_type(n) != ST_JSON_STRING)
+            return wrong_type(src, node, "a list of strings");
+    return NULL;
+}
+
+const char *st_value_check(struct st_config_source *src, const struct st_field *field, const st_json *node)
+{
+    switch (field->type) {
+    case ST_FIELD_OBJECT:
+    case ST_FIELD_OPEN:
+        return st_json_type(node) == ST_JSON_OBJECT ? NULL : wrong_type(src, node, "a section: { ... }");
+    case ST_FIELD_BOOL:
+        return st_json_type(node) == ST_JSON_BOOL ? NULL : wrong_type(src, node, "true or false");
+    case ST_FIELD_INT:
+    case ST_FIELD_REAL:
+        return check_number(src, field, node);
+    case ST_FIELD_SIZE:
+        return check_size(src, field, node);
+    case ST_FIELD_TEXT:
+    case ST_FIELD_SECRET:
+        return st_json_type(node) == ST_JSON_STRING ? NULL : wrong_type(src, node, "a string");
+    case ST_FIELD_CHOICE:
+        return check_choice(src, field, node);
+    case ST_FIELD_PAIR:
+        return check_pair(src, field, node);
+    case ST_FIELD_DIRS:
+        return check_dirs(src, node);
+    case ST_FIELD_LIST:
+        return st_json_type(node) == ST_JSON_ARRAY ? NULL : wrong_type(src, node, "a list");
+    }
+    return NULL;
+}
+
+bool st_value_is_plain(const struct st_field *field, const st_json *node)
+{
+    char shown[SHOW_BYTES];
+    char *end;
+
+    if (field->plain == NULL)
+        return false;
+    if (st_json_type(node) == ST_JSON_NUMBER)
+        return strtod(field->plain, &end) == st_json_number(node) && end != field->plain;
+    st_value_show(shown, sizeof(shown), node);
+    return strcmp(shown, field->plain) == 0;
+}
+
+static uint64_t size_of_node(const st_json *node)
+{
+    uint64_t bytes = ST_AUTO_BYTES;
+
+    if (st_json_type(node) == ST_JSON_NUMBER)
+        return (uint64_t)st_json_number(node);
+    if (!st_value_is_auto(node))
+        (void)st_size_parse(st_json_string(node), &bytes); /* checked before */
+    return bytes;
+}
+
+static void store_betas(struct st_config *config, const st_json *node)
+{
+    config->beta1 = st_json_number(st_json_first(node));
+    config->beta2 = st_json_number(st_json_next(st_json_first(node)));
+}
+
+void st_value_store(struct st_config *config, const struct st_field *field, const st_json *node)
+{
+    void *at = (char *)config + field->offset;
+    const struct st_choice *choice = field->type == ST_FIELD_CHOICE ? st_choice_find(field->choices, st_json_string(node)) : NULL;
+
+    switch (field->bind) {
+    case ST_BIND_NONE:
+    case ST_BIND_ADAM_W_MODE: /* both by st_config_resolve */
+    case ST_BIND_DIRS:
+        break;
+    case ST_BIND_U32:
+        *(uint32_t *)at = (uint32_t)st_json_number(node);
+        break;
+    case ST_BIND_U64:
+    case ST_BIND_STEPS:
+        *(uint64_t *)at = (uint64_t)st_json_number(node);
+        break;
+    case ST_BIND_SIZE:
+        *(uint64_t *)at = size_of_node(node);
+        break;
+    case ST_BIND_F64:
+        *(double *)at = st_json_number(node);
+        break;
+    case ST_BIND_BOOL:
+        *(bool *)at = choice != NULL ? choice->value != 0 : st_json_bool(node);
+        break;
+    case ST_BIND_CHOICE:
+        memcpy(at, &choice->value, sizeof(choice->value));
+        break;
+    case ST_BIND_NAME:
+        memset(at, 0, sizeof(config->isa));
+        snprintf(at, sizeof(config->isa), "%s", choice->text);
+        break;
+    case ST_BIND_BF16:
+        config->dtype = st_json_bool(node) ? STRATA_BF16 : STRATA_F32;
+        break;
+    case ST_BIND_BETAS:
+        store_betas(config, node);
+        break;
+    }
+}
+
+/* A bound value as one of few kinds, for both printers. */
+struct plain_value {
+    enum { PLAIN_AUTO, PLAIN_WHOLE, PLAIN_REAL, PLAIN_BOOL, PLAIN_TEXT, PLAIN_PAIR, PLAIN_DIRS } kind;
+    uint64_t whole;
+    double real;
+    bool yes;
+    const char *text;
+};
+
+static int choice_value(const struct st_config *config, const struct st_field *field)
+{
+    const void *at = (const char *)config + field->offset;
+    int value;
+
+    if (field->bind == ST_BIND_BOOL)
+        return *(const bool *)at;
+    memcpy(&value, at, sizeof(value));
+    return value;
+}
+
+static struct plain_value load(const struct st_config *config, const struct st_field *field)
+{
+    const void *at = (const char *)config + field->offset;
+    struct plain_value v = {.kind = PLAIN_AUTO};
+
+    switch (field->bind) {
+    case ST_BIND_NONE:
+        break;
+    case ST_BIND_U32:
+        v = (struct plain_value){.kind = PLAIN_WHOLE, .whole = *(const uint32_t *)at};
+        break;
+    case ST_BIND_U64:
+    case ST_BIND_STEPS:
+    case ST_BIND_SIZE:
+        v = (struct plain_value){.kind = PLAIN_WHOLE, .whole = *(const uint64_t *)at};
+        if (v.whole == (field->bind == ST_BIND_STEPS ? 0 : ST_AUTO_BYTES))
+            v.kind = PLAIN_AUTO;
+        break;
+    case ST_BIND_F64:
+        v = (struct plain_value){.kind = PLAIN_REAL, .real = *(const double *)at};
+        if (isnan(v.real))
+            v.kind = PLAIN_AUTO;
+        break;
+    case ST_BIND_BOOL:
+    case ST_BIND_CHOICE:
+        if (field->choices != NULL)
+            v = (struct plain_value){.kind = PLAIN_TEXT, .text = st_choice_text(field->choices, choice_value(config, field))};
+        else
+            v = (struct plain_value){.kind = PLAIN_BOOL, .yes = *(const bool *)at};
+        break;
+    case ST_BIND_NAME:
+        v = (struct plain_value){.kind = PLAIN_TEXT, .text = at};
+        break;
+    case ST_BIND_BF16:
+        v = (struct plain_value){.kind = PLAIN_BOOL, .yes = config->dtype == STRATA_BF16};
+        break;
+    case ST_BIND_ADAM_W_MODE:
+        v = (struct plain_value){.kind = PLAIN_BOOL, .yes = config->optimizer == ST_OPTIMIZER_ADAMW};
+        break;
+    case ST_BIND_BETAS:
+        v = (struct plain_value){.kind = PLAIN_PAIR};
+        break;
+    case ST_BIND_DIRS:
+        v = (struct plain_value){.kind = PLAIN_DIRS};
+        break;
+    }
+    if (v.kind == PLAIN_TEXT && v.text == NULL)
+        v.text = "none"; /* an lr_type without a scheduler */
+    return v;
+}
+
+static void dirs_text(char *buf, size_t bytes, const struct st_config *config)
+{
+    buf[0] = '\0';
+    for (uint32_t i = 0; i < config->nvme_dir_count; i++) {
+        if (i > 0)
+            append(buf, bytes, ",");
+        append(buf, bytes, config->nvme_dirs[i]);
+    }
+    if (config->nvme_dir_count == 0)
+        append(buf, bytes, "none");
+}
+
+void st_value_text(char *buf, size_t bytes, const struct st_config *config, const struct st_field *field)
+{
+    const struct plain_value v = load(config, field);
+    char number[32], second[32];
+
+    switch (v.kind) {
+    case PLAIN_AUTO:
+        snprintf(buf, bytes, "auto");
+        break;
+    case PLAIN_WHOLE:
+        snprintf(buf, bytes, "%" PRIu64, v.whole);
+        break;
+    case PLAIN_REAL:
+        st_value_number(number, v.real);
+        snprintf(buf, bytes, "%s", number);
+        break;
+    case PLAIN_BOOL:
+        snprintf(buf, bytes, "%s", v.yes ? "true" : "false");
+        break;
+    case PLAIN_TEXT:
+        snprintf(buf, bytes, "%s", v.text);
+        break;
+    case PLAIN_PAIR:
+        st_value_number(number, config->beta1);
+        st_value_number(second, config->beta2);
+        snprintf(buf, bytes, "[%s, %s]", number, second);
+        break;
+    case PLAIN_DIRS:
+        dirs_text(buf, bytes, config);
+        break;
+    }
+}
+
+void st_value_put(struct st_json_writer *w, const struct st_config *config, const struct st_field *field)
+{
+    const struct plain_value v = load(config, field);
+    const char *key = st_field_leaf(field->path);
+
+    switch (v.kind) {
+    case PLAIN_AUTO:
+        st_json_put_string(w, key, "auto");
+        break;
+    case PLAIN_WHOLE:
+        st_json_put_u64(w, key, v.whole);
+        break;
+    case PLAIN_REAL:
+        st_json_put_double(w, key, v.real);
+        break;
+    case PLAIN_BOOL:
+        st_json_put_bool(w, key, v.yes);
+        break;
+    case PLAIN_TEXT:
+        st_json_put_string(w, key, v.text);
+        break;
+    case PLAIN_PAIR:
+        st_json_array_open(w, key);
+        st_json_put_double(w, NULL, config->beta1);
+        st_json_put_double(w, NULL, config->beta2);
+        st_json_array_close(w);
+        break;
+    case PLAIN_DIRS:
+        st_json_array_open(w, key);
+        for (uint32_t i = 0; i < config->nvme_dir_count; i++)
+            st_json_put_string(w, NULL, config->nvme_dirs[i]);
+        st_json_array_close(w);
+        break;
+    }
+}

@@ -1,0 +1,27 @@
+/* core/fault.h - named places where tests make the world fail.
+ *
+ * Every foreign call passes its result through a site; unarmed cost is one relaxed load.
+ *     res = st_fault("nvme.cqe", res);          int results: negative errno or bytes
+ *     if (st_fault("arena.mmap", 0) < 0) ...    "would this fail?" form
+ * Tests arm one fault at a time; process-wide.  The STRATA_FAULT environment variable is not read:
+ * `strata --fault SITE[:after[:count[:result]]]` (hidden, for tests) arms one from the command line. */
+#ifndef CORE_FAULT_H
+#define CORE_FAULT_H
+
+#include <stdint.h>
+
+struct st_fault_spec {
+    const char *site; /* borrowed while armed; NULL: any site */
+    uint32_t after;   /* let this many passes of matching sites through first */
+    uint32_t count;   /* then make this many fail; 0: all */
+    int64_t result;   /* what the site returns instead (e.g. -EIO, or a short byte count) */
+};
+
+int64_t st_fault(const char *site, int64_t result);
+void st_fault_arm(const struct st_fault_spec *spec);
+/** Disarm; returns how many times it fired. */
+uint32_t st_fault_disarm(void);
+/** Parse "site[:after[:count[:result]]]" and arm; the string is copied. 0 or -1 on syntax. */
+int st_fault_arm_text(const char *text);
+
+#endif

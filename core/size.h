@@ -1,0 +1,12 @@
+/* core/size.h - sizes as people write them. "24G" and "24GiB" are 24 * 2^30, "24GB" is 24e9, plain is bytes. */
+#ifndef CORE_SIZE_H
+#define CORE_SIZE_H
+
+#include <stdint.h>
+
+/** 0 and *out, or -1 on bad syntax, a negative value or overflow. */
+int st_size_parse(const char *text, uint64_t *out);
+/** "1.50 GiB", "612 KiB", "17 B" into buf[16+]; returns buf. */
+const char *st_size_text(char buf[24], uint64_t bytes);
+
+#endif

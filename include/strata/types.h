@@ -1,0 +1,35 @@
+/* strata/types.h - the few words every interface shares: dtypes, tiers, version. */
+#ifndef STRATA_TYPES_H
+#define STRATA_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define STRATA_VERSION_MAJOR  0
+#define STRATA_VERSION_MINOR  1
+#define STRATA_VERSION_PATCH  0
+#define STRATA_VERSION_STRING "0.1.0"
+
+/** Element types.  bf16 and fp16 are held as uint16_t. */
+typedef enum strata_dtype {
+    STRATA_DTYPE_INVALID = 0,
+    STRATA_F32 = 1,
+    STRATA_BF16 = 2,
+    STRATA_F16 = 3,
+} strata_dtype;
+
+/** Where bytes live, fastest first. */
+typedef enum strata_tier {
+    STRATA_TIER_DEVICE = 0, /**< GPU memory; on the cpu device a capped arena in RAM */
+    STRATA_TIER_HOST = 1,   /**< pinned host memory */
+    STRATA_TIER_NVME = 2,   /**< swap files */
+    STRATA_TIER_COUNT = 3,
+} strata_tier;
+
+/** Bytes of one element; 0 for an invalid dtype. */
+static inline size_t strata_dtype_bytes(strata_dtype dtype)
+{
+    return dtype == STRATA_F32 ? 4 : dtype == STRATA_BF16 || dtype == STRATA_F16 ? 2 : 0;
+}
+
+#endif

@@ -1,0 +1,61 @@
+#!/bin/sh
+# Each offence that tools/check_layers.sh must find, planted one at a time in an otherwise good tree.
+set -eu
+check=$1
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+failures=0
+
+# expect STATUS FILE LINE: the tree with LINE in FILE.
+expect() {
+    rm -rf "${tree:?}"/*
+    mkdir -p "$tree/core" "$tree/$(dirname "$2")"
+    echo '#include "core/error.h"' >"$tree/core/good.c"
+    echo "$3" >"$tree/$2"
+    if "$check" "$tree" >"$tree.out" 2>&1; then status=0; else status=$?; fi
+    if [ "$status" != "$1" ]; then
+        echo "$2: $3: exit $status, not $1"
+        cat "$tree.out"
+        failures=$((failures + 1))
+    fi
+    rm -f "$tree.out"
+}
+
+expect 0 core/a.c '#include "core/log.h"'
+expect 0 core/a.c '#include "strata/status.h"'
+expect 0 core/a.c '#include <stdio.h>'
+expect 1 core/a.c '#include "nvme/io.h"'
+expect 1 core/a.c '  #  include "offload/plan.h"'
+expect 1 core/a.c '#include "log.h"'
+expect 1 core/a.c '#include "../nvme/io.h"'
+expect 1 core/a.c '#include "core/../nvme/io.h"'
+expect 1 core/a.c '#include <core/log.h>'
+expect 0 kernels/a.c '#include "core/cpu.h"'
+expect 1 kernels/a.c '#include "core/error.h"'
+expect 1 kernels/a.inc '#include "core/error.h"'
+expect 1 nvme/a.h '#include "offload/plan.h"'
+expect 0 offload/a.c '#include "nvme/swap.h"'
+expect 1 offload/a.c '#include "model/model.h"'
+expect 0 model/a.c '#include "offload/workload.h"'
+expect 1 model/a.c '#include "offload/engine.h"'
+expect 1 model/a.c '#include "nvme/io.h"'
+expect 1 cli/a.c '#include "nvme/io.h"'
+expect 1 cli/a.c '#include "kernels/kernels.h"'
+expect 0 cli/a.c '#include "offload/engine.h"'
+expect 1 include/strata/a.h '#include "core/error.h"'
+expect 1 tests/core/a.c '#include "nvme/io.h"'
+expect 0 tests/nvme/a.c '#include "nvme/io.h"'
+expect 0 tests/nvme/a.c '#include "fixture.h"'
+expect 1 tests/nvme/a.c '#include "offload/plan.h"'
+expect 0 tests/engine/a.c '#include "offload/plan.h"'
+expect 0 tests/engine/a.c '#include "tests/engine/rig.h"'
+expect 0 core/json.c '#include <cJSON.h>'
+expect 1 core/config.c '#include <cJSON.h>'
+expect 1 offload/a.c '#include <hwloc.h>'
+expect 1 offload/a.c '#include <hwloc/glibc-sched.h>'
+expect 1 nvme/swap.c '#include <liburing.h>'
+expect 0 nvme/io_uring.c '#include <liburing.h>'
+expect 1 kernels/a.c '#include <dnnl.h>'
+expect 1 offload/plan.c '#include <cuda_runtime.h>'
+expect 1 core/a.c '#include <cmocka.h>'
+[ "$failures" = 0 ]

@@ -1,0 +1,398 @@
+/* tests/core/test_config.c - reading configs: defaults, "auto", rules between keys, overrides, round trips, failures. */
+#include "tests/core/config_fixture.h"
+
+#include "core/fault.h"
+
+#include <errno.h>
+#include <math.h>
+
+#define OVERRIDES_MAX 4
+
+static void defaults(void **state)
+{
+    const struct st_config c = load_good("{}", NULL);
+
+    (void)state;
+    assert_int_equal(c.train_batch, 1);
+    assert_int_equal(c.micro_batch, 1);
+    assert_int_equal(c.grad_accum, 1);
+    assert_int_equal(c.dtype, STRATA_BF16);
+    assert_true(c.gradient_clipping == 1 && c.check_grad_overflow);
+    assert_int_equal(c.optimizer, ST_OPTIMIZER_ADAMW);
+    assert_true(c.lr == 5e-5 && c.beta1 == 0.9 && c.beta2 == 0.999 && c.eps == 1e-8 && c.weight_decay == 0);
+    assert_true(c.bias_correction && !c.decay_all);
+    assert_int_equal(c.lr_type, ST_LR_CONSTANT);
+    assert_int_equal(c.zero_stage, 0);
+    assert_int_equal(c.optimizer_tier, STRATA_TIER_DEVICE);
+    assert_int_equal(c.param_tier, STRATA_TIER_DEVICE);
+    assert_int_equal(c.nvme_dir_count, 0);
+    assert_int_equal(c.sub_group_size, 1000000000);
+    assert_int_equal(c.block_bytes, 1 << 20);
+    assert_int_equal(c.queue_depth, 32);
+    assert_true(c.device_memory == ST_AUTO_BYTES && c.host_memory == ST_AUTO_BYTES && c.cache == ST_AUTO_BYTES);
+    assert_int_equal(c.chunk_size, 4 << 20);
+    assert_int_equal(c.update, ST_UPDATE_AUTO);
+    assert_int_equal(c.activations, ST_ACT_AUTO);
+    assert_int_equal(c.activation_tier, STRATA_TIER_COUNT);
+    assert_int_equal(c.threads, 0);
+    assert_string_equal(c.io_method, "auto");
+    assert_string_equal(c.isa, "auto");
+    assert_int_equal(c.steps_per_print, 0);
+}
+
+static void all_problems_are_reported_at_once(void **state)
+{
+    static const char text[] =
+        "{\"fp16\": {\"enabled\": true}, \"optimizer\": {\"type\": \"Lion\", \"params\": {\"lr\": \"x\"}}, "
+        "\"train_batch_size\": 3, \"train_micro_batch_size_per_gpu\": 2, \"what\": 1}";
+    struct st_config_source *source;
+    struct st_config config = {.threads = 77};
+
+    (void)state;
+    assert_int_equal(config_load(&config, &source, text, NULL), STRATA_E_CONFIG);
+    assert_int_equal(config.threads, 77);                 /* outputs are written on success only */
+    assert_int_equal(st_config_problem_count(source), 4); /* params of a rejected optimizer are not judged */
+    assert_non_null(strstr(strata_last_error(), "(and 3 more)"));
+    assert_non_null(strstr(strata_last_error(), "t: "));
+    assert_int_equal(find_row(source, "optimizer.params.lr")->verdict, ST_VERDICT_NOTICE);
+    st_config_source_free(source);
+}
+
+static void unknown_keys_can_be_allowed(void **state)
+{
+    const char *override = "zero_optimization.stge=2";
+    const struct st_config_opts opts = {.overrides = &override, .override_count = 1, .allow_unknown = true};
+    struct st_config_source *source;
+    struct st_config config;
+
+    (void)state;
+    assert_int_equal(st_config_load_text(&config, &source, "{\"stepps\": 1}", 13, "t", &opts), STRATA_OK);
+    assert_int_equal(find_row(source, "stepps")->verdict, ST_VERDICT_NOTICE);
+    assert_int_equal(find_row(source, "zero_optimization.stge")->origin, ST_ORIGIN_COMMAND_LINE);
+    st_config_source_free(source);
+}
+
+static void auto_is_the_default_everywhere(void **state)
+{
+    static const char text[] =
+        "{\"train_batch_size\": \"auto\", \"optimizer\": {\"type\": \"auto\", \"params\": {\"lr\": \"auto\", \"betas\": "
+        "\"auto\"}},"
+        "\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_num_steps\": \"auto\", \"warmup_max_lr\": \"auto\", "
+        "\"total_num_steps\": \"auto\"}}, \"fp16\": {\"enabled\": \"auto\"}, \"bf16\": {\"enabled\": \"auto\"}, "
+        "\"zero_optimization\": {\"stage\": \"auto\", \"sub_group_size\": \"auto\"}, \"gradient_clipping\": \"auto\", "
+        "\"aio\": \"auto\", \"strata\": {\"cache\": \"auto\", \"update\": \"auto\", \"activation_tier\": \"auto\"}}";
+    struct st_config_source *source;
+    const struct st_config_opts opts = {.max_steps = 500};
+    struct st_config c;
+
+    (void)state;
+    assert_int_equal(st_config_load_text(&c, &source, text, strlen(text), "t", &opts), STRATA_OK);
+    assert_true(c.lr == 5e-5 && c.beta2 == 0.999 && c.gradient_clipping == 1);
+    assert_int_equal(c.dtype, STRATA_BF16);
+    assert_int_equal(c.warmup_steps, 0);
+    assert_true(isnan(c.warmup_max_lr));
+    assert_int_equal(c.total_steps, 500);
+    assert_int_equal(c.activation_tier, STRATA_TIER_COUNT);
+    assert_int_equal(find_row(source, "optimizer.params.lr")->origin, ST_ORIGIN_AUTO);
+    assert_string_equal(find_row(source, "optimizer.params.lr")->value, "5e-05");
+    assert_int_equal(find_row(source, "scheduler.params.total_num_steps")->origin, ST_ORIGIN_DERIVED);
+    assert_int_equal(find_row(source, "zero_optimization.stage")->origin, ST_ORIGIN_AUTO);
+    assert_int_equal(find_row(source, "aio.queue_depth")->origin, ST_ORIGIN_DEFAULT);
+    st_config_source_free(source);
+}
+
+static void numbers_and_sizes(void **state)
+{
+    const struct st_config c =
+        load_good("{\"zero_optimization\": {\"sub_group_size\": 5e8}, \"train_batch_size\": 8.0, \"strata\": {\"device_memory\": "
+                  "\"200MiB\", \"host_memory\": 1e9, \"cache\": 0, \"chunk_size\": 5e6, \"isa\": \"AVX2\"}}",
+                  NULL);
+
+    (void)state;
+    assert_int_equal(c.sub_group_size, 500000000);
+    assert_int_equal(c.train_batch, 8);
+    assert_int_equal(c.device_memory, 200u << 20);
+    assert_int_equal(c.host_memory, 1000000000);
+    assert_int_equal(c.cache, 0);
+    assert_int_equal(c.chunk_size, 5000000 / 4096 * 4096);
+    assert_string_equal(c.isa, "avx2");
+    assert_int_equal(load_good("{\"zero_optimization\": {\"sub_group_size\": 10000}}", NULL).chunk_size, 8192);
+}
+
+static void precision(void **state)
+{
+    (void)state;
+    assert_int_equal(load_good("{\"bf16\": {\"enabled\": false}}", NULL).dtype, STRATA_F32);
+    assert_int_equal(load_good("{\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": false}}", NULL).dtype, STRATA_BF16);
+    assert_int_equal(load_good("{\"bf16\": {}}", NULL).dtype, STRATA_BF16);
+    assert_int_equal(load_good("{\"fp16\": {\"enabled\": false}}", NULL).dtype, STRATA_F32);
+    assert_int_equal(load_good("{\"fp16\": {\"enabled\": false}, \"bf16\": {\"enabled\": \"auto\"}}", NULL).dtype, STRATA_BF16);
+    assert_int_equal(load_good("{\"bf16\": null, \"fp16\": {\"enabled\": \"auto\"}}", NULL).dtype, STRATA_BF16);
+    assert_int_equal(load_good("{\"bf16\": {\"enabled\": true}}", "bfloat16.enabled=false").dtype, STRATA_F32);
+}
+
+static void optimizer_modes(void **state)
+{
+    struct st_config c;
+
+    (void)state;
+    assert_int_equal(load_good("{\"optimizer\": {\"type\": \"Adam\"}}", NULL).optimizer, ST_OPTIMIZER_ADAMW);
+    assert_int_equal(load_good("{\"optimizer\": {\"type\": \"adam\", \"params\": {\"adam_w_mode\": false}}}", NULL).optimizer,
+                     ST_OPTIMIZER_ADAM);
+    assert_int_equal(load_good("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"adam_w_mode\": false}}}", NULL).optimizer,
+                     ST_OPTIMIZER_ADAMW);
+    assert_true(load_good("{\"optimizer\": {\"type\": \"AdamW\"}}", NULL).lr == 1e-3);
+    assert_true(load_good("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\"}}}", NULL).lr == 5e-5);
+    c = load_good("{\"optimizer\": {\"params\": {\"lr\": 3e-4, \"betas\": [0.8, 0.95], \"eps\": 1e-6, \"weight_decay\": 0.1, "
+                  "\"bias_correction\": false}}}",
+                  NULL);
+    assert_true(c.lr == 3e-4 && c.beta1 == 0.8 && c.beta2 == 0.95 && c.eps == 1e-6 && c.weight_decay == 0.1);
+    assert_false(c.bias_correction);
+}
+
+static void schedules(void **state)
+{
+    struct st_config c;
+
+    (void)state;
+    c = load_good("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 1e-5, \"warmup_type\": \"linear\"}}}",
+                  NULL);
+    assert_int_equal(c.lr_type, ST_LR_WARMUP);
+    assert_true(c.warmup_min_lr == 1e-5 && isnan(c.warmup_max_lr) && !c.warmup_log);
+    assert_int_equal(c.warmup_steps, 1000);
+    c = load_good("{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 10}}}", NULL);
+    assert_int_equal(c.lr_type, ST_LR_WARMUP_DECAY);
+    assert_true(c.warmup_max_lr == 1e-3 && c.warmup_log);
+    assert_int_equal(c.total_steps, 10);
+    c = load_good("{\"scheduler\": {\"type\": \"WarmupLR\"}}", "scheduler=null");
+    assert_int_equal(c.lr_type, ST_LR_CONSTANT);
+    c = load_good("{}", "scheduler.params.warmup_num_steps=20");
+    assert_int_equal(c.lr_type, ST_LR_WARMUP);
+    assert_int_equal(c.warmup_steps, 20);
+    c = load_good("{\"scheduler\": {\"params\": {\"warmup_num_steps\": 20}}}", NULL);
+    assert_int_equal(c.lr_type, ST_LR_CONSTANT);
+    assert_int_equal(c.warmup_steps, 0);
+}
+
+static void tiers_and_directories(void **state)
+{
+    struct st_config c;
+
+    (void)state;
+    assert_int_equal(load_good("{\"zero_optimization\": true}", NULL).zero_stage, 1);
+    assert_int_equal(load_good("{\"zero_optimization\": false}", NULL).zero_stage, 0);
+    assert_int_equal(load_good("{\"zero_optimization\": {\"cpu_offload\": true}}", NULL).optimizer_tier, STRATA_TIER_HOST);
+    assert_int_equal(
+        load_good("{\"zero_optimization\": {\"cpu_offload\": true, \"offload_optimizer\": {\"device\": \"none\"}}}", NULL)
+            .optimizer_tier,
+        STRATA_TIER_DEVICE);
+    assert_int_equal(load_good("{\"zero_optimization\": {\"cpu_offload_param\": true}}", NULL).param_tier, STRATA_TIER_HOST);
+    c = load_good(
+        "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/a, /b\"}, "
+        "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": [\"/b\", \"/c,d\"]}}}",
+        NULL);
+    assert_int_equal(c.optimizer_tier, STRATA_TIER_NVME);
+    assert_int_equal(c.param_tier, STRATA_TIER_NVME);
+    assert_int_equal(c.nvme_dir_count, 3);
+    assert_string_equal(c.nvme_dirs[0], "/a");
+    assert_string_equal(c.nvme_dirs[1], "/b");
+    assert_string_equal(c.nvme_dirs[2], "/c,d");
+    c = load_good("{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/a\"}}}",
+                  "strata.nvme=/x");
+    assert_int_equal(c.nvme_dir_count, 1);
+    assert_string_equal(c.nvme_dirs[0], "/x");
+    c = load_good("{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"cpu\", \"nvme_path\": \"/a\"}}}", NULL);
+    assert_int_equal(c.nvme_dir_count, 0);
+    c = load_good("{\"activation_checkpointing\": {\"cpu_checkpointing\": true}}", NULL);
+    assert_int_equal(c.activation_tier, STRATA_TIER_HOST);
+    c = load_good("{\"activation_checkpointing\": {\"cpu_checkpointing\": true}}", "strata.activation_tier=device");
+    assert_int_equal(c.activation_tier, STRATA_TIER_DEVICE);
+}
+
+static void overrides_win_and_keep_their_origin(void **state)
+{
+    static const char *const overrides[] = {"optimizer.params.lr=1e-4", "strata.device_memory=1GiB",
+                                            "strata.nvme=[\"/a\",\"/b\"]",
+                                            "zero_optimization.offload_optimizer={\"device\":\"nvme\"}"};
+    static const char text[] = "{\"optimizer\": {\"params\": {\"lr\": 1}}}";
+    const struct st_config_opts opts = {.overrides = overrides, .override_count = OVERRIDES_MAX};
+    struct st_config_source *source;
+    struct st_config c;
+
+    (void)state;
+    assert_int_equal(st_config_load_text(&c, &source, text, strlen(text), "t", &opts), STRATA_OK);
+    assert_true(c.lr == 1e-4);
+    assert_int_equal(c.device_memory, 1 << 30);
+    assert_int_equal(c.nvme_dir_count, 2);
+    assert_int_equal(c.optimizer_tier, STRATA_TIER_NVME);
+    assert_int_equal(find_row(source, "optimizer.params.lr")->origin, ST_ORIGIN_COMMAND_LINE);
+    assert_int_equal(find_row(source, "zero_optimization.offload_optimizer.device")->origin, ST_ORIGIN_COMMAND_LINE);
+    assert_int_equal(find_row(source, "strata.cache")->origin, ST_ORIGIN_DEFAULT);
+    st_config_source_free(source);
+    assert_string_equal(load_good("{}", "strata.nvme=123").nvme_dirs[0], "123");
+    assert_true(load_good("{\"strata\": {\"cache\": 5}}", "strata.cache=null").cache == ST_AUTO_BYTES);
+}
+
+static char *write_json(const struct st_config *config)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    assert_non_null(file);
+    st_config_write_json(config, file);
+    assert_int_equal(fclose(file), 0);
+    return text;
+}
+
+static void round_trips(void **state)
+{
+    static const char *const texts[] = {
+        "{}",
+        "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false, \"lr\": 0.1, \"betas\": [0.1, 0.2]}}}",
+        "{\"bf16\": {\"enabled\": false, \"check_grad_overflow\": false}, \"gradient_clipping\": 0.3}",
+        "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, \"steps_per_print\": 7}",
+        "{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 7}}}",
+        "{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_type\": \"linear\", \"warmup_max_lr\": \"auto\"}}}",
+        "{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 99}}}",
+        "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/a,/b\"}, "
+        "\"offload_param\": {\"device\": \"cpu\"}, \"sub_group_size\": 1e6}, \"aio\": {\"block_size\": 8192, \"queue_depth\": "
+        "3}}",
+        "{\"strata\": {\"device_memory\": \"1.5GiB\", \"host_memory\": 7, \"cache\": 0, \"nvme\": [\"/a,b\", \"\\u00e9\\\"\"], "
+        "\"chunk_size\": 8192, \"update\": \"serial\", \"activations\": \"recomputed\", \"activation_tier\": \"host\", "
+        "\"decay_all\": true, \"threads\": 3, \"io_method\": \"fake\", \"isa\": \"scalar\"}}",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        const struct st_config first = load_good(texts[i], NULL);
+        char *text = write_json(&first);
+        const struct st_config second = load_good(text, NULL);
+        char *again = write_json(&second);
+
+        assert_string_equal(text, again);
+        assert_memory_equal(&first, &second, sizeof(first));
+        free(text);
+        free(again);
+    }
+}
+
+/* Shapes of presets in wide use. */
+static void published_shapes(void **state)
+{
+    static const char llama_factory_z3[] =
+        "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_accumulation_steps\": "
+        "\"auto\", "
+        "\"gradient_clipping\": \"auto\", \"zero_allow_untested_optimizer\": true, \"fp16\": {\"enabled\": \"auto\", "
+        "\"loss_scale\": 0, \"loss_scale_window\": 1000, \"initial_scale_power\": 16, \"hysteresis\": 2, \"min_loss_scale\": 1}, "
+        "\"bf16\": {\"enabled\": \"auto\"}, \"zero_optimization\": {\"stage\": 3, \"overlap_comm\": false, "
+        "\"contiguous_gradients\": true, \"sub_group_size\": 1e9, \"reduce_bucket_size\": \"auto\", "
+        "\"stage3_prefetch_bucket_size\": \"auto\", \"stage3_param_persistence_threshold\": \"auto\", "
+        "\"stage3_max_live_parameters\": 1e9, \"stage3_max_reuse_distance\": 1e9, "
+        "\"stage3_gather_16bit_weights_on_model_save\": true, \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": "
+        "true}, "
+        "\"offload_param\": {\"device\": \"cpu\", \"pin_memory\": true}}, \"comms_config\": {\"verbose\": false}, "
+        "\"monitor_config\": {\"enabled\": true, \"tag\": \"x\", \"csv_monitor\": {\"enabled\": false}}}";
+    static const char xtuner_z2_offload[] =
+        "{\"gradient_accumulation_steps\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_clipping\": "
+        "\"auto\", "
+        "\"zero_allow_untested_optimizer\": true, \"zero_force_ds_cpu_optimizer\": false, \"zero_optimization\": {\"stage\": 2, "
+        "\"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true}, \"contiguous_gradients\": false, "
+        "\"allgather_bucket_size\": 1e8, \"reduce_bucket_size\": 1e8, \"overlap_comm\": true, \"reduce_scatter\": true}, "
+        "\"fp16\": {\"enabled\": true, \"initial_scale_power\": 16}}";
+    const struct st_config c = load_good(llama_factory_z3, NULL);
+
+    (void)state;
+    assert_int_equal(c.dtype, STRATA_BF16);
+    assert_int_equal(c.param_tier, STRATA_TIER_HOST);
+    load_bad(xtuner_z2_offload, NULL, "fp16.enabled: true: fp16 is not in this version");
+    assert_int_equal(load_good(xtuner_z2_offload, "fp16.enabled=auto").dtype, STRATA_BF16);
+}
+
+static void files(void **state)
+{
+    static const char *const names[] = {"configs/zero2_cpu.json", "configs/zero3_cpu.json", "configs/zero3_nvme.json"};
+    struct st_config_source *source;
+    struct st_config c;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct st_config_opts opts = {.file = names[i], .max_steps = 10};
+
+        if (st_config_load(&c, &source, &opts) != STRATA_OK)
+            fail_msg("%s", strata_last_error());
+        assert_true(c.optimizer_tier != STRATA_TIER_DEVICE);
+        st_config_source_free(source);
+    }
+    assert_int_equal(st_config_load(&c, &source, &(struct st_config_opts){.file = "configs/none.json"}), STRATA_E_CONFIG);
+    assert_int_equal(st_config_problem_count(source), 1);
+    assert_non_null(strstr(strata_last_error(), "configs/none.json"));
+    assert_null(strstr(strata_last_error(), "strict JSON"));
+    st_config_source_free(source);
+    assert_int_equal(st_config_load(&c, &source, &(struct st_config_opts){0}), STRATA_OK);
+    assert_int_equal(c.micro_batch, 1);
+    st_config_source_free(source);
+}
+
+static void hostile_texts_are_printable(void **state)
+{
+    struct st_config_source *source;
+    struct st_config config;
+
+    (void)state;
+    assert_int_equal(config_load(&config, &source, "{\"a\\u001b[2J\": \"\\n\"}", NULL), STRATA_E_CONFIG);
+    assert_string_equal(st_config_problem_at(source, 0), "a?[2J: unknown key");
+    assert_string_equal(find_row(source, "a?[2J")->value, "?");
+    st_config_source_free(source);
+    assert_int_equal(config_load(&config, &source, "{\"comet\": {\"api_key\": \"secret\"}}", NULL), STRATA_OK);
+    assert_string_equal(find_row(source, "comet.api_key")->value, "(hidden)");
+    st_config_source_free(source);
+}
+
+/* Memory fails at the 1st, 2nd, 3rd... allocation, until a run passes none. */
+static void every_single_failure_is_clean(void **state)
+{
+    static const char text[] = "{\"zero_optimization\": true, \"what\": 1, \"bf16\": {\"enabled\": 1}}";
+    static const char *const sites[] = {"config.alloc", "json.alloc", "json.parse"};
+
+    (void)state;
+    for (size_t s = 0; s < sizeof(sites) / sizeof(sites[0]); s++) {
+        uint32_t fired = 1;
+
+        for (uint32_t nth = 0; fired > 0; nth++) {
+            struct st_config_source *source = NULL;
+            struct st_config config;
+            strata_status st;
+
+            st_fault_arm(&(struct st_fault_spec){.site = sites[s], .after = nth, .count = 1, .result = -ENOMEM});
+            st = config_load(&config, &source, text, "optimizer.params.lr=fast");
+            fired = st_fault_disarm();
+            assert_int_equal(st, fired > 0 ? STRATA_E_NOMEM : STRATA_E_CONFIG);
+            assert_true((source == NULL) == (fired > 0));
+            st_config_source_free(source);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(all_problems_are_reported_at_once),
+        cmocka_unit_test(unknown_keys_can_be_allowed),
+        cmocka_unit_test(auto_is_the_default_everywhere),
+        cmocka_unit_test(numbers_and_sizes),
+        cmocka_unit_test(precision),
+        cmocka_unit_test(optimizer_modes),
+        cmocka_unit_test(schedules),
+        cmocka_unit_test(tiers_and_directories),
+        cmocka_unit_test(overrides_win_and_keep_their_origin),
+        cmocka_unit_test(round_trips),
+        cmocka_unit_test(published_shapes),
+        cmocka_unit_test(files),
+        cmocka_unit_test(hostile_texts_are_printable),
+        cmocka_unit_test(every_single_failure_is_clean),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

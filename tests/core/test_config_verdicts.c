@@ -1,0 +1,252 @@
+/* tests/core/test_config_verdicts.c - tables: verdicts and their reasons, batch triples, everything that is refused. */
+#include "tests/core/config_fixture.h"
+
+struct verdict_row {
+    const char *text;
+    const char *path;
+    enum st_config_verdict verdict;
+    const char *reason; /* part of it; NULL: none at all */
+};
+
+static void verdicts(void **state)
+{
+#define Z(inner) "{\"zero_optimization\": {" inner "}}"
+    static const struct verdict_row rows[] = {
+        {"{\"fp16\": {\"enabled\": true}}", "fp16.enabled", ST_VERDICT_REJECTED, "bf16.enabled to true"},
+        {"{\"fp16\": {\"enabled\": false}}", "fp16.enabled", ST_VERDICT_HONOURED, NULL},
+        {"{\"fp16\": {\"enabled\": \"auto\", \"loss_scale\": 0}}", "fp16.loss_scale", ST_VERDICT_NOTICE, "fp16"},
+        {"{\"amp\": {\"enabled\": false, \"opt_level\": \"O1\"}}", "amp.enabled", ST_VERDICT_HONOURED, NULL},
+        {"{\"amp\": {\"enabled\": false, \"opt_level\": \"O1\"}}", "amp.opt_level", ST_VERDICT_NOTICE, "Apex"},
+        {"{\"amp\": {\"enabled\": true}}", "amp.enabled", ST_VERDICT_REJECTED, "bf16"},
+        {"{\"torch_autocast\": {\"enabled\": true}}", "torch_autocast.enabled", ST_VERDICT_REJECTED, "bf16"},
+        {"{\"elasticity\": {\"enabled\": true}}", "elasticity.enabled", ST_VERDICT_REJECTED, "batch sizes"},
+        {"{\"elasticity\": {\"enabled\": false, \"min_gpus\": 1}}", "elasticity.min_gpus", ST_VERDICT_NOTICE, "one rank"},
+        {"{\"optimizer\": {\"type\": \"Lamb\"}}", "optimizer.type", ST_VERDICT_REJECTED, "Adam and AdamW"},
+        {"{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true}}}", "optimizer.params.torch_adam",
+         ST_VERDICT_NOTICE, "one Adam"},
+        {"{\"optimizer\": {\"params\": {\"max_grad_norm\": 1}}}", "optimizer.params.max_grad_norm", ST_VERDICT_REJECTED,
+         "gradient_clipping"},
+        {"{\"optimizer\": {\"params\": {\"amsgrad\": true}}}", "optimizer.params.amsgrad", ST_VERDICT_REJECTED, "AMSGrad"},
+        {"{\"scheduler\": {\"type\": \"OneCycle\"}}", "scheduler.type", ST_VERDICT_REJECTED, "WarmupLR and WarmupDecayLR"},
+        {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"cos_min_ratio\": 0.1}}}", "scheduler.params.cos_min_ratio",
+         ST_VERDICT_REJECTED, "WarmupCosineLR"},
+        {"{\"bf16\": {\"bf16_optimizer_states\": true}}", "bf16.bf16_optimizer_states", ST_VERDICT_REJECTED, "fp32"},
+        {"{\"bfloat16\": {\"enabled\": true}}", "bfloat16.enabled", ST_VERDICT_HONOURED, NULL},
+        {"{\"data_types\": {\"grad_accum_dtype\": \"fp32\"}}", "data_types.grad_accum_dtype", ST_VERDICT_HONOURED, NULL},
+        {"{\"data_types\": {\"grad_accum_dtype\": \"bf16\"}}", "data_types.grad_accum_dtype", ST_VERDICT_REJECTED, "fp32"},
+        {"{\"gradient_allreduce_op\": \"mean\"}", "gradient_allreduce_op", ST_VERDICT_HONOURED, NULL},
+        {"{\"gradient_allreduce_op\": \"sum\"}", "gradient_allreduce_op", ST_VERDICT_NOTICE, "one rank"},
+        {"{\"wall_clock_breakdown\": true}", "wall_clock_breakdown", ST_VERDICT_NOTICE, "progress line"},
+        {Z("\"reduce_bucket_size\": 5e8"), "zero_optimization.reduce_bucket_size", ST_VERDICT_NOTICE, "buckets"},
+        {Z("\"reduce_bucket_size\": \"auto\""), "zero_optimization.reduce_bucket_size", ST_VERDICT_NOTICE, "hidden^2"},
+        {Z("\"stage3_prefetch_bucket_size\": \"auto\""), "zero_optimization.stage3_prefetch_bucket_size", ST_VERDICT_NOTICE,
+         "0.9 hidden^2"},
+        {Z("\"param_persistence_threshold\": 0"), "zero_optimization.param_persistence_threshold", ST_VERDICT_NOTICE, "plan"},
+        {Z("\"stage3_gather_fp16_weights_on_model_save\": true"), "zero_optimization.stage3_gather_fp16_weights_on_model_save",
+         ST_VERDICT_NOTICE, "Hugging Face"},
+        {Z("\"model_persistence_threshold\": 9223372036854775807"), "zero_optimization.model_persistence_threshold",
+         ST_VERDICT_NOTICE, "plan"},
+        {Z("\"legacy_stage1\": true"), "zero_optimization.legacy_stage1", ST_VERDICT_REJECTED, "false"},
+        {Z("\"zenflow\": {\"topk_ratio\": 0.1}"), "zero_optimization.zenflow", ST_VERDICT_REJECTED, "remove the section"},
+        {Z("\"zenflow\": {\"topk_ratio\": 0.1}"), "zero_optimization.zenflow.topk_ratio", ST_VERDICT_NOTICE, "not judged"},
+        {Z("\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}"), "zero_optimization.offload_param.device",
+         ST_VERDICT_HONOURED, NULL},
+        {Z("\"stage\": 2, \"offload_param\": {\"device\": \"cpu\"}"), "zero_optimization.offload_param.device",
+         ST_VERDICT_HONOURED, "below stage 3"},
+        {Z("\"stage\": 2, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/x\"}"),
+         "zero_optimization.offload_optimizer.device", ST_VERDICT_HONOURED, "takes it for cpu"},
+        {Z("\"offload_optimizer\": {\"device\": \"cpu\"}"), "zero_optimization.offload_optimizer.device", ST_VERDICT_HONOURED,
+         "stage 0"},
+        {Z("\"offload_optimizer\": {\"device\": \"cpu\", \"nvme_path\": \"/x\"}"),
+         "zero_optimization.offload_optimizer.nvme_path", ST_VERDICT_HONOURED, "not used"},
+        {Z("\"offload_optimizer\": {\"ratio\": 1}"), "zero_optimization.offload_optimizer.ratio", ST_VERDICT_HONOURED, NULL},
+        {Z("\"offload_optimizer\": {\"ratio\": 0.5}"), "zero_optimization.offload_optimizer.ratio", ST_VERDICT_NOTICE, "plan"},
+        {Z("\"cpu_offload\": true"), "zero_optimization.cpu_offload", ST_VERDICT_HONOURED, "deprecated"},
+        {"{\"aio\": {\"thread_count\": 1}}", "aio.thread_count", ST_VERDICT_NOTICE, "old name"},
+        {"{\"aio\": {\"use_gds\": true}}", "aio.use_gds", ST_VERDICT_NOTICE, "GPUDirect"},
+        {"{\"comet\": {\"api_key\": \"k\"}}", "comet.api_key", ST_VERDICT_NOTICE, "--metrics"},
+        {"{\"low_cpu_mem_usage\": false}", "low_cpu_mem_usage", ST_VERDICT_NOTICE, "trainer"},
+        {"{\"monitor_config\": {\"csv_monitor\": {\"enabled\": false}}}", "monitor_config.csv_monitor", ST_VERDICT_NOTICE,
+         "no key of DeepSpeed's"},
+        {"{\"strata\": {\"accumulation\": \"vertical\"}}", "strata.accumulation", ST_VERDICT_HONOURED, NULL},
+        {"{\"strata\": {\"accumulation\": \"horizontal\"}}", "strata.accumulation", ST_VERDICT_REJECTED, "vertical"},
+        {"{\"strata\": {\"update\": \"in_backward\"}}", "strata.update", ST_VERDICT_REJECTED, "gated"},
+        {"{\"strata\": {\"chunk_size\": 10000}}", "strata.chunk_size", ST_VERDICT_HONOURED, "rounded down"},
+    };
+#undef Z
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_config_source *source;
+        struct st_config config;
+        const strata_status st = config_load(&config, &source, rows[i].text, NULL);
+        const struct st_config_row *row = find_row(source, rows[i].path);
+
+        if (row == NULL || row->verdict != rows[i].verdict)
+            fail_msg("%s: verdict %d", rows[i].text, row != NULL ? (int)row->verdict : -1);
+        if (rows[i].reason == NULL)
+            assert_null(row->reason);
+        else if (row->reason == NULL || strstr(row->reason, rows[i].reason) == NULL)
+            fail_msg("%s: reason %s", rows[i].text, row->reason);
+        if (row->verdict == ST_VERDICT_REJECTED)
+            assert_int_equal(st, STRATA_E_CONFIG);
+        st_config_source_free(source);
+    }
+}
+
+struct batch_row {
+    int64_t train, micro, accum;                 /* -1: left out; 0: "auto" */
+    uint32_t want_train, want_micro, want_accum; /* 0: refused */
+    const char *problem;
+};
+
+static void put_count(char *text, size_t bytes, const char *key, int64_t value)
+{
+    const size_t used = strlen(text);
+    const char *comma = text[used - 1] == '{' ? "" : ", ";
+
+    if (value == 0)
+        snprintf(text + used, bytes - used, "%s\"%s\": \"auto\"", comma, key);
+    else if (value > 0)
+        snprintf(text + used, bytes - used, "%s\"%s\": %lld", comma, key, (long long)value);
+}
+
+static void batch_triples(void **state)
+{
+    static const struct batch_row rows[] = {
+        {32, 16, 2, 32, 16, 2, NULL},
+        {32, 16, 1, 0, 0, 0, "train_batch_size 32 is not train_micro_batch_size_per_gpu 16 x gradient_accumulation_steps 1 "},
+        {32, 8, 2, 0, 0, 0, "32 is not train_micro_batch_size_per_gpu 8 x gradient_accumulation_steps 2 "},
+        {32, 32, 1, 32, 32, 1, NULL},
+        {32, 16, -1, 32, 16, 2, NULL},
+        {33, 17, -1, 0, 0, 0, "33 is not train_micro_batch_size_per_gpu 17 x gradient_accumulation_steps 1 (derived)"},
+        {33, 17, 2, 0, 0, 0, "train_batch_size 33 is not"},
+        {4, 8, -1, 0, 0, 0, "gradient_accumulation_steps 0 (derived)"},
+        {32, -1, 4, 32, 8, 4, NULL},
+        {3, -1, 4, 0, 0, 0, "train_micro_batch_size_per_gpu 0 (derived)"},
+        {33, -1, 4, 0, 0, 0, "33 is not"},
+        {-1, 8, 4, 32, 8, 4, NULL},
+        {32, -1, -1, 32, 32, 1, NULL},
+        {-1, 8, -1, 8, 8, 1, NULL},
+        {-1, -1, 4, 0, 0, 0, "gradient_accumulation_steps 4 alone"},
+        {-1, -1, -1, 1, 1, 1, NULL},
+        {0, 0, 0, 1, 1, 1, NULL},
+        {0, 8, 0, 8, 8, 1, NULL},
+        {0, 0, 4, 4, 1, 4, NULL},
+        {-1, 0, 4, 4, 1, 4, NULL},
+        {32, 0, 0, 32, 32, 1, NULL},
+        {0, 65536, 65536, 0, 0, 0, "too large"},
+        {4294967295, 4294967295, 1, 4294967295, 4294967295, 1, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[256] = "{";
+
+        put_count(text, sizeof(text), "train_batch_size", rows[i].train);
+        put_count(text, sizeof(text), "train_micro_batch_size_per_gpu", rows[i].micro);
+        put_count(text, sizeof(text), "gradient_accumulation_steps", rows[i].accum);
+        strcat(text, "}");
+        if (rows[i].want_train == 0) {
+            load_bad(text, NULL, rows[i].problem);
+        } else {
+            const struct st_config c = load_good(text, NULL);
+
+            assert_int_equal(c.train_batch, rows[i].want_train);
+            assert_int_equal(c.micro_batch, rows[i].want_micro);
+            assert_int_equal(c.grad_accum, rows[i].want_accum);
+        }
+    }
+    assert_int_equal(load_good("{}", "gradient_accumulation_steps=4").train_batch, 4);
+    load_bad("{\"train_batch_size\": 0}", NULL, "0 is out of range");
+}
+
+struct bad_row {
+    const char *text, *override, *pattern;
+};
+
+static void bad_input(void **state)
+{
+    static const struct bad_row rows[] = {
+        /* form */
+        {"", NULL, "strict JSON"},
+        {"{ // comment\n}", NULL, "strict JSON"},
+        {"{ # comment\n}", NULL, "strict JSON"},
+        {"{\"steps_per_print\": 1,}", NULL, "strict JSON"},
+        {"{steps_per_print: 1}", NULL, "strict JSON"},
+        {"[]", NULL, "one JSON object"},
+        {"{\"steps_per_print\": 1, \"steps_per_print\": 2}", NULL, "duplicate key \"steps_per_print\""},
+        {"{\"bf16\": {}, \"bfloat16\": {}}", NULL, "bf16 and bfloat16 are one key"},
+        {"{\"zero_optimization\": {\"max_live_parameters\": 1, \"stage3_max_live_parameters\": 1}}", NULL, "one key"},
+        /* types and ranges */
+        {"{\"train_batch_size\": \"8\"}", NULL,
+         "train_batch_size: must be a whole number, but \"8\" is a string: write it without"},
+        {"{\"train_batch_size\": 1.5}", NULL, "must be a whole number, not 1.5"},
+        {"{\"train_batch_size\": true}", NULL, "must be a whole number, not true"},
+        {"{\"bf16\": {\"enabled\": 1}}", NULL, "bf16.enabled: must be true or false, not 1"},
+        {"{\"bf16\": {\"enabled\": \"true\"}}", NULL, "\"true\" is a string: write it without quotes"},
+        {"{\"bf16\": true}", NULL, "bf16: must be a section"},
+        {"{\"gradient_clipping\": -1}", NULL, "gradient_clipping: -1 is out of range: 0 to"},
+        {"{\"optimizer\": {\"params\": {\"betas\": [0.9]}}}", NULL, "two numbers"},
+        {"{\"optimizer\": {\"params\": {\"betas\": [0.9, 1.0]}}}", NULL, "1 is out of range"},
+        {"{\"optimizer\": {\"params\": {\"betas\": [0.9, 0.99, 0.999]}}}", NULL, "two numbers, not [0.9, 0.99, 0.999]"},
+        {"{\"optimizer\": {\"params\": {\"lr\": \"1e-4\"}}}", NULL, "\"1e-4\" is a string: write it without quotes"},
+        {"{\"optimizer\": {\"params\": {\"eps\": 0}}}", NULL, "0 is out of range"},
+        {"{\"optimizer\": {\"type\": \"AdmW\"}}", NULL, "did you mean \"AdamW\"?"},
+        {"{\"optimizer\": {\"type\": \"SGD\"}}", NULL, "must be one of AdamW, Adam, not \"SGD\""},
+        {"{\"optimizer\": {\"type\": 1}}", NULL, "must be one of AdamW, Adam (a string), not 1"},
+        {"{\"zero_optimization\": {\"stage\": 4}}", NULL, "zero_optimization.stage: 4 is out of range: 0 to 3"},
+        {"{\"zero_optimization\": {\"stage\": -1}}", NULL, "-1 is out of range"},
+        {"{\"zero_optimization\": {\"offload_param\": {\"device\": \"gpu\"}}}", NULL, "must be one of none, cpu, nvme"},
+        {"{\"zero_optimization\": {\"sub_group_size\": 100}}", NULL, "100 is out of range"},
+        {"{\"zero_optimization\": {\"reduce_bucket_size\": \"big\"}}", NULL, "must be a whole number, not \"big\""},
+        {"{\"aio\": {\"block_size\": 5000}}", NULL, "5000 is not a multiple of 4096"},
+        {"{\"aio\": {\"block_size\": 134217728}}", NULL, "134217728 is out of range: 4096 to 67108864"},
+        {"{\"aio\": {\"queue_depth\": 0}}", NULL, "0 is out of range: 1 to 4096"},
+        {"{\"strata\": {\"device_memory\": \"200 MiBs\"}}", NULL, "must be a size"},
+        {"{\"strata\": {\"device_memory\": -1}}", NULL, "out of range"},
+        {"{\"strata\": {\"device_memory\": 0}}", NULL, "out of range"},
+        {"{\"strata\": {\"host_memory\": \"16000P\"}}", NULL, "out of range"},
+        {"{\"strata\": {\"threads\": 257}}", NULL, "257 is out of range: 0 to 256"},
+        {"{\"strata\": {\"io_method\": \"aio\"}}", NULL, "not in this version"},
+        {"{\"strata\": {\"isa\": \"sse\"}}", NULL, "must be one of auto, scalar, avx2"},
+        {"{\"strata\": {\"chunk_size\": 4095}}", NULL, "out of range"},
+        {"{\"strata\": {\"nvme\": [1]}}", NULL, "a list of strings"},
+        {"{\"strata\": {\"nvme\": \"/a,,/b\"}}", NULL, "empty"},
+        {"{\"strata\": {\"nvme\": \"1,2,3,4,5,6,7,8,9\"}}", NULL, "more than 8"},
+        /* unknown keys */
+        {"{\"zero_optimization\": {\"stge\": 1}}", NULL,
+         "zero_optimization.stge: unknown key; the nearest is zero_optimization.stage"},
+        {"{\"zero_optimisation\": {}}", NULL, "the nearest is zero_optimization"},
+        {"{\"offload_optimizer\": {}}", NULL, "the nearest is zero_optimization.offload_optimizer"},
+        {"{\"stage3_prefetch_bucketsize\": 1}", NULL, "the nearest is zero_optimization.stage3_prefetch_bucket_size"},
+        {"{\"optimizer.type\": \"AdamW\"}", NULL, "optimizer.type: unknown key"},
+        {"{\"qwertzuiop\": 1}", NULL, "qwertzuiop: unknown key"},
+        {"{}", "optimizer.params.lrr=1", "the nearest is optimizer.params.lr"},
+        {"{}", "optimizer.type.x=1", "optimizer.type.x: unknown key"},
+        {"{}", "=1", "must be PATH=VALUE"},
+        {"{}", "optimizer.params.lr", "must be PATH=VALUE"},
+        {"{}", "optimizer.params.lr=fast", "optimizer.params.lr (command line): must be a number, not \"fast\""},
+        /* rules between keys */
+        {"{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\"}}}", NULL, "give --nvme DIR"},
+        {"{\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"nvme\"}}}", NULL,
+         "offload_param.device is nvme"},
+        {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"total_num_steps\": 5}}}", NULL, "belongs to WarmupDecayLR"},
+        {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"last_batch_iteration\": 5}}}", NULL, "comes with the run"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        load_bad(rows[i].text, rows[i].override, rows[i].pattern);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(verdicts),
+        cmocka_unit_test(batch_triples),
+        cmocka_unit_test(bad_input),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,330 @@
+/* tests/core/test_json.c - tables of good and bad text, places in errors, files, and the Nth failure. */
+#include "core/json.h"
+
+#include "core/fault.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static strata_status parse(st_json **out, const char *text)
+{
+    return st_json_parse(out, text, strlen(text), "t");
+}
+
+static void test_good(void **state)
+{
+    static const char *const rows[] = {
+        "{}",
+        "[]",
+        " [ ] \n",
+        "null",
+        "true",
+        "false",
+        "0",
+        "-0",
+        "-1.5e-3",
+        "1E+9",
+        "\"\"",
+        "\"\\u00e9\\ud83d\\ude00\\n\\/\"",
+        "\"h\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \xef\xbf\xbf \xf4\x8f\xbf\xbf\"",
+        "{\"a\":1,\"b\":{\"a\":2},\"c\":[{\"a\":3},{\"a\":4}]}",
+        "{\"a\":1,\"A\":2,\"\":3}",
+        "[1,2,3,[4,[5]],{}]",
+        "\t{\r\n\"k\" : [ true , null ] }",
+        "123456789012345678901234567890",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        st_json *root = NULL;
+
+        assert_int_equal(parse(&root, rows[i]), STRATA_OK);
+        st_json_free(root);
+    }
+}
+
+static const struct {
+    const char *text, *error;
+} bad_rows[] = {
+    {"", "t:1:1: a value is missing"},
+    {"   \n ", "t:2:2: a value is missing"},
+    {"{} {}", "t:1:4: more text after the end"},
+    {"{}x", "t:1:3: more text after the end"},
+    {"1 2", "t:1:3: more text after the end"},
+    {"{\"a\":1} // note", "t:1:9: comments are not JSON"},
+    {"// note\n{}", "t:1:1: comments are not JSON"},
+    {"{\"a\": # x\n1}", "t:1:7: comments are not JSON"},
+    {"{\n  \"a\": 1,\n  \"a\": 2\n}", "t:3:3: duplicate key \"a\""},
+    {"{\"x\":{\"q\":0,\"r\":1},\"b\":[{\"k\":1,\"z\":2,\"k\":3}]}", "t:1:38: duplicate key \"k\""},
+    {"{\"a\":1,\"\\u0061\":2}", "t:1:8: duplicate key \"a\""},
+    {"{\"a\":1,\"b\":2,\"b\":3,\"a\":4}", "t:1:14: duplicate key \"b\""},
+    {"{\"a\":{\"c\":1,\"c\":2},\"a\":4}", "t:1:13: duplicate key \"c\""},
+    {"{\"a\":1,}", "t:1:8: comma before }"},
+    {"[1,]", "t:1:4: comma before ]"},
+    {"[1 2]", "t:1:4: , or ] is missing"},
+    {"{\"a\":1 \"b\":2}", "t:1:8: , or } is missing"},
+    {"{\"a\" 1}", "t:1:6: : is missing after a name"},
+    {"{a:1}", "t:1:2: a name in double quotes is missing"},
+    {"{'a':1}", "t:1:2: a name in double quotes is missing"},
+    {"['a']", "t:1:2: strings need double quotes"},
+    {"{\"a\":}", "t:1:6: a value is missing"},
+    {"[,1]", "t:1:2: a value is missing"},
+    {"[", "t:1:2: a value is missing"},
+    {"{", "t:1:2: a name in double quotes is missing"},
+    {"[1", "t:1:3: , or ] is missing"},
+    {"{\"a\":1", "t:1:7: , or } is missing"},
+    {"]", "t:1:1: a value is missing"},
+    {"\"abc", "t:1:5: string not closed"},
+    {"\"a\nb\"", "t:1:3: string not closed on its line"},
+    {"\"a\tb\"", "t:1:3: string not closed on its line"},
+    {"\"\\x\"", "t:1:2: unknown escape"},
+    {"\"\\", "t:1:2: unknown escape"},
+    {"\"\\u12g4\"", "t:1:4: \\u needs four hex digits"},
+    {"\"\\u0000\"", "t:1:4: \\u0000 is not allowed"},
+    {"\"\\udc00\"", "t:1:4: second half of a surrogate pair"},
+    {"\"\\ud800x\"", "t:1:4: first half of a surrogate pair"},
+    {"\"\\ud800\\u0041\"", "t:1:4: first half of a surrogate pair"},
+    {"\"\xff\"", "t:1:2: not UTF-8"},
+    {"\"\xc0\xaf\"", "t:1:2: not UTF-8"},
+    {"\"\xe0\x80\xaf\"", "t:1:2: not UTF-8"},
+    {"\"\xed\xa0\x80\"", "t:1:2: not UTF-8"},
+    {"\"\xf4\x90\x80\x80\"", "t:1:2: not UTF-8"},
+    {"\"\xe2\x82\"", "t:1:2: not UTF-8"},
+    {"\xef\xbb\xbf{}", "t:1:1: starts with a byte order mark"},
+    {"NaN", "t:1:1: NaN and Infinity are not JSON"},
+    {"[-Infinity]", "t:1:3: NaN and Infinity are not JSON"},
+    {"Infinity", "t:1:1: NaN and Infinity are not JSON"},
+    {"True", "t:1:1: a value is missing"},
+    {"nul", "t:1:1: unknown word"},
+    {"01", "t:1:1: a number must not start with 0"},
+    {"-01", "t:1:2: a number must not start with 0"},
+    {"1.", "t:1:3: a digit is missing"},
+    {"1.e5", "t:1:3: a digit is missing"},
+    {".5", "t:1:1: a value is missing"},
+    {"+1", "t:1:1: a value is missing"},
+    {"-", "t:1:2: a digit is missing"},
+    {"1e", "t:1:3: a digit is missing"},
+    {"1e+", "t:1:4: a digit is missing"},
+    {"0x10", "t:1:2: more text after the end"},
+    {"1e999", "t:1:1: number too large"},
+    {"-1e999", "t:1:1: number too large"},
+    {"1.5.5", "t:1:4: more text after the end"},
+    {"1000000000000000000000000000000000000000000000000000000000000", "t:1:1: number of more than 60"},
+};
+
+static void test_bad(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad_rows) / sizeof(bad_rows[0]); i++) {
+        st_json *root = NULL;
+
+        assert_int_equal(parse(&root, bad_rows[i].text), STRATA_E_CONFIG);
+        assert_null(root);
+        if (strncmp(strata_last_error(), bad_rows[i].error, strlen(bad_rows[i].error)) != 0)
+            fail_msg("%s: \"%s\" instead of \"%s\"", bad_rows[i].text, strata_last_error(), bad_rows[i].error);
+    }
+}
+
+static void test_nul_byte(void **state)
+{
+    st_json *root = NULL;
+
+    (void)state;
+    assert_int_equal(st_json_parse(&root, "{}\0", 3, "t"), STRATA_E_CONFIG);
+    assert_int_equal(st_json_parse(&root, "\"a\0b\"", 5, "t"), STRATA_E_CONFIG);
+    assert_int_equal(st_json_parse(&root, "12345", 2, "t"), STRATA_OK);
+    assert_true(st_json_number(root) == 12);
+    st_json_free(root);
+}
+
+static void test_depth(void **state)
+{
+    char text[200];
+    st_json *root = NULL;
+
+    (void)state;
+    memset(text, '[', 64);
+    memset(text + 64, ']', 64);
+    assert_int_equal(st_json_parse(&root, text, 128, "t"), STRATA_OK);
+    st_json_free(root);
+    memset(text, '[', 65);
+    memset(text + 65, ']', 65);
+    assert_int_equal(st_json_parse(&root, text, 130, "t"), STRATA_E_CONFIG);
+    assert_string_equal(strata_last_error(), "t:1:65: nested deeper than 64");
+}
+
+static void test_reading_a_tree(void **state)
+{
+    st_json *root;
+    const st_json *list, *item;
+
+    (void)state;
+    assert_int_equal(parse(&root, "{\"n\":null,\"list\":[true,2.5,\"s\\u00e9\"],\"o\":{}}"), STRATA_OK);
+    assert_int_equal(st_json_type(root), ST_JSON_OBJECT);
+    assert_null(st_json_name(root));
+    assert_null(st_json_get(root, "missing"));
+    assert_null(st_json_get(root, "N"));
+    assert_int_equal(st_json_type(st_json_get(root, "n")), ST_JSON_NULL);
+    list = st_json_get(root, "list");
+    assert_string_equal(st_json_name(list), "list");
+    assert_int_equal(st_json_type(list), ST_JSON_ARRAY);
+    item = st_json_first(list);
+    assert_int_equal(st_json_type(item), ST_JSON_BOOL);
+    assert_true(st_json_bool(item));
+    item = st_json_next(item);
+    assert_int_equal(st_json_type(item), ST_JSON_NUMBER);
+    assert_true(st_json_number(item) == 2.5);
+    item = st_json_next(item);
+    assert_int_equal(st_json_type(item), ST_JSON_STRING);
+    assert_string_equal(st_json_string(item), "s\xc3\xa9");
+    assert_null(st_json_next(item));
+    assert_null(st_json_first(st_json_get(root, "o")));
+    st_json_free(root);
+}
+
+static void test_whole_numbers(void **state)
+{
+    static const struct {
+        const char *text;
+        int whole;
+        uint64_t value;
+    } rows[] = {
+        {"5e8", 1, 500000000},
+        {"5.0", 1, 5},
+        {"0", 1, 0},
+        {"-0", 1, 0},
+        {"3000000000", 1, UINT64_C(3000000000)},
+        {"9007199254740992", 1, UINT64_C(9007199254740992)},
+        {"9007199254740994", 0, 0},
+        {"-1", 0, 0},
+        {"0.5", 0, 0},
+        {"1e300", 0, 0},
+        {"\"5\"", 0, 0},
+        {"true", 0, 0},
+        {"null", 0, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint64_t value = 77;
+        st_json *root;
+
+        assert_int_equal(parse(&root, rows[i].text), STRATA_OK);
+        assert_int_equal(st_json_u64(root, &value), rows[i].whole);
+        assert_true(value == (rows[i].whole ? rows[i].value : 77));
+        st_json_free(root);
+    }
+}
+
+/* A header of many names, as safetensors has: all different, then one twice. */
+static void test_many_names(void **state)
+{
+    enum { COUNT = 20000 };
+    size_t capacity = (size_t)COUNT * 16 + 64, used;
+    char *text = malloc(capacity);
+    st_json *root = NULL;
+
+    (void)state;
+    assert_non_null(text);
+    used = (size_t)snprintf(text, capacity, "{\"k0\":0");
+    for (int i = 1; i < COUNT; i++)
+        used += (size_t)snprintf(text + used, capacity - used, ",\n\"k%d\":%d", i, i);
+    snprintf(text + used, capacity - used, "}");
+    assert_int_equal(parse(&root, text), STRATA_OK);
+    st_json_free(root);
+    snprintf(text + used, capacity - used, ",\n\"k777\":1}");
+    assert_int_equal(parse(&root, text), STRATA_E_CONFIG);
+    assert_string_equal(strata_last_error(), "t:20001:1: duplicate key \"k777\"");
+    free(text);
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void test_files(void **state)
+{
+    char path[] = "/tmp/strata-json-XXXXXX";
+    int fd = mkstemp(path);
+    st_json *root = NULL;
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    write_file(path, "{\"a\": 5e8}\n");
+    assert_int_equal(st_json_parse_file(&root, path, 100), STRATA_OK);
+    assert_true(st_json_number(st_json_get(root, "a")) == 5e8);
+    st_json_free(root);
+    root = NULL;
+    assert_int_equal(st_json_parse_file(&root, path, 11), STRATA_OK);
+    st_json_free(root);
+    root = NULL;
+    assert_int_equal(st_json_parse_file(&root, path, 10), STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), "larger than 10 bytes"));
+    write_file(path, "");
+    assert_int_equal(st_json_parse_file(&root, path, 100), STRATA_E_CONFIG);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(st_json_parse_file(&root, path, 100), STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), "No such file"));
+    assert_int_equal(st_json_parse_file(&root, "/tmp", 100), STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), "directory"));
+    assert_null(root);
+}
+
+static void test_single_failure_walk(void **state)
+{
+    char path[] = "/tmp/strata-json-XXXXXX";
+    int fd = mkstemp(path);
+    uint32_t n = 0, fired;
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    write_file(path, "{\"a\":{\"b\":1,\"c\":2},\"d\":3}");
+    do {
+        st_json *root = NULL;
+        strata_status st;
+
+        st_fault_arm(&(struct st_fault_spec){.after = n++, .count = 1, .result = -EIO});
+        st = st_json_parse_file(&root, path, 1000);
+        fired = st_fault_disarm();
+        assert_int_equal(st == STRATA_OK, fired == 0);
+        assert_int_equal(root != NULL, fired == 0);
+        st_json_free(root);
+    } while (fired > 0);
+    assert_true(n >= 6);
+    assert_int_equal(unlink(path), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good),
+        cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_nul_byte),
+        cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_reading_a_tree),
+        cmocka_unit_test(test_whole_numbers),
+        cmocka_unit_test(test_many_names),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_single_failure_walk),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,114 @@
+/* tests/core/test_json_writer.c - what is written, exactly, and that it reads back. */
+#include "core/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void test_line(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct st_json_writer w;
+
+    (void)state;
+    assert_non_null(file);
+    st_json_begin(&w, file);
+    st_json_object_open(&w, NULL);
+    st_json_put_u64(&w, "step", UINT64_MAX);
+    st_json_put_double(&w, "loss", 0.5);
+    st_json_put_double(&w, "nan", NAN);
+    st_json_put_double(&w, "inf", -INFINITY);
+    st_json_put_bool(&w, "skipped", false);
+    st_json_object_open(&w, "empty");
+    st_json_object_close(&w);
+    st_json_array_open(&w, "list");
+    st_json_put_u64(&w, NULL, 1);
+    st_json_object_open(&w, NULL);
+    st_json_put_bool(&w, "x", true);
+    st_json_object_close(&w);
+    st_json_array_open(&w, NULL);
+    st_json_array_close(&w);
+    st_json_put_string(&w, NULL, NULL);
+    st_json_array_close(&w);
+    st_json_put_string(&w, "s", "a\"b\\c\n\t\x01\xc3\xa9\xff/");
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+    st_json_object_open(&w, NULL);
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+    fclose(file);
+    assert_string_equal(text,
+                        "{\"step\":18446744073709551615,\"loss\":0.5,\"nan\":null,\"inf\":null,\"skipped\":false,\"empty\":{},"
+                        "\"list\":[1,{\"x\":true},[],null],\"s\":\"a\\\"b\\\\c\\n\\t\\u0001\xc3\xa9\\ufffd/\"}\n{}\n");
+    free(text);
+}
+
+static void test_doubles_read_back_exactly(void **state)
+{
+    static const double values[] = {0.1, -1.0 / 3, 5e-324, 1.7976931348623157e308, 123456789012345680.0, 0.95, 1e-8, -0.0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        char *text = NULL;
+        size_t bytes = 0;
+        FILE *file = open_memstream(&text, &bytes);
+        struct st_json_writer w;
+        st_json *root;
+        double back;
+
+        assert_non_null(file);
+        st_json_begin(&w, file);
+        st_json_put_double(&w, NULL, values[i]);
+        fclose(file);
+        assert_int_equal(st_json_parse(&root, text, bytes, "t"), STRATA_OK);
+        back = st_json_number(root);
+        assert_memory_equal(&back, &values[i], sizeof(back));
+        st_json_free(root);
+        free(text);
+    }
+}
+
+static void test_deep(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct st_json_writer w;
+    st_json *root;
+
+    (void)state;
+    assert_non_null(file);
+    st_json_begin(&w, file);
+    st_json_array_open(&w, NULL);
+    for (int i = 1; i < 32; i++) {
+        st_json_put_u64(&w, NULL, (uint64_t)i);
+        st_json_array_open(&w, NULL);
+    }
+    for (int i = 0; i < 32; i++)
+        st_json_array_close(&w);
+    fclose(file);
+    assert_int_equal(st_json_parse(&root, text, bytes, "t"), STRATA_OK);
+    st_json_free(root);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_line),
+        cmocka_unit_test(test_doubles_read_back_exactly),
+        cmocka_unit_test(test_deep),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,88 @@
+/* tests/core/test_size.c - a table of sizes, and back. */
+#include "core/size.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void test_good(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } rows[] = {
+        {"0", 0},
+        {"1", 1},
+        {"17B", 17},
+        {"24G", UINT64_C(24) << 30},
+        {"24GiB", UINT64_C(24) << 30},
+        {"24GB", UINT64_C(24000000000)},
+        {"24g", UINT64_C(24) << 30},
+        {"24gib", UINT64_C(24) << 30},
+        {"200MiB", UINT64_C(200) << 20},
+        {"200 MiB", UINT64_C(200) << 20},
+        {"1100MiB", UINT64_C(1100) << 20},
+        {"4k", 4096},
+        {"4KB", 4000},
+        {"1.5GiB", UINT64_C(3) << 29},
+        {"0.5T", UINT64_C(1) << 39},
+        {"1.001MB", 1001000},
+        {"2.0", 2},
+        {"15P", UINT64_C(15) << 50},
+        {"18446744073709551615", UINT64_MAX},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint64_t bytes = 12345;
+
+        assert_int_equal(st_size_parse(rows[i].text, &bytes), 0);
+        assert_true(bytes == rows[i].bytes);
+    }
+}
+
+static void test_bad(void **state)
+{
+    static const char *const rows[] = {
+        "",      " ",    "G",       "-1",   "+1",        "1.",  "1.G", ".5G",   "1.5",    "1.5B",
+        "1GiBs", "1 Gi", "1GG",     "1e9",  "0x10",      "12Q", "1,5", "24 G ", "16384P", "18446744073709551616",
+        "nan",   "inf",  "1.5.5GB", "1 2G", "16777216T",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint64_t bytes = 12345;
+
+        assert_int_equal(st_size_parse(rows[i], &bytes), -1);
+        assert_int_equal(bytes, 12345);
+    }
+}
+
+static void test_text(void **state)
+{
+    char buf[24];
+
+    (void)state;
+    assert_string_equal(st_size_text(buf, 0), "0 B");
+    assert_string_equal(st_size_text(buf, 17), "17 B");
+    assert_string_equal(st_size_text(buf, 1023), "1023 B");
+    assert_string_equal(st_size_text(buf, 1024), "1.00 KiB");
+    assert_string_equal(st_size_text(buf, 612 * 1024), "612 KiB");
+    assert_string_equal(st_size_text(buf, 50 * 1024 * 1024 + 104858), "50.1 MiB");
+    assert_string_equal(st_size_text(buf, UINT64_C(3) << 29), "1.50 GiB");
+    assert_string_equal(st_size_text(buf, UINT64_MAX), "16.0 EiB");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good),
+        cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_text),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

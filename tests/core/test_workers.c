@@ -1,0 +1,163 @@
+/* tests/core/test_workers.c - every item runs exactly once, on a valid worker, whatever the number of threads. */
+#include "core/workers.h"
+
+#include "core/fault.h"
+#include "core/topology.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define ITEMS_MAX 1000
+
+struct counts {
+    atomic_uint ran[ITEMS_MAX];
+    atomic_uint bad_worker;
+    uint32_t worker_count;
+    uint64_t plain[ITEMS_MAX]; /* written without atomics: the pool orders it before run() returns */
+};
+
+static void count_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    struct counts *counts = ctx;
+
+    atomic_fetch_add(&counts->ran[index], 1);
+    counts->plain[index] += index + 1;
+    if (worker >= counts->worker_count)
+        atomic_fetch_add(&counts->bad_worker, 1);
+}
+
+static void check_loop(struct st_workers *w, uint64_t items, unsigned repeats)
+{
+    struct counts *counts = calloc(1, sizeof(*counts));
+
+    assert_non_null(counts);
+    counts->worker_count = st_workers_count(w);
+    for (unsigned i = 0; i < repeats; i++)
+        st_workers_run(w, count_item, counts, items);
+    for (uint64_t i = 0; i < ITEMS_MAX; i++) {
+        assert_int_equal(atomic_load(&counts->ran[i]), i < items ? repeats : 0);
+        assert_int_equal(counts->plain[i], i < items ? repeats * (i + 1) : 0);
+    }
+    assert_int_equal(atomic_load(&counts->bad_worker), 0);
+    free(counts);
+}
+
+static void test_every_item_once(void **state)
+{
+    static const uint64_t sizes[] = {0, 1, 2, 3, 7, 64, ITEMS_MAX};
+
+    (void)state;
+    for (uint32_t count = 1; count <= 8; count++) {
+        struct st_workers *w;
+
+        assert_int_equal(st_workers_create(&w, count, NULL), STRATA_OK);
+        assert_int_equal(st_workers_count(w), count);
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+            check_loop(w, sizes[i], 20);
+        st_workers_destroy(w);
+    }
+}
+
+/* Many short loops in a row: late threads of one loop meet the next one. */
+static void test_many_short_loops(void **state)
+{
+    struct st_workers *w;
+
+    (void)state;
+    assert_int_equal(st_workers_create(&w, 4, NULL), STRATA_OK);
+    check_loop(w, 3, 5000);
+    st_workers_destroy(w);
+}
+
+static void *run_from_thread(void *arg)
+{
+    check_loop(arg, 100, 50);
+    return NULL;
+}
+
+static void test_caller_may_change(void **state)
+{
+    struct st_workers *w;
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(st_workers_create(&w, 3, NULL), STRATA_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pthread_create(&thread, NULL, run_from_thread, w), 0);
+        pthread_join(thread, NULL);
+        check_loop(w, 10, 10);
+    }
+    st_workers_destroy(w);
+}
+
+static void test_bound_and_counted_by_topology(void **state)
+{
+    struct st_topology *topo;
+    struct st_workers *w;
+
+    (void)state;
+    assert_int_equal(st_topology_load(&topo, NULL), STRATA_OK);
+    assert_int_equal(st_workers_create(&w, 0, topo), STRATA_OK);
+    assert_int_equal(st_workers_count(w), st_topology_core_count(topo));
+    st_topology_destroy(topo);
+    check_loop(w, 100, 10);
+    st_workers_destroy(w);
+    assert_int_equal(st_workers_create(&w, 0, NULL), STRATA_OK);
+    assert_true(st_workers_count(w) >= 1);
+    st_workers_destroy(w);
+}
+
+static void test_too_many(void **state)
+{
+    struct st_workers *w = NULL;
+
+    (void)state;
+    assert_int_equal(st_workers_create(&w, 257, NULL), STRATA_E_INVAL);
+    assert_null(w);
+    st_workers_destroy(NULL);
+}
+
+/* The Nth foreign call fails, for every N: an error, nothing left behind, until one passes. */
+static void test_single_failure_walk(void **state)
+{
+    uint32_t n = 0, fired;
+
+    (void)state;
+    do {
+        struct st_workers *w = NULL;
+        strata_status st;
+
+        st_fault_arm(&(struct st_fault_spec){.after = n, .count = 1, .result = -EAGAIN});
+        st = st_workers_create(&w, 4, NULL);
+        fired = st_fault_disarm();
+        assert_int_equal(st, fired > 0 ? STRATA_E_NOMEM : STRATA_OK);
+        if (fired > 0) {
+            assert_null(w);
+            assert_true(strlen(strata_last_error()) > 0);
+        }
+        st_workers_destroy(w);
+        n++;
+    } while (fired > 0);
+    assert_int_equal(n, 1 + 3 + 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_item_once),   cmocka_unit_test(test_many_short_loops),
+        cmocka_unit_test(test_caller_may_change), cmocka_unit_test(test_bound_and_counted_by_topology),
+        cmocka_unit_test(test_too_many),          cmocka_unit_test(test_single_failure_walk),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,114 @@
+#!/bin/sh
+# Checks who includes whom (docs/design.md, "Tree"): no folder includes upwards, and each foreign header has one home.
+#
+#     tools/check_layers.sh [ROOT]
+#
+# Prints one line per offence and exits 1; prints the count of checked includes and exits 0 otherwise.
+set -eu
+cd "${1:-$(dirname "$0")/..}"
+
+# shellcheck disable=SC2046 # file names in this tree have no spaces
+exec awk '
+BEGIN {
+    # Folder -> what it may include: folders (ending in /) or single headers.
+    allow["include"] = "strata/"
+    allow["core"] = "core/ strata/"
+    allow["kernels"] = "kernels/ core/cpu.h strata/"
+    allow["nvme"] = "nvme/ core/ strata/"
+    allow["offload"] = "offload/ nvme/ kernels/ core/ strata/"
+    allow["model"] = "model/ offload/device.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
+    allow["cli"] = "cli/ model/ offload/ core/ strata/"
+    # Tests and benches see the layers they link; tests of several layers (tests/engine, ...) see all.
+    all = "cli/ model/ " allow["offload"] " tests/"
+    allow["tests/core"] = "core/ strata/ tests/"
+    allow["tests/kernels"] = "kernels/ core/ strata/ tests/"
+    allow["tests/nvme"] = allow["nvme"] " tests/"
+    allow["tests/offload"] = allow["offload"] " tests/"
+    allow["tests/model"] = "model/ " allow["offload"] " tests/"
+    allow["bench"] = "bench/ model/ " allow["offload"]
+
+    # Foreign header (a prefix) -> the files it may appear in (prefixes).
+    home["cJSON.h"] = home["cjson/"] = "core/json.c"
+    home["hwloc"] = "core/topology.c"
+    home["xxhash.h"] = home["xxh"] = "core/checksum"
+    home["liburing"] = "nvme/io_uring.c"
+    home["libaio.h"] = "nvme/io_aio.c"
+    home["dnnl"] = home["oneapi/"] = home["omp.h"] = "kernels/matmul_dnnl.c"
+    home["cuda"] = home["cublas"] = "offload/device_cuda.c kernels/cuda/"
+    home["mpi.h"] = "offload/comm_mpi.c"
+    home["nccl"] = "offload/comm_nccl.c"
+    home["pcre2.h"] = "model/tokenizer"
+    home["cmocka.h"] = "tests/"
+    offences = 0
+    checked = 0
+}
+
+function folder_of(file)
+{
+    return match(file, /^tests\/[^\/]+\//) ? substr(file, 1, RLENGTH - 1) : substr(file, 1, index(file, "/") - 1)
+}
+
+# True if text starts with one of the space-separated prefixes.
+function starts_with_any(text, prefixes,    list, count, i)
+{
+    count = split(prefixes, list, " ")
+    for (i = 1; i <= count; i++)
+        if (index(text, list[i]) == 1)
+            return 1
+    return 0
+}
+
+function offence(why)
+{
+    printf "%s:%d: %s\n", FILENAME, FNR, why
+    offences++
+}
+
+function check_own(header, folder)
+{
+    if (header ~ /(^|\/)\.\.?\//)
+        offence("\"" header "\": name headers by their folder, not by . or ..")
+    else if (header !~ /\// && folder !~ /^(tests|bench)/)
+        offence("\"" header "\": name the folder: \"" folder "/" header "\"")
+    else if (header !~ /\// || starts_with_any(header, folder "/"))
+        return
+    else if (!starts_with_any(header, allow[folder]))
+        offence(folder " may not include \"" header "\" (allowed: " allow[folder] ")")
+}
+
+function check_foreign(header,    prefix)
+{
+    if (starts_with_any(header, "core/ kernels/ nvme/ offload/ model/ cli/ strata/"))
+        offence("<" header ">: our own headers are included with quotes")
+    for (prefix in home)
+        if (index(header, prefix) == 1 && !starts_with_any(FILENAME, home[prefix]))
+            offence("<" header "> belongs in " home[prefix] " alone")
+}
+
+/^[ \t]*#[ \t]*include[ \t]*["<]/ {
+    folder = folder_of(FILENAME)
+    line = $0
+    sub(/^[ \t]*#[ \t]*include[ \t]*/, "", line)
+    own = substr(line, 1, 1) == "\""
+    header = substr(line, 2)
+    sub(/[">].*/, "", header)
+    checked++
+    if (folder ~ /^tests/ && !(folder in allow))
+        allow[folder] = all
+    if (!(folder in allow))
+        offence("folder " folder " has no rule in tools/check_layers.sh")
+    else if (own)
+        check_own(header, folder)
+    if (!own)
+        check_foreign(header)
+}
+
+END {
+    if (offences > 0) {
+        printf "check_layers: %d offences\n", offences
+        exit 1
+    }
+    printf "check_layers: %d includes, none upwards\n", checked
+}
+' $(find include core kernels nvme offload model cli bench tests -type f \
+    \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort) /dev/null
