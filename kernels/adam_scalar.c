@@ -1,0 +1,69 @@
+/* kernels/adam_scalar.c - Adam and AdamW, the definition: the operations of struct st_adam_coef in its order.
+ *
+ * fmaf rounds once whether it is an instruction or libm's own, so baseline flags give the bits of any other. */
+#include "kernels/isa.h"
+#include "kernels/scalar.h"
+
+/* One element: moments in place, returns the new master. */
+static inline float adam_step(float p, float *moment1, float *moment2, float grad, const struct st_adam_coef *coef)
+{
+    float g = grad * coef->grad_scale;
+
+    if (coef->l2 != 0.0f)
+        g = fmaf(coef->l2, p, g);
+    const float m = fmaf(coef->beta1, *moment1, coef->one_minus_beta1 * g);
+    const float v = fmaf(coef->beta2, *moment2, coef->one_minus_beta2 * (g * g));
+    const float denom = fmaf(sqrtf(v), coef->vhat_scale, coef->eps);
+
+    *moment1 = st_f32_canonical(m);
+    *moment2 = st_f32_canonical(v);
+    return st_f32_canonical(fmaf(coef->decay, p, -((coef->step_size * m) / denom)));
+}
+
+uint64_t st_adam_split_scalar(uint16_t *weight, int16_t *residual, float *moment1, float *moment2, const void *grad,
+                              strata_dtype grad_dtype, size_t elems, const struct st_adam_coef *coef)
+{
+    uint64_t overflow_count = 0;
+
+    for (size_t i = 0; i < elems; i++) {
+        const float p = st_f32_from_bits(st_split_join(weight[i], residual[i]));
+        const float g = st_load_f32(grad, grad_dtype, i);
+        const uint32_t bits = st_f32_bits(adam_step(p, &moment1[i], &moment2[i], g, coef));
+
+        weight[i] = st_split_weight(bits);
+        residual[i] = st_split_residual(bits);
+        overflow_count += st_split_overflows(bits);
+    }
+    return overflow_count;
+}
+
+/* The copy of one master in `dtype`; adds 1 to *overflow_count if a finite one became infinite. */
+static inline uint16_t copy_element(float p, strata_dtype dtype, uint64_t *overflow_count)
+{
+    const uint32_t bits = st_f32_bits(p);
+
+    if (dtype == STRATA_BF16) {
+        *overflow_count += st_split_overflows(bits);
+        return st_split_weight(bits);
+    }
+    assert(dtype == STRATA_F16);
+    const uint16_t copy = st_f32_to_f16(p);
+
+    *overflow_count += st_f32_bits_are_finite(bits) && (copy & 0x7fffu) == 0x7c00u;
+    return copy;
+}
+
+uint64_t st_adam_master_scalar(float *master, uint16_t *copy_out, strata_dtype copy_dtype, float *moment1, float *moment2,
+                               const void *grad, strata_dtype grad_dtype, size_t elems, const struct st_adam_coef *coef)
+{
+    uint64_t overflow_count = 0;
+
+    for (size_t i = 0; i < elems; i++) {
+        const float g = st_load_f32(grad, grad_dtype, i);
+
+        master[i] = adam_step(master[i], &moment1[i], &moment2[i], g, coef);
+        if (copy_out != NULL)
+            copy_out[i] = copy_element(master[i], copy_dtype, &overflow_count);
+    }
+    return overflow_count;
+}

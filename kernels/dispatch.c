@@ -1,0 +1,64 @@
+/* kernels/dispatch.c - the table of kernels per instruction set, and the choice among them.  Best first; scalar last,
+ * usable everywhere. */
+#include "core/cpu.h"
+#include "kernels/isa.h"
+#include "kernels/ops.h"
+#include <string.h>
+
+static const struct st_kernels tables[] = {
+#if defined(__x86_64__)
+    {
+        .name = "avx2",
+        .needs = ST_CPU_AVX2_FMA,
+        .adam_split = st_adam_split_avx2,
+        .adam_master = st_adam_master_avx2,
+        .grad_finish = st_grad_finish_avx2,
+        .master_split = st_master_split_avx2,
+        .master_join = st_master_join_avx2,
+        .f32_to_bf16 = st_f32_to_bf16_avx2,
+        .bf16_to_f32 = st_bf16_to_f32_avx2,
+        .add_f32 = st_add_f32_avx2,
+        .ops = &st_ops_avx2,
+    },
+#endif
+    {
+        .name = "scalar",
+        .needs = 0,
+        .adam_split = st_adam_split_scalar,
+        .adam_master = st_adam_master_scalar,
+        .grad_finish = st_grad_finish_scalar,
+        .master_split = st_master_split_scalar,
+        .master_join = st_master_join_scalar,
+        .f32_to_bf16 = st_f32_to_bf16_scalar,
+        .bf16_to_f32 = st_bf16_to_f32_scalar,
+        .add_f32 = st_add_f32_scalar,
+        .ops = &st_ops_scalar,
+    },
+};
+
+const struct st_kernels *st_kernels_usable(size_t i)
+{
+    const uint32_t have = st_cpu_features();
+
+    for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++) {
+        if ((tables[t].needs & ~have) != 0)
+            continue;
+        if (i == 0)
+            return &tables[t];
+        i--;
+    }
+    return NULL;
+}
+
+const struct st_kernels *st_kernels_pick(const char *want)
+{
+    const struct st_kernels *table;
+
+    if (want == NULL || strcmp(want, "auto") == 0)
+        return st_kernels_usable(0);
+    for (size_t i = 0; (table = st_kernels_usable(i)) != NULL; i++) {
+        if (strcmp(table->name, want) == 0)
+            return table;
+    }
+    return NULL;
+}

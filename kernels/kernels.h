@@ -1,0 +1,100 @@
+/* kernels/kernels.h - optimizer, cast and norm kernels, one table per instruction set.
+ *
+ * The scalar files are the definition: a stated sequence of correctly rounded fp32 operations.  Every other table gives the
+ * same bits for every input, length and alignment, and the result does not depend on how an array is cut into calls
+ * (grad_finish: cut at multiples of ST_NORM_BLOCK).  Leaf functions: no allocation, no errors, any thread.
+ * Rounding is the default mode; subnormals are kept.  Arrays are aligned to their elements and do not overlap unless said.
+ *
+ * NaN has one pattern: where a result of arithmetic or rounding is NaN, fp32 0x7fc00000, bf16 0x7fc0, fp16 0x7e00 or the
+ * quiet double 0x7ff8000000000000 is written, whatever went in.  Exact copies and widenings keep payloads. */
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include "strata/types.h"
+#include <stdbool.h>
+
+/* Elements of one gradient-norm block.  Chunk boundaries are multiples of it. */
+#define ST_NORM_BLOCK 4096u
+
+/* Folded by the caller in double, once per step, then rounded to fp32.  One element, each line rounded as written:
+ *   g'    = g * grad_scale                        (unscale and clip in one factor)
+ *   g''   = fma(l2, p, g')                        L2 decay; g' when l2 == 0
+ *   m     = fma(beta1, m, one_minus_beta1 * g'')
+ *   v     = fma(beta2, v, one_minus_beta2 * (g'' * g''))
+ *   denom = fma(sqrt(v), vhat_scale, eps)         vhat_scale = 1 / sqrt(1 - beta2^t)
+ *   p     = fma(decay, p, -((step_size * m) / denom))   decay = 1 - lr * weight_decay, step_size = lr / (1 - beta1^t)
+ * Source: Kingma & Ba, arXiv:1412.6980; Loshchilov & Hutter, arXiv:1711.05101, Algorithm 2. */
+struct st_adam_coef {
+    float grad_scale;
+    float beta1, one_minus_beta1, beta2, one_minus_beta2;
+    float eps, step_size, vhat_scale, decay, l2;
+};
+
+/**
+ * Adam on a split master: master bits = (weight << 16) + residual, the weight being the master rounded to nearest with
+ * ties away from zero.  A NaN master becomes 0x7fc00000 before the split.
+ *
+ * @param weight      [elems] bf16, in and out
+ * @param residual    [elems] in and out
+ * @param moment1     [elems] f32, in and out; moment2 likewise
+ * @param grad        [elems] grad_dtype (F32, BF16, F16), widened exactly
+ *
+ * @return how many finite masters have a weight that rounded to infinity.
+ * Cost    14 bytes read, 12 written per element with a bf16 gradient.
+ */
+typedef uint64_t st_adam_split_fn(uint16_t *weight, int16_t *residual, float *moment1, float *moment2, const void *grad,
+                                  strata_dtype grad_dtype, size_t elems, const struct st_adam_coef *coef);
+
+/**
+ * Adam on a full fp32 master; the same masters and moments as st_adam_split_fn.
+ *
+ * @param copy_out    [elems] out, or NULL: the new master as BF16 exactly as the split rounds it (ties away from zero),
+ *                    or as F16 (nearest even)
+ * @param copy_dtype  BF16 or F16; ignored when copy_out is NULL
+ *
+ * @return how many finite masters have a copy that rounded to infinity; 0 without a copy.
+ * Cost    14 bytes read, 12 written per element with a bf16 gradient; a copy writes 2 more.
+ */
+typedef uint64_t st_adam_master_fn(float *master, uint16_t *copy_out, strata_dtype copy_dtype, float *moment1, float *moment2,
+                                   const void *grad, strata_dtype grad_dtype, size_t elems, const struct st_adam_coef *coef);
+
+/**
+ * Round the accumulated fp32 gradient once to `dtype` and take the sums of squares of what was written.
+ *
+ * @param out         [elems] dtype: BF16 or F16 (nearest even), or F32 (copied; may be acc itself)
+ * @param acc         [elems] f32
+ * @param block_sums  [ceil(elems / ST_NORM_BLOCK)] out: per block, squares (exact in double) added in index order into
+ *                    8 lanes by index mod 8, lanes added ((0+4)+(2+6))+((1+5)+(3+7))
+ *
+ * @return how many of the written values are infinite or NaN.
+ */
+typedef uint64_t st_grad_finish_fn(void *out, strata_dtype dtype, const float *acc, size_t elems, double *block_sums);
+
+typedef void st_master_split_fn(uint16_t *weight, int16_t *residual, const float *master, size_t elems);      /* NaN: 0x7fc0, 0 */
+typedef void st_master_join_fn(float *master, const uint16_t *weight, const int16_t *residual, size_t elems); /* exact */
+typedef void st_cast_f32_bf16_fn(uint16_t *out, const float *in, size_t elems); /* nearest even; NaN: 0x7fc0, without its sign */
+typedef void st_cast_bf16_f32_fn(float *out, const uint16_t *in, size_t elems); /* exact */
+typedef void st_add_f32_fn(float *acc, const float *in, size_t elems);          /* acc += in */
+
+struct st_ops; /* transformer ops of this instruction set: kernels/ops.h */
+
+struct st_kernels {
+    const char *name; /* "avx2", "scalar" */
+    uint32_t needs;   /* st_cpu_feature bits */
+    st_adam_split_fn *adam_split;
+    st_adam_master_fn *adam_master;
+    st_grad_finish_fn *grad_finish;
+    st_master_split_fn *master_split;
+    st_master_join_fn *master_join;
+    st_cast_f32_bf16_fn *f32_to_bf16;
+    st_cast_bf16_f32_fn *bf16_to_f32;
+    st_add_f32_fn *add_f32;
+    const struct st_ops *ops;
+};
+
+/** Best usable table, or the named one ("auto" and NULL: best).  NULL if unknown or not usable here. */
+const struct st_kernels *st_kernels_pick(const char *want);
+/** Table i of those usable here, best first; NULL past the end. */
+const struct st_kernels *st_kernels_usable(size_t i);
+
+#endif

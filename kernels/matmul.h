@@ -1,0 +1,40 @@
+/* kernels/matmul.h - single-threaded matmul tiles from a library (oneDNN; matmul_dnnl.c is its only home).
+ *
+ * C[m,n] = op(A)[m,k] x op(B)[k,n] (+ bias[n]) (+ C when accumulate).  Row-major with leading dimensions.
+ * dtypes: A and B both F32 or both BF16; C F32 or BF16 (accumulate: F32 only); bias of A's dtype, or NULL.
+ * Where the processor has no native bf16, operands are widened to fp32 first (exact) and multiplied in fp32.
+ * The path is chosen by the processor alone, never by strata.isa: bits must not depend on that option.
+ *
+ * Memory is taken in prepare, at the first use of a shape; run allocates nothing of ours (the library does inside). */
+#ifndef KERNELS_MATMUL_H
+#define KERNELS_MATMUL_H
+
+#include "strata/types.h"
+#include <stdbool.h>
+
+struct st_matmul {
+    uint32_t m, n, k;
+    uint32_t lda, ldb, ldc; /* elements between rows as stored */
+    bool trans_a, trans_b;  /* stored [k,m] / [n,k] */
+    bool accumulate, bias;
+    strata_dtype ab_dtype, c_dtype;
+};
+
+struct st_matmul_engine; /* primitive cache and per-worker scratch */
+
+/** @param workers  how many worker indices will call st_matmul_run. 0 or -1 (library refused). */
+int st_matmul_create(struct st_matmul_engine **out, uint32_t workers);
+void st_matmul_destroy(struct st_matmul_engine *e); /* NULL is fine */
+/** Whether bf16 operands are multiplied as they are; false: widened. */
+bool st_matmul_native_bf16(const struct st_matmul_engine *e);
+/** Behave as on a processor without native bf16; before the first prepare.  For tests. */
+void st_matmul_force_widening(struct st_matmul_engine *e);
+/** Bytes this engine holds itself: per-worker scratch and tables, not what the library keeps. */
+uint64_t st_matmul_bytes(const struct st_matmul_engine *e);
+/** Find or make what `mm` needs (allocates; first use only; one thread at a time, none running).
+ *  Returns an id >= 0, or -1 if the library refuses or memory is short. */
+int st_matmul_prepare(struct st_matmul_engine *e, const struct st_matmul *mm);
+/** Run a prepared shape on one thread.  Different workers may run at once.  0, or the library's status. */
+int st_matmul_run(struct st_matmul_engine *e, int id, uint32_t worker, void *c, const void *a, const void *b, const void *bias);
+
+#endif

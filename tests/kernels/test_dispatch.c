@@ -1,0 +1,85 @@
+/* The choice of a kernel table: by name, by what the processor has, and never a table with a hole. */
+#include "core/cpu.h"
+#include "kernels/kernels.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void scalar_is_last_and_always_there(void **state)
+{
+    const struct st_kernels *last = NULL;
+    size_t count = 0;
+
+    (void)state;
+    for (const struct st_kernels *t; (t = st_kernels_usable(count)) != NULL; count++)
+        last = t;
+    assert_true(count >= 1);
+    assert_string_equal(last->name, "scalar");
+    assert_int_equal(last->needs, 0);
+    assert_null(st_kernels_usable(count + 1));
+    assert_null(st_kernels_usable(SIZE_MAX));
+}
+
+static void auto_is_the_best(void **state)
+{
+    (void)state;
+    assert_ptr_equal(st_kernels_pick(NULL), st_kernels_usable(0));
+    assert_ptr_equal(st_kernels_pick("auto"), st_kernels_usable(0));
+}
+
+static void names_find_their_table(void **state)
+{
+    const struct st_kernels *t;
+
+    (void)state;
+    for (size_t i = 0; (t = st_kernels_usable(i)) != NULL; i++)
+        assert_ptr_equal(st_kernels_pick(t->name), t);
+    assert_null(st_kernels_pick(""));
+    assert_null(st_kernels_pick("Scalar"));
+    assert_null(st_kernels_pick("avx1024"));
+}
+
+static void avx2_follows_the_processor(void **state)
+{
+    const struct st_kernels *const avx2 = st_kernels_pick("avx2");
+
+    (void)state;
+    if ((st_cpu_features() & ST_CPU_AVX2_FMA) != 0)
+        assert_non_null(avx2);
+    else
+        assert_null(avx2);
+}
+
+static void tables_are_whole(void **state)
+{
+    const struct st_kernels *t;
+
+    (void)state;
+    for (size_t i = 0; (t = st_kernels_usable(i)) != NULL; i++) {
+        assert_int_equal(t->needs & ~st_cpu_features(), 0);
+        assert_non_null(t->adam_split);
+        assert_non_null(t->adam_master);
+        assert_non_null(t->grad_finish);
+        assert_non_null(t->master_split);
+        assert_non_null(t->master_join);
+        assert_non_null(t->f32_to_bf16);
+        assert_non_null(t->bf16_to_f32);
+        assert_non_null(t->add_f32);
+        assert_non_null(t->ops);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scalar_is_last_and_always_there),
+        cmocka_unit_test(auto_is_the_best),
+        cmocka_unit_test(names_find_their_table),
+        cmocka_unit_test(avx2_follows_the_processor),
+        cmocka_unit_test(tables_are_whole),
+    };
+
+    return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
+}

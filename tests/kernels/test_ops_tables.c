@@ -1,0 +1,285 @@
+/* Every op of every table against the scalar table by memcmp: short rows, primes, both dtypes, all alignments, memory
+ * that ends where the data do. */
+#include "core/cpu.h"
+#include "kernels/ops.h"
+#include "tests/kernels/kernel_fixture.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ROWS      5u
+#define COLS_MAX  1031u
+#define IN_COUNT  4u
+#define OUT_COUNT 3u
+#define OUT_ROWS  (ROWS + 2)
+
+/* What a case may use: inputs of the tensor's dtype and of fp32, outputs that start as some numbers.  All [ROWS, cols] or more.
+ */
+struct call {
+    const struct st_ops *ops;
+    uint32_t cols;
+    strata_dtype dt;
+    const void *x[IN_COUNT];  /* dt */
+    const float *f[IN_COUNT]; /* f32, the same numbers */
+    void *out[OUT_COUNT];     /* room for OUT_ROWS rows of fp32 */
+    const float *stats;       /* [ROWS][2] */
+    const int32_t *tokens;    /* [ROWS], in and out of the range, one negative */
+};
+
+typedef void case_fn(const struct call *c);
+
+static void run_gelu_forward(const struct call *c)
+{
+    c->ops->gelu_forward(c->out[0], c->x[0], (size_t)ROWS * c->cols, c->dt);
+}
+
+static void run_gelu_backward(const struct call *c)
+{
+    c->ops->gelu_backward(c->out[0], c->x[0], c->x[1], (size_t)ROWS * c->cols, c->dt);
+}
+
+static void run_add(const struct call *c)
+{
+    c->ops->add(c->out[0], c->x[0], c->x[1], (size_t)ROWS * c->cols, c->dt);
+}
+
+static void run_round(const struct call *c)
+{
+    c->ops->round_rows(c->out[0], c->cols, c->f[0], c->cols, ROWS, c->cols, c->dt);
+    c->ops->widen_rows(c->out[1], c->cols, c->x[1], c->cols, ROWS, c->cols, c->dt);
+}
+
+static void run_dot(const struct call *c)
+{
+    c->ops->dot_rows(c->out[0], c->x[0], c->cols, c->x[1], c->cols, ROWS, c->cols, c->dt);
+}
+
+static void run_norm(const struct call *c)
+{
+    float *stats = c->out[1];
+
+    c->ops->norm_forward(c->out[0], stats, c->x[0], c->x[1], c->x[2], ROWS, c->cols, 1e-5f, c->dt);
+    c->ops->norm_backward_rows(c->out[2], c->x[3], c->dt, c->x[0], stats, c->x[1], c->x[2], ROWS, c->cols, c->dt);
+}
+
+static void run_norm_fp32_gradient(const struct call *c)
+{
+    c->ops->norm_backward_rows(c->out[0], c->f[3], STRATA_F32, c->x[0], c->stats, c->x[1], NULL, ROWS, c->cols, c->dt);
+    c->ops->norm_backward_columns(c->out[1], c->out[2], c->f[3], STRATA_F32, c->x[0], c->cols, c->stats, ROWS, c->cols, c->dt);
+}
+
+static void run_columns(const struct call *c)
+{
+    c->ops->norm_backward_columns(c->out[0], c->out[1], c->x[3], c->dt, c->x[0], c->cols, c->stats, ROWS, c->cols, c->dt);
+    c->ops->sum_columns(c->out[2], c->x[2], c->cols, ROWS, c->cols, c->dt);
+}
+
+static void run_positions(const struct call *c)
+{
+    memcpy(c->out[0], c->x[1], (size_t)ROWS * c->cols * strata_dtype_bytes(c->dt));
+    c->ops->add_position_rows(c->out[0], c->x[0], 1, ROWS, 3, c->cols, c->dt);
+    c->ops->position_backward_rows(c->out[1], c->x[2], 1, 1, 2, 2, c->cols, c->dt);
+}
+
+static void run_scatter(const struct call *c)
+{
+    const int32_t tokens[ROWS] = {3, 1, 3, 9, 0};
+
+    c->ops->scatter_columns(c->out[0], c->x[0], c->cols, tokens, ROWS, c->cols, 1, 3, c->dt);
+}
+
+static void run_probs(const struct call *c)
+{
+    memcpy(c->out[2], c->f[0], (size_t)ROWS * c->cols * sizeof(float));
+    c->ops->attention_probs(c->out[0], c->out[1], c->out[2], ROWS, c->cols, c->cols > ROWS ? c->cols - ROWS : 0, 0.3f, c->dt);
+}
+
+static void run_grads(const struct call *c)
+{
+    c->ops->attention_grads(c->out[0], c->out[1], c->f[0], c->f[1], c->f[2], c->f[3], ROWS, c->cols,
+                            c->cols > ROWS ? c->cols - ROWS : 0, 0.3f, c->dt);
+}
+
+static void run_xent(const struct call *c)
+{
+    float *stats = c->out[0];
+
+    c->ops->xent_stats(stats, c->f[0], c->tokens, ROWS, c->cols, 0);
+    c->ops->xent_stats(stats, c->f[1], c->tokens, ROWS, c->cols, c->cols);
+    *(double *)c->out[1] = c->ops->xent_loss(stats, c->tokens, ROWS);
+    c->ops->xent_grad(c->out[2], c->f[0], stats, c->tokens, ROWS, c->cols, 0, 0.125f, c->dt);
+}
+
+static void run_math(const struct call *c)
+{
+    double *logs = c->out[1];
+
+    c->ops->exp_f32(c->out[0], c->f[0], (size_t)ROWS * c->cols);
+    logs[0] = c->ops->log_f64(1.0 + (double)c->f[0][0] * (double)c->f[0][0]);
+}
+
+static const struct {
+    const char *name;
+    case_fn *run;
+} cases[] = {
+    {"gelu_forward", run_gelu_forward},
+    {"gelu_backward", run_gelu_backward},
+    {"add", run_add},
+    {"round_rows, widen_rows", run_round},
+    {"dot_rows", run_dot},
+    {"norm", run_norm},
+    {"norm, fp32 gradient", run_norm_fp32_gradient},
+    {"columns", run_columns},
+    {"positions", run_positions},
+    {"scatter_columns", run_scatter},
+    {"attention_probs", run_probs},
+    {"attention_grads", run_grads},
+    {"xent", run_xent},
+    {"exp, log", run_math},
+};
+
+struct fixture {
+    struct kf_array in_x[IN_COUNT], in_f[IN_COUNT], want[OUT_COUNT], got[OUT_COUNT];
+};
+
+static void fixture_create(struct fixture *f)
+{
+    for (uint32_t i = 0; i < IN_COUNT; i++) {
+        kf_array_create(&f->in_x[i], 4 * ROWS * COLS_MAX);
+        kf_array_create(&f->in_f[i], 4 * ROWS * COLS_MAX);
+    }
+    for (uint32_t i = 0; i < OUT_COUNT; i++) {
+        kf_array_create(&f->want[i], 4 * OUT_ROWS * COLS_MAX + 64);
+        kf_array_create(&f->got[i], 4 * OUT_ROWS * COLS_MAX + 64);
+    }
+}
+
+static void fixture_destroy(struct fixture *f)
+{
+    for (uint32_t i = 0; i < IN_COUNT; i++) {
+        kf_array_destroy(&f->in_x[i]);
+        kf_array_destroy(&f->in_f[i]);
+    }
+    for (uint32_t i = 0; i < OUT_COUNT; i++) {
+        kf_array_destroy(&f->want[i]);
+        kf_array_destroy(&f->got[i]);
+    }
+}
+
+static void *place(struct kf_array *a, size_t elem_bytes, size_t elems, size_t shift)
+{
+    return shift == 0 ? kf_array_place_at_end(a, elem_bytes, elems) : kf_array_place(a, elem_bytes, elems, shift);
+}
+
+/* Inputs: uniform in [-3, 3) with zeros, tiny and larger numbers among them. */
+static void place_inputs(struct fixture *f, struct call *c, size_t shift)
+{
+    const size_t elems = (size_t)ROWS * c->cols;
+
+    for (uint32_t i = 0; i < IN_COUNT; i++) {
+        float *wide = place(&f->in_f[i], 4, elems, shift);
+        void *x = place(&f->in_x[i], strata_dtype_bytes(c->dt), elems, shift);
+
+        for (size_t e = 0; e < elems; e++) {
+            const uint32_t kind = kf_bits(i + 10, e) % 64;
+
+            wide[e] = kind == 0 ? 0.0f : kind == 1 ? -0.0f : kind == 2 ? 1e-42f : kf_uniform(i, e) * (kind == 3 ? 40.0f : 3.0f);
+        }
+        st_ops_scalar.round_rows(x, elems, wide, elems, 1, (uint32_t)elems, c->dt);
+        c->f[i] = wide;
+        c->x[i] = x;
+    }
+}
+
+static void place_outputs(struct kf_array *arrays, struct call *c, size_t shift)
+{
+    const size_t elems = (size_t)OUT_ROWS * c->cols + 16;
+
+    for (uint32_t i = 0; i < OUT_COUNT; i++) {
+        float *out = kf_array_place(&arrays[i], 4, elems, 2 * shift);
+
+        for (size_t e = 0; e < elems; e++)
+            out[e] = kf_uniform(20 + i, e);
+        c->out[i] = out;
+    }
+}
+
+static void compare(struct fixture *f, const struct st_ops *ops, uint32_t cols, strata_dtype dt, size_t shift)
+{
+    const int32_t tokens[ROWS] = {(int32_t)cols - 1, 0, -1, (int32_t)(cols / 2), (int32_t)(2 * cols - 1)};
+    const float stats[2 * ROWS] = {0.1f, 0.9f, -0.3f, 1.1f, 0.0f, 1.3f, 2.5f, 0.4f, -1.5f, 0.7f};
+    struct call c = {.cols = cols, .dt = dt, .stats = stats, .tokens = tokens};
+
+    place_inputs(f, &c, shift);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        c.ops = &st_ops_scalar;
+        place_outputs(f->want, &c, shift);
+        cases[i].run(&c);
+        c.ops = ops;
+        place_outputs(f->got, &c, shift);
+        cases[i].run(&c);
+        for (uint32_t out = 0; out < OUT_COUNT; out++)
+            kf_assert_same(&f->got[out], &f->want[out], cases[i].name);
+    }
+}
+
+static void tables_agree(void **state)
+{
+    const struct st_ops *variants[] = {
+        &st_ops_scalar, /* with itself: shows that a case is a function of its inputs */
+#if defined(__x86_64__)
+        &st_ops_avx2,
+#endif
+    };
+    struct fixture f;
+
+    (void)state;
+    fixture_create(&f);
+    for (size_t v = 0; v < sizeof(variants) / sizeof(variants[0]); v++) {
+        if (v > 0 && (st_cpu_features() & ST_CPU_AVX2_FMA) == 0)
+            continue;
+        for (uint32_t cols = 1; cols <= 67; cols++)
+            for (strata_dtype dt = STRATA_F32; dt <= STRATA_BF16; dt++)
+                compare(&f, variants[v], cols, dt, 0);
+        for (size_t shift = 0; shift < 16; shift++)
+            for (strata_dtype dt = STRATA_F32; dt <= STRATA_BF16; dt++)
+                compare(&f, variants[v], shift % 2 == 0 ? COLS_MAX : 768, dt, shift);
+    }
+    fixture_destroy(&f);
+}
+
+/* The 32-column strips that the caller cuts, against the whole width at once. */
+static void splits_do_not_show(void **state)
+{
+    enum { COLS = 101, STRIP = 32 };
+    static float x[ROWS * COLS], stats[2 * ROWS], whole[2][COLS], cut[2][COLS];
+
+    (void)state;
+    for (uint32_t i = 0; i < ROWS * COLS; i++)
+        x[i] = kf_uniform(1, i);
+    for (uint32_t i = 0; i < 2 * ROWS; i++)
+        stats[i] = kf_uniform(2, i);
+    for (size_t t = 0; st_kernels_usable(t) != NULL; t++) {
+        const struct st_ops *ops = st_kernels_usable(t)->ops;
+
+        memset(whole, 0, sizeof(whole));
+        memset(cut, 0, sizeof(cut));
+        ops->norm_backward_columns(whole[0], whole[1], x, STRATA_F32, x, COLS, stats, ROWS, COLS, STRATA_F32);
+        for (uint32_t c = 0; c < COLS; c += STRIP)
+            ops->norm_backward_columns(cut[0] + c, cut[1] + c, x + c, STRATA_F32, x + c, COLS, stats, ROWS,
+                                       COLS - c < STRIP ? COLS - c : STRIP, STRATA_F32);
+        assert_memory_equal(whole, cut, sizeof(cut));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tables_agree),
+        cmocka_unit_test(splits_do_not_show),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
