@@ -1,0 +1,47 @@
+/* nvme/io_method.h - what the methods share; not for users of nvme/io.h.
+ *
+ * How a request advances over short transfers and refusals is decided in one place, so every method agrees. */
+#ifndef NVME_IO_METHOD_H
+#define NVME_IO_METHOD_H
+
+#include "nvme/io.h"
+#include <pthread.h>
+#include <stddef.h>
+
+#define ST_IO_ALIGN     4096u      /* O_DIRECT resumes here: an unaligned resume is EINVAL */
+#define ST_IO_FILES_MAX 16u        /* per io */
+#define ST_IO_DEPTH_MAX 4096u      /* per io */
+#define ST_IO_BYTES_MAX (1u << 30) /* per request, and per registered piece of memory */
+#define ST_IO_RETRY_MAX 16u        /* refusals of one request before it fails */
+
+extern const struct st_io_ops st_io_uring_ops, st_io_threads_ops, st_io_fake_ops;
+
+/* The part of a request still to do, from its last aligned byte. */
+struct st_io_piece {
+    char *buf;
+    uint64_t offset;
+    uint32_t bytes;
+};
+
+/** Reset progress of a request that submit() takes; asserts what the contract asks of it. */
+void st_io_begin(struct st_io_req *req, uint32_t file_count);
+
+struct st_io_piece st_io_remaining(const struct st_io_req *req);
+
+/** Account one completion of st_io_remaining(): bytes or -errno (fault site "nvme.cqe").  True: finished, with *st and its
+ *  sentence; false: offer what remains again. */
+bool st_io_advance(struct st_io_req *req, int64_t result, strata_status *st);
+
+/** Status and sentence of a request that ended with `result` (bytes moved too few, or -errno). */
+strata_status st_io_request_error(enum st_io_op op, uint64_t offset, uint64_t bytes, int64_t result);
+
+/** E_INVAL unless 1..ST_IO_DEPTH_MAX. */
+strata_status st_io_check_depth(uint32_t queue_depth);
+
+/** calloc behind the fault site "nvme.alloc"; E_NOMEM names `what`. */
+strata_status st_io_alloc(void **out, const char *what, size_t count, size_t bytes);
+
+/** Start a thread with every signal blocked: signals belong to the program's own threads. */
+strata_status st_io_thread_start(pthread_t *out, void *(*main)(void *), void *arg);
+
+#endif

@@ -1,0 +1,45 @@
+/* tests/nvme/io_fixture.h - one io with one file, and requests that cover it block by block. */
+#ifndef TESTS_NVME_IO_FIXTURE_H
+#define TESTS_NVME_IO_FIXTURE_H
+
+#include "nvme/io.h"
+
+#define BLOCK      4096u
+#define BLOCKS_MAX 64u
+
+struct io_fixture {
+    const struct st_io_ops *ops;
+    struct st_io *io;
+    int fd;
+    uint32_t file;
+    uint32_t block_bytes, block_count;
+    unsigned char *buf, *want; /* [block_count * block_bytes] */
+    struct st_io_req reqs[BLOCKS_MAX];
+    strata_status status[BLOCKS_MAX];
+    uint32_t done_of[BLOCKS_MAX]; /* calls of done() per request since the last start */
+    uint32_t order[BLOCKS_MAX];   /* requests in the order of completion */
+    uint32_t submit_count, done_count;
+    strata_status worst;
+    char sentence[512]; /* of the last failure */
+    uint32_t resubmit;  /* done() submits its request again so often */
+};
+
+/** A file of `file_bytes`, an io with it, and random bytes in want[]; what was made so far is freed by close in any case. */
+strata_status io_fixture_open_sized(struct io_fixture *f, const struct st_io_ops *ops, uint32_t blocks, uint32_t block_bytes,
+                                    uint32_t depth, uint64_t file_bytes);
+strata_status io_fixture_open(struct io_fixture *f, const struct st_io_ops *ops, uint32_t blocks, uint32_t block_bytes,
+                              uint32_t depth);
+void io_fixture_close(struct io_fixture *f);
+/** Forget what requests did so far. */
+void io_fixture_clear(struct io_fixture *f);
+/** Request `index`, ready to submit. */
+struct st_io_req *io_fixture_prepare(struct io_fixture *f, uint32_t index, enum st_io_op op);
+/** Every block once, reaping where the queue is full.  The worst status of a request, or what submit() said. */
+strata_status io_fixture_run_all(struct io_fixture *f, enum st_io_op op);
+strata_status io_fixture_write_all(struct io_fixture *f); /* want[] */
+strata_status io_fixture_read_all(struct io_fixture *f);  /* into buf[] */
+void io_fixture_assert_data(const struct io_fixture *f);  /* buf[] is want[] */
+/** An unlinked file; direct I/O where it works. */
+int io_temporary_file(uint64_t bytes);
+
+#endif

@@ -1,0 +1,547 @@
+/* tests/nvme/test_swap.c - transfers through a swap: every method, several threads, errors, counters, close. */
+#include "core/checksum.h"
+#include "core/fault.h"
+#include "core/log.h"
+#include "core/rng.h"
+#include "nvme/swap.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define KIB          1024u
+#define BLOCK        (64 * KIB)
+#define MOVES_MAX    64u
+#define THREAD_COUNT 3u
+
+/* All methods, or without io_uring where the machine refuses it. */
+static const char *const all_methods[] = {"uring", "threads", "fake"};
+static const char *const *methods = all_methods;
+static size_t method_count = 3;
+
+static char directory[] = "/tmp/strata-test-swap-XXXXXX";
+
+/* Counts transfers that are still to end. */
+struct latch {
+    pthread_mutex_t lock;
+    pthread_cond_t zero;
+    uint32_t pending;
+};
+
+struct move {
+    struct st_transfer transfer;
+    struct latch *latch;
+    uint32_t done_count;
+    strata_status status;
+    char sentence[512];
+    struct st_swap *swap; /* set: done() submits the transfer again, `again` times */
+    uint32_t again;
+};
+
+static void latch_init(struct latch *latch)
+{
+    *latch = (struct latch){0};
+    pthread_mutex_init(&latch->lock, NULL);
+    pthread_cond_init(&latch->zero, NULL);
+}
+
+static void latch_wait(struct latch *latch)
+{
+    pthread_mutex_lock(&latch->lock);
+    while (latch->pending > 0)
+        pthread_cond_wait(&latch->zero, &latch->lock);
+    pthread_mutex_unlock(&latch->lock);
+}
+
+static void latch_fini(struct latch *latch)
+{
+    pthread_cond_destroy(&latch->zero);
+    pthread_mutex_destroy(&latch->lock);
+}
+
+static void on_done(struct st_transfer *t, strata_status st)
+{
+    struct move *move = t->owner;
+
+    if (move->again > 0) {
+        move->again--;
+        if (st_swap_submit(move->swap, t) == STRATA_OK)
+            return;
+    }
+    pthread_mutex_lock(&move->latch->lock);
+    move->done_count++;
+    move->status = st;
+    snprintf(move->sentence, sizeof(move->sentence), "%s", st == STRATA_OK ? "" : strata_last_error());
+    if (--move->latch->pending == 0)
+        pthread_cond_signal(&move->latch->zero);
+    pthread_mutex_unlock(&move->latch->lock);
+}
+
+static strata_status move_start(struct st_swap *swap, struct move *move, struct latch *latch, enum st_io_op op, uint64_t offset,
+                                uint64_t bytes, void *buf)
+{
+    strata_status st;
+
+    move->transfer = (struct st_transfer){.op = op, .offset = offset, .bytes = bytes, .buf = buf, .done = on_done, .owner = move};
+    move->latch = latch;
+    move->done_count = 0;
+    pthread_mutex_lock(&latch->lock);
+    latch->pending++;
+    pthread_mutex_unlock(&latch->lock);
+    if ((st = st_swap_submit(swap, &move->transfer)) != STRATA_OK) {
+        pthread_mutex_lock(&latch->lock);
+        latch->pending--;
+        pthread_mutex_unlock(&latch->lock);
+    }
+    return st;
+}
+
+static strata_status move_wait(struct st_swap *swap, struct move *move, enum st_io_op op, uint64_t offset, uint64_t bytes,
+                               void *buf)
+{
+    struct latch latch;
+    strata_status st;
+
+    latch_init(&latch);
+    st = move_start(swap, move, &latch, op, offset, bytes, buf);
+    latch_wait(&latch);
+    latch_fini(&latch);
+    return st != STRATA_OK ? st : move->status;
+}
+
+static struct st_swap_opts options(const char *method, uint64_t bytes)
+{
+    static const char *const dirs[] = {directory};
+
+    return (struct st_swap_opts){.dirs = dirs,
+                                 .dir_count = 1,
+                                 .bytes = bytes,
+                                 .method = method,
+                                 .block_bytes = BLOCK,
+                                 .queue_depth = 7,
+                                 .fake_seed = 11,
+                                 .fake_latency_us = 50};
+}
+
+static uint32_t entries_in(const char *path)
+{
+    uint32_t count = 0;
+    DIR *dir = opendir(path);
+
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        count += entry->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+static unsigned char *random_buffer(uint64_t bytes, uint64_t stream)
+{
+    unsigned char *buf = aligned_alloc(ST_SWAP_ALIGN, bytes);
+
+    assert_non_null(buf);
+    for (uint64_t i = 0; i < bytes / 8; i++) {
+        const uint64_t word = st_rng_u64(1, stream, i);
+
+        memcpy(buf + i * 8, &word, 8);
+    }
+    return buf;
+}
+
+/* A thread with its own part of the swap: writes extents of many sizes at once, then reads them all. */
+struct mover_thread {
+    struct st_swap *swap;
+    uint64_t base, stream;
+    unsigned char *out, *in;
+    struct move moves[MOVES_MAX];
+    uint64_t bytes[MOVES_MAX];
+    uint32_t wrong; /* transfers that failed, ended not once, or brought other bytes */
+};
+
+#define EXTENT_MAX (5 * BLOCK)
+#define PART_BYTES ((uint64_t)MOVES_MAX * EXTENT_MAX)
+
+static void move_all(struct mover_thread *t, enum st_io_op op, unsigned char *buf)
+{
+    struct latch latch;
+
+    latch_init(&latch);
+    for (uint32_t i = 0; i < MOVES_MAX; i++)
+        t->wrong += move_start(t->swap, &t->moves[i], &latch, op, t->base + (uint64_t)i * EXTENT_MAX, t->bytes[i],
+                               buf + (uint64_t)i * EXTENT_MAX) != STRATA_OK;
+    latch_wait(&latch);
+    for (uint32_t i = 0; i < MOVES_MAX; i++)
+        t->wrong += t->moves[i].status != STRATA_OK || t->moves[i].done_count != 1;
+    latch_fini(&latch);
+}
+
+static void *mover_thread_main(void *arg)
+{
+    struct mover_thread *t = arg;
+
+    for (uint32_t i = 0; i < MOVES_MAX; i++)
+        t->bytes[i] = (1 + st_rng_u64(2, t->stream, i) % (EXTENT_MAX / ST_SWAP_ALIGN)) * ST_SWAP_ALIGN;
+    t->bytes[0] = ST_SWAP_ALIGN;
+    t->bytes[1] = EXTENT_MAX;
+    for (uint32_t pass = 0; pass < 3; pass++) {
+        t->out[pass]++; /* other bytes each time */
+        move_all(t, ST_IO_WRITE, t->out);
+        memset(t->in, 0, PART_BYTES);
+        move_all(t, ST_IO_READ, t->in);
+        for (uint32_t i = 0; i < MOVES_MAX; i++)
+            t->wrong += st_checksum64(t->in + (uint64_t)i * EXTENT_MAX, t->bytes[i]) !=
+                        st_checksum64(t->out + (uint64_t)i * EXTENT_MAX, t->bytes[i]);
+    }
+    return NULL;
+}
+
+static void many_transfers_from_several_threads(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < method_count; k++) {
+        struct mover_thread *threads = calloc(THREAD_COUNT, sizeof(*threads));
+        const struct st_swap_opts opts = options(methods[k], THREAD_COUNT * PART_BYTES);
+        struct st_swap_counters counters;
+        uint64_t expected = 0;
+        pthread_t ids[THREAD_COUNT];
+        struct st_swap *swap;
+
+        assert_non_null(threads);
+        assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
+        for (uint32_t i = 0; i < THREAD_COUNT; i++) {
+            threads[i].swap = swap;
+            threads[i].base = i * PART_BYTES;
+            threads[i].stream = i;
+            threads[i].out = random_buffer(PART_BYTES, i);
+            threads[i].in = random_buffer(PART_BYTES, 0);
+            assert_int_equal(pthread_create(&ids[i], NULL, mover_thread_main, &threads[i]), 0);
+        }
+        for (uint32_t i = 0; i < THREAD_COUNT; i++) {
+            assert_int_equal(pthread_join(ids[i], NULL), 0);
+            assert_int_equal(threads[i].wrong, 0);
+            for (uint32_t m = 0; m < MOVES_MAX; m++)
+                expected += 3 * threads[i].bytes[m];
+            free(threads[i].out);
+            free(threads[i].in);
+        }
+        st_swap_counters(swap, &counters);
+        assert_int_equal(counters.bytes_read, expected);
+        assert_int_equal(counters.bytes_written, expected);
+        assert_true(counters.busy_read_ns > 0);
+        assert_true(counters.busy_write_ns > 0);
+        st_swap_close(swap);
+        free(threads);
+        assert_int_equal(entries_in(directory), 0);
+    }
+}
+
+static void close_waits_for_all_that_was_submitted(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < method_count; k++) {
+        struct move *moves = calloc(MOVES_MAX, sizeof(*moves));
+        const struct st_swap_opts opts = options(methods[k], MOVES_MAX * BLOCK);
+        unsigned char *buf = random_buffer(BLOCK, 0);
+        struct latch latch;
+        struct st_swap *swap;
+
+        assert_non_null(moves);
+        latch_init(&latch);
+        assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
+        for (uint32_t i = 0; i < MOVES_MAX; i++)
+            assert_int_equal(move_start(swap, &moves[i], &latch, ST_IO_WRITE, (uint64_t)i * BLOCK, BLOCK, buf), STRATA_OK);
+        st_swap_close(swap);
+        assert_int_equal(latch.pending, 0);
+        for (uint32_t i = 0; i < MOVES_MAX; i++) {
+            assert_int_equal(moves[i].done_count, 1);
+            assert_int_equal(moves[i].status, STRATA_OK);
+        }
+        latch_fini(&latch);
+        free(buf);
+        free(moves);
+        assert_int_equal(entries_in(directory), 0);
+    }
+}
+
+static void done_may_submit(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < method_count; k++) {
+        const struct st_swap_opts opts = options(methods[k], 4 * BLOCK);
+        unsigned char *buf = random_buffer(4 * BLOCK, 0);
+        struct st_swap_counters counters;
+        struct st_swap *swap;
+        struct move move = {.again = 99};
+
+        assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
+        move.swap = swap;
+        assert_int_equal(move_wait(swap, &move, ST_IO_WRITE, 0, 4 * BLOCK, buf), STRATA_OK);
+        st_swap_counters(swap, &counters);
+        assert_int_equal(counters.bytes_written, 400 * BLOCK);
+        assert_int_equal(move_wait(swap, &move, ST_IO_READ, 0, 0, buf), STRATA_OK); /* no bytes: ends like any other */
+        assert_int_equal(move.done_count, 1);
+        st_swap_close(swap);
+        free(buf);
+    }
+}
+
+static void a_failed_request_fails_its_transfer_alone(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < method_count; k++) {
+        const struct st_swap_opts opts = options(methods[k], 20 * BLOCK);
+        unsigned char *buf = random_buffer(20 * BLOCK, 0), *back = random_buffer(20 * BLOCK, 1);
+        struct st_swap_counters counters;
+        struct st_swap *swap;
+        struct move move = {0};
+
+        assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
+        st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .after = 3, .count = 2, .result = -EIO});
+        assert_int_equal(move_wait(swap, &move, ST_IO_WRITE, 0, 20 * BLOCK, buf), STRATA_E_IO);
+        assert_int_equal(st_fault_disarm(), 2);
+        assert_int_equal(move.done_count, 1);
+        assert_non_null(strstr(move.sentence, "write of 65536 bytes at offset "));
+        assert_non_null(strstr(move.sentence, strcmp(methods[k], "fake") == 0 ? "fake swap: " : "/swap-0: "));
+        st_swap_counters(swap, &counters);
+        assert_true(counters.bytes_written < 20 * BLOCK); /* what was not worth issuing was not */
+
+        st_fault_arm(&(struct st_fault_spec){.site = "nvme.submit", .count = 1, .result = -ENOMEM});
+        assert_int_equal(move_wait(swap, &move, ST_IO_WRITE, 0, 20 * BLOCK, buf), STRATA_E_NOMEM);
+        assert_int_equal(st_fault_disarm(), 1);
+        assert_int_equal(move.done_count, 1);
+
+        st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .after = 1, .count = 5, .result = 9000}); /* short ones */
+        assert_int_equal(move_wait(swap, &move, ST_IO_WRITE, 0, 20 * BLOCK, buf), STRATA_OK);
+        assert_int_equal(move_wait(swap, &move, ST_IO_READ, 0, 20 * BLOCK, back), STRATA_OK);
+        assert_int_equal(st_fault_disarm(), 5);
+        assert_memory_equal(buf, back, 20 * BLOCK);
+        st_swap_close(swap);
+        free(buf);
+        free(back);
+    }
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    struct st_swap_opts opts = options("threads", 4 * BLOCK);
+    unsigned char *buf = random_buffer(8 * BLOCK, 0);
+    struct move move = {0};
+    struct st_swap *swap;
+
+    (void)state;
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
+    assert_int_equal(move_wait(swap, &move, ST_IO_READ, 512, BLOCK, buf), STRATA_E_INVAL);
+    assert_int_equal(move_wait(swap, &move, ST_IO_READ, 0, 100, buf), STRATA_E_INVAL);
+    assert_int_equal(move_wait(swap, &move, ST_IO_READ, 0, BLOCK, buf + 8), STRATA_E_INVAL);
+    assert_int_equal(move_wait(swap, &move, ST_IO_READ, 4 * BLOCK, BLOCK, buf), STRATA_E_INVAL);
+    assert_int_equal(move_wait(swap, &move, ST_IO_READ, 0, 4 * BLOCK + ST_SWAP_ALIGN, buf), STRATA_E_INVAL);
+    assert_int_equal(move_wait(swap, &move, ST_IO_READ, UINT64_MAX - ST_SWAP_ALIGN + 1, 2 * BLOCK, buf), STRATA_E_INVAL);
+    assert_int_equal(move.done_count, 0);
+    st_swap_close(swap);
+    free(buf);
+
+    opts.bytes = 0;
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
+    opts.bytes = 4 * BLOCK + 1;
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
+    opts.bytes = 4 * BLOCK;
+    opts.block_bytes = 1000;
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
+    opts.block_bytes = 0;
+    opts.queue_depth = 5000;
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
+    opts.queue_depth = 0;
+    opts.method = "abacus";
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
+    assert_non_null(strstr(strata_last_error(), "abacus"));
+    opts.method = "threads";
+    opts.dir_count = 2;
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
+    opts.dir_count = 0;
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
+    assert_int_equal(entries_in(directory), 0);
+    st_swap_close(NULL);
+}
+
+static void fake_needs_no_directory(void **state)
+{
+    const struct st_swap_opts opts = {.bytes = BLOCK, .method = "fake"};
+    unsigned char *buf = random_buffer(BLOCK, 0), *back = random_buffer(BLOCK, 1);
+    struct st_swap_info info;
+    struct move move = {0};
+    struct st_swap *swap;
+
+    (void)state;
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
+    st_swap_info(swap, &info);
+    assert_string_equal(info.method, "fake");
+    assert_false(info.direct);
+    assert_int_equal(info.block_bytes, 1024 * KIB);
+    assert_int_equal(info.queue_depth, 32);
+    assert_int_equal(move_wait(swap, &move, ST_IO_WRITE, 0, BLOCK, buf), STRATA_OK);
+    assert_int_equal(move_wait(swap, &move, ST_IO_READ, 0, BLOCK, back), STRATA_OK);
+    assert_memory_equal(buf, back, BLOCK);
+    st_swap_close(swap);
+    free(buf);
+    free(back);
+}
+
+static char last_notice[1024];
+
+static void keep_line(void *ctx, enum st_log_level level, const char *line)
+{
+    (void)ctx;
+    if (level >= ST_LOG_NOTICE)
+        snprintf(last_notice, sizeof(last_notice), "%s", line);
+}
+
+static void refused_registration_is_told_and_harmless(void **state)
+{
+    struct st_swap_opts opts = options("uring", 4 * BLOCK);
+    unsigned char *arena = random_buffer(8 * BLOCK, 0);
+    struct st_swap_info info;
+    struct move move = {0};
+    struct st_swap *swap;
+
+    (void)state;
+    if (strcmp(st_io_find("auto", NULL)->name, "uring") != 0)
+        skip();
+    opts.region = arena;
+    opts.region_bytes = 8 * BLOCK;
+    st_log_configure(keep_line, NULL, ST_LOG_DEBUG);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.register", .count = 1, .result = -ENOMEM});
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
+    assert_int_equal(st_fault_disarm(), 1);
+    st_log_configure(NULL, NULL, ST_LOG_INFO);
+    assert_non_null(strstr(last_notice, "ulimit -l"));
+    st_swap_info(swap, &info);
+    assert_false(info.registered);
+    assert_int_equal(move_wait(swap, &move, ST_IO_WRITE, 0, 4 * BLOCK, arena), STRATA_OK);
+    assert_int_equal(move_wait(swap, &move, ST_IO_READ, 0, 4 * BLOCK, arena + 4 * BLOCK), STRATA_OK);
+    assert_memory_equal(arena, arena + 4 * BLOCK, 4 * BLOCK);
+    st_swap_close(swap);
+
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK); /* 512 KiB: within any RLIMIT_MEMLOCK of today */
+    st_swap_info(swap, &info);
+    assert_true(info.registered);
+    memset(arena + 4 * BLOCK, 0, 4 * BLOCK);
+    assert_int_equal(move_wait(swap, &move, ST_IO_WRITE, 0, 4 * BLOCK, arena), STRATA_OK);
+    assert_int_equal(move_wait(swap, &move, ST_IO_READ, 0, 4 * BLOCK, arena + 4 * BLOCK), STRATA_OK);
+    assert_memory_equal(arena, arena + 4 * BLOCK, 4 * BLOCK);
+    st_swap_close(swap);
+    free(arena);
+}
+
+/* The choice was right when it was made, but the ring of full depth is refused. */
+static void auto_goes_on_with_threads(void **state)
+{
+    const struct st_swap_opts opts = options("auto", 4 * BLOCK);
+    unsigned char *buf = random_buffer(4 * BLOCK, 0);
+    struct st_swap_info info;
+    struct move move = {0};
+    struct st_swap *swap;
+
+    (void)state;
+    if (method_count < 3)
+        skip();
+    st_log_configure(keep_line, NULL, ST_LOG_DEBUG);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.ring", .after = 1, .result = -ENOMEM});
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
+    assert_int_equal(st_fault_disarm(), 1);
+    st_log_configure(NULL, NULL, ST_LOG_INFO);
+    assert_non_null(strstr(last_notice, "ulimit -l"));
+    st_swap_info(swap, &info);
+    assert_string_equal(info.method, "threads");
+    assert_int_equal(move_wait(swap, &move, ST_IO_WRITE, 0, 4 * BLOCK, buf), STRATA_OK);
+    st_swap_close(swap);
+    free(buf);
+}
+
+static strata_status use_swap(const struct st_swap_opts *opts, unsigned char *buf, unsigned char *back, struct move *move)
+{
+    struct st_swap *swap;
+    strata_status st = st_swap_open(&swap, opts);
+
+    if (st != STRATA_OK)
+        return st;
+    st = move_wait(swap, move, ST_IO_WRITE, 0, 4 * BLOCK, buf);
+    if (st == STRATA_OK)
+        st = move_wait(swap, move, ST_IO_READ, 0, 4 * BLOCK, back);
+    st_swap_close(swap);
+    return st;
+}
+
+/* As in test_io_contract.c, with the directory, the file and the thread.  Nothing stays behind; where the unlink itself was
+ * made to fail, the next run's sweep finds it. */
+static void every_single_failure_is_clean(void **state)
+{
+    unsigned char *buf = random_buffer(4 * BLOCK, 0), *back = random_buffer(4 * BLOCK, 1);
+
+    (void)state;
+    st_log_configure(keep_line, NULL, ST_LOG_DEBUG);
+    for (size_t k = 0; k < method_count; k++) {
+        const struct st_swap_opts opts = options(methods[k], 4 * BLOCK);
+        uint32_t fired = 1, failed = 0;
+
+        for (uint32_t nth = 0; fired > 0; nth++) {
+            struct move move = {0};
+            strata_status st;
+
+            memset(back, 0, 4 * BLOCK);
+            st_fault_arm(&(struct st_fault_spec){.after = nth, .count = 1, .result = -EIO});
+            st = use_swap(&opts, buf, back, &move);
+            fired = st_fault_disarm();
+            if (fired == 0)
+                assert_int_equal(st, STRATA_OK);
+            if (st == STRATA_OK)
+                assert_memory_equal(buf, back, 4 * BLOCK);
+            else
+                failed++;
+            st_swap_sweep(directory);
+            assert_int_equal(entries_in(directory), 0);
+        }
+        assert_true(failed >= 8); /* each completion, at least */
+    }
+    st_log_configure(NULL, NULL, ST_LOG_INFO);
+    free(buf);
+    free(back);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_transfers_from_several_threads),
+        cmocka_unit_test(close_waits_for_all_that_was_submitted),
+        cmocka_unit_test(done_may_submit),
+        cmocka_unit_test(a_failed_request_fails_its_transfer_alone),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(fake_needs_no_directory),
+        cmocka_unit_test(refused_registration_is_told_and_harmless),
+        cmocka_unit_test(auto_goes_on_with_threads),
+        cmocka_unit_test(every_single_failure_is_clean),
+    };
+    const char *why;
+    int failed;
+
+    if (strcmp(st_io_find("auto", &why)->name, "uring") != 0) {
+        print_message("uring: not tested on this machine: %s\n", why);
+        methods++;
+        method_count--;
+    }
+    if (mkdtemp(directory) == NULL) {
+        print_message("no temporary directory: %s\n", strerror(errno));
+        return 77;
+    }
+    failed = cmocka_run_group_tests_name("swap", tests, NULL, NULL);
+    rmdir(directory);
+    return failed;
+}

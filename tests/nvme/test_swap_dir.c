@@ -1,0 +1,510 @@
+/* tests/nvme/test_swap_dir.c - what a swap leaves on the disk: locks, orphans, foreign files, full and read-only disks. */
+#include "core/fault.h"
+#include "core/log.h"
+#include "nvme/swap.h"
+#include "nvme/swap_parts.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MIB    (1u << 20)
+#define MARKER "strata swap lock 1\n"
+
+static char directory[] = "/tmp/strata-test-dir-XXXXXX";
+
+static uint32_t entries_in(const char *path)
+{
+    uint32_t count = 0;
+    DIR *dir = opendir(path);
+
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    closedir(dir);
+    return count;
+}
+
+/* Path of the one run directory in `dir`. */
+static void run_path(char path[PATH_MAX], const char *dir)
+{
+    DIR *stream = opendir(dir);
+    uint32_t count = 0;
+
+    assert_non_null(stream);
+    for (struct dirent *entry; (entry = readdir(stream)) != NULL;)
+        if (strncmp(entry->d_name, "strata-", 7) == 0) {
+            snprintf(path, PATH_MAX, "%s/%s", dir, entry->d_name);
+            count++;
+        }
+    closedir(stream);
+    assert_int_equal(count, 1);
+}
+
+static strata_status swap_open(struct st_swap **swap, const char *dir, uint64_t bytes)
+{
+    return st_swap_open(
+        swap, &(struct st_swap_opts){.dirs = &dir, .dir_count = 1, .bytes = bytes, .method = "threads", .queue_depth = 2});
+}
+
+struct waiter {
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    bool ended;
+    strata_status status;
+};
+
+static void on_done(struct st_transfer *t, strata_status st)
+{
+    struct waiter *w = t->owner;
+
+    pthread_mutex_lock(&w->lock);
+    w->ended = true;
+    w->status = st;
+    pthread_cond_signal(&w->done);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static strata_status move_block(struct st_swap *swap, enum st_io_op op, void *block)
+{
+    struct waiter w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, STRATA_OK};
+    struct st_transfer t = {.op = op, .bytes = ST_SWAP_ALIGN, .buf = block, .done = on_done, .owner = &w};
+    strata_status st = st_swap_submit(swap, &t);
+
+    pthread_mutex_lock(&w.lock);
+    while (st == STRATA_OK && !w.ended)
+        pthread_cond_wait(&w.done, &w.lock);
+    pthread_mutex_unlock(&w.lock);
+    return st != STRATA_OK ? st : w.status;
+}
+
+static void assert_swap_works(struct st_swap *swap)
+{
+    unsigned char *block = aligned_alloc(ST_SWAP_ALIGN, ST_SWAP_ALIGN);
+
+    assert_non_null(block);
+    memset(block, 0xa5, ST_SWAP_ALIGN);
+    assert_int_equal(move_block(swap, ST_IO_WRITE, block), STRATA_OK);
+    memset(block, 0, ST_SWAP_ALIGN);
+    assert_int_equal(move_block(swap, ST_IO_READ, block), STRATA_OK);
+    assert_int_equal(block[0], 0xa5);
+    assert_int_equal(block[ST_SWAP_ALIGN - 1], 0xa5);
+    free(block);
+}
+
+static void write_text(const char *dir, const char *name, const char *text)
+{
+    char path[PATH_MAX + 64];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void remove_path(const char *dir, const char *name)
+{
+    char path[PATH_MAX + 64];
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    assert_int_equal(remove(path), 0);
+}
+
+static void a_run_is_locked_reserved_and_leaves_nothing(void **state)
+{
+    char run[PATH_MAX], path[PATH_MAX + 16], text[64] = "", expected[64];
+    struct st_swap *swap;
+    struct stat info;
+    int fd;
+
+    (void)state;
+    assert_int_equal(swap_open(&swap, directory, 4 * MIB), STRATA_OK);
+    run_path(run, directory);
+    assert_int_equal(strlen(strrchr(run, '/')), strlen("/strata-") + 16);
+    assert_int_equal(stat(run, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0700);
+    assert_int_equal(entries_in(run), 2);
+
+    snprintf(path, sizeof(path), "%s/lock", run);
+    fd = open(path, O_RDONLY);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), -1);
+    assert_int_equal(errno, EWOULDBLOCK);
+    assert_true(read(fd, text, sizeof(text) - 1) > 0);
+    close(fd);
+    snprintf(expected, sizeof(expected), MARKER "pid %ld\n", (long)getpid());
+    assert_string_equal(text, expected);
+
+    snprintf(path, sizeof(path), "%s/swap-0", run);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_size, 4 * MIB);
+    assert_true((uint64_t)info.st_blocks * 512 >= 4 * MIB);
+    assert_swap_works(swap);
+    st_swap_close(swap);
+    assert_int_equal(entries_in(directory), 0);
+}
+
+static void two_runs_live_side_by_side(void **state)
+{
+    struct st_swap *a, *b;
+
+    (void)state;
+    assert_int_equal(swap_open(&a, directory, MIB), STRATA_OK);
+    assert_int_equal(swap_open(&b, directory, MIB), STRATA_OK); /* sweeps, too: a is alive */
+    assert_int_equal(entries_in(directory), 2);
+    assert_int_equal(st_swap_sweep(directory), 0);
+    assert_swap_works(a);
+    assert_swap_works(b);
+    st_swap_close(a);
+    assert_int_equal(entries_in(directory), 1);
+    assert_swap_works(b);
+    st_swap_close(b);
+    assert_int_equal(entries_in(directory), 0);
+}
+
+/* A process that opens a swap and waits to be killed.  Returns once the swap is open. */
+static pid_t start_owner(void)
+{
+    int ends[2];
+    char byte;
+    pid_t pid;
+
+    assert_int_equal(pipe(ends), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct st_swap *swap;
+
+        if (swap_open(&swap, directory, MIB) != STRATA_OK || write(ends[1], "x", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    close(ends[0]);
+    return pid;
+}
+
+static void kill_owner(pid_t pid)
+{
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void only_a_dead_owner_s_directory_is_swept(void **state)
+{
+    struct st_swap *swap;
+    pid_t dead, alive;
+
+    (void)state;
+    dead = start_owner();
+    kill_owner(dead);
+    assert_int_equal(entries_in(directory), 1);
+    alive = start_owner(); /* its open sweeps the first */
+    assert_int_equal(entries_in(directory), 1);
+    assert_int_equal(st_swap_sweep(directory), 0);
+    assert_int_equal(swap_open(&swap, directory, MIB), STRATA_OK);
+    assert_int_equal(entries_in(directory), 2);
+    kill_owner(alive);
+    assert_int_equal(st_swap_sweep(directory), 1);
+    assert_swap_works(swap);
+    st_swap_close(swap);
+    assert_int_equal(entries_in(directory), 0);
+    assert_int_equal(st_swap_sweep("/nowhere/at/all"), 0);
+}
+
+static void foreign_files_are_never_deleted(void **state)
+{
+    char user[PATH_MAX], other[PATH_MAX], orphan[PATH_MAX], target[PATH_MAX], link[PATH_MAX], bare[PATH_MAX];
+
+    (void)state;
+    snprintf(user, sizeof(user), "%s/strata-0123456789abcdef", directory);     /* our name, no lock */
+    snprintf(other, sizeof(other), "%s/strata-0123456789abcde0", directory);   /* a lock file of somebody else */
+    snprintf(orphan, sizeof(orphan), "%s/strata-0123456789abcde1", directory); /* ours, dead, with a foreign file */
+    snprintf(target, sizeof(target), "%s/strata-backup", directory);           /* a marked lock, but not our name */
+    snprintf(link, sizeof(link), "%s/strata-0123456789abcde2", directory);     /* our name, but a link */
+    snprintf(bare, sizeof(bare), "%s/strata-0123456789abcde3", directory);     /* a file */
+    assert_int_equal(mkdir(user, 0700) | mkdir(other, 0700) | mkdir(orphan, 0700) | mkdir(target, 0700), 0);
+    assert_int_equal(symlink(target, link), 0);
+    write_text(user, "swap-0", "mine");
+    write_text(other, "lock", "somebody's");
+    write_text(other, "swap-0", "mine");
+    write_text(orphan, "lock", MARKER "pid 1\n");
+    write_text(orphan, "swap-0", "");
+    write_text(orphan, "notes.txt", "mine");
+    write_text(target, "lock", MARKER "pid 1\n");
+    write_text(target, "swap-0", "mine");
+    write_text(directory, "strata-0123456789abcde3", "mine");
+
+    assert_int_equal(st_swap_sweep(directory), 0);
+    assert_int_equal(entries_in(user), 1);
+    assert_int_equal(entries_in(other), 2);
+    assert_int_equal(entries_in(orphan), 1);
+    assert_int_equal(entries_in(target), 2);
+    assert_int_equal(access(bare, F_OK) | access(link, F_OK), 0);
+
+    remove_path(user, "swap-0");
+    remove_path(other, "lock");
+    remove_path(other, "swap-0");
+    remove_path(orphan, "notes.txt");
+    remove_path(target, "lock");
+    remove_path(target, "swap-0");
+    assert_int_equal(unlink(link) | unlink(bare) | rmdir(user) | rmdir(other) | rmdir(orphan) | rmdir(target), 0);
+    assert_int_equal(entries_in(directory), 0);
+}
+
+static void a_wrong_directory_is_named(void **state)
+{
+    char path[PATH_MAX];
+    struct st_swap *swap;
+    uint64_t bytes;
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/missing", directory);
+    assert_int_equal(swap_open(&swap, path, MIB), STRATA_E_INVAL);
+    assert_non_null(strstr(strata_last_error(), path));
+    assert_non_null(strstr(strata_last_error(), "no such directory"));
+    assert_int_equal(st_swap_free_bytes(path, &bytes), STRATA_E_INVAL);
+
+    write_text(directory, "file", "mine");
+    snprintf(path, sizeof(path), "%s/file", directory);
+    assert_int_equal(swap_open(&swap, path, MIB), STRATA_E_INVAL);
+    assert_non_null(strstr(strata_last_error(), "not a directory"));
+    assert_int_equal(st_swap_free_bytes(path, &bytes), STRATA_E_INVAL);
+    snprintf(path, sizeof(path), "%s/file/below", directory);
+    assert_int_equal(swap_open(&swap, path, MIB), STRATA_E_INVAL);
+    remove_path(directory, "file");
+
+    assert_int_equal(st_swap_free_bytes(directory, &bytes), STRATA_OK);
+    assert_true(bytes > 0);
+    assert_int_equal(swap_open(&swap, directory, UINT64_MAX - ST_SWAP_ALIGN + 1), STRATA_E_NOSPC);
+    assert_non_null(strstr(strata_last_error(), directory));
+    assert_int_equal(entries_in(directory), 0);
+}
+
+/* What each site says, and that nothing is left; the walk in test_swap.c covers the cleaning up. */
+static void system_errors_have_their_status(void **state)
+{
+    static const struct {
+        const char *site;
+        int64_t result;
+        strata_status st;
+        const char *text;
+    } rows[] = {
+        {"nvme.mkdir", -EROFS, STRATA_E_IO, "Read-only"},
+        {"nvme.mkdir", -EACCES, STRATA_E_IO, "--nvme"},
+        {"nvme.mkdir", -ENOSPC, STRATA_E_NOSPC, "free space"},
+        {"nvme.mkdir", -EEXIST, STRATA_E_IO, "File exists"},
+        {"nvme.lock", -ENOLCK, STRATA_E_IO, "cannot lock"},
+        {"nvme.marker", -EDQUOT, STRATA_E_NOSPC, "lock file"},
+        {"nvme.random", -EIO, STRATA_E_IO, "run directory"},
+        {"nvme.statvfs", -EIO, STRATA_E_IO, "free space of"},
+        {"nvme.open", -EMFILE, STRATA_E_IO, "Too many open files"},
+        {"nvme.fallocate", -ENOSPC, STRATA_E_NOSPC, "cannot reserve 1.00 MiB"},
+        {"nvme.fallocate", -EIO, STRATA_E_IO, "swap-0: cannot reserve"},
+        {"nvme.thread", -EAGAIN, STRATA_E_NOMEM, "ulimit -u"},
+        {"nvme.alloc", -ENOMEM, STRATA_E_NOMEM, "no memory"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_swap *swap;
+
+        st_fault_arm(&(struct st_fault_spec){.site = rows[i].site, .result = rows[i].result});
+        assert_int_equal(swap_open(&swap, directory, MIB), rows[i].st);
+        assert_true(st_fault_disarm() > 0);
+        assert_non_null(strstr(strata_last_error(), rows[i].text));
+        assert_int_equal(entries_in(directory), 0);
+    }
+}
+
+static void unlink_all_empties_the_disk_and_breaks_nothing(void **state)
+{
+    struct st_swap *a, *b;
+
+    (void)state;
+    assert_int_equal(swap_open(&a, directory, MIB), STRATA_OK);
+    assert_int_equal(swap_open(&b, directory, MIB), STRATA_OK);
+    assert_int_equal(entries_in(directory), 2);
+    st_swap_unlink_all();
+    assert_int_equal(entries_in(directory), 0);
+    assert_swap_works(a);
+    assert_swap_works(b);
+    st_swap_close(a);
+    st_swap_close(b);
+    st_swap_unlink_all();
+}
+
+static uint32_t warnings;
+
+static void count_warnings(void *ctx, enum st_log_level level, const char *line)
+{
+    (void)ctx;
+    warnings += level == ST_LOG_WARN && strstr(line, "swaps are open") != NULL;
+}
+
+static void more_swaps_than_are_remembered_are_told(void **state)
+{
+    struct st_swap *swaps[9];
+
+    (void)state;
+    warnings = 0;
+    st_log_configure(count_warnings, NULL, ST_LOG_DEBUG);
+    for (uint32_t i = 0; i < 9; i++) {
+        assert_int_equal(swap_open(&swaps[i], directory, ST_SWAP_ALIGN), STRATA_OK);
+        assert_int_equal(warnings, i == 8);
+    }
+    st_log_configure(NULL, NULL, ST_LOG_INFO);
+    for (uint32_t i = 0; i < 9; i++)
+        st_swap_close(swaps[i]);
+    assert_int_equal(entries_in(directory), 0);
+}
+
+/* A tmpfs of its own for each test; in a mount namespace of this process, so that nothing outlives it. */
+static bool mount_small(const char *options, unsigned long flags)
+{
+    if (mount("strata-test", directory, "tmpfs", flags, options) == 0)
+        return true;
+    print_message("no tmpfs can be mounted here (%s): not tested\n", strerror(errno));
+    return false;
+}
+
+static void unmount_small(void)
+{
+    assert_int_equal(umount2(directory, MNT_DETACH), 0);
+}
+
+static void a_read_only_disk_is_an_io_error(void **state)
+{
+    struct st_swap *swap;
+
+    (void)state;
+    if (!mount_small("size=8m", MS_RDONLY))
+        skip();
+    assert_int_equal(swap_open(&swap, directory, MIB), STRATA_E_IO);
+    assert_non_null(strstr(strata_last_error(), "Read-only"));
+    assert_non_null(strstr(strata_last_error(), directory));
+    unmount_small();
+}
+
+static void a_full_disk_is_found_at_open(void **state)
+{
+    struct st_run_dir run;
+    struct st_swap *swap, *second;
+    bool direct;
+    int fd;
+
+    (void)state;
+    if (!mount_small("size=8m", 0))
+        skip();
+    assert_int_equal(swap_open(&swap, directory, 16 * MIB), STRATA_E_NOSPC);
+    assert_non_null(strstr(strata_last_error(), "16.0 MiB"));
+    assert_int_equal(entries_in(directory), 0);
+
+    /* Past the first look at the free space: the reservation itself fails, and takes back what it got. */
+    assert_int_equal(st_run_dir_create(&run, directory), STRATA_OK);
+    assert_int_equal(st_swap_file_create(&fd, &direct, &run, 16 * MIB), STRATA_E_NOSPC);
+    assert_non_null(strstr(strata_last_error(), "swap-0: cannot reserve 16.0 MiB"));
+    st_run_dir_remove(&run);
+    assert_int_equal(entries_in(directory), 0);
+
+    /* What is reserved is gone for others: the first run cannot run out of it. */
+    assert_int_equal(swap_open(&swap, directory, 6 * MIB), STRATA_OK);
+    assert_int_equal(swap_open(&second, directory, 4 * MIB), STRATA_E_NOSPC);
+    assert_int_equal(entries_in(directory), 1);
+    assert_swap_works(swap);
+    st_swap_close(swap);
+    assert_int_equal(entries_in(directory), 0);
+    unmount_small();
+}
+
+static void memory_backed_files_are_buffered(void **state)
+{
+    struct st_swap_info info;
+    struct st_swap *swap;
+
+    (void)state;
+    if (!mount_small("size=8m", 0))
+        skip();
+    assert_int_equal(swap_open(&swap, directory, MIB), STRATA_OK);
+    st_swap_info(swap, &info);
+    assert_false(info.direct);
+    assert_swap_works(swap);
+    st_swap_close(swap);
+    unmount_small();
+}
+
+/* Without statx's word a trial read decides; without O_DIRECT the page cache does. */
+static void direct_io_is_tried_where_statx_is_silent(void **state)
+{
+    static const char *const sites[] = {"nvme.statx", "nvme.direct"};
+    struct st_swap_info info, asked;
+    struct st_swap *swap;
+
+    (void)state;
+    assert_int_equal(swap_open(&swap, directory, MIB), STRATA_OK);
+    st_swap_info(swap, &asked);
+    st_swap_close(swap);
+    for (size_t i = 0; i < 2; i++) {
+        st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -EINVAL});
+        assert_int_equal(swap_open(&swap, directory, MIB), STRATA_OK);
+        st_fault_disarm();
+        st_swap_info(swap, &info);
+        assert_int_equal(info.direct, i == 0 && asked.direct);
+        assert_swap_works(swap);
+        st_swap_close(swap);
+    }
+}
+
+static void private_mounts(void)
+{
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
+        print_message("no mount namespace (%s)\n", strerror(errno));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_is_locked_reserved_and_leaves_nothing),
+        cmocka_unit_test(two_runs_live_side_by_side),
+        cmocka_unit_test(only_a_dead_owner_s_directory_is_swept),
+        cmocka_unit_test(foreign_files_are_never_deleted),
+        cmocka_unit_test(a_wrong_directory_is_named),
+        cmocka_unit_test(system_errors_have_their_status),
+        cmocka_unit_test(unlink_all_empties_the_disk_and_breaks_nothing),
+        cmocka_unit_test(more_swaps_than_are_remembered_are_told),
+        cmocka_unit_test(a_read_only_disk_is_an_io_error),
+        cmocka_unit_test(a_full_disk_is_found_at_open),
+        cmocka_unit_test(memory_backed_files_are_buffered),
+        cmocka_unit_test(direct_io_is_tried_where_statx_is_silent),
+    };
+    int failed;
+
+    private_mounts();
+    if (mkdtemp(directory) == NULL) {
+        print_message("no temporary directory: %s\n", strerror(errno));
+        return 77;
+    }
+    failed = cmocka_run_group_tests_name("swap directories", tests, NULL, NULL);
+    rmdir(directory);
+    return failed;
+}
