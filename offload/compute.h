@@ -1,0 +1,46 @@
+/* offload/compute.h - what the engine asks of a model: one call per compute op of the program.
+ *
+ * The engine guarantees that everything named is resident and ordered; the model only enqueues device ops.  All
+ * pointers are device addresses unless said otherwise.  Gradient buffers accumulate (+=) in fp32; the engine zeroes them. */
+#ifndef OFFLOAD_COMPUTE_H
+#define OFFLOAD_COMPUTE_H
+
+#include "offload/device.h"
+#include "offload/workload.h"
+
+enum st_call_kind {
+    ST_CALL_EMBED_FORWARD,  /* act (holds gathered rows) += positions            weight: position page */
+    ST_CALL_EMBED_BACKWARD, /* grad of positions += from dact                    grad: position page */
+    ST_CALL_BLOCK_FORWARD,  /* act -> act_out, internals filled                  weight: block page */
+    ST_CALL_BLOCK_BACKWARD, /* dact: gradient of the output in, of the input out; internals filled again first when `recompute` */
+    ST_CALL_HEAD_NORM,      /* act -> internals (normalised input); its gradient accumulator zeroed   weight: norm page */
+    ST_CALL_HEAD_STATS,     /* one tile: logits, running softmax statistics      weight: tile page */
+    ST_CALL_HEAD_LOSS,      /* loss_sum = sum over rows of -log p(target) */
+    ST_CALL_HEAD_GRAD,      /* one tile: logits again, dlogits; grad: tile page +=; internals' accumulator += */
+    ST_CALL_HEAD_BACKWARD,  /* norm backward: act (head input), internals -> dact; grad: norm page +=  weight: norm page */
+};
+
+struct st_call {
+    enum st_call_kind kind;
+    uint32_t block, micro; /* block 0-based */
+    uint32_t tile;         /* head tile index, 0-based */
+    bool recompute;        /* BLOCK_BACKWARD: internals hold nothing yet */
+    struct st_device *device;
+    const void *weight;              /* page of this call, dtype; NULL if the page is absent */
+    float *grad;                     /* fp32 accumulator of that page, page layout */
+    const void *act;                 /* [rows, hidden] input of the layer (EMBED_FORWARD: in and out) */
+    void *act_out;                   /* [rows, hidden] output of the block */
+    void *dact;                      /* [rows, hidden] gradient at the layer's boundary, in and out */
+    void *internals;                 /* block_internal_bytes or head_internal_bytes, of this micro-batch */
+    void *workspace;                 /* the larger of the workload's workspaces */
+    const int32_t *tokens, *targets; /* [rows], device */
+    double *loss_sum;                /* device */
+    float inverse_targets;           /* 1 / target tokens of the whole step */
+};
+
+struct st_compute {
+    void *model; /* borrowed */
+    strata_status (*run)(void *model, const struct st_call *call);
+};
+
+#endif

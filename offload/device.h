@@ -1,0 +1,123 @@
+/* offload/device.h - where forward, backward and resident updates run: a table of functions.
+ *
+ * `cpu` is a real device: a capped arena of its own, copies and compute spread over the workers.  `cuda` comes behind
+ * the same table.  Calls enqueue on the queue of their kind (compute, upload, download) in order; on `cpu` they are
+ * done when they return.  finish() waits for a queue.  All pointers named "device" lie inside the arena.
+ *
+ * Activations, weights and activation gradients have dtype `dt` (BF16 or F32); gradients of parameters accumulate in
+ * F32.  Tile shapes are functions of the operands' shapes alone, so results never depend on budgets or thread count. */
+#ifndef OFFLOAD_DEVICE_H
+#define OFFLOAD_DEVICE_H
+
+#include "kernels/kernels.h"
+#include "kernels/matmul.h"
+#include "strata/status.h"
+#include "strata/types.h"
+#include <stdbool.h>
+
+struct st_device;
+struct st_workers;
+
+enum st_queue { ST_QUEUE_COMPUTE, ST_QUEUE_UPLOAD, ST_QUEUE_DOWNLOAD, ST_QUEUE_COUNT };
+
+struct st_device_opts {
+    uint64_t arena_bytes;             /* device memory to take, exactly the plan's */
+    struct st_workers *workers;       /* borrowed: cpu device */
+    const struct st_kernels *kernels; /* borrowed */
+    bool widen_bf16;                  /* tests: compute as on a processor without native bf16 */
+};
+
+/* Multi-head causal attention over packed q,k,v rows. */
+struct st_attention {
+    uint32_t batch, seq, heads, kv_heads, head_dim;
+    uint32_t qkv_stride; /* elements between rows of qkv and of dqkv; q at 0, k at heads*d, v at (heads+kv_heads)*d */
+    uint32_t out_stride; /* elements between rows of out and dout */
+    strata_dtype dt;
+};
+
+struct st_device_ops {
+    const char *name;
+    strata_status (*open)(struct st_device **out, const struct st_device_opts *opts);
+    void (*close)(struct st_device *dev);
+    unsigned char *(*arena)(struct st_device *dev); /* base device address */
+
+    strata_status (*upload)(struct st_device *dev, void *dst_device, const void *src_host, uint64_t bytes);
+    strata_status (*download)(struct st_device *dev, void *dst_host, const void *src_device, uint64_t bytes);
+    strata_status (*finish)(struct st_device *dev, enum st_queue queue);
+
+    /* --- compute; shapes row-major; `rows` = batch * seq of one micro-batch --- */
+    strata_status (*zero)(struct st_device *dev, void *dst, uint64_t bytes);
+    strata_status (*copy)(struct st_device *dev, void *dst, const void *src, uint64_t bytes);
+    /* C = op(A) op(B) + bias; spread over workers in tiles fixed by the shape. */
+    strata_status (*matmul)(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
+                            const void *bias);
+    /* dbias[cols] f32 += column sums of dy[rows, cols] dt, rows in index order. */
+    strata_status (*bias_backward)(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
+                                   strata_dtype dt);
+    /* y = (x - mean) * rstd * weight + bias; stats[rows][2] f32 = mean, rstd. */
+    strata_status (*layernorm_forward)(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                       const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+    /* dx = backward of the norm applied to dy (dy dtype dy_dt: dt or F32), plus `residual` (dt, may be NULL; may alias dx);
+     * dweight, dbias [cols] f32 +=, rows in index order. */
+    strata_status (*layernorm_backward)(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
+                                        strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                        const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* gelu_new; dx may alias dy. */
+    strata_status (*gelu_forward)(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt);
+    strata_status (*gelu_backward)(struct st_device *dev, void *dx, const void *dy, const void *x, uint64_t elems,
+                                   strata_dtype dt);
+    /* y = a + b, rounded once; y may alias either. */
+    strata_status (*add)(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
+
+    /* lse [batch, heads, seq] f32 is kept for backward. workspace: st attention_workspace() bytes. */
+    uint64_t (*attention_workspace)(const struct st_attention *at, uint32_t workers);
+    strata_status (*attention_forward)(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
+                                       const void *qkv, void *workspace);
+    /* dqkv is overwritten. */
+    strata_status (*attention_backward)(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
+                                        const void *out, const float *lse, const void *qkv, void *workspace);
+
+    /* out[i] = table row (tokens[i] - row_first) for tokens in [row_first, row_first+row_count); others untouched. */
+    strata_status (*embed_gather)(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,
+                                  uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt);
+    /* x[r] += pos[r % seq], rounded once. */
+    strata_status (*embed_add_position)(struct st_device *dev, void *x, const void *pos, uint32_t rows, uint32_t seq,
+                                        uint32_t cols, strata_dtype dt);
+    /* dpos[s] f32 += sum over batches in order. */
+    strata_status (*embed_position_backward)(struct st_device *dev, float *dpos, const void *dx, uint32_t rows, uint32_t seq,
+                                             uint32_t cols, strata_dtype dt);
+    /* dtable[tokens[i] - row_first] f32 += dx[i], i in order, for tokens in the range. */
+    strata_status (*embed_scatter)(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens, uint32_t rows,
+                                   uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt);
+
+    /* Softmax cross-entropy over tiles of the vocabulary.  stats [rows][3] f32: running max, sum of exp, target logit.
+     * first tile: initialises.  logits [rows, cols] f32, cols = this tile's vocabulary rows starting at `first`. */
+    strata_status (*xent_stats)(struct st_device *dev, float *stats, const float *logits, const int32_t *targets, uint32_t rows,
+                                uint32_t cols, uint32_t first);
+    /* dlogits [rows, cols] dt = (softmax - onehot) * scale; rows with target < 0 give zeros. */
+    strata_status (*xent_grad)(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
+                               const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
+                               strata_dtype dt);
+    /* *loss_sum (double, device) = sum over rows with target >= 0 of log-sum-exp - target logit, rows in index order. */
+    strata_status (*xent_loss)(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets,
+                               uint32_t rows);
+
+    /* Round once and take norms: see st_grad_finish_fn.  norm2 (double, device): block sums added in index order, spans in
+     * the order given; nonfinite (uint64, device).  block_sums: device scratch, one double per block. */
+    strata_status (*grad_finish)(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
+                                 double *block_sums, double *norm2, uint64_t *nonfinite);
+    /* One chunk's update on the device. residual NULL: weight is the fp32 master.  overflowed (device) += count. */
+    strata_status (*adam)(struct st_device *dev, void *weight, int16_t *residual, float *moment1, float *moment2,
+                          const void *grad, strata_dtype dt, uint64_t elems, const struct st_adam_coef *coef,
+                          uint64_t *overflowed);
+};
+
+struct st_device {
+    const struct st_device_ops *ops; /* first member of every device's own struct */
+};
+
+extern const struct st_device_ops st_device_cpu_ops;
+/** "cpu"; NULL if unknown. */
+const struct st_device_ops *st_device_find(const char *name);
+
+#endif

@@ -1,0 +1,281 @@
+/* engine.c - builds an engine from a plan, and the steps a caller asks for. */
+#include "offload/engine_state.h"
+
+#include "core/clock.h"
+#include "core/error.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- create and destroy --- */
+
+static bool has_nvme(const struct st_plan *plan)
+{
+    return plan->needed[STRATA_TIER_NVME] > 0;
+}
+
+static strata_status create_tables(struct st_engine *eng)
+{
+    const struct st_plan *plan = eng->plan;
+    const uint32_t workers = st_workers_count(eng->workers);
+    uint64_t largest = 0;
+
+    for (uint32_t p = 0; p < plan->workload.page_count; p++)
+        if (plan->workload.pages[p].elems > largest)
+            largest = plan->workload.pages[p].elems;
+    for (uint32_t i = 0; i < ST_PLANE_COUNT; i++)
+        if (has_nvme(plan) && (eng->checksums[i] = calloc(plan->tile_count + 1, sizeof(uint64_t))) == NULL)
+            return st_error(STRATA_E_NOMEM, "engine: no memory for checksums");
+    eng->verified = calloc(plan->buffer_count + 1, sizeof(*eng->verified));
+    eng->scratch = malloc((size_t)workers * ST_TILE_ELEMS * sizeof(float));
+    eng->staging = malloc((size_t)workers * ST_TILE_ELEMS * 4);
+    eng->block_sums = malloc((largest / ST_NORM_BLOCK + 1) * sizeof(double));
+    eng->done = calloc(plan->op_count + 1, sizeof(*eng->done));
+    eng->io = calloc(plan->op_count + 1, sizeof(*eng->io));
+    if (eng->verified == NULL || eng->scratch == NULL || eng->staging == NULL || eng->block_sums == NULL || eng->done == NULL ||
+        eng->io == NULL)
+        return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
+    return STRATA_OK;
+}
+
+static strata_status create_lanes(struct st_engine *eng)
+{
+    const struct st_plan *plan = eng->plan;
+
+    eng->backward_from = plan->op_count;
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        eng->lane_ops[lane] = malloc((plan->op_count + 1) * sizeof(uint32_t));
+        if (eng->lane_ops[lane] == NULL)
+            return st_error(STRATA_E_NOMEM, "engine: no memory for its lanes");
+    }
+    for (uint32_t i = 0; i < plan->op_count; i++) {
+        const struct st_op *op = &plan->ops[i];
+
+        eng->lane_ops[op->lane][eng->lane_count[op->lane]++] = i;
+        if (op->kind == ST_OP_HEAD_GRAD && i < eng->backward_from)
+            eng->backward_from = i;
+    }
+    return STRATA_OK;
+}
+
+static strata_status open_swap(struct st_engine *eng, const struct st_engine_opts *opts)
+{
+    const struct st_config *config = &eng->config;
+    const char *dirs[ST_CONFIG_DIRS_MAX];
+    struct st_swap_opts swap = {.dirs = dirs,
+                                .bytes = eng->plan->needed[STRATA_TIER_NVME],
+                                .method = config->io_method,
+                                .block_bytes = config->block_bytes,
+                                .queue_depth = config->queue_depth,
+                                .region = eng->host.base,
+                                .region_bytes = eng->host.bytes,
+                                .fake_seed = opts->fake_seed,
+                                .fake_latency_us = opts->fake_latency_us};
+
+    if (!has_nvme(eng->plan))
+        return STRATA_OK;
+    for (uint32_t i = 0; i < config->nvme_dir_count; i++)
+        dirs[i] = config->nvme_dirs[i];
+    swap.dir_count = config->nvme_dir_count > 1 ? 1 : config->nvme_dir_count;
+    return st_swap_open(&eng->swap, &swap);
+}
+
+static strata_status open_device(struct st_engine *eng)
+{
+    const struct st_device_opts opts = {
+        .arena_bytes = eng->plan->needed[STRATA_TIER_DEVICE], .workers = eng->workers, .kernels = eng->kernels};
+    strata_status st = st_device_find("cpu")->open(&eng->device, &opts);
+
+    if (st == STRATA_OK)
+        eng->device_base = eng->device->ops->arena(eng->device);
+    return st;
+}
+
+/* The workload's scratch is sized for a number of workers: never more than that. */
+static strata_status create_workers(struct st_engine *eng, const struct st_engine_opts *opts)
+{
+    const uint32_t most = eng->plan->workload.workers;
+
+    if (eng->config.threads > most)
+        return st_error(STRATA_E_INVAL, "engine: %u threads asked for, but the model was made for %u", eng->config.threads, most);
+    return st_workers_create(&eng->workers, eng->config.threads != 0 ? eng->config.threads : most, opts->topology);
+}
+
+strata_status st_engine_create(struct st_engine **out, const struct st_engine_opts *opts)
+{
+    struct st_engine *eng = calloc(1, sizeof(*eng));
+    strata_status st;
+
+    if (eng == NULL)
+        return st_error(STRATA_E_NOMEM, "engine");
+    pthread_mutex_init(&eng->lock, NULL);
+    pthread_cond_init(&eng->wake, NULL);
+    eng->plan = opts->plan;
+    eng->config = *opts->config;
+    eng->compute = opts->compute;
+    eng->beta1_power = eng->beta2_power = 1.0;
+    eng->kernels = st_kernels_pick(eng->config.isa);
+    if (eng->kernels == NULL) {
+        st = st_error(STRATA_E_NOSYS, "strata.isa \"%s\" cannot run on this processor: use \"auto\"", eng->config.isa);
+        goto fail;
+    }
+    if ((st = create_workers(eng, opts)) != STRATA_OK ||
+        (st = st_arena_create(&eng->host, "host", eng->plan->needed[STRATA_TIER_HOST], eng->workers)) != STRATA_OK ||
+        (st = open_device(eng)) != STRATA_OK || (st = open_swap(eng, opts)) != STRATA_OK ||
+        (st = create_tables(eng)) != STRATA_OK || (st = create_lanes(eng)) != STRATA_OK)
+        goto fail;
+    *out = eng;
+    return STRATA_OK;
+
+fail:
+    st_engine_destroy(eng);
+    return st;
+}
+
+/* Also tears down a half-built engine: every part is NULL until it is whole. */
+void st_engine_destroy(struct st_engine *eng)
+{
+    if (eng == NULL)
+        return;
+    (void)st_engine_drain(eng);
+    st_swap_close(eng->swap);
+    if (eng->device != NULL)
+        eng->device->ops->close(eng->device);
+    st_arena_destroy(&eng->host);
+    st_workers_destroy(eng->workers);
+    for (uint32_t i = 0; i < ST_PLANE_COUNT; i++)
+        free(eng->checksums[i]);
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+        free(eng->lane_ops[lane]);
+    free(eng->verified);
+    free(eng->scratch);
+    free(eng->staging);
+    free(eng->block_sums);
+    free(eng->done);
+    free(eng->io);
+    pthread_cond_destroy(&eng->wake);
+    pthread_mutex_destroy(&eng->lock);
+    free(eng);
+}
+
+/* --- steps --- */
+
+static void take_tokens(struct st_engine *eng, const int32_t *tokens, const int32_t *targets)
+{
+    const struct st_workload *w = &eng->plan->workload;
+    const uint64_t count = (uint64_t)w->micro_batch * w->seq * w->grad_accum;
+    int32_t *into = st_engine_pointer(eng, eng->plan->at.tokens_host);
+
+    memcpy(into, tokens, count * sizeof(*into));
+    memcpy(into + count, targets, count * sizeof(*into));
+    eng->target_count = 0;
+    for (uint64_t i = 0; i < count; i++)
+        eng->target_count += targets[i] >= 0;
+    eng->result.tokens = count;
+}
+
+/* Run one cycle and fill eng->result's times and disk bytes. */
+static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
+{
+    struct st_step_result *r = &eng->result;
+    struct st_swap_counters before = {0}, after = {0};
+    const uint64_t start = st_clock_ns();
+    strata_status st;
+    double most = 0;
+
+    if (eng->swap != NULL)
+        st_swap_counters(eng->swap, &before);
+    st = st_engine_cycle(eng, phase);
+    if (eng->swap != NULL)
+        st_swap_counters(eng->swap, &after);
+    r->seconds = (double)(st_clock_ns() - start) * 1e-9;
+    r->busy_ms[ST_LANE_READ_STATE] = (double)(after.busy_read_ns - before.busy_read_ns) * 1e-6;
+    r->busy_ms[ST_LANE_WRITE] = (double)(after.busy_write_ns - before.busy_write_ns) * 1e-6;
+    r->other_ms = fmax(0.0, r->seconds * 1e3 - r->forward_ms - r->backward_ms - r->stall_ms);
+    r->stalled_by = ST_LANE_COUNT;
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        if (r->lane_stall_ms[lane] > most) {
+            most = r->lane_stall_ms[lane];
+            r->stalled_by = (enum st_lane)lane;
+        }
+    }
+    return st;
+}
+
+strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, struct st_step_result *result)
+{
+    const bool gated = eng->plan->policy.update == ST_UPDATE_GATED;
+    strata_status st;
+
+    memset(&eng->result, 0, sizeof(eng->result));
+    take_tokens(eng, tokens, targets);
+    st = timed_cycle(eng, gated && !eng->pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
+    if (st != STRATA_OK)
+        return st;
+    eng->pending = gated;
+    eng->result.loss = eng->update.loss;
+    eng->result.grad_norm = eng->update.grad_norm;
+    eng->result.skipped = eng->update.skip;
+    eng->result.lr = eng->update.skip ? 0 : eng->update.lr;
+    eng->result.loss_scale = 1.0;
+    *result = eng->result;
+    return STRATA_OK;
+}
+
+strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result)
+{
+    strata_status st = STRATA_OK;
+
+    memset(&eng->result, 0, sizeof(eng->result));
+    if (eng->pending)
+        st = timed_cycle(eng, ST_PHASE_EPILOGUE);
+    if (st == STRATA_OK)
+        st = st_engine_drain(eng);
+    if (st != STRATA_OK)
+        return st;
+    eng->pending = false;
+    if (result != NULL)
+        *result = eng->result;
+    return STRATA_OK;
+}
+
+strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, double *loss_sum,
+                             uint64_t *targets_seen)
+{
+    strata_status st = st_engine_flush(eng, NULL);
+
+    if (st != STRATA_OK)
+        return st;
+    memset(&eng->result, 0, sizeof(eng->result));
+    take_tokens(eng, tokens, targets);
+    if ((st = timed_cycle(eng, ST_PHASE_EVAL)) != STRATA_OK)
+        return st;
+    *loss_sum = eng->update.loss * (double)eng->target_count;
+    *targets_seen = eng->target_count;
+    return STRATA_OK;
+}
+
+void st_engine_cancel(struct st_engine *eng)
+{
+    atomic_store_explicit(&eng->cancelled, 1, memory_order_relaxed);
+}
+
+void st_engine_info(const struct st_engine *eng, struct st_engine_info *out)
+{
+    struct st_swap_info swap = {.method = "none"};
+
+    memset(out, 0, sizeof(*out));
+    if (eng->swap != NULL)
+        st_swap_info(eng->swap, &swap);
+    snprintf(out->io_method, sizeof(out->io_method), "%s", swap.method);
+    snprintf(out->isa, sizeof(out->isa), "%s", eng->kernels->name);
+    snprintf(out->device, sizeof(out->device), "%s", eng->device->ops->name);
+    out->io_direct = swap.direct;
+    out->io_registered = swap.registered;
+    out->workers = st_workers_count(eng->workers);
+    out->steps_done = eng->steps_applied;
+    out->skipped_steps = eng->steps_skipped;
+    out->moved = eng->moved;
+}

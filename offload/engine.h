@@ -1,0 +1,76 @@
+/* offload/engine.h - runs a plan on real lanes: one thread for I/O, the workers for everything else on a cpu device.
+ *
+ * All memory and disk space is taken in create(); a step allocates nothing.  One thread calls; a failed op poisons the
+ * engine: in-flight I/O drains, the error is returned once, and further steps return it again. */
+#ifndef OFFLOAD_ENGINE_H
+#define OFFLOAD_ENGINE_H
+
+#include "core/config.h"
+#include "nvme/swap.h"
+#include "offload/compute.h"
+#include "offload/plan.h"
+
+struct st_engine;
+struct st_topology;
+
+struct st_engine_opts {
+    const struct st_plan *plan;         /* borrowed; outlives the engine; fits */
+    const struct st_config *config;     /* borrowed during create; optimizer, clipping, io, isa, threads, nvme_dirs */
+    struct st_compute compute;          /* the model */
+    const struct st_topology *topology; /* borrowed during create; may be NULL */
+    uint64_t fake_seed;                 /* fake io: order and latency */
+    uint32_t fake_latency_us;
+};
+
+/* Initial values, see model/model.h: values [first, first+count) of a page as fp32 in page layout. */
+typedef strata_status st_engine_fill_fn(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out);
+/* Receives the weight plane in parameter order: elements [first, first + count) of a page, dtype of the workload. */
+typedef strata_status st_engine_sink_fn(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight);
+
+struct st_step_result {
+    double loss, grad_norm, lr, loss_scale;
+    bool skipped;                /* a gradient was not finite: no update */
+    uint64_t weights_overflowed; /* bf16 weights that rounded to infinity in the last applied update */
+    uint64_t tokens;
+    double seconds;
+    double forward_ms, backward_ms, stall_ms, other_ms;          /* add up to seconds */
+    double busy_ms[ST_LANE_COUNT], lane_stall_ms[ST_LANE_COUNT]; /* stall: waiting for that lane, nothing else to run */
+    struct st_traffic bytes;                                     /* counted where they move */
+    enum st_lane stalled_by;                                     /* lane with the largest stall; COUNT: none */
+};
+
+strata_status st_engine_create(struct st_engine **out, const struct st_engine_opts *opts);
+/** Drains I/O, unlinks swap files, frees all. NULL is fine. */
+void st_engine_destroy(struct st_engine *eng);
+
+/** Fill weights from `fill` (rounded or split as the plan says), zero the moments; straight to each tier. */
+strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx);
+
+/** One optimizer step: tokens and targets are [grad_accum][micro_batch * seq] int32, target < 0 is ignored; borrowed
+ *  until return.  E_NUMERICS: loss not finite with overflow checks off. */
+strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, struct st_step_result *result);
+/** Run pending updates (epilogue).  result may be NULL. */
+strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result);
+/** Forward alone over one step's worth of micro-batches; flushes first.  *loss_sum: summed over target tokens, *targets_seen:
+ * their count. */
+strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, double *loss_sum,
+                             uint64_t *targets_seen);
+
+/** Weight plane in parameter order; flushes first. */
+strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx);
+/** Digests over weight and state planes in parameter order (flushes first): 32 hex digits each. */
+strata_status st_engine_digest(struct st_engine *eng, char weights[33], char state[33]);
+
+/** Make the current step return E_CANCELLED at the next op; async-signal-safe. */
+void st_engine_cancel(struct st_engine *eng);
+
+struct st_engine_info {
+    char io_method[16], isa[16], device[16];
+    bool io_direct, io_registered;
+    uint32_t workers;
+    uint64_t steps_done, skipped_steps; /* optimizer steps applied or pending; skipped */
+    struct st_traffic moved;            /* bytes moved by steps, flushes and evaluations: copies as made, disk as completed */
+};
+void st_engine_info(const struct st_engine *eng, struct st_engine_info *out);
+
+#endif

@@ -1,0 +1,122 @@
+/* engine_integrity.c - checksums of what lies on NVMe: one XXH3-64 per plane and tile, kept in host memory. */
+#include "offload/engine_state.h"
+
+#include "core/checksum.h"
+#include "core/error.h"
+
+#include <inttypes.h>
+
+static const char *const plane_names[ST_PLANE_COUNT] = {"residual", "moment1", "moment2", "weight"};
+
+static uint64_t tile_elems(const struct st_chunk *chunk, uint64_t tile)
+{
+    const uint64_t left = chunk->elems - tile * ST_TILE_ELEMS;
+
+    return left < ST_TILE_ELEMS ? left : ST_TILE_ELEMS;
+}
+
+static uint64_t tile_count(const struct st_chunk *chunk)
+{
+    return (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
+}
+
+strata_status st_engine_tile_error(struct st_engine *eng, uint32_t c, enum st_plane plane, uint64_t tile)
+{
+    const struct st_chunk *chunk = &eng->plan->chunks[c];
+    const uint32_t extent = plane == ST_PLANE_WEIGHT ? eng->plan->pages[chunk->page].home_region : chunk->region;
+
+    return st_error(STRATA_E_CORRUPT,
+                    "swap: checksum mismatch in plane %s of page %u, elements from %" PRIu64 " (extent at byte %" PRIu64
+                    "): the drive or its path changed data; the run stops before using it. Check the drive (smartctl, dmesg)",
+                    plane_names[plane], chunk->page, chunk->first + tile * ST_TILE_ELEMS, eng->plan->buffers[extent].offset);
+}
+
+struct scan {
+    struct st_engine *eng;
+    const struct st_chunk *chunk;
+    const unsigned char *plane[ST_PLANE_COUNT]; /* start of the chunk's part, or NULL */
+    bool check;
+    _Atomic uint64_t bad; /* 1 + plane * 2^32 + tile of a mismatch */
+};
+
+static size_t plane_width(const struct st_engine *eng, enum st_plane plane)
+{
+    return plane == ST_PLANE_RESIDUAL ? 2 : plane == ST_PLANE_WEIGHT ? strata_dtype_bytes(eng->plan->workload.dtype) : 4;
+}
+
+static void scan_tile(void *ctx, uint64_t tile, uint32_t worker)
+{
+    struct scan *s = ctx;
+    const uint64_t elems = tile_elems(s->chunk, tile);
+
+    (void)worker;
+    for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
+        const size_t width = plane_width(s->eng, (enum st_plane)p);
+        uint64_t *stored, sum;
+
+        if (s->plane[p] == NULL)
+            continue;
+        stored = &s->eng->checksums[p][s->chunk->tile_first + tile];
+        sum = st_checksum64(s->plane[p] + tile * ST_TILE_ELEMS * width, elems * width);
+        if (!s->check)
+            *stored = sum;
+        else if (*stored != sum)
+            atomic_store(&s->bad, 1 + ((uint64_t)p << 32) + tile);
+    }
+}
+
+static strata_status scan_chunk(struct scan *s)
+{
+    st_workers_run(s->eng->workers, scan_tile, s, tile_count(s->chunk));
+    if (s->bad != 0)
+        return st_engine_tile_error(s->eng, (uint32_t)(s->chunk - s->eng->plan->chunks), (enum st_plane)((s->bad - 1) >> 32),
+                                    (s->bad - 1) & UINT32_MAX);
+    return STRATA_OK;
+}
+
+static strata_status scan_state(struct st_engine *eng, uint32_t c, const void *state, bool check)
+{
+    const struct st_chunk *chunk = &eng->plan->chunks[c];
+    const unsigned char *base = state;
+    struct scan s = {.eng = eng, .chunk = chunk, .check = check};
+
+    s.plane[ST_PLANE_RESIDUAL] = eng->plan->split_master ? base : NULL;
+    s.plane[ST_PLANE_MOMENT1] = base + chunk->moment1_offset;
+    s.plane[ST_PLANE_MOMENT2] = base + chunk->moment2_offset;
+    return scan_chunk(&s);
+}
+
+static strata_status scan_weights(struct st_engine *eng, uint32_t page, const void *weights, bool check)
+{
+    const struct st_page_place *place = &eng->plan->pages[page];
+    const size_t width = plane_width(eng, ST_PLANE_WEIGHT);
+    strata_status st = STRATA_OK;
+
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++) {
+        struct scan s = {.eng = eng, .chunk = &eng->plan->chunks[c], .check = check};
+
+        s.plane[ST_PLANE_WEIGHT] = (const unsigned char *)weights + s.chunk->first * width;
+        st = scan_chunk(&s);
+    }
+    return st;
+}
+
+strata_status st_engine_verify_state(struct st_engine *eng, uint32_t chunk, const void *state)
+{
+    return scan_state(eng, chunk, state, true);
+}
+
+void st_engine_hash_state(struct st_engine *eng, uint32_t chunk, const void *state)
+{
+    (void)scan_state(eng, chunk, state, false); /* cannot fail without checking */
+}
+
+strata_status st_engine_verify_weights(struct st_engine *eng, uint32_t page, const void *weights)
+{
+    return scan_weights(eng, page, weights, true);
+}
+
+void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *weights)
+{
+    (void)scan_weights(eng, page, weights, false);
+}

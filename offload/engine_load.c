@@ -1,0 +1,318 @@
+/* engine_load.c - whole planes in and out: initial values to their tiers, weights and digests back, a page at a time.
+ *
+ * Called between steps, with nothing pending; the slots of the program serve as buffers, so nothing is allocated. */
+#include "offload/engine_state.h"
+
+#include "core/checksum.h"
+#include "core/error.h"
+
+#include <assert.h>
+#include <string.h>
+
+static uint64_t tiles_in(const struct st_chunk *chunk)
+{
+    return (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
+}
+
+/* A slot of the host that no region owns: the first buffer after which accesses of `kind` name one. */
+static void *slot_for(const struct st_engine *eng, enum st_op_kind kind)
+{
+    for (uint32_t i = 0; i < eng->plan->op_count; i++)
+        if (eng->plan->ops[i].kind == kind)
+            return st_engine_pointer(eng, eng->plan->accesses[eng->plan->ops[i].access_first + 1].buffer);
+    return NULL;
+}
+
+/* --- load --- */
+
+struct fill_job {
+    struct st_engine *eng;
+    const struct st_chunk *chunk;
+    st_engine_fill_fn *fill;
+    void *ctx;
+    unsigned char *weight; /* chunk's part, host or device */
+    unsigned char *state;  /* host or device */
+    bool weight_on_device, state_on_device;
+    pthread_mutex_t lock; /* guards status, error */
+    strata_status status;
+    char error[1024];
+};
+
+static strata_status put(struct fill_job *j, bool on_device, void *to, const void *from, size_t bytes)
+{
+    if (on_device)
+        return j->eng->device->ops->upload(j->eng->device, to, from, bytes);
+    memcpy(to, from, bytes);
+    return STRATA_OK;
+}
+
+/* Values of one tile: rounded or split, moments zero. */
+static strata_status fill_one(struct fill_job *j, uint64_t tile, float *values, unsigned char *halves)
+{
+    const struct st_chunk *chunk = j->chunk;
+    const uint64_t first = tile * ST_TILE_ELEMS, left = chunk->elems - first;
+    const uint64_t elems = left < ST_TILE_ELEMS ? left : ST_TILE_ELEMS;
+    uint16_t *weight = (uint16_t *)(void *)halves;
+    int16_t *residual = (int16_t *)(void *)(halves + 2 * ST_TILE_ELEMS);
+    strata_status st = j->fill(j->ctx, chunk->page, chunk->first + first, elems, values);
+
+    if (st != STRATA_OK)
+        return st;
+    if (!j->eng->plan->split_master) {
+        st = put(j, j->weight_on_device, j->weight + first * 4, values, elems * 4);
+    } else {
+        j->eng->kernels->master_split(weight, residual, values, elems);
+        st = put(j, j->weight_on_device, j->weight + first * 2, weight, elems * 2);
+        if (st == STRATA_OK)
+            st = put(j, j->state_on_device, j->state + first * 2, residual, elems * 2);
+    }
+    memset(values, 0, elems * sizeof(*values));
+    if (st == STRATA_OK)
+        st = put(j, j->state_on_device, j->state + chunk->moment1_offset + first * 4, values, elems * 4);
+    if (st == STRATA_OK)
+        st = put(j, j->state_on_device, j->state + chunk->moment2_offset + first * 4, values, elems * 4);
+    return st;
+}
+
+static void fill_tile(void *ctx, uint64_t tile, uint32_t worker)
+{
+    struct fill_job *j = ctx;
+    strata_status st = fill_one(j, tile, j->eng->scratch + (uint64_t)worker * ST_TILE_ELEMS,
+                                j->eng->staging + (uint64_t)worker * ST_TILE_ELEMS * 4);
+
+    if (st == STRATA_OK)
+        return;
+    pthread_mutex_lock(&j->lock);
+    j->status = st;
+    memcpy(j->error, strata_last_error(), strnlen(strata_last_error(), sizeof(j->error) - 1) + 1);
+    pthread_mutex_unlock(&j->lock);
+}
+
+static strata_status load_chunk(struct st_engine *eng, uint32_t c, st_engine_fill_fn *fill, void *ctx, unsigned char *weight_page,
+                                bool weight_on_device)
+{
+    const struct st_chunk *chunk = &eng->plan->chunks[c];
+    struct fill_job j = {.eng = eng, .chunk = chunk, .fill = fill, .ctx = ctx, .weight_on_device = weight_on_device};
+    const bool swapped = chunk->tier == STRATA_TIER_NVME;
+
+    j.weight = weight_page + chunk->first * strata_dtype_bytes(eng->plan->workload.dtype);
+    j.state = swapped ? slot_for(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
+    j.state_on_device = chunk->tier == STRATA_TIER_DEVICE;
+    pthread_mutex_init(&j.lock, NULL);
+    if (swapped)
+        memset(j.state, 0, chunk->bytes);
+    if (j.state_on_device) { /* a device upload is not for several threads at once */
+        for (uint64_t tile = 0; tile < tiles_in(chunk) && j.status == STRATA_OK; tile++)
+            fill_tile(&j, tile, 0);
+    } else if (weight_on_device) {
+        for (uint64_t tile = 0; tile < tiles_in(chunk) && j.status == STRATA_OK; tile++)
+            fill_tile(&j, tile, 0);
+    } else {
+        st_workers_run(eng->workers, fill_tile, &j, tiles_in(chunk));
+    }
+    pthread_mutex_destroy(&j.lock);
+    if (j.status != STRATA_OK)
+        return st_error(j.status, "%s", j.error);
+    if (!swapped)
+        return STRATA_OK;
+    st_engine_hash_state(eng, c, j.state);
+    return st_engine_transfer(eng, ST_IO_WRITE, chunk->region, j.state);
+}
+
+static strata_status load_page(struct st_engine *eng, uint32_t p, st_engine_fill_fn *fill, void *ctx)
+{
+    const struct st_page_place *place = &eng->plan->pages[p];
+    const uint64_t bytes = eng->plan->workload.pages[p].elems * strata_dtype_bytes(eng->plan->workload.dtype);
+    const bool on_device = place->weight_home == STRATA_TIER_DEVICE;
+    unsigned char *weight;
+    strata_status st = STRATA_OK;
+
+    if (on_device)
+        weight = st_engine_pointer(eng, place->weight_region);
+    else if (place->weight_home == STRATA_TIER_HOST)
+        weight = st_engine_pointer(eng, place->home_region);
+    else
+        weight = slot_for(eng, ST_OP_READ_WEIGHT);
+    if (place->weight_home == STRATA_TIER_NVME)
+        memset(weight, 0, eng->plan->buffers[place->home_region].bytes);
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)
+        st = load_chunk(eng, c, fill, ctx, weight, on_device);
+    if (st == STRATA_OK && place->weight_home == STRATA_TIER_NVME) {
+        st_engine_hash_weights(eng, p, weight);
+        st = st_engine_transfer(eng, ST_IO_WRITE, place->home_region, weight);
+    }
+    if (st == STRATA_OK && place->resident && !on_device)
+        st = eng->device->ops->upload(eng->device, st_engine_pointer(eng, place->weight_region), weight, bytes);
+    return st;
+}
+
+strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx)
+{
+    for (uint32_t p = 0; p < eng->plan->workload.page_count; p++) {
+        strata_status st = load_page(eng, p, fill, ctx);
+
+        if (st != STRATA_OK)
+            return st;
+        if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed))
+            return st_error(STRATA_E_CANCELLED, "cancelled");
+    }
+    return STRATA_OK;
+}
+
+/* --- export and digests --- */
+
+/* Hand out a span of a plane from wherever it lies; device spans go through staging, tile by tile. */
+static strata_status emit_span(struct st_engine *eng, const unsigned char *from, bool on_device, uint64_t elems, size_t width,
+                               strata_status (*emit)(void *ctx, uint64_t first, uint64_t count, const void *data), void *ctx)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint64_t first = 0; first < elems && st == STRATA_OK; first += ST_TILE_ELEMS) {
+        const uint64_t count = elems - first < ST_TILE_ELEMS ? elems - first : ST_TILE_ELEMS;
+        const void *data = from + first * width;
+
+        if (on_device) {
+            st = eng->device->ops->download(eng->device, eng->staging, data, count * width);
+            data = eng->staging;
+        }
+        if (st == STRATA_OK)
+            st = emit(ctx, first, count, data);
+    }
+    return st;
+}
+
+struct sink_span {
+    st_engine_sink_fn *sink;
+    void *ctx;
+    uint32_t page;
+    uint64_t base;
+};
+
+static strata_status sink_emit(void *ctx, uint64_t first, uint64_t count, const void *data)
+{
+    const struct sink_span *s = ctx;
+
+    return s->sink(s->ctx, s->page, s->base + first, count, data);
+}
+
+static strata_status page_weights(struct st_engine *eng, uint32_t p, const unsigned char **out, bool *on_device)
+{
+    const struct st_page_place *place = &eng->plan->pages[p];
+    unsigned char *slot;
+    strata_status st;
+
+    *on_device = place->weight_home == STRATA_TIER_DEVICE;
+    if (place->weight_home != STRATA_TIER_NVME) {
+        *out = st_engine_pointer(eng, *on_device ? place->weight_region : place->home_region);
+        return STRATA_OK;
+    }
+    slot = slot_for(eng, ST_OP_READ_WEIGHT);
+    *out = slot;
+    if ((st = st_engine_transfer(eng, ST_IO_READ, place->home_region, slot)) != STRATA_OK)
+        return st;
+    return st_engine_verify_weights(eng, p, slot);
+}
+
+strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx)
+{
+    const size_t width = strata_dtype_bytes(eng->plan->workload.dtype);
+    strata_status st = st_engine_flush(eng, NULL);
+
+    for (uint32_t p = 0; p < eng->plan->workload.page_count && st == STRATA_OK; p++) {
+        const struct st_page *page = &eng->plan->workload.pages[p];
+        const unsigned char *weights;
+        bool on_device;
+
+        st = page_weights(eng, p, &weights, &on_device);
+        for (uint32_t i = 0; i < page->group_count && st == STRATA_OK; i++) {
+            struct sink_span span = {.sink = sink, .ctx = ctx, .page = p, .base = page->groups[i].offset};
+
+            st = emit_span(eng, weights + page->groups[i].offset * width, on_device, page->groups[i].elems, width, sink_emit,
+                           &span);
+        }
+    }
+    return st;
+}
+
+struct digest_span {
+    struct st_digest *digest;
+    size_t width;
+};
+
+static strata_status digest_emit(void *ctx, uint64_t first, uint64_t count, const void *data)
+{
+    const struct digest_span *d = ctx;
+
+    (void)first;
+    st_digest_update(d->digest, data, count * d->width);
+    return STRATA_OK;
+}
+
+static strata_status digest_sink(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    (void)page;
+    return digest_emit(ctx, first, count, weight);
+}
+
+static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struct st_digest *const planes[3])
+{
+    static const size_t widths[3] = {2, 4, 4};
+    const struct st_chunk *chunk = &eng->plan->chunks[c];
+    const uint64_t offsets[3] = {0, chunk->moment1_offset, chunk->moment2_offset};
+    unsigned char *state =
+        chunk->tier == STRATA_TIER_NVME ? slot_for(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
+    strata_status st = STRATA_OK;
+
+    if (chunk->tier == STRATA_TIER_NVME) {
+        st = st_engine_transfer(eng, ST_IO_READ, chunk->region, state);
+        if (st == STRATA_OK)
+            st = st_engine_verify_state(eng, c, state);
+    }
+    for (uint32_t i = eng->plan->split_master ? 0 : 1; i < 3 && st == STRATA_OK; i++) {
+        struct digest_span span = {.digest = planes[i], .width = widths[i]};
+
+        st = emit_span(eng, state + offsets[i], chunk->tier == STRATA_TIER_DEVICE, chunk->elems, widths[i], digest_emit, &span);
+    }
+    return st;
+}
+
+/* The state digest is the digest of the three planes' digests, so that one pass over the extents makes it. */
+static strata_status digest_state(struct st_engine *eng, struct st_digest *whole, struct st_digest *const planes[3])
+{
+    for (uint32_t c = 0; c < eng->plan->chunk_count; c++) {
+        strata_status st = digest_chunk_state(eng, c, planes);
+
+        if (st != STRATA_OK)
+            return st;
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        char hex[33];
+
+        st_digest_hex(planes[i], hex);
+        st_digest_update(whole, hex, 32);
+    }
+    return STRATA_OK;
+}
+
+strata_status st_engine_digest(struct st_engine *eng, char weights[33], char state[33])
+{
+    struct st_digest *d[5] = {NULL};
+    struct digest_span span;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < 5 && st == STRATA_OK; i++)
+        st = st_digest_create(&d[i]);
+    if (st == STRATA_OK) {
+        span = (struct digest_span){.digest = d[0], .width = strata_dtype_bytes(eng->plan->workload.dtype)};
+        st = st_engine_export(eng, digest_sink, &span);
+    }
+    if (st == STRATA_OK)
+        st = digest_state(eng, d[1], &d[2]);
+    if (st == STRATA_OK) {
+        st_digest_hex(d[0], weights);
+        st_digest_hex(d[1], state);
+    }
+    for (uint32_t i = 0; i < 5; i++)
+        st_digest_destroy(d[i]);
+    return st;
+}

@@ -1,0 +1,107 @@
+/* offload/engine_state.h - the engine's own state, shared by engine*.c alone.
+ *
+ * Threads.  The caller's thread runs every op of the compute, upload, download and update lanes, one at a time across the
+ * workers.  The swap's thread completes transfers: it stores done[op] (release), then wakes the caller through `wake`.  The
+ * caller loads done[op] (acquire) before it uses what was read. */
+#ifndef OFFLOAD_ENGINE_STATE_H
+#define OFFLOAD_ENGINE_STATE_H
+
+#include "core/arena.h"
+#include "core/workers.h"
+#include "offload/engine.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum st_plane { ST_PLANE_RESIDUAL, ST_PLANE_MOMENT1, ST_PLANE_MOMENT2, ST_PLANE_WEIGHT, ST_PLANE_COUNT };
+
+/* A transfer of one I/O op, or a synchronous one. */
+struct st_engine_io {
+    struct st_transfer transfer;
+    struct st_engine *engine;
+    uint32_t op; /* ST_NO_BUFFER: synchronous */
+    uint64_t cycle;
+    bool finished; /* synchronous ones; guarded by lock */
+};
+
+/* What END found out about a step; the update that follows uses it. */
+struct st_update_scalars {
+    bool skip;
+    double loss, grad_norm, lr;
+    uint64_t step; /* optimizer step number, 1-based */
+    struct st_adam_coef decay, no_decay;
+};
+
+struct st_engine {
+    const struct st_plan *plan;
+    struct st_config config;
+    struct st_compute compute;
+    const struct st_kernels *kernels;
+    struct st_workers *workers;
+    struct st_device *device;
+    unsigned char *device_base;
+    struct st_arena host;
+    struct st_swap *swap;
+
+    uint64_t *checksums[ST_PLANE_COUNT]; /* [tile_count] of what lies on NVMe, or NULL */
+    bool *verified;                      /* [buffer_count]: host weight slots whose content was checked or made here */
+    float *scratch;                      /* [workers][ST_TILE_ELEMS] f32, load and export */
+    unsigned char *staging;              /* [workers][ST_TILE_ELEMS * 4] */
+    double *block_sums;                  /* host norms of parked pages: largest page / ST_NORM_BLOCK + 1 */
+
+    /* program state */
+    uint32_t *lane_ops[ST_LANE_COUNT]; /* op indices of a lane, in order */
+    uint32_t lane_count[ST_LANE_COUNT], lane_next[ST_LANE_COUNT];
+    _Atomic uint64_t *done;  /* [op_count]: last cycle in which the op finished */
+    struct st_engine_io *io; /* [op_count] */
+    uint64_t cycle;
+    enum st_phase phase;
+    uint32_t backward_from; /* first op of backward */
+
+    pthread_mutex_t lock; /* guards events, in_flight, io_status, io_error, st_engine_io.finished */
+    pthread_cond_t wake;
+    uint64_t events;
+    uint32_t in_flight;
+    strata_status io_status;
+    char io_error[1024];
+    atomic_int cancelled;
+    strata_status poisoned;
+
+    /* step state */
+    bool pending; /* gradients wait for their update */
+    uint64_t steps_applied, steps_skipped;
+    double beta1_power, beta2_power; /* beta^steps_applied, by repeated multiplication */
+    uint64_t overflowed_host, overflowed_seen;
+    uint64_t target_count;
+    struct st_update_scalars update;
+
+    struct st_step_result result; /* being filled by the running cycle */
+    struct st_traffic moved;      /* copies made by finished cycles, and transfers completed for ops; guarded by lock */
+};
+
+static inline void *st_engine_pointer(const struct st_engine *eng, uint32_t buffer)
+{
+    const struct st_buffer *b = &eng->plan->buffers[buffer];
+
+    return (b->tier == STRATA_TIER_DEVICE ? eng->device_base : eng->host.base) + b->offset;
+}
+
+/* engine_ops.c: run one op of an executing lane, now. */
+strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op);
+/* engine_update.c */
+strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t chunk, void *state, void *weight_page,
+                                     const void *grad_page);
+strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct st_op *op);
+strata_status st_engine_end_of_step(struct st_engine *eng);
+/* engine_integrity.c: checksums of tiles. */
+strata_status st_engine_verify_weights(struct st_engine *eng, uint32_t page, const void *weights);
+strata_status st_engine_verify_state(struct st_engine *eng, uint32_t chunk, const void *state);
+void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *weights);
+void st_engine_hash_state(struct st_engine *eng, uint32_t chunk, const void *state);
+strata_status st_engine_tile_error(struct st_engine *eng, uint32_t chunk, enum st_plane plane, uint64_t tile);
+/* engine_run.c */
+strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase);
+strata_status st_engine_drain(struct st_engine *eng);
+strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *buf); /* synchronous */
+
+#endif

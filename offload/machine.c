@@ -1,0 +1,223 @@
+/* offload/machine.c - capacities of this machine from budgets, and machine files.
+ *
+ * One thread; nothing is kept.  A machine file is an object of numbers, strictly read: an unknown key is an error. */
+#include "offload/machine.h"
+#include "core/error.h"
+#include "core/json.h"
+#include "core/topology.h"
+#include "nvme/swap.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MACHINE_FILE_BYTES_MAX (1u << 20)
+#define MACHINE_PATH_MAX       4096
+
+/* What the process needs beside the arenas, taken off an automatic host budget. */
+#define MACHINE_FIXED_BYTES (UINT64_C(96) << 20)
+
+enum field_type { FIELD_TEXT, FIELD_BYTES, FIELD_COUNT, FIELD_BOOL, FIELD_RATE };
+
+struct machine_field {
+    const char *key;
+    enum field_type type;
+    size_t offset; /* in struct st_machine */
+};
+
+#define AT(member) offsetof(struct st_machine, member)
+static const struct machine_field machine_fields[] = {
+    {"name", FIELD_TEXT, AT(name)},
+    {"device_bytes", FIELD_BYTES, AT(capacity[STRATA_TIER_DEVICE])},
+    {"host_bytes", FIELD_BYTES, AT(capacity[STRATA_TIER_HOST])},
+    {"nvme_bytes", FIELD_BYTES, AT(capacity[STRATA_TIER_NVME])},
+    {"workers", FIELD_COUNT, AT(workers)},
+    {"device_is_host", FIELD_BOOL, AT(device_is_host)},
+    {"matmul_flops", FIELD_RATE, AT(matmul_flops)},
+    {"upload", FIELD_RATE, AT(upload)},
+    {"download", FIELD_RATE, AT(download)},
+    {"read", FIELD_RATE, AT(read)},
+    {"write", FIELD_RATE, AT(write)},
+    {"mixed", FIELD_RATE, AT(mixed)},
+    {"update", FIELD_RATE, AT(update)},
+};
+#define FIELD_TOTAL (sizeof(machine_fields) / sizeof(machine_fields[0]))
+
+static uint64_t at_least_zero(uint64_t have, uint64_t taken)
+{
+    return have > taken ? have - taken : 0;
+}
+
+strata_status st_machine_here(struct st_machine *out, const struct st_config *config, const struct st_topology *topo)
+{
+    const uint64_t limit = st_topology_memory_limit(topo), free_bytes = st_topology_memory_available(topo);
+    const uint64_t available = limit < free_bytes ? limit : free_bytes;
+    struct st_machine m = {.device_is_host = true};
+    uint64_t *capacity = m.capacity;
+
+    snprintf(m.name, sizeof(m.name), "%s", st_topology_cpu_name(topo));
+    m.workers = config->threads != 0 ? config->threads : st_topology_core_count(topo);
+    capacity[STRATA_TIER_DEVICE] = config->device_memory != ST_AUTO_BYTES ? config->device_memory : available / 2;
+    capacity[STRATA_TIER_HOST] = config->host_memory != ST_AUTO_BYTES
+                                     ? config->host_memory
+                                     : at_least_zero(available / 5 * 4, MACHINE_FIXED_BYTES + capacity[STRATA_TIER_DEVICE]);
+    if (config->nvme_dir_count > 0) {
+        const strata_status st = st_swap_free_bytes(config->nvme_dirs[0], &capacity[STRATA_TIER_NVME]);
+
+        if (st != STRATA_OK)
+            return st;
+    }
+    *out = m;
+    return STRATA_OK;
+}
+
+/* --- machine files --- */
+
+static const struct machine_field *field_find(const char *key)
+{
+    for (size_t i = 0; i < FIELD_TOTAL; i++)
+        if (strcmp(machine_fields[i].key, key) == 0)
+            return &machine_fields[i];
+    return NULL;
+}
+
+static strata_status field_error(const char *path, const char *key, const char *wanted)
+{
+    return st_error(STRATA_E_CONFIG, "machine file %s: %s must be %s: write one with strata info --measure --out FILE", path, key,
+                    wanted);
+}
+
+/* Whole bytes; a float such as 1e12 counts when it is whole. */
+static strata_status read_whole(const struct machine_field *field, const st_json *node, const char *path, uint64_t most,
+                                uint64_t *value)
+{
+    if (!st_json_u64(node, value) || *value > most)
+        return field_error(path, field->key, most == UINT32_MAX ? "a small whole number" : "a whole number of bytes");
+    return STRATA_OK;
+}
+
+static strata_status read_rate(const struct machine_field *field, const st_json *node, const char *path, double *rate)
+{
+    if (st_json_type(node) == ST_JSON_NULL)
+        return STRATA_OK;
+    if (st_json_type(node) != ST_JSON_NUMBER || !(st_json_number(node) >= 0))
+        return field_error(path, field->key, "a number per second, not negative");
+    *rate = st_json_number(node);
+    return STRATA_OK;
+}
+
+static strata_status field_read(struct st_machine *m, const struct machine_field *field, const st_json *node, const char *path)
+{
+    char *at = (char *)m + field->offset;
+    uint64_t value = 0;
+    strata_status st;
+
+    switch (field->type) {
+    case FIELD_TEXT:
+        if (st_json_type(node) != ST_JSON_STRING)
+            return field_error(path, field->key, "text");
+        snprintf(at, sizeof(m->name), "%s", st_json_string(node));
+        return STRATA_OK;
+    case FIELD_BYTES:
+        return read_whole(field, node, path, UINT64_MAX, (uint64_t *)(void *)at);
+    case FIELD_COUNT:
+        st = read_whole(field, node, path, UINT32_MAX, &value);
+        if (st == STRATA_OK)
+            *(uint32_t *)(void *)at = (uint32_t)value;
+        return st;
+    case FIELD_BOOL:
+        if (st_json_type(node) != ST_JSON_BOOL)
+            return field_error(path, field->key, "true or false");
+        *(bool *)at = st_json_bool(node);
+        return STRATA_OK;
+    case FIELD_RATE:
+        break;
+    }
+    return read_rate(field, node, path, (double *)(void *)at);
+}
+
+strata_status st_machine_read(struct st_machine *out, const char *path)
+{
+    struct st_machine m = {.device_is_host = true};
+    st_json *root = NULL;
+    strata_status st = st_json_parse_file(&root, path, MACHINE_FILE_BYTES_MAX);
+
+    if (st != STRATA_OK)
+        return st_error_prefix(st, "machine file");
+    if (st_json_type(root) != ST_JSON_OBJECT)
+        st = st_error(STRATA_E_CONFIG, "machine file %s: must be one JSON object", path);
+    for (const st_json *node = st == STRATA_OK ? st_json_first(root) : NULL; node != NULL && st == STRATA_OK;
+         node = st_json_next(node)) {
+        const struct machine_field *field = field_find(st_json_name(node));
+
+        st = field != NULL ? field_read(&m, field, node, path)
+                           : st_error(STRATA_E_CONFIG, "machine file %s: unknown key %s", path, st_json_name(node));
+    }
+    st_json_free(root);
+    if (st == STRATA_OK)
+        *out = m;
+    return st;
+}
+
+static void field_write(struct st_json_writer *w, const struct machine_field *field, const struct st_machine *m)
+{
+    const char *at = (const char *)m + field->offset;
+
+    switch (field->type) {
+    case FIELD_TEXT:
+        st_json_put_string(w, field->key, at);
+        return;
+    case FIELD_BYTES:
+        st_json_put_u64(w, field->key, *(const uint64_t *)(const void *)at);
+        return;
+    case FIELD_COUNT:
+        st_json_put_u64(w, field->key, *(const uint32_t *)(const void *)at);
+        return;
+    case FIELD_BOOL:
+        st_json_put_bool(w, field->key, *(const bool *)at);
+        return;
+    case FIELD_RATE:
+        st_json_put_double(w, field->key, *(const double *)(const void *)at);
+    }
+}
+
+void st_machine_put_fields(const struct st_machine *machine, struct st_json_writer *w)
+{
+    for (size_t i = 0; i < FIELD_TOTAL; i++)
+        field_write(w, &machine_fields[i], machine);
+}
+
+static strata_status write_file(const struct st_machine *machine, const char *path)
+{
+    struct st_json_writer w;
+    FILE *file = fopen(path, "we");
+    bool failed;
+
+    if (file == NULL)
+        return st_error_errno(errno, "cannot write machine file %s", path);
+    st_json_begin(&w, file);
+    st_json_object_open(&w, NULL);
+    st_machine_put_fields(machine, &w);
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+    failed = ferror(file) != 0;
+    if (fclose(file) != 0 || failed)
+        return st_error_errno(errno, "cannot write machine file %s", path);
+    return STRATA_OK;
+}
+
+strata_status st_machine_write(const struct st_machine *machine, const char *path)
+{
+    char temp[MACHINE_PATH_MAX];
+    strata_status st;
+
+    if ((size_t)snprintf(temp, sizeof(temp), "%s.%ld.tmp", path, (long)getpid()) >= sizeof(temp))
+        return st_error(STRATA_E_INVAL, "machine file: path longer than %u bytes", MACHINE_PATH_MAX);
+    st = write_file(machine, temp);
+    if (st == STRATA_OK && rename(temp, path) != 0)
+        st = st_error_errno(errno, "cannot write machine file %s", path);
+    if (st != STRATA_OK)
+        unlink(temp);
+    return st;
+}

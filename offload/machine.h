@@ -1,0 +1,29 @@
+/* offload/machine.h - the machine a plan is made for: capacities from budgets, rates measured or read from a file. */
+#ifndef OFFLOAD_MACHINE_H
+#define OFFLOAD_MACHINE_H
+
+#include "offload/plan.h"
+
+struct st_topology;
+struct st_json_writer;
+
+/** Capacities for this process: budgets of the config; auto: host 80 % of the smaller of cgroup limit and available memory, less
+ * the fixed part, less what a cpu device takes; device auto: half of available memory on a cpu device.  nvme: free bytes of the
+ * first directory. */
+strata_status st_machine_here(struct st_machine *out, const struct st_config *config, const struct st_topology *topo);
+
+/** Short measurement (about two seconds): matmul at the workload's shapes on the workers, copies, updates, and the disk
+ *  where the plan uses it.  Fills the rates of *machine; a probe that fails leaves its rate 0, with a warning in the log.
+ *  @param disk  measure the first NVMe directory of the config, too (not with the fake method).
+ *  Always OK but for E_NOMEM and E_INVAL (workers or kernels that the config names cannot be had). */
+strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_config *config,
+                                 const struct st_topology *topo, bool disk);
+
+/** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "matmul_flops",
+ * "upload", "download", "read", "write", "mixed", "update"}; rates in units per second; absent ones stay 0. */
+strata_status st_machine_read(struct st_machine *out, const char *path);
+strata_status st_machine_write(const struct st_machine *machine, const char *path); /* temp + rename */
+/** The same keys into an object that is open. */
+void st_machine_put_fields(const struct st_machine *machine, struct st_json_writer *w);
+
+#endif

@@ -1,0 +1,38 @@
+/* offload/machine_report.h - what `strata info` tells about this machine: kernels, I/O methods, directories. */
+#ifndef OFFLOAD_MACHINE_REPORT_H
+#define OFFLOAD_MACHINE_REPORT_H
+
+#include "strata/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ST_REPORT_TEXT_BYTES 256
+
+struct st_method_report {
+    const char *name;
+    bool usable;
+    bool automatic;                 /* what "auto" takes */
+    char why[ST_REPORT_TEXT_BYTES]; /* why it cannot be used; "" if it can */
+};
+
+struct st_dir_report {
+    char filesystem[32];
+    uint64_t free_bytes;
+    bool writable;
+    uint32_t memory_align, offset_align; /* of O_DIRECT, bytes; 0: the file system does not say or has none */
+    char problem[ST_REPORT_TEXT_BYTES];
+};
+
+/** I/O methods in order of preference; the fake one is left out.  Returns how many of out[] were filled. */
+uint32_t st_report_methods(struct st_method_report *out, uint32_t most);
+
+/** A directory for swap files; problem is "" or says what is wrong with it.  Leaves nothing behind. */
+void st_report_dir(struct st_dir_report *out, const char *dir);
+
+/** Name of kernel table i of those usable here, best first; NULL past the end. */
+const char *st_report_kernels(uint32_t i);
+
+/** RLIMIT_MEMLOCK, bytes; UINT64_MAX: unlimited. */
+uint64_t st_report_memlock(void);
+
+#endif

@@ -1,0 +1,374 @@
+/* plan.c - decides what lies where.
+ *
+ * Starts from the smallest placement the policy allows, then spends spare memory in order of value per byte
+ * (docs/design.md, "Placement"): checkpoints off the host link, a second slot to prefetch into, resident weights, kept
+ * activations, state on the device from the bottom up; in host memory weights before state.  Every step is sized by the same walk
+ * that will place it, and kept only if it fits. */
+#include "offload/plan_build.h"
+
+#include "core/error.h"
+#include "core/size.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Code, libraries, oneDNN's code and scratch, thread stacks, tables and checksums of a small model. */
+#define FIXED_BYTES_DEFAULT (96ull << 20)
+#define STATE_SLOTS_MOST    8u
+
+void st_policy_from_config(struct st_policy *policy, const struct st_config *config)
+{
+    *policy = (struct st_policy){
+        .param_tier = config->param_tier,
+        .optimizer_tier = config->optimizer_tier,
+        .activation_tier = config->activation_tier,
+        .activations = config->activations,
+        .update = config->update == ST_UPDATE_SERIAL ? ST_UPDATE_SERIAL : ST_UPDATE_GATED,
+        .cache = config->cache,
+        .chunk_elems = config->chunk_size,
+    };
+}
+
+/* --- chunks --- */
+
+static uint32_t count_chunks(const struct st_workload *w, uint64_t chunk_elems)
+{
+    uint64_t count = 0;
+
+    for (uint32_t p = 0; p < w->page_count; p++)
+        for (uint32_t i = 0; i < w->pages[p].group_count; i++)
+            if (w->pages[p].groups[i].kind != ST_GROUP_FROZEN)
+                count += (w->pages[p].groups[i].elems + chunk_elems - 1) / chunk_elems;
+    return (uint32_t)count;
+}
+
+static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *group)
+{
+    for (uint64_t at = 0; at < group->elems; at += plan->policy.chunk_elems) {
+        struct st_chunk *chunk = &plan->chunks[plan->chunk_count++];
+        const uint64_t left = group->elems - at;
+
+        *chunk = (struct st_chunk){.page = p, .group = group->kind, .first = group->offset + at, .region = ST_NO_BUFFER};
+        chunk->elems = left < plan->policy.chunk_elems ? left : plan->policy.chunk_elems;
+        chunk->bytes = st_chunk_layout(plan->split_master, chunk->elems, &chunk->moment1_offset, &chunk->moment2_offset);
+        chunk->tile_first = plan->tile_count;
+        plan->tile_count += (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
+    }
+}
+
+static strata_status cut_chunks(struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->workload;
+    const uint32_t count = count_chunks(w, plan->policy.chunk_elems);
+
+    plan->pages = calloc(w->page_count, sizeof(*plan->pages));
+    plan->chunks = calloc((size_t)count + 1, sizeof(*plan->chunks));
+    if (plan->pages == NULL || plan->chunks == NULL)
+        return st_error(STRATA_E_NOMEM, "plan: no memory for %u chunks", count);
+    for (uint32_t p = 0; p < w->page_count; p++) {
+        plan->pages[p].chunk_first = plan->chunk_count;
+        for (uint32_t i = 0; i < w->pages[p].group_count; i++)
+            if (w->pages[p].groups[i].kind != ST_GROUP_FROZEN)
+                cut_group(plan, p, &w->pages[p].groups[i]);
+        plan->pages[p].chunk_count = plan->chunk_count - plan->pages[p].chunk_first;
+    }
+    return STRATA_OK;
+}
+
+/* --- decisions --- */
+
+static void size_up(const struct st_plan *plan, uint64_t needed[STRATA_TIER_COUNT])
+{
+    struct st_layout lay;
+
+    (void)st_layout_make(&lay, (struct st_plan *)plan, false); /* sizing touches nothing */
+    memcpy(needed, lay.needed, sizeof(lay.needed));
+}
+
+static bool fits(const struct st_plan *plan)
+{
+    uint64_t needed[STRATA_TIER_COUNT];
+
+    size_up(plan, needed);
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        if (needed[t] > plan->machine.capacity[t])
+            return false;
+    return true;
+}
+
+/* Bytes that lie above their configured tier. */
+static uint64_t promoted(const struct st_plan *plan)
+{
+    const size_t dt = strata_dtype_bytes(plan->workload.dtype);
+    uint64_t bytes = 0;
+
+    for (uint32_t p = 0; p < plan->workload.page_count; p++) {
+        const bool above = plan->policy.param_tier != STRATA_TIER_DEVICE &&
+                           (st_place_resident(plan, p) ||
+                            (plan->policy.param_tier == STRATA_TIER_NVME && st_place_weight_home(plan, p) != STRATA_TIER_NVME));
+
+        if (above)
+            bytes += plan->workload.pages[p].elems * dt;
+    }
+    if (plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
+        return bytes;
+    for (uint32_t c = 0; c < plan->chunk_count; c++)
+        if (st_place_device_update(plan, plan->chunks[c].page) ||
+            (plan->policy.optimizer_tier == STRATA_TIER_NVME && c < plan->pinned_chunks))
+            bytes += plan->chunks[c].bytes;
+    return bytes;
+}
+
+static bool allowed(const struct st_plan *plan)
+{
+    return fits(plan) && (plan->policy.cache == ST_AUTO_BYTES || promoted(plan) <= plan->policy.cache);
+}
+
+static void decide_smallest(struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->workload;
+    const struct st_policy *policy = &plan->policy;
+
+    plan->activation_tier = policy->activation_tier == STRATA_TIER_DEVICE ? STRATA_TIER_DEVICE : STRATA_TIER_HOST;
+    plan->kept_blocks = policy->activations == ST_ACT_KEPT ? w->block_count : 0;
+    plan->resident_pages = policy->param_tier == STRATA_TIER_DEVICE ? w->page_count : 0;
+    plan->device_state_pages = policy->optimizer_tier == STRATA_TIER_DEVICE ? w->page_count : 0;
+    plan->pinned_weight_pages = 0;
+    plan->pinned_chunks = 0;
+    plan->weight_slots = plan->host_weight_slots = plan->state_slots = plan->grad_slots = 1;
+    plan->act_slots = 2;
+}
+
+/* Largest value in [low, high] of a decision that is allowed; the decision is left there. */
+static void raise32(struct st_plan *plan, uint32_t *decision, uint32_t high)
+{
+    uint32_t low = *decision;
+
+    while (low < high) {
+        const uint32_t middle = low + (high - low + 1) / 2;
+
+        *decision = middle;
+        if (allowed(plan))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    *decision = low;
+}
+
+static void raise64(struct st_plan *plan, uint64_t *decision, uint64_t high)
+{
+    uint64_t low = *decision;
+
+    while (low < high) {
+        const uint64_t middle = low + (high - low + 1) / 2;
+
+        *decision = middle;
+        if (allowed(plan))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    *decision = low;
+}
+
+static void spend_spare(struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->workload;
+    const struct st_policy *policy = &plan->policy;
+
+    if (plan->activation_tier == STRATA_TIER_HOST && policy->activation_tier == STRATA_TIER_COUNT) {
+        plan->activation_tier = STRATA_TIER_DEVICE;
+        if (!allowed(plan))
+            plan->activation_tier = STRATA_TIER_HOST;
+    }
+    raise32(plan, &plan->weight_slots, 2);
+    raise32(plan, &plan->grad_slots, 2);
+    raise32(plan, &plan->act_slots, 4);
+    raise32(plan, &plan->state_slots, 2);
+    raise32(plan, &plan->host_weight_slots, 3);
+    if (policy->cache != 0)
+        raise32(plan, &plan->resident_pages, w->page_count);
+    if (policy->activations == ST_ACT_AUTO)
+        raise32(plan, &plan->kept_blocks, w->block_count);
+    if (policy->cache != 0)
+        raise32(plan, &plan->device_state_pages, plan->resident_pages);
+    if (policy->cache != 0 && policy->param_tier == STRATA_TIER_NVME)
+        raise32(plan, &plan->pinned_weight_pages, w->page_count);
+    raise32(plan, &plan->state_slots, 4);
+    if (policy->cache != 0 && policy->optimizer_tier == STRATA_TIER_NVME)
+        raise64(plan, &plan->pinned_chunks, plan->chunk_count);
+    raise32(plan, &plan->state_slots, STATE_SLOTS_MOST);
+}
+
+/* --- what does not fit --- */
+
+static const char *const tier_words[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
+
+static const char *remedy(const struct st_plan *plan, strata_tier tier)
+{
+    const struct st_policy *policy = &plan->policy;
+
+    if (tier == STRATA_TIER_NVME)
+        return plan->machine.capacity[tier] == 0 ? "give a directory with --nvme DIR"
+                                                 : "free disk space or name another directory with --nvme";
+    if (tier == STRATA_TIER_HOST) {
+        if (policy->optimizer_tier == STRATA_TIER_HOST)
+            return "set zero_optimization.offload_optimizer.device to \"nvme\", or raise --host-memory";
+        if (policy->param_tier == STRATA_TIER_HOST)
+            return "set zero_optimization.offload_param.device to \"nvme\" (stage 3), or raise --host-memory";
+        return "raise --host-memory, or lower strata.chunk_size, the micro-batch or --seq-len";
+    }
+    if (policy->optimizer_tier == STRATA_TIER_DEVICE)
+        return "set zero_optimization.offload_optimizer.device to \"cpu\" or \"nvme\", or raise --device-memory";
+    if (policy->param_tier == STRATA_TIER_DEVICE)
+        return "set zero_optimization.offload_param.device to \"cpu\" or \"nvme\" (stage 3), or raise --device-memory";
+    if (policy->activations == ST_ACT_KEPT)
+        return "set strata.activations to \"recomputed\", or raise --device-memory";
+    return "lower the micro-batch or --seq-len, or raise --device-memory";
+}
+
+static strata_status does_not_fit(const struct st_plan *plan)
+{
+    char needed[24], have[24];
+
+    for (int t = 0; t < STRATA_TIER_COUNT; t++) {
+        if (plan->needed[t] <= plan->machine.capacity[t])
+            continue;
+        return st_error(STRATA_E_NOFIT, "does not fit: %s needs %s at least, %s allowed: %s", tier_words[t],
+                        st_size_text(needed, plan->needed[t]), st_size_text(have, plan->machine.capacity[t]),
+                        remedy(plan, (strata_tier)t));
+    }
+    return st_error(STRATA_E_INTERNAL, "plan: nothing lacks, yet nothing fits");
+}
+
+/* --- make --- */
+
+static void name_decisions(struct st_plan *plan, const struct st_layout *lay)
+{
+    plan->weight_slots = lay->weights.count;
+    plan->host_weight_slots = lay->host_weights.count;
+    plan->state_slots = lay->states.count;
+    plan->act_slots = lay->acts.count;
+    plan->grad_slots = lay->grads.count;
+    plan->at.tokens_host = lay->tokens_host;
+    plan->at.tokens_device = lay->tokens_device;
+    plan->at.scalars_device = lay->scalars_device;
+    plan->at.scalars_host = lay->scalars_host;
+    plan->at.norms_host = lay->norms_host;
+    plan->at.block_sums = lay->block_sums;
+    plan->at.rows_host = lay->rows_host;
+}
+
+static void finish_figures(struct st_plan *plan)
+{
+    const size_t dt = strata_dtype_bytes(plan->workload.dtype);
+    const struct st_traffic *body = &plan->traffic[1];
+    uint64_t padded = 0, plain = 0;
+
+    for (uint32_t c = 0; c < plan->chunk_count; c++) {
+        if (plan->chunks[c].tier != STRATA_TIER_NVME)
+            continue;
+        padded += 2 * plan->chunks[c].bytes;
+        plain += 2 * plan->chunks[c].elems * (plan->split_master ? 10 : 8);
+    }
+    for (uint32_t i = 0; i < plan->op_count; i++) {
+        const struct st_op *op = &plan->ops[i];
+
+        if ((op->kind != ST_OP_READ_WEIGHT && op->kind != ST_OP_WRITE_WEIGHT) || (op->phases & ST_PHASE_BODY) == 0)
+            continue;
+        padded += op->bytes;
+        plain += plan->workload.pages[op->page].params * dt;
+    }
+    plan->parameter_bytes_nvme = body->read + body->write - (padded - plain);
+    plan->rss_bytes_max = plan->needed[STRATA_TIER_HOST] + plan->fixed_bytes;
+    if (plan->machine.device_is_host)
+        plan->rss_bytes_max += plan->needed[STRATA_TIER_DEVICE];
+}
+
+static strata_status build(struct st_plan *plan)
+{
+    struct st_layout lay;
+    strata_status st = st_layout_make(&lay, plan, true);
+
+    if (st == STRATA_OK) {
+        memcpy(plan->needed, lay.needed, sizeof(lay.needed));
+        name_decisions(plan, &lay);
+        st = st_program_emit(plan, &lay);
+    }
+    st_layout_fini(&lay);
+    if (st != STRATA_OK)
+        return st;
+    finish_figures(plan);
+    st_plan_bounds(plan);
+    return STRATA_OK;
+}
+
+/* Checkpoints that may lie on either tier: the host first, else the device. */
+static bool smallest_fits(struct st_plan *plan)
+{
+    decide_smallest(plan);
+    size_up(plan, plan->minimum);
+    if (fits(plan))
+        return true;
+    if (plan->policy.activation_tier != STRATA_TIER_COUNT)
+        return false;
+    plan->activation_tier = STRATA_TIER_DEVICE;
+    if (fits(plan))
+        return true;
+    plan->activation_tier = STRATA_TIER_HOST;
+    return false;
+}
+
+strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_machine *machine,
+                           const struct st_policy *policy)
+{
+    struct st_plan *plan = calloc(1, sizeof(*plan));
+    strata_status st;
+
+    if (plan == NULL)
+        return st_error(STRATA_E_NOMEM, "plan: no memory");
+    plan->machine = *machine;
+    plan->policy = *policy;
+    plan->split_master = workload->dtype == STRATA_BF16;
+    if (plan->policy.update == ST_UPDATE_AUTO)
+        plan->policy.update = ST_UPDATE_GATED;
+    plan->fixed_bytes = policy->fixed_bytes != 0 ? policy->fixed_bytes : FIXED_BYTES_DEFAULT;
+    if ((st = st_workload_check(workload)) != STRATA_OK || (st = st_workload_copy(&plan->workload, workload)) != STRATA_OK ||
+        (st = cut_chunks(plan)) != STRATA_OK)
+        goto fail;
+    /* Every page's tile checksums: state planes and weights, 8 bytes each. */
+    plan->fixed_bytes += plan->tile_count * 4 * sizeof(uint64_t);
+    if (!smallest_fits(plan)) {
+        size_up(plan, plan->needed);
+        plan->rss_bytes_max = plan->needed[STRATA_TIER_HOST] + plan->fixed_bytes +
+                              (plan->machine.device_is_host ? plan->needed[STRATA_TIER_DEVICE] : 0);
+        *out = plan;
+        return does_not_fit(plan);
+    }
+    spend_spare(plan);
+    plan->fits = true;
+    if ((st = build(plan)) != STRATA_OK)
+        goto fail;
+    *out = plan;
+    return STRATA_OK;
+
+fail:
+    st_plan_destroy(plan);
+    return st;
+}
+
+void st_plan_destroy(struct st_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    st_workload_fini(&plan->workload);
+    free(plan->pages);
+    free(plan->chunks);
+    free(plan->buffers);
+    free(plan->ops);
+    free(plan->accesses);
+    free(plan->waits);
+    free(plan);
+}

@@ -1,0 +1,270 @@
+/* offload/plan.h - the one plan: placement, slots, program, traffic, bounds.
+ *
+ * st_plan_make() is a pure function of workload, machine and policy: no I/O, no threads, no tiers touched.  The
+ * estimator (`strata plan`), the preflight check and the engine all use its result.
+ *
+ * Buffers.  Everything an op touches is a buffer: a region that holds one thing for the whole run, a slot that holds
+ * one thing for a while, or an extent on NVMe.  An op lists its accesses; what it waits for follows from them.
+ *
+ * Program.  One list of ops is repeated, once per cycle.  Four masks over it are the phases: a masked-out op does nothing but
+ * still waits for what it would have waited for, so that slot reuse stays ordered.
+ *   PROLOGUE  first step after a start or a flush: no update is pending
+ *   BODY      every further step
+ *   EPILOGUE  flush: the pending updates alone
+ *   EVAL      forward alone
+ * A wait names an op earlier in this cycle, or any op of the previous one. */
+#ifndef OFFLOAD_PLAN_H
+#define OFFLOAD_PLAN_H
+
+#include "core/config.h"
+#include "offload/workload.h"
+#include "strata/status.h"
+
+#define ST_TILE_ELEMS 65536u /* elements of one update and checksum tile; a multiple of ST_NORM_BLOCK */
+
+/* Capacities and rates.  Capacities decide what is placed where; rates only feed bounds and predictions. */
+struct st_machine {
+    char name[64];
+    uint64_t capacity[STRATA_TIER_COUNT]; /* bytes that may be used; nvme 0: no directory given */
+    uint32_t workers;
+    bool device_is_host;       /* cpu device: its arena is RAM, and compute, copies and updates share the cores */
+    double matmul_flops;       /* per second, the workload's dtype; 0: unknown */
+    double upload, download;   /* bytes per second */
+    double read, write, mixed; /* bytes per second */
+    double update;             /* parameters per second, state in memory */
+};
+
+struct st_policy {
+    strata_tier param_tier, optimizer_tier; /* slowest tier allowed for weights / for state */
+    strata_tier activation_tier;            /* checkpoints: DEVICE, HOST, or COUNT for auto */
+    enum st_activation_mode activations;
+    enum st_update_policy update; /* SERIAL or GATED (AUTO: GATED) */
+    uint64_t cache;               /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
+    uint64_t chunk_elems;         /* multiple of ST_NORM_BLOCK */
+    uint64_t fixed_bytes;         /* process's fixed part beside the arenas; 0: the built-in figure */
+};
+
+void st_policy_from_config(struct st_policy *policy, const struct st_config *config);
+
+/* Planes of one chunk's state, side by side from its buffer's start; each starts at a multiple of 64 bytes. */
+struct st_chunk {
+    uint32_t page;
+    enum st_group_kind group;
+    uint64_t first, elems; /* elements from the page's start */
+    strata_tier tier;
+    uint32_t region;                         /* buffer: device or host region, or the extent */
+    uint64_t moment1_offset, moment2_offset; /* residual (split master) at 0; bytes */
+    uint64_t bytes;                          /* of all planes, a multiple of 4096 */
+    uint64_t tile_first;                     /* index of its first checksum tile */
+};
+
+struct st_page_place {
+    strata_tier weight_home; /* where the authoritative weights live between uses */
+    bool resident;           /* a copy (or the home) stays on the device */
+    bool device_update;      /* state, gradient and update on the device */
+    bool parked;             /* fp32 accumulator in host memory (table tiles updated on the host) */
+    uint32_t weight_region;  /* device buffer if resident, else ST_NO_BUFFER */
+    uint32_t home_region;    /* host buffer or extent; ST_NO_BUFFER if home is the device */
+    uint32_t grad_region;    /* rounded gradient: device or host buffer */
+    uint32_t accum_region;   /* fp32 accumulator that stays (table tiles, fp32 device updates), or ST_NO_BUFFER */
+    uint32_t chunk_first, chunk_count;
+};
+
+#define ST_NO_BUFFER UINT32_MAX
+
+struct st_buffer {
+    strata_tier tier;
+    uint64_t offset; /* in the tier's arena or swap space */
+    uint64_t bytes;
+};
+
+enum st_lane {
+    ST_LANE_COMPUTE,
+    ST_LANE_UPLOAD,
+    ST_LANE_DOWNLOAD,
+    ST_LANE_UPDATE,
+    ST_LANE_READ_STATE,
+    ST_LANE_READ_WEIGHT,
+    ST_LANE_READ_ACTIVATION,
+    ST_LANE_WRITE,
+    ST_LANE_COMM,
+    ST_LANE_COUNT
+};
+const char *st_lane_name(enum st_lane lane);
+
+enum st_phase { ST_PHASE_PROLOGUE = 1, ST_PHASE_BODY = 2, ST_PHASE_EPILOGUE = 4, ST_PHASE_EVAL = 8 };
+#define ST_PHASE_COUNT 4u
+
+enum st_op_kind {
+    ST_OP_UPLOAD_TOKENS,    /* accesses: host tokens, device tokens */
+    ST_OP_READ_WEIGHT,      /* extent, host slot */
+    ST_OP_WRITE_WEIGHT,     /* host slot, extent */
+    ST_OP_READ_STATE,       /* extent, host slot */
+    ST_OP_WRITE_STATE,      /* host slot, extent */
+    ST_OP_UPDATE,           /* state, host weight, host gradient, host scalars */
+    ST_OP_UPDATE_DEVICE,    /* state, device weight, device gradient, host scalars, device scalars */
+    ST_OP_UPLOAD_WEIGHT,    /* host weight, device weight */
+    ST_OP_DOWNLOAD_WEIGHT,  /* device weight, host weight */
+    ST_OP_GATHER_DEVICE,    /* act, tokens, every table tile */
+    ST_OP_GATHER_HOST,      /* host table tile, host tokens, rows staging */
+    ST_OP_UPLOAD_ROWS,      /* rows staging, act */
+    ST_OP_EMBED_FORWARD,    /* act, device weight */
+    ST_OP_BLOCK_FORWARD,    /* act in, act out, device weight, internals, workspace */
+    ST_OP_DOWNLOAD_ACT,     /* act, host act */
+    ST_OP_UPLOAD_ACT,       /* host act, act */
+    ST_OP_HEAD_NORM,        /* act, device weight, head internals */
+    ST_OP_HEAD_STATS,       /* head internals, device weight, tokens, workspace */
+    ST_OP_HEAD_LOSS,        /* head internals, tokens, scalars */
+    ST_OP_HEAD_GRAD,        /* head internals, device weight, accumulator, tokens, workspace */
+    ST_OP_HEAD_BACKWARD,    /* act, device weight, head internals, dact, accumulator, workspace */
+    ST_OP_BLOCK_BACKWARD,   /* act, device weight, internals, dact, accumulator, workspace */
+    ST_OP_EMBED_BACKWARD,   /* dact, accumulator */
+    ST_OP_DOWNLOAD_ACCUM,   /* device accumulator, parked accumulator */
+    ST_OP_SCATTER_DEVICE,   /* accumulator, tokens, dact of every micro-batch */
+    ST_OP_DOWNLOAD_DACT,    /* dact, host dact */
+    ST_OP_SCATTER_HOST,     /* host dact, parked accumulators of all tiles */
+    ST_OP_FINISH_GRAD,      /* accumulator, rounded gradient, scalars, block sums */
+    ST_OP_FINISH_HOST,      /* parked accumulator, host gradient, host norms */
+    ST_OP_DOWNLOAD_GRAD,    /* rounded gradient, host gradient */
+    ST_OP_DOWNLOAD_SCALARS, /* scalars, host scalars */
+    ST_OP_END,              /* host scalars, host norms: loss, norm, clip factor, skip */
+    ST_OP_KIND_COUNT
+};
+const char *st_op_name(enum st_op_kind kind);
+
+/* What a buffer must hold when an op reads it, or holds after the op: checked by the verifier. */
+enum st_content {
+    ST_HOLDS_SCRATCH,
+    ST_HOLDS_WEIGHT,
+    ST_HOLDS_STATE,
+    ST_HOLDS_GRAD,
+    ST_HOLDS_ACCUM,
+    ST_HOLDS_ACT,
+    ST_HOLDS_DACT,
+    ST_HOLDS_TOKENS,
+    ST_HOLDS_ROWS,
+    ST_HOLDS_INTERNALS,
+    ST_HOLDS_HEAD,
+    ST_HOLDS_SCALARS
+};
+enum st_access_mode { ST_READ = 1, ST_WRITE = 2, ST_MODIFY = 3 };
+
+struct st_access {
+    uint32_t buffer;
+    uint8_t mode;    /* st_access_mode; WRITE: old content does not matter */
+    uint8_t content; /* st_content */
+    uint32_t index;  /* page, chunk, or layer-and-micro id */
+};
+
+struct st_wait {
+    uint32_t op;
+    bool previous; /* that op of the previous cycle */
+};
+
+struct st_op {
+    uint8_t kind, lane, phases;
+    bool first; /* accumulator: zero it before adding */
+    bool recompute;
+    uint32_t page, chunk, block, micro, tile; /* as the kind needs */
+    uint32_t access_first, access_count;
+    uint32_t wait_first, wait_count;
+    uint64_t bytes; /* moved over the lane's link */
+};
+
+struct st_traffic {
+    uint64_t upload, download, read, write;
+};
+
+struct st_bounds {
+    double compute_forward, compute_backward, upload, download, update, io, copy; /* seconds of one steady step, per resource */
+    double hardware, schedule; /* lower bounds, seconds; 0 if rates are unknown */
+    const char *bound_by;      /* resource that binds the schedule bound */
+};
+
+#define ST_PLAN_ITEMS_MAX 32u
+struct st_plan_item {
+    const char *name;
+    strata_tier tier;
+    uint64_t bytes;
+};
+
+struct st_plan {
+    struct st_workload workload; /* own copy */
+    struct st_machine machine;
+    struct st_policy policy;
+    bool fits;
+    uint64_t needed[STRATA_TIER_COUNT];           /* bytes of each arena and of the swap space, exactly what is taken */
+    uint64_t minimum[STRATA_TIER_COUNT];          /* what the smallest placement of this policy needs */
+    uint64_t fixed_bytes, rss_bytes_max;          /* host + cpu device + fixed part */
+    struct st_plan_item items[ST_PLAN_ITEMS_MAX]; /* rows of the table: what lies where */
+    uint32_t item_count;
+
+    /* decisions */
+    bool split_master; /* bf16: weight + residual; fp32: the weight plane is the master */
+    strata_tier activation_tier;
+    uint32_t kept_blocks; /* top-most blocks whose internals are kept */
+    uint32_t resident_pages, pinned_weight_pages, device_state_pages;
+    uint64_t pinned_chunks;
+    uint32_t weight_slots, host_weight_slots, state_slots, act_slots, grad_slots;
+
+    struct st_page_place *pages; /* [workload.page_count] */
+    struct st_chunk *chunks;
+    uint32_t chunk_count;
+    struct st_buffer *buffers;
+    uint32_t buffer_count;
+    uint64_t tile_count; /* checksum tiles over all chunks */
+
+    struct st_op *ops;
+    uint32_t op_count;
+    struct st_access *accesses;
+    uint32_t access_count;
+    struct st_wait *waits;
+    uint32_t wait_count;
+
+    struct st_traffic traffic[ST_PHASE_COUNT]; /* by phase: PROLOGUE, BODY, EPILOGUE, EVAL */
+    uint64_t parameter_bytes_nvme;             /* read + written per step without alignment padding */
+    struct st_bounds bounds;
+
+    /* buffers the engine asks for by name */
+    struct st_plan_names {
+        uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, block_sums, rows_host;
+    } at;
+};
+
+/* The small results of a step, on the device and once more on the host: one norm per page, one loss per micro-batch. */
+struct st_norm {
+    double norm2;
+    uint64_t nonfinite;
+};
+struct st_scalars {
+    uint64_t weights_overflowed;
+    uint64_t reserved;
+    struct st_norm norms[]; /* [page_count], then double losses[grad_accum] */
+};
+static inline uint64_t st_scalars_bytes(uint32_t pages, uint32_t grad_accum)
+{
+    return sizeof(struct st_scalars) + pages * sizeof(struct st_norm) + grad_accum * sizeof(double);
+}
+static inline double *st_scalars_losses(struct st_scalars *s, uint32_t pages)
+{
+    return (double *)(void *)&s->norms[pages];
+}
+
+/** Index 0..3 of a phase bit. */
+uint32_t st_phase_index(enum st_phase phase);
+
+/** Plan.  *out is set also on E_NOFIT (fits false; needed[] is the smallest placement's, so it says what is lacking);
+ *  the error sentence names the tier, both figures and what would help.
+ *  E_NOFIT: a tier lacks room.  E_INVAL: bad workload.  E_NOMEM. */
+strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_machine *machine,
+                           const struct st_policy *policy);
+void st_plan_destroy(struct st_plan *plan);
+
+/** Prove the program sound: every input resident and current when used under any order the waits allow, no slot in two
+ *  roles, buffers inside capacities and disjoint, every op reachable.  E_INTERNAL with the first fault found. */
+strata_status st_plan_verify(const struct st_plan *plan);
+
+/** Recompute bounds after rates changed (machine's rates copied in). */
+void st_plan_set_rates(struct st_plan *plan, const struct st_machine *rates);
+
+#endif

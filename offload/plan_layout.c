@@ -1,0 +1,322 @@
+/* plan_layout.c - from decisions to bytes: every region, slot and extent with its tier, offset and size.
+ *
+ * The same walk sizes a candidate (no allocation) and builds the chosen one, so the two cannot differ. */
+#include "offload/plan_build.h"
+
+#include "core/error.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOST_ALIGN   4096u
+#define DEVICE_ALIGN 256u
+
+struct walk {
+    struct st_layout *lay;
+    struct st_plan *plan;
+    bool build;
+    uint32_t buffer_room;
+    bool no_memory;
+};
+
+static uint64_t round_up(uint64_t value, uint64_t to)
+{
+    return (value + to - 1) / to * to;
+}
+
+bool st_place_is_table(const struct st_plan *plan, uint32_t page)
+{
+    const struct st_workload *w = &plan->workload;
+
+    return page >= w->table_first && page < w->table_first + w->table_count;
+}
+
+bool st_place_resident(const struct st_plan *plan, uint32_t page)
+{
+    return page < plan->resident_pages;
+}
+
+/* State goes to the device page by page from the bottom; the table's tiles all together or not at all. */
+bool st_place_device_update(const struct st_plan *plan, uint32_t page)
+{
+    return plan->device_state_pages >= plan->workload.table_count && page < plan->device_state_pages;
+}
+
+/* A table that is gathered on the host keeps all its tiles there. */
+strata_tier st_place_weight_home(const struct st_plan *plan, uint32_t page)
+{
+    const bool gathered = st_place_is_table(plan, page) && !st_place_table_resident(plan);
+
+    if (st_place_device_update(plan, page) && st_place_resident(plan, page) && !gathered)
+        return STRATA_TIER_DEVICE;
+    if (plan->policy.param_tier == STRATA_TIER_NVME && page >= plan->pinned_weight_pages)
+        return STRATA_TIER_NVME;
+    return STRATA_TIER_HOST;
+}
+
+bool st_place_table_resident(const struct st_plan *plan)
+{
+    return plan->resident_pages >= plan->workload.table_first + plan->workload.table_count;
+}
+
+uint64_t st_chunk_layout(bool split_master, uint64_t elems, uint64_t *moment1_offset, uint64_t *moment2_offset)
+{
+    const uint64_t residual = split_master ? round_up(elems * 2, 64) : 0;
+    const uint64_t moment = round_up(elems * 4, 64);
+
+    *moment1_offset = residual;
+    *moment2_offset = residual + moment;
+    return round_up(residual + 2 * moment, ST_SWAP_PAGE);
+}
+
+/* Take `bytes` of a tier; returns the buffer's index when building. */
+static uint32_t take(struct walk *k, strata_tier tier, uint64_t bytes, const char *item)
+{
+    struct st_plan *plan = k->plan;
+    const uint64_t size = round_up(bytes, tier == STRATA_TIER_DEVICE ? DEVICE_ALIGN : HOST_ALIGN);
+    const uint64_t offset = k->lay->needed[tier];
+    uint32_t i;
+
+    k->lay->needed[tier] += size;
+    if (!k->build)
+        return ST_NO_BUFFER;
+    for (i = 0; i < plan->item_count; i++)
+        if (plan->items[i].tier == tier && strcmp(plan->items[i].name, item) == 0)
+            break;
+    if (i == plan->item_count) {
+        assert(i < ST_PLAN_ITEMS_MAX);
+        plan->items[plan->item_count++] = (struct st_plan_item){.name = item, .tier = tier};
+    }
+    plan->items[i].bytes += size;
+    if (plan->buffer_count == k->buffer_room) {
+        const uint32_t room = k->buffer_room == 0 ? 256 : 2 * k->buffer_room;
+        struct st_buffer *grown = realloc(plan->buffers, room * sizeof(*grown));
+
+        if (grown == NULL) {
+            k->no_memory = true;
+            return ST_NO_BUFFER;
+        }
+        plan->buffers = grown;
+        k->buffer_room = room;
+    }
+    plan->buffers[plan->buffer_count] = (struct st_buffer){.tier = tier, .offset = offset, .bytes = size};
+    return plan->buffer_count++;
+}
+
+static void take_pool(struct walk *k, struct st_pool *pool, uint32_t count, strata_tier tier, uint64_t bytes, const char *item)
+{
+    assert(count <= ST_POOL_SLOTS_MAX);
+    pool->count = bytes == 0 ? 0 : count;
+    for (uint32_t i = 0; i < pool->count; i++)
+        pool->buffer[i] = take(k, tier, bytes, item);
+}
+
+static uint32_t *index_array(struct walk *k, uint64_t count)
+{
+    uint32_t *a;
+
+    if (!k->build)
+        return NULL;
+    a = malloc(count * sizeof(*a));
+    if (a == NULL)
+        k->no_memory = true;
+    else
+        memset(a, 0xff, count * sizeof(*a));
+    return a;
+}
+
+static void set_index(uint32_t *array, uint64_t i, uint32_t buffer)
+{
+    if (array != NULL)
+        array[i] = buffer;
+}
+
+/* Weight, gradient and accumulator regions of one page. */
+static void lay_page(struct walk *k, uint32_t p)
+{
+    struct st_plan *plan = k->plan;
+    const struct st_page *page = &plan->workload.pages[p];
+    const size_t dt = strata_dtype_bytes(plan->workload.dtype);
+    struct st_page_place place = {
+        .weight_region = ST_NO_BUFFER, .home_region = ST_NO_BUFFER, .grad_region = ST_NO_BUFFER, .accum_region = ST_NO_BUFFER};
+
+    place.weight_home = st_place_weight_home(plan, p);
+    place.resident = st_place_resident(plan, p);
+    place.device_update = st_place_device_update(plan, p);
+    place.parked = st_place_is_table(plan, p) && !place.device_update;
+    if (place.resident)
+        place.weight_region = take(k, STRATA_TIER_DEVICE, page->elems * dt, "weights");
+    if (place.weight_home != STRATA_TIER_DEVICE)
+        place.home_region = take(k, place.weight_home, page->elems * dt, "weights");
+    if (place.device_update) {
+        place.grad_region = take(k, STRATA_TIER_DEVICE, page->elems * dt, "gradients");
+        if (st_place_is_table(plan, p))
+            place.accum_region = plan->workload.dtype == STRATA_F32
+                                     ? place.grad_region
+                                     : take(k, STRATA_TIER_DEVICE, page->elems * 4, "gradient accumulators");
+        else if (plan->workload.dtype == STRATA_F32)
+            place.accum_region = place.grad_region;
+    } else {
+        place.grad_region = take(k, STRATA_TIER_HOST, page->elems * dt, "gradients");
+        if (place.parked)
+            place.accum_region = take(k, STRATA_TIER_HOST, page->elems * 4, "parked accumulators");
+    }
+    if (k->build) {
+        place.chunk_first = plan->pages[p].chunk_first;
+        place.chunk_count = plan->pages[p].chunk_count;
+        plan->pages[p] = place;
+    }
+}
+
+static strata_tier chunk_tier(const struct st_plan *plan, uint32_t i)
+{
+    if (st_place_device_update(plan, plan->chunks[i].page))
+        return STRATA_TIER_DEVICE;
+    if (plan->policy.optimizer_tier == STRATA_TIER_NVME && i >= plan->pinned_chunks)
+        return STRATA_TIER_NVME;
+    return STRATA_TIER_HOST;
+}
+
+static void lay_chunks(struct walk *k)
+{
+    struct st_plan *plan = k->plan;
+    uint64_t slot_bytes = 0;
+
+    for (uint32_t i = 0; i < plan->chunk_count; i++) {
+        struct st_chunk *chunk = &plan->chunks[i];
+        const strata_tier tier = chunk_tier(plan, i);
+        const uint32_t region = take(k, tier, chunk->bytes, "optimizer state");
+
+        if (tier == STRATA_TIER_NVME && chunk->bytes > slot_bytes)
+            slot_bytes = chunk->bytes;
+        if (k->build) {
+            chunk->tier = tier;
+            chunk->region = region;
+        }
+    }
+    take_pool(k, &k->lay->states, plan->state_slots, STRATA_TIER_HOST, slot_bytes, "state slots");
+}
+
+static void lay_slots(struct walk *k)
+{
+    struct st_plan *plan = k->plan;
+    const struct st_workload *w = &plan->workload;
+    const size_t dt = strata_dtype_bytes(w->dtype);
+    uint64_t streamed = 0, from_nvme = 0, slot_grads = 0, leaving = 0, most = 0;
+
+    for (uint32_t p = 0; p < w->page_count; p++) {
+        const uint64_t elems = w->pages[p].elems;
+        const bool device_update = st_place_device_update(plan, p);
+        const bool in_place = device_update && (w->dtype == STRATA_F32 || st_place_is_table(plan, p));
+
+        if (!st_place_resident(plan, p) && elems > streamed)
+            streamed = elems;
+        if (st_place_weight_home(plan, p) == STRATA_TIER_NVME && elems > from_nvme)
+            from_nvme = elems;
+        if (!in_place && elems > slot_grads)
+            slot_grads = elems;
+        if (!device_update && !st_place_is_table(plan, p) && elems > leaving)
+            leaving = elems;
+        if (elems > most)
+            most = elems;
+    }
+    take_pool(k, &k->lay->weights, plan->weight_slots, STRATA_TIER_DEVICE, streamed * dt, "weight slots");
+    take_pool(k, &k->lay->host_weights, plan->host_weight_slots, STRATA_TIER_HOST, from_nvme * dt, "weight slots");
+    take_pool(k, &k->lay->grads, plan->grad_slots, STRATA_TIER_DEVICE, slot_grads * 4, "gradient accumulators");
+    take_pool(k, &k->lay->rounded, w->dtype == STRATA_F32 ? 0 : plan->grad_slots, STRATA_TIER_DEVICE, leaving * dt,
+              "gradient slots");
+    k->lay->block_sums = take(k, STRATA_TIER_DEVICE, (most / 4096 + ST_GROUPS_MAX) * sizeof(double), "tokens, losses, norms");
+}
+
+static void lay_activations(struct walk *k)
+{
+    struct st_plan *plan = k->plan;
+    const struct st_workload *w = &plan->workload;
+    const uint64_t g = w->grad_accum, boundaries = (uint64_t)(w->block_count + 1) * g;
+    const uint32_t kept_from = w->block_count - plan->kept_blocks;
+    struct st_layout *lay = k->lay;
+    uint64_t workspace = w->block_workspace_bytes;
+
+    if (w->head_workspace_bytes > workspace)
+        workspace = w->head_workspace_bytes;
+    if (w->embed_workspace_bytes > workspace)
+        workspace = w->embed_workspace_bytes;
+    lay->workspace = take(k, STRATA_TIER_DEVICE, workspace, "workspace");
+    lay->internals = index_array(k, (uint64_t)w->block_count * g);
+    lay->head = index_array(k, g);
+    lay->act_device = index_array(k, boundaries);
+    lay->act_host = index_array(k, boundaries);
+    lay->dact = index_array(k, g);
+    lay->internals_shared = ST_NO_BUFFER;
+    if (kept_from > 0)
+        lay->internals_shared = take(k, STRATA_TIER_DEVICE, w->block_internal_bytes, "activations");
+    for (uint64_t i = 0; i < (uint64_t)w->block_count * g; i++)
+        set_index(lay->internals, i,
+                  i / g >= kept_from ? take(k, STRATA_TIER_DEVICE, w->block_internal_bytes, "activations")
+                                     : lay->internals_shared);
+    for (uint64_t m = 0; m < g; m++) {
+        set_index(lay->head, m, take(k, STRATA_TIER_DEVICE, w->head_internal_bytes, "activations"));
+        set_index(lay->dact, m, take(k, STRATA_TIER_DEVICE, w->activation_bytes, "activations"));
+    }
+    for (uint64_t i = 0; i < boundaries; i++) {
+        if (plan->activation_tier == STRATA_TIER_DEVICE)
+            set_index(lay->act_device, i, take(k, STRATA_TIER_DEVICE, w->activation_bytes, "activation checkpoints"));
+        else
+            set_index(lay->act_host, i, take(k, STRATA_TIER_HOST, w->activation_bytes, "activation checkpoints"));
+    }
+    take_pool(k, &lay->acts, plan->act_slots, STRATA_TIER_DEVICE,
+              plan->activation_tier == STRATA_TIER_DEVICE ? 0 : w->activation_bytes, "activation slots");
+}
+
+static void lay_small(struct walk *k)
+{
+    struct st_plan *plan = k->plan;
+    const struct st_workload *w = &plan->workload;
+    const uint64_t rows = (uint64_t)w->micro_batch * w->seq;
+    const uint64_t tokens = rows * w->grad_accum * 2 * sizeof(int32_t);
+    const uint64_t scalars = st_scalars_bytes(w->page_count, w->grad_accum);
+    struct st_layout *lay = k->lay;
+
+    lay->tokens_host = take(k, STRATA_TIER_HOST, tokens, "tokens, losses, norms");
+    lay->tokens_device = take(k, STRATA_TIER_DEVICE, tokens, "tokens, losses, norms");
+    lay->scalars_device = take(k, STRATA_TIER_DEVICE, scalars, "tokens, losses, norms");
+    lay->scalars_host = take(k, STRATA_TIER_HOST, scalars, "tokens, losses, norms");
+    lay->norms_host = take(k, STRATA_TIER_HOST, scalars, "tokens, losses, norms");
+    lay->rows_host = ST_NO_BUFFER;
+    lay->dact_host = ST_NO_BUFFER;
+    if (!st_place_table_resident(plan))
+        lay->rows_host = take(k, STRATA_TIER_HOST, w->activation_bytes * w->grad_accum, "embedding rows");
+    if (!st_place_device_update(plan, w->table_first))
+        lay->dact_host = take(k, STRATA_TIER_HOST, w->activation_bytes, "embedding rows");
+}
+
+strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool build)
+{
+    struct walk k = {.lay = lay, .plan = plan, .build = build};
+
+    memset(lay, 0, sizeof(*lay));
+    if (build) {
+        plan->item_count = 0;
+        plan->buffer_count = 0;
+    }
+    for (uint32_t p = 0; p < plan->workload.page_count; p++)
+        lay_page(&k, p);
+    lay_chunks(&k);
+    lay_slots(&k);
+    lay_activations(&k);
+    lay_small(&k);
+    if (k.no_memory)
+        return st_error(STRATA_E_NOMEM, "plan: no memory for its tables");
+    return STRATA_OK;
+}
+
+void st_layout_fini(struct st_layout *lay)
+{
+    free(lay->internals);
+    free(lay->head);
+    free(lay->act_device);
+    free(lay->act_host);
+    free(lay->dact);
+    memset(lay, 0, sizeof(*lay));
+}

@@ -1,0 +1,373 @@
+/* program_verify.c - proves a program sound without running it.
+ *
+ * Three parts.  Buffers: inside the tier's bytes, disjoint.  Order: for every two conflicting accesses of a buffer, over two
+ * cycles, the waits alone force the later to come after the earlier, so no legal execution can race.  Content: replaying the
+ * list phase by phase, whatever an op reads is there and is the latest version.  Order makes the replay stand for all executions.
+ */
+#include "offload/plan.h"
+
+#include "core/error.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const op_names[ST_OP_KIND_COUNT] = {
+    [ST_OP_UPLOAD_TOKENS] = "upload_tokens",
+    [ST_OP_READ_WEIGHT] = "read_weight",
+    [ST_OP_WRITE_WEIGHT] = "write_weight",
+    [ST_OP_READ_STATE] = "read_state",
+    [ST_OP_WRITE_STATE] = "write_state",
+    [ST_OP_UPDATE] = "update",
+    [ST_OP_UPDATE_DEVICE] = "update_device",
+    [ST_OP_UPLOAD_WEIGHT] = "upload_weight",
+    [ST_OP_DOWNLOAD_WEIGHT] = "download_weight",
+    [ST_OP_GATHER_DEVICE] = "gather_device",
+    [ST_OP_GATHER_HOST] = "gather_host",
+    [ST_OP_UPLOAD_ROWS] = "upload_rows",
+    [ST_OP_EMBED_FORWARD] = "embed_forward",
+    [ST_OP_BLOCK_FORWARD] = "block_forward",
+    [ST_OP_DOWNLOAD_ACT] = "download_act",
+    [ST_OP_UPLOAD_ACT] = "upload_act",
+    [ST_OP_HEAD_NORM] = "head_norm",
+    [ST_OP_HEAD_STATS] = "head_stats",
+    [ST_OP_HEAD_LOSS] = "head_loss",
+    [ST_OP_HEAD_GRAD] = "head_grad",
+    [ST_OP_HEAD_BACKWARD] = "head_backward",
+    [ST_OP_BLOCK_BACKWARD] = "block_backward",
+    [ST_OP_EMBED_BACKWARD] = "embed_backward",
+    [ST_OP_DOWNLOAD_ACCUM] = "download_accum",
+    [ST_OP_SCATTER_DEVICE] = "scatter_device",
+    [ST_OP_DOWNLOAD_DACT] = "download_dact",
+    [ST_OP_SCATTER_HOST] = "scatter_host",
+    [ST_OP_FINISH_GRAD] = "finish_grad",
+    [ST_OP_FINISH_HOST] = "finish_host",
+    [ST_OP_DOWNLOAD_GRAD] = "download_grad",
+    [ST_OP_DOWNLOAD_SCALARS] = "download_scalars",
+    [ST_OP_END] = "end",
+};
+
+static const char *const lane_names[ST_LANE_COUNT] = {
+    [ST_LANE_COMPUTE] = "compute",
+    [ST_LANE_UPLOAD] = "upload",
+    [ST_LANE_DOWNLOAD] = "download",
+    [ST_LANE_UPDATE] = "update",
+    [ST_LANE_READ_STATE] = "read_state",
+    [ST_LANE_READ_WEIGHT] = "read_weight",
+    [ST_LANE_READ_ACTIVATION] = "read_activation",
+    [ST_LANE_WRITE] = "write",
+    [ST_LANE_COMM] = "comm",
+};
+
+const char *st_op_name(enum st_op_kind kind)
+{
+    return kind < ST_OP_KIND_COUNT ? op_names[kind] : "?";
+}
+
+const char *st_lane_name(enum st_lane lane)
+{
+    return lane < ST_LANE_COUNT ? lane_names[lane] : "none";
+}
+
+uint32_t st_phase_index(enum st_phase phase)
+{
+    return phase == ST_PHASE_PROLOGUE ? 0 : phase == ST_PHASE_BODY ? 1 : phase == ST_PHASE_EPILOGUE ? 2 : 3;
+}
+
+/* --- buffers --- */
+
+static int by_place(const void *a, const void *b)
+{
+    const struct st_buffer *x = *(const struct st_buffer *const *)a, *y = *(const struct st_buffer *const *)b;
+
+    if (x->tier != y->tier)
+        return x->tier < y->tier ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static strata_status verify_buffers(const struct st_plan *plan)
+{
+    const struct st_buffer **sorted = malloc((plan->buffer_count + 1) * sizeof(*sorted));
+    strata_status st = STRATA_OK;
+
+    if (sorted == NULL)
+        return st_error(STRATA_E_NOMEM, "verify: no memory");
+    for (uint32_t i = 0; i < plan->buffer_count; i++)
+        sorted[i] = &plan->buffers[i];
+    qsort(sorted, plan->buffer_count, sizeof(*sorted), by_place);
+    for (uint32_t i = 0; i < plan->buffer_count && st == STRATA_OK; i++) {
+        const struct st_buffer *b = sorted[i], *before = i > 0 ? sorted[i - 1] : NULL;
+
+        if (b->offset + b->bytes > plan->needed[b->tier] || plan->needed[b->tier] > plan->machine.capacity[b->tier])
+            st = st_error(STRATA_E_INTERNAL, "verify: buffer %u ends past tier %d", (unsigned)(b - plan->buffers), (int)b->tier);
+        else if (before != NULL && before->tier == b->tier && before->offset + before->bytes > b->offset)
+            st = st_error(STRATA_E_INTERNAL, "verify: buffers %u and %u overlap", (unsigned)(before - plan->buffers),
+                          (unsigned)(b - plan->buffers));
+    }
+    free(sorted);
+    return st;
+}
+
+/* --- order --- */
+
+struct order {
+    const struct st_plan *plan;
+    uint32_t *stack, *seen; /* [2 * op_count] */
+    uint32_t stamp;
+};
+
+/* Node n is op n % N of cycle n / N.  True if every execution runs `from` before `to`. */
+static bool ordered(struct order *o, uint32_t from, uint32_t to)
+{
+    const struct st_plan *plan = o->plan;
+    const uint32_t n = plan->op_count;
+    uint32_t depth = 0;
+
+    o->stamp++;
+    o->stack[depth++] = to;
+    while (depth > 0) {
+        const uint32_t node = o->stack[--depth];
+        const struct st_op *op = &plan->ops[node % n];
+
+        for (uint32_t i = 0; i < op->wait_count; i++) {
+            const struct st_wait *wait = &plan->waits[op->wait_first + i];
+            uint32_t next = node / n * n + wait->op;
+
+            if (wait->previous) {
+                if (node < n)
+                    continue;
+                next -= n;
+            }
+            if (next == from)
+                return true;
+            if (next > from && o->seen[next] != o->stamp) {
+                o->seen[next] = o->stamp;
+                o->stack[depth++] = next;
+            }
+        }
+    }
+    return false;
+}
+
+static strata_status conflict(const struct st_plan *plan, uint32_t from, uint32_t to, uint32_t buffer)
+{
+    const uint32_t n = plan->op_count;
+
+    return st_error(STRATA_E_INTERNAL, "verify: op %u (%s) does not wait for op %u (%s)%s, and both use buffer %u", to % n,
+                    st_op_name(plan->ops[to % n].kind), from % n, st_op_name(plan->ops[from % n].kind),
+                    from / n != to / n ? " of the previous cycle" : "", buffer);
+}
+
+/* Accesses of one buffer over two cycles, in list order: compare each with the last writer and the readers since. */
+static strata_status verify_one_order(struct order *o, uint32_t buffer, const uint32_t *nodes, const uint8_t *modes,
+                                      uint32_t count)
+{
+    uint32_t writer = UINT32_MAX, readers_from = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (writer != UINT32_MAX && writer != nodes[i] && !ordered(o, writer, nodes[i]))
+            return conflict(o->plan, writer, nodes[i], buffer);
+        if ((modes[i] & ST_WRITE) == 0)
+            continue;
+        for (uint32_t r = readers_from; r < i; r++)
+            if (nodes[r] != nodes[i] && !ordered(o, nodes[r], nodes[i]))
+                return conflict(o->plan, nodes[r], nodes[i], buffer);
+        writer = nodes[i];
+        readers_from = i + 1;
+    }
+    return STRATA_OK;
+}
+
+static strata_status verify_order(const struct st_plan *plan)
+{
+    const uint32_t n = plan->op_count, total = 2 * plan->access_count;
+    struct order o = {.plan = plan};
+    uint32_t *first = calloc(plan->buffer_count + 2, sizeof(*first));
+    uint32_t *nodes = malloc((total + 1) * sizeof(*nodes));
+    uint8_t *modes = malloc(total + 1);
+    strata_status st = STRATA_OK;
+
+    o.stack = malloc((2 * (size_t)n + 1) * sizeof(*o.stack));
+    o.seen = calloc(2 * (size_t)n + 1, sizeof(*o.seen));
+    if (first == NULL || nodes == NULL || modes == NULL || o.stack == NULL || o.seen == NULL) {
+        st = st_error(STRATA_E_NOMEM, "verify: no memory");
+        goto out;
+    }
+    for (uint32_t i = 0; i < plan->access_count; i++)
+        first[plan->accesses[i].buffer + 2] += 2;
+    for (uint32_t b = 2; b < plan->buffer_count + 2; b++)
+        first[b] += first[b - 1];
+    for (uint32_t node = 0; node < 2 * n; node++) {
+        const struct st_op *op = &plan->ops[node % n];
+
+        for (uint32_t i = 0; i < op->access_count; i++) {
+            const struct st_access *a = &plan->accesses[op->access_first + i];
+            const uint32_t at = first[a->buffer + 1]++;
+
+            nodes[at] = node;
+            modes[at] = a->mode;
+        }
+    }
+    for (uint32_t b = 0; b < plan->buffer_count && st == STRATA_OK; b++)
+        st = verify_one_order(&o, b, nodes + first[b], modes + first[b], first[b + 1] - first[b]);
+out:
+    free(first);
+    free(nodes);
+    free(modes);
+    free(o.stack);
+    free(o.seen);
+    return st;
+}
+
+static strata_status verify_waits(const struct st_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->op_count; i++) {
+        const struct st_op *op = &plan->ops[i];
+
+        if (op->lane >= ST_LANE_COUNT || op->kind >= ST_OP_KIND_COUNT || op->phases == 0)
+            return st_error(STRATA_E_INTERNAL, "verify: op %u is malformed", i);
+        for (uint32_t w = 0; w < op->wait_count; w++) {
+            const struct st_wait *wait = &plan->waits[op->wait_first + w];
+
+            if (wait->op >= plan->op_count || (!wait->previous && wait->op >= i))
+                return st_error(STRATA_E_INTERNAL, "verify: op %u (%s) waits for op %u: it could never start", i,
+                                st_op_name(op->kind), wait->op);
+        }
+    }
+    return STRATA_OK;
+}
+
+/* --- content --- */
+
+#define CONTENT_COUNT (ST_HOLDS_SCALARS + 1)
+
+struct held {
+    uint8_t content;
+    uint32_t index, version;
+};
+
+struct replay {
+    const struct st_plan *plan;
+    struct held *held;                /* [buffer_count] */
+    uint32_t *current[CONTENT_COUNT]; /* latest version of thing i of a content */
+    uint32_t version;
+};
+
+static bool tracked(uint8_t content)
+{
+    return content != ST_HOLDS_SCRATCH && content != ST_HOLDS_SCALARS;
+}
+
+static bool is_copy(uint8_t kind)
+{
+    switch (kind) {
+    case ST_OP_UPLOAD_TOKENS:
+    case ST_OP_READ_WEIGHT:
+    case ST_OP_WRITE_WEIGHT:
+    case ST_OP_READ_STATE:
+    case ST_OP_WRITE_STATE:
+    case ST_OP_UPLOAD_WEIGHT:
+    case ST_OP_DOWNLOAD_WEIGHT:
+    case ST_OP_DOWNLOAD_ACT:
+    case ST_OP_UPLOAD_ACT:
+    case ST_OP_DOWNLOAD_ACCUM:
+    case ST_OP_DOWNLOAD_DACT:
+    case ST_OP_DOWNLOAD_GRAD:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static strata_status replay_op(struct replay *r, uint32_t index)
+{
+    const struct st_plan *plan = r->plan;
+    const struct st_op *op = &plan->ops[index];
+    const struct st_access *accesses = &plan->accesses[op->access_first];
+
+    for (uint32_t i = 0; i < op->access_count; i++) {
+        const struct st_access *a = &accesses[i];
+        const struct held *h = &r->held[a->buffer];
+
+        if ((a->mode & ST_READ) == 0 || !tracked(a->content))
+            continue;
+        if (h->content != a->content || h->index != a->index)
+            return st_error(STRATA_E_INTERNAL, "verify: op %u (%s) expects content %u of %u in buffer %u, which holds %u of %u",
+                            index, st_op_name(op->kind), a->content, a->index, a->buffer, h->content, h->index);
+        if (h->version != r->current[a->content][a->index])
+            return st_error(STRATA_E_INTERNAL, "verify: op %u (%s) would read a stale copy of content %u of %u in buffer %u",
+                            index, st_op_name(op->kind), a->content, a->index, a->buffer);
+    }
+    for (uint32_t i = 0; i < op->access_count; i++) {
+        const struct st_access *a = &accesses[i];
+        struct held *h = &r->held[a->buffer];
+
+        if ((a->mode & ST_WRITE) == 0)
+            continue;
+        if (tracked(a->content) && !(is_copy(op->kind) && i == 1))
+            r->current[a->content][a->index] = ++r->version;
+        *h = (struct held){
+            .content = a->content, .index = a->index, .version = tracked(a->content) ? r->current[a->content][a->index] : 0};
+    }
+    return STRATA_OK;
+}
+
+static void replay_start(struct replay *r)
+{
+    const struct st_plan *plan = r->plan;
+
+    for (uint32_t p = 0; p < plan->workload.page_count; p++) {
+        const struct st_page_place *place = &plan->pages[p];
+        const struct held weight = {.content = ST_HOLDS_WEIGHT, .index = p};
+
+        if (place->weight_region != ST_NO_BUFFER)
+            r->held[place->weight_region] = weight;
+        if (place->home_region != ST_NO_BUFFER)
+            r->held[place->home_region] = weight;
+    }
+    for (uint32_t c = 0; c < plan->chunk_count; c++)
+        r->held[plan->chunks[c].region] = (struct held){.content = ST_HOLDS_STATE, .index = c};
+    r->held[plan->at.tokens_host] = (struct held){.content = ST_HOLDS_TOKENS};
+}
+
+static strata_status verify_content(const struct st_plan *plan)
+{
+    static const enum st_phase phases[] = {ST_PHASE_PROLOGUE, ST_PHASE_BODY,     ST_PHASE_BODY,     ST_PHASE_EPILOGUE,
+                                           ST_PHASE_EVAL,     ST_PHASE_PROLOGUE, ST_PHASE_EPILOGUE, ST_PHASE_EVAL,
+                                           ST_PHASE_EVAL,     ST_PHASE_PROLOGUE, ST_PHASE_BODY};
+    uint32_t things[CONTENT_COUNT] = {0};
+    struct replay r = {.plan = plan};
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < plan->access_count; i++)
+        if (plan->accesses[i].index >= things[plan->accesses[i].content])
+            things[plan->accesses[i].content] = plan->accesses[i].index + 1;
+    r.held = calloc(plan->buffer_count + 1, sizeof(*r.held));
+    for (uint32_t c = 0; c < CONTENT_COUNT; c++) {
+        r.current[c] = calloc(things[c] + 1, sizeof(uint32_t));
+        if (r.current[c] == NULL || r.held == NULL)
+            st = st_error(STRATA_E_NOMEM, "verify: no memory");
+    }
+    if (st == STRATA_OK)
+        replay_start(&r);
+    for (size_t phase = 0; phase < sizeof(phases) / sizeof(phases[0]) && st == STRATA_OK; phase++)
+        for (uint32_t i = 0; i < plan->op_count && st == STRATA_OK; i++)
+            if ((plan->ops[i].phases & phases[phase]) != 0)
+                st = replay_op(&r, i);
+    free(r.held);
+    for (uint32_t c = 0; c < CONTENT_COUNT; c++)
+        free(r.current[c]);
+    return st;
+}
+
+strata_status st_plan_verify(const struct st_plan *plan)
+{
+    strata_status st;
+
+    if (!plan->fits || plan->op_count == 0)
+        return st_error(STRATA_E_INTERNAL, "verify: the plan has no program");
+    if ((st = verify_buffers(plan)) != STRATA_OK || (st = verify_waits(plan)) != STRATA_OK ||
+        (st = verify_order(plan)) != STRATA_OK)
+        return st;
+    return verify_content(plan);
+}

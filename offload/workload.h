@@ -1,0 +1,74 @@
+/* offload/workload.h - what a training step works on, as plain numbers: pages, groups, bytes, FLOPs.
+ *
+ * Made by model/, read by the planner.  No pointers into the model, no tensors.
+ *
+ * A layer (embedding, blocks, head) is split in pages: a block is one page; the embedding table is cut in tiles
+ * of whole rows, one page each, followed by one page for what else the embedding has (positions; may be absent).
+ * A page is flattened group by group; every group starts at a multiple of ST_PAGE_ALIGN elements of the page. */
+#ifndef OFFLOAD_WORKLOAD_H
+#define OFFLOAD_WORKLOAD_H
+
+#include "strata/status.h"
+#include "strata/types.h"
+#include <stdbool.h>
+
+#define ST_PAGE_ALIGN 128u /* elements */
+#define ST_GROUPS_MAX 3u
+#define ST_NO_PAGE    UINT32_MAX
+
+enum st_group_kind { ST_GROUP_DECAY = 0, ST_GROUP_NO_DECAY = 1, ST_GROUP_FROZEN = 2 };
+
+struct st_group {
+    enum st_group_kind kind;
+    uint64_t offset; /* elements from the page's start; multiple of ST_PAGE_ALIGN */
+    uint64_t elems;  /* > 0 */
+};
+
+struct st_page {
+    uint32_t layer;
+    uint32_t group_count;
+    struct st_group groups[ST_GROUPS_MAX];
+    uint64_t elems;                /* extent of the page, padding included; multiple of ST_PAGE_ALIGN */
+    uint64_t params;               /* sum of the groups' elems */
+    uint32_t row_first, row_count; /* table tiles: rows of the vocabulary; else 0 */
+};
+
+/* Layer indices: 0 embedding, 1..block_count blocks, block_count + 1 head. */
+struct st_workload {
+    char name[64];
+    strata_dtype dtype; /* of weights and activations: BF16 or F32 */
+    uint32_t block_count;
+    uint32_t vocab, hidden, seq, micro_batch, grad_accum;
+    uint64_t params; /* trained parameters, tied ones once */
+
+    struct st_page *pages; /* [page_count], in parameter order: table tiles, positions, blocks, final norm */
+    uint32_t page_count;
+    uint32_t table_first, table_count; /* embedding table tiles */
+    uint32_t position_page;            /* or ST_NO_PAGE */
+    uint32_t block_first;              /* block b is page block_first + b */
+    uint32_t norm_page;                /* final norm */
+    uint32_t head_first, head_count;   /* tiles of the head's matrix; tied: the table's */
+    bool tied;
+
+    /* Bytes on the device, for one micro-batch of rows = micro_batch * seq tokens. */
+    uint64_t activation_bytes;      /* one layer boundary: rows * hidden * dtype */
+    uint64_t block_internal_bytes;  /* what backward of a block needs beside its input; kept or recomputed */
+    uint64_t block_workspace_bytes; /* scratch of a block's forward or backward, beside the above */
+    uint64_t head_internal_bytes;   /* per micro-batch: normalised input, statistics, its gradient */
+    uint64_t head_workspace_bytes;  /* logits tile and the like */
+    uint64_t embed_workspace_bytes;
+    uint32_t workers; /* of the device that the workspaces are sized for; an engine may have no more */
+
+    /* FLOPs of one micro-batch; backward of a block excludes recomputation, that of the head includes the logits it
+     * always makes again. */
+    double block_forward_flops, block_backward_flops, head_forward_flops, head_backward_flops;
+    double model_flops_per_token; /* for MFU: 6 P + 12 L h T */
+};
+
+/** Multiple-of checks, group order, sums.  E_INTERNAL naming the first fault. */
+strata_status st_workload_check(const struct st_workload *w);
+/** Deep copy / free of `pages`. */
+strata_status st_workload_copy(struct st_workload *out, const struct st_workload *in);
+void st_workload_fini(struct st_workload *w);
+
+#endif

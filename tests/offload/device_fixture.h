@@ -1,0 +1,42 @@
+/* tests/offload/device_fixture.h - a cpu device with tensors in its arena, and fp64 views of them. */
+#ifndef TESTS_OFFLOAD_DEVICE_FIXTURE_H
+#define TESTS_OFFLOAD_DEVICE_FIXTURE_H
+
+#include "core/workers.h"
+#include "offload/device.h"
+
+struct df_device {
+    struct st_workers *workers;
+    struct st_device *dev;
+    const struct st_device_ops *ops;
+    uint64_t used, bytes;
+};
+
+struct df_opts {
+    uint32_t workers;    /* 0: 2 */
+    const char *kernels; /* NULL: best */
+    bool widen_bf16;
+    uint64_t arena_bytes; /* 0: 16 MiB */
+};
+
+void df_open(struct df_device *d, const struct df_opts *opts);
+void df_close(struct df_device *d);
+/** The next `elems` elements of the arena, 64-byte aligned, zeroed. */
+void *df_alloc(struct df_device *d, uint64_t elems, strata_dtype dt);
+/** Allocate and fill with values uniform in [-scale, scale) plus offset, a function of the seed. */
+void *df_random(struct df_device *d, uint64_t elems, strata_dtype dt, uint64_t seed, double scale, double offset);
+/** Element i as a double. */
+double df_at(const void *p, uint64_t i, strata_dtype dt);
+/** A copy as doubles; free() it. */
+double *df_doubles(const void *p, uint64_t elems, strata_dtype dt);
+/** 64 bits that are a function of seed and index. */
+uint64_t df_bits(uint64_t seed, uint64_t index);
+
+/** Fails unless |got[i] - want[i]| <= tolerance * max |want| for every i, where `got` has dtype dt. */
+void df_assert_close(const char *what, const void *got, strata_dtype dt, const double *want, uint64_t elems, double tolerance);
+/** What fp32 and bf16 arithmetic may lose, relative to the largest value of the tensor. */
+double df_tolerance(strata_dtype dt);
+
+#define df_ok(call) assert_int_equal((call), STRATA_OK)
+
+#endif

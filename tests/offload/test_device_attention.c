@@ -1,0 +1,251 @@
+/* Causal attention against an fp64 reference whose own gradient is checked by central differences: one and several
+ * blocks, grouped heads, padded rows, fp32, bf16 and widened bf16. */
+#include "tests/offload/device_fixture.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define STEP 1e-5 /* of a central difference */
+
+/* Forward and backward in fp64 over the same packed rows. */
+struct reference {
+    struct st_attention at;
+    uint64_t qkv_elems, out_elems, lse_elems;
+    double *qkv, *dout, *out, *lse, *dqkv;
+};
+
+static uint64_t k_column(const struct st_attention *at)
+{
+    return (uint64_t)at->heads * at->head_dim;
+}
+
+static uint64_t v_column(const struct st_attention *at)
+{
+    return k_column(at) + (uint64_t)at->kv_heads * at->head_dim;
+}
+
+/* Element 0 of a head's row in qkv. */
+static double *head_row(const struct reference *r, double *packed, uint64_t column, uint64_t b, uint64_t h, uint64_t t)
+{
+    return packed + (b * r->at.seq + t) * r->at.qkv_stride + column + h * r->at.head_dim;
+}
+
+static double dot(const double *a, const double *b, uint32_t n)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* p[0..t] of one query; returns the log-sum-exp. */
+static double probabilities(const struct reference *r, double *p, uint64_t b, uint64_t h, uint64_t t)
+{
+    const uint64_t kv = h / (r->at.heads / r->at.kv_heads);
+    const double scale = 1 / sqrt((double)r->at.head_dim);
+    double top = -INFINITY, sum = 0;
+
+    for (uint64_t s = 0; s <= t; s++) {
+        p[s] = scale * dot(head_row(r, r->qkv, 0, b, h, t), head_row(r, r->qkv, k_column(&r->at), b, kv, s), r->at.head_dim);
+        top = fmax(top, p[s]);
+    }
+    for (uint64_t s = 0; s <= t; s++)
+        sum += exp(p[s] - top);
+    for (uint64_t s = 0; s <= t; s++)
+        p[s] = exp(p[s] - top) / sum;
+    return top + log(sum);
+}
+
+static void forward(struct reference *r, double *p)
+{
+    const struct st_attention *at = &r->at;
+
+    memset(r->out, 0, r->out_elems * sizeof(double));
+    for (uint64_t b = 0; b < at->batch; b++) {
+        for (uint64_t h = 0; h < at->heads; h++) {
+            for (uint64_t t = 0; t < at->seq; t++) {
+                double *out = r->out + (b * at->seq + t) * at->out_stride + h * at->head_dim;
+
+                r->lse[(b * at->heads + h) * at->seq + t] = probabilities(r, p, b, h, t);
+                for (uint64_t s = 0; s <= t; s++)
+                    for (uint64_t i = 0; i < at->head_dim; i++)
+                        out[i] += p[s] * head_row(r, r->qkv, v_column(at), b, h / (at->heads / at->kv_heads), s)[i];
+            }
+        }
+    }
+}
+
+static void backward_row(struct reference *r, double *p, uint64_t b, uint64_t h, uint64_t t)
+{
+    const struct st_attention *at = &r->at;
+    const uint64_t kv = h / (at->heads / at->kv_heads), row = (b * at->seq + t) * at->out_stride + h * at->head_dim;
+    const double scale = 1 / sqrt((double)at->head_dim), *dout = r->dout + row;
+    const double delta = dot(dout, r->out + row, at->head_dim);
+    double *q = head_row(r, r->qkv, 0, b, h, t), *dq = head_row(r, r->dqkv, 0, b, h, t);
+
+    probabilities(r, p, b, h, t);
+    for (uint64_t s = 0; s <= t; s++) {
+        double *k = head_row(r, r->qkv, k_column(at), b, kv, s), *dk = head_row(r, r->dqkv, k_column(at), b, kv, s);
+        double *v = head_row(r, r->qkv, v_column(at), b, kv, s), *dv = head_row(r, r->dqkv, v_column(at), b, kv, s);
+        const double ds = p[s] * (dot(dout, v, at->head_dim) - delta) * scale;
+
+        for (uint64_t i = 0; i < at->head_dim; i++) {
+            dq[i] += ds * k[i];
+            dk[i] += ds * q[i];
+            dv[i] += p[s] * dout[i];
+        }
+    }
+}
+
+static void backward(struct reference *r, double *p)
+{
+    memset(r->dqkv, 0, r->qkv_elems * sizeof(double));
+    for (uint64_t b = 0; b < r->at.batch; b++)
+        for (uint64_t h = 0; h < r->at.heads; h++)
+            for (uint64_t t = 0; t < r->at.seq; t++)
+                backward_row(r, p, b, h, t);
+}
+
+static double loss(struct reference *r, double *p)
+{
+    double sum = 0;
+
+    forward(r, p);
+    for (uint64_t i = 0; i < r->out_elems; i++)
+        sum += r->out[i] * r->dout[i];
+    return sum;
+}
+
+/* Some elements of the analytic gradient against differences of the forward. */
+static void check_reference(struct reference *r, double *p)
+{
+    for (uint32_t n = 0; n < 12; n++) {
+        const uint64_t i = df_bits(99, n) % r->qkv_elems;
+        const double kept = r->qkv[i];
+        double up, down;
+
+        r->qkv[i] = kept + STEP;
+        up = loss(r, p);
+        r->qkv[i] = kept - STEP;
+        down = loss(r, p);
+        r->qkv[i] = kept;
+        if (!(fabs((up - down) / (2 * STEP) - r->dqkv[i]) < 1e-7))
+            fail_msg("reference: element %llu is %.9g, differences say %.9g", (unsigned long long)i, r->dqkv[i],
+                     (up - down) / (2 * STEP));
+    }
+    forward(r, p);
+}
+
+static struct reference reference_create(const struct st_attention *at, const void *qkv, const void *dout)
+{
+    struct reference r = {.at = *at};
+    double *p = malloc(at->seq * sizeof(double));
+
+    r.qkv_elems = (uint64_t)at->batch * at->seq * at->qkv_stride;
+    r.out_elems = (uint64_t)at->batch * at->seq * at->out_stride;
+    r.lse_elems = (uint64_t)at->batch * at->seq * at->heads;
+    r.qkv = df_doubles(qkv, r.qkv_elems, at->dt);
+    r.dout = df_doubles(dout, r.out_elems, at->dt);
+    r.out = malloc(r.out_elems * sizeof(double));
+    r.lse = malloc(r.lse_elems * sizeof(double));
+    r.dqkv = malloc(r.qkv_elems * sizeof(double));
+    for (uint64_t i = 0; i < r.out_elems; i++) /* columns past the heads are nobody's */
+        r.dout[i] = i % at->out_stride < k_column(at) ? r.dout[i] : 0;
+    forward(&r, p);
+    backward(&r, p);
+    check_reference(&r, p);
+    free(p);
+    return r;
+}
+
+static void reference_destroy(struct reference *r)
+{
+    free(r->qkv), free(r->dout), free(r->out), free(r->lse), free(r->dqkv);
+}
+
+/* Columns past the last head keep what they held. */
+static void assert_padding(const void *p, uint64_t rows, uint32_t stride, uint64_t used, strata_dtype dt)
+{
+    for (uint64_t r = 0; r < rows; r++)
+        for (uint64_t c = used; c < stride; c++)
+            assert_true(df_at(p, r * stride + c, dt) == 0);
+}
+
+static void check_shape(const struct st_attention *shape, strata_dtype dt, bool widen)
+{
+    struct st_attention at = *shape;
+    const uint64_t rows = (uint64_t)at.batch * at.seq;
+    struct df_device d;
+    struct reference r;
+    void *qkv, *out, *dout, *dqkv, *workspace;
+    float *lse;
+
+    at.dt = dt;
+    df_open(&d, &(struct df_opts){.widen_bf16 = widen});
+    qkv = df_random(&d, rows * at.qkv_stride, dt, 1, 1.5, 0);
+    dout = df_random(&d, rows * at.out_stride, dt, 2, 1, 0);
+    out = df_alloc(&d, rows * at.out_stride, dt);
+    dqkv = df_alloc(&d, rows * at.qkv_stride, dt);
+    lse = df_alloc(&d, rows * at.heads, STRATA_F32);
+    workspace = df_alloc(&d, d.ops->attention_workspace(&at, 2) / 4 + 1, STRATA_F32);
+    r = reference_create(&at, qkv, dout);
+    df_ok(d.ops->attention_forward(d.dev, &at, out, lse, qkv, workspace));
+    df_ok(d.ops->attention_backward(d.dev, &at, dqkv, dout, out, lse, qkv, workspace));
+    df_assert_close("attention out", out, dt, r.out, r.out_elems, df_tolerance(dt));
+    df_assert_close("attention lse", lse, STRATA_F32, r.lse, r.lse_elems, df_tolerance(STRATA_F32));
+    df_assert_close("attention dqkv", dqkv, dt, r.dqkv, r.qkv_elems, df_tolerance(dt));
+    assert_padding(out, rows, at.out_stride, k_column(&at), dt);
+    assert_padding(dqkv, rows, at.qkv_stride, v_column(&at) + (uint64_t)at.kv_heads * at.head_dim, dt);
+    reference_destroy(&r);
+    df_close(&d);
+}
+
+/* batch, seq, heads, kv_heads, head_dim, qkv_stride, out_stride */
+static const struct st_attention shapes[] = {
+    {1, 1, 1, 1, 1, 3, 1, STRATA_F32},    {2, 7, 3, 3, 5, 45, 15, STRATA_F32},   {1, 64, 2, 2, 16, 96, 32, STRATA_F32},
+    {1, 67, 4, 2, 8, 67, 33, STRATA_F32}, {2, 131, 4, 1, 8, 48, 32, STRATA_F32}, {1, 200, 2, 2, 32, 192, 64, STRATA_F32},
+};
+
+static void attention_matches(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        check_shape(&shapes[i], STRATA_F32, false);
+        check_shape(&shapes[i], STRATA_BF16, false);
+        check_shape(&shapes[i], STRATA_BF16, true);
+    }
+}
+
+/* Never seq x seq for all heads: GPT-2's largest shape costs less than one head's scores in fp32 per worker. */
+static void workspace_is_small(void **state)
+{
+    const struct st_attention at = {.batch = 8,
+                                    .seq = 1024,
+                                    .heads = 25,
+                                    .kv_heads = 25,
+                                    .head_dim = 64,
+                                    .qkv_stride = 4800,
+                                    .out_stride = 1600,
+                                    .dt = STRATA_BF16};
+    const uint64_t one = st_device_cpu_ops.attention_workspace(&at, 1), two = st_device_cpu_ops.attention_workspace(&at, 2);
+
+    (void)state;
+    assert_true(one < 4u << 20);
+    assert_true(two - one < 4u << 20);
+    assert_true(two > one);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_matches),
+        cmocka_unit_test(workspace_is_small),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

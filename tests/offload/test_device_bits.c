@@ -1,0 +1,203 @@
+/* Every op once, on devices that differ in number of workers, table of kernels and addresses: the bytes they leave must
+ * be the same. */
+#include "tests/offload/device_fixture.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { SEQ = 150, BATCH = 2, ROWS = SEQ * BATCH, HEADS = 4, HEAD_DIM = 24, COLS = HEADS * HEAD_DIM, QKV = 3 * COLS, VOCAB = 301 };
+
+struct tensors {
+    void *x, *w, *b, *y, *z, *dx, *qkv, *dqkv, *wide, *weight, *grad;
+    float *stats, *f0, *f1, *lse, *acc, *moment1, *moment2, *dtable, *logits, *xent;
+    double *sums, *scalars; /* norm2, loss */
+    uint64_t *counts;       /* nonfinite, overflowed */
+    int32_t *tokens;
+    int16_t *residual;
+    void *workspace;
+};
+
+static void create_tensors(struct df_device *d, struct tensors *t, strata_dtype dt, uint32_t workers,
+                           const struct st_attention *at)
+{
+    t->x = df_random(d, ROWS * COLS, dt, 1, 1, 0.1);
+    t->w = df_random(d, QKV * COLS, dt, 2, 1, 0);
+    t->b = df_random(d, QKV, dt, 3, 1, 0);
+    t->y = df_alloc(d, ROWS * COLS, dt);
+    t->z = df_alloc(d, ROWS * COLS, dt);
+    t->dx = df_random(d, ROWS * COLS, dt, 4, 1, 0);
+    t->qkv = df_alloc(d, ROWS * QKV, dt);
+    t->dqkv = df_alloc(d, ROWS * QKV, dt);
+    t->wide = df_alloc(d, ROWS * QKV, dt);
+    t->stats = df_alloc(d, ROWS * 2, STRATA_F32);
+    t->f0 = df_alloc(d, QKV * COLS, STRATA_F32);
+    t->f1 = df_alloc(d, QKV, STRATA_F32);
+    t->lse = df_alloc(d, ROWS * HEADS, STRATA_F32);
+    t->dtable = df_alloc(d, VOCAB * COLS, STRATA_F32);
+    t->logits = df_alloc(d, ROWS * VOCAB, STRATA_F32);
+    t->xent = df_alloc(d, ROWS * 3, STRATA_F32);
+    t->weight = df_random(d, QKV * COLS * 4, dt, 5, 1, 0);
+    t->grad = df_alloc(d, QKV * COLS * 4, dt);
+    t->acc = df_random(d, QKV * COLS * 4, STRATA_F32, 6, 1, 0);
+    t->moment1 = df_random(d, QKV * COLS * 4, STRATA_F32, 8, 0.1, 0);
+    t->moment2 = df_random(d, QKV * COLS * 4, STRATA_F32, 9, 0.1, 0.1);
+    t->residual = df_alloc(d, QKV * COLS * 4, STRATA_BF16);
+    t->sums = df_alloc(d, 128, STRATA_F32);
+    t->scalars = df_alloc(d, 4, STRATA_F32);
+    t->counts = df_alloc(d, 4, STRATA_F32);
+    t->tokens = df_alloc(d, ROWS, STRATA_F32);
+    for (uint32_t i = 0; i < ROWS; i++)
+        t->tokens[i] = (int32_t)(df_bits(7, i) % VOCAB);
+    t->workspace = df_alloc(d, d->ops->attention_workspace(at, workers) / 4 + 1, STRATA_F32);
+}
+
+static void run_block(struct df_device *d, struct tensors *t, const struct st_attention *at)
+{
+    const strata_dtype dt = at->dt;
+    const struct st_matmul fwd = {
+        .m = ROWS, .n = QKV, .k = COLS, .lda = COLS, .ldb = QKV, .ldc = QKV, .bias = true, .ab_dtype = dt, .c_dtype = dt};
+    const struct st_matmul dx = {
+        .m = ROWS, .n = COLS, .k = QKV, .lda = QKV, .ldb = QKV, .ldc = COLS, .trans_b = true, .ab_dtype = dt, .c_dtype = dt};
+    const struct st_matmul dw = {.m = COLS,
+                                 .n = QKV,
+                                 .k = ROWS,
+                                 .lda = COLS,
+                                 .ldb = QKV,
+                                 .ldc = QKV,
+                                 .trans_a = true,
+                                 .accumulate = true,
+                                 .ab_dtype = dt,
+                                 .c_dtype = STRATA_F32};
+
+    df_ok(d->ops->embed_gather(d->dev, t->x, t->weight, t->tokens, ROWS, COLS, 3, VOCAB - 3, dt));
+    df_ok(d->ops->embed_add_position(d->dev, t->x, t->w, ROWS, SEQ, COLS, dt));
+    df_ok(d->ops->layernorm_forward(d->dev, t->y, t->stats, t->x, t->w, t->b, ROWS, COLS, 1e-5f, dt));
+    df_ok(d->ops->matmul(d->dev, &fwd, t->qkv, t->y, t->w, t->b));
+    df_ok(d->ops->attention_forward(d->dev, at, t->z, t->lse, t->qkv, t->workspace));
+    df_ok(d->ops->attention_backward(d->dev, at, t->dqkv, t->dx, t->z, t->lse, t->qkv, t->workspace));
+    df_ok(d->ops->gelu_forward(d->dev, t->wide, t->qkv, ROWS * QKV, dt));
+    df_ok(d->ops->gelu_backward(d->dev, t->dqkv, t->dqkv, t->qkv, ROWS * QKV, dt));
+    df_ok(d->ops->matmul(d->dev, &dw, t->f0, t->y, t->dqkv, NULL));
+    df_ok(d->ops->bias_backward(d->dev, t->f1, t->dqkv, ROWS, QKV, dt));
+    df_ok(d->ops->matmul(d->dev, &dx, t->y, t->dqkv, t->w, NULL));
+    df_ok(d->ops->layernorm_backward(d->dev, t->dx, t->f0, t->f1, t->y, dt, t->x, t->stats, t->w, t->dx, ROWS, COLS, dt));
+    df_ok(d->ops->add(d->dev, t->z, t->z, t->dx, ROWS * COLS, dt));
+}
+
+static void run_ends(struct df_device *d, struct tensors *t, strata_dtype dt)
+{
+    const struct st_matmul head = {.m = ROWS,
+                                   .n = VOCAB,
+                                   .k = COLS,
+                                   .lda = COLS,
+                                   .ldb = COLS,
+                                   .ldc = VOCAB,
+                                   .trans_b = true,
+                                   .ab_dtype = dt,
+                                   .c_dtype = STRATA_F32};
+    const struct st_adam_coef coef = {.grad_scale = 0.5f,
+                                      .beta1 = 0.9f,
+                                      .one_minus_beta1 = 0.1f,
+                                      .beta2 = 0.99f,
+                                      .one_minus_beta2 = 0.01f,
+                                      .eps = 1e-8f,
+                                      .step_size = 1e-2f,
+                                      .vhat_scale = 3.0f,
+                                      .decay = 0.999f};
+
+    df_ok(d->ops->matmul(d->dev, &head, t->logits, t->z, t->weight, NULL));
+    df_ok(d->ops->xent_stats(d->dev, t->xent, t->logits, t->tokens, ROWS, VOCAB, 0));
+    df_ok(d->ops->xent_loss(d->dev, &t->scalars[1], t->xent, t->tokens, ROWS));
+    df_ok(d->ops->xent_grad(d->dev, t->wide, t->logits, t->xent, t->tokens, ROWS, QKV, 0, 0.01f, dt));
+    df_ok(d->ops->embed_scatter(d->dev, t->dtable, t->dx, t->tokens, ROWS, COLS, 0, VOCAB, dt));
+    df_ok(d->ops->embed_position_backward(d->dev, t->dtable, t->dx, ROWS, SEQ, COLS, dt));
+    df_ok(d->ops->grad_finish(d->dev, t->grad, dt, t->acc, QKV * COLS * 4, t->sums, &t->scalars[0], &t->counts[0]));
+    df_ok(d->ops->adam(d->dev, t->weight, dt == STRATA_BF16 ? t->residual : NULL, t->moment1, t->moment2, t->grad, dt,
+                       QKV * COLS * 4, &coef, &t->counts[1]));
+}
+
+/* Everything before the workspace, whose content is nobody's. */
+static unsigned char *run_all(strata_dtype dt, bool widen, uint32_t workers, const char *kernels, uint64_t shift, uint64_t *bytes)
+{
+    const struct st_attention at = {.batch = BATCH,
+                                    .seq = SEQ,
+                                    .heads = HEADS,
+                                    .kv_heads = HEADS,
+                                    .head_dim = HEAD_DIM,
+                                    .qkv_stride = QKV,
+                                    .out_stride = COLS,
+                                    .dt = dt};
+    struct df_device d;
+    struct tensors t;
+    unsigned char *out;
+
+    df_open(&d, &(struct df_opts){.workers = workers, .kernels = kernels, .widen_bf16 = widen});
+    d.used = shift;
+    create_tensors(&d, &t, dt, workers, &at);
+    for (uint32_t repeat = 0; repeat < 2; repeat++) {
+        run_block(&d, &t, &at);
+        run_ends(&d, &t, dt);
+    }
+    assert_true(isfinite(t.scalars[0]) && isfinite(t.scalars[1]) && t.scalars[1] > 0); /* equal NaNs would prove nothing */
+    *bytes = (uint64_t)((unsigned char *)t.workspace - (unsigned char *)t.x);
+    out = malloc(*bytes);
+    assert_non_null(out);
+    memcpy(out, t.x, *bytes);
+    df_close(&d);
+    return out;
+}
+
+static void check_bits(strata_dtype dt, bool widen)
+{
+    static const uint32_t workers[] = {1, 2, 3, 5};
+    static const char *const kernels[] = {"scalar", "auto"};
+    uint64_t want_bytes, bytes;
+    unsigned char *want = run_all(dt, widen, 1, "scalar", 0, &want_bytes);
+
+    for (size_t w = 0; w < sizeof(workers) / sizeof(workers[0]); w++) {
+        for (size_t k = 0; k < sizeof(kernels) / sizeof(kernels[0]); k++) {
+            unsigned char *got = run_all(dt, widen, workers[w], kernels[k], 64 * w + 8 * k, &bytes);
+
+            assert_int_equal(bytes, want_bytes);
+            for (uint64_t i = 0; i < bytes; i++)
+                if (got[i] != want[i])
+                    fail_msg("%u workers, kernels %s, dtype %d: byte %llu of %llu differs", workers[w], kernels[k], dt,
+                             (unsigned long long)i, (unsigned long long)bytes);
+            free(got);
+        }
+    }
+    free(want);
+}
+
+static void fp32_bits(void **state)
+{
+    (void)state;
+    check_bits(STRATA_F32, false);
+}
+
+static void bf16_bits(void **state)
+{
+    (void)state;
+    check_bits(STRATA_BF16, false);
+}
+
+static void widened_bits(void **state)
+{
+    (void)state;
+    check_bits(STRATA_BF16, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fp32_bits),
+        cmocka_unit_test(bf16_bits),
+        cmocka_unit_test(widened_bits),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

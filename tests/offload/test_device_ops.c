@@ -1,0 +1,404 @@
+/* The cpu device's row, column and pointwise ops: values against fp64, gradients against central differences of the fp64
+ * forward, for fp32 and bf16, odd and prime shapes. */
+#include "tests/offload/device_fixture.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define STEP 1e-5 /* of a central difference */
+
+static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16};
+
+typedef void check_fn(struct df_device *d, strata_dtype dt);
+
+static void for_each_dtype(check_fn *check)
+{
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        struct df_device d;
+
+        df_open(&d, &(struct df_opts){0});
+        check(&d, dtypes[i]);
+        df_close(&d);
+    }
+}
+
+/* --- LayerNorm --- */
+
+struct norm {
+    uint32_t rows, cols;
+    double *x, *w, *b, *dy;
+};
+
+static double norm_output(const struct norm *n, uint64_t r, uint64_t c)
+{
+    const double *x = n->x + r * n->cols;
+    double mean = 0, variance = 0;
+
+    for (uint32_t i = 0; i < n->cols; i++)
+        mean += x[i] / n->cols;
+    for (uint32_t i = 0; i < n->cols; i++)
+        variance += (x[i] - mean) * (x[i] - mean) / n->cols;
+    return (x[c] - mean) / sqrt(variance + 1e-5) * n->w[c] + n->b[c];
+}
+
+/* sum of y * dy over the rows first .. end - 1: the loss whose gradient dy begins. */
+static double norm_loss(const struct norm *n, uint64_t first, uint64_t end)
+{
+    double loss = 0;
+
+    for (uint64_t r = first; r < end; r++)
+        for (uint64_t c = 0; c < n->cols; c++)
+            loss += norm_output(n, r, c) * n->dy[r * n->cols + c];
+    return loss;
+}
+
+static double norm_slope(const struct norm *n, double *at, uint64_t first, uint64_t end)
+{
+    const double kept = *at;
+    double up, down;
+
+    *at = kept + STEP;
+    up = norm_loss(n, first, end);
+    *at = kept - STEP;
+    down = norm_loss(n, first, end);
+    *at = kept;
+    return (up - down) / (2 * STEP);
+}
+
+static void check_norm_shape(struct df_device *d, strata_dtype dt, strata_dtype dy_dt, uint32_t rows, uint32_t cols,
+                             bool residual)
+{
+    const uint64_t elems = (uint64_t)rows * cols;
+    void *x = df_random(d, elems, dt, 1, 2, 0.5), *w = df_random(d, cols, dt, 2, 1, 1), *b = df_random(d, cols, dt, 3, 1, 0);
+    void *dy = df_random(d, elems, dy_dt, 4, 1, 0), *res = df_random(d, elems, dt, 5, 1, 0);
+    void *y = df_alloc(d, elems, dt), *dx = df_alloc(d, elems, dt);
+    float *stats = df_alloc(d, 2 * (uint64_t)rows, STRATA_F32);
+    float *dw = df_random(d, cols, STRATA_F32, 6, 1, 0), *db = df_random(d, cols, STRATA_F32, 7, 1, 0);
+    struct norm n = {
+        rows, cols, df_doubles(x, elems, dt), df_doubles(w, cols, dt), df_doubles(b, cols, dt), df_doubles(dy, elems, dy_dt)};
+    double *want = df_doubles(res, elems, dt), *want_w = df_doubles(dw, cols, STRATA_F32),
+           *want_b = df_doubles(db, cols, STRATA_F32);
+    double *want_y = malloc(elems * sizeof(double));
+
+    df_ok(d->ops->layernorm_forward(d->dev, y, stats, x, w, b, rows, cols, 1e-5f, dt));
+    memcpy(dx, res, elems * strata_dtype_bytes(dt)); /* the residual may be dx itself */
+    df_ok(d->ops->layernorm_backward(d->dev, dx, dw, db, dy, dy_dt, x, stats, w, residual ? dx : NULL, rows, cols, dt));
+    for (uint64_t i = 0; i < elems; i++) {
+        want_y[i] = norm_output(&n, i / cols, i % cols);
+        want[i] = (residual ? want[i] : 0) + norm_slope(&n, &n.x[i], i / cols, i / cols + 1);
+    }
+    for (uint32_t c = 0; c < cols; c++) {
+        want_w[c] += norm_slope(&n, &n.w[c], 0, rows);
+        want_b[c] += norm_slope(&n, &n.b[c], 0, rows);
+    }
+    df_assert_close("norm y", y, dt, want_y, elems, df_tolerance(dt));
+    df_assert_close("norm dx", dx, dt, want, elems, df_tolerance(dt));
+    df_assert_close("norm dweight", dw, STRATA_F32, want_w, cols, df_tolerance(STRATA_F32));
+    df_assert_close("norm dbias", db, STRATA_F32, want_b, cols, df_tolerance(STRATA_F32));
+    free(n.x), free(n.w), free(n.b), free(n.dy);
+    free(want), free(want_w), free(want_b), free(want_y);
+}
+
+static void check_norm(struct df_device *d, strata_dtype dt)
+{
+    check_norm_shape(d, dt, dt, 5, 13, true);
+    check_norm_shape(d, dt, STRATA_F32, 7, 67, false);
+    check_norm_shape(d, dt, dt, 3, 97, false);
+    check_norm_shape(d, dt, STRATA_F32, 2, 128, true);
+}
+
+static void norm_matches(void **state)
+{
+    (void)state;
+    for_each_dtype(check_norm);
+}
+
+/* --- gelu, add, bias --- */
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static void check_pointwise(struct df_device *d, strata_dtype dt)
+{
+    const uint64_t elems = 40009;
+    void *x = df_random(d, elems, dt, 1, 5, 0), *dy = df_random(d, elems, dt, 2, 1, 0), *y = df_alloc(d, elems, dt);
+    double *want_x = df_doubles(x, elems, dt), *want_dy = df_doubles(dy, elems, dt), *want = df_doubles(x, elems, dt);
+
+    for (uint64_t i = 0; i < elems; i++)
+        want[i] = gelu(want_x[i]);
+    df_ok(d->ops->gelu_forward(d->dev, y, x, elems, dt));
+    df_assert_close("gelu", y, dt, want, elems, df_tolerance(dt) / 3);
+    for (uint64_t i = 0; i < elems; i++)
+        want[i] = want_x[i] + want_dy[i];
+    df_ok(d->ops->add(d->dev, y, x, dy, elems, dt));
+    df_assert_close("add", y, dt, want, elems, df_tolerance(dt) / 3);
+    for (uint64_t i = 0; i < elems; i++)
+        want[i] = want_dy[i] * (gelu(want_x[i] + STEP) - gelu(want_x[i] - STEP)) / (2 * STEP);
+    df_ok(d->ops->gelu_backward(d->dev, dy, dy, x, elems, dt)); /* in place */
+    df_assert_close("gelu dx", dy, dt, want, elems, df_tolerance(dt) / 3);
+    free(want), free(want_x), free(want_dy);
+}
+
+static void pointwise_matches(void **state)
+{
+    (void)state;
+    for_each_dtype(check_pointwise);
+}
+
+static void check_bias(struct df_device *d, strata_dtype dt)
+{
+    const uint32_t rows = 131, cols = 101;
+    void *dy = df_random(d, (uint64_t)rows * cols, dt, 1, 1, 0);
+    float *db = df_random(d, cols, STRATA_F32, 2, 1, 0);
+    double *want = df_doubles(db, cols, STRATA_F32);
+
+    for (uint64_t i = 0; i < (uint64_t)rows * cols; i++)
+        want[i % cols] += df_at(dy, i, dt);
+    df_ok(d->ops->bias_backward(d->dev, db, dy, rows, cols, dt));
+    df_assert_close("dbias", db, STRATA_F32, want, cols, df_tolerance(STRATA_F32));
+    free(want);
+}
+
+static void bias_matches(void **state)
+{
+    (void)state;
+    for_each_dtype(check_bias);
+}
+
+/* --- embedding --- */
+
+static void check_embedding(struct df_device *d, strata_dtype dt)
+{
+    enum { SEQ = 13, BATCH = 3, ROWS = SEQ * BATCH, COLS = 37, VOCAB = 11, TILE = 4 };
+    void *table = df_random(d, VOCAB * COLS, dt, 1, 1, 0), *pos = df_random(d, SEQ * COLS, dt, 2, 1, 0);
+    void *x = df_alloc(d, ROWS * COLS, dt), *dx = df_random(d, ROWS * COLS, dt, 3, 1, 0);
+    float *dtable = df_alloc(d, VOCAB * COLS, STRATA_F32), *dpos = df_random(d, SEQ * COLS, STRATA_F32, 4, 1, 0);
+    int32_t *tokens = df_alloc(d, ROWS, STRATA_F32);
+    double want[ROWS * COLS], want_table[VOCAB * COLS] = {0}, *want_pos = df_doubles(dpos, SEQ * COLS, STRATA_F32);
+
+    for (uint32_t i = 0; i < ROWS; i++)
+        tokens[i] = (int32_t)(df_bits(5, i) % VOCAB);
+    for (uint32_t i = 0; i < ROWS * COLS; i++) {
+        const uint32_t row = i / COLS, c = i % COLS, entry = (uint32_t)tokens[row] * COLS + c, at = row % SEQ * COLS + c;
+
+        want[i] = df_at(table, entry, dt) + df_at(pos, at, dt);
+        want_table[entry] += df_at(dx, i, dt);
+        want_pos[at] += df_at(dx, i, dt);
+    }
+    for (uint32_t first = 0; first < VOCAB; first += TILE) { /* the table arrives in tiles of rows */
+        const uint32_t count = VOCAB - first < TILE ? VOCAB - first : TILE;
+        const void *tile = (const char *)table + (size_t)first * COLS * strata_dtype_bytes(dt);
+
+        df_ok(d->ops->embed_gather(d->dev, x, tile, tokens, ROWS, COLS, first, count, dt));
+        df_ok(d->ops->embed_scatter(d->dev, dtable + first * COLS, dx, tokens, ROWS, COLS, first, count, dt));
+    }
+    df_ok(d->ops->embed_add_position(d->dev, x, pos, ROWS, SEQ, COLS, dt));
+    df_ok(d->ops->embed_position_backward(d->dev, dpos, dx, ROWS, SEQ, COLS, dt));
+    df_assert_close("embedding", x, dt, want, ROWS * COLS, df_tolerance(dt) / 3);
+    df_assert_close("dtable", dtable, STRATA_F32, want_table, VOCAB * COLS, df_tolerance(STRATA_F32));
+    df_assert_close("dpos", dpos, STRATA_F32, want_pos, SEQ * COLS, df_tolerance(STRATA_F32));
+    free(want_pos);
+}
+
+static void embedding_matches(void **state)
+{
+    (void)state;
+    for_each_dtype(check_embedding);
+}
+
+/* --- matmul over several tiles --- */
+
+static void check_matmul_shape(struct df_device *d, const struct st_matmul *mm)
+{
+    const strata_dtype dt = mm->ab_dtype;
+    void *a = df_random(d, (uint64_t)mm->m * mm->k, dt, 1, 1, 0), *b = df_random(d, (uint64_t)mm->k * mm->n, dt, 2, 1, 0);
+    void *bias = df_random(d, mm->n, dt, 3, 1, 0), *c = df_random(d, (uint64_t)mm->m * mm->n, mm->c_dtype, 4, 1, 0);
+    double *da = df_doubles(a, (uint64_t)mm->m * mm->k, dt), *db = df_doubles(b, (uint64_t)mm->k * mm->n, dt);
+    double *want = df_doubles(c, (uint64_t)mm->m * mm->n, mm->c_dtype);
+
+    for (uint64_t i = 0; i < mm->m; i++) {
+        for (uint64_t j = 0; j < mm->n; j++) {
+            double sum = (mm->accumulate ? want[i * mm->n + j] : 0) + (mm->bias ? df_at(bias, j, dt) : 0);
+
+            for (uint64_t k = 0; k < mm->k; k++)
+                sum += da[mm->trans_a ? k * mm->m + i : i * mm->k + k] * db[mm->trans_b ? j * mm->k + k : k * mm->n + j];
+            want[i * mm->n + j] = sum;
+        }
+    }
+    df_ok(d->ops->matmul(d->dev, mm, c, a, b, mm->bias ? bias : NULL));
+    df_assert_close("matmul", c, mm->c_dtype, want, (uint64_t)mm->m * mm->n, mm->c_dtype == STRATA_BF16 ? 0x1p-8 : 4e-6);
+    free(da), free(db), free(want);
+}
+
+static void check_matmul(struct df_device *d, strata_dtype dt)
+{
+    static const uint32_t sizes[][3] = {{1, 1, 1},      {300, 200, 50}, {130, 1601, 33}, {512, 96, 31},
+                                        {257, 131, 67}, {90, 70, 2100}, {40, 2050, 30}};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        for (uint32_t form = 0; form < 3; form++) { /* forward, gradient of the input, gradient of the weight */
+            const uint32_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2];
+            const struct st_matmul mm = {.m = m,
+                                         .n = n,
+                                         .k = k,
+                                         .lda = form == 2 ? m : k,
+                                         .ldb = form == 1 ? k : n,
+                                         .ldc = n,
+                                         .trans_a = form == 2,
+                                         .trans_b = form == 1,
+                                         .accumulate = form == 2,
+                                         .bias = form == 0,
+                                         .ab_dtype = dt,
+                                         .c_dtype = form == 2 ? STRATA_F32 : dt};
+
+            d->used = 0;
+            check_matmul_shape(d, &mm);
+        }
+    }
+}
+
+static void matmul_matches(void **state)
+{
+    (void)state;
+    for_each_dtype(check_matmul);
+}
+
+/* --- bytes, gradient, update --- */
+
+static void bytes_move(void **state)
+{
+    enum { BYTES = 700001 };
+    struct df_device d;
+    unsigned char *host = malloc(BYTES), *back = malloc(BYTES), *a, *b;
+
+    (void)state;
+    df_open(&d, &(struct df_opts){0});
+    a = df_alloc(&d, BYTES, STRATA_BF16);
+    b = df_alloc(&d, BYTES, STRATA_BF16);
+    for (uint32_t i = 0; i < BYTES; i++)
+        host[i] = (unsigned char)df_bits(1, i);
+    df_ok(d.ops->upload(d.dev, a, host, BYTES));
+    df_ok(d.ops->finish(d.dev, ST_QUEUE_UPLOAD));
+    df_ok(d.ops->copy(d.dev, b, a, BYTES));
+    df_ok(d.ops->finish(d.dev, ST_QUEUE_COMPUTE));
+    df_ok(d.ops->download(d.dev, back, b, BYTES));
+    df_ok(d.ops->finish(d.dev, ST_QUEUE_DOWNLOAD));
+    assert_memory_equal(host, back, BYTES);
+    df_ok(d.ops->zero(d.dev, b, BYTES - 1));
+    memset(host, 0, BYTES - 1);
+    assert_memory_equal(b, host, BYTES);
+    df_ok(d.ops->zero(d.dev, b, 0));
+    df_close(&d);
+    free(host);
+    free(back);
+}
+
+/* One call, and several over multiples of the norm block, against the kernel itself. */
+static void check_finish(struct df_device *d, strata_dtype dt)
+{
+    const uint64_t elems = 150001, cut = 17 * ST_NORM_BLOCK, blocks = (elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK;
+    float *acc = df_random(d, elems, STRATA_F32, 1, 1, 0);
+    unsigned char *out = df_alloc(d, elems, dt), *want = df_alloc(d, elems, dt);
+    double *sums = df_alloc(d, 2 * blocks, STRATA_F32), *want_sums = df_alloc(d, 2 * blocks, STRATA_F32),
+           *norm2 = df_alloc(d, 2, STRATA_F32);
+    uint64_t *nonfinite = df_alloc(d, 2, STRATA_F32), want_bad;
+    double want_norm2 = 0.25;
+
+    acc[70000] = NAN;
+    acc[140000] = INFINITY;
+    want_bad = 5 + st_kernels_pick("scalar")->grad_finish(want, dt, acc, elems, want_sums);
+    acc[70000] = acc[140000] = 1;
+    st_kernels_pick("scalar")->grad_finish(want, dt, acc, elems, want_sums);
+    for (uint64_t i = 0; i < blocks; i++)
+        want_norm2 += want_sums[i];
+    *norm2 = 0.25;
+    df_ok(d->ops->grad_finish(d->dev, out, dt, acc, elems, sums, norm2, nonfinite));
+    assert_memory_equal(out, want, elems * strata_dtype_bytes(dt));
+    assert_true(*norm2 == want_norm2);
+    assert_true(*nonfinite == 0);
+    *norm2 = 0.25;
+    *nonfinite = 5;
+    df_ok(d->ops->grad_finish(d->dev, out, dt, acc, cut, sums, norm2, nonfinite));
+    df_ok(d->ops->grad_finish(d->dev, out + cut * strata_dtype_bytes(dt), dt, acc + cut, elems - cut, sums, norm2, nonfinite));
+    assert_memory_equal(out, want, elems * strata_dtype_bytes(dt));
+    assert_true(*norm2 == want_norm2);
+    acc[70000] = NAN;
+    acc[140000] = INFINITY;
+    df_ok(d->ops->grad_finish(d->dev, out, dt, acc, elems, sums, norm2, nonfinite));
+    assert_true(*nonfinite == want_bad && want_bad == 7);
+}
+
+static void gradient_is_finished(void **state)
+{
+    (void)state;
+    for_each_dtype(check_finish);
+}
+
+static const struct st_adam_coef coef = {.grad_scale = 0.5f,
+                                         .beta1 = 0.9f,
+                                         .one_minus_beta1 = 0.1f,
+                                         .beta2 = 0.999f,
+                                         .one_minus_beta2 = 0.001f,
+                                         .eps = 1e-8f,
+                                         .step_size = 1e-2f,
+                                         .vhat_scale = 20.0f,
+                                         .decay = 0.999f};
+
+static void check_adam(struct df_device *d, strata_dtype dt)
+{
+    const uint64_t elems = 130003;
+    const struct st_kernels *scalar = st_kernels_pick("scalar");
+    void *weight = df_random(d, elems, dt, 1, 1, 0), *want_weight = df_random(d, elems, dt, 1, 1, 0);
+    int16_t *residual = df_alloc(d, elems, STRATA_BF16), *want_residual = df_alloc(d, elems, STRATA_BF16);
+    float *m = df_random(d, elems, STRATA_F32, 2, 0.1, 0), *want_m = df_random(d, elems, STRATA_F32, 2, 0.1, 0);
+    float *v = df_random(d, elems, STRATA_F32, 3, 0.1, 0.1), *want_v = df_random(d, elems, STRATA_F32, 3, 0.1, 0.1);
+    void *grad = df_random(d, elems, dt, 4, 1, 0);
+    uint64_t *overflowed = df_alloc(d, 2, STRATA_F32);
+
+    if (dt == STRATA_BF16) {
+        ((uint16_t *)weight)[99999] = ((uint16_t *)want_weight)[99999] = 0x7f7f; /* the largest: decay 0.999 keeps it near */
+        residual[99999] = want_residual[99999] = 0x7fff;
+    }
+    *overflowed = 3;
+    df_ok(d->ops->adam(d->dev, weight, dt == STRATA_BF16 ? residual : NULL, m, v, grad, dt, elems, &coef, overflowed));
+    if (dt == STRATA_BF16)
+        assert_int_equal(*overflowed, 3 + scalar->adam_split(want_weight, want_residual, want_m, want_v, grad, dt, elems, &coef));
+    else
+        assert_int_equal(*overflowed, 3 + scalar->adam_master(want_weight, NULL, STRATA_DTYPE_INVALID, want_m, want_v, grad, dt,
+                                                              elems, &coef));
+    assert_memory_equal(weight, want_weight, elems * strata_dtype_bytes(dt));
+    assert_memory_equal(residual, want_residual, elems * 2);
+    assert_memory_equal(m, want_m, elems * 4);
+    assert_memory_equal(v, want_v, elems * 4);
+}
+
+static void update_equals_the_kernel(void **state)
+{
+    (void)state;
+    for_each_dtype(check_adam);
+}
+
+static void devices_by_name(void **state)
+{
+    (void)state;
+    assert_ptr_equal(st_device_find("cpu"), &st_device_cpu_ops);
+    assert_null(st_device_find("tpu"));
+    st_device_cpu_ops.close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(devices_by_name), cmocka_unit_test(norm_matches),         cmocka_unit_test(pointwise_matches),
+        cmocka_unit_test(bias_matches),    cmocka_unit_test(embedding_matches),    cmocka_unit_test(matmul_matches),
+        cmocka_unit_test(bytes_move),      cmocka_unit_test(gradient_is_finished), cmocka_unit_test(update_equals_the_kernel),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
