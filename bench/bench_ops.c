@@ -1,0 +1,264 @@
+/* bench_ops - what share of the processor the decoder's ops reach at GPT-2's and nano's shapes.
+ *
+ * Matmul: GF/s of the tiled op over all workers; the roof is the same product as one library call on one thread, times
+ * the workers.  Attention counts the whole square, as the model's FLOPs do, though half of it is not computed.  The
+ * other ops: ns per element; their roof is `add` of the same dtype, which moves 3 elements.
+ *
+ *     bench_ops [WORKERS [REPEATS]]      minimum and median of the repeats */
+#include "core/clock.h"
+#include "core/workers.h"
+#include "offload/device.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ARENA_BYTES (768ull << 20)
+#define REPEATS_MAX 101u
+
+struct bench {
+    struct st_workers *workers;
+    struct st_device *dev;
+    const struct st_device_ops *ops;
+    struct st_matmul_engine *single; /* for the roof */
+    uint32_t worker_count, repeats;
+    unsigned char *a, *b, *c, *d; /* quarters of the arena */
+};
+
+typedef strata_status run_fn(struct bench *b, const void *arg);
+
+struct seconds {
+    double min, median;
+};
+
+static int compare(const void *x, const void *y)
+{
+    const double a = *(const double *)x, b = *(const double *)y;
+
+    return (a > b) - (a < b);
+}
+
+static struct seconds measure(struct bench *b, run_fn *run, const void *arg)
+{
+    double seconds[REPEATS_MAX];
+
+    for (uint32_t i = 0; i <= b->repeats; i++) { /* the first prepares */
+        const uint64_t start = st_clock_ns();
+
+        if (run(b, arg) != STRATA_OK) {
+            fprintf(stderr, "bench_ops: %s\n", strata_last_error());
+            exit(1);
+        }
+        seconds[i == 0 ? 0 : i - 1] = (double)(st_clock_ns() - start) * 1e-9;
+    }
+    qsort(seconds, b->repeats, sizeof(seconds[0]), compare);
+    return (struct seconds){seconds[0], seconds[b->repeats / 2]};
+}
+
+static const char *dtype_name(strata_dtype dt)
+{
+    return dt == STRATA_BF16 ? "bf16" : "f32";
+}
+
+/* --- matmul --- */
+
+static strata_status run_matmul(struct bench *b, const void *arg)
+{
+    const struct st_matmul *mm = arg;
+
+    return b->ops->matmul(b->dev, mm, b->c, b->a, b->b, mm->bias ? b->d : NULL);
+}
+
+static strata_status run_single(struct bench *b, const void *arg)
+{
+    const struct st_matmul *mm = arg;
+    const int id = st_matmul_prepare(b->single, mm);
+
+    if (id < 0 || st_matmul_run(b->single, id, 0, b->c, b->a, b->b, mm->bias ? b->d : NULL) != 0)
+        return STRATA_E_INTERNAL;
+    return STRATA_OK;
+}
+
+static void matmul_row(struct bench *b, const char *name, uint32_t m, uint32_t n, uint32_t k, strata_dtype dt)
+{
+    static const char *const forms[] = {"forward", "d input", "d weight"};
+
+    for (uint32_t form = 0; form < 3; form++) {
+        const struct st_matmul mm = {.m = form == 2 ? k : m,
+                                     .n = form == 1 ? k : n,
+                                     .k = form == 0   ? k
+                                          : form == 1 ? n
+                                                      : m,
+                                     .lda = form == 1 ? n : k,
+                                     .ldb = n,
+                                     .ldc = form == 1 ? k : n,
+                                     .trans_a = form == 2,
+                                     .trans_b = form == 1,
+                                     .accumulate = form == 2,
+                                     .bias = form == 0,
+                                     .ab_dtype = dt,
+                                     .c_dtype = form == 2 ? STRATA_F32 : dt};
+        const double gf = 2e-9 * m * n * k;
+        const struct seconds tiled = measure(b, run_matmul, &mm), single = measure(b, run_single, &mm);
+
+        printf("%-16s %-9s %-5s %6u %6u %6u  %8.1f %8.1f GF/s   roof %8.1f   ratio %.2f\n", name, forms[form], dtype_name(dt),
+               mm.m, mm.n, mm.k, gf / tiled.min, gf / tiled.median, gf / single.min * b->worker_count,
+               single.min / b->worker_count / tiled.min);
+    }
+}
+
+/* --- attention --- */
+
+static strata_status run_attention_forward(struct bench *b, const void *arg)
+{
+    const struct st_attention *at = arg;
+
+    return b->ops->attention_forward(b->dev, at, b->b, (float *)(void *)b->d, b->a, b->d + (ARENA_BYTES >> 3));
+}
+
+static strata_status run_attention_backward(struct bench *b, const void *arg)
+{
+    const struct st_attention *at = arg;
+
+    return b->ops->attention_backward(b->dev, at, b->c, b->b, b->b, (float *)(void *)b->d, b->a, b->d + (ARENA_BYTES >> 3));
+}
+
+static void attention_row(struct bench *b, const char *name, uint32_t batch, uint32_t seq, uint32_t heads, uint32_t d,
+                          strata_dtype dt)
+{
+    const struct st_attention at = {batch, seq, heads, heads, d, 3 * heads * d, heads * d, dt};
+    const double gf = 4e-9 * batch * heads * seq * seq * d;
+    const struct seconds forward = measure(b, run_attention_forward, &at), backward = measure(b, run_attention_backward, &at);
+
+    printf("%-16s attention %-5s forward %8.3f ms %8.1f GF/s   backward %8.3f ms %8.1f GF/s\n", name, dtype_name(dt),
+           forward.min * 1e3, gf / forward.min, backward.min * 1e3, 2.5 * gf / backward.min);
+}
+
+/* --- the rest --- */
+
+struct rows {
+    uint32_t rows, cols;
+    strata_dtype dt;
+};
+
+static strata_status run_add(struct bench *b, const void *arg)
+{
+    const struct rows *r = arg;
+
+    return b->ops->add(b->dev, b->c, b->a, b->b, (uint64_t)r->rows * r->cols, r->dt);
+}
+
+static strata_status run_gelu_forward(struct bench *b, const void *arg)
+{
+    const struct rows *r = arg;
+
+    return b->ops->gelu_forward(b->dev, b->c, b->a, (uint64_t)r->rows * r->cols, r->dt);
+}
+
+static strata_status run_gelu_backward(struct bench *b, const void *arg)
+{
+    const struct rows *r = arg;
+
+    return b->ops->gelu_backward(b->dev, b->c, b->b, b->a, (uint64_t)r->rows * r->cols, r->dt);
+}
+
+static strata_status run_norm_forward(struct bench *b, const void *arg)
+{
+    const struct rows *r = arg;
+
+    return b->ops->layernorm_forward(b->dev, b->c, (float *)(void *)b->d, b->a, b->b, b->b, r->rows, r->cols, 1e-5f, r->dt);
+}
+
+static strata_status run_norm_backward(struct bench *b, const void *arg)
+{
+    const struct rows *r = arg;
+    float *f = (float *)(void *)b->d;
+
+    return b->ops->layernorm_backward(b->dev, b->c, f + 2 * r->rows, f + 2 * r->rows + r->cols, b->a, r->dt, b->b, f, b->a, b->c,
+                                      r->rows, r->cols, r->dt);
+}
+
+static strata_status run_bias_backward(struct bench *b, const void *arg)
+{
+    const struct rows *r = arg;
+
+    return b->ops->bias_backward(b->dev, (float *)(void *)b->d, b->a, r->rows, r->cols, r->dt);
+}
+
+static void rows_row(struct bench *b, const char *name, uint32_t rows, uint32_t cols, strata_dtype dt)
+{
+    static const struct {
+        const char *name;
+        run_fn *run;
+    } ops[] = {{"add", run_add},           {"gelu", run_gelu_forward},           {"gelu backward", run_gelu_backward},
+               {"norm", run_norm_forward}, {"norm backward", run_norm_backward}, {"bias backward", run_bias_backward}};
+    const struct rows r = {rows, cols, dt};
+
+    printf("%-16s %-5s %5u x %-5u ns/element:", name, dtype_name(dt), rows, cols);
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
+        printf("  %s %.3f", ops[i].name, measure(b, ops[i].run, &r).min * 1e9 / ((double)rows * cols));
+    printf("\n");
+}
+
+static void fill(unsigned char *p, uint64_t bytes)
+{
+    uint16_t *h = (uint16_t *)(void *)p; /* as bf16 and as fp32: numbers near one half */
+
+    for (uint64_t i = 0; i < bytes / 2; i++)
+        h[i] = (uint16_t)(0x3e80 + (i * 2654435761u >> 13) % 256 + (i % 3 == 0 ? 0x8000u : 0));
+}
+
+static void open_bench(struct bench *b, int argc, char **argv)
+{
+    struct st_device_opts opts = {.arena_bytes = ARENA_BYTES, .kernels = st_kernels_pick(NULL)};
+
+    b->repeats = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 7;
+    b->repeats = b->repeats < 1 ? 1 : b->repeats > REPEATS_MAX ? REPEATS_MAX : b->repeats;
+    b->ops = st_device_find("cpu");
+    if (st_workers_create(&b->workers, argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0, NULL) != STRATA_OK)
+        goto fail;
+    opts.workers = b->workers;
+    b->worker_count = st_workers_count(b->workers);
+    if (b->ops->open(&b->dev, &opts) != STRATA_OK || st_matmul_create(&b->single, 1) != 0)
+        goto fail;
+    b->a = b->ops->arena(b->dev);
+    b->b = b->a + ARENA_BYTES / 4;
+    b->c = b->b + ARENA_BYTES / 4;
+    b->d = b->c + ARENA_BYTES / 4;
+    fill(b->a, ARENA_BYTES);
+    return;
+
+fail:
+    fprintf(stderr, "bench_ops: %s\n", strata_last_error());
+    exit(1);
+}
+
+int main(int argc, char **argv)
+{
+    static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16};
+    struct bench b = {0};
+
+    open_bench(&b, argc, argv);
+    printf("workers %u, repeats %u: minimum and median\n", b.worker_count, b.repeats);
+    for (size_t i = 0; i < 2; i++) {
+        matmul_row(&b, "gpt2 qkv", 512, 2304, 768, dtypes[i]);
+        matmul_row(&b, "gpt2 projection", 512, 768, 768, dtypes[i]);
+        matmul_row(&b, "gpt2 ffn up", 512, 3072, 768, dtypes[i]);
+        matmul_row(&b, "gpt2 ffn down", 512, 768, 3072, dtypes[i]);
+        matmul_row(&b, "gpt2 head tile", 512, 4096, 768, dtypes[i]);
+        matmul_row(&b, "nano qkv", 4096, 384, 128, dtypes[i]);
+        matmul_row(&b, "nano projection", 4096, 128, 128, dtypes[i]);
+        matmul_row(&b, "nano ffn up", 4096, 512, 128, dtypes[i]);
+        matmul_row(&b, "nano ffn down", 4096, 128, 512, dtypes[i]);
+        attention_row(&b, "gpt2", 1, 512, 12, 64, dtypes[i]);
+        attention_row(&b, "gpt2, 1024", 1, 1024, 12, 64, dtypes[i]);
+        attention_row(&b, "nano", 16, 256, 4, 32, dtypes[i]);
+        rows_row(&b, "gpt2", 512, 768, dtypes[i]);
+        rows_row(&b, "gpt2 ffn", 512, 3072, dtypes[i]);
+        rows_row(&b, "nano", 4096, 128, dtypes[i]);
+        rows_row(&b, "nano ffn", 4096, 512, dtypes[i]);
+    }
+    st_matmul_destroy(b.single);
+    b.ops->close(b.dev);
+    st_workers_destroy(b.workers);
+    return 0;
+}

@@ -1,0 +1,15 @@
+/* model/hf_config.h - GPT-2's config.json.  Private to model/. */
+#ifndef MODEL_HF_CONFIG_H
+#define MODEL_HF_CONFIG_H
+
+#include "model/model.h"
+#include <stdio.h>
+
+/** Parse the text of a config.json; `where` is its path, for errors.  E_INPUT names file and key.  Leaves out->name alone. */
+strata_status st_model_config_parse(struct st_model_config *out, const char *text, uint64_t bytes, const char *where);
+
+/** Write what GPT2LMHeadModel.from_pretrained needs. */
+void st_model_config_write(const struct st_model_config *config, strata_dtype dtype, FILE *file);
+void st_model_generation_config_write(const struct st_model_config *config, FILE *file);
+
+#endif

@@ -1,0 +1,227 @@
+/* model/hf_writer.c - a Hugging Face directory written range by range, complete under its names only at commit.
+ *
+ * One model.safetensors in parameter order; the configs are renamed first, the weights last.  Touches no other file. */
+#include "core/error.h"
+#include "core/fault.h"
+#include "model/file.h"
+#include "model/hf_config.h"
+#include "model/layout.h"
+#include "model/safetensors.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct st_hf_writer {
+    const struct st_model *m;
+    struct st_new_file weights;
+    char dir[ST_PATH_MAX];
+    uint64_t *tensor_at; /* [tensor_count] bytes of the file */
+    struct page_state {
+        uint64_t next, params;
+    } * pages;        /* [page_count] end of the last range; values put so far */
+    size_t made_from; /* length of the longest part of dir that was there before; whole: nothing was made */
+};
+
+static strata_status make_one(const char *path, bool *made)
+{
+    struct stat info;
+    int64_t res;
+
+    *made = false;
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return STRATA_OK;
+    res = st_fault("hf.mkdir", mkdir(path, 0777) == 0 ? 0 : -errno);
+    if (res < 0)
+        return st_error_errno((int)-res, "making directory %s", path);
+    *made = true;
+    return STRATA_OK;
+}
+
+/* mkdir -p; remembers where the new part begins. */
+static strata_status make_dir(struct st_hf_writer *w)
+{
+    const size_t length = strlen(w->dir);
+    char path[ST_PATH_MAX];
+    strata_status st;
+    bool made;
+
+    w->made_from = length;
+    for (size_t end = 1; end <= length; end++) {
+        if (w->dir[end] != '/' && w->dir[end] != '\0')
+            continue;
+        memcpy(path, w->dir, end);
+        path[end] = '\0';
+        if ((st = make_one(path, &made)) != STRATA_OK)
+            return st;
+        if (made && w->made_from == length)
+            w->made_from = end - 1;
+    }
+    return STRATA_OK;
+}
+
+/* Remove the directories that make_dir made, as far as they are empty. */
+static void remove_made(struct st_hf_writer *w)
+{
+    for (size_t end = strlen(w->dir); end > w->made_from; end--) {
+        if (w->dir[end] != '/' && w->dir[end] != '\0')
+            continue;
+        w->dir[end] = '\0';
+        if (rmdir(w->dir) != 0)
+            return;
+    }
+}
+
+static strata_status write_header(struct st_hf_writer *w)
+{
+    struct st_safetensors_writer *header;
+    unsigned char *text;
+    uint64_t bytes, end;
+    strata_status st;
+
+    if ((st = st_safetensors_writer_begin(&header, w->m->batch.dtype)) != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < w->m->tensor_count; i++)
+        st_safetensors_writer_add(header, w->m->tensors[i].name, w->m->tensors[i].shape, w->m->tensors[i].rank);
+    if ((st = st_safetensors_writer_end(header, &text, &bytes)) != STRATA_OK)
+        return st;
+    end = bytes;
+    for (uint32_t i = 0; i < w->m->tensor_count; i++) {
+        w->tensor_at[i] = end;
+        end += w->m->tensors[i].elems * strata_dtype_bytes(w->m->batch.dtype);
+    }
+    if ((st = st_new_file_reserve(&w->weights, end)) == STRATA_OK)
+        st = st_new_file_write_at(&w->weights, text, bytes, 0);
+    free(text);
+    return st;
+}
+
+strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir)
+{
+    struct st_hf_writer *w = calloc(1, sizeof(*w));
+    char path[ST_PATH_MAX];
+    strata_status st;
+
+    if (w == NULL)
+        return st_error(STRATA_E_NOMEM, "%s", dir);
+    w->m = m;
+    w->weights.fd = -1;
+    if (dir[0] == '\0' || (size_t)snprintf(w->dir, sizeof(w->dir), "%s", dir) >= sizeof(w->dir)) {
+        free(w);
+        return st_error(STRATA_E_INVAL, "output directory \"%.64s\": the name is %s", dir, dir[0] == '\0' ? "empty" : "too long");
+    }
+    w->made_from = strlen(w->dir);
+    w->tensor_at = calloc(m->tensor_count, sizeof(*w->tensor_at));
+    w->pages = calloc(m->workload.page_count, sizeof(*w->pages));
+    if (w->tensor_at == NULL || w->pages == NULL) {
+        st = st_error(STRATA_E_NOMEM, "%s", dir);
+        goto fail;
+    }
+    if ((st = make_dir(w)) != STRATA_OK || (st = st_path_join(path, dir, "model.safetensors")) != STRATA_OK ||
+        (st = st_new_file_create(&w->weights, path)) != STRATA_OK || (st = write_header(w)) != STRATA_OK)
+        goto fail;
+    *out = w;
+    return STRATA_OK;
+
+fail:
+    st_hf_writer_abort(w);
+    return st;
+}
+
+strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    const uint64_t elem_bytes = strata_dtype_bytes(w->m->batch.dtype);
+    const unsigned char *from = weight;
+    struct st_piece piece;
+    strata_status st;
+
+    if (page >= w->m->workload.page_count || first < w->pages[page].next || first > w->m->workload.pages[page].elems ||
+        count > w->m->workload.pages[page].elems - first)
+        return st_error(STRATA_E_INTERNAL, "%s: elements %llu and on of page %u are out of order", w->weights.path,
+                        (unsigned long long)first, page);
+    for (uint32_t i = 0; st_model_piece(w->m, page, first, count, i, &piece); i++) {
+        const uint64_t at = w->tensor_at[piece.tensor - w->m->tensors] + piece.tensor_first * elem_bytes;
+
+        if (piece.count > 0 && (st = st_new_file_write_at(&w->weights, from + piece.range_first * elem_bytes,
+                                                          piece.count * elem_bytes, at)) != STRATA_OK)
+            return st;
+        w->pages[page].params += piece.count;
+    }
+    w->pages[page].next = first + count;
+    return STRATA_OK;
+}
+
+typedef void write_fn(const struct st_model *m, FILE *file);
+
+static void write_config(const struct st_model *m, FILE *file)
+{
+    st_model_config_write(&m->config, m->batch.dtype, file);
+}
+
+static void write_generation_config(const struct st_model *m, FILE *file)
+{
+    st_model_generation_config_write(&m->config, file);
+}
+
+static strata_status put_text(struct st_hf_writer *w, const char *name, write_fn *write)
+{
+    struct st_new_file file = {.fd = -1};
+    char path[ST_PATH_MAX];
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    strata_status st;
+
+    if (stream == NULL)
+        return st_error(STRATA_E_NOMEM, "%s", name);
+    write(w->m, stream);
+    if (fclose(stream) != 0)
+        st = st_error(STRATA_E_NOMEM, "%s", name);
+    else if ((st = st_path_join(path, w->dir, name)) == STRATA_OK && (st = st_new_file_create(&file, path)) == STRATA_OK &&
+             (st = st_new_file_write_at(&file, text, bytes, 0)) == STRATA_OK)
+        st = st_new_file_commit(&file);
+    st_new_file_abort(&file);
+    free(text);
+    return st;
+}
+
+static void release(struct st_hf_writer *w)
+{
+    free(w->tensor_at);
+    free(w->pages);
+    free(w);
+}
+
+static strata_status check_complete(const struct st_hf_writer *w)
+{
+    for (uint32_t i = 0; i < w->m->workload.page_count; i++) {
+        if (w->pages[i].params != w->m->workload.pages[i].params)
+            return st_error(STRATA_E_INTERNAL, "%s: page %u has %llu of %llu values", w->weights.path, i,
+                            (unsigned long long)w->pages[i].params, (unsigned long long)w->m->workload.pages[i].params);
+    }
+    return STRATA_OK;
+}
+
+strata_status st_hf_writer_commit(struct st_hf_writer *w)
+{
+    strata_status st;
+
+    if ((st = check_complete(w)) != STRATA_OK || (st = put_text(w, "config.json", write_config)) != STRATA_OK ||
+        (st = put_text(w, "generation_config.json", write_generation_config)) != STRATA_OK ||
+        (st = st_new_file_commit(&w->weights)) != STRATA_OK) {
+        st_hf_writer_abort(w);
+        return st;
+    }
+    release(w);
+    return STRATA_OK;
+}
+
+void st_hf_writer_abort(struct st_hf_writer *w)
+{
+    if (w == NULL)
+        return;
+    st_new_file_abort(&w->weights);
+    remove_made(w);
+    release(w);
+}

@@ -1,0 +1,85 @@
+/* model/model.h - a decoder described by numbers, its tensors' places in pages, and its compute calls. */
+#ifndef MODEL_MODEL_H
+#define MODEL_MODEL_H
+
+#include "offload/compute.h"
+#include "offload/workload.h"
+#include "strata/status.h"
+
+/* GPT-2 now; Llama's options (norm, activation, positions, kv_heads, biases, tied) get their fields with their code. */
+struct st_model_config {
+    char name[64];
+    uint32_t blocks, hidden, heads, ffn, vocab, context;
+    float norm_eps;
+    float dropout; /* as in the file; not applied, a notice says so */
+};
+
+/* One tensor of the Hugging Face layout and where it lives. */
+struct st_tensor {
+    char name[96];     /* "transformer.h.0.attn.c_attn.weight" */
+    uint32_t rank;     /* 1 or 2 */
+    uint64_t shape[2]; /* as stored */
+    uint32_t page;     /* table tensors span page .. page + page_count - 1, row by row */
+    uint32_t page_count;
+    uint64_t offset; /* elements from the page's start (0 for the table) */
+    uint64_t elems;
+    float init_std, init_mean; /* N(mean, std); std 0: constant */
+    uint64_t stream;           /* rng stream: a hash of the name */
+};
+
+struct st_model;
+
+/** Preset by name: nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl.  E_INVAL lists them with the nearest match. */
+strata_status st_model_preset(struct st_model_config *out, const char *name);
+const char *st_model_preset_name(uint32_t i); /* NULL past the end */
+/** config.json of a Hugging Face directory (model_type gpt2).  E_INPUT names file and key. */
+strata_status st_model_config_read(struct st_model_config *out, const char *dir);
+
+struct st_model_batch {
+    uint32_t micro_batch, seq, grad_accum;
+    strata_dtype dtype;
+    bool decay_all;
+    uint32_t workers; /* of the device, for its attention scratch; 0: 1 */
+};
+
+/** Build pages, tensors and the workload.  E_INVAL: seq over the context, zero sizes. */
+strata_status st_model_create(struct st_model **out, const struct st_model_config *config, const struct st_model_batch *batch);
+void st_model_destroy(struct st_model *m);
+const struct st_workload *st_model_workload(const struct st_model *m);   /* borrowed */
+const struct st_model_config *st_model_config(const struct st_model *m); /* borrowed */
+uint32_t st_model_tensor_count(const struct st_model *m);
+const struct st_tensor *st_model_tensor(const struct st_model *m, uint32_t i);
+/** The engine's view: compute.model is `m` (borrowed). One engine at a time per model. */
+struct st_compute st_model_compute(struct st_model *m);
+
+/* Where initial values come from: values [first, first + count) of a page as fp32, in page layout (padding 0). */
+struct st_weight_source {
+    void *ctx;
+    strata_status (*read)(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out);
+};
+
+/** Seeded initialisation: N(0, std) per tensor, values a function of (seed, tensor name, element index) alone. */
+struct st_model_init {
+    const struct st_model *model;
+    uint64_t seed;
+};
+struct st_weight_source st_model_init_source(struct st_model_init *init);
+
+/* model/hf_reader.c: read weights of a Hugging Face directory (F32, BF16 or F16; single file or sharded index). */
+struct st_hf_reader;
+strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model *m, const char *dir);
+void st_hf_reader_close(struct st_hf_reader *r);
+struct st_weight_source st_hf_reader_source(struct st_hf_reader *r);
+
+/* Write one: tensors arrive page by page, any page order, ranges in order within a page; temp files, then rename. */
+struct st_hf_writer;
+strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir);
+strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t first, uint64_t count,
+                               const void *weight);        /* model dtype */
+strata_status st_hf_writer_commit(struct st_hf_writer *w); /* fsync, rename, config.json; frees w */
+void st_hf_writer_abort(struct st_hf_writer *w);           /* removes temp files; frees w */
+
+/** weights_digest of a directory: XXH3-128 over the weight plane in parameter order (padding left out). */
+strata_status st_hf_digest(const char *dir, char hex[33]);
+
+#endif

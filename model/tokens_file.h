@@ -1,0 +1,12 @@
+/* model/tokens_file.h - raw reads from a token file, for the set of windows.  Private to model/. */
+#ifndef MODEL_TOKENS_FILE_H
+#define MODEL_TOKENS_FILE_H
+
+#include "model/tokens.h"
+
+/** Tokens [first, first + count) as stored, into count * token_bytes bytes.  E_IO; E_INPUT: the file ends before. */
+strata_status st_token_file_read(const struct st_token_file *f, uint64_t first, uint64_t count, void *out);
+uint32_t st_token_file_token_bytes(const struct st_token_file *f);
+const char *st_token_file_path(const struct st_token_file *f);
+
+#endif

@@ -1,0 +1,51 @@
+/* rig.h - one training run of a small GPT-2 through plan, program and engine, described by the axes of the exactness matrix. */
+#ifndef TESTS_ENGINE_RIG_H
+#define TESTS_ENGINE_RIG_H
+
+#include "model/model.h"
+#include "offload/engine.h"
+
+enum rig_budget { RIG_ALL, RIG_SMALLEST, RIG_MIDWAY };
+enum rig_clip { RIG_CLIP_NEVER, RIG_CLIP_SOMETIMES, RIG_CLIP_ALWAYS };
+
+#define RIG_STEPS_MAX 8u
+
+struct rig_cell {
+    enum rig_budget device, host;
+    strata_tier optimizer, param;
+    enum st_update_policy update;
+    uint32_t grad_accum;
+    enum st_activation_mode activations;
+    const char *io_method, *isa;
+    uint32_t threads;
+    enum rig_clip clip;
+    strata_dtype dtype;
+    uint64_t cache;           /* ST_AUTO_BYTES or 0 */
+    uint64_t chunk_elems;     /* 0: 16384 */
+    uint32_t flush_after;     /* flush (and evaluate) after this step; 0: never */
+    uint32_t fake_latency_us; /* 0: 200 */
+};
+
+struct rig_result {
+    bool planned; /* false: refused with E_NOFIT */
+    double losses[RIG_STEPS_MAX], norms[RIG_STEPS_MAX];
+    uint32_t clipped; /* steps whose norm was over the threshold */
+    char weights[33], state[33];
+    struct st_traffic planned_bytes, moved_bytes; /* over all cycles */
+};
+
+/** The model of the rig: many table tiles, several chunks a page. */
+void rig_model_config(struct st_model_config *out);
+void rig_config(struct st_config *out, const struct rig_cell *cell, const char *nvme_dir);
+strata_status rig_model(struct st_model **out, const struct rig_cell *cell);
+/** Plan with the cell's budgets: the smallest are found by asking the planner itself. */
+strata_status rig_plan(struct st_plan **out, const struct st_model *model, const struct rig_cell *cell);
+/** Run `steps` steps on an existing plan (verified or not) and fill the result. */
+strata_status rig_train(struct rig_result *out, struct st_model *model, const struct st_plan *plan, const struct rig_cell *cell,
+                        uint32_t steps, const char *nvme_dir);
+/** All of it.  A refusal (E_NOFIT) is STRATA_OK with planned false. */
+strata_status rig_run(struct rig_result *out, const struct rig_cell *cell, uint32_t steps, const char *nvme_dir);
+/** One line that names a cell. */
+const char *rig_cell_text(char buf[256], const struct rig_cell *cell);
+
+#endif

@@ -1,0 +1,166 @@
+/* test_golden - 20 optimizer steps of a tiny GPT-2 in fp32, loss by loss against PyTorch (tools/make_golden.py).
+ *
+ * The run goes through config file, Hugging Face directory, token file, plan and engine, with state and weights on NVMe. */
+#include "core/json.h"
+#include "model/model.h"
+#include "model/tokens.h"
+#include "offload/engine.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define GOLDEN_DIR "tests/golden/gpt2_tiny"
+#define STEPS      20
+#define TOLERANCE  1e-5
+
+struct run {
+    struct st_config config;
+    struct st_config_source *source;
+    struct st_model *model;
+    struct st_plan *plan;
+    struct st_engine *eng;
+    char dir[32];
+};
+
+static void open_run(struct run *r, bool everything_on_nvme)
+{
+    const char *const nvme[] = {"zero_optimization.stage=3", "zero_optimization.offload_optimizer.device=nvme",
+                                "zero_optimization.offload_param.device=nvme", "strata.cache=0"};
+    const struct st_config_opts opts = {.file = GOLDEN_DIR "/config_ds.json",
+                                        .overrides = nvme,
+                                        .override_count = everything_on_nvme ? 5 : 0,
+                                        .max_steps = STEPS};
+    const char *overrides[5];
+    char dirs[64];
+    struct st_config_opts with = opts;
+    struct st_machine machine = {
+        .name = "test", .capacity = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2, .device_is_host = true};
+    struct st_model_batch batch;
+    struct st_model_config model;
+    struct st_policy policy;
+    struct st_hf_reader *reader;
+    struct st_weight_source weights;
+    struct st_engine_opts engine;
+
+    memcpy(r->dir, "/tmp/strata-golden-XXXXXX", 26);
+    assert_non_null(mkdtemp(r->dir));
+    snprintf(dirs, sizeof(dirs), "strata.nvme=[\"%s\"]", r->dir);
+    memcpy(overrides, nvme, sizeof(nvme));
+    overrides[4] = dirs;
+    with.overrides = overrides;
+    assert_int_equal(st_config_load(&r->config, &r->source, &with), STRATA_OK);
+    assert_int_equal(r->config.dtype, STRATA_F32);
+    r->config.threads = 2;
+    assert_int_equal(st_model_config_read(&model, GOLDEN_DIR), STRATA_OK);
+    batch = (struct st_model_batch){.micro_batch = r->config.micro_batch,
+                                    .seq = model.context,
+                                    .grad_accum = r->config.grad_accum,
+                                    .dtype = r->config.dtype,
+                                    .workers = 2};
+    assert_int_equal(st_model_create(&r->model, &model, &batch), STRATA_OK);
+    st_policy_from_config(&policy, &r->config);
+    if (everything_on_nvme) {
+        struct st_plan *small = NULL;
+
+        machine.capacity[STRATA_TIER_DEVICE] = 1;
+        assert_int_equal(st_plan_make(&small, st_model_workload(r->model), &machine, &policy), STRATA_E_NOFIT);
+        machine.capacity[STRATA_TIER_DEVICE] = small->minimum[STRATA_TIER_DEVICE];
+        st_plan_destroy(small);
+    }
+    assert_int_equal(st_plan_make(&r->plan, st_model_workload(r->model), &machine, &policy), STRATA_OK);
+    assert_int_equal(st_plan_verify(r->plan), STRATA_OK);
+    engine = (struct st_engine_opts){.plan = r->plan, .config = &r->config, .compute = st_model_compute(r->model)};
+    assert_int_equal(st_engine_create(&r->eng, &engine), STRATA_OK);
+    assert_int_equal(st_hf_reader_open(&reader, r->model, GOLDEN_DIR), STRATA_OK);
+    weights = st_hf_reader_source(reader);
+    assert_int_equal(st_engine_load(r->eng, weights.read, weights.ctx), STRATA_OK);
+    st_hf_reader_close(reader);
+}
+
+static void close_run(struct run *r)
+{
+    st_engine_destroy(r->eng);
+    st_plan_destroy(r->plan);
+    st_model_destroy(r->model);
+    st_config_source_free(r->source);
+    assert_int_equal(rmdir(r->dir), 0);
+}
+
+static double relative(double got, double want)
+{
+    return fabs(got - want) / fabs(want);
+}
+
+/* `series` of golden.json, over the windows of `tokens`, in file order. */
+static void compare(const char *series, const char *tokens_file, bool everything_on_nvme, double losses[STEPS])
+{
+    struct run r;
+    st_json *root;
+    const st_json *loss, *norm;
+    struct st_token_set *set;
+    uint64_t position = 0;
+    double worst = 0;
+
+    open_run(&r, everything_on_nvme);
+    assert_int_equal(st_token_set_open(&set, &tokens_file, 1, r.plan->workload.vocab, r.plan->workload.seq), STRATA_OK);
+    assert_int_equal(st_json_parse_file(&root, GOLDEN_DIR "/golden.json", 1 << 20), STRATA_OK);
+    loss = st_json_first(st_json_get(st_json_get(root, series), "losses"));
+    norm = st_json_first(st_json_get(st_json_get(root, series), "grad_norms"));
+    for (int step = 0; step < STEPS; step++) {
+        int32_t tokens[4 * 32], targets[4 * 32];
+        struct st_step_result result;
+
+        for (int i = 0; i < 4; i++)
+            assert_int_equal(st_token_set_window(set, position++, 0, false, tokens + i * 32, targets + i * 32), STRATA_OK);
+        assert_int_equal(st_engine_step(r.eng, tokens, targets, &result), STRATA_OK);
+        losses[step] = result.loss;
+        worst = fmax(worst, relative(result.loss, st_json_number(loss)));
+        if (relative(result.loss, st_json_number(loss)) > TOLERANCE)
+            fail_msg("%s step %d: loss %.9f, PyTorch has %.9f", series, step + 1, result.loss, st_json_number(loss));
+        if (relative(result.grad_norm, st_json_number(norm)) > 1e-4)
+            fail_msg("%s step %d: gradient norm %.9f, PyTorch has %.9f", series, step + 1, result.grad_norm,
+                     st_json_number(norm));
+        loss = st_json_next(loss);
+        norm = st_json_next(norm);
+    }
+    print_message("%s: largest relative difference of a loss over %d steps %.2e\n", series, STEPS, worst);
+    st_json_free(root);
+    st_token_set_close(set);
+    close_run(&r);
+}
+
+static void losses_match_pytorch(void **state)
+{
+    double first[STEPS], second[STEPS];
+
+    (void)state;
+    compare("in_order", GOLDEN_DIR "/tokens.bin", false, first);
+    compare("in_order", GOLDEN_DIR "/tokens.bin", true, second);
+    assert_memory_equal(first, second, sizeof(first));
+}
+
+static void one_batch_matches_pytorch(void **state)
+{
+    double losses[STEPS];
+
+    (void)state;
+    compare("one_batch", GOLDEN_DIR "/tokens_batch.bin", true, losses);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_match_pytorch),
+        cmocka_unit_test(one_batch_matches_pytorch),
+    };
+
+    return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
+}

@@ -1,0 +1,325 @@
+/* test_matrix - placement never changes bits: the same run over every way of placing and scheduling it.
+ *
+ *   test_engine_matrix corners   the extremes of every axis (sanitizer builds run these alone)
+ *   test_engine_matrix pairs     a covering array: every pair of values of every two axes, at least 160 cells that plan
+ *   test_engine_matrix full      the full product
+ *
+ * Cells with equal data, clipping and dtype form a group: one digest each.  Different groups differ.  In every cell the bytes
+ * counted on each link equal the plan's.  Cells whose config keeps on the device what a small device cannot hold are refused. */
+#include "rig.h"
+
+#include "core/rng.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STEPS      4u
+#define AXES       12u
+#define PAIR_CELLS 160u /* that plan */
+
+enum axis { A_DEVICE, A_HOST, A_OPTIMIZER, A_PARAM, A_UPDATE, A_ACCUM, A_ACT, A_IO, A_ISA, A_THREADS, A_CLIP, A_DTYPE };
+static const uint32_t values[AXES] = {3, 2, 3, 3, 2, 2, 2, 3, 2, 2, 3, 2};
+
+struct group {
+    bool seen;
+    struct rig_result first;
+    uint32_t first_cell[AXES];
+};
+
+static struct group groups[2 * 3 * 2];
+static uint32_t cells_run, cells_refused, failures;
+static char nvme_dir[] = "/tmp/strata-matrix-XXXXXX";
+
+static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
+{
+    static const char *const io[] = {"uring", "threads", "fake"}, *const isa[] = {"scalar", "avx2"};
+    uint64_t mix = 0;
+
+    for (uint32_t a = 0; a < AXES; a++)
+        mix = mix * 5 + v[a];
+    mix = st_rng_u64(3, 3, mix);
+    *cell = (struct rig_cell){.device = (enum rig_budget)v[A_DEVICE],
+                              .host = (enum rig_budget)v[A_HOST],
+                              .optimizer = (strata_tier)v[A_OPTIMIZER],
+                              .param = (strata_tier)v[A_PARAM],
+                              .update = v[A_UPDATE] == 0 ? ST_UPDATE_SERIAL : ST_UPDATE_GATED,
+                              .grad_accum = v[A_ACCUM] == 0 ? 1 : 4,
+                              .activations = v[A_ACT] == 0 ? ST_ACT_KEPT : ST_ACT_RECOMPUTED,
+                              .io_method = io[v[A_IO]],
+                              .isa = isa[v[A_ISA]],
+                              .threads = v[A_THREADS] + 1,
+                              .clip = (enum rig_clip)v[A_CLIP],
+                              .dtype = v[A_DTYPE] == 0 ? STRATA_BF16 : STRATA_F32,
+                              /* not axes of their own: varied from cell to cell all the same */
+                              .cache = mix % 2 == 0 ? 0 : ST_AUTO_BYTES,
+                              .chunk_elems = mix % 3 == 0   ? 4096
+                                             : mix % 3 == 1 ? 16384
+                                                            : 1u << 22,
+                              .flush_after = mix % 5 == 0 ? 2 : 0};
+}
+
+static struct group *group_of(const uint32_t v[AXES])
+{
+    return &groups[(v[A_ACCUM] * 3 + v[A_CLIP]) * 2 + v[A_DTYPE]];
+}
+
+static void fail(const struct rig_cell *cell, const char *what)
+{
+    char text[256];
+
+    failures++;
+    printf("FAIL %s\n     %s\n", rig_cell_text(text, cell), what);
+}
+
+static bool same_traffic(const struct st_traffic *a, const struct st_traffic *b)
+{
+    return a->upload == b->upload && a->download == b->download && a->read == b->read && a->write == b->write;
+}
+
+static void compare(struct group *g, const struct rig_cell *cell, const uint32_t v[AXES], const struct rig_result *r)
+{
+    char text[256];
+
+    if (!same_traffic(&r->planned_bytes, &r->moved_bytes)) {
+        snprintf(text, sizeof(text),
+                 "bytes moved differ from the plan's: upload %llu/%llu download %llu/%llu read %llu/%llu write %llu/%llu",
+                 (unsigned long long)r->moved_bytes.upload, (unsigned long long)r->planned_bytes.upload,
+                 (unsigned long long)r->moved_bytes.download, (unsigned long long)r->planned_bytes.download,
+                 (unsigned long long)r->moved_bytes.read, (unsigned long long)r->planned_bytes.read,
+                 (unsigned long long)r->moved_bytes.write, (unsigned long long)r->planned_bytes.write);
+        fail(cell, text);
+    }
+    if (!g->seen) {
+        g->seen = true;
+        g->first = *r;
+        memcpy(g->first_cell, v, sizeof(g->first_cell));
+        return;
+    }
+    if (memcmp(g->first.losses, r->losses, sizeof(r->losses)) != 0 || memcmp(g->first.norms, r->norms, sizeof(r->norms)) != 0)
+        fail(cell, "losses or norms differ from the group's");
+    else if (strcmp(g->first.weights, r->weights) != 0 || strcmp(g->first.state, r->state) != 0)
+        fail(cell, "digests differ from the group's");
+}
+
+/* What a config that keeps weights or state on the device must do on a device that cannot hold them, and nobody else. */
+static void judge_refusal(const struct rig_cell *cell, bool planned)
+{
+    const bool keeps = cell->optimizer == STRATA_TIER_DEVICE || cell->param == STRATA_TIER_DEVICE;
+
+    if (!planned && (cell->device == RIG_ALL || !keeps))
+        fail(cell, "refused, though it fits");
+    if (planned && cell->device == RIG_SMALLEST && keeps)
+        fail(cell, "planned, though its device is too small for what it keeps there");
+}
+
+static bool run_cell(const uint32_t v[AXES])
+{
+    struct rig_cell cell;
+    struct rig_result result;
+    strata_status st;
+
+    cell_from(&cell, v);
+    if (strcmp(cell.isa, "avx2") == 0 && st_kernels_pick("avx2") == NULL)
+        return true;
+    st = rig_run(&result, &cell, STEPS, nvme_dir);
+    cells_run++;
+    if (st != STRATA_OK) {
+        fail(&cell, strata_last_error());
+        return false;
+    }
+    judge_refusal(&cell, result.planned);
+    if (!result.planned) {
+        cells_refused++;
+        return false;
+    }
+    compare(group_of(v), &cell, v, &result);
+    return true;
+}
+
+/* --- corners --- */
+
+static void run_corners(void)
+{
+    static const uint32_t corners[][AXES] = {
+        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0}, {1, 1, 2, 2, 1, 0, 1, 0, 1, 1, 1, 0},
+        {1, 1, 2, 2, 0, 0, 1, 1, 0, 0, 1, 0}, {1, 0, 2, 1, 1, 0, 0, 2, 1, 1, 1, 0}, {2, 1, 1, 1, 1, 0, 0, 2, 0, 1, 1, 0},
+        {2, 0, 2, 2, 1, 0, 1, 1, 1, 0, 1, 0}, {0, 1, 0, 2, 1, 0, 1, 0, 1, 1, 1, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0},
+        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 2, 1}, {1, 1, 2, 2, 1, 1, 1, 2, 1, 1, 2, 1}, {2, 1, 2, 2, 0, 1, 0, 0, 1, 0, 2, 1},
+        {1, 1, 1, 1, 1, 1, 0, 1, 0, 1, 2, 1}, {0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0}, {1, 1, 2, 2, 1, 1, 0, 0, 0, 1, 0, 0},
+        {1, 0, 2, 0, 1, 0, 0, 0, 1, 1, 1, 0}, {1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0},
+    };
+
+    for (size_t i = 0; i < sizeof(corners) / sizeof(corners[0]); i++)
+        (void)run_cell(corners[i]);
+}
+
+/* --- pairs --- */
+
+#define TRIES 10u /* refused cells with a pair before it is given up: few budgets let a midway device keep state */
+
+struct pairs {
+    bool covered[AXES][3][AXES][3]; /* in this round */
+    bool ever[AXES][3][AXES][3];
+    uint8_t refused[AXES][3][AXES][3]; /* cells with this pair that were refused, in this round */
+};
+
+static bool open_pair(const struct pairs *p, uint32_t a, uint32_t x, uint32_t b, uint32_t y)
+{
+    return !p->covered[a][x][b][y] && p->refused[a][x][b][y] < TRIES;
+}
+
+static uint32_t open_pairs(const struct pairs *p)
+{
+    uint32_t open = 0;
+
+    for (uint32_t a = 0; a < AXES; a++)
+        for (uint32_t b = a + 1; b < AXES; b++)
+            for (uint32_t x = 0; x < values[a]; x++)
+                for (uint32_t y = 0; y < values[b]; y++)
+                    open += open_pair(p, a, x, b, y);
+    return open;
+}
+
+/* Greedy: axes in a seeded order, each takes the value that closes most open pairs with those chosen before it. */
+static void next_cell(const struct pairs *p, uint64_t seed, uint32_t v[AXES])
+{
+    for (uint32_t i = 0; i < AXES; i++) {
+        const uint32_t a = (uint32_t)st_rng_permute(i, AXES, seed, 1);
+        uint32_t best = 0, best_score = 0;
+
+        for (uint32_t k = 0; k < values[a]; k++) {
+            const uint32_t x = (uint32_t)((k + st_rng_u64(seed, 2, i)) % values[a]);
+            uint32_t score = 1;
+
+            for (uint32_t j = 0; j < i; j++) {
+                const uint32_t b = (uint32_t)st_rng_permute(j, AXES, seed, 1);
+
+                score += a < b ? open_pair(p, a, x, b, v[b]) : open_pair(p, b, v[b], a, x);
+            }
+            if (score > best_score) {
+                best_score = score;
+                best = x;
+            }
+        }
+        v[a] = best;
+    }
+}
+
+static void mark(struct pairs *p, const uint32_t v[AXES], bool planned)
+{
+    for (uint32_t a = 0; a < AXES; a++) {
+        for (uint32_t b = a + 1; b < AXES; b++) {
+            if (planned)
+                p->covered[a][v[a]][b][v[b]] = p->ever[a][v[a]][b][v[b]] = true;
+            else if (p->refused[a][v[a]][b][v[b]] < 255)
+                p->refused[a][v[a]][b][v[b]]++;
+        }
+    }
+}
+
+/* Pairs a plan may refuse in every cell: a device smaller than all with something kept on it. */
+static bool may_be_refused(uint32_t a, uint32_t x, uint32_t b, uint32_t y)
+{
+    return a == A_DEVICE && x != 0 && (b == A_OPTIMIZER || b == A_PARAM) && y == 0;
+}
+
+static void run_pairs(void)
+{
+    static struct pairs p;
+    uint64_t seed = 1;
+
+    while (cells_run - cells_refused < PAIR_CELLS || (open_pairs(&p) > 0 && cells_run < 4 * PAIR_CELLS)) {
+        uint32_t v[AXES];
+
+        next_cell(&p, seed++, v);
+        mark(&p, v, run_cell(v));
+        if (open_pairs(&p) == 0 && cells_run - cells_refused < PAIR_CELLS) { /* once more, with other cells */
+            memset(p.covered, 0, sizeof(p.covered));
+            memset(p.refused, 0, sizeof(p.refused));
+        }
+    }
+    for (uint32_t a = 0; a < AXES; a++)
+        for (uint32_t b = a + 1; b < AXES; b++)
+            for (uint32_t x = 0; x < values[a]; x++)
+                for (uint32_t y = 0; y < values[b]; y++)
+                    if (!p.ever[a][x][b][y] && !may_be_refused(a, x, b, y)) {
+                        failures++;
+                        printf("FAIL no planned cell has axis %u = %u with axis %u = %u\n", a, x, b, y);
+                    }
+}
+
+/* --- full --- */
+
+static void run_full(void)
+{
+    uint32_t v[AXES] = {0};
+    uint64_t done = 0, total = 1;
+
+    for (uint32_t a = 0; a < AXES; a++)
+        total *= values[a];
+    for (;;) {
+        uint32_t a = 0;
+
+        (void)run_cell(v);
+        if (++done % 500 == 0) {
+            printf("%llu of %llu cells\n", (unsigned long long)done, (unsigned long long)total);
+            fflush(stdout);
+        }
+        while (a < AXES && ++v[a] == values[a])
+            v[a++] = 0;
+        if (a == AXES)
+            return;
+    }
+}
+
+static void compare_groups(void)
+{
+    const uint32_t count = sizeof(groups) / sizeof(groups[0]);
+    uint32_t seen = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        seen += groups[i].seen;
+        for (uint32_t j = i + 1; j < count && groups[i].seen; j++) {
+            if (groups[j].seen && (strcmp(groups[i].first.weights, groups[j].first.weights) == 0 ||
+                                   strcmp(groups[i].first.state, groups[j].first.state) == 0)) {
+                failures++;
+                printf("FAIL groups %u and %u have equal digests\n", i, j);
+            }
+        }
+        if (groups[i].seen)
+            printf("group g=%u clip=%u dtype=%u: clipped %u of %u steps, loss %.6f -> %.6f, weights %s state %s\n",
+                   i / 6 == 0 ? 1 : 4, i / 2 % 3, i % 2, groups[i].first.clipped, STEPS, groups[i].first.losses[0],
+                   groups[i].first.losses[STEPS - 1], groups[i].first.weights, groups[i].first.state);
+        if (groups[i].seen && i / 2 % 3 == 1 && (groups[i].first.clipped == 0 || groups[i].first.clipped == STEPS)) {
+            failures++;
+            printf("FAIL group %u was to clip some steps and not others\n", i);
+        }
+    }
+    printf("cells %u, refused %u, groups %u, distinct digests per group %s\n", cells_run, cells_refused, seen,
+           failures == 0 ? "1" : "not 1");
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "corners";
+
+    if (mkdtemp(nvme_dir) == NULL) {
+        perror("mkdtemp");
+        return 1;
+    }
+    if (strcmp(mode, "full") == 0)
+        run_full();
+    else if (strcmp(mode, "pairs") == 0)
+        run_pairs();
+    else
+        run_corners();
+    compare_groups();
+    if (rmdir(nvme_dir) != 0) {
+        printf("FAIL the swap directory is not empty after the runs\n");
+        failures++;
+    }
+    printf("%u passed, %u failed\n", cells_run - (failures < cells_run ? failures : cells_run), failures);
+    return failures == 0 ? 0 : 1;
+}

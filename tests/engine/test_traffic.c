@@ -1,0 +1,115 @@
+/* test_traffic - what a steady step moves to and from NVMe, in bytes per parameter, against the formulae of docs/design.md.
+ *
+ * With cache 0 and the split master: state 20; with the weights there too 26 gated, 28 serial; beside it one more reading of
+ * the head's table (its second pass), less the one reading that the positions, which backward does not need, are spared.
+ * Alignment padding comes on top and is stated.  That runs move what plans say is checked in every cell of the matrix. */
+#include "model/model.h"
+#include "offload/plan.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static struct st_plan *plan_of(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype,
+                               uint32_t g)
+{
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 256, .grad_accum = g, .dtype = dtype, .workers = 2};
+    const struct st_machine machine = {
+        .name = "test", .capacity = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2, .device_is_host = true};
+    const struct st_policy policy = {.param_tier = param,
+                                     .optimizer_tier = STRATA_TIER_NVME,
+                                     .activation_tier = STRATA_TIER_COUNT,
+                                     .update = update,
+                                     .cache = 0,
+                                     .chunk_elems = 4u << 20};
+    struct st_model_config config;
+    struct st_model *model;
+    struct st_plan *plan;
+
+    assert_int_equal(st_model_preset(&config, preset), STRATA_OK);
+    assert_int_equal(st_model_create(&model, &config, &batch), STRATA_OK);
+    assert_int_equal(st_plan_make(&plan, st_model_workload(model), &machine, &policy), STRATA_OK);
+    assert_int_equal(st_plan_verify(plan), STRATA_OK);
+    st_model_destroy(model);
+    return plan;
+}
+
+static uint64_t pages_params(const struct st_plan *plan, uint32_t first, uint32_t count)
+{
+    uint64_t params = 0;
+
+    for (uint32_t p = first; p < first + count; p++)
+        params += plan->workload.pages[p].params;
+    return params;
+}
+
+static void check(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype, uint32_t g)
+{
+    struct st_plan *plan = plan_of(preset, param, update, dtype, g);
+    const struct st_workload *w = &plan->workload;
+    const uint64_t width = strata_dtype_bytes(dtype), state = dtype == STRATA_BF16 ? 20 : 16;
+    const uint64_t passes =
+        update == ST_UPDATE_SERIAL ? 4 : 3; /* weight: update and forward share a reading when gated; backward; write */
+    const uint64_t table = pages_params(plan, w->head_first, w->head_count), positions = pages_params(plan, w->position_page, 1);
+    uint64_t want = state * w->params;
+    const uint64_t moved = plan->traffic[1].read + plan->traffic[1].write;
+
+    if (param == STRATA_TIER_NVME)
+        want += width * (passes * w->params + table - positions);
+    print_message("%s %s g=%u: %.3f bytes per parameter, %.3f with alignment\n", preset,
+                  update == ST_UPDATE_SERIAL ? "serial" : "gated", g, (double)plan->parameter_bytes_nvme / (double)w->params,
+                  (double)moved / (double)w->params);
+    assert_int_equal(plan->parameter_bytes_nvme, want);
+    assert_true(moved >= want);
+    st_plan_destroy(plan);
+}
+
+static void state_on_nvme_moves_20(void **state)
+{
+    (void)state;
+    check("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1);
+    check("gpt2", STRATA_TIER_HOST, ST_UPDATE_SERIAL, STRATA_BF16, 4);
+    check("gpt2-xl", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 4);
+    check("nano", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1);
+    check("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_F32, 1);
+}
+
+static void weights_on_nvme_add_6_gated_8_serial(void **state)
+{
+    (void)state;
+    check("gpt2", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 1);
+    check("gpt2", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 8);
+    check("gpt2", STRATA_TIER_NVME, ST_UPDATE_SERIAL, STRATA_BF16, 1);
+    check("gpt2-medium", STRATA_TIER_NVME, ST_UPDATE_SERIAL, STRATA_BF16, 4);
+    check("gpt2-xl", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 1);
+}
+
+/* Vertical accumulation: weights and gradients cross the device link as often for 8 micro-batches as for one. */
+static void link_traffic_does_not_grow_with_accumulation(void **state)
+{
+    struct st_plan *one = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1);
+    struct st_plan *eight = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 8);
+    const uint64_t act = one->workload.activation_bytes, tokens = 2 * 256 * sizeof(int32_t);
+
+    (void)state;
+    /* What grows is tokens, embedding rows up, and activation gradients for the parked table down. */
+    assert_int_equal(eight->traffic[1].upload - one->traffic[1].upload, 7 * (act + tokens));
+    assert_int_equal(eight->traffic[1].download - one->traffic[1].download, 7 * (act + sizeof(double)));
+    st_plan_destroy(one);
+    st_plan_destroy(eight);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(state_on_nvme_moves_20),
+        cmocka_unit_test(weights_on_nvme_add_6_gated_8_serial),
+        cmocka_unit_test(link_traffic_does_not_grow_with_accumulation),
+    };
+
+    return cmocka_run_group_tests_name("traffic", tests, NULL, NULL);
+}

@@ -1,0 +1,51 @@
+/* fuzz_hf_config.c - any bytes as a model's config.json: no crash; what is accepted is written as a config that reads back
+ * the same, and makes a model whose workload holds together. */
+#include "model/hf_config.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void check(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static void check_round_trip(const struct st_model_config *config)
+{
+    struct st_model_config again = {0};
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    check(file != NULL);
+    st_model_config_write(config, STRATA_F32, file);
+    check(fclose(file) == 0);
+    check(st_model_config_parse(&again, text, bytes, "again") == STRATA_OK);
+    check(memcmp(config, &again, sizeof(again)) == 0);
+    free(text);
+}
+
+static void check_model(const struct st_model_config *config)
+{
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 1, .grad_accum = 1, .dtype = STRATA_BF16};
+    struct st_model *m;
+
+    check(st_model_create(&m, config, &batch) == STRATA_OK); /* checks its workload itself */
+    st_model_destroy(m);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct st_model_config config = {0};
+    const strata_status st = st_model_config_parse(&config, (const char *)data, size, "fuzz");
+
+    check(st == STRATA_OK || st == STRATA_E_INPUT);
+    if (st != STRATA_OK)
+        return 0;
+    check_round_trip(&config);
+    if (config.blocks <= 16 && config.vocab <= 1u << 16)
+        check_model(&config);
+    return 0;
+}

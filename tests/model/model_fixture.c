@@ -1,0 +1,122 @@
+/* tests/model/model_fixture.c - see model_fixture.h. */
+#include "model_fixture.h"
+#include <dirent.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void assert_ok_at(strata_status st, const char *file, int line)
+{
+    if (st != STRATA_OK) {
+        print_error("%s: %s\n", strata_status_text(st), strata_last_error());
+        _fail(file, line);
+    }
+}
+
+void assert_refused_at(strata_status st, strata_status want, const char *part, const char *file, int line)
+{
+    if (st != want || strstr(strata_last_error(), part) == NULL) {
+        print_error("status %d (wanted %d), sentence \"%s\" (wanted \"%s\")\n", st, want, strata_last_error(), part);
+        _fail(file, line);
+    }
+}
+
+void scratch_open(struct scratch *s)
+{
+    *s = (struct scratch){.dir = "/tmp/strata-model-XXXXXX"};
+    assert_non_null(mkdtemp(s->dir));
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk)
+{
+    (void)info;
+    (void)kind;
+    (void)walk;
+    return remove(path);
+}
+
+void scratch_close(struct scratch *s)
+{
+    assert_int_equal(nftw(s->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+const char *scratch_path(struct scratch *s, const char *name)
+{
+    const unsigned i = s->next++ % 8;
+    char dir[sizeof(s->dir)];
+
+    memcpy(dir, s->dir, sizeof(dir));
+    snprintf(s->path[i], sizeof(s->path[i]), "%s/%s", dir, name);
+    return s->path[i];
+}
+
+int entry_count(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int count = 0;
+
+    if (d == NULL)
+        return -1;
+    for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d))
+        count += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    closedir(d);
+    return count;
+}
+
+int descriptor_count(void)
+{
+    return entry_count("/proc/self/fd");
+}
+
+void write_file(const char *path, const void *bytes, size_t count)
+{
+    FILE *f = fopen(path, "wb");
+
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, count, f), count);
+    assert_int_equal(fclose(f), 0);
+}
+
+char *read_file(const char *path, size_t *count)
+{
+    FILE *f = fopen(path, "rb");
+    char *text;
+    long size;
+
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 0, SEEK_END), 0);
+    size = ftell(f);
+    rewind(f);
+    text = malloc((size_t)size + 1);
+    assert_non_null(text);
+    assert_int_equal(fread(text, 1, (size_t)size, f), size);
+    text[size] = '\0';
+    fclose(f);
+    if (count != NULL)
+        *count = (size_t)size;
+    return text;
+}
+
+struct st_model_config tiny_config(void)
+{
+    return (struct st_model_config){
+        .name = "tiny",
+        .blocks = 2,
+        .hidden = 24,
+        .heads = 3,
+        .ffn = 40,
+        .vocab = 131,
+        .context = 16,
+        .norm_eps = 1e-5f,
+    };
+}
+
+struct st_model *tiny_model(strata_dtype dtype)
+{
+    const struct st_model_batch batch = {.micro_batch = 2, .seq = 8, .grad_accum = 1, .dtype = dtype};
+    const struct st_model_config config = tiny_config();
+    struct st_model *m = NULL;
+
+    assert_ok(st_model_create(&m, &config, &batch));
+    return m;
+}

@@ -1,0 +1,140 @@
+/* tests/model/test_init.c - initial weights: any range equals the whole, the distribution is GPT-2's, seeds differ. */
+#include "model/layout.h"
+#include "model_fixture.h"
+#include <math.h>
+
+static float *page_values(const struct st_model *m, uint64_t seed, uint32_t page)
+{
+    struct st_model_init init = {.model = m, .seed = seed};
+    const struct st_weight_source source = st_model_init_source(&init);
+    const uint64_t elems = st_model_workload(m)->pages[page].elems;
+    float *values = malloc(elems * sizeof(*values));
+
+    assert_non_null(values);
+    assert_ok(source.read(source.ctx, page, 0, elems, values));
+    return values;
+}
+
+static void test_ranges_equal_the_whole(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_F32);
+    struct st_model_init init = {.model = m, .seed = 5};
+    const struct st_weight_source source = st_model_init_source(&init);
+
+    (void)state;
+    for (uint32_t page = 0; page < m->workload.page_count; page++) {
+        const uint64_t elems = m->workload.pages[page].elems;
+        float *whole = page_values(m, 5, page), part[61];
+
+        for (uint64_t first = 0; first < elems; first += 61) {
+            const uint64_t count = elems - first < 61 ? elems - first : 61;
+
+            assert_ok(source.read(source.ctx, page, first, count, part));
+            assert_memory_equal(part, whole + first, count * sizeof(float));
+        }
+        free(whole);
+    }
+    st_model_destroy(m);
+}
+
+/* Values of the table do not depend on where its tiles are cut: tile 1 continues tile 0. */
+static void test_tiles_continue_the_table(void **state)
+{
+    const struct st_model_config config = {"wide", 1, 8, 1, 8, 6000, 8, 1e-5f, 0.0f};
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = STRATA_F32};
+    struct st_model_config whole_config = config;
+    struct st_model *cut, *whole;
+    float *first, *second, *same;
+
+    (void)state;
+    whole_config.vocab = 4096;
+    assert_ok(st_model_create(&cut, &config, &batch));
+    assert_ok(st_model_create(&whole, &whole_config, &batch));
+    first = page_values(cut, 1, 0);
+    second = page_values(cut, 1, 1);
+    same = page_values(whole, 1, 0);
+    assert_memory_equal(first, same, 4096 * 8 * sizeof(float));
+    assert_memory_not_equal(first, second, 1000 * 8 * sizeof(float));
+    free(first);
+    free(second);
+    free(same);
+    st_model_destroy(cut);
+    st_model_destroy(whole);
+}
+
+static void check_tensor(const struct st_tensor *t, const float *values, double std, double mean)
+{
+    double sum = 0.0, squares = 0.0, n = (double)t->elems;
+
+    for (uint64_t i = 0; i < t->elems; i++) {
+        sum += (double)values[i];
+        squares += ((double)values[i] - mean) * ((double)values[i] - mean);
+    }
+    if (std == 0.0) {
+        assert_true(squares == 0.0);
+        return;
+    }
+    assert_true(fabs(sum / n - mean) < 5.0 * std / sqrt(n));
+    assert_true(fabs(sqrt(squares / n) - std) < 5.0 * std / sqrt(2.0 * n));
+}
+
+static void test_distribution_is_gpt2s(void **state)
+{
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = STRATA_BF16};
+    struct st_model_config config;
+    struct st_model *m;
+
+    (void)state;
+    assert_ok(st_model_preset(&config, "nano"));
+    assert_ok(st_model_create(&m, &config, &batch));
+    for (uint32_t i = 0; i < st_model_tensor_count(m); i++) {
+        const struct st_tensor *t = st_model_tensor(m, i);
+        const bool residual = strstr(t->name, "c_proj.weight") != NULL;
+        const bool norm = strstr(t->name, "ln_") != NULL && strstr(t->name, "weight") != NULL;
+        float *values = page_values(m, 42, t->page);
+
+        check_tensor(t, values + t->offset, t->rank == 2 ? residual ? 0.02 / sqrt(8.0) : 0.02 : 0.0, norm ? 1.0 : 0.0);
+        free(values);
+    }
+    st_model_destroy(m);
+}
+
+static void test_seeds_and_tensors_differ(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_F32);
+    const uint32_t page = m->workload.block_first;
+    float *a = page_values(m, 1, page), *b = page_values(m, 2, page), *other = page_values(m, 1, page + 1);
+
+    (void)state;
+    for (uint32_t i = 0; i < 100; i++)
+        assert_true(a[i] != b[i] && a[i] != other[i]);
+    free(a);
+    free(b);
+    free(other);
+    st_model_destroy(m);
+}
+
+static void test_padding_is_zero(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_F32);
+    const struct st_page *p = &m->workload.pages[0]; /* 131 * 24 elements and padding */
+    float *values = page_values(m, 9, 0);
+
+    (void)state;
+    assert_true(p->elems > p->params);
+    for (uint64_t i = p->params; i < p->elems; i++)
+        assert_true(values[i] == 0.0f);
+    free(values);
+    st_model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ranges_equal_the_whole), cmocka_unit_test(test_tiles_continue_the_table),
+        cmocka_unit_test(test_distribution_is_gpt2s),  cmocka_unit_test(test_seeds_and_tensors_differ),
+        cmocka_unit_test(test_padding_is_zero),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,370 @@
+/* tests/model/test_tokens.c - token files: made, checked, walked in windows; every refusal. */
+#include "core/fault.h"
+#include "model/tokens.h"
+#include "model_fixture.h"
+#include <errno.h>
+#include <unistd.h>
+
+static void put_word(unsigned char *header, uint32_t i, uint32_t value)
+{
+    for (uint32_t b = 0; b < 4; b++)
+        header[4 * i + b] = (unsigned char)(value >> (8 * b));
+}
+
+/* tokens[i] = i % modulo */
+static void write_tokens(const char *path, uint32_t token_bytes, uint32_t count, uint32_t modulo, uint32_t source_bytes)
+{
+    const size_t bytes = 1024 + (size_t)count * token_bytes;
+    unsigned char *file = calloc(1, bytes);
+
+    assert_non_null(file);
+    put_word(file, 0, token_bytes == 2 ? 20240520 : 20240801);
+    put_word(file, 1, token_bytes == 2 ? 1 : 7);
+    put_word(file, 2, count);
+    put_word(file, 3, modulo);
+    put_word(file, 4, source_bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t token = i % modulo;
+
+        memcpy(file + 1024 + (size_t)i * token_bytes, &token, token_bytes); /* little-endian */
+    }
+    write_file(path, file, bytes);
+    free(file);
+}
+
+static void test_windows_in_order_cross_no_file(void **state)
+{
+    const char *paths[2];
+    int32_t tokens[8], targets[8];
+    struct st_token_set *set;
+    struct scratch s;
+
+    (void)state;
+    scratch_open(&s);
+    paths[0] = scratch_path(&s, "a.bin");
+    paths[1] = scratch_path(&s, "b.bin");
+    write_tokens(paths[0], 2, 26, 1000, 52); /* 3 windows of 9, one token left */
+    write_tokens(paths[1], 4, 17, 7, 34);    /* 2 windows */
+    assert_ok(st_token_set_open(&set, paths, 2, 1000, 8));
+    assert_int_equal(st_token_set_windows(set), 5);
+    assert_true(st_token_set_bytes_per_token(set) == 2.0);
+    for (uint64_t position = 0; position < 10; position++) {
+        const uint32_t window = (uint32_t)(position % 5), first = window < 3 ? 8 * window : 8 * (window - 3);
+        const uint32_t modulo = window < 3 ? 1000 : 7;
+
+        assert_ok(st_token_set_window(set, position, 9, false, tokens, targets));
+        for (uint32_t i = 0; i < 8; i++) {
+            assert_int_equal(tokens[i], (first + i) % modulo);
+            assert_int_equal(targets[i], (first + i + 1) % modulo);
+        }
+    }
+    st_token_set_close(set);
+    scratch_close(&s);
+}
+
+static void test_window_of_one_token(void **state)
+{
+    const char *path;
+    int32_t token, target;
+    struct st_token_set *set;
+    struct scratch s;
+
+    (void)state;
+    scratch_open(&s);
+    path = scratch_path(&s, "a.bin");
+    for (uint32_t token_bytes = 2; token_bytes <= 4; token_bytes += 2) {
+        write_tokens(path, token_bytes, 5, 5, 0);
+        assert_ok(st_token_set_open(&set, &path, 1, 5, 1));
+        assert_int_equal(st_token_set_windows(set), 4);
+        assert_true(st_token_set_bytes_per_token(set) == 0.0);
+        assert_ok(st_token_set_window(set, 3, 0, false, &token, &target));
+        assert_int_equal(token, 3);
+        assert_int_equal(target, 4);
+        st_token_set_close(set);
+    }
+    scratch_close(&s);
+}
+
+/* Every epoch visits every window once; epochs and seeds differ; the same position is the same window. */
+static void test_shuffle_is_a_permutation_per_epoch(void **state)
+{
+    enum { WINDOWS = 50 };
+    const char *path;
+    int32_t tokens[4], targets[4], first_order[WINDOWS], differs = 0, seed_differs = 0;
+    struct st_token_set *set;
+    struct scratch s;
+
+    (void)state;
+    scratch_open(&s);
+    path = scratch_path(&s, "a.bin");
+    write_tokens(path, 2, 4 * WINDOWS + 1, 60000, 0);
+    assert_ok(st_token_set_open(&set, &path, 1, 60000, 4));
+    for (uint64_t epoch = 0; epoch < 3; epoch++) {
+        bool seen[WINDOWS] = {false};
+
+        for (uint64_t i = 0; i < WINDOWS; i++) {
+            assert_ok(st_token_set_window(set, epoch * WINDOWS + i, 11, true, tokens, targets));
+            assert_int_equal(tokens[0] % 4, 0);
+            assert_false(seen[tokens[0] / 4]);
+            seen[tokens[0] / 4] = true;
+            if (epoch == 0)
+                first_order[i] = tokens[0];
+            differs += tokens[0] != first_order[i];
+            assert_ok(st_token_set_window(set, epoch * WINDOWS + i, 12, true, targets, tokens));
+            seed_differs += targets[0] != first_order[i];
+        }
+    }
+    assert_true(differs > WINDOWS && seed_differs > WINDOWS);
+    st_token_set_close(set);
+    scratch_close(&s);
+}
+
+static void test_bad_files_are_refused(void **state)
+{
+    struct st_token_file *f = NULL;
+    struct st_token_set *set = NULL;
+    const char *path;
+    struct scratch s;
+    char *text;
+    size_t bytes;
+
+    (void)state;
+    scratch_open(&s);
+    path = scratch_path(&s, "a.bin");
+    assert_refused(st_token_file_open(&f, path, 10), STRATA_E_INPUT, "a.bin: No such file");
+    assert_refused(st_token_file_open(&f, s.dir, 10), STRATA_E_INPUT, "not a regular file");
+    write_file(path, "", 0);
+    assert_refused(st_token_file_open(&f, path, 10), STRATA_E_INPUT, "0 bytes are too few");
+    write_tokens(path, 2, 100, 50, 0);
+    text = read_file(path, &bytes);
+    write_file(path, text, bytes - 1);
+    assert_refused(st_token_file_open(&f, path, 100), STRATA_E_INPUT, "its header promises 100 tokens");
+    text[0]++;
+    write_file(path, text, bytes);
+    assert_refused(st_token_file_open(&f, path, 100), STRATA_E_INPUT, "not a token file");
+    text[0]--;
+    text[4] = 7; /* version of the other kind */
+    write_file(path, text, bytes);
+    assert_refused(st_token_file_open(&f, path, 100), STRATA_E_INPUT, "not a token file");
+    text[4] = 1;
+    text[11] = (char)0x80; /* a negative count */
+    write_file(path, text, bytes);
+    assert_refused(st_token_file_open(&f, path, 100), STRATA_E_INPUT, "its header promises");
+    free(text);
+    write_tokens(path, 2, 100, 50, 0);
+    assert_refused(st_token_file_open(&f, path, 49), STRATA_E_INPUT, "token 49 is 49, the model's vocabulary ends at 48");
+    assert_refused(st_token_set_open(&set, &path, 1, 50, 100), STRATA_E_INPUT, "100 tokens are fewer than one window of 101");
+    assert_refused(st_token_set_open(&set, &path, 0, 50, 10), STRATA_E_INVAL, "no token files");
+    assert_refused(st_token_set_open(&set, &path, 1, 50, 0), STRATA_E_INVAL, "sequence length");
+    write_tokens(path, 4, 1000000, 70001, 0);
+    assert_refused(st_token_file_open(&f, path, 70000), STRATA_E_INPUT, "token 70000 is 70000");
+    assert_null(f);
+    assert_null(set);
+    assert_ok(st_token_file_open(&f, path, 0)); /* not checked */
+    assert_int_equal(st_token_file_count(f), 1000000);
+    assert_int_equal(st_token_file_vocab(f), 70001);
+    st_token_file_close(f);
+    scratch_close(&s);
+}
+
+static void test_a_file_that_changes_is_noticed(void **state)
+{
+    int32_t tokens[8], targets[8];
+    struct st_token_set *set;
+    struct scratch s;
+    const char *path;
+
+    (void)state;
+    scratch_open(&s);
+    path = scratch_path(&s, "a.bin");
+    write_tokens(path, 2, 100, 50, 0);
+    assert_ok(st_token_set_open(&set, &path, 1, 50, 8));
+    write_tokens(path, 2, 100, 60, 0);
+    assert_ok(st_token_set_window(set, 0, 0, false, tokens, targets));
+    assert_refused(st_token_set_window(set, 6, 0, false, tokens, targets), STRATA_E_INPUT, "was changed");
+    assert_int_equal(truncate(path, 1100), 0);
+    assert_refused(st_token_set_window(set, 9, 0, false, tokens, targets), STRATA_E_INPUT, "nothing at byte 1168");
+    st_token_set_close(set);
+    scratch_close(&s);
+}
+
+/* --- the byte tokenizer --- */
+
+static char *make_text(size_t bytes)
+{
+    char *text = malloc(bytes);
+
+    assert_non_null(text);
+    for (size_t i = 0; i < bytes; i++)
+        text[i] = (char)(i * 7 + i / 16384 * 31);
+    return text;
+}
+
+/* Tokens of a file against bytes. */
+static void check_tokens(const char *path, const char *want, size_t count)
+{
+    size_t bytes;
+    char *file = read_file(path, &bytes);
+    struct st_token_file *f;
+
+    assert_ok(st_token_file_open(&f, path, 256));
+    assert_int_equal(st_token_file_count(f), count);
+    assert_int_equal(st_token_file_source_bytes(f), count);
+    assert_int_equal(st_token_file_vocab(f), 256);
+    assert_int_equal(bytes, 1024 + 2 * count);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(file[1024 + 2 * i], want[i]);
+        assert_int_equal(file[1024 + 2 * i + 1], 0);
+    }
+    st_token_file_close(f);
+    free(file);
+}
+
+static void test_bytes_become_tokens(void **state)
+{
+    enum { FIRST = 20000, BYTES = 21 * 16384 + 5 };
+    struct st_tokens_report report;
+    const char *texts[2], *out, *heldout;
+    char *text = make_text(BYTES), *train = malloc(BYTES), *aside = malloc(BYTES);
+    size_t train_bytes = 0, aside_bytes = 0;
+    struct scratch s;
+
+    (void)state;
+    scratch_open(&s);
+    texts[0] = scratch_path(&s, "1.txt");
+    texts[1] = scratch_path(&s, "2.txt");
+    out = scratch_path(&s, "x.y/out.bin");
+    assert_int_not_equal(st_tokens_from_bytes(texts, 2, out, 0.0, &report), STRATA_OK);
+    out = scratch_path(&s, "out.bin");
+    heldout = scratch_path(&s, "out.heldout.bin");
+    write_file(texts[0], text, FIRST); /* blocks are cut across the files */
+    write_file(texts[1], text + FIRST, BYTES - FIRST);
+    assert_ok(st_tokens_from_bytes(texts, 2, out, 0.0, &report));
+    assert_int_equal(report.tokens, BYTES);
+    assert_int_equal(report.heldout_tokens, 0);
+    assert_string_equal(report.heldout_path, "");
+    check_tokens(out, text, BYTES);
+    assert_ok(st_tokens_from_bytes(texts, 2, out, 0.1, &report));
+    for (size_t at = 0; at < BYTES; at += 16384) {
+        const size_t bytes = BYTES - at < 16384 ? BYTES - at : 16384;
+
+        if (at / 16384 % 10 == 9) {
+            memcpy(aside + aside_bytes, text + at, bytes);
+            aside_bytes += bytes;
+        } else {
+            memcpy(train + train_bytes, text + at, bytes);
+            train_bytes += bytes;
+        }
+    }
+    assert_int_equal(aside_bytes, 2 * 16384);
+    assert_int_equal(report.heldout_bytes, aside_bytes);
+    assert_string_equal(report.heldout_path, heldout);
+    check_tokens(out, train, train_bytes);
+    check_tokens(heldout, aside, aside_bytes);
+    assert_int_equal(entry_count(s.dir), 4);
+    scratch_close(&s);
+    free(text);
+    free(train);
+    free(aside);
+}
+
+static void test_heldout_names(void **state)
+{
+    static const char *const rows[][2] = {
+        {"kjv.bin", "kjv.heldout.bin"}, {"kjv", "kjv.heldout"}, {".kjv", ".kjv.heldout"}, {"a.b.bin", "a.b.heldout.bin"}};
+    struct st_tokens_report report;
+    char *text = make_text(40000);
+    const char *source;
+    struct scratch s;
+
+    (void)state;
+    scratch_open(&s);
+    source = scratch_path(&s, "text");
+    write_file(source, text, 40000);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_ok(st_tokens_from_bytes(&source, 1, scratch_path(&s, rows[i][0]), 0.5, &report));
+        assert_string_equal(report.heldout_path, scratch_path(&s, rows[i][1]));
+        source = scratch_path(&s, "text");
+    }
+    scratch_close(&s);
+    free(text);
+}
+
+static void test_bad_texts_are_refused(void **state)
+{
+    struct st_tokens_report report;
+    const char *source, *out;
+    char *text = make_text(100000);
+    struct scratch s;
+
+    (void)state;
+    scratch_open(&s);
+    source = scratch_path(&s, "text");
+    out = scratch_path(&s, "out.bin");
+    assert_refused(st_tokens_from_bytes(&source, 1, out, 0.0, &report), STRATA_E_INPUT, "text: No such file");
+    write_file(source, "", 0);
+    assert_refused(st_tokens_from_bytes(&source, 1, out, 0.0, &report), STRATA_E_INPUT, "the text is empty");
+    write_file(source, text, 100000);
+    assert_refused(st_tokens_from_bytes(&source, 1, out, 0.1, &report), STRATA_E_INPUT, "too short");
+    assert_refused(st_tokens_from_bytes(&source, 1, out, 0.6, &report), STRATA_E_INVAL, "held-out part of 0.6");
+    assert_refused(st_tokens_from_bytes(&source, 1, out, -0.1, &report), STRATA_E_INVAL, "held-out part of -0.1");
+    source = s.dir;
+    assert_refused(st_tokens_from_bytes(&source, 1, out, 0.0, &report), STRATA_E_INPUT, "Is a directory");
+    assert_int_equal(entry_count(s.dir), 1);
+    scratch_close(&s);
+    free(text);
+}
+
+static void test_every_single_failure_is_clean(void **state)
+{
+    const int descriptors = descriptor_count();
+    char *text = make_text(50000);
+    uint32_t fired = 1, failures = 0;
+
+    (void)state;
+    for (uint32_t nth = 0; fired > 0; nth++) {
+        const struct st_fault_spec fault = {.after = nth, .count = 1, .result = -EIO};
+        int32_t tokens[16], targets[16];
+        const char *source, *out;
+        struct st_token_set *set;
+        struct scratch s;
+        strata_status st;
+
+        scratch_open(&s);
+        source = scratch_path(&s, "text");
+        out = scratch_path(&s, "out.bin");
+        write_file(source, text, 50000);
+        st_fault_arm(&fault);
+        st = st_tokens_from_bytes(&source, 1, out, 0.5, NULL);
+        if (st == STRATA_OK && (st = st_token_set_open(&set, &out, 1, 256, 16)) == STRATA_OK) {
+            st = st_token_set_window(set, 3, 1, true, tokens, targets);
+            st_token_set_close(set);
+        }
+        fired = st_fault_disarm();
+        failures += st != STRATA_OK;
+        assert_true(fired > 0 || st == STRATA_OK);
+        assert_int_equal(access(scratch_path(&s, "out.bin.tmp"), F_OK), -1);
+        assert_int_equal(access(scratch_path(&s, "out.heldout.bin.tmp"), F_OK), -1);
+        assert_int_equal(descriptor_count(), descriptors);
+        scratch_close(&s);
+    }
+    assert_true(failures > 10);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_windows_in_order_cross_no_file),
+        cmocka_unit_test(test_window_of_one_token),
+        cmocka_unit_test(test_shuffle_is_a_permutation_per_epoch),
+        cmocka_unit_test(test_bad_files_are_refused),
+        cmocka_unit_test(test_a_file_that_changes_is_noticed),
+        cmocka_unit_test(test_bytes_become_tokens),
+        cmocka_unit_test(test_heldout_names),
+        cmocka_unit_test(test_bad_texts_are_refused),
+        cmocka_unit_test(test_every_single_failure_is_clean),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
