@@ -1,0 +1,453 @@
+/* cli/args.c - the option table, and the two loops over it: parse and print. */
+#include "cli/args.h"
+#include "core/error.h"
+#include "core/size.h"
+
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMES_MAX      4
+#define WORD_MAX       64
+#define NEAR_EDITS_MAX 3u
+#define HELP_COLUMN    28
+
+/* What commands share: config, model and budgets. */
+#define RUNS      (CLI_CMD_TRAIN | CLI_CMD_PLAN | CLI_CMD_EVAL)
+#define TRAINS    (CLI_CMD_TRAIN | CLI_CMD_PLAN)
+#define NO_OFFSET SIZE_MAX
+
+enum value_kind {
+    VALUE_FLAG,   /* none; sets a bool */
+    VALUE_TEXT,   /* one word */
+    VALUE_LIST,   /* one or more words */
+    VALUE_COUNT,  /* whole number in least..most */
+    VALUE_REAL,   /* number in least..most */
+    VALUE_SIZE,   /* size, at least 1 byte */
+    VALUE_SET,    /* PATH=VALUE */
+    VALUE_IGNORED /* one word, dropped */
+};
+
+/* A number goes to a field (offset), or to the config (path). */
+struct option {
+    const char *names[NAMES_MAX]; /* without the dashes; the first is the one that help shows */
+    uint32_t commands;
+    enum value_kind kind;
+    size_t offset;
+    const char *path;
+    double least, most;
+    const char *value; /* name of the value in help */
+    const char *help;  /* NULL: hidden */
+};
+
+#define AT(member)  offsetof(struct cli_args, member)
+#define WHOLE_MAX   9007199254740992.0 /* 2^53 */
+#define U32_LARGEST 4294967295.0
+
+/* clang-format off */
+static const struct option options[] = {
+    {{"model"}, RUNS | CLI_CMD_INFO, VALUE_TEXT, AT(model), NULL, 0, 0, "PRESET|DIR",
+     "nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl (seeded random weights), or a Hugging Face directory"},
+    {{"data"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_LIST, AT(data), NULL, 0, 0, "FILE...",
+     "token files, as written by strata tokens"},
+    {{"config", "deepspeed", "deepspeed_config"}, RUNS | CLI_CMD_INFO, VALUE_TEXT, AT(config_file), NULL, 0, 0, "FILE.json",
+     "DeepSpeed configuration; without one: AdamW, bf16, everything on the device"},
+    {{"max-steps", "steps"}, TRAINS, VALUE_COUNT, AT(max_steps), NULL, 1, WHOLE_MAX, "N", "optimizer steps of the run"},
+    {{"seq-len", "seq"}, RUNS | CLI_CMD_INFO, VALUE_COUNT, AT(seq_len), NULL, 1, U32_LARGEST, "N",
+     "tokens per sequence; default: the model's context, at most 1024"},
+    {{"seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_COUNT, AT(seed), NULL, 0, WHOLE_MAX, "N",
+     "of initial weights and of the order of the data; default 0"},
+    {{"lr"}, TRAINS, VALUE_REAL, NO_OFFSET, "optimizer.params.lr", 0, DBL_MAX, "X", "learning rate"},
+    {{"micro-batch"}, RUNS, VALUE_COUNT, NO_OFFSET, "train_micro_batch_size_per_gpu", 1, U32_LARGEST, "N",
+     "sequences per forward and backward pass"},
+    {{"grad-accum"}, RUNS, VALUE_COUNT, NO_OFFSET, "gradient_accumulation_steps", 1, U32_LARGEST, "N", "micro-batches per step"},
+    {{"warmup-steps"}, TRAINS, VALUE_COUNT, NO_OFFSET, "scheduler.params.warmup_num_steps", 0, WHOLE_MAX, "N",
+     "steps until the learning rate is reached"},
+    {{"set"}, RUNS | CLI_CMD_CHECK | CLI_CMD_INFO, VALUE_SET, NO_OFFSET, NULL, 0, 0, "PATH=VALUE",
+     "any key of the configuration, such as strata.cache=0; may be repeated"},
+    {{"device"}, RUNS, VALUE_TEXT, AT(device), NULL, 0, 0, "cpu", "where forward and backward run"},
+    {{"device-memory"}, RUNS, VALUE_SIZE, NO_OFFSET, "strata.device_memory", 0, 0, "SIZE",
+     "budget of the device: 24G and 24GiB are 2^30, 24GB is 10^9; default: half of available memory"},
+    {{"host-memory"}, RUNS, VALUE_SIZE, NO_OFFSET, "strata.host_memory", 0, 0, "SIZE",
+     "budget of the host arena; default: 80 % of available memory, less what the device takes"},
+    {{"nvme"}, RUNS | CLI_CMD_INFO, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR",
+     "directory for swap files; what goes there is the configuration's business"},
+    {{"threads"}, RUNS | CLI_CMD_INFO, VALUE_COUNT, NO_OFFSET, "strata.threads", 1, 256, "N",
+     "workers; default: one per usable core"},
+    {{"machine"}, TRAINS, VALUE_TEXT, AT(machine), NULL, 0, 0, "FILE.json",
+     "rates of this machine (strata info --measure --out FILE); for plan the capacities of that machine, too"},
+    {{"measure"}, CLI_CMD_PLAN | CLI_CMD_INFO, VALUE_FLAG, AT(measure), NULL, 0, 0, NULL,
+     "measure this machine's rates (about two seconds)"},
+    {{"eval-data"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(eval_data), NULL, 0, 0, "FILE", "held-out token file, evaluated at the end"},
+    {{"eval-every"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(eval_every), NULL, 1, WHOLE_MAX, "N", "evaluate every N steps as well"},
+    {{"out"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(out), NULL, 0, 0, "DIR",
+     "write the trained model there, as a Hugging Face directory"},
+    {{"out"}, CLI_CMD_TOKENS, VALUE_TEXT, AT(out), NULL, 0, 0, "FILE.bin", "token file to write"},
+    {{"out"}, CLI_CMD_INFO, VALUE_TEXT, AT(out), NULL, 0, 0, "FILE.json", "with --measure: write a machine file"},
+    {{"metrics"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(metrics), NULL, 0, 0, "FILE.jsonl",
+     "one JSON line per step, a header and a summary"},
+    {{"digest"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(digest), NULL, 0, 0, NULL,
+     "print digests of weights and optimizer state at the end"},
+    {{"tokenizer"}, CLI_CMD_TOKENS, VALUE_TEXT, AT(tokenizer), NULL, 0, 0, "byte", "how text becomes tokens"},
+    {{"heldout"}, CLI_CMD_TOKENS, VALUE_REAL, AT(heldout), NULL, 0, 0.5, "X",
+     "share of 16 KiB blocks set aside in FILE.heldout.bin, such as 0.1"},
+    {{"allow-unknown"}, RUNS | CLI_CMD_CHECK | CLI_CMD_INFO, VALUE_FLAG, AT(allow_unknown), NULL, 0, 0, NULL,
+     "unknown keys of the configuration are notices, not errors"},
+    {{"quiet"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(quiet), NULL, 0, 0, NULL, "no tables and no progress"},
+    {{"json"}, RUNS | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_DIGEST | CLI_CMD_TOKENS, VALUE_FLAG, AT(json), NULL, 0, 0, NULL,
+     "JSON on standard output; train: the metrics, with everything else on standard error"},
+    {{"local_rank", "local-rank"}, RUNS, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
+    {{"fault"}, RUNS | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
+    {{"fake-seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_COUNT, AT(fake_seed), NULL, 0, WHOLE_MAX, "N", NULL},
+    {{"fake-latency-us"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_COUNT, AT(fake_latency_us), NULL, 0, 1e6, "N", NULL},
+    {{"help"}, UINT32_MAX, VALUE_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
+};
+/* clang-format on */
+#define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
+
+/* --- words --- */
+
+static uint32_t min3(uint32_t a, uint32_t b, uint32_t c)
+{
+    const uint32_t ab = a < b ? a : b;
+
+    return ab < c ? ab : c;
+}
+
+uint32_t cli_edit_distance(const char *a, const char *b)
+{
+    const size_t a_length = strnlen(a, WORD_MAX), b_length = strnlen(b, WORD_MAX);
+    uint32_t row[WORD_MAX + 1];
+
+    for (size_t j = 0; j <= b_length; j++)
+        row[j] = (uint32_t)j;
+    for (size_t i = 0; i < a_length; i++) {
+        uint32_t diagonal = row[0];
+
+        row[0] = (uint32_t)i + 1;
+        for (size_t j = 0; j < b_length; j++) {
+            const uint32_t above = row[j + 1];
+
+            row[j + 1] = min3(above + 1, row[j] + 1, diagonal + (a[i] != b[j]));
+            diagonal = above;
+        }
+    }
+    return row[b_length];
+}
+
+/* plan takes a whole train command line; what has no effect there is not in its help. */
+static bool option_taken(const struct option *o, enum cli_command command)
+{
+    const uint32_t bits = command == CLI_CMD_PLAN ? CLI_CMD_PLAN | CLI_CMD_TRAIN : (uint32_t)command;
+
+    return (o->commands & bits) != 0;
+}
+
+static const struct option *option_find(enum cli_command command, const char *name)
+{
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        for (size_t k = 0; k < NAMES_MAX && options[i].names[k] != NULL; k++)
+            if (option_taken(&options[i], command) && strcmp(options[i].names[k], name) == 0)
+                return &options[i];
+    return NULL;
+}
+
+static strata_status option_unknown(enum cli_command command, const char *name)
+{
+    const char *nearest = NULL;
+    uint32_t edits_least = NEAR_EDITS_MAX + 1;
+
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        if (!option_taken(&options[i], command) || options[i].help == NULL)
+            continue;
+        for (size_t k = 0; k < NAMES_MAX && options[i].names[k] != NULL; k++) {
+            const uint32_t edits = cli_edit_distance(name, options[i].names[k]);
+
+            if (edits < edits_least) {
+                edits_least = edits;
+                nearest = options[i].names[k];
+            }
+        }
+    }
+    if (nearest != NULL)
+        return st_error(STRATA_E_INVAL, "unknown option --%s: did you mean --%s?", name, nearest);
+    return st_error(STRATA_E_INVAL, "unknown option --%s: --help lists the options", name);
+}
+
+/* --- values --- */
+
+static strata_status list_push(struct cli_list *list, const char *item)
+{
+    const char **items = realloc(list->items, (list->count + 1) * sizeof(*items));
+
+    if (items == NULL)
+        return st_error(STRATA_E_NOMEM, "out of memory for the command line");
+    list->items = items;
+    items[list->count++] = item;
+    return STRATA_OK;
+}
+
+static strata_status override_push(struct cli_args *args, const char *path, const char *value)
+{
+    char *text = NULL;
+    strata_status st;
+
+    if (asprintf(&text, "%s%s%s", path != NULL ? path : "", path != NULL ? "=" : "", value) < 0)
+        return st_error(STRATA_E_NOMEM, "out of memory for the command line");
+    st = list_push(&args->overrides, text);
+    if (st != STRATA_OK)
+        free(text);
+    return st;
+}
+
+static bool number_parse(const char *text, double *out)
+{
+    char *end;
+
+    errno = 0;
+    *out = strtod(text, &end);
+    return end != text && *end == '\0' && errno == 0 && isfinite(*out);
+}
+
+static strata_status number_take(struct cli_args *args, const struct option *o, const char *text)
+{
+    const bool whole = o->kind == VALUE_COUNT;
+    double value;
+
+    if (!number_parse(text, &value) || (whole && value != floor(value)))
+        return st_error(STRATA_E_INVAL, "--%s: \"%s\" is not a %snumber", o->names[0], text, whole ? "whole " : "");
+    if (value < o->least)
+        return st_error(STRATA_E_INVAL, "--%s: %s is too small: at least %.10g", o->names[0], text, o->least);
+    if (value > o->most)
+        return st_error(STRATA_E_INVAL, "--%s: %s is too large: at most %.10g", o->names[0], text, o->most);
+    if (o->path != NULL)
+        return override_push(args, o->path, text);
+    if (whole)
+        *(uint64_t *)(void *)((char *)args + o->offset) = (uint64_t)value;
+    else
+        *(double *)(void *)((char *)args + o->offset) = value;
+    return STRATA_OK;
+}
+
+static strata_status size_take(struct cli_args *args, const struct option *o, const char *text)
+{
+    uint64_t bytes;
+
+    if (st_size_parse(text, &bytes) != 0)
+        return st_error(STRATA_E_INVAL, "--%s: \"%s\" is not a size: write 24G or 24GiB for 24 * 2^30 bytes, 24GB for 24 * 10^9",
+                        o->names[0], text);
+    if (bytes == 0)
+        return st_error(STRATA_E_INVAL, "--%s: %s is too small: at least 1 byte", o->names[0], text);
+    return override_push(args, o->path, text);
+}
+
+static strata_status set_take(struct cli_args *args, const char *text)
+{
+    const char *equals = strchr(text, '=');
+
+    if (equals == NULL || equals == text)
+        return st_error(STRATA_E_INVAL, "--set: \"%s\" is not PATH=VALUE: for example strata.cache=0", text);
+    return override_push(args, NULL, text);
+}
+
+static strata_status value_take(struct cli_args *args, const struct option *o, const char *text)
+{
+    char *at = (char *)args + (o->offset != NO_OFFSET ? o->offset : 0);
+
+    if (*text == '\0')
+        return st_error(STRATA_E_INVAL, "--%s needs a value: %s", o->names[0], o->value);
+    switch (o->kind) {
+    case VALUE_TEXT:
+        *(const char **)(void *)at = text;
+        return STRATA_OK;
+    case VALUE_LIST:
+        return list_push((struct cli_list *)(void *)at, text);
+    case VALUE_COUNT:
+    case VALUE_REAL:
+        return number_take(args, o, text);
+    case VALUE_SIZE:
+        return size_take(args, o, text);
+    case VALUE_SET:
+        return set_take(args, text);
+    case VALUE_FLAG:
+    case VALUE_IGNORED:
+        break;
+    }
+    return STRATA_OK;
+}
+
+/* --- the loop --- */
+
+struct cursor {
+    int argc, at; /* at: next word */
+    char **argv;
+};
+
+static bool is_option(const char *word)
+{
+    return word[0] == '-' && word[1] == '-' && word[2] != '\0';
+}
+
+/* "--name" or "--name=value": name copied, *value after the "=" or NULL. */
+static strata_status option_split(const char *word, char name[WORD_MAX], const char **value)
+{
+    const size_t length = strcspn(word + 2, "=");
+
+    if (length >= WORD_MAX)
+        return st_error(STRATA_E_INVAL, "unknown option %.80s", word);
+    memcpy(name, word + 2, length);
+    name[length] = '\0';
+    *value = word[2 + length] == '=' ? word + 2 + length + 1 : NULL;
+    return STRATA_OK;
+}
+
+static strata_status option_take(struct cli_args *args, struct cursor *c, const char *word)
+{
+    const struct option *o;
+    char name[WORD_MAX];
+    const char *value = NULL;
+    strata_status st = option_split(word, name, &value);
+
+    if (st != STRATA_OK)
+        return st;
+    o = option_find(args->command, name);
+    if (o == NULL)
+        return option_unknown(args->command, name);
+    if (o->kind == VALUE_FLAG) {
+        if (value != NULL)
+            return st_error(STRATA_E_INVAL, "--%s takes no value", name);
+        *(bool *)((char *)args + o->offset) = true;
+        return STRATA_OK;
+    }
+    if (value == NULL && (c->at == c->argc || is_option(c->argv[c->at])))
+        return st_error(STRATA_E_INVAL, "--%s needs a value: %s", name, o->value);
+    st = value_take(args, o, value != NULL ? value : c->argv[c->at++]);
+    while (st == STRATA_OK && o->kind == VALUE_LIST && value == NULL && c->at < c->argc && c->argv[c->at][0] != '-')
+        st = value_take(args, o, c->argv[c->at++]);
+    return st;
+}
+
+static strata_status word_take(struct cli_args *args, struct cursor *c)
+{
+    const char *word = c->argv[c->at++];
+
+    if (strcmp(word, "-h") == 0) {
+        args->help = true;
+        return STRATA_OK;
+    }
+    if (is_option(word))
+        return option_take(args, c, word);
+    if (word[0] == '-' && word[1] != '\0')
+        return st_error(STRATA_E_INVAL, "unknown option %s: --help lists the options", word);
+    return list_push(&args->positional, word);
+}
+
+/* --- what a command cannot do without --- */
+
+static strata_status require(bool given, const char *what)
+{
+    return given ? STRATA_OK : st_error(STRATA_E_INVAL, "missing argument: %s", what);
+}
+
+static strata_status require_words(const struct cli_args *args, uint32_t most, const char *what)
+{
+    if (args->positional.count > most)
+        return st_error(STRATA_E_INVAL, "unexpected argument \"%s\": --help shows what this command takes",
+                        args->positional.items[most]);
+    return require(most == 0 || args->positional.count > 0, what);
+}
+
+static strata_status args_check(const struct cli_args *args)
+{
+    strata_status st;
+
+    switch (args->command) {
+    case CLI_CMD_TOKENS:
+        st = require_words(args, UINT32_MAX, "TEXT, a text file to read");
+        return st == STRATA_OK ? require(args->out != NULL, "--out FILE.bin") : st;
+    case CLI_CMD_CHECK:
+        return require_words(args, 1, "CONFIG.json, the configuration to check");
+    case CLI_CMD_DIGEST:
+        return require_words(args, 1, "DIR, a Hugging Face directory");
+    case CLI_CMD_INFO:
+    case CLI_CMD_TRAIN:
+    case CLI_CMD_PLAN:
+    case CLI_CMD_EVAL:
+        break;
+    }
+    st = require_words(args, 0, "");
+    if (st != STRATA_OK || args->command == CLI_CMD_INFO)
+        return st;
+    st = require(args->model != NULL, "--model PRESET|DIR");
+    if (st == STRATA_OK && args->command != CLI_CMD_PLAN)
+        st = require(args->data.count > 0, "--data FILE");
+    if (st == STRATA_OK && args->command == CLI_CMD_TRAIN)
+        st = require(args->max_steps > 0, "--max-steps N");
+    return st;
+}
+
+/* All directories are one value of the config: DeepSpeed's nvme_path, comma-separated. */
+static strata_status nvme_override(struct cli_args *args)
+{
+    char text[4096] = "";
+    size_t length = 0;
+
+    for (uint32_t i = 0; i < args->nvme.count; i++) {
+        length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s", i == 0 ? "" : ",", args->nvme.items[i]);
+        if (length >= sizeof(text))
+            return st_error(STRATA_E_INVAL, "--nvme: the directories' names are longer than %zu bytes together", sizeof(text));
+    }
+    return override_push(args, "strata.nvme", text);
+}
+
+strata_status cli_args_parse(struct cli_args *args, enum cli_command command, int argc, char **argv)
+{
+    struct cursor c = {.argc = argc, .at = 2, .argv = argv};
+    strata_status st = STRATA_OK;
+
+    *args = (struct cli_args){.command = command, .device = "cpu", .tokenizer = "byte"};
+    while (st == STRATA_OK && c.at < c.argc)
+        st = word_take(args, &c);
+    if (st == STRATA_OK && args->nvme.count > 0 && command != CLI_CMD_INFO)
+        st = nvme_override(args);
+    if (st == STRATA_OK && !args->help)
+        st = args_check(args);
+    return st;
+}
+
+void cli_args_fini(struct cli_args *args)
+{
+    for (uint32_t i = 0; i < args->overrides.count; i++)
+        free((void *)(uintptr_t)args->overrides.items[i]);
+    free(args->overrides.items);
+    free(args->positional.items);
+    free(args->data.items);
+    free(args->nvme.items);
+}
+
+/* --- help --- */
+
+static void option_print(const struct option *o)
+{
+    int width = printf("  --%s%s%s", o->names[0], o->value != NULL ? " " : "", o->value != NULL ? o->value : "");
+
+    if (width >= HELP_COLUMN) {
+        putchar('\n');
+        width = 0;
+    }
+    printf("%*s%s", HELP_COLUMN - width, "", o->help);
+    for (size_t k = 1; k < NAMES_MAX && o->names[k] != NULL; k++)
+        printf("%s--%s", k == 1 ? " (also " : ", ", o->names[k]);
+    puts(o->names[1] != NULL ? ")" : "");
+}
+
+void cli_args_print_options(enum cli_command command)
+{
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if ((options[i].commands & (uint32_t)command) != 0 && options[i].help != NULL)
+            option_print(&options[i]);
+}

@@ -1,0 +1,49 @@
+/* cli/args.h - the command line: one table of options drives parsing, ranges and --help. */
+#ifndef CLI_ARGS_H
+#define CLI_ARGS_H
+
+#include "strata/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Bits: an option names the commands that take it. */
+enum cli_command {
+    CLI_CMD_TRAIN = 1,
+    CLI_CMD_PLAN = 2,
+    CLI_CMD_EVAL = 4,
+    CLI_CMD_TOKENS = 8,
+    CLI_CMD_CHECK = 16,
+    CLI_CMD_INFO = 32,
+    CLI_CMD_DIGEST = 64,
+};
+
+struct cli_list {
+    const char **items; /* borrowed strings, but for overrides */
+    uint32_t count;
+};
+
+/* Values of one call.  Strings are borrowed from argv; NULL and 0: not given, unless a default is named. */
+struct cli_args {
+    enum cli_command command;
+    struct cli_list positional;
+    struct cli_list overrides; /* "path=value" for the config, in the order of the command line; owned */
+    struct cli_list data, nvme;
+    const char *model, *config_file, *out, *eval_data, *machine, *metrics, *tokenizer, *fault;
+    const char *device; /* default "cpu" */
+    uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
+    double heldout;
+    bool json, quiet, digest, allow_unknown, measure, help;
+};
+
+/** Parse argv[2..] for a command.  E_INVAL: unknown option (with the nearest one), missing or bad value, and what the
+ *  command cannot do without.  With --help given, nothing else is required. */
+strata_status cli_args_parse(struct cli_args *args, enum cli_command command, int argc, char **argv);
+void cli_args_fini(struct cli_args *args);
+
+/** The options of a command, one or more lines each, to stdout. */
+void cli_args_print_options(enum cli_command command);
+
+/** How many edits lie between two words; long words are cut. */
+uint32_t cli_edit_distance(const char *a, const char *b);
+
+#endif

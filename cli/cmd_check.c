@@ -1,0 +1,108 @@
+/* cli/cmd_check.c - every value of a configuration: where it comes from and what it means here. */
+#include "cli/commands.h"
+#include "core/config.h"
+#include "core/error.h"
+#include "core/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *origin_name(enum st_config_origin origin)
+{
+    static const char *const names[] = {"default", "file", "auto", "command line", "derived"};
+
+    return names[origin];
+}
+
+static const char *verdict_name(enum st_config_verdict verdict)
+{
+    static const char *const names[] = {"honoured", "notice", "rejected"};
+
+    return names[verdict];
+}
+
+static int path_width(const struct st_config_source *source)
+{
+    size_t width = 0;
+
+    for (uint32_t i = 0; i < st_config_row_count(source); i++) {
+        const size_t length = strlen(st_config_row_at(source, i)->path);
+
+        width = length > width ? length : width;
+    }
+    return (int)width;
+}
+
+static void print_text(const struct st_config_source *source)
+{
+    const int width = path_width(source);
+
+    for (uint32_t i = 0; i < st_config_row_count(source); i++) {
+        const struct st_config_row *row = st_config_row_at(source, i);
+
+        printf("%-*s  %-14s %-12s  %s%s%s\n", width, row->path, row->value, origin_name(row->origin), verdict_name(row->verdict),
+               row->reason != NULL ? ": " : "", row->reason != NULL ? row->reason : "");
+    }
+}
+
+static void print_json(const struct st_config_source *source, bool valid)
+{
+    struct st_json_writer w;
+
+    st_json_begin(&w, stdout);
+    st_json_object_open(&w, NULL);
+    st_json_put_bool(&w, "valid", valid);
+    st_json_array_open(&w, "values");
+    for (uint32_t i = 0; source != NULL && i < st_config_row_count(source); i++) {
+        const struct st_config_row *row = st_config_row_at(source, i);
+
+        st_json_object_open(&w, NULL);
+        st_json_put_string(&w, "path", row->path);
+        st_json_put_string(&w, "value", row->value);
+        st_json_put_string(&w, "origin", origin_name(row->origin));
+        st_json_put_string(&w, "verdict", verdict_name(row->verdict));
+        st_json_put_string(&w, "reason", row->reason);
+        st_json_object_close(&w);
+    }
+    st_json_array_close(&w);
+    st_json_array_open(&w, "problems");
+    for (uint32_t i = 0; source != NULL && i < st_config_problem_count(source); i++)
+        st_json_put_string(&w, NULL, st_config_problem_at(source, i));
+    st_json_array_close(&w);
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+}
+
+/* All problems, or the one sentence of a file that could not be read at all. */
+static int print_problems(const struct st_config_source *source, strata_status st)
+{
+    if (source == NULL || st_config_problem_count(source) == 0)
+        return cli_fail(st);
+    fflush(stdout);
+    for (uint32_t i = 0; i < st_config_problem_count(source); i++)
+        fprintf(stderr, "strata: error: %s\n", st_config_problem_at(source, i));
+    return strata_status_exit_code(st);
+}
+
+int cmd_check(const struct cli_args *args)
+{
+    const struct st_config_opts opts = {
+        .file = args->positional.items[0],
+        .overrides = args->overrides.items,
+        .override_count = args->overrides.count,
+        .allow_unknown = args->allow_unknown,
+    };
+    struct st_config_source *source = NULL;
+    struct st_config config;
+    const strata_status st = st_config_load(&config, &source, &opts);
+    int code = 0;
+
+    if (args->json)
+        print_json(source, st == STRATA_OK);
+    else if (source != NULL)
+        print_text(source);
+    if (st != STRATA_OK)
+        code = print_problems(source, st);
+    st_config_source_free(source);
+    return code;
+}

@@ -1,0 +1,81 @@
+/* cli/cmd_eval.c - loss of a model on token files: the plan and the engine of training, forward alone. */
+#include "cli/commands.h"
+#include "cli/plan_table.h"
+#include "cli/session.h"
+#include "cli/signals.h"
+#include "core/error.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static void print_text(const struct cli_eval_result *r)
+{
+    printf("loss %.6f  perplexity %.4f", r->loss, r->perplexity);
+    if (!isnan(r->bits_per_byte))
+        printf("  bits_per_byte %.6f", r->bits_per_byte);
+    printf("  tokens %llu\n", (unsigned long long)r->targets);
+}
+
+static void print_json(const struct cli_eval_result *r)
+{
+    struct st_json_writer w;
+
+    st_json_begin(&w, stdout);
+    st_json_object_open(&w, NULL);
+    st_json_put_double(&w, "loss", r->loss);
+    st_json_put_double(&w, "perplexity", r->perplexity);
+    st_json_put_double(&w, "bits_per_byte", r->bits_per_byte);
+    st_json_put_u64(&w, "tokens", r->targets);
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+}
+
+static strata_status run(struct cli_session *s, struct st_token_set **data, struct cli_batch *batch,
+                         struct cli_eval_result *result)
+{
+    const struct cli_args *args = s->args;
+    strata_status st = cli_session_model(s);
+
+    if (st == STRATA_OK)
+        st = cli_session_tokens(s, data, args->data.items, args->data.count);
+    if (st == STRATA_OK)
+        st = cli_session_plan(s);
+    if (s->plan != NULL && st == STRATA_E_NOFIT)
+        cli_plan_print(s->plan, false, stderr);
+    if (st == STRATA_OK)
+        st = cli_batch_create(batch, s);
+    if (st == STRATA_OK)
+        st = cli_session_start(s);
+    if (st == STRATA_OK)
+        st = cli_evaluate(s, *data, batch, result);
+    if (st == STRATA_OK && !isfinite(result->loss))
+        st = st_error(STRATA_E_NUMERICS, "the loss is not finite: the weights of %s are damaged or have diverged", args->model);
+    return st;
+}
+
+int cmd_eval(const struct cli_args *args)
+{
+    struct cli_session session;
+    struct st_token_set *data = NULL;
+    struct cli_batch batch = {0};
+    struct cli_eval_result result;
+    strata_status st;
+    int code = 0;
+
+    cli_signals_install();
+    st = cli_session_configure(&session, args);
+    if (st == STRATA_OK)
+        st = run(&session, &data, &batch, &result);
+    cli_session_close(&session);
+    cli_batch_destroy(&batch);
+    st_token_set_close(data);
+    if (st == STRATA_E_CANCELLED && cli_signals_pending() != 0)
+        return 128 + cli_signals_pending();
+    if (st != STRATA_OK)
+        code = cli_fail(st);
+    else if (args->json)
+        print_json(&result);
+    else
+        print_text(&result);
+    return code;
+}

@@ -1,0 +1,258 @@
+/* cli/cmd_info.c - what this machine has and lacks; with --measure, what it does per second. */
+#include "cli/commands.h"
+#include "cli/session.h"
+#include "core/cpu.h"
+#include "core/error.h"
+#include "core/json.h"
+#include "core/size.h"
+#include "offload/machine_report.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#define METHODS_MAX   8u
+#define MEASURE_MODEL "gpt2"
+#define MEASURE_SEQ   512u
+
+struct isa_name {
+    enum st_cpu_feature feature;
+    const char *name;
+};
+
+static const struct isa_name isa_names[] = {
+    {ST_CPU_AVX2_FMA, "avx2"},     {ST_CPU_AVX512, "avx512"}, {ST_CPU_AVX512_BF16, "avx512_bf16"},
+    {ST_CPU_AMX_BF16, "amx_bf16"}, {ST_CPU_NEON, "neon"},
+};
+#define ISA_COUNT (sizeof(isa_names) / sizeof(isa_names[0]))
+
+#define GPU_TEXT "none: built without CUDA support"
+
+/* --- text --- */
+
+static void print_words(const char *label, const char *const words[], uint32_t count)
+{
+    printf("  %-14s", label);
+    for (uint32_t i = 0; i < count; i++)
+        printf("%s%s", i == 0 ? "" : " ", words[i]);
+    puts(count == 0 ? "none" : "");
+}
+
+static uint32_t isa_found(const char *words[ISA_COUNT])
+{
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < ISA_COUNT; i++)
+        if ((st_cpu_features() & isa_names[i].feature) != 0)
+            words[count++] = isa_names[i].name;
+    return count;
+}
+
+static void print_cpu(const struct st_topology *topo)
+{
+    const char *words[ISA_COUNT];
+    char limit[24], available[24], memlock[24];
+
+    printf("  %-14s%s, %u usable cores, %u NUMA nodes\n", "cpu", st_topology_cpu_name(topo), st_topology_core_count(topo),
+           st_topology_numa_count(topo));
+    print_words("isa found", words, isa_found(words));
+    printf("  %-14s%s\n", "kernels used", st_report_kernels(0));
+    printf("  %-14s%s, %s available\n", "memory", st_size_text(limit, st_topology_memory_limit(topo)),
+           st_size_text(available, st_topology_memory_available(topo)));
+    printf("  %-14s%s\n", "memlock limit",
+           st_report_memlock() == UINT64_MAX ? "unlimited" : st_size_text(memlock, st_report_memlock()));
+    printf("  %-14s%s\n", "gpu", GPU_TEXT);
+}
+
+static void print_methods(void)
+{
+    struct st_method_report methods[METHODS_MAX];
+    const uint32_t count = st_report_methods(methods, METHODS_MAX);
+
+    for (uint32_t i = 0; i < count; i++)
+        printf("  %-14s%s%s%s\n", i == 0 ? "io methods" : "", methods[i].name,
+               methods[i].automatic ? " (auto)"
+               : methods[i].usable  ? ""
+                                    : ": not usable: ",
+               methods[i].why);
+}
+
+static void print_dir(const char *dir)
+{
+    struct st_dir_report report;
+    char size[24];
+
+    st_report_dir(&report, dir);
+    if (report.problem[0] != '\0') {
+        printf("  %-14s%s: %s\n", "nvme", dir, report.problem);
+        return;
+    }
+    printf("  %-14s%s: %s, %s free, ", "nvme", dir, report.filesystem, st_size_text(size, report.free_bytes));
+    if (report.offset_align != 0)
+        printf("O_DIRECT aligned to %u (offset) and %u (memory) bytes\n", report.offset_align, report.memory_align);
+    else
+        puts("O_DIRECT: the file system states no alignment");
+}
+
+static void print_rates(const struct st_machine *m)
+{
+    printf("  %-14smatmul %.1f GFLOP/s, upload %.2f GB/s, download %.2f GB/s, update %.0f M parameters/s\n", "measured",
+           m->matmul_flops * 1e-9, m->upload * 1e-9, m->download * 1e-9, m->update * 1e-6);
+    if (m->read > 0 || m->write > 0)
+        printf("  %-14sdisk: read %.2f GB/s, write %.2f GB/s, both at once %.2f GB/s\n", "", m->read * 1e-9, m->write * 1e-9,
+               m->mixed * 1e-9);
+}
+
+static void print_text(const struct cli_session *s, bool measured)
+{
+    struct utsname os;
+
+    printf("strata %s\n", STRATA_VERSION_STRING);
+    if (uname(&os) == 0)
+        printf("  %-14s%s %s %s\n", "system", os.sysname, os.release, os.machine);
+    print_cpu(s->topology);
+    print_methods();
+    for (uint32_t i = 0; i < s->args->nvme.count; i++)
+        print_dir(s->args->nvme.items[i]);
+    if (measured)
+        print_rates(&s->machine);
+}
+
+/* --- JSON --- */
+
+static void put_methods(struct st_json_writer *w)
+{
+    struct st_method_report methods[METHODS_MAX];
+    const uint32_t count = st_report_methods(methods, METHODS_MAX);
+
+    st_json_array_open(w, "io_methods");
+    for (uint32_t i = 0; i < count; i++) {
+        st_json_object_open(w, NULL);
+        st_json_put_string(w, "name", methods[i].name);
+        st_json_put_bool(w, "usable", methods[i].usable);
+        st_json_put_bool(w, "automatic", methods[i].automatic);
+        st_json_put_string(w, "why", methods[i].why[0] != '\0' ? methods[i].why : NULL);
+        st_json_object_close(w);
+    }
+    st_json_array_close(w);
+}
+
+static void put_dirs(struct st_json_writer *w, const struct cli_list *dirs)
+{
+    st_json_array_open(w, "nvme");
+    for (uint32_t i = 0; i < dirs->count; i++) {
+        struct st_dir_report report;
+
+        st_report_dir(&report, dirs->items[i]);
+        st_json_object_open(w, NULL);
+        st_json_put_string(w, "dir", dirs->items[i]);
+        st_json_put_string(w, "filesystem", report.filesystem[0] != '\0' ? report.filesystem : NULL);
+        st_json_put_u64(w, "free_bytes", report.free_bytes);
+        st_json_put_bool(w, "writable", report.writable);
+        st_json_put_u64(w, "direct_offset_alignment", report.offset_align);
+        st_json_put_u64(w, "direct_memory_alignment", report.memory_align);
+        st_json_put_string(w, "problem", report.problem[0] != '\0' ? report.problem : NULL);
+        st_json_object_close(w);
+    }
+    st_json_array_close(w);
+}
+
+static void put_cpu(struct st_json_writer *w, const struct st_topology *topo)
+{
+    const char *words[ISA_COUNT];
+    const uint32_t count = isa_found(words);
+
+    st_json_object_open(w, "cpu");
+    st_json_put_string(w, "name", st_topology_cpu_name(topo));
+    st_json_put_u64(w, "usable_cores", st_topology_core_count(topo));
+    st_json_put_u64(w, "numa_nodes", st_topology_numa_count(topo));
+    st_json_array_open(w, "isa_found");
+    for (uint32_t i = 0; i < count; i++)
+        st_json_put_string(w, NULL, words[i]);
+    st_json_array_close(w);
+    st_json_put_string(w, "kernels_used", st_report_kernels(0));
+    st_json_object_close(w);
+}
+
+static void print_json(const struct cli_session *s, bool measured)
+{
+    struct st_json_writer w;
+
+    st_json_begin(&w, stdout);
+    st_json_object_open(&w, NULL);
+    st_json_put_string(&w, "version", STRATA_VERSION_STRING);
+    put_cpu(&w, s->topology);
+    st_json_put_u64(&w, "memory_bytes", st_topology_memory_limit(s->topology));
+    st_json_put_u64(&w, "memory_available_bytes", st_topology_memory_available(s->topology));
+    if (st_report_memlock() == UINT64_MAX)
+        st_json_put_string(&w, "memlock_bytes", NULL);
+    else
+        st_json_put_u64(&w, "memlock_bytes", st_report_memlock());
+    st_json_put_string(&w, "gpu", GPU_TEXT);
+    put_methods(&w);
+    put_dirs(&w, &s->args->nvme);
+    if (measured) {
+        st_json_object_open(&w, "machine");
+        st_machine_put_fields(&s->machine, &w);
+        st_json_object_close(&w);
+    }
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+}
+
+/* --- measuring --- */
+
+/* Directories come from --nvme here: no tier has to be configured to measure a disk. */
+static strata_status take_dirs(struct cli_session *s)
+{
+    const struct cli_list *dirs = &s->args->nvme;
+
+    for (uint32_t i = 0; i < dirs->count && i < ST_CONFIG_DIRS_MAX; i++) {
+        if (strlen(dirs->items[i]) >= ST_CONFIG_PATH_MAX)
+            return st_error(STRATA_E_INVAL, "--nvme: a name longer than %u bytes", ST_CONFIG_PATH_MAX);
+        memcpy(s->config.nvme_dirs[i], dirs->items[i], strlen(dirs->items[i]) + 1);
+        s->config.nvme_dir_count = i + 1;
+    }
+    return STRATA_OK;
+}
+
+static strata_status measure(struct cli_session *s)
+{
+    strata_status st = take_dirs(s);
+
+    if (st == STRATA_OK)
+        st = cli_session_model(s);
+    if (st == STRATA_OK)
+        st = st_machine_here(&s->machine, &s->config, s->topology);
+    if (st == STRATA_OK)
+        st = st_machine_measure(&s->machine, st_model_workload(s->model), &s->config, s->topology, s->config.nvme_dir_count > 0);
+    if (st == STRATA_OK && s->args->out != NULL)
+        st = st_machine_write(&s->machine, s->args->out);
+    return st;
+}
+
+int cmd_info(const struct cli_args *args)
+{
+    struct cli_args with_model = *args;
+    struct cli_session session;
+    strata_status st;
+    int code = 0;
+
+    if (args->out != NULL && !args->measure)
+        return cli_fail(st_error(STRATA_E_INVAL, "--out writes a machine file: it needs --measure"));
+    if (args->model == NULL) {
+        with_model.model = MEASURE_MODEL;
+        with_model.seq_len = args->seq_len != 0 ? args->seq_len : MEASURE_SEQ;
+    }
+    st = cli_session_configure(&session, &with_model);
+    if (st == STRATA_OK && args->measure)
+        st = measure(&session);
+    if (st != STRATA_OK)
+        code = cli_fail(st);
+    else if (args->json)
+        print_json(&session, args->measure);
+    else
+        print_text(&session, args->measure);
+    cli_session_close(&session);
+    return code;
+}

@@ -1,0 +1,372 @@
+/* cli/cmd_train.c - plan, print, take, train, write.
+ *
+ * Nothing is created on disk, metrics included, before the plan is known to fit.  A signal ends the step at its next op;
+ * the metrics still get their summary, swap files go, and --out is not written. */
+#include "cli/commands.h"
+#include "cli/plan_table.h"
+#include "cli/progress.h"
+#include "cli/session.h"
+#include "cli/signals.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/stats.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct train {
+    struct cli_session session;
+    struct st_token_set *data, *eval_data;
+    struct cli_batch batch;
+    struct cli_progress progress;
+    struct cli_medians *medians;
+    FILE *metrics; /* --metrics */
+    struct st_json_writer metrics_writer, stdout_writer;
+    bool lines_begun; /* a header stands in the metrics: a summary must follow */
+    uint64_t steps_done, evaluated_at, start_ns;
+    struct cli_eval_result eval;
+    struct cli_summary summary;
+};
+
+/* --- before anything is taken --- */
+
+/* The directory that `path` stands in, into buf. */
+static void parent_of(char *buf, size_t bytes, const char *path)
+{
+    size_t length = strlen(path);
+    char *slash;
+
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    snprintf(buf, bytes, "%.*s", (int)length, path);
+    slash = strrchr(buf, '/');
+    if (slash == NULL)
+        snprintf(buf, bytes, ".");
+    else if (slash == buf)
+        buf[1] = '\0';
+    else
+        *slash = '\0';
+}
+
+/* Hours of training must not end with "no such directory". */
+static strata_status check_out(const char *path)
+{
+    char parent[4096];
+    struct stat info;
+
+    if (path == NULL)
+        return STRATA_OK;
+    if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
+        return st_error(STRATA_E_INPUT, "--out %s: is a file, not a directory", path);
+    if (access(path, W_OK) == 0)
+        return STRATA_OK;
+    if (errno != ENOENT)
+        return st_error_errno(errno, "--out %s: cannot be written", path);
+    parent_of(parent, sizeof(parent), path);
+    if (access(parent, W_OK) != 0)
+        return st_error_errno(errno, "--out %s: cannot be created in %s", path, parent);
+    return STRATA_OK;
+}
+
+static strata_status open_data(struct train *t)
+{
+    const struct cli_args *args = t->session.args;
+    strata_status st = cli_session_tokens(&t->session, &t->data, args->data.items, args->data.count);
+
+    if (st == STRATA_OK && args->eval_data != NULL)
+        st = cli_session_tokens(&t->session, &t->eval_data, &args->eval_data, 1);
+    return st;
+}
+
+static FILE *people(const struct cli_args *args)
+{
+    return args->json ? stderr : stdout;
+}
+
+static strata_status prepare(struct train *t, const struct cli_args *args)
+{
+    strata_status st = cli_session_configure(&t->session, args);
+
+    if (st == STRATA_OK && args->eval_every != 0 && args->eval_data == NULL)
+        st = st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE");
+    if (st == STRATA_OK)
+        st = cli_session_model(&t->session);
+    if (st == STRATA_OK)
+        st = open_data(t);
+    if (st == STRATA_OK)
+        st = check_out(args->out);
+    if (st != STRATA_OK)
+        return st;
+    st = cli_session_plan(&t->session);
+    if (t->session.plan != NULL && (!args->quiet || st == STRATA_E_NOFIT))
+        cli_plan_print(t->session.plan, false, people(args));
+    return st;
+}
+
+/* --- taking --- */
+
+static strata_status open_metrics(struct train *t)
+{
+    const char *path = t->session.args->metrics;
+
+    if (path == NULL)
+        return STRATA_OK;
+    t->metrics = fopen(path, "we");
+    if (t->metrics == NULL)
+        return st_error_errno(errno, "--metrics %s: cannot be written", path);
+    st_json_begin(&t->metrics_writer, t->metrics);
+    return STRATA_OK;
+}
+
+/* A metrics file that lost a line says so at once, not after the run. */
+static strata_status check_metrics(struct train *t)
+{
+    if (t->metrics != NULL && ferror(t->metrics))
+        return st_error_errno(errno, "--metrics %s: cannot be written", t->session.args->metrics);
+    if (t->session.args->json && ferror(stdout))
+        return st_error_errno(errno, "cannot write to standard output");
+    return STRATA_OK;
+}
+
+static strata_status write_header(struct train *t)
+{
+    t->lines_begun = true;
+    if (t->metrics != NULL)
+        cli_metrics_header(&t->metrics_writer, &t->session);
+    if (t->session.args->json) {
+        st_json_begin(&t->stdout_writer, stdout);
+        cli_metrics_header(&t->stdout_writer, &t->session);
+    }
+    return check_metrics(t);
+}
+
+static strata_status write_step(struct train *t, const struct cli_step *step)
+{
+    if (t->metrics != NULL)
+        cli_metrics_step(&t->metrics_writer, step);
+    if (t->session.args->json)
+        cli_metrics_step(&t->stdout_writer, step);
+    return check_metrics(t);
+}
+
+static strata_status cancelled(void)
+{
+    return st_error(STRATA_E_CANCELLED, "ended by %s", cli_signals_pending() == SIGTERM ? "SIGTERM" : "Ctrl-C");
+}
+
+static strata_status take(struct train *t)
+{
+    const struct cli_args *args = t->session.args;
+    strata_status st = open_metrics(t);
+
+    if (st == STRATA_OK)
+        st = cli_session_rates(&t->session, true);
+    if (st == STRATA_OK && cli_signals_pending() != 0)
+        st = cancelled();
+    if (st != STRATA_OK)
+        return st;
+    if (!args->quiet)
+        cli_bounds_print(t->session.plan, people(args));
+    st = cli_medians_create(&t->medians);
+    if (st == STRATA_OK)
+        st = cli_batch_create(&t->batch, &t->session);
+    if (st == STRATA_OK)
+        st = cli_session_start(&t->session);
+    if (st == STRATA_OK)
+        st = write_header(t);
+    cli_progress_init(&t->progress, people(args), args->quiet, args->max_steps, t->session.config.steps_per_print);
+    return st;
+}
+
+/* --- training --- */
+
+static void fill_batch(struct train *t)
+{
+    const uint64_t first = t->steps_done * t->batch.sequences;
+
+    for (uint32_t i = 0; i < t->batch.sequences; i++) {
+        const size_t at = (size_t)i * t->batch.seq;
+
+        st_token_set_window(t->data, first + i, t->session.args->seed, true, t->batch.tokens + at, t->batch.targets + at);
+    }
+}
+
+static strata_status evaluate(struct train *t, struct cli_step *step)
+{
+    strata_status st;
+
+    if (t->evaluated_at == t->steps_done)
+        return STRATA_OK;
+    st = cli_evaluate(&t->session, t->eval_data, &t->batch, &t->eval);
+    if (st != STRATA_OK)
+        return st;
+    t->evaluated_at = t->steps_done;
+    if (step != NULL) {
+        step->value[CLI_EVAL_LOSS] = t->eval.loss;
+        step->value[CLI_EVAL_BITS_PER_BYTE] = t->eval.bits_per_byte;
+    }
+    if (isnan(t->eval.bits_per_byte))
+        cli_progress_note(&t->progress, "eval after step %llu: loss %.4f, perplexity %.3f over %llu tokens",
+                          (unsigned long long)t->steps_done, t->eval.loss, t->eval.perplexity,
+                          (unsigned long long)t->eval.targets);
+    else
+        cli_progress_note(&t->progress, "eval after step %llu: loss %.4f, perplexity %.3f, %.4f bits per byte over %llu tokens",
+                          (unsigned long long)t->steps_done, t->eval.loss, t->eval.perplexity, t->eval.bits_per_byte,
+                          (unsigned long long)t->eval.targets);
+    return STRATA_OK;
+}
+
+/* An evaluation is due after this step: the last one, or every so many. */
+static bool eval_due(const struct train *t)
+{
+    const struct cli_args *args = t->session.args;
+
+    if (t->eval_data == NULL)
+        return false;
+    return t->steps_done == args->max_steps || (args->eval_every != 0 && t->steps_done % args->eval_every == 0);
+}
+
+static strata_status one_step(struct train *t)
+{
+    struct st_step_result result;
+    struct cli_step step;
+    strata_status st, written;
+
+    fill_batch(t);
+    st = st_engine_step(t->session.engine, t->batch.tokens, t->batch.targets, &result);
+    if (st != STRATA_OK)
+        return st;
+    t->steps_done++;
+    cli_step_fill(&step, &t->session, t->data, &result, t->steps_done, t->steps_done * t->batch.sequences * t->batch.seq);
+    cli_progress_step(&t->progress, &step);
+    if (eval_due(t))
+        st = evaluate(t, &step);
+    cli_medians_add(t->medians, &step);
+    written = write_step(t, &step);
+    return st != STRATA_OK ? st : written;
+}
+
+static strata_status train_loop(struct train *t)
+{
+    strata_status st = STRATA_OK;
+
+    t->start_ns = st_clock_ns();
+    while (st == STRATA_OK && t->steps_done < t->session.args->max_steps)
+        st = cli_signals_pending() != 0 ? cancelled() : one_step(t);
+    if (st == STRATA_OK)
+        st = st_engine_flush(t->session.engine, NULL);
+    return st;
+}
+
+/* --- the end --- */
+
+static strata_status put_weights(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    return st_hf_writer_put(ctx, page, first, count, weight);
+}
+
+static strata_status write_model(struct train *t)
+{
+    const char *dir = t->session.args->out;
+    struct st_hf_writer *writer = NULL;
+    strata_status st;
+
+    if (dir == NULL)
+        return STRATA_OK;
+    st = st_hf_writer_open(&writer, t->session.model, dir);
+    if (st != STRATA_OK)
+        return st;
+    st = st_engine_export(t->session.engine, put_weights, writer);
+    if (st != STRATA_OK) {
+        st_hf_writer_abort(writer);
+        return st;
+    }
+    st = st_hf_writer_commit(writer);
+    if (st == STRATA_OK)
+        cli_progress_note(&t->progress, "model written to %s", dir);
+    return st;
+}
+
+static void print_digests(const struct train *t)
+{
+    if (t->summary.weights_digest[0] != '\0')
+        fprintf(people(t->session.args), "weights_digest %s\nstate_digest   %s\n", t->summary.weights_digest,
+                t->summary.state_digest);
+}
+
+static strata_status finish_run(struct train *t)
+{
+    strata_status st = STRATA_OK;
+
+    if (t->session.args->digest)
+        st = st_engine_digest(t->session.engine, t->summary.weights_digest, t->summary.state_digest);
+    return st == STRATA_OK ? write_model(t) : st;
+}
+
+/* The sentence of the failure must survive what is done after it. */
+static strata_status summarise(struct train *t, strata_status st)
+{
+    char sentence[1024];
+    strata_status written;
+
+    if (!t->lines_begun)
+        return st;
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    t->summary.status = st;
+    t->summary.peak_rss_bytes = st_stats_rss_peak_bytes();
+    t->summary.rss_bytes_max = t->session.plan->rss_bytes_max;
+    t->summary.seconds = (double)(st_clock_ns() - t->start_ns) * 1e-9;
+    if (t->metrics != NULL)
+        cli_metrics_summary(&t->metrics_writer, t->medians, &t->summary);
+    if (t->session.args->json)
+        cli_metrics_summary(&t->stdout_writer, t->medians, &t->summary);
+    cli_progress_summary(&t->progress, t->session.plan, t->medians, &t->summary);
+    print_digests(t);
+    written = check_metrics(t);
+    return st != STRATA_OK ? st_error(st, "%s", sentence) : written;
+}
+
+static void train_close(struct train *t)
+{
+    cli_session_close(&t->session);
+    cli_progress_fini(&t->progress);
+    cli_batch_destroy(&t->batch);
+    st_token_set_close(t->data);
+    st_token_set_close(t->eval_data);
+    free(t->medians);
+    if (t->metrics != NULL)
+        fclose(t->metrics);
+}
+
+static int exit_code(strata_status st, const struct cli_args *args)
+{
+    if (st == STRATA_OK)
+        return 0;
+    if (st != STRATA_E_CANCELLED)
+        return cli_fail(st);
+    fprintf(stderr, "strata: ended by %s; no swap files are left%s\n", cli_signals_pending() == SIGTERM ? "SIGTERM" : "Ctrl-C",
+            args->out != NULL ? ", --out was not written" : "");
+    return 128 + cli_signals_pending();
+}
+
+int cmd_train(const struct cli_args *args)
+{
+    struct train t = {.evaluated_at = UINT64_MAX};
+    strata_status st = prepare(&t, args);
+
+    cli_signals_install();
+    if (st == STRATA_OK)
+        st = take(&t);
+    if (st == STRATA_OK)
+        st = train_loop(&t);
+    if (st == STRATA_OK)
+        st = finish_run(&t);
+    st = summarise(&t, st);
+    train_close(&t);
+    return exit_code(st, args);
+}

@@ -1,0 +1,169 @@
+/* cli/main.c - picks the subcommand, teaches it with --help, and turns a status into an exit code. */
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/fault.h"
+#include "strata/types.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NEAR_EDITS_MAX 3u
+
+struct command {
+    const char *name;
+    enum cli_command bit;
+    int (*run)(const struct cli_args *args);
+    const char *summary;
+    const char *usage; /* after "strata NAME " */
+    const char *teach; /* what it does, and an example */
+};
+
+static const struct command commands[] = {
+    {"train", CLI_CMD_TRAIN, cmd_train, "train a model, its state on device, host and NVMe",
+     "--model PRESET|DIR --data FILE... --max-steps N [--config FILE.json] [options]",
+     "Plans the run, prints the plan, trains, and says how far each step is from what the hardware allows.\n"
+     "What does not fit is refused with exit code 3 before anything is allocated.  The result has the same\n"
+     "bits whatever the budgets and tiers.\n"
+     "\n"
+     "Example: state on disk, a device of 2 MiB\n"
+     "  strata tokens book.txt --out book.bin --heldout 0.1\n"
+     "  strata train --model nano --data book.bin --max-steps 100 --seq-len 256 --device-memory 2MiB \\\n"
+     "      --set zero_optimization.offload_optimizer.device=nvme --nvme /scratch --out model"},
+    {"plan", CLI_CMD_PLAN, cmd_plan, "say what a run would need, and whether it fits",
+     "--model PRESET|DIR [--config FILE.json] [options]",
+     "The same planner that train uses: bytes on each tier, bytes per step on each link, and with rates\n"
+     "(--machine or --measure) the shortest possible step.  Touches nothing.\n"
+     "\n"
+     "Example: does gpt2-xl train with 1 GiB of device and 5 GiB of host memory?\n"
+     "  strata plan --model gpt2-xl --seq-len 256 --device-memory 1GiB --host-memory 5GiB --nvme /scratch \\\n"
+     "      --set zero_optimization.offload_optimizer.device=nvme --set zero_optimization.offload_param.device=cpu"},
+    {"eval", CLI_CMD_EVAL, cmd_eval, "loss, perplexity and bits per byte of a model on a token file",
+     "--model DIR --data FILE... [options]",
+     "Runs forward alone over every window of the files, with the same plan and budgets as training.\n"
+     "\n"
+     "Example:\n"
+     "  strata eval --model model --data book.heldout.bin"},
+    {"tokens", CLI_CMD_TOKENS, cmd_tokens, "turn text into a token file", "TEXT... --out FILE.bin [--heldout X]",
+     "Writes llm.c's token format; one token per byte.  - reads standard input.\n"
+     "\n"
+     "Example: set every tenth 16 KiB block aside in book.heldout.bin\n"
+     "  strata tokens book.txt --out book.bin --heldout 0.1"},
+    {"info", CLI_CMD_INFO, cmd_info, "what this machine has, what it lacks, and why",
+     "[--nvme DIR]... [--measure --out FILE.json]",
+     "Cores, instruction sets, memory, I/O methods and directories for swap files.\n"
+     "\n"
+     "Example: measure once, and use the rates in every run\n"
+     "  strata info --measure --model gpt2 --seq-len 512 --nvme /scratch --out machine.json\n"
+     "  strata train --machine machine.json ..."},
+    {"check", CLI_CMD_CHECK, cmd_check, "print every value of a configuration, its origin and what it means here",
+     "CONFIG.json [options]",
+     "Exit code 0 if a run would take the file, 2 if not; all problems are listed.\n"
+     "\n"
+     "Example:\n"
+     "  strata check ds_config.json"},
+    {"digest", CLI_CMD_DIGEST, cmd_digest, "digest of a model's weights", "DIR [--json]",
+     "XXH3-128 over the weights in parameter order, the same as train --digest prints.\n"
+     "\n"
+     "Example:\n"
+     "  strata digest model"},
+};
+#define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
+
+int cli_fail(strata_status st)
+{
+    const char *sentence = strata_last_error();
+
+    fflush(stdout);
+    fprintf(stderr, "strata: error: %s\n", *sentence != '\0' ? sentence : strata_status_text(st));
+    return strata_status_exit_code(st);
+}
+
+static void print_overview(FILE *file)
+{
+    fputs("strata trains transformer models whose state does not fit the compute device.\n\n"
+          "usage: strata COMMAND [options]\n\n",
+          file);
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].summary);
+    fputs("\nstrata COMMAND --help explains a command; strata --version prints the version.\n"
+          "Exit codes: 0 done, 1 internal, 2 usage, configuration or input, 3 does not fit, 4 I/O, 5 numerics,\n"
+          "130 and 143 ended by a signal.\n",
+          file);
+}
+
+static void print_help(const struct command *command)
+{
+    printf("usage: strata %s %s\n\n%s\n\nOptions:\n", command->name, command->usage, command->teach);
+    cli_args_print_options(command->bit);
+}
+
+static int unknown_command(const char *name)
+{
+    const struct command *nearest = NULL;
+    uint32_t edits_least = NEAR_EDITS_MAX + 1;
+
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        const uint32_t edits = cli_edit_distance(name, commands[i].name);
+
+        if (edits < edits_least) {
+            edits_least = edits;
+            nearest = &commands[i];
+        }
+    }
+    if (nearest != NULL)
+        return cli_fail(st_error(STRATA_E_INVAL, "unknown command \"%s\": did you mean %s?", name, nearest->name));
+    return cli_fail(st_error(STRATA_E_INVAL, "unknown command \"%s\": strata --help lists the commands", name));
+}
+
+static int run_command(const struct command *command, int argc, char **argv)
+{
+    struct cli_args args;
+    strata_status st = cli_args_parse(&args, command->bit, argc, argv);
+    int code;
+
+    if (st == STRATA_OK && args.fault != NULL && st_fault_arm_text(args.fault) != 0)
+        st = st_error(STRATA_E_INVAL, "--fault: \"%s\" is not SITE[:after[:count[:result]]]", args.fault);
+    if (st != STRATA_OK) {
+        code = cli_fail(st);
+    } else if (args.help) {
+        print_help(command);
+        code = 0;
+    } else {
+        code = command->run(&args);
+    }
+    cli_args_fini(&args);
+    return code;
+}
+
+/* What was printed must have arrived: a full disk behind a redirection is an error. */
+static int finish_output(int code)
+{
+    if (fflush(stdout) == 0 && ferror(stdout) == 0)
+        return code;
+    if (code != 0)
+        return code;
+    return cli_fail(st_error_errno(errno, "cannot write to standard output"));
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        print_overview(stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_overview(stdout);
+        return finish_output(0);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("strata " STRATA_VERSION_STRING);
+        return finish_output(0);
+    }
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return finish_output(run_command(&commands[i], argc, argv));
+    return unknown_command(argv[1]);
+}

@@ -1,0 +1,275 @@
+/* cli/plan_table.c - text and JSON of a plan. */
+#include "cli/plan_table.h"
+#include "core/size.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const phase_names[ST_PHASE_COUNT] = {"first", "steady", "flush", "eval"};
+static const enum st_phase phases[ST_PHASE_COUNT] = {ST_PHASE_PROLOGUE, ST_PHASE_BODY, ST_PHASE_EPILOGUE, ST_PHASE_EVAL};
+
+const char *cli_tier_name(strata_tier tier)
+{
+    static const char *const names[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
+
+    return tier < STRATA_TIER_COUNT ? names[tier] : "auto";
+}
+
+const char *cli_seconds_text(char buf[24], double seconds)
+{
+    if (seconds >= 1)
+        snprintf(buf, 24, "%.3g s", seconds);
+    else if (seconds >= 1e-3)
+        snprintf(buf, 24, "%.3g ms", seconds * 1e3);
+    else
+        snprintf(buf, 24, "%.3g us", seconds * 1e6);
+    return buf;
+}
+
+static const struct st_traffic *traffic_of(const struct st_plan *plan, enum st_phase phase)
+{
+    return &plan->traffic[st_phase_index(phase)];
+}
+
+/* --- text --- */
+
+static void print_model(const struct st_plan *plan, FILE *file)
+{
+    const struct st_workload *w = &plan->workload;
+
+    fprintf(file, "%s: %.4g M parameters in %s, %u blocks; a step is %u x %u sequences of %u tokens\n", w->name,
+            (double)w->params * 1e-6, w->dtype == STRATA_BF16 ? "bf16" : "fp32", w->block_count, w->grad_accum, w->micro_batch,
+            w->seq);
+}
+
+static void print_size_row(const char *label, const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
+{
+    char text[24];
+
+    fprintf(file, "  %-24s", label);
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        fprintf(file, " %12s", bytes[t] != 0 ? st_size_text(text, bytes[t]) : "-");
+    fputc('\n', file);
+}
+
+static void print_lacking(const struct st_plan *plan, FILE *file)
+{
+    uint64_t lacking[STRATA_TIER_COUNT];
+
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        lacking[t] = plan->needed[t] > plan->machine.capacity[t] ? plan->needed[t] - plan->machine.capacity[t] : 0;
+    print_size_row("lacking", lacking, file);
+}
+
+/* All items of one name, a column per tier, where its first one stands. */
+static void print_item(const struct st_plan *plan, uint32_t item, FILE *file)
+{
+    const char *name = plan->items[item].name;
+    uint64_t bytes[STRATA_TIER_COUNT] = {0};
+    char label[64];
+
+    for (uint32_t i = 0; i < plan->item_count; i++) {
+        if (strcmp(plan->items[i].name, name) != 0)
+            continue;
+        if (i < item)
+            return;
+        bytes[plan->items[i].tier] += plan->items[i].bytes;
+    }
+    snprintf(label, sizeof(label), "  %.60s", name);
+    print_size_row(label, bytes, file);
+}
+
+static void print_tiers(const struct st_plan *plan, bool full, FILE *file)
+{
+    fprintf(file, "  %-24s %12s %12s %12s\n", "", "device", "host", "nvme");
+    print_size_row("budget", plan->machine.capacity, file);
+    print_size_row(plan->fits ? "needed" : "needed at least", plan->needed, file);
+    if (!plan->fits) {
+        print_lacking(plan, file);
+        return;
+    }
+    if (!full)
+        return;
+    print_size_row("smallest possible", plan->minimum, file);
+    for (uint32_t i = 0; i < plan->item_count; i++)
+        print_item(plan, i, file);
+}
+
+static void print_memory(const struct st_plan *plan, FILE *file)
+{
+    char rss[24], fixed[24];
+
+    fprintf(file, "  memory of the process: at most %s = host + %s%s fixed part\n", st_size_text(rss, plan->rss_bytes_max),
+            plan->machine.device_is_host ? "device + " : "", st_size_text(fixed, plan->fixed_bytes));
+}
+
+static void print_traffic(const char *label, const struct st_traffic *t, FILE *file)
+{
+    char upload[24], download[24], read[24], write[24];
+
+    fprintf(file, "  %s: upload %s, download %s, read %s, write %s\n", label, st_size_text(upload, t->upload),
+            st_size_text(download, t->download), st_size_text(read, t->read), st_size_text(write, t->write));
+}
+
+static void print_all_traffic(const struct st_plan *plan, FILE *file)
+{
+    static const char *const labels[ST_PHASE_COUNT] = {"bytes of the first step", "bytes of a steady step", "bytes of a flush",
+                                                       "bytes of an evaluation batch"};
+    const struct st_traffic *steady = traffic_of(plan, ST_PHASE_BODY);
+
+    for (size_t i = 0; i < ST_PHASE_COUNT; i++)
+        print_traffic(labels[i], traffic_of(plan, phases[i]), file);
+    if (steady->read + steady->write > 0)
+        fprintf(file, "  nvme moves %.2f bytes per parameter and step, without padding\n",
+                (double)plan->parameter_bytes_nvme / (double)plan->workload.params);
+}
+
+static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
+{
+    const struct st_workload *w = &plan->workload;
+
+    fprintf(
+        file,
+        "  %s update; weights of %u of %u pages stay on the device; %u of %u blocks keep their activations, checkpoints on %s\n",
+        plan->policy.update == ST_UPDATE_SERIAL ? "serial" : "gated", plan->resident_pages, w->page_count, plan->kept_blocks,
+        w->block_count, cli_tier_name(plan->activation_tier));
+    if (!full)
+        return;
+    fprintf(file, "  state: %u pages on the device, %llu of %u chunks pinned in host memory; pinned weights: %u pages\n",
+            plan->device_state_pages, (unsigned long long)plan->pinned_chunks, plan->chunk_count, plan->pinned_weight_pages);
+    fprintf(file, "  slots: %u weights, %u host weights, %u state, %u activations, %u gradients; program: %u ops, %u waits\n",
+            plan->weight_slots, plan->host_weight_slots, plan->state_slots, plan->act_slots, plan->grad_slots, plan->op_count,
+            plan->wait_count);
+}
+
+void cli_plan_print(const struct st_plan *plan, bool full, FILE *file)
+{
+    print_model(plan, file);
+    print_tiers(plan, full, file);
+    if (!plan->fits)
+        return;
+    print_memory(plan, file);
+    if (full)
+        print_all_traffic(plan, file);
+    else
+        print_traffic("bytes of a steady step", traffic_of(plan, ST_PHASE_BODY), file);
+    print_decisions(plan, full, file);
+}
+
+void cli_bounds_print(const struct st_plan *plan, FILE *file)
+{
+    const struct st_bounds *b = &plan->bounds;
+    char hardware[24], schedule[24];
+
+    if (!(b->schedule > 0)) {
+        fputs("  shortest step: unknown, no rates (--machine FILE, or strata plan --measure)\n", file);
+        return;
+    }
+    fprintf(file, "  shortest step: %s for this schedule (bound by %s), %s for any schedule on this hardware\n",
+            cli_seconds_text(schedule, b->schedule), b->bound_by, cli_seconds_text(hardware, b->hardware));
+}
+
+/* --- JSON --- */
+
+static void put_seconds(struct st_json_writer *w, const char *key, double seconds)
+{
+    st_json_put_double(w, key, seconds > 0 ? seconds : (double)NAN);
+}
+
+static void put_traffic(struct st_json_writer *w, const char *key, const struct st_traffic *t)
+{
+    st_json_object_open(w, key);
+    st_json_put_u64(w, "upload", t->upload);
+    st_json_put_u64(w, "download", t->download);
+    st_json_put_u64(w, "read", t->read);
+    st_json_put_u64(w, "write", t->write);
+    st_json_object_close(w);
+}
+
+static void put_tiers(struct st_json_writer *w, const struct st_plan *plan)
+{
+    st_json_object_open(w, "tiers");
+    for (int t = 0; t < STRATA_TIER_COUNT; t++) {
+        st_json_object_open(w, cli_tier_name((strata_tier)t));
+        st_json_put_u64(w, "capacity", plan->machine.capacity[t]);
+        st_json_put_u64(w, "needed", plan->needed[t]);
+        st_json_put_u64(w, "minimum", plan->minimum[t]);
+        st_json_object_close(w);
+    }
+    st_json_object_close(w);
+}
+
+static void put_workload(struct st_json_writer *w, const struct st_workload *work)
+{
+    st_json_put_string(w, "model", work->name);
+    st_json_put_u64(w, "parameters", work->params);
+    st_json_put_u64(w, "sequence_length", work->seq);
+    st_json_put_u64(w, "micro_batch", work->micro_batch);
+    st_json_put_u64(w, "gradient_accumulation", work->grad_accum);
+}
+
+static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
+{
+    st_json_object_open(w, "placement");
+    st_json_put_string(w, "update", plan->policy.update == ST_UPDATE_SERIAL ? "serial" : "gated");
+    st_json_put_string(w, "param_tier", cli_tier_name(plan->policy.param_tier));
+    st_json_put_string(w, "optimizer_tier", cli_tier_name(plan->policy.optimizer_tier));
+    st_json_put_string(w, "activation_tier", cli_tier_name(plan->activation_tier));
+    st_json_put_u64(w, "pages", plan->workload.page_count);
+    st_json_put_u64(w, "resident_pages", plan->resident_pages);
+    st_json_put_u64(w, "device_state_pages", plan->device_state_pages);
+    st_json_put_u64(w, "pinned_weight_pages", plan->pinned_weight_pages);
+    st_json_put_u64(w, "chunks", plan->chunk_count);
+    st_json_put_u64(w, "pinned_chunks", plan->pinned_chunks);
+    st_json_put_u64(w, "blocks", plan->workload.block_count);
+    st_json_put_u64(w, "kept_blocks", plan->kept_blocks);
+    st_json_put_u64(w, "weight_slots", plan->weight_slots);
+    st_json_put_u64(w, "host_weight_slots", plan->host_weight_slots);
+    st_json_put_u64(w, "state_slots", plan->state_slots);
+    st_json_put_u64(w, "activation_slots", plan->act_slots);
+    st_json_put_u64(w, "gradient_slots", plan->grad_slots);
+    st_json_object_close(w);
+}
+
+static void put_items(struct st_json_writer *w, const struct st_plan *plan)
+{
+    st_json_array_open(w, "items");
+    for (uint32_t i = 0; i < plan->item_count; i++) {
+        st_json_object_open(w, NULL);
+        st_json_put_string(w, "name", plan->items[i].name);
+        st_json_put_string(w, "tier", cli_tier_name(plan->items[i].tier));
+        st_json_put_u64(w, "bytes", plan->items[i].bytes);
+        st_json_object_close(w);
+    }
+    st_json_array_close(w);
+}
+
+/* This version predicts the schedule bound: what the schedule would take if no lane ever waited. */
+static void put_bounds(struct st_json_writer *w, const struct st_bounds *b)
+{
+    put_seconds(w, "hardware_bound_seconds", b->hardware);
+    put_seconds(w, "schedule_bound_seconds", b->schedule);
+    st_json_put_string(w, "bound_by", b->schedule > 0 ? b->bound_by : NULL);
+    put_seconds(w, "predicted_seconds", b->schedule);
+}
+
+void cli_plan_put_fields(const struct st_plan *plan, struct st_json_writer *w)
+{
+    st_json_put_bool(w, "fits", plan->fits);
+    put_workload(w, &plan->workload);
+    put_tiers(w, plan);
+    st_json_put_u64(w, "rss_bytes_max", plan->rss_bytes_max);
+    st_json_put_u64(w, "fixed_bytes", plan->fixed_bytes);
+    if (!plan->fits)
+        return;
+    put_traffic(w, "traffic", traffic_of(plan, ST_PHASE_BODY));
+    st_json_object_open(w, "traffic_by_phase");
+    for (size_t i = 0; i < ST_PHASE_COUNT; i++)
+        put_traffic(w, phase_names[i], traffic_of(plan, phases[i]));
+    st_json_object_close(w);
+    st_json_put_u64(w, "nvme_bytes_without_padding", plan->parameter_bytes_nvme);
+    put_bounds(w, &plan->bounds);
+    st_json_put_u64(w, "ops", plan->op_count);
+    put_placement(w, plan);
+    put_items(w, plan);
+}

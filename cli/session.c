@@ -1,0 +1,293 @@
+/* cli/session.c - builds what a run stands on, checking before taking: nothing is created on disk before the engine. */
+#include "cli/session.h"
+#include "cli/signals.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/size.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define SEQ_DEFAULT_MAX 1024u
+
+/* --- configuration --- */
+
+static strata_status check_device(const char *device)
+{
+    if (strcmp(device, "cpu") == 0)
+        return STRATA_OK;
+    if (strncmp(device, "cuda", 4) == 0)
+        return st_error(STRATA_E_NOSYS, "--device %s: this build has no GPU support: use --device cpu", device);
+    return st_error(STRATA_E_INVAL, "--device: unknown device \"%s\": use cpu", device);
+}
+
+/* One line for all keys of the file that have no meaning here. */
+static void print_notices(const struct cli_session *s)
+{
+    char text[1024] = "";
+    size_t length = 0;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < st_config_row_count(s->source); i++) {
+        const struct st_config_row *row = st_config_row_at(s->source, i);
+
+        if (row->verdict != ST_VERDICT_NOTICE || (row->origin != ST_ORIGIN_FILE && row->origin != ST_ORIGIN_COMMAND_LINE))
+            continue;
+        if (length < sizeof(text))
+            length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s", count == 0 ? "" : ", ", row->path);
+        count++;
+    }
+    if (count > 0)
+        st_log(ST_LOG_NOTICE, "%s without effect here (strata check says why): %s", count == 1 ? "a key" : "keys", text);
+}
+
+static void print_other_problems(const struct st_config_source *source)
+{
+    for (uint32_t i = 1; source != NULL && i < st_config_problem_count(source); i++)
+        fprintf(stderr, "strata: error: %s\n", st_config_problem_at(source, i));
+}
+
+strata_status cli_session_configure(struct cli_session *s, const struct cli_args *args)
+{
+    const struct st_config_opts opts = {
+        .file = args->config_file,
+        .overrides = args->overrides.items,
+        .override_count = args->overrides.count,
+        .allow_unknown = args->allow_unknown,
+        .max_steps = args->max_steps,
+    };
+    strata_status st;
+
+    *s = (struct cli_session){.args = args};
+    st = check_device(args->device);
+    if (st != STRATA_OK)
+        return st;
+    st = st_config_load(&s->config, &s->source, &opts);
+    if (st != STRATA_OK) {
+        print_other_problems(s->source);
+        return st;
+    }
+    print_notices(s);
+    return st_topology_load(&s->topology, NULL);
+}
+
+/* --- model and data --- */
+
+static bool is_directory(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static bool is_preset(const char *name)
+{
+    for (uint32_t i = 0; st_model_preset_name(i) != NULL; i++)
+        if (strcmp(st_model_preset_name(i), name) == 0)
+            return true;
+    return false;
+}
+
+strata_status cli_session_model(struct cli_session *s)
+{
+    const char *name = s->args->model;
+    struct st_model_config config;
+    struct st_model_batch batch;
+    strata_status st;
+
+    if (is_preset(name) && is_directory(name))
+        st_log(ST_LOG_NOTICE, "%s is a preset and a directory here: taken as the preset; for the directory say --model ./%s",
+               name, name);
+    s->model_is_dir = !is_preset(name) && (strchr(name, '/') != NULL || is_directory(name));
+    st = s->model_is_dir ? st_model_config_read(&config, name) : st_model_preset(&config, name);
+    if (st != STRATA_OK)
+        return st;
+    if (config.dropout > 0)
+        st_log(ST_LOG_NOTICE, "%s asks for dropout %g: not applied", name, (double)config.dropout);
+    s->seq = (uint32_t)s->args->seq_len;
+    if (s->seq == 0)
+        s->seq = config.context < SEQ_DEFAULT_MAX ? config.context : SEQ_DEFAULT_MAX;
+    batch = (struct st_model_batch){
+        .micro_batch = s->config.micro_batch,
+        .seq = s->seq,
+        .grad_accum = s->config.grad_accum,
+        .dtype = s->config.dtype,
+        .decay_all = s->config.decay_all,
+        .workers = s->config.threads != 0 ? s->config.threads : st_topology_core_count(s->topology),
+    };
+    st = st_model_create(&s->model, &config, &batch);
+    if (st == STRATA_OK && s->model_is_dir && s->args->command != CLI_CMD_PLAN)
+        st = st_hf_reader_open(&s->reader, s->model, name);
+    return st;
+}
+
+strata_status cli_session_tokens(const struct cli_session *s, struct st_token_set **out, const char *const *paths, uint32_t count)
+{
+    return st_token_set_open(out, paths, count, st_model_config(s->model)->vocab, s->seq);
+}
+
+/* --- machine and plan --- */
+
+/* The plan may be for another machine: what its file says holds where the configuration says nothing. */
+static void take_capacities(struct cli_session *s, const struct st_machine *file)
+{
+    const uint64_t *from = file->capacity;
+    uint64_t *capacity = s->machine.capacity;
+
+    if (s->config.device_memory == ST_AUTO_BYTES && from[STRATA_TIER_DEVICE] != 0)
+        capacity[STRATA_TIER_DEVICE] = from[STRATA_TIER_DEVICE];
+    if (s->config.host_memory == ST_AUTO_BYTES && from[STRATA_TIER_HOST] != 0)
+        capacity[STRATA_TIER_HOST] = from[STRATA_TIER_HOST];
+    if (from[STRATA_TIER_NVME] != 0)
+        capacity[STRATA_TIER_NVME] = from[STRATA_TIER_NVME];
+    if (file->workers != 0 && s->config.threads == 0)
+        s->machine.workers = file->workers;
+    s->machine.device_is_host = file->device_is_host;
+    if (file->name[0] != '\0')
+        memcpy(s->machine.name, file->name, sizeof(s->machine.name));
+}
+
+static void take_rates(struct cli_session *s, const struct st_machine *from)
+{
+    struct st_machine *m = &s->machine;
+
+    m->matmul_flops = from->matmul_flops;
+    m->upload = from->upload;
+    m->download = from->download;
+    m->read = from->read;
+    m->write = from->write;
+    m->mixed = from->mixed;
+    m->update = from->update;
+    s->rates_known = m->matmul_flops > 0 || m->update > 0 || m->read > 0;
+}
+
+static bool uses_nvme(const struct st_config *config)
+{
+    return config->optimizer_tier == STRATA_TIER_NVME || config->param_tier == STRATA_TIER_NVME;
+}
+
+static strata_status find_machine(struct cli_session *s)
+{
+    const bool plan_only = s->args->command == CLI_CMD_PLAN;
+    struct st_config here = s->config;
+    struct st_machine file = {0};
+    strata_status st = s->args->machine != NULL ? st_machine_read(&file, s->args->machine) : STRATA_OK;
+
+    if (st != STRATA_OK)
+        return st;
+    if (s->args->nvme.count > 0 && !uses_nvme(&s->config))
+        st_log(ST_LOG_NOTICE, "--nvme names a directory, but the configuration puts nothing there: set "
+                              "zero_optimization.offload_optimizer.device=nvme");
+    if (uses_nvme(&s->config) && s->config.nvme_dir_count > 1)
+        st_log(ST_LOG_NOTICE, "%u directories for nvme: this version uses the first, %s", s->config.nvme_dir_count,
+               s->config.nvme_dirs[0]);
+    if (!uses_nvme(&s->config) || (plan_only && file.capacity[STRATA_TIER_NVME] != 0))
+        here.nvme_dir_count = 0;
+    st = st_machine_here(&s->machine, &here, s->topology);
+    if (st != STRATA_OK || s->args->machine == NULL)
+        return st;
+    if (plan_only)
+        take_capacities(s, &file);
+    take_rates(s, &file);
+    return STRATA_OK;
+}
+
+/* Budgets may be larger than the machine: then the plan fits them, but not the memory that is there. */
+static strata_status check_memory(const struct cli_session *s)
+{
+    const uint64_t limit = st_topology_memory_limit(s->topology), available = st_topology_memory_available(s->topology);
+    char wanted[24], have[24];
+
+    if (s->plan->rss_bytes_max > limit)
+        return st_error(STRATA_E_NOFIT,
+                        "the plan takes %s of memory, this machine has %s: lower --host-memory or --device-memory",
+                        st_size_text(wanted, s->plan->rss_bytes_max), st_size_text(have, limit));
+    if (s->plan->rss_bytes_max > available)
+        st_log(ST_LOG_WARN, "the plan takes %s of memory, %s are free now", st_size_text(wanted, s->plan->rss_bytes_max),
+               st_size_text(have, available));
+    return STRATA_OK;
+}
+
+strata_status cli_session_plan(struct cli_session *s)
+{
+    struct st_policy policy;
+    strata_status st = find_machine(s);
+
+    if (st != STRATA_OK)
+        return st;
+    st_policy_from_config(&policy, &s->config);
+    st = st_plan_make(&s->plan, st_model_workload(s->model), &s->machine, &policy);
+    if (st == STRATA_OK)
+        st = st_plan_verify(s->plan);
+    return st == STRATA_OK && s->args->command != CLI_CMD_PLAN ? check_memory(s) : st;
+}
+
+strata_status cli_session_rates(struct cli_session *s, bool measure)
+{
+    strata_status st = STRATA_OK;
+
+    if (measure && s->args->machine == NULL) {
+        st = st_machine_measure(&s->machine, st_model_workload(s->model), &s->config, s->topology,
+                                s->plan->needed[STRATA_TIER_NVME] > 0);
+        take_rates(s, &s->machine);
+    }
+    if (st == STRATA_OK && s->rates_known)
+        st_plan_set_rates(s->plan, &s->machine);
+    return st;
+}
+
+/* --- engine --- */
+
+static struct st_weight_source weight_source(struct cli_session *s)
+{
+    if (s->model_is_dir)
+        return st_hf_reader_source(s->reader);
+    s->init = (struct st_model_init){.model = s->model, .seed = s->args->seed};
+    return st_model_init_source(&s->init);
+}
+
+static strata_status create_engine(struct cli_session *s)
+{
+    const struct st_engine_opts opts = {
+        .plan = s->plan,
+        .config = &s->config,
+        .compute = st_model_compute(s->model),
+        .topology = s->topology,
+        .fake_seed = s->args->fake_seed,
+        .fake_latency_us = (uint32_t)s->args->fake_latency_us,
+    };
+    strata_status st;
+
+    cli_signals_hold();
+    st = st_engine_create(&s->engine, &opts);
+    cli_signals_engine(st == STRATA_OK ? s->engine : NULL);
+    cli_signals_release();
+    return st;
+}
+
+strata_status cli_session_start(struct cli_session *s)
+{
+    const struct st_weight_source source = weight_source(s);
+    strata_status st = create_engine(s);
+
+    if (st == STRATA_OK)
+        st = st_engine_load(s->engine, source.read, source.ctx);
+    if (st == STRATA_E_NOSPC)
+        st = STRATA_E_NOFIT;
+    st_hf_reader_close(s->reader);
+    s->reader = NULL;
+    return st;
+}
+
+void cli_session_close(struct cli_session *s)
+{
+    cli_signals_engine(NULL);
+    st_engine_destroy(s->engine);
+    st_plan_destroy(s->plan);
+    st_hf_reader_close(s->reader);
+    st_model_destroy(s->model);
+    st_topology_destroy(s->topology);
+    st_config_source_free(s->source);
+    *s = (struct cli_session){.args = s->args};
+}

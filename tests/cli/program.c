@@ -1,0 +1,127 @@
+/* tests/cli/program.c - posix_spawn with output into memory files, so that no reader is needed. */
+#include "tests/cli/program.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* One word from *at: cuts it off and steps over it. */
+static char *next_word(char **at)
+{
+    const char end = **at == '\'' ? '\'' : ' ';
+    char *word = end == '\'' ? *at + 1 : *at;
+    char *stop = strchr(word, end);
+
+    if (stop == NULL) {
+        *at = word + strlen(word);
+        return word;
+    }
+    *stop = '\0';
+    *at = stop + 1;
+    return word;
+}
+
+int program_split(char *line, const char *words[WORDS_MAX], const char **redirect)
+{
+    int count = 0;
+
+    *redirect = NULL;
+    for (char *at = line + strspn(line, " "); *at != '\0'; at += strspn(at, " ")) {
+        char *word = next_word(&at);
+
+        assert(count < WORDS_MAX - 1);
+        if (word[0] == '>')
+            *redirect = word + 1;
+        else
+            words[count++] = word;
+    }
+    words[count] = NULL;
+    return count;
+}
+
+static char *memory_text(int fd)
+{
+    const off_t bytes = lseek(fd, 0, SEEK_END);
+    char *text = calloc(1, (size_t)bytes + 1);
+
+    assert(text != NULL && pread(fd, text, (size_t)bytes, 0) == bytes);
+    return text;
+}
+
+static int memory_file(const char *name)
+{
+    const int fd = memfd_create(name, MFD_CLOEXEC);
+
+    assert(fd >= 0);
+    return fd;
+}
+
+static void spawn(struct program *p, const char *const *words, int out_fd)
+{
+    const char *argv[WORDS_MAX + 1] = {STRATA_BINARY};
+    posix_spawn_file_actions_t actions;
+    int count = 1;
+
+    for (; words[count - 1] != NULL; count++)
+        argv[count] = words[count - 1];
+    argv[count] = NULL;
+    assert(posix_spawn_file_actions_init(&actions) == 0);
+    assert(posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0) == 0);
+    assert(posix_spawn_file_actions_adddup2(&actions, out_fd, STDOUT_FILENO) == 0);
+    assert(posix_spawn_file_actions_adddup2(&actions, p->err_fd, STDERR_FILENO) == 0);
+    assert(posix_spawn(&p->pid, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv, environ) == 0);
+    posix_spawn_file_actions_destroy(&actions);
+}
+
+void program_wait(struct program *p)
+{
+    int status;
+
+    while (waitpid(p->pid, &status, 0) < 0)
+        assert(errno == EINTR);
+    p->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    p->err = memory_text(p->err_fd);
+}
+
+void program_run(struct program *p, const char *const *words, const char *out_path)
+{
+    int target;
+
+    *p = (struct program){.out_fd = memory_file("out"), .err_fd = memory_file("err")};
+    target = out_path != NULL ? open(out_path, O_WRONLY | O_CLOEXEC) : p->out_fd;
+    assert(target >= 0);
+    spawn(p, words, target);
+    if (target != p->out_fd)
+        close(target);
+    program_wait(p);
+    p->out = memory_text(p->out_fd);
+}
+
+void program_start_piped(struct program *p, const char *const *words)
+{
+    int ends[2];
+
+    assert(pipe2(ends, O_CLOEXEC) == 0);
+    *p = (struct program){.out_fd = ends[0], .err_fd = memory_file("err")};
+    spawn(p, words, ends[1]);
+    close(ends[1]);
+}
+
+void program_free(struct program *p)
+{
+    close(p->out_fd);
+    close(p->err_fd);
+    free(p->out);
+    free(p->err);
+    *p = (struct program){.out_fd = -1, .err_fd = -1};
+}

@@ -1,0 +1,29 @@
+/* tests/cli/program.h - runs the strata executable and keeps what it printed. */
+#ifndef TESTS_CLI_PROGRAM_H
+#define TESTS_CLI_PROGRAM_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+#define WORDS_MAX 128
+
+struct program {
+    pid_t pid;
+    int out_fd, err_fd; /* in memory; out_fd is a pipe's read end after program_start_piped */
+    int code;           /* exit code, or 128 + the signal that killed it */
+    char *out, *err;    /* NUL-terminated; owned */
+};
+
+/** Cut a command line at spaces; 'single quotes' keep them.  Words point into `line`, which is changed.  A last word ">FILE"
+ *  is not returned in words but in *redirect (else NULL).  Returns the number of words. */
+int program_split(char *line, const char *words[WORDS_MAX], const char **redirect);
+
+/** Run strata with these words (ended by NULL) to its end.  out_path: NULL, or a file that stands for standard output. */
+void program_run(struct program *p, const char *const *words, const char *out_path);
+/** Start it with standard output on a pipe. */
+void program_start_piped(struct program *p, const char *const *words);
+/** Wait, and fill code and err. */
+void program_wait(struct program *p);
+void program_free(struct program *p);
+
+#endif

@@ -1,0 +1,166 @@
+/* tests/cli/test_help.c - --help teaches and hides what is not for people; --version; the arguments' own corner cases. */
+#include "cli/args.h"
+#include "strata/types.h"
+#include "tests/cli/program.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static const char *const commands[] = {"train", "plan", "eval", "tokens", "info", "check", "digest"};
+#define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
+
+/* Runs "strata A B"; the caller frees. */
+static void run2(struct program *p, const char *a, const char *b)
+{
+    const char *const words[] = {a, b, NULL};
+
+    program_run(p, words, NULL);
+}
+
+static void version_is_the_headers(void **state)
+{
+    struct program p;
+
+    (void)state;
+    run2(&p, "--version", NULL);
+    assert_int_equal(p.code, 0);
+    assert_string_equal(p.out, "strata " STRATA_VERSION_STRING "\n");
+    program_free(&p);
+}
+
+static void overview_names_every_command(void **state)
+{
+    struct program p;
+
+    (void)state;
+    run2(&p, "--help", NULL);
+    assert_int_equal(p.code, 0);
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        assert_non_null(strstr(p.out, commands[i]));
+    program_free(&p);
+}
+
+static void every_command_teaches_with_an_example(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        char usage[64];
+        struct program p;
+
+        run2(&p, commands[i], "--help");
+        assert_int_equal(p.code, 0);
+        snprintf(usage, sizeof(usage), "usage: strata %s ", commands[i]);
+        assert_non_null(strstr(p.out, usage));
+        assert_non_null(strstr(p.out, "Example"));
+        assert_non_null(strstr(p.out, "--help"));
+        assert_null(strstr(p.out, "--fault"));
+        assert_null(strstr(p.out, "--fake-seed"));
+        assert_null(strstr(p.out, "--local_rank"));
+        assert_string_equal(p.err, "");
+        program_free(&p);
+    }
+}
+
+static strata_status parse(struct cli_args *args, enum cli_command command, const char *line)
+{
+    static char text[1024];
+    char *argv[WORDS_MAX + 2] = {(char *)(uintptr_t) "strata", (char *)(uintptr_t) "command"};
+    const char *words[WORDS_MAX], *redirect;
+    int count;
+
+    snprintf(text, sizeof(text), "%s", line);
+    count = program_split(text, words, &redirect);
+    memcpy(argv + 2, words, (size_t)count * sizeof(words[0]));
+    return cli_args_parse(args, command, count + 2, argv);
+}
+
+static void values_follow_or_are_joined(void **state)
+{
+    struct cli_args args;
+
+    (void)state;
+    assert_int_equal(parse(&args, CLI_CMD_TRAIN,
+                           "--model=nano --data a.bin b.bin --max-steps 5 --seq=64 --deepspeed f.json --lr 1e-3 --set a.b=c=d"),
+                     STRATA_OK);
+    assert_string_equal(args.model, "nano");
+    assert_int_equal(args.data.count, 2);
+    assert_string_equal(args.data.items[1], "b.bin");
+    assert_int_equal(args.max_steps, 5);
+    assert_int_equal(args.seq_len, 64);
+    assert_string_equal(args.config_file, "f.json");
+    assert_int_equal(args.overrides.count, 2);
+    assert_string_equal(args.overrides.items[0], "optimizer.params.lr=1e-3");
+    assert_string_equal(args.overrides.items[1], "a.b=c=d");
+    cli_args_fini(&args);
+}
+
+static void overrides_keep_the_order_of_the_line(void **state)
+{
+    struct cli_args args;
+
+    (void)state;
+    assert_int_equal(
+        parse(&args, CLI_CMD_PLAN, "--model nano --micro-batch 4 --set x=1 --device-memory 1GiB --nvme d1 --nvme d2 d3"),
+        STRATA_OK);
+    assert_int_equal(args.overrides.count, 4);
+    assert_string_equal(args.overrides.items[0], "train_micro_batch_size_per_gpu=4");
+    assert_string_equal(args.overrides.items[1], "x=1");
+    assert_string_equal(args.overrides.items[2], "strata.device_memory=1GiB");
+    assert_string_equal(args.overrides.items[3], "strata.nvme=d1,d2,d3");
+    cli_args_fini(&args);
+}
+
+static void launchers_local_rank_is_ignored(void **state)
+{
+    struct cli_args args;
+
+    (void)state;
+    assert_int_equal(parse(&args, CLI_CMD_TRAIN, "--model nano --data a --steps 1 --local_rank=3 --local-rank 0"), STRATA_OK);
+    assert_int_equal(args.positional.count, 0);
+    cli_args_fini(&args);
+}
+
+static void plan_takes_a_whole_train_line(void **state)
+{
+    struct cli_args args;
+
+    (void)state;
+    assert_int_equal(parse(&args, CLI_CMD_PLAN, "--model nano --data a --steps 1 --out o --metrics m --digest --eval-every 2"),
+                     STRATA_OK);
+    cli_args_fini(&args);
+    assert_int_equal(parse(&args, CLI_CMD_EVAL, "--model nano --data a --digest"), STRATA_E_INVAL);
+    cli_args_fini(&args);
+}
+
+static void edits_are_counted(void **state)
+{
+    (void)state;
+    assert_int_equal(cli_edit_distance("", "abc"), 3);
+    assert_int_equal(cli_edit_distance("max-stepz", "max-steps"), 1);
+    assert_int_equal(cli_edit_distance("sqe", "seq"), 2);
+    assert_int_equal(cli_edit_distance("plan", "plan"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(version_is_the_headers),
+        cmocka_unit_test(overview_names_every_command),
+        cmocka_unit_test(every_command_teaches_with_an_example),
+        cmocka_unit_test(values_follow_or_are_joined),
+        cmocka_unit_test(overrides_keep_the_order_of_the_line),
+        cmocka_unit_test(launchers_local_rank_is_ignored),
+        cmocka_unit_test(plan_takes_a_whole_train_line),
+        cmocka_unit_test(edits_are_counted),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,206 @@
+/* tests/cli/test_machine.c - capacities from budgets, machine files, and probes that fail one by one. */
+#include "core/error.h"
+#include "core/fault.h"
+#include "core/log.h"
+#include "core/topology.h"
+#include "nvme/swap.h"
+#include "offload/machine.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+struct fixture {
+    struct st_topology *topology;
+    struct st_config config;
+    struct st_workload workload;
+    struct st_page page;
+    char dir[64];
+};
+
+static unsigned warnings;
+
+static void count_warnings(void *ctx, enum st_log_level level, const char *line)
+{
+    (void)ctx;
+    (void)line;
+    warnings += level == ST_LOG_WARN;
+}
+
+static int setup(void **state)
+{
+    static struct fixture f;
+    struct st_config_source *source = NULL;
+    const struct st_config_opts opts = {0};
+
+    f = (struct fixture){.dir = "/tmp/strata-test-XXXXXX"};
+    assert_int_equal(st_topology_load(&f.topology, NULL), STRATA_OK);
+    assert_int_equal(st_config_load(&f.config, &source, &opts), STRATA_OK);
+    st_config_source_free(source);
+    assert_non_null(mkdtemp(f.dir));
+    f.page = (struct st_page){.group_count = 1, .groups = {{ST_GROUP_DECAY, 0, 65536}}, .elems = 65536, .params = 65536};
+    f.workload = (struct st_workload){.name = "probe",
+                                      .dtype = STRATA_BF16,
+                                      .block_count = 1,
+                                      .vocab = 256,
+                                      .hidden = 64,
+                                      .seq = 32,
+                                      .micro_batch = 1,
+                                      .grad_accum = 1,
+                                      .params = 65536,
+                                      .pages = &f.page,
+                                      .page_count = 1};
+    st_log_configure(count_warnings, NULL, ST_LOG_INFO);
+    warnings = 0;
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    st_fault_disarm();
+    st_log_configure(NULL, NULL, ST_LOG_INFO);
+    st_topology_destroy(f->topology);
+    return rmdir(f->dir); /* fails where something was left behind */
+}
+
+static void budgets_are_capacities(void **state)
+{
+    struct fixture *f = *state;
+    struct st_machine m;
+
+    f->config.device_memory = 3 * MIB;
+    f->config.host_memory = 5 * MIB;
+    f->config.threads = 2;
+    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(m.capacity[STRATA_TIER_DEVICE], 3 * MIB);
+    assert_int_equal(m.capacity[STRATA_TIER_HOST], 5 * MIB);
+    assert_int_equal(m.capacity[STRATA_TIER_NVME], 0);
+    assert_int_equal(m.workers, 2);
+    assert_true(m.device_is_host);
+    assert_true(m.matmul_flops == 0);
+}
+
+static void automatic_budgets_leave_room(void **state)
+{
+    struct fixture *f = *state;
+    struct st_machine m;
+
+    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
+    assert_true(m.capacity[STRATA_TIER_DEVICE] > 0);
+    assert_true(m.capacity[STRATA_TIER_HOST] > 0);
+    assert_true(m.capacity[STRATA_TIER_DEVICE] + m.capacity[STRATA_TIER_HOST] < st_topology_memory_limit(f->topology));
+    assert_int_equal(m.workers, st_topology_core_count(f->topology));
+    f->config.device_memory = UINT64_C(1) << 60; /* nothing is left for the host, and nothing wraps */
+    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(m.capacity[STRATA_TIER_HOST], 0);
+}
+
+static void a_missing_directory_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct st_machine m;
+
+    snprintf(f->config.nvme_dirs[0], sizeof(f->config.nvme_dirs[0]), "%s/missing", f->dir);
+    f->config.nvme_dir_count = 1;
+    assert_int_equal(strata_status_exit_code(st_machine_here(&m, &f->config, f->topology)), 2);
+    assert_non_null(strstr(strata_last_error(), "missing"));
+}
+
+static void files_keep_every_field(void **state)
+{
+    struct fixture *f = *state;
+    struct st_machine m = {.name = "a \"box\"",
+                           .capacity = {1, UINT64_C(1) << 52, 3},
+                           .workers = 7,
+                           .device_is_host = false,
+                           .matmul_flops = 1.0 / 3,
+                           .upload = 1e10,
+                           .download = 2e10,
+                           .read = 3e9,
+                           .write = 4e9,
+                           .mixed = 5e9,
+                           .update = 6e8};
+    struct st_machine back;
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/machine.json", f->dir);
+    assert_int_equal(st_machine_write(&m, path), STRATA_OK);
+    assert_int_equal(st_machine_read(&back, path), STRATA_OK);
+    assert_string_equal(back.name, m.name);
+    assert_memory_equal(back.capacity, m.capacity, sizeof(m.capacity));
+    assert_int_equal(back.workers, 7);
+    assert_false(back.device_is_host);
+    assert_true(back.matmul_flops == m.matmul_flops && back.upload == m.upload && back.download == m.download);
+    assert_true(back.read == m.read && back.write == m.write && back.mixed == m.mixed && back.update == m.update);
+    unlink(path);
+}
+
+static void every_rate_is_measured(void **state)
+{
+    struct fixture *f = *state;
+    struct st_machine m;
+
+    memcpy(f->config.nvme_dirs[0], f->dir, sizeof(f->dir));
+    f->config.nvme_dir_count = 1;
+    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(st_machine_measure(&m, &f->workload, &f->config, f->topology, true), STRATA_OK);
+    assert_true(m.matmul_flops > 0 && m.upload > 0 && m.download > 0 && m.update > 0);
+    assert_true(m.read > 0 && m.write > 0);
+    assert_int_equal(warnings, 0);
+}
+
+static void a_failed_disk_leaves_the_other_rates(void **state)
+{
+    struct fixture *f = *state;
+    struct st_machine m;
+
+    memcpy(f->config.nvme_dirs[0], f->dir, sizeof(f->dir));
+    f->config.nvme_dir_count = 1;
+    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.mkdir", .result = -EIO});
+    assert_int_equal(st_machine_measure(&m, &f->workload, &f->config, f->topology, true), STRATA_OK);
+    assert_true(m.matmul_flops > 0 && m.upload > 0 && m.update > 0);
+    assert_true(m.read == 0 && m.write == 0 && m.mixed == 0);
+    assert_int_equal(warnings, 1);
+}
+
+static void an_unknown_kernel_set_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct st_machine m;
+
+    snprintf(f->config.isa, sizeof(f->config.isa), "pentium");
+    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(st_machine_measure(&m, &f->workload, &f->config, f->topology, false), STRATA_E_INVAL);
+    assert_non_null(strstr(strata_last_error(), "pentium"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(budgets_are_capacities, setup, teardown),
+        cmocka_unit_test_setup_teardown(automatic_budgets_leave_room, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_missing_directory_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(files_keep_every_field, setup, teardown),
+        cmocka_unit_test_setup_teardown(every_rate_is_measured, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_failed_disk_leaves_the_other_rates, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_unknown_kernel_set_is_refused, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,386 @@
+/* tests/cli/test_outputs.c - what programs read: metrics lines, plan --json, eval --json, and that they agree. */
+#include "core/json.h"
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define RUN                                                                                                                      \
+    "train --model nano --data {w}/good.bin --seq-len 32 --micro-batch 2 --grad-accum 3 --max-steps 6 --machine "                \
+    "{w}/machine.json --set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0 --nvme {w}/nvme "
+#define STEPS           6u
+#define TOKENS_PER_STEP (32u * 2 * 3)
+
+static void run(const struct workplace *w, struct program *p, const char *command)
+{
+    char *line = workplace_expand(w, command);
+    const char *words[WORDS_MAX], *redirect;
+
+    program_split(line, words, &redirect);
+    program_run(p, words, redirect);
+    if (p->code != 0)
+        print_error("%s", p->err);
+    assert_int_equal(p->code, 0);
+    free(line);
+}
+
+static st_json *parse(const char *text, size_t bytes)
+{
+    st_json *root = NULL;
+
+    assert_int_equal(st_json_parse(&root, text, bytes, "output"), STRATA_OK);
+    return root;
+}
+
+/* "a.b" from the root. */
+static const st_json *at(const st_json *node, const char *path)
+{
+    char text[128], *rest = text;
+
+    strncpy(text, path, sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    for (char *key = strsep(&rest, "."); key != NULL; key = strsep(&rest, ".")) {
+        node = st_json_get(node, key);
+        if (node == NULL)
+            fail_msg("no key %s", path);
+    }
+    return node;
+}
+
+static double number(const st_json *root, const char *path)
+{
+    const st_json *node = at(root, path);
+
+    assert_int_equal(st_json_type(node), ST_JSON_NUMBER);
+    return st_json_number(node);
+}
+
+/* cmocka compares floats; these are doubles. */
+static void assert_near(double have, double want, double most)
+{
+    if (!(fabs(have - want) <= most))
+        fail_msg("%.17g is not %.17g", have, want);
+}
+
+/* Calls `check` for every line; returns their count. */
+static unsigned each_line(const char *text, void (*check)(const st_json *line, unsigned index, void *ctx), void *ctx)
+{
+    unsigned count = 0;
+
+    for (const char *line = text; *line != '\0'; count++) {
+        const size_t bytes = strcspn(line, "\n");
+        st_json *root = parse(line, bytes);
+
+        assert_int_equal(line[bytes], '\n');
+        check(root, count, ctx);
+        st_json_free(root);
+        line += bytes + 1;
+    }
+    return count;
+}
+
+static void check_header(const st_json *line)
+{
+    static const char *const keys[] = {"run.version",
+                                       "run.config.train_batch_size",
+                                       "run.plan.fits",
+                                       "run.plan.traffic.read",
+                                       "run.machine.matmul_flops",
+                                       "run.engine.io_method",
+                                       "run.seed"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        assert_non_null(at(line, keys[i]));
+    assert_near(number(line, "run.config.train_batch_size"), 6, 0);
+}
+
+static void check_step(const st_json *line, unsigned index)
+{
+    static const char *const keys[] = {"loss",
+                                       "bits_per_byte",
+                                       "grad_norm",
+                                       "lr",
+                                       "loss_scale",
+                                       "skipped",
+                                       "tokens_per_second",
+                                       "mfu",
+                                       "step_seconds",
+                                       "hardware_bound_seconds",
+                                       "schedule_bound_seconds",
+                                       "busy_ms.compute",
+                                       "busy_ms.read_state",
+                                       "stall_ms.compute",
+                                       "stall_ms.write",
+                                       "bytes.upload",
+                                       "bytes.download",
+                                       "resident.device",
+                                       "resident.host",
+                                       "resident.nvme"};
+    const double parts = number(line, "time_ms.forward") + number(line, "time_ms.backward") + number(line, "time_ms.stall") +
+                         number(line, "time_ms.other");
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        assert_non_null(at(line, keys[i]));
+    assert_near(number(line, "step"), index, 0);
+    assert_near(number(line, "tokens"), TOKENS_PER_STEP, 0);
+    assert_near(number(line, "tokens_total"), (double)index * TOKENS_PER_STEP, 0);
+    assert_near(number(line, "bits_per_byte"), number(line, "loss") / log(2), 1e-9); /* a byte is a token */
+    assert_near(parts, number(line, "step_seconds") * 1e3, 1e-3 * parts);
+    assert_int_equal(st_json_get(line, "eval_loss") != NULL, index == 3 || index == 6);
+}
+
+struct seen {
+    double plan_read, plan_write, eval_loss;
+    char weights_digest[33];
+};
+
+static void check_metrics(const st_json *line, unsigned index, void *ctx)
+{
+    struct seen *seen = ctx;
+
+    if (index == 0) {
+        check_header(line);
+        seen->plan_read = number(line, "run.plan.traffic.read");
+        seen->plan_write = number(line, "run.plan.traffic.write");
+        return;
+    }
+    if (index <= STEPS) {
+        check_step(line, index);
+        if (index == 2 || index == 3 || index == 5 || index == 6) { /* steady: neither the first nor after an evaluation */
+            assert_near(number(line, "bytes.read"), seen->plan_read, 0);
+            assert_near(number(line, "bytes.write"), seen->plan_write, 0);
+        }
+        return;
+    }
+    assert_near(number(line, "summary.steps"), STEPS, 0);
+    assert_near(number(line, "summary.skipped_steps"), 0, 0);
+    assert_near(number(line, "summary.tokens_total"), STEPS * TOKENS_PER_STEP, 0);
+    assert_true(number(line, "summary.peak_rss_bytes") > 0);
+    assert_true(number(line, "summary.step_seconds") > 0);
+    assert_near(number(line, "summary.bytes.read"), seen->plan_read, 0);
+    assert_non_null(at(line, "summary.time_ms.stall"));
+    assert_string_equal(st_json_string(at(line, "summary.status")), "ok");
+    assert_int_equal(strlen(st_json_string(at(line, "summary.state_digest"))), 32);
+    strncpy(seen->weights_digest, st_json_string(at(line, "summary.weights_digest")), 32);
+    seen->eval_loss = number(line, "summary.eval_loss");
+}
+
+static void metrics_model_and_eval_agree(void **state)
+{
+    const struct workplace *w = *state;
+    struct seen seen = {0};
+    struct program p;
+    size_t bytes;
+    char *metrics;
+    st_json *root;
+
+    run(w, &p, RUN "--metrics {w}/m.jsonl --digest --out {w}/out --eval-data {w}/good.heldout.bin --eval-every 3");
+    metrics = workplace_read(w, "m.jsonl", &bytes);
+    assert_int_equal(each_line(metrics, check_metrics, &seen), STEPS + 2);
+    assert_non_null(strstr(p.out, seen.weights_digest));
+    assert_non_null(strstr(p.out, "step 6/6"));
+    assert_non_null(strstr(p.out, "done: 6 steps (0 skipped)"));
+    program_free(&p);
+
+    run(w, &p, "digest {w}/out");
+    assert_int_equal(strncmp(p.out, seen.weights_digest, 32), 0);
+    program_free(&p);
+
+    run(w, &p, "eval --model {w}/out --data {w}/good.heldout.bin --seq-len 32 --micro-batch 5 --json");
+    root = parse(p.out, strlen(p.out));
+    assert_near(number(root, "loss"), seen.eval_loss, 1e-9);
+    assert_near(number(root, "perplexity"), exp(seen.eval_loss), 1e-6);
+    assert_true(number(root, "tokens") > 0);
+    st_json_free(root);
+    program_free(&p);
+    free(metrics);
+    workplace_remove(w, "m.jsonl");
+    workplace_remove(w, "out");
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+}
+
+static void check_stdout_line(const st_json *line, unsigned index, void *ctx)
+{
+    (void)ctx;
+    if (index == 0)
+        check_header(line);
+    else if (index > STEPS)
+        assert_non_null(at(line, "summary.steps"));
+}
+
+static void json_train_keeps_standard_output_clean(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    run(w, &p, RUN "--json");
+    assert_int_equal(each_line(p.out, check_stdout_line, NULL), STEPS + 2);
+    assert_non_null(strstr(p.err, "step 1/6"));
+    program_free(&p);
+    run(w, &p, RUN "--quiet");
+    assert_string_equal(p.out, "");
+    program_free(&p);
+}
+
+static void plan_json_has_its_stable_keys(void **state)
+{
+    static const char *const numbers[] = {"tiers.device.capacity",
+                                          "tiers.device.needed",
+                                          "tiers.host.capacity",
+                                          "tiers.host.needed",
+                                          "tiers.nvme.capacity",
+                                          "tiers.nvme.needed",
+                                          "rss_bytes_max",
+                                          "traffic.upload",
+                                          "traffic.download",
+                                          "traffic.read",
+                                          "traffic.write",
+                                          "hardware_bound_seconds",
+                                          "schedule_bound_seconds",
+                                          "predicted_seconds",
+                                          "ops",
+                                          "traffic_by_phase.eval.upload",
+                                          "placement.chunks"};
+    const struct workplace *w = *state;
+    struct program p;
+    st_json *root;
+
+    run(w, &p,
+        "plan --model nano --seq-len 32 --machine {w}/machine.json --nvme {w}/nvme --set strata.cache=0 --json --set "
+        "zero_optimization.offload_optimizer.device=nvme");
+    root = parse(p.out, strlen(p.out));
+    assert_true(st_json_bool(at(root, "fits")));
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        number(root, numbers[i]);
+    assert_int_equal(st_json_type(at(root, "bound_by")), ST_JSON_STRING);
+    assert_int_equal(st_json_type(at(root, "items")), ST_JSON_ARRAY);
+    st_json_free(root);
+    program_free(&p);
+}
+
+static void plan_without_rates_says_so(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    st_json *root;
+
+    run(w, &p, "plan --model nano --json");
+    root = parse(p.out, strlen(p.out));
+    assert_int_equal(st_json_type(at(root, "schedule_bound_seconds")), ST_JSON_NULL);
+    assert_int_equal(st_json_type(at(root, "bound_by")), ST_JSON_NULL);
+    st_json_free(root);
+    program_free(&p);
+    run(w, &p, "plan --model nano");
+    assert_non_null(strstr(p.out, "shortest step: unknown"));
+    program_free(&p);
+}
+
+/* The file's capacities stand for a machine that is not here. */
+static void plan_for_another_machine(void **state)
+{
+    static const char machine[] = "{\"name\":\"big\",\"device_bytes\":85899345920,\"host_bytes\":2e12,\"nvme_bytes\":8e12}";
+    const struct workplace *w = *state;
+    struct program p;
+    st_json *root;
+
+    workplace_write(w, "big.json", machine, strlen(machine));
+    run(w, &p,
+        "plan --model gpt2-xl --machine {w}/big.json --nvme /nowhere --json --set "
+        "zero_optimization.offload_optimizer.device=nvme");
+    root = parse(p.out, strlen(p.out));
+    assert_near(number(root, "tiers.device.capacity"), 85899345920.0, 0);
+    assert_near(number(root, "tiers.host.capacity"), 2e12, 0);
+    assert_near(number(root, "tiers.nvme.capacity"), 8e12, 0);
+    st_json_free(root);
+    program_free(&p);
+    workplace_remove(w, "big.json");
+}
+
+static void info_and_check_speak_json(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    st_json *root;
+
+    run(w, &p, "info --json --nvme {w}/nvme");
+    root = parse(p.out, strlen(p.out));
+    assert_true(number(root, "cpu.usable_cores") >= 1);
+    assert_non_null(strstr(st_json_string(at(root, "gpu")), "without CUDA"));
+    assert_non_null(st_json_first(at(root, "io_methods")));
+    assert_true(number(st_json_first(at(root, "nvme")), "free_bytes") > 0);
+    st_json_free(root);
+    program_free(&p);
+    workplace_write(w, "config.json", "{\"gradient_clipping\":0.5}", 25);
+    run(w, &p, "check {w}/config.json --json --set strata.cache=0");
+    root = parse(p.out, strlen(p.out));
+    assert_true(st_json_bool(at(root, "valid")));
+    assert_null(st_json_first(at(root, "problems")));
+    assert_non_null(strstr(p.out, "\"origin\":\"command line\""));
+    assert_non_null(strstr(p.out, "\"origin\":\"file\""));
+    st_json_free(root);
+    program_free(&p);
+    workplace_remove(w, "config.json");
+}
+
+/* A measured file is one that a run accepts. */
+static void measured_rates_can_be_read_back(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    st_json *root;
+
+    run(w, &p, "info --measure --model nano --seq-len 32 --nvme {w}/nvme --out {w}/measured.json --json");
+    root = parse(p.out, strlen(p.out));
+    assert_true(number(root, "machine.matmul_flops") > 0);
+    assert_true(number(root, "machine.upload") > 0);
+    assert_true(number(root, "machine.download") > 0);
+    assert_true(number(root, "machine.update") > 0);
+    assert_true(number(root, "machine.read") > 0);
+    assert_true(number(root, "machine.write") > 0);
+    st_json_free(root);
+    program_free(&p);
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    run(w, &p, "plan --model nano --machine {w}/measured.json --json");
+    root = parse(p.out, strlen(p.out));
+    assert_true(number(root, "schedule_bound_seconds") > 0);
+    st_json_free(root);
+    program_free(&p);
+    workplace_remove(w, "measured.json");
+}
+
+static int setup(void **state)
+{
+    static struct workplace w;
+
+    workplace_create(&w);
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    workplace_destroy(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(metrics_model_and_eval_agree),    cmocka_unit_test(json_train_keeps_standard_output_clean),
+        cmocka_unit_test(plan_json_has_its_stable_keys),   cmocka_unit_test(plan_without_rates_says_so),
+        cmocka_unit_test(plan_for_another_machine),        cmocka_unit_test(info_and_check_speak_json),
+        cmocka_unit_test(measured_rates_can_be_read_back),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,142 @@
+/* tests/cli/test_signals.c - Ctrl-C and SIGTERM during a run: exit code, no swap files, a summary in the metrics. */
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static const char endless_run[] =
+    "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 1000000 --machine {w}/machine.json --metrics {w}/m.jsonl "
+    "--out {w}/out --set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0 --nvme {w}/nvme";
+
+/* Reads the pipe until this text has come; what follows stays unread. */
+static void wait_for(const struct program *p, const char *wanted)
+{
+    char text[65536];
+    size_t length = 0;
+
+    while (length < sizeof(text) - 1) {
+        const ssize_t got = read(p->out_fd, text + length, sizeof(text) - 1 - length);
+
+        assert_true(got > 0);
+        length += (size_t)got;
+        text[length] = '\0';
+        if (strstr(text, wanted) != NULL)
+            return;
+    }
+    fail_msg("no \"%s\" in what the program printed", wanted);
+}
+
+/* The program must not block on a full pipe while it ends. */
+static void drain(const struct program *p)
+{
+    char text[4096];
+
+    while (read(p->out_fd, text, sizeof(text)) > 0)
+        continue;
+}
+
+static void check_end(const struct workplace *w, const struct program *p, int code, const char *name)
+{
+    size_t bytes;
+    char *metrics = workplace_read(w, "m.jsonl", &bytes);
+
+    assert_int_equal(p->code, code);
+    assert_non_null(strstr(p->err, name));
+    assert_non_null(strstr(p->err, "--out was not written"));
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    assert_false(workplace_exists(w, "out"));
+    assert_non_null(strstr(metrics, "{\"run\":"));
+    assert_non_null(strstr(metrics, "{\"summary\":"));
+    assert_non_null(strstr(metrics, "\"status\":\"cancelled\""));
+    assert_int_equal(metrics[bytes - 1], '\n');
+    free(metrics);
+    workplace_remove(w, "m.jsonl");
+}
+
+static void ends_by(const struct workplace *w, int number, int code, const char *name)
+{
+    char *line = workplace_expand(w, endless_run);
+    const char *words[WORDS_MAX], *redirect;
+    struct program p;
+
+    program_split(line, words, &redirect);
+    program_start_piped(&p, words);
+    wait_for(&p, "step 1/");
+    assert_int_equal(kill(p.pid, number), 0);
+    drain(&p);
+    program_wait(&p);
+    check_end(w, &p, code, name);
+    program_free(&p);
+    free(line);
+}
+
+static void ctrl_c_ends_with_130(void **state)
+{
+    ends_by(*state, SIGINT, 130, "Ctrl-C");
+}
+
+static void sigterm_ends_with_143(void **state)
+{
+    ends_by(*state, SIGTERM, 143, "SIGTERM");
+}
+
+/* Two signals at once: the second may find the first one's handler, the end, or nothing; swap files go in every case. */
+static void a_second_signal_leaves_no_swap_files(void **state)
+{
+    const struct workplace *w = *state;
+    char *line = workplace_expand(w, endless_run);
+    const char *words[WORDS_MAX], *redirect;
+    struct program p;
+
+    program_split(line, words, &redirect);
+    program_start_piped(&p, words);
+    wait_for(&p, "step 1/");
+    assert_int_equal(kill(p.pid, SIGINT), 0);
+    assert_int_equal(kill(p.pid, SIGTERM), 0);
+    drain(&p);
+    program_wait(&p);
+    assert_true(p.code == 130 || p.code == 143);
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    assert_false(workplace_exists(w, "out"));
+    workplace_remove(w, "m.jsonl");
+    program_free(&p);
+    free(line);
+}
+
+static int setup(void **state)
+{
+    static struct workplace w;
+
+    workplace_create(&w);
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    workplace_destroy(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ctrl_c_ends_with_130),
+        cmocka_unit_test(sigterm_ends_with_143),
+        cmocka_unit_test(a_second_signal_leaves_no_swap_files),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
