@@ -12,13 +12,22 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define ST_CONFIG_PATH_MAX 512
-#define ST_CONFIG_DIRS_MAX 8
-#define ST_AUTO_BYTES      UINT64_MAX /* "auto" for a size */
+#define ST_CONFIG_PATH_MAX   512
+#define ST_CONFIG_FREEZE_MAX 8
+#define ST_CONFIG_DIRS_MAX   8
+#define ST_AUTO_BYTES        UINT64_MAX /* "auto" for a size */
 
 enum st_optimizer_type { ST_OPTIMIZER_ADAMW = 0, ST_OPTIMIZER_ADAM = 1 }; /* ADAM: L2 decay (adam_w_mode false) */
-enum st_lr_type { ST_LR_CONSTANT = 0, ST_LR_WARMUP = 1, ST_LR_WARMUP_DECAY = 2 };
-enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2 };
+enum st_lr_type {
+    ST_LR_CONSTANT = 0,
+    ST_LR_WARMUP = 1,
+    ST_LR_WARMUP_DECAY = 2,
+    ST_LR_WARMUP_COSINE = 3,
+    ST_LR_ONE_CYCLE = 4,
+    ST_LR_RANGE_TEST = 5
+};
+enum st_accumulation { ST_ACCUMULATE_VERTICAL = 0, ST_ACCUMULATE_HORIZONTAL = 1 };
+enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2, ST_UPDATE_IN_BACKWARD = 3 };
 enum st_activation_mode { ST_ACT_AUTO = 0, ST_ACT_KEPT = 1, ST_ACT_RECOMPUTED = 2 };
 enum st_config_verdict { ST_VERDICT_HONOURED = 0, ST_VERDICT_NOTICE = 1, ST_VERDICT_REJECTED = 2 };
 enum st_config_origin {
@@ -34,9 +43,14 @@ struct st_config {
     /* batch */
     uint32_t train_batch, micro_batch, grad_accum; /* train = micro * accum (one rank) */
     /* numerics */
-    strata_dtype dtype;       /* STRATA_BF16 or STRATA_F32 */
+    strata_dtype dtype;       /* STRATA_BF16, STRATA_F16 or STRATA_F32 */
     double gradient_clipping; /* 0: off */
     bool check_grad_overflow; /* skip the update when a gradient is not finite */
+    /* fp16 loss scaling (reference: DeepSpeed's fp16 section); other dtypes: loss_scale 1 */
+    double loss_scale; /* 0: dynamic */
+    uint32_t initial_scale_power, loss_scale_window, hysteresis;
+    double min_loss_scale;
+    bool consecutive_hysteresis;
     /* optimizer */
     enum st_optimizer_type optimizer;
     double lr, beta1, beta2, eps, weight_decay;
@@ -46,7 +60,14 @@ struct st_config {
     enum st_lr_type lr_type;
     double warmup_min_lr, warmup_max_lr; /* max NaN: the optimizer's lr */
     uint64_t warmup_steps, total_steps;
-    bool warmup_log; /* warmup_type log (DeepSpeed's default) or linear */
+    bool warmup_log;                        /* warmup_type log (DeepSpeed's default) or linear */
+    double warmup_min_ratio, cos_min_ratio; /* WarmupCosineLR */
+    double cycle_min_lr, cycle_max_lr, decay_lr_rate, cycle_min_mom, cycle_max_mom, decay_mom_rate; /* OneCycle */
+    uint64_t cycle_first_step_size, cycle_second_step_size, cycle_first_stair_count, cycle_second_stair_count, decay_step_size;
+    bool cycle_momentum;
+    double range_min_lr, range_step_rate; /* LRRangeTest */
+    uint64_t range_step_size;
+    bool range_staircase;
     /* placement */
     uint32_t zero_stage;
     strata_tier optimizer_tier; /* offload_optimizer.device: none = DEVICE, cpu = HOST, nvme = NVME */
@@ -61,12 +82,15 @@ struct st_config {
     uint64_t cache;                      /* ST_AUTO_BYTES: spare memory; 0: nothing above its configured tier */
     uint64_t chunk_size;                 /* elements */
     enum st_update_policy update;
+    enum st_accumulation accumulation;
     enum st_activation_mode activations;
-    strata_tier activation_tier; /* where checkpoints may lie: DEVICE or HOST; COUNT: auto */
-    uint32_t threads;            /* 0: one per usable core */
-    char io_method[16];          /* "auto", "uring", "threads", "fake" */
-    char isa[16];                /* "auto", "scalar", "avx2" */
-    uint32_t steps_per_print;    /* 0: automatic */
+    strata_tier activation_tier;            /* where checkpoints may lie: DEVICE, HOST or NVME; COUNT: auto */
+    char freeze[ST_CONFIG_FREEZE_MAX][128]; /* shell patterns over tensor names: no gradient, no state */
+    uint32_t freeze_count;
+    uint32_t threads;         /* 0: one per usable core */
+    char io_method[16];       /* "auto", "uring", "threads", "fake" */
+    char isa[16];             /* "auto", "scalar", "avx2" */
+    uint32_t steps_per_print; /* 0: automatic */
 };
 
 /* One row of `strata check`. */

@@ -338,7 +338,7 @@ static strata_status head_grad(const struct frame *f)
 
         if ((st = head_logits(f, &p)) == STRATA_OK &&
             (st = f->ops->xent_grad(f->dev, p.dlogits, p.logits, p.xent, f->call->targets + row, p.rows, p.vocab, p.vocab_first,
-                                    f->call->inverse_targets, f->dt)) == STRATA_OK)
+                                    f->call->loss_gradient, f->dt)) == STRATA_OK)
             st = head_products(f, &p);
     }
     return st;

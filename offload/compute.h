@@ -35,11 +35,14 @@ struct st_call {
     void *workspace;                 /* the larger of the workload's workspaces */
     const int32_t *tokens, *targets; /* [rows], device */
     double *loss_sum;                /* device */
-    float inverse_targets;           /* 1 / target tokens of the whole step */
+    float loss_gradient;             /* of the scaled mean loss by a token's loss: loss scale / target tokens of the step */
+    const void *constants;           /* the model's constants (compute.constants) on the device */
+    uint32_t rows, position;         /* generation: rows of this call and the first one's position; else 0 */
 };
 
 struct st_compute {
-    void *model; /* borrowed */
+    void *model;           /* borrowed */
+    const void *constants; /* [workload.constants_bytes], host, borrowed: copied to the device once, at load; NULL if none */
     strata_status (*run)(void *model, const struct st_call *call);
 };
 

@@ -4,7 +4,7 @@
  * the same table.  Calls enqueue on the queue of their kind (compute, upload, download) in order; on `cpu` they are
  * done when they return.  finish() waits for a queue.  All pointers named "device" lie inside the arena.
  *
- * Activations, weights and activation gradients have dtype `dt` (BF16 or F32); gradients of parameters accumulate in
+ * Activations, weights and activation gradients have dtype `dt` (BF16, F16 or F32); gradients of parameters accumulate in
  * F32.  Tile shapes are functions of the operands' shapes alone, so results never depend on budgets or thread count. */
 #ifndef OFFLOAD_DEVICE_H
 #define OFFLOAD_DEVICE_H
@@ -62,6 +62,23 @@ struct st_device_ops {
     strata_status (*layernorm_backward)(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
                                         strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
                                         const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps); stats[rows] f32 = rstd. */
+    strata_status (*rmsnorm_forward)(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                     uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+    /* As layernorm_backward, without a bias.  dweight may be NULL (frozen), here and above. */
+    strata_status (*rmsnorm_backward)(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
+                                      const void *x, const float *stats, const void *weight, const void *residual, uint32_t rows,
+                                      uint32_t cols, strata_dtype dt);
+    /* Rotate pairs (i, i + head_dim/2) of `heads` heads that start each row of x (`stride` elements between rows), in place, by
+     * the angle of position `first + r % seq`: table[position][head_dim / 2][2] f32 = cos, sin, device.  inverse: by minus the
+     * angle. */
+    strata_status (*rope)(struct st_device *dev, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
+                          uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt);
+    /* y[r][c] = silu(gate) * up; gate_up rows are [ffn gate values, ffn up values].  dgate_up may alias gate_up. */
+    strata_status (*swiglu_forward)(struct st_device *dev, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
+                                    strata_dtype dt);
+    strata_status (*swiglu_backward)(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up, uint32_t rows,
+                                     uint32_t ffn, strata_dtype dt);
     /* gelu_new; dx may alias dy. */
     strata_status (*gelu_forward)(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt);
     strata_status (*gelu_backward)(struct st_device *dev, void *dx, const void *dy, const void *x, uint64_t elems,
@@ -76,6 +93,12 @@ struct st_device_ops {
     /* dqkv is overwritten. */
     strata_status (*attention_backward)(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
                                         const void *out, const float *lse, const void *qkv, void *workspace);
+
+    /* Generation: append the keys and values of `rows` rows (positions first..first+rows-1 of one sequence, at->batch 1) to the
+     * caches [context, kv_heads * head_dim] dt, then attend each row to all positions up to its own.  workspace:
+     * attention_workspace() of the same `at` with seq = the context. */
+    strata_status (*attention_cached)(struct st_device *dev, const struct st_attention *at, void *out, void *keys, void *values,
+                                      const void *qkv, uint32_t first, uint32_t rows, void *workspace);
 
     /* out[i] = table row (tokens[i] - row_first) for tokens in [row_first, row_first+row_count); others untouched. */
     strata_status (*embed_gather)(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,
@@ -106,8 +129,9 @@ struct st_device_ops {
      * the order given; nonfinite (uint64, device).  block_sums: device scratch, one double per block. */
     strata_status (*grad_finish)(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
                                  double *block_sums, double *norm2, uint64_t *nonfinite);
-    /* One chunk's update on the device. residual NULL: weight is the fp32 master.  overflowed (device) += count. */
-    strata_status (*adam)(struct st_device *dev, void *weight, int16_t *residual, float *moment1, float *moment2,
+    /* One chunk's update on the device: split master (residual), full master with the weight copied out (master), or, both
+     * NULL, the weight as its own fp32 master.  overflowed (device) += count. */
+    strata_status (*adam)(struct st_device *dev, void *weight, int16_t *residual, float *master, float *moment1, float *moment2,
                           const void *grad, strata_dtype dt, uint64_t elems, const struct st_adam_coef *coef,
                           uint64_t *overflowed);
 };

@@ -135,8 +135,9 @@ static strata_status cpu_grad_finish(struct st_device *dev, void *out, strata_dt
 
 struct adam_job {
     const struct st_kernels *kernels;
-    void *weight; /* bf16 beside a residual, else the fp32 master */
+    void *weight; /* beside a residual or a master, else the fp32 master itself */
     int16_t *residual;
+    float *master;
     float *moment1, *moment2;
     const void *grad;
     uint64_t elems;
@@ -157,18 +158,21 @@ static void adam_item(void *ctx, uint64_t index, uint32_t worker)
     if (job->residual != NULL)
         count = job->kernels->adam_split((uint16_t *)job->weight + run.first, job->residual + run.first, m, v, grad, job->dt,
                                          run.count, job->coef);
+    else if (job->master != NULL)
+        count = job->kernels->adam_master(job->master + run.first, (uint16_t *)job->weight + run.first, job->dt, m, v, grad,
+                                          job->dt, run.count, job->coef);
     else
         count = job->kernels->adam_master((float *)job->weight + run.first, NULL, STRATA_DTYPE_INVALID, m, v, grad, job->dt,
                                           run.count, job->coef);
     atomic_fetch_add_explicit(&job->overflowed, count, memory_order_relaxed);
 }
 
-static strata_status cpu_adam(struct st_device *dev, void *weight, int16_t *residual, float *moment1, float *moment2,
-                              const void *grad, strata_dtype dt, uint64_t elems, const struct st_adam_coef *coef,
+static strata_status cpu_adam(struct st_device *dev, void *weight, int16_t *residual, float *master, float *moment1,
+                              float *moment2, const void *grad, strata_dtype dt, uint64_t elems, const struct st_adam_coef *coef,
                               uint64_t *overflowed)
 {
     struct cpu_device *cpu = cpu_of(dev);
-    struct adam_job job = {cpu->kernels, weight, residual, moment1, moment2, grad, elems, dt, coef, 0};
+    struct adam_job job = {cpu->kernels, weight, residual, master, moment1, moment2, grad, elems, dt, coef, 0};
 
     st_workers_run(cpu->workers, adam_item, &job, st_run_count(UPDATE_PIECE, elems));
     *overflowed += atomic_load_explicit(&job.overflowed, memory_order_relaxed);

@@ -289,7 +289,7 @@ static void fill_call(const struct st_engine *eng, const struct st_op *op, struc
                              .tokens = tokens + op->micro * rows,
                              .targets = tokens + (w->grad_accum + op->micro) * rows,
                              .loss_sum = st_scalars_losses(scalars, w->page_count) + op->micro,
-                             .inverse_targets = eng->target_count > 0 ? (float)(1.0 / (double)eng->target_count) : 0.0f};
+                             .loss_gradient = eng->target_count > 0 ? (float)(1.0 / (double)eng->target_count) : 0.0f};
 }
 
 static strata_status call_model(struct st_engine *eng, const struct st_op *op)

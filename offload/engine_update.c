@@ -225,7 +225,7 @@ strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct 
     if (coef == NULL)
         return STRATA_OK;
     return eng->device->ops->adam(
-        eng->device, weight + chunk->first * width, eng->plan->split_master ? (int16_t *)(void *)state : NULL,
+        eng->device, weight + chunk->first * width, eng->plan->split_master ? (int16_t *)(void *)state : NULL, NULL,
         (float *)(void *)(state + chunk->moment1_offset), (float *)(void *)(state + chunk->moment2_offset),
         grad + chunk->first * width, dt, chunk->elems, coef, &scalars->weights_overflowed);
 }

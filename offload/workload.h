@@ -36,7 +36,7 @@ struct st_page {
 /* Layer indices: 0 embedding, 1..block_count blocks, block_count + 1 head. */
 struct st_workload {
     char name[64];
-    strata_dtype dtype; /* of weights and activations: BF16 or F32 */
+    strata_dtype dtype; /* of weights and activations: BF16, F16 or F32 */
     uint32_t block_count;
     uint32_t vocab, hidden, seq, micro_batch, grad_accum;
     uint64_t params; /* trained parameters, tied ones once */
@@ -57,7 +57,10 @@ struct st_workload {
     uint64_t head_internal_bytes;   /* per micro-batch: normalised input, statistics, its gradient */
     uint64_t head_workspace_bytes;  /* logits tile and the like */
     uint64_t embed_workspace_bytes;
-    uint32_t workers; /* of the device that the workspaces are sized for; an engine may have no more */
+    uint64_t constants_bytes; /* device bytes of what never changes (rotary tables); 0: none */
+    bool generate;            /* rows are the next tokens of one sequence; block internals are its key-value cache and stay */
+    uint64_t logits_offset;   /* generate: of the last row's logits, fp32 [vocab], in the head's internals */
+    uint32_t workers;         /* of the device that the workspaces are sized for; an engine may have no more */
 
     /* FLOPs of one micro-batch; backward of a block excludes recomputation, that of the head includes the logits it
      * always makes again. */

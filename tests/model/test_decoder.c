@@ -153,7 +153,7 @@ static struct st_call call_of(struct rig *r, enum st_call_kind kind, uint32_t pa
         .tokens = r->tokens,
         .targets = r->targets,
         .loss_sum = r->loss_sum,
-        .inverse_targets = 1.0f / (float)((uint64_t)r->w->micro_batch * r->w->seq),
+        .loss_gradient = 1.0f / (float)((uint64_t)r->w->micro_batch * r->w->seq),
     };
 }
 

@@ -366,7 +366,7 @@ static void check_adam(struct df_device *d, strata_dtype dt)
         residual[99999] = want_residual[99999] = 0x7fff;
     }
     *overflowed = 3;
-    df_ok(d->ops->adam(d->dev, weight, dt == STRATA_BF16 ? residual : NULL, m, v, grad, dt, elems, &coef, overflowed));
+    df_ok(d->ops->adam(d->dev, weight, dt == STRATA_BF16 ? residual : NULL, NULL, m, v, grad, dt, elems, &coef, overflowed));
     if (dt == STRATA_BF16)
         assert_int_equal(*overflowed, 3 + scalar->adam_split(want_weight, want_residual, want_m, want_v, grad, dt, elems, &coef));
     else
