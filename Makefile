@@ -7,7 +7,6 @@ BUILD := build/release
 CHECK := build/check
 FUZZ_ROUNDS ?= 1000000
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS := $(basename $(notdir $(wildcard tests/fuzz/fuzz_*.c)))
 
 .PHONY: all deps build test demo matrix fuzz clean help
 
@@ -20,11 +19,13 @@ build:
 	cmake --preset release
 	cmake --build $(BUILD) -j $(JOBS)
 
-test: deps
+test:
+	@tools/install_deps.sh test
 	tools/check_layers.sh
 	cmake --preset release -B $(CHECK) -DSTRATA_WERROR=ON
 	cmake --build $(CHECK) -j $(JOBS)
 	ctest --test-dir $(CHECK) -j $(JOBS) --output-on-failure --no-tests=error -LE matrix
+	tools/fuzz_short.sh 10 $(JOBS)
 
 demo: deps
 	cmake --preset release
@@ -37,22 +38,12 @@ matrix: deps
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -L matrix
 
 # Seeded mutations with any compiler; libFuzzer on every target of tests/fuzz where clang is installed.
-fuzz: deps
+fuzz:
+	@tools/install_deps.sh test
 	cmake --preset asan
 	cmake --build build/asan -j $(JOBS) --target test_core_json_fuzz
 	build/asan/tests/core/test_core_json_fuzz $(FUZZ_ROUNDS) $$(date +%s)
-ifneq ($(shell command -v clang),)
-	cmake --preset asan -B build/fuzz -DCMAKE_C_COMPILER=clang -DSTRATA_FUZZ=ON \
-	    -DSTRATA_SANITIZE=address,undefined,fuzzer-no-link
-	cmake --build build/fuzz -j $(JOBS) --target $(FUZZ_TARGETS)
-	set -e; for target in $(FUZZ_TARGETS); do \
-	    mkdir -p build/fuzz/new/$$target; \
-	    build/fuzz/tests/fuzz/$$target -max_total_time=$(FUZZ_SECONDS) build/fuzz/new/$$target \
-	        tests/fuzz/corpus/$${target#fuzz_}; \
-	done
-else
-	@echo "fuzz: clang is not installed, so libFuzzer does not run"
-endif
+	tools/fuzz_short.sh $(FUZZ_SECONDS) $(JOBS)
 
 clean:
 	rm -rf build

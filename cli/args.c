@@ -16,10 +16,15 @@
 #define NEAR_EDITS_MAX 3u
 #define HELP_COLUMN    28
 
+#define MAX_TOKENS_DEFAULT 128
+
 /* What commands share: config, model and budgets. */
-#define RUNS      (CLI_CMD_TRAIN | CLI_CMD_PLAN | CLI_CMD_EVAL)
-#define TRAINS    (CLI_CMD_TRAIN | CLI_CMD_PLAN)
-#define NO_OFFSET SIZE_MAX
+#define RUNS   (CLI_CMD_TRAIN | CLI_CMD_PLAN | CLI_CMD_EVAL)
+#define LOADS  (RUNS | CLI_CMD_GENERATE)
+#define TRAINS (CLI_CMD_TRAIN | CLI_CMD_PLAN)
+/* ... and what check resolves, too. */
+#define CONFIGURES (LOADS | CLI_CMD_CHECK)
+#define NO_OFFSET  SIZE_MAX
 
 enum value_kind {
     VALUE_FLAG,   /* none; sets a bool */
@@ -50,33 +55,44 @@ struct option {
 
 /* clang-format off */
 static const struct option options[] = {
-    {{"model"}, RUNS | CLI_CMD_INFO, VALUE_TEXT, AT(model), NULL, 0, 0, "PRESET|DIR",
+    {{"model"}, LOADS | CLI_CMD_INFO, VALUE_TEXT, AT(model), NULL, 0, 0, "PRESET|DIR",
      "nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl (seeded random weights), or a Hugging Face directory"},
     {{"data"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_LIST, AT(data), NULL, 0, 0, "FILE...",
      "token files, as written by strata tokens"},
-    {{"config", "deepspeed", "deepspeed_config"}, RUNS | CLI_CMD_INFO, VALUE_TEXT, AT(config_file), NULL, 0, 0, "FILE.json",
+    {{"config", "deepspeed", "deepspeed_config"}, CONFIGURES | CLI_CMD_INFO, VALUE_TEXT, AT(config_file), NULL, 0, 0, "FILE.json",
      "DeepSpeed configuration; without one: AdamW, bf16, everything on the device"},
-    {{"max-steps", "steps"}, TRAINS, VALUE_COUNT, AT(max_steps), NULL, 1, WHOLE_MAX, "N", "optimizer steps of the run"},
+    {{"prompt"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(prompt), NULL, 0, 0, "TEXT", "text to go on from; for models that read bytes"},
+    {{"prompt-file"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(prompt_file), NULL, 0, 0, "FILE", "the same from a file; - reads standard input"},
+    {{"prompt-tokens"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(prompt_tokens), NULL, 0, 0, "ID,ID,...",
+     "tokens to go on from; for every model"},
+    {{"max-tokens"}, CLI_CMD_GENERATE, VALUE_COUNT, AT(max_tokens), NULL, 1, U32_LARGEST, "N", "tokens to make; default 128"},
+    {{"temperature"}, CLI_CMD_GENERATE, VALUE_REAL, AT(temperature), NULL, 0, DBL_MAX, "T",
+     "0: always the likeliest token; 1 (default): as likely as the model says; more: flatter"},
+    {{"top-p"}, CLI_CMD_GENERATE, VALUE_REAL, AT(top_p), NULL, 1e-9, 1, "P",
+     "only the likeliest tokens that make up this share together; default 1: all"},
+    {{"top-k"}, CLI_CMD_GENERATE, VALUE_COUNT, AT(top_k), NULL, 1, U32_LARGEST, "K", "only the K likeliest tokens; default: all"},
+    {{"max-steps", "steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, AT(max_steps), NULL, 1, WHOLE_MAX, "N", "optimizer steps of the run"},
     {{"seq-len", "seq"}, RUNS | CLI_CMD_INFO, VALUE_COUNT, AT(seq_len), NULL, 1, U32_LARGEST, "N",
      "tokens per sequence; default: the model's context, at most 1024"},
-    {{"seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_COUNT, AT(seed), NULL, 0, WHOLE_MAX, "N",
-     "of initial weights and of the order of the data; default 0"},
-    {{"lr"}, TRAINS, VALUE_REAL, NO_OFFSET, "optimizer.params.lr", 0, DBL_MAX, "X", "learning rate"},
-    {{"micro-batch"}, RUNS, VALUE_COUNT, NO_OFFSET, "train_micro_batch_size_per_gpu", 1, U32_LARGEST, "N",
+    {{"seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE, VALUE_COUNT, AT(seed), NULL, 0, WHOLE_MAX, "N",
+     "of initial weights, of the order of the data and of the tokens drawn; default 0"},
+    {{"lr"}, TRAINS | CLI_CMD_CHECK, VALUE_REAL, NO_OFFSET, "optimizer.params.lr", 0, DBL_MAX, "X", "learning rate"},
+    {{"micro-batch"}, RUNS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "train_micro_batch_size_per_gpu", 1, U32_LARGEST, "N",
      "sequences per forward and backward pass"},
-    {{"grad-accum"}, RUNS, VALUE_COUNT, NO_OFFSET, "gradient_accumulation_steps", 1, U32_LARGEST, "N", "micro-batches per step"},
-    {{"warmup-steps"}, TRAINS, VALUE_COUNT, NO_OFFSET, "scheduler.params.warmup_num_steps", 0, WHOLE_MAX, "N",
+    {{"grad-accum"}, RUNS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "gradient_accumulation_steps", 1, U32_LARGEST, "N",
+     "micro-batches per step"},
+    {{"warmup-steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "scheduler.params.warmup_num_steps", 0, WHOLE_MAX, "N",
      "steps until the learning rate is reached"},
-    {{"set"}, RUNS | CLI_CMD_CHECK | CLI_CMD_INFO, VALUE_SET, NO_OFFSET, NULL, 0, 0, "PATH=VALUE",
+    {{"set"}, CONFIGURES | CLI_CMD_INFO, VALUE_SET, NO_OFFSET, NULL, 0, 0, "PATH=VALUE",
      "any key of the configuration, such as strata.cache=0; may be repeated"},
-    {{"device"}, RUNS, VALUE_TEXT, AT(device), NULL, 0, 0, "cpu", "where forward and backward run"},
-    {{"device-memory"}, RUNS, VALUE_SIZE, NO_OFFSET, "strata.device_memory", 0, 0, "SIZE",
+    {{"device"}, LOADS, VALUE_TEXT, AT(device), NULL, 0, 0, "cpu", "where forward and backward run"},
+    {{"device-memory"}, CONFIGURES, VALUE_SIZE, NO_OFFSET, "strata.device_memory", 0, 0, "SIZE",
      "budget of the device: 24G and 24GiB are 2^30, 24GB is 10^9; default: half of available memory"},
-    {{"host-memory"}, RUNS, VALUE_SIZE, NO_OFFSET, "strata.host_memory", 0, 0, "SIZE",
+    {{"host-memory"}, CONFIGURES, VALUE_SIZE, NO_OFFSET, "strata.host_memory", 0, 0, "SIZE",
      "budget of the host arena; default: 80 % of available memory, less what the device takes"},
-    {{"nvme"}, RUNS | CLI_CMD_INFO, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR",
+    {{"nvme"}, CONFIGURES | CLI_CMD_INFO, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR",
      "directory for swap files; what goes there is the configuration's business"},
-    {{"threads"}, RUNS | CLI_CMD_INFO, VALUE_COUNT, NO_OFFSET, "strata.threads", 1, 256, "N",
+    {{"threads"}, CONFIGURES | CLI_CMD_INFO, VALUE_COUNT, NO_OFFSET, "strata.threads", 1, 256, "N",
      "workers; default: one per usable core"},
     {{"machine"}, TRAINS, VALUE_TEXT, AT(machine), NULL, 0, 0, "FILE.json",
      "rates of this machine (strata info --measure --out FILE); for plan the capacities of that machine, too"},
@@ -95,15 +111,16 @@ static const struct option options[] = {
     {{"tokenizer"}, CLI_CMD_TOKENS, VALUE_TEXT, AT(tokenizer), NULL, 0, 0, "byte", "how text becomes tokens"},
     {{"heldout"}, CLI_CMD_TOKENS, VALUE_REAL, AT(heldout), NULL, 0, 0.5, "X",
      "share of 16 KiB blocks set aside in FILE.heldout.bin, such as 0.1"},
-    {{"allow-unknown"}, RUNS | CLI_CMD_CHECK | CLI_CMD_INFO, VALUE_FLAG, AT(allow_unknown), NULL, 0, 0, NULL,
+    {{"allow-unknown"}, CONFIGURES | CLI_CMD_INFO, VALUE_FLAG, AT(allow_unknown), NULL, 0, 0, NULL,
      "unknown keys of the configuration are notices, not errors"},
     {{"quiet"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(quiet), NULL, 0, 0, NULL, "no tables and no progress"},
-    {{"json"}, RUNS | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_DIGEST | CLI_CMD_TOKENS, VALUE_FLAG, AT(json), NULL, 0, 0, NULL,
+    {{"quiet"}, CLI_CMD_GENERATE, VALUE_FLAG, AT(quiet), NULL, 0, 0, NULL, "no figures on standard error"},
+    {{"json"}, LOADS | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_DIGEST | CLI_CMD_TOKENS, VALUE_FLAG, AT(json), NULL, 0, 0, NULL,
      "JSON on standard output; train: the metrics, with everything else on standard error"},
-    {{"local_rank", "local-rank"}, RUNS, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
-    {{"fault"}, RUNS | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
-    {{"fake-seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_COUNT, AT(fake_seed), NULL, 0, WHOLE_MAX, "N", NULL},
-    {{"fake-latency-us"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_COUNT, AT(fake_latency_us), NULL, 0, 1e6, "N", NULL},
+    {{"local_rank", "local-rank"}, CONFIGURES, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
+    {{"fault"}, LOADS | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
+    {{"fake-seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE, VALUE_COUNT, AT(fake_seed), NULL, 0, WHOLE_MAX, "N", NULL},
+    {{"fake-latency-us"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE, VALUE_COUNT, AT(fake_latency_us), NULL, 0, 1e6, "N", NULL},
     {{"help"}, UINT32_MAX, VALUE_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
 };
 /* clang-format on */
@@ -361,6 +378,15 @@ static strata_status require_words(const struct cli_args *args, uint32_t most, c
     return require(most == 0 || args->positional.count > 0, what);
 }
 
+static strata_status check_prompt(const struct cli_args *args)
+{
+    const int given = (args->prompt != NULL) + (args->prompt_file != NULL) + (args->prompt_tokens != NULL);
+
+    if (given > 1)
+        return st_error(STRATA_E_INVAL, "--prompt, --prompt-file and --prompt-tokens exclude each other");
+    return require(given == 1, "--prompt TEXT, --prompt-file FILE or --prompt-tokens ID,ID,...");
+}
+
 static strata_status args_check(const struct cli_args *args)
 {
     strata_status st;
@@ -370,19 +396,22 @@ static strata_status args_check(const struct cli_args *args)
         st = require_words(args, UINT32_MAX, "TEXT, a text file to read");
         return st == STRATA_OK ? require(args->out != NULL, "--out FILE.bin") : st;
     case CLI_CMD_CHECK:
-        return require_words(args, 1, "CONFIG.json, the configuration to check");
+        return require_words(args, args->config_file == NULL ? 1 : 0, "CONFIG.json, the configuration to check");
     case CLI_CMD_DIGEST:
         return require_words(args, 1, "DIR, a Hugging Face directory");
     case CLI_CMD_INFO:
     case CLI_CMD_TRAIN:
     case CLI_CMD_PLAN:
     case CLI_CMD_EVAL:
+    case CLI_CMD_GENERATE:
         break;
     }
     st = require_words(args, 0, "");
     if (st != STRATA_OK || args->command == CLI_CMD_INFO)
         return st;
     st = require(args->model != NULL, "--model PRESET|DIR");
+    if (st == STRATA_OK && args->command == CLI_CMD_GENERATE)
+        return check_prompt(args);
     if (st == STRATA_OK && args->command != CLI_CMD_PLAN)
         st = require(args->data.count > 0, "--data FILE");
     if (st == STRATA_OK && args->command == CLI_CMD_TRAIN)
@@ -409,7 +438,8 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
     struct cursor c = {.argc = argc, .at = 2, .argv = argv};
     strata_status st = STRATA_OK;
 
-    *args = (struct cli_args){.command = command, .device = "cpu", .tokenizer = "byte"};
+    *args = (struct cli_args){
+        .command = command, .device = "cpu", .tokenizer = "byte", .max_tokens = MAX_TOKENS_DEFAULT, .temperature = 1, .top_p = 1};
     while (st == STRATA_OK && c.at < c.argc)
         st = word_take(args, &c);
     if (st == STRATA_OK && args->nvme.count > 0 && command != CLI_CMD_INFO)

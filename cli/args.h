@@ -15,6 +15,7 @@ enum cli_command {
     CLI_CMD_CHECK = 16,
     CLI_CMD_INFO = 32,
     CLI_CMD_DIGEST = 64,
+    CLI_CMD_GENERATE = 128,
 };
 
 struct cli_list {
@@ -29,9 +30,11 @@ struct cli_args {
     struct cli_list overrides; /* "path=value" for the config, in the order of the command line; owned */
     struct cli_list data, nvme;
     const char *model, *config_file, *out, *eval_data, *machine, *metrics, *tokenizer, *fault;
-    const char *device; /* default "cpu" */
+    const char *device;                               /* default "cpu" */
+    const char *prompt, *prompt_file, *prompt_tokens; /* one of them */
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
-    double heldout;
+    uint64_t max_tokens, top_k;         /* max_tokens: default 128 */
+    double heldout, temperature, top_p; /* the last two: default 1 */
     bool json, quiet, digest, allow_unknown, measure, help;
 };
 

@@ -87,10 +87,11 @@ static int print_problems(const struct st_config_source *source, strata_status s
 int cmd_check(const struct cli_args *args)
 {
     const struct st_config_opts opts = {
-        .file = args->positional.items[0],
+        .file = args->config_file != NULL ? args->config_file : args->positional.items[0],
         .overrides = args->overrides.items,
         .override_count = args->overrides.count,
         .allow_unknown = args->allow_unknown,
+        .max_steps = args->max_steps,
     };
     struct st_config_source *source = NULL;
     struct st_config config;

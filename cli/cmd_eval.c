@@ -4,6 +4,7 @@
 #include "cli/session.h"
 #include "cli/signals.h"
 #include "core/error.h"
+#include "core/stats.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +17,7 @@ static void print_text(const struct cli_eval_result *r)
     printf("  tokens %llu\n", (unsigned long long)r->targets);
 }
 
-static void print_json(const struct cli_eval_result *r)
+static void print_json(const struct cli_eval_result *r, uint64_t rss_max)
 {
     struct st_json_writer w;
 
@@ -26,6 +27,8 @@ static void print_json(const struct cli_eval_result *r)
     st_json_put_double(&w, "perplexity", r->perplexity);
     st_json_put_double(&w, "bits_per_byte", r->bits_per_byte);
     st_json_put_u64(&w, "tokens", r->targets);
+    st_json_put_u64(&w, "rss_bytes_max", rss_max);
+    st_json_put_u64(&w, "peak_rss_bytes", st_stats_rss_peak_bytes());
     st_json_object_close(&w);
     st_json_end_line(&w);
 }
@@ -59,6 +62,7 @@ int cmd_eval(const struct cli_args *args)
     struct st_token_set *data = NULL;
     struct cli_batch batch = {0};
     struct cli_eval_result result;
+    uint64_t rss_max;
     strata_status st;
     int code = 0;
 
@@ -66,6 +70,7 @@ int cmd_eval(const struct cli_args *args)
     st = cli_session_configure(&session, args);
     if (st == STRATA_OK)
         st = run(&session, &data, &batch, &result);
+    rss_max = session.plan != NULL ? session.plan->rss_bytes_max : 0;
     cli_session_close(&session);
     cli_batch_destroy(&batch);
     st_token_set_close(data);
@@ -74,7 +79,7 @@ int cmd_eval(const struct cli_args *args)
     if (st != STRATA_OK)
         code = cli_fail(st);
     else if (args->json)
-        print_json(&result);
+        print_json(&result, rss_max);
     else
         print_text(&result);
     return code;

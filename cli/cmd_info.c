@@ -48,13 +48,40 @@ static uint32_t isa_found(const char *words[ISA_COUNT])
     return count;
 }
 
-static void print_cpu(const struct st_topology *topo)
+static uint32_t worker_count(const struct cli_session *s)
 {
+    return s->config.threads != 0 ? s->config.threads : st_topology_core_count(s->topology);
+}
+
+/* One line per NUMA node, then which of their cores the workers take. */
+static void print_workers(const struct cli_session *s)
+{
+    const struct st_topology *topo = s->topology;
+    const uint32_t workers = worker_count(s);
+    char list[256], size[24];
+
+    for (uint32_t i = 0; i < st_topology_numa_count(topo); i++) {
+        const struct st_numa_node node = st_topology_numa_node(topo, i);
+
+        printf("  %-14snode %u: %s, cores %s\n", i == 0 ? "numa" : "", node.os_index, st_size_text(size, node.memory_bytes),
+               st_topology_units_text(topo, UINT32_MAX, i, list, sizeof(list)));
+    }
+    if (st_topology_has_quota(topo))
+        printf("  %-14s%u: a quota of processor time allows %u; on any core of their node\n", "workers", workers,
+               st_topology_core_count(topo));
+    else
+        printf("  %-14s%u, on cores %s\n", "workers", workers,
+               st_topology_units_text(topo, workers, UINT32_MAX, list, sizeof(list)));
+}
+
+static void print_cpu(const struct cli_session *s)
+{
+    const struct st_topology *topo = s->topology;
     const char *words[ISA_COUNT];
     char limit[24], available[24], memlock[24];
 
-    printf("  %-14s%s, %u usable cores, %u NUMA nodes\n", "cpu", st_topology_cpu_name(topo), st_topology_core_count(topo),
-           st_topology_numa_count(topo));
+    printf("  %-14s%s, %u usable cores\n", "cpu", st_topology_cpu_name(topo), st_topology_core_count(topo));
+    print_workers(s);
     print_words("isa found", words, isa_found(words));
     printf("  %-14s%s\n", "kernels used", st_report_kernels(0));
     printf("  %-14s%s, %s available\n", "memory", st_size_text(limit, st_topology_memory_limit(topo)),
@@ -110,7 +137,7 @@ static void print_text(const struct cli_session *s, bool measured)
     printf("strata %s\n", STRATA_VERSION_STRING);
     if (uname(&os) == 0)
         printf("  %-14s%s %s %s\n", "system", os.sysname, os.release, os.machine);
-    print_cpu(s->topology);
+    print_cpu(s);
     print_methods();
     for (uint32_t i = 0; i < s->args->nvme.count; i++)
         print_dir(s->args->nvme.items[i]);
@@ -157,8 +184,27 @@ static void put_dirs(struct st_json_writer *w, const struct cli_list *dirs)
     st_json_array_close(w);
 }
 
-static void put_cpu(struct st_json_writer *w, const struct st_topology *topo)
+static void put_nodes(struct st_json_writer *w, const struct st_topology *topo)
 {
+    char list[256];
+
+    st_json_array_open(w, "nodes");
+    for (uint32_t i = 0; i < st_topology_numa_count(topo); i++) {
+        const struct st_numa_node node = st_topology_numa_node(topo, i);
+
+        st_json_object_open(w, NULL);
+        st_json_put_u64(w, "node", node.os_index);
+        st_json_put_u64(w, "memory_bytes", node.memory_bytes);
+        st_json_put_string(w, "cores", st_topology_units_text(topo, UINT32_MAX, i, list, sizeof(list)));
+        st_json_object_close(w);
+    }
+    st_json_array_close(w);
+}
+
+static void put_cpu(struct st_json_writer *w, const struct cli_session *s)
+{
+    const struct st_topology *topo = s->topology;
+    char list[256];
     const char *words[ISA_COUNT];
     const uint32_t count = isa_found(words);
 
@@ -166,6 +212,10 @@ static void put_cpu(struct st_json_writer *w, const struct st_topology *topo)
     st_json_put_string(w, "name", st_topology_cpu_name(topo));
     st_json_put_u64(w, "usable_cores", st_topology_core_count(topo));
     st_json_put_u64(w, "numa_nodes", st_topology_numa_count(topo));
+    put_nodes(w, topo);
+    st_json_put_u64(w, "workers", worker_count(s));
+    st_json_put_bool(w, "quota", st_topology_has_quota(topo));
+    st_json_put_string(w, "worker_cores", st_topology_units_text(topo, worker_count(s), UINT32_MAX, list, sizeof(list)));
     st_json_array_open(w, "isa_found");
     for (uint32_t i = 0; i < count; i++)
         st_json_put_string(w, NULL, words[i]);
@@ -181,7 +231,7 @@ static void print_json(const struct cli_session *s, bool measured)
     st_json_begin(&w, stdout);
     st_json_object_open(&w, NULL);
     st_json_put_string(&w, "version", STRATA_VERSION_STRING);
-    put_cpu(&w, s->topology);
+    put_cpu(&w, s);
     st_json_put_u64(&w, "memory_bytes", st_topology_memory_limit(s->topology));
     st_json_put_u64(&w, "memory_available_bytes", st_topology_memory_available(s->topology));
     if (st_report_memlock() == UINT64_MAX)

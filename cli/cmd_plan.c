@@ -11,28 +11,34 @@ static void print_schedule(const struct st_plan *plan, const char *name, bool ch
 {
     char device[24], host[24], seconds[24];
 
-    printf("    %-7s %s device, %s host", name, st_size_text(device, plan->needed[STRATA_TIER_DEVICE]),
+    printf("    %-12s %s device, %s host", name, st_size_text(device, plan->needed[STRATA_TIER_DEVICE]),
            st_size_text(host, plan->needed[STRATA_TIER_HOST]));
     if (plan->bounds.schedule > 0)
         printf(", shortest step %s", cli_seconds_text(seconds, plan->bounds.schedule));
     puts(chosen ? "  <- chosen" : "");
 }
 
-/* The same run under the other update policy: strata.update. */
+/* The same run under every update policy that it may have: strata.update. */
 static void compare_schedules(const struct cli_session *s)
 {
-    const bool serial = s->plan->policy.update == ST_UPDATE_SERIAL;
-    struct st_policy policy = s->plan->policy;
-    struct st_plan *other = NULL;
+    static const enum st_update_policy policies[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
 
-    policy.update = serial ? ST_UPDATE_GATED : ST_UPDATE_SERIAL;
     puts("  schedules (strata.update):");
-    print_schedule(s->plan, serial ? "serial" : "gated", true);
-    if (st_plan_make(&other, st_model_workload(s->model), &s->machine, &policy) == STRATA_OK)
-        print_schedule(other, serial ? "gated" : "serial", false);
-    else
-        printf("    %-7s %s\n", serial ? "gated" : "serial", strata_last_error());
-    st_plan_destroy(other);
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+        struct st_policy policy = s->plan->policy;
+        struct st_plan *other = NULL;
+
+        if (policies[i] == ST_UPDATE_IN_BACKWARD && policy.needs_norm) {
+            puts("    in_backward  not for this run: clipping, or a step that may be skipped, needs the whole gradient first");
+            continue;
+        }
+        policy.update = policies[i];
+        if (st_plan_make(&other, st_model_workload(s->model), &s->machine, &policy) == STRATA_OK)
+            print_schedule(other, cli_update_name(policies[i]), policies[i] == s->plan->policy.update);
+        else
+            printf("    %-12s %s\n", cli_update_name(policies[i]), strata_last_error());
+        st_plan_destroy(other);
+    }
 }
 
 static void print_text(const struct cli_session *s)

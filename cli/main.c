@@ -45,6 +45,15 @@ static const struct command commands[] = {
      "\n"
      "Example:\n"
      "  strata eval --model model --data book.heldout.bin"},
+    {"generate", CLI_CMD_GENERATE, cmd_generate, "go on from a prompt",
+     "--model PRESET|DIR --prompt TEXT | --prompt-file FILE | --prompt-tokens ID,ID,... [options]",
+     "Writes what follows the prompt to standard output as it comes: text for models that read bytes, token ids\n"
+     "for others.  Layers are paged as in training, so a model larger than the device works.  The same seed\n"
+     "gives the same tokens.\n"
+     "\n"
+     "Example: a trained model, its weights on disk\n"
+     "  strata generate --model model --prompt 'And God said' --top-p 0.9 --nvme /scratch --device-memory 4MiB \\\n"
+     "      --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme"},
     {"tokens", CLI_CMD_TOKENS, cmd_tokens, "turn text into a token file", "TEXT... --out FILE.bin [--heldout X]",
      "Writes llm.c's token format; one token per byte.  - reads standard input.\n"
      "\n"
@@ -59,10 +68,11 @@ static const struct command commands[] = {
      "  strata train --machine machine.json ..."},
     {"check", CLI_CMD_CHECK, cmd_check, "print every value of a configuration, its origin and what it means here",
      "CONFIG.json [options]",
-     "Exit code 0 if a run would take the file, 2 if not; all problems are listed.\n"
+     "Exit code 0 if a run would take the file, 2 if not; all problems are listed.  Options that change the\n"
+     "configuration of a run change it here, too.\n"
      "\n"
      "Example:\n"
-     "  strata check ds_config.json"},
+     "  strata check ds_config.json --max-steps 1000 --lr 1e-4 --set bf16.enabled=true"},
     {"digest", CLI_CMD_DIGEST, cmd_digest, "digest of a model's weights", "DIR [--json]",
      "XXH3-128 over the weights in parameter order, the same as train --digest prints.\n"
      "\n"

@@ -75,6 +75,8 @@ static void print_item(const struct st_plan *plan, uint32_t item, FILE *file)
             return;
         bytes[plan->items[i].tier] += plan->items[i].bytes;
     }
+    if (bytes[STRATA_TIER_DEVICE] + bytes[STRATA_TIER_HOST] + bytes[STRATA_TIER_NVME] == 0)
+        return;
     snprintf(label, sizeof(label), "  %.60s", name);
     print_size_row(label, bytes, file);
 }
@@ -124,16 +126,26 @@ static void print_all_traffic(const struct st_plan *plan, FILE *file)
                 (double)plan->parameter_bytes_nvme / (double)plan->workload.params);
 }
 
+const char *cli_update_name(enum st_update_policy update)
+{
+    return update == ST_UPDATE_SERIAL ? "serial" : update == ST_UPDATE_GATED ? "gated" : "in_backward";
+}
+
+static const char *update_text(enum st_update_policy update)
+{
+    return update == ST_UPDATE_SERIAL ? "serial update" : update == ST_UPDATE_GATED ? "gated update" : "update in backward";
+}
+
 static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
 {
     const struct st_workload *w = &plan->workload;
 
-    fprintf(
-        file,
-        "  %s update; weights of %u of %u pages stay on the device; %u of %u blocks keep their activations, checkpoints on %s\n",
-        plan->policy.update == ST_UPDATE_SERIAL ? "serial" : "gated", plan->resident_pages, w->page_count, plan->kept_blocks,
-        w->block_count, cli_tier_name(plan->activation_tier));
-    if (!full)
+    fprintf(file,
+            "  %s, %s; weights of %u of %u pages stay on the device; %u of %u blocks keep their activations, checkpoints on %s\n",
+            plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
+            plan->policy.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->resident_pages, w->page_count,
+            plan->kept_blocks, w->block_count, cli_tier_name(plan->activation_tier));
+    if (!full || plan->policy.forward_only)
         return;
     fprintf(file, "  state: %u pages on the device, %llu of %u chunks pinned in host memory; pinned weights: %u pages\n",
             plan->device_state_pages, (unsigned long long)plan->pinned_chunks, plan->chunk_count, plan->pinned_weight_pages);
@@ -211,7 +223,8 @@ static void put_workload(struct st_json_writer *w, const struct st_workload *wor
 static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
 {
     st_json_object_open(w, "placement");
-    st_json_put_string(w, "update", plan->policy.update == ST_UPDATE_SERIAL ? "serial" : "gated");
+    st_json_put_string(w, "update", cli_update_name(plan->policy.update));
+    st_json_put_string(w, "accumulation", plan->policy.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal");
     st_json_put_string(w, "param_tier", cli_tier_name(plan->policy.param_tier));
     st_json_put_string(w, "optimizer_tier", cli_tier_name(plan->policy.optimizer_tier));
     st_json_put_string(w, "activation_tier", cli_tier_name(plan->activation_tier));

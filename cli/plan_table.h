@@ -16,4 +16,7 @@ const char *cli_tier_name(strata_tier tier);
 /** "1.2 s", "812 ms", "37.5 us" into buf; returns buf. */
 const char *cli_seconds_text(char buf[24], double seconds);
 
+/** "serial", "gated" or "in_backward".  Static. */
+const char *cli_update_name(enum st_update_policy update);
+
 #endif

@@ -1,5 +1,6 @@
 /* cli/session.c - builds what a run stands on, checking before taking: nothing is created on disk before the engine. */
 #include "cli/session.h"
+#include "cli/prompt.h"
 #include "cli/signals.h"
 #include "core/error.h"
 #include "core/log.h"
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 
 #define SEQ_DEFAULT_MAX 1024u
+#define PROMPT_ROWS_MAX 256u /* tokens of a prompt in one call: the weights cross the links once for so many */
 
 /* --- configuration --- */
 
@@ -89,6 +91,32 @@ static bool is_preset(const char *name)
     return false;
 }
 
+static strata_status size_sequence(struct cli_session *s, const struct st_model_config *config)
+{
+    s->seq = (uint32_t)s->args->seq_len;
+    if (s->seq == 0)
+        s->seq = config->context < SEQ_DEFAULT_MAX ? config->context : SEQ_DEFAULT_MAX;
+    return STRATA_OK;
+}
+
+/* The cache holds the prompt and what is asked for, within the context. */
+static strata_status size_generation(struct cli_session *s, const struct st_model_config *config)
+{
+    const uint64_t wanted = s->prompt_tokens + s->args->max_tokens;
+
+    if (s->args->prompt_tokens == NULL && config->vocab != CLI_BYTE_VOCAB)
+        return st_error(STRATA_E_INVAL,
+                        "%s has a vocabulary of %u tokens, and this version turns text into tokens for models that read bytes "
+                        "(%u) only: give ids with --prompt-tokens ID,ID,...",
+                        s->args->model, config->vocab, CLI_BYTE_VOCAB);
+    if (s->prompt_tokens >= config->context)
+        return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the context of %s is %u: no room for another one",
+                        s->prompt_tokens, s->args->model, config->context);
+    s->context = wanted < config->context ? (uint32_t)wanted : config->context;
+    s->seq = s->prompt_tokens < PROMPT_ROWS_MAX ? s->prompt_tokens : PROMPT_ROWS_MAX;
+    return STRATA_OK;
+}
+
 strata_status cli_session_model(struct cli_session *s)
 {
     const char *name = s->args->model;
@@ -105,9 +133,9 @@ strata_status cli_session_model(struct cli_session *s)
         return st;
     if (config.dropout > 0)
         st_log(ST_LOG_NOTICE, "%s asks for dropout %g: not applied", name, (double)config.dropout);
-    s->seq = (uint32_t)s->args->seq_len;
-    if (s->seq == 0)
-        s->seq = config.context < SEQ_DEFAULT_MAX ? config.context : SEQ_DEFAULT_MAX;
+    st = s->args->command == CLI_CMD_GENERATE ? size_generation(s, &config) : size_sequence(s, &config);
+    if (st != STRATA_OK)
+        return st;
     batch = (struct st_model_batch){
         .micro_batch = s->config.micro_batch,
         .seq = s->seq,
@@ -115,7 +143,11 @@ strata_status cli_session_model(struct cli_session *s)
         .dtype = s->config.dtype,
         .decay_all = s->config.decay_all,
         .workers = s->config.threads != 0 ? s->config.threads : st_topology_core_count(s->topology),
+        .freeze = s->config.freeze,
+        .freeze_count = s->config.freeze_count,
     };
+    if (s->args->command == CLI_CMD_GENERATE)
+        batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = s->context;
     st = st_model_create(&s->model, &config, &batch);
     if (st == STRATA_OK && s->model_is_dir && s->args->command != CLI_CMD_PLAN)
         st = st_hf_reader_open(&s->reader, s->model, name);
@@ -164,7 +196,8 @@ static void take_rates(struct cli_session *s, const struct st_machine *from)
 
 static bool uses_nvme(const struct st_config *config)
 {
-    return config->optimizer_tier == STRATA_TIER_NVME || config->param_tier == STRATA_TIER_NVME;
+    return config->optimizer_tier == STRATA_TIER_NVME || config->param_tier == STRATA_TIER_NVME ||
+           config->activation_tier == STRATA_TIER_NVME;
 }
 
 static strata_status find_machine(struct cli_session *s)
@@ -217,6 +250,9 @@ strata_status cli_session_plan(struct cli_session *s)
     if (st != STRATA_OK)
         return st;
     st_policy_from_config(&policy, &s->config);
+    policy.forward_only = s->args->command == CLI_CMD_EVAL || s->args->command == CLI_CMD_GENERATE;
+    if (s->args->command == CLI_CMD_GENERATE)
+        policy.activations = ST_ACT_KEPT; /* the key-value cache lies there */
     st = st_plan_make(&s->plan, st_model_workload(s->model), &s->machine, &policy);
     if (st == STRATA_OK)
         st = st_plan_verify(s->plan);

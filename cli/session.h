@@ -19,7 +19,9 @@ struct cli_session {
     struct st_config_source *source;
     struct st_topology *topology;
     struct st_model *model;
-    uint32_t seq;
+    uint32_t seq;           /* of a call, at most */
+    uint32_t prompt_tokens; /* generate: set before cli_session_model */
+    uint32_t context;       /* generate: tokens the cache holds, prompt and new ones */
     bool model_is_dir;
     struct st_hf_reader *reader; /* weights of a directory */
     struct st_model_init init;   /* weights of a preset */

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/size.h"
+#include "core/topology.h"
 #include "core/workers.h"
 
 #include <errno.h>
@@ -41,6 +42,12 @@ static void arena_trim(struct st_arena *arena)
 
 strata_status st_arena_create(struct st_arena *arena, const char *name, uint64_t bytes, struct st_workers *workers)
 {
+    return st_arena_create_near(arena, name, bytes, workers, NULL);
+}
+
+strata_status st_arena_create_near(struct st_arena *arena, const char *name, uint64_t bytes, struct st_workers *workers,
+                                   const struct st_topology *topo)
+{
     struct st_arena made = {.bytes = (bytes + ARENA_PAGE_BYTES - 1) & ~(ARENA_PAGE_BYTES - 1)};
     uint64_t items = (made.bytes + ARENA_HUGE_BYTES - 1) / ARENA_HUGE_BYTES;
     char size[24];
@@ -67,6 +74,8 @@ strata_status st_arena_create(struct st_arena *arena, const char *name, uint64_t
     arena_trim(&made);
     if (made.bytes >= ARENA_HUGE_BYTES)
         (void)madvise(made.base, made.bytes, MADV_HUGEPAGE); /* a kernel without huge pages is slower, not wrong */
+    if (topo != NULL && workers != NULL)
+        (void)st_topology_place_memory(topo, made.base, made.bytes, st_workers_count(workers)); /* else: first touch */
     if (workers != NULL)
         st_workers_run(workers, arena_touch, &made, items);
     else

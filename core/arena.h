@@ -5,6 +5,7 @@
 #include "strata/status.h"
 #include <stdint.h>
 
+struct st_topology;
 struct st_workers;
 
 struct st_arena {
@@ -18,6 +19,9 @@ struct st_arena {
  *  @param name  for the error sentence; bytes 0 gives base NULL and OK.
  *  @param workers  NULL: touched by the caller. */
 strata_status st_arena_create(struct st_arena *arena, const char *name, uint64_t bytes, struct st_workers *workers);
+/** The same with pages near these workers (st_topology_place_memory), where the system allows it.  Both may be NULL. */
+strata_status st_arena_create_near(struct st_arena *arena, const char *name, uint64_t bytes, struct st_workers *workers,
+                                   const struct st_topology *topo);
 void st_arena_destroy(struct st_arena *arena); /* zeroed struct is fine */
 
 #endif

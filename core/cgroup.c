@@ -93,6 +93,25 @@ static void apply_quota(struct st_cgroup_limits *limits, long long quota, long l
         limits->cpus = cpus;
 }
 
+/* The first line of a file, if it fits and says something. */
+static void read_list(char list[ST_CGROUP_LIST_MAX], const char *group, const char *name)
+{
+    char line[ST_CGROUP_LIST_MAX + 1];
+    FILE *file;
+
+    if (list[0] != '\0' || !open_in(&file, group, name))
+        return;
+    if (fgets(line, sizeof(line), file) != NULL) {
+        const size_t length = strcspn(line, "\n");
+
+        if (length < ST_CGROUP_LIST_MAX) {
+            line[length] = '\0';
+            memcpy(list, line, length + 1);
+        }
+    }
+    fclose(file);
+}
+
 static void apply_v1_memory(struct st_cgroup_limits *limits, const char *group)
 {
     apply_memory(limits, group, &files_v1);
@@ -107,11 +126,18 @@ static void apply_v1_cpu(struct st_cgroup_limits *limits, const char *group)
         apply_quota(limits, quota, period);
 }
 
+static void apply_v1_cpuset(struct st_cgroup_limits *limits, const char *group)
+{
+    read_list(limits->cpu_list, group, "cpuset.effective_cpus");
+    read_list(limits->cpu_list, group, "cpuset.cpus"); /* kernels before 3.17 have no other */
+}
+
 static void apply_v2(struct st_cgroup_limits *limits, const char *group)
 {
     long long quota, period;
 
     apply_memory(limits, group, &files_v2);
+    read_list(limits->cpu_list, group, "cpuset.cpus.effective");
     if (read_numbers(group, "cpu.max", &quota, &period) == 2)
         apply_quota(limits, quota, period);
 }
@@ -166,6 +192,10 @@ static void apply_line(struct st_cgroup_limits *limits, const char *root, char *
     if (list_has(controllers, "memory")) {
         snprintf(tree, sizeof(tree), "%s/memory", root);
         walk_up(limits, apply_v1_memory, tree, path);
+    }
+    if (list_has(controllers, "cpuset")) {
+        snprintf(tree, sizeof(tree), "%s/cpuset", root);
+        walk_up(limits, apply_v1_cpuset, tree, path);
     }
     if (list_has(controllers, "cpu")) {
         snprintf(tree, sizeof(tree), "%s/cpu", root);

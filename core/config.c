@@ -9,11 +9,6 @@
 #define STRICT_HINT                                                                                                              \
     " (configs are strict JSON here: the comments, trailing commas and bare keys that DeepSpeed's hjson takes are errors)"
 
-static const char *origin_text(enum st_config_origin origin)
-{
-    return origin == ST_ORIGIN_COMMAND_LINE ? " (command line)" : "";
-}
-
 /* The section whose rejection makes this key not worth judging, or NULL. */
 static const struct st_field *muted_by(struct st_config_source *src, const struct st_field *field)
 {
@@ -38,13 +33,6 @@ static enum st_config_verdict verdict_of(const struct st_field *field, const st_
     return st_value_is_plain(field, node) ? ST_VERDICT_HONOURED : field->verdict;
 }
 
-static void reject(struct st_config_source *src, struct st_field_state *state, const char *reason)
-{
-    state->verdict = ST_VERDICT_REJECTED;
-    state->reason = reason;
-    st_source_problem(src, "%s%s: %s", state->spelling, origin_text(state->origin), reason);
-}
-
 static void judge(struct st_config_source *src, const struct st_field *field, struct st_field_state *state)
 {
     const struct st_field *muter = muted_by(src, field);
@@ -64,7 +52,7 @@ static void judge(struct st_config_source *src, const struct st_field *field, st
     }
     wrong = st_value_check(src, field, state->node);
     if (wrong != NULL) {
-        reject(src, state, wrong);
+        st_source_reject(src, field->path, wrong);
         return;
     }
     switch (verdict_of(field, state->node)) {
@@ -78,7 +66,7 @@ static void judge(struct st_config_source *src, const struct st_field *field, st
         break;
     case ST_VERDICT_REJECTED:
         st_value_show(shown, sizeof(shown), state->node);
-        reject(src, state, st_source_keep(src, "%s: %s", shown, field->reason));
+        st_source_reject(src, field->path, st_source_keep(src, "%s: %s", shown, field->reason));
         break;
     }
 }

@@ -12,10 +12,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define ST_CONFIG_PATH_MAX   512
-#define ST_CONFIG_FREEZE_MAX 8
-#define ST_CONFIG_DIRS_MAX   8
-#define ST_AUTO_BYTES        UINT64_MAX /* "auto" for a size */
+#define ST_CONFIG_PATH_MAX    512
+#define ST_CONFIG_FREEZE_MAX  8
+#define ST_CONFIG_PATTERN_MAX 128
+#define ST_CONFIG_DIRS_MAX    8
+#define ST_AUTO_BYTES         UINT64_MAX /* "auto" for a size */
 
 enum st_optimizer_type { ST_OPTIMIZER_ADAMW = 0, ST_OPTIMIZER_ADAM = 1 }; /* ADAM: L2 decay (adam_w_mode false) */
 enum st_lr_type {
@@ -58,6 +59,7 @@ struct st_config {
     bool decay_all; /* strata.decay_all: decay biases and norms too */
     /* scheduler */
     enum st_lr_type lr_type;
+    /* arguments of other schedulers than lr_type are 0 */
     double warmup_min_lr, warmup_max_lr; /* max NaN: the optimizer's lr */
     uint64_t warmup_steps, total_steps;
     bool warmup_log;                        /* warmup_type log (DeepSpeed's default) or linear */
@@ -84,12 +86,12 @@ struct st_config {
     enum st_update_policy update;
     enum st_accumulation accumulation;
     enum st_activation_mode activations;
-    strata_tier activation_tier;            /* where checkpoints may lie: DEVICE, HOST or NVME; COUNT: auto */
-    char freeze[ST_CONFIG_FREEZE_MAX][128]; /* shell patterns over tensor names: no gradient, no state */
+    strata_tier activation_tier;                              /* where checkpoints may lie: DEVICE, HOST or NVME; COUNT: auto */
+    char freeze[ST_CONFIG_FREEZE_MAX][ST_CONFIG_PATTERN_MAX]; /* shell patterns over tensor names: no gradient, no state */
     uint32_t freeze_count;
     uint32_t threads;         /* 0: one per usable core */
     char io_method[16];       /* "auto", "uring", "threads", "fake" */
-    char isa[16];             /* "auto", "scalar", "avx2" */
+    char isa[16];             /* "auto", "scalar", "avx2", "avx512" */
     uint32_t steps_per_print; /* 0: automatic */
 };
 
@@ -133,7 +135,8 @@ const struct st_config_row *st_config_row_at(const struct st_config_source *sour
 uint32_t st_config_problem_count(const struct st_config_source *source);
 const char *st_config_problem_at(const struct st_config_source *source, uint32_t i);
 
-/** Write the effective config as one JSON object that st_config_load accepts and resolves to the same values. */
+/** Write the effective config as one JSON object that st_config_load, for the same max_steps, accepts and resolves to the
+ * same values. */
 void st_config_write_json(const struct st_config *config, FILE *file);
 /** The generated part of docs/config.md: one table per section from the field table. */
 void st_config_write_markdown(FILE *file);

@@ -32,9 +32,7 @@ static bool is_written(const struct st_config *config, const struct st_field *fi
 {
     if (field->bind == ST_BIND_NONE)
         return false;
-    if (st_field_inside(field, "scheduler") && config->lr_type == ST_LR_CONSTANT)
-        return false;
-    if (field->bind == ST_BIND_STEPS && config->lr_type != ST_LR_WARMUP_DECAY)
+    if (!st_field_applies(field, config) || (st_field_inside(field, "scheduler") && config->lr_type == ST_LR_CONSTANT))
         return false;
     return field->bind != ST_BIND_DIRS || config->nvme_dir_count > 0;
 }
@@ -82,17 +80,12 @@ static void put_choices(FILE *file, const struct st_field *field)
 static void put_type(FILE *file, const struct st_field *field)
 {
     static const char *const names[] = {
-        [ST_FIELD_OBJECT] = "section",
-        [ST_FIELD_OPEN] = "section, any members",
-        [ST_FIELD_BOOL] = "boolean",
-        [ST_FIELD_INT] = "integer",
-        [ST_FIELD_REAL] = "number",
-        [ST_FIELD_SIZE] = "size",
-        [ST_FIELD_TEXT] = "string",
-        [ST_FIELD_SECRET] = "string",
-        [ST_FIELD_PAIR] = "[number, number]",
-        [ST_FIELD_DIRS] = "directories",
-        [ST_FIELD_LIST] = "list",
+        [ST_FIELD_OBJECT] = "section",        [ST_FIELD_OPEN] = "section, any members",
+        [ST_FIELD_BOOL] = "boolean",          [ST_FIELD_INT] = "integer",
+        [ST_FIELD_REAL] = "number",           [ST_FIELD_SIZE] = "size",
+        [ST_FIELD_TEXT] = "string",           [ST_FIELD_SECRET] = "string",
+        [ST_FIELD_PAIR] = "[number, number]", [ST_FIELD_DIRS] = "directories",
+        [ST_FIELD_PATTERNS] = "patterns",     [ST_FIELD_LIST] = "list",
     };
     char low[32], high[32];
 

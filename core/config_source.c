@@ -111,6 +111,45 @@ struct st_field_state *st_source_state(struct st_config_source *src, const char 
     return &src->fields[st_field_index(st_field_known(path))];
 }
 
+bool st_source_given(struct st_config_source *src, const char *path)
+{
+    return st_source_state(src, path)->usable;
+}
+
+void st_source_note(struct st_config_source *src, const char *path, const char *text)
+{
+    struct st_field_state *state = st_source_state(src, path);
+
+    if (state->verdict != ST_VERDICT_REJECTED)
+        state->reason = text;
+}
+
+void st_source_derive(struct st_config_source *src, const char *path, const char *text)
+{
+    st_source_state(src, path)->origin = ST_ORIGIN_DERIVED;
+    st_source_note(src, path, text);
+}
+
+void st_source_idle(struct st_config_source *src, const char *path, const char *reason)
+{
+    struct st_field_state *state = st_source_state(src, path);
+
+    if (state->node == NULL || state->verdict == ST_VERDICT_REJECTED)
+        return;
+    state->verdict = ST_VERDICT_NOTICE;
+    state->reason = reason;
+}
+
+void st_source_reject(struct st_config_source *src, const char *path, const char *reason)
+{
+    struct st_field_state *state = st_source_state(src, path);
+
+    state->verdict = ST_VERDICT_REJECTED;
+    state->reason = reason;
+    st_source_problem(src, "%s%s: %s", state->spelling != NULL ? state->spelling : path,
+                      state->origin == ST_ORIGIN_COMMAND_LINE ? " (command line)" : "", reason);
+}
+
 /* The tree is freed with src; on failure at once, and NULL comes back. */
 static const st_json *adopt(struct st_config_source *src, st_json *tree)
 {
@@ -250,8 +289,9 @@ void st_source_take_file(struct st_config_source *src, st_json *root)
 /* The value of an override: JSON if it parses and the field could take it, else the text as a string. */
 static const st_json *override_value(struct st_config_source *src, const struct st_field *field, const char *text)
 {
-    const bool textual = field != NULL && (field->type == ST_FIELD_TEXT || field->type == ST_FIELD_SECRET ||
-                                           field->type == ST_FIELD_DIRS || field->type == ST_FIELD_CHOICE);
+    const bool textual =
+        field != NULL && (field->type == ST_FIELD_TEXT || field->type == ST_FIELD_SECRET || field->type == ST_FIELD_DIRS ||
+                          field->type == ST_FIELD_PATTERNS || field->type == ST_FIELD_CHOICE);
     const st_json *node = parse_value(src, text);
 
     if (node == NULL || (textual && (st_json_type(node) == ST_JSON_NUMBER || st_json_type(node) == ST_JSON_BOOL)))
@@ -304,7 +344,8 @@ static void add_field_row(struct st_config_source *src, const struct st_field *f
 {
     const struct st_field_state *state = &src->fields[st_field_index(field)];
     const bool section = field->type == ST_FIELD_OBJECT || field->type == ST_FIELD_OPEN;
-    const bool bound = field->bind != ST_BIND_NONE && state->verdict == ST_VERDICT_HONOURED;
+    const bool in_force = state->verdict == ST_VERDICT_HONOURED ? st_field_applies(field, config) : state->node == NULL;
+    const bool bound = field->bind != ST_BIND_NONE && in_force;
     char text[ST_CONFIG_DIRS_MAX * ST_CONFIG_PATH_MAX];
 
     if (section ? state->verdict != ST_VERDICT_REJECTED : (!bound && state->node == NULL))

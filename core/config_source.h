@@ -45,6 +45,16 @@ void st_source_build_rows(struct st_config_source *src, const struct st_config *
 struct st_field_state *st_source_state(struct st_config_source *src, const char *path);
 /** A string that lives as long as src; control characters become '?'.  Never NULL. */
 const char *st_source_keep(struct st_config_source *src, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/** True if a value of the field was given that is neither "auto" nor rejected. */
+bool st_source_given(struct st_config_source *src, const char *path);
+/** Something else to know of a key. */
+void st_source_note(struct st_config_source *src, const char *path, const char *text);
+/** The value in force comes from other keys; text as above, may be NULL. */
+void st_source_derive(struct st_config_source *src, const char *path, const char *text);
+/** The key was given and has no effect in this run. */
+void st_source_idle(struct st_config_source *src, const char *path, const char *reason);
+/** One more problem, at this key. */
+void st_source_reject(struct st_config_source *src, const char *path, const char *reason);
 void st_source_problem(struct st_config_source *src, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* config_value.c: one value of one field. */
@@ -56,6 +66,8 @@ bool st_value_is_plain(const struct st_field *field, const st_json *node);
 bool st_value_is_auto(const st_json *node);
 /** Put a checked value where the field is bound. */
 void st_value_store(struct st_config *config, const struct st_field *field, const st_json *node);
+/** As if nothing had been given and there were no default: zero. */
+void st_value_clear(struct st_config *config, const struct st_field *field);
 /** A bound field's value as text (buf), and as a member of the open JSON object. */
 void st_value_text(char *buf, size_t bytes, const struct st_config *config, const struct st_field *field);
 void st_value_put(struct st_json_writer *w, const struct st_config *config, const struct st_field *field);
@@ -64,8 +76,10 @@ void st_value_show(char *buf, size_t bytes, const st_json *node);
 /** The shortest text that reads back as the same number. */
 void st_value_number(char buf[32], double value);
 
-/* config_resolve.c: defaults and the rules between keys. */
+/* config_resolve.c: defaults and the rules between keys; config_resolve_train.c: those of batch, precision, optimizer and
+ * scheduler. */
 
+void st_config_resolve_train(struct st_config_source *src, struct st_config *config, uint64_t max_steps);
 void st_config_resolve(struct st_config_source *src, struct st_config *config, uint64_t max_steps);
 
 #endif

@@ -80,6 +80,13 @@ bool st_field_inside(const struct st_field *field, const char *path)
     return strncmp(field->path, path, len) == 0 && field->path[len] == '.';
 }
 
+bool st_field_applies(const struct st_field *field, const struct st_config *config)
+{
+    if (field->lr_types != 0)
+        return (field->lr_types >> config->lr_type & 1) != 0;
+    return config->dtype == STRATA_F16 || !st_field_inside(field, "fp16") || field->bind == ST_BIND_F16;
+}
+
 /* Member of the section itself, not of one inside it. */
 static bool is_member(const struct st_field *section, const struct st_field *field)
 {

@@ -18,8 +18,9 @@ enum st_field_type {
     ST_FIELD_TEXT,
     ST_FIELD_SECRET, /* text that is never printed */
     ST_FIELD_CHOICE,
-    ST_FIELD_PAIR, /* two numbers */
-    ST_FIELD_DIRS, /* a directory, a comma-separated string or a list */
+    ST_FIELD_PAIR,     /* two numbers */
+    ST_FIELD_DIRS,     /* a directory, a comma-separated string or a list */
+    ST_FIELD_PATTERNS, /* one shell pattern or a list */
     ST_FIELD_LIST,
 };
 
@@ -34,10 +35,12 @@ enum st_bind {
     ST_BIND_BOOL,
     ST_BIND_CHOICE,      /* int-sized enum */
     ST_BIND_NAME,        /* char[16]: the choice's text */
+    ST_BIND_F16,         /* dtype as a boolean; filled by st_config_resolve, as are the next two and DIRS */
     ST_BIND_BF16,        /* dtype as a boolean */
     ST_BIND_ADAM_W_MODE, /* optimizer as a boolean */
     ST_BIND_BETAS,       /* beta1 and beta2 */
-    ST_BIND_DIRS,        /* nvme_dirs; filled by st_config_resolve */
+    ST_BIND_DIRS,        /* nvme_dirs */
+    ST_BIND_PATTERNS,    /* freeze */
 };
 
 struct st_choice {
@@ -53,6 +56,7 @@ struct st_field {
     enum st_bind bind;
     size_t offset;
     double min, max;                 /* both 0: any */
+    uint32_t lr_types;               /* bits of the schedulers it is an argument of; 0: it is no such argument */
     const struct st_choice *choices; /* ends with text NULL */
     const char *fallback;            /* JSON text: value when left out; NULL: none */
     const char *auto_text;           /* JSON text: value when "auto"; NULL: as fallback */
@@ -82,6 +86,8 @@ const struct st_field *st_field_known(const char *path);
 const struct st_field *st_field_child(const struct st_field *section, const char *key);
 /** True if `field` stands inside the section at `path`. */
 bool st_field_inside(const struct st_field *field, const char *path);
+/** True if the field counts with this scheduler and precision. */
+bool st_field_applies(const struct st_field *field, const struct st_config *config);
 /** Last part of a path. */
 const char *st_field_leaf(const char *path);
 /** The path nearest to `key` in `section`, into buf; false if nothing is near. */

@@ -26,13 +26,13 @@ static const struct st_choice select_choices[] = {
 
 static const struct st_choice update_choices[] = {
     {"auto", ST_UPDATE_AUTO, ST_VERDICT_HONOURED},   {"serial", ST_UPDATE_SERIAL, ST_VERDICT_HONOURED},
-    {"gated", ST_UPDATE_GATED, ST_VERDICT_HONOURED}, {"in_backward", 0, ST_VERDICT_REJECTED},
+    {"gated", ST_UPDATE_GATED, ST_VERDICT_HONOURED}, {"in_backward", ST_UPDATE_IN_BACKWARD, ST_VERDICT_HONOURED},
     {"speculative", 0, ST_VERDICT_REJECTED},         {NULL, 0, ST_VERDICT_HONOURED},
 };
 
 static const struct st_choice accumulation_choices[] = {
-    {"vertical", 0, ST_VERDICT_HONOURED},
-    {"horizontal", 1, ST_VERDICT_REJECTED},
+    {"vertical", ST_ACCUMULATE_VERTICAL, ST_VERDICT_HONOURED},
+    {"horizontal", ST_ACCUMULATE_HORIZONTAL, ST_VERDICT_HONOURED},
     {NULL, 0, ST_VERDICT_HONOURED},
 };
 
@@ -47,7 +47,7 @@ static const struct st_choice activation_tier_choices[] = {
     {"auto", STRATA_TIER_COUNT, ST_VERDICT_HONOURED},
     {"device", STRATA_TIER_DEVICE, ST_VERDICT_HONOURED},
     {"host", STRATA_TIER_HOST, ST_VERDICT_HONOURED},
-    {"nvme", STRATA_TIER_NVME, ST_VERDICT_REJECTED},
+    {"nvme", STRATA_TIER_NVME, ST_VERDICT_HONOURED},
     {NULL, 0, ST_VERDICT_HONOURED},
 };
 
@@ -58,7 +58,7 @@ static const struct st_choice io_choices[] = {
 
 static const struct st_choice isa_choices[] = {
     {"auto", 0, ST_VERDICT_HONOURED},   {"scalar", 0, ST_VERDICT_HONOURED}, {"avx2", 0, ST_VERDICT_HONOURED},
-    {"avx512", 0, ST_VERDICT_REJECTED}, {NULL, 0, ST_VERDICT_HONOURED},
+    {"avx512", 0, ST_VERDICT_HONOURED}, {NULL, 0, ST_VERDICT_HONOURED},
 };
 
 /* clang-format off */
@@ -234,14 +234,19 @@ static const struct st_field strata_rows[] = {
     {.path = "strata.chunk_size", .type = ST_FIELD_INT, ST_BOUND(U64, chunk_size), .min = 4096, .max = 4294967296.0,
      .fallback = "4194304", .help = "elements; at most sub_group_size, rounded down to a multiple of 4096, the norm block"},
     {.path = "strata.update", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, update), .choices = update_choices,
-     .fallback = "\"auto\"", .reason = "not in this version: serial, gated or auto", .help = "when the optimizer runs"},
-    {.path = "strata.accumulation", .type = ST_FIELD_CHOICE, .choices = accumulation_choices, .fallback = "\"vertical\"",
-     .reason = "not in this version: vertical", .help = "all micro-batches go through a layer before the next layer"},
+     .fallback = "\"auto\"", .reason = "not in this version: serial, gated, in_backward or auto",
+     .help = "when the optimizer runs: after backward, before a layer's next forward, or as soon as a gradient is whole; auto: "
+             "in_backward where nothing needs all gradients first, else gated"},
+    {.path = "strata.accumulation", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, accumulation), .choices = accumulation_choices,
+     .fallback = "\"vertical\"",
+     .help = "vertical: all micro-batches go through a layer before the next layer; horizontal: one after the other"},
     {.path = "strata.activations", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activations), .choices = activation_choices,
      .fallback = "\"auto\"", .help = "keep what backward needs, or recompute it; auto: layer by layer, by budget"},
     {.path = "strata.activation_tier", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activation_tier),
-     .choices = activation_tier_choices, .fallback = "\"auto\"", .reason = "not in this version: device, host or auto",
-     .help = "where activation checkpoints may lie"},
+     .choices = activation_tier_choices, .fallback = "\"auto\"",
+     .help = "where activation checkpoints may lie; nvme needs a directory"},
+    {.path = "strata.freeze", .type = ST_FIELD_PATTERNS, ST_BOUND(PATTERNS, freeze), .fallback = "[]",
+     .help = "shell patterns over tensor names, such as \"transformer.wte.*\": these tensors get no gradient and no state"},
     {.path = "strata.decay_all", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, decay_all), .fallback = "false",
      .help = "decay biases and norm weights too, as plain DeepSpeed does"},
     {.path = "strata.threads", .type = ST_FIELD_INT, ST_BOUND(U32, threads), .min = 0, .max = 256, .fallback = "0",
@@ -249,7 +254,7 @@ static const struct st_field strata_rows[] = {
     {.path = "strata.io_method", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, io_method), .choices = io_choices,
      .fallback = "\"auto\"", .reason = "not in this version: uring, threads or auto", .help = "fake: in memory, for tests"},
     {.path = "strata.isa", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, isa), .choices = isa_choices, .fallback = "\"auto\"",
-     .reason = "not in this version: avx2, scalar or auto", .help = "kernels; all give the same bits"},
+     .help = "kernels; all give the same bits"},
 };
 /* clang-format on */
 

@@ -5,9 +5,11 @@
 #include "core/config_table.h"
 
 #define ONE_RANK  "one rank: nothing is sent, reduced or gathered"
-#define NO_FP16   "belongs to fp16, which this version does not train in"
 #define U32_MAX   4294967295.0
 #define COUNT_MAX 9007199254740992.0 /* 2^53: whole numbers are exact up to here */
+#define STEPS_MAX 1099511627776.0    /* 2^40: sums of two stay exact, products with stairs nearly so */
+#define SCALE_MIN 1e-30              /* loss scales and their inverses are fp32 numbers */
+#define SCALE_MAX 1e30
 
 static const struct st_choice optimizer_choices[] = {
     {"AdamW", ST_OPTIMIZER_ADAMW, ST_VERDICT_HONOURED},
@@ -26,9 +28,12 @@ static const struct st_choice optimizer_choices[] = {
 };
 
 static const struct st_choice scheduler_choices[] = {
-    {"WarmupLR", ST_LR_WARMUP, ST_VERDICT_HONOURED}, {"WarmupDecayLR", ST_LR_WARMUP_DECAY, ST_VERDICT_HONOURED},
-    {"WarmupCosineLR", 0, ST_VERDICT_REJECTED},      {"OneCycle", 0, ST_VERDICT_REJECTED},
-    {"LRRangeTest", 0, ST_VERDICT_REJECTED},         {NULL, 0, ST_VERDICT_HONOURED},
+    {"WarmupLR", ST_LR_WARMUP, ST_VERDICT_HONOURED},
+    {"WarmupDecayLR", ST_LR_WARMUP_DECAY, ST_VERDICT_HONOURED},
+    {"WarmupCosineLR", ST_LR_WARMUP_COSINE, ST_VERDICT_HONOURED},
+    {"OneCycle", ST_LR_ONE_CYCLE, ST_VERDICT_HONOURED},
+    {"LRRangeTest", ST_LR_RANGE_TEST, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
 };
 
 static const struct st_choice warmup_choices[] = {
@@ -107,67 +112,100 @@ static const struct st_field optimizer_rows[] = {
                   "refuse a client optimizer under CPU offload"),
 };
 
+#define WARMUPS   (1u << ST_LR_WARMUP | 1u << ST_LR_WARMUP_DECAY)
+#define TOTALS    (1u << ST_LR_WARMUP_DECAY | 1u << ST_LR_WARMUP_COSINE)
+#define COSINE    (1u << ST_LR_WARMUP_COSINE)
+#define ONE_CYCLE (1u << ST_LR_ONE_CYCLE)
+#define RANGE     (1u << ST_LR_RANGE_TEST)
+#define BETA_MAX  0.9999999
+
 static const struct st_field scheduler_rows[] = {
     ST_ROW_SECTION("scheduler", "left out: the learning rate is constant"),
     {.path = "scheduler.type", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, lr_type), .choices = scheduler_choices,
-     .reason = "this version has WarmupLR and WarmupDecayLR, and a constant rate without a scheduler section",
      .mutes = "scheduler.params", .help = "stepped once per optimizer step that was not skipped"},
     ST_ROW_SECTION("scheduler.params", "arguments of the scheduler"),
     {.path = "scheduler.params.warmup_min_lr", .type = ST_FIELD_REAL, ST_BOUND(F64, warmup_min_lr), .min = 0, .max = 1e3,
-     .fallback = "0", .help = "where warm-up starts; also where decay ends"},
+     .lr_types = WARMUPS, .fallback = "0", .help = "where warm-up starts; also where decay ends"},
     {.path = "scheduler.params.warmup_max_lr", .type = ST_FIELD_REAL, ST_BOUND(F64, warmup_max_lr), .min = 0, .max = 1e3,
+     .lr_types = WARMUPS,
      .help = "where warm-up ends; left out: the optimizer's lr with WarmupLR, 1e-3 with WarmupDecayLR, as in DeepSpeed; "
              "\"auto\": the optimizer's lr"},
     {.path = "scheduler.params.warmup_num_steps", .type = ST_FIELD_INT, ST_BOUND(U64, warmup_steps), .min = 0, .max = COUNT_MAX,
-     .fallback = "1000", .auto_text = "0", .help = "optimizer steps of warm-up; fewer than 2 count as 2"},
+     .lr_types = WARMUPS | COSINE, .fallback = "1000", .auto_text = "0",
+     .help = "optimizer steps of warm-up; fewer than 2 count as 2"},
     {.path = "scheduler.params.warmup_type", .type = ST_FIELD_CHOICE, ST_BOUND(BOOL, warmup_log), .choices = warmup_choices,
-     .fallback = "\"log\"", .help = "shape of the warm-up"},
+     .lr_types = WARMUPS | COSINE, .fallback = "\"log\"", .help = "shape of the warm-up"},
     {.path = "scheduler.params.total_num_steps", .type = ST_FIELD_INT, ST_BOUND(STEPS, total_steps), .min = 1, .max = COUNT_MAX,
-     .help = "WarmupDecayLR: the step whose rate is warmup_min_lr again; left out or \"auto\": --max-steps"},
+     .lr_types = TOTALS, .help = "the step at which decay has ended; left out or \"auto\": --max-steps"},
     {.path = "scheduler.params.last_batch_iteration", .type = ST_FIELD_INT, .min = -1, .max = COUNT_MAX, .fallback = "-1",
      .plain = "-1", .verdict = ST_VERDICT_REJECTED, .reason = "the position in the schedule comes with the run: leave it out",
      .help = "where the schedule resumes"},
-    ST_ROW_REJECT("scheduler.params.warmup_min_ratio", REAL, "0", "belongs to WarmupCosineLR", "WarmupCosineLR"),
-    ST_ROW_REJECT("scheduler.params.cos_min_ratio", REAL, "1e-4", "belongs to WarmupCosineLR", "WarmupCosineLR"),
-    ST_ROW_REJECT("scheduler.params.cycle_min_lr", REAL, NULL, "belongs to OneCycle", "OneCycle"),
-    ST_ROW_REJECT("scheduler.params.cycle_max_lr", REAL, NULL, "belongs to OneCycle", "OneCycle"),
-    ST_ROW_REJECT("scheduler.params.decay_lr_rate", REAL, "0", "belongs to OneCycle", "OneCycle"),
-    ST_ROW_REJECT("scheduler.params.cycle_first_step_size", INT, "2000", "belongs to OneCycle", "OneCycle"),
-    ST_ROW_REJECT("scheduler.params.cycle_second_step_size", INT, NULL, "belongs to OneCycle", "OneCycle"),
-    ST_ROW_REJECT("scheduler.params.cycle_first_stair_count", INT, "0", "belongs to OneCycle", "OneCycle"),
-    ST_ROW_REJECT("scheduler.params.cycle_second_stair_count", INT, NULL, "belongs to OneCycle", "OneCycle"),
-    ST_ROW_REJECT("scheduler.params.decay_step_size", INT, "0", "belongs to OneCycle", "OneCycle"),
-    ST_ROW_REJECT("scheduler.params.cycle_momentum", BOOL, "true", "belongs to OneCycle", "OneCycle"),
-    ST_ROW_REJECT("scheduler.params.cycle_min_mom", REAL, "0.8", "belongs to OneCycle", "OneCycle"),
-    ST_ROW_REJECT("scheduler.params.cycle_max_mom", REAL, "0.9", "belongs to OneCycle", "OneCycle"),
-    ST_ROW_REJECT("scheduler.params.decay_mom_rate", REAL, "0", "belongs to OneCycle", "OneCycle"),
-    ST_ROW_REJECT("scheduler.params.lr_range_test_min_lr", REAL, "1e-3", "belongs to LRRangeTest", "LRRangeTest"),
-    ST_ROW_REJECT("scheduler.params.lr_range_test_step_size", INT, "2000", "belongs to LRRangeTest", "LRRangeTest"),
-    ST_ROW_REJECT("scheduler.params.lr_range_test_step_rate", REAL, "1.0", "belongs to LRRangeTest", "LRRangeTest"),
-    ST_ROW_REJECT("scheduler.params.lr_range_test_staircase", BOOL, "false", "belongs to LRRangeTest", "LRRangeTest"),
+    {.path = "scheduler.params.warmup_min_ratio", .type = ST_FIELD_REAL, ST_BOUND(F64, warmup_min_ratio), .min = 0, .max = 1,
+     .lr_types = COSINE, .fallback = "0", .help = "where warm-up starts, as a share of the optimizer's lr"},
+    {.path = "scheduler.params.cos_min_ratio", .type = ST_FIELD_REAL, ST_BOUND(F64, cos_min_ratio), .min = 0, .max = 1,
+     .lr_types = COSINE, .fallback = "1e-4", .help = "where the cosine ends, as a share of the optimizer's lr"},
+    {.path = "scheduler.params.cycle_min_lr", .type = ST_FIELD_REAL, ST_BOUND(F64, cycle_min_lr), .min = 0, .max = 1e3,
+     .lr_types = ONE_CYCLE, .auto_text = "0", .help = "rate at both ends of the cycle; must be given"},
+    {.path = "scheduler.params.cycle_max_lr", .type = ST_FIELD_REAL, ST_BOUND(F64, cycle_max_lr), .min = 0, .max = 1e3,
+     .lr_types = ONE_CYCLE, .help = "rate at the top of the cycle; must be given; \"auto\": the optimizer's lr"},
+    {.path = "scheduler.params.decay_lr_rate", .type = ST_FIELD_REAL, ST_BOUND(F64, decay_lr_rate), .min = 0, .max = 1e6,
+     .lr_types = ONE_CYCLE, .fallback = "0", .help = "after the cycle: cycle_min_lr / (1 + this x decay intervals)"},
+    {.path = "scheduler.params.cycle_first_step_size", .type = ST_FIELD_INT, ST_BOUND(U64, cycle_first_step_size), .min = 1,
+     .max = STEPS_MAX, .lr_types = ONE_CYCLE, .fallback = "2000", .help = "optimizer steps of the way up"},
+    {.path = "scheduler.params.cycle_second_step_size", .type = ST_FIELD_INT, ST_BOUND(U64, cycle_second_step_size), .min = 0,
+     .max = STEPS_MAX, .lr_types = ONE_CYCLE, .help = "optimizer steps of the way down; left out: as many as up"},
+    {.path = "scheduler.params.cycle_first_stair_count", .type = ST_FIELD_INT, ST_BOUND(U64, cycle_first_stair_count), .min = 0,
+     .max = U32_MAX, .lr_types = ONE_CYCLE, .fallback = "0", .help = "stairs of the way up; 0: every step moves"},
+    {.path = "scheduler.params.cycle_second_stair_count", .type = ST_FIELD_INT, ST_BOUND(U64, cycle_second_stair_count), .min = 0,
+     .max = U32_MAX, .lr_types = ONE_CYCLE, .help = "stairs of the way down; left out: as many as up"},
+    {.path = "scheduler.params.decay_step_size", .type = ST_FIELD_INT, ST_BOUND(U64, decay_step_size), .min = 0, .max = STEPS_MAX,
+     .lr_types = ONE_CYCLE, .fallback = "0", .help = "optimizer steps of one decay interval; 0: no decay"},
+    {.path = "scheduler.params.cycle_momentum", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, cycle_momentum), .lr_types = ONE_CYCLE,
+     .fallback = "true", .help = "betas become (momentum, 0.99), and momentum runs opposite to the rate"},
+    {.path = "scheduler.params.cycle_min_mom", .type = ST_FIELD_REAL, ST_BOUND(F64, cycle_min_mom), .min = 0, .max = BETA_MAX,
+     .lr_types = ONE_CYCLE, .fallback = "0.8", .help = "momentum at the top of the cycle"},
+    {.path = "scheduler.params.cycle_max_mom", .type = ST_FIELD_REAL, ST_BOUND(F64, cycle_max_mom), .min = 0, .max = BETA_MAX,
+     .lr_types = ONE_CYCLE, .fallback = "0.9", .help = "momentum at the ends of the cycle"},
+    {.path = "scheduler.params.decay_mom_rate", .type = ST_FIELD_REAL, ST_BOUND(F64, decay_mom_rate), .min = 0, .max = 1e6,
+     .lr_types = ONE_CYCLE, .fallback = "0",
+     .help = "after the cycle: cycle_max_mom x (1 + this x decay intervals); a run that would bring it to 1 is refused"},
+    {.path = "scheduler.params.lr_range_test_min_lr", .type = ST_FIELD_REAL, ST_BOUND(F64, range_min_lr), .min = 0, .max = 1e3,
+     .lr_types = RANGE, .fallback = "1e-3", .help = "first rate"},
+    {.path = "scheduler.params.lr_range_test_step_size", .type = ST_FIELD_INT, ST_BOUND(U64, range_step_size), .min = 1,
+     .max = STEPS_MAX, .lr_types = RANGE, .fallback = "2000", .help = "optimizer steps of one interval"},
+    {.path = "scheduler.params.lr_range_test_step_rate", .type = ST_FIELD_REAL, ST_BOUND(F64, range_step_rate), .min = 0,
+     .max = 1e6, .lr_types = RANGE, .fallback = "1.0", .help = "growth per interval, in first rates"},
+    {.path = "scheduler.params.lr_range_test_staircase", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, range_staircase),
+     .lr_types = RANGE, .fallback = "false", .help = "grow at the end of an interval only"},
 };
 
 static const struct st_field fp16_rows[] = {
-    ST_ROW_SECTION("fp16", "not in this version"),
-    ST_ROW_OFF("fp16.enabled", "fp16 is not in this version: set fp16.enabled to false and bf16.enabled to true",
-               "\"auto\" is off"),
-    ST_ROW_NOTICE("fp16.auto_cast", BOOL, "false", NO_FP16, "cast inputs to fp16"),
-    {.path = "fp16.loss_scale", .type = ST_FIELD_REAL, .min = 0, .max = 1e300, .fallback = "0", .verdict = ST_VERDICT_NOTICE,
-     .reason = NO_FP16, .help = "0: dynamic"},
-    ST_ROW_NOTICE("fp16.initial_scale_power", INT, "16", NO_FP16, "first scale, as a power of two"),
-    ST_ROW_NOTICE("fp16.loss_scale_window", INT, "1000", NO_FP16, "good steps before the scale doubles"),
-    ST_ROW_NOTICE("fp16.hysteresis", INT, "2", NO_FP16, "overflows before the scale halves"),
-    ST_ROW_NOTICE("fp16.consecutive_hysteresis", BOOL, "false", NO_FP16, "refill the hysteresis on every good step"),
-    ST_ROW_NOTICE("fp16.min_loss_scale", REAL, "1", NO_FP16, "floor of the scale"),
-    ST_ROW_NOTICE("fp16.fp16_master_weights_and_grads", BOOL, "false", NO_FP16, "masters in fp16"),
+    ST_ROW_SECTION("fp16", "half precision with loss scaling; its keys count in a run that trains in fp16"),
+    {.path = "fp16.enabled", .type = ST_FIELD_BOOL, ST_BOUND(F16, dtype), .fallback = "false",
+     .help = "fp16 weights and gradients, fp32 masters; \"auto\" is off; not together with bf16"},
+    ST_ROW_PLAIN("fp16.auto_cast", BOOL, "false", "inputs are token numbers: there is nothing to cast", "cast inputs to fp16"),
+    {.path = "fp16.loss_scale", .type = ST_FIELD_REAL, ST_BOUND(F64, loss_scale), .min = 0, .max = SCALE_MAX, .fallback = "0",
+     .help = "0: dynamic; else fixed"},
+    {.path = "fp16.initial_scale_power", .type = ST_FIELD_INT, ST_BOUND(U32, initial_scale_power), .min = 0, .max = 126,
+     .fallback = "16", .help = "first scale, as a power of two"},
+    {.path = "fp16.loss_scale_window", .type = ST_FIELD_INT, ST_BOUND(U32, loss_scale_window), .min = 1, .max = U32_MAX,
+     .fallback = "1000", .help = "good steps before the scale doubles"},
+    {.path = "fp16.hysteresis", .type = ST_FIELD_INT, ST_BOUND(U32, hysteresis), .min = 1, .max = U32_MAX, .fallback = "2",
+     .help = "overflows until the scale halves"},
+    {.path = "fp16.consecutive_hysteresis", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, consecutive_hysteresis), .fallback = "false",
+     .help = "every good step refills the hysteresis; else only a doubling does"},
+    {.path = "fp16.min_loss_scale", .type = ST_FIELD_REAL, ST_BOUND(F64, min_loss_scale), .min = SCALE_MIN, .max = SCALE_MAX,
+     .fallback = "1", .help = "floor of the scale; an overflow there ends the run with exit code 5"},
+    ST_ROW_OFF("fp16.fp16_master_weights_and_grads",
+               "masters are fp32, and gradients accumulate in fp32: set it to false", "masters in fp16"),
 };
 
 static const struct st_field bf16_rows[] = {
     {.path = "bf16", .aliases = "bfloat16", .type = ST_FIELD_OBJECT, .help = "on unless a precision is named"},
     {.path = "bf16.enabled", .type = ST_FIELD_BOOL, ST_BOUND(BF16, dtype), .fallback = "true",
-     .help = "false: fp32; left out: true, but false when fp16.enabled is given as false; DeepSpeed's default is false"},
+     .help = "false: fp32, unless fp16 is on; left out: true, but false when fp16.enabled is given; DeepSpeed's default is false"},
     {.path = "bf16.check_grad_overflow", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, check_grad_overflow), .fallback = "true",
-     .help = "skip the update of a step whose gradients are not finite; honoured at every stage"},
+     .help = "skip the update of a step whose gradients are not finite; honoured at every stage; fp16 always does"},
     ST_ROW_NOTICE("bf16.immediate_grad_update", BOOL, "false", "gradients always accumulate in fp32 as backward makes them",
                   "accumulate in the backward hook"),
     ST_ROW_OFF("bf16.bf16_master_weights_and_grads", "the master is exact fp32 (bf16 weight + 16-bit residual): set it to false",
@@ -192,7 +230,7 @@ static const struct st_field gradient_rows[] = {
     {.path = "data_types.grad_accum_dtype", .type = ST_FIELD_CHOICE, .choices = accum_dtype_choices, .fallback = "\"fp32\"",
      .reason = "gradients accumulate in fp32: leave it out or say fp32", .help = "dtype of the gradient accumulator"},
     {.path = "data_types.param_dtype", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .verdict = ST_VERDICT_NOTICE,
-     .reason = "bf16.enabled decides the dtype of weights", .help = "dtype of parameters"},
+     .reason = "bf16.enabled and fp16.enabled decide the dtype of weights", .help = "dtype of parameters"},
     {.path = "data_types.buffer_dtype", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .verdict = ST_VERDICT_NOTICE,
      .reason = "the models here have no buffers beside parameters", .help = "dtype of module buffers"},
 };

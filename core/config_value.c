@@ -186,6 +186,26 @@ static const char *check_dirs(struct st_config_source *src, const st_json *node)
     return NULL;
 }
 
+/* One pattern or a list of them, each with room in the config. */
+static const char *check_patterns(struct st_config_source *src, const st_json *node)
+{
+    const bool list = st_json_type(node) == ST_JSON_ARRAY;
+    uint32_t count = 0;
+
+    for (const st_json *n = list ? st_json_first(node) : node; n != NULL; n = list ? st_json_next(n) : NULL) {
+        if (st_json_type(n) != ST_JSON_STRING)
+            return wrong_type(src, node, "a shell pattern or a list of them (strings)");
+        if (st_json_string(n)[0] == '\0')
+            return "a pattern is empty: it would match nothing";
+        if (strlen(st_json_string(n)) >= ST_CONFIG_PATTERN_MAX)
+            return st_source_keep(src, "a pattern has %zu bytes, at most %d are taken", strlen(st_json_string(n)),
+                                  ST_CONFIG_PATTERN_MAX - 1);
+        if (++count > ST_CONFIG_FREEZE_MAX)
+            return st_source_keep(src, "more than %d patterns", ST_CONFIG_FREEZE_MAX);
+    }
+    return NULL;
+}
+
 const char *st_value_check(struct st_config_source *src, const struct st_field *field, const st_json *node)
 {
     switch (field->type) {
@@ -208,6 +228,8 @@ const char *st_value_check(struct st_config_source *src, const struct st_field *
         return check_pair(src, field, node);
     case ST_FIELD_DIRS:
         return check_dirs(src, node);
+    case ST_FIELD_PATTERNS:
+        return check_patterns(src, node);
     case ST_FIELD_LIST:
         return st_json_type(node) == ST_JSON_ARRAY ? NULL : wrong_type(src, node, "a list");
     }
@@ -244,6 +266,24 @@ static void store_betas(struct st_config *config, const st_json *node)
     config->beta2 = st_json_number(st_json_next(st_json_first(node)));
 }
 
+static void store_patterns(struct st_config *config, const st_json *node)
+{
+    const bool list = st_json_type(node) == ST_JSON_ARRAY;
+
+    for (const st_json *n = list ? st_json_first(node) : node; n != NULL; n = list ? st_json_next(n) : NULL)
+        snprintf(config->freeze[config->freeze_count++], ST_CONFIG_PATTERN_MAX, "%s", st_json_string(n));
+}
+
+void st_value_clear(struct st_config *config, const struct st_field *field)
+{
+    static const size_t bytes[ST_BIND_PATTERNS + 1] = {
+        [ST_BIND_U32] = sizeof(uint32_t),  [ST_BIND_U64] = sizeof(uint64_t), [ST_BIND_STEPS] = sizeof(uint64_t),
+        [ST_BIND_SIZE] = sizeof(uint64_t), [ST_BIND_F64] = sizeof(double),   [ST_BIND_BOOL] = sizeof(bool),
+    };
+
+    memset((char *)config + field->offset, 0, bytes[field->bind]);
+}
+
 void st_value_store(struct st_config *config, const struct st_field *field, const st_json *node)
 {
     void *at = (char *)config + field->offset;
@@ -251,7 +291,9 @@ void st_value_store(struct st_config *config, const struct st_field *field, cons
 
     switch (field->bind) {
     case ST_BIND_NONE:
-    case ST_BIND_ADAM_W_MODE: /* both by st_config_resolve */
+    case ST_BIND_F16: /* these by st_config_resolve */
+    case ST_BIND_BF16:
+    case ST_BIND_ADAM_W_MODE:
     case ST_BIND_DIRS:
         break;
     case ST_BIND_U32:
@@ -277,22 +319,23 @@ void st_value_store(struct st_config *config, const struct st_field *field, cons
         memset(at, 0, sizeof(config->isa));
         snprintf(at, sizeof(config->isa), "%s", choice->text);
         break;
-    case ST_BIND_BF16:
-        config->dtype = st_json_bool(node) ? STRATA_BF16 : STRATA_F32;
-        break;
     case ST_BIND_BETAS:
         store_betas(config, node);
+        break;
+    case ST_BIND_PATTERNS:
+        store_patterns(config, node);
         break;
     }
 }
 
 /* A bound value as one of few kinds, for both printers. */
 struct plain_value {
-    enum { PLAIN_AUTO, PLAIN_WHOLE, PLAIN_REAL, PLAIN_BOOL, PLAIN_TEXT, PLAIN_PAIR, PLAIN_DIRS } kind;
+    enum { PLAIN_AUTO, PLAIN_WHOLE, PLAIN_REAL, PLAIN_BOOL, PLAIN_TEXT, PLAIN_PAIR, PLAIN_LIST } kind;
     uint64_t whole;
     double real;
     bool yes;
-    const char *text;
+    const char *text;     /* of a list: its first item */
+    size_t count, stride; /* of a list */
 };
 
 static int choice_value(const struct st_config *config, const struct st_field *field)
@@ -339,6 +382,9 @@ static struct plain_value load(const struct st_config *config, const struct st_f
     case ST_BIND_NAME:
         v = (struct plain_value){.kind = PLAIN_TEXT, .text = at};
         break;
+    case ST_BIND_F16:
+        v = (struct plain_value){.kind = PLAIN_BOOL, .yes = config->dtype == STRATA_F16};
+        break;
     case ST_BIND_BF16:
         v = (struct plain_value){.kind = PLAIN_BOOL, .yes = config->dtype == STRATA_BF16};
         break;
@@ -349,7 +395,10 @@ static struct plain_value load(const struct st_config *config, const struct st_f
         v = (struct plain_value){.kind = PLAIN_PAIR};
         break;
     case ST_BIND_DIRS:
-        v = (struct plain_value){.kind = PLAIN_DIRS};
+        v = (struct plain_value){.kind = PLAIN_LIST, .text = at, .count = config->nvme_dir_count, .stride = ST_CONFIG_PATH_MAX};
+        break;
+    case ST_BIND_PATTERNS:
+        v = (struct plain_value){.kind = PLAIN_LIST, .text = at, .count = config->freeze_count, .stride = ST_CONFIG_PATTERN_MAX};
         break;
     }
     if (v.kind == PLAIN_TEXT && v.text == NULL)
@@ -357,16 +406,13 @@ static struct plain_value load(const struct st_config *config, const struct st_f
     return v;
 }
 
-static void dirs_text(char *buf, size_t bytes, const struct st_config *config)
+static void list_text(char *buf, size_t bytes, const struct plain_value *v)
 {
-    buf[0] = '\0';
-    for (uint32_t i = 0; i < config->nvme_dir_count; i++) {
-        if (i > 0)
-            append(buf, bytes, ",");
-        append(buf, bytes, config->nvme_dirs[i]);
+    snprintf(buf, bytes, "%s", v->count == 0 ? "none" : "");
+    for (size_t i = 0; i < v->count; i++) {
+        append(buf, bytes, i > 0 ? "," : "");
+        append(buf, bytes, v->text + i * v->stride);
     }
-    if (config->nvme_dir_count == 0)
-        append(buf, bytes, "none");
 }
 
 void st_value_text(char *buf, size_t bytes, const struct st_config *config, const struct st_field *field)
@@ -396,8 +442,8 @@ void st_value_text(char *buf, size_t bytes, const struct st_config *config, cons
         st_value_number(second, config->beta2);
         snprintf(buf, bytes, "[%s, %s]", number, second);
         break;
-    case PLAIN_DIRS:
-        dirs_text(buf, bytes, config);
+    case PLAIN_LIST:
+        list_text(buf, bytes, &v);
         break;
     }
 }
@@ -429,10 +475,10 @@ void st_value_put(struct st_json_writer *w, const struct st_config *config, cons
         st_json_put_double(w, NULL, config->beta2);
         st_json_array_close(w);
         break;
-    case PLAIN_DIRS:
+    case PLAIN_LIST:
         st_json_array_open(w, key);
-        for (uint32_t i = 0; i < config->nvme_dir_count; i++)
-            st_json_put_string(w, NULL, config->nvme_dirs[i]);
+        for (size_t i = 0; i < v.count; i++)
+            st_json_put_string(w, NULL, v.text + i * v.stride);
         st_json_array_close(w);
         break;
     }

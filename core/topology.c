@@ -1,4 +1,4 @@
-/* core/topology.c - hwloc's one home: usable processors, NUMA nodes, binding; with memory from /proc and cgroups.
+/* core/topology.c - hwloc's one home: usable units, NUMA nodes, binding; with memory from /proc and cgroups.
  *
  * Immutable after load, so any thread may read it; hwloc allows concurrent binding on a loaded topology. */
 #include "core/topology.h"
@@ -14,61 +14,131 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct unit {
+    uint32_t os_index;
+    uint32_t node; /* index into nodes */
+};
+
 struct st_topology {
     hwloc_topology_t hwloc;
-    unsigned *units; /* [unit_count] os index of each usable processing unit, one per core before second threads */
+    struct unit *units; /* [unit_count], one per core before second threads; nodes in order within each */
     uint32_t unit_count;
-    uint32_t core_count; /* unit_count, or less under a quota */
-    uint32_t numa_count;
+    uint32_t core_count;        /* unit_count, or less under a quota */
+    struct st_numa_node *nodes; /* [node_count], those with usable units */
+    uint32_t node_count;
     uint64_t memory_limit, memory_available;
     char cpu_name[128];
 };
 
-/* The set this process may run on: its affinity within what hwloc is allowed to see. */
-static hwloc_bitmap_t usable_set(hwloc_topology_t hwloc)
-{
-    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+/* --- usable units --- */
 
-    if (set == NULL)
-        return NULL;
-    if (hwloc_get_cpubind(hwloc, set, HWLOC_CPUBIND_PROCESS) != 0 || hwloc_bitmap_iszero(set))
-        hwloc_bitmap_copy(set, hwloc_topology_get_allowed_cpuset(hwloc));
-    else
-        hwloc_bitmap_and(set, set, hwloc_topology_get_allowed_cpuset(hwloc));
-    return set;
+static strata_status parse_list(hwloc_bitmap_t set, const char *list, const char *what)
+{
+    if (hwloc_bitmap_list_sscanf(set, list) != 0)
+        return st_error(STRATA_E_INVAL, "topology: %s: \"%s\" is not a list of processors such as 0-3,8", what, list);
+    return STRATA_OK;
 }
 
-/* Adds the unit number `rank` of each core, so that a few workers get a core each before any shares one. */
-static uint32_t add_units(struct st_topology *topo, hwloc_const_bitmap_t set, unsigned rank)
+/* `set` becomes the units this process may run on: affinity, what hwloc is allowed to see, and the group's cpuset.  A cpuset
+ * that shares nothing with the rest is of another machine: ignored. */
+static strata_status usable_set(const struct st_topology *topo, hwloc_bitmap_t set, const struct st_topology_source *source,
+                                const char *cpu_list)
 {
-    uint32_t added = 0;
+    const hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(topo->hwloc);
+    hwloc_bitmap_t group = hwloc_bitmap_alloc();
+    strata_status st = STRATA_OK;
+
+    if (group == NULL || st_fault("topology.set", 0) < 0) {
+        hwloc_bitmap_free(group);
+        return st_error(STRATA_E_NOMEM, "topology: no memory");
+    }
+    if (source->affinity != NULL)
+        st = parse_list(set, source->affinity, "affinity");
+    else if (hwloc_get_cpubind(topo->hwloc, set, HWLOC_CPUBIND_PROCESS) != 0)
+        hwloc_bitmap_copy(set, allowed);
+    hwloc_bitmap_and(set, set, allowed);
+    if (hwloc_bitmap_iszero(set))
+        hwloc_bitmap_copy(set, allowed);
+    if (cpu_list[0] != '\0' && hwloc_bitmap_list_sscanf(group, cpu_list) == 0 && hwloc_bitmap_intersects(group, set))
+        hwloc_bitmap_and(set, set, group);
+    hwloc_bitmap_free(group);
+    return st;
+}
+
+/* The node a unit's memory comes from.  Where several share its cores (fast memory beside ordinary), the system's first. */
+static hwloc_obj_t node_of(hwloc_topology_t hwloc, unsigned unit)
+{
+    hwloc_obj_t node = NULL, best = NULL;
+
+    while ((node = hwloc_get_next_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, node)) != NULL)
+        if (node->cpuset != NULL && hwloc_bitmap_isset(node->cpuset, unit) && (best == NULL || node->os_index < best->os_index))
+            best = node;
+    return best;
+}
+
+/* Index of the node in topo->nodes; new ones are appended.  Without any node object there is one node, number 0. */
+static uint32_t node_index(struct st_topology *topo, unsigned unit)
+{
+    const hwloc_obj_t node = node_of(topo->hwloc, unit);
+    const uint32_t os_index = node != NULL ? node->os_index : 0;
+
+    for (uint32_t i = 0; i < topo->node_count; i++)
+        if (topo->nodes[i].os_index == os_index)
+            return i;
+    topo->nodes[topo->node_count] = (struct st_numa_node){.os_index = os_index};
+    if (node != NULL)
+        topo->nodes[topo->node_count].memory_bytes = node->attr->numanode.local_memory;
+    return topo->node_count++;
+}
+
+/* Adds the usable units of one node that are thread number `rank` of their core. */
+static void add_units(struct st_topology *topo, hwloc_const_bitmap_t set, uint32_t node, unsigned rank)
+{
     hwloc_obj_t unit = NULL;
 
     while ((unit = hwloc_get_next_obj_by_type(topo->hwloc, HWLOC_OBJ_PU, unit)) != NULL) {
-        if (unit->sibling_rank != rank || !hwloc_bitmap_isset(set, unit->os_index))
+        if (unit->sibling_rank != rank || !hwloc_bitmap_isset(set, unit->os_index) || node_index(topo, unit->os_index) != node)
             continue;
-        topo->units[topo->unit_count++] = unit->os_index;
-        added++;
+        topo->units[topo->unit_count++] = (struct unit){.os_index = unit->os_index, .node = node};
+        topo->nodes[node].unit_count++;
     }
-    return added;
 }
 
-static strata_status list_units(struct st_topology *topo)
+/* Nodes in the order of their first usable unit, which is hwloc's order: neighbours are near each other. */
+static void list_nodes(struct st_topology *topo, hwloc_const_bitmap_t set)
 {
-    int pu_count = hwloc_get_nbobjs_by_type(topo->hwloc, HWLOC_OBJ_PU);
-    hwloc_bitmap_t set = usable_set(topo->hwloc);
-    uint32_t capacity = pu_count > 0 ? (uint32_t)pu_count : 1;
+    hwloc_obj_t unit = NULL;
+
+    while ((unit = hwloc_get_next_obj_by_type(topo->hwloc, HWLOC_OBJ_PU, unit)) != NULL)
+        if (hwloc_bitmap_isset(set, unit->os_index))
+            (void)node_index(topo, unit->os_index);
+}
+
+static strata_status list_units(struct st_topology *topo, const struct st_topology_source *source, const char *cpu_list)
+{
+    const int pu_count = hwloc_get_nbobjs_by_type(topo->hwloc, HWLOC_OBJ_PU);
+    const uint32_t capacity = pu_count > 0 ? (uint32_t)pu_count : 1;
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    strata_status st;
 
     topo->units = calloc(capacity, sizeof(topo->units[0]));
-    if (set == NULL || topo->units == NULL || st_fault("topology.alloc", 0) < 0) {
+    topo->nodes = calloc(capacity, sizeof(topo->nodes[0])); /* a node listed here has a unit of its own */
+    if (set == NULL || topo->units == NULL || topo->nodes == NULL || st_fault("topology.alloc", 0) < 0) {
         hwloc_bitmap_free(set);
         return st_error(STRATA_E_NOMEM, "topology: no memory for %u processing units", capacity);
     }
-    for (unsigned rank = 0; rank < capacity && topo->unit_count < capacity; rank++)
-        add_units(topo, set, rank);
+    st = usable_set(topo, set, source, cpu_list);
+    if (st == STRATA_OK) {
+        list_nodes(topo, set);
+        for (unsigned rank = 0; rank < capacity && (int)topo->unit_count < hwloc_bitmap_weight(set); rank++)
+            for (uint32_t node = 0; node < topo->node_count; node++)
+                add_units(topo, set, node, rank);
+    }
     hwloc_bitmap_free(set);
-    return STRATA_OK;
+    return st;
 }
+
+/* --- memory and limits --- */
 
 /* "Name:   123 kB" of /proc/meminfo, in bytes; 0 if it is not there. */
 static uint64_t meminfo_bytes(const char *name)
@@ -111,38 +181,47 @@ static void read_cpu_name(struct st_topology *topo)
     snprintf(topo->cpu_name, sizeof(topo->cpu_name), "%s", name != NULL ? name : "unknown");
 }
 
-strata_status st_topology_load(struct st_topology **out, const char *cgroup_root)
+/* --- load --- */
+
+static strata_status load_hwloc(struct st_topology *topo, const char *synthetic)
+{
+    if (st_fault("topology.load", 0) < 0 || hwloc_topology_init(&topo->hwloc) != 0) {
+        topo->hwloc = NULL;
+        return st_error(STRATA_E_INTERNAL, "topology: hwloc could not start");
+    }
+    if (synthetic != NULL && hwloc_topology_set_synthetic(topo->hwloc, synthetic) != 0)
+        return st_error(STRATA_E_INVAL, "topology: hwloc does not take \"%s\"", synthetic);
+    if (hwloc_topology_load(topo->hwloc) != 0)
+        return st_error(STRATA_E_INTERNAL, "topology: hwloc could not read the machine: %s", strerror(errno));
+    return STRATA_OK;
+}
+
+strata_status st_topology_load_from(struct st_topology **out, const struct st_topology_source *source)
 {
     struct st_topology *topo = calloc(1, sizeof(*topo));
     struct st_cgroup_limits limits;
     strata_status st;
-    int numa_count;
 
     if (topo == NULL)
         return st_error(STRATA_E_NOMEM, "topology: no memory");
-    if (st_fault("topology.load", 0) < 0 || hwloc_topology_init(&topo->hwloc) != 0) {
-        topo->hwloc = NULL;
-        st = st_error(STRATA_E_INTERNAL, "topology: hwloc could not start");
-        goto fail;
+    st_cgroup_read(&limits, source->cgroup_root != NULL ? source->cgroup_root : "/sys/fs/cgroup",
+                   source->membership != NULL ? source->membership : "/proc/self/cgroup");
+    st = load_hwloc(topo, source->synthetic);
+    if (st == STRATA_OK)
+        st = list_units(topo, source, limits.cpu_list);
+    if (st != STRATA_OK) {
+        st_topology_destroy(topo);
+        return st;
     }
-    if (hwloc_topology_load(topo->hwloc) != 0) {
-        st = st_error(STRATA_E_INTERNAL, "topology: hwloc could not read the machine: %s", strerror(errno));
-        goto fail;
-    }
-    st = list_units(topo);
-    if (st != STRATA_OK)
-        goto fail;
-    numa_count = hwloc_get_nbobjs_by_type(topo->hwloc, HWLOC_OBJ_NUMANODE);
-    topo->numa_count = numa_count > 0 ? (uint32_t)numa_count : 1;
-    st_cgroup_read(&limits, cgroup_root != NULL ? cgroup_root : "/sys/fs/cgroup", "/proc/self/cgroup");
     apply_limits(topo, &limits);
     read_cpu_name(topo);
     *out = topo;
     return STRATA_OK;
+}
 
-fail:
-    st_topology_destroy(topo);
-    return st;
+strata_status st_topology_load(struct st_topology **out, const char *cgroup_root)
+{
+    return st_topology_load_from(out, &(struct st_topology_source){.cgroup_root = cgroup_root});
 }
 
 void st_topology_destroy(struct st_topology *topo)
@@ -152,17 +231,20 @@ void st_topology_destroy(struct st_topology *topo)
     if (topo->hwloc != NULL)
         hwloc_topology_destroy(topo->hwloc);
     free(topo->units);
+    free(topo->nodes);
     free(topo);
 }
+
+/* --- what there is --- */
 
 uint32_t st_topology_core_count(const struct st_topology *topo)
 {
     return topo->core_count;
 }
 
-uint32_t st_topology_numa_count(const struct st_topology *topo)
+bool st_topology_has_quota(const struct st_topology *topo)
 {
-    return topo->numa_count;
+    return topo->core_count < topo->unit_count;
 }
 
 uint64_t st_topology_memory_limit(const struct st_topology *topo)
@@ -180,6 +262,57 @@ const char *st_topology_cpu_name(const struct st_topology *topo)
     return topo->cpu_name;
 }
 
+uint32_t st_topology_numa_count(const struct st_topology *topo)
+{
+    return topo->node_count > 0 ? topo->node_count : 1;
+}
+
+struct st_numa_node st_topology_numa_node(const struct st_topology *topo, uint32_t index)
+{
+    return index < topo->node_count ? topo->nodes[index] : (struct st_numa_node){0};
+}
+
+uint32_t st_topology_unit(const struct st_topology *topo, uint32_t index)
+{
+    return topo->unit_count > 0 ? topo->units[index % topo->unit_count].os_index : 0;
+}
+
+uint32_t st_topology_unit_node(const struct st_topology *topo, uint32_t index)
+{
+    return topo->unit_count > 0 ? topo->units[index % topo->unit_count].node : 0;
+}
+
+const char *st_topology_units_text(const struct st_topology *topo, uint32_t workers, uint32_t node, char *text, size_t bytes)
+{
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+
+    text[0] = '\0';
+    if (set == NULL)
+        return text;
+    for (uint32_t i = 0; i < workers && i < topo->unit_count; i++)
+        if (node == UINT32_MAX || topo->units[i].node == node)
+            hwloc_bitmap_set(set, topo->units[i].os_index);
+    hwloc_bitmap_list_snprintf(text, bytes, set);
+    hwloc_bitmap_free(set);
+    return text;
+}
+
+/* --- binding --- */
+
+/* Units for worker `index`: its own, or those of its node. */
+static void units_to_bind(const struct st_topology *topo, uint32_t index, hwloc_bitmap_t set)
+{
+    const struct unit *mine = &topo->units[index % topo->unit_count];
+
+    if (!st_topology_has_quota(topo)) {
+        hwloc_bitmap_only(set, mine->os_index);
+        return;
+    }
+    for (uint32_t i = 0; i < topo->unit_count; i++)
+        if (topo->units[i].node == mine->node)
+            hwloc_bitmap_set(set, topo->units[i].os_index);
+}
+
 strata_status st_topology_bind(const struct st_topology *topo, uint32_t index)
 {
     hwloc_bitmap_t set;
@@ -190,10 +323,32 @@ strata_status st_topology_bind(const struct st_topology *topo, uint32_t index)
     set = hwloc_bitmap_alloc();
     if (set == NULL)
         return st_error(STRATA_E_NOMEM, "topology: no memory");
-    hwloc_bitmap_only(set, topo->units[index % topo->unit_count]);
+    units_to_bind(topo, index, set);
     res = hwloc_set_cpubind(topo->hwloc, set, HWLOC_CPUBIND_THREAD);
     hwloc_bitmap_free(set);
     if (st_fault("topology.bind", res) < 0)
         return st_error(STRATA_E_NOSYS, "topology: the system refuses to bind threads: %s", strerror(errno));
+    return STRATA_OK;
+}
+
+strata_status st_topology_place_memory(const struct st_topology *topo, void *base, uint64_t bytes, uint32_t workers)
+{
+    hwloc_bitmap_t nodes;
+    bool several;
+    int res;
+
+    if (topo->node_count <= 1 || bytes == 0)
+        return STRATA_OK;
+    nodes = hwloc_bitmap_alloc();
+    if (nodes == NULL)
+        return st_error(STRATA_E_NOMEM, "topology: no memory");
+    for (uint32_t i = 0; i < workers && i < topo->unit_count; i++)
+        hwloc_bitmap_set(nodes, topo->nodes[topo->units[i].node].os_index);
+    several = hwloc_bitmap_weight(nodes) > 1;
+    res = hwloc_set_area_membind(topo->hwloc, base, bytes, nodes, several ? HWLOC_MEMBIND_INTERLEAVE : HWLOC_MEMBIND_BIND,
+                                 HWLOC_MEMBIND_BYNODESET);
+    hwloc_bitmap_free(nodes);
+    if (st_fault("topology.place", res) < 0)
+        return st_error(STRATA_E_NOSYS, "topology: the system refuses to place memory: %s", strerror(errno));
     return STRATA_OK;
 }

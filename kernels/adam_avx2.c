@@ -74,18 +74,18 @@ ALWAYS_INLINE struct adam8 split_step8(const struct split_planes *s, strata_dtyp
 
 ALWAYS_INLINE void prefetch_split(const struct split_planes *s, size_t grad_bytes, size_t i)
 {
-    st_avx2_prefetch(s->weight + i, sizeof(uint16_t));
-    st_avx2_prefetch(s->residual + i, sizeof(int16_t));
-    st_avx2_prefetch(s->moment1 + i, sizeof(float));
-    st_avx2_prefetch(s->moment2 + i, sizeof(float));
-    st_avx2_prefetch(st_avx2_at(s->grad, grad_bytes, i), grad_bytes);
+    st_stream_prefetch(s->weight + i, sizeof(uint16_t));
+    st_stream_prefetch(s->residual + i, sizeof(int16_t));
+    st_stream_prefetch(s->moment1 + i, sizeof(float));
+    st_stream_prefetch(s->moment2 + i, sizeof(float));
+    st_stream_prefetch(st_stream_at(s->grad, grad_bytes, i), grad_bytes);
 }
 
 static uint64_t split_scalar(const struct split_planes *s, strata_dtype dtype, size_t i, size_t elems,
                              const struct st_adam_coef *coef)
 {
     return st_adam_split_scalar(s->weight + i, s->residual + i, s->moment1 + i, s->moment2 + i,
-                                st_avx2_at(s->grad, strata_dtype_bytes(dtype), i), dtype, elems, coef);
+                                st_stream_at(s->grad, strata_dtype_bytes(dtype), i), dtype, elems, coef);
 }
 
 /* Elements 0..end-1, whole sixteens; returns how many masters overflowed. */
@@ -96,7 +96,7 @@ ALWAYS_INLINE uint64_t split_loop(const struct split_planes *s, strata_dtype dty
     uint64_t overflow_count = 0;
 
     for (size_t i = 0; i < end; i += 16) {
-        if (i % ST_AVX2_TURN == 0)
+        if (i % ST_STREAM_TURN == 0)
             prefetch_split(s, strata_dtype_bytes(dtype), i);
         const struct adam8 low = split_step8(s, dtype, i, &coef8), high = split_step8(s, dtype, i + 8, &coef8);
 
@@ -139,19 +139,19 @@ struct master_planes {
 
 ALWAYS_INLINE void prefetch_master(const struct master_planes *s, size_t grad_bytes, size_t i)
 {
-    st_avx2_prefetch(s->master + i, sizeof(float));
-    st_avx2_prefetch(s->moment1 + i, sizeof(float));
-    st_avx2_prefetch(s->moment2 + i, sizeof(float));
-    st_avx2_prefetch(st_avx2_at(s->grad, grad_bytes, i), grad_bytes);
+    st_stream_prefetch(s->master + i, sizeof(float));
+    st_stream_prefetch(s->moment1 + i, sizeof(float));
+    st_stream_prefetch(s->moment2 + i, sizeof(float));
+    st_stream_prefetch(st_stream_at(s->grad, grad_bytes, i), grad_bytes);
     if (s->copy != NULL)
-        st_avx2_prefetch(s->copy + i, sizeof(uint16_t));
+        st_stream_prefetch(s->copy + i, sizeof(uint16_t));
 }
 
 static uint64_t master_scalar(const struct master_planes *s, strata_dtype dtype, size_t i, size_t elems,
                               const struct st_adam_coef *coef)
 {
     return st_adam_master_scalar(s->master + i, s->copy == NULL ? NULL : s->copy + i, s->copy_dtype, s->moment1 + i,
-                                 s->moment2 + i, st_avx2_at(s->grad, strata_dtype_bytes(dtype), i), dtype, elems, coef);
+                                 s->moment2 + i, st_stream_at(s->grad, strata_dtype_bytes(dtype), i), dtype, elems, coef);
 }
 
 /* Elements 0..end-1, whole eights; returns how many copies overflowed. */
@@ -163,7 +163,7 @@ ALWAYS_INLINE uint64_t master_loop(const struct master_planes *s, strata_dtype d
     uint64_t overflow_count = 0;
 
     for (size_t i = 0; i < end; i += 8) {
-        if (i % ST_AVX2_TURN == 0)
+        if (i % ST_STREAM_TURN == 0)
             prefetch_master(s, strata_dtype_bytes(dtype), i);
         const __m256 g = st_avx2_load_f32(s->grad, dtype, i);
         const struct adam8 now = adam_step8(_mm256_loadu_ps(s->master + i), s->moment1 + i, s->moment2 + i, g, &coef8);

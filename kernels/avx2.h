@@ -3,24 +3,8 @@
 #define KERNELS_AVX2_H
 
 #include "kernels/scalar.h"
+#include "kernels/stream.h"
 #include <immintrin.h>
-
-/* Elements per turn of a streaming loop: two lines of a 4-byte plane, one of a 2-byte plane. */
-#define ST_AVX2_TURN 32u
-/* How far ahead every stream is fetched, and into the second-level cache: the hardware follows few streams and none across
- * pages (an Adam step over a split master went from 0.74 to 0.88 of a stream with the same reads and writes on Emerald
- * Rapids).  Into the first level the same distance hurts: planes start at page boundaries, so the lines 4 KiB ahead fall in
- * the sets in use (Zen 4, one thread: 0.67 against 0.60 ns per element, 0.88 against 0.54 in fp32).  bench_optim. */
-#define ST_AVX2_AHEAD_BYTES 4096u
-
-/** Fetch the lines that a later turn needs of the plane at `at`.  May name addresses past its end: a prefetch never faults. */
-static inline void st_avx2_prefetch(const void *at, size_t elem_bytes)
-{
-    const uintptr_t ahead = (uintptr_t)at + ST_AVX2_AHEAD_BYTES;
-
-    for (size_t line = 0; line < ST_AVX2_TURN * elem_bytes; line += 64)
-        _mm_prefetch((const char *)(ahead + line), _MM_HINT_T1);
-}
 
 /** x with every NaN as 0x7fc00000. */
 static inline __m256 st_avx2_canonical(__m256 x)
@@ -65,6 +49,12 @@ static inline __m128i st_avx2_round_bf16(__m256 x)
 static inline __m128i st_avx2_round_f16(__m256 x)
 {
     return _mm256_cvtps_ph(st_avx2_canonical(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+/** Eight fp16, widened exactly; NaN: 0x7fc00000. */
+static inline __m256 st_avx2_widen_f16(__m128i x)
+{
+    return st_avx2_canonical(_mm256_cvtph_ps(x));
 }
 
 static inline __m128i st_avx2_load_u16(const void *in)
@@ -122,14 +112,8 @@ static inline __m256 st_avx2_load_f32(const void *in, strata_dtype dtype, size_t
     case STRATA_DTYPE_INVALID:
         break;
     }
-    assert(!"dtype");
+    assert(false && "dtype");
     return _mm256_setzero_ps();
-}
-
-/** Address of element i of an array with elements of elem_bytes. */
-static inline const void *st_avx2_at(const void *base, size_t elem_bytes, size_t i)
-{
-    return (const char *)base + elem_bytes * i;
 }
 
 #endif

@@ -30,6 +30,18 @@ void st_bf16_to_f32_scalar(float *out, const uint16_t *in, size_t elems)
         out[i] = st_bf16_to_f32(in[i]);
 }
 
+void st_f32_to_f16_scalar(uint16_t *out, const float *in, size_t elems)
+{
+    for (size_t i = 0; i < elems; i++)
+        out[i] = st_f32_to_f16(in[i]);
+}
+
+void st_f16_to_f32_scalar(float *out, const uint16_t *in, size_t elems)
+{
+    for (size_t i = 0; i < elems; i++)
+        out[i] = st_f16_to_f32(in[i]);
+}
+
 void st_add_f32_scalar(float *acc, const float *in, size_t elems)
 {
     for (size_t i = 0; i < elems; i++)

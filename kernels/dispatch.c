@@ -8,6 +8,21 @@
 static const struct st_kernels tables[] = {
 #if defined(__x86_64__)
     {
+        .name = "avx512",
+        .needs = ST_CPU_AVX2_FMA | ST_CPU_AVX512,
+        .adam_split = st_adam_split_avx512,
+        .adam_master = st_adam_master_avx512,
+        .grad_finish = st_grad_finish_avx512,
+        .master_split = st_master_split_avx512,
+        .master_join = st_master_join_avx512,
+        .f32_to_bf16 = st_f32_to_bf16_avx512,
+        .bf16_to_f32 = st_bf16_to_f32_avx512,
+        .add_f32 = st_add_f32_avx512,
+        .ops = &st_ops_avx512,
+        .f32_to_f16 = st_f32_to_f16_avx512,
+        .f16_to_f32 = st_f16_to_f32_avx512,
+    },
+    {
         .name = "avx2",
         .needs = ST_CPU_AVX2_FMA,
         .adam_split = st_adam_split_avx2,
@@ -19,6 +34,8 @@ static const struct st_kernels tables[] = {
         .bf16_to_f32 = st_bf16_to_f32_avx2,
         .add_f32 = st_add_f32_avx2,
         .ops = &st_ops_avx2,
+        .f32_to_f16 = st_f32_to_f16_avx2,
+        .f16_to_f32 = st_f16_to_f32_avx2,
     },
 #endif
     {
@@ -33,6 +50,8 @@ static const struct st_kernels tables[] = {
         .bf16_to_f32 = st_bf16_to_f32_scalar,
         .add_f32 = st_add_f32_scalar,
         .ops = &st_ops_scalar,
+        .f32_to_f16 = st_f32_to_f16_scalar,
+        .f16_to_f32 = st_f16_to_f32_scalar,
     },
 };
 

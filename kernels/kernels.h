@@ -6,7 +6,7 @@
  * Rounding is the default mode; subnormals are kept.  Arrays are aligned to their elements and do not overlap unless said.
  *
  * NaN has one pattern: where a result of arithmetic or rounding is NaN, fp32 0x7fc00000, bf16 0x7fc0, fp16 0x7e00 or the
- * quiet double 0x7ff8000000000000 is written, whatever went in.  Exact copies and widenings keep payloads. */
+ * quiet double 0x7ff8000000000000 is written, whatever went in.  Exact copies and the widening of bf16 keep payloads. */
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
@@ -75,11 +75,13 @@ typedef void st_master_join_fn(float *master, const uint16_t *weight, const int1
 typedef void st_cast_f32_bf16_fn(uint16_t *out, const float *in, size_t elems); /* nearest even; NaN: 0x7fc0, without its sign */
 typedef void st_cast_bf16_f32_fn(float *out, const uint16_t *in, size_t elems); /* exact */
 typedef void st_add_f32_fn(float *acc, const float *in, size_t elems);          /* acc += in */
+typedef void st_cast_f32_f16_fn(uint16_t *out, const float *in, size_t elems);  /* nearest even; NaN: 0x7e00, without its sign */
+typedef void st_cast_f16_f32_fn(float *out, const uint16_t *in, size_t elems);  /* exact; NaN: 0x7fc00000 */
 
 struct st_ops; /* transformer ops of this instruction set: kernels/ops.h */
 
 struct st_kernels {
-    const char *name; /* "avx2", "scalar" */
+    const char *name; /* "avx512", "avx2", "scalar" */
     uint32_t needs;   /* st_cpu_feature bits */
     st_adam_split_fn *adam_split;
     st_adam_master_fn *adam_master;
@@ -90,6 +92,8 @@ struct st_kernels {
     st_cast_bf16_f32_fn *bf16_to_f32;
     st_add_f32_fn *add_f32;
     const struct st_ops *ops;
+    st_cast_f32_f16_fn *f32_to_f16;
+    st_cast_f16_f32_fn *f16_to_f32;
 };
 
 /** Best usable table, or the named one ("auto" and NULL: best).  NULL if unknown or not usable here. */

@@ -1,8 +1,9 @@
 /* kernels/matmul.h - single-threaded matmul tiles from a library (oneDNN; matmul_dnnl.c is its only home).
  *
  * C[m,n] = op(A)[m,k] x op(B)[k,n] (+ bias[n]) (+ C when accumulate).  Row-major with leading dimensions.
- * dtypes: A and B both F32 or both BF16; C F32 or BF16 (accumulate: F32 only); bias of A's dtype, or NULL.
- * Where the processor has no native bf16, operands are widened to fp32 first (exact) and multiplied in fp32.
+ * dtypes: A and B alike, F32, BF16 or F16; C F32 or, without accumulate, A's dtype or any if that is F32; bias of A's
+ * dtype, or NULL.  F16 operands, and BF16 ones where the processor has no native bf16, are widened to fp32 first (exact)
+ * and multiplied in fp32.
  * The path is chosen by the processor alone, never by strata.isa: bits must not depend on that option.
  *
  * Memory is taken in prepare, at the first use of a shape; run allocates nothing of ours (the library does inside). */

@@ -5,7 +5,8 @@
  * A primitive is shared by all workers, since its scratchpad is the worker's own.
  *
  * The widened path cuts K in pieces of WIDEN_K, so that its scratch is bounded: each piece of A and B becomes fp32 and
- * is multiplied into an fp32 C, which is rounded at the end when C is bf16.
+ * is multiplied into an fp32 C, which is rounded at the end when C has 16 bits.  fp16 is always widened: few processors
+ * multiply it, and the library refuses it on the others.
  *
  * What a 3.x library needs otherwise is make_primitive and make_desc: descriptors are opaque there. */
 #include "core/cpu.h"
@@ -81,7 +82,7 @@ static dnnl_data_type_t data_type(strata_dtype dt)
     return dt == STRATA_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-static int make_desc(dnnl_memory_desc_t *desc, uint32_t rows, uint32_t cols, uint32_t ld, bool trans, strata_dtype dt)
+static dnnl_status_t make_desc(dnnl_memory_desc_t *desc, uint32_t rows, uint32_t cols, uint32_t ld, bool trans, strata_dtype dt)
 {
     const dnnl_dims_t dims = {rows, cols};
     const dnnl_dims_t strides = {trans ? 1 : ld, trans ? ld : 1};
@@ -89,11 +90,11 @@ static int make_desc(dnnl_memory_desc_t *desc, uint32_t rows, uint32_t cols, uin
     return dnnl_memory_desc_init_by_strides(desc, 2, dims, data_type(dt), strides);
 }
 
-static int make_attr(dnnl_primitive_attr_t *out, bool accumulate)
+static dnnl_status_t make_attr(dnnl_primitive_attr_t *out, bool accumulate)
 {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t ops = NULL;
-    int rc = dnnl_primitive_attr_create(&attr);
+    dnnl_status_t rc = dnnl_primitive_attr_create(&attr);
 
     if (rc == 0)
         rc = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
@@ -112,12 +113,12 @@ static int make_attr(dnnl_primitive_attr_t *out, bool accumulate)
     return rc;
 }
 
-static int make_primitive(struct step *s, dnnl_engine_t engine, const struct st_matmul *mm)
+static dnnl_status_t make_primitive(struct step *s, dnnl_engine_t engine, const struct st_matmul *mm)
 {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_matmul_desc_t op;
-    int rc = make_desc(&s->desc[ARG_A], mm->m, mm->k, mm->lda, mm->trans_a, mm->ab_dtype);
+    dnnl_status_t rc = make_desc(&s->desc[ARG_A], mm->m, mm->k, mm->lda, mm->trans_a, mm->ab_dtype);
 
     if (rc == 0)
         rc = make_desc(&s->desc[ARG_B], mm->k, mm->n, mm->ldb, mm->trans_b, mm->ab_dtype);
@@ -168,9 +169,7 @@ static void step_fini(struct step *s, uint32_t workers)
 
 static int step_init(struct step *s, struct st_matmul_engine *e, const struct st_matmul *mm)
 {
-    const int rc = make_primitive(s, e->engine, mm);
-
-    return rc != 0 ? rc : make_memory(s, e);
+    return make_primitive(s, e->engine, mm) != dnnl_success ? -1 : make_memory(s, e);
 }
 
 /* --- shapes --- */
@@ -244,8 +243,8 @@ static struct shape *shape_create(struct st_matmul_engine *e, const struct st_ma
     if (sh == NULL)
         return NULL;
     memcpy(&sh->mm, mm, sizeof(*mm));
-    sh->widen = mm->ab_dtype == STRATA_BF16 && !e->native_bf16;
-    sh->round_c = mm->c_dtype == STRATA_BF16 && (sh->widen || mm->ab_dtype == STRATA_F32);
+    sh->widen = mm->ab_dtype == STRATA_F16 || (mm->ab_dtype == STRATA_BF16 && !e->native_bf16);
+    sh->round_c = mm->c_dtype != STRATA_F32 && (sh->widen || mm->ab_dtype == STRATA_F32);
     sh->c_bytes = sh->round_c ? align_up(4 * (size_t)mm->m * mm->n) : 0;
     if ((sh->widen ? widened_steps(sh, e) : plain_step(sh, e)) != 0) {
         shape_destroy(sh, e->workers);
@@ -343,10 +342,11 @@ static void normalise(struct st_matmul *out, const struct st_matmul *mm)
 
 static bool supported(const struct st_matmul *mm)
 {
-    const bool ab = mm->ab_dtype == STRATA_F32 || mm->ab_dtype == STRATA_BF16;
-    const bool c = mm->c_dtype == STRATA_F32 || (mm->c_dtype == STRATA_BF16 && !mm->accumulate);
+    const bool ab = mm->ab_dtype != STRATA_DTYPE_INVALID;
+    const bool c = mm->c_dtype == STRATA_F32 || mm->c_dtype == mm->ab_dtype ||
+                   (mm->ab_dtype == STRATA_F32 && mm->c_dtype != STRATA_DTYPE_INVALID);
 
-    return ab && c && mm->m > 0 && mm->n > 0 && mm->k > 0;
+    return ab && c && (mm->c_dtype == STRATA_F32 || !mm->accumulate) && mm->m > 0 && mm->n > 0 && mm->k > 0;
 }
 
 int st_matmul_prepare(struct st_matmul_engine *e, const struct st_matmul *mm)
@@ -392,41 +392,44 @@ static int run_step(struct st_matmul_engine *e, const struct step *s, uint32_t w
 
     for (uint32_t i = 0; i < ARG_COUNT; i++) {
         dnnl_memory_t memory = s->memory[worker * ARG_COUNT + i];
-        int rc;
+        dnnl_status_t rc;
 
         if (memory == NULL)
             continue;
         rc = dnnl_memory_set_data_handle(memory, handle[i]);
         if (rc != 0)
-            return rc;
+            return (int)rc;
         args[count++] = (dnnl_exec_arg_t){name[i], memory};
     }
-    return dnnl_primitive_execute(s->primitive, e->stream[worker], count, args);
+    return (int)dnnl_primitive_execute(s->primitive, e->stream[worker], count, args);
 }
 
-/* Rows `rows` x cols of src (bf16, lds) as dense fp32. */
-static void widen(const struct st_matmul_engine *e, float *dst, const uint16_t *src, size_t lds, uint32_t rows, uint32_t cols)
+static st_cast_bf16_f32_fn *widening_of(const struct st_matmul_engine *e, const struct st_matmul *mm)
+{
+    return mm->ab_dtype == STRATA_F16 ? e->kernels->f16_to_f32 : e->kernels->bf16_to_f32;
+}
+
+/* Rows `rows` x cols of src (lds) as dense fp32. */
+static void widen(st_cast_bf16_f32_fn *cast, float *dst, const uint16_t *src, size_t lds, uint32_t rows, uint32_t cols)
 {
     for (size_t r = 0; r < rows; r++)
-        e->kernels->bf16_to_f32(dst + r * cols, src + r * lds, cols);
+        cast(dst + r * cols, src + r * lds, cols);
 }
 
-static void widen_a(const struct st_matmul_engine *e, const struct st_matmul *mm, float *dst, const uint16_t *a, uint32_t k0,
-                    uint32_t k)
+static void widen_a(st_cast_bf16_f32_fn *cast, const struct st_matmul *mm, float *dst, const uint16_t *a, uint32_t k0, uint32_t k)
 {
     if (mm->trans_a)
-        widen(e, dst, a + (size_t)k0 * mm->lda, mm->lda, k, mm->m);
+        widen(cast, dst, a + (size_t)k0 * mm->lda, mm->lda, k, mm->m);
     else
-        widen(e, dst, a + k0, mm->lda, mm->m, k);
+        widen(cast, dst, a + k0, mm->lda, mm->m, k);
 }
 
-static void widen_b(const struct st_matmul_engine *e, const struct st_matmul *mm, float *dst, const uint16_t *b, uint32_t k0,
-                    uint32_t k)
+static void widen_b(st_cast_bf16_f32_fn *cast, const struct st_matmul *mm, float *dst, const uint16_t *b, uint32_t k0, uint32_t k)
 {
     if (mm->trans_b)
-        widen(e, dst, b + k0, mm->ldb, mm->n, k);
+        widen(cast, dst, b + k0, mm->ldb, mm->n, k);
     else
-        widen(e, dst, b + (size_t)k0 * mm->ldb, mm->ldb, k, mm->n);
+        widen(cast, dst, b + (size_t)k0 * mm->ldb, mm->ldb, k, mm->n);
 }
 
 static int run_widened(struct st_matmul_engine *e, const struct shape *sh, uint32_t worker, float *c, const uint16_t *a,
@@ -436,16 +439,17 @@ static int run_widened(struct st_matmul_engine *e, const struct shape *sh, uint3
     float *const wide_b = (float *)(void *)(scratch + sh->a_bytes);
     float *const wide_bias = (float *)(void *)(scratch + sh->a_bytes + sh->b_bytes);
     void *const scratchpad = scratch + sh->a_bytes + sh->b_bytes + sh->bias_bytes;
+    st_cast_bf16_f32_fn *const cast = widening_of(e, &sh->mm);
     uint32_t k0 = 0;
 
     if (sh->mm.bias)
-        e->kernels->bf16_to_f32(wide_bias, bias, sh->mm.n);
+        cast(wide_bias, bias, sh->mm.n);
     for (uint32_t i = 0; i < sh->step_count; i++) {
         for (uint32_t j = 0; j < sh->repeat[i]; j++) {
             int rc;
 
-            widen_a(e, &sh->mm, wide_a, a, k0, sh->k[i]);
-            widen_b(e, &sh->mm, wide_b, b, k0, sh->k[i]);
+            widen_a(cast, &sh->mm, wide_a, a, k0, sh->k[i]);
+            widen_b(cast, &sh->mm, wide_b, b, k0, sh->k[i]);
             rc = run_step(e, &sh->step[i], worker, c, wide_a, wide_b, wide_bias, scratchpad);
             if (rc != 0)
                 return rc;
@@ -460,6 +464,7 @@ int st_matmul_run(struct st_matmul_engine *e, int id, uint32_t worker, void *c, 
     const struct shape *sh = e->shape[id];
     unsigned char *scratch = e->scratch[worker].base;
     float *const wide_c = sh->round_c ? (float *)(void *)scratch : c;
+    st_cast_f32_bf16_fn *const round = sh->mm.c_dtype == STRATA_F16 ? e->kernels->f32_to_f16 : e->kernels->f32_to_bf16;
     int rc;
 
     assert(id >= 0 && (uint32_t)id < e->shape_count && worker < e->workers);
@@ -470,7 +475,7 @@ int st_matmul_run(struct st_matmul_engine *e, int id, uint32_t worker, void *c, 
     else
         rc = run_step(e, &sh->step[0], worker, wide_c, a, b, bias, scratch);
     for (size_t r = 0; rc == 0 && sh->round_c && r < sh->mm.m; r++)
-        e->kernels->f32_to_bf16((uint16_t *)c + r * sh->mm.ldc, wide_c + r * sh->mm.n, sh->mm.n);
+        round((uint16_t *)c + r * sh->mm.ldc, wide_c + r * sh->mm.n, sh->mm.n);
     return rc;
 }
 

@@ -40,7 +40,7 @@ static inline __m256 finish8(void *out, strata_dtype dtype, const float *acc, si
     case STRATA_DTYPE_INVALID:
         break;
     }
-    assert(!"dtype");
+    assert(false && "dtype");
     return x;
 }
 
@@ -54,10 +54,10 @@ static inline __attribute__((always_inline)) uint64_t finish_block(void *out, st
     double lane[8];
 
     for (size_t i = from; i < from + ST_NORM_BLOCK; i += 8) {
-        if (i % ST_AVX2_TURN == 0) {
-            st_avx2_prefetch(acc + i, sizeof(float));
+        if (i % ST_STREAM_TURN == 0) {
+            st_stream_prefetch(acc + i, sizeof(float));
             if (dtype != STRATA_F32) /* usually in place there */
-                st_avx2_prefetch(st_avx2_at(out, out_bytes, i), out_bytes);
+                st_stream_prefetch(st_stream_at(out, out_bytes, i), out_bytes);
         }
         const __m256 x = finish8(out, dtype, acc, i);
 

@@ -18,7 +18,7 @@ static inline float finish_element(void *out, strata_dtype dtype, const float *a
     case STRATA_DTYPE_INVALID:
         break;
     }
-    assert(!"dtype");
+    assert(false && "dtype");
     return 0.0f;
 }
 

@@ -2,8 +2,8 @@
  *
  * One source (ops_*.inc), compiled per instruction set with -ffp-contract=off: every result is a stated sequence of
  * correctly rounded add, sub, mul, div and sqrt, so all tables give the same bits (of numbers: the payload of a NaN is
- * not fixed).  Tensors of dtype `dt` (F32 or BF16) are widened on load and rounded (nearest even, NaN 0x7fc0) once on
- * store; arithmetic between is fp32.  Sums along a row use 16 fixed lanes and a fixed tree; sums along a column add rows
+ * not fixed).  Tensors of dtype `dt` (F32, BF16 or F16) are widened on load and rounded (nearest even, NaN 0x7fc0 or 0x7e00)
+ * once on store; arithmetic between is fp32.  Sums along a row use 16 fixed lanes and a fixed tree; sums along a column add rows
  * in index order.  exp and log are our own: ops_math.inc states their errors.
  *
  * Ranges let the caller spread work over threads: results never depend on the split.  `ld` counts elements between
@@ -12,6 +12,7 @@
 #define KERNELS_OPS_H
 
 #include "strata/types.h"
+#include <stdbool.h>
 
 struct st_ops {
     const char *name;
@@ -22,6 +23,10 @@ struct st_ops {
     void (*gelu_forward)(void *y, const void *x, size_t elems, strata_dtype dt);
     /* dx = dy * gelu'(x).  dx may be dy. */
     void (*gelu_backward)(void *dx, const void *dy, const void *x, size_t elems, strata_dtype dt);
+    /* y[r][c] = silu(gate) * up, silu(g) = g / (1 + exp(-g)); row r of gate_up: ffn values of gate, then ffn of up. */
+    void (*swiglu_forward)(void *y, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
+    /* Gradients of both, laid out alike.  dgate_up may be gate_up. */
+    void (*swiglu_backward)(void *dgate_up, const void *dy, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
     /* y = a + b.  y may be either. */
     void (*add)(void *y, const void *a, const void *b, size_t elems, strata_dtype dt);
 
@@ -39,6 +44,16 @@ struct st_ops {
     /* dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) + residual, g = dy * weight.  residual may be NULL or dx. */
     void (*norm_backward_rows)(void *dx, const void *dy, strata_dtype dy_dt, const void *x, const float *stats,
                                const void *weight, const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps); stats[r] = rstd. */
+    void (*rms_forward)(void *y, float *stats, const void *x, const void *weight, uint32_t rows, uint32_t cols, float eps,
+                        strata_dtype dt);
+    /* dx = rstd * (g - xhat * mean(g * xhat)) + residual, g = dy * weight, xhat = x * rstd.  residual may be NULL or dx. */
+    void (*rms_backward_rows)(void *dx, const void *dy, strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                              const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* Rotate the pairs (i, head_dim / 2 + i) of `heads` heads at the start of each row, in place, by the angle of position
+     * position_first + (row_first + r) % seq: table[position][head_dim / 2] = {cos, sin}; inverse: by minus the angle. */
+    void (*rope_rows)(void *x, size_t ld, uint32_t row_first, uint32_t rows, uint32_t seq, uint32_t position_first,
+                      uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt);
     /* x[r] += pos[(first + r) % seq]. */
     void (*add_position_rows)(void *x, const void *pos, uint32_t first, uint32_t rows, uint32_t seq, uint32_t cols,
                               strata_dtype dt);
@@ -50,9 +65,12 @@ struct st_ops {
 
     /* out[c] += sum over rows in order of x[r][c]. */
     void (*sum_columns)(float *out, const void *x, size_t ld, uint32_t rows, uint32_t cols, strata_dtype dt);
-    /* dweight[c] += sum of dy * xhat, dbias[c] += sum of dy. */
+    /* dweight[c] += sum of dy * xhat, dbias[c] += sum of dy; either may be NULL. */
     void (*norm_backward_columns)(float *dweight, float *dbias, const void *dy, strata_dtype dy_dt, const void *x, size_t ld,
                                   const float *stats, uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* dweight[c] += sum of dy * x * rstd. */
+    void (*rms_backward_columns)(float *dweight, const void *dy, strata_dtype dy_dt, const void *x, size_t ld, const float *stats,
+                                 uint32_t rows, uint32_t cols, strata_dtype dt);
     /* dtable[(tokens[i] - row_first) * ld + c] += dx[i * ld + c], i in order, for tokens in [row_first, row_first + row_count).
      */
     void (*scatter_columns)(float *dtable, const void *dx, size_t ld, const int32_t *tokens, uint32_t rows, uint32_t cols,
@@ -69,6 +87,11 @@ struct st_ops {
     void (*attention_grads)(void *p, void *ds, const float *s, const float *dp, const float *lse, const float *delta,
                             uint32_t rows, uint32_t keys, uint32_t first, float scale, strata_dtype dt);
 
+    /* One query row against `keys` cached rows: out = sum over keys in order of softmax(scale * q k) v.  out, q: [head_dim];
+     * k, v: [keys][ld], the head's first element; s: [keys] scratch. */
+    void (*attention_row)(void *out, float *s, const void *q, const void *k, const void *v, size_t ld, uint32_t keys,
+                          uint32_t head_dim, float scale, strata_dtype dt);
+
     /* --- softmax cross-entropy over one tile of the vocabulary: entries first .. first + cols - 1 --- */
 
     /* stats[r] = {max, sum of exp(logit - max), target logit} so far; a tile with first 0 starts it. */
@@ -84,6 +107,6 @@ struct st_ops {
     double (*log_f64)(double x);
 };
 
-extern const struct st_ops st_ops_scalar, st_ops_avx2;
+extern const struct st_ops st_ops_scalar, st_ops_avx2, st_ops_avx512;
 
 #endif

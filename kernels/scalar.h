@@ -143,7 +143,7 @@ static inline float st_load_f32(const void *in, strata_dtype dtype, size_t i)
     case STRATA_DTYPE_INVALID:
         break;
     }
-    assert(!"dtype");
+    assert(false && "dtype");
     return 0.0f;
 }
 

@@ -1,4 +1,4 @@
-/* model/hf_config.h - GPT-2's config.json.  Private to model/. */
+/* model/hf_config.h - config.json of GPT-2 and the Llama family.  Private to model/. */
 #ifndef MODEL_HF_CONFIG_H
 #define MODEL_HF_CONFIG_H
 
@@ -8,7 +8,7 @@
 /** Parse the text of a config.json; `where` is its path, for errors.  E_INPUT names file and key.  Leaves out->name alone. */
 strata_status st_model_config_parse(struct st_model_config *out, const char *text, uint64_t bytes, const char *where);
 
-/** Write what GPT2LMHeadModel.from_pretrained needs. */
+/** Write what transformers' from_pretrained needs. */
 void st_model_config_write(const struct st_model_config *config, strata_dtype dtype, FILE *file);
 void st_model_generation_config_write(const struct st_model_config *config, FILE *file);
 

@@ -1,18 +1,18 @@
 /* model/hf_reader.c - weights of a Hugging Face directory: one safetensors file, or shards with an index.
  *
  * Strict: every tensor of the model exactly once with its shape, nothing that the model has no place for.  Names may
- * lack the "transformer." prefix; lm_head.weight (the tied head) and attention's mask buffers are passed over. */
+ * lack the prefix of the whole model ("transformer.", "model."); a tied head's lm_head.weight and buffers that are no
+ * weights are passed over. */
 #include "model/hf_reader.h"
 #include "core/error.h"
 #include "model/file.h"
 #include "model/hf_index.h"
 #include "model/layout.h"
 #include "model/safetensors.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define PREFIX "transformer."
 
 struct hf_file {
     int fd;
@@ -40,7 +40,7 @@ static int compare_tensors(const void *a, const void *b)
 
 static int compare_name(const void *name, const void *tensor)
 {
-    return strcmp(name, (*(const struct st_tensor *const *)tensor)->name + strlen(PREFIX));
+    return strcmp(name, (*(const struct st_tensor *const *)tensor)->name);
 }
 
 static bool ends_with(const char *text, const char *end)
@@ -138,23 +138,39 @@ static strata_status shape_fault(const struct hf_file *f, const struct st_safete
                     st_shape_text(have, e->shape, e->rank), st_shape_text(want, t->shape, t->rank));
 }
 
+/* Attention's masks, and frequencies of rotary positions: old files hold them. */
+static bool is_buffer(const char *name)
+{
+    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") || ends_with(name, ".rotary_emb.inv_freq");
+}
+
+static const struct st_tensor *find_tensor(const struct st_hf_reader *r, const char *name)
+{
+    const char *prefix = r->m->config.family == ST_FAMILY_GPT2 ? "transformer." : "model.";
+    const struct st_tensor *const *found =
+        bsearch(name, r->by_name, r->m->tensor_count, sizeof(struct st_tensor *), compare_name);
+    char full[sizeof(r->m->tensors->name)];
+
+    if (found == NULL && (size_t)snprintf(full, sizeof(full), "%s%s", prefix, name) < sizeof(full))
+        found = bsearch(full, r->by_name, r->m->tensor_count, sizeof(struct st_tensor *), compare_name);
+    return found != NULL ? *found : NULL;
+}
+
 static strata_status place_entry(struct st_hf_reader *r, const struct hf_file *f, const struct st_safetensor *e)
 {
-    const char *name = strncmp(e->name, PREFIX, strlen(PREFIX)) == 0 ? e->name + strlen(PREFIX) : e->name;
-    const struct st_tensor *const *found;
     const struct st_tensor *t;
     struct place *place;
 
-    if (ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias"))
+    if (is_buffer(e->name))
         return STRATA_OK;
-    if (strcmp(e->name, "lm_head.weight") == 0) {
-        t = &r->m->tensors[ST_TENSOR_TABLE];
+    if (strcmp(e->name, "lm_head.weight") == 0 && !r->m->config.untied) {
+        t = &r->m->tensors[0];
         return same_shape(e, t) ? STRATA_OK : shape_fault(f, e, t);
     }
-    found = bsearch(name, r->by_name, r->m->tensor_count, sizeof(struct st_tensor *), compare_name);
-    if (found == NULL)
-        return st_error(STRATA_E_INPUT, "%s: tensor %s has no place in a GPT-2 of this config", f->path, e->name);
-    t = *found;
+    t = find_tensor(r, e->name);
+    if (t == NULL)
+        return st_error(STRATA_E_INPUT, "%s: tensor %s has no place in a %s of this config", f->path, e->name,
+                        r->m->config.family == ST_FAMILY_GPT2 ? "GPT-2" : "Llama");
     place = &r->places[t - r->m->tensors];
     if (place->file != NULL)
         return st_error(STRATA_E_INPUT, "%s: tensor %s is there twice (also as %s in %s)", f->path, e->name, place->entry->name,

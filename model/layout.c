@@ -20,33 +20,60 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
     return at;
 }
 
-struct st_block_internals st_block_internals_layout(const struct st_model *m)
+/* Per row: rstd, and the mean where the norm has one. */
+static uint64_t stats_bytes(const struct st_model *m)
 {
-    const uint64_t rows = rows_of(m), row_bytes = m->config.hidden * strata_dtype_bytes(m->batch.dtype);
-    struct st_block_internals l;
+    return rows_of(m) * (m->config.norm == ST_NORM_LAYERNORM ? 2 : 1) * sizeof(float);
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+struct st_block_values st_block_values_layout(const struct st_model *m)
+{
+    const uint64_t row = rows_of(m) * strata_dtype_bytes(m->batch.dtype); /* bytes of one column */
+    struct st_block_values l;
     uint64_t end = 0;
 
-    l.stats1 = take(&end, rows * 2 * sizeof(float));
-    l.stats2 = take(&end, rows * 2 * sizeof(float));
-    l.lse = take(&end, rows * m->config.heads * sizeof(float));
-    l.qkv = take(&end, rows * 3 * row_bytes);
-    l.attention = take(&end, rows * row_bytes);
-    l.middle = take(&end, rows * row_bytes);
-    l.fc = take(&end, rows * m->config.ffn * strata_dtype_bytes(m->batch.dtype));
+    l.stats[0] = take(&end, stats_bytes(m));
+    l.stats[1] = take(&end, stats_bytes(m));
+    l.lse = take(&end, rows_of(m) * m->config.heads * sizeof(float));
+    l.qkv = take(&end, row * m->width.qkv);
+    l.attention = take(&end, row * m->width.attention);
+    l.middle = take(&end, row * m->config.hidden);
+    l.fc = take(&end, row * m->width.fc);
+    l.bytes = end;
+    return l;
+}
+
+struct st_block_cache st_block_cache_layout(const struct st_model *m)
+{
+    const uint64_t bytes = (uint64_t)m->batch.context * m->width.kv * strata_dtype_bytes(m->batch.dtype);
+    struct st_block_cache l;
+    uint64_t end = 0;
+
+    l.keys = take(&end, bytes);
+    l.values = take(&end, bytes);
     l.bytes = end;
     return l;
 }
 
 struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
 {
-    const uint64_t rows = rows_of(m), dtype_bytes = strata_dtype_bytes(m->batch.dtype);
-    const uint64_t wide = m->config.ffn > 3 * m->config.hidden ? m->config.ffn : 3 * m->config.hidden;
+    const uint64_t row = rows_of(m) * strata_dtype_bytes(m->batch.dtype);
+    const bool swiglu = m->config.activation == ST_ACTIVATION_SWIGLU;
+    const bool apart = m->batch.freeze_count > 0 && m->config.biases != ST_BIAS_NONE;
     struct st_block_workspace l;
     uint64_t end = 0;
 
-    l.narrow = take(&end, rows * m->config.hidden * dtype_bytes);
-    l.wide = take(&end, rows * wide * dtype_bytes);
+    l.narrow = take(&end, row * larger(m->config.hidden, m->width.attention));
+    l.wide = take(&end, row * larger(m->width.fc, m->width.qkv));
+    l.half = take(&end, swiglu ? row * larger(m->config.ffn, m->config.hidden) : 0);
+    l.sums = take(&end, apart ? m->width.qkv * sizeof(float) : 0);
     l.attention = take(&end, m->attention_bytes);
+    l.values = take(&end, m->batch.generate ? st_block_values_layout(m).bytes : 0);
     l.bytes = end;
     return l;
 }
@@ -54,21 +81,24 @@ struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
 struct st_head_internals st_head_internals_layout(const struct st_model *m)
 {
     const uint64_t rows = rows_of(m);
+    const bool generate = m->batch.generate;
     struct st_head_internals l;
     uint64_t end = 0;
 
-    l.stats = take(&end, rows * 2 * sizeof(float));
-    l.xent = take(&end, rows * 3 * sizeof(float));
+    l.stats = take(&end, stats_bytes(m));
+    l.xent = take(&end, generate ? 0 : rows * 3 * sizeof(float));
     l.normalised = take(&end, rows * m->config.hidden * strata_dtype_bytes(m->batch.dtype));
-    l.gradient = take(&end, rows * m->config.hidden * sizeof(float));
+    l.gradient = take(&end, generate ? 0 : rows * m->config.hidden * sizeof(float));
+    l.logits = take(&end, generate ? m->config.vocab * sizeof(float) : 0);
     l.bytes = end;
     return l;
 }
 
+/* Generation writes its logits where they stay. */
 struct st_head_workspace st_head_workspace_layout(const struct st_model *m)
 {
     const uint64_t rows = rows_of(m) < ST_HEAD_ROWS ? rows_of(m) : ST_HEAD_ROWS;
-    const uint64_t elems = rows * st_table_tile_rows(m->config.vocab, m->config.hidden);
+    const uint64_t elems = m->batch.generate ? 0 : rows * st_table_tile_rows(m->config.vocab, m->config.hidden);
     struct st_head_workspace l;
     uint64_t end = 0;
 
@@ -93,17 +123,20 @@ void st_model_page_tensors(const struct st_model *m, uint32_t page, uint32_t *fi
 
     assert(page < w->page_count);
     if (page < w->table_count) {
-        *first = ST_TENSOR_TABLE;
+        *first = 0;
         *count = 1;
     } else if (page == w->position_page) {
-        *first = ST_TENSOR_POSITIONS;
+        *first = 1;
         *count = 1;
+    } else if (page < w->norm_page) {
+        *first = m->block_tensor_first + (page - w->block_first) * m->block_tensor_count;
+        *count = m->block_tensor_count;
     } else if (page == w->norm_page) {
-        *first = m->tensor_count - 2;
-        *count = 2;
+        *first = m->norm_tensor_first;
+        *count = m->norm_tensor_count;
     } else {
-        *first = ST_TENSOR_BLOCKS + (page - w->block_first) * ST_BLOCK_TENSORS;
-        *count = ST_BLOCK_TENSORS;
+        *first = m->tensor_count - 1;
+        *count = 1;
     }
 }
 
@@ -118,7 +151,7 @@ bool st_model_piece(const struct st_model *m, uint32_t page, uint64_t first, uin
     if (i >= tensor_count)
         return false;
     t = &m->tensors[tensor_index + i];
-    skipped = (uint64_t)p->row_first * m->config.hidden; /* of the table before this tile */
+    skipped = (uint64_t)p->row_first * m->config.hidden; /* of the table or head before this tile */
     elems = p->row_count > 0 ? (uint64_t)p->row_count * m->config.hidden : t->elems;
     begin = first > t->offset ? first : t->offset;
     end = first + count < t->offset + elems ? first + count : t->offset + elems;

@@ -10,59 +10,102 @@
 #define ST_BUFFER_ALIGN 256u  /* bytes between values inside internals and workspaces */
 #define ST_HEAD_ROWS    1024u /* rows of logits made at once: bounds the head's workspace */
 
-/* Tensors of a block in page order: matrices (decayed), then norms and biases. */
-enum st_block_tensor {
-    ST_BLOCK_QKV_WEIGHT,
-    ST_BLOCK_PROJ_WEIGHT,
-    ST_BLOCK_FC_WEIGHT,
-    ST_BLOCK_OUT_WEIGHT,
-    ST_BLOCK_LN1_WEIGHT,
-    ST_BLOCK_LN1_BIAS,
-    ST_BLOCK_QKV_BIAS,
-    ST_BLOCK_PROJ_BIAS,
-    ST_BLOCK_LN2_WEIGHT,
-    ST_BLOCK_LN2_BIAS,
-    ST_BLOCK_FC_BIAS,
-    ST_BLOCK_OUT_BIAS,
-    ST_BLOCK_TENSORS,
+/* What a tensor of a block is for, in list order: matrices (decayed), then norms and biases.  GPT-2's fused matrix of q, k
+ * and v is the Q role's; its first feed-forward matrix the GATE role's. */
+enum st_block_role {
+    ST_ROLE_Q_WEIGHT,
+    ST_ROLE_K_WEIGHT,
+    ST_ROLE_V_WEIGHT,
+    ST_ROLE_PROJ_WEIGHT,
+    ST_ROLE_GATE_WEIGHT,
+    ST_ROLE_UP_WEIGHT,
+    ST_ROLE_DOWN_WEIGHT,
+    ST_ROLE_NORM1_WEIGHT,
+    ST_ROLE_NORM1_BIAS,
+    ST_ROLE_Q_BIAS,
+    ST_ROLE_K_BIAS,
+    ST_ROLE_V_BIAS,
+    ST_ROLE_PROJ_BIAS,
+    ST_ROLE_NORM2_WEIGHT,
+    ST_ROLE_NORM2_BIAS,
+    ST_ROLE_GATE_BIAS,
+    ST_ROLE_DOWN_BIAS,
+    ST_ROLE_COUNT,
+};
+#define ST_NO_TENSOR UINT32_MAX
+
+/* Derived widths, in elements. */
+struct st_model_widths {
+    uint32_t attention; /* heads * head_dim: queries, and attention's output */
+    uint32_t kv;        /* kv_heads * head_dim: keys, or values */
+    uint32_t qkv;       /* of a packed row */
+    uint32_t fc;        /* before the activation: ffn, or gate and up values */
 };
 
-/* Tensor list: table, positions, blocks, final norm's weight and bias. */
-enum { ST_TENSOR_TABLE = 0, ST_TENSOR_POSITIONS = 1, ST_TENSOR_BLOCKS = 2 };
-
+/* Tensor list: table, positions (learned), blocks, final norm, head (untied). */
 struct st_model {
-    struct st_model_config config;
-    struct st_model_batch batch;
+    struct st_model_config config; /* kv_heads and head_dim filled in */
+    struct st_model_batch batch;   /* without the borrowed patterns */
+    struct st_model_widths width;
     struct st_workload workload;
     struct st_tensor *tensors; /* [tensor_count], in parameter order */
     uint32_t tensor_count;
+    uint32_t block_tensor_first, block_tensor_count; /* of block 0; of each block */
+    uint32_t norm_tensor_first, norm_tensor_count;
+    uint32_t role[ST_ROLE_COUNT]; /* index of the role's tensor in a block's list; ST_NO_TENSOR: absent */
     struct st_attention attention;
     uint64_t attention_bytes; /* the device's scratch for it */
+    float *rotary;            /* [positions][head_dim / 2][2] cos, sin; NULL: learned positions */
 };
 
-/* Byte offsets of what backward of a block needs beside its input.  Normalised inputs and the GELU's output are made
- * again in backward: they cost a few percent of the block's time and 40 % of its memory. */
-struct st_block_internals {
-    uint64_t stats1;    /* [rows][2] f32 */
-    uint64_t stats2;    /* [rows][2] f32 */
+/* A linear layer of a block: one matrix, or several tensors whose outputs lie side by side.  Tensors that are neighbours
+ * in the page are one part; freezing some of them takes them apart. */
+enum st_linear_kind { ST_LINEAR_QKV, ST_LINEAR_PROJ, ST_LINEAR_FC, ST_LINEAR_DOWN };
+#define ST_LINEAR_PARTS_MAX 3u
+
+struct st_linear_part {
+    uint64_t weight, bias; /* elements from the page's start */
+    uint32_t first, count; /* columns of the output */
+};
+struct st_linear {
+    uint32_t in, out;
+    bool bias;
+    uint32_t part_count;
+    struct st_linear_part parts[ST_LINEAR_PARTS_MAX];
+};
+struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum st_linear_kind kind);
+
+/* Byte offsets of what backward of a block needs beside its input.  Normalised inputs and the activation's output are
+ * made again in backward: they cost a few percent of the block's time and 40 % of its memory. */
+struct st_block_values {
+    uint64_t stats[2];  /* [rows] or [rows][2] f32 */
     uint64_t lse;       /* [batch, heads, seq] f32 */
-    uint64_t qkv;       /* [rows, 3 hidden] */
-    uint64_t attention; /* [rows, hidden] */
+    uint64_t qkv;       /* [rows, qkv], rotated */
+    uint64_t attention; /* [rows, attention] */
     uint64_t middle;    /* [rows, hidden] residual stream between the halves */
-    uint64_t fc;        /* [rows, ffn] before the GELU */
+    uint64_t fc;        /* [rows, fc] before the activation */
+    uint64_t bytes;
+};
+/* Generation: the values are scratch behind the workspace, and the internals are this. */
+struct st_block_cache {
+    uint64_t keys, values; /* [context, kv] */
     uint64_t bytes;
 };
 struct st_block_workspace {
-    uint64_t narrow; /* [rows, hidden] */
-    uint64_t wide;   /* [rows, max(ffn, 3 hidden)] */
+    uint64_t narrow; /* [rows, max(hidden, attention)] */
+    uint64_t wide;   /* [rows, max(fc, qkv)] */
+    uint64_t half;   /* SwiGLU: [rows, max(ffn, hidden)] */
+    uint64_t sums;   /* [qkv] f32, where freezing may take biases apart */
     uint64_t attention;
+    uint64_t values; /* generation */
     uint64_t bytes;
 };
 struct st_head_internals {
-    uint64_t stats;      /* [rows][2] f32 */
-    uint64_t xent;       /* [rows][3] f32 */
+    uint64_t stats;      /* [rows] or [rows][2] f32 */
+    uint64_t xent;       /* training: [rows][3] f32 */
     uint64_t normalised; /* [rows, hidden] */
-    uint64_t gradient;   /* [rows, hidden] f32, of the normalised input */
+    uint64_t gradient;   /* training: [rows, hidden] f32, of the normalised input */
+    uint64_t logits;     /* generation: [vocab] f32 */
     uint64_t bytes;
 };
 struct st_head_workspace {
@@ -71,7 +114,8 @@ struct st_head_workspace {
     uint64_t bytes;
 };
 
-struct st_block_internals st_block_internals_layout(const struct st_model *m);
+struct st_block_values st_block_values_layout(const struct st_model *m);
+struct st_block_cache st_block_cache_layout(const struct st_model *m);
 struct st_block_workspace st_block_workspace_layout(const struct st_model *m);
 struct st_head_internals st_head_internals_layout(const struct st_model *m);
 struct st_head_workspace st_head_workspace_layout(const struct st_model *m);
@@ -93,7 +137,17 @@ struct st_piece {
 /** Piece number i of page elements [first, first + count); false past the page's last tensor. */
 bool st_model_piece(const struct st_model *m, uint32_t page, uint64_t first, uint64_t count, uint32_t i, struct st_piece *out);
 
-/** Ranges of a model's numbers.  `st` with a sentence that starts with `where`. */
+/** Pages, groups and tensors of a model whose workload's counts are known.  E_INVAL: a pattern that matches nothing, or
+ *  everything frozen; E_NOMEM. */
+strata_status st_model_build_pages(struct st_model *m, const struct st_model_batch *batch);
+
+/** Options of the Llama family, with biases, kv_heads and rope left alone. */
+void st_model_llama_options(struct st_model_config *config, enum st_model_family family);
+
+/** Cosines and sines of `positions` positions: table [positions][head_dim / 2][2]. */
+void st_rotary_table(float *table, const struct st_model_config *config, uint32_t positions);
+
+/** Ranges of a model's numbers, and options that its family's files can say.  `st` with a sentence that starts with `where`. */
 strata_status st_model_config_check(const struct st_model_config *config, strata_status st, const char *where);
 
 /** Enqueue the device ops of one call. */

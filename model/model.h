@@ -6,12 +6,34 @@
 #include "offload/workload.h"
 #include "strata/status.h"
 
-/* GPT-2 now; Llama's options (norm, activation, positions, kv_heads, biases, tied) get their fields with their code. */
+/* Whose files: tensor names and config.json. */
+enum st_model_family { ST_FAMILY_GPT2 = 0, ST_FAMILY_LLAMA = 1, ST_FAMILY_QWEN2 = 2, ST_FAMILY_MISTRAL = 3 };
+enum st_norm_type { ST_NORM_LAYERNORM = 0, ST_NORM_RMSNORM = 1 };
+enum st_activation_type { ST_ACTIVATION_GELU = 0, ST_ACTIVATION_SWIGLU = 1 };
+enum st_position_type { ST_POSITION_LEARNED = 0, ST_POSITION_ROTARY = 1 };
+/* Which linear layers have biases: all; none; q, k, v; q, k, v and attention's output. */
+enum st_bias_type { ST_BIAS_ALL = 0, ST_BIAS_NONE = 1, ST_BIAS_QKV = 2, ST_BIAS_ATTENTION = 3 };
+
+/* Zero in every option is GPT-2. */
 struct st_model_config {
     char name[64];
     uint32_t blocks, hidden, heads, ffn, vocab, context;
     float norm_eps;
     float dropout; /* as in the file; not applied, a notice says so */
+    enum st_model_family family;
+    enum st_norm_type norm;
+    enum st_activation_type activation;
+    enum st_position_type positions;
+    enum st_bias_type biases;
+    uint32_t kv_heads;             /* 0: heads */
+    uint32_t head_dim;             /* 0: hidden / heads */
+    float rope_base;               /* rotary: angle = position * base^(-2 i / head_dim) */
+    float rope_factor;             /* llama3 scaling of the slow pairs; 0: none */
+    float rope_low, rope_high;     /* original / wavelength below low: divided by factor; above high: as it is */
+    uint32_t rope_original;        /* the context it was first trained for */
+    uint32_t bos_token, eos_token; /* rotary families: id + 1, as in the file; 0: none */
+    bool out_in;                   /* matrices stored [out, in], not [in, out] */
+    bool untied;                   /* the head has a matrix of its own */
 };
 
 /* One tensor of the Hugging Face layout and where it lives. */
@@ -19,20 +41,21 @@ struct st_tensor {
     char name[96];     /* "transformer.h.0.attn.c_attn.weight" */
     uint32_t rank;     /* 1 or 2 */
     uint64_t shape[2]; /* as stored */
-    uint32_t page;     /* table tensors span page .. page + page_count - 1, row by row */
+    uint32_t page;     /* table and head span page .. page + page_count - 1, row by row */
     uint32_t page_count;
     uint64_t offset; /* elements from the page's start (0 for the table) */
     uint64_t elems;
     float init_std, init_mean; /* N(mean, std); std 0: constant */
     uint64_t stream;           /* rng stream: a hash of the name */
+    bool frozen;               /* matched by a pattern of st_model_batch.freeze */
 };
 
 struct st_model;
 
-/** Preset by name: nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl.  E_INVAL lists them with the nearest match. */
+/** Preset by name: nano, gpt2, llama-1b, ...  E_INVAL lists them with the nearest match. */
 strata_status st_model_preset(struct st_model_config *out, const char *name);
 const char *st_model_preset_name(uint32_t i); /* NULL past the end */
-/** config.json of a Hugging Face directory (model_type gpt2).  E_INPUT names file and key. */
+/** config.json of a Hugging Face directory (model_type gpt2, llama, qwen2 or mistral).  E_INPUT names file and key. */
 strata_status st_model_config_read(struct st_model_config *out, const char *dir);
 
 struct st_model_batch {
@@ -40,9 +63,14 @@ struct st_model_batch {
     strata_dtype dtype;
     bool decay_all;
     uint32_t workers; /* of the device, for its attention scratch; 0: 1 */
+    /* Shell patterns (fnmatch) over tensor names: what matches gets no gradient and no state.  Borrowed during create. */
+    const char (*freeze)[128];
+    uint32_t freeze_count;
+    bool generate;    /* next tokens of one sequence: micro_batch and grad_accum 1, seq the most rows of a call */
+    uint32_t context; /* generate: length of the key-value cache */
 };
 
-/** Build pages, tensors and the workload.  E_INVAL: seq over the context, zero sizes. */
+/** Build pages, tensors and the workload.  E_INVAL: seq over the context, zero sizes, a freeze pattern without a match. */
 strata_status st_model_create(struct st_model **out, const struct st_model_config *config, const struct st_model_batch *batch);
 void st_model_destroy(struct st_model *m);
 const struct st_workload *st_model_workload(const struct st_model *m);   /* borrowed */

@@ -26,17 +26,19 @@ static double less(uint64_t bytes, uint64_t spared)
     return bytes > spared ? (double)(bytes - spared) : 0;
 }
 
-/* The ops between which updates must run: forward when gated, what follows the end of the step when serial. */
+/* The ops between which updates must run: forward when gated, backward when in backward, what follows the end when serial. */
 static void update_window(const struct st_plan *plan, uint32_t *first, uint32_t *end)
 {
-    *first = 0;
-    *end = plan->op_count;
+    uint32_t backward = plan->op_count, last = 0;
+
     for (uint32_t i = 0; i < plan->op_count; i++) {
-        if (plan->policy.update == ST_UPDATE_SERIAL && plan->ops[i].kind == ST_OP_END)
-            *first = i;
-        if (plan->policy.update != ST_UPDATE_SERIAL && plan->ops[i].kind == ST_OP_HEAD_GRAD && *end > i)
-            *end = i;
+        if (plan->ops[i].kind == ST_OP_HEAD_GRAD && backward == plan->op_count)
+            backward = i;
+        if (plan->ops[i].kind == ST_OP_END)
+            last = i;
     }
+    *first = plan->policy.update == ST_UPDATE_SERIAL ? last : plan->policy.update == ST_UPDATE_GATED ? 0 : backward;
+    *end = plan->policy.update == ST_UPDATE_GATED ? backward : plan->op_count;
 }
 
 /* Disk time that no execution can move out of the update window: all its traffic but what state slots hold ahead and behind. */
@@ -59,7 +61,7 @@ static double window_io_seconds(const struct st_plan *plan)
             largest = op->bytes;
     }
     slots = largest * plan->state_slots;
-    return io_seconds(&plan->machine, less(read, plan->policy.update == ST_UPDATE_SERIAL ? slots : 0), less(write, slots));
+    return io_seconds(&plan->machine, less(read, plan->policy.update == ST_UPDATE_GATED ? 0 : slots), less(write, slots));
 }
 
 static void add_compute(struct st_bounds *b, const struct st_plan *plan)
@@ -81,12 +83,52 @@ static void binds(struct st_bounds *b, double *most, double seconds, const char 
     }
 }
 
+/* Shortest step of the policy whose updates take `work` seconds of a resource of their own. */
+static double policy_seconds(const struct st_plan *plan, double forward, double backward, double work)
+{
+    switch (plan->policy.update) {
+    case ST_UPDATE_SERIAL:
+        return forward + backward + work;
+    case ST_UPDATE_IN_BACKWARD:
+        return forward + larger(backward, work);
+    default:
+        return backward + larger(forward, work);
+    }
+}
+
+/* On a cpu device everything but the disk shares the cores. */
+static void bound_shared(struct st_bounds *b, const struct st_plan *plan, double window)
+{
+    const double cores = b->compute_forward + b->compute_backward + b->upload + b->download + b->update;
+    double most = 0;
+
+    b->copy = b->upload + b->download;
+    b->hardware = larger(cores, b->io);
+    b->schedule = larger(b->hardware, policy_seconds(plan, b->compute_forward, b->compute_backward, window));
+    binds(b, &most, cores, "compute");
+    binds(b, &most, b->schedule, "nvme");
+}
+
+static void bound_apart(struct st_bounds *b, const struct st_plan *plan, double window)
+{
+    const double compute = b->compute_forward + b->compute_backward;
+    double most = 0;
+
+    b->hardware = larger(larger(compute, b->io), larger(larger(b->upload, b->download), b->update));
+    b->schedule = policy_seconds(plan, b->compute_forward, b->compute_backward, larger(b->update, window));
+    b->schedule = larger(b->schedule, b->hardware);
+    binds(b, &most, compute, "compute");
+    binds(b, &most, b->io, "nvme");
+    binds(b, &most, b->upload, "upload");
+    binds(b, &most, b->download, "download");
+    binds(b, &most, b->update, "update");
+}
+
 void st_plan_bounds(struct st_plan *plan)
 {
     const struct st_machine *m = &plan->machine;
     const struct st_traffic *t = &plan->traffic[1];
     struct st_bounds *b = &plan->bounds;
-    double forward, backward, shared, window, most = 0;
 
     memset(b, 0, sizeof(*b));
     b->bound_by = "unknown";
@@ -97,35 +139,10 @@ void st_plan_bounds(struct st_plan *plan)
     b->io = io_seconds(m, (double)t->read, (double)t->write);
     if (m->matmul_flops <= 0)
         return;
-    forward = b->compute_forward;
-    backward = b->compute_backward;
-    window = window_io_seconds(plan);
-    if (m->device_is_host) {
-        shared = b->upload + b->download + b->update;
-        b->copy = b->upload + b->download;
-        b->hardware = larger(forward + backward + shared, b->io);
-        binds(b, &most, forward + backward + shared, "compute");
-        binds(b, &most, b->io, "nvme");
-        if (plan->policy.update == ST_UPDATE_SERIAL)
-            b->schedule = forward + backward + b->copy + larger(b->update, window);
-        else
-            b->schedule = larger(forward + backward + shared, backward + window);
-        b->schedule = larger(b->schedule, b->io);
-        if (b->schedule > forward + backward + shared)
-            b->bound_by = "nvme";
-        return;
-    }
-    b->hardware = larger(larger(forward + backward, b->io), larger(larger(b->upload, b->download), b->update));
-    if (plan->policy.update == ST_UPDATE_SERIAL)
-        b->schedule = forward + backward + larger(b->update, window);
+    if (m->device_is_host)
+        bound_shared(b, plan, window_io_seconds(plan));
     else
-        b->schedule = backward + larger(forward, larger(b->update, window));
-    b->schedule = larger(larger(b->schedule, b->io), larger(b->upload, b->download));
-    binds(b, &most, forward + backward, "compute");
-    binds(b, &most, b->io, "nvme");
-    binds(b, &most, b->upload, "upload");
-    binds(b, &most, b->download, "download");
-    binds(b, &most, b->update, "update");
+        bound_apart(b, plan, window_io_seconds(plan));
 }
 
 void st_plan_set_rates(struct st_plan *plan, const struct st_machine *rates)

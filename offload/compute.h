@@ -27,7 +27,7 @@ struct st_call {
     bool recompute;        /* BLOCK_BACKWARD: internals hold nothing yet */
     struct st_device *device;
     const void *weight;              /* page of this call, dtype; NULL if the page is absent */
-    float *grad;                     /* fp32 accumulator of that page, page layout */
+    float *grad;                     /* fp32 accumulator of that page, page layout; NULL: every group of it is frozen */
     const void *act;                 /* [rows, hidden] input of the layer (EMBED_FORWARD: in and out) */
     void *act_out;                   /* [rows, hidden] output of the block */
     void *dact;                      /* [rows, hidden] gradient at the layer's boundary, in and out */

@@ -16,15 +16,17 @@
 #include <stdbool.h>
 
 struct st_device;
+struct st_topology;
 struct st_workers;
 
 enum st_queue { ST_QUEUE_COMPUTE, ST_QUEUE_UPLOAD, ST_QUEUE_DOWNLOAD, ST_QUEUE_COUNT };
 
 struct st_device_opts {
-    uint64_t arena_bytes;             /* device memory to take, exactly the plan's */
-    struct st_workers *workers;       /* borrowed: cpu device */
-    const struct st_kernels *kernels; /* borrowed */
-    bool widen_bf16;                  /* tests: compute as on a processor without native bf16 */
+    uint64_t arena_bytes;               /* device memory to take, exactly the plan's */
+    struct st_workers *workers;         /* borrowed: cpu device */
+    const struct st_kernels *kernels;   /* borrowed */
+    bool widen_bf16;                    /* tests: compute as on a processor without native bf16 */
+    const struct st_topology *topology; /* borrowed during open: cpu device, memory near its workers; may be NULL */
 };
 
 /* Multi-head causal attention over packed q,k,v rows. */
@@ -65,7 +67,7 @@ struct st_device_ops {
     /* y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps); stats[rows] f32 = rstd. */
     strata_status (*rmsnorm_forward)(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
                                      uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
-    /* As layernorm_backward, without a bias.  dweight may be NULL (frozen), here and above. */
+    /* As layernorm_backward, without a bias.  dweight and dbias may be NULL (frozen), here and above. */
     strata_status (*rmsnorm_backward)(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
                                       const void *x, const float *stats, const void *weight, const void *residual, uint32_t rows,
                                       uint32_t cols, strata_dtype dt);
@@ -95,8 +97,8 @@ struct st_device_ops {
                                         const void *out, const float *lse, const void *qkv, void *workspace);
 
     /* Generation: append the keys and values of `rows` rows (positions first..first+rows-1 of one sequence, at->batch 1) to the
-     * caches [context, kv_heads * head_dim] dt, then attend each row to all positions up to its own.  workspace:
-     * attention_workspace() of the same `at` with seq = the context. */
+     * caches [context, kv_heads * head_dim] dt, then attend each row to all positions up to its own.  Bits of a row do not depend
+     * on the other rows of its call.  workspace: attention_workspace() of the same `at` with seq = the context. */
     strata_status (*attention_cached)(struct st_device *dev, const struct st_attention *at, void *out, void *keys, void *values,
                                       const void *qkv, uint32_t first, uint32_t rows, void *workspace);
 

@@ -22,7 +22,7 @@ static strata_status cpu_open(struct st_device **out, const struct st_device_opt
     cpu->workers = opts->workers;
     cpu->kernels = opts->kernels;
     cpu->ops = opts->kernels->ops;
-    st = st_arena_create(&cpu->arena, "device memory", opts->arena_bytes, opts->workers);
+    st = st_arena_create_near(&cpu->arena, "device memory", opts->arena_bytes, opts->workers, opts->topology);
     if (st != STRATA_OK)
         goto fail;
     if (st_matmul_create(&cpu->matmul, st_workers_count(opts->workers)) != 0) {
@@ -193,12 +193,18 @@ const struct st_device_ops st_device_cpu_ops = {
     .bias_backward = st_cpu_bias_backward,
     .layernorm_forward = st_cpu_layernorm_forward,
     .layernorm_backward = st_cpu_layernorm_backward,
+    .rmsnorm_forward = st_cpu_rmsnorm_forward,
+    .rmsnorm_backward = st_cpu_rmsnorm_backward,
+    .rope = st_cpu_rope,
+    .swiglu_forward = st_cpu_swiglu_forward,
+    .swiglu_backward = st_cpu_swiglu_backward,
     .gelu_forward = st_cpu_gelu_forward,
     .gelu_backward = st_cpu_gelu_backward,
     .add = st_cpu_add,
     .attention_workspace = st_cpu_attention_workspace,
     .attention_forward = st_cpu_attention_forward,
     .attention_backward = st_cpu_attention_backward,
+    .attention_cached = st_cpu_attention_cached,
     .embed_gather = st_cpu_embed_gather,
     .embed_add_position = st_cpu_embed_add_position,
     .embed_position_backward = st_cpu_embed_position_backward,

@@ -42,7 +42,15 @@ static inline uint64_t st_run_count(uint64_t step, uint64_t total)
     return (total + step - 1) / step;
 }
 
-/* Byte offset of element i. */
+#define ST_ITEM_ELEMS   32768u /* elements an item works on: 10 to 50 us, and both halves of a cache line stay with one worker */
+#define ST_ITEM_COLUMNS 32u    /* columns an item sums: two cache lines of fp32 */
+
+static inline uint64_t st_rows_per_item(uint32_t cols)
+{
+    return cols < ST_ITEM_ELEMS ? ST_ITEM_ELEMS / cols : 1;
+}
+
+/* Element i. */
 static inline const void *st_elem(const void *p, uint64_t i, strata_dtype dt)
 {
     return (const char *)p + i * strata_dtype_bytes(dt);
@@ -53,6 +61,8 @@ static inline void *st_elem_mut(void *p, uint64_t i, strata_dtype dt)
     return (char *)p + i * strata_dtype_bytes(dt);
 }
 
+/** Whether matmuls take operands of `dt` through fp32. */
+bool st_cpu_widens(const struct cpu_device *cpu, strata_dtype dt);
 /** st_matmul_prepare with the error sentence. */
 strata_status st_cpu_prepare(struct cpu_device *cpu, int *id, const struct st_matmul *mm);
 /** The sentence for a status that st_matmul_run gave; OK for 0. */
@@ -68,6 +78,23 @@ strata_status st_cpu_attention_forward(struct st_device *dev, const struct st_at
                                        const void *qkv, void *workspace);
 strata_status st_cpu_attention_backward(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
                                         const void *out, const float *lse, const void *qkv, void *workspace);
+
+/* device_cpu_cached.c */
+strata_status st_cpu_attention_cached(struct st_device *dev, const struct st_attention *at, void *out, void *keys, void *values,
+                                      const void *qkv, uint32_t first, uint32_t rows, void *workspace);
+
+/* device_cpu_llama.c */
+strata_status st_cpu_rmsnorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                     uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+strata_status st_cpu_rmsnorm_backward(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
+                                      const void *x, const float *stats, const void *weight, const void *residual, uint32_t rows,
+                                      uint32_t cols, strata_dtype dt);
+strata_status st_cpu_rope(struct st_device *dev, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
+                          uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt);
+strata_status st_cpu_swiglu_forward(struct st_device *dev, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
+                                    strata_dtype dt);
+strata_status st_cpu_swiglu_backward(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up, uint32_t rows,
+                                     uint32_t ffn, strata_dtype dt);
 
 /* device_cpu_ops.c */
 strata_status st_cpu_bias_backward(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,

@@ -1,8 +1,8 @@
 /* offload/device_cpu_attention.c - causal attention by blocks of query rows; scores of one block of one head at a time.
  *
  * A head is one item: block after block, in order.  Matmuls are single-threaded library tiles; between them the rows
- * pass through ops->attention_*.  Backward makes the scores again from q, k and the kept log-sum-exp.  Where bf16 is not
- * native, the head's slices are widened once and everything runs in fp32. */
+ * pass through ops->attention_*.  Backward makes the scores again from q, k and the kept log-sum-exp.  Where a
+ * dtype is not native, the head's slices are widened once and everything runs in fp32. */
 #include "core/error.h"
 #include "offload/device_cpu.h"
 #include <stdatomic.h>
@@ -124,7 +124,7 @@ static strata_status prepare(struct attention_job *job, void *workspace, uint32_
     const struct st_attention *at = job->at;
     int *id = workspace;
 
-    job->op_dt = at->dt == STRATA_BF16 && !st_matmul_native_bf16(job->cpu->matmul) ? STRATA_F32 : at->dt;
+    job->op_dt = st_cpu_widens(job->cpu, at->dt) ? STRATA_F32 : at->dt;
     job->layout = layout_of(at);
     job->id = id;
     job->scratch = (unsigned char *)workspace + id_bytes(at);

@@ -40,6 +40,11 @@ strata_status st_cpu_matmul_status(int rc)
     return rc == 0 ? STRATA_OK : st_error(STRATA_E_INTERNAL, "matmul: oneDNN returned status %d", rc);
 }
 
+bool st_cpu_widens(const struct cpu_device *cpu, strata_dtype dt)
+{
+    return dt == STRATA_F16 || (dt == STRATA_BF16 && !st_matmul_native_bf16(cpu->matmul));
+}
+
 strata_status st_cpu_prepare(struct cpu_device *cpu, int *id, const struct st_matmul *mm)
 {
     *id = st_matmul_prepare(cpu->matmul, mm);
@@ -101,7 +106,7 @@ strata_status st_cpu_matmul(struct st_device *dev, const struct st_matmul *mm, v
                             const void *bias)
 {
     struct cpu_device *cpu = cpu_of(dev);
-    const bool widened = mm->ab_dtype == STRATA_BF16 && !st_matmul_native_bf16(cpu->matmul);
+    const bool widened = st_cpu_widens(cpu, mm->ab_dtype);
     struct matmul_job job = {.engine = cpu->matmul, .mm = mm, .grid = grid_of(mm, widened), .c = c, .a = a, .b = b, .bias = bias};
 
     assert(mm->bias == (bias != NULL));

@@ -2,9 +2,6 @@
 #include "offload/device_cpu.h"
 #include <string.h>
 
-#define ITEM_ELEMS   32768u /* elements an item works on: 10 to 50 us, and both halves of a cache line stay with one worker */
-#define ITEM_COLUMNS 32u    /* columns an item sums: two cache lines of fp32 */
-
 /* One job for all: what an item does is its function, what it needs are these fields. */
 struct op_job {
     const struct st_ops *ops;
@@ -18,11 +15,6 @@ struct op_job {
     float number;         /* eps or scale */
     strata_dtype dt, dy_dt;
 };
-
-static uint64_t rows_per_item(uint32_t cols)
-{
-    return cols < ITEM_ELEMS ? ITEM_ELEMS / cols : 1;
-}
 
 static strata_status run(struct st_device *dev, struct op_job *job, st_work_fn *item, uint64_t total, uint64_t step)
 {
@@ -50,7 +42,7 @@ strata_status st_cpu_gelu_forward(struct st_device *dev, void *y, const void *x,
 {
     struct op_job job = {.y = y, .x = x, .dt = dt};
 
-    return run(dev, &job, gelu_forward_item, elems, ITEM_ELEMS);
+    return run(dev, &job, gelu_forward_item, elems, ST_ITEM_ELEMS);
 }
 
 static void gelu_backward_item(void *ctx, uint64_t index, uint32_t worker)
@@ -68,7 +60,7 @@ strata_status st_cpu_gelu_backward(struct st_device *dev, void *dx, const void *
 {
     struct op_job job = {.y = dx, .a = dy, .x = x, .dt = dt};
 
-    return run(dev, &job, gelu_backward_item, elems, ITEM_ELEMS);
+    return run(dev, &job, gelu_backward_item, elems, ST_ITEM_ELEMS);
 }
 
 static void add_item(void *ctx, uint64_t index, uint32_t worker)
@@ -85,7 +77,7 @@ strata_status st_cpu_add(struct st_device *dev, void *y, const void *a, const vo
 {
     struct op_job job = {.y = y, .a = a, .b = b, .dt = dt};
 
-    return run(dev, &job, add_item, elems, ITEM_ELEMS);
+    return run(dev, &job, add_item, elems, ST_ITEM_ELEMS);
 }
 
 /* --- norms --- */
@@ -104,7 +96,7 @@ strata_status st_cpu_bias_backward(struct st_device *dev, float *dbias, const vo
 {
     struct op_job job = {.f0 = dbias, .x = dy, .rows = rows, .cols = cols, .dt = dt};
 
-    return run(dev, &job, bias_item, cols, ITEM_COLUMNS);
+    return run(dev, &job, bias_item, cols, ST_ITEM_COLUMNS);
 }
 
 static void norm_forward_item(void *ctx, uint64_t index, uint32_t worker)
@@ -123,7 +115,7 @@ strata_status st_cpu_layernorm_forward(struct st_device *dev, void *y, float *st
 {
     struct op_job job = {.y = y, .f0 = stats, .x = x, .a = weight, .b = bias, .cols = cols, .number = eps, .dt = dt};
 
-    return run(dev, &job, norm_forward_item, rows, rows_per_item(cols));
+    return run(dev, &job, norm_forward_item, rows, st_rows_per_item(cols));
 }
 
 static void norm_columns_item(void *ctx, uint64_t index, uint32_t worker)
@@ -132,9 +124,9 @@ static void norm_columns_item(void *ctx, uint64_t index, uint32_t worker)
     const struct st_run r = st_run_at(index, job->step, job->elems);
 
     (void)worker;
-    job->ops->norm_backward_columns(job->f0 + r.first, job->f1 + r.first, st_elem(job->a, r.first, job->dy_dt), job->dy_dt,
-                                    st_elem(job->x, r.first, job->dt), job->cols, job->stats, job->rows, (uint32_t)r.count,
-                                    job->dt);
+    job->ops->norm_backward_columns(job->f0 != NULL ? job->f0 + r.first : NULL, job->f1 != NULL ? job->f1 + r.first : NULL,
+                                    st_elem(job->a, r.first, job->dy_dt), job->dy_dt, st_elem(job->x, r.first, job->dt),
+                                    job->cols, job->stats, job->rows, (uint32_t)r.count, job->dt);
 }
 
 static void norm_rows_item(void *ctx, uint64_t index, uint32_t worker)
@@ -168,8 +160,9 @@ strata_status st_cpu_layernorm_backward(struct st_device *dev, void *dx, float *
                          .dt = dt,
                          .dy_dt = dy_dt};
 
-    run(dev, &job, norm_columns_item, cols, ITEM_COLUMNS);
-    return run(dev, &job, norm_rows_item, rows, rows_per_item(cols));
+    if (dweight != NULL || dbias != NULL)
+        run(dev, &job, norm_columns_item, cols, ST_ITEM_COLUMNS);
+    return run(dev, &job, norm_rows_item, rows, st_rows_per_item(cols));
 }
 
 /* --- embedding --- */
@@ -195,7 +188,7 @@ strata_status st_cpu_embed_gather(struct st_device *dev, void *out, const void *
     struct op_job job = {
         .y = out, .x = table, .tokens = tokens, .cols = cols, .row_first = row_first, .row_count = row_count, .dt = dt};
 
-    return run(dev, &job, gather_item, rows, rows_per_item(cols));
+    return run(dev, &job, gather_item, rows, st_rows_per_item(cols));
 }
 
 static void add_position_item(void *ctx, uint64_t index, uint32_t worker)
@@ -213,7 +206,7 @@ strata_status st_cpu_embed_add_position(struct st_device *dev, void *x, const vo
 {
     struct op_job job = {.y = x, .x = pos, .seq = seq, .cols = cols, .dt = dt};
 
-    return run(dev, &job, add_position_item, rows, rows_per_item(cols));
+    return run(dev, &job, add_position_item, rows, st_rows_per_item(cols));
 }
 
 static void position_backward_item(void *ctx, uint64_t index, uint32_t worker)
@@ -230,7 +223,7 @@ strata_status st_cpu_embed_position_backward(struct st_device *dev, float *dpos,
                                              uint32_t cols, strata_dtype dt)
 {
     struct op_job job = {.f0 = dpos, .x = dx, .seq = seq, .batch = rows / seq, .cols = cols, .dt = dt};
-    const uint64_t step = rows_per_item(cols) / (job.batch > 0 ? job.batch : 1);
+    const uint64_t step = st_rows_per_item(cols) / (job.batch > 0 ? job.batch : 1);
 
     return run(dev, &job, position_backward_item, seq, step > 0 ? step : 1);
 }
@@ -257,7 +250,7 @@ strata_status st_cpu_embed_scatter(struct st_device *dev, float *dtable, const v
                          .row_count = row_count,
                          .dt = dt};
 
-    return run(dev, &job, scatter_item, cols, 2 * ITEM_COLUMNS);
+    return run(dev, &job, scatter_item, cols, 2 * ST_ITEM_COLUMNS);
 }
 
 /* --- cross-entropy --- */
@@ -277,7 +270,7 @@ strata_status st_cpu_xent_stats(struct st_device *dev, float *stats, const float
 {
     struct op_job job = {.f0 = stats, .x = logits, .tokens = targets, .cols = cols, .row_first = first};
 
-    return run(dev, &job, xent_stats_item, rows, rows_per_item(cols));
+    return run(dev, &job, xent_stats_item, rows, st_rows_per_item(cols));
 }
 
 static void xent_grad_item(void *ctx, uint64_t index, uint32_t worker)
@@ -303,7 +296,7 @@ strata_status st_cpu_xent_grad(struct st_device *dev, void *dlogits, const float
                          .number = scale,
                          .dt = dt};
 
-    return run(dev, &job, xent_grad_item, rows, rows_per_item(cols));
+    return run(dev, &job, xent_grad_item, rows, st_rows_per_item(cols));
 }
 
 strata_status st_cpu_xent_loss(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets, uint32_t rows)

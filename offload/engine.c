@@ -28,6 +28,13 @@ static strata_status create_tables(struct st_engine *eng)
     for (uint32_t i = 0; i < ST_PLANE_COUNT; i++)
         if (has_nvme(plan) && (eng->checksums[i] = calloc(plan->tile_count + 1, sizeof(uint64_t))) == NULL)
             return st_error(STRATA_E_NOMEM, "engine: no memory for checksums");
+    if (plan->activation_tier == STRATA_TIER_NVME) {
+        const uint64_t boundaries = (uint64_t)(plan->workload.block_count + 1) * plan->workload.grad_accum;
+
+        eng->act_checksums = calloc(boundaries * st_engine_act_pieces(plan), sizeof(uint64_t));
+        if (eng->act_checksums == NULL)
+            return st_error(STRATA_E_NOMEM, "engine: no memory for checksums");
+    }
     eng->verified = calloc(plan->buffer_count + 1, sizeof(*eng->verified));
     eng->scratch = malloc((size_t)workers * ST_TILE_ELEMS * sizeof(float));
     eng->staging = malloc((size_t)workers * ST_TILE_ELEMS * 4);
@@ -82,10 +89,12 @@ static strata_status open_swap(struct st_engine *eng, const struct st_engine_opt
     return st_swap_open(&eng->swap, &swap);
 }
 
-static strata_status open_device(struct st_engine *eng)
+static strata_status open_device(struct st_engine *eng, const struct st_topology *topology)
 {
-    const struct st_device_opts opts = {
-        .arena_bytes = eng->plan->needed[STRATA_TIER_DEVICE], .workers = eng->workers, .kernels = eng->kernels};
+    const struct st_device_opts opts = {.arena_bytes = eng->plan->needed[STRATA_TIER_DEVICE],
+                                        .workers = eng->workers,
+                                        .kernels = eng->kernels,
+                                        .topology = topology};
     strata_status st = st_device_find("cpu")->open(&eng->device, &opts);
 
     if (st == STRATA_OK)
@@ -116,14 +125,17 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     eng->config = *opts->config;
     eng->compute = opts->compute;
     eng->beta1_power = eng->beta2_power = 1.0;
+    eng->update_scale = 1.0;
+    st_loss_scaler_init(&eng->scaler, &eng->config);
     eng->kernels = st_kernels_pick(eng->config.isa);
     if (eng->kernels == NULL) {
         st = st_error(STRATA_E_NOSYS, "strata.isa \"%s\" cannot run on this processor: use \"auto\"", eng->config.isa);
         goto fail;
     }
     if ((st = create_workers(eng, opts)) != STRATA_OK ||
-        (st = st_arena_create(&eng->host, "host", eng->plan->needed[STRATA_TIER_HOST], eng->workers)) != STRATA_OK ||
-        (st = open_device(eng)) != STRATA_OK || (st = open_swap(eng, opts)) != STRATA_OK ||
+        (st = st_arena_create_near(&eng->host, "host", eng->plan->needed[STRATA_TIER_HOST], eng->workers, opts->topology)) !=
+            STRATA_OK ||
+        (st = open_device(eng, opts->topology)) != STRATA_OK || (st = open_swap(eng, opts)) != STRATA_OK ||
         (st = create_tables(eng)) != STRATA_OK || (st = create_lanes(eng)) != STRATA_OK)
         goto fail;
     *out = eng;
@@ -149,6 +161,7 @@ void st_engine_destroy(struct st_engine *eng)
         free(eng->checksums[i]);
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
         free(eng->lane_ops[lane]);
+    free(eng->act_checksums);
     free(eng->verified);
     free(eng->scratch);
     free(eng->staging);
@@ -211,6 +224,7 @@ strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const
 
     memset(&eng->result, 0, sizeof(eng->result));
     take_tokens(eng, tokens, targets);
+    st_engine_begin_step(eng);
     st = timed_cycle(eng, gated && !eng->pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
     if (st != STRATA_OK)
         return st;
@@ -219,7 +233,7 @@ strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const
     eng->result.grad_norm = eng->update.grad_norm;
     eng->result.skipped = eng->update.skip;
     eng->result.lr = eng->update.skip ? 0 : eng->update.lr;
-    eng->result.loss_scale = 1.0;
+    eng->result.loss_scale = eng->update_scale;
     *result = eng->result;
     return STRATA_OK;
 }

@@ -24,7 +24,7 @@ struct st_engine_opts {
 
 /* Initial values, see model/model.h: values [first, first+count) of a page as fp32 in page layout. */
 typedef strata_status st_engine_fill_fn(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out);
-/* Receives the weight plane in parameter order: elements [first, first + count) of a page, dtype of the workload. */
+/* Receives the weight plane: elements [first, first + count) of a page, dtype of the workload. */
 typedef strata_status st_engine_sink_fn(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight);
 
 struct st_step_result {
@@ -56,7 +56,13 @@ strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *resu
 strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, double *loss_sum,
                              uint64_t *targets_seen);
 
-/** Weight plane in parameter order; flushes first. */
+/** Forward over the next `count` (1..workload.seq) tokens of one sequence, the first at `position`; a plan with
+ *  workload.generate and every block's internals kept.  logits: out, [vocab] f32, of the last token; host.
+ *  What came before lies in the cache; positions past it are the caller's fault (asserted by the model).
+ *  E_INVAL: another plan, a token outside the vocabulary, more tokens than planned for. */
+strata_status st_engine_forward(struct st_engine *eng, const int32_t *tokens, uint32_t count, uint32_t position, float *logits);
+
+/** Weight plane page by page, group by group; flushes first. */
 strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx);
 /** Digests over weight and state planes in parameter order (flushes first): 32 hex digits each. */
 strata_status st_engine_digest(struct st_engine *eng, char weights[33], char state[33]);

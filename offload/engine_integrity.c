@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-static const char *const plane_names[ST_PLANE_COUNT] = {"residual", "moment1", "moment2", "weight"};
+static const char *const plane_names[ST_PLANE_COUNT] = {"master", "moment1", "moment2", "weight"};
 
 static uint64_t tile_elems(const struct st_chunk *chunk, uint64_t tile)
 {
@@ -41,7 +41,9 @@ struct scan {
 
 static size_t plane_width(const struct st_engine *eng, enum st_plane plane)
 {
-    return plane == ST_PLANE_RESIDUAL ? 2 : plane == ST_PLANE_WEIGHT ? strata_dtype_bytes(eng->plan->workload.dtype) : 4;
+    return plane == ST_PLANE_MASTER   ? st_master_width(eng->plan->master)
+           : plane == ST_PLANE_WEIGHT ? strata_dtype_bytes(eng->plan->workload.dtype)
+                                      : 4;
 }
 
 static void scan_tile(void *ctx, uint64_t tile, uint32_t worker)
@@ -80,7 +82,7 @@ static strata_status scan_state(struct st_engine *eng, uint32_t c, const void *s
     const unsigned char *base = state;
     struct scan s = {.eng = eng, .chunk = chunk, .check = check};
 
-    s.plane[ST_PLANE_RESIDUAL] = eng->plan->split_master ? base : NULL;
+    s.plane[ST_PLANE_MASTER] = eng->plan->master != ST_MASTER_WEIGHT ? base : NULL;
     s.plane[ST_PLANE_MOMENT1] = base + chunk->moment1_offset;
     s.plane[ST_PLANE_MOMENT2] = base + chunk->moment2_offset;
     return scan_chunk(&s);
@@ -119,4 +121,62 @@ strata_status st_engine_verify_weights(struct st_engine *eng, uint32_t page, con
 void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *weights)
 {
     (void)scan_weights(eng, page, weights, false);
+}
+
+/* --- activation checkpoints --- */
+
+#define ACT_PIECE (256u * 1024u)
+
+uint64_t st_engine_act_pieces(const struct st_plan *plan)
+{
+    return (plan->workload.activation_bytes + ACT_PIECE - 1) / ACT_PIECE;
+}
+
+struct act_scan {
+    const unsigned char *act;
+    uint64_t bytes;
+    uint64_t *sums; /* [pieces] */
+    bool check;
+    _Atomic uint64_t bad; /* 1 + piece */
+};
+
+static void scan_piece(void *ctx, uint64_t piece, uint32_t worker)
+{
+    struct act_scan *s = ctx;
+    const uint64_t at = piece * ACT_PIECE, left = s->bytes - at;
+    const uint64_t sum = st_checksum64(s->act + at, left < ACT_PIECE ? left : ACT_PIECE);
+
+    (void)worker;
+    if (!s->check)
+        s->sums[piece] = sum;
+    else if (s->sums[piece] != sum)
+        atomic_store(&s->bad, 1 + piece);
+}
+
+static bool scan_act(struct st_engine *eng, uint32_t id, const void *act, bool check)
+{
+    const uint64_t pieces = st_engine_act_pieces(eng->plan);
+    struct act_scan s = {
+        .act = act, .bytes = eng->plan->workload.activation_bytes, .sums = eng->act_checksums + id * pieces, .check = check};
+
+    st_workers_run(eng->workers, scan_piece, &s, pieces);
+    return s.bad == 0;
+}
+
+void st_engine_hash_act(struct st_engine *eng, uint32_t id, const void *act)
+{
+    (void)scan_act(eng, id, act, false);
+}
+
+strata_status st_engine_verify_act(struct st_engine *eng, uint32_t id, const void *act)
+{
+    const uint32_t g = eng->plan->workload.grad_accum;
+
+    if (scan_act(eng, id, act, true))
+        return STRATA_OK;
+    return st_error(
+        STRATA_E_CORRUPT,
+        "swap: checksum mismatch in the activation checkpoint of layer %u, micro-batch %u: the drive or its path changed "
+        "data; the run stops before using it. Check the drive (smartctl, dmesg)",
+        id / g, id % g);
 }

@@ -31,7 +31,8 @@ struct fill_job {
     st_engine_fill_fn *fill;
     void *ctx;
     unsigned char *weight; /* chunk's part, host or device */
-    unsigned char *state;  /* host or device */
+    unsigned char *state;  /* host or device; NULL: none */
+    size_t width, master_width;
     bool weight_on_device, state_on_device;
     pthread_mutex_t lock; /* guards status, error */
     strata_status status;
@@ -46,29 +47,43 @@ static strata_status put(struct fill_job *j, bool on_device, void *to, const voi
     return STRATA_OK;
 }
 
+/* The weights, and the master beside them where there is one. */
+static strata_status put_master(struct fill_job *j, uint64_t first, uint64_t elems, const float *values, unsigned char *halves)
+{
+    const struct st_kernels *k = j->eng->kernels;
+    uint16_t *weight = (uint16_t *)(void *)halves;
+    int16_t *residual = (int16_t *)(void *)(halves + 2 * ST_TILE_ELEMS);
+    const void *rounded = weight, *master = residual;
+    strata_status st;
+
+    if (j->eng->plan->workload.dtype == STRATA_F32) {
+        rounded = values;
+    } else if (j->eng->plan->workload.dtype == STRATA_F16) {
+        k->f32_to_f16(weight, values, elems);
+        master = values;
+    } else {
+        k->master_split(weight, residual, values, elems);
+    }
+    st = put(j, j->weight_on_device, j->weight + first * j->width, rounded, elems * j->width);
+    if (st != STRATA_OK || j->state == NULL || j->master_width == 0)
+        return st;
+    return put(j, j->state_on_device, j->state + first * j->master_width, master, elems * j->master_width);
+}
+
 /* Values of one tile: rounded or split, moments zero. */
 static strata_status fill_one(struct fill_job *j, uint64_t tile, float *values, unsigned char *halves)
 {
     const struct st_chunk *chunk = j->chunk;
     const uint64_t first = tile * ST_TILE_ELEMS, left = chunk->elems - first;
     const uint64_t elems = left < ST_TILE_ELEMS ? left : ST_TILE_ELEMS;
-    uint16_t *weight = (uint16_t *)(void *)halves;
-    int16_t *residual = (int16_t *)(void *)(halves + 2 * ST_TILE_ELEMS);
     strata_status st = j->fill(j->ctx, chunk->page, chunk->first + first, elems, values);
 
-    if (st != STRATA_OK)
-        return st;
-    if (!j->eng->plan->split_master) {
-        st = put(j, j->weight_on_device, j->weight + first * 4, values, elems * 4);
-    } else {
-        j->eng->kernels->master_split(weight, residual, values, elems);
-        st = put(j, j->weight_on_device, j->weight + first * 2, weight, elems * 2);
-        if (st == STRATA_OK)
-            st = put(j, j->state_on_device, j->state + first * 2, residual, elems * 2);
-    }
-    memset(values, 0, elems * sizeof(*values));
     if (st == STRATA_OK)
-        st = put(j, j->state_on_device, j->state + chunk->moment1_offset + first * 4, values, elems * 4);
+        st = put_master(j, first, elems, values, halves);
+    if (st != STRATA_OK || j->state == NULL)
+        return st;
+    memset(values, 0, elems * sizeof(*values));
+    st = put(j, j->state_on_device, j->state + chunk->moment1_offset + first * 4, values, elems * 4);
     if (st == STRATA_OK)
         st = put(j, j->state_on_device, j->state + chunk->moment2_offset + first * 4, values, elems * 4);
     return st;
@@ -95,8 +110,11 @@ static strata_status load_chunk(struct st_engine *eng, uint32_t c, st_engine_fil
     struct fill_job j = {.eng = eng, .chunk = chunk, .fill = fill, .ctx = ctx, .weight_on_device = weight_on_device};
     const bool swapped = chunk->tier == STRATA_TIER_NVME;
 
-    j.weight = weight_page + chunk->first * strata_dtype_bytes(eng->plan->workload.dtype);
-    j.state = swapped ? slot_for(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
+    j.width = strata_dtype_bytes(eng->plan->workload.dtype);
+    j.master_width = st_master_width(eng->plan->master);
+    j.weight = weight_page + chunk->first * j.width;
+    if (chunk->tier != STRATA_TIER_COUNT)
+        j.state = swapped ? slot_for(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
     j.state_on_device = chunk->tier == STRATA_TIER_DEVICE;
     pthread_mutex_init(&j.lock, NULL);
     if (swapped)
@@ -146,8 +164,21 @@ static strata_status load_page(struct st_engine *eng, uint32_t p, st_engine_fill
     return st;
 }
 
+static strata_status load_constants(struct st_engine *eng)
+{
+    const uint64_t bytes = eng->plan->workload.constants_bytes;
+
+    if (bytes == 0)
+        return STRATA_OK;
+    return eng->device->ops->upload(eng->device, st_engine_pointer(eng, eng->plan->at.constants), eng->compute.constants, bytes);
+}
+
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx)
 {
+    strata_status ready = load_constants(eng);
+
+    if (ready != STRATA_OK)
+        return ready;
     for (uint32_t p = 0; p < eng->plan->workload.page_count; p++) {
         strata_status st = load_page(eng, p, fill, ctx);
 
@@ -213,24 +244,63 @@ static strata_status page_weights(struct st_engine *eng, uint32_t p, const unsig
     return st_engine_verify_weights(eng, p, slot);
 }
 
-strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx)
+/* The page whose weights are at hand; loading another forgets it. */
+struct page_view {
+    uint32_t page;
+    const unsigned char *weights;
+    bool on_device;
+};
+
+static strata_status export_span(struct st_engine *eng, struct page_view *view, const struct st_span *span,
+                                 st_engine_sink_fn *sink, void *ctx)
 {
     const size_t width = strata_dtype_bytes(eng->plan->workload.dtype);
+    struct sink_span to = {.sink = sink, .ctx = ctx, .page = span->page, .base = span->offset};
+    strata_status st = STRATA_OK;
+
+    if (view->page != span->page)
+        st = page_weights(eng, span->page, &view->weights, &view->on_device);
+    if (st != STRATA_OK)
+        return st;
+    view->page = span->page;
+    return emit_span(eng, view->weights + span->offset * width, view->on_device, span->elems, width, sink_emit, &to);
+}
+
+static strata_status export_groups(struct st_engine *eng, struct page_view *view, uint32_t p, st_engine_sink_fn *sink, void *ctx)
+{
+    const struct st_page *page = &eng->plan->workload.pages[p];
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < page->group_count && st == STRATA_OK; i++) {
+        const struct st_span span = {.page = p, .offset = page->groups[i].offset, .elems = page->groups[i].elems};
+
+        st = export_span(eng, view, &span, sink, ctx);
+    }
+    return st;
+}
+
+strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx)
+{
+    struct page_view view = {.page = ST_NO_PAGE};
     strata_status st = st_engine_flush(eng, NULL);
 
-    for (uint32_t p = 0; p < eng->plan->workload.page_count && st == STRATA_OK; p++) {
-        const struct st_page *page = &eng->plan->workload.pages[p];
-        const unsigned char *weights;
-        bool on_device;
+    for (uint32_t p = 0; p < eng->plan->workload.page_count && st == STRATA_OK; p++)
+        st = export_groups(eng, &view, p, sink, ctx);
+    return st;
+}
 
-        st = page_weights(eng, p, &weights, &on_device);
-        for (uint32_t i = 0; i < page->group_count && st == STRATA_OK; i++) {
-            struct sink_span span = {.sink = sink, .ctx = ctx, .page = p, .base = page->groups[i].offset};
+/* As export, but in parameter order: the same whatever is frozen. */
+static strata_status export_ordered(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx)
+{
+    const struct st_workload *w = &eng->plan->workload;
+    struct page_view view = {.page = ST_NO_PAGE};
+    strata_status st;
 
-            st = emit_span(eng, weights + page->groups[i].offset * width, on_device, page->groups[i].elems, width, sink_emit,
-                           &span);
-        }
-    }
+    if (w->order == NULL)
+        return st_engine_export(eng, sink, ctx);
+    st = st_engine_flush(eng, NULL);
+    for (uint32_t i = 0; i < w->order_count && st == STRATA_OK; i++)
+        st = export_span(eng, &view, &w->order[i], sink, ctx);
     return st;
 }
 
@@ -256,7 +326,7 @@ static strata_status digest_sink(void *ctx, uint32_t page, uint64_t first, uint6
 
 static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struct st_digest *const planes[3])
 {
-    static const size_t widths[3] = {2, 4, 4};
+    const size_t widths[3] = {st_master_width(eng->plan->master), 4, 4};
     const struct st_chunk *chunk = &eng->plan->chunks[c];
     const uint64_t offsets[3] = {0, chunk->moment1_offset, chunk->moment2_offset};
     unsigned char *state =
@@ -268,7 +338,7 @@ static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struc
         if (st == STRATA_OK)
             st = st_engine_verify_state(eng, c, state);
     }
-    for (uint32_t i = eng->plan->split_master ? 0 : 1; i < 3 && st == STRATA_OK; i++) {
+    for (uint32_t i = widths[0] != 0 ? 0 : 1; i < 3 && st == STRATA_OK; i++) {
         struct digest_span span = {.digest = planes[i], .width = widths[i]};
 
         st = emit_span(eng, state + offsets[i], chunk->tier == STRATA_TIER_DEVICE, chunk->elems, widths[i], digest_emit, &span);
@@ -280,7 +350,7 @@ static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struc
 static strata_status digest_state(struct st_engine *eng, struct st_digest *whole, struct st_digest *const planes[3])
 {
     for (uint32_t c = 0; c < eng->plan->chunk_count; c++) {
-        strata_status st = digest_chunk_state(eng, c, planes);
+        strata_status st = eng->plan->chunks[c].tier == STRATA_TIER_COUNT ? STRATA_OK : digest_chunk_state(eng, c, planes);
 
         if (st != STRATA_OK)
             return st;
@@ -304,7 +374,7 @@ strata_status st_engine_digest(struct st_engine *eng, char weights[33], char sta
         st = st_digest_create(&d[i]);
     if (st == STRATA_OK) {
         span = (struct digest_span){.digest = d[0], .width = strata_dtype_bytes(eng->plan->workload.dtype)};
-        st = st_engine_export(eng, digest_sink, &span);
+        st = export_ordered(eng, digest_sink, &span);
     }
     if (st == STRATA_OK)
         st = digest_state(eng, d[1], &d[2]);

@@ -17,6 +17,12 @@ static uint32_t rows_of(const struct st_engine *eng)
     return eng->plan->workload.micro_batch * eng->plan->workload.seq;
 }
 
+/* Rows whose embedding is looked up: those of a generating call, else all. */
+static uint32_t rows_to_gather(const struct st_engine *eng)
+{
+    return eng->generate_rows != 0 ? eng->generate_rows : rows_of(eng);
+}
+
 /* --- copies --- */
 
 static strata_status upload(struct st_engine *eng, void *to, const void *from, uint64_t bytes)
@@ -60,6 +66,31 @@ static strata_status download_weight(struct st_engine *eng, const struct st_op *
         return st;
     st_engine_hash_weights(eng, op->page, at(eng, op, 1));
     eng->verified[buffer] = true;
+    return STRATA_OK;
+}
+
+/* Checkpoints on NVMe are checked when they are back, before their first use. */
+static strata_status upload_act(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_access *from = &eng->plan->accesses[op->access_first];
+    strata_status st = STRATA_OK;
+
+    if (eng->act_checksums != NULL && !eng->verified[from->buffer]) {
+        st = st_engine_verify_act(eng, from->index, at(eng, op, 0));
+        eng->verified[from->buffer] = st == STRATA_OK;
+    }
+    return st != STRATA_OK ? st : upload(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
+}
+
+static strata_status download_act(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_access *to = &eng->plan->accesses[op->access_first + 1];
+    strata_status st = download(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
+
+    if (st != STRATA_OK || eng->act_checksums == NULL)
+        return st;
+    st_engine_hash_act(eng, to->index, at(eng, op, 1));
+    eng->verified[to->buffer] = true;
     return STRATA_OK;
 }
 
@@ -115,7 +146,7 @@ static strata_status gather_host(struct st_engine *eng, const struct st_op *op)
                        .tokens = at(eng, op, 1),
                        .rows = at(eng, op, 2),
                        .row_bytes = w->hidden * strata_dtype_bytes(w->dtype),
-                       .count = (uint64_t)rows_of(eng) * w->grad_accum};
+                       .count = (uint64_t)rows_to_gather(eng) * w->grad_accum};
     strata_status st = check_weights(eng, op, 0);
 
     if (st == STRATA_OK)
@@ -159,8 +190,8 @@ static void scatter_columns(void *ctx, uint64_t index, uint32_t worker)
         const void *from = s->dact + ((uint64_t)r * w->hidden + first) * width;
         const float *add = from;
 
-        if (w->dtype == STRATA_BF16) {
-            k->bf16_to_f32(wide, from, count);
+        if (w->dtype != STRATA_F32) {
+            (w->dtype == STRATA_BF16 ? k->bf16_to_f32 : k->f16_to_f32)(wide, from, count);
             add = wide;
         }
         k->add_f32(parked_row(s, (uint32_t)s->tokens[r]) + first, add, count);
@@ -175,6 +206,8 @@ static strata_status scatter_host(struct st_engine *eng, const struct st_op *op)
                         .dact = at(eng, op, 0),
                         .tokens = (const int32_t *)at(eng, op, 1) + (uint64_t)op->micro * rows_of(eng)};
 
+    for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
+        memset(st_engine_pointer(eng, eng->plan->pages[p].accum_region), 0, w->pages[p].elems * sizeof(float));
     st_workers_run(eng->workers, scatter_columns, &s, (w->hidden + SCATTER_COLUMNS - 1) / SCATTER_COLUMNS);
     return STRATA_OK;
 }
@@ -213,6 +246,8 @@ static strata_status finish_host(struct st_engine *eng, const struct st_op *op)
         const struct st_group *group = &page->groups[i];
         struct finish_job j = {.kernels = eng->kernels, .dt = w->dtype, .elems = group->elems, .sums = eng->block_sums};
 
+        if (group->kind == ST_GROUP_FROZEN)
+            continue;
         j.acc = (const float *)at(eng, op, 0) + group->offset;
         j.out = (unsigned char *)at(eng, op, 1) + group->offset * strata_dtype_bytes(w->dtype);
         st_workers_run(eng->workers, finish_tile, &j, (group->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS);
@@ -235,8 +270,8 @@ static strata_status gather_device(struct st_engine *eng, const struct st_op *op
     for (uint32_t t = 0; t < w->table_count && st == STRATA_OK; t++) {
         const struct st_page *page = &w->pages[w->table_first + t];
 
-        st = eng->device->ops->embed_gather(eng->device, at(eng, op, 0), at(eng, op, 2 + t), tokens, rows_of(eng), w->hidden,
-                                            page->row_first, page->row_count, w->dtype);
+        st = eng->device->ops->embed_gather(eng->device, at(eng, op, 0), at(eng, op, 2 + t), tokens, rows_to_gather(eng),
+                                            w->hidden, page->row_first, page->row_count, w->dtype);
     }
     return st;
 }
@@ -248,6 +283,8 @@ static strata_status scatter_device(struct st_engine *eng, const struct st_op *o
     const int32_t *tokens = at(eng, op, 1);
     strata_status st = STRATA_OK;
 
+    if (op->first)
+        st = eng->device->ops->zero(eng->device, at(eng, op, 0), page->elems * sizeof(float));
     for (uint32_t m = 0; m < w->grad_accum && st == STRATA_OK; m++)
         st = eng->device->ops->embed_scatter(eng->device, at(eng, op, 0), at(eng, op, 2 + m), tokens + (uint64_t)m * rows_of(eng),
                                              rows_of(eng), w->hidden, page->row_first, page->row_count, w->dtype);
@@ -265,6 +302,8 @@ static strata_status finish_grad(struct st_engine *eng, const struct st_op *op)
     for (uint32_t i = 0; i < page->group_count && st == STRATA_OK; i++) {
         const struct st_group *group = &page->groups[i];
 
+        if (group->kind == ST_GROUP_FROZEN)
+            continue;
         st = eng->device->ops->grad_finish(
             eng->device, (unsigned char *)at(eng, op, 1) + group->offset * strata_dtype_bytes(w->dtype), w->dtype,
             (const float *)at(eng, op, 0) + group->offset, group->elems, at(eng, op, 3), &norm->norm2, &norm->nonfinite);
@@ -281,15 +320,25 @@ static void fill_call(const struct st_engine *eng, const struct st_op *op, struc
     const int32_t *tokens = st_engine_pointer(eng, eng->plan->at.tokens_device);
     struct st_scalars *scalars = st_engine_pointer(eng, eng->plan->at.scalars_device);
 
-    *call = (struct st_call){.block = op->block,
-                             .micro = op->micro,
-                             .tile = op->tile,
-                             .recompute = op->recompute,
-                             .device = eng->device,
-                             .tokens = tokens + op->micro * rows,
-                             .targets = tokens + (w->grad_accum + op->micro) * rows,
-                             .loss_sum = st_scalars_losses(scalars, w->page_count) + op->micro,
-                             .loss_gradient = eng->target_count > 0 ? (float)(1.0 / (double)eng->target_count) : 0.0f};
+    *call =
+        (struct st_call){.block = op->block,
+                         .micro = op->micro,
+                         .tile = op->tile,
+                         .recompute = op->recompute,
+                         .device = eng->device,
+                         .tokens = tokens + op->micro * rows,
+                         .targets = tokens + (w->grad_accum + op->micro) * rows,
+                         .loss_sum = st_scalars_losses(scalars, w->page_count) + op->micro,
+                         .loss_gradient = eng->target_count > 0 ? (float)(eng->update_scale / (double)eng->target_count) : 0.0f,
+                         .constants = st_engine_pointer(eng, eng->plan->at.constants),
+                         .rows = eng->generate_rows,
+                         .position = eng->generate_position};
+}
+
+/* The gradient sum of a trained page; a frozen one has none. */
+static float *sum_at(const struct st_engine *eng, const struct st_op *op, uint32_t access)
+{
+    return access < op->access_count ? at(eng, op, access) : NULL;
 }
 
 static strata_status call_model(struct st_engine *eng, const struct st_op *op)
@@ -317,16 +366,16 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         c.kind = ST_CALL_HEAD_LOSS, c.internals = at(eng, op, 0);
         break;
     case ST_OP_HEAD_GRAD:
-        c.kind = ST_CALL_HEAD_GRAD, c.internals = at(eng, op, 0), c.weight = at(eng, op, 1), c.grad = at(eng, op, 2);
-        c.workspace = at(eng, op, 4);
+        c.kind = ST_CALL_HEAD_GRAD, c.internals = at(eng, op, 0), c.weight = at(eng, op, 1), c.workspace = at(eng, op, 3);
+        c.grad = sum_at(eng, op, 4);
         break;
     case ST_OP_HEAD_BACKWARD:
         c.kind = ST_CALL_HEAD_BACKWARD, c.act = at(eng, op, 0), c.weight = at(eng, op, 1), c.internals = at(eng, op, 2);
-        c.dact = at(eng, op, 3), c.grad = at(eng, op, 4), c.workspace = at(eng, op, 5);
+        c.dact = at(eng, op, 3), c.workspace = at(eng, op, 4), c.grad = sum_at(eng, op, 5);
         break;
     case ST_OP_BLOCK_BACKWARD:
         c.kind = ST_CALL_BLOCK_BACKWARD, c.act = at(eng, op, 0), c.weight = at(eng, op, 1), c.internals = at(eng, op, 2);
-        c.dact = at(eng, op, 3), c.grad = at(eng, op, 4), c.workspace = at(eng, op, 5);
+        c.dact = at(eng, op, 3), c.workspace = at(eng, op, 4), c.grad = sum_at(eng, op, 5);
         break;
     default:
         assert(op->kind == ST_OP_EMBED_BACKWARD);
@@ -345,7 +394,7 @@ strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op)
 {
     switch ((enum st_op_kind)op->kind) {
     case ST_OP_UPLOAD_TOKENS:
-    case ST_OP_UPLOAD_ACT:
+    case ST_OP_UPLOAD_ACCUM:
         return upload(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
     case ST_OP_UPLOAD_WEIGHT:
         return upload_weight(eng, op);
@@ -353,7 +402,10 @@ strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op)
         return upload_rows(eng, op);
     case ST_OP_DOWNLOAD_WEIGHT:
         return download_weight(eng, op);
+    case ST_OP_UPLOAD_ACT:
+        return upload_act(eng, op);
     case ST_OP_DOWNLOAD_ACT:
+        return download_act(eng, op);
     case ST_OP_DOWNLOAD_ACCUM:
     case ST_OP_DOWNLOAD_DACT:
     case ST_OP_DOWNLOAD_GRAD:

@@ -148,7 +148,7 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
         eng->result.bytes.read += op->bytes;
     else
         eng->result.bytes.write += op->bytes;
-    if (op->kind == ST_OP_READ_WEIGHT)
+    if (op->kind == ST_OP_READ_WEIGHT || op->kind == ST_OP_READ_ACT)
         eng->verified[memory] = false;
     return submit(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, st_engine_pointer(eng, memory));
 }

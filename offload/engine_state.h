@@ -9,11 +9,12 @@
 #include "core/arena.h"
 #include "core/workers.h"
 #include "offload/engine.h"
+#include "offload/loss_scale.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum st_plane { ST_PLANE_RESIDUAL, ST_PLANE_MOMENT1, ST_PLANE_MOMENT2, ST_PLANE_WEIGHT, ST_PLANE_COUNT };
+enum st_plane { ST_PLANE_MASTER, ST_PLANE_MOMENT1, ST_PLANE_MOMENT2, ST_PLANE_WEIGHT, ST_PLANE_COUNT };
 
 /* A transfer of one I/O op, or a synchronous one. */
 struct st_engine_io {
@@ -44,6 +45,7 @@ struct st_engine {
     struct st_swap *swap;
 
     uint64_t *checksums[ST_PLANE_COUNT]; /* [tile_count] of what lies on NVMe, or NULL */
+    uint64_t *act_checksums;             /* [boundaries][pieces] of activation checkpoints on NVMe, or NULL */
     bool *verified;                      /* [buffer_count]: host weight slots whose content was checked or made here */
     float *scratch;                      /* [workers][ST_TILE_ELEMS] f32, load and export */
     unsigned char *staging;              /* [workers][ST_TILE_ELEMS * 4] */
@@ -70,10 +72,13 @@ struct st_engine {
     /* step state */
     bool pending; /* gradients wait for their update */
     uint64_t steps_applied, steps_skipped;
+    struct st_loss_scaler scaler;
+    double update_scale;             /* loss scale of the step whose gradients are at hand */
     double beta1_power, beta2_power; /* beta^steps_applied, by repeated multiplication */
     uint64_t overflowed_host, overflowed_seen;
     uint64_t target_count;
     struct st_update_scalars update;
+    uint32_t generate_rows, generate_position; /* of the running st_engine_forward; else 0 */
 
     struct st_step_result result; /* being filled by the running cycle */
     struct st_traffic moved;      /* copies made by finished cycles, and transfers completed for ops; guarded by lock */
@@ -93,12 +98,18 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t chunk, void
                                      const void *grad_page);
 strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_end_of_step(struct st_engine *eng);
+/* Rates of the step about to run, for updates that do not wait for its end. */
+void st_engine_begin_step(struct st_engine *eng);
 /* engine_integrity.c: checksums of tiles. */
 strata_status st_engine_verify_weights(struct st_engine *eng, uint32_t page, const void *weights);
 strata_status st_engine_verify_state(struct st_engine *eng, uint32_t chunk, const void *state);
 void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *weights);
 void st_engine_hash_state(struct st_engine *eng, uint32_t chunk, const void *state);
 strata_status st_engine_tile_error(struct st_engine *eng, uint32_t chunk, enum st_plane plane, uint64_t tile);
+/* Checksums of an activation checkpoint (by its boundary's id): made when it leaves, checked when it is back. */
+void st_engine_hash_act(struct st_engine *eng, uint32_t id, const void *act);
+strata_status st_engine_verify_act(struct st_engine *eng, uint32_t id, const void *act);
+uint64_t st_engine_act_pieces(const struct st_plan *plan);
 /* engine_run.c */
 strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase);
 strata_status st_engine_drain(struct st_engine *eng);

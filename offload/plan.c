@@ -24,7 +24,10 @@ void st_policy_from_config(struct st_policy *policy, const struct st_config *con
         .optimizer_tier = config->optimizer_tier,
         .activation_tier = config->activation_tier,
         .activations = config->activations,
-        .update = config->update == ST_UPDATE_SERIAL ? ST_UPDATE_SERIAL : ST_UPDATE_GATED,
+        .update = config->update,
+        .accumulation = config->accumulation,
+        .needs_norm = config->gradient_clipping > 0 || config->dtype == STRATA_F16 ||
+                      (config->dtype == STRATA_BF16 && config->check_grad_overflow),
         .cache = config->cache,
         .chunk_elems = config->chunk_size,
     };
@@ -38,8 +41,7 @@ static uint32_t count_chunks(const struct st_workload *w, uint64_t chunk_elems)
 
     for (uint32_t p = 0; p < w->page_count; p++)
         for (uint32_t i = 0; i < w->pages[p].group_count; i++)
-            if (w->pages[p].groups[i].kind != ST_GROUP_FROZEN)
-                count += (w->pages[p].groups[i].elems + chunk_elems - 1) / chunk_elems;
+            count += (w->pages[p].groups[i].elems + chunk_elems - 1) / chunk_elems;
     return (uint32_t)count;
 }
 
@@ -51,7 +53,7 @@ static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *g
 
         *chunk = (struct st_chunk){.page = p, .group = group->kind, .first = group->offset + at, .region = ST_NO_BUFFER};
         chunk->elems = left < plan->policy.chunk_elems ? left : plan->policy.chunk_elems;
-        chunk->bytes = st_chunk_layout(plan->split_master, chunk->elems, &chunk->moment1_offset, &chunk->moment2_offset);
+        chunk->bytes = st_chunk_layout(plan->master, chunk->elems, &chunk->moment1_offset, &chunk->moment2_offset);
         chunk->tile_first = plan->tile_count;
         plan->tile_count += (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
     }
@@ -69,8 +71,7 @@ static strata_status cut_chunks(struct st_plan *plan)
     for (uint32_t p = 0; p < w->page_count; p++) {
         plan->pages[p].chunk_first = plan->chunk_count;
         for (uint32_t i = 0; i < w->pages[p].group_count; i++)
-            if (w->pages[p].groups[i].kind != ST_GROUP_FROZEN)
-                cut_group(plan, p, &w->pages[p].groups[i]);
+            cut_group(plan, p, &w->pages[p].groups[i]);
         plan->pages[p].chunk_count = plan->chunk_count - plan->pages[p].chunk_first;
     }
     return STRATA_OK;
@@ -114,8 +115,9 @@ static uint64_t promoted(const struct st_plan *plan)
     if (plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
         return bytes;
     for (uint32_t c = 0; c < plan->chunk_count; c++)
-        if (st_place_device_update(plan, plan->chunks[c].page) ||
-            (plan->policy.optimizer_tier == STRATA_TIER_NVME && c < plan->pinned_chunks))
+        if (plan->chunks[c].group != ST_GROUP_FROZEN &&
+            (st_place_device_update(plan, plan->chunks[c].page) ||
+             (plan->policy.optimizer_tier == STRATA_TIER_NVME && c < plan->pinned_chunks)))
             bytes += plan->chunks[c].bytes;
     return bytes;
 }
@@ -130,14 +132,18 @@ static void decide_smallest(struct st_plan *plan)
     const struct st_workload *w = &plan->workload;
     const struct st_policy *policy = &plan->policy;
 
-    plan->activation_tier = policy->activation_tier == STRATA_TIER_DEVICE ? STRATA_TIER_DEVICE : STRATA_TIER_HOST;
+    plan->activation_tier = policy->activation_tier == STRATA_TIER_COUNT ? STRATA_TIER_HOST : policy->activation_tier;
+    if (policy->forward_only)
+        plan->activation_tier = STRATA_TIER_DEVICE; /* two boundaries that take turns */
     plan->kept_blocks = policy->activations == ST_ACT_KEPT ? w->block_count : 0;
     plan->resident_pages = policy->param_tier == STRATA_TIER_DEVICE ? w->page_count : 0;
-    plan->device_state_pages = policy->optimizer_tier == STRATA_TIER_DEVICE ? w->page_count : 0;
+    plan->device_state_pages = policy->optimizer_tier == STRATA_TIER_DEVICE && !policy->forward_only ? w->page_count : 0;
+    plan->device_accum_pages = 0;
     plan->pinned_weight_pages = 0;
     plan->pinned_chunks = 0;
     plan->weight_slots = plan->host_weight_slots = plan->state_slots = plan->grad_slots = 1;
     plan->act_slots = 2;
+    plan->host_act_slots = 1;
 }
 
 /* Largest value in [low, high] of a decision that is allowed; the decision is left there. */
@@ -186,13 +192,16 @@ static void spend_spare(struct st_plan *plan)
     raise32(plan, &plan->weight_slots, 2);
     raise32(plan, &plan->grad_slots, 2);
     raise32(plan, &plan->act_slots, 4);
+    raise32(plan, &plan->host_act_slots, 4);
     raise32(plan, &plan->state_slots, 2);
     raise32(plan, &plan->host_weight_slots, 3);
     if (policy->cache != 0)
         raise32(plan, &plan->resident_pages, w->page_count);
-    if (policy->activations == ST_ACT_AUTO)
+    if (policy->accumulation == ST_ACCUMULATE_HORIZONTAL)
+        raise32(plan, &plan->device_accum_pages, w->page_count);
+    if (policy->activations == ST_ACT_AUTO && !policy->forward_only)
         raise32(plan, &plan->kept_blocks, w->block_count);
-    if (policy->cache != 0)
+    if (policy->cache != 0 && !policy->forward_only)
         raise32(plan, &plan->device_state_pages, plan->resident_pages);
     if (policy->cache != 0 && policy->param_tier == STRATA_TIER_NVME)
         raise32(plan, &plan->pinned_weight_pages, w->page_count);
@@ -209,24 +218,26 @@ static const char *const tier_words[STRATA_TIER_COUNT] = {"device", "host", "nvm
 static const char *remedy(const struct st_plan *plan, strata_tier tier)
 {
     const struct st_policy *policy = &plan->policy;
+    const bool trains = !policy->forward_only;
 
     if (tier == STRATA_TIER_NVME)
         return plan->machine.capacity[tier] == 0 ? "give a directory with --nvme DIR"
                                                  : "free disk space or name another directory with --nvme";
     if (tier == STRATA_TIER_HOST) {
-        if (policy->optimizer_tier == STRATA_TIER_HOST)
+        if (trains && policy->optimizer_tier == STRATA_TIER_HOST)
             return "set zero_optimization.offload_optimizer.device to \"nvme\", or raise --host-memory";
         if (policy->param_tier == STRATA_TIER_HOST)
             return "set zero_optimization.offload_param.device to \"nvme\" (stage 3), or raise --host-memory";
         return "raise --host-memory, or lower strata.chunk_size, the micro-batch or --seq-len";
     }
-    if (policy->optimizer_tier == STRATA_TIER_DEVICE)
+    if (trains && policy->optimizer_tier == STRATA_TIER_DEVICE)
         return "set zero_optimization.offload_optimizer.device to \"cpu\" or \"nvme\", or raise --device-memory";
     if (policy->param_tier == STRATA_TIER_DEVICE)
         return "set zero_optimization.offload_param.device to \"cpu\" or \"nvme\" (stage 3), or raise --device-memory";
-    if (policy->activations == ST_ACT_KEPT)
+    if (trains && policy->activations == ST_ACT_KEPT)
         return "set strata.activations to \"recomputed\", or raise --device-memory";
-    return "lower the micro-batch or --seq-len, or raise --device-memory";
+    return trains ? "lower the micro-batch or --seq-len, or raise --device-memory"
+                  : "lower the micro-batch, --seq-len or --max-tokens, or raise --device-memory";
 }
 
 static strata_status does_not_fit(const struct st_plan *plan)
@@ -251,6 +262,7 @@ static void name_decisions(struct st_plan *plan, const struct st_layout *lay)
     plan->host_weight_slots = lay->host_weights.count;
     plan->state_slots = lay->states.count;
     plan->act_slots = lay->acts.count;
+    plan->host_act_slots = lay->host_acts.count;
     plan->grad_slots = lay->grads.count;
     plan->at.tokens_host = lay->tokens_host;
     plan->at.tokens_device = lay->tokens_device;
@@ -259,6 +271,8 @@ static void name_decisions(struct st_plan *plan, const struct st_layout *lay)
     plan->at.norms_host = lay->norms_host;
     plan->at.block_sums = lay->block_sums;
     plan->at.rows_host = lay->rows_host;
+    plan->at.constants = lay->constants;
+    plan->at.head_internals = lay->head[0];
 }
 
 static void finish_figures(struct st_plan *plan)
@@ -271,7 +285,7 @@ static void finish_figures(struct st_plan *plan)
         if (plan->chunks[c].tier != STRATA_TIER_NVME)
             continue;
         padded += 2 * plan->chunks[c].bytes;
-        plain += 2 * plan->chunks[c].elems * (plan->split_master ? 10 : 8);
+        plain += 2 * plan->chunks[c].elems * (st_master_width(plan->master) + 8);
     }
     for (uint32_t i = 0; i < plan->op_count; i++) {
         const struct st_op *op = &plan->ops[i];
@@ -317,8 +331,17 @@ static bool smallest_fits(struct st_plan *plan)
     plan->activation_tier = STRATA_TIER_DEVICE;
     if (fits(plan))
         return true;
-    plan->activation_tier = STRATA_TIER_HOST;
+    decide_smallest(plan);
     return false;
+}
+
+/* What "auto" means, and what a forward pass alone has no use for. */
+static void resolve_policy(struct st_policy *policy)
+{
+    if (policy->update == ST_UPDATE_AUTO)
+        policy->update = policy->needs_norm ? ST_UPDATE_GATED : ST_UPDATE_IN_BACKWARD;
+    if (policy->forward_only)
+        policy->accumulation = ST_ACCUMULATE_VERTICAL;
 }
 
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_machine *machine,
@@ -331,9 +354,10 @@ strata_status st_plan_make(struct st_plan **out, const struct st_workload *workl
         return st_error(STRATA_E_NOMEM, "plan: no memory");
     plan->machine = *machine;
     plan->policy = *policy;
-    plan->split_master = workload->dtype == STRATA_BF16;
-    if (plan->policy.update == ST_UPDATE_AUTO)
-        plan->policy.update = ST_UPDATE_GATED;
+    plan->master = workload->dtype == STRATA_BF16  ? ST_MASTER_SPLIT
+                   : workload->dtype == STRATA_F16 ? ST_MASTER_FULL
+                                                   : ST_MASTER_WEIGHT;
+    resolve_policy(&plan->policy);
     plan->fixed_bytes = policy->fixed_bytes != 0 ? policy->fixed_bytes : FIXED_BYTES_DEFAULT;
     if ((st = st_workload_check(workload)) != STRATA_OK || (st = st_workload_copy(&plan->workload, workload)) != STRATA_OK ||
         (st = cut_chunks(plan)) != STRATA_OK)

@@ -36,29 +36,41 @@ struct st_machine {
 
 struct st_policy {
     strata_tier param_tier, optimizer_tier; /* slowest tier allowed for weights / for state */
-    strata_tier activation_tier;            /* checkpoints: DEVICE, HOST, or COUNT for auto */
+    strata_tier activation_tier;            /* checkpoints: DEVICE, HOST, NVME, or COUNT for auto */
     enum st_activation_mode activations;
-    enum st_update_policy update; /* SERIAL or GATED (AUTO: GATED) */
-    uint64_t cache;               /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
-    uint64_t chunk_elems;         /* multiple of ST_NORM_BLOCK */
-    uint64_t fixed_bytes;         /* process's fixed part beside the arenas; 0: the built-in figure */
+    enum st_update_policy update; /* AUTO: in_backward where nothing needs the whole norm first, else gated */
+    enum st_accumulation accumulation;
+    bool forward_only;    /* evaluation, generation: no gradients, no optimizer state */
+    bool needs_norm;      /* clipping or skipping: no update before the step's end */
+    uint64_t cache;       /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
+    uint64_t chunk_elems; /* multiple of ST_NORM_BLOCK */
+    uint64_t fixed_bytes; /* process's fixed part beside the arenas; 0: the built-in figure */
 };
 
 void st_policy_from_config(struct st_policy *policy, const struct st_config *config);
+
+/* Where the fp32 master lives: split over weight and residual (bf16), a plane of its own (fp16), or the weight itself (fp32). */
+enum st_master { ST_MASTER_SPLIT, ST_MASTER_FULL, ST_MASTER_WEIGHT };
+/* Bytes per parameter of a chunk's first plane. */
+static inline size_t st_master_width(enum st_master master)
+{
+    return master == ST_MASTER_SPLIT ? 2 : master == ST_MASTER_FULL ? 4 : 0;
+}
 
 /* Planes of one chunk's state, side by side from its buffer's start; each starts at a multiple of 64 bytes. */
 struct st_chunk {
     uint32_t page;
     enum st_group_kind group;
-    uint64_t first, elems; /* elements from the page's start */
-    strata_tier tier;
-    uint32_t region;                         /* buffer: device or host region, or the extent */
-    uint64_t moment1_offset, moment2_offset; /* residual (split master) at 0; bytes */
+    uint64_t first, elems;                   /* elements from the page's start */
+    strata_tier tier;                        /* COUNT: no state (frozen, or forward only) */
+    uint32_t region;                         /* buffer: device or host region, or the extent; ST_NO_BUFFER: no state */
+    uint64_t moment1_offset, moment2_offset; /* residual or master at 0; bytes */
     uint64_t bytes;                          /* of all planes, a multiple of 4096 */
     uint64_t tile_first;                     /* index of its first checksum tile */
 };
 
 struct st_page_place {
+    bool trained;            /* has a group that is not frozen */
     strata_tier weight_home; /* where the authoritative weights live between uses */
     bool resident;           /* a copy (or the home) stays on the device */
     bool device_update;      /* state, gradient and update on the device */
@@ -111,15 +123,18 @@ enum st_op_kind {
     ST_OP_EMBED_FORWARD,    /* act, device weight */
     ST_OP_BLOCK_FORWARD,    /* act in, act out, device weight, internals, workspace */
     ST_OP_DOWNLOAD_ACT,     /* act, host act */
+    ST_OP_WRITE_ACT,        /* host act slot, extent */
+    ST_OP_READ_ACT,         /* extent, host act slot */
     ST_OP_UPLOAD_ACT,       /* host act, act */
     ST_OP_HEAD_NORM,        /* act, device weight, head internals */
     ST_OP_HEAD_STATS,       /* head internals, device weight, tokens, workspace */
     ST_OP_HEAD_LOSS,        /* head internals, tokens, scalars */
-    ST_OP_HEAD_GRAD,        /* head internals, device weight, accumulator, tokens, workspace */
-    ST_OP_HEAD_BACKWARD,    /* act, device weight, head internals, dact, accumulator, workspace */
-    ST_OP_BLOCK_BACKWARD,   /* act, device weight, internals, dact, accumulator, workspace */
+    ST_OP_HEAD_GRAD,        /* head internals, device weight, tokens, workspace; accumulator if trained */
+    ST_OP_HEAD_BACKWARD,    /* act, device weight, head internals, dact, workspace; accumulator if trained */
+    ST_OP_BLOCK_BACKWARD,   /* act, device weight, internals, dact, workspace; accumulator if trained */
     ST_OP_EMBED_BACKWARD,   /* dact, accumulator */
     ST_OP_DOWNLOAD_ACCUM,   /* device accumulator, parked accumulator */
+    ST_OP_UPLOAD_ACCUM,     /* parked accumulator, device accumulator */
     ST_OP_SCATTER_DEVICE,   /* accumulator, tokens, dact of every micro-batch */
     ST_OP_DOWNLOAD_DACT,    /* dact, host dact */
     ST_OP_SCATTER_HOST,     /* host dact, parked accumulators of all tiles */
@@ -200,12 +215,13 @@ struct st_plan {
     uint32_t item_count;
 
     /* decisions */
-    bool split_master; /* bf16: weight + residual; fp32: the weight plane is the master */
+    enum st_master master;
     strata_tier activation_tier;
     uint32_t kept_blocks; /* top-most blocks whose internals are kept */
     uint32_t resident_pages, pinned_weight_pages, device_state_pages;
     uint64_t pinned_chunks;
-    uint32_t weight_slots, host_weight_slots, state_slots, act_slots, grad_slots;
+    uint32_t device_accum_pages; /* horizontal accumulation: pages from the bottom whose partial sums stay on the device */
+    uint32_t weight_slots, host_weight_slots, state_slots, act_slots, host_act_slots, grad_slots;
 
     struct st_page_place *pages; /* [workload.page_count] */
     struct st_chunk *chunks;
@@ -227,7 +243,8 @@ struct st_plan {
 
     /* buffers the engine asks for by name */
     struct st_plan_names {
-        uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, block_sums, rows_host;
+        uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, block_sums, rows_host, constants;
+        uint32_t head_internals; /* of micro-batch 0 */
     } at;
 };
 

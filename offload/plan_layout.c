@@ -32,6 +32,16 @@ bool st_place_is_table(const struct st_plan *plan, uint32_t page)
     return page >= w->table_first && page < w->table_first + w->table_count;
 }
 
+bool st_place_trained(const struct st_plan *plan, uint32_t page)
+{
+    const struct st_page *p = &plan->workload.pages[page];
+
+    for (uint32_t i = 0; i < p->group_count; i++)
+        if (p->groups[i].kind != ST_GROUP_FROZEN)
+            return !plan->policy.forward_only;
+    return false;
+}
+
 bool st_place_resident(const struct st_plan *plan, uint32_t page)
 {
     return page < plan->resident_pages;
@@ -43,12 +53,13 @@ bool st_place_device_update(const struct st_plan *plan, uint32_t page)
     return plan->device_state_pages >= plan->workload.table_count && page < plan->device_state_pages;
 }
 
-/* A table that is gathered on the host keeps all its tiles there. */
+/* A table that is gathered on the host keeps all its tiles there; so does what the host updates. */
 strata_tier st_place_weight_home(const struct st_plan *plan, uint32_t page)
 {
     const bool gathered = st_place_is_table(plan, page) && !st_place_table_resident(plan);
+    const bool host_update = st_place_trained(plan, page) && !st_place_device_update(plan, page);
 
-    if (st_place_device_update(plan, page) && st_place_resident(plan, page) && !gathered)
+    if (!host_update && st_place_resident(plan, page) && !gathered)
         return STRATA_TIER_DEVICE;
     if (plan->policy.param_tier == STRATA_TIER_NVME && page >= plan->pinned_weight_pages)
         return STRATA_TIER_NVME;
@@ -60,9 +71,9 @@ bool st_place_table_resident(const struct st_plan *plan)
     return plan->resident_pages >= plan->workload.table_first + plan->workload.table_count;
 }
 
-uint64_t st_chunk_layout(bool split_master, uint64_t elems, uint64_t *moment1_offset, uint64_t *moment2_offset)
+uint64_t st_chunk_layout(enum st_master master, uint64_t elems, uint64_t *moment1_offset, uint64_t *moment2_offset)
 {
-    const uint64_t residual = split_master ? round_up(elems * 2, 64) : 0;
+    const uint64_t residual = round_up(elems * st_master_width(master), 64);
     const uint64_t moment = round_up(elems * 4, 64);
 
     *moment1_offset = residual;
@@ -132,6 +143,39 @@ static void set_index(uint32_t *array, uint64_t i, uint32_t buffer)
         array[i] = buffer;
 }
 
+/* Must page p's fp32 sum outlive the ops of its layer?  The table's last addend comes at the step's end; with horizontal
+ * accumulation every page's comes with the last micro-batch. */
+static bool sum_outlives(const struct st_plan *plan, uint32_t p)
+{
+    const bool between = plan->policy.accumulation == ST_ACCUMULATE_HORIZONTAL && plan->workload.grad_accum > 1;
+
+    return st_place_is_table(plan, p) || between;
+}
+
+/* A device accumulator of page p's own. */
+static bool keeps_accumulator(const struct st_plan *plan, uint32_t p)
+{
+    if (st_place_device_update(plan, p))
+        return plan->workload.dtype == STRATA_F32 || sum_outlives(plan, p);
+    return sum_outlives(plan, p) && !st_place_is_table(plan, p) && p < plan->device_accum_pages;
+}
+
+/* Gradient and accumulator regions of one trained page. */
+static void lay_gradients(struct walk *k, uint32_t p, struct st_page_place *place)
+{
+    const struct st_plan *plan = k->plan;
+    const uint64_t elems = plan->workload.pages[p].elems;
+    const strata_tier tier = place->device_update ? STRATA_TIER_DEVICE : STRATA_TIER_HOST;
+
+    place->grad_region = take(k, tier, elems * strata_dtype_bytes(plan->workload.dtype), "gradients");
+    if (place->device_update && plan->workload.dtype == STRATA_F32)
+        place->accum_region = place->grad_region;
+    else if (keeps_accumulator(plan, p))
+        place->accum_region = take(k, STRATA_TIER_DEVICE, elems * 4, "gradient accumulators");
+    else if (place->parked)
+        place->accum_region = take(k, STRATA_TIER_HOST, elems * 4, "parked accumulators");
+}
+
 /* Weight, gradient and accumulator regions of one page. */
 static void lay_page(struct walk *k, uint32_t p)
 {
@@ -141,27 +185,17 @@ static void lay_page(struct walk *k, uint32_t p)
     struct st_page_place place = {
         .weight_region = ST_NO_BUFFER, .home_region = ST_NO_BUFFER, .grad_region = ST_NO_BUFFER, .accum_region = ST_NO_BUFFER};
 
+    place.trained = st_place_trained(plan, p);
     place.weight_home = st_place_weight_home(plan, p);
     place.resident = st_place_resident(plan, p);
-    place.device_update = st_place_device_update(plan, p);
-    place.parked = st_place_is_table(plan, p) && !place.device_update;
+    place.device_update = place.trained && st_place_device_update(plan, p);
+    place.parked = place.trained && sum_outlives(plan, p) && !keeps_accumulator(plan, p);
     if (place.resident)
         place.weight_region = take(k, STRATA_TIER_DEVICE, page->elems * dt, "weights");
     if (place.weight_home != STRATA_TIER_DEVICE)
         place.home_region = take(k, place.weight_home, page->elems * dt, "weights");
-    if (place.device_update) {
-        place.grad_region = take(k, STRATA_TIER_DEVICE, page->elems * dt, "gradients");
-        if (st_place_is_table(plan, p))
-            place.accum_region = plan->workload.dtype == STRATA_F32
-                                     ? place.grad_region
-                                     : take(k, STRATA_TIER_DEVICE, page->elems * 4, "gradient accumulators");
-        else if (plan->workload.dtype == STRATA_F32)
-            place.accum_region = place.grad_region;
-    } else {
-        place.grad_region = take(k, STRATA_TIER_HOST, page->elems * dt, "gradients");
-        if (place.parked)
-            place.accum_region = take(k, STRATA_TIER_HOST, page->elems * 4, "parked accumulators");
-    }
+    if (place.trained)
+        lay_gradients(k, p, &place);
     if (k->build) {
         place.chunk_first = plan->pages[p].chunk_first;
         place.chunk_count = plan->pages[p].chunk_count;
@@ -171,6 +205,8 @@ static void lay_page(struct walk *k, uint32_t p)
 
 static strata_tier chunk_tier(const struct st_plan *plan, uint32_t i)
 {
+    if (plan->policy.forward_only || plan->chunks[i].group == ST_GROUP_FROZEN)
+        return STRATA_TIER_COUNT;
     if (st_place_device_update(plan, plan->chunks[i].page))
         return STRATA_TIER_DEVICE;
     if (plan->policy.optimizer_tier == STRATA_TIER_NVME && i >= plan->pinned_chunks)
@@ -186,7 +222,7 @@ static void lay_chunks(struct walk *k)
     for (uint32_t i = 0; i < plan->chunk_count; i++) {
         struct st_chunk *chunk = &plan->chunks[i];
         const strata_tier tier = chunk_tier(plan, i);
-        const uint32_t region = take(k, tier, chunk->bytes, "optimizer state");
+        const uint32_t region = tier == STRATA_TIER_COUNT ? ST_NO_BUFFER : take(k, tier, chunk->bytes, "optimizer state");
 
         if (tier == STRATA_TIER_NVME && chunk->bytes > slot_bytes)
             slot_bytes = chunk->bytes;
@@ -207,16 +243,16 @@ static void lay_slots(struct walk *k)
 
     for (uint32_t p = 0; p < w->page_count; p++) {
         const uint64_t elems = w->pages[p].elems;
-        const bool device_update = st_place_device_update(plan, p);
-        const bool in_place = device_update && (w->dtype == STRATA_F32 || st_place_is_table(plan, p));
+        const bool trained = st_place_trained(plan, p), device_update = st_place_device_update(plan, p);
+        const bool stays = keeps_accumulator(plan, p);
 
         if (!st_place_resident(plan, p) && elems > streamed)
             streamed = elems;
         if (st_place_weight_home(plan, p) == STRATA_TIER_NVME && elems > from_nvme)
             from_nvme = elems;
-        if (!in_place && elems > slot_grads)
+        if (trained && !stays && elems > slot_grads)
             slot_grads = elems;
-        if (!device_update && !st_place_is_table(plan, p) && elems > leaving)
+        if (trained && !device_update && !st_place_is_table(plan, p) && elems > leaving)
             leaving = elems;
         if (elems > most)
             most = elems;
@@ -229,12 +265,75 @@ static void lay_slots(struct walk *k)
     k->lay->block_sums = take(k, STRATA_TIER_DEVICE, (most / 4096 + ST_GROUPS_MAX) * sizeof(double), "tokens, losses, norms");
 }
 
+/* Micro-batches whose activations live at once. */
+static uint64_t live_micros(const struct st_plan *plan)
+{
+    return plan->policy.accumulation == ST_ACCUMULATE_HORIZONTAL ? 1 : plan->workload.grad_accum;
+}
+
+/* Entry i of an index array: a buffer of its own, or the one entry `owner` has. */
+static void set_or_share(struct walk *k, uint32_t *array, uint64_t i, uint64_t owner, strata_tier tier, uint64_t bytes,
+                         const char *item)
+{
+    if (owner == i)
+        set_index(array, i, take(k, tier, bytes, item));
+    else if (array != NULL)
+        array[i] = array[owner];
+}
+
+/* Block internals: kept ones each, the others one for all. */
+static void lay_internals(struct walk *k)
+{
+    const struct st_plan *plan = k->plan;
+    const struct st_workload *w = &plan->workload;
+    const uint64_t g = w->grad_accum, live = live_micros(plan);
+    const uint32_t kept_from = w->block_count - plan->kept_blocks;
+    struct st_layout *lay = k->lay;
+
+    lay->internals = index_array(k, (uint64_t)w->block_count * g);
+    lay->internals_shared = ST_NO_BUFFER;
+    if (kept_from > 0)
+        lay->internals_shared = take(k, STRATA_TIER_DEVICE, w->block_internal_bytes, "activations");
+    for (uint64_t i = 0; i < (uint64_t)w->block_count * g; i++) {
+        if (i / g < kept_from)
+            set_index(lay->internals, i, lay->internals_shared);
+        else
+            set_or_share(k, lay->internals, i, i / g * g + i % g % live, STRATA_TIER_DEVICE, w->block_internal_bytes,
+                         "activations");
+    }
+}
+
+/* Layer boundaries: all of them for backward; two that take turns where there is none. */
+static void lay_checkpoints(struct walk *k)
+{
+    const struct st_plan *plan = k->plan;
+    const struct st_workload *w = &plan->workload;
+    const uint64_t g = w->grad_accum, live = live_micros(plan), boundaries = (uint64_t)(w->block_count + 1) * g;
+    const strata_tier tier = plan->activation_tier;
+    struct st_layout *lay = k->lay;
+
+    lay->act_device = index_array(k, boundaries);
+    lay->act_host = index_array(k, boundaries);
+    lay->act_nvme = index_array(k, boundaries);
+    for (uint64_t i = 0; i < boundaries; i++) {
+        const uint64_t layer = plan->policy.forward_only ? i / g % 2 : i / g, owner = layer * g + i % g % live;
+        uint32_t *const array = tier == STRATA_TIER_DEVICE ? lay->act_device
+                                : tier == STRATA_TIER_HOST ? lay->act_host
+                                                           : lay->act_nvme;
+
+        set_or_share(k, array, i, owner, tier, w->activation_bytes, "activation checkpoints");
+    }
+    take_pool(k, &lay->acts, plan->act_slots, STRATA_TIER_DEVICE, tier == STRATA_TIER_DEVICE ? 0 : w->activation_bytes,
+              "activation slots");
+    take_pool(k, &lay->host_acts, plan->host_act_slots, STRATA_TIER_HOST, tier == STRATA_TIER_NVME ? w->activation_bytes : 0,
+              "activation slots");
+}
+
 static void lay_activations(struct walk *k)
 {
     struct st_plan *plan = k->plan;
     const struct st_workload *w = &plan->workload;
-    const uint64_t g = w->grad_accum, boundaries = (uint64_t)(w->block_count + 1) * g;
-    const uint32_t kept_from = w->block_count - plan->kept_blocks;
+    const uint64_t g = w->grad_accum, live = live_micros(plan);
     struct st_layout *lay = k->lay;
     uint64_t workspace = w->block_workspace_bytes;
 
@@ -243,30 +342,15 @@ static void lay_activations(struct walk *k)
     if (w->embed_workspace_bytes > workspace)
         workspace = w->embed_workspace_bytes;
     lay->workspace = take(k, STRATA_TIER_DEVICE, workspace, "workspace");
-    lay->internals = index_array(k, (uint64_t)w->block_count * g);
+    lay_internals(k);
     lay->head = index_array(k, g);
-    lay->act_device = index_array(k, boundaries);
-    lay->act_host = index_array(k, boundaries);
     lay->dact = index_array(k, g);
-    lay->internals_shared = ST_NO_BUFFER;
-    if (kept_from > 0)
-        lay->internals_shared = take(k, STRATA_TIER_DEVICE, w->block_internal_bytes, "activations");
-    for (uint64_t i = 0; i < (uint64_t)w->block_count * g; i++)
-        set_index(lay->internals, i,
-                  i / g >= kept_from ? take(k, STRATA_TIER_DEVICE, w->block_internal_bytes, "activations")
-                                     : lay->internals_shared);
     for (uint64_t m = 0; m < g; m++) {
-        set_index(lay->head, m, take(k, STRATA_TIER_DEVICE, w->head_internal_bytes, "activations"));
-        set_index(lay->dact, m, take(k, STRATA_TIER_DEVICE, w->activation_bytes, "activations"));
+        set_or_share(k, lay->head, m, m % live, STRATA_TIER_DEVICE, w->head_internal_bytes, "activations");
+        if (!plan->policy.forward_only)
+            set_index(lay->dact, m, take(k, STRATA_TIER_DEVICE, w->activation_bytes, "activations"));
     }
-    for (uint64_t i = 0; i < boundaries; i++) {
-        if (plan->activation_tier == STRATA_TIER_DEVICE)
-            set_index(lay->act_device, i, take(k, STRATA_TIER_DEVICE, w->activation_bytes, "activation checkpoints"));
-        else
-            set_index(lay->act_host, i, take(k, STRATA_TIER_HOST, w->activation_bytes, "activation checkpoints"));
-    }
-    take_pool(k, &lay->acts, plan->act_slots, STRATA_TIER_DEVICE,
-              plan->activation_tier == STRATA_TIER_DEVICE ? 0 : w->activation_bytes, "activation slots");
+    lay_checkpoints(k);
 }
 
 static void lay_small(struct walk *k)
@@ -283,11 +367,12 @@ static void lay_small(struct walk *k)
     lay->scalars_device = take(k, STRATA_TIER_DEVICE, scalars, "tokens, losses, norms");
     lay->scalars_host = take(k, STRATA_TIER_HOST, scalars, "tokens, losses, norms");
     lay->norms_host = take(k, STRATA_TIER_HOST, scalars, "tokens, losses, norms");
+    lay->constants = take(k, STRATA_TIER_DEVICE, w->constants_bytes, "constants");
     lay->rows_host = ST_NO_BUFFER;
     lay->dact_host = ST_NO_BUFFER;
     if (!st_place_table_resident(plan))
         lay->rows_host = take(k, STRATA_TIER_HOST, w->activation_bytes * w->grad_accum, "embedding rows");
-    if (!st_place_device_update(plan, w->table_first))
+    if (st_place_trained(plan, w->table_first) && !st_place_device_update(plan, w->table_first))
         lay->dact_host = take(k, STRATA_TIER_HOST, w->activation_bytes, "embedding rows");
 }
 
@@ -317,6 +402,7 @@ void st_layout_fini(struct st_layout *lay)
     free(lay->head);
     free(lay->act_device);
     free(lay->act_host);
+    free(lay->act_nvme);
     free(lay->dact);
     memset(lay, 0, sizeof(*lay));
 }

@@ -29,6 +29,9 @@ static const char *const op_names[ST_OP_KIND_COUNT] = {
     [ST_OP_BLOCK_FORWARD] = "block_forward",
     [ST_OP_DOWNLOAD_ACT] = "download_act",
     [ST_OP_UPLOAD_ACT] = "upload_act",
+    [ST_OP_WRITE_ACT] = "write_act",
+    [ST_OP_READ_ACT] = "read_act",
+    [ST_OP_UPLOAD_ACCUM] = "upload_accum",
     [ST_OP_HEAD_NORM] = "head_norm",
     [ST_OP_HEAD_STATS] = "head_stats",
     [ST_OP_HEAD_LOSS] = "head_loss",
@@ -270,6 +273,9 @@ static bool is_copy(uint8_t kind)
     case ST_OP_DOWNLOAD_WEIGHT:
     case ST_OP_DOWNLOAD_ACT:
     case ST_OP_UPLOAD_ACT:
+    case ST_OP_WRITE_ACT:
+    case ST_OP_READ_ACT:
+    case ST_OP_UPLOAD_ACCUM:
     case ST_OP_DOWNLOAD_ACCUM:
     case ST_OP_DOWNLOAD_DACT:
     case ST_OP_DOWNLOAD_GRAD:
@@ -326,7 +332,8 @@ static void replay_start(struct replay *r)
             r->held[place->home_region] = weight;
     }
     for (uint32_t c = 0; c < plan->chunk_count; c++)
-        r->held[plan->chunks[c].region] = (struct held){.content = ST_HOLDS_STATE, .index = c};
+        if (plan->chunks[c].region != ST_NO_BUFFER)
+            r->held[plan->chunks[c].region] = (struct held){.content = ST_HOLDS_STATE, .index = c};
     r->held[plan->at.tokens_host] = (struct held){.content = ST_HOLDS_TOKENS};
 }
 

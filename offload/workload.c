@@ -17,10 +17,12 @@ static strata_status page_fault(const struct st_workload *w, uint32_t page, cons
 
 static strata_status check_counts(const struct st_workload *w)
 {
-    if (w->dtype != STRATA_BF16 && w->dtype != STRATA_F32)
-        return fault(w, "dtype is neither bf16 nor fp32");
+    if (strata_dtype_bytes(w->dtype) == 0)
+        return fault(w, "dtype is none of bf16, fp16 and fp32");
     if (w->block_count == 0 || w->vocab == 0 || w->hidden == 0 || w->seq == 0 || w->micro_batch == 0 || w->grad_accum == 0)
         return fault(w, "a size is 0");
+    if (w->generate && (w->micro_batch != 1 || w->grad_accum != 1))
+        return fault(w, "generation of more than one sequence");
     if (w->workers == 0)
         return fault(w, "workspaces are sized for no worker");
     if (w->pages == NULL || w->page_count == 0)
@@ -139,8 +141,11 @@ static strata_status check_costs(const struct st_workload *w)
     if (w->activation_bytes != (uint64_t)w->micro_batch * w->seq * w->hidden * strata_dtype_bytes(w->dtype))
         return fault(w, "activation bytes are not rows * hidden * dtype");
     if (w->block_internal_bytes == 0 || w->block_workspace_bytes == 0 || w->head_internal_bytes == 0 ||
-        w->head_workspace_bytes == 0)
+        (w->head_workspace_bytes == 0 && !w->generate))
         return fault(w, "a buffer of 0 bytes");
+    if (w->generate && (w->logits_offset > w->head_internal_bytes ||
+                        w->head_internal_bytes - w->logits_offset < (uint64_t)w->vocab * sizeof(float)))
+        return fault(w, "logits leave the head's internals");
     for (size_t i = 0; i < sizeof(flops) / sizeof(flops[0]); i++) {
         if (!isfinite(flops[i]) || flops[i] <= 0.0)
             return fault(w, "FLOPs");
@@ -162,13 +167,19 @@ strata_status st_workload_check(const struct st_workload *w)
 strata_status st_workload_copy(struct st_workload *out, const struct st_workload *in)
 {
     struct st_page *pages = calloc(in->page_count > 0 ? in->page_count : 1, sizeof(*pages));
+    struct st_span *order = in->order != NULL ? calloc(in->order_count, sizeof(*order)) : NULL;
 
-    if (pages == NULL)
+    if (pages == NULL || (order == NULL && in->order != NULL)) {
+        free(pages);
         return st_error(STRATA_E_NOMEM, "workload %s: %u pages", in->name, in->page_count);
+    }
     if (in->page_count > 0)
         memcpy(pages, in->pages, in->page_count * sizeof(*pages));
+    if (order != NULL)
+        memcpy(order, in->order, in->order_count * sizeof(*order));
     *out = *in;
     out->pages = pages;
+    out->order = order;
     return STRATA_OK;
 }
 
@@ -177,6 +188,8 @@ void st_workload_fini(struct st_workload *w)
     if (w == NULL)
         return;
     free(w->pages);
+    free(w->order);
     w->pages = NULL;
-    w->page_count = 0;
+    w->order = NULL;
+    w->page_count = w->order_count = 0;
 }

@@ -33,6 +33,12 @@ struct st_page {
     uint32_t row_first, row_count; /* table tiles: rows of the vocabulary; else 0 */
 };
 
+/* A run of elements of one page. */
+struct st_span {
+    uint32_t page;
+    uint64_t offset, elems;
+};
+
 /* Layer indices: 0 embedding, 1..block_count blocks, block_count + 1 head. */
 struct st_workload {
     char name[64];
@@ -49,6 +55,8 @@ struct st_workload {
     uint32_t norm_page;                /* final norm */
     uint32_t head_first, head_count;   /* tiles of the head's matrix; tied: the table's */
     bool tied;
+    struct st_span *order; /* [order_count] parameter order of the weights, for digests; NULL: page by page, group by group */
+    uint32_t order_count;
 
     /* Bytes on the device, for one micro-batch of rows = micro_batch * seq tokens. */
     uint64_t activation_bytes;      /* one layer boundary: rows * hidden * dtype */
@@ -70,7 +78,7 @@ struct st_workload {
 
 /** Multiple-of checks, group order, sums.  E_INTERNAL naming the first fault. */
 strata_status st_workload_check(const struct st_workload *w);
-/** Deep copy / free of `pages`. */
+/** Deep copy / free of `pages` and `order`. */
 strata_status st_workload_copy(struct st_workload *out, const struct st_workload *in);
 void st_workload_fini(struct st_workload *w);
 

@@ -1,9 +1,11 @@
 #!/bin/sh
-# Installs what strata is built from on Debian and Ubuntu: only what is missing, nothing otherwise.
+# install_deps.sh [test] - installs what strata is built from on Debian and Ubuntu: only what is missing, nothing otherwise.
+# "test" adds what only the fuzz targets need.
 set -eu
 
 packages="gcc make cmake ninja-build pkg-config liburing-dev libhwloc-dev libcjson-dev libdnnl-dev libxxhash-dev
-libcmocka-dev libpcre2-dev bible-kjv"
+libcmocka-dev bible-kjv"
+[ "${1:-}" = test ] && packages="$packages clang libclang-rt-dev"
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     echo "install_deps: not a Debian system; CMake will say what is missing.  On Debian the packages are:" >&2

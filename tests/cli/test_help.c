@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-static const char *const commands[] = {"train", "plan", "eval", "tokens", "info", "check", "digest"};
+static const char *const commands[] = {"train", "plan", "eval", "generate", "tokens", "info", "check", "digest"};
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
 /* Runs "strata A B"; the caller frees. */
@@ -128,6 +128,61 @@ static void launchers_local_rank_is_ignored(void **state)
     cli_args_fini(&args);
 }
 
+/* Names that users' fingers know, for every command that reads a configuration. */
+static void aliases_are_the_same_option(void **state)
+{
+    static const struct {
+        const char *line, *same;
+    } rows[] = {
+        {"--config f.json --max-steps 5 --seq-len 64", "--deepspeed f.json --steps 5 --seq 64"},
+        {"--config f.json --max-steps 5 --seq-len 64", "--deepspeed_config=f.json --steps=5 --seq=64 --local_rank=0"},
+        {"--config f.json --max-steps 5 --seq-len 64",
+         "--local-rank 1 --config=f.json --max-steps=5 --seq-len=64 --local_rank 2"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct cli_args args, same;
+        char line[256];
+
+        snprintf(line, sizeof(line), "--model nano --data a %s", rows[i].line);
+        assert_int_equal(parse(&args, CLI_CMD_TRAIN, line), STRATA_OK);
+        assert_string_equal(args.config_file, "f.json");
+        snprintf(line, sizeof(line), "--model nano --data a %s", rows[i].same);
+        assert_int_equal(parse(&same, CLI_CMD_TRAIN, line), STRATA_OK);
+        assert_string_equal(same.config_file, "f.json");
+        assert_int_equal(same.max_steps, args.max_steps);
+        assert_int_equal(same.seq_len, args.seq_len);
+        assert_int_equal(same.positional.count, 0);
+        cli_args_fini(&args);
+        cli_args_fini(&same);
+    }
+}
+
+/* Short options are paths of the configuration. */
+static void short_options_are_overrides(void **state)
+{
+    static const char *const want[] = {"optimizer.params.lr=1e-4", "train_micro_batch_size_per_gpu=4",
+                                       "gradient_accumulation_steps=8", "scheduler.params.warmup_num_steps=100"};
+    static const enum cli_command takers[] = {CLI_CMD_TRAIN, CLI_CMD_PLAN, CLI_CMD_CHECK};
+
+    (void)state;
+    for (size_t c = 0; c < sizeof(takers) / sizeof(takers[0]); c++) {
+        struct cli_args args;
+
+        assert_int_equal(
+            parse(&args, takers[c],
+                  takers[c] == CLI_CMD_CHECK
+                      ? "f.json --lr 1e-4 --micro-batch 4 --grad-accum 8 --warmup-steps 100"
+                      : "--model nano --data a --steps 1 --lr 1e-4 --micro-batch=4 --grad-accum 8 --warmup-steps=100"),
+            STRATA_OK);
+        assert_int_equal(args.overrides.count, sizeof(want) / sizeof(want[0]));
+        for (uint32_t i = 0; i < args.overrides.count; i++)
+            assert_string_equal(args.overrides.items[i], want[i]);
+        cli_args_fini(&args);
+    }
+}
+
 static void plan_takes_a_whole_train_line(void **state)
 {
     struct cli_args args;
@@ -137,6 +192,26 @@ static void plan_takes_a_whole_train_line(void **state)
                      STRATA_OK);
     cli_args_fini(&args);
     assert_int_equal(parse(&args, CLI_CMD_EVAL, "--model nano --data a --digest"), STRATA_E_INVAL);
+    cli_args_fini(&args);
+}
+
+static void generation_has_defaults_and_one_prompt(void **state)
+{
+    struct cli_args args;
+
+    (void)state;
+    assert_int_equal(parse(&args, CLI_CMD_GENERATE, "--model nano --prompt 'a b'"), STRATA_OK);
+    assert_string_equal(args.prompt, "a b");
+    assert_int_equal(args.max_tokens, 128);
+    assert_true(args.temperature == 1 && args.top_p == 1 && args.top_k == 0);
+    cli_args_fini(&args);
+    assert_int_equal(parse(&args, CLI_CMD_GENERATE, "--model nano --prompt-tokens 1,2 --temperature 0 --top-p 0.5 --top-k 7"),
+                     STRATA_OK);
+    assert_true(args.temperature == 0 && args.top_p == 0.5 && args.top_k == 7);
+    cli_args_fini(&args);
+    assert_int_equal(parse(&args, CLI_CMD_GENERATE, "--model nano --prompt a --prompt-tokens 1"), STRATA_E_INVAL);
+    cli_args_fini(&args);
+    assert_int_equal(parse(&args, CLI_CMD_GENERATE, "--model nano"), STRATA_E_INVAL);
     cli_args_fini(&args);
 }
 
@@ -158,7 +233,10 @@ int main(void)
         cmocka_unit_test(values_follow_or_are_joined),
         cmocka_unit_test(overrides_keep_the_order_of_the_line),
         cmocka_unit_test(launchers_local_rank_is_ignored),
+        cmocka_unit_test(aliases_are_the_same_option),
+        cmocka_unit_test(short_options_are_overrides),
         cmocka_unit_test(plan_takes_a_whole_train_line),
+        cmocka_unit_test(generation_has_defaults_and_one_prompt),
         cmocka_unit_test(edits_are_counted),
     };
 

@@ -73,6 +73,7 @@ static void assert_no_limits(struct st_cgroup_limits limits)
     assert_true(limits.memory_limit == UINT64_MAX);
     assert_true(limits.memory_available == UINT64_MAX);
     assert_true(limits.cpus == 0);
+    assert_string_equal(limits.cpu_list, "");
 }
 
 static void test_nothing(void **state)
@@ -226,6 +227,47 @@ static void test_bad_numbers(void **state)
     assert_no_limits(limits_of("0::/\n"));
 }
 
+static void test_cpuset_of_the_nearest_group(void **state)
+{
+    (void)state;
+    put("cpuset.cpus.effective", "0-127\n");
+    put("a/cpuset.cpus.effective", "0-63\n");
+    put("a/b/cpuset.cpus.effective", "4-7,12\n");
+    assert_string_equal(limits_of("0::/a/b\n").cpu_list, "4-7,12");
+    assert_string_equal(limits_of("0::/a/c\n").cpu_list, "0-127"); /* not there: the root of this tree */
+    put("a/d/memory.max", "max\n");
+    assert_string_equal(limits_of("0::/a/d\n").cpu_list, "0-63"); /* controller not enabled below a */
+    put("a/b/cpuset.cpus.effective", "\n");
+    assert_string_equal(limits_of("0::/a/b\n").cpu_list, "0-63");
+}
+
+static void test_v1_cpuset(void **state)
+{
+    (void)state;
+    put("cpuset/job/cpuset.cpus", "0-7\n");
+    assert_string_equal(limits_of("5:cpuset:/job\n").cpu_list, "0-7");
+    put("cpuset/job/cpuset.effective_cpus", "2-3\n");
+    assert_string_equal(limits_of("5:cpuset:/job\n").cpu_list, "2-3");
+    assert_string_equal(limits_of("5:cpuacct:/job\n").cpu_list, "");
+}
+
+static void test_a_list_too_long_is_no_list(void **state)
+{
+    char text[ST_CGROUP_LIST_MAX + 2];
+
+    (void)state;
+    memset(text, '1', sizeof(text));
+    text[ST_CGROUP_LIST_MAX - 1] = '\n';
+    text[ST_CGROUP_LIST_MAX] = '\0';
+    put("cpuset.cpus.effective", text);
+    assert_int_equal(strlen(limits_of("0::/\n").cpu_list), ST_CGROUP_LIST_MAX - 1);
+    text[ST_CGROUP_LIST_MAX - 1] = '1';
+    text[ST_CGROUP_LIST_MAX] = '\n';
+    text[ST_CGROUP_LIST_MAX + 1] = '\0';
+    put("cpuset.cpus.effective", text);
+    assert_string_equal(limits_of("0::/\n").cpu_list, "");
+}
+
 #define TREE_TEST(f) cmocka_unit_test_setup_teardown(f, make_root, remove_root)
 
 int main(void)
@@ -242,6 +284,9 @@ int main(void)
         TREE_TEST(test_v1_other_controllers_do_not_count),
         TREE_TEST(test_hybrid),
         TREE_TEST(test_bad_numbers),
+        TREE_TEST(test_cpuset_of_the_nearest_group),
+        TREE_TEST(test_v1_cpuset),
+        TREE_TEST(test_a_list_too_long_is_no_list),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,14 +1,18 @@
 /* tests/core/test_topology.c - this machine, with and without the limits of a fake control group. */
 #include "core/topology.h"
 
+#include "core/arena.h"
 #include "core/fault.h"
+#include "core/workers.h"
 
 #include <errno.h>
+#include <ftw.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -82,7 +86,9 @@ static void *bind_all(void *arg)
         if (st_topology_bind(topo, i) == STRATA_E_NOSYS)
             return NULL;
         assert_int_equal(sched_getaffinity(0, sizeof(set), &set), 0);
-        assert_int_equal(CPU_COUNT(&set), 1);
+        if (!st_topology_has_quota(topo))
+            assert_int_equal(CPU_COUNT(&set), 1);
+        assert_true(CPU_ISSET(st_topology_unit(topo, i), &set));
     }
     return NULL;
 }
@@ -126,6 +132,239 @@ static void test_single_failure_walk(void **state)
     assert_true(n >= 3);
 }
 
+/* --- machines that are not here --- */
+
+/* No affinity and no control group of this machine. */
+static struct st_topology *synthetic(const char *description, const char *affinity)
+{
+    const struct st_topology_source source = {
+        .synthetic = description, .affinity = affinity, .cgroup_root = "/nonexistent", .membership = "/nonexistent"};
+    struct st_topology *topo;
+
+    assert_int_equal(st_topology_load_from(&topo, &source), STRATA_OK);
+    return topo;
+}
+
+/* Units of workers 0.. in order, as "0 2 4". */
+static void assert_units(const struct st_topology *topo, uint32_t count, const char *wanted)
+{
+    char text[512] = "";
+    size_t length = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%u", i > 0 ? " " : "", st_topology_unit(topo, i));
+    assert_string_equal(text, wanted);
+}
+
+static void test_workers_fill_a_node(void **state)
+{
+    struct st_topology *topo = synthetic("numa:2 core:4 pu:2", NULL);
+    char text[64];
+
+    (void)state;
+    assert_int_equal(st_topology_core_count(topo), 16);
+    assert_int_equal(st_topology_numa_count(topo), 2);
+    assert_int_equal(st_topology_numa_node(topo, 0).unit_count, 8);
+    assert_int_equal(st_topology_numa_node(topo, 1).os_index, 1);
+    assert_units(topo, 17, "0 2 4 6 8 10 12 14 1 3 5 7 9 11 13 15 0"); /* first threads of both nodes, then the second ones */
+    for (uint32_t i = 0; i < 16; i++)
+        assert_int_equal(st_topology_unit_node(topo, i), i / 4 % 2);
+    assert_string_equal(st_topology_units_text(topo, 6, UINT32_MAX, text, sizeof(text)), "0,2,4,6,8,10");
+    assert_string_equal(st_topology_units_text(topo, 6, 1, text, sizeof(text)), "8,10");
+    assert_string_equal(st_topology_units_text(topo, 99, 0, text, sizeof(text)), "0-7");
+    st_topology_destroy(topo);
+}
+
+/* Numbers that alternate between the nodes, as some systems give them. */
+static void test_interleaved_numbers(void **state)
+{
+    struct st_topology *topo = synthetic("numa:2 core:2 pu:1(indexes=0,2,1,3)", NULL);
+
+    (void)state;
+    assert_units(topo, 4, "0 2 1 3");
+    assert_int_equal(st_topology_unit_node(topo, 1), 0);
+    assert_int_equal(st_topology_unit_node(topo, 2), 1);
+    st_topology_destroy(topo);
+}
+
+static void test_affinity_leaves_nodes_out(void **state)
+{
+    struct st_topology *topo = synthetic("numa:4(memory=64GiB) core:4 pu:1", "9-10,13");
+
+    (void)state;
+    assert_int_equal(st_topology_core_count(topo), 3);
+    assert_int_equal(st_topology_numa_count(topo), 2); /* the other two have no core for us */
+    assert_units(topo, 3, "9 10 13");
+    assert_int_equal(st_topology_numa_node(topo, 0).os_index, 2);
+    assert_int_equal(st_topology_numa_node(topo, 0).unit_count, 2);
+    assert_int_equal(st_topology_numa_node(topo, 1).os_index, 3);
+    assert_true(st_topology_numa_node(topo, 1).memory_bytes == UINT64_C(64) << 30);
+    assert_int_equal(st_topology_numa_node(topo, 2).unit_count, 0);
+    st_topology_destroy(topo);
+}
+
+static void test_second_threads_alone(void **state)
+{
+    struct st_topology *topo = synthetic("numa:1 core:4 pu:2", "1,3,5");
+
+    (void)state;
+    assert_int_equal(st_topology_core_count(topo), 3);
+    assert_units(topo, 3, "1 3 5");
+    st_topology_destroy(topo);
+}
+
+static void test_a_machine_without_nodes_has_one(void **state)
+{
+    struct st_topology *topo = synthetic("pack:1 core:3 pu:1", NULL);
+
+    (void)state;
+    assert_int_equal(st_topology_numa_count(topo), 1);
+    assert_int_equal(st_topology_numa_node(topo, 0).unit_count, 3);
+    st_topology_destroy(topo);
+}
+
+static void test_what_hwloc_does_not_take(void **state)
+{
+    struct st_topology *topo = NULL;
+
+    (void)state;
+    assert_int_equal(st_topology_load_from(&topo, &(struct st_topology_source){.synthetic = "core:four"}), STRATA_E_INVAL);
+    assert_int_equal(st_topology_load_from(&topo, &(struct st_topology_source){.synthetic = "core:4 pu:1", .affinity = "0-x"}),
+                     STRATA_E_INVAL);
+    assert_null(topo);
+}
+
+/* A fake control group with these files, and a machine of two nodes with eight cores each. */
+static struct st_topology *grouped(char folder[], const char *membership, const char *const files[][2])
+{
+    struct st_topology_source source = {.synthetic = "numa:2 core:8 pu:1", .cgroup_root = folder};
+    char path[256];
+    struct st_topology *topo;
+
+    assert_non_null(mkdtemp(folder));
+    put(folder, "membership", membership);
+    for (; (*files)[0] != NULL; files++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, (*files)[0]);
+        for (char *at = path + strlen(folder) + 1; (at = strchr(at, '/')) != NULL; at++) {
+            *at = '\0';
+            mkdir(path, 0755);
+            *at = '/';
+        }
+        put(folder, (*files)[0], (*files)[1]);
+    }
+    snprintf(path, sizeof(path), "%s/membership", folder);
+    source.membership = path;
+    assert_int_equal(st_topology_load_from(&topo, &source), STRATA_OK);
+    return topo;
+}
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *ftw)
+{
+    (void)info;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+static void remove_folder(const char *folder)
+{
+    assert_int_equal(nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+static void test_cpuset_limits_the_cores(void **state)
+{
+    static const char *const v2[][2] = {{"job/cpuset.cpus.effective", "6-9\n"}, {"job/memory.max", "50000000\n"}, {NULL, NULL}};
+    static const char *const v1[][2] = {{"cpuset/job/cpuset.effective_cpus", "12-15\n"}, {NULL, NULL}};
+    static const char *const foreign[][2] = {{"job/cpuset.cpus.effective", "100-103\n"}, {NULL, NULL}};
+    char a[] = "/tmp/strata-topology-XXXXXX", b[] = "/tmp/strata-topology-XXXXXX", c[] = "/tmp/strata-topology-XXXXXX";
+    struct st_topology *topo = grouped(a, "0::/job\n", v2);
+
+    (void)state;
+    assert_int_equal(st_topology_core_count(topo), 4);
+    assert_units(topo, 4, "6 7 8 9");
+    assert_int_equal(st_topology_numa_count(topo), 2);
+    assert_true(st_topology_memory_limit(topo) == 50000000);
+    assert_false(st_topology_has_quota(topo));
+    st_topology_destroy(topo);
+    topo = grouped(b, "3:cpuset:/job\n", v1);
+    assert_units(topo, 4, "12 13 14 15");
+    assert_int_equal(st_topology_numa_count(topo), 1);
+    assert_int_equal(st_topology_numa_node(topo, 0).os_index, 1);
+    st_topology_destroy(topo);
+    topo = grouped(c, "0::/job\n", foreign);
+    assert_int_equal(st_topology_core_count(topo), 16);
+    st_topology_destroy(topo);
+    remove_folder(a);
+    remove_folder(b);
+    remove_folder(c);
+}
+
+static void test_a_quota_limits_the_workers(void **state)
+{
+    static const char *const v2[][2] = {
+        {"job/cpu.max", "250000 100000\n"}, {"job/cpuset.cpus.effective", "4-15\n"}, {NULL, NULL}};
+    static const char *const v1[][2] = {{"cpu/job/cpu.cfs_quota_us", "150000\n"},
+                                        {"cpu/job/cpu.cfs_period_us", "100000\n"},
+                                        {"memory/job/memory.limit_in_bytes", "7000000\n"},
+                                        {NULL, NULL}};
+    char a[] = "/tmp/strata-topology-XXXXXX", b[] = "/tmp/strata-topology-XXXXXX";
+    struct st_topology *topo = grouped(a, "0::/job\n", v2);
+
+    (void)state;
+    assert_int_equal(st_topology_core_count(topo), 3);
+    assert_true(st_topology_has_quota(topo));
+    assert_units(topo, 3, "4 5 6"); /* one node */
+    st_topology_destroy(topo);
+    topo = grouped(b, "2:cpu,cpuacct:/job\n3:memory:/job\n", v1);
+    assert_int_equal(st_topology_core_count(topo), 2);
+    assert_true(st_topology_memory_limit(topo) == 7000000);
+    st_topology_destroy(topo);
+    remove_folder(a);
+    remove_folder(b);
+}
+
+/* Binding and placing go through hwloc, which does nothing on a machine that is not this one; refusals are reported. */
+static void test_memory_near_workers(void **state)
+{
+    struct st_topology *two = synthetic("numa:2 core:4 pu:1", NULL), *one = synthetic("numa:1 core:4 pu:1", NULL);
+    struct st_workers *workers;
+    struct st_arena arena;
+
+    (void)state;
+    assert_int_equal(st_workers_create(&workers, 3, NULL), STRATA_OK);
+    for (uint32_t count = 1; count <= 8; count++) {
+        assert_int_equal(st_arena_create_near(&arena, "test", 3 << 20, workers, two), STRATA_OK);
+        assert_int_equal(arena.base[(3 << 20) - 1], 0);
+        assert_int_equal(st_topology_place_memory(two, arena.base, arena.bytes, count), STRATA_OK);
+        st_arena_destroy(&arena);
+    }
+    assert_int_equal(st_arena_create(&arena, "test", 4096, NULL), STRATA_OK);
+    st_fault_arm(&(struct st_fault_spec){.site = "topology.place", .result = -ENOSYS});
+    assert_int_equal(st_topology_place_memory(one, arena.base, arena.bytes, 2), STRATA_OK); /* nothing to ask for */
+    assert_int_equal(st_topology_place_memory(two, arena.base, arena.bytes, 2), STRATA_E_NOSYS);
+    st_arena_destroy(&arena);
+    assert_int_equal(st_arena_create_near(&arena, "test", 4096, workers, two), STRATA_OK); /* first touch instead */
+    st_fault_disarm();
+    st_arena_destroy(&arena);
+    st_workers_destroy(workers);
+    st_topology_destroy(one);
+    st_topology_destroy(two);
+}
+
+/* What hwloc does for real, on the node that every machine has. */
+static void test_placed_memory_is_usable(void **state)
+{
+    struct st_topology *topo;
+    struct st_arena arena;
+
+    (void)state;
+    assert_int_equal(st_topology_load(&topo, NULL), STRATA_OK);
+    assert_int_equal(st_arena_create_near(&arena, "test", 1 << 20, NULL, topo), STRATA_OK);
+    memset(arena.base, 7, arena.bytes);
+    st_arena_destroy(&arena);
+    st_topology_destroy(topo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +372,16 @@ int main(void)
         cmocka_unit_test(test_limits_apply),
         cmocka_unit_test(test_bind),
         cmocka_unit_test(test_single_failure_walk),
+        cmocka_unit_test(test_workers_fill_a_node),
+        cmocka_unit_test(test_interleaved_numbers),
+        cmocka_unit_test(test_affinity_leaves_nodes_out),
+        cmocka_unit_test(test_second_threads_alone),
+        cmocka_unit_test(test_a_machine_without_nodes_has_one),
+        cmocka_unit_test(test_what_hwloc_does_not_take),
+        cmocka_unit_test(test_cpuset_limits_the_cores),
+        cmocka_unit_test(test_a_quota_limits_the_workers),
+        cmocka_unit_test(test_memory_near_workers),
+        cmocka_unit_test(test_placed_memory_is_usable),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,13 +9,17 @@ enum rig_budget { RIG_ALL, RIG_SMALLEST, RIG_MIDWAY };
 enum rig_clip { RIG_CLIP_NEVER, RIG_CLIP_SOMETIMES, RIG_CLIP_ALWAYS };
 
 #define RIG_STEPS_MAX 8u
+#define RIG_TEXT      320
 
 struct rig_cell {
+    bool llama; /* grouped heads, rotary, SwiGLU, untied head; else GPT-2 */
     enum rig_budget device, host;
     strata_tier optimizer, param;
     enum st_update_policy update;
     uint32_t grad_accum;
+    enum st_accumulation accumulation;
     enum st_activation_mode activations;
+    strata_tier act_tier; /* of checkpoints; COUNT: auto */
     const char *io_method, *isa;
     uint32_t threads;
     enum rig_clip clip;
@@ -24,18 +28,20 @@ struct rig_cell {
     uint64_t chunk_elems;     /* 0: 16384 */
     uint32_t flush_after;     /* flush (and evaluate) after this step; 0: never */
     uint32_t fake_latency_us; /* 0: 200 */
+    const char *freeze;       /* a pattern of tensor names that are not trained; NULL: none */
 };
 
 struct rig_result {
     bool planned; /* false: refused with E_NOFIT */
     double losses[RIG_STEPS_MAX], norms[RIG_STEPS_MAX];
+    uint32_t skipped; /* updates left out: fp16 overflow */
     uint32_t clipped; /* steps whose norm was over the threshold */
     char weights[33], state[33];
     struct st_traffic planned_bytes, moved_bytes; /* over all cycles */
 };
 
 /** The model of the rig: many table tiles, several chunks a page. */
-void rig_model_config(struct st_model_config *out);
+void rig_model_config(struct st_model_config *out, const struct rig_cell *cell);
 void rig_config(struct st_config *out, const struct rig_cell *cell, const char *nvme_dir);
 strata_status rig_model(struct st_model **out, const struct rig_cell *cell);
 /** Plan with the cell's budgets: the smallest are found by asking the planner itself. */
@@ -43,9 +49,12 @@ strata_status rig_plan(struct st_plan **out, const struct st_model *model, const
 /** Run `steps` steps on an existing plan (verified or not) and fill the result. */
 strata_status rig_train(struct rig_result *out, struct st_model *model, const struct st_plan *plan, const struct rig_cell *cell,
                         uint32_t steps, const char *nvme_dir);
+/** Run `steps` steps, then hand the weights to `sink`. */
+strata_status rig_export(struct st_model *model, const struct st_plan *plan, const struct rig_cell *cell, uint32_t steps,
+                         const char *nvme_dir, st_engine_sink_fn *sink, void *ctx);
 /** All of it.  A refusal (E_NOFIT) is STRATA_OK with planned false. */
 strata_status rig_run(struct rig_result *out, const struct rig_cell *cell, uint32_t steps, const char *nvme_dir);
 /** One line that names a cell. */
-const char *rig_cell_text(char buf[256], const struct rig_cell *cell);
+const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *cell);
 
 #endif

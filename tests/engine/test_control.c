@@ -20,6 +20,7 @@ static const struct rig_cell cell = {
     .update = ST_UPDATE_GATED,
     .grad_accum = 1,
     .activations = ST_ACT_RECOMPUTED,
+    .act_tier = STRATA_TIER_COUNT,
     .io_method = "fake",
     .isa = "auto",
     .threads = 2,

@@ -1,4 +1,5 @@
-/* test_golden - 20 optimizer steps of a tiny GPT-2 in fp32, loss by loss against PyTorch (tools/make_golden.py).
+/* test_golden - 20 optimizer steps of a tiny GPT-2 and two tiny Llamas (grouped heads; tied, untied) in fp32, loss by loss
+ * against PyTorch (tools/make_golden.py).
  *
  * The run goes through config file, Hugging Face directory, token file, plan and engine, with state and weights on NVMe. */
 #include "core/json.h"
@@ -17,11 +18,11 @@
 
 #include <cmocka.h>
 
-#define GOLDEN_DIR "tests/golden/gpt2_tiny"
-#define STEPS      20
-#define TOLERANCE  1e-5
+#define STEPS     20
+#define TOLERANCE 1e-5
 
 struct run {
+    const char *golden; /* directory */
     struct st_config config;
     struct st_config_source *source;
     struct st_model *model;
@@ -30,14 +31,18 @@ struct run {
     char dir[32];
 };
 
+static void path_in(char path[256], const char *dir, const char *name)
+{
+    snprintf(path, 256, "%s/%s", dir, name);
+}
+
 static void open_run(struct run *r, bool everything_on_nvme)
 {
     const char *const nvme[] = {"zero_optimization.stage=3", "zero_optimization.offload_optimizer.device=nvme",
                                 "zero_optimization.offload_param.device=nvme", "strata.cache=0"};
-    const struct st_config_opts opts = {.file = GOLDEN_DIR "/config_ds.json",
-                                        .overrides = nvme,
-                                        .override_count = everything_on_nvme ? 5 : 0,
-                                        .max_steps = STEPS};
+    char ds[256];
+    const struct st_config_opts opts = {
+        .file = ds, .overrides = nvme, .override_count = everything_on_nvme ? 5 : 0, .max_steps = STEPS};
     const char *overrides[5];
     char dirs[64];
     struct st_config_opts with = opts;
@@ -50,6 +55,7 @@ static void open_run(struct run *r, bool everything_on_nvme)
     struct st_weight_source weights;
     struct st_engine_opts engine;
 
+    path_in(ds, r->golden, "config_ds.json");
     memcpy(r->dir, "/tmp/strata-golden-XXXXXX", 26);
     assert_non_null(mkdtemp(r->dir));
     snprintf(dirs, sizeof(dirs), "strata.nvme=[\"%s\"]", r->dir);
@@ -59,7 +65,7 @@ static void open_run(struct run *r, bool everything_on_nvme)
     assert_int_equal(st_config_load(&r->config, &r->source, &with), STRATA_OK);
     assert_int_equal(r->config.dtype, STRATA_F32);
     r->config.threads = 2;
-    assert_int_equal(st_model_config_read(&model, GOLDEN_DIR), STRATA_OK);
+    assert_int_equal(st_model_config_read(&model, r->golden), STRATA_OK);
     batch = (struct st_model_batch){.micro_batch = r->config.micro_batch,
                                     .seq = model.context,
                                     .grad_accum = r->config.grad_accum,
@@ -79,7 +85,7 @@ static void open_run(struct run *r, bool everything_on_nvme)
     assert_int_equal(st_plan_verify(r->plan), STRATA_OK);
     engine = (struct st_engine_opts){.plan = r->plan, .config = &r->config, .compute = st_model_compute(r->model)};
     assert_int_equal(st_engine_create(&r->eng, &engine), STRATA_OK);
-    assert_int_equal(st_hf_reader_open(&reader, r->model, GOLDEN_DIR), STRATA_OK);
+    assert_int_equal(st_hf_reader_open(&reader, r->model, r->golden), STRATA_OK);
     weights = st_hf_reader_source(reader);
     assert_int_equal(st_engine_load(r->eng, weights.read, weights.ctx), STRATA_OK);
     st_hf_reader_close(reader);
@@ -100,18 +106,22 @@ static double relative(double got, double want)
 }
 
 /* `series` of golden.json, over the windows of `tokens`, in file order. */
-static void compare(const char *series, const char *tokens_file, bool everything_on_nvme, double losses[STEPS])
+static void compare(const char *dir, const char *series, const char *tokens_name, bool everything_on_nvme, double losses[STEPS])
 {
-    struct run r;
+    struct run r = {.golden = dir};
+    char tokens_path[256], json_path[256];
+    const char *const tokens_file = tokens_path;
     st_json *root;
     const st_json *loss, *norm;
     struct st_token_set *set;
     uint64_t position = 0;
     double worst = 0;
 
+    path_in(tokens_path, dir, tokens_name);
+    path_in(json_path, dir, "golden.json");
     open_run(&r, everything_on_nvme);
     assert_int_equal(st_token_set_open(&set, &tokens_file, 1, r.plan->workload.vocab, r.plan->workload.seq), STRATA_OK);
-    assert_int_equal(st_json_parse_file(&root, GOLDEN_DIR "/golden.json", 1 << 20), STRATA_OK);
+    assert_int_equal(st_json_parse_file(&root, json_path, 1 << 20), STRATA_OK);
     loss = st_json_first(st_json_get(st_json_get(root, series), "losses"));
     norm = st_json_first(st_json_get(st_json_get(root, series), "grad_norms"));
     for (int step = 0; step < STEPS; step++) {
@@ -124,27 +134,31 @@ static void compare(const char *series, const char *tokens_file, bool everything
         losses[step] = result.loss;
         worst = fmax(worst, relative(result.loss, st_json_number(loss)));
         if (relative(result.loss, st_json_number(loss)) > TOLERANCE)
-            fail_msg("%s step %d: loss %.9f, PyTorch has %.9f", series, step + 1, result.loss, st_json_number(loss));
+            fail_msg("%s %s step %d: loss %.9f, PyTorch has %.9f", dir, series, step + 1, result.loss, st_json_number(loss));
         if (relative(result.grad_norm, st_json_number(norm)) > 1e-4)
-            fail_msg("%s step %d: gradient norm %.9f, PyTorch has %.9f", series, step + 1, result.grad_norm,
+            fail_msg("%s %s step %d: gradient norm %.9f, PyTorch has %.9f", dir, series, step + 1, result.grad_norm,
                      st_json_number(norm));
         loss = st_json_next(loss);
         norm = st_json_next(norm);
     }
-    print_message("%s: largest relative difference of a loss over %d steps %.2e\n", series, STEPS, worst);
+    print_message("%s %s: largest relative difference of a loss over %d steps %.2e\n", dir, series, STEPS, worst);
     st_json_free(root);
     st_token_set_close(set);
     close_run(&r);
 }
 
+static const char *const goldens[] = {"tests/golden/gpt2_tiny", "tests/golden/llama_tiny_tied", "tests/golden/llama_tiny_untied"};
+
 static void losses_match_pytorch(void **state)
 {
-    double first[STEPS], second[STEPS];
-
     (void)state;
-    compare("in_order", GOLDEN_DIR "/tokens.bin", false, first);
-    compare("in_order", GOLDEN_DIR "/tokens.bin", true, second);
-    assert_memory_equal(first, second, sizeof(first));
+    for (size_t i = 0; i < sizeof(goldens) / sizeof(goldens[0]); i++) {
+        double first[STEPS], second[STEPS];
+
+        compare(goldens[i], "in_order", "tokens.bin", false, first);
+        compare(goldens[i], "in_order", "tokens.bin", true, second);
+        assert_memory_equal(first, second, sizeof(first));
+    }
 }
 
 static void one_batch_matches_pytorch(void **state)
@@ -152,7 +166,7 @@ static void one_batch_matches_pytorch(void **state)
     double losses[STEPS];
 
     (void)state;
-    compare("one_batch", GOLDEN_DIR "/tokens_batch.bin", true, losses);
+    compare(goldens[0], "one_batch", "tokens_batch.bin", true, losses);
 }
 
 int main(void)

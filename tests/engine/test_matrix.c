@@ -2,7 +2,7 @@
  *
  *   test_engine_matrix corners   the extremes of every axis (sanitizer builds run these alone)
  *   test_engine_matrix pairs     a covering array: every pair of values of every two axes, at least 160 cells that plan
- *   test_engine_matrix full      the full product
+ *   test_engine_matrix full [I N]  the full product, 1.26 million cells; or every N-th of them from number I on
  *
  * Cells with equal data, clipping and dtype form a group: one digest each.  Different groups differ.  In every cell the bytes
  * counted on each link equal the plan's.  Cells whose config keeps on the device what a small device cannot hold are refused. */
@@ -16,11 +16,27 @@
 #include <unistd.h>
 
 #define STEPS      4u
-#define AXES       12u
+#define AXES       15u
 #define PAIR_CELLS 160u /* that plan */
 
-enum axis { A_DEVICE, A_HOST, A_OPTIMIZER, A_PARAM, A_UPDATE, A_ACCUM, A_ACT, A_IO, A_ISA, A_THREADS, A_CLIP, A_DTYPE };
-static const uint32_t values[AXES] = {3, 2, 3, 3, 2, 2, 2, 3, 2, 2, 3, 2};
+enum axis {
+    A_DEVICE,
+    A_HOST,
+    A_OPTIMIZER,
+    A_PARAM,
+    A_UPDATE,
+    A_COUNT, /* micro-batches */
+    A_ORDER, /* vertical, horizontal */
+    A_ACT,
+    A_TIER, /* of checkpoints: auto, host, nvme */
+    A_IO,
+    A_ISA,
+    A_THREADS,
+    A_CLIP,
+    A_DTYPE,
+    A_MODEL
+};
+static const uint32_t values[AXES] = {3, 2, 3, 3, 3, 2, 2, 2, 3, 3, 3, 2, 3, 3, 2};
 
 struct group {
     bool seen;
@@ -28,13 +44,17 @@ struct group {
     uint32_t first_cell[AXES];
 };
 
-static struct group groups[2 * 3 * 2];
+#define GROUPS (2 * 3 * 3 * 2)
+static struct group groups[GROUPS];
 static uint32_t cells_run, cells_refused, failures;
 static char nvme_dir[] = "/tmp/strata-matrix-XXXXXX";
 
 static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
 {
-    static const char *const io[] = {"uring", "threads", "fake"}, *const isa[] = {"scalar", "avx2"};
+    static const char *const io[] = {"uring", "threads", "fake"}, *const isa[] = {"scalar", "avx2", "avx512"};
+    static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED, ST_UPDATE_IN_BACKWARD};
+    static const strata_dtype dtypes[] = {STRATA_BF16, STRATA_F32, STRATA_F16};
+    static const strata_tier tiers[] = {STRATA_TIER_COUNT, STRATA_TIER_HOST, STRATA_TIER_NVME};
     uint64_t mix = 0;
 
     for (uint32_t a = 0; a < AXES; a++)
@@ -44,14 +64,17 @@ static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
                               .host = (enum rig_budget)v[A_HOST],
                               .optimizer = (strata_tier)v[A_OPTIMIZER],
                               .param = (strata_tier)v[A_PARAM],
-                              .update = v[A_UPDATE] == 0 ? ST_UPDATE_SERIAL : ST_UPDATE_GATED,
-                              .grad_accum = v[A_ACCUM] == 0 ? 1 : 4,
+                              .llama = v[A_MODEL] == 1,
+                              .update = updates[v[A_UPDATE]],
+                              .grad_accum = v[A_COUNT] == 0 ? 1 : 4,
+                              .accumulation = v[A_ORDER] == 0 ? ST_ACCUMULATE_VERTICAL : ST_ACCUMULATE_HORIZONTAL,
                               .activations = v[A_ACT] == 0 ? ST_ACT_KEPT : ST_ACT_RECOMPUTED,
+                              .act_tier = tiers[v[A_TIER]],
                               .io_method = io[v[A_IO]],
                               .isa = isa[v[A_ISA]],
                               .threads = v[A_THREADS] + 1,
                               .clip = (enum rig_clip)v[A_CLIP],
-                              .dtype = v[A_DTYPE] == 0 ? STRATA_BF16 : STRATA_F32,
+                              .dtype = dtypes[v[A_DTYPE]],
                               /* not axes of their own: varied from cell to cell all the same */
                               .cache = mix % 2 == 0 ? 0 : ST_AUTO_BYTES,
                               .chunk_elems = mix % 3 == 0   ? 4096
@@ -62,12 +85,12 @@ static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
 
 static struct group *group_of(const uint32_t v[AXES])
 {
-    return &groups[(v[A_ACCUM] * 3 + v[A_CLIP]) * 2 + v[A_DTYPE]];
+    return &groups[((v[A_COUNT] * 3 + v[A_CLIP]) * 3 + v[A_DTYPE]) * 2 + v[A_MODEL]];
 }
 
 static void fail(const struct rig_cell *cell, const char *what)
 {
-    char text[256];
+    char text[RIG_TEXT];
 
     failures++;
     printf("FAIL %s\n     %s\n", rig_cell_text(text, cell), what);
@@ -80,7 +103,7 @@ static bool same_traffic(const struct st_traffic *a, const struct st_traffic *b)
 
 static void compare(struct group *g, const struct rig_cell *cell, const uint32_t v[AXES], const struct rig_result *r)
 {
-    char text[256];
+    char text[RIG_TEXT];
 
     if (!same_traffic(&r->planned_bytes, &r->moved_bytes)) {
         snprintf(text, sizeof(text),
@@ -114,14 +137,24 @@ static void judge_refusal(const struct rig_cell *cell, bool planned)
         fail(cell, "planned, though its device is too small for what it keeps there");
 }
 
-static bool run_cell(const uint32_t v[AXES])
+/* An update in backward exists where nothing has to be known before: no clipping that bites, no loss scale that may skip. */
+static void normalise(uint32_t v[AXES])
+{
+    if (v[A_UPDATE] == 2 && v[A_DTYPE] == 2)
+        v[A_UPDATE] = 1;
+    if (v[A_UPDATE] == 2)
+        v[A_CLIP] = 0;
+}
+
+static bool run_cell(uint32_t v[AXES])
 {
     struct rig_cell cell;
     struct rig_result result;
     strata_status st;
 
+    normalise(v);
     cell_from(&cell, v);
-    if (strcmp(cell.isa, "avx2") == 0 && st_kernels_pick("avx2") == NULL)
+    if (st_kernels_pick(cell.isa) == NULL)
         return true;
     st = rig_run(&result, &cell, STEPS, nvme_dir);
     cells_run++;
@@ -140,15 +173,23 @@ static bool run_cell(const uint32_t v[AXES])
 
 /* --- corners --- */
 
+/* device, host, optimizer, param, update, count, order, act, tier, io, isa, threads, clip, dtype, model */
 static void run_corners(void)
 {
-    static const uint32_t corners[][AXES] = {
-        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 0}, {1, 1, 2, 2, 1, 0, 1, 0, 1, 1, 1, 0},
-        {1, 1, 2, 2, 0, 0, 1, 1, 0, 0, 1, 0}, {1, 0, 2, 1, 1, 0, 0, 2, 1, 1, 1, 0}, {2, 1, 1, 1, 1, 0, 0, 2, 0, 1, 1, 0},
-        {2, 0, 2, 2, 1, 0, 1, 1, 1, 0, 1, 0}, {0, 1, 0, 2, 1, 0, 1, 0, 1, 1, 1, 0}, {0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0},
-        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 2, 1}, {1, 1, 2, 2, 1, 1, 1, 2, 1, 1, 2, 1}, {2, 1, 2, 2, 0, 1, 0, 0, 1, 0, 2, 1},
-        {1, 1, 1, 1, 1, 1, 0, 1, 0, 1, 2, 1}, {0, 0, 0, 0, 1, 1, 0, 0, 1, 1, 0, 0}, {1, 1, 2, 2, 1, 1, 0, 0, 0, 1, 0, 0},
-        {1, 0, 2, 0, 1, 0, 0, 0, 1, 1, 1, 0}, {1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0},
+    static uint32_t corners[][AXES] = {
+        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0},
+        {1, 1, 2, 2, 1, 0, 0, 1, 2, 0, 1, 1, 1, 0, 0}, {1, 1, 2, 2, 0, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0},
+        {1, 0, 2, 1, 1, 0, 1, 0, 0, 2, 1, 1, 1, 0, 0}, {2, 1, 1, 1, 1, 0, 0, 0, 2, 2, 2, 1, 1, 0, 0},
+        {2, 0, 2, 2, 1, 0, 0, 1, 0, 1, 1, 0, 1, 0, 0}, {0, 1, 0, 2, 1, 0, 1, 1, 0, 0, 2, 1, 1, 0, 0},
+        {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0}, {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2, 1, 0},
+        {1, 1, 2, 2, 1, 1, 0, 1, 2, 2, 1, 1, 2, 1, 0}, {2, 1, 2, 2, 0, 1, 1, 0, 0, 0, 1, 0, 2, 1, 0},
+        {1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0, 1, 2, 1, 0}, {0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0},
+        {1, 1, 2, 2, 2, 1, 1, 0, 2, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 2, 1, 1, 0, 0, 0, 2, 1, 0, 0, 0},
+        {1, 0, 2, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0}, {1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0},
+        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1}, {1, 1, 2, 2, 1, 1, 1, 1, 2, 0, 2, 1, 1, 0, 1},
+        {1, 1, 2, 2, 2, 1, 0, 0, 1, 2, 1, 1, 0, 1, 1}, {0, 0, 0, 0, 2, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1},
+        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1, 2, 0}, {1, 1, 2, 2, 1, 1, 1, 1, 2, 1, 0, 1, 1, 2, 0},
+        {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 1, 2, 2, 1}, {1, 1, 2, 2, 0, 0, 0, 1, 0, 2, 1, 1, 2, 2, 1},
     };
 
     for (size_t i = 0; i < sizeof(corners) / sizeof(corners[0]); i++)
@@ -157,7 +198,7 @@ static void run_corners(void)
 
 /* --- pairs --- */
 
-#define TRIES 10u /* refused cells with a pair before it is given up: few budgets let a midway device keep state */
+#define TRIES 6u /* refused cells with a pair before it is given up: few budgets let a midway device keep state */
 
 struct pairs {
     bool covered[AXES][3][AXES][3]; /* in this round */
@@ -219,10 +260,32 @@ static void mark(struct pairs *p, const uint32_t v[AXES], bool planned)
     }
 }
 
-/* Pairs a plan may refuse in every cell: a device smaller than all with something kept on it. */
+/* Pairs no cell need have: a device smaller than all with something kept on it; what an update in backward excludes; kernels that
+ * this processor lacks. */
 static bool may_be_refused(uint32_t a, uint32_t x, uint32_t b, uint32_t y)
 {
+    if (a == A_UPDATE && x == 2 && ((b == A_CLIP && y != 0) || (b == A_DTYPE && y == 2)))
+        return true;
+    if ((a == A_ISA && x == 2) || (b == A_ISA && y == 2))
+        return st_kernels_pick("avx512") == NULL;
     return a == A_DEVICE && x != 0 && (b == A_OPTIMIZER || b == A_PARAM) && y == 0;
+}
+
+/* Pairs that some planned cell should have had, and none has. */
+static uint32_t uncovered_pairs(const struct pairs *p, bool print)
+{
+    uint32_t uncovered = 0;
+
+    for (uint32_t a = 0; a < AXES; a++)
+        for (uint32_t b = a + 1; b < AXES; b++)
+            for (uint32_t x = 0; x < values[a]; x++)
+                for (uint32_t y = 0; y < values[b]; y++)
+                    if (!p->ever[a][x][b][y] && !may_be_refused(a, x, b, y)) {
+                        uncovered++;
+                        if (print)
+                            printf("FAIL no planned cell has axis %u = %u with axis %u = %u\n", a, x, b, y);
+                    }
+    return uncovered;
 }
 
 static void run_pairs(void)
@@ -230,71 +293,88 @@ static void run_pairs(void)
     static struct pairs p;
     uint64_t seed = 1;
 
-    while (cells_run - cells_refused < PAIR_CELLS || (open_pairs(&p) > 0 && cells_run < 4 * PAIR_CELLS)) {
+    while (cells_run - cells_refused < PAIR_CELLS || (uncovered_pairs(&p, false) > 0 && cells_run < 8 * PAIR_CELLS)) {
         uint32_t v[AXES];
+        bool planned;
 
         next_cell(&p, seed++, v);
-        mark(&p, v, run_cell(v));
-        if (open_pairs(&p) == 0 && cells_run - cells_refused < PAIR_CELLS) { /* once more, with other cells */
+        planned = run_cell(v);
+        mark(&p, v, planned);      /* as normalised */
+        if (open_pairs(&p) == 0) { /* once more, with other cells */
             memset(p.covered, 0, sizeof(p.covered));
             memset(p.refused, 0, sizeof(p.refused));
         }
     }
-    for (uint32_t a = 0; a < AXES; a++)
-        for (uint32_t b = a + 1; b < AXES; b++)
-            for (uint32_t x = 0; x < values[a]; x++)
-                for (uint32_t y = 0; y < values[b]; y++)
-                    if (!p.ever[a][x][b][y] && !may_be_refused(a, x, b, y)) {
-                        failures++;
-                        printf("FAIL no planned cell has axis %u = %u with axis %u = %u\n", a, x, b, y);
-                    }
+    failures += uncovered_pairs(&p, true);
 }
 
 /* --- full --- */
 
-static void run_full(void)
+/* Every `slices`-th cell from number `slice` on. */
+static void run_full(uint64_t slice, uint64_t slices)
 {
-    uint32_t v[AXES] = {0};
-    uint64_t done = 0, total = 1;
+    uint64_t total = 1, done = 0;
 
     for (uint32_t a = 0; a < AXES; a++)
         total *= values[a];
-    for (;;) {
-        uint32_t a = 0;
+    for (uint64_t i = slice; i < total; i += slices) {
+        uint32_t v[AXES];
+        uint64_t rest = i;
 
+        for (uint32_t a = 0; a < AXES; a++) {
+            v[a] = (uint32_t)(rest % values[a]);
+            rest /= values[a];
+        }
         (void)run_cell(v);
         if (++done % 500 == 0) {
-            printf("%llu of %llu cells\n", (unsigned long long)done, (unsigned long long)total);
+            printf("%llu of %llu cells\n", (unsigned long long)done, (unsigned long long)((total - slice + slices - 1) / slices));
             fflush(stdout);
         }
-        while (a < AXES && ++v[a] == values[a])
-            v[a++] = 0;
-        if (a == AXES)
-            return;
+    }
+}
+
+static void print_group(uint32_t i)
+{
+    static const char *const dtypes[] = {"bf16", "fp32", "fp16"}, *const clips[] = {"never", "sometimes", "always"};
+    const struct rig_result *r = &groups[i].first;
+
+    printf("group %s g=%u clip %s %s: clipped %u, skipped %u of %u steps, loss %.6f -> %.6f, weights %s state %s\n",
+           i % 2 == 0 ? "gpt2" : "llama", i / 18 == 0 ? 1 : 4, clips[i / 6 % 3], dtypes[i / 2 % 3], r->clipped, r->skipped, STEPS,
+           r->losses[0], r->losses[STEPS - 1], r->weights, r->state);
+}
+
+/* A group is what it says: clips some steps and not others; skips some fp16 steps and applies others. */
+static void judge_group(uint32_t i)
+{
+    const struct rig_result *r = &groups[i].first;
+    const uint32_t applied = STEPS - r->skipped;
+
+    if (i / 6 % 3 == 1 && i / 2 % 3 != 2 && (r->clipped == 0 || r->clipped == STEPS)) {
+        failures++;
+        printf("FAIL group %u was to clip some steps and not others\n", i);
+    }
+    if (i / 2 % 3 == 2 ? (r->skipped == 0 || applied == 0) : r->skipped != 0) {
+        failures++;
+        printf("FAIL group %u skipped %u of %u steps\n", i, r->skipped, STEPS);
     }
 }
 
 static void compare_groups(void)
 {
-    const uint32_t count = sizeof(groups) / sizeof(groups[0]);
     uint32_t seen = 0;
 
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < GROUPS; i++) {
         seen += groups[i].seen;
-        for (uint32_t j = i + 1; j < count && groups[i].seen; j++) {
+        for (uint32_t j = i + 1; j < GROUPS && groups[i].seen; j++) {
             if (groups[j].seen && (strcmp(groups[i].first.weights, groups[j].first.weights) == 0 ||
                                    strcmp(groups[i].first.state, groups[j].first.state) == 0)) {
                 failures++;
                 printf("FAIL groups %u and %u have equal digests\n", i, j);
             }
         }
-        if (groups[i].seen)
-            printf("group g=%u clip=%u dtype=%u: clipped %u of %u steps, loss %.6f -> %.6f, weights %s state %s\n",
-                   i / 6 == 0 ? 1 : 4, i / 2 % 3, i % 2, groups[i].first.clipped, STEPS, groups[i].first.losses[0],
-                   groups[i].first.losses[STEPS - 1], groups[i].first.weights, groups[i].first.state);
-        if (groups[i].seen && i / 2 % 3 == 1 && (groups[i].first.clipped == 0 || groups[i].first.clipped == STEPS)) {
-            failures++;
-            printf("FAIL group %u was to clip some steps and not others\n", i);
+        if (groups[i].seen) {
+            print_group(i);
+            judge_group(i);
         }
     }
     printf("cells %u, refused %u, groups %u, distinct digests per group %s\n", cells_run, cells_refused, seen,
@@ -310,7 +390,7 @@ int main(int argc, char **argv)
         return 1;
     }
     if (strcmp(mode, "full") == 0)
-        run_full();
+        run_full(argc > 3 ? strtoull(argv[2], NULL, 10) : 0, argc > 3 ? strtoull(argv[3], NULL, 10) : 1);
     else if (strcmp(mode, "pairs") == 0)
         run_pairs();
     else

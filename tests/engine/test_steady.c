@@ -30,6 +30,7 @@ static const struct rig_cell base = {
     .update = ST_UPDATE_GATED,
     .grad_accum = 1,
     .activations = ST_ACT_RECOMPUTED,
+    .act_tier = STRATA_TIER_NVME,
     .isa = "auto",
     .threads = 2,
     .clip = RIG_CLIP_SOMETIMES,

@@ -1,8 +1,9 @@
 /* test_traffic - what a steady step moves to and from NVMe, in bytes per parameter, against the formulae of docs/design.md.
  *
- * With cache 0 and the split master: state 20; with the weights there too 26 gated, 28 serial; beside it one more reading of
- * the head's table (its second pass), less the one reading that the positions, which backward does not need, are spared.
- * Alignment padding comes on top and is stated.  That runs move what plans say is checked in every cell of the matrix. */
+ * With cache 0 and the split master: state 20; with the weights there too 26 gated or in backward, 28 serial, 4 more for each
+ * further micro-batch accumulated horizontally, 4 more with a full fp32 master; beside it one more reading of the head's table
+ * (its second pass), less the one reading that the positions, which backward does not need, are spared. Alignment padding comes
+ * on top and is stated.  That runs move what plans say is checked in every cell of the matrix. */
 #include "model/model.h"
 #include "offload/plan.h"
 
@@ -15,7 +16,7 @@
 #include <cmocka.h>
 
 static struct st_plan *plan_of(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype,
-                               uint32_t g)
+                               uint32_t g, enum st_accumulation order)
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 256, .grad_accum = g, .dtype = dtype, .workers = 2};
     const struct st_machine machine = {
@@ -24,6 +25,7 @@ static struct st_plan *plan_of(const char *preset, strata_tier param, enum st_up
                                      .optimizer_tier = STRATA_TIER_NVME,
                                      .activation_tier = STRATA_TIER_COUNT,
                                      .update = update,
+                                     .accumulation = order,
                                      .cache = 0,
                                      .chunk_elems = 4u << 20};
     struct st_model_config config;
@@ -47,11 +49,12 @@ static uint64_t pages_params(const struct st_plan *plan, uint32_t first, uint32_
     return params;
 }
 
-static void check(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype, uint32_t g)
+static void check(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype, uint32_t g,
+                  enum st_accumulation order)
 {
-    struct st_plan *plan = plan_of(preset, param, update, dtype, g);
+    struct st_plan *plan = plan_of(preset, param, update, dtype, g, order);
     const struct st_workload *w = &plan->workload;
-    const uint64_t width = strata_dtype_bytes(dtype), state = dtype == STRATA_BF16 ? 20 : 16;
+    const uint64_t width = strata_dtype_bytes(dtype), state = dtype == STRATA_BF16 ? 20 : dtype == STRATA_F16 ? 24 : 16;
     const uint64_t passes =
         update == ST_UPDATE_SERIAL ? 4 : 3; /* weight: update and forward share a reading when gated; backward; write */
     const uint64_t table = pages_params(plan, w->head_first, w->head_count), positions = pages_params(plan, w->position_page, 1);
@@ -60,9 +63,17 @@ static void check(const char *preset, strata_tier param, enum st_update_policy u
 
     if (param == STRATA_TIER_NVME)
         want += width * (passes * w->params + table - positions);
-    print_message("%s %s g=%u: %.3f bytes per parameter, %.3f with alignment\n", preset,
-                  update == ST_UPDATE_SERIAL ? "serial" : "gated", g, (double)plan->parameter_bytes_nvme / (double)w->params,
-                  (double)moved / (double)w->params);
+    if (param == STRATA_TIER_NVME && update == ST_UPDATE_IN_BACKWARD) /* no reading of backward's to share for these two */
+        want += width * (table + positions);
+    if (param == STRATA_TIER_NVME &&
+        order == ST_ACCUMULATE_HORIZONTAL) /* each further micro-batch reads forward's and backward's */
+        want += (g - 1) * width * (2 * w->params - positions);
+    print_message("%s %s %s g=%u: %.3f bytes per parameter, %.3f with alignment\n", preset,
+                  update == ST_UPDATE_SERIAL  ? "serial"
+                  : update == ST_UPDATE_GATED ? "gated"
+                                              : "in_backward",
+                  order == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", g,
+                  (double)plan->parameter_bytes_nvme / (double)w->params, (double)moved / (double)w->params);
     assert_int_equal(plan->parameter_bytes_nvme, want);
     assert_true(moved >= want);
     st_plan_destroy(plan);
@@ -71,28 +82,49 @@ static void check(const char *preset, strata_tier param, enum st_update_policy u
 static void state_on_nvme_moves_20(void **state)
 {
     (void)state;
-    check("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1);
-    check("gpt2", STRATA_TIER_HOST, ST_UPDATE_SERIAL, STRATA_BF16, 4);
-    check("gpt2-xl", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 4);
-    check("nano", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1);
-    check("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_F32, 1);
+    check("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
+    check("gpt2", STRATA_TIER_HOST, ST_UPDATE_SERIAL, STRATA_BF16, 4, ST_ACCUMULATE_VERTICAL);
+    check("gpt2-xl", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 4, ST_ACCUMULATE_VERTICAL);
+    check("nano", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
+    check("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_F32, 1, ST_ACCUMULATE_VERTICAL);
 }
 
 static void weights_on_nvme_add_6_gated_8_serial(void **state)
 {
     (void)state;
-    check("gpt2", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 1);
-    check("gpt2", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 8);
-    check("gpt2", STRATA_TIER_NVME, ST_UPDATE_SERIAL, STRATA_BF16, 1);
-    check("gpt2-medium", STRATA_TIER_NVME, ST_UPDATE_SERIAL, STRATA_BF16, 4);
-    check("gpt2-xl", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 1);
+    check("gpt2", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
+    check("gpt2", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 8, ST_ACCUMULATE_VERTICAL);
+    check("gpt2", STRATA_TIER_NVME, ST_UPDATE_SERIAL, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
+    check("gpt2-medium", STRATA_TIER_NVME, ST_UPDATE_SERIAL, STRATA_BF16, 4, ST_ACCUMULATE_VERTICAL);
+    check("gpt2-xl", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
+}
+
+static void in_backward_moves_26(void **state)
+{
+    (void)state;
+    check("gpt2", STRATA_TIER_NVME, ST_UPDATE_IN_BACKWARD, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
+    check("gpt2-xl", STRATA_TIER_NVME, ST_UPDATE_IN_BACKWARD, STRATA_BF16, 4, ST_ACCUMULATE_VERTICAL);
+}
+
+static void a_full_master_adds_4(void **state)
+{
+    (void)state;
+    check("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_F16, 1, ST_ACCUMULATE_VERTICAL);
+    check("gpt2", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_F16, 1, ST_ACCUMULATE_VERTICAL);
+}
+
+static void horizontal_adds_4_a_micro_batch(void **state)
+{
+    (void)state;
+    check("gpt2", STRATA_TIER_NVME, ST_UPDATE_GATED, STRATA_BF16, 4, ST_ACCUMULATE_HORIZONTAL);
+    check("gpt2-medium", STRATA_TIER_NVME, ST_UPDATE_SERIAL, STRATA_BF16, 8, ST_ACCUMULATE_HORIZONTAL);
 }
 
 /* Vertical accumulation: weights and gradients cross the device link as often for 8 micro-batches as for one. */
 static void link_traffic_does_not_grow_with_accumulation(void **state)
 {
-    struct st_plan *one = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1);
-    struct st_plan *eight = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 8);
+    struct st_plan *one = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
+    struct st_plan *eight = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 8, ST_ACCUMULATE_VERTICAL);
     const uint64_t act = one->workload.activation_bytes, tokens = 2 * 256 * sizeof(int32_t);
 
     (void)state;
@@ -108,6 +140,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_on_nvme_moves_20),
         cmocka_unit_test(weights_on_nvme_add_6_gated_8_serial),
+        cmocka_unit_test(in_backward_moves_26),
+        cmocka_unit_test(a_full_master_adds_4),
+        cmocka_unit_test(horizontal_adds_4_a_micro_batch),
         cmocka_unit_test(link_traffic_does_not_grow_with_accumulation),
     };
 

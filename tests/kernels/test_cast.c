@@ -125,16 +125,17 @@ static void casts_round_to_nearest_even(void **state)
     for (uint32_t i = 0; i < (1u << 22) + KF_SPECIAL_COUNT; i++) {
         const uint32_t bits = i < KF_SPECIAL_COUNT ? kf_special[i] : (i - KF_SPECIAL_COUNT) * 1021u;
         const float x = st_f32_from_bits(bits);
-        uint16_t bf16;
+        uint16_t bf16, f16;
 
         kf_scalar()->f32_to_bf16(&bf16, &x, 1);
+        kf_scalar()->f32_to_f16(&f16, &x, 1);
         if (st_f32_bits_are_nan(bits)) {
             assert_int_equal(bf16, ST_BF16_NAN);
-            assert_int_equal(st_f32_to_f16(x), ST_F16_NAN);
+            assert_int_equal(f16, ST_F16_NAN);
             continue;
         }
         check_nearest_even(bits, bf16, st_bf16_to_f32, 0x7f80, 0x1.ffp127);
-        check_nearest_even(bits, st_f32_to_f16(x), st_f16_to_f32, 0x7c00, 65520.0);
+        check_nearest_even(bits, f16, st_f16_to_f32, 0x7c00, 65520.0);
     }
 }
 
@@ -151,7 +152,7 @@ static void widening_is_exact(void **state)
         assert_int_equal(st_f32_bits(wide), i << 16);
         if (!isnan(wide))
             assert_int_equal(st_f32_to_bf16(wide), x);
-        wide = st_f16_to_f32(x);
+        kf_scalar()->f16_to_f32(&wide, &x, 1);
         if (exponent == 31) {
             assert_true(fraction == 0 ? isinf(wide) != 0 : st_f32_bits(wide) == ST_F32_NAN);
             continue;
@@ -160,6 +161,26 @@ static void widening_is_exact(void **state)
 
         assert_true((double)wide == (i >> 15 != 0 ? -mag : mag));
         assert_int_equal(st_f32_to_f16(wide), x);
+    }
+}
+
+/* The same patterns through every table's own loops, not its tail. */
+static void fp16_of_every_table(void **state)
+{
+    static uint16_t x[65536], back[65536];
+    static float wide[65536];
+    const struct st_kernels *k;
+
+    (void)state;
+    for (uint32_t i = 0; i < 65536; i++)
+        x[i] = (uint16_t)i;
+    for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
+        k->f16_to_f32(wide, x, 65536);
+        k->f32_to_f16(back, wide, 65536);
+        for (uint32_t i = 0; i < 65536; i++) {
+            assert_int_equal(st_f32_bits(wide[i]), st_f32_bits(st_f16_to_f32(x[i])));
+            assert_int_equal(back[i], (i & 0x7fffu) > 0x7c00u ? ST_F16_NAN : i);
+        }
     }
 }
 
@@ -229,6 +250,12 @@ static void run_kernels(const struct st_kernels *k, const struct cast_arrays *a,
     case 3:
         k->bf16_to_f32(f32, weight, elems);
         break;
+    case 4:
+        k->f32_to_f16(weight, in, elems);
+        break;
+    case 5:
+        k->f16_to_f32(f32, (const uint16_t *)residual, elems);
+        break;
     default:
         k->add_f32(f32, in, elems);
         break;
@@ -237,11 +264,12 @@ static void run_kernels(const struct st_kernels *k, const struct cast_arrays *a,
 
 static void compare(struct cast_arrays *a, size_t elems)
 {
-    static const char *const names[] = {"master_split", "master_join", "f32_to_bf16", "bf16_to_f32", "add_f32"};
+    static const char *const names[] = {"master_split", "master_join", "f32_to_bf16", "bf16_to_f32",
+                                        "f32_to_f16",   "f16_to_f32",  "add_f32"};
     const struct st_kernels *k;
 
     for (size_t t = 0; (k = kf_variant(t)) != NULL; t++) {
-        for (int kernel = 0; kernel < 5; kernel++) {
+        for (int kernel = 0; kernel < 7; kernel++) {
             fill(a, elems);
             run_kernels(kf_scalar(), a, 1, elems, kernel);
             run_kernels(k, a, 0, elems, kernel);
@@ -322,6 +350,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(split_of_specials),
         cmocka_unit_test(casts_round_to_nearest_even),
         cmocka_unit_test(widening_is_exact),
+        cmocka_unit_test(fp16_of_every_table),
         cmocka_unit_test(tables_agree_at_every_length_and_alignment),
         cmocka_unit_test(nothing_past_the_end_is_touched),
         cmocka_unit_test(sums_of_awkward_values),

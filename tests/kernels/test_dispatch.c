@@ -1,6 +1,7 @@
 /* The choice of a kernel table: by name, by what the processor has, and never a table with a hole. */
 #include "core/cpu.h"
 #include "kernels/kernels.h"
+#include "kernels/ops.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -52,6 +53,28 @@ static void avx2_follows_the_processor(void **state)
         assert_null(avx2);
 }
 
+static void avx512_follows_the_processor(void **state)
+{
+    const uint32_t needs = ST_CPU_AVX512 | ST_CPU_AVX2_FMA;
+    const struct st_kernels *const avx512 = st_kernels_pick("avx512");
+
+    (void)state;
+    if ((st_cpu_features() & needs) == needs)
+        assert_ptr_equal(avx512, st_kernels_usable(0));
+    else
+        assert_null(avx512);
+}
+
+/* A table of ops is a name and function pointers. */
+static void assert_no_holes(const struct st_ops *ops)
+{
+    static const unsigned char hole[sizeof(void *)];
+    const unsigned char *const bytes = (const unsigned char *)ops;
+
+    for (size_t i = 0; i < sizeof(*ops); i += sizeof(void *))
+        assert_memory_not_equal(bytes + i, hole, sizeof(hole));
+}
+
 static void tables_are_whole(void **state)
 {
     const struct st_kernels *t;
@@ -67,18 +90,20 @@ static void tables_are_whole(void **state)
         assert_non_null(t->f32_to_bf16);
         assert_non_null(t->bf16_to_f32);
         assert_non_null(t->add_f32);
+        assert_non_null(t->f32_to_f16);
+        assert_non_null(t->f16_to_f32);
         assert_non_null(t->ops);
+        assert_string_equal(t->ops->name, t->name);
+        assert_no_holes(t->ops);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scalar_is_last_and_always_there),
-        cmocka_unit_test(auto_is_the_best),
-        cmocka_unit_test(names_find_their_table),
-        cmocka_unit_test(avx2_follows_the_processor),
-        cmocka_unit_test(tables_are_whole),
+        cmocka_unit_test(scalar_is_last_and_always_there), cmocka_unit_test(auto_is_the_best),
+        cmocka_unit_test(names_find_their_table),          cmocka_unit_test(avx2_follows_the_processor),
+        cmocka_unit_test(avx512_follows_the_processor),    cmocka_unit_test(tables_are_whole),
     };
 
     return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);

@@ -2,6 +2,7 @@
  * numbers: bits that depend on the shape alone, ids that stay, nothing written outside C. */
 #include "kernels/kernels.h"
 #include "kernels/matmul.h"
+#include "kernels/scalar.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <math.h>
 #include <setjmp.h>
@@ -28,14 +29,7 @@ struct problem {
 
 static double value_at(const void *p, size_t i, strata_dtype dt)
 {
-    if (dt == STRATA_BF16) {
-        const uint32_t bits = (uint32_t)((const uint16_t *)p)[i] << 16;
-        float f;
-
-        memcpy(&f, &bits, sizeof(f));
-        return f;
-    }
-    return ((const float *)p)[i];
+    return (double)st_load_f32(p, dt, i);
 }
 
 static struct operand operand_create(size_t elems, strata_dtype dt, uint64_t seed)
@@ -51,6 +45,8 @@ static struct operand operand_create(size_t elems, strata_dtype dt, uint64_t see
         f[i] = kf_uniform(seed, i);
     if (dt == STRATA_BF16)
         k->f32_to_bf16((uint16_t *)(void *)o.data, f, elems);
+    else if (dt == STRATA_F16)
+        k->f32_to_f16((uint16_t *)(void *)o.data, f, elems);
     else
         memcpy(o.data, f, elems * sizeof(float));
     for (size_t i = 0; i < elems; i++)
@@ -111,7 +107,7 @@ static unsigned char *run(struct st_matmul_engine *e, const struct problem *p, u
 static void check_values(const struct problem *p, const unsigned char *c)
 {
     const struct st_matmul *mm = &p->mm;
-    const double rounding = mm->c_dtype == STRATA_BF16 ? 0x1p-8 : 0;
+    const double rounding = mm->c_dtype == STRATA_BF16 ? 0x1p-8 : mm->c_dtype == STRATA_F16 ? 0x1p-11 : 0;
 
     for (size_t i = 0; i < mm->m; i++) {
         for (size_t j = 0; j < mm->n; j++) {
@@ -176,7 +172,7 @@ static void check_layouts(struct st_matmul_engine *e, const uint32_t *size, stra
         struct problem p;
         unsigned char *got;
 
-        if (shape.accumulate && (c == STRATA_BF16 || shape.bias))
+        if (shape.accumulate && (c != STRATA_F32 || shape.bias))
             continue;
         problem_create(&p, &mm, 100 * bits + size[0]);
         got = run(e, &p, bits % WORKERS);
@@ -198,21 +194,23 @@ static void values_are_right(void **state)
             check_layouts(e, sizes[i], STRATA_F32, STRATA_BF16);
             check_layouts(e, sizes[i], STRATA_BF16, STRATA_F32);
             check_layouts(e, sizes[i], STRATA_BF16, STRATA_BF16);
+            check_layouts(e, sizes[i], STRATA_F32, STRATA_F16);
+            check_layouts(e, sizes[i], STRATA_F16, STRATA_F32);
+            check_layouts(e, sizes[i], STRATA_F16, STRATA_F16);
         }
         st_matmul_destroy(e);
     }
 }
 
 /* Widening is exact: in one piece of K it is the fp32 product of the same numbers, bit for bit. */
-static void widened_equals_fp32(void **state)
+static void check_widened(bool force, strata_dtype dt)
 {
-    struct st_matmul_engine *e = engine_create(true);
-    const struct st_matmul shape = {.m = 70, .n = 200, .k = 333, .ab_dtype = STRATA_BF16, .c_dtype = STRATA_F32};
+    struct st_matmul_engine *e = engine_create(force);
+    const struct st_matmul shape = {.m = 70, .n = 200, .k = 333, .ab_dtype = dt, .c_dtype = STRATA_F32};
     const struct st_matmul mm = with_strides(shape, 0);
     struct problem p, wide;
     unsigned char *narrow_c, *wide_c;
 
-    (void)state;
     problem_create(&p, &mm, 7);
     wide = p;
     wide.mm.ab_dtype = STRATA_F32;
@@ -231,6 +229,13 @@ static void widened_equals_fp32(void **state)
     operand_destroy(&wide.b);
     problem_destroy(&p);
     st_matmul_destroy(e);
+}
+
+static void widened_equals_fp32(void **state)
+{
+    (void)state;
+    check_widened(true, STRATA_BF16);
+    check_widened(false, STRATA_F16); /* fp16 always is */
 }
 
 /* Buffers of a problem moved `shift` elements from a 64-byte boundary; the result must not notice. */
@@ -269,15 +274,15 @@ static void bits_ignore_addresses_and_workers(void **state)
     for (uint32_t widened = 0; widened < 2; widened++) {
         struct st_matmul_engine *e = engine_create(widened != 0);
 
-        for (uint32_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) * 16; i++) {
-            const uint32_t *s = shapes[i / 16], bits = i % 16;
+        for (uint32_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) * 24; i++) {
+            const uint32_t *s = shapes[i / 24], bits = i % 24;
             const struct st_matmul shape = {.m = s[0],
                                             .n = s[1],
                                             .k = s[2],
                                             .trans_a = (bits & 1) != 0,
                                             .trans_b = (bits & 2) != 0,
                                             .accumulate = (bits & 4) != 0,
-                                            .ab_dtype = (bits & 8) != 0 ? STRATA_BF16 : STRATA_F32,
+                                            .ab_dtype = STRATA_F32 + bits / 8,
                                             .c_dtype = STRATA_F32};
             const struct st_matmul mm = with_strides(shape, 0);
             struct problem p;
@@ -323,7 +328,16 @@ static void what_it_cannot_do_is_refused(void **state)
     mm.accumulate = true;
     assert_int_equal(st_matmul_prepare(e, &mm), -1);
     mm.accumulate = false;
-    mm.ab_dtype = STRATA_F16;
+    mm.ab_dtype = STRATA_F16; /* to bf16: nobody asks */
+    assert_int_equal(st_matmul_prepare(e, &mm), -1);
+    mm.c_dtype = STRATA_F16;
+    mm.accumulate = true;
+    assert_int_equal(st_matmul_prepare(e, &mm), -1);
+    mm.accumulate = false;
+    mm.c_dtype = STRATA_DTYPE_INVALID;
+    assert_int_equal(st_matmul_prepare(e, &mm), -1);
+    mm.c_dtype = STRATA_F32;
+    mm.ab_dtype = STRATA_DTYPE_INVALID;
     assert_int_equal(st_matmul_prepare(e, &mm), -1);
     mm.ab_dtype = STRATA_F32;
     mm.k = 0;

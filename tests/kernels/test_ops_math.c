@@ -1,6 +1,7 @@
-/* The functions the ops are made of, against libm in double: exp, log, gelu and its slope; edges and NaN. */
-#include "core/cpu.h"
+/* The functions the ops are made of, against libm in double: exp, log, gelu, silu and
+ * their slopes; edges and NaN.  fp16 against the conversions of kernels/scalar.h. */
 #include "kernels/ops.h"
+#include "kernels/scalar.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <math.h>
 #include <setjmp.h>
@@ -13,12 +14,10 @@
 
 static const struct st_ops *const *usable_ops(void)
 {
-    static const struct st_ops *tables[3] = {&st_ops_scalar};
+    static const struct st_ops *tables[8];
 
-#if defined(__x86_64__)
-    if ((st_cpu_features() & ST_CPU_AVX2_FMA) != 0)
-        tables[1] = &st_ops_avx2;
-#endif
+    for (size_t t = 0; st_kernels_usable(t) != NULL; t++)
+        tables[t] = st_kernels_usable(t)->ops;
     return tables;
 }
 
@@ -120,11 +119,100 @@ static void gelu_far_out(void **state)
     }
 }
 
+static double silu_reference(double x)
+{
+    return x / (1 + exp(-x));
+}
+
+/* With up = 1 the product is silu and the gradient of the gate its slope. */
+static void silu_is_right(void **state)
+{
+    static float gate_up[2 * BATCH], y[BATCH], one[BATCH], slope[2 * BATCH];
+    const double h = 1e-5;
+
+    (void)state;
+    for (uint32_t i = 0; i < BATCH; i++) {
+        gate_up[i] = kf_uniform(4, i) * 20.0f;
+        gate_up[BATCH + i] = one[i] = 1.0f;
+    }
+    for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
+        (*ops)->swiglu_forward(y, gate_up, 1, BATCH, STRATA_F32);
+        (*ops)->swiglu_backward(slope, one, gate_up, 1, BATCH, STRATA_F32);
+        for (uint32_t i = 0; i < BATCH; i++) {
+            const double x = (double)gate_up[i], want = silu_reference(x);
+            const double want_slope = (silu_reference(x + h) - silu_reference(x - h)) / (2 * h);
+
+            if (!(fabs(y[i] - want) <= 4e-7 * fabs(want)))
+                fail_msg("silu(%.9g) is %.9g, not %.9g", x, (double)y[i], want);
+            if (!(fabs(slope[BATCH + i] - want) <= 4e-7 * fabs(want)))
+                fail_msg("silu(%.9g) of the gradient is %.9g, not %.9g", x, (double)slope[BATCH + i], want);
+            if (!(fabs(slope[i] - want_slope) <= 1e-6))
+                fail_msg("silu'(%.9g) is %.9g, not %.9g", x, (double)slope[i], want_slope);
+        }
+    }
+}
+
+static void silu_far_out(void **state)
+{
+    float gate_up[10] = {1e30f, -1e30f, 200.0f, -200.0f, NAN, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f}, y[5], d[10];
+    const float one[5] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
+
+    (void)state;
+    for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
+        (*ops)->swiglu_forward(y, gate_up, 1, 5, STRATA_F32);
+        (*ops)->swiglu_backward(d, one, gate_up, 1, 5, STRATA_F32);
+        assert_true(y[0] == 1e30f && y[1] == 0.0f && y[2] == 200.0f && y[3] == 0.0f && isnan(y[4]));
+        assert_true(d[0] == 1.0f && fabsf(d[1]) < 1e-3f && d[2] == 1.0f && fabsf(d[3]) < 1e-30f && isnan(d[4]));
+    }
+}
+
+/* Every fp16 pattern. */
+static void fp16_widens_exactly(void **state)
+{
+    static uint16_t x[65536];
+    static float y[65536];
+
+    (void)state;
+    for (uint32_t i = 0; i < 65536; i++)
+        x[i] = (uint16_t)i;
+    for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
+        (*ops)->widen_rows(y, 65536, x, 65536, 1, 65536, STRATA_F16);
+        for (uint32_t i = 0; i < 65536; i++) {
+            if (isnan(y[i]))
+                assert_true((i & 0x7fffu) > 0x7c00u);
+            else
+                assert_int_equal(st_f32_bits(y[i]), st_f32_bits(st_f16_to_f32((uint16_t)i)));
+        }
+    }
+}
+
+/* Patterns all over the range, and every one near the ties of small numbers. */
+static void fp16_rounds_once(void **state)
+{
+    static float x[BATCH];
+    static uint16_t y[BATCH];
+
+    (void)state;
+    for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
+        for (uint32_t batch = 0; batch < 512; batch++) {
+            for (uint32_t i = 0; i < BATCH; i++)
+                x[i] = st_f32_from_bits(i % 8 == 0 && batch == 0 ? kf_special[i / 8 % KF_SPECIAL_COUNT]
+                                        : batch % 2 == 0         ? (batch * BATCH + i) * 2053u
+                                                                 : 0x33000000u + (kf_bits(batch, i) & 0x9fffffffu) % 0x15000000u);
+            (*ops)->round_rows(y, BATCH, x, BATCH, 1, BATCH, STRATA_F16);
+            for (uint32_t i = 0; i < BATCH; i++)
+                if (y[i] != st_f32_to_f16(x[i]))
+                    fail_msg("%s: %08x rounds to %04x, not %04x", (*ops)->name, st_f32_bits(x[i]), y[i], st_f32_to_f16(x[i]));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exp_error_is_bounded), cmocka_unit_test(exp_edges),    cmocka_unit_test(log_error_is_bounded),
-        cmocka_unit_test(gelu_is_right),        cmocka_unit_test(gelu_far_out),
+        cmocka_unit_test(exp_error_is_bounded), cmocka_unit_test(exp_edges),           cmocka_unit_test(log_error_is_bounded),
+        cmocka_unit_test(gelu_is_right),        cmocka_unit_test(gelu_far_out),        cmocka_unit_test(silu_is_right),
+        cmocka_unit_test(silu_far_out),         cmocka_unit_test(fp16_widens_exactly), cmocka_unit_test(fp16_rounds_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,5 +46,8 @@ char *read_file(const char *path, size_t *count);
 /** A model small enough for every test. */
 struct st_model_config tiny_config(void);
 struct st_model *tiny_model(strata_dtype dtype);
+/** The same of the Llama family: 4 heads of 8, 2 for keys and values, tied. */
+struct st_model_config tiny_llama_config(void);
+struct st_model *tiny_model_of(const struct st_model_config *config, strata_dtype dtype);
 
 #endif

@@ -2,6 +2,12 @@
 #include "model/hf_config.h"
 #include "model_fixture.h"
 
+#define LLAMA_SIZES                                                                                                              \
+    "\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                            \
+    "\"intermediate_size\":96,\"vocab_size\":96,\"max_position_embeddings\":32"
+#define LLAMA3                                                                                                                   \
+    "{\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192,"               \
+    "\"rope_type\":\"llama3\"}"
 #define SIZES "\"n_layer\":2,\"n_embd\":64,\"n_head\":2,\"vocab_size\":96,\"n_positions\":32"
 
 static strata_status parse(struct st_model_config *c, const char *text)
@@ -46,7 +52,8 @@ static void test_faults_name_file_and_key(void **state)
         {"", "model config"},
         {"[]", "not a JSON object"},
         {"{" SIZES "}", "\"model_type\" is missing"},
-        {"{\"model_type\":\"llama\"," SIZES "}", "\"llama\"; only gpt2"},
+        {"{\"model_type\":\"qwen3\"," SIZES "}", "\"qwen3\"; gpt2, llama, qwen2 and mistral"},
+        {"{\"model_type\":1," SIZES "}", "\"model_type\" must be a string"},
         {"{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_head\":2,\"vocab_size\":96,\"n_positions\":32}", "\"n_layer\" is missing"},
         {"{\"model_type\":\"gpt2\",\"n_layer\":2.5,\"n_embd\":64,\"n_head\":2,\"vocab_size\":96,\"n_positions\":32}",
          "\"n_layer\""},
@@ -79,6 +86,129 @@ static void test_faults_name_file_and_key(void **state)
     }
 }
 
+static void test_llama_defaults_are_transformers(void **state)
+{
+    struct st_model_config c;
+
+    (void)state;
+    assert_ok(parse(&c, "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,"
+                        "\"intermediate_size\":96,\"vocab_size\":96,\"max_position_embeddings\":32}"));
+    assert_int_equal(c.family, ST_FAMILY_LLAMA);
+    assert_int_equal(c.norm, ST_NORM_RMSNORM);
+    assert_int_equal(c.activation, ST_ACTIVATION_SWIGLU);
+    assert_int_equal(c.positions, ST_POSITION_ROTARY);
+    assert_int_equal(c.biases, ST_BIAS_NONE);
+    assert_true(c.out_in && c.untied);
+    assert_int_equal(c.kv_heads, 4);
+    assert_int_equal(c.head_dim, 16);
+    assert_true(c.norm_eps == 1e-6f);
+    assert_true(c.rope_base == 10000.0f && c.rope_factor == 0.0f);
+    assert_true(c.dropout == 0.0f);
+    assert_int_equal(c.bos_token, 0);
+}
+
+static void test_llama_options_are_read(void **state)
+{
+    struct st_model_config c;
+
+    (void)state;
+    assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES ",\"rms_norm_eps\":1e-5,\"rope_theta\":500000.0,\"head_dim\":8,"
+                        "\"rope_scaling\":" LLAMA3 ",\"tie_word_embeddings\":true,\"attention_bias\":true,\"bos_token_id\":0,"
+                        "\"eos_token_id\":[5,6],\"sliding_window\":8,\"attention_dropout\":0.1}"));
+    assert_int_equal(c.kv_heads, 2);
+    assert_int_equal(c.head_dim, 8);
+    assert_int_equal(c.biases, ST_BIAS_ATTENTION);
+    assert_false(c.untied);
+    assert_true(c.norm_eps == 1e-5f && c.rope_base == 500000.0f && c.dropout == 0.1f);
+    assert_true(c.rope_factor == 32.0f && c.rope_low == 1.0f && c.rope_high == 4.0f);
+    assert_int_equal(c.rope_original, 8192);
+    assert_int_equal(c.bos_token, 1);
+    assert_int_equal(c.eos_token, 6);
+    /* newer and older spellings */
+    assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES
+                        ",\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"},"
+                        "\"layer_types\":[\"full_attention\",\"full_attention\"]}"));
+    assert_true(c.rope_base == 500000.0f && c.rope_factor == 0.0f);
+    assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"default\"}}"));
+    assert_true(c.rope_factor == 0.0f);
+    /* Qwen2 has its biases always, and a window only when switched on */
+    assert_ok(parse(&c, "{\"model_type\":\"qwen2\"," LLAMA_SIZES ",\"sliding_window\":8,\"use_sliding_window\":false}"));
+    assert_int_equal(c.family, ST_FAMILY_QWEN2);
+    assert_int_equal(c.biases, ST_BIAS_QKV);
+    /* a window as long as the context hides nothing */
+    assert_ok(parse(&c, "{\"model_type\":\"mistral\"," LLAMA_SIZES ",\"sliding_window\":32}"));
+    assert_int_equal(c.family, ST_FAMILY_MISTRAL);
+    assert_ok(parse(&c, "{\"model_type\":\"mistral\"," LLAMA_SIZES ",\"sliding_window\":null}"));
+}
+
+static void test_llama_faults_name_the_key(void **state)
+{
+    static const char *const rows[][3] = {
+        {"llama", ",\"hidden_act\":\"gelu\"", "\"hidden_act\" is \"gelu\""},
+        {"llama", ",\"mlp_bias\":true", "\"mlp_bias\" true"},
+        {"llama", ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}", "\"rope_scaling\" has type \"yarn\""},
+        {"llama", ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", "\"linear\"; only default and llama3"},
+        {"llama", ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":4}", "\"low_freq_factor\" is missing"},
+        {"llama", ",\"rope_scaling\":4", "must be an object or null"},
+        {"llama", ",\"rope_scaling\":{\"factor\":0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"rope_type\":\"llama3\"}",
+         "\"factor\""},
+        {"llama", ",\"rope_theta\":0", "rotary base 0"},
+        {"llama", ",\"rope_theta\":\"big\"", "\"rope_theta\" must be a number"},
+        {"llama", ",\"head_dim\":7", "heads of 7 values"},
+        {"llama", ",\"head_dim\":4294967295", "4 heads of 4294967295"},
+        {"llama", ",\"rms_norm_eps\":0", "\"rms_norm_eps\""},
+        {"llama", ",\"attention_bias\":0", "must be true or false"},
+        {"llama", ",\"bos_token_id\":-1", "\"bos_token_id\""},
+        {"llama", ",\"partial_rotary_factor\":0.5", "\"partial_rotary_factor\""},
+        {"llama", ",\"quantization_config\":{}", "quantized"},
+        {"llama", ",\"layer_types\":[\"sliding_attention\"]", "\"layer_types\""},
+        {"qwen2", ",\"use_sliding_window\":true", "\"use_sliding_window\" true"},
+        {"mistral", ",\"sliding_window\":8", "\"sliding_window\" 8 is below the context of 32"},
+    };
+    struct st_model_config c;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[1024];
+
+        snprintf(text, sizeof(text), "{\"model_type\":\"%s\"," LLAMA_SIZES "%s}", rows[i][0], rows[i][1]);
+        assert_refused(parse(&c, text), STRATA_E_INPUT, rows[i][2]);
+        assert_non_null(strstr(strata_last_error(), "dir/config.json"));
+    }
+    assert_refused(parse(&c, "{\"model_type\":\"qwen2\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,"
+                             "\"intermediate_size\":96,\"vocab_size\":96,\"max_position_embeddings\":32}"),
+                   STRATA_E_INPUT, "\"num_key_value_heads\" is missing");
+}
+
+static void test_every_family_is_written_as_itself(void **state)
+{
+    static const char *const classes[] = {NULL, "LlamaForCausalLM", "Qwen2ForCausalLM", "MistralForCausalLM"};
+
+    (void)state;
+    for (uint32_t family = ST_FAMILY_LLAMA; family <= ST_FAMILY_MISTRAL; family++) {
+        struct st_model_config c = tiny_llama_config(), back;
+        char *text;
+        size_t bytes;
+        FILE *f = open_memstream(&text, &bytes);
+
+        assert_non_null(f);
+        c.family = (enum st_model_family)family;
+        c.biases = family == ST_FAMILY_QWEN2 ? ST_BIAS_QKV : family == ST_FAMILY_LLAMA ? ST_BIAS_ATTENTION : ST_BIAS_NONE;
+        c.untied = family == ST_FAMILY_MISTRAL;
+        c.dropout = 0.25f;
+        c.bos_token = 1;
+        c.eos_token = 131;
+        st_model_config_write(&c, STRATA_F16, f);
+        fclose(f);
+        assert_ok(parse(&back, text));
+        memcpy(back.name, c.name, sizeof(c.name));
+        assert_memory_equal(&back, &c, sizeof(c));
+        assert_non_null(strstr(text, classes[family]));
+        assert_non_null(strstr(text, "\"torch_dtype\":\"float16\""));
+        free(text);
+    }
+}
+
 static void test_written_config_is_read_back(void **state)
 {
     (void)state;
@@ -98,7 +228,7 @@ static void test_written_config_is_read_back(void **state)
         memcpy(back.name, c.name, sizeof(c.name));
         assert_memory_equal(&back, &c, sizeof(c));
         assert_non_null(strstr(text, "\"torch_dtype\":\"bfloat16\""));
-        assert_non_null(strstr(text, i == 0 ? "\"eos_token_id\":null" : "\"eos_token_id\":50256"));
+        assert_non_null(strstr(text, c.vocab == 50257 ? "\"eos_token_id\":50256" : "\"eos_token_id\":null"));
         free(text);
     }
 }
@@ -123,8 +253,10 @@ static void test_directory_names_the_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults_are_transformers), cmocka_unit_test(test_options_are_read),
-        cmocka_unit_test(test_faults_name_file_and_key),  cmocka_unit_test(test_written_config_is_read_back),
+        cmocka_unit_test(test_defaults_are_transformers),       cmocka_unit_test(test_options_are_read),
+        cmocka_unit_test(test_faults_name_file_and_key),        cmocka_unit_test(test_written_config_is_read_back),
+        cmocka_unit_test(test_llama_defaults_are_transformers), cmocka_unit_test(test_llama_options_are_read),
+        cmocka_unit_test(test_llama_faults_name_the_key),       cmocka_unit_test(test_every_family_is_written_as_itself),
         cmocka_unit_test(test_directory_names_the_model),
     };
 

@@ -40,7 +40,8 @@ static void test_ranges_equal_the_whole(void **state)
 /* Values of the table do not depend on where its tiles are cut: tile 1 continues tile 0. */
 static void test_tiles_continue_the_table(void **state)
 {
-    const struct st_model_config config = {"wide", 1, 8, 1, 8, 6000, 8, 1e-5f, 0.0f};
+    const struct st_model_config config = {
+        .name = "wide", .blocks = 1, .hidden = 8, .heads = 1, .ffn = 8, .vocab = 6000, .context = 8, .norm_eps = 1e-5f};
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = STRATA_F32};
     struct st_model_config whole_config = config;
     struct st_model *cut, *whole;
@@ -99,6 +100,27 @@ static void test_distribution_is_gpt2s(void **state)
     st_model_destroy(m);
 }
 
+static void test_distribution_of_llama(void **state)
+{
+    struct st_model_config config = tiny_llama_config();
+    struct st_model *m;
+
+    (void)state;
+    config.hidden = 128;
+    config.ffn = 384;
+    config.family = ST_FAMILY_QWEN2;
+    config.biases = ST_BIAS_QKV;
+    m = tiny_model_of(&config, STRATA_F32);
+    for (uint32_t i = 0; i < st_model_tensor_count(m); i++) {
+        const struct st_tensor *t = st_model_tensor(m, i);
+        float *values = page_values(m, 42, t->page);
+
+        check_tensor(t, values + t->offset, t->rank == 2 ? 0.02 : 0.0, strstr(t->name, "norm") != NULL ? 1.0 : 0.0);
+        free(values);
+    }
+    st_model_destroy(m);
+}
+
 static void test_seeds_and_tensors_differ(void **state)
 {
     struct st_model *m = tiny_model(STRATA_F32);
@@ -133,7 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranges_equal_the_whole), cmocka_unit_test(test_tiles_continue_the_table),
         cmocka_unit_test(test_distribution_is_gpt2s),  cmocka_unit_test(test_seeds_and_tensors_differ),
-        cmocka_unit_test(test_padding_is_zero),
+        cmocka_unit_test(test_distribution_of_llama),  cmocka_unit_test(test_padding_is_zero),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

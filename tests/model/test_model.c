@@ -1,6 +1,13 @@
 /* tests/model/test_model.c - presets, pages, tensors and the workload's numbers; refusals; st_workload_check. */
 #include "model/layout.h"
 #include "model_fixture.h"
+#include <math.h>
+
+/* Tied, without biases: table, final norm, and per block q and proj, k and v, three feed-forward matrices, two norms. */
+#define LLAMA_PARAMS(vocab, hidden, blocks, heads, kv_heads, ffn)                                                                \
+    ((vocab) * (hidden) + (hidden) +                                                                                             \
+     (blocks) *                                                                                                                  \
+         (2 * (hidden) * (hidden) + 2 * (hidden) * ((hidden) / (heads) * (kv_heads)) + 3 * (hidden) * (ffn) + 2 * (hidden)))
 
 static const struct {
     const char *name;
@@ -8,10 +15,18 @@ static const struct {
     uint32_t tile_rows, tiles;
 } presets[] = {
     {"nano", 858880, 256, 1},
+    {"mini", 10942464, 256, 1},
     {"gpt2", 124439808, 4096, 13},
     {"gpt2-medium", 354823168, 4096, 13},
     {"gpt2-large", 774030080, 2048, 25},
     {"gpt2-xl", 1557611200, 2048, 25},
+    {"nano-llama", LLAMA_PARAMS(256, 128, 4, 4, 2, 384), 256, 1},
+    {"mini-llama", LLAMA_PARAMS(256, 384, 6, 6, 2, 1024), 256, 1},
+    {"smollm2-135m", 134515008, 4096, 12},
+    {"qwen2.5-0.5b", 494032768, 4096, 38},
+    {"tinyllama-1.1b", 1100048384, 2048, 16},
+    {"llama-1b", 1235814400, 2048, 63},
+    {"llama-2-7b", 6738415616, 1024, 32},
 };
 enum { PRESETS = sizeof(presets) / sizeof(presets[0]) };
 
@@ -54,6 +69,7 @@ static void test_unknown_preset_names_the_nearest(void **state)
     (void)state;
     assert_refused(st_model_preset(&config, "gpt2-meduim"), STRATA_E_INVAL, "nearest: gpt2-medium");
     assert_refused(st_model_preset(&config, "nanp"), STRATA_E_INVAL, "nearest: nano");
+    assert_refused(st_model_preset(&config, "llama1b"), STRATA_E_INVAL, "nearest: llama-1b");
     assert_refused(st_model_preset(&config, ""), STRATA_E_INVAL, "gpt2-xl");
 }
 
@@ -125,12 +141,10 @@ static void test_decay_all_moves_nothing(void **state)
 }
 
 /* Walking every page in odd steps meets every element of every tensor once, in order. */
-static void test_pieces_cover_every_tensor(void **state)
+static void check_pieces(struct st_model *m)
 {
-    struct st_model *m = tiny_model(STRATA_F32);
     uint64_t *seen = calloc(st_model_tensor_count(m), sizeof(*seen));
 
-    (void)state;
     assert_non_null(seen);
     for (uint32_t page = 0; page < m->workload.page_count; page++) {
         const uint64_t elems = m->workload.pages[page].elems;
@@ -156,6 +170,24 @@ static void test_pieces_cover_every_tensor(void **state)
     st_model_destroy(m);
 }
 
+static void test_pieces_cover_every_tensor(void **state)
+{
+    static const char freeze[][128] = {"*.k_proj.*", "model.norm.weight"};
+    struct st_model_batch batch = {.micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = STRATA_F32};
+    struct st_model_config config = tiny_llama_config();
+    struct st_model *m;
+
+    (void)state;
+    check_pieces(tiny_model(STRATA_F32));
+    config.untied = true;
+    config.vocab = 5000;
+    check_pieces(tiny_model_of(&config, STRATA_F32));
+    batch.freeze = freeze;
+    batch.freeze_count = 2;
+    assert_ok(st_model_create(&m, &config, &batch));
+    check_pieces(m);
+}
+
 static void test_head_workspace_is_bounded(void **state)
 {
     static const uint32_t micro_batches[] = {1, 4, 16};
@@ -164,8 +196,10 @@ static void test_head_workspace_is_bounded(void **state)
     (void)state;
     for (uint32_t i = 1; i < PRESETS; i++) {
         for (uint32_t j = 0; j < 6; j++) {
-            const struct st_model_batch batch = {
-                .micro_batch = micro_batches[j % 3], .seq = 1024, .grad_accum = 1, .dtype = dtypes[j / 3]};
+            const struct st_model_batch batch = {.micro_batch = micro_batches[j % 3],
+                                                 .seq = presets[i].params < 100000000 ? 512 : 1024,
+                                                 .grad_accum = 1,
+                                                 .dtype = dtypes[j / 3]};
             struct st_model *m = create(presets[i].name, &batch);
 
             assert_true(st_model_workload(m)->head_workspace_bytes <= UINT64_C(64) << 20);
@@ -219,7 +253,7 @@ static void test_bad_batches_are_refused(void **state)
         {{.micro_batch = 0, .seq = 16, .grad_accum = 1, .dtype = STRATA_BF16}, "none may be 0"},
         {{.micro_batch = 1, .seq = 0, .grad_accum = 1, .dtype = STRATA_BF16}, "none may be 0"},
         {{.micro_batch = 1, .seq = 16, .grad_accum = 0, .dtype = STRATA_BF16}, "none may be 0"},
-        {{.micro_batch = 1, .seq = 16, .grad_accum = 1, .dtype = STRATA_F16}, "bf16 and fp32"},
+        {{.micro_batch = 1, .seq = 16, .grad_accum = 1, .dtype = STRATA_DTYPE_INVALID}, "bf16, fp16 and fp32"},
         {{.micro_batch = 1u << 30, .seq = 16, .grad_accum = 1, .dtype = STRATA_F32}, "raise the accumulation"},
     };
     struct st_model_config config;
@@ -233,27 +267,192 @@ static void test_bad_batches_are_refused(void **state)
     }
 }
 
+static struct st_model *of_config(const struct st_model_config *config)
+{
+    return tiny_model_of(config, STRATA_F32);
+}
+
+static void test_llama_page_holds_its_tensors_in_order(void **state)
+{
+    static const char *const names[] = {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight",
+                                        "self_attn.o_proj.weight", "mlp.gate_proj.weight",    "mlp.up_proj.weight",
+                                        "mlp.down_proj.weight",    "input_layernorm.weight",  "self_attn.q_proj.bias",
+                                        "self_attn.k_proj.bias",   "self_attn.v_proj.bias",   "post_attention_layernorm.weight"};
+    struct st_model_config config = tiny_llama_config();
+    const struct st_page *p;
+    struct st_linear qkv;
+    struct st_model *m;
+
+    (void)state;
+    config.family = ST_FAMILY_QWEN2;
+    config.biases = ST_BIAS_QKV;
+    m = of_config(&config);
+    p = &m->workload.pages[m->workload.block_first + 1];
+    assert_int_equal(m->workload.position_page, ST_NO_PAGE);
+    assert_int_equal(m->workload.block_first, 1);
+    assert_int_equal(m->tensor_count, 1 + 2 * 12 + 1);
+    for (uint32_t i = 0; i < 12; i++) {
+        const struct st_tensor *t = st_model_tensor(m, 1 + 12 + i);
+
+        assert_non_null(strstr(t->name, "model.layers.1."));
+        assert_string_equal(t->name + strlen("model.layers.1."), names[i]);
+        assert_int_equal(t->page, m->workload.block_first + 1);
+    }
+    assert_int_equal(p->group_count, 2);
+    assert_int_equal(p->groups[0].elems, 24 * (32 + 2 * 16) + 24 * 32 + 3 * 24 * 40);
+    assert_int_equal(p->groups[1].elems, 2 * 24 + 32 + 2 * 16);
+    qkv = st_block_linear(m, 1, ST_LINEAR_QKV); /* one product */
+    assert_int_equal(qkv.part_count, 1);
+    assert_int_equal(qkv.parts[0].count, 64);
+    assert_true(qkv.bias);
+    assert_int_equal(st_block_linear(m, 0, ST_LINEAR_FC).part_count, 1);
+    assert_int_equal(st_block_linear(m, 0, ST_LINEAR_FC).out, 80);
+    assert_int_equal(m->workload.constants_bytes, 8 * 8 * sizeof(float));
+    st_model_destroy(m);
+}
+
+static void test_untied_head_has_pages(void **state)
+{
+    struct st_model_config config = tiny_llama_config();
+    const struct st_workload *w;
+    const struct st_tensor *head;
+    struct st_model *m;
+
+    (void)state;
+    config.vocab = 9000;
+    config.untied = true;
+    m = of_config(&config);
+    w = &m->workload;
+    head = st_model_tensor(m, m->tensor_count - 1);
+    assert_false(w->tied);
+    assert_int_equal(w->head_first, w->norm_page + 1);
+    assert_int_equal(w->head_count, 3);
+    assert_int_equal(w->page_count, w->head_first + 3);
+    assert_string_equal(head->name, "lm_head.weight");
+    assert_int_equal(head->page, w->head_first);
+    assert_int_equal(head->page_count, 3);
+    assert_int_equal(w->pages[w->head_first + 2].row_first, 8192);
+    assert_int_equal(w->pages[w->head_first + 2].row_count, 9000 - 8192);
+    st_model_destroy(m);
+}
+
+/* Angles against their definition; llama3 scaling leaves fast pairs, divides slow ones and mixes between. */
+static void test_rotary_table(void **state)
+{
+    struct st_model_config c = tiny_llama_config();
+    float plain[16 * 8], scaled[16 * 8];
+    double turns;
+
+    (void)state;
+    st_rotary_table(plain, &c, 16);
+    for (uint32_t p = 0; p < 16; p++) {
+        for (uint32_t i = 0; i < 4; i++) {
+            const double angle = p * pow(10000.0, -2.0 * i / 8.0);
+
+            assert_true(plain[(p * 4 + i) * 2] == (float)cos(angle));
+            assert_true(plain[(p * 4 + i) * 2 + 1] == (float)sin(angle));
+        }
+    }
+    c.rope_factor = 8.0f;
+    c.rope_low = 1.0f;
+    c.rope_high = 4.0f;
+    c.rope_original = 128; /* wavelengths 6.3, 63, 628, 6283: as it is, mixed, divided, divided */
+    st_rotary_table(scaled, &c, 16);
+    turns = 128.0 * 0.1 / (2.0 * acos(-1.0));
+    for (uint32_t p = 0; p < 16; p++) {
+        const double smooth = (turns - 1.0) / 3.0, mixed = ((1.0 - smooth) / 8.0 + smooth) * 0.1;
+
+        assert_true(scaled[p * 8] == plain[p * 8]);
+        assert_true(fabs((double)scaled[p * 8 + 3] - sin(p * mixed)) < 1e-6);
+        assert_true(fabs((double)scaled[p * 8 + 5] - sin(p * 0.01 / 8.0)) < 1e-6);
+        assert_true(fabs((double)scaled[p * 8 + 7] - sin(p * 0.001 / 8.0)) < 1e-6);
+    }
+}
+
+static void test_llama_bytes_and_flops(void **state)
+{
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 512, .grad_accum = 1, .dtype = STRATA_BF16, .workers = 2};
+    struct st_model *m = create("llama-1b", &batch);
+    const struct st_workload *w = st_model_workload(m);
+    const double hidden = 2048, linear = 2 * hidden * (2048 + 2 * 512 + 2048 + 3 * 8192);
+
+    (void)state;
+    assert_int_equal(w->block_internal_bytes, 512 * (4 + 4 + 32 * 4 + 2 * (3072 + 2048 + 2048 + 2 * 8192)));
+    assert_int_equal(w->constants_bytes, 512 * 64 * 4);
+    assert_true(w->block_forward_flops == 512 * (linear + 4 * 512 * hidden));
+    assert_true(w->model_flops_per_token == 6.0 * 1235814400 + 12.0 * 16 * hidden * 512);
+    st_model_destroy(m);
+}
+
 static void test_bad_configs_are_refused(void **state)
 {
+    static const struct st_model_config good = {
+        .name = "x", .blocks = 1, .hidden = 64, .heads = 2, .ffn = 256, .vocab = 96, .context = 32, .norm_eps = 1e-5f};
     static const struct {
-        struct st_model_config config;
         const char *part;
+        uint32_t offset, value;
     } rows[] = {
-        {{"x", 0, 64, 2, 256, 96, 32, 1e-5f, 0}, "0 blocks"},
-        {{"x", 1, 60, 2, 256, 96, 32, 1e-5f, 0}, "hidden size 60"},
-        {{"x", 1, 64, 2, 250, 96, 32, 1e-5f, 0}, "feed-forward size 250"},
-        {{"x", 1, 64, 3, 256, 96, 32, 1e-5f, 0}, "3 heads do not divide"},
-        {{"x", 1, 64, 0, 256, 96, 32, 1e-5f, 0}, "0 heads"},
-        {{"x", 1, 64, 2, 256, 1, 32, 1e-5f, 0}, "vocabulary of 1"},
-        {{"x", 1, 64, 2, 256, 96, 0, 1e-5f, 0}, "context of 0"},
-        {{"x", 1, 64, 2, 256, 96, 32, 0, 0}, "norm epsilon"},
-        {{"x", 1, 64, 2, 256, 96, 32, 1e-5f, 2}, "dropout"},
+        {"0 blocks", offsetof(struct st_model_config, blocks), 0},
+        {"hidden size 60", offsetof(struct st_model_config, hidden), 60},
+        {"feed-forward size 250", offsetof(struct st_model_config, ffn), 250},
+        {"3 heads do not divide", offsetof(struct st_model_config, heads), 3},
+        {"0 heads", offsetof(struct st_model_config, heads), 0},
+        {"vocabulary of 1", offsetof(struct st_model_config, vocab), 1},
+        {"context of 0", offsetof(struct st_model_config, context), 0},
+        {"not those of its family", offsetof(struct st_model_config, norm), ST_NORM_RMSNORM},
+        {"not those of its family", offsetof(struct st_model_config, biases), ST_BIAS_NONE},
+        {"a GPT-2 has", offsetof(struct st_model_config, kv_heads), 1},
+        {"a GPT-2 has", offsetof(struct st_model_config, head_dim), 16},
+        {"4 key-value heads do not divide 2", offsetof(struct st_model_config, kv_heads), 4},
     };
+    struct st_model_config config;
     struct st_model *m = NULL;
 
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-        assert_refused(st_model_create(&m, &rows[i].config, &bf16_batch), STRATA_E_INVAL, rows[i].part);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        config = good;
+        memcpy((char *)&config + rows[i].offset, &rows[i].value, sizeof(rows[i].value));
+        assert_refused(st_model_create(&m, &config, &bf16_batch), STRATA_E_INVAL, rows[i].part);
+    }
+    config = good;
+    config.norm_eps = 0.0f;
+    assert_refused(st_model_create(&m, &config, &bf16_batch), STRATA_E_INVAL, "norm epsilon");
+    config = good;
+    config.dropout = 2.0f;
+    assert_refused(st_model_create(&m, &config, &bf16_batch), STRATA_E_INVAL, "dropout");
+    assert_null(m);
+}
+
+static void test_bad_llama_configs_are_refused(void **state)
+{
+    static const struct {
+        const char *part;
+        uint32_t offset;
+        float value;
+    } rows[] = {
+        {"rotary base 1", offsetof(struct st_model_config, rope_base), 1.0f},
+        {"rotary base inf", offsetof(struct st_model_config, rope_base), INFINITY},
+        {"scaling factor 0.5", offsetof(struct st_model_config, rope_factor), 0.5f},
+        {"rotary scaling from 0 to 0", offsetof(struct st_model_config, rope_factor), 8.0f},
+    };
+    struct st_model_config config;
+    struct st_model *m = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        config = tiny_llama_config();
+        memcpy((char *)&config + rows[i].offset, &rows[i].value, sizeof(rows[i].value));
+        assert_refused(st_model_create(&m, &config, &bf16_batch), STRATA_E_INVAL, rows[i].part);
+    }
+    config = tiny_llama_config();
+    config.head_dim = 7;
+    assert_refused(st_model_create(&m, &config, &bf16_batch), STRATA_E_INVAL, "heads of 7 values");
+    config.head_dim = 1u << 30;
+    assert_refused(st_model_create(&m, &config, &bf16_batch), STRATA_E_INVAL, "4 heads of 1073741824 values");
+    config = tiny_llama_config();
+    config.kv_heads = 3;
+    assert_refused(st_model_create(&m, &config, &bf16_batch), STRATA_E_INVAL, "3 key-value heads do not divide 4");
+    assert_null(m);
 }
 
 /* Every broken number is found. */
@@ -272,7 +471,7 @@ static void test_workload_check_finds_faults(void **state)
         block = &w.pages[w.block_first];
         switch (i) {
         case 0:
-            w.dtype = STRATA_F16;
+            w.dtype = STRATA_DTYPE_INVALID;
             break;
         case 1:
             w.block_count = 0;
@@ -363,6 +562,11 @@ int main(void)
         cmocka_unit_test(test_more_workers_need_no_less_workspace),
         cmocka_unit_test(test_bad_batches_are_refused),
         cmocka_unit_test(test_bad_configs_are_refused),
+        cmocka_unit_test(test_bad_llama_configs_are_refused),
+        cmocka_unit_test(test_llama_page_holds_its_tensors_in_order),
+        cmocka_unit_test(test_untied_head_has_pages),
+        cmocka_unit_test(test_rotary_table),
+        cmocka_unit_test(test_llama_bytes_and_flops),
         cmocka_unit_test(test_workload_check_finds_faults),
     };
 

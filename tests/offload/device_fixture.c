@@ -60,6 +60,8 @@ void *df_random(struct df_device *d, uint64_t elems, strata_dtype dt, uint64_t s
 
         if (dt == STRATA_BF16)
             scalar->f32_to_bf16((uint16_t *)p + i, &x, 1);
+        else if (dt == STRATA_F16)
+            scalar->f32_to_f16((uint16_t *)p + i, &x, 1);
         else
             ((float *)p)[i] = x;
     }
@@ -72,7 +74,10 @@ double df_at(const void *p, uint64_t i, strata_dtype dt)
 
     if (dt == STRATA_F32)
         return ((const float *)p)[i];
-    st_kernels_pick("scalar")->bf16_to_f32(&x, (const uint16_t *)p + i, 1);
+    if (dt == STRATA_BF16)
+        st_kernels_pick("scalar")->bf16_to_f32(&x, (const uint16_t *)p + i, 1);
+    else
+        st_kernels_pick("scalar")->f16_to_f32(&x, (const uint16_t *)p + i, 1);
     return x;
 }
 
@@ -100,5 +105,5 @@ void df_assert_close(const char *what, const void *got, strata_dtype dt, const d
 
 double df_tolerance(strata_dtype dt)
 {
-    return dt == STRATA_BF16 ? 1.2e-2 : 4e-6;
+    return dt == STRATA_BF16 ? 1.2e-2 : dt == STRATA_F16 ? 1.5e-3 : 4e-6;
 }

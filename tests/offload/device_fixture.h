@@ -34,7 +34,7 @@ uint64_t df_bits(uint64_t seed, uint64_t index);
 
 /** Fails unless |got[i] - want[i]| <= tolerance * max |want| for every i, where `got` has dtype dt. */
 void df_assert_close(const char *what, const void *got, strata_dtype dt, const double *want, uint64_t elems, double tolerance);
-/** What fp32 and bf16 arithmetic may lose, relative to the largest value of the tensor. */
+/** What fp32, bf16 and fp16 arithmetic may lose, relative to the largest value of the tensor. */
 double df_tolerance(strata_dtype dt);
 
 #define df_ok(call) assert_int_equal((call), STRATA_OK)

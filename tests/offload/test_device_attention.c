@@ -1,5 +1,5 @@
 /* Causal attention against an fp64 reference whose own gradient is checked by central differences: one and several
- * blocks, grouped heads, padded rows, fp32, bf16 and widened bf16. */
+ * blocks, grouped heads, padded rows, fp32, bf16, widened bf16 and fp16.  A long sequence, a key-value cache. */
 #include "tests/offload/device_fixture.h"
 #include <math.h>
 #include <setjmp.h>
@@ -218,6 +218,7 @@ static void attention_matches(void **state)
         check_shape(&shapes[i], STRATA_F32, false);
         check_shape(&shapes[i], STRATA_BF16, false);
         check_shape(&shapes[i], STRATA_BF16, true);
+        check_shape(&shapes[i], STRATA_F16, false);
     }
 }
 
@@ -240,11 +241,235 @@ static void workspace_is_small(void **state)
     assert_true(two > one);
 }
 
+/* --- nano-llama at 4096 tokens: some rows and keys in fp64, the workspace between canaries --- */
+
+#define LONG       4096u
+#define LONG_BYTES (64u << 20)
+
+static const struct st_attention nano_llama = {1, LONG, 4, 2, 32, 256, 128, STRATA_F32};
+
+/* Gradients of query t of head h, and its part of those of key s. */
+static void long_row(const struct reference *r, double *p, uint64_t h, uint64_t t, uint64_t s, double *dk, double *dv)
+{
+    const struct st_attention *at = &r->at;
+    const uint64_t kv = h / (at->heads / at->kv_heads), row = t * at->out_stride + h * at->head_dim;
+    const double scale = 1 / sqrt((double)at->head_dim), *q = head_row(r, r->qkv, 0, 0, h, t), *dout = r->dout + row;
+    double *out = r->out + row, *dq = head_row(r, r->dqkv, 0, 0, h, t), delta;
+
+    r->lse[h * at->seq + t] = probabilities(r, p, 0, h, t);
+    memset(out, 0, at->head_dim * sizeof(double));
+    memset(dq, 0, at->head_dim * sizeof(double));
+    for (uint64_t i = 0; i <= t; i++)
+        for (uint64_t c = 0; c < at->head_dim; c++)
+            out[c] += p[i] * head_row(r, r->qkv, v_column(at), 0, kv, i)[c];
+    delta = dot(dout, out, at->head_dim);
+    for (uint64_t i = 0; i <= t; i++) {
+        const double *k = head_row(r, r->qkv, k_column(at), 0, kv, i), *v = head_row(r, r->qkv, v_column(at), 0, kv, i);
+        const double ds = p[i] * (dot(dout, v, at->head_dim) - delta) * scale;
+
+        for (uint64_t c = 0; c < at->head_dim; c++) {
+            dq[c] += ds * k[c];
+            if (i == s) {
+                dk[c] += ds * q[c];
+                dv[c] += p[i] * dout[c];
+            }
+        }
+    }
+}
+
+static void assert_near(const char *what, const void *got, uint64_t at, strata_dtype dt, const double *want, uint32_t elems,
+                        double size)
+{
+    for (uint32_t i = 0; i < elems; i++)
+        if (!(fabs(df_at(got, at + i, dt) - want[i]) <= df_tolerance(dt) * size))
+            fail_msg("%s: element %llu is %.9g, not %.9g", what, (unsigned long long)(at + i), df_at(got, at + i, dt), want[i]);
+}
+
+/* Rows t >= s of the heads of kv head 1, and key s, which nobody else sees. */
+static void check_long(struct reference *r, uint64_t s, const void *out, const float *lse, const void *dqkv)
+{
+    const struct st_attention *at = &r->at;
+    const uint64_t d = at->head_dim, group = at->heads / at->kv_heads, kv = 1;
+    const uint64_t k_at = s * at->qkv_stride + k_column(at) + kv * d, v_at = s * at->qkv_stride + v_column(at) + kv * d;
+    double dk[64] = {0}, dv[64] = {0}, *p = malloc(LONG * sizeof(double));
+
+    for (uint64_t t = s; t < LONG; t++) {
+        for (uint64_t h = kv * group; h < (kv + 1) * group; h++) {
+            const uint64_t q_at = t * at->qkv_stride + h * d, out_at = t * at->out_stride + h * d;
+
+            long_row(r, p, h, t, s, dk, dv);
+            assert_near("out", out, out_at, at->dt, r->out + out_at, at->head_dim, 0.5);
+            assert_near("lse", lse, h * LONG + t, STRATA_F32, r->lse + h * LONG + t, 1, 10);
+            assert_near("dq", dqkv, q_at, at->dt, r->dqkv + q_at, at->head_dim, 0.1);
+        }
+    }
+    assert_near("dk", dqkv, k_at, at->dt, dk, at->head_dim, 0.1);
+    assert_near("dv", dqkv, v_at, at->dt, dv, at->head_dim, 0.1);
+    free(p);
+}
+
+static void check_long_dtype(strata_dtype dt, bool widen)
+{
+    struct st_attention at = nano_llama;
+    struct df_device d;
+    struct reference r = {.at = nano_llama, .qkv_elems = LONG * 256, .out_elems = LONG * 128, .lse_elems = LONG * 4};
+    void *qkv, *out, *dout, *dqkv;
+    unsigned char *workspace, *end;
+    float *lse;
+    uint64_t bytes;
+
+    at.dt = r.at.dt = dt;
+    df_open(&d, &(struct df_opts){.widen_bf16 = widen, .arena_bytes = LONG_BYTES});
+    bytes = d.ops->attention_workspace(&at, 2);
+    assert_true(bytes < sizeof(float) * LONG * LONG / 4); /* a quarter of one head's scores */
+    qkv = df_random(&d, r.qkv_elems, dt, 1, 1.5, 0);
+    dout = df_random(&d, r.out_elems, dt, 2, 1, 0);
+    out = df_alloc(&d, r.out_elems, dt);
+    dqkv = df_alloc(&d, r.qkv_elems, dt);
+    lse = df_alloc(&d, r.lse_elems, STRATA_F32);
+    workspace = d.ops->arena(d.dev) + d.used;
+    end = d.ops->arena(d.dev) + LONG_BYTES;
+    memset(workspace, 0xa5, (size_t)(end - workspace));
+    df_ok(d.ops->attention_forward(d.dev, &at, out, lse, qkv, workspace));
+    df_ok(d.ops->attention_backward(d.dev, &at, dqkv, dout, out, lse, qkv, workspace));
+    for (const unsigned char *c = workspace + bytes; c < end; c++)
+        if (*c != 0xa5)
+            fail_msg("byte %td past the workspace was written", c - workspace - (ptrdiff_t)bytes);
+    r.qkv = df_doubles(qkv, r.qkv_elems, dt);
+    r.dout = df_doubles(dout, r.out_elems, dt);
+    r.out = df_doubles(out, r.out_elems, dt);
+    r.lse = df_doubles(lse, r.lse_elems, STRATA_F32);
+    r.dqkv = df_doubles(dqkv, r.qkv_elems, dt);
+    check_long(&r, LONG - 1, out, lse, dqkv);
+    check_long(&r, LONG - 70, out, lse, dqkv);
+    reference_destroy(&r);
+    df_close(&d);
+}
+
+static void long_sequence_stays_in_its_workspace(void **state)
+{
+    (void)state;
+    check_long_dtype(STRATA_F32, false);
+    check_long_dtype(STRATA_BF16, false);
+    check_long_dtype(STRATA_BF16, true);
+    check_long_dtype(STRATA_F16, false);
+}
+
+/* --- the key-value cache --- */
+
+struct cached {
+    void *out, *keys, *values;
+};
+
+/* All rows in calls of `group` rows. */
+static struct cached run_cached(struct df_device *d, const struct st_attention *at, const void *qkv, uint32_t group,
+                                void *workspace)
+{
+    const uint64_t width = (uint64_t)at->kv_heads * at->head_dim, bytes = strata_dtype_bytes(at->dt);
+    const struct cached c = {df_alloc(d, (uint64_t)at->seq * at->out_stride, at->dt), df_alloc(d, at->seq * width, at->dt),
+                             df_alloc(d, at->seq * width, at->dt)};
+
+    for (uint32_t first = 0; first < at->seq; first += group) {
+        const uint32_t rows = at->seq - first < group ? at->seq - first : group;
+
+        df_ok(d->ops->attention_cached(d->dev, at, (char *)c.out + (uint64_t)first * at->out_stride * bytes, c.keys, c.values,
+                                       (const char *)qkv + (uint64_t)first * at->qkv_stride * bytes, first, rows, workspace));
+    }
+    return c;
+}
+
+/* Against fp64 within the tolerance of attention_forward; however rows are grouped, the same bits. */
+static void check_cached(const struct st_attention *shape, strata_dtype dt)
+{
+    static const uint32_t groups[] = {1, 2, 7, 64};
+    struct st_attention at = *shape;
+    const uint64_t width = (uint64_t)at.kv_heads * at.head_dim;
+    double *p = malloc(at.seq * sizeof(double));
+    struct df_device d;
+    struct reference r = {.at = at};
+    struct cached whole;
+    unsigned char *workspace;
+    uint64_t bytes;
+    void *qkv;
+
+    at.dt = r.at.dt = dt;
+    df_open(&d, &(struct df_opts){0});
+    bytes = d.ops->attention_workspace(&at, 2);
+    qkv = df_random(&d, (uint64_t)at.seq * at.qkv_stride, dt, 1, 1.5, 0);
+    workspace = df_alloc(&d, bytes / 2 + 32, STRATA_F16);
+    memset(workspace + bytes, 0xa5, 64);
+    whole = run_cached(&d, &at, qkv, at.seq, workspace);
+    r.qkv = df_doubles(qkv, (uint64_t)at.seq * at.qkv_stride, dt);
+    r.out_elems = (uint64_t)at.seq * at.out_stride;
+    r.out = malloc(r.out_elems * sizeof(double));
+    r.lse = malloc((uint64_t)at.seq * at.heads * sizeof(double));
+    forward(&r, p);
+    df_assert_close("cached attention", whole.out, dt, r.out, r.out_elems, df_tolerance(dt));
+    for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
+        const struct cached cut = run_cached(&d, &at, qkv, groups[g], workspace);
+
+        assert_memory_equal(cut.out, whole.out, r.out_elems * strata_dtype_bytes(dt));
+        assert_memory_equal(cut.keys, whole.keys, at.seq * width * strata_dtype_bytes(dt));
+        assert_memory_equal(cut.values, whole.values, at.seq * width * strata_dtype_bytes(dt));
+    }
+    for (uint64_t i = 0; i < at.seq * width; i++) {
+        const uint64_t row = i / width * at.qkv_stride, c = i % width;
+
+        assert_true(df_at(whole.keys, i, dt) == r.qkv[row + k_column(&at) + c]);
+        assert_true(df_at(whole.values, i, dt) == r.qkv[row + v_column(&at) + c]);
+    }
+    for (uint32_t i = 0; i < 64; i++)
+        assert_int_equal(workspace[bytes + i], 0xa5);
+    reference_destroy(&r);
+    free(p);
+    df_close(&d);
+}
+
+static void cached_rows_match(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        struct st_attention at = shapes[i];
+
+        at.batch = 1;
+        for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++)
+            check_cached(&at, dt);
+    }
+}
+
+/* What generation computes is what training would, to the precision of the dtype. */
+static void cached_equals_forward(void **state)
+{
+    (void)state;
+    for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
+        struct st_attention at = {1, 131, 4, 2, 24, 192, 96, dt};
+        const uint64_t out_elems = (uint64_t)at.seq * at.out_stride;
+        struct df_device d;
+        struct cached c;
+        void *qkv, *out, *workspace;
+        double *want;
+
+        df_open(&d, &(struct df_opts){0});
+        qkv = df_random(&d, (uint64_t)at.seq * at.qkv_stride, dt, 1, 1.5, 0);
+        out = df_alloc(&d, out_elems, dt);
+        workspace = df_alloc(&d, d.ops->attention_workspace(&at, 2) / 4 + 1, STRATA_F32);
+        df_ok(d.ops->attention_forward(d.dev, &at, out, df_alloc(&d, at.seq * at.heads, STRATA_F32), qkv, workspace));
+        c = run_cached(&d, &at, qkv, 5, workspace);
+        want = df_doubles(out, out_elems, dt);
+        df_assert_close("cached against forward", c.out, dt, want, out_elems, df_tolerance(dt));
+        free(want);
+        df_close(&d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_matches),
         cmocka_unit_test(workspace_is_small),
+        cmocka_unit_test(cached_rows_match),
+        cmocka_unit_test(cached_equals_forward),
+        cmocka_unit_test(long_sequence_stays_in_its_workspace),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,11 +9,21 @@
 
 #include <cmocka.h>
 
-enum { SEQ = 150, BATCH = 2, ROWS = SEQ * BATCH, HEADS = 4, HEAD_DIM = 24, COLS = HEADS * HEAD_DIM, QKV = 3 * COLS, VOCAB = 301 };
+enum {
+    FFN = 140,
+    SEQ = 150,
+    BATCH = 2,
+    ROWS = SEQ * BATCH,
+    HEADS = 4,
+    HEAD_DIM = 24,
+    COLS = HEADS * HEAD_DIM,
+    QKV = 3 * COLS,
+    VOCAB = 301
+};
 
 struct tensors {
-    void *x, *w, *b, *y, *z, *dx, *qkv, *dqkv, *wide, *weight, *grad;
-    float *stats, *f0, *f1, *lse, *acc, *moment1, *moment2, *dtable, *logits, *xent;
+    void *x, *w, *b, *y, *z, *dx, *qkv, *dqkv, *wide, *weight, *grad, *keys, *values;
+    float *angles, *master, *stats, *f0, *f1, *lse, *acc, *moment1, *moment2, *dtable, *logits, *xent;
     double *sums, *scalars; /* norm2, loss */
     uint64_t *counts;       /* nonfinite, overflowed */
     int32_t *tokens;
@@ -49,6 +59,10 @@ static void create_tensors(struct df_device *d, struct tensors *t, strata_dtype 
     t->sums = df_alloc(d, 128, STRATA_F32);
     t->scalars = df_alloc(d, 4, STRATA_F32);
     t->counts = df_alloc(d, 4, STRATA_F32);
+    t->keys = df_alloc(d, SEQ * COLS, dt);
+    t->values = df_alloc(d, SEQ * COLS, dt);
+    t->angles = df_random(d, (SEQ + 1) * HEAD_DIM, STRATA_F32, 10, 1, 0);
+    t->master = df_random(d, QKV * COLS * 4, STRATA_F32, 5, 1, 0);
     t->tokens = df_alloc(d, ROWS, STRATA_F32);
     for (uint32_t i = 0; i < ROWS; i++)
         t->tokens[i] = (int32_t)(df_bits(7, i) % VOCAB);
@@ -88,6 +102,21 @@ static void run_block(struct df_device *d, struct tensors *t, const struct st_at
     df_ok(d->ops->add(d->dev, t->z, t->z, t->dx, ROWS * COLS, dt));
 }
 
+/* Llama's ops over the same tensors: the sample's rows once more, then as a cache of one sequence. */
+static void run_llama(struct df_device *d, struct tensors *t, const struct st_attention *at)
+{
+    const strata_dtype dt = at->dt;
+
+    df_ok(d->ops->rmsnorm_forward(d->dev, t->y, t->stats, t->x, t->w, ROWS, COLS, 1e-5f, dt));
+    df_ok(d->ops->rope(d->dev, t->qkv, QKV, ROWS, SEQ, 1, 2 * HEADS, HEAD_DIM, t->angles, false, dt));
+    df_ok(d->ops->rope(d->dev, t->dqkv, QKV, ROWS, SEQ, 1, 2 * HEADS, HEAD_DIM, t->angles, true, dt));
+    df_ok(d->ops->swiglu_forward(d->dev, t->z, t->qkv, ROWS / 2, COLS, dt));
+    df_ok(d->ops->swiglu_backward(d->dev, t->wide, t->z, t->qkv, ROWS, FFN, dt));
+    df_ok(d->ops->attention_cached(d->dev, at, t->z, t->keys, t->values, t->qkv, 0, SEQ - 1, t->workspace));
+    df_ok(d->ops->attention_cached(d->dev, at, t->z, t->keys, t->values, t->qkv, SEQ - 1, 1, t->workspace));
+    df_ok(d->ops->rmsnorm_backward(d->dev, t->dx, t->f0, t->y, dt, t->x, t->stats, t->w, t->dx, ROWS, COLS, dt));
+}
+
 static void run_ends(struct df_device *d, struct tensors *t, strata_dtype dt)
 {
     const struct st_matmul head = {.m = ROWS,
@@ -116,8 +145,8 @@ static void run_ends(struct df_device *d, struct tensors *t, strata_dtype dt)
     df_ok(d->ops->embed_scatter(d->dev, t->dtable, t->dx, t->tokens, ROWS, COLS, 0, VOCAB, dt));
     df_ok(d->ops->embed_position_backward(d->dev, t->dtable, t->dx, ROWS, SEQ, COLS, dt));
     df_ok(d->ops->grad_finish(d->dev, t->grad, dt, t->acc, QKV * COLS * 4, t->sums, &t->scalars[0], &t->counts[0]));
-    df_ok(d->ops->adam(d->dev, t->weight, dt == STRATA_BF16 ? t->residual : NULL, NULL, t->moment1, t->moment2, t->grad, dt,
-                       QKV * COLS * 4, &coef, &t->counts[1]));
+    df_ok(d->ops->adam(d->dev, t->weight, dt == STRATA_BF16 ? t->residual : NULL, dt == STRATA_F16 ? t->master : NULL, t->moment1,
+                       t->moment2, t->grad, dt, QKV * COLS * 4, &coef, &t->counts[1]));
 }
 
 /* Everything before the workspace, whose content is nobody's. */
@@ -140,6 +169,7 @@ static unsigned char *run_all(strata_dtype dt, bool widen, uint32_t workers, con
     create_tensors(&d, &t, dt, workers, &at);
     for (uint32_t repeat = 0; repeat < 2; repeat++) {
         run_block(&d, &t, &at);
+        run_llama(&d, &t, &at);
         run_ends(&d, &t, dt);
     }
     assert_true(isfinite(t.scalars[0]) && isfinite(t.scalars[1]) && t.scalars[1] > 0); /* equal NaNs would prove nothing */
@@ -153,19 +183,19 @@ static unsigned char *run_all(strata_dtype dt, bool widen, uint32_t workers, con
 
 static void check_bits(strata_dtype dt, bool widen)
 {
-    static const uint32_t workers[] = {1, 2, 3, 5};
-    static const char *const kernels[] = {"scalar", "auto"};
+    static const uint32_t workers[] = {1, 2, 5};
     uint64_t want_bytes, bytes;
     unsigned char *want = run_all(dt, widen, 1, "scalar", 0, &want_bytes);
 
     for (size_t w = 0; w < sizeof(workers) / sizeof(workers[0]); w++) {
-        for (size_t k = 0; k < sizeof(kernels) / sizeof(kernels[0]); k++) {
-            unsigned char *got = run_all(dt, widen, workers[w], kernels[k], 64 * w + 8 * k, &bytes);
+        for (size_t k = 0; st_kernels_usable(k) != NULL; k++) {
+            const char *const kernels = st_kernels_usable(k)->name;
+            unsigned char *got = run_all(dt, widen, workers[w], kernels, 64 * w + 8 * k, &bytes);
 
             assert_int_equal(bytes, want_bytes);
             for (uint64_t i = 0; i < bytes; i++)
                 if (got[i] != want[i])
-                    fail_msg("%u workers, kernels %s, dtype %d: byte %llu of %llu differs", workers[w], kernels[k], dt,
+                    fail_msg("%u workers, kernels %s, dtype %d: byte %llu of %llu differs", workers[w], kernels, dt,
                              (unsigned long long)i, (unsigned long long)bytes);
             free(got);
         }
@@ -191,12 +221,19 @@ static void widened_bits(void **state)
     check_bits(STRATA_BF16, true);
 }
 
+static void fp16_bits(void **state)
+{
+    (void)state;
+    check_bits(STRATA_F16, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fp32_bits),
         cmocka_unit_test(bf16_bits),
         cmocka_unit_test(widened_bits),
+        cmocka_unit_test(fp16_bits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
 /* The cpu device's row, column and pointwise ops: values against fp64, gradients against central differences of the fp64
- * forward, for fp32 and bf16, odd and prime shapes. */
+ * forward, for fp32, bf16 and fp16, odd and prime shapes. */
 #include "tests/offload/device_fixture.h"
 #include <math.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 #define STEP 1e-5 /* of a central difference */
 
-static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16};
+static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
 
 typedef void check_fn(struct df_device *d, strata_dtype dt);
 
@@ -69,6 +69,27 @@ static double norm_slope(const struct norm *n, double *at, uint64_t first, uint6
     return (up - down) / (2 * STEP);
 }
 
+/* Without a place for the gradients of weight, bias or both, all else is the same. */
+static void check_frozen(struct df_device *d, const struct norm *n, const void *dx, const float *dw, const float *db,
+                         const void *dy, strata_dtype dy_dt, const void *x, const float *stats, const void *w, const void *res,
+                         strata_dtype dt)
+{
+    const uint64_t elems = (uint64_t)n->rows * n->cols;
+
+    for (uint32_t form = 0; form < 3; form++) { /* neither, dweight, dbias */
+        void *got = df_alloc(d, elems, dt);
+        float *got_w = form == 1 ? df_random(d, n->cols, STRATA_F32, 6, 1, 0) : NULL;
+        float *got_b = form == 2 ? df_random(d, n->cols, STRATA_F32, 7, 1, 0) : NULL;
+
+        df_ok(d->ops->layernorm_backward(d->dev, got, got_w, got_b, dy, dy_dt, x, stats, w, res, n->rows, n->cols, dt));
+        assert_memory_equal(got, dx, elems * strata_dtype_bytes(dt));
+        if (got_w != NULL)
+            assert_memory_equal(got_w, dw, n->cols * sizeof(float));
+        if (got_b != NULL)
+            assert_memory_equal(got_b, db, n->cols * sizeof(float));
+    }
+}
+
 static void check_norm_shape(struct df_device *d, strata_dtype dt, strata_dtype dy_dt, uint32_t rows, uint32_t cols,
                              bool residual)
 {
@@ -95,6 +116,7 @@ static void check_norm_shape(struct df_device *d, strata_dtype dt, strata_dtype 
         want_w[c] += norm_slope(&n, &n.w[c], 0, rows);
         want_b[c] += norm_slope(&n, &n.b[c], 0, rows);
     }
+    check_frozen(d, &n, dx, dw, db, dy, dy_dt, x, stats, w, residual ? res : NULL, dt);
     df_assert_close("norm y", y, dt, want_y, elems, df_tolerance(dt));
     df_assert_close("norm dx", dx, dt, want, elems, df_tolerance(dt));
     df_assert_close("norm dweight", dw, STRATA_F32, want_w, cols, df_tolerance(STRATA_F32));
@@ -232,7 +254,10 @@ static void check_matmul_shape(struct df_device *d, const struct st_matmul *mm)
         }
     }
     df_ok(d->ops->matmul(d->dev, mm, c, a, b, mm->bias ? bias : NULL));
-    df_assert_close("matmul", c, mm->c_dtype, want, (uint64_t)mm->m * mm->n, mm->c_dtype == STRATA_BF16 ? 0x1p-8 : 4e-6);
+    df_assert_close("matmul", c, mm->c_dtype, want, (uint64_t)mm->m * mm->n,
+                    mm->c_dtype == STRATA_BF16  ? 0x1p-8
+                    : mm->c_dtype == STRATA_F16 ? 0x1p-10
+                                                : 4e-6);
     free(da), free(db), free(want);
 }
 
@@ -350,32 +375,71 @@ static const struct st_adam_coef coef = {.grad_scale = 0.5f,
                                          .vhat_scale = 20.0f,
                                          .decay = 0.999f};
 
-static void check_adam(struct df_device *d, strata_dtype dt)
+/* The planes of one update. */
+struct update {
+    void *weight, *grad;
+    int16_t *residual;
+    float *master, *m, *v;
+};
+
+static struct update update_create(struct df_device *d, uint64_t elems, strata_dtype dt, bool master)
+{
+    struct update u = {.weight = df_random(d, elems, dt, 1, 1, 0),
+                       .grad = df_random(d, elems, dt, 4, 1, 0),
+                       .m = df_random(d, elems, STRATA_F32, 2, 0.1, 0),
+                       .v = df_random(d, elems, STRATA_F32, 3, 0.1, 0.1)};
+
+    if (master)
+        u.master = df_random(d, elems, STRATA_F32, 1, 1, 0);
+    else if (dt == STRATA_BF16)
+        u.residual = df_alloc(d, elems, STRATA_BF16);
+    if (u.master != NULL)
+        u.master[99999] = 65600.0f; /* after the decay still infinite in fp16 */
+    if (u.residual != NULL) {
+        ((uint16_t *)u.weight)[99999] = 0x7f7f; /* the largest */
+        u.residual[99999] = 0x7fff;
+    }
+    return u;
+}
+
+static uint64_t scalar_update(const struct update *u, uint64_t elems, strata_dtype dt)
+{
+    const struct st_kernels *scalar = st_kernels_pick("scalar");
+
+    if (u->residual != NULL)
+        return scalar->adam_split(u->weight, u->residual, u->m, u->v, u->grad, dt, elems, &coef);
+    if (u->master != NULL)
+        return scalar->adam_master(u->master, u->weight, dt, u->m, u->v, u->grad, dt, elems, &coef);
+    return scalar->adam_master(u->weight, NULL, STRATA_DTYPE_INVALID, u->m, u->v, u->grad, dt, elems, &coef);
+}
+
+static void check_update(struct df_device *d, strata_dtype dt, bool master)
 {
     const uint64_t elems = 130003;
-    const struct st_kernels *scalar = st_kernels_pick("scalar");
-    void *weight = df_random(d, elems, dt, 1, 1, 0), *want_weight = df_random(d, elems, dt, 1, 1, 0);
-    int16_t *residual = df_alloc(d, elems, STRATA_BF16), *want_residual = df_alloc(d, elems, STRATA_BF16);
-    float *m = df_random(d, elems, STRATA_F32, 2, 0.1, 0), *want_m = df_random(d, elems, STRATA_F32, 2, 0.1, 0);
-    float *v = df_random(d, elems, STRATA_F32, 3, 0.1, 0.1), *want_v = df_random(d, elems, STRATA_F32, 3, 0.1, 0.1);
-    void *grad = df_random(d, elems, dt, 4, 1, 0);
-    uint64_t *overflowed = df_alloc(d, 2, STRATA_F32);
+    const struct update u = update_create(d, elems, dt, master), want = update_create(d, elems, dt, master);
+    uint64_t *overflowed = df_alloc(d, 2, STRATA_F32), want_overflowed;
 
-    if (dt == STRATA_BF16) {
-        ((uint16_t *)weight)[99999] = ((uint16_t *)want_weight)[99999] = 0x7f7f; /* the largest: decay 0.999 keeps it near */
-        residual[99999] = want_residual[99999] = 0x7fff;
-    }
     *overflowed = 3;
-    df_ok(d->ops->adam(d->dev, weight, dt == STRATA_BF16 ? residual : NULL, NULL, m, v, grad, dt, elems, &coef, overflowed));
-    if (dt == STRATA_BF16)
-        assert_int_equal(*overflowed, 3 + scalar->adam_split(want_weight, want_residual, want_m, want_v, grad, dt, elems, &coef));
-    else
-        assert_int_equal(*overflowed, 3 + scalar->adam_master(want_weight, NULL, STRATA_DTYPE_INVALID, want_m, want_v, grad, dt,
-                                                              elems, &coef));
-    assert_memory_equal(weight, want_weight, elems * strata_dtype_bytes(dt));
-    assert_memory_equal(residual, want_residual, elems * 2);
-    assert_memory_equal(m, want_m, elems * 4);
-    assert_memory_equal(v, want_v, elems * 4);
+    df_ok(d->ops->adam(d->dev, u.weight, u.residual, u.master, u.m, u.v, u.grad, dt, elems, &coef, overflowed));
+    want_overflowed = scalar_update(&want, elems, dt);
+    assert_int_equal(*overflowed, 3 + want_overflowed);
+    assert_int_equal(want_overflowed, dt == STRATA_F16 ? 1 : 0);
+    assert_memory_equal(u.weight, want.weight, elems * strata_dtype_bytes(dt));
+    if (u.residual != NULL)
+        assert_memory_equal(u.residual, want.residual, elems * 2);
+    if (u.master != NULL)
+        assert_memory_equal(u.master, want.master, elems * 4);
+    assert_memory_equal(u.m, want.m, elems * 4);
+    assert_memory_equal(u.v, want.v, elems * 4);
+}
+
+/* Split master, full master with a copy, the weight as its own master. */
+static void check_adam(struct df_device *d, strata_dtype dt)
+{
+    if (dt != STRATA_F16)
+        check_update(d, dt, false);
+    if (dt != STRATA_F32)
+        check_update(d, dt, true);
 }
 
 static void update_equals_the_kernel(void **state)

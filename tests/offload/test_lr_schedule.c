@@ -1,5 +1,5 @@
-/* tests/offload/test_lr_schedule.c - rates read off DeepSpeed 0.19.8 by running it, optimizer steps 1..14; its six
- * printed digits are the tolerance. */
+/* tests/offload/test_lr_schedule.c - rates read off DeepSpeed 0.19.8 by running it, optimizer steps 1..14: equal to 1e-6,
+ * or to half a unit of the sixth digit, which is the last one that was printed. */
 #include "offload/lr_schedule.h"
 
 #include <math.h>
@@ -11,12 +11,22 @@
 #include <cmocka.h>
 
 #define STEPS     14
-#define TOLERANCE 1e-5 /* relative */
+#define TOLERANCE 1e-6 /* relative */
+#define ONE_CYCLE                                                                                                                \
+    "\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0.0001, \"cycle_max_lr\": 0.001, \"cycle_first_step_size\": 4, "
 
 struct schedule_row {
     const char *scheduler; /* members of the section */
     double lr[STEPS];
 };
+
+/* beta1 reaches 1 at step 11: such a run is refused, and the shorter one's schedule goes on as DeepSpeed's did. */
+#define MOMENTUM_STEPS 10
+static const char momentum_cycle[] =
+    ONE_CYCLE "\"cycle_second_step_size\": 3, \"decay_lr_rate\": 0.1, \"decay_step_size\": 2, \"cycle_min_mom\": 0.8, "
+              "\"cycle_max_mom\": 0.95, \"decay_mom_rate\": 0.05, \"cycle_momentum\": true}";
+static const double momentum[STEPS] = {0.8,  0.9125,  0.875,  0.8375,  0.8,   0.85,    0.9,
+                                       0.95, 0.97375, 0.9975, 1.02125, 1.045, 1.06875, 1.0925};
 
 static const struct schedule_row rows[] = {
     {"\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 0.0, \"warmup_max_lr\": 0.001, \"warmup_num_steps\": 4, "
@@ -35,14 +45,49 @@ static const struct schedule_row rows[] = {
     {"\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 10, \"warmup_min_lr\": 0.0, \"warmup_max_lr\": 0.001, "
      "\"warmup_num_steps\": 3, \"warmup_type\": \"log\"}",
      {0, 0, 0.00063093, 0.001, 0.001, 0.000857143, 0.000714286, 0.000571429, 0.000428571, 0.000285714, 0.000142857, 0, 0, 0}},
+    {"\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 10, \"warmup_num_steps\": 3, \"warmup_min_ratio\": 0.1, "
+     "\"cos_min_ratio\": 0.01, \"warmup_type\": \"linear\"}",
+     {0, 7e-05, 0.00028, 0.00049, 0.000665686, 0.000569539, 0.000430604, 0.000276396, 0.000137461, 4.13143e-05, 7e-06, 7e-06,
+      7e-06, 7e-06}},
+    {"\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": 10, \"warmup_num_steps\": 3, \"warmup_min_ratio\": 0.0, "
+     "\"cos_min_ratio\": 0.0001, \"warmup_type\": \"log\"}",
+     {0, 0, 0.000441651, 0.0007, 0.000665343, 0.000568235, 0.00042791, 0.00027216, 0.000131835, 3.47274e-05, 7e-08, 7e-08, 7e-08,
+      7e-08}},
+    {momentum_cycle,
+     {0.0001, 0.000325, 0.00055, 0.000775, 0.001, 0.0007, 0.0004, 0.0001, 9.52381e-05, 9.09091e-05, 8.69565e-05, 8.33333e-05,
+      8e-05, 7.69231e-05}},
+    {ONE_CYCLE
+     "\"cycle_first_stair_count\": 2, \"cycle_second_stair_count\": 2, \"decay_lr_rate\": 0.0, \"cycle_momentum\": false}",
+     {0.0001, 0.0001, 0.00055, 0.00055, 0.001, 0.00055, 0.00055, 0.0001, 0.0001, 0.0001, 0.0001, 0.0001, 0.0001, 0.0001}},
+    {"\"type\": \"LRRangeTest\", \"params\": {\"lr_range_test_min_lr\": 0.0001, \"lr_range_test_step_size\": 3, "
+     "\"lr_range_test_step_rate\": 2.0, \"lr_range_test_staircase\": false}",
+     {0.0001, 0.000166667, 0.000233333, 0.0003, 0.000366667, 0.000433333, 0.0005, 0.000566667, 0.000633333, 0.0007, 0.000766667,
+      0.000833333, 0.0009, 0.000966667}},
+    {"\"type\": \"LRRangeTest\", \"params\": {\"lr_range_test_min_lr\": 0.0001, \"lr_range_test_step_size\": 3, "
+     "\"lr_range_test_step_rate\": 2.0, \"lr_range_test_staircase\": true}",
+     {0.0001, 0.0001, 0.0001, 0.0003, 0.0003, 0.0003, 0.0005, 0.0005, 0.0005, 0.0007, 0.0007, 0.0007, 0.0009, 0.0009}},
 };
+
+/* Half a unit of the sixth significant digit. */
+static double half_unit(double value)
+{
+    return value > 0 ? 0.5 * pow(10, floor(log10(value)) - 5) : 0;
+}
+
+static void assert_near(double got, double want, const char *what, uint64_t step)
+{
+    const double unit = half_unit(want) * 1.0001, relative = TOLERANCE * want;
+
+    if (!(fabs(got - want) <= (unit > relative ? unit : relative)))
+        fail_msg("%s step %u: %.9g, not %.9g", what, (unsigned)step, got, want);
+}
 
 static struct st_config load(const char *scheduler)
 {
-    const struct st_config_opts opts = {.max_steps = 0};
+    const struct st_config_opts opts = {.max_steps = MOMENTUM_STEPS};
     struct st_config_source *source;
     struct st_config config;
-    char text[512];
+    char text[1024];
 
     snprintf(text, sizeof(text), "{\"optimizer\": {\"params\": {\"lr\": 7e-4}}, \"scheduler\": {%s}}", scheduler);
     if (st_config_load_text(&config, &source, text, strlen(text), "t", &opts) != STRATA_OK)
@@ -57,13 +102,57 @@ static void rates_are_deepspeeds(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config c = load(rows[i].scheduler);
 
-        for (uint64_t step = 1; step <= STEPS; step++) {
-            const double want = rows[i].lr[step - 1], got = st_lr_at(&c, step);
+        for (uint64_t step = 1; step <= STEPS; step++)
+            assert_near(st_lr_at(&c, step), rows[i].lr[step - 1], rows[i].scheduler, step);
+    }
+}
 
-            if (!(fabs(got - want) <= TOLERANCE * want))
-                fail_msg("row %zu step %u: %.9g, not %.9g", i, (unsigned)step, got, want);
+static void momentum_is_deepspeeds(void **state)
+{
+    const struct st_config c = load(momentum_cycle);
+    double beta1, beta2;
+
+    (void)state;
+    for (uint64_t step = 1; step <= STEPS; step++) {
+        st_betas_at(&c, step, &beta1, &beta2);
+        assert_near(beta1, momentum[step - 1], "beta1", step);
+        assert_true(beta2 == 0.99);
+    }
+}
+
+static void betas_stay_with_every_other_schedule(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_config c = load(rows[i].scheduler);
+
+        if (c.cycle_momentum)
+            continue;
+        c.beta1 = 0.7;
+        c.beta2 = 0.8;
+        for (uint64_t step = 0; step <= STEPS; step++) {
+            double beta1, beta2;
+
+            st_betas_at(&c, step, &beta1, &beta2);
+            assert_true(beta1 == 0.7 && beta2 == 0.8);
         }
     }
+}
+
+/* Seven stairs up in 7 steps and two down in 5: exact positions, where rounded shares would fall off a stair. */
+static void stairs_are_exact(void **state)
+{
+    const struct st_config c =
+        load("\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0, \"cycle_max_lr\": 6, "
+             "\"cycle_first_step_size\": 7, \"cycle_second_step_size\": 5, \"cycle_first_stair_count\": 7, "
+             "\"cycle_second_stair_count\": 2}");
+
+    (void)state;
+    for (uint64_t step = 1; step <= 8; step++)
+        assert_true(fabs(st_lr_at(&c, step) - 6 * (double)(step - 1) / 7) < 1e-12);
+    for (uint64_t step = 9; step <= 13; step++)
+        assert_true(st_lr_at(&c, step) == (step <= 10 ? 3 : 0));
+    assert_true(st_lr_at(&c, 14) == 0);
 }
 
 static void constant_without_a_scheduler(void **state)
@@ -111,6 +200,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_are_deepspeeds),
+        cmocka_unit_test(momentum_is_deepspeeds),
+        cmocka_unit_test(betas_stay_with_every_other_schedule),
+        cmocka_unit_test(stairs_are_exact),
         cmocka_unit_test(constant_without_a_scheduler),
         cmocka_unit_test(warmup_without_a_maximum_ends_at_the_optimizers_rate),
         cmocka_unit_test(short_runs_stay_in_range),

@@ -1,0 +1,257 @@
+/* cli/cmd_generate.c - go on from a prompt: one forward over it, then one per token, with the engine of training. */
+#include "cli/commands.h"
+#include "cli/plan_table.h"
+#include "cli/prompt.h"
+#include "cli/session.h"
+#include "cli/signals.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/size.h"
+#include "core/stats.h"
+#include "model/sampler.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct generation {
+    struct cli_session session;
+    struct cli_prompt prompt;
+    struct st_sampler *sampler;
+    float *logits;   /* [vocab] f32 */
+    int32_t *tokens; /* [session.context] made so far */
+    uint32_t count, most;
+    bool ended;                       /* by the model's end token */
+    double prompt_seconds, seconds;   /* of the prompt's forward; of everything after it */
+    struct st_traffic moved;          /* by the forwards */
+    uint64_t rss_max, rss_peak_bytes; /* planned and seen */
+};
+
+static bool reads_bytes(const struct generation *g)
+{
+    return st_model_config(g->session.model)->vocab == CLI_BYTE_VOCAB;
+}
+
+/* --- output --- */
+
+/* One token as it comes; JSON waits for the end. */
+static strata_status put_token(const struct generation *g, int32_t token)
+{
+    if (g->session.args->json)
+        return STRATA_OK;
+    if (reads_bytes(g))
+        putchar(token);
+    else
+        printf("%s%d", g->count > 1 ? "," : "", token);
+    return fflush(stdout) == 0 ? STRATA_OK : st_error_errno(errno, "cannot write to standard output");
+}
+
+static double tokens_per_second(const struct generation *g)
+{
+    return g->count > 1 && g->seconds > 0 ? (g->count - 1) / g->seconds : 0; /* the first came with the prompt */
+}
+
+static const char *stop_reason(const struct generation *g)
+{
+    if (g->ended)
+        return "end";
+    if (g->count < g->most)
+        return "signal";
+    return g->most < g->session.args->max_tokens ? "context" : "length";
+}
+
+static void put_text(const struct generation *g, struct st_json_writer *w)
+{
+    char *text = reads_bytes(g) ? malloc(g->count + 1) : NULL;
+
+    for (uint32_t i = 0; text != NULL && i < g->count; i++)
+        text[i] = g->tokens[i] != 0 ? (char)g->tokens[i] : '\xff'; /* neither has a place in JSON text: U+FFFD */
+    if (text != NULL)
+        text[g->count] = '\0';
+    st_json_put_string(w, "text", text);
+    free(text);
+}
+
+static void print_json(const struct generation *g)
+{
+    struct st_json_writer w;
+
+    st_json_begin(&w, stdout);
+    st_json_object_open(&w, NULL);
+    st_json_put_u64(&w, "prompt_tokens", g->prompt.count);
+    st_json_array_open(&w, "tokens");
+    for (uint32_t i = 0; i < g->count; i++)
+        st_json_put_u64(&w, NULL, (uint64_t)g->tokens[i]);
+    st_json_array_close(&w);
+    put_text(g, &w);
+    st_json_put_string(&w, "stopped_by", stop_reason(g));
+    st_json_put_double(&w, "prompt_seconds", g->prompt_seconds);
+    st_json_put_double(&w, "seconds", g->seconds);
+    st_json_put_double(&w, "tokens_per_second", tokens_per_second(g));
+    st_json_object_open(&w, "bytes");
+    st_json_put_u64(&w, "upload", g->moved.upload);
+    st_json_put_u64(&w, "download", g->moved.download);
+    st_json_put_u64(&w, "read", g->moved.read);
+    st_json_put_u64(&w, "write", g->moved.write);
+    st_json_object_close(&w);
+    st_json_put_u64(&w, "rss_bytes_max", g->rss_max);
+    st_json_put_u64(&w, "peak_rss_bytes", g->rss_peak_bytes);
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+}
+
+static void print_figures(const struct generation *g)
+{
+    char upload[24], download[24], read[24], write[24];
+
+    fprintf(stderr, "strata: %u tokens of prompt in %.2f s, %u new ones in %.2f s (%.1f tokens/s)\n", g->prompt.count,
+            g->prompt_seconds, g->count, g->seconds, tokens_per_second(g));
+    fprintf(stderr, "strata: moved: %s up, %s down, %s read, %s written\n", st_size_text(upload, g->moved.upload),
+            st_size_text(download, g->moved.download), st_size_text(read, g->moved.read), st_size_text(write, g->moved.write));
+    if (g->count == g->most && g->most < g->session.args->max_tokens && !g->ended)
+        fprintf(stderr, "strata: stopped after %u tokens: the context of %u is full\n", g->count, g->session.context);
+}
+
+static void print_end(const struct generation *g)
+{
+    const struct cli_args *args = g->session.args;
+
+    if (args->json)
+        print_json(g);
+    else
+        putchar('\n');
+    fflush(stdout);
+    if (!args->quiet)
+        print_figures(g);
+}
+
+/* --- the run --- */
+
+static strata_status forward_prompt(struct generation *g)
+{
+    const uint64_t start = st_clock_ns();
+    strata_status st = STRATA_OK;
+
+    for (uint32_t at = 0; at < g->prompt.count && st == STRATA_OK; at += g->session.seq) {
+        const uint32_t left = g->prompt.count - at;
+
+        st = st_engine_forward(g->session.engine, g->prompt.tokens + at, left < g->session.seq ? left : g->session.seq, at,
+                               g->logits);
+    }
+    g->prompt_seconds = (double)(st_clock_ns() - start) * 1e-9;
+    return st;
+}
+
+static bool is_end(const struct generation *g, int32_t token)
+{
+    const uint32_t end = st_model_config(g->session.model)->eos_token;
+
+    return end != 0 && (uint32_t)token == end - 1;
+}
+
+static strata_status make_tokens(struct generation *g)
+{
+    const uint64_t start = st_clock_ns();
+    strata_status st = STRATA_OK;
+
+    while (g->count < g->most && !g->ended && st == STRATA_OK) {
+        const uint32_t position = g->prompt.count + g->count;
+        int32_t token;
+
+        if (g->count > 0)
+            st = st_engine_forward(g->session.engine, &g->tokens[g->count - 1], 1, position - 1, g->logits);
+        if (st == STRATA_OK)
+            st = st_sampler_next(g->sampler, g->logits, position, &token);
+        if (st != STRATA_OK)
+            break;
+        g->ended = is_end(g, token);
+        g->tokens[g->count++] = token;
+        st = put_token(g, token);
+    }
+    g->seconds = (double)(st_clock_ns() - start) * 1e-9;
+    return st;
+}
+
+static void take_figures(struct generation *g)
+{
+    struct st_engine_info info;
+
+    st_engine_info(g->session.engine, &info);
+    g->moved = info.moved;
+    g->rss_max = g->session.plan->rss_bytes_max;
+    g->rss_peak_bytes = st_stats_rss_peak_bytes();
+}
+
+static strata_status create_buffers(struct generation *g)
+{
+    const struct cli_args *args = g->session.args;
+    const struct st_sampler_opts opts = {
+        .temperature = args->temperature, .top_k = (uint32_t)args->top_k, .top_p = args->top_p, .seed = args->seed};
+    const uint32_t vocab = st_model_config(g->session.model)->vocab;
+
+    g->most = g->session.context - g->prompt.count;
+    g->logits = malloc(vocab * sizeof(*g->logits));
+    g->tokens = malloc(g->session.context * sizeof(*g->tokens));
+    if (g->logits == NULL || g->tokens == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the logits of %u tokens", vocab);
+    return st_sampler_create(&g->sampler, vocab, &opts);
+}
+
+/* Everything that can be refused before the engine takes memory. */
+static strata_status prepare(struct generation *g)
+{
+    const struct cli_args *args = g->session.args;
+    strata_status st = cli_prompt_read(&g->prompt, args);
+
+    g->session.prompt_tokens = g->prompt.count;
+    if (st == STRATA_OK)
+        st = cli_session_model(&g->session);
+    if (st == STRATA_OK)
+        st = cli_prompt_check(&g->prompt, st_model_config(g->session.model)->vocab);
+    if (st == STRATA_OK)
+        st = cli_session_plan(&g->session);
+    if (g->session.plan != NULL && st == STRATA_E_NOFIT)
+        cli_plan_print(g->session.plan, false, stderr);
+    if (st == STRATA_OK)
+        st = create_buffers(g);
+    if (st == STRATA_OK && !args->json && !args->quiet && !reads_bytes(g))
+        st_log(ST_LOG_NOTICE, "token ids on standard output: this version turns ids into text for models that read bytes only");
+    return st;
+}
+
+static strata_status run(struct generation *g)
+{
+    strata_status st = prepare(g);
+
+    if (st == STRATA_OK)
+        st = cli_session_start(&g->session);
+    if (st != STRATA_OK)
+        return st;
+    st = forward_prompt(g);
+    if (st == STRATA_OK)
+        st = make_tokens(g);
+    take_figures(g);
+    if (st == STRATA_OK || (st == STRATA_E_CANCELLED && cli_signals_pending() != 0))
+        print_end(g);
+    return st;
+}
+
+int cmd_generate(const struct cli_args *args)
+{
+    struct generation g = {0};
+    strata_status st;
+
+    cli_signals_install();
+    st = cli_session_configure(&g.session, args);
+    if (st == STRATA_OK)
+        st = run(&g);
+    cli_session_close(&g.session);
+    cli_prompt_fini(&g.prompt);
+    st_sampler_destroy(g.sampler);
+    free(g.logits);
+    free(g.tokens);
+    if (st == STRATA_E_CANCELLED && cli_signals_pending() != 0)
+        return 128 + cli_signals_pending();
+    return st == STRATA_OK ? 0 : cli_fail(st);
+}

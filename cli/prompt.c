@@ -1,0 +1,102 @@
+/* cli/prompt.c - text as bytes, files as bytes, and lists of ids. */
+#include "cli/prompt.h"
+#include "core/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROMPT_TOKENS_MAX (UINT32_C(1) << 20) /* more than any context */
+
+static strata_status prompt_reserve(struct cli_prompt *p, size_t count)
+{
+    p->tokens = malloc(count * sizeof(*p->tokens));
+    return p->tokens != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a prompt of %zu tokens", count);
+}
+
+static strata_status from_bytes(struct cli_prompt *p, const unsigned char *bytes, size_t count)
+{
+    const strata_status st = prompt_reserve(p, count);
+
+    if (st != STRATA_OK)
+        return st;
+    for (size_t i = 0; i < count; i++)
+        p->tokens[i] = bytes[i];
+    p->count = (uint32_t)count;
+    return STRATA_OK;
+}
+
+static strata_status from_file(struct cli_prompt *p, const char *path)
+{
+    const bool standard = strcmp(path, "-") == 0;
+    FILE *file = standard ? stdin : fopen(path, "re");
+    unsigned char *bytes = malloc(PROMPT_TOKENS_MAX + 1);
+    size_t count = 0;
+    int error = 0;
+    strata_status st;
+
+    if (file != NULL && bytes != NULL) {
+        errno = 0;
+        count = fread(bytes, 1, PROMPT_TOKENS_MAX + 1, file);
+        error = ferror(file) != 0 ? errno : 0;
+    } else {
+        error = file == NULL ? errno : ENOMEM;
+    }
+    if (file != NULL && !standard)
+        fclose(file);
+    if (error != 0)
+        st = st_error_errno(error, "--prompt-file %s", path);
+    else if (count == 0)
+        st = st_error(STRATA_E_INPUT, "--prompt-file %s is empty: there is nothing to go on from", path);
+    else if (count > PROMPT_TOKENS_MAX)
+        st = st_error(STRATA_E_INPUT, "--prompt-file %s is longer than %u bytes", path, PROMPT_TOKENS_MAX);
+    else
+        st = from_bytes(p, bytes, count);
+    free(bytes);
+    return st;
+}
+
+static strata_status from_ids(struct cli_prompt *p, const char *list)
+{
+    strata_status st = prompt_reserve(p, strlen(list) / 2 + 1);
+    const char *at = list;
+
+    while (st == STRATA_OK) {
+        char *end;
+        unsigned long id;
+
+        errno = 0;
+        id = strtoul(at, &end, 10);
+        if (*at < '0' || *at > '9' || errno != 0 || id > INT32_MAX || (*end != ',' && *end != '\0'))
+            return st_error(STRATA_E_INVAL, "--prompt-tokens: \"%.40s\" is not a list of ids such as 12,7,50256", at);
+        p->tokens[p->count++] = (int32_t)id;
+        if (*end == '\0')
+            break;
+        at = end + 1;
+    }
+    return st;
+}
+
+strata_status cli_prompt_read(struct cli_prompt *p, const struct cli_args *args)
+{
+    *p = (struct cli_prompt){0};
+    if (args->prompt != NULL)
+        return from_bytes(p, (const unsigned char *)args->prompt, strlen(args->prompt));
+    return args->prompt_file != NULL ? from_file(p, args->prompt_file) : from_ids(p, args->prompt_tokens);
+}
+
+strata_status cli_prompt_check(const struct cli_prompt *p, uint32_t vocab)
+{
+    for (uint32_t i = 0; i < p->count; i++)
+        if ((uint32_t)p->tokens[i] >= vocab)
+            return st_error(STRATA_E_INVAL, "--prompt-tokens: %d is not one of the vocabulary's %u tokens (0 to %u)",
+                            p->tokens[i], vocab, vocab - 1);
+    return STRATA_OK;
+}
+
+void cli_prompt_fini(struct cli_prompt *p)
+{
+    free(p->tokens);
+    *p = (struct cli_prompt){0};
+}

@@ -1,0 +1,297 @@
+/* config_resolve_train.c - the rules between keys of batch, precision, optimizer and scheduler. */
+#include "core/config_source.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define DECAY_MAX_LR 1e-3 /* DeepSpeed's warmup_max_lr of WarmupDecayLR */
+#define DEEPSPEED_LR 1e-3 /* DeepSpeed's lr of an optimizer without one */
+#define STEPS_END    (UINT64_C(1) << 53)
+#define SCHEDULER    "scheduler.params."
+
+/* --- batch --- */
+
+/* One of the batch triple as given; 0: to be derived. */
+static uint64_t given_count(struct st_config_source *src, const char *path)
+{
+    const struct st_field_state *state = st_source_state(src, path);
+
+    return state->usable ? (uint64_t)st_json_number(state->node) : 0;
+}
+
+static bool is_auto(struct st_config_source *src, const char *path)
+{
+    return st_source_state(src, path)->origin == ST_ORIGIN_AUTO;
+}
+
+static bool is_on(struct st_config_source *src, const char *path)
+{
+    const struct st_field_state *state = st_source_state(src, path);
+
+    return state->usable && st_json_bool(state->node);
+}
+
+/* reference: DeepSpeed's _set_batch_related_parameters at world size 1.  The one addition: where nothing says how
+ * large a batch is, a micro-batch is 1, unless a file gives the accumulation alone. */
+static void resolve_batch(struct st_config_source *src, struct st_config *config)
+{
+    static const char *const paths[] = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"};
+    const uint64_t train_given = given_count(src, paths[0]), micro_given = given_count(src, paths[1]);
+    const uint64_t accum_given = given_count(src, paths[2]);
+    uint64_t train = train_given, micro = micro_given, accum = accum_given;
+
+    for (int i = 0; i < 3; i++)
+        if (st_source_state(src, paths[i])->verdict == ST_VERDICT_REJECTED)
+            return;
+    if (accum > 0 && train == 0 && micro == 0 && st_source_state(src, paths[2])->origin == ST_ORIGIN_FILE &&
+        !is_auto(src, paths[0]) && !is_auto(src, paths[1])) {
+        st_source_problem(src,
+                          "gradient_accumulation_steps %" PRIu64
+                          " alone does not say how large a batch is: give train_batch_size "
+                          "or train_micro_batch_size_per_gpu",
+                          accum);
+        return;
+    }
+    if (train == 0 && micro == 0)
+        micro = 1;
+    if (train > 0 && micro > 0)
+        accum = accum > 0 ? accum : train / micro;
+    else if (train > 0)
+        accum = accum > 0 ? accum : 1, micro = train / accum;
+    else
+        accum = accum > 0 ? accum : 1, train = micro * accum;
+    if (micro == 0 || accum == 0 || train != micro * accum || train > UINT32_MAX) {
+        st_source_problem(src,
+                          "train_batch_size %" PRIu64 "%s is not train_micro_batch_size_per_gpu %" PRIu64
+                          "%s x gradient_accumulation_steps %" PRIu64 "%s (one rank)%s",
+                          train, train_given > 0 ? "" : " (derived)", micro, micro_given > 0 ? "" : " (derived)", accum,
+                          accum_given > 0 ? "" : " (derived)",
+                          train > UINT32_MAX ? ": too large" : ": change one of them, or leave one out");
+        return;
+    }
+    config->train_batch = (uint32_t)train;
+    config->micro_batch = (uint32_t)micro;
+    config->grad_accum = (uint32_t)accum;
+    for (int i = 0; i < 3 && train_given + micro_given + accum_given > 0; i++)
+        if (given_count(src, paths[i]) == 0)
+            st_source_derive(src, paths[i], NULL);
+}
+
+/* --- precision --- */
+
+/* What the fp16 section says where it has no effect, and the values that stand in for it. */
+static void clear_scaling(struct st_config_source *src, struct st_config *config)
+{
+    const char *reason = st_source_keep(src, "not used: this run trains in %s", config->dtype == STRATA_BF16 ? "bf16" : "fp32");
+    const struct st_field *f;
+
+    for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
+        if (f->bind == ST_BIND_NONE || st_field_applies(f, config) || !st_field_inside(f, "fp16"))
+            continue;
+        st_value_clear(config, f);
+        st_source_idle(src, f->path, reason);
+    }
+    config->loss_scale = 1;
+}
+
+static void resolve_scaling(struct st_config_source *src, struct st_config *config)
+{
+    static const char *const dynamic[] = {"fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
+                                          "fp16.consecutive_hysteresis", "fp16.min_loss_scale"};
+
+    if (config->dtype != STRATA_F16) {
+        clear_scaling(src, config);
+        return;
+    }
+    if (!config->check_grad_overflow)
+        st_source_idle(src, "bf16.check_grad_overflow", "not used: fp16 always skips a step whose gradients overflow");
+    config->check_grad_overflow = true;
+    for (size_t i = 0; i < sizeof(dynamic) / sizeof(dynamic[0]) && config->loss_scale > 0; i++)
+        if (st_source_given(src, dynamic[i]))
+            st_source_note(src, dynamic[i], "not used: fp16.loss_scale is fixed");
+    if (config->loss_scale == 0 && config->min_loss_scale > ldexp(1, (int)config->initial_scale_power))
+        st_source_reject(
+            src, "fp16.min_loss_scale",
+            st_source_keep(src, "%g is above the first scale, 2^%" PRIu32, config->min_loss_scale, config->initial_scale_power));
+}
+
+/* bf16 unless another precision is asked for. */
+static void resolve_precision(struct st_config_source *src, struct st_config *config)
+{
+    const bool f16 = is_on(src, "fp16.enabled"), bf16 = is_on(src, "bf16.enabled");
+    const bool bf16_open = !st_source_given(src, "bf16.enabled"); /* left out or "auto" */
+
+    config->dtype = STRATA_BF16;
+    if (f16 && bf16) {
+        st_source_reject(src, "bf16.enabled", "fp16.enabled is true too: set one of them to false");
+    } else if (f16) {
+        config->dtype = STRATA_F16;
+        if (bf16_open)
+            st_source_derive(src, "bf16.enabled", "fp16 is on");
+    } else if (!bf16_open && !bf16) {
+        config->dtype = STRATA_F32;
+    } else if (bf16_open && !is_auto(src, "bf16.enabled") && st_source_given(src, "fp16.enabled")) {
+        config->dtype = STRATA_F32;
+        st_source_derive(src, "bf16.enabled", "fp16 is named and bf16 is not: fp32, as in DeepSpeed");
+    }
+    resolve_scaling(src, config);
+}
+
+/* --- optimizer --- */
+
+static void resolve_optimizer(struct st_config_source *src, struct st_config *config)
+{
+    const struct st_field_state *mode = st_source_state(src, "optimizer.params.adam_w_mode");
+    const struct st_field_state *lr = st_source_state(src, "optimizer.params.lr");
+    const bool named = st_source_given(src, "optimizer.type") && st_source_state(src, "optimizer.type")->origin == ST_ORIGIN_FILE;
+
+    if (config->optimizer == ST_OPTIMIZER_ADAM && !(mode->usable && !st_json_bool(mode->node))) {
+        config->optimizer = ST_OPTIMIZER_ADAMW;
+        st_source_derive(src, "optimizer.type", "Adam with adam_w_mode, which is on by default, is AdamW");
+    } else if (config->optimizer == ST_OPTIMIZER_ADAMW && mode->usable && !st_json_bool(mode->node)) {
+        st_source_derive(src, "optimizer.params.adam_w_mode", "type AdamW decouples the decay whatever this says");
+    }
+    if (named && lr->spelling == NULL) {
+        config->lr = DEEPSPEED_LR;
+        st_source_derive(src, "optimizer.params.lr", "the file names an optimizer and no lr: DeepSpeed's default");
+    }
+}
+
+/* --- scheduler --- */
+
+/* "WarmupDecayLR, WarmupCosineLR": the schedulers that take an argument. */
+static const char *takers(struct st_config_source *src, const struct st_field *field)
+{
+    const struct st_choice *types = st_field_known("scheduler.type")->choices;
+    char names[128] = "";
+
+    for (const struct st_choice *c = types; c->text != NULL; c++) {
+        const size_t used = strlen(names);
+
+        if ((field->lr_types >> c->value & 1) != 0)
+            snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? ", " : "", c->text);
+    }
+    return st_source_keep(src, "%s", names);
+}
+
+/* Arguments of other schedulers are errors, as in DeepSpeed, and have one fixed value each, so that equal configs are equal
+ * bit for bit.  Without a scheduler arguments are idle. */
+static void clear_arguments(struct st_config_source *src, struct st_config *config)
+{
+    const char *type = st_choice_text(st_field_known("scheduler.type")->choices, (int)config->lr_type);
+    const struct st_field *f;
+
+    for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
+        if (f->lr_types == 0 || st_field_applies(f, config))
+            continue;
+        st_value_clear(config, f);
+        if (type == NULL)
+            st_source_idle(src, f->path, "not used: without scheduler.type the rate is constant");
+        else if (src->fields[i].node != NULL && src->fields[i].verdict != ST_VERDICT_REJECTED)
+            st_source_reject(src, f->path, st_source_keep(src, "belongs to %s, and scheduler.type is %s", takers(src, f), type));
+    }
+}
+
+static void resolve_total_steps(struct st_config_source *src, struct st_config *config, uint64_t max_steps)
+{
+    static const char path[] = SCHEDULER "total_num_steps";
+
+    if (!st_field_applies(st_field_known(path), config) || config->total_steps > 0)
+        return;
+    config->total_steps = max_steps;
+    st_source_derive(src, path, max_steps > 0 ? "--max-steps" : "known once --max-steps is given");
+}
+
+/* Left out, it is as the first half has it. */
+static void resolve_second_half(struct st_config_source *src, const char *path, uint64_t *second, uint64_t first)
+{
+    if (st_source_given(src, path))
+        return;
+    *second = first;
+    st_source_derive(src, path, "as on the way up");
+}
+
+/* OneCycle's momentum so many steps after the cycle: offload/lr_schedule.c's. */
+static double momentum_after(const struct st_config *c, uint64_t steps)
+{
+    return c->cycle_max_mom * (1 + c->decay_mom_rate * ((double)steps / (double)c->decay_step_size));
+}
+
+/* The first optimizer step whose beta1 is 1 or more, where Adam's first moment would never forget; 0: none. */
+static uint64_t first_bad_step(const struct st_config *c)
+{
+    uint64_t good = 0, bad = STEPS_END;
+
+    if (!c->cycle_momentum || c->decay_step_size == 0 || momentum_after(c, bad) < 1)
+        return 0;
+    while (bad - good > 1) {
+        const uint64_t middle = good + (bad - good) / 2;
+
+        if (momentum_after(c, middle) < 1)
+            good = middle;
+        else
+            bad = middle;
+    }
+    return c->cycle_first_step_size + c->cycle_second_step_size + bad + 1;
+}
+
+static void check_momentum(struct st_config_source *src, const struct st_config *c, uint64_t max_steps)
+{
+    const uint64_t step = first_bad_step(c);
+
+    if (step > 0 && (max_steps == 0 || step <= max_steps))
+        st_source_reject(src, SCHEDULER "decay_mom_rate",
+                         st_source_keep(src, "%g brings beta1 to 1 at step %" PRIu64 ": lower it, or set decay_step_size to 0",
+                                        c->decay_mom_rate, step));
+}
+
+static void require_rate(struct st_config_source *src, const char *path)
+{
+    const struct st_field_state *state = st_source_state(src, path);
+
+    if (state->node == NULL)
+        st_source_reject(src, path, "OneCycle needs it");
+}
+
+static void resolve_cycle(struct st_config_source *src, struct st_config *config, uint64_t max_steps)
+{
+    require_rate(src, SCHEDULER "cycle_min_lr");
+    require_rate(src, SCHEDULER "cycle_max_lr");
+    if (is_auto(src, SCHEDULER "cycle_max_lr"))
+        config->cycle_max_lr = config->lr;
+    resolve_second_half(src, SCHEDULER "cycle_second_step_size", &config->cycle_second_step_size, config->cycle_first_step_size);
+    resolve_second_half(src, SCHEDULER "cycle_second_stair_count", &config->cycle_second_stair_count,
+                        config->cycle_first_stair_count);
+    if (config->cycle_momentum)
+        st_source_note(src, "optimizer.params.betas", "OneCycle writes (momentum, 0.99) at every step");
+    check_momentum(src, config, max_steps);
+}
+
+static void resolve_scheduler(struct st_config_source *src, struct st_config *config, uint64_t max_steps)
+{
+    const struct st_field_state *warmup = st_source_state(src, SCHEDULER "warmup_num_steps");
+
+    if (!st_source_given(src, "scheduler.type")) {
+        config->lr_type = ST_LR_CONSTANT;
+        if (warmup->usable && warmup->origin == ST_ORIGIN_COMMAND_LINE && config->warmup_steps > 0) {
+            config->lr_type = ST_LR_WARMUP;
+            st_source_derive(src, "scheduler.type", "a warm-up is asked for on the command line");
+        }
+    }
+    clear_arguments(src, config);
+    if (st_field_applies(st_field_known(SCHEDULER "warmup_max_lr"), config) && !st_source_given(src, SCHEDULER "warmup_max_lr"))
+        config->warmup_max_lr =
+            config->lr_type == ST_LR_WARMUP_DECAY && !is_auto(src, SCHEDULER "warmup_max_lr") ? DECAY_MAX_LR : NAN;
+    resolve_total_steps(src, config, max_steps);
+    if (config->lr_type == ST_LR_ONE_CYCLE)
+        resolve_cycle(src, config, max_steps);
+}
+
+void st_config_resolve_train(struct st_config_source *src, struct st_config *config, uint64_t max_steps)
+{
+    resolve_batch(src, config);
+    resolve_precision(src, config);
+    resolve_optimizer(src, config);
+    resolve_scheduler(src, config, max_steps);
+}

@@ -1,0 +1,157 @@
+/* engine_step.c - what a step's scalars decide: norm, clip factor, loss scale, skip, and the coefficients of its update.
+ *
+ * A gated or serial update follows the step's end and uses what it found.  An update in backward runs before the end: its
+ * coefficients are folded when the step begins, and nothing may ask for a skip. */
+#include "offload/engine_state.h"
+
+#include "core/error.h"
+#include "core/log.h"
+#include "offload/lr_schedule.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* beta^t by repeated multiplication in order, so that a resumed run has the same bits; a beta that moves starts over. */
+static double power(double beta, uint64_t t, double before, bool moves)
+{
+    double product = 1.0;
+
+    if (!moves)
+        return before * beta;
+    for (uint64_t i = 0; i < t; i++)
+        product *= beta;
+    return product;
+}
+
+static bool betas_move(const struct st_config *c)
+{
+    return c->lr_type == ST_LR_ONE_CYCLE && c->cycle_momentum;
+}
+
+/* Count one more optimizer step and fold its coefficients; gradients are divided by `divisor`. */
+static void prepare_update(struct st_engine *eng, double divisor)
+{
+    const struct st_config *c = &eng->config;
+    struct st_update_scalars *u = &eng->update;
+    struct st_adam_coef coef;
+    double beta1, beta2;
+
+    u->step = ++eng->steps_applied;
+    u->lr = st_lr_at(c, u->step);
+    st_betas_at(c, u->step, &beta1, &beta2);
+    eng->beta1_power = power(beta1, u->step, eng->beta1_power, betas_move(c));
+    eng->beta2_power = power(beta2, u->step, eng->beta2_power, betas_move(c));
+    coef = (struct st_adam_coef){
+        .grad_scale = (float)(1.0 / divisor),
+        .beta1 = (float)beta1,
+        .one_minus_beta1 = (float)(1.0 - beta1),
+        .beta2 = (float)beta2,
+        .one_minus_beta2 = (float)(1.0 - beta2),
+        .eps = (float)c->eps,
+        .step_size = (float)(u->lr / (c->bias_correction ? 1.0 - eng->beta1_power : 1.0)),
+        .vhat_scale = (float)(1.0 / sqrt(c->bias_correction ? 1.0 - eng->beta2_power : 1.0)),
+        .decay = 1.0f,
+        .l2 = 0.0f,
+    };
+    u->no_decay = coef;
+    if (c->optimizer == ST_OPTIMIZER_ADAMW)
+        coef.decay = (float)(1.0 - u->lr * c->weight_decay);
+    else
+        coef.l2 = (float)c->weight_decay;
+    u->decay = coef;
+}
+
+void st_engine_begin_step(struct st_engine *eng)
+{
+    eng->update_scale = eng->scaler.scale;
+    if (eng->plan->policy.update != ST_UPDATE_IN_BACKWARD)
+        return;
+    eng->update.skip = false;
+    prepare_update(eng, 1.0);
+}
+
+/* Did the host take page p's norm?  Only where the table's sum lies parked; all others are finished on the device. */
+static bool finished_on_host(const struct st_plan *plan, uint32_t p)
+{
+    const struct st_workload *w = &plan->workload;
+
+    return plan->pages[p].parked && p >= w->table_first && p < w->table_first + w->table_count;
+}
+
+/* Sums over pages in index order; each page's own sum was taken in block order. */
+static void sum_norms(const struct st_engine *eng, const struct st_scalars *device, const struct st_scalars *host, double *norm2,
+                      uint64_t *nonfinite, uint32_t *first_bad)
+{
+    *norm2 = 0;
+    *nonfinite = 0;
+    *first_bad = ST_NO_PAGE;
+    for (uint32_t p = 0; p < eng->plan->workload.page_count; p++) {
+        const struct st_norm *n = finished_on_host(eng->plan, p) ? &host->norms[p] : &device->norms[p];
+
+        if (!eng->plan->pages[p].trained)
+            continue;
+        *norm2 += n->norm2;
+        *nonfinite += n->nonfinite;
+        if (n->nonfinite > 0 && *first_bad == ST_NO_PAGE)
+            *first_bad = p;
+    }
+}
+
+static bool may_skip(const struct st_engine *eng)
+{
+    return eng->plan->policy.update != ST_UPDATE_IN_BACKWARD &&
+           (eng->config.check_grad_overflow || eng->config.dtype == STRATA_F16);
+}
+
+static strata_status skip_update(struct st_engine *eng, uint64_t nonfinite, uint32_t first_bad)
+{
+    eng->update.skip = true;
+    if (!may_skip(eng))
+        return st_error(STRATA_E_NUMERICS,
+                        "%" PRIu64 " gradient values are not finite, the first in page %u: lower the learning rate, or set "
+                        "bf16.check_grad_overflow to true (and strata.update to \"gated\") to skip such updates",
+                        nonfinite, first_bad);
+    eng->steps_skipped++;
+    st_log(ST_LOG_WARN, "update skipped: %" PRIu64 " gradient values are not finite, the first in page %u; loss scale %g",
+           nonfinite, first_bad, eng->update_scale);
+    return STRATA_OK;
+}
+
+static strata_status close_training_step(struct st_engine *eng, const struct st_scalars *device, const struct st_scalars *host)
+{
+    struct st_update_scalars *u = &eng->update;
+    const double clip = eng->config.gradient_clipping;
+    uint64_t nonfinite;
+    uint32_t first_bad;
+    double norm2;
+    strata_status st;
+
+    sum_norms(eng, device, host, &norm2, &nonfinite, &first_bad);
+    u->grad_norm = sqrt(norm2) / eng->update_scale;
+    u->skip = false;
+    if (nonfinite > 0 && (st = skip_update(eng, nonfinite, first_bad)) != STRATA_OK)
+        return st;
+    if ((st = st_loss_scaler_step(&eng->scaler, u->skip)) != STRATA_OK || u->skip)
+        return st;
+    if (eng->plan->policy.update != ST_UPDATE_IN_BACKWARD)
+        prepare_update(eng, eng->update_scale * (clip > 0 ? fmax(1.0, (u->grad_norm + 1e-6) / clip) : 1.0));
+    return STRATA_OK;
+}
+
+strata_status st_engine_end_of_step(struct st_engine *eng)
+{
+    struct st_scalars *device = st_engine_pointer(eng, eng->plan->at.scalars_host);
+    const struct st_scalars *host = st_engine_pointer(eng, eng->plan->at.norms_host);
+    const struct st_workload *w = &eng->plan->workload;
+    const double *losses = st_scalars_losses(device, w->page_count);
+    double sum = 0;
+
+    for (uint32_t m = 0; m < w->grad_accum; m++)
+        sum += losses[m];
+    eng->update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : 0;
+    eng->result.weights_overflowed = eng->overflowed_host + device->weights_overflowed - eng->overflowed_seen;
+    eng->overflowed_seen = eng->overflowed_host + device->weights_overflowed;
+    if (eng->phase == ST_PHASE_EVAL)
+        return STRATA_OK;
+    return close_training_step(eng, device, host);
+}

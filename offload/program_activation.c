@@ -1,0 +1,91 @@
+/* program_activation.c - layer boundaries: on the device, or in slots with their checkpoint on host or NVMe. */
+#include "offload/program_emit.h"
+
+uint64_t st_emit_act_id(const struct st_emitter *e, uint32_t boundary, uint32_t micro)
+{
+    return (uint64_t)boundary * e->plan->workload.grad_accum + micro;
+}
+
+static uint32_t act_slot(struct st_emitter *e, uint32_t id)
+{
+    struct st_pool *pool = &e->lay->acts;
+    uint32_t oldest = 0;
+
+    for (uint32_t i = 1; i < pool->count; i++)
+        if (pool->used[i] < pool->used[oldest])
+            oldest = i;
+    pool->holds[oldest] = id;
+    pool->used[oldest] = ++e->tick;
+    return pool->buffer[oldest];
+}
+
+uint32_t st_emit_act_fresh(struct st_emitter *e, uint32_t boundary, uint32_t micro)
+{
+    const uint64_t id = st_emit_act_id(e, boundary, micro);
+    const uint32_t region = e->lay->act_device[id];
+
+    return region != ST_NO_BUFFER ? region : act_slot(e, (uint32_t)id);
+}
+
+/* The checkpoint in host memory: its region, or a slot filled from its extent. */
+static uint32_t host_act(struct st_emitter *e, uint64_t id, unsigned phases)
+{
+    struct st_op *op;
+    uint32_t slot;
+
+    if (e->lay->act_nvme[id] == ST_NO_BUFFER)
+        return e->lay->act_host[id];
+    slot = st_pool_find(&e->lay->host_acts, (uint32_t)id);
+    if (slot != ST_NO_BUFFER)
+        return slot;
+    slot = st_pool_take(&e->lay->host_acts, (uint32_t)id);
+    op = st_emit_copy(e, ST_OP_READ_ACT, ST_LANE_READ_ACTIVATION, phases, e->lay->act_nvme[id], slot, ST_HOLDS_ACT, id,
+                      e->plan->buffers[e->lay->act_nvme[id]].bytes);
+    st_emit_finish(e, op);
+    return slot;
+}
+
+uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro, unsigned phases)
+{
+    const uint64_t id = st_emit_act_id(e, boundary, micro);
+    struct st_pool *pool = &e->lay->acts;
+    struct st_op *op;
+    uint32_t slot, host;
+
+    if (e->lay->act_device[id] != ST_NO_BUFFER)
+        return e->lay->act_device[id];
+    for (uint32_t i = 0; i < pool->count; i++) {
+        if (pool->holds[i] == id) {
+            pool->used[i] = ++e->tick;
+            return pool->buffer[i];
+        }
+    }
+    host = host_act(e, id, phases);
+    slot = act_slot(e, (uint32_t)id);
+    op = st_emit_copy(e, ST_OP_UPLOAD_ACT, ST_LANE_UPLOAD, phases, host, slot, ST_HOLDS_ACT, id,
+                      e->plan->workload.activation_bytes);
+    if (op != NULL)
+        op->micro = micro;
+    st_emit_finish(e, op);
+    return slot;
+}
+
+void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, uint32_t slot)
+{
+    const uint64_t id = st_emit_act_id(e, boundary, micro);
+    const uint32_t extent = e->lay->act_nvme[id];
+    struct st_op *op;
+    uint32_t host;
+
+    if (e->lay->act_device[id] != ST_NO_BUFFER)
+        return;
+    host = extent != ST_NO_BUFFER ? st_pool_take(&e->lay->host_acts, (uint32_t)id) : e->lay->act_host[id];
+    op = st_emit_copy(e, ST_OP_DOWNLOAD_ACT, ST_LANE_DOWNLOAD, FORWARD, slot, host, ST_HOLDS_ACT, id,
+                      e->plan->workload.activation_bytes);
+    if (op != NULL)
+        op->micro = micro;
+    st_emit_finish(e, op);
+    if (extent != ST_NO_BUFFER)
+        st_emit_finish(e, st_emit_copy(e, ST_OP_WRITE_ACT, ST_LANE_WRITE, FORWARD, host, extent, ST_HOLDS_ACT, id,
+                                       e->plan->buffers[extent].bytes));
+}

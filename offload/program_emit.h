@@ -1,0 +1,100 @@
+/* offload/program_emit.h - the parts of the program writer: mechanics, weights and updates, activations, forward, backward.
+ *
+ * program_emit.c       ops, accesses, waits, slots; one cycle; traffic
+ * program_gate.c       weights in and out, updates of a page
+ * program_activation.c layer boundaries: slots, checkpoints on host and NVMe
+ * program_forward.c    embedding, blocks, head and loss
+ * program_backward.c   gradients: sums, rounding, where they go */
+#ifndef OFFLOAD_PROGRAM_EMIT_H
+#define OFFLOAD_PROGRAM_EMIT_H
+
+#include "offload/plan_build.h"
+
+enum {
+    PRO = ST_PHASE_PROLOGUE,
+    BODY = ST_PHASE_BODY,
+    EPI = ST_PHASE_EPILOGUE,
+    EVAL = ST_PHASE_EVAL,
+    FORWARD = PRO | BODY | EVAL,
+    BACKWARD = PRO | BODY,
+    ALWAYS = PRO | BODY | EPI | EVAL,
+};
+
+/* Who touched a buffer last. */
+struct st_toucher {
+    uint32_t op;
+    bool previous;
+};
+struct st_dep_state {
+    struct st_toucher writer; /* op UINT32_MAX: none yet */
+    struct st_toucher *readers;
+    uint32_t reader_count, reader_room;
+};
+
+struct st_emitter {
+    struct st_plan *plan;
+    struct st_layout *lay;
+    struct st_dep_state *deps; /* [buffer_count] */
+    uint32_t op_room, access_room, wait_room;
+    uint64_t tick;         /* for least recently used */
+    uint32_t tail_reads;   /* state slots filled ahead by the previous cycle */
+    uint8_t update_phases; /* when updates run */
+    bool no_memory;
+};
+
+/* A run of micro-batches that goes through the layers together. */
+struct st_micros {
+    uint32_t first, end; /* [first, end) */
+    bool opens, closes;  /* holds the step's first, its last micro-batch */
+};
+
+/* --- program_emit.c --- */
+
+/* Start an op; accesses in the order that enum st_op_kind states; then finish, which adds the waits.  NULL: no memory, and
+ * every call takes it. */
+struct st_op *st_emit_start(struct st_emitter *e, enum st_op_kind kind, enum st_lane lane, unsigned phases);
+void st_emit_touch(struct st_emitter *e, struct st_op *op, uint32_t buffer, enum st_access_mode mode, enum st_content content,
+                   uint64_t index);
+void st_emit_finish(struct st_emitter *e, struct st_op *op);
+/* An op that copies; not yet finished. */
+struct st_op *st_emit_copy(struct st_emitter *e, enum st_op_kind kind, enum st_lane lane, unsigned phases, uint32_t from,
+                           uint32_t to, enum st_content content, uint64_t index, uint64_t bytes);
+
+/* The slot that holds `what`, or ST_NO_BUFFER; the next slot, which holds it from now on. */
+uint32_t st_pool_find(const struct st_pool *pool, uint32_t what);
+uint32_t st_pool_take(struct st_pool *pool, uint32_t what);
+void st_pool_forget(struct st_pool *pool);
+
+uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p);
+bool st_emit_gated(const struct st_emitter *e);
+bool st_emit_in_backward(const struct st_emitter *e);
+
+/* --- program_gate.c --- */
+
+/* A device buffer that holds page p's weights. */
+uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases);
+/* A host buffer that holds them: the home, or a slot filled from the extent in the phases named (0: the caller fills it). */
+uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases);
+/* Page p's updates, with its state and weights brought in and written back. */
+void st_emit_gate(struct st_emitter *e, uint32_t p);
+/* State that the next cycle's gate needs first is read during this cycle's backward. */
+void st_emit_read_ahead(struct st_emitter *e);
+void st_emit_forget_weights(struct st_emitter *e);
+
+/* --- program_activation.c --- */
+
+uint64_t st_emit_act_id(const struct st_emitter *e, uint32_t boundary, uint32_t micro);
+/* Where a boundary's activation is to be made; the boundary's activation, fetched if it is not on the device. */
+uint32_t st_emit_act_fresh(struct st_emitter *e, uint32_t boundary, uint32_t micro);
+uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro, unsigned phases);
+/* Leave the checkpoint on its tier. */
+void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, uint32_t slot);
+
+/* --- program_forward.c, program_backward.c --- */
+
+void st_emit_forward(struct st_emitter *e, const struct st_micros *micros);
+void st_emit_backward(struct st_emitter *e, const struct st_micros *micros);
+/* The lookup's share of the table's gradient, all micro-batches in order, and its one rounding. */
+void st_emit_table_backward(struct st_emitter *e);
+
+#endif

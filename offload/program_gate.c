@@ -1,0 +1,214 @@
+/* program_gate.c - weights in and out, and the updates of a page. */
+#include "offload/program_emit.h"
+
+#include <assert.h>
+
+/* --- weights --- */
+
+uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases)
+{
+    struct st_plan *plan = e->plan;
+    const struct st_page_place *place = &plan->pages[p];
+    struct st_op *op;
+    uint32_t slot;
+
+    if (place->weight_home == STRATA_TIER_HOST)
+        return place->home_region;
+    assert(place->weight_home == STRATA_TIER_NVME);
+    slot = st_pool_find(&e->lay->host_weights, p);
+    if (slot != ST_NO_BUFFER)
+        return slot;
+    slot = st_pool_take(&e->lay->host_weights, p);
+    if (phases == 0)
+        return slot;
+    op = st_emit_copy(e, ST_OP_READ_WEIGHT, ST_LANE_READ_WEIGHT, phases, place->home_region, slot, ST_HOLDS_WEIGHT, p,
+                      plan->buffers[place->home_region].bytes);
+    if (op != NULL)
+        op->page = p;
+    st_emit_finish(e, op);
+    return slot;
+}
+
+static void upload_weight(struct st_emitter *e, uint32_t p, uint32_t from, uint32_t to, unsigned phases)
+{
+    struct st_op *op =
+        st_emit_copy(e, ST_OP_UPLOAD_WEIGHT, ST_LANE_UPLOAD, phases, from, to, ST_HOLDS_WEIGHT, p, st_emit_page_bytes(e, p));
+
+    if (op != NULL)
+        op->page = p;
+    st_emit_finish(e, op);
+}
+
+uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases)
+{
+    const struct st_page_place *place = &e->plan->pages[p];
+    uint32_t slot, from;
+
+    if (place->resident)
+        return place->weight_region;
+    slot = st_pool_find(&e->lay->weights, p);
+    if (slot != ST_NO_BUFFER)
+        return slot;
+    from = st_emit_host_weight(e, p, phases);
+    slot = st_pool_take(&e->lay->weights, p);
+    upload_weight(e, p, from, slot, phases);
+    return slot;
+}
+
+static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
+{
+    const struct st_page_place *place = &e->plan->pages[p];
+    struct st_op *op;
+
+    if (place->weight_home != STRATA_TIER_NVME)
+        return;
+    op = st_emit_copy(e, ST_OP_WRITE_WEIGHT, ST_LANE_WRITE, e->update_phases, slot, place->home_region, ST_HOLDS_WEIGHT, p,
+                      e->plan->buffers[place->home_region].bytes);
+    if (op != NULL)
+        op->page = p;
+    st_emit_finish(e, op);
+}
+
+/* --- the gate: updates of one page --- */
+
+static uint32_t state_slot(struct st_emitter *e, uint32_t c)
+{
+    struct st_pool *pool = &e->lay->states;
+    const struct st_chunk *chunk = &e->plan->chunks[c];
+    uint32_t slot = st_pool_find(pool, c);
+    struct st_op *op;
+
+    if (slot != ST_NO_BUFFER)
+        return slot;
+    slot = st_pool_take(pool, c);
+    op = st_emit_copy(e, ST_OP_READ_STATE, ST_LANE_READ_STATE, e->update_phases, chunk->region, slot, ST_HOLDS_STATE, c,
+                      chunk->bytes);
+    if (op != NULL) {
+        op->page = chunk->page;
+        op->chunk = c;
+    }
+    st_emit_finish(e, op);
+    return slot;
+}
+
+static void update_host_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
+{
+    const struct st_chunk *chunk = &e->plan->chunks[c];
+    const bool swapped = chunk->tier == STRATA_TIER_NVME;
+    const uint32_t state = swapped ? state_slot(e, c) : chunk->region;
+    struct st_op *op = st_emit_start(e, ST_OP_UPDATE, ST_LANE_UPDATE, e->update_phases);
+
+    st_emit_touch(e, op, state, ST_MODIFY, ST_HOLDS_STATE, c);
+    st_emit_touch(e, op, weight, ST_MODIFY, ST_HOLDS_WEIGHT, chunk->page);
+    st_emit_touch(e, op, e->plan->pages[chunk->page].grad_region, ST_READ, ST_HOLDS_GRAD, chunk->page);
+    if (!st_emit_in_backward(e)) /* the norm of the whole step, its clip factor */
+        st_emit_touch(e, op, e->lay->scalars_host, ST_READ, ST_HOLDS_SCALARS, 0);
+    if (op != NULL) {
+        op->page = chunk->page;
+        op->chunk = c;
+    }
+    st_emit_finish(e, op);
+    if (!swapped)
+        return;
+    op = st_emit_copy(e, ST_OP_WRITE_STATE, ST_LANE_WRITE, e->update_phases, state, chunk->region, ST_HOLDS_STATE, c,
+                      chunk->bytes);
+    if (op != NULL) {
+        op->page = chunk->page;
+        op->chunk = c;
+    }
+    st_emit_finish(e, op);
+}
+
+/* When the gate must bring page p's weights in: always if the forward that follows takes them from there, else for updates alone.
+ */
+static unsigned gate_phases(const struct st_emitter *e, uint32_t p)
+{
+    const bool gathered = st_place_is_table(e->plan, p) && !st_place_table_resident(e->plan);
+
+    return st_emit_gated(e) && (gathered || !e->plan->pages[p].resident) ? ALWAYS : e->update_phases;
+}
+
+static void gate_host(struct st_emitter *e, uint32_t p)
+{
+    const struct st_page_place *place = &e->plan->pages[p];
+    const uint32_t weight = st_emit_host_weight(e, p, gate_phases(e, p));
+
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
+        if (e->plan->chunks[c].tier != STRATA_TIER_COUNT)
+            update_host_chunk(e, c, weight);
+    write_weight(e, p, weight);
+    if (place->resident)
+        upload_weight(e, p, weight, place->weight_region, e->update_phases);
+}
+
+static void gate_device(struct st_emitter *e, uint32_t p)
+{
+    const struct st_page_place *place = &e->plan->pages[p];
+    const uint32_t weight = st_emit_device_weight(e, p, gate_phases(e, p));
+    struct st_op *op;
+    uint32_t host;
+
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++) {
+        if (e->plan->chunks[c].tier == STRATA_TIER_COUNT)
+            continue;
+        op = st_emit_start(e, ST_OP_UPDATE_DEVICE, ST_LANE_COMPUTE, e->update_phases);
+        st_emit_touch(e, op, e->plan->chunks[c].region, ST_MODIFY, ST_HOLDS_STATE, c);
+        st_emit_touch(e, op, weight, ST_MODIFY, ST_HOLDS_WEIGHT, p);
+        st_emit_touch(e, op, place->grad_region, ST_READ, ST_HOLDS_GRAD, p);
+        if (!st_emit_in_backward(e))
+            st_emit_touch(e, op, e->lay->scalars_host, ST_READ, ST_HOLDS_SCALARS, 0);
+        st_emit_touch(e, op, e->lay->scalars_device, ST_MODIFY, ST_HOLDS_SCALARS, 0);
+        if (op != NULL) {
+            op->page = p;
+            op->chunk = c;
+        }
+        st_emit_finish(e, op);
+    }
+    if (place->weight_home == STRATA_TIER_DEVICE)
+        return;
+    host = st_emit_host_weight(e, p, gate_phases(e, p) & ~(unsigned)e->update_phases); /* an update brings newer ones down */
+    op = st_emit_copy(e, ST_OP_DOWNLOAD_WEIGHT, ST_LANE_DOWNLOAD, e->update_phases, weight, host, ST_HOLDS_WEIGHT, p,
+                      st_emit_page_bytes(e, p));
+    if (op != NULL)
+        op->page = p;
+    st_emit_finish(e, op);
+    write_weight(e, p, host);
+}
+
+void st_emit_gate(struct st_emitter *e, uint32_t p)
+{
+    if (!e->plan->pages[p].trained)
+        return;
+    if (e->plan->pages[p].device_update)
+        gate_device(e, p);
+    else
+        gate_host(e, p);
+}
+
+void st_emit_read_ahead(struct st_emitter *e)
+{
+    struct st_plan *plan = e->plan;
+    struct st_pool *pool = &e->lay->states;
+    uint32_t slot = 0;
+
+    for (uint32_t c = 0; c < plan->chunk_count && slot < e->tail_reads; c++) {
+        const struct st_chunk *chunk = &plan->chunks[c];
+        struct st_op *op;
+
+        if (chunk->tier != STRATA_TIER_NVME)
+            continue;
+        op = st_emit_copy(e, ST_OP_READ_STATE, ST_LANE_READ_STATE, BACKWARD, chunk->region, pool->buffer[slot++], ST_HOLDS_STATE,
+                          c, chunk->bytes);
+        if (op != NULL) {
+            op->page = chunk->page;
+            op->chunk = c;
+        }
+        st_emit_finish(e, op);
+    }
+}
+
+void st_emit_forget_weights(struct st_emitter *e)
+{
+    st_pool_forget(&e->lay->weights);
+    st_pool_forget(&e->lay->host_weights);
+}

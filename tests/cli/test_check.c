@@ -1,0 +1,206 @@
+/* tests/cli/test_check.c - strata check: origins and verdicts as text and JSON, every problem at once, a run's own options. */
+#include "core/json.h"
+#include "tests/cli/program.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define GOOD                                                                                                                     \
+    "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\", \"weight_decay\": 0.1}}, \"scheduler\": {\"type\": "   \
+    "\"WarmupDecayLR\", \"params\": {\"warmup_num_steps\": \"auto\", \"total_num_steps\": \"auto\"}}, \"train_batch_size\": "    \
+    "\"auto\", \"zero_optimization\": {\"stage\": 3, \"overlap_comm\": true, \"offload_optimizer\": {\"device\": \"nvme\"}}}"
+#define BAD                                                                                                                      \
+    "{\"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}, \"strata\": {\"update\": \"in_backward\"}, \"stepps\": 1, "  \
+    "\"optimizer\": {\"params\": {\"lr\": \"big\"}}}"
+
+static char path[] = "/tmp/strata-check-XXXXXX";
+
+static int create_file(void **state)
+{
+    (void)state;
+    return mkstemp(path) >= 0 ? 0 : -1;
+}
+
+static int remove_file(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+static void check(struct program *p, const char *text, const char *options)
+{
+    const char *words[WORDS_MAX], *redirect;
+    FILE *file = fopen(path, "we");
+    char line[512];
+
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
+    snprintf(line, sizeof(line), "check %s %s", path, options);
+    program_split(line, words, &redirect);
+    program_run(p, words, redirect);
+}
+
+static st_json *parse(const struct program *p)
+{
+    st_json *root = NULL;
+
+    assert_int_equal(st_json_parse(&root, p->out, strlen(p->out), "output"), STRATA_OK);
+    return root;
+}
+
+/* The value of a key; NULL: it is not listed. */
+static const st_json *value_of(const st_json *root, const char *key)
+{
+    for (const st_json *v = st_json_first(st_json_get(root, "values")); v != NULL; v = st_json_next(v))
+        if (strcmp(st_json_string(st_json_get(v, "path")), key) == 0)
+            return v;
+    return NULL;
+}
+
+struct value_row {
+    const char *path, *value, *origin, *verdict;
+};
+
+static void every_value_has_its_origin_and_verdict(void **state)
+{
+    static const struct value_row rows[] = {
+        {"optimizer.params.lr", "0.0001", "command line", "honoured"},
+        {"optimizer.params.weight_decay", "0.1", "file", "honoured"},
+        {"optimizer.params.eps", "1e-08", "default", "honoured"},
+        {"train_micro_batch_size_per_gpu", "4", "command line", "honoured"},
+        {"gradient_accumulation_steps", "2", "command line", "honoured"},
+        {"train_batch_size", "8", "derived", "honoured"},
+        {"scheduler.type", "WarmupDecayLR", "file", "honoured"},
+        {"scheduler.params.warmup_num_steps", "10", "command line", "honoured"},
+        {"scheduler.params.warmup_max_lr", "0.001", "default", "honoured"},
+        {"scheduler.params.total_num_steps", "500", "derived", "honoured"},
+        {"gradient_clipping", "1", "default", "honoured"},
+        {"zero_optimization.overlap_comm", "true", "file", "notice"},
+        {"zero_optimization.offload_optimizer.device", "nvme", "file", "honoured"},
+        {"strata.nvme", "/a,/b", "command line", "honoured"},
+        {"strata.cache", "0", "command line", "honoured"},
+        {"strata.device_memory", "1073741824", "command line", "honoured"},
+        {"strata.threads", "3", "command line", "honoured"},
+        {"strata.update", "auto", "default", "honoured"},
+    };
+    struct program p;
+    st_json *root;
+
+    (void)state;
+    check(&p, GOOD,
+          "--json --lr 1e-4 --micro-batch 4 --grad-accum 2 --warmup-steps 10 --steps 500 --nvme /a /b --set strata.cache=0 "
+          "--device-memory 1GiB --threads 3 --local_rank=0");
+    assert_int_equal(p.code, 0);
+    assert_string_equal(p.err, "");
+    root = parse(&p);
+    assert_true(st_json_bool(st_json_get(root, "valid")));
+    assert_null(st_json_first(st_json_get(root, "problems")));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const st_json *v = value_of(root, rows[i].path);
+
+        if (v == NULL)
+            fail_msg("%s is not listed", rows[i].path);
+        assert_string_equal(st_json_string(st_json_get(v, "value")), rows[i].value);
+        assert_string_equal(st_json_string(st_json_get(v, "origin")), rows[i].origin);
+        assert_string_equal(st_json_string(st_json_get(v, "verdict")), rows[i].verdict);
+    }
+    st_json_free(root);
+    program_free(&p);
+}
+
+static void auto_is_an_origin(void **state)
+{
+    struct program p;
+    st_json *root;
+
+    (void)state;
+    check(&p, GOOD, "--json --nvme /a");
+    root = parse(&p);
+    assert_string_equal(st_json_string(st_json_get(value_of(root, "optimizer.params.lr"), "origin")), "auto");
+    assert_string_equal(st_json_string(st_json_get(value_of(root, "optimizer.params.lr"), "value")), "5e-05");
+    assert_string_equal(st_json_string(st_json_get(value_of(root, "scheduler.params.total_num_steps"), "value")), "auto");
+    st_json_free(root);
+    program_free(&p);
+}
+
+static void text_has_a_line_for_each(void **state)
+{
+    struct program p;
+
+    (void)state;
+    check(&p, GOOD, "--nvme /a --set gradient_clipping=0.5");
+    assert_int_equal(p.code, 0);
+    assert_non_null(strstr(p.out, "\ngradient_clipping "));
+    assert_non_null(strstr(p.out, " 0.5            command line  honoured\n"));
+    assert_non_null(strstr(p.out, "notice: one rank"));
+    program_free(&p);
+}
+
+static void all_problems_are_told_at_once(void **state)
+{
+    static const char *const problems[] = {"bf16.enabled: fp16.enabled is true too", "strata.update: in_backward",
+                                           "stepps: unknown", "optimizer.params.lr: must be a number",
+                                           "train_batch_size 7 is not"};
+    struct program p;
+    st_json *root;
+    size_t listed = 0;
+
+    (void)state;
+    check(&p, BAD, "--json --set train_batch_size=7 --micro-batch 2");
+    assert_int_equal(p.code, 2);
+    root = parse(&p);
+    assert_false(st_json_bool(st_json_get(root, "valid")));
+    for (const st_json *n = st_json_first(st_json_get(root, "problems")); n != NULL; n = st_json_next(n))
+        listed++;
+    for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++) {
+        if (strstr(p.err, problems[i]) == NULL)
+            fail_msg("no \"%s\" in\n%s", problems[i], p.err);
+    }
+    assert_true(listed >= sizeof(problems) / sizeof(problems[0]));
+    assert_string_equal(st_json_string(st_json_get(value_of(root, "strata.update"), "verdict")), "rejected");
+    st_json_free(root);
+    program_free(&p);
+}
+
+/* The file may be named as in a run, too. */
+static void config_is_named_as_in_a_run(void **state)
+{
+    static const char *const names[] = {"--config", "--deepspeed", "--deepspeed_config"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *words[] = {"check", names[i], "configs/zero2_cpu.json", NULL, NULL};
+        struct program p;
+
+        program_run(&p, words, NULL);
+        assert_int_equal(p.code, 0);
+        assert_non_null(strstr(p.out, "zero_optimization.stage"));
+        program_free(&p);
+        words[3] = "configs/zero3_cpu.json";
+        program_run(&p, words, NULL);
+        assert_int_equal(p.code, 2);
+        program_free(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_value_has_its_origin_and_verdict),
+        cmocka_unit_test(auto_is_an_origin),
+        cmocka_unit_test(text_has_a_line_for_each),
+        cmocka_unit_test(all_problems_are_told_at_once),
+        cmocka_unit_test(config_is_named_as_in_a_run),
+    };
+
+    return cmocka_run_group_tests(tests, create_file, remove_file);
+}

@@ -1,0 +1,279 @@
+/* tests/cli/test_generate.c - text from a model: the same wherever its weights lie, the same for a seed, and its end. */
+#include "core/json.h"
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define ON_NVME                                                                                                                  \
+    " --device-memory 2MiB --nvme {w}/nvme --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme"    \
+    " --set strata.cache=0"
+#define ON_HOST                                                                                                                  \
+    " --device-memory 2MiB --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=cpu --set "              \
+    "strata.cache=0"
+
+static void run(struct program *p, const struct workplace *w, const char *command)
+{
+    char *line = workplace_expand(w, command);
+    const char *words[WORDS_MAX], *redirect;
+
+    program_split(line, words, &redirect);
+    program_run(p, words, redirect);
+    free(line);
+}
+
+/* Standard output of a run that must succeed; owned by the caller. */
+static char *output_of(const struct workplace *w, const char *command)
+{
+    struct program p;
+    char *out;
+
+    run(&p, w, command);
+    if (p.code != 0)
+        fprintf(stderr, "strata %s\n%s", command, p.err);
+    assert_int_equal(p.code, 0);
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    out = strdup(p.out);
+    program_free(&p);
+    return out;
+}
+
+static void assert_same_output(const struct workplace *w, const char *a, const char *b)
+{
+    char *x = output_of(w, a), *y = output_of(w, b);
+
+    assert_string_equal(x, y);
+    free(x);
+    free(y);
+}
+
+static double figure(const st_json *root, const char *key)
+{
+    const st_json *n = st_json_get(root, key);
+
+    assert_non_null(n);
+    return st_json_number(n);
+}
+
+static st_json *json_of(const struct workplace *w, const char *command)
+{
+    char *text = output_of(w, command);
+    st_json *root;
+
+    assert_int_equal(st_json_parse(&root, text, strlen(text), "output"), STRATA_OK);
+    free(text);
+    return root;
+}
+
+/* --- placement and seeds --- */
+
+#define GREEDY "generate --model {w}/model --prompt 'in the beg' --max-tokens 60 --temperature 0 --quiet"
+#define DRAWN  "generate --model {w}/model --prompt 'in the beg' --max-tokens 60 --top-p 0.9 --quiet"
+
+static void placement_changes_no_token(void **state)
+{
+    const struct workplace *w = *state;
+
+    assert_same_output(w, GREEDY, GREEDY ON_NVME);
+    assert_same_output(w, GREEDY, GREEDY ON_HOST " --threads 1");
+    assert_same_output(w, GREEDY, GREEDY ON_NVME " --set strata.io_method=fake --fake-seed 5 --fake-latency-us 20");
+    assert_same_output(w, DRAWN " --seed 3", DRAWN " --seed 3" ON_NVME);
+}
+
+static void a_seed_gives_the_same_text(void **state)
+{
+    const struct workplace *w = *state;
+    char *a = output_of(w, DRAWN " --seed 1"), *b = output_of(w, DRAWN " --seed 2");
+
+    assert_string_not_equal(a, b);
+    free(a);
+    free(b);
+    assert_same_output(w, DRAWN " --seed 1", DRAWN " --seed 1");
+    assert_same_output(w, GREEDY, GREEDY " --seed 9");
+    assert_same_output(w, GREEDY, "generate --model {w}/model --prompt 'in the beg' --max-tokens 60 --top-k 1 --seed 4 --quiet");
+}
+
+/* --- prompts --- */
+
+static void every_kind_of_prompt_is_the_same(void **state)
+{
+    const struct workplace *w = *state;
+
+    workplace_write(w, "prompt", "in the beg", 10);
+    assert_same_output(w, GREEDY, "generate --model {w}/model --prompt-file {w}/prompt --max-tokens 60 --temperature 0 --quiet");
+    assert_same_output(w, GREEDY,
+                       "generate --model {w}/model --prompt-tokens 105,110,32,116,104,101,32,98,101,103 --max-tokens 60 "
+                       "--temperature 0 --quiet");
+    workplace_remove(w, "prompt");
+}
+
+static void other_vocabularies_give_ids(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    int32_t ids = 0;
+    char *at;
+
+    run(&p, w, "generate --model tests/golden/gpt2_tiny --prompt-tokens 1,2,3 --max-tokens 5");
+    assert_int_equal(p.code, 0);
+    for (at = p.out; *at >= '0' && *at <= '9'; ids++) {
+        assert_in_range(strtol(at, &at, 10), 0, 95);
+        at += *at == ',';
+    }
+    assert_int_equal(ids, 5);
+    assert_string_equal(at, "\n");
+    assert_non_null(strstr(p.err, "token ids on standard output"));
+    assert_non_null(strstr(p.err, "3 tokens of prompt"));
+    assert_non_null(strstr(p.err, "5 new ones"));
+    program_free(&p);
+}
+
+static void the_context_ends_it(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    st_json *root = json_of(w, "generate --model tests/golden/gpt2_tiny --prompt-tokens 1,2,3 --max-tokens 500 --json");
+
+    assert_string_equal(st_json_string(st_json_get(root, "stopped_by")), "context");
+    st_json_free(root);
+    run(&p, w, "generate --model tests/golden/gpt2_tiny --prompt-tokens 1,2,3 --max-tokens 500");
+    assert_int_equal(p.code, 0);
+    assert_non_null(strstr(p.err, "29 new ones"));
+    assert_non_null(strstr(p.err, "the context of 32 is full"));
+    program_free(&p);
+}
+
+/* --- figures --- */
+
+static void json_holds_what_was_printed(void **state)
+{
+    const struct workplace *w = *state;
+    char *text = output_of(w, GREEDY);
+    st_json *root = json_of(w, GREEDY " --json");
+    size_t i = 0;
+
+    for (const st_json *n = st_json_first(st_json_get(root, "tokens")); n != NULL; n = st_json_next(n))
+        assert_int_equal((unsigned char)text[i++], (int)st_json_number(n));
+    assert_int_equal(i, 60);
+    assert_int_equal((int)figure(root, "prompt_tokens"), 10);
+    assert_string_equal(st_json_string(st_json_get(root, "stopped_by")), "length");
+    assert_true(figure(root, "tokens_per_second") > 0);
+    assert_non_null(st_json_string(st_json_get(root, "text")));
+    st_json_free(root);
+    free(text);
+}
+
+static void bytes_are_counted(void **state)
+{
+    const struct workplace *w = *state;
+    st_json *here = json_of(w, GREEDY " --json"), *paged = json_of(w, GREEDY ON_NVME " --json");
+
+    assert_true(figure(st_json_get(here, "bytes"), "read") == 0);
+    assert_true(figure(st_json_get(paged, "bytes"), "read") > 60 * 1e6); /* 60 forwards, most of 1.7 MB of weights each */
+    assert_true(figure(st_json_get(paged, "bytes"), "write") == 0);
+    st_json_free(here);
+    st_json_free(paged);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED true
+#else
+#define SANITIZED false
+#endif
+
+/* What the plan says is what the process takes. */
+static void check_memory(const struct workplace *w, const char *command)
+{
+    st_json *root = json_of(w, command);
+    const double planned = figure(root, "rss_bytes_max"), peak = figure(root, "peak_rss_bytes");
+
+    assert_true(peak > 0);
+    assert_true(peak <= planned * 1.03 + 32 * 1048576.0);
+    st_json_free(root);
+}
+
+static void memory_stays_within_the_plan(void **state)
+{
+    const struct workplace *w = *state;
+
+    if (SANITIZED)
+        skip(); /* a sanitizer's own memory is in nobody's plan */
+    check_memory(w, GREEDY " --json");
+    check_memory(w, GREEDY ON_NVME " --json");
+    check_memory(w, "generate --model gpt2 --prompt-tokens 1,2,3 --max-tokens 2 --json");
+    check_memory(w, "generate --model gpt2 --prompt-tokens 1,2,3 --max-tokens 2 --json --nvme {w}/nvme --device-memory 80MiB "
+                    "--set zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme --set strata.cache=0");
+    check_memory(w, "eval --model {w}/model --data {w}/good.bin --seq-len 128 --micro-batch 4 --json");
+    check_memory(w, "eval --model {w}/model --data {w}/good.bin --seq-len 128 --json" ON_NVME);
+}
+
+/* --- its end --- */
+
+static void ctrl_c_keeps_what_was_made(void **state)
+{
+    const struct workplace *w = *state;
+    char *line = workplace_expand(w, "generate --model {w}/model --prompt x --max-tokens 250" ON_NVME
+                                     " --set strata.io_method=fake --fake-latency-us 20000");
+    const char *words[WORDS_MAX], *redirect;
+    struct program p;
+    char byte;
+
+    program_split(line, words, &redirect);
+    program_start_piped(&p, words);
+    assert_int_equal(read(p.out_fd, &byte, 1), 1); /* the first token came before the end */
+    assert_int_equal(kill(p.pid, SIGINT), 0);
+    while (read(p.out_fd, &byte, 1) > 0)
+        continue;
+    program_wait(&p);
+    assert_int_equal(p.code, 130);
+    assert_int_equal(byte, '\n');
+    assert_non_null(strstr(p.err, "tokens/s"));
+    assert_null(strstr(p.err, "error"));
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    program_free(&p);
+    free(line);
+}
+
+static int setup(void **state)
+{
+    static struct workplace w;
+
+    workplace_create(&w);
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    workplace_destroy(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(placement_changes_no_token),
+        cmocka_unit_test(a_seed_gives_the_same_text),
+        cmocka_unit_test(every_kind_of_prompt_is_the_same),
+        cmocka_unit_test(other_vocabularies_give_ids),
+        cmocka_unit_test(the_context_ends_it),
+        cmocka_unit_test(json_holds_what_was_printed),
+        cmocka_unit_test(bytes_are_counted),
+        cmocka_unit_test(memory_stays_within_the_plan),
+        cmocka_unit_test(ctrl_c_keeps_what_was_made),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,133 @@
+/* tests/core/test_config_schedulers.c - what schedulers derive, and the OneCycle whose momentum would reach 1. */
+#include "tests/core/config_fixture.h"
+
+#include <math.h>
+
+#define CYCLE(members)                                                                                                           \
+    "{\"optimizer\": {\"params\": {\"lr\": 0.25}}, \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": "      \
+    "1e-4, "                                                                                                                     \
+    "\"cycle_max_lr\": 1e-3" members "}}}"
+
+static strata_status load_for(struct st_config *config, struct st_config_source **source, const char *text, uint64_t max_steps)
+{
+    const struct st_config_opts opts = {.max_steps = max_steps};
+
+    return st_config_load_text(config, source, text, strlen(text), "t", &opts);
+}
+
+static void cosine_takes_its_length_from_the_run(void **state)
+{
+    static const char text[] = "{\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"warmup_num_steps\": \"auto\"}}}";
+    struct st_config_source *source;
+    struct st_config c;
+
+    (void)state;
+    assert_int_equal(load_for(&c, &source, text, 70), STRATA_OK);
+    assert_int_equal(c.lr_type, ST_LR_WARMUP_COSINE);
+    assert_int_equal(c.total_steps, 70);
+    assert_int_equal(c.warmup_steps, 0);
+    assert_true(c.warmup_log && c.warmup_min_ratio == 0 && c.cos_min_ratio == 1e-4);
+    assert_int_equal(find_row(source, "scheduler.params.total_num_steps")->origin, ST_ORIGIN_DERIVED);
+    assert_string_equal(find_row(source, "scheduler.params.cos_min_ratio")->value, "0.0001");
+    assert_null(find_row(source, "scheduler.params.cycle_min_lr"));
+    assert_null(find_row(source, "scheduler.params.warmup_min_lr"));
+    st_config_source_free(source);
+}
+
+static void one_cycle_has_deepspeeds_defaults(void **state)
+{
+    struct st_config c = load_good(CYCLE(""), NULL);
+
+    (void)state;
+    assert_int_equal(c.lr_type, ST_LR_ONE_CYCLE);
+    assert_true(c.cycle_min_lr == 1e-4 && c.cycle_max_lr == 1e-3 && c.decay_lr_rate == 0 && c.decay_mom_rate == 0);
+    assert_true(c.cycle_momentum && c.cycle_min_mom == 0.8 && c.cycle_max_mom == 0.9);
+    assert_int_equal(c.cycle_first_step_size, 2000);
+    assert_int_equal(c.cycle_second_step_size, 2000);
+    assert_int_equal(c.cycle_first_stair_count, 0);
+    assert_int_equal(c.decay_step_size, 0);
+    assert_int_equal(c.warmup_steps, 0);
+    c = load_good(CYCLE(", \"cycle_first_step_size\": 7, \"cycle_first_stair_count\": 3"), NULL);
+    assert_int_equal(c.cycle_second_step_size, 7);
+    assert_int_equal(c.cycle_second_stair_count, 3);
+    c = load_good(CYCLE(", \"cycle_second_step_size\": 0, \"cycle_second_stair_count\": 2"),
+                  "scheduler.params.cycle_max_lr=auto");
+    assert_int_equal(c.cycle_second_step_size, 0);
+    assert_int_equal(c.cycle_second_stair_count, 2);
+    assert_true(c.cycle_max_lr == 0.25); /* the optimizer's */
+}
+
+static void range_test_has_deepspeeds_defaults(void **state)
+{
+    const struct st_config c = load_good("{\"scheduler\": {\"type\": \"LRRangeTest\"}}", NULL);
+
+    (void)state;
+    assert_int_equal(c.lr_type, ST_LR_RANGE_TEST);
+    assert_true(c.range_min_lr == 1e-3 && c.range_step_rate == 1 && !c.range_staircase);
+    assert_int_equal(c.range_step_size, 2000);
+}
+
+/* Arguments of other schedulers leave no trace in the config. */
+static void without_a_scheduler_nothing_is_left(void **state)
+{
+    const struct st_config plain = load_good("{}", NULL);
+    const struct st_config given = load_good(
+        "{\"scheduler\": {\"params\": {\"cycle_min_lr\": 1, \"warmup_num_steps\": 5, \"lr_range_test_staircase\": true, "
+        "\"warmup_type\": \"linear\"}}}",
+        NULL);
+
+    (void)state;
+    assert_memory_equal(&plain, &given, sizeof(plain));
+}
+
+struct momentum_row {
+    const char *members; /* of OneCycle's params, after the rates */
+    uint64_t max_steps;
+    const char *problem; /* NULL: none */
+};
+
+static void momentum_must_stay_below_one(void **state)
+{
+#define SHAPE ", \"cycle_first_step_size\": 4, \"cycle_second_step_size\": 3, \"cycle_max_mom\": 0.95"
+    static const struct momentum_row rows[] = {
+        {SHAPE ", \"decay_step_size\": 2, \"decay_mom_rate\": 0.05", 10, NULL},
+        {SHAPE ", \"decay_step_size\": 2, \"decay_mom_rate\": 0.05", 11, "decay_mom_rate: 0.05 brings beta1 to 1 at step 11"},
+        {SHAPE ", \"decay_step_size\": 2, \"decay_mom_rate\": 0.05", 0, "at step 11"},
+        {SHAPE ", \"decay_step_size\": 2, \"decay_mom_rate\": 1", 8, NULL},
+        {SHAPE ", \"decay_step_size\": 2, \"decay_mom_rate\": 1", 9, "at step 9"},
+        {SHAPE ", \"decay_step_size\": 2, \"decay_mom_rate\": 1, \"cycle_momentum\": false", 0, NULL},
+        {SHAPE ", \"decay_step_size\": 0, \"decay_mom_rate\": 1", 0, NULL},
+        {SHAPE ", \"decay_step_size\": 2, \"decay_mom_rate\": 0", 0, NULL},
+        {SHAPE ", \"decay_step_size\": 1099511627776, \"decay_mom_rate\": 1e-300", 0, NULL},
+        {SHAPE ", \"decay_step_size\": 1099511627776, \"decay_mom_rate\": 1e-3", 0, "at step 5786"},
+        {", \"cycle_max_mom\": 0, \"decay_step_size\": 1, \"decay_mom_rate\": 1", 0, NULL},
+    };
+#undef SHAPE
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_config_source *source;
+        struct st_config config;
+        char text[512];
+        strata_status st;
+
+        snprintf(text, sizeof(text), CYCLE("%s"), rows[i].members);
+        st = load_for(&config, &source, text, rows[i].max_steps);
+        if (st != (rows[i].problem == NULL ? STRATA_OK : STRATA_E_CONFIG))
+            fail_msg("row %zu: %s", i, strata_last_error());
+        if (rows[i].problem != NULL && strstr(st_config_problem_at(source, 0), rows[i].problem) == NULL)
+            fail_msg("row %zu: %s", i, st_config_problem_at(source, 0));
+        st_config_source_free(source);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cosine_takes_its_length_from_the_run), cmocka_unit_test(one_cycle_has_deepspeeds_defaults),
+        cmocka_unit_test(range_test_has_deepspeeds_defaults),   cmocka_unit_test(without_a_scheduler_nothing_is_left),
+        cmocka_unit_test(momentum_must_stay_below_one),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

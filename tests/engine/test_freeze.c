@@ -1,0 +1,174 @@
+/* test_freeze - what is frozen keeps its bits, has no state and moves no gradient; the rest trains with one set of bits wherever
+ * it lies. */
+#include "rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define STEPS 3u
+
+static char nvme_dir[] = "/tmp/strata-freeze-XXXXXX";
+
+/* GPT-2: a whole block, biases and norms, the tied table, everything below the last block; Llama: the untied head. */
+static const struct {
+    bool llama;
+    const char *pattern;
+} cases[] = {
+    {false, "transformer.h.1.*"},        {false, "*.bias"},  {false, "transformer.wte.weight"},
+    {false, "transformer.[hw]*[0pe].*"}, {true, "lm_head*"}, {true, "model.embed_tokens.weight"},
+    {true, "model.layers.[01].*"},
+};
+#define CASES (sizeof(cases) / sizeof(cases[0]))
+
+static struct rig_cell cell_of(size_t i, uint32_t placement)
+{
+    struct rig_cell cell = {.llama = cases[i].llama,
+                            .freeze = cases[i].pattern,
+                            .grad_accum = 2,
+                            .act_tier = STRATA_TIER_COUNT,
+                            .io_method = "auto",
+                            .isa = "auto",
+                            .threads = 2,
+                            .clip = RIG_CLIP_ALWAYS,
+                            .dtype = STRATA_BF16};
+
+    if (placement == 0) {
+        cell.device = RIG_ALL;
+        cell.update = ST_UPDATE_SERIAL;
+        return cell;
+    }
+    cell.device = RIG_SMALLEST;
+    cell.host = RIG_SMALLEST;
+    cell.optimizer = cell.param = STRATA_TIER_NVME;
+    cell.update = placement == 1 ? ST_UPDATE_GATED : ST_UPDATE_SERIAL;
+    cell.accumulation = placement == 1 ? ST_ACCUMULATE_VERTICAL : ST_ACCUMULATE_HORIZONTAL;
+    cell.activations = ST_ACT_RECOMPUTED;
+    return cell;
+}
+
+static void run(struct rig_result *out, const struct rig_cell *cell)
+{
+    const strata_status st = rig_run(out, cell, STEPS, nvme_dir);
+
+    if (st != STRATA_OK)
+        fail_msg("%s: %s", cell->freeze == NULL ? "nothing frozen" : cell->freeze, strata_last_error());
+    assert_true(out->planned);
+    assert_int_equal(out->planned_bytes.upload, out->moved_bytes.upload);
+    assert_int_equal(out->planned_bytes.download, out->moved_bytes.download);
+    assert_int_equal(out->planned_bytes.read, out->moved_bytes.read);
+    assert_int_equal(out->planned_bytes.write, out->moved_bytes.write);
+}
+
+static void placement_does_not_change_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CASES; i++) {
+        const struct rig_cell resident = cell_of(i, 0);
+        struct rig_cell trained = resident;
+        struct rig_result want, got;
+
+        run(&want, &resident);
+        for (uint32_t placement = 1; placement <= 2; placement++) {
+            const struct rig_cell paged = cell_of(i, placement);
+
+            run(&got, &paged);
+            assert_memory_equal(got.losses, want.losses, sizeof(got.losses));
+            assert_string_equal(got.weights, want.weights);
+            assert_string_equal(got.state, want.state);
+        }
+        trained.freeze = NULL;
+        run(&got, &trained);
+        assert_string_not_equal(got.weights, want.weights);
+    }
+}
+
+/* --- what is frozen --- */
+
+struct kept {
+    const struct st_workload *w;
+    const uint16_t *before; /* second pass: the first's values */
+    uint16_t *values;       /* [elements of all pages] */
+    uint64_t *page_at;
+    uint64_t moved[3]; /* values that differ, by group kind */
+};
+
+static enum st_group_kind kind_at(const struct st_page *page, uint64_t element)
+{
+    for (uint32_t i = 0; i < page->group_count; i++)
+        if (element >= page->groups[i].offset && element < page->groups[i].offset + page->groups[i].elems)
+            return page->groups[i].kind;
+    fail_msg("element %u is in no group", (unsigned)element);
+    return ST_GROUP_FROZEN;
+}
+
+static strata_status keep(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    struct kept *k = ctx;
+    const uint64_t at = k->page_at[page] + first;
+
+    memcpy(k->values + at, weight, count * 2);
+    for (uint64_t i = 0; k->before != NULL && i < count; i++)
+        k->moved[kind_at(&k->w->pages[page], first + i)] += k->before[at + i] != k->values[at + i];
+    return STRATA_OK;
+}
+
+static void frozen_weights_keep_their_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CASES; i++) {
+        const struct rig_cell cell = cell_of(i, 1);
+        struct st_model *model;
+        struct st_plan *plan;
+        struct kept k = {0};
+        uint64_t total = 0, frozen = 0;
+
+        assert_int_equal(rig_model(&model, &cell), STRATA_OK);
+        assert_int_equal(rig_plan(&plan, model, &cell), STRATA_OK);
+        k.w = &plan->workload;
+        k.page_at = calloc(k.w->page_count, sizeof(*k.page_at));
+        for (uint32_t p = 0; p < k.w->page_count; p++) {
+            k.page_at[p] = total;
+            total += k.w->pages[p].elems;
+            for (uint32_t g = 0; g < k.w->pages[p].group_count; g++)
+                frozen += k.w->pages[p].groups[g].kind == ST_GROUP_FROZEN ? k.w->pages[p].groups[g].elems : 0;
+        }
+        k.values = calloc(total, 2);
+        assert_true(frozen > 0);
+        assert_int_equal(rig_export(model, plan, &cell, 0, nvme_dir, keep, &k), STRATA_OK);
+        k.before = k.values;
+        k.values = calloc(total, 2);
+        assert_int_equal(rig_export(model, plan, &cell, STEPS, nvme_dir, keep, &k), STRATA_OK);
+        assert_int_equal(k.moved[ST_GROUP_FROZEN], 0);
+        assert_true(k.moved[ST_GROUP_DECAY] > 0);
+        for (uint32_t c = 0; c < plan->chunk_count; c++)
+            assert_int_equal(plan->chunks[c].group == ST_GROUP_FROZEN, plan->chunks[c].region == ST_NO_BUFFER);
+        print_message("%s: %u values frozen, %u of the others moved\n", cases[i].pattern, (unsigned)frozen,
+                      (unsigned)(k.moved[ST_GROUP_DECAY] + k.moved[ST_GROUP_NO_DECAY]));
+        free((void *)(uintptr_t)k.before);
+        free(k.values);
+        free(k.page_at);
+        st_plan_destroy(plan);
+        st_model_destroy(model);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(placement_does_not_change_bits),
+        cmocka_unit_test(frozen_weights_keep_their_bits),
+    };
+    int failed;
+
+    if (mkdtemp(nvme_dir) == NULL)
+        return 1;
+    failed = cmocka_run_group_tests_name("freeze", tests, NULL, NULL);
+    return failed + (rmdir(nvme_dir) != 0);
+}

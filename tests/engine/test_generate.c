@@ -1,0 +1,320 @@
+/* test_generate - forward with a key-value cache: the same bits wherever the weights lie, and the numbers of evaluation. */
+#include "rig.h"
+
+#include "core/error.h"
+#include "core/rng.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define VOCAB   8500u /* several tiles of the table */
+#define CONTEXT 40u
+#define PROMPT  19u
+#define AMPLE   (1ull << 40)
+
+static char nvme_dir[] = "/tmp/strata-generate-XXXXXX";
+
+struct setting {
+    bool llama;
+    strata_dtype dtype;
+    strata_tier param;
+    bool smallest; /* device budget */
+    uint32_t threads, rows;
+    const char *io_method;
+};
+
+/* A model and an engine of one setting; generation, or evaluation of one sequence. */
+struct bench {
+    struct st_model *model;
+    struct st_plan *plan;
+    struct st_engine *engine;
+};
+
+static void model_config(struct st_model_config *out, bool llama)
+{
+    *out = (struct st_model_config){.name = "generate",
+                                    .blocks = 3,
+                                    .hidden = 32,
+                                    .heads = 4,
+                                    .ffn = 96,
+                                    .vocab = VOCAB,
+                                    .context = CONTEXT,
+                                    .norm_eps = 1e-5f};
+    if (!llama)
+        return;
+    out->family = ST_FAMILY_LLAMA;
+    out->norm = ST_NORM_RMSNORM;
+    out->activation = ST_ACTIVATION_SWIGLU;
+    out->positions = ST_POSITION_ROTARY;
+    out->biases = ST_BIAS_NONE;
+    out->kv_heads = 2;
+    out->rope_base = 10000.0f;
+    out->out_in = true;
+    out->untied = true;
+}
+
+static void engine_config(struct st_config *out, const struct setting *s)
+{
+    const struct rig_cell cell = {.optimizer = STRATA_TIER_DEVICE,
+                                  .param = s->param,
+                                  .grad_accum = 1,
+                                  .act_tier = STRATA_TIER_COUNT,
+                                  .io_method = s->io_method != NULL ? s->io_method : "auto",
+                                  .isa = "auto",
+                                  .threads = s->threads,
+                                  .dtype = s->dtype,
+                                  .cache = s->smallest ? 0 : ST_AUTO_BYTES};
+
+    rig_config(out, &cell, nvme_dir);
+}
+
+static strata_status make_plan(struct bench *b, const struct setting *s, const struct st_config *config, uint64_t device)
+{
+    const struct st_machine machine = {.name = "generate",
+                                       .capacity = {device, AMPLE, s->param == STRATA_TIER_NVME ? AMPLE : 0},
+                                       .workers = s->threads,
+                                       .device_is_host = true};
+    struct st_policy policy;
+
+    st_policy_from_config(&policy, config);
+    policy.forward_only = true;
+    policy.activations = ST_ACT_KEPT;
+    st_plan_destroy(b->plan);
+    b->plan = NULL;
+    return st_plan_make(&b->plan, st_model_workload(b->model), &machine, &policy);
+}
+
+/* The least device memory that plans. */
+static void smallest_plan(struct bench *b, const struct setting *s, const struct st_config *config)
+{
+    uint64_t low = 0, high = UINT64_C(1) << 32;
+
+    while (high - low > 1) {
+        const uint64_t middle = low + (high - low) / 2;
+
+        if (make_plan(b, s, config, middle) == STRATA_OK)
+            high = middle;
+        else
+            low = middle;
+    }
+    assert_int_equal(make_plan(b, s, config, high), STRATA_OK);
+}
+
+static void bench_open(struct bench *b, const struct setting *s, bool generate)
+{
+    const struct st_model_batch batch = {.micro_batch = 1,
+                                         .seq = s->rows,
+                                         .grad_accum = 1,
+                                         .dtype = s->dtype,
+                                         .workers = s->threads,
+                                         .generate = generate,
+                                         .context = generate ? CONTEXT : 0};
+    struct st_engine_opts opts = {.fake_seed = 3, .fake_latency_us = 50};
+    struct st_model_init init = {.seed = 42};
+    struct st_model_config config;
+    struct st_weight_source source;
+    struct st_config here;
+
+    *b = (struct bench){0};
+    model_config(&config, s->llama);
+    assert_int_equal(st_model_create(&b->model, &config, &batch), STRATA_OK);
+    engine_config(&here, s);
+    if (s->smallest)
+        smallest_plan(b, s, &here);
+    else
+        assert_int_equal(make_plan(b, s, &here, AMPLE), STRATA_OK);
+    assert_int_equal(st_plan_verify(b->plan), STRATA_OK);
+    opts.plan = b->plan;
+    opts.config = &here;
+    opts.compute = st_model_compute(b->model);
+    assert_int_equal(st_engine_create(&b->engine, &opts), STRATA_OK);
+    init.model = b->model;
+    source = st_model_init_source(&init);
+    assert_int_equal(st_engine_load(b->engine, source.read, source.ctx), STRATA_OK);
+}
+
+static void bench_close(struct bench *b)
+{
+    st_engine_destroy(b->engine);
+    st_plan_destroy(b->plan);
+    st_model_destroy(b->model);
+}
+
+static int32_t token_at(uint32_t i)
+{
+    return (int32_t)(st_rng_u64(7, 1, i / 2 * 2) % VOCAB); /* neighbours repeat */
+}
+
+static void sequence(int32_t tokens[CONTEXT])
+{
+    for (uint32_t i = 0; i < CONTEXT; i++)
+        tokens[i] = token_at(i);
+}
+
+/* Prompt in calls of `rows`, then token by token to the end of the context; the logits of every call, one after another. */
+static uint32_t logits_of(const struct setting *s, float *logits)
+{
+    int32_t tokens[CONTEXT];
+    uint32_t calls = 0;
+    struct bench b;
+
+    sequence(tokens);
+    bench_open(&b, s, true);
+    for (uint32_t at = 0; at < CONTEXT; calls++) {
+        const uint32_t rows = at >= PROMPT ? 1 : PROMPT - at < s->rows ? PROMPT - at : s->rows;
+
+        assert_int_equal(st_engine_forward(b.engine, tokens + at, rows, at, logits + (size_t)calls * VOCAB), STRATA_OK);
+        at += rows;
+    }
+    bench_close(&b);
+    return calls;
+}
+
+static void same_bits_everywhere(bool llama, strata_dtype dtype)
+{
+    const struct setting all = {.llama = llama, .dtype = dtype, .param = STRATA_TIER_DEVICE, .threads = 2, .rows = 12};
+    struct setting others[4] = {all, all, all, all};
+    float *wanted = malloc(CONTEXT * VOCAB * sizeof(float)), *got = malloc(CONTEXT * VOCAB * sizeof(float));
+    uint32_t calls;
+
+    assert_non_null(wanted);
+    assert_non_null(got);
+    others[0].param = STRATA_TIER_NVME, others[0].smallest = true;
+    others[1].param = STRATA_TIER_HOST, others[1].smallest = true, others[1].threads = 1;
+    others[2].param = STRATA_TIER_NVME, others[2].smallest = true, others[2].io_method = "fake", others[2].threads = 3;
+    others[3].param = STRATA_TIER_NVME;
+    calls = logits_of(&all, wanted);
+    assert_int_equal(calls, 2 + CONTEXT - PROMPT);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(logits_of(&others[i], got), calls);
+        assert_memory_equal(got, wanted, (size_t)calls * VOCAB * sizeof(float));
+    }
+    free(wanted);
+    free(got);
+}
+
+static void placement_changes_no_bit(void **state)
+{
+    (void)state;
+    same_bits_everywhere(false, STRATA_BF16);
+    same_bits_everywhere(false, STRATA_F32);
+    same_bits_everywhere(true, STRATA_BF16);
+    same_bits_everywhere(true, STRATA_F32);
+}
+
+static double loss_of_row(const float *logits, int32_t target)
+{
+    double most = -HUGE_VAL, sum = 0;
+
+    for (uint32_t i = 0; i < VOCAB; i++)
+        most = fmax(most, (double)logits[i]);
+    for (uint32_t i = 0; i < VOCAB; i++)
+        sum += exp((double)logits[i] - most);
+    return most + log(sum) - (double)logits[target];
+}
+
+/* Evaluation sees the whole sequence at once, without a cache: the loss of one position at a time. */
+static void losses_of_evaluation(bool llama, double losses[CONTEXT])
+{
+    const struct setting s = {.llama = llama, .dtype = STRATA_F32, .param = STRATA_TIER_DEVICE, .threads = 2, .rows = CONTEXT};
+    int32_t tokens[CONTEXT], targets[CONTEXT];
+    struct bench b;
+
+    sequence(tokens);
+    bench_open(&b, &s, false);
+    for (uint32_t i = 0; i + 1 < CONTEXT; i++) {
+        uint64_t seen;
+
+        memset(targets, 0xff, sizeof(targets));
+        targets[i] = tokens[i + 1];
+        assert_int_equal(st_engine_eval(b.engine, tokens, targets, &losses[i], &seen), STRATA_OK);
+        assert_int_equal(seen, 1);
+    }
+    bench_close(&b);
+}
+
+static void matches_evaluation(bool llama)
+{
+    static const uint32_t rows[] = {PROMPT, 7, 1};
+    float *logits = malloc(CONTEXT * VOCAB * sizeof(float));
+    double losses[CONTEXT];
+
+    assert_non_null(logits);
+    losses_of_evaluation(llama, losses);
+    for (size_t r = 0; r < 3; r++) {
+        const struct setting s = {
+            .llama = llama, .dtype = STRATA_F32, .param = STRATA_TIER_DEVICE, .threads = 2, .rows = rows[r]};
+        uint32_t at = 0;
+
+        (void)logits_of(&s, logits);
+        for (uint32_t call = 0; at < CONTEXT; call++) {
+            at += at >= PROMPT ? 1 : PROMPT - at < s.rows ? PROMPT - at : s.rows;
+            if (at < CONTEXT)
+                assert_true(fabs(loss_of_row(logits + (size_t)call * VOCAB, token_at(at)) - losses[at - 1]) < 2e-5);
+        }
+    }
+    free(logits);
+}
+
+static void logits_are_those_of_evaluation(void **state)
+{
+    (void)state;
+    matches_evaluation(false);
+    matches_evaluation(true);
+}
+
+static void what_is_not_planned_is_refused(void **state)
+{
+    const struct setting s = {.dtype = STRATA_BF16, .param = STRATA_TIER_DEVICE, .threads = 1, .rows = 4};
+    const int32_t tokens[5] = {1, 2, 3, 4, 5}, high = VOCAB, negative = -1;
+    float *logits = malloc(VOCAB * sizeof(float));
+    struct bench b;
+
+    (void)state;
+    assert_non_null(logits);
+    bench_open(&b, &s, true);
+    assert_int_equal(st_engine_forward(b.engine, tokens, 0, 0, logits), STRATA_E_INVAL);
+    assert_int_equal(st_engine_forward(b.engine, tokens, 5, 0, logits), STRATA_E_INVAL);
+    assert_int_equal(st_engine_forward(b.engine, &high, 1, 0, logits), STRATA_E_INVAL);
+    assert_int_equal(st_engine_forward(b.engine, &negative, 1, 0, logits), STRATA_E_INVAL);
+    assert_int_equal(st_engine_forward(b.engine, tokens, 4, 0, logits), STRATA_OK); /* none of these broke it */
+    st_engine_cancel(b.engine);
+    assert_int_equal(st_engine_forward(b.engine, tokens, 1, 4, logits), STRATA_E_CANCELLED);
+    bench_close(&b);
+    bench_open(&b, &s, false);
+    assert_int_equal(st_engine_forward(b.engine, tokens, 1, 0, logits), STRATA_E_INVAL);
+    bench_close(&b);
+    free(logits);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(nvme_dir) == NULL;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return rmdir(nvme_dir); /* fails where a swap file was left */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(placement_changes_no_bit),
+        cmocka_unit_test(logits_are_those_of_evaluation),
+        cmocka_unit_test(what_is_not_planned_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,301 @@
+/* tests/model/decoder_rig.c - see decoder_rig.h. */
+#include "decoder_rig.h"
+#include "model/tokens.h"
+#include <stdio.h>
+
+#define GUARD_BYTES 256u
+#define GUARD_BYTE  0xa5
+
+static uint64_t arena_bytes(const struct st_workload *w)
+{
+    uint64_t bytes = w->block_workspace_bytes + w->head_workspace_bytes + w->head_internal_bytes;
+
+    for (uint32_t i = 0; i < w->page_count; i++)
+        bytes += w->pages[i].elems * (4 + strata_dtype_bytes(w->dtype));
+    bytes += (w->block_count + 2) * w->activation_bytes + w->block_count * w->block_internal_bytes;
+    return bytes + w->constants_bytes + 8 * (uint64_t)w->micro_batch * w->seq +
+           2048 * (uint64_t)(w->page_count + w->block_count + 8);
+}
+
+/* From the arena, with a guard behind. */
+static void *place(struct rig *r, uint64_t bytes)
+{
+    unsigned char *at = r->dev->ops->arena(r->dev) + r->used, *guard;
+
+    bytes = (bytes + 255) / 256 * 256;
+    r->used += bytes + GUARD_BYTES;
+    assert_true(r->used <= r->arena_bytes);
+    guard = at + bytes;
+    memset(guard, GUARD_BYTE, GUARD_BYTES); /* the cpu device's arena is addressable */
+    r->guards = realloc(r->guards, (r->guard_count + 1) * sizeof(*r->guards));
+    assert_non_null(r->guards);
+    r->guards[r->guard_count++] = guard;
+    return at;
+}
+
+static void check_guards(const struct rig *r)
+{
+    unsigned char want[GUARD_BYTES];
+
+    memset(want, GUARD_BYTE, sizeof(want));
+    for (uint32_t i = 0; i < r->guard_count; i++)
+        assert_memory_equal(r->guards[i], want, GUARD_BYTES);
+}
+
+static void place_all(struct rig *r)
+{
+    const struct st_workload *w = r->w;
+    const uint64_t rows = (uint64_t)w->micro_batch * w->seq;
+    const uint64_t workspace =
+        w->block_workspace_bytes > w->head_workspace_bytes ? w->block_workspace_bytes : w->head_workspace_bytes;
+
+    r->weights = calloc(w->page_count, sizeof(*r->weights));
+    r->grads = calloc(w->page_count, sizeof(*r->grads));
+    r->acts = calloc(w->block_count + 1, sizeof(*r->acts));
+    r->internals = calloc(w->block_count, sizeof(*r->internals));
+    for (uint32_t i = 0; i < w->page_count; i++) {
+        r->weights[i] = place(r, w->pages[i].elems * strata_dtype_bytes(w->dtype));
+        if (w->pages[i].groups[0].kind == ST_GROUP_FROZEN)
+            continue;
+        r->grads[i] = place(r, w->pages[i].elems * 4);
+        assert_ok(r->dev->ops->zero(r->dev, r->grads[i], w->pages[i].elems * 4));
+    }
+    for (uint32_t i = 0; i <= w->block_count; i++)
+        r->acts[i] = place(r, w->activation_bytes);
+    for (uint32_t i = 0; i < w->block_count; i++)
+        r->internals[i] = place(r, w->block_internal_bytes);
+    r->head_internals = place(r, w->head_internal_bytes);
+    r->workspace = place(r, workspace);
+    r->dact = place(r, w->activation_bytes);
+    r->tokens = place(r, 4 * rows);
+    r->targets = place(r, 4 * rows);
+    r->loss_sum = place(r, sizeof(double));
+    if (w->constants_bytes > 0)
+        r->constants = place(r, w->constants_bytes);
+}
+
+static void upload(struct rig *r, void *to, const void *from, uint64_t bytes)
+{
+    assert_ok(r->dev->ops->upload(r->dev, to, from, bytes));
+    assert_ok(r->dev->ops->finish(r->dev, ST_QUEUE_UPLOAD));
+}
+
+void rig_open(struct rig *r, const struct st_model_config *config, const struct st_model_batch *batch,
+              const struct st_kernels *kernels)
+{
+    struct st_device_opts opts;
+
+    memset(r, 0, sizeof(*r));
+    assert_ok(st_model_create(&r->m, config, batch));
+    r->w = st_model_workload(r->m);
+    r->compute = st_model_compute(r->m);
+    r->rows = r->w->micro_batch * r->w->seq;
+    r->arena_bytes = arena_bytes(r->w);
+    assert_ok(st_workers_create(&r->workers, batch->workers > 0 ? batch->workers : 1, NULL));
+    opts = (struct st_device_opts){.arena_bytes = r->arena_bytes, .workers = r->workers, .kernels = kernels};
+    assert_ok(st_device_cpu_ops.open(&r->dev, &opts));
+    place_all(r);
+    if (r->constants != NULL)
+        upload(r, r->constants, r->compute.constants, r->w->constants_bytes);
+}
+
+void rig_close(struct rig *r)
+{
+    check_guards(r);
+    r->dev->ops->close(r->dev);
+    st_workers_destroy(r->workers);
+    st_model_destroy(r->m);
+    free(r->weights);
+    free(r->grads);
+    free(r->acts);
+    free(r->internals);
+    free(r->guards);
+}
+
+void rig_load(struct rig *r, struct st_weight_source source)
+{
+    const struct st_kernels *kernels = st_kernels_pick("scalar");
+
+    for (uint32_t i = 0; i < r->w->page_count; i++) {
+        const uint64_t elems = r->w->pages[i].elems;
+        float *values = malloc(elems * sizeof(*values));
+
+        assert_non_null(values);
+        assert_ok(source.read(source.ctx, i, 0, elems, values));
+        if (r->w->dtype == STRATA_BF16) /* narrows in place, front to back */
+            kernels->f32_to_bf16((uint16_t *)values, values, elems);
+        if (r->w->dtype == STRATA_F16)
+            kernels->f32_to_f16((uint16_t *)values, values, elems);
+        upload(r, r->weights[i], values, elems * strata_dtype_bytes(r->w->dtype));
+        free(values);
+    }
+}
+
+void rig_load_dir(struct rig *r, const char *dir)
+{
+    struct st_hf_reader *reader;
+
+    assert_ok(st_hf_reader_open(&reader, r->m, dir));
+    rig_load(r, st_hf_reader_source(reader));
+    st_hf_reader_close(reader);
+}
+
+void rig_load_seed(struct rig *r, uint64_t seed)
+{
+    struct st_model_init init = {.model = r->m, .seed = seed};
+
+    rig_load(r, st_model_init_source(&init));
+}
+
+struct st_call rig_call(struct rig *r, enum st_call_kind kind, uint32_t page)
+{
+    return (struct st_call){
+        .kind = kind,
+        .device = r->dev,
+        .weight = r->weights[page],
+        .grad = r->grads[page],
+        .dact = r->dact,
+        .workspace = r->workspace,
+        .tokens = r->tokens,
+        .targets = r->targets,
+        .loss_sum = r->loss_sum,
+        .constants = r->constants,
+        .rows = r->rows,
+        .position = r->position,
+        .loss_gradient = 1.0f / (float)r->rows,
+    };
+}
+
+void rig_run(struct rig *r, const struct st_call *call)
+{
+    assert_ok(r->compute.run(r->compute.model, call));
+}
+
+static void embed(struct rig *r)
+{
+    struct st_call call;
+
+    for (uint32_t i = 0; i < r->w->table_count; i++) {
+        const struct st_page *p = &r->w->pages[i];
+
+        assert_ok(r->dev->ops->embed_gather(r->dev, r->acts[0], r->weights[i], r->tokens, r->rows, r->w->hidden, p->row_first,
+                                            p->row_count, r->w->dtype));
+    }
+    if (r->w->position_page == ST_NO_PAGE)
+        return;
+    call = rig_call(r, ST_CALL_EMBED_FORWARD, r->w->position_page);
+    call.act = r->acts[0];
+    rig_run(r, &call);
+}
+
+static void forward(struct rig *r)
+{
+    embed(r);
+    for (uint32_t b = 0; b < r->w->block_count; b++) {
+        struct st_call call = rig_call(r, ST_CALL_BLOCK_FORWARD, r->w->block_first + b);
+
+        call.block = b;
+        call.act = r->acts[b];
+        call.act_out = r->acts[b + 1];
+        call.internals = r->internals[b];
+        rig_run(r, &call);
+    }
+}
+
+static void head_tiles(struct rig *r, enum st_call_kind kind)
+{
+    for (uint32_t i = 0; i < r->w->head_count; i++) {
+        struct st_call call = rig_call(r, kind, r->w->head_first + i);
+
+        call.tile = i;
+        call.internals = r->head_internals;
+        rig_run(r, &call);
+    }
+}
+
+static void head(struct rig *r, enum st_call_kind kind)
+{
+    struct st_call call = rig_call(r, kind, r->w->norm_page);
+
+    call.act = r->acts[r->w->block_count];
+    call.internals = r->head_internals;
+    rig_run(r, &call);
+}
+
+static void backward(struct rig *r, bool recompute)
+{
+    struct st_call call;
+
+    head(r, ST_CALL_HEAD_BACKWARD);
+    for (uint32_t b = r->w->block_count; b-- > 0;) {
+        call = rig_call(r, ST_CALL_BLOCK_BACKWARD, r->w->block_first + b);
+        call.block = b;
+        call.act = r->acts[b];
+        call.internals = r->internals[b];
+        call.recompute = recompute;
+        if (recompute)
+            memset(r->internals[b], 0xff, r->w->block_internal_bytes);
+        rig_run(r, &call);
+    }
+    if (r->w->position_page != ST_NO_PAGE) {
+        call = rig_call(r, ST_CALL_EMBED_BACKWARD, r->w->position_page);
+        rig_run(r, &call);
+    }
+    for (uint32_t i = 0; i < r->w->table_count; i++) {
+        const struct st_page *p = &r->w->pages[i];
+
+        if (r->grads[i] != NULL)
+            assert_ok(r->dev->ops->embed_scatter(r->dev, r->grads[i], r->dact, r->tokens, r->rows, r->w->hidden, p->row_first,
+                                                 p->row_count, r->w->dtype));
+    }
+}
+
+void rig_forward(struct rig *r, const int32_t *tokens, const int32_t *targets)
+{
+    upload(r, r->tokens, tokens, 4 * r->rows);
+    upload(r, r->targets, targets, 4 * r->rows);
+    forward(r);
+    head(r, ST_CALL_HEAD_NORM);
+    head_tiles(r, ST_CALL_HEAD_STATS);
+}
+
+double rig_step(struct rig *r, const int32_t *tokens, const int32_t *targets, bool recompute)
+{
+    double loss_sum;
+
+    rig_forward(r, tokens, targets);
+    head(r, ST_CALL_HEAD_LOSS);
+    head_tiles(r, ST_CALL_HEAD_GRAD);
+    backward(r, recompute);
+    assert_ok(r->dev->ops->finish(r->dev, ST_QUEUE_COMPUTE));
+    assert_ok(r->dev->ops->download(r->dev, &loss_sum, r->loss_sum, sizeof(loss_sum)));
+    assert_ok(r->dev->ops->finish(r->dev, ST_QUEUE_DOWNLOAD));
+    return loss_sum / r->rows;
+}
+
+void golden_open(struct rig *r, const char *dir, const struct st_model_batch *batch, const struct st_kernels *kernels)
+{
+    struct st_model_batch own = *batch;
+    struct st_model_config config;
+
+    own.micro_batch = 2;
+    own.seq = 32;
+    own.grad_accum = 1;
+    assert_ok(st_model_config_read(&config, dir));
+    rig_open(r, &config, &own, kernels);
+    rig_load_dir(r, dir);
+}
+
+double golden_loss(struct rig *r, const char *dir, bool recompute)
+{
+    int32_t tokens[64], targets[64];
+    struct st_token_set *set;
+    char path[256];
+
+    snprintf(path, sizeof(path), "%s/tokens.bin", dir);
+    assert_ok(st_token_set_open(&set, &(const char *){path}, 1, r->w->vocab, 32));
+    for (uint32_t i = 0; i < 2; i++)
+        assert_ok(st_token_set_window(set, i, 0, false, tokens + 32 * i, targets + 32 * i));
+    st_token_set_close(set);
+    return rig_step(r, tokens, targets, recompute);
+}

@@ -1,0 +1,56 @@
+/* tests/model/decoder_rig.h - a model on a cpu device with everything resident, run call by call. */
+#ifndef DECODER_RIG_H
+#define DECODER_RIG_H
+
+#include "core/workers.h"
+#include "model/layout.h"
+#include "model_fixture.h"
+#include "offload/device.h"
+
+/* One model on one device. */
+struct rig {
+    struct st_model *m;
+    const struct st_workload *w;
+    struct st_workers *workers;
+    struct st_device *dev;
+    struct st_compute compute;
+    unsigned char **guards; /* [guard_count] after every buffer */
+    uint32_t guard_count;
+    uint64_t used, arena_bytes;
+    unsigned char **weights;   /* [pages] */
+    float **grads;             /* [pages]; NULL: frozen */
+    unsigned char **acts;      /* [blocks + 1] */
+    unsigned char **internals; /* [blocks] */
+    unsigned char *head_internals, *workspace, *dact;
+    int32_t *tokens, *targets;
+    double *loss_sum;
+    float *constants;
+    uint32_t rows, position; /* of every call; set by rig_open, generation changes them */
+};
+
+/** Weights are undefined, gradients zero; a frozen page has no gradient. */
+void rig_open(struct rig *r, const struct st_model_config *config, const struct st_model_batch *batch,
+              const struct st_kernels *kernels);
+/** Checks that nothing was written past a buffer. */
+void rig_close(struct rig *r);
+void rig_load(struct rig *r, struct st_weight_source source);
+/** From the weights of a golden directory. */
+void rig_load_dir(struct rig *r, const char *dir);
+/** Seeded weights. */
+void rig_load_seed(struct rig *r, uint64_t seed);
+
+/** A call on a page, its buffers filled in. */
+struct st_call rig_call(struct rig *r, enum st_call_kind kind, uint32_t page);
+void rig_run(struct rig *r, const struct st_call *call);
+
+/** Forward, loss and backward of one micro-batch: the mean loss.  recompute: blocks' internals are spoiled first. */
+double rig_step(struct rig *r, const int32_t *tokens, const int32_t *targets, bool recompute);
+/** Forward alone: blocks, final norm, statistics. */
+void rig_forward(struct rig *r, const int32_t *tokens, const int32_t *targets);
+
+/** The directory's model: 2 windows of 32 tokens a micro-batch; dtype, workers and patterns from `batch`. */
+void golden_open(struct rig *r, const char *dir, const struct st_model_batch *batch, const struct st_kernels *kernels);
+/** Loss of the directory's first micro-batch, gradients left in the rig. */
+double golden_loss(struct rig *r, const char *dir, bool recompute);
+
+#endif

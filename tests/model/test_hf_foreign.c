@@ -1,0 +1,237 @@
+/* tests/model/test_hf_foreign.c - directories that others made: spellings, dtypes, shards, every refusal. */
+#include "hf_rig.h"
+#include <math.h>
+#include <stdio.h>
+
+static void test_foreign_spellings_and_dtypes(void **state)
+{
+    static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
+    struct st_model *m = tiny_model(STRATA_F32);
+    struct scratch s;
+
+    (void)state;
+    scratch_open(&s);
+    for (uint32_t i = 0; i < 6; i++) {
+        struct foreign x = all_of(m);
+
+        x.dtype = dtypes[i % 3];
+        x.spelling = i / 3 == 0 ? SPELL_FULL : SPELL_BARE;
+        x.extra_name = i % 2 == 0 ? "lm_head.weight" : "h.0.attn.bias";
+        x.extra_rank = i % 2 == 0 ? 2 : 1;
+        x.extra_shape[0] = i % 2 == 0 ? m->config.vocab : 5;
+        x.extra_shape[1] = m->config.hidden;
+        write_foreign(m, scratch_path(&s, "model.safetensors"), &x);
+        check_values(m, s.dir);
+    }
+    scratch_close(&s);
+    st_model_destroy(m);
+}
+
+/* Old files hold frequencies; LlamaModel's own lack the prefix; a tied head may be there. */
+static void test_llama_spellings(void **state)
+{
+    const struct st_model_config config = tiny_llama_config();
+    struct st_model *m = tiny_model_of(&config, STRATA_F32);
+    struct scratch s;
+
+    (void)state;
+    scratch_open(&s);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct foreign x = all_of(m);
+
+        x.dtype = i % 2 == 0 ? STRATA_BF16 : STRATA_F16;
+        x.spelling = i / 2 == 0 ? SPELL_FULL : SPELL_BARE;
+        x.extra_name = i % 2 == 0 ? "lm_head.weight" : "model.layers.0.self_attn.rotary_emb.inv_freq";
+        x.extra_rank = i % 2 == 0 ? 2 : 1;
+        x.extra_shape[0] = i % 2 == 0 ? m->config.vocab : 5;
+        x.extra_shape[1] = m->config.hidden;
+        write_foreign(m, scratch_path(&s, "model.safetensors"), &x);
+        check_values(m, s.dir);
+    }
+    scratch_close(&s);
+    st_model_destroy(m);
+}
+
+static void test_llama_faults(void **state)
+{
+    struct st_model_config config = tiny_llama_config();
+    struct st_model *tied = tiny_model_of(&config, STRATA_F32), *untied;
+    struct st_hf_reader *r = NULL;
+    struct foreign x = all_of(tied);
+    struct scratch s;
+
+    (void)state;
+    config.untied = true;
+    untied = tiny_model_of(&config, STRATA_F32);
+    scratch_open(&s);
+    write_foreign(tied, scratch_path(&s, "model.safetensors"), &x);
+    assert_refused(st_hf_reader_open(&r, untied, s.dir), STRATA_E_INPUT, "tensor lm_head.weight is missing");
+    x.extra_name = "model.layers.0.self_attn.q_proj.bias";
+    x.extra_rank = 1;
+    x.extra_shape[0] = 32;
+    write_foreign(tied, scratch_path(&s, "model.safetensors"), &x);
+    assert_refused(st_hf_reader_open(&r, tied, s.dir), STRATA_E_INPUT, "q_proj.bias has no place in a Llama");
+    assert_null(r);
+    scratch_close(&s);
+    st_model_destroy(tied);
+    st_model_destroy(untied);
+}
+
+/* 2 is infinite or not a number, 1 a subnormal, 0 normal: all 65536 halves against their definition. */
+static void test_every_half_is_widened_exactly(void **state)
+{
+    const struct st_model_config config = {
+        .name = "halves", .blocks = 1, .hidden = 256, .heads = 1, .ffn = 8, .vocab = 256, .context = 8, .norm_eps = 1e-5f};
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = STRATA_F32};
+    float *values = malloc(65536 * sizeof(*values));
+    struct st_weight_source source;
+    struct st_hf_reader *r;
+    struct st_model *m;
+    struct foreign x;
+    struct scratch s;
+    uint64_t bytes;
+    FILE *f;
+
+    (void)state;
+    assert_non_null(values);
+    scratch_open(&s);
+    assert_ok(st_model_create(&m, &config, &batch));
+    x = all_of(m);
+    x.dtype = STRATA_F16;
+    write_foreign(m, scratch_path(&s, "model.safetensors"), &x);
+    f = fopen(scratch_path(&s, "model.safetensors"), "r+b");
+    assert_non_null(f);
+    assert_int_equal(fread(&bytes, 8, 1, f), 1);
+    assert_int_equal(fseek(f, (long)bytes + 8, SEEK_SET), 0); /* the table is first */
+    for (uint32_t i = 0; i < 65536; i++)
+        fwrite(&(uint16_t){(uint16_t)i}, 2, 1, f);
+    fclose(f);
+    assert_ok(st_hf_reader_open(&r, m, s.dir));
+    source = st_hf_reader_source(r);
+    assert_ok(source.read(source.ctx, 0, 0, 65536, values));
+    for (uint32_t i = 0; i < 65536; i++) {
+        const uint32_t exponent = i >> 10 & 31, mantissa = i & 1023;
+        double want = exponent == 0 ? ldexp(mantissa, -24) : ldexp(1024 + mantissa, (int)exponent - 25);
+
+        if (exponent == 31)
+            want = mantissa == 0 ? (double)INFINITY : (double)NAN;
+        assert_true(isnan(want) ? isnan(values[i]) : fabs((double)values[i]) == want);
+        assert_int_equal(signbit(values[i]) != 0, i >> 15);
+    }
+    st_hf_reader_close(r);
+    st_model_destroy(m);
+    scratch_close(&s);
+    free(values);
+}
+
+static void write_index(const char *path, const struct st_model *m, uint32_t cut, const char *second)
+{
+    FILE *f = fopen(path, "w");
+
+    assert_non_null(f);
+    fprintf(f, "{\"metadata\":{\"total_size\":1},\"weight_map\":{");
+    for (uint32_t i = 0; i < m->tensor_count; i++)
+        fprintf(f, "%s\"%s\":\"%s\"", i > 0 ? "," : "", m->tensors[i].name, i < cut ? "one.safetensors" : second);
+    fprintf(f, "}}");
+    fclose(f);
+}
+
+static void test_shards(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_F32);
+    struct st_hf_reader *r = NULL;
+    struct foreign one = all_of(m), two = all_of(m);
+    struct scratch s;
+    const char *index;
+
+    (void)state;
+    scratch_open(&s);
+    index = scratch_path(&s, "model.safetensors.index.json");
+    one.end = two.first = 9;
+    write_foreign(m, scratch_path(&s, "one.safetensors"), &one);
+    write_foreign(m, scratch_path(&s, "two.safetensors"), &two);
+    write_index(index, m, 9, "two.safetensors");
+    check_values(m, s.dir);
+    write_index(index, m, 10, "two.safetensors");
+    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "says otherwise");
+    write_index(index, m, 9, "three.safetensors");
+    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "three.safetensors: No such file");
+    write_index(index, m, 9, "../two.safetensors");
+    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "not a file name");
+    one.end = 10; /* one tensor in both */
+    write_foreign(m, scratch_path(&s, "one.safetensors"), &one);
+    write_index(index, m, 9, "two.safetensors");
+    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "says otherwise");
+    one.end = 8; /* one in neither */
+    write_foreign(m, scratch_path(&s, "one.safetensors"), &one);
+    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "its shards hold");
+    write_file(index, "{}", 2);
+    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "weight_map");
+    write_file(index, "{\"weight_map\":{}}", 17);
+    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "empty");
+    write_file(index, "{\"weight_map\":{\"a\":1}}", 22);
+    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "not a file name");
+    write_file(index, "nonsense", 8);
+    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "safetensors index");
+    assert_null(r);
+    scratch_close(&s);
+    st_model_destroy(m);
+}
+
+static void test_faults_name_tensor_and_file(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_F32);
+    const struct {
+        struct foreign x;
+        const char *part;
+    } rows[] = {
+        {{.skip = "transformer.h.1.ln_2.bias"}, "tensor transformer.h.1.ln_2.bias is missing"},
+        {{.extra_name = "h.2.ln_1.weight", .extra_shape = {24}, .extra_rank = 1}, "h.2.ln_1.weight has no place"},
+        {{.extra_name = "ln_f.bias", .extra_shape = {24}, .extra_rank = 1}, "tensor ln_f.bias is there twice"},
+        {{.extra_name = "lm_head.weight", .extra_shape = {132, 24}, .extra_rank = 2},
+         "shape [132, 24], the model's config wants [131, 24]"},
+        {{.turn = "transformer.h.0.mlp.c_fc.weight"}, "c_fc.weight has shape [40, 24], the model's config wants [24, 40]"},
+    };
+    struct st_hf_reader *r = NULL;
+    struct scratch s;
+    size_t bytes;
+    char *text;
+
+    (void)state;
+    scratch_open(&s);
+    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "neither model.safetensors nor");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct foreign x = rows[i].x;
+
+        x.end = m->tensor_count;
+        x.dtype = STRATA_F32;
+        write_foreign(m, scratch_path(&s, "model.safetensors"), &x);
+        assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, rows[i].part);
+        assert_non_null(strstr(strata_last_error(), s.dir));
+    }
+    /* truncated, then a weight in a dtype that no weight has */
+    text = read_file(scratch_path(&s, "model.safetensors"), &bytes);
+    write_file(scratch_path(&s, "model.safetensors"), text, bytes - 1);
+    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "leave the file");
+    memcpy(strstr(text + 8, "\"F32\""), "\"I32\"", 5);
+    write_file(scratch_path(&s, "model.safetensors"), text, bytes);
+    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "has dtype I32");
+    free(text);
+    assert_null(r);
+    scratch_close(&s);
+    st_model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_foreign_spellings_and_dtypes),
+        cmocka_unit_test(test_llama_spellings),
+        cmocka_unit_test(test_llama_faults),
+        cmocka_unit_test(test_every_half_is_widened_exactly),
+        cmocka_unit_test(test_shards),
+        cmocka_unit_test(test_faults_name_tensor_and_file),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

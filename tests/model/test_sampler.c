@@ -1,0 +1,259 @@
+/* tests/model/test_sampler.c - the token for a given random number, against a plain sort in fp64. */
+#include "model/sampler.h"
+
+#include "core/error.h"
+#include "core/rng.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define VOCAB_MOST 300u
+
+/* --- the reference --- */
+
+struct place {
+    double logit, share;
+    int32_t token;
+};
+
+static int by_logit(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+
+    if (x->logit != y->logit)
+        return x->logit < y->logit ? 1 : -1;
+    return x->token < y->token ? -1 : 1;
+}
+
+static void normalise(struct place *places, uint32_t count)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        sum += places[i].share;
+    for (uint32_t i = 0; i < count; i++)
+        places[i].share /= sum;
+}
+
+/* *near: the random number lies so close to a border that rounding decides. */
+static int32_t reference(const float *logits, uint32_t vocab, const struct st_sampler_opts *opts, double uniform, bool *near)
+{
+    struct place places[VOCAB_MOST];
+    uint32_t count = vocab;
+    double sum = 0;
+
+    *near = false;
+    for (uint32_t i = 0; i < vocab; i++)
+        places[i] = (struct place){.logit = (double)logits[i], .token = (int32_t)i};
+    qsort(places, vocab, sizeof(places[0]), by_logit);
+    if (opts->temperature == 0)
+        return places[0].token;
+    for (uint32_t i = 0; i < vocab; i++)
+        places[i].share = exp((places[i].logit - places[0].logit) / opts->temperature);
+    if (opts->top_k != 0 && opts->top_k < count)
+        count = opts->top_k;
+    normalise(places, count);
+    for (uint32_t i = 0; i < count && opts->top_p < 1; i++) {
+        sum += places[i].share;
+        *near |= fabs(sum - opts->top_p) < 1e-12;
+        if (sum >= opts->top_p)
+            count = i + 1;
+    }
+    normalise(places, count);
+    sum = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        sum += places[i].share;
+        *near |= fabs(sum - uniform) < 1e-12;
+        if (sum > uniform)
+            return places[i].token;
+    }
+    return places[0].token;
+}
+
+/* --- tests --- */
+
+static struct st_sampler *make(uint32_t vocab, double temperature, uint32_t top_k, double top_p)
+{
+    const struct st_sampler_opts opts = {.temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = 5};
+    struct st_sampler *s = NULL;
+
+    assert_int_equal(st_sampler_create(&s, vocab, &opts), STRATA_OK);
+    return s;
+}
+
+static int32_t picked(struct st_sampler *s, const float *logits, double uniform)
+{
+    int32_t token = -1;
+
+    assert_int_equal(st_sampler_pick(s, logits, uniform, &token), STRATA_OK);
+    return token;
+}
+
+static void greedy_takes_the_largest_and_the_first_of_equals(void **state)
+{
+    const float logits[] = {1.0f, -2.0f, 7.0f, 7.0f, -INFINITY};
+    struct st_sampler *s = make(5, 0, 0, 1);
+
+    (void)state;
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(picked(s, logits, i * 0.0999), 2);
+    st_sampler_destroy(s);
+}
+
+/* Shares 1/2, 1/4, 1/8, 1/8 in the order of tokens 3, 0, 1, 2: every border is exact. */
+static void borders_are_exact(void **state)
+{
+    const float quarter = (float)log(0.25), eighth = (float)log(0.125);
+    const float logits[] = {quarter, eighth, eighth, (float)log(0.5)};
+    struct st_sampler *all = make(4, 1, 0, 1), *two = make(4, 1, 2, 1), *half = make(4, 1, 0, 0.4), *most = make(4, 1, 0, 0.8);
+
+    (void)state;
+    assert_int_equal(picked(all, logits, 0), 3);
+    assert_int_equal(picked(all, logits, 0.49), 3);
+    assert_int_equal(picked(all, logits, 0.51), 0);
+    assert_int_equal(picked(all, logits, 0.74), 0);
+    assert_int_equal(picked(all, logits, 0.76), 1);
+    assert_int_equal(picked(all, logits, 0.88), 2);
+    assert_int_equal(picked(all, logits, 1 - 0x1p-53), 2);
+    assert_int_equal(picked(two, logits, 0.66), 3); /* 2/3 and 1/3 */
+    assert_int_equal(picked(two, logits, 0.67), 0);
+    assert_int_equal(picked(two, logits, 1 - 0x1p-53), 0);
+    assert_int_equal(picked(half, logits, 1 - 0x1p-53), 3); /* one token has enough */
+    assert_int_equal(picked(most, logits, 0.57), 3);        /* 4/7, 2/7, 1/7 */
+    assert_int_equal(picked(most, logits, 0.58), 0);
+    assert_int_equal(picked(most, logits, 0.86), 1);
+    st_sampler_destroy(all);
+    st_sampler_destroy(two);
+    st_sampler_destroy(half);
+    st_sampler_destroy(most);
+}
+
+static void logits_fill(float *logits, uint32_t vocab, uint64_t round)
+{
+    st_rng_normal(logits, vocab, 11, round, 0, 3.0f);
+    for (uint32_t i = 0; i < vocab; i++) {
+        if (round % 3 == 1)
+            logits[i] = roundf(logits[i]); /* many equal ones */
+        if (round % 5 == 2 && i % 4 == 1)
+            logits[i] = -INFINITY;
+    }
+}
+
+static void every_option_matches_the_reference(void **state)
+{
+    static const uint32_t vocabs[] = {1, 2, 3, 17, 256, 300}, top_ks[] = {0, 1, 5, 1000};
+    static const double temperatures[] = {0, 0.01, 0.7, 1, 3}, top_ps[] = {1, 0.95, 0.5, 1e-9};
+    float logits[VOCAB_MOST];
+    uint64_t round = 0, compared = 0;
+
+    (void)state;
+    for (size_t v = 0; v < 6; v++)
+        for (size_t t = 0; t < 5; t++)
+            for (size_t k = 0; k < 4; k++)
+                for (size_t p = 0; p < 4; p++, round++) {
+                    const struct st_sampler_opts opts = {
+                        .temperature = temperatures[t], .top_k = top_ks[k], .top_p = top_ps[p], .seed = 5};
+                    struct st_sampler *s = make(vocabs[v], opts.temperature, opts.top_k, opts.top_p);
+
+                    logits_fill(logits, vocabs[v], round);
+                    for (uint64_t i = 0; i < 20; i++) {
+                        const double uniform = (double)(st_rng_u64(3, round, i) >> 11) * 0x1p-53;
+                        bool near;
+                        const int32_t wanted = reference(logits, vocabs[v], &opts, uniform, &near);
+
+                        if (near)
+                            continue;
+                        assert_int_equal(picked(s, logits, uniform), wanted);
+                        compared++;
+                    }
+                    st_sampler_destroy(s);
+                }
+    assert_true(compared > 9000);
+}
+
+static void a_seed_gives_the_same_tokens(void **state)
+{
+    float logits[VOCAB_MOST];
+    struct st_sampler *a = make(VOCAB_MOST, 2, 0, 0.9), *b = make(VOCAB_MOST, 2, 0, 0.9), *other;
+    const struct st_sampler_opts seed6 = {.temperature = 2, .top_p = 0.9, .seed = 6};
+    uint32_t differ = 0;
+
+    (void)state;
+    assert_int_equal(st_sampler_create(&other, VOCAB_MOST, &seed6), STRATA_OK);
+    logits_fill(logits, VOCAB_MOST, 0);
+    for (uint64_t i = 0; i < 50; i++) {
+        int32_t x, y, z;
+
+        assert_int_equal(st_sampler_next(a, logits, i, &x), STRATA_OK);
+        assert_int_equal(st_sampler_next(b, logits, 49 - i, &y), STRATA_OK); /* any order */
+        assert_int_equal(st_sampler_next(b, logits, i, &y), STRATA_OK);
+        assert_int_equal(st_sampler_next(other, logits, i, &z), STRATA_OK);
+        assert_int_equal(x, y);
+        differ += x != z;
+    }
+    assert_true(differ > 10);
+    st_sampler_destroy(a);
+    st_sampler_destroy(b);
+    st_sampler_destroy(other);
+}
+
+static void logits_that_are_no_numbers_are_refused(void **state)
+{
+    float logits[4] = {0, NAN, 1, 2};
+    struct st_sampler *greedy = make(4, 0, 0, 1), *warm = make(4, 1, 0, 1);
+    int32_t token = -7;
+
+    (void)state;
+    assert_int_equal(st_sampler_next(greedy, logits, 0, &token), STRATA_E_NUMERICS);
+    assert_int_equal(st_sampler_next(warm, logits, 0, &token), STRATA_E_NUMERICS);
+    logits[1] = INFINITY;
+    assert_int_equal(st_sampler_next(warm, logits, 0, &token), STRATA_E_NUMERICS);
+    for (int i = 0; i < 4; i++)
+        logits[i] = -INFINITY;
+    assert_int_equal(st_sampler_next(greedy, logits, 0, &token), STRATA_E_NUMERICS);
+    assert_non_null(strstr(strata_last_error(), "-inf"));
+    assert_int_equal(token, -7);
+    st_sampler_destroy(greedy);
+    st_sampler_destroy(warm);
+}
+
+static void bad_options_are_refused(void **state)
+{
+    static const struct st_sampler_opts bad[] = {
+        {.temperature = -1, .top_p = 1},   {.temperature = (double)NAN, .top_p = 1}, {.temperature = HUGE_VAL, .top_p = 1},
+        {.temperature = 1, .top_p = 0},    {.temperature = 1, .top_p = 1.01},        {.temperature = 1, .top_p = (double)NAN},
+        {.temperature = 1, .top_p = -0.5},
+    };
+    const struct st_sampler_opts good = {.temperature = 1, .top_p = 1};
+    struct st_sampler *s = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(st_sampler_create(&s, 4, &bad[i]), STRATA_E_INVAL);
+    assert_int_equal(st_sampler_create(&s, 0, &good), STRATA_E_INVAL);
+    assert_null(s);
+    st_sampler_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(greedy_takes_the_largest_and_the_first_of_equals),
+        cmocka_unit_test(borders_are_exact),
+        cmocka_unit_test(every_option_matches_the_reference),
+        cmocka_unit_test(a_seed_gives_the_same_tokens),
+        cmocka_unit_test(logits_that_are_no_numbers_are_refused),
+        cmocka_unit_test(bad_options_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,142 @@
+/* tests/offload/test_loss_scale.c - scale sequences of DeepSpeed's dynamic scaler, worked out step by step from its rules. */
+#include "offload/loss_scale.h"
+
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#define STEPS_MAX 16
+
+struct sequence {
+    uint32_t power, window, hysteresis;
+    bool consecutive;
+    double min_scale;
+    const char *steps;       /* g: gradients finite, b: overflow */
+    double scale[STEPS_MAX]; /* after each step; 0: the step is an error */
+};
+
+/* clang-format off */
+static const struct sequence sequences[] = {
+    /* all good: doubles after the third, then after every second step */
+    {8, 2, 1, false, 1, "gggggggggg", {256, 256, 512, 512, 1024, 1024, 2048, 2048, 4096, 4096}},
+    {4, 1, 1, false, 1, "gggbgg", {16, 32, 64, 32, 32, 64}},
+    /* all bad: halves at once, or after the hysteresis is used up; the minimum ends it */
+    {8, 2, 1, false, 1, "bbbbbbbbb", {128, 64, 32, 16, 8, 4, 2, 1, 0}},
+    {8, 2, 2, false, 1, "bbbbb", {256, 128, 64, 32, 16}},
+    {8, 2, 3, false, 1, "bbbbbb", {256, 256, 128, 64, 32, 16}},
+    /* mixed */
+    {8, 2, 1, false, 1, "gggbggbbggggb", {256, 256, 512, 256, 256, 256, 128, 64, 64, 64, 128, 128, 64}},
+    {8, 2, 2, false, 1, "gggbggbbggggbbgb", {256, 256, 512, 512, 512, 512, 256, 128, 128, 128, 256, 256, 256, 128, 128, 64}},
+    {8, 2, 2, false, 1, "bgbgbbgbbb", {256, 256, 128, 128, 64, 32, 32, 16, 8, 4}},
+    {8, 2, 2, true, 1, "bgbgbbgbbb", {256, 256, 256, 256, 256, 128, 128, 128, 64, 32}},
+    {8, 2, 3, false, 1, "bbggbgggbbbgb", {256, 256, 256, 256, 128, 128, 128, 256, 256, 256, 128, 128, 64}},
+    {8, 2, 3, true, 1, "bbggbgggbbbgb", {256, 256, 256, 256, 256, 256, 256, 512, 512, 512, 256, 256, 256}},
+    /* the minimum is met exactly, though it is no power of two */
+    {4, 2, 1, false, 3, "bbbggggbbb", {8, 4, 3, 3, 3, 6, 6, 3, 0}},
+    {1, 2, 1, false, 0.25, "bbbb", {1, 0.5, 0.25, 0}},
+};
+/* clang-format on */
+
+static void scales_are_deepspeeds(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(sequences) / sizeof(sequences[0]); i++) {
+        const struct sequence *q = &sequences[i];
+        const struct st_config config = {.dtype = STRATA_F16,
+                                         .initial_scale_power = q->power,
+                                         .loss_scale_window = q->window,
+                                         .hysteresis = q->hysteresis,
+                                         .consecutive_hysteresis = q->consecutive,
+                                         .min_loss_scale = q->min_scale};
+        struct st_loss_scaler s;
+
+        st_loss_scaler_init(&s, &config);
+        assert_true(s.scale == (double)(1u << q->power));
+        for (size_t k = 0; k < strlen(q->steps); k++) {
+            const double want = q->scale[k];
+            const strata_status st = st_loss_scaler_step(&s, q->steps[k] == 'b');
+
+            if (st != (want > 0 ? STRATA_OK : STRATA_E_NUMERICS) || s.scale != (want > 0 ? want : q->min_scale))
+                fail_msg("sequence %zu step %zu: scale %g, not %g", i, k, s.scale, want);
+            if (want == 0)
+                break;
+        }
+    }
+}
+
+static void the_end_says_what_helps(void **state)
+{
+    const struct st_config config = {
+        .dtype = STRATA_F16, .initial_scale_power = 0, .loss_scale_window = 2, .hysteresis = 1, .min_loss_scale = 1};
+    struct st_loss_scaler s;
+
+    (void)state;
+    st_loss_scaler_init(&s, &config);
+    assert_int_equal(st_loss_scaler_step(&s, false), STRATA_OK);
+    assert_int_equal(st_loss_scaler_step(&s, true), STRATA_E_NUMERICS);
+    assert_non_null(strstr(strata_last_error(), "loss scale 1, fp16.min_loss_scale, after 2 steps"));
+    assert_non_null(strstr(strata_last_error(), "bf16"));
+    assert_int_equal(strata_status_exit_code(STRATA_E_NUMERICS), 5);
+}
+
+/* A fixed scale, or another precision: nothing moves it, and overflow is no error. */
+static void other_scales_stay(void **state)
+{
+    static const struct {
+        struct st_config config;
+        double scale;
+    } rows[] = {
+        {{.dtype = STRATA_F16, .loss_scale = 128, .loss_scale_window = 1, .hysteresis = 1, .min_loss_scale = 1}, 128},
+        {{.dtype = STRATA_F16, .loss_scale = 0.5, .loss_scale_window = 1, .hysteresis = 1, .min_loss_scale = 1}, 0.5},
+        {{.dtype = STRATA_BF16, .loss_scale = 1}, 1},
+        {{.dtype = STRATA_F32, .loss_scale = 1}, 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_loss_scaler s;
+
+        st_loss_scaler_init(&s, &rows[i].config);
+        for (uint32_t k = 0; k < 20; k++) {
+            assert_true(s.scale == rows[i].scale);
+            assert_int_equal(st_loss_scaler_step(&s, k % 3 != 0), STRATA_OK);
+        }
+    }
+}
+
+/* What an fp16 section says arrives. */
+static void a_config_sets_the_scaler(void **state)
+{
+    static const char text[] = "{\"fp16\": {\"enabled\": true, \"initial_scale_power\": 3, \"loss_scale_window\": 4, "
+                               "\"hysteresis\": 5, \"consecutive_hysteresis\": true, \"min_loss_scale\": 2}}";
+    const struct st_config_opts opts = {.max_steps = 0};
+    struct st_config_source *source;
+    struct st_config config;
+    struct st_loss_scaler s;
+
+    (void)state;
+    assert_int_equal(st_config_load_text(&config, &source, text, strlen(text), "t", &opts), STRATA_OK);
+    st_config_source_free(source);
+    st_loss_scaler_init(&s, &config);
+    assert_true(s.scale == 8 && s.dynamic && s.consecutive_hysteresis && s.min_scale == 2);
+    assert_int_equal(s.window, 4);
+    assert_int_equal(s.hysteresis, 5);
+    assert_int_equal(s.hysteresis_left, 5);
+    assert_int_equal(s.iteration, 0);
+    assert_int_equal(s.last_overflow, -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scales_are_deepspeeds),
+        cmocka_unit_test(the_end_says_what_helps),
+        cmocka_unit_test(other_scales_stay),
+        cmocka_unit_test(a_config_sets_the_scaler),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# fuzz_short.sh [SECONDS [JOBS]] - libFuzzer on every target of tests/fuzz for SECONDS each (10), JOBS at a time (all cores),
+# under asan and ubsan.  New inputs and whatever breaks a target are kept in build/fuzz/new.  Without clang and its fuzzer
+# library nothing runs, and the exit code is 0: every build replays the corpus anyway.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=${1:-10}
+jobs=${2:-$(nproc)}
+build=build/fuzz
+
+probe='int LLVMFuzzerTestOneInput(const char *data, unsigned long size) { return 0; }'
+if ! echo "$probe" | clang -x c -fsanitize=fuzzer,address - -o /dev/null 2>/dev/null; then
+    echo "fuzz: clang with libFuzzer is not installed, so no target runs"
+    exit 0
+fi
+
+targets=$(basename -s .c tests/fuzz/fuzz_*.c)
+mkdir -p "$build"
+if ! { CC=clang cmake --preset asan -B "$build" -DSTRATA_FUZZ=ON -DSTRATA_SANITIZE=address,undefined,fuzzer-no-link &&
+    cmake --build "$build" -j "$jobs" --target $targets; } >"$build/build.log" 2>&1; then
+    cat "$build/build.log"
+    exit 1
+fi
+
+run_one() {
+    local target=$1 seconds=$2 build=$3
+    local fresh=$build/new/$target log=$build/$target.log
+
+    mkdir -p "$fresh"
+    if "$build/tests/fuzz/$target" -max_total_time="$seconds" -timeout=10 -artifact_prefix="$fresh/" "$fresh" \
+        "tests/fuzz/corpus/${target#fuzz_}" >"$log" 2>&1; then
+        echo "$target: $(tail -1 "$log")"
+    else
+        tail -60 "$log"
+        echo "$target: FAILED, the input lies in $fresh"
+        return 1
+    fi
+}
+export -f run_one
+printf '%s\n' $targets | xargs -P "$jobs" -I{} bash -c 'run_one "$@"' run_one {} "$seconds" "$build"
