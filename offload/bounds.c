@@ -137,8 +137,8 @@ void st_plan_bounds(struct st_plan *plan)
     b->download = per_second((double)t->download, m->download);
     b->update = per_second((double)plan->workload.params, m->update);
     b->io = io_seconds(m, (double)t->read, (double)t->write);
-    if (m->matmul_flops <= 0)
-        return;
+    if (m->matmul_flops <= 0 || (t->read > 0 && m->read <= 0) || (t->write > 0 && m->write <= 0))
+        return; /* a resource whose rate nobody knows could be the one that binds */
     if (m->device_is_host)
         bound_shared(b, plan, window_io_seconds(plan));
     else

@@ -330,7 +330,7 @@ static void fill_call(const struct st_engine *eng, const struct st_op *op, struc
                          .targets = tokens + (w->grad_accum + op->micro) * rows,
                          .loss_sum = st_scalars_losses(scalars, w->page_count) + op->micro,
                          .loss_gradient = eng->target_count > 0 ? (float)(eng->update_scale / (double)eng->target_count) : 0.0f,
-                         .constants = st_engine_pointer(eng, eng->plan->at.constants),
+                         .constants = w->constants_bytes > 0 ? st_engine_pointer(eng, eng->plan->at.constants) : NULL,
                          .rows = eng->generate_rows,
                          .position = eng->generate_position};
 }

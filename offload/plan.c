@@ -203,6 +203,8 @@ static void spend_spare(struct st_plan *plan)
         raise32(plan, &plan->kept_blocks, w->block_count);
     if (policy->cache != 0 && !policy->forward_only)
         raise32(plan, &plan->device_state_pages, plan->resident_pages);
+    if (plan->device_state_pages < w->table_count) /* the table's tiles go together or not at all */
+        plan->device_state_pages = 0;
     if (policy->cache != 0 && policy->param_tier == STRATA_TIER_NVME)
         raise32(plan, &plan->pinned_weight_pages, w->page_count);
     raise32(plan, &plan->state_slots, 4);

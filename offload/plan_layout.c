@@ -367,7 +367,9 @@ static void lay_small(struct walk *k)
     lay->scalars_device = take(k, STRATA_TIER_DEVICE, scalars, "tokens, losses, norms");
     lay->scalars_host = take(k, STRATA_TIER_HOST, scalars, "tokens, losses, norms");
     lay->norms_host = take(k, STRATA_TIER_HOST, scalars, "tokens, losses, norms");
-    lay->constants = take(k, STRATA_TIER_DEVICE, w->constants_bytes, "constants");
+    lay->constants = ST_NO_BUFFER;
+    if (w->constants_bytes > 0)
+        lay->constants = take(k, STRATA_TIER_DEVICE, w->constants_bytes, "constants");
     lay->rows_host = ST_NO_BUFFER;
     lay->dact_host = ST_NO_BUFFER;
     if (!st_place_table_resident(plan))

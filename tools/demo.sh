@@ -9,6 +9,7 @@
 set -eu
 
 strata=${1:?usage: demo.sh STRATA}
+strata=$(cd "$(dirname "$strata")" && pwd)/$(basename "$strata")
 root=$(cd "$(dirname "$0")/.." && pwd)
 dir=$root/build/demo
 all_on_device="--set zero_optimization.offload_optimizer.device=none --set zero_optimization.offload_param.device=none --device-memory 16GiB"
