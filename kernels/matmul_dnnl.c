@@ -14,9 +14,11 @@
 #include "kernels/matmul.h"
 #include <assert.h>
 #include <dnnl.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* libgomp's, which oneDNN runs on.  Declared here: omp.h belongs to one compiler, not to the library. */
+void omp_set_num_threads(int threads);
 
 #define WIDEN_K       1024u /* 256 x 1024 and 1024 x 768 floats are 4 MiB: the tiles device_cpu asks for stay in cache */
 #define SCRATCH_ALIGN 64u
