@@ -58,31 +58,35 @@ static const void *const_column(const void *rows, uint32_t first, strata_dtype d
     return (const unsigned char *)rows + first * strata_dtype_bytes(dt);
 }
 
+/* y = x W + bias, or dx = dy W^T, with the columns of one part. */
+static strata_status part_multiply(const struct block *b, const struct st_linear *l, const struct st_linear_part *part,
+                                   bool backward, void *to, const void *from)
+{
+    const struct st_frame *f = b->f;
+    const bool out_in = b->m->config.out_in, bias = l->bias && !backward;
+    const struct st_matmul mm = {
+        .m = f->rows,
+        .n = backward ? l->in : part->count,
+        .k = backward ? part->count : l->in,
+        .lda = backward ? l->out : l->in,
+        .ldb = out_in ? l->in : l->out,
+        .ldc = backward ? l->in : l->out,
+        .trans_b = out_in != backward,
+        .bias = bias,
+        .ab_dtype = f->dt,
+        .c_dtype = f->dt,
+    };
+
+    return f->ops->matmul(f->dev, &mm, to, from, st_frame_weight(f, part->weight), bias ? st_frame_weight(f, part->bias) : NULL);
+}
+
 /* y[rows, out] = x[rows, in] W + bias, part by part */
 static strata_status linear_forward(const struct block *b, const struct st_linear *l, void *y, const void *x)
 {
-    const struct st_frame *f = b->f;
-    const bool out_in = b->m->config.out_in;
     strata_status st = STRATA_OK;
 
-    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
-        const struct st_linear_part *part = &l->parts[i];
-        const struct st_matmul mm = {
-            .m = f->rows,
-            .n = part->count,
-            .k = l->in,
-            .lda = l->in,
-            .ldb = out_in ? l->in : l->out,
-            .ldc = l->out,
-            .trans_b = out_in,
-            .bias = l->bias,
-            .ab_dtype = f->dt,
-            .c_dtype = f->dt,
-        };
-
-        st = f->ops->matmul(f->dev, &mm, column(y, part->first, f->dt), x, st_frame_weight(f, part->weight),
-                            l->bias ? st_frame_weight(f, part->bias) : NULL);
-    }
+    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++)
+        st = part_multiply(b, l, &l->parts[i], false, column(y, l->parts[i].first, b->f->dt), x);
     return st;
 }
 
@@ -144,25 +148,10 @@ static strata_status linear_backward_weight(const struct block *b, const struct 
 static strata_status linear_backward_input(const struct block *b, const struct st_linear *l, void *dx, const void *dy)
 {
     const struct st_frame *f = b->f;
-    const bool out_in = b->m->config.out_in;
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
-        const struct st_linear_part *part = &l->parts[i];
-        const struct st_matmul mm = {
-            .m = f->rows,
-            .n = l->in,
-            .k = part->count,
-            .lda = l->out,
-            .ldb = out_in ? l->in : l->out,
-            .ldc = l->in,
-            .trans_b = !out_in,
-            .ab_dtype = f->dt,
-            .c_dtype = f->dt,
-        };
-
-        st = f->ops->matmul(f->dev, &mm, i == 0 ? dx : b->half, const_column(dy, part->first, f->dt),
-                            st_frame_weight(f, part->weight), NULL);
+        st = part_multiply(b, l, &l->parts[i], true, i == 0 ? dx : b->half, const_column(dy, l->parts[i].first, f->dt));
         if (st == STRATA_OK && i > 0)
             st = f->ops->add(f->dev, dx, dx, b->half, (uint64_t)f->rows * l->in, f->dt);
     }

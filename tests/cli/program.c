@@ -117,6 +117,16 @@ void program_start_piped(struct program *p, const char *const *words)
     close(ends[1]);
 }
 
+int program_drain(const struct program *p)
+{
+    unsigned char text[4096];
+    int last = -1;
+
+    for (ssize_t got; (got = read(p->out_fd, text, sizeof(text))) > 0;)
+        last = text[got - 1];
+    return last;
+}
+
 void program_free(struct program *p)
 {
     close(p->out_fd);

@@ -22,6 +22,8 @@ int program_split(char *line, const char *words[WORDS_MAX], const char **redirec
 void program_run(struct program *p, const char *const *words, const char *out_path);
 /** Start it with standard output on a pipe. */
 void program_start_piped(struct program *p, const char *const *words);
+/** Read the pipe to its end, so that the program does not block on it; returns the last byte, -1 if none came. */
+int program_drain(const struct program *p);
 /** Wait, and fill code and err. */
 void program_wait(struct program *p);
 void program_free(struct program *p);

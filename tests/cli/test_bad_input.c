@@ -120,8 +120,7 @@ static unsigned check_leftovers(const struct row *row, const struct workplace *w
 
 static unsigned run_row(const struct row *row, const struct workplace *w)
 {
-    char *with_macros = expand_macros(row->field[2]), *line = workplace_expand(w, with_macros);
-    const char *words[WORDS_MAX], *redirect;
+    char *command = expand_macros(row->field[2]);
     const bool config = strcmp(row->field[3], "-") != 0;
     struct program p;
     unsigned faults;
@@ -130,14 +129,12 @@ static unsigned run_row(const struct row *row, const struct workplace *w)
     if (config)
         workplace_write(w, "config.json", row->field[3], strlen(row->field[3]));
     entries = workplace_entries(w, ".");
-    program_split(line, words, &redirect);
-    program_run(&p, words, redirect);
+    workplace_run(w, &p, command);
     faults = check_output(row, &p) + check_leftovers(row, w, entries);
     if (config)
         workplace_remove(w, "config.json");
     program_free(&p);
-    free(line);
-    free(with_macros);
+    free(command);
     return faults;
 }
 
@@ -186,19 +183,11 @@ static void bad_input_is_refused_cleanly(void **state)
 
 static int setup(void **state)
 {
-    static struct workplace w;
+    const int failed = workplace_setup(state);
 
-    workplace_create(&w);
-    workplace_damage(&w);
-    workplace_mount(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    workplace_destroy(*state);
-    return 0;
+    workplace_damage(*state);
+    workplace_mount(*state);
+    return failed;
 }
 
 int main(void)
@@ -207,5 +196,5 @@ int main(void)
         cmocka_unit_test(bad_input_is_refused_cleanly),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, workplace_teardown);
 }

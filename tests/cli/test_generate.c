@@ -5,7 +5,6 @@
 
 #include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,26 +23,13 @@
     " --device-memory 2MiB --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=cpu --set "              \
     "strata.cache=0"
 
-static void run(struct program *p, const struct workplace *w, const char *command)
-{
-    char *line = workplace_expand(w, command);
-    const char *words[WORDS_MAX], *redirect;
-
-    program_split(line, words, &redirect);
-    program_run(p, words, redirect);
-    free(line);
-}
-
 /* Standard output of a run that must succeed; owned by the caller. */
 static char *output_of(const struct workplace *w, const char *command)
 {
     struct program p;
     char *out;
 
-    run(&p, w, command);
-    if (p.code != 0)
-        fprintf(stderr, "strata %s\n%s", command, p.err);
-    assert_int_equal(p.code, 0);
+    workplace_run_ok(w, &p, command);
     assert_int_equal(workplace_entries(w, "nvme"), 0);
     out = strdup(p.out);
     program_free(&p);
@@ -126,8 +112,7 @@ static void other_vocabularies_give_ids(void **state)
     int32_t ids = 0;
     char *at;
 
-    run(&p, w, "generate --model tests/golden/gpt2_tiny --prompt-tokens 1,2,3 --max-tokens 5");
-    assert_int_equal(p.code, 0);
+    workplace_run_ok(w, &p, "generate --model tests/golden/gpt2_tiny --prompt-tokens 1,2,3 --max-tokens 5");
     for (at = p.out; *at >= '0' && *at <= '9'; ids++) {
         assert_in_range(strtol(at, &at, 10), 0, 95);
         at += *at == ',';
@@ -148,8 +133,7 @@ static void the_context_ends_it(void **state)
 
     assert_string_equal(st_json_string(st_json_get(root, "stopped_by")), "context");
     st_json_free(root);
-    run(&p, w, "generate --model tests/golden/gpt2_tiny --prompt-tokens 1,2,3 --max-tokens 500");
-    assert_int_equal(p.code, 0);
+    workplace_run_ok(w, &p, "generate --model tests/golden/gpt2_tiny --prompt-tokens 1,2,3 --max-tokens 500");
     assert_non_null(strstr(p.err, "29 new ones"));
     assert_non_null(strstr(p.err, "the context of 32 is full"));
     program_free(&p);
@@ -224,41 +208,21 @@ static void memory_stays_within_the_plan(void **state)
 static void ctrl_c_keeps_what_was_made(void **state)
 {
     const struct workplace *w = *state;
-    char *line = workplace_expand(w, "generate --model {w}/model --prompt x --max-tokens 250" ON_NVME
-                                     " --set strata.io_method=fake --fake-latency-us 20000");
-    const char *words[WORDS_MAX], *redirect;
     struct program p;
-    char byte;
+    char first;
 
-    program_split(line, words, &redirect);
-    program_start_piped(&p, words);
-    assert_int_equal(read(p.out_fd, &byte, 1), 1); /* the first token came before the end */
+    workplace_start_piped(w, &p,
+                          "generate --model {w}/model --prompt x --max-tokens 250" ON_NVME
+                          " --set strata.io_method=fake --fake-latency-us 20000");
+    assert_int_equal(read(p.out_fd, &first, 1), 1); /* the first token came before the end */
     assert_int_equal(kill(p.pid, SIGINT), 0);
-    while (read(p.out_fd, &byte, 1) > 0)
-        continue;
+    assert_int_equal(program_drain(&p), '\n');
     program_wait(&p);
     assert_int_equal(p.code, 130);
-    assert_int_equal(byte, '\n');
     assert_non_null(strstr(p.err, "tokens/s"));
     assert_null(strstr(p.err, "error"));
     assert_int_equal(workplace_entries(w, "nvme"), 0);
     program_free(&p);
-    free(line);
-}
-
-static int setup(void **state)
-{
-    static struct workplace w;
-
-    workplace_create(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    workplace_destroy(*state);
-    return 0;
 }
 
 int main(void)
@@ -275,5 +239,5 @@ int main(void)
         cmocka_unit_test(ctrl_c_keeps_what_was_made),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
 }

@@ -3,7 +3,6 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,19 +19,6 @@
     "{w}/machine.json --set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0 --nvme {w}/nvme "
 #define STEPS           6u
 #define TOKENS_PER_STEP (32u * 2 * 3)
-
-static void run(const struct workplace *w, struct program *p, const char *command)
-{
-    char *line = workplace_expand(w, command);
-    const char *words[WORDS_MAX], *redirect;
-
-    program_split(line, words, &redirect);
-    program_run(p, words, redirect);
-    if (p->code != 0)
-        print_error("%s", p->err);
-    assert_int_equal(p->code, 0);
-    free(line);
-}
 
 static st_json *parse(const char *text, size_t bytes)
 {
@@ -184,7 +170,7 @@ static void metrics_model_and_eval_agree(void **state)
     char *metrics;
     st_json *root;
 
-    run(w, &p, RUN "--metrics {w}/m.jsonl --digest --out {w}/out --eval-data {w}/good.heldout.bin --eval-every 3");
+    workplace_run_ok(w, &p, RUN "--metrics {w}/m.jsonl --digest --out {w}/out --eval-data {w}/good.heldout.bin --eval-every 3");
     metrics = workplace_read(w, "m.jsonl", &bytes);
     assert_int_equal(each_line(metrics, check_metrics, &seen), STEPS + 2);
     assert_non_null(strstr(p.out, seen.weights_digest));
@@ -192,11 +178,11 @@ static void metrics_model_and_eval_agree(void **state)
     assert_non_null(strstr(p.out, "done: 6 steps (0 skipped)"));
     program_free(&p);
 
-    run(w, &p, "digest {w}/out");
+    workplace_run_ok(w, &p, "digest {w}/out");
     assert_int_equal(strncmp(p.out, seen.weights_digest, 32), 0);
     program_free(&p);
 
-    run(w, &p, "eval --model {w}/out --data {w}/good.heldout.bin --seq-len 32 --micro-batch 5 --json");
+    workplace_run_ok(w, &p, "eval --model {w}/out --data {w}/good.heldout.bin --seq-len 32 --micro-batch 5 --json");
     root = parse(p.out, strlen(p.out));
     assert_near(number(root, "loss"), seen.eval_loss, 1e-9);
     assert_near(number(root, "perplexity"), exp(seen.eval_loss), 1e-6);
@@ -223,11 +209,11 @@ static void json_train_keeps_standard_output_clean(void **state)
     const struct workplace *w = *state;
     struct program p;
 
-    run(w, &p, RUN "--json");
+    workplace_run_ok(w, &p, RUN "--json");
     assert_int_equal(each_line(p.out, check_stdout_line, NULL), STEPS + 2);
     assert_non_null(strstr(p.err, "step 1/6"));
     program_free(&p);
-    run(w, &p, RUN "--quiet");
+    workplace_run_ok(w, &p, RUN "--quiet");
     assert_string_equal(p.out, "");
     program_free(&p);
 }
@@ -255,7 +241,8 @@ static void plan_json_has_its_stable_keys(void **state)
     struct program p;
     st_json *root;
 
-    run(w, &p,
+    workplace_run_ok(
+        w, &p,
         "plan --model nano --seq-len 32 --machine {w}/machine.json --nvme {w}/nvme --set strata.cache=0 --json --set "
         "zero_optimization.offload_optimizer.device=nvme");
     root = parse(p.out, strlen(p.out));
@@ -274,13 +261,13 @@ static void plan_without_rates_says_so(void **state)
     struct program p;
     st_json *root;
 
-    run(w, &p, "plan --model nano --json");
+    workplace_run_ok(w, &p, "plan --model nano --json");
     root = parse(p.out, strlen(p.out));
     assert_int_equal(st_json_type(at(root, "schedule_bound_seconds")), ST_JSON_NULL);
     assert_int_equal(st_json_type(at(root, "bound_by")), ST_JSON_NULL);
     st_json_free(root);
     program_free(&p);
-    run(w, &p, "plan --model nano");
+    workplace_run_ok(w, &p, "plan --model nano");
     assert_non_null(strstr(p.out, "shortest step: unknown"));
     program_free(&p);
 }
@@ -294,9 +281,9 @@ static void plan_for_another_machine(void **state)
     st_json *root;
 
     workplace_write(w, "big.json", machine, strlen(machine));
-    run(w, &p,
-        "plan --model gpt2-xl --machine {w}/big.json --nvme /nowhere --json --set "
-        "zero_optimization.offload_optimizer.device=nvme");
+    workplace_run_ok(w, &p,
+                     "plan --model gpt2-xl --machine {w}/big.json --nvme /nowhere --json --set "
+                     "zero_optimization.offload_optimizer.device=nvme");
     root = parse(p.out, strlen(p.out));
     assert_near(number(root, "tiers.device.capacity"), 85899345920.0, 0);
     assert_near(number(root, "tiers.host.capacity"), 2e12, 0);
@@ -312,7 +299,7 @@ static void info_and_check_speak_json(void **state)
     struct program p;
     st_json *root;
 
-    run(w, &p, "info --json --nvme {w}/nvme");
+    workplace_run_ok(w, &p, "info --json --nvme {w}/nvme");
     root = parse(p.out, strlen(p.out));
     assert_true(number(root, "cpu.usable_cores") >= 1);
     assert_non_null(strstr(st_json_string(at(root, "gpu")), "without CUDA"));
@@ -321,7 +308,7 @@ static void info_and_check_speak_json(void **state)
     st_json_free(root);
     program_free(&p);
     workplace_write(w, "config.json", "{\"gradient_clipping\":0.5}", 25);
-    run(w, &p, "check {w}/config.json --json --set strata.cache=0");
+    workplace_run_ok(w, &p, "check {w}/config.json --json --set strata.cache=0");
     root = parse(p.out, strlen(p.out));
     assert_true(st_json_bool(at(root, "valid")));
     assert_null(st_json_first(at(root, "problems")));
@@ -339,7 +326,7 @@ static void measured_rates_can_be_read_back(void **state)
     struct program p;
     st_json *root;
 
-    run(w, &p, "info --measure --model nano --seq-len 32 --nvme {w}/nvme --out {w}/measured.json --json");
+    workplace_run_ok(w, &p, "info --measure --model nano --seq-len 32 --nvme {w}/nvme --out {w}/measured.json --json");
     root = parse(p.out, strlen(p.out));
     assert_true(number(root, "machine.matmul_flops") > 0);
     assert_true(number(root, "machine.upload") > 0);
@@ -350,27 +337,12 @@ static void measured_rates_can_be_read_back(void **state)
     st_json_free(root);
     program_free(&p);
     assert_int_equal(workplace_entries(w, "nvme"), 0);
-    run(w, &p, "plan --model nano --machine {w}/measured.json --json");
+    workplace_run_ok(w, &p, "plan --model nano --machine {w}/measured.json --json");
     root = parse(p.out, strlen(p.out));
     assert_true(number(root, "schedule_bound_seconds") > 0);
     st_json_free(root);
     program_free(&p);
     workplace_remove(w, "measured.json");
-}
-
-static int setup(void **state)
-{
-    static struct workplace w;
-
-    workplace_create(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    workplace_destroy(*state);
-    return 0;
 }
 
 int main(void)
@@ -382,5 +354,5 @@ int main(void)
         cmocka_unit_test(measured_rates_can_be_read_back),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
 }

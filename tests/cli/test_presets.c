@@ -44,14 +44,9 @@ static int take_file(const char *path, const struct stat *info, int kind, struct
 static void run(struct program *p, const char *file)
 {
     char command[512];
-    const char *words[WORDS_MAX], *redirect;
-    char *line;
 
     snprintf(command, sizeof(command), LINE, file);
-    line = workplace_expand(&presets.workplace, command);
-    program_split(line, words, &redirect);
-    program_run(p, words, redirect);
-    free(line);
+    workplace_run(&presets.workplace, p, command);
 }
 
 /* The member of that name in the last line of the metrics; "" if it is not there. */

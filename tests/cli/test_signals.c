@@ -2,9 +2,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 
-#include <assert.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,15 +36,6 @@ static void wait_for(const struct program *p, const char *wanted)
     fail_msg("no \"%s\" in what the program printed", wanted);
 }
 
-/* The program must not block on a full pipe while it ends. */
-static void drain(const struct program *p)
-{
-    char text[4096];
-
-    while (read(p->out_fd, text, sizeof(text)) > 0)
-        continue;
-}
-
 static void check_end(const struct workplace *w, const struct program *p, int code, const char *name)
 {
     size_t bytes;
@@ -65,21 +54,25 @@ static void check_end(const struct workplace *w, const struct program *p, int co
     workplace_remove(w, "m.jsonl");
 }
 
+/* Runs until a step is done, then sends a signal, and at once `second` unless that is 0. */
+static void run_and_signal(const struct workplace *w, struct program *p, int number, int second)
+{
+    workplace_start_piped(w, p, endless_run);
+    wait_for(p, "step 1/");
+    assert_int_equal(kill(p->pid, number), 0);
+    if (second != 0)
+        assert_int_equal(kill(p->pid, second), 0);
+    program_drain(p);
+    program_wait(p);
+}
+
 static void ends_by(const struct workplace *w, int number, int code, const char *name)
 {
-    char *line = workplace_expand(w, endless_run);
-    const char *words[WORDS_MAX], *redirect;
     struct program p;
 
-    program_split(line, words, &redirect);
-    program_start_piped(&p, words);
-    wait_for(&p, "step 1/");
-    assert_int_equal(kill(p.pid, number), 0);
-    drain(&p);
-    program_wait(&p);
+    run_and_signal(w, &p, number, 0);
     check_end(w, &p, code, name);
     program_free(&p);
-    free(line);
 }
 
 static void ctrl_c_ends_with_130(void **state)
@@ -96,38 +89,14 @@ static void sigterm_ends_with_143(void **state)
 static void a_second_signal_leaves_no_swap_files(void **state)
 {
     const struct workplace *w = *state;
-    char *line = workplace_expand(w, endless_run);
-    const char *words[WORDS_MAX], *redirect;
     struct program p;
 
-    program_split(line, words, &redirect);
-    program_start_piped(&p, words);
-    wait_for(&p, "step 1/");
-    assert_int_equal(kill(p.pid, SIGINT), 0);
-    assert_int_equal(kill(p.pid, SIGTERM), 0);
-    drain(&p);
-    program_wait(&p);
+    run_and_signal(w, &p, SIGINT, SIGTERM);
     assert_true(p.code == 130 || p.code == 143);
     assert_int_equal(workplace_entries(w, "nvme"), 0);
     assert_false(workplace_exists(w, "out"));
     workplace_remove(w, "m.jsonl");
     program_free(&p);
-    free(line);
-}
-
-static int setup(void **state)
-{
-    static struct workplace w;
-
-    workplace_create(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    workplace_destroy(*state);
-    return 0;
 }
 
 int main(void)
@@ -138,5 +107,5 @@ int main(void)
         cmocka_unit_test(a_second_signal_leaves_no_swap_files),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
 }

@@ -132,19 +132,40 @@ char *workplace_expand(const struct workplace *w, const char *text)
     return out;
 }
 
-static void run_ok(const struct workplace *w, const char *command)
+void workplace_run(const struct workplace *w, struct program *p, const char *command)
 {
     char *line = workplace_expand(w, command);
     const char *words[WORDS_MAX], *redirect;
-    struct program p;
 
     program_split(line, words, &redirect);
-    program_run(&p, words, redirect);
-    if (p.code != 0)
-        fprintf(stderr, "strata %s\n%s", command, p.err);
-    assert(p.code == 0);
-    program_free(&p);
+    program_run(p, words, redirect);
     free(line);
+}
+
+void workplace_run_ok(const struct workplace *w, struct program *p, const char *command)
+{
+    workplace_run(w, p, command);
+    if (p->code != 0)
+        fprintf(stderr, "strata %s\n%s", command, p->err);
+    assert(p->code == 0);
+}
+
+void workplace_start_piped(const struct workplace *w, struct program *p, const char *command)
+{
+    char *line = workplace_expand(w, command);
+    const char *words[WORDS_MAX], *redirect;
+
+    program_split(line, words, &redirect);
+    program_start_piped(p, words);
+    free(line);
+}
+
+static void run_ok(const struct workplace *w, const char *command)
+{
+    struct program p;
+
+    workplace_run_ok(w, &p, command);
+    program_free(&p);
 }
 
 /* --- good --- */
@@ -188,6 +209,21 @@ void workplace_destroy(struct workplace *w)
         umount2(path, MNT_DETACH);
     }
     remove_tree(w->path);
+}
+
+int workplace_setup(void **state)
+{
+    static struct workplace w;
+
+    workplace_create(&w);
+    *state = &w;
+    return 0;
+}
+
+int workplace_teardown(void **state)
+{
+    workplace_destroy(*state);
+    return 0;
 }
 
 /* --- damaged --- */

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct program; /* tests/cli/program.h */
+
 /* good.bin good.heldout.bin (tokens), machine.json (rates, so that no run measures), config.json (last one written), nvme/,
  * file (not a directory), model/ (Hugging Face), and where workplace_damage() was called: bad-*.bin, model-*;
  * where mounting is allowed: full/ (1 MiB) and ro/ (read-only). */
@@ -31,5 +33,16 @@ void workplace_remove(const struct workplace *w, const char *name);
 
 /** "{w}" becomes the path; owned by the caller. */
 char *workplace_expand(const struct workplace *w, const char *text);
+
+/** Run strata with this command line, expanded and cut as program_split() does, to its end. */
+void workplace_run(const struct workplace *w, struct program *p, const char *command);
+/** The same, and exit code 0 or the test ends with what the program said. */
+void workplace_run_ok(const struct workplace *w, struct program *p, const char *command);
+/** Start it with standard output on a pipe. */
+void workplace_start_piped(const struct workplace *w, struct program *p, const char *command);
+
+/** For cmocka's groups: the state is a workplace, made and removed. */
+int workplace_setup(void **state);
+int workplace_teardown(void **state);
 
 #endif

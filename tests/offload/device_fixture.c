@@ -30,6 +30,17 @@ void df_close(struct df_device *d)
     st_workers_destroy(d->workers);
 }
 
+void df_each_dtype(void (*check)(struct df_device *d, strata_dtype dt))
+{
+    for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
+        struct df_device d;
+
+        df_open(&d, &(struct df_opts){0});
+        check(&d, dt);
+        df_close(&d);
+    }
+}
+
 void *df_alloc(struct df_device *d, uint64_t elems, strata_dtype dt)
 {
     const uint64_t bytes = (elems * strata_dtype_bytes(dt) + 63) / 64 * 64;
@@ -106,4 +117,17 @@ void df_assert_close(const char *what, const void *got, strata_dtype dt, const d
 double df_tolerance(strata_dtype dt)
 {
     return dt == STRATA_BF16 ? 1.2e-2 : dt == STRATA_F16 ? 1.5e-3 : 4e-6;
+}
+
+double df_slope(double (*loss)(void *of), void *of, double *at)
+{
+    const double kept = *at;
+    double up, down;
+
+    *at = kept + DF_STEP;
+    up = loss(of);
+    *at = kept - DF_STEP;
+    down = loss(of);
+    *at = kept;
+    return (up - down) / (2 * DF_STEP);
 }

@@ -21,6 +21,8 @@ struct df_opts {
 
 void df_open(struct df_device *d, const struct df_opts *opts);
 void df_close(struct df_device *d);
+/** Run a check with a fresh device for fp32, bf16 and fp16. */
+void df_each_dtype(void (*check)(struct df_device *d, strata_dtype dt));
 /** The next `elems` elements of the arena, 64-byte aligned, zeroed. */
 void *df_alloc(struct df_device *d, uint64_t elems, strata_dtype dt);
 /** Allocate and fill with values uniform in [-scale, scale) plus offset, a function of the seed. */
@@ -36,6 +38,10 @@ uint64_t df_bits(uint64_t seed, uint64_t index);
 void df_assert_close(const char *what, const void *got, strata_dtype dt, const double *want, uint64_t elems, double tolerance);
 /** What fp32, bf16 and fp16 arithmetic may lose, relative to the largest value of the tensor. */
 double df_tolerance(strata_dtype dt);
+
+#define DF_STEP 1e-5 /* of a central difference */
+/** Central difference of loss(of) along the value at `at`, which loss reads and which is as before afterwards. */
+double df_slope(double (*loss)(void *of), void *of, double *at);
 
 #define df_ok(call) assert_int_equal((call), STRATA_OK)
 

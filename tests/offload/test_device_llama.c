@@ -9,26 +9,13 @@
 
 #include <cmocka.h>
 
-#define STEP 1e-5 /* of a central difference */
-#define EPS  1e-5f
-
-typedef void check_fn(struct df_device *d, strata_dtype dt);
-
-static void for_each_dtype(check_fn *check)
-{
-    for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
-        struct df_device d;
-
-        df_open(&d, &(struct df_opts){0});
-        check(&d, dt);
-        df_close(&d);
-    }
-}
+#define EPS 1e-5f
 
 /* --- RMSNorm --- */
 
 struct norm {
     uint32_t rows, cols;
+    uint64_t first, end; /* rows that the loss sums */
     double *x, *w, *dy;
 };
 
@@ -41,12 +28,13 @@ static double norm_rstd(const struct norm *n, uint64_t r)
     return 1 / sqrt(square + (double)EPS);
 }
 
-/* sum of y * dy over the rows first .. end - 1. */
-static double norm_loss(const struct norm *n, uint64_t first, uint64_t end)
+/* sum of y * dy over the rows n->first .. n->end - 1. */
+static double norm_loss(void *of)
 {
+    const struct norm *n = of;
     double loss = 0;
 
-    for (uint64_t r = first; r < end; r++) {
+    for (uint64_t r = n->first; r < n->end; r++) {
         const double rstd = norm_rstd(n, r);
 
         for (uint64_t c = 0; c < n->cols; c++)
@@ -55,17 +43,11 @@ static double norm_loss(const struct norm *n, uint64_t first, uint64_t end)
     return loss;
 }
 
-static double norm_slope(const struct norm *n, double *at, uint64_t first, uint64_t end)
+static double norm_slope(struct norm *n, double *at, uint64_t first, uint64_t end)
 {
-    const double kept = *at;
-    double up, down;
-
-    *at = kept + STEP;
-    up = norm_loss(n, first, end);
-    *at = kept - STEP;
-    down = norm_loss(n, first, end);
-    *at = kept;
-    return (up - down) / (2 * STEP);
+    n->first = first;
+    n->end = end;
+    return df_slope(norm_loss, n, at);
 }
 
 static void check_norm_shape(struct df_device *d, strata_dtype dt, strata_dtype dy_dt, uint32_t rows, uint32_t cols,
@@ -76,7 +58,11 @@ static void check_norm_shape(struct df_device *d, strata_dtype dt, strata_dtype 
     void *dy = df_random(d, elems, dy_dt, 4, 1, 0), *res = df_random(d, elems, dt, 5, 1, 0);
     void *y = df_alloc(d, elems, dt), *dx = df_alloc(d, elems, dt), *frozen = df_alloc(d, elems, dt);
     float *stats = df_alloc(d, rows, STRATA_F32), *dw = df_random(d, cols, STRATA_F32, 6, 1, 0);
-    struct norm n = {rows, cols, df_doubles(x, elems, dt), df_doubles(w, cols, dt), df_doubles(dy, elems, dy_dt)};
+    struct norm n = {.rows = rows,
+                     .cols = cols,
+                     .x = df_doubles(x, elems, dt),
+                     .w = df_doubles(w, cols, dt),
+                     .dy = df_doubles(dy, elems, dy_dt)};
     double *want = df_doubles(res, elems, dt), *want_w = df_doubles(dw, cols, STRATA_F32),
            *want_y = malloc(elems * sizeof(double));
     double *want_stats = malloc(rows * sizeof(double));
@@ -112,7 +98,7 @@ static void check_norm(struct df_device *d, strata_dtype dt)
 static void rmsnorm_matches(void **state)
 {
     (void)state;
-    for_each_dtype(check_norm);
+    df_each_dtype(check_norm);
 }
 
 /* --- rotary positions --- */
@@ -157,18 +143,23 @@ static double rotated(const struct rope *p, const double *x, uint64_t r, uint32_
     return i < half ? row[c] * cos(angle) - row[c + half] * sin(angle) : row[c] * cos(angle) + row[c - half] * sin(angle);
 }
 
-/* d (sum of rotated x * dy) / dx at row r, column c: only the pair it belongs to sees it. */
-static double rope_slope(const struct rope *p, double *x, const double *dy, uint64_t r, uint32_t c)
-{
-    double *const at = x + r * p->stride + c, kept = *at, side[2] = {0};
+struct rope_row {
+    const struct rope *p;
+    double *x;
+    const double *dy;
+    uint64_t r;
+};
 
-    for (uint32_t s = 0; s < 2; s++) {
-        *at = kept + (s == 0 ? STEP : -STEP);
-        for (uint32_t i = 0; i < p->stride; i++)
-            side[s] += rotated(p, x, r, i) * dy[r * p->stride + i];
-    }
-    *at = kept;
-    return (side[0] - side[1]) / (2 * STEP);
+/* sum of rotated x * dy over one row, which alone sees its elements. */
+static double rope_loss(void *of)
+{
+    const struct rope_row *row = of;
+    const struct rope *p = row->p;
+    double loss = 0;
+
+    for (uint32_t i = 0; i < p->stride; i++)
+        loss += rotated(p, row->x, row->r, i) * row->dy[row->r * p->stride + i];
+    return loss;
 }
 
 static void check_rope_shape(struct df_device *d, strata_dtype dt, const struct rope *p)
@@ -184,7 +175,7 @@ static void check_rope_shape(struct df_device *d, strata_dtype dt, const struct 
     df_assert_close("rope", x, dt, want, elems, df_tolerance(dt) / 2);
     df_ok(d->ops->rope(d->dev, dy, p->stride, p->rows, p->seq, p->first, p->heads, p->head_dim, table, true, dt));
     for (uint64_t i = 0; i < elems; i++)
-        want[i] = rope_slope(p, wide, wide_dy, i / p->stride, (uint32_t)(i % p->stride));
+        want[i] = df_slope(rope_loss, &(struct rope_row){p, wide, wide_dy, i / p->stride}, &wide[i]);
     df_assert_close("rope gradient", dy, dt, want, elems, df_tolerance(dt) / 2);
     for (uint64_t i = 0; i < elems; i++)
         if (i % p->stride >= p->heads * p->head_dim)
@@ -205,7 +196,7 @@ static void check_rope(struct df_device *d, strata_dtype dt)
 static void rope_matches(void **state)
 {
     (void)state;
-    for_each_dtype(check_rope);
+    df_each_dtype(check_rope);
 }
 
 /* --- SwiGLU --- */
@@ -230,7 +221,7 @@ static void check_swiglu_shape(struct df_device *d, strata_dtype dt, uint32_t ro
     for (uint64_t i = 0; i < elems; i++) {
         const uint64_t gate = i / ffn * 2 * ffn + i % ffn, up = gate + ffn;
 
-        want[gate] = wide_dy[i] * (swiglu(x[gate] + STEP, x[up]) - swiglu(x[gate] - STEP, x[up])) / (2 * STEP);
+        want[gate] = wide_dy[i] * (swiglu(x[gate] + DF_STEP, x[up]) - swiglu(x[gate] - DF_STEP, x[up])) / (2 * DF_STEP);
         want[up] = wide_dy[i] * swiglu(x[gate], 1);
     }
     df_ok(d->ops->swiglu_backward(d->dev, apart, dy, gate_up, rows, ffn, dt));
@@ -251,7 +242,7 @@ static void check_swiglu(struct df_device *d, strata_dtype dt)
 static void swiglu_matches(void **state)
 {
     (void)state;
-    for_each_dtype(check_swiglu);
+    df_each_dtype(check_swiglu);
 }
 
 int main(void)

@@ -9,27 +9,11 @@
 
 #include <cmocka.h>
 
-#define STEP 1e-5 /* of a central difference */
-
-static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
-
-typedef void check_fn(struct df_device *d, strata_dtype dt);
-
-static void for_each_dtype(check_fn *check)
-{
-    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
-        struct df_device d;
-
-        df_open(&d, &(struct df_opts){0});
-        check(&d, dtypes[i]);
-        df_close(&d);
-    }
-}
-
 /* --- LayerNorm --- */
 
 struct norm {
     uint32_t rows, cols;
+    uint64_t first, end; /* rows that the loss sums */
     double *x, *w, *b, *dy;
 };
 
@@ -45,28 +29,23 @@ static double norm_output(const struct norm *n, uint64_t r, uint64_t c)
     return (x[c] - mean) / sqrt(variance + 1e-5) * n->w[c] + n->b[c];
 }
 
-/* sum of y * dy over the rows first .. end - 1: the loss whose gradient dy begins. */
-static double norm_loss(const struct norm *n, uint64_t first, uint64_t end)
+/* sum of y * dy over the rows n->first .. n->end - 1: the loss whose gradient dy begins. */
+static double norm_loss(void *of)
 {
+    const struct norm *n = of;
     double loss = 0;
 
-    for (uint64_t r = first; r < end; r++)
+    for (uint64_t r = n->first; r < n->end; r++)
         for (uint64_t c = 0; c < n->cols; c++)
             loss += norm_output(n, r, c) * n->dy[r * n->cols + c];
     return loss;
 }
 
-static double norm_slope(const struct norm *n, double *at, uint64_t first, uint64_t end)
+static double norm_slope(struct norm *n, double *at, uint64_t first, uint64_t end)
 {
-    const double kept = *at;
-    double up, down;
-
-    *at = kept + STEP;
-    up = norm_loss(n, first, end);
-    *at = kept - STEP;
-    down = norm_loss(n, first, end);
-    *at = kept;
-    return (up - down) / (2 * STEP);
+    n->first = first;
+    n->end = end;
+    return df_slope(norm_loss, n, at);
 }
 
 /* Without a place for the gradients of weight, bias or both, all else is the same. */
@@ -99,8 +78,12 @@ static void check_norm_shape(struct df_device *d, strata_dtype dt, strata_dtype 
     void *y = df_alloc(d, elems, dt), *dx = df_alloc(d, elems, dt);
     float *stats = df_alloc(d, 2 * (uint64_t)rows, STRATA_F32);
     float *dw = df_random(d, cols, STRATA_F32, 6, 1, 0), *db = df_random(d, cols, STRATA_F32, 7, 1, 0);
-    struct norm n = {
-        rows, cols, df_doubles(x, elems, dt), df_doubles(w, cols, dt), df_doubles(b, cols, dt), df_doubles(dy, elems, dy_dt)};
+    struct norm n = {.rows = rows,
+                     .cols = cols,
+                     .x = df_doubles(x, elems, dt),
+                     .w = df_doubles(w, cols, dt),
+                     .b = df_doubles(b, cols, dt),
+                     .dy = df_doubles(dy, elems, dy_dt)};
     double *want = df_doubles(res, elems, dt), *want_w = df_doubles(dw, cols, STRATA_F32),
            *want_b = df_doubles(db, cols, STRATA_F32);
     double *want_y = malloc(elems * sizeof(double));
@@ -136,7 +119,7 @@ static void check_norm(struct df_device *d, strata_dtype dt)
 static void norm_matches(void **state)
 {
     (void)state;
-    for_each_dtype(check_norm);
+    df_each_dtype(check_norm);
 }
 
 /* --- gelu, add, bias --- */
@@ -161,7 +144,7 @@ static void check_pointwise(struct df_device *d, strata_dtype dt)
     df_ok(d->ops->add(d->dev, y, x, dy, elems, dt));
     df_assert_close("add", y, dt, want, elems, df_tolerance(dt) / 3);
     for (uint64_t i = 0; i < elems; i++)
-        want[i] = want_dy[i] * (gelu(want_x[i] + STEP) - gelu(want_x[i] - STEP)) / (2 * STEP);
+        want[i] = want_dy[i] * (gelu(want_x[i] + DF_STEP) - gelu(want_x[i] - DF_STEP)) / (2 * DF_STEP);
     df_ok(d->ops->gelu_backward(d->dev, dy, dy, x, elems, dt)); /* in place */
     df_assert_close("gelu dx", dy, dt, want, elems, df_tolerance(dt) / 3);
     free(want), free(want_x), free(want_dy);
@@ -170,7 +153,7 @@ static void check_pointwise(struct df_device *d, strata_dtype dt)
 static void pointwise_matches(void **state)
 {
     (void)state;
-    for_each_dtype(check_pointwise);
+    df_each_dtype(check_pointwise);
 }
 
 static void check_bias(struct df_device *d, strata_dtype dt)
@@ -190,7 +173,7 @@ static void check_bias(struct df_device *d, strata_dtype dt)
 static void bias_matches(void **state)
 {
     (void)state;
-    for_each_dtype(check_bias);
+    df_each_dtype(check_bias);
 }
 
 /* --- embedding --- */
@@ -231,7 +214,7 @@ static void check_embedding(struct df_device *d, strata_dtype dt)
 static void embedding_matches(void **state)
 {
     (void)state;
-    for_each_dtype(check_embedding);
+    df_each_dtype(check_embedding);
 }
 
 /* --- matmul over several tiles --- */
@@ -291,7 +274,7 @@ static void check_matmul(struct df_device *d, strata_dtype dt)
 static void matmul_matches(void **state)
 {
     (void)state;
-    for_each_dtype(check_matmul);
+    df_each_dtype(check_matmul);
 }
 
 /* --- bytes, gradient, update --- */
@@ -362,7 +345,7 @@ static void check_finish(struct df_device *d, strata_dtype dt)
 static void gradient_is_finished(void **state)
 {
     (void)state;
-    for_each_dtype(check_finish);
+    df_each_dtype(check_finish);
 }
 
 static const struct st_adam_coef coef = {.grad_scale = 0.5f,
@@ -445,7 +428,7 @@ static void check_adam(struct df_device *d, strata_dtype dt)
 static void update_equals_the_kernel(void **state)
 {
     (void)state;
-    for_each_dtype(check_adam);
+    df_each_dtype(check_adam);
 }
 
 static void devices_by_name(void **state)
