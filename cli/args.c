@@ -106,6 +106,8 @@ static const struct option options[] = {
     {{"out"}, CLI_CMD_INFO, VALUE_TEXT, AT(out), NULL, 0, 0, "FILE.json", "with --measure: write a machine file"},
     {{"metrics"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(metrics), NULL, 0, 0, "FILE.jsonl",
      "one JSON line per step, a header and a summary"},
+    {{"trace"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(trace), NULL, 0, 0, "FILE.json",
+     "what ran when, for ui.perfetto.dev: the first 50 steps, or as many as fit into 8 MiB of memory"},
     {{"digest"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(digest), NULL, 0, 0, NULL,
      "print digests of weights and optimizer state at the end"},
     {{"tokenizer"}, CLI_CMD_TOKENS, VALUE_TEXT, AT(tokenizer), NULL, 0, 0, "byte", "how text becomes tokens"},

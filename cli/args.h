@@ -29,7 +29,7 @@ struct cli_args {
     struct cli_list positional;
     struct cli_list overrides; /* "path=value" for the config, in the order of the command line; owned */
     struct cli_list data, nvme;
-    const char *model, *config_file, *out, *eval_data, *machine, *metrics, *tokenizer, *fault;
+    const char *model, *config_file, *out, *eval_data, *machine, *metrics, *trace, *tokenizer, *fault;
     const char *device;                               /* default "cpu" */
     const char *prompt, *prompt_file, *prompt_tokens; /* one of them */
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;

@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/stats.h"
+#include "core/trace.h"
 
 #include <errno.h>
 #include <math.h>
@@ -100,6 +101,8 @@ static strata_status prepare(struct train *t, const struct cli_args *args)
         st = open_data(t);
     if (st == STRATA_OK)
         st = check_out(args->out);
+    if (st == STRATA_OK && args->trace != NULL && (st = st_trace_check(args->trace)) != STRATA_OK)
+        st = st_error_prefix(st, "--trace");
     if (st != STRATA_OK)
         return st;
     st = cli_session_plan(&t->session);
@@ -331,6 +334,24 @@ static strata_status summarise(struct train *t, strata_status st)
     return st != STRATA_OK ? st_error(st, "%s", sentence) : written;
 }
 
+/* What was recorded is written however the run ended; the first failure is the one that counts. */
+static strata_status write_trace(struct train *t, strata_status st)
+{
+    const char *path = t->session.args->trace;
+    char sentence[1024];
+    strata_status written;
+
+    if (path == NULL || !t->lines_begun)
+        return st;
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    written = st_engine_trace_write(t->session.engine, path);
+    if (written == STRATA_OK)
+        cli_progress_note(&t->progress, "trace written to %s", path);
+    else
+        written = st_error_prefix(written, "--trace");
+    return st != STRATA_OK ? st_error(st, "%s", sentence) : written;
+}
+
 static void train_close(struct train *t)
 {
     cli_session_close(&t->session);
@@ -367,6 +388,7 @@ int cmd_train(const struct cli_args *args)
     if (st == STRATA_OK)
         st = finish_run(&t);
     st = summarise(&t, st);
+    st = write_trace(&t, st);
     train_close(&t);
     return exit_code(st, args);
 }

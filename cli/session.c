@@ -5,12 +5,14 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/size.h"
+#include "core/trace.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #define SEQ_DEFAULT_MAX 1024u
+#define TRACE_STEPS_MAX 50u
 #define PROMPT_ROWS_MAX 256u /* tokens of a prompt in one call: the weights cross the links once for so many */
 
 /* --- configuration --- */
@@ -292,6 +294,7 @@ static strata_status create_engine(struct cli_session *s)
         .topology = s->topology,
         .fake_seed = s->args->fake_seed,
         .fake_latency_us = (uint32_t)s->args->fake_latency_us,
+        .trace = s->trace,
     };
     strata_status st;
 
@@ -305,8 +308,10 @@ static strata_status create_engine(struct cli_session *s)
 strata_status cli_session_start(struct cli_session *s)
 {
     const struct st_weight_source source = weight_source(s);
-    strata_status st = create_engine(s);
+    strata_status st = s->args->trace != NULL ? st_engine_trace_create(&s->trace, s->plan, TRACE_STEPS_MAX) : STRATA_OK;
 
+    if (st == STRATA_OK)
+        st = create_engine(s);
     if (st == STRATA_OK)
         st = st_engine_load(s->engine, source.read, source.ctx);
     if (st == STRATA_E_NOSPC)
@@ -320,6 +325,7 @@ void cli_session_close(struct cli_session *s)
 {
     cli_signals_engine(NULL);
     st_engine_destroy(s->engine);
+    st_trace_destroy(s->trace);
     st_plan_destroy(s->plan);
     st_hf_reader_close(s->reader);
     st_model_destroy(s->model);

@@ -29,6 +29,7 @@ struct cli_session {
     bool rates_known; /* at least one rate */
     struct st_plan *plan;
     struct st_engine *engine;
+    struct st_trace *trace; /* --trace; NULL: off */
 };
 
 /** Configuration and topology; prints notices about keys without meaning here. */

@@ -124,6 +124,7 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     eng->plan = opts->plan;
     eng->config = *opts->config;
     eng->compute = opts->compute;
+    eng->trace = opts->trace;
     eng->beta1_power = eng->beta2_power = 1.0;
     eng->update_scale = 1.0;
     st_loss_scaler_init(&eng->scaler, &eng->config);

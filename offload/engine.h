@@ -12,6 +12,7 @@
 
 struct st_engine;
 struct st_topology;
+struct st_trace;
 
 struct st_engine_opts {
     const struct st_plan *plan;         /* borrowed; outlives the engine; fits */
@@ -20,6 +21,7 @@ struct st_engine_opts {
     const struct st_topology *topology; /* borrowed during create; may be NULL */
     uint64_t fake_seed;                 /* fake io: order and latency */
     uint32_t fake_latency_us;
+    struct st_trace *trace; /* borrowed until destroy; NULL: off */
 };
 
 /* Initial values, see model/model.h: values [first, first+count) of a page as fp32 in page layout. */
@@ -66,6 +68,11 @@ strata_status st_engine_forward(struct st_engine *eng, const int32_t *tokens, ui
 strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx);
 /** Digests over weight and state planes in parameter order (flushes first): 32 hex digits each. */
 strata_status st_engine_digest(struct st_engine *eng, char weights[33], char state[33]);
+
+/** A recorder for the first steps_max steps of this plan, fewer where more would take over 8 MiB (but always one). */
+strata_status st_engine_trace_create(struct st_trace **out, const struct st_plan *plan, uint32_t steps_max);
+/** Drains I/O and writes what the engine's recorder holds as a Chrome trace: see core/trace.h. */
+strata_status st_engine_trace_write(struct st_engine *eng, const char *path);
 
 /** Make the current step return E_CANCELLED at the next op; async-signal-safe. */
 void st_engine_cancel(struct st_engine *eng);

@@ -12,11 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_io_lane(uint32_t lane)
-{
-    return lane == ST_LANE_READ_STATE || lane == ST_LANE_READ_WEIGHT || lane == ST_LANE_READ_ACTIVATION || lane == ST_LANE_WRITE;
-}
-
 static bool masked(const struct st_engine *eng, const struct st_op *op)
 {
     return (op->phases & eng->phase) == 0;
@@ -31,6 +26,8 @@ static void io_done(struct st_transfer *t, strata_status st)
 
     if (st == STRATA_OK && t->op == ST_IO_READ && st_fault("engine.corrupt", 0) < 0)
         *(unsigned char *)t->buf ^= 0x10;
+    if (io->record != NULL)
+        st_trace_end(io->record, st_clock_ns());
     if (st == STRATA_OK && io->op != ST_NO_BUFFER)
         atomic_store_explicit(&eng->done[io->op], io->cycle, memory_order_release);
     pthread_mutex_lock(&eng->lock);
@@ -144,6 +141,8 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
 
     io->op = index;
     io->cycle = eng->cycle;
+    if (eng->trace != NULL)
+        io->record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, st_clock_ns());
     if (read)
         eng->result.bytes.read += op->bytes;
     else
@@ -156,7 +155,7 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
 static strata_status issue_ready_io(struct st_engine *eng, bool *progressed)
 {
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
-        if (!is_io_lane(lane))
+        if (!st_engine_is_io_lane(lane))
             continue;
         while (eng->lane_next[lane] < eng->lane_count[lane]) {
             const uint32_t index = eng->lane_ops[lane][eng->lane_next[lane]];
@@ -185,7 +184,7 @@ static uint32_t pick(struct st_engine *eng, uint32_t *earliest)
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
         uint32_t index;
 
-        if (is_io_lane(lane) || eng->lane_next[lane] == eng->lane_count[lane])
+        if (st_engine_is_io_lane(lane) || eng->lane_next[lane] == eng->lane_count[lane])
             continue;
         index = eng->lane_ops[lane][eng->lane_next[lane]];
         if (index < *earliest)
@@ -227,9 +226,13 @@ static strata_status execute(struct st_engine *eng, uint32_t index)
 
     if (!masked(eng, op)) {
         const uint64_t start = st_clock_ns();
+        struct st_trace_record *record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, start);
+        uint64_t end;
 
         st = st_engine_run_op(eng, op);
-        account(eng, index, st_clock_ns() - start);
+        end = st_clock_ns();
+        account(eng, index, end - start);
+        st_trace_end(record, end);
     }
     if (st == STRATA_OK) {
         mark_done(eng, index);
@@ -238,26 +241,29 @@ static strata_status execute(struct st_engine *eng, uint32_t index)
     return st;
 }
 
-/* Lane to blame while op `index` cannot start. */
-static enum st_lane stalled_lane(const struct st_engine *eng, uint32_t index)
+/* Op to blame while op `index` cannot start: a transfer where there is one.  ST_NO_BUFFER: none. */
+static uint32_t stalled_on(const struct st_engine *eng, uint32_t index)
 {
     uint32_t on = index == ST_NO_BUFFER ? ST_NO_BUFFER : blocker(eng, &eng->plan->ops[index]);
 
-    while (on != ST_NO_BUFFER && !is_io_lane(eng->plan->ops[on].lane)) {
+    while (on != ST_NO_BUFFER && !st_engine_is_io_lane(eng->plan->ops[on].lane)) {
         const uint32_t next = blocker(eng, &eng->plan->ops[on]);
 
         if (next == ST_NO_BUFFER || next >= on)
             break;
         on = next;
     }
-    return on == ST_NO_BUFFER ? ST_LANE_WRITE : (enum st_lane)eng->plan->ops[on].lane;
+    return on;
 }
 
 /* Sleep until a transfer finishes after event number `seen`. */
 static void wait_for_io(struct st_engine *eng, uint64_t seen, uint32_t earliest)
 {
     const uint64_t start = st_clock_ns();
-    const enum st_lane lane = stalled_lane(eng, earliest);
+    const uint32_t on = stalled_on(eng, earliest);
+    const enum st_lane lane = on == ST_NO_BUFFER ? ST_LANE_WRITE : (enum st_lane)eng->plan->ops[on].lane;
+    struct st_trace_record *record = st_trace_begin(eng->trace, ST_TRACE_STALL, earliest, on, start);
+    uint64_t end;
     double ms;
 
     pthread_mutex_lock(&eng->lock);
@@ -265,7 +271,9 @@ static void wait_for_io(struct st_engine *eng, uint64_t seen, uint32_t earliest)
     while (eng->events == seen && eng->io_status == STRATA_OK)
         pthread_cond_wait(&eng->wake, &eng->lock);
     pthread_mutex_unlock(&eng->lock);
-    ms = (double)(st_clock_ns() - start) * 1e-6;
+    end = st_clock_ns();
+    st_trace_end(record, end);
+    ms = (double)(end - start) * 1e-6;
     eng->result.stall_ms += ms;
     eng->result.lane_stall_ms[lane] += ms;
 }
@@ -312,7 +320,11 @@ strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
     eng->cycle++;
     eng->phase = phase;
     memset(eng->lane_next, 0, sizeof(eng->lane_next));
+    if (eng->trace != NULL)
+        st_engine_trace_cycle(eng, st_clock_ns());
     st = run_lanes(eng);
+    if (eng->trace != NULL)
+        st_trace_end(eng->trace_cycle, st_clock_ns());
     eng->moved.upload += eng->result.bytes.upload;
     eng->moved.download += eng->result.bytes.download;
     if (st == STRATA_OK)

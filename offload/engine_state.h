@@ -7,6 +7,7 @@
 #define OFFLOAD_ENGINE_STATE_H
 
 #include "core/arena.h"
+#include "core/trace.h"
 #include "core/workers.h"
 #include "offload/engine.h"
 #include "offload/loss_scale.h"
@@ -22,7 +23,8 @@ struct st_engine_io {
     struct st_engine *engine;
     uint32_t op; /* ST_NO_BUFFER: synchronous */
     uint64_t cycle;
-    bool finished; /* synchronous ones; guarded by lock */
+    struct st_trace_record *record; /* NULL: not traced; ended before done[op] is stored */
+    bool finished;                  /* synchronous ones; guarded by lock */
 };
 
 /* What END found out about a step; the update that follows uses it. */
@@ -80,6 +82,9 @@ struct st_engine {
     struct st_update_scalars update;
     uint32_t generate_rows, generate_position; /* of the running st_engine_forward; else 0 */
 
+    struct st_trace *trace;              /* NULL: off */
+    struct st_trace_record *trace_cycle; /* of the running cycle, or NULL */
+
     struct st_step_result result; /* being filled by the running cycle */
     struct st_traffic moved;      /* copies made by finished cycles, and transfers completed for ops; guarded by lock */
 };
@@ -89,6 +94,11 @@ static inline void *st_engine_pointer(const struct st_engine *eng, uint32_t buff
     const struct st_buffer *b = &eng->plan->buffers[buffer];
 
     return (b->tier == STRATA_TIER_DEVICE ? eng->device_base : eng->host.base) + b->offset;
+}
+
+static inline bool st_engine_is_io_lane(uint32_t lane)
+{
+    return lane == ST_LANE_READ_STATE || lane == ST_LANE_READ_WEIGHT || lane == ST_LANE_READ_ACTIVATION || lane == ST_LANE_WRITE;
 }
 
 /* engine_ops.c: run one op of an executing lane, now. */
@@ -110,6 +120,8 @@ strata_status st_engine_tile_error(struct st_engine *eng, uint32_t chunk, enum s
 void st_engine_hash_act(struct st_engine *eng, uint32_t id, const void *act);
 strata_status st_engine_verify_act(struct st_engine *eng, uint32_t id, const void *act);
 uint64_t st_engine_act_pieces(const struct st_plan *plan);
+/* engine_trace.c: begin the record of a cycle; eng->trace is not NULL. */
+void st_engine_trace_cycle(struct st_engine *eng, uint64_t now_ns);
 /* engine_run.c */
 strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase);
 strata_status st_engine_drain(struct st_engine *eng);

@@ -7,6 +7,7 @@
 #include "rig.h"
 
 #include "core/stats.h"
+#include "core/trace.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -73,12 +74,14 @@ static strata_status run_steps(struct st_engine *eng, uint32_t steps, const stru
     return st;
 }
 
-static int steady_run(const char *method, enum rig_budget host, uint32_t steps, const struct counter *counter)
+/* traced: with a recorder of 50 steps. */
+static int steady_run(const char *method, enum rig_budget host, uint32_t steps, bool traced, const struct counter *counter)
 {
     struct rig_cell cell = base;
     struct st_model *model = NULL;
     struct st_plan *plan = NULL;
     struct st_engine *eng = NULL;
+    struct st_trace *trace = NULL;
     struct st_model_init init;
     struct st_weight_source source;
     struct st_engine_opts opts;
@@ -96,6 +99,9 @@ static int steady_run(const char *method, enum rig_budget host, uint32_t steps, 
     source = st_model_init_source(&init);
     opts = (struct st_engine_opts){.plan = plan, .config = &config, .compute = st_model_compute(model), .fake_latency_us = 1};
     (void)st_stats_rss_bytes(); /* keeps its descriptor from now on */
+    if (traced && st_engine_trace_create(&trace, plan, 50) != STRATA_OK)
+        return fail(method);
+    opts.trace = trace;
     if (st_engine_create(&eng, &opts) != STRATA_OK || st_engine_load(eng, source.read, source.ctx) != STRATA_OK ||
         run_steps(eng, steps, counter, rss) != STRATA_OK)
         failed = fail(method);
@@ -117,6 +123,7 @@ static int steady_run(const char *method, enum rig_budget host, uint32_t steps, 
         }
     }
     st_engine_destroy(eng);
+    st_trace_destroy(trace);
     st_plan_destroy(plan);
     st_model_destroy(model);
     return failed;
@@ -144,10 +151,11 @@ static int run_all(const struct counter *counter)
 
     if (mkdtemp(nvme_dir) == NULL)
         return 1;
-    failed |= steady_run("uring", RIG_ALL, 1000, counter);
-    failed |= steady_run("uring", RIG_SMALLEST, 20, counter);
-    failed |= steady_run("threads", RIG_ALL, 20, counter);
-    failed |= steady_run("fake", RIG_ALL, 20, counter);
+    failed |= steady_run("uring", RIG_ALL, 1000, false, counter);
+    failed |= steady_run("uring", RIG_SMALLEST, 20, false, counter);
+    failed |= steady_run("uring", RIG_SMALLEST, 60, true, counter);
+    failed |= steady_run("threads", RIG_ALL, 20, false, counter);
+    failed |= steady_run("fake", RIG_ALL, 20, false, counter);
     failed |= rmdir(nvme_dir) != 0;
     return failed;
 }

@@ -1,0 +1,28 @@
+/* strata/strata.h - the whole public interface: include this one.
+ *
+ * Build against an installed strata with CMake
+ *
+ *     find_package(strata REQUIRED)
+ *     target_link_libraries(program PRIVATE strata::strata)
+ *
+ * or with pkg-config: cc program.c $(pkg-config --static --cflags --libs strata); a shared library needs no --static. */
+#ifndef STRATA_STRATA_H
+#define STRATA_STRATA_H
+
+#include "strata/status.h"
+#include "strata/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Version of the library that runs, e.g. "0.1.0"; STRATA_VERSION_STRING is that of the headers compiled against.
+ *
+ *  Never NULL; borrowed, static.
+ *  Thread  any. */
+STRATA_API const char *strata_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

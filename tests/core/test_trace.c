@@ -1,0 +1,390 @@
+/* tests/core/test_trace.c - the recorder's limits, and the file: valid, in order, escaped, one span at a time on a row. */
+#include "core/trace.h"
+
+#include "core/fault.h"
+#include "core/json.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define MILLISECOND 1000000u
+
+static char dir[] = "/tmp/strata-trace-XXXXXX";
+static char file_name[64], temp_name[64];
+
+/* Three items: 0 computes, 1 and 2 read; 0 waits for 1 of this cycle and 2 of the previous one, 2 for nothing. */
+static void describe(void *ctx, uint32_t item, struct st_trace_item *out)
+{
+    static const char *const names[] = {"a \"quoted\"\\\n\x01 name", "read \xff", "read"};
+
+    assert_ptr_equal(ctx, dir);
+    *out = (struct st_trace_item){.name = names[item],
+                                  .row = item == 0 ? 0 : 1,
+                                  .bytes = item == 0 ? 0 : 3000,
+                                  .args = {{"page", 7 + item}},
+                                  .arg_count = 1};
+}
+
+static uint32_t wait_of(void *ctx, uint32_t item, uint32_t n, bool *previous)
+{
+    (void)ctx;
+    *previous = n == 1;
+    return item != 0 || n > 1 ? ST_TRACE_NONE : n + 1;
+}
+
+static const struct st_trace_row rows[] = {{"compute", ST_TRACE_NONE}, {"read", 0}};
+static const char *const cycles[] = {"step", "flush"};
+static const char *const series[] = {"read"};
+static const struct st_trace_arg resident[] = {{"host", 123456789012345u}};
+static const struct st_trace_source source = {.ctx = dir,
+                                              .program = "test",
+                                              .version = "1",
+                                              .item_count = 3,
+                                              .rows = rows,
+                                              .row_count = 2,
+                                              .cycles = cycles,
+                                              .series = series,
+                                              .series_count = 1,
+                                              .resident = resident,
+                                              .resident_count = 1,
+                                              .item = describe,
+                                              .wait = wait_of};
+
+static struct st_trace *make(uint32_t steps_max, uint64_t records_per_step, uint64_t bytes_max)
+{
+    struct st_trace *t = NULL;
+
+    assert_int_equal(st_trace_create(&t, &(struct st_trace_opts){steps_max, records_per_step, bytes_max}), STRATA_OK);
+    return t;
+}
+
+static void span(struct st_trace *t, uint32_t item, uint64_t from_ms, uint64_t to_ms)
+{
+    st_trace_end(st_trace_begin(t, ST_TRACE_ITEM, item, ST_TRACE_NONE, from_ms * MILLISECOND), to_ms * MILLISECOND);
+}
+
+static st_json *write_and_parse(const struct st_trace *t)
+{
+    st_json *root = NULL;
+
+    assert_int_equal(st_trace_write(t, &source, file_name), STRATA_OK);
+    assert_int_not_equal(access(temp_name, F_OK), 0);
+    assert_int_equal(st_json_parse_file(&root, file_name, 1 << 20), STRATA_OK);
+    assert_int_equal(unlink(file_name), 0);
+    return root;
+}
+
+static const char *text(const st_json *event, const char *key)
+{
+    return st_json_string(st_json_get(event, key));
+}
+
+static double number(const st_json *event, const char *key)
+{
+    const st_json *node = st_json_get(event, key);
+
+    assert_non_null(node);
+    return st_json_number(node);
+}
+
+/* The n-th event of a phase, optionally of a category; NULL: fewer. */
+static const st_json *event(const st_json *root, const char *phase, const char *category, unsigned n)
+{
+    for (const st_json *e = st_json_first(st_json_get(root, "traceEvents")); e != NULL; e = st_json_next(e))
+        if (strcmp(text(e, "ph"), phase) == 0 && (category == NULL || strcmp(text(e, "cat"), category) == 0) && n-- == 0)
+            return e;
+    return NULL;
+}
+
+static const char *row_name(const st_json *root, double thread)
+{
+    const st_json *e;
+
+    for (unsigned n = 0; (e = event(root, "M", NULL, n)) != NULL; n++)
+        if (strcmp(text(e, "name"), "thread_name") == 0 && number(e, "tid") == thread)
+            return text(st_json_get(e, "args"), "name");
+    return NULL;
+}
+
+static void check_span(const st_json *root, unsigned n, const char *row, double ts_ms, double dur_ms)
+{
+    const st_json *e = event(root, "X", "op", n);
+
+    assert_non_null(e);
+    assert_string_equal(row_name(root, number(e, "tid")), row);
+    assert_true(number(e, "ts") == ts_ms * 1e3 && number(e, "dur") == dur_ms * 1e3);
+}
+
+static void an_empty_trace_is_a_file(void **state)
+{
+    struct st_trace *t = make(2, 4, 1 << 20);
+    st_json *root;
+
+    (void)state;
+    root = write_and_parse(t);
+    assert_null(event(root, "X", NULL, 0));
+    assert_true(number(st_json_get(root, "otherData"), "steps_run") == 0);
+    st_json_free(root);
+    st_trace_destroy(t);
+}
+
+static void spans_are_named_ordered_and_counted(void **state)
+{
+    struct st_trace *t = make(2, 8, 1 << 20);
+    struct st_trace_record *cycle = st_trace_cycle(t, true, 0, 10 * MILLISECOND);
+    const st_json *args, *stall;
+    st_json *root;
+
+    (void)state;
+    span(t, 1, 10, 13);
+    span(t, 2, 11, 12); /* while 1 runs: next row */
+    st_trace_end(st_trace_begin(t, ST_TRACE_STALL, 0, 1, 11 * MILLISECOND), 13 * MILLISECOND);
+    span(t, 0, 13, 14);
+    st_trace_end(cycle, 15 * MILLISECOND);
+    root = write_and_parse(t);
+    check_span(root, 0, "read", 0, 3);
+    check_span(root, 1, "read 2", 1, 1);
+    check_span(root, 2, "compute", 3, 1);
+    assert_null(event(root, "X", "op", 3));
+    assert_string_equal(text(event(root, "X", "op", 2), "name"), "a \"quoted\"\\\n\x01 name");
+    assert_string_equal(text(event(root, "X", "op", 0), "name"), "read \xef\xbf\xbd");
+    args = st_json_get(event(root, "X", "op", 0), "args");
+    assert_true(number(args, "page") == 8 && number(args, "bytes") == 3000 && number(args, "op") == 1);
+    assert_true(number(args, "GB/s") == 1e-3 && number(args, "step") == 1);
+    stall = event(root, "X", "stall", 0);
+    assert_string_equal(text(stall, "name"), "waits for read");
+    assert_string_equal(row_name(root, number(stall, "tid")), "stall");
+    assert_true(number(stall, "dur") == 2000 && number(st_json_get(stall, "args"), "cause_op") == 1);
+    assert_string_equal(text(event(root, "X", "step", 0), "name"), "step 1");
+    assert_true(number(event(root, "X", "step", 0), "dur") == 5000);
+    st_json_free(root);
+    st_trace_destroy(t);
+}
+
+/* Bytes in flight: 0, up at each begin, down at each end, in time's order, back to 0. */
+static void bytes_in_flight_rise_and_fall(void **state)
+{
+    static const double want[][2] = {{0, 3000}, {1, 6000}, {2, 3000}, {3, 0}};
+    struct st_trace *t = make(1, 8, 1 << 20);
+    unsigned seen = 0, constant = 0;
+    const st_json *e;
+    st_json *root;
+
+    (void)state;
+    st_trace_end(st_trace_cycle(t, true, 0, 0), 4 * MILLISECOND);
+    span(t, 1, 0, 3);
+    span(t, 2, 1, 2);
+    root = write_and_parse(t);
+    for (unsigned n = 0; (e = event(root, "C", NULL, n)) != NULL; n++) {
+        if (strcmp(text(e, "name"), "resident host") == 0) {
+            assert_true(number(st_json_get(e, "args"), "bytes") == 123456789012345.0);
+            constant++;
+            continue;
+        }
+        assert_string_equal(text(e, "name"), "bytes in flight");
+        assert_true(seen < 4 && number(e, "ts") == want[seen][0] * 1e3);
+        assert_true(number(st_json_get(e, "args"), "read") == want[seen][1]);
+        seen++;
+    }
+    assert_int_equal(seen, 4);
+    assert_int_equal(constant, 2);
+    st_json_free(root);
+    st_trace_destroy(t);
+}
+
+/* The last one waited for wins, be it of the previous cycle; an arrow begins and ends inside its spans. */
+static void arrows_lead_from_the_last_one_waited_for(void **state)
+{
+    struct st_trace *t = make(2, 8, 1 << 20);
+    st_json *root;
+
+    (void)state;
+    st_trace_end(st_trace_cycle(t, true, 0, 0), 5 * MILLISECOND);
+    span(t, 1, 0, 1);
+    span(t, 0, 1, 2); /* waits for 1 */
+    span(t, 2, 2, 8); /* beyond the step's end */
+    st_trace_end(st_trace_cycle(t, true, 0, 5 * MILLISECOND), 9 * MILLISECOND);
+    span(t, 1, 5, 6);
+    span(t, 0, 8, 9); /* waits for 2 of the step before */
+    root = write_and_parse(t);
+    assert_true(number(event(root, "s", NULL, 0), "ts") == 999.999);
+    assert_true(number(event(root, "f", NULL, 0), "ts") == 1000);
+    assert_true(number(event(root, "s", NULL, 1), "ts") == 7999.999);
+    assert_true(number(event(root, "f", NULL, 1), "ts") == 8000);
+    assert_true(number(event(root, "s", NULL, 1), "tid") == number(event(root, "X", "op", 2), "tid"));
+    assert_true(number(event(root, "f", NULL, 1), "tid") == number(event(root, "X", "op", 4), "tid"));
+    assert_true(number(event(root, "s", NULL, 1), "id") == number(event(root, "f", NULL, 1), "id"));
+    assert_true(number(event(root, "s", NULL, 0), "id") != number(event(root, "s", NULL, 1), "id"));
+    assert_null(event(root, "s", NULL, 2));
+    st_json_free(root);
+    st_trace_destroy(t);
+}
+
+static void what_never_finished_is_left_out(void **state)
+{
+    struct st_trace *t = make(1, 8, 1 << 20);
+    st_json *root;
+
+    (void)state;
+    assert_non_null(st_trace_cycle(t, true, 0, 0));
+    assert_non_null(st_trace_begin(t, ST_TRACE_ITEM, 1, ST_TRACE_NONE, 1));
+    span(t, 0, 1, 2);
+    root = write_and_parse(t);
+    check_span(root, 0, "compute", 1, 1);
+    assert_null(event(root, "X", NULL, 1));
+    assert_null(event(root, "s", NULL, 0));
+    st_json_free(root);
+    st_trace_destroy(t);
+}
+
+/* --- limits --- */
+
+static void steps_end_and_flushes_with_them(void **state)
+{
+    struct st_trace *t = make(2, 8, 1 << 20);
+    struct st_trace_count count;
+
+    (void)state;
+    assert_null(st_trace_cycle(t, false, 1, 1)); /* before the first step */
+    assert_null(st_trace_begin(t, ST_TRACE_ITEM, 0, ST_TRACE_NONE, 1));
+    assert_non_null(st_trace_cycle(t, true, 0, 2));
+    st_trace_pause(t);
+    assert_null(st_trace_begin(t, ST_TRACE_ITEM, 0, ST_TRACE_NONE, 3));
+    assert_non_null(st_trace_cycle(t, true, 0, 4));
+    assert_non_null(st_trace_cycle(t, false, 1, 5));
+    assert_non_null(st_trace_begin(t, ST_TRACE_ITEM, 0, ST_TRACE_NONE, 6));
+    assert_null(st_trace_cycle(t, true, 0, 7));
+    assert_null(st_trace_cycle(t, false, 1, 8));
+    assert_null(st_trace_begin(t, ST_TRACE_ITEM, 0, ST_TRACE_NONE, 9));
+    assert_null(st_trace_begin(NULL, ST_TRACE_ITEM, 0, ST_TRACE_NONE, 9));
+    st_trace_count(t, &count);
+    assert_int_equal(count.steps_seen, 3);
+    assert_int_equal(count.steps_recorded, 2);
+    assert_int_equal(count.records, 4);
+    assert_int_equal(count.dropped, 0);
+    assert_int_equal(st_trace_at(t, 3)->start_ns, 6);
+    st_trace_destroy(t);
+}
+
+static void a_full_array_counts_what_is_lost(void **state)
+{
+    struct st_trace *t = make(1, 3, 1 << 20);
+    struct st_trace_count count;
+    st_json *root;
+
+    (void)state;
+    st_trace_end(st_trace_cycle(t, true, 0, 0), 9 * MILLISECOND);
+    for (uint64_t i = 0; i < 5; i++)
+        span(t, 0, i, i + 1);
+    st_trace_count(t, &count);
+    assert_int_equal(count.records, 3);
+    assert_int_equal(count.dropped, 3);
+    root = write_and_parse(t);
+    check_span(root, 1, "compute", 1, 1);
+    assert_null(event(root, "X", "op", 2));
+    assert_true(number(st_json_get(root, "otherData"), "records_dropped") == 3);
+    st_json_free(root);
+    st_trace_destroy(t);
+}
+
+/* Fewer steps rather than more bytes; one step always. */
+static void bytes_are_bounded(void **state)
+{
+    static const struct {
+        uint32_t steps;
+        uint64_t per_step, bytes_max, want_steps;
+    } table[] = {{50, 10, 1 << 20, 50}, {50, 1000, 3200 * sizeof(struct st_trace_record), 3}, {50, 1000, 100, 1}, {1, 1, 0, 1}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        struct st_trace *t = make(table[i].steps, table[i].per_step, table[i].bytes_max);
+        struct st_trace_count count;
+
+        st_trace_count(t, &count);
+        assert_int_equal(count.steps_max, table[i].want_steps);
+        assert_int_equal(count.bytes, table[i].want_steps * table[i].per_step * sizeof(struct st_trace_record));
+        st_trace_destroy(t);
+    }
+}
+
+/* --- the file system --- */
+
+static void a_failed_write_leaves_the_old_file(void **state)
+{
+    static const char *const sites[] = {"trace.open", "trace.write", "trace.rename"};
+    struct st_trace *t = make(1, 3, 1 << 20);
+    struct stat info;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
+        FILE *file = fopen(file_name, "we");
+
+        assert_non_null(file);
+        assert_int_equal(fclose(file), 0);
+        st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -ENOSPC});
+        assert_int_equal(st_trace_write(t, &source, file_name), STRATA_E_NOSPC);
+        assert_int_equal(st_fault_disarm(), 1);
+        assert_int_not_equal(access(temp_name, F_OK), 0);
+        if (i < 2) /* the rename itself has happened when its result is changed */
+            assert_true(stat(file_name, &info) == 0 && info.st_size == 0);
+    }
+    unlink(file_name);
+    st_trace_destroy(t);
+}
+
+static void places_are_checked_before(void **state)
+{
+    char path[128];
+
+    (void)state;
+    assert_int_equal(st_trace_check(file_name), STRATA_OK);
+    assert_int_equal(st_trace_check("t.json"), STRATA_OK);
+    assert_int_equal(st_trace_check("/t.json"), access("/", W_OK) == 0 ? STRATA_OK : STRATA_E_INPUT);
+    assert_int_equal(st_trace_check(dir), STRATA_E_INPUT);
+    assert_int_equal(st_trace_check("/dev/full"), STRATA_E_INPUT);
+    snprintf(path, sizeof(path), "%s/nowhere/t.json", dir);
+    assert_int_equal(st_trace_check(path), STRATA_E_INPUT);
+    snprintf(path, sizeof(path), "%s/nowhere/", dir);
+    assert_int_equal(st_trace_check(path), STRATA_E_INPUT);
+    assert_int_not_equal(access(file_name, F_OK), 0);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    if (mkdtemp(dir) == NULL)
+        return -1;
+    snprintf(file_name, sizeof(file_name), "%s/t.json", dir);
+    snprintf(temp_name, sizeof(temp_name), "%s/t.json.tmp", dir);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return rmdir(dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_empty_trace_is_a_file),           cmocka_unit_test(spans_are_named_ordered_and_counted),
+        cmocka_unit_test(bytes_in_flight_rise_and_fall),      cmocka_unit_test(arrows_lead_from_the_last_one_waited_for),
+        cmocka_unit_test(what_never_finished_is_left_out),    cmocka_unit_test(steps_end_and_flushes_with_them),
+        cmocka_unit_test(a_full_array_counts_what_is_lost),   cmocka_unit_test(bytes_are_bounded),
+        cmocka_unit_test(a_failed_write_leaves_the_old_file), cmocka_unit_test(places_are_checked_before),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,14 @@
+// The public headers are C++, too, and their functions keep C names.
+#include <cstdio>
+#include <cstring>
+#include <strata/status.h>
+#include <strata/strata.h>
+#include <strata/types.h>
+
+static_assert(STRATA_OK == 0, "ok is 0");
+
+int main()
+{
+    std::printf("consumer_cxx: strata %s, %s\n", strata_version(), strata_status_text(STRATA_E_NOFIT));
+    return std::strcmp(strata_version(), STRATA_VERSION_STRING) == 0 && strata_dtype_bytes(STRATA_F32) == 4 ? 0 : 1;
+}

@@ -1,0 +1,51 @@
+#!/bin/sh
+# test_install.sh CMAKE BUILD_DIR WORK_DIR GENERATOR CC - installs the build under WORK_DIR, then builds and runs the consumer
+# from the installed tree: by find_package, and by pkg-config.  The tree is moved in between: nothing in it may know its prefix.
+set -eu
+cmake=$1 build=$2 work=$3 generator=$4 cc=$5
+consumer=$(cd "$(dirname "$0")" && pwd)/consumer
+
+rm -rf "${work:?}"
+mkdir -p "$work"
+"$cmake" --install "$build" --prefix "$work/first" >"$work/install.log"
+mv "$work/first" "$work/prefix"
+prefix=$work/prefix
+
+echo "== the program"
+"$prefix/bin/strata" --version
+
+echo "== find_package"
+"$cmake" -S "$consumer" -B "$work/build" -G "$generator" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix"
+"$cmake" --build "$work/build"
+"$work/build/consumer"
+"$work/build/consumer_whole"
+if [ -x "$work/build/consumer_cxx" ]; then "$work/build/consumer_cxx"; fi
+
+echo "== pkg-config"
+pc=$(find "$prefix" -name strata.pc)
+libdir=$(dirname "$(dirname "$pc")")
+static=
+whole=
+if [ -e "$libdir/libstrata.a" ]; then # every object of it, so that all it needs must be named
+    static=--static
+    whole="-Wl,--whole-archive $libdir/libstrata.a -Wl,--no-whole-archive"
+fi
+PKG_CONFIG_PATH=$(dirname "$pc")
+export PKG_CONFIG_PATH
+version=$(pkg-config --modversion strata)
+# shellcheck disable=SC2046,SC2086 # lists of words
+"$cc" ${CFLAGS:-} -DEXPECTED_VERSION="\"$version\"" "$consumer/consumer.c" -o "$work/consumer_pc" $whole \
+    $(pkg-config $static --cflags --libs strata)
+LD_LIBRARY_PATH=$libdir "$work/consumer_pc"
+
+echo "== exported symbols"
+if [ -e "$libdir/libstrata.so" ]; then
+    foreign=$(nm -D --defined-only "$libdir/libstrata.so" | awk '$3 !~ /^strata_/ { print $3 }')
+    if [ -n "$foreign" ]; then
+        echo "libstrata.so exports what is not public: $foreign"
+        exit 1
+    fi
+    echo "none but strata_*"
+else
+    echo "a static library: nothing to check"
+fi
