@@ -147,8 +147,8 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
             plan->kept_blocks, w->block_count, cli_tier_name(plan->activation_tier));
     if (!full || plan->policy.forward_only)
         return;
-    fprintf(file, "  state: %u pages on the device, %llu of %u chunks pinned in host memory; pinned weights: %u pages\n",
-            plan->device_state_pages, (unsigned long long)plan->pinned_chunks, plan->chunk_count, plan->pinned_weight_pages);
+    fprintf(file, "  state: %u pages on the device, %u of %u chunks pinned in host memory; pinned weights: %u pages\n",
+            plan->device_state_pages, plan->pinned_chunks, plan->chunk_count, plan->pinned_weight_pages);
     fprintf(file, "  slots: %u weights, %u host weights, %u state, %u activations, %u gradients; program: %u ops, %u waits\n",
             plan->weight_slots, plan->host_weight_slots, plan->state_slots, plan->act_slots, plan->grad_slots, plan->op_count,
             plan->wait_count);

@@ -1,4 +1,4 @@
-/* bounds.c - the two lower bounds of a step in closed form (docs/design.md, "Bounds"; DESIGN section 4).
+/* bounds.c - the two lower bounds of a step in closed form (docs/design.md, section 4).
  *
  * hardware: no schedule can beat it.  schedule: no execution of this plan's policy can beat it.  On a cpu device compute,
  * copies and updates share the cores, so their times add. */

@@ -119,10 +119,7 @@ static strata_status load_chunk(struct st_engine *eng, uint32_t c, st_engine_fil
     pthread_mutex_init(&j.lock, NULL);
     if (swapped)
         memset(j.state, 0, chunk->bytes);
-    if (j.state_on_device) { /* a device upload is not for several threads at once */
-        for (uint64_t tile = 0; tile < tiles_in(chunk) && j.status == STRATA_OK; tile++)
-            fill_tile(&j, tile, 0);
-    } else if (weight_on_device) {
+    if (j.state_on_device || weight_on_device) { /* a device upload is not for several threads at once */
         for (uint64_t tile = 0; tile < tiles_in(chunk) && j.status == STRATA_OK; tile++)
             fill_tile(&j, tile, 0);
     } else {

@@ -114,7 +114,6 @@ static strata_status update(struct st_engine *eng, const struct st_op *op)
 #define GATHER_ROWS 64u
 
 struct gather {
-    const struct st_engine *eng;
     const struct st_page *page;
     const unsigned char *table;
     unsigned char *rows;
@@ -140,8 +139,7 @@ static void gather_rows(void *ctx, uint64_t index, uint32_t worker)
 static strata_status gather_host(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->plan->workload;
-    struct gather g = {.eng = eng,
-                       .page = &w->pages[op->page],
+    struct gather g = {.page = &w->pages[op->page],
                        .table = at(eng, op, 0),
                        .tokens = at(eng, op, 1),
                        .rows = at(eng, op, 2),
@@ -158,7 +156,6 @@ static strata_status gather_host(struct st_engine *eng, const struct st_op *op)
 
 struct scatter {
     const struct st_engine *eng;
-    const struct st_op *op;
     const unsigned char *dact;
     const int32_t *tokens;
 };
@@ -201,10 +198,8 @@ static void scatter_columns(void *ctx, uint64_t index, uint32_t worker)
 static strata_status scatter_host(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->plan->workload;
-    struct scatter s = {.eng = eng,
-                        .op = op,
-                        .dact = at(eng, op, 0),
-                        .tokens = (const int32_t *)at(eng, op, 1) + (uint64_t)op->micro * rows_of(eng)};
+    struct scatter s = {
+        .eng = eng, .dact = at(eng, op, 0), .tokens = (const int32_t *)at(eng, op, 1) + (uint64_t)op->micro * rows_of(eng)};
 
     for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
         memset(st_engine_pointer(eng, eng->plan->pages[p].accum_region), 0, w->pages[p].elems * sizeof(float));

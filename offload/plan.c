@@ -147,28 +147,12 @@ static void decide_smallest(struct st_plan *plan)
 }
 
 /* Largest value in [low, high] of a decision that is allowed; the decision is left there. */
-static void raise32(struct st_plan *plan, uint32_t *decision, uint32_t high)
+static void raise_to(struct st_plan *plan, uint32_t *decision, uint32_t high)
 {
     uint32_t low = *decision;
 
     while (low < high) {
         const uint32_t middle = low + (high - low + 1) / 2;
-
-        *decision = middle;
-        if (allowed(plan))
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    *decision = low;
-}
-
-static void raise64(struct st_plan *plan, uint64_t *decision, uint64_t high)
-{
-    uint64_t low = *decision;
-
-    while (low < high) {
-        const uint64_t middle = low + (high - low + 1) / 2;
 
         *decision = middle;
         if (allowed(plan))
@@ -189,28 +173,28 @@ static void spend_spare(struct st_plan *plan)
         if (!allowed(plan))
             plan->activation_tier = STRATA_TIER_HOST;
     }
-    raise32(plan, &plan->weight_slots, 2);
-    raise32(plan, &plan->grad_slots, 2);
-    raise32(plan, &plan->act_slots, 4);
-    raise32(plan, &plan->host_act_slots, 4);
-    raise32(plan, &plan->state_slots, 2);
-    raise32(plan, &plan->host_weight_slots, 3);
+    raise_to(plan, &plan->weight_slots, 2);
+    raise_to(plan, &plan->grad_slots, 2);
+    raise_to(plan, &plan->act_slots, 4);
+    raise_to(plan, &plan->host_act_slots, 4);
+    raise_to(plan, &plan->state_slots, 2);
+    raise_to(plan, &plan->host_weight_slots, 3);
     if (policy->cache != 0)
-        raise32(plan, &plan->resident_pages, w->page_count);
+        raise_to(plan, &plan->resident_pages, w->page_count);
     if (policy->accumulation == ST_ACCUMULATE_HORIZONTAL)
-        raise32(plan, &plan->device_accum_pages, w->page_count);
+        raise_to(plan, &plan->device_accum_pages, w->page_count);
     if (policy->activations == ST_ACT_AUTO && !policy->forward_only)
-        raise32(plan, &plan->kept_blocks, w->block_count);
+        raise_to(plan, &plan->kept_blocks, w->block_count);
     if (policy->cache != 0 && !policy->forward_only)
-        raise32(plan, &plan->device_state_pages, plan->resident_pages);
+        raise_to(plan, &plan->device_state_pages, plan->resident_pages);
     if (plan->device_state_pages < w->table_count) /* the table's tiles go together or not at all */
         plan->device_state_pages = 0;
     if (policy->cache != 0 && policy->param_tier == STRATA_TIER_NVME)
-        raise32(plan, &plan->pinned_weight_pages, w->page_count);
-    raise32(plan, &plan->state_slots, 4);
+        raise_to(plan, &plan->pinned_weight_pages, w->page_count);
+    raise_to(plan, &plan->state_slots, 4);
     if (policy->cache != 0 && policy->optimizer_tier == STRATA_TIER_NVME)
-        raise64(plan, &plan->pinned_chunks, plan->chunk_count);
-    raise32(plan, &plan->state_slots, STATE_SLOTS_MOST);
+        raise_to(plan, &plan->pinned_chunks, plan->chunk_count);
+    raise_to(plan, &plan->state_slots, STATE_SLOTS_MOST);
 }
 
 /* --- what does not fit --- */
@@ -271,8 +255,6 @@ static void name_decisions(struct st_plan *plan, const struct st_layout *lay)
     plan->at.scalars_device = lay->scalars_device;
     plan->at.scalars_host = lay->scalars_host;
     plan->at.norms_host = lay->norms_host;
-    plan->at.block_sums = lay->block_sums;
-    plan->at.rows_host = lay->rows_host;
     plan->at.constants = lay->constants;
     plan->at.head_internals = lay->head[0];
 }

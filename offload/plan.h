@@ -219,7 +219,7 @@ struct st_plan {
     strata_tier activation_tier;
     uint32_t kept_blocks; /* top-most blocks whose internals are kept */
     uint32_t resident_pages, pinned_weight_pages, device_state_pages;
-    uint64_t pinned_chunks;
+    uint32_t pinned_chunks;
     uint32_t device_accum_pages; /* horizontal accumulation: pages from the bottom whose partial sums stay on the device */
     uint32_t weight_slots, host_weight_slots, state_slots, act_slots, host_act_slots, grad_slots;
 
@@ -243,7 +243,7 @@ struct st_plan {
 
     /* buffers the engine asks for by name */
     struct st_plan_names {
-        uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, block_sums, rows_host, constants;
+        uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, constants;
         uint32_t head_internals; /* of micro-batch 0 */
     } at;
 };

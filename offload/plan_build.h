@@ -19,7 +19,7 @@ struct st_pool {
 struct st_layout {
     uint64_t needed[STRATA_TIER_COUNT];
     uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, block_sums, constants;
-    uint32_t workspace, internals_shared, rows_host, dact_host;
+    uint32_t workspace, rows_host, dact_host;
     uint32_t *internals;  /* [blocks * g]: kept, or the shared one */
     uint32_t *head;       /* [g] */
     uint32_t *act_device; /* [(blocks + 1) * g] or ST_NO_BUFFER each */

@@ -289,14 +289,14 @@ static void lay_internals(struct walk *k)
     const uint64_t g = w->grad_accum, live = live_micros(plan);
     const uint32_t kept_from = w->block_count - plan->kept_blocks;
     struct st_layout *lay = k->lay;
+    uint32_t shared = ST_NO_BUFFER;
 
     lay->internals = index_array(k, (uint64_t)w->block_count * g);
-    lay->internals_shared = ST_NO_BUFFER;
     if (kept_from > 0)
-        lay->internals_shared = take(k, STRATA_TIER_DEVICE, w->block_internal_bytes, "activations");
+        shared = take(k, STRATA_TIER_DEVICE, w->block_internal_bytes, "activations");
     for (uint64_t i = 0; i < (uint64_t)w->block_count * g; i++) {
         if (i / g < kept_from)
-            set_index(lay->internals, i, lay->internals_shared);
+            set_index(lay->internals, i, shared);
         else
             set_or_share(k, lay->internals, i, i / g * g + i % g % live, STRATA_TIER_DEVICE, w->block_internal_bytes,
                          "activations");
