@@ -92,6 +92,7 @@ struct st_config {
     uint32_t threads;         /* 0: one per usable core */
     char io_method[16];       /* "auto", "uring", "threads", "fake" */
     char isa[16];             /* "auto", "scalar", "avx2", "avx512" */
+    uint64_t upload_limit, download_limit, io_limit; /* bytes per second; 0: none; io: with io_method "fake" alone */
     uint32_t steps_per_print; /* 0: automatic */
 };
 

@@ -183,6 +183,9 @@ static void resolve_rest(struct st_config_source *src, struct st_config *config)
 
     if (config->block_bytes % PAGE_BYTES != 0)
         st_source_problem(src, "aio.block_size: %" PRIu32 " is not a multiple of %u", config->block_bytes, PAGE_BYTES);
+    if (config->io_limit > 0 && strcmp(config->io_method, "fake") != 0)
+        st_source_reject(src, "strata.limits.io",
+                         "only the fake I/O method can be slowed down: set strata.io_method to \"fake\", or take the limit out");
     if (!cpu->usable || !st_json_bool(cpu->node))
         return;
     if (st_source_given(src, "strata.activation_tier")) {

@@ -255,6 +255,13 @@ static const struct st_field strata_rows[] = {
      .fallback = "\"auto\"", .reason = "not in this version: uring, threads or auto", .help = "fake: in memory, for tests"},
     {.path = "strata.isa", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, isa), .choices = isa_choices, .fallback = "\"auto\"",
      .help = "kernels; all give the same bits"},
+    ST_ROW_SECTION("strata.limits", "rehearse slower links: no transfer is faster than this"),
+    {.path = "strata.limits.upload", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, upload_limit), .min = 0, .max = COUNT_MAX,
+     .fallback = "0", .help = "rehearse a slower link: bytes per second from host to device; 0: no limit"},
+    {.path = "strata.limits.download", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, download_limit), .min = 0, .max = COUNT_MAX,
+     .fallback = "0", .help = "rehearse a slower link: bytes per second from device to host; 0: no limit"},
+    {.path = "strata.limits.io", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, io_limit), .min = 0, .max = COUNT_MAX, .fallback = "0",
+     .help = "rehearse a slower disk: bytes per second, reads and writes together; needs strata.io_method fake; 0: no limit"},
 };
 /* clang-format on */
 

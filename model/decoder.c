@@ -115,9 +115,11 @@ static strata_status check_rows(const struct st_model *m, const struct st_call *
 strata_status st_decoder_run(void *model, const struct st_call *call)
 {
     const struct st_model *m = model;
-    const strata_status st = check_rows(m, call);
     const struct st_frame f = frame_of(m, call, page_of(m, call));
+    strata_status st = check_rows(m, call);
 
+    if (st == STRATA_OK && call->first)
+        st = call->device->ops->zero(call->device, call->grad, call->grad_elems * sizeof(float));
     if (st != STRATA_OK)
         return st;
     switch (call->kind) {

@@ -41,7 +41,4 @@ strata_status st_io_check_depth(uint32_t queue_depth);
 /** calloc behind the fault site "nvme.alloc"; E_NOMEM names `what`. */
 strata_status st_io_alloc(void **out, const char *what, size_t count, size_t bytes);
 
-/** Start a thread with every signal blocked: signals belong to the program's own threads. */
-strata_status st_io_thread_start(pthread_t *out, void *(*main)(void *), void *arg);
-
 #endif

@@ -9,7 +9,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,25 +148,5 @@ strata_status st_io_alloc(void **out, const char *what, size_t count, size_t byt
     if (memory == NULL)
         return st_error(STRATA_E_NOMEM, "%s: no memory for %zu x %zu bytes", what, count, bytes);
     *out = memory;
-    return STRATA_OK;
-}
-
-strata_status st_io_thread_start(pthread_t *out, void *(*main)(void *), void *arg)
-{
-    sigset_t all, before;
-    int err = (int)-st_fault("nvme.thread", 0);
-
-    if (err == 0) {
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        err = pthread_create(out, NULL, main, arg);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-    }
-    if (err != 0) {
-        char reason[128];
-
-        return st_error(STRATA_E_NOMEM, "an I/O thread could not be started: %s: see ulimit -u",
-                        strerror_r(err, reason, sizeof(reason)));
-    }
     return STRATA_OK;
 }

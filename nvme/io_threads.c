@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/thread.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -202,7 +203,7 @@ static strata_status threads_open(struct st_io **out, const struct st_io_opts *o
     pthread_cond_init(&io->queued, NULL);
     pthread_cond_init(&io->ended, NULL);
     for (; io->thread_count < wanted; io->thread_count++)
-        if ((st = st_io_thread_start(&io->threads[io->thread_count], pool_main, io)) != STRATA_OK)
+        if ((st = st_thread_start(&io->threads[io->thread_count], "strata-io-pool", pool_main, io)) != STRATA_OK)
             goto fail;
     *out = io;
     return STRATA_OK;

@@ -142,7 +142,10 @@ static strata_status start_mover(struct st_swap *swap, const struct st_io_ops *o
         &swap->mover,
         &(struct st_mover_opts){
             .ops = ops,
-            .io = {.queue_depth = swap->info.queue_depth, .fake_seed = opts->fake_seed, .fake_latency_us = opts->fake_latency_us},
+            .io = {.queue_depth = swap->info.queue_depth,
+                   .fake_seed = opts->fake_seed,
+                   .fake_latency_us = opts->fake_latency_us,
+                   .fake_bytes_per_second = opts->fake_bytes_per_second},
             .path = path,
             .fd = swap->fd,
             .bytes = swap->bytes,

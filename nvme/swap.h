@@ -30,6 +30,7 @@ struct st_swap_opts {
     uint64_t region_bytes;
     uint64_t fake_seed;
     uint32_t fake_latency_us;
+    uint64_t fake_bytes_per_second; /* reads and writes together; 0: no limit */
 };
 
 /* Caller-owned; untouchable between submit and done. */

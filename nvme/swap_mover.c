@@ -7,6 +7,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/thread.h"
 #include "nvme/io_method.h"
 
 #include <assert.h>
@@ -340,7 +341,7 @@ strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *
     pthread_cond_init(&m->ready, NULL);
     if ((st = slots_create(m)) != STRATA_OK)
         goto fail;
-    if ((st = st_io_thread_start(&m->thread, mover_main, m)) != STRATA_OK)
+    if ((st = st_thread_start(&m->thread, "strata-io", mover_main, m)) != STRATA_OK)
         goto fail;
     if ((st = wait_started(m)) != STRATA_OK)
         goto fail;

@@ -1,10 +1,23 @@
-/* bounds.c - the two lower bounds of a step in closed form (docs/design.md, section 4).
+/* bounds.c - the two lower bounds of a step (docs/design.md, section 4).
  *
- * hardware: no schedule can beat it.  schedule: no execution of this plan's policy can beat it.  On a cpu device compute,
- * copies and updates share the cores, so their times add. */
+ * hardware: the busiest resource; no schedule can beat it.
+ * schedule: no execution of this plan's program can beat it.  A step falls into windows: forward, backward, and what follows
+ * the step's end when updates are serial.  What a window's ops need of a resource must run in it, but for what slots hold over
+ * from one window to the next; so each window takes at least as long as its busiest resource, less that, and the windows add up.
+ * On a cpu device compute, copies and updates share the cores, so their times add. */
 #include "offload/plan_build.h"
 
 #include <string.h>
+
+enum window { FORWARD, BACKWARD, TAIL, WINDOW_COUNT };
+
+enum resource { COMPUTE, UPLOAD, DOWNLOAD, UPDATE, NVME, RESOURCE_COUNT };
+static const char *const resource_names[RESOURCE_COUNT] = {"compute", "upload", "download", "update", "nvme"};
+
+/* Bytes and parameters that a window's ops move. */
+struct demand {
+    uint64_t upload, download, read, write, updated;
+};
 
 static double per_second(double amount, double rate)
 {
@@ -21,47 +34,61 @@ static double io_seconds(const struct st_machine *m, double read, double write)
     return larger(larger(per_second(read, m->read), per_second(write, m->write)), per_second(read + write, m->mixed));
 }
 
-static double less(uint64_t bytes, uint64_t spared)
+static uint64_t less(uint64_t amount, uint64_t spared)
 {
-    return bytes > spared ? (double)(bytes - spared) : 0;
+    return amount > spared ? amount - spared : 0;
 }
 
-/* The ops between which updates must run: forward when gated, backward when in backward, what follows the end when serial. */
-static void update_window(const struct st_plan *plan, uint32_t *first, uint32_t *end)
+static void add_op(struct demand *d, const struct st_plan *plan, const struct st_op *op)
 {
-    uint32_t backward = plan->op_count, last = 0;
+    if (op->lane == ST_LANE_UPLOAD)
+        d->upload += op->bytes;
+    else if (op->lane == ST_LANE_DOWNLOAD)
+        d->download += op->bytes;
+    else if (op->lane == ST_LANE_WRITE)
+        d->write += op->bytes;
+    else if (op->lane == ST_LANE_READ_STATE || op->lane == ST_LANE_READ_WEIGHT || op->lane == ST_LANE_READ_ACTIVATION)
+        d->read += op->bytes;
+    else if (op->kind == ST_OP_UPDATE || (op->kind == ST_OP_UPDATE_DEVICE && plan->machine.device_is_host))
+        d->updated += plan->chunks[op->chunk].elems;
+}
 
+/* What slots hold of each link's traffic: bytes that may move in the window before (reads, uploads) or after (the others). */
+static struct demand held_over(const struct st_plan *plan)
+{
+    uint64_t largest[ST_OP_KIND_COUNT] = {0};
+    const bool gated = plan->policy.update == ST_UPDATE_GATED; /* what it reads ahead stands in the program, in backward */
+
+    for (uint32_t i = 0; i < plan->op_count; i++)
+        if (plan->ops[i].bytes > largest[plan->ops[i].kind])
+            largest[plan->ops[i].kind] = plan->ops[i].bytes;
+    return (struct demand){
+        .upload = plan->weight_slots * largest[ST_OP_UPLOAD_WEIGHT] + plan->act_slots * largest[ST_OP_UPLOAD_ACT] +
+                  plan->grad_slots * largest[ST_OP_UPLOAD_ACCUM],
+        .download = plan->grad_slots * (largest[ST_OP_DOWNLOAD_GRAD] + largest[ST_OP_DOWNLOAD_ACCUM]) +
+                    plan->act_slots * largest[ST_OP_DOWNLOAD_ACT],
+        .read = (gated ? 0 : plan->state_slots * largest[ST_OP_READ_STATE]) +
+                plan->host_weight_slots * largest[ST_OP_READ_WEIGHT] + plan->host_act_slots * largest[ST_OP_READ_ACT],
+        .write = plan->state_slots * largest[ST_OP_WRITE_STATE] + plan->host_weight_slots * largest[ST_OP_WRITE_WEIGHT] +
+                 plan->host_act_slots * largest[ST_OP_WRITE_ACT],
+    };
+}
+
+static void fill_windows(const struct st_plan *plan, struct demand windows[WINDOW_COUNT])
+{
+    enum window now = FORWARD;
+
+    memset(windows, 0, WINDOW_COUNT * sizeof(*windows));
     for (uint32_t i = 0; i < plan->op_count; i++) {
-        if (plan->ops[i].kind == ST_OP_HEAD_GRAD && backward == plan->op_count)
-            backward = i;
-        if (plan->ops[i].kind == ST_OP_END)
-            last = i;
-    }
-    *first = plan->policy.update == ST_UPDATE_SERIAL ? last : plan->policy.update == ST_UPDATE_GATED ? 0 : backward;
-    *end = plan->policy.update == ST_UPDATE_GATED ? backward : plan->op_count;
-}
-
-/* Disk time that no execution can move out of the update window: all its traffic but what state slots hold ahead and behind. */
-static double window_io_seconds(const struct st_plan *plan)
-{
-    uint64_t read = 0, write = 0, largest = 0, slots;
-    uint32_t first, end;
-
-    update_window(plan, &first, &end);
-    for (uint32_t i = first; i < end; i++) {
         const struct st_op *op = &plan->ops[i];
 
-        if ((op->phases & ST_PHASE_BODY) == 0)
-            continue;
-        if (op->lane == ST_LANE_READ_STATE || op->lane == ST_LANE_READ_WEIGHT)
-            read += op->bytes;
-        else if (op->lane == ST_LANE_WRITE)
-            write += op->bytes;
-        if (op->kind == ST_OP_WRITE_STATE && op->bytes > largest)
-            largest = op->bytes;
+        if (op->kind == ST_OP_HEAD_GRAD && now == FORWARD)
+            now = BACKWARD;
+        if ((op->phases & ST_PHASE_BODY) != 0)
+            add_op(&windows[now], plan, op);
+        if (op->kind == ST_OP_END)
+            now = TAIL;
     }
-    slots = largest * plan->state_slots;
-    return io_seconds(&plan->machine, less(read, plan->policy.update == ST_UPDATE_GATED ? 0 : slots), less(write, slots));
 }
 
 static void add_compute(struct st_bounds *b, const struct st_plan *plan)
@@ -71,88 +98,115 @@ static void add_compute(struct st_bounds *b, const struct st_plan *plan)
     const double recomputed = (double)(w->block_count - plan->kept_blocks) * w->block_forward_flops;
 
     b->compute_forward = per_second(g * (w->block_count * w->block_forward_flops + w->head_forward_flops), rate);
-    b->compute_backward = per_second(g * (w->block_count * w->block_backward_flops + w->head_backward_flops + recomputed), rate);
+    if (!plan->policy.forward_only)
+        b->compute_backward =
+            per_second(g * (w->block_count * w->block_backward_flops + w->head_backward_flops + recomputed), rate);
 }
 
-/* Which of several times binds. */
-static void binds(struct st_bounds *b, double *most, double seconds, const char *name)
+/* Seconds of each resource; on a cpu device the cores' all count as compute. */
+static void resource_seconds(double seconds[RESOURCE_COUNT], const struct st_machine *m, double compute, const struct demand *d)
 {
-    if (seconds > *most) {
-        *most = seconds;
-        b->bound_by = name;
+    seconds[COMPUTE] = compute;
+    seconds[UPLOAD] = per_second((double)d->upload, m->upload);
+    seconds[DOWNLOAD] = per_second((double)d->download, m->download);
+    seconds[UPDATE] = per_second((double)d->updated, m->update);
+    seconds[NVME] = io_seconds(m, (double)d->read, (double)d->write);
+    if (!m->device_is_host)
+        return;
+    seconds[COMPUTE] += seconds[UPLOAD] + seconds[DOWNLOAD] + seconds[UPDATE];
+    seconds[UPLOAD] = seconds[DOWNLOAD] = seconds[UPDATE] = 0;
+}
+
+static enum resource busiest(const double seconds[RESOURCE_COUNT])
+{
+    enum resource most = COMPUTE;
+
+    for (enum resource r = COMPUTE; r < RESOURCE_COUNT; r++)
+        if (seconds[r] > seconds[most])
+            most = r;
+    return most;
+}
+
+/* The windows' sum; bound[]: how much of it each resource accounts for. */
+static double schedule_seconds(const struct st_plan *plan, const struct st_bounds *b, const struct demand windows[WINDOW_COUNT],
+                               double bound[RESOURCE_COUNT])
+{
+    const struct demand held = held_over(plan);
+    const double compute[WINDOW_COUNT] = {b->compute_forward, b->compute_backward, 0};
+    double sum = 0;
+
+    for (int w = 0; w < WINDOW_COUNT; w++) {
+        const struct demand must = {.upload = less(windows[w].upload, held.upload),
+                                    .download = less(windows[w].download, held.download),
+                                    .read = less(windows[w].read, held.read),
+                                    .write = less(windows[w].write, held.write),
+                                    .updated = windows[w].updated};
+        double seconds[RESOURCE_COUNT];
+        enum resource most;
+
+        resource_seconds(seconds, &plan->machine, compute[w], &must);
+        most = busiest(seconds);
+        sum += seconds[most];
+        bound[most] += seconds[most];
     }
+    return sum;
 }
 
-/* Shortest step of the policy whose updates take `work` seconds of a resource of their own. */
-static double policy_seconds(const struct st_plan *plan, double forward, double backward, double work)
+static struct demand total_of(const struct demand windows[WINDOW_COUNT])
 {
-    switch (plan->policy.update) {
-    case ST_UPDATE_SERIAL:
-        return forward + backward + work;
-    case ST_UPDATE_IN_BACKWARD:
-        return forward + larger(backward, work);
-    default:
-        return backward + larger(forward, work);
+    struct demand t = {0};
+
+    for (int w = 0; w < WINDOW_COUNT; w++) {
+        t.upload += windows[w].upload;
+        t.download += windows[w].download;
+        t.read += windows[w].read;
+        t.write += windows[w].write;
+        t.updated += windows[w].updated;
     }
-}
-
-/* On a cpu device everything but the disk shares the cores. */
-static void bound_shared(struct st_bounds *b, const struct st_plan *plan, double window)
-{
-    const double cores = b->compute_forward + b->compute_backward + b->upload + b->download + b->update;
-    double most = 0;
-
-    b->copy = b->upload + b->download;
-    b->hardware = larger(cores, b->io);
-    b->schedule = larger(b->hardware, policy_seconds(plan, b->compute_forward, b->compute_backward, window));
-    binds(b, &most, cores, "compute");
-    binds(b, &most, b->schedule, "nvme");
-}
-
-static void bound_apart(struct st_bounds *b, const struct st_plan *plan, double window)
-{
-    const double compute = b->compute_forward + b->compute_backward;
-    double most = 0;
-
-    b->hardware = larger(larger(compute, b->io), larger(larger(b->upload, b->download), b->update));
-    b->schedule = policy_seconds(plan, b->compute_forward, b->compute_backward, larger(b->update, window));
-    b->schedule = larger(b->schedule, b->hardware);
-    binds(b, &most, compute, "compute");
-    binds(b, &most, b->io, "nvme");
-    binds(b, &most, b->upload, "upload");
-    binds(b, &most, b->download, "download");
-    binds(b, &most, b->update, "update");
+    return t;
 }
 
 void st_plan_bounds(struct st_plan *plan)
 {
     const struct st_machine *m = &plan->machine;
-    const struct st_traffic *t = &plan->traffic[1];
+    double seconds[RESOURCE_COUNT], bound[RESOURCE_COUNT] = {0};
+    struct demand windows[WINDOW_COUNT], total;
     struct st_bounds *b = &plan->bounds;
 
     memset(b, 0, sizeof(*b));
     b->bound_by = "unknown";
+    fill_windows(plan, windows);
+    total = total_of(windows);
     add_compute(b, plan);
-    b->upload = per_second((double)t->upload, m->upload);
-    b->download = per_second((double)t->download, m->download);
-    b->update = per_second((double)plan->workload.params, m->update);
-    b->io = io_seconds(m, (double)t->read, (double)t->write);
-    if (m->matmul_flops <= 0 || (t->read > 0 && m->read <= 0) || (t->write > 0 && m->write <= 0))
+    b->upload = per_second((double)total.upload, m->upload);
+    b->download = per_second((double)total.download, m->download);
+    b->update = per_second((double)total.updated, m->update);
+    b->io = io_seconds(m, (double)total.read, (double)total.write);
+    if (m->matmul_flops <= 0 || (total.read > 0 && m->read <= 0) || (total.write > 0 && m->write <= 0))
         return; /* a resource whose rate nobody knows could be the one that binds */
-    if (m->device_is_host)
-        bound_shared(b, plan, window_io_seconds(plan));
-    else
-        bound_apart(b, plan, window_io_seconds(plan));
+    resource_seconds(seconds, m, b->compute_forward + b->compute_backward, &total);
+    b->hardware = seconds[busiest(seconds)];
+    b->schedule = schedule_seconds(plan, b, windows, bound);
+    if (b->schedule < b->hardware) {
+        b->schedule = b->hardware;
+        memcpy(bound, seconds, sizeof(bound));
+    }
+    b->bound_by = resource_names[busiest(bound)];
 }
 
 void st_plan_set_rates(struct st_plan *plan, const struct st_machine *rates)
 {
-    plan->machine.matmul_flops = rates->matmul_flops;
-    plan->machine.upload = rates->upload;
-    plan->machine.download = rates->download;
-    plan->machine.read = rates->read;
-    plan->machine.write = rates->write;
-    plan->machine.mixed = rates->mixed;
-    plan->machine.update = rates->update;
+    struct st_machine *m = &plan->machine;
+
+    m->drives = rates->drives;
+    m->matmul_flops = rates->matmul_flops;
+    m->block_flops = rates->block_flops;
+    m->upload = rates->upload;
+    m->download = rates->download;
+    m->read = rates->read;
+    m->write = rates->write;
+    m->mixed = rates->mixed;
+    m->update = rates->update;
+    m->checksum = rates->checksum;
     st_plan_bounds(plan);
 }

@@ -1,7 +1,8 @@
 /* offload/compute.h - what the engine asks of a model: one call per compute op of the program.
  *
  * The engine guarantees that everything named is resident and ordered; the model only enqueues device ops.  All
- * pointers are device addresses unless said otherwise.  Gradient buffers accumulate (+=) in fp32; the engine zeroes them. */
+ * pointers are device addresses unless said otherwise.  Gradient buffers accumulate (+=) in fp32; a call with `first` finds
+ * nothing in its buffer and starts the sum. */
 #ifndef OFFLOAD_COMPUTE_H
 #define OFFLOAD_COMPUTE_H
 
@@ -28,6 +29,8 @@ struct st_call {
     struct st_device *device;
     const void *weight;              /* page of this call, dtype; NULL if the page is absent */
     float *grad;                     /* fp32 accumulator of that page, page layout; NULL: every group of it is frozen */
+    uint64_t grad_elems;             /* of the page, padding included */
+    bool first;                      /* grad holds garbage: zero all of it, then add */
     const void *act;                 /* [rows, hidden] input of the layer (EMBED_FORWARD: in and out) */
     void *act_out;                   /* [rows, hidden] output of the block */
     void *dact;                      /* [rows, hidden] gradient at the layer's boundary, in and out */

@@ -1,8 +1,13 @@
 /* offload/device.h - where forward, backward and resident updates run: a table of functions.
  *
- * `cpu` is a real device: a capped arena of its own, copies and compute spread over the workers.  `cuda` comes behind
- * the same table.  Calls enqueue on the queue of their kind (compute, upload, download) in order; on `cpu` they are
- * done when they return.  finish() waits for a queue.  All pointers named "device" lie inside the arena.
+ * `cpu` is a real device: a capped arena of its own, copies and compute spread over the workers, optional limits of the
+ * two links so that a slow PCIe can be rehearsed.  `paced`, for benches and tests, moves real bytes and computes by waiting
+ * (offload/device_paced.h).  `cuda` comes behind the same table.
+ *
+ * Calls enqueue on the queue of their kind (upload(), download(); all others compute) and each queue runs in order; on a
+ * device without notify() they are done when they return.  What a call's pointers name stays untouched until then; structs
+ * given by pointer (st_matmul, st_attention, st_adam_coef) are copied by the call.  One thread calls at a time.  finish()
+ * waits for a queue.  All pointers named "device" lie inside the arena.
  *
  * Activations, weights and activation gradients have dtype `dt` (BF16, F16 or F32); gradients of parameters accumulate in
  * F32.  Tile shapes are functions of the operands' shapes alone, so results never depend on budgets or thread count. */
@@ -16,17 +21,20 @@
 #include <stdbool.h>
 
 struct st_device;
+struct st_machine;
 struct st_topology;
 struct st_workers;
 
 enum st_queue { ST_QUEUE_COMPUTE, ST_QUEUE_UPLOAD, ST_QUEUE_DOWNLOAD, ST_QUEUE_COUNT };
 
 struct st_device_opts {
-    uint64_t arena_bytes;               /* device memory to take, exactly the plan's */
-    struct st_workers *workers;         /* borrowed: cpu device */
-    const struct st_kernels *kernels;   /* borrowed */
-    bool widen_bf16;                    /* tests: compute as on a processor without native bf16 */
-    const struct st_topology *topology; /* borrowed during open: cpu device, memory near its workers; may be NULL */
+    uint64_t arena_bytes;                /* device memory to take, exactly the plan's */
+    struct st_workers *workers;          /* borrowed: cpu device */
+    const struct st_kernels *kernels;    /* borrowed */
+    bool widen_bf16;                     /* tests: compute as on a processor without native bf16 */
+    const struct st_topology *topology;  /* borrowed during open: cpu device, memory near its workers; may be NULL */
+    double upload_limit, download_limit; /* bytes per second; cpu: no copy is faster than this; 0: no limit */
+    const struct st_machine *pace;       /* copied during open: paced, the machine it keeps the pace of */
 };
 
 /* Multi-head causal attention over packed q,k,v rows. */
@@ -46,6 +54,9 @@ struct st_device_ops {
     strata_status (*upload)(struct st_device *dev, void *dst_device, const void *src_host, uint64_t bytes);
     strata_status (*download)(struct st_device *dev, void *dst_host, const void *src_device, uint64_t bytes);
     strata_status (*finish)(struct st_device *dev, enum st_queue queue);
+    /* Optional (NULL: every call is done when it returns).  done(ctx, st) runs once, on a thread of the device's own, when all
+     * that was enqueued on the queue so far is done; st: the first failure among it.  It must be short and call nothing here. */
+    strata_status (*notify)(struct st_device *dev, enum st_queue queue, void (*done)(void *ctx, strata_status st), void *ctx);
 
     /* --- compute; shapes row-major; `rows` = batch * seq of one micro-batch --- */
     strata_status (*zero)(struct st_device *dev, void *dst, uint64_t bytes);
@@ -142,8 +153,8 @@ struct st_device {
     const struct st_device_ops *ops; /* first member of every device's own struct */
 };
 
-extern const struct st_device_ops st_device_cpu_ops;
-/** "cpu"; NULL if unknown. */
+extern const struct st_device_ops st_device_cpu_ops, st_device_paced_ops;
+/** "cpu", "paced"; NULL if unknown. */
 const struct st_device_ops *st_device_find(const char *name);
 
 #endif

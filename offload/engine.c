@@ -79,7 +79,8 @@ static strata_status open_swap(struct st_engine *eng, const struct st_engine_opt
                                 .region = eng->host.base,
                                 .region_bytes = eng->host.bytes,
                                 .fake_seed = opts->fake_seed,
-                                .fake_latency_us = opts->fake_latency_us};
+                                .fake_latency_us = opts->fake_latency_us,
+                                .fake_bytes_per_second = config->io_limit};
 
     if (!has_nvme(eng->plan))
         return STRATA_OK;
@@ -89,14 +90,21 @@ static strata_status open_swap(struct st_engine *eng, const struct st_engine_opt
     return st_swap_open(&eng->swap, &swap);
 }
 
-static strata_status open_device(struct st_engine *eng, const struct st_topology *topology)
+static strata_status open_device(struct st_engine *eng, const struct st_engine_opts *opts)
 {
-    const struct st_device_opts opts = {.arena_bytes = eng->plan->needed[STRATA_TIER_DEVICE],
-                                        .workers = eng->workers,
-                                        .kernels = eng->kernels,
-                                        .topology = topology};
-    strata_status st = st_device_find("cpu")->open(&eng->device, &opts);
+    const struct st_device_opts device = {.arena_bytes = eng->plan->needed[STRATA_TIER_DEVICE],
+                                          .workers = eng->workers,
+                                          .kernels = eng->kernels,
+                                          .topology = opts->topology,
+                                          .upload_limit = (double)eng->config.upload_limit,
+                                          .download_limit = (double)eng->config.download_limit,
+                                          .pace = opts->pace};
+    const struct st_device_ops *ops = st_device_find(opts->device != NULL ? opts->device : "cpu");
+    strata_status st;
 
+    if (ops == NULL)
+        return st_error(STRATA_E_INVAL, "unknown device \"%s\"", opts->device);
+    st = ops->open(&eng->device, &device);
     if (st == STRATA_OK)
         eng->device_base = eng->device->ops->arena(eng->device);
     return st;
@@ -136,8 +144,9 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     if ((st = create_workers(eng, opts)) != STRATA_OK ||
         (st = st_arena_create_near(&eng->host, "host", eng->plan->needed[STRATA_TIER_HOST], eng->workers, opts->topology)) !=
             STRATA_OK ||
-        (st = open_device(eng, opts->topology)) != STRATA_OK || (st = open_swap(eng, opts)) != STRATA_OK ||
-        (st = create_tables(eng)) != STRATA_OK || (st = create_lanes(eng)) != STRATA_OK)
+        (st = open_device(eng, opts)) != STRATA_OK || (st = open_swap(eng, opts)) != STRATA_OK ||
+        (st = create_tables(eng)) != STRATA_OK || (st = create_lanes(eng)) != STRATA_OK ||
+        (eng->device->ops->notify != NULL && (st = st_engine_async_create(eng)) != STRATA_OK))
         goto fail;
     *out = eng;
     return STRATA_OK;
@@ -153,6 +162,7 @@ void st_engine_destroy(struct st_engine *eng)
     if (eng == NULL)
         return;
     (void)st_engine_drain(eng);
+    st_engine_async_destroy(eng);
     st_swap_close(eng->swap);
     if (eng->device != NULL)
         eng->device->ops->close(eng->device);

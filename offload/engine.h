@@ -1,4 +1,4 @@
-/* offload/engine.h - runs a plan on real lanes: one thread for I/O, the workers for everything else on a cpu device.
+/* offload/engine.h - runs a plan on real lanes: one thread for I/O, the workers for the host's part, the device's queues.
  *
  * All memory and disk space is taken in create(); a step allocates nothing.  One thread calls; a failed op poisons the
  * engine: in-flight I/O drains, the error is returned once, and further steps return it again. */
@@ -19,6 +19,8 @@ struct st_engine_opts {
     const struct st_config *config;     /* borrowed during create; optimizer, clipping, io, isa, threads, nvme_dirs */
     struct st_compute compute;          /* the model */
     const struct st_topology *topology; /* borrowed during create; may be NULL */
+    const char *device;                 /* "cpu", "paced"; NULL: "cpu" */
+    const struct st_machine *pace;      /* paced: the machine it keeps the pace of; borrowed during create */
     uint64_t fake_seed;                 /* fake io: order and latency */
     uint32_t fake_latency_us;
     struct st_trace *trace; /* borrowed until destroy; NULL: off */

@@ -24,7 +24,7 @@ static strata_status download_logits(struct st_engine *eng, float *logits)
     const struct st_workload *w = &eng->plan->workload;
     const unsigned char *head = st_engine_pointer(eng, eng->plan->at.head_internals);
     const uint64_t bytes = (uint64_t)w->vocab * sizeof(*logits);
-    const strata_status st = eng->device->ops->download(eng->device, logits, head + w->logits_offset, bytes);
+    const strata_status st = st_engine_get(eng, logits, head + w->logits_offset, bytes);
 
     if (st == STRATA_OK)
         eng->moved.download += bytes;

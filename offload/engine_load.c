@@ -42,7 +42,7 @@ struct fill_job {
 static strata_status put(struct fill_job *j, bool on_device, void *to, const void *from, size_t bytes)
 {
     if (on_device)
-        return j->eng->device->ops->upload(j->eng->device, to, from, bytes);
+        return st_engine_put(j->eng, to, from, bytes);
     memcpy(to, from, bytes);
     return STRATA_OK;
 }
@@ -157,7 +157,7 @@ static strata_status load_page(struct st_engine *eng, uint32_t p, st_engine_fill
         st = st_engine_transfer(eng, ST_IO_WRITE, place->home_region, weight);
     }
     if (st == STRATA_OK && place->resident && !on_device)
-        st = eng->device->ops->upload(eng->device, st_engine_pointer(eng, place->weight_region), weight, bytes);
+        st = st_engine_put(eng, st_engine_pointer(eng, place->weight_region), weight, bytes);
     return st;
 }
 
@@ -167,7 +167,7 @@ static strata_status load_constants(struct st_engine *eng)
 
     if (bytes == 0)
         return STRATA_OK;
-    return eng->device->ops->upload(eng->device, st_engine_pointer(eng, eng->plan->at.constants), eng->compute.constants, bytes);
+    return st_engine_put(eng, st_engine_pointer(eng, eng->plan->at.constants), eng->compute.constants, bytes);
 }
 
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx)
@@ -200,7 +200,7 @@ static strata_status emit_span(struct st_engine *eng, const unsigned char *from,
         const void *data = from + first * width;
 
         if (on_device) {
-            st = eng->device->ops->download(eng->device, eng->staging, data, count * width);
+            st = st_engine_get(eng, eng->staging, data, count * width);
             data = eng->staging;
         }
         if (st == STRATA_OK)

@@ -37,6 +37,20 @@ static strata_status download(struct st_engine *eng, void *to, const void *from,
     return eng->device->ops->download(eng->device, to, from, bytes);
 }
 
+strata_status st_engine_put(struct st_engine *eng, void *to_device, const void *from, uint64_t bytes)
+{
+    const strata_status st = eng->device->ops->upload(eng->device, to_device, from, bytes);
+
+    return st != STRATA_OK ? st : eng->device->ops->finish(eng->device, ST_QUEUE_UPLOAD);
+}
+
+strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_device, uint64_t bytes)
+{
+    const strata_status st = eng->device->ops->download(eng->device, to, from_device, bytes);
+
+    return st != STRATA_OK ? st : eng->device->ops->finish(eng->device, ST_QUEUE_DOWNLOAD);
+}
+
 /* Weights that came from disk and were not updated since are checked before their first use. */
 static strata_status check_weights(struct st_engine *eng, const struct st_op *op, uint32_t access)
 {
@@ -57,41 +71,24 @@ static strata_status upload_weight(struct st_engine *eng, const struct st_op *op
     return st != STRATA_OK ? st : upload(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
 }
 
-static strata_status download_weight(struct st_engine *eng, const struct st_op *op)
+/* Checkpoints on NVMe are checked when they are back, before their first use. */
+static strata_status check_act(struct st_engine *eng, const struct st_op *op, uint32_t access)
 {
-    const uint32_t buffer = eng->plan->accesses[op->access_first + 1].buffer;
-    strata_status st = download(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
+    const struct st_access *a = &eng->plan->accesses[op->access_first + access];
+    strata_status st;
 
-    if (st != STRATA_OK || eng->plan->pages[op->page].weight_home != STRATA_TIER_NVME)
-        return st;
-    st_engine_hash_weights(eng, op->page, at(eng, op, 1));
-    eng->verified[buffer] = true;
-    return STRATA_OK;
+    if (eng->act_checksums == NULL || eng->verified[a->buffer])
+        return STRATA_OK;
+    st = st_engine_verify_act(eng, a->index, at(eng, op, access));
+    eng->verified[a->buffer] = st == STRATA_OK;
+    return st;
 }
 
-/* Checkpoints on NVMe are checked when they are back, before their first use. */
 static strata_status upload_act(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_access *from = &eng->plan->accesses[op->access_first];
-    strata_status st = STRATA_OK;
+    const strata_status st = check_act(eng, op, 0);
 
-    if (eng->act_checksums != NULL && !eng->verified[from->buffer]) {
-        st = st_engine_verify_act(eng, from->index, at(eng, op, 0));
-        eng->verified[from->buffer] = st == STRATA_OK;
-    }
     return st != STRATA_OK ? st : upload(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
-}
-
-static strata_status download_act(struct st_engine *eng, const struct st_op *op)
-{
-    const struct st_access *to = &eng->plan->accesses[op->access_first + 1];
-    strata_status st = download(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
-
-    if (st != STRATA_OK || eng->act_checksums == NULL)
-        return st;
-    st_engine_hash_act(eng, to->index, at(eng, op, 1));
-    eng->verified[to->buffer] = true;
-    return STRATA_OK;
 }
 
 static strata_status upload_rows(struct st_engine *eng, const struct st_op *op)
@@ -340,7 +337,6 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->plan->workload;
     struct st_call c;
-    strata_status st;
 
     fill_call(eng, op, &c);
     switch ((enum st_op_kind)op->kind) {
@@ -377,12 +373,35 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         c.kind = ST_CALL_EMBED_BACKWARD, c.dact = at(eng, op, 0), c.grad = at(eng, op, 1);
         break;
     }
-    if (op->first) {
-        st = eng->device->ops->zero(eng->device, c.grad, w->pages[op->page].elems * sizeof(float));
-        if (st != STRATA_OK)
-            return st;
+    if (c.grad != NULL) {
+        c.grad_elems = w->pages[op->page].elems;
+        c.first = op->first;
     }
     return eng->compute.run(eng->compute.model, &c);
+}
+
+bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op)
+{
+    if (op->kind == ST_OP_DOWNLOAD_WEIGHT || op->kind == ST_OP_READ_WEIGHT)
+        return eng->plan->pages[op->page].weight_home == STRATA_TIER_NVME;
+    return (op->kind == ST_OP_DOWNLOAD_ACT || op->kind == ST_OP_READ_ACT) && eng->act_checksums != NULL;
+}
+
+/* What leaves for NVMe gets its checksums; what came from there is checked. */
+strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_access *a = &eng->plan->accesses[op->access_first + 1];
+
+    if (op->kind == ST_OP_READ_WEIGHT)
+        return check_weights(eng, op, 1);
+    if (op->kind == ST_OP_READ_ACT)
+        return check_act(eng, op, 1);
+    if (op->kind == ST_OP_DOWNLOAD_WEIGHT)
+        st_engine_hash_weights(eng, op->page, at(eng, op, 1));
+    else
+        st_engine_hash_act(eng, a->index, at(eng, op, 1));
+    eng->verified[a->buffer] = true;
+    return STRATA_OK;
 }
 
 strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op)
@@ -395,12 +414,10 @@ strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op)
         return upload_weight(eng, op);
     case ST_OP_UPLOAD_ROWS:
         return upload_rows(eng, op);
-    case ST_OP_DOWNLOAD_WEIGHT:
-        return download_weight(eng, op);
     case ST_OP_UPLOAD_ACT:
         return upload_act(eng, op);
+    case ST_OP_DOWNLOAD_WEIGHT:
     case ST_OP_DOWNLOAD_ACT:
-        return download_act(eng, op);
     case ST_OP_DOWNLOAD_ACCUM:
     case ST_OP_DOWNLOAD_DACT:
     case ST_OP_DOWNLOAD_GRAD:

@@ -1,7 +1,8 @@
 /* engine_run.c - the dispatcher: one cycle of the program over the lanes.
  *
  * Lanes issue in program order.  I/O lanes hand ready ops to the swap's thread; of the executing lanes the ready op that is
- * earliest in the program runs next.  Since waits only point backwards, the earliest op not yet done can always proceed. */
+ * earliest in the program runs next, or, on a device with queues of its own, every lane's ready ops are handed out.  Since
+ * waits only point backwards, the earliest op not yet done can always proceed. */
 #include "offload/engine_state.h"
 
 #include "core/clock.h"
@@ -11,11 +12,6 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-
-static bool masked(const struct st_engine *eng, const struct st_op *op)
-{
-    return (op->phases & eng->phase) == 0;
-}
 
 /* --- completion of transfers, on the swap's thread --- */
 
@@ -28,7 +24,9 @@ static void io_done(struct st_transfer *t, strata_status st)
         *(unsigned char *)t->buf ^= 0x10;
     if (io->record != NULL)
         st_trace_end(io->record, st_clock_ns());
-    if (st == STRATA_OK && io->op != ST_NO_BUFFER)
+    if (st == STRATA_OK && io->check)
+        st_engine_check_arrived(eng, io);
+    else if (st == STRATA_OK && io->op != ST_NO_BUFFER)
         atomic_store_explicit(&eng->done[io->op], io->cycle, memory_order_release);
     pthread_mutex_lock(&eng->lock);
     if (st != STRATA_OK && eng->io_status == STRATA_OK) {
@@ -114,13 +112,21 @@ static bool wait_satisfied(const struct st_engine *eng, const struct st_wait *wa
     return atomic_load_explicit(&eng->done[wait->op], memory_order_acquire) >= cycle;
 }
 
-/* First unfinished op that `op` waits for; ST_NO_BUFFER: ready. */
+/* Do ops of this lane run strictly one after the other, wherever that is? */
+static bool runs_in_order(const struct st_engine *eng, uint32_t lane)
+{
+    return eng->async != NULL && (lane == ST_LANE_COMPUTE || lane == ST_LANE_UPDATE);
+}
+
+/* First unfinished op that `op` waits for; ST_NO_BUFFER: ready.  A masked op is not handed out: it waits for every one. */
 static uint32_t blocker(const struct st_engine *eng, const struct st_op *op)
 {
+    const bool in_order = runs_in_order(eng, op->lane) && !st_engine_masked(eng, op);
+
     for (uint32_t i = 0; i < op->wait_count; i++) {
         const struct st_wait *wait = &eng->plan->waits[op->wait_first + i];
 
-        if (!wait_satisfied(eng, wait))
+        if (!wait_satisfied(eng, wait) && !(in_order && eng->plan->ops[wait->op].lane == op->lane))
             return wait->op;
     }
     return ST_NO_BUFFER;
@@ -141,6 +147,7 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
 
     io->op = index;
     io->cycle = eng->cycle;
+    io->check = st_engine_checks_arrival(eng, index);
     if (eng->trace != NULL)
         io->record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, st_clock_ns());
     if (read)
@@ -164,7 +171,7 @@ static strata_status issue_ready_io(struct st_engine *eng, bool *progressed)
 
             if (blocker(eng, op) != ST_NO_BUFFER)
                 break;
-            if (masked(eng, op))
+            if (st_engine_masked(eng, op))
                 mark_done(eng, index);
             else if ((st = issue_io(eng, index)) != STRATA_OK)
                 return st;
@@ -224,12 +231,14 @@ static strata_status execute(struct st_engine *eng, uint32_t index)
     const struct st_op *op = &eng->plan->ops[index];
     strata_status st = STRATA_OK;
 
-    if (!masked(eng, op)) {
+    if (!st_engine_masked(eng, op)) {
         const uint64_t start = st_clock_ns();
         struct st_trace_record *record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, start);
         uint64_t end;
 
         st = st_engine_run_op(eng, op);
+        if (st == STRATA_OK && st_engine_has_follow(eng, op))
+            st = st_engine_follow_op(eng, op);
         end = st_clock_ns();
         account(eng, index, end - start);
         st_trace_end(record, end);
@@ -256,15 +265,15 @@ static uint32_t stalled_on(const struct st_engine *eng, uint32_t index)
     return on;
 }
 
-/* Sleep until a transfer finishes after event number `seen`. */
-static void wait_for_io(struct st_engine *eng, uint64_t seen, uint32_t earliest)
+/* Sleep until something finishes after event number `seen`.  With `stalled`: compute stands still until op `earliest` can
+ * start. */
+static void wait_for_event(struct st_engine *eng, uint64_t seen, bool stalled, uint32_t earliest)
 {
     const uint64_t start = st_clock_ns();
-    const uint32_t on = stalled_on(eng, earliest);
+    const uint32_t on = stalled ? stalled_on(eng, earliest) : ST_NO_BUFFER;
     const enum st_lane lane = on == ST_NO_BUFFER ? ST_LANE_WRITE : (enum st_lane)eng->plan->ops[on].lane;
-    struct st_trace_record *record = st_trace_begin(eng->trace, ST_TRACE_STALL, earliest, on, start);
+    struct st_trace_record *record = stalled ? st_trace_begin(eng->trace, ST_TRACE_STALL, earliest, on, start) : NULL;
     uint64_t end;
-    double ms;
 
     pthread_mutex_lock(&eng->lock);
     assert(eng->in_flight > 0 || eng->events != seen || eng->io_status != STRATA_OK);
@@ -273,9 +282,10 @@ static void wait_for_io(struct st_engine *eng, uint64_t seen, uint32_t earliest)
     pthread_mutex_unlock(&eng->lock);
     end = st_clock_ns();
     st_trace_end(record, end);
-    ms = (double)(end - start) * 1e-6;
-    eng->result.stall_ms += ms;
-    eng->result.lane_stall_ms[lane] += ms;
+    if (!stalled)
+        return;
+    eng->result.stall_ms += (double)(end - start) * 1e-6;
+    eng->result.lane_stall_ms[lane] += (double)(end - start) * 1e-6;
 }
 
 static uint64_t events_seen(struct st_engine *eng)
@@ -288,27 +298,103 @@ static uint64_t events_seen(struct st_engine *eng)
     return seen;
 }
 
+/* --- a device whose calls are done when they return: the caller runs every op --- */
+
+static strata_status run_here(struct st_engine *eng, uint64_t seen, bool progressed)
+{
+    uint32_t earliest;
+    const uint32_t index = pick(eng, &earliest);
+
+    if (index != ST_NO_BUFFER)
+        return execute(eng, index);
+    if (!progressed && !all_issued(eng))
+        wait_for_event(eng, seen, true, earliest);
+    return STRATA_OK;
+}
+
+/* --- a device with queues of its own: the caller hands ops out --- */
+
+#define JOBS_AHEAD 16u /* of one lane: enough to keep a queue busy, few enough that none fills up */
+
+static uint32_t jobs_under_way(struct st_engine *eng, uint32_t lane)
+{
+    uint32_t jobs;
+
+    pthread_mutex_lock(&eng->lock);
+    jobs = eng->async->lane_jobs[lane];
+    pthread_mutex_unlock(&eng->lock);
+    return jobs;
+}
+
+/* Its turn of the cycle before must be over, too: it has one record for both. */
+static bool can_issue(struct st_engine *eng, uint32_t index)
+{
+    const struct st_op *op = &eng->plan->ops[index];
+
+    return atomic_load_explicit(&eng->done[index], memory_order_acquire) + 1 >= eng->cycle && blocker(eng, op) == ST_NO_BUFFER &&
+           (st_engine_masked(eng, op) || jobs_under_way(eng, op->lane) < JOBS_AHEAD);
+}
+
+static strata_status hand_out(struct st_engine *eng, bool *progressed)
+{
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        if (st_engine_is_io_lane(lane))
+            continue;
+        while (eng->lane_next[lane] < eng->lane_count[lane]) {
+            const uint32_t index = eng->lane_ops[lane][eng->lane_next[lane]];
+            strata_status st;
+
+            if (!can_issue(eng, index))
+                break;
+            if (st_engine_masked(eng, &eng->plan->ops[index]))
+                mark_done(eng, index);
+            else if ((st = st_engine_issue(eng, index)) != STRATA_OK)
+                return st;
+            eng->lane_next[lane]++;
+            *progressed = true;
+        }
+    }
+    return STRATA_OK;
+}
+
+static strata_status hand_out_or_wait(struct st_engine *eng, uint64_t seen, bool progressed)
+{
+    const uint32_t next = eng->lane_next[ST_LANE_COMPUTE];
+    const strata_status st = hand_out(eng, &progressed);
+
+    if (st != STRATA_OK || progressed)
+        return st;
+    if (next < eng->lane_count[ST_LANE_COMPUTE] && jobs_under_way(eng, ST_LANE_COMPUTE) == 0)
+        wait_for_event(eng, seen, true, eng->lane_ops[ST_LANE_COMPUTE][next]);
+    else
+        wait_for_event(eng, seen, false, ST_NO_BUFFER);
+    return STRATA_OK;
+}
+
+/* --- a cycle --- */
+
+/* Handed out is not done: what the host does must be, before the next step's scalars come. */
+static bool cycle_over(struct st_engine *eng)
+{
+    return all_issued(eng) && (eng->async == NULL || jobs_under_way(eng, ST_LANE_UPDATE) == 0);
+}
+
 static strata_status run_lanes(struct st_engine *eng)
 {
-    while (!all_issued(eng)) {
+    while (!cycle_over(eng)) {
         const uint64_t seen = events_seen(eng);
         bool progressed = false;
-        uint32_t earliest, index;
         strata_status st;
 
         if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed))
             return st_error(STRATA_E_CANCELLED, "cancelled");
         if ((st = io_failure(eng)) != STRATA_OK || (st = issue_ready_io(eng, &progressed)) != STRATA_OK)
             return st;
-        index = pick(eng, &earliest);
-        if (index != ST_NO_BUFFER) {
-            if ((st = execute(eng, index)) != STRATA_OK)
-                return st;
-        } else if (!progressed && !all_issued(eng)) {
-            wait_for_io(eng, seen, earliest);
-        }
+        st = eng->async == NULL ? run_here(eng, seen, progressed) : hand_out_or_wait(eng, seen, progressed);
+        if (st != STRATA_OK)
+            return st;
     }
-    return STRATA_OK;
+    return io_failure(eng);
 }
 
 strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
@@ -322,7 +408,11 @@ strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
     memset(eng->lane_next, 0, sizeof(eng->lane_next));
     if (eng->trace != NULL)
         st_engine_trace_cycle(eng, st_clock_ns());
+    if (eng->async != NULL)
+        st_engine_async_begin(eng);
     st = run_lanes(eng);
+    if (eng->async != NULL)
+        st_engine_async_end(eng);
     if (eng->trace != NULL)
         st_trace_end(eng->trace_cycle, st_clock_ns());
     eng->moved.upload += eng->result.bytes.upload;

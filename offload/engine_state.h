@@ -1,8 +1,11 @@
 /* offload/engine_state.h - the engine's own state, shared by engine*.c alone.
  *
- * Threads.  The caller's thread runs every op of the compute, upload, download and update lanes, one at a time across the
- * workers.  The swap's thread completes transfers: it stores done[op] (release), then wakes the caller through `wake`.  The
- * caller loads done[op] (acquire) before it uses what was read. */
+ * Threads.  The swap's thread completes transfers: it stores done[op] (release), then wakes the caller through `wake`.  The
+ * caller loads done[op] (acquire) before it uses what was read.
+ * On a device whose calls are done when they return, the caller's thread runs every op of the compute, upload, download and
+ * update lanes itself, one at a time across the workers.  On one with queues of its own (device.h, notify) the caller only
+ * hands ops out: to the device's queues, and the host's work to one host thread, which then is the one that runs the workers.
+ * Both complete ops as the swap's thread does (engine_async.c). */
 #ifndef OFFLOAD_ENGINE_STATE_H
 #define OFFLOAD_ENGINE_STATE_H
 
@@ -24,7 +27,33 @@ struct st_engine_io {
     uint32_t op; /* ST_NO_BUFFER: synchronous */
     uint64_t cycle;
     struct st_trace_record *record; /* NULL: not traced; ended before done[op] is stored */
+    bool check;                     /* what arrives is checked before the op is done */
     bool finished;                  /* synchronous ones; guarded by lock */
+};
+
+/* An op under way on a queue of the device or on the host thread. */
+struct st_engine_job {
+    struct st_engine *engine;
+    uint32_t op;
+    uint64_t cycle, issued_ns;
+    struct st_trace_record *record; /* NULL: not traced */
+    struct st_engine_job *next;     /* in a queue of the host thread */
+};
+struct st_engine_queue {
+    struct st_engine_job *first, *last;
+};
+
+/* The host thread, and the time that lanes were busy; guarded by the engine's lock. */
+struct st_engine_async {
+    struct st_engine_job *jobs; /* [op_count] */
+    uint8_t *check_phases;      /* [op_count] reads: phases in which what arrives is to be checked at once */
+    pthread_t host;
+    bool host_runs, stop;
+    pthread_cond_t work;               /* a queue is not empty, or stop */
+    struct st_engine_queue follow;     /* what must follow a transfer: goes before */
+    struct st_engine_queue update;     /* ops of the update lane, in order */
+    uint32_t lane_jobs[ST_LANE_COUNT]; /* under way */
+    uint64_t lane_end_ns[ST_LANE_COUNT], lane_busy_ns[ST_LANE_COUNT], forward_ns, backward_ns;
 };
 
 /* What END found out about a step; the update that follows uses it. */
@@ -82,6 +111,8 @@ struct st_engine {
     struct st_update_scalars update;
     uint32_t generate_rows, generate_position; /* of the running st_engine_forward; else 0 */
 
+    struct st_engine_async *async; /* NULL: the device's calls are done when they return */
+
     struct st_trace *trace;              /* NULL: off */
     struct st_trace_record *trace_cycle; /* of the running cycle, or NULL */
 
@@ -101,8 +132,18 @@ static inline bool st_engine_is_io_lane(uint32_t lane)
     return lane == ST_LANE_READ_STATE || lane == ST_LANE_READ_WEIGHT || lane == ST_LANE_READ_ACTIVATION || lane == ST_LANE_WRITE;
 }
 
-/* engine_ops.c: run one op of an executing lane, now. */
+static inline bool st_engine_masked(const struct st_engine *eng, const struct st_op *op)
+{
+    return (op->phases & eng->phase) == 0;
+}
+
+/* engine_ops.c: run one op of an executing lane, or enqueue it on the device; what must follow once its bytes have landed. */
 strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op);
+bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op);
+strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op);
+/* Copies outside a step: done on return. */
+strata_status st_engine_put(struct st_engine *eng, void *to_device, const void *from, uint64_t bytes);
+strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_device, uint64_t bytes);
 /* engine_update.c */
 strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t chunk, void *state, void *weight_page,
                                      const void *grad_page);
@@ -122,6 +163,16 @@ strata_status st_engine_verify_act(struct st_engine *eng, uint32_t id, const voi
 uint64_t st_engine_act_pieces(const struct st_plan *plan);
 /* engine_trace.c: begin the record of a cycle; eng->trace is not NULL. */
 void st_engine_trace_cycle(struct st_engine *eng, uint64_t now_ns);
+/* engine_async.c: for an engine with eng->async. */
+strata_status st_engine_async_create(struct st_engine *eng);
+void st_engine_async_destroy(struct st_engine *eng);
+strata_status st_engine_issue(struct st_engine *eng, uint32_t op);
+/* Is what op reads to be checked as soon as it is there, in the running phase?  False without eng->async. */
+bool st_engine_checks_arrival(const struct st_engine *eng, uint32_t op);
+/* It is there, on the swap's thread: the host thread checks it and completes the op. */
+void st_engine_check_arrived(struct st_engine *eng, const struct st_engine_io *io);
+void st_engine_async_begin(struct st_engine *eng); /* a cycle's times */
+void st_engine_async_end(struct st_engine *eng);
 /* engine_run.c */
 strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase);
 strata_status st_engine_drain(struct st_engine *eng);

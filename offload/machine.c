@@ -34,13 +34,16 @@ static const struct machine_field machine_fields[] = {
     {"nvme_bytes", FIELD_BYTES, AT(capacity[STRATA_TIER_NVME])},
     {"workers", FIELD_COUNT, AT(workers)},
     {"device_is_host", FIELD_BOOL, AT(device_is_host)},
+    {"drives", FIELD_COUNT, AT(drives)},
     {"matmul_flops", FIELD_RATE, AT(matmul_flops)},
+    {"block_flops", FIELD_RATE, AT(block_flops)},
     {"upload", FIELD_RATE, AT(upload)},
     {"download", FIELD_RATE, AT(download)},
     {"read", FIELD_RATE, AT(read)},
     {"write", FIELD_RATE, AT(write)},
     {"mixed", FIELD_RATE, AT(mixed)},
     {"update", FIELD_RATE, AT(update)},
+    {"checksum", FIELD_RATE, AT(checksum)},
 };
 #define FIELD_TOTAL (sizeof(machine_fields) / sizeof(machine_fields[0]))
 

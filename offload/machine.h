@@ -19,8 +19,8 @@ strata_status st_machine_here(struct st_machine *out, const struct st_config *co
 strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_config *config,
                                  const struct st_topology *topo, bool disk);
 
-/** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "matmul_flops",
- * "upload", "download", "read", "write", "mixed", "update"}; rates in units per second; absent ones stay 0. */
+/** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "drives",
+ * "matmul_flops", "block_flops", "upload", "download", "read", "write", "mixed", "update", "checksum"}; rates in units per second; absent ones stay 0. */
 strata_status st_machine_read(struct st_machine *out, const char *path);
 strata_status st_machine_write(const struct st_machine *machine, const char *path); /* temp + rename */
 /** The same keys into an object that is open. */

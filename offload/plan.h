@@ -28,10 +28,13 @@ struct st_machine {
     uint64_t capacity[STRATA_TIER_COUNT]; /* bytes that may be used; nvme 0: no directory given */
     uint32_t workers;
     bool device_is_host;       /* cpu device: its arena is RAM, and compute, copies and updates share the cores */
-    double matmul_flops;       /* per second, the workload's dtype; 0: unknown */
+    uint32_t drives;           /* that read, write and mixed are the sum of; 0: one */
+    double matmul_flops;       /* per second, the workload's dtype; bounds; 0: unknown */
+    double block_flops;        /* per second over a whole block, norms and attention included; predictions; 0: matmul_flops */
     double upload, download;   /* bytes per second */
     double read, write, mixed; /* bytes per second */
     double update;             /* parameters per second, state in memory */
+    double checksum;           /* bytes per second, in cache, all workers; predictions; 0: takes no time */
 };
 
 struct st_policy {
@@ -191,7 +194,7 @@ struct st_traffic {
 };
 
 struct st_bounds {
-    double compute_forward, compute_backward, upload, download, update, io, copy; /* seconds of one steady step, per resource */
+    double compute_forward, compute_backward, upload, download, update, io; /* seconds of one steady step, per resource */
     double hardware, schedule; /* lower bounds, seconds; 0 if rates are unknown */
     const char *bound_by;      /* resource that binds the schedule bound */
 };

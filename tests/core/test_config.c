@@ -273,7 +273,8 @@ static void round_trips(void **state)
         "\"/a\", \"isa\": \"avx512\", \"freeze\": [\"a,b\", \"*.bias\"]}, \"gradient_clipping\": 0}",
         "{\"strata\": {\"device_memory\": \"1.5GiB\", \"host_memory\": 7, \"cache\": 0, \"nvme\": [\"/a,b\", \"\\u00e9\\\"\"], "
         "\"chunk_size\": 8192, \"update\": \"serial\", \"activations\": \"recomputed\", \"activation_tier\": \"host\", "
-        "\"decay_all\": true, \"threads\": 3, \"io_method\": \"fake\", \"isa\": \"scalar\"}}",
+        "\"decay_all\": true, \"threads\": 3, \"io_method\": \"fake\", \"isa\": \"scalar\", \"limits\": {\"upload\": \"2GB\", "
+        "\"download\": 1e9, \"io\": 500000000}}}",
     };
 
     (void)state;

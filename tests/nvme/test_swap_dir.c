@@ -321,7 +321,7 @@ static void system_errors_have_their_status(void **state)
         {"nvme.open", -EMFILE, STRATA_E_IO, "Too many open files"},
         {"nvme.fallocate", -ENOSPC, STRATA_E_NOSPC, "cannot reserve 1.00 MiB"},
         {"nvme.fallocate", -EIO, STRATA_E_IO, "swap-0: cannot reserve"},
-        {"nvme.thread", -EAGAIN, STRATA_E_NOMEM, "ulimit -u"},
+        {"thread.start", -EAGAIN, STRATA_E_NOMEM, "ulimit -u"},
         {"nvme.alloc", -ENOMEM, STRATA_E_NOMEM, "no memory"},
     };
 
