@@ -5,5 +5,7 @@
 #include <stdint.h>
 
 uint64_t st_clock_ns(void); /* CLOCK_MONOTONIC, nanoseconds */
+/** Sleep until st_clock_ns() is at least `ns`; at once if it already is. */
+void st_clock_sleep_until(uint64_t ns);
 
 #endif

@@ -82,18 +82,18 @@ struct st_config {
     /* strata section */
     uint64_t device_memory, host_memory; /* ST_AUTO_BYTES: from the machine */
     uint64_t cache;                      /* ST_AUTO_BYTES: spare memory; 0: nothing above its configured tier */
-    uint64_t chunk_size;                 /* elements */
+    uint64_t chunk_size;                 /* elements; ST_AUTO_BYTES: a function of the model, up to sub_group_size */
     enum st_update_policy update;
     enum st_accumulation accumulation;
     enum st_activation_mode activations;
     strata_tier activation_tier;                              /* where checkpoints may lie: DEVICE, HOST or NVME; COUNT: auto */
     char freeze[ST_CONFIG_FREEZE_MAX][ST_CONFIG_PATTERN_MAX]; /* shell patterns over tensor names: no gradient, no state */
     uint32_t freeze_count;
-    uint32_t threads;         /* 0: one per usable core */
-    char io_method[16];       /* "auto", "uring", "threads", "fake" */
-    char isa[16];             /* "auto", "scalar", "avx2", "avx512" */
+    uint32_t threads;                                /* 0: one per usable core */
+    char io_method[16];                              /* "auto", "uring", "threads", "fake" */
+    char isa[16];                                    /* "auto", "scalar", "avx2", "avx512" */
     uint64_t upload_limit, download_limit, io_limit; /* bytes per second; 0: none; io: with io_method "fake" alone */
-    uint32_t steps_per_print; /* 0: automatic */
+    uint32_t steps_per_print;                        /* 0: automatic */
 };
 
 /* One row of `strata check`. */

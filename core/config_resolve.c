@@ -163,6 +163,8 @@ static void resolve_chunk(struct st_config_source *src, struct st_config *config
 {
     const uint64_t asked = config->chunk_size;
 
+    if (asked == ST_AUTO_BYTES)
+        return; /* the planner's choice, and it knows the limit */
     if (config->chunk_size > config->sub_group_size)
         config->chunk_size = config->sub_group_size;
     config->chunk_size -= config->chunk_size % CHUNK_BLOCK;
@@ -173,8 +175,6 @@ static void resolve_chunk(struct st_config_source *src, struct st_config *config
         st_source_keep(src, "%" PRIu64 " %s a multiple of %u, the norm block", asked,
                        asked > config->sub_group_size ? "is over sub_group_size: lowered to it and to" : "is rounded down to",
                        CHUNK_BLOCK));
-    if (!st_source_given(src, "strata.chunk_size"))
-        st_source_state(src, "strata.chunk_size")->origin = ST_ORIGIN_DERIVED;
 }
 
 static void resolve_rest(struct st_config_source *src, struct st_config *config)

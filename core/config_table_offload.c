@@ -231,8 +231,10 @@ static const struct st_field strata_rows[] = {
      .help = "spare memory that may hold what is configured for a slower tier; 0: none"},
     {.path = "strata.nvme", .type = ST_FIELD_DIRS, ST_BOUND(DIRS, nvme_dirs),
      .help = "directories for tier nvme (--nvme); wins over both nvme_path keys; does not switch the tier on"},
-    {.path = "strata.chunk_size", .type = ST_FIELD_INT, ST_BOUND(U64, chunk_size), .min = 4096, .max = 4294967296.0,
-     .fallback = "4194304", .help = "elements; at most sub_group_size, rounded down to a multiple of 4096, the norm block"},
+    {.path = "strata.chunk_size", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, chunk_size), .min = 4096, .max = 4294967296.0,
+     .fallback = "\"auto\"",
+     .help = "elements; at most sub_group_size, rounded down to a multiple of 4096, the norm block; auto: 4 Mi, more for models "
+             "over 68e9 parameters"},
     {.path = "strata.update", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, update), .choices = update_choices,
      .fallback = "\"auto\"", .reason = "not in this version: serial, gated, in_backward or auto",
      .help = "when the optimizer runs: after backward, before a layer's next forward, or as soon as a gradient is whole; auto: "

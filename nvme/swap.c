@@ -138,22 +138,21 @@ static strata_status start_mover(struct st_swap *swap, const struct st_io_ops *o
     snprintf(swap->info.method, sizeof(swap->info.method), "%s", ops->name);
     if (swap->fd >= 0)
         snprintf(path, sizeof(path), "%s/" ST_SWAP_FILE_NAME "0", swap->run.path);
-    return st_mover_start(
-        &swap->mover,
-        &(struct st_mover_opts){
-            .ops = ops,
-            .io = {.queue_depth = swap->info.queue_depth,
-                   .fake_seed = opts->fake_seed,
-                   .fake_latency_us = opts->fake_latency_us,
-                   .fake_bytes_per_second = opts->fake_bytes_per_second},
-            .path = path,
-            .fd = swap->fd,
-            .bytes = swap->bytes,
-            .block_bytes = swap->info.block_bytes,
-            .region = opts->region,
-            .region_bytes = opts->region_bytes,
-        },
-        &swap->info.registered);
+    return st_mover_start(&swap->mover,
+                          &(struct st_mover_opts){
+                              .ops = ops,
+                              .io = {.queue_depth = swap->info.queue_depth,
+                                     .fake_seed = opts->fake_seed,
+                                     .fake_latency_us = opts->fake_latency_us,
+                                     .fake_bytes_per_second = opts->fake_bytes_per_second},
+                              .path = path,
+                              .fd = swap->fd,
+                              .bytes = swap->bytes,
+                              .block_bytes = swap->info.block_bytes,
+                              .region = opts->region,
+                              .region_bytes = opts->region_bytes,
+                          },
+                          &swap->info.registered);
 }
 
 strata_status st_swap_open(struct st_swap **out, const struct st_swap_opts *opts)

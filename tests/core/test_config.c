@@ -30,7 +30,7 @@ static void defaults(void **state)
     assert_int_equal(c.block_bytes, 1 << 20);
     assert_int_equal(c.queue_depth, 32);
     assert_true(c.device_memory == ST_AUTO_BYTES && c.host_memory == ST_AUTO_BYTES && c.cache == ST_AUTO_BYTES);
-    assert_int_equal(c.chunk_size, 4 << 20);
+    assert_true(c.chunk_size == ST_AUTO_BYTES);
     assert_int_equal(c.update, ST_UPDATE_AUTO);
     assert_int_equal(c.activations, ST_ACT_AUTO);
     assert_int_equal(c.activation_tier, STRATA_TIER_COUNT);
@@ -115,7 +115,9 @@ static void numbers_and_sizes(void **state)
     assert_int_equal(c.cache, 0);
     assert_int_equal(c.chunk_size, 5000000 / 4096 * 4096);
     assert_string_equal(c.isa, "avx2");
-    assert_int_equal(load_good("{\"zero_optimization\": {\"sub_group_size\": 10000}}", NULL).chunk_size, 8192);
+    assert_true(load_good("{\"zero_optimization\": {\"sub_group_size\": 10000}}", NULL).chunk_size == ST_AUTO_BYTES);
+    assert_int_equal(load_good("{\"zero_optimization\": {\"sub_group_size\": 10000}}", "strata.chunk_size=12288").chunk_size,
+                     8192);
 }
 
 static void precision(void **state)

@@ -1,5 +1,6 @@
 /* tests/nvme/test_swap.c - transfers through a swap: every method, several threads, errors, counters, close. */
 #include "core/checksum.h"
+#include "core/clock.h"
 #include "core/fault.h"
 #include "core/log.h"
 #include "core/rng.h"
@@ -372,6 +373,26 @@ static void what_cannot_be_is_refused(void **state)
     st_swap_close(NULL);
 }
 
+/* A lower bound alone: reads and writes share the rate. */
+static void fake_is_no_faster_than_its_limit(void **state)
+{
+    const struct st_swap_opts opts = {.bytes = 8 * BLOCK, .method = "fake", .fake_bytes_per_second = 50000000};
+    unsigned char *buf = random_buffer(8 * BLOCK, 0), *back = random_buffer(8 * BLOCK, 1);
+    const uint64_t start = st_clock_ns();
+    struct move move = {0};
+    struct st_swap *swap;
+
+    (void)state;
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
+    assert_int_equal(move_wait(swap, &move, ST_IO_WRITE, 0, 8 * BLOCK, buf), STRATA_OK);
+    assert_int_equal(move_wait(swap, &move, ST_IO_READ, 0, 8 * BLOCK, back), STRATA_OK);
+    assert_true((double)(st_clock_ns() - start) * 1e-9 >= 2.0 * 8 * BLOCK / 50e6);
+    assert_memory_equal(buf, back, 8 * BLOCK);
+    st_swap_close(swap);
+    free(buf);
+    free(back);
+}
+
 static void fake_needs_no_directory(void **state)
 {
     const struct st_swap_opts opts = {.bytes = BLOCK, .method = "fake"};
@@ -525,6 +546,7 @@ int main(void)
         cmocka_unit_test(a_failed_request_fails_its_transfer_alone),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(fake_needs_no_directory),
+        cmocka_unit_test(fake_is_no_faster_than_its_limit),
         cmocka_unit_test(refused_registration_is_told_and_harmless),
         cmocka_unit_test(auto_goes_on_with_threads),
         cmocka_unit_test(every_single_failure_is_clean),
