@@ -5,6 +5,7 @@
  * the step's end when updates are serial.  What a window's ops need of a resource must run in it, but for what slots hold over
  * from one window to the next; so each window takes at least as long as its busiest resource, less that, and the windows add up.
  * On a cpu device compute, copies and updates share the cores, so their times add. */
+#include "offload/cost.h"
 #include "offload/plan_build.h"
 
 #include <string.h>
@@ -17,6 +18,7 @@ static const char *const resource_names[RESOURCE_COUNT] = {"compute", "upload", 
 /* Bytes and parameters that a window's ops move. */
 struct demand {
     uint64_t upload, download, read, write, updated;
+    uint64_t weights_ahead; /* of held_over(): read, less what the state slots hold */
 };
 
 static double per_second(double amount, double rate)
@@ -24,14 +26,20 @@ static double per_second(double amount, double rate)
     return rate > 0 ? amount / rate : 0;
 }
 
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
+/* Least time of a disk that reads alone at `read`, writes alone at `write`, and shares `mixed` evenly while it does both: it
+ * does both as long as there are both, or never, whichever is shorter. */
 static double io_seconds(const struct st_machine *m, double read, double write)
 {
-    return larger(larger(per_second(read, m->read), per_second(write, m->write)), per_second(read + write, m->mixed));
+    const double half = m->mixed > 0 ? m->mixed / 2 : m->read + m->write;
+    const double slow_read = half < m->read ? half : m->read, slow_write = half < m->write ? half : m->write;
+    const double apart = per_second(read, m->read) + per_second(write, m->write);
+    double both, together;
+
+    if (read <= 0 || write <= 0 || slow_read <= 0 || slow_write <= 0)
+        return apart;
+    both = read / slow_read < write / slow_write ? read / slow_read : write / slow_write;
+    together = both + (read - slow_read * both) / m->read + (write - slow_write * both) / m->write;
+    return apart < together ? apart : together;
 }
 
 static uint64_t less(uint64_t amount, uint64_t spared)
@@ -57,7 +65,6 @@ static void add_op(struct demand *d, const struct st_plan *plan, const struct st
 static struct demand held_over(const struct st_plan *plan)
 {
     uint64_t largest[ST_OP_KIND_COUNT] = {0};
-    const bool gated = plan->policy.update == ST_UPDATE_GATED; /* what it reads ahead stands in the program, in backward */
 
     for (uint32_t i = 0; i < plan->op_count; i++)
         if (plan->ops[i].bytes > largest[plan->ops[i].kind])
@@ -67,10 +74,11 @@ static struct demand held_over(const struct st_plan *plan)
                   plan->grad_slots * largest[ST_OP_UPLOAD_ACCUM],
         .download = plan->grad_slots * (largest[ST_OP_DOWNLOAD_GRAD] + largest[ST_OP_DOWNLOAD_ACCUM]) +
                     plan->act_slots * largest[ST_OP_DOWNLOAD_ACT],
-        .read = (gated ? 0 : plan->state_slots * largest[ST_OP_READ_STATE]) +
-                plan->host_weight_slots * largest[ST_OP_READ_WEIGHT] + plan->host_act_slots * largest[ST_OP_READ_ACT],
+        .read = plan->state_slots * largest[ST_OP_READ_STATE] + plan->host_weight_slots * largest[ST_OP_READ_WEIGHT] +
+                plan->host_act_slots * largest[ST_OP_READ_ACT],
         .write = plan->state_slots * largest[ST_OP_WRITE_STATE] + plan->host_weight_slots * largest[ST_OP_WRITE_WEIGHT] +
                  plan->host_act_slots * largest[ST_OP_WRITE_ACT],
+        .weights_ahead = plan->host_weight_slots * largest[ST_OP_READ_WEIGHT] + plan->host_act_slots * largest[ST_OP_READ_ACT],
     };
 }
 
@@ -91,16 +99,39 @@ static void fill_windows(const struct st_plan *plan, struct demand windows[WINDO
     }
 }
 
-static void add_compute(struct st_bounds *b, const struct st_plan *plan)
+/* Seconds of one compute op at the best rate known: what the program has no backward for (frozen layers below) costs nothing. */
+static double op_compute(const struct st_plan *plan, const struct st_machine *fastest, const struct st_op *op)
 {
     const struct st_workload *w = &plan->workload;
-    const double g = w->grad_accum, rate = plan->machine.matmul_flops;
-    const double recomputed = (double)(w->block_count - plan->kept_blocks) * w->block_forward_flops;
 
-    b->compute_forward = per_second(g * (w->block_count * w->block_forward_flops + w->head_forward_flops), rate);
-    if (!plan->policy.forward_only)
-        b->compute_backward =
-            per_second(g * (w->block_count * w->block_backward_flops + w->head_backward_flops + recomputed), rate);
+    switch (op->kind) {
+    case ST_OP_BLOCK_FORWARD:
+        return st_cost_call(w, fastest, ST_CALL_BLOCK_FORWARD, false);
+    case ST_OP_BLOCK_BACKWARD:
+        return st_cost_call(w, fastest, ST_CALL_BLOCK_BACKWARD, op->recompute);
+    case ST_OP_HEAD_STATS:
+        return st_cost_call(w, fastest, ST_CALL_HEAD_STATS, false);
+    case ST_OP_HEAD_GRAD:
+        return st_cost_call(w, fastest, ST_CALL_HEAD_GRAD, false);
+    default:
+        return 0;
+    }
+}
+
+static void add_compute(struct st_bounds *b, const struct st_plan *plan)
+{
+    struct st_machine fastest = plan->machine;
+    bool backward = false;
+
+    if (fastest.matmul_flops > fastest.block_flops)
+        fastest.block_flops = fastest.matmul_flops;
+    for (uint32_t i = 0; i < plan->op_count; i++) {
+        const struct st_op *op = &plan->ops[i];
+
+        backward |= op->kind == ST_OP_HEAD_GRAD;
+        if ((op->phases & (plan->policy.forward_only ? ST_PHASE_EVAL : ST_PHASE_BODY)) != 0)
+            *(backward ? &b->compute_backward : &b->compute_forward) += op_compute(plan, &fastest, op);
+    }
 }
 
 /* Seconds of each resource; on a cpu device the cores' all count as compute. */
@@ -136,9 +167,11 @@ static double schedule_seconds(const struct st_plan *plan, const struct st_bound
     double sum = 0;
 
     for (int w = 0; w < WINDOW_COUNT; w++) {
+        /* What a gated program reads ahead stands in backward already: forward's other reads wait for its updates. */
+        const uint64_t ahead = w == FORWARD && plan->policy.update == ST_UPDATE_GATED ? held.weights_ahead : held.read;
         const struct demand must = {.upload = less(windows[w].upload, held.upload),
                                     .download = less(windows[w].download, held.download),
-                                    .read = less(windows[w].read, held.read),
+                                    .read = less(windows[w].read, ahead),
                                     .write = less(windows[w].write, held.write),
                                     .updated = windows[w].updated};
         double seconds[RESOURCE_COUNT];

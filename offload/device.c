@@ -2,7 +2,7 @@
 #include "offload/device.h"
 #include <string.h>
 
-static const struct st_device_ops *const devices[] = {&st_device_cpu_ops};
+static const struct st_device_ops *const devices[] = {&st_device_cpu_ops, &st_device_paced_ops};
 
 const struct st_device_ops *st_device_find(const char *name)
 {

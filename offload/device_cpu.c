@@ -2,8 +2,10 @@
  *
  * Calls are done when they return, so the three queues never hold anything.  One thread calls at a time. */
 #include "offload/device_cpu.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include <assert.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,8 @@ static strata_status cpu_open(struct st_device **out, const struct st_device_opt
     cpu->workers = opts->workers;
     cpu->kernels = opts->kernels;
     cpu->ops = opts->kernels->ops;
+    cpu->upload.limit = opts->upload_limit;
+    cpu->download.limit = opts->download_limit;
     st = st_arena_create_near(&cpu->arena, "device memory", opts->arena_bytes, opts->workers, opts->topology);
     if (st != STRATA_OK)
         goto fail;
@@ -86,6 +90,37 @@ static strata_status cpu_copy(struct st_device *dev, void *dst, const void *src,
 static strata_status cpu_zero(struct st_device *dev, void *dst, uint64_t bytes)
 {
     return cpu_copy(dev, dst, NULL, bytes);
+}
+
+/* A copy that takes no less than the link would.  What a sleep took too long is taken off the next one, so that a train of
+ * copies has the link's rate. */
+static strata_status link_copy(struct st_device *dev, struct cpu_link *link, void *dst, const void *src, uint64_t bytes)
+{
+    const uint64_t start = st_clock_ns();
+    uint64_t due, now;
+
+    cpu_copy(dev, dst, src, bytes);
+    if (!(link->limit > 0))
+        return STRATA_OK;
+    due = start + (uint64_t)ceil((double)bytes / link->limit * 1e9);
+    due = due - start > link->late_ns ? due - link->late_ns : start;
+    link->late_ns = 0;
+    if (st_clock_ns() >= due)
+        return STRATA_OK;
+    st_clock_sleep_until(due);
+    now = st_clock_ns();
+    link->late_ns = now > due ? now - due : 0;
+    return STRATA_OK;
+}
+
+static strata_status cpu_upload(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    return link_copy(dev, &cpu_of(dev)->upload, dst, src, bytes);
+}
+
+static strata_status cpu_download(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    return link_copy(dev, &cpu_of(dev)->download, dst, src, bytes);
 }
 
 static strata_status cpu_finish(struct st_device *dev, enum st_queue queue)
@@ -184,8 +219,8 @@ const struct st_device_ops st_device_cpu_ops = {
     .open = cpu_open,
     .close = cpu_close,
     .arena = cpu_arena,
-    .upload = cpu_copy,
-    .download = cpu_copy,
+    .upload = cpu_upload,
+    .download = cpu_download,
     .finish = cpu_finish,
     .zero = cpu_zero,
     .copy = cpu_copy,

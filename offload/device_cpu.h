@@ -11,6 +11,12 @@
 #include "kernels/ops.h"
 #include "offload/device.h"
 
+/* One direction of the link to the device, slower than memory when a limit says so. */
+struct cpu_link {
+    double limit;     /* bytes per second; 0: none */
+    uint64_t late_ns; /* slept too long after the last copy: the next one gets it back */
+};
+
 struct cpu_device {
     struct st_device base; /* first: st_device * is cpu_device * */
     struct st_arena arena;
@@ -18,6 +24,7 @@ struct cpu_device {
     const struct st_kernels *kernels; /* borrowed */
     const struct st_ops *ops;         /* borrowed: kernels->ops */
     struct st_matmul_engine *matmul;
+    struct cpu_link upload, download;
 };
 
 static inline struct cpu_device *cpu_of(struct st_device *dev)

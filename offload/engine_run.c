@@ -381,11 +381,13 @@ static bool cycle_over(struct st_engine *eng)
 
 static strata_status run_lanes(struct st_engine *eng)
 {
-    while (!cycle_over(eng)) {
-        const uint64_t seen = events_seen(eng);
+    for (;;) {
+        const uint64_t seen = events_seen(eng); /* before anything is looked at: what happens from here on ends the wait */
         bool progressed = false;
         strata_status st;
 
+        if (cycle_over(eng))
+            return io_failure(eng);
         if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed))
             return st_error(STRATA_E_CANCELLED, "cancelled");
         if ((st = io_failure(eng)) != STRATA_OK || (st = issue_ready_io(eng, &progressed)) != STRATA_OK)
@@ -394,7 +396,6 @@ static strata_status run_lanes(struct st_engine *eng)
         if (st != STRATA_OK)
             return st;
     }
-    return io_failure(eng);
 }
 
 strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)

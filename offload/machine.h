@@ -2,6 +2,7 @@
 #ifndef OFFLOAD_MACHINE_H
 #define OFFLOAD_MACHINE_H
 
+#include "offload/compute.h"
 #include "offload/plan.h"
 
 struct st_topology;
@@ -12,15 +13,26 @@ struct st_json_writer;
  * first directory. */
 strata_status st_machine_here(struct st_machine *out, const struct st_config *config, const struct st_topology *topo);
 
-/** Short measurement (about two seconds): matmul at the workload's shapes on the workers, copies, updates, and the disk
- *  where the plan uses it.  Fills the rates of *machine; a probe that fails leaves its rate 0, with a warning in the log.
- *  @param disk  measure the first NVMe directory of the config, too (not with the fake method).
+enum st_measure {
+    ST_MEASURE_COMPUTE = 1, /* matmul at the workload's shapes on the workers; a block forward and backward */
+    ST_MEASURE_LINKS = 2,   /* copies */
+    ST_MEASURE_UPDATE = 4,  /* updates, checksums */
+    ST_MEASURE_DISK = 8,    /* the first NVMe directory of the config; nothing with the fake method */
+    ST_MEASURE_ALL = 15
+};
+
+/** Short measurement (about three seconds for all).  Fills the rates of *machine; a probe that fails leaves its rate 0, with a
+ *  warning in the log.
+ *  @param compute  runs the block, on buffers of at most 1 GiB and a quarter of the device's capacity; a block that needs more,
+ *                  or NULL: block_flops is left as it is.
+ *  @param what  of st_measure.
  *  Always OK but for E_NOMEM and E_INVAL (workers or kernels that the config names cannot be had). */
-strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_config *config,
-                                 const struct st_topology *topo, bool disk);
+strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_compute *compute,
+                                 const struct st_config *config, const struct st_topology *topo, unsigned what);
 
 /** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "drives",
- * "matmul_flops", "block_flops", "upload", "download", "read", "write", "mixed", "update", "checksum"}; rates in units per second; absent ones stay 0. */
+ * "matmul_flops", "block_flops", "upload", "download", "read", "write", "mixed", "update", "checksum"}; rates in units per
+ * second; absent ones stay 0. */
 strata_status st_machine_read(struct st_machine *out, const char *path);
 strata_status st_machine_write(const struct st_machine *machine, const char *path); /* temp + rename */
 /** The same keys into an object that is open. */

@@ -1,12 +1,15 @@
 /* offload/machine_measure.c - what this machine does per second, measured on the very code a step runs.
  *
- * Four probes, each at most half a second: matmuls and copies through the device table, the optimizer kernel on the
- * workers, the disk by nvme/probe.c.  A rate feeds lower bounds, so it is the best of the repeats, not their mean.  One
- * probe's buffers are gone before the next begins, and no larger than the workload's own pages and state. */
+ * Six probes, each at most half a second but for a block that takes longer: matmuls and copies through the device table,
+ * checksums and the optimizer kernel on the workers, a block of the model, the disk by nvme/probe.c.  A rate feeds lower
+ * bounds, so it is the best of the repeats, not their mean.  One probe's buffers are gone before the next begins, and no
+ * larger than the workload's own pages and state. */
 #include "core/arena.h"
+#include "core/checksum.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/rng.h"
 #include "core/workers.h"
 #include "nvme/swap.h"
 #include "offload/device.h"
@@ -24,7 +27,13 @@
 #define MATMUL_ROWS_MAX    1024u
 #define MATMUL_HIDDEN_MAX  2048u
 #define MATMUL_WIDE_MAX    3072u
-#define FILL_BYTE          0x3c /* 0x3c3c3c3c and 0x3c3c are about 0.0115 in f32 and bf16 */
+#define CHECKSUM_BYTES     (ST_TILE_ELEMS * sizeof(float)) /* of a tile, each worker's own */
+#define CHECKSUM_ROUNDS    64u                             /* tiles per worker and repeat */
+#define BLOCK_BYTES_MAX    (UINT64_C(1) << 30)
+#define BLOCK_ALIGN        4096u
+#define BLOCK_SEED         0x626c6f63u
+#define BLOCK_STD          0.02f /* of weights and activations */
+#define FILL_BYTE          0x3c  /* 0x3c3c3c3c and 0x3c3c are about 0.0115 in f32 and bf16 */
 
 struct bench {
     const struct st_workload *workload;
@@ -212,6 +221,162 @@ static strata_status measure_download(struct bench *b, struct st_machine *m)
     return st;
 }
 
+/* --- checksums --- */
+
+struct checksum_probe {
+    const unsigned char *tiles;
+    uint32_t tile_count; /* workers, or as many as there is room for */
+};
+
+static void checksum_tile(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct checksum_probe *p = ctx;
+
+    (void)index;
+    (void)st_checksum64(p->tiles + (worker % p->tile_count) * CHECKSUM_BYTES, CHECKSUM_BYTES);
+}
+
+static strata_status checksum_once(struct bench *b, void *ctx)
+{
+    st_workers_run(b->workers, checksum_tile, ctx, (uint64_t)CHECKSUM_ROUNDS * st_workers_count(b->workers));
+    return STRATA_OK;
+}
+
+static strata_status measure_checksum(struct bench *b, struct st_machine *m)
+{
+    const uint32_t workers = st_workers_count(b->workers);
+    struct checksum_probe probe = {.tiles = b->host.base,
+                                   .tile_count = (uint32_t)clamp(b->host.bytes / CHECKSUM_BYTES, 1, workers)};
+    double seconds = 0;
+    const strata_status st = best_time(b, checksum_once, &probe, &seconds);
+
+    if (st == STRATA_OK)
+        m->checksum = (double)CHECKSUM_BYTES * CHECKSUM_ROUNDS * workers / seconds;
+    return st;
+}
+
+/* --- a block, forward and backward --- */
+
+/* Device addresses. */
+struct block_probe {
+    const struct st_compute *compute;
+    uint64_t bytes; /* of all of them */
+    unsigned char *act, *act_out, *dact, *weight, *internals, *workspace, *constants;
+    float *grad; /* NULL: nothing of the page is trained */
+};
+
+static unsigned char *carve(struct block_probe *p, unsigned char *base, uint64_t bytes)
+{
+    unsigned char *at = base != NULL ? base + p->bytes : NULL;
+
+    p->bytes += (bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
+    return at;
+}
+
+/* The bytes alone without a base. */
+static void block_carve(struct block_probe *p, const struct st_workload *w, unsigned char *base)
+{
+    const struct st_page *page = &w->pages[w->block_first];
+    bool trained = false;
+
+    for (uint32_t i = 0; i < page->group_count; i++)
+        trained = trained || page->groups[i].kind != ST_GROUP_FROZEN;
+    p->bytes = 0;
+    p->act = carve(p, base, w->activation_bytes);
+    p->act_out = carve(p, base, w->activation_bytes);
+    p->dact = carve(p, base, w->activation_bytes);
+    p->weight = carve(p, base, page->elems * strata_dtype_bytes(w->dtype));
+    p->internals = carve(p, base, w->block_internal_bytes);
+    p->workspace = carve(p, base, w->block_workspace_bytes);
+    p->grad = trained ? (float *)(void *)carve(p, base, page->elems * sizeof(float)) : NULL;
+    p->constants = w->constants_bytes > 0 ? carve(p, base, w->constants_bytes) : NULL;
+}
+
+/* The backward pass overwrites its gradient: it is made anew, which is little beside the block. */
+static strata_status block_once(struct bench *b, void *ctx)
+{
+    const struct block_probe *p = ctx;
+    const struct st_workload *w = b->workload;
+    struct st_call call = {.kind = ST_CALL_BLOCK_FORWARD,
+                           .device = b->device,
+                           .weight = p->weight,
+                           .act = p->act,
+                           .act_out = p->act_out,
+                           .internals = p->internals,
+                           .workspace = p->workspace,
+                           .constants = p->constants};
+    strata_status st = p->compute->run(p->compute->model, &call);
+
+    if (st == STRATA_OK)
+        st = b->device->ops->copy(b->device, p->dact, p->act_out, w->activation_bytes);
+    call.kind = ST_CALL_BLOCK_BACKWARD;
+    call.dact = p->dact;
+    call.grad = p->grad;
+    call.grad_elems = w->pages[w->block_first].elems;
+    call.first = p->grad != NULL;
+    if (st == STRATA_OK)
+        st = p->compute->run(p->compute->model, &call);
+    return st == STRATA_OK ? b->device->ops->finish(b->device, ST_QUEUE_COMPUTE) : st;
+}
+
+static void fill_normal(struct bench *b, const struct st_arena *arena)
+{
+    const strata_dtype dt = b->workload->dtype;
+    const uint64_t elems = arena->bytes / strata_dtype_bytes(dt);
+    float wide[512];
+
+    for (uint64_t first = 0; first < elems; first += 512) {
+        const uint64_t count = elems - first < 512 ? elems - first : 512;
+
+        st_rng_normal(wide, count, BLOCK_SEED, 0, first, BLOCK_STD);
+        if (dt == STRATA_F32)
+            memcpy((float *)(void *)arena->base + first, wide, count * sizeof(float));
+        else
+            (dt == STRATA_BF16 ? b->kernels->f32_to_bf16 : b->kernels->f32_to_f16)((uint16_t *)(void *)arena->base + first, wide,
+                                                                                   count);
+    }
+}
+
+static strata_status block_fill(struct bench *b, const struct block_probe *p)
+{
+    strata_status st = st_arena_create(&b->host, "block probe", COPY_BYTES_MIN, b->workers);
+
+    if (st != STRATA_OK)
+        return st;
+    fill_normal(b, &b->host);
+    st = device_fill(b, p->bytes);
+    if (st == STRATA_OK && p->constants != NULL)
+        st = b->device->ops->upload(b->device, p->constants, p->compute->constants, b->workload->constants_bytes);
+    return st == STRATA_OK ? b->device->ops->finish(b->device, ST_QUEUE_UPLOAD) : st;
+}
+
+/* A block that is too large for a probe is not measured: block_flops stays 0, and matmul_flops stands for it. */
+static strata_status measure_block(struct bench *b, struct st_machine *m, const struct st_compute *compute)
+{
+    const struct st_workload *w = b->workload;
+    struct block_probe probe = {.compute = compute};
+    struct st_device_opts opts = {.workers = b->workers, .kernels = b->kernels};
+    double seconds = 0;
+    strata_status st;
+
+    if (compute == NULL || w->generate || w->workers < st_workers_count(b->workers))
+        return STRATA_OK;
+    block_carve(&probe, w, NULL);
+    if (probe.bytes > BLOCK_BYTES_MAX || probe.bytes > m->capacity[STRATA_TIER_DEVICE] / 4)
+        return STRATA_OK;
+    opts.arena_bytes = probe.bytes;
+    st = st_device_cpu_ops.open(&b->device, &opts);
+    if (st != STRATA_OK)
+        return st;
+    block_carve(&probe, w, b->device->ops->arena(b->device));
+    st = block_fill(b, &probe);
+    if (st == STRATA_OK)
+        st = best_time(b, block_once, &probe, &seconds);
+    if (st == STRATA_OK)
+        m->block_flops = (w->block_forward_flops + w->block_backward_flops) / seconds;
+    return st;
+}
+
 /* --- update --- */
 
 struct update_probe {
@@ -359,19 +524,28 @@ static void bench_close_device(struct bench *b)
     b->host = (struct st_arena){0};
 }
 
-strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_config *config,
-                                 const struct st_topology *topo, bool disk)
+strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_compute *compute,
+                                 const struct st_config *config, const struct st_topology *topo, unsigned what)
 {
     struct bench b;
     strata_status st = bench_open(&b, workload, config, topo);
 
     if (st == STRATA_OK) {
-        note_failure(measure_matmul(&b, machine), "matmul");
-        note_failure(measure_upload(&b, machine), "the upload link");
-        note_failure(measure_download(&b, machine), "the download link");
+        if ((what & ST_MEASURE_COMPUTE) != 0)
+            note_failure(measure_matmul(&b, machine), "matmul");
+        if ((what & ST_MEASURE_LINKS) != 0) {
+            note_failure(measure_upload(&b, machine), "the upload link");
+            note_failure(measure_download(&b, machine), "the download link");
+        }
+        if ((what & ST_MEASURE_UPDATE) != 0)
+            note_failure(measure_checksum(&b, machine), "the checksum");
         bench_close_device(&b);
-        note_failure(measure_update(&b, machine), "the optimizer update");
-        if (disk && strcmp(config->io_method, "fake") != 0)
+        if ((what & ST_MEASURE_COMPUTE) != 0)
+            note_failure(measure_block(&b, machine, compute), "a block");
+        bench_close_device(&b);
+        if ((what & ST_MEASURE_UPDATE) != 0)
+            note_failure(measure_update(&b, machine), "the optimizer update");
+        if ((what & ST_MEASURE_DISK) != 0 && strcmp(config->io_method, "fake") != 0)
             note_failure(measure_disk(machine, config), "the disk");
         st_error_clear();
     }

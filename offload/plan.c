@@ -1,13 +1,11 @@
-/* plan.c - decides what lies where.
+/* plan.c - from workload, machine and policy to a plan: chunks, the smallest placement the policy allows, what does not fit.
  *
- * Starts from the smallest placement the policy allows, then spends spare memory in order of value per byte
- * (docs/design.md, "Placement"): checkpoints off the host link, a second slot to prefetch into, resident weights, kept
- * activations, state on the device from the bottom up; in host memory weights before state.  Every step is sized by the same walk
- * that will place it, and kept only if it fits. */
+ * Spare memory is spent in plan_choose.c, by candidates that plan_place.c completes. */
 #include "offload/plan_build.h"
 
 #include "core/error.h"
 #include "core/size.h"
+#include "kernels/kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +13,9 @@
 
 /* Code, libraries, oneDNN's code and scratch, thread stacks, tables and checksums of a small model. */
 #define FIXED_BYTES_DEFAULT (96ull << 20)
-#define STATE_SLOTS_MOST    8u
+/* Chunks: the size grows with the model so that there are at most so many. */
+#define CHUNK_ELEMS_DEFAULT (4ull << 20)
+#define CHUNKS_MOST         16384u
 
 void st_policy_from_config(struct st_policy *policy, const struct st_config *config)
 {
@@ -29,11 +29,24 @@ void st_policy_from_config(struct st_policy *policy, const struct st_config *con
         .needs_norm = config->gradient_clipping > 0 || config->dtype == STRATA_F16 ||
                       (config->dtype == STRATA_BF16 && config->check_grad_overflow),
         .cache = config->cache,
-        .chunk_elems = config->chunk_size,
+        .chunk_elems = config->chunk_size == ST_AUTO_BYTES ? 0 : config->chunk_size,
+        .chunk_most = config->sub_group_size,
     };
 }
 
 /* --- chunks --- */
+
+/* A function of the workload and the upper limit alone. */
+static uint64_t automatic_chunk(const struct st_workload *w, uint64_t most)
+{
+    uint64_t elems = CHUNK_ELEMS_DEFAULT;
+
+    while (w->params / elems >= CHUNKS_MOST)
+        elems *= 2;
+    if (most != 0 && elems > most)
+        elems = most > ST_NORM_BLOCK ? most - most % ST_NORM_BLOCK : ST_NORM_BLOCK;
+    return elems;
+}
 
 static uint32_t count_chunks(const struct st_workload *w, uint64_t chunk_elems)
 {
@@ -62,7 +75,11 @@ static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *g
 static strata_status cut_chunks(struct st_plan *plan)
 {
     const struct st_workload *w = &plan->workload;
-    const uint32_t count = count_chunks(w, plan->policy.chunk_elems);
+    uint32_t count;
+
+    if (plan->policy.chunk_elems == 0)
+        plan->policy.chunk_elems = automatic_chunk(w, plan->policy.chunk_most);
+    count = count_chunks(w, plan->policy.chunk_elems);
 
     plan->pages = calloc(w->page_count, sizeof(*plan->pages));
     plan->chunks = calloc((size_t)count + 1, sizeof(*plan->chunks));
@@ -79,7 +96,7 @@ static strata_status cut_chunks(struct st_plan *plan)
 
 /* --- decisions --- */
 
-static void size_up(const struct st_plan *plan, uint64_t needed[STRATA_TIER_COUNT])
+void st_plan_size(const struct st_plan *plan, uint64_t needed[STRATA_TIER_COUNT])
 {
     struct st_layout lay;
 
@@ -91,40 +108,43 @@ static bool fits(const struct st_plan *plan)
 {
     uint64_t needed[STRATA_TIER_COUNT];
 
-    size_up(plan, needed);
+    st_plan_size(plan, needed);
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
         if (needed[t] > plan->machine.capacity[t])
             return false;
     return true;
 }
 
-/* Bytes that lie above their configured tier. */
-static uint64_t promoted(const struct st_plan *plan)
+/* Weights of one page above their tier? */
+static bool page_promoted(const struct st_plan *plan, uint32_t p)
+{
+    if (plan->policy.param_tier == STRATA_TIER_DEVICE)
+        return false;
+    return st_place_resident(plan, p) ||
+           (plan->policy.param_tier == STRATA_TIER_NVME && st_place_weight_home(plan, p) != STRATA_TIER_NVME);
+}
+
+uint64_t st_plan_promoted(const struct st_plan *plan)
 {
     const size_t dt = strata_dtype_bytes(plan->workload.dtype);
+    uint32_t chunks = st_place_device_chunks(plan);
     uint64_t bytes = 0;
 
-    for (uint32_t p = 0; p < plan->workload.page_count; p++) {
-        const bool above = plan->policy.param_tier != STRATA_TIER_DEVICE &&
-                           (st_place_resident(plan, p) ||
-                            (plan->policy.param_tier == STRATA_TIER_NVME && st_place_weight_home(plan, p) != STRATA_TIER_NVME));
-
-        if (above)
-            bytes += plan->workload.pages[p].elems * dt;
+    for (uint32_t p = 0, end; p < plan->workload.page_count; p = end) {
+        end = st_plan_alike_end(plan, p);
+        if (page_promoted(plan, p))
+            bytes += (end - p) * plan->workload.pages[p].elems * dt;
     }
     if (plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
         return bytes;
-    for (uint32_t c = 0; c < plan->chunk_count; c++)
-        if (plan->chunks[c].group != ST_GROUP_FROZEN &&
-            (st_place_device_update(plan, plan->chunks[c].page) ||
-             (plan->policy.optimizer_tier == STRATA_TIER_NVME && c < plan->pinned_chunks)))
-            bytes += plan->chunks[c].bytes;
-    return bytes;
+    if (plan->policy.optimizer_tier == STRATA_TIER_NVME && plan->pinned_chunks > chunks)
+        chunks = plan->pinned_chunks;
+    return bytes + plan->sums->state_bytes[chunks];
 }
 
-static bool allowed(const struct st_plan *plan)
+bool st_plan_allowed(const struct st_plan *plan)
 {
-    return fits(plan) && (plan->policy.cache == ST_AUTO_BYTES || promoted(plan) <= plan->policy.cache);
+    return fits(plan) && (plan->policy.cache == ST_AUTO_BYTES || st_plan_promoted(plan) <= plan->policy.cache);
 }
 
 static void decide_smallest(struct st_plan *plan)
@@ -146,8 +166,7 @@ static void decide_smallest(struct st_plan *plan)
     plan->host_act_slots = 1;
 }
 
-/* Largest value in [low, high] of a decision that is allowed; the decision is left there. */
-static void raise_to(struct st_plan *plan, uint32_t *decision, uint32_t high)
+void st_plan_raise(struct st_plan *plan, uint32_t *decision, uint32_t high)
 {
     uint32_t low = *decision;
 
@@ -155,46 +174,12 @@ static void raise_to(struct st_plan *plan, uint32_t *decision, uint32_t high)
         const uint32_t middle = low + (high - low + 1) / 2;
 
         *decision = middle;
-        if (allowed(plan))
+        if (st_plan_allowed(plan))
             low = middle;
         else
             high = middle - 1;
     }
     *decision = low;
-}
-
-static void spend_spare(struct st_plan *plan)
-{
-    const struct st_workload *w = &plan->workload;
-    const struct st_policy *policy = &plan->policy;
-
-    if (plan->activation_tier == STRATA_TIER_HOST && policy->activation_tier == STRATA_TIER_COUNT) {
-        plan->activation_tier = STRATA_TIER_DEVICE;
-        if (!allowed(plan))
-            plan->activation_tier = STRATA_TIER_HOST;
-    }
-    raise_to(plan, &plan->weight_slots, 2);
-    raise_to(plan, &plan->grad_slots, 2);
-    raise_to(plan, &plan->act_slots, 4);
-    raise_to(plan, &plan->host_act_slots, 4);
-    raise_to(plan, &plan->state_slots, 2);
-    raise_to(plan, &plan->host_weight_slots, 3);
-    if (policy->cache != 0)
-        raise_to(plan, &plan->resident_pages, w->page_count);
-    if (policy->accumulation == ST_ACCUMULATE_HORIZONTAL)
-        raise_to(plan, &plan->device_accum_pages, w->page_count);
-    if (policy->activations == ST_ACT_AUTO && !policy->forward_only)
-        raise_to(plan, &plan->kept_blocks, w->block_count);
-    if (policy->cache != 0 && !policy->forward_only)
-        raise_to(plan, &plan->device_state_pages, plan->resident_pages);
-    if (plan->device_state_pages < w->table_count) /* the table's tiles go together or not at all */
-        plan->device_state_pages = 0;
-    if (policy->cache != 0 && policy->param_tier == STRATA_TIER_NVME)
-        raise_to(plan, &plan->pinned_weight_pages, w->page_count);
-    raise_to(plan, &plan->state_slots, 4);
-    if (policy->cache != 0 && policy->optimizer_tier == STRATA_TIER_NVME)
-        raise_to(plan, &plan->pinned_chunks, plan->chunk_count);
-    raise_to(plan, &plan->state_slots, STATE_SLOTS_MOST);
 }
 
 /* --- what does not fit --- */
@@ -249,7 +234,7 @@ static void name_decisions(struct st_plan *plan, const struct st_layout *lay)
     plan->state_slots = lay->states.count;
     plan->act_slots = lay->acts.count;
     plan->host_act_slots = lay->host_acts.count;
-    plan->grad_slots = lay->grads.count;
+    plan->grad_slots = lay->grads.count > lay->rounded.count ? lay->grads.count : lay->rounded.count;
     plan->at.tokens_host = lay->tokens_host;
     plan->at.tokens_device = lay->tokens_device;
     plan->at.scalars_device = lay->scalars_device;
@@ -285,7 +270,8 @@ static void finish_figures(struct st_plan *plan)
         plan->rss_bytes_max += plan->needed[STRATA_TIER_DEVICE];
 }
 
-static strata_status build(struct st_plan *plan)
+/* The slots that pools of the decided layout have are fewer where nothing needs them. */
+strata_status st_plan_build(struct st_plan *plan)
 {
     struct st_layout lay;
     strata_status st = st_layout_make(&lay, plan, true);
@@ -303,11 +289,12 @@ static strata_status build(struct st_plan *plan)
     return STRATA_OK;
 }
 
-/* Checkpoints that may lie on either tier: the host first, else the device. */
+/* Checkpoints that may lie on either tier: the host first, else the device.  What this placement lacks is refused, even where
+ * lifting state above its configured tier would make room: a configuration that fits by luck of the cache alone is none. */
 static bool smallest_fits(struct st_plan *plan)
 {
     decide_smallest(plan);
-    size_up(plan, plan->minimum);
+    st_plan_size(plan, plan->minimum);
     if (fits(plan))
         return true;
     if (plan->policy.activation_tier != STRATA_TIER_COUNT)
@@ -344,20 +331,19 @@ strata_status st_plan_make(struct st_plan **out, const struct st_workload *workl
     resolve_policy(&plan->policy);
     plan->fixed_bytes = policy->fixed_bytes != 0 ? policy->fixed_bytes : FIXED_BYTES_DEFAULT;
     if ((st = st_workload_check(workload)) != STRATA_OK || (st = st_workload_copy(&plan->workload, workload)) != STRATA_OK ||
-        (st = cut_chunks(plan)) != STRATA_OK)
+        (st = cut_chunks(plan)) != STRATA_OK || (st = st_plan_sums_make(plan)) != STRATA_OK)
         goto fail;
     /* Every page's tile checksums: state planes and weights, 8 bytes each. */
     plan->fixed_bytes += plan->tile_count * 4 * sizeof(uint64_t);
     if (!smallest_fits(plan)) {
-        size_up(plan, plan->needed);
+        st_plan_size(plan, plan->needed);
         plan->rss_bytes_max = plan->needed[STRATA_TIER_HOST] + plan->fixed_bytes +
                               (plan->machine.device_is_host ? plan->needed[STRATA_TIER_DEVICE] : 0);
         *out = plan;
         return does_not_fit(plan);
     }
-    spend_spare(plan);
     plan->fits = true;
-    if ((st = build(plan)) != STRATA_OK)
+    if ((st = st_plan_choose(plan)) != STRATA_OK)
         goto fail;
     *out = plan;
     return STRATA_OK;
@@ -372,6 +358,7 @@ void st_plan_destroy(struct st_plan *plan)
     if (plan == NULL)
         return;
     st_workload_fini(&plan->workload);
+    st_plan_sums_free(plan->sums);
     free(plan->pages);
     free(plan->chunks);
     free(plan->buffers);

@@ -20,6 +20,8 @@
 #include "offload/workload.h"
 #include "strata/status.h"
 
+struct st_plan_sums; /* offload/plan_build.h */
+
 #define ST_TILE_ELEMS 65536u /* elements of one update and checksum tile; a multiple of ST_NORM_BLOCK */
 
 /* Capacities and rates.  Capacities decide what is placed where; rates only feed bounds and predictions. */
@@ -46,7 +48,8 @@ struct st_policy {
     bool forward_only;    /* evaluation, generation: no gradients, no optimizer state */
     bool needs_norm;      /* clipping or skipping: no update before the step's end */
     uint64_t cache;       /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
-    uint64_t chunk_elems; /* multiple of ST_NORM_BLOCK */
+    uint64_t chunk_elems; /* multiple of ST_NORM_BLOCK; 0: 4 Mi, more for huge models, */
+    uint64_t chunk_most;  /* up to this; 0: no limit */
     uint64_t fixed_bytes; /* process's fixed part beside the arenas; 0: the built-in figure */
 };
 
@@ -195,8 +198,8 @@ struct st_traffic {
 
 struct st_bounds {
     double compute_forward, compute_backward, upload, download, update, io; /* seconds of one steady step, per resource */
-    double hardware, schedule; /* lower bounds, seconds; 0 if rates are unknown */
-    const char *bound_by;      /* resource that binds the schedule bound */
+    double hardware, schedule;                                              /* lower bounds, seconds; 0 if rates are unknown */
+    const char *bound_by;                                                   /* resource that binds the schedule bound */
 };
 
 #define ST_PLAN_ITEMS_MAX 32u
@@ -225,8 +228,12 @@ struct st_plan {
     uint32_t pinned_chunks;
     uint32_t device_accum_pages; /* horizontal accumulation: pages from the bottom whose partial sums stay on the device */
     uint32_t weight_slots, host_weight_slots, state_slots, act_slots, host_act_slots, grad_slots;
+    struct st_reserved_slots { /* the same before pools that nothing uses were dropped */
+        uint32_t weights, host_weights, states, acts, host_acts, grads;
+    } reserved;
 
     struct st_page_place *pages; /* [workload.page_count] */
+    struct st_plan_sums *sums;   /* the planner's own */
     struct st_chunk *chunks;
     uint32_t chunk_count;
     struct st_buffer *buffers;

@@ -1,4 +1,12 @@
-/* offload/plan_build.h - what plan.c, plan_layout.c and program_emit.c share while a plan is made. */
+/* offload/plan_build.h - what the makers of a plan share.
+ *
+ * plan.c         policy, chunks, the smallest placement, refusals; makes the plan
+ * plan_choose.c  candidates, judged by the simulator
+ * plan_place.c   what lies where, given what is reserved: the least bytes moved
+ * plan_traffic.c those bytes, from the decisions alone
+ * plan_layout.c  from decisions to sizes, and to buffers
+ * plan_sums.c    what makes both quick
+ * program_*.c    the program */
 #ifndef OFFLOAD_PLAN_BUILD_H
 #define OFFLOAD_PLAN_BUILD_H
 
@@ -29,6 +37,20 @@ struct st_layout {
     struct st_pool weights, host_weights, states, acts, host_acts, grads, rounded;
 };
 
+/* Sums over pages and chunks that no decision changes.  Pages alike that follow each other form a run: they are sized and
+ * counted by one of them. */
+struct st_plan_sums {
+    uint32_t *run_first;     /* [page_count]: first page of the run that this page is in, */
+    uint32_t *run_end;       /* [page_count]: first page after it */
+    uint64_t *state_bytes;   /* [chunk_count + 1]: of the chunks before this one, where they have state */
+    uint64_t *state_largest; /* [chunk_count + 1]: of one chunk, this or a later one */
+    uint32_t lowest_block;   /* that backward must reach */
+};
+strata_status st_plan_sums_make(struct st_plan *plan);
+void st_plan_sums_free(struct st_plan_sums *sums);
+/* First page after `page` that differs from it, in itself or by the decisions. */
+uint32_t st_plan_alike_end(const struct st_plan *plan, uint32_t page);
+
 /* Size (and with `build`, place) everything for the decisions in plan.  Without build no allocation is made. */
 strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool build);
 void st_layout_fini(struct st_layout *lay);
@@ -40,6 +62,35 @@ strata_tier st_place_weight_home(const struct st_plan *plan, uint32_t page);
 bool st_place_table_resident(const struct st_plan *plan); /* every tile */
 bool st_place_is_table(const struct st_plan *plan, uint32_t page);
 bool st_place_trained(const struct st_plan *plan, uint32_t page);
+/* The page's fp32 sum waits in host memory between the micro-batches that add to it. */
+bool st_place_parked(const struct st_plan *plan, uint32_t page);
+/* First chunk whose state is not on the device; chunks up to it, then those pinned in host memory. */
+uint32_t st_place_device_chunks(const struct st_plan *plan);
+
+/* What the decisions need of each tier; what of it lies above its configured tier. */
+void st_plan_size(const struct st_plan *plan, uint64_t needed[STRATA_TIER_COUNT]);
+uint64_t st_plan_promoted(const struct st_plan *plan);
+/* Do the decisions fit the machine and the cache limit? */
+bool st_plan_allowed(const struct st_plan *plan);
+/* Largest value up to `high` of a decision with which they do; the decision is left there. */
+void st_plan_raise(struct st_plan *plan, uint32_t *decision, uint32_t high);
+
+/* Bytes of one steady step that depend on placement: weights, state, gradients, rows of the table; not activations. */
+struct st_moved {
+    uint64_t nvme, read;   /* read and written; read alone */
+    uint64_t link, upload; /* up and down; up alone */
+};
+void st_plan_moved(struct st_moved *moved, const struct st_plan *plan);
+
+/* Set what is resident, pinned and updated on the device so that, with the slots, kept blocks and accumulators that the
+ * decisions name, the least NVMe bytes move, and with those the least link bytes.  The decisions must be allowed with the
+ * smallest of all these. */
+void st_plan_place(struct st_plan *plan);
+
+/* Lay out and write the program for the decisions. */
+strata_status st_plan_build(struct st_plan *plan);
+/* From the smallest placement to the plan: decide and build. */
+strata_status st_plan_choose(struct st_plan *plan);
 
 /* Write plan->ops, accesses, waits, traffic. */
 strata_status st_program_emit(struct st_plan *plan, struct st_layout *lay);

@@ -1,6 +1,7 @@
 /* plan_layout.c - from decisions to bytes: every region, slot and extent with its tier, offset and size.
  *
- * The same walk sizes a candidate (no allocation) and builds the chosen one, so the two cannot differ. */
+ * The same walk sizes a candidate (no allocation) and builds the chosen one, so the two cannot differ: a sizing takes a run of
+ * pages alike at once, and chunks by their sums. */
 #include "offload/plan_build.h"
 
 #include "core/error.h"
@@ -12,12 +13,51 @@
 #define HOST_ALIGN   4096u
 #define DEVICE_ALIGN 256u
 
+/* Rows of the plan's table. */
+enum item {
+    WEIGHTS,
+    WEIGHT_SLOTS,
+    GRADIENTS,
+    GRADIENT_SLOTS,
+    ACCUMULATORS,
+    PARKED,
+    STATE,
+    STATE_SLOTS,
+    CHECKPOINTS,
+    ACTIVATION_SLOTS,
+    ACTIVATIONS,
+    WORKSPACE,
+    ROWS,
+    CONSTANTS,
+    SMALL,
+    ITEM_COUNT
+};
+static const char *const item_names[ITEM_COUNT] = {
+    [WEIGHTS] = "weights",
+    [WEIGHT_SLOTS] = "weight slots",
+    [GRADIENTS] = "gradients",
+    [GRADIENT_SLOTS] = "gradient slots",
+    [ACCUMULATORS] = "gradient accumulators",
+    [PARKED] = "parked accumulators",
+    [STATE] = "optimizer state",
+    [STATE_SLOTS] = "state slots",
+    [CHECKPOINTS] = "activation checkpoints",
+    [ACTIVATION_SLOTS] = "activation slots",
+    [ACTIVATIONS] = "activations",
+    [WORKSPACE] = "workspace",
+    [ROWS] = "embedding rows",
+    [CONSTANTS] = "constants",
+    [SMALL] = "tokens, losses, norms",
+};
+
 struct walk {
     struct st_layout *lay;
     struct st_plan *plan;
     bool build;
     uint32_t buffer_room;
     bool no_memory;
+    uint8_t row[STRATA_TIER_COUNT][ITEM_COUNT];              /* 1 + index in plan->items; 0: none yet */
+    uint64_t streamed, from_nvme, slot_grads, leaving, most; /* elements of the largest page of each kind */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t to)
@@ -81,25 +121,37 @@ uint64_t st_chunk_layout(enum st_master master, uint64_t elems, uint64_t *moment
     return round_up(residual + 2 * moment, ST_SWAP_PAGE);
 }
 
+static void add_to_item(struct walk *k, strata_tier tier, uint64_t bytes, enum item item)
+{
+    struct st_plan *plan = k->plan;
+    uint8_t *row = &k->row[tier][item];
+
+    if (*row == 0) {
+        assert(plan->item_count < ST_PLAN_ITEMS_MAX);
+        plan->items[plan->item_count++] = (struct st_plan_item){.name = item_names[item], .tier = tier};
+        *row = (uint8_t)plan->item_count;
+    }
+    plan->items[*row - 1].bytes += bytes;
+}
+
+/* Take `count` times `bytes` of a tier: a sizing. */
+static void take_many(struct walk *k, strata_tier tier, uint64_t bytes, uint64_t count)
+{
+    assert(!k->build);
+    k->lay->needed[tier] += count * round_up(bytes, tier == STRATA_TIER_DEVICE ? DEVICE_ALIGN : HOST_ALIGN);
+}
+
 /* Take `bytes` of a tier; returns the buffer's index when building. */
-static uint32_t take(struct walk *k, strata_tier tier, uint64_t bytes, const char *item)
+static uint32_t take(struct walk *k, strata_tier tier, uint64_t bytes, enum item item)
 {
     struct st_plan *plan = k->plan;
     const uint64_t size = round_up(bytes, tier == STRATA_TIER_DEVICE ? DEVICE_ALIGN : HOST_ALIGN);
     const uint64_t offset = k->lay->needed[tier];
-    uint32_t i;
 
     k->lay->needed[tier] += size;
     if (!k->build)
         return ST_NO_BUFFER;
-    for (i = 0; i < plan->item_count; i++)
-        if (plan->items[i].tier == tier && strcmp(plan->items[i].name, item) == 0)
-            break;
-    if (i == plan->item_count) {
-        assert(i < ST_PLAN_ITEMS_MAX);
-        plan->items[plan->item_count++] = (struct st_plan_item){.name = item, .tier = tier};
-    }
-    plan->items[i].bytes += size;
+    add_to_item(k, tier, size, item);
     if (plan->buffer_count == k->buffer_room) {
         const uint32_t room = k->buffer_room == 0 ? 256 : 2 * k->buffer_room;
         struct st_buffer *grown = realloc(plan->buffers, room * sizeof(*grown));
@@ -115,7 +167,16 @@ static uint32_t take(struct walk *k, strata_tier tier, uint64_t bytes, const cha
     return plan->buffer_count++;
 }
 
-static void take_pool(struct walk *k, struct st_pool *pool, uint32_t count, strata_tier tier, uint64_t bytes, const char *item)
+/* The same for each of `count` pages alike, which is one when building. */
+static uint32_t take_each(struct walk *k, strata_tier tier, uint64_t bytes, uint32_t count, enum item item)
+{
+    if (k->build)
+        return take(k, tier, bytes, item);
+    take_many(k, tier, bytes, count);
+    return ST_NO_BUFFER;
+}
+
+static void take_pool(struct walk *k, struct st_pool *pool, uint32_t count, strata_tier tier, uint64_t bytes, enum item item)
 {
     assert(count <= ST_POOL_SLOTS_MAX);
     pool->count = bytes == 0 ? 0 : count;
@@ -160,24 +221,47 @@ static bool keeps_accumulator(const struct st_plan *plan, uint32_t p)
     return sum_outlives(plan, p) && !st_place_is_table(plan, p) && p < plan->device_accum_pages;
 }
 
-/* Gradient and accumulator regions of one trained page. */
-static void lay_gradients(struct walk *k, uint32_t p, struct st_page_place *place)
+bool st_place_parked(const struct st_plan *plan, uint32_t page)
+{
+    return st_place_trained(plan, page) && sum_outlives(plan, page) && !keeps_accumulator(plan, page);
+}
+
+/* Gradient and accumulator regions of trained pages alike. */
+static void lay_gradients(struct walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
 {
     const struct st_plan *plan = k->plan;
     const uint64_t elems = plan->workload.pages[p].elems;
     const strata_tier tier = place->device_update ? STRATA_TIER_DEVICE : STRATA_TIER_HOST;
 
-    place->grad_region = take(k, tier, elems * strata_dtype_bytes(plan->workload.dtype), "gradients");
+    place->grad_region = take_each(k, tier, elems * strata_dtype_bytes(plan->workload.dtype), count, GRADIENTS);
     if (place->device_update && plan->workload.dtype == STRATA_F32)
         place->accum_region = place->grad_region;
     else if (keeps_accumulator(plan, p))
-        place->accum_region = take(k, STRATA_TIER_DEVICE, elems * 4, "gradient accumulators");
+        place->accum_region = take_each(k, STRATA_TIER_DEVICE, elems * 4, count, ACCUMULATORS);
     else if (place->parked)
-        place->accum_region = take(k, STRATA_TIER_HOST, elems * 4, "parked accumulators");
+        place->accum_region = take_each(k, STRATA_TIER_HOST, elems * 4, count, PARKED);
 }
 
-/* Weight, gradient and accumulator regions of one page. */
-static void lay_page(struct walk *k, uint32_t p)
+static void grow(uint64_t *most, bool counts, uint64_t elems)
+{
+    if (counts && elems > *most)
+        *most = elems;
+}
+
+/* What the slots must be able to hold of page p. */
+static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *place)
+{
+    const uint64_t elems = k->plan->workload.pages[p].elems;
+
+    grow(&k->streamed, !place->resident, elems);
+    grow(&k->from_nvme, place->weight_home == STRATA_TIER_NVME, elems);
+    grow(&k->slot_grads, place->trained && !keeps_accumulator(k->plan, p), elems);
+    grow(&k->leaving, place->trained && !place->device_update && !st_place_is_table(k->plan, p), elems);
+    grow(&k->most, true, elems);
+}
+
+/* Weight, gradient and accumulator regions of `count` pages alike from p on. */
+static void lay_page(struct walk *k, uint32_t p, uint32_t count)
 {
     struct st_plan *plan = k->plan;
     const struct st_page *page = &plan->workload.pages[p];
@@ -189,18 +273,38 @@ static void lay_page(struct walk *k, uint32_t p)
     place.weight_home = st_place_weight_home(plan, p);
     place.resident = st_place_resident(plan, p);
     place.device_update = place.trained && st_place_device_update(plan, p);
-    place.parked = place.trained && sum_outlives(plan, p) && !keeps_accumulator(plan, p);
+    place.parked = st_place_parked(plan, p);
+    note_slots(k, p, &place);
     if (place.resident)
-        place.weight_region = take(k, STRATA_TIER_DEVICE, page->elems * dt, "weights");
+        place.weight_region = take_each(k, STRATA_TIER_DEVICE, page->elems * dt, count, WEIGHTS);
     if (place.weight_home != STRATA_TIER_DEVICE)
-        place.home_region = take(k, place.weight_home, page->elems * dt, "weights");
+        place.home_region = take_each(k, place.weight_home, page->elems * dt, count, WEIGHTS);
     if (place.trained)
-        lay_gradients(k, p, &place);
+        lay_gradients(k, p, count, &place);
     if (k->build) {
         place.chunk_first = plan->pages[p].chunk_first;
         place.chunk_count = plan->pages[p].chunk_count;
         plan->pages[p] = place;
     }
+}
+
+static void lay_pages(struct walk *k)
+{
+    const uint32_t count = k->plan->workload.page_count;
+
+    for (uint32_t p = 0, end; p < count; p = end) {
+        end = k->build ? p + 1 : st_plan_alike_end(k->plan, p);
+        lay_page(k, p, end - p);
+    }
+}
+
+uint32_t st_place_device_chunks(const struct st_plan *plan)
+{
+    const uint32_t pages = plan->device_state_pages;
+
+    if (pages < plan->workload.table_count)
+        return 0;
+    return pages < plan->workload.page_count ? plan->pages[pages].chunk_first : plan->chunk_count;
 }
 
 static strata_tier chunk_tier(const struct st_plan *plan, uint32_t i)
@@ -214,55 +318,58 @@ static strata_tier chunk_tier(const struct st_plan *plan, uint32_t i)
     return STRATA_TIER_HOST;
 }
 
-static void lay_chunks(struct walk *k)
+/* Chunks lie in order: on the device, in host memory, on NVMe. */
+static uint64_t size_chunks(struct walk *k)
+{
+    const struct st_plan *plan = k->plan;
+    const uint64_t *before = plan->sums->state_bytes;
+    const uint32_t on_device = st_place_device_chunks(plan);
+    uint32_t in_memory = plan->chunk_count;
+
+    if (plan->policy.forward_only)
+        return 0;
+    if (plan->policy.optimizer_tier == STRATA_TIER_NVME)
+        in_memory = plan->pinned_chunks > on_device ? plan->pinned_chunks : on_device;
+    take_many(k, STRATA_TIER_DEVICE, before[on_device], 1);
+    take_many(k, STRATA_TIER_HOST, before[in_memory] - before[on_device], 1);
+    take_many(k, STRATA_TIER_NVME, before[plan->chunk_count] - before[in_memory], 1);
+    return plan->sums->state_largest[in_memory];
+}
+
+static uint64_t build_chunks(struct walk *k)
 {
     struct st_plan *plan = k->plan;
-    uint64_t slot_bytes = 0;
+    uint64_t largest = 0;
 
     for (uint32_t i = 0; i < plan->chunk_count; i++) {
         struct st_chunk *chunk = &plan->chunks[i];
-        const strata_tier tier = chunk_tier(plan, i);
-        const uint32_t region = tier == STRATA_TIER_COUNT ? ST_NO_BUFFER : take(k, tier, chunk->bytes, "optimizer state");
 
-        if (tier == STRATA_TIER_NVME && chunk->bytes > slot_bytes)
-            slot_bytes = chunk->bytes;
-        if (k->build) {
-            chunk->tier = tier;
-            chunk->region = region;
-        }
+        chunk->tier = chunk_tier(plan, i);
+        chunk->region = chunk->tier == STRATA_TIER_COUNT ? ST_NO_BUFFER : take(k, chunk->tier, chunk->bytes, STATE);
+        grow(&largest, chunk->tier == STRATA_TIER_NVME, chunk->bytes);
     }
-    take_pool(k, &k->lay->states, plan->state_slots, STRATA_TIER_HOST, slot_bytes, "state slots");
+    return largest;
+}
+
+static void lay_chunks(struct walk *k)
+{
+    const uint64_t largest = k->build ? build_chunks(k) : size_chunks(k);
+
+    take_pool(k, &k->lay->states, k->plan->state_slots, STRATA_TIER_HOST, largest, STATE_SLOTS);
 }
 
 static void lay_slots(struct walk *k)
 {
     struct st_plan *plan = k->plan;
-    const struct st_workload *w = &plan->workload;
-    const size_t dt = strata_dtype_bytes(w->dtype);
-    uint64_t streamed = 0, from_nvme = 0, slot_grads = 0, leaving = 0, most = 0;
+    const strata_dtype dtype = plan->workload.dtype;
+    const size_t dt = strata_dtype_bytes(dtype);
+    struct st_layout *lay = k->lay;
 
-    for (uint32_t p = 0; p < w->page_count; p++) {
-        const uint64_t elems = w->pages[p].elems;
-        const bool trained = st_place_trained(plan, p), device_update = st_place_device_update(plan, p);
-        const bool stays = keeps_accumulator(plan, p);
-
-        if (!st_place_resident(plan, p) && elems > streamed)
-            streamed = elems;
-        if (st_place_weight_home(plan, p) == STRATA_TIER_NVME && elems > from_nvme)
-            from_nvme = elems;
-        if (trained && !stays && elems > slot_grads)
-            slot_grads = elems;
-        if (trained && !device_update && !st_place_is_table(plan, p) && elems > leaving)
-            leaving = elems;
-        if (elems > most)
-            most = elems;
-    }
-    take_pool(k, &k->lay->weights, plan->weight_slots, STRATA_TIER_DEVICE, streamed * dt, "weight slots");
-    take_pool(k, &k->lay->host_weights, plan->host_weight_slots, STRATA_TIER_HOST, from_nvme * dt, "weight slots");
-    take_pool(k, &k->lay->grads, plan->grad_slots, STRATA_TIER_DEVICE, slot_grads * 4, "gradient accumulators");
-    take_pool(k, &k->lay->rounded, w->dtype == STRATA_F32 ? 0 : plan->grad_slots, STRATA_TIER_DEVICE, leaving * dt,
-              "gradient slots");
-    k->lay->block_sums = take(k, STRATA_TIER_DEVICE, (most / 4096 + ST_GROUPS_MAX) * sizeof(double), "tokens, losses, norms");
+    take_pool(k, &lay->weights, plan->weight_slots, STRATA_TIER_DEVICE, k->streamed * dt, WEIGHT_SLOTS);
+    take_pool(k, &lay->host_weights, plan->host_weight_slots, STRATA_TIER_HOST, k->from_nvme * dt, WEIGHT_SLOTS);
+    take_pool(k, &lay->grads, plan->grad_slots, STRATA_TIER_DEVICE, k->slot_grads * 4, ACCUMULATORS);
+    take_pool(k, &lay->rounded, dtype == STRATA_F32 ? 0 : plan->grad_slots, STRATA_TIER_DEVICE, k->leaving * dt, GRADIENT_SLOTS);
+    lay->block_sums = take(k, STRATA_TIER_DEVICE, (k->most / 4096 + ST_GROUPS_MAX) * sizeof(double), SMALL);
 }
 
 /* Micro-batches whose activations live at once. */
@@ -273,7 +380,7 @@ static uint64_t live_micros(const struct st_plan *plan)
 
 /* Entry i of an index array: a buffer of its own, or the one entry `owner` has. */
 static void set_or_share(struct walk *k, uint32_t *array, uint64_t i, uint64_t owner, strata_tier tier, uint64_t bytes,
-                         const char *item)
+                         enum item item)
 {
     if (owner == i)
         set_index(array, i, take(k, tier, bytes, item));
@@ -291,16 +398,31 @@ static void lay_internals(struct walk *k)
     struct st_layout *lay = k->lay;
     uint32_t shared = ST_NO_BUFFER;
 
+    if (!k->build) {
+        take_many(k, STRATA_TIER_DEVICE, w->block_internal_bytes, plan->kept_blocks * live + (kept_from > 0));
+        return;
+    }
     lay->internals = index_array(k, (uint64_t)w->block_count * g);
     if (kept_from > 0)
-        shared = take(k, STRATA_TIER_DEVICE, w->block_internal_bytes, "activations");
+        shared = take(k, STRATA_TIER_DEVICE, w->block_internal_bytes, ACTIVATIONS);
     for (uint64_t i = 0; i < (uint64_t)w->block_count * g; i++) {
         if (i / g < kept_from)
             set_index(lay->internals, i, shared);
         else
             set_or_share(k, lay->internals, i, i / g * g + i % g % live, STRATA_TIER_DEVICE, w->block_internal_bytes,
-                         "activations");
+                         ACTIVATIONS);
     }
+}
+
+static void lay_act_slots(struct walk *k)
+{
+    const struct st_plan *plan = k->plan;
+    const uint64_t bytes = plan->workload.activation_bytes;
+    const strata_tier tier = plan->activation_tier;
+
+    take_pool(k, &k->lay->acts, plan->act_slots, STRATA_TIER_DEVICE, tier == STRATA_TIER_DEVICE ? 0 : bytes, ACTIVATION_SLOTS);
+    take_pool(k, &k->lay->host_acts, plan->host_act_slots, STRATA_TIER_HOST, tier == STRATA_TIER_NVME ? bytes : 0,
+              ACTIVATION_SLOTS);
 }
 
 /* Layer boundaries: all of them for backward; two that take turns where there is none. */
@@ -312,6 +434,11 @@ static void lay_checkpoints(struct walk *k)
     const strata_tier tier = plan->activation_tier;
     struct st_layout *lay = k->lay;
 
+    if (!k->build) {
+        take_many(k, tier, w->activation_bytes, live * (plan->policy.forward_only ? 2 : w->block_count + 1));
+        lay_act_slots(k);
+        return;
+    }
     lay->act_device = index_array(k, boundaries);
     lay->act_host = index_array(k, boundaries);
     lay->act_nvme = index_array(k, boundaries);
@@ -321,12 +448,9 @@ static void lay_checkpoints(struct walk *k)
                                 : tier == STRATA_TIER_HOST ? lay->act_host
                                                            : lay->act_nvme;
 
-        set_or_share(k, array, i, owner, tier, w->activation_bytes, "activation checkpoints");
+        set_or_share(k, array, i, owner, tier, w->activation_bytes, CHECKPOINTS);
     }
-    take_pool(k, &lay->acts, plan->act_slots, STRATA_TIER_DEVICE, tier == STRATA_TIER_DEVICE ? 0 : w->activation_bytes,
-              "activation slots");
-    take_pool(k, &lay->host_acts, plan->host_act_slots, STRATA_TIER_HOST, tier == STRATA_TIER_NVME ? w->activation_bytes : 0,
-              "activation slots");
+    lay_act_slots(k);
 }
 
 static void lay_activations(struct walk *k)
@@ -341,14 +465,14 @@ static void lay_activations(struct walk *k)
         workspace = w->head_workspace_bytes;
     if (w->embed_workspace_bytes > workspace)
         workspace = w->embed_workspace_bytes;
-    lay->workspace = take(k, STRATA_TIER_DEVICE, workspace, "workspace");
+    lay->workspace = take(k, STRATA_TIER_DEVICE, workspace, WORKSPACE);
     lay_internals(k);
     lay->head = index_array(k, g);
     lay->dact = index_array(k, g);
     for (uint64_t m = 0; m < g; m++) {
-        set_or_share(k, lay->head, m, m % live, STRATA_TIER_DEVICE, w->head_internal_bytes, "activations");
+        set_or_share(k, lay->head, m, m % live, STRATA_TIER_DEVICE, w->head_internal_bytes, ACTIVATIONS);
         if (!plan->policy.forward_only)
-            set_index(lay->dact, m, take(k, STRATA_TIER_DEVICE, w->activation_bytes, "activations"));
+            set_index(lay->dact, m, take(k, STRATA_TIER_DEVICE, w->activation_bytes, ACTIVATIONS));
     }
     lay_checkpoints(k);
 }
@@ -362,20 +486,20 @@ static void lay_small(struct walk *k)
     const uint64_t scalars = st_scalars_bytes(w->page_count, w->grad_accum);
     struct st_layout *lay = k->lay;
 
-    lay->tokens_host = take(k, STRATA_TIER_HOST, tokens, "tokens, losses, norms");
-    lay->tokens_device = take(k, STRATA_TIER_DEVICE, tokens, "tokens, losses, norms");
-    lay->scalars_device = take(k, STRATA_TIER_DEVICE, scalars, "tokens, losses, norms");
-    lay->scalars_host = take(k, STRATA_TIER_HOST, scalars, "tokens, losses, norms");
-    lay->norms_host = take(k, STRATA_TIER_HOST, scalars, "tokens, losses, norms");
+    lay->tokens_host = take(k, STRATA_TIER_HOST, tokens, SMALL);
+    lay->tokens_device = take(k, STRATA_TIER_DEVICE, tokens, SMALL);
+    lay->scalars_device = take(k, STRATA_TIER_DEVICE, scalars, SMALL);
+    lay->scalars_host = take(k, STRATA_TIER_HOST, scalars, SMALL);
+    lay->norms_host = take(k, STRATA_TIER_HOST, scalars, SMALL);
     lay->constants = ST_NO_BUFFER;
     if (w->constants_bytes > 0)
-        lay->constants = take(k, STRATA_TIER_DEVICE, w->constants_bytes, "constants");
+        lay->constants = take(k, STRATA_TIER_DEVICE, w->constants_bytes, CONSTANTS);
     lay->rows_host = ST_NO_BUFFER;
     lay->dact_host = ST_NO_BUFFER;
     if (!st_place_table_resident(plan))
-        lay->rows_host = take(k, STRATA_TIER_HOST, w->activation_bytes * w->grad_accum, "embedding rows");
+        lay->rows_host = take(k, STRATA_TIER_HOST, w->activation_bytes * w->grad_accum, ROWS);
     if (st_place_trained(plan, w->table_first) && !st_place_device_update(plan, w->table_first))
-        lay->dact_host = take(k, STRATA_TIER_HOST, w->activation_bytes, "embedding rows");
+        lay->dact_host = take(k, STRATA_TIER_HOST, w->activation_bytes, ROWS);
 }
 
 strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool build)
@@ -387,8 +511,7 @@ strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool b
         plan->item_count = 0;
         plan->buffer_count = 0;
     }
-    for (uint32_t p = 0; p < plan->workload.page_count; p++)
-        lay_page(&k, p);
+    lay_pages(&k);
     lay_chunks(&k);
     lay_slots(&k);
     lay_activations(&k);

@@ -30,7 +30,6 @@ uint32_t st_emit_act_fresh(struct st_emitter *e, uint32_t boundary, uint32_t mic
 /* The checkpoint in host memory: its region, or a slot filled from its extent. */
 static uint32_t host_act(struct st_emitter *e, uint64_t id, unsigned phases)
 {
-    struct st_op *op;
     uint32_t slot;
 
     if (e->lay->act_nvme[id] == ST_NO_BUFFER)
@@ -39,9 +38,8 @@ static uint32_t host_act(struct st_emitter *e, uint64_t id, unsigned phases)
     if (slot != ST_NO_BUFFER)
         return slot;
     slot = st_pool_take(&e->lay->host_acts, (uint32_t)id);
-    op = st_emit_copy(e, ST_OP_READ_ACT, ST_LANE_READ_ACTIVATION, phases, e->lay->act_nvme[id], slot, ST_HOLDS_ACT, id,
-                      e->plan->buffers[e->lay->act_nvme[id]].bytes);
-    st_emit_finish(e, op);
+    (void)st_emit_copy(e, ST_OP_READ_ACT, ST_LANE_READ_ACTIVATION, phases, e->lay->act_nvme[id], slot, ST_HOLDS_ACT, id,
+                       e->plan->buffers[e->lay->act_nvme[id]].bytes);
     return slot;
 }
 
@@ -66,7 +64,6 @@ uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro
                       e->plan->workload.activation_bytes);
     if (op != NULL)
         op->micro = micro;
-    st_emit_finish(e, op);
     return slot;
 }
 
@@ -84,8 +81,7 @@ void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, u
                       e->plan->workload.activation_bytes);
     if (op != NULL)
         op->micro = micro;
-    st_emit_finish(e, op);
     if (extent != ST_NO_BUFFER)
-        st_emit_finish(e, st_emit_copy(e, ST_OP_WRITE_ACT, ST_LANE_WRITE, FORWARD, host, extent, ST_HOLDS_ACT, id,
-                                       e->plan->buffers[extent].bytes));
+        (void)st_emit_copy(e, ST_OP_WRITE_ACT, ST_LANE_WRITE, FORWARD, host, extent, ST_HOLDS_ACT, id,
+                           e->plan->buffers[extent].bytes);
 }

@@ -28,7 +28,6 @@ static uint32_t open_sum(struct st_emitter *e, uint32_t p, const struct st_micro
                       e->plan->workload.pages[p].elems * 4);
     if (op != NULL)
         op->page = p;
-    st_emit_finish(e, op);
     return slot;
 }
 
@@ -49,7 +48,6 @@ static void park_sum(struct st_emitter *e, uint32_t p, uint32_t sum)
 
     if (op != NULL)
         op->page = p;
-    st_emit_finish(e, op);
 }
 
 /* Round once, take the norm, send it where the update will be; then update, where nothing has to be waited for. */
@@ -70,13 +68,11 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
     st_emit_touch(e, op, e->lay->block_sums, ST_WRITE, ST_HOLDS_SCRATCH, 0);
     if (op != NULL)
         op->page = p;
-    st_emit_finish(e, op);
     if (!place->device_update) {
         op = st_emit_copy(e, ST_OP_DOWNLOAD_GRAD, ST_LANE_DOWNLOAD, BACKWARD, rounded, place->grad_region, ST_HOLDS_GRAD, p,
                           st_emit_page_bytes(e, p));
         if (op != NULL)
             op->page = p;
-        st_emit_finish(e, op);
     }
     if (st_emit_in_backward(e))
         st_emit_gate(e, p);
@@ -114,7 +110,6 @@ static void head_tile_backward(struct st_emitter *e, const struct st_micros *mic
             op->micro = m;
             op->tile = t;
         }
-        st_emit_finish(e, op);
     }
     close_sum(e, p, sum, micros);
 }
@@ -142,7 +137,6 @@ static void head_backward(struct st_emitter *e, const struct st_micros *micros)
             op->page = w->norm_page;
             op->micro = m;
         }
-        st_emit_finish(e, op);
     }
     close_sum(e, w->norm_page, sum, micros);
 }
@@ -172,7 +166,6 @@ static void block_backward(struct st_emitter *e, const struct st_micros *micros,
             op->micro = m;
             op->recompute = recompute;
         }
-        st_emit_finish(e, op);
     }
     close_sum(e, p, sum, micros);
 }
@@ -191,7 +184,6 @@ static void position_backward(struct st_emitter *e, const struct st_micros *micr
             op->page = p;
             op->micro = m;
         }
-        st_emit_finish(e, op);
     }
     close_sum(e, p, sum, micros);
 }
@@ -236,7 +228,6 @@ static void scatter_device(struct st_emitter *e, uint32_t p)
         op->page = p;
         op->first = !w->tied;
     }
-    st_emit_finish(e, op);
     finish_grad(e, p, sum);
 }
 
@@ -249,7 +240,6 @@ static void scatter_host(struct st_emitter *e, uint32_t micro)
 
     if (op != NULL)
         op->micro = micro;
-    st_emit_finish(e, op);
     op = st_emit_start(e, ST_OP_SCATTER_HOST, ST_LANE_UPDATE, BACKWARD);
     st_emit_touch(e, op, e->lay->dact_host, ST_READ, ST_HOLDS_DACT, micro);
     st_emit_touch(e, op, e->lay->tokens_host, ST_READ, ST_HOLDS_TOKENS, 0);
@@ -259,7 +249,6 @@ static void scatter_host(struct st_emitter *e, uint32_t micro)
         op->micro = micro;
         op->first = first;
     }
-    st_emit_finish(e, op);
 }
 
 static void finish_host(struct st_emitter *e, uint32_t p)
@@ -271,7 +260,6 @@ static void finish_host(struct st_emitter *e, uint32_t p)
     st_emit_touch(e, op, e->lay->norms_host, ST_MODIFY, ST_HOLDS_SCALARS, 1);
     if (op != NULL)
         op->page = p;
-    st_emit_finish(e, op);
     if (st_emit_in_backward(e))
         st_emit_gate(e, p);
 }

@@ -1,9 +1,7 @@
-/* program_emit.c - writes the op list of one step, and what each op waits for.
+/* program_emit.c - writes the op list of one step.
  *
- * Ops are written in an order in which they could run one after another; each states its accesses, and the waits follow:
- * a reader waits for the last writer of a buffer, a writer for the last writer and every reader since.  The list is
- * written twice: the first round only learns who touches each buffer last, so that the second can wait for ops of the
- * previous cycle.  Nothing here knows rates or time. */
+ * Ops are written in an order in which they could run one after another; each states its accesses, and the waits follow from
+ * them (program_wait.c).  Nothing here knows rates or time. */
 #include "offload/program_emit.h"
 
 #include "core/error.h"
@@ -31,40 +29,6 @@ static bool reserve(struct st_emitter *e, void **array, uint32_t *room, uint32_t
     return true;
 }
 
-static void add_wait(struct st_emitter *e, struct st_op *op, struct st_toucher who)
-{
-    struct st_plan *plan = e->plan;
-
-    if (who.op == UINT32_MAX)
-        return;
-    for (uint32_t i = op->wait_first; i < plan->wait_count; i++)
-        if (plan->waits[i].op == who.op && plan->waits[i].previous == who.previous)
-            return;
-    if (!reserve(e, (void **)&plan->waits, &e->wait_room, plan->wait_count + 1, sizeof(*plan->waits)))
-        return;
-    plan->waits[plan->wait_count++] = (struct st_wait){.op = who.op, .previous = who.previous};
-    op->wait_count++;
-}
-
-static void add_reader(struct st_emitter *e, struct st_dep_state *d, uint32_t op)
-{
-    if (d->reader_count > 0 && d->readers[d->reader_count - 1].op == op && !d->readers[d->reader_count - 1].previous)
-        return;
-    if (d->reader_count == d->reader_room) {
-        const uint32_t room = d->reader_room == 0 ? 4 : 2 * d->reader_room;
-        struct st_toucher *grown = realloc(d->readers, room * sizeof(*grown));
-
-        if (grown == NULL) {
-            e->no_memory = true;
-            return;
-        }
-        d->readers = grown;
-        d->reader_room = room;
-    }
-    d->readers[d->reader_count++] = (struct st_toucher){.op = op};
-}
-
-/* Start an op; accesses follow, then st_emit_finish(). */
 struct st_op *st_emit_start(struct st_emitter *e, enum st_op_kind kind, enum st_lane lane, unsigned phases)
 {
     struct st_plan *plan = e->plan;
@@ -77,8 +41,7 @@ struct st_op *st_emit_start(struct st_emitter *e, enum st_op_kind kind, enum st_
                          .lane = (uint8_t)lane,
                          .phases = (uint8_t)phases,
                          .page = ST_NO_PAGE,
-                         .access_first = plan->access_count,
-                         .wait_first = plan->wait_count};
+                         .access_first = plan->access_count};
     return op;
 }
 
@@ -93,36 +56,6 @@ void st_emit_touch(struct st_emitter *e, struct st_op *op, uint32_t buffer, enum
     plan->accesses[plan->access_count++] =
         (struct st_access){.buffer = buffer, .mode = (uint8_t)mode, .content = (uint8_t)content, .index = (uint32_t)index};
     op->access_count++;
-}
-
-void st_emit_finish(struct st_emitter *e, struct st_op *op)
-{
-    struct st_plan *plan = e->plan;
-    const uint32_t self = plan->op_count - 1;
-
-    if (op == NULL || e->no_memory)
-        return;
-    for (uint32_t i = 0; i < op->access_count; i++) {
-        const struct st_access *a = &plan->accesses[op->access_first + i];
-        struct st_dep_state *d = &e->deps[a->buffer];
-
-        add_wait(e, op, d->writer);
-        if ((a->mode & ST_WRITE) != 0)
-            for (uint32_t r = 0; r < d->reader_count; r++)
-                if (d->readers[r].op != self || d->readers[r].previous)
-                    add_wait(e, op, d->readers[r]);
-    }
-    for (uint32_t i = 0; i < op->access_count; i++) {
-        const struct st_access *a = &plan->accesses[op->access_first + i];
-        struct st_dep_state *d = &e->deps[a->buffer];
-
-        if ((a->mode & ST_WRITE) != 0) {
-            d->writer = (struct st_toucher){.op = self};
-            d->reader_count = 0;
-        } else {
-            add_reader(e, d, self);
-        }
-    }
 }
 
 /* --- slots --- */
@@ -186,8 +119,8 @@ static void upload_tokens(struct st_emitter *e)
     const struct st_workload *w = &e->plan->workload;
     const uint64_t bytes = (uint64_t)w->micro_batch * w->seq * w->grad_accum * 2 * sizeof(int32_t);
 
-    st_emit_finish(e, st_emit_copy(e, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, FORWARD, e->lay->tokens_host, e->lay->tokens_device,
-                                   ST_HOLDS_TOKENS, 0, bytes));
+    (void)st_emit_copy(e, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, FORWARD, e->lay->tokens_host, e->lay->tokens_device,
+                       ST_HOLDS_TOKENS, 0, bytes);
 }
 
 static void end_of_step(struct st_emitter *e)
@@ -195,12 +128,11 @@ static void end_of_step(struct st_emitter *e)
     const struct st_workload *w = &e->plan->workload;
     struct st_op *op;
 
-    st_emit_finish(e, st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, ST_LANE_DOWNLOAD, FORWARD, e->lay->scalars_device,
-                                   e->lay->scalars_host, ST_HOLDS_SCALARS, 0, st_scalars_bytes(w->page_count, w->grad_accum)));
+    (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, ST_LANE_DOWNLOAD, FORWARD, e->lay->scalars_device, e->lay->scalars_host,
+                       ST_HOLDS_SCALARS, 0, st_scalars_bytes(w->page_count, w->grad_accum));
     op = st_emit_start(e, ST_OP_END, ST_LANE_UPDATE, FORWARD);
     st_emit_touch(e, op, e->lay->scalars_host, ST_MODIFY, ST_HOLDS_SCALARS, 0);
     st_emit_touch(e, op, e->lay->norms_host, ST_READ, ST_HOLDS_SCALARS, 1);
-    st_emit_finish(e, op);
 }
 
 /* At a cycle's start the state slots hold what the previous backward read ahead; nothing else is known to be anywhere. */
@@ -244,7 +176,7 @@ static void emit_cycle(struct st_emitter *e)
     const bool horizontal = e->plan->policy.accumulation == ST_ACCUMULATE_HORIZONTAL;
     const uint32_t together = horizontal ? 1 : w->grad_accum;
 
-    e->plan->op_count = e->plan->access_count = e->plan->wait_count = 0;
+    e->plan->op_count = e->plan->access_count = 0;
     forget_slots(e);
     upload_tokens(e);
     for (uint32_t m = 0; m < w->grad_accum; m += together) {
@@ -261,17 +193,6 @@ static void emit_cycle(struct st_emitter *e)
     st_emit_forget_weights(e);
     for (uint32_t p = 0; p < w->page_count; p++)
         st_emit_gate(e, p);
-}
-
-static void remember_as_previous(struct st_emitter *e)
-{
-    for (uint32_t b = 0; b < e->plan->buffer_count; b++) {
-        struct st_dep_state *d = &e->deps[b];
-
-        d->writer.previous = d->writer.op != UINT32_MAX;
-        for (uint32_t r = 0; r < d->reader_count; r++)
-            d->readers[r].previous = true;
-    }
 }
 
 static void add_traffic(struct st_plan *plan)
@@ -301,24 +222,14 @@ strata_status st_program_emit(struct st_plan *plan, struct st_layout *lay)
 {
     struct st_emitter e = {.plan = plan, .lay = lay};
 
-    e.deps = calloc(plan->buffer_count, sizeof(*e.deps));
-    if (e.deps == NULL)
-        return st_error(STRATA_E_NOMEM, "plan: no memory for the program");
-    for (uint32_t b = 0; b < plan->buffer_count; b++)
-        e.deps[b].writer.op = UINT32_MAX;
     e.update_phases = st_emit_gated(&e) ? BODY | EPI : BODY | PRO;
     e.tail_reads = 0;
     if (st_emit_gated(&e))
         for (uint32_t c = 0; c < plan->chunk_count && e.tail_reads < lay->states.count; c++)
             e.tail_reads += plan->chunks[c].tier == STRATA_TIER_NVME;
     emit_cycle(&e);
-    remember_as_previous(&e);
-    emit_cycle(&e);
-    for (uint32_t b = 0; b < plan->buffer_count; b++)
-        free(e.deps[b].readers);
-    free(e.deps);
     if (e.no_memory)
         return st_error(STRATA_E_NOMEM, "plan: no memory for the program");
     add_traffic(plan);
-    return STRATA_OK;
+    return st_program_wait(plan);
 }

@@ -1,6 +1,7 @@
 /* offload/program_emit.h - the parts of the program writer: mechanics, weights and updates, activations, forward, backward.
  *
- * program_emit.c       ops, accesses, waits, slots; one cycle; traffic
+ * program_emit.c       ops, accesses, slots; one cycle; traffic
+ * program_wait.c       what each op waits for
  * program_gate.c       weights in and out, updates of a page
  * program_activation.c layer boundaries: slots, checkpoints on host and NVMe
  * program_forward.c    embedding, blocks, head and loss
@@ -20,22 +21,10 @@ enum {
     ALWAYS = PRO | BODY | EPI | EVAL,
 };
 
-/* Who touched a buffer last. */
-struct st_toucher {
-    uint32_t op;
-    bool previous;
-};
-struct st_dep_state {
-    struct st_toucher writer; /* op UINT32_MAX: none yet */
-    struct st_toucher *readers;
-    uint32_t reader_count, reader_room;
-};
-
 struct st_emitter {
     struct st_plan *plan;
     struct st_layout *lay;
-    struct st_dep_state *deps; /* [buffer_count] */
-    uint32_t op_room, access_room, wait_room;
+    uint32_t op_room, access_room;
     uint64_t tick;         /* for least recently used */
     uint32_t tail_reads;   /* state slots filled ahead by the previous cycle */
     uint8_t update_phases; /* when updates run */
@@ -50,13 +39,11 @@ struct st_micros {
 
 /* --- program_emit.c --- */
 
-/* Start an op; accesses in the order that enum st_op_kind states; then finish, which adds the waits.  NULL: no memory, and
- * every call takes it. */
+/* Start an op; accesses follow in the order that enum st_op_kind states.  NULL: no memory, and every call takes it. */
 struct st_op *st_emit_start(struct st_emitter *e, enum st_op_kind kind, enum st_lane lane, unsigned phases);
 void st_emit_touch(struct st_emitter *e, struct st_op *op, uint32_t buffer, enum st_access_mode mode, enum st_content content,
                    uint64_t index);
-void st_emit_finish(struct st_emitter *e, struct st_op *op);
-/* An op that copies; not yet finished. */
+/* An op that copies. */
 struct st_op *st_emit_copy(struct st_emitter *e, enum st_op_kind kind, enum st_lane lane, unsigned phases, uint32_t from,
                            uint32_t to, enum st_content content, uint64_t index, uint64_t bytes);
 
@@ -68,6 +55,11 @@ void st_pool_forget(struct st_pool *pool);
 uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p);
 bool st_emit_gated(const struct st_emitter *e);
 bool st_emit_in_backward(const struct st_emitter *e);
+
+/* --- program_wait.c --- */
+
+/* Write plan->waits from the accesses. */
+strata_status st_program_wait(struct st_plan *plan);
 
 /* --- program_gate.c --- */
 

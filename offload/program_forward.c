@@ -13,7 +13,6 @@ static void gather_host(struct st_emitter *e, uint32_t p)
     st_emit_touch(e, op, e->lay->rows_host, p == w->table_first ? ST_WRITE : ST_MODIFY, ST_HOLDS_ROWS, 0);
     if (op != NULL)
         op->page = p;
-    st_emit_finish(e, op);
 }
 
 static void embed_rows(struct st_emitter *e, uint32_t micro, uint32_t act)
@@ -36,7 +35,6 @@ static void embed_rows(struct st_emitter *e, uint32_t micro, uint32_t act)
     }
     if (op != NULL)
         op->micro = micro;
-    st_emit_finish(e, op);
 }
 
 static void embed_forward(struct st_emitter *e, const struct st_micros *micros)
@@ -68,7 +66,6 @@ static void embed_forward(struct st_emitter *e, const struct st_micros *micros)
                 op->page = w->position_page;
                 op->micro = m;
             }
-            st_emit_finish(e, op);
         }
         st_emit_act_keep(e, 0, m, act);
     }
@@ -99,7 +96,6 @@ static void block_forward(struct st_emitter *e, const struct st_micros *micros, 
             op->block = b;
             op->micro = m;
         }
-        st_emit_finish(e, op);
         st_emit_act_keep(e, b + 1, m, out);
     }
 }
@@ -124,7 +120,6 @@ static void head_forward(struct st_emitter *e, const struct st_micros *micros)
             op->page = w->norm_page;
             op->micro = m;
         }
-        st_emit_finish(e, op);
     }
     for (uint32_t t = 0; t < w->head_count; t++) {
         if (micros->opens && !w->tied && st_emit_gated(e))
@@ -141,7 +136,6 @@ static void head_forward(struct st_emitter *e, const struct st_micros *micros)
                 op->micro = m;
                 op->tile = t;
             }
-            st_emit_finish(e, op);
         }
     }
     for (uint32_t m = micros->first; m < micros->end; m++) {
@@ -151,7 +145,6 @@ static void head_forward(struct st_emitter *e, const struct st_micros *micros)
         st_emit_touch(e, op, e->lay->scalars_device, ST_MODIFY, ST_HOLDS_SCALARS, 0);
         if (op != NULL)
             op->micro = m;
-        st_emit_finish(e, op);
     }
 }
 

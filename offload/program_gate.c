@@ -25,7 +25,6 @@ uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases)
                       plan->buffers[place->home_region].bytes);
     if (op != NULL)
         op->page = p;
-    st_emit_finish(e, op);
     return slot;
 }
 
@@ -36,7 +35,6 @@ static void upload_weight(struct st_emitter *e, uint32_t p, uint32_t from, uint3
 
     if (op != NULL)
         op->page = p;
-    st_emit_finish(e, op);
 }
 
 uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases)
@@ -66,7 +64,6 @@ static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
                       e->plan->buffers[place->home_region].bytes);
     if (op != NULL)
         op->page = p;
-    st_emit_finish(e, op);
 }
 
 /* --- the gate: updates of one page --- */
@@ -87,7 +84,6 @@ static uint32_t state_slot(struct st_emitter *e, uint32_t c)
         op->page = chunk->page;
         op->chunk = c;
     }
-    st_emit_finish(e, op);
     return slot;
 }
 
@@ -107,7 +103,6 @@ static void update_host_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
         op->page = chunk->page;
         op->chunk = c;
     }
-    st_emit_finish(e, op);
     if (!swapped)
         return;
     op = st_emit_copy(e, ST_OP_WRITE_STATE, ST_LANE_WRITE, e->update_phases, state, chunk->region, ST_HOLDS_STATE, c,
@@ -116,7 +111,6 @@ static void update_host_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
         op->page = chunk->page;
         op->chunk = c;
     }
-    st_emit_finish(e, op);
 }
 
 /* When the gate must bring page p's weights in: always if the forward that follows takes them from there, else for updates alone.
@@ -162,7 +156,6 @@ static void gate_device(struct st_emitter *e, uint32_t p)
             op->page = p;
             op->chunk = c;
         }
-        st_emit_finish(e, op);
     }
     if (place->weight_home == STRATA_TIER_DEVICE)
         return;
@@ -171,7 +164,6 @@ static void gate_device(struct st_emitter *e, uint32_t p)
                       st_emit_page_bytes(e, p));
     if (op != NULL)
         op->page = p;
-    st_emit_finish(e, op);
     write_weight(e, p, host);
 }
 
@@ -203,7 +195,6 @@ void st_emit_read_ahead(struct st_emitter *e)
             op->page = chunk->page;
             op->chunk = c;
         }
-        st_emit_finish(e, op);
     }
 }
 

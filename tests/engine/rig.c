@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "offload/device_paced.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -251,9 +252,19 @@ static strata_status steps_of(struct rig_result *out, struct st_engine *eng, con
     return st == STRATA_OK ? st_engine_flush(eng, NULL) : st;
 }
 
-/* An engine with the cell's weights loaded. */
+/* Copies and compute take about as long as the small model's updates: everything overlaps with everything. */
+static struct st_paced_model paced_model(const struct st_workload *w)
+{
+    return (struct st_paced_model){
+        .workload = w,
+        .machine = {.name = "rig", .workers = 1, .matmul_flops = 20e9, .upload = 2e9, .download = 2e9},
+    };
+}
+
+/* An engine with the cell's weights loaded.  @param paced  outlives the engine. */
 static strata_status start_engine(struct st_engine **out, struct st_config *config, struct st_model *model,
-                                  const struct st_plan *plan, const struct rig_cell *cell, const char *nvme_dir)
+                                  struct st_paced_model *paced, const struct st_plan *plan, const struct rig_cell *cell,
+                                  const char *nvme_dir)
 {
     struct st_model_init init = {.model = model, .seed = 42};
     const struct st_weight_source source = st_model_init_source(&init);
@@ -264,18 +275,28 @@ static strata_status start_engine(struct st_engine **out, struct st_config *conf
                                   .fake_latency_us = cell->fake_latency_us != 0 ? cell->fake_latency_us : 200};
     strata_status st;
 
+    *paced = paced_model(&plan->workload);
+    if (cell->paced) {
+        opts.device = "paced";
+        opts.pace = &paced->machine;
+        opts.compute = st_paced_compute(paced);
+        opts.compute.constants = st_model_compute(model).constants;
+    }
     rig_config(config, cell, nvme_dir);
     st = st_engine_create(out, &opts);
-    return st == STRATA_OK ? st_engine_load(*out, source.read, source.ctx) : st;
+    if (st != STRATA_OK)
+        return st;
+    return cell->paced ? st_engine_load(*out, st_paced_fill, NULL) : st_engine_load(*out, source.read, source.ctx);
 }
 
 strata_status rig_train(struct rig_result *out, struct st_model *model, const struct st_plan *plan, const struct rig_cell *cell,
                         uint32_t steps, const char *nvme_dir)
 {
     struct st_engine *eng = NULL;
+    struct st_paced_model paced;
     struct st_engine_info info;
     struct st_config config;
-    strata_status st = start_engine(&eng, &config, model, plan, cell, nvme_dir);
+    strata_status st = start_engine(&eng, &config, model, &paced, plan, cell, nvme_dir);
 
     memset(out, 0, sizeof(*out));
     out->planned = true;
@@ -295,8 +316,9 @@ strata_status rig_export(struct st_model *model, const struct st_plan *plan, con
 {
     struct st_engine *eng = NULL;
     struct rig_result unused = {0};
+    struct st_paced_model paced;
     struct st_config config;
-    strata_status st = start_engine(&eng, &config, model, plan, cell, nvme_dir);
+    strata_status st = start_engine(&eng, &config, model, &paced, plan, cell, nvme_dir);
 
     if (st == STRATA_OK)
         st = steps_of(&unused, eng, plan, cell, steps);
@@ -337,7 +359,7 @@ const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
 
     snprintf(buf, RIG_TEXT,
              "%s device=%s host=%s optimizer=%s param=%s update=%s g=%u %s act=%s on %s io=%s isa=%s threads=%u clip=%s %s "
-             "cache=%s flush=%u",
+             "cache=%s flush=%u%s",
              c->llama ? "llama" : "gpt2", budgets[c->device], budgets[c->host], tiers[c->optimizer], tiers[c->param],
              c->update == ST_UPDATE_SERIAL  ? "serial"
              : c->update == ST_UPDATE_GATED ? "gated"
@@ -347,6 +369,6 @@ const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
              : c->activations == ST_ACT_RECOMPUTED ? "recomputed"
                                                    : "auto",
              act_tiers[c->act_tier], c->io_method, c->isa, c->threads, clips[c->clip], dtypes[c->dtype],
-             c->cache == 0 ? "0" : "auto", c->flush_after);
+             c->cache == 0 ? "0" : "auto", c->flush_after, c->paced ? " paced" : "");
     return buf;
 }

@@ -29,6 +29,7 @@ struct rig_cell {
     uint32_t flush_after;     /* flush (and evaluate) after this step; 0: never */
     uint32_t fake_latency_us; /* 0: 200 */
     const char *freeze;       /* a pattern of tensor names that are not trained; NULL: none */
+    bool paced;               /* on the paced device, with its gradients, at its own pace of some microseconds an op */
 };
 
 struct rig_result {

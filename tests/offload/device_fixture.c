@@ -30,6 +30,16 @@ void df_close(struct df_device *d)
     st_workers_destroy(d->workers);
 }
 
+struct df_device df_open_paced(const struct st_machine *machine)
+{
+    struct df_device d = {.ops = st_device_find("paced"), .bytes = 16u << 20};
+    const struct st_device_opts opts = {.arena_bytes = d.bytes, .kernels = st_kernels_pick(NULL), .pace = machine};
+
+    assert_non_null(d.ops);
+    df_ok(d.ops->open(&d.dev, &opts));
+    return d;
+}
+
 void df_each_dtype(void (*check)(struct df_device *d, strata_dtype dt))
 {
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {

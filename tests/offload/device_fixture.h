@@ -21,6 +21,8 @@ struct df_opts {
 
 void df_open(struct df_device *d, const struct df_opts *opts);
 void df_close(struct df_device *d);
+/** A paced device of 16 MiB on this machine, without workers; close it by its own ops. */
+struct df_device df_open_paced(const struct st_machine *machine);
 /** Run a check with a fresh device for fp32, bf16 and fp16. */
 void df_each_dtype(void (*check)(struct df_device *d, strata_dtype dt));
 /** The next `elems` elements of the arena, 64-byte aligned, zeroed. */

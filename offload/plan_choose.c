@@ -1,0 +1,272 @@
+/* plan_choose.c - how spare memory is divided: a few candidates, completed in closed form, judged by the simulator.
+ *
+ * A candidate reserves slots to prefetch into and blocks whose activations are kept; what is left goes to the placement that
+ * moves least (plan_place.c), and what that leaves to more slots and kept blocks.  The judge simulates each program on a nominal
+ * machine, in which compute, update, disk and both links take equally long for the smallest placement: no measurement enters,
+ * so that the same plan is made everywhere. */
+#include "offload/plan_build.h"
+
+#include "core/error.h"
+#include "offload/simulate.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPS_JUDGED  20000u /* larger programs: the first candidate, unjudged */
+#define TIE         1.005  /* simulated seconds within this are equal */
+#define STATE_SLOTS 8u     /* that leftovers are spent on */
+
+enum kept { KEEP_LAST, KEEP_HALF, KEEP_FIRST }; /* blocks kept before anything becomes resident: none, half, all that fit */
+
+struct reserve {
+    uint8_t weights, grads, acts, host_acts, states, host_weights; /* slots */
+    uint8_t kept;
+    bool host_checkpoints; /* not on the device, where either is allowed */
+};
+
+/* The first is what huge workloads get. */
+static const struct reserve reserves[] = {
+    {2, 2, 4, 4, 2, 3, KEEP_LAST, false},  {2, 2, 4, 4, 4, 3, KEEP_LAST, false}, {2, 2, 4, 4, 8, 4, KEEP_LAST, false},
+    {3, 2, 4, 4, 16, 6, KEEP_LAST, false}, {1, 1, 2, 1, 1, 1, KEEP_LAST, false}, {2, 2, 4, 4, 4, 3, KEEP_HALF, false},
+    {2, 2, 4, 4, 4, 3, KEEP_FIRST, false}, {2, 2, 4, 4, 4, 3, KEEP_LAST, true},
+};
+#define CANDIDATES (sizeof(reserves) / sizeof(reserves[0]))
+
+/* What a candidate has decided. */
+struct decisions {
+    strata_tier activation_tier;
+    uint32_t kept_blocks, resident_pages, pinned_weight_pages, device_state_pages, pinned_chunks, device_accum_pages;
+    uint32_t weight_slots, host_weight_slots, state_slots, act_slots, host_act_slots, grad_slots;
+};
+
+struct candidate {
+    struct decisions decisions;
+    struct st_reserved_slots reserved;
+    double seconds;
+    uint64_t moved, memory; /* bytes of a steady step on disk and links; of device and host */
+};
+
+static struct decisions decisions_of(const struct st_plan *plan)
+{
+    struct decisions d;
+
+    memset(&d, 0, sizeof(d)); /* they are compared as bytes */
+    d.activation_tier = plan->activation_tier;
+    d.kept_blocks = plan->kept_blocks;
+    d.resident_pages = plan->resident_pages;
+    d.pinned_weight_pages = plan->pinned_weight_pages;
+    d.device_state_pages = plan->device_state_pages;
+    d.pinned_chunks = plan->pinned_chunks;
+    d.device_accum_pages = plan->device_accum_pages;
+    d.weight_slots = plan->weight_slots;
+    d.host_weight_slots = plan->host_weight_slots;
+    d.state_slots = plan->state_slots;
+    d.act_slots = plan->act_slots;
+    d.host_act_slots = plan->host_act_slots;
+    d.grad_slots = plan->grad_slots;
+    return d;
+}
+
+static void decide(struct st_plan *plan, const struct decisions *d)
+{
+    plan->activation_tier = d->activation_tier;
+    plan->kept_blocks = d->kept_blocks;
+    plan->resident_pages = d->resident_pages;
+    plan->pinned_weight_pages = d->pinned_weight_pages;
+    plan->device_state_pages = d->device_state_pages;
+    plan->pinned_chunks = d->pinned_chunks;
+    plan->device_accum_pages = d->device_accum_pages;
+    plan->weight_slots = d->weight_slots;
+    plan->host_weight_slots = d->host_weight_slots;
+    plan->state_slots = d->state_slots;
+    plan->act_slots = d->act_slots;
+    plan->host_act_slots = d->host_act_slots;
+    plan->grad_slots = d->grad_slots;
+}
+
+/* --- one candidate --- */
+
+static void raise_slots(struct st_plan *plan, const struct reserve *r)
+{
+    st_plan_raise(plan, &plan->weight_slots, r->weights);
+    st_plan_raise(plan, &plan->grad_slots, r->grads);
+    st_plan_raise(plan, &plan->act_slots, r->acts);
+    st_plan_raise(plan, &plan->host_act_slots, r->host_acts);
+    st_plan_raise(plan, &plan->state_slots, r->states);
+    st_plan_raise(plan, &plan->host_weight_slots, r->host_weights);
+}
+
+static void raise_kept(struct st_plan *plan, uint32_t most)
+{
+    if (plan->policy.activations == ST_ACT_AUTO && !plan->policy.forward_only)
+        st_plan_raise(plan, &plan->kept_blocks, most);
+}
+
+/* Pools that the placement has no use for are empty; candidates that differ in them alone are one. */
+static void drop_unused_slots(struct st_plan *plan)
+{
+    struct st_layout lay;
+
+    plan->reserved = (struct st_reserved_slots){.weights = plan->weight_slots,
+                                                .host_weights = plan->host_weight_slots,
+                                                .states = plan->state_slots,
+                                                .acts = plan->act_slots,
+                                                .host_acts = plan->host_act_slots,
+                                                .grads = plan->grad_slots};
+    (void)st_layout_make(&lay, plan, false); /* a sizing fails in nothing */
+    plan->weight_slots = lay.weights.count;
+    plan->host_weight_slots = lay.host_weights.count;
+    plan->state_slots = lay.states.count;
+    plan->act_slots = lay.acts.count;
+    plan->host_act_slots = lay.host_acts.count;
+    plan->grad_slots = lay.grads.count > lay.rounded.count ? lay.grads.count : lay.rounded.count;
+}
+
+/* From the smallest placement: reserve, place, spend what is left. */
+static void complete(struct st_plan *plan, const struct reserve *r)
+{
+    static const struct reserve leftovers = {2, 2, 4, 4, STATE_SLOTS, 3, KEEP_LAST, false};
+    const struct st_workload *w = &plan->workload;
+
+    if (plan->activation_tier == STRATA_TIER_HOST && plan->policy.activation_tier == STRATA_TIER_COUNT && !r->host_checkpoints) {
+        plan->activation_tier = STRATA_TIER_DEVICE;
+        if (!st_plan_allowed(plan))
+            plan->activation_tier = STRATA_TIER_HOST;
+    }
+    raise_slots(plan, r);
+    if (r->kept != KEEP_LAST)
+        raise_kept(plan, r->kept == KEEP_HALF ? (w->block_count + 1) / 2 : w->block_count);
+    st_plan_place(plan);
+    if (plan->policy.accumulation == ST_ACCUMULATE_HORIZONTAL) {
+        st_plan_raise(plan, &plan->device_accum_pages, w->page_count);
+        st_plan_place(plan); /* sums on the device leave host memory */
+    }
+    raise_kept(plan, w->block_count);
+    raise_slots(plan, &leftovers);
+    drop_unused_slots(plan);
+}
+
+/* --- the judge --- */
+
+static double flops(const struct st_workload *w)
+{
+    const double blocks = w->block_count * (2 * w->block_forward_flops + w->block_backward_flops);
+
+    return w->grad_accum * (blocks + w->head_forward_flops + w->head_backward_flops);
+}
+
+/* Each resource takes one second for the smallest placement; one that has nothing to do there is as fast as the slowest link. */
+static void nominal_machine(struct st_machine *machine, const struct st_plan *smallest)
+{
+    const struct st_workload *w = &smallest->workload;
+    const uint64_t checkpoints =
+        smallest->activation_tier == STRATA_TIER_DEVICE ? 0 : w->activation_bytes * w->grad_accum * (w->block_count + 1);
+    struct st_moved moved;
+
+    st_plan_moved(&moved, smallest);
+    *machine = smallest->machine;
+    machine->block_flops = 0;
+    machine->checksum = 0;
+    machine->matmul_flops = flops(w);
+    machine->update = (double)w->params;
+    machine->upload = (double)(moved.upload + checkpoints + 1);
+    machine->download = (double)(moved.link - moved.upload + checkpoints + 1);
+    if (smallest->activation_tier == STRATA_TIER_NVME)
+        moved.nvme += 2 * checkpoints;
+    machine->read = machine->write = machine->mixed = (double)(moved.nvme + 1);
+}
+
+static bool preferred(const struct candidate *a, const struct candidate *b)
+{
+    return a->moved != b->moved ? a->moved < b->moved : a->memory < b->memory;
+}
+
+/* Index of the best: fewest bytes, then least memory, then the first, of those that take no longer than the fastest. */
+static uint32_t best_of(const struct candidate *candidates, uint32_t count)
+{
+    double fastest = candidates[0].seconds;
+    uint32_t best = count;
+
+    for (uint32_t i = 1; i < count; i++)
+        if (candidates[i].seconds < fastest)
+            fastest = candidates[i].seconds;
+    for (uint32_t i = 0; i < count; i++)
+        if (candidates[i].seconds <= fastest * TIE && (best == count || preferred(&candidates[i], &candidates[best])))
+            best = i;
+    return best;
+}
+
+/* Build it and, with a machine to do it on, simulate a step. */
+static strata_status judge(struct candidate *c, struct st_plan *plan, const struct st_machine *nominal)
+{
+    const struct st_traffic *t = &plan->traffic[plan->policy.forward_only ? 3 : 1];
+    struct st_simulation simulation;
+    strata_status st;
+
+    c->seconds = 0;
+    decide(plan, &c->decisions);
+    if ((st = st_plan_build(plan)) != STRATA_OK || nominal == NULL)
+        return st;
+    c->moved = t->read + t->write + t->upload + t->download;
+    c->memory = plan->needed[STRATA_TIER_DEVICE] + plan->needed[STRATA_TIER_HOST];
+    if ((st = st_simulate(&simulation, plan, nominal)) == STRATA_OK)
+        c->seconds = simulation.seconds;
+    return st;
+}
+
+static bool known(const struct candidate *candidates, uint32_t count, const struct decisions *d)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (memcmp(&candidates[i].decisions, d, sizeof(*d)) == 0)
+            return true;
+    return false;
+}
+
+/* About as many ops as its programs have, whatever the placement. */
+static uint64_t ops_expected(const struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->workload;
+
+    return 3ull * plan->chunk_count + 8ull * w->page_count + (6ull * w->block_count + 2ull * w->head_count) * w->grad_accum;
+}
+
+/* Complete and judge the candidates, or take the first of a huge program; the last one is built. */
+static strata_status judge_all(struct candidate candidates[CANDIDATES], uint32_t *count, struct st_plan *plan)
+{
+    const struct decisions smallest = decisions_of(plan);
+    const bool huge = ops_expected(plan) > OPS_JUDGED;
+    struct st_machine nominal;
+    strata_status st;
+
+    nominal_machine(&nominal, plan);
+    *count = 0;
+    for (uint32_t i = 0; i < (huge ? 1 : CANDIDATES); i++) {
+        struct candidate *c = &candidates[*count];
+
+        decide(plan, &smallest);
+        complete(plan, &reserves[i]);
+        c->decisions = decisions_of(plan);
+        c->reserved = plan->reserved;
+        if (known(candidates, *count, &c->decisions))
+            continue;
+        if ((st = judge(c, plan, huge ? NULL : &nominal)) != STRATA_OK)
+            return st;
+        ++*count;
+    }
+    return STRATA_OK;
+}
+
+strata_status st_plan_choose(struct st_plan *plan)
+{
+    struct candidate candidates[CANDIDATES];
+    uint32_t count, best;
+    strata_status st = judge_all(candidates, &count, plan);
+
+    if (st != STRATA_OK)
+        return st;
+    best = best_of(candidates, count);
+    decide(plan, &candidates[best].decisions);
+    plan->reserved = candidates[best].reserved;
+    return best + 1 < count ? st_plan_build(plan) : STRATA_OK;
+}

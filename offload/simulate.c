@@ -1,0 +1,539 @@
+/* simulate.c - the dispatcher of engine_run.c and engine_async.c over a clock.
+ *
+ * Executors run one op at a time; there is one per executing lane, or one for all on a device that is the host.  The disk is a
+ * fluid: two queues whose heads move at once.  Time goes from one completion to the next. */
+#include "offload/simulate.h"
+
+#include "core/error.h"
+#include "offload/cost.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS_MAX      24u  /* simulated at most: half of them are averaged where no period is found */
+#define PERIOD_MAX     8u   /* steps */
+#define SAME           1e-9 /* relative difference of two steps that are one */
+#define NONE           UINT32_MAX
+#define BLAME_HOPS_MAX 64u
+
+enum { READ = 0, WRITE = 1, DIRECTIONS = 2 };
+
+/* Each op is in a queue at most once. */
+struct queue {
+    uint32_t *ops; /* [op_count], a ring */
+    uint32_t first, count;
+};
+
+/* What is under way when a step ends; steps repeat when this does, too. */
+struct backlog {
+    double bytes[DIRECTIONS], seconds;
+};
+
+struct simulator {
+    const struct st_plan *plan;
+    const struct st_machine *machine;
+    double *cost;   /* [op_count] seconds on its executor; unused for I/O */
+    double *after;  /* [op_count] seconds of checksums that the host makes before the op counts as done */
+    uint32_t *done; /* [op_count]: last cycle in which the op finished */
+    uint32_t *lane_ops[ST_LANE_COUNT];
+    uint32_t lane_count[ST_LANE_COUNT], lane_next[ST_LANE_COUNT];
+    uint32_t lane_wait[ST_LANE_COUNT]; /* waits of the lane's next op that are known to be satisfied */
+
+    uint32_t running[ST_LANE_COUNT]; /* op on each executor, or NONE */
+    uint32_t row[ST_LANE_COUNT];     /* lane that an executor works for */
+    double end[ST_LANE_COUNT];       /* when its op ends */
+    bool checking;                   /* the update executor works on checksums of its op */
+    struct queue io[DIRECTIONS], checks;
+    double left[DIRECTIONS]; /* bytes of the queue's head still to move */
+
+    double now;
+    uint32_t cycle;
+    enum st_phase phase;
+    struct st_simulation step; /* of the running cycle */
+};
+
+static bool is_io(uint32_t lane)
+{
+    return lane == ST_LANE_READ_STATE || lane == ST_LANE_READ_WEIGHT || lane == ST_LANE_READ_ACTIVATION || lane == ST_LANE_WRITE;
+}
+
+static uint32_t executor_of(const struct simulator *s, uint32_t lane)
+{
+    return s->machine->device_is_host ? ST_LANE_COMPUTE : lane;
+}
+
+static void push(const struct simulator *s, struct queue *q, uint32_t op)
+{
+    q->ops[(q->first + q->count++) % s->plan->op_count] = op;
+}
+
+static uint32_t pop(const struct simulator *s, struct queue *q)
+{
+    const uint32_t op = q->ops[q->first];
+
+    q->first = (q->first + 1) % s->plan->op_count;
+    q->count--;
+    return op;
+}
+
+/* --- readiness --- */
+
+static bool lane_ended(const struct simulator *s, uint32_t lane)
+{
+    return s->lane_next[lane] == s->lane_count[lane];
+}
+
+static uint32_t head(const struct simulator *s, uint32_t lane)
+{
+    return lane_ended(s, lane) ? NONE : s->lane_ops[lane][s->lane_next[lane]];
+}
+
+/* First op that the lane's head waits for; NONE: it is ready.  An op also waits for itself in the cycle before. */
+static uint32_t blocker(struct simulator *s, uint32_t lane)
+{
+    const uint32_t index = head(s, lane);
+    const struct st_op *op = &s->plan->ops[index];
+
+    for (; s->lane_wait[lane] < op->wait_count; s->lane_wait[lane]++) {
+        const struct st_wait *wait = &s->plan->waits[op->wait_first + s->lane_wait[lane]];
+
+        if (s->done[wait->op] + (wait->previous ? 1 : 0) < s->cycle)
+            return wait->op;
+    }
+    return s->done[index] + 1 < s->cycle ? index : NONE;
+}
+
+static bool masked(const struct simulator *s, uint32_t op)
+{
+    return (s->plan->ops[op].phases & s->phase) == 0;
+}
+
+static void pass(struct simulator *s, uint32_t lane)
+{
+    s->lane_next[lane]++;
+    s->lane_wait[lane] = 0;
+}
+
+/* --- starting --- */
+
+/* The op itself is through; its checksums may follow. */
+static void landed(struct simulator *s, uint32_t op)
+{
+    if (s->after[op] > 0)
+        push(s, &s->checks, op);
+    else
+        s->done[op]++;
+}
+
+static bool issue_io(struct simulator *s)
+{
+    bool progressed = false;
+
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        const int direction = lane == ST_LANE_WRITE ? WRITE : READ;
+
+        while (is_io(lane) && !lane_ended(s, lane) && blocker(s, lane) == NONE) {
+            const uint32_t op = head(s, lane);
+
+            if (masked(s, op)) {
+                s->done[op]++;
+            } else {
+                if (s->io[direction].count == 0)
+                    s->left[direction] = (double)s->plan->ops[op].bytes;
+                push(s, &s->io[direction], op);
+            }
+            pass(s, lane);
+            progressed = true;
+        }
+    }
+    return progressed;
+}
+
+static void run(struct simulator *s, uint32_t executor, uint32_t op, uint32_t row, double seconds)
+{
+    s->running[executor] = op;
+    s->row[executor] = row;
+    s->end[executor] = s->now + seconds;
+}
+
+/* The lane of this executor whose next op is ready and earliest in the program; NONE. */
+static uint32_t pick(struct simulator *s, uint32_t executor)
+{
+    uint32_t best = NONE;
+
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+        if (!is_io(lane) && executor_of(s, lane) == executor && !lane_ended(s, lane) &&
+            (best == NONE || head(s, lane) < head(s, best)) && blocker(s, lane) == NONE)
+            best = lane;
+    return best;
+}
+
+static bool start_next(struct simulator *s, uint32_t executor)
+{
+    uint32_t lane, op;
+
+    if (s->running[executor] != NONE)
+        return false;
+    if (executor == ST_LANE_UPDATE && s->checks.count > 0) {
+        op = pop(s, &s->checks);
+        run(s, executor, op, ST_LANE_UPDATE, s->after[op]);
+        s->checking = true;
+        return true;
+    }
+    lane = pick(s, executor);
+    if (lane == NONE)
+        return false;
+    op = head(s, lane);
+    if (masked(s, op))
+        s->done[op]++;
+    else if (s->cost[op] > 0)
+        run(s, executor, op, lane, s->cost[op]);
+    else
+        landed(s, op);
+    pass(s, lane);
+    return true;
+}
+
+/* Start all that can start now.  A host that runs an op itself hands out no I/O meanwhile. */
+static void dispatch(struct simulator *s)
+{
+    bool progressed = true;
+
+    while (progressed) {
+        progressed = (!s->machine->device_is_host || s->running[ST_LANE_COMPUTE] == NONE) && issue_io(s);
+        for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+            if (!is_io(lane) && executor_of(s, lane) == lane)
+                progressed |= start_next(s, lane);
+    }
+}
+
+/* --- time --- */
+
+/* Bytes per second of a queue that has work; 0: it takes no time. */
+static double io_rate(const struct simulator *s, int direction)
+{
+    const struct st_machine *m = s->machine;
+    const double alone = direction == READ ? m->read : m->write;
+    const bool shared = s->io[READ].count > 0 && s->io[WRITE].count > 0 && m->mixed > 0;
+
+    return shared && m->mixed / 2 < alone ? m->mixed / 2 : alone;
+}
+
+/* The lane that compute waits for: what its next op waits for, through ops that have not started themselves. */
+static enum st_lane blame(struct simulator *s)
+{
+    uint32_t lane = NONE;
+
+    if (!s->machine->device_is_host && !lane_ended(s, ST_LANE_COMPUTE)) {
+        lane = ST_LANE_COMPUTE;
+    } else {
+        for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+            if (!lane_ended(s, i) &&
+                (lane == NONE || is_io(lane) > is_io(i) || (is_io(lane) == is_io(i) && head(s, i) < head(s, lane))))
+                lane = i;
+    }
+    for (uint32_t hops = 0; lane != NONE && hops < BLAME_HOPS_MAX; hops++) {
+        const uint32_t on = blocker(s, lane);
+
+        if (on == NONE)
+            return (enum st_lane)lane;
+        lane = s->plan->ops[on].lane;
+        if (is_io(lane) || lane_ended(s, lane) || on < head(s, lane) || s->running[executor_of(s, lane)] != NONE)
+            break;
+    }
+    return lane == NONE ? ST_LANE_WRITE : (enum st_lane)lane;
+}
+
+static void account(struct simulator *s, double seconds)
+{
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+        if (s->running[i] != NONE)
+            s->step.busy[s->row[i]] += seconds;
+    for (int d = 0; d < DIRECTIONS; d++)
+        if (s->io[d].count > 0)
+            s->step.busy[s->plan->ops[s->io[d].ops[s->io[d].first]].lane] += seconds;
+    if (s->running[ST_LANE_COMPUTE] == NONE)
+        s->step.stall[blame(s)] += seconds;
+}
+
+static void end_io(struct simulator *s, int direction)
+{
+    struct queue *q = &s->io[direction];
+
+    landed(s, pop(s, q));
+    s->left[direction] = q->count > 0 ? (double)s->plan->ops[q->ops[q->first]].bytes : 0;
+}
+
+static void end_executor(struct simulator *s, uint32_t executor)
+{
+    const uint32_t op = s->running[executor];
+
+    s->running[executor] = NONE;
+    if (executor == ST_LANE_UPDATE && s->checking)
+        s->done[op]++;
+    else
+        landed(s, op);
+    if (executor == ST_LANE_UPDATE)
+        s->checking = false;
+}
+
+/* Move all that is under way. */
+static void pass_time(struct simulator *s, double seconds)
+{
+    if (seconds > 0)
+        account(s, seconds);
+    for (int d = 0; d < DIRECTIONS; d++)
+        if (s->io[d].count > 0)
+            s->left[d] = fmax(0, s->left[d] - io_rate(s, d) * seconds);
+}
+
+/* Go to the next completion.  False: there is none. */
+static bool advance(struct simulator *s)
+{
+    double soonest = HUGE_VAL;
+    uint32_t executor = NONE;
+    int direction = READ;
+
+    for (int d = 0; d < DIRECTIONS; d++) {
+        const double rate = io_rate(s, d), seconds = rate > 0 ? s->left[d] / rate : 0;
+
+        if (s->io[d].count > 0 && seconds < soonest) {
+            soonest = seconds;
+            direction = d;
+        }
+    }
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+        if (s->running[i] != NONE && s->end[i] - s->now < soonest) {
+            soonest = fmax(0, s->end[i] - s->now);
+            executor = i;
+        }
+    if (soonest == HUGE_VAL)
+        return false;
+    pass_time(s, soonest);
+    s->now = executor != NONE ? fmax(s->now, s->end[executor]) : s->now + soonest;
+    if (executor != NONE)
+        end_executor(s, executor);
+    else
+        end_io(s, direction);
+    return true;
+}
+
+/* --- cycles --- */
+
+static bool cycle_ended(const struct simulator *s)
+{
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+        if (!lane_ended(s, lane))
+            return false;
+    return !s->machine->device_is_host || s->running[ST_LANE_COMPUTE] == NONE;
+}
+
+static strata_status deadlock(struct simulator *s)
+{
+    uint32_t lane = 0;
+
+    while (lane_ended(s, lane))
+        lane++;
+    return st_error(STRATA_E_INTERNAL, "simulation: op %u (%s) of the program waits for op %u, which never ends", head(s, lane),
+                    st_op_name((enum st_op_kind)s->plan->ops[head(s, lane)].kind), blocker(s, lane));
+}
+
+static strata_status run_cycle(struct simulator *s, enum st_phase phase)
+{
+    const double start = s->now;
+
+    s->cycle++;
+    s->phase = phase;
+    memset(s->lane_next, 0, sizeof(s->lane_next));
+    memset(s->lane_wait, 0, sizeof(s->lane_wait));
+    memset(&s->step, 0, sizeof(s->step));
+    for (dispatch(s); !cycle_ended(s); dispatch(s))
+        if (!advance(s))
+            return deadlock(s);
+    s->step.seconds = s->now - start;
+    return STRATA_OK;
+}
+
+static struct backlog backlog_of(const struct simulator *s)
+{
+    struct backlog b = {.bytes = {s->left[READ], s->left[WRITE]}};
+
+    for (int d = 0; d < DIRECTIONS; d++)
+        for (uint32_t i = 1; i < s->io[d].count; i++)
+            b.bytes[d] += (double)s->plan->ops[s->io[d].ops[(s->io[d].first + i) % s->plan->op_count]].bytes;
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+        if (s->running[i] != NONE)
+            b.seconds += s->end[i] - s->now;
+    return b;
+}
+
+static bool same(double a, double b, double scale)
+{
+    return fabs(a - b) <= SAME * scale;
+}
+
+/* A step as it ended: what it took, and what was still under way. */
+struct ended {
+    struct st_simulation step;
+    struct backlog behind;
+};
+
+static bool repeats(const struct ended *a, const struct ended *b)
+{
+    const double seconds = a->step.seconds;
+
+    return same(seconds, b->step.seconds, seconds) && same(a->behind.seconds, b->behind.seconds, seconds) &&
+           same(a->behind.bytes[READ], b->behind.bytes[READ], 1 + a->behind.bytes[READ]) &&
+           same(a->behind.bytes[WRITE], b->behind.bytes[WRITE], 1 + a->behind.bytes[WRITE]);
+}
+
+/* Steps after which the last one came back; 0: it did not.  The first step has no update to make and does not count. */
+static uint32_t period(const struct ended *steps, uint32_t last)
+{
+    for (uint32_t p = 1; p <= PERIOD_MAX && p < last; p++)
+        if (repeats(&steps[last], &steps[last - p]))
+            return p;
+    return 0;
+}
+
+static void add(struct st_simulation *sum, const struct st_simulation *step, double share)
+{
+    sum->seconds += step->seconds * share;
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++) {
+        sum->busy[i] += step->busy[i] * share;
+        sum->stall[i] += step->stall[i] * share;
+    }
+}
+
+static enum st_lane largest_stall(const struct st_simulation *step)
+{
+    enum st_lane most = ST_LANE_COUNT;
+
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+        if (step->stall[i] > (most == ST_LANE_COUNT ? 0 : step->stall[most]))
+            most = (enum st_lane)i;
+    return most;
+}
+
+static strata_status run_steps(struct simulator *s, struct st_simulation *out)
+{
+    const bool pending = s->plan->policy.update == ST_UPDATE_GATED && !s->plan->policy.forward_only;
+    struct ended steps[STEPS_MAX];
+    struct st_simulation mean = {0};
+    uint32_t last, count = 0;
+
+    for (last = 0; last < STEPS_MAX && count == 0; last++) {
+        const strata_status st = run_cycle(s, last == 0 && pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
+
+        if (st != STRATA_OK)
+            return st;
+        steps[last] = (struct ended){s->step, backlog_of(s)};
+        count = period(steps, last);
+    }
+    if (count == 0)
+        count = STEPS_MAX / 2;
+    for (uint32_t i = last - count; i < last; i++)
+        add(&mean, &steps[i].step, 1.0 / count);
+    mean.stalled_by = largest_stall(&mean);
+    *out = mean;
+    return STRATA_OK;
+}
+
+/* --- set up --- */
+
+static void take_lanes(struct simulator *s, uint32_t *memory)
+{
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < s->plan->op_count; i++)
+        s->lane_count[s->plan->ops[i].lane]++;
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        s->lane_ops[lane] = memory + at;
+        at += s->lane_count[lane];
+        s->running[lane] = NONE;
+    }
+    for (uint32_t i = 0; i < s->plan->op_count; i++) {
+        const uint32_t lane = s->plan->ops[i].lane;
+
+        s->lane_ops[lane][s->lane_next[lane]++] = i;
+    }
+}
+
+/* What was read is checked once, for its first use.  A device that is the host checks in the op that uses it; else the host's
+ * threads check what has arrived. */
+static void take_costs(struct simulator *s)
+{
+    const uint32_t count = s->plan->op_count;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct st_op *op = &s->plan->ops[i];
+        const double checksums = (op->phases & ST_PHASE_BODY) != 0 ? st_cost_checksums(s->plan, s->machine, op) : 0;
+        const uint32_t read = checksums > 0 ? st_cost_read_of(s->plan, op) : NONE, owner = read != NONE ? read : i;
+
+        s->cost[i] = st_cost_op(s->plan, s->machine, op);
+        if (checksums > 0 && s->after[owner] > 0)
+            continue;
+        s->after[owner] = checksums > 0 ? checksums : s->after[owner];
+        if (s->machine->device_is_host)
+            s->cost[i] += checksums;
+    }
+    if (s->machine->device_is_host)
+        memset(s->after, 0, count * sizeof(*s->after));
+}
+
+static strata_status create(struct simulator *s, void **memory)
+{
+    const size_t count = s->plan->op_count > 0 ? s->plan->op_count : 1;
+    uint32_t *words;
+
+    *memory = calloc(count, 2 * sizeof(double) + 5 * sizeof(uint32_t));
+    if (*memory == NULL)
+        return st_error(STRATA_E_NOMEM, "simulation: no memory for %zu ops", count);
+    s->cost = *memory;
+    s->after = s->cost + count;
+    words = (uint32_t *)(void *)(s->after + count);
+    s->done = words;
+    s->io[READ].ops = words + count;
+    s->io[WRITE].ops = words + 2 * count;
+    s->checks.ops = words + 3 * count;
+    take_lanes(s, words + 4 * count);
+    take_costs(s);
+    return STRATA_OK;
+}
+
+strata_status st_simulate(struct st_simulation *out, const struct st_plan *plan, const struct st_machine *machine)
+{
+    struct simulator s = {.plan = plan, .machine = machine};
+    void *memory;
+    strata_status st = create(&s, &memory);
+
+    if (st == STRATA_OK)
+        st = run_steps(&s, out);
+    free(memory);
+    return st;
+}
+
+bool st_simulate_possible(const struct st_plan *plan, const struct st_machine *machine)
+{
+    for (uint32_t i = 0; i < plan->op_count; i++) {
+        const struct st_op *op = &plan->ops[i];
+        double rate = 1;
+
+        if ((op->phases & ST_PHASE_BODY) == 0)
+            continue;
+        if (op->kind == ST_OP_BLOCK_FORWARD)
+            rate = machine->block_flops > 0 ? machine->block_flops : machine->matmul_flops;
+        else if (op->kind == ST_OP_UPDATE || (op->kind == ST_OP_UPDATE_DEVICE && machine->device_is_host))
+            rate = machine->update;
+        else if (op->lane == ST_LANE_UPLOAD)
+            rate = machine->upload;
+        else if (op->lane == ST_LANE_DOWNLOAD)
+            rate = machine->download;
+        else if (is_io(op->lane))
+            rate = op->lane == ST_LANE_WRITE ? machine->write : machine->read;
+        if (!(rate > 0))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,37 @@
+/* plan_fixture.h - workloads, policies and machines for the planner's tests: random ones from a seed, and regular ones by size.
+ */
+#ifndef TESTS_OFFLOAD_PLAN_FIXTURE_H
+#define TESTS_OFFLOAD_PLAN_FIXTURE_H
+
+#include "offload/plan.h"
+
+#define PLAN_PAGES_MAX 64u /* of a random workload */
+
+/* Numbers of a random case, in order, each below a limit. */
+struct plan_draws {
+    uint64_t seed, at;
+};
+uint64_t plan_draw(struct plan_draws *draws, uint64_t below);
+
+struct plan_sizes {
+    strata_dtype dtype;
+    uint32_t blocks, hidden, vocab, tile_rows, seq, micro_batch, grad_accum;
+    uint64_t block_params; /* 0: 12 hidden^2 */
+    bool positions, tied;
+};
+/* How a page's parameters are trained. */
+enum plan_frozen { PLAN_TRAINED, PLAN_PART_FROZEN, PLAN_FROZEN };
+
+/** A workload of regular blocks; nothing frozen unless `frozen` (by layer, [blocks + 2]) says so.  Pages: malloc,
+ * st_workload_fini. */
+void plan_workload(struct st_workload *w, const struct plan_sizes *sizes, const enum plan_frozen *frozen);
+
+/** Random in every respect; `tiny`: at most 4 blocks and few pages and chunks. */
+void plan_random_workload(struct st_workload *w, struct plan_draws *draws, bool tiny);
+void plan_random_policy(struct st_policy *policy, struct plan_draws *draws, const struct st_workload *w);
+
+/** Plan or refusal (fits says which); anything else fails the test, with `what` in the message.  st_plan_destroy(). */
+struct st_plan *plan_try(const struct st_workload *w, const struct st_machine *machine, const struct st_policy *policy,
+                         const char *what);
+
+#endif

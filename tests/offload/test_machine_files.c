@@ -1,0 +1,90 @@
+/* The machine files of tests/machines: each is read, says everything, and says nothing impossible. */
+#include "offload/machine.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define FOLDER "tests/machines"
+
+static const char *const files[] = {"laptop-8gb", "card-24gb", "h200-node", "two-cores"};
+#define FILE_TOTAL (sizeof(files) / sizeof(files[0]))
+
+static struct st_machine read_machine(const char *name)
+{
+    struct st_machine m;
+    char path[128];
+
+    snprintf(path, sizeof(path), FOLDER "/%s.json", name);
+    assert_int_equal(st_machine_read(&m, path), STRATA_OK);
+    return m;
+}
+
+static void every_file_is_whole_and_sane(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < FILE_TOTAL; i++) {
+        const struct st_machine m = read_machine(files[i]);
+        const double slowest = m.read < m.write ? m.read : m.write;
+
+        assert_true(strlen(m.name) > 0);
+        assert_true(m.capacity[STRATA_TIER_DEVICE] >= UINT64_C(1) << 30);
+        assert_true(m.capacity[STRATA_TIER_HOST] > m.capacity[STRATA_TIER_DEVICE]);
+        assert_true(m.capacity[STRATA_TIER_NVME] > m.capacity[STRATA_TIER_HOST]);
+        assert_true(m.workers >= 1 && m.workers <= 256);
+        assert_true(m.drives >= 1 && m.drives <= 8);
+        assert_false(m.device_is_host);
+        assert_true(m.matmul_flops >= m.block_flops && m.block_flops >= m.matmul_flops / 2);
+        assert_true(m.upload >= 1e9 && m.upload < 64e9 && m.download >= 1e9 && m.download < 64e9);
+        assert_true(m.read / m.drives >= 0.5e9 && m.read / m.drives < 15e9);
+        assert_true(m.write / m.drives >= 0.5e9 && m.write <= m.read);
+        assert_true(m.mixed >= slowest / 2 && m.mixed <= m.read + m.write);
+        assert_true(m.update >= 1e8 && m.update < 1e11);
+        assert_true(m.checksum > m.read + m.write); /* else it would be what binds */
+    }
+}
+
+/* The list above names all of them. */
+static void no_file_is_left_out(void **state)
+{
+    DIR *dir = opendir(FOLDER);
+    const struct dirent *entry;
+    size_t found = 0;
+
+    (void)state;
+    assert_non_null(dir);
+    while ((entry = readdir(dir)) != NULL)
+        found += strstr(entry->d_name, ".json") != NULL;
+    closedir(dir);
+    assert_int_equal(found, FILE_TOTAL);
+}
+
+static void bigger_machines_are_faster(void **state)
+{
+    (void)state;
+    for (size_t i = 1; i < 3; i++) {
+        const struct st_machine less = read_machine(files[i - 1]), more = read_machine(files[i]);
+
+        assert_true(more.matmul_flops > less.matmul_flops && more.upload > less.upload && more.mixed > less.mixed);
+        for (uint32_t tier = 0; tier < STRATA_TIER_COUNT; tier++)
+            assert_true(more.capacity[tier] > less.capacity[tier]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_file_is_whole_and_sane),
+        cmocka_unit_test(no_file_is_left_out),
+        cmocka_unit_test(bigger_machines_are_faster),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

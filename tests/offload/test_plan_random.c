@@ -1,0 +1,284 @@
+/* test_plan_random - what every plan must be, over random workloads, machines and policies: 1500 cases, or as many as the first
+ * argument says, from the seed that the second says.  A failure names its seed: `test_offload_plan_random 1 SEED` replays it.
+ *
+ * More memory: with the same slots, kept blocks, activation tier and device accumulators, more capacity of any tier never moves
+ * more NVMe bytes, nor, with as many, more link bytes: the placement is the least of all that fit, and more fit.  Between plans
+ * of different capacities that does not hold, since more memory may be spent on slots that shorten the step rather than on
+ * state. */
+#include "offload/plan_build.h"
+#include "plan_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static uint64_t first_seed = 1, case_count = 1500;
+
+struct random_case {
+    struct st_workload w;
+    struct st_policy policy;
+    struct st_machine machine;
+    char what[64];
+};
+
+/* Capacities between what the smallest placement needs and what everything on that tier takes. */
+static void tighten(struct random_case *c, struct plan_draws *draws)
+{
+    struct st_plan *plan = plan_try(&c->w, &c->machine, &c->policy, c->what);
+
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        c->machine.capacity[t] = plan->minimum[t] + plan_draw(draws, 16 * c->w.params + 1) / (1 + plan_draw(draws, 16));
+    st_plan_destroy(plan);
+}
+
+static void make_case(struct random_case *c, struct plan_draws *draws)
+{
+    *c = (struct random_case){.machine = {.name = "random", .workers = 2}};
+    snprintf(c->what, sizeof(c->what), "seed %llu", (unsigned long long)draws->seed);
+    plan_random_workload(&c->w, draws, false);
+    plan_random_policy(&c->policy, draws, &c->w);
+    c->machine.device_is_host = plan_draw(draws, 2) == 0;
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        c->machine.capacity[t] = (1ull << (20 + plan_draw(draws, 15))) + plan_draw(draws, 1u << 20);
+    if (plan_draw(draws, 2) == 0)
+        tighten(c, draws);
+}
+
+/* --- one plan --- */
+
+static void check(bool holds, const struct random_case *c, const char *rule)
+{
+    if (!holds)
+        fail_msg("%s: %s", c->what, rule);
+}
+
+static void check_memory(const struct st_plan *plan, const struct random_case *c)
+{
+    uint64_t sum[STRATA_TIER_COUNT] = {0}, items[STRATA_TIER_COUNT] = {0}, sized[STRATA_TIER_COUNT], rss;
+
+    for (uint32_t b = 0; b < plan->buffer_count; b++)
+        sum[plan->buffers[b].tier] += plan->buffers[b].bytes;
+    for (uint32_t i = 0; i < plan->item_count; i++)
+        items[plan->items[i].tier] += plan->items[i].bytes;
+    st_plan_size(plan, sized);
+    for (int t = 0; t < STRATA_TIER_COUNT; t++) {
+        check(plan->needed[t] <= c->machine.capacity[t], c, "over capacity");
+        check(plan->needed[t] == sum[t], c, "needed is not the sum of the buffers");
+        check(plan->needed[t] == items[t], c, "needed is not the sum of the table's rows");
+        check(plan->needed[t] == sized[t], c, "built and sized differ");
+    }
+    rss = plan->needed[STRATA_TIER_HOST] + plan->fixed_bytes;
+    if (c->machine.device_is_host)
+        rss += plan->needed[STRATA_TIER_DEVICE];
+    check(plan->rss_bytes_max == rss, c, "rss_bytes_max");
+    check(plan->fixed_bytes >= plan->tile_count * 32 + (c->policy.fixed_bytes > 0 ? c->policy.fixed_bytes : 1), c, "fixed_bytes");
+}
+
+static void check_traffic(const struct st_plan *plan, const struct random_case *c)
+{
+    for (uint32_t phase = 0; phase < ST_PHASE_COUNT; phase++) {
+        struct st_traffic t = {0};
+
+        for (uint32_t i = 0; i < plan->op_count; i++) {
+            const struct st_op *op = &plan->ops[i];
+
+            if ((op->phases & (1u << phase)) == 0)
+                continue;
+            t.upload += op->lane == ST_LANE_UPLOAD ? op->bytes : 0;
+            t.download += op->lane == ST_LANE_DOWNLOAD ? op->bytes : 0;
+            t.write += op->lane == ST_LANE_WRITE ? op->bytes : 0;
+            if (op->lane == ST_LANE_READ_STATE || op->lane == ST_LANE_READ_WEIGHT || op->lane == ST_LANE_READ_ACTIVATION)
+                t.read += op->bytes;
+        }
+        check(memcmp(&t, &plan->traffic[phase], sizeof(t)) == 0, c, "traffic is not the sum over the ops");
+    }
+}
+
+static strata_tier configured(const struct st_plan *plan, const struct st_chunk *chunk)
+{
+    const bool none = plan->policy.forward_only || chunk->group == ST_GROUP_FROZEN;
+
+    return none ? STRATA_TIER_COUNT : plan->policy.optimizer_tier;
+}
+
+/* Nothing below its configured tier; with a limited cache, no more above it than the limit; with none, nothing. */
+static void check_tiers(const struct st_plan *plan, const struct random_case *c)
+{
+    const size_t dt = strata_dtype_bytes(c->w.dtype);
+    uint64_t above = 0;
+
+    for (uint32_t p = 0; p < plan->workload.page_count; p++) {
+        const struct st_page_place *place = &plan->pages[p];
+        const bool copy = place->resident && plan->policy.param_tier != STRATA_TIER_DEVICE;
+
+        check(place->weight_home <= plan->policy.param_tier || place->weight_home == STRATA_TIER_HOST, c, "weights lie too low");
+        if (copy || (plan->policy.param_tier == STRATA_TIER_NVME && place->weight_home != STRATA_TIER_NVME))
+            above += plan->workload.pages[p].elems * dt;
+    }
+    for (uint32_t i = 0; i < plan->chunk_count; i++) {
+        const strata_tier tier = plan->chunks[i].tier, most = configured(plan, &plan->chunks[i]);
+
+        check(most == STRATA_TIER_COUNT ? tier == most : tier <= most, c, "state lies too low");
+        above += tier < most && most != STRATA_TIER_COUNT ? plan->chunks[i].bytes : 0;
+    }
+    check(plan->policy.cache == ST_AUTO_BYTES || above <= plan->policy.cache, c, "more above its tier than the cache limit");
+    check(above == st_plan_promoted(plan), c, "what lies above its tier");
+}
+
+static void check_moved(const struct st_plan *plan, const struct random_case *c)
+{
+    const struct st_traffic *t = &plan->traffic[plan->policy.forward_only ? 3 : 1];
+    struct st_moved moved;
+
+    st_plan_moved(&moved, plan);
+    check(moved.nvme <= t->read + t->write && moved.link <= t->upload + t->download, c, "closed form over the program");
+    check(plan->activation_tier == STRATA_TIER_NVME || moved.nvme == t->read + t->write, c, "closed form of NVMe bytes");
+}
+
+static void check_plan(const struct st_plan *plan, const struct random_case *c)
+{
+    check_memory(plan, c);
+    check_traffic(plan, c);
+    check_tiers(plan, c);
+    check_moved(plan, c);
+    if (st_plan_verify(plan) != STRATA_OK)
+        fail_msg("%s: %s", c->what, strata_last_error());
+}
+
+/* A refusal names a tier that lacks, and with what it says is needed there is a plan. */
+static void check_refusal(const struct st_plan *plan, const struct random_case *c)
+{
+    static const char *const words[STRATA_TIER_COUNT] = {"device needs", "host needs", "nvme needs"};
+    const char *said = strata_last_error();
+    struct random_case enough = *c;
+    struct st_plan *smallest;
+    bool named = false;
+
+    for (int t = 0; t < STRATA_TIER_COUNT; t++) {
+        named = named || (strstr(said, words[t]) != NULL && plan->needed[t] > c->machine.capacity[t]);
+        enough.machine.capacity[t] = plan->needed[t];
+    }
+    check(named, c, "the refusal names no tier that lacks");
+    smallest = plan_try(&enough.w, &enough.machine, &enough.policy, enough.what);
+    check(smallest->fits, c, "does not fit in what it needs");
+    check_plan(smallest, &enough);
+    st_plan_destroy(smallest);
+}
+
+static void random_plans_are_sound(void **state)
+{
+    uint64_t planned = 0, refused = 0;
+
+    (void)state;
+    for (uint64_t seed = first_seed; seed < first_seed + case_count; seed++) {
+        struct plan_draws draws = {.seed = seed};
+        struct random_case c;
+        struct st_plan *plan;
+
+        make_case(&c, &draws);
+        plan = plan_try(&c.w, &c.machine, &c.policy, c.what);
+        if (plan->fits)
+            check_plan(plan, &c);
+        else
+            check_refusal(plan, &c);
+        planned += plan->fits;
+        refused += !plan->fits;
+        st_plan_destroy(plan);
+        st_workload_fini(&c.w);
+    }
+    print_message("%u planned, %u refused and then planned with what they asked for\n", (unsigned)planned, (unsigned)refused);
+    assert_true(case_count < 100 || (planned > case_count / 10 && refused > case_count / 10));
+}
+
+/* --- more memory --- */
+
+/* A reservation that fits the smallest placement; the trial shares the plan's arrays. */
+static void reserve(struct st_plan *trial, const struct st_plan *plan, struct plan_draws *draws)
+{
+    const bool state_stays = plan->policy.forward_only || plan->policy.optimizer_tier == STRATA_TIER_DEVICE;
+
+    *trial = *plan;
+    trial->resident_pages = plan->policy.param_tier == STRATA_TIER_DEVICE ? plan->workload.page_count : 0;
+    trial->device_state_pages = state_stays ? plan->device_state_pages : 0;
+    trial->pinned_weight_pages = trial->pinned_chunks = trial->device_accum_pages = 0;
+    trial->kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->workload.block_count : 0;
+    trial->weight_slots = trial->grad_slots = trial->host_weight_slots = trial->state_slots = 1;
+    trial->act_slots = 2;
+    trial->host_act_slots = 1;
+    if (!st_plan_allowed(trial))
+        return;
+    st_plan_raise(trial, &trial->weight_slots, (uint32_t)(1 + plan_draw(draws, 3)));
+    st_plan_raise(trial, &trial->grad_slots, (uint32_t)(1 + plan_draw(draws, 3)));
+    st_plan_raise(trial, &trial->host_weight_slots, (uint32_t)(1 + plan_draw(draws, 6)));
+    st_plan_raise(trial, &trial->state_slots, (uint32_t)(1 + plan_draw(draws, 16)));
+    st_plan_raise(trial, &trial->device_accum_pages, (uint32_t)plan_draw(draws, plan->workload.page_count));
+}
+
+static void place(struct st_moved *moved, const struct st_plan *reserved, const struct st_machine *machine)
+{
+    struct st_plan trial = *reserved;
+
+    trial.machine = *machine;
+    st_plan_place(&trial);
+    st_plan_moved(moved, &trial);
+}
+
+static void enlarge(struct random_case *c, const struct st_plan *plan, struct plan_draws *draws, uint64_t count[2])
+{
+    struct st_moved before, moved;
+    struct st_plan trial;
+
+    reserve(&trial, plan, draws);
+    if (!st_plan_allowed(&trial))
+        return; /* its activation tier is the one that fits larger capacities alone */
+    place(&before, &trial, &c->machine);
+    for (int more = 0; more < 12; more++) {
+        const uint64_t by = plan_draw(draws, 2 * c->w.params + 1);
+
+        c->machine.capacity[plan_draw(draws, STRATA_TIER_COUNT)] += by;
+        place(&moved, &trial, &c->machine);
+        check(moved.nvme <= before.nvme, c, "more memory moves more NVMe bytes");
+        check(moved.nvme < before.nvme || moved.link <= before.link, c, "more memory moves more link bytes");
+        count[0]++;
+        count[1] += moved.nvme < before.nvme || moved.link < before.link;
+        before = moved;
+    }
+}
+
+static void more_memory_never_moves_more(void **state)
+{
+    uint64_t count[2] = {0};
+
+    (void)state;
+    for (uint64_t seed = first_seed; seed < first_seed + case_count; seed++) {
+        struct plan_draws draws = {.seed = seed};
+        struct random_case c;
+        struct st_plan *plan;
+
+        make_case(&c, &draws);
+        plan = plan_try(&c.w, &c.machine, &c.policy, c.what);
+        if (plan->fits)
+            enlarge(&c, plan, &draws, count);
+        st_plan_destroy(plan);
+        st_workload_fini(&c.w);
+    }
+    print_message("%u enlargements, %u of them moved less\n", (unsigned)count[0], (unsigned)count[1]);
+    assert_true(case_count < 100 || count[1] > count[0] / 20);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_plans_are_sound),
+        cmocka_unit_test(more_memory_never_moves_more),
+    };
+
+    case_count = argc > 1 ? strtoull(argv[1], NULL, 10) : case_count;
+    first_seed = argc > 2 ? strtoull(argv[2], NULL, 10) : first_seed;
+    return cmocka_run_group_tests_name("plan_random", tests, NULL, NULL);
+}
