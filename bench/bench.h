@@ -1,0 +1,90 @@
+/* bench/bench.h - what the benches share: rows, tables and JSON lines, and the functions behind `strata bench NAME`.
+ *
+ * Every rate stands beside a roof measured in the same run, turn by turn.  One thread calls. */
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
+
+#include "offload/engine.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define BENCH_REPEATS_MAX 1000u
+
+struct bench_row {
+    const char *name, *variant;
+    uint64_t bytes;                 /* moved by one repeat; 0: not a matter of bytes */
+    double seconds;                 /* of one repeat: the least; where a disk takes part, the median */
+    double roof_gb_per_s;           /* NaN: none */
+    double ratio;                   /* attained / roof, of the same run; NaN: none */
+    const char *const *extra_names; /* more numbers of this bench; [extra_count] */
+    const double *extra;
+    uint32_t extra_count;
+    const char *bound_by; /* which roof is the lowest; NULL: there is one */
+};
+
+struct bench_printer {
+    FILE *file;
+    bool json;
+    uint32_t rows;
+};
+
+/** A row as a line of a table (with a heading before the first) or as one JSON object: name, variant, bytes, seconds,
+ *  gb_per_s, roof_gb_per_s, ratio, then the extra ones and bound_by.  Rows of one printer have the same extra names or none; the
+ * first row has all. */
+void bench_print(struct bench_printer *p, const struct bench_row *row);
+
+/* What the caller lends a bench; each may be NULL. */
+struct bench_hooks {
+    bool (*cancelled)(void);            /* asked between repeats: the bench then ends with E_CANCELLED */
+    void (*engine)(struct st_engine *); /* the engine that a signal may cancel; NULL before it is destroyed */
+    void (*hold)(void);                 /* no thread created from here ... */
+    void (*release)(void);              /* ... to here runs signal handlers */
+    FILE *progress;                     /* a line that is rewritten */
+};
+
+/* Options of all benches; 0 and NULL: the bench's default. */
+struct bench_opts {
+    bool json;
+    uint32_t threads, repeats; /* repeats: at most BENCH_REPEATS_MAX */
+    uint64_t params;           /* optim, update: parameters; rounded up to whole turns of a worker */
+    uint64_t bytes;            /* link: of one copy */
+    const char *isa;           /* "auto" */
+    const char *const *dirs;   /* update: NVMe directories; none: state in memory */
+    uint32_t dir_count;        /* the first is used */
+    const char *io_method;     /* "auto" */
+    double seconds_max;        /* update: no further repeat begins after this; 0: its default */
+    struct bench_hooks hooks;
+};
+
+/** The optimizer kernels over each state layout against a stream with the same reads and writes.
+ *  These three: E_INVAL (an instruction set, directory or method that is not there), E_NOFIT (memory or disk), E_NOMEM,
+ *  E_CANCELLED, I/O errors. */
+strata_status bench_optim(const struct bench_opts *opts, FILE *out);
+/** Host to device and back through the device table, alone and both ways, against a plain copy of the same bytes. */
+strata_status bench_link(const struct bench_opts *opts, FILE *out);
+/** The update of a whole state that lies in memory or on NVMe, by the engine, against the slowest of disk, memory and compute. */
+strata_status bench_update(const struct bench_opts *opts, FILE *out);
+
+/* A training step of a workload under each schedule. */
+struct bench_step_opts {
+    bool json;
+    const struct st_workload *workload;
+    const struct st_config *config;   /* its policy, and what the engine takes from it */
+    const struct st_machine *machine; /* that is rehearsed: capacities and rates */
+    const struct st_topology *topology;
+    const char *device;        /* "cpu", "paced"; NULL: predict alone */
+    struct st_compute compute; /* cpu: the model's, with its weights */
+    st_engine_fill_fn *fill;
+    void *fill_ctx;
+    uint32_t steps; /* measured of each schedule; at most BENCH_REPEATS_MAX */
+    uint64_t fake_seed;
+    uint32_t fake_latency_us;
+    double load; /* compute takes so many times what the rest of the step takes; 0: as the machine says */
+    bool only;   /* the config's own schedule */
+    struct bench_hooks hooks;
+};
+/** Predicted and measured steps against the schedule's bound; rates probed between the steps.  Errors as above. */
+strata_status bench_step(const struct bench_step_opts *opts, FILE *out);
+
+#endif

@@ -1,0 +1,33 @@
+/* bench/bench_setup.h - what the benches of `strata bench` share beside rows: workers, progress, cancelling. */
+#ifndef BENCH_BENCH_SETUP_H
+#define BENCH_BENCH_SETUP_H
+
+#include "bench/bench.h"
+#include "core/topology.h"
+#include "core/workers.h"
+
+struct bench_setup {
+    const struct bench_opts *opts; /* borrowed */
+    struct st_topology *topology;
+    struct st_workers *workers;
+    uint32_t threads, repeats;
+};
+
+/** @param repeats  where the options name none. */
+strata_status bench_setup_open(struct bench_setup *s, const struct bench_opts *opts, uint32_t repeats);
+void bench_setup_close(struct bench_setup *s); /* half-open and zeroed are fine */
+
+/** E_NOFIT if `bytes` more are not available; `remedy` ends the sentence. */
+strata_status bench_check_memory(const struct bench_setup *s, uint64_t bytes, const char *remedy);
+
+/** E_CANCELLED once the caller was asked to end. */
+strata_status bench_check_cancelled(const struct bench_setup *s);
+
+/** Rewrite the progress line; NULL clears it. */
+void bench_progress(const struct bench_setup *s, const char *what, uint32_t repeat);
+
+double bench_least(const double *values, uint32_t count);
+/** Median; values keep their order. */
+double bench_median(const double *values, uint32_t count);
+
+#endif

@@ -1,0 +1,280 @@
+/* bench/null_model.c - see bench/null_model.h. */
+#include "bench/null_model.h"
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/rng.h"
+#include "core/size.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HIDDEN       128u
+#define VOCAB        128u
+#define SEQ          8u
+#define BLOCK_MOST   (UINT64_C(4) << 20) /* parameters of a block */
+#define BLOCKS_LEAST 8u
+#define CHUNKS_LEAST 32u /* so that what is read ahead of the update is little of it */
+#define CHUNK_MOST   (UINT64_C(4) << 20)
+#define NOISE_ELEMS  65536u
+#define AMPLE        (UINT64_C(1) << 50) /* bytes: what is really there is asked by itself */
+#define PARAMS_MOST  (UINT64_C(1) << 40)
+
+/* Host memory per parameter, at least: weight, gradient, and the state where it is not on NVMe. */
+#define HOST_BYTES      14u
+#define HOST_BYTES_NVME 4u
+
+static uint64_t round_up(uint64_t value, uint64_t to)
+{
+    return (value + to - 1) / to * to;
+}
+
+static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
+/* --- the workload --- */
+
+static void add_page(struct st_workload *w, uint32_t layer, uint64_t elems, uint32_t rows)
+{
+    w->pages[w->page_count++] = (struct st_page){.layer = layer,
+                                                 .group_count = 1,
+                                                 .groups = {{.kind = ST_GROUP_DECAY, .offset = 0, .elems = elems}},
+                                                 .elems = round_up(elems, ST_PAGE_ALIGN),
+                                                 .params = elems,
+                                                 .row_count = rows};
+    w->params += elems;
+}
+
+/* Bytes and FLOPs of compute that never happens: small, and not 0. */
+static void add_costs(struct st_workload *w)
+{
+    w->activation_bytes = (uint64_t)SEQ * HIDDEN * strata_dtype_bytes(w->dtype);
+    w->block_internal_bytes = w->block_workspace_bytes = w->head_internal_bytes = w->head_workspace_bytes = 4096;
+    w->block_forward_flops = w->block_backward_flops = w->head_forward_flops = w->head_backward_flops = 1;
+    w->model_flops_per_token = 1;
+}
+
+static strata_status make_workload(struct st_workload *w, uint64_t params, uint32_t threads)
+{
+    const uint64_t block = clamp(round_up(params / BLOCKS_LEAST, ST_NORM_BLOCK), ST_NORM_BLOCK, BLOCK_MOST);
+    const uint32_t blocks = (uint32_t)((params + block - 1) / block);
+
+    *w = (struct st_workload){.name = "null",
+                              .dtype = STRATA_BF16,
+                              .block_count = blocks,
+                              .vocab = VOCAB,
+                              .hidden = HIDDEN,
+                              .seq = SEQ,
+                              .micro_batch = 1,
+                              .grad_accum = 1,
+                              .position_page = ST_NO_PAGE,
+                              .table_count = 1,
+                              .block_first = 1,
+                              .norm_page = blocks + 1,
+                              .head_first = blocks + 2,
+                              .head_count = 1,
+                              .constants_bytes = NOISE_ELEMS * sizeof(float),
+                              .workers = threads};
+    w->pages = calloc(blocks + 3, sizeof(*w->pages));
+    if (w->pages == NULL)
+        return st_error(STRATA_E_NOMEM, "bench: %" PRIu32 " pages", blocks + 3);
+    add_page(w, 0, VOCAB * HIDDEN, VOCAB);
+    for (uint32_t b = 0; b < blocks; b++)
+        add_page(w, 1 + b, block, 0);
+    add_page(w, blocks + 1, HIDDEN, 0);
+    add_page(w, blocks + 1, VOCAB * HIDDEN, VOCAB);
+    add_costs(w);
+    return st_workload_check(w);
+}
+
+/* --- the configuration and the plan --- */
+
+static strata_status take_text(char *to, size_t bytes, const char *text, const char *option)
+{
+    const char *const value = text != NULL ? text : "auto";
+
+    if (strlen(value) >= bytes)
+        return st_error(STRATA_E_INVAL, "%s \"%s\" is too long", option, value);
+    memcpy(to, value, strlen(value) + 1);
+    return STRATA_OK;
+}
+
+static strata_status make_config(struct st_config *c, const struct bench_setup *s, uint64_t params)
+{
+    const struct bench_opts *opts = s->opts;
+    const bool nvme = opts->dir_count > 0;
+    strata_status st;
+
+    *c = (struct st_config){
+        .train_batch = 1,
+        .micro_batch = 1,
+        .grad_accum = 1,
+        .dtype = STRATA_BF16,
+        .optimizer = ST_OPTIMIZER_ADAMW,
+        .lr = 1e-4,
+        .beta1 = 0.9,
+        .beta2 = 0.999,
+        .eps = 1e-8,
+        .weight_decay = 0.01,
+        .bias_correction = true,
+        .zero_stage = 3,
+        .param_tier = STRATA_TIER_HOST,
+        .optimizer_tier = nvme ? STRATA_TIER_NVME : STRATA_TIER_HOST,
+        .activation_tier = STRATA_TIER_DEVICE,
+        .activations = ST_ACT_RECOMPUTED,
+        .update = ST_UPDATE_GATED,
+        .device_memory = ST_AUTO_BYTES,
+        .host_memory = ST_AUTO_BYTES,
+        .cache = 0,
+        .chunk_size = clamp(params / CHUNKS_LEAST / ST_NORM_BLOCK * ST_NORM_BLOCK, ST_NORM_BLOCK, CHUNK_MOST),
+        .block_bytes = 1u << 20,
+        .queue_depth = 32,
+        .threads = s->threads,
+        .nvme_dir_count = nvme ? 1 : 0,
+    };
+    st = take_text(c->io_method, sizeof(c->io_method), opts->io_method, "--io-method");
+    if (st == STRATA_OK)
+        st = take_text(c->isa, sizeof(c->isa), opts->isa, "--isa");
+    if (st == STRATA_OK && nvme)
+        st = take_text(c->nvme_dirs[0], sizeof(c->nvme_dirs[0]), opts->dirs[0], "--nvme");
+    return st;
+}
+
+static strata_status check_disk(const struct bench_null_model *m)
+{
+    const uint64_t needed = m->plan->needed[STRATA_TIER_NVME];
+    char wanted[24], have[24];
+    uint64_t room;
+    strata_status st;
+
+    if (needed == 0 || strcmp(m->config.io_method, "fake") == 0)
+        return STRATA_OK;
+    st = st_swap_free_bytes(m->config.nvme_dirs[0], &room);
+    if (st != STRATA_OK || needed <= room)
+        return st;
+    return st_error(STRATA_E_NOFIT, "the state takes %s of disk, %s has %s: lower --params", st_size_text(wanted, needed),
+                    m->config.nvme_dirs[0], st_size_text(have, room));
+}
+
+static strata_status make_plan(struct bench_null_model *m, const struct bench_setup *s, uint64_t spare)
+{
+    const struct st_machine machine = {
+        .name = "here", .capacity = {AMPLE, AMPLE, AMPLE}, .workers = s->threads, .device_is_host = true};
+    struct st_policy policy;
+    strata_status st;
+
+    st_policy_from_config(&policy, &m->config);
+    st = st_plan_make(&m->plan, &m->workload, &machine, &policy);
+    if (st == STRATA_OK)
+        st = bench_check_memory(s, m->plan->rss_bytes_max + spare, "lower --params");
+    return st == STRATA_OK ? check_disk(m) : st;
+}
+
+/* --- the model --- */
+
+/* Gradients come from the constants by the device's own copies; everything else stays as it is. */
+static strata_status run_call(void *model, const struct st_call *call)
+{
+    const struct st_device_ops *const ops = call->device->ops;
+    strata_status st = STRATA_OK;
+
+    (void)model;
+    if (call->kind == ST_CALL_HEAD_LOSS)
+        return ops->zero(call->device, call->loss_sum, sizeof(*call->loss_sum));
+    if (call->kind == ST_CALL_HEAD_BACKWARD)
+        st = ops->zero(call->device, call->dact, (uint64_t)SEQ * HIDDEN * sizeof(uint16_t));
+    if (call->grad == NULL || !call->first)
+        return st;
+    for (uint64_t at = 0; at < call->grad_elems && st == STRATA_OK; at += NOISE_ELEMS) {
+        const uint64_t left = call->grad_elems - at, elems = left < NOISE_ELEMS ? left : NOISE_ELEMS;
+
+        st = ops->copy(call->device, call->grad + at, call->constants, elems * sizeof(float));
+    }
+    return st;
+}
+
+static strata_status fill_weights(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
+{
+    (void)ctx;
+    (void)page;
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = 0.02f + 1e-4f * (float)((first + i) % 61);
+    return STRATA_OK;
+}
+
+static strata_status start_engine(struct bench_null_model *m, const struct bench_setup *s)
+{
+    const struct st_engine_opts opts = {
+        .plan = m->plan, .config = &m->config, .compute = {.constants = m->noise, .run = run_call}, .topology = s->topology};
+    strata_status st;
+
+    if (m->hooks->hold != NULL)
+        m->hooks->hold();
+    st = st_engine_create(&m->engine, &opts);
+    if (st == STRATA_OK && m->hooks->engine != NULL)
+        m->hooks->engine(m->engine);
+    if (m->hooks->release != NULL)
+        m->hooks->release();
+    if (st == STRATA_OK)
+        st = st_engine_load(m->engine, fill_weights, NULL);
+    return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st;
+}
+
+strata_status bench_null_model_open(struct bench_null_model *m, const struct bench_setup *s, uint64_t params, uint64_t spare)
+{
+    strata_status st;
+
+    *m = (struct bench_null_model){.hooks = &s->opts->hooks};
+    if (params > PARAMS_MOST)
+        return st_error(STRATA_E_NOFIT, "%" PRIu64 " parameters: this bench takes up to %" PRIu64, params, PARAMS_MOST);
+    /* Before anything is planned: a plan of a thousand billion parameters takes its time. */
+    st = bench_check_memory(s, params * (s->opts->dir_count > 0 ? HOST_BYTES_NVME : HOST_BYTES) + spare, "lower --params");
+    if (st != STRATA_OK)
+        return st;
+    m->noise = malloc(NOISE_ELEMS * sizeof(*m->noise));
+    m->tokens = calloc(SEQ, sizeof(*m->tokens));
+    if (m->noise == NULL || m->tokens == NULL)
+        return st_error(STRATA_E_NOMEM, "bench: no memory for gradients");
+    st_rng_normal(m->noise, NOISE_ELEMS, 1, 0, 0, 1e-3f);
+    st = make_workload(&m->workload, params, s->threads);
+    if (st == STRATA_OK)
+        st = make_config(&m->config, s, params);
+    if (st == STRATA_OK)
+        st = make_plan(m, s, spare);
+    return st == STRATA_OK ? start_engine(m, s) : st;
+}
+
+void bench_null_model_close(struct bench_null_model *m)
+{
+    if (m->engine != NULL && m->hooks->engine != NULL)
+        m->hooks->engine(NULL);
+    st_engine_destroy(m->engine);
+    st_plan_destroy(m->plan);
+    st_workload_fini(&m->workload);
+    free(m->noise);
+    free(m->tokens);
+    *m = (struct bench_null_model){0};
+}
+
+/* --- steps --- */
+
+strata_status bench_null_model_step(struct bench_null_model *m)
+{
+    struct st_step_result unused;
+
+    return st_engine_step(m->engine, m->tokens, m->tokens, &unused);
+}
+
+strata_status bench_null_model_update(struct bench_null_model *m, double *seconds, struct st_traffic *moved)
+{
+    struct st_step_result result;
+    const uint64_t begin_ns = st_clock_ns();
+    const strata_status st = st_engine_flush(m->engine, &result);
+
+    *seconds = (double)(st_clock_ns() - begin_ns) * 1e-9;
+    *moved = result.bytes;
+    return st;
+}
