@@ -55,11 +55,11 @@ struct option {
 
 /* clang-format off */
 static const struct option options[] = {
-    {{"model"}, LOADS | CLI_CMD_INFO, VALUE_TEXT, AT(model), NULL, 0, 0, "PRESET|DIR",
+    {{"model"}, LOADS | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(model), NULL, 0, 0, "PRESET|DIR",
      "nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl (seeded random weights), or a Hugging Face directory"},
     {{"data"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_LIST, AT(data), NULL, 0, 0, "FILE...",
      "token files, as written by strata tokens"},
-    {{"config", "deepspeed", "deepspeed_config"}, CONFIGURES | CLI_CMD_INFO, VALUE_TEXT, AT(config_file), NULL, 0, 0, "FILE.json",
+    {{"config", "deepspeed", "deepspeed_config"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(config_file), NULL, 0, 0, "FILE.json",
      "DeepSpeed configuration; without one: AdamW, bf16, everything on the device"},
     {{"prompt"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(prompt), NULL, 0, 0, "TEXT", "text to go on from; for models that read bytes"},
     {{"prompt-file"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(prompt_file), NULL, 0, 0, "FILE", "the same from a file; - reads standard input"},
@@ -72,30 +72,45 @@ static const struct option options[] = {
      "only the likeliest tokens that make up this share together; default 1: all"},
     {{"top-k"}, CLI_CMD_GENERATE, VALUE_COUNT, AT(top_k), NULL, 1, U32_LARGEST, "K", "only the K likeliest tokens; default: all"},
     {{"max-steps", "steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, AT(max_steps), NULL, 1, WHOLE_MAX, "N", "optimizer steps of the run"},
-    {{"seq-len", "seq"}, RUNS | CLI_CMD_INFO, VALUE_COUNT, AT(seq_len), NULL, 1, U32_LARGEST, "N",
+    {{"steps"}, CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(max_steps), NULL, 1, 1000, "N", "steps measured of each schedule, after two; default 10"},
+    {{"load"}, CLI_CMD_BENCH_STEP, VALUE_REAL, AT(load), NULL, 1e-3, 1e3, "X",
+     "paced: a device that computes X times as long as the rest of the step takes; default: as fast as the file says"},
+    {{"simulate"}, CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(simulate), NULL, 0, 0, NULL, "predict, run nothing"},
+    {{"only"}, CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(only), NULL, 0, 0, NULL, "the configuration's own schedule; default: every one"},
+    {{"seq-len", "seq"}, RUNS | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(seq_len), NULL, 1, U32_LARGEST, "N",
      "tokens per sequence; default: the model's context, at most 1024"},
     {{"seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE, VALUE_COUNT, AT(seed), NULL, 0, WHOLE_MAX, "N",
      "of initial weights, of the order of the data and of the tokens drawn; default 0"},
     {{"lr"}, TRAINS | CLI_CMD_CHECK, VALUE_REAL, NO_OFFSET, "optimizer.params.lr", 0, DBL_MAX, "X", "learning rate"},
-    {{"micro-batch"}, RUNS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "train_micro_batch_size_per_gpu", 1, U32_LARGEST, "N",
+    {{"micro-batch"}, RUNS | CLI_CMD_CHECK | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "train_micro_batch_size_per_gpu", 1, U32_LARGEST, "N",
      "sequences per forward and backward pass"},
-    {{"grad-accum"}, RUNS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "gradient_accumulation_steps", 1, U32_LARGEST, "N",
+    {{"grad-accum"}, RUNS | CLI_CMD_CHECK | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "gradient_accumulation_steps", 1, U32_LARGEST, "N",
      "micro-batches per step"},
     {{"warmup-steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "scheduler.params.warmup_num_steps", 0, WHOLE_MAX, "N",
      "steps until the learning rate is reached"},
-    {{"set"}, CONFIGURES | CLI_CMD_INFO, VALUE_SET, NO_OFFSET, NULL, 0, 0, "PATH=VALUE",
+    {{"set"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_SET, NO_OFFSET, NULL, 0, 0, "PATH=VALUE",
      "any key of the configuration, such as strata.cache=0; may be repeated"},
     {{"device"}, LOADS, VALUE_TEXT, AT(device), NULL, 0, 0, "cpu", "where forward and backward run"},
-    {{"device-memory"}, CONFIGURES, VALUE_SIZE, NO_OFFSET, "strata.device_memory", 0, 0, "SIZE",
+    {{"device"}, CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(device), NULL, 0, 0, "cpu|paced", "where forward and backward run"},
+    {{"device-memory"}, CONFIGURES | CLI_CMD_BENCH_STEP, VALUE_SIZE, NO_OFFSET, "strata.device_memory", 0, 0, "SIZE",
      "budget of the device: 24G and 24GiB are 2^30, 24GB is 10^9; default: half of available memory"},
-    {{"host-memory"}, CONFIGURES, VALUE_SIZE, NO_OFFSET, "strata.host_memory", 0, 0, "SIZE",
+    {{"host-memory"}, CONFIGURES | CLI_CMD_BENCH_STEP, VALUE_SIZE, NO_OFFSET, "strata.host_memory", 0, 0, "SIZE",
      "budget of the host arena; default: 80 % of available memory, less what the device takes"},
-    {{"nvme"}, CONFIGURES | CLI_CMD_INFO, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR",
+    {{"nvme"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR",
      "directory for swap files; what goes there is the configuration's business"},
-    {{"threads"}, CONFIGURES | CLI_CMD_INFO, VALUE_COUNT, NO_OFFSET, "strata.threads", 1, 256, "N",
+    {{"params"}, CLI_CMD_BENCH, VALUE_SIZE, AT(params), NULL, 0, 0, "N",
+     "optim, update: parameters; 32M is 2^25; default 16M and 32M"},
+    {{"bytes"}, CLI_CMD_BENCH, VALUE_SIZE, AT(bytes), NULL, 0, 0, "SIZE", "link: bytes of one copy; default: 64KiB to 256MiB"},
+    {{"repeats"}, CLI_CMD_BENCH, VALUE_COUNT, AT(repeats), NULL, 1, 1000, "N", "turns of each variant; default 9, update: 5"},
+    {{"nvme"}, CLI_CMD_BENCH, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR", "update: directory for the state; without one it stays in memory"},
+    {{"io-method"}, CLI_CMD_BENCH, VALUE_TEXT, AT(io_method), NULL, 0, 0, "NAME", "update: uring or threads; default: the best that works"},
+    {{"isa"}, CLI_CMD_BENCH, VALUE_TEXT, AT(isa), NULL, 0, 0, "NAME",
+     "optim, update: kernels: scalar, avx2, avx512; default: optim all that work here, update the best"},
+    {{"threads"}, CLI_CMD_BENCH, VALUE_COUNT, AT(threads), NULL, 1, 256, "N", "workers; default: one per usable core"},
+    {{"threads"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "strata.threads", 1, 256, "N",
      "workers; default: one per usable core"},
-    {{"machine"}, TRAINS, VALUE_TEXT, AT(machine), NULL, 0, 0, "FILE.json",
-     "rates of this machine (strata info --measure --out FILE); for plan the capacities of that machine, too"},
+    {{"machine"}, TRAINS | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(machine), NULL, 0, 0, "FILE.json",
+     "rates of this machine (strata info --measure --out FILE); for plan and bench the capacities of that machine, too"},
     {{"measure"}, CLI_CMD_PLAN | CLI_CMD_INFO, VALUE_FLAG, AT(measure), NULL, 0, 0, NULL,
      "measure this machine's rates (about two seconds)"},
     {{"eval-data"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(eval_data), NULL, 0, 0, "FILE", "held-out token file, evaluated at the end"},
@@ -113,16 +128,17 @@ static const struct option options[] = {
     {{"tokenizer"}, CLI_CMD_TOKENS, VALUE_TEXT, AT(tokenizer), NULL, 0, 0, "byte", "how text becomes tokens"},
     {{"heldout"}, CLI_CMD_TOKENS, VALUE_REAL, AT(heldout), NULL, 0, 0.5, "X",
      "share of 16 KiB blocks set aside in FILE.heldout.bin, such as 0.1"},
-    {{"allow-unknown"}, CONFIGURES | CLI_CMD_INFO, VALUE_FLAG, AT(allow_unknown), NULL, 0, 0, NULL,
+    {{"allow-unknown"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(allow_unknown), NULL, 0, 0, NULL,
      "unknown keys of the configuration are notices, not errors"},
     {{"quiet"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(quiet), NULL, 0, 0, NULL, "no tables and no progress"},
     {{"quiet"}, CLI_CMD_GENERATE, VALUE_FLAG, AT(quiet), NULL, 0, 0, NULL, "no figures on standard error"},
     {{"json"}, LOADS | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_DIGEST | CLI_CMD_TOKENS, VALUE_FLAG, AT(json), NULL, 0, 0, NULL,
      "JSON on standard output; train: the metrics, with everything else on standard error"},
+    {{"json"}, CLI_CMD_BENCH | CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(json), NULL, 0, 0, NULL, "one JSON object per row"},
     {{"local_rank", "local-rank"}, CONFIGURES, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
-    {{"fault"}, LOADS | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
-    {{"fake-seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE, VALUE_COUNT, AT(fake_seed), NULL, 0, WHOLE_MAX, "N", NULL},
-    {{"fake-latency-us"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE, VALUE_COUNT, AT(fake_latency_us), NULL, 0, 1e6, "N", NULL},
+    {{"fault"}, LOADS | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
+    {{"fake-seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_seed), NULL, 0, WHOLE_MAX, "N", NULL},
+    {{"fake-latency-us"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_latency_us), NULL, 0, 1e6, "N", NULL},
     {{"help"}, UINT32_MAX, VALUE_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
 };
 /* clang-format on */
@@ -260,8 +276,12 @@ static strata_status size_take(struct cli_args *args, const struct option *o, co
         return st_error(STRATA_E_INVAL, "--%s: \"%s\" is not a size: write 24G or 24GiB for 24 * 2^30 bytes, 24GB for 24 * 10^9",
                         o->names[0], text);
     if (bytes == 0)
-        return st_error(STRATA_E_INVAL, "--%s: %s is too small: at least 1 byte", o->names[0], text);
-    return override_push(args, o->path, text);
+        return st_error(STRATA_E_INVAL, "--%s: %s is too small: at least 1%s", o->names[0], text,
+                        strcmp(o->value, "SIZE") == 0 ? " byte" : "");
+    if (o->path != NULL)
+        return override_push(args, o->path, text);
+    *(uint64_t *)(void *)((char *)args + o->offset) = bytes;
+    return STRATA_OK;
 }
 
 static strata_status set_take(struct cli_args *args, const char *text)
@@ -401,6 +421,11 @@ static strata_status args_check(const struct cli_args *args)
         return require_words(args, args->config_file == NULL ? 1 : 0, "CONFIG.json, the configuration to check");
     case CLI_CMD_DIGEST:
         return require_words(args, 1, "DIR, a Hugging Face directory");
+    case CLI_CMD_BENCH_STEP:
+        st = require_words(args, 1, "step");
+        return st == STRATA_OK ? require(args->model != NULL, "--model PRESET|DIR") : st;
+    case CLI_CMD_BENCH:
+        return require_words(args, 1, "NAME, the bench to run: strata bench --help lists them");
     case CLI_CMD_INFO:
     case CLI_CMD_TRAIN:
     case CLI_CMD_PLAN:
@@ -444,7 +469,7 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
         .command = command, .device = "cpu", .tokenizer = "byte", .max_tokens = MAX_TOKENS_DEFAULT, .temperature = 1, .top_p = 1};
     while (st == STRATA_OK && c.at < c.argc)
         st = word_take(args, &c);
-    if (st == STRATA_OK && args->nvme.count > 0 && command != CLI_CMD_INFO)
+    if (st == STRATA_OK && args->nvme.count > 0 && command != CLI_CMD_INFO && command != CLI_CMD_BENCH)
         st = nvme_override(args);
     if (st == STRATA_OK && !args->help)
         st = args_check(args);

@@ -16,6 +16,8 @@ enum cli_command {
     CLI_CMD_INFO = 32,
     CLI_CMD_DIGEST = 64,
     CLI_CMD_GENERATE = 128,
+    CLI_CMD_BENCH = 256,
+    CLI_CMD_BENCH_STEP = 512, /* bench step: takes a run's options */
 };
 
 struct cli_list {
@@ -33,9 +35,12 @@ struct cli_args {
     const char *device;                               /* default "cpu" */
     const char *prompt, *prompt_file, *prompt_tokens; /* one of them */
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
-    uint64_t max_tokens, top_k;         /* max_tokens: default 128 */
-    double heldout, temperature, top_p; /* the last two: default 1 */
-    bool json, quiet, digest, allow_unknown, measure, help;
+    uint64_t max_tokens, top_k;               /* max_tokens: default 128 */
+    double heldout, temperature, top_p;       /* the last two: default 1 */
+    uint64_t params, bytes, repeats, threads; /* bench; threads of the others are an override */
+    const char *isa, *io_method;              /* bench, too */
+    double load;                              /* bench step; 0: not given */
+    bool json, quiet, digest, allow_unknown, measure, simulate, only, help;
 };
 
 /** Parse argv[2..] for a command.  E_INVAL: unknown option (with the nearest one), missing or bad value, and what the

@@ -4,6 +4,7 @@
 #include "core/cpu.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/pressure.h"
 #include "core/size.h"
 #include "offload/machine_report.h"
 
@@ -74,6 +75,19 @@ static void print_workers(const struct cli_session *s)
                st_topology_units_text(topo, workers, UINT32_MAX, list, sizeof(list)));
 }
 
+/* Whose stalls for memory the kernel counts: they name memory pressure in a run.  "" : nobody's. */
+static const char *psi_scope(void)
+{
+    static const char *const names[] = {"", "machine", "control group"};
+    struct st_pressure *pressure = NULL;
+    const char *name = "";
+
+    if (st_pressure_open(&pressure, NULL, NULL) == STRATA_OK)
+        name = names[st_pressure_scope(pressure)];
+    st_pressure_close(pressure);
+    return name;
+}
+
 static void print_cpu(const struct cli_session *s)
 {
     const struct st_topology *topo = s->topology;
@@ -88,6 +102,8 @@ static void print_cpu(const struct cli_session *s)
            st_size_text(available, st_topology_memory_available(topo)));
     printf("  %-14s%s\n", "memlock limit",
            st_report_memlock() == UINT64_MAX ? "unlimited" : st_size_text(memlock, st_report_memlock()));
+    printf("  %-14s%s%s\n", "memory stalls",
+           psi_scope()[0] != '\0' ? "counted by PSI, of the " : "unknown: this system has no PSI", psi_scope());
     printf("  %-14s%s\n", "gpu", GPU_TEXT);
 }
 
@@ -123,8 +139,10 @@ static void print_dir(const char *dir)
 
 static void print_rates(const struct st_machine *m)
 {
-    printf("  %-14smatmul %.1f GFLOP/s, upload %.2f GB/s, download %.2f GB/s, update %.0f M parameters/s\n", "measured",
-           m->matmul_flops * 1e-9, m->upload * 1e-9, m->download * 1e-9, m->update * 1e-6);
+    printf("  %-14smatmul %.1f GFLOP/s, block %.1f GFLOP/s, upload %.2f GB/s, download %.2f GB/s, update %.0f M parameters/s, "
+           "checksum %.1f GB/s\n",
+           "measured", m->matmul_flops * 1e-9, m->block_flops * 1e-9, m->upload * 1e-9, m->download * 1e-9, m->update * 1e-6,
+           m->checksum * 1e-9);
     if (m->read > 0 || m->write > 0)
         printf("  %-14sdisk: read %.2f GB/s, write %.2f GB/s, both at once %.2f GB/s\n", "", m->read * 1e-9, m->write * 1e-9,
                m->mixed * 1e-9);
@@ -238,6 +256,7 @@ static void print_json(const struct cli_session *s, bool measured)
         st_json_put_string(&w, "memlock_bytes", NULL);
     else
         st_json_put_u64(&w, "memlock_bytes", st_report_memlock());
+    st_json_put_string(&w, "psi_scope", psi_scope()[0] != '\0' ? psi_scope() : NULL);
     st_json_put_string(&w, "gpu", GPU_TEXT);
     put_methods(&w);
     put_dirs(&w, &s->args->nvme);
@@ -274,8 +293,12 @@ static strata_status measure(struct cli_session *s)
         st = cli_session_model(s);
     if (st == STRATA_OK)
         st = st_machine_here(&s->machine, &s->config, s->topology);
-    if (st == STRATA_OK)
-        st = st_machine_measure(&s->machine, st_model_workload(s->model), &s->config, s->topology, s->config.nvme_dir_count > 0);
+    if (st == STRATA_OK) {
+        const struct st_compute compute = st_model_compute(s->model);
+
+        st = st_machine_measure(&s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
+                                s->config.nvme_dir_count > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
+    }
     if (st == STRATA_OK && s->args->out != NULL)
         st = st_machine_write(&s->machine, s->args->out);
     return st;

@@ -9,6 +9,7 @@
 #include "cli/signals.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/pressure.h"
 #include "core/stats.h"
 #include "core/trace.h"
 
@@ -28,7 +29,10 @@ struct train {
     struct cli_medians *medians;
     FILE *metrics; /* --metrics */
     struct st_json_writer metrics_writer, stdout_writer;
-    bool lines_begun; /* a header stands in the metrics: a summary must follow */
+    struct st_pressure *pressure;
+    struct st_pressure_sample pressure_first, pressure_last; /* before the first step; before the next one */
+    uint64_t sampled_ns;                                     /* when the last was taken */
+    bool lines_begun;                                        /* a header stands in the metrics: a summary must follow */
     uint64_t steps_done, evaluated_at, start_ns;
     struct cli_eval_result eval;
     struct cli_summary summary;
@@ -177,6 +181,8 @@ static strata_status take(struct train *t)
         cli_bounds_print(t->session.plan, people(args));
     st = cli_medians_create(&t->medians);
     if (st == STRATA_OK)
+        st = st_pressure_open(&t->pressure, NULL, NULL);
+    if (st == STRATA_OK)
         st = cli_batch_create(&t->batch, &t->session);
     if (st == STRATA_OK)
         st = cli_session_start(&t->session);
@@ -234,6 +240,24 @@ static bool eval_due(const struct train *t)
     return t->steps_done == args->max_steps || (args->eval_every != 0 && t->steps_done % args->eval_every == 0);
 }
 
+static void sample_pressure(struct train *t, struct st_pressure_sample *out)
+{
+    st_pressure_sample(t->pressure, out);
+    t->sampled_ns = st_clock_ns();
+}
+
+/* Since the last sample; a new one is taken. */
+static void watch_step(struct train *t, struct cli_step *step)
+{
+    const struct st_pressure_sample before = t->pressure_last;
+    const uint64_t since_ns = t->sampled_ns;
+    struct st_pressure_verdict verdict;
+
+    sample_pressure(t, &t->pressure_last);
+    st_pressure_between(&before, &t->pressure_last, (double)(t->sampled_ns - since_ns) * 1e-9, &verdict);
+    cli_step_pressure(step, &verdict);
+}
+
 static strata_status one_step(struct train *t)
 {
     struct st_step_result result;
@@ -246,9 +270,12 @@ static strata_status one_step(struct train *t)
         return st;
     t->steps_done++;
     cli_step_fill(&step, &t->session, t->data, &result, t->steps_done, t->steps_done * t->batch.sequences * t->batch.seq);
+    watch_step(t, &step);
     cli_progress_step(&t->progress, &step);
-    if (eval_due(t))
+    if (eval_due(t)) {
         st = evaluate(t, &step);
+        sample_pressure(t, &t->pressure_last);
+    }
     cli_medians_add(t->medians, &step);
     written = write_step(t, &step);
     return st != STRATA_OK ? st : written;
@@ -258,7 +285,9 @@ static strata_status train_loop(struct train *t)
 {
     strata_status st = STRATA_OK;
 
-    t->start_ns = st_clock_ns();
+    sample_pressure(t, &t->pressure_first);
+    t->pressure_last = t->pressure_first;
+    t->start_ns = t->sampled_ns;
     while (st == STRATA_OK && t->steps_done < t->session.args->max_steps)
         st = cli_signals_pending() != 0 ? cancelled() : one_step(t);
     if (st == STRATA_OK)
@@ -311,6 +340,15 @@ static strata_status finish_run(struct train *t)
     return st == STRATA_OK ? write_model(t) : st;
 }
 
+/* Of all steps, with the evaluations between them; unknown where none began. */
+static void summarise_pressure(struct train *t)
+{
+    struct st_pressure_sample now;
+
+    st_pressure_sample(t->start_ns != 0 ? t->pressure : NULL, &now);
+    st_pressure_between(&t->pressure_first, &now, t->summary.seconds, &t->summary.pressure);
+}
+
 /* The sentence of the failure must survive what is done after it. */
 static strata_status summarise(struct train *t, strata_status st)
 {
@@ -324,6 +362,7 @@ static strata_status summarise(struct train *t, strata_status st)
     t->summary.peak_rss_bytes = st_stats_rss_peak_bytes();
     t->summary.rss_bytes_max = t->session.plan->rss_bytes_max;
     t->summary.seconds = (double)(st_clock_ns() - t->start_ns) * 1e-9;
+    summarise_pressure(t);
     if (t->metrics != NULL)
         cli_metrics_summary(&t->metrics_writer, t->medians, &t->summary);
     if (t->session.args->json)
@@ -359,6 +398,7 @@ static void train_close(struct train *t)
     cli_batch_destroy(&t->batch);
     st_token_set_close(t->data);
     st_token_set_close(t->eval_data);
+    st_pressure_close(t->pressure);
     free(t->medians);
     if (t->metrics != NULL)
         fclose(t->metrics);

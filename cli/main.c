@@ -66,6 +66,30 @@ static const struct command commands[] = {
      "Example: measure once, and use the rates in every run\n"
      "  strata info --measure --model gpt2 --seq-len 512 --nvme /scratch --out machine.json\n"
      "  strata train --machine machine.json ..."},
+    {"bench", CLI_CMD_BENCH, cmd_bench, "how near this machine's parts come to what they could do",
+     "optim|link|update|step [options]",
+     "Each row's ratio is the rate attained by the rate of a roof measured in the same run, turn by turn; 1 is as good\n"
+     "as it can be.  docs/bench.md says how to read the tables.\n"
+     "  optim   the optimizer's kernels, by state layout and instruction set.  Roof: a stream with the same reads and writes\n"
+     "  link    copies to the device and back, alone and both ways.  Roof: a plain copy of the same bytes by as many threads\n"
+     "  update  the update of a whole optimizer state, in memory or on disk, as training runs it.  Roof: the slowest of\n"
+     "          disk (read, write, both mixed), memory and kernel, each probed between the updates\n"
+     "\n"
+     "Example: is the disk, the memory or the processor what an update on /scratch waits for?\n"
+     "  strata bench update --nvme /scratch --params 64M\n"
+     "\n"
+     "strata bench step --help explains the bench of a whole step."},
+    {"bench step", CLI_CMD_BENCH_STEP, cmd_bench_step, "training steps under each schedule: predicted, run, and their bound",
+     "--model PRESET|DIR [--machine FILE.json] [--device cpu|paced] [options]",
+     "Runs a few steps of each update and accumulation policy on random tokens and prints the median step beside the schedule's\n"
+     "bound and what the simulator predicted before the run.  The ratio is bound by step.  Rates come from probes between the\n"
+     "steps: disk and update always, copies and matmuls on cpu.\n"
+     "  cpu    the model itself, on this machine\n"
+     "  paced  moves real bytes, but computes by waiting as long as the GPU of --machine FILE would take, with its links\n"
+     "\n"
+     "Example: would a laptop's GPU wait for this disk?\n"
+     "  strata bench step --model gpt2 --machine laptop.json --device paced --nvme /scratch \\\n"
+     "      --set zero_optimization.offload_optimizer.device=nvme"},
     {"check", CLI_CMD_CHECK, cmd_check, "print every value of a configuration, its origin and what it means here",
      "CONFIG.json [options]",
      "Exit code 0 if a run would take the file, 2 if not; all problems are listed.  Options that change the\n"
@@ -96,7 +120,7 @@ static void print_overview(FILE *file)
           "usage: strata COMMAND [options]\n\n",
           file);
     for (size_t i = 0; i < COMMAND_COUNT; i++)
-        fprintf(file, "  %-8s %s\n", commands[i].name, commands[i].summary);
+        fprintf(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
     fputs("\nstrata COMMAND --help explains a command; strata --version prints the version.\n"
           "Exit codes: 0 done, 1 internal, 2 usage, configuration or input, 3 does not fit, 4 I/O, 5 numerics,\n"
           "130 and 143 ended by a signal.\n",
@@ -157,6 +181,12 @@ static int finish_output(int code)
     return cli_fail(st_error_errno(errno, "cannot write to standard output"));
 }
 
+/* One bench is a command of its own: it takes a run's options. */
+static const char *name_of_call(int argc, char **argv)
+{
+    return argc > 2 && strcmp(argv[1], "bench") == 0 && strcmp(argv[2], "step") == 0 ? "bench step" : argv[1];
+}
+
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -173,7 +203,7 @@ int main(int argc, char **argv)
         return finish_output(0);
     }
     for (size_t i = 0; i < COMMAND_COUNT; i++)
-        if (strcmp(argv[1], commands[i].name) == 0)
+        if (strcmp(name_of_call(argc, argv), commands[i].name) == 0)
             return finish_output(run_command(&commands[i], argc, argv));
     return unknown_command(argv[1]);
 }

@@ -1,5 +1,6 @@
 /* cli/metrics.c - the column table and the loops over it. */
 #include "cli/metrics.h"
+#include "cli/bound_by.h"
 #include "cli/plan_table.h"
 #include "core/error.h"
 #include "core/stats.h"
@@ -49,6 +50,10 @@ static const struct column columns[] = {
     {"bytes", "read", COLUMN_WHOLE, END_MEDIAN, CLI_READ, 1},
     {"bytes", "write", COLUMN_WHOLE, END_MEDIAN, CLI_WRITE, 1},
     {"resident", NULL, COLUMN_WHOLE, END_MEDIAN, CLI_RESIDENT, STRATA_TIER_COUNT},
+    {"pressure", "major_faults", COLUMN_WHOLE, END_MEDIAN, CLI_MAJOR_FAULTS, 1},
+    {"pressure", "swap_bytes", COLUMN_WHOLE, END_MEDIAN, CLI_SWAP_BYTES, 1},
+    {"pressure", "psi_some_ms", COLUMN_REAL, END_MEDIAN, CLI_PSI_SOME, 1},
+    {"pressure", "psi_full_ms", COLUMN_REAL, END_MEDIAN, CLI_PSI_FULL, 1},
 };
 #define COLUMN_ROWS (sizeof(columns) / sizeof(columns[0]))
 
@@ -112,6 +117,25 @@ void cli_step_fill(struct cli_step *out, const struct cli_session *s, const stru
     out->stalled_by = result->stalled_by;
 }
 
+static double counted(uint64_t value, double unit)
+{
+    return value == ST_PRESSURE_UNKNOWN ? (double)NAN : (double)value * unit;
+}
+
+static void pressure_values(double *values, const struct st_pressure_sample *moved)
+{
+    values[CLI_MAJOR_FAULTS] = counted(moved->major_faults, 1);
+    values[CLI_SWAP_BYTES] = counted(moved->swap_bytes, 1);
+    values[CLI_PSI_SOME] = counted(moved->some_us, 1e-3);
+    values[CLI_PSI_FULL] = counted(moved->full_us, 1e-3);
+}
+
+void cli_step_pressure(struct cli_step *out, const struct st_pressure_verdict *verdict)
+{
+    pressure_values(out->value, &verdict->moved);
+    out->pressed = verdict->pressed;
+}
+
 /* --- medians --- */
 
 strata_status cli_medians_create(struct cli_medians **out)
@@ -121,7 +145,8 @@ strata_status cli_medians_create(struct cli_medians **out)
     if (m == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for the medians of a run");
     memset(m, 0xff, sizeof(*m)); /* touched now, and NaN */
-    m->steps = m->skipped = 0;
+    memset(m->sum, 0, sizeof(m->sum));
+    m->steps = m->skipped = m->pressed = 0;
     m->stride = 1;
     m->count = 0;
     memset(m->stalled_by, 0, sizeof(m->stalled_by));
@@ -143,19 +168,24 @@ void cli_medians_add(struct cli_medians *m, const struct cli_step *step)
 {
     const bool sampled = m->steps == 0 || (m->steps - 1) % m->stride == 0;
 
-    if (m->steps == 1)
+    if (m->steps == 1) {
         m->count = 0;
+        memset(m->sum, 0, sizeof(m->sum));
+    }
     if (sampled && m->count == CLI_SAMPLES_MAX)
         thin_out(m);
     for (int c = 0; c < CLI_COLUMN_COUNT; c++) {
         if (sampled)
             m->samples[c][m->count] = step->value[c];
-        if (!isnan(step->value[c]))
-            m->last[c] = step->value[c];
+        if (isnan(step->value[c]))
+            continue;
+        m->last[c] = step->value[c];
+        m->sum[c] += step->value[c];
     }
     m->count += sampled;
     m->steps++;
     m->skipped += step->value[CLI_SKIPPED] != 0;
+    m->pressed += step->pressed;
     m->stalled_by[step->stalled_by < ST_LANE_COUNT ? step->stalled_by : ST_LANE_COUNT]++;
 }
 
@@ -252,11 +282,36 @@ void cli_metrics_step(struct st_json_writer *w, const struct cli_step *step)
     st_json_end_line(w);
 }
 
+/* Of the whole run, where "pressure" has medians of the steps. */
+static void put_pressure(struct st_json_writer *w, const struct cli_medians *medians, const struct st_pressure_verdict *run)
+{
+    struct cli_step total;
+
+    pressure_values(total.value, &run->moved);
+    st_json_object_open(w, "pressure_total");
+    for (size_t row = 0; row < COLUMN_ROWS; row++)
+        if (columns[row].first >= CLI_MAJOR_FAULTS)
+            put_value(w, columns[row].key, columns[row].type, total.value[columns[row].first]);
+    st_json_put_u64(w, "pressed_steps", medians->pressed);
+    st_json_object_close(w);
+}
+
+static void put_bound_by(struct st_json_writer *w, const struct cli_medians *medians, const struct st_pressure_verdict *run)
+{
+    struct cli_bound_by bound;
+
+    cli_bound_by(&bound, medians, run->pressed ? run->waited_share : 0);
+    st_json_put_string(w, "bound_by", bound.resource);
+    st_json_put_double(w, "bound_share", bound.share);
+}
+
 void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, const struct cli_summary *summary)
 {
     st_json_object_open(w, NULL);
     st_json_object_open(w, "summary");
     put_columns(w, summary_value, medians, true);
+    put_pressure(w, medians, &summary->pressure);
+    put_bound_by(w, medians, &summary->pressure);
     st_json_put_u64(w, "steps", medians->steps);
     st_json_put_u64(w, "skipped_steps", medians->skipped);
     st_json_put_double(w, "last_loss", medians->last[CLI_LOSS]);

@@ -6,6 +6,7 @@
 
 #include "cli/session.h"
 #include "core/json.h"
+#include "core/pressure.h"
 
 enum cli_column {
     CLI_STEP,
@@ -36,13 +37,18 @@ enum cli_column {
     CLI_READ,
     CLI_WRITE,
     CLI_RESIDENT, /* one per tier */
-    CLI_COLUMN_COUNT = CLI_RESIDENT + STRATA_TIER_COUNT
+    CLI_MAJOR_FAULTS = CLI_RESIDENT + STRATA_TIER_COUNT,
+    CLI_SWAP_BYTES,
+    CLI_PSI_SOME,
+    CLI_PSI_FULL,
+    CLI_COLUMN_COUNT
 };
 
 /* Whole numbers up to 2^53 are exact; what is unknown is NaN. */
 struct cli_step {
     double value[CLI_COLUMN_COUNT];
     enum st_lane stalled_by;
+    bool pressed; /* memory pressure explains lost time */
 };
 
 /** @param bits_per_byte_of  the training set, for source bytes per token.
@@ -50,15 +56,19 @@ struct cli_step {
 void cli_step_fill(struct cli_step *out, const struct cli_session *s, const struct st_token_set *bits_per_byte_of,
                    const struct st_step_result *result, uint64_t step, uint64_t tokens_total);
 
+/** What memory pressure did to this step. */
+void cli_step_pressure(struct cli_step *out, const struct st_pressure_verdict *verdict);
+
 #define CLI_SAMPLES_MAX 256u
 
-/* Medians over all steps, or an even thinning of them: every stride-th.  The first step warms up and has no update pending:
- * it counts only while it is alone. */
+/* Medians and sums over all steps, or an even thinning of them: every stride-th (sums: over all).  The first step warms up and
+ * has no update pending: it counts only while it is alone. */
 struct cli_medians {
     double samples[CLI_COLUMN_COUNT][CLI_SAMPLES_MAX];
     double scratch[CLI_SAMPLES_MAX];
     double last[CLI_COLUMN_COUNT]; /* latest known value */
-    uint64_t steps, skipped, stride;
+    double sum[CLI_COLUMN_COUNT];  /* of known values */
+    uint64_t steps, skipped, pressed, stride;
     uint32_t count;
     uint64_t stalled_by[ST_LANE_COUNT + 1]; /* steps whose largest stall was on that lane; last: none */
 };
@@ -71,6 +81,7 @@ struct cli_summary {
     strata_status status;
     uint64_t peak_rss_bytes, rss_bytes_max;
     double seconds;                            /* of the whole run, from the first step on */
+    struct st_pressure_verdict pressure;       /* the same */
     char weights_digest[33], state_digest[33]; /* "" if not asked for */
 };
 

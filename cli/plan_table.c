@@ -1,5 +1,6 @@
 /* cli/plan_table.c - text and JSON of a plan. */
 #include "cli/plan_table.h"
+#include "cli/plan_predict.h"
 #include "core/size.h"
 
 #include <math.h>
@@ -257,13 +258,11 @@ static void put_items(struct st_json_writer *w, const struct st_plan *plan)
     st_json_array_close(w);
 }
 
-/* This version predicts the schedule bound: what the schedule would take if no lane ever waited. */
 static void put_bounds(struct st_json_writer *w, const struct st_bounds *b)
 {
     put_seconds(w, "hardware_bound_seconds", b->hardware);
     put_seconds(w, "schedule_bound_seconds", b->schedule);
     st_json_put_string(w, "bound_by", b->schedule > 0 ? b->bound_by : NULL);
-    put_seconds(w, "predicted_seconds", b->schedule);
 }
 
 void cli_plan_put_fields(const struct st_plan *plan, struct st_json_writer *w)
@@ -282,6 +281,7 @@ void cli_plan_put_fields(const struct st_plan *plan, struct st_json_writer *w)
     st_json_object_close(w);
     st_json_put_u64(w, "nvme_bytes_without_padding", plan->parameter_bytes_nvme);
     put_bounds(w, &plan->bounds);
+    cli_prediction_put(plan, w);
     st_json_put_u64(w, "ops", plan->op_count);
     put_placement(w, plan);
     put_items(w, plan);

@@ -2,6 +2,7 @@
  *
  * On a terminal the line is rewritten in place and cut to its width; elsewhere it is printed every so often. */
 #include "cli/progress.h"
+#include "cli/bound_by.h"
 #include "cli/plan_table.h"
 #include "core/log.h"
 #include "core/size.h"
@@ -112,6 +113,22 @@ static void put_times(struct text *t, const struct cli_step *step)
     put(t, " other %s", ms_text(text, v[CLI_MS_OTHER]));
 }
 
+/* Early in the line, since terminals cut it. */
+static void put_pressure(struct text *t, const struct cli_step *step)
+{
+    const double *v = step->value;
+    char size[24];
+
+    if (!step->pressed)
+        return;
+    put(t, " | MEMORY PRESSURE");
+    put_known(t, ", ", v[CLI_PSI_SOME], 0, " ms waiting");
+    if (v[CLI_MAJOR_FAULTS] > 0)
+        put(t, ", %.0f major faults", v[CLI_MAJOR_FAULTS]);
+    if (v[CLI_SWAP_BYTES] > 0)
+        put(t, ", %s in swap", st_size_text(size, (uint64_t)v[CLI_SWAP_BYTES]));
+}
+
 static void put_tiers(struct text *t, const double *value)
 {
     char size[24];
@@ -161,6 +178,7 @@ static void make_line(struct cli_progress *p, const struct cli_step *step)
     put_known(&t, " | ", v[CLI_BITS_PER_BYTE], 4, " b/B");
     put(&t, " | norm %.4g | lr %.3g", v[CLI_GRAD_NORM], v[CLI_LR]);
     put_times(&t, step);
+    put_pressure(&t, step);
     put(&t, " | %.0f tok/s", v[CLI_TOKENS_PER_SECOND]);
     put_known(&t, " | MFU ", v[CLI_MFU] * 100, 1, " %");
     put_tiers(&t, v);
@@ -293,6 +311,50 @@ static void print_stalls(struct cli_progress *p, struct cli_medians *m)
     fputs(any ? "\n" : "none\n", p->file);
 }
 
+static void print_bound_by(struct cli_progress *p, const struct cli_medians *m, const struct st_pressure_verdict *run)
+{
+    struct cli_bound_by bound;
+
+    cli_bound_by(&bound, m, run->pressed ? run->waited_share : 0);
+    if (bound.resource != NULL)
+        fprintf(p->file, "  bound by      %s\n", bound.text);
+}
+
+static void print_pressure_totals(FILE *file, const struct st_pressure_sample *moved)
+{
+    const char *before = "";
+    char size[24];
+
+    if (moved->major_faults != ST_PRESSURE_UNKNOWN) {
+        fprintf(file, "%llu major faults", (unsigned long long)moved->major_faults);
+        before = ", ";
+    }
+    if (moved->some_us != ST_PRESSURE_UNKNOWN) {
+        fprintf(file, "%s%.0f ms waiting for memory", before, (double)moved->some_us * 1e-3);
+        before = ", ";
+    }
+    if (moved->swap_bytes != ST_PRESSURE_UNKNOWN && moved->swap_bytes > 0)
+        fprintf(file, "%s%s in swap", before, st_size_text(size, moved->swap_bytes));
+}
+
+/* Of the run; the sentence, where it names the cause, has the totals in it. */
+static void print_pressure(struct cli_progress *p, const struct cli_medians *m, const struct st_pressure_verdict *run)
+{
+    fputs("  pressure      ", p->file);
+    if (run->pressed) {
+        fputs(run->sentence, p->file);
+    } else if (run->moved.major_faults == ST_PRESSURE_UNKNOWN && run->moved.some_us == ST_PRESSURE_UNKNOWN) {
+        fputs("unknown: the system does not tell", p->file);
+    } else {
+        fputs(m->pressed == 0 ? "none: " : "at times: ", p->file);
+        print_pressure_totals(p->file, &run->moved);
+    }
+    if (m->pressed > 0)
+        fprintf(p->file, " (memory pressure in %llu of %llu steps)", (unsigned long long)m->pressed,
+                (unsigned long long)m->steps);
+    fputc('\n', p->file);
+}
+
 void cli_progress_summary(struct cli_progress *p, const struct st_plan *plan, struct cli_medians *m,
                           const struct cli_summary *summary)
 {
@@ -308,7 +370,9 @@ void cli_progress_summary(struct cli_progress *p, const struct st_plan *plan, st
     print_bounds(p, plan, m);
     print_traffic(p, plan, m);
     print_stalls(p, m);
+    print_bound_by(p, m, &summary->pressure);
     fprintf(p->file, "  memory        peak %s, planned at most %s\n", st_size_text(peak, summary->peak_rss_bytes),
             st_size_text(planned, summary->rss_bytes_max));
+    print_pressure(p, m, &summary->pressure);
     fflush(p->file);
 }

@@ -24,7 +24,7 @@ void cli_progress_fini(struct cli_progress *p); /* a zeroed struct is fine */
 void cli_progress_step(struct cli_progress *p, const struct cli_step *step);
 /** A line of its own, after closing the one that is rewritten.  Quiet: nothing. */
 void cli_progress_note(struct cli_progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/** The block at the end: medians, distance to the bounds, bytes against the plan's, stalls, memory. */
+/** The block at the end: medians, distance to the bounds, bytes against the plan's, stalls, what bound the run, memory. */
 void cli_progress_summary(struct cli_progress *p, const struct st_plan *plan, struct cli_medians *m,
                           const struct cli_summary *summary);
 

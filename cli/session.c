@@ -17,9 +17,9 @@
 
 /* --- configuration --- */
 
-static strata_status check_device(const char *device)
+static strata_status check_device(const char *device, enum cli_command command)
 {
-    if (strcmp(device, "cpu") == 0)
+    if (strcmp(device, "cpu") == 0 || (strcmp(device, "paced") == 0 && command == CLI_CMD_BENCH_STEP))
         return STRATA_OK;
     if (strncmp(device, "cuda", 4) == 0)
         return st_error(STRATA_E_NOSYS, "--device %s: this build has no GPU support: use --device cpu", device);
@@ -64,7 +64,7 @@ strata_status cli_session_configure(struct cli_session *s, const struct cli_args
     strata_status st;
 
     *s = (struct cli_session){.args = args};
-    st = check_device(args->device);
+    st = check_device(args->device, args->command);
     if (st != STRATA_OK)
         return st;
     st = st_config_load(&s->config, &s->source, &opts);
@@ -151,7 +151,7 @@ strata_status cli_session_model(struct cli_session *s)
     if (s->args->command == CLI_CMD_GENERATE)
         batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = s->context;
     st = st_model_create(&s->model, &config, &batch);
-    if (st == STRATA_OK && s->model_is_dir && s->args->command != CLI_CMD_PLAN)
+    if (st == STRATA_OK && s->model_is_dir && s->args->command != CLI_CMD_PLAN && s->args->command != CLI_CMD_BENCH_STEP)
         st = st_hf_reader_open(&s->reader, s->model, name);
     return st;
 }
@@ -186,13 +186,16 @@ static void take_rates(struct cli_session *s, const struct st_machine *from)
 {
     struct st_machine *m = &s->machine;
 
+    m->drives = from->drives;
     m->matmul_flops = from->matmul_flops;
+    m->block_flops = from->block_flops;
     m->upload = from->upload;
     m->download = from->download;
     m->read = from->read;
     m->write = from->write;
     m->mixed = from->mixed;
     m->update = from->update;
+    m->checksum = from->checksum;
     s->rates_known = m->matmul_flops > 0 || m->update > 0 || m->read > 0;
 }
 
@@ -204,7 +207,8 @@ static bool uses_nvme(const struct st_config *config)
 
 static strata_status find_machine(struct cli_session *s)
 {
-    const bool plan_only = s->args->command == CLI_CMD_PLAN;
+    /* A bench rehearses the machine of its file, as a plan does; without one it is about this machine. */
+    const bool foreign = s->args->command == CLI_CMD_PLAN || s->args->command == CLI_CMD_BENCH_STEP;
     struct st_config here = s->config;
     struct st_machine file = {0};
     strata_status st = s->args->machine != NULL ? st_machine_read(&file, s->args->machine) : STRATA_OK;
@@ -217,12 +221,12 @@ static strata_status find_machine(struct cli_session *s)
     if (uses_nvme(&s->config) && s->config.nvme_dir_count > 1)
         st_log(ST_LOG_NOTICE, "%u directories for nvme: this version uses the first, %s", s->config.nvme_dir_count,
                s->config.nvme_dirs[0]);
-    if (!uses_nvme(&s->config) || (plan_only && file.capacity[STRATA_TIER_NVME] != 0))
+    if (!uses_nvme(&s->config) || (foreign && file.capacity[STRATA_TIER_NVME] != 0))
         here.nvme_dir_count = 0;
     st = st_machine_here(&s->machine, &here, s->topology);
     if (st != STRATA_OK || s->args->machine == NULL)
         return st;
-    if (plan_only)
+    if (foreign)
         take_capacities(s, &file);
     take_rates(s, &file);
     return STRATA_OK;
@@ -258,7 +262,7 @@ strata_status cli_session_plan(struct cli_session *s)
     st = st_plan_make(&s->plan, st_model_workload(s->model), &s->machine, &policy);
     if (st == STRATA_OK)
         st = st_plan_verify(s->plan);
-    return st == STRATA_OK && s->args->command != CLI_CMD_PLAN ? check_memory(s) : st;
+    return st == STRATA_OK && s->args->command != CLI_CMD_PLAN && s->args->command != CLI_CMD_BENCH_STEP ? check_memory(s) : st;
 }
 
 strata_status cli_session_rates(struct cli_session *s, bool measure)
@@ -266,8 +270,10 @@ strata_status cli_session_rates(struct cli_session *s, bool measure)
     strata_status st = STRATA_OK;
 
     if (measure && s->args->machine == NULL) {
-        st = st_machine_measure(&s->machine, st_model_workload(s->model), &s->config, s->topology,
-                                s->plan->needed[STRATA_TIER_NVME] > 0);
+        const struct st_compute compute = st_model_compute(s->model);
+
+        st = st_machine_measure(&s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
+                                s->plan->needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
         take_rates(s, &s->machine);
     }
     if (st == STRATA_OK && s->rates_known)

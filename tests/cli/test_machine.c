@@ -128,13 +128,16 @@ static void files_keep_every_field(void **state)
                            .capacity = {1, UINT64_C(1) << 52, 3},
                            .workers = 7,
                            .device_is_host = false,
+                           .drives = 4,
                            .matmul_flops = 1.0 / 3,
+                           .block_flops = 0.3,
                            .upload = 1e10,
                            .download = 2e10,
                            .read = 3e9,
                            .write = 4e9,
                            .mixed = 5e9,
-                           .update = 6e8};
+                           .update = 6e8,
+                           .checksum = 7e10};
     struct st_machine back;
     char path[128];
 
@@ -147,6 +150,7 @@ static void files_keep_every_field(void **state)
     assert_false(back.device_is_host);
     assert_true(back.matmul_flops == m.matmul_flops && back.upload == m.upload && back.download == m.download);
     assert_true(back.read == m.read && back.write == m.write && back.mixed == m.mixed && back.update == m.update);
+    assert_true(back.drives == 4 && back.block_flops == m.block_flops && back.checksum == m.checksum);
     unlink(path);
 }
 
@@ -158,10 +162,70 @@ static void every_rate_is_measured(void **state)
     memcpy(f->config.nvme_dirs[0], f->dir, sizeof(f->dir));
     f->config.nvme_dir_count = 1;
     assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
-    assert_int_equal(st_machine_measure(&m, &f->workload, &f->config, f->topology, true), STRATA_OK);
+    assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &f->config, f->topology, ST_MEASURE_ALL), STRATA_OK);
     assert_true(m.matmul_flops > 0 && m.upload > 0 && m.download > 0 && m.update > 0);
-    assert_true(m.read > 0 && m.write > 0);
+    assert_true(m.read > 0 && m.write > 0 && m.checksum > 0);
+    assert_true(m.block_flops == 0); /* no model, no block */
     assert_int_equal(warnings, 0);
+}
+
+/* Stands for a model: notes what it is given. */
+struct calls {
+    uint32_t forward, backward;
+    bool failing;
+};
+
+static strata_status count_call(void *model, const struct st_call *call)
+{
+    struct calls *calls = model;
+
+    assert_int_equal(call->block, 0);
+    assert_true(call->act != NULL && call->act_out != NULL && call->weight != NULL && call->internals != NULL);
+    if (calls->failing)
+        return st_error(STRATA_E_NOSYS, "no such block");
+    if (call->kind == ST_CALL_BLOCK_FORWARD) {
+        calls->forward++;
+        return STRATA_OK;
+    }
+    assert_int_equal(call->kind, ST_CALL_BLOCK_BACKWARD);
+    assert_true(call->first && !call->recompute && call->grad != NULL && call->dact != NULL);
+    memset(call->grad, 0, call->grad_elems * sizeof(float)); /* all of it is there */
+    calls->backward++;
+    return STRATA_OK;
+}
+
+static void a_block_is_measured_where_it_fits(void **state)
+{
+    struct fixture *f = *state;
+    struct calls calls = {0};
+    const struct st_compute compute = {.model = &calls, .run = count_call};
+    struct st_machine m;
+
+    f->workload.activation_bytes = 32 * 64 * 2;
+    f->workload.block_internal_bytes = 10000;
+    f->workload.block_workspace_bytes = 5000;
+    f->workload.block_forward_flops = 1e6;
+    f->workload.block_backward_flops = 2e6;
+    f->workload.workers = 256;
+    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
+                     STRATA_OK);
+    assert_true(m.block_flops > 0);
+    assert_true(calls.forward > 1 && calls.backward == calls.forward);
+    assert_int_equal(warnings, 0);
+
+    m.block_flops = 0;
+    calls.failing = true;
+    assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
+                     STRATA_OK);
+    assert_true(m.block_flops == 0 && m.update > 0);
+    assert_int_equal(warnings, 1);
+
+    m.capacity[STRATA_TIER_DEVICE] = 1 << 18; /* a block of a quarter of this would do: 262144 bytes of gradient will not */
+    assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
+                     STRATA_OK);
+    assert_true(m.block_flops == 0);
+    assert_int_equal(warnings, 1);
 }
 
 static void a_failed_disk_leaves_the_other_rates(void **state)
@@ -173,7 +237,7 @@ static void a_failed_disk_leaves_the_other_rates(void **state)
     f->config.nvme_dir_count = 1;
     assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.mkdir", .result = -EIO});
-    assert_int_equal(st_machine_measure(&m, &f->workload, &f->config, f->topology, true), STRATA_OK);
+    assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &f->config, f->topology, ST_MEASURE_ALL), STRATA_OK);
     assert_true(m.matmul_flops > 0 && m.upload > 0 && m.update > 0);
     assert_true(m.read == 0 && m.write == 0 && m.mixed == 0);
     assert_int_equal(warnings, 1);
@@ -186,7 +250,8 @@ static void an_unknown_kernel_set_is_refused(void **state)
 
     snprintf(f->config.isa, sizeof(f->config.isa), "pentium");
     assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
-    assert_int_equal(st_machine_measure(&m, &f->workload, &f->config, f->topology, false), STRATA_E_INVAL);
+    assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
+                     STRATA_E_INVAL);
     assert_non_null(strstr(strata_last_error(), "pentium"));
 }
 
@@ -198,6 +263,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_missing_directory_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(files_keep_every_field, setup, teardown),
         cmocka_unit_test_setup_teardown(every_rate_is_measured, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_block_is_measured_where_it_fits, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_disk_leaves_the_other_rates, setup, teardown),
         cmocka_unit_test_setup_teardown(an_unknown_kernel_set_is_refused, setup, teardown),
     };

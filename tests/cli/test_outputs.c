@@ -111,7 +111,11 @@ static void check_step(const st_json *line, unsigned index)
                                        "bytes.download",
                                        "resident.device",
                                        "resident.host",
-                                       "resident.nvme"};
+                                       "resident.nvme",
+                                       "pressure.major_faults",
+                                       "pressure.swap_bytes",
+                                       "pressure.psi_some_ms",
+                                       "pressure.psi_full_ms"};
     const double parts = number(line, "time_ms.forward") + number(line, "time_ms.backward") + number(line, "time_ms.stall") +
                          number(line, "time_ms.other");
 
@@ -155,6 +159,10 @@ static void check_metrics(const st_json *line, unsigned index, void *ctx)
     assert_true(number(line, "summary.step_seconds") > 0);
     assert_near(number(line, "summary.bytes.read"), seen->plan_read, 0);
     assert_non_null(at(line, "summary.time_ms.stall"));
+    assert_non_null(at(line, "summary.pressure_total.major_faults"));
+    assert_true(number(line, "summary.pressure_total.pressed_steps") <= STEPS);
+    assert_true(number(line, "summary.bound_share") > 0);
+    assert_int_equal(st_json_type(at(line, "summary.bound_by")), ST_JSON_STRING);
     assert_string_equal(st_json_string(at(line, "summary.status")), "ok");
     assert_int_equal(strlen(st_json_string(at(line, "summary.state_digest"))), 32);
     strncpy(seen->weights_digest, st_json_string(at(line, "summary.weights_digest")), 32);
@@ -176,6 +184,8 @@ static void metrics_model_and_eval_agree(void **state)
     assert_non_null(strstr(p.out, seen.weights_digest));
     assert_non_null(strstr(p.out, "step 6/6"));
     assert_non_null(strstr(p.out, "done: 6 steps (0 skipped)"));
+    assert_non_null(strstr(p.out, "\n  bound by      "));
+    assert_non_null(strstr(p.out, "\n  pressure      "));
     program_free(&p);
 
     workplace_run_ok(w, &p, "digest {w}/out");
@@ -329,9 +339,11 @@ static void measured_rates_can_be_read_back(void **state)
     workplace_run_ok(w, &p, "info --measure --model nano --seq-len 32 --nvme {w}/nvme --out {w}/measured.json --json");
     root = parse(p.out, strlen(p.out));
     assert_true(number(root, "machine.matmul_flops") > 0);
+    assert_true(number(root, "machine.block_flops") > 0);
     assert_true(number(root, "machine.upload") > 0);
     assert_true(number(root, "machine.download") > 0);
     assert_true(number(root, "machine.update") > 0);
+    assert_true(number(root, "machine.checksum") > 0);
     assert_true(number(root, "machine.read") > 0);
     assert_true(number(root, "machine.write") > 0);
     st_json_free(root);

@@ -1,0 +1,117 @@
+/* cli/cmd_bench.c - strata bench NAME: options checked against what the bench takes, signals, and one call. */
+#include "bench/bench.h"
+#include "cli/commands.h"
+#include "cli/signals.h"
+#include "core/error.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NEAR_EDITS_MAX 3u
+
+/* Options that not every bench takes. */
+enum { TAKES_PARAMS = 1, TAKES_BYTES = 2, TAKES_NVME = 4, TAKES_IO_METHOD = 8, TAKES_ISA = 16 };
+
+struct bench_command {
+    const char *name;
+    strata_status (*run)(const struct bench_opts *opts, FILE *out);
+    unsigned takes;
+};
+
+static const struct bench_command benches[] = {
+    {"optim", bench_optim, TAKES_PARAMS | TAKES_ISA},
+    {"link", bench_link, TAKES_BYTES},
+    {"update", bench_update, TAKES_PARAMS | TAKES_NVME | TAKES_IO_METHOD | TAKES_ISA},
+};
+#define BENCH_COUNT (sizeof(benches) / sizeof(benches[0]))
+
+static strata_status find_bench(const struct bench_command **out, const char *name)
+{
+    const struct bench_command *nearest = NULL;
+    uint32_t edits_least = NEAR_EDITS_MAX + 1;
+
+    for (size_t i = 0; i < BENCH_COUNT; i++) {
+        const uint32_t edits = cli_edit_distance(name, benches[i].name);
+
+        if (edits < edits_least) {
+            edits_least = edits;
+            nearest = &benches[i];
+        }
+    }
+    if (edits_least > 0 && nearest != NULL)
+        return st_error(STRATA_E_INVAL, "unknown bench \"%s\": did you mean %s?", name, nearest->name);
+    if (edits_least > 0)
+        return st_error(STRATA_E_INVAL, "unknown bench \"%s\": strata bench --help lists them", name);
+    *out = nearest;
+    return STRATA_OK;
+}
+
+static strata_status check_options(const struct bench_command *bench, const struct cli_args *args)
+{
+    const struct {
+        unsigned bit;
+        bool given;
+        const char *name;
+    } options[] = {
+        {TAKES_PARAMS, args->params != 0, "--params"}, {TAKES_BYTES, args->bytes != 0, "--bytes"},
+        {TAKES_NVME, args->nvme.count > 0, "--nvme"},  {TAKES_IO_METHOD, args->io_method != NULL, "--io-method"},
+        {TAKES_ISA, args->isa != NULL, "--isa"},
+    };
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        if (options[i].given && (bench->takes & options[i].bit) == 0)
+            return st_error(STRATA_E_INVAL, "bench %s does not take %s: strata bench --help says which does", bench->name,
+                            options[i].name);
+    if (args->nvme.count > 1)
+        return st_error(STRATA_E_INVAL, "bench %s takes one directory: run it once for each", bench->name);
+    if (args->io_method != NULL && args->nvme.count == 0)
+        return st_error(STRATA_E_INVAL, "--io-method needs --nvme DIR");
+    return STRATA_OK;
+}
+
+static bool cancelled(void)
+{
+    return cli_signals_pending() != 0;
+}
+
+static int run(const struct bench_command *bench, const struct cli_args *args)
+{
+    const struct bench_opts opts = {
+        .json = args->json,
+        .threads = (uint32_t)args->threads,
+        .repeats = (uint32_t)args->repeats,
+        .params = args->params,
+        .bytes = args->bytes,
+        .isa = args->isa,
+        .dirs = args->nvme.items,
+        .dir_count = args->nvme.count,
+        .io_method = args->io_method,
+        .hooks = {.cancelled = cancelled,
+                  .engine = cli_signals_engine,
+                  .hold = cli_signals_hold,
+                  .release = cli_signals_release,
+                  .progress = isatty(STDERR_FILENO) ? stderr : NULL},
+    };
+    strata_status st;
+
+    cli_signals_install();
+    st = bench->run(&opts, stdout);
+    if (st == STRATA_OK)
+        return 0;
+    if (st != STRATA_E_CANCELLED)
+        return cli_fail(st);
+    fprintf(stderr, "strata: ended by %s; no swap files are left\n", cli_signals_pending() == SIGTERM ? "SIGTERM" : "Ctrl-C");
+    return 128 + cli_signals_pending();
+}
+
+int cmd_bench(const struct cli_args *args)
+{
+    const struct bench_command *bench = NULL;
+    strata_status st = find_bench(&bench, args->positional.items[0]);
+
+    if (st == STRATA_OK)
+        st = check_options(bench, args);
+    return st == STRATA_OK ? run(bench, args) : cli_fail(st);
+}

@@ -1,0 +1,338 @@
+/* cli/plan_predict.c - predictions of a plan, of its other schedules, and of machines with one more of something. */
+#include "cli/plan_predict.h"
+#include "cli/plan_table.h"
+#include "core/error.h"
+#include "core/size.h"
+
+#include <math.h>
+#include <string.h>
+
+void cli_predict(struct cli_prediction *out, const struct st_plan *plan, const struct st_machine *machine)
+{
+    memset(out, 0, sizeof(*out));
+    if (plan->op_count <= CLI_SIMULATED_OPS_MAX && st_simulate_possible(plan, machine))
+        out->simulated = st_simulate(&out->sim, plan, machine) == STRATA_OK;
+    out->seconds = out->simulated ? out->sim.seconds : plan->bounds.schedule;
+}
+
+static void put_seconds(struct st_json_writer *w, const char *key, double seconds)
+{
+    st_json_put_double(w, key, seconds > 0 ? seconds : (double)NAN);
+}
+
+/* --- the plan itself --- */
+
+static void print_stalls(const struct st_simulation *sim, FILE *file)
+{
+    char seconds[24];
+    bool any = false;
+
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        if (sim->stall[lane] < sim->seconds * 5e-4)
+            continue;
+        fprintf(file, "%s %s %s (%.1f %%)", any ? "," : "  compute stands still for:", st_lane_name((enum st_lane)lane),
+                cli_seconds_text(seconds, sim->stall[lane]), 100 * sim->stall[lane] / sim->seconds);
+        any = true;
+    }
+    fputs(any ? "\n" : "  compute never stands still\n", file);
+}
+
+static const char *why_not_simulated(const struct st_plan *plan)
+{
+    if (plan->op_count > CLI_SIMULATED_OPS_MAX)
+        return "a program this long is not simulated";
+    return st_simulate_possible(plan, &plan->machine) ? strata_last_error() : "a rate that the simulation needs is not known";
+}
+
+void cli_prediction_print(const struct st_plan *plan, FILE *file)
+{
+    struct cli_prediction p;
+    char seconds[24];
+
+    cli_predict(&p, plan, &plan->machine);
+    if (!(p.seconds > 0))
+        return;
+    if (!p.simulated) {
+        fprintf(file, "  predicted step: %s, the schedule's bound, since %s\n", cli_seconds_text(seconds, p.seconds),
+                why_not_simulated(plan));
+        return;
+    }
+    fprintf(file, "  predicted step: %s", cli_seconds_text(seconds, p.seconds));
+    if (plan->bounds.schedule > 0)
+        fprintf(file, ", %.2f of the schedule's bound, %.2f of the hardware's", p.seconds / plan->bounds.schedule,
+                p.seconds / plan->bounds.hardware);
+    fputc('\n', file);
+    print_stalls(&p.sim, file);
+}
+
+static void put_lanes(struct st_json_writer *w, const char *key, const double seconds[ST_LANE_COUNT])
+{
+    st_json_object_open(w, key);
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+        st_json_put_double(w, st_lane_name((enum st_lane)lane), seconds[lane]);
+    st_json_object_close(w);
+}
+
+void cli_prediction_put(const struct st_plan *plan, struct st_json_writer *w)
+{
+    struct cli_prediction p;
+
+    cli_predict(&p, plan, &plan->machine);
+    put_seconds(w, "predicted_seconds", p.seconds);
+    st_json_put_bool(w, "simulated", p.simulated);
+    if (!p.simulated)
+        return;
+    st_json_object_open(w, "predicted");
+    put_lanes(w, "busy_seconds", p.sim.busy);
+    put_lanes(w, "stall_seconds", p.sim.stall);
+    st_json_put_string(w, "stalled_by", p.sim.stalled_by == ST_LANE_COUNT ? NULL : st_lane_name((enum st_lane)p.sim.stalled_by));
+    st_json_object_close(w);
+}
+
+/* --- its other schedules --- */
+
+struct schedule {
+    enum st_update_policy update;
+    enum st_accumulation accumulation;
+    bool chosen;
+    struct st_plan *plan; /* NULL: not for this run */
+    strata_status status;
+    struct cli_prediction prediction;
+};
+
+/* Destroy schedule->plan. */
+static void plan_schedule(struct schedule *out, const struct cli_session *s)
+{
+    struct st_policy policy;
+
+    st_policy_from_config(&policy, &s->config);
+    policy.update = out->update;
+    policy.accumulation = out->accumulation;
+    out->chosen = out->update == s->plan->policy.update && out->accumulation == s->plan->policy.accumulation;
+    out->plan = NULL;
+    if (out->update == ST_UPDATE_IN_BACKWARD && policy.needs_norm)
+        return;
+    out->status = st_plan_make(&out->plan, st_model_workload(s->model), &s->machine, &policy);
+    if (out->status == STRATA_OK)
+        cli_predict(&out->prediction, out->plan, &s->machine);
+}
+
+static const char *accumulation_name(enum st_accumulation accumulation)
+{
+    return accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal";
+}
+
+static void print_schedule(const struct schedule *c, bool both, FILE *file)
+{
+    char device[24], host[24], seconds[24];
+
+    fprintf(file, "    %-12s", cli_update_name(c->update));
+    if (both && c->plan != NULL)
+        fprintf(file, " %-11s", accumulation_name(c->accumulation));
+    if (c->plan == NULL || c->status != STRATA_OK) {
+        fprintf(file, " %s\n",
+                c->plan != NULL ? strata_last_error()
+                                : "not for this run: clipping, or a step that may be skipped, needs the whole gradient first");
+        return;
+    }
+    fprintf(file, " %s device, %s host", st_size_text(device, c->plan->needed[STRATA_TIER_DEVICE]),
+            st_size_text(host, c->plan->needed[STRATA_TIER_HOST]));
+    if (c->prediction.seconds > 0)
+        fprintf(file, ", predicted step %s", cli_seconds_text(seconds, c->prediction.seconds));
+    if (c->plan->bounds.schedule > 0)
+        fprintf(file, " (shortest %s)", cli_seconds_text(seconds, c->plan->bounds.schedule));
+    fputs(c->chosen ? "  <- chosen\n" : "\n", file);
+}
+
+static void put_schedule(const struct schedule *c, struct st_json_writer *w)
+{
+    const bool planned = c->plan != NULL && c->status == STRATA_OK;
+
+    st_json_object_open(w, NULL);
+    st_json_put_string(w, "update", cli_update_name(c->update));
+    st_json_put_string(w, "accumulation", accumulation_name(c->accumulation));
+    st_json_put_bool(w, "chosen", c->chosen);
+    st_json_put_bool(w, "possible", planned);
+    if (planned) {
+        st_json_put_u64(w, "device_bytes", c->plan->needed[STRATA_TIER_DEVICE]);
+        st_json_put_u64(w, "host_bytes", c->plan->needed[STRATA_TIER_HOST]);
+        put_seconds(w, "schedule_bound_seconds", c->plan->bounds.schedule);
+        put_seconds(w, "predicted_seconds", c->prediction.seconds);
+    }
+    st_json_object_close(w);
+}
+
+/* Exactly one of file and w is not NULL. */
+static void each_schedule(const struct cli_session *s, FILE *file, struct st_json_writer *w)
+{
+    static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
+    static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
+    const bool both = s->plan->workload.grad_accum > 1;
+
+    for (size_t i = 0; i < sizeof(updates) / sizeof(updates[0]); i++) {
+        for (size_t k = 0; k < sizeof(orders) / sizeof(orders[0]); k++) {
+            struct schedule c = {.update = updates[i], .accumulation = orders[k]};
+
+            if (!both && orders[k] != s->plan->policy.accumulation)
+                continue;
+            if (k > 0 && updates[i] == ST_UPDATE_IN_BACKWARD && s->plan->policy.needs_norm)
+                continue; /* said once */
+            plan_schedule(&c, s);
+            if (file != NULL)
+                print_schedule(&c, both, file);
+            else
+                put_schedule(&c, w);
+            st_plan_destroy(c.plan);
+        }
+    }
+}
+
+void cli_schedules_print(const struct cli_session *s, FILE *file)
+{
+    fputs(s->plan->workload.grad_accum > 1 ? "  schedules (strata.update, strata.accumulation):\n"
+                                           : "  schedules (strata.update):\n",
+          file);
+    each_schedule(s, file, NULL);
+}
+
+void cli_schedules_put(const struct cli_session *s, struct st_json_writer *w)
+{
+    st_json_array_open(w, "schedules");
+    each_schedule(s, NULL, w);
+    st_json_array_close(w);
+}
+
+/* --- one more of each --- */
+
+enum more { MORE_DRIVE, MORE_LINK, MORE_COMPUTE, MORE_UPDATE, MORE_HOST, MORE_DEVICE, MORE_COUNT };
+
+static const struct {
+    const char *name, *text;
+} mores[MORE_COUNT] = {
+    [MORE_DRIVE] = {"drive", "one more drive"},
+    [MORE_LINK] = {"link", "a link twice as fast"},
+    [MORE_COMPUTE] = {"compute", "compute twice as fast"},
+    [MORE_UPDATE] = {"update", "updates twice as fast"},
+    [MORE_HOST] = {"host_memory", "25 % more host memory"},
+    [MORE_DEVICE] = {"device_memory", "25 % more device memory"},
+};
+
+/* *m with one more of it; the program that is planned already runs on it. */
+static void take_rates(struct st_machine *m, enum more more)
+{
+    const double drives = m->drives > 0 ? m->drives : 1;
+
+    switch (more) {
+    case MORE_DRIVE:
+        m->read *= (drives + 1) / drives;
+        m->write *= (drives + 1) / drives;
+        m->mixed *= (drives + 1) / drives;
+        return;
+    case MORE_LINK:
+        m->upload *= 2;
+        m->download *= 2;
+        return;
+    case MORE_COMPUTE:
+        m->matmul_flops *= 2;
+        m->block_flops *= 2;
+        return;
+    default:
+        m->update *= 2;
+        m->checksum *= 2;
+    }
+}
+
+static bool has_updates(const struct st_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->op_count; i++)
+        if (plan->ops[i].kind == ST_OP_UPDATE || (plan->ops[i].kind == ST_OP_UPDATE_DEVICE && plan->machine.device_is_host))
+            return true;
+    return false;
+}
+
+/* Does the program use it at all? */
+static bool matters(const struct st_plan *plan, enum more more)
+{
+    const struct st_traffic *t = &plan->traffic[st_phase_index(ST_PHASE_BODY)];
+
+    switch (more) {
+    case MORE_DRIVE:
+        return t->read + t->write > 0;
+    case MORE_LINK:
+        return t->upload + t->download > 0;
+    case MORE_UPDATE:
+        return has_updates(plan);
+    default:
+        return true;
+    }
+}
+
+/* A program planned anew for more memory; 0 if it is no other one. */
+static double planned_anew(const struct cli_session *s, strata_tier tier)
+{
+    struct st_machine m = s->machine;
+    struct st_plan *plan = NULL;
+    struct cli_prediction p = {0};
+    struct st_policy policy;
+
+    st_policy_from_config(&policy, &s->config);
+    m.capacity[tier] += m.capacity[tier] / 4;
+    if (st_plan_make(&plan, st_model_workload(s->model), &m, &policy) == STRATA_OK &&
+        memcmp(plan->needed, s->plan->needed, sizeof(plan->needed)) != 0)
+        cli_predict(&p, plan, &m);
+    st_plan_destroy(plan);
+    return p.simulated ? p.seconds : 0;
+}
+
+/* Predicted seconds with one more of it; 0: it cannot matter. */
+static double seconds_with(const struct cli_session *s, enum more more)
+{
+    struct st_machine m = s->machine;
+    struct cli_prediction p;
+
+    if (more == MORE_HOST || more == MORE_DEVICE)
+        return planned_anew(s, more == MORE_HOST ? STRATA_TIER_HOST : STRATA_TIER_DEVICE);
+    if (!matters(s->plan, more))
+        return 0;
+    take_rates(&m, more);
+    cli_predict(&p, s->plan, &m);
+    return p.simulated ? p.seconds : 0;
+}
+
+static void each_more(const struct cli_session *s, FILE *file, struct st_json_writer *w)
+{
+    struct cli_prediction now;
+    char text[24];
+
+    cli_predict(&now, s->plan, &s->machine);
+    for (enum more more = 0; more < MORE_COUNT && now.simulated; more++) {
+        const double seconds = seconds_with(s, more), change = seconds / now.seconds - 1;
+
+        if (!(seconds > 0))
+            continue;
+        if (file != NULL) {
+            fprintf(file, "    %-24s %9s  %+6.1f %%\n", mores[more].text, cli_seconds_text(text, seconds), 100 * change);
+            continue;
+        }
+        st_json_object_open(w, NULL);
+        st_json_put_string(w, "name", mores[more].name);
+        st_json_put_double(w, "predicted_seconds", seconds);
+        st_json_put_double(w, "change", change);
+        st_json_object_close(w);
+    }
+}
+
+void cli_one_more_print(const struct cli_session *s, FILE *file)
+{
+    if (s->plan->op_count > CLI_SIMULATED_OPS_MAX || !st_simulate_possible(s->plan, &s->machine))
+        return;
+    fputs("  one more of each would change the step:\n", file);
+    each_more(s, file, NULL);
+}
+
+void cli_one_more_put(const struct cli_session *s, struct st_json_writer *w)
+{
+    st_json_array_open(w, "one_more");
+    each_more(s, NULL, w);
+    st_json_array_close(w);
+}

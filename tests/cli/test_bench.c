@@ -1,0 +1,334 @@
+/* tests/cli/test_bench.c - strata bench at tiny sizes: which rows come, what their numbers say of each other, and what is left.
+ */
+#include "core/json.h"
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <math.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define ROWS_MAX 64u
+
+static const char *const common_keys[] = {"name", "variant", "bytes", "seconds", "gb_per_s", "roof_gb_per_s", "ratio"};
+#define COMMON_KEYS (sizeof(common_keys) / sizeof(common_keys[0]))
+
+/* The JSON rows of one run. */
+struct rows {
+    struct program p;
+    st_json *row[ROWS_MAX];
+    uint32_t count;
+};
+
+static double number(const struct rows *r, uint32_t i, const char *key)
+{
+    const st_json *n = st_json_get(r->row[i], key);
+
+    assert_non_null(n);
+    return st_json_type(n) == ST_JSON_NULL ? NAN : st_json_number(n);
+}
+
+static const char *text(const struct rows *r, uint32_t i, const char *key)
+{
+    const st_json *n = st_json_get(r->row[i], key);
+
+    assert_non_null(n);
+    return st_json_string(n);
+}
+
+static void assert_close(double a, double b)
+{
+    assert_true(fabs(a - b) <= 1e-9 * fabs(b));
+}
+
+/* Every row begins with the keys that all benches share, and its rates are its bytes by its seconds. */
+static void check_common(const struct rows *r, uint32_t i)
+{
+    const st_json *n = st_json_first(r->row[i]);
+
+    for (size_t k = 0; k < COMMON_KEYS; k++, n = st_json_next(n)) {
+        assert_non_null(n);
+        assert_string_equal(st_json_name(n), common_keys[k]);
+    }
+    assert_true(number(r, i, "bytes") > 0 && number(r, i, "seconds") > 0);
+    assert_close(number(r, i, "gb_per_s"), number(r, i, "bytes") / number(r, i, "seconds") * 1e-9);
+    if (!isnan(number(r, i, "roof_gb_per_s")))
+        assert_close(number(r, i, "ratio"), number(r, i, "gb_per_s") / number(r, i, "roof_gb_per_s"));
+}
+
+static void run_rows(const struct workplace *w, struct rows *r, const char *command)
+{
+    char *save = NULL;
+
+    *r = (struct rows){0};
+    workplace_run_ok(w, &r->p, command);
+    assert_string_equal(r->p.err, "");
+    for (char *line = strtok_r(r->p.out, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save)) {
+        assert_true(r->count < ROWS_MAX);
+        assert_int_equal(st_json_parse(&r->row[r->count], line, strlen(line), "row"), STRATA_OK);
+        check_common(r, r->count++);
+    }
+}
+
+static void free_rows(struct rows *r)
+{
+    for (uint32_t i = 0; i < r->count; i++)
+        st_json_free(r->row[i]);
+    program_free(&r->p);
+}
+
+/* --- optim --- */
+
+/* Streams, then kernels, for every layout; the faster stream is the roof of all. */
+static void optim_has_a_row_per_layout_and_kernel(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t bytes;
+    } layouts[] = {{"adam_split", 26}, {"adam_full_bf16", 28}, {"adam_full_fp32", 28}};
+    struct rows r;
+
+    run_rows(*state, &r, "bench optim --params 100000 --repeats 2 --json");
+    assert_int_equal(r.count % 3, 0);
+    assert_true(r.count >= 9);
+    for (uint32_t i = 0; i < r.count; i++) {
+        const uint32_t passes = r.count / 3, layout = i / passes;
+        const char *const last = text(&r, layout * passes + passes - 1, "variant");
+
+        assert_string_equal(text(&r, i, "name"), layouts[layout].name);
+        assert_true(number(&r, i, "params") == 131072); /* whole turns */
+        assert_true(number(&r, i, "bytes") == 131072.0 * layouts[layout].bytes);
+        assert_true(number(&r, i, "seconds_median") >= number(&r, i, "seconds"));
+        assert_true(number(&r, i, "threads") >= 1);
+        assert_string_equal(last, "scalar");
+    }
+    assert_string_equal(text(&r, 0, "variant"), "stream");
+    assert_string_equal(text(&r, 1, "variant"), "stream_prefetch");
+    assert_true(fmax(number(&r, 0, "ratio"), number(&r, 1, "ratio")) == 1);
+    free_rows(&r);
+}
+
+static void optim_takes_one_instruction_set(void **state)
+{
+    struct rows r;
+
+    run_rows(*state, &r, "bench optim --params 64K --repeats 1 --isa scalar --threads 1 --json");
+    assert_int_equal(r.count, 9);
+    assert_string_equal(text(&r, 2, "variant"), "scalar");
+    assert_true(number(&r, 2, "threads") == 1);
+    assert_true(number(&r, 2, "seconds_median") == number(&r, 2, "seconds"));
+    free_rows(&r);
+}
+
+/* --- link --- */
+
+static void link_goes_both_ways(void **state)
+{
+    static const char *const names[] = {"upload", "download", "both"};
+    struct rows r;
+
+    run_rows(*state, &r, "bench link --bytes 100001 --repeats 2 --json");
+    assert_int_equal(r.count, 3);
+    for (uint32_t i = 0; i < r.count; i++) {
+        assert_string_equal(text(&r, i, "name"), names[i]);
+        assert_string_equal(text(&r, i, "variant"), "cpu");
+        assert_true(number(&r, i, "bytes") == (i == 2 ? 200002 : 100001));
+        assert_true(number(&r, i, "roof_gb_per_s") > 0);
+        assert_true(number(&r, i, "seconds_median") >= number(&r, i, "seconds"));
+    }
+    free_rows(&r);
+}
+
+/* --- update --- */
+
+/* The bound is the largest of the roofs, each of which has a row of its own; bound_by names it. */
+static void check_update(const struct rows *r, const char *variant, uint32_t roofs)
+{
+    double most = 0;
+    const char *binds = "";
+
+    assert_int_equal(r->count, 1 + roofs);
+    assert_string_equal(text(r, 0, "name"), "update");
+    assert_string_equal(text(r, 0, "variant"), variant);
+    for (uint32_t i = 1; i < r->count; i++) {
+        assert_string_equal(text(r, i, "name"), "roof");
+        assert_true(isnan(number(r, i, "ratio")));
+        if (number(r, i, "seconds") > most) {
+            most = number(r, i, "seconds");
+            binds = text(r, i, "variant");
+        }
+    }
+    assert_string_equal(text(r, 0, "bound_by"), binds);
+    assert_close(number(r, 0, "bound_seconds"), most);
+    assert_close(number(r, 0, "ratio"), most / number(r, 0, "seconds"));
+    assert_true(number(r, 0, "seconds_least") <= number(r, 0, "seconds"));
+    assert_true(number(r, 0, "params") >= 300000);
+}
+
+static void update_in_memory_moves_nothing_on_disk(void **state)
+{
+    struct rows r;
+
+    run_rows(*state, &r, "bench update --params 300000 --repeats 3 --json");
+    check_update(&r, "memory", 2);
+    assert_true(number(&r, 0, "read_bytes") == 0 && number(&r, 0, "written_bytes") == 0);
+    assert_true(number(&r, 0, "bytes") == number(&r, 0, "params") * 26);
+    assert_true(number(&r, 0, "repeats") == 3);
+    free_rows(&r);
+}
+
+/* 10 bytes per parameter are written, in whole pages of each chunk; what backward read ahead is not read again. */
+static void check_traffic(const struct rows *r)
+{
+    const double state = number(r, 0, "params") * 10, written = number(r, 0, "written_bytes"), read = number(r, 0, "read_bytes");
+
+    assert_true(written >= state && written < 1.1 * state);
+    assert_true(read > state / 2 && read <= written);
+    assert_true(number(r, 0, "bytes") == read + written);
+}
+
+static void update_on_disk_leaves_nothing_there(void **state)
+{
+    const struct workplace *w = *state;
+    struct rows r;
+
+    run_rows(w, &r, "bench update --params 300000 --repeats 2 --nvme {w}/nvme --isa scalar --threads 1 --json");
+    check_update(&r, "nvme", 5);
+    check_traffic(&r);
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    free_rows(&r);
+}
+
+static void update_takes_a_method(void **state)
+{
+    struct rows r;
+
+    run_rows(*state, &r, "bench update --params 300000 --repeats 1 --nvme {w}/nvme --io-method threads --json");
+    check_update(&r, "nvme", 5);
+    check_traffic(&r);
+    free_rows(&r);
+}
+
+static void one_parameter_is_enough(void **state)
+{
+    struct program p;
+
+    workplace_run_ok(*state, &p, "bench update --params 1 --repeats 1");
+    program_free(&p);
+    workplace_run_ok(*state, &p, "bench optim --params 1 --repeats 1");
+    program_free(&p);
+    workplace_run_ok(*state, &p, "bench link --bytes 1 --repeats 1");
+    program_free(&p);
+}
+
+/* --- people --- */
+
+static uint32_t lines_of(const char *out)
+{
+    uint32_t count = 0;
+
+    for (; *out != '\0'; out++)
+        count += *out == '\n';
+    return count;
+}
+
+/* A heading and a line per row; no progress where nobody looks. */
+static void tables_have_one_heading(void **state)
+{
+    struct program p;
+
+    workplace_run_ok(*state, &p, "bench update --params 64K --repeats 1");
+    assert_int_equal(lines_of(p.out), 1 + 1 + 2);
+    assert_true(strncmp(p.out, "name ", 5) == 0);
+    assert_non_null(strstr(p.out, " bound_by\nupdate "));
+    assert_non_null(strstr(p.out, "\nroof            memory "));
+    assert_string_equal(p.err, "");
+    program_free(&p);
+    workplace_run_ok(*state, &p, "bench link --bytes 4KiB --repeats 1");
+    assert_int_equal(lines_of(p.out), 1 + 3);
+    assert_non_null(strstr(p.out, "4.00 KiB"));
+    program_free(&p);
+}
+
+static void a_full_output_is_an_error(void **state)
+{
+    const char *const words[] = {"bench", "link", "--bytes", "4K", "--repeats", "1", NULL};
+    struct program p;
+
+    (void)state;
+    program_run(&p, words, "/dev/full");
+    assert_int_equal(p.code, 4);
+    assert_non_null(strstr(p.err, "cannot write to standard output"));
+    program_free(&p);
+}
+
+/* --- failures and signals --- */
+
+static void a_failing_disk_is_an_error(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run(w, &p, "bench update --params 300000 --nvme {w}/nvme --fault nvme.cqe:40:1:-5 --io-method uring");
+    if (p.code != 2) { /* 2: no io_uring here */
+        assert_int_equal(p.code, 4);
+        assert_non_null(strstr(p.err, "strata: error: "));
+    }
+    assert_string_equal(p.out, "");
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    program_free(&p);
+}
+
+/* Signals while swap files are there: none is left, whether one asks or a second does not wait. */
+static void ends_by(const struct workplace *w, int number_of, int second, int code)
+{
+    struct program p;
+
+    workplace_start_piped(w, &p, "bench update --params 4M --repeats 1000 --nvme {w}/nvme");
+    while (workplace_entries(w, "nvme") == 0)
+        sched_yield();
+    assert_int_equal(kill(p.pid, number_of), 0);
+    if (second != 0)
+        assert_int_equal(kill(p.pid, second), 0);
+    assert_int_equal(program_drain(&p), -1); /* no rows of a bench that did not end */
+    program_wait(&p);
+    assert_true(p.code == code || (second != 0 && p.code == 128 + second));
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    program_free(&p);
+}
+
+static void signals_leave_no_swap_files(void **state)
+{
+    ends_by(*state, SIGINT, 0, 130);
+    ends_by(*state, SIGTERM, 0, 143);
+    ends_by(*state, SIGINT, SIGTERM, 130);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(optim_has_a_row_per_layout_and_kernel),
+        cmocka_unit_test(optim_takes_one_instruction_set),
+        cmocka_unit_test(link_goes_both_ways),
+        cmocka_unit_test(update_in_memory_moves_nothing_on_disk),
+        cmocka_unit_test(update_on_disk_leaves_nothing_there),
+        cmocka_unit_test(update_takes_a_method),
+        cmocka_unit_test(one_parameter_is_enough),
+        cmocka_unit_test(tables_have_one_heading),
+        cmocka_unit_test(a_full_output_is_an_error),
+        cmocka_unit_test(a_failing_disk_is_an_error),
+        cmocka_unit_test(signals_leave_no_swap_files),
+    };
+
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+}

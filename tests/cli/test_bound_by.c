@@ -1,0 +1,219 @@
+/* tests/cli/test_bound_by.c - which resource a run is said to be bound by, and how memory pressure shows. */
+#include "cli/bound_by.h"
+#include "cli/progress.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* A step of 1000 ms with so much in forward and backward and the rest in `other`. */
+static struct cli_step step_of(double forward, double backward)
+{
+    struct cli_step step = {.stalled_by = ST_LANE_COUNT};
+
+    step.value[CLI_STEP_SECONDS] = 1;
+    step.value[CLI_MS_FORWARD] = forward;
+    step.value[CLI_MS_BACKWARD] = backward;
+    step.value[CLI_MS_OTHER] = 1000 - forward - backward;
+    return step;
+}
+
+static void stall(struct cli_step *step, enum st_lane lane, double ms)
+{
+    step->value[CLI_STALL_MS + lane] += ms;
+    step->value[CLI_MS_STALL] += ms;
+    step->value[CLI_MS_OTHER] -= ms;
+}
+
+static void assert_bound(const struct cli_step *step, double memory_share, const char *resource, double share, const char *text)
+{
+    struct cli_medians *m = NULL;
+    struct cli_bound_by bound;
+
+    assert_int_equal(cli_medians_create(&m), STRATA_OK);
+    cli_medians_add(m, step);
+    cli_medians_add(m, step);
+    cli_medians_add(m, step);
+    cli_bound_by(&bound, m, memory_share);
+    assert_string_equal(bound.resource, resource);
+    assert_true(fabs(bound.share - share) < 1e-9);
+    assert_string_equal(bound.text, text);
+    free(m);
+}
+
+static void nothing_ran(void **state)
+{
+    struct cli_medians *m = NULL;
+    struct cli_bound_by bound;
+
+    (void)state;
+    assert_int_equal(cli_medians_create(&m), STRATA_OK);
+    cli_bound_by(&bound, m, NAN);
+    assert_null(bound.resource);
+    assert_true(isnan(bound.share));
+    assert_string_equal(bound.text, "");
+    free(m);
+}
+
+static void the_largest_is_named(void **state)
+{
+    struct cli_step step = step_of(300, 600);
+
+    (void)state;
+    assert_bound(&step, 0, "compute", 0.9, "compute: 90 % of the step went into forward and backward");
+    step = step_of(100, 200);
+    stall(&step, ST_LANE_READ_STATE, 620);
+    assert_bound(&step, NAN, "nvme read", 0.62,
+                 "nvme read: 62 % of the step stood waiting for read_state; then compute: 30 % of the step went into forward and "
+                 "backward");
+    step = step_of(100, 200);
+    stall(&step, ST_LANE_READ_STATE, 310);
+    stall(&step, ST_LANE_READ_WEIGHT, 310);
+    stall(&step, ST_LANE_WRITE, 40);
+    assert_bound(
+        &step, NAN, "nvme read", 0.62,
+        "nvme read: 62 % of the step stood waiting for read_state, read_weight; then compute: 30 % of the step went into "
+        "forward and backward");
+}
+
+/* What is neither forward, backward nor a stall is shared out as update and copies were busy. */
+static void other_time_has_a_name(void **state)
+{
+    struct cli_step step = step_of(100, 100);
+
+    (void)state;
+    step.value[CLI_BUSY_MS + ST_LANE_UPDATE] = 600;
+    step.value[CLI_BUSY_MS + ST_LANE_UPLOAD] = 200;
+    assert_bound(&step, 0, "update", 0.6,
+                 "update: 60 % of the step went into update; then compute: 20 % of the step went into forward and backward");
+}
+
+static void every_lane_has_a_resource(void **state)
+{
+    (void)state;
+    for (int lane = 0; lane < ST_LANE_COUNT; lane++) {
+        struct cli_step step = step_of(0, 100);
+        struct cli_medians *m = NULL;
+        struct cli_bound_by bound;
+
+        stall(&step, (enum st_lane)lane, 800);
+        assert_int_equal(cli_medians_create(&m), STRATA_OK);
+        cli_medians_add(m, &step);
+        cli_bound_by(&bound, m, 0);
+        assert_string_equal(bound.resource, cli_resource_of_lane((enum st_lane)lane));
+        assert_non_null(strstr(bound.text, st_lane_name((enum st_lane)lane)));
+        free(m);
+    }
+    assert_string_equal(cli_resource_of_lane(ST_LANE_READ_ACTIVATION), "nvme read");
+    assert_string_equal(cli_resource_of_lane(ST_LANE_WRITE), "nvme write");
+}
+
+static void memory_lies_inside_the_others_time(void **state)
+{
+    const struct cli_step step = step_of(300, 600);
+
+    (void)state;
+    assert_bound(&step, 0.44, "compute", 0.9, "compute: 90 % of the step went into forward and backward");
+    assert_bound(&step, 0.46, "memory pressure", 0.46, "memory pressure: 46 % of the time waiting for memory");
+}
+
+/* --- what a person and a program see --- */
+
+static const struct st_pressure_sample before, after = {.major_faults = 1234, .some_us = 600000, .swap_bytes = 300u << 20},
+                                               slightly = {.major_faults = 3, .some_us = 1500};
+
+static const char *summary_of(char **text, const struct st_pressure_sample *now)
+{
+    static const struct st_plan plan;
+    struct cli_summary summary = {.seconds = 2};
+    struct cli_step step = step_of(300, 600);
+    struct st_pressure_verdict verdict;
+    struct st_json_writer writer;
+    struct cli_progress p;
+    struct cli_medians *m = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(text, &bytes);
+
+    assert_non_null(file);
+    assert_int_equal(cli_medians_create(&m), STRATA_OK);
+    st_pressure_between(&before, now, 1, &verdict);
+    cli_step_pressure(&step, &verdict);
+    p = (struct cli_progress){.file = file, .steps_total = 2, .every = 1};
+    for (int i = 1; i <= 2; i++) {
+        step.value[CLI_STEP] = i;
+        cli_progress_step(&p, &step);
+        cli_medians_add(m, &step);
+    }
+    st_pressure_between(&before, now, 2, &summary.pressure);
+    cli_progress_summary(&p, &plan, m, &summary);
+    st_json_begin(&writer, file);
+    cli_metrics_step(&writer, &step);
+    cli_metrics_summary(&writer, m, &summary);
+    assert_int_equal(fclose(file), 0);
+    free(m);
+    return *text;
+}
+
+static void assert_holds(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("%s\nhas no: %s", text, part);
+}
+
+static void pressure_is_named_when_it_is_the_cause(void **state)
+{
+    char *text;
+
+    (void)state;
+    summary_of(&text, &after);
+    assert_holds(text, " | MEMORY PRESSURE, 600 ms waiting, 1234 major faults, 300 MiB in swap | ");
+    assert_holds(text,
+                 "\n  pressure      memory pressure: 1,234 major faults, 30 % of the time waiting for memory, 300 MiB of this "
+                 "process in swap: lower --host-memory (memory pressure in 2 of 2 steps)\n");
+    assert_holds(text, "\n  bound by      compute: 90 %");
+    assert_holds(text, "\"pressure\":{\"major_faults\":1234,\"swap_bytes\":314572800,\"psi_some_ms\":600,\"psi_full_ms\":0}");
+    assert_holds(text, "\"pressure_total\":{\"major_faults\":1234,\"swap_bytes\":314572800,\"psi_some_ms\":600,\"psi_full_ms\":0,"
+                       "\"pressed_steps\":2}");
+    assert_holds(text, "\"bound_by\":\"compute\"");
+    free(text);
+}
+
+static void without_pressure_there_are_only_totals(void **state)
+{
+    struct st_pressure_sample unknown;
+    char *text;
+
+    (void)state;
+    summary_of(&text, &slightly);
+    assert_null(strstr(text, "MEMORY PRESSURE"));
+    assert_holds(text, "\n  pressure      none: 3 major faults, 2 ms waiting for memory\n");
+    free(text);
+    memset(&unknown, 0xff, sizeof(unknown));
+    summary_of(&text, &unknown);
+    assert_holds(text, "\n  pressure      unknown: the system does not tell\n");
+    assert_holds(text, "\"pressure\":{\"major_faults\":null,\"swap_bytes\":null,\"psi_some_ms\":null,\"psi_full_ms\":null}");
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_ran),
+        cmocka_unit_test(the_largest_is_named),
+        cmocka_unit_test(other_time_has_a_name),
+        cmocka_unit_test(every_lane_has_a_resource),
+        cmocka_unit_test(memory_lies_inside_the_others_time),
+        cmocka_unit_test(pressure_is_named_when_it_is_the_cause),
+        cmocka_unit_test(without_pressure_there_are_only_totals),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,140 @@
+/* tests/cli/test_plan_predict.c - strata plan --machine: predictions for hardware that is not here. */
+#include "core/json.h"
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CARD                                                                                                                     \
+    "{\"name\":\"card\",\"device_bytes\":%s,\"host_bytes\":%s,\"nvme_bytes\":1e13,\"workers\":16,\"device_is_host\":false,"      \
+    "\"matmul_flops\":1e14,\"upload\":2e10,\"download\":2e10,\"read\":%s,\"write\":4e9,\"mixed\":6e9,\"update\":2e9}"
+#define SWAPPED "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme "
+
+static void write_machine(const struct workplace *w, const char *device, const char *host, const char *read)
+{
+    char text[512];
+    const int length = snprintf(text, sizeof(text), CARD, device, host, read);
+
+    assert_in_range(length, 1, (int)sizeof(text) - 1);
+    workplace_write(w, "card.json", text, (size_t)length);
+}
+
+static double number(const st_json *node, const char *key)
+{
+    const st_json *member = st_json_get(node, key);
+
+    assert_non_null(member);
+    assert_int_equal(st_json_type(member), ST_JSON_NUMBER);
+    return st_json_number(member);
+}
+
+static st_json *plan_json(const struct workplace *w, struct program *p, const char *command)
+{
+    st_json *root;
+
+    workplace_run_ok(w, p, command);
+    assert_int_equal(st_json_parse(&root, p->out, strlen(p->out), "plan"), STRATA_OK);
+    return root;
+}
+
+static const st_json *named(const st_json *array, const char *name)
+{
+    for (const st_json *n = st_json_first(array); n != NULL; n = st_json_next(n))
+        if (strcmp(st_json_string(st_json_get(n, "name")), name) == 0)
+            return n;
+    return NULL;
+}
+
+static uint32_t count(const st_json *array)
+{
+    uint32_t items = 0;
+
+    for (const st_json *n = st_json_first(array); n != NULL; n = st_json_next(n))
+        items++;
+    return items;
+}
+
+/* State on a slow disk: the disk is what stalls, and a second drive is what helps. */
+static void a_slow_disk_is_named(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    double step, busy = 0;
+    st_json *root;
+
+    write_machine(w, "6e9", "12e9", "1e9");
+    root = plan_json(w, &p, "plan --model gpt2-xl --machine {w}/card.json --nvme /nowhere --json --grad-accum 2 " SWAPPED);
+    step = number(root, "predicted_seconds");
+    assert_true(st_json_bool(st_json_get(root, "simulated")));
+    assert_true(step >= number(root, "hardware_bound_seconds") * (1 - 1e-6));
+    assert_string_equal(st_json_string(st_json_get(st_json_get(root, "predicted"), "stalled_by")), "read_state");
+    for (const st_json *n = st_json_first(st_json_get(st_json_get(root, "predicted"), "stall_seconds")); n != NULL;
+         n = st_json_next(n))
+        busy += st_json_number(n);
+    busy += number(st_json_get(st_json_get(root, "predicted"), "busy_seconds"), "compute");
+    assert_true(busy > step * (1 - 1e-6) && busy < step * (1 + 1e-6));
+    assert_true(number(named(st_json_get(root, "one_more"), "drive"), "change") < -0.1);
+    for (const st_json *n = st_json_first(st_json_get(root, "one_more")); n != NULL; n = st_json_next(n)) {
+        const double change = number(n, "predicted_seconds") / step - 1 - number(n, "change");
+
+        assert_true(change < 1e-9 && change > -1e-9);
+    }
+    assert_true(count(st_json_get(root, "schedules")) >= 4); /* gated and serial, vertical and horizontal */
+    st_json_free(root);
+    program_free(&p);
+}
+
+/* Nothing is on the disk, and all of the state is on the device: neither a drive nor memory can matter. */
+static void what_cannot_matter_is_left_out(void **state)
+{
+    const struct workplace *w = *state;
+    const st_json *more;
+    struct program p;
+    st_json *root;
+
+    write_machine(w, "80e9", "1e12", "6e9");
+    root = plan_json(w, &p, "plan --model gpt2 --machine {w}/card.json --json");
+    more = st_json_get(root, "one_more");
+    assert_null(named(more, "drive"));
+    assert_null(named(more, "update"));
+    assert_null(named(more, "host_memory"));
+    assert_null(named(more, "device_memory"));
+    assert_true(number(named(more, "compute"), "change") < -0.4);
+    st_json_free(root);
+    program_free(&p);
+}
+
+static void text_says_the_same(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    write_machine(w, "6e9", "12e9", "1e9");
+    workplace_run_ok(w, &p, "plan --model gpt2-xl --machine {w}/card.json --nvme /nowhere " SWAPPED);
+    assert_non_null(strstr(p.out, "predicted step: "));
+    assert_non_null(strstr(p.out, "compute stands still for: "));
+    assert_non_null(strstr(p.out, "<- chosen"));
+    assert_non_null(strstr(p.out, "one more drive"));
+    program_free(&p);
+    workplace_run_ok(w, &p, "plan --model nano"); /* no rates: nothing is predicted */
+    assert_null(strstr(p.out, "predicted step"));
+    assert_null(strstr(p.out, "one more"));
+    program_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slow_disk_is_named),
+        cmocka_unit_test(what_cannot_matter_is_left_out),
+        cmocka_unit_test(text_says_the_same),
+    };
+
+    return cmocka_run_group_tests_name("plan_predict", tests, workplace_setup, workplace_teardown);
+}
