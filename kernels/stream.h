@@ -11,7 +11,7 @@
 /* How far ahead every stream is fetched, and into the second-level cache: the hardware follows few streams and none across
  * pages (an Adam step over a split master went from 0.74 to 0.88 of a stream with the same reads and writes on Emerald
  * Rapids).  Into the first level the same distance hurts: planes start at page boundaries, so the lines 4 KiB ahead fall in
- * the sets in use (Zen 4, one thread: 0.67 against 0.60 ns per element, 0.88 against 0.54 in fp32).  bench_optim. */
+ * the sets in use (Zen 4, one thread: 0.67 against 0.60 ns per element, 0.88 against 0.54 in fp32).  strata bench optim. */
 #define ST_STREAM_AHEAD_BYTES 4096u
 
 /** Fetch the lines that a later turn needs of the plane at `at`.  May name addresses past its end: a prefetch never faults. */
