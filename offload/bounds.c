@@ -70,9 +70,9 @@ static struct demand held_over(const struct st_plan *plan)
         if (plan->ops[i].bytes > largest[plan->ops[i].kind])
             largest[plan->ops[i].kind] = plan->ops[i].bytes;
     return (struct demand){
-        .upload = plan->weight_slots * largest[ST_OP_UPLOAD_WEIGHT] + plan->act_slots * largest[ST_OP_UPLOAD_ACT] +
+        .upload = (plan->weight_slots + 1) * largest[ST_OP_UPLOAD_WEIGHT] + plan->act_slots * largest[ST_OP_UPLOAD_ACT] +
                   plan->grad_slots * largest[ST_OP_UPLOAD_ACCUM],
-        .download = plan->grad_slots * (largest[ST_OP_DOWNLOAD_GRAD] + largest[ST_OP_DOWNLOAD_ACCUM]) +
+        .download = (plan->grad_slots + 1) * (largest[ST_OP_DOWNLOAD_GRAD] + largest[ST_OP_DOWNLOAD_ACCUM]) +
                     plan->act_slots * largest[ST_OP_DOWNLOAD_ACT],
         .read = plan->state_slots * largest[ST_OP_READ_STATE] + plan->host_weight_slots * largest[ST_OP_READ_WEIGHT] +
                 plan->host_act_slots * largest[ST_OP_READ_ACT],

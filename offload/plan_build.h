@@ -35,6 +35,7 @@ struct st_layout {
     uint32_t *act_nvme;   /* or as extents */
     uint32_t *dact;       /* [g] */
     struct st_pool weights, host_weights, states, acts, host_acts, grads, rounded;
+    struct st_pool small_weights, small_grads, small_rounded; /* one slot each, for the norm and the positions */
 };
 
 /* Sums over pages and chunks that no decision changes.  Pages alike that follow each other form a run: they are sized and
@@ -60,6 +61,9 @@ bool st_place_resident(const struct st_plan *plan, uint32_t page);
 bool st_place_device_update(const struct st_plan *plan, uint32_t page);
 strata_tier st_place_weight_home(const struct st_plan *plan, uint32_t page);
 bool st_place_table_resident(const struct st_plan *plan); /* every tile */
+bool st_place_gather_on_host(const struct st_plan *plan); /* the lookup */
+/* The final norm and the positions: they have slots of their own, so that no block's slot waits for them. */
+bool st_place_is_small(const struct st_plan *plan, uint32_t page);
 bool st_place_is_table(const struct st_plan *plan, uint32_t page);
 bool st_place_trained(const struct st_plan *plan, uint32_t page);
 /* The page's fp32 sum waits in host memory between the micro-batches that add to it. */

@@ -57,7 +57,8 @@ struct walk {
     uint32_t buffer_room;
     bool no_memory;
     uint8_t row[STRATA_TIER_COUNT][ITEM_COUNT];              /* 1 + index in plan->items; 0: none yet */
-    uint64_t streamed, from_nvme, slot_grads, leaving, most; /* elements of the largest page of each kind */
+    uint64_t streamed, from_nvme, slot_grads, leaving, most; /* elements of the largest page of each kind, */
+    uint64_t small_streamed, small_grads, small_leaving;     /* and of the small ones */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t to)
@@ -70,6 +71,11 @@ bool st_place_is_table(const struct st_plan *plan, uint32_t page)
     const struct st_workload *w = &plan->workload;
 
     return page >= w->table_first && page < w->table_first + w->table_count;
+}
+
+bool st_place_is_small(const struct st_plan *plan, uint32_t page)
+{
+    return page == plan->workload.norm_page || page == plan->workload.position_page;
 }
 
 bool st_place_trained(const struct st_plan *plan, uint32_t page)
@@ -109,6 +115,16 @@ strata_tier st_place_weight_home(const struct st_plan *plan, uint32_t page)
 bool st_place_table_resident(const struct st_plan *plan)
 {
     return plan->resident_pages >= plan->workload.table_first + plan->workload.table_count;
+}
+
+/* A table that the host updates is looked up there, too: a few rows cross the link before the whole table has. */
+bool st_place_gather_on_host(const struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->workload;
+
+    return !st_place_table_resident(plan) ||
+           (st_place_weight_home(plan, w->table_first) == STRATA_TIER_HOST &&
+            st_place_weight_home(plan, w->table_first + w->table_count - 1) == STRATA_TIER_HOST);
 }
 
 uint64_t st_chunk_layout(enum st_master master, uint64_t elems, uint64_t *moment1_offset, uint64_t *moment2_offset)
@@ -252,11 +268,13 @@ static void grow(uint64_t *most, bool counts, uint64_t elems)
 static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *place)
 {
     const uint64_t elems = k->plan->workload.pages[p].elems;
+    const bool small = st_place_is_small(k->plan, p);
 
-    grow(&k->streamed, !place->resident, elems);
+    grow(small ? &k->small_streamed : &k->streamed, !place->resident, elems);
     grow(&k->from_nvme, place->weight_home == STRATA_TIER_NVME, elems);
-    grow(&k->slot_grads, place->trained && !keeps_accumulator(k->plan, p), elems);
-    grow(&k->leaving, place->trained && !place->device_update && !st_place_is_table(k->plan, p), elems);
+    grow(small ? &k->small_grads : &k->slot_grads, place->trained && !keeps_accumulator(k->plan, p), elems);
+    grow(small ? &k->small_leaving : &k->leaving, place->trained && !place->device_update && !st_place_is_table(k->plan, p),
+         elems);
     grow(&k->most, true, elems);
 }
 
@@ -369,6 +387,9 @@ static void lay_slots(struct walk *k)
     take_pool(k, &lay->host_weights, plan->host_weight_slots, STRATA_TIER_HOST, k->from_nvme * dt, WEIGHT_SLOTS);
     take_pool(k, &lay->grads, plan->grad_slots, STRATA_TIER_DEVICE, k->slot_grads * 4, ACCUMULATORS);
     take_pool(k, &lay->rounded, dtype == STRATA_F32 ? 0 : plan->grad_slots, STRATA_TIER_DEVICE, k->leaving * dt, GRADIENT_SLOTS);
+    take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed * dt, WEIGHT_SLOTS);
+    take_pool(k, &lay->small_grads, 1, STRATA_TIER_DEVICE, k->small_grads * 4, ACCUMULATORS);
+    take_pool(k, &lay->small_rounded, dtype == STRATA_F32 ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving * dt, GRADIENT_SLOTS);
     lay->block_sums = take(k, STRATA_TIER_DEVICE, (k->most / 4096 + ST_GROUPS_MAX) * sizeof(double), SMALL);
 }
 
@@ -496,7 +517,7 @@ static void lay_small(struct walk *k)
         lay->constants = take(k, STRATA_TIER_DEVICE, w->constants_bytes, CONSTANTS);
     lay->rows_host = ST_NO_BUFFER;
     lay->dact_host = ST_NO_BUFFER;
-    if (!st_place_table_resident(plan))
+    if (st_place_gather_on_host(plan))
         lay->rows_host = take(k, STRATA_TIER_HOST, w->activation_bytes * w->grad_accum, ROWS);
     if (st_place_trained(plan, w->table_first) && !st_place_device_update(plan, w->table_first))
         lay->dact_host = take(k, STRATA_TIER_HOST, w->activation_bytes, ROWS);

@@ -115,7 +115,7 @@ static void add_rows(struct st_moved *moved, const struct st_plan *plan)
     const struct st_workload *w = &plan->workload;
     const uint64_t bytes = w->activation_bytes * w->grad_accum;
 
-    if (!st_place_table_resident(plan)) {
+    if (st_place_gather_on_host(plan)) {
         moved->upload += bytes;
         moved->link += bytes;
     }

@@ -21,7 +21,7 @@ static uint32_t open_sum(struct st_emitter *e, uint32_t p, const struct st_micro
         return ST_NO_BUFFER;
     if (place->accum_region != ST_NO_BUFFER && !place->parked)
         return place->accum_region;
-    slot = st_pool_take(&e->lay->grads, p);
+    slot = st_pool_take(st_place_is_small(e->plan, p) ? &e->lay->small_grads : &e->lay->grads, p);
     if (micros->opens)
         return slot;
     op = st_emit_copy(e, ST_OP_UPLOAD_ACCUM, ST_LANE_UPLOAD, BACKWARD, place->accum_region, slot, ST_HOLDS_ACCUM, p,
@@ -50,6 +50,33 @@ static void park_sum(struct st_emitter *e, uint32_t p, uint32_t sum)
         op->page = p;
 }
 
+static uint32_t lowest_block(const struct st_emitter *e);
+
+/* The last gradients to leave wait until after the step's end: before it, the download lane would bring them ahead of what the
+ * norm waits for, and their own updates come later anyway.  Each holds its slot for so long. */
+static bool held_back(const struct st_emitter *e, uint32_t p)
+{
+    const struct st_workload *w = &e->plan->workload;
+
+    return !st_emit_in_backward(e) && (p == w->position_page || p == w->block_first + lowest_block(e));
+}
+
+static void download_grad(struct st_emitter *e, uint32_t p, uint32_t from)
+{
+    struct st_op *op = st_emit_copy(e, ST_OP_DOWNLOAD_GRAD, ST_LANE_DOWNLOAD, BACKWARD, from, e->plan->pages[p].grad_region,
+                                    ST_HOLDS_GRAD, p, st_emit_page_bytes(e, p));
+
+    if (op != NULL)
+        op->page = p;
+}
+
+void st_emit_held(struct st_emitter *e)
+{
+    for (uint32_t i = 0; i < e->held_count; i++)
+        download_grad(e, e->held[i].page, e->held[i].from);
+    e->held_count = 0;
+}
+
 /* Round once, take the norm, send it where the update will be; then update, where nothing has to be waited for. */
 static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
 {
@@ -61,18 +88,18 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
     if (place->device_update)
         rounded = place->grad_region;
     else if (plan->workload.dtype != STRATA_F32)
-        rounded = st_pool_take(&e->lay->rounded, p);
+        rounded = st_pool_take(st_place_is_small(plan, p) ? &e->lay->small_rounded : &e->lay->rounded, p);
     st_emit_touch(e, op, sum, ST_READ, ST_HOLDS_ACCUM, p);
     st_emit_touch(e, op, rounded, ST_WRITE, ST_HOLDS_GRAD, p);
     st_emit_touch(e, op, e->lay->scalars_device, ST_MODIFY, ST_HOLDS_SCALARS, 0);
     st_emit_touch(e, op, e->lay->block_sums, ST_WRITE, ST_HOLDS_SCRATCH, 0);
     if (op != NULL)
         op->page = p;
-    if (!place->device_update) {
-        op = st_emit_copy(e, ST_OP_DOWNLOAD_GRAD, ST_LANE_DOWNLOAD, BACKWARD, rounded, place->grad_region, ST_HOLDS_GRAD, p,
-                          st_emit_page_bytes(e, p));
-        if (op != NULL)
-            op->page = p;
+    if (!place->device_update && held_back(e, p)) {
+        e->held[e->held_count].page = p;
+        e->held[e->held_count++].from = rounded;
+    } else if (!place->device_update) {
+        download_grad(e, p, rounded);
     }
     if (st_emit_in_backward(e))
         st_emit_gate(e, p);

@@ -139,21 +139,20 @@ static void end_of_step(struct st_emitter *e)
 static void forget_slots(struct st_emitter *e)
 {
     struct st_pool *states = &e->lay->states;
-    uint32_t slot = 0;
 
-    st_emit_forget_weights(e);
+    st_emit_forget_weights(e, ST_NO_PAGE);
     st_pool_forget(&e->lay->grads);
     st_pool_forget(&e->lay->rounded);
+    st_pool_forget(&e->lay->small_grads);
+    st_pool_forget(&e->lay->small_rounded);
     st_pool_forget(&e->lay->acts);
     st_pool_forget(&e->lay->host_acts);
     st_pool_forget(states);
     e->lay->weights.next = e->lay->host_weights.next = e->lay->grads.next = e->lay->rounded.next = states->next = 0;
     e->lay->host_acts.next = 0;
     memset(e->lay->acts.used, 0, sizeof(e->lay->acts.used));
-    for (uint32_t c = 0; c < e->plan->chunk_count && slot < e->tail_reads; c++)
-        if (e->plan->chunks[c].tier == STRATA_TIER_NVME)
-            states->holds[slot++] = c;
-    states->next = states->count == 0 ? 0 : slot % states->count;
+    memcpy(states->holds, e->ahead, e->tail_reads * sizeof(*states->holds));
+    states->next = states->count == 0 ? 0 : e->tail_reads % states->count;
 }
 
 static void emit_pass(struct st_emitter *e, const struct st_micros *micros)
@@ -162,11 +161,11 @@ static void emit_pass(struct st_emitter *e, const struct st_micros *micros)
     if (e->plan->policy.forward_only)
         return;
     /* A step's traffic is the schedule's, not what slots happen to hold: each pass brings its weights in. */
-    st_emit_forget_weights(e);
+    st_emit_forget_weights(e, ST_NO_PAGE);
     if (st_emit_gated(e) && micros->closes)
         st_emit_read_ahead(e);
     st_emit_backward(e, micros);
-    st_emit_forget_weights(e);
+    st_emit_forget_weights(e, ST_NO_PAGE);
 }
 
 /* Vertical: all micro-batches go through a layer together.  Horizontal: one goes through all layers, then the next. */
@@ -188,9 +187,10 @@ static void emit_cycle(struct st_emitter *e)
     if (!e->plan->policy.forward_only)
         st_emit_table_backward(e);
     end_of_step(e);
+    st_emit_held(e);
     if (e->plan->policy.update != ST_UPDATE_SERIAL || e->plan->policy.forward_only)
         return;
-    st_emit_forget_weights(e);
+    st_emit_forget_weights(e, ST_NO_PAGE);
     for (uint32_t p = 0; p < w->page_count; p++)
         st_emit_gate(e, p);
 }
@@ -223,10 +223,7 @@ strata_status st_program_emit(struct st_plan *plan, struct st_layout *lay)
     struct st_emitter e = {.plan = plan, .lay = lay};
 
     e.update_phases = st_emit_gated(&e) ? BODY | EPI : BODY | PRO;
-    e.tail_reads = 0;
-    if (st_emit_gated(&e))
-        for (uint32_t c = 0; c < plan->chunk_count && e.tail_reads < lay->states.count; c++)
-            e.tail_reads += plan->chunks[c].tier == STRATA_TIER_NVME;
+    st_emit_order(&e);
     emit_cycle(&e);
     if (e.no_memory)
         return st_error(STRATA_E_NOMEM, "plan: no memory for the program");

@@ -21,13 +21,21 @@ enum {
     ALWAYS = PRO | BODY | EPI | EVAL,
 };
 
+#define ST_HELD_MAX 2u /* the lowest block, the positions */
+
 struct st_emitter {
     struct st_plan *plan;
     struct st_layout *lay;
     uint32_t op_room, access_room;
-    uint64_t tick;         /* for least recently used */
-    uint32_t tail_reads;   /* state slots filled ahead by the previous cycle */
+    uint64_t tick;                     /* for least recently used */
+    bool first_ahead;                  /* the first block's update and upload go before the table's */
+    uint32_t ahead[ST_POOL_SLOTS_MAX]; /* [tail_reads] chunks read ahead by the previous cycle, in the order of their updates */
+    uint32_t tail_reads;
     uint8_t update_phases; /* when updates run */
+    struct {
+        uint32_t page, from;
+    } held[ST_HELD_MAX]; /* downloads of gradients that go after the step's end */
+    uint32_t held_count;
     bool no_memory;
 };
 
@@ -71,7 +79,14 @@ uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases);
 void st_emit_gate(struct st_emitter *e, uint32_t p);
 /* State that the next cycle's gate needs first is read during this cycle's backward. */
 void st_emit_read_ahead(struct st_emitter *e);
-void st_emit_forget_weights(struct st_emitter *e);
+/* Upload tile t of a table that is looked up on the host and stays on the device. */
+void st_emit_table_tile(struct st_emitter *e, uint32_t t);
+/* Is the lookup on the host while the table stays on the device?  Then its upload is left to st_emit_table_tile(). */
+bool st_emit_uploads_later(const struct st_emitter *e);
+/* What the slots hold is not known any more; but for page `but` on the device, if not ST_NO_PAGE. */
+void st_emit_forget_weights(struct st_emitter *e, uint32_t but);
+/* Find out whether the first block goes ahead, and which chunks are read ahead. */
+void st_emit_order(struct st_emitter *e);
 
 /* --- program_activation.c --- */
 
@@ -88,5 +103,7 @@ void st_emit_forward(struct st_emitter *e, const struct st_micros *micros);
 void st_emit_backward(struct st_emitter *e, const struct st_micros *micros);
 /* The lookup's share of the table's gradient, all micro-batches in order, and its one rounding. */
 void st_emit_table_backward(struct st_emitter *e);
+/* The downloads that backward held back. */
+void st_emit_held(struct st_emitter *e);
 
 #endif

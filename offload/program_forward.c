@@ -20,7 +20,7 @@ static void embed_rows(struct st_emitter *e, uint32_t micro, uint32_t act)
     const struct st_workload *w = &e->plan->workload;
     struct st_op *op;
 
-    if (st_place_table_resident(e->plan)) {
+    if (!st_place_gather_on_host(e->plan)) {
         op = st_emit_start(e, ST_OP_GATHER_DEVICE, ST_LANE_COMPUTE, FORWARD);
         st_emit_touch(e, op, act, ST_WRITE, ST_HOLDS_ACT, st_emit_act_id(e, 0, micro));
         st_emit_touch(e, op, e->lay->tokens_device, ST_READ, ST_HOLDS_TOKENS, 0);
@@ -46,7 +46,7 @@ static void embed_forward(struct st_emitter *e, const struct st_micros *micros)
     for (uint32_t p = w->table_first; micros->opens && p < w->table_first + w->table_count; p++) {
         if (st_emit_gated(e))
             st_emit_gate(e, p);
-        if (!st_place_table_resident(e->plan))
+        if (st_place_gather_on_host(e->plan))
             gather_host(e, p);
     }
     if (positions && micros->opens && st_emit_gated(e))
@@ -71,13 +71,37 @@ static void embed_forward(struct st_emitter *e, const struct st_micros *micros)
     }
 }
 
+/* The first block's update and upload run beside the table's, which the host looks up meanwhile. */
+static void first_block_ahead(struct st_emitter *e, const struct st_micros *micros)
+{
+    const uint32_t p = e->plan->workload.block_first;
+
+    if (!e->first_ahead)
+        return;
+    if (micros->opens && st_emit_gated(e))
+        st_emit_gate(e, p);
+    (void)st_emit_device_weight(e, p, FORWARD);
+}
+
+/* A table that stays on the device follows piece by piece; the head is the first that needs it. */
+static void table_after_block(struct st_emitter *e, const struct st_micros *micros, uint32_t b)
+{
+    const struct st_workload *w = &e->plan->workload;
+    const uint64_t tiles = w->table_count;
+
+    if (!micros->opens || !st_emit_uploads_later(e))
+        return;
+    for (uint64_t t = tiles * b / w->block_count; t < tiles * (b + 1) / w->block_count; t++)
+        st_emit_table_tile(e, (uint32_t)t);
+}
+
 static void block_forward(struct st_emitter *e, const struct st_micros *micros, uint32_t b)
 {
     const struct st_workload *w = &e->plan->workload;
     const uint32_t p = w->block_first + b;
     uint32_t weight;
 
-    if (micros->opens && st_emit_gated(e))
+    if (micros->opens && st_emit_gated(e) && !(b == 0 && e->first_ahead))
         st_emit_gate(e, p);
     weight = st_emit_device_weight(e, p, FORWARD);
     for (uint32_t m = micros->first; m < micros->end; m++) {
@@ -150,9 +174,12 @@ static void head_forward(struct st_emitter *e, const struct st_micros *micros)
 
 void st_emit_forward(struct st_emitter *e, const struct st_micros *micros)
 {
+    first_block_ahead(e, micros);
     embed_forward(e, micros);
-    st_emit_forget_weights(e);
-    for (uint32_t b = 0; b < e->plan->workload.block_count; b++)
+    st_emit_forget_weights(e, e->plan->workload.block_first);
+    for (uint32_t b = 0; b < e->plan->workload.block_count; b++) {
         block_forward(e, micros, b);
+        table_after_block(e, micros, b);
+    }
     head_forward(e, micros);
 }

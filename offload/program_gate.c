@@ -28,6 +28,11 @@ uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases)
     return slot;
 }
 
+static struct st_pool *device_slots(struct st_emitter *e, uint32_t p)
+{
+    return st_place_is_small(e->plan, p) ? &e->lay->small_weights : &e->lay->weights;
+}
+
 static void upload_weight(struct st_emitter *e, uint32_t p, uint32_t from, uint32_t to, unsigned phases)
 {
     struct st_op *op =
@@ -44,11 +49,11 @@ uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases
 
     if (place->resident)
         return place->weight_region;
-    slot = st_pool_find(&e->lay->weights, p);
+    slot = st_pool_find(device_slots(e, p), p);
     if (slot != ST_NO_BUFFER)
         return slot;
     from = st_emit_host_weight(e, p, phases);
-    slot = st_pool_take(&e->lay->weights, p);
+    slot = st_pool_take(device_slots(e, p), p);
     upload_weight(e, p, from, slot, phases);
     return slot;
 }
@@ -117,7 +122,7 @@ static void update_host_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
  */
 static unsigned gate_phases(const struct st_emitter *e, uint32_t p)
 {
-    const bool gathered = st_place_is_table(e->plan, p) && !st_place_table_resident(e->plan);
+    const bool gathered = st_place_is_table(e->plan, p) && st_place_gather_on_host(e->plan);
 
     return st_emit_gated(e) && (gathered || !e->plan->pages[p].resident) ? ALWAYS : e->update_phases;
 }
@@ -131,8 +136,22 @@ static void gate_host(struct st_emitter *e, uint32_t p)
         if (e->plan->chunks[c].tier != STRATA_TIER_COUNT)
             update_host_chunk(e, c, weight);
     write_weight(e, p, weight);
-    if (place->resident)
+    if (place->resident && !(st_place_is_table(e->plan, p) && st_emit_uploads_later(e)))
         upload_weight(e, p, weight, place->weight_region, e->update_phases);
+}
+
+bool st_emit_uploads_later(const struct st_emitter *e)
+{
+    return st_emit_gated(e) && st_place_table_resident(e->plan) && st_place_gather_on_host(e->plan) &&
+           e->plan->pages[e->plan->workload.table_first].trained;
+}
+
+void st_emit_table_tile(struct st_emitter *e, uint32_t t)
+{
+    const uint32_t p = e->plan->workload.table_first + t;
+    const struct st_page_place *place = &e->plan->pages[p];
+
+    upload_weight(e, p, place->home_region, place->weight_region, e->update_phases);
 }
 
 static void gate_device(struct st_emitter *e, uint32_t p)
@@ -177,29 +196,63 @@ void st_emit_gate(struct st_emitter *e, uint32_t p)
         gate_host(e, p);
 }
 
+/* The i-th page in the order of updates. */
+static uint32_t update_order(const struct st_emitter *e, uint32_t i)
+{
+    const uint32_t first = e->plan->workload.block_first;
+
+    if (!e->first_ahead || i > first)
+        return i;
+    return i == 0 ? first : i - 1;
+}
+
+/* It may go before the table where nothing in between takes its slot. */
+static bool can_go_ahead(const struct st_emitter *e)
+{
+    const struct st_workload *w = &e->plan->workload;
+    const struct st_page_place *table = &e->plan->pages[w->table_first];
+
+    if (e->plan->pages[w->block_first].resident)
+        return true;
+    return e->lay->weights.count > 1 && (table->resident || !table->device_update);
+}
+
+void st_emit_order(struct st_emitter *e)
+{
+    const struct st_plan *plan = e->plan;
+
+    e->first_ahead = can_go_ahead(e);
+    e->tail_reads = 0;
+    for (uint32_t i = 0; st_emit_gated(e) && i < plan->workload.page_count; i++) {
+        const struct st_page_place *place = &plan->pages[update_order(e, i)];
+
+        for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
+            if (plan->chunks[c].tier == STRATA_TIER_NVME && e->tail_reads < e->lay->states.count)
+                e->ahead[e->tail_reads++] = c;
+    }
+}
+
 void st_emit_read_ahead(struct st_emitter *e)
 {
-    struct st_plan *plan = e->plan;
-    struct st_pool *pool = &e->lay->states;
-    uint32_t slot = 0;
+    for (uint32_t i = 0; i < e->tail_reads; i++) {
+        const struct st_chunk *chunk = &e->plan->chunks[e->ahead[i]];
+        struct st_op *op = st_emit_copy(e, ST_OP_READ_STATE, ST_LANE_READ_STATE, BACKWARD, chunk->region,
+                                        e->lay->states.buffer[i], ST_HOLDS_STATE, e->ahead[i], chunk->bytes);
 
-    for (uint32_t c = 0; c < plan->chunk_count && slot < e->tail_reads; c++) {
-        const struct st_chunk *chunk = &plan->chunks[c];
-        struct st_op *op;
-
-        if (chunk->tier != STRATA_TIER_NVME)
-            continue;
-        op = st_emit_copy(e, ST_OP_READ_STATE, ST_LANE_READ_STATE, BACKWARD, chunk->region, pool->buffer[slot++], ST_HOLDS_STATE,
-                          c, chunk->bytes);
         if (op != NULL) {
             op->page = chunk->page;
-            op->chunk = c;
+            op->chunk = e->ahead[i];
         }
     }
 }
 
-void st_emit_forget_weights(struct st_emitter *e)
+void st_emit_forget_weights(struct st_emitter *e, uint32_t but)
 {
-    st_pool_forget(&e->lay->weights);
+    struct st_pool *pool = &e->lay->weights;
+
+    for (uint32_t i = 0; i < pool->count; i++)
+        if (but == ST_NO_PAGE || pool->holds[i] != but)
+            pool->holds[i] = ST_NO_BUFFER;
+    st_pool_forget(&e->lay->small_weights);
     st_pool_forget(&e->lay->host_weights);
 }
