@@ -126,7 +126,10 @@ static void drop_unused_slots(struct st_plan *plan)
 /* From the smallest placement: reserve, place, spend what is left. */
 static void complete(struct st_plan *plan, const struct reserve *r)
 {
-    static const struct reserve leftovers = {2, 2, 4, 4, STATE_SLOTS, 3, KEEP_LAST, false};
+    /* Deeper queues pay only where lanes run by themselves. */
+    static const struct reserve leftovers_of[] = {{4, 8, 4, 4, STATE_SLOTS, 4, KEEP_LAST, false},
+                                                  {2, 2, 4, 4, STATE_SLOTS, 3, KEEP_LAST, false}};
+    const struct reserve *leftovers = &leftovers_of[plan->machine.device_is_host];
     const struct st_workload *w = &plan->workload;
 
     if (plan->activation_tier == STRATA_TIER_HOST && plan->policy.activation_tier == STRATA_TIER_COUNT && !r->host_checkpoints) {
@@ -143,7 +146,7 @@ static void complete(struct st_plan *plan, const struct reserve *r)
         st_plan_place(plan); /* sums on the device leave host memory */
     }
     raise_kept(plan, w->block_count);
-    raise_slots(plan, &leftovers);
+    raise_slots(plan, leftovers);
     drop_unused_slots(plan);
 }
 

@@ -16,6 +16,7 @@
 #define SAME           1e-9 /* relative difference of two steps that are one */
 #define NONE           UINT32_MAX
 #define BLAME_HOPS_MAX 64u
+#define JOBS_AHEAD     16u /* ops handed out to a queue of the device or to the host thread, as the engine does */
 
 enum { READ = 0, WRITE = 1, DIRECTIONS = 2 };
 
@@ -40,6 +41,8 @@ struct simulator {
     uint32_t lane_count[ST_LANE_COUNT], lane_next[ST_LANE_COUNT];
     uint32_t lane_wait[ST_LANE_COUNT]; /* waits of the lane's next op that are known to be satisfied */
 
+    uint32_t ahead[ST_LANE_COUNT][JOBS_AHEAD]; /* handed out and not running yet, in order; a ring */
+    uint32_t ahead_first[ST_LANE_COUNT], ahead_count[ST_LANE_COUNT];
     uint32_t running[ST_LANE_COUNT]; /* op on each executor, or NONE */
     uint32_t row[ST_LANE_COUNT];     /* lane that an executor works for */
     double end[ST_LANE_COUNT];       /* when its op ends */
@@ -89,24 +92,26 @@ static uint32_t head(const struct simulator *s, uint32_t lane)
     return lane_ended(s, lane) ? NONE : s->lane_ops[lane][s->lane_next[lane]];
 }
 
-/* First op that the lane's head waits for; NONE: it is ready.  An op also waits for itself in the cycle before. */
+static bool masked(const struct simulator *s, uint32_t op)
+{
+    return (s->plan->ops[op].phases & s->phase) == 0;
+}
+
+/* First op that the lane's head waits for; NONE: it is ready.  An op also waits for itself in the cycle before; on a queue that
+ * runs in order it need not wait for those before it. */
 static uint32_t blocker(struct simulator *s, uint32_t lane)
 {
     const uint32_t index = head(s, lane);
     const struct st_op *op = &s->plan->ops[index];
+    const bool in_order = !s->machine->device_is_host && (lane == ST_LANE_COMPUTE || lane == ST_LANE_UPDATE) && !masked(s, index);
 
     for (; s->lane_wait[lane] < op->wait_count; s->lane_wait[lane]++) {
         const struct st_wait *wait = &s->plan->waits[op->wait_first + s->lane_wait[lane]];
 
-        if (s->done[wait->op] + (wait->previous ? 1 : 0) < s->cycle)
+        if (s->done[wait->op] + (wait->previous ? 1 : 0) < s->cycle && !(in_order && s->plan->ops[wait->op].lane == lane))
             return wait->op;
     }
     return s->done[index] + 1 < s->cycle ? index : NONE;
-}
-
-static bool masked(const struct simulator *s, uint32_t op)
-{
-    return (s->plan->ops[op].phases & s->phase) == 0;
 }
 
 static void pass(struct simulator *s, uint32_t lane)
@@ -169,6 +174,43 @@ static uint32_t pick(struct simulator *s, uint32_t executor)
     return best;
 }
 
+/* Hand out what is ready to a queue of its own. */
+static bool hand_out(struct simulator *s, uint32_t lane)
+{
+    bool progressed = false;
+
+    while (!lane_ended(s, lane) && blocker(s, lane) == NONE) {
+        const uint32_t op = head(s, lane);
+
+        if (masked(s, op))
+            s->done[op]++;
+        else if (s->ahead_count[lane] < JOBS_AHEAD)
+            s->ahead[lane][(s->ahead_first[lane] + s->ahead_count[lane]++) % JOBS_AHEAD] = op;
+        else
+            break;
+        pass(s, lane);
+        progressed = true;
+    }
+    return progressed;
+}
+
+/* The queue's next op, on its own executor. */
+static bool run_ahead(struct simulator *s, uint32_t lane)
+{
+    uint32_t op;
+
+    if (s->ahead_count[lane] == 0)
+        return false;
+    op = s->ahead[lane][s->ahead_first[lane]];
+    s->ahead_first[lane] = (s->ahead_first[lane] + 1) % JOBS_AHEAD;
+    s->ahead_count[lane]--;
+    if (s->cost[op] > 0)
+        run(s, lane, op, lane, s->cost[op]);
+    else
+        landed(s, op);
+    return true;
+}
+
 static bool start_next(struct simulator *s, uint32_t executor)
 {
     uint32_t lane, op;
@@ -181,6 +223,8 @@ static bool start_next(struct simulator *s, uint32_t executor)
         s->checking = true;
         return true;
     }
+    if (!s->machine->device_is_host)
+        return run_ahead(s, executor);
     lane = pick(s, executor);
     if (lane == NONE)
         return false;
@@ -202,9 +246,13 @@ static void dispatch(struct simulator *s)
 
     while (progressed) {
         progressed = (!s->machine->device_is_host || s->running[ST_LANE_COMPUTE] == NONE) && issue_io(s);
-        for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
-            if (!is_io(lane) && executor_of(s, lane) == lane)
-                progressed |= start_next(s, lane);
+        for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+            if (is_io(lane) || executor_of(s, lane) != lane)
+                continue;
+            if (!s->machine->device_is_host)
+                progressed |= hand_out(s, lane);
+            progressed |= start_next(s, lane);
+        }
     }
 }
 
@@ -326,7 +374,9 @@ static bool cycle_ended(const struct simulator *s)
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
         if (!lane_ended(s, lane))
             return false;
-    return !s->machine->device_is_host || s->running[ST_LANE_COMPUTE] == NONE;
+    if (s->machine->device_is_host)
+        return s->running[ST_LANE_COMPUTE] == NONE;
+    return s->running[ST_LANE_UPDATE] == NONE && s->ahead_count[ST_LANE_UPDATE] == 0;
 }
 
 static strata_status deadlock(struct simulator *s)
