@@ -142,10 +142,12 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
     const struct st_workload *w = &plan->workload;
 
     fprintf(file,
-            "  %s, %s; weights of %u of %u pages stay on the device; %u of %u blocks keep their activations, checkpoints on %s\n",
+            "  %s, %s; weights of %u of %u pages stay on the device; %u of %u blocks keep their activations, %u of %u head tiles "
+            "their "
+            "logits, checkpoints on %s\n",
             plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
             plan->policy.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->resident_pages, w->page_count,
-            plan->kept_blocks, w->block_count, cli_tier_name(plan->activation_tier));
+            plan->kept_blocks, w->block_count, plan->kept_tiles, w->head_count, cli_tier_name(plan->activation_tier));
     if (!full || plan->policy.forward_only)
         return;
     fprintf(file, "  state: %u pages on the device, %u of %u chunks pinned in host memory; pinned weights: %u pages\n",
@@ -237,6 +239,8 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_put_u64(w, "pinned_chunks", plan->pinned_chunks);
     st_json_put_u64(w, "blocks", plan->workload.block_count);
     st_json_put_u64(w, "kept_blocks", plan->kept_blocks);
+    st_json_put_u64(w, "head_tiles", plan->workload.head_count);
+    st_json_put_u64(w, "kept_head_tiles", plan->kept_tiles);
     st_json_put_u64(w, "weight_slots", plan->weight_slots);
     st_json_put_u64(w, "host_weight_slots", plan->host_weight_slots);
     st_json_put_u64(w, "state_slots", plan->state_slots);

@@ -1,7 +1,7 @@
 /* model/decoder_head.c - the final norm, and logits, loss and gradients by tiles of the vocabulary.
  *
- * A tile's logits are made in runs of ST_HEAD_ROWS rows: they bound the workspace.  Generation makes the last row's
- * alone, where they stay. */
+ * A tile's logits are made in runs of ST_HEAD_ROWS rows, in the workspace, which they bound, or where they are kept for backward.
+ * Generation makes the last row's alone, where they stay. */
 #include "model/decoder.h"
 
 strata_status st_head_norm(const struct st_frame *f)
@@ -54,7 +54,7 @@ static struct head_part head_part_at(const struct st_frame *f, uint32_t row)
         .normalised = internals + in.normalised + elem * strata_dtype_bytes(f->dt),
         .gradient = (float *)(internals + in.gradient) + elem,
         .xent = (float *)(internals + in.xent) + (uint64_t)row * 3,
-        .logits = (float *)(workspace + ws.logits),
+        .logits = f->call->logits != NULL ? f->call->logits + (uint64_t)row * page->row_count : (float *)(workspace + ws.logits),
         .dlogits = workspace + ws.dlogits,
     };
 }
@@ -142,9 +142,10 @@ strata_status st_head_grad(const struct st_frame *f)
     for (uint32_t row = 0; row < f->rows && st == STRATA_OK; row += ST_HEAD_ROWS) {
         const struct head_part p = head_part_at(f, row);
 
-        if ((st = head_logits(f, &p)) == STRATA_OK &&
-            (st = f->ops->xent_grad(f->dev, p.dlogits, p.logits, p.xent, f->call->targets + row, p.rows, p.vocab, p.vocab_first,
-                                    f->call->loss_gradient, f->dt)) == STRATA_OK)
+        if (f->call->logits == NULL)
+            st = head_logits(f, &p);
+        if (st == STRATA_OK && (st = f->ops->xent_grad(f->dev, p.dlogits, p.logits, p.xent, f->call->targets + row, p.rows,
+                                                       p.vocab, p.vocab_first, f->call->loss_gradient, f->dt)) == STRATA_OK)
             st = head_products(f, &p);
     }
     return st;

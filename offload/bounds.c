@@ -112,7 +112,7 @@ static double op_compute(const struct st_plan *plan, const struct st_machine *fa
     case ST_OP_HEAD_STATS:
         return st_cost_call(w, fastest, ST_CALL_HEAD_STATS, false);
     case ST_OP_HEAD_GRAD:
-        return st_cost_call(w, fastest, ST_CALL_HEAD_GRAD, false);
+        return st_cost_call(w, fastest, ST_CALL_HEAD_GRAD, op->recompute);
     default:
         return 0;
     }

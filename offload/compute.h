@@ -17,7 +17,7 @@ enum st_call_kind {
     ST_CALL_HEAD_NORM,      /* act -> internals (normalised input); its gradient accumulator zeroed   weight: norm page */
     ST_CALL_HEAD_STATS,     /* one tile: logits, running softmax statistics      weight: tile page */
     ST_CALL_HEAD_LOSS,      /* loss_sum = sum over rows of -log p(target) */
-    ST_CALL_HEAD_GRAD,      /* one tile: logits again, dlogits; grad: tile page +=; internals' accumulator += */
+    ST_CALL_HEAD_GRAD,      /* one tile: logits, again if `recompute`; dlogits; grad: tile page +=; internals' accumulator += */
     ST_CALL_HEAD_BACKWARD,  /* norm backward: act (head input), internals -> dact; grad: norm page +=  weight: norm page */
 };
 
@@ -25,7 +25,7 @@ struct st_call {
     enum st_call_kind kind;
     uint32_t block, micro; /* block 0-based */
     uint32_t tile;         /* head tile index, 0-based */
-    bool recompute;        /* BLOCK_BACKWARD: internals hold nothing yet */
+    bool recompute;        /* BLOCK_BACKWARD: internals hold nothing yet; HEAD_GRAD: there are no logits */
     struct st_device *device;
     const void *weight;              /* page of this call, dtype; NULL if the page is absent */
     float *grad;                     /* fp32 accumulator of that page, page layout; NULL: every group of it is frozen */
@@ -35,6 +35,7 @@ struct st_call {
     void *act_out;                   /* [rows, hidden] output of the block */
     void *dact;                      /* [rows, hidden] gradient at the layer's boundary, in and out */
     void *internals;                 /* block_internal_bytes or head_internal_bytes, of this micro-batch */
+    float *logits;                   /* [rows, tile's vocabulary]: HEAD_STATS leaves them, HEAD_GRAD finds them; NULL: not kept */
     void *workspace;                 /* the larger of the workload's workspaces */
     const int32_t *tokens, *targets; /* [rows], device */
     double *loss_sum;                /* device */

@@ -18,7 +18,7 @@ double st_cost_call(const struct st_workload *w, const struct st_machine *machin
     case ST_CALL_HEAD_STATS:
         return per_second(w->head_forward_flops / w->head_count, rate);
     case ST_CALL_HEAD_GRAD:
-        return per_second(w->head_backward_flops / w->head_count, rate);
+        return per_second((w->head_backward_flops - (recompute ? 0 : w->head_forward_flops)) / w->head_count, rate);
     default:
         return 0;
     }
@@ -92,7 +92,7 @@ static double compute_seconds(const struct st_plan *plan, const struct st_machin
     case ST_OP_HEAD_STATS:
         return st_cost_call(&plan->workload, m, ST_CALL_HEAD_STATS, false);
     case ST_OP_HEAD_GRAD:
-        return pass + st_cost_call(&plan->workload, m, ST_CALL_HEAD_GRAD, false);
+        return pass + st_cost_call(&plan->workload, m, ST_CALL_HEAD_GRAD, op->recompute);
     case ST_OP_UPDATE_DEVICE:
         return m->device_is_host ? per_second((double)plan->chunks[op->chunk].elems, m->update) : 0;
     default:

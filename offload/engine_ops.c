@@ -352,13 +352,15 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         break;
     case ST_OP_HEAD_STATS:
         c.kind = ST_CALL_HEAD_STATS, c.internals = at(eng, op, 0), c.weight = at(eng, op, 1), c.workspace = at(eng, op, 3);
+        c.logits = op->access_count > 4 ? at(eng, op, 4) : NULL;
         break;
     case ST_OP_HEAD_LOSS:
         c.kind = ST_CALL_HEAD_LOSS, c.internals = at(eng, op, 0);
         break;
     case ST_OP_HEAD_GRAD:
         c.kind = ST_CALL_HEAD_GRAD, c.internals = at(eng, op, 0), c.weight = at(eng, op, 1), c.workspace = at(eng, op, 3);
-        c.grad = sum_at(eng, op, 4);
+        c.logits = op->recompute ? NULL : at(eng, op, 4);
+        c.grad = sum_at(eng, op, op->recompute ? 4 : 5);
         break;
     case ST_OP_HEAD_BACKWARD:
         c.kind = ST_CALL_HEAD_BACKWARD, c.act = at(eng, op, 0), c.weight = at(eng, op, 1), c.internals = at(eng, op, 2);

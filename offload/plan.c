@@ -156,6 +156,7 @@ static void decide_smallest(struct st_plan *plan)
     if (policy->forward_only)
         plan->activation_tier = STRATA_TIER_DEVICE; /* two boundaries that take turns */
     plan->kept_blocks = policy->activations == ST_ACT_KEPT ? w->block_count : 0;
+    plan->kept_tiles = 0;
     plan->resident_pages = policy->param_tier == STRATA_TIER_DEVICE ? w->page_count : 0;
     plan->device_state_pages = policy->optimizer_tier == STRATA_TIER_DEVICE && !policy->forward_only ? w->page_count : 0;
     plan->device_accum_pages = 0;

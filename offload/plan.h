@@ -133,9 +133,9 @@ enum st_op_kind {
     ST_OP_READ_ACT,         /* extent, host act slot */
     ST_OP_UPLOAD_ACT,       /* host act, act */
     ST_OP_HEAD_NORM,        /* act, device weight, head internals */
-    ST_OP_HEAD_STATS,       /* head internals, device weight, tokens, workspace */
+    ST_OP_HEAD_STATS,       /* head internals, device weight, tokens, workspace; logits if kept */
     ST_OP_HEAD_LOSS,        /* head internals, tokens, scalars */
-    ST_OP_HEAD_GRAD,        /* head internals, device weight, tokens, workspace; accumulator if trained */
+    ST_OP_HEAD_GRAD,        /* head internals, device weight, tokens, workspace; logits if kept; accumulator if trained */
     ST_OP_HEAD_BACKWARD,    /* act, device weight, head internals, dact, workspace; accumulator if trained */
     ST_OP_BLOCK_BACKWARD,   /* act, device weight, internals, dact, workspace; accumulator if trained */
     ST_OP_EMBED_BACKWARD,   /* dact, accumulator */
@@ -166,6 +166,7 @@ enum st_content {
     ST_HOLDS_ROWS,
     ST_HOLDS_INTERNALS,
     ST_HOLDS_HEAD,
+    ST_HOLDS_LOGITS,
     ST_HOLDS_SCALARS
 };
 enum st_access_mode { ST_READ = 1, ST_WRITE = 2, ST_MODIFY = 3 };
@@ -185,7 +186,7 @@ struct st_wait {
 struct st_op {
     uint8_t kind, lane, phases;
     bool first; /* accumulator: zero it before adding */
-    bool recompute;
+    bool recompute; /* block backward: internals; head gradient: logits */
     uint32_t page, chunk, block, micro, tile; /* as the kind needs */
     uint32_t access_first, access_count;
     uint32_t wait_first, wait_count;
@@ -224,6 +225,7 @@ struct st_plan {
     enum st_master master;
     strata_tier activation_tier;
     uint32_t kept_blocks; /* top-most blocks whose internals are kept */
+    uint32_t kept_tiles;  /* of the head, from the first on, whose logits are kept */
     uint32_t resident_pages, pinned_weight_pages, device_state_pages;
     uint32_t pinned_chunks;
     uint32_t device_accum_pages; /* horizontal accumulation: pages from the bottom whose partial sums stay on the device */

@@ -30,6 +30,7 @@ struct st_layout {
     uint32_t workspace, rows_host, dact_host;
     uint32_t *internals;  /* [blocks * g]: kept, or the shared one */
     uint32_t *head;       /* [g] */
+    uint32_t *logits;     /* [kept tiles * g] */
     uint32_t *act_device; /* [(blocks + 1) * g] or ST_NO_BUFFER each */
     uint32_t *act_host;   /* the same on the host, */
     uint32_t *act_nvme;   /* or as extents */

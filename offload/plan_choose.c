@@ -36,7 +36,7 @@ static const struct reserve reserves[] = {
 /* What a candidate has decided. */
 struct decisions {
     strata_tier activation_tier;
-    uint32_t kept_blocks, resident_pages, pinned_weight_pages, device_state_pages, pinned_chunks, device_accum_pages;
+    uint32_t kept_blocks, kept_tiles, resident_pages, pinned_weight_pages, device_state_pages, pinned_chunks, device_accum_pages;
     uint32_t weight_slots, host_weight_slots, state_slots, act_slots, host_act_slots, grad_slots;
 };
 
@@ -54,6 +54,7 @@ static struct decisions decisions_of(const struct st_plan *plan)
     memset(&d, 0, sizeof(d)); /* they are compared as bytes */
     d.activation_tier = plan->activation_tier;
     d.kept_blocks = plan->kept_blocks;
+    d.kept_tiles = plan->kept_tiles;
     d.resident_pages = plan->resident_pages;
     d.pinned_weight_pages = plan->pinned_weight_pages;
     d.device_state_pages = plan->device_state_pages;
@@ -72,6 +73,7 @@ static void decide(struct st_plan *plan, const struct decisions *d)
 {
     plan->activation_tier = d->activation_tier;
     plan->kept_blocks = d->kept_blocks;
+    plan->kept_tiles = d->kept_tiles;
     plan->resident_pages = d->resident_pages;
     plan->pinned_weight_pages = d->pinned_weight_pages;
     plan->device_state_pages = d->device_state_pages;
@@ -146,6 +148,8 @@ static void complete(struct st_plan *plan, const struct reserve *r)
         st_plan_place(plan); /* sums on the device leave host memory */
     }
     raise_kept(plan, w->block_count);
+    if (plan->policy.activations != ST_ACT_RECOMPUTED && !plan->policy.forward_only)
+        st_plan_raise(plan, &plan->kept_tiles, w->head_count);
     raise_slots(plan, leftovers);
     drop_unused_slots(plan);
 }
@@ -159,7 +163,8 @@ static double flops(const struct st_workload *w)
     return w->grad_accum * (blocks + w->head_forward_flops + w->head_backward_flops);
 }
 
-/* Each resource takes one second for the smallest placement; one that has nothing to do there is as fast as the slowest link. */
+/* Each resource takes one second for the smallest placement, a disk beside a device that is the host as long as all the others,
+ * which take turns there; one that has nothing to do is as fast as the slowest link. */
 static void nominal_machine(struct st_machine *machine, const struct st_plan *smallest)
 {
     const struct st_workload *w = &smallest->workload;
@@ -177,7 +182,7 @@ static void nominal_machine(struct st_machine *machine, const struct st_plan *sm
     machine->download = (double)(moved.link - moved.upload + checkpoints + 1);
     if (smallest->activation_tier == STRATA_TIER_NVME)
         moved.nvme += 2 * checkpoints;
-    machine->read = machine->write = machine->mixed = (double)(moved.nvme + 1);
+    machine->read = machine->write = machine->mixed = (double)(moved.nvme + 1) / (machine->device_is_host ? 4 : 1);
 }
 
 static bool preferred(const struct candidate *a, const struct candidate *b)

@@ -435,6 +435,24 @@ static void lay_internals(struct walk *k)
     }
 }
 
+/* Logits of the head's first tiles. */
+static void lay_logits(struct walk *k)
+{
+    const struct st_plan *plan = k->plan;
+    const struct st_workload *w = &plan->workload;
+    const uint64_t g = w->grad_accum, live = live_micros(plan);
+
+    k->lay->logits = index_array(k, (uint64_t)plan->kept_tiles * g + 1);
+    for (uint32_t t = 0; t < plan->kept_tiles; t++) {
+        const uint64_t bytes = st_workload_logits_bytes(w, t);
+
+        if (!k->build)
+            take_many(k, STRATA_TIER_DEVICE, bytes, live);
+        for (uint64_t m = 0; m < g && k->build; m++)
+            set_or_share(k, k->lay->logits, t * g + m, t * g + m % live, STRATA_TIER_DEVICE, bytes, ACTIVATIONS);
+    }
+}
+
 static void lay_act_slots(struct walk *k)
 {
     const struct st_plan *plan = k->plan;
@@ -488,6 +506,7 @@ static void lay_activations(struct walk *k)
         workspace = w->embed_workspace_bytes;
     lay->workspace = take(k, STRATA_TIER_DEVICE, workspace, WORKSPACE);
     lay_internals(k);
+    lay_logits(k);
     lay->head = index_array(k, g);
     lay->dact = index_array(k, g);
     for (uint64_t m = 0; m < g; m++) {
@@ -546,6 +565,7 @@ void st_layout_fini(struct st_layout *lay)
 {
     free(lay->internals);
     free(lay->head);
+    free(lay->logits);
     free(lay->act_device);
     free(lay->act_host);
     free(lay->act_nvme);

@@ -121,6 +121,7 @@ static void close_sum(struct st_emitter *e, uint32_t p, uint32_t sum, const stru
 static void head_tile_backward(struct st_emitter *e, const struct st_micros *micros, uint32_t t)
 {
     const uint32_t p = e->plan->workload.head_first + t;
+    const uint64_t g = e->plan->workload.grad_accum;
     const uint32_t weight = st_emit_device_weight(e, p, BACKWARD);
     const uint32_t sum = open_sum(e, p, micros);
 
@@ -131,11 +132,14 @@ static void head_tile_backward(struct st_emitter *e, const struct st_micros *mic
         st_emit_touch(e, op, weight, ST_READ, ST_HOLDS_WEIGHT, p);
         st_emit_touch(e, op, e->lay->tokens_device, ST_READ, ST_HOLDS_TOKENS, 0);
         st_emit_touch(e, op, e->lay->workspace, ST_WRITE, ST_HOLDS_SCRATCH, 0);
+        if (t < e->plan->kept_tiles)
+            st_emit_touch(e, op, e->lay->logits[(uint64_t)t * g + m], ST_READ, ST_HOLDS_LOGITS, (uint64_t)t * g + m);
         touch_sum(e, op, p, sum, m == 0);
         if (op != NULL) {
             op->page = p;
             op->micro = m;
             op->tile = t;
+            op->recompute = t >= e->plan->kept_tiles;
         }
     }
     close_sum(e, p, sum, micros);

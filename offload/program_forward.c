@@ -155,6 +155,9 @@ static void head_forward(struct st_emitter *e, const struct st_micros *micros)
             st_emit_touch(e, op, weight, ST_READ, ST_HOLDS_WEIGHT, w->head_first + t);
             st_emit_touch(e, op, e->lay->tokens_device, ST_READ, ST_HOLDS_TOKENS, 0);
             st_emit_touch(e, op, e->lay->workspace, ST_WRITE, ST_HOLDS_SCRATCH, 0);
+            if (t < e->plan->kept_tiles)
+                st_emit_touch(e, op, e->lay->logits[(uint64_t)t * w->grad_accum + m], ST_WRITE, ST_HOLDS_LOGITS,
+                              (uint64_t)t * w->grad_accum + m);
             if (op != NULL) {
                 op->page = w->head_first + t;
                 op->micro = m;

@@ -70,11 +70,17 @@ struct st_workload {
     uint64_t logits_offset;   /* generate: of the last row's logits, fp32 [vocab], in the head's internals */
     uint32_t workers;         /* of the device that the workspaces are sized for; an engine may have no more */
 
-    /* FLOPs of one micro-batch; backward of a block excludes recomputation, that of the head includes the logits it
-     * always makes again. */
+    /* FLOPs of one micro-batch; backward of a block excludes recomputation, that of the head includes the logits, which it makes
+     * again where they are not kept. */
     double block_forward_flops, block_backward_flops, head_forward_flops, head_backward_flops;
     double model_flops_per_token; /* for MFU: 6 P + 12 L h T */
 };
+
+/** Bytes of a head tile's logits of one micro-batch: [rows, tile's vocabulary] fp32. */
+static inline uint64_t st_workload_logits_bytes(const struct st_workload *w, uint32_t tile)
+{
+    return (uint64_t)w->micro_batch * w->seq * w->pages[w->head_first + tile].row_count * sizeof(float);
+}
 
 /** Multiple-of checks, group order, sums.  E_INTERNAL naming the first fault. */
 strata_status st_workload_check(const struct st_workload *w);

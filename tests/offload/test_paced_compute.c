@@ -158,7 +158,7 @@ static void forward(struct net *n, uint32_t layer, uint32_t m)
 static void backward(struct net *n, uint32_t layer, uint32_t m, bool recompute)
 {
     if (layer > BLOCKS) {
-        call(n, ST_CALL_HEAD_GRAD, 0, m, (struct st_call){.grad = n->grad[0]});
+        call(n, ST_CALL_HEAD_GRAD, 0, m, (struct st_call){.grad = n->grad[0], .recompute = true});
         call(n, ST_CALL_HEAD_BACKWARD, 4, m, (struct st_call){.act = n->act[m][BLOCKS], .dact = n->dact[m], .grad = n->grad[4]});
     } else if (layer > 0) {
         call(n, ST_CALL_BLOCK_BACKWARD, 1 + layer, m,
