@@ -69,6 +69,7 @@ struct st_chunk {
     enum st_group_kind group;
     uint64_t first, elems;                   /* elements from the page's start */
     strata_tier tier;                        /* COUNT: no state (frozen, or forward only) */
+    bool pinned;                             /* in host memory though the configured tier is NVMe */
     uint32_t region;                         /* buffer: device or host region, or the extent; ST_NO_BUFFER: no state */
     uint64_t moment1_offset, moment2_offset; /* residual or master at 0; bytes */
     uint64_t bytes;                          /* of all planes, a multiple of 4096 */

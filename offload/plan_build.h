@@ -71,6 +71,8 @@ bool st_place_trained(const struct st_plan *plan, uint32_t page);
 bool st_place_parked(const struct st_plan *plan, uint32_t page);
 /* First chunk whose state is not on the device; chunks up to it, then those pinned in host memory. */
 uint32_t st_place_device_chunks(const struct st_plan *plan);
+/* Which chunks are the pinned ones (plan_spread.c): sets chunk.pinned. */
+void st_plan_spread(struct st_plan *plan);
 
 /* What the decisions need of each tier; what of it lies above its configured tier. */
 void st_plan_size(const struct st_plan *plan, uint64_t needed[STRATA_TIER_COUNT]);

@@ -331,7 +331,7 @@ static strata_tier chunk_tier(const struct st_plan *plan, uint32_t i)
         return STRATA_TIER_COUNT;
     if (st_place_device_update(plan, plan->chunks[i].page))
         return STRATA_TIER_DEVICE;
-    if (plan->policy.optimizer_tier == STRATA_TIER_NVME && i >= plan->pinned_chunks)
+    if (plan->policy.optimizer_tier == STRATA_TIER_NVME && !plan->chunks[i].pinned)
         return STRATA_TIER_NVME;
     return STRATA_TIER_HOST;
 }
@@ -359,6 +359,7 @@ static uint64_t build_chunks(struct walk *k)
     struct st_plan *plan = k->plan;
     uint64_t largest = 0;
 
+    st_plan_spread(plan);
     for (uint32_t i = 0; i < plan->chunk_count; i++) {
         struct st_chunk *chunk = &plan->chunks[i];
 

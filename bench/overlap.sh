@@ -1,0 +1,32 @@
+#!/bin/sh
+# How much of disk, links and update hides behind a GPU's computation: steps of a 348 M parameter Llama shape of 48 layers on the
+# paced device, with real bytes, the real disk and the real optimizer, where compute takes 0.5, 1 and 2 times what the
+# rest of a step takes; state in memory, then on the drive.  About ten minutes on a quiet machine.
+#
+#     bench/overlap.sh STRATA DIR [STEPS]      DIR: on the drive; 4 GB are used, then deleted
+set -eu
+if [ $# -lt 2 ]; then
+    sed -n '2,7s/^# \{0,1\}//p' "$0"
+    exit 2
+fi
+strata=$1 dir=$2 steps=${3:-20}
+here=$(cd "$(dirname "$0")/.." && pwd)
+model=$(mktemp -d "${TMPDIR:-/tmp}/strata-overlap-XXXXXX")
+trap 'rm -rf "$model"' EXIT INT TERM
+cat >"$model/config.json" <<'JSON'
+{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 768, "num_hidden_layers": 48,
+ "num_attention_heads": 12, "num_key_value_heads": 12, "intermediate_size": 2048, "vocab_size": 4096,
+ "max_position_embeddings": 1024, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
+ "hidden_act": "silu", "torch_dtype": "bfloat16"}
+JSON
+for tier in cpu nvme; do
+    host=8GiB
+    [ "$tier" = cpu ] || host=2GiB
+    for load in 0.5 1 2; do
+        echo "state on $tier, compute $load times the rest"
+        "$strata" bench step --model "$model" --machine "$here/tests/machines/two-cores.json" --device paced --only --steps "$steps" \
+            --load "$load" --seq-len 512 --device-memory 300MiB --host-memory $host --nvme "$dir" \
+            --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=cpu \
+            --set zero_optimization.offload_optimizer.device=$tier
+    done
+done
