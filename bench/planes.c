@@ -100,9 +100,9 @@ static void update_range(const struct bench_planes *p, size_t from, size_t elems
     float *const moment1 = p->moment1 + from, *const moment2 = p->moment2 + from;
 
     if (p->layout == BENCH_SPLIT)
-        k->adam_split(p->weight + from, p->residual + from, moment1, moment2, grad, dtype, elems, &p->coef);
+        k->update_split(p->weight + from, p->residual + from, moment1, moment2, grad, dtype, elems, &p->coef);
     else
-        k->adam_master(p->master + from, p->layout == BENCH_FULL ? p->copy + from : NULL, STRATA_BF16, moment1, moment2, grad,
+        k->update_master(p->master + from, p->layout == BENCH_FULL ? p->copy + from : NULL, STRATA_BF16, moment1, moment2, grad,
                        dtype, elems, &p->coef);
 }
 

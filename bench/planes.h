@@ -43,7 +43,7 @@ struct bench_planes {
     int16_t *residual;
     void *grad;
     uint16_t *copy;
-    struct st_adam_coef coef;
+    struct st_update_coef coef;
     const struct bench_pass *pass;    /* the one that runs */
     uint64_t sink[BENCH_THREADS_MAX]; /* so that reads are not optimised away */
 };

@@ -10,8 +10,8 @@ static const struct st_kernels tables[] = {
     {
         .name = "avx512",
         .needs = ST_CPU_AVX2_FMA | ST_CPU_AVX512,
-        .adam_split = st_adam_split_avx512,
-        .adam_master = st_adam_master_avx512,
+        .update_split = st_update_split_avx512,
+        .update_master = st_update_master_avx512,
         .grad_finish = st_grad_finish_avx512,
         .master_split = st_master_split_avx512,
         .master_join = st_master_join_avx512,
@@ -25,8 +25,8 @@ static const struct st_kernels tables[] = {
     {
         .name = "avx2",
         .needs = ST_CPU_AVX2_FMA,
-        .adam_split = st_adam_split_avx2,
-        .adam_master = st_adam_master_avx2,
+        .update_split = st_update_split_avx2,
+        .update_master = st_update_master_avx2,
         .grad_finish = st_grad_finish_avx2,
         .master_split = st_master_split_avx2,
         .master_join = st_master_join_avx2,
@@ -41,8 +41,8 @@ static const struct st_kernels tables[] = {
     {
         .name = "scalar",
         .needs = 0,
-        .adam_split = st_adam_split_scalar,
-        .adam_master = st_adam_master_scalar,
+        .update_split = st_update_split_scalar,
+        .update_master = st_update_master_scalar,
         .grad_finish = st_grad_finish_scalar,
         .master_split = st_master_split_scalar,
         .master_join = st_master_join_scalar,

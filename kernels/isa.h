@@ -4,8 +4,8 @@
 
 #include "kernels/kernels.h"
 
-st_adam_split_fn st_adam_split_scalar, st_adam_split_avx2, st_adam_split_avx512;
-st_adam_master_fn st_adam_master_scalar, st_adam_master_avx2, st_adam_master_avx512;
+st_update_split_fn st_update_split_scalar, st_update_split_avx2, st_update_split_avx512;
+st_update_master_fn st_update_master_scalar, st_update_master_avx2, st_update_master_avx512;
 st_grad_finish_fn st_grad_finish_scalar, st_grad_finish_avx2, st_grad_finish_avx512;
 st_master_split_fn st_master_split_scalar, st_master_split_avx2, st_master_split_avx512;
 st_master_join_fn st_master_join_scalar, st_master_join_avx2, st_master_join_avx512;

@@ -16,47 +16,72 @@
 /* Elements of one gradient-norm block.  Chunk boundaries are multiples of it. */
 #define ST_NORM_BLOCK 4096u
 
-/* Folded by the caller in double, once per step, then rounded to fp32.  One element, each line rounded as written:
- *   g'    = g * grad_scale                        (unscale and clip in one factor)
- *   g''   = fma(l2, p, g')                        L2 decay; g' when l2 == 0
- *   m     = fma(beta1, m, one_minus_beta1 * g'')
- *   v     = fma(beta2, v, one_minus_beta2 * (g'' * g''))
+enum st_update_rule { ST_UPDATE_ADAM, ST_UPDATE_ADAGRAD, ST_UPDATE_LION, ST_UPDATE_SGD, ST_UPDATE_RULE_COUNT };
+
+/* Moment planes of a rule; one with a single moment has no moment2. */
+static inline uint32_t st_update_moments(enum st_update_rule rule)
+{
+    return rule == ST_UPDATE_ADAM ? 2 : 1;
+}
+
+/* Folded by the caller in double, once per step, then rounded to fp32.  One element, each line rounded as written; m and v are
+ * moment1 and moment2:
+ *   g     = grad * grad_scale                     (unscale and clip in one factor)
+ *   d     = fma(l2, p, g)                         L2 decay; g when l2 == 0
+ * ADAM, AdamW
+ *   m     = fma(beta1, m, one_minus_beta1 * d)
+ *   v     = fma(beta2, v, one_minus_beta2 * (d * d))
  *   denom = fma(sqrt(v), vhat_scale, eps)         vhat_scale = 1 / sqrt(1 - beta2^t)
  *   p     = fma(decay, p, -((step_size * m) / denom))   decay = 1 - lr * weight_decay, step_size = lr / (1 - beta1^t)
- * Source: Kingma & Ba, arXiv:1412.6980; Loshchilov & Hutter, arXiv:1711.05101, Algorithm 2. */
-struct st_adam_coef {
+ *   Kingma & Ba, arXiv:1412.6980; Loshchilov & Hutter, arXiv:1711.05101, Algorithm 2.
+ * ADAGRAD
+ *   m     = fma(d, d, m)                          the sum of squares
+ *   p     = fma(decay, p, -((step_size * d) / (sqrt(m) + eps)))   decay = 1, step_size = lr
+ *   Duchi, Hazan & Singer, JMLR 12 (2011), the diagonal case.
+ * LION
+ *   c     = fma(beta1, m, one_minus_beta1 * d)
+ *   p     = fma(decay, p, -s)                     s = step_size with the sign of c; 0 when c is 0; NaN when c is NaN
+ *   m     = fma(beta2, m, one_minus_beta2 * d)
+ *   Chen et al., arXiv:2302.06675, Algorithm 2; decay = 1 - lr * weight_decay, step_size = lr.
+ * SGD
+ *   m     = fma(beta1, m, one_minus_beta1 * d)    beta1 the momentum, one_minus_beta1 = 1 - dampening, at step 1: 1
+ *   p     = fma(decay, p, -(step_size * u))       u = m, nesterov: fma(beta1, m, d); decay = 1, step_size = lr
+ *   Sutskever et al., ICML 2013, as PyTorch has it. */
+struct st_update_coef {
+    enum st_update_rule rule; /* 0: Adam */
+    bool nesterov;            /* SGD */
     float grad_scale;
     float beta1, one_minus_beta1, beta2, one_minus_beta2;
     float eps, step_size, vhat_scale, decay, l2;
 };
 
 /**
- * Adam on a split master: master bits = (weight << 16) + residual, the weight being the master rounded to nearest with
+ * One step on a split master: master bits = (weight << 16) + residual, the weight being the master rounded to nearest with
  * ties away from zero.  A NaN master becomes 0x7fc00000 before the split.
  *
  * @param weight      [elems] bf16, in and out
  * @param residual    [elems] in and out
- * @param moment1     [elems] f32, in and out; moment2 likewise
+ * @param moment1     [elems] f32, in and out; moment2 likewise, NULL for a rule with one moment
  * @param grad        [elems] grad_dtype (F32, BF16, F16), widened exactly
  *
  * @return how many finite masters have a weight that rounded to infinity.
- * Cost    14 bytes read, 12 written per element with a bf16 gradient.
+ * Cost    with a bf16 gradient 14 bytes read, 12 written per element; 10 and 8 with one moment.
  */
-typedef uint64_t st_adam_split_fn(uint16_t *weight, int16_t *residual, float *moment1, float *moment2, const void *grad,
-                                  strata_dtype grad_dtype, size_t elems, const struct st_adam_coef *coef);
+typedef uint64_t st_update_split_fn(uint16_t *weight, int16_t *residual, float *moment1, float *moment2, const void *grad,
+                                    strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef);
 
 /**
- * Adam on a full fp32 master; the same masters and moments as st_adam_split_fn.
+ * One step on a full fp32 master; the same masters and moments as st_update_split_fn.
  *
  * @param copy_out    [elems] out, or NULL: the new master as BF16 exactly as the split rounds it (ties away from zero),
  *                    or as F16 (nearest even)
  * @param copy_dtype  BF16 or F16; ignored when copy_out is NULL
  *
  * @return how many finite masters have a copy that rounded to infinity; 0 without a copy.
- * Cost    14 bytes read, 12 written per element with a bf16 gradient; a copy writes 2 more.
+ * Cost    as st_update_split_fn; a copy writes 2 more.
  */
-typedef uint64_t st_adam_master_fn(float *master, uint16_t *copy_out, strata_dtype copy_dtype, float *moment1, float *moment2,
-                                   const void *grad, strata_dtype grad_dtype, size_t elems, const struct st_adam_coef *coef);
+typedef uint64_t st_update_master_fn(float *master, uint16_t *copy_out, strata_dtype copy_dtype, float *moment1, float *moment2,
+                                     const void *grad, strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef);
 
 /**
  * Round the accumulated fp32 gradient once to `dtype` and take the sums of squares of what was written.
@@ -83,8 +108,8 @@ struct st_ops; /* transformer ops of this instruction set: kernels/ops.h */
 struct st_kernels {
     const char *name; /* "avx512", "avx2", "scalar" */
     uint32_t needs;   /* st_cpu_feature bits */
-    st_adam_split_fn *adam_split;
-    st_adam_master_fn *adam_master;
+    st_update_split_fn *update_split;
+    st_update_master_fn *update_master;
     st_grad_finish_fn *grad_finish;
     st_master_split_fn *master_split;
     st_master_join_fn *master_join;

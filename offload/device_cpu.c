@@ -177,7 +177,7 @@ struct adam_job {
     const void *grad;
     uint64_t elems;
     strata_dtype dt; /* of grad */
-    const struct st_adam_coef *coef;
+    const struct st_update_coef *coef;
     atomic_uint_fast64_t overflowed;
 };
 
@@ -191,19 +191,19 @@ static void adam_item(void *ctx, uint64_t index, uint32_t worker)
 
     (void)worker;
     if (job->residual != NULL)
-        count = job->kernels->adam_split((uint16_t *)job->weight + run.first, job->residual + run.first, m, v, grad, job->dt,
+        count = job->kernels->update_split((uint16_t *)job->weight + run.first, job->residual + run.first, m, v, grad, job->dt,
                                          run.count, job->coef);
     else if (job->master != NULL)
-        count = job->kernels->adam_master(job->master + run.first, (uint16_t *)job->weight + run.first, job->dt, m, v, grad,
+        count = job->kernels->update_master(job->master + run.first, (uint16_t *)job->weight + run.first, job->dt, m, v, grad,
                                           job->dt, run.count, job->coef);
     else
-        count = job->kernels->adam_master((float *)job->weight + run.first, NULL, STRATA_DTYPE_INVALID, m, v, grad, job->dt,
+        count = job->kernels->update_master((float *)job->weight + run.first, NULL, STRATA_DTYPE_INVALID, m, v, grad, job->dt,
                                           run.count, job->coef);
     atomic_fetch_add_explicit(&job->overflowed, count, memory_order_relaxed);
 }
 
-static strata_status cpu_adam(struct st_device *dev, void *weight, int16_t *residual, float *master, float *moment1,
-                              float *moment2, const void *grad, strata_dtype dt, uint64_t elems, const struct st_adam_coef *coef,
+static strata_status cpu_update(struct st_device *dev, void *weight, int16_t *residual, float *master, float *moment1,
+                              float *moment2, const void *grad, strata_dtype dt, uint64_t elems, const struct st_update_coef *coef,
                               uint64_t *overflowed)
 {
     struct cpu_device *cpu = cpu_of(dev);
@@ -248,5 +248,5 @@ const struct st_device_ops st_device_cpu_ops = {
     .xent_grad = st_cpu_xent_grad,
     .xent_loss = st_cpu_xent_loss,
     .grad_finish = cpu_grad_finish,
-    .adam = cpu_adam,
+    .update = cpu_update,
 };

@@ -190,27 +190,27 @@ static strata_status paced_grad_finish(struct st_device *dev, void *out, strata_
 
 static void update(struct paced_device *dev, const struct paced_task *task, uint64_t index)
 {
-    const struct paced_adam *a = &task->of.adam;
+    const struct paced_update *a = &task->of.update;
     const struct st_kernels *k = dev->kernels;
     const bool own_master = a->master == NULL; /* the weight is its own */
 
     (void)index;
     if (a->residual != NULL)
-        *a->overflowed += k->adam_split(a->weight, a->residual, a->moment1, a->moment2, a->grad, a->dt, a->elems, &a->coef);
+        *a->overflowed += k->update_split(a->weight, a->residual, a->moment1, a->moment2, a->grad, a->dt, a->elems, &a->coef);
     else
         *a->overflowed +=
-            k->adam_master(own_master ? a->weight : a->master, own_master ? NULL : a->weight,
+            k->update_master(own_master ? a->weight : a->master, own_master ? NULL : a->weight,
                            own_master ? STRATA_DTYPE_INVALID : a->dt, a->moment1, a->moment2, a->grad, a->dt, a->elems, &a->coef);
 }
 
-static strata_status paced_adam(struct st_device *dev, void *weight, int16_t *residual, float *master, float *moment1,
+static strata_status paced_update(struct st_device *dev, void *weight, int16_t *residual, float *master, float *moment1,
                                 float *moment2, const void *grad, strata_dtype dt, uint64_t elems,
-                                const struct st_adam_coef *coef, uint64_t *overflowed)
+                                const struct st_update_coef *coef, uint64_t *overflowed)
 {
     return enqueue(dev, ST_QUEUE_COMPUTE,
                    &(struct paced_task){.work = update,
                                         .pieces = 1,
-                                        .of.adam = {.weight = weight,
+                                        .of.update = {.weight = weight,
                                                     .residual = residual,
                                                     .master = master,
                                                     .moment1 = moment1,
@@ -236,5 +236,5 @@ const struct st_device_ops st_device_paced_ops = {
     .embed_gather = paced_embed_gather,
     .embed_scatter = paced_embed_scatter,
     .grad_finish = paced_grad_finish,
-    .adam = paced_adam,
+    .update = paced_update,
 };

@@ -61,7 +61,7 @@ struct st_update_scalars {
     bool skip;
     double loss, grad_norm, lr;
     uint64_t step; /* optimizer step number, 1-based */
-    struct st_adam_coef decay, no_decay;
+    struct st_update_coef decay, no_decay;
 };
 
 struct st_engine {

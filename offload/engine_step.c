@@ -33,7 +33,7 @@ static void prepare_update(struct st_engine *eng, double divisor)
 {
     const struct st_config *c = &eng->config;
     struct st_update_scalars *u = &eng->update;
-    struct st_adam_coef coef;
+    struct st_update_coef coef;
     double beta1, beta2;
 
     u->step = ++eng->steps_applied;
@@ -41,7 +41,7 @@ static void prepare_update(struct st_engine *eng, double divisor)
     st_betas_at(c, u->step, &beta1, &beta2);
     eng->beta1_power = power(beta1, u->step, eng->beta1_power, betas_move(c));
     eng->beta2_power = power(beta2, u->step, eng->beta2_power, betas_move(c));
-    coef = (struct st_adam_coef){
+    coef = (struct st_update_coef){
         .grad_scale = (float)(1.0 / divisor),
         .beta1 = (float)beta1,
         .one_minus_beta1 = (float)(1.0 - beta1),

@@ -14,7 +14,7 @@ struct chunk_job {
     unsigned char *weight;
     const unsigned char *grad;
     size_t width;                    /* bytes of a weight and of a gradient */
-    const struct st_adam_coef *coef; /* NULL: skip */
+    const struct st_update_coef *coef; /* NULL: skip */
     bool state_swapped, weight_swapped, weight_unchecked;
     _Atomic uint64_t bad; /* 1 + plane * 2^32 + tile */
     _Atomic uint64_t overflowed;
@@ -56,11 +56,11 @@ static uint64_t update_elems(const struct chunk_job *job, uint64_t at, uint64_t 
 
     switch (job->eng->plan->master) {
     case ST_MASTER_SPLIT:
-        return k->adam_split(weight, master, m, v, grad, dt, elems, job->coef);
+        return k->update_split(weight, master, m, v, grad, dt, elems, job->coef);
     case ST_MASTER_FULL:
-        return k->adam_master(master, weight, dt, m, v, grad, dt, elems, job->coef);
+        return k->update_master(master, weight, dt, m, v, grad, dt, elems, job->coef);
     default:
-        return k->adam_master(weight, NULL, STRATA_DTYPE_INVALID, m, v, grad, dt, elems, job->coef);
+        return k->update_master(weight, NULL, STRATA_DTYPE_INVALID, m, v, grad, dt, elems, job->coef);
     }
 }
 
@@ -81,7 +81,7 @@ static void update_tile(void *ctx, uint64_t tile, uint32_t worker)
     seal_tile(job, tile, at, elems, false);
 }
 
-static const struct st_adam_coef *coef_of(const struct st_engine *eng, const struct st_chunk *chunk)
+static const struct st_update_coef *coef_of(const struct st_engine *eng, const struct st_chunk *chunk)
 {
     if (eng->update.skip)
         return NULL;
@@ -130,11 +130,11 @@ strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct 
     unsigned char *weight = st_engine_pointer(eng, a[1].buffer);
     const unsigned char *grad = st_engine_pointer(eng, a[2].buffer);
     struct st_scalars *scalars = st_engine_pointer(eng, eng->plan->at.scalars_device);
-    const struct st_adam_coef *coef = coef_of(eng, chunk);
+    const struct st_update_coef *coef = coef_of(eng, chunk);
 
     if (coef == NULL)
         return STRATA_OK;
-    return eng->device->ops->adam(
+    return eng->device->ops->update(
         eng->device, weight + chunk->first * width, eng->plan->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
         eng->plan->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, (float *)(void *)(state + chunk->moment1_offset),
         (float *)(void *)(state + chunk->moment2_offset), grad + chunk->first * width, dt, chunk->elems, coef,

@@ -383,7 +383,7 @@ struct update_probe {
     uint64_t elems; /* a multiple of ST_TILE_ELEMS */
     const struct st_kernels *kernels;
     strata_dtype dtype;
-    struct st_adam_coef coef;
+    struct st_update_coef coef;
     float *moment1, *moment2; /* [elems] */
     void *weight, *grad;      /* [elems] dtype; f32: the master */
     int16_t *residual;        /* [elems]; bf16 only */
@@ -396,10 +396,10 @@ static void update_tile(void *ctx, uint64_t index, uint32_t worker)
 
     (void)worker;
     if (p->dtype == STRATA_F32)
-        p->kernels->adam_master((float *)p->weight + first, NULL, STRATA_DTYPE_INVALID, p->moment1 + first, p->moment2 + first,
+        p->kernels->update_master((float *)p->weight + first, NULL, STRATA_DTYPE_INVALID, p->moment1 + first, p->moment2 + first,
                                 (float *)p->grad + first, STRATA_F32, ST_TILE_ELEMS, &p->coef);
     else
-        p->kernels->adam_split((uint16_t *)p->weight + first, p->residual + first, p->moment1 + first, p->moment2 + first,
+        p->kernels->update_split((uint16_t *)p->weight + first, p->residual + first, p->moment1 + first, p->moment2 + first,
                                (uint16_t *)p->grad + first, STRATA_BF16, ST_TILE_ELEMS, &p->coef);
 }
 

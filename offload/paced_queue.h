@@ -33,13 +33,13 @@ struct paced_finish {
     strata_dtype dt;
 };
 
-struct paced_adam {
+struct paced_update {
     void *weight;
     int16_t *residual;
     float *master, *moment1, *moment2;
     const void *grad;
     uint64_t elems, *overflowed;
-    struct st_adam_coef coef;
+    struct st_update_coef coef;
     strata_dtype dt;
 };
 
@@ -70,7 +70,7 @@ struct paced_task {
     union {
         struct paced_copy copy;
         struct paced_finish finish;
-        struct paced_adam adam;
+        struct paced_update update;
         struct paced_rows rows;
         struct paced_mark mark; /* work NULL */
         struct paced_call call;

@@ -82,8 +82,8 @@ static void tables_are_whole(void **state)
     (void)state;
     for (size_t i = 0; (t = st_kernels_usable(i)) != NULL; i++) {
         assert_int_equal(t->needs & ~st_cpu_features(), 0);
-        assert_non_null(t->adam_split);
-        assert_non_null(t->adam_master);
+        assert_non_null(t->update_split);
+        assert_non_null(t->update_master);
         assert_non_null(t->grad_finish);
         assert_non_null(t->master_split);
         assert_non_null(t->master_join);

@@ -128,7 +128,7 @@ static void run_ends(struct df_device *d, struct tensors *t, strata_dtype dt)
                                    .trans_b = true,
                                    .ab_dtype = dt,
                                    .c_dtype = STRATA_F32};
-    const struct st_adam_coef coef = {.grad_scale = 0.5f,
+    const struct st_update_coef coef = {.grad_scale = 0.5f,
                                       .beta1 = 0.9f,
                                       .one_minus_beta1 = 0.1f,
                                       .beta2 = 0.99f,
@@ -145,7 +145,7 @@ static void run_ends(struct df_device *d, struct tensors *t, strata_dtype dt)
     df_ok(d->ops->embed_scatter(d->dev, t->dtable, t->dx, t->tokens, ROWS, COLS, 0, VOCAB, dt));
     df_ok(d->ops->embed_position_backward(d->dev, t->dtable, t->dx, ROWS, SEQ, COLS, dt));
     df_ok(d->ops->grad_finish(d->dev, t->grad, dt, t->acc, QKV * COLS * 4, t->sums, &t->scalars[0], &t->counts[0]));
-    df_ok(d->ops->adam(d->dev, t->weight, dt == STRATA_BF16 ? t->residual : NULL, dt == STRATA_F16 ? t->master : NULL, t->moment1,
+    df_ok(d->ops->update(d->dev, t->weight, dt == STRATA_BF16 ? t->residual : NULL, dt == STRATA_F16 ? t->master : NULL, t->moment1,
                        t->moment2, t->grad, dt, QKV * COLS * 4, &coef, &t->counts[1]));
 }
 

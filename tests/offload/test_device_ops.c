@@ -348,7 +348,7 @@ static void gradient_is_finished(void **state)
     df_each_dtype(check_finish);
 }
 
-static const struct st_adam_coef coef = {.grad_scale = 0.5f,
+static const struct st_update_coef coef = {.grad_scale = 0.5f,
                                          .beta1 = 0.9f,
                                          .one_minus_beta1 = 0.1f,
                                          .beta2 = 0.999f,
@@ -390,10 +390,10 @@ static uint64_t scalar_update(const struct update *u, uint64_t elems, strata_dty
     const struct st_kernels *scalar = st_kernels_pick("scalar");
 
     if (u->residual != NULL)
-        return scalar->adam_split(u->weight, u->residual, u->m, u->v, u->grad, dt, elems, &coef);
+        return scalar->update_split(u->weight, u->residual, u->m, u->v, u->grad, dt, elems, &coef);
     if (u->master != NULL)
-        return scalar->adam_master(u->master, u->weight, dt, u->m, u->v, u->grad, dt, elems, &coef);
-    return scalar->adam_master(u->weight, NULL, STRATA_DTYPE_INVALID, u->m, u->v, u->grad, dt, elems, &coef);
+        return scalar->update_master(u->master, u->weight, dt, u->m, u->v, u->grad, dt, elems, &coef);
+    return scalar->update_master(u->weight, NULL, STRATA_DTYPE_INVALID, u->m, u->v, u->grad, dt, elems, &coef);
 }
 
 static void check_update(struct df_device *d, strata_dtype dt, bool master)
@@ -403,7 +403,7 @@ static void check_update(struct df_device *d, strata_dtype dt, bool master)
     uint64_t *overflowed = df_alloc(d, 2, STRATA_F32), want_overflowed;
 
     *overflowed = 3;
-    df_ok(d->ops->adam(d->dev, u.weight, u.residual, u.master, u.m, u.v, u.grad, dt, elems, &coef, overflowed));
+    df_ok(d->ops->update(d->dev, u.weight, u.residual, u.master, u.m, u.v, u.grad, dt, elems, &coef, overflowed));
     want_overflowed = scalar_update(&want, elems, dt);
     assert_int_equal(*overflowed, 3 + want_overflowed);
     assert_int_equal(want_overflowed, dt == STRATA_F16 ? 1 : 0);

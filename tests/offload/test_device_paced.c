@@ -252,7 +252,7 @@ struct work {
 
 static void do_work(struct df_device *d, struct work *w, strata_dtype dt)
 {
-    const struct st_adam_coef coef = {.grad_scale = 1,
+    const struct st_update_coef coef = {.grad_scale = 1,
                                       .beta1 = 0.9f,
                                       .one_minus_beta1 = 0.1f,
                                       .beta2 = 0.99f,
@@ -293,7 +293,7 @@ static void do_work(struct df_device *d, struct work *w, strata_dtype dt)
             d->ops->embed_scatter(d->dev, w->dtable + (uint64_t)first * COLS, w->rows, w->tokens, ROWS, COLS, first, count, dt));
     }
     df_ok(d->ops->grad_finish(d->dev, w->rounded, dt, w->acc, ELEMS, w->sums, w->norm2, w->nonfinite));
-    df_ok(d->ops->adam(d->dev, w->weight, dt == STRATA_BF16 ? w->residual : NULL, dt == STRATA_F16 ? w->master : NULL, w->moment1,
+    df_ok(d->ops->update(d->dev, w->weight, dt == STRATA_BF16 ? w->residual : NULL, dt == STRATA_F16 ? w->master : NULL, w->moment1,
                        w->moment2, w->grad, dt, ELEMS, &coef, w->overflowed));
     df_ok(d->ops->finish(d->dev, ST_QUEUE_COMPUTE));
 }

@@ -104,21 +104,21 @@ static void copy_to_variant(struct fixture *f)
 }
 
 static uint64_t run(const struct st_kernels *k, struct fixture *f, size_t side, enum mode mode, strata_dtype grad_dtype,
-                    size_t elems, const struct st_adam_coef *coef)
+                    size_t elems, const struct st_update_coef *coef)
 {
     float *const m = data_of(f, MOMENT1, side), *const v = data_of(f, MOMENT2, side);
     const void *const g = data_of(f, GRAD, side);
     uint16_t *const copy = mode == FULL ? NULL : data_of(f, COPY, side);
 
     if (mode == SPLIT)
-        return k->adam_split(data_of(f, WEIGHT, side), data_of(f, RESIDUAL, side), m, v, g, grad_dtype, elems, coef);
-    return k->adam_master(data_of(f, MASTER, side), copy, mode == FULL_F16 ? STRATA_F16 : STRATA_BF16, m, v, g, grad_dtype, elems,
+        return k->update_split(data_of(f, WEIGHT, side), data_of(f, RESIDUAL, side), m, v, g, grad_dtype, elems, coef);
+    return k->update_master(data_of(f, MASTER, side), copy, mode == FULL_F16 ? STRATA_F16 : STRATA_BF16, m, v, g, grad_dtype, elems,
                           coef);
 }
 
 /* Planes are placed and the scalar side is filled: run both, compare everything. */
 static void compare(struct fixture *f, const struct st_kernels *k, enum mode mode, strata_dtype grad_dtype, size_t elems,
-                    const struct st_adam_coef *coef)
+                    const struct st_update_coef *coef)
 {
     copy_to_variant(f);
     const uint64_t want = run(kf_scalar(), f, 1, mode, grad_dtype, elems, coef);
@@ -137,9 +137,9 @@ struct recipe {
 static const struct recipe adamw = {1e-3, 0.9, 0.999, 1e-8, 0.1, 1.0, true};
 static const struct recipe adam_l2 = {1e-3, 0.9, 0.999, 1e-8, 0.1, 0.25, false};
 
-static struct st_adam_coef make_coef(const struct recipe *r, unsigned step)
+static struct st_update_coef make_coef(const struct recipe *r, unsigned step)
 {
-    return (struct st_adam_coef){
+    return (struct st_update_coef){
         .grad_scale = (float)r->grad_scale,
         .beta1 = (float)r->beta1,
         .one_minus_beta1 = (float)(1.0 - r->beta1),
@@ -162,7 +162,7 @@ static void tables_agree_at_every_length_and_alignment(void **state)
         for (size_t elems = 0; elems <= SHORT_MAX; elems++) {
             for (size_t shift = 0; shift < 32; shift++) {
                 const strata_dtype dtype = grad_dtypes[(elems + shift) % 3];
-                const struct st_adam_coef coef = make_coef((elems ^ shift) % 2 == 0 ? &adamw : &adam_l2, 1 + (unsigned)shift);
+                const struct st_update_coef coef = make_coef((elems ^ shift) % 2 == 0 ? &adamw : &adam_l2, 1 + (unsigned)shift);
 
                 for (int mode = 0; mode < MODE_COUNT; mode++) {
                     place(f, dtype, elems, shift);
@@ -176,7 +176,7 @@ static void tables_agree_at_every_length_and_alignment(void **state)
 
 static void nothing_past_the_end_is_touched(void **state)
 {
-    const struct st_adam_coef coef = make_coef(&adamw, 3);
+    const struct st_update_coef coef = make_coef(&adamw, 3);
     struct fixture *const f = *state;
     const struct st_kernels *k;
 
@@ -198,7 +198,7 @@ static void tables_agree_over_a_large_prime(void **state)
 
     for (size_t t = 0; (k = kf_variant(t)) != NULL; t++) {
         for (size_t i = 0; i < (size_t)MODE_COUNT * 3; i++) {
-            const struct st_adam_coef coef = make_coef(i % 2 == 0 ? &adamw : &adam_l2, 1000);
+            const struct st_update_coef coef = make_coef(i % 2 == 0 ? &adamw : &adam_l2, 1000);
 
             place(f, grad_dtypes[i % 3], PRIME, i);
             fill(f, grad_dtypes[i % 3], PRIME, i);
@@ -241,7 +241,7 @@ static void assert_one_nan(const float *values, size_t elems)
 }
 
 static void compare_specials(struct fixture *f, const struct st_kernels *k, enum mode mode, size_t count,
-                             const struct st_adam_coef *coef)
+                             const struct st_update_coef *coef)
 {
     const size_t elems = place_specials(f, count);
 
@@ -256,7 +256,7 @@ static void compare_specials(struct fixture *f, const struct st_kernels *k, enum
 static void special_values_agree_and_nan_has_one_pattern(void **state)
 {
     static const struct recipe odd = {1.0, 0.0, 0.5, 0.0, 0.0, 0x1p-100, true}; /* eps 0: divisions by zero */
-    const struct st_adam_coef coefs[] = {make_coef(&adamw, 1), make_coef(&adam_l2, 7), make_coef(&odd, 1)};
+    const struct st_update_coef coefs[] = {make_coef(&adamw, 1), make_coef(&adam_l2, 7), make_coef(&odd, 1)};
     struct fixture *const f = *state;
     const struct st_kernels *k;
 
@@ -271,14 +271,14 @@ static void special_values_agree_and_nan_has_one_pattern(void **state)
 }
 
 /* The scalar file compiled with -mfma, so that fmaf is an instruction. */
-extern st_adam_split_fn st_adam_split_scalar_fma;
-extern st_adam_master_fn st_adam_master_scalar_fma;
+extern st_update_split_fn st_update_split_scalar_fma;
+extern st_update_master_fn st_update_master_scalar_fma;
 
 static void scalar_bits_do_not_depend_on_flags(void **state)
 {
-    const struct st_kernels fma = {"scalar with -mfma", 0, .adam_split = st_adam_split_scalar_fma,
-                                   .adam_master = st_adam_master_scalar_fma};
-    const struct st_adam_coef coef = make_coef(&adam_l2, 5);
+    const struct st_kernels fma = {"scalar with -mfma", 0, .update_split = st_update_split_scalar_fma,
+                                   .update_master = st_update_master_scalar_fma};
+    const struct st_update_coef coef = make_coef(&adam_l2, 5);
     struct fixture *const f = *state;
 
     if ((st_cpu_features() & ST_CPU_AVX2_FMA) == 0)
@@ -299,7 +299,7 @@ static void split_equals_full_master(void **state)
 
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
         for (unsigned step = 1; step <= 20; step++) {
-            const struct st_adam_coef coef = make_coef(step % 5 == 0 ? &adam_l2 : &adamw, step);
+            const struct st_update_coef coef = make_coef(step % 5 == 0 ? &adam_l2 : &adamw, step);
 
             if (step == 1) {
                 place(f, STRATA_BF16, PRIME, 0);
@@ -322,7 +322,7 @@ static void split_equals_full_master(void **state)
 static void cuts_do_not_show(void **state)
 {
     static const size_t cuts[] = {0, 1, 9, 40, 41, 4137, 50001, PRIME};
-    const struct st_adam_coef coef = make_coef(&adamw, 2);
+    const struct st_update_coef coef = make_coef(&adamw, 2);
     struct fixture *const f = *state;
     const struct st_kernels *k;
 
@@ -341,7 +341,7 @@ static void cuts_do_not_show(void **state)
         for (size_t c = 0; c + 1 < sizeof(cuts) / sizeof(cuts[0]); c++) {
             const size_t at = cuts[c], elems = cuts[c + 1] - at;
 
-            sum += k->adam_split(weight + at, residual + at, moment1 + at, moment2 + at, grad + at, STRATA_BF16, elems, &coef);
+            sum += k->update_split(weight + at, residual + at, moment1 + at, moment2 + at, grad + at, STRATA_BF16, elems, &coef);
         }
         assert_int_equal(sum, whole);
         for (size_t p = 0; p < PLANE_COUNT; p++)
@@ -355,7 +355,7 @@ static void overflows_are_counted(void **state)
     static const uint32_t masters[] = {0x7f7f8000u, 0xff7fffffu, 0x7f7f7fffu, 0x7f800000u, 0xff800000u, 0x7fc00000u, 0u};
     static const uint32_t large[] = {0x477ff000u, 0xc7800000u, 0x477fefffu, 0x7f800000u, 0x7fc00000u, 0x3f800000u, 0u};
     const struct recipe still = {0.0, 0.9, 0.999, 1e-8, 0.0, 1.0, true};
-    const struct st_adam_coef coef = make_coef(&still, 1);
+    const struct st_update_coef coef = make_coef(&still, 1);
     const struct st_kernels *k;
 
     (void)state;
@@ -367,18 +367,18 @@ static void overflows_are_counted(void **state)
         for (size_t i = 0; i < 28; i++)
             p[i] = st_f32_from_bits(masters[i % 7]);
         k->master_split(weight, residual, p, 28);
-        assert_int_equal(k->adam_split(weight, residual, m, v, g, STRATA_F32, 28, &coef), 8);
-        assert_int_equal(k->adam_master(p, weight, STRATA_BF16, m, v, g, STRATA_F32, 28, &coef), 8);
-        assert_int_equal(k->adam_master(p, NULL, STRATA_DTYPE_INVALID, m, v, g, STRATA_F32, 28, &coef), 0);
+        assert_int_equal(k->update_split(weight, residual, m, v, g, STRATA_F32, 28, &coef), 8);
+        assert_int_equal(k->update_master(p, weight, STRATA_BF16, m, v, g, STRATA_F32, 28, &coef), 8);
+        assert_int_equal(k->update_master(p, NULL, STRATA_DTYPE_INVALID, m, v, g, STRATA_F32, 28, &coef), 0);
         for (size_t i = 0; i < 28; i++)
             p[i] = st_f32_from_bits(large[i % 7]);
-        assert_int_equal(k->adam_master(p, weight, STRATA_F16, m, v, g, STRATA_F32, 28, &coef), 8);
+        assert_int_equal(k->update_master(p, weight, STRATA_F16, m, v, g, STRATA_F32, 28, &coef), 8);
     }
 }
 
 static void without_l2_the_master_stays_out_of_the_moments(void **state)
 {
-    const struct st_adam_coef coef = make_coef(&adamw, 1);
+    const struct st_update_coef coef = make_coef(&adamw, 1);
     const struct st_kernels *k;
 
     (void)state;
@@ -389,7 +389,7 @@ static void without_l2_the_master_stays_out_of_the_moments(void **state)
             p[i] = i % 2 == 0 ? INFINITY : NAN;
             g[i] = 1.0f;
         }
-        k->adam_master(p, NULL, STRATA_DTYPE_INVALID, m, v, g, STRATA_F32, 9, &coef);
+        k->update_master(p, NULL, STRATA_DTYPE_INVALID, m, v, g, STRATA_F32, 9, &coef);
         for (size_t i = 0; i < 9; i++) {
             assert_true(m[i] == coef.one_minus_beta1 && v[i] == coef.one_minus_beta2);
             assert_true(i % 2 == 0 ? isinf(p[i]) != 0 : isnan(p[i]) != 0);
@@ -432,7 +432,7 @@ static void check_accuracy(const struct st_kernels *k, const struct recipe *r)
         m64[i] = v64[i] = 0.0;
     }
     for (unsigned step = 1; step <= 1000; step++) {
-        const struct st_adam_coef coef = make_coef(r, step);
+        const struct st_update_coef coef = make_coef(r, step);
         const double bound = step * 0x1p-24 * (2.0 * 2.0 + 2100.0 * r->lr);
 
         for (size_t i = 0; i < TRACK; i++) {
@@ -441,7 +441,7 @@ static void check_accuracy(const struct st_kernels *k, const struct recipe *r)
             g[i] = (i % 2 == 0 || x < 0.0f ? -1.5f : 1.5f) + 0.5f * kf_uniform(2000 + step, i);
             g[i] /= (float)r->grad_scale;
         }
-        k->adam_master(p, NULL, STRATA_DTYPE_INVALID, m, v, g, STRATA_F32, TRACK, &coef);
+        k->update_master(p, NULL, STRATA_DTYPE_INVALID, m, v, g, STRATA_F32, TRACK, &coef);
         reference_step(p64, m64, v64, g, r, step);
         for (size_t i = 0; i < TRACK; i++) {
             assert_true(fabs(p64[i]) < 2.0);

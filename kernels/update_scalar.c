@@ -1,11 +1,11 @@
-/* kernels/adam_scalar.c - Adam and AdamW, the definition: the operations of struct st_adam_coef in its order.
+/* kernels/update_scalar.c - Adam and AdamW, the definition: the operations of struct st_update_coef in its order.
  *
  * fmaf rounds once whether it is an instruction or libm's own, so baseline flags give the bits of any other. */
 #include "kernels/isa.h"
 #include "kernels/scalar.h"
 
 /* One element: moments in place, returns the new master. */
-static inline float adam_step(float p, float *moment1, float *moment2, float grad, const struct st_adam_coef *coef)
+static inline float adam_step(float p, float *moment1, float *moment2, float grad, const struct st_update_coef *coef)
 {
     float g = grad * coef->grad_scale;
 
@@ -20,8 +20,8 @@ static inline float adam_step(float p, float *moment1, float *moment2, float gra
     return st_f32_canonical(fmaf(coef->decay, p, -((coef->step_size * m) / denom)));
 }
 
-uint64_t st_adam_split_scalar(uint16_t *weight, int16_t *residual, float *moment1, float *moment2, const void *grad,
-                              strata_dtype grad_dtype, size_t elems, const struct st_adam_coef *coef)
+uint64_t st_update_split_scalar(uint16_t *weight, int16_t *residual, float *moment1, float *moment2, const void *grad,
+                              strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef)
 {
     uint64_t overflow_count = 0;
 
@@ -53,8 +53,8 @@ static inline uint16_t copy_element(float p, strata_dtype dtype, uint64_t *overf
     return copy;
 }
 
-uint64_t st_adam_master_scalar(float *master, uint16_t *copy_out, strata_dtype copy_dtype, float *moment1, float *moment2,
-                               const void *grad, strata_dtype grad_dtype, size_t elems, const struct st_adam_coef *coef)
+uint64_t st_update_master_scalar(float *master, uint16_t *copy_out, strata_dtype copy_dtype, float *moment1, float *moment2,
+                               const void *grad, strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef)
 {
     uint64_t overflow_count = 0;
 

@@ -1,4 +1,0 @@
-/* kernels/adam_avx2.c - Adam and AdamW, eight elements at a time. */
-#include "kernels/avx2.h"
-
-#include "kernels/adam_vector.inc"

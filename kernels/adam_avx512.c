@@ -1,4 +1,0 @@
-/* kernels/adam_avx512.c - Adam and AdamW, sixteen elements at a time. */
-#include "kernels/avx512.h"
-
-#include "kernels/adam_vector.inc"
