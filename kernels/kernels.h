@@ -16,12 +16,12 @@
 /* Elements of one gradient-norm block.  Chunk boundaries are multiples of it. */
 #define ST_NORM_BLOCK 4096u
 
-enum st_update_rule { ST_UPDATE_ADAM, ST_UPDATE_ADAGRAD, ST_UPDATE_LION, ST_UPDATE_SGD, ST_UPDATE_RULE_COUNT };
+enum st_rule { ST_RULE_ADAM, ST_RULE_ADAGRAD, ST_RULE_LION, ST_RULE_SGD, ST_RULE_COUNT };
 
 /* Moment planes of a rule; one with a single moment has no moment2. */
-static inline uint32_t st_update_moments(enum st_update_rule rule)
+static inline uint32_t st_rule_moments(enum st_rule rule)
 {
-    return rule == ST_UPDATE_ADAM ? 2 : 1;
+    return rule == ST_RULE_ADAM ? 2 : 1;
 }
 
 /* Folded by the caller in double, once per step, then rounded to fp32.  One element, each line rounded as written; m and v are
@@ -48,7 +48,7 @@ static inline uint32_t st_update_moments(enum st_update_rule rule)
  *   p     = fma(decay, p, -(step_size * u))       u = m, nesterov: fma(beta1, m, d); decay = 1, step_size = lr
  *   Sutskever et al., ICML 2013, as PyTorch has it. */
 struct st_update_coef {
-    enum st_update_rule rule; /* 0: Adam */
+    enum st_rule rule; /* 0: Adam */
     bool nesterov;            /* SGD */
     float grad_scale;
     float beta1, one_minus_beta1, beta2, one_minus_beta2;
