@@ -1,4 +1,4 @@
-/* bench/optim.c - how near does Adam on the CPU come to the memory's own speed?
+/* bench/optim.c - how near does an optimizer on the CPU come to the memory's own speed?
  *
  * Each layout's kernels against the faster of two streams over the same planes (bench/planes.h).  Variants take turns, so that
  * all see the same machine; `seconds` is the least of the repeats and the ratio is between least times, `seconds_median` tells

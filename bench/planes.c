@@ -11,10 +11,18 @@
 #define PARAMS_MOST (UINT64_C(1) << 56) /* their bytes fit 64 bits */
 
 const struct bench_layout_info bench_layouts[BENCH_LAYOUT_COUNT] = {
-    [BENCH_SPLIT] = {"adam_split", STRATA_BF16, 26},
-    [BENCH_FULL] = {"adam_full_bf16", STRATA_BF16, 28},
-    [BENCH_FP32] = {"adam_full_fp32", STRATA_F32, 28},
+    [BENCH_SPLIT] = {"adam_split", ST_RULE_ADAM, STRATA_BF16, 26},
+    [BENCH_FULL] = {"adam_full_bf16", ST_RULE_ADAM, STRATA_BF16, 28},
+    [BENCH_FP32] = {"adam_full_fp32", ST_RULE_ADAM, STRATA_F32, 28},
+    [BENCH_ADAGRAD] = {"adagrad_split", ST_RULE_ADAGRAD, STRATA_BF16, 18},
+    [BENCH_LION] = {"lion_split", ST_RULE_LION, STRATA_BF16, 18},
+    [BENCH_SGD] = {"sgd_split", ST_RULE_SGD, STRATA_BF16, 18},
 };
+
+static inline bool is_split(enum bench_layout layout)
+{
+    return layout != BENCH_FULL && layout != BENCH_FP32;
+}
 
 /* --- passes --- */
 
@@ -56,14 +64,15 @@ static inline __attribute__((always_inline)) uint64_t stream(const struct bench_
     uint64_t sum = 0;
 
     for (size_t i = from; i < to; i += LINE_ELEMS) {
-        if (layout == BENCH_SPLIT) {
+        if (is_split(layout)) {
             update_words(words_of(p->weight, 2, i), WORDS_2, prefetch);
             update_words(words_of(p->residual, 2, i), WORDS_2, prefetch);
         } else {
             update_words(words_of(p->master, 4, i), WORDS_4, prefetch);
         }
         update_words(words_of(p->moment1, 4, i), WORDS_4, prefetch);
-        update_words(words_of(p->moment2, 4, i), WORDS_4, prefetch);
+        if (st_rule_moments(bench_layouts[layout].rule) == 2)
+            update_words(words_of(p->moment2, 4, i), WORDS_4, prefetch);
         if (layout == BENCH_FP32)
             sum ^= read_words(words_of(p->grad, 4, i), WORDS_4, prefetch);
         else
@@ -87,8 +96,10 @@ static uint64_t stream_range(const struct bench_planes *p, size_t from, size_t t
         return prefetch ? stream(p, BENCH_SPLIT, true, from, to) : stream(p, BENCH_SPLIT, false, from, to);
     case BENCH_FULL:
         return prefetch ? stream(p, BENCH_FULL, true, from, to) : stream(p, BENCH_FULL, false, from, to);
-    default:
+    case BENCH_FP32:
         return prefetch ? stream(p, BENCH_FP32, true, from, to) : stream(p, BENCH_FP32, false, from, to);
+    default: /* the same for every rule with one moment */
+        return prefetch ? stream(p, BENCH_SGD, true, from, to) : stream(p, BENCH_SGD, false, from, to);
     }
 }
 
@@ -97,13 +108,14 @@ static void update_range(const struct bench_planes *p, size_t from, size_t elems
     const struct st_kernels *const k = p->pass->kernels;
     const strata_dtype dtype = bench_layouts[p->layout].grad_dtype;
     const void *const grad = (const char *)p->grad + strata_dtype_bytes(dtype) * from;
-    float *const moment1 = p->moment1 + from, *const moment2 = p->moment2 + from;
+    float *const moment1 = p->moment1 + from;
+    float *const moment2 = st_rule_moments(p->coef.rule) == 2 ? p->moment2 + from : NULL;
 
-    if (p->layout == BENCH_SPLIT)
+    if (is_split(p->layout))
         k->update_split(p->weight + from, p->residual + from, moment1, moment2, grad, dtype, elems, &p->coef);
     else
         k->update_master(p->master + from, p->layout == BENCH_FULL ? p->copy + from : NULL, STRATA_BF16, moment1, moment2, grad,
-                       dtype, elems, &p->coef);
+                         dtype, elems, &p->coef);
 }
 
 static void run_item(void *ctx, uint64_t index, uint32_t worker)
@@ -126,9 +138,9 @@ static void fill_item(void *ctx, uint64_t index, uint32_t worker)
     for (size_t i = (size_t)index * BENCH_ITEM_ELEMS; i < (size_t)(index + 1) * BENCH_ITEM_ELEMS; i++) {
         const float sign = i % 3 == 0 ? -1.0f : 1.0f, size = 1.0f + (float)(i % 61) / 61.0f;
 
-        p->moment1[i] = sign * size * 1e-4f;
+        p->moment1[i] = (p->layout == BENCH_ADAGRAD ? size : sign * size) * 1e-4f; /* a sum of squares is positive */
         p->moment2[i] = size * 1e-6f;
-        if (p->layout == BENCH_SPLIT) {
+        if (is_split(p->layout)) {
             p->weight[i] = (uint16_t)(0x3c80u + i % 61);
             p->residual[i] = (int16_t)(i % 1021);
         } else {
@@ -144,6 +156,7 @@ static void fill_item(void *ctx, uint64_t index, uint32_t worker)
 void bench_planes_fill(struct bench_planes *p, enum bench_layout layout)
 {
     p->layout = layout;
+    p->coef.rule = bench_layouts[layout].rule;
     st_workers_run(p->workers, fill_item, p, p->params / BENCH_ITEM_ELEMS);
 }
 

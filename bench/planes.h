@@ -5,6 +5,9 @@
  *   split  weight 2, residual 2, moments 8, gradient 2 (bf16) read; all but the gradient written      14 + 12 = 26
  *   full   master 4, moments 8, gradient 2 (bf16) read; master, moments and a bf16 copy written       14 + 14 = 28
  *   fp32   master 4, moments 8, gradient 4 read; master and moments written                           16 + 12 = 28
+ * Adam's state, master and moments, is 12 bytes per parameter in each.  A rule with one moment (Adagrad, Lion, SGD) has 8, and
+ * 4 bytes less each way:
+ *   split  10 + 8 = 18      full  10 + 10 = 20      fp32  12 + 8 = 20
  * A stream does one integer operation per word, plain or with the kernels' prefetch; the faster of the two counts. */
 #ifndef BENCH_PLANES_H
 #define BENCH_PLANES_H
@@ -17,10 +20,12 @@
 #define BENCH_PLANE_BYTES 18u           /* per parameter: master or weight + residual, moments, gradient, copy */
 #define BENCH_THREADS_MAX 256u
 
-enum bench_layout { BENCH_SPLIT, BENCH_FULL, BENCH_FP32, BENCH_LAYOUT_COUNT };
+/* The first three are Adam's, the others split masters with one moment. */
+enum bench_layout { BENCH_SPLIT, BENCH_FULL, BENCH_FP32, BENCH_ADAGRAD, BENCH_LION, BENCH_SGD, BENCH_LAYOUT_COUNT };
 
 struct bench_layout_info {
     const char *name;
+    enum st_rule rule;
     strata_dtype grad_dtype;
     uint32_t bytes; /* per element */
 };

@@ -105,7 +105,7 @@ static const struct option options[] = {
     {{"nvme"}, CLI_CMD_BENCH, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR", "update: directory for the state; without one it stays in memory"},
     {{"io-method"}, CLI_CMD_BENCH, VALUE_TEXT, AT(io_method), NULL, 0, 0, "NAME", "update: uring or threads; default: the best that works"},
     {{"isa"}, CLI_CMD_BENCH, VALUE_TEXT, AT(isa), NULL, 0, 0, "NAME",
-     "optim, update: kernels: scalar, avx2, avx512; default: optim all that work here, update the best"},
+     "optim, update: kernels: scalar, avx2, avx512, neon; default: optim all that work here, update the best"},
     {{"threads"}, CLI_CMD_BENCH, VALUE_COUNT, AT(threads), NULL, 1, 256, "N", "workers; default: one per usable core"},
     {{"threads"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "strata.threads", 1, 256, "N",
      "workers; default: one per usable core"},

@@ -18,7 +18,13 @@
 #define ST_CONFIG_DIRS_MAX    8
 #define ST_AUTO_BYTES         UINT64_MAX /* "auto" for a size */
 
-enum st_optimizer_type { ST_OPTIMIZER_ADAMW = 0, ST_OPTIMIZER_ADAM = 1 }; /* ADAM: L2 decay (adam_w_mode false) */
+enum st_optimizer_type {
+    ST_OPTIMIZER_ADAMW = 0,
+    ST_OPTIMIZER_ADAM = 1, /* L2 decay (adam_w_mode false) */
+    ST_OPTIMIZER_ADAGRAD = 2,
+    ST_OPTIMIZER_LION = 3,
+    ST_OPTIMIZER_SGD = 4
+};
 enum st_lr_type {
     ST_LR_CONSTANT = 0,
     ST_LR_WARMUP = 1,
@@ -54,8 +60,12 @@ struct st_config {
     bool consecutive_hysteresis;
     /* optimizer */
     enum st_optimizer_type optimizer;
-    double lr, beta1, beta2, eps, weight_decay;
+    double lr, weight_decay;
+    /* arguments of other optimizers than `optimizer` are 0 */
+    double beta1, beta2, eps;
     bool bias_correction;
+    double momentum, dampening; /* SGD */
+    bool nesterov;
     bool decay_all; /* strata.decay_all: decay biases and norms too */
     /* scheduler */
     enum st_lr_type lr_type;

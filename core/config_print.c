@@ -133,6 +133,21 @@ static void put_names(FILE *file, const struct st_field *field)
     }
 }
 
+/* The optimizers or schedulers that take an argument which not all take. */
+static void put_takers(FILE *file, const struct st_field *field)
+{
+    const uint32_t bits = field->optimizers != 0 ? field->optimizers : field->lr_types;
+    const struct st_choice *takers = st_field_known(field->optimizers != 0 ? "optimizer.type" : "scheduler.type")->choices;
+    const char *separator = ". Of ";
+
+    for (const struct st_choice *c = takers; c->text != NULL; c++) {
+        if (c->verdict != ST_VERDICT_HONOURED || (bits >> c->value & 1) == 0)
+            continue;
+        fprintf(file, "%s%s", separator, c->text);
+        separator = ", ";
+    }
+}
+
 static void put_field(FILE *file, const struct st_field *field)
 {
     fputs("| ", file);
@@ -148,6 +163,7 @@ static void put_field(FILE *file, const struct st_field *field)
     put_verdict(file, field);
     fputs(" | ", file);
     put_cell(file, field->help);
+    put_takers(file, field);
     if (field->reason != NULL) {
         fputs(". Here: ", file);
         put_cell(file, field->reason);

@@ -6,8 +6,11 @@
 #include <string.h>
 
 #define DECAY_MAX_LR 1e-3 /* DeepSpeed's warmup_max_lr of WarmupDecayLR */
-#define DEEPSPEED_LR 1e-3 /* DeepSpeed's lr of an optimizer without one */
+#define DEEPSPEED_LR 1e-3 /* DeepSpeed's lr of an optimizer without one; torch.optim.SGD's too */
+#define ADAGRAD_LR   1e-2
+#define ADAGRAD_EPS  1e-10
 #define STEPS_END    (UINT64_C(1) << 53)
+#define OPTIMIZER    "optimizer.params."
 #define SCHEDULER    "scheduler.params."
 
 /* --- batch --- */
@@ -138,42 +141,94 @@ static void resolve_precision(struct st_config_source *src, struct st_config *co
     resolve_scaling(src, config);
 }
 
+/* "WarmupDecayLR, WarmupCosineLR": the values of a choice whose bits are set, those that take an argument. */
+static const char *takers(struct st_config_source *src, const char *choice_path, uint32_t bits)
+{
+    char names[128] = "";
+
+    for (const struct st_choice *c = st_field_known(choice_path)->choices; c->text != NULL; c++) {
+        const size_t used = strlen(names);
+
+        if (c->verdict == ST_VERDICT_HONOURED && (bits >> c->value & 1) != 0)
+            snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? ", " : "", c->text);
+    }
+    return st_source_keep(src, "%s", names);
+}
+
 /* --- optimizer --- */
 
-static void resolve_optimizer(struct st_config_source *src, struct st_config *config)
+/* As clear_arguments below: arguments of other optimizers are errors, and 0. */
+static void clear_params(struct st_config_source *src, struct st_config *config)
 {
-    const struct st_field_state *mode = st_source_state(src, "optimizer.params.adam_w_mode");
-    const struct st_field_state *lr = st_source_state(src, "optimizer.params.lr");
-    const bool named = st_source_given(src, "optimizer.type") && st_source_state(src, "optimizer.type")->origin == ST_ORIGIN_FILE;
+    const char *type = st_choice_text(st_field_known("optimizer.type")->choices, (int)config->optimizer);
+    const struct st_field *f;
+
+    if (st_source_state(src, "optimizer.type")->verdict == ST_VERDICT_REJECTED)
+        return; /* which arguments are right is not known */
+    for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
+        if (f->optimizers == 0 || st_field_applies(f, config))
+            continue;
+        st_value_clear(config, f);
+        if (src->fields[i].node != NULL && src->fields[i].verdict != ST_VERDICT_REJECTED)
+            st_source_reject(src, f->path,
+                             st_source_keep(src, "belongs to %s, and optimizer.type is %s",
+                                            takers(src, "optimizer.type", f->optimizers), type));
+    }
+}
+
+static void resolve_adam(struct st_config_source *src, struct st_config *config)
+{
+    const struct st_field_state *mode = st_source_state(src, OPTIMIZER "adam_w_mode");
 
     if (config->optimizer == ST_OPTIMIZER_ADAM && !(mode->usable && !st_json_bool(mode->node))) {
         config->optimizer = ST_OPTIMIZER_ADAMW;
         st_source_derive(src, "optimizer.type", "Adam with adam_w_mode, which is on by default, is AdamW");
     } else if (config->optimizer == ST_OPTIMIZER_ADAMW && mode->usable && !st_json_bool(mode->node)) {
-        st_source_derive(src, "optimizer.params.adam_w_mode", "type AdamW decouples the decay whatever this says");
+        st_source_derive(src, OPTIMIZER "adam_w_mode", "type AdamW decouples the decay whatever this says");
     }
+}
+
+static void resolve_adagrad(struct st_config_source *src, struct st_config *config)
+{
+    if (config->optimizer != ST_OPTIMIZER_ADAGRAD)
+        return;
+    if (!st_source_given(src, OPTIMIZER "eps")) {
+        config->eps = ADAGRAD_EPS;
+        if (!is_auto(src, OPTIMIZER "eps"))
+            st_source_derive(src, OPTIMIZER "eps", "Adagrad's default");
+    }
+    if (config->weight_decay > 0)
+        st_source_note(src, OPTIMIZER "weight_decay",
+                       "as in PyTorch, accumulator and step take the decayed gradient; DeepSpeed's CPU kernel takes the raw one "
+                       "for the step");
+}
+
+static void check_nesterov(struct st_config_source *src, const struct st_config *config)
+{
+    if (config->nesterov && (config->momentum == 0 || config->dampening != 0))
+        st_source_reject(src, OPTIMIZER "nesterov",
+                         st_source_keep(src, "needs momentum above 0 and dampening 0, as in PyTorch, not %g and %g",
+                                        config->momentum, config->dampening));
+}
+
+static void resolve_optimizer(struct st_config_source *src, struct st_config *config)
+{
+    const struct st_field_state *lr = st_source_state(src, OPTIMIZER "lr");
+    const bool named = st_source_given(src, "optimizer.type") && st_source_state(src, "optimizer.type")->origin == ST_ORIGIN_FILE;
+
+    clear_params(src, config);
+    resolve_adam(src, config);
+    resolve_adagrad(src, config);
+    check_nesterov(src, config);
     if (named && lr->spelling == NULL) {
-        config->lr = DEEPSPEED_LR;
-        st_source_derive(src, "optimizer.params.lr", "the file names an optimizer and no lr: DeepSpeed's default");
+        config->lr = config->optimizer == ST_OPTIMIZER_ADAGRAD ? ADAGRAD_LR : DEEPSPEED_LR;
+        st_source_derive(src, OPTIMIZER "lr",
+                         config->optimizer == ST_OPTIMIZER_SGD ? "the file names an optimizer and no lr: PyTorch's default"
+                                                               : "the file names an optimizer and no lr: DeepSpeed's default");
     }
 }
 
 /* --- scheduler --- */
-
-/* "WarmupDecayLR, WarmupCosineLR": the schedulers that take an argument. */
-static const char *takers(struct st_config_source *src, const struct st_field *field)
-{
-    const struct st_choice *types = st_field_known("scheduler.type")->choices;
-    char names[128] = "";
-
-    for (const struct st_choice *c = types; c->text != NULL; c++) {
-        const size_t used = strlen(names);
-
-        if ((field->lr_types >> c->value & 1) != 0)
-            snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? ", " : "", c->text);
-    }
-    return st_source_keep(src, "%s", names);
-}
 
 /* Arguments of other schedulers are errors, as in DeepSpeed, and have one fixed value each, so that equal configs are equal
  * bit for bit.  Without a scheduler arguments are idle. */
@@ -189,7 +244,9 @@ static void clear_arguments(struct st_config_source *src, struct st_config *conf
         if (type == NULL)
             st_source_idle(src, f->path, "not used: without scheduler.type the rate is constant");
         else if (src->fields[i].node != NULL && src->fields[i].verdict != ST_VERDICT_REJECTED)
-            st_source_reject(src, f->path, st_source_keep(src, "belongs to %s, and scheduler.type is %s", takers(src, f), type));
+            st_source_reject(
+                src, f->path,
+                st_source_keep(src, "belongs to %s, and scheduler.type is %s", takers(src, "scheduler.type", f->lr_types), type));
     }
 }
 
@@ -218,7 +275,7 @@ static double momentum_after(const struct st_config *c, uint64_t steps)
     return c->cycle_max_mom * (1 + c->decay_mom_rate * ((double)steps / (double)c->decay_step_size));
 }
 
-/* The first optimizer step whose beta1 is 1 or more, where Adam's first moment would never forget; 0: none. */
+/* The first optimizer step whose beta1 (SGD: momentum) is 1 or more, where the moment would never forget; 0: none. */
 static uint64_t first_bad_step(const struct st_config *c)
 {
     uint64_t good = 0, bad = STEPS_END;
@@ -242,8 +299,25 @@ static void check_momentum(struct st_config_source *src, const struct st_config 
 
     if (step > 0 && (max_steps == 0 || step <= max_steps))
         st_source_reject(src, SCHEDULER "decay_mom_rate",
-                         st_source_keep(src, "%g brings beta1 to 1 at step %" PRIu64 ": lower it, or set decay_step_size to 0",
-                                        c->decay_mom_rate, step));
+                         st_source_keep(src, "%g brings %s to 1 at step %" PRIu64 ": lower it, or set decay_step_size to 0",
+                                        c->decay_mom_rate, c->optimizer == ST_OPTIMIZER_SGD ? "momentum" : "beta1", step));
+}
+
+/* What the cycle does to the optimizer's momentum, if it has any. */
+static void resolve_cycle_momentum(struct st_config_source *src, struct st_config *config)
+{
+    if (!config->cycle_momentum)
+        return;
+    if (config->optimizer == ST_OPTIMIZER_ADAGRAD) {
+        config->cycle_momentum = false;
+        st_source_derive(src, SCHEDULER "cycle_momentum", "Adagrad has no momentum");
+    } else if (config->optimizer == ST_OPTIMIZER_SGD) {
+        st_source_note(
+            src, OPTIMIZER "momentum",
+            "OneCycle writes it at every step, where DeepSpeed leaves SGD's alone: set cycle_momentum to false for that");
+    } else {
+        st_source_note(src, OPTIMIZER "betas", "OneCycle writes (momentum, 0.99) at every step");
+    }
 }
 
 static void require_rate(struct st_config_source *src, const char *path)
@@ -263,8 +337,7 @@ static void resolve_cycle(struct st_config_source *src, struct st_config *config
     resolve_second_half(src, SCHEDULER "cycle_second_step_size", &config->cycle_second_step_size, config->cycle_first_step_size);
     resolve_second_half(src, SCHEDULER "cycle_second_stair_count", &config->cycle_second_stair_count,
                         config->cycle_first_stair_count);
-    if (config->cycle_momentum)
-        st_source_note(src, "optimizer.params.betas", "OneCycle writes (momentum, 0.99) at every step");
+    resolve_cycle_momentum(src, config);
     check_momentum(src, config, max_steps);
 }
 

@@ -84,6 +84,8 @@ bool st_field_applies(const struct st_field *field, const struct st_config *conf
 {
     if (field->lr_types != 0)
         return (field->lr_types >> config->lr_type & 1) != 0;
+    if (field->optimizers != 0)
+        return (field->optimizers >> config->optimizer & 1) != 0;
     return config->dtype == STRATA_F16 || !st_field_inside(field, "fp16") || field->bind == ST_BIND_F16;
 }
 

@@ -57,6 +57,7 @@ struct st_field {
     size_t offset;
     double min, max;                 /* both 0: any */
     uint32_t lr_types;               /* bits of the schedulers it is an argument of; 0: it is no such argument */
+    uint32_t optimizers;             /* bits of the optimizers it is an argument of; 0: of all, or it is no such argument */
     const struct st_choice *choices; /* ends with text NULL */
     const char *fallback;            /* JSON text: value when left out; NULL: none */
     const char *auto_text;           /* JSON text: value when "auto"; NULL: as fallback */
@@ -86,7 +87,7 @@ const struct st_field *st_field_known(const char *path);
 const struct st_field *st_field_child(const struct st_field *section, const char *key);
 /** True if `field` stands inside the section at `path`. */
 bool st_field_inside(const struct st_field *field, const char *path);
-/** True if the field counts with this scheduler and precision. */
+/** True if the field counts with this optimizer, scheduler and precision. */
 bool st_field_applies(const struct st_field *field, const struct st_config *config);
 /** Last part of a path. */
 const char *st_field_leaf(const char *path);

@@ -58,7 +58,7 @@ static const struct st_choice io_choices[] = {
 
 static const struct st_choice isa_choices[] = {
     {"auto", 0, ST_VERDICT_HONOURED},   {"scalar", 0, ST_VERDICT_HONOURED}, {"avx2", 0, ST_VERDICT_HONOURED},
-    {"avx512", 0, ST_VERDICT_HONOURED}, {NULL, 0, ST_VERDICT_HONOURED},
+    {"avx512", 0, ST_VERDICT_HONOURED}, {"neon", 0, ST_VERDICT_HONOURED},   {NULL, 0, ST_VERDICT_HONOURED},
 };
 
 /* clang-format off */

@@ -8,15 +8,17 @@
 #define U32_MAX   4294967295.0
 #define COUNT_MAX 9007199254740992.0 /* 2^53: whole numbers are exact up to here */
 #define STEPS_MAX 1099511627776.0    /* 2^40: sums of two stay exact, products with stairs nearly so */
-#define SCALE_MIN 1e-30              /* loss scales and their inverses are fp32 numbers */
+#define BETA_MAX  0.9999999
+#define SCALE_MIN 1e-30 /* loss scales and their inverses are fp32 numbers */
 #define SCALE_MAX 1e30
 
 static const struct st_choice optimizer_choices[] = {
     {"AdamW", ST_OPTIMIZER_ADAMW, ST_VERDICT_HONOURED},
     {"Adam", ST_OPTIMIZER_ADAM, ST_VERDICT_HONOURED},
-    {"Adagrad", 0, ST_VERDICT_REJECTED},
+    {"Adagrad", ST_OPTIMIZER_ADAGRAD, ST_VERDICT_HONOURED},
+    {"Lion", ST_OPTIMIZER_LION, ST_VERDICT_HONOURED},
+    {"SGD", ST_OPTIMIZER_SGD, ST_VERDICT_HONOURED},
     {"Lamb", 0, ST_VERDICT_REJECTED},
-    {"Lion", 0, ST_VERDICT_REJECTED},
     {"OneBitAdam", 0, ST_VERDICT_REJECTED},
     {"ZeroOneAdam", 0, ST_VERDICT_REJECTED},
     {"OneBitLamb", 0, ST_VERDICT_REJECTED},
@@ -74,38 +76,60 @@ static const struct st_field batch_rows[] = {
                  "false: the client marks the accumulation boundary itself"),
 };
 
+#define ADAMS      (1u << ST_OPTIMIZER_ADAMW | 1u << ST_OPTIMIZER_ADAM)
+#define ADAGRAD    (1u << ST_OPTIMIZER_ADAGRAD)
+#define LION       (1u << ST_OPTIMIZER_LION)
+#define SGD        (1u << ST_OPTIMIZER_SGD)
+#define OPTIMIZERS "this version has AdamW, Adam, Adagrad, Lion and SGD"
+#define MUON(path_, type_) ST_ROW_REJECT("optimizer.params." path_, type_, NULL, "belongs to Muon; " OPTIMIZERS, "Muon")
+
 static const struct st_field optimizer_rows[] = {
     ST_ROW_SECTION("optimizer", "left out: AdamW, betas 0.9 and 0.999, eps 1e-8, no decay, lr 5e-5"),
     {.path = "optimizer.type", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, optimizer), .choices = optimizer_choices,
-     .fallback = "\"AdamW\"", .reason = "this version has Adam and AdamW", .mutes = "optimizer.params",
+     .fallback = "\"AdamW\"", .reason = OPTIMIZERS, .mutes = "optimizer.params",
      .help = "Adam is AdamW too unless adam_w_mode is false"},
     ST_ROW_NOTICE("optimizer.legacy_fusion", BOOL, "false", "picks between DeepSpeed's wrappers; strata has one",
                   "older fused wrapper"),
     ST_ROW_SECTION("optimizer.params", "arguments of the optimizer"),
     {.path = "optimizer.params.lr", .type = ST_FIELD_REAL, ST_BOUND(F64, lr), .min = 0, .max = 1e3, .fallback = "5e-5",
-     .help = "learning rate; 1e-3, as in DeepSpeed, when the file names a type and no lr"},
-    {.path = "optimizer.params.betas", .type = ST_FIELD_PAIR, ST_BOUND(BETAS, beta1), .min = 0, .max = 0.9999999,
-     .fallback = "[0.9,0.999]", .help = "decay of the two moments; below 1"},
-    {.path = "optimizer.params.eps", .type = ST_FIELD_REAL, ST_BOUND(F64, eps), .min = 1e-30, .max = 1, .fallback = "1e-8",
-     .help = "added to the root of the second moment; not 0, since a zero gradient would then give 0/0"},
+     .help = "learning rate; 1e-3 (Adagrad: 1e-2), as in DeepSpeed, when the file names a type and no lr"},
+    {.path = "optimizer.params.betas", .type = ST_FIELD_PAIR, ST_BOUND(BETAS, beta1), .min = 0, .max = BETA_MAX,
+     .optimizers = ADAMS | LION, .fallback = "[0.9,0.999]",
+     .help = "decay of the two moments; below 1. With Lion the first weighs the gradient for the sign, the second for the moment"},
+    {.path = "optimizer.params.eps", .type = ST_FIELD_REAL, ST_BOUND(F64, eps), .min = 1e-30, .max = 1,
+     .optimizers = ADAMS | ADAGRAD, .fallback = "1e-8",
+     .help = "added to the root of the second moment (Adagrad: of the sum of squares, default 1e-10); not 0, since a zero "
+             "gradient would then give 0/0"},
     {.path = "optimizer.params.weight_decay", .type = ST_FIELD_REAL, ST_BOUND(F64, weight_decay), .min = 0, .max = 1e3,
-     .fallback = "0", .help = "biases and norm weights are left out of it unless strata.decay_all"},
-    {.path = "optimizer.params.bias_correction", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, bias_correction), .fallback = "true",
-     .help = "divide the moments by 1 - beta^t"},
+     .fallback = "0", .help = "decoupled (AdamW, Lion) or added to the gradient (Adam, Adagrad, SGD: L2); biases and norm weights "
+                              "are left out of it unless strata.decay_all. Adagrad as in PyTorch: accumulator and step take the "
+                              "decayed gradient, while DeepSpeed's CPU kernel takes the raw one for the step"},
+    {.path = "optimizer.params.bias_correction", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, bias_correction),
+     .optimizers = ADAMS, .fallback = "true", .help = "divide the moments by 1 - beta^t"},
+    {.path = "optimizer.params.momentum", .type = ST_FIELD_REAL, ST_BOUND(F64, momentum), .min = 0, .max = BETA_MAX,
+     .optimizers = SGD, .fallback = "0", .help = "share of the moment that is kept; below 1"},
+    {.path = "optimizer.params.dampening", .type = ST_FIELD_REAL, ST_BOUND(F64, dampening), .min = 0, .max = 1,
+     .optimizers = SGD, .fallback = "0",
+     .help = "from step 2 on the gradient enters the moment times 1 - this, as in PyTorch; without momentum it does nothing"},
+    {.path = "optimizer.params.nesterov", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, nesterov), .optimizers = SGD,
+     .fallback = "false", .help = "look one step ahead; needs momentum above 0 and dampening 0"},
     {.path = "optimizer.params.adam_w_mode", .aliases = "adamw_mode", .type = ST_FIELD_BOOL, ST_BOUND(ADAM_W_MODE, optimizer),
-     .fallback = "true", .help = "decoupled decay; false with type Adam: decay is added to the gradient (L2)"},
-    ST_ROW_NOTICE("optimizer.params.torch_adam", BOOL, "false", "strata has one Adam, bit-equal on every tier and kernel",
-                  "use PyTorch's Adam instead of DeepSpeed's"),
-    ST_ROW_OFF("optimizer.params.amsgrad", "AMSGrad is not in this version: set it to false", "keep the largest second moment"),
-    {.path = "optimizer.params.fp32_optimizer_states", .type = ST_FIELD_BOOL, .fallback = "true", .plain = "true",
+     .optimizers = ADAMS, .fallback = "true", .help = "decoupled decay; false with type Adam: decay is added to the gradient (L2)"},
+    {.path = "optimizer.params.torch_adam", .type = ST_FIELD_BOOL, .optimizers = ADAMS, .fallback = "false",
+     .verdict = ST_VERDICT_NOTICE, .reason = "strata has one Adam, bit-equal on every tier and kernel",
+     .help = "use PyTorch's Adam instead of DeepSpeed's"},
+    {.path = "optimizer.params.amsgrad", .type = ST_FIELD_BOOL, .optimizers = ADAMS | ADAGRAD, .fallback = "false",
+     .plain = "false", .verdict = ST_VERDICT_REJECTED, .reason = "AMSGrad is not in this version: set it to false",
+     .help = "keep the largest second moment"},
+    {.path = "optimizer.params.fp32_optimizer_states", .type = ST_FIELD_BOOL, .optimizers = ADAMS | ADAGRAD | LION,
+     .fallback = "true", .plain = "true",
      .verdict = ST_VERDICT_REJECTED, .reason = "moments are fp32 in this version: leave it out or set it to true",
      .help = "moments in fp32"},
     ST_ROW_REJECT("optimizer.params.max_grad_norm", REAL, NULL, "use the top-level gradient_clipping, as DeepSpeed demands too",
                   "clipping inside the optimizer"),
-    ST_ROW_REJECT("optimizer.params.momentum", REAL, "0.95", "belongs to Muon; this version has Adam and AdamW", "Muon"),
-    ST_ROW_REJECT("optimizer.params.muon_lr", REAL, NULL, "belongs to Muon; this version has Adam and AdamW", "Muon"),
-    ST_ROW_REJECT("optimizer.params.adam_lr", REAL, NULL, "belongs to Muon; this version has Adam and AdamW", "Muon"),
-    ST_ROW_REJECT("optimizer.params.ns_method", TEXT, NULL, "belongs to Muon; this version has Adam and AdamW", "Muon"),
+    MUON("muon_lr", REAL),
+    MUON("adam_lr", REAL),
+    MUON("ns_method", TEXT),
     ST_ROW_NOTICE("zero_allow_untested_optimizer", BOOL, "false", "strata has no list of untested optimizers",
                   "allow optimizers outside DeepSpeed's tested list"),
     ST_ROW_NOTICE("zero_force_ds_cpu_optimizer", BOOL, "true", "no client optimizers here: the update is strata's on every tier",
@@ -117,7 +141,6 @@ static const struct st_field optimizer_rows[] = {
 #define COSINE    (1u << ST_LR_WARMUP_COSINE)
 #define ONE_CYCLE (1u << ST_LR_ONE_CYCLE)
 #define RANGE     (1u << ST_LR_RANGE_TEST)
-#define BETA_MAX  0.9999999
 
 static const struct st_field scheduler_rows[] = {
     ST_ROW_SECTION("scheduler", "left out: the learning rate is constant"),
@@ -161,7 +184,8 @@ static const struct st_field scheduler_rows[] = {
     {.path = "scheduler.params.decay_step_size", .type = ST_FIELD_INT, ST_BOUND(U64, decay_step_size), .min = 0, .max = STEPS_MAX,
      .lr_types = ONE_CYCLE, .fallback = "0", .help = "optimizer steps of one decay interval; 0: no decay"},
     {.path = "scheduler.params.cycle_momentum", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, cycle_momentum), .lr_types = ONE_CYCLE,
-     .fallback = "true", .help = "betas become (momentum, 0.99), and momentum runs opposite to the rate"},
+     .fallback = "true",
+     .help = "betas become (momentum, 0.99), and momentum runs opposite to the rate; SGD: its momentum does. Adagrad has none"},
     {.path = "scheduler.params.cycle_min_mom", .type = ST_FIELD_REAL, ST_BOUND(F64, cycle_min_mom), .min = 0, .max = BETA_MAX,
      .lr_types = ONE_CYCLE, .fallback = "0.8", .help = "momentum at the top of the cycle"},
     {.path = "scheduler.params.cycle_max_mom", .type = ST_FIELD_REAL, ST_BOUND(F64, cycle_max_mom), .min = 0, .max = BETA_MAX,

@@ -277,9 +277,11 @@ static void store_patterns(struct st_config *config, const st_json *node)
 void st_value_clear(struct st_config *config, const struct st_field *field)
 {
     static const size_t bytes[ST_BIND_PATTERNS + 1] = {
-        [ST_BIND_U32] = sizeof(uint32_t),  [ST_BIND_U64] = sizeof(uint64_t), [ST_BIND_STEPS] = sizeof(uint64_t),
-        [ST_BIND_SIZE] = sizeof(uint64_t), [ST_BIND_F64] = sizeof(double),   [ST_BIND_BOOL] = sizeof(bool),
+        [ST_BIND_U32] = sizeof(uint32_t),     [ST_BIND_U64] = sizeof(uint64_t), [ST_BIND_STEPS] = sizeof(uint64_t),
+        [ST_BIND_SIZE] = sizeof(uint64_t),    [ST_BIND_F64] = sizeof(double),   [ST_BIND_BOOL] = sizeof(bool),
+        [ST_BIND_BETAS] = 2 * sizeof(double),
     };
+    _Static_assert(offsetof(struct st_config, beta2) == offsetof(struct st_config, beta1) + sizeof(double), "betas are a pair");
 
     memset((char *)config + field->offset, 0, bytes[field->bind]);
 }

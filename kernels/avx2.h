@@ -1,7 +1,7 @@
 /* kernels/avx2.h - eight elements at a time, for the *_avx2.c files alone (they get -mavx2 -mfma -mf16c).
  *
- * It and avx512.h define one vocabulary in their own instructions, for the *_vector.inc files: VEC_LANES, VEC_KERNEL(), vf, vh
- * and the vec_ functions. */
+ * It, avx512.h and neon.h define one vocabulary in their own instructions, for the *_vector.inc files: VEC_LANES, VEC_KERNEL(),
+ * vf, vh and the vec_ functions. */
 #ifndef KERNELS_AVX2_H
 #define KERNELS_AVX2_H
 
@@ -70,6 +70,16 @@ static inline vf vec_canonical(vf x)
     const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32((int)ST_F32_NAN));
 
     return _mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+/** |x| with the sign of c; 0 where c is 0 of either sign, NaN where c is NaN. */
+static inline vf vec_sign_of(vf x, vf c)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    const __m256 signed_x = _mm256_or_ps(_mm256_andnot_ps(sign, x), _mm256_and_ps(sign, c));
+    const __m256 nonzero = _mm256_and_ps(signed_x, _mm256_cmp_ps(c, _mm256_setzero_ps(), _CMP_NEQ_UQ));
+
+    return _mm256_blendv_ps(nonzero, c, _mm256_cmp_ps(c, c, _CMP_UNORD_Q));
 }
 
 /** Whether any magnitude is at least that with the bits `limit`; NaN is above all. */

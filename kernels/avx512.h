@@ -1,7 +1,7 @@
 /* kernels/avx512.h - sixteen elements at a time, for the *_avx512.c files alone (CMakeLists.txt has their flags).
  *
- * It and avx2.h define one vocabulary in their own instructions, for the *_vector.inc files: VEC_LANES, VEC_KERNEL(), vf, vh and
- * the vec_ functions.
+ * It, avx2.h and neon.h define one vocabulary in their own instructions, for the *_vector.inc files: VEC_LANES, VEC_KERNEL(), vf,
+ * vh and the vec_ functions.
  *
  * Casts to bf16 are integer arithmetic: VCVTNEPS2BF16 takes subnormals as zero. */
 #ifndef KERNELS_AVX512_H
@@ -72,6 +72,16 @@ static inline vf vec_canonical(vf x)
     const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32((int)ST_F32_NAN));
 
     return _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), nan);
+}
+
+/** |x| with the sign of c; 0 where c is 0 of either sign, NaN where c is NaN. */
+static inline vf vec_sign_of(vf x, vf c)
+{
+    const __m512 sign = _mm512_set1_ps(-0.0f);
+    const __m512 signed_x = _mm512_or_ps(_mm512_andnot_ps(sign, x), _mm512_and_ps(sign, c));
+    const __m512 nonzero = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(c, _mm512_setzero_ps(), _CMP_NEQ_UQ), signed_x);
+
+    return _mm512_mask_mov_ps(nonzero, _mm512_cmp_ps_mask(c, c, _CMP_UNORD_Q), c);
 }
 
 /** Whether any magnitude is at least that with the bits `limit`; NaN is above all. */

@@ -37,6 +37,22 @@ static const struct st_kernels tables[] = {
         .f32_to_f16 = st_f32_to_f16_avx2,
         .f16_to_f32 = st_f16_to_f32_avx2,
     },
+#elif defined(__aarch64__)
+    {
+        .name = "neon",
+        .needs = ST_CPU_NEON,
+        .update_split = st_update_split_neon,
+        .update_master = st_update_master_neon,
+        .grad_finish = st_grad_finish_neon,
+        .master_split = st_master_split_neon,
+        .master_join = st_master_join_neon,
+        .f32_to_bf16 = st_f32_to_bf16_neon,
+        .bf16_to_f32 = st_bf16_to_f32_neon,
+        .add_f32 = st_add_f32_neon,
+        .ops = &st_ops_scalar, /* four lanes: compiled to NEON as it is */
+        .f32_to_f16 = st_f32_to_f16_neon,
+        .f16_to_f32 = st_f16_to_f32_neon,
+    },
 #endif
     {
         .name = "scalar",

@@ -49,7 +49,7 @@ static inline uint32_t st_rule_moments(enum st_rule rule)
  *   Sutskever et al., ICML 2013, as PyTorch has it. */
 struct st_update_coef {
     enum st_rule rule; /* 0: Adam */
-    bool nesterov;            /* SGD */
+    bool nesterov;     /* SGD */
     float grad_scale;
     float beta1, one_minus_beta1, beta2, one_minus_beta2;
     float eps, step_size, vhat_scale, decay, l2;
@@ -106,7 +106,7 @@ typedef void st_cast_f16_f32_fn(float *out, const uint16_t *in, size_t elems);  
 struct st_ops; /* transformer ops of this instruction set: kernels/ops.h */
 
 struct st_kernels {
-    const char *name; /* "avx512", "avx2", "scalar" */
+    const char *name; /* "avx512", "avx2", "neon", "scalar" */
     uint32_t needs;   /* st_cpu_feature bits */
     st_update_split_fn *update_split;
     st_update_master_fn *update_master;

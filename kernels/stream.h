@@ -1,8 +1,7 @@
-/* kernels/stream.h - how the x86 kernels walk several planes at once. */
+/* kernels/stream.h - how the vector kernels walk several planes at once. */
 #ifndef KERNELS_STREAM_H
 #define KERNELS_STREAM_H
 
-#include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,7 +19,7 @@ static inline void st_stream_prefetch(const void *at, size_t elem_bytes)
     const uintptr_t ahead = (uintptr_t)at + ST_STREAM_AHEAD_BYTES;
 
     for (size_t line = 0; line < ST_STREAM_TURN * elem_bytes; line += 64)
-        _mm_prefetch((const char *)(ahead + line), _MM_HINT_T1);
+        __builtin_prefetch((const void *)(ahead + line), 0, 2); /* to be read; the second level */
 }
 
 /** Address of element i of an array with elements of elem_bytes. */

@@ -37,7 +37,7 @@ static double update_seconds(const struct st_plan *plan, const struct st_machine
     double width = 0;
 
     if (chunk->tier == STRATA_TIER_NVME)
-        width += (double)(st_master_width(plan->master) + 2 * sizeof(float));
+        width += (double)(st_master_width(plan->master) + plan->moments * sizeof(float));
     if (plan->pages[chunk->page].weight_home == STRATA_TIER_NVME)
         width += (double)width_of(plan);
     return per_second(elems, m->update) + per_second(2 * width * elems, m->checksum);

@@ -143,10 +143,10 @@ struct st_device_ops {
     strata_status (*grad_finish)(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
                                  double *block_sums, double *norm2, uint64_t *nonfinite);
     /* One chunk's update on the device: split master (residual), full master with the weight copied out (master), or, both
-     * NULL, the weight as its own fp32 master.  overflowed (device) += count. */
+     * NULL, the weight as its own fp32 master; moment2 NULL where the rule has none.  overflowed (device) += count. */
     strata_status (*update)(struct st_device *dev, void *weight, int16_t *residual, float *master, float *moment1, float *moment2,
-                          const void *grad, strata_dtype dt, uint64_t elems, const struct st_update_coef *coef,
-                          uint64_t *overflowed);
+                            const void *grad, strata_dtype dt, uint64_t elems, const struct st_update_coef *coef,
+                            uint64_t *overflowed);
 };
 
 struct st_device {

@@ -84,7 +84,7 @@ static strata_status scan_state(struct st_engine *eng, uint32_t c, const void *s
 
     s.plane[ST_PLANE_MASTER] = eng->plan->master != ST_MASTER_WEIGHT ? base : NULL;
     s.plane[ST_PLANE_MOMENT1] = base + chunk->moment1_offset;
-    s.plane[ST_PLANE_MOMENT2] = base + chunk->moment2_offset;
+    s.plane[ST_PLANE_MOMENT2] = chunk->moment2_offset != 0 ? base + chunk->moment2_offset : NULL;
     return scan_chunk(&s);
 }
 

@@ -84,7 +84,7 @@ static strata_status fill_one(struct fill_job *j, uint64_t tile, float *values, 
         return st;
     memset(values, 0, elems * sizeof(*values));
     st = put(j, j->state_on_device, j->state + chunk->moment1_offset + first * 4, values, elems * 4);
-    if (st == STRATA_OK)
+    if (st == STRATA_OK && chunk->moment2_offset != 0)
         st = put(j, j->state_on_device, j->state + chunk->moment2_offset + first * 4, values, elems * 4);
     return st;
 }
@@ -335,7 +335,7 @@ static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struc
         if (st == STRATA_OK)
             st = st_engine_verify_state(eng, c, state);
     }
-    for (uint32_t i = widths[0] != 0 ? 0 : 1; i < 3 && st == STRATA_OK; i++) {
+    for (uint32_t i = widths[0] != 0 ? 0 : 1; i < 1 + eng->plan->moments && st == STRATA_OK; i++) {
         struct digest_span span = {.digest = planes[i], .width = widths[i]};
 
         st = emit_span(eng, state + offsets[i], chunk->tier == STRATA_TIER_DEVICE, chunk->elems, widths[i], digest_emit, &span);

@@ -398,6 +398,15 @@ static strata_status run_lanes(struct st_engine *eng)
     }
 }
 
+/* From here on this failure is the engine's, with its sentence: what else fails while the rest drains changes neither. */
+static void poison(struct st_engine *eng, strata_status st)
+{
+    pthread_mutex_lock(&eng->lock);
+    eng->poisoned = eng->io_status = st;
+    snprintf(eng->io_error, sizeof(eng->io_error), "%s", strata_last_error());
+    pthread_mutex_unlock(&eng->lock);
+}
+
 strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
 {
     strata_status st;
@@ -420,9 +429,7 @@ strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
     eng->moved.download += eng->result.bytes.download;
     if (st == STRATA_OK)
         return STRATA_OK;
-    eng->poisoned = st;
-    if (eng->io_error[0] == '\0')
-        snprintf(eng->io_error, sizeof(eng->io_error), "%s", strata_last_error());
+    poison(eng, st);
     (void)st_engine_drain(eng); /* nothing may touch memory after we return */
     return st_error(st, "%s", eng->io_error);
 }

@@ -137,6 +137,12 @@ static inline bool st_engine_masked(const struct st_engine *eng, const struct st
     return (op->phases & eng->phase) == 0;
 }
 
+/* A chunk's second moment, from its planes' start; NULL: the optimizer has none. */
+static inline float *st_engine_moment2(const struct st_chunk *chunk, void *planes)
+{
+    return chunk->moment2_offset == 0 ? NULL : (float *)(void *)((unsigned char *)planes + chunk->moment2_offset);
+}
+
 /* engine_ops.c: run one op of an executing lane, or enqueue it on the device; what must follow once its bytes have landed. */
 strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op);
 bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op);

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "offload/lr_schedule.h"
+#include "offload/optimizer.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -33,32 +34,15 @@ static void prepare_update(struct st_engine *eng, double divisor)
 {
     const struct st_config *c = &eng->config;
     struct st_update_scalars *u = &eng->update;
-    struct st_update_coef coef;
-    double beta1, beta2;
+    struct st_step_numbers n = {.divisor = divisor};
 
-    u->step = ++eng->steps_applied;
-    u->lr = st_lr_at(c, u->step);
-    st_betas_at(c, u->step, &beta1, &beta2);
-    eng->beta1_power = power(beta1, u->step, eng->beta1_power, betas_move(c));
-    eng->beta2_power = power(beta2, u->step, eng->beta2_power, betas_move(c));
-    coef = (struct st_update_coef){
-        .grad_scale = (float)(1.0 / divisor),
-        .beta1 = (float)beta1,
-        .one_minus_beta1 = (float)(1.0 - beta1),
-        .beta2 = (float)beta2,
-        .one_minus_beta2 = (float)(1.0 - beta2),
-        .eps = (float)c->eps,
-        .step_size = (float)(u->lr / (c->bias_correction ? 1.0 - eng->beta1_power : 1.0)),
-        .vhat_scale = (float)(1.0 / sqrt(c->bias_correction ? 1.0 - eng->beta2_power : 1.0)),
-        .decay = 1.0f,
-        .l2 = 0.0f,
-    };
-    u->no_decay = coef;
-    if (c->optimizer == ST_OPTIMIZER_ADAMW)
-        coef.decay = (float)(1.0 - u->lr * c->weight_decay);
-    else
-        coef.l2 = (float)c->weight_decay;
-    u->decay = coef;
+    u->step = n.step = ++eng->steps_applied;
+    u->lr = n.lr = st_lr_at(c, n.step);
+    st_betas_at(c, n.step, &n.beta1, &n.beta2);
+    n.beta1_power = eng->beta1_power = power(n.beta1, n.step, eng->beta1_power, betas_move(c));
+    n.beta2_power = eng->beta2_power = power(n.beta2, n.step, eng->beta2_power, betas_move(c));
+    u->decay = st_fold_coef(c, &n, true);
+    u->no_decay = st_fold_coef(c, &n, false);
 }
 
 void st_engine_begin_step(struct st_engine *eng)

@@ -10,10 +10,10 @@ struct chunk_job {
     const struct st_chunk *chunk;
     unsigned char *master; /* chunk's planes; residual or fp32 master, NULL: weight is the master */
     size_t master_width;
-    float *moment1, *moment2;
+    float *moment1, *moment2; /* moment2 NULL: none */
     unsigned char *weight;
     const unsigned char *grad;
-    size_t width;                    /* bytes of a weight and of a gradient */
+    size_t width;                      /* bytes of a weight and of a gradient */
     const struct st_update_coef *coef; /* NULL: skip */
     bool state_swapped, weight_swapped, weight_unchecked;
     _Atomic uint64_t bad; /* 1 + plane * 2^32 + tile */
@@ -38,7 +38,8 @@ static void seal_tile(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_
         if (job->master != NULL)
             seal(job, ST_PLANE_MASTER, job->master + at * job->master_width, elems * job->master_width, tile, check);
         seal(job, ST_PLANE_MOMENT1, job->moment1 + at, elems * 4, tile, check);
-        seal(job, ST_PLANE_MOMENT2, job->moment2 + at, elems * 4, tile, check);
+        if (job->moment2 != NULL)
+            seal(job, ST_PLANE_MOMENT2, job->moment2 + at, elems * 4, tile, check);
     }
     if (job->weight_swapped && (!check || job->weight_unchecked))
         seal(job, ST_PLANE_WEIGHT, job->weight + at * job->width, elems * job->width, tile, check);
@@ -52,7 +53,7 @@ static uint64_t update_elems(const struct chunk_job *job, uint64_t at, uint64_t 
     void *weight = job->weight + at * job->width;
     void *master = job->master == NULL ? NULL : job->master + at * job->master_width;
     const void *grad = job->grad + at * job->width;
-    float *m = job->moment1 + at, *v = job->moment2 + at;
+    float *m = job->moment1 + at, *v = job->moment2 == NULL ? NULL : job->moment2 + at;
 
     switch (job->eng->plan->master) {
     case ST_MASTER_SPLIT:
@@ -100,7 +101,7 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
         .master = eng->plan->master == ST_MASTER_WEIGHT ? NULL : planes,
         .master_width = st_master_width(eng->plan->master),
         .moment1 = (float *)(void *)(planes + chunk->moment1_offset),
-        .moment2 = (float *)(void *)(planes + chunk->moment2_offset),
+        .moment2 = st_engine_moment2(chunk, planes),
         .weight = (unsigned char *)weight_page + chunk->first * width,
         .grad = (const unsigned char *)grad_page + chunk->first * width,
         .width = width,
@@ -137,6 +138,5 @@ strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct 
     return eng->device->ops->update(
         eng->device, weight + chunk->first * width, eng->plan->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
         eng->plan->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, (float *)(void *)(state + chunk->moment1_offset),
-        (float *)(void *)(state + chunk->moment2_offset), grad + chunk->first * width, dt, chunk->elems, coef,
-        &scalars->weights_overflowed);
+        st_engine_moment2(chunk, state), grad + chunk->first * width, dt, chunk->elems, coef, &scalars->weights_overflowed);
 }

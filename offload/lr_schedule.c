@@ -118,7 +118,7 @@ double st_lr_at(const struct st_config *c, uint64_t optimizer_step)
 
 void st_betas_at(const struct st_config *c, uint64_t optimizer_step, double *beta1, double *beta2)
 {
-    *beta1 = c->beta1;
+    *beta1 = c->optimizer == ST_OPTIMIZER_SGD ? c->momentum : c->beta1;
     *beta2 = c->beta2;
     if (c->lr_type != ST_LR_ONE_CYCLE || !c->cycle_momentum)
         return;

@@ -18,7 +18,8 @@
  */
 double st_lr_at(const struct st_config *c, uint64_t optimizer_step);
 
-/** Betas of an optimizer step: the config's, or what OneCycle's momentum makes of them.  Pure, like st_lr_at. */
+/** Betas of an optimizer step: the config's, or what OneCycle's momentum makes of them.  Pure, like st_lr_at.
+ * SGD's momentum is beta1; an optimizer without betas has 0. */
 void st_betas_at(const struct st_config *c, uint64_t optimizer_step, double *beta1, double *beta2);
 
 #endif

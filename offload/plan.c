@@ -1,6 +1,7 @@
 /* plan.c - from workload, machine and policy to a plan: chunks, the smallest placement the policy allows, what does not fit.
  *
  * Spare memory is spent in plan_choose.c, by candidates that plan_place.c completes. */
+#include "offload/optimizer.h"
 #include "offload/plan_build.h"
 
 #include "core/error.h"
@@ -29,6 +30,7 @@ void st_policy_from_config(struct st_policy *policy, const struct st_config *con
         .needs_norm = config->gradient_clipping > 0 || config->dtype == STRATA_F16 ||
                       (config->dtype == STRATA_BF16 && config->check_grad_overflow),
         .cache = config->cache,
+        .moments = st_rule_moments(st_rule_of(config)),
         .chunk_elems = config->chunk_size == ST_AUTO_BYTES ? 0 : config->chunk_size,
         .chunk_most = config->sub_group_size,
     };
@@ -66,7 +68,7 @@ static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *g
 
         *chunk = (struct st_chunk){.page = p, .group = group->kind, .first = group->offset + at, .region = ST_NO_BUFFER};
         chunk->elems = left < plan->policy.chunk_elems ? left : plan->policy.chunk_elems;
-        chunk->bytes = st_chunk_layout(plan->master, chunk->elems, &chunk->moment1_offset, &chunk->moment2_offset);
+        chunk->bytes = st_chunk_layout(plan->master, plan->moments, chunk->elems, &chunk->moment1_offset, &chunk->moment2_offset);
         chunk->tile_first = plan->tile_count;
         plan->tile_count += (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
     }
@@ -255,7 +257,7 @@ static void finish_figures(struct st_plan *plan)
         if (plan->chunks[c].tier != STRATA_TIER_NVME)
             continue;
         padded += 2 * plan->chunks[c].bytes;
-        plain += 2 * plan->chunks[c].elems * (st_master_width(plan->master) + 8);
+        plain += 2 * plan->chunks[c].elems * (st_master_width(plan->master) + 4 * plan->moments);
     }
     for (uint32_t i = 0; i < plan->op_count; i++) {
         const struct st_op *op = &plan->ops[i];
@@ -326,6 +328,7 @@ strata_status st_plan_make(struct st_plan **out, const struct st_workload *workl
         return st_error(STRATA_E_NOMEM, "plan: no memory");
     plan->machine = *machine;
     plan->policy = *policy;
+    plan->moments = policy->moments != 0 ? policy->moments : 2;
     plan->master = workload->dtype == STRATA_BF16  ? ST_MASTER_SPLIT
                    : workload->dtype == STRATA_F16 ? ST_MASTER_FULL
                                                    : ST_MASTER_WEIGHT;

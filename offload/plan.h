@@ -48,6 +48,7 @@ struct st_policy {
     bool forward_only;    /* evaluation, generation: no gradients, no optimizer state */
     bool needs_norm;      /* clipping or skipping: no update before the step's end */
     uint64_t cache;       /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
+    uint32_t moments;     /* fp32 planes of the optimizer beside the master, 1 or 2; 0: 2 */
     uint64_t chunk_elems; /* multiple of ST_NORM_BLOCK; 0: 4 Mi, more for huge models, */
     uint64_t chunk_most;  /* up to this; 0: no limit */
     uint64_t fixed_bytes; /* process's fixed part beside the arenas; 0: the built-in figure */
@@ -71,7 +72,7 @@ struct st_chunk {
     strata_tier tier;                        /* COUNT: no state (frozen, or forward only) */
     bool pinned;                             /* in host memory though the configured tier is NVMe */
     uint32_t region;                         /* buffer: device or host region, or the extent; ST_NO_BUFFER: no state */
-    uint64_t moment1_offset, moment2_offset; /* residual or master at 0; bytes */
+    uint64_t moment1_offset, moment2_offset; /* residual or master at 0; bytes; moment2 0: there is none */
     uint64_t bytes;                          /* of all planes, a multiple of 4096 */
     uint64_t tile_first;                     /* index of its first checksum tile */
 };
@@ -186,8 +187,8 @@ struct st_wait {
 
 struct st_op {
     uint8_t kind, lane, phases;
-    bool first; /* accumulator: zero it before adding */
-    bool recompute; /* block backward: internals; head gradient: logits */
+    bool first;                               /* accumulator: zero it before adding */
+    bool recompute;                           /* block backward: internals; head gradient: logits */
     uint32_t page, chunk, block, micro, tile; /* as the kind needs */
     uint32_t access_first, access_count;
     uint32_t wait_first, wait_count;
@@ -224,6 +225,7 @@ struct st_plan {
 
     /* decisions */
     enum st_master master;
+    uint32_t moments; /* 1 or 2 */
     strata_tier activation_tier;
     uint32_t kept_blocks; /* top-most blocks whose internals are kept */
     uint32_t kept_tiles;  /* of the head, from the first on, whose logits are kept */

@@ -117,24 +117,25 @@ bool st_place_table_resident(const struct st_plan *plan)
     return plan->resident_pages >= plan->workload.table_first + plan->workload.table_count;
 }
 
-/* A table that the host updates is looked up there, too: a few rows cross the link before the whole table has. */
+/* A table that the host updates in its home there is looked up there, too: a few rows cross the link before the whole table has.
+ * Not one with its home on NVMe, pinned or not: what a placement needs must not jump with the pages pinned. */
 bool st_place_gather_on_host(const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->workload;
 
     return !st_place_table_resident(plan) ||
-           (st_place_weight_home(plan, w->table_first) == STRATA_TIER_HOST &&
-            st_place_weight_home(plan, w->table_first + w->table_count - 1) == STRATA_TIER_HOST);
+           (plan->policy.param_tier != STRATA_TIER_NVME && st_place_weight_home(plan, w->table_first) == STRATA_TIER_HOST);
 }
 
-uint64_t st_chunk_layout(enum st_master master, uint64_t elems, uint64_t *moment1_offset, uint64_t *moment2_offset)
+uint64_t st_chunk_layout(enum st_master master, uint32_t moments, uint64_t elems, uint64_t *moment1_offset,
+                         uint64_t *moment2_offset)
 {
     const uint64_t residual = round_up(elems * st_master_width(master), 64);
     const uint64_t moment = round_up(elems * 4, 64);
 
     *moment1_offset = residual;
-    *moment2_offset = residual + moment;
-    return round_up(residual + 2 * moment, ST_SWAP_PAGE);
+    *moment2_offset = moments > 1 ? residual + moment : 0;
+    return round_up(residual + moments * moment, ST_SWAP_PAGE);
 }
 
 static void add_to_item(struct walk *k, strata_tier tier, uint64_t bytes, enum item item)

@@ -210,11 +210,10 @@ static uint32_t update_order(const struct st_emitter *e, uint32_t i)
 static bool can_go_ahead(const struct st_emitter *e)
 {
     const struct st_workload *w = &e->plan->workload;
-    const struct st_page_place *table = &e->plan->pages[w->table_first];
 
     if (e->plan->pages[w->block_first].resident)
         return true;
-    return e->lay->weights.count > 1 && (table->resident || !table->device_update);
+    return e->lay->weights.count > 1 && (st_place_table_resident(e->plan) || !e->plan->pages[w->table_first].device_update);
 }
 
 void st_emit_order(struct st_emitter *e)

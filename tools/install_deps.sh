@@ -1,11 +1,16 @@
 #!/bin/sh
 # install_deps.sh [test] - installs what strata is built from on Debian and Ubuntu: only what is missing, nothing otherwise.
-# "test" adds what only the fuzz targets need.
+# "test" adds what only tests need: clang for the fuzz targets; on x86-64 a cross compiler and an emulator for aarch64's kernels.
 set -eu
 
 packages="gcc make cmake ninja-build pkg-config liburing-dev libhwloc-dev libcjson-dev libdnnl-dev libxxhash-dev
 libcmocka-dev bible-kjv"
-[ "${1:-}" = test ] && packages="$packages clang libclang-rt-dev"
+if [ "${1:-}" = test ]; then
+    packages="$packages clang libclang-rt-dev"
+    if [ "$(uname -m)" = x86_64 ]; then
+        packages="$packages gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
+    fi
+fi
 
 if ! command -v dpkg-query >/dev/null 2>&1; then
     echo "install_deps: not a Debian system; CMake will say what is missing.  On Debian the packages are:" >&2

@@ -4,6 +4,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
@@ -51,7 +52,7 @@ static void assert_close(double a, double b)
     assert_true(fabs(a - b) <= 1e-9 * fabs(b));
 }
 
-/* Every row begins with the keys that all benches share, and its rates are its bytes by its seconds. */
+/* Every row begins with the keys that all benches share; its rates are its bytes by its seconds, where it has bytes. */
 static void check_common(const struct rows *r, uint32_t i)
 {
     const st_json *n = st_json_first(r->row[i]);
@@ -60,7 +61,11 @@ static void check_common(const struct rows *r, uint32_t i)
         assert_non_null(n);
         assert_string_equal(st_json_name(n), common_keys[k]);
     }
-    assert_true(number(r, i, "bytes") > 0 && number(r, i, "seconds") > 0);
+    assert_true(number(r, i, "seconds") > 0 && isfinite(number(r, i, "seconds")));
+    if (number(r, i, "bytes") == 0) {
+        assert_true(isnan(number(r, i, "gb_per_s")) && isnan(number(r, i, "roof_gb_per_s")));
+        return;
+    }
     assert_close(number(r, i, "gb_per_s"), number(r, i, "bytes") / number(r, i, "seconds") * 1e-9);
     if (!isnan(number(r, i, "roof_gb_per_s")))
         assert_close(number(r, i, "ratio"), number(r, i, "gb_per_s") / number(r, i, "roof_gb_per_s"));
@@ -95,14 +100,16 @@ static void optim_has_a_row_per_layout_and_kernel(void **state)
     static const struct {
         const char *name;
         uint32_t bytes;
-    } layouts[] = {{"adam_split", 26}, {"adam_full_bf16", 28}, {"adam_full_fp32", 28}};
+    } layouts[] = {{"adam_split", 26},    {"adam_full_bf16", 28}, {"adam_full_fp32", 28},
+                   {"adagrad_split", 18}, {"lion_split", 18},     {"sgd_split", 18}};
+    const uint32_t layout_count = sizeof(layouts) / sizeof(layouts[0]);
     struct rows r;
 
     run_rows(*state, &r, "bench optim --params 100000 --repeats 2 --json");
-    assert_int_equal(r.count % 3, 0);
-    assert_true(r.count >= 9);
+    assert_int_equal(r.count % layout_count, 0);
+    assert_true(r.count >= 3 * layout_count);
     for (uint32_t i = 0; i < r.count; i++) {
-        const uint32_t passes = r.count / 3, layout = i / passes;
+        const uint32_t passes = r.count / layout_count, layout = i / passes;
         const char *const last = text(&r, layout * passes + passes - 1, "variant");
 
         assert_string_equal(text(&r, i, "name"), layouts[layout].name);
@@ -123,7 +130,7 @@ static void optim_takes_one_instruction_set(void **state)
     struct rows r;
 
     run_rows(*state, &r, "bench optim --params 64K --repeats 1 --isa scalar --threads 1 --json");
-    assert_int_equal(r.count, 9);
+    assert_int_equal(r.count, 18);
     assert_string_equal(text(&r, 2, "variant"), "scalar");
     assert_true(number(&r, 2, "threads") == 1);
     assert_true(number(&r, 2, "seconds_median") == number(&r, 2, "seconds"));
@@ -231,6 +238,123 @@ static void one_parameter_is_enough(void **state)
     program_free(&p);
 }
 
+/* --- step --- */
+
+#define STEP     "bench step --model nano --seq-len 32 "
+#define REHEARSE "--machine tests/machines/two-cores.json "
+#define ON_NVME  "--set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0 --nvme {w}/nvme "
+
+static const char *const step_keys[] = {"predicted_ms", "bound_ms", "step/bound", "hardware_ms", "stall_ms",
+                                        "upload_mb",    "down_mb",  "read_mb",    "write_mb",    "bound_by"};
+#define STEP_KEYS (sizeof(step_keys) / sizeof(step_keys[0]))
+
+/* Milliseconds are the row's seconds, the ratio is that of bound and step, and only a run can stall. */
+static void check_step(const struct rows *r, uint32_t i, const char *variant, bool ran)
+{
+    const double ms = number(r, i, "seconds") * 1e3;
+    const st_json *n = st_json_first(r->row[i]);
+
+    for (size_t k = 0; k < COMMON_KEYS; k++)
+        n = st_json_next(n);
+    for (size_t k = 0; k < STEP_KEYS; k++, n = st_json_next(n)) {
+        assert_non_null(n);
+        assert_string_equal(st_json_name(n), step_keys[k]);
+        if (k + 1 < STEP_KEYS && (ran || strcmp(step_keys[k], "stall_ms") != 0))
+            assert_true(isfinite(number(r, i, step_keys[k])) && number(r, i, step_keys[k]) >= 0);
+    }
+    assert_null(n);
+    assert_string_equal(text(r, i, "name"), ran ? "step" : "step (predicted)");
+    assert_string_equal(text(r, i, "variant"), variant);
+    assert_true(text(r, i, "bound_by")[0] != '\0');
+    assert_close(number(r, i, "step/bound"), ms / number(r, i, "bound_ms"));
+    assert_close(number(r, i, "ratio"), number(r, i, "bound_ms") / ms);
+    assert_true(number(r, i, "bound_ms") >= number(r, i, "hardware_ms"));
+    assert_int_equal(isnan(number(r, i, "stall_ms")), !ran);
+    if (ran)
+        return;
+    assert_close(number(r, i, "predicted_ms"), ms);
+    assert_true(number(r, i, "ratio") <= 1 + 1e-9); /* with the rates it predicts from, no schedule beats its bound */
+}
+
+static void check_steps(const struct rows *r, const char *const *variants, uint32_t count, bool ran)
+{
+    assert_int_equal(r->count, count);
+    for (uint32_t i = 0; i < count; i++)
+        check_step(r, i, variants[i], ran);
+}
+
+static void same_bytes(const struct rows *a, const struct rows *b, uint32_t i)
+{
+    for (const char *const *key = step_keys + 5; key < step_keys + 9; key++)
+        assert_true(number(a, i, *key) == number(b, i, *key));
+}
+
+/* The configuration's own first, then every other update in every order. */
+static void simulated_steps_have_a_row_per_schedule(void **state)
+{
+    static const char *const all[] = {"in_backward vertical", "in_backward horizontal", "gated vertical",
+                                      "gated horizontal",     "serial vertical",        "serial horizontal"};
+    static const char *const clipped[] = {"gated", "serial"};
+    const struct workplace *w = *state;
+    struct rows r;
+
+    run_rows(w, &r,
+             STEP REHEARSE ON_NVME "--simulate --json --grad-accum 2 --set gradient_clipping=0 "
+                                   "--set bf16.check_grad_overflow=false");
+    check_steps(&r, all, 6, false);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_true(number(&r, i, "read_mb") > 0 && number(&r, i, "read_mb") == number(&r, i, "write_mb"));
+    assert_true(number(&r, 1, "upload_mb") >= number(&r, 0, "upload_mb"));
+    free_rows(&r);
+    run_rows(w, &r, STEP REHEARSE "--simulate --json");
+    check_steps(&r, clipped, 2, false);
+    free_rows(&r);
+    run_rows(w, &r, STEP REHEARSE "--simulate --json --only --set strata.update=serial");
+    check_steps(&r, clipped + 1, 1, false);
+    free_rows(&r);
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+}
+
+/* A rehearsed step moves to the byte what the simulated one would. */
+static void paced_steps_run_and_leave_nothing(void **state)
+{
+    static const char *const variants[] = {"gated", "serial"};
+    const struct workplace *w = *state;
+    struct rows simulated, ran;
+
+    run_rows(w, &simulated, STEP REHEARSE ON_NVME "--simulate --json");
+    run_rows(w, &ran, STEP REHEARSE ON_NVME "--device paced --steps 1 --json");
+    check_steps(&ran, variants, 2, true);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(number(&ran, i, "read_mb") > 0);
+        same_bytes(&simulated, &ran, i);
+    }
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    free_rows(&simulated);
+    free_rows(&ran);
+}
+
+static void paced_steps_take_a_load(void **state)
+{
+    static const char *const variants[] = {"gated"};
+    struct rows r;
+
+    run_rows(*state, &r, STEP REHEARSE ON_NVME "--device paced --load 2 --only --steps 1 --json");
+    check_steps(&r, variants, 1, true);
+    assert_int_equal(workplace_entries(*state, "nvme"), 0);
+    free_rows(&r);
+}
+
+static void cpu_steps_run_on_this_machine(void **state)
+{
+    static const char *const variants[] = {"serial"};
+    struct rows r;
+
+    run_rows(*state, &r, STEP "--device cpu --only --set strata.update=serial --steps 1 --json");
+    check_steps(&r, variants, 1, true);
+    free_rows(&r);
+}
+
 /* --- people --- */
 
 static uint32_t lines_of(const char *out)
@@ -258,6 +382,12 @@ static void tables_have_one_heading(void **state)
     assert_int_equal(lines_of(p.out), 1 + 3);
     assert_non_null(strstr(p.out, "4.00 KiB"));
     program_free(&p);
+    workplace_run_ok(*state, &p, STEP REHEARSE "--simulate");
+    assert_int_equal(lines_of(p.out), 1 + 1 + 2); /* model and machine, heading, rows */
+    assert_true(strncmp(p.out, "nano: ", 6) == 0);
+    assert_non_null(strstr(p.out, " bound_by\nstep (predicted) gated "));
+    assert_string_equal(p.err, "");
+    program_free(&p);
 }
 
 static void a_full_output_is_an_error(void **state)
@@ -272,7 +402,7 @@ static void a_full_output_is_an_error(void **state)
     program_free(&p);
 }
 
-/* --- failures and signals --- */
+/* --- failures --- */
 
 static void a_failing_disk_is_an_error(void **state)
 {
@@ -289,29 +419,67 @@ static void a_failing_disk_is_an_error(void **state)
     program_free(&p);
 }
 
+/* --- signals --- */
+
+/* Wait until so many run directories, one after the other, have been there. */
+static void wait_for_dirs(const struct workplace *w, uint32_t wanted)
+{
+    char path[128], last[64] = "";
+    uint32_t seen = 0;
+
+    assert_true(snprintf(path, sizeof(path), "%s/nvme", w->path) < (int)sizeof(path));
+    while (seen < wanted) {
+        DIR *dir = opendir(path);
+
+        assert_non_null(dir);
+        for (const struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
+            if (entry->d_name[0] != '.' && strcmp(entry->d_name, last) != 0) {
+                assert_true(snprintf(last, sizeof(last), "%s", entry->d_name) < (int)sizeof(last));
+                seen++;
+            }
+        closedir(dir);
+        sched_yield();
+    }
+}
+
 /* Signals while swap files are there: none is left, whether one asks or a second does not wait. */
-static void ends_by(const struct workplace *w, int number_of, int second, int code)
+static void ends_by(const struct workplace *w, const char *command, uint32_t dirs, const int signals[2], int code)
 {
     struct program p;
 
-    workplace_start_piped(w, &p, "bench update --params 4M --repeats 1000 --nvme {w}/nvme");
-    while (workplace_entries(w, "nvme") == 0)
-        sched_yield();
-    assert_int_equal(kill(p.pid, number_of), 0);
-    if (second != 0)
-        assert_int_equal(kill(p.pid, second), 0);
+    workplace_start_piped(w, &p, command);
+    wait_for_dirs(w, dirs);
+    assert_int_equal(kill(p.pid, signals[0]), 0);
+    if (signals[1] != 0)
+        assert_int_equal(kill(p.pid, signals[1]), 0);
     assert_int_equal(program_drain(&p), -1); /* no rows of a bench that did not end */
     program_wait(&p);
-    assert_true(p.code == code || (second != 0 && p.code == 128 + second));
+    assert_true(p.code == code || (signals[1] != 0 && p.code == 128 + signals[1]));
+    if (p.code == code && signals[1] == 0)
+        assert_non_null(strstr(p.err, "no swap files are left"));
     assert_int_equal(workplace_entries(w, "nvme"), 0);
     program_free(&p);
 }
 
+static void all_signals(const struct workplace *w, const char *command, uint32_t dirs)
+{
+    ends_by(w, command, dirs, (const int[2]){SIGINT, 0}, 130);
+    ends_by(w, command, dirs, (const int[2]){SIGTERM, 0}, 143);
+    ends_by(w, command, dirs, (const int[2]){SIGINT, SIGTERM}, 130);
+}
+
 static void signals_leave_no_swap_files(void **state)
 {
-    ends_by(*state, SIGINT, 0, 130);
-    ends_by(*state, SIGTERM, 0, 143);
-    ends_by(*state, SIGINT, SIGTERM, 130);
+    all_signals(*state, "bench update --params 4M --repeats 1000 --nvme {w}/nvme", 1);
+}
+
+/* The first directories are those of the disk's probes: one before all, one before the first schedule. */
+static void signals_leave_no_swap_files_of_steps(void **state)
+{
+    static const char command[] = STEP REHEARSE ON_NVME "--device paced --steps 1000 --json";
+
+    all_signals(*state, command, 3);
+    ends_by(*state, command, 1, (const int[2]){SIGINT, 0}, 130);
 }
 
 int main(void)
@@ -324,10 +492,15 @@ int main(void)
         cmocka_unit_test(update_on_disk_leaves_nothing_there),
         cmocka_unit_test(update_takes_a_method),
         cmocka_unit_test(one_parameter_is_enough),
+        cmocka_unit_test(simulated_steps_have_a_row_per_schedule),
+        cmocka_unit_test(paced_steps_run_and_leave_nothing),
+        cmocka_unit_test(paced_steps_take_a_load),
+        cmocka_unit_test(cpu_steps_run_on_this_machine),
         cmocka_unit_test(tables_have_one_heading),
         cmocka_unit_test(a_full_output_is_an_error),
         cmocka_unit_test(a_failing_disk_is_an_error),
         cmocka_unit_test(signals_leave_no_swap_files),
+        cmocka_unit_test(signals_leave_no_swap_files_of_steps),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

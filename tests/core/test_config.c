@@ -42,7 +42,7 @@ static void defaults(void **state)
 
 static void all_problems_are_reported_at_once(void **state)
 {
-    static const char text[] = "{\"amp\": {\"enabled\": true}, \"optimizer\": {\"type\": \"Lion\", \"params\": {\"lr\": \"x\"}}, "
+    static const char text[] = "{\"amp\": {\"enabled\": true}, \"optimizer\": {\"type\": \"Lamb\", \"params\": {\"lr\": \"x\"}}, "
                                "\"train_batch_size\": 3, \"train_micro_batch_size_per_gpu\": 2, \"what\": 1}";
     struct st_config_source *source;
     struct st_config config = {.threads = 77};
@@ -251,6 +251,12 @@ static void round_trips(void **state)
     static const char *const texts[] = {
         "{}",
         "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false, \"lr\": 0.1, \"betas\": [0.1, 0.2]}}}",
+        "{\"optimizer\": {\"type\": \"adagrad\", \"params\": {\"lr\": \"auto\", \"weight_decay\": 0.1}}}",
+        "{\"optimizer\": {\"type\": \"Adagrad\"}, \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0.1, "
+        "\"cycle_max_lr\": 1}}}",
+        "{\"optimizer\": {\"type\": \"Lion\", \"params\": {\"betas\": [0.95, 0.98], \"weight_decay\": 0.1}}}",
+        "{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"dampening\": 0.1}}}",
+        "{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"momentum\": 0.9, \"nesterov\": true, \"lr\": 0.1}}}",
         "{\"bf16\": {\"enabled\": false, \"check_grad_overflow\": false}, \"gradient_clipping\": 0.3}",
         "{\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4, \"steps_per_print\": 7}",
         "{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 7}}}",

@@ -3,8 +3,8 @@
 
 #include "core/error.h"
 #include "core/rng.h"
-#include "offload/device_paced.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -67,7 +67,9 @@ void rig_config(struct st_config *out, const struct rig_cell *cell, const char *
     out->loss_scale_window = 2;
     out->hysteresis = 1;
     out->min_loss_scale = 1;
-    out->optimizer = ST_OPTIMIZER_ADAMW;
+    out->optimizer = cell->rule;
+    out->momentum = 0.9;
+    out->nesterov = true;
     out->lr = 1e-2;
     out->beta1 = 0.9;
     out->beta2 = 0.95;
@@ -184,8 +186,11 @@ strata_status rig_plan(struct st_plan **out, const struct st_model *model, const
     return plan_with(out, model, cell, device, host);
 }
 
-static void make_tokens(uint32_t step, uint32_t count, int32_t *tokens, int32_t *targets)
+void rig_tokens(int32_t *tokens, int32_t *targets, const struct rig_cell *cell, uint32_t step)
 {
+    const uint32_t count = RIG_MICRO * RIG_SEQ * cell->grad_accum;
+
+    assert(count <= RIG_TOKENS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         const uint64_t a = st_rng_u64(7, 1, (uint64_t)step * 100000 + i), b = st_rng_u64(7, 2, (uint64_t)step * 100000 + i);
 
@@ -223,8 +228,7 @@ static strata_status flush_and_eval(struct rig_result *out, struct st_engine *en
 static strata_status steps_of(struct rig_result *out, struct st_engine *eng, const struct st_plan *plan,
                               const struct rig_cell *cell, uint32_t steps)
 {
-    const uint32_t count = RIG_MICRO * RIG_SEQ * cell->grad_accum;
-    int32_t tokens[RIG_MICRO * RIG_SEQ * 8], targets[RIG_MICRO * RIG_SEQ * 8];
+    int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
     const bool gated = plan->policy.update == ST_UPDATE_GATED;
     bool pending = false;
     strata_status st = STRATA_OK;
@@ -232,7 +236,7 @@ static strata_status steps_of(struct rig_result *out, struct st_engine *eng, con
     for (uint32_t i = 0; i < steps && st == STRATA_OK; i++) {
         struct st_step_result result;
 
-        make_tokens(i, count, tokens, targets);
+        rig_tokens(tokens, targets, cell, i);
         plan_traffic(out, plan, gated && !pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
         pending = gated;
         st = st_engine_step(eng, tokens, targets, &result);
@@ -261,70 +265,71 @@ static struct st_paced_model paced_model(const struct st_workload *w)
     };
 }
 
-/* An engine with the cell's weights loaded.  @param paced  outlives the engine. */
-static strata_status start_engine(struct st_engine **out, struct st_config *config, struct st_model *model,
-                                  struct st_paced_model *paced, const struct st_plan *plan, const struct rig_cell *cell,
-                                  const char *nvme_dir)
+strata_status rig_engine_start(struct rig_engine *out, struct st_model *model, const struct st_plan *plan,
+                               const struct rig_cell *cell, const char *nvme_dir)
 {
     struct st_model_init init = {.model = model, .seed = 42};
     const struct st_weight_source source = st_model_init_source(&init);
     struct st_engine_opts opts = {.plan = plan,
-                                  .config = config,
+                                  .config = &out->config,
                                   .compute = st_model_compute(model),
                                   .fake_seed = 99,
                                   .fake_latency_us = cell->fake_latency_us != 0 ? cell->fake_latency_us : 200};
     strata_status st;
 
-    *paced = paced_model(&plan->workload);
+    out->engine = NULL;
+    out->paced = paced_model(&plan->workload);
     if (cell->paced) {
         opts.device = "paced";
-        opts.pace = &paced->machine;
-        opts.compute = st_paced_compute(paced);
+        opts.pace = &out->paced.machine;
+        opts.compute = st_paced_compute(&out->paced);
         opts.compute.constants = st_model_compute(model).constants;
     }
-    rig_config(config, cell, nvme_dir);
-    st = st_engine_create(out, &opts);
+    rig_config(&out->config, cell, nvme_dir);
+    st = st_engine_create(&out->engine, &opts);
     if (st != STRATA_OK)
         return st;
-    return cell->paced ? st_engine_load(*out, st_paced_fill, NULL) : st_engine_load(*out, source.read, source.ctx);
+    return cell->paced ? st_engine_load(out->engine, st_paced_fill, NULL) : st_engine_load(out->engine, source.read, source.ctx);
+}
+
+void rig_engine_stop(struct rig_engine *rig)
+{
+    st_engine_destroy(rig->engine);
+    rig->engine = NULL;
 }
 
 strata_status rig_train(struct rig_result *out, struct st_model *model, const struct st_plan *plan, const struct rig_cell *cell,
                         uint32_t steps, const char *nvme_dir)
 {
-    struct st_engine *eng = NULL;
-    struct st_paced_model paced;
+    struct rig_engine rig;
     struct st_engine_info info;
-    struct st_config config;
-    strata_status st = start_engine(&eng, &config, model, &paced, plan, cell, nvme_dir);
+    strata_status st = rig_engine_start(&rig, model, plan, cell, nvme_dir);
 
     memset(out, 0, sizeof(*out));
     out->planned = true;
     if (st == STRATA_OK)
-        st = steps_of(out, eng, plan, cell, steps);
+        st = steps_of(out, rig.engine, plan, cell, steps);
     if (st == STRATA_OK) {
-        st_engine_info(eng, &info);
+        st_engine_info(rig.engine, &info);
         out->moved_bytes = info.moved;
-        st = st_engine_digest(eng, out->weights, out->state);
+        st = st_engine_digest(rig.engine, out->weights, out->state);
     }
-    st_engine_destroy(eng);
+    rig_engine_stop(&rig);
     return st;
 }
 
 strata_status rig_export(struct st_model *model, const struct st_plan *plan, const struct rig_cell *cell, uint32_t steps,
                          const char *nvme_dir, st_engine_sink_fn *sink, void *ctx)
 {
-    struct st_engine *eng = NULL;
     struct rig_result unused = {0};
-    struct st_paced_model paced;
-    struct st_config config;
-    strata_status st = start_engine(&eng, &config, model, &paced, plan, cell, nvme_dir);
+    struct rig_engine rig;
+    strata_status st = rig_engine_start(&rig, model, plan, cell, nvme_dir);
 
     if (st == STRATA_OK)
-        st = steps_of(&unused, eng, plan, cell, steps);
+        st = steps_of(&unused, rig.engine, plan, cell, steps);
     if (st == STRATA_OK)
-        st = st_engine_export(eng, sink, ctx);
-    st_engine_destroy(eng);
+        st = st_engine_export(rig.engine, sink, ctx);
+    rig_engine_stop(&rig);
     return st;
 }
 

@@ -3,13 +3,15 @@
 #define TESTS_ENGINE_RIG_H
 
 #include "model/model.h"
+#include "offload/device_paced.h"
 #include "offload/engine.h"
 
 enum rig_budget { RIG_ALL, RIG_SMALLEST, RIG_MIDWAY };
 enum rig_clip { RIG_CLIP_NEVER, RIG_CLIP_SOMETIMES, RIG_CLIP_ALWAYS };
 
-#define RIG_STEPS_MAX 8u
-#define RIG_TEXT      320
+#define RIG_STEPS_MAX  8u
+#define RIG_TOKENS_MAX 256u /* of a step of at most 8 micro-batches */
+#define RIG_TEXT       320
 
 struct rig_cell {
     bool llama; /* grouped heads, rotary, SwiGLU, untied head; else GPT-2 */
@@ -24,12 +26,13 @@ struct rig_cell {
     uint32_t threads;
     enum rig_clip clip;
     strata_dtype dtype;
-    uint64_t cache;           /* ST_AUTO_BYTES or 0 */
-    uint64_t chunk_elems;     /* 0: 16384 */
-    uint32_t flush_after;     /* flush (and evaluate) after this step; 0: never */
-    uint32_t fake_latency_us; /* 0: 200 */
-    const char *freeze;       /* a pattern of tensor names that are not trained; NULL: none */
-    bool paced;               /* on the paced device, with its gradients, at its own pace of some microseconds an op */
+    enum st_optimizer_type rule; /* 0: AdamW */
+    uint64_t cache;              /* ST_AUTO_BYTES or 0 */
+    uint64_t chunk_elems;        /* 0: 16384 */
+    uint32_t flush_after;        /* flush (and evaluate) after this step; 0: never */
+    uint32_t fake_latency_us;    /* 0: 200 */
+    const char *freeze;          /* a pattern of tensor names that are not trained; NULL: none */
+    bool paced;                  /* on the paced device, with its gradients, at its own pace of some microseconds an op */
 };
 
 struct rig_result {
@@ -47,6 +50,20 @@ void rig_config(struct st_config *out, const struct rig_cell *cell, const char *
 strata_status rig_model(struct st_model **out, const struct rig_cell *cell);
 /** Plan with the cell's budgets: the smallest are found by asking the planner itself. */
 strata_status rig_plan(struct st_plan **out, const struct st_model *model, const struct rig_cell *cell);
+
+/* An engine and what it borrows. */
+struct rig_engine {
+    struct st_engine *engine;
+    struct st_config config;
+    struct st_paced_model paced;
+};
+/** An engine with the cell's weights loaded.  After an error, too: rig_engine_stop(). */
+strata_status rig_engine_start(struct rig_engine *out, struct st_model *model, const struct st_plan *plan,
+                               const struct rig_cell *cell, const char *nvme_dir);
+void rig_engine_stop(struct rig_engine *rig);
+/** Tokens and targets of step number `step`: [RIG_TOKENS_MAX] or less of each. */
+void rig_tokens(int32_t *tokens, int32_t *targets, const struct rig_cell *cell, uint32_t step);
+
 /** Run `steps` steps on an existing plan (verified or not) and fill the result. */
 strata_status rig_train(struct rig_result *out, struct st_model *model, const struct st_plan *plan, const struct rig_cell *cell,
                         uint32_t steps, const char *nvme_dir);

@@ -1,6 +1,7 @@
 // The public headers are C++, too, and their functions keep C names.
 #include <cstdio>
 #include <cstring>
+#include <strata/optim.h>
 #include <strata/status.h>
 #include <strata/strata.h>
 #include <strata/types.h>
@@ -9,6 +10,11 @@ static_assert(STRATA_OK == 0, "ok is 0");
 
 int main()
 {
+    strata_optim_config lion;
+
+    strata_optim_defaults(&lion, STRATA_LION);
     std::printf("consumer_cxx: strata %s, %s\n", strata_version(), strata_status_text(STRATA_E_NOFIT));
-    return std::strcmp(strata_version(), STRATA_VERSION_STRING) == 0 && strata_dtype_bytes(STRATA_F32) == 4 ? 0 : 1;
+    return std::strcmp(strata_version(), STRATA_VERSION_STRING) == 0 && strata_dtype_bytes(STRATA_F32) == 4 && lion.lr == 1e-3
+               ? 0
+               : 1;
 }

@@ -1,0 +1,186 @@
+/* strata/optim.h - the CPU optimizers alone: AdamW, Adam, Adagrad, Lion and SGD over arrays that the caller owns.
+ *
+ *     struct strata_optim_config config;
+ *     struct strata_optim *opt;
+ *
+ *     strata_optim_defaults(&config, STRATA_ADAMW);
+ *     config.weight_decay = 0.01;
+ *     strata_optim_create(&opt, &config);
+ *     for (each step) {
+ *         ... gradients into tensors[i].grad ...
+ *         strata_optim_grad_norm(opt, tensors, count, &norm, &nonfinite);
+ *         if (nonfinite == 0)
+ *             strata_optim_step(opt, tensors, count, fmax(1.0, norm / max_norm), NULL);
+ *     }
+ *     strata_optim_destroy(opt);
+ *
+ * A step reads each array once and writes it once: unscale, clip, decay, moments, weight and its 16-bit copy in one pass. Results
+ * are the same bits for every number of threads and every instruction set; NaNs have one pattern (fp32 0x7fc00000).  The
+ * thread that calls is in the default rounding mode and keeps subnormals, as C programs start.
+ *
+ * An optimizer holds its parameters, a step count and its threads, and no array: the caller's arrays and
+ * strata_optim_get_step() are its checkpoint.  One call at a time on one optimizer; different ones are independent. */
+#ifndef STRATA_OPTIM_H
+#define STRATA_OPTIM_H
+
+#include "strata/status.h"
+#include "strata/types.h"
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The rules.  g is the gradient after division, p the master; "moments" are fp32 arrays beside it. */
+enum strata_optimizer {
+    STRATA_ADAMW = 0,   /**< two moments; decay decoupled: p (1 - lr weight_decay).  Loshchilov & Hutter, arXiv:1711.05101 */
+    STRATA_ADAM = 1,    /**< two moments; decay added to g.  Kingma & Ba, arXiv:1412.6980 */
+    STRATA_ADAGRAD = 2, /**< one: the sum of squares; decay added to g.  Duchi, Hazan & Singer, JMLR 12 (2011) */
+    STRATA_LION = 3,    /**< one; decay decoupled.  Chen et al., arXiv:2302.06675, Algorithm 2 */
+    STRATA_SGD = 4,     /**< one: the momentum, kept without momentum too; decay added to g.  torch.optim.SGD */
+};
+
+/** Parameters of an optimizer.  Those that its rule does not read are ignored.  Fill by strata_optim_defaults(). */
+struct strata_optim_config {
+    enum strata_optimizer optimizer;
+    double lr;                  /**< learning rate, 0..1e3; see strata_optim_set_lr() */
+    double beta1, beta2;        /**< AdamW, Adam, Lion: 0..0.9999999 */
+    double eps;                 /**< AdamW, Adam: beside sqrt(v); Adagrad: beside sqrt(sum); 1e-30..1 */
+    double weight_decay;        /**< 0..1e3, for tensors that say `decay` */
+    bool bias_correction;       /**< AdamW, Adam */
+    bool nesterov;              /**< SGD; needs momentum above 0 and dampening 0 */
+    double momentum, dampening; /**< SGD: 0..0.9999999; 0..1, from step 2 on */
+    uint32_t threads;           /**< 1..256, the caller included; 0: one per core that the process may use */
+    const char *isa;            /**< "avx512", "avx2", "neon", "scalar"; NULL or "auto": best.  Borrowed during the call */
+};
+
+/** Where a tensor's fp32 master lies. */
+enum strata_optim_layout {
+    STRATA_OPTIM_SPLIT = 0, /**< master bits = (weight << 16) + residual: a bf16 weight that forward and backward use as it is */
+    STRATA_OPTIM_FULL = 1,  /**< fp32 master, and a 16-bit copy of it that each step writes */
+    STRATA_OPTIM_F32 = 2,   /**< fp32 master, which is the weight */
+};
+
+/**
+ * One tensor, or any part of one: a step gives the same bits however tensors are cut.
+ *
+ * All arrays have `elems` elements, are borrowed during a call, aligned to their elements (64 bytes is fastest) and do not
+ * overlap.  With elems 0 pointers may be NULL.  The caller zeroes the moments before the first step.
+ */
+struct strata_optim_tensor {
+    enum strata_optim_layout layout;
+    uint16_t *weight;        /**< SPLIT: [elems] bf16, in and out: the master rounded to nearest, ties away from zero */
+    int16_t *residual;       /**< SPLIT: [elems] in and out */
+    float *master;           /**< FULL, F32: [elems] f32, in and out */
+    uint16_t *copy;          /**< FULL: [elems] copy_dtype, out */
+    strata_dtype copy_dtype; /**< FULL: BF16, rounded as `weight` is, or F16, to nearest even */
+    float *moment1;          /**< [elems] f32, in and out */
+    float *moment2;          /**< AdamW, Adam: [elems] f32, in and out; NULL for rules with one moment */
+    const void *grad;        /**< [elems] grad_dtype, in */
+    strata_dtype grad_dtype; /**< F32, BF16 or F16; widened exactly */
+    size_t elems;            /**< any number, 0 included */
+    bool decay;              /**< weight_decay applies (biases and norm weights usually go without) */
+};
+
+struct strata_optim;
+
+/**
+ * Defaults of a rule, as DeepSpeed has them, for SGD as PyTorch: lr 1e-3 (Adagrad 1e-2), betas 0.9 and 0.999, eps 1e-8
+ * (Adagrad 1e-10), no weight decay, bias correction, no momentum; threads 0, isa NULL.
+ *
+ * @param config     out
+ * @param optimizer  copied, whatever it is: strata_optim_create() judges it
+ *
+ * Thread  any.
+ */
+STRATA_API void strata_optim_defaults(struct strata_optim_config *config, enum strata_optimizer optimizer);
+
+/**
+ * Create an optimizer that has taken no step.
+ *
+ * @param opt     out, returned: the caller destroys it
+ * @param config  copied
+ *
+ * @return STRATA_E_INVAL  a parameter is outside its range, or threads is above 256
+ *         STRATA_E_NOSYS  isa is unknown, or this CPU lacks it
+ *         STRATA_E_NOMEM  no memory, or no more threads from the system
+ *
+ * Cost    all that it ever allocates: about 150 KiB and 16 KiB per thread.  Threads are bound to cores near each other; the
+ *         caller's, which takes part, is left as it is.  OMP_NUM_THREADS is not looked at.
+ */
+STRATA_API strata_status strata_optim_create(struct strata_optim **opt, const struct strata_optim_config *config);
+
+/** End the threads and free; NULL is fine. */
+STRATA_API void strata_optim_destroy(struct strata_optim *opt);
+
+/**
+ * One optimizer step over all tensors.
+ *
+ * @param tensors       [count] borrowed; all of them in one call, since each call is a step
+ * @param grad_divisor  gradients are divided by it: loss scale times clip factor, above 0; 1 leaves them as they are
+ * @param overflowed    out, or NULL: how many finite masters have a weight or copy that rounded to infinity
+ *
+ * @return STRATA_OK: every tensor was advanced and one more step is counted.  Otherwise nothing was touched:
+ *         STRATA_E_INVAL  a tensor lacks an array, has moment2 where the rule has one moment, is misaligned or has an unknown
+ *                         dtype or layout; or grad_divisor is not finite and above 0
+ *
+ * Gradients that are not finite are not looked for: see strata_optim_grad_norm().
+ *
+ * Cost      per element, with a 16-bit gradient: 14 bytes read and 12 written with two moments, 10 and 8 with one; an fp32
+ *           gradient adds 2 read, FULL adds 2 written.  No allocation.
+ * Numerics  a stated sequence of correctly rounded fp32 operations per element; coefficients in double, beta^t by repeated
+ *           multiplication, so that a resumed run has the same bits.
+ */
+STRATA_API strata_status strata_optim_step(struct strata_optim *opt, const struct strata_optim_tensor *tensors, size_t count,
+                                           double grad_divisor, uint64_t *overflowed);
+
+/**
+ * L2 norm of all gradients as they lie in memory, undivided, and how many are infinite or NaN.
+ *
+ * @param tensors    [count] borrowed; grad, grad_dtype and elems are read, other members may be anything
+ * @param norm       out; infinite or NaN where nonfinite is above 0
+ * @param nonfinite  out, or NULL
+ *
+ * @return STRATA_E_INVAL  a tensor has no grad, or it is misaligned or of an unknown dtype
+ *
+ * Cost      reads the gradients once.  No allocation.
+ * Numerics  squares are exact in double, added in a fixed order: within blocks of 4096 elements from each tensor's begin, then
+ *           block by block.  The same bits for every number of threads and every instruction set.
+ */
+STRATA_API strata_status strata_optim_grad_norm(struct strata_optim *opt, const struct strata_optim_tensor *tensors, size_t count,
+                                                double *norm, uint64_t *nonfinite);
+
+/**
+ * Split fp32 masters into bf16 weights and residuals; strata_optim_join() gives the same bits back, NaNs apart, which
+ * become one: weight 0x7fc0, residual 0.
+ *
+ * @param weight    [elems] bf16, out: rounded to nearest, ties away from zero
+ * @param residual  [elems] out
+ * @param master    [elems] f32, in; overlaps neither
+ *
+ * @return STRATA_E_INVAL  an array is NULL or misaligned, with elems above 0
+ */
+STRATA_API strata_status strata_optim_split(struct strata_optim *opt, uint16_t *weight, int16_t *residual, const float *master,
+                                            size_t elems);
+
+/** The fp32 masters of weights and residuals, exactly; arrays and errors as strata_optim_split() has them. */
+STRATA_API strata_status strata_optim_join(struct strata_optim *opt, float *master, const uint16_t *weight,
+                                           const int16_t *residual, size_t elems);
+
+/** Learning rate of the steps to come, 0..1e3.  STRATA_E_INVAL: outside; the old one stays. */
+STRATA_API strata_status strata_optim_set_lr(struct strata_optim *opt, double lr);
+
+/** Steps taken so far: 0 at creation; set to resume.
+ *
+ *  Cost  of setting: a multiplication per step and beta, until beta^step is 0 or stays. */
+STRATA_API void strata_optim_set_step(struct strata_optim *opt, uint64_t step);
+STRATA_API uint64_t strata_optim_get_step(const struct strata_optim *opt);
+
+/** Threads that work, the caller's included; name of the instruction set, static. */
+STRATA_API uint32_t strata_optim_get_threads(const struct strata_optim *opt);
+STRATA_API const char *strata_optim_get_isa(const struct strata_optim *opt);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,115 @@
+/* sound.c - see sound.h. */
+#include "sound.h"
+
+#include "core/error.h"
+#include "core/fault.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct rig_cell sound_cell(const char *io_method, bool paced)
+{
+    return (struct rig_cell){.device = RIG_SMALLEST,
+                             .host = RIG_SMALLEST,
+                             .optimizer = STRATA_TIER_NVME,
+                             .param = STRATA_TIER_NVME,
+                             .update = ST_UPDATE_GATED,
+                             .grad_accum = 1,
+                             .activations = ST_ACT_RECOMPUTED,
+                             .act_tier = STRATA_TIER_NVME,
+                             .io_method = io_method,
+                             .isa = "auto",
+                             .threads = 2,
+                             .clip = RIG_CLIP_SOMETIMES,
+                             .dtype = STRATA_BF16,
+                             .fake_latency_us = 1,
+                             .paced = paced};
+}
+
+void sound_begin(struct sound *s, const struct rig_cell *cell, uint32_t steps)
+{
+    *s = (struct sound){.cell = *cell, .steps = steps, .dir = "/tmp/strata-sound-XXXXXX"};
+    assert_non_null(mkdtemp(s->dir));
+    assert_int_equal(rig_model(&s->model, cell), STRATA_OK);
+    assert_int_equal(rig_plan(&s->plan, s->model, cell), STRATA_OK);
+    assert_int_equal(rig_train(&s->want, s->model, s->plan, cell, steps, s->dir), STRATA_OK);
+}
+
+void sound_end(struct sound *s)
+{
+    st_plan_destroy(s->plan);
+    st_model_destroy(s->model);
+    if (rmdir(s->dir) != 0)
+        fail_msg("%s is not empty: %s", s->dir, strerror(errno));
+}
+
+/* A directory that is not empty is not removed. */
+void sound_is_empty(const struct sound *s)
+{
+    if (rmdir(s->dir) != 0 || mkdir(s->dir, 0700) != 0)
+        fail_msg("%s is not empty: %s", s->dir, strerror(errno));
+}
+
+static void has_its_bits(const struct sound *s, const struct rig_result *got)
+{
+    assert_string_equal(got->weights, s->want.weights);
+    assert_string_equal(got->state, s->want.state);
+    assert_memory_equal(got->losses, s->want.losses, sizeof(got->losses));
+}
+
+void sound_again(const struct sound *s)
+{
+    struct rig_result got;
+
+    assert_int_equal(rig_train(&got, s->model, s->plan, &s->cell, s->steps, s->dir), STRATA_OK);
+    has_its_bits(s, &got);
+    sound_is_empty(s);
+}
+
+static void judge(const struct sound_walk *walk, uint32_t nth, strata_status st)
+{
+    if (st == STRATA_OK && walk->fatal)
+        fail_msg("passage %u of %s failed, the run did not", nth, walk->site);
+    if (st != STRATA_OK && walk->expected != STRATA_OK && st != walk->expected)
+        fail_msg("passage %u of %s: status %d, %s", nth, walk->site, st, strata_last_error());
+    if (st != STRATA_OK)
+        assert_true(strata_last_error()[0] != '\0');
+    if (st != STRATA_OK && walk->failed != NULL)
+        walk->failed(strata_last_error(), walk->ctx);
+}
+
+uint32_t sound_walk(const struct sound *s, const struct sound_walk *walk)
+{
+    uint32_t fired = 1, failed = 0;
+
+    for (uint32_t nth = 0; fired > 0; nth += nth < walk->dense ? 1 : nth / 8 + 1) {
+        struct rig_result got;
+        strata_status st;
+
+        st_fault_arm(&(struct st_fault_spec){.site = walk->site, .after = nth, .count = 1, .result = walk->result});
+        st = rig_train(&got, s->model, s->plan, &s->cell, s->steps, s->dir);
+        fired = st_fault_disarm();
+        if (fired == 0)
+            assert_int_equal(st, STRATA_OK);
+        else
+            judge(walk, nth, st);
+        if (st == STRATA_OK)
+            has_its_bits(s, &got);
+        failed += st != STRATA_OK;
+        /* Where removing the swap files was what failed, the next run's sweep takes them. */
+        if (walk->site == NULL)
+            (void)st_swap_sweep(s->dir);
+        sound_is_empty(s);
+    }
+    assert_true(failed > 0);
+    return failed;
+}

@@ -1,0 +1,275 @@
+/* test_async - failures on a device with queues of its own, while disk, copies, compute and updates all run at once.
+ *
+ * An error of the disk, a flipped byte, a failed task of the device, Ctrl-C: each ends the run with its own status once all that
+ * was under way is over, the engine says so to every later call, and no file is left. */
+#include "sound.h"
+
+#include "core/fault.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define STEPS 2u
+
+static const char *const methods[] = {"uring", "threads", "fake"};
+#define METHODS (sizeof(methods) / sizeof(methods[0]))
+
+static void begin(struct sound *s, const char *method)
+{
+    const struct rig_cell cell = sound_cell(method, true);
+
+    sound_begin(s, &cell, STEPS);
+}
+
+/* --- whole runs --- */
+
+static void every_failed_completion_is_reported(void **state)
+{
+    static const struct sound_walk walk = {.site = "nvme.cqe", .result = -EIO, .dense = 24, .expected = STRATA_E_IO};
+
+    (void)state;
+    for (size_t i = 0; i < METHODS; i++) {
+        struct sound s;
+
+        begin(&s, methods[i]);
+        print_message("%s: %u failed runs\n", methods[i], sound_walk(&s, &walk));
+        sound_again(&s);
+        sound_end(&s);
+    }
+}
+
+/* Flips found, by what was read. */
+struct flips {
+    uint32_t state, weights, acts;
+};
+
+static void count_flip(const char *why, void *ctx)
+{
+    struct flips *flips = ctx;
+
+    assert_non_null(strstr(why, "checksum mismatch"));
+    flips->acts += strstr(why, "activation checkpoint") != NULL;
+    flips->weights += strstr(why, "plane weight") != NULL;
+    flips->state += strstr(why, "plane master") != NULL;
+}
+
+/* Whoever looks first at what a read brought must check it: an update itself, before an upload the host thread. */
+static void every_flipped_byte_is_found(void **state)
+{
+    struct flips flips = {0};
+    const struct sound_walk walk = {.site = "engine.corrupt",
+                                    .result = -1,
+                                    .dense = UINT32_MAX,
+                                    .expected = STRATA_E_CORRUPT,
+                                    .fatal = true,
+                                    .failed = count_flip,
+                                    .ctx = &flips};
+    uint32_t found;
+    struct sound s;
+
+    (void)state;
+    begin(&s, "fake");
+    found = sound_walk(&s, &walk);
+    print_message("flips found: %u in state, %u in weights, %u in checkpoints\n", flips.state, flips.weights, flips.acts);
+    assert_true(flips.state > 0 && flips.weights > 0 && flips.acts > 0);
+    assert_int_equal(flips.state + flips.weights + flips.acts, found);
+    sound_again(&s);
+    sound_end(&s);
+}
+
+static void is_a_task(const char *why, void *ctx)
+{
+    (void)ctx;
+    assert_non_null(strstr(why, "paced device: a task failed"));
+}
+
+static void every_failed_task_is_reported(void **state)
+{
+    static const struct sound_walk walk = {
+        .site = "paced.task", .result = -EIO, .dense = 24, .expected = STRATA_E_IO, .fatal = true, .failed = is_a_task};
+    struct sound s;
+
+    (void)state;
+    begin(&s, "fake");
+    print_message("%u failed runs\n", sound_walk(&s, &walk));
+    sound_again(&s);
+    sound_end(&s);
+}
+
+static void every_single_failure_is_clean(void **state)
+{
+    static const struct sound_walk walk = {.result = -ENOMEM, .dense = 64};
+    struct sound s;
+
+    (void)state;
+    begin(&s, "uring");
+    print_message("%u failed runs\n", sound_walk(&s, &walk));
+    sound_end(&s);
+}
+
+/* --- one engine, step by step --- */
+
+static void start(struct rig_engine *rig, const struct sound *s)
+{
+    assert_int_equal(rig_engine_start(rig, s->model, s->plan, &s->cell, s->dir), STRATA_OK);
+}
+
+static strata_status step(struct rig_engine *rig, const struct rig_cell *cell, uint32_t number)
+{
+    int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
+    struct st_step_result result;
+
+    rig_tokens(tokens, targets, cell, number);
+    return st_engine_step(rig->engine, tokens, targets, &result);
+}
+
+/* After an error every call returns it, with its cause. */
+static void stays_stopped(struct rig_engine *rig, const struct rig_cell *cell, strata_status why, const char *cause)
+{
+    char weights[33], state[33];
+
+    assert_int_equal(step(rig, cell, 0), why);
+    assert_non_null(strstr(strata_last_error(), "the engine stopped after an earlier error"));
+    assert_non_null(strstr(strata_last_error(), cause));
+    assert_true(st_engine_flush(rig->engine, NULL) != STRATA_OK);
+    assert_true(st_engine_digest(rig->engine, weights, state) != STRATA_OK);
+}
+
+static void an_engine_that_failed_stays_stopped(void **state)
+{
+    static const struct {
+        struct st_fault_spec fault;
+        strata_status status;
+        const char *cause;
+    } cases[] = {
+        {{.site = "nvme.cqe", .after = 30, .count = 1, .result = -EIO}, STRATA_E_IO, "Input/output error"},
+        {{.site = "engine.corrupt", .after = 30, .count = 1, .result = -1}, STRATA_E_CORRUPT, "checksum mismatch"},
+        {{.site = "paced.task", .after = 100, .count = 1, .result = -EIO}, STRATA_E_IO, "a task failed"},
+        {{.site = "paced.task", .after = 0, .count = 0, .result = -ENOMEM}, STRATA_E_NOMEM, "a task failed"},
+    };
+    struct sound s;
+
+    (void)state;
+    begin(&s, "fake");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rig_engine rig;
+        strata_status st = STRATA_OK;
+
+        start(&rig, &s);
+        st_fault_arm(&cases[i].fault);
+        for (uint32_t n = 0; st == STRATA_OK && n < 100; n++)
+            st = step(&rig, &s.cell, n % STEPS);
+        assert_true(st_fault_disarm() > 0);
+        assert_int_equal(st, cases[i].status);
+        assert_non_null(strstr(strata_last_error(), cases[i].cause));
+        stays_stopped(&rig, &s.cell, cases[i].status, cases[i].cause);
+        rig_engine_stop(&rig);
+        sound_is_empty(&s);
+    }
+    sound_again(&s);
+    sound_end(&s);
+}
+
+/* Steps until somebody else ends them. */
+struct endless {
+    struct rig_engine rig;
+    atomic_uint begun; /* steps; released by the caller, acquired by the canceller */
+    uint32_t cancel_in;
+};
+
+static void *cancel_main(void *arg)
+{
+    struct endless *e = arg;
+
+    while (atomic_load_explicit(&e->begun, memory_order_acquire) < e->cancel_in)
+        sched_yield();
+    st_engine_cancel(e->rig.engine);
+    return NULL;
+}
+
+/* Ends with the status of the step that was cancelled. */
+static strata_status run_until_cancelled(const struct sound *s, struct endless *e)
+{
+    strata_status st = STRATA_OK;
+    pthread_t canceller;
+
+    assert_int_equal(pthread_create(&canceller, NULL, cancel_main, e), 0);
+    while (st == STRATA_OK) {
+        atomic_fetch_add_explicit(&e->begun, 1, memory_order_release);
+        st = step(&e->rig, &s->cell, 0);
+    }
+    assert_int_equal(pthread_join(canceller, NULL), 0);
+    return st;
+}
+
+static void another_thread_can_cancel(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < METHODS; i++) {
+        struct sound s;
+
+        begin(&s, methods[i]);
+        for (uint32_t cancel_in = 0; cancel_in < 6; cancel_in++) {
+            struct endless e = {.cancel_in = cancel_in};
+
+            start(&e.rig, &s);
+            assert_int_equal(run_until_cancelled(&s, &e), STRATA_E_CANCELLED);
+            assert_string_equal(strata_last_error(), "cancelled");
+            stays_stopped(&e.rig, &s.cell, STRATA_E_CANCELLED, "cancelled");
+            rig_engine_stop(&e.rig);
+            sound_is_empty(&s);
+        }
+        sound_again(&s);
+        sound_end(&s);
+    }
+}
+
+/* Whichever is seen first is the one that is reported, with its own sentence: tasks that fail while a cancelled step drains
+ * change nothing. */
+static void a_cancelled_step_may_fail_as_it_drains(void **state)
+{
+    uint32_t cancelled = 0;
+    struct sound s;
+
+    (void)state;
+    begin(&s, "fake");
+    for (uint32_t after = 0; after < 200; after += 5) {
+        struct endless e = {.cancel_in = 1};
+        strata_status st;
+
+        start(&e.rig, &s);
+        st_fault_arm(&(struct st_fault_spec){.site = "paced.task", .after = after, .result = -EIO});
+        st = run_until_cancelled(&s, &e);
+        (void)st_fault_disarm();
+        assert_true(st == STRATA_E_CANCELLED || st == STRATA_E_IO);
+        stays_stopped(&e.rig, &s.cell, st, st == STRATA_E_IO ? "a task failed" : "cancelled");
+        rig_engine_stop(&e.rig);
+        sound_is_empty(&s);
+        cancelled += st == STRATA_E_CANCELLED;
+    }
+    print_message("%u of 40 cancelled before a task failed\n", cancelled);
+    sound_end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_flipped_byte_is_found),
+        cmocka_unit_test(every_failed_task_is_reported),
+        cmocka_unit_test(every_failed_completion_is_reported),
+        cmocka_unit_test(every_single_failure_is_clean),
+        cmocka_unit_test(an_engine_that_failed_stays_stopped),
+        cmocka_unit_test(another_thread_can_cancel),
+        cmocka_unit_test(a_cancelled_step_may_fail_as_it_drains),
+    };
+
+    return cmocka_run_group_tests_name("async", tests, NULL, NULL);
+}

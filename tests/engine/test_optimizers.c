@@ -1,0 +1,156 @@
+/* test_optimizers - every update rule through plan, program and engine: placement never changes bits, and each rule is its own.
+ *
+ * Rules with one moment have smaller extents, so layout, checksums, load and digests all differ from Adam's. */
+#include "rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STEPS 4u
+
+static char nvme_dir[] = "/tmp/strata-optimizers-XXXXXX";
+
+static const enum st_optimizer_type rules[] = {ST_OPTIMIZER_ADAMW, ST_OPTIMIZER_ADAM, ST_OPTIMIZER_ADAGRAD, ST_OPTIMIZER_LION,
+                                               ST_OPTIMIZER_SGD};
+#define RULES (sizeof(rules) / sizeof(rules[0]))
+
+/* All on the device; state on NVMe with the least memory; all on NVMe, in slots; state in memory, another schedule and kernels.
+ */
+static const struct rig_cell places[] = {
+    {.device = RIG_ALL,
+     .host = RIG_ALL,
+     .optimizer = STRATA_TIER_DEVICE,
+     .param = STRATA_TIER_DEVICE,
+     .update = ST_UPDATE_SERIAL,
+     .io_method = "fake",
+     .isa = "scalar",
+     .threads = 1},
+    {.device = RIG_SMALLEST,
+     .host = RIG_SMALLEST,
+     .optimizer = STRATA_TIER_NVME,
+     .param = STRATA_TIER_HOST,
+     .update = ST_UPDATE_GATED,
+     .io_method = "auto",
+     .isa = "auto",
+     .threads = 2},
+    {.device = RIG_MIDWAY,
+     .host = RIG_SMALLEST,
+     .optimizer = STRATA_TIER_NVME,
+     .param = STRATA_TIER_NVME,
+     .update = ST_UPDATE_GATED,
+     .io_method = "threads",
+     .isa = "auto",
+     .threads = 2,
+     .cache = ST_AUTO_BYTES,
+     .flush_after = 2},
+    {.device = RIG_SMALLEST,
+     .host = RIG_ALL,
+     .optimizer = STRATA_TIER_HOST,
+     .param = STRATA_TIER_HOST,
+     .update = ST_UPDATE_SERIAL,
+     .io_method = "fake",
+     .isa = "avx2",
+     .threads = 2,
+     .accumulation = ST_ACCUMULATE_HORIZONTAL},
+};
+#define PLACES (sizeof(places) / sizeof(places[0]))
+
+static struct rig_cell cell_of(size_t place, enum st_optimizer_type rule, strata_dtype dtype)
+{
+    struct rig_cell cell = places[place];
+
+    cell.rule = rule;
+    cell.dtype = dtype;
+    cell.grad_accum = 2;
+    cell.act_tier = STRATA_TIER_COUNT;
+    cell.clip = RIG_CLIP_SOMETIMES;
+    if (st_kernels_pick(cell.isa) == NULL)
+        cell.isa = "scalar";
+    return cell;
+}
+
+/* The rule's runs agree wherever its state lies; returns the first one's. */
+static struct rig_result agreed(enum st_optimizer_type rule, strata_dtype dtype)
+{
+    struct rig_result first = {0};
+
+    for (size_t i = 0; i < PLACES; i++) {
+        const struct rig_cell cell = cell_of(i, rule, dtype);
+        struct rig_result r;
+        char text[RIG_TEXT];
+
+        if (rig_run(&r, &cell, STEPS, nvme_dir) != STRATA_OK || !r.planned)
+            fail_msg("rule %d: %s", (int)rule, rig_cell_text(text, &cell));
+        assert_memory_equal(&r.planned_bytes, &r.moved_bytes, sizeof(r.moved_bytes));
+        if (i == 0)
+            first = r;
+        assert_memory_equal(first.losses, r.losses, sizeof(r.losses));
+        assert_string_equal(first.weights, r.weights);
+        assert_string_equal(first.state, r.state);
+    }
+    return first;
+}
+
+static void placement_never_changes_bits(void **state)
+{
+    static const strata_dtype dtypes[] = {STRATA_BF16, STRATA_F32, STRATA_F16};
+
+    (void)state;
+    for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
+        struct rig_result results[RULES];
+
+        for (size_t r = 0; r < RULES; r++) {
+            results[r] = agreed(rules[r], dtypes[d]);
+            for (size_t other = 0; other < r; other++)
+                assert_string_not_equal(results[r].weights, results[other].weights);
+        }
+    }
+}
+
+/* One moment less is 4 bytes per parameter less, read and written. */
+static void one_moment_moves_less(void **state)
+{
+    const struct rig_cell adam = cell_of(1, ST_OPTIMIZER_ADAMW, STRATA_BF16), lion = cell_of(1, ST_OPTIMIZER_LION, STRATA_BF16);
+    struct rig_result a, l;
+    struct st_model *model;
+
+    (void)state;
+    assert_int_equal(rig_run(&a, &adam, STEPS, nvme_dir), STRATA_OK);
+    assert_int_equal(rig_run(&l, &lion, STEPS, nvme_dir), STRATA_OK);
+    assert_int_equal(rig_model(&model, &adam), STRATA_OK);
+    /* Every step but the first reads and writes all state, the flush after the last does, too; extents are padded. */
+    const uint64_t params = st_model_workload(model)->params, spared = a.moved_bytes.write - l.moved_bytes.write;
+
+    assert_true(spared >= 4 * params * STEPS * 95 / 100 && spared <= 4 * params * STEPS * 105 / 100);
+    st_model_destroy(model);
+}
+
+static int make_dir(void **state)
+{
+    (void)state;
+    return mkdtemp(nvme_dir) == NULL;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    return rmdir(nvme_dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(placement_never_changes_bits),
+        cmocka_unit_test(one_moment_moves_less),
+    };
+
+    return cmocka_run_group_tests_name("optimizers", tests, make_dir, remove_dir);
+}

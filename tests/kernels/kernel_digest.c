@@ -1,0 +1,142 @@
+/* tests/kernels/kernel_digest.c - kernel_digest TABLE: prints a digest of what each kernel of the table writes for fixed inputs.
+ *
+ * The lines are equal for every table on every processor: test_neon.sh compares those of two. */
+#include "kernels/scalar.h"
+#include "tests/kernels/kernel_fixture.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+#define ELEMS_MAX  65537u
+#define BLOCKS_MAX (ELEMS_MAX / ST_NORM_BLOCK + 1u)
+
+struct planes {
+    uint16_t weight[ELEMS_MAX], copy[ELEMS_MAX];
+    int16_t residual[ELEMS_MAX];
+    float master[ELEMS_MAX], moment1[ELEMS_MAX], moment2[ELEMS_MAX], grad[ELEMS_MAX]; /* grad: of any dtype */
+    double block_sums[BLOCKS_MAX];
+    size_t elems; /* in use; the rest is 0 */
+};
+
+static struct planes planes;
+
+static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
+static const char *const rule_names[ST_RULE_COUNT] = {"adam", "adagrad", "lion", "sgd"};
+
+static void fill(strata_dtype grad_dtype, uint64_t seed)
+{
+    const size_t elems = planes.elems;
+
+    memset(&planes, 0, sizeof(planes));
+    planes.elems = elems;
+    kf_fill(planes.weight, STRATA_BF16, elems, seed, 1.0f);
+    kf_fill(planes.residual, STRATA_F16, elems, seed + 1, 1.0f);
+    kf_fill(planes.master, STRATA_F32, elems, seed + 2, 1.0f);
+    kf_fill(planes.moment1, STRATA_F32, elems, seed + 3, 1e-3f);
+    kf_fill(planes.moment2, STRATA_F32, elems, seed + 4, 1e-6f);
+    kf_fill(planes.grad, grad_dtype, elems, seed + 5, 1e-2f);
+}
+
+/* FNV-1a over all planes and the kernel's count. */
+static void print_digest(const char *kernel, const char *variant, strata_dtype dtype, uint64_t count)
+{
+    const unsigned char *const bytes = (const unsigned char *)&planes;
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < sizeof(planes); i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    printf("%s %s %d, %zu elements: %" PRIu64 " %016" PRIx64 "\n", kernel, variant, (int)dtype, planes.elems, count, hash);
+}
+
+static struct st_update_coef make_coef(enum st_rule rule, bool odd)
+{
+    return (struct st_update_coef){
+        .rule = rule,
+        .nesterov = odd,
+        .grad_scale = odd ? 0.25f : 1.0f,
+        .beta1 = 0.9f,
+        .one_minus_beta1 = 0.1f,
+        .beta2 = 0.999f,
+        .one_minus_beta2 = 0.001f,
+        .eps = 1e-8f,
+        .step_size = 0.01f,
+        .vhat_scale = 1.5f,
+        .decay = odd ? 1.0f : 0.9999f,
+        .l2 = odd ? 0.1f : 0.0f,
+    };
+}
+
+static void digest_updates(const struct st_kernels *k, enum st_rule rule, bool odd)
+{
+    const struct st_update_coef coef = make_coef(rule, odd);
+    float *const moment2 = st_rule_moments(rule) == 2 ? planes.moment2 : NULL;
+    uint64_t count;
+
+    for (size_t d = 0; d < 3; d++) {
+        fill(dtypes[d], 7 * d);
+        count =
+            k->update_split(planes.weight, planes.residual, planes.moment1, moment2, planes.grad, dtypes[d], planes.elems, &coef);
+        print_digest("update_split", rule_names[rule], dtypes[d], count);
+        fill(dtypes[d], 7 * d + 50);
+        count = k->update_master(planes.master, d == 0 ? NULL : planes.copy, dtypes[d], planes.moment1, moment2, planes.grad,
+                                 dtypes[d], planes.elems, &coef);
+        print_digest("update_master", rule_names[rule], dtypes[d], count);
+    }
+}
+
+static void digest_norms(const struct st_kernels *k)
+{
+    for (size_t d = 0; d < 3; d++) {
+        for (uint64_t seed = 100; seed < 102; seed++) {
+            fill(STRATA_F32, seed);
+            if (seed == 100) { /* finite sums, too */
+                for (size_t i = 0; i < planes.elems; i++)
+                    planes.master[i] = kf_uniform(seed, i);
+            }
+            const uint64_t count = k->grad_finish(planes.grad, dtypes[d], planes.master, planes.elems, planes.block_sums);
+
+            print_digest("grad_finish", seed == 100 ? "finite" : "any", dtypes[d], count);
+        }
+    }
+}
+
+static void digest_casts(const struct st_kernels *k)
+{
+    fill(STRATA_F32, 200);
+    k->master_split(planes.weight, planes.residual, planes.master, planes.elems);
+    print_digest("master_split", "-", STRATA_F32, 0);
+    fill(STRATA_F32, 201);
+    k->master_join(planes.master, planes.weight, planes.residual, planes.elems);
+    print_digest("master_join", "-", STRATA_F32, 0);
+    fill(STRATA_F32, 202);
+    k->f32_to_bf16(planes.copy, planes.master, planes.elems);
+    print_digest("f32_to_bf16", "-", STRATA_BF16, 0);
+    k->f32_to_f16(planes.copy, planes.master, planes.elems);
+    print_digest("f32_to_f16", "-", STRATA_F16, 0);
+    k->bf16_to_f32(planes.master, planes.weight, planes.elems);
+    print_digest("bf16_to_f32", "-", STRATA_BF16, 0);
+    k->f16_to_f32(planes.master, planes.weight, planes.elems);
+    print_digest("f16_to_f32", "-", STRATA_F16, 0);
+    k->add_f32(planes.moment1, planes.grad, planes.elems);
+    print_digest("add_f32", "-", STRATA_F32, 0);
+}
+
+int main(int argc, char **argv)
+{
+    static const size_t lengths[] = {131, 4093, 12421, ELEMS_MAX}; /* primes */
+    const struct st_kernels *const k = st_kernels_pick(argc > 1 ? argv[1] : NULL);
+
+    if (k == NULL) {
+        fprintf(stderr, "kernel_digest: no table %s here\n", argv[1]);
+        return 1;
+    }
+    for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
+        planes.elems = lengths[l];
+        for (int rule = 0; rule < ST_RULE_COUNT; rule++) {
+            digest_updates(k, (enum st_rule)rule, false);
+            digest_updates(k, (enum st_rule)rule, true);
+        }
+        digest_norms(k);
+        digest_casts(k);
+    }
+    return 0;
+}

@@ -1,0 +1,386 @@
+/* test_plan_spread - which chunks of the state are pinned: as many bytes as were decided, spread evenly over the updates. */
+#include "plan_fixture.h"
+
+#include "offload/plan_build.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define RANDOM_CASES 400u
+#define MANY_SIZES   80u /* more than are spread */
+
+static const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                        .blocks = 8,
+                                        .hidden = 256,
+                                        .vocab = 4000,
+                                        .tile_rows = 1024,
+                                        .seq = 64,
+                                        .micro_batch = 2,
+                                        .grad_accum = 1,
+                                        .positions = true,
+                                        .tied = true};
+static const struct st_policy nvme_gated = {.param_tier = STRATA_TIER_HOST,
+                                            .optimizer_tier = STRATA_TIER_NVME,
+                                            .activation_tier = STRATA_TIER_COUNT,
+                                            .update = ST_UPDATE_GATED,
+                                            .cache = ST_AUTO_BYTES,
+                                            .chunk_elems = 65536};
+
+/* --- what is looked at --- */
+
+static bool spread(const struct st_plan *plan, uint32_t chunk)
+{
+    return chunk >= st_place_device_chunks(plan) && plan->chunks[chunk].group != ST_GROUP_FROZEN;
+}
+
+static bool of_table(const struct st_plan *plan, uint32_t chunk)
+{
+    return st_place_is_table(plan, plan->chunks[chunk].page);
+}
+
+static uint32_t pinned_of(const struct st_plan *plan)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < plan->chunk_count; i++)
+        count += spread(plan, i) && plan->chunks[i].pinned;
+    return count;
+}
+
+static uint32_t on_disk_of(const struct st_plan *plan)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < plan->chunk_count; i++)
+        count += plan->chunks[i].tier == STRATA_TIER_NVME;
+    return count;
+}
+
+/* --- invariants --- */
+
+/* As many bytes lie in host memory and on the disk as if the first chunks were the pinned ones. */
+static void bytes_are_those_decided(const struct st_plan *plan)
+{
+    const uint64_t *before = plan->sums->state_bytes;
+    const uint32_t first = st_place_device_chunks(plan);
+    const uint32_t decided = plan->pinned_chunks > first ? plan->pinned_chunks : first;
+    uint64_t pinned = 0, on_disk = 0;
+
+    for (uint32_t i = 0; i < plan->chunk_count; i++) {
+        const struct st_chunk *chunk = &plan->chunks[i];
+
+        if (spread(plan, i))
+            assert_int_equal(chunk->tier, chunk->pinned ? STRATA_TIER_HOST : STRATA_TIER_NVME);
+        if (chunk->tier == STRATA_TIER_HOST)
+            pinned += chunk->bytes;
+        else if (chunk->tier == STRATA_TIER_NVME)
+            on_disk += chunk->bytes;
+    }
+    assert_int_equal(pinned, before[decided] - before[first]);
+    assert_int_equal(on_disk, before[plan->chunk_count] - before[decided]);
+}
+
+static void frozen_chunks_have_no_state(const struct st_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->chunk_count; i++) {
+        const struct st_chunk *chunk = &plan->chunks[i];
+
+        if (chunk->group != ST_GROUP_FROZEN)
+            continue;
+        assert_int_equal(chunk->pinned, i < plan->pinned_chunks);
+        assert_int_equal(chunk->tier, STRATA_TIER_COUNT);
+        assert_int_equal(chunk->region, ST_NO_BUFFER);
+    }
+}
+
+/* No chunk of a page is pinned before one of its size of the table. */
+static void table_goes_first(const struct st_plan *plan)
+{
+    for (uint32_t t = 0; t < plan->chunk_count; t++) {
+        if (!spread(plan, t) || !of_table(plan, t) || plan->chunks[t].pinned)
+            continue;
+        for (uint32_t i = 0; i < plan->chunk_count; i++)
+            if (spread(plan, i) && !of_table(plan, i) && plan->chunks[i].bytes == plan->chunks[t].bytes)
+                assert_false(plan->chunks[i].pinned);
+    }
+}
+
+/* Of the chunks of one size outside the table, those that are not pinned stand at most one further apart here than there. */
+static void gaps_of_size_are_even(const struct st_plan *plan, uint64_t bytes)
+{
+    uint32_t seen = 0, last = 0, least = UINT32_MAX, most = 0;
+    bool any = false;
+
+    for (uint32_t i = 0; i < plan->chunk_count; i++) {
+        const struct st_chunk *chunk = &plan->chunks[i];
+
+        if (!spread(plan, i) || of_table(plan, i) || chunk->bytes != bytes)
+            continue;
+        if (!chunk->pinned) {
+            const uint32_t gap = seen - last;
+
+            if (any && gap < least)
+                least = gap;
+            if (any && gap > most)
+                most = gap;
+            any = true;
+            last = seen;
+        }
+        seen++;
+    }
+    assert_true(most == 0 || most - least <= 1);
+}
+
+static void gaps_are_even(const struct st_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->chunk_count; i++)
+        gaps_of_size_are_even(plan, plan->chunks[i].bytes);
+}
+
+static void check(const struct st_plan *plan)
+{
+    frozen_chunks_have_no_state(plan);
+    bytes_are_those_decided(plan);
+    table_goes_first(plan);
+    gaps_are_even(plan);
+    if (st_plan_verify(plan) != STRATA_OK)
+        fail_msg("%s", strata_last_error());
+}
+
+/* --- given cases --- */
+
+/* What each tier needs at least and at most. */
+static void needs(const struct st_workload *w, const struct st_policy *policy, uint64_t least[STRATA_TIER_COUNT],
+                  uint64_t most[STRATA_TIER_COUNT])
+{
+    struct st_machine machine = {.name = "none", .capacity = {0, 0, 1ull << 50}, .workers = 2};
+    struct st_policy all = *policy;
+    struct st_plan *plan = plan_try(w, &machine, policy, "none");
+
+    assert_false(plan->fits);
+    memcpy(least, plan->minimum, sizeof(plan->minimum));
+    st_plan_destroy(plan);
+    all.optimizer_tier = STRATA_TIER_HOST;
+    machine.capacity[STRATA_TIER_DEVICE] = least[STRATA_TIER_DEVICE];
+    machine.capacity[STRATA_TIER_HOST] = 1ull << 50;
+    plan = plan_try(w, &machine, &all, "all in memory");
+    assert_true(plan->fits);
+    memcpy(most, plan->needed, sizeof(plan->needed));
+    st_plan_destroy(plan);
+}
+
+static const uint32_t shares = 16;
+
+/* The smallest device, and `share` of what lies between the least host memory and enough for all state. */
+static struct st_plan *plan_with_share(const struct st_workload *w, const struct st_policy *policy, uint32_t share)
+{
+    uint64_t least[STRATA_TIER_COUNT], most[STRATA_TIER_COUNT];
+    struct st_machine machine = {.name = "share", .workers = 2};
+    struct st_plan *plan;
+
+    needs(w, policy, least, most);
+    machine.capacity[STRATA_TIER_DEVICE] = least[STRATA_TIER_DEVICE];
+    machine.capacity[STRATA_TIER_HOST] =
+        least[STRATA_TIER_HOST] + (most[STRATA_TIER_HOST] - least[STRATA_TIER_HOST]) * share / shares;
+    machine.capacity[STRATA_TIER_NVME] = 1ull << 50;
+    plan = plan_try(w, &machine, policy, "share");
+    assert_true(plan->fits);
+    return plan;
+}
+
+/* Plans with every share of pinned chunks; how many of them pin some and leave some. */
+static uint32_t check_shares(const struct st_workload *w, const struct st_policy *policy)
+{
+    uint32_t some = 0;
+
+    for (uint32_t share = 0; share <= shares; share++) {
+        struct st_plan *plan = plan_with_share(w, policy, share);
+
+        check(plan);
+        some += pinned_of(plan) > 0 && on_disk_of(plan) > 0;
+        st_plan_destroy(plan);
+    }
+    return some;
+}
+
+static void pinned_chunks_are_spread(void **state)
+{
+    static const enum st_update_policy updates[] = {ST_UPDATE_GATED, ST_UPDATE_SERIAL, ST_UPDATE_IN_BACKWARD};
+
+    (void)state;
+    for (size_t u = 0; u < 3; u++)
+        for (int tied = 0; tied < 2; tied++) {
+            struct plan_sizes s = sizes;
+            struct st_policy policy = nvme_gated;
+            struct st_workload w;
+
+            policy.update = updates[u];
+            s.tied = tied != 0;
+            plan_workload(&w, &s, NULL);
+            assert_true(check_shares(&w, &policy) > shares / 2);
+            st_workload_fini(&w);
+        }
+}
+
+/* Half of the blocks' chunks: the gaps between those on the disk are seen, not merely none. */
+static void both_kinds_stand_side_by_side(void **state)
+{
+    uint32_t changes = 0;
+    struct st_workload w;
+    struct st_plan *plan;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    plan = plan_with_share(&w, &nvme_gated, shares / 2);
+    check(plan);
+    for (uint32_t i = 1; i < plan->chunk_count; i++)
+        changes += plan->chunks[i].pinned != plan->chunks[i - 1].pinned;
+    assert_true(changes > plan->chunk_count / 8); /* pinned as a prefix there would be one */
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
+}
+
+static void frozen_pages_are_left_out(void **state)
+{
+    enum plan_frozen frozen[10] = {PLAN_TRAINED};
+    struct st_workload w;
+
+    (void)state;
+    for (uint32_t layer = 1; layer < 10; layer++)
+        frozen[layer] = (enum plan_frozen)(layer % 3);
+    plan_workload(&w, &sizes, frozen);
+    assert_true(check_shares(&w, &nvme_gated) > 0);
+    st_workload_fini(&w);
+    frozen[0] = PLAN_FROZEN;
+    plan_workload(&w, &sizes, frozen);
+    assert_true(check_shares(&w, &nvme_gated) > 0);
+    st_workload_fini(&w);
+}
+
+static void without_a_cache_nothing_is_pinned(void **state)
+{
+    struct st_policy policy = nvme_gated;
+    struct st_workload w;
+
+    (void)state;
+    policy.cache = 0;
+    plan_workload(&w, &sizes, NULL);
+    for (uint32_t share = 0; share <= shares; share += 4) {
+        struct st_plan *plan = plan_with_share(&w, &policy, share);
+
+        check(plan);
+        assert_int_equal(pinned_of(plan), 0);
+        st_plan_destroy(plan);
+    }
+    st_workload_fini(&w);
+}
+
+/* Where the state's tier is not the disk, nothing is chosen. */
+static void other_tiers_are_left_alone(void **state)
+{
+    const struct st_machine machine = {.name = "ample", .capacity = {1ull << 34, 1ull << 34, 1ull << 40}, .workers = 2};
+    static const strata_tier tiers[] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST};
+
+    (void)state;
+    for (size_t t = 0; t < 2; t++) {
+        struct st_policy policy = nvme_gated;
+        struct st_workload w;
+        struct st_plan *plan;
+
+        policy.optimizer_tier = tiers[t];
+        plan_workload(&w, &sizes, NULL);
+        plan = plan_try(&w, &machine, &policy, "other tier");
+        assert_int_equal(on_disk_of(plan), 0);
+        for (uint32_t i = 0; i < plan->chunk_count; i++)
+            assert_int_equal(plan->chunks[i].pinned, i < plan->pinned_chunks);
+        assert_int_equal(st_plan_verify(plan), STRATA_OK);
+        st_plan_destroy(plan);
+        st_workload_fini(&w);
+    }
+}
+
+/* Every block one chunk of a size of its own: more sizes than are spread. */
+static void many_sizes_stay_as_decided(void **state)
+{
+    struct st_policy policy = nvme_gated;
+    struct plan_sizes s = sizes;
+    struct st_workload w;
+
+    (void)state;
+    s.blocks = MANY_SIZES;
+    s.hidden = 32;
+    s.positions = false;
+    policy.chunk_elems = 1u << 22;
+    plan_workload(&w, &s, NULL);
+    for (uint32_t b = 0; b < s.blocks; b++) {
+        struct st_page *page = &w.pages[w.block_first + b];
+        const uint64_t more = (uint64_t)b * ST_PAGE_ALIGN * 16;
+
+        page->groups[0].elems += more;
+        page->groups[1].offset += more;
+        page->elems += more;
+        page->params += more;
+        w.params += more;
+    }
+    assert_true(check_shares(&w, &policy) > shares / 2);
+    st_workload_fini(&w);
+}
+
+/* --- random cases --- */
+
+static struct st_plan *random_plan(uint64_t seed)
+{
+    struct plan_draws draws = {.seed = seed};
+    struct st_machine machine = {.name = "random", .capacity = {0, 0, 1ull << 50}, .workers = 2};
+    struct st_policy policy;
+    struct st_workload w;
+    struct st_plan *plan;
+    char what[32];
+
+    snprintf(what, sizeof(what), "seed %llu", (unsigned long long)seed);
+    plan_random_workload(&w, &draws, true);
+    plan_random_policy(&policy, &draws, &w);
+    policy.optimizer_tier = STRATA_TIER_NVME;
+    policy.forward_only = false;
+    plan = plan_try(&w, &machine, &policy, what);
+    for (int t = STRATA_TIER_DEVICE; t <= STRATA_TIER_HOST; t++)
+        machine.capacity[t] = plan->minimum[t] + plan_draw(&draws, 12 * w.params + 1);
+    st_plan_destroy(plan);
+    plan = plan_try(&w, &machine, &policy, what);
+    st_workload_fini(&w);
+    return plan;
+}
+
+static void random_plans_are_spread(void **state)
+{
+    uint32_t some = 0;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < RANDOM_CASES; seed++) {
+        struct st_plan *plan = random_plan(seed);
+
+        if (plan->fits)
+            check(plan);
+        some += plan->fits && pinned_of(plan) > 0 && on_disk_of(plan) > 0;
+        st_plan_destroy(plan);
+    }
+    print_message("%u of %u plans pin some chunks and leave some\n", some, RANDOM_CASES);
+    assert_true(some > RANDOM_CASES / 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pinned_chunks_are_spread),   cmocka_unit_test(both_kinds_stand_side_by_side),
+        cmocka_unit_test(frozen_pages_are_left_out),  cmocka_unit_test(without_a_cache_nothing_is_pinned),
+        cmocka_unit_test(other_tiers_are_left_alone), cmocka_unit_test(many_sizes_stay_as_decided),
+        cmocka_unit_test(random_plans_are_spread),
+    };
+
+    return cmocka_run_group_tests_name("plan_spread", tests, NULL, NULL);
+}
