@@ -177,11 +177,11 @@ static void carve(struct bench_planes *p)
 
     p->master = (void *)at;
     p->weight = (void *)at;
-    p->residual = (void *)(at + 2 * p->params);
-    p->moment1 = (void *)(at + 4 * p->params);
-    p->moment2 = (void *)(at + 8 * p->params);
-    p->grad = at + 12 * p->params;
-    p->copy = (void *)(at + 16 * p->params);
+    p->residual = (void *)(at + 2 * p->params + ST_PLANE_SKEW);
+    p->moment1 = (void *)(at + 4 * p->params + 2 * ST_PLANE_SKEW);
+    p->moment2 = (void *)(at + 8 * p->params + 3 * ST_PLANE_SKEW);
+    p->grad = at + 12 * p->params + 4 * ST_PLANE_SKEW;
+    p->copy = (void *)(at + 16 * p->params + 5 * ST_PLANE_SKEW);
 }
 
 strata_status bench_planes_create(struct bench_planes *p, const struct bench_setup *s, uint64_t params)
@@ -204,7 +204,7 @@ strata_status bench_planes_create(struct bench_planes *p, const struct bench_set
                                         .decay = 0.99999f}};
     st = bench_check_memory(s, p->params * BENCH_PLANE_BYTES, "lower --params");
     if (st == STRATA_OK)
-        st = st_arena_create_near(&p->arena, "bench", p->params * BENCH_PLANE_BYTES, s->workers, s->topology);
+        st = st_arena_create_near(&p->arena, "bench", p->params * BENCH_PLANE_BYTES + 6 * ST_PLANE_SKEW, s->workers, s->topology);
     if (st == STRATA_OK)
         carve(p);
     return st;

@@ -5,6 +5,7 @@
 #include "offload/plan_build.h"
 
 #include "core/error.h"
+#include "kernels/kernels.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 
 #define HOST_ALIGN   4096u
 #define DEVICE_ALIGN 256u
+#define SKEWED_ELEMS (256u * 1024u) /* chunks whose planes are staggered: less than 1 % of their bytes */
 
 /* Rows of the plan's table. */
 enum item {
@@ -130,8 +132,9 @@ bool st_place_gather_on_host(const struct st_plan *plan)
 uint64_t st_chunk_layout(enum st_master master, uint32_t moments, uint64_t elems, uint64_t *moment1_offset,
                          uint64_t *moment2_offset)
 {
-    const uint64_t residual = round_up(elems * st_master_width(master), 64);
-    const uint64_t moment = round_up(elems * 4, 64);
+    const uint64_t skew = elems >= SKEWED_ELEMS ? ST_PLANE_SKEW : 0;
+    const uint64_t residual = master == ST_MASTER_WEIGHT ? 0 : round_up(elems * st_master_width(master), 64) + skew;
+    const uint64_t moment = round_up(elems * 4, 64) + skew;
 
     *moment1_offset = residual;
     *moment2_offset = moments > 1 ? residual + moment : 0;
