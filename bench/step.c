@@ -21,13 +21,13 @@
 #define PROBES     5u /* rounds in a run, the one before it included */
 #define VARIANTS   6u
 #define SIM_OPS    2000000u
-#define RATE_COUNT 8u
+#define RATE_COUNT 9u
 
 /* Rates that probes renew. */
 static double *rate_at(struct st_machine *m, uint32_t i)
 {
-    double *const rates[RATE_COUNT] = {&m->matmul_flops, &m->block_flops, &m->upload, &m->download,
-                                       &m->update,       &m->checksum,    &m->read,   &m->write};
+    double *const rates[RATE_COUNT] = {&m->matmul_flops, &m->block_flops, &m->upload, &m->download, &m->update,
+                                       &m->checksum,     &m->read,        &m->write,  &m->mixed};
 
     return rates[i];
 }
@@ -110,10 +110,6 @@ static void median_rates(struct step_bench *b, struct st_machine *out)
         if (b->probe_count > 0)
             *rate_at(out, r) = bench_median(values, b->probe_count);
     }
-    for (uint32_t i = 0; i < b->probe_count; i++)
-        values[i] = b->probed[i].mixed;
-    if (b->probe_count > 0)
-        out->mixed = bench_median(values, b->probe_count);
 }
 
 /* --load: compute takes so many times what the busiest other resource takes. */

@@ -1,13 +1,11 @@
 /* cli/cmd_bench.c - strata bench NAME: options checked against what the bench takes, signals, and one call. */
-#include "bench/bench.h"
+#include "cli/bench_run.h"
 #include "cli/commands.h"
 #include "cli/signals.h"
 #include "core/error.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define NEAR_EDITS_MAX 3u
 
@@ -71,11 +69,6 @@ static strata_status check_options(const struct bench_command *bench, const stru
     return STRATA_OK;
 }
 
-static bool cancelled(void)
-{
-    return cli_signals_pending() != 0;
-}
-
 static int run(const struct bench_command *bench, const struct cli_args *args)
 {
     const struct bench_opts opts = {
@@ -88,22 +81,11 @@ static int run(const struct bench_command *bench, const struct cli_args *args)
         .dirs = args->nvme.items,
         .dir_count = args->nvme.count,
         .io_method = args->io_method,
-        .hooks = {.cancelled = cancelled,
-                  .engine = cli_signals_engine,
-                  .hold = cli_signals_hold,
-                  .release = cli_signals_release,
-                  .progress = isatty(STDERR_FILENO) ? stderr : NULL},
+        .hooks = cli_bench_hooks(),
     };
-    strata_status st;
 
     cli_signals_install();
-    st = bench->run(&opts, stdout);
-    if (st == STRATA_OK)
-        return 0;
-    if (st != STRATA_E_CANCELLED)
-        return cli_fail(st);
-    fprintf(stderr, "strata: ended by %s; no swap files are left\n", cli_signals_pending() == SIGTERM ? "SIGTERM" : "Ctrl-C");
-    return 128 + cli_signals_pending();
+    return cli_bench_end(bench->run(&opts, stdout));
 }
 
 int cmd_bench(const struct cli_args *args)

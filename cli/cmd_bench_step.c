@@ -1,22 +1,15 @@
 /* cli/cmd_bench_step.c - strata bench step: a run's options, the machine that is rehearsed, and one call. */
-#include "bench/bench.h"
+#include "cli/bench_run.h"
 #include "cli/commands.h"
 #include "cli/session.h"
 #include "cli/signals.h"
 #include "core/error.h"
 #include "core/size.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define STEPS_DEFAULT 10u
-
-static bool cancelled(void)
-{
-    return cli_signals_pending() != 0;
-}
 
 static strata_status check(const struct cli_args *args)
 {
@@ -89,11 +82,7 @@ static strata_status run(struct cli_session *s, const struct cli_args *args)
         .fake_latency_us = (uint32_t)args->fake_latency_us,
         .load = args->load,
         .only = args->only,
-        .hooks = {.cancelled = cancelled,
-                  .engine = cli_signals_engine,
-                  .hold = cli_signals_hold,
-                  .release = cli_signals_release,
-                  .progress = isatty(STDERR_FILENO) ? stderr : NULL},
+        .hooks = cli_bench_hooks(),
     };
 
     cli_signals_install();
@@ -108,10 +97,5 @@ int cmd_bench_step(const struct cli_args *args)
     if (st == STRATA_OK)
         st = run(&session, args);
     cli_session_close(&session);
-    if (st == STRATA_OK)
-        return 0;
-    if (st != STRATA_E_CANCELLED)
-        return cli_fail(st);
-    fprintf(stderr, "strata: ended by %s; no swap files are left\n", cli_signals_pending() == SIGTERM ? "SIGTERM" : "Ctrl-C");
-    return 128 + cli_signals_pending();
+    return cli_bench_end(st);
 }

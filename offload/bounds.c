@@ -18,7 +18,6 @@ static const char *const resource_names[RESOURCE_COUNT] = {"compute", "upload", 
 /* Bytes and parameters that a window's ops move. */
 struct demand {
     uint64_t upload, download, read, write, updated;
-    uint64_t weights_ahead; /* of held_over(): read, less what the state slots hold */
 };
 
 static double per_second(double amount, double rate)
@@ -61,25 +60,30 @@ static void add_op(struct demand *d, const struct st_plan *plan, const struct st
         d->updated += plan->chunks[op->chunk].elems;
 }
 
-/* What slots hold of each link's traffic: bytes that may move in the window before (reads, uploads) or after (the others). */
-static struct demand held_over(const struct st_plan *plan)
+/* What slots hold of a window's traffic: bytes that may move in the window before (reads, uploads) or after (the others).  What a
+ * gated program reads ahead stands in backward already: forward's other state reads wait for its updates. */
+static struct demand held_over(const struct st_plan *plan, const uint64_t largest[ST_OP_KIND_COUNT], enum window w)
 {
-    uint64_t largest[ST_OP_KIND_COUNT] = {0};
+    const bool gated_forward = w == FORWARD && plan->policy.update == ST_UPDATE_GATED;
 
-    for (uint32_t i = 0; i < plan->op_count; i++)
-        if (plan->ops[i].bytes > largest[plan->ops[i].kind])
-            largest[plan->ops[i].kind] = plan->ops[i].bytes;
     return (struct demand){
         .upload = (plan->weight_slots + 1) * largest[ST_OP_UPLOAD_WEIGHT] + plan->act_slots * largest[ST_OP_UPLOAD_ACT] +
                   plan->grad_slots * largest[ST_OP_UPLOAD_ACCUM],
         .download = (plan->grad_slots + 1) * (largest[ST_OP_DOWNLOAD_GRAD] + largest[ST_OP_DOWNLOAD_ACCUM]) +
                     plan->act_slots * largest[ST_OP_DOWNLOAD_ACT],
-        .read = plan->state_slots * largest[ST_OP_READ_STATE] + plan->host_weight_slots * largest[ST_OP_READ_WEIGHT] +
-                plan->host_act_slots * largest[ST_OP_READ_ACT],
+        .read = (gated_forward ? 0 : plan->state_slots * largest[ST_OP_READ_STATE]) +
+                plan->host_weight_slots * largest[ST_OP_READ_WEIGHT] + plan->host_act_slots * largest[ST_OP_READ_ACT],
         .write = plan->state_slots * largest[ST_OP_WRITE_STATE] + plan->host_weight_slots * largest[ST_OP_WRITE_WEIGHT] +
                  plan->host_act_slots * largest[ST_OP_WRITE_ACT],
-        .weights_ahead = plan->host_weight_slots * largest[ST_OP_READ_WEIGHT] + plan->host_act_slots * largest[ST_OP_READ_ACT],
     };
+}
+
+static void find_largest(const struct st_plan *plan, uint64_t largest[ST_OP_KIND_COUNT])
+{
+    memset(largest, 0, ST_OP_KIND_COUNT * sizeof(*largest));
+    for (uint32_t i = 0; i < plan->op_count; i++)
+        if (plan->ops[i].bytes > largest[plan->ops[i].kind])
+            largest[plan->ops[i].kind] = plan->ops[i].bytes;
 }
 
 static void fill_windows(const struct st_plan *plan, struct demand windows[WINDOW_COUNT])
@@ -162,16 +166,16 @@ static enum resource busiest(const double seconds[RESOURCE_COUNT])
 static double schedule_seconds(const struct st_plan *plan, const struct st_bounds *b, const struct demand windows[WINDOW_COUNT],
                                double bound[RESOURCE_COUNT])
 {
-    const struct demand held = held_over(plan);
+    uint64_t largest[ST_OP_KIND_COUNT];
     const double compute[WINDOW_COUNT] = {b->compute_forward, b->compute_backward, 0};
     double sum = 0;
 
-    for (int w = 0; w < WINDOW_COUNT; w++) {
-        /* What a gated program reads ahead stands in backward already: forward's other reads wait for its updates. */
-        const uint64_t ahead = w == FORWARD && plan->policy.update == ST_UPDATE_GATED ? held.weights_ahead : held.read;
+    find_largest(plan, largest);
+    for (enum window w = FORWARD; w < WINDOW_COUNT; w++) {
+        const struct demand held = held_over(plan, largest, w);
         const struct demand must = {.upload = less(windows[w].upload, held.upload),
                                     .download = less(windows[w].download, held.download),
-                                    .read = less(windows[w].read, ahead),
+                                    .read = less(windows[w].read, held.read),
                                     .write = less(windows[w].write, held.write),
                                     .updated = windows[w].updated};
         double seconds[RESOURCE_COUNT];
