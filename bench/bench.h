@@ -47,18 +47,22 @@ struct bench_hooks {
 struct bench_opts {
     bool json;
     uint32_t threads, repeats; /* repeats: at most BENCH_REPEATS_MAX */
-    uint64_t params;           /* optim, update: parameters; rounded up to whole turns of a worker */
-    uint64_t bytes;            /* link: of one copy */
-    const char *isa;           /* "auto" */
-    const char *const *dirs;   /* update: NVMe directories; none: state in memory */
-    uint32_t dir_count;        /* the first is used */
-    const char *io_method;     /* "auto" */
-    double seconds_max;        /* update: no further repeat begins after this; 0: its default */
+    uint64_t params;           /* update: parameters */
+    const uint64_t *sizes;     /* optim: parameters of each tensor, rounded up to whole blocks; [size_count] */
+    uint32_t size_count;
+    const char *const *layouts; /* optim: names (bench/layouts.h), several in one with commas; none: all */
+    uint32_t layout_count;
+    uint64_t bytes;          /* link: of one copy */
+    const char *isa;         /* "auto" */
+    const char *const *dirs; /* update: NVMe directories; none: state in memory */
+    uint32_t dir_count;      /* the first is used */
+    const char *io_method;   /* "auto" */
+    double seconds_max;      /* update: no further repeat begins after this; 0: its default */
     struct bench_hooks hooks;
 };
 
-/** The optimizer kernels over each state layout against a stream with the same reads and writes.
- *  These three: E_INVAL (an instruction set, directory or method that is not there), E_NOFIT (memory or disk), E_NOMEM,
+/** The optimizer kernels over each state layout against the lower of memory's and arithmetic's roof.
+ *  These three: E_INVAL (an instruction set, layout, directory or method that is not there), E_NOFIT (memory or disk), E_NOMEM,
  *  E_CANCELLED, I/O errors. */
 strata_status bench_optim(const struct bench_opts *opts, FILE *out);
 /** Host to device and back through the device table, alone and both ways, against a plain copy of the same bytes. */

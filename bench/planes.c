@@ -4,118 +4,54 @@
 #include "core/clock.h"
 #include "core/error.h"
 
+#include <assert.h>
 #include <inttypes.h>
+#include <string.h>
 
-#define LINE_ELEMS  32u /* elements of a stream's turn: one or two cache lines of each plane */
-#define AHEAD_BYTES 4096u
 #define PARAMS_MOST (UINT64_C(1) << 56) /* their bytes fit 64 bits */
+#define PLANE_ALIGN 64u
+#define HUGE_BYTES  (UINT64_C(2) << 20) /* small planes lie on huge pages, too */
 
-const struct bench_layout_info bench_layouts[BENCH_LAYOUT_COUNT] = {
-    [BENCH_SPLIT] = {"adam_split", ST_RULE_ADAM, STRATA_BF16, 26},
-    [BENCH_FULL] = {"adam_full_bf16", ST_RULE_ADAM, STRATA_BF16, 28},
-    [BENCH_FP32] = {"adam_full_fp32", ST_RULE_ADAM, STRATA_F32, 28},
-    [BENCH_ADAGRAD] = {"adagrad_split", ST_RULE_ADAGRAD, STRATA_BF16, 18},
-    [BENCH_LION] = {"lion_split", ST_RULE_LION, STRATA_BF16, 18},
-    [BENCH_SGD] = {"sgd_split", ST_RULE_SGD, STRATA_BF16, 18},
-};
-
-static inline bool is_split(enum bench_layout layout)
+static uint64_t round_up(uint64_t value, uint64_t step)
 {
-    return layout != BENCH_FULL && layout != BENCH_FP32;
+    return (value + step - 1) / step * step;
 }
 
 /* --- passes --- */
 
-static inline void update_words(uint64_t *words, size_t count, bool prefetch)
-{
-    if (prefetch) {
-        for (size_t i = 0; i < count; i += 8)
-            __builtin_prefetch((const char *)(words + i) + AHEAD_BYTES, 0, 2);
-    }
-    for (size_t i = 0; i < count; i++)
-        words[i] += 1;
-}
-
-static inline uint64_t read_words(const uint64_t *words, size_t count, bool prefetch)
-{
-    uint64_t sum = 0;
-
-    if (prefetch) {
-        for (size_t i = 0; i < count; i += 8)
-            __builtin_prefetch((const char *)(words + i) + AHEAD_BYTES, 0, 2);
-    }
-    for (size_t i = 0; i < count; i++)
-        sum ^= words[i];
-    return sum;
-}
-
-/* Words of LINE_ELEMS elements from element i on. */
-static inline uint64_t *words_of(void *plane, size_t elem_bytes, size_t i)
-{
-    return (uint64_t *)(void *)((char *)plane + elem_bytes * i);
-}
-
-#define WORDS_2 (LINE_ELEMS * 2u / 8u) /* of a plane with 2 bytes per element */
-#define WORDS_4 (LINE_ELEMS * 4u / 8u)
-
-static inline __attribute__((always_inline)) uint64_t stream(const struct bench_planes *p, enum bench_layout layout,
-                                                             bool prefetch, size_t from, size_t to)
-{
-    uint64_t sum = 0;
-
-    for (size_t i = from; i < to; i += LINE_ELEMS) {
-        if (is_split(layout)) {
-            update_words(words_of(p->weight, 2, i), WORDS_2, prefetch);
-            update_words(words_of(p->residual, 2, i), WORDS_2, prefetch);
-        } else {
-            update_words(words_of(p->master, 4, i), WORDS_4, prefetch);
-        }
-        update_words(words_of(p->moment1, 4, i), WORDS_4, prefetch);
-        if (st_rule_moments(bench_layouts[layout].rule) == 2)
-            update_words(words_of(p->moment2, 4, i), WORDS_4, prefetch);
-        if (layout == BENCH_FP32)
-            sum ^= read_words(words_of(p->grad, 4, i), WORDS_4, prefetch);
-        else
-            sum ^= read_words(words_of(p->grad, 2, i), WORDS_2, prefetch);
-        if (layout == BENCH_FULL) {
-            uint64_t *const copy = words_of(p->copy, 2, i);
-
-            for (size_t w = 0; w < WORDS_2; w++)
-                copy[w] = i;
-        }
-    }
-    return sum;
-}
-
-static uint64_t stream_range(const struct bench_planes *p, size_t from, size_t to)
-{
-    const bool prefetch = p->pass->prefetch;
-
-    switch (p->layout) {
-    case BENCH_SPLIT:
-        return prefetch ? stream(p, BENCH_SPLIT, true, from, to) : stream(p, BENCH_SPLIT, false, from, to);
-    case BENCH_FULL:
-        return prefetch ? stream(p, BENCH_FULL, true, from, to) : stream(p, BENCH_FULL, false, from, to);
-    case BENCH_FP32:
-        return prefetch ? stream(p, BENCH_FP32, true, from, to) : stream(p, BENCH_FP32, false, from, to);
-    default: /* the same for every rule with one moment */
-        return prefetch ? stream(p, BENCH_SGD, true, from, to) : stream(p, BENCH_SGD, false, from, to);
-    }
-}
-
 static void update_range(const struct bench_planes *p, size_t from, size_t elems)
 {
+    const struct bench_layout_info *const info = &bench_layouts[p->layout];
     const struct st_kernels *const k = p->pass->kernels;
-    const strata_dtype dtype = bench_layouts[p->layout].grad_dtype;
-    const void *const grad = (const char *)p->grad + strata_dtype_bytes(dtype) * from;
-    float *const moment1 = p->moment1 + from;
-    float *const moment2 = st_rule_moments(p->coef.rule) == 2 ? p->moment2 + from : NULL;
+    const struct st_moments whole = {info->moments, p->planes[BENCH_MOMENT1], p->planes[BENCH_MOMENT2], 0};
+    const struct st_moments moments = st_moments_at(&whole, from);
+    const void *const grad = (const char *)p->planes[BENCH_GRAD] + strata_dtype_bytes(info->grad_dtype) * from;
 
-    if (is_split(p->layout))
-        k->update_split(p->weight + from, p->residual + from, moment1, moment2, grad, dtype, elems, &p->coef);
+    if (info->master == BENCH_MASTER_SPLIT)
+        k->update_split((uint16_t *)p->planes[BENCH_WEIGHT] + from, (int16_t *)p->planes[BENCH_RESIDUAL] + from, &moments, grad,
+                        info->grad_dtype, elems, &p->coef);
     else
-        k->update_master(p->master + from, p->layout == BENCH_FULL ? p->copy + from : NULL, STRATA_BF16, moment1, moment2, grad,
-                         dtype, elems, &p->coef);
+        k->update_master((float *)p->planes[BENCH_MASTER] + from,
+                         info->master == BENCH_MASTER_COPIED ? (uint16_t *)p->planes[BENCH_COPY] + from : NULL, STRATA_BF16,
+                         &moments, grad, info->grad_dtype, elems, &p->coef);
+}
+
+static void run_range(struct bench_planes *p, uint32_t worker, size_t from, size_t elems)
+{
+    if (p->pass->kernels != NULL)
+        update_range(p, from, elems);
+    else
+        p->sink[worker] ^= p->probe->stream(p->planes, p->layout, p->pass->prefetch, from, from + elems);
+}
+
+static uint64_t item_count(const struct bench_planes *p)
+{
+    return (p->params + BENCH_ITEM_ELEMS - 1) / BENCH_ITEM_ELEMS;
+}
+
+static size_t item_elems(const struct bench_planes *p, size_t from)
+{
+    return p->params - from < BENCH_ITEM_ELEMS ? (size_t)(p->params - from) : BENCH_ITEM_ELEMS;
 }
 
 static void run_item(void *ctx, uint64_t index, uint32_t worker)
@@ -123,76 +59,144 @@ static void run_item(void *ctx, uint64_t index, uint32_t worker)
     struct bench_planes *const p = ctx;
     const size_t from = (size_t)index * BENCH_ITEM_ELEMS;
 
-    if (p->pass->kernels != NULL)
-        update_range(p, from, BENCH_ITEM_ELEMS);
-    else
-        p->sink[worker] ^= stream_range(p, from, from + BENCH_ITEM_ELEMS);
+    run_range(p, worker, from, item_elems(p, from));
 }
 
-/* Ordinary values, so that neither subnormals nor NaN slow anything. */
-static void fill_item(void *ctx, uint64_t index, uint32_t worker)
+static void run_share(void *ctx, uint64_t index, uint32_t worker)
 {
     struct bench_planes *const p = ctx;
 
-    (void)worker;
-    for (size_t i = (size_t)index * BENCH_ITEM_ELEMS; i < (size_t)(index + 1) * BENCH_ITEM_ELEMS; i++) {
-        const float sign = i % 3 == 0 ? -1.0f : 1.0f, size = 1.0f + (float)(i % 61) / 61.0f;
+    const size_t share = (size_t)p->turns.place * st_workers_count(p->workers) + worker;
 
-        p->moment1[i] = (p->layout == BENCH_ADAGRAD ? size : sign * size) * 1e-4f; /* a sum of squares is positive */
-        p->moment2[i] = size * 1e-6f;
-        if (is_split(p->layout)) {
-            p->weight[i] = (uint16_t)(0x3c80u + i % 61);
-            p->residual[i] = (int16_t)(i % 1021);
-        } else {
-            p->master[i] = sign * size * 0.02f;
-        }
-        if (p->layout == BENCH_FP32)
-            ((float *)p->grad)[i] = sign * size * 1e-3f;
-        else
-            ((uint16_t *)p->grad)[i] = (uint16_t)(0x3a80u + i % 61);
-    }
+    (void)index;
+    for (uint64_t i = 0; i < p->turns.rounds; i++)
+        run_range(p, worker, share * BENCH_SHARE_ELEMS, BENCH_SHARE_ELEMS);
 }
 
-void bench_planes_fill(struct bench_planes *p, enum bench_layout layout)
-{
-    p->layout = layout;
-    p->coef.rule = bench_layouts[layout].rule;
-    st_workers_run(p->workers, fill_item, p, p->params / BENCH_ITEM_ELEMS);
-}
-
-double bench_planes_run(struct bench_planes *p, const struct bench_pass *pass)
+static double run(struct bench_planes *p, const struct bench_pass *pass, st_work_fn *fn, uint64_t items)
 {
     const uint64_t begin_ns = st_clock_ns();
 
     p->pass = pass;
-    st_workers_run(p->workers, run_item, p, p->params / BENCH_ITEM_ELEMS);
+    st_workers_run(p->workers, fn, p, items);
     return (double)(st_clock_ns() - begin_ns) * 1e-9;
+}
+
+double bench_planes_run(struct bench_planes *p, const struct bench_pass *pass)
+{
+    return run(p, pass, run_item, item_count(p));
+}
+
+double bench_planes_run_shares(struct bench_planes *p, const struct bench_pass *pass, const struct bench_share_turns *turns)
+{
+    assert(p->params / BENCH_SHARE_ELEMS >= (turns->place + 1) * (uint64_t)st_workers_count(p->workers));
+    p->turns = *turns;
+    return run(p, pass, run_share, turns->items);
+}
+
+uint32_t bench_planes_threads(const struct bench_planes *p)
+{
+    const uint32_t workers = st_workers_count(p->workers);
+
+    return item_count(p) < workers ? (uint32_t)item_count(p) : workers;
+}
+
+/* --- fill --- */
+
+/* Element i of a moment around `size`: the scale of its block comes with the block's first. */
+static void fill_moment(void *plane, enum st_moment_format format, size_t i, float size, bool negative)
+{
+    const float value = (1.0f + (float)(i % 61) / 61.0f) * (negative ? -size : size);
+    const size_t in_group = i % ST_NORM_BLOCK;
+    unsigned char *const group = (unsigned char *)plane + st_moment_bytes(ST_MOMENTS_8BIT, i - in_group);
+    float *const scales = (float *)(void *)group;
+    uint32_t bits;
+
+    switch (format) {
+    case ST_MOMENTS_F32:
+        ((float *)plane)[i] = value;
+        return;
+    case ST_MOMENTS_BF16:
+        memcpy(&bits, &value, sizeof(bits));
+        ((uint16_t *)plane)[i] = (uint16_t)(bits >> 16);
+        return;
+    case ST_MOMENTS_8BIT: /* codes in the upper half of a sign's 128, whether there is a sign or not */
+        scales[in_group / ST_MOMENT_BLOCK] = 2.0f * size;
+        group[ST_NORM_BLOCK / ST_MOMENT_BLOCK * sizeof(float) + in_group] = (unsigned char)((negative ? 0xc0u : 0x40u) + i % 61);
+        return;
+    case ST_MOMENTS_COUNT:
+        break;
+    }
+    assert(false && "format");
+}
+
+static void fill_element(struct bench_planes *p, const struct bench_layout_info *info, size_t i)
+{
+    const float sign = i % 3 == 0 ? -1.0f : 1.0f, size = 1.0f + (float)(i % 61) / 61.0f;
+    const bool squares = info->rule == ST_RULE_ADAGRAD; /* are positive */
+
+    fill_moment(p->planes[BENCH_MOMENT1], info->moments, i, 1e-4f, sign < 0 && !squares);
+    if (st_rule_moments(info->rule) == 2)
+        fill_moment(p->planes[BENCH_MOMENT2], info->moments, i, 1e-6f, false);
+    if (info->master == BENCH_MASTER_SPLIT) {
+        ((uint16_t *)p->planes[BENCH_WEIGHT])[i] = (uint16_t)(0x3c80u + i % 61);
+        ((int16_t *)p->planes[BENCH_RESIDUAL])[i] = (int16_t)(i % 1021);
+    } else {
+        ((float *)p->planes[BENCH_MASTER])[i] = sign * size * 0.02f;
+    }
+    if (info->grad_dtype == STRATA_F32)
+        ((float *)p->planes[BENCH_GRAD])[i] = sign * size * 1e-3f;
+    else
+        ((uint16_t *)p->planes[BENCH_GRAD])[i] = (uint16_t)(0x3a80u + i % 61);
+}
+
+static void fill_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    struct bench_planes *const p = ctx;
+    const size_t from = (size_t)index * BENCH_ITEM_ELEMS, elems = item_elems(p, from);
+
+    (void)worker;
+    for (size_t i = from; i < from + elems; i++)
+        fill_element(p, &bench_layouts[p->layout], i);
+}
+
+/* Planes one after the other, each a little out of step with the one before. */
+static void carve(struct bench_planes *p)
+{
+    uint64_t at = 0;
+
+    for (int plane = 0; plane < BENCH_PLANE_COUNT; plane++) {
+        const uint64_t bytes = bench_plane_bytes(p->layout, (enum bench_plane)plane, p->params);
+
+        p->planes[plane] = bytes > 0 ? p->arena.base + at : NULL;
+        at += bytes > 0 ? round_up(bytes, PLANE_ALIGN) + ST_PLANE_SKEW : 0;
+    }
+    assert(at <= p->arena.bytes);
+}
+
+void bench_planes_fill(struct bench_planes *p, enum bench_layout layout, uint64_t params)
+{
+    p->params = round_up(params, ST_NORM_BLOCK);
+    assert(p->params > 0 && p->params <= p->params_most);
+    p->layout = layout;
+    p->coef.rule = bench_layouts[layout].rule;
+    carve(p);
+    st_workers_run(p->workers, fill_item, p, item_count(p));
 }
 
 /* --- create and destroy --- */
 
-static void carve(struct bench_planes *p)
-{
-    unsigned char *const at = p->arena.base;
-
-    p->master = (void *)at;
-    p->weight = (void *)at;
-    p->residual = (void *)(at + 2 * p->params + ST_PLANE_SKEW);
-    p->moment1 = (void *)(at + 4 * p->params + 2 * ST_PLANE_SKEW);
-    p->moment2 = (void *)(at + 8 * p->params + 3 * ST_PLANE_SKEW);
-    p->grad = at + 12 * p->params + 4 * ST_PLANE_SKEW;
-    p->copy = (void *)(at + 16 * p->params + 5 * ST_PLANE_SKEW);
-}
-
 strata_status bench_planes_create(struct bench_planes *p, const struct bench_setup *s, uint64_t params)
 {
     strata_status st;
+    uint64_t bytes;
 
     if (params > PARAMS_MOST)
         return st_error(STRATA_E_NOFIT, "%" PRIu64 " parameters do not fit any memory: lower --params", params);
     /* beta1 0.9, beta2 0.999, eps 1e-8, lr 1e-3, decay 0.01, far from the start */
-    *p = (struct bench_planes){.params = (params + BENCH_ITEM_ELEMS - 1) / BENCH_ITEM_ELEMS * BENCH_ITEM_ELEMS,
+    *p = (struct bench_planes){.params_most = round_up(params, ST_NORM_BLOCK),
                                .workers = s->workers,
+                               .probe = bench_probe_best(),
                                .coef = {.grad_scale = 1.0f,
                                         .beta1 = 0.9f,
                                         .one_minus_beta1 = 0.1f,
@@ -201,12 +205,12 @@ strata_status bench_planes_create(struct bench_planes *p, const struct bench_set
                                         .eps = 1e-8f,
                                         .step_size = 1e-3f,
                                         .vhat_scale = 1.0f,
-                                        .decay = 0.99999f}};
-    st = bench_check_memory(s, p->params * BENCH_PLANE_BYTES, "lower --params");
+                                        .decay = 0.99999f,
+                                        .rounding_key = UINT64_C(0x2545f4914f6cdd1d)}};
+    bytes = round_up(p->params_most * BENCH_PLANE_BYTES + BENCH_PLANE_COUNT * ST_PLANE_SKEW, HUGE_BYTES);
+    st = bench_check_memory(s, bytes, "lower --params");
     if (st == STRATA_OK)
-        st = st_arena_create_near(&p->arena, "bench", p->params * BENCH_PLANE_BYTES + 6 * ST_PLANE_SKEW, s->workers, s->topology);
-    if (st == STRATA_OK)
-        carve(p);
+        st = st_arena_create_near(&p->arena, "bench", bytes, s->workers, s->topology);
     return st;
 }
 

@@ -1,35 +1,20 @@
 /* bench/planes.h - an optimizer state in memory, and passes over it: a kernel's update, or a stream with the same reads and
  * writes, which is its roof.
  *
- * Bytes that must cross the memory bus once per element, reads + writes:
- *   split  weight 2, residual 2, moments 8, gradient 2 (bf16) read; all but the gradient written      14 + 12 = 26
- *   full   master 4, moments 8, gradient 2 (bf16) read; master, moments and a bf16 copy written       14 + 14 = 28
- *   fp32   master 4, moments 8, gradient 4 read; master and moments written                           16 + 12 = 28
- * Adam's state, master and moments, is 12 bytes per parameter in each.  A rule with one moment (Adagrad, Lion, SGD) has 8, and
- * 4 bytes less each way:
- *   split  10 + 8 = 18      full  10 + 10 = 20      fp32  12 + 8 = 20
- * A stream does one integer operation per word, plain or with the kernels' prefetch; the faster of the two counts. */
+ * A pass over the whole state is cut into turns of BENCH_ITEM_ELEMS, as the engine and strata_optim_step() cut it.  A pass over
+ * shares stays in the second-level caches instead: what it takes is the arithmetic, not the memory. */
 #ifndef BENCH_PLANES_H
 #define BENCH_PLANES_H
 
 #include "bench/bench_setup.h"
+#include "bench/layouts.h"
+#include "bench/probe.h"
 #include "core/arena.h"
-#include "kernels/kernels.h"
 
 #define BENCH_ITEM_ELEMS  (64u * 1024u) /* one worker's turn */
-#define BENCH_PLANE_BYTES 18u           /* per parameter: master or weight + residual, moments, gradient, copy */
+#define BENCH_SHARE_ELEMS (8u * 1024u)  /* at most 128 KiB */
+#define BENCH_PLANE_BYTES 16u           /* per parameter, in the largest layout */
 #define BENCH_THREADS_MAX 256u
-
-/* The first three are Adam's, the others split masters with one moment. */
-enum bench_layout { BENCH_SPLIT, BENCH_FULL, BENCH_FP32, BENCH_ADAGRAD, BENCH_LION, BENCH_SGD, BENCH_LAYOUT_COUNT };
-
-struct bench_layout_info {
-    const char *name;
-    enum st_rule rule;
-    strata_dtype grad_dtype;
-    uint32_t bytes; /* per element */
-};
-extern const struct bench_layout_info bench_layouts[BENCH_LAYOUT_COUNT];
 
 /* One way to pass over the planes: a table's kernel, or a stream when kernels is NULL. */
 struct bench_pass {
@@ -38,28 +23,38 @@ struct bench_pass {
     bool prefetch;
 };
 
+/* How a pass over shares goes: items x rounds times over a share. */
+struct bench_share_turns {
+    uint32_t place; /* which of several: the pages of one may fall badly into the caches */
+    uint64_t items, rounds;
+};
+
 struct bench_planes {
-    uint64_t params; /* a multiple of BENCH_ITEM_ELEMS */
+    uint64_t params_most, params; /* that there is room for; of the layout: multiples of ST_NORM_BLOCK */
     enum bench_layout layout;
     struct st_workers *workers; /* borrowed */
     struct st_arena arena;
-    float *master, *moment1, *moment2; /* [params]; weight and residual share the bytes of master */
-    uint16_t *weight;
-    int16_t *residual;
-    void *grad;
-    uint16_t *copy;
+    void *planes[BENCH_PLANE_COUNT]; /* NULL: not of this layout */
     struct st_update_coef coef;
-    const struct bench_pass *pass;    /* the one that runs */
+    const struct bench_probe *probe;
+    const struct bench_pass *pass; /* the one that runs */
+    struct bench_share_turns turns;
     uint64_t sink[BENCH_THREADS_MAX]; /* so that reads are not optimised away */
 };
 
-/** Take memory for `params` parameters, rounded up to whole turns of a worker.  E_NOFIT, E_NOMEM. */
+/** Take memory for `params` parameters, rounded up to whole blocks.  E_NOFIT, E_NOMEM. */
 strata_status bench_planes_create(struct bench_planes *p, const struct bench_setup *s, uint64_t params);
 void bench_planes_destroy(struct bench_planes *p);
 
-/** Lay the planes out and fill them with ordinary values: neither subnormals nor NaN slow anything. */
-void bench_planes_fill(struct bench_planes *p, enum bench_layout layout);
+/** Lay the planes out for at most as many parameters, rounded up likewise, and fill them with ordinary values: neither
+ *  subnormals nor NaN slow anything. */
+void bench_planes_fill(struct bench_planes *p, enum bench_layout layout, uint64_t params);
+/** Workers that one pass occupies. */
+uint32_t bench_planes_threads(const struct bench_planes *p);
+
 /** Seconds of one pass. */
 double bench_planes_run(struct bench_planes *p, const struct bench_pass *pass);
+/** Seconds of such a pass, each worker over a share of its own; params: a share for each worker and place. */
+double bench_planes_run_shares(struct bench_planes *p, const struct bench_pass *pass, const struct bench_share_turns *turns);
 
 #endif

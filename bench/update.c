@@ -74,6 +74,14 @@ static strata_status probe(struct update *u, uint32_t r)
     return u->nvme ? probe_disk(u, r) : STRATA_OK;
 }
 
+/* Bytes that the memory bus carries for one update. */
+static uint64_t state_bytes(const struct update *u)
+{
+    const struct bench_traffic traffic = bench_layout_traffic(BENCH_SPLIT, u->model.workload.params);
+
+    return traffic.read + traffic.written;
+}
+
 /* What disturbs a probe only ever slows it: of the two beside an update the faster counts. */
 static double roof_median(const struct update *u, int roof)
 {
@@ -89,7 +97,7 @@ static double roof_seconds(const struct update *u, int roof)
 {
     const double bytes[] = {(double)u->moved.read, (double)u->moved.write, (double)(u->moved.read + u->moved.write)};
     const double median = roof_median(u, roof);
-    const double state = (double)u->model.workload.params * bench_layouts[BENCH_SPLIT].bytes;
+    const double state = (double)state_bytes(u);
 
     if (roof == MEMORY)
         return median * (1 + bytes[MIXED] / state);
@@ -106,7 +114,7 @@ static void print_rows(struct update *u)
                                         "params",     "repeats",       "threads"};
     const struct st_traffic *const moved = &u->moved;
     const uint64_t params = u->model.workload.params;
-    const uint64_t bytes = u->nvme ? moved->read + moved->write : params * bench_layouts[BENCH_SPLIT].bytes;
+    const uint64_t bytes = u->nvme ? moved->read + moved->write : state_bytes(u);
     double bound = 0, seconds = bench_median(u->seconds, u->done), roof[ROOFS];
     int binds = MEMORY;
 
@@ -172,7 +180,7 @@ static strata_status warm_up(struct update *u)
     double unused;
 
     bench_progress(&u->setup, "warm-up", 0);
-    bench_planes_fill(&u->planes, BENCH_SPLIT);
+    bench_planes_fill(&u->planes, BENCH_SPLIT, u->planes.params_most);
     bench_planes_run(&u->planes, &u->stream);
     for (uint32_t i = 0; i < WARM_UPS && st == STRATA_OK; i++) {
         st = bench_null_model_step(&u->model);

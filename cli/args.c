@@ -33,6 +33,7 @@ enum value_kind {
     VALUE_COUNT,  /* whole number in least..most */
     VALUE_REAL,   /* number in least..most */
     VALUE_SIZE,   /* size, at least 1 byte */
+    VALUE_SIZES,  /* sizes with commas between */
     VALUE_SET,    /* PATH=VALUE */
     VALUE_IGNORED /* one word, dropped */
 };
@@ -98,8 +99,10 @@ static const struct option options[] = {
      "budget of the host arena; default: 80 % of available memory, less what the device takes"},
     {{"nvme"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR",
      "directory for swap files; what goes there is the configuration's business"},
-    {{"params"}, CLI_CMD_BENCH, VALUE_SIZE, AT(params), NULL, 0, 0, "N",
-     "optim, update: parameters; 32M is 2^25; default 16M and 32M"},
+    {{"params"}, CLI_CMD_BENCH, VALUE_SIZES, AT(params), NULL, 0, 0, "N,...",
+     "optim: sizes of a tensor in parameters; 16M is 2^24; default 4K,64K,1M,16M; update: one number, default 32M"},
+    {{"layout"}, CLI_CMD_BENCH, VALUE_LIST, AT(layouts), NULL, 0, 0, "NAME,...",
+     "optim: states to walk, such as split,split_bf16m,split_8bit or full, fp32, lion, adagrad_full; default: all"},
     {{"bytes"}, CLI_CMD_BENCH, VALUE_SIZE, AT(bytes), NULL, 0, 0, "SIZE", "link: bytes of one copy; default: 64KiB to 256MiB"},
     {{"repeats"}, CLI_CMD_BENCH, VALUE_COUNT, AT(repeats), NULL, 1, 1000, "N", "turns of each variant; default 9, update: 5"},
     {{"nvme"}, CLI_CMD_BENCH, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR", "update: directory for the state; without one it stays in memory"},
@@ -268,16 +271,43 @@ static strata_status number_take(struct cli_args *args, const struct option *o, 
     return STRATA_OK;
 }
 
+static strata_status size_parse(const struct option *o, const char *text, uint64_t *out)
+{
+    if (st_size_parse(text, out) != 0)
+        return st_error(STRATA_E_INVAL, "--%s: \"%s\" is not a size: write 24G or 24GiB for 24 * 2^30 bytes, 24GB for 24 * 10^9",
+                        o->names[0], text);
+    if (*out == 0)
+        return st_error(STRATA_E_INVAL, "--%s: %s is too small: at least 1%s", o->names[0], text,
+                        strcmp(o->value, "SIZE") == 0 ? " byte" : "");
+    return STRATA_OK;
+}
+
+static strata_status sizes_take(struct cli_sizes *sizes, const struct option *o, const char *text)
+{
+    char word[WORD_MAX];
+    strata_status st;
+
+    do {
+        const size_t length = strcspn(text, ",");
+
+        if (sizes->count == CLI_SIZES_MAX)
+            return st_error(STRATA_E_INVAL, "--%s: more than %u sizes", o->names[0], CLI_SIZES_MAX);
+        snprintf(word, sizeof(word), "%.*s", (int)(length < WORD_MAX ? length : WORD_MAX), text);
+        if ((st = size_parse(o, word, &sizes->items[sizes->count])) != STRATA_OK)
+            return st;
+        sizes->count++;
+        text += length;
+    } while (*text++ == ',');
+    return STRATA_OK;
+}
+
 static strata_status size_take(struct cli_args *args, const struct option *o, const char *text)
 {
     uint64_t bytes;
+    const strata_status st = size_parse(o, text, &bytes);
 
-    if (st_size_parse(text, &bytes) != 0)
-        return st_error(STRATA_E_INVAL, "--%s: \"%s\" is not a size: write 24G or 24GiB for 24 * 2^30 bytes, 24GB for 24 * 10^9",
-                        o->names[0], text);
-    if (bytes == 0)
-        return st_error(STRATA_E_INVAL, "--%s: %s is too small: at least 1%s", o->names[0], text,
-                        strcmp(o->value, "SIZE") == 0 ? " byte" : "");
+    if (st != STRATA_OK)
+        return st;
     if (o->path != NULL)
         return override_push(args, o->path, text);
     *(uint64_t *)(void *)((char *)args + o->offset) = bytes;
@@ -310,6 +340,8 @@ static strata_status value_take(struct cli_args *args, const struct option *o, c
         return number_take(args, o, text);
     case VALUE_SIZE:
         return size_take(args, o, text);
+    case VALUE_SIZES:
+        return sizes_take((struct cli_sizes *)(void *)at, o, text);
     case VALUE_SET:
         return set_take(args, text);
     case VALUE_FLAG:
@@ -484,6 +516,7 @@ void cli_args_fini(struct cli_args *args)
     free(args->positional.items);
     free(args->data.items);
     free(args->nvme.items);
+    free(args->layouts.items);
 }
 
 /* --- help --- */

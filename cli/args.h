@@ -25,6 +25,13 @@ struct cli_list {
     uint32_t count;
 };
 
+#define CLI_SIZES_MAX 16u
+
+struct cli_sizes {
+    uint64_t items[CLI_SIZES_MAX];
+    uint32_t count;
+};
+
 /* Values of one call.  Strings are borrowed from argv; NULL and 0: not given, unless a default is named. */
 struct cli_args {
     enum cli_command command;
@@ -35,11 +42,13 @@ struct cli_args {
     const char *device;                               /* default "cpu" */
     const char *prompt, *prompt_file, *prompt_tokens; /* one of them */
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
-    uint64_t max_tokens, top_k;               /* max_tokens: default 128 */
-    double heldout, temperature, top_p;       /* the last two: default 1 */
-    uint64_t params, bytes, repeats, threads; /* bench; threads of the others are an override */
-    const char *isa, *io_method;              /* bench, too */
-    double load;                              /* bench step; 0: not given */
+    uint64_t max_tokens, top_k;         /* max_tokens: default 128 */
+    double heldout, temperature, top_p; /* the last two: default 1 */
+    uint64_t bytes, repeats, threads;   /* bench; threads of the others are an override */
+    struct cli_sizes params;            /* bench, too */
+    struct cli_list layouts;            /* names, or several with commas between */
+    const char *isa, *io_method;
+    double load; /* bench step; 0: not given */
     bool json, quiet, digest, allow_unknown, measure, simulate, only, help;
 };
 

@@ -10,7 +10,7 @@
 #define NEAR_EDITS_MAX 3u
 
 /* Options that not every bench takes. */
-enum { TAKES_PARAMS = 1, TAKES_BYTES = 2, TAKES_NVME = 4, TAKES_IO_METHOD = 8, TAKES_ISA = 16 };
+enum { TAKES_PARAMS = 1, TAKES_BYTES = 2, TAKES_NVME = 4, TAKES_IO_METHOD = 8, TAKES_ISA = 16, TAKES_LAYOUT = 32 };
 
 struct bench_command {
     const char *name;
@@ -19,7 +19,7 @@ struct bench_command {
 };
 
 static const struct bench_command benches[] = {
-    {"optim", bench_optim, TAKES_PARAMS | TAKES_ISA},
+    {"optim", bench_optim, TAKES_PARAMS | TAKES_ISA | TAKES_LAYOUT},
     {"link", bench_link, TAKES_BYTES},
     {"update", bench_update, TAKES_PARAMS | TAKES_NVME | TAKES_IO_METHOD | TAKES_ISA},
 };
@@ -53,15 +53,20 @@ static strata_status check_options(const struct bench_command *bench, const stru
         bool given;
         const char *name;
     } options[] = {
-        {TAKES_PARAMS, args->params != 0, "--params"}, {TAKES_BYTES, args->bytes != 0, "--bytes"},
-        {TAKES_NVME, args->nvme.count > 0, "--nvme"},  {TAKES_IO_METHOD, args->io_method != NULL, "--io-method"},
+        {TAKES_PARAMS, args->params.count > 0, "--params"},
+        {TAKES_BYTES, args->bytes != 0, "--bytes"},
+        {TAKES_NVME, args->nvme.count > 0, "--nvme"},
+        {TAKES_IO_METHOD, args->io_method != NULL, "--io-method"},
         {TAKES_ISA, args->isa != NULL, "--isa"},
+        {TAKES_LAYOUT, args->layouts.count > 0, "--layout"},
     };
 
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
         if (options[i].given && (bench->takes & options[i].bit) == 0)
             return st_error(STRATA_E_INVAL, "bench %s does not take %s: strata bench --help says which does", bench->name,
                             options[i].name);
+    if (args->params.count > 1 && bench->run == bench_update)
+        return st_error(STRATA_E_INVAL, "bench %s takes one number of parameters: run it once for each", bench->name);
     if (args->nvme.count > 1)
         return st_error(STRATA_E_INVAL, "bench %s takes one directory: run it once for each", bench->name);
     if (args->io_method != NULL && args->nvme.count == 0)
@@ -75,7 +80,11 @@ static int run(const struct bench_command *bench, const struct cli_args *args)
         .json = args->json,
         .threads = (uint32_t)args->threads,
         .repeats = (uint32_t)args->repeats,
-        .params = args->params,
+        .params = args->params.count > 0 ? args->params.items[0] : 0,
+        .sizes = args->params.items,
+        .size_count = args->params.count,
+        .layouts = args->layouts.items,
+        .layout_count = args->layouts.count,
         .bytes = args->bytes,
         .isa = args->isa,
         .dirs = args->nvme.items,

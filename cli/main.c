@@ -70,13 +70,20 @@ static const struct command commands[] = {
      "optim|link|update|step [options]",
      "Each row's ratio is the rate attained by the rate of a roof measured in the same run, turn by turn; 1 is as good\n"
      "as it can be.  docs/bench.md says how to read the tables.\n"
-     "  optim   the optimizer's kernels, by state layout and instruction set.  Roof: a stream with the same reads and writes\n"
+     "  optim   the optimizer's kernels, by state layout, size of the tensor and instruction set.  Roof: the lower of memory\n"
+     "          (a stream with the same reads and writes) and arithmetic (the kernel within the caches); bound_by names it.\n"
+     "          Layouts: AdamW over a split master (split), an fp32 master with a bf16 copy (full) or without (fp32); the\n"
+     "          first two with bf16 moments (split_bf16m, full_bf16m) and with 8-bit ones (split_8bit, full_8bit); other rules\n"
+     "          with fp32 moments, split and full (adagrad, adagrad_full, lion, lion_full, sgd, sgd_full)\n"
      "  link    copies to the device and back, alone and both ways.  Roof: a plain copy of the same bytes by as many threads\n"
      "  update  the update of a whole optimizer state, in memory or on disk, as training runs it.  Roof: the slowest of\n"
      "          disk (read, write, both mixed), memory and kernel, each probed between the updates\n"
      "\n"
      "Example: is the disk, the memory or the processor what an update on /scratch waits for?\n"
      "  strata bench update --nvme /scratch --params 64M\n"
+     "\n"
+     "Example: do 8-bit moments gain time here, and what do small tensors cost?\n"
+     "  strata bench optim --layout split,split_8bit --params 4K,64K,64M\n"
      "\n"
      "strata bench step --help explains the bench of a whole step."},
     {"bench step", CLI_CMD_BENCH_STEP, cmd_bench_step, "training steps under each schedule: predicted, run, and their bound",

@@ -16,6 +16,11 @@ const char *cli_tier_name(strata_tier tier)
     return tier < STRATA_TIER_COUNT ? names[tier] : "auto";
 }
 
+static const char *moments_name(enum st_moment_format format)
+{
+    return format == ST_MOMENTS_BF16 ? "bf16" : format == ST_MOMENTS_8BIT ? "8bit" : "fp32";
+}
+
 const char *cli_seconds_text(char buf[24], double seconds)
 {
     if (seconds >= 1)
@@ -150,8 +155,10 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
             plan->kept_blocks, w->block_count, plan->kept_tiles, w->head_count, cli_tier_name(plan->activation_tier));
     if (!full || plan->policy.forward_only)
         return;
-    fprintf(file, "  state: %u pages on the device, %u of %u chunks pinned in host memory; pinned weights: %u pages\n",
-            plan->device_state_pages, plan->pinned_chunks, plan->chunk_count, plan->pinned_weight_pages);
+    fprintf(file,
+            "  state: moments in %s; %u pages on the device, %u of %u chunks pinned in host memory; pinned weights: %u pages\n",
+            moments_name(plan->moment_format), plan->device_state_pages, plan->pinned_chunks, plan->chunk_count,
+            plan->pinned_weight_pages);
     fprintf(file, "  slots: %u weights, %u host weights, %u state, %u activations, %u gradients; program: %u ops, %u waits\n",
             plan->weight_slots, plan->host_weight_slots, plan->state_slots, plan->act_slots, plan->grad_slots, plan->op_count,
             plan->wait_count);
@@ -231,6 +238,7 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_put_string(w, "param_tier", cli_tier_name(plan->policy.param_tier));
     st_json_put_string(w, "optimizer_tier", cli_tier_name(plan->policy.optimizer_tier));
     st_json_put_string(w, "activation_tier", cli_tier_name(plan->activation_tier));
+    st_json_put_string(w, "moments", moments_name(plan->moment_format));
     st_json_put_u64(w, "pages", plan->workload.page_count);
     st_json_put_u64(w, "resident_pages", plan->resident_pages);
     st_json_put_u64(w, "device_state_pages", plan->device_state_pages);

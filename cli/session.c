@@ -8,6 +8,7 @@
 #include "core/trace.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -311,11 +312,28 @@ static strata_status create_engine(struct cli_session *s)
     return st;
 }
 
+/* Launchers set OMP_NUM_THREADS to 1 for every program: not obeyed, and not in silence. */
+static void print_omp_threads(const struct cli_session *s)
+{
+    const char *text = getenv("OMP_NUM_THREADS");
+    const uint32_t workers = st_topology_core_count(s->topology);
+    unsigned long asked;
+    char *end;
+
+    if (text == NULL || s->config.threads != 0)
+        return;
+    asked = strtoul(text, &end, 10);
+    if (end != text && asked != workers)
+        st_log(ST_LOG_NOTICE, "OMP_NUM_THREADS is %lu, which is not obeyed: %u %s; --threads N sets their number", asked, workers,
+               workers == 1 ? "worker" : "workers");
+}
+
 strata_status cli_session_start(struct cli_session *s)
 {
     const struct st_weight_source source = weight_source(s);
     strata_status st = s->args->trace != NULL ? st_engine_trace_create(&s->trace, s->plan, TRACE_STEPS_MAX) : STRATA_OK;
 
+    print_omp_threads(s);
     if (st == STRATA_OK)
         st = create_engine(s);
     if (st == STRATA_OK)

@@ -35,6 +35,8 @@ enum st_lr_type {
 };
 enum st_accumulation { ST_ACCUMULATE_VERTICAL = 0, ST_ACCUMULATE_HORIZONTAL = 1 };
 enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2, ST_UPDATE_IN_BACKWARD = 3 };
+/* How moments are kept; the values are those of enum st_moment_format in kernels/kernels.h. */
+enum st_config_moments { ST_CONFIG_MOMENTS_F32 = 0, ST_CONFIG_MOMENTS_BF16 = 1, ST_CONFIG_MOMENTS_8BIT = 2 };
 enum st_activation_mode { ST_ACT_AUTO = 0, ST_ACT_KEPT = 1, ST_ACT_RECOMPUTED = 2 };
 enum st_config_verdict { ST_VERDICT_HONOURED = 0, ST_VERDICT_NOTICE = 1, ST_VERDICT_REJECTED = 2 };
 enum st_config_origin {
@@ -67,6 +69,7 @@ struct st_config {
     double momentum, dampening; /* SGD */
     bool nesterov;
     bool decay_all; /* strata.decay_all: decay biases and norms too */
+    enum st_config_moments moments;
     /* scheduler */
     enum st_lr_type lr_type;
     /* arguments of other schedulers than lr_type are 0 */

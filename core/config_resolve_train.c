@@ -12,6 +12,9 @@
 #define STEPS_END    (UINT64_C(1) << 53)
 #define OPTIMIZER    "optimizer.params."
 #define SCHEDULER    "scheduler.params."
+#define MOMENTS      "strata.moments"
+#define FP32_STATES  OPTIMIZER "fp32_optimizer_states"
+#define BF16_STATES  "bf16.bf16_optimizer_states"
 
 /* --- batch --- */
 
@@ -211,6 +214,37 @@ static void check_nesterov(struct st_config_source *src, const struct st_config 
                                         config->momentum, config->dampening));
 }
 
+/* A switch over moments that says otherwise than the format in force, which `chosen_by` asks for. */
+static void check_moments(struct st_config_source *src, const struct st_config *config, const char *path,
+                          enum st_config_moments when_true, const char *chosen_by)
+{
+    const char *format = st_choice_text(st_field_known(MOMENTS)->choices, (int)config->moments);
+
+    if (st_source_given(src, path) && is_on(src, path) != (config->moments == when_true))
+        st_source_reject(src, path,
+                         st_source_keep(src, "%s, but %s asks for %s moments: change one of them, or leave one out",
+                                        is_on(src, path) ? "true" : "false", chosen_by, format));
+}
+
+/* DeepSpeed's switches choose bf16 where strata.moments is left out, and contradict it nowhere. */
+static void resolve_moments(struct st_config_source *src, struct st_config *config)
+{
+    const bool not_fp32 = st_source_given(src, FP32_STATES) && !is_on(src, FP32_STATES);
+    const char *chosen_by = MOMENTS;
+
+    if (!st_source_given(src, MOMENTS) && (not_fp32 || is_on(src, BF16_STATES))) {
+        chosen_by = not_fp32 ? FP32_STATES : BF16_STATES;
+        config->moments = ST_CONFIG_MOMENTS_BF16;
+        st_source_derive(src, MOMENTS, st_source_keep(src, "from %s", chosen_by));
+    }
+    if (not_fp32)
+        st_source_note(src, FP32_STATES, "moments alone: masters stay exact fp32");
+    if (is_on(src, BF16_STATES))
+        st_source_note(src, BF16_STATES, "moments alone: masters stay exact fp32");
+    check_moments(src, config, FP32_STATES, ST_CONFIG_MOMENTS_F32, chosen_by);
+    check_moments(src, config, BF16_STATES, ST_CONFIG_MOMENTS_BF16, chosen_by);
+}
+
 static void resolve_optimizer(struct st_config_source *src, struct st_config *config)
 {
     const struct st_field_state *lr = st_source_state(src, OPTIMIZER "lr");
@@ -220,6 +254,7 @@ static void resolve_optimizer(struct st_config_source *src, struct st_config *co
     resolve_adam(src, config);
     resolve_adagrad(src, config);
     check_nesterov(src, config);
+    resolve_moments(src, config);
     if (named && lr->spelling == NULL) {
         config->lr = config->optimizer == ST_OPTIMIZER_ADAGRAD ? ADAGRAD_LR : DEEPSPEED_LR;
         st_source_derive(src, OPTIMIZER "lr",

@@ -36,6 +36,13 @@ static const struct st_choice accumulation_choices[] = {
     {NULL, 0, ST_VERDICT_HONOURED},
 };
 
+static const struct st_choice moment_choices[] = {
+    {"fp32", ST_CONFIG_MOMENTS_F32, ST_VERDICT_HONOURED},
+    {"bf16", ST_CONFIG_MOMENTS_BF16, ST_VERDICT_HONOURED},
+    {"8bit", ST_CONFIG_MOMENTS_8BIT, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
 static const struct st_choice activation_choices[] = {
     {"auto", ST_ACT_AUTO, ST_VERDICT_HONOURED},
     {"kept", ST_ACT_KEPT, ST_VERDICT_HONOURED},
@@ -251,6 +258,10 @@ static const struct st_field strata_rows[] = {
      .help = "shell patterns over tensor names, such as \"transformer.wte.*\": these tensors get no gradient and no state"},
     {.path = "strata.decay_all", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, decay_all), .fallback = "false",
      .help = "decay biases and norm weights too, as plain DeepSpeed does"},
+    {.path = "strata.moments", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, moments), .choices = moment_choices,
+     .fallback = "\"fp32\"",
+     .help = "how the optimizer's moments are kept, 4, 2 or 1 1/64 bytes each; bf16 and 8bit are rounded stochastically, the same "
+             "way in every run"},
     {.path = "strata.threads", .type = ST_FIELD_INT, ST_BOUND(U32, threads), .min = 0, .max = 256, .fallback = "0",
      .help = "workers; 0: one per usable core (--threads)"},
     {.path = "strata.io_method", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, io_method), .choices = io_choices,

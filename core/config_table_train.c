@@ -122,9 +122,7 @@ static const struct st_field optimizer_rows[] = {
      .plain = "false", .verdict = ST_VERDICT_REJECTED, .reason = "AMSGrad is not in this version: set it to false",
      .help = "keep the largest second moment"},
     {.path = "optimizer.params.fp32_optimizer_states", .type = ST_FIELD_BOOL, .optimizers = ADAMS | ADAGRAD | LION,
-     .fallback = "true", .plain = "true",
-     .verdict = ST_VERDICT_REJECTED, .reason = "moments are fp32 in this version: leave it out or set it to true",
-     .help = "moments in fp32"},
+     .fallback = "true", .help = "moments in fp32; false: strata.moments bf16, unless that is given"},
     ST_ROW_REJECT("optimizer.params.max_grad_norm", REAL, NULL, "use the top-level gradient_clipping, as DeepSpeed demands too",
                   "clipping inside the optimizer"),
     MUON("muon_lr", REAL),
@@ -234,7 +232,8 @@ static const struct st_field bf16_rows[] = {
                   "accumulate in the backward hook"),
     ST_ROW_OFF("bf16.bf16_master_weights_and_grads", "the master is exact fp32 (bf16 weight + 16-bit residual): set it to false",
                "masters in bf16"),
-    ST_ROW_OFF("bf16.bf16_optimizer_states", "moments are fp32 in this version: set it to false", "moments in bf16"),
+    {.path = "bf16.bf16_optimizer_states", .type = ST_FIELD_BOOL, .fallback = "false",
+     .help = "moments in bf16: true means strata.moments bf16, in a run of any precision"},
 };
 
 static const struct st_field gradient_rows[] = {

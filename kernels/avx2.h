@@ -11,11 +11,12 @@
 
 #define VEC_LANES        8u
 #define VEC_KERNEL(name) name##_avx2 /* as isa.h declares it */
-#define SPLIT_VECS       2u          /* vectors that vec_store_split() takes */
-#define SPLIT_ELEMS      (SPLIT_VECS * VEC_LANES)
+#define STEP_VECS        2u          /* vectors that vec_store_split() takes */
+#define STEP_ELEMS       (STEP_VECS * VEC_LANES)
 
 typedef __m256 vf;  /* floats */
 typedef __m128i vh; /* as many bf16, fp16 or 16-bit integers */
+typedef __m256i vu; /* as many 32-bit integers */
 
 static inline vf vec_splat(float x)
 {
@@ -166,13 +167,106 @@ static inline void vec_store_narrow(void *out, __m256i low, __m256i high)
 }
 
 /** Split sixteen masters that hold no NaN but 0x7fc00000. */
-static inline void vec_store_split(uint16_t *weight, int16_t *residual, const vf p[SPLIT_VECS])
+static inline void vec_store_split(uint16_t *weight, int16_t *residual, const vf p[STEP_VECS])
 {
     const __m256i up = _mm256_set1_epi32(0x8000), rest = _mm256_set1_epi32(0xffff);
     const __m256i l = _mm256_castps_si256(p[0]), h = _mm256_castps_si256(p[1]);
 
     vec_store_narrow(weight, _mm256_srli_epi32(_mm256_add_epi32(l, up), 16), _mm256_srli_epi32(_mm256_add_epi32(h, up), 16));
     vec_store_narrow(residual, _mm256_and_si256(l, rest), _mm256_and_si256(h, rest));
+}
+
+/* Stochastic rounding and 8-bit codes, as scalar.h defines them.  `which` and `squares` are constants at every call. */
+
+static inline vu vec_splat_u32(uint32_t x)
+{
+    return _mm256_set1_epi32((int)x);
+}
+
+/** Each lane's index and `first`. */
+static inline vu vec_count_from(uint32_t first)
+{
+    return _mm256_add_epi32(vec_splat_u32(first), _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0));
+}
+
+static inline vu vec_add_u32(vu a, uint32_t b)
+{
+    return _mm256_add_epi32(a, vec_splat_u32(b));
+}
+
+/** st_rounding_bits(), from position + the key's low half, and what it adds between the multiplications. */
+static inline vu vec_random(vu counter, vu key)
+{
+    vu x = _mm256_mullo_epi32(counter, vec_splat_u32(ST_MIX_1));
+
+    x = _mm256_add_epi32(_mm256_xor_si256(x, _mm256_srli_epi32(x, 15)), key);
+    x = _mm256_mullo_epi32(x, vec_splat_u32(ST_MIX_2));
+    return _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
+}
+
+static inline vu vec_random_part(vu random, int which, int width)
+{
+    return which == 0 ? _mm256_and_si256(random, _mm256_set1_epi32((1 << width) - 1)) : _mm256_srli_epi32(random, 32 - width);
+}
+
+/** Eight bf16, rounded stochastically; of a NaN only 0x7fc00000. */
+static inline vh vec_round_random(vf x, vu random, int which)
+{
+    const __m256i sum = _mm256_add_epi32(_mm256_castps_si256(x), vec_random_part(random, which, 16));
+
+    return vec_narrow(_mm256_srli_epi32(sum, 16));
+}
+
+/** The larger of `most` and x's magnitudes, as bits; of squares, which are not negative, x's bits. */
+static inline vu vec_most(vu most, vf x, bool squares)
+{
+    const __m256i bits = _mm256_castps_si256(x);
+
+    return _mm256_max_epi32(most, squares ? bits : _mm256_and_si256(bits, _mm256_set1_epi32((int)ST_F32_MAG)));
+}
+
+static inline uint32_t vec_most_of(vu most)
+{
+    __m128i half = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+
+    half = _mm_max_epi32(half, _mm_shuffle_epi32(half, 0x4e));
+    half = _mm_max_epi32(half, _mm_shuffle_epi32(half, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(half);
+}
+
+/** Eight codes; zero: the base's float times the scale.  A sign is extended, so that it is shifted into its place. */
+static inline vf vec_decode(const uint8_t *codes, vf scale, vf zero, bool squares)
+{
+    const __m128i in = _mm_loadl_epi64((const __m128i *)codes);
+    const __m256i code = _mm256_slli_epi32(squares ? _mm256_cvtepu8_epi32(in) : _mm256_cvtepi8_epi32(in), ST_CODE_SHIFT);
+    const __m256i base = _mm256_set1_epi32((int)st_code_base(squares));
+    const __m256i kept = _mm256_set1_epi32((int)(~ST_F32_MAG | 0x7fu << ST_CODE_SHIFT));
+
+    if (squares)
+        return _mm256_fmsub_ps(_mm256_castsi256_ps(_mm256_or_si256(code, base)), scale, zero);
+    const __m256i mag = _mm256_or_si256(_mm256_and_si256(code, kept), base);
+    const __m256 sign = _mm256_and_ps(_mm256_castsi256_ps(code), _mm256_set1_ps(-0.0f));
+
+    return _mm256_fmsub_ps(_mm256_castsi256_ps(mag), scale, _mm256_or_ps(zero, sign));
+}
+
+/** Eight codes of a block whose inverse is not 0. */
+static inline void vec_encode(uint8_t *codes, vf x, vf inverse, vu random, int which, bool squares)
+{
+    const __m256i base = _mm256_set1_epi32((int)st_code_base(squares)), bits = _mm256_castps_si256(x);
+    const __m256i mag = squares ? bits : _mm256_and_si256(bits, _mm256_set1_epi32((int)ST_F32_MAG));
+    const __m256 y = _mm256_fmadd_ps(_mm256_castsi256_ps(mag), inverse, _mm256_castsi256_ps(base));
+    const __m256i sum = _mm256_add_epi32(_mm256_castps_si256(y), vec_random_part(random, which, ST_CODE_SHIFT));
+    __m256i code =
+        _mm256_sub_epi32(_mm256_srli_epi32(sum, ST_CODE_SHIFT), _mm256_set1_epi32((int)(st_code_base(squares) >> ST_CODE_SHIFT)));
+
+    if (squares)
+        code = _mm256_max_epi32(code, _mm256_set1_epi32(1));
+    else
+        code = _mm256_or_si256(code, _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80)));
+    const __m128i narrow = vec_narrow(code);
+
+    _mm_storel_epi64((__m128i *)codes, _mm_packus_epi16(narrow, narrow));
 }
 
 /** Eight sums in double: in lane j elements whose index is j mod 8. */

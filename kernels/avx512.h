@@ -13,11 +13,12 @@
 
 #define VEC_LANES        16u
 #define VEC_KERNEL(name) name##_avx512 /* as isa.h declares it */
-#define SPLIT_VECS       1u            /* vectors that vec_store_split() takes */
-#define SPLIT_ELEMS      (SPLIT_VECS * VEC_LANES)
+#define STEP_VECS        1u            /* vectors that vec_store_split() takes */
+#define STEP_ELEMS       (STEP_VECS * VEC_LANES)
 
 typedef __m512 vf;  /* floats */
 typedef __m256i vh; /* as many bf16, fp16 or 16-bit integers */
+typedef __m512i vu; /* as many 32-bit integers */
 
 static inline vf vec_splat(float x)
 {
@@ -155,10 +156,99 @@ static inline vh vec_split_weight(vf p)
 }
 
 /** Split sixteen masters that hold no NaN but 0x7fc00000. */
-static inline void vec_store_split(uint16_t *weight, int16_t *residual, const vf p[SPLIT_VECS])
+static inline void vec_store_split(uint16_t *weight, int16_t *residual, const vf p[STEP_VECS])
 {
     vec_store_u16(weight, vec_split_weight(p[0]));
     vec_store_u16(residual, _mm512_cvtepi32_epi16(_mm512_castps_si512(p[0])));
+}
+
+/* Stochastic rounding and 8-bit codes, as scalar.h defines them.  `which` and `squares` are constants at every call. */
+
+static inline vu vec_splat_u32(uint32_t x)
+{
+    return _mm512_set1_epi32((int)x);
+}
+
+/** Each lane's index and `first`. */
+static inline vu vec_count_from(uint32_t first)
+{
+    return _mm512_add_epi32(vec_splat_u32(first), _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
+}
+
+static inline vu vec_add_u32(vu a, uint32_t b)
+{
+    return _mm512_add_epi32(a, vec_splat_u32(b));
+}
+
+/** st_rounding_bits(), from position + the key's low half, and what it adds between the multiplications. */
+static inline vu vec_random(vu counter, vu key)
+{
+    vu x = _mm512_mullo_epi32(counter, vec_splat_u32(ST_MIX_1));
+
+    x = _mm512_add_epi32(_mm512_xor_si512(x, _mm512_srli_epi32(x, 15)), key);
+    x = _mm512_mullo_epi32(x, vec_splat_u32(ST_MIX_2));
+    return _mm512_xor_si512(x, _mm512_srli_epi32(x, 16));
+}
+
+static inline vu vec_random_part(vu random, int which, int width)
+{
+    return which == 0 ? _mm512_and_si512(random, _mm512_set1_epi32((1 << width) - 1))
+                      : _mm512_srli_epi32(random, (unsigned)(32 - width));
+}
+
+/** Sixteen bf16, rounded stochastically; of a NaN only 0x7fc00000. */
+static inline vh vec_round_random(vf x, vu random, int which)
+{
+    const __m512i sum = _mm512_add_epi32(_mm512_castps_si512(x), vec_random_part(random, which, 16));
+
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16));
+}
+
+/** The larger of `most` and x's magnitudes, as bits; of squares, which are not negative, x's bits. */
+static inline vu vec_most(vu most, vf x, bool squares)
+{
+    const __m512i bits = _mm512_castps_si512(x);
+
+    return _mm512_max_epi32(most, squares ? bits : _mm512_and_si512(bits, _mm512_set1_epi32((int)ST_F32_MAG)));
+}
+
+static inline uint32_t vec_most_of(vu most)
+{
+    return (uint32_t)_mm512_reduce_max_epi32(most);
+}
+
+/** Sixteen codes; zero: the base's float times the scale.  A sign is extended, so that it is shifted into its place. */
+static inline vf vec_decode(const uint8_t *codes, vf scale, vf zero, bool squares)
+{
+    const __m128i in = _mm_loadu_si128((const __m128i *)codes);
+    const __m512i code = _mm512_slli_epi32(squares ? _mm512_cvtepu8_epi32(in) : _mm512_cvtepi8_epi32(in), ST_CODE_SHIFT);
+    const __m512i base = _mm512_set1_epi32((int)st_code_base(squares)), sign = _mm512_set1_epi32((int)~ST_F32_MAG);
+    const __m512i kept = _mm512_set1_epi32((int)(~ST_F32_MAG | 0x7fu << ST_CODE_SHIFT));
+
+    if (squares)
+        return _mm512_fmsub_ps(_mm512_castsi512_ps(_mm512_or_si512(code, base)), scale, zero);
+    const __m512i mag = _mm512_ternarylogic_epi32(code, kept, base, 0xea); /* code & kept | base */
+    const __m512i away = _mm512_ternarylogic_epi32(code, sign, _mm512_castps_si512(zero), 0xea);
+
+    return _mm512_fmsub_ps(_mm512_castsi512_ps(mag), scale, _mm512_castsi512_ps(away));
+}
+
+/** Sixteen codes of a block whose inverse is not 0. */
+static inline void vec_encode(uint8_t *codes, vf x, vf inverse, vu random, int which, bool squares)
+{
+    const __m512i base = _mm512_set1_epi32((int)st_code_base(squares)), bits = _mm512_castps_si512(x);
+    const __m512i mag = squares ? bits : _mm512_and_si512(bits, _mm512_set1_epi32((int)ST_F32_MAG));
+    const __m512 y = _mm512_fmadd_ps(_mm512_castsi512_ps(mag), inverse, _mm512_castsi512_ps(base));
+    const __m512i sum = _mm512_add_epi32(_mm512_castps_si512(y), vec_random_part(random, which, ST_CODE_SHIFT));
+    const __m512i code = _mm512_srli_epi32(sum, ST_CODE_SHIFT);
+    const int zero = (int)(st_code_base(squares) >> ST_CODE_SHIFT);
+    __m512i out; /* the base's bits above eight are cut off */
+
+    if (squares)
+        out = _mm512_max_epi32(code, _mm512_set1_epi32(zero + 1));
+    else /* the base ends in 0x80 where the sign goes: code & 0x7f | sign & 0x80 */
+        out = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0x7f), code, _mm512_srli_epi32(bits, 24), 0xca);
+    _mm_storeu_si128((__m128i *)codes, _mm512_cvtepi32_epi8(out));
 }
 
 /** Eight sums in double: in lane j elements whose index is j mod 8. */

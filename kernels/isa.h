@@ -15,4 +15,17 @@ st_cast_f32_f16_fn st_f32_to_f16_scalar, st_f32_to_f16_avx2, st_f32_to_f16_avx51
 st_cast_f16_f32_fn st_f16_to_f32_scalar, st_f16_to_f32_avx2, st_f16_to_f32_avx512, st_f16_to_f32_neon;
 st_add_f32_fn st_add_f32_scalar, st_add_f32_avx2, st_add_f32_avx512, st_add_f32_neon;
 
+/* The moments of up to one block as fp32: in place, or in a buffer. */
+struct st_moment_block {
+    float *moment1, *moment2; /* moment2 NULL: none */
+    float buffer[2][ST_MOMENT_BLOCK];
+};
+
+/** Moments of elements first..first + elems - 1, at most ST_MOMENT_BLOCK; in 8 bits, `first` begins a block and they are all of
+ * it that there is. */
+void st_moments_open(struct st_moment_block *o, const struct st_moments *moments, enum st_rule rule, size_t first, size_t elems);
+/** Round and store them again. */
+void st_moments_close(const struct st_moment_block *o, const struct st_moments *moments, const struct st_update_coef *coef,
+                      size_t first, size_t elems);
+
 #endif

@@ -2,8 +2,9 @@
  *
  * The scalar files are the definition: a stated sequence of correctly rounded fp32 operations.  Every other table gives the
  * same bits for every input, length and alignment, and the result does not depend on how an array is cut into calls
- * (grad_finish: cut at multiples of ST_NORM_BLOCK).  Leaf functions: no allocation, no errors, any thread.
- * Rounding is the default mode; subnormals are kept.  Arrays are aligned to their elements and do not overlap unless said.
+ * (grad_finish and moments that are not fp32: cut at multiples of ST_NORM_BLOCK).  Leaf functions: no allocation, no errors, any
+ * thread. Rounding is the default mode; subnormals are kept.  Arrays are aligned to their elements and do not overlap unless
+ * said.
  *
  * NaN has one pattern: where a result of arithmetic or rounding is NaN, fp32 0x7fc00000, bf16 0x7fc0, fp16 0x7e00 or the
  * quiet double 0x7ff8000000000000 is written, whatever went in.  Exact copies and the widening of bf16 keep payloads. */
@@ -27,6 +28,45 @@ enum st_rule { ST_RULE_ADAM, ST_RULE_ADAGRAD, ST_RULE_LION, ST_RULE_SGD, ST_RULE
 static inline uint32_t st_rule_moments(enum st_rule rule)
 {
     return rule == ST_RULE_ADAM ? 2 : 1;
+}
+
+/* How moments lie in memory.  What is not fp32 is rounded stochastically: up or down by a probability that makes the mean exact,
+ * from bits that follow from the step and the element's position in the model alone (st_rounding_bits in scalar.h).
+ *   BF16   2 bytes
+ *   8BIT   a code of 8 bits, and an fp32 scale, never negative, for each ST_MOMENT_BLOCK elements.  In groups of ST_NORM_BLOCK
+ *          elements: the group's 16 scales, then its codes; the last group has all its scales and as many codes as there are
+ *          elements.  A code is a small float: a moment has its sign, 3 bits of exponent and 4 of mantissa, a sum of squares 4
+ *          and 4.  Dettmers et al., arXiv:2110.02861, for moments in blocks; the format is st_code_decode's in scalar.h. */
+enum st_moment_format { ST_MOMENTS_F32, ST_MOMENTS_BF16, ST_MOMENTS_8BIT, ST_MOMENTS_COUNT };
+
+#define ST_MOMENT_BLOCK 256u
+
+/* The moments of an array, in one format. */
+struct st_moments {
+    enum st_moment_format format;
+    void *moment1, *moment2; /* aligned to 4 bytes (BF16: 2); moment2 NULL for a rule with one moment */
+    uint64_t position;       /* of element 0 in the model, a multiple of ST_NORM_BLOCK; F32: not read */
+};
+
+/** Bytes of one moment of `elems` elements. */
+static inline uint64_t st_moment_bytes(enum st_moment_format format, uint64_t elems)
+{
+    if (format == ST_MOMENTS_8BIT)
+        return elems + (elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK * (ST_NORM_BLOCK / ST_MOMENT_BLOCK) * sizeof(float);
+    return elems * (format == ST_MOMENTS_BF16 ? 2 : 4);
+}
+
+/** The moments from element `first` on, a multiple of ST_NORM_BLOCK; F32: any. */
+static inline struct st_moments st_moments_at(const struct st_moments *moments, uint64_t first)
+{
+    const uint64_t bytes = st_moment_bytes(moments->format, first);
+    struct st_moments at = *moments;
+
+    at.moment1 = (char *)at.moment1 + bytes;
+    if (at.moment2 != NULL)
+        at.moment2 = (char *)at.moment2 + bytes;
+    at.position += first;
+    return at;
 }
 
 /* Folded by the caller in double, once per step, then rounded to fp32.  One element, each line rounded as written; m and v are
@@ -58,6 +98,7 @@ struct st_update_coef {
     float grad_scale;
     float beta1, one_minus_beta1, beta2, one_minus_beta2;
     float eps, step_size, vhat_scale, decay, l2;
+    uint64_t rounding_key; /* random, another for each step; moments of F32: not read */
 };
 
 /**
@@ -66,13 +107,16 @@ struct st_update_coef {
  *
  * @param weight      [elems] bf16, in and out
  * @param residual    [elems] in and out
- * @param moment1     [elems] f32, in and out; moment2 likewise, NULL for a rule with one moment
+ * @param moments     [elems] each, in and out.  A new moment is used in full by its own step and rounded once it has been.
+ *                    8BIT: one that is infinite or NaN makes its block of moments NaN; a block whose magnitudes are all below
+ *                    2^-100 becomes 0; squares are never rounded to 0 in any other block
  * @param grad        [elems] grad_dtype (F32, BF16, F16), widened exactly
  *
  * @return how many finite masters have a weight that rounded to infinity.
- * Cost    with a bf16 gradient 14 bytes read, 12 written per element; 10 and 8 with one moment.
+ * Cost    with a bf16 gradient 14 bytes read, 12 written per element; 10 and 8 with one moment.  Moments in BF16: 10 and 8, 8 and
+ *         6 with one; in 8BIT: 8 and 6, 7 and 5, and 1/64 more each way per moment.
  */
-typedef uint64_t st_update_split_fn(uint16_t *weight, int16_t *residual, float *moment1, float *moment2, const void *grad,
+typedef uint64_t st_update_split_fn(uint16_t *weight, int16_t *residual, const struct st_moments *moments, const void *grad,
                                     strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef);
 
 /**
@@ -85,7 +129,7 @@ typedef uint64_t st_update_split_fn(uint16_t *weight, int16_t *residual, float *
  * @return how many finite masters have a copy that rounded to infinity; 0 without a copy.
  * Cost    as st_update_split_fn; a copy writes 2 more.
  */
-typedef uint64_t st_update_master_fn(float *master, uint16_t *copy_out, strata_dtype copy_dtype, float *moment1, float *moment2,
+typedef uint64_t st_update_master_fn(float *master, uint16_t *copy_out, strata_dtype copy_dtype, const struct st_moments *moments,
                                      const void *grad, strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef);
 
 /**

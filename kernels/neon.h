@@ -11,13 +11,16 @@
 
 #define VEC_LANES        8u          /* as many as a norm block has sums */
 #define VEC_KERNEL(name) name##_neon /* as isa.h declares it */
-#define SPLIT_VECS       1u          /* vectors that vec_store_split() takes */
-#define SPLIT_ELEMS      (SPLIT_VECS * VEC_LANES)
+#define STEP_VECS        1u          /* vectors that vec_store_split() takes */
+#define STEP_ELEMS       (STEP_VECS * VEC_LANES)
 
 typedef struct {
     float32x4_t low, high;
 } vf;                  /* floats */
 typedef uint16x8_t vh; /* as many bf16, fp16 or 16-bit integers */
+typedef struct {
+    uint32x4_t low, high;
+} vu; /* as many 32-bit integers */
 
 static inline vf vec_splat(float x)
 {
@@ -198,10 +201,115 @@ static inline vh vec_split_weight(vf p)
 }
 
 /** Split eight masters that hold no NaN but 0x7fc00000. */
-static inline void vec_store_split(uint16_t *weight, int16_t *residual, const vf p[SPLIT_VECS])
+static inline void vec_store_split(uint16_t *weight, int16_t *residual, const vf p[STEP_VECS])
 {
     vec_store_u16(weight, vec_split_weight(p[0]));
     vec_store_u16(residual, vcombine_u16(vmovn_u32(vec_bits(p[0].low)), vmovn_u32(vec_bits(p[0].high))));
+}
+
+/* Stochastic rounding and 8-bit codes, as scalar.h defines them.  `which` and `squares` are constants at every call. */
+
+static inline vu vec_splat_u32(uint32_t x)
+{
+    return (vu){vdupq_n_u32(x), vdupq_n_u32(x)};
+}
+
+static inline vu vec_add_u32(vu a, uint32_t b)
+{
+    return (vu){vaddq_u32(a.low, vdupq_n_u32(b)), vaddq_u32(a.high, vdupq_n_u32(b))};
+}
+
+/** Each lane's index and `first`. */
+static inline vu vec_count_from(uint32_t first)
+{
+    static const uint32_t lane[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+
+    return vec_add_u32((vu){vld1q_u32(lane), vld1q_u32(lane + 4)}, first);
+}
+
+static inline uint32x4_t vec_mix(uint32x4_t counter, uint32x4_t key)
+{
+    uint32x4_t x = vmulq_n_u32(counter, ST_MIX_1);
+
+    x = vaddq_u32(veorq_u32(x, vshrq_n_u32(x, 15)), key);
+    x = vmulq_n_u32(x, ST_MIX_2);
+    return veorq_u32(x, vshrq_n_u32(x, 16));
+}
+
+/** st_rounding_bits(), from position + the key's low half, and what it adds between the multiplications. */
+static inline vu vec_random(vu counter, vu key)
+{
+    return (vu){vec_mix(counter.low, key.low), vec_mix(counter.high, key.high)};
+}
+
+static inline uint32x4_t vec_random_part(uint32x4_t random, int which, int width)
+{
+    return which == 0 ? vandq_u32(random, vdupq_n_u32((1u << width) - 1u)) : vshlq_u32(random, vdupq_n_s32(width - 32));
+}
+
+/** Eight bf16, rounded stochastically; of a NaN only 0x7fc00000. */
+static inline vh vec_round_random(vf x, vu random, int which)
+{
+    return vcombine_u16(vaddhn_u32(vec_bits(x.low), vec_random_part(random.low, which, 16)),
+                        vaddhn_u32(vec_bits(x.high), vec_random_part(random.high, which, 16)));
+}
+
+/** The larger of `most` and x's magnitudes, as bits; squares are not negative. */
+static inline vu vec_most(vu most, vf x, bool squares)
+{
+    const uint32x4_t mask = vdupq_n_u32(ST_F32_MAG);
+
+    (void)squares;
+    return (vu){vmaxq_u32(most.low, vandq_u32(vec_bits(x.low), mask)), vmaxq_u32(most.high, vandq_u32(vec_bits(x.high), mask))};
+}
+
+static inline uint32_t vec_most_of(vu most)
+{
+    return vmaxvq_u32(vmaxq_u32(most.low, most.high));
+}
+
+static inline float32x4_t vec_decode_half(int16x4_t codes, float32x4_t scale, float32x4_t zero, bool squares)
+{
+    const uint32x4_t kept = vdupq_n_u32(squares ? ST_F32_MAG : ~ST_F32_MAG | 0x7fu << ST_CODE_SHIFT);
+    const uint32x4_t code = vreinterpretq_u32_s32(vshlq_n_s32(vmovl_s16(codes), ST_CODE_SHIFT));
+    const uint32x4_t mag = vorrq_u32(vandq_u32(code, kept), vdupq_n_u32(st_code_base(squares)));
+    const uint32x4_t away =
+        vbslq_u32(vdupq_n_u32(ST_F32_MAG), vec_bits(vnegq_f32(zero)), vec_bits(vnegq_f32(vec_from_bits(code))));
+
+    return vfmaq_f32(vec_from_bits(away), vec_from_bits(mag), scale);
+}
+
+/** Eight codes; zero: the base's float times the scale.  A sign is extended, so that it is shifted into its place. */
+static inline vf vec_decode(const uint8_t *codes, vf scale, vf zero, bool squares)
+{
+    const uint8x8_t in = vld1_u8(codes);
+    const int16x8_t wide = squares ? vreinterpretq_s16_u16(vmovl_u8(in)) : vmovl_s8(vreinterpret_s8_u8(in));
+
+    return (vf){vec_decode_half(vget_low_s16(wide), scale.low, zero.low, squares),
+                vec_decode_half(vget_high_s16(wide), scale.high, zero.high, squares)};
+}
+
+static inline uint16x4_t vec_encode_half(float32x4_t x, float32x4_t inverse, uint32x4_t random, bool squares)
+{
+    const uint32x4_t base = vdupq_n_u32(st_code_base(squares)), bits = vec_bits(x);
+    const uint32x4_t mag = squares ? bits : vandq_u32(bits, vdupq_n_u32(ST_F32_MAG));
+    const uint32x4_t y = vec_bits(vfmaq_f32(vec_from_bits(base), vec_from_bits(mag), inverse));
+    const uint32x4_t code =
+        vsubq_u32(vshrq_n_u32(vaddq_u32(y, random), ST_CODE_SHIFT), vdupq_n_u32(st_code_base(squares) >> ST_CODE_SHIFT));
+
+    if (squares)
+        return vmovn_u32(vmaxq_u32(code, vdupq_n_u32(1)));
+    return vmovn_u32(vorrq_u32(code, vandq_u32(vshrq_n_u32(bits, 24), vdupq_n_u32(0x80))));
+}
+
+/** Eight codes of a block whose inverse is not 0. */
+static inline void vec_encode(uint8_t *codes, vf x, vf inverse, vu random, int which, bool squares)
+{
+    const uint32x4_t low = vec_random_part(random.low, which, ST_CODE_SHIFT);
+    const uint32x4_t high = vec_random_part(random.high, which, ST_CODE_SHIFT);
+
+    vst1_u8(codes, vmovn_u16(vcombine_u16(vec_encode_half(x.low, inverse.low, low, squares),
+                                          vec_encode_half(x.high, inverse.high, high, squares))));
 }
 
 /** Eight sums in double: in lane j elements whose index is j mod 8. */

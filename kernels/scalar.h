@@ -18,6 +18,18 @@
 #define ST_F64_NAN  0x7ff8000000000000u
 #define ST_F32_MAG  0x7fffffffu /* all but the sign */
 
+/* Stochastic rounding: st_rounding_bits(). */
+#define ST_MIX_1   0x7feb352du
+#define ST_MIX_2   0x846ca68bu
+#define ST_MIX_KEY 0x9e3779b9u
+
+/* Codes of 8 bits: the float of code 0, 2^-15 or 2^-7, whose lower exponent bits are 0, so that the largest code is 1.9375; bits
+ * below a code's last; and the least magnitude that gives a block a scale, 2^-100. */
+#define ST_CODE_BASE_SQUARES (112u << 23)
+#define ST_CODE_BASE_SIGNED  (120u << 23)
+#define ST_CODE_SHIFT        19
+#define ST_CODE_LEAST        (27u << 23)
+
 /* The least fp32 magnitudes that round to infinity: bf16 with ties away, fp16 with ties to even (65520). */
 #define ST_BF16_OVERFLOW 0x7f7f8000u
 #define ST_F16_OVERFLOW  0x477ff000u
@@ -145,6 +157,90 @@ static inline float st_load_f32(const void *in, strata_dtype dtype, size_t i)
     }
     assert(false && "dtype");
     return 0.0f;
+}
+
+/* Stochastic rounding of moments. */
+
+/** Random bits of the element at `position`.  A mixing function of two multiplications over a counter, with a key before each:
+ *  rounding wants no more, and Philox would cost as much as the step. */
+static inline uint32_t st_rounding_bits(uint64_t key, uint64_t position)
+{
+    uint32_t x = ((uint32_t)position + (uint32_t)key) * ST_MIX_1;
+
+    x ^= x >> 15;
+    x += (uint32_t)(key >> 32) + (uint32_t)(position >> 32) * ST_MIX_KEY;
+    x *= ST_MIX_2;
+    return x ^ x >> 16;
+}
+
+/** The part of those bits that is for moment1 (which: 0) or moment2 (1), below 2^width: the lowest and the highest. */
+static inline uint32_t st_rounding_part(uint32_t random, int which, int width)
+{
+    return which == 0 ? random & ((1u << width) - 1u) : random >> (32 - width);
+}
+
+/** Stochastically rounded by 16 random bits; NaN: 0x7fc0.  What lies above the largest finite one may become infinite. */
+static inline uint16_t st_f32_to_bf16_random(float x, uint32_t random16)
+{
+    return (uint16_t)((st_f32_canonical_bits(x) + random16) >> 16);
+}
+
+/* Codes of moments in 8 bits.  The codes of one sign are the floats from the base on whose mantissas have 4 bits, less the base:
+ * so they begin at 0, evenly spaced, and need no subnormals.  A code of the other sign has 0x80 beside. */
+
+/** Whether a moment of `rule` is a sum of squares; which: 0 for moment1, 1 for moment2. */
+static inline bool st_moment_is_squares(enum st_rule rule, int which)
+{
+    return rule == ST_RULE_ADAM ? which == 1 : rule == ST_RULE_ADAGRAD;
+}
+
+static inline uint32_t st_code_base(bool squares)
+{
+    return squares ? ST_CODE_BASE_SQUARES : ST_CODE_BASE_SIGNED;
+}
+
+/** Magnitude of the largest code at scale 1. */
+static inline float st_code_most(bool squares)
+{
+    const uint32_t base = st_code_base(squares), count = squares ? 255u : 127u;
+
+    return st_f32_from_bits(base + (count << ST_CODE_SHIFT)) - st_f32_from_bits(base);
+}
+
+static inline float st_code_decode(uint8_t code, float scale, bool squares)
+{
+    const uint32_t base = st_code_base(squares), count = squares ? code : code & 0x7fu;
+    const float mag = st_f32_from_bits(base + (count << ST_CODE_SHIFT)), zero = st_f32_from_bits(base) * scale;
+
+    return squares || code < 0x80u ? fmaf(mag, scale, -zero) : fmaf(-mag, scale, zero);
+}
+
+/** The scale of a block whose largest magnitude has the bits `most`, and what its moments are multiplied by to be encoded. */
+static inline float st_code_scale(uint32_t most, bool squares, float *inverse)
+{
+    *inverse = 0.0f;
+    if (most >= ST_F32_INF)
+        return st_f32_from_bits(ST_F32_NAN);
+    if (most < ST_CODE_LEAST)
+        return 0.0f;
+    /* one less, so that not even the largest is rounded above the last code */
+    *inverse = st_f32_from_bits(st_f32_bits(st_code_most(squares) / st_f32_from_bits(most)) - 1u);
+    return st_f32_from_bits(most) / st_code_most(squares);
+}
+
+/** Stochastically rounded by ST_CODE_SHIFT random bits.  An inverse of 0 gives 0; squares become no less than 1 otherwise. */
+static inline uint8_t st_code_encode(float x, float inverse, uint32_t random, bool squares)
+{
+    const uint32_t base = st_code_base(squares), bits = st_f32_bits(x), mag = squares ? bits : bits & ST_F32_MAG;
+    uint32_t code;
+
+    if (inverse == 0.0f)
+        return 0;
+    code = (st_f32_bits(fmaf(st_f32_from_bits(mag), inverse, st_f32_from_bits(base))) + random) >> ST_CODE_SHIFT;
+    code -= base >> ST_CODE_SHIFT;
+    if (squares)
+        return (uint8_t)(code == 0 ? 1 : code);
+    return (uint8_t)(code | (bits >> 24 & 0x80u));
 }
 
 /** The eight lanes of one gradient-norm block, added in the fixed order. */

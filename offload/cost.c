@@ -33,14 +33,13 @@ static size_t width_of(const struct st_plan *plan)
 static double update_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
 {
     const struct st_chunk *chunk = &plan->chunks[op->chunk];
-    const double elems = (double)chunk->elems;
-    double width = 0;
+    uint64_t bytes = 0;
 
     if (chunk->tier == STRATA_TIER_NVME)
-        width += (double)(st_master_width(plan->master) + plan->moments * sizeof(float));
+        bytes += st_plan_state_bytes(plan, chunk->elems);
     if (plan->pages[chunk->page].weight_home == STRATA_TIER_NVME)
-        width += (double)width_of(plan);
-    return per_second(elems, m->update) + per_second(2 * width * elems, m->checksum);
+        bytes += chunk->elems * width_of(plan);
+    return per_second((double)chunk->elems, m->update) + per_second(2 * (double)bytes, m->checksum);
 }
 
 static double page_elems(const struct st_plan *plan, const struct st_op *op)

@@ -6,8 +6,8 @@
  *
  * Calls enqueue on the queue of their kind (upload(), download(); all others compute) and each queue runs in order; on a
  * device without notify() they are done when they return.  What a call's pointers name stays untouched until then; structs
- * given by pointer (st_matmul, st_attention, st_update_coef) are copied by the call.  One thread calls at a time.  finish()
- * waits for a queue.  All pointers named "device" lie inside the arena.
+ * given by pointer (st_matmul, st_attention, st_moments, st_update_coef) are copied by the call.  One thread calls at a time.
+ * finish() waits for a queue.  All pointers named "device" lie inside the arena.
  *
  * Activations, weights and activation gradients have dtype `dt` (BF16, F16 or F32); gradients of parameters accumulate in
  * F32.  Tile shapes are functions of the operands' shapes alone, so results never depend on budgets or thread count. */
@@ -143,10 +143,10 @@ struct st_device_ops {
     strata_status (*grad_finish)(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
                                  double *block_sums, double *norm2, uint64_t *nonfinite);
     /* One chunk's update on the device: split master (residual), full master with the weight copied out (master), or, both
-     * NULL, the weight as its own fp32 master; moment2 NULL where the rule has none.  overflowed (device) += count. */
-    strata_status (*update)(struct st_device *dev, void *weight, int16_t *residual, float *master, float *moment1, float *moment2,
-                            const void *grad, strata_dtype dt, uint64_t elems, const struct st_update_coef *coef,
-                            uint64_t *overflowed);
+     * NULL, the weight as its own fp32 master; the moments' planes (device) in their format.  overflowed (device) += count. */
+    strata_status (*update)(struct st_device *dev, void *weight, int16_t *residual, float *master,
+                            const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
+                            const struct st_update_coef *coef, uint64_t *overflowed);
 };
 
 struct st_device {

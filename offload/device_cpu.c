@@ -173,7 +173,7 @@ struct update_job {
     void *weight; /* beside a residual or a master, else the fp32 master itself */
     int16_t *residual;
     float *master;
-    float *moment1, *moment2;
+    const struct st_moments *moments;
     const void *grad;
     uint64_t elems;
     strata_dtype dt; /* of grad */
@@ -186,28 +186,28 @@ static void update_item(void *ctx, uint64_t index, uint32_t worker)
     struct update_job *job = ctx;
     const struct st_run run = st_run_at(index, UPDATE_PIECE, job->elems);
     const void *grad = st_elem(job->grad, run.first, job->dt);
-    float *m = job->moment1 + run.first, *v = job->moment2 == NULL ? NULL : job->moment2 + run.first;
+    const struct st_moments moments = st_moments_at(job->moments, run.first);
     uint64_t count;
 
     (void)worker;
     if (job->residual != NULL)
-        count = job->kernels->update_split((uint16_t *)job->weight + run.first, job->residual + run.first, m, v, grad, job->dt,
-                                           run.count, job->coef);
+        count = job->kernels->update_split((uint16_t *)job->weight + run.first, job->residual + run.first, &moments, grad,
+                                           job->dt, run.count, job->coef);
     else if (job->master != NULL)
-        count = job->kernels->update_master(job->master + run.first, (uint16_t *)job->weight + run.first, job->dt, m, v, grad,
+        count = job->kernels->update_master(job->master + run.first, (uint16_t *)job->weight + run.first, job->dt, &moments, grad,
                                             job->dt, run.count, job->coef);
     else
-        count = job->kernels->update_master((float *)job->weight + run.first, NULL, STRATA_DTYPE_INVALID, m, v, grad, job->dt,
+        count = job->kernels->update_master((float *)job->weight + run.first, NULL, STRATA_DTYPE_INVALID, &moments, grad, job->dt,
                                             run.count, job->coef);
     atomic_fetch_add_explicit(&job->overflowed, count, memory_order_relaxed);
 }
 
-static strata_status cpu_update(struct st_device *dev, void *weight, int16_t *residual, float *master, float *moment1,
-                                float *moment2, const void *grad, strata_dtype dt, uint64_t elems,
+static strata_status cpu_update(struct st_device *dev, void *weight, int16_t *residual, float *master,
+                                const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
                                 const struct st_update_coef *coef, uint64_t *overflowed)
 {
     struct cpu_device *cpu = cpu_of(dev);
-    struct update_job job = {cpu->kernels, weight, residual, master, moment1, moment2, grad, elems, dt, coef, 0};
+    struct update_job job = {cpu->kernels, weight, residual, master, moments, grad, elems, dt, coef, 0};
 
     st_workers_run(cpu->workers, update_item, &job, st_run_count(UPDATE_PIECE, elems));
     *overflowed += atomic_load_explicit(&job.overflowed, memory_order_relaxed);

@@ -196,15 +196,15 @@ static void update(struct paced_device *dev, const struct paced_task *task, uint
 
     (void)index;
     if (a->residual != NULL)
-        *a->overflowed += k->update_split(a->weight, a->residual, a->moment1, a->moment2, a->grad, a->dt, a->elems, &a->coef);
+        *a->overflowed += k->update_split(a->weight, a->residual, &a->moments, a->grad, a->dt, a->elems, &a->coef);
     else
-        *a->overflowed += k->update_master(own_master ? a->weight : a->master, own_master ? NULL : a->weight,
-                                           own_master ? STRATA_DTYPE_INVALID : a->dt, a->moment1, a->moment2, a->grad, a->dt,
-                                           a->elems, &a->coef);
+        *a->overflowed +=
+            k->update_master(own_master ? a->weight : a->master, own_master ? NULL : a->weight,
+                             own_master ? STRATA_DTYPE_INVALID : a->dt, &a->moments, a->grad, a->dt, a->elems, &a->coef);
 }
 
-static strata_status paced_update(struct st_device *dev, void *weight, int16_t *residual, float *master, float *moment1,
-                                  float *moment2, const void *grad, strata_dtype dt, uint64_t elems,
+static strata_status paced_update(struct st_device *dev, void *weight, int16_t *residual, float *master,
+                                  const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
                                   const struct st_update_coef *coef, uint64_t *overflowed)
 {
     return enqueue(dev, ST_QUEUE_COMPUTE,
@@ -213,8 +213,7 @@ static strata_status paced_update(struct st_device *dev, void *weight, int16_t *
                                         .of.update = {.weight = weight,
                                                       .residual = residual,
                                                       .master = master,
-                                                      .moment1 = moment1,
-                                                      .moment2 = moment2,
+                                                      .moments = *moments,
                                                       .grad = grad,
                                                       .elems = elems,
                                                       .overflowed = overflowed,

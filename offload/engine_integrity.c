@@ -39,27 +39,31 @@ struct scan {
     _Atomic uint64_t bad; /* 1 + plane * 2^32 + tile of a mismatch */
 };
 
-static size_t plane_width(const struct st_engine *eng, enum st_plane plane)
+/* Bytes of a plane's first `elems` elements: whole tiles, or all. */
+static uint64_t plane_bytes(const struct st_plan *plan, enum st_plane plane, uint64_t elems)
 {
-    return plane == ST_PLANE_MASTER   ? st_master_width(eng->plan->master)
-           : plane == ST_PLANE_WEIGHT ? strata_dtype_bytes(eng->plan->workload.dtype)
-                                      : 4;
+    if (plane == ST_PLANE_MASTER)
+        return elems * st_master_width(plan->master);
+    if (plane == ST_PLANE_WEIGHT)
+        return elems * strata_dtype_bytes(plan->workload.dtype);
+    return st_moment_bytes(plan->moment_format, elems);
 }
 
 static void scan_tile(void *ctx, uint64_t tile, uint32_t worker)
 {
     struct scan *s = ctx;
+    const struct st_plan *plan = s->eng->plan;
     const uint64_t elems = tile_elems(s->chunk, tile);
 
     (void)worker;
     for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
-        const size_t width = plane_width(s->eng, (enum st_plane)p);
+        const enum st_plane plane = (enum st_plane)p;
         uint64_t *stored, sum;
 
         if (s->plane[p] == NULL)
             continue;
         stored = &s->eng->checksums[p][s->chunk->tile_first + tile];
-        sum = st_checksum64(s->plane[p] + tile * ST_TILE_ELEMS * width, elems * width);
+        sum = st_checksum64(s->plane[p] + plane_bytes(plan, plane, tile * ST_TILE_ELEMS), plane_bytes(plan, plane, elems));
         if (!s->check)
             *stored = sum;
         else if (*stored != sum)
@@ -91,7 +95,7 @@ static strata_status scan_state(struct st_engine *eng, uint32_t c, const void *s
 static strata_status scan_weights(struct st_engine *eng, uint32_t page, const void *weights, bool check)
 {
     const struct st_page_place *place = &eng->plan->pages[page];
-    const size_t width = plane_width(eng, ST_PLANE_WEIGHT);
+    const size_t width = strata_dtype_bytes(eng->plan->workload.dtype);
     strata_status st = STRATA_OK;
 
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++) {

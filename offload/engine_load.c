@@ -70,22 +70,24 @@ static strata_status put_master(struct fill_job *j, uint64_t first, uint64_t ele
     return put(j, j->state_on_device, j->state + first * j->master_width, master, elems * j->master_width);
 }
 
-/* Values of one tile: rounded or split, moments zero. */
+/* Values of one tile: rounded or split, moments zero, which is all bytes 0 in every format. */
 static strata_status fill_one(struct fill_job *j, uint64_t tile, float *values, unsigned char *halves)
 {
     const struct st_chunk *chunk = j->chunk;
     const uint64_t first = tile * ST_TILE_ELEMS, left = chunk->elems - first;
     const uint64_t elems = left < ST_TILE_ELEMS ? left : ST_TILE_ELEMS;
+    const enum st_moment_format format = j->eng->plan->moment_format;
+    const uint64_t bytes = st_moment_bytes(format, elems), at = st_moment_bytes(format, first);
     strata_status st = j->fill(j->ctx, chunk->page, chunk->first + first, elems, values);
 
     if (st == STRATA_OK)
         st = put_master(j, first, elems, values, halves);
     if (st != STRATA_OK || j->state == NULL)
         return st;
-    memset(values, 0, elems * sizeof(*values));
-    st = put(j, j->state_on_device, j->state + chunk->moment1_offset + first * 4, values, elems * 4);
+    memset(values, 0, bytes);
+    st = put(j, j->state_on_device, j->state + chunk->moment1_offset + at, values, bytes);
     if (st == STRATA_OK && chunk->moment2_offset != 0)
-        st = put(j, j->state_on_device, j->state + chunk->moment2_offset + first * 4, values, elems * 4);
+        st = put(j, j->state_on_device, j->state + chunk->moment2_offset + at, values, bytes);
     return st;
 }
 
@@ -323,8 +325,9 @@ static strata_status digest_sink(void *ctx, uint32_t page, uint64_t first, uint6
 
 static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struct st_digest *const planes[3])
 {
-    const size_t widths[3] = {st_master_width(eng->plan->master), 4, 4};
     const struct st_chunk *chunk = &eng->plan->chunks[c];
+    const uint64_t moment = st_moment_bytes(eng->plan->moment_format, chunk->elems);
+    const uint64_t bytes[3] = {chunk->elems * st_master_width(eng->plan->master), moment, moment};
     const uint64_t offsets[3] = {0, chunk->moment1_offset, chunk->moment2_offset};
     unsigned char *state =
         chunk->tier == STRATA_TIER_NVME ? slot_for(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
@@ -335,10 +338,10 @@ static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struc
         if (st == STRATA_OK)
             st = st_engine_verify_state(eng, c, state);
     }
-    for (uint32_t i = widths[0] != 0 ? 0 : 1; i < 1 + eng->plan->moments && st == STRATA_OK; i++) {
-        struct digest_span span = {.digest = planes[i], .width = widths[i]};
+    for (uint32_t i = bytes[0] != 0 ? 0 : 1; i < 1 + eng->plan->moments && st == STRATA_OK; i++) {
+        struct digest_span span = {.digest = planes[i], .width = 1};
 
-        st = emit_span(eng, state + offsets[i], chunk->tier == STRATA_TIER_DEVICE, chunk->elems, widths[i], digest_emit, &span);
+        st = emit_span(eng, state + offsets[i], chunk->tier == STRATA_TIER_DEVICE, bytes[i], 1, digest_emit, &span);
     }
     return st;
 }

@@ -137,10 +137,15 @@ static inline bool st_engine_masked(const struct st_engine *eng, const struct st
     return (op->phases & eng->phase) == 0;
 }
 
-/* A chunk's second moment, from its planes' start; NULL: the optimizer has none. */
-static inline float *st_engine_moment2(const struct st_chunk *chunk, void *planes)
+/* A chunk's moments, from its planes' start. */
+static inline struct st_moments st_engine_moments(const struct st_plan *plan, const struct st_chunk *chunk, void *planes)
 {
-    return chunk->moment2_offset == 0 ? NULL : (float *)(void *)((unsigned char *)planes + chunk->moment2_offset);
+    unsigned char *base = planes;
+
+    return (struct st_moments){.format = plan->moment_format,
+                               .moment1 = base + chunk->moment1_offset,
+                               .moment2 = chunk->moment2_offset == 0 ? NULL : base + chunk->moment2_offset,
+                               .position = chunk->position};
 }
 
 /* engine_ops.c: run one op of an executing lane, or enqueue it on the device; what must follow once its bytes have landed. */

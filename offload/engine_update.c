@@ -10,7 +10,7 @@ struct chunk_job {
     const struct st_chunk *chunk;
     unsigned char *master; /* chunk's planes; residual or fp32 master, NULL: weight is the master */
     size_t master_width;
-    float *moment1, *moment2; /* moment2 NULL: none */
+    struct st_moments moments;
     unsigned char *weight;
     const unsigned char *grad;
     size_t width;                      /* bytes of a weight and of a gradient */
@@ -35,11 +35,14 @@ static void seal(struct chunk_job *job, enum st_plane plane, const void *data, s
 static void seal_tile(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_t elems, bool check)
 {
     if (job->state_swapped) {
+        const struct st_moments moments = st_moments_at(&job->moments, at);
+        const uint64_t bytes = st_moment_bytes(moments.format, elems);
+
         if (job->master != NULL)
             seal(job, ST_PLANE_MASTER, job->master + at * job->master_width, elems * job->master_width, tile, check);
-        seal(job, ST_PLANE_MOMENT1, job->moment1 + at, elems * 4, tile, check);
-        if (job->moment2 != NULL)
-            seal(job, ST_PLANE_MOMENT2, job->moment2 + at, elems * 4, tile, check);
+        seal(job, ST_PLANE_MOMENT1, moments.moment1, bytes, tile, check);
+        if (moments.moment2 != NULL)
+            seal(job, ST_PLANE_MOMENT2, moments.moment2, bytes, tile, check);
     }
     if (job->weight_swapped && (!check || job->weight_unchecked))
         seal(job, ST_PLANE_WEIGHT, job->weight + at * job->width, elems * job->width, tile, check);
@@ -53,15 +56,15 @@ static uint64_t update_elems(const struct chunk_job *job, uint64_t at, uint64_t 
     void *weight = job->weight + at * job->width;
     void *master = job->master == NULL ? NULL : job->master + at * job->master_width;
     const void *grad = job->grad + at * job->width;
-    float *m = job->moment1 + at, *v = job->moment2 == NULL ? NULL : job->moment2 + at;
+    const struct st_moments moments = st_moments_at(&job->moments, at);
 
     switch (job->eng->plan->master) {
     case ST_MASTER_SPLIT:
-        return k->update_split(weight, master, m, v, grad, dt, elems, job->coef);
+        return k->update_split(weight, master, &moments, grad, dt, elems, job->coef);
     case ST_MASTER_FULL:
-        return k->update_master(master, weight, dt, m, v, grad, dt, elems, job->coef);
+        return k->update_master(master, weight, dt, &moments, grad, dt, elems, job->coef);
     default:
-        return k->update_master(weight, NULL, STRATA_DTYPE_INVALID, m, v, grad, dt, elems, job->coef);
+        return k->update_master(weight, NULL, STRATA_DTYPE_INVALID, &moments, grad, dt, elems, job->coef);
     }
 }
 
@@ -100,8 +103,7 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
         .chunk = chunk,
         .master = eng->plan->master == ST_MASTER_WEIGHT ? NULL : planes,
         .master_width = st_master_width(eng->plan->master),
-        .moment1 = (float *)(void *)(planes + chunk->moment1_offset),
-        .moment2 = st_engine_moment2(chunk, planes),
+        .moments = st_engine_moments(eng->plan, chunk, planes),
         .weight = (unsigned char *)weight_page + chunk->first * width,
         .grad = (const unsigned char *)grad_page + chunk->first * width,
         .width = width,
@@ -131,12 +133,13 @@ strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct 
     unsigned char *weight = st_engine_pointer(eng, a[1].buffer);
     const unsigned char *grad = st_engine_pointer(eng, a[2].buffer);
     struct st_scalars *scalars = st_engine_pointer(eng, eng->plan->at.scalars_device);
+    const struct st_moments moments = st_engine_moments(eng->plan, chunk, state);
     const struct st_update_coef *coef = coef_of(eng, chunk);
 
     if (coef == NULL)
         return STRATA_OK;
-    return eng->device->ops->update(
-        eng->device, weight + chunk->first * width, eng->plan->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
-        eng->plan->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, (float *)(void *)(state + chunk->moment1_offset),
-        st_engine_moment2(chunk, state), grad + chunk->first * width, dt, chunk->elems, coef, &scalars->weights_overflowed);
+    return eng->device->ops->update(eng->device, weight + chunk->first * width,
+                                    eng->plan->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
+                                    eng->plan->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments,
+                                    grad + chunk->first * width, dt, chunk->elems, coef, &scalars->weights_overflowed);
 }

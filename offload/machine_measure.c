@@ -385,24 +385,24 @@ struct update_probe {
     const struct st_kernels *kernels;
     strata_dtype dtype;
     struct st_update_coef coef;
-    float *moment1, *moment2; /* [elems]; moment2 NULL: the rule has none */
-    void *weight, *grad;      /* [elems] dtype; f32: the master */
-    int16_t *residual;        /* [elems]; bf16 only */
+    struct st_moments moments;
+    void *weight, *grad; /* [elems] dtype; f32: the master */
+    int16_t *residual;   /* [elems]; bf16 only */
 };
 
 static void update_tile(void *ctx, uint64_t index, uint32_t worker)
 {
     const struct update_probe *p = ctx;
     const uint64_t first = index * ST_TILE_ELEMS;
-    float *moment2 = p->moment2 == NULL ? NULL : p->moment2 + first;
+    const struct st_moments moments = st_moments_at(&p->moments, first);
 
     (void)worker;
     if (p->dtype == STRATA_F32)
-        p->kernels->update_master((float *)p->weight + first, NULL, STRATA_DTYPE_INVALID, p->moment1 + first, moment2,
-                                  (float *)p->grad + first, STRATA_F32, ST_TILE_ELEMS, &p->coef);
+        p->kernels->update_master((float *)p->weight + first, NULL, STRATA_DTYPE_INVALID, &moments, (float *)p->grad + first,
+                                  STRATA_F32, ST_TILE_ELEMS, &p->coef);
     else
-        p->kernels->update_split((uint16_t *)p->weight + first, p->residual + first, p->moment1 + first, moment2,
-                                 (uint16_t *)p->grad + first, STRATA_BF16, ST_TILE_ELEMS, &p->coef);
+        p->kernels->update_split((uint16_t *)p->weight + first, p->residual + first, &moments, (uint16_t *)p->grad + first,
+                                 STRATA_BF16, ST_TILE_ELEMS, &p->coef);
 }
 
 static strata_status update_once(struct bench *b, void *ctx)
@@ -413,24 +413,34 @@ static strata_status update_once(struct bench *b, void *ctx)
     return STRATA_OK;
 }
 
-static void update_carve(struct update_probe *p, unsigned char *base)
+/* Bytes of the planes, which are moments, weight, gradient and residual. */
+static uint64_t update_bytes(const struct update_probe *p)
 {
-    const uint64_t elem = strata_dtype_bytes(p->dtype);
+    const uint64_t per_elem = 2 * strata_dtype_bytes(p->dtype) + (p->dtype == STRATA_F32 ? 0 : 2);
 
-    p->moment1 = (float *)(void *)base;
-    p->moment2 = st_rule_moments(p->coef.rule) > 1 ? p->moment1 + p->elems : NULL;
-    p->weight = p->moment1 + st_rule_moments(p->coef.rule) * p->elems;
-    p->grad = (unsigned char *)p->weight + p->elems * elem;
-    p->residual = (int16_t *)(void *)((unsigned char *)p->grad + p->elems * elem);
+    return st_rule_moments(p->coef.rule) * st_moment_bytes(p->moments.format, p->elems) + p->elems * per_elem;
 }
 
-static strata_status measure_update(struct bench *b, struct st_machine *m, enum st_rule rule)
+static void update_carve(struct update_probe *p, unsigned char *base)
+{
+    const uint64_t plane = p->elems * strata_dtype_bytes(p->dtype), moment = st_moment_bytes(p->moments.format, p->elems);
+    const uint32_t moments = st_rule_moments(p->coef.rule);
+
+    p->moments.moment1 = base;
+    p->moments.moment2 = moments > 1 ? base + moment : NULL;
+    p->weight = base + moments * moment;
+    p->grad = (unsigned char *)p->weight + plane;
+    p->residual = (int16_t *)(void *)((unsigned char *)p->grad + plane);
+}
+
+static strata_status measure_update(struct bench *b, struct st_machine *m, const struct st_config *config)
 {
     struct update_probe probe = {
         .elems = clamp(b->workload->params, UPDATE_ELEMS_MIN, UPDATE_ELEMS_MAX) / ST_TILE_ELEMS * ST_TILE_ELEMS,
         .kernels = b->kernels,
         .dtype = b->workload->dtype,
-        .coef = {.rule = rule,
+        .moments = {.format = st_moment_format_of(config)},
+        .coef = {.rule = st_rule_of(config),
                  .grad_scale = 1,
                  .beta1 = 0.9f,
                  .one_minus_beta1 = 0.1f,
@@ -441,15 +451,14 @@ static strata_status measure_update(struct bench *b, struct st_machine *m, enum 
                  .vhat_scale = 1,
                  .decay = 1},
     };
-    const uint64_t per_elem =
-        4 * st_rule_moments(rule) + 2 * strata_dtype_bytes(probe.dtype) + (probe.dtype == STRATA_F32 ? 0 : 2);
+    const uint64_t bytes = update_bytes(&probe);
     struct st_arena arena = {0};
     double seconds = 0;
-    strata_status st = st_arena_create(&arena, "update probe", probe.elems * per_elem, b->workers);
+    strata_status st = st_arena_create(&arena, "update probe", bytes, b->workers);
 
     if (st != STRATA_OK)
         return st;
-    memset(arena.base, FILL_BYTE, probe.elems * per_elem);
+    memset(arena.base, FILL_BYTE, bytes);
     update_carve(&probe, arena.base);
     st = best_time(b, update_once, &probe, &seconds);
     if (st == STRATA_OK)
@@ -548,7 +557,7 @@ strata_status st_machine_measure(struct st_machine *machine, const struct st_wor
             note_failure(measure_block(&b, machine, compute), "a block");
         bench_close_device(&b);
         if ((what & ST_MEASURE_UPDATE) != 0)
-            note_failure(measure_update(&b, machine, st_rule_of(config)), "the optimizer update");
+            note_failure(measure_update(&b, machine, config), "the optimizer update");
         if ((what & ST_MEASURE_DISK) != 0 && strcmp(config->io_method, "fake") != 0)
             note_failure(measure_disk(machine, config), "the disk");
         st_error_clear();

@@ -12,6 +12,7 @@
 #include "offload/plan.h" /* ST_TILE_ELEMS */
 
 #include <assert.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -30,6 +31,11 @@ static_assert((int)STRATA_ADAMW == ST_OPTIMIZER_ADAMW && (int)STRATA_ADAM == ST_
                   (int)STRATA_ADAGRAD == ST_OPTIMIZER_ADAGRAD && (int)STRATA_LION == ST_OPTIMIZER_LION &&
                   (int)STRATA_SGD == ST_OPTIMIZER_SGD,
               "public and internal names of optimizers have the same values");
+
+static_assert((int)STRATA_OPTIM_MOMENTS_F32 == ST_MOMENTS_F32 && (int)STRATA_OPTIM_MOMENTS_BF16 == ST_MOMENTS_BF16 &&
+                  (int)STRATA_OPTIM_MOMENTS_8BIT == ST_MOMENTS_8BIT && STRATA_OPTIM_GROUP == ST_NORM_BLOCK,
+              "public and internal formats of moments have the same values and groups");
+static_assert(ST_TILE_ELEMS % ST_NORM_BLOCK == 0, "tiles begin where moments may be cut");
 
 struct tile {
     size_t tensor, first; /* elements first .. first + ST_TILE_ELEMS - 1, or to the tensor's end */
@@ -186,7 +192,7 @@ static strata_status check_array(size_t tensor, const char *name, const void *ar
     if (array == NULL)
         return st_error(STRATA_E_INVAL, "tensor %zu: %s is NULL, and its rule and layout need it", tensor, name);
     if ((uintptr_t)array % align != 0)
-        return st_error(STRATA_E_INVAL, "tensor %zu: %s is not aligned to its elements of %zu bytes", tensor, name, align);
+        return st_error(STRATA_E_INVAL, "tensor %zu: %s is not aligned to %zu bytes", tensor, name, align);
     return STRATA_OK;
 }
 
@@ -218,14 +224,27 @@ static strata_status check_master(size_t i, const struct strata_optim_tensor *t)
     return st_error(STRATA_E_INVAL, "tensor %zu: layout is %d: it must be SPLIT, FULL or F32", i, (int)t->layout);
 }
 
+static strata_status check_format(size_t i, const struct strata_optim_tensor *t)
+{
+    if ((unsigned)t->moment_format >= ST_MOMENTS_COUNT)
+        return st_error(STRATA_E_INVAL, "tensor %zu: moment_format is %d: it must be F32, BF16 or 8BIT", i,
+                        (int)t->moment_format);
+    if (t->moment_format != STRATA_OPTIM_MOMENTS_F32 && t->position % STRATA_OPTIM_GROUP != 0)
+        return st_error(STRATA_E_INVAL,
+                        "tensor %zu: position is %" PRIu64 ": with moments that are not fp32 it must be a multiple of %u", i,
+                        t->position, STRATA_OPTIM_GROUP);
+    return STRATA_OK;
+}
+
 static strata_status check_moments(const struct strata_optim *opt, size_t i, const struct strata_optim_tensor *t)
 {
-    const strata_status st = check_array(i, "moment1", t->moment1, sizeof(*t->moment1));
+    const size_t align = t->moment_format == STRATA_OPTIM_MOMENTS_BF16 ? sizeof(uint16_t) : sizeof(float);
+    strata_status st;
 
-    if (st != STRATA_OK)
+    if ((st = check_format(i, t)) != STRATA_OK || (st = check_array(i, "moment1", t->moment1, align)) != STRATA_OK)
         return st;
     if (st_rule_moments(opt->rule) == 2)
-        return check_array(i, "moment2", t->moment2, sizeof(*t->moment2));
+        return check_array(i, "moment2", t->moment2, align);
     if (t->moment2 != NULL)
         return st_error(STRATA_E_INVAL, "tensor %zu: moment2 is given, but %s has one moment: set it to NULL", i,
                         names_of_rules[opt->rule]);
@@ -288,6 +307,13 @@ static const void *grad_at(const struct strata_optim_tensor *t, size_t first)
     return (const unsigned char *)t->grad + first * strata_dtype_bytes(t->grad_dtype);
 }
 
+static struct st_moments moments_at(const struct strata_optim_tensor *t, size_t first)
+{
+    const struct st_moments whole = {(enum st_moment_format)t->moment_format, t->moment1, t->moment2, t->position};
+
+    return st_moments_at(&whole, first);
+}
+
 /* --- step --- */
 
 static void update_tile(void *ctx, uint64_t index, uint32_t worker)
@@ -298,16 +324,16 @@ static void update_tile(void *ctx, uint64_t index, uint32_t worker)
     const struct strata_optim_tensor *t = &job->tensors[tile->tensor];
     const size_t at = tile->first, elems = tile_elems(t->elems, at);
     const struct st_update_coef *coef = &job->coef[t->decay];
-    float *m = t->moment1 + at, *v = t->moment2 == NULL ? NULL : t->moment2 + at;
+    const struct st_moments moments = moments_at(t, at);
     const void *grad = grad_at(t, at);
     uint64_t overflowed;
 
     (void)worker;
     if (t->layout == STRATA_OPTIM_SPLIT)
-        overflowed = k->update_split(t->weight + at, t->residual + at, m, v, grad, t->grad_dtype, elems, coef);
+        overflowed = k->update_split(t->weight + at, t->residual + at, &moments, grad, t->grad_dtype, elems, coef);
     else
-        overflowed = k->update_master(t->master + at, t->layout == STRATA_OPTIM_FULL ? t->copy + at : NULL, t->copy_dtype, m, v,
-                                      grad, t->grad_dtype, elems, coef);
+        overflowed = k->update_master(t->master + at, t->layout == STRATA_OPTIM_FULL ? t->copy + at : NULL, t->copy_dtype,
+                                      &moments, grad, t->grad_dtype, elems, coef);
     if (overflowed > 0)
         atomic_fetch_add(&job->counted, overflowed);
 }
@@ -465,6 +491,11 @@ strata_status strata_optim_join(struct strata_optim *opt, float *master, const u
 }
 
 /* --- numbers --- */
+
+uint64_t strata_optim_moment_bytes(enum strata_optim_moments format, uint64_t elems)
+{
+    return (unsigned)format < ST_MOMENTS_COUNT ? st_moment_bytes((enum st_moment_format)format, elems) : 0;
+}
 
 strata_status strata_optim_set_lr(struct strata_optim *opt, double lr)
 {

@@ -1,7 +1,22 @@
 /* optimizer.c - rule and coefficients of the config's optimizer. */
 #include "offload/optimizer.h"
 
+#include "core/rng.h"
+
+#include <assert.h>
 #include <math.h>
+
+#define ROUNDING_SEED   0x726f756e64696e67u
+#define ROUNDING_STREAM 0u
+
+static_assert((int)ST_CONFIG_MOMENTS_F32 == (int)ST_MOMENTS_F32, "one numbering");
+static_assert((int)ST_CONFIG_MOMENTS_BF16 == (int)ST_MOMENTS_BF16, "one numbering");
+static_assert((int)ST_CONFIG_MOMENTS_8BIT == (int)ST_MOMENTS_8BIT, "one numbering");
+
+enum st_moment_format st_moment_format_of(const struct st_config *c)
+{
+    return (enum st_moment_format)c->moments;
+}
 
 enum st_rule st_rule_of(const struct st_config *c)
 {
@@ -58,6 +73,7 @@ struct st_update_coef st_fold_coef(const struct st_config *c, const struct st_st
         .grad_scale = (float)(1.0 / n->divisor),
         .step_size = (float)n->lr,
         .decay = 1.0f,
+        .rounding_key = st_rng_u64(ROUNDING_SEED, ROUNDING_STREAM, n->step),
     };
 
     switch (coef.rule) {

@@ -17,6 +17,9 @@ struct st_step_numbers {
 /** The rule of the config's optimizer: Adam for Adam and AdamW, which differ in how weights decay alone. */
 enum st_rule st_rule_of(const struct st_config *c);
 
+/** How the config's moments are kept. */
+enum st_moment_format st_moment_format_of(const struct st_config *c);
+
 /**
  * Fold the coefficients of a step, as struct st_update_coef states them.
  *
@@ -24,7 +27,8 @@ enum st_rule st_rule_of(const struct st_config *c);
  * @param n       the step's numbers
  * @param decays  with weight decay, or as for a group without it
  *
- * @return the coefficients; members that the rule does not read are 0, decay is 1 and l2 is 0 without weight decay.
+ * @return the coefficients; members that the rule does not read are 0, decay is 1 and l2 is 0 without weight decay.  rounding_key
+ *         follows from the step's number alone, so that a resumed run rounds as one that never stopped.
  *
  * Numerics  each in double from doubles, then rounded once to fp32.
  */

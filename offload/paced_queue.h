@@ -36,7 +36,8 @@ struct paced_finish {
 struct paced_update {
     void *weight;
     int16_t *residual;
-    float *master, *moment1, *moment2;
+    float *master;
+    struct st_moments moments;
     const void *grad;
     uint64_t elems, *overflowed;
     struct st_update_coef coef;

@@ -31,6 +31,7 @@ void st_policy_from_config(struct st_policy *policy, const struct st_config *con
                       (config->dtype == STRATA_BF16 && config->check_grad_overflow),
         .cache = config->cache,
         .moments = st_rule_moments(st_rule_of(config)),
+        .moment_format = st_moment_format_of(config),
         .chunk_elems = config->chunk_size == ST_AUTO_BYTES ? 0 : config->chunk_size,
         .chunk_most = config->sub_group_size,
     };
@@ -60,15 +61,17 @@ static uint32_t count_chunks(const struct st_workload *w, uint64_t chunk_elems)
     return (uint32_t)count;
 }
 
-static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *group)
+static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *group, uint64_t position)
 {
     for (uint64_t at = 0; at < group->elems; at += plan->policy.chunk_elems) {
         struct st_chunk *chunk = &plan->chunks[plan->chunk_count++];
         const uint64_t left = group->elems - at;
 
         *chunk = (struct st_chunk){.page = p, .group = group->kind, .first = group->offset + at, .region = ST_NO_BUFFER};
+        chunk->position = position + at;
         chunk->elems = left < plan->policy.chunk_elems ? left : plan->policy.chunk_elems;
-        chunk->bytes = st_chunk_layout(plan->master, plan->moments, chunk->elems, &chunk->moment1_offset, &chunk->moment2_offset);
+        chunk->bytes = st_chunk_layout(plan->master, plan->moments, plan->moment_format, chunk->elems, &chunk->moment1_offset,
+                                       &chunk->moment2_offset);
         chunk->tile_first = plan->tile_count;
         plan->tile_count += (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
     }
@@ -77,6 +80,7 @@ static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *g
 static strata_status cut_chunks(struct st_plan *plan)
 {
     const struct st_workload *w = &plan->workload;
+    uint64_t position = 0;
     uint32_t count;
 
     if (plan->policy.chunk_elems == 0)
@@ -89,8 +93,12 @@ static strata_status cut_chunks(struct st_plan *plan)
         return st_error(STRATA_E_NOMEM, "plan: no memory for %u chunks", count);
     for (uint32_t p = 0; p < w->page_count; p++) {
         plan->pages[p].chunk_first = plan->chunk_count;
-        for (uint32_t i = 0; i < w->pages[p].group_count; i++)
-            cut_group(plan, p, &w->pages[p].groups[i]);
+        for (uint32_t i = 0; i < w->pages[p].group_count; i++) {
+            const struct st_group *group = &w->pages[p].groups[i];
+
+            cut_group(plan, p, group, position);
+            position += (group->elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK * ST_NORM_BLOCK;
+        }
         plan->pages[p].chunk_count = plan->chunk_count - plan->pages[p].chunk_first;
     }
     return STRATA_OK;
@@ -257,7 +265,7 @@ static void finish_figures(struct st_plan *plan)
         if (plan->chunks[c].tier != STRATA_TIER_NVME)
             continue;
         padded += 2 * plan->chunks[c].bytes;
-        plain += 2 * plan->chunks[c].elems * (st_master_width(plan->master) + 4 * plan->moments);
+        plain += 2 * st_plan_state_bytes(plan, plan->chunks[c].elems);
     }
     for (uint32_t i = 0; i < plan->op_count; i++) {
         const struct st_op *op = &plan->ops[i];
@@ -329,6 +337,7 @@ strata_status st_plan_make(struct st_plan **out, const struct st_workload *workl
     plan->machine = *machine;
     plan->policy = *policy;
     plan->moments = policy->moments != 0 ? policy->moments : 2;
+    plan->moment_format = policy->moment_format;
     plan->master = workload->dtype == STRATA_BF16  ? ST_MASTER_SPLIT
                    : workload->dtype == STRATA_F16 ? ST_MASTER_FULL
                                                    : ST_MASTER_WEIGHT;

@@ -17,6 +17,7 @@
 #define OFFLOAD_PLAN_H
 
 #include "core/config.h"
+#include "kernels/kernels.h"
 #include "offload/workload.h"
 #include "strata/status.h"
 
@@ -45,10 +46,11 @@ struct st_policy {
     enum st_activation_mode activations;
     enum st_update_policy update; /* AUTO: in_backward where nothing needs the whole norm first, else gated */
     enum st_accumulation accumulation;
-    bool forward_only;    /* evaluation, generation: no gradients, no optimizer state */
-    bool needs_norm;      /* clipping or skipping: no update before the step's end */
-    uint64_t cache;       /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
-    uint32_t moments;     /* fp32 planes of the optimizer beside the master, 1 or 2; 0: 2 */
+    bool forward_only; /* evaluation, generation: no gradients, no optimizer state */
+    bool needs_norm;   /* clipping or skipping: no update before the step's end */
+    uint64_t cache;    /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
+    uint32_t moments;  /* planes of the optimizer beside the master, 1 or 2; 0: 2 */
+    enum st_moment_format moment_format;
     uint64_t chunk_elems; /* multiple of ST_NORM_BLOCK; 0: 4 Mi, more for huge models, */
     uint64_t chunk_most;  /* up to this; 0: no limit */
     uint64_t fixed_bytes; /* process's fixed part beside the arenas; 0: the built-in figure */
@@ -69,6 +71,7 @@ struct st_chunk {
     uint32_t page;
     enum st_group_kind group;
     uint64_t first, elems;                   /* elements from the page's start */
+    uint64_t position;                       /* of element 0 in the model, every group's begin rounded up to ST_NORM_BLOCK */
     strata_tier tier;                        /* COUNT: no state (frozen, or forward only) */
     bool pinned;                             /* in host memory though the configured tier is NVMe */
     uint32_t region;                         /* buffer: device or host region, or the extent; ST_NO_BUFFER: no state */
@@ -226,6 +229,7 @@ struct st_plan {
     /* decisions */
     enum st_master master;
     uint32_t moments; /* 1 or 2 */
+    enum st_moment_format moment_format;
     strata_tier activation_tier;
     uint32_t kept_blocks; /* top-most blocks whose internals are kept */
     uint32_t kept_tiles;  /* of the head, from the first on, whose logits are kept */
@@ -262,6 +266,12 @@ struct st_plan {
         uint32_t head_internals; /* of micro-batch 0 */
     } at;
 };
+
+/* Bytes of the state of `elems` elements, without the padding of its planes. */
+static inline uint64_t st_plan_state_bytes(const struct st_plan *plan, uint64_t elems)
+{
+    return elems * st_master_width(plan->master) + plan->moments * st_moment_bytes(plan->moment_format, elems);
+}
 
 /* The small results of a step, on the device and once more on the host: one norm per page, one loss per micro-batch. */
 struct st_norm {

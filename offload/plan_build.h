@@ -102,9 +102,9 @@ strata_status st_plan_choose(struct st_plan *plan);
 /* Write plan->ops, accesses, waits, traffic. */
 strata_status st_program_emit(struct st_plan *plan, struct st_layout *lay);
 
-/* Bytes of the planes of a chunk of `elems` elements; offsets of the moments. */
-uint64_t st_chunk_layout(enum st_master master, uint32_t moments, uint64_t elems, uint64_t *moment1_offset,
-                         uint64_t *moment2_offset);
+/* Bytes of the planes of a chunk of `elems` elements; offsets of the moments, of which there are `moments`. */
+uint64_t st_chunk_layout(enum st_master master, uint32_t moments, enum st_moment_format format, uint64_t elems,
+                         uint64_t *moment1_offset, uint64_t *moment2_offset);
 
 void st_plan_bounds(struct st_plan *plan);
 

@@ -13,7 +13,8 @@
 
 #define HOST_ALIGN   4096u
 #define DEVICE_ALIGN 256u
-#define SKEWED_ELEMS (256u * 1024u) /* chunks whose planes are staggered: less than 1 % of their bytes */
+/* Moments of so many bytes have their planes staggered, which then is about 1 % of a chunk's bytes at most. */
+#define SKEWED_BYTES (1u << 20)
 
 /* Rows of the plan's table. */
 enum item {
@@ -129,12 +130,12 @@ bool st_place_gather_on_host(const struct st_plan *plan)
            (plan->policy.param_tier != STRATA_TIER_NVME && st_place_weight_home(plan, w->table_first) == STRATA_TIER_HOST);
 }
 
-uint64_t st_chunk_layout(enum st_master master, uint32_t moments, uint64_t elems, uint64_t *moment1_offset,
-                         uint64_t *moment2_offset)
+uint64_t st_chunk_layout(enum st_master master, uint32_t moments, enum st_moment_format format, uint64_t elems,
+                         uint64_t *moment1_offset, uint64_t *moment2_offset)
 {
-    const uint64_t skew = elems >= SKEWED_ELEMS ? ST_PLANE_SKEW : 0;
+    const uint64_t bytes = st_moment_bytes(format, elems), skew = bytes >= SKEWED_BYTES ? ST_PLANE_SKEW : 0;
     const uint64_t residual = master == ST_MASTER_WEIGHT ? 0 : round_up(elems * st_master_width(master), 64) + skew;
-    const uint64_t moment = round_up(elems * 4, 64) + skew;
+    const uint64_t moment = round_up(bytes, 64) + skew;
 
     *moment1_offset = residual;
     *moment2_offset = moments > 1 ? residual + moment : 0;

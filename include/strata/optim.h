@@ -31,7 +31,7 @@
 extern "C" {
 #endif
 
-/** The rules.  g is the gradient after division, p the master; "moments" are fp32 arrays beside it. */
+/** The rules.  g is the gradient after division, p the master; "moments" are arrays beside it. */
 enum strata_optimizer {
     STRATA_ADAMW = 0,   /**< two moments; decay decoupled: p (1 - lr weight_decay).  Loshchilov & Hutter, arXiv:1711.05101 */
     STRATA_ADAM = 1,    /**< two moments; decay added to g.  Kingma & Ba, arXiv:1412.6980 */
@@ -61,8 +61,38 @@ enum strata_optim_layout {
     STRATA_OPTIM_F32 = 2,   /**< fp32 master, which is the weight */
 };
 
+#define STRATA_OPTIM_GROUP 4096u /**< elements of a group of low-bit moments: where tensors may be cut */
+
 /**
- * One tensor, or any part of one: a step gives the same bits however tensors are cut.
+ * How moments lie in memory.  A step computes in fp32 whatever the format; its new moments are used in full and then rounded.
+ *
+ * BF16 and 8BIT round stochastically, up or down by a probability that makes the mean exact: moments often move by less than such
+ * a format has room for.  The random bits follow from the step's number (strata_optim_get_step()) and the element's `position`,
+ * and from nothing else: a run that is repeated or resumed has the same bits, with any threads, instruction set and cut.
+ *
+ * 8BIT lies in groups of 4096 elements: 16 fp32 scales, one for each 256 elements, then 4096 codes of a byte.  The last group
+ * has all of its scales and as many codes as there are elements.  What a code c stands for:
+ *
+ *     scale 2^-15 (2^(c div 16) (1 + (c mod 16) / 16) - 1)    of a sum of squares: Adam's moment2, Adagrad's moment1
+ *
+ *     scale 2^-7 (2^(c div 16) (1 + (c mod 16) / 16) - 1)     of other moments: c is the low 7 bits; the highest, the sign
+ *
+ * The largest magnitude of 256 has the largest code; if it is below 2^-100, all are 0; if it is infinite or NaN, all are NaN.  No
+ * sum of squares becomes 0 beside one that does not: the least code is 1 there.  Zero bytes are zeros.
+ *
+ * Source  Dettmers et al., arXiv:2110.02861, for moments in blocks.
+ */
+enum strata_optim_moments {
+    STRATA_OPTIM_MOMENTS_F32 = 0,  /**< 4 bytes */
+    STRATA_OPTIM_MOMENTS_BF16 = 1, /**< 2 bytes */
+    STRATA_OPTIM_MOMENTS_8BIT = 2, /**< 1 byte, and 64 per group */
+};
+
+/**
+ * One tensor, or a part of one: a step gives the same bits however tensors are cut.
+ *
+ * Tensors of F32 moments may be cut anywhere; others at multiples of STRATA_OPTIM_GROUP elements, the part from element `first`
+ * on having its moments strata_optim_moment_bytes(moment_format, first) bytes further and its `position` first elements further.
  *
  * All arrays have `elems` elements, are borrowed during a call, aligned to their elements (64 bytes is fastest) and do not
  * overlap.  With elems 0 pointers may be NULL.  The caller zeroes the moments before the first step.
@@ -74,12 +104,16 @@ struct strata_optim_tensor {
     float *master;           /**< FULL, F32: [elems] f32, in and out */
     uint16_t *copy;          /**< FULL: [elems] copy_dtype, out */
     strata_dtype copy_dtype; /**< FULL: BF16, rounded as `weight` is, or F16, to nearest even */
-    float *moment1;          /**< [elems] f32, in and out */
-    float *moment2;          /**< AdamW, Adam: [elems] f32, in and out; NULL for rules with one moment */
+    void *moment1;           /**< [elems] moment_format, in and out; aligned to 4 bytes, BF16 to 2 */
+    void *moment2;           /**< AdamW, Adam: likewise; NULL for rules with one moment */
     const void *grad;        /**< [elems] grad_dtype, in */
     strata_dtype grad_dtype; /**< F32, BF16 or F16; widened exactly */
     size_t elems;            /**< any number, 0 included */
     bool decay;              /**< weight_decay applies (biases and norm weights usually go without) */
+    enum strata_optim_moments moment_format;
+    /** Of element 0 among all parameters: a multiple of STRATA_OPTIM_GROUP, the same in every step, so each tensor's begin is
+     *  rounded up to one.  Elements at one position round by the same random bits.  F32 moments: not read. */
+    uint64_t position;
 };
 
 struct strata_optim;
@@ -105,13 +139,17 @@ STRATA_API void strata_optim_defaults(struct strata_optim_config *config, enum s
  *         STRATA_E_NOSYS  isa is unknown, or this CPU lacks it
  *         STRATA_E_NOMEM  no memory, or no more threads from the system
  *
- * Cost    all that it ever allocates: about 150 KiB and 16 KiB per thread.  Threads are bound to cores near each other; the
- *         caller's, which takes part, is left as it is.  OMP_NUM_THREADS is not looked at.
+ * Cost    all that it ever allocates: about 150 KiB and 16 KiB per thread.
+ * Thread  any.  The threads made are bound to cores near each other; the caller's, which takes part, is left as it is.
+ *         OMP_NUM_THREADS, which launchers set to 1, is not looked at: `threads` alone counts.
  */
 STRATA_API strata_status strata_optim_create(struct strata_optim **opt, const struct strata_optim_config *config);
 
 /** End the threads and free; NULL is fine. */
 STRATA_API void strata_optim_destroy(struct strata_optim *opt);
+
+/** Bytes of one moment of `elems` elements; 0 for a format that is none.  Thread: any. */
+STRATA_API uint64_t strata_optim_moment_bytes(enum strata_optim_moments format, uint64_t elems);
 
 /**
  * One optimizer step over all tensors.
@@ -121,15 +159,17 @@ STRATA_API void strata_optim_destroy(struct strata_optim *opt);
  * @param overflowed    out, or NULL: how many finite masters have a weight or copy that rounded to infinity
  *
  * @return STRATA_OK: every tensor was advanced and one more step is counted.  Otherwise nothing was touched:
- *         STRATA_E_INVAL  a tensor lacks an array, has moment2 where the rule has one moment, is misaligned or has an unknown
- *                         dtype or layout; or grad_divisor is not finite and above 0
+ *         STRATA_E_INVAL  a tensor lacks an array, has moment2 where the rule has one moment, is misaligned, has an unknown
+ *                         dtype, layout or format, or a position that its format does not allow; or grad_divisor is not finite
+ *                         and above 0
  *
  * Gradients that are not finite are not looked for: see strata_optim_grad_norm().
  *
- * Cost      per element, with a 16-bit gradient: 14 bytes read and 12 written with two moments, 10 and 8 with one; an fp32
- *           gradient adds 2 read, FULL adds 2 written.  No allocation.
+ * Cost      per element, with a 16-bit gradient: 14 bytes read and 12 written with two moments, 10 and 8 with one; moments in
+ *           BF16: 10 and 8, 8 and 6; in 8BIT: 8 and 6, 7 and 5, and 1/64 more each way per moment.  An fp32 gradient adds 2 read,
+ *           FULL adds 2 written.  No allocation.
  * Numerics  a stated sequence of correctly rounded fp32 operations per element; coefficients in double, beta^t by repeated
- *           multiplication, so that a resumed run has the same bits.
+ *           multiplication, so that a resumed run has the same bits.  Moments: see enum strata_optim_moments.
  */
 STRATA_API strata_status strata_optim_step(struct strata_optim *opt, const struct strata_optim_tensor *tensors, size_t count,
                                            double grad_divisor, uint64_t *overflowed);

@@ -4,6 +4,8 @@
 #include "tests/cli/workplace.h"
 
 #include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -357,13 +359,39 @@ static void measured_rates_can_be_read_back(void **state)
     workplace_remove(w, "measured.json");
 }
 
+/* What a launcher sets for every program is not obeyed, and that is said unless the number of workers is asked for. */
+static void openmp_threads_are_noted(void **state)
+{
+    static const struct {
+        const char *value, *threads;
+        bool noted;
+    } rows[] = {{"999", "", true}, {"999", "--threads 2", false}, {"many", "", false}, {NULL, "", false}};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct program p;
+        char command[512];
+
+        if (rows[i].value != NULL)
+            setenv("OMP_NUM_THREADS", rows[i].value, 1);
+        else
+            unsetenv("OMP_NUM_THREADS");
+        snprintf(command, sizeof(command), "%s %s", RUN, rows[i].threads);
+        workplace_run_ok(w, &p, command);
+        if ((strstr(p.err, "OMP_NUM_THREADS is 999, which is not obeyed: ") != NULL) != rows[i].noted ||
+            (strstr(p.err, "OMP_NUM_THREADS is") != NULL) != rows[i].noted)
+            fail_msg("OMP_NUM_THREADS %s %s: %s", rows[i].value, rows[i].threads, p.err);
+        program_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(metrics_model_and_eval_agree),    cmocka_unit_test(json_train_keeps_standard_output_clean),
         cmocka_unit_test(plan_json_has_its_stable_keys),   cmocka_unit_test(plan_without_rates_says_so),
         cmocka_unit_test(plan_for_another_machine),        cmocka_unit_test(info_and_check_speak_json),
-        cmocka_unit_test(measured_rates_can_be_read_back),
+        cmocka_unit_test(measured_rates_can_be_read_back), cmocka_unit_test(openmp_threads_are_noted),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

@@ -1,10 +1,14 @@
-/* tests/core/test_config_optimizers.c - Adagrad, Lion and SGD: defaults, "auto", foreign arguments, OneCycle's momentum. */
+/* tests/core/test_config_optimizers.c - Adagrad, Lion and SGD: defaults, "auto", foreign arguments, OneCycle's momentum;
+ * the format of moments. */
 #include "tests/core/config_fixture.h"
 
 #define TYPE(name)                    "{\"optimizer\": {\"type\": \"" name "\"}}"
 #define PARAMS(name, params)          "{\"optimizer\": {\"type\": \"" name "\", \"params\": {" params "}}}"
 #define CYCLE                         "\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 1e-4, \"cycle_max_lr\": 1e-3"
 #define CYCLED(name, params, members) "{\"optimizer\": {\"type\": \"" name "\", \"params\": {" params "}}, " CYCLE members "}}}"
+#define STRATA(moments)               "{\"strata\": {\"moments\": \"" moments "\"}}"
+#define FP32_STATES(value)            "{\"optimizer\": {\"params\": {\"fp32_optimizer_states\": " value "}}}"
+#define BF16_STATES(value)            "{\"bf16\": {\"bf16_optimizer_states\": " value "}}"
 
 struct values {
     const char *text;
@@ -166,6 +170,14 @@ static void rows_say_what_is_in_force(void **state)
         {TYPE("Lion"), "optimizer.params.adam_w_mode", NULL, ST_ORIGIN_DEFAULT, NULL},
         {TYPE("Lion"), "optimizer.params.momentum", NULL, ST_ORIGIN_DEFAULT, NULL},
         {TYPE("SGD"), "optimizer.params.momentum", "0", ST_ORIGIN_DEFAULT, NULL},
+        {"{}", "strata.moments", "fp32", ST_ORIGIN_DEFAULT, NULL},
+        {STRATA("8bit"), "strata.moments", "8bit", ST_ORIGIN_FILE, NULL},
+        {FP32_STATES("false"), "strata.moments", "bf16", ST_ORIGIN_DERIVED, "from optimizer.params.fp32_optimizer_states"},
+        {FP32_STATES("false"), "optimizer.params.fp32_optimizer_states", "false", ST_ORIGIN_FILE, "masters stay exact fp32"},
+        {FP32_STATES("true"), "optimizer.params.fp32_optimizer_states", "true", ST_ORIGIN_FILE, NULL},
+        {BF16_STATES("true"), "strata.moments", "bf16", ST_ORIGIN_DERIVED, "from bf16.bf16_optimizer_states"},
+        {BF16_STATES("true"), "bf16.bf16_optimizer_states", "true", ST_ORIGIN_FILE, "masters stay exact fp32"},
+        {BF16_STATES("false"), "strata.moments", "fp32", ST_ORIGIN_DEFAULT, NULL},
         {CYCLED("SGD", "\"momentum\": 0.5", ""), "optimizer.params.momentum", "0.5", ST_ORIGIN_FILE, "DeepSpeed leaves SGD's"},
         {CYCLED("SGD", "\"momentum\": 0.5", ", \"cycle_momentum\": false"), "optimizer.params.momentum", "0.5", ST_ORIGIN_FILE,
          NULL},
@@ -203,13 +215,85 @@ static void a_momentum_that_reaches_one_is_refused(void **state)
 #undef GROWS
 }
 
+struct moments_row {
+    const char *text, *override; /* override NULL: none */
+    enum st_config_moments moments;
+};
+
+static void moments_have_a_format(void **state)
+{
+    static const struct moments_row rows[] = {
+        {"{}", NULL, ST_CONFIG_MOMENTS_F32},
+        {STRATA("fp32"), NULL, ST_CONFIG_MOMENTS_F32},
+        {STRATA("bf16"), NULL, ST_CONFIG_MOMENTS_BF16},
+        {STRATA("8bit"), NULL, ST_CONFIG_MOMENTS_8BIT},
+        {STRATA("auto"), NULL, ST_CONFIG_MOMENTS_F32},
+        {"{}", "strata.moments=8bit", ST_CONFIG_MOMENTS_8BIT},
+        {STRATA("8bit"), "strata.moments=fp32", ST_CONFIG_MOMENTS_F32},
+        {FP32_STATES("false"), NULL, ST_CONFIG_MOMENTS_BF16},
+        {FP32_STATES("true"), NULL, ST_CONFIG_MOMENTS_F32},
+        {FP32_STATES("\"auto\""), NULL, ST_CONFIG_MOMENTS_F32},
+        {FP32_STATES("false"), "strata.moments=auto", ST_CONFIG_MOMENTS_BF16},
+        {FP32_STATES("false"), "strata.moments=bf16", ST_CONFIG_MOMENTS_BF16},
+        {FP32_STATES("false"), "strata.moments=8bit", ST_CONFIG_MOMENTS_8BIT},
+        {FP32_STATES("true"), "strata.moments=fp32", ST_CONFIG_MOMENTS_F32},
+        {FP32_STATES("false"), "optimizer.params.fp32_optimizer_states=null", ST_CONFIG_MOMENTS_F32},
+        {FP32_STATES("false"), "bf16.bf16_optimizer_states=true", ST_CONFIG_MOMENTS_BF16},
+        {PARAMS("Lion", "\"fp32_optimizer_states\": false"), NULL, ST_CONFIG_MOMENTS_BF16},
+        {BF16_STATES("true"), NULL, ST_CONFIG_MOMENTS_BF16},
+        {BF16_STATES("false"), NULL, ST_CONFIG_MOMENTS_F32},
+        {BF16_STATES("false"), "strata.moments=8bit", ST_CONFIG_MOMENTS_8BIT},
+        {BF16_STATES("true"), "strata.moments=bf16", ST_CONFIG_MOMENTS_BF16},
+        {BF16_STATES("true"), "bf16.enabled=false", ST_CONFIG_MOMENTS_BF16},
+        {BF16_STATES("true"), "optimizer.type=SGD", ST_CONFIG_MOMENTS_BF16},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct st_config c = load_good(rows[i].text, rows[i].override);
+
+        if (c.moments != rows[i].moments)
+            fail_msg("%s, %s: moments %d", rows[i].text, rows[i].override, (int)c.moments);
+    }
+}
+
+static void formats_that_contradict_are_refused(void **state)
+{
+    static const struct {
+        const char *text, *override, *problem;
+    } rows[] = {
+        {STRATA("int4"), NULL, "strata.moments"},
+        {"{}", "strata.moments=8", "strata.moments"},
+        {STRATA("fp32"), "optimizer.params.fp32_optimizer_states=false",
+         "optimizer.params.fp32_optimizer_states (command line): false, but strata.moments asks for fp32 moments: change one of"},
+        {FP32_STATES("true"), "strata.moments=8bit", "true, but strata.moments asks for 8bit moments"},
+        {FP32_STATES("true"), "strata.moments=bf16", "true, but strata.moments asks for bf16 moments"},
+        {FP32_STATES("true"), "bf16.bf16_optimizer_states=true",
+         "optimizer.params.fp32_optimizer_states: true, but bf16.bf16_optimizer_states asks for bf16 moments"},
+        {BF16_STATES("true"), "strata.moments=fp32",
+         "bf16.bf16_optimizer_states: true, but strata.moments asks for fp32 moments"},
+        {BF16_STATES("true"), "strata.moments=8bit", "true, but strata.moments asks for 8bit moments"},
+        {BF16_STATES("false"), "strata.moments=bf16", "false, but strata.moments asks for bf16 moments"},
+        {BF16_STATES("false"), "optimizer.params.fp32_optimizer_states=false",
+         "bf16.bf16_optimizer_states: false, but optimizer.params.fp32_optimizer_states asks for bf16 moments"},
+        {PARAMS("SGD", "\"fp32_optimizer_states\": false"), NULL, "belongs to AdamW, Adam, Adagrad, Lion, and"},
+        {BF16_STATES("1"), NULL, "must be true or false"},
+        {"{\"strata\": {\"moments\": \"8-bit\"}}", NULL, "did you mean \"8bit\"?"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        load_bad(rows[i].text, rows[i].override, rows[i].problem);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_has_its_defaults_and_takes_its_arguments), cmocka_unit_test(configs_in_the_wild),
         cmocka_unit_test(a_type_on_the_command_line_leaves_the_rate),    cmocka_unit_test(what_belongs_to_another_is_refused),
         cmocka_unit_test(arguments_of_a_rejected_type_are_not_judged),   cmocka_unit_test(rows_say_what_is_in_force),
-        cmocka_unit_test(a_momentum_that_reaches_one_is_refused),
+        cmocka_unit_test(a_momentum_that_reaches_one_is_refused),        cmocka_unit_test(moments_have_a_format),
+        cmocka_unit_test(formats_that_contradict_are_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

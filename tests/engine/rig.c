@@ -70,6 +70,7 @@ void rig_config(struct st_config *out, const struct rig_cell *cell, const char *
     out->optimizer = cell->rule;
     out->momentum = 0.9;
     out->nesterov = true;
+    out->moments = cell->moments;
     out->lr = 1e-2;
     out->beta1 = 0.9;
     out->beta2 = 0.95;
@@ -361,10 +362,11 @@ const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
 
     static const char *const dtypes[] = {"?", "fp32", "bf16", "fp16"};
     static const char *const act_tiers[] = {"device", "host", "nvme", "auto"};
+    static const char *const moments[] = {"fp32", "bf16", "8bit"};
 
     snprintf(buf, RIG_TEXT,
              "%s device=%s host=%s optimizer=%s param=%s update=%s g=%u %s act=%s on %s io=%s isa=%s threads=%u clip=%s %s "
-             "cache=%s flush=%u%s",
+             "cache=%s flush=%u moments=%s%s",
              c->llama ? "llama" : "gpt2", budgets[c->device], budgets[c->host], tiers[c->optimizer], tiers[c->param],
              c->update == ST_UPDATE_SERIAL  ? "serial"
              : c->update == ST_UPDATE_GATED ? "gated"
@@ -374,6 +376,6 @@ const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
              : c->activations == ST_ACT_RECOMPUTED ? "recomputed"
                                                    : "auto",
              act_tiers[c->act_tier], c->io_method, c->isa, c->threads, clips[c->clip], dtypes[c->dtype],
-             c->cache == 0 ? "0" : "auto", c->flush_after, c->paced ? " paced" : "");
+             c->cache == 0 ? "0" : "auto", c->flush_after, moments[c->moments], c->paced ? " paced" : "");
     return buf;
 }

@@ -27,12 +27,13 @@ struct rig_cell {
     enum rig_clip clip;
     strata_dtype dtype;
     enum st_optimizer_type rule; /* 0: AdamW */
-    uint64_t cache;              /* ST_AUTO_BYTES or 0 */
-    uint64_t chunk_elems;        /* 0: 16384 */
-    uint32_t flush_after;        /* flush (and evaluate) after this step; 0: never */
-    uint32_t fake_latency_us;    /* 0: 200 */
-    const char *freeze;          /* a pattern of tensor names that are not trained; NULL: none */
-    bool paced;                  /* on the paced device, with its gradients, at its own pace of some microseconds an op */
+    enum st_config_moments moments;
+    uint64_t cache;           /* ST_AUTO_BYTES or 0 */
+    uint64_t chunk_elems;     /* 0: 16384 */
+    uint32_t flush_after;     /* flush (and evaluate) after this step; 0: never */
+    uint32_t fake_latency_us; /* 0: 200 */
+    const char *freeze;       /* a pattern of tensor names that are not trained; NULL: none */
+    bool paced;               /* on the paced device, with its gradients, at its own pace of some microseconds an op */
 };
 
 struct rig_result {

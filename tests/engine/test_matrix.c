@@ -3,10 +3,12 @@
  *   test_engine_matrix corners   the extremes of every axis (sanitizer builds run these alone)
  *   test_engine_matrix pairs     a covering array: every pair of values of every two axes, at least 160 cells that plan
  *   test_engine_matrix paced     the same covering array on the paced device, whose lanes run by themselves
+ *   test_engine_matrix moments   the same covering array over the formats of moments, without clipping
  *   test_engine_matrix full [I N]  the full product, 1.26 million cells; or every N-th of them from number I on
  *
- * Cells with equal data, clipping and dtype form a group: one digest each.  Different groups differ.  In every cell the bytes
- * counted on each link equal the plan's.  Cells whose config keeps on the device what a small device cannot hold are refused. */
+ * Cells with equal data, clipping, dtype and moments form a group: one digest each.  Different groups differ.  In every cell the
+ * bytes counted on each link equal the plan's.  Cells whose config keeps on the device what a small device cannot hold are
+ * refused. */
 #include "rig.h"
 
 #include "core/rng.h"
@@ -17,7 +19,7 @@
 #include <unistd.h>
 
 #define STEPS      4u
-#define AXES       15u
+#define AXES       16u
 #define PAIR_CELLS 160u /* that plan */
 
 enum axis {
@@ -35,9 +37,10 @@ enum axis {
     A_THREADS,
     A_CLIP,
     A_DTYPE,
-    A_MODEL
+    A_MODEL,
+    A_MOMENTS /* fp32, bf16, 8bit: beyond the first in corners and in moments */
 };
-static const uint32_t values[AXES] = {3, 2, 3, 3, 3, 2, 2, 2, 3, 3, 3, 2, 3, 3, 2};
+static uint32_t values[AXES] = {3, 2, 3, 3, 3, 2, 2, 2, 3, 3, 3, 2, 3, 3, 2, 1};
 
 struct group {
     bool seen;
@@ -45,7 +48,8 @@ struct group {
     uint32_t first_cell[AXES];
 };
 
-#define GROUPS (2 * 3 * 3 * 2)
+#define GROUPS_OF_FORMAT (2 * 3 * 3 * 2)
+#define GROUPS           (3 * GROUPS_OF_FORMAT)
 static struct group groups[GROUPS];
 static uint32_t cells_run, cells_refused, failures;
 static bool paced;
@@ -59,7 +63,7 @@ static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
     static const strata_tier tiers[] = {STRATA_TIER_COUNT, STRATA_TIER_HOST, STRATA_TIER_NVME};
     uint64_t mix = 0;
 
-    for (uint32_t a = 0; a < AXES; a++)
+    for (uint32_t a = 0; a < A_MOMENTS; a++)
         mix = mix * 5 + v[a];
     mix = st_rng_u64(3, 3, mix);
     *cell = (struct rig_cell){.device = (enum rig_budget)v[A_DEVICE],
@@ -77,6 +81,7 @@ static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
                               .threads = v[A_THREADS] + 1,
                               .clip = (enum rig_clip)v[A_CLIP],
                               .dtype = dtypes[v[A_DTYPE]],
+                              .moments = (enum st_config_moments)v[A_MOMENTS],
                               /* not axes of their own: varied from cell to cell all the same */
                               .cache = mix % 2 == 0 ? 0 : ST_AUTO_BYTES,
                               .chunk_elems = mix % 3 == 0   ? 4096
@@ -88,7 +93,7 @@ static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
 
 static struct group *group_of(const uint32_t v[AXES])
 {
-    return &groups[((v[A_COUNT] * 3 + v[A_CLIP]) * 3 + v[A_DTYPE]) * 2 + v[A_MODEL]];
+    return &groups[(((v[A_MOMENTS] * 2 + v[A_COUNT]) * 3 + v[A_CLIP]) * 3 + v[A_DTYPE]) * 2 + v[A_MODEL]];
 }
 
 static void fail(const struct rig_cell *cell, const char *what)
@@ -178,23 +183,26 @@ static bool run_cell(uint32_t v[AXES])
 
 /* --- corners --- */
 
-/* device, host, optimizer, param, update, count, order, act, tier, io, isa, threads, clip, dtype, model */
+/* device, host, optimizer, param, update, count, order, act, tier, io, isa, threads, clip, dtype, model, moments */
 static void run_corners(void)
 {
     static uint32_t corners[][AXES] = {
-        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0},
-        {1, 1, 2, 2, 1, 0, 0, 1, 2, 0, 1, 1, 1, 0, 0}, {1, 1, 2, 2, 0, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0},
-        {1, 0, 2, 1, 1, 0, 1, 0, 0, 2, 1, 1, 1, 0, 0}, {2, 1, 1, 1, 1, 0, 0, 0, 2, 2, 2, 1, 1, 0, 0},
-        {2, 0, 2, 2, 1, 0, 0, 1, 0, 1, 1, 0, 1, 0, 0}, {0, 1, 0, 2, 1, 0, 1, 1, 0, 0, 2, 1, 1, 0, 0},
-        {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0}, {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2, 1, 0},
-        {1, 1, 2, 2, 1, 1, 0, 1, 2, 2, 1, 1, 2, 1, 0}, {2, 1, 2, 2, 0, 1, 1, 0, 0, 0, 1, 0, 2, 1, 0},
-        {1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0, 1, 2, 1, 0}, {0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0},
-        {1, 1, 2, 2, 2, 1, 1, 0, 2, 0, 0, 1, 0, 0, 0}, {0, 0, 0, 0, 2, 1, 1, 0, 0, 0, 2, 1, 0, 0, 0},
-        {1, 0, 2, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0}, {1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0},
-        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1}, {1, 1, 2, 2, 1, 1, 1, 1, 2, 0, 2, 1, 1, 0, 1},
-        {1, 1, 2, 2, 2, 1, 0, 0, 1, 2, 1, 1, 0, 1, 1}, {0, 0, 0, 0, 2, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1},
-        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1, 2, 0}, {1, 1, 2, 2, 1, 1, 1, 1, 2, 1, 0, 1, 1, 2, 0},
-        {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 1, 2, 2, 1}, {1, 1, 2, 2, 0, 0, 0, 1, 0, 2, 1, 1, 2, 2, 1},
+        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0},    {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0},
+        {1, 1, 2, 2, 1, 0, 0, 1, 2, 0, 1, 1, 1, 0, 0},    {1, 1, 2, 2, 0, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0},
+        {1, 0, 2, 1, 1, 0, 1, 0, 0, 2, 1, 1, 1, 0, 0},    {2, 1, 1, 1, 1, 0, 0, 0, 2, 2, 2, 1, 1, 0, 0},
+        {2, 0, 2, 2, 1, 0, 0, 1, 0, 1, 1, 0, 1, 0, 0},    {0, 1, 0, 2, 1, 0, 1, 1, 0, 0, 2, 1, 1, 0, 0},
+        {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0},    {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2, 1, 0},
+        {1, 1, 2, 2, 1, 1, 0, 1, 2, 2, 1, 1, 2, 1, 0},    {2, 1, 2, 2, 0, 1, 1, 0, 0, 0, 1, 0, 2, 1, 0},
+        {1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0, 1, 2, 1, 0},    {0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0},
+        {1, 1, 2, 2, 2, 1, 1, 0, 2, 0, 0, 1, 0, 0, 0},    {0, 0, 0, 0, 2, 1, 1, 0, 0, 0, 2, 1, 0, 0, 0},
+        {1, 0, 2, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0},    {1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0},
+        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1},    {1, 1, 2, 2, 1, 1, 1, 1, 2, 0, 2, 1, 1, 0, 1},
+        {1, 1, 2, 2, 2, 1, 0, 0, 1, 2, 1, 1, 0, 1, 1},    {0, 0, 0, 0, 2, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1},
+        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1, 2, 0},    {1, 1, 2, 2, 1, 1, 1, 1, 2, 1, 0, 1, 1, 2, 0},
+        {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 1, 2, 2, 1},    {1, 1, 2, 2, 0, 0, 0, 1, 0, 2, 1, 1, 2, 2, 1},
+        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1}, {1, 1, 2, 2, 1, 1, 1, 1, 2, 0, 1, 1, 1, 0, 1, 1},
+        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2}, {1, 1, 2, 2, 1, 0, 0, 1, 2, 0, 1, 1, 1, 0, 0, 2},
+        {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 1, 2, 2, 1, 2}, {1, 1, 2, 2, 0, 0, 0, 1, 0, 2, 1, 1, 2, 2, 1, 2},
     };
 
     for (size_t i = 0; i < sizeof(corners) / sizeof(corners[0]); i++)
@@ -343,11 +351,13 @@ static void run_full(uint64_t slice, uint64_t slices)
 static void print_group(uint32_t i)
 {
     static const char *const dtypes[] = {"bf16", "fp32", "fp16"}, *const clips[] = {"never", "sometimes", "always"};
+    static const char *const moments[] = {"fp32", "bf16", "8bit"};
     const struct rig_result *r = &groups[i].first;
 
-    printf("group %s g=%u clip %s %s: clipped %u, skipped %u of %u steps, loss %.6f -> %.6f, weights %s state %s\n",
-           i % 2 == 0 ? "gpt2" : "llama", i / 18 == 0 ? 1 : 4, clips[i / 6 % 3], dtypes[i / 2 % 3], r->clipped, r->skipped, STEPS,
-           r->losses[0], r->losses[STEPS - 1], r->weights, r->state);
+    printf("group %s g=%u clip %s %s, moments %s: clipped %u, skipped %u of %u steps, loss %.6f -> %.6f, weights %s state %s\n",
+           i % 2 == 0 ? "gpt2" : "llama", i / 18 % 2 == 0 ? 1 : 4, clips[i / 6 % 3], dtypes[i / 2 % 3],
+           moments[i / GROUPS_OF_FORMAT], r->clipped, r->skipped, STEPS, r->losses[0], r->losses[STEPS - 1], r->weights,
+           r->state);
 }
 
 /* A group is what it says: clips some steps and not others; skips some fp16 steps and applies others. */
@@ -368,6 +378,12 @@ static void judge_group(uint32_t i)
     }
 }
 
+/* Moments are used in full by the step that makes them: groups that differ in their format have the weights of one step. */
+static bool share_weights(uint32_t i, uint32_t j)
+{
+    return i % GROUPS_OF_FORMAT == j % GROUPS_OF_FORMAT && STEPS - groups[i].first.skipped == 1;
+}
+
 static void compare_groups(void)
 {
     uint32_t seen = 0;
@@ -375,8 +391,10 @@ static void compare_groups(void)
     for (uint32_t i = 0; i < GROUPS; i++) {
         seen += groups[i].seen;
         for (uint32_t j = i + 1; j < GROUPS && groups[i].seen; j++) {
-            if (groups[j].seen && (strcmp(groups[i].first.weights, groups[j].first.weights) == 0 ||
-                                   strcmp(groups[i].first.state, groups[j].first.state) == 0)) {
+            const bool weights = strcmp(groups[i].first.weights, groups[j].first.weights) == 0;
+
+            if (groups[j].seen &&
+                ((weights && !share_weights(i, j)) || strcmp(groups[i].first.state, groups[j].first.state) == 0)) {
                 failures++;
                 printf("FAIL groups %u and %u have equal digests\n", i, j);
             }
@@ -395,13 +413,17 @@ int main(int argc, char **argv)
     const char *mode = argc > 1 ? argv[1] : "corners";
 
     paced = strcmp(mode, "paced") == 0;
+    if (strcmp(mode, "moments") == 0) {
+        values[A_MOMENTS] = 3;
+        values[A_CLIP] = 1; /* as many groups as pairs has */
+    }
     if (mkdtemp(nvme_dir) == NULL) {
         perror("mkdtemp");
         return 1;
     }
     if (strcmp(mode, "full") == 0)
         run_full(argc > 3 ? strtoull(argv[2], NULL, 10) : 0, argc > 3 ? strtoull(argv[3], NULL, 10) : 1);
-    else if (strcmp(mode, "pairs") == 0 || paced)
+    else if (strcmp(mode, "pairs") == 0 || strcmp(mode, "moments") == 0 || paced)
         run_pairs();
     else
         run_corners();

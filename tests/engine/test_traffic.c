@@ -1,9 +1,10 @@
 /* test_traffic - what a steady step moves to and from NVMe, in bytes per parameter, against the formulae of docs/design.md.
  *
- * With cache 0 and the split master: state 20; with the weights there too 26 gated or in backward, 28 serial, 4 more for each
- * further micro-batch accumulated horizontally, 4 more with a full fp32 master; beside it one more reading of the head's table
- * (its second pass), less the one reading that the positions, which backward does not need, are spared. Alignment padding comes
- * on top and is stated.  That runs move what plans say is checked in every cell of the matrix. */
+ * With cache 0 and the split master: state 20, 12 with moments in bf16, 8 1/16 in 8 bits; with the weights there too 26 gated or
+ * in backward, 28 serial, 4 more for each further micro-batch accumulated horizontally, 4 more with a full fp32 master; beside it
+ * one more reading of the head's table (its second pass), less the one reading that the positions, which backward does not need,
+ * are spared. Alignment padding comes on top and is stated.  That runs move what plans say is checked in every cell of the
+ * matrix. */
 #include "model/model.h"
 #include "offload/plan.h"
 
@@ -15,8 +16,8 @@
 
 #include <cmocka.h>
 
-static struct st_plan *plan_of(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype,
-                               uint32_t g, enum st_accumulation order)
+static struct st_plan *plan_with(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype,
+                                 uint32_t g, enum st_accumulation order, enum st_moment_format format)
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 256, .grad_accum = g, .dtype = dtype, .workers = 2};
     const struct st_machine machine = {
@@ -27,6 +28,7 @@ static struct st_plan *plan_of(const char *preset, strata_tier param, enum st_up
                                      .update = update,
                                      .accumulation = order,
                                      .cache = 0,
+                                     .moment_format = format,
                                      .chunk_elems = 4u << 20};
     struct st_model_config config;
     struct st_model *model;
@@ -38,6 +40,12 @@ static struct st_plan *plan_of(const char *preset, strata_tier param, enum st_up
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
     st_model_destroy(model);
     return plan;
+}
+
+static struct st_plan *plan_of(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype,
+                               uint32_t g, enum st_accumulation order)
+{
+    return plan_with(preset, param, update, dtype, g, order, ST_MOMENTS_F32);
 }
 
 static uint64_t pages_params(const struct st_plan *plan, uint32_t first, uint32_t count)
@@ -120,6 +128,47 @@ static void horizontal_adds_4_a_micro_batch(void **state)
     check("gpt2-medium", STRATA_TIER_NVME, ST_UPDATE_SERIAL, STRATA_BF16, 8, ST_ACCUMULATE_HORIZONTAL);
 }
 
+/* Bytes read and written per step for state alone, and that extents pad them by less than a tenth. */
+static void check_state(const char *preset, enum st_moment_format format, uint64_t want)
+{
+    struct st_plan *plan = plan_with(preset, STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL, format);
+    const struct st_traffic *t = &plan->traffic[1];
+
+    print_message("%s: %.3f bytes per parameter, %.3f with alignment\n", preset,
+                  (double)plan->parameter_bytes_nvme / (double)plan->workload.params,
+                  (double)(t->read + t->write) / (double)plan->workload.params);
+    assert_int_equal(plan->parameter_bytes_nvme, want);
+    assert_int_equal(t->read, t->write);
+    assert_true(t->read >= want / 2 && t->read - want / 2 < want / 20);
+    st_plan_destroy(plan);
+}
+
+/* Weight's residual 2, two moments of 2: 6 each way. */
+static void moments_in_bf16_move_12(void **state)
+{
+    struct st_plan *plan = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
+
+    (void)state;
+    check_state("gpt2", ST_MOMENTS_BF16, 12 * plan->workload.params);
+    st_plan_destroy(plan);
+}
+
+/* Residual 2, two moments of 1 and, for each 4096 elements begun of a group, 64 bytes of scales: 4 1/32 each way. */
+static void moments_in_8_bits_move_8(void **state)
+{
+    struct st_plan *plan = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
+    const struct st_workload *w = &plan->workload;
+    uint64_t want = 2 * 4 * w->params;
+
+    (void)state;
+    for (uint32_t p = 0; p < w->page_count; p++)
+        for (uint32_t i = 0; i < w->pages[p].group_count; i++)
+            want += 2 * 2 * 64 * ((w->pages[p].groups[i].elems + 4095) / 4096);
+    assert_true((double)want < 8.07 * (double)w->params);
+    check_state("gpt2", ST_MOMENTS_8BIT, want);
+    st_plan_destroy(plan);
+}
+
 /* Vertical accumulation: weights and gradients cross the device link as often for 8 micro-batches as for one. */
 static void link_traffic_does_not_grow_with_accumulation(void **state)
 {
@@ -143,6 +192,8 @@ int main(void)
         cmocka_unit_test(in_backward_moves_26),
         cmocka_unit_test(a_full_master_adds_4),
         cmocka_unit_test(horizontal_adds_4_a_micro_batch),
+        cmocka_unit_test(moments_in_bf16_move_12),
+        cmocka_unit_test(moments_in_8_bits_move_8),
         cmocka_unit_test(link_traffic_does_not_grow_with_accumulation),
     };
 

@@ -12,7 +12,7 @@
 struct planes {
     uint16_t weight[ELEMS_MAX], copy[ELEMS_MAX];
     int16_t residual[ELEMS_MAX];
-    float master[ELEMS_MAX], moment1[ELEMS_MAX], moment2[ELEMS_MAX], grad[ELEMS_MAX]; /* grad: of any dtype */
+    float master[ELEMS_MAX], moment1[ELEMS_MAX], moment2[ELEMS_MAX], grad[ELEMS_MAX]; /* moments, grad: of any format and dtype */
     double block_sums[BLOCKS_MAX];
     size_t elems; /* in use; the rest is 0 */
 };
@@ -21,8 +21,44 @@ static struct planes planes;
 
 static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
 static const char *const rule_names[ST_RULE_COUNT] = {"adam", "adagrad", "lion", "sgd"};
+static const char *const format_names[ST_MOMENTS_COUNT] = {"fp32", "bf16", "8bit"};
 
-static void fill(strata_dtype grad_dtype, uint64_t seed)
+/* Codes as they come, with a scale for each block that is not negative. */
+static void fill_moment(float *plane, enum st_moment_format format, uint64_t seed, float scale)
+{
+    const uint64_t bytes = st_moment_bytes(format, planes.elems);
+
+    if (format != ST_MOMENTS_8BIT) {
+        kf_fill(plane, format == ST_MOMENTS_F32 ? STRATA_F32 : STRATA_BF16, planes.elems, seed, scale);
+        return;
+    }
+    for (uint64_t i = 0; i < bytes; i++)
+        ((unsigned char *)plane)[i] = (unsigned char)kf_bits(seed, i);
+    for (uint64_t first = 0; first < planes.elems; first += ST_NORM_BLOCK) {
+        float *const scales = (void *)((char *)plane + st_moment_bytes(format, first));
+
+        for (uint64_t b = 0; b < ST_NORM_BLOCK / ST_MOMENT_BLOCK; b++)
+            scales[b] = fabsf(kf_uniform(seed, first + b)) * scale;
+    }
+}
+
+/* Of any kind in every fourth block: elsewhere a block of moments stays finite. */
+static void fill_grad(strata_dtype dtype, enum st_moment_format format, uint64_t seed)
+{
+    kf_fill(planes.grad, dtype, planes.elems, seed, 1e-2f);
+    for (size_t i = 0; format != ST_MOMENTS_F32 && i < planes.elems; i++) {
+        const float x = kf_uniform(seed, i) * 1e-2f;
+
+        if (i / ST_MOMENT_BLOCK % 4 == 0)
+            continue;
+        if (dtype == STRATA_F32)
+            planes.grad[i] = x;
+        else
+            ((uint16_t *)planes.grad)[i] = dtype == STRATA_BF16 ? st_f32_to_bf16(x) : st_f32_to_f16(x);
+    }
+}
+
+static void fill(strata_dtype grad_dtype, enum st_moment_format format, uint64_t seed)
 {
     const size_t elems = planes.elems;
 
@@ -31,9 +67,9 @@ static void fill(strata_dtype grad_dtype, uint64_t seed)
     kf_fill(planes.weight, STRATA_BF16, elems, seed, 1.0f);
     kf_fill(planes.residual, STRATA_F16, elems, seed + 1, 1.0f);
     kf_fill(planes.master, STRATA_F32, elems, seed + 2, 1.0f);
-    kf_fill(planes.moment1, STRATA_F32, elems, seed + 3, 1e-3f);
-    kf_fill(planes.moment2, STRATA_F32, elems, seed + 4, 1e-6f);
-    kf_fill(planes.grad, grad_dtype, elems, seed + 5, 1e-2f);
+    fill_moment(planes.moment1, format, seed + 3, 1e-3f);
+    fill_moment(planes.moment2, format, seed + 4, 1e-6f);
+    fill_grad(grad_dtype, format, seed + 5);
 }
 
 /* FNV-1a over all planes and the kernel's count. */
@@ -62,24 +98,27 @@ static struct st_update_coef make_coef(enum st_rule rule, bool odd)
         .vhat_scale = 1.5f,
         .decay = odd ? 1.0f : 0.9999f,
         .l2 = odd ? 0.1f : 0.0f,
+        .rounding_key = odd ? 0x0123456789abcdefu : 0xfedcba9876543210u,
     };
 }
 
-static void digest_updates(const struct st_kernels *k, enum st_rule rule, bool odd)
+static void digest_updates(const struct st_kernels *k, enum st_rule rule, enum st_moment_format format, bool odd)
 {
     const struct st_update_coef coef = make_coef(rule, odd);
-    float *const moment2 = st_rule_moments(rule) == 2 ? planes.moment2 : NULL;
+    const struct st_moments moments = {format, planes.moment1, st_rule_moments(rule) == 2 ? planes.moment2 : NULL,
+                                       (uint64_t)odd << 32};
     uint64_t count;
+    char variant[32];
 
+    snprintf(variant, sizeof(variant), "%s %s", rule_names[rule], format_names[format]);
     for (size_t d = 0; d < 3; d++) {
-        fill(dtypes[d], 7 * d);
-        count =
-            k->update_split(planes.weight, planes.residual, planes.moment1, moment2, planes.grad, dtypes[d], planes.elems, &coef);
-        print_digest("update_split", rule_names[rule], dtypes[d], count);
-        fill(dtypes[d], 7 * d + 50);
-        count = k->update_master(planes.master, d == 0 ? NULL : planes.copy, dtypes[d], planes.moment1, moment2, planes.grad,
-                                 dtypes[d], planes.elems, &coef);
-        print_digest("update_master", rule_names[rule], dtypes[d], count);
+        fill(dtypes[d], format, 7 * d);
+        count = k->update_split(planes.weight, planes.residual, &moments, planes.grad, dtypes[d], planes.elems, &coef);
+        print_digest("update_split", variant, dtypes[d], count);
+        fill(dtypes[d], format, 7 * d + 50);
+        count = k->update_master(planes.master, d == 0 ? NULL : planes.copy, dtypes[d], &moments, planes.grad, dtypes[d],
+                                 planes.elems, &coef);
+        print_digest("update_master", variant, dtypes[d], count);
     }
 }
 
@@ -87,7 +126,7 @@ static void digest_norms(const struct st_kernels *k)
 {
     for (size_t d = 0; d < 3; d++) {
         for (uint64_t seed = 100; seed < 102; seed++) {
-            fill(STRATA_F32, seed);
+            fill(STRATA_F32, ST_MOMENTS_F32, seed);
             if (seed == 100) { /* finite sums, too */
                 for (size_t i = 0; i < planes.elems; i++)
                     planes.master[i] = kf_uniform(seed, i);
@@ -101,13 +140,13 @@ static void digest_norms(const struct st_kernels *k)
 
 static void digest_casts(const struct st_kernels *k)
 {
-    fill(STRATA_F32, 200);
+    fill(STRATA_F32, ST_MOMENTS_F32, 200);
     k->master_split(planes.weight, planes.residual, planes.master, planes.elems);
     print_digest("master_split", "-", STRATA_F32, 0);
-    fill(STRATA_F32, 201);
+    fill(STRATA_F32, ST_MOMENTS_F32, 201);
     k->master_join(planes.master, planes.weight, planes.residual, planes.elems);
     print_digest("master_join", "-", STRATA_F32, 0);
-    fill(STRATA_F32, 202);
+    fill(STRATA_F32, ST_MOMENTS_F32, 202);
     k->f32_to_bf16(planes.copy, planes.master, planes.elems);
     print_digest("f32_to_bf16", "-", STRATA_BF16, 0);
     k->f32_to_f16(planes.copy, planes.master, planes.elems);
@@ -131,9 +170,9 @@ int main(int argc, char **argv)
     }
     for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
         planes.elems = lengths[l];
-        for (int rule = 0; rule < ST_RULE_COUNT; rule++) {
-            digest_updates(k, (enum st_rule)rule, false);
-            digest_updates(k, (enum st_rule)rule, true);
+        for (int n = 0; n < ST_RULE_COUNT * ST_MOMENTS_COUNT; n++) {
+            digest_updates(k, (enum st_rule)(n / ST_MOMENTS_COUNT), (enum st_moment_format)(n % ST_MOMENTS_COUNT), false);
+            digest_updates(k, (enum st_rule)(n / ST_MOMENTS_COUNT), (enum st_moment_format)(n % ST_MOMENTS_COUNT), true);
         }
         digest_norms(k);
         digest_casts(k);

@@ -55,12 +55,22 @@ static void *place(struct kf_array *a, size_t at, size_t bytes)
 
 void *kf_array_place(struct kf_array *a, size_t elem_bytes, size_t elems, size_t shift)
 {
-    return place(a, CANARY_BYTES + shift * elem_bytes % 64, elem_bytes * elems);
+    return kf_array_place_bytes(a, elem_bytes * elems, elem_bytes * shift);
 }
 
 void *kf_array_place_at_end(struct kf_array *a, size_t elem_bytes, size_t elems)
 {
-    return place(a, a->map_bytes - elem_bytes * elems, elem_bytes * elems);
+    return kf_array_place_bytes_at_end(a, elem_bytes * elems, elem_bytes);
+}
+
+void *kf_array_place_bytes(struct kf_array *a, size_t bytes, size_t shift)
+{
+    return place(a, CANARY_BYTES + shift % 64, bytes);
+}
+
+void *kf_array_place_bytes_at_end(struct kf_array *a, size_t bytes, size_t align)
+{
+    return place(a, (a->map_bytes - bytes) / align * align, bytes);
 }
 
 void *kf_array_copy(struct kf_array *b, const struct kf_array *a)

@@ -19,6 +19,10 @@ void kf_array_destroy(struct kf_array *a);
 void *kf_array_place(struct kf_array *a, size_t elem_bytes, size_t elems, size_t shift);
 /** The same, canaries before and a faulting byte behind. */
 void *kf_array_place_at_end(struct kf_array *a, size_t elem_bytes, size_t elems);
+/** The same for `bytes` bytes: `shift` bytes (modulo 64) past a multiple of 64. */
+void *kf_array_place_bytes(struct kf_array *a, size_t bytes, size_t shift);
+/** Before a faulting page, with canaries between where `align` wants it. */
+void *kf_array_place_bytes_at_end(struct kf_array *a, size_t bytes, size_t align);
 /** Place b as a is placed, with a's data. */
 void *kf_array_copy(struct kf_array *b, const struct kf_array *a);
 /** Fails the test if the data differ, naming `what`, or a canary of either was touched. */

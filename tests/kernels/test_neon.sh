@@ -42,6 +42,7 @@ for file in "$@"; do
 done
 compile core/cpu.c "$work/objects/cpu.o"
 compile tests/kernels/kernel_fixture.c "$work/objects/kernel_fixture.o"
+compile tests/kernels/update_fixture.c "$work/objects/update_fixture.o"
 compile tests/kernels/update_scalar_fma.c "$work/objects/update_scalar_fma.o"
 
 for suite in $suites; do

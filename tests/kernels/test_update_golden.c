@@ -189,11 +189,13 @@ static void begin(struct state *s, uint64_t seed)
 static void step(struct golden *g, const struct st_kernels *k, const struct st_update_coef *coef, uint64_t t)
 {
     struct state *const s = &g->state;
-    float *const moment2 = st_rule_moments(coef->rule) == 2 ? s->plane[MOMENT2] : NULL;
+    const struct st_moments moments = {
+        .moment1 = s->plane[MOMENT1],
+        .moment2 = st_rule_moments(coef->rule) == 2 ? s->plane[MOMENT2] : NULL,
+    };
 
     gradient(s->grad, g->seed, t);
-    assert_int_equal(
-        k->update_master(s->plane[MASTER], NULL, STRATA_BF16, s->plane[MOMENT1], moment2, s->grad, STRATA_F32, ELEMS, coef), 0);
+    assert_int_equal(k->update_master(s->plane[MASTER], NULL, STRATA_BF16, &moments, s->grad, STRATA_F32, ELEMS, coef), 0);
     note_largest(s);
 }
 

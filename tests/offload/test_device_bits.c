@@ -129,14 +129,15 @@ static void run_ends(struct df_device *d, struct tensors *t, strata_dtype dt)
                                    .ab_dtype = dt,
                                    .c_dtype = STRATA_F32};
     const struct st_update_coef coef = {.grad_scale = 0.5f,
-                                      .beta1 = 0.9f,
-                                      .one_minus_beta1 = 0.1f,
-                                      .beta2 = 0.99f,
-                                      .one_minus_beta2 = 0.01f,
-                                      .eps = 1e-8f,
-                                      .step_size = 1e-2f,
-                                      .vhat_scale = 3.0f,
-                                      .decay = 0.999f};
+                                        .beta1 = 0.9f,
+                                        .one_minus_beta1 = 0.1f,
+                                        .beta2 = 0.99f,
+                                        .one_minus_beta2 = 0.01f,
+                                        .eps = 1e-8f,
+                                        .step_size = 1e-2f,
+                                        .vhat_scale = 3.0f,
+                                        .decay = 0.999f};
+    const struct st_moments moments = {.moment1 = t->moment1, .moment2 = t->moment2};
 
     df_ok(d->ops->matmul(d->dev, &head, t->logits, t->z, t->weight, NULL));
     df_ok(d->ops->xent_stats(d->dev, t->xent, t->logits, t->tokens, ROWS, VOCAB, 0));
@@ -145,8 +146,8 @@ static void run_ends(struct df_device *d, struct tensors *t, strata_dtype dt)
     df_ok(d->ops->embed_scatter(d->dev, t->dtable, t->dx, t->tokens, ROWS, COLS, 0, VOCAB, dt));
     df_ok(d->ops->embed_position_backward(d->dev, t->dtable, t->dx, ROWS, SEQ, COLS, dt));
     df_ok(d->ops->grad_finish(d->dev, t->grad, dt, t->acc, QKV * COLS * 4, t->sums, &t->scalars[0], &t->counts[0]));
-    df_ok(d->ops->update(d->dev, t->weight, dt == STRATA_BF16 ? t->residual : NULL, dt == STRATA_F16 ? t->master : NULL, t->moment1,
-                       t->moment2, t->grad, dt, QKV * COLS * 4, &coef, &t->counts[1]));
+    df_ok(d->ops->update(d->dev, t->weight, dt == STRATA_BF16 ? t->residual : NULL, dt == STRATA_F16 ? t->master : NULL, &moments,
+                         t->grad, dt, QKV * COLS * 4, &coef, &t->counts[1]));
 }
 
 /* Everything before the workspace, whose content is nobody's. */

@@ -243,24 +243,39 @@ enum { ROWS = 37, COLS = 96, VOCAB = 53, TILE = 30, ELEMS = 3 * ST_NORM_BLOCK + 
 
 struct work {
     void *table, *rows, *out, *weight, *grad, *rounded;
-    float *dtable, *acc, *moment1, *moment2, *master;
+    float *dtable, *acc, *master;
+    void *moment1, *moment2;
     int16_t *residual;
     int32_t *tokens;
     double *sums, *norm2;
     uint64_t *nonfinite, *overflowed;
 };
 
-static void do_work(struct df_device *d, struct work *w, strata_dtype dt)
+/* One update, from moments that are values in fp32, and 0 in other formats. */
+static void do_update(struct df_device *d, struct work *w, strata_dtype dt, enum st_moment_format format)
 {
     const struct st_update_coef coef = {.grad_scale = 1,
-                                      .beta1 = 0.9f,
-                                      .one_minus_beta1 = 0.1f,
-                                      .beta2 = 0.99f,
-                                      .one_minus_beta2 = 0.01f,
-                                      .eps = 1e-8f,
-                                      .step_size = 1e-3f,
-                                      .vhat_scale = 1,
-                                      .decay = 0.99f};
+                                        .beta1 = 0.9f,
+                                        .one_minus_beta1 = 0.1f,
+                                        .beta2 = 0.99f,
+                                        .one_minus_beta2 = 0.01f,
+                                        .eps = 1e-8f,
+                                        .step_size = 1e-3f,
+                                        .vhat_scale = 1,
+                                        .decay = 0.99f};
+    const bool plain = format == ST_MOMENTS_F32;
+
+    w->moment1 = plain ? df_random(d, ELEMS, STRATA_F32, 7, 1, 0) : df_alloc(d, ELEMS, STRATA_F32);
+    w->moment2 = plain ? df_random(d, ELEMS, STRATA_F32, 8, 0.4, 0.5) : df_alloc(d, ELEMS, STRATA_F32);
+    /* in storage that ends with the call: the device copies what it names */
+    const struct st_moments moments = {format, w->moment1, w->moment2, 3 * ST_NORM_BLOCK};
+
+    df_ok(d->ops->update(d->dev, w->weight, dt == STRATA_BF16 ? w->residual : NULL, dt == STRATA_F16 ? w->master : NULL, &moments,
+                         w->grad, dt, ELEMS, &coef, w->overflowed));
+}
+
+static void do_work(struct df_device *d, struct work *w, strata_dtype dt)
+{
     const uint32_t row_bytes = COLS * (uint32_t)strata_dtype_bytes(dt);
 
     w->table = df_random(d, VOCAB * COLS, dt, 1, 1, 0);
@@ -277,8 +292,6 @@ static void do_work(struct df_device *d, struct work *w, strata_dtype dt)
     w->overflowed = df_alloc(d, 2, STRATA_F32);
     w->weight = df_random(d, ELEMS, dt, 5, 1, 0);
     w->grad = df_random(d, ELEMS, dt, 6, 1, 0);
-    w->moment1 = df_random(d, ELEMS, STRATA_F32, 7, 1, 0);
-    w->moment2 = df_random(d, ELEMS, STRATA_F32, 8, 0.4, 0.5);
     w->master = df_random(d, ELEMS, STRATA_F32, 9, 1, 0);
     w->residual = df_alloc(d, ELEMS, STRATA_BF16);
     for (uint32_t i = 0; i < ROWS; i++)
@@ -293,8 +306,8 @@ static void do_work(struct df_device *d, struct work *w, strata_dtype dt)
             d->ops->embed_scatter(d->dev, w->dtable + (uint64_t)first * COLS, w->rows, w->tokens, ROWS, COLS, first, count, dt));
     }
     df_ok(d->ops->grad_finish(d->dev, w->rounded, dt, w->acc, ELEMS, w->sums, w->norm2, w->nonfinite));
-    df_ok(d->ops->update(d->dev, w->weight, dt == STRATA_BF16 ? w->residual : NULL, dt == STRATA_F16 ? w->master : NULL, w->moment1,
-                       w->moment2, w->grad, dt, ELEMS, &coef, w->overflowed));
+    for (int f = 0; f < ST_MOMENTS_COUNT; f++)
+        do_update(d, w, dt, (enum st_moment_format)f);
     df_ok(d->ops->finish(d->dev, ST_QUEUE_COMPUTE));
 }
 

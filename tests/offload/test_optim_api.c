@@ -1,10 +1,7 @@
 /* The public optimizers against the engine's kernels and coefficients, called plainly: the same bits for every rule, layout,
  * gradient dtype, number of threads and instruction set; norms, resuming, and what is refused. */
-#include "core/config.h"
 #include "core/fault.h"
-#include "offload/lr_schedule.h"
-#include "offload/optimizer.h"
-#include "strata/strata.h"
+#include "tests/offload/optim_fixture.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,241 +12,19 @@
 
 #include <cmocka.h>
 
-#define TENSORS 6u
-#define ELEMS   208805u /* of all tensors together */
-#define STEPS   3u
 #define THREADS 4u
-#define LR2     0.0078125 /* the rate from the second step on */
 
-static const size_t sizes[TENSORS] = {4097, 0, 1, 65536, 100003, 39168};
-
-enum mode { SPLIT, FULL_BF16, FULL_F16, PLAIN, MODE_COUNT };
-static const strata_dtype grad_dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
-
-/* A rule under test, as the public config and as DeepSpeed's. */
-struct rule_case {
-    enum strata_optimizer optimizer;
-    double momentum, dampening;
-    bool nesterov;
-    const char *type, *params;
-};
-
-static const struct rule_case rule_cases[] = {
-    {STRATA_ADAMW, 0, 0, false, "AdamW", ""},
-    {STRATA_ADAM, 0, 0, false, "Adam", ", \"adam_w_mode\": false"},
-    {STRATA_ADAGRAD, 0, 0, false, "Adagrad", ""},
-    {STRATA_LION, 0, 0, false, "Lion", ""},
-    {STRATA_SGD, 0, 0, false, "SGD", ""},
-    {STRATA_SGD, 0.875, 0.25, false, "SGD", ", \"momentum\": 0.875, \"dampening\": 0.25"},
-    {STRATA_SGD, 0.875, 0, true, "SGD", ", \"momentum\": 0.875, \"nesterov\": true"},
-};
-#define RULE_CASES (sizeof(rule_cases) / sizeof(rule_cases[0]))
-
-/* Every array of all tensors, one after the other. */
-struct planes {
-    uint16_t weight[ELEMS], copy[ELEMS];
-    int16_t residual[ELEMS];
-    float master[ELEMS], moment1[ELEMS], moment2[ELEMS];
-    float grad[ELEMS]; /* of any dtype */
-};
-
-static struct planes start, got, want;
-
-static void fill_start(strata_dtype grad_dtype)
-{
-    const struct st_kernels *k = st_kernels_pick("scalar");
-    static float grads[ELEMS];
-
-    memset(&start, 0, sizeof(start));
-    for (size_t i = 0; i < ELEMS; i++) {
-        start.master[i] = (float)((int)(i * 2654435761u % 20011) - 10005) / 4096.0f;
-        grads[i] = (float)((int)(i * 40503u % 9973) - 4986) / 65536.0f;
-    }
-    k->master_split(start.weight, start.residual, start.master, ELEMS);
-    if (grad_dtype == STRATA_BF16)
-        k->f32_to_bf16((uint16_t *)(void *)start.grad, grads, ELEMS);
-    else if (grad_dtype == STRATA_F16)
-        k->f32_to_f16((uint16_t *)(void *)start.grad, grads, ELEMS);
-    else
-        memcpy(start.grad, grads, sizeof(grads));
-}
-
-static bool has_two_moments(enum strata_optimizer optimizer)
-{
-    return optimizer == STRATA_ADAMW || optimizer == STRATA_ADAM;
-}
-
-static struct strata_optim_tensor tensor_at(struct planes *p, size_t first, size_t elems, enum mode mode, strata_dtype grad_dtype,
-                                            bool two)
-{
-    struct strata_optim_tensor t = {
-        .layout = mode == SPLIT   ? STRATA_OPTIM_SPLIT
-                  : mode == PLAIN ? STRATA_OPTIM_F32
-                                  : STRATA_OPTIM_FULL,
-        .moment1 = p->moment1 + first,
-        .moment2 = two ? p->moment2 + first : NULL,
-        .grad = (unsigned char *)p->grad + first * strata_dtype_bytes(grad_dtype),
-        .grad_dtype = grad_dtype,
-        .elems = elems,
-        .decay = true,
-    };
-
-    if (mode == SPLIT) {
-        t.weight = p->weight + first;
-        t.residual = p->residual + first;
-    } else {
-        t.master = p->master + first;
-    }
-    if (mode == FULL_BF16 || mode == FULL_F16) {
-        t.copy = p->copy + first;
-        t.copy_dtype = mode == FULL_F16 ? STRATA_F16 : STRATA_BF16;
-    }
-    return t;
-}
-
-static void list_tensors(struct strata_optim_tensor tensors[TENSORS], struct planes *p, enum mode mode, strata_dtype dt, bool two)
-{
-    size_t first = 0;
-
-    for (size_t i = 0; i < TENSORS; i++) {
-        tensors[i] = tensor_at(p, first, sizes[i], mode, dt, two);
-        tensors[i].decay = i % 2 == 0;
-        first += sizes[i];
-    }
-    assert_int_equal(first, ELEMS);
-}
-
-static struct strata_optim_config public_config(const struct rule_case *rc, uint32_t threads, const char *isa)
-{
-    struct strata_optim_config c;
-
-    strata_optim_defaults(&c, rc->optimizer);
-    c.weight_decay = 0.125;
-    c.momentum = rc->momentum;
-    c.dampening = rc->dampening;
-    c.nesterov = rc->nesterov;
-    c.threads = threads;
-    c.isa = isa;
-    return c;
-}
-
-static struct st_config engine_config(const char *type, const char *params)
-{
-    struct st_config_source *source;
-    struct st_config config;
-    char text[256];
-
-    snprintf(text, sizeof(text), "{\"optimizer\": {\"type\": \"%s\", \"params\": {%s}}}", type, params);
-    if (st_config_load_text(&config, &source, text, strlen(text), "t", &(struct st_config_opts){0}) != STRATA_OK)
-        fail_msg("%s: %s", text, strata_last_error());
-    st_config_source_free(source);
-    return config;
-}
-
-static struct strata_optim *create(const struct strata_optim_config *c)
-{
-    struct strata_optim *opt = NULL;
-
-    if (strata_optim_create(&opt, c) != STRATA_OK)
-        fail_msg("%s", strata_last_error());
-    return opt;
-}
-
-static double divisor_of(uint64_t step)
-{
-    return 0.5 * (double)step;
-}
-
-/* What the scalar kernels make of `want`, a tensor at a time. */
-static void plain_steps(const struct rule_case *rc, enum mode mode, strata_dtype dt)
-{
-    const struct st_kernels *k = st_kernels_pick("scalar");
-    char params[128];
-    struct st_config config;
-    struct st_step_numbers n = {.beta1_power = 1, .beta2_power = 1};
-    struct strata_optim_tensor tensors[TENSORS];
-
-    snprintf(params, sizeof(params), "\"weight_decay\": 0.125%s", rc->params);
-    config = engine_config(rc->type, params);
-    list_tensors(tensors, &want, mode, dt, has_two_moments(rc->optimizer));
-    for (n.step = 1; n.step <= STEPS; n.step++) {
-        n.lr = n.step == 1 ? config.lr : LR2;
-        n.divisor = divisor_of(n.step);
-        st_betas_at(&config, n.step, &n.beta1, &n.beta2);
-        n.beta1_power *= n.beta1;
-        n.beta2_power *= n.beta2;
-        for (size_t i = 0; i < TENSORS; i++) {
-            const struct strata_optim_tensor *t = &tensors[i];
-            const struct st_update_coef coef = st_fold_coef(&config, &n, t->decay);
-
-            if (mode == SPLIT)
-                k->update_split(t->weight, t->residual, t->moment1, t->moment2, t->grad, dt, t->elems, &coef);
-            else
-                k->update_master(t->master, t->copy, t->copy_dtype, t->moment1, t->moment2, t->grad, dt, t->elems, &coef);
-        }
-    }
-}
-
-static void api_steps(struct strata_optim *opt, const struct rule_case *rc, enum mode mode, strata_dtype dt)
-{
-    struct strata_optim_tensor tensors[TENSORS];
-    const struct strata_optim_config c = public_config(rc, 1, NULL);
-    uint64_t overflowed = 99;
-
-    list_tensors(tensors, &got, mode, dt, has_two_moments(rc->optimizer));
-    strata_optim_set_step(opt, 0);
-    assert_int_equal(strata_optim_set_lr(opt, c.lr), STRATA_OK);
-    for (uint64_t step = 1; step <= STEPS; step++) {
-        if (step == 2)
-            assert_int_equal(strata_optim_set_lr(opt, LR2), STRATA_OK);
-        if (strata_optim_step(opt, tensors, TENSORS, divisor_of(step), &overflowed) != STRATA_OK)
-            fail_msg("%s", strata_last_error());
-        assert_int_equal(strata_optim_get_step(opt), step);
-        assert_int_equal(overflowed, 0);
-    }
-}
-
-static void compare_case(struct strata_optim *const *opts, size_t count, const struct rule_case *rc, enum mode mode,
-                         strata_dtype dt)
-{
-    fill_start(dt);
-    want = start;
-    plain_steps(rc, mode, dt);
-    assert_memory_not_equal(&want, &start, sizeof(want));
-    for (size_t o = 0; o < count; o++) {
-        got = start;
-        api_steps(opts[o], rc, mode, dt);
-        if (memcmp(&got, &want, sizeof(got)) != 0)
-            fail_msg("%s%s, mode %d, gradients %d: %u threads, %s differ from the kernels", rc->type, rc->params, (int)mode,
-                     (int)dt, strata_optim_get_threads(opts[o]), strata_optim_get_isa(opts[o]));
-    }
-}
-
-/* Threads 1 to 4 with the best table, then every table with 2. */
 static void steps_equal_the_kernels(void **state)
 {
     struct strata_optim *opts[THREADS + 8];
-    const struct st_kernels *k;
 
     (void)state;
     for (size_t r = 0; r < RULE_CASES; r++) {
-        size_t count = 0;
+        const size_t count = create_all(opts, &rule_cases[r], THREADS);
 
-        for (uint32_t threads = 1; threads <= THREADS; threads++) {
-            const struct strata_optim_config c = public_config(&rule_cases[r], threads, NULL);
-
-            opts[count] = create(&c);
-            assert_int_equal(strata_optim_get_threads(opts[count++]), threads);
-        }
-        for (size_t i = 0; (k = st_kernels_usable(i)) != NULL; i++) {
-            const struct strata_optim_config c = public_config(&rule_cases[r], 2, k->name);
-
-            opts[count] = create(&c);
-            assert_string_equal(strata_optim_get_isa(opts[count++]), k->name);
-        }
         for (int mode = 0; mode < MODE_COUNT; mode++)
             for (size_t d = 0; d < sizeof(grad_dtypes) / sizeof(grad_dtypes[0]); d++)
-                compare_case(opts, count, &rule_cases[r], (enum mode)mode, grad_dtypes[d]);
+                compare_case(opts, count, &rule_cases[r], (enum mode)mode, grad_dtypes[d], STRATA_OPTIM_MOMENTS_F32);
         for (size_t i = 0; i < count; i++)
             strata_optim_destroy(opts[i]);
     }
@@ -288,18 +63,23 @@ static void resumed_bits_are_the_same(void **state)
     opt = create(&c);
     resumed = create(&c);
     fill_start(STRATA_F32);
-    got = start;
-    t = tensor_at(&got, 0, 1000, SPLIT, STRATA_F32, true);
-    for (int i = 0; i < 500; i++)
-        assert_int_equal(strata_optim_step(opt, &t, 1, 1, NULL), STRATA_OK);
-    want = got;
-    r = tensor_at(&want, 0, 1000, SPLIT, STRATA_F32, true);
-    strata_optim_set_step(resumed, strata_optim_get_step(opt));
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(strata_optim_step(opt, &t, 1, 1, NULL), STRATA_OK);
-        assert_int_equal(strata_optim_step(resumed, &r, 1, 1, NULL), STRATA_OK);
+    for (int f = STRATA_OPTIM_MOMENTS_F32; f <= STRATA_OPTIM_MOMENTS_8BIT; f++) {
+        got = start;
+        t = tensor_at(&got, 0, 1000, SPLIT, STRATA_F32, true);
+        t.moment_format = (enum strata_optim_moments)f;
+        strata_optim_set_step(opt, 0);
+        for (int i = 0; i < 500; i++)
+            assert_int_equal(strata_optim_step(opt, &t, 1, 1, NULL), STRATA_OK);
+        want = got;
+        r = tensor_at(&want, 0, 1000, SPLIT, STRATA_F32, true);
+        r.moment_format = t.moment_format;
+        strata_optim_set_step(resumed, strata_optim_get_step(opt));
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(strata_optim_step(opt, &t, 1, 1, NULL), STRATA_OK);
+            assert_int_equal(strata_optim_step(resumed, &r, 1, 1, NULL), STRATA_OK);
+        }
+        assert_memory_equal(&got, &want, sizeof(got));
     }
-    assert_memory_equal(&got, &want, sizeof(got));
     strata_optim_set_step(resumed, UINT64_MAX / 2); /* the powers have long reached their end */
     assert_int_equal(strata_optim_get_step(resumed), UINT64_MAX / 2);
     strata_optim_destroy(opt);
@@ -394,7 +174,7 @@ static void norm_is_the_same_everywhere(void **state)
 
                 fill_start(grad_dtypes[d]);
                 got = want = start;
-                list_tensors(tensors, &got, SPLIT, grad_dtypes[d], true);
+                list_tensors(tensors, &got, SPLIT, grad_dtypes[d], true, STRATA_OPTIM_MOMENTS_F32);
                 assert_int_equal(strata_optim_grad_norm(opt, tensors, TENSORS, &norm, &nonfinite), STRATA_OK);
                 assert_true(norm > 0 && norm == plain_norm(grad_dtypes[d]));
                 assert_int_equal(nonfinite, 0);
@@ -515,11 +295,20 @@ static void bad_tensors(void **state)
     BAD(t[1].weight = NULL, "tensor 1: weight is NULL");
     BAD(t[1].residual = NULL, "tensor 1: residual is NULL");
     BAD(t[1].grad = NULL, "tensor 1: grad is NULL");
-    BAD(t[1].grad = (char *)got.grad + 1, "tensor 1: grad is not aligned to its elements of 2 bytes");
+    BAD(t[1].grad = (char *)got.grad + 1, "tensor 1: grad is not aligned to 2 bytes");
     BAD(t[1].grad_dtype = STRATA_DTYPE_INVALID, "tensor 1: grad_dtype is 0: it must be F32, BF16 or F16");
     BAD(t[1].layout = STRATA_OPTIM_F32, "tensor 1: master is NULL");
     BAD(t[1].layout = STRATA_OPTIM_FULL, "tensor 1: copy_dtype is 0: it must be BF16 or F16");
     BAD((t[1].layout = STRATA_OPTIM_FULL, t[1].copy_dtype = STRATA_F16), "tensor 1: copy is NULL");
+    BAD(t[1].moment1 = (char *)got.moment1 + 2, "tensor 1: moment1 is not aligned to 4 bytes");
+    BAD(t[1].moment_format = (enum strata_optim_moments)3, "tensor 1: moment_format is 3: it must be F32, BF16 or 8BIT");
+    BAD((t[1].moment_format = STRATA_OPTIM_MOMENTS_BF16, t[1].position = 100),
+        "tensor 1: position is 100: with moments that are not fp32 it must be a multiple of 4096");
+    BAD((t[1].moment_format = STRATA_OPTIM_MOMENTS_8BIT, t[1].position = 4097), "tensor 1: position is 4097");
+    BAD((t[1].moment_format = STRATA_OPTIM_MOMENTS_BF16, t[1].moment1 = (char *)got.moment1 + 1),
+        "tensor 1: moment1 is not aligned to 2 bytes");
+    BAD((t[1].moment_format = STRATA_OPTIM_MOMENTS_8BIT, t[1].moment2 = (char *)got.moment2 + 2),
+        "tensor 1: moment2 is not aligned to 4 bytes");
     BAD(t[1].layout = (enum strata_optim_layout)9, "tensor 1: layout is 9: it must be SPLIT, FULL or F32");
     assert_refused(strata_optim_step(opt, &good, 1, 0, NULL), STRATA_E_INVAL, "grad_divisor is 0: it must be finite and above 0");
     assert_refused(strata_optim_step(opt, &good, 1, NAN, NULL), STRATA_E_INVAL, "grad_divisor is nan");

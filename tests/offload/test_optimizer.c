@@ -46,6 +46,44 @@ static void every_type_has_its_rule(void **state)
     assert_int_equal(st_rule_of(&(struct st_config){0}), ST_RULE_ADAM);
 }
 
+static void every_name_has_its_format(void **state)
+{
+    static const char *const names[] = {"fp32", "bf16", "8bit"};
+
+    (void)state;
+    assert_int_equal(st_moment_format_of(&(struct st_config){0}), ST_MOMENTS_F32);
+    for (int f = 0; f < ST_MOMENTS_COUNT; f++) {
+        char more[64];
+
+        snprintf(more, sizeof(more), ", \"strata\": {\"moments\": \"%s\"}", names[f]);
+        const struct st_config c = load("AdamW", "", more);
+
+        assert_int_equal(st_moment_format_of(&c), f);
+    }
+}
+
+/* A function of the step alone: the same in every run that comes to it.  The first is spelled out, for runs of another version.
+ */
+static void rounding_follows_from_the_step(void **state)
+{
+    const struct st_config adam = load("AdamW", "", ""), sgd = load("SGD", "\"momentum\": 0.5", "");
+    uint64_t before = 0;
+
+    (void)state;
+    for (uint64_t step = 1; step < 100; step++) {
+        const struct st_step_numbers n = {.step = step, .lr = 1, .divisor = 1};
+        const struct st_step_numbers other = {.step = step, .lr = 0.5, .beta1 = 0.5, .beta1_power = 0.25, .divisor = 3};
+        const uint64_t key = st_fold_coef(&adam, &n, true).rounding_key;
+
+        assert_int_equal(st_fold_coef(&adam, &n, false).rounding_key, key);
+        assert_int_equal(st_fold_coef(&sgd, &other, true).rounding_key, key);
+        assert_true(key != before && (uint32_t)key != (uint32_t)before && key >> 32 != before >> 32);
+        if (step == 1)
+            assert_int_equal(key, UINT64_C(0xed01596a8ca99e92));
+        before = key;
+    }
+}
+
 struct coef_row {
     const char *type, *params;
     struct st_step_numbers n;
@@ -176,6 +214,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type_has_its_rule),
+        cmocka_unit_test(every_name_has_its_format),
+        cmocka_unit_test(rounding_follows_from_the_step),
         cmocka_unit_test(coefficients),
         cmocka_unit_test(folds_in_double),
         cmocka_unit_test(one_cycle_moves_the_momentum),

@@ -1,5 +1,8 @@
-/* test_plan - the plan of given cases: equal input gives equal plans, rates decide nothing, extremes plan. */
+/* test_plan - the plan of given cases: equal input gives equal plans, rates decide nothing, extremes plan; how state is laid
+ * out. */
 #include "plan_fixture.h"
+
+#include "offload/plan_build.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -128,12 +131,75 @@ static void extremes_plan(void **state)
             }
 }
 
+struct layout_row {
+    enum st_master master;
+    uint32_t moments;
+    enum st_moment_format format;
+    uint64_t elems, moment1, moment2, bytes;
+};
+
+/* Planes at multiples of 64 bytes, in all a multiple of 4096; moments of 1 MiB and more begin two pages and a line further. */
+static void state_is_laid_out(void **state)
+{
+    static const struct layout_row rows[] = {
+        {ST_MASTER_SPLIT, 2, ST_MOMENTS_F32, 4096, 8192, 24576, 40960},
+        {ST_MASTER_SPLIT, 2, ST_MOMENTS_BF16, 4096, 8192, 16384, 24576},
+        {ST_MASTER_SPLIT, 2, ST_MOMENTS_8BIT, 4096, 8192, 8192 + 4160, 20480},
+        {ST_MASTER_SPLIT, 1, ST_MOMENTS_8BIT, 8192, 16384, 0, 28672},
+        {ST_MASTER_FULL, 2, ST_MOMENTS_BF16, 4096, 16384, 24576, 32768},
+        {ST_MASTER_WEIGHT, 2, ST_MOMENTS_8BIT, 4096, 0, 4160, 12288},
+        {ST_MASTER_SPLIT, 2, ST_MOMENTS_F32, 33, 128, 128 + 192, 4096},
+        {ST_MASTER_SPLIT, 2, ST_MOMENTS_BF16, 33, 128, 256, 4096},
+        {ST_MASTER_SPLIT, 2, ST_MOMENTS_8BIT, 33, 128, 128 + 128, 4096}, /* 64 of scales, 33 of codes */
+        {ST_MASTER_SPLIT, 2, ST_MOMENTS_F32, 1u << 18, (1u << 19) + 8256, (1u << 19) + (1u << 20) + 2 * 8256, 2650112},
+        {ST_MASTER_SPLIT, 2, ST_MOMENTS_BF16, 1u << 18, 1u << 19, 1u << 20, 3u << 19},
+        {ST_MASTER_SPLIT, 2, ST_MOMENTS_8BIT, 1u << 22, (1u << 23) + 8256, (1u << 23) + (1u << 22) + (1u << 16) + 2 * 8256,
+         16936960},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct layout_row *r = &rows[i];
+        uint64_t moment1, moment2;
+        const uint64_t bytes = st_chunk_layout(r->master, r->moments, r->format, r->elems, &moment1, &moment2);
+
+        if (bytes != r->bytes || moment1 != r->moment1 || moment2 != r->moment2)
+            fail_msg("row %zu: moments at %llu and %llu, %llu bytes", i, (unsigned long long)moment1, (unsigned long long)moment2,
+                     (unsigned long long)bytes);
+    }
+}
+
+/* Where a page's element lies in the model does not depend on how chunks are cut, and no two elements lie in one place. */
+static void positions_are_the_models(void **state)
+{
+    struct st_policy policy = nvme_gated;
+    const struct st_machine machine = {.name = "ample", .capacity = {1ull << 34, 1ull << 34, 1ull << 40}, .workers = 2};
+    struct st_plan *large, *small;
+
+    (void)state;
+    policy.chunk_elems = 1u << 22;
+    large = plan_of(&small_sizes, &machine, &policy);
+    policy.chunk_elems = 8192;
+    small = plan_of(&small_sizes, &machine, &policy);
+    assert_true(small->chunk_count > large->chunk_count);
+    for (uint32_t c = 0, s = 0; c < large->chunk_count; c++) {
+        const struct st_chunk *whole = &large->chunks[c];
+
+        assert_int_equal(whole->position % ST_NORM_BLOCK, 0);
+        if (c > 0)
+            assert_true(whole->position >= whole[-1].position + whole[-1].elems);
+        for (; s < small->chunk_count && small->chunks[s].page == whole->page && small->chunks[s].group == whole->group; s++)
+            assert_int_equal(small->chunks[s].position - whole->position, small->chunks[s].first - whole->first);
+    }
+    st_plan_destroy(large);
+    st_plan_destroy(small);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rates_decide_nothing),
-        cmocka_unit_test(with_all_memory_nothing_moves),
-        cmocka_unit_test(extremes_plan),
+        cmocka_unit_test(rates_decide_nothing), cmocka_unit_test(with_all_memory_nothing_moves), cmocka_unit_test(extremes_plan),
+        cmocka_unit_test(state_is_laid_out),    cmocka_unit_test(positions_are_the_models),
     };
 
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);

@@ -14,6 +14,7 @@
 #define fail_msg(...) (fprintf(stderr, "%s:%d: ", __FILE__, __LINE__), fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(1))
 #define fail()        fail_msg("failed")
 #define skip()        longjmp(cross_skip, 1)
+#define print_message printf
 
 #define assert_true(c)                   ((c) ? (void)0 : (void)fail_msg("not true: %s", #c))
 #define assert_false(c)                  assert_true(!(c))

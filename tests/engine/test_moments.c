@@ -1,0 +1,294 @@
+/* test_moments - moments in bf16 and in 8 bits through plan, program and engine: rounding them is random, and yet no placement,
+ * chunk size, schedule, thread or kernel changes a bit. */
+#include "rig.h"
+
+#include "core/rng.h"
+#include "offload/engine_state.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STEPS 6u /* with fp16 the first three are skipped, and rounded moments show in the weights a step later */
+
+static char nvme_dir[] = "/tmp/strata-moments-XXXXXX";
+
+#define FORMATS 3u
+
+/* All on the device, in large chunks; state on NVMe with the least memory, in the smallest; all on NVMe, in slots, with a flush
+ * on the way; state in memory; updates in backward. */
+static const struct rig_cell places[] = {
+    {.device = RIG_ALL,
+     .host = RIG_ALL,
+     .optimizer = STRATA_TIER_DEVICE,
+     .param = STRATA_TIER_DEVICE,
+     .update = ST_UPDATE_SERIAL,
+     .io_method = "fake",
+     .isa = "scalar",
+     .threads = 1,
+     .chunk_elems = 1u << 22},
+    {.device = RIG_SMALLEST,
+     .host = RIG_SMALLEST,
+     .optimizer = STRATA_TIER_NVME,
+     .param = STRATA_TIER_HOST,
+     .update = ST_UPDATE_GATED,
+     .io_method = "fake",
+     .isa = "auto",
+     .threads = 2,
+     .chunk_elems = 4096},
+    {.device = RIG_MIDWAY,
+     .host = RIG_SMALLEST,
+     .optimizer = STRATA_TIER_NVME,
+     .param = STRATA_TIER_NVME,
+     .update = ST_UPDATE_GATED,
+     .io_method = "threads",
+     .isa = "auto",
+     .threads = 2,
+     .cache = ST_AUTO_BYTES,
+     .chunk_elems = 1u << 22,
+     .flush_after = 2},
+    {.device = RIG_SMALLEST,
+     .host = RIG_ALL,
+     .optimizer = STRATA_TIER_HOST,
+     .param = STRATA_TIER_HOST,
+     .update = ST_UPDATE_SERIAL,
+     .io_method = "fake",
+     .isa = "avx2",
+     .threads = 2,
+     .chunk_elems = 20480,
+     .accumulation = ST_ACCUMULATE_HORIZONTAL},
+    {.device = RIG_SMALLEST,
+     .host = RIG_SMALLEST,
+     .optimizer = STRATA_TIER_NVME,
+     .param = STRATA_TIER_NVME,
+     .update = ST_UPDATE_IN_BACKWARD,
+     .io_method = "auto",
+     .isa = "auto",
+     .threads = 2,
+     .chunk_elems = 16384},
+};
+#define PLACES (sizeof(places) / sizeof(places[0]))
+
+struct variant {
+    enum st_optimizer_type rule;
+    strata_dtype dtype;
+    bool llama, paced;
+};
+
+static struct rig_cell cell_of(size_t place, const struct variant *v, enum st_config_moments moments)
+{
+    struct rig_cell cell = places[place];
+
+    cell.rule = v->rule;
+    cell.dtype = v->dtype;
+    cell.llama = v->llama;
+    cell.paced = v->paced;
+    cell.moments = moments;
+    cell.grad_accum = 2;
+    cell.act_tier = STRATA_TIER_COUNT;
+    cell.clip = RIG_CLIP_NEVER;
+    if (cell.update == ST_UPDATE_IN_BACKWARD && cell.dtype == STRATA_F16)
+        cell.update = ST_UPDATE_GATED; /* a step may have to be skipped */
+    if (st_kernels_pick(cell.isa) == NULL)
+        cell.isa = "scalar";
+    return cell;
+}
+
+/* The format's runs agree wherever its state lies; returns the first one's. */
+static struct rig_result agreed(const struct variant *v, enum st_config_moments moments)
+{
+    struct rig_result first = {0};
+
+    for (size_t i = 0; i < PLACES; i++) {
+        const struct rig_cell cell = cell_of(i, v, moments);
+        struct rig_result r;
+        char text[RIG_TEXT];
+
+        if (rig_run(&r, &cell, STEPS, nvme_dir) != STRATA_OK || !r.planned)
+            fail_msg("%s: %s", rig_cell_text(text, &cell), strata_last_error());
+        assert_memory_equal(&r.planned_bytes, &r.moved_bytes, sizeof(r.moved_bytes));
+        if (i == 0)
+            first = r;
+        if (memcmp(first.losses, r.losses, sizeof(r.losses)) != 0 || strcmp(first.weights, r.weights) != 0 ||
+            strcmp(first.state, r.state) != 0)
+            fail_msg("other bits: %s", rig_cell_text(text, &cell));
+    }
+    return first;
+}
+
+/* Each format has its own bits, and a loss that is about the others': the paced device's says nothing. */
+static void check_variant(const struct variant *v)
+{
+    struct rig_result results[FORMATS];
+
+    for (uint32_t f = 0; f < FORMATS; f++) {
+        results[f] = agreed(v, (enum st_config_moments)f);
+        for (uint32_t other = 0; other < f; other++) {
+            assert_string_not_equal(results[f].weights, results[other].weights);
+            assert_string_not_equal(results[f].state, results[other].state);
+        }
+        if (v->paced)
+            continue;
+        print_message("rule %d dtype %d moments %u: loss %.6f, then %.6f\n", (int)v->rule, (int)v->dtype, f, results[f].losses[0],
+                      results[f].losses[STEPS - 1]);
+        assert_true(fabs(results[f].losses[STEPS - 1] - results[0].losses[STEPS - 1]) < 0.01);
+    }
+}
+
+static void placement_never_changes_bits(void **state)
+{
+    static const struct variant variants[] = {
+        {ST_OPTIMIZER_ADAMW, STRATA_BF16, false, false},
+        {ST_OPTIMIZER_ADAMW, STRATA_F32, true, false},
+        {ST_OPTIMIZER_ADAM, STRATA_F16, false, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++)
+        check_variant(&variants[i]);
+}
+
+static void rules_with_one_moment(void **state)
+{
+    static const struct variant variants[] = {
+        {ST_OPTIMIZER_ADAGRAD, STRATA_BF16, false, false},
+        {ST_OPTIMIZER_LION, STRATA_BF16, false, false},
+        {ST_OPTIMIZER_SGD, STRATA_F32, false, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++)
+        check_variant(&variants[i]);
+}
+
+/* On a device whose lanes run by themselves, with its own gradients. */
+static void lanes_of_their_own(void **state)
+{
+    (void)state;
+    check_variant(&(struct variant){ST_OPTIMIZER_ADAMW, STRATA_BF16, false, true});
+}
+
+/* 4 bytes per parameter less in bf16, 6 less the scales' 1/32 in 8 bits, read and written. */
+static void fewer_bytes_move(void **state)
+{
+    static const double spared[FORMATS] = {0, 4, 6 - 1.0 / 32};
+    const struct variant v = {ST_OPTIMIZER_ADAMW, STRATA_BF16, false, false};
+    struct rig_result r[FORMATS];
+    struct st_model *model;
+
+    (void)state;
+    for (uint32_t f = 0; f < FORMATS; f++) {
+        struct rig_cell cell = cell_of(1, &v, (enum st_config_moments)f);
+
+        cell.chunk_elems = 1u << 22; /* small ones are mostly padding */
+        assert_int_equal(rig_run(&r[f], &cell, STEPS, nvme_dir), STRATA_OK);
+        if (f == 0)
+            assert_int_equal(rig_model(&model, &cell), STRATA_OK);
+    }
+    /* Every step but the first reads and writes all state, the flush after the last does, too. */
+    const double params = (double)st_model_workload(model)->params * STEPS;
+
+    for (uint32_t f = 1; f < FORMATS; f++) {
+        const double less = (double)(r[0].moved_bytes.write - r[f].moved_bytes.write);
+
+        if (less < spared[f] * params * 0.95 || less > spared[f] * params * 1.05)
+            fail_msg("format %u: %g bytes less per parameter, not %g", f, less / params, spared[f]);
+        assert_int_equal(r[f].moved_bytes.read, r[f].moved_bytes.write);
+    }
+    st_model_destroy(model);
+}
+
+/* --- checksums --- */
+
+static void assert_found(struct st_engine *eng, uint32_t c, unsigned char *planes, uint64_t at)
+{
+    planes[at] ^= 1;
+    if (st_engine_verify_state(eng, c, planes) != STRATA_E_CORRUPT)
+        fail_msg("chunk %u of %llu elements: byte %llu is in no checksum", c, (unsigned long long)eng->plan->chunks[c].elems,
+                 (unsigned long long)at);
+    planes[at] ^= 1;
+}
+
+/* First, last and some bytes between of every plane of a chunk. */
+static void check_chunk(struct st_engine *eng, uint32_t c)
+{
+    const struct st_plan *plan = eng->plan;
+    const struct st_chunk *chunk = &plan->chunks[c];
+    const uint64_t moment = st_moment_bytes(plan->moment_format, chunk->elems);
+    const uint64_t bytes[3] = {chunk->elems * st_master_width(plan->master), moment, moment};
+    const uint64_t offsets[3] = {0, chunk->moment1_offset, chunk->moment2_offset};
+    unsigned char *planes = malloc(chunk->bytes);
+
+    assert_non_null(planes);
+    for (uint64_t i = 0; i < chunk->bytes; i++)
+        planes[i] = (unsigned char)(i * 37 >> 3);
+    st_engine_hash_state(eng, c, planes);
+    assert_int_equal(st_engine_verify_state(eng, c, planes), STRATA_OK);
+    for (uint32_t p = 0; p < 3; p++) {
+        assert_found(eng, c, planes, offsets[p]);
+        assert_found(eng, c, planes, offsets[p] + bytes[p] - 1);
+        for (uint64_t i = 0; i < 8; i++)
+            assert_found(eng, c, planes, offsets[p] + st_rng_u64(c, p, i) % bytes[p]);
+    }
+    free(planes);
+}
+
+static void checksums_cover_every_byte(void **state)
+{
+    const struct variant v = {ST_OPTIMIZER_ADAMW, STRATA_BF16, true, false};
+
+    (void)state;
+    for (uint32_t f = 0; f < FORMATS; f++) {
+        struct rig_cell cell = cell_of(1, &v, (enum st_config_moments)f);
+        struct rig_engine rig;
+        struct st_model *model;
+        struct st_plan *plan;
+        uint64_t most = 0;
+
+        cell.chunk_elems = 1u << 22;
+        assert_int_equal(rig_model(&model, &cell), STRATA_OK);
+        assert_int_equal(rig_plan(&plan, model, &cell), STRATA_OK);
+        assert_int_equal(rig_engine_start(&rig, model, plan, &cell, nvme_dir), STRATA_OK);
+        for (uint32_t c = 0; c < plan->chunk_count; c++) {
+            if (plan->chunks[c].tier != STRATA_TIER_NVME)
+                continue;
+            check_chunk(rig.engine, c);
+            most = plan->chunks[c].elems > most ? plan->chunks[c].elems : most;
+        }
+        assert_true(most > ST_TILE_ELEMS); /* more than a tile */
+        rig_engine_stop(&rig);
+        st_plan_destroy(plan);
+        st_model_destroy(model);
+    }
+}
+
+static int make_dir(void **state)
+{
+    (void)state;
+    return mkdtemp(nvme_dir) == NULL;
+}
+
+static int remove_dir(void **state)
+{
+    (void)state;
+    return rmdir(nvme_dir);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(placement_never_changes_bits), cmocka_unit_test(rules_with_one_moment),
+        cmocka_unit_test(lanes_of_their_own),           cmocka_unit_test(fewer_bytes_move),
+        cmocka_unit_test(checksums_cover_every_byte),
+    };
+
+    return cmocka_run_group_tests_name("moments", tests, make_dir, remove_dir);
+}
