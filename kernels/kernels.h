@@ -14,6 +14,13 @@
 #include "strata/types.h"
 #include <stdbool.h>
 
+/* A function that host and device code may call. */
+#ifdef __CUDACC__
+#define ST_LEAF static __host__ __device__ inline
+#else
+#define ST_LEAF static inline
+#endif
+
 /* Elements of one gradient-norm block.  Chunk boundaries are multiples of it. */
 #define ST_NORM_BLOCK 4096u
 
@@ -25,7 +32,7 @@
 enum st_rule { ST_RULE_ADAM, ST_RULE_ADAGRAD, ST_RULE_LION, ST_RULE_SGD, ST_RULE_COUNT };
 
 /* Moment planes of a rule; one with a single moment has no moment2. */
-static inline uint32_t st_rule_moments(enum st_rule rule)
+ST_LEAF uint32_t st_rule_moments(enum st_rule rule)
 {
     return rule == ST_RULE_ADAM ? 2 : 1;
 }
@@ -49,7 +56,7 @@ struct st_moments {
 };
 
 /** Bytes of one moment of `elems` elements. */
-static inline uint64_t st_moment_bytes(enum st_moment_format format, uint64_t elems)
+ST_LEAF uint64_t st_moment_bytes(enum st_moment_format format, uint64_t elems)
 {
     if (format == ST_MOMENTS_8BIT)
         return elems + (elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK * (ST_NORM_BLOCK / ST_MOMENT_BLOCK) * sizeof(float);
@@ -57,7 +64,7 @@ static inline uint64_t st_moment_bytes(enum st_moment_format format, uint64_t el
 }
 
 /** The moments from element `first` on, a multiple of ST_NORM_BLOCK; F32: any. */
-static inline struct st_moments st_moments_at(const struct st_moments *moments, uint64_t first)
+ST_LEAF struct st_moments st_moments_at(const struct st_moments *moments, uint64_t first)
 {
     const uint64_t bytes = st_moment_bytes(moments->format, first);
     struct st_moments at = *moments;

@@ -34,7 +34,7 @@
 #define ST_BF16_OVERFLOW 0x7f7f8000u
 #define ST_F16_OVERFLOW  0x477ff000u
 
-static inline uint32_t st_f32_bits(float x)
+ST_LEAF uint32_t st_f32_bits(float x)
 {
     uint32_t bits;
 
@@ -42,7 +42,7 @@ static inline uint32_t st_f32_bits(float x)
     return bits;
 }
 
-static inline float st_f32_from_bits(uint32_t bits)
+ST_LEAF float st_f32_from_bits(uint32_t bits)
 {
     float x;
 
@@ -50,37 +50,37 @@ static inline float st_f32_from_bits(uint32_t bits)
     return x;
 }
 
-static inline bool st_f32_bits_are_nan(uint32_t bits)
+ST_LEAF bool st_f32_bits_are_nan(uint32_t bits)
 {
     return (bits & ST_F32_MAG) > ST_F32_INF;
 }
 
-static inline bool st_f32_bits_are_finite(uint32_t bits)
+ST_LEAF bool st_f32_bits_are_finite(uint32_t bits)
 {
     return (bits & ST_F32_MAG) < ST_F32_INF;
 }
 
 /** Bits of x, with every NaN as 0x7fc00000. */
-static inline uint32_t st_f32_canonical_bits(float x)
+ST_LEAF uint32_t st_f32_canonical_bits(float x)
 {
     const uint32_t bits = st_f32_bits(x);
 
     return st_f32_bits_are_nan(bits) ? ST_F32_NAN : bits;
 }
 
-static inline float st_f32_canonical(float x)
+ST_LEAF float st_f32_canonical(float x)
 {
     return st_f32_from_bits(st_f32_canonical_bits(x));
 }
 
 /** Exact; a NaN keeps its payload. */
-static inline float st_bf16_to_f32(uint16_t x)
+ST_LEAF float st_bf16_to_f32(uint16_t x)
 {
     return st_f32_from_bits((uint32_t)x << 16);
 }
 
 /** Nearest, ties to even; NaN: 0x7fc0. */
-static inline uint16_t st_f32_to_bf16(float x)
+ST_LEAF uint16_t st_f32_to_bf16(float x)
 {
     const uint32_t bits = st_f32_bits(x);
 
@@ -90,7 +90,7 @@ static inline uint16_t st_f32_to_bf16(float x)
 }
 
 /** Exact; every NaN becomes 0x7fc00000. */
-static inline float st_f16_to_f32(uint16_t x)
+ST_LEAF float st_f16_to_f32(uint16_t x)
 {
     const uint32_t sign = (uint32_t)(x & 0x8000u) << 16, mag = x & 0x7fffu;
 
@@ -104,7 +104,7 @@ static inline float st_f16_to_f32(uint16_t x)
 }
 
 /** Nearest, ties to even; NaN: 0x7e00. */
-static inline uint16_t st_f32_to_f16(float x)
+ST_LEAF uint16_t st_f32_to_f16(float x)
 {
     const uint32_t bits = st_f32_bits(x), sign = bits >> 16 & 0x8000u, mag = bits & ST_F32_MAG;
 
@@ -120,30 +120,30 @@ static inline uint16_t st_f32_to_f16(float x)
 /* Split master: bits = (weight << 16) + residual modulo 2^32, for every pattern. */
 
 /** Master bits to bf16, nearest, ties away from zero.  Of a NaN only 0x7fc00000 stays one. */
-static inline uint16_t st_split_weight(uint32_t bits)
+ST_LEAF uint16_t st_split_weight(uint32_t bits)
 {
     return (uint16_t)((bits + 0x8000u) >> 16);
 }
 
 /** What st_split_weight() left behind. */
-static inline int16_t st_split_residual(uint32_t bits)
+ST_LEAF int16_t st_split_residual(uint32_t bits)
 {
     return (int16_t)(uint16_t)bits;
 }
 
-static inline uint32_t st_split_join(uint16_t weight, int16_t residual)
+ST_LEAF uint32_t st_split_join(uint16_t weight, int16_t residual)
 {
     return ((uint32_t)weight << 16) + (uint32_t)(int32_t)residual;
 }
 
 /** Whether these finite bits have an infinite weight. */
-static inline bool st_split_overflows(uint32_t bits)
+ST_LEAF bool st_split_overflows(uint32_t bits)
 {
     return (bits & ST_F32_MAG) >= ST_BF16_OVERFLOW && st_f32_bits_are_finite(bits);
 }
 
 /** Element i of an array of `dtype`, widened exactly. */
-static inline float st_load_f32(const void *in, strata_dtype dtype, size_t i)
+ST_LEAF float st_load_f32(const void *in, strata_dtype dtype, size_t i)
 {
     switch (dtype) {
     case STRATA_F32:
@@ -163,7 +163,7 @@ static inline float st_load_f32(const void *in, strata_dtype dtype, size_t i)
 
 /** Random bits of the element at `position`.  A mixing function of two multiplications over a counter, with a key before each:
  *  rounding wants no more, and Philox would cost as much as the step. */
-static inline uint32_t st_rounding_bits(uint64_t key, uint64_t position)
+ST_LEAF uint32_t st_rounding_bits(uint64_t key, uint64_t position)
 {
     uint32_t x = ((uint32_t)position + (uint32_t)key) * ST_MIX_1;
 
@@ -174,13 +174,13 @@ static inline uint32_t st_rounding_bits(uint64_t key, uint64_t position)
 }
 
 /** The part of those bits that is for moment1 (which: 0) or moment2 (1), below 2^width: the lowest and the highest. */
-static inline uint32_t st_rounding_part(uint32_t random, int which, int width)
+ST_LEAF uint32_t st_rounding_part(uint32_t random, int which, int width)
 {
     return which == 0 ? random & ((1u << width) - 1u) : random >> (32 - width);
 }
 
 /** Stochastically rounded by 16 random bits; NaN: 0x7fc0.  What lies above the largest finite one may become infinite. */
-static inline uint16_t st_f32_to_bf16_random(float x, uint32_t random16)
+ST_LEAF uint16_t st_f32_to_bf16_random(float x, uint32_t random16)
 {
     return (uint16_t)((st_f32_canonical_bits(x) + random16) >> 16);
 }
@@ -189,25 +189,25 @@ static inline uint16_t st_f32_to_bf16_random(float x, uint32_t random16)
  * so they begin at 0, evenly spaced, and need no subnormals.  A code of the other sign has 0x80 beside. */
 
 /** Whether a moment of `rule` is a sum of squares; which: 0 for moment1, 1 for moment2. */
-static inline bool st_moment_is_squares(enum st_rule rule, int which)
+ST_LEAF bool st_moment_is_squares(enum st_rule rule, int which)
 {
     return rule == ST_RULE_ADAM ? which == 1 : rule == ST_RULE_ADAGRAD;
 }
 
-static inline uint32_t st_code_base(bool squares)
+ST_LEAF uint32_t st_code_base(bool squares)
 {
     return squares ? ST_CODE_BASE_SQUARES : ST_CODE_BASE_SIGNED;
 }
 
 /** Magnitude of the largest code at scale 1. */
-static inline float st_code_most(bool squares)
+ST_LEAF float st_code_most(bool squares)
 {
     const uint32_t base = st_code_base(squares), count = squares ? 255u : 127u;
 
     return st_f32_from_bits(base + (count << ST_CODE_SHIFT)) - st_f32_from_bits(base);
 }
 
-static inline float st_code_decode(uint8_t code, float scale, bool squares)
+ST_LEAF float st_code_decode(uint8_t code, float scale, bool squares)
 {
     const uint32_t base = st_code_base(squares), count = squares ? code : code & 0x7fu;
     const float mag = st_f32_from_bits(base + (count << ST_CODE_SHIFT)), zero = st_f32_from_bits(base) * scale;
@@ -216,7 +216,7 @@ static inline float st_code_decode(uint8_t code, float scale, bool squares)
 }
 
 /** The scale of a block whose largest magnitude has the bits `most`, and what its moments are multiplied by to be encoded. */
-static inline float st_code_scale(uint32_t most, bool squares, float *inverse)
+ST_LEAF float st_code_scale(uint32_t most, bool squares, float *inverse)
 {
     *inverse = 0.0f;
     if (most >= ST_F32_INF)
@@ -229,7 +229,7 @@ static inline float st_code_scale(uint32_t most, bool squares, float *inverse)
 }
 
 /** Stochastically rounded by ST_CODE_SHIFT random bits.  An inverse of 0 gives 0; squares become no less than 1 otherwise. */
-static inline uint8_t st_code_encode(float x, float inverse, uint32_t random, bool squares)
+ST_LEAF uint8_t st_code_encode(float x, float inverse, uint32_t random, bool squares)
 {
     const uint32_t base = st_code_base(squares), bits = st_f32_bits(x), mag = squares ? bits : bits & ST_F32_MAG;
     uint32_t code;
@@ -244,7 +244,7 @@ static inline uint8_t st_code_encode(float x, float inverse, uint32_t random, bo
 }
 
 /** The eight lanes of one gradient-norm block, added in the fixed order. */
-static inline double st_norm_tree(const double lane[8])
+ST_LEAF double st_norm_tree(const double lane[8])
 {
     const double sum = ((lane[0] + lane[4]) + (lane[2] + lane[6])) + ((lane[1] + lane[5]) + (lane[3] + lane[7]));
     const uint64_t nan_bits = ST_F64_NAN;

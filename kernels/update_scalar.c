@@ -1,73 +1,6 @@
-/* kernels/update_scalar.c - the update rules, the definition: the operations of struct st_update_coef in its order.
- *
- * fmaf rounds once whether it is an instruction or libm's own, so baseline flags give the bits of any other. */
+/* kernels/update_scalar.c - the update of arrays, the definition: blocks of moments opened, stepped and closed again. */
 #include "kernels/isa.h"
-#include "kernels/scalar.h"
-
-/* One element of a rule: moments in place, returns the new master; d is the gradient with L2 decay. */
-
-static inline float adam_step(float p, float *moment1, float *moment2, float d, const struct st_update_coef *coef)
-{
-    const float m = fmaf(coef->beta1, *moment1, coef->one_minus_beta1 * d);
-    const float v = fmaf(coef->beta2, *moment2, coef->one_minus_beta2 * (d * d));
-    const float denom = fmaf(sqrtf(v), coef->vhat_scale, coef->eps);
-
-    *moment1 = st_f32_canonical(m);
-    *moment2 = st_f32_canonical(v);
-    return st_f32_canonical(fmaf(coef->decay, p, -((coef->step_size * m) / denom)));
-}
-
-static inline float adagrad_step(float p, float *moment1, float d, const struct st_update_coef *coef)
-{
-    const float m = fmaf(d, d, *moment1);
-
-    *moment1 = st_f32_canonical(m);
-    return st_f32_canonical(fmaf(coef->decay, p, -((coef->step_size * d) / (sqrtf(m) + coef->eps))));
-}
-
-static inline float lion_step(float p, float *moment1, float d, const struct st_update_coef *coef)
-{
-    const float c = fmaf(coef->beta1, *moment1, coef->one_minus_beta1 * d);
-    const float m = fmaf(coef->beta2, *moment1, coef->one_minus_beta2 * d);
-    float s = copysignf(coef->step_size, c);
-
-    if (c == 0.0f)
-        s = 0.0f; /* of one sign, so that -0 stays -0 in the master */
-    if (isnan(c))
-        s = c;
-    *moment1 = st_f32_canonical(m);
-    return st_f32_canonical(fmaf(coef->decay, p, -s));
-}
-
-static inline float sgd_step(float p, float *moment1, float d, const struct st_update_coef *coef)
-{
-    const float m = fmaf(coef->beta1, *moment1, coef->one_minus_beta1 * d);
-    const float u = coef->nesterov ? fmaf(coef->beta1, m, d) : m;
-
-    *moment1 = st_f32_canonical(m);
-    return st_f32_canonical(fmaf(coef->decay, p, -(coef->step_size * u)));
-}
-
-/* Element i, whose master is p; returns the new one.  moment2 is NULL for a rule with one moment. */
-static inline float update_step(float p, float *moment1, float *moment2, size_t i, float grad, const struct st_update_coef *coef)
-{
-    const float g = grad * coef->grad_scale, d = coef->l2 != 0.0f ? fmaf(coef->l2, p, g) : g;
-
-    switch (coef->rule) {
-    case ST_RULE_ADAM:
-        return adam_step(p, &moment1[i], &moment2[i], d, coef);
-    case ST_RULE_ADAGRAD:
-        return adagrad_step(p, &moment1[i], d, coef);
-    case ST_RULE_LION:
-        return lion_step(p, &moment1[i], d, coef);
-    case ST_RULE_SGD:
-        return sgd_step(p, &moment1[i], d, coef);
-    case ST_RULE_COUNT:
-        break;
-    }
-    assert(false && "rule");
-    return 0.0f;
-}
+#include "kernels/update_step.h"
 
 /* --- moments --- */
 
@@ -172,7 +105,8 @@ uint64_t st_update_split_scalar(uint16_t *weight, int16_t *residual, const struc
         for (size_t i = 0, e = first; i < count; i++, e++) {
             const float p = st_f32_from_bits(st_split_join(weight[e], residual[e]));
             const float g = st_load_f32(grad, grad_dtype, e);
-            const uint32_t bits = st_f32_bits(update_step(p, o.moment1, o.moment2, i, g, coef));
+            const uint32_t bits =
+                st_f32_bits(st_update_step(p, &o.moment1[i], o.moment2 == NULL ? NULL : &o.moment2[i], g, coef));
 
             weight[e] = st_split_weight(bits);
             residual[e] = st_split_residual(bits);
@@ -210,7 +144,9 @@ uint64_t st_update_master_scalar(float *master, uint16_t *copy_out, strata_dtype
 
         st_moments_open(&o, moments, coef->rule, first, count);
         for (size_t i = 0, e = first; i < count; i++, e++) {
-            master[e] = update_step(master[e], o.moment1, o.moment2, i, st_load_f32(grad, grad_dtype, e), coef);
+            const float g = st_load_f32(grad, grad_dtype, e);
+
+            master[e] = st_update_step(master[e], &o.moment1[i], o.moment2 == NULL ? NULL : &o.moment2[i], g, coef);
             if (copy_out != NULL)
                 copy_out[e] = copy_element(master[e], copy_dtype, &overflow_count);
         }
