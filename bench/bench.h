@@ -52,12 +52,14 @@ struct bench_opts {
     uint32_t size_count;
     const char *const *layouts; /* optim: names (bench/layouts.h), several in one with commas; none: all */
     uint32_t layout_count;
-    uint64_t bytes;          /* link: of one copy */
-    const char *isa;         /* "auto" */
-    const char *const *dirs; /* update: NVMe directories; none: state in memory */
-    uint32_t dir_count;      /* the first is used */
-    const char *io_method;   /* "auto" */
-    double seconds_max;      /* update: no further repeat begins after this; 0: its default */
+    uint64_t bytes;           /* link: of one copy */
+    const char *isa;          /* "auto" */
+    const char *const *dirs;  /* update: NVMe directories; none: state in memory */
+    uint32_t dir_count;       /* the first is used */
+    const char *const *likes; /* update: schemes beside ours, "zero-infinity", "mlp-offload"; [like_count] */
+    uint32_t like_count;
+    const char *io_method; /* "auto" */
+    double seconds_max;    /* update: no further repeat begins after this; 0: its default */
     struct bench_hooks hooks;
 };
 
@@ -90,5 +92,49 @@ struct bench_step_opts {
 };
 /** Predicted and measured steps against the schedule's bound; rates probed between the steps.  Errors as above. */
 strata_status bench_step(const struct bench_step_opts *opts, FILE *out);
+
+#define BENCH_IO_BLOCK_MAX (64u << 20)
+#define BENCH_IO_DEPTH_MAX 1024u
+
+/* Requests to the drive; 0 and NULL: the default. */
+struct bench_io_opts {
+    bool json;
+    const char *const *dirs; /* at least one, at most 8 */
+    uint32_t dir_count;
+    const char *const *patterns; /* fio's names and "optimizer", several in one with commas; none: all */
+    uint32_t pattern_count;
+    const uint64_t *blocks; /* bytes of a request, multiples of 4096 up to BENCH_IO_BLOCK_MAX; none: 1 MiB */
+    uint32_t block_count;
+    const uint64_t *depths; /* requests in flight per directory, 1..BENCH_IO_DEPTH_MAX; none: 32 */
+    uint32_t depth_count;
+    const char *const *methods; /* none: "auto" */
+    uint32_t method_count;
+    uint64_t bytes; /* of the file in each directory */
+    double seconds; /* of each row and repeat */
+    uint32_t repeats;
+    bool unregistered, poll_device, poll_kernel; /* as in nvme/io.h */
+    bool fio;                                    /* run fio beside us */
+    struct bench_hooks hooks;
+};
+/** Rates, latencies and processor time of reads and writes by each method.  Errors as above. */
+strata_status bench_io(const struct bench_io_opts *opts, FILE *out);
+/** Print the job file of what bench_io would let fio do; touches nothing. */
+strata_status bench_io_fio_job(const struct bench_io_opts *opts, FILE *out);
+
+struct bench_tune_opts {
+    const char *const *dirs; /* at least one, at most 8 */
+    uint32_t dir_count;
+    const char *method; /* NULL: the preferred one, and those that are clearly faster */
+    uint64_t bytes;     /* as in bench_io_opts; 0: 512 MiB in all */
+    double seconds;     /* of each point; 0: 0.5 */
+    struct bench_hooks hooks;
+};
+struct bench_tuned {
+    uint32_t block_bytes, queue_depth; /* depth: of each directory */
+    const char *method;                /* static text */
+    bool method_is_auto;               /* it is what "auto" takes */
+};
+/** Search request size and depth with the update's pattern; the table of what was measured and the reason go to `report`. */
+strata_status bench_tune(struct bench_tuned *out, const struct bench_tune_opts *opts, FILE *report);
 
 #endif

@@ -186,6 +186,20 @@ void bench_planes_fill(struct bench_planes *p, enum bench_layout layout, uint64_
 
 /* --- create and destroy --- */
 
+struct st_update_coef bench_adam_coef(void)
+{
+    return (struct st_update_coef){.grad_scale = 1.0f,
+                                   .beta1 = 0.9f,
+                                   .one_minus_beta1 = 0.1f,
+                                   .beta2 = 0.999f,
+                                   .one_minus_beta2 = 0.001f,
+                                   .eps = 1e-8f,
+                                   .step_size = 1e-3f,
+                                   .vhat_scale = 1.0f,
+                                   .decay = 0.99999f,
+                                   .rounding_key = UINT64_C(0x2545f4914f6cdd1d)};
+}
+
 strata_status bench_planes_create(struct bench_planes *p, const struct bench_setup *s, uint64_t params)
 {
     strata_status st;
@@ -193,20 +207,10 @@ strata_status bench_planes_create(struct bench_planes *p, const struct bench_set
 
     if (params > PARAMS_MOST)
         return st_error(STRATA_E_NOFIT, "%" PRIu64 " parameters do not fit any memory: lower --params", params);
-    /* beta1 0.9, beta2 0.999, eps 1e-8, lr 1e-3, decay 0.01, far from the start */
     *p = (struct bench_planes){.params_most = round_up(params, ST_NORM_BLOCK),
                                .workers = s->workers,
                                .probe = bench_probe_best(),
-                               .coef = {.grad_scale = 1.0f,
-                                        .beta1 = 0.9f,
-                                        .one_minus_beta1 = 0.1f,
-                                        .beta2 = 0.999f,
-                                        .one_minus_beta2 = 0.001f,
-                                        .eps = 1e-8f,
-                                        .step_size = 1e-3f,
-                                        .vhat_scale = 1.0f,
-                                        .decay = 0.99999f,
-                                        .rounding_key = UINT64_C(0x2545f4914f6cdd1d)}};
+                               .coef = bench_adam_coef()};
     bytes = round_up(p->params_most * BENCH_PLANE_BYTES + BENCH_PLANE_COUNT * ST_PLANE_SKEW, HUGE_BYTES);
     st = bench_check_memory(s, bytes, "lower --params");
     if (st == STRATA_OK)

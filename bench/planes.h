@@ -52,6 +52,9 @@ void bench_planes_fill(struct bench_planes *p, enum bench_layout layout, uint64_
 /** Workers that one pass occupies. */
 uint32_t bench_planes_threads(const struct bench_planes *p);
 
+/** AdamW: betas 0.9 and 0.999, eps 1e-8, lr 1e-3, decay 0.01, far from the start. */
+struct st_update_coef bench_adam_coef(void);
+
 /** Seconds of one pass. */
 double bench_planes_run(struct bench_planes *p, const struct bench_pass *pass);
 /** Seconds of such a pass, each worker over a share of its own; params: a share for each worker and place. */

@@ -7,14 +7,18 @@
  *   compute  the kernel alone over as many parameters in memory
  *   read, write, mixed  the bytes of the flush at the rates of st_probe_run() on the same directory, block and depth
  * Of the two probes before and after an update the faster counts.  The bound is the largest of the medians over the updates; a
- * perfect schedule would take so long.  Checksums of what came from disk are in the update's time and not in the bound. */
+ * perfect schedule would take so long.  Checksums of what came from disk are in the update's time and not in the bound.
+ * After each update, the schemes of other systems that the options name (bench/scheme.h) take their turn over as many
+ * parameters. */
 #include "bench/null_model.h"
 #include "bench/planes.h"
+#include "bench/scheme.h"
 #include "core/clock.h"
 #include "core/error.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define PARAMS_DEFAULT  (UINT64_C(32) << 20)
 #define PROBE_PARAMS    (UINT64_C(16) << 20) /* planes of the kernel and the stream, at most: their rates do not change beyond */
@@ -37,7 +41,12 @@ struct update {
     double seconds[BENCH_REPEATS_MAX]; /* of updates */
     double roof[ROOFS]
                [BENCH_REPEATS_MAX + 1]; /* before each update and after the last: seconds of its work there; disk: per byte */
-    uint32_t done;                      /* repeats */
+    struct other {
+        struct bench_scheme *scheme; /* NULL: not asked for */
+        uint64_t bytes_read, bytes_written;
+        double seconds[BENCH_REPEATS_MAX];
+    } others[BENCH_SCHEME_COUNT];
+    uint32_t done; /* repeats */
     struct bench_printer printer;
 };
 
@@ -108,10 +117,40 @@ static double roof_seconds(const struct update *u, int roof)
 
 /* --- rows --- */
 
+static const char *const extra_names[] = {"read_bytes", "written_bytes", "bound_seconds", "seconds_least",
+                                          "params",     "repeats",       "threads"};
+
+/* The schemes beside ours; ratio: our time to theirs. */
+static void print_others(struct update *u)
+{
+    const double ours = bench_median(u->seconds, u->done);
+
+    for (int i = 0; i < BENCH_SCHEME_COUNT; i++) {
+        const struct other *o = &u->others[i];
+        const double extra[] = {(double)o->bytes_read,
+                                (double)o->bytes_written,
+                                NAN,
+                                bench_least(o->seconds, u->done),
+                                (double)u->model.workload.params,
+                                u->done,
+                                u->setup.threads};
+
+        if (o->scheme == NULL)
+            continue;
+        bench_print(&u->printer, &(struct bench_row){.name = "like",
+                                                     .variant = bench_scheme_names[i],
+                                                     .bytes = o->bytes_read + o->bytes_written,
+                                                     .seconds = bench_median(o->seconds, u->done),
+                                                     .roof_gb_per_s = NAN,
+                                                     .ratio = ours / bench_median(o->seconds, u->done),
+                                                     .extra_names = extra_names,
+                                                     .extra = extra,
+                                                     .extra_count = sizeof(extra) / sizeof(extra[0])});
+    }
+}
+
 static void print_rows(struct update *u)
 {
-    static const char *const names[] = {"read_bytes", "written_bytes", "bound_seconds", "seconds_least",
-                                        "params",     "repeats",       "threads"};
     const struct st_traffic *const moved = &u->moved;
     const uint64_t params = u->model.workload.params;
     const uint64_t bytes = u->nvme ? moved->read + moved->write : state_bytes(u);
@@ -134,12 +173,13 @@ static void print_rows(struct update *u)
                             .seconds = seconds,
                             .roof_gb_per_s = (double)bytes / bound * 1e-9,
                             .ratio = bound / seconds,
-                            .extra_names = names,
+                            .extra_names = extra_names,
                             .extra = extra,
-                            .extra_count = sizeof(names) / sizeof(names[0]),
+                            .extra_count = sizeof(extra_names) / sizeof(extra_names[0]),
                             .bound_by = roof_names[binds]};
 
     bench_print(&u->printer, &row);
+    print_others(u);
     /* Each roof by itself: the same bytes in its own time. */
     row.name = "roof";
     row.roof_gb_per_s = row.ratio = NAN;
@@ -164,13 +204,28 @@ static strata_status one_update(struct update *u, double *seconds)
     return st == STRATA_OK ? bench_null_model_update(&u->model, seconds, &u->moved) : st;
 }
 
+static strata_status update_others(struct update *u, uint32_t r)
+{
+    strata_status st = STRATA_OK;
+
+    for (int i = 0; i < BENCH_SCHEME_COUNT && st == STRATA_OK; i++) {
+        struct other *o = &u->others[i];
+
+        if (o->scheme != NULL)
+            st = bench_scheme_update(o->scheme, &o->seconds[r], &o->bytes_read, &o->bytes_written);
+    }
+    return st;
+}
+
 static strata_status repeat(struct update *u, uint32_t r)
 {
     strata_status st = bench_null_model_step(&u->model);
 
     if (st == STRATA_OK)
         st = probe(u, r);
-    return st == STRATA_OK ? one_update(u, &u->seconds[r]) : st;
+    if (st == STRATA_OK)
+        st = one_update(u, &u->seconds[r]);
+    return st == STRATA_OK ? update_others(u, r) : st;
 }
 
 /* The first update finds moments of 0 and a cold disk: unmeasured. */
@@ -211,6 +266,32 @@ static strata_status run_repeats(struct update *u)
 
 /* --- begin and end --- */
 
+static strata_status open_other(struct update *u, const char *name)
+{
+    for (int i = 0; i < BENCH_SCHEME_COUNT; i++) {
+        const struct bench_scheme_opts opts = {
+            .kind = (enum bench_scheme_kind)i, .params = u->model.workload.params, .kernels = u->kernel.kernels};
+
+        if (strcmp(name, bench_scheme_names[i]) != 0)
+            continue;
+        bench_progress(&u->setup, name, 0);
+        return u->others[i].scheme != NULL ? STRATA_OK : bench_scheme_open(&u->others[i].scheme, &u->setup, &opts);
+    }
+    return st_error(STRATA_E_INVAL, "--like \"%s\" is unknown: zero-infinity or mlp-offload", name);
+}
+
+static strata_status open_others(struct update *u)
+{
+    const struct bench_opts *opts = u->setup.opts;
+    strata_status st = STRATA_OK;
+
+    if (opts->like_count > 0 && !u->nvme)
+        return st_error(STRATA_E_INVAL, "--like compares what moves through storage: name a directory with --nvme");
+    for (uint32_t i = 0; i < opts->like_count && st == STRATA_OK; i++)
+        st = open_other(u, opts->likes[i]);
+    return st;
+}
+
 static strata_status open_all(struct update *u, const struct bench_opts *opts)
 {
     const uint64_t params = opts->params != 0 ? opts->params : PARAMS_DEFAULT;
@@ -225,7 +306,9 @@ static strata_status open_all(struct update *u, const struct bench_opts *opts)
         bench_progress(&u->setup, "loading the state", 0);
         st = bench_null_model_open(&u->model, &u->setup, params, probe_params * BENCH_PLANE_BYTES);
     }
-    return st == STRATA_OK ? bench_planes_create(&u->planes, &u->setup, probe_params) : st;
+    if (st == STRATA_OK)
+        st = bench_planes_create(&u->planes, &u->setup, probe_params);
+    return st == STRATA_OK ? open_others(u) : st;
 }
 
 strata_status bench_update(const struct bench_opts *opts, FILE *out)
@@ -244,6 +327,8 @@ strata_status bench_update(const struct bench_opts *opts, FILE *out)
         st = run_repeats(u);
     if (st == STRATA_OK)
         print_rows(u);
+    for (int i = 0; i < BENCH_SCHEME_COUNT; i++)
+        bench_scheme_close(u->others[i].scheme);
     bench_planes_destroy(&u->planes);
     bench_null_model_close(&u->model);
     bench_setup_close(&u->setup);

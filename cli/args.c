@@ -34,6 +34,7 @@ enum value_kind {
     VALUE_REAL,   /* number in least..most */
     VALUE_SIZE,   /* size, at least 1 byte */
     VALUE_SIZES,  /* sizes with commas between */
+    VALUE_COUNTS, /* whole numbers in least..most with commas between */
     VALUE_SET,    /* PATH=VALUE */
     VALUE_IGNORED /* one word, dropped */
 };
@@ -103,10 +104,46 @@ static const struct option options[] = {
      "optim: sizes of a tensor in parameters; 16M is 2^24; default 4K,64K,1M,16M; update: one number, default 32M"},
     {{"layout"}, CLI_CMD_BENCH, VALUE_LIST, AT(layouts), NULL, 0, 0, "NAME,...",
      "optim: states to walk, such as split,split_bf16m,split_8bit or full, fp32, lion, adagrad_full; default: all"},
+    {{"like"}, CLI_CMD_BENCH, VALUE_LIST, AT(likes), NULL, 0, 0, "NAME",
+     "update: move the state as zero-infinity (32 bytes per parameter) or mlp-offload (24) does, too; may stand twice"},
     {{"bytes"}, CLI_CMD_BENCH, VALUE_SIZE, AT(bytes), NULL, 0, 0, "SIZE", "link: bytes of one copy; default: 64KiB to 256MiB"},
     {{"repeats"}, CLI_CMD_BENCH, VALUE_COUNT, AT(repeats), NULL, 1, 1000, "N", "turns of each variant; default 9, update: 5"},
     {{"nvme"}, CLI_CMD_BENCH, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR", "update: directory for the state; without one it stays in memory"},
     {{"io-method"}, CLI_CMD_BENCH, VALUE_TEXT, AT(io_method), NULL, 0, 0, "NAME", "update: uring or threads; default: the best that works"},
+    {{"nvme", "folder", "nvme_dir"}, CLI_CMD_BENCH_IO, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR...",
+     "directories, each on a drive of its own; they may stand without --nvme as well"},
+    {{"nvme"}, CLI_CMD_TUNE, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR...",
+     "directories, each on a drive of its own; they may stand without --nvme as well"},
+    {{"pattern"}, CLI_CMD_BENCH_IO, VALUE_TEXT, AT(patterns), NULL, 0, 0, "NAME,...",
+     "read, write, rw (half and half), randread, randwrite, randrw, optimizer (the update's); default: all"},
+    {{"block", "block_size", "block-size"}, CLI_CMD_BENCH_IO, VALUE_SIZES, AT(blocks), NULL, 0, 0, "SIZE,...",
+     "bytes of a request, multiples of 4096; default 1M"},
+    {{"depth", "queue_depth", "queue-depth"}, CLI_CMD_BENCH_IO, VALUE_COUNTS, AT(depths), NULL, 1, 1024, "N,...",
+     "requests in flight on each directory; default 32"},
+    {{"io-method"}, CLI_CMD_BENCH_IO, VALUE_TEXT, AT(io_method), NULL, 0, 0, "NAME,...",
+     "uring, aio, threads; default auto: the best that works"},
+    {{"io-method"}, CLI_CMD_TUNE, VALUE_TEXT, AT(io_method), NULL, 0, 0, "NAME",
+     "uring, aio or threads alone; default: the best, and what is clearly faster"},
+    {{"size", "io_size", "io-size"}, CLI_CMD_BENCH_IO, VALUE_SIZE, AT(size), NULL, 0, 0, "SIZE",
+     "of the file in each directory, written before anything is measured; default 1G"},
+    {{"size"}, CLI_CMD_TUNE, VALUE_SIZE, AT(size), NULL, 0, 0, "SIZE", "of the file in each directory; default: 512M in all"},
+    {{"seconds"}, CLI_CMD_BENCH_IO, VALUE_REAL, AT(seconds), NULL, 0.001, 3600, "S", "of each row and repeat; default 1"},
+    {{"seconds"}, CLI_CMD_TUNE, VALUE_REAL, AT(seconds), NULL, 0.001, 60, "S", "of each point; default 0.5"},
+    {{"repeats", "loops"}, CLI_CMD_BENCH_IO, VALUE_COUNT, AT(repeats), NULL, 1, 1000, "N", "turns of each row; medians are printed; default 3"},
+    {{"unregistered"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(unregistered), NULL, 0, 0, NULL,
+     "uring: files and buffers are not registered with the kernel"},
+    {{"poll-device"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(poll_device), NULL, 0, 0, NULL, "uring: completions are polled for (IOPOLL)"},
+    {{"poll-kernel"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(poll_kernel), NULL, 0, 0, NULL, "uring: a kernel thread takes requests (SQPOLL)"},
+    {{"fio"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(fio), NULL, 0, 0, NULL,
+     "the same jobs by fio (io_uring and libaio) in turns with ours, over the same blocks"},
+    {{"fio-job"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(fio_job), NULL, 0, 0, NULL, "print fio's job file, run nothing"},
+    {{"read"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(read), NULL, 0, 0, NULL, "ds_io's word for --pattern read"},
+    {{"write"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(write), NULL, 0, 0, NULL, "--pattern write; with --read: both"},
+    {{"io_parallel", "multi_process", "engine", "warmup_loops"}, CLI_CMD_BENCH_IO, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
+    {{"single_submit", "sequential_requests", "validate", "include_warmup_time"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(ignored), NULL, 0, 0, NULL, NULL},
+    {{"out"}, CLI_CMD_TUNE, VALUE_TEXT, AT(out), NULL, 0, 0, "FILE.json", "write the section to a new configuration file"},
+    {{"write"}, CLI_CMD_TUNE, VALUE_TEXT, AT(write_config), NULL, 0, 0, "CONFIG.json",
+     "put the section into this configuration; the rest of its text stays as it is"},
     {{"isa"}, CLI_CMD_BENCH, VALUE_TEXT, AT(isa), NULL, 0, 0, "NAME",
      "optim, update: kernels: scalar, avx2, avx512, neon; default: optim all that work here, update the best"},
     {{"threads"}, CLI_CMD_BENCH, VALUE_COUNT, AT(threads), NULL, 1, 256, "N", "workers; default: one per usable core"},
@@ -137,9 +174,9 @@ static const struct option options[] = {
     {{"quiet"}, CLI_CMD_GENERATE, VALUE_FLAG, AT(quiet), NULL, 0, 0, NULL, "no figures on standard error"},
     {{"json"}, LOADS | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_DIGEST | CLI_CMD_TOKENS, VALUE_FLAG, AT(json), NULL, 0, 0, NULL,
      "JSON on standard output; train: the metrics, with everything else on standard error"},
-    {{"json"}, CLI_CMD_BENCH | CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(json), NULL, 0, 0, NULL, "one JSON object per row"},
+    {{"json"}, CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO, VALUE_FLAG, AT(json), NULL, 0, 0, NULL, "one JSON object per row"},
     {{"local_rank", "local-rank"}, CONFIGURES, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
-    {{"fault"}, LOADS | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
+    {{"fault"}, LOADS | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
     {{"fake-seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_seed), NULL, 0, WHOLE_MAX, "N", NULL},
     {{"fake-latency-us"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_latency_us), NULL, 0, 1e6, "N", NULL},
     {{"help"}, UINT32_MAX, VALUE_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
@@ -251,17 +288,25 @@ static bool number_parse(const char *text, double *out)
     return end != text && *end == '\0' && errno == 0 && isfinite(*out);
 }
 
+static strata_status number_check(const struct option *o, const char *text, bool whole, double *out)
+{
+    if (!number_parse(text, out) || (whole && *out != floor(*out)))
+        return st_error(STRATA_E_INVAL, "--%s: \"%s\" is not a %snumber", o->names[0], text, whole ? "whole " : "");
+    if (*out < o->least)
+        return st_error(STRATA_E_INVAL, "--%s: %s is too small: at least %.10g", o->names[0], text, o->least);
+    if (*out > o->most)
+        return st_error(STRATA_E_INVAL, "--%s: %s is too large: at most %.10g", o->names[0], text, o->most);
+    return STRATA_OK;
+}
+
 static strata_status number_take(struct cli_args *args, const struct option *o, const char *text)
 {
     const bool whole = o->kind == VALUE_COUNT;
     double value;
+    const strata_status st = number_check(o, text, whole, &value);
 
-    if (!number_parse(text, &value) || (whole && value != floor(value)))
-        return st_error(STRATA_E_INVAL, "--%s: \"%s\" is not a %snumber", o->names[0], text, whole ? "whole " : "");
-    if (value < o->least)
-        return st_error(STRATA_E_INVAL, "--%s: %s is too small: at least %.10g", o->names[0], text, o->least);
-    if (value > o->most)
-        return st_error(STRATA_E_INVAL, "--%s: %s is too large: at most %.10g", o->names[0], text, o->most);
+    if (st != STRATA_OK)
+        return st;
     if (o->path != NULL)
         return override_push(args, o->path, text);
     if (whole)
@@ -282,6 +327,18 @@ static strata_status size_parse(const struct option *o, const char *text, uint64
     return STRATA_OK;
 }
 
+static strata_status item_parse(const struct option *o, const char *text, uint64_t *out)
+{
+    double value;
+    strata_status st;
+
+    if (o->kind == VALUE_SIZES)
+        return size_parse(o, text, out);
+    if ((st = number_check(o, text, true, &value)) == STRATA_OK)
+        *out = (uint64_t)value;
+    return st;
+}
+
 static strata_status sizes_take(struct cli_sizes *sizes, const struct option *o, const char *text)
 {
     char word[WORD_MAX];
@@ -291,9 +348,10 @@ static strata_status sizes_take(struct cli_sizes *sizes, const struct option *o,
         const size_t length = strcspn(text, ",");
 
         if (sizes->count == CLI_SIZES_MAX)
-            return st_error(STRATA_E_INVAL, "--%s: more than %u sizes", o->names[0], CLI_SIZES_MAX);
+            return st_error(STRATA_E_INVAL, "--%s: more than %u %s", o->names[0], CLI_SIZES_MAX,
+                            o->kind == VALUE_SIZES ? "sizes" : "numbers");
         snprintf(word, sizeof(word), "%.*s", (int)(length < WORD_MAX ? length : WORD_MAX), text);
-        if ((st = size_parse(o, word, &sizes->items[sizes->count])) != STRATA_OK)
+        if ((st = item_parse(o, word, &sizes->items[sizes->count])) != STRATA_OK)
             return st;
         sizes->count++;
         text += length;
@@ -341,6 +399,7 @@ static strata_status value_take(struct cli_args *args, const struct option *o, c
     case VALUE_SIZE:
         return size_take(args, o, text);
     case VALUE_SIZES:
+    case VALUE_COUNTS:
         return sizes_take((struct cli_sizes *)(void *)at, o, text);
     case VALUE_SET:
         return set_take(args, text);
@@ -456,6 +515,10 @@ static strata_status args_check(const struct cli_args *args)
     case CLI_CMD_BENCH_STEP:
         st = require_words(args, 1, "step");
         return st == STRATA_OK ? require(args->model != NULL, "--model PRESET|DIR") : st;
+    case CLI_CMD_BENCH_IO:
+        return require(args->nvme.count > 0 || args->positional.count > 1, "DIR, a directory on the drive");
+    case CLI_CMD_TUNE:
+        return require(args->nvme.count > 0 || args->positional.count > 0, "--nvme DIR, a directory on the drive");
     case CLI_CMD_BENCH:
         return require_words(args, 1, "NAME, the bench to run: strata bench --help lists them");
     case CLI_CMD_INFO:
@@ -501,7 +564,7 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
         .command = command, .device = "cpu", .tokenizer = "byte", .max_tokens = MAX_TOKENS_DEFAULT, .temperature = 1, .top_p = 1};
     while (st == STRATA_OK && c.at < c.argc)
         st = word_take(args, &c);
-    if (st == STRATA_OK && args->nvme.count > 0 && command != CLI_CMD_INFO && command != CLI_CMD_BENCH)
+    if (st == STRATA_OK && args->nvme.count > 0 && (command & (CONFIGURES | CLI_CMD_BENCH_STEP)) != 0)
         st = nvme_override(args);
     if (st == STRATA_OK && !args->help)
         st = args_check(args);
@@ -517,6 +580,7 @@ void cli_args_fini(struct cli_args *args)
     free(args->data.items);
     free(args->nvme.items);
     free(args->layouts.items);
+    free(args->likes.items);
 }
 
 /* --- help --- */

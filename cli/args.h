@@ -18,6 +18,8 @@ enum cli_command {
     CLI_CMD_GENERATE = 128,
     CLI_CMD_BENCH = 256,
     CLI_CMD_BENCH_STEP = 512, /* bench step: takes a run's options */
+    CLI_CMD_BENCH_IO = 1024,  /* bench io: takes directories, and ds_io's names */
+    CLI_CMD_TUNE = 2048,
 };
 
 struct cli_list {
@@ -47,8 +49,15 @@ struct cli_args {
     uint64_t bytes, repeats, threads;   /* bench; threads of the others are an override */
     struct cli_sizes params;            /* bench, too */
     struct cli_list layouts;            /* names, or several with commas between */
+    struct cli_list likes;
     const char *isa, *io_method;
-    double load; /* bench step; 0: not given */
+    double load;                         /* bench step; 0: not given */
+    const char *patterns, *write_config; /* bench io: names with commas between; tune */
+    struct cli_sizes blocks, depths;     /* bench io, as the next lines */
+    uint64_t size;
+    double seconds;
+    bool unregistered, poll_device, poll_kernel, fio, fio_job, read, write;
+    bool ignored; /* any flag that has no meaning here */
     bool json, quiet, digest, allow_unknown, measure, simulate, only, help;
 };
 

@@ -59,6 +59,7 @@ static strata_status check_options(const struct bench_command *bench, const stru
         {TAKES_IO_METHOD, args->io_method != NULL, "--io-method"},
         {TAKES_ISA, args->isa != NULL, "--isa"},
         {TAKES_LAYOUT, args->layouts.count > 0, "--layout"},
+        {TAKES_NVME, args->likes.count > 0, "--like"},
     };
 
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
@@ -89,6 +90,8 @@ static int run(const struct bench_command *bench, const struct cli_args *args)
         .isa = args->isa,
         .dirs = args->nvme.items,
         .dir_count = args->nvme.count,
+        .likes = args->likes.items,
+        .like_count = args->likes.count,
         .io_method = args->io_method,
         .hooks = cli_bench_hooks(),
     };

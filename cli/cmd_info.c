@@ -6,8 +6,10 @@
 #include "core/json.h"
 #include "core/pressure.h"
 #include "core/size.h"
+#include "offload/gpu_report.h"
 #include "offload/machine_report.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -26,8 +28,6 @@ static const struct isa_name isa_names[] = {
     {ST_CPU_AMX_BF16, "amx_bf16"}, {ST_CPU_NEON, "neon"},
 };
 #define ISA_COUNT (sizeof(isa_names) / sizeof(isa_names[0]))
-
-#define GPU_TEXT "none: built without CUDA support"
 
 /* --- text --- */
 
@@ -104,7 +104,32 @@ static void print_cpu(const struct cli_session *s)
            st_report_memlock() == UINT64_MAX ? "unlimited" : st_size_text(memlock, st_report_memlock()));
     printf("  %-14s%s%s\n", "memory stalls",
            psi_scope()[0] != '\0' ? "counted by PSI, of the " : "unknown: this system has no PSI", psi_scope());
-    printf("  %-14s%s\n", "gpu", GPU_TEXT);
+}
+
+static void print_gpus(const struct st_gpu_report *r)
+{
+    char size[24], available[24];
+
+    if (r->count == 0)
+        printf("  %-14snone: %s\n", "gpu", r->problem);
+    for (uint32_t i = 0; i < r->count; i++)
+        printf("  %-14scuda:%u: %s, %s, %s free, compute capability %u.%u\n", i == 0 ? "gpu" : "", i, r->gpus[i].name,
+               st_size_text(size, r->gpus[i].bytes), st_size_text(available, r->gpus[i].free_bytes), r->gpus[i].major,
+               r->gpus[i].minor);
+    if (r->count > 0 && r->problem[0] != '\0')
+        printf("  %-14snot usable: %s\n", "", r->problem);
+    if (r->runtime == 0)
+        return;
+    printf("  %-14sdriver for ", "cuda");
+    if (r->driver != 0)
+        printf("%u.%u", r->driver / 1000, r->driver % 1000 / 10);
+    else
+        printf("no version (there is none)");
+    printf(", runtime %u.%u, cublasLt ", r->runtime / 1000, r->runtime % 1000 / 10);
+    if (r->blas[0] != '\0')
+        printf("%" PRIu64 " (%s)\n", r->blas_version, r->blas);
+    else
+        printf("not found\n");
 }
 
 static void print_methods(void)
@@ -120,6 +145,24 @@ static void print_methods(void)
                methods[i].why);
 }
 
+static void print_disk(const struct st_disk_report *disk)
+{
+    if (disk->name[0] == '\0') {
+        printf("  %-14sdevice: none that this system tells\n", "");
+        return;
+    }
+    printf("  %-14sdevice %s%s%s%s", "", disk->name, disk->model[0] != '\0' ? " (" : "", disk->model,
+           disk->model[0] != '\0' ? ")" : "");
+    printf(", %s", disk->rotational ? "rotating" : "not rotating");
+    if (disk->scheduler[0] != '\0')
+        printf(", scheduler %s", disk->scheduler);
+    if (disk->nr_requests != 0)
+        printf(", %" PRIu64 " requests queued at most", disk->nr_requests);
+    if (disk->max_sectors_kb != 0)
+        printf(", requests cut at %" PRIu64 " KiB", disk->max_sectors_kb);
+    putchar('\n');
+}
+
 static void print_dir(const char *dir)
 {
     struct st_dir_report report;
@@ -130,11 +173,14 @@ static void print_dir(const char *dir)
         printf("  %-14s%s: %s\n", "nvme", dir, report.problem);
         return;
     }
-    printf("  %-14s%s: %s, %s free, ", "nvme", dir, report.filesystem, st_size_text(size, report.free_bytes));
+    printf("  %-14s%s: %s, %s free\n", "nvme", dir, report.filesystem, st_size_text(size, report.free_bytes));
+    print_disk(&report.disk);
+    printf("  %-14sO_DIRECT %s", "", report.direct_works ? "works" : "does not work");
     if (report.offset_align != 0)
-        printf("O_DIRECT aligned to %u (offset) and %u (memory) bytes\n", report.offset_align, report.memory_align);
-    else
-        puts("O_DIRECT: the file system states no alignment");
+        printf(", aligned to %u (offset) and %u (memory) bytes", report.offset_align, report.memory_align);
+    printf("; buffers %s with io_uring\n", report.registers ? "can be registered" : "cannot be registered");
+    if (report.advice[0] != '\0')
+        printf("  %-14sto change: %s\n", "", report.advice);
 }
 
 static void print_rates(const struct st_machine *m)
@@ -150,12 +196,15 @@ static void print_rates(const struct st_machine *m)
 
 static void print_text(const struct cli_session *s, bool measured)
 {
+    struct st_gpu_report gpus;
     struct utsname os;
 
     printf("strata %s\n", STRATA_VERSION_STRING);
     if (uname(&os) == 0)
         printf("  %-14s%s %s %s\n", "system", os.sysname, os.release, os.machine);
     print_cpu(s);
+    st_gpu_report(&gpus);
+    print_gpus(&gpus);
     print_methods();
     for (uint32_t i = 0; i < s->args->nvme.count; i++)
         print_dir(s->args->nvme.items[i]);
@@ -182,6 +231,18 @@ static void put_methods(struct st_json_writer *w)
     st_json_array_close(w);
 }
 
+static void put_disk(struct st_json_writer *w, const struct st_disk_report *disk)
+{
+    st_json_object_open(w, "device");
+    st_json_put_string(w, "name", disk->name[0] != '\0' ? disk->name : NULL);
+    st_json_put_string(w, "model", disk->model[0] != '\0' ? disk->model : NULL);
+    st_json_put_bool(w, "rotational", disk->rotational);
+    st_json_put_string(w, "scheduler", disk->scheduler[0] != '\0' ? disk->scheduler : NULL);
+    st_json_put_u64(w, "nr_requests", disk->nr_requests);
+    st_json_put_u64(w, "max_sectors_kb", disk->max_sectors_kb);
+    st_json_object_close(w);
+}
+
 static void put_dirs(struct st_json_writer *w, const struct cli_list *dirs)
 {
     st_json_array_open(w, "nvme");
@@ -196,7 +257,11 @@ static void put_dirs(struct st_json_writer *w, const struct cli_list *dirs)
         st_json_put_bool(w, "writable", report.writable);
         st_json_put_u64(w, "direct_offset_alignment", report.offset_align);
         st_json_put_u64(w, "direct_memory_alignment", report.memory_align);
+        st_json_put_bool(w, "direct_works", report.direct_works);
+        st_json_put_bool(w, "registers", report.registers);
+        put_disk(w, &report.disk);
         st_json_put_string(w, "problem", report.problem[0] != '\0' ? report.problem : NULL);
+        st_json_put_string(w, "advice", report.advice[0] != '\0' ? report.advice : NULL);
         st_json_object_close(w);
     }
     st_json_array_close(w);
@@ -242,6 +307,32 @@ static void put_cpu(struct st_json_writer *w, const struct cli_session *s)
     st_json_object_close(w);
 }
 
+/* "gpu": the first one's name, or "none: " and why. */
+static void put_gpus(struct st_json_writer *w)
+{
+    struct st_gpu_report r;
+    char none[sizeof(r.problem) + 8];
+
+    st_gpu_report(&r);
+    snprintf(none, sizeof(none), "none: %s", r.problem);
+    st_json_put_string(w, "gpu", r.count > 0 && r.problem[0] == '\0' ? r.gpus[0].name : none);
+    st_json_array_open(w, "gpus");
+    for (uint32_t i = 0; i < r.count; i++) {
+        st_json_object_open(w, NULL);
+        st_json_put_string(w, "device_name", r.gpus[i].name);
+        st_json_put_u64(w, "memory_bytes", r.gpus[i].bytes);
+        st_json_put_u64(w, "memory_free_bytes", r.gpus[i].free_bytes);
+        st_json_put_u64(w, "compute_major", r.gpus[i].major);
+        st_json_put_u64(w, "compute_minor", r.gpus[i].minor);
+        st_json_object_close(w);
+    }
+    st_json_array_close(w);
+    st_json_put_u64(w, "cuda_driver", r.driver);
+    st_json_put_u64(w, "cuda_runtime", r.runtime);
+    st_json_put_string(w, "cublaslt", r.blas[0] != '\0' ? r.blas : NULL);
+    st_json_put_u64(w, "cublaslt_version", r.blas_version);
+}
+
 static void print_json(const struct cli_session *s, bool measured)
 {
     struct st_json_writer w;
@@ -257,7 +348,7 @@ static void print_json(const struct cli_session *s, bool measured)
     else
         st_json_put_u64(&w, "memlock_bytes", st_report_memlock());
     st_json_put_string(&w, "psi_scope", psi_scope()[0] != '\0' ? psi_scope() : NULL);
-    st_json_put_string(&w, "gpu", GPU_TEXT);
+    put_gpus(&w);
     put_methods(&w);
     put_dirs(&w, &s->args->nvme);
     if (measured) {
@@ -292,12 +383,13 @@ static strata_status measure(struct cli_session *s)
     if (st == STRATA_OK)
         st = cli_session_model(s);
     if (st == STRATA_OK)
-        st = st_machine_here(&s->machine, &s->config, s->topology);
+        st = st_machine_here_on(&s->machine, &s->config, s->topology, s->args->device);
     if (st == STRATA_OK) {
         const struct st_compute compute = st_model_compute(s->model);
 
-        st = st_machine_measure(&s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
-                                s->config.nvme_dir_count > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
+        st = st_machine_measure_on(&s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
+                                   s->config.nvme_dir_count > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK,
+                                   s->args->device);
     }
     if (st == STRATA_OK && s->args->out != NULL)
         st = st_machine_write(&s->machine, s->args->out);

@@ -1,5 +1,6 @@
 /* cli/cmd_plan.c - the plan of a run, without the run. */
 #include "cli/commands.h"
+#include "cli/endurance.h"
 #include "cli/plan_predict.h"
 #include "cli/plan_table.h"
 #include "cli/session.h"
@@ -8,23 +9,30 @@
 
 static void print_text(const struct cli_session *s)
 {
+    struct cli_endurance endurance;
+
     cli_plan_print(s->plan, true, stdout);
     if (!s->plan->fits)
         return;
     cli_bounds_print(s->plan, stdout);
     cli_prediction_print(s->plan, stdout);
+    cli_endurance_planned(&endurance, s);
+    cli_endurance_print(&endurance, "nvme is written: ", stdout);
     cli_schedules_print(s, stdout);
     cli_one_more_print(s, stdout);
 }
 
 static void print_json(const struct cli_session *s)
 {
+    struct cli_endurance endurance;
     struct st_json_writer w;
 
     st_json_begin(&w, stdout);
     st_json_object_open(&w, NULL);
     cli_plan_put_fields(s->plan, &w);
     if (s->plan->fits) {
+        cli_endurance_planned(&endurance, s);
+        cli_endurance_put(&endurance, &w);
         cli_schedules_put(s, &w);
         cli_one_more_put(s, &w);
     }

@@ -14,6 +14,8 @@ int cmd_digest(const struct cli_args *args);
 int cmd_generate(const struct cli_args *args);
 int cmd_bench(const struct cli_args *args);
 int cmd_bench_step(const struct cli_args *args);
+int cmd_bench_io(const struct cli_args *args);
+int cmd_tune(const struct cli_args *args);
 
 /** Print "strata: error: " and this thread's sentence to standard error; returns the exit code of `st`. */
 int cli_fail(strata_status st);

@@ -67,7 +67,7 @@ static const struct command commands[] = {
      "  strata info --measure --model gpt2 --seq-len 512 --nvme /scratch --out machine.json\n"
      "  strata train --machine machine.json ..."},
     {"bench", CLI_CMD_BENCH, cmd_bench, "how near this machine's parts come to what they could do",
-     "optim|link|update|step [options]",
+     "optim|link|update|step|io [options]",
      "Each row's ratio is the rate attained by the rate of a roof measured in the same run, turn by turn; 1 is as good\n"
      "as it can be.  docs/bench.md says how to read the tables.\n"
      "  optim   the optimizer's kernels, by state layout, size of the tensor and instruction set.  Roof: the lower of memory\n"
@@ -82,10 +82,31 @@ static const struct command commands[] = {
      "Example: is the disk, the memory or the processor what an update on /scratch waits for?\n"
      "  strata bench update --nvme /scratch --params 64M\n"
      "\n"
+     "Example: how much longer do other systems' updates take on the same drive?\n"
+     "  strata bench update --nvme /scratch --params 256M --like zero-infinity --like mlp-offload\n"
+     "\n"
      "Example: do 8-bit moments gain time here, and what do small tensors cost?\n"
      "  strata bench optim --layout split,split_8bit --params 4K,64K,64M\n"
      "\n"
-     "strata bench step --help explains the bench of a whole step."},
+     "strata bench step --help explains the bench of a whole step, strata bench io --help the one of drives."},
+    {"bench io", CLI_CMD_BENCH_IO, cmd_bench_io, "what the drives of directories give, by which method, at what cost",
+     "DIR... [--pattern NAME,...] [--block SIZE,...] [--depth N,...] [--fio] [options]",
+     "Reads and writes a file without a name in each directory, directly, and prints rate, latency and processor seconds per\n"
+     "10^9 bytes.  Rows run in turns; the ratio is the rate by that of the fastest row of the pattern.  ds_io's names are "
+     "taken:\n"
+     "--read, --write, --io_size, --block_size, --queue_depth, --loops, --folder; what it says of threads has no meaning here.\n"
+     "\n"
+     "Example: are requests of 256 KiB enough, and is fio faster?\n"
+     "  strata bench io /scratch --pattern read,write,optimizer --block 256K,1M --depth 8,32 --fio"},
+    {"tune", CLI_CMD_TUNE, cmd_tune, "find the request size and queue depth that a drive needs",
+     "--nvme DIR... [--out CONFIG.json | --write CONFIG.json] [options]",
+     "Measures the update's pattern of reads and writes for less than a minute and takes the fewest bytes in flight within 3 % "
+     "of\n"
+     "the best.  Standard output is a configuration with DeepSpeed's \"aio\" section alone; what was measured goes to standard\n"
+     "error.\n"
+     "\n"
+     "Example: tune the drive that a configuration's state goes to\n"
+     "  strata tune --nvme /scratch --write ds_config.json"},
     {"bench step", CLI_CMD_BENCH_STEP, cmd_bench_step, "training steps under each schedule: predicted, run, and their bound",
      "--model PRESET|DIR [--machine FILE.json] [--device cpu|paced] [options]",
      "Runs a few steps of each update and accumulation policy on random tokens and prints the median step beside the schedule's\n"
@@ -188,10 +209,14 @@ static int finish_output(int code)
     return cli_fail(st_error_errno(errno, "cannot write to standard output"));
 }
 
-/* One bench is a command of its own: it takes a run's options. */
+/* Two benches are commands of their own, with options of their own. */
 static const char *name_of_call(int argc, char **argv)
 {
-    return argc > 2 && strcmp(argv[1], "bench") == 0 && strcmp(argv[2], "step") == 0 ? "bench step" : argv[1];
+    if (argc > 2 && strcmp(argv[1], "bench") == 0 && strcmp(argv[2], "step") == 0)
+        return "bench step";
+    if (argc > 2 && strcmp(argv[1], "bench") == 0 && strcmp(argv[2], "io") == 0)
+        return "bench io";
+    return argv[1];
 }
 
 int main(int argc, char **argv)

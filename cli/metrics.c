@@ -1,6 +1,7 @@
 /* cli/metrics.c - the column table and the loops over it. */
 #include "cli/metrics.h"
 #include "cli/bound_by.h"
+#include "cli/endurance.h"
 #include "cli/plan_table.h"
 #include "core/error.h"
 #include "core/stats.h"
@@ -307,11 +308,15 @@ static void put_bound_by(struct st_json_writer *w, const struct cli_medians *med
 
 void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, const struct cli_summary *summary)
 {
+    struct cli_endurance endurance;
+
     st_json_object_open(w, NULL);
     st_json_object_open(w, "summary");
     put_columns(w, summary_value, medians, true);
     put_pressure(w, medians, &summary->pressure);
     put_bound_by(w, medians, &summary->pressure);
+    cli_endurance_counted(&endurance, medians, summary->seconds);
+    cli_endurance_put(&endurance, w);
     st_json_put_u64(w, "steps", medians->steps);
     st_json_put_u64(w, "skipped_steps", medians->skipped);
     st_json_put_double(w, "last_loss", medians->last[CLI_LOSS]);
@@ -399,6 +404,8 @@ static void put_engine(struct st_json_writer *w, const struct st_engine *engine)
 
 void cli_metrics_header(struct st_json_writer *w, const struct cli_session *s)
 {
+    struct cli_endurance endurance;
+
     st_json_object_open(w, NULL);
     st_json_object_open(w, "run");
     st_json_put_string(w, "version", STRATA_VERSION_STRING);
@@ -409,6 +416,8 @@ void cli_metrics_header(struct st_json_writer *w, const struct cli_session *s)
     put_config(w, &s->config);
     st_json_object_open(w, "plan");
     cli_plan_put_fields(s->plan, w);
+    cli_endurance_planned(&endurance, s);
+    cli_endurance_put(&endurance, w);
     st_json_object_close(w);
     st_json_object_open(w, "machine");
     st_machine_put_fields(&s->machine, w);

@@ -3,6 +3,7 @@
  * On a terminal the line is rewritten in place and cut to its width; elsewhere it is printed every so often. */
 #include "cli/progress.h"
 #include "cli/bound_by.h"
+#include "cli/endurance.h"
 #include "cli/plan_table.h"
 #include "core/log.h"
 #include "core/size.h"
@@ -358,6 +359,7 @@ static void print_pressure(struct cli_progress *p, const struct cli_medians *m, 
 void cli_progress_summary(struct cli_progress *p, const struct st_plan *plan, struct cli_medians *m,
                           const struct cli_summary *summary)
 {
+    struct cli_endurance endurance;
     char peak[24], planned[24];
 
     if (p->quiet || m->steps == 0)
@@ -369,6 +371,8 @@ void cli_progress_summary(struct cli_progress *p, const struct st_plan *plan, st
     print_medians(p, m);
     print_bounds(p, plan, m);
     print_traffic(p, plan, m);
+    cli_endurance_counted(&endurance, m, summary->seconds);
+    cli_endurance_print(&endurance, "nvme writes   ", p->file);
     print_stalls(p, m);
     print_bound_by(p, m, &summary->pressure);
     fprintf(p->file, "  memory        peak %s, planned at most %s\n", st_size_text(peak, summary->peak_rss_bytes),

@@ -22,8 +22,13 @@ static strata_status check_device(const char *device, enum cli_command command)
 {
     if (strcmp(device, "cpu") == 0 || (strcmp(device, "paced") == 0 && command == CLI_CMD_BENCH_STEP))
         return STRATA_OK;
-    if (strncmp(device, "cuda", 4) == 0)
+    if (strncmp(device, "cuda", 4) == 0 && command == CLI_CMD_BENCH_STEP)
+        return st_error(STRATA_E_INVAL, "--device %s: bench step runs on cpu, or on paced", device);
+    if (strncmp(device, "cuda", 4) == 0 && st_device_find("cuda") == NULL)
         return st_error(STRATA_E_NOSYS, "--device %s: this build has no GPU support: use --device cpu", device);
+    if (strncmp(device, "cuda", 4) == 0)
+        return st_device_find(device) != NULL ? STRATA_OK
+                                              : st_error(STRATA_E_INVAL, "--device %s: use cuda or cuda:N, N from 0", device);
     return st_error(STRATA_E_INVAL, "--device: unknown device \"%s\": use cpu", device);
 }
 
@@ -146,6 +151,7 @@ strata_status cli_session_model(struct cli_session *s)
         .dtype = s->config.dtype,
         .decay_all = s->config.decay_all,
         .workers = s->config.threads != 0 ? s->config.threads : st_topology_core_count(s->topology),
+        .device = st_device_find(s->args->device),
         .freeze = s->config.freeze,
         .freeze_count = s->config.freeze_count,
     };
@@ -197,6 +203,8 @@ static void take_rates(struct cli_session *s, const struct st_machine *from)
     m->mixed = from->mixed;
     m->update = from->update;
     m->checksum = from->checksum;
+    m->dir_count = from->dir_count;
+    memmove(m->dir_rates, from->dir_rates, sizeof(m->dir_rates)); /* from may be m itself */
     s->rates_known = m->matmul_flops > 0 || m->update > 0 || m->read > 0;
 }
 
@@ -219,12 +227,11 @@ static strata_status find_machine(struct cli_session *s)
     if (s->args->nvme.count > 0 && !uses_nvme(&s->config))
         st_log(ST_LOG_NOTICE, "--nvme names a directory, but the configuration puts nothing there: set "
                               "zero_optimization.offload_optimizer.device=nvme");
-    if (uses_nvme(&s->config) && s->config.nvme_dir_count > 1)
-        st_log(ST_LOG_NOTICE, "%u directories for nvme: this version uses the first, %s", s->config.nvme_dir_count,
-               s->config.nvme_dirs[0]);
     if (!uses_nvme(&s->config) || (foreign && file.capacity[STRATA_TIER_NVME] != 0))
         here.nvme_dir_count = 0;
-    st = st_machine_here(&s->machine, &here, s->topology);
+    /* The plan for a foreign machine with its device's bytes asks nothing of a GPU here. */
+    st = st_machine_here_on(&s->machine, &here, s->topology,
+                            foreign && file.capacity[STRATA_TIER_DEVICE] != 0 ? "cpu" : s->args->device);
     if (st != STRATA_OK || s->args->machine == NULL)
         return st;
     if (foreign)
@@ -273,8 +280,9 @@ strata_status cli_session_rates(struct cli_session *s, bool measure)
     if (measure && s->args->machine == NULL) {
         const struct st_compute compute = st_model_compute(s->model);
 
-        st = st_machine_measure(&s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
-                                s->plan->needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
+        st = st_machine_measure_on(&s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
+                                   s->plan->needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK,
+                                   s->args->device);
         take_rates(s, &s->machine);
     }
     if (st == STRATA_OK && s->rates_known)
@@ -292,6 +300,25 @@ static struct st_weight_source weight_source(struct cli_session *s)
     return st_model_init_source(&s->init);
 }
 
+/* Parts in proportion to the directories' rates, where they are known and each holds its part; else NULL, equal parts, for which
+ * the plan has found room. */
+static const double *dir_rates(const struct cli_session *s)
+{
+    const struct st_config *config = &s->config;
+    const char *dirs[ST_CONFIG_DIRS_MAX];
+    uint64_t room = 0;
+
+    if (config->nvme_dir_count < 2 || s->machine.dir_count != config->nvme_dir_count)
+        return NULL;
+    for (uint32_t i = 0; i < config->nvme_dir_count; i++)
+        dirs[i] = config->nvme_dirs[i];
+    if (st_swap_room(dirs, config->nvme_dir_count, s->machine.dir_rates, config->block_bytes, &room) == STRATA_OK &&
+        room >= s->plan->needed[STRATA_TIER_NVME])
+        return s->machine.dir_rates;
+    st_log(ST_LOG_NOTICE, "the nvme directories take equal parts: one of them lacks space for its part by speed");
+    return NULL;
+}
+
 static strata_status create_engine(struct cli_session *s)
 {
     const struct st_engine_opts opts = {
@@ -299,6 +326,8 @@ static strata_status create_engine(struct cli_session *s)
         .config = &s->config,
         .compute = st_model_compute(s->model),
         .topology = s->topology,
+        .device = s->args->device,
+        .dir_rates = s->plan->needed[STRATA_TIER_NVME] > 0 ? dir_rates(s) : NULL,
         .fake_seed = s->args->fake_seed,
         .fake_latency_us = (uint32_t)s->args->fake_latency_us,
         .trace = s->trace,

@@ -7,6 +7,10 @@ add_library(strata_lib)
 foreach(layer core kernels nvme offload)
   target_sources(strata_lib PRIVATE $<TARGET_OBJECTS:strata_${layer}>)
 endforeach()
+if(STRATA_HAVE_CUDA)
+  target_sources(strata_lib PRIVATE ${STRATA_KERNELS_CUDA_OBJECTS})
+  add_dependencies(strata_lib strata_kernels_cuda)
+endif()
 add_library(strata::strata ALIAS strata_lib)
 set_target_properties(strata_lib PROPERTIES OUTPUT_NAME strata EXPORT_NAME strata LINKER_LANGUAGE C
   VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
@@ -14,7 +18,7 @@ target_include_directories(strata_lib INTERFACE $<BUILD_INTERFACE:${PROJECT_SOUR
                                                 $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 add_library(strata_dependencies INTERFACE)
 target_link_libraries(strata_dependencies INTERFACE strata_flags Threads::Threads PkgConfig::HWLOC PkgConfig::URING
-  PkgConfig::CJSON PkgConfig::XXHASH ${DNNL_LIBRARY} ${GOMP_LIBRARY} m)
+  PkgConfig::CJSON PkgConfig::XXHASH ${DNNL_LIBRARY} ${GOMP_LIBRARY} ${AIO_LIBRARY} strata_cuda ${CMAKE_DL_LIBS} m)
 target_link_libraries(strata_lib PRIVATE $<BUILD_INTERFACE:strata_dependencies>)
 
 # A shared library knows its own; who links the static one finds them again.
@@ -23,6 +27,9 @@ set(STRATA_PC_LIBS_PRIVATE "")
 set(STRATA_STATIC TRUE)
 if(BUILD_SHARED_LIBS)
   set(STRATA_STATIC FALSE)
+  if(STRATA_HAVE_CUDA)
+    target_link_options(strata_lib PRIVATE LINKER:--exclude-libs,libcudart_static.a) # CUDA's runtime stays its own affair
+  endif()
   if(NOT STRATA_SANITIZE) # clang links the sanitizers' symbols into programs alone
     target_link_options(strata_lib PRIVATE LINKER:--no-undefined)
   endif()
@@ -31,7 +38,11 @@ else()
   set(STRATA_PC_REQUIRES_PRIVATE "liburing libcjson libxxhash")
   # hwloc by name: its own .pc file also asks for what a static hwloc needs (udev), which its packages do not bring.
   list(JOIN HWLOC_LDFLAGS " " STRATA_PC_LIBS_PRIVATE)
-  string(APPEND STRATA_PC_LIBS_PRIVATE " -ldnnl -lgomp -lpthread -lm")
+  string(APPEND STRATA_PC_LIBS_PRIVATE " -laio -ldnnl -lgomp -lpthread -lm")
+  if(STRATA_HAVE_CUDA)
+    get_filename_component(cudart_dir ${STRATA_CUDART_LIBRARY} DIRECTORY)
+    string(APPEND STRATA_PC_LIBS_PRIVATE " -L${cudart_dir} -lcudart_static -lrt -ldl")
+  endif()
 endif()
 
 # The headers and the project state one version.

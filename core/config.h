@@ -91,7 +91,7 @@ struct st_config {
     uint32_t nvme_dir_count;
     uint64_t sub_group_size; /* elements; an upper limit for the chunk */
     /* aio */
-    uint32_t block_bytes, queue_depth;
+    uint32_t block_bytes, queue_depth; /* depth 0: follows the device */
     /* strata section */
     uint64_t device_memory, host_memory; /* ST_AUTO_BYTES: from the machine */
     uint64_t cache;                      /* ST_AUTO_BYTES: spare memory; 0: nothing above its configured tier */

@@ -28,6 +28,7 @@ enum st_field_type {
 enum st_bind {
     ST_BIND_NONE = 0,
     ST_BIND_U32,
+    ST_BIND_COUNT, /* uint32_t; 0 is written "auto" */
     ST_BIND_U64,
     ST_BIND_STEPS, /* uint64_t; 0 is written "auto" */
     ST_BIND_SIZE,  /* uint64_t; ST_AUTO_BYTES is written "auto" */

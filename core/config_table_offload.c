@@ -60,7 +60,7 @@ static const struct st_choice activation_tier_choices[] = {
 
 static const struct st_choice io_choices[] = {
     {"auto", 0, ST_VERDICT_HONOURED}, {"uring", 0, ST_VERDICT_HONOURED}, {"threads", 0, ST_VERDICT_HONOURED},
-    {"fake", 0, ST_VERDICT_HONOURED}, {"aio", 0, ST_VERDICT_REJECTED},   {NULL, 0, ST_VERDICT_HONOURED},
+    {"fake", 0, ST_VERDICT_HONOURED}, {"aio", 0, ST_VERDICT_HONOURED},   {NULL, 0, ST_VERDICT_HONOURED},
 };
 
 static const struct st_choice isa_choices[] = {
@@ -204,8 +204,9 @@ static const struct st_field aio_rows[] = {
     ST_ROW_SECTION("aio", "requests to NVMe"),
     {.path = "aio.block_size", .type = ST_FIELD_INT, ST_BOUND(U32, block_bytes), .min = 4096, .max = 67108864,
      .fallback = "1048576", .help = "bytes per request; a multiple of 4096"},
-    {.path = "aio.queue_depth", .type = ST_FIELD_INT, ST_BOUND(U32, queue_depth), .min = 1, .max = 4096, .fallback = "32",
-     .help = "requests in flight; DeepSpeed's default is 8 per thread"},
+    {.path = "aio.queue_depth", .type = ST_FIELD_INT, ST_BOUND(COUNT, queue_depth), .min = 1, .max = 4096,
+     .fallback = "32", .auto_text = "\"auto\"",
+     .help = "requests in flight per directory; auto begins with 32 and follows the device; DeepSpeed's default is 8 per thread"},
     ST_ROW_NOTICE("aio.intra_op_parallelism", INT, "1", "one ring keeps queue_depth requests in flight", "threads per handle"),
     ST_ROW_NOTICE("aio.thread_count", INT, "1",
                   "the old name of intra_op_parallelism, which DeepSpeed ignores; one ring keeps queue_depth requests in flight",
@@ -265,7 +266,7 @@ static const struct st_field strata_rows[] = {
     {.path = "strata.threads", .type = ST_FIELD_INT, ST_BOUND(U32, threads), .min = 0, .max = 256, .fallback = "0",
      .help = "workers; 0: one per usable core (--threads)"},
     {.path = "strata.io_method", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, io_method), .choices = io_choices,
-     .fallback = "\"auto\"", .reason = "not in this version: uring, threads or auto", .help = "fake: in memory, for tests"},
+     .fallback = "\"auto\"", .help = "auto: uring, else aio, else threads; fake: in memory, for tests"},
     {.path = "strata.isa", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, isa), .choices = isa_choices, .fallback = "\"auto\"",
      .help = "kernels; all give the same bits"},
     ST_ROW_SECTION("strata.limits", "rehearse slower links: no transfer is faster than this"),

@@ -277,9 +277,9 @@ static void store_patterns(struct st_config *config, const st_json *node)
 void st_value_clear(struct st_config *config, const struct st_field *field)
 {
     static const size_t bytes[ST_BIND_PATTERNS + 1] = {
-        [ST_BIND_U32] = sizeof(uint32_t),     [ST_BIND_U64] = sizeof(uint64_t), [ST_BIND_STEPS] = sizeof(uint64_t),
-        [ST_BIND_SIZE] = sizeof(uint64_t),    [ST_BIND_F64] = sizeof(double),   [ST_BIND_BOOL] = sizeof(bool),
-        [ST_BIND_BETAS] = 2 * sizeof(double),
+        [ST_BIND_U32] = sizeof(uint32_t),   [ST_BIND_COUNT] = sizeof(uint32_t),   [ST_BIND_U64] = sizeof(uint64_t),
+        [ST_BIND_STEPS] = sizeof(uint64_t), [ST_BIND_SIZE] = sizeof(uint64_t),    [ST_BIND_F64] = sizeof(double),
+        [ST_BIND_BOOL] = sizeof(bool),      [ST_BIND_BETAS] = 2 * sizeof(double),
     };
     _Static_assert(offsetof(struct st_config, beta2) == offsetof(struct st_config, beta1) + sizeof(double), "betas are a pair");
 
@@ -300,6 +300,9 @@ void st_value_store(struct st_config *config, const struct st_field *field, cons
         break;
     case ST_BIND_U32:
         *(uint32_t *)at = (uint32_t)st_json_number(node);
+        break;
+    case ST_BIND_COUNT:
+        *(uint32_t *)at = st_value_is_auto(node) ? 0 : (uint32_t)st_json_number(node);
         break;
     case ST_BIND_U64:
     case ST_BIND_STEPS:
@@ -360,7 +363,10 @@ static struct plain_value load(const struct st_config *config, const struct st_f
     case ST_BIND_NONE:
         break;
     case ST_BIND_U32:
+    case ST_BIND_COUNT:
         v = (struct plain_value){.kind = PLAIN_WHOLE, .whole = *(const uint32_t *)at};
+        if (v.whole == 0 && field->bind == ST_BIND_COUNT)
+            v.kind = PLAIN_AUTO;
         break;
     case ST_BIND_U64:
     case ST_BIND_STEPS:

@@ -144,6 +144,17 @@ static inline void vec_store_u16(void *out, vh x)
     _mm_storeu_si128((__m128i *)out, x);
 }
 
+/** Past the caches; `out` aligned to 16 bytes.  vec_stream_end() before others may look. */
+static inline void vec_stream_u16(void *out, vh x)
+{
+    _mm_stream_si128((__m128i *)out, x);
+}
+
+static inline void vec_stream_end(void)
+{
+    _mm_sfence();
+}
+
 /** Masters of eight split elements. */
 static inline vf vec_join(vh weight, vh residual)
 {

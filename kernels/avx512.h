@@ -111,6 +111,17 @@ static inline void vec_store_u16(void *out, vh x)
     _mm256_storeu_si256((__m256i *)out, x);
 }
 
+/** Past the caches; `out` aligned to 32 bytes.  vec_stream_end() before others may look. */
+static inline void vec_stream_u16(void *out, vh x)
+{
+    _mm256_stream_si256((__m256i *)out, x);
+}
+
+static inline void vec_stream_end(void)
+{
+    _mm_sfence();
+}
+
 /** Sixteen bf16, widened exactly. */
 static inline vf vec_widen_bf16(vh x)
 {

@@ -136,6 +136,16 @@ static inline void vec_store_u16(void *out, vh x)
     vst1q_u16(out, x);
 }
 
+/** NEON has no stores past the caches. */
+static inline void vec_stream_u16(void *out, vh x)
+{
+    vec_store_u16(out, x);
+}
+
+static inline void vec_stream_end(void)
+{
+}
+
 /* Each 16-bit element as the upper half of a 32-bit one. */
 static inline uint32x4_t vec_upper(uint16x4_t x)
 {

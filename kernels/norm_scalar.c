@@ -2,26 +2,6 @@
 #include "kernels/isa.h"
 #include "kernels/scalar.h"
 
-/* Write element i of acc as `dtype`; returns it as rounded. */
-static inline float finish_element(void *out, strata_dtype dtype, const float *acc, size_t i)
-{
-    switch (dtype) {
-    case STRATA_F32:
-        ((float *)out)[i] = acc[i];
-        return acc[i];
-    case STRATA_BF16:
-        ((uint16_t *)out)[i] = st_f32_to_bf16(acc[i]);
-        return st_bf16_to_f32(((const uint16_t *)out)[i]);
-    case STRATA_F16:
-        ((uint16_t *)out)[i] = st_f32_to_f16(acc[i]);
-        return st_f16_to_f32(((const uint16_t *)out)[i]);
-    case STRATA_DTYPE_INVALID:
-        break;
-    }
-    assert(false && "dtype");
-    return 0.0f;
-}
-
 /* Elements from..to of one block. */
 static uint64_t finish_block(void *out, strata_dtype dtype, const float *acc, size_t from, size_t to, double *sum)
 {
@@ -29,7 +9,7 @@ static uint64_t finish_block(void *out, strata_dtype dtype, const float *acc, si
     uint64_t nonfinite_count = 0;
 
     for (size_t i = from; i < to; i++) {
-        const float x = finish_element(out, dtype, acc, i);
+        const float x = st_finish_element(out, dtype, acc, i);
 
         lane[i % 8] += (double)x * (double)x;
         nonfinite_count += !st_f32_bits_are_finite(st_f32_bits(x));

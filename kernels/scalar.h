@@ -243,6 +243,26 @@ ST_LEAF uint8_t st_code_encode(float x, float inverse, uint32_t random, bool squ
     return (uint8_t)(code | (bits >> 24 & 0x80u));
 }
 
+/** Write element i of acc as `dtype`; returns it as rounded. */
+ST_LEAF float st_finish_element(void *out, strata_dtype dtype, const float *acc, size_t i)
+{
+    switch (dtype) {
+    case STRATA_F32:
+        ((float *)out)[i] = acc[i];
+        return acc[i];
+    case STRATA_BF16:
+        ((uint16_t *)out)[i] = st_f32_to_bf16(acc[i]);
+        return st_bf16_to_f32(((const uint16_t *)out)[i]);
+    case STRATA_F16:
+        ((uint16_t *)out)[i] = st_f32_to_f16(acc[i]);
+        return st_f16_to_f32(((const uint16_t *)out)[i]);
+    case STRATA_DTYPE_INVALID:
+        break;
+    }
+    assert(false && "dtype");
+    return 0.0f;
+}
+
 /** The eight lanes of one gradient-norm block, added in the fixed order. */
 ST_LEAF double st_norm_tree(const double lane[8])
 {

@@ -117,22 +117,6 @@ uint64_t st_update_split_scalar(uint16_t *weight, int16_t *residual, const struc
     return overflow_count;
 }
 
-/* The copy of one master in `dtype`; adds 1 to *overflow_count if a finite one became infinite. */
-static inline uint16_t copy_element(float p, strata_dtype dtype, uint64_t *overflow_count)
-{
-    const uint32_t bits = st_f32_bits(p);
-
-    if (dtype == STRATA_BF16) {
-        *overflow_count += st_split_overflows(bits);
-        return st_split_weight(bits);
-    }
-    assert(dtype == STRATA_F16);
-    const uint16_t copy = st_f32_to_f16(p);
-
-    *overflow_count += st_f32_bits_are_finite(bits) && (copy & 0x7fffu) == 0x7c00u;
-    return copy;
-}
-
 uint64_t st_update_master_scalar(float *master, uint16_t *copy_out, strata_dtype copy_dtype, const struct st_moments *moments,
                                  const void *grad, strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef)
 {
@@ -148,7 +132,7 @@ uint64_t st_update_master_scalar(float *master, uint16_t *copy_out, strata_dtype
 
             master[e] = st_update_step(master[e], &o.moment1[i], o.moment2 == NULL ? NULL : &o.moment2[i], g, coef);
             if (copy_out != NULL)
-                copy_out[e] = copy_element(master[e], copy_dtype, &overflow_count);
+                copy_out[e] = st_copy_element(master[e], copy_dtype, &overflow_count);
         }
         st_moments_close(&o, moments, coef, first, count);
     }

@@ -73,4 +73,20 @@ ST_LEAF float st_update_step(float p, float *moment1, float *moment2, float grad
     return 0.0f;
 }
 
+/** The copy of one master in `dtype`; adds 1 to *overflow_count if a finite one became infinite. */
+ST_LEAF uint16_t st_copy_element(float p, strata_dtype dtype, uint64_t *overflow_count)
+{
+    const uint32_t bits = st_f32_bits(p);
+
+    if (dtype == STRATA_BF16) {
+        *overflow_count += st_split_overflows(bits);
+        return st_split_weight(bits);
+    }
+    assert(dtype == STRATA_F16);
+    const uint16_t copy = st_f32_to_f16(p);
+
+    *overflow_count += st_f32_bits_are_finite(bits) && (copy & 0x7fffu) == 0x7c00u;
+    return copy;
+}
+
 #endif

@@ -66,6 +66,7 @@ struct st_model_batch {
     /* Shell patterns (fnmatch) over tensor names: what matches gets no gradient and no state.  Borrowed during create. */
     const char (*freeze)[128];
     uint32_t freeze_count;
+    const struct st_device_ops *device; /* that runs it, for its attention scratch; NULL: cpu */
     bool generate;    /* next tokens of one sequence: micro_batch and grad_accum 1, seq the most rows of a call */
     uint32_t context; /* generate: length of the key-value cache */
 };

@@ -13,12 +13,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define NS_PER_SECOND 1000000000u
 #define RNG_STREAM    0x6f69u /* this file's own random numbers */
 
-struct file {
+struct content {
     char *data;
     uint64_t bytes;
 };
@@ -30,8 +29,9 @@ struct pending {
 
 struct st_io {
     struct st_io_opts opts;
-    struct file files[ST_IO_FILES_MAX];
-    uint32_t file_count, busy;
+    struct st_io_files files;
+    struct content contents[ST_IO_FILES_MAX];
+    uint32_t busy;
     uint64_t random_index;   /* position in the seeded sequence */
     uint64_t link_free_ns;   /* rate limit: when the link has moved all that was submitted */
     struct pending *pending; /* [queue_depth], busy used, in no order */
@@ -89,11 +89,13 @@ static struct st_io_req *take_ready(struct st_io *io)
 
 static int64_t move_bytes(const struct st_io *io, const struct st_io_req *req)
 {
-    const struct file *file = &io->files[req->file];
+    const struct content *file = &io->contents[req->file];
     const struct st_io_piece part = st_io_remaining(req);
     const uint64_t there = part.offset < file->bytes ? file->bytes - part.offset : 0;
     const uint64_t bytes = part.bytes < there ? part.bytes : there;
 
+    if (req->cancelled)
+        return -ECANCELED;
     if (req->op == ST_IO_WRITE && bytes < part.bytes)
         return -ENOSPC;
     if (bytes == 0)
@@ -113,38 +115,39 @@ static uint32_t complete(struct st_io *io, struct st_io_req *req)
         put(io, req);
         return 0;
     }
-    req->done(req, st);
+    st_io_end(&io->files, req, st);
     return 1;
 }
 
-static struct timespec earliest(const struct st_io *io)
+/* When the next request's time comes, but no later than the limit (0: none). */
+static uint64_t earliest(const struct st_io *io, uint64_t limit_ns)
 {
-    uint64_t ns = UINT64_MAX;
+    uint64_t ns = limit_ns > 0 ? limit_ns : UINT64_MAX;
 
     for (uint32_t i = 0; i < io->busy; i++)
         if (io->pending[i].deadline_ns < ns)
             ns = io->pending[i].deadline_ns;
-    return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_SECOND), .tv_nsec = (long)(ns % NS_PER_SECOND)};
+    return ns;
 }
 
-/* With `wait`: sleep until a request's time has come.  True if wake() was called since. */
-static bool woken_or_due(struct st_io *io, bool wait)
+/* With `wait`: sleep until a request's time has come, or the limit.  True if wake() was called since. */
+static bool woken_or_due(struct st_io *io, bool wait, uint64_t limit_ns)
 {
-    const struct timespec due = earliest(io);
+    const uint64_t due_ns = earliest(io, limit_ns);
     bool woken;
 
     pthread_mutex_lock(&io->lock);
-    while (wait && !io->woken && pthread_cond_timedwait(&io->wakeup, &io->lock, &due) != ETIMEDOUT)
-        ;
+    while (wait && due_ns > 0 && !io->woken)
+        wait = st_io_cond_wait(&io->wakeup, &io->lock, due_ns);
     woken = io->woken;
     io->woken = false;
     pthread_mutex_unlock(&io->lock);
     return woken;
 }
 
-static strata_status fake_reap(struct st_io *io, uint32_t min_count)
+static strata_status fake_reap_until(struct st_io *io, uint32_t min_count, uint64_t deadline_ns)
 {
-    bool woken = woken_or_due(io, false);
+    bool woken = woken_or_due(io, false, 0);
     uint32_t ended = 0;
 
     while (io->busy > 0) {
@@ -152,14 +155,35 @@ static strata_status fake_reap(struct st_io *io, uint32_t min_count)
 
         if (req != NULL)
             ended += complete(io, req);
-        else if (ended < min_count && !woken)
-            woken = woken_or_due(io, true);
+        else if (ended < min_count && !woken && (deadline_ns == 0 || st_clock_ns() < deadline_ns))
+            woken = woken_or_due(io, true, deadline_ns);
         else
             break;
         if (ended > 0 && ended >= min_count && random_below(io, 4) == 0)
             break; /* what is ready may as well be late */
     }
     return STRATA_OK;
+}
+
+static strata_status fake_reap(struct st_io *io, uint32_t min_count)
+{
+    return fake_reap_until(io, min_count, 0);
+}
+
+/* It is due at once, and moves nothing. */
+static void fake_cancel(struct st_io *io, struct st_io_req *req)
+{
+    req->cancelled = true;
+    for (uint32_t i = 0; i < io->busy; i++)
+        if (io->pending[i].req == req)
+            io->pending[i].deadline_ns = 0;
+}
+
+static void fake_effective(const struct st_io *io, struct st_io_opts *out)
+{
+    *out = io->opts;
+    out->unregistered = true;
+    out->poll_device = out->poll_kernel = out->start_in_reap = false;
 }
 
 static strata_status fake_submit(struct st_io *io, struct st_io_req **reqs, uint32_t count)
@@ -171,7 +195,7 @@ static strata_status fake_submit(struct st_io *io, struct st_io_req **reqs, uint
     if (count > io->opts.queue_depth - io->busy)
         return STRATA_E_BUSY;
     for (uint32_t i = 0; i < count; i++) {
-        st_io_begin(reqs[i], io->file_count);
+        st_io_begin(&io->files, reqs[i]);
         put(io, reqs[i]);
     }
     return STRATA_OK;
@@ -188,16 +212,24 @@ static void fake_wake(struct st_io *io)
 static strata_status fake_add_file(struct st_io *io, int fd, uint64_t bytes, uint32_t *index)
 {
     strata_status st;
+    uint32_t at;
     void *data;
 
-    (void)fd;
-    if (io->file_count == ST_IO_FILES_MAX)
-        return st_error(STRATA_E_INVAL, "an io takes at most %u files", ST_IO_FILES_MAX);
+    if ((st = st_io_files_find(&io->files, &at)) != STRATA_OK)
+        return st;
     if ((st = st_io_alloc(&data, "fake file", bytes > 0 ? bytes : 1, 1)) != STRATA_OK)
         return st;
-    io->files[io->file_count] = (struct file){data, bytes};
-    *index = io->file_count++;
+    st_io_files_put(&io->files, at, fd);
+    io->contents[at] = (struct content){data, bytes};
+    *index = at;
     return STRATA_OK;
+}
+
+static void fake_remove_file(struct st_io *io, uint32_t index)
+{
+    st_io_files_remove(&io->files, index);
+    free(io->contents[index].data);
+    io->contents[index] = (struct content){NULL, 0};
 }
 
 static void fake_close(struct st_io *io)
@@ -205,23 +237,12 @@ static void fake_close(struct st_io *io)
     if (io == NULL)
         return;
     assert(io->busy == 0);
-    for (uint32_t i = 0; i < io->file_count; i++)
-        free(io->files[i].data);
+    for (uint32_t i = 0; i < ST_IO_FILES_MAX; i++)
+        free(io->contents[i].data);
     free(io->pending);
     pthread_cond_destroy(&io->wakeup);
     pthread_mutex_destroy(&io->lock);
     free(io);
-}
-
-static void init_wakeup(struct st_io *io)
-{
-    pthread_condattr_t attr;
-
-    pthread_mutex_init(&io->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&io->wakeup, &attr);
-    pthread_condattr_destroy(&attr);
 }
 
 static strata_status fake_open(struct st_io **out, const struct st_io_opts *opts)
@@ -234,7 +255,9 @@ static strata_status fake_open(struct st_io **out, const struct st_io_opts *opts
     if ((st = st_io_alloc((void **)&io, "fake io", 1, sizeof(*io))) != STRATA_OK)
         return st;
     io->opts = *opts;
-    init_wakeup(io);
+    st_io_files_init(&io->files);
+    pthread_mutex_init(&io->lock, NULL);
+    st_io_cond_init(&io->wakeup);
     if ((st = st_io_alloc((void **)&io->pending, "fake io queue", opts->queue_depth, sizeof(*io->pending))) != STRATA_OK) {
         fake_close(io);
         return st;
@@ -248,7 +271,11 @@ const struct st_io_ops st_io_fake_ops = {
     .open = fake_open,
     .close = fake_close,
     .add_file = fake_add_file,
+    .remove_file = fake_remove_file,
     .submit = fake_submit,
     .reap = fake_reap,
+    .reap_until = fake_reap_until,
+    .cancel = fake_cancel,
     .wake = fake_wake,
+    .effective = fake_effective,
 };

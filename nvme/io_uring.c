@@ -1,17 +1,22 @@
 /* nvme/io_uring.c - the I/O contract over io_uring; the one home of liburing.h.
  *
- * The ring belongs to the thread that opens it (SINGLE_ISSUER).  busy counts requests taken and not done; SQEs cannot run out
- * because the ring holds depth + 1 of them, the one more being the poll that wake() completes. */
+ * The ring belongs to the thread that opens it (SINGLE_ISSUER).  busy counts requests taken and not done; parked those of them
+ * that the ring does not have, because it cannot poll their device and is about to be replaced by one that does not poll.
+ * wake() writes an eventfd.  A poll request in the ring completes on it, except in a ring with IOPOLL, which takes none: there
+ * reap() never blocks in the kernel and looks at wake_due. */
 #include "nvme/io_method.h"
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/log.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <liburing.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -19,32 +24,92 @@
 #include <time.h>
 #include <unistd.h>
 
-#define REAP_BATCH   32u   /* CQEs looked at per peek */
-#define PIECES_MAX   1024u /* registered pieces of at most 1 GiB: UIO_MAXIOV */
-#define REFUSALS_MAX 2000u /* io_uring_enter refusals in a row, 1 ms apart, before the ring counts as broken */
+#define REAP_BATCH     32u   /* CQEs looked at per peek */
+#define PIECES_MAX     1024u /* registered pieces of at most 1 GiB: UIO_MAXIOV */
+#define REFUSALS_MAX   2000u /* io_uring_enter refusals in a row, 1 ms apart, before the ring counts as broken */
+#define KERNEL_IDLE_MS 10u   /* without requests, before the kernel's thread of SQPOLL sleeps */
+#define NS_PER_SECOND  1000000000u
 
 struct st_io {
     struct io_uring ring;
+    struct st_io_opts opts; /* in effect */
     bool ring_open;
     bool files_registered;
-    bool reaping; /* in reap(): submits of done() are entered together, later */
-    bool woken;   /* wake() seen, not yet reported by a reap() */
-    int wake_fd;  /* eventfd; written by any thread */
-    uint32_t depth, busy;
+    bool reaping;         /* in reap(): submits of done() are entered together, later */
+    bool woken;           /* wake() seen, not yet reported by a reap() */
+    bool wake_once;       /* the kernel has no multishot poll */
+    int wake_fd;          /* eventfd; written by any thread */
+    atomic_bool wake_due; /* set by wake(), which then writes wake_fd; cleared where that is seen */
+    uint32_t busy;
     uint32_t refusals; /* of io_uring_enter, in a row */
-    uint32_t file_count;
-    int fds[ST_IO_FILES_MAX];
+    bool unannounced;  /* SQEs were filled since the last that was not refused */
+    struct st_io_files files;
     char *region; /* registered memory, cut into pieces of ST_IO_BYTES_MAX; NULL: none */
     uint64_t region_bytes;
+    struct st_io_req *parked; /* in no order */
+    uint32_t parked_count;
+    bool replacing; /* what is staged is parked */
 };
+
+/* user_data of what is not a request */
+static char wake_tag, cancel_tag;
+
+/* A refusal leaves what is staged staged; no caller can act on a ring that goes on refusing. */
+static void entered(struct st_io *io, int rc)
+{
+    if (rc >= 0 || rc == -ETIME) {
+        io->refusals = 0;
+        io->unannounced = io_uring_sq_ready(&io->ring) > 0 && !io->opts.poll_kernel; /* its thread takes them in time */
+        return;
+    }
+    if (rc == -EINTR)
+        return;
+    if (++io->refusals > REFUSALS_MAX)
+        st_fatal("io_uring_enter: %s", strerror(-rc));
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* Offer staged SQEs to the kernel and wait for `wait` completions. */
+static void enter(struct st_io *io, uint32_t wait)
+{
+    const int rc = (int)st_fault("nvme.enter", 0);
+
+    entered(io, rc < 0 ? rc : io_uring_submit_and_wait(&io->ring, wait));
+}
+
+static struct timespec time_left(uint64_t deadline_ns)
+{
+    const uint64_t now = st_clock_ns(), ns = deadline_ns > now ? deadline_ns - now : 0;
+
+    return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_SECOND), .tv_nsec = (long)(ns % NS_PER_SECOND)};
+}
+
+/* The ring has more entries than requests in flight; yet they run out while the kernel's thread is behind, or by cancels. */
+static struct io_uring_sqe *next_sqe(struct st_io *io)
+{
+    struct io_uring_sqe *sqe;
+
+    while ((sqe = io_uring_get_sqe(&io->ring)) == NULL) {
+        enter(io, 0);
+        if (io->opts.poll_kernel)
+            (void)io_uring_sqring_wait(&io->ring);
+    }
+    io->unannounced = true;
+    return sqe;
+}
 
 static void stage_wake(struct st_io *io)
 {
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&io->ring);
+    struct io_uring_sqe *sqe;
 
-    assert(sqe != NULL);
-    io_uring_prep_poll_add(sqe, io->wake_fd, POLLIN);
-    io_uring_sqe_set_data(sqe, NULL);
+    if (io->opts.poll_device)
+        return;
+    sqe = next_sqe(io);
+    if (io->wake_once)
+        io_uring_prep_poll_add(sqe, io->wake_fd, POLLIN);
+    else
+        io_uring_prep_poll_multishot(sqe, io->wake_fd, POLLIN);
+    io_uring_sqe_set_data(sqe, &wake_tag);
 }
 
 /* Index of the registered piece that holds all of [buf, buf + bytes), or -1. */
@@ -58,14 +123,25 @@ static int piece_index(const struct st_io *io, const char *buf, uint32_t bytes)
     return at / ST_IO_BYTES_MAX == (at + bytes - 1) / ST_IO_BYTES_MAX ? (int)(at / ST_IO_BYTES_MAX) : -1;
 }
 
+static void park(struct st_io *io, struct st_io_req *req)
+{
+    req->next = io->parked;
+    io->parked = req;
+    io->parked_count++;
+}
+
 static void stage(struct st_io *io, struct st_io_req *req)
 {
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&io->ring);
     const struct st_io_piece part = st_io_remaining(req);
     const int piece = piece_index(io, part.buf, part.bytes);
-    const int fd = io->files_registered ? (int)req->file : io->fds[req->file];
+    const int fd = io->files_registered ? (int)req->file : io->files.fds[req->file];
+    struct io_uring_sqe *sqe;
 
-    assert(sqe != NULL);
+    if (io->replacing) {
+        park(io, req);
+        return;
+    }
+    sqe = next_sqe(io);
     if (req->op == ST_IO_READ && piece >= 0)
         io_uring_prep_read_fixed(sqe, fd, part.buf, part.bytes, part.offset, piece);
     else if (req->op == ST_IO_READ)
@@ -79,42 +155,38 @@ static void stage(struct st_io *io, struct st_io_req *req)
     io_uring_sqe_set_data(sqe, req);
 }
 
-/* Offer staged SQEs to the kernel and wait for `wait` completions.  A refusal leaves them staged; no caller can act on a ring
- * that goes on refusing. */
-static void enter(struct st_io *io, uint32_t wait)
-{
-    int rc = (int)st_fault("nvme.enter", 0);
-
-    if (rc == 0)
-        rc = io_uring_submit_and_wait(&io->ring, wait);
-    if (rc >= 0) {
-        io->refusals = 0;
-        return;
-    }
-    if (rc == -EINTR)
-        return;
-    if (++io->refusals > REFUSALS_MAX)
-        st_fatal("io_uring_enter: %s", strerror(-rc));
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
-static void take_wake(struct st_io *io)
+/* The flag falls after the eventfd was read: a wake() between the two sees the flag and writes nothing, and is reported now. */
+static void clear_wake(struct st_io *io, bool read_first)
 {
     uint64_t value;
 
-    while (read(io->wake_fd, &value, sizeof(value)) < 0 && errno == EINTR)
+    while (read_first && read(io->wake_fd, &value, sizeof(value)) < 0 && errno == EINTR)
         ;
+    atomic_store(&io->wake_due, false);
     io->woken = true;
-    stage_wake(io);
+}
+
+/* A multishot poll sees each write on its own and needs no read; one that has ended is put up again. */
+static void take_wake(struct st_io *io, const struct io_uring_cqe *cqe)
+{
+    const bool goes_on = (cqe->flags & IORING_CQE_F_MORE) != 0;
+
+    if (cqe->res == -EINVAL) /* before Linux 5.13 */
+        io->wake_once = true;
+    else
+        clear_wake(io, !goes_on);
+    if (!goes_on)
+        stage_wake(io);
 }
 
 /* Returns 1 if the completion ended a request. */
-static uint32_t complete(struct st_io *io, struct st_io_req *req, int32_t result)
+static uint32_t complete(struct st_io *io, struct st_io_req *req, int64_t result)
 {
     strata_status st;
 
-    if (req == NULL) {
-        take_wake(io);
+    if (result == -EOPNOTSUPP && io->opts.poll_device) {
+        io->replacing = true;
+        park(io, req);
         return 0;
     }
     if (!st_io_advance(req, result, &st)) {
@@ -122,8 +194,114 @@ static uint32_t complete(struct st_io *io, struct st_io_req *req, int32_t result
         return 0;
     }
     io->busy--;
-    req->done(req, st);
+    st_io_end(&io->files, req, st);
     return 1;
+}
+
+static int ring_init(struct st_io *io, struct io_uring *ring, unsigned flags)
+{
+    struct io_uring_params params = {.flags = flags | (io->opts.poll_device ? IORING_SETUP_IOPOLL : 0),
+                                     .sq_thread_idle = KERNEL_IDLE_MS};
+    const int rc = (int)st_fault("nvme.ring", 0);
+
+    return rc < 0 ? rc : io_uring_queue_init_params(io->opts.queue_depth + 1, ring, &params);
+}
+
+/* The best ring this kernel makes for the options: the first set of flags that it knows. */
+static int ring_best(struct st_io *io, struct io_uring *ring)
+{
+    static const unsigned own[] = {
+        IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG, /* Linux 6.1 */
+        IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,  /* 6.0 */
+        0,
+    };
+    static const unsigned thread[] = {IORING_SETUP_SQPOLL | IORING_SETUP_SINGLE_ISSUER, IORING_SETUP_SQPOLL};
+    const unsigned *flags = io->opts.poll_kernel ? thread : own;
+    const size_t count = io->opts.poll_kernel ? sizeof(thread) / sizeof(thread[0]) : sizeof(own) / sizeof(own[0]);
+    int rc = -EINVAL;
+
+    for (size_t i = 0; i < count && rc == -EINVAL; i++)
+        rc = ring_init(io, ring, flags[i]);
+    if (rc < 0)
+        return rc;
+    (void)io_uring_register_ring_fd(ring); /* Linux 5.18; saves a look-up per call */
+    return 0;
+}
+
+static int register_pieces(struct io_uring *ring, char *base, uint64_t bytes)
+{
+    const uint32_t count = (uint32_t)((bytes + ST_IO_BYTES_MAX - 1) / ST_IO_BYTES_MAX);
+    struct iovec pieces[PIECES_MAX];
+    const int rc = (int)st_fault("nvme.register", 0);
+
+    for (uint32_t i = 0; i < count; i++) {
+        const uint64_t at = (uint64_t)i * ST_IO_BYTES_MAX;
+
+        pieces[i].iov_base = base + at;
+        pieces[i].iov_len = bytes - at < ST_IO_BYTES_MAX ? bytes - at : ST_IO_BYTES_MAX;
+    }
+    return rc < 0 ? rc : io_uring_register_buffers(ring, pieces, count);
+}
+
+/* Without it descriptors are looked up per request; nothing else changes. */
+static void register_file_table(struct st_io *io)
+{
+    io->files_registered = !io->opts.unregistered && st_fault("nvme.files", 0) >= 0 &&
+                           io_uring_register_files(&io->ring, io->files.fds, ST_IO_FILES_MAX) == 0;
+}
+
+/* The kernel takes a ring apart some time after its end: what it holds of ours is given back before, so that it is free now. */
+static void ring_exit(struct io_uring *ring, bool files_registered, bool region_registered)
+{
+    if (files_registered)
+        (void)io_uring_unregister_files(ring);
+    if (region_registered)
+        (void)io_uring_unregister_buffers(ring);
+    io_uring_queue_exit(ring);
+}
+
+static uint32_t fail(struct st_io *io, struct st_io_req *req, int result)
+{
+    req->result = result;
+    io->busy--;
+    st_io_end(&io->files, req, st_io_request_error(req->op, req->offset, req->bytes, result));
+    return 1;
+}
+
+/* A device that does not poll gets a ring that does not either, with the same files and memory.  What is parked goes there or,
+ * without a new ring, ends.  Returns requests ended. */
+static uint32_t replace_ring(struct st_io *io)
+{
+    struct st_io_req *req = io->parked;
+    struct io_uring old = io->ring;
+    uint32_t ended = 0;
+    int rc;
+
+    io->opts.poll_device = false;
+    io->parked = NULL;
+    io->parked_count = 0;
+    io->replacing = false;
+    if ((rc = ring_best(io, &io->ring)) < 0) {
+        io->ring = old;
+        io->opts.poll_device = true;
+    } else {
+        st_log(ST_LOG_NOTICE, "io_uring: a device does not poll (poll queues and O_DIRECT are needed); transfers go on without");
+        ring_exit(&old, io->files_registered, io->region != NULL);
+        register_file_table(io);
+        if (io->region != NULL && register_pieces(&io->ring, io->region, io->region_bytes) < 0)
+            io->region = NULL;
+        stage_wake(io);
+    }
+    while (req != NULL) {
+        struct st_io_req *next = req->next;
+
+        if (rc == 0 && !req->cancelled)
+            stage(io, req);
+        else
+            ended += fail(io, req, rc < 0 ? rc : -ECANCELED);
+        req = next;
+    }
+    return ended;
 }
 
 /* Takes what the kernel has completed, without waiting.  Returns requests ended. */
@@ -132,34 +310,90 @@ static uint32_t drain(struct st_io *io)
     struct io_uring_cqe *cqes[REAP_BATCH];
     uint32_t count, ended = 0;
 
+    if (io->unannounced && io->opts.poll_device)
+        enter(io, 0); /* which looks at the device, too */
+    else if (io->opts.poll_device)
+        (void)io_uring_get_events(&io->ring); /* a refusal finds nothing, as if nothing had ended */
     do {
         count = io_uring_peek_batch_cqe(&io->ring, cqes, REAP_BATCH);
         for (uint32_t i = 0; i < count; i++) {
-            struct st_io_req *req = io_uring_cqe_get_data(cqes[i]);
-            const int32_t result = cqes[i]->res; /* read first: after cqe_seen the slot is reused */
+            const struct io_uring_cqe cqe = {.user_data = cqes[i]->user_data, .res = cqes[i]->res, .flags = cqes[i]->flags};
+            void *data = io_uring_cqe_get_data(&cqe);
 
-            io_uring_cqe_seen(&io->ring, cqes[i]);
-            ended += complete(io, req, result);
+            io_uring_cqe_seen(&io->ring, cqes[i]); /* the slot is reused from here */
+            if (data == &wake_tag)
+                take_wake(io, &cqe);
+            else if (data != &cancel_tag)
+                ended += complete(io, data, cqe.res);
         }
     } while (count == REAP_BATCH);
     return ended;
 }
 
-static strata_status uring_reap(struct st_io *io, uint32_t min_count)
+/* A ring with IOPOLL finds its completions in drain(), which does not block, and has no poll request. */
+static void look_for_wake(struct st_io *io)
 {
+    if (atomic_load(&io->wake_due))
+        clear_wake(io, true);
+}
+
+/* For a kernel whose wait has no limit. */
+static void sleep_on_ring(struct st_io *io, uint64_t deadline_ns)
+{
+    const struct timespec left = time_left(deadline_ns);
+
+    (void)ppoll(&(struct pollfd){.fd = io->ring.ring_fd, .events = POLLIN}, 1, &left, NULL);
+}
+
+static void wait_until(struct st_io *io, uint64_t deadline_ns)
+{
+    const bool timed = (io->ring.features & IORING_FEAT_EXT_ARG) != 0 && st_fault("nvme.timeout", 0) == 0;
+    const struct timespec left = time_left(deadline_ns);
+    struct __kernel_timespec kernel_left = {.tv_sec = left.tv_sec, .tv_nsec = left.tv_nsec};
+    struct io_uring_cqe *cqe;
+    int rc;
+
+    if (!timed) { /* before Linux 5.11 */
+        enter(io, 0);
+        sleep_on_ring(io, deadline_ns);
+        return;
+    }
+    if ((rc = (int)st_fault("nvme.enter", 0)) == 0)
+        rc = io_uring_submit_and_wait_timeout(&io->ring, &cqe, 1, &kernel_left, NULL);
+    entered(io, rc);
+}
+
+static strata_status uring_reap_until(struct st_io *io, uint32_t min_count, uint64_t deadline_ns)
+{
+    bool started = false; /* what was staged before this call */
     uint32_t ended;
 
     io->reaping = true;
     ended = drain(io);
-    while (ended < min_count && io->busy > 0 && !io->woken) {
-        enter(io, 1);
+    while (ended < min_count && io->busy > 0 && !io->woken && (deadline_ns == 0 || st_clock_ns() < deadline_ns)) {
+        if (io->replacing && io->parked_count == io->busy)
+            ended += replace_ring(io);
+        else if (io->opts.poll_device)
+            look_for_wake(io);
+        else if (deadline_ns > 0)
+            wait_until(io, deadline_ns);
+        else
+            enter(io, 1);
+        started = true;
         ended += drain(io);
     }
+    if (io->replacing && io->parked_count == io->busy)
+        (void)replace_ring(io);
     io->woken = false;
     io->reaping = false;
-    if (io_uring_sq_ready(&io->ring) > 0)
+    if (io->unannounced && !(io->opts.start_in_reap && started))
         enter(io, 0);
     return STRATA_OK;
+}
+
+static strata_status uring_reap(struct st_io *io, uint32_t min_count)
+{
+    return uring_reap_until(io, min_count, 0);
 }
 
 static strata_status uring_submit(struct st_io *io, struct st_io_req **reqs, uint32_t count)
@@ -168,45 +402,77 @@ static strata_status uring_submit(struct st_io *io, struct st_io_req **reqs, uin
 
     if (refused < 0)
         return st_error_errno((int)-refused, "io_uring submit of %" PRIu32 " requests", count);
-    if (count > io->depth - io->busy)
+    if (count > io->opts.queue_depth - io->busy)
         return STRATA_E_BUSY;
     for (uint32_t i = 0; i < count; i++) {
-        st_io_begin(reqs[i], io->file_count);
+        st_io_begin(&io->files, reqs[i]);
         stage(io, reqs[i]);
     }
     io->busy += count;
-    if (!io->reaping)
+    if (!io->reaping && !io->opts.start_in_reap)
         enter(io, 0);
     return STRATA_OK;
+}
+
+/* The kernel stops what waits in its own queues (a pipe, a full device queue), not what a device has. */
+static void uring_cancel(struct st_io *io, struct st_io_req *req)
+{
+    struct io_uring_sqe *sqe;
+
+    req->cancelled = true;
+    if (io->opts.poll_device) /* such a ring takes transfers alone */
+        return;
+    sqe = next_sqe(io);
+    io_uring_prep_cancel(sqe, req, 0);
+    io_uring_sqe_set_data(sqe, &cancel_tag);
+    if (!io->reaping && !io->opts.start_in_reap)
+        enter(io, 0);
 }
 
 static void uring_wake(struct st_io *io)
 {
     const uint64_t one = 1;
 
+    if (atomic_exchange(&io->wake_due, true))
+        return;
     while (write(io->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
         ;
 }
 
+/* fd -1: an empty place. */
+static int register_file(struct st_io *io, uint32_t index, int fd)
+{
+    const int rc = (int)st_fault("nvme.files", 0);
+
+    return rc < 0 ? rc : io_uring_register_files_update(&io->ring, index, &fd, 1);
+}
+
 static strata_status uring_add_file(struct st_io *io, int fd, uint64_t bytes, uint32_t *index)
 {
-    const uint32_t at = io->file_count;
+    uint32_t at;
+    strata_status st;
+    int rc;
 
     (void)bytes;
-    if (at == ST_IO_FILES_MAX)
-        return st_error(STRATA_E_INVAL, "an io takes at most %u files", ST_IO_FILES_MAX);
-    if (io->files_registered) {
-        int rc = (int)st_fault("nvme.files", 0);
-
-        if (rc == 0)
-            rc = io_uring_register_files_update(&io->ring, at, &fd, 1);
-        if (rc < 0)
-            return st_error_errno(-rc, "descriptor %d could not be registered with io_uring", fd);
-    }
-    io->fds[at] = fd;
-    io->file_count++;
+    if ((st = st_io_files_find(&io->files, &at)) != STRATA_OK)
+        return st;
+    if (io->files_registered && (rc = register_file(io, at, fd)) < 0)
+        return st_error_errno(-rc, "descriptor %d could not be registered with io_uring", fd);
+    st_io_files_put(&io->files, at, fd);
     *index = at;
     return STRATA_OK;
+}
+
+/* A place that the kernel does not give back stays taken. */
+static void uring_remove_file(struct st_io *io, uint32_t index)
+{
+    const int rc = io->files_registered ? register_file(io, index, -1) : 0;
+
+    st_io_files_remove(&io->files, index);
+    if (rc >= 0)
+        return;
+    st_log(ST_LOG_WARN, "io_uring keeps a file that was closed until the end: %s", strerror(-rc));
+    st_io_files_put(&io->files, index, -1);
 }
 
 static strata_status register_error(int err, uint64_t bytes)
@@ -223,27 +489,23 @@ static strata_status register_error(int err, uint64_t bytes)
 
 static strata_status uring_register_region(struct st_io *io, void *base, uint64_t bytes)
 {
-    const uint64_t used = bytes < (uint64_t)PIECES_MAX * ST_IO_BYTES_MAX ? bytes : (uint64_t)PIECES_MAX * ST_IO_BYTES_MAX;
-    const uint32_t count = (uint32_t)((used + ST_IO_BYTES_MAX - 1) / ST_IO_BYTES_MAX);
-    struct iovec pieces[PIECES_MAX];
+    const uint64_t most = (uint64_t)PIECES_MAX * ST_IO_BYTES_MAX, used = bytes < most ? bytes : most;
     int rc;
 
+    if (io->opts.unregistered)
+        return st_error(STRATA_E_NOSYS, "registration is switched off");
     if (io->region != NULL)
         return st_error(STRATA_E_BUSY, "a region is registered already");
-    for (uint32_t i = 0; i < count; i++) {
-        const uint64_t at = (uint64_t)i * ST_IO_BYTES_MAX;
-
-        pieces[i].iov_base = (char *)base + at;
-        pieces[i].iov_len = used - at < ST_IO_BYTES_MAX ? used - at : ST_IO_BYTES_MAX;
-    }
-    rc = (int)st_fault("nvme.register", 0);
-    if (rc == 0)
-        rc = io_uring_register_buffers(&io->ring, pieces, count);
-    if (rc < 0)
+    if ((rc = register_pieces(&io->ring, base, used)) < 0)
         return register_error(-rc, bytes);
     io->region = base;
     io->region_bytes = used;
     return STRATA_OK;
+}
+
+static void uring_effective(const struct st_io *io, struct st_io_opts *out)
+{
+    *out = io->opts;
 }
 
 static void uring_close(struct st_io *io)
@@ -252,32 +514,42 @@ static void uring_close(struct st_io *io)
         return;
     assert(io->busy == 0);
     if (io->ring_open)
-        io_uring_queue_exit(&io->ring);
+        ring_exit(&io->ring, io->files_registered, io->region != NULL);
     if (io->wake_fd >= 0)
         close(io->wake_fd);
     free(io);
 }
 
-static int ring_init(struct st_io *io, unsigned flags)
+static strata_status ring_error(const struct st_io *io, int rc)
 {
-    int rc = (int)st_fault("nvme.ring", 0);
+    const uint32_t depth = io->opts.queue_depth;
 
-    return rc < 0 ? rc : io_uring_queue_init(io->depth + 1, &io->ring, flags);
+    if (rc == -ENOSYS || rc == -EPERM || rc == -EACCES || rc == -EINVAL)
+        return st_error(STRATA_E_NOSYS, "io_uring is not usable here: %s: use io method aio or threads", strerror(-rc));
+    if (rc == -ENOMEM) /* newer kernels count the ring itself as locked memory */
+        return st_error(STRATA_E_NOMEM, "io_uring with queue depth %" PRIu32 ": %s: ulimit -l, or io method aio or threads",
+                        depth, strerror(ENOMEM));
+    return st_error_errno(-rc, "io_uring with queue depth %" PRIu32, depth);
 }
 
+/* Without the polls that were asked for, if the kernel refuses them, one after the other. */
 static strata_status open_ring(struct st_io *io)
 {
-    int rc = ring_init(io, IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
+    int rc = ring_best(io, &io->ring);
 
-    if (rc == -EINVAL) /* before Linux 6.1 */
-        rc = ring_init(io, 0);
-    if (rc == -ENOSYS || rc == -EPERM || rc == -EACCES || rc == -EINVAL)
-        return st_error(STRATA_E_NOSYS, "io_uring is not usable here: %s: use io method threads", strerror(-rc));
-    if (rc == -ENOMEM) /* newer kernels count the ring itself as locked memory */
-        return st_error(STRATA_E_NOMEM, "io_uring with queue depth %" PRIu32 ": %s: ulimit -l, or io method threads", io->depth,
-                        strerror(ENOMEM));
+    if (rc < 0 && io->opts.poll_kernel) {
+        st_log(ST_LOG_NOTICE, "io_uring: the kernel gives no thread that takes requests (SQPOLL): %s; transfers go on without",
+               strerror(-rc));
+        io->opts.poll_kernel = false;
+        rc = ring_best(io, &io->ring);
+    }
+    if (rc < 0 && io->opts.poll_device) {
+        st_log(ST_LOG_NOTICE, "io_uring: the kernel gives no polled ring (IOPOLL): %s; transfers go on without", strerror(-rc));
+        io->opts.poll_device = false;
+        rc = ring_best(io, &io->ring);
+    }
     if (rc < 0)
-        return st_error_errno(-rc, "io_uring with queue depth %" PRIu32, io->depth);
+        return ring_error(io, rc);
     io->ring_open = true;
     return STRATA_OK;
 }
@@ -293,14 +565,6 @@ static strata_status open_wake(struct st_io *io)
     return STRATA_OK;
 }
 
-/* Without it descriptors are looked up per request; nothing else changes. */
-static void register_file_table(struct st_io *io)
-{
-    for (uint32_t i = 0; i < ST_IO_FILES_MAX; i++)
-        io->fds[i] = -1;
-    io->files_registered = st_fault("nvme.files", 0) >= 0 && io_uring_register_files(&io->ring, io->fds, ST_IO_FILES_MAX) == 0;
-}
-
 static strata_status uring_open(struct st_io **out, const struct st_io_opts *opts)
 {
     struct st_io *io;
@@ -311,7 +575,8 @@ static strata_status uring_open(struct st_io **out, const struct st_io_opts *opt
     if ((st = st_io_alloc((void **)&io, "io_uring", 1, sizeof(*io))) != STRATA_OK)
         return st;
     io->wake_fd = -1;
-    io->depth = opts->queue_depth;
+    io->opts = *opts;
+    st_io_files_init(&io->files);
     if ((st = open_ring(io)) != STRATA_OK)
         goto fail;
     register_file_table(io);
@@ -330,8 +595,12 @@ const struct st_io_ops st_io_uring_ops = {
     .open = uring_open,
     .close = uring_close,
     .add_file = uring_add_file,
+    .remove_file = uring_remove_file,
     .submit = uring_submit,
     .reap = uring_reap,
+    .reap_until = uring_reap_until,
+    .cancel = uring_cancel,
     .wake = uring_wake,
     .register_region = uring_register_region,
+    .effective = uring_effective,
 };

@@ -15,6 +15,7 @@
 
 #define BLOCK_DEFAULT (1u << 20)
 #define DEPTH_DEFAULT 32u
+#define LANES_MAX     64u /* with several directories: their buffers are memory, too */
 #define PHASES        3
 #define NS_PER_SECOND 1e9
 
@@ -29,7 +30,7 @@ struct lane {
 
 struct probe {
     struct st_swap *swap;
-    uint32_t block_bytes, lane_count;
+    uint32_t block_bytes, depth, lane_count;
     uint64_t block_count;   /* of the file */
     double phase_ns;        /* limit of each phase */
     struct lane *lanes;     /* [lane_count] */
@@ -193,12 +194,13 @@ static strata_status probe_open(struct probe *p, const struct st_probe_opts *opt
     if (st != STRATA_OK)
         return st;
     return st_swap_open(&p->swap, &(struct st_swap_opts){
-                                      .dirs = &opts->dir,
-                                      .dir_count = 1,
+                                      .dirs = opts->dir_count > 0 ? opts->dirs : &opts->dir,
+                                      .dir_count = opts->dir_count > 0 ? opts->dir_count : 1,
+                                      .dir_rates = opts->dir_rates,
                                       .bytes = p->block_count * p->block_bytes,
                                       .method = opts->method,
                                       .block_bytes = p->block_bytes,
-                                      .queue_depth = p->lane_count,
+                                      .queue_depth = p->depth,
                                       .region = p->buffers,
                                       .region_bytes = (uint64_t)p->lane_count * p->block_bytes,
                                   });
@@ -207,10 +209,13 @@ static strata_status probe_open(struct probe *p, const struct st_probe_opts *opt
 strata_status st_probe_run(const struct st_probe_opts *opts, struct st_probe_rates *out)
 {
     struct probe p = {.block_bytes = opts->block_bytes > 0 ? opts->block_bytes : BLOCK_DEFAULT,
-                      .lane_count = opts->queue_depth > 0 ? opts->queue_depth : DEPTH_DEFAULT,
+                      .depth = opts->queue_depth > 0 ? opts->queue_depth : DEPTH_DEFAULT,
                       .phase_ns = opts->seconds_max * NS_PER_SECOND / PHASES};
     strata_status st;
 
+    p.lane_count = p.depth;
+    if (opts->dir_count > 1 && p.lane_count < LANES_MAX)
+        p.lane_count = p.depth * opts->dir_count < LANES_MAX ? p.depth * opts->dir_count : LANES_MAX;
     p.block_count = opts->bytes / p.block_bytes > 2 ? opts->bytes / p.block_bytes : 2;
     pthread_mutex_init(&p.lock, NULL);
     pthread_cond_init(&p.freed, NULL);

@@ -1,76 +1,37 @@
-/* nvme/swap.c - a swap put together: run directory, file, I/O thread; and the paths to unlink when the process dies. */
+/* nvme/swap.c - a swap put together: run directories, files, I/O thread. */
 #include "nvme/swap.h"
 
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/size.h"
 #include "nvme/io_method.h"
 #include "nvme/swap_parts.h"
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stdatomic.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define BLOCK_DEFAULT (1u << 20)
-#define DEPTH_DEFAULT 32u
-#define LITTER_MAX    8u /* swaps remembered for unlink_all */
-#define LITTER_PATH   (PATH_MAX + NAME_MAX)
+/* One directory's part of it. */
+struct part {
+    struct st_run_dir run;
+    struct st_share share;
+    int fd;     /* -1: fake */
+    int litter; /* index, or -1 */
+    bool direct;
+};
 
 struct st_swap {
-    struct st_run_dir run;
-    int fd; /* -1: fake */
+    struct st_stripe stripe;
+    struct part *parts;          /* [stripe.dir_count] */
+    struct st_mover_file *files; /* [stripe.dir_count] as the mover knows them */
     uint64_t bytes;
     struct st_swap_info info;
     struct st_mover *mover;
-    int litter; /* index, or -1 */
 };
-
-enum litter_state { LITTER_FREE = 0, LITTER_FILLING, LITTER_LIVE };
-
-/* Paths ready for a signal handler: it reads them only in state LITTER_LIVE (acquire, pairs with the release in
- * litter_add()).  Static, so that a handler never meets freed memory. */
-static struct litter {
-    _Atomic int state;
-    char file[LITTER_PATH], lock[LITTER_PATH], dir[PATH_MAX];
-} litter[LITTER_MAX];
-
-static int litter_add(const char *run_path)
-{
-    for (uint32_t i = 0; i < LITTER_MAX; i++) {
-        int expected = LITTER_FREE;
-
-        if (!atomic_compare_exchange_strong(&litter[i].state, &expected, LITTER_FILLING))
-            continue;
-        snprintf(litter[i].file, sizeof(litter[i].file), "%s/" ST_SWAP_FILE_NAME "0", run_path);
-        snprintf(litter[i].lock, sizeof(litter[i].lock), "%s/" ST_SWAP_LOCK_NAME, run_path);
-        snprintf(litter[i].dir, sizeof(litter[i].dir), "%s", run_path);
-        atomic_store_explicit(&litter[i].state, LITTER_LIVE, memory_order_release);
-        return (int)i;
-    }
-    return -1;
-}
-
-static void litter_remove(int index)
-{
-    if (index >= 0)
-        atomic_store_explicit(&litter[index].state, LITTER_FREE, memory_order_release);
-}
-
-void st_swap_unlink_all(void)
-{
-    for (uint32_t i = 0; i < LITTER_MAX; i++) {
-        if (atomic_load_explicit(&litter[i].state, memory_order_acquire) != LITTER_LIVE)
-            continue;
-        unlink(litter[i].file);
-        unlink(litter[i].lock);
-        rmdir(litter[i].dir);
-    }
-}
 
 static strata_status check_opts(const struct st_swap_opts *opts, bool on_disk)
 {
@@ -80,8 +41,12 @@ static strata_status check_opts(const struct st_swap_opts *opts, bool on_disk)
     if (opts->block_bytes % ST_SWAP_ALIGN != 0 || opts->block_bytes > ST_IO_BYTES_MAX)
         return st_error(STRATA_E_INVAL, "block size %" PRIu32 ": must be a multiple of %u and at most 1 GiB", opts->block_bytes,
                         ST_SWAP_ALIGN);
-    if (on_disk && opts->dir_count != 1)
-        return st_error(STRATA_E_INVAL, "%" PRIu32 " swap directories: this version takes exactly one", opts->dir_count);
+    if (opts->dir_count > ST_SWAP_DIRS_MAX || (on_disk && opts->dir_count == 0))
+        return st_error(STRATA_E_INVAL, "%" PRIu32 " swap directories: one to %u are possible", opts->dir_count,
+                        ST_SWAP_DIRS_MAX);
+    for (uint32_t i = 0; opts->dir_rates != NULL && i < opts->dir_count; i++)
+        if (!(opts->dir_rates[i] > 0) || !isfinite(opts->dir_rates[i]))
+            return st_error(STRATA_E_INVAL, "swap directory %" PRIu32 ": a rate of %g bytes per second", i, opts->dir_rates[i]);
     return STRATA_OK;
 }
 
@@ -91,7 +56,7 @@ static strata_status choose_method(const struct st_io_ops **out, const char *nam
 
     *out = st_io_find(name, &why);
     if (*out == NULL)
-        return st_error(STRATA_E_INVAL, "I/O method \"%s\" is unknown: auto, uring, threads or fake", name);
+        return st_error(STRATA_E_INVAL, "I/O method \"%s\" is unknown: auto, uring, aio, threads or fake", name);
     if (why[0] != '\0')
         st_log(ST_LOG_NOTICE, "I/O method %s: %s", (*out)->name, why);
     return STRATA_OK;
@@ -102,57 +67,104 @@ static bool is_auto(const char *method)
     return method == NULL || strcmp(method, "auto") == 0;
 }
 
-/* The likely case is told before anything is created; posix_fallocate() decides. */
-static strata_status check_free(const char *dir, uint64_t bytes)
+static strata_status open_part(struct st_swap *swap, uint32_t index, const char *dir)
 {
-    char needed[24], there[24];
-    uint64_t free_bytes;
-    strata_status st = st_swap_free_bytes(dir, &free_bytes);
+    struct part *part = &swap->parts[index];
+    char parent[PATH_MAX];
+    strata_status st = st_run_dir_create(&part->run, dir);
 
-    if (st != STRATA_OK || bytes <= free_bytes)
+    if (st != STRATA_OK)
         return st;
-    return st_error(STRATA_E_NOSPC, "%s: %s of swap space needed, %s free: free space, or name another directory with --nvme",
-                    dir, st_size_text(needed, bytes), st_size_text(there, free_bytes));
+    snprintf(parent, sizeof(parent), "%.*s", (int)(strrchr(part->run.path, '/') - part->run.path), part->run.path);
+    st_share_join(&part->share, parent);
+    part->litter = st_litter_add(&part->run, index, &part->share);
+    if (part->litter < 0)
+        st_log(ST_LOG_WARN, "%s: too many swaps are open: this one stays behind if the process dies, until the next run",
+               part->run.path);
+    return st_swap_file_create(&part->fd, &part->direct, &part->run, index, swap->files[index].bytes);
 }
 
-static strata_status open_disk(struct st_swap *swap, const char *dir)
+static strata_status open_disk(struct st_swap *swap, const char *const *dirs)
 {
+    const uint32_t count = swap->stripe.dir_count;
     strata_status st;
 
-    st_swap_sweep(dir);
-    if ((st = check_free(dir, swap->bytes)) != STRATA_OK)
+    for (uint32_t i = 0; i < count; i++)
+        st_swap_sweep(dirs[i]);
+    if ((st = st_swap_check_room(dirs, &swap->stripe, swap->bytes)) != STRATA_OK)
         return st;
-    if ((st = st_run_dir_create(&swap->run, dir)) != STRATA_OK)
-        return st;
-    swap->litter = litter_add(swap->run.path);
-    if (swap->litter < 0)
-        st_log(ST_LOG_WARN, "%s: more than %u swaps are open: this one stays behind if the process dies, until the next run",
-               swap->run.path, LITTER_MAX);
-    return st_swap_file_create(&swap->fd, &swap->info.direct, &swap->run, swap->bytes);
+    swap->info.direct = true;
+    for (uint32_t i = 0; i < count; i++) {
+        struct part *part = &swap->parts[i];
+
+        if ((st = open_part(swap, i, dirs[i])) != STRATA_OK)
+            return st;
+        swap->info.direct = swap->info.direct && part->direct;
+        swap->files[i].fd = part->fd;
+        swap->files[i].share = &part->share;
+        snprintf(swap->files[i].path, sizeof(swap->files[i].path), "%s/" ST_SWAP_FILE_NAME "%" PRIu32, part->run.path, i);
+    }
+    return STRATA_OK;
 }
 
 static strata_status start_mover(struct st_swap *swap, const struct st_io_ops *ops, const struct st_swap_opts *opts)
 {
-    char path[LITTER_PATH] = "fake swap";
-
     snprintf(swap->info.method, sizeof(swap->info.method), "%s", ops->name);
-    if (swap->fd >= 0)
-        snprintf(path, sizeof(path), "%s/" ST_SWAP_FILE_NAME "0", swap->run.path);
     return st_mover_start(&swap->mover,
                           &(struct st_mover_opts){
                               .ops = ops,
-                              .io = {.queue_depth = swap->info.queue_depth,
+                              .io = {.queue_depth = opts->queue_depth,
+                                     .unregistered = opts->unregistered,
+                                     .poll_device = opts->poll_device,
+                                     .poll_kernel = opts->poll_kernel,
                                      .fake_seed = opts->fake_seed,
                                      .fake_latency_us = opts->fake_latency_us,
                                      .fake_bytes_per_second = opts->fake_bytes_per_second},
-                              .path = path,
-                              .fd = swap->fd,
-                              .bytes = swap->bytes,
+                              .files = swap->files,
+                              .stripe = &swap->stripe,
                               .block_bytes = swap->info.block_bytes,
                               .region = opts->region,
                               .region_bytes = opts->region_bytes,
                           },
                           &swap->info.registered);
+}
+
+/* What works with a depth of 1, which is how "auto" chooses, may lack memory or the like for this one: then the next best. */
+static strata_status start_best(struct st_swap *swap, const struct st_io_ops *ops, const struct st_swap_opts *opts)
+{
+    strata_status st = start_mover(swap, ops, opts);
+
+    while (st != STRATA_OK && st != STRATA_E_INVAL && is_auto(opts->method) && (ops = st_io_next(ops)) != NULL) {
+        st_log(ST_LOG_NOTICE, "%s: I/O method %s is used", strata_last_error(), ops->name);
+        st = start_mover(swap, ops, opts);
+    }
+    return st;
+}
+
+/* Nothing but memory yet; fake needs no more. */
+static strata_status create_parts(struct st_swap *swap, const struct st_swap_opts *opts)
+{
+    const uint32_t count = opts->dir_count > 0 ? opts->dir_count : 1;
+    strata_status st;
+
+    swap->bytes = opts->bytes;
+    swap->info.dir_count = count;
+    swap->info.block_bytes = opts->block_bytes > 0 ? opts->block_bytes : ST_SWAP_BLOCK_DEFAULT;
+    st_stripe_init(&swap->stripe, count, opts->dir_rates, swap->info.block_bytes);
+    if ((st = st_io_alloc((void **)&swap->files, "swap files", count, sizeof(*swap->files))) != STRATA_OK)
+        return st;
+    if ((st = st_io_alloc((void **)&swap->parts, "swap directories", count, sizeof(*swap->parts))) != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < count; i++) {
+        struct part *part = &swap->parts[i];
+
+        part->run = (struct st_run_dir){.dir_fd = -1, .lock_fd = -1};
+        part->share.fd = part->fd = part->litter = -1;
+        swap->files[i].fd = -1;
+        swap->files[i].bytes = st_stripe_file_bytes(&swap->stripe, i, swap->bytes);
+        snprintf(swap->files[i].path, sizeof(swap->files[i].path), "fake swap%s%.*" PRIu32, count > 1 ? " " : "", count > 1, i);
+    }
+    return STRATA_OK;
 }
 
 strata_status st_swap_open(struct st_swap **out, const struct st_swap_opts *opts)
@@ -166,19 +178,9 @@ strata_status st_swap_open(struct st_swap **out, const struct st_swap_opts *opts
         return st;
     if ((st = st_io_alloc((void **)&swap, "swap", 1, sizeof(*swap))) != STRATA_OK)
         return st;
-    swap->run = (struct st_run_dir){.dir_fd = -1, .lock_fd = -1};
-    swap->fd = swap->litter = -1;
-    swap->bytes = opts->bytes;
-    swap->info.block_bytes = opts->block_bytes > 0 ? opts->block_bytes : BLOCK_DEFAULT;
-    swap->info.queue_depth = opts->queue_depth > 0 ? opts->queue_depth : DEPTH_DEFAULT;
-    if (on_disk && (st = open_disk(swap, opts->dirs[0])) != STRATA_OK)
+    if ((st = create_parts(swap, opts)) != STRATA_OK || (on_disk && (st = open_disk(swap, opts->dirs)) != STRATA_OK))
         goto fail;
-    st = start_mover(swap, ops, opts);
-    if ((st == STRATA_E_NOMEM || st == STRATA_E_NOSYS) && ops == &st_io_uring_ops && is_auto(opts->method)) {
-        st_log(ST_LOG_NOTICE, "%s: I/O method threads is used", strata_last_error());
-        st = start_mover(swap, &st_io_threads_ops, opts);
-    }
-    if (st != STRATA_OK)
+    if ((st = start_best(swap, ops, opts)) != STRATA_OK)
         goto fail;
     *out = swap;
     return STRATA_OK;
@@ -188,15 +190,24 @@ fail:
     return st;
 }
 
+static void close_part(struct part *part)
+{
+    if (part->fd >= 0)
+        close(part->fd);
+    st_run_dir_remove(&part->run);
+    st_litter_remove(part->litter);
+    st_share_leave(&part->share);
+}
+
 void st_swap_close(struct st_swap *swap)
 {
     if (swap == NULL)
         return;
     st_mover_stop(swap->mover);
-    if (swap->fd >= 0)
-        close(swap->fd);
-    st_run_dir_remove(&swap->run);
-    litter_remove(swap->litter);
+    for (uint32_t i = 0; swap->parts != NULL && i < swap->stripe.dir_count; i++)
+        close_part(&swap->parts[i]);
+    free(swap->parts);
+    free(swap->files);
     free(swap);
 }
 
@@ -219,12 +230,33 @@ strata_status st_swap_submit(struct st_swap *swap, struct st_transfer *t)
     return STRATA_OK;
 }
 
-void st_swap_info(const struct st_swap *swap, struct st_swap_info *out)
+void st_swap_info(struct st_swap *swap, struct st_swap_info *out)
 {
     *out = swap->info;
+    out->queue_depth = 0;
+    for (uint32_t i = 0; i < swap->info.dir_count; i++) {
+        struct st_swap_dir_info dir;
+
+        st_swap_dir_info(swap, i, &dir);
+        out->queue_depth = dir.queue_depth > out->queue_depth ? dir.queue_depth : out->queue_depth;
+    }
 }
 
 void st_swap_counters(struct st_swap *swap, struct st_swap_counters *out)
 {
     st_mover_counters(swap->mover, out);
+}
+
+void st_swap_dir_info(struct st_swap *swap, uint32_t index, struct st_swap_dir_info *out)
+{
+    assert(index < swap->info.dir_count);
+    *out = (struct st_swap_dir_info){
+        .path = swap->files[index].path, .bytes = swap->files[index].bytes, .direct = swap->parts[index].direct};
+    st_mover_file_depth(swap->mover, index, &out->queue_depth, &out->holders);
+}
+
+void st_swap_dir_counters(struct st_swap *swap, uint32_t index, struct st_swap_counters *out)
+{
+    assert(index < swap->info.dir_count);
+    st_mover_file_counters(swap->mover, index, out);
 }

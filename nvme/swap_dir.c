@@ -270,6 +270,7 @@ uint32_t st_swap_sweep(const char *dir)
         if (is_run_name(entry->d_name) && sweep_one(dirfd(stream), dir, entry->d_name))
             removed++;
     closedir(stream);
+    st_share_sweep(dir);
     if (removed > 0)
         st_log(ST_LOG_NOTICE, "%s: removed swap space of %" PRIu32 " dead run%s", dir, removed, removed == 1 ? "" : "s");
     return removed;

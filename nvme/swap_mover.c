@@ -1,7 +1,8 @@
-/* nvme/swap_mover.c - the I/O thread: cuts transfers into requests of one block and keeps the queue full.
+/* nvme/swap_mover.c - the I/O thread: cuts transfers into requests of one block and keeps the queue of every file full.
  *
  * Any thread puts transfers into `inbox`; all else belongs to the I/O thread, which alone touches the io method.  It sleeps
- * on `work` when nothing is in flight and in reap() otherwise; a submitter wakes it from either. */
+ * on `work` when nothing is in flight and in reap() otherwise; a submitter wakes it from either.  One ring serves all files: a
+ * thread and ring for each took more processor time per byte (docs/design.md, 7), and done() would run on several threads. */
 #include "nvme/swap_parts.h"
 
 #include "core/clock.h"
@@ -9,16 +10,19 @@
 #include "core/log.h"
 #include "core/thread.h"
 #include "nvme/io_method.h"
+#include "nvme/swap_depth.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define BATCH_MAX   32u /* requests per submit() */
 #define ERROR_BYTES 1024
+#define SHARE_NS    UINT64_C(250000000) /* between looks at who shares a directory */
 
 enum { READ = 0, WRITE = 1, DIRECTIONS = 2 };
 
@@ -34,9 +38,24 @@ struct slot {
     struct slot *next; /* free list */
 };
 
+/* Requests by direction, what they moved, and since when at least one is in flight (0: none is). */
+struct tally {
+    struct st_swap_counters counters;   /* guarded by the mover's lock */
+    uint64_t busy_since_ns[DIRECTIONS]; /* guarded by it, too */
+    uint32_t in_flight[DIRECTIONS];     /* the thread's */
+};
+
+struct file {
+    struct st_mover_file opts;
+    struct tally tally;
+    struct st_depth depth;           /* the thread's */
+    _Atomic uint32_t limit, holders; /* requests allowed in flight; stored by the thread, read for info */
+};
+
 struct st_mover {
     struct st_mover_opts opts;
-    char path[PATH_MAX];
+    struct st_stripe stripe;
+    struct file *files; /* [stripe.dir_count] */
     pthread_t thread;
 
     pthread_mutex_t lock; /* guards the block below */
@@ -50,13 +69,13 @@ struct st_mover {
     strata_status start_status;
     char start_error[ERROR_BYTES];
     pthread_t self;
-    struct st_swap_counters counters;
-    uint64_t busy_since_ns[DIRECTIONS]; /* 0: idle */
+    struct tally tally; /* of all files */
 
     struct st_io *io;                 /* the thread's, as all below */
     struct queue waiting[DIRECTIONS]; /* transfers with requests still to issue; the head may be part issued */
-    uint32_t in_flight[DIRECTIONS];
-    struct slot *slots; /* [queue_depth] */
+    uint64_t share_ns;                /* when the holders were counted */
+    uint32_t slot_count;
+    struct slot *slots; /* [slot_count] */
     struct slot *free_slots;
 };
 
@@ -89,25 +108,74 @@ static uint64_t *busy_counter(struct st_swap_counters *counters, int direction)
     return direction == READ ? &counters->busy_read_ns : &counters->busy_write_ns;
 }
 
-static void count_start(struct st_mover *m, int direction)
+static void tally_start(struct st_mover *m, struct tally *tally, int direction)
 {
-    if (m->in_flight[direction]++ > 0)
+    if (tally->in_flight[direction]++ > 0)
         return;
     pthread_mutex_lock(&m->lock);
-    m->busy_since_ns[direction] = st_clock_ns();
+    tally->busy_since_ns[direction] = st_clock_ns();
     pthread_mutex_unlock(&m->lock);
 }
 
-static void count_end(struct st_mover *m, int direction, uint64_t bytes_moved)
+/* With the lock held. */
+static void tally_end(struct tally *tally, int direction, uint64_t bytes_moved, uint64_t now_ns)
 {
-    m->in_flight[direction]--;
+    *(direction == READ ? &tally->counters.bytes_read : &tally->counters.bytes_written) += bytes_moved;
+    if (--tally->in_flight[direction] > 0)
+        return;
+    *busy_counter(&tally->counters, direction) += now_ns - tally->busy_since_ns[direction];
+    tally->busy_since_ns[direction] = 0;
+}
+
+static uint32_t in_flight_of(const struct tally *tally)
+{
+    return tally->in_flight[READ] + tally->in_flight[WRITE];
+}
+
+static void set_limit(const struct st_mover *m, struct file *file)
+{
+    const uint32_t depth = m->opts.io.queue_depth > 0 ? m->opts.io.queue_depth : file->depth.depth;
+
+    atomic_store_explicit(&file->limit, st_share_part(depth, atomic_load_explicit(&file->holders, memory_order_relaxed)),
+                          memory_order_relaxed);
+}
+
+static void count_start(struct st_mover *m, struct file *file, int direction)
+{
+    tally_start(m, &m->tally, direction);
+    tally_start(m, &file->tally, direction);
+}
+
+static void count_end(struct st_mover *m, struct file *file, int direction, uint64_t bytes_moved)
+{
+    const bool full = in_flight_of(&file->tally) >= atomic_load_explicit(&file->limit, memory_order_relaxed);
+    const uint64_t now_ns = st_clock_ns();
+
     pthread_mutex_lock(&m->lock);
-    *(direction == READ ? &m->counters.bytes_read : &m->counters.bytes_written) += bytes_moved;
-    if (m->in_flight[direction] == 0) {
-        *busy_counter(&m->counters, direction) += st_clock_ns() - m->busy_since_ns[direction];
-        m->busy_since_ns[direction] = 0;
-    }
+    tally_end(&m->tally, direction, bytes_moved, now_ns);
+    tally_end(&file->tally, direction, bytes_moved, now_ns);
     pthread_mutex_unlock(&m->lock);
+    if (m->opts.io.queue_depth == 0 && bytes_moved > 0) {
+        st_depth_done(&file->depth, now_ns, (uint32_t)bytes_moved, direction == READ, full);
+        set_limit(m, file);
+    }
+}
+
+/* A few times a second while there is work: who else uses the directories. */
+static void look_at_shares(struct st_mover *m)
+{
+    const uint64_t now_ns = st_clock_ns();
+
+    if (m->share_ns != 0 && now_ns - m->share_ns < SHARE_NS)
+        return;
+    m->share_ns = now_ns;
+    for (uint32_t i = 0; i < m->stripe.dir_count; i++) {
+        struct file *file = &m->files[i];
+
+        if (file->opts.share != NULL)
+            atomic_store_explicit(&file->holders, st_share_holders(file->opts.share), memory_order_relaxed);
+        set_limit(m, file);
+    }
 }
 
 /* All requests of t have ended; t belongs to its caller again. */
@@ -115,7 +183,7 @@ static void transfer_end(struct st_mover *m, struct st_transfer *t)
 {
     if (t->status != STRATA_OK) {
         st_io_request_error(t->op, t->failed_offset, t->failed_bytes, t->failed_result);
-        st_error_prefix(t->status, "%s", m->path);
+        st_error_prefix(t->status, "%s", m->files[t->failed_file].opts.path);
     }
     t->done(t, t->status);
 }
@@ -129,6 +197,7 @@ static void slot_free(struct st_mover *m, struct slot *slot)
 static void request_failed(struct st_mover *m, struct st_transfer *t, const struct st_io_req *req, strata_status st)
 {
     t->status = st;
+    t->failed_file = req->file;
     t->failed_offset = req->offset;
     t->failed_bytes = req->bytes;
     t->failed_result = req->result;
@@ -145,7 +214,7 @@ static void request_done(struct st_io_req *req, strata_status st)
     struct st_mover *m = slot->mover;
     struct st_transfer *t = slot->transfer;
 
-    count_end(m, direction_of(t), st == STRATA_OK ? req->bytes : 0);
+    count_end(m, &m->files[req->file], direction_of(t), st == STRATA_OK ? req->bytes : 0);
     if (st == STRATA_OK)
         t->bytes_finished += req->bytes;
     else if (t->status == STRATA_OK)
@@ -165,30 +234,47 @@ static struct st_transfer *next_of(struct st_mover *m, int direction)
     return queue->first;
 }
 
+/* Whether the file that t goes on in takes another request. */
+static bool has_room(const struct st_mover *m, const struct st_transfer *t)
+{
+    const struct file *file;
+
+    if (t == NULL)
+        return false;
+    file = &m->files[st_stripe_at(&m->stripe, t->offset + t->bytes_issued).dir];
+    return in_flight_of(&file->tally) < atomic_load_explicit(&file->limit, memory_order_relaxed);
+}
+
 /* Reads and writes share the queue: the direction with fewer requests in flight goes first. */
 static struct st_transfer *choose(struct st_mover *m)
 {
-    struct st_transfer *read = next_of(m, READ), *write = next_of(m, WRITE);
+    struct st_transfer *next[DIRECTIONS];
+    const int first = m->tally.in_flight[READ] <= m->tally.in_flight[WRITE] ? READ : WRITE;
 
-    if (read == NULL || write == NULL)
-        return read != NULL ? read : write;
-    return m->in_flight[READ] <= m->in_flight[WRITE] ? read : write;
+    next[READ] = next_of(m, READ);
+    next[WRITE] = next_of(m, WRITE);
+    if (has_room(m, next[first]))
+        return next[first];
+    return has_room(m, next[!first]) ? next[!first] : NULL;
 }
 
 static struct slot *cut(struct st_mover *m, struct st_transfer *t)
 {
+    const struct st_stripe_place place = st_stripe_at(&m->stripe, t->offset + t->bytes_issued);
     const uint64_t left = t->bytes - t->bytes_issued;
+    const uint64_t most = place.bytes < m->opts.block_bytes ? place.bytes : m->opts.block_bytes;
     struct slot *slot = m->free_slots;
 
     m->free_slots = slot->next;
     slot->transfer = t;
     slot->req.op = t->op;
-    slot->req.bytes = (uint32_t)(left < m->opts.block_bytes ? left : m->opts.block_bytes);
-    slot->req.offset = t->offset + t->bytes_issued;
+    slot->req.file = place.dir;
+    slot->req.bytes = (uint32_t)(left < most ? left : most);
+    slot->req.offset = place.offset;
     slot->req.buf = (char *)t->buf + t->bytes_issued;
     t->bytes_issued += slot->req.bytes;
     t->in_flight++;
-    count_start(m, direction_of(t));
+    count_start(m, &m->files[place.dir], direction_of(t));
     if (t->bytes_issued == t->bytes)
         queue_pop(&m->waiting[direction_of(t)]);
     return slot;
@@ -196,6 +282,7 @@ static struct slot *cut(struct st_mover *m, struct st_transfer *t)
 
 static void issue(struct st_mover *m)
 {
+    look_at_shares(m);
     for (;;) {
         struct st_io_req *batch[BATCH_MAX];
         struct st_transfer *t;
@@ -216,7 +303,7 @@ static void issue(struct st_mover *m)
 
 static bool is_idle(const struct st_mover *m)
 {
-    return m->in_flight[READ] + m->in_flight[WRITE] == 0 && m->waiting[READ].first == NULL && m->waiting[WRITE].first == NULL;
+    return in_flight_of(&m->tally) == 0 && m->waiting[READ].first == NULL && m->waiting[WRITE].first == NULL;
 }
 
 /* Sleeps while there is nothing to do, then takes the inbox.  False: stopping, and all is done. */
@@ -247,7 +334,7 @@ static bool take_work(struct st_mover *m)
 
 static strata_status slots_create(struct st_mover *m)
 {
-    const uint32_t count = m->opts.io.queue_depth;
+    const uint32_t count = m->slot_count;
     strata_status st = st_io_alloc((void **)&m->slots, "I/O requests", count, sizeof(*m->slots));
 
     for (uint32_t i = 0; st == STRATA_OK && i < count; i++) {
@@ -258,18 +345,43 @@ static strata_status slots_create(struct st_mover *m)
     return st;
 }
 
+/* Each file may have its depth in flight, all together what an io takes. */
+static strata_status files_create(struct st_mover *m, const struct st_mover_file *files)
+{
+    const uint32_t count = m->stripe.dir_count, depth = m->opts.io.queue_depth;
+    strata_status st = depth > 0 ? st_io_check_depth(depth) : STRATA_OK;
+
+    if (st != STRATA_OK || (st = st_io_alloc((void **)&m->files, "swap files", count, sizeof(*m->files))) != STRATA_OK)
+        return st;
+    m->slot_count = count * (depth > 0 ? depth : ST_DEPTH_MAX);
+    if (m->slot_count > ST_IO_DEPTH_MAX)
+        m->slot_count = ST_IO_DEPTH_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        m->files[i].opts = files[i];
+        st_depth_init(&m->files[i].depth);
+        atomic_store_explicit(&m->files[i].holders, 1, memory_order_relaxed);
+    }
+    look_at_shares(m);
+    return STRATA_OK;
+}
+
 static strata_status open_io(struct st_mover *m)
 {
     const struct st_io_ops *ops = m->opts.ops;
-    uint32_t file;
-    strata_status st = ops->open(&m->io, &m->opts.io);
+    struct st_io_opts io = m->opts.io;
+    strata_status st;
 
-    if (st != STRATA_OK)
+    io.queue_depth = m->slot_count;
+    if ((st = ops->open(&m->io, &io)) != STRATA_OK)
         return st;
-    if ((st = ops->add_file(m->io, m->opts.fd, m->opts.bytes, &file)) != STRATA_OK)
-        return st;
-    assert(file == 0);
-    if (m->opts.region == NULL || ops->register_region == NULL)
+    for (uint32_t i = 0; i < m->stripe.dir_count; i++) {
+        uint32_t index;
+
+        if ((st = ops->add_file(m->io, m->files[i].opts.fd, m->files[i].opts.bytes, &index)) != STRATA_OK)
+            return st;
+        assert(index == i);
+    }
+    if (m->opts.region == NULL || ops->register_region == NULL || io.unregistered)
         return STRATA_OK;
     if (ops->register_region(m->io, m->opts.region, m->opts.region_bytes) == STRATA_OK)
         m->registered = true;
@@ -297,8 +409,8 @@ static void *mover_main(void *arg)
     report_start(m, st);
     while (st == STRATA_OK && take_work(m)) {
         issue(m);
-        if (m->in_flight[READ] + m->in_flight[WRITE] > 0 && m->opts.ops->reap(m->io, 1) != STRATA_OK)
-            st_fatal("%s: %s", m->path, strata_last_error());
+        if (in_flight_of(&m->tally) > 0 && m->opts.ops->reap(m->io, 1) != STRATA_OK)
+            st_fatal("%s: %s", m->files[0].opts.path, strata_last_error());
     }
     m->opts.ops->close(m->io);
     return NULL;
@@ -310,6 +422,7 @@ static void mover_free(struct st_mover *m)
     pthread_cond_destroy(&m->work);
     pthread_mutex_destroy(&m->lock);
     free(m->slots);
+    free(m->files);
     free(m);
 }
 
@@ -334,12 +447,13 @@ strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *
     if (st != STRATA_OK)
         return st;
     m->opts = *opts;
-    snprintf(m->path, sizeof(m->path), "%s", opts->path);
-    m->opts.path = m->path;
+    m->stripe = *opts->stripe;
+    m->opts.files = NULL; /* copied */
+    m->opts.stripe = NULL;
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->work, NULL);
     pthread_cond_init(&m->ready, NULL);
-    if ((st = slots_create(m)) != STRATA_OK)
+    if ((st = files_create(m, opts->files)) != STRATA_OK || (st = slots_create(m)) != STRATA_OK)
         goto fail;
     if ((st = st_thread_start(&m->thread, "strata-io", mover_main, m)) != STRATA_OK)
         goto fail;
@@ -381,12 +495,28 @@ void st_mover_submit(struct st_mover *m, struct st_transfer *t)
     pthread_mutex_unlock(&m->lock);
 }
 
-void st_mover_counters(struct st_mover *m, struct st_swap_counters *out)
+static void tally_read(struct st_mover *m, const struct tally *tally, struct st_swap_counters *out)
 {
     pthread_mutex_lock(&m->lock);
-    *out = m->counters;
+    *out = tally->counters;
     for (int direction = 0; direction < DIRECTIONS; direction++)
-        if (m->busy_since_ns[direction] != 0)
-            *busy_counter(out, direction) += st_clock_ns() - m->busy_since_ns[direction];
+        if (tally->busy_since_ns[direction] != 0)
+            *busy_counter(out, direction) += st_clock_ns() - tally->busy_since_ns[direction];
     pthread_mutex_unlock(&m->lock);
+}
+
+void st_mover_counters(struct st_mover *m, struct st_swap_counters *out)
+{
+    tally_read(m, &m->tally, out);
+}
+
+void st_mover_file_counters(struct st_mover *m, uint32_t file, struct st_swap_counters *out)
+{
+    tally_read(m, &m->files[file].tally, out);
+}
+
+void st_mover_file_depth(struct st_mover *m, uint32_t file, uint32_t *queue_depth, uint32_t *holders)
+{
+    *queue_depth = atomic_load_explicit(&m->files[file].limit, memory_order_relaxed);
+    *holders = atomic_load_explicit(&m->files[file].holders, memory_order_relaxed);
 }

@@ -2,12 +2,13 @@
  *
  * `cpu` is a real device: a capped arena of its own, copies and compute spread over the workers, optional limits of the
  * two links so that a slow PCIe can be rehearsed.  `paced`, for benches and tests, moves real bytes and computes by waiting
- * (offload/device_paced.h).  `cuda` comes behind the same table.
+ * (offload/device_paced.h).  `cuda` is an NVIDIA GPU (offload/device_cuda.h), where the build has the toolkit.
  *
  * Calls enqueue on the queue of their kind (upload(), download(); all others compute) and each queue runs in order; on a
  * device without notify() they are done when they return.  What a call's pointers name stays untouched until then; structs
  * given by pointer (st_matmul, st_attention, st_moments, st_update_coef) are copied by the call.  One thread calls at a time.
- * finish() waits for a queue.  All pointers named "device" lie inside the arena.
+ * finish() waits for a queue; between queues there is no order but what finish() and notify() report.  All pointers named
+ * "device" lie inside the arena, and so do all of compute's but the structs; on `cuda` the host cannot follow them.
  *
  * Activations, weights and activation gradients have dtype `dt` (BF16, F16 or F32); gradients of parameters accumulate in
  * F32.  Tile shapes are functions of the operands' shapes alone, so results never depend on budgets or thread count. */
@@ -29,12 +30,20 @@ enum st_queue { ST_QUEUE_COMPUTE, ST_QUEUE_UPLOAD, ST_QUEUE_DOWNLOAD, ST_QUEUE_C
 
 struct st_device_opts {
     uint64_t arena_bytes;                /* device memory to take, exactly the plan's */
+    uint32_t index;                      /* cuda: which GPU, from 0 */
     struct st_workers *workers;          /* borrowed: cpu device */
     const struct st_kernels *kernels;    /* borrowed */
     bool widen_bf16;                     /* tests: compute as on a processor without native bf16 */
     const struct st_topology *topology;  /* borrowed during open: cpu device, memory near its workers; may be NULL */
     double upload_limit, download_limit; /* bytes per second; cpu: no copy is faster than this; 0: no limit */
     const struct st_machine *pace;       /* copied during open: paced, the machine it keeps the pace of */
+};
+
+/* What a device with memory of its own has. */
+struct st_device_memory {
+    char name[64];
+    uint64_t total, free;
+    uint64_t usable; /* the largest arena that may be asked for now */
 };
 
 /* Multi-head causal attention over packed q,k,v rows. */
@@ -50,6 +59,12 @@ struct st_device_ops {
     strata_status (*open)(struct st_device **out, const struct st_device_opts *opts);
     void (*close)(struct st_device *dev);
     unsigned char *(*arena)(struct st_device *dev); /* base device address */
+    /* Optional (NULL: the arena is RAM, and one device is all there is).  E_NOSYS: no such device, with the reason. */
+    strata_status (*memory)(uint32_t index, struct st_device_memory *out);
+    /* Optional, both or none: the caller's host memory that copies will come from and go to, until unpin() or close().  Where
+     * the system refuses to pin it a line says so, the status is OK, and copies are slower.  unpin() waits for copies. */
+    strata_status (*pin)(struct st_device *dev, void *base, uint64_t bytes);
+    void (*unpin)(struct st_device *dev, void *base);
 
     strata_status (*upload)(struct st_device *dev, void *dst_device, const void *src_host, uint64_t bytes);
     strata_status (*download)(struct st_device *dev, void *dst_host, const void *src_device, uint64_t bytes);
@@ -153,8 +168,10 @@ struct st_device {
     const struct st_device_ops *ops; /* first member of every device's own struct */
 };
 
-extern const struct st_device_ops st_device_cpu_ops, st_device_paced_ops;
-/** "cpu", "paced"; NULL if unknown. */
+extern const struct st_device_ops st_device_cpu_ops, st_device_paced_ops, st_device_cuda_ops;
+/** "cpu", "paced", "cuda" or "cuda:N" (builds with CUDA alone); NULL if unknown. */
 const struct st_device_ops *st_device_find(const char *name);
+/** N of "cuda:N"; else 0. */
+uint32_t st_device_index(const char *name);
 
 #endif

@@ -71,43 +71,47 @@ static strata_status open_swap(struct st_engine *eng, const struct st_engine_opt
 {
     const struct st_config *config = &eng->config;
     const char *dirs[ST_CONFIG_DIRS_MAX];
-    struct st_swap_opts swap = {.dirs = dirs,
-                                .bytes = eng->plan->needed[STRATA_TIER_NVME],
-                                .method = config->io_method,
-                                .block_bytes = config->block_bytes,
-                                .queue_depth = config->queue_depth,
-                                .region = eng->host.base,
-                                .region_bytes = eng->host.bytes,
-                                .fake_seed = opts->fake_seed,
-                                .fake_latency_us = opts->fake_latency_us,
-                                .fake_bytes_per_second = config->io_limit};
+    const struct st_swap_opts swap = {.dirs = dirs,
+                                      .dir_count = config->nvme_dir_count,
+                                      .dir_rates = opts->dir_rates,
+                                      .bytes = eng->plan->needed[STRATA_TIER_NVME],
+                                      .method = config->io_method,
+                                      .block_bytes = config->block_bytes,
+                                      .queue_depth = config->queue_depth,
+                                      .region = eng->host.base,
+                                      .region_bytes = eng->host.bytes,
+                                      .fake_seed = opts->fake_seed,
+                                      .fake_latency_us = opts->fake_latency_us,
+                                      .fake_bytes_per_second = config->io_limit};
 
     if (!has_nvme(eng->plan))
         return STRATA_OK;
     for (uint32_t i = 0; i < config->nvme_dir_count; i++)
         dirs[i] = config->nvme_dirs[i];
-    swap.dir_count = config->nvme_dir_count > 1 ? 1 : config->nvme_dir_count;
     return st_swap_open(&eng->swap, &swap);
 }
 
 static strata_status open_device(struct st_engine *eng, const struct st_engine_opts *opts)
 {
+    const char *name = opts->device != NULL ? opts->device : "cpu";
     const struct st_device_opts device = {.arena_bytes = eng->plan->needed[STRATA_TIER_DEVICE],
+                                          .index = st_device_index(name),
                                           .workers = eng->workers,
                                           .kernels = eng->kernels,
                                           .topology = opts->topology,
                                           .upload_limit = (double)eng->config.upload_limit,
                                           .download_limit = (double)eng->config.download_limit,
                                           .pace = opts->pace};
-    const struct st_device_ops *ops = st_device_find(opts->device != NULL ? opts->device : "cpu");
+    const struct st_device_ops *ops = st_device_find(name);
     strata_status st;
 
     if (ops == NULL)
-        return st_error(STRATA_E_INVAL, "unknown device \"%s\"", opts->device);
+        return st_error(STRATA_E_INVAL, "unknown device \"%s\"", name);
     st = ops->open(&eng->device, &device);
-    if (st == STRATA_OK)
-        eng->device_base = eng->device->ops->arena(eng->device);
-    return st;
+    if (st != STRATA_OK)
+        return st;
+    eng->device_base = ops->arena(eng->device);
+    return ops->pin != NULL && eng->host.bytes > 0 ? ops->pin(eng->device, eng->host.base, eng->host.bytes) : STRATA_OK;
 }
 
 /* The workload's scratch is sized for a number of workers: never more than that. */

@@ -19,8 +19,9 @@ struct st_engine_opts {
     const struct st_config *config;     /* borrowed during create; optimizer, clipping, io, isa, threads, nvme_dirs */
     struct st_compute compute;          /* the model */
     const struct st_topology *topology; /* borrowed during create; may be NULL */
-    const char *device;                 /* "cpu", "paced"; NULL: "cpu" */
+    const char *device;                 /* "cpu", "paced", "cuda", "cuda:N"; NULL: "cpu" */
     const struct st_machine *pace;      /* paced: the machine it keeps the pace of; borrowed during create */
+    const double *dir_rates;            /* [config->nvme_dir_count], borrowed during create: as in st_swap_opts; NULL: equal */
     uint64_t fake_seed;                 /* fake io: order and latency */
     uint32_t fake_latency_us;
     struct st_trace *trace; /* borrowed until destroy; NULL: off */

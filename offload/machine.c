@@ -17,8 +17,10 @@
 
 /* What the process needs beside the arenas, taken off an automatic host budget. */
 #define MACHINE_FIXED_BYTES (UINT64_C(96) << 20)
+/* And beside a GPU: its driver's and its library's own memory. */
+#define MACHINE_GPU_BYTES (UINT64_C(1) << 30)
 
-enum field_type { FIELD_TEXT, FIELD_BYTES, FIELD_COUNT, FIELD_BOOL, FIELD_RATE };
+enum field_type { FIELD_TEXT, FIELD_BYTES, FIELD_COUNT, FIELD_BOOL, FIELD_RATE, FIELD_DIRS };
 
 struct machine_field {
     const char *key;
@@ -44,6 +46,7 @@ static const struct machine_field machine_fields[] = {
     {"mixed", FIELD_RATE, AT(mixed)},
     {"update", FIELD_RATE, AT(update)},
     {"checksum", FIELD_RATE, AT(checksum)},
+    {"dir_rates", FIELD_DIRS, 0},
 };
 #define FIELD_TOTAL (sizeof(machine_fields) / sizeof(machine_fields[0]))
 
@@ -54,19 +57,39 @@ static uint64_t at_least_zero(uint64_t have, uint64_t taken)
 
 strata_status st_machine_here(struct st_machine *out, const struct st_config *config, const struct st_topology *topo)
 {
+    return st_machine_here_on(out, config, topo, "cpu");
+}
+
+strata_status st_machine_here_on(struct st_machine *out, const struct st_config *config, const struct st_topology *topo,
+                                 const char *device)
+{
+    const struct st_device_ops *ops = st_device_find(device);
+    const bool is_host = ops == NULL || ops->memory == NULL;
     const uint64_t limit = st_topology_memory_limit(topo), free_bytes = st_topology_memory_available(topo);
     const uint64_t available = limit < free_bytes ? limit : free_bytes;
-    struct st_machine m = {.device_is_host = true};
+    struct st_device_memory gpu = {0};
+    struct st_machine m = {.device_is_host = is_host};
     uint64_t *capacity = m.capacity;
+    strata_status st = is_host ? STRATA_OK : ops->memory(st_device_index(device), &gpu);
 
-    snprintf(m.name, sizeof(m.name), "%s", st_topology_cpu_name(topo));
+    if (st != STRATA_OK)
+        return st;
+    snprintf(m.name, sizeof(m.name), "%s", is_host ? st_topology_cpu_name(topo) : gpu.name);
     m.workers = config->threads != 0 ? config->threads : st_topology_core_count(topo);
-    capacity[STRATA_TIER_DEVICE] = config->device_memory != ST_AUTO_BYTES ? config->device_memory : available / 2;
-    capacity[STRATA_TIER_HOST] = config->host_memory != ST_AUTO_BYTES
-                                     ? config->host_memory
-                                     : at_least_zero(available / 5 * 4, MACHINE_FIXED_BYTES + capacity[STRATA_TIER_DEVICE]);
+    capacity[STRATA_TIER_DEVICE] = config->device_memory != ST_AUTO_BYTES ? config->device_memory
+                                   : is_host                              ? available / 2
+                                                                          : gpu.usable;
+    capacity[STRATA_TIER_HOST] =
+        config->host_memory != ST_AUTO_BYTES
+            ? config->host_memory
+            : at_least_zero(available / 5 * 4,
+                            MACHINE_FIXED_BYTES + (is_host ? capacity[STRATA_TIER_DEVICE] : MACHINE_GPU_BYTES));
     if (config->nvme_dir_count > 0) {
-        const strata_status st = st_swap_free_bytes(config->nvme_dirs[0], &capacity[STRATA_TIER_NVME]);
+        const char *dirs[ST_CONFIG_DIRS_MAX];
+
+        for (uint32_t i = 0; i < config->nvme_dir_count; i++)
+            dirs[i] = config->nvme_dirs[i];
+        st = st_swap_room(dirs, config->nvme_dir_count, NULL, config->block_bytes, &capacity[STRATA_TIER_NVME]);
 
         if (st != STRATA_OK)
             return st;
@@ -110,6 +133,26 @@ static strata_status read_rate(const struct machine_field *field, const st_json 
     return STRATA_OK;
 }
 
+static strata_status read_dir_rates(struct st_machine *m, const struct machine_field *field, const st_json *node,
+                                    const char *path)
+{
+    strata_status st = STRATA_OK;
+
+    if (st_json_type(node) != ST_JSON_ARRAY)
+        return field_error(path, field->key, "a list of numbers per second");
+    m->dir_count = 0;
+    for (const st_json *item = st_json_first(node); item != NULL && st == STRATA_OK; item = st_json_next(item)) {
+        double rate = 0;
+
+        st = read_rate(field, item, path, &rate);
+        if (st == STRATA_OK && (m->dir_count == ST_MACHINE_DIRS_MAX || !(rate > 0)))
+            st = field_error(path, field->key, "a list of at most 8 numbers above 0");
+        if (st == STRATA_OK)
+            m->dir_rates[m->dir_count++] = rate;
+    }
+    return st;
+}
+
 static strata_status field_read(struct st_machine *m, const struct machine_field *field, const st_json *node, const char *path)
 {
     char *at = (char *)m + field->offset;
@@ -134,6 +177,8 @@ static strata_status field_read(struct st_machine *m, const struct machine_field
             return field_error(path, field->key, "true or false");
         *(bool *)at = st_json_bool(node);
         return STRATA_OK;
+    case FIELD_DIRS:
+        return read_dir_rates(m, field, node, path);
     case FIELD_RATE:
         break;
     }
@@ -182,6 +227,14 @@ static void field_write(struct st_json_writer *w, const struct machine_field *fi
         return;
     case FIELD_RATE:
         st_json_put_double(w, field->key, *(const double *)(const void *)at);
+        return;
+    case FIELD_DIRS:
+        if (m->dir_count == 0)
+            return;
+        st_json_array_open(w, field->key);
+        for (uint32_t i = 0; i < m->dir_count; i++)
+            st_json_put_double(w, NULL, m->dir_rates[i]);
+        st_json_array_close(w);
     }
 }
 

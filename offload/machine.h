@@ -9,15 +9,19 @@ struct st_topology;
 struct st_json_writer;
 
 /** Capacities for this process: budgets of the config; auto: host 80 % of the smaller of cgroup limit and available memory, less
- * the fixed part, less what a cpu device takes; device auto: half of available memory on a cpu device.  nvme: free bytes of the
- * first directory. */
+ * the fixed part, less what a cpu device takes; device auto: half of available memory on a cpu device.  nvme: what the
+ * directories hold in equal parts. */
 strata_status st_machine_here(struct st_machine *out, const struct st_config *config, const struct st_topology *topo);
+/** The same for a device by name (offload/device.h).  One with memory of its own takes nothing of the host's; auto: what it has
+ *  free, less what its library and driver need.  E_NOSYS: there is no such device, with the reason. */
+strata_status st_machine_here_on(struct st_machine *out, const struct st_config *config, const struct st_topology *topo,
+                                 const char *device);
 
 enum st_measure {
     ST_MEASURE_COMPUTE = 1, /* matmul at the workload's shapes on the workers; a block forward and backward */
     ST_MEASURE_LINKS = 2,   /* copies */
     ST_MEASURE_UPDATE = 4,  /* updates, checksums */
-    ST_MEASURE_DISK = 8,    /* the first NVMe directory of the config; nothing with the fake method */
+    ST_MEASURE_DISK = 8,    /* the NVMe directories of the config, each alone and all together; nothing with the fake method */
     ST_MEASURE_ALL = 15
 };
 
@@ -29,10 +33,15 @@ enum st_measure {
  *  Always OK but for E_NOMEM and E_INVAL (workers or kernels that the config names cannot be had). */
 strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_compute *compute,
                                  const struct st_config *config, const struct st_topology *topo, unsigned what);
+/** The same on a device by name: matmuls, the block and copies (from memory that it pins) are its own.  Its failure to open is
+ *  returned, too. */
+strata_status st_machine_measure_on(struct st_machine *machine, const struct st_workload *workload,
+                                    const struct st_compute *compute, const struct st_config *config,
+                                    const struct st_topology *topo, unsigned what, const char *device);
 
 /** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "drives",
- * "matmul_flops", "block_flops", "upload", "download", "read", "write", "mixed", "update", "checksum"}; rates in units per
- * second; absent ones stay 0. */
+ * "matmul_flops", "block_flops", "upload", "download", "read", "write", "mixed", "update", "checksum", "dir_rates"}; rates in
+ * units per second; absent ones stay 0; dir_rates, a list, is there with several directories alone. */
 strata_status st_machine_read(struct st_machine *out, const char *path);
 strata_status st_machine_write(const struct st_machine *machine, const char *path); /* temp + rename */
 /** The same keys into an object that is open. */

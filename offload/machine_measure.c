@@ -40,6 +40,8 @@ struct bench {
     const struct st_workload *workload;
     struct st_workers *workers;
     const struct st_kernels *kernels;
+    const struct st_device_ops *ops;
+    uint32_t index;
     struct st_device *device;
     struct st_arena host; /* bytes: the copy's, FILL_BYTE all over */
 };
@@ -356,7 +358,7 @@ static strata_status measure_block(struct bench *b, struct st_machine *m, const 
 {
     const struct st_workload *w = b->workload;
     struct block_probe probe = {.compute = compute};
-    struct st_device_opts opts = {.workers = b->workers, .kernels = b->kernels};
+    struct st_device_opts opts = {.index = b->index, .workers = b->workers, .kernels = b->kernels};
     double seconds = 0;
     strata_status st;
 
@@ -366,7 +368,7 @@ static strata_status measure_block(struct bench *b, struct st_machine *m, const 
     if (probe.bytes > BLOCK_BYTES_MAX || probe.bytes > m->capacity[STRATA_TIER_DEVICE] / 4)
         return STRATA_OK;
     opts.arena_bytes = probe.bytes;
-    st = st_device_cpu_ops.open(&b->device, &opts);
+    st = b->ops->open(&b->device, &opts);
     if (st != STRATA_OK)
         return st;
     block_carve(&probe, w, b->device->ops->arena(b->device));
@@ -469,17 +471,48 @@ static strata_status measure_update(struct bench *b, struct st_machine *m, const
 
 /* --- disk --- */
 
+/* Each directory alone, for its part of the swap: what it moves when reads and writes share it, as they do in a step. */
+static strata_status measure_dirs(struct st_machine *m, const struct st_config *config, struct st_probe_opts *probe)
+{
+    struct st_probe_rates rates;
+
+    for (uint32_t i = 0; i < config->nvme_dir_count; i++) {
+        strata_status st;
+
+        probe->dir = config->nvme_dirs[i];
+        if ((st = st_probe_run(probe, &rates)) != STRATA_OK)
+            return st;
+        m->dir_rates[i] = rates.mixed;
+    }
+    m->dir_count = m->drives = config->nvme_dir_count;
+    return STRATA_OK;
+}
+
 static strata_status measure_disk(struct st_machine *m, const struct st_config *config)
 {
     const uint64_t room = m->capacity[STRATA_TIER_NVME] / 4 / ST_SWAP_ALIGN * ST_SWAP_ALIGN;
+    const uint32_t count = config->nvme_dir_count;
+    const char *dirs[ST_CONFIG_DIRS_MAX];
+    struct st_probe_opts probe = {.dir = config->nvme_dirs[0],
+                                  .method = config->io_method,
+                                  .bytes = clamp(PROBE_FILE_BYTES, ST_SWAP_ALIGN, room),
+                                  .seconds_max = PROBE_DISK_SECONDS};
     struct st_probe_rates rates;
     strata_status st;
 
     if (room == 0)
         return st_error(STRATA_E_NOSPC, "%s: no space to measure with", config->nvme_dirs[0]);
-    st = st_probe_rates(config->nvme_dirs[0], config->io_method, clamp(PROBE_FILE_BYTES, ST_SWAP_ALIGN, room), PROBE_DISK_SECONDS,
-                        &rates);
-    if (st != STRATA_OK)
+    if (count > 1) {
+        if ((st = measure_dirs(m, config, &probe)) != STRATA_OK)
+            return st;
+        for (uint32_t i = 0; i < count; i++)
+            dirs[i] = config->nvme_dirs[i];
+        probe.dirs = dirs;
+        probe.dir_count = count;
+        probe.dir_rates = m->dir_rates;
+        probe.bytes = clamp(count * PROBE_FILE_BYTES, ST_SWAP_ALIGN, room);
+    }
+    if ((st = st_probe_run(&probe, &rates)) != STRATA_OK)
         return st;
     m->read = rates.read;
     m->write = rates.write;
@@ -504,14 +537,27 @@ static uint64_t copy_bytes(const struct st_workload *w)
     return clamp(largest * strata_dtype_bytes(w->dtype), COPY_BYTES_MIN, COPY_BYTES_MAX);
 }
 
+/* Copies are measured as a run makes them: from and to memory that the device has pinned, where it does that. */
+static strata_status bench_open_device(struct bench *b, const struct st_device_opts *opts)
+{
+    const strata_status st = b->ops->open(&b->device, opts);
+
+    if (st != STRATA_OK || b->ops->pin == NULL)
+        return st;
+    return b->ops->pin(b->device, b->host.base, b->host.bytes);
+}
+
 static strata_status bench_open(struct bench *b, const struct st_workload *w, const struct st_config *config,
-                                const struct st_topology *topo)
+                                const struct st_topology *topo, const char *device)
 {
     struct st_device_opts opts = {0};
     struct matmul_probe probe;
     strata_status st;
 
-    *b = (struct bench){.workload = w, .kernels = st_kernels_pick(config->isa)};
+    *b = (struct bench){
+        .workload = w, .kernels = st_kernels_pick(config->isa), .ops = st_device_find(device), .index = st_device_index(device)};
+    if (b->ops == NULL)
+        return st_error(STRATA_E_INVAL, "unknown device \"%s\"", device);
     if (b->kernels == NULL)
         return st_error(STRATA_E_INVAL, "strata.isa %s is unknown or cannot run on this processor", config->isa);
     st = st_workers_create(&b->workers, config->threads, topo);
@@ -523,9 +569,10 @@ static strata_status bench_open(struct bench *b, const struct st_workload *w, co
     matmul_shape(&probe, w);
     opts.arena_bytes = matmul_carve(&probe, w->dtype, NULL);
     opts.arena_bytes = opts.arena_bytes > b->host.bytes ? opts.arena_bytes : b->host.bytes;
+    opts.index = b->index;
     opts.workers = b->workers;
     opts.kernels = b->kernels;
-    return st_device_cpu_ops.open(&b->device, &opts);
+    return bench_open_device(b, &opts);
 }
 
 static void bench_close_device(struct bench *b)
@@ -540,8 +587,15 @@ static void bench_close_device(struct bench *b)
 strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_compute *compute,
                                  const struct st_config *config, const struct st_topology *topo, unsigned what)
 {
+    return st_machine_measure_on(machine, workload, compute, config, topo, what, "cpu");
+}
+
+strata_status st_machine_measure_on(struct st_machine *machine, const struct st_workload *workload,
+                                    const struct st_compute *compute, const struct st_config *config,
+                                    const struct st_topology *topo, unsigned what, const char *device)
+{
     struct bench b;
-    strata_status st = bench_open(&b, workload, config, topo);
+    strata_status st = bench_open(&b, workload, config, topo, device);
 
     if (st == STRATA_OK) {
         if ((what & ST_MEASURE_COMPUTE) != 0)

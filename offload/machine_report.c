@@ -66,16 +66,6 @@ static void filesystem_report(struct st_dir_report *out, const char *dir)
             snprintf(out->filesystem, sizeof(out->filesystem), "%s", filesystem_names[i].name);
 }
 
-static void direct_report(struct st_dir_report *out, int fd)
-{
-    struct statx stx;
-
-    if (statx(fd, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stx) != 0 || !(stx.stx_mask & STATX_DIOALIGN))
-        return;
-    out->memory_align = stx.stx_dio_mem_align;
-    out->offset_align = stx.stx_dio_offset_align;
-}
-
 void st_report_dir(struct st_dir_report *out, const char *dir)
 {
     int fd;
@@ -96,7 +86,9 @@ void st_report_dir(struct st_dir_report *out, const char *dir)
         return;
     }
     out->writable = true;
-    direct_report(out, fd);
+    st_report_disk(&out->disk, fd);
+    st_report_try(out, fd);
+    st_report_advise(out);
     close(fd);
 }
 

@@ -23,6 +23,8 @@
 
 struct st_plan_sums; /* offload/plan_build.h */
 
+#define ST_MACHINE_DIRS_MAX 8u
+
 #define ST_TILE_ELEMS 65536u /* elements of one update and checksum tile; a multiple of ST_NORM_BLOCK */
 
 /* Capacities and rates.  Capacities decide what is placed where; rates only feed bounds and predictions. */
@@ -38,6 +40,8 @@ struct st_machine {
     double read, write, mixed; /* bytes per second */
     double update;             /* parameters per second, state in memory */
     double checksum;           /* bytes per second, in cache, all workers; predictions; 0: takes no time */
+    uint32_t dir_count;        /* of dir_rates; 0: not known, or one directory */
+    double dir_rates[ST_MACHINE_DIRS_MAX]; /* bytes per second of each NVMe directory alone; how much of the swap each holds */
 };
 
 struct st_policy {

@@ -34,7 +34,7 @@ BEGIN {
     home["liburing"] = "nvme/io_uring.c"
     home["libaio.h"] = "nvme/io_aio.c"
     home["dnnl"] = home["oneapi/"] = home["omp.h"] = "kernels/matmul_dnnl.c"
-    home["cuda"] = home["cublas"] = "offload/device_cuda.c kernels/cuda/"
+    home["cuda"] = home["cublas"] = "offload/device_cuda kernels/cuda/ tests/cuda/"
     home["mpi.h"] = "offload/comm_mpi.c"
     home["nccl"] = "offload/comm_nccl.c"
     home["pcre2.h"] = "model/tokenizer"

@@ -9,6 +9,7 @@
 #ifndef STRATA_STRATA_H
 #define STRATA_STRATA_H
 
+#include "strata/io.h"
 #include "strata/optim.h"
 #include "strata/status.h"
 #include "strata/types.h"

@@ -316,6 +316,33 @@ static void update_on_disk_leaves_nothing_there(void **state)
     free_rows(&r);
 }
 
+/* 16 and 12 bytes per parameter each way, of a whole number of blocks. */
+static void update_moves_state_as_others_do(void **state)
+{
+    static const struct {
+        const char *name;
+        double width;
+    } likes[] = {{"zero-infinity", 16}, {"mlp-offload", 12}};
+    struct rows r;
+
+    run_rows(*state, &r,
+             "bench update --params 300000 --repeats 2 --nvme {w}/nvme --like zero-infinity --like mlp-offload --json");
+    for (uint32_t i = 0; i < 2; i++) {
+        const double blocks = number(&r, 1 + i, "read_bytes") / (likes[i].width * 4096), params = number(&r, 0, "params");
+
+        assert_string_equal(text(&r, 1 + i, "name"), "like");
+        assert_string_equal(text(&r, 1 + i, "variant"), likes[i].name);
+        assert_true(number(&r, 1 + i, "read_bytes") == number(&r, 1 + i, "written_bytes"));
+        assert_true(blocks == floor(blocks) && blocks * 4096 >= params && (blocks - 1) * 4096 < params);
+        assert_true(number(&r, 1 + i, "seconds") > 0);
+    }
+    free_rows(&r);
+    assert_int_equal(workplace_entries(*state, "nvme"), 0);
+    fails(*state, "bench update --params 4K --like zero-infinity", "--nvme");
+    fails(*state, "bench update --params 4K --nvme {w}/nvme --like deepspeed", "zero-infinity or mlp-offload");
+    fails(*state, "bench optim --like mlp-offload", "does not take --like");
+}
+
 static void update_takes_a_method(void **state)
 {
     struct rows r;
@@ -599,6 +626,7 @@ int main(void)
         cmocka_unit_test(link_goes_both_ways),
         cmocka_unit_test(update_in_memory_moves_nothing_on_disk),
         cmocka_unit_test(update_on_disk_leaves_nothing_there),
+        cmocka_unit_test(update_moves_state_as_others_do),
         cmocka_unit_test(update_takes_a_method),
         cmocka_unit_test(one_parameter_is_enough),
         cmocka_unit_test(simulated_steps_have_a_row_per_schedule),

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -169,6 +170,35 @@ static void every_rate_is_measured(void **state)
     assert_int_equal(warnings, 0);
 }
 
+static void each_of_several_directories_is_measured(void **state)
+{
+    struct fixture *f = *state;
+    struct st_config config = f->config;
+    struct st_machine m, back;
+    char path[512];
+
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(config.nvme_dirs[i], sizeof(config.nvme_dirs[i]), "%s/drive-%u", f->dir, i);
+        assert_int_equal(mkdir(config.nvme_dirs[i], 0700), 0);
+    }
+    config.nvme_dir_count = 2;
+    assert_int_equal(st_machine_here(&m, &config, f->topology), STRATA_OK);
+    assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &config, f->topology, ST_MEASURE_DISK), STRATA_OK);
+    assert_true(m.read > 0 && m.write > 0 && m.mixed > 0);
+    assert_int_equal(m.dir_count, 2);
+    assert_int_equal(m.drives, 2);
+    assert_true(m.dir_rates[0] > 0 && m.dir_rates[1] > 0);
+
+    snprintf(path, sizeof(path), "%s/machine.json", f->dir);
+    assert_int_equal(st_machine_write(&m, path), STRATA_OK);
+    assert_int_equal(st_machine_read(&back, path), STRATA_OK);
+    assert_int_equal(back.dir_count, 2);
+    assert_true(back.dir_rates[0] == m.dir_rates[0] && back.dir_rates[1] == m.dir_rates[1]);
+    unlink(path);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(rmdir(config.nvme_dirs[i]), 0); /* nothing is left in it */
+}
+
 /* Stands for a model: notes what it is given. */
 struct calls {
     uint32_t forward, backward;
@@ -263,6 +293,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_missing_directory_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(files_keep_every_field, setup, teardown),
         cmocka_unit_test_setup_teardown(every_rate_is_measured, setup, teardown),
+        cmocka_unit_test_setup_teardown(each_of_several_directories_is_measured, setup, teardown),
         cmocka_unit_test_setup_teardown(a_block_is_measured_where_it_fits, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_disk_leaves_the_other_rates, setup, teardown),
         cmocka_unit_test_setup_teardown(an_unknown_kernel_set_is_refused, setup, teardown),

@@ -29,6 +29,7 @@ static void defaults(void **state)
     assert_int_equal(c.sub_group_size, 1000000000);
     assert_int_equal(c.block_bytes, 1 << 20);
     assert_int_equal(c.queue_depth, 32);
+    assert_int_equal(load_good("{\"aio\": {\"queue_depth\": \"auto\"}}", NULL).queue_depth, 0);
     assert_true(c.device_memory == ST_AUTO_BYTES && c.host_memory == ST_AUTO_BYTES && c.cache == ST_AUTO_BYTES);
     assert_true(c.chunk_size == ST_AUTO_BYTES);
     assert_int_equal(c.update, ST_UPDATE_AUTO);
@@ -265,6 +266,7 @@ static void round_trips(void **state)
         "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/a,/b\"}, "
         "\"offload_param\": {\"device\": \"cpu\"}, \"sub_group_size\": 1e6}, \"aio\": {\"block_size\": 8192, \"queue_depth\": "
         "3}}",
+        "{\"aio\": {\"queue_depth\": \"auto\"}}",
         "{\"fp16\": {\"enabled\": true, \"loss_scale\": 128, \"hysteresis\": 3}}",
         "{\"fp16\": {\"enabled\": true, \"initial_scale_power\": 8, \"loss_scale_window\": 2, \"consecutive_hysteresis\": true, "
         "\"min_loss_scale\": 0.25}, \"bf16\": {\"check_grad_overflow\": false}}",

@@ -242,7 +242,7 @@ static void bad_input(void **state)
         {"{\"strata\": {\"device_memory\": 0}}", NULL, "out of range"},
         {"{\"strata\": {\"host_memory\": \"16000P\"}}", NULL, "out of range"},
         {"{\"strata\": {\"threads\": 257}}", NULL, "257 is out of range: 0 to 256"},
-        {"{\"strata\": {\"io_method\": \"aio\"}}", NULL, "not in this version"},
+        {"{\"strata\": {\"io_method\": \"sync\"}}", NULL, "must be one of auto, uring"},
         {"{\"strata\": {\"isa\": \"sse\"}}", NULL, "must be one of auto, scalar, avx2"},
         {"{\"strata\": {\"limits\": {\"io\": 1}}}", NULL, "only the fake I/O method can be slowed down"},
         {"{\"strata\": {\"limits\": {\"upload\": -1}}}", NULL, "out of range"},

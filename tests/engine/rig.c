@@ -92,7 +92,9 @@ void rig_config(struct st_config *out, const struct rig_cell *cell, const char *
     snprintf(out->io_method, sizeof(out->io_method), "%s", cell->io_method);
     snprintf(out->isa, sizeof(out->isa), "%s", cell->isa);
     snprintf(out->nvme_dirs[0], sizeof(out->nvme_dirs[0]), "%s", nvme_dir);
-    out->nvme_dir_count = 1;
+    for (uint32_t i = 0; i < cell->dir_count; i++)
+        snprintf(out->nvme_dirs[i], sizeof(out->nvme_dirs[i]), "%.400s/drive-%u", nvme_dir, i);
+    out->nvme_dir_count = cell->dir_count > 0 ? cell->dir_count : 1;
 }
 
 strata_status rig_model(struct st_model **out, const struct rig_cell *cell)
@@ -274,6 +276,7 @@ strata_status rig_engine_start(struct rig_engine *out, struct st_model *model, c
     struct st_engine_opts opts = {.plan = plan,
                                   .config = &out->config,
                                   .compute = st_model_compute(model),
+                                  .dir_rates = cell->dir_count > 0 ? cell->dir_rates : NULL,
                                   .fake_seed = 99,
                                   .fake_latency_us = cell->fake_latency_us != 0 ? cell->fake_latency_us : 200};
     strata_status st;

@@ -33,6 +33,8 @@ struct rig_cell {
     uint32_t flush_after;     /* flush (and evaluate) after this step; 0: never */
     uint32_t fake_latency_us; /* 0: 200 */
     const char *freeze;       /* a pattern of tensor names that are not trained; NULL: none */
+    uint32_t dir_count;       /* 0: the directory of a run itself; else its subdirectories drive-0, drive-1, ... */
+    const double *dir_rates;  /* [dir_count]; NULL: equal */
     bool paced;               /* on the paced device, with its gradients, at its own pace of some microseconds an op */
 };
 

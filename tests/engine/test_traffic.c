@@ -3,21 +3,22 @@
  * With cache 0 and the split master: state 20, 12 with moments in bf16, 8 1/16 in 8 bits; with the weights there too 26 gated or
  * in backward, 28 serial, 4 more for each further micro-batch accumulated horizontally, 4 more with a full fp32 master; beside it
  * one more reading of the head's table (its second pass), less the one reading that the positions, which backward does not need,
- * are spared. Alignment padding comes on top and is stated.  That runs move what plans say is checked in every cell of the
- * matrix. */
-#include "model/model.h"
+ * are spared. Alignment padding comes on top and is stated.  With a cache, less by exactly what it holds.  That runs move what
+ * plans say is checked in every cell of the matrix. */
 #include "offload/plan.h"
+#include "rig.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-static struct st_plan *plan_with(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype,
-                                 uint32_t g, enum st_accumulation order, enum st_moment_format format)
+static struct st_plan *plan_limited(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype,
+                                    uint32_t g, enum st_accumulation order, enum st_moment_format format, uint64_t cache)
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 256, .grad_accum = g, .dtype = dtype, .workers = 2};
     const struct st_machine machine = {
@@ -27,7 +28,7 @@ static struct st_plan *plan_with(const char *preset, strata_tier param, enum st_
                                      .activation_tier = STRATA_TIER_COUNT,
                                      .update = update,
                                      .accumulation = order,
-                                     .cache = 0,
+                                     .cache = cache,
                                      .moment_format = format,
                                      .chunk_elems = 4u << 20};
     struct st_model_config config;
@@ -40,6 +41,18 @@ static struct st_plan *plan_with(const char *preset, strata_tier param, enum st_
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
     st_model_destroy(model);
     return plan;
+}
+
+static struct st_plan *plan_with(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype,
+                                 uint32_t g, enum st_accumulation order, enum st_moment_format format)
+{
+    return plan_limited(preset, param, update, dtype, g, order, format, 0);
+}
+
+/* State on NVMe, weights in host memory, and so many bytes of cache. */
+static struct st_plan *plan_cached(const char *preset, uint64_t cache)
+{
+    return plan_limited(preset, STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL, ST_MOMENTS_F32, cache);
 }
 
 static struct st_plan *plan_of(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype,
@@ -169,6 +182,111 @@ static void moments_in_8_bits_move_8(void **state)
     st_plan_destroy(plan);
 }
 
+/* --- what is cached is not moved --- */
+
+struct split {
+    uint64_t held, moved;               /* bytes of chunks above NVMe, and there */
+    uint64_t held_params, moved_params; /* of theirs */
+    uint64_t largest;                   /* chunk, bytes */
+    uint32_t held_chunks;
+};
+
+static struct split split_of(const struct st_plan *plan)
+{
+    struct split s = {0};
+
+    for (uint32_t i = 0; i < plan->chunk_count; i++) {
+        const struct st_chunk *c = &plan->chunks[i];
+        const bool held = c->tier != STRATA_TIER_NVME;
+
+        *(held ? &s.held : &s.moved) += c->bytes;
+        *(held ? &s.held_params : &s.moved_params) += c->elems;
+        s.largest = c->bytes > s.largest ? c->bytes : s.largest;
+        s.held_chunks += held;
+    }
+    return s;
+}
+
+/* A cache of any size is used but for less than a chunk, and each of its bytes is a byte less to read and a byte less to write.
+ */
+static void check_cached(const char *preset, double fraction)
+{
+    struct st_plan *none = plan_of(preset, STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
+    const uint64_t all = split_of(none).moved, cache = (uint64_t)(fraction * (double)all);
+    const struct st_traffic before = none->traffic[1];
+    struct st_plan *plan = plan_cached(preset, cache);
+    const struct split s = split_of(plan);
+    const double c = (double)s.held_params / (double)(s.held_params + s.moved_params);
+
+    print_message("%s with %.3f of the state cached in %u of %u chunks: %.3f bytes per parameter\n", preset, c, s.held_chunks,
+                  plan->chunk_count, (double)plan->parameter_bytes_nvme / (double)plan->workload.params);
+    assert_int_equal(split_of(none).held, 0);
+    assert_int_equal(s.held + s.moved, all);
+    assert_true(s.held <= cache && (cache == all ? s.moved == 0 : cache - s.held < s.largest));
+    assert_int_equal(plan->traffic[1].read, before.read - s.held);
+    assert_int_equal(plan->traffic[1].write, before.write - s.held);
+    assert_int_equal(plan->parameter_bytes_nvme, 20 * (plan->workload.params - s.held_params)); /* 20 (1 - c) a parameter */
+    st_plan_destroy(plan);
+    st_plan_destroy(none);
+}
+
+static void a_cached_fraction_is_not_moved(void **state)
+{
+    static const double fractions[] = {0.01, 0.125, 0.25, 0.5, 0.75, 0.99, 1};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(fractions) / sizeof(fractions[0]); i++) {
+        check_cached("gpt2", fractions[i]);
+        check_cached("gpt2-medium", fractions[i]);
+    }
+}
+
+/* Counted where they move: in each step of a run, every chunk that is not cached once each way. */
+static void runs_with_a_cache_move_as_much(void **state)
+{
+    enum { STEPS = 4 };
+    static const double fractions[] = {0, 0.25, 0.5, 0.75, 1};
+    struct rig_cell cell = {.device = RIG_SMALLEST,
+                            .host = RIG_ALL,
+                            .optimizer = STRATA_TIER_NVME,
+                            .param = STRATA_TIER_HOST,
+                            .update = ST_UPDATE_SERIAL,
+                            .grad_accum = 1,
+                            .act_tier = STRATA_TIER_COUNT,
+                            .dtype = STRATA_BF16,
+                            .io_method = "fake",
+                            .isa = "auto",
+                            .threads = 1,
+                            .chunk_elems = 4096};
+    char dir[] = "/tmp/strata-traffic-XXXXXX";
+    struct st_model *model;
+    uint64_t all = 0;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(rig_model(&model, &cell), STRATA_OK);
+    for (size_t i = 0; i < sizeof(fractions) / sizeof(fractions[0]); i++) {
+        struct rig_result result;
+        struct st_plan *plan;
+        struct split s;
+
+        cell.cache = (uint64_t)(fractions[i] * (double)all);
+        assert_int_equal(rig_plan(&plan, model, &cell), STRATA_OK);
+        s = split_of(plan);
+        all = i == 0 ? s.moved : all;
+        assert_true(s.held + s.moved == all && s.held <= cell.cache);
+        assert_true(cell.cache - s.held < s.largest && (fractions[i] < 1 || s.moved == 0));
+        assert_int_equal(rig_train(&result, model, plan, &cell, STEPS, dir), STRATA_OK);
+        print_message("%u of %u chunks cached: %.0f bytes read and %.0f written per step\n", s.held_chunks, plan->chunk_count,
+                      (double)result.moved_bytes.read / STEPS, (double)result.moved_bytes.write / STEPS);
+        assert_int_equal(result.moved_bytes.read, STEPS * (all - s.held));
+        assert_int_equal(result.moved_bytes.write, STEPS * (all - s.held));
+        st_plan_destroy(plan);
+    }
+    st_model_destroy(model);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 /* Vertical accumulation: weights and gradients cross the device link as often for 8 micro-batches as for one. */
 static void link_traffic_does_not_grow_with_accumulation(void **state)
 {
@@ -194,6 +312,8 @@ int main(void)
         cmocka_unit_test(horizontal_adds_4_a_micro_batch),
         cmocka_unit_test(moments_in_bf16_move_12),
         cmocka_unit_test(moments_in_8_bits_move_8),
+        cmocka_unit_test(a_cached_fraction_is_not_moved),
+        cmocka_unit_test(runs_with_a_cache_move_as_much),
         cmocka_unit_test(link_traffic_does_not_grow_with_accumulation),
     };
 

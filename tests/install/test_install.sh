@@ -4,7 +4,7 @@
 set -eu
 cmake=$1 build=$2 work=$3 generator=$4 cc=$5
 consumer=$(cd "$(dirname "$0")" && pwd)/consumer
-example=$(cd "$(dirname "$0")/../../docs/examples" && pwd)/optim.c
+examples=$(cd "$(dirname "$0")/../../docs/examples" && pwd)
 
 rm -rf "${work:?}"
 mkdir -p "$work"
@@ -21,6 +21,7 @@ echo "== find_package"
 "$work/build/consumer"
 "$work/build/consumer_whole"
 "$work/build/example_optim"
+"$work/build/example_io" "$work/example.bin"
 if [ -x "$work/build/consumer_cxx" ]; then "$work/build/consumer_cxx"; fi
 
 echo "== pkg-config"
@@ -39,9 +40,12 @@ version=$(pkg-config --modversion strata)
 "$cc" ${CFLAGS:-} -DEXPECTED_VERSION="\"$version\"" "$consumer/consumer.c" -o "$work/consumer_pc" $whole \
     $(pkg-config $static --cflags --libs strata)
 LD_LIBRARY_PATH=$libdir "$work/consumer_pc"
-# shellcheck disable=SC2046,SC2086 # lists of words
-"$cc" ${CFLAGS:-} "$example" -o "$work/example_pc" $(pkg-config $static --cflags --libs strata)
-LD_LIBRARY_PATH=$libdir "$work/example_pc"
+for example in optim io; do
+    # shellcheck disable=SC2046,SC2086 # lists of words
+    "$cc" ${CFLAGS:-} "$examples/$example.c" -o "$work/${example}_pc" $(pkg-config $static --cflags --libs strata)
+done
+LD_LIBRARY_PATH=$libdir "$work/optim_pc"
+LD_LIBRARY_PATH=$libdir "$work/io_pc" "$work/example.bin"
 
 echo "== exported symbols"
 if [ -e "$libdir/libstrata.so" ]; then

@@ -3,6 +3,7 @@
 
 #include "core/rng.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 #include <cmocka.h>
 
 static struct io_fixture *active; /* the fixture whose requests are in flight */
+static struct st_io_opts options; /* of the ios that are opened */
 
 static void on_done(struct st_io_req *req, strata_status st)
 {
@@ -49,6 +51,32 @@ int io_temporary_file(uint64_t bytes)
     return fd;
 }
 
+void io_fixture_set_options(const struct st_io_opts *opts)
+{
+    options = *opts;
+}
+
+struct st_io_opts io_fixture_options(uint32_t depth)
+{
+    struct st_io_opts opts = options;
+
+    opts.queue_depth = depth;
+    opts.fake_seed = 3;
+    return opts;
+}
+
+uint32_t io_open_descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    uint32_t count = 0;
+
+    assert_non_null(dir);
+    while (readdir(dir) != NULL)
+        count++;
+    closedir(dir);
+    return count;
+}
+
 void io_fixture_clear(struct io_fixture *f)
 {
     memset(f->done_of, 0, sizeof(f->done_of));
@@ -60,6 +88,7 @@ void io_fixture_clear(struct io_fixture *f)
 strata_status io_fixture_open_sized(struct io_fixture *f, const struct st_io_ops *ops, uint32_t blocks, uint32_t block_bytes,
                                     uint32_t depth, uint64_t file_bytes)
 {
+    const struct st_io_opts opts = io_fixture_options(depth);
     const size_t bytes = (size_t)blocks * block_bytes;
     strata_status st;
 
@@ -73,9 +102,12 @@ strata_status io_fixture_open_sized(struct io_fixture *f, const struct st_io_ops
     f->want = aligned_alloc(BLOCK, bytes);
     assert_non_null(f->buf);
     assert_non_null(f->want);
-    for (size_t i = 0; i < bytes; i++)
-        f->want[i] = (unsigned char)(st_rng_u64(7, blocks, i / 8) >> (i % 8 * 8));
-    if ((st = ops->open(&f->io, &(struct st_io_opts){.queue_depth = depth, .fake_seed = 3})) != STRATA_OK) {
+    for (size_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+        const uint64_t random = st_rng_u64(7, blocks, i / sizeof(random));
+
+        memcpy(f->want + i, &random, sizeof(random));
+    }
+    if ((st = ops->open(&f->io, &opts)) != STRATA_OK) {
         f->io = NULL;
         return st;
     }

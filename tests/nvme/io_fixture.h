@@ -24,6 +24,11 @@ struct io_fixture {
     uint32_t resubmit;  /* done() submits its request again so often */
 };
 
+/** Options of the ios that fixtures open from now on; queue_depth and fake_seed are theirs. */
+void io_fixture_set_options(const struct st_io_opts *opts);
+struct st_io_opts io_fixture_options(uint32_t depth);
+/** Entries of /proc/self/fd, to compare with. */
+uint32_t io_open_descriptors(void);
 /** A file of `file_bytes`, an io with it, and random bytes in want[]; what was made so far is freed by close in any case. */
 strata_status io_fixture_open_sized(struct io_fixture *f, const struct st_io_ops *ops, uint32_t blocks, uint32_t block_bytes,
                                     uint32_t depth, uint64_t file_bytes);

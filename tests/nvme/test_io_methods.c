@@ -79,6 +79,57 @@ static void methods_are_found_by_name(void **state)
     assert_null(st_io_find("carrier pigeon", &why));
     assert_string_not_equal(st_io_find("auto", &why)->name, "fake");
     assert_ptr_equal(st_io_find(NULL, NULL), st_io_find("auto", NULL));
+    assert_string_equal(st_io_next(st_io_find("uring", NULL))->name, "aio");
+    assert_string_equal(st_io_next(st_io_find("aio", NULL))->name, "threads");
+    assert_null(st_io_next(st_io_find("threads", NULL)));
+}
+
+/* Of its own: 8 or as many as asked for, and no more than can be at work. */
+static void threads_are_as_many_as_asked_for(void **state)
+{
+    static const struct {
+        uint32_t depth, threads, want;
+    } rows[] = {{1, 0, 1}, {64, 0, 8}, {64, 3, 3}, {64, 64, 64}, {5, 64, 5}};
+    const struct st_io_ops *ops = st_io_find("threads", NULL);
+    struct st_io *io;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct st_io_opts opts = {.queue_depth = rows[i].depth, .threads = rows[i].threads};
+        struct st_io_opts effective;
+
+        assert_int_equal(ops->open(&io, &opts), STRATA_OK);
+        ops->effective(io, &effective);
+        assert_int_equal(effective.threads, rows[i].want);
+        ops->close(io);
+    }
+    assert_int_equal(ops->open(&io, &(struct st_io_opts){.queue_depth = 64, .threads = 65}), STRATA_E_INVAL);
+    assert_non_null(strstr(strata_last_error(), "65 I/O threads"));
+}
+
+/* A place that the kernel keeps is not used again, and said. */
+static void a_place_that_is_not_given_back_is_left(void **state)
+{
+    struct io_fixture f;
+    uint32_t index;
+
+    (void)state;
+    if (strcmp(st_io_find("auto", NULL)->name, "uring") != 0)
+        skip();
+    assert_int_equal(io_fixture_open(&f, st_io_find("uring", NULL), 4, BLOCK, 4), STRATA_OK);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.files", .count = 1, .result = -ENOMEM});
+    f.ops->remove_file(f.io, f.file);
+    assert_int_equal(st_fault_disarm(), 1);
+    for (uint32_t i = 1; i < 16; i++) {
+        assert_int_equal(f.ops->add_file(f.io, f.fd, 4 * BLOCK, &index), STRATA_OK);
+        assert_int_not_equal(index, f.file);
+    }
+    assert_int_equal(f.ops->add_file(f.io, f.fd, 4 * BLOCK, &index), STRATA_E_INVAL);
+    f.file = 15;
+    assert_int_equal(io_fixture_write_all(&f), STRATA_OK);
+    assert_int_equal(io_fixture_read_all(&f), STRATA_OK);
+    io_fixture_assert_data(&f);
+    io_fixture_close(&f);
 }
 
 static void auto_passes_over_a_refused_ring(void **state)
@@ -90,10 +141,80 @@ static void auto_passes_over_a_refused_ring(void **state)
     (void)state;
     for (size_t i = 0; i < 3; i++) {
         st_fault_arm(&(struct st_fault_spec){.site = "nvme.ring", .result = errors[i]});
-        assert_string_equal(st_io_find("auto", &why)->name, "threads");
+        assert_string_equal(st_io_find("auto", &why)->name, "aio");
         st_fault_disarm();
         assert_non_null(strstr(why, reasons[i]));
     }
+}
+
+/* Nor is aio there: its eventfd fails, and so does the ring's. */
+static void auto_passes_over_refused_aio(void **state)
+{
+    const char *why;
+
+    (void)state;
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.eventfd", .result = -EMFILE});
+    assert_string_equal(st_io_find("auto", &why)->name, "threads");
+    st_fault_disarm();
+    assert_non_null(strstr(why, "ulimit -l"));
+    assert_non_null(strstr(why, "fs.aio-max-nr"));
+}
+
+static void aio_says_what_is_missing(void **state)
+{
+    static const struct {
+        const char *site;
+        int64_t result;
+        strata_status st;
+        const char *text;
+    } rows[] = {
+        {"nvme.context", -ENOSYS, STRATA_E_NOSYS, "threads"},
+        {"nvme.context", -EAGAIN, STRATA_E_NOMEM, "fs.aio-max-nr"},
+        {"nvme.wake", -EINVAL, STRATA_E_NOSYS, "4.18"},
+        {"nvme.eventfd", -EMFILE, STRATA_E_IO, "ulimit -n"},
+    };
+    const struct st_io_ops *ops = st_io_find("aio", NULL);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_io *io;
+
+        st_fault_arm(&(struct st_fault_spec){.site = rows[i].site, .result = rows[i].result});
+        assert_int_equal(ops->open(&io, &(struct st_io_opts){.queue_depth = 1}), rows[i].st);
+        st_fault_disarm();
+        assert_non_null(strstr(strata_last_error(), rows[i].text));
+    }
+}
+
+/* A kernel that refuses the thread, then the polled ring; and a device that does not poll, where that is so. */
+static void refused_polls_are_gone_without(void **state)
+{
+    struct io_fixture f;
+    struct st_io_opts effective;
+    const char *why;
+
+    (void)state;
+    if (strcmp(st_io_find("auto", &why)->name, "uring") != 0) {
+        print_message("uring: not tested on this machine: %s\n", why);
+        skip();
+    }
+    io_fixture_set_options(&(struct st_io_opts){.poll_device = true, .poll_kernel = true, .unregistered = true});
+    for (uint32_t refused = 0; refused < 3; refused++) {
+        st_fault_arm(&(struct st_fault_spec){.site = "nvme.ring", .count = refused > 0 ? refused : 1, .result = -ENOMEM});
+        if (refused == 0)
+            st_fault_disarm();
+        assert_int_equal(io_fixture_open(&f, st_io_find("uring", NULL), 16, BLOCK, 4), STRATA_OK);
+        assert_int_equal(st_fault_disarm(), refused);
+        f.ops->effective(f.io, &effective);
+        assert_int_equal(effective.poll_kernel, refused == 0);
+        assert_int_equal(effective.poll_device, refused < 2);
+        assert_true(effective.unregistered);
+        assert_int_equal(io_fixture_write_all(&f), STRATA_OK);
+        assert_int_equal(io_fixture_read_all(&f), STRATA_OK);
+        io_fixture_assert_data(&f);
+        io_fixture_close(&f);
+    }
+    io_fixture_set_options(&(struct st_io_opts){0});
 }
 
 /* An older kernel: no deferred task work, no file table. */
@@ -124,9 +245,17 @@ static void uring_works_without_the_extras(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fake_order_is_the_seed_s),        cmocka_unit_test(fake_latency_keeps_the_data),
-        cmocka_unit_test(fake_is_full_where_it_ends),      cmocka_unit_test(methods_are_found_by_name),
-        cmocka_unit_test(auto_passes_over_a_refused_ring), cmocka_unit_test(uring_works_without_the_extras),
+        cmocka_unit_test(fake_order_is_the_seed_s),
+        cmocka_unit_test(fake_latency_keeps_the_data),
+        cmocka_unit_test(fake_is_full_where_it_ends),
+        cmocka_unit_test(methods_are_found_by_name),
+        cmocka_unit_test(auto_passes_over_a_refused_ring),
+        cmocka_unit_test(uring_works_without_the_extras),
+        cmocka_unit_test(auto_passes_over_refused_aio),
+        cmocka_unit_test(aio_says_what_is_missing),
+        cmocka_unit_test(refused_polls_are_gone_without),
+        cmocka_unit_test(threads_are_as_many_as_asked_for),
+        cmocka_unit_test(a_place_that_is_not_given_back_is_left),
     };
 
     return cmocka_run_group_tests_name("io methods", tests, NULL, NULL);

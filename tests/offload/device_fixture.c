@@ -1,12 +1,32 @@
 /* tests/offload/device_fixture.c - see device_fixture.h. */
 #include "tests/offload/device_fixture.h"
+#include "tests/offload/device_mirror.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+static void open_device(struct df_device *d, const struct st_device_opts *opts)
+{
+    const struct st_device_ops *ops = st_device_find(DF_DEVICE);
+    strata_status st;
+
+    assert_non_null(ops);
+    if (ops == &st_device_cpu_ops)
+        st = ops->open(&d->dev, opts);
+    else
+        st = df_mirror_open(&d->dev, ops, opts);
+    if (st == STRATA_E_NOSYS) {
+        fprintf(stderr, "skipped: %s\n", strata_last_error());
+        exit(77);
+    }
+    df_ok(st);
+    d->ops = d->dev->ops;
+}
 
 void df_open(struct df_device *d, const struct df_opts *opts)
 {
@@ -17,9 +37,7 @@ void df_open(struct df_device *d, const struct df_opts *opts)
     assert_non_null(dev_opts.kernels);
     df_ok(st_workers_create(&d->workers, opts->workers != 0 ? opts->workers : 2, NULL));
     dev_opts.workers = d->workers;
-    d->ops = st_device_find("cpu");
-    assert_non_null(d->ops);
-    df_ok(d->ops->open(&d->dev, &dev_opts));
+    open_device(d, &dev_opts);
     d->used = 0;
     d->bytes = dev_opts.arena_bytes;
 }
@@ -58,6 +76,7 @@ void *df_alloc(struct df_device *d, uint64_t elems, strata_dtype dt)
 
     assert_true(d->used + bytes <= d->bytes);
     d->used += bytes;
+    df_mirror_use(d->dev, d->used);
     memset(p, 0, bytes);
     return p;
 }

@@ -1,9 +1,15 @@
-/* tests/offload/device_fixture.h - a cpu device with tensors in its arena, and fp64 views of them. */
+/* tests/offload/device_fixture.h - a cpu device with tensors in its arena, and fp64 views of them.
+ *
+ * Compiled with DF_DEVICE, another device's name: that one behind a mirror (device_mirror.h), for the same tests. */
 #ifndef TESTS_OFFLOAD_DEVICE_FIXTURE_H
 #define TESTS_OFFLOAD_DEVICE_FIXTURE_H
 
 #include "core/workers.h"
 #include "offload/device.h"
+
+#ifndef DF_DEVICE
+#define DF_DEVICE "cpu"
+#endif
 
 struct df_device {
     struct st_workers *workers;

@@ -1,6 +1,7 @@
 // The public headers are C++, too, and their functions keep C names.
 #include <cstdio>
 #include <cstring>
+#include <strata/io.h>
 #include <strata/optim.h>
 #include <strata/status.h>
 #include <strata/strata.h>
@@ -10,7 +11,14 @@ static_assert(STRATA_OK == 0, "ok is 0");
 
 int main()
 {
+    strata_io_opts opts = {sizeof(opts), "fake", 0, 0, 0, 0};
+    strata_io_result result;
     strata_optim_config lion;
+    strata_io *io = nullptr;
+
+    if (strata_io_open(&io, &opts) != STRATA_OK || strata_io_wait(io, strata_io_request{0}, 0, &result) != STRATA_E_INVAL ||
+        strata_io_close(io) != STRATA_OK)
+        return 1;
 
     strata_optim_defaults(&lion, STRATA_LION);
     std::printf("consumer_cxx: strata %s, %s\n", strata_version(), strata_status_text(STRATA_E_NOFIT));

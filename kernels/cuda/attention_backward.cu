@@ -1,0 +1,491 @@
+/* kernels/cuda/attention_backward.cu - see attention.h.
+ *
+ * Three kernels without atomics.  prepare: per row, log-sum-exp in powers of two and the scaled dot product of out and its
+ * gradient, into the workspace.  to_keys: a block has 64 or 128 keys and walks the query heads of their group in order, of each
+ * the queries from the diagonal on; it works on transposed scores, so that probabilities and their gradients are operands as they
+ * come out.  to_queries: a block has 64 or 128 queries and walks the keys up to the diagonal.  Scores are made twice for it: two
+ * products in seven. Stages of 32 rows arrive while the ones before are used. Source: Dao, arXiv:2307.08691, Algorithm 2. */
+#include "kernels/cuda/attention_tile.cuh"
+
+#define STAGE 32u /* rows that arrive together: queries in to_keys, keys in to_queries */
+
+struct backward_args {
+    struct st_cuda_attention at;
+    void *dqkv;
+    const void *dout, *out, *qkv;
+    const float *lse;
+    float2 *rows; /* [batch, heads, seq] {lse * log2(e), scale * (out . dout)} */
+    float scale;
+    bool wide_qkv, wide_dqkv, wide_dout, wide_out;
+};
+
+static __device__ __forceinline__ size_t rows_at(const struct st_cuda_attention &at, uint32_t batch, uint32_t head)
+{
+    return (static_cast<size_t>(batch) * at.heads + head) * at.seq;
+}
+
+/* --- per row --- */
+
+#define PREPARE_THREADS 256u
+#define ROW_LANES       8u
+
+/* Sum of a[i] * b[i] over groups of eight columns, one in eight of which is this lane's; `wide`: see st_rows_are_wide(). */
+template <strata_dtype DT>
+static __device__ __forceinline__ float lane_dot(const st_elem_t<DT> *a, const st_elem_t<DT> *b, uint32_t columns, bool wide)
+{
+    constexpr uint32_t words = 8 / st_group_elems<DT>;
+    float sum = 0;
+
+    for (uint32_t c = threadIdx.x % ROW_LANES * 8; c < columns; c += ROW_LANES * 8) {
+        if (wide && columns - c >= 8) {
+            st_elem_t<DT> left[8], right[8];
+            uint4 word[words];
+
+#pragma unroll
+            for (uint32_t i = 0; i < words; i++)
+                word[i] = reinterpret_cast<const uint4 *>(a + c)[i];
+            memcpy(left, word, sizeof(left));
+#pragma unroll
+            for (uint32_t i = 0; i < words; i++)
+                word[i] = reinterpret_cast<const uint4 *>(b + c)[i];
+            memcpy(right, word, sizeof(right));
+#pragma unroll
+            for (uint32_t i = 0; i < 8; i++)
+                sum = fmaf(st_element_load<DT>(left[i]), st_element_load<DT>(right[i]), sum);
+        } else {
+            for (uint32_t i = c; i < c + 8 && i < columns; i++)
+                sum = fmaf(st_element_load<DT>(a[i]), st_element_load<DT>(b[i]), sum);
+        }
+    }
+    return sum;
+}
+
+/* Eight lanes have one head of one row. */
+template <strata_dtype DT> static __global__ void __launch_bounds__(PREPARE_THREADS) prepare(struct backward_args s)
+{
+    const uint64_t item = (static_cast<uint64_t>(blockIdx.x) * PREPARE_THREADS + threadIdx.x) / ROW_LANES;
+    const uint64_t row = item / s.at.heads;
+    const uint32_t head = static_cast<uint32_t>(item % s.at.heads);
+    const bool inside = row < static_cast<uint64_t>(s.at.batch) * s.at.seq;
+    const uint64_t at = row * s.at.out_stride + st_query_column(s.at, head);
+    float sum = 0;
+
+    if (inside)
+        sum = lane_dot<DT>(static_cast<const st_elem_t<DT> *>(s.out) + at, static_cast<const st_elem_t<DT> *>(s.dout) + at,
+                           s.at.head_dim, s.wide_out && s.wide_dout);
+#pragma unroll
+    for (int lanes = ROW_LANES / 2; lanes > 0; lanes /= 2)
+        sum += __shfl_xor_sync(ST_ALL_LANES, sum, lanes);
+    if (inside && threadIdx.x % ROW_LANES == 0) {
+        const uint32_t batch = static_cast<uint32_t>(row / s.at.seq);
+        const size_t to = rows_at(s.at, batch, head) + row % s.at.seq;
+
+        s.rows[to] = make_float2(s.lse[to] * ST_LOG2E, sum * s.scale);
+    }
+}
+
+/* --- operands --- */
+
+template <typename T> struct operands {
+    struct st_head<const T> q, k, v, dout;
+    const float2 *rows;
+};
+
+template <typename T>
+static __device__ __forceinline__ struct operands<T> operands_of(const struct backward_args &s, uint32_t batch, uint32_t head) {
+    const T *qkv = static_cast<const T *>(s.qkv);
+    const uint32_t kv = head / (s.at.heads / s.at.kv_heads);
+
+    return {st_head_at(s.at, qkv, s.at.qkv_stride, batch, st_query_column(s.at, head), s.wide_qkv),
+            st_head_at(s.at, qkv, s.at.qkv_stride, batch, st_key_column(s.at, kv), s.wide_qkv),
+            st_head_at(s.at, qkv, s.at.qkv_stride, batch, st_value_column(s.at, kv), s.wide_qkv),
+            st_head_at(s.at, static_cast<const T *>(s.dout), s.at.out_stride, batch, st_query_column(s.at, head), s.wide_dout),
+            s.rows + rows_at(s.at, batch, head)};
+}
+
+template <typename T>
+static __device__ __forceinline__ struct st_head<T> gradient_of(const struct backward_args &s, uint32_t batch, uint32_t column) {
+    return st_head_at(s.at, static_cast<T *>(s.dqkv), s.at.qkv_stride, batch, column, s.wide_dqkv);
+}
+
+/* Start to bring the prepared values of STAGE rows; rows past seq get zeros, with which they give zeros. */
+static __device__ __forceinline__ void
+rows_load(float2 *shared, const float2 *rows, uint32_t first, uint32_t seq)
+{
+    if (threadIdx.x < STAGE) {
+        const bool inside = first + threadIdx.x < seq;
+
+        st_copy_async<8>(shared + threadIdx.x, rows + (inside ? first + threadIdx.x : 0), inside);
+    }
+}
+
+/* score: p = exp(scale * score - lse), 0 of minus infinity; dprob: scale * p * (dprob - out . dout). */
+static __device__ __forceinline__ void slope(float &score, float &dprob, float2 row, float scale)
+{
+    score = exp2f(fmaf(score, scale * ST_LOG2E, -row.x));
+    dprob = score * fmaf(dprob, scale, -row.y);
+}
+
+/* The steps of a walk over the query heads of a group, of each the stages from the diagonal on. */
+struct walk {
+    uint32_t head, first;   /* first of the group's heads, first query */
+    uint32_t stages, count; /* of one head, of all */
+};
+
+static __device__ __forceinline__ struct walk walk_from(const struct st_cuda_attention &at, uint32_t kv, uint32_t key)
+{
+    const uint32_t group = at.heads / at.kv_heads, stages = (at.seq - key + STAGE - 1) / STAGE;
+
+    return {kv * group, key, stages, stages * group};
+}
+
+/* --- 16 bits: gradients of keys and values --- */
+
+template <uint32_t WIDTH> constexpr uint32_t keys_tall = WIDTH <= 64 ? 2 : 1; /* 16 keys each, of a warp */
+template <uint32_t WIDTH>
+constexpr uint32_t keys_parts = WIDTH <= 128 ? 1 : 2; /* blocks that share the columns: sums in registers */
+template <uint32_t WIDTH> constexpr uint32_t queries_tall = WIDTH <= 128 ? 2 : 1;
+
+template <strata_dtype DT, uint32_t WIDTH>
+constexpr uint32_t to_keys_shared = (2 * 64 * keys_tall<WIDTH> + 4 * STAGE) * st_tile_row_bytes<DT, WIDTH> + 2 * STAGE * 8;
+
+/* Queries and their gradients of step i of the walk. */
+template <strata_dtype DT, uint32_t WIDTH>
+static __device__ __forceinline__ void stage_load(uint16_t *q, uint16_t *dout, float2 *rows, const struct backward_args &s,
+                                                  const struct walk &w, uint32_t batch, uint32_t i)
+{
+    const uint32_t first = w.first + i % w.stages * STAGE;
+    const struct operands<uint16_t> in = operands_of<uint16_t>(s, batch, w.head + i / w.stages);
+
+    st_tile_load<DT, WIDTH, STAGE>(q, in.q, first);
+    st_tile_load<DT, WIDTH, STAGE>(dout, in.dout, first);
+    rows_load(rows, in.rows, first, s.at.seq);
+}
+
+/* Transposed scores of queries before their key: minus infinity.  key, query: of this thread's first score. */
+template <uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void hide_earlier(float (&s)[TALL][ACROSS][4], uint32_t key, uint32_t query)
+{
+#pragma unroll
+    for (uint32_t m = 0; m < TALL; m++)
+#pragma unroll
+        for (uint32_t n = 0; n < ACROSS; n++)
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++)
+                if (key + 16 * m + 8 * (i / 2) > query + 8 * n + i % 2)
+                    s[m][n][i] = -ST_TILE_INFINITY;
+}
+
+/* Transposed scores to probabilities, their gradients to scores' gradients; rows: of this thread's first query. */
+template <uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void key_slopes(float (&p)[TALL][ACROSS][4], float (&ds)[TALL][ACROSS][4], const float2 *rows,
+                                                  float scale)
+{
+#pragma unroll
+    for (uint32_t n = 0; n < ACROSS; n++)
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++) {
+            const float2 row = rows[8 * n + i];
+
+#pragma unroll
+            for (uint32_t m = 0; m < TALL; m++)
+#pragma unroll
+                for (uint32_t half = 0; half < 2; half++)
+                    slope(p[m][n][2 * half + i], ds[m][n][2 * half + i], row, scale);
+        }
+}
+
+template <strata_dtype DT, uint32_t WIDTH>
+static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys(struct backward_args s)
+{
+    constexpr uint32_t TALL = keys_tall<WIDTH>, KEYS = 64 * TALL, COLUMNS = WIDTH / keys_parts<WIDTH>;
+    constexpr uint32_t stride = st_tile_stride<DT, WIDTH>, stage = STAGE * stride;
+    ST_SHARED_DYNAMIC(shared);
+    uint16_t *k = reinterpret_cast<uint16_t *>(shared), *v = k + KEYS * stride, *q = v + KEYS * stride, *dout = q + 2 * stage;
+    float2 *rows = reinterpret_cast<float2 *>(dout + 2 * stage);
+    const uint32_t batch = blockIdx.x / s.at.kv_heads, kv = blockIdx.x % s.at.kv_heads, first = blockIdx.y * KEYS;
+    const uint32_t part = blockIdx.z * COLUMNS, lane = threadIdx.x % ST_WARP, warp_row = threadIdx.x / ST_WARP * 16 * TALL;
+    const struct walk w = walk_from(s.at, kv, first);
+    float dk[TALL][COLUMNS / 8][4] = {}, dv[TALL][COLUMNS / 8][4] = {};
+    float one[TALL][2];
+
+    st_tile_load<DT, WIDTH, KEYS>(k, operands_of<uint16_t>(s, batch, w.head).k, first);
+    st_tile_load<DT, WIDTH, KEYS>(v, operands_of<uint16_t>(s, batch, w.head).v, first);
+    stage_load<DT, WIDTH>(q, dout, rows, s, w, batch, 0);
+    st_copy_commit();
+#pragma unroll 1
+    for (uint32_t i = 0; i < w.count; i++) {
+        const uint32_t query = w.first + i % w.stages * STAGE, now = i % 2, next = 1 - now;
+        float p[TALL][STAGE / 8][4] = {}, ds[TALL][STAGE / 8][4] = {};
+
+        st_copy_wait<0>();
+        __syncthreads(); /* stage i is here; the one before is used up */
+        if (i + 1 < w.count)
+            stage_load<DT, WIDTH>(q + next * stage, dout + next * stage, rows + next * STAGE, s, w, batch, i + 1);
+        st_copy_commit();
+        if (query + STAGE <= first + warp_row) /* no key of this warp is seen */
+            continue;
+        st_rows_by_rows<DT, WIDTH>(p, k + warp_row * stride, q + now * stage);
+        st_rows_by_rows<DT, WIDTH>(ds, v + warp_row * stride, dout + now * stage);
+        if (query < first + warp_row + 16 * TALL)
+            hide_earlier(p, first + warp_row + lane / 4, query + lane % 4 * 2);
+        key_slopes(p, ds, rows + now * STAGE + lane % 4 * 2, s.scale);
+        st_weights_by_rows<DT, WIDTH>(dv, p, dout + now * stage + part);
+        st_weights_by_rows<DT, WIDTH>(dk, ds, q + now * stage + part);
+    }
+#pragma unroll
+    for (uint32_t m = 0; m < TALL; m++)
+        one[m][0] = one[m][1] = 1;
+    st_sums_store<DT, WIDTH>(gradient_of<uint16_t>(s, batch, st_key_column(s.at, kv)), first + warp_row, part,
+                             k + warp_row * stride, dk, one);
+    st_sums_store<DT, WIDTH>(gradient_of<uint16_t>(s, batch, st_value_column(s.at, kv)), first + warp_row, part,
+                             v + warp_row * stride, dv, one);
+}
+
+/* --- 16 bits: gradients of queries --- */
+
+template <strata_dtype DT, uint32_t WIDTH>
+constexpr uint32_t to_queries_shared = (2 * 64 * queries_tall<WIDTH> + 4 * STAGE) * st_tile_row_bytes<DT, WIDTH>;
+
+template <uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void query_slopes(float (&p)[TALL][ACROSS][4], float (&ds)[TALL][ACROSS][4],
+                                                    const float2 (&rows)[TALL][2], float scale)
+{
+#pragma unroll
+    for (uint32_t m = 0; m < TALL; m++)
+#pragma unroll
+        for (uint32_t n = 0; n < ACROSS; n++)
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++)
+                slope(p[m][n][i], ds[m][n][i], rows[m][i / 2], scale);
+}
+
+template <strata_dtype DT, uint32_t WIDTH>
+static __global__ void __launch_bounds__(ST_TILE_THREADS) to_queries(struct backward_args s)
+{
+    constexpr uint32_t TALL = queries_tall<WIDTH>, QUERIES = 64 * TALL;
+    constexpr uint32_t stride = st_tile_stride<DT, WIDTH>, stage = STAGE * stride;
+    ST_SHARED_DYNAMIC(shared);
+    uint16_t *q = reinterpret_cast<uint16_t *>(shared), *dout = q + QUERIES * stride, *k = dout + QUERIES * stride,
+             *v = k + 2 * stage;
+    const uint32_t batch = blockIdx.x / s.at.heads, head = blockIdx.x % s.at.heads, lane = threadIdx.x % ST_WARP;
+    const uint32_t block_first = (gridDim.y - 1 - blockIdx.y) * QUERIES, warp_row = threadIdx.x / ST_WARP * 16 * TALL;
+    const uint32_t first = block_first + warp_row, row = first + lane / 4; /* the warp's first row, the thread's */
+    const uint32_t end = s.at.seq - block_first < QUERIES ? s.at.seq : block_first + QUERIES;
+    const struct operands<uint16_t> in = operands_of<uint16_t>(s, batch, head);
+    float dq[TALL][WIDTH / 8][4] = {}, one[TALL][2];
+    float2 rows[TALL][2];
+
+    st_tile_load<DT, WIDTH, QUERIES>(q, in.q, block_first);
+    st_tile_load<DT, WIDTH, QUERIES>(dout, in.dout, block_first);
+    st_tile_load<DT, WIDTH, STAGE>(k, in.k, 0);
+    st_tile_load<DT, WIDTH, STAGE>(v, in.v, 0);
+    st_copy_commit();
+#pragma unroll
+    for (uint32_t m = 0; m < TALL; m++)
+#pragma unroll
+        for (uint32_t half = 0; half < 2; half++) {
+            const uint32_t at = row + 16 * m + 8 * half;
+
+            one[m][half] = 1;
+            rows[m][half] = at < s.at.seq ? in.rows[at] : make_float2(0, 0);
+        }
+#pragma unroll 1
+    for (uint32_t key = 0; key < end; key += STAGE) {
+        const uint32_t now = key / STAGE % 2, next = 1 - now;
+        float p[TALL][STAGE / 8][4] = {}, ds[TALL][STAGE / 8][4] = {};
+
+        st_copy_wait<0>();
+        __syncthreads(); /* this stage is here; the one before is used up */
+        if (key + STAGE < end) {
+            st_tile_load<DT, WIDTH, STAGE>(k + next * stage, in.k, key + STAGE);
+            st_tile_load<DT, WIDTH, STAGE>(v + next * stage, in.v, key + STAGE);
+        }
+        st_copy_commit();
+        if (key >= first + 16 * TALL || first >= s.at.seq) /* behind every row of this warp, or no rows */
+            continue;
+        st_rows_by_rows<DT, WIDTH>(p, q + warp_row * stride, k + now * stage);
+        st_rows_by_rows<DT, WIDTH>(ds, dout + warp_row * stride, v + now * stage);
+        if (key + STAGE > first)
+            st_hide_later(p, row, key + lane % 4 * 2);
+        query_slopes(p, ds, rows, s.scale);
+        st_weights_by_rows<DT, WIDTH>(dq, ds, k + now * stage);
+    }
+    st_sums_store<DT, WIDTH>(gradient_of<uint16_t>(s, batch, st_query_column(s.at, head)), first, 0, q + warp_row * stride, dq,
+                             one);
+}
+
+/* --- fp32 --- */
+
+template <uint32_t WIDTH>
+constexpr uint32_t to_keys_shared<STRATA_F32, WIDTH> = 4 * ST_F32_TILE *st_tile_row_bytes<STRATA_F32, WIDTH> +
+                                                       ST_F32_TILE *(ST_F32_STRIDE * 4 + 8);
+template <uint32_t WIDTH>
+constexpr uint32_t to_queries_shared<STRATA_F32, WIDTH> = 4 * ST_F32_TILE *st_tile_row_bytes<STRATA_F32, WIDTH> +
+                                                          ST_F32_TILE *(ST_F32_STRIDE * 4 + 8);
+
+/* Four tiles, scores on their way to the threads of a row, prepared values of the queries. */
+template <uint32_t WIDTH> struct tiles_f32 {
+    float q[ST_F32_TILE * st_tile_stride<STRATA_F32, WIDTH>], dout[ST_F32_TILE * st_tile_stride<STRATA_F32, WIDTH>];
+    float k[ST_F32_TILE * st_tile_stride<STRATA_F32, WIDTH>], v[ST_F32_TILE * st_tile_stride<STRATA_F32, WIDTH>];
+    float weights[ST_F32_TILE * ST_F32_STRIDE];
+    float2 rows[ST_F32_TILE];
+};
+
+template <uint32_t WIDTH>
+static __device__ __forceinline__ void queries_load_f32(struct tiles_f32<WIDTH> *t, const struct operands<float> &in,
+                                                        uint32_t first, uint32_t seq)
+{
+    st_tile_load<STRATA_F32, WIDTH, ST_F32_TILE>(t->q, in.q, first);
+    st_tile_load<STRATA_F32, WIDTH, ST_F32_TILE>(t->dout, in.dout, first);
+    rows_load(t->rows, in.rows, first, seq);
+}
+
+template <uint32_t WIDTH>
+static __device__ __forceinline__ void keys_load_f32(struct tiles_f32<WIDTH> *t, const struct operands<float> &in, uint32_t first)
+{
+    st_tile_load<STRATA_F32, WIDTH, ST_F32_TILE>(t->k, in.k, first);
+    st_tile_load<STRATA_F32, WIDTH, ST_F32_TILE>(t->v, in.v, first);
+}
+
+static __device__ __forceinline__ void copies_arrive()
+{
+    st_copy_commit();
+    st_copy_wait<0>();
+    __syncthreads();
+}
+
+template <uint32_t WIDTH> static __global__ void __launch_bounds__(ST_TILE_THREADS, 1) to_keys_f32(struct backward_args s)
+{
+    ST_SHARED_DYNAMIC(shared);
+    struct tiles_f32<WIDTH> *t = reinterpret_cast<struct tiles_f32<WIDTH> *>(shared);
+    const uint32_t batch = blockIdx.x / s.at.kv_heads, kv = blockIdx.x % s.at.kv_heads, first = blockIdx.y * ST_F32_TILE;
+    const struct walk w = walk_from(s.at, kv, first);
+    float dk[ST_F32_ROWS][WIDTH / 8] = {}, dv[ST_F32_ROWS][WIDTH / 8] = {};
+    const float one[ST_F32_ROWS] = {1, 1};
+
+    keys_load_f32(t, operands_of<float>(s, batch, w.head), first);
+    for (uint32_t step = 0; step < w.count; step++) {
+        const uint32_t query = w.first + step % w.stages * STAGE;
+        float p[ST_F32_ROWS][ST_F32_ACROSS], ds[ST_F32_ROWS][ST_F32_ACROSS];
+
+        queries_load_f32(t, operands_of<float>(s, batch, w.head + step / w.stages), query, s.at.seq);
+        copies_arrive();
+        st_f32_rows_by_rows<WIDTH>(p, t->k, t->q);
+        st_f32_rows_by_rows<WIDTH>(ds, t->v, t->dout);
+#pragma unroll
+        for (uint32_t i = 0; i < ST_F32_ROWS; i++)
+#pragma unroll
+            for (uint32_t j = 0; j < ST_F32_ACROSS; j++) {
+                if (first + st_f32_row(i) > query + st_f32_column(j))
+                    p[i][j] = -ST_TILE_INFINITY;
+                slope(p[i][j], ds[i][j], t->rows[st_f32_column(j)], s.scale);
+            }
+        st_f32_weights_by_rows<WIDTH>(dv, p, t->weights, t->dout);
+        st_f32_weights_by_rows<WIDTH>(dk, ds, t->weights, t->q);
+        __syncthreads();
+    }
+    st_f32_sums_store<WIDTH>(gradient_of<float>(s, batch, st_key_column(s.at, kv)), first, dk, one);
+    st_f32_sums_store<WIDTH>(gradient_of<float>(s, batch, st_value_column(s.at, kv)), first, dv, one);
+}
+
+template <uint32_t WIDTH> static __global__ void __launch_bounds__(ST_TILE_THREADS, 1) to_queries_f32(struct backward_args s)
+{
+    ST_SHARED_DYNAMIC(shared);
+    struct tiles_f32<WIDTH> *t = reinterpret_cast<struct tiles_f32<WIDTH> *>(shared);
+    const uint32_t batch = blockIdx.x / s.at.heads, head = blockIdx.x % s.at.heads;
+    const uint32_t first = (gridDim.y - 1 - blockIdx.y) * ST_F32_TILE;
+    const struct operands<float> in = operands_of<float>(s, batch, head);
+    float dq[ST_F32_ROWS][WIDTH / 8] = {};
+    const float one[ST_F32_ROWS] = {1, 1};
+
+    queries_load_f32(t, in, first, s.at.seq);
+    for (uint32_t key = 0; key <= first; key += ST_F32_TILE) {
+        float p[ST_F32_ROWS][ST_F32_ACROSS], ds[ST_F32_ROWS][ST_F32_ACROSS];
+
+        keys_load_f32(t, in, key);
+        copies_arrive();
+        st_f32_rows_by_rows<WIDTH>(p, t->q, t->k);
+        st_f32_rows_by_rows<WIDTH>(ds, t->dout, t->v);
+#pragma unroll
+        for (uint32_t i = 0; i < ST_F32_ROWS; i++)
+#pragma unroll
+            for (uint32_t j = 0; j < ST_F32_ACROSS; j++) {
+                if (key + st_f32_column(j) > first + st_f32_row(i))
+                    p[i][j] = -ST_TILE_INFINITY;
+                slope(p[i][j], ds[i][j], t->rows[st_f32_row(i)], s.scale);
+            }
+        st_f32_weights_by_rows<WIDTH>(dq, ds, t->weights, t->k);
+        __syncthreads();
+    }
+    st_f32_sums_store<WIDTH>(gradient_of<float>(s, batch, st_query_column(s.at, head)), first, dq, one);
+}
+
+/* --- launch --- */
+
+template <strata_dtype DT, uint32_t WIDTH> struct backward_launch {
+    static cudaError_t run(cudaStream_t stream, const struct backward_args &s)
+    {
+        constexpr uint32_t keys = DT == STRATA_F32 ? ST_F32_TILE : 64 * keys_tall<WIDTH>;
+        constexpr uint32_t queries = DT == STRATA_F32 ? ST_F32_TILE : 64 * queries_tall<WIDTH>;
+        constexpr uint32_t parts = DT == STRATA_F32 ? 1 : keys_parts<WIDTH>;
+        void (*keys_kernel)(struct backward_args), (*queries_kernel)(struct backward_args);
+        cudaError_t err;
+
+        if constexpr (DT == STRATA_F32) {
+            keys_kernel = to_keys_f32<WIDTH>;
+            queries_kernel = to_queries_f32<WIDTH>;
+        } else {
+            keys_kernel = to_keys<DT, WIDTH>;
+            queries_kernel = to_queries<DT, WIDTH>;
+        }
+        err = st_tile_launch(keys_kernel, s.at.batch * s.at.kv_heads, (s.at.seq + keys - 1) / keys, parts,
+                             to_keys_shared<DT, WIDTH>, stream, s);
+        if (err != cudaSuccess)
+            return err;
+        return st_tile_launch(queries_kernel, s.at.batch * s.at.heads, (s.at.seq + queries - 1) / queries, 1,
+                              to_queries_shared<DT, WIDTH>, stream, s);
+    }
+};
+
+static cudaError_t prepare_launch(cudaStream_t stream, const struct backward_args &s)
+{
+    const uint64_t items = static_cast<uint64_t>(s.at.batch) * s.at.seq * s.at.heads, block_items = PREPARE_THREADS / ROW_LANES;
+    const uint64_t blocks = (items + block_items - 1) / block_items;
+    void (*kernel)(struct backward_args) = s.at.dt == STRATA_BF16  ? prepare<STRATA_BF16>
+                                           : s.at.dt == STRATA_F16 ? prepare<STRATA_F16>
+                                                                   : prepare<STRATA_F32>;
+
+    if (blocks > INT32_MAX)
+        return cudaErrorInvalidValue;
+    ST_LAUNCH(kernel, static_cast<unsigned>(blocks), PREPARE_THREADS, 0, stream, s);
+    return cudaGetLastError();
+}
+
+uint64_t st_cuda_attention_workspace(const struct st_cuda_attention *at)
+{
+    return sizeof(float2) * at->batch * at->heads * at->seq;
+}
+
+cudaError_t st_cuda_attention_backward(cudaStream_t stream, const struct st_cuda_attention *at, void *dqkv, const void *dout,
+                                       const void *out, const float *lse, const void *qkv, void *workspace)
+{
+    const struct backward_args s = {*at,
+                                    dqkv,
+                                    dout,
+                                    out,
+                                    qkv,
+                                    lse,
+                                    static_cast<float2 *>(workspace),
+                                    st_attention_scale(*at),
+                                    st_rows_are_wide(qkv, at->qkv_stride, at->head_dim, at->dt),
+                                    st_rows_are_wide(dqkv, at->qkv_stride, at->head_dim, at->dt),
+                                    st_rows_are_wide(dout, at->out_stride, at->head_dim, at->dt),
+                                    st_rows_are_wide(out, at->out_stride, at->head_dim, at->dt)};
+    cudaError_t err = st_attention_check(*at);
+
+    if (err != cudaSuccess || at->batch == 0 || at->seq == 0)
+        return err;
+    err = prepare_launch(stream, s);
+    return err != cudaSuccess ? err : st_by_dtype<backward_launch>(stream, s);
+}

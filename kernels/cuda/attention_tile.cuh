@@ -1,0 +1,425 @@
+/* kernels/cuda/attention_tile.cuh - tiles of heads in shared memory and a warp's products over them: what the attention kernels
+ * share.
+ *
+ * A tile is [rows][width + 16 bytes]: the odd number of 16-byte groups puts eight rows in eight different groups of banks, so
+ * matrix loads, copies and stores meet no conflict.  Columns past head_dim and rows past seq are zeros.  A warp owns 16 * TALL
+ * rows of its block's first operand; arrays of fragments are [TALL][columns / 8][4] as mma.cuh lays them out. */
+#ifndef KERNELS_CUDA_ATTENTION_TILE_CUH
+#define KERNELS_CUDA_ATTENTION_TILE_CUH
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/mma.cuh"
+
+#define ST_LOG2E         1.44269504088896341f
+#define ST_TILE_THREADS  128u
+#define ST_GRID_Y_MAX    65535u
+#define ST_TILE_INFINITY __builtin_huge_valf()
+#define ST_ALL_LANES     0xffffffffu
+
+template <strata_dtype DT> struct st_element {
+    using type = uint16_t;
+};
+template <> struct st_element<STRATA_F32> {
+    using type = float;
+};
+template <strata_dtype DT> using st_elem_t = typename st_element<DT>::type;
+
+/* Elements of 16 bytes; elements between the rows of a tile. */
+template <strata_dtype DT> constexpr uint32_t st_group_elems = 16u / static_cast<uint32_t>(sizeof(st_elem_t<DT>));
+template <strata_dtype DT, uint32_t WIDTH> constexpr uint32_t st_tile_stride = WIDTH + st_group_elems<DT>;
+template <strata_dtype DT, uint32_t WIDTH>
+constexpr uint32_t st_tile_row_bytes = st_tile_stride<DT, WIDTH> *static_cast<uint32_t>(sizeof(st_elem_t<DT>));
+
+/* One element, widened exactly; one rounded. */
+template <strata_dtype DT> static __device__ __forceinline__ float st_element_load(st_elem_t<DT> x)
+{
+    if constexpr (DT == STRATA_F32)
+        return x;
+    else
+        return st_widen<DT>(x);
+}
+
+template <strata_dtype DT> static __device__ __forceinline__ st_elem_t<DT> st_element_round(float x)
+{
+    if constexpr (DT == STRATA_F32)
+        return x;
+    else
+        return static_cast<uint16_t>(st_pack<DT>(x, 0));
+}
+
+/* --- packed rows --- */
+
+/* One head's rows inside packed rows: element c of row r is first[r * stride + c]. */
+template <typename T> struct st_head {
+    T *first;
+    uint32_t stride, rows, columns;
+    bool wide; /* whole 16-byte groups */
+};
+
+/* First columns of a head of q, k and v in qkv; of out, a query's. */
+static __device__ __forceinline__ uint32_t st_query_column(const struct st_cuda_attention &at, uint32_t head)
+{
+    return head * at.head_dim;
+}
+
+static __device__ __forceinline__ uint32_t st_key_column(const struct st_cuda_attention &at, uint32_t kv)
+{
+    return (at.heads + kv) * at.head_dim;
+}
+
+static __device__ __forceinline__ uint32_t st_value_column(const struct st_cuda_attention &at, uint32_t kv)
+{
+    return (at.heads + at.kv_heads + kv) * at.head_dim;
+}
+
+template <typename T>
+static __device__ __forceinline__ struct st_head<T> st_head_at(const struct st_cuda_attention &at, T *packed, uint32_t stride,
+                                                               uint32_t batch, uint32_t column, bool wide) {
+    return {packed + static_cast<size_t>(batch) * at.seq * stride + column, stride, at.seq, at.head_dim, wide};
+}
+
+/* Whether rows of such a stride from p on, head by head, are whole 16-byte groups. */
+static inline bool
+st_rows_are_wide(const void *p, uint32_t stride, uint32_t head_dim, strata_dtype dt)
+{
+    const uint32_t group = dt == STRATA_F32 ? 4u : 8u;
+
+    return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % group == 0 && head_dim % group == 0;
+}
+
+/* --- tiles --- */
+
+/* Start to bring rows first..first + ROWS - 1 of a head; st_copy_commit(), st_copy_wait() and a barrier end it. */
+template <strata_dtype DT, uint32_t WIDTH, uint32_t ROWS>
+static __device__ __forceinline__ void st_tile_load(st_elem_t<DT> *tile, const struct st_head<const st_elem_t<DT>> &head,
+                                                    uint32_t first)
+{
+    constexpr uint32_t group = st_group_elems<DT>, groups = WIDTH / group, stride = st_tile_stride<DT, WIDTH>;
+
+    if (head.wide) {
+#pragma unroll 4
+        for (uint32_t i = threadIdx.x; i < ROWS * groups; i += ST_TILE_THREADS) {
+            const uint32_t row = i / groups, column = i % groups * group;
+            const bool inside = first + row < head.rows && column < head.columns;
+            const size_t at = inside ? static_cast<size_t>(first + row) * head.stride + column : 0;
+
+            st_copy_async<16>(tile + row * stride + column, head.first + at, inside);
+        }
+        return;
+    }
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < ROWS * WIDTH; i += ST_TILE_THREADS) {
+        const uint32_t row = i / WIDTH, column = i % WIDTH;
+        const bool inside = first + row < head.rows && column < head.columns;
+
+        tile[row * stride + column] =
+            inside ? head.first[static_cast<size_t>(first + row) * head.stride + column] : st_elem_t<DT>(0);
+    }
+}
+
+/* Columns column..column + COLUMNS - 1 of ROWS rows of a head from `first` on, out of a tile's first columns; by one warp. */
+template <strata_dtype DT, uint32_t WIDTH, uint32_t ROWS, uint32_t COLUMNS>
+static __device__ __forceinline__ void st_tile_store(const struct st_head<st_elem_t<DT>> &head, uint32_t first, uint32_t column,
+                                                     const st_elem_t<DT> *tile)
+{
+    constexpr uint32_t group = st_group_elems<DT>, groups = COLUMNS / group, stride = st_tile_stride<DT, WIDTH>;
+    const uint32_t lane = threadIdx.x % ST_WARP;
+
+#pragma unroll 1
+    for (uint32_t i = lane; i < ROWS * groups; i += ST_WARP) {
+        const uint32_t row = i / groups, from = i % groups * group;
+        st_elem_t<DT> *to = head.first + static_cast<size_t>(first + row) * head.stride + column + from;
+        const st_elem_t<DT> *of = tile + row * stride + from;
+
+        if (first + row >= head.rows)
+            continue;
+        if (head.wide && column + from < head.columns)
+            *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(of);
+        else
+            for (uint32_t c = 0; c < group && column + from + c < head.columns; c++)
+                to[c] = of[c];
+    }
+}
+
+/* --- a warp's products --- */
+
+/* sums += a b^T over WIDTH columns: a the warp's 16 * TALL rows, b 8 * ACROSS rows. */
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void st_rows_by_rows(float (&sums)[TALL][ACROSS][4], const uint16_t *a, const uint16_t *b)
+{
+    constexpr uint32_t stride = st_tile_stride<DT, WIDTH>;
+    const uint32_t lane = threadIdx.x % ST_WARP;
+    const uint16_t *a_row = a + lane % 16 * stride + lane / 16 * 8;
+    const uint16_t *b_row = b + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8;
+
+#pragma unroll
+    for (uint32_t k = 0; k < WIDTH; k += 16) {
+        uint32_t left[TALL][4];
+
+#pragma unroll
+        for (uint32_t m = 0; m < TALL; m++)
+            st_load_matrices(left[m], a_row + 16 * m * stride + k);
+#pragma unroll
+        for (uint32_t n = 0; n < ACROSS; n += 2) {
+            uint32_t right[4];
+
+            st_load_matrices(right, b_row + 8 * n * stride + k);
+#pragma unroll
+            for (uint32_t m = 0; m < TALL; m++) {
+                st_mma<DT>(sums[m][n], left[m], right[0], right[1]);
+                st_mma<DT>(sums[m][n + 1], left[m], right[2], right[3]);
+            }
+        }
+    }
+}
+
+/* Two tiles of sums side by side as a first operand. */
+template <strata_dtype DT>
+static __device__ __forceinline__ void st_operand(uint32_t a[4], const float (&left)[4], const float (&right)[4])
+{
+    a[0] = st_pack<DT>(left[0], left[1]);
+    a[1] = st_pack<DT>(left[2], left[3]);
+    a[2] = st_pack<DT>(right[0], right[1]);
+    a[3] = st_pack<DT>(right[2], right[3]);
+}
+
+/* sums += weights x: weights [16 * TALL][8 * DEEP] rounded to DT, x the first 8 * ACROSS columns from x on of 8 * DEEP rows. */
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, uint32_t DEEP, uint32_t ACROSS>
+static __device__ __forceinline__ void st_weights_by_rows(float (&sums)[TALL][ACROSS][4], const float (&weights)[TALL][DEEP][4],
+                                                          const uint16_t *x)
+{
+    constexpr uint32_t stride = st_tile_stride<DT, WIDTH>;
+    const uint32_t lane = threadIdx.x % ST_WARP;
+    const uint16_t *x_row = x + lane % 16 * stride + lane / 16 * 8;
+
+#pragma unroll
+    for (uint32_t k = 0; k < DEEP; k += 2) {
+        uint32_t left[TALL][4];
+
+#pragma unroll
+        for (uint32_t m = 0; m < TALL; m++)
+            st_operand<DT>(left[m], weights[m][k], weights[m][k + 1]);
+#pragma unroll
+        for (uint32_t n = 0; n < ACROSS; n += 2) {
+            uint32_t right[4];
+
+            st_load_matrices_transposed(right, x_row + 8 * k * stride + 8 * n);
+#pragma unroll
+            for (uint32_t m = 0; m < TALL; m++) {
+                st_mma<DT>(sums[m][n], left[m], right[0], right[1]);
+                st_mma<DT>(sums[m][n + 1], left[m], right[2], right[3]);
+            }
+        }
+    }
+}
+
+/* Scores of keys behind their row: minus infinity.  row, key: of this thread's first score. */
+template <uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void st_hide_later(float (&s)[TALL][ACROSS][4], uint32_t row, uint32_t key)
+{
+#pragma unroll
+    for (uint32_t m = 0; m < TALL; m++)
+#pragma unroll
+        for (uint32_t n = 0; n < ACROSS; n++)
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++)
+                if (key + 8 * n + i % 2 > row + 16 * m + 8 * (i / 2))
+                    s[m][n][i] = -ST_TILE_INFINITY;
+}
+
+/* Row i's sums times factor[i / 16][i / 8 % 2], rounded, as rows of the warp's own part of a tile, and from there to memory. */
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void st_sums_store(const struct st_head<uint16_t> &head, uint32_t first, uint32_t column,
+                                                     uint16_t *tile, const float (&sums)[TALL][ACROSS][4],
+                                                     const float (&factor)[TALL][2])
+{
+    constexpr uint32_t stride = st_tile_stride<DT, WIDTH>;
+    const uint32_t lane = threadIdx.x % ST_WARP;
+    uint16_t *row = tile + lane / 4 * stride + lane % 4 * 2;
+
+    __syncwarp();
+#pragma unroll
+    for (uint32_t m = 0; m < TALL; m++)
+#pragma unroll
+        for (uint32_t n = 0; n < ACROSS; n++)
+#pragma unroll
+            for (uint32_t half = 0; half < 2; half++)
+                *reinterpret_cast<uint32_t *>(row + (16 * m + 8 * half) * stride + 8 * n) =
+                    st_pack<DT>(sums[m][n][2 * half] * factor[m][half], sums[m][n][2 * half + 1] * factor[m][half]);
+    __syncwarp();
+    st_tile_store<DT, WIDTH, 16 * TALL, 8 * ACROSS>(head, first, column, tile);
+}
+
+/* --- fp32: 32 x 32 scores of a block; a thread has rows ty, ty + 16 and columns tx + 8 j, or groups of 4 columns tx + 8 j of
+ * a head --- */
+
+#define ST_F32_TILE   32u /* rows and columns */
+#define ST_F32_ROWS   2u  /* of a thread */
+#define ST_F32_ACROSS 4u
+#define ST_F32_STRIDE (ST_F32_TILE + 4u) /* between rows of scores in shared memory */
+
+static __device__ __forceinline__ uint32_t st_f32_row(uint32_t i)
+{
+    return threadIdx.x / 8 + 16 * i;
+}
+
+static __device__ __forceinline__ uint32_t st_f32_column(uint32_t j)
+{
+    return threadIdx.x % 8 + 8 * j;
+}
+
+/* scores = a b^T. */
+template <uint32_t WIDTH>
+static __device__ __forceinline__ void st_f32_rows_by_rows(float (&scores)[ST_F32_ROWS][ST_F32_ACROSS], const float *a,
+                                                           const float *b)
+{
+    constexpr uint32_t stride = st_tile_stride<STRATA_F32, WIDTH>;
+
+#pragma unroll
+    for (uint32_t i = 0; i < ST_F32_ROWS; i++)
+#pragma unroll
+        for (uint32_t j = 0; j < ST_F32_ACROSS; j++)
+            scores[i][j] = 0;
+#pragma unroll 4
+    for (uint32_t k = 0; k < WIDTH; k += 4) {
+        float4 left[ST_F32_ROWS];
+
+#pragma unroll
+        for (uint32_t i = 0; i < ST_F32_ROWS; i++)
+            left[i] = *reinterpret_cast<const float4 *>(a + st_f32_row(i) * stride + k);
+#pragma unroll
+        for (uint32_t j = 0; j < ST_F32_ACROSS; j++) {
+            const float4 right = *reinterpret_cast<const float4 *>(b + st_f32_column(j) * stride + k);
+
+#pragma unroll
+            for (uint32_t i = 0; i < ST_F32_ROWS; i++) {
+                scores[i][j] = fmaf(left[i].x, right.x, scores[i][j]);
+                scores[i][j] = fmaf(left[i].y, right.y, scores[i][j]);
+                scores[i][j] = fmaf(left[i].z, right.z, scores[i][j]);
+                scores[i][j] = fmaf(left[i].w, right.w, scores[i][j]);
+            }
+        }
+    }
+}
+
+/* sums += weights x, rows of x in order; `shared` [32][ST_F32_STRIDE] takes the weights to the threads of a row, which are of one
+ * warp. */
+template <uint32_t WIDTH>
+static __device__ __forceinline__ void st_f32_weights_by_rows(float (&sums)[ST_F32_ROWS][WIDTH / 8],
+                                                              const float (&weights)[ST_F32_ROWS][ST_F32_ACROSS], float *shared,
+                                                              const float *x)
+{
+    constexpr uint32_t stride = st_tile_stride<STRATA_F32, WIDTH>;
+
+    __syncwarp();
+#pragma unroll
+    for (uint32_t i = 0; i < ST_F32_ROWS; i++)
+#pragma unroll
+        for (uint32_t j = 0; j < ST_F32_ACROSS; j++)
+            shared[st_f32_row(i) * ST_F32_STRIDE + st_f32_column(j)] = weights[i][j];
+    __syncwarp();
+#pragma unroll 2
+    for (uint32_t r = 0; r < ST_F32_TILE; r++) {
+        float weight[ST_F32_ROWS];
+
+#pragma unroll
+        for (uint32_t i = 0; i < ST_F32_ROWS; i++)
+            weight[i] = shared[st_f32_row(i) * ST_F32_STRIDE + r];
+#pragma unroll
+        for (uint32_t j = 0; j < WIDTH / 32; j++) {
+            const float4 of = *reinterpret_cast<const float4 *>(x + r * stride + 4 * st_f32_column(j));
+
+#pragma unroll
+            for (uint32_t i = 0; i < ST_F32_ROWS; i++) {
+                sums[i][4 * j] = fmaf(weight[i], of.x, sums[i][4 * j]);
+                sums[i][4 * j + 1] = fmaf(weight[i], of.y, sums[i][4 * j + 1]);
+                sums[i][4 * j + 2] = fmaf(weight[i], of.z, sums[i][4 * j + 2]);
+                sums[i][4 * j + 3] = fmaf(weight[i], of.w, sums[i][4 * j + 3]);
+            }
+        }
+    }
+}
+
+/* A thread's sums times its rows' factors, to rows of a head from `first` on. */
+template <uint32_t WIDTH>
+static __device__ __forceinline__ void st_f32_sums_store(const struct st_head<float> &head, uint32_t first,
+                                                         const float (&sums)[ST_F32_ROWS][WIDTH / 8],
+                                                         const float (&factor)[ST_F32_ROWS])
+{
+#pragma unroll
+    for (uint32_t i = 0; i < ST_F32_ROWS; i++)
+#pragma unroll
+        for (uint32_t c = 0; c < WIDTH / 8; c++) {
+            const uint32_t row = first + st_f32_row(i), column = 4 * st_f32_column(c / 4) + c % 4;
+
+            if (row < head.rows && column < head.columns)
+                head.first[static_cast<size_t>(row) * head.stride + column] = sums[i][c] * factor[i];
+        }
+}
+
+/* --- launches --- */
+
+static inline float st_attention_scale(const struct st_cuda_attention &at)
+{
+    return 1.0f / sqrtf(static_cast<float>(at.head_dim));
+}
+
+static inline cudaError_t st_attention_check(const struct st_cuda_attention &at)
+{
+    const uint64_t width = static_cast<uint64_t>(at.heads) * at.head_dim,
+                   kv_width = static_cast<uint64_t>(at.kv_heads) * at.head_dim;
+
+    if (at.heads == 0 || at.kv_heads == 0 || at.heads % at.kv_heads != 0 || at.head_dim == 0)
+        return cudaErrorInvalidValue;
+    if (at.qkv_stride < width + 2 * kv_width || at.out_stride < width || strata_dtype_bytes(at.dt) == 0)
+        return cudaErrorInvalidValue;
+    return at.head_dim > ST_CUDA_HEAD_MAX ? cudaErrorNotSupported : cudaSuccess;
+}
+
+/* One block per head (or kv head) of a sample in x, per tile in y: all heads' first tiles go first. */
+template <typename Args>
+static cudaError_t st_tile_launch(void (*kernel)(Args), uint32_t heads, uint32_t tiles, uint32_t parts, uint32_t shared_bytes,
+                                  cudaStream_t stream, const Args &args)
+{
+    cudaError_t err;
+
+    if (tiles > ST_GRID_Y_MAX || heads > INT32_MAX)
+        return cudaErrorInvalidValue;
+    err = cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shared_bytes));
+    if (err != cudaSuccess)
+        return err;
+    ST_LAUNCH(kernel, dim3(heads, tiles, parts), dim3(ST_TILE_THREADS), shared_bytes, stream, args);
+    return cudaGetLastError();
+}
+
+/* Launch<DT, width>::run() of the least width that holds a head. */
+template <strata_dtype DT, template <strata_dtype, uint32_t> class Launch, typename Args>
+static cudaError_t st_by_width(cudaStream_t stream, const Args &args)
+{
+    const uint32_t d = args.at.head_dim;
+
+    if constexpr (DT == STRATA_F32) {
+        return d <= 64    ? Launch<DT, 64>::run(stream, args)
+               : d <= 128 ? Launch<DT, 128>::run(stream, args)
+                          : Launch<DT, 256>::run(stream, args);
+    } else {
+        return d <= 32    ? Launch<DT, 32>::run(stream, args)
+               : d <= 64  ? Launch<DT, 64>::run(stream, args)
+               : d <= 80  ? Launch<DT, 80>::run(stream, args)
+               : d <= 96  ? Launch<DT, 96>::run(stream, args)
+               : d <= 128 ? Launch<DT, 128>::run(stream, args)
+               : d <= 192 ? Launch<DT, 192>::run(stream, args)
+                          : Launch<DT, 256>::run(stream, args);
+    }
+}
+
+template <template <strata_dtype, uint32_t> class Launch, typename Args>
+static cudaError_t st_by_dtype(cudaStream_t stream, const Args &args)
+{
+    return args.at.dt == STRATA_BF16  ? st_by_width<STRATA_BF16, Launch>(stream, args)
+           : args.at.dt == STRATA_F16 ? st_by_width<STRATA_F16, Launch>(stream, args)
+                                      : st_by_width<STRATA_F32, Launch>(stream, args);
+}
+
+#endif

@@ -1,0 +1,213 @@
+/* kernels/cuda/elems.cuh - runs of eight elements of a tensor, and sums over threads: what ops_*.cu are made of. */
+#ifndef KERNELS_CUDA_ELEMS_CUH
+#define KERNELS_CUDA_ELEMS_CUH
+
+#include "kernels/cuda/launch.h"
+#include "kernels/scalar.h"
+#include <initializer_list>
+
+#define ST_RUN       8u /* elements of a run: 16 bytes, of F32 32 */
+#define ST_WARP      32u
+#define ST_ALL_LANES 0xffffffffu
+
+/* --- a run --- */
+
+/* A run as it lies in memory. */
+template <strata_dtype DT> struct st_packed {
+    uint32_t word[DT == STRATA_F32 ? ST_RUN : ST_RUN / 2];
+};
+
+/* Two elements of 16 bits, the first in the low half.  A NaN is rounded to some quiet NaN. */
+template <strata_dtype DT> static __device__ uint32_t st_round_pair(float low, float high)
+{
+#ifdef __CUDA_ARCH__
+    uint32_t word;
+
+    if (DT == STRATA_BF16)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+#else
+    if (DT == STRATA_BF16)
+        return st_f32_to_bf16(low) | static_cast<uint32_t>(st_f32_to_bf16(high)) << 16;
+    return st_f32_to_f16(low) | static_cast<uint32_t>(st_f32_to_f16(high)) << 16;
+#endif
+}
+
+template <strata_dtype DT> static __device__ float st_widen(uint16_t x)
+{
+    if (DT == STRATA_BF16)
+        return st_bf16_to_f32(x);
+#ifdef __CUDA_ARCH__
+    float wide;
+
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
+    return wide;
+#else
+    return st_f16_to_f32(x);
+#endif
+}
+
+template <strata_dtype DT> static __device__ void st_unpack(float out[ST_RUN], const struct st_packed<DT> &in)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i++) {
+        if (DT == STRATA_F32)
+            out[i] = st_f32_from_bits(in.word[i]);
+        else
+            out[i] = st_widen<DT>(static_cast<uint16_t>(in.word[i / 2] >> 16 * (i % 2)));
+    }
+}
+
+template <strata_dtype DT> static __device__ st_packed<DT> st_pack(const float in[ST_RUN])
+{
+    struct st_packed<DT> out;
+
+#pragma unroll
+    for (uint32_t i = 0; i < sizeof(out) / 4; i++) {
+        if (DT == STRATA_F32)
+            out.word[i] = st_f32_bits(in[i]);
+        else
+            out.word[i] = st_round_pair<DT>(in[2 * i], in[2 * i + 1]);
+    }
+    return out;
+}
+
+/* Elements first .. first + count - 1 of the tensor, zeros after them.  wide: a whole run may be read at once. */
+template <strata_dtype DT> static __device__ st_packed<DT> st_fetch(const void *tensor, uint64_t first, uint32_t count, bool wide)
+{
+    struct st_packed<DT> out = {
+    };
+
+    if (wide && count == ST_RUN) {
+        const uint4 *in = reinterpret_cast<const uint4 *>(static_cast<const char *>(tensor) + first * (sizeof(out) / ST_RUN));
+
+#pragma unroll
+        for (uint32_t i = 0; i < sizeof(out) / 16; i++) {
+            const uint4 part = in[i];
+
+            out.word[4 * i] = part.x;
+            out.word[4 * i + 1] = part.y;
+            out.word[4 * i + 2] = part.z;
+            out.word[4 * i + 3] = part.w;
+        }
+        return out;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i++) {
+        if (i < count && DT == STRATA_F32)
+            out.word[i] = st_f32_bits(static_cast<const float *>(tensor)[first + i]);
+        else if (i < count)
+            out.word[i / 2] |= static_cast<uint32_t>(static_cast<const uint16_t *>(tensor)[first + i]) << 16 * (i % 2);
+    }
+    return out;
+}
+
+template <strata_dtype DT>
+static __device__ void st_put(void *tensor, uint64_t first, const struct st_packed<DT> &in, uint32_t count, bool wide)
+{
+    if (wide && count == ST_RUN) {
+        uint4 *out = reinterpret_cast<uint4 *>(static_cast<char *>(tensor) + first * (sizeof(in) / ST_RUN));
+
+#pragma unroll
+        for (uint32_t i = 0; i < sizeof(in) / 16; i++)
+            out[i] = make_uint4(in.word[4 * i], in.word[4 * i + 1], in.word[4 * i + 2], in.word[4 * i + 3]);
+        return;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i++) {
+        if (i < count && DT == STRATA_F32)
+            static_cast<float *>(tensor)[first + i] = st_f32_from_bits(in.word[i]);
+        else if (i < count)
+            static_cast<uint16_t *>(tensor)[first + i] = static_cast<uint16_t>(in.word[i / 2] >> 16 * (i % 2));
+    }
+}
+
+template <strata_dtype DT>
+static __device__ void st_load(float out[ST_RUN], const void *tensor, uint64_t first, uint32_t count, bool wide)
+{
+    st_unpack<DT>(out, st_fetch<DT>(tensor, first, count, wide));
+}
+
+template <strata_dtype DT>
+static __device__ void st_store(void *tensor, uint64_t first, const float in[ST_RUN], uint32_t count, bool wide)
+{
+    st_put<DT>(tensor, first, st_pack<DT>(in), count, wide);
+}
+
+/* How much of the run that begins at `first` is there. */
+static inline __device__ uint32_t st_run_count(uint64_t first, uint64_t end)
+{
+    if (first >= end)
+        return 0;
+    return end - first < ST_RUN ? static_cast<uint32_t>(end - first) : ST_RUN;
+}
+
+/* --- sums over threads, in a fixed order --- */
+
+static inline __device__ float st_warp_sum(float x)
+{
+#pragma unroll
+    for (uint32_t step = ST_WARP / 2; step > 0; step /= 2)
+        x += __shfl_xor_sync(ST_ALL_LANES, x, static_cast<int>(step));
+    return x;
+}
+
+/* Over WARPS warps of a block, all of it when there is more than one; part [WARPS] shared, not in use by an earlier sum. */
+template <uint32_t WARPS> static __device__ float st_group_sum(float x, float *part)
+{
+    float sum = st_warp_sum(x);
+
+    if (WARPS == 1)
+        return sum;
+    if (threadIdx.x % ST_WARP == 0)
+        part[threadIdx.x / ST_WARP] = sum;
+    __syncthreads();
+    sum = part[0];
+#pragma unroll
+    for (uint32_t i = 1; i < WARPS; i++)
+        sum += part[i];
+    return sum;
+}
+
+/* --- launchers --- */
+
+static inline bool st_are_aligned(std::initializer_list<const void *> tensors)
+{
+    for (const void *tensor : tensors) {
+        if (reinterpret_cast<uintptr_t>(tensor) % 16 != 0)
+            return false;
+    }
+    return true;
+}
+
+static inline unsigned st_blocks(uint64_t total, uint64_t of_one)
+{
+    return static_cast<unsigned>((total + of_one - 1) / of_one);
+}
+
+template <strata_dtype DT> struct st_dtype_tag {
+    static constexpr strata_dtype value = DT;
+};
+
+/* Calls body with the tag of `dt`; body launches. */
+template <typename BODY> static cudaError_t st_by_dtype(strata_dtype dt, BODY body)
+{
+    switch (dt) {
+    case STRATA_F32:
+        body(st_dtype_tag<STRATA_F32>());
+        break;
+    case STRATA_BF16:
+        body(st_dtype_tag<STRATA_BF16>());
+        break;
+    case STRATA_F16:
+        body(st_dtype_tag<STRATA_F16>());
+        break;
+    default:
+        return cudaErrorInvalidValue;
+    }
+    return cudaGetLastError();
+}
+
+#endif

@@ -1,0 +1,79 @@
+/* kernels/cuda/finish.cu - a finished gradient rounded once, with its sums of squares in the fixed tree.
+ *
+ * The eight sums of a norm block are eight threads in a row, each of which adds every eighth element in index order: the definition's
+ * order, and 32 bytes of each line at a time. */
+#include "kernels/cuda/update.h"
+#include "kernels/scalar.h"
+
+#define LANES         8u
+#define BLOCK_THREADS 128u
+#define BLOCK_NORMS   (BLOCK_THREADS / LANES) /* norm blocks of one thread block */
+#define SUM_THREADS   256u
+#define ALL_LANES     0xffffffffu
+
+static __device__ void add_count(uint64_t *to, uint64_t count)
+{
+    if (count > 0)
+        atomicAdd(reinterpret_cast<unsigned long long *>(to), static_cast<unsigned long long>(count));
+}
+
+static __global__ void __launch_bounds__(BLOCK_THREADS)
+    finish(void *out, strata_dtype dtype, const float *acc, uint64_t elems, double *block_sums, uint64_t *nonfinite)
+{
+    const uint64_t norm = static_cast<uint64_t>(blockIdx.x) * BLOCK_NORMS + threadIdx.x / LANES;
+    const uint32_t lane = threadIdx.x % LANES;
+    const uint64_t first = norm * ST_NORM_BLOCK, end = first + ST_NORM_BLOCK < elems ? first + ST_NORM_BLOCK : elems;
+    uint64_t nonfinite_count = 0;
+    double sum = 0, lanes[LANES];
+
+    for (uint64_t i = first + lane; i < end; i += LANES) {
+        const float x = st_finish_element(out, dtype, acc, i);
+
+        sum += static_cast<double>(x) * static_cast<double>(x);
+        nonfinite_count += !st_f32_bits_are_finite(st_f32_bits(x));
+    }
+    for (uint32_t i = 0; i < LANES; i++)
+        lanes[i] = __shfl_sync(ALL_LANES, sum, static_cast<int>(i), LANES);
+    if (lane == 0 && first < elems)
+        block_sums[norm] = st_norm_tree(lanes);
+    add_count(nonfinite, nonfinite_count);
+}
+
+/* One thread adds in index order what the others bring near. */
+static __global__ void __launch_bounds__(SUM_THREADS) add_sums(double *norm2, const double *block_sums, uint64_t count)
+{
+    __shared__ double near[SUM_THREADS];
+    double sum = *norm2;
+
+    for (uint64_t first = 0; first < count; first += SUM_THREADS) {
+        const uint64_t left = count - first;
+        const uint32_t here = left < SUM_THREADS ? static_cast<uint32_t>(left) : SUM_THREADS;
+
+        if (threadIdx.x < here)
+            near[threadIdx.x] = block_sums[first + threadIdx.x];
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            for (uint32_t i = 0; i < here; i++)
+                sum += near[i];
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0)
+        *norm2 = sum;
+}
+
+cudaError_t st_cuda_grad_finish(cudaStream_t stream, void *out, strata_dtype dtype, const float *acc, uint64_t elems,
+                                double *block_sums, double *norm2, uint64_t *nonfinite)
+{
+    const uint64_t norms = (elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK;
+    cudaError_t err;
+
+    if (elems == 0)
+        return cudaSuccess;
+    ST_LAUNCH(finish, static_cast<unsigned>((norms + BLOCK_NORMS - 1) / BLOCK_NORMS), BLOCK_THREADS, 0, stream, out, dtype, acc,
+              elems, block_sums, nonfinite);
+    if ((err = cudaGetLastError()) != cudaSuccess)
+        return err;
+    ST_LAUNCH(add_sums, 1, SUM_THREADS, 0, stream, norm2, block_sums, norms);
+    return cudaGetLastError();
+}

@@ -1,0 +1,428 @@
+/* kernels/cuda/ops_norm.cu - LayerNorm and RMSNorm, and sums down columns.
+ *
+ * Rows: a row of up to 1024 columns is one warp's, of more a block's; up to 8192 columns it stays in registers between passes,
+ * beyond that it is read again; of F32 half as many.  Columns: a block takes a strip of 32 and all rows, so that no partial sum
+ * leaves it. */
+#include "kernels/cuda/elems.cuh"
+#include "kernels/cuda/ops.h"
+
+enum norm { LAYER, RMS };
+
+/* --- rows --- */
+
+#define ROW_THREADS 256u /* of a block: as many threads of one row, or ROW_THREADS / ST_WARP rows */
+#define KEPT_RUNS   4u   /* runs of a row that a thread keeps, half as many where they are F32 */
+
+/* The runs of row `row` that are this thread's.  GROUP threads share the row; RUNS of each are kept, 0: none. */
+template <uint32_t GROUP, uint32_t RUNS> struct row_part {
+    uint64_t row, first; /* the row, and the index of its first element */
+    uint32_t lane, cols;
+    bool wide;
+
+    __device__ row_part(uint32_t cols_, bool wide_)
+        : row(static_cast<uint64_t>(blockIdx.x) * (ROW_THREADS / GROUP) + threadIdx.x / GROUP), first(row * cols_),
+          lane(threadIdx.x % GROUP), cols(cols_), wide(wide_)
+    {
+    }
+    __device__ uint32_t runs() const
+    {
+        return RUNS > 0 ? RUNS : (cols + GROUP * ST_RUN - 1) / (GROUP * ST_RUN);
+    }
+    __device__ uint64_t column(uint32_t run) const
+    {
+        return (static_cast<uint64_t>(run) * GROUP + lane) * ST_RUN;
+    }
+    __device__ uint32_t count(uint32_t run) const
+    {
+        return st_run_count(column(run), cols);
+    }
+};
+
+/* What a thread keeps of the row of a tensor that begins at its element `first`; tensor NULL: zeros. */
+template <strata_dtype DT, uint32_t GROUP, uint32_t RUNS> struct kept_row {
+    struct st_packed<DT> run[RUNS > 0 ? RUNS : 1];
+    const void *tensor;
+    uint64_t first;
+
+    __device__ kept_row(const void *tensor_, uint64_t first_, const struct row_part<GROUP, RUNS> &part)
+        : tensor(tensor_), first(first_)
+    {
+#pragma unroll
+        for (uint32_t k = 0; k != RUNS; k++)
+            run[k] = fetch(part, k);
+    }
+    __device__ st_packed<DT> fetch(const struct row_part<GROUP, RUNS> &part, uint32_t k) const
+    {
+        return st_fetch<DT>(tensor, first + part.column(k), tensor != nullptr ? part.count(k) : 0, part.wide);
+    }
+    __device__ void get(float out[ST_RUN], const struct row_part<GROUP, RUNS> &part, uint32_t k) const
+    {
+        st_unpack<DT>(out, RUNS > 0 ? run[k] : fetch(part, k));
+    }
+};
+
+/* A row's sum, in all its threads. */
+template <uint32_t GROUP> static __device__ float row_sum(float x, float *shared)
+{
+    return st_group_sum<GROUP / ST_WARP>(x, shared);
+}
+
+struct norm_forward_args {
+    void *y;
+    float *stats;
+    const void *x, *weight, *bias;
+    uint32_t rows, cols;
+    float eps;
+    bool wide;
+};
+
+template <enum norm NORM, strata_dtype DT, uint32_t GROUP, uint32_t RUNS>
+static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const struct norm_forward_args s)
+{
+    __shared__ float shared[2][ROW_THREADS / ST_WARP];
+    const struct row_part<GROUP, RUNS> part(s.cols, s.wide);
+    float mean = 0.0f, squares = 0.0f, rstd;
+
+    if (part.row >= s.rows)
+        return;
+    const struct kept_row<DT, GROUP, RUNS> in(s.x, part.first, part), weights(s.weight, 0, part);
+    const struct kept_row<DT, GROUP, RUNS> biases(s.bias, 0, part);
+
+    if (NORM == LAYER) {
+        float sum = 0.0f;
+
+#pragma unroll
+        for (uint32_t k = 0; k < part.runs(); k++) {
+            float x[ST_RUN];
+
+            in.get(x, part, k); /* zeros where there is nothing */
+#pragma unroll
+            for (uint32_t i = 0; i < ST_RUN; i++)
+                sum += x[i];
+        }
+        mean = row_sum<GROUP>(sum, shared[0]) / static_cast<float>(s.cols);
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < part.runs(); k++) {
+        const uint32_t count = part.count(k);
+        float x[ST_RUN];
+
+        in.get(x, part, k);
+#pragma unroll
+        for (uint32_t i = 0; i < ST_RUN; i++) {
+            const float d = i < count ? x[i] - mean : 0.0f;
+
+            squares += d * d;
+        }
+    }
+    rstd = 1.0f / sqrtf(row_sum<GROUP>(squares, shared[1]) / static_cast<float>(s.cols) + s.eps);
+#pragma unroll
+    for (uint32_t k = 0; k < part.runs(); k++) {
+        const uint32_t count = part.count(k);
+        float x[ST_RUN], weight[ST_RUN], bias[ST_RUN];
+
+        in.get(x, part, k);
+        weights.get(weight, part, k);
+        biases.get(bias, part, k);
+#pragma unroll
+        for (uint32_t i = 0; i < ST_RUN; i++)
+            x[i] = NORM == LAYER ? (x[i] - mean) * rstd * weight[i] + bias[i] : x[i] * rstd * weight[i];
+        st_store<DT>(s.y, part.first + part.column(k), x, count, s.wide);
+    }
+    if (part.lane == 0 && NORM == LAYER) {
+        s.stats[2 * part.row] = mean;
+        s.stats[2 * part.row + 1] = rstd;
+    } else if (part.lane == 0) {
+        s.stats[part.row] = rstd;
+    }
+}
+
+struct norm_backward_args {
+    void *dx;
+    float *dweight, *dbias; /* either may be NULL */
+    const void *dy, *x;
+    const float *stats;
+    const void *weight, *residual; /* residual: NULL or not */
+    uint32_t rows, cols;
+    bool wide;
+};
+
+/* What the backward pass reads of a row. */
+template <strata_dtype DT, strata_dtype DY, uint32_t GROUP, uint32_t RUNS> struct backward_row {
+    struct kept_row<DY, GROUP, RUNS> dy;
+    struct kept_row<DT, GROUP, RUNS> x, weight;
+    float mean, rstd;
+
+    /* g = dy * weight and xhat of run k; zeros where there is nothing. */
+    __device__ void get(float g[ST_RUN], float xhat[ST_RUN], const struct row_part<GROUP, RUNS> &part, uint32_t k) const
+    {
+        const uint32_t count = part.count(k);
+        float w[ST_RUN];
+
+        dy.get(g, part, k);
+        x.get(xhat, part, k);
+        weight.get(w, part, k);
+#pragma unroll
+        for (uint32_t i = 0; i < ST_RUN; i++) {
+            g[i] *= w[i];
+            xhat[i] = i < count ? (xhat[i] - mean) * rstd : 0.0f;
+        }
+    }
+};
+
+/* dx = rstd (g - mean(g) - xhat mean(g xhat)) + residual; RMS: without mean(g).  A thread has read its elements of dy and of the
+ * residual before it writes them: dx may be either. */
+template <enum norm NORM, strata_dtype DT, strata_dtype DY, uint32_t GROUP, uint32_t RUNS>
+static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_backward(const struct norm_backward_args s)
+{
+    __shared__ float shared[2][ROW_THREADS / ST_WARP];
+    const struct row_part<GROUP, RUNS> part(s.cols, s.wide);
+    float g_sum = 0.0f, gx_sum = 0.0f, g_mean = 0.0f, gx_mean;
+
+    if (part.row >= s.rows)
+        return;
+    const struct backward_row<DT, DY, GROUP, RUNS> in = {
+        {s.dy, part.first, part}, {s.x, part.first, part}, {s.weight, 0, part}, NORM == LAYER ? s.stats[2 * part.row] : 0.0f,
+            NORM == LAYER ? s.stats[2 * part.row + 1] : s.stats[part.row]
+    };
+
+#pragma unroll
+    for (uint32_t k = 0; k < part.runs(); k++) {
+        float g[ST_RUN], xhat[ST_RUN];
+
+        in.get(g, xhat, part, k);
+#pragma unroll
+        for (uint32_t i = 0; i < ST_RUN; i++) {
+            g_sum += g[i];
+            gx_sum += g[i] * xhat[i];
+        }
+    }
+    if (NORM == LAYER)
+        g_mean = row_sum<GROUP>(g_sum, shared[0]) / static_cast<float>(s.cols);
+    gx_mean = row_sum<GROUP>(gx_sum, shared[1]) / static_cast<float>(s.cols);
+    const struct kept_row<DT, GROUP, RUNS> residuals(s.residual, part.first, part);
+
+#pragma unroll
+    for (uint32_t k = 0; k < part.runs(); k++) {
+        float g[ST_RUN], xhat[ST_RUN], residual[ST_RUN];
+
+        in.get(g, xhat, part, k);
+        residuals.get(residual, part, k);
+#pragma unroll
+        for (uint32_t i = 0; i < ST_RUN; i++)
+            g[i] = (g[i] - g_mean - xhat[i] * gx_mean) * in.rstd + residual[i];
+        st_store<DT>(s.dx, part.first + part.column(k), g, part.count(k), s.wide);
+    }
+}
+
+/* --- columns --- */
+
+#define STRIP          32u /* columns of a block */
+#define STRIP_RUNS     (STRIP / ST_RUN)
+#define COLUMN_THREADS 512u
+#define COLUMN_LANES   (COLUMN_THREADS / STRIP_RUNS)
+#define AHEAD          4u /* rows under way at a time, of one lane */
+#define COLUMN_WARPS   (COLUMN_THREADS / ST_WARP)
+
+enum columns { COLUMNS_PLAIN, COLUMNS_LAYER, COLUMNS_RMS };
+
+/* The eight lanes of a warp that hold the same columns, as a tree; part [warp][column of the strip]. */
+static __device__ void put_warp_sums(float part[COLUMN_WARPS][STRIP], const float sum[ST_RUN])
+{
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i++) {
+        float x = sum[i];
+
+#pragma unroll
+        for (uint32_t step = STRIP_RUNS; step < ST_WARP; step *= 2)
+            x += __shfl_xor_sync(ST_ALL_LANES, x, static_cast<int>(step));
+        if (threadIdx.x % ST_WARP < STRIP_RUNS)
+            part[threadIdx.x / ST_WARP][threadIdx.x % STRIP_RUNS * ST_RUN + i] = x;
+    }
+}
+
+/* out[c] += the warps' sums of column c, in index order. */
+static __device__ void add_warp_sums(float *out, const float part[COLUMN_WARPS][STRIP], uint32_t column, uint32_t cols)
+{
+    const uint64_t c = static_cast<uint64_t>(blockIdx.x) * STRIP + column;
+    float sum = 0.0f;
+
+    if (out == nullptr || c >= cols)
+        return;
+    for (uint32_t i = 0; i < COLUMN_WARPS; i++)
+        sum += part[i][column];
+    out[c] += sum;
+}
+
+/* dbias += sum of dy, dweight += sum of dy * xhat. */
+template <enum columns WHAT, strata_dtype DT, strata_dtype DY>
+static __global__ void __launch_bounds__(COLUMN_THREADS) column_sums(const struct norm_backward_args s)
+{
+    __shared__ float weight_part[COLUMN_WARPS][STRIP], bias_part[COLUMN_WARPS][STRIP];
+    const uint64_t column = static_cast<uint64_t>(blockIdx.x) * STRIP + threadIdx.x % STRIP_RUNS * ST_RUN;
+    const uint32_t count = st_run_count(column, s.cols);
+    float weight[ST_RUN] = {}, bias[ST_RUN] = {};
+
+    for (uint64_t row = threadIdx.x / STRIP_RUNS; row < s.rows; row += AHEAD * COLUMN_LANES) {
+        struct st_packed<DY> from_dy[AHEAD];
+        struct st_packed<DT> from_x[AHEAD];
+        float mean[AHEAD], rstd[AHEAD];
+
+#pragma unroll
+        for (uint32_t k = 0; k < AHEAD; k++) {
+            const uint64_t r = row + k * COLUMN_LANES, first = r * s.cols + column;
+            const bool there = r < s.rows;
+
+            from_dy[k] = st_fetch<DY>(s.dy, first, there ? count : 0, s.wide);
+            from_x[k] = st_fetch<DT>(s.x, first, there && WHAT != COLUMNS_PLAIN ? count : 0, s.wide);
+            mean[k] = there && WHAT == COLUMNS_LAYER ? s.stats[2 * r] : 0.0f;
+            rstd[k] = there && WHAT == COLUMNS_LAYER ? s.stats[2 * r + 1] : 0.0f;
+            if (there && WHAT == COLUMNS_RMS)
+                rstd[k] = s.stats[r];
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < AHEAD; k++) {
+            float dy[ST_RUN], x[ST_RUN];
+
+            st_unpack<DY>(dy, from_dy[k]); /* zeros below the last row: they add nothing */
+            st_unpack<DT>(x, from_x[k]);
+#pragma unroll
+            for (uint32_t i = 0; i < ST_RUN; i++) {
+                weight[i] += dy[i] * ((x[i] - mean[k]) * rstd[k]);
+                bias[i] += dy[i];
+            }
+        }
+    }
+    if (WHAT != COLUMNS_PLAIN)
+        put_warp_sums(weight_part, weight);
+    if (WHAT != COLUMNS_RMS)
+        put_warp_sums(bias_part, bias);
+    __syncthreads();
+    if (WHAT != COLUMNS_PLAIN && threadIdx.x / STRIP == 0)
+        add_warp_sums(s.dweight, weight_part, threadIdx.x, s.cols);
+    if (WHAT != COLUMNS_RMS && threadIdx.x / STRIP == 1)
+        add_warp_sums(s.dbias, bias_part, threadIdx.x - STRIP, s.cols);
+}
+
+/* --- launchers --- */
+
+/* Threads of a row and runs each keeps. */
+template <uint32_t GROUP_, uint32_t RUNS_> struct row_shape {
+    static constexpr uint32_t group = GROUP_, runs = RUNS_;
+};
+
+/* Calls body with the shape for rows of `cols` columns of DT, and the grid for `rows` of them. */
+template <strata_dtype DT, typename BODY> static void by_row_shape(uint32_t rows, uint32_t cols, BODY body)
+{
+    constexpr uint32_t runs = DT == STRATA_F32 ? KEPT_RUNS / 2 : KEPT_RUNS;
+
+    if (cols <= ST_WARP * runs * ST_RUN)
+        body(row_shape<ST_WARP, runs>(), st_blocks(rows, ROW_THREADS / ST_WARP));
+    else if (cols <= ROW_THREADS * runs * ST_RUN)
+        body(row_shape<ROW_THREADS, runs>(), rows);
+    else
+        body(row_shape<ROW_THREADS, 0>(), rows);
+}
+
+template <enum norm NORM>
+static cudaError_t launch_forward(cudaStream_t stream, const struct norm_forward_args *s, strata_dtype dt)
+{
+    if (s->rows == 0 || s->cols == 0)
+        return cudaSuccess;
+    return st_by_dtype(dt, [&](auto tag) {
+        constexpr strata_dtype own = decltype(tag)::value;
+
+        by_row_shape<own>(s->rows, s->cols, [&](auto shape, unsigned blocks) {
+            ST_LAUNCH((norm_forward<NORM, own, decltype(shape)::group, decltype(shape)::runs>), blocks, ROW_THREADS, 0, stream,
+                      *s);
+        });
+    });
+}
+
+/* Columns first: dx may be dy's memory. */
+template <enum norm NORM, strata_dtype DT, strata_dtype DY>
+static void launch_backward_as(cudaStream_t stream, const struct norm_backward_args *s)
+{
+    constexpr enum columns what = NORM == LAYER ? COLUMNS_LAYER : COLUMNS_RMS;
+
+    if (s->dweight != nullptr || s->dbias != nullptr)
+        ST_LAUNCH((column_sums<what, DT, DY>), st_blocks(s->cols, STRIP), COLUMN_THREADS, 0, stream, *s);
+    by_row_shape<DT>(s->rows, s->cols, [&](auto shape, unsigned blocks) {
+        ST_LAUNCH((norm_backward<NORM, DT, DY, decltype(shape)::group, decltype(shape)::runs>), blocks, ROW_THREADS, 0, stream,
+                  *s);
+    });
+}
+
+template <enum norm NORM>
+static cudaError_t launch_backward(cudaStream_t stream, const struct norm_backward_args *s, strata_dtype dy_dt, strata_dtype dt)
+{
+    if (s->rows == 0 || s->cols == 0)
+        return cudaSuccess;
+    if (dy_dt != dt && dy_dt != STRATA_F32)
+        return cudaErrorInvalidValue;
+    return st_by_dtype(dt, [&](auto tag) {
+        constexpr strata_dtype own = decltype(tag)::value;
+
+        if (dy_dt == own)
+            launch_backward_as<NORM, own, own>(stream, s);
+        else
+            launch_backward_as<NORM, own, STRATA_F32>(stream, s);
+    });
+}
+
+cudaError_t st_cuda_bias_backward(cudaStream_t stream, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
+                                  strata_dtype dt)
+{
+    struct norm_backward_args s = {};
+
+    if (rows == 0 || cols == 0)
+        return cudaSuccess;
+    s.dbias = dbias;
+    s.dy = dy;
+    s.rows = rows;
+    s.cols = cols;
+    s.wide = cols % ST_RUN == 0 && st_are_aligned({dy});
+    return st_by_dtype(dt, [&](auto tag) {
+        constexpr strata_dtype own = decltype(tag)::value;
+
+        ST_LAUNCH((column_sums<COLUMNS_PLAIN, own, own>), st_blocks(cols, STRIP), COLUMN_THREADS, 0, stream, s);
+    });
+}
+
+cudaError_t st_cuda_layernorm_forward(cudaStream_t stream, void *y, float *stats, const void *x, const void *weight,
+                                      const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+{
+    const bool wide = cols % ST_RUN == 0 && st_are_aligned({y, x, weight, bias});
+    const struct norm_forward_args s = {y, stats, x, weight, bias, rows, cols, eps, wide};
+
+    return launch_forward<LAYER>(stream, &s, dt);
+}
+
+cudaError_t st_cuda_rmsnorm_forward(cudaStream_t stream, void *y, float *stats, const void *x, const void *weight, uint32_t rows,
+                                    uint32_t cols, float eps, strata_dtype dt)
+{
+    const bool wide = cols % ST_RUN == 0 && st_are_aligned({y, x, weight});
+    const struct norm_forward_args s = {y, stats, x, weight, nullptr, rows, cols, eps, wide};
+
+    return launch_forward<RMS>(stream, &s, dt);
+}
+
+cudaError_t st_cuda_layernorm_backward(cudaStream_t stream, void *dx, float *dweight, float *dbias, const void *dy,
+                                       strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                       const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt)
+{
+    const bool wide = cols % ST_RUN == 0 && st_are_aligned({dx, dy, x, weight, residual});
+    const struct norm_backward_args s = {dx, dweight, dbias, dy, x, stats, weight, residual, rows, cols, wide};
+
+    return launch_backward<LAYER>(stream, &s, dy_dt, dt);
+}
+
+cudaError_t st_cuda_rmsnorm_backward(cudaStream_t stream, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
+                                     const void *x, const float *stats, const void *weight, const void *residual, uint32_t rows,
+                                     uint32_t cols, strata_dtype dt)
+{
+    const bool wide = cols % ST_RUN == 0 && st_are_aligned({dx, dy, x, weight, residual});
+    const struct norm_backward_args s = {dx, dweight, nullptr, dy, x, stats, weight, residual, rows, cols, wide};
+
+    return launch_backward<RMS>(stream, &s, dy_dt, dt);
+}

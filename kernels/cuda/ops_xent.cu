@@ -1,0 +1,170 @@
+/* kernels/cuda/ops_xent.cu - softmax cross-entropy over tiles of the vocabulary. */
+#include "kernels/cuda/elems.cuh"
+#include "kernels/cuda/ops.h"
+#include <float.h>
+
+#define STATS_THREADS 512u
+#define GRAD_THREADS  256u
+#define LOSS_THREADS  256u
+#define STATS_WARPS   (STATS_THREADS / ST_WARP)
+#define AHEAD         2u /* runs under way at a time */
+
+static __device__ float block_max(float x, float *part)
+{
+#pragma unroll
+    for (uint32_t step = ST_WARP / 2; step > 0; step /= 2)
+        x = fmaxf(x, __shfl_xor_sync(ST_ALL_LANES, x, static_cast<int>(step)));
+    if (threadIdx.x % ST_WARP == 0)
+        part[threadIdx.x / ST_WARP] = x;
+    __syncthreads();
+    x = part[0];
+    for (uint32_t i = 1; i < STATS_WARPS; i++)
+        x = fmaxf(x, part[i]);
+    return x;
+}
+
+/* The maximum so far, and the sum of exp of what is below it.  A maximum starts finite, so that -inf adds nothing. */
+struct softmax {
+    float top, sum;
+};
+
+static __device__ void take_run(struct softmax *s, const float x[ST_RUN], uint32_t count)
+{
+    float top = s->top;
+
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i++)
+        top = i < count ? fmaxf(top, x[i]) : top;
+    if (top > s->top) {
+        s->sum *= expf(s->top - top);
+        s->top = top;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i++)
+        s->sum += i < count ? expf(x[i] - top) : 0.0f;
+}
+
+/* A block for a row.  Each thread reads its logits once; then all sums are taken to the row's maximum and added. */
+static __global__ void __launch_bounds__(STATS_THREADS)
+    xent_stats(float *stats, const float *logits, const int32_t *targets, uint32_t cols, uint32_t first, bool wide)
+{
+    __shared__ float top_part[STATS_WARPS], sum_part[STATS_WARPS];
+    const uint64_t row = blockIdx.x;
+    float *const st = stats + 3 * row;
+    struct softmax own = {-FLT_MAX, 0.0f}, tile;
+
+    for (uint64_t column = threadIdx.x * ST_RUN; column < cols; column += AHEAD * STATS_THREADS * ST_RUN) {
+        struct st_packed<STRATA_F32> from[AHEAD];
+        uint32_t count[AHEAD];
+
+#pragma unroll
+        for (uint32_t k = 0; k < AHEAD; k++) {
+            const uint64_t first_of = column + k * STATS_THREADS * ST_RUN;
+
+            count[k] = st_run_count(first_of, cols);
+            from[k] = st_fetch<STRATA_F32>(logits, row * cols + first_of, count[k], wide);
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < AHEAD; k++) {
+            float x[ST_RUN];
+
+            st_unpack<STRATA_F32>(x, from[k]);
+            take_run(&own, x, count[k]);
+        }
+    }
+    tile.top = block_max(own.top, top_part);
+    tile.sum = st_group_sum<STATS_WARPS>(own.sum * expf(own.top - tile.top), sum_part);
+    if (threadIdx.x == 0) {
+        const int64_t target = static_cast<int64_t>(targets[row]) - first;
+        const float top = first == 0 || tile.top > st[0] ? tile.top : st[0];
+        const float before = first == 0 ? 0.0f : st[1] * expf(st[0] - top);
+
+        st[1] = before + tile.sum * expf(tile.top - top);
+        st[0] = top;
+        if (target >= 0 && target < cols)
+            st[2] = logits[row * cols + static_cast<uint64_t>(target)];
+        else if (first == 0)
+            st[2] = 0.0f;
+    }
+}
+
+cudaError_t st_cuda_xent_stats(cudaStream_t stream, float *stats, const float *logits, const int32_t *targets, uint32_t rows,
+                               uint32_t cols, uint32_t first)
+{
+    const bool wide = cols % ST_RUN == 0 && st_are_aligned({logits});
+
+    if (rows == 0)
+        return cudaSuccess;
+    ST_LAUNCH(xent_stats, rows, STATS_THREADS, 0, stream, stats, logits, targets, cols, first, wide);
+    return cudaGetLastError();
+}
+
+template <strata_dtype DT>
+static __global__ void __launch_bounds__(GRAD_THREADS)
+    xent_grad(void *dlogits, const float *logits, const float *stats, const int32_t *targets, uint32_t cols, uint32_t first,
+              float scale, bool wide)
+{
+    const uint64_t row = blockIdx.x, column = (static_cast<uint64_t>(blockIdx.y) * GRAD_THREADS + threadIdx.x) * ST_RUN;
+    const uint32_t count = st_run_count(column, cols);
+    const int32_t token = targets[row];
+    const int64_t target = static_cast<int64_t>(token) - first - static_cast<int64_t>(column);
+    const float top = stats[3 * row], inverse = 1.0f / stats[3 * row + 1];
+    float x[ST_RUN] = {};
+
+    if (token >= 0) {
+        st_load<STRATA_F32>(x, logits, row * cols + column, count, wide);
+#pragma unroll
+        for (uint32_t i = 0; i < ST_RUN; i++)
+            x[i] = (expf(x[i] - top) * inverse - (target == i ? 1.0f : 0.0f)) * scale;
+    }
+    st_store<DT>(dlogits, row * cols + column, x, count, wide);
+}
+
+cudaError_t st_cuda_xent_grad(cudaStream_t stream, void *dlogits, const float *logits, const float *stats, const int32_t *targets,
+                              uint32_t rows, uint32_t cols, uint32_t first, float scale, strata_dtype dt)
+{
+    const bool wide = cols % ST_RUN == 0 && st_are_aligned({dlogits, logits});
+
+    if (rows == 0 || cols == 0)
+        return cudaSuccess;
+    return st_by_dtype(dt, [&](auto tag) {
+        ST_LAUNCH((xent_grad<decltype(tag)::value>), dim3(rows, st_blocks(cols, GRAD_THREADS * ST_RUN)), GRAD_THREADS, 0, stream,
+                  dlogits, logits, stats, targets, cols, first, scale, wide);
+    });
+}
+
+static __device__ double row_loss(const float *stats, int32_t target)
+{
+    if (target < 0)
+        return 0.0;
+    return static_cast<double>(stats[0]) - static_cast<double>(stats[2]) + log(static_cast<double>(stats[1]));
+}
+
+/* One thread adds in index order what all have computed. */
+static __global__ void __launch_bounds__(LOSS_THREADS)
+    xent_loss(double *loss_sum, const float *stats, const int32_t *targets, uint32_t rows)
+{
+    __shared__ double near[LOSS_THREADS];
+    double loss = 0;
+
+    for (uint64_t first = 0; first < rows; first += LOSS_THREADS) {
+        const uint64_t row = first + threadIdx.x;
+
+        near[threadIdx.x] = row < rows ? row_loss(stats + 3 * row, targets[row]) : 0.0;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+#pragma unroll 8
+            for (uint32_t i = 0; i < LOSS_THREADS; i++)
+                loss += near[i];
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0)
+        *loss_sum = loss;
+}
+
+cudaError_t st_cuda_xent_loss(cudaStream_t stream, double *loss_sum, const float *stats, const int32_t *targets, uint32_t rows)
+{
+    ST_LAUNCH(xent_loss, 1, LOSS_THREADS, 0, stream, loss_sum, stats, targets, rows);
+    return cudaGetLastError();
+}

@@ -1,0 +1,271 @@
+/* device_cuda_matmul.c - matmuls by cublasLt: fp32 sums, bias in the epilogue, gradients added in fp32 to what C holds.
+ *
+ * The library is column-major: a row-major C = op(A) op(B) is its C' = op(B)' op(A)', so B goes first and no operand moves.
+ * The algorithm of a shape is the first that the library's heuristic names for it: a function of shape, dtypes and the operands'
+ * alignment (of which no more than 16 bytes count, so that where a buffer lies decides nothing), never of what ran before.
+ * Partial sums are only ever reduced in fp32, in the workspace. */
+#include "core/error.h"
+#include "offload/device_cuda.h"
+#include "offload/device_cuda_blas.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CACHE_SETS  64u /* of CACHE_WAYS shapes each: a model has a few dozen; the oldest of a full set is made anew */
+#define CACHE_WAYS  4u
+#define ALIGN_MOST  16u
+#define LT_OPERANDS 3u
+
+enum { KEY_WORDS = 12 };
+
+struct matmul_key {
+    uint32_t word[KEY_WORDS]; /* no padding: compared and hashed as bytes */
+};
+
+struct prepared {
+    bool used;
+    struct matmul_key key;
+    blas_desc_t desc;
+    blas_layout_t layout[LT_OPERANDS]; /* as the library has them: B, A, C */
+    struct blas_algo algo;
+};
+
+struct st_cuda_matmul {
+    struct st_blas blas;
+    blas_handle_t handle;
+    blas_preference_t preference;
+    void *workspace; /* [ST_CUDA_WORKSPACE] device */
+    struct prepared cache[CACHE_SETS][CACHE_WAYS];
+    uint32_t oldest[CACHE_SETS];
+};
+
+static strata_status blas_status(const struct st_cuda_matmul *m, int rc, const char *call)
+{
+    if (rc == 0)
+        return STRATA_OK;
+    return st_error(rc == 3                          ? STRATA_E_DEVICE_OOM
+                    : rc == 1 || rc == 8 || rc == 15 ? STRATA_E_NOSYS
+                                                     : STRATA_E_INTERNAL,
+                    "cuda: %s of %s returned status %d", call, m->blas.name, rc);
+}
+
+/* --- create and destroy --- */
+
+static strata_status set_preference(struct st_cuda_matmul *m)
+{
+    const uint64_t workspace = ST_CUDA_WORKSPACE;
+    const uint32_t reductions = BLAS_REDUCTION_COMPUTE_TYPE;
+    int rc = m->blas.preference_create(&m->preference);
+
+    if (rc == 0)
+        rc = m->blas.preference_set(m->preference, BLAS_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace));
+    if (rc == 0)
+        rc = m->blas.preference_set(m->preference, BLAS_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof(reductions));
+    return blas_status(m, rc, "cublasLtMatmulPreferenceSetAttribute");
+}
+
+strata_status st_cuda_matmul_create(struct st_cuda_matmul **out)
+{
+    struct st_cuda_matmul *m = calloc(1, sizeof(*m));
+    strata_status st;
+
+    if (m == NULL)
+        return st_error(STRATA_E_NOMEM, "cuda device: no memory for its matmuls");
+    st = st_blas_open(&m->blas);
+    if (st == STRATA_OK)
+        st = blas_status(m, m->blas.create(&m->handle), "cublasLtCreate");
+    if (st == STRATA_OK)
+        st = set_preference(m);
+    if (st == STRATA_OK)
+        st = st_cuda_status(ST_CUDA_PASS("cuda.malloc", cudaMalloc(&m->workspace, ST_CUDA_WORKSPACE)),
+                            "cudaMalloc of the matmuls' workspace");
+    if (st != STRATA_OK)
+        st_cuda_matmul_destroy(m);
+    else
+        *out = m;
+    return st;
+}
+
+static void forget(const struct st_blas *blas, struct prepared *p)
+{
+    for (uint32_t i = 0; i < LT_OPERANDS; i++)
+        if (p->layout[i] != NULL)
+            (void)blas->layout_destroy(p->layout[i]);
+    if (p->desc != NULL)
+        (void)blas->desc_destroy(p->desc);
+    *p = (struct prepared){0};
+}
+
+void st_cuda_matmul_destroy(struct st_cuda_matmul *m)
+{
+    if (m == NULL)
+        return;
+    for (uint32_t set = 0; set < CACHE_SETS; set++)
+        for (uint32_t way = 0; way < CACHE_WAYS; way++)
+            forget(&m->blas, &m->cache[set][way]);
+    if (m->preference != NULL)
+        (void)m->blas.preference_destroy(m->preference);
+    if (m->handle != NULL)
+        (void)m->blas.destroy(m->handle);
+    if (m->workspace != NULL)
+        (void)cudaFree(m->workspace);
+    st_blas_close(&m->blas);
+    free(m);
+}
+
+/* --- shapes --- */
+
+static uint32_t alignment(const void *p)
+{
+    const uintptr_t at = (uintptr_t)p | ALIGN_MOST;
+
+    return (uint32_t)(at & (~at + 1));
+}
+
+static int type_of(strata_dtype dt)
+{
+    return dt == STRATA_BF16 ? BLAS_R_16BF : dt == STRATA_F16 ? BLAS_R_16F : BLAS_R_32F;
+}
+
+static const char *name_of(strata_dtype dt)
+{
+    return dt == STRATA_BF16 ? "bf16" : dt == STRATA_F16 ? "fp16" : "fp32";
+}
+
+static struct matmul_key key_of(const struct st_matmul *mm, const void *c, const void *a, const void *b)
+{
+    const uint32_t flags =
+        (uint32_t)mm->trans_a | (uint32_t)mm->trans_b << 1 | (uint32_t)mm->accumulate << 2 | (uint32_t)mm->bias << 3;
+
+    return (struct matmul_key){{mm->m, mm->n, mm->k, mm->lda, mm->ldb, mm->ldc, flags, (uint32_t)mm->ab_dtype,
+                                (uint32_t)mm->c_dtype, alignment(c), alignment(a), alignment(b)}};
+}
+
+static uint32_t set_of(const struct matmul_key *key)
+{
+    uint64_t hash = 0x9e3779b97f4a7c15u;
+
+    for (uint32_t i = 0; i < KEY_WORDS; i++)
+        hash = (hash ^ key->word[i]) * 0xff51afd7ed558ccdu;
+    return (uint32_t)(hash >> 40) % CACHE_SETS;
+}
+
+static int make_desc(const struct st_blas *blas, struct prepared *p, const struct st_matmul *mm)
+{
+    const int32_t first = mm->trans_b ? BLAS_OP_T : BLAS_OP_N, second = mm->trans_a ? BLAS_OP_T : BLAS_OP_N;
+    const int32_t bias_type = type_of(mm->ab_dtype);
+    const uint32_t epilogue = BLAS_EPILOGUE_BIAS;
+    int rc = blas->desc_create(&p->desc, BLAS_COMPUTE_32F, BLAS_R_32F);
+
+    if (rc == 0)
+        rc = blas->desc_set(p->desc, BLAS_DESC_TRANSA, &first, sizeof(first));
+    if (rc == 0)
+        rc = blas->desc_set(p->desc, BLAS_DESC_TRANSB, &second, sizeof(second));
+    if (rc == 0 && mm->bias)
+        rc = blas->desc_set(p->desc, BLAS_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
+    if (rc == 0 && mm->bias)
+        rc = blas->desc_set(p->desc, BLAS_DESC_BIAS_DATA_TYPE, &bias_type, sizeof(bias_type));
+    return rc;
+}
+
+/* A row-major matrix as stored, [rows, cols], is the library's [cols, rows]. */
+static int make_layouts(const struct st_blas *blas, struct prepared *p, const struct st_matmul *mm)
+{
+    const int ab = type_of(mm->ab_dtype);
+    int rc = blas->layout_create(&p->layout[0], ab, mm->trans_b ? mm->k : mm->n, mm->trans_b ? mm->n : mm->k, mm->ldb);
+
+    if (rc == 0)
+        rc = blas->layout_create(&p->layout[1], ab, mm->trans_a ? mm->m : mm->k, mm->trans_a ? mm->k : mm->m, mm->lda);
+    if (rc == 0)
+        rc = blas->layout_create(&p->layout[2], type_of(mm->c_dtype), mm->n, mm->m, mm->ldc);
+    return rc;
+}
+
+static strata_status choose_algo(struct st_cuda_matmul *m, struct prepared *p, const struct st_matmul *mm)
+{
+    const uint32_t align_c = p->key.word[9], align_a = p->key.word[10], align_b = p->key.word[11];
+    const struct {
+        int attribute;
+        uint32_t bytes;
+    } alignments[] = {{BLAS_PREF_MIN_ALIGNMENT_A_BYTES, align_b},
+                      {BLAS_PREF_MIN_ALIGNMENT_B_BYTES, align_a},
+                      {BLAS_PREF_MIN_ALIGNMENT_C_BYTES, align_c},
+                      {BLAS_PREF_MIN_ALIGNMENT_D_BYTES, align_c}};
+    struct blas_heuristic found;
+    int count = 0, rc = 0;
+
+    for (uint32_t i = 0; i < 4 && rc == 0; i++)
+        rc = m->blas.preference_set(m->preference, alignments[i].attribute, &alignments[i].bytes, sizeof(uint32_t));
+    if (rc != 0)
+        return blas_status(m, rc, "cublasLtMatmulPreferenceSetAttribute");
+    rc = m->blas.heuristic(m->handle, p->desc, p->layout[0], p->layout[1], p->layout[2], p->layout[2], m->preference, 1, &found,
+                           &count);
+    if (rc == 0 && count > 0)
+        rc = found.state;
+    if (rc != 0 || count == 0)
+        return st_error(STRATA_E_NOSYS, "cuda: %s has no matmul of %u x %u x %u from %s to %s%s (status %d)", m->blas.name, mm->m,
+                        mm->n, mm->k, name_of(mm->ab_dtype), name_of(mm->c_dtype), mm->bias ? " with bias" : "", rc);
+    p->algo = found.algo;
+    return STRATA_OK;
+}
+
+static strata_status prepare(struct st_cuda_matmul *m, struct prepared *p, const struct matmul_key *key,
+                             const struct st_matmul *mm)
+{
+    strata_status st;
+
+    forget(&m->blas, p);
+    p->key = *key;
+    st = blas_status(m, make_desc(&m->blas, p, mm), "cublasLtMatmulDescCreate");
+    if (st == STRATA_OK)
+        st = blas_status(m, make_layouts(&m->blas, p, mm), "cublasLtMatrixLayoutCreate");
+    if (st == STRATA_OK)
+        st = choose_algo(m, p, mm);
+    if (st != STRATA_OK)
+        forget(&m->blas, p);
+    else
+        p->used = true;
+    return st;
+}
+
+static strata_status find(struct st_cuda_matmul *m, const struct st_matmul *mm, const struct matmul_key *key,
+                          struct prepared **out)
+{
+    const uint32_t set = set_of(key);
+
+    for (uint32_t way = 0; way < CACHE_WAYS; way++) {
+        *out = &m->cache[set][way];
+        if ((*out)->used && memcmp(&(*out)->key, key, sizeof(*key)) == 0)
+            return STRATA_OK;
+    }
+    *out = &m->cache[set][m->oldest[set]++ % CACHE_WAYS];
+    return prepare(m, *out, key, mm);
+}
+
+/* --- run --- */
+
+strata_status st_cuda_matmul_run(struct st_cuda_matmul *m, cudaStream_t stream, const struct st_matmul *mm, void *c,
+                                 const void *a, const void *b, const void *bias)
+{
+    const struct matmul_key key = key_of(mm, c, a, b);
+    const float alpha = 1, beta = mm->accumulate ? 1 : 0;
+    struct prepared *p;
+    strata_status st;
+    int rc = 0;
+
+    assert(mm->bias == (bias != NULL) && mm->k > 0);
+    if (mm->m == 0 || mm->n == 0)
+        return STRATA_OK;
+    st = find(m, mm, &key, &p);
+    if (st != STRATA_OK)
+        return st;
+    if (mm->bias)
+        rc = m->blas.desc_set(p->desc, BLAS_DESC_BIAS_POINTER, &bias, sizeof(bias));
+    if (rc == 0)
+        rc = st_fault("cuda.launch", 0) != 0
+                 ? 13
+                 : m->blas.matmul(m->handle, p->desc, &alpha, b, p->layout[0], a, p->layout[1], &beta, c, p->layout[2], c,
+                                  p->layout[2], &p->algo, m->workspace, ST_CUDA_WORKSPACE, stream);
+    return blas_status(m, rc, "cublasLtMatmul");
+}

@@ -1,0 +1,10 @@
+/* gpu_report_none.c - the report of a build without CUDA. */
+#include "offload/gpu_report.h"
+
+#include <stdio.h>
+
+void st_gpu_report(struct st_gpu_report *out)
+{
+    *out = (struct st_gpu_report){0};
+    snprintf(out->problem, sizeof(out->problem), "built without CUDA support");
+}

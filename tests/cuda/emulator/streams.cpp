@@ -1,0 +1,408 @@
+/* tests/cuda/emulator/streams.cpp - streams as threads with queues, events, launches.
+ *
+ * The stream NULL runs on the thread that calls, when all other streams but the non-blocking ones are done. */
+#include "tests/cuda/emulator/block.h"
+#include "tests/cuda/emulator/world.h"
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <pthread.h>
+#include <set>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+namespace
+{
+
+constexpr size_t STACK_BYTES = 64u << 20; /* of a stream's thread; also holds all `__shared__` variables */
+
+/* What an event and the waits for it share. */
+struct marks {
+    std::mutex lock; /* guards all below */
+    std::condition_variable changed;
+    uint64_t recorded = 0, reached = 0; /* how many records were enqueued, and which of them is done */
+    timespec when = {};
+};
+
+std::mutex registry_lock; /* guards `registry` and `shared_limits` */
+std::set<cudaStream_t> registry;
+std::map<const void *, size_t> shared_limits; /* dynamic shared memory that a kernel asked for */
+
+} // namespace
+
+struct CUstream_st {
+    pthread_t thread;
+    bool is_blocking;
+    std::mutex lock; /* guards all below */
+    std::condition_variable changed;
+    std::deque<std::function<void()>> queue;
+    bool is_busy, is_closing;
+    uint64_t launches;
+};
+
+struct CUevent_st {
+    std::shared_ptr<marks> state;
+    bool has_time;
+};
+
+namespace
+{
+
+void *stream_main(void *arg)
+{
+    cudaStream_t s = static_cast<cudaStream_t>(arg);
+    std::unique_lock<std::mutex> guard(s->lock);
+
+    for (;;) {
+        s->changed.wait(guard, [s] { return s->is_closing || !s->queue.empty(); });
+        if (s->queue.empty())
+            return nullptr;
+
+        const std::function<void()> op = std::move(s->queue.front());
+
+        s->queue.pop_front();
+        s->is_busy = true;
+        guard.unlock();
+        op();
+        guard.lock();
+        s->is_busy = false;
+        s->changed.notify_all();
+    }
+}
+
+void drain(cudaStream_t s)
+{
+    std::unique_lock<std::mutex> guard(s->lock);
+
+    s->changed.wait(guard, [s] { return s->queue.empty() && !s->is_busy; });
+}
+
+std::set<cudaStream_t> streams(bool all)
+{
+    const std::lock_guard<std::mutex> guard(registry_lock);
+    std::set<cudaStream_t> out;
+
+    for (cudaStream_t s : registry) {
+        if (all || s->is_blocking)
+            out.insert(s);
+    }
+    return out;
+}
+
+bool is_known(cudaStream_t s)
+{
+    const std::lock_guard<std::mutex> guard(registry_lock);
+
+    return s == nullptr || registry.count(s) > 0;
+}
+
+/* Enqueue what runs even when the context is lost: marks of events, so that nobody waits for ever. */
+cudaError_t push_always(cudaStream_t stream, std::function<void()> op)
+{
+    if (!is_known(stream))
+        return cudaErrorInvalidResourceHandle;
+    if (stream == nullptr) {
+        for (cudaStream_t s : streams(false))
+            drain(s);
+        op();
+        return cudaSuccess;
+    }
+
+    const std::lock_guard<std::mutex> guard(stream->lock);
+
+    stream->queue.push_back(std::move(op));
+    stream->changed.notify_all();
+    return cudaSuccess;
+}
+
+void wait_for(marks &m, uint64_t record)
+{
+    std::unique_lock<std::mutex> guard(m.lock);
+
+    m.changed.wait(guard, [&] { return m.reached >= record; });
+}
+
+} // namespace
+
+namespace twin
+{
+
+cudaError_t push(cudaStream_t stream, std::function<void()> op)
+{
+    return push_always(stream, [op = std::move(op)]() {
+        if (may_run())
+            op();
+    });
+}
+
+cudaError_t synchronize_all()
+{
+    for (cudaStream_t s : streams(true))
+        drain(s);
+    return lost();
+}
+
+static bool is_launchable(const void *kernel, const launch &l)
+{
+    const std::lock_guard<std::mutex> guard(registry_lock);
+    const uint64_t threads = static_cast<uint64_t>(l.block.x) * l.block.y * l.block.z;
+    const auto limit = shared_limits.find(kernel);
+
+    return threads > 0 && threads <= TWIN_BLOCK_MAX && l.block.z <= 64 && l.grid.x > 0 && l.grid.x <= 0x7fffffffu &&
+           l.grid.y > 0 && l.grid.y <= 65535 && l.grid.z > 0 && l.grid.z <= 65535 &&
+           l.shared_bytes <= (limit != shared_limits.end() ? limit->second : TWIN_SHARED_COMMON);
+}
+
+cudaError_t enqueue(const void *kernel, cudaStream_t stream, launch &&l)
+{
+    const cudaError_t err = enter("cudaLaunchKernel");
+
+    if (err != cudaSuccess)
+        return err;
+    if (!is_launchable(kernel, l))
+        return note(cudaErrorInvalidConfiguration);
+    if (!is_known(stream))
+        return note(cudaErrorInvalidResourceHandle);
+    if (stream != nullptr) {
+        const std::lock_guard<std::mutex> guard(stream->lock);
+
+        l.order = stream->launches++;
+    } else {
+        static uint64_t launches;
+
+        l.order = __atomic_fetch_add(&launches, 1, __ATOMIC_RELAXED);
+    }
+    return note(push(stream, [l = std::move(l)]() { run(l); }));
+}
+
+} // namespace twin
+
+using twin::enter;
+using twin::note;
+
+/* --- streams --- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
+{
+    const cudaError_t err = enter("cudaStreamCreateWithFlags");
+    pthread_attr_t attr;
+    cudaStream_t s;
+
+    if (err != cudaSuccess)
+        return err;
+    s = new CUstream_st{};
+    s->is_blocking = (flags & cudaStreamNonBlocking) == 0;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    if (pthread_create(&s->thread, &attr, stream_main, s) != 0) {
+        perror("emulator: a stream's thread");
+        abort();
+    }
+    pthread_attr_destroy(&attr);
+
+    const std::lock_guard<std::mutex> guard(registry_lock);
+
+    registry.insert(s);
+    twin::count_stream(1);
+    *stream = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int)
+{
+    return cudaStreamCreateWithFlags(stream, flags);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    if (stream == nullptr || !is_known(stream))
+        return note(cudaErrorInvalidResourceHandle);
+    {
+        const std::lock_guard<std::mutex> guard(stream->lock);
+
+        stream->is_closing = true;
+        stream->changed.notify_all();
+    }
+    pthread_join(stream->thread, nullptr);
+    {
+        const std::lock_guard<std::mutex> guard(registry_lock);
+
+        registry.erase(stream);
+    }
+    twin::count_stream(-1);
+    delete stream;
+    return note(twin::lost());
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    const cudaError_t err = enter("cudaStreamQuery");
+
+    if (err != cudaSuccess || stream == nullptr)
+        return err;
+    if (!is_known(stream))
+        return note(cudaErrorInvalidResourceHandle);
+
+    const std::lock_guard<std::mutex> guard(stream->lock);
+
+    return stream->queue.empty() && !stream->is_busy ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    const cudaError_t err = enter("cudaStreamSynchronize");
+
+    if (!is_known(stream))
+        return note(cudaErrorInvalidResourceHandle);
+    if (err != cudaSuccess && twin::lost() == cudaSuccess)
+        return err;
+    if (stream != nullptr)
+        drain(stream);
+    return note(twin::lost());
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data)
+{
+    const cudaError_t err = enter("cudaLaunchHostFunc");
+
+    return err != cudaSuccess ? err : note(twin::push(stream, [=]() { fn(data); }));
+}
+
+/* --- events --- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
+{
+    const cudaError_t err = enter("cudaEventCreateWithFlags");
+
+    if (err != cudaSuccess)
+        return err;
+    *event = new CUevent_st{std::make_shared<marks>(), (flags & cudaEventDisableTiming) == 0};
+    twin::count_event(1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    if (event == nullptr)
+        return note(cudaErrorInvalidResourceHandle);
+    delete event;
+    twin::count_event(-1);
+    return note(twin::lost());
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    const cudaError_t err = enter("cudaEventRecord");
+    const std::shared_ptr<marks> m = event != nullptr ? event->state : nullptr;
+    uint64_t record;
+
+    if (err != cudaSuccess)
+        return err;
+    if (m == nullptr || !is_known(stream))
+        return note(cudaErrorInvalidResourceHandle);
+    {
+        const std::lock_guard<std::mutex> guard(m->lock);
+
+        record = ++m->recorded;
+    }
+    return note(push_always(stream, [m, record]() {
+        const std::lock_guard<std::mutex> guard(m->lock);
+
+        m->reached = record;
+        clock_gettime(CLOCK_MONOTONIC, &m->when);
+        m->changed.notify_all();
+    }));
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int)
+{
+    const cudaError_t err = enter("cudaStreamWaitEvent");
+    const std::shared_ptr<marks> m = event != nullptr ? event->state : nullptr;
+    uint64_t record;
+
+    if (err != cudaSuccess)
+        return err;
+    if (m == nullptr)
+        return note(cudaErrorInvalidResourceHandle);
+    {
+        const std::lock_guard<std::mutex> guard(m->lock);
+
+        record = m->recorded;
+    }
+    return note(push_always(stream, [m, record]() { wait_for(*m, record); }));
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    const cudaError_t err = enter("cudaEventQuery");
+
+    if (err != cudaSuccess)
+        return err;
+
+    const std::lock_guard<std::mutex> guard(event->state->lock);
+
+    return event->state->reached >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    const cudaError_t err = enter("cudaEventSynchronize");
+    uint64_t record;
+
+    if (err != cudaSuccess && twin::lost() == cudaSuccess)
+        return err;
+    {
+        const std::lock_guard<std::mutex> guard(event->state->lock);
+
+        record = event->state->recorded;
+    }
+    wait_for(*event->state, record);
+    return note(twin::lost());
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    const cudaError_t err = enter("cudaEventElapsedTime");
+
+    if (err != cudaSuccess)
+        return err;
+    if (!from->has_time || !to->has_time || from->state->recorded == 0 || to->state->recorded == 0)
+        return note(cudaErrorInvalidResourceHandle);
+    if (cudaEventQuery(from) != cudaSuccess || cudaEventQuery(to) != cudaSuccess)
+        return cudaErrorNotReady;
+
+    const timespec &a = from->state->when, &b = to->state->when;
+
+    *ms = static_cast<float>(static_cast<double>(b.tv_sec - a.tv_sec) * 1e3 + static_cast<double>(b.tv_nsec - a.tv_nsec) * 1e-6);
+    return cudaSuccess;
+}
+
+/* --- kernels --- */
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr, int value)
+{
+    const cudaError_t err = enter("cudaFuncSetAttribute");
+
+    if (err != cudaSuccess || attr != cudaFuncAttributeMaxDynamicSharedMemorySize)
+        return err;
+    if (value < 0 || static_cast<uint32_t>(value) > TWIN_SHARED_MAX)
+        return note(cudaErrorInvalidValue);
+
+    const std::lock_guard<std::mutex> guard(registry_lock);
+
+    shared_limits[kernel] = static_cast<size_t>(value);
+    return cudaSuccess;
+}

@@ -1,0 +1,38 @@
+/* tests/cuda/emulator/twin.h - what a test may do to the emulated devices.
+ *
+ * One process is one world of devices: twin_reset() brings it back to how it began, one device of 1 GiB and no failures.  It is
+ * called when no stream or event of the emulator exists; device memory that is left is freed. */
+#ifndef TESTS_CUDA_EMULATOR_TWIN_H
+#define TESTS_CUDA_EMULATOR_TWIN_H
+
+#include "tests/cuda/emulator/cuda_runtime_api.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void twin_reset(void);
+/** As many devices with so much memory each; more than 8 are 8.  None: every call that needs one is cudaErrorNoDevice. */
+void twin_set_devices(int count, uint64_t bytes);
+/** A machine without a driver: every call that needs a device is cudaErrorInsufficientDriver. */
+void twin_remove_driver(void);
+/**
+ * Calls of the function `call` ("cudaMalloc", ...; NULL: of any that can fail) succeed `after` times and then, `count` times,
+ * do nothing and return `err`.  One failure is armed at a time.
+ */
+void twin_fail(const char *call, uint64_t after, uint64_t count, cudaError_t err);
+/** How often the armed failure struck; disarms it. */
+uint64_t twin_disarm(void);
+/** The next but `after` operation that a stream runs fails, and then all: the context is lost, as after an illegal address. */
+void twin_break(uint64_t after, cudaError_t err);
+/** What is held now: bytes of device memory, bytes of pinned host memory, streams and events. */
+struct twin_holdings {
+    uint64_t device_bytes, pinned_bytes;
+    uint32_t streams, events;
+};
+struct twin_holdings twin_held(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

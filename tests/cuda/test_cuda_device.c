@@ -1,0 +1,485 @@
+/* The cuda device where only the emulator can go: opening and what refuses it, pinned memory and what stands in for it, queues
+ * and their marks, a context that breaks, matmul shapes, and every single failure.  What its ops compute is checked by the
+ * contract tests of tests/offload, run on it. */
+#include "core/error.h"
+#include "offload/device_cuda.h"
+#include "offload/gpu_report.h"
+#include "tests/cuda/emulator/blas.h"
+#include "tests/cuda/emulator/twin.h"
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ARENA    (UINT64_C(24) << 20)
+#define BYTES    (2 * ST_CUDA_STAGING_BYTES + 12345)
+#define ok(call) assert_int_equal((call), STRATA_OK)
+
+static const struct st_device_ops *const ops = &st_device_cuda_ops;
+static struct twin_blas *blas;
+static const char *blas_file;
+
+static int before_each(void **state)
+{
+    (void)state;
+    twin_reset();
+    setenv("STRATA_CUBLASLT", blas_file, 1);
+    blas->refuses_heuristics = 0;
+    return 0;
+}
+
+static void assert_nothing_held(void)
+{
+    const struct twin_holdings held = twin_held();
+
+    assert_int_equal(held.device_bytes, 0);
+    assert_int_equal(held.pinned_bytes, 0);
+    assert_int_equal(held.streams, 0);
+    assert_int_equal(held.events, 0);
+    assert_int_equal(blas->objects, 0);
+}
+
+static struct st_device *opened(uint64_t arena_bytes)
+{
+    struct st_device *dev = NULL;
+
+    ok(ops->open(&dev, &(struct st_device_opts){.arena_bytes = arena_bytes}));
+    return dev;
+}
+
+static void assert_refused(const struct st_device_opts *opts, strata_status want, const char *word)
+{
+    struct st_device *dev = NULL;
+
+    assert_int_equal(ops->open(&dev, opts), want);
+    assert_null(dev);
+    if (strstr(strata_last_error(), word) == NULL)
+        fail_msg("\"%s\" says nothing of %s", strata_last_error(), word);
+    assert_nothing_held();
+}
+
+/* --- open --- */
+
+static void devices_have_names(void **state)
+{
+    (void)state;
+    assert_ptr_equal(st_device_find("cuda"), ops);
+    assert_ptr_equal(st_device_find("cuda:0"), ops);
+    assert_ptr_equal(st_device_find("cuda:12"), ops);
+    assert_int_equal(st_device_index("cuda"), 0);
+    assert_int_equal(st_device_index("cuda:12"), 12);
+    assert_null(st_device_find("cuda:"));
+    assert_null(st_device_find("cuda:x"));
+    assert_null(st_device_find("cuda:1x"));
+    assert_null(st_device_find("cuda:1234"));
+    assert_null(st_device_find("cudax"));
+    assert_null(st_device_find("cpu:1"));
+    ops->close(NULL);
+}
+
+static void a_machine_without_gpu_says_so(void **state)
+{
+    struct st_device_memory memory;
+    struct st_gpu_report report;
+
+    (void)state;
+    twin_remove_driver();
+    assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOSYS, "driver");
+    assert_int_equal(ops->memory(0, &memory), STRATA_E_NOSYS);
+    st_gpu_report(&report);
+    assert_int_equal(report.count, 0);
+    assert_non_null(strstr(report.problem, "driver"));
+    twin_reset();
+    twin_set_devices(0, 0);
+    assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOSYS, "--device cpu");
+}
+
+static void gpus_are_counted(void **state)
+{
+    struct st_device_memory memory;
+    struct st_gpu_report report;
+    struct st_device *dev = NULL;
+
+    (void)state;
+    twin_set_devices(2, UINT64_C(4) << 30);
+    assert_refused(&(struct st_device_opts){.index = 2}, STRATA_E_NOSYS, "2 GPUs");
+    ok(ops->open(&dev, &(struct st_device_opts){.arena_bytes = ARENA, .index = 1}));
+    ok(ops->memory(1, &memory));
+    assert_int_equal(memory.total, UINT64_C(4) << 30);
+    assert_true(memory.free <= memory.total - ARENA - ST_CUDA_WORKSPACE);
+    assert_true(memory.usable < memory.free && memory.usable > UINT64_C(3) << 30);
+    st_gpu_report(&report);
+    assert_int_equal(report.count, 2);
+    assert_string_equal(report.problem, "");
+    assert_int_equal(report.gpus[1].bytes, UINT64_C(4) << 30);
+    assert_true(report.gpus[1].free_bytes < report.gpus[0].free_bytes && report.runtime > 0 && report.driver > 0);
+    assert_string_equal(report.blas, blas_file);
+    ops->close(dev);
+}
+
+static void the_arena_is_exactly_the_plans(void **state)
+{
+    struct st_device *dev = opened(ARENA);
+
+    (void)state;
+    assert_int_equal(twin_held().device_bytes, ARENA + ST_CUDA_WORKSPACE);
+    assert_non_null(ops->arena(dev));
+    ops->close(dev);
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    (void)state;
+    assert_refused(&(struct st_device_opts){.arena_bytes = UINT64_C(1) << 30}, STRATA_E_NOFIT, "free");
+    twin_fail("cudaMalloc", 0, 1, cudaErrorMemoryAllocation);
+    assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOFIT, "--device-memory");
+    assert_int_equal(twin_disarm(), 1);
+    twin_fail("cudaMalloc", 1, 1, cudaErrorMemoryAllocation);
+    assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_DEVICE_OOM, "workspace");
+    assert_int_equal(twin_disarm(), 1);
+}
+
+static void without_cublas_it_does_not_open(void **state)
+{
+    (void)state;
+    setenv("STRATA_CUBLASLT", "/nonexistent/libcublasLt.so.13", 1);
+    assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOSYS, "/nonexistent/libcublasLt.so.13");
+    setenv("STRATA_CUBLASLT", "libm.so.6", 1);
+    assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOSYS, "has no cublasLtGetVersion");
+}
+
+/* --- copies --- */
+
+static unsigned char *host_memory(void)
+{
+    unsigned char *p = aligned_alloc(4096, (2 * BYTES + 4095) / 4096 * 4096);
+
+    assert_non_null(p);
+    for (uint64_t i = 0; i < BYTES; i++)
+        p[i] = (unsigned char)(i * 2654435761u >> 13);
+    return p;
+}
+
+/* Up, across the arena, and down again without the last bytes, from the first half of `host` to the second. */
+static strata_status round_trip(struct st_device *dev, unsigned char *host)
+{
+    unsigned char *arena = ops->arena(dev), *half = arena + ARENA / 2;
+    strata_status st = ops->upload(dev, arena, host, BYTES);
+
+    if (st == STRATA_OK)
+        st = ops->finish(dev, ST_QUEUE_UPLOAD);
+    if (st == STRATA_OK)
+        st = ops->copy(dev, half, arena, BYTES);
+    if (st == STRATA_OK)
+        st = ops->zero(dev, half + BYTES - 7, 7);
+    if (st == STRATA_OK)
+        st = ops->finish(dev, ST_QUEUE_COMPUTE);
+    if (st == STRATA_OK)
+        st = ops->download(dev, host + BYTES, half, BYTES);
+    return st == STRATA_OK ? ops->finish(dev, ST_QUEUE_DOWNLOAD) : st;
+}
+
+static void assert_round_trip(struct st_device *dev, unsigned char *host)
+{
+    static const unsigned char zeros[7];
+
+    memset(host + BYTES, 0xee, BYTES);
+    ok(round_trip(dev, host));
+    assert_memory_equal(host + BYTES, host, BYTES - 7);
+    assert_memory_equal(host + 2 * BYTES - 7, zeros, 7);
+}
+
+static void pinned_memory_is_registered(void **state)
+{
+    unsigned char *host = host_memory();
+    struct st_device *dev = opened(ARENA);
+
+    (void)state;
+    ok(ops->pin(dev, host, 2 * BYTES));
+    assert_int_equal(twin_held().pinned_bytes, 2 * BYTES);
+    assert_round_trip(dev, host);
+    ops->unpin(dev, host);
+    assert_int_equal(twin_held().pinned_bytes, 0);
+    assert_round_trip(dev, host);
+    ok(ops->pin(dev, host, 2 * BYTES));
+    ops->close(dev); /* releases it */
+    free(host);
+}
+
+static void refused_memory_is_staged(void **state)
+{
+    unsigned char *host = host_memory();
+    struct st_device *dev = opened(ARENA);
+
+    (void)state;
+    twin_fail("cudaHostRegister", 0, 1, cudaErrorNotSupported);
+    ok(ops->pin(dev, host, 2 * BYTES));
+    assert_int_equal(twin_disarm(), 1);
+    assert_int_equal(twin_held().pinned_bytes, 2 * ST_CUDA_STAGING_BYTES);
+    for (int i = 0; i < 3; i++)
+        assert_round_trip(dev, host);
+    ops->unpin(dev, host);
+    ops->close(dev);
+    free(host);
+}
+
+static void without_pinned_memory_copies_are_pageable(void **state)
+{
+    unsigned char *host = host_memory();
+    struct st_device *dev = opened(ARENA);
+    const struct st_fault_spec fault = {.site = "cuda.host_alloc", .count = 0, .result = -1};
+
+    (void)state;
+    st_fault_arm(&fault);
+    twin_fail("cudaHostRegister", 0, 1, cudaErrorNotSupported);
+    ok(ops->pin(dev, host, 2 * BYTES));
+    assert_int_equal(twin_disarm(), 1);
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_int_equal(twin_held().pinned_bytes, 0);
+    assert_round_trip(dev, host);
+    ops->close(dev);
+    free(host);
+}
+
+/* --- queues --- */
+
+struct note {
+    atomic_uint *clock;
+    unsigned came; /* 1-based; written by the watcher before the last note's count is seen */
+    strata_status st;
+    const unsigned char *landed; /* or NULL */
+    unsigned char value;
+    char text[256];
+};
+
+static void take_note(void *ctx, strata_status st)
+{
+    struct note *n = ctx;
+
+    n->st = st;
+    if (st != STRATA_OK)
+        strncpy(n->text, strata_last_error(), sizeof(n->text) - 1);
+    if (n->landed != NULL)
+        n->value = *n->landed;
+    n->came = atomic_fetch_add(n->clock, 1) + 1;
+}
+
+/* More marks than a queue keeps; each comes once, in order, and finds what was enqueued before it done. */
+static void marks_come_in_order(void **state)
+{
+    enum { NOTES = 5 * ST_CUDA_MARKS };
+    static struct note notes[NOTES];
+    static unsigned char host[NOTES], back[NOTES];
+    atomic_uint clock = 0;
+    struct st_device *dev = opened(ARENA);
+
+    (void)state;
+    for (unsigned i = 0; i < NOTES; i++)
+        host[i] = (unsigned char)(i * 7 + 1);
+    ok(ops->pin(dev, host, sizeof(host)));
+    ok(ops->upload(dev, ops->arena(dev), host, NOTES));
+    ok(ops->finish(dev, ST_QUEUE_UPLOAD));
+    for (unsigned i = 0; i < NOTES; i++) {
+        notes[i] = (struct note){.clock = &clock, .st = STRATA_E_BUSY, .landed = &back[i]};
+        ok(ops->download(dev, &back[i], ops->arena(dev) + i, 1));
+        ok(ops->notify(dev, ST_QUEUE_DOWNLOAD, take_note, &notes[i]));
+    }
+    ops->close(dev); /* waits for all */
+    assert_int_equal(atomic_load(&clock), NOTES);
+    for (unsigned i = 0; i < NOTES; i++) {
+        assert_int_equal(notes[i].came, i + 1);
+        assert_int_equal(notes[i].st, STRATA_OK);
+        assert_int_equal(notes[i].value, host[i]);
+    }
+}
+
+/* A failed kernel is reported by every mark after it, with its sentence; nothing hangs. */
+static void a_broken_context_is_reported(void **state)
+{
+    struct note notes[3];
+    atomic_uint clock = 0;
+    struct st_device *dev = opened(ARENA);
+
+    (void)state;
+    twin_break(0, cudaErrorIllegalAddress);
+    for (int i = 0; i < 3; i++) {
+        notes[i] = (struct note){.clock = &clock};
+        (void)ops->zero(dev, ops->arena(dev), ARENA);
+        if (ops->notify(dev, ST_QUEUE_COMPUTE, take_note, &notes[i]) != STRATA_OK)
+            take_note(&notes[i], STRATA_E_INTERNAL); /* the break came first */
+    }
+    assert_int_equal(ops->finish(dev, ST_QUEUE_COMPUTE), STRATA_E_INTERNAL);
+    assert_non_null(strstr(strata_last_error(), "cudaErrorIllegalAddress"));
+    ops->close(dev);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(notes[i].st, STRATA_E_INTERNAL);
+    assert_non_null(strstr(notes[0].text, "cudaErrorIllegalAddress"));
+    twin_reset(); /* a lost context takes its memory along */
+}
+
+/* --- matmul --- */
+
+static struct st_matmul square(uint32_t size, strata_dtype ab, strata_dtype c)
+{
+    return (struct st_matmul){
+        .m = size, .n = size, .k = size, .lda = size, .ldb = size, .ldc = size, .ab_dtype = ab, .c_dtype = c};
+}
+
+static void shapes_are_prepared_once(void **state)
+{
+    struct st_device *dev = opened(ARENA);
+    unsigned char *arena = ops->arena(dev);
+    struct st_matmul mm = square(16, STRATA_BF16, STRATA_F32);
+    uint64_t asked = blas->heuristics;
+    int64_t most = 0;
+
+    (void)state;
+    ok(ops->zero(dev, arena, ARENA));
+    for (int i = 0; i < 5; i++)
+        ok(ops->matmul(dev, &mm, arena + 65536, arena + 4096 * i, arena + 32768, NULL)); /* where it lies is no matter */
+    assert_int_equal(blas->heuristics - asked, 1);
+    ok(ops->matmul(dev, &mm, arena + 65536, arena + 2, arena + 32768, NULL)); /* less aligned: another algorithm */
+    assert_int_equal(blas->heuristics - asked, 2);
+    for (uint32_t n = 1; n <= 1000; n++) {
+        mm = (struct st_matmul){
+            .m = 1, .n = n, .k = 1, .lda = 1, .ldb = n, .ldc = n, .ab_dtype = STRATA_F32, .c_dtype = STRATA_F32};
+        ok(ops->matmul(dev, &mm, arena + 65536, arena, arena + 32768, NULL));
+        most = blas->objects > most ? blas->objects : most;
+    }
+    assert_true(most <= 4 * 256 + 2);
+    mm.m = 0;
+    ok(ops->matmul(dev, &mm, arena + 65536, arena, arena + 32768, NULL));
+    ops->close(dev);
+}
+
+static void unsupported_matmuls_are_named(void **state)
+{
+    struct st_device *dev = opened(ARENA);
+    unsigned char *arena = ops->arena(dev);
+    struct st_matmul mm = square(24, STRATA_BF16, STRATA_F32);
+
+    (void)state;
+    mm.bias = true;
+    assert_int_equal(ops->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS);
+    assert_non_null(strstr(strata_last_error(), "24 x 24 x 24 from bf16 to fp32 with bias"));
+    blas->refuses_heuristics = 1;
+    mm.bias = false;
+    assert_int_equal(ops->matmul(dev, &mm, arena, arena, arena, NULL), STRATA_E_NOSYS);
+    blas->refuses_heuristics = 0;
+    ok(ops->matmul(dev, &mm, arena + 65536, arena, arena, NULL));
+    ops->close(dev);
+}
+
+/* --- every single failure --- */
+
+static void ignore(void *ctx, strata_status st)
+{
+    (void)st;
+    atomic_fetch_add((atomic_uint *)ctx, 1);
+}
+
+/* A little of everything; *told: notifications that came, which must be those that were promised. */
+static strata_status a_run(unsigned char *host, bool *all_told)
+{
+    const struct st_matmul mm = square(8, STRATA_F32, STRATA_F32);
+    struct st_device *dev = NULL;
+    atomic_uint told = 0;
+    unsigned promised = 0;
+    strata_status st = ops->open(&dev, &(struct st_device_opts){.arena_bytes = ARENA});
+
+    *all_told = true;
+    if (st != STRATA_OK)
+        return st;
+    st = ops->pin(dev, host, 2 * BYTES);
+    if (st == STRATA_OK)
+        st = round_trip(dev, host);
+    if (st == STRATA_OK)
+        st = ops->matmul(dev, &mm, ops->arena(dev), ops->arena(dev) + 4096, ops->arena(dev) + 8192, NULL);
+    if (st == STRATA_OK)
+        st = ops->gelu_forward(dev, ops->arena(dev), ops->arena(dev), 100, STRATA_F32);
+    for (unsigned q = 0; q < ST_QUEUE_COUNT && st == STRATA_OK; q++) {
+        st = ops->notify(dev, (enum st_queue)q, ignore, &told);
+        promised += st == STRATA_OK;
+    }
+    ops->close(dev);
+    *all_told = atomic_load(&told) == promised;
+    return st;
+}
+
+static void every_single_failure_is_clean(void **state)
+{
+    static const char *const calls[] = {
+        "cudaGetDeviceCount",        "cudaGetDeviceProperties",  "cudaSetDevice",      "cudaMemGetInfo",  "cudaMalloc",
+        "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaHostRegister",   "cudaMemcpyAsync", "cudaMemsetAsync",
+        "cudaEventRecord",           "cudaEventSynchronize",     "cudaLaunchHostFunc",
+    };
+    unsigned char *host = host_memory();
+    uint32_t fired = 1;
+    bool all_told;
+
+    (void)state;
+    for (uint32_t nth = 0; fired > 0; nth++) { /* our own sites */
+        st_fault_arm(&(struct st_fault_spec){.after = nth, .count = 1, .result = -1});
+        (void)a_run(host, &all_told);
+        fired = st_fault_disarm();
+        assert_true(all_told);
+        assert_nothing_held();
+    }
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) { /* the runtime's */
+        fired = 1;
+        for (uint64_t nth = 0; fired > 0; nth++) {
+            twin_fail(calls[i], nth, 1, cudaErrorUnknown);
+            (void)a_run(host, &all_told);
+            fired = (uint32_t)twin_disarm();
+            assert_true(all_told);
+            assert_nothing_held();
+        }
+    }
+    ok(a_run(host, &all_told));
+    free(host);
+}
+
+static int after_each(void **state)
+{
+    (void)state;
+    assert_nothing_held();
+    return 0;
+}
+
+#define device_test(f) cmocka_unit_test_setup_teardown(f, before_each, after_each)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        device_test(devices_have_names),
+        device_test(a_machine_without_gpu_says_so),
+        device_test(gpus_are_counted),
+        device_test(the_arena_is_exactly_the_plans),
+        device_test(what_does_not_fit_is_refused),
+        device_test(without_cublas_it_does_not_open),
+        device_test(pinned_memory_is_registered),
+        device_test(refused_memory_is_staged),
+        device_test(without_pinned_memory_copies_are_pageable),
+        device_test(marks_come_in_order),
+        device_test(a_broken_context_is_reported),
+        device_test(shapes_are_prepared_once),
+        device_test(unsupported_matmuls_are_named),
+        device_test(every_single_failure_is_clean),
+    };
+    void *library;
+
+    blas_file = getenv("STRATA_CUBLASLT");
+    blas_file = blas_file != NULL ? strdup(blas_file) : NULL;
+    library = blas_file != NULL ? dlopen(blas_file, RTLD_NOW | RTLD_NODELETE) : NULL;
+    blas = library != NULL ? dlsym(library, TWIN_BLAS_SYMBOL) : NULL;
+    if (blas == NULL) {
+        fputs("STRATA_CUBLASLT must name the emulator's library\n", stderr);
+        return 1;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

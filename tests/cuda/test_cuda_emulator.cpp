@@ -1,0 +1,506 @@
+/* The emulator of CUDA: threads, barriers, warps and shared memory; streams, events, memory and failures. */
+#include "kernels/cuda/launch.h"
+#include "tests/cuda/emulator/twin.h"
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern "C" {
+#include <cmocka.h>
+}
+
+#define ok(call) assert_int_equal((call), cudaSuccess)
+
+/* --- kernels --- */
+
+static __global__ void number(uint32_t *out, uint32_t add)
+{
+    const uint32_t block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    const uint32_t thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+
+    out[block * (blockDim.x * blockDim.y * blockDim.z) + thread] = 1000 * block + thread + add;
+}
+
+/* Reverses a block's numbers through shared memory, twice. */
+template <uint32_t THREADS> static __global__ void reverse(uint32_t *out)
+{
+    __shared__ uint32_t near[THREADS];
+    ST_SHARED_DYNAMIC(far);
+
+    uint32_t *const again = reinterpret_cast<uint32_t *>(far);
+    const uint32_t i = threadIdx.x;
+
+    near[i] = blockIdx.x * THREADS + i;
+    __syncthreads();
+    again[i] = near[THREADS - 1 - i];
+    __syncthreads();
+    out[blockIdx.x * THREADS + i] = again[i];
+}
+
+static __global__ void read_unwritten(uint32_t *out)
+{
+    ST_SHARED_DYNAMIC(far);
+
+    out[threadIdx.x] = reinterpret_cast<uint32_t *>(far)[threadIdx.x];
+}
+
+/* The order in which threads write one place. */
+static __global__ void last_writer(uint32_t *out)
+{
+    *out = threadIdx.x;
+}
+
+struct warp_results {
+    uint32_t broadcast, up, down, butterfly, segment, ballot;
+    int any, all;
+    double wide;
+};
+
+static __global__ void warps(warp_results *out)
+{
+    const uint32_t i = threadIdx.x, lane = i % 32;
+    warp_results r;
+
+    r.broadcast = __shfl_sync(0xffffffffu, i, 5);
+    r.up = __shfl_up_sync(0xffffffffu, i, 3);
+    r.down = __shfl_down_sync(0xffffffffu, i, 3);
+    r.butterfly = i;
+    for (int step = 16; step > 0; step /= 2)
+        r.butterfly += __shfl_xor_sync(0xffffffffu, r.butterfly, step);
+    r.segment = __shfl_sync(0xffffffffu, i, 1, 8);
+    r.ballot = __ballot_sync(0xffffffffu, lane % 3 == 0);
+    r.any = __any_sync(0xffffffffu, i == 40);
+    r.all = __all_sync(0xffffffffu, i < 40);
+    r.wide = __shfl_xor_sync(0xffffffffu, 0.5 * i, 1);
+    out[i] = r;
+}
+
+/* Halves of a warp go their own ways. */
+static __global__ void halves(uint32_t *out)
+{
+    uint32_t x;
+
+    if (threadIdx.x % 32 < 16)
+        x = __shfl_xor_sync(0x0000ffffu, threadIdx.x, 1);
+    else
+        x = 100 + __shfl_xor_sync(0xffff0000u, threadIdx.x, 2);
+    __syncwarp();
+    out[threadIdx.x] = x;
+}
+
+struct quad {
+    uint32_t v[4];
+};
+
+static __global__ void transpose(uint32_t *out)
+{
+    const quad mine = {{threadIdx.x, threadIdx.x + 100, threadIdx.x + 200, threadIdx.x + 300}};
+    const quad got = twin_warp<quad>(
+        0xffffffffu, mine,
+        [](uint32_t mask, const quad *const in[TWIN_WARP], quad *const result[TWIN_WARP]) {
+            for (uint32_t lane = 0; lane < TWIN_WARP; lane++)
+                for (uint32_t k = 0; k < 4; k++)
+                    result[lane]->v[k] = in[lane / 4 * 4 + k]->v[lane % 4] + (mask == 0xffffffffu ? 0 : 1);
+        },
+        "transpose");
+
+    for (uint32_t k = 0; k < 4; k++)
+        out[4 * threadIdx.x + k] = got.v[k];
+}
+
+static __global__ void count_all(unsigned long long *sum, uint32_t *most, int *odd)
+{
+    const int here = __syncthreads_count(threadIdx.x % 2 == 1);
+
+    atomicAdd(sum, 1ull);
+    atomicMax(most, blockIdx.x * blockDim.x + threadIdx.x);
+    if (threadIdx.x == 0)
+        atomicAdd(odd, here);
+}
+
+static __global__ void barrier_of_some(int)
+{
+    if (threadIdx.x < 32)
+        __syncthreads();
+}
+
+static __global__ void different_barriers(int)
+{
+    if (threadIdx.x < 32)
+        __syncthreads();
+    else
+        __syncthreads();
+}
+
+static __global__ void shuffle_of_some(int)
+{
+    if (threadIdx.x != 7)
+        __syncwarp();
+}
+
+static __global__ void shuffle_from_outside(uint32_t *out)
+{
+    if (threadIdx.x < 16)
+        *out = __shfl_sync(0x0000ffffu, threadIdx.x, 20);
+}
+
+static __global__ void write_behind(int)
+{
+    ST_SHARED_DYNAMIC(far);
+
+    far[64 + threadIdx.x] = 1;
+}
+
+/* --- launches --- */
+
+static uint32_t *device_words(size_t count)
+{
+    void *at;
+
+    ok(cudaMalloc(&at, count * sizeof(uint32_t)));
+    ok(cudaMemset(at, 0, count * sizeof(uint32_t)));
+    return static_cast<uint32_t *>(at);
+}
+
+static void every_thread_of_every_block_runs(void **)
+{
+    const dim3 grid(3, 2, 2), block(5, 3, 2);
+    const uint32_t blocks = 12, threads = 30;
+    uint32_t *const device = device_words(blocks * threads), host[blocks * threads];
+
+    for (uint32_t order = 0; order < 7; order++) {
+        ST_LAUNCH(number, grid, block, 0, nullptr, device, order);
+        ok(cudaGetLastError());
+        ok(cudaMemcpy(host, device, sizeof(host), cudaMemcpyDeviceToHost));
+        for (uint32_t i = 0; i < blocks * threads; i++)
+            assert_int_equal(host[i], 1000 * (i / threads) + i % threads + order);
+    }
+    ok(cudaFree(device));
+}
+
+static void shared_memory_and_barriers(void **)
+{
+    uint32_t *const device = device_words(4 * 256), host[4 * 256];
+
+    for (uint32_t order = 0; order < 9; order++) {
+        ST_LAUNCH(reverse<256>, 4, 256, 256 * sizeof(uint32_t), nullptr, device);
+        ok(cudaMemcpy(host, device, sizeof(host), cudaMemcpyDeviceToHost));
+        for (uint32_t i = 0; i < 4 * 256; i++)
+            assert_int_equal(host[i], i / 256 * 256 + 255 - i % 256);
+    }
+    ST_LAUNCH(read_unwritten, 1, 32, 32 * sizeof(uint32_t), nullptr, device);
+    ok(cudaMemcpy(host, device, 32 * sizeof(uint32_t), cudaMemcpyDeviceToHost));
+    for (uint32_t i = 0; i < 32; i++)
+        assert_int_equal(host[i], 0xffffffffu);
+    ok(cudaFree(device));
+}
+
+static void orders_change(void **)
+{
+    uint32_t *const device = device_words(1);
+    uint32_t host, distinct = 0;
+    bool seen[64] = {};
+
+    for (uint32_t order = 0; order < 9; order++) {
+        ST_LAUNCH(last_writer, 1, 64, 0, nullptr, device);
+        ok(cudaMemcpy(&host, device, sizeof(host), cudaMemcpyDeviceToHost));
+        distinct += !seen[host];
+        seen[host] = true;
+    }
+    assert_true(distinct >= 3);
+    ok(cudaFree(device));
+}
+
+static void check_warp(const warp_results *r, uint32_t i)
+{
+    const uint32_t warp = i / 32 * 32, lane = i % 32;
+
+    assert_int_equal(r->broadcast, warp + 5);
+    assert_int_equal(r->up, lane < 3 ? i : i - 3);
+    assert_int_equal(r->down, lane > 28 ? i : i + 3);
+    assert_int_equal(r->butterfly, 32 * warp + 496);
+    assert_int_equal(r->segment, i / 8 * 8 + 1);
+    assert_int_equal(r->ballot, 0x49249249u);
+    assert_int_equal(r->any, warp == 32);
+    assert_int_equal(r->all, warp == 0);
+    assert_true(r->wide == 0.5 * (i ^ 1));
+}
+
+static void warp_operations(void **)
+{
+    static warp_results host[64];
+    void *device;
+
+    ok(cudaMalloc(&device, sizeof(host)));
+    for (uint32_t order = 0; order < 6; order++) {
+        ST_LAUNCH(warps, 1, 64, 0, nullptr, static_cast<warp_results *>(device));
+        ok(cudaMemcpy(host, device, sizeof(host), cudaMemcpyDeviceToHost));
+        for (uint32_t i = 0; i < 64; i++)
+            check_warp(&host[i], i);
+    }
+    ok(cudaFree(device));
+}
+
+static void parts_of_a_warp_and_own_operations(void **)
+{
+    uint32_t *const device = device_words(128), host[128];
+
+    ST_LAUNCH(halves, 1, 64, 0, nullptr, device);
+    ok(cudaMemcpy(host, device, 64 * sizeof(uint32_t), cudaMemcpyDeviceToHost));
+    for (uint32_t i = 0; i < 64; i++)
+        assert_int_equal(host[i], i % 32 < 16 ? (i ^ 1) : 100 + (i ^ 2));
+    ST_LAUNCH(transpose, 1, 32, 0, nullptr, device);
+    ok(cudaMemcpy(host, device, sizeof(host), cudaMemcpyDeviceToHost));
+    for (uint32_t i = 0; i < 128; i++)
+        assert_int_equal(host[i], i / 16 * 4 + i % 4 + 100 * (i / 4 % 4));
+    ok(cudaFree(device));
+}
+
+static void counts_and_atomics(void **)
+{
+    uint32_t *const device = device_words(4);
+    uint32_t host[4];
+    unsigned long long sum;
+
+    ST_LAUNCH(count_all, 3, 128, 0, nullptr, reinterpret_cast<unsigned long long *>(device), device + 2,
+              reinterpret_cast<int *>(device + 3));
+    ok(cudaMemcpy(host, device, sizeof(host), cudaMemcpyDeviceToHost));
+    memcpy(&sum, host, sizeof(sum));
+    assert_int_equal(sum, 3 * 128);
+    assert_int_equal(host[2], 3 * 128 - 1);
+    assert_int_equal(host[3], 3 * 64);
+    ok(cudaFree(device));
+}
+
+static void impossible_launches_are_refused(void **)
+{
+    uint32_t *const device = device_words(1024);
+
+    ST_LAUNCH(last_writer, 0, 32, 0, nullptr, device);
+    assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    ST_LAUNCH(last_writer, 1, 1025, 0, nullptr, device);
+    assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    ST_LAUNCH(read_unwritten, 1, 32, 64u << 10, nullptr, device);
+    assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    ok(cudaFuncSetAttribute(read_unwritten, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10));
+    ST_LAUNCH(read_unwritten, 1, 32, 64u << 10, nullptr, device);
+    ok(cudaGetLastError());
+    assert_int_equal(cudaFuncSetAttribute(read_unwritten, cudaFuncAttributeMaxDynamicSharedMemorySize, 228 << 10),
+                     cudaErrorInvalidValue);
+    assert_int_equal(cudaGetLastError(), cudaErrorInvalidValue);
+    ok(cudaFree(device));
+}
+
+/* Whether the launch ends the process by a signal; it runs in a child, silently. */
+template <class Launch> static bool aborts(Launch launch)
+{
+    const pid_t child = fork();
+    int status = 0;
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        signal(SIGABRT, SIG_DFL);
+        if (freopen("/dev/null", "w", stderr) == nullptr)
+            _exit(1);
+        launch();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) || (WIFEXITED(status) && WEXITSTATUS(status) != 0);
+}
+
+static void threads_that_wait_for_ever_abort(void **)
+{
+    uint32_t *const device = device_words(64);
+
+    assert_false(aborts([=] { ST_LAUNCH(halves, 1, 64, 0, nullptr, device); }));
+    assert_true(aborts([] { ST_LAUNCH(barrier_of_some, 1, 64, 0, nullptr, 0); }));
+    assert_true(aborts([] { ST_LAUNCH(different_barriers, 1, 64, 0, nullptr, 0); }));
+    assert_true(aborts([] { ST_LAUNCH(shuffle_of_some, 1, 32, 0, nullptr, 0); }));
+    assert_true(aborts([=] { ST_LAUNCH(shuffle_from_outside, 1, 32, 0, nullptr, device); }));
+    assert_true(aborts([] { ST_LAUNCH(write_behind, 1, 32, 64, nullptr, 0); }));
+    ok(cudaFree(device));
+}
+
+/* --- streams, memory, failures --- */
+
+static void streams_run_in_order_and_events_join_them(void **)
+{
+    const uint32_t count = 1024;
+    uint32_t *const device = device_words(count);
+    uint32_t *host;
+    cudaStream_t compute, copy;
+    cudaEvent_t done;
+    float ms;
+
+    ok(cudaMallocHost(reinterpret_cast<void **>(&host), count * sizeof(*host)));
+    ok(cudaStreamCreateWithFlags(&compute, cudaStreamNonBlocking));
+    ok(cudaStreamCreateWithFlags(&copy, cudaStreamNonBlocking));
+    ok(cudaEventCreate(&done));
+    for (uint32_t round = 0; round < 50; round++) {
+        ST_LAUNCH(number, 4, 256, 0, compute, device, round);
+        ST_LAUNCH(number, 4, 256, 0, compute, device, round + 1);
+        ok(cudaEventRecord(done, compute));
+        ok(cudaStreamWaitEvent(copy, done, 0));
+        ok(cudaMemcpyAsync(host, device, count * sizeof(*host), cudaMemcpyDeviceToHost, copy));
+        ok(cudaStreamSynchronize(copy));
+        for (uint32_t i = 0; i < count; i++)
+            assert_int_equal(host[i], 1000 * (i / 256) + i % 256 + round + 1);
+    }
+    ok(cudaEventQuery(done));
+    ok(cudaEventElapsedTime(&ms, done, done));
+    ok(cudaEventDestroy(done));
+    ok(cudaStreamDestroy(copy));
+    ok(cudaStreamDestroy(compute));
+    ok(cudaFreeHost(host));
+    ok(cudaFree(device));
+}
+
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool open;
+};
+
+static void pass_gate(void *of)
+{
+    gate *g = static_cast<gate *>(of);
+
+    pthread_mutex_lock(&g->lock);
+    while (!g->open)
+        pthread_cond_wait(&g->changed, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void what_is_enqueued_is_not_done(void **)
+{
+    gate g = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    cudaStream_t stream;
+    cudaEvent_t event;
+
+    ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    ok(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    ok(cudaEventQuery(event));
+    ok(cudaLaunchHostFunc(stream, pass_gate, &g));
+    ok(cudaEventRecord(event, stream));
+    assert_int_equal(cudaEventQuery(event), cudaErrorNotReady);
+    assert_int_equal(cudaStreamQuery(stream), cudaErrorNotReady);
+    ok(cudaGetLastError());
+    pthread_mutex_lock(&g.lock);
+    g.open = true;
+    pthread_cond_broadcast(&g.changed);
+    pthread_mutex_unlock(&g.lock);
+    ok(cudaEventSynchronize(event));
+    ok(cudaStreamSynchronize(stream));
+    ok(cudaStreamQuery(stream));
+    ok(cudaEventDestroy(event));
+    ok(cudaStreamDestroy(stream));
+}
+
+static void copies_say_which_side_is_the_device(void **)
+{
+    uint32_t *const device = device_words(16), host[16] = {};
+    size_t free_before, free_after, total;
+
+    assert_int_equal(cudaMemcpy(host, device, sizeof(host), cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+    assert_int_equal(cudaMemcpy(device, host, 1 << 20, cudaMemcpyHostToDevice), cudaErrorInvalidValue);
+    ok(cudaMemGetInfo(&free_before, &total));
+    ok(cudaFree(device));
+    ok(cudaMemGetInfo(&free_after, &total));
+    assert_true(free_after > free_before);
+    assert_int_equal(cudaFree(host), cudaErrorInvalidValue);
+    ok(cudaHostRegister(host, sizeof(host), cudaHostRegisterDefault));
+    assert_int_equal(cudaHostRegister(host, sizeof(host), 0), cudaErrorHostMemoryAlreadyRegistered);
+    assert_int_equal(twin_held().pinned_bytes, sizeof(host));
+    ok(cudaHostUnregister(host));
+    assert_int_equal(cudaHostUnregister(host), cudaErrorHostMemoryNotRegistered);
+    assert_int_equal(cudaGetLastError(), cudaErrorHostMemoryNotRegistered);
+    ok(cudaGetLastError());
+}
+
+static void devices_and_drivers_may_lack(void **)
+{
+    int count;
+    void *at;
+
+    twin_set_devices(0, 0);
+    assert_int_equal(cudaGetDeviceCount(&count), cudaErrorNoDevice);
+    assert_int_equal(count, 0);
+    twin_remove_driver();
+    assert_int_equal(cudaMalloc(&at, 16), cudaErrorInsufficientDriver);
+    twin_reset();
+    twin_set_devices(2, 1u << 20);
+    ok(cudaSetDevice(1));
+    assert_int_equal(cudaSetDevice(2), cudaErrorInvalidDevice);
+    assert_int_equal(cudaMalloc(&at, 2u << 20), cudaErrorMemoryAllocation);
+    ok(cudaMalloc(&at, 1u << 20));
+    assert_int_equal(cudaMalloc(&at, 1), cudaErrorMemoryAllocation);
+    assert_string_equal(cudaGetErrorName(cudaErrorMemoryAllocation), "cudaErrorMemoryAllocation");
+    twin_reset();
+}
+
+static void calls_fail_when_told(void **)
+{
+    void *at = nullptr;
+
+    twin_fail("cudaMalloc", 1, 2, cudaErrorMemoryAllocation);
+    ok(cudaMalloc(&at, 16));
+    ok(cudaFree(at));
+    assert_int_equal(cudaMalloc(&at, 16), cudaErrorMemoryAllocation);
+    assert_int_equal(cudaMalloc(&at, 16), cudaErrorMemoryAllocation);
+    ok(cudaMalloc(&at, 16));
+    ok(cudaFree(at));
+    assert_int_equal(twin_disarm(), 2);
+    cudaGetLastError();
+}
+
+static void a_lost_context_stays_lost(void **)
+{
+    uint32_t *const device = device_words(64);
+    cudaStream_t stream;
+    cudaEvent_t event;
+
+    ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    ok(cudaEventCreate(&event));
+    twin_break(1, cudaErrorIllegalAddress);
+    ST_LAUNCH(last_writer, 1, 32, 0, stream, device);
+    ST_LAUNCH(last_writer, 1, 64, 0, stream, device);
+    assert_int_equal(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
+    assert_int_equal(cudaEventRecord(event, stream), cudaErrorIllegalAddress);
+    assert_int_equal(cudaGetLastError(), cudaErrorIllegalAddress);
+    assert_int_equal(cudaGetLastError(), cudaErrorIllegalAddress);
+    assert_int_equal(cudaEventDestroy(event), cudaErrorIllegalAddress);
+    assert_int_equal(cudaStreamDestroy(stream), cudaErrorIllegalAddress);
+    assert_int_equal(twin_held().streams, 0);
+    assert_int_equal(twin_held().events, 0);
+    twin_reset();
+    assert_int_equal(twin_held().device_bytes, 0);
+    ok(cudaGetLastError());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_thread_of_every_block_runs),
+        cmocka_unit_test(shared_memory_and_barriers),
+        cmocka_unit_test(orders_change),
+        cmocka_unit_test(warp_operations),
+        cmocka_unit_test(parts_of_a_warp_and_own_operations),
+        cmocka_unit_test(counts_and_atomics),
+        cmocka_unit_test(impossible_launches_are_refused),
+        cmocka_unit_test(threads_that_wait_for_ever_abort),
+        cmocka_unit_test(streams_run_in_order_and_events_join_them),
+        cmocka_unit_test(what_is_enqueued_is_not_done),
+        cmocka_unit_test(copies_say_which_side_is_the_device),
+        cmocka_unit_test(devices_and_drivers_may_lack),
+        cmocka_unit_test(calls_fail_when_told),
+        cmocka_unit_test(a_lost_context_stays_lost),
+    };
+
+    return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

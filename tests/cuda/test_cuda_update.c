@@ -1,0 +1,223 @@
+/* The CUDA optimizer and gradient kernels against the scalar definition, bit by bit: on a GPU, or under the emulator.
+ *
+ *     test_cuda_update [--long]      1e9 random elements instead of 3e5 */
+#include "core/cpu.h"
+#include "kernels/cuda/update.h"
+#include "tests/kernels/update_fixture.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define NO_GPU       77 /* exit status: skipped */
+#define PLANES_MAX   8u
+#define PLANE_ALIGN  256u
+#define DEVICE_BYTES (PLANES_MAX * ((uint64_t)UF_ELEMS_MAX * 4 + 2 * PLANE_ALIGN))
+#define FINISH_ELEMS 50001u
+#define COMBINATIONS ((uint64_t)UF_RULE_COUNT * ST_MOMENTS_COUNT * UF_LAYOUT_COUNT * 3)
+
+static uint64_t elems_wanted = 300000;
+
+/* --- host arrays on the device for one call --- */
+
+static unsigned char *device;
+
+static struct mirror {
+    void *host, *device;
+    uint64_t bytes;
+} mirrors[PLANES_MAX];
+static uint32_t mirror_count;
+static uint64_t device_used;
+
+static void check(cudaError_t err)
+{
+    if (err != cudaSuccess)
+        fail_msg("%s: %s", cudaGetErrorName(err), cudaGetErrorString(err));
+}
+
+/* A copy on the device with the host's alignment. */
+static void *to_device(const void *host, uint64_t bytes)
+{
+    struct mirror *m = &mirrors[mirror_count++];
+
+    assert_true(mirror_count <= PLANES_MAX);
+    device_used = (device_used + PLANE_ALIGN - 1) / PLANE_ALIGN * PLANE_ALIGN;
+    *m = (struct mirror){(void *)(uintptr_t)host, device + device_used + (uintptr_t)host % PLANE_ALIGN, bytes};
+    device_used += PLANE_ALIGN + bytes;
+    assert_true(device_used <= DEVICE_BYTES);
+    check(cudaMemcpy(m->device, host, bytes, cudaMemcpyHostToDevice));
+    return m->device;
+}
+
+static void all_back(void)
+{
+    check(cudaDeviceSynchronize());
+    for (uint32_t i = 0; i < mirror_count; i++)
+        check(cudaMemcpy(mirrors[i].host, mirrors[i].device, mirrors[i].bytes, cudaMemcpyDeviceToHost));
+    mirror_count = 0;
+    device_used = 0;
+}
+
+static struct st_moments moments_to_device(const struct st_moments *moments, size_t elems)
+{
+    struct st_moments on = *moments;
+    const uint64_t bytes = st_moment_bytes(moments->format, elems);
+
+    on.moment1 = to_device(on.moment1, bytes);
+    on.moment2 = on.moment2 == NULL ? NULL : to_device(on.moment2, bytes);
+    return on;
+}
+
+/* --- a table of CUDA's --- */
+
+static uint64_t cuda_split(uint16_t *weight, int16_t *residual, const struct st_moments *moments, const void *grad,
+                           strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef)
+{
+    uint64_t count = 0;
+    uint64_t *const count_on = to_device(&count, sizeof(count));
+    const struct st_moments on = moments_to_device(moments, elems);
+
+    check(st_cuda_update_split(NULL, to_device(weight, elems * 2), to_device(residual, elems * 2), &on,
+                               to_device(grad, elems * strata_dtype_bytes(grad_dtype)), grad_dtype, elems, coef, count_on));
+    all_back();
+    return count;
+}
+
+static uint64_t cuda_master(float *master, uint16_t *copy_out, strata_dtype copy_dtype, const struct st_moments *moments,
+                            const void *grad, strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef)
+{
+    uint64_t count = 0;
+    uint64_t *const count_on = to_device(&count, sizeof(count));
+    const struct st_moments on = moments_to_device(moments, elems);
+    uint16_t *const copy_on = copy_out == NULL ? NULL : to_device(copy_out, elems * 2);
+
+    check(st_cuda_update_master(NULL, to_device(master, elems * 4), copy_on, copy_dtype, &on,
+                                to_device(grad, elems * strata_dtype_bytes(grad_dtype)), grad_dtype, elems, coef, count_on));
+    all_back();
+    return count;
+}
+
+static const struct st_kernels cuda = {.name = "cuda", .update_split = cuda_split, .update_master = cuda_master};
+
+static void compare(struct uf_arrays *a, const struct uf_case *c)
+{
+    uint64_t count;
+
+    uf_take_source(a, 1);
+    count = uf_run(kf_scalar(), a, 1, c);
+    uf_take_source(a, 0);
+    assert_int_equal(uf_run(&cuda, a, 0, c), count);
+    uf_assert_same(a, cuda.name, c);
+}
+
+/* --- tests --- */
+
+static struct uf_case combination(uint64_t part)
+{
+    return (struct uf_case){
+        .rule = (enum uf_rule)(part % UF_RULE_COUNT),
+        .format = (enum st_moment_format)(part / UF_RULE_COUNT % ST_MOMENTS_COUNT),
+        .layout = (enum uf_layout)(part / UF_RULE_COUNT / ST_MOMENTS_COUNT % UF_LAYOUT_COUNT),
+        .grad_dtype = uf_grad_dtypes[part / UF_RULE_COUNT / ST_MOMENTS_COUNT / UF_LAYOUT_COUNT],
+    };
+}
+
+static void every_length_agrees(void **state)
+{
+    static const size_t lengths[] = {0, 1, 7, 8, 9, 255, 256, 257, 2047, 2048, 2049, 4095, 4096, 4097, 8191, 12289};
+
+    for (uint64_t part = 0; part < COMBINATIONS; part++) {
+        struct uf_case c = combination(part);
+
+        c.elems = lengths[part % (sizeof(lengths) / sizeof(lengths[0]))];
+        c.coef = uf_any_coef(c.rule, part);
+        uf_place(*state, &c, 0);
+        uf_fill(*state, &c, part);
+        compare(*state, &c);
+    }
+}
+
+static void random_elements_agree(void **state)
+{
+    uint64_t elems = 0;
+
+    for (uint64_t n = 0; elems < elems_wanted; n++) {
+        struct uf_case c = combination(kf_bits(n, 0) % COMBINATIONS);
+
+        c.elems = 1 + kf_bits(n, 1) % (elems_wanted > 1000000 ? UF_ELEMS_MAX / 2 : 9000);
+        c.position = (((uint64_t)kf_bits(n, 2) << 32 | kf_bits(n, 3)) >> kf_bits(n, 4) % 40) / ST_NORM_BLOCK * ST_NORM_BLOCK;
+        c.coef = uf_any_coef(c.rule, kf_bits(n, 5));
+        uf_place(*state, &c, kf_bits(n, 6) % UF_SHIFTS);
+        if (n % 2 == 0)
+            uf_fill(*state, &c, n);
+        else
+            uf_fill_blocks(*state, &c, n);
+        compare(*state, &c);
+        elems += c.elems;
+    }
+    print_message("%llu elements\n", (unsigned long long)elems);
+}
+
+/* Ordinary values with a few that are not. */
+static void fill_sums(float *acc, size_t elems, uint32_t seed)
+{
+    for (size_t i = 0; i < elems; i++) {
+        const uint32_t bits = kf_bits(i, seed);
+
+        memcpy(&acc[i], &bits, sizeof(bits));
+        if (bits % 1000 != 0) /* any bits for one in a thousand */
+            acc[i] = ((float)(bits % 20001) - 10000.0f) * 1e-4f;
+    }
+}
+
+static void finished_gradients_agree(void **state)
+{
+    static float acc[FINISH_ELEMS];
+    static unsigned char out[2][FINISH_ELEMS * 4];
+    static const size_t lengths[] = {1, 8, 4095, 4096, 4097, 8192, 40000, FINISH_ELEMS};
+    double sums[2][FINISH_ELEMS / ST_NORM_BLOCK + 1] = {{0}};
+
+    (void)state;
+    for (uint32_t n = 0; n < 3 * sizeof(lengths) / sizeof(lengths[0]); n++) {
+        const strata_dtype dtype = uf_grad_dtypes[n % 3];
+        const size_t elems = lengths[n / 3], blocks = (elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK;
+        double norm2 = 0.75, want = 0.75;
+        uint64_t bad = 5;
+
+        fill_sums(acc, elems, n);
+        const uint64_t want_bad = 5 + kf_scalar()->grad_finish(out[0], dtype, acc, elems, sums[0]);
+
+        for (size_t b = 0; b < blocks; b++)
+            want += sums[0][b];
+        check(st_cuda_grad_finish(NULL, to_device(out[1], elems * strata_dtype_bytes(dtype)), dtype, to_device(acc, elems * 4),
+                                  elems, to_device(sums[1], blocks * sizeof(double)), to_device(&norm2, sizeof(norm2)),
+                                  to_device(&bad, sizeof(bad))));
+        all_back();
+        assert_memory_equal(out[0], out[1], elems * strata_dtype_bytes(dtype));
+        assert_memory_equal(sums[0], sums[1], blocks * sizeof(double));
+        assert_true(memcmp(&norm2, &want, sizeof(want)) == 0 || (norm2 != norm2 && want != want));
+        assert_true(bad == want_bad);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_length_agrees),
+        cmocka_unit_test(random_elements_agree),
+        cmocka_unit_test(finished_gradients_agree),
+    };
+    int count = 0, failed;
+
+    if (argc > 1 && strcmp(argv[1], "--long") == 0)
+        elems_wanted = 1000000000;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0)
+        return NO_GPU;
+    if (cudaMalloc((void **)&device, DEVICE_BYTES) != cudaSuccess)
+        return 1;
+    failed = cmocka_run_group_tests_name("CUDA updates", tests, uf_create, uf_destroy);
+    cudaFree(device);
+    return failed;
+}

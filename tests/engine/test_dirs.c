@@ -1,0 +1,125 @@
+/* test_dirs - state and weights over several directories: the same bits as in one, and errors that name the directory. */
+#include "rig.h"
+
+#include "core/error.h"
+#include "core/fault.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define STEPS 4u
+#define DIRS  3u
+
+static char directory[] = "/tmp/strata-test-dirs-XXXXXX";
+
+static struct rig_cell cell_with(const char *io_method, uint32_t dirs, const double *rates)
+{
+    return (struct rig_cell){.device = RIG_SMALLEST,
+                             .host = RIG_SMALLEST,
+                             .optimizer = STRATA_TIER_NVME,
+                             .param = STRATA_TIER_NVME,
+                             .update = ST_UPDATE_GATED,
+                             .grad_accum = 1,
+                             .accumulation = ST_ACCUMULATE_VERTICAL,
+                             .activations = ST_ACT_RECOMPUTED,
+                             .act_tier = STRATA_TIER_COUNT,
+                             .io_method = io_method,
+                             .isa = "auto",
+                             .threads = 2,
+                             .dtype = STRATA_BF16,
+                             .dir_count = dirs,
+                             .dir_rates = rates};
+}
+
+static void assert_empty(void)
+{
+    char path[128];
+
+    for (uint32_t i = 0; i < DIRS; i++) { /* an empty directory can be removed */
+        snprintf(path, sizeof(path), "%s/drive-%u", directory, i);
+        assert_int_equal(rmdir(path), 0);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+}
+
+static void several_directories_are_as_good_as_one(void **state)
+{
+    static const double rates[] = {5e9, 2e9, 9e8};
+    static const struct {
+        const char *io_method;
+        uint32_t dirs;
+        const double *rates;
+    } rows[] = {{"auto", 1, NULL},     {"auto", 2, NULL},     {"auto", 2, rates}, {"auto", 3, NULL},
+                {"threads", 3, rates}, {"threads", 2, rates}, {"fake", 2, rates}, {"fake", 3, rates}};
+    const struct rig_cell one = cell_with("auto", 0, NULL);
+    struct rig_result want, got;
+
+    (void)state;
+    assert_int_equal(rig_run(&want, &one, STEPS, directory), STRATA_OK);
+    assert_true(want.planned);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct rig_cell cell = cell_with(rows[i].io_method, rows[i].dirs, rows[i].rates);
+
+        assert_int_equal(rig_run(&got, &cell, STEPS, directory), STRATA_OK);
+        assert_string_equal(got.weights, want.weights);
+        assert_string_equal(got.state, want.state);
+        assert_memory_equal(got.losses, want.losses, STEPS * sizeof(double));
+        assert_int_equal(got.moved_bytes.read, want.moved_bytes.read);
+        assert_int_equal(got.moved_bytes.write, want.moved_bytes.write);
+        assert_empty();
+    }
+}
+
+static void a_failing_directory_is_named(void **state)
+{
+    const struct rig_cell cell = cell_with("threads", 2, NULL);
+    struct rig_result result;
+
+    (void)state;
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.fallocate", .after = 1, .count = 1, .result = -ENOSPC});
+    assert_int_equal(rig_run(&result, &cell, STEPS, directory), STRATA_E_NOSPC);
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_non_null(strstr(strata_last_error(), "/drive-1/"));
+    assert_empty();
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .after = 200, .count = 1, .result = -EIO});
+    assert_int_equal(rig_run(&result, &cell, STEPS, directory), STRATA_E_IO);
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_non_null(strstr(strata_last_error(), "/drive-"));
+    assert_non_null(strstr(strata_last_error(), "/swap-"));
+    assert_empty();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(several_directories_are_as_good_as_one),
+        cmocka_unit_test(a_failing_directory_is_named),
+    };
+    char path[128];
+    int failed;
+
+    if (mkdtemp(directory) == NULL) {
+        print_message("no temporary directory: %s\n", strerror(errno));
+        return 77;
+    }
+    for (uint32_t i = 0; i < DIRS; i++) {
+        snprintf(path, sizeof(path), "%s/drive-%u", directory, i);
+        mkdir(path, 0700);
+    }
+    failed = cmocka_run_group_tests_name("several directories", tests, NULL, NULL);
+    for (uint32_t i = 0; i < DIRS; i++) {
+        snprintf(path, sizeof(path), "%s/drive-%u", directory, i);
+        rmdir(path);
+    }
+    rmdir(directory);
+    return failed;
+}

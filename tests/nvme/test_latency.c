@@ -1,0 +1,102 @@
+/* tests/nvme/test_latency.c - percentiles against sorted samples, the stated error, the ends of the range, none. */
+#include "core/rng.h"
+#include "nvme/latency.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SAMPLES   10007u
+#define ERROR_MAX 0.01
+
+static int ascending(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static void percentiles_are_within_one_percent(void **state)
+{
+    static const double shares[] = {0, 0.001, 0.1, 0.5, 0.9, 0.99, 0.999, 1};
+    static struct st_latency h;
+    static uint64_t samples[SAMPLES];
+
+    (void)state;
+    for (uint32_t spread = 1; spread <= 38; spread++) {
+        double sum = 0;
+
+        memset(&h, 0, sizeof(h));
+        for (uint32_t i = 0; i < SAMPLES; i++) {
+            samples[i] = st_rng_u64(7, spread, i) >> (64 - 1 - st_rng_u64(8, spread, i) % spread);
+            sum += (double)samples[i];
+            st_latency_add(&h, samples[i]);
+        }
+        qsort(samples, SAMPLES, sizeof(samples[0]), ascending);
+        for (size_t s = 0; s < sizeof(shares) / sizeof(shares[0]); s++) {
+            const double rank = ceil(shares[s] * SAMPLES);
+            const double want = (double)samples[rank < 1 ? 0 : (uint32_t)rank - 1];
+
+            assert_true(fabs(st_latency_percentile(&h, shares[s]) - want) <= ERROR_MAX * want);
+        }
+        assert_int_equal(h.count, SAMPLES);
+        assert_int_equal(h.max_ns, samples[SAMPLES - 1]);
+        assert_true(fabs(st_latency_mean(&h) - sum / SAMPLES) <= 1e-9 * sum / SAMPLES);
+    }
+}
+
+/* Each power of two and its neighbours alone. */
+static void every_scale_keeps_its_error(void **state)
+{
+    static struct st_latency h;
+
+    (void)state;
+    for (uint32_t bit = 0; bit < ST_LATENCY_BITS; bit++)
+        for (int64_t off = -1; off <= 1; off++) {
+            const uint64_t value = (UINT64_C(1) << bit) + (uint64_t)off;
+
+            memset(&h, 0, sizeof(h));
+            st_latency_add(&h, value);
+            assert_true(fabs(st_latency_percentile(&h, 0.5) - (double)value) <= ERROR_MAX * (double)value);
+        }
+}
+
+static void the_largest_values_stay(void **state)
+{
+    static struct st_latency h;
+
+    (void)state;
+    memset(&h, 0, sizeof(h));
+    st_latency_add(&h, UINT64_MAX >> 8);
+    st_latency_add(&h, 1000);
+    assert_true(st_latency_percentile(&h, 1) == (double)(UINT64_MAX >> 8));
+    assert_true(st_latency_percentile(&h, 0.5) > 990 && st_latency_percentile(&h, 0.5) < 1010);
+}
+
+static void none_is_zero(void **state)
+{
+    static struct st_latency h;
+
+    (void)state;
+    memset(&h, 0, sizeof(h));
+    assert_true(st_latency_percentile(&h, 0.99) == 0 && st_latency_mean(&h) == 0);
+    st_latency_add(&h, 0);
+    assert_true(st_latency_percentile(&h, 0.99) == 0 && h.count == 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(percentiles_are_within_one_percent),
+        cmocka_unit_test(every_scale_keeps_its_error),
+        cmocka_unit_test(the_largest_values_stay),
+        cmocka_unit_test(none_is_zero),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

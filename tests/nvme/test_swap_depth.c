@@ -1,0 +1,143 @@
+/* tests/nvme/test_swap_depth.c - the depth follows the knee of a device that is a formula and a clock. */
+#include "core/rng.h"
+#include "nvme/swap_depth.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define BLOCK 1048576u
+
+/* With n requests in flight it moves min(n, knee) of them at a time, each taking latency_ns. */
+struct device {
+    double knee, latency_ns;
+    double noise; /* of a request's time, relative */
+    double now_ns;
+    uint64_t random;
+};
+
+static double rate_at(const struct device *device, uint32_t depth)
+{
+    return fmin(depth, device->knee) / device->latency_ns;
+}
+
+/* `mix`: of four requests, how many are reads. */
+static void use(struct st_depth *d, struct device *device, uint32_t requests, uint32_t mix)
+{
+    for (uint32_t i = 0; i < requests; i++) {
+        const double random = (double)(st_rng_u64(5, 1, device->random++) % 2001) / 1000 - 1;
+
+        device->now_ns += (1 + device->noise * random) / rate_at(device, d->depth);
+        st_depth_done(d, (uint64_t)device->now_ns, BLOCK, i % 4 < mix, true);
+        assert_in_range(d->depth, ST_DEPTH_MIN, ST_DEPTH_MAX);
+    }
+}
+
+/* Where it lives, trials left aside. */
+static void assert_settled(const struct st_depth *d, const struct device *device)
+{
+    const double best = rate_at(device, ST_DEPTH_MAX);
+
+    assert_true(rate_at(device, d->home) >= 0.93 * best);
+    assert_true(d->home <= ST_DEPTH_MIN || d->home <= 1.5 * device->knee + 2);
+}
+
+static void every_knee_is_found(void **state)
+{
+    static const double knees[] = {1, 4, 6, 8, 12, 16, 24, 31, 48, 64, 100};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(knees) / sizeof(knees[0]); i++) {
+        struct device device = {.knee = knees[i], .latency_ns = 250000, .now_ns = 1};
+        struct st_depth d;
+
+        st_depth_init(&d);
+        assert_int_equal(d.depth, 32);
+        use(&d, &device, 20000, 4);
+        assert_settled(&d, &device);
+    }
+}
+
+static void noise_does_not_lead_astray(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        struct device device = {.knee = 16, .latency_ns = 250000, .noise = 0.5, .now_ns = 1, .random = seed << 32};
+        struct st_depth d;
+
+        st_depth_init(&d);
+        use(&d, &device, 50000, seed % 5 == 0 ? 2 : 4);
+        assert_settled(&d, &device);
+    }
+}
+
+static void a_device_that_changes_is_followed(void **state)
+{
+    struct device device = {.knee = 8, .latency_ns = 250000, .now_ns = 1};
+    struct st_depth d;
+
+    (void)state;
+    st_depth_init(&d);
+    use(&d, &device, 20000, 4);
+    assert_settled(&d, &device);
+    device.knee = 48;
+    use(&d, &device, 60000, 4);
+    assert_settled(&d, &device);
+    device.knee = 12;
+    use(&d, &device, 60000, 4);
+    assert_settled(&d, &device);
+}
+
+/* Reads run, then writes at a third of the rate: no trial is judged by the other's. */
+static void mixes_are_not_compared(void **state)
+{
+    struct device reads = {.knee = 24, .latency_ns = 250000, .now_ns = 1};
+    struct st_depth d;
+
+    (void)state;
+    st_depth_init(&d);
+    for (uint32_t round = 0; round < 300; round++) {
+        struct device writes = reads;
+
+        use(&d, &reads, 200, 4);
+        writes.latency_ns *= 3;
+        writes.now_ns = reads.now_ns;
+        use(&d, &writes, 200, 0);
+        reads.now_ns = writes.now_ns;
+    }
+    assert_settled(&d, &reads);
+}
+
+static void an_empty_queue_says_nothing(void **state)
+{
+    struct device device = {.knee = 2, .latency_ns = 250000, .now_ns = 1};
+    struct st_depth d;
+
+    (void)state;
+    st_depth_init(&d);
+    for (uint32_t i = 0; i < 10000; i++) {
+        device.now_ns += 1 / rate_at(&device, d.depth);
+        st_depth_done(&d, (uint64_t)device.now_ns, BLOCK, true, i % 40 != 0); /* never a whole window */
+    }
+    assert_int_equal(d.depth, 32);
+    for (uint32_t i = 0; i < 10000; i++) /* nor a clock that stands still */
+        st_depth_done(&d, (uint64_t)device.now_ns, BLOCK, true, true);
+    assert_int_equal(d.depth, 32);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_knee_is_found),
+        cmocka_unit_test(noise_does_not_lead_astray),
+        cmocka_unit_test(a_device_that_changes_is_followed),
+        cmocka_unit_test(mixes_are_not_compared),
+        cmocka_unit_test(an_empty_queue_says_nothing),
+    };
+
+    return cmocka_run_group_tests_name("swap depth", tests, NULL, NULL);
+}

@@ -1,0 +1,267 @@
+/* tests/nvme/test_swap_share.c - holders of a directory are counted over processes, also over one that is killed; no litter. */
+#include "core/fault.h"
+#include "nvme/swap_share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char directory[] = "/tmp/strata-test-share-XXXXXX";
+
+static void file_path(char path[128])
+{
+    snprintf(path, 128, "%s/" ST_SHARE_FILE_NAME, directory);
+}
+
+static bool file_is_there(void)
+{
+    char path[128];
+
+    file_path(path);
+    return access(path, F_OK) == 0;
+}
+
+static bool locks_work(void)
+{
+    struct st_share share;
+
+    st_share_join(&share, directory);
+    if (share.fd < 0)
+        return false;
+    st_share_leave(&share);
+    return true;
+}
+
+/* A process that joins and waits; leaves by itself when told so through the pipe. */
+struct member {
+    pid_t pid;
+    int gate; /* write end: a byte lets the process leave */
+};
+
+static struct member member_start(void)
+{
+    int ready[2], gate[2];
+    struct member m;
+    char byte;
+
+    assert_int_equal(pipe(ready), 0);
+    assert_int_equal(pipe2(gate, O_CLOEXEC), 0);
+    m.pid = fork();
+    assert_true(m.pid >= 0);
+    if (m.pid == 0) {
+        struct st_share share;
+
+        st_share_join(&share, directory);
+        if (write(ready[1], share.fd >= 0 ? "x" : "-", 1) != 1 || read(gate[0], &byte, 1) != 1)
+            _exit(1);
+        st_share_leave(&share);
+        _exit(0);
+    }
+    close(ready[1]);
+    close(gate[0]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+    close(ready[0]);
+    m.gate = gate[1];
+    return m;
+}
+
+static void member_end(struct member m, bool killed)
+{
+    int status;
+
+    if (killed)
+        assert_int_equal(kill(m.pid, SIGKILL), 0);
+    else
+        assert_int_equal(write(m.gate, "x", 1), 1);
+    close(m.gate);
+    assert_int_equal(waitpid(m.pid, &status, 0), m.pid);
+    assert_true(killed ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void processes_are_counted_and_a_killed_one_is_not(void **state)
+{
+    struct st_share share;
+    struct member a, b, c;
+
+    (void)state;
+    a = member_start();
+    b = member_start();
+    st_share_join(&share, directory);
+    assert_int_equal(st_share_holders(&share), 3);
+    c = member_start();
+    assert_int_equal(st_share_holders(&share), 4);
+    member_end(b, true);
+    assert_int_equal(st_share_holders(&share), 3);
+    member_end(a, false);
+    assert_int_equal(st_share_holders(&share), 2);
+    assert_true(file_is_there());
+    st_share_leave(&share);
+    assert_true(file_is_there());
+    member_end(c, false); /* the last one out */
+    assert_false(file_is_there());
+}
+
+static void what_a_killed_one_leaves_is_swept(void **state)
+{
+    struct member dead, alive;
+
+    (void)state;
+    dead = member_start();
+    alive = member_start();
+    st_share_sweep(directory);
+    assert_true(file_is_there());
+    member_end(alive, true);
+    member_end(dead, true);
+    assert_true(file_is_there());
+    st_share_sweep(directory);
+    assert_false(file_is_there());
+    st_share_sweep(directory); /* nothing there */
+}
+
+/* Two swaps of one process are two holders; a dying process leaves with both. */
+static void a_dying_process_leaves_nothing(void **state)
+{
+    struct st_share a, b;
+
+    (void)state;
+    st_share_join(&a, directory);
+    st_share_join(&b, directory);
+    assert_int_equal(st_share_holders(&a), 2);
+    assert_int_equal(st_share_holders(&b), 2);
+    assert_false(st_share_unlink(&a));
+    assert_int_equal(st_share_holders(&b), 1);
+    assert_true(st_share_unlink(&b));
+    assert_false(file_is_there());
+    st_share_leave(&a);
+    st_share_leave(&b);
+}
+
+static void more_than_the_slots_are_left_out(void **state)
+{
+    struct st_share *shares = calloc(ST_SHARE_SLOTS + 1, sizeof(*shares));
+
+    (void)state;
+    assert_non_null(shares);
+    for (uint32_t i = 0; i <= ST_SHARE_SLOTS; i++)
+        st_share_join(&shares[i], directory);
+    assert_int_equal(st_share_holders(&shares[0]), ST_SHARE_SLOTS);
+    assert_int_equal(shares[ST_SHARE_SLOTS].fd, -1);
+    assert_int_equal(st_share_holders(&shares[ST_SHARE_SLOTS]), 1);
+    for (uint32_t i = 0; i <= ST_SHARE_SLOTS; i++)
+        st_share_leave(&shares[i]);
+    assert_false(file_is_there());
+    free(shares);
+}
+
+/* Joining while others leave: whoever has joined finds the file in its place, and all that live together count each other. */
+static void many_come_and_go(void **state)
+{
+    pid_t pids[4];
+
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) {
+            for (uint32_t n = 0; n < 300; n++) {
+                struct st_share share;
+
+                st_share_join(&share, directory);
+                if (st_share_holders(&share) > 4 || (share.fd >= 0 && !file_is_there()))
+                    _exit(1);
+                st_share_leave(&share);
+            }
+            _exit(0);
+        }
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        int status;
+
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    assert_false(file_is_there());
+}
+
+static void foreign_files_are_left_alone(void **state)
+{
+    struct st_share share;
+    char path[128];
+    FILE *file;
+
+    (void)state;
+    file_path(path);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("mine", file);
+    fclose(file);
+    st_share_join(&share, directory);
+    assert_int_equal(share.fd, -1);
+    assert_int_equal(st_share_holders(&share), 1);
+    st_share_leave(&share);
+    st_share_sweep(directory);
+    assert_true(file_is_there());
+    assert_int_equal(unlink(path), 0);
+
+    assert_int_equal(symlink("/dev/null", path), 0);
+    st_share_join(&share, directory);
+    assert_int_equal(share.fd, -1);
+    assert_int_equal(unlink(path), 0);
+
+    assert_int_equal(mkdir(path, 0700), 0);
+    st_share_join(&share, directory);
+    assert_int_equal(share.fd, -1);
+    assert_int_equal(rmdir(path), 0);
+
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.share", .result = -EACCES});
+    st_share_join(&share, directory);
+    assert_true(st_fault_disarm() > 0);
+    assert_int_equal(share.fd, -1);
+    assert_false(file_is_there());
+    st_share_join(&share, "/nowhere/at/all");
+    assert_int_equal(share.fd, -1);
+}
+
+static void parts_are_at_least_one(void **state)
+{
+    (void)state;
+    assert_int_equal(st_share_part(32, 1), 32);
+    assert_int_equal(st_share_part(32, 3), 10);
+    assert_int_equal(st_share_part(4, 4), 1);
+    assert_int_equal(st_share_part(2, 64), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_are_counted_and_a_killed_one_is_not),
+        cmocka_unit_test(what_a_killed_one_leaves_is_swept),
+        cmocka_unit_test(a_dying_process_leaves_nothing),
+        cmocka_unit_test(more_than_the_slots_are_left_out),
+        cmocka_unit_test(many_come_and_go),
+        cmocka_unit_test(foreign_files_are_left_alone),
+        cmocka_unit_test(parts_are_at_least_one),
+    };
+    int failed;
+
+    if (mkdtemp(directory) == NULL || !locks_work()) {
+        print_message("no temporary directory, or no open file description locks in it: %s\n", strerror(errno));
+        return 77;
+    }
+    failed = cmocka_run_group_tests_name("swap share", tests, NULL, NULL);
+    rmdir(directory);
+    return failed;
+}

@@ -1,0 +1,212 @@
+/* tests/nvme/test_tune.c - the knee search over drives that are formulas. */
+#include "core/error.h"
+#include "core/rng.h"
+#include "nvme/tune.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define KIB       1024u
+#define MIB       (1024u * KIB)
+#define TOLERANCE 0.03
+
+static const uint32_t blocks[] = {128 * KIB, 256 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB};
+static const uint32_t depths[] = {1, 2, 4, 8, 16, 32, 64, 128};
+#define COUNT(a) ((uint32_t)(sizeof(a) / sizeof((a)[0])))
+
+/* rate = least of what the drive, its requests per second, its latency (Little's law) and a serial link allow. */
+struct drive {
+    double rate_max, requests_max, latency; /* bytes/s, 1/s, s */
+    double method_factor[3];                /* 0: as fast as the first */
+    double noise;                           /* share; each sample by a random number of its own */
+    uint32_t calls, fail_at;                /* fail_at: this call fails; 0: none */
+};
+
+static strata_status measure(void *ctx, uint32_t method, uint32_t block, uint32_t depth, double *rate)
+{
+    struct drive *d = ctx;
+    double value = (double)block * depth / (d->latency + (double)block / d->rate_max);
+
+    if (++d->calls == d->fail_at)
+        return st_error(STRATA_E_IO, "call %u", d->calls);
+    value = value < d->requests_max * block ? value : d->requests_max * block;
+    value = value < d->rate_max ? value : d->rate_max;
+    if (method > 0 && d->method_factor[method] > 0)
+        value *= d->method_factor[method];
+    *rate = value * (1 + d->noise * ((double)(st_rng_u64(3, 0, d->calls) >> 11) / 9007199254740992.0 - 0.5) * 2);
+    return STRATA_OK;
+}
+
+static struct st_tune_opts options(struct drive *d)
+{
+    return (struct st_tune_opts){
+        .blocks = blocks,
+        .block_count = COUNT(blocks),
+        .depths = depths,
+        .depth_count = COUNT(depths),
+        .method_count = 3,
+        .first_block = 3,
+        .bytes_in_flight = 256 * MIB,
+        .tolerance = TOLERANCE,
+        .rounds = 3,
+        .measure = measure,
+        .ctx = d,
+    };
+}
+
+/* The best rate that any pair of the lists reaches. */
+static double best_of(struct drive d)
+{
+    double best = 0;
+
+    d.noise = 0;
+    d.fail_at = 0;
+    for (uint32_t b = 0; b < COUNT(blocks); b++)
+        for (uint32_t i = 0; i < COUNT(depths); i++) {
+            double rate = 0;
+
+            measure(&d, 0, blocks[b], depths[i], &rate);
+            best = rate > best ? rate : best;
+        }
+    return best;
+}
+
+static struct st_tune_point search(struct drive *d, struct st_tune_result *r)
+{
+    const struct st_tune_opts opts = options(d);
+
+    assert_int_equal(st_tune_search(r, &opts), STRATA_OK);
+    assert_true(d->calls <= 45);
+    return r->points[r->knee];
+}
+
+/* A drive of 1 ms and 4 GB/s needs 8 MB in flight or so: not the 128 MiB that the list ends with. */
+static void the_knee_is_near_the_best_with_little_in_flight(void **state)
+{
+    static const struct drive drives[] = {
+        {.rate_max = 4e9, .requests_max = 1e6, .latency = 1e-3}, {.rate_max = 1e9, .requests_max = 1e6, .latency = 1e-4},
+        {.rate_max = 7e9, .requests_max = 1e4, .latency = 2e-3}, {.rate_max = 14e9, .requests_max = 1e6, .latency = 1e-4},
+        {.rate_max = 2e8, .requests_max = 200, .latency = 1e-2},
+    };
+
+    (void)state;
+    for (uint32_t i = 0; i < COUNT(drives); i++) {
+        struct drive d = drives[i];
+        struct st_tune_result r;
+        const struct st_tune_point knee = search(&d, &r);
+        const double needed = d.rate_max * d.latency;
+
+        assert_int_equal(knee.method, 0);
+        assert_true(knee.final_rate >= best_of(drives[i]) * (1 - TOLERANCE));
+        assert_true((double)knee.block_bytes * knee.queue_depth <= 4 * (needed > 4 * MIB ? needed : 4 * MIB));
+    }
+}
+
+/* Few requests per second: only large blocks are fast, and the depth walk at 1 MiB does not see it. */
+static void a_drive_of_few_requests_gets_large_blocks(void **state)
+{
+    struct drive d = {.rate_max = 4e9, .requests_max = 600, .latency = 1e-3};
+    struct st_tune_result r;
+
+    (void)state;
+    assert_true(search(&d, &r).block_bytes >= 4 * MIB);
+}
+
+static void a_flat_drive_gets_the_cheapest_point(void **state)
+{
+    struct drive d = {.rate_max = 1e9, .requests_max = 1e9, .latency = 0};
+    struct st_tune_result r;
+    const struct st_tune_point knee = search(&d, &r);
+
+    (void)state;
+    assert_int_equal(knee.queue_depth, 1);
+    assert_true(r.point_count < 20);
+}
+
+static void another_method_must_be_clearly_faster(void **state)
+{
+    struct drive slower = {.rate_max = 2e9, .requests_max = 1e6, .latency = 1e-3, .method_factor = {0, 0.7, 1.02}};
+    struct drive faster = {.rate_max = 2e9, .requests_max = 1e6, .latency = 1e-3, .method_factor = {0, 0.7, 1.3}};
+    struct st_tune_result r;
+
+    (void)state;
+    assert_int_equal(search(&slower, &r).method, 0);
+    assert_int_equal(search(&faster, &r).method, 2);
+    assert_int_equal(r.points[r.fastest].method, 2);
+}
+
+/* Medians of the last rounds hold against noise of 5 %: the knee stays within 15 % of the best. */
+static void noise_does_not_lead_astray(void **state)
+{
+    struct drive d = {.rate_max = 3e9, .requests_max = 1e5, .latency = 1e-3, .noise = 0.05};
+    struct st_tune_result r;
+    struct st_tune_point knee;
+    struct drive quiet = d;
+    double rate = 0;
+
+    (void)state;
+    knee = search(&d, &r);
+    quiet.noise = 0;
+    assert_int_equal(measure(&quiet, 0, knee.block_bytes, knee.queue_depth, &rate), STRATA_OK);
+    assert_true(rate >= 0.85 * best_of(d));
+    assert_int_equal(r.points[r.knee].sample_count, 3);
+}
+
+static void points_are_measured_once_and_within_the_limit(void **state)
+{
+    struct drive d = {.rate_max = 8e9, .requests_max = 1e6, .latency = 5e-3};
+    struct st_tune_opts opts = options(&d);
+    struct st_tune_result r;
+
+    (void)state;
+    opts.bytes_in_flight = 16 * MIB;
+    assert_int_equal(st_tune_search(&r, &opts), STRATA_OK);
+    for (uint32_t i = 0; i < r.point_count; i++) {
+        assert_true((uint64_t)r.points[i].block_bytes * r.points[i].queue_depth <= opts.bytes_in_flight);
+        for (uint32_t j = 0; j < i; j++)
+            assert_false(r.points[i].method == r.points[j].method && r.points[i].block_bytes == r.points[j].block_bytes &&
+                         r.points[i].queue_depth == r.points[j].queue_depth);
+    }
+    opts.bytes_in_flight = 4 * KIB;
+    assert_int_equal(st_tune_search(&r, &opts), STRATA_E_INVAL);
+}
+
+/* Every call may fail; the search ends there with that status. */
+static void a_failure_ends_the_search(void **state)
+{
+    uint32_t walked = 0;
+
+    (void)state;
+    for (uint32_t n = 1;; n++) {
+        struct drive d = {.rate_max = 4e9, .requests_max = 1e6, .latency = 1e-3, .fail_at = n};
+        const struct st_tune_opts opts = options(&d);
+        struct st_tune_result r;
+        const strata_status st = st_tune_search(&r, &opts);
+
+        if (st == STRATA_OK)
+            break;
+        assert_int_equal(st, STRATA_E_IO);
+        assert_int_equal(d.calls, n);
+        walked++;
+    }
+    assert_true(walked > 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_knee_is_near_the_best_with_little_in_flight),
+        cmocka_unit_test(a_drive_of_few_requests_gets_large_blocks),
+        cmocka_unit_test(a_flat_drive_gets_the_cheapest_point),
+        cmocka_unit_test(another_method_must_be_clearly_faster),
+        cmocka_unit_test(noise_does_not_lead_astray),
+        cmocka_unit_test(points_are_measured_once_and_within_the_limit),
+        cmocka_unit_test(a_failure_ends_the_search),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,384 @@
+/* tests/offload/device_mirror.c - see device_mirror.h. */
+#include "tests/offload/device_mirror.h"
+#include "tests/offload/device_fixture.h"
+#include <assert.h>
+#include <stdlib.h>
+
+struct mirror {
+    struct st_device base;
+    const struct st_device_ops *ops; /* the real device's */
+    struct st_device *inner;
+    unsigned char *shadow; /* [bytes] host */
+    uint64_t bytes, used;
+};
+
+static const struct st_device_ops mirror_ops;
+
+/* Where on the device lies what the caller sees at `p`. */
+static void *at(const struct mirror *m, const void *p)
+{
+    const uint64_t offset = (uint64_t)((uintptr_t)p - (uintptr_t)m->shadow);
+
+    if (p == NULL)
+        return NULL;
+    assert((uintptr_t)p >= (uintptr_t)m->shadow && offset < m->used);
+    return m->ops->arena(m->inner) + offset;
+}
+
+static struct mirror *enter(struct st_device *dev)
+{
+    struct mirror *m = (struct mirror *)(void *)dev;
+    strata_status st = m->ops->upload(m->inner, m->ops->arena(m->inner), m->shadow, m->used);
+
+    if (st == STRATA_OK)
+        st = m->ops->finish(m->inner, ST_QUEUE_UPLOAD);
+    assert(st == STRATA_OK);
+    return m;
+}
+
+static strata_status leave(struct mirror *m, strata_status st)
+{
+    if (st == STRATA_OK)
+        st = m->ops->finish(m->inner, ST_QUEUE_COMPUTE);
+    if (st == STRATA_OK)
+        st = m->ops->download(m->inner, m->shadow, m->ops->arena(m->inner), m->used);
+    if (st == STRATA_OK)
+        st = m->ops->finish(m->inner, ST_QUEUE_DOWNLOAD);
+    return st;
+}
+
+static void mirror_close(struct st_device *dev)
+{
+    struct mirror *m = (struct mirror *)(void *)dev;
+
+    if (m->ops->unpin != NULL)
+        m->ops->unpin(m->inner, m->shadow);
+    m->ops->close(m->inner);
+    free(m->shadow);
+    free(m);
+}
+
+strata_status df_mirror_open(struct st_device **out, const struct st_device_ops *inner, const struct st_device_opts *opts)
+{
+    struct mirror *m = calloc(1, sizeof(*m));
+    strata_status st;
+
+    assert(m != NULL);
+    m->base.ops = &mirror_ops;
+    m->ops = inner;
+    m->bytes = opts->arena_bytes;
+    st = inner->open(&m->inner, opts);
+    if (st != STRATA_OK) {
+        free(m);
+        return st;
+    }
+    m->shadow = aligned_alloc(4096, (m->bytes + 4095) / 4096 * 4096);
+    assert(m->shadow != NULL);
+    if (inner->pin != NULL)
+        st = inner->pin(m->inner, m->shadow, m->bytes);
+    assert(st == STRATA_OK);
+    *out = &m->base;
+    return STRATA_OK;
+}
+
+void df_mirror_use(struct st_device *dev, uint64_t bytes)
+{
+    struct mirror *m = (struct mirror *)(void *)dev;
+
+    if (dev->ops != &mirror_ops)
+        return;
+    assert(bytes <= m->bytes);
+    m->used = bytes;
+}
+
+static unsigned char *mirror_arena(struct st_device *dev)
+{
+    return ((struct mirror *)(void *)dev)->shadow;
+}
+
+static strata_status mirror_upload(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    struct mirror *m = enter(dev);
+    strata_status st = m->ops->upload(m->inner, at(m, dst), src, bytes);
+
+    return leave(m, st == STRATA_OK ? m->ops->finish(m->inner, ST_QUEUE_UPLOAD) : st);
+}
+
+static strata_status mirror_download(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    struct mirror *m = enter(dev);
+    strata_status st = m->ops->download(m->inner, dst, at(m, src), bytes);
+
+    return st == STRATA_OK ? m->ops->finish(m->inner, ST_QUEUE_DOWNLOAD) : st;
+}
+
+static strata_status mirror_finish(struct st_device *dev, enum st_queue queue)
+{
+    struct mirror *m = (struct mirror *)(void *)dev;
+
+    return m->ops->finish(m->inner, queue);
+}
+
+static strata_status mirror_zero(struct st_device *dev, void *dst, uint64_t bytes)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->zero(m->inner, at(m, dst), bytes));
+}
+
+static strata_status mirror_copy(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->copy(m->inner, at(m, dst), at(m, src), bytes));
+}
+
+static strata_status mirror_matmul(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
+                                   const void *bias)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->matmul(m->inner, mm, at(m, c), at(m, a), at(m, b), at(m, bias)));
+}
+
+static strata_status mirror_bias_backward(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
+                                          strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->bias_backward(m->inner, at(m, dbias), at(m, dy), rows, cols, dt));
+}
+
+static strata_status mirror_layernorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                              const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->layernorm_forward(m->inner, at(m, y), at(m, stats), at(m, x), at(m, weight), at(m, bias), rows, cols,
+                                              eps, dt));
+}
+
+static strata_status mirror_layernorm_backward(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
+                                               strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                               const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->layernorm_backward(m->inner, at(m, dx), at(m, dweight), at(m, dbias), at(m, dy), dy_dt, at(m, x),
+                                               at(m, stats), at(m, weight), at(m, residual), rows, cols, dt));
+}
+
+static strata_status mirror_rmsnorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                            uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->rmsnorm_forward(m->inner, at(m, y), at(m, stats), at(m, x), at(m, weight), rows, cols, eps, dt));
+}
+
+static strata_status mirror_rmsnorm_backward(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
+                                             const void *x, const float *stats, const void *weight, const void *residual,
+                                             uint32_t rows, uint32_t cols, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->rmsnorm_backward(m->inner, at(m, dx), at(m, dweight), at(m, dy), dy_dt, at(m, x), at(m, stats),
+                                             at(m, weight), at(m, residual), rows, cols, dt));
+}
+
+static strata_status mirror_rope(struct st_device *dev, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
+                                 uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->rope(m->inner, at(m, x), stride, rows, seq, first, heads, head_dim, at(m, table), inverse, dt));
+}
+
+static strata_status mirror_swiglu_forward(struct st_device *dev, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
+                                           strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->swiglu_forward(m->inner, at(m, y), at(m, gate_up), rows, ffn, dt));
+}
+
+static strata_status mirror_swiglu_backward(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up,
+                                            uint32_t rows, uint32_t ffn, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->swiglu_backward(m->inner, at(m, dgate_up), at(m, dy), at(m, gate_up), rows, ffn, dt));
+}
+
+static strata_status mirror_gelu_forward(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->gelu_forward(m->inner, at(m, y), at(m, x), elems, dt));
+}
+
+static strata_status mirror_gelu_backward(struct st_device *dev, void *dx, const void *dy, const void *x, uint64_t elems,
+                                          strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->gelu_backward(m->inner, at(m, dx), at(m, dy), at(m, x), elems, dt));
+}
+
+static strata_status mirror_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->add(m->inner, at(m, y), at(m, a), at(m, b), elems, dt));
+}
+
+/* A function of the shape alone, which no device is named for: of the one that these tests are built for. */
+static uint64_t mirror_attention_workspace(const struct st_attention *attention, uint32_t workers)
+{
+    return st_device_find(DF_DEVICE)->attention_workspace(attention, workers);
+}
+
+static strata_status mirror_attention_forward(struct st_device *dev, const struct st_attention *attention, void *out, float *lse,
+                                              const void *qkv, void *workspace)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->attention_forward(m->inner, attention, at(m, out), at(m, lse), at(m, qkv), at(m, workspace)));
+}
+
+static strata_status mirror_attention_backward(struct st_device *dev, const struct st_attention *attention, void *dqkv,
+                                               const void *dout, const void *out, const float *lse, const void *qkv,
+                                               void *workspace)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->attention_backward(m->inner, attention, at(m, dqkv), at(m, dout), at(m, out), at(m, lse), at(m, qkv),
+                                               at(m, workspace)));
+}
+
+static strata_status mirror_attention_cached(struct st_device *dev, const struct st_attention *attention, void *out, void *keys,
+                                             void *values, const void *qkv, uint32_t first, uint32_t rows, void *workspace)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->attention_cached(m->inner, attention, at(m, out), at(m, keys), at(m, values), at(m, qkv), first, rows,
+                                             at(m, workspace)));
+}
+
+static strata_status mirror_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens,
+                                         uint32_t rows, uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m,
+                 m->ops->embed_gather(m->inner, at(m, out), at(m, table), at(m, tokens), rows, cols, row_first, row_count, dt));
+}
+
+static strata_status mirror_embed_add_position(struct st_device *dev, void *x, const void *pos, uint32_t rows, uint32_t seq,
+                                               uint32_t cols, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->embed_add_position(m->inner, at(m, x), at(m, pos), rows, seq, cols, dt));
+}
+
+static strata_status mirror_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, uint32_t rows,
+                                                    uint32_t seq, uint32_t cols, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->embed_position_backward(m->inner, at(m, dpos), at(m, dx), rows, seq, cols, dt));
+}
+
+static strata_status mirror_embed_scatter(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens,
+                                          uint32_t rows, uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m,
+                 m->ops->embed_scatter(m->inner, at(m, dtable), at(m, dx), at(m, tokens), rows, cols, row_first, row_count, dt));
+}
+
+static strata_status mirror_xent_stats(struct st_device *dev, float *stats, const float *logits, const int32_t *targets,
+                                       uint32_t rows, uint32_t cols, uint32_t first)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->xent_stats(m->inner, at(m, stats), at(m, logits), at(m, targets), rows, cols, first));
+}
+
+static strata_status mirror_xent_grad(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
+                                      const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
+                                      strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->xent_grad(m->inner, at(m, dlogits), at(m, logits), at(m, stats), at(m, targets), rows, cols, first,
+                                      scale, dt));
+}
+
+static strata_status mirror_xent_loss(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets,
+                                      uint32_t rows)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->xent_loss(m->inner, at(m, loss_sum), at(m, stats), at(m, targets), rows));
+}
+
+static strata_status mirror_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
+                                        double *block_sums, double *norm2, uint64_t *nonfinite)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(
+        m, m->ops->grad_finish(m->inner, at(m, out), dt, at(m, acc), elems, at(m, block_sums), at(m, norm2), at(m, nonfinite)));
+}
+
+static strata_status mirror_update(struct st_device *dev, void *weight, int16_t *residual, float *master,
+                                   const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
+                                   const struct st_update_coef *coef, uint64_t *overflowed)
+{
+    struct mirror *m = enter(dev);
+    struct st_moments inner = *moments;
+
+    inner.moment1 = at(m, moments->moment1);
+    inner.moment2 = at(m, moments->moment2);
+    return leave(m, m->ops->update(m->inner, at(m, weight), at(m, residual), at(m, master), &inner, at(m, grad), dt, elems, coef,
+                                   at(m, overflowed)));
+}
+
+static const struct st_device_ops mirror_ops = {
+    .name = "mirror",
+    .close = mirror_close,
+    .arena = mirror_arena,
+    .upload = mirror_upload,
+    .download = mirror_download,
+    .finish = mirror_finish,
+    .zero = mirror_zero,
+    .copy = mirror_copy,
+    .matmul = mirror_matmul,
+    .bias_backward = mirror_bias_backward,
+    .layernorm_forward = mirror_layernorm_forward,
+    .layernorm_backward = mirror_layernorm_backward,
+    .rmsnorm_forward = mirror_rmsnorm_forward,
+    .rmsnorm_backward = mirror_rmsnorm_backward,
+    .rope = mirror_rope,
+    .swiglu_forward = mirror_swiglu_forward,
+    .swiglu_backward = mirror_swiglu_backward,
+    .gelu_forward = mirror_gelu_forward,
+    .gelu_backward = mirror_gelu_backward,
+    .add = mirror_add,
+    .attention_workspace = mirror_attention_workspace,
+    .attention_forward = mirror_attention_forward,
+    .attention_backward = mirror_attention_backward,
+    .attention_cached = mirror_attention_cached,
+    .embed_gather = mirror_embed_gather,
+    .embed_add_position = mirror_embed_add_position,
+    .embed_position_backward = mirror_embed_position_backward,
+    .embed_scatter = mirror_embed_scatter,
+    .xent_stats = mirror_xent_stats,
+    .xent_grad = mirror_xent_grad,
+    .xent_loss = mirror_xent_loss,
+    .grad_finish = mirror_grad_finish,
+    .update = mirror_update,
+};
