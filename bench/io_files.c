@@ -4,15 +4,14 @@
 #include "core/log.h"
 #include "core/rng.h"
 #include "core/size.h"
+#include "nvme/direct.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #define FILL_BYTES (UINT64_C(4) << 20) /* of one write */
@@ -83,21 +82,6 @@ static strata_status reserve(int fd, const char *dir, uint64_t bytes)
                                      st_size_text(text, bytes), dir);
 }
 
-/* tmpfs takes O_DIRECT and ignores it. */
-static bool make_direct(int fd, void *block)
-{
-    struct statfs info;
-
-    if (fstatfs(fd, &info) == 0 && (info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC))
-        return false;
-    if (fcntl(fd, F_SETFL, O_RDWR | O_DIRECT) != 0)
-        return false;
-    if (pread(fd, block, IO_ALIGN, 0) == (ssize_t)IO_ALIGN)
-        return true;
-    fcntl(fd, F_SETFL, O_RDWR);
-    return false;
-}
-
 static strata_status write_file(int fd, const char *dir, const char *from, uint64_t bytes, const struct bench_hooks *hooks)
 {
     for (uint64_t at = 0; at < bytes;) {
@@ -116,7 +100,7 @@ static strata_status write_file(int fd, const char *dir, const char *from, uint6
 static strata_status add_dir(struct io_files *f, const char *dir, const struct st_arena *filler, const struct bench_hooks *hooks)
 {
     strata_status st = open_file(&f->fds[f->count], dir);
-    bool direct;
+    struct st_direct direct;
     int fd;
 
     if (st != STRATA_OK)
@@ -124,10 +108,10 @@ static strata_status add_dir(struct io_files *f, const char *dir, const struct s
     fd = f->fds[f->count++];
     if ((st = reserve(fd, dir, f->bytes)) != STRATA_OK)
         return st;
-    direct = make_direct(fd, filler->base);
-    if (!direct)
+    st_direct_enable(&direct, fd);
+    if (!direct.works)
         st_log(ST_LOG_WARN, "%s: no direct I/O here; these figures are the page cache's, not the drive's", dir);
-    f->direct = f->direct && direct;
+    f->direct = f->direct && direct.works;
     io_fill(filler->base, filler->bytes);
     return write_file(fd, dir, (const char *)filler->base, f->bytes, hooks);
 }

@@ -6,6 +6,7 @@
 set(STRATA_CUDA AUTO CACHE STRING "The cuda device: AUTO (where nvcc is found), ON or OFF")
 set_property(CACHE STRATA_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(STRATA_CUDA_ARCHITECTURES "80;90" CACHE STRING "GPU architectures with code of their own; later ones compile the last one's PTX")
+set(STRATA_CUDA_FLAGS "" CACHE STRING "More flags for nvcc; -lineinfo for profilers makes the program several times larger")
 add_library(strata_cuda INTERFACE)
 set(STRATA_HAVE_CUDA OFF)
 if(STRATA_CUDA STREQUAL "OFF")
@@ -43,7 +44,7 @@ target_include_directories(strata_cuda SYSTEM INTERFACE ${STRATA_CUDA_INCLUDE_DI
 target_link_libraries(strata_cuda INTERFACE ${STRATA_CUDART_LIBRARY} Threads::Threads ${CMAKE_DL_LIBS} rt)
 
 # Real code for each architecture, and the last one's PTX.
-set(STRATA_NVCC_FLAGS -std=c++17 -O3 -lineinfo --expt-relaxed-constexpr -ccbin ${STRATA_CUDA_HOST_COMPILER}
+set(STRATA_NVCC_FLAGS -std=c++17 -O3 --expt-relaxed-constexpr -ccbin ${STRATA_CUDA_HOST_COMPILER} ${STRATA_CUDA_FLAGS}
   -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra)
 set(STRATA_NVCC_CODE "")
 foreach(arch ${STRATA_CUDA_ARCHITECTURES})
@@ -53,6 +54,11 @@ endforeach()
 list(APPEND STRATA_NVCC_FLAGS ${STRATA_NVCC_CODE} ${STRATA_NVCC_LAST})
 if(STRATA_WERROR)
   list(APPEND STRATA_NVCC_FLAGS -Werror all-warnings)
+endif()
+# A quarter of the size; the drivers that CUDA 13 needs all read it.
+execute_process(COMMAND ${STRATA_NVCC} --help OUTPUT_VARIABLE nvcc_help)
+if(nvcc_help MATCHES "--compress-mode")
+  list(APPEND STRATA_NVCC_FLAGS --compress-mode=size)
 endif()
 
 # strata_cuda_library(NAME SOURCES a.cu ... EXACT b.cu ...): a static library of kernels, and in <NAME>_OBJECTS its objects.  Of

@@ -2,7 +2,7 @@
  * shared memory and the state of the one block it runs. */
 #include "tests/cuda/emulator/block.h"
 #include "tests/cuda/emulator/fiber.h"
-#include <memory>
+#include <mutex>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +56,6 @@ struct stage {
     uint64_t round;
 
     stage();
-    ~stage();
     stage(const stage &) = delete;
     stage &operator=(const stage &) = delete;
 };
@@ -79,28 +78,48 @@ stage::stage()
     }
     stacks = static_cast<char *>(at);
     shared = static_cast<unsigned char *>(aligned_alloc(1024, TWIN_SHARED_MAX + 1024));
-    fiber_adopt(&home);
 }
 
-stage::~stage()
-{
-    for (lane &l : lanes) {
-        if (!l.is_made)
-            continue;
-        ASAN_UNPOISON_MEMORY_REGION(l.fiber.stack, FIBER_STACK); /* of frames that never returned */
-        fiber_destroy(&l.fiber);
+/* Stages that no thread of the host holds.  They are never freed: tsan of gcc 12 fails when a fiber ends. */
+std::mutex spare_lock; /* guards `spare` */
+std::vector<stage *> *const spare = new std::vector<stage *>;
+
+/* A thread's stage, from its first kernel to its end. */
+struct holder {
+    stage *held = nullptr;
+
+    holder() = default;
+    ~holder()
+    {
+        const std::lock_guard<std::mutex> guard(spare_lock);
+
+        if (held != nullptr)
+            spare->push_back(held);
     }
-    fiber_destroy(&home);
-    munmap(stacks, (FIBER_STACK + page_bytes()) * TWIN_BLOCK_MAX);
-    ASAN_UNPOISON_MEMORY_REGION(shared, TWIN_SHARED_MAX + 1024);
-    free(shared);
-}
+    holder(const holder &) = delete;
+    holder &operator=(const holder &) = delete;
+};
 
-thread_local std::unique_ptr<stage> stage_of_thread;
+thread_local holder stage_of_thread;
+
+void take_stage()
+{
+    const std::lock_guard<std::mutex> guard(spare_lock);
+
+    if (stage_of_thread.held != nullptr)
+        return;
+    if (spare->empty()) {
+        stage_of_thread.held = new stage;
+    } else {
+        stage_of_thread.held = spare->back();
+        spare->pop_back();
+    }
+    fiber_adopt(&stage_of_thread.held->home);
+}
 
 stage &here()
 {
-    return *stage_of_thread;
+    return *stage_of_thread.held;
 }
 
 /* --- what went wrong --- */
@@ -267,8 +286,7 @@ void run(const launch &l)
 {
     const uint64_t blocks = static_cast<uint64_t>(l.grid.x) * l.grid.y * l.grid.z;
 
-    if (!stage_of_thread)
-        stage_of_thread = std::make_unique<stage>();
+    take_stage();
 
     stage &s = here();
 

@@ -97,10 +97,6 @@ static void context_adopt(twin::fiber *)
 {
 }
 
-static void context_destroy(twin::fiber *)
-{
-}
-
 #else
 
 struct context {
@@ -137,12 +133,8 @@ static void context_switch(twin::fiber *from, twin::fiber *to)
 
 static void context_adopt(twin::fiber *f)
 {
-    f->context = new context{};
-}
-
-static void context_destroy(twin::fiber *f)
-{
-    delete static_cast<context *>(f->context);
+    if (f->context == nullptr)
+        f->context = new context{};
 }
 
 #endif
@@ -154,7 +146,6 @@ void fiber_adopt(fiber *f)
 {
     pthread_attr_t attr;
 
-    *f = {};
     if (pthread_getattr_np(pthread_self(), &attr) == 0) {
         pthread_attr_getstack(&attr, &f->stack, &f->stack_bytes);
         pthread_attr_destroy(&attr);
@@ -174,14 +165,6 @@ void fiber_create(fiber *f, void *stack, void (*entry)(void *arg), void *arg)
     f->tsan = __tsan_create_fiber(0);
 #endif
     context_create(f, entry, arg);
-}
-
-void fiber_destroy(fiber *f)
-{
-#ifdef __SANITIZE_THREAD__
-    __tsan_destroy_fiber(f->tsan);
-#endif
-    context_destroy(f);
 }
 
 void fiber_switch(fiber *from, fiber *to)

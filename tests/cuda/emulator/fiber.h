@@ -24,11 +24,10 @@ struct fiber {
     void *tsan;       /* tsan's */
 };
 
-/** The calling thread's own stack as a fiber. */
+/** The calling thread's own stack as a fiber; zeroed before the first time, or another thread's before. */
 void fiber_adopt(fiber *f);
-/** Takes a stack [FIBER_STACK] bytes; `entry` runs at the first switch to it and never returns. */
+/** Takes a stack [FIBER_STACK] bytes; `entry` runs at the first switch to it and never returns.  It stays. */
 void fiber_create(fiber *f, void *stack, void (*entry)(void *arg), void *arg);
-void fiber_destroy(fiber *f);
 /** Leave `from`, which is the one that runs, for `to`; returns when something switches back. */
 void fiber_switch(fiber *from, fiber *to);
 /** What an entry calls first: completes the first switch to it. */

@@ -1,0 +1,47 @@
+#!/bin/sh
+# test_train.sh STRATA SOURCE_DIR - trains `nano` on the cuda device over the emulator: the digests are the same whatever the device's budget,
+# the tiers and the update, and the losses are the cpu device's to 1e-3.  STRATA_CUBLASLT names the emulator's library.
+set -eu
+
+strata=$1
+configs=$2/configs
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+mkdir swap
+i=0
+while [ $i -lt 400 ]; do
+    printf 'line %d of a text that a small model may learn from, %d\n' $i $((i * i % 97))
+    i=$((i + 1))
+done >text
+"$strata" tokens text --tokenizer byte --out text.bin >/dev/null
+
+# run NAME OPTIONS...: digests to NAME.digest, losses to NAME.loss
+run()
+{
+    name=$1
+    shift
+    "$strata" train --model nano --data text.bin --config "$configs/demo_nano.json" --seq-len 32 --max-steps 3 --digest --quiet \
+        --nvme swap --set train_micro_batch_size_per_gpu=2 --metrics "$name.jsonl" "$@" >"$name.log"
+    grep _digest "$name.log" | tr -s ' ' >"$name.digest"
+    [ "$(wc -l <"$name.digest")" -eq 2 ] || { echo "$name: no digests" >&2; cat "$name.log" >&2; exit 1; }
+    grep -o '"step":[0-9]*,"loss":[0-9.]*' "$name.jsonl" | sed 's/.*"loss"://' >"$name.loss"
+}
+
+same()
+{
+    cmp "$1.digest" "$2.digest" || { echo "$1 and $2 differ" >&2; cat "$1.digest" "$2.digest" >&2; exit 1; }
+}
+
+ample="--device-memory 512MiB --set zero_optimization.offload_optimizer.device=none --set zero_optimization.offload_param.device=none"
+run cpu --device cpu $ample
+run all --device cuda $ample
+run small --device cuda --device-memory 6MiB
+run serial --device cuda --device-memory 6MiB --set strata.update=serial --set strata.accumulation=horizontal
+run host --device cuda --set zero_optimization.offload_optimizer.device=cpu
+same all small
+same all serial
+same all host
+[ -s cpu.loss ] && [ "$(wc -l <cpu.loss)" -eq "$(wc -l <all.loss)" ]
+paste cpu.loss all.loss | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-3 * $1) { print "losses differ:", $0; exit 1 } }'
+[ -z "$(ls swap)" ] || { echo "files were left in the swap directory" >&2; exit 1; }
