@@ -79,14 +79,14 @@ struct st_device_ops {
     /* C = op(A) op(B) + bias; spread over workers in tiles fixed by the shape. */
     strata_status (*matmul)(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
                             const void *bias);
-    /* dbias[cols] f32 += column sums of dy[rows, cols] dt, rows in index order. */
+    /* dbias[cols] f32 += column sums of dy[rows, cols] dt, rows in a fixed order (cpu: by index). */
     strata_status (*bias_backward)(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
                                    strata_dtype dt);
     /* y = (x - mean) * rstd * weight + bias; stats[rows][2] f32 = mean, rstd. */
     strata_status (*layernorm_forward)(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
                                        const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
     /* dx = backward of the norm applied to dy (dy dtype dy_dt: dt or F32), plus `residual` (dt, may be NULL; may alias dx);
-     * dweight, dbias [cols] f32 +=, rows in index order. */
+     * dweight, dbias [cols] f32 +=, rows in a fixed order (cpu: by index). */
     strata_status (*layernorm_backward)(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
                                         strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
                                         const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
