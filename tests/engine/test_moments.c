@@ -1,6 +1,6 @@
 /* test_moments - moments in bf16 and in 8 bits through plan, program and engine: rounding them is random, and yet no placement,
  * chunk size, schedule, thread or kernel changes a bit. */
-#include "rig.h"
+#include "agree.h"
 
 #include "core/rng.h"
 #include "offload/engine_state.h"
@@ -15,11 +15,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define STEPS 6u /* with fp16 the first three are skipped, and rounded moments show in the weights a step later */
-
-static char nvme_dir[] = "/tmp/strata-moments-XXXXXX";
 
 #define FORMATS 3u
 
@@ -105,23 +102,11 @@ static struct rig_cell cell_of(size_t place, const struct variant *v, enum st_co
 /* The format's runs agree wherever its state lies; returns the first one's. */
 static struct rig_result agreed(const struct variant *v, enum st_config_moments moments)
 {
-    struct rig_result first = {0};
+    struct rig_cell cells[PLACES];
 
-    for (size_t i = 0; i < PLACES; i++) {
-        const struct rig_cell cell = cell_of(i, v, moments);
-        struct rig_result r;
-        char text[RIG_TEXT];
-
-        if (rig_run(&r, &cell, STEPS, nvme_dir) != STRATA_OK || !r.planned)
-            fail_msg("%s: %s", rig_cell_text(text, &cell), strata_last_error());
-        assert_memory_equal(&r.planned_bytes, &r.moved_bytes, sizeof(r.moved_bytes));
-        if (i == 0)
-            first = r;
-        if (memcmp(first.losses, r.losses, sizeof(r.losses)) != 0 || strcmp(first.weights, r.weights) != 0 ||
-            strcmp(first.state, r.state) != 0)
-            fail_msg("other bits: %s", rig_cell_text(text, &cell));
-    }
-    return first;
+    for (size_t i = 0; i < PLACES; i++)
+        cells[i] = cell_of(i, v, moments);
+    return rig_agree(cells, PLACES, STEPS, rig_dir());
 }
 
 /* Each format has its own bits, and a loss that is about the others': the paced device's says nothing. */
@@ -189,7 +174,7 @@ static void fewer_bytes_move(void **state)
         struct rig_cell cell = cell_of(1, &v, (enum st_config_moments)f);
 
         cell.chunk_elems = 1u << 22; /* small ones are mostly padding */
-        assert_int_equal(rig_run(&r[f], &cell, STEPS, nvme_dir), STRATA_OK);
+        assert_int_equal(rig_run(&r[f], &cell, STEPS, rig_dir()), STRATA_OK);
         if (f == 0)
             assert_int_equal(rig_model(&model, &cell), STRATA_OK);
     }
@@ -256,7 +241,7 @@ static void checksums_cover_every_byte(void **state)
         cell.chunk_elems = 1u << 22;
         assert_int_equal(rig_model(&model, &cell), STRATA_OK);
         assert_int_equal(rig_plan(&plan, model, &cell), STRATA_OK);
-        assert_int_equal(rig_engine_start(&rig, model, plan, &cell, nvme_dir), STRATA_OK);
+        assert_int_equal(rig_engine_start(&rig, model, plan, &cell, rig_dir()), STRATA_OK);
         for (uint32_t c = 0; c < plan->chunk_count; c++) {
             if (plan->chunks[c].tier != STRATA_TIER_NVME)
                 continue;
@@ -270,18 +255,6 @@ static void checksums_cover_every_byte(void **state)
     }
 }
 
-static int make_dir(void **state)
-{
-    (void)state;
-    return mkdtemp(nvme_dir) == NULL;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    return rmdir(nvme_dir);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,5 +263,5 @@ int main(void)
         cmocka_unit_test(checksums_cover_every_byte),
     };
 
-    return cmocka_run_group_tests_name("moments", tests, make_dir, remove_dir);
+    return cmocka_run_group_tests_name("moments", tests, rig_dir_make, rig_dir_remove);
 }

@@ -1,7 +1,7 @@
 /* test_optimizers - every update rule through plan, program and engine: placement never changes bits, and each rule is its own.
  *
  * Rules with one moment have smaller extents, so layout, checksums, load and digests all differ from Adam's. */
-#include "rig.h"
+#include "agree.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,11 +12,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define STEPS 4u
-
-static char nvme_dir[] = "/tmp/strata-optimizers-XXXXXX";
 
 static const enum st_optimizer_type rules[] = {ST_OPTIMIZER_ADAMW, ST_OPTIMIZER_ADAM, ST_OPTIMIZER_ADAGRAD, ST_OPTIMIZER_LION,
                                                ST_OPTIMIZER_SGD};
@@ -80,23 +77,11 @@ static struct rig_cell cell_of(size_t place, enum st_optimizer_type rule, strata
 /* The rule's runs agree wherever its state lies; returns the first one's. */
 static struct rig_result agreed(enum st_optimizer_type rule, strata_dtype dtype)
 {
-    struct rig_result first = {0};
+    struct rig_cell cells[PLACES];
 
-    for (size_t i = 0; i < PLACES; i++) {
-        const struct rig_cell cell = cell_of(i, rule, dtype);
-        struct rig_result r;
-        char text[RIG_TEXT];
-
-        if (rig_run(&r, &cell, STEPS, nvme_dir) != STRATA_OK || !r.planned)
-            fail_msg("rule %d: %s", (int)rule, rig_cell_text(text, &cell));
-        assert_memory_equal(&r.planned_bytes, &r.moved_bytes, sizeof(r.moved_bytes));
-        if (i == 0)
-            first = r;
-        assert_memory_equal(first.losses, r.losses, sizeof(r.losses));
-        assert_string_equal(first.weights, r.weights);
-        assert_string_equal(first.state, r.state);
-    }
-    return first;
+    for (size_t i = 0; i < PLACES; i++)
+        cells[i] = cell_of(i, rule, dtype);
+    return rig_agree(cells, PLACES, STEPS, rig_dir());
 }
 
 static void placement_never_changes_bits(void **state)
@@ -123,26 +108,14 @@ static void one_moment_moves_less(void **state)
     struct st_model *model;
 
     (void)state;
-    assert_int_equal(rig_run(&a, &adam, STEPS, nvme_dir), STRATA_OK);
-    assert_int_equal(rig_run(&l, &lion, STEPS, nvme_dir), STRATA_OK);
+    assert_int_equal(rig_run(&a, &adam, STEPS, rig_dir()), STRATA_OK);
+    assert_int_equal(rig_run(&l, &lion, STEPS, rig_dir()), STRATA_OK);
     assert_int_equal(rig_model(&model, &adam), STRATA_OK);
     /* Every step but the first reads and writes all state, the flush after the last does, too; extents are padded. */
     const uint64_t params = st_model_workload(model)->params, spared = a.moved_bytes.write - l.moved_bytes.write;
 
     assert_true(spared >= 4 * params * STEPS * 95 / 100 && spared <= 4 * params * STEPS * 105 / 100);
     st_model_destroy(model);
-}
-
-static int make_dir(void **state)
-{
-    (void)state;
-    return mkdtemp(nvme_dir) == NULL;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    return rmdir(nvme_dir);
 }
 
 int main(void)
@@ -152,5 +125,5 @@ int main(void)
         cmocka_unit_test(one_moment_moves_less),
     };
 
-    return cmocka_run_group_tests_name("optimizers", tests, make_dir, remove_dir);
+    return cmocka_run_group_tests_name("optimizers", tests, rig_dir_make, rig_dir_remove);
 }
