@@ -1,9 +1,10 @@
 /* offload/machine_measure.c - what this machine does per second, measured on the very code a step runs.
  *
  * Six probes, each at most half a second but for a block that takes longer: matmuls and copies through the device table,
- * checksums and the optimizer kernel on the workers, a block of the model, the disk by nvme/probe.c.  A rate feeds lower
+ * checksums and the optimizer kernel on the workers, a block of the model, the disk (machine_measure_disk.c).  A rate feeds lower
  * bounds, so it is the best of the repeats, not their mean.  One probe's buffers are gone before the next begins, and no
  * larger than the workload's own pages and state. */
+#include "offload/machine_measure.h"
 #include "core/arena.h"
 #include "core/checksum.h"
 #include "core/clock.h"
@@ -11,30 +12,26 @@
 #include "core/log.h"
 #include "core/rng.h"
 #include "core/workers.h"
-#include "nvme/swap.h"
 #include "offload/device.h"
-#include "offload/machine.h"
 #include "offload/optimizer.h"
 
 #include <string.h>
 
-#define PROBE_SECONDS      0.35 /* of repeats, after one that warms up */
-#define PROBE_DISK_SECONDS 0.9
-#define PROBE_FILE_BYTES   (UINT64_C(128) << 20)
-#define COPY_BYTES_MIN     (UINT64_C(4) << 20)
-#define COPY_BYTES_MAX     (UINT64_C(64) << 20)
-#define UPDATE_ELEMS_MIN   (UINT64_C(1) << 20)
-#define UPDATE_ELEMS_MAX   (UINT64_C(8) << 20)
-#define MATMUL_ROWS_MAX    1024u
-#define MATMUL_HIDDEN_MAX  2048u
-#define MATMUL_WIDE_MAX    3072u
-#define CHECKSUM_BYTES     (ST_TILE_ELEMS * sizeof(float)) /* of a tile, each worker's own */
-#define CHECKSUM_ROUNDS    64u                             /* tiles per worker and repeat */
-#define BLOCK_BYTES_MAX    (UINT64_C(1) << 30)
-#define BLOCK_ALIGN        4096u
-#define BLOCK_SEED         0x626c6f63u
-#define BLOCK_STD          0.02f /* of weights and activations */
-#define FILL_BYTE          0x3c  /* 0x3c3c3c3c and 0x3c3c are about 0.0115 in f32 and bf16 */
+#define PROBE_SECONDS     0.35 /* of repeats, after one that warms up */
+#define COPY_BYTES_MIN    (UINT64_C(4) << 20)
+#define COPY_BYTES_MAX    (UINT64_C(64) << 20)
+#define UPDATE_ELEMS_MIN  (UINT64_C(1) << 20)
+#define UPDATE_ELEMS_MAX  (UINT64_C(8) << 20)
+#define MATMUL_ROWS_MAX   1024u
+#define MATMUL_HIDDEN_MAX 2048u
+#define MATMUL_WIDE_MAX   3072u
+#define CHECKSUM_BYTES    (ST_TILE_ELEMS * sizeof(float)) /* of a tile, each worker's own */
+#define CHECKSUM_ROUNDS   64u                             /* tiles per worker and repeat */
+#define BLOCK_BYTES_MAX   (UINT64_C(1) << 30)
+#define BLOCK_ALIGN       4096u
+#define BLOCK_SEED        0x626c6f63u
+#define BLOCK_STD         0.02f /* of weights and activations */
+#define FILL_BYTE         0x3c  /* 0x3c3c3c3c and 0x3c3c are about 0.0115 in f32 and bf16 */
 
 struct bench {
     const struct st_workload *workload;
@@ -469,57 +466,6 @@ static strata_status measure_update(struct bench *b, struct st_machine *m, const
     return st;
 }
 
-/* --- disk --- */
-
-/* Each directory alone, for its part of the swap: what it moves when reads and writes share it, as they do in a step. */
-static strata_status measure_dirs(struct st_machine *m, const struct st_config *config, struct st_probe_opts *probe)
-{
-    struct st_probe_rates rates;
-
-    for (uint32_t i = 0; i < config->nvme_dir_count; i++) {
-        strata_status st;
-
-        probe->dir = config->nvme_dirs[i];
-        if ((st = st_probe_run(probe, &rates)) != STRATA_OK)
-            return st;
-        m->dir_rates[i] = rates.mixed;
-    }
-    m->dir_count = m->drives = config->nvme_dir_count;
-    return STRATA_OK;
-}
-
-static strata_status measure_disk(struct st_machine *m, const struct st_config *config)
-{
-    const uint64_t room = m->capacity[STRATA_TIER_NVME] / 4 / ST_SWAP_ALIGN * ST_SWAP_ALIGN;
-    const uint32_t count = config->nvme_dir_count;
-    const char *dirs[ST_CONFIG_DIRS_MAX];
-    struct st_probe_opts probe = {.dir = config->nvme_dirs[0],
-                                  .method = config->io_method,
-                                  .bytes = clamp(PROBE_FILE_BYTES, ST_SWAP_ALIGN, room),
-                                  .seconds_max = PROBE_DISK_SECONDS};
-    struct st_probe_rates rates;
-    strata_status st;
-
-    if (room == 0)
-        return st_error(STRATA_E_NOSPC, "%s: no space to measure with", config->nvme_dirs[0]);
-    if (count > 1) {
-        if ((st = measure_dirs(m, config, &probe)) != STRATA_OK)
-            return st;
-        for (uint32_t i = 0; i < count; i++)
-            dirs[i] = config->nvme_dirs[i];
-        probe.dirs = dirs;
-        probe.dir_count = count;
-        probe.dir_rates = m->dir_rates;
-        probe.bytes = clamp(count * PROBE_FILE_BYTES, ST_SWAP_ALIGN, room);
-    }
-    if ((st = st_probe_run(&probe, &rates)) != STRATA_OK)
-        return st;
-    m->read = rates.read;
-    m->write = rates.write;
-    m->mixed = rates.mixed;
-    return STRATA_OK;
-}
-
 /* --- all of them --- */
 
 static void note_failure(strata_status st, const char *what)
@@ -613,7 +559,7 @@ strata_status st_machine_measure_on(struct st_machine *machine, const struct st_
         if ((what & ST_MEASURE_UPDATE) != 0)
             note_failure(measure_update(&b, machine, config), "the optimizer update");
         if ((what & ST_MEASURE_DISK) != 0 && strcmp(config->io_method, "fake") != 0)
-            note_failure(measure_disk(machine, config), "the disk");
+            note_failure(st_machine_measure_disk(machine, config), "the disk");
         st_error_clear();
     }
     bench_close_device(&b);
