@@ -72,7 +72,7 @@ static void print_extra(FILE *file, const char *name, double value)
 static void print_heading(FILE *file, const struct bench_row *row)
 {
     fprintf(file, "%-15s %-15s %11s %10s %8s %8s %6s", "name", "variant", "bytes", "ms", "GB/s", "roof", "ratio");
-    for (uint32_t i = 0; i < row->extra_count; i++)
+    for (uint32_t i = 0; i < row->extra_count - row->extra_hidden; i++)
         fprintf(file, " %*s", extra_width(row->extra_names[i]), row->extra_names[i]);
     fprintf(file, "%s\n", row->bound_by != NULL ? " bound_by" : "");
 }
@@ -86,7 +86,7 @@ static void print_line(FILE *file, const struct bench_row *row)
     print_number(file, 8, 2, rate_of(row));
     print_number(file, 8, 2, row->roof_gb_per_s);
     print_number(file, 6, 3, row->ratio);
-    for (uint32_t i = 0; i < row->extra_count; i++)
+    for (uint32_t i = 0; i < row->extra_count - row->extra_hidden; i++)
         print_extra(file, row->extra_names[i], row->extra[i]);
     fprintf(file, "%s%s\n", row->bound_by != NULL ? " " : "", row->bound_by != NULL ? row->bound_by : "");
     fflush(file);

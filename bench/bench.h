@@ -20,7 +20,8 @@ struct bench_row {
     const char *const *extra_names; /* more numbers of this bench; [extra_count] */
     const double *extra;
     uint32_t extra_count;
-    const char *bound_by; /* which roof is the lowest; NULL: there is one */
+    uint32_t extra_hidden; /* so many of the last ones are in JSON alone */
+    const char *bound_by;  /* which roof is the lowest; NULL: there is one */
 };
 
 struct bench_printer {
@@ -53,6 +54,7 @@ struct bench_opts {
     const char *const *layouts; /* optim: names (bench/layouts.h), several in one with commas; none: all */
     uint32_t layout_count;
     uint64_t bytes;           /* link: of one copy */
+    const char *device;       /* link: "cpu", "cuda", "cuda:N"; NULL: cpu */
     const char *isa;          /* "auto" */
     const char *const *dirs;  /* update: NVMe directories; none: state in memory */
     uint32_t dir_count;       /* the first is used */
@@ -67,10 +69,19 @@ struct bench_opts {
  *  These three: E_INVAL (an instruction set, layout, directory or method that is not there), E_NOFIT (memory or disk), E_NOMEM,
  *  E_CANCELLED, I/O errors. */
 strata_status bench_optim(const struct bench_opts *opts, FILE *out);
-/** Host to device and back through the device table, alone and both ways, against a plain copy of the same bytes. */
+/** Host to device and back through the device table, alone and both ways, against bare copies of the same bytes.  E_NOSYS: the
+ * device is not there. */
 strata_status bench_link(const struct bench_opts *opts, FILE *out);
 /** The update of a whole state that lies in memory or on NVMe, by the engine, against the slowest of disk, memory and compute. */
 strata_status bench_update(const struct bench_opts *opts, FILE *out);
+
+#define BENCH_BUDGETS_MAX 8u
+
+/* A capacity of the device's memory. */
+struct bench_budget {
+    const char *name; /* as it was asked for */
+    uint64_t bytes;
+};
 
 /* A training step of a workload under each schedule. */
 struct bench_step_opts {
@@ -79,18 +90,21 @@ struct bench_step_opts {
     const struct st_config *config;   /* its policy, and what the engine takes from it */
     const struct st_machine *machine; /* that is rehearsed: capacities and rates */
     const struct st_topology *topology;
-    const char *device;        /* "cpu", "paced"; NULL: predict alone */
-    struct st_compute compute; /* cpu: the model's, with its weights */
+    const char *device;        /* "cpu", "paced", "cuda", "cuda:N"; NULL: predict alone */
+    struct st_compute compute; /* cpu, cuda: the model's, with its weights */
     st_engine_fill_fn *fill;
     void *fill_ctx;
     uint32_t steps; /* measured of each schedule; at most BENCH_REPEATS_MAX */
     uint64_t fake_seed;
     uint32_t fake_latency_us;
-    double load; /* compute takes so many times what the rest of the step takes; 0: as the machine says */
-    bool only;   /* the config's own schedule */
+    double load;                        /* compute takes so many times what the rest of the step takes; 0: as the machine says */
+    bool only;                          /* the config's own schedule */
+    const struct bench_budget *budgets; /* several: the config's own schedule with each, in turns; none or one: the machine's */
+    uint32_t budget_count;              /* at most BENCH_BUDGETS_MAX */
     struct bench_hooks hooks;
 };
-/** Predicted and measured steps against the schedule's bound; rates probed between the steps.  Errors as above. */
+/** Predicted and measured steps against the schedule's bound and the hardware's, model FLOPs against the device's matmul, copies
+ *  against links; rates probed before, between and after the steps.  Errors as above. */
 strata_status bench_step(const struct bench_step_opts *opts, FILE *out);
 
 #define BENCH_IO_BLOCK_MAX (64u << 20)

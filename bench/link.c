@@ -1,22 +1,24 @@
-/* bench/link.c - how near do copies through a device's table come to a plain copy of the same bytes?
+/* bench/link.c - how near do copies through a device's table come to what its links can do?
  *
- * Upload, download, and both at once (on a device whose calls are done when they return: one after the other), waited for as
- * the engine would.  The roof is a memcpy of the same bytes by the same number of threads, between arenas of the same kind;
- * the device's own roof on a cpu device, and on any other what the host's memory could give.  Variants take turns; `seconds`
- * is the least of the repeats, a repeat being as many copies as make LEAST_BYTES (COUNT_MOST at most), divided by their number.
- */
+ * Upload, download, and both at once (on a device whose calls are done when they return: one after the other).  A repeat is as
+ * many copies as make LEAST_BYTES or more (COUNT_MOST at most), handed over at once and waited for at their end, as a lane of the
+ * engine has several under way; `seconds` is the least of the repeats, divided by their number.  The roof does the same with the
+ * same bytes in turns with ours: on a device with memory of its own bare copies past the table (offload/link_roof.h), on a cpu
+ * device a memcpy by the same number of threads between arenas of the same kind. */
 #include "bench/bench_setup.h"
 #include "core/arena.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/size.h"
 #include "offload/device.h"
+#include "offload/link_roof.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define REPEATS_DEFAULT 9u
-#define LEAST_BYTES     (UINT64_C(8) << 20) /* of a repeat: a copy of 64 KiB is too short to time */
+#define LEAST_BYTES     (UINT64_C(8) << 20)  /* of a repeat: a copy of 64 KiB is too short to time */
+#define LEAST_QUEUED    (UINT64_C(64) << 20) /* on a device with queues, whose links are faster and whose waits longer */
 #define PIECE_BYTES     (UINT64_C(256) << 10)
 #define COUNT_MOST      1000u
 #define ALIGN           4096u
@@ -28,11 +30,14 @@ enum { UPLOAD, DOWNLOAD, BOTH, DIRECTIONS };
 
 struct link {
     struct bench_setup setup;
+    const struct st_device_ops *ops;
     struct st_device *device;
-    unsigned char *on_device; /* two copies' room: source and target of a repeat never overlap */
-    struct st_arena host;     /* the same */
-    struct st_arena other;    /* what the plain copy copies to */
-    uint64_t room;            /* bytes of one copy, at most */
+    unsigned char *on_device;  /* two copies' room: source and target of a repeat never overlap */
+    struct st_arena host;      /* the same; pinned, where the device does that */
+    struct st_arena other;     /* what the plain copy copies to; cpu alone */
+    struct st_link_roof *roof; /* NULL: the plain copy is the roof */
+    const char *name;          /* of the device, as it was asked for */
+    uint64_t room;             /* bytes of one copy, at most */
     double copied[DIRECTIONS][BENCH_REPEATS_MAX], plain[DIRECTIONS][BENCH_REPEATS_MAX];
     struct bench_printer printer;
 };
@@ -73,21 +78,26 @@ static double run_plain(struct link *l, int direction, uint64_t bytes, uint64_t 
     return (double)(st_clock_ns() - begin_ns) * 1e-9 / (double)count;
 }
 
+static strata_status run_roof(struct link *l, int direction, uint64_t bytes, uint64_t count, double *seconds)
+{
+    static const enum st_link_direction bare[] = {ST_LINK_UPLOAD, ST_LINK_DOWNLOAD, ST_LINK_BOTH};
+
+    if (l->roof != NULL)
+        return st_link_roof_run(l->roof, bare[direction], bytes, count, seconds);
+    *seconds = run_plain(l, direction, bytes, count);
+    return STRATA_OK;
+}
+
 /* --- the device's copies --- */
 
 static strata_status copy_once(struct link *l, int direction, uint64_t bytes)
 {
-    const struct st_device_ops *const ops = l->device->ops;
     strata_status st = STRATA_OK;
 
     if (direction != DOWNLOAD)
-        st = ops->upload(l->device, l->on_device, l->host.base, bytes);
+        st = l->ops->upload(l->device, l->on_device, l->host.base, bytes);
     if (st == STRATA_OK && direction != UPLOAD)
-        st = ops->download(l->device, l->host.base + l->room, l->on_device + l->room, bytes);
-    if (st == STRATA_OK && direction != DOWNLOAD)
-        st = ops->finish(l->device, ST_QUEUE_UPLOAD);
-    if (st == STRATA_OK && direction != UPLOAD)
-        st = ops->finish(l->device, ST_QUEUE_DOWNLOAD);
+        st = l->ops->download(l->device, l->host.base + l->room, l->on_device + l->room, bytes);
     return st;
 }
 
@@ -98,6 +108,10 @@ static strata_status run_copies(struct link *l, int direction, uint64_t bytes, u
 
     for (uint64_t i = 0; i < count && st == STRATA_OK; i++)
         st = copy_once(l, direction, bytes);
+    if (st == STRATA_OK && direction != DOWNLOAD)
+        st = l->ops->finish(l->device, ST_QUEUE_UPLOAD);
+    if (st == STRATA_OK && direction != UPLOAD)
+        st = l->ops->finish(l->device, ST_QUEUE_DOWNLOAD);
     *seconds = (double)(st_clock_ns() - begin_ns) * 1e-9 / (double)count;
     return st;
 }
@@ -113,7 +127,7 @@ static void print_direction(struct link *l, int direction, uint64_t bytes)
     const uint64_t moved = direction == BOTH ? 2 * bytes : bytes;
 
     bench_print(&l->printer, &(struct bench_row){.name = directions[direction],
-                                                 .variant = l->device->ops->name,
+                                                 .variant = l->name,
                                                  .bytes = moved,
                                                  .seconds = least,
                                                  .roof_gb_per_s = (double)moved / plain * 1e-9,
@@ -125,7 +139,8 @@ static void print_direction(struct link *l, int direction, uint64_t bytes)
 
 static strata_status run_size(struct link *l, uint64_t bytes)
 {
-    const uint64_t fill = bytes < LEAST_BYTES ? LEAST_BYTES / bytes : 1, count = fill < COUNT_MOST ? fill : COUNT_MOST;
+    const uint64_t least = l->ops->notify != NULL ? LEAST_QUEUED : LEAST_BYTES;
+    const uint64_t fill = bytes < least ? least / bytes : 1, count = fill < COUNT_MOST ? fill : COUNT_MOST;
     char text[24];
     strata_status st = STRATA_OK;
 
@@ -134,9 +149,11 @@ static strata_status run_size(struct link *l, uint64_t bytes)
             return st;
         bench_progress(&l->setup, st_size_text(text, bytes), r + 1);
         for (int d = 0; d < DIRECTIONS; d++) {
-            if ((st = run_copies(l, d, bytes, count, &l->copied[d][r])) != STRATA_OK)
+            st = run_copies(l, d, bytes, count, &l->copied[d][r]);
+            if (st == STRATA_OK)
+                st = run_roof(l, d, bytes, count, &l->plain[d][r]);
+            if (st != STRATA_OK)
                 return st;
-            l->plain[d][r] = run_plain(l, d, bytes, count);
         }
     }
     bench_progress(&l->setup, NULL, 0);
@@ -147,38 +164,63 @@ static strata_status run_size(struct link *l, uint64_t bytes)
 
 /* --- begin and end --- */
 
-static strata_status open_device(struct link *l)
+static strata_status find_device(struct link *l, const char *name)
 {
-    const struct st_device_opts opts = {
-        .arena_bytes = 2 * l->room, .workers = l->setup.workers, .kernels = st_kernels_pick(NULL), .topology = l->setup.topology};
-    const struct bench_hooks *const hooks = &l->setup.opts->hooks;
-    strata_status st;
+    l->name = name != NULL ? name : "cpu";
+    l->ops = st_device_find(l->name);
+    if (l->ops == NULL || (l->ops->memory == NULL && strcmp(l->name, "cpu") != 0))
+        return st_error(STRATA_E_INVAL, "--device %s: bench link knows cpu, and in a build with CUDA cuda and cuda:N", l->name);
+    return STRATA_OK;
+}
 
-    if (hooks->hold != NULL)
-        hooks->hold();
-    st = st_device_find("cpu")->open(&l->device, &opts);
-    if (hooks->release != NULL)
-        hooks->release();
+/* Host memory that copies come from and go to, and the roof's. */
+static strata_status take_host(struct link *l)
+{
+    struct bench_setup *const s = &l->setup;
+    const bool own = l->ops->memory != NULL;
+    strata_status st = bench_check_memory(s, (own ? 4 : 6) * l->room, "lower --bytes");
+
     if (st == STRATA_OK)
-        l->on_device = l->device->ops->arena(l->device);
+        st = st_arena_create_near(&l->host, "host", 2 * l->room, s->workers, s->topology);
+    if (st == STRATA_OK && own)
+        return st_link_roof_open(&l->roof, l->name, l->room);
+    if (st == STRATA_OK)
+        st = st_arena_create_near(&l->other, "copy", 2 * l->room, s->workers, s->topology);
     return st;
 }
 
-/* Host and target arenas are taken by the workers that copy, as an engine's are. */
+static strata_status open_device(struct link *l)
+{
+    const struct st_device_opts opts = {.arena_bytes = 2 * l->room,
+                                        .index = st_device_index(l->name),
+                                        .workers = l->setup.workers,
+                                        .kernels = st_kernels_pick(NULL),
+                                        .topology = l->setup.topology};
+    strata_status st = l->ops->open(&l->device, &opts);
+
+    if (st != STRATA_OK)
+        return st;
+    l->on_device = l->ops->arena(l->device);
+    return l->ops->pin != NULL ? l->ops->pin(l->device, l->host.base, l->host.bytes) : STRATA_OK;
+}
+
+/* Arenas are taken by the workers that copy, as an engine's are; no thread of a device runs signal handlers. */
 static strata_status take(struct link *l)
 {
-    struct bench_setup *const s = &l->setup;
+    const struct bench_hooks *const hooks = &l->setup.opts->hooks;
     strata_status st;
 
     if (l->room > BYTES_MOST)
         return st_error(STRATA_E_NOFIT, "copies of so many bytes do not fit any memory: lower --bytes");
     l->room = (l->room + ALIGN - 1) / ALIGN * ALIGN;
-    st = bench_check_memory(s, 6 * l->room, "lower --bytes");
+    if (hooks->hold != NULL)
+        hooks->hold();
+    st = take_host(l);
     if (st == STRATA_OK)
-        st = st_arena_create_near(&l->host, "host", 2 * l->room, s->workers, s->topology);
-    if (st == STRATA_OK)
-        st = st_arena_create_near(&l->other, "copy", 2 * l->room, s->workers, s->topology);
-    return st == STRATA_OK ? open_device(l) : st;
+        st = open_device(l);
+    if (hooks->release != NULL)
+        hooks->release();
+    return st;
 }
 
 static strata_status run_sizes(struct link *l)
@@ -205,11 +247,14 @@ strata_status bench_link(const struct bench_opts *opts, FILE *out)
     l->room = opts->bytes != 0 ? opts->bytes : largest;
     st = bench_setup_open(&l->setup, opts, REPEATS_DEFAULT);
     if (st == STRATA_OK)
+        st = find_device(l, opts->device);
+    if (st == STRATA_OK)
         st = take(l);
     if (st == STRATA_OK)
         st = run_sizes(l);
     if (l->device != NULL)
-        l->device->ops->close(l->device);
+        l->ops->close(l->device);
+    st_link_roof_close(l->roof);
     st_arena_destroy(&l->host);
     st_arena_destroy(&l->other);
     bench_setup_close(&l->setup);

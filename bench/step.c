@@ -1,116 +1,31 @@
-/* bench/step.c - a training step under each schedule: predicted before it runs, run, and held against its bound.
+/* bench/step.c - a training step under each schedule: predicted before it runs, run, and held against its bounds.
  *
- * Rates that this machine lends (disk and update; on the cpu device links and matmuls as well) are probed before the first step
- * and between the steps, never taken from the run; their medians give the bound.  The prediction uses the first probe alone, as
- * a machine file made before the run would.  A paced device's links and compute are the machine file's. */
-#include "bench/bench.h"
-#include "bench/bench_setup.h"
+ * Rates that this machine lends (disk and update; on cpu and cuda links and matmuls as well) are probed before the first step,
+ * between the steps and after them, never taken from the run; their medians give the bounds.  The prediction uses the first probe
+ * alone, as a machine file made before the run would.  A paced device's links and compute are the machine file's.
+ *
+ * Several budgets of the device's memory run the configuration's own schedule in turns, every other round backwards; what the
+ * smaller ones cost is the median step of the largest by theirs. */
+#include "bench/step_case.h"
 #include "core/error.h"
 #include "core/rng.h"
 #include "core/size.h"
-#include "offload/device_paced.h"
-#include "offload/machine.h"
 #include "offload/simulate.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define WARM_UPS   2u /* the first step has no update pending, the second a cold disk */
-#define PROBES     5u /* rounds in a run, the one before it included */
-#define VARIANTS   6u
-#define SIM_OPS    2000000u
-#define RATE_COUNT 9u
-
-/* Rates that probes renew. */
-static double *rate_at(struct st_machine *m, uint32_t i)
-{
-    double *const rates[RATE_COUNT] = {&m->matmul_flops, &m->block_flops, &m->upload, &m->download, &m->update,
-                                       &m->checksum,     &m->read,        &m->write,  &m->mixed};
-
-    return rates[i];
-}
-
-struct step_bench {
-    const struct bench_step_opts *opts;
-    struct bench_setup setup; /* of hooks alone */
-    struct bench_opts common;
-    struct st_machine machine; /* as the file says, with this machine's first probe */
-    struct bench_printer printer;
-    bool disk;
-
-    /* of the running schedule */
-    struct st_machine probed[PROBES];
-    uint32_t probe_count;
-    double seconds[BENCH_REPEATS_MAX], stall_ms[BENCH_REPEATS_MAX];
-    uint32_t done;
-    struct st_traffic moved; /* of one steady step */
-    int32_t *tokens, *targets;
-};
+#define CASES_MAX 8u /* schedules, or budgets */
+#define ROUNDS    2u /* with several budgets */
+#define SIM_OPS   2000000u
 
 struct variant {
     enum st_update_policy update;
     enum st_accumulation accumulation;
-    char name[48];
 };
-
-/* --- rates --- */
-
-static unsigned what_to_probe(const struct step_bench *b)
-{
-    unsigned what = ST_MEASURE_UPDATE;
-
-    if (b->opts->device != NULL && strcmp(b->opts->device, "cpu") == 0)
-        what |= ST_MEASURE_COMPUTE | ST_MEASURE_LINKS;
-    return b->disk ? what | ST_MEASURE_DISK : what;
-}
-
-static strata_status probe(struct step_bench *b, struct st_machine *machine)
-{
-    const struct bench_step_opts *o = b->opts;
-    const struct st_config *c = o->config;
-    const struct st_compute *compute = o->device != NULL && strcmp(o->device, "cpu") == 0 ? &o->compute : NULL;
-    strata_status st;
-
-    if (o->device == NULL)
-        return STRATA_OK;
-    st = st_machine_measure(machine, o->workload, compute, c, o->topology, what_to_probe(b));
-    if (strcmp(c->io_method, "fake") == 0) {
-        machine->read = machine->write = machine->mixed = (double)c->io_limit;
-        machine->drives = 0;
-    }
-    if (c->upload_limit > 0 && (double)c->upload_limit < machine->upload)
-        machine->upload = (double)c->upload_limit;
-    if (c->download_limit > 0 && (double)c->download_limit < machine->download)
-        machine->download = (double)c->download_limit;
-    return st;
-}
-
-static strata_status probe_again(struct step_bench *b)
-{
-    struct st_machine *m = &b->probed[b->probe_count];
-    const strata_status st = bench_check_cancelled(&b->setup);
-
-    if (st != STRATA_OK)
-        return st;
-    *m = b->machine;
-    b->probe_count++;
-    return probe(b, m);
-}
-
-static void median_rates(struct step_bench *b, struct st_machine *out)
-{
-    double values[PROBES];
-
-    *out = b->machine;
-    for (uint32_t r = 0; r < RATE_COUNT; r++) {
-        for (uint32_t i = 0; i < b->probe_count; i++)
-            values[i] = *rate_at(&b->probed[i], r);
-        if (b->probe_count > 0)
-            *rate_at(out, r) = bench_median(values, b->probe_count);
-    }
-}
 
 /* --load: compute takes so many times what the busiest other resource takes. */
 static strata_status scale_compute(struct step_bench *b, const struct st_policy *policy)
@@ -137,8 +52,6 @@ static strata_status scale_compute(struct step_bench *b, const struct st_policy 
     return st;
 }
 
-/* --- one schedule, run --- */
-
 static strata_status fill_tokens(struct step_bench *b)
 {
     const struct st_workload *w = b->opts->workload;
@@ -155,71 +68,7 @@ static strata_status fill_tokens(struct step_bench *b)
     return STRATA_OK;
 }
 
-static strata_status one_step(struct step_bench *b, struct st_engine *engine, struct st_step_result *result)
-{
-    const strata_status st = bench_check_cancelled(&b->setup);
-
-    return st == STRATA_OK ? st_engine_step(engine, b->tokens, b->targets, result) : st;
-}
-
-static strata_status measured_steps(struct step_bench *b, struct st_engine *engine)
-{
-    const uint32_t between = (b->opts->steps + PROBES - 2) / (PROBES - 1); /* steps from one probe to the next */
-    struct st_step_result result;
-    strata_status st = STRATA_OK;
-
-    for (uint32_t i = 0; i < WARM_UPS && st == STRATA_OK; i++)
-        st = one_step(b, engine, &result);
-    while (st == STRATA_OK && b->done < b->opts->steps) {
-        st = one_step(b, engine, &result);
-        if (st != STRATA_OK)
-            break;
-        b->seconds[b->done] = result.seconds;
-        b->stall_ms[b->done++] = result.stall_ms;
-        b->moved = result.bytes;
-        bench_progress(&b->setup, "step", b->done);
-        if (b->done % between == 0 && b->probe_count < PROBES)
-            st = probe_again(b);
-    }
-    return st;
-}
-
-static strata_status run_schedule(struct step_bench *b, const struct st_plan *plan)
-{
-    const struct bench_step_opts *o = b->opts;
-    const bool paced = strcmp(o->device, "paced") == 0;
-    struct st_paced_model model = {.workload = &plan->workload, .machine = b->machine};
-    const struct st_engine_opts opts = {.plan = plan,
-                                        .config = o->config,
-                                        .compute = paced ? st_paced_compute(&model) : o->compute,
-                                        .topology = o->topology,
-                                        .device = o->device,
-                                        .pace = &b->machine,
-                                        .fake_seed = o->fake_seed,
-                                        .fake_latency_us = o->fake_latency_us};
-    struct st_engine *engine = NULL;
-    strata_status st;
-
-    b->done = b->probe_count = 0;
-    st = probe_again(b);
-    if (st != STRATA_OK)
-        return st;
-    o->hooks.hold();
-    st = st_engine_create(&engine, &opts);
-    o->hooks.release();
-    o->hooks.engine(engine);
-    bench_progress(&b->setup, "loading the state", 0);
-    if (st == STRATA_OK)
-        st = paced ? st_engine_load(engine, st_paced_fill, NULL) : st_engine_load(engine, o->fill, o->fill_ctx);
-    if (st == STRATA_OK)
-        st = measured_steps(b, engine);
-    o->hooks.engine(NULL);
-    st_engine_destroy(engine);
-    bench_progress(&b->setup, NULL, 0);
-    return st;
-}
-
-/* --- rows --- */
+/* --- cases --- */
 
 static double predicted(const struct st_plan *plan, const struct st_machine *machine, strata_status *st)
 {
@@ -232,75 +81,66 @@ static double predicted(const struct st_plan *plan, const struct st_machine *mac
     return *st == STRATA_OK ? sim.seconds : NAN;
 }
 
-static void print_row(struct step_bench *b, const struct st_plan *plan, const char *variant, double forecast)
+/* Both arenas lie in this machine's memory, whatever a file says of the one that is rehearsed; a GPU's own does not. */
+static strata_status check_memory(const struct step_bench *b, const struct st_plan *plan)
 {
-    static const char *const names[] = {"predicted_ms", "bound_ms", "step/bound", "hardware_ms", "stall_ms",
-                                        "upload_mb",    "down_mb",  "read_mb",    "write_mb"};
-    const bool ran = b->opts->device != NULL;
-    const struct st_traffic *moved = ran ? &b->moved : &plan->traffic[st_phase_index(ST_PHASE_BODY)];
-    const double seconds = ran ? bench_median(b->seconds, b->done) : forecast;
-    const double bound = plan->bounds.schedule > 0 ? plan->bounds.schedule : NAN;
-    const double extra[] = {forecast * 1e3,
-                            bound * 1e3,
-                            seconds / bound,
-                            plan->bounds.hardware * 1e3,
-                            ran ? bench_median(b->stall_ms, b->done) : NAN,
-                            (double)moved->upload * 1e-6,
-                            (double)moved->download * 1e-6,
-                            (double)moved->read * 1e-6,
-                            (double)moved->write * 1e-6};
-    const struct bench_row row = {.name = ran ? "step" : "step (predicted)",
-                                  .variant = variant,
-                                  .seconds = seconds,
-                                  .roof_gb_per_s = NAN,
-                                  .ratio = bound / seconds,
-                                  .extra_names = names,
-                                  .extra = extra,
-                                  .extra_count = sizeof(names) / sizeof(names[0]),
-                                  .bound_by = plan->bounds.bound_by};
+    const uint64_t available = st_topology_memory_available(b->opts->topology);
+    const bool rehearsed = !plan->machine.device_is_host && strcmp(b->opts->device, "paced") == 0;
+    const uint64_t wanted = plan->rss_bytes_max + (rehearsed ? plan->needed[STRATA_TIER_DEVICE] : 0);
+    char want[24], have[24];
 
-    bench_print(&b->printer, &row);
+    if (wanted <= available)
+        return STRATA_OK;
+    return st_error(STRATA_E_NOFIT, "the run takes %s of memory, %s are free here: lower --host-memory or --device-memory",
+                    st_size_text(want, wanted), st_size_text(have, available));
 }
 
-static strata_status bench_variant(struct step_bench *b, const struct st_policy *base, const struct variant *v)
+/* c->machine is set. */
+static strata_status plan_case(struct step_bench *b, struct step_case *c, const struct st_policy *policy)
 {
-    struct st_policy policy = *base;
-    struct st_plan *plan = NULL;
-    struct st_machine rates;
-    double forecast = NAN;
-    strata_status st;
+    strata_status st = st_plan_make(&c->plan, b->opts->workload, &c->machine, policy);
 
-    policy.update = v->update;
-    policy.accumulation = v->accumulation;
-    st = st_plan_make(&plan, b->opts->workload, &b->machine, &policy);
+    c->beside_bytes = NAN;
     if (st == STRATA_OK)
-        forecast = predicted(plan, &b->machine, &st);
+        st = st_plan_balance(&c->plan, &c->machine);
     if (st == STRATA_OK && b->opts->device != NULL)
-        st = run_schedule(b, plan);
-    if (st == STRATA_OK) {
-        median_rates(b, &rates);
-        st_plan_set_rates(plan, &rates);
-        print_row(b, plan, v->name, forecast);
-    }
-    st_plan_destroy(plan);
+        st = check_memory(b, c->plan);
+    if (st == STRATA_OK)
+        c->forecast = predicted(c->plan, &c->machine, &st);
     return st;
 }
 
-/* --- which schedules --- */
+/* Bounds from the rates of the case's own probes. */
+static void settle(struct step_case *c)
+{
+    struct st_machine rates;
 
-static void name_variant(struct variant *v, bool accumulates)
+    step_median_rates(&rates, c);
+    st_plan_set_rates(c->plan, &rates);
+}
+
+static void free_cases(struct step_case *cases, uint32_t count)
+{
+    for (uint32_t i = 0; cases != NULL && i < count; i++)
+        st_plan_destroy(cases[i].plan);
+    free(cases);
+}
+
+/* --- one budget: every schedule after the other --- */
+
+static void name_variant(char name[64], const struct variant *v, bool accumulates)
 {
     static const char *const updates[] = {
         [ST_UPDATE_SERIAL] = "serial", [ST_UPDATE_GATED] = "gated", [ST_UPDATE_IN_BACKWARD] = "in_backward"};
 
-    snprintf(v->name, sizeof(v->name), "%s%s", updates[v->update],
+    snprintf(name, 64, "%s%s", updates[v->update],
              !accumulates                                ? ""
              : v->accumulation == ST_ACCUMULATE_VERTICAL ? " vertical"
                                                          : " horizontal");
 }
 
 /* The config's own first. */
-static uint32_t list_variants(const struct step_bench *b, const struct st_policy *policy, struct variant out[VARIANTS])
+static uint32_t list_variants(const struct step_bench *b, const struct st_policy *policy, struct variant out[CASES_MAX])
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
@@ -318,10 +158,92 @@ static uint32_t list_variants(const struct step_bench *b, const struct st_policy
             out[count++] = (struct variant){.update = updates[u], .accumulation = order};
         }
     }
-    for (uint32_t i = 0; i < count; i++)
-        name_variant(&out[i], accumulates);
     return count;
 }
+
+static strata_status run_schedules(struct step_bench *b, const struct st_policy *base)
+{
+    struct variant variants[CASES_MAX];
+    const uint32_t count = list_variants(b, base, variants);
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        struct step_case *c = calloc(1, sizeof(*c));
+        struct st_policy policy = *base;
+
+        if (c == NULL)
+            return st_error(STRATA_E_NOMEM, "bench step");
+        policy.update = variants[i].update;
+        policy.accumulation = variants[i].accumulation;
+        name_variant(c->name, &variants[i], b->opts->workload->grad_accum > 1);
+        c->machine = b->machine;
+        st = plan_case(b, c, &policy);
+        if (st == STRATA_OK && b->opts->device != NULL)
+            st = step_run(b, c, b->opts->steps);
+        if (st == STRATA_OK) {
+            settle(c);
+            step_print_row(b, c, NAN);
+        }
+        free_cases(c, 1);
+    }
+    return st;
+}
+
+/* --- several budgets, in turns --- */
+
+static double largest_seconds(const struct step_bench *b, const struct step_case *cases)
+{
+    const struct bench_budget *budgets = b->opts->budgets;
+    uint32_t largest = 0;
+
+    for (uint32_t i = 1; i < b->opts->budget_count; i++)
+        largest = budgets[i].bytes > budgets[largest].bytes ? i : largest;
+    return b->opts->device != NULL ? bench_median(cases[largest].seconds, cases[largest].done) : cases[largest].forecast;
+}
+
+static strata_status run_rounds(struct step_bench *b, struct step_case *cases)
+{
+    const uint32_t count = b->opts->budget_count, rounds = b->opts->device != NULL ? ROUNDS : 0;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t round = 0; round < rounds; round++) {
+        const uint32_t until = (b->opts->steps * (round + 1) + ROUNDS - 1) / ROUNDS;
+
+        for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+            struct step_case *c = &cases[round % 2 == 0 ? i : count - 1 - i];
+
+            if (c->done < until)
+                st = step_run(b, c, until);
+        }
+    }
+    return st;
+}
+
+static strata_status run_budgets(struct step_bench *b, const struct st_policy *policy)
+{
+    const uint32_t count = b->opts->budget_count;
+    struct step_case *cases = calloc(count, sizeof(*cases));
+    strata_status st = cases != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "bench step");
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        const struct bench_budget *budget = &b->opts->budgets[i];
+
+        snprintf(cases[i].name, sizeof(cases[i].name), "%.40s", budget->name);
+        cases[i].machine = b->machine;
+        cases[i].machine.capacity[STRATA_TIER_DEVICE] = budget->bytes;
+        st = plan_case(b, &cases[i], policy);
+    }
+    if (st == STRATA_OK)
+        st = run_rounds(b, cases);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        settle(&cases[i]);
+        step_print_row(b, &cases[i], largest_seconds(b, cases));
+    }
+    free_cases(cases, count);
+    return st;
+}
+
+/* --- all --- */
 
 /* "auto" resolved, by the planner itself. */
 static strata_status resolve_policy(const struct step_bench *b, struct st_policy *policy)
@@ -333,8 +255,10 @@ static strata_status resolve_policy(const struct step_bench *b, struct st_policy
     st = st_plan_make(&plan, b->opts->workload, &b->machine, policy);
     if (st == STRATA_OK) {
         policy->update = plan->policy.update;
-        policy->accumulation = plan->policy.accumulation;
+        policy->accumulation = plan->accumulation;
     }
+    if (st == STRATA_OK && b->opts->device != NULL)
+        st = check_memory(b, plan);
     st_plan_destroy(plan);
     return st;
 }
@@ -355,22 +279,19 @@ static void print_machine(const struct step_bench *b, FILE *out)
 
 static strata_status run_all(struct step_bench *b, FILE *out)
 {
-    struct variant variants[VARIANTS];
     struct st_policy policy;
-    uint32_t count;
     strata_status st = resolve_policy(b, &policy);
 
     if (st == STRATA_OK)
-        st = probe(b, &b->machine);
+        st = fill_tokens(b);
+    if (st == STRATA_OK)
+        st = step_probe(b, &b->machine);
     if (st == STRATA_OK)
         st = scale_compute(b, &policy);
     if (st != STRATA_OK)
         return st;
     print_machine(b, out);
-    count = list_variants(b, &policy, variants);
-    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
-        st = bench_variant(b, &policy, &variants[i]);
-    return st;
+    return b->opts->budget_count > 1 ? run_budgets(b, &policy) : run_schedules(b, &policy);
 }
 
 static bool uses_disk(const struct st_config *c)
@@ -391,11 +312,10 @@ strata_status bench_step(const struct bench_step_opts *opts, FILE *out)
     b->common = (struct bench_opts){.json = opts->json, .hooks = opts->hooks};
     b->setup.opts = &b->common;
     b->machine = *opts->machine;
+    assert(opts->steps <= BENCH_REPEATS_MAX && opts->budget_count <= BENCH_BUDGETS_MAX);
     b->printer = (struct bench_printer){.file = out, .json = opts->json};
     b->disk = uses_disk(opts->config);
-    st = fill_tokens(b);
-    if (st == STRATA_OK)
-        st = run_all(b, out);
+    st = run_all(b, out);
     free(b->tokens);
     free(b->targets);
     free(b);

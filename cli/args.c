@@ -1,257 +1,16 @@
-/* cli/args.c - the option table, and the two loops over it: parse and print. */
+/* cli/args.c - the command line's words by the option table: values to fields and to the config, and what may not be missing. */
 #include "cli/args.h"
+#include "cli/args_table.h"
 #include "core/error.h"
 #include "core/size.h"
 
 #include <errno.h>
-#include <float.h>
 #include <math.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMES_MAX      4
-#define WORD_MAX       64
-#define NEAR_EDITS_MAX 3u
-#define HELP_COLUMN    28
-
 #define MAX_TOKENS_DEFAULT 128
-
-/* What commands share: config, model and budgets. */
-#define RUNS   (CLI_CMD_TRAIN | CLI_CMD_PLAN | CLI_CMD_EVAL)
-#define LOADS  (RUNS | CLI_CMD_GENERATE)
-#define TRAINS (CLI_CMD_TRAIN | CLI_CMD_PLAN)
-/* ... and what check resolves, too. */
-#define CONFIGURES (LOADS | CLI_CMD_CHECK)
-#define NO_OFFSET  SIZE_MAX
-
-enum value_kind {
-    VALUE_FLAG,   /* none; sets a bool */
-    VALUE_TEXT,   /* one word */
-    VALUE_LIST,   /* one or more words */
-    VALUE_COUNT,  /* whole number in least..most */
-    VALUE_REAL,   /* number in least..most */
-    VALUE_SIZE,   /* size, at least 1 byte */
-    VALUE_SIZES,  /* sizes with commas between */
-    VALUE_COUNTS, /* whole numbers in least..most with commas between */
-    VALUE_SET,    /* PATH=VALUE */
-    VALUE_IGNORED /* one word, dropped */
-};
-
-/* A number goes to a field (offset), or to the config (path). */
-struct option {
-    const char *names[NAMES_MAX]; /* without the dashes; the first is the one that help shows */
-    uint32_t commands;
-    enum value_kind kind;
-    size_t offset;
-    const char *path;
-    double least, most;
-    const char *value; /* name of the value in help */
-    const char *help;  /* NULL: hidden */
-};
-
-#define AT(member)  offsetof(struct cli_args, member)
-#define WHOLE_MAX   9007199254740992.0 /* 2^53 */
-#define U32_LARGEST 4294967295.0
-
-/* clang-format off */
-static const struct option options[] = {
-    {{"model"}, LOADS | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(model), NULL, 0, 0, "PRESET|DIR",
-     "nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl (seeded random weights), or a Hugging Face directory"},
-    {{"data"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_LIST, AT(data), NULL, 0, 0, "FILE...",
-     "token files, as written by strata tokens"},
-    {{"config", "deepspeed", "deepspeed_config"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(config_file), NULL, 0, 0, "FILE.json",
-     "DeepSpeed configuration; without one: AdamW, bf16, everything on the device"},
-    {{"prompt"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(prompt), NULL, 0, 0, "TEXT", "text to go on from; for models that read bytes"},
-    {{"prompt-file"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(prompt_file), NULL, 0, 0, "FILE", "the same from a file; - reads standard input"},
-    {{"prompt-tokens"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(prompt_tokens), NULL, 0, 0, "ID,ID,...",
-     "tokens to go on from; for every model"},
-    {{"max-tokens"}, CLI_CMD_GENERATE, VALUE_COUNT, AT(max_tokens), NULL, 1, U32_LARGEST, "N", "tokens to make; default 128"},
-    {{"temperature"}, CLI_CMD_GENERATE, VALUE_REAL, AT(temperature), NULL, 0, DBL_MAX, "T",
-     "0: always the likeliest token; 1 (default): as likely as the model says; more: flatter"},
-    {{"top-p"}, CLI_CMD_GENERATE, VALUE_REAL, AT(top_p), NULL, 1e-9, 1, "P",
-     "only the likeliest tokens that make up this share together; default 1: all"},
-    {{"top-k"}, CLI_CMD_GENERATE, VALUE_COUNT, AT(top_k), NULL, 1, U32_LARGEST, "K", "only the K likeliest tokens; default: all"},
-    {{"max-steps", "steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, AT(max_steps), NULL, 1, WHOLE_MAX, "N", "optimizer steps of the run"},
-    {{"steps"}, CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(max_steps), NULL, 1, 1000, "N", "steps measured of each schedule, after two; default 10"},
-    {{"load"}, CLI_CMD_BENCH_STEP, VALUE_REAL, AT(load), NULL, 1e-3, 1e3, "X",
-     "paced: a device that computes X times as long as the rest of the step takes; default: as fast as the file says"},
-    {{"simulate"}, CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(simulate), NULL, 0, 0, NULL, "predict, run nothing"},
-    {{"only"}, CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(only), NULL, 0, 0, NULL, "the configuration's own schedule; default: every one"},
-    {{"seq-len", "seq"}, RUNS | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(seq_len), NULL, 1, U32_LARGEST, "N",
-     "tokens per sequence; default: the model's context, at most 1024"},
-    {{"seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE, VALUE_COUNT, AT(seed), NULL, 0, WHOLE_MAX, "N",
-     "of initial weights, of the order of the data and of the tokens drawn; default 0"},
-    {{"lr"}, TRAINS | CLI_CMD_CHECK, VALUE_REAL, NO_OFFSET, "optimizer.params.lr", 0, DBL_MAX, "X", "learning rate"},
-    {{"micro-batch"}, RUNS | CLI_CMD_CHECK | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "train_micro_batch_size_per_gpu", 1, U32_LARGEST, "N",
-     "sequences per forward and backward pass"},
-    {{"grad-accum"}, RUNS | CLI_CMD_CHECK | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "gradient_accumulation_steps", 1, U32_LARGEST, "N",
-     "micro-batches per step"},
-    {{"warmup-steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "scheduler.params.warmup_num_steps", 0, WHOLE_MAX, "N",
-     "steps until the learning rate is reached"},
-    {{"set"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_SET, NO_OFFSET, NULL, 0, 0, "PATH=VALUE",
-     "any key of the configuration, such as strata.cache=0; may be repeated"},
-    {{"device"}, LOADS, VALUE_TEXT, AT(device), NULL, 0, 0, "cpu", "where forward and backward run"},
-    {{"device"}, CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(device), NULL, 0, 0, "cpu|paced", "where forward and backward run"},
-    {{"device-memory"}, CONFIGURES | CLI_CMD_BENCH_STEP, VALUE_SIZE, NO_OFFSET, "strata.device_memory", 0, 0, "SIZE",
-     "budget of the device: 24G and 24GiB are 2^30, 24GB is 10^9; default: half of available memory"},
-    {{"host-memory"}, CONFIGURES | CLI_CMD_BENCH_STEP, VALUE_SIZE, NO_OFFSET, "strata.host_memory", 0, 0, "SIZE",
-     "budget of the host arena; default: 80 % of available memory, less what the device takes"},
-    {{"nvme"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR",
-     "directory for swap files; what goes there is the configuration's business"},
-    {{"params"}, CLI_CMD_BENCH, VALUE_SIZES, AT(params), NULL, 0, 0, "N,...",
-     "optim: sizes of a tensor in parameters; 16M is 2^24; default 4K,64K,1M,16M; update: one number, default 32M"},
-    {{"layout"}, CLI_CMD_BENCH, VALUE_LIST, AT(layouts), NULL, 0, 0, "NAME,...",
-     "optim: states to walk, such as split,split_bf16m,split_8bit or full, fp32, lion, adagrad_full; default: all"},
-    {{"like"}, CLI_CMD_BENCH, VALUE_LIST, AT(likes), NULL, 0, 0, "NAME",
-     "update: move the state as zero-infinity (32 bytes per parameter) or mlp-offload (24) does, too; may stand twice"},
-    {{"bytes"}, CLI_CMD_BENCH, VALUE_SIZE, AT(bytes), NULL, 0, 0, "SIZE", "link: bytes of one copy; default: 64KiB to 256MiB"},
-    {{"repeats"}, CLI_CMD_BENCH, VALUE_COUNT, AT(repeats), NULL, 1, 1000, "N", "turns of each variant; default 9, update: 5"},
-    {{"nvme"}, CLI_CMD_BENCH, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR", "update: directory for the state; without one it stays in memory"},
-    {{"io-method"}, CLI_CMD_BENCH, VALUE_TEXT, AT(io_method), NULL, 0, 0, "NAME", "update: uring or threads; default: the best that works"},
-    {{"nvme", "folder", "nvme_dir"}, CLI_CMD_BENCH_IO, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR...",
-     "directories, each on a drive of its own; they may stand without --nvme as well"},
-    {{"nvme"}, CLI_CMD_TUNE, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR...",
-     "directories, each on a drive of its own; they may stand without --nvme as well"},
-    {{"pattern"}, CLI_CMD_BENCH_IO, VALUE_TEXT, AT(patterns), NULL, 0, 0, "NAME,...",
-     "read, write, rw (half and half), randread, randwrite, randrw, optimizer (the update's); default: all"},
-    {{"block", "block_size", "block-size"}, CLI_CMD_BENCH_IO, VALUE_SIZES, AT(blocks), NULL, 0, 0, "SIZE,...",
-     "bytes of a request, multiples of 4096; default 1M"},
-    {{"depth", "queue_depth", "queue-depth"}, CLI_CMD_BENCH_IO, VALUE_COUNTS, AT(depths), NULL, 1, 1024, "N,...",
-     "requests in flight on each directory; default 32"},
-    {{"io-method"}, CLI_CMD_BENCH_IO, VALUE_TEXT, AT(io_method), NULL, 0, 0, "NAME,...",
-     "uring, aio, threads; default auto: the best that works"},
-    {{"io-method"}, CLI_CMD_TUNE, VALUE_TEXT, AT(io_method), NULL, 0, 0, "NAME",
-     "uring, aio or threads alone; default: the best, and what is clearly faster"},
-    {{"size", "io_size", "io-size"}, CLI_CMD_BENCH_IO, VALUE_SIZE, AT(size), NULL, 0, 0, "SIZE",
-     "of the file in each directory, written before anything is measured; default 1G"},
-    {{"size"}, CLI_CMD_TUNE, VALUE_SIZE, AT(size), NULL, 0, 0, "SIZE", "of the file in each directory; default: 512M in all"},
-    {{"seconds"}, CLI_CMD_BENCH_IO, VALUE_REAL, AT(seconds), NULL, 0.001, 3600, "S", "of each row and repeat; default 1"},
-    {{"seconds"}, CLI_CMD_TUNE, VALUE_REAL, AT(seconds), NULL, 0.001, 60, "S", "of each point; default 0.5"},
-    {{"repeats", "loops"}, CLI_CMD_BENCH_IO, VALUE_COUNT, AT(repeats), NULL, 1, 1000, "N", "turns of each row; medians are printed; default 3"},
-    {{"unregistered"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(unregistered), NULL, 0, 0, NULL,
-     "uring: files and buffers are not registered with the kernel"},
-    {{"poll-device"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(poll_device), NULL, 0, 0, NULL, "uring: completions are polled for (IOPOLL)"},
-    {{"poll-kernel"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(poll_kernel), NULL, 0, 0, NULL, "uring: a kernel thread takes requests (SQPOLL)"},
-    {{"fio"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(fio), NULL, 0, 0, NULL,
-     "the same jobs by fio (io_uring and libaio) in turns with ours, over the same blocks"},
-    {{"fio-job"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(fio_job), NULL, 0, 0, NULL, "print fio's job file, run nothing"},
-    {{"read"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(read), NULL, 0, 0, NULL, "ds_io's word for --pattern read"},
-    {{"write"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(write), NULL, 0, 0, NULL, "--pattern write; with --read: both"},
-    {{"io_parallel", "multi_process", "engine", "warmup_loops"}, CLI_CMD_BENCH_IO, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
-    {{"single_submit", "sequential_requests", "validate", "include_warmup_time"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(ignored), NULL, 0, 0, NULL, NULL},
-    {{"out"}, CLI_CMD_TUNE, VALUE_TEXT, AT(out), NULL, 0, 0, "FILE.json", "write the section to a new configuration file"},
-    {{"write"}, CLI_CMD_TUNE, VALUE_TEXT, AT(write_config), NULL, 0, 0, "CONFIG.json",
-     "put the section into this configuration; the rest of its text stays as it is"},
-    {{"isa"}, CLI_CMD_BENCH, VALUE_TEXT, AT(isa), NULL, 0, 0, "NAME",
-     "optim, update: kernels: scalar, avx2, avx512, neon; default: optim all that work here, update the best"},
-    {{"threads"}, CLI_CMD_BENCH, VALUE_COUNT, AT(threads), NULL, 1, 256, "N", "workers; default: one per usable core"},
-    {{"threads"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "strata.threads", 1, 256, "N",
-     "workers; default: one per usable core"},
-    {{"machine"}, TRAINS | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(machine), NULL, 0, 0, "FILE.json",
-     "rates of this machine (strata info --measure --out FILE); for plan and bench the capacities of that machine, too"},
-    {{"measure"}, CLI_CMD_PLAN | CLI_CMD_INFO, VALUE_FLAG, AT(measure), NULL, 0, 0, NULL,
-     "measure this machine's rates (about two seconds)"},
-    {{"eval-data"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(eval_data), NULL, 0, 0, "FILE", "held-out token file, evaluated at the end"},
-    {{"eval-every"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(eval_every), NULL, 1, WHOLE_MAX, "N", "evaluate every N steps as well"},
-    {{"out"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(out), NULL, 0, 0, "DIR",
-     "write the trained model there, as a Hugging Face directory"},
-    {{"out"}, CLI_CMD_TOKENS, VALUE_TEXT, AT(out), NULL, 0, 0, "FILE.bin", "token file to write"},
-    {{"out"}, CLI_CMD_INFO, VALUE_TEXT, AT(out), NULL, 0, 0, "FILE.json", "with --measure: write a machine file"},
-    {{"metrics"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(metrics), NULL, 0, 0, "FILE.jsonl",
-     "one JSON line per step, a header and a summary"},
-    {{"trace"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(trace), NULL, 0, 0, "FILE.json",
-     "what ran when, for ui.perfetto.dev: the first 50 steps, or as many as fit into 8 MiB of memory"},
-    {{"digest"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(digest), NULL, 0, 0, NULL,
-     "print digests of weights and optimizer state at the end"},
-    {{"tokenizer"}, CLI_CMD_TOKENS, VALUE_TEXT, AT(tokenizer), NULL, 0, 0, "byte", "how text becomes tokens"},
-    {{"heldout"}, CLI_CMD_TOKENS, VALUE_REAL, AT(heldout), NULL, 0, 0.5, "X",
-     "share of 16 KiB blocks set aside in FILE.heldout.bin, such as 0.1"},
-    {{"allow-unknown"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(allow_unknown), NULL, 0, 0, NULL,
-     "unknown keys of the configuration are notices, not errors"},
-    {{"quiet"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(quiet), NULL, 0, 0, NULL, "no tables and no progress"},
-    {{"quiet"}, CLI_CMD_GENERATE, VALUE_FLAG, AT(quiet), NULL, 0, 0, NULL, "no figures on standard error"},
-    {{"json"}, LOADS | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_DIGEST | CLI_CMD_TOKENS, VALUE_FLAG, AT(json), NULL, 0, 0, NULL,
-     "JSON on standard output; train: the metrics, with everything else on standard error"},
-    {{"json"}, CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO, VALUE_FLAG, AT(json), NULL, 0, 0, NULL, "one JSON object per row"},
-    {{"local_rank", "local-rank"}, CONFIGURES, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
-    {{"fault"}, LOADS | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
-    {{"fake-seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_seed), NULL, 0, WHOLE_MAX, "N", NULL},
-    {{"fake-latency-us"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_latency_us), NULL, 0, 1e6, "N", NULL},
-    {{"help"}, UINT32_MAX, VALUE_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
-};
-/* clang-format on */
-#define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
-
-/* --- words --- */
-
-static uint32_t min3(uint32_t a, uint32_t b, uint32_t c)
-{
-    const uint32_t ab = a < b ? a : b;
-
-    return ab < c ? ab : c;
-}
-
-uint32_t cli_edit_distance(const char *a, const char *b)
-{
-    const size_t a_length = strnlen(a, WORD_MAX), b_length = strnlen(b, WORD_MAX);
-    uint32_t row[WORD_MAX + 1];
-
-    for (size_t j = 0; j <= b_length; j++)
-        row[j] = (uint32_t)j;
-    for (size_t i = 0; i < a_length; i++) {
-        uint32_t diagonal = row[0];
-
-        row[0] = (uint32_t)i + 1;
-        for (size_t j = 0; j < b_length; j++) {
-            const uint32_t above = row[j + 1];
-
-            row[j + 1] = min3(above + 1, row[j] + 1, diagonal + (a[i] != b[j]));
-            diagonal = above;
-        }
-    }
-    return row[b_length];
-}
-
-/* plan takes a whole train command line; what has no effect there is not in its help. */
-static bool option_taken(const struct option *o, enum cli_command command)
-{
-    const uint32_t bits = command == CLI_CMD_PLAN ? CLI_CMD_PLAN | CLI_CMD_TRAIN : (uint32_t)command;
-
-    return (o->commands & bits) != 0;
-}
-
-static const struct option *option_find(enum cli_command command, const char *name)
-{
-    for (size_t i = 0; i < OPTION_COUNT; i++)
-        for (size_t k = 0; k < NAMES_MAX && options[i].names[k] != NULL; k++)
-            if (option_taken(&options[i], command) && strcmp(options[i].names[k], name) == 0)
-                return &options[i];
-    return NULL;
-}
-
-static strata_status option_unknown(enum cli_command command, const char *name)
-{
-    const char *nearest = NULL;
-    uint32_t edits_least = NEAR_EDITS_MAX + 1;
-
-    for (size_t i = 0; i < OPTION_COUNT; i++) {
-        if (!option_taken(&options[i], command) || options[i].help == NULL)
-            continue;
-        for (size_t k = 0; k < NAMES_MAX && options[i].names[k] != NULL; k++) {
-            const uint32_t edits = cli_edit_distance(name, options[i].names[k]);
-
-            if (edits < edits_least) {
-                edits_least = edits;
-                nearest = options[i].names[k];
-            }
-        }
-    }
-    if (nearest != NULL)
-        return st_error(STRATA_E_INVAL, "unknown option --%s: did you mean --%s?", name, nearest);
-    return st_error(STRATA_E_INVAL, "unknown option --%s: --help lists the options", name);
-}
 
 /* --- values --- */
 
@@ -288,7 +47,7 @@ static bool number_parse(const char *text, double *out)
     return end != text && *end == '\0' && errno == 0 && isfinite(*out);
 }
 
-static strata_status number_check(const struct option *o, const char *text, bool whole, double *out)
+static strata_status number_check(const struct cli_option *o, const char *text, bool whole, double *out)
 {
     if (!number_parse(text, out) || (whole && *out != floor(*out)))
         return st_error(STRATA_E_INVAL, "--%s: \"%s\" is not a %snumber", o->names[0], text, whole ? "whole " : "");
@@ -299,7 +58,7 @@ static strata_status number_check(const struct option *o, const char *text, bool
     return STRATA_OK;
 }
 
-static strata_status number_take(struct cli_args *args, const struct option *o, const char *text)
+static strata_status number_take(struct cli_args *args, const struct cli_option *o, const char *text)
 {
     const bool whole = o->kind == VALUE_COUNT;
     double value;
@@ -316,7 +75,7 @@ static strata_status number_take(struct cli_args *args, const struct option *o, 
     return STRATA_OK;
 }
 
-static strata_status size_parse(const struct option *o, const char *text, uint64_t *out)
+static strata_status size_parse(const struct cli_option *o, const char *text, uint64_t *out)
 {
     if (st_size_parse(text, out) != 0)
         return st_error(STRATA_E_INVAL, "--%s: \"%s\" is not a size: write 24G or 24GiB for 24 * 2^30 bytes, 24GB for 24 * 10^9",
@@ -327,7 +86,7 @@ static strata_status size_parse(const struct option *o, const char *text, uint64
     return STRATA_OK;
 }
 
-static strata_status item_parse(const struct option *o, const char *text, uint64_t *out)
+static strata_status item_parse(const struct cli_option *o, const char *text, uint64_t *out)
 {
     double value;
     strata_status st;
@@ -339,9 +98,9 @@ static strata_status item_parse(const struct option *o, const char *text, uint64
     return st;
 }
 
-static strata_status sizes_take(struct cli_sizes *sizes, const struct option *o, const char *text)
+static strata_status sizes_take(struct cli_sizes *sizes, const struct cli_option *o, const char *text)
 {
-    char word[WORD_MAX];
+    char word[CLI_WORD_MAX];
     strata_status st;
 
     do {
@@ -350,7 +109,7 @@ static strata_status sizes_take(struct cli_sizes *sizes, const struct option *o,
         if (sizes->count == CLI_SIZES_MAX)
             return st_error(STRATA_E_INVAL, "--%s: more than %u %s", o->names[0], CLI_SIZES_MAX,
                             o->kind == VALUE_SIZES ? "sizes" : "numbers");
-        snprintf(word, sizeof(word), "%.*s", (int)(length < WORD_MAX ? length : WORD_MAX), text);
+        snprintf(word, sizeof(word), "%.*s", (int)(length < CLI_WORD_MAX ? length : CLI_WORD_MAX), text);
         if ((st = item_parse(o, word, &sizes->items[sizes->count])) != STRATA_OK)
             return st;
         sizes->count++;
@@ -359,7 +118,7 @@ static strata_status sizes_take(struct cli_sizes *sizes, const struct option *o,
     return STRATA_OK;
 }
 
-static strata_status size_take(struct cli_args *args, const struct option *o, const char *text)
+static strata_status size_take(struct cli_args *args, const struct cli_option *o, const char *text)
 {
     uint64_t bytes;
     const strata_status st = size_parse(o, text, &bytes);
@@ -381,7 +140,7 @@ static strata_status set_take(struct cli_args *args, const char *text)
     return override_push(args, NULL, text);
 }
 
-static strata_status value_take(struct cli_args *args, const struct option *o, const char *text)
+static strata_status value_take(struct cli_args *args, const struct cli_option *o, const char *text)
 {
     char *at = (char *)args + (o->offset != NO_OFFSET ? o->offset : 0);
 
@@ -423,11 +182,11 @@ static bool is_option(const char *word)
 }
 
 /* "--name" or "--name=value": name copied, *value after the "=" or NULL. */
-static strata_status option_split(const char *word, char name[WORD_MAX], const char **value)
+static strata_status option_split(const char *word, char name[CLI_WORD_MAX], const char **value)
 {
     const size_t length = strcspn(word + 2, "=");
 
-    if (length >= WORD_MAX)
+    if (length >= CLI_WORD_MAX)
         return st_error(STRATA_E_INVAL, "unknown option %.80s", word);
     memcpy(name, word + 2, length);
     name[length] = '\0';
@@ -437,16 +196,16 @@ static strata_status option_split(const char *word, char name[WORD_MAX], const c
 
 static strata_status option_take(struct cli_args *args, struct cursor *c, const char *word)
 {
-    const struct option *o;
-    char name[WORD_MAX];
+    const struct cli_option *o;
+    char name[CLI_WORD_MAX];
     const char *value = NULL;
     strata_status st = option_split(word, name, &value);
 
     if (st != STRATA_OK)
         return st;
-    o = option_find(args->command, name);
+    o = cli_option_find(args->command, name);
     if (o == NULL)
-        return option_unknown(args->command, name);
+        return cli_option_unknown(args->command, name);
     if (o->kind == VALUE_FLAG) {
         if (value != NULL)
             return st_error(STRATA_E_INVAL, "--%s takes no value", name);
@@ -581,27 +340,5 @@ void cli_args_fini(struct cli_args *args)
     free(args->nvme.items);
     free(args->layouts.items);
     free(args->likes.items);
-}
-
-/* --- help --- */
-
-static void option_print(const struct option *o)
-{
-    int width = printf("  --%s%s%s", o->names[0], o->value != NULL ? " " : "", o->value != NULL ? o->value : "");
-
-    if (width >= HELP_COLUMN) {
-        putchar('\n');
-        width = 0;
-    }
-    printf("%*s%s", HELP_COLUMN - width, "", o->help);
-    for (size_t k = 1; k < NAMES_MAX && o->names[k] != NULL; k++)
-        printf("%s--%s", k == 1 ? " (also " : ", ", o->names[k]);
-    puts(o->names[1] != NULL ? ")" : "");
-}
-
-void cli_args_print_options(enum cli_command command)
-{
-    for (size_t i = 0; i < OPTION_COUNT; i++)
-        if ((options[i].commands & (uint32_t)command) != 0 && options[i].help != NULL)
-            option_print(&options[i]);
+    free(args->budgets.items);
 }

@@ -52,6 +52,7 @@ struct cli_args {
     struct cli_list likes;
     const char *isa, *io_method;
     double load;                         /* bench step; 0: not given */
+    struct cli_list budgets;             /* bench step: sizes of the device's memory, or "all" */
     const char *patterns, *write_config; /* bench io: names with commas between; tune */
     struct cli_sizes blocks, depths;     /* bench io, as the next lines */
     uint64_t size;

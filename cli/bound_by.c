@@ -13,15 +13,11 @@ enum resource { COMPUTE, UPDATE, NVME_READ, NVME_WRITE, UPLOAD, DOWNLOAD, NETWOR
 static const char *const names[] = {"compute", "update", "nvme read", "nvme write", "upload", "download", "network"};
 
 static const enum resource resource_of[ST_LANE_COUNT] = {
-    [ST_LANE_COMPUTE] = COMPUTE,
-    [ST_LANE_UPLOAD] = UPLOAD,
-    [ST_LANE_DOWNLOAD] = DOWNLOAD,
-    [ST_LANE_UPDATE] = UPDATE,
-    [ST_LANE_READ_STATE] = NVME_READ,
-    [ST_LANE_READ_WEIGHT] = NVME_READ,
-    [ST_LANE_READ_ACTIVATION] = NVME_READ,
-    [ST_LANE_WRITE] = NVME_WRITE,
-    [ST_LANE_COMM] = NETWORK,
+    [ST_LANE_COMPUTE] = COMPUTE,       [ST_LANE_UPLOAD] = UPLOAD,
+    [ST_LANE_DOWNLOAD] = DOWNLOAD,     [ST_LANE_UPDATE] = UPDATE,
+    [ST_LANE_UPDATE_DEVICE] = UPDATE,  [ST_LANE_READ_STATE] = NVME_READ,
+    [ST_LANE_READ_WEIGHT] = NVME_READ, [ST_LANE_READ_ACTIVATION] = NVME_READ,
+    [ST_LANE_WRITE] = NVME_WRITE,      [ST_LANE_COMM] = NETWORK,
 };
 
 struct shares {
@@ -37,7 +33,7 @@ const char *cli_resource_of_lane(enum st_lane lane)
 
 static void share_out(struct shares *s, const double *sum)
 {
-    static const enum st_lane others[] = {ST_LANE_UPDATE, ST_LANE_UPLOAD, ST_LANE_DOWNLOAD};
+    static const enum st_lane others[] = {ST_LANE_UPDATE, ST_LANE_UPDATE_DEVICE, ST_LANE_UPLOAD, ST_LANE_DOWNLOAD};
     const double whole = sum[CLI_STEP_SECONDS] * 1e3;
     double busy = 0;
 

@@ -10,7 +10,15 @@
 #define NEAR_EDITS_MAX 3u
 
 /* Options that not every bench takes. */
-enum { TAKES_PARAMS = 1, TAKES_BYTES = 2, TAKES_NVME = 4, TAKES_IO_METHOD = 8, TAKES_ISA = 16, TAKES_LAYOUT = 32 };
+enum {
+    TAKES_PARAMS = 1,
+    TAKES_BYTES = 2,
+    TAKES_NVME = 4,
+    TAKES_IO_METHOD = 8,
+    TAKES_ISA = 16,
+    TAKES_LAYOUT = 32,
+    TAKES_DEVICE = 64
+};
 
 struct bench_command {
     const char *name;
@@ -20,7 +28,7 @@ struct bench_command {
 
 static const struct bench_command benches[] = {
     {"optim", bench_optim, TAKES_PARAMS | TAKES_ISA | TAKES_LAYOUT},
-    {"link", bench_link, TAKES_BYTES},
+    {"link", bench_link, TAKES_BYTES | TAKES_DEVICE},
     {"update", bench_update, TAKES_PARAMS | TAKES_NVME | TAKES_IO_METHOD | TAKES_ISA},
 };
 #define BENCH_COUNT (sizeof(benches) / sizeof(benches[0]))
@@ -60,6 +68,7 @@ static strata_status check_options(const struct bench_command *bench, const stru
         {TAKES_ISA, args->isa != NULL, "--isa"},
         {TAKES_LAYOUT, args->layouts.count > 0, "--layout"},
         {TAKES_NVME, args->likes.count > 0, "--like"},
+        {TAKES_DEVICE, strcmp(args->device, "cpu") != 0, "--device"},
     };
 
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
@@ -87,6 +96,7 @@ static int run(const struct bench_command *bench, const struct cli_args *args)
         .layouts = args->layouts.items,
         .layout_count = args->layouts.count,
         .bytes = args->bytes,
+        .device = args->device,
         .isa = args->isa,
         .dirs = args->nvme.items,
         .dir_count = args->nvme.count,

@@ -11,6 +11,11 @@
 
 #define STEPS_DEFAULT 10u
 
+struct budgets {
+    struct bench_budget items[BENCH_BUDGETS_MAX];
+    uint32_t count;
+};
+
 static strata_status check(const struct cli_args *args)
 {
     const bool paced = strcmp(args->device, "paced") == 0;
@@ -23,28 +28,46 @@ static strata_status check(const struct cli_args *args)
     return STRATA_OK;
 }
 
-/* Both arenas lie in this machine's memory, whatever the file says of the one that is rehearsed. */
-static strata_status check_memory(const struct cli_session *s)
-{
-    const uint64_t available = st_topology_memory_available(s->topology);
-    uint64_t wanted = s->plan->rss_bytes_max;
-    char want[24], have[24];
+/* --- budgets of the device --- */
 
-    if (!s->machine.device_is_host)
-        wanted += s->plan->needed[STRATA_TIER_DEVICE];
-    if (wanted <= available)
+static strata_status parse_budget(struct bench_budget *out, const char *text)
+{
+    *out = (struct bench_budget){.name = text, .bytes = ST_AUTO_BYTES};
+    if (strcmp(text, "all") == 0)
         return STRATA_OK;
-    return st_error(STRATA_E_NOFIT, "the run takes %s of memory, %s are free here: lower --host-memory or --device-memory",
-                    st_size_text(want, wanted), st_size_text(have, available));
+    if (st_size_parse(text, &out->bytes) != 0)
+        return st_error(
+            STRATA_E_INVAL,
+            "--device-memory: \"%s\" is not a size: write 24G or 24GiB for 24 * 2^30 bytes, 24GB for 24 * 10^9, or all", text);
+    return out->bytes > 0 ? STRATA_OK : st_error(STRATA_E_INVAL, "--device-memory: %s is too small: at least 1 byte", text);
 }
 
-static strata_status prepare(struct cli_session *s, const struct cli_args *args)
+/* The session is made for the largest; "all" is more than any size. */
+static strata_status take_budgets(struct budgets *b, struct cli_session *s)
+{
+    const struct cli_list *texts = &s->args->budgets;
+    strata_status st = STRATA_OK;
+
+    if (texts->count > BENCH_BUDGETS_MAX)
+        return st_error(STRATA_E_INVAL, "--device-memory: more than %u budgets", BENCH_BUDGETS_MAX);
+    for (uint32_t i = 0; i < texts->count && st == STRATA_OK; i++) {
+        st = parse_budget(&b->items[i], texts->items[i]);
+        if (st == STRATA_OK && (i == 0 || b->items[i].bytes > s->config.device_memory))
+            s->config.device_memory = b->items[i].bytes;
+        b->count++;
+    }
+    return st;
+}
+
+static strata_status prepare(struct cli_session *s, struct budgets *budgets, const struct cli_args *args)
 {
     const bool paced = strcmp(args->device, "paced") == 0;
     strata_status st = check(args);
 
     if (st == STRATA_OK)
         st = cli_session_configure(s, args);
+    if (st == STRATA_OK)
+        st = take_budgets(budgets, s);
     if (st == STRATA_OK)
         st = cli_session_model(s);
     if (st == STRATA_OK)
@@ -57,13 +80,15 @@ static strata_status prepare(struct cli_session *s, const struct cli_args *args)
         return st_error(STRATA_E_INVAL,
                         "--machine %s: its device is its host; a paced device stands for a GPU: set device_is_host to false",
                         args->machine);
-    if (!paced && !s->machine.device_is_host)
+    if (strcmp(args->device, "cpu") == 0 && !s->machine.device_is_host)
         return st_error(STRATA_E_INVAL, "--machine %s describes a GPU: --device paced rehearses it, --simulate predicts",
                         args->machine);
-    return check_memory(s);
+    if (strncmp(args->device, "cuda", 4) == 0 && s->machine.device_is_host)
+        return st_error(STRATA_E_INVAL, "--machine %s: its device is its host, not a GPU", args->machine);
+    return STRATA_OK;
 }
 
-static strata_status run(struct cli_session *s, const struct cli_args *args)
+static strata_status run(struct cli_session *s, struct budgets *budgets, const struct cli_args *args)
 {
     struct st_model_init init = {.model = s->model, .seed = args->seed};
     const struct st_weight_source source = st_model_init_source(&init);
@@ -82,9 +107,14 @@ static strata_status run(struct cli_session *s, const struct cli_args *args)
         .fake_latency_us = (uint32_t)args->fake_latency_us,
         .load = args->load,
         .only = args->only,
+        .budgets = budgets->items,
+        .budget_count = budgets->count,
         .hooks = cli_bench_hooks(),
     };
 
+    for (uint32_t i = 0; i < budgets->count; i++)
+        if (budgets->items[i].bytes == ST_AUTO_BYTES)
+            budgets->items[i].bytes = s->machine.capacity[STRATA_TIER_DEVICE];
     cli_signals_install();
     return bench_step(&opts, stdout);
 }
@@ -92,10 +122,11 @@ static strata_status run(struct cli_session *s, const struct cli_args *args)
 int cmd_bench_step(const struct cli_args *args)
 {
     struct cli_session session = {0};
-    strata_status st = prepare(&session, args);
+    struct budgets budgets = {.count = 0};
+    strata_status st = prepare(&session, &budgets, args);
 
     if (st == STRATA_OK)
-        st = run(&session, args);
+        st = run(&session, &budgets, args);
     cli_session_close(&session);
     return cli_bench_end(st);
 }

@@ -130,6 +130,11 @@ static void print_gpus(const struct st_gpu_report *r)
         printf("%" PRIu64 " (%s)\n", r->blas_version, r->blas);
     else
         printf("not found\n");
+    if (r->nccl[0] != '\0')
+        printf("  %-14s%u.%u.%u (%s)\n", "nccl", r->nccl_version / 10000, r->nccl_version % 10000 / 100, r->nccl_version % 100,
+               r->nccl);
+    else
+        printf("  %-14snone: %s\n", "nccl", r->nccl_problem);
 }
 
 static void print_methods(void)
@@ -185,10 +190,13 @@ static void print_dir(const char *dir)
 
 static void print_rates(const struct st_machine *m)
 {
-    printf("  %-14smatmul %.1f GFLOP/s, block %.1f GFLOP/s, upload %.2f GB/s, download %.2f GB/s, update %.0f M parameters/s, "
-           "checksum %.1f GB/s\n",
-           "measured", m->matmul_flops * 1e-9, m->block_flops * 1e-9, m->upload * 1e-9, m->download * 1e-9, m->update * 1e-6,
-           m->checksum * 1e-9);
+    printf("  %-14smatmul %.1f GFLOP/s, block ", "measured", m->matmul_flops * 1e-9);
+    if (m->block_flops > 0)
+        printf("%.1f GFLOP/s", m->block_flops * 1e-9);
+    else
+        printf("not (too large, or too slow, for a probe)");
+    printf(", upload %.2f GB/s, download %.2f GB/s, update %.0f M parameters/s, checksum %.1f GB/s\n", m->upload * 1e-9,
+           m->download * 1e-9, m->update * 1e-6, m->checksum * 1e-9);
     if (m->read > 0 || m->write > 0)
         printf("  %-14sdisk: read %.2f GB/s, write %.2f GB/s, both at once %.2f GB/s\n", "", m->read * 1e-9, m->write * 1e-9,
                m->mixed * 1e-9);
@@ -331,6 +339,9 @@ static void put_gpus(struct st_json_writer *w)
     st_json_put_u64(w, "cuda_runtime", r.runtime);
     st_json_put_string(w, "cublaslt", r.blas[0] != '\0' ? r.blas : NULL);
     st_json_put_u64(w, "cublaslt_version", r.blas_version);
+    st_json_put_string(w, "nccl", r.nccl[0] != '\0' ? r.nccl : NULL);
+    st_json_put_u64(w, "nccl_version", r.nccl_version);
+    st_json_put_string(w, "nccl_problem", r.nccl[0] == '\0' ? r.nccl_problem : NULL);
 }
 
 static void print_json(const struct cli_session *s, bool measured)

@@ -75,7 +75,8 @@ static const struct command commands[] = {
      "          Layouts: AdamW over a split master (split), an fp32 master with a bf16 copy (full) or without (fp32); the\n"
      "          first two with bf16 moments (split_bf16m, full_bf16m) and with 8-bit ones (split_8bit, full_8bit); other rules\n"
      "          with fp32 moments, split and full (adagrad, adagrad_full, lion, lion_full, sgd, sgd_full)\n"
-     "  link    copies to the device and back, alone and both ways.  Roof: a plain copy of the same bytes by as many threads\n"
+     "  link    copies to the device and back, alone and both ways.  Roof: a plain copy of the same bytes by as many threads;\n"
+     "          with --device cuda bare copies between memory that the driver pinned and the GPU\n"
      "  update  the update of a whole optimizer state, in memory or on disk, as training runs it.  Roof: the slowest of\n"
      "          disk (read, write, both mixed), memory and kernel, each probed between the updates\n"
      "\n"
@@ -108,16 +109,21 @@ static const struct command commands[] = {
      "Example: tune the drive that a configuration's state goes to\n"
      "  strata tune --nvme /scratch --write ds_config.json"},
     {"bench step", CLI_CMD_BENCH_STEP, cmd_bench_step, "training steps under each schedule: predicted, run, and their bound",
-     "--model PRESET|DIR [--machine FILE.json] [--device cpu|paced] [options]",
+     "--model PRESET|DIR [--machine FILE.json] [--device cpu|paced|cuda[:N]] [options]",
      "Runs a few steps of each update and accumulation policy on random tokens and prints the median step beside the schedule's\n"
      "bound and what the simulator predicted before the run.  The ratio is bound by step.  Rates come from probes between the\n"
-     "steps: disk and update always, copies and matmuls on cpu.\n"
+     "steps: disk and update always, copies and matmuls on cpu and cuda, with the ceiling that model FLOPs are held against.\n"
      "  cpu    the model itself, on this machine\n"
+     "  cuda   the same on a GPU\n"
      "  paced  moves real bytes, but computes by waiting as long as the GPU of --machine FILE would take, with its links\n"
      "\n"
      "Example: would a laptop's GPU wait for this disk?\n"
      "  strata bench step --model gpt2 --machine laptop.json --device paced --nvme /scratch \\\n"
-     "      --set zero_optimization.offload_optimizer.device=nvme"},
+     "      --set zero_optimization.offload_optimizer.device=nvme\n"
+     "\n"
+     "Example: what does a GPU of 16 GiB cost beside this one, with the state in host memory?\n"
+     "  strata bench step --model llama-1b --seq-len 2048 --grad-accum 16 --device cuda --device-memory 16G all \\\n"
+     "      --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=cpu"},
     {"check", CLI_CMD_CHECK, cmd_check, "print every value of a configuration, its origin and what it means here",
      "CONFIG.json [options]",
      "Exit code 0 if a run would take the file, 2 if not; all problems are listed.  Options that change the\n"

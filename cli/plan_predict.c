@@ -108,11 +108,13 @@ static void plan_schedule(struct schedule *out, const struct cli_session *s)
     st_policy_from_config(&policy, &s->config);
     policy.update = out->update;
     policy.accumulation = out->accumulation;
-    out->chosen = out->update == s->plan->policy.update && out->accumulation == s->plan->policy.accumulation;
+    out->chosen = out->update == s->plan->policy.update && out->accumulation == s->plan->accumulation;
     out->plan = NULL;
     if (out->update == ST_UPDATE_IN_BACKWARD && policy.needs_norm)
         return;
     out->status = st_plan_make(&out->plan, st_model_workload(s->model), &s->machine, &policy);
+    if (out->status == STRATA_OK)
+        out->status = st_plan_balance(&out->plan, &s->machine);
     if (out->status == STRATA_OK)
         cli_predict(&out->prediction, out->plan, &s->machine);
 }
@@ -173,7 +175,7 @@ static void each_schedule(const struct cli_session *s, FILE *file, struct st_jso
         for (size_t k = 0; k < sizeof(orders) / sizeof(orders[0]); k++) {
             struct schedule c = {.update = updates[i], .accumulation = orders[k]};
 
-            if (!both && orders[k] != s->plan->policy.accumulation)
+            if (!both && orders[k] != s->plan->accumulation)
                 continue;
             if (k > 0 && updates[i] == ST_UPDATE_IN_BACKWARD && s->plan->policy.needs_norm)
                 continue; /* said once */
@@ -277,7 +279,7 @@ static double planned_anew(const struct cli_session *s, strata_tier tier)
 
     st_policy_from_config(&policy, &s->config);
     m.capacity[tier] += m.capacity[tier] / 4;
-    if (st_plan_make(&plan, st_model_workload(s->model), &m, &policy) == STRATA_OK &&
+    if (st_plan_make(&plan, st_model_workload(s->model), &m, &policy) == STRATA_OK && st_plan_balance(&plan, &m) == STRATA_OK &&
         memcmp(plan->needed, s->plan->needed, sizeof(plan->needed)) != 0)
         cli_predict(&p, plan, &m);
     st_plan_destroy(plan);

@@ -142,6 +142,15 @@ static const char *update_text(enum st_update_policy update)
     return update == ST_UPDATE_SERIAL ? "serial update" : update == ST_UPDATE_GATED ? "gated update" : "update in backward";
 }
 
+static uint32_t carried_pages(const struct st_plan *plan)
+{
+    uint32_t count = 0;
+
+    for (uint32_t p = 0; p < plan->workload.page_count; p++)
+        count += plan->pages[p].carried;
+    return count;
+}
+
 static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
 {
     const struct st_workload *w = &plan->workload;
@@ -151,7 +160,7 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
             "their "
             "logits, checkpoints on %s\n",
             plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
-            plan->policy.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->resident_pages, w->page_count,
+            plan->accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->resident_pages, w->page_count,
             plan->kept_blocks, w->block_count, plan->kept_tiles, w->head_count, cli_tier_name(plan->activation_tier));
     if (!full || plan->policy.forward_only)
         return;
@@ -159,6 +168,9 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
             "  state: moments in %s; %u pages on the device, %u of %u chunks pinned in host memory; pinned weights: %u pages\n",
             moments_name(plan->moment_format), plan->device_state_pages, plan->pinned_chunks, plan->chunk_count,
             plan->pinned_weight_pages);
+    if (carried_pages(plan) > 0)
+        fprintf(file, "  the state of %u of %u blocks crosses the link to be updated on the device\n", carried_pages(plan),
+                w->block_count);
     fprintf(file, "  slots: %u weights, %u host weights, %u state, %u activations, %u gradients; program: %u ops, %u waits\n",
             plan->weight_slots, plan->host_weight_slots, plan->state_slots, plan->act_slots, plan->grad_slots, plan->op_count,
             plan->wait_count);
@@ -234,7 +246,7 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
 {
     st_json_object_open(w, "placement");
     st_json_put_string(w, "update", cli_update_name(plan->policy.update));
-    st_json_put_string(w, "accumulation", plan->policy.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal");
+    st_json_put_string(w, "accumulation", plan->accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal");
     st_json_put_string(w, "param_tier", cli_tier_name(plan->policy.param_tier));
     st_json_put_string(w, "optimizer_tier", cli_tier_name(plan->policy.optimizer_tier));
     st_json_put_string(w, "activation_tier", cli_tier_name(plan->activation_tier));
@@ -242,6 +254,7 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_put_u64(w, "pages", plan->workload.page_count);
     st_json_put_u64(w, "resident_pages", plan->resident_pages);
     st_json_put_u64(w, "device_state_pages", plan->device_state_pages);
+    st_json_put_u64(w, "carried_pages", carried_pages(plan));
     st_json_put_u64(w, "pinned_weight_pages", plan->pinned_weight_pages);
     st_json_put_u64(w, "chunks", plan->chunk_count);
     st_json_put_u64(w, "pinned_chunks", plan->pinned_chunks);

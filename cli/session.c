@@ -22,8 +22,6 @@ static strata_status check_device(const char *device, enum cli_command command)
 {
     if (strcmp(device, "cpu") == 0 || (strcmp(device, "paced") == 0 && command == CLI_CMD_BENCH_STEP))
         return STRATA_OK;
-    if (strncmp(device, "cuda", 4) == 0 && command == CLI_CMD_BENCH_STEP)
-        return st_error(STRATA_E_INVAL, "--device %s: bench step runs on cpu, or on paced", device);
     if (strncmp(device, "cuda", 4) == 0 && st_device_find("cuda") == NULL)
         return st_error(STRATA_E_NOSYS, "--device %s: this build has no GPU support: use --device cpu", device);
     if (strncmp(device, "cuda", 4) == 0)
@@ -285,7 +283,9 @@ strata_status cli_session_rates(struct cli_session *s, bool measure)
                                    s->args->device);
         take_rates(s, &s->machine);
     }
-    if (st == STRATA_OK && s->rates_known)
+    if (st != STRATA_OK || !s->rates_known)
+        return st;
+    if ((st = st_plan_balance(&s->plan, &s->machine)) == STRATA_OK && (st = st_plan_verify(s->plan)) == STRATA_OK)
         st_plan_set_rates(s->plan, &s->machine);
     return st;
 }

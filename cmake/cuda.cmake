@@ -52,8 +52,8 @@ foreach(arch ${STRATA_CUDA_ARCHITECTURES})
   list(APPEND STRATA_NVCC_CODE -gencode arch=compute_${arch},code=sm_${arch})
 endforeach()
 list(APPEND STRATA_NVCC_FLAGS ${STRATA_NVCC_CODE} ${STRATA_NVCC_LAST})
-if(STRATA_WERROR)
-  list(APPEND STRATA_NVCC_FLAGS -Werror all-warnings)
+if(STRATA_WERROR) # a kernel that spills registers is an error, too
+  list(APPEND STRATA_NVCC_FLAGS -Xptxas -warn-spills -Werror all-warnings)
 endif()
 # A quarter of the size; the drivers that CUDA 13 needs all read it.
 execute_process(COMMAND ${STRATA_NVCC} --help OUTPUT_VARIABLE nvcc_help)

@@ -33,7 +33,7 @@ enum st_lr_type {
     ST_LR_ONE_CYCLE = 4,
     ST_LR_RANGE_TEST = 5
 };
-enum st_accumulation { ST_ACCUMULATE_VERTICAL = 0, ST_ACCUMULATE_HORIZONTAL = 1 };
+enum st_accumulation { ST_ACCUMULATE_VERTICAL = 0, ST_ACCUMULATE_HORIZONTAL = 1, ST_ACCUMULATE_AUTO = 2 };
 enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2, ST_UPDATE_IN_BACKWARD = 3 };
 /* How moments are kept; the values are those of enum st_moment_format in kernels/kernels.h. */
 enum st_config_moments { ST_CONFIG_MOMENTS_F32 = 0, ST_CONFIG_MOMENTS_BF16 = 1, ST_CONFIG_MOMENTS_8BIT = 2 };
@@ -89,6 +89,7 @@ struct st_config {
     strata_tier param_tier;     /* offload_param.device */
     char nvme_dirs[ST_CONFIG_DIRS_MAX][ST_CONFIG_PATH_MAX];
     uint32_t nvme_dir_count;
+    double update_ratio;     /* offload_optimizer.ratio: share of state off the device that the host updates; NaN: auto */
     uint64_t sub_group_size; /* elements; an upper limit for the chunk */
     /* aio */
     uint32_t block_bytes, queue_depth; /* depth 0: follows the device */

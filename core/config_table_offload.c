@@ -31,6 +31,7 @@ static const struct st_choice update_choices[] = {
 };
 
 static const struct st_choice accumulation_choices[] = {
+    {"auto", ST_ACCUMULATE_AUTO, ST_VERDICT_HONOURED},
     {"vertical", ST_ACCUMULATE_VERTICAL, ST_VERDICT_HONOURED},
     {"horizontal", ST_ACCUMULATE_HORIZONTAL, ST_VERDICT_HONOURED},
     {NULL, 0, ST_VERDICT_HONOURED},
@@ -175,9 +176,10 @@ static const struct st_field offload_rows[] = {
     ST_ROW_NOTICE("zero_optimization.offload_optimizer.pipeline_write", BOOL, "false", AHEAD, "write behind"),
     ST_ROW_NOTICE("zero_optimization.offload_optimizer.fast_init", BOOL, "false", "state is always made in place, in bulk",
                   "bulk initialisation"),
-    {.path = "zero_optimization.offload_optimizer.ratio", .type = ST_FIELD_REAL, .min = 0, .max = 1, .fallback = "1.0",
-     .verdict = ST_VERDICT_NOTICE, .plain = "1", .reason = "the plan decides which processor updates which chunk",
-     .help = "Twin-Flow: share updated on the CPU"},
+    {.path = "zero_optimization.offload_optimizer.ratio", .type = ST_FIELD_REAL, ST_BOUND(F64, update_ratio), .min = 0, .max = 1,
+     .fallback = "\"auto\"",
+     .help = "share of the blocks whose state is not on the device that the CPU updates; the state of the others crosses the link "
+             "and is updated on the device (Twin-Flow, at every stage); auto: from the measured rates; the same bits for any"},
     ST_ROW_PLAIN("zero_optimization.offload_optimizer.super_offload", BOOL, "false", "strata.update picks the schedule",
                  "SuperOffload"),
     ST_ROW_NOTICE("zero_optimization.offload_optimizer.cpuadam_cores_perc", REAL, "0.8", "strata.threads names the workers",
@@ -248,8 +250,9 @@ static const struct st_field strata_rows[] = {
      .help = "when the optimizer runs: after backward, before a layer's next forward, or as soon as a gradient is whole; auto: "
              "in_backward where nothing needs all gradients first, else gated"},
     {.path = "strata.accumulation", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, accumulation), .choices = accumulation_choices,
-     .fallback = "\"vertical\"",
-     .help = "vertical: all micro-batches go through a layer before the next layer; horizontal: one after the other"},
+     .fallback = "\"auto\"",
+     .help = "vertical: all micro-batches go through a layer before the next layer, so weights cross the link once for all; horizontal: "
+             "one after the other, so fewer activations live at once and more are kept; auto: the faster by prediction"},
     {.path = "strata.activations", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activations), .choices = activation_choices,
      .fallback = "\"auto\"", .help = "keep what backward needs, or recompute it; auto: layer by layer, by budget"},
     {.path = "strata.activation_tier", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activation_tier),

@@ -312,7 +312,7 @@ void st_value_store(struct st_config *config, const struct st_field *field, cons
         *(uint64_t *)at = size_of_node(node);
         break;
     case ST_BIND_F64:
-        *(double *)at = st_json_number(node);
+        *(double *)at = st_value_is_auto(node) ? (double)NAN : st_json_number(node);
         break;
     case ST_BIND_BOOL:
         *(bool *)at = choice != NULL ? choice->value != 0 : st_json_bool(node);

@@ -13,12 +13,23 @@
 #include "strata/types.h"
 #include <stdbool.h>
 
+/* What a device does beside the product (offload/device.h's matmul; st_matmul_prepare refuses all but NONE).  aux [m,n] has C's
+ * dtype and rows; it overlaps neither C nor an operand.  With an epilogue C is dense (ldc = n) and accumulate false. */
+enum st_epilogue {
+    ST_EPILOGUE_NONE,
+    ST_EPILOGUE_GELU,         /* aux = A B + bias, rounded; C = gelu_new of aux, or of the fp32 values before their rounding */
+    ST_EPILOGUE_GELU_INPUT,   /* aux, with the bits that GELU gives it; C is scratch: it may be written or not */
+    ST_EPILOGUE_GELU_BACKWARD /* C = A B * gelu_new'(aux); the product may be rounded to C's dtype between.  No bias */
+};
+
 struct st_matmul {
     uint32_t m, n, k;
     uint32_t lda, ldb, ldc; /* elements between rows as stored */
     bool trans_a, trans_b;  /* stored [k,m] / [n,k] */
     bool accumulate, bias;
     strata_dtype ab_dtype, c_dtype;
+    enum st_epilogue epilogue;
+    void *aux; /* of the epilogue */
 };
 
 struct st_matmul_engine; /* primitive cache and per-worker scratch */

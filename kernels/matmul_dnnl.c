@@ -348,7 +348,8 @@ static bool supported(const struct st_matmul *mm)
     const bool c = mm->c_dtype == STRATA_F32 || mm->c_dtype == mm->ab_dtype ||
                    (mm->ab_dtype == STRATA_F32 && mm->c_dtype != STRATA_DTYPE_INVALID);
 
-    return ab && c && (mm->c_dtype == STRATA_F32 || !mm->accumulate) && mm->m > 0 && mm->n > 0 && mm->k > 0;
+    return ab && c && (mm->c_dtype == STRATA_F32 || !mm->accumulate) && mm->m > 0 && mm->n > 0 && mm->k > 0 &&
+           mm->epilogue == ST_EPILOGUE_NONE;
 }
 
 int st_matmul_prepare(struct st_matmul_engine *e, const struct st_matmul *mm)

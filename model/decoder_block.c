@@ -1,7 +1,10 @@
 /* model/decoder_block.c - a transformer block, forward and backward.
  *
  * middle = x + proj(attention(norm_1 x)); y = middle + down(activation(fc(norm_2 middle))).  GPT-2: LayerNorm, GELU,
- * biases, matrices [in, out].  Llama: RMSNorm, rotated queries and keys, SwiGLU over gate and up, matrices [out, in]. */
+ * biases, matrices [in, out].  Llama: RMSNorm, rotated queries and keys, SwiGLU over gate and up, matrices [out, in].
+ *
+ * GELU is an epilogue of the matmul before it, and its backward of the one before that.  A fused GELU's output need not be
+ * what backward makes again from `fc`, so backward always makes it: kept and recomputed values give the same bits. */
 #include "model/decoder.h"
 
 /* A block call with its buffers. */
@@ -58,9 +61,9 @@ static const void *const_column(const void *rows, uint32_t first, strata_dtype d
     return (const unsigned char *)rows + first * strata_dtype_bytes(dt);
 }
 
-/* y = x W + bias, or dx = dy W^T, with the columns of one part. */
+/* y = x W + bias, or dx = dy W^T, with the columns of one part; `fc` is the epilogue's aux. */
 static strata_status part_multiply(const struct block *b, const struct st_linear *l, const struct st_linear_part *part,
-                                   bool backward, void *to, const void *from)
+                                   bool backward, void *to, const void *from, enum st_epilogue epilogue)
 {
     const struct st_frame *f = b->f;
     const bool out_in = b->m->config.out_in, bias = l->bias && !backward;
@@ -75,6 +78,8 @@ static strata_status part_multiply(const struct block *b, const struct st_linear
         .bias = bias,
         .ab_dtype = f->dt,
         .c_dtype = f->dt,
+        .epilogue = epilogue,
+        .aux = epilogue != ST_EPILOGUE_NONE ? b->fc : NULL,
     };
 
     return f->ops->matmul(f->dev, &mm, to, from, st_frame_weight(f, part->weight), bias ? st_frame_weight(f, part->bias) : NULL);
@@ -86,7 +91,7 @@ static strata_status linear_forward(const struct block *b, const struct st_linea
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++)
-        st = part_multiply(b, l, &l->parts[i], false, column(y, l->parts[i].first, b->f->dt), x);
+        st = part_multiply(b, l, &l->parts[i], false, column(y, l->parts[i].first, b->f->dt), x, ST_EPILOGUE_NONE);
     return st;
 }
 
@@ -151,7 +156,8 @@ static strata_status linear_backward_input(const struct block *b, const struct s
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
-        st = part_multiply(b, l, &l->parts[i], true, i == 0 ? dx : b->half, const_column(dy, l->parts[i].first, f->dt));
+        st = part_multiply(b, l, &l->parts[i], true, i == 0 ? dx : b->half, const_column(dy, l->parts[i].first, f->dt),
+                           ST_EPILOGUE_NONE);
         if (st == STRATA_OK && i > 0)
             st = f->ops->add(f->dev, dx, dx, b->half, (uint64_t)f->rows * l->in, f->dt);
     }
@@ -216,21 +222,32 @@ static strata_status activate(const struct block *b)
     return f->ops->gelu_forward(f->dev, activated(b), b->fc, (uint64_t)f->rows * ffn, f->dt);
 }
 
-/* wide = gradient of `fc` */
-static strata_status activation_backward(const struct block *b)
+/* fc = the value before the activation, of the norm in `narrow`; `gelu`: what becomes of it, if that is GELU. */
+static strata_status fc_forward(const struct block *b, enum st_epilogue gelu)
+{
+    if (b->m->config.activation == ST_ACTIVATION_SWIGLU)
+        return linear_forward(b, &b->fc_layer, b->fc, b->narrow);
+    return part_multiply(b, &b->fc_layer, &b->fc_layer.parts[0], false, activated(b), b->narrow, gelu);
+}
+
+/* wide = gradient of `fc`, of that of the MLP's output */
+static strata_status fc_gradient(const struct block *b, const void *dy)
 {
     const struct st_frame *f = b->f;
-    const uint32_t ffn = b->m->config.ffn;
+    strata_status st;
 
-    if (b->m->config.activation == ST_ACTIVATION_SWIGLU)
-        return f->ops->swiglu_backward(f->dev, b->wide, activated(b), b->fc, f->rows, ffn, f->dt);
-    return f->ops->gelu_backward(f->dev, b->wide, activated(b), b->fc, (uint64_t)f->rows * ffn, f->dt);
+    if (b->m->config.activation != ST_ACTIVATION_SWIGLU)
+        return part_multiply(b, &b->down_layer, &b->down_layer.parts[0], true, b->wide, dy, ST_EPILOGUE_GELU_BACKWARD);
+    st = linear_backward_input(b, &b->down_layer, activated(b), dy);
+    if (st != STRATA_OK)
+        return st;
+    return f->ops->swiglu_backward(f->dev, b->wide, activated(b), b->fc, f->rows, b->m->config.ffn, f->dt);
 }
 
 /* --- the block --- */
 
-/* Fill the values from the block's input: everything up to the value before the activation. */
-static strata_status block_fill(const struct block *b)
+/* Fill the values from the block's input: everything up to the value before the activation, and what `gelu` adds. */
+static strata_status block_fill(const struct block *b, enum st_epilogue gelu)
 {
     const struct st_frame *f = b->f;
     const uint64_t elems = (uint64_t)f->rows * b->m->config.hidden;
@@ -242,16 +259,17 @@ static strata_status block_fill(const struct block *b)
         (st = f->ops->add(f->dev, b->middle, f->call->act, b->middle, elems, f->dt)) != STRATA_OK ||
         (st = norm_forward(b, 1, b->middle)) != STRATA_OK)
         return st;
-    return linear_forward(b, &b->fc_layer, b->fc, b->narrow);
+    return fc_forward(b, gelu);
 }
 
 strata_status st_block_forward(const struct st_frame *f)
 {
     const struct block b = block_of(f);
+    const bool swiglu = b.m->config.activation == ST_ACTIVATION_SWIGLU;
     void *out = f->call->act_out;
     strata_status st;
 
-    if ((st = block_fill(&b)) != STRATA_OK || (st = activate(&b)) != STRATA_OK ||
+    if ((st = block_fill(&b, ST_EPILOGUE_GELU)) != STRATA_OK || (swiglu && (st = activate(&b)) != STRATA_OK) ||
         (st = linear_forward(&b, &b.down_layer, out, activated(&b))) != STRATA_OK)
         return st;
     return f->ops->add(f->dev, out, b.middle, out, (uint64_t)f->rows * b.m->config.hidden, f->dt);
@@ -266,8 +284,7 @@ static strata_status mlp_backward(const struct block *b)
 
     if ((trained && (st = activate(b)) != STRATA_OK) ||
         (st = linear_backward_weight(b, &b->down_layer, activated(b), dact)) != STRATA_OK ||
-        (st = linear_backward_input(b, &b->down_layer, activated(b), dact)) != STRATA_OK ||
-        (st = activation_backward(b)) != STRATA_OK || (trained && (st = norm_forward(b, 1, b->middle)) != STRATA_OK) ||
+        (st = fc_gradient(b, dact)) != STRATA_OK || (trained && (st = norm_forward(b, 1, b->middle)) != STRATA_OK) ||
         (st = linear_backward_weight(b, &b->fc_layer, b->narrow, b->wide)) != STRATA_OK ||
         (st = linear_backward_input(b, &b->fc_layer, b->narrow, b->wide)) != STRATA_OK)
         return st;
@@ -298,7 +315,7 @@ strata_status st_block_backward(const struct st_frame *f)
     const struct block b = block_of(f);
     strata_status st;
 
-    if (f->call->recompute && (st = block_fill(&b)) != STRATA_OK)
+    if (f->call->recompute && (st = block_fill(&b, ST_EPILOGUE_GELU_INPUT)) != STRATA_OK)
         return st;
     if ((st = mlp_backward(&b)) != STRATA_OK)
         return st;

@@ -8,7 +8,7 @@
 #include "model/model.h"
 
 #define ST_BUFFER_ALIGN 256u  /* bytes between values inside internals and workspaces */
-#define ST_HEAD_ROWS    1024u /* rows of logits made at once: bounds the head's workspace */
+#define ST_HEAD_ROWS    2048u /* rows of logits made at once: bounds the head's workspace; fewer leave a GPU's processors idle */
 
 /* What a tensor of a block is for, in list order: matrices (decayed), then norms and biases.  GPT-2's fused matrix of q, k
  * and v is the Q role's; its first feed-forward matrix the GATE role's. */

@@ -68,9 +68,9 @@ static struct demand held_over(const struct st_plan *plan, const uint64_t larges
 
     return (struct demand){
         .upload = (plan->weight_slots + 1) * largest[ST_OP_UPLOAD_WEIGHT] + plan->act_slots * largest[ST_OP_UPLOAD_ACT] +
-                  plan->grad_slots * largest[ST_OP_UPLOAD_ACCUM],
+                  plan->grad_slots * largest[ST_OP_UPLOAD_ACCUM] + plan->carry_slots * largest[ST_OP_UPLOAD_STATE],
         .download = (plan->grad_slots + 1) * (largest[ST_OP_DOWNLOAD_GRAD] + largest[ST_OP_DOWNLOAD_ACCUM]) +
-                    plan->act_slots * largest[ST_OP_DOWNLOAD_ACT],
+                    plan->act_slots * largest[ST_OP_DOWNLOAD_ACT] + plan->carry_slots * largest[ST_OP_DOWNLOAD_STATE],
         .read = (gated_forward ? 0 : plan->state_slots * largest[ST_OP_READ_STATE]) +
                 plan->host_weight_slots * largest[ST_OP_READ_WEIGHT] + plan->host_act_slots * largest[ST_OP_READ_ACT],
         .write = plan->state_slots * largest[ST_OP_WRITE_STATE] + plan->host_weight_slots * largest[ST_OP_WRITE_WEIGHT] +

@@ -92,8 +92,6 @@ static double compute_seconds(const struct st_plan *plan, const struct st_machin
         return st_cost_call(&plan->workload, m, ST_CALL_HEAD_STATS, false);
     case ST_OP_HEAD_GRAD:
         return pass + st_cost_call(&plan->workload, m, ST_CALL_HEAD_GRAD, op->recompute);
-    case ST_OP_UPDATE_DEVICE:
-        return m->device_is_host ? per_second((double)plan->chunks[op->chunk].elems, m->update) : 0;
     default:
         return pass;
     }
@@ -122,6 +120,8 @@ double st_cost_op(const struct st_plan *plan, const struct st_machine *machine, 
         return compute_seconds(plan, machine, op);
     case ST_LANE_UPDATE:
         return host_seconds(plan, machine, op);
+    case ST_LANE_UPDATE_DEVICE:
+        return machine->device_is_host ? per_second((double)plan->chunks[op->chunk].elems, machine->update) : 0;
     case ST_LANE_UPLOAD:
         return per_second((double)op->bytes, machine->upload);
     case ST_LANE_DOWNLOAD:
@@ -145,7 +145,7 @@ uint32_t st_cost_read_of(const struct st_plan *plan, const struct st_op *op)
         const struct st_wait *wait = &plan->waits[op->wait_first + i];
         const struct st_op *by = &plan->ops[wait->op];
 
-        if ((by->kind == ST_OP_READ_WEIGHT || by->kind == ST_OP_READ_ACT) && !wait->previous &&
+        if ((by->kind == ST_OP_READ_WEIGHT || by->kind == ST_OP_READ_STATE || by->kind == ST_OP_READ_ACT) && !wait->previous &&
             plan->accesses[by->access_first + 1].buffer == buffer)
             return wait->op;
     }
@@ -163,6 +163,12 @@ double st_cost_checksums(const struct st_plan *plan, const struct st_machine *ma
         break;
     case ST_OP_UPLOAD_ACT:
         bytes = st_cost_read_of(plan, op) != ST_NO_BUFFER ? (double)plan->workload.activation_bytes : 0;
+        break;
+    case ST_OP_UPLOAD_STATE:
+    case ST_OP_DOWNLOAD_STATE:
+        bytes = plan->chunks[op->chunk].tier == STRATA_TIER_NVME
+                    ? (double)st_plan_state_bytes(plan, plan->chunks[op->chunk].elems)
+                    : 0;
         break;
     case ST_OP_DOWNLOAD_WEIGHT:
         bytes = plan->pages[op->page].weight_home == STRATA_TIER_NVME ? page_elems(plan, op) * (double)width_of(plan) : 0;

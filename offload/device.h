@@ -4,8 +4,8 @@
  * two links so that a slow PCIe can be rehearsed.  `paced`, for benches and tests, moves real bytes and computes by waiting
  * (offload/device_paced.h).  `cuda` is an NVIDIA GPU (offload/device_cuda.h), where the build has the toolkit.
  *
- * Calls enqueue on the queue of their kind (upload(), download(); all others compute) and each queue runs in order; on a
- * device without notify() they are done when they return.  What a call's pointers name stays untouched until then; structs
+ * Calls enqueue on the queue of their kind (upload(), download(), update(); all others compute) and each queue runs in order; on
+ * a device without notify() they are done when they return.  What a call's pointers name stays untouched until then; structs
  * given by pointer (st_matmul, st_attention, st_moments, st_update_coef) are copied by the call.  One thread calls at a time.
  * finish() waits for a queue; between queues there is no order but what finish() and notify() report.  All pointers named
  * "device" lie inside the arena, and so do all of compute's but the structs; on `cuda` the host cannot follow them.
@@ -26,7 +26,7 @@ struct st_machine;
 struct st_topology;
 struct st_workers;
 
-enum st_queue { ST_QUEUE_COMPUTE, ST_QUEUE_UPLOAD, ST_QUEUE_DOWNLOAD, ST_QUEUE_COUNT };
+enum st_queue { ST_QUEUE_COMPUTE, ST_QUEUE_UPDATE, ST_QUEUE_UPLOAD, ST_QUEUE_DOWNLOAD, ST_QUEUE_COUNT };
 
 struct st_device_opts {
     uint64_t arena_bytes;                /* device memory to take, exactly the plan's */
@@ -76,7 +76,8 @@ struct st_device_ops {
     /* --- compute; shapes row-major; `rows` = batch * seq of one micro-batch --- */
     strata_status (*zero)(struct st_device *dev, void *dst, uint64_t bytes);
     strata_status (*copy)(struct st_device *dev, void *dst, const void *src, uint64_t bytes);
-    /* C = op(A) op(B) + bias; spread over workers in tiles fixed by the shape. */
+    /* C = op(A) op(B) + bias, with the epilogue; spread over workers in tiles fixed by the shape.  What GELU leaves in C need not
+     * have the bits of gelu_forward(aux): what is made of aux later is made of aux each time. */
     strata_status (*matmul)(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
                             const void *bias);
     /* dbias[cols] f32 += column sums of dy[rows, cols] dt, rows in a fixed order (cpu: by index). */

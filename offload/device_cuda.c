@@ -12,8 +12,10 @@
 
 #define CAPABILITY_LEAST 8 /* major: bf16 on tensor cores */
 
-static const char *const queue_names[ST_QUEUE_COUNT] = {
-    [ST_QUEUE_COMPUTE] = "cuda-compute", [ST_QUEUE_UPLOAD] = "cuda-upload", [ST_QUEUE_DOWNLOAD] = "cuda-download"};
+static const char *const queue_names[ST_QUEUE_COUNT] = {[ST_QUEUE_COMPUTE] = "cuda-compute",
+                                                        [ST_QUEUE_UPDATE] = "cuda-update",
+                                                        [ST_QUEUE_UPLOAD] = "cuda-upload",
+                                                        [ST_QUEUE_DOWNLOAD] = "cuda-download"};
 
 /* --- errors --- */
 
@@ -29,6 +31,10 @@ static strata_status status_of(cudaError_t err)
     case cudaErrorDevicesUnavailable:
     case cudaErrorInitializationError:
     case cudaErrorNotSupported:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorSystemNotReady: /* of GPUs joined by NVSwitch: its fabric manager does not run */
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice:
         return STRATA_E_NOSYS;
     default:
         return STRATA_E_INTERNAL;

@@ -1,6 +1,6 @@
 /* offload/device_cuda.h - the cuda device's own parts, shared by device_cuda*.c alone.
  *
- * Three streams, one per queue; work of a queue runs in the order of the calls.  Between queues there is no order: the engine
+ * Four streams, one per queue; work of a queue runs in the order of the calls.  Between queues there is no order: the engine
  * hands an op out only when what it waits for on other lanes has been reported done (engine_async.c), and whoever else uses two
  * queues calls finish() between.  So no stream ever waits for another.
  *
@@ -16,11 +16,16 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
-#define ST_CUDA_MARKS         64u /* notify() waits for the oldest beyond: four times what the engine hands out */
-#define ST_CUDA_REGIONS       4u  /* pinned at once */
-#define ST_CUDA_WORKSPACE     (UINT64_C(32) << 20)  /* of matmuls: what cuBLAS itself takes on Hopper */
-#define ST_CUDA_RESERVE       (UINT64_C(512) << 20) /* left to the driver: kernels loaded on first use, local memory */
-#define ST_CUDA_STAGING_BYTES (UINT64_C(4) << 20)   /* of one slot */
+#define ST_CUDA_MARKS     64u                  /* notify() waits for the oldest beyond: four times what the engine hands out */
+#define ST_CUDA_REGIONS   4u                   /* pinned at once */
+#define ST_CUDA_WORKSPACE (UINT64_C(32) << 20) /* of matmuls: what cuBLAS itself takes on Hopper */
+/* Of what is free once the context exists (cudaMemGetInfo makes it, so its own bytes are gone already) so much is left to the
+ * driver and the library.  264 MiB: local memory for as many threads as an H200 holds at once, 132 multiprocessors of 2048, with
+ * the 1 KiB of stack that a thread has by default, taken when the first kernel that needs any is launched (from CUDA's
+ * documentation, not measured).  The rest is a guess: kernels are loaded when they are used for the first time, cuBLAS's a few
+ * MiB each.  What a run really took beside its arena, the workspace included, is device_beside_mb of `strata bench step`. */
+#define ST_CUDA_RESERVE       (UINT64_C(512) << 20)
+#define ST_CUDA_STAGING_BYTES (UINT64_C(4) << 20) /* of one slot */
 
 /* A foreign call behind a fault site; a failure that a test asks for leaves nothing behind, since the call is not made. */
 #define ST_CUDA_PASS(site, call) (st_fault((site), 0) != 0 ? cudaErrorUnknown : (call))

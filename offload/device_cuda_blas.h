@@ -13,13 +13,20 @@
 enum { BLAS_R_32F = 0, BLAS_R_16F = 2, BLAS_R_16BF = 14 }; /* cudaDataType_t */
 enum { BLAS_COMPUTE_32F = 68 };                            /* cublasComputeType_t; fp32 operands: no TF32 */
 enum { BLAS_OP_N = 0, BLAS_OP_T = 1 };                     /* cublasOperation_t */
-enum { BLAS_EPILOGUE_BIAS = 4 };                           /* cublasLtEpilogue_t, 32 bits */
-enum { BLAS_REDUCTION_COMPUTE_TYPE = 2 };                  /* cublasLtReductionScheme_t, as a mask, 32 bits */
-enum {                                                     /* cublasLtMatmulDescAttributes_t */
+enum {                                                     /* cublasLtEpilogue_t, 32 bits; gelu: the tanh form */
+       BLAS_EPILOGUE_DEFAULT = 1,
+       BLAS_EPILOGUE_BIAS = 4,       /* may be or-ed with GELU_AUX: the bias comes first */
+       BLAS_EPILOGUE_GELU_AUX = 160, /* keeps gelu's input in aux */
+       BLAS_EPILOGUE_DGELU = 192     /* times gelu'(aux) */
+};
+enum { BLAS_REDUCTION_COMPUTE_TYPE = 2 }; /* cublasLtReductionScheme_t, as a mask, 32 bits */
+enum {                                    /* cublasLtMatmulDescAttributes_t */
        BLAS_DESC_TRANSA = 3,
        BLAS_DESC_TRANSB = 4,
        BLAS_DESC_EPILOGUE = 7,
        BLAS_DESC_BIAS_POINTER = 8,
+       BLAS_DESC_AUX_POINTER = 11, /* of D's type */
+       BLAS_DESC_AUX_LD = 12,      /* int64_t, a multiple of 8 */
        BLAS_DESC_BIAS_DATA_TYPE = 26
 };
 enum { /* cublasLtMatmulPreferenceAttributes_t */

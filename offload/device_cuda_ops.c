@@ -7,10 +7,15 @@
 #include "kernels/cuda/update.h"
 #include "offload/device_cuda.h"
 
-static cudaStream_t enter(struct st_device *dev)
+static cudaStream_t enter_queue(struct st_device *dev, enum st_queue queue)
 {
     (void)cudaSetDevice(cuda_of(dev)->index); /* a GPU that is lost says so at the launch */
-    return cuda_of(dev)->queues[ST_QUEUE_COMPUTE].stream;
+    return cuda_of(dev)->queues[queue].stream;
+}
+
+static cudaStream_t enter(struct st_device *dev)
+{
+    return enter_queue(dev, ST_QUEUE_COMPUTE);
 }
 
 static strata_status launched(const char *op, cudaError_t err)
@@ -194,13 +199,14 @@ strata_status st_cuda_dev_update(struct st_device *dev, void *weight, int16_t *r
                                  const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
                                  const struct st_update_coef *coef, uint64_t *overflowed)
 {
+    const cudaStream_t stream = enter_queue(dev, ST_QUEUE_UPDATE);
     cudaError_t err;
 
     if (residual != NULL)
-        err = st_cuda_update_split(enter(dev), weight, residual, moments, grad, dt, elems, coef, overflowed);
+        err = st_cuda_update_split(stream, weight, residual, moments, grad, dt, elems, coef, overflowed);
     else if (master != NULL)
-        err = st_cuda_update_master(enter(dev), master, weight, dt, moments, grad, dt, elems, coef, overflowed);
+        err = st_cuda_update_master(stream, master, weight, dt, moments, grad, dt, elems, coef, overflowed);
     else
-        err = st_cuda_update_master(enter(dev), weight, NULL, STRATA_DTYPE_INVALID, moments, grad, dt, elems, coef, overflowed);
+        err = st_cuda_update_master(stream, weight, NULL, STRATA_DTYPE_INVALID, moments, grad, dt, elems, coef, overflowed);
     return launched("update", err);
 }

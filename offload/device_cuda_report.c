@@ -1,4 +1,4 @@
-/* device_cuda_report.c - which GPUs, driver and cuBLAS this machine has.  See offload/gpu_report.h. */
+/* device_cuda_report.c - which GPUs, driver, cuBLAS and NCCL this machine has.  See offload/gpu_report.h. */
 #include "core/error.h"
 #include "offload/device_cuda.h"
 #include "offload/device_cuda_blas.h"
@@ -59,5 +59,6 @@ void st_gpu_report(struct st_gpu_report *out)
     if (st_device_cuda_ops.memory(0, &memory) != STRATA_OK)
         take_problem(out, strata_last_error());
     report_blas(out);
+    st_gpu_report_nccl(out);
     st_error_clear();
 }

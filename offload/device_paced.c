@@ -13,8 +13,10 @@
 #define PATTERN_SEED 0x7061636564u
 #define PATTERN_STD  1e-3f
 
-static const char *const queue_names[ST_QUEUE_COUNT] = {
-    [ST_QUEUE_COMPUTE] = "paced-compute", [ST_QUEUE_UPLOAD] = "paced-upload", [ST_QUEUE_DOWNLOAD] = "paced-download"};
+static const char *const queue_names[ST_QUEUE_COUNT] = {[ST_QUEUE_COMPUTE] = "paced-compute",
+                                                        [ST_QUEUE_UPDATE] = "paced-update",
+                                                        [ST_QUEUE_UPLOAD] = "paced-upload",
+                                                        [ST_QUEUE_DOWNLOAD] = "paced-download"};
 
 static void make_patterns(struct paced_device *dev)
 {
@@ -207,7 +209,7 @@ static strata_status paced_update(struct st_device *dev, void *weight, int16_t *
                                   const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
                                   const struct st_update_coef *coef, uint64_t *overflowed)
 {
-    return enqueue(dev, ST_QUEUE_COMPUTE,
+    return enqueue(dev, ST_QUEUE_UPDATE,
                    &(struct paced_task){.work = update,
                                         .pieces = 1,
                                         .of.update = {.weight = weight,

@@ -14,7 +14,16 @@
 
 static enum st_queue queue_of(uint32_t lane)
 {
-    return lane == ST_LANE_UPLOAD ? ST_QUEUE_UPLOAD : lane == ST_LANE_DOWNLOAD ? ST_QUEUE_DOWNLOAD : ST_QUEUE_COMPUTE;
+    switch (lane) {
+    case ST_LANE_UPLOAD:
+        return ST_QUEUE_UPLOAD;
+    case ST_LANE_DOWNLOAD:
+        return ST_QUEUE_DOWNLOAD;
+    case ST_LANE_UPDATE_DEVICE:
+        return ST_QUEUE_UPDATE;
+    default:
+        return ST_QUEUE_COMPUTE;
+    }
 }
 
 /* --- completion, on any thread --- */
@@ -230,6 +239,8 @@ static strata_status find_checks(struct st_engine *eng)
     for (uint32_t i = 0; i < plan->op_count; i++) {
         const struct st_op *op = &plan->ops[i];
 
+        if (op->kind == ST_OP_READ_STATE && st_engine_has_follow(eng, op))
+            eng->async->check_phases[i] = op->phases; /* the device updates it, in this cycle or the next */
         for (uint32_t k = 0; k < op->access_count; k++) {
             const uint32_t buffer = plan->accesses[op->access_first + k].buffer;
 

@@ -163,12 +163,14 @@ static strata_status load_page(struct st_engine *eng, uint32_t p, st_engine_fill
     return st;
 }
 
+/* What the device keeps beside the model: the layers' constants, the count of overflows. */
 static strata_status load_constants(struct st_engine *eng)
 {
-    const uint64_t bytes = eng->plan->workload.constants_bytes;
+    const uint64_t bytes = eng->plan->workload.constants_bytes, none = 0;
+    const strata_status st = st_engine_put(eng, st_engine_pointer(eng, eng->plan->at.overflows_device), &none, sizeof(none));
 
-    if (bytes == 0)
-        return STRATA_OK;
+    if (st != STRATA_OK || bytes == 0)
+        return st;
     return st_engine_put(eng, st_engine_pointer(eng, eng->plan->at.constants), eng->compute.constants, bytes);
 }
 

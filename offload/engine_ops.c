@@ -71,6 +71,26 @@ static strata_status upload_weight(struct st_engine *eng, const struct st_op *op
     return st != STRATA_OK ? st : upload(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
 }
 
+/* So is state that the device updates; an update on the host checks each tile itself. */
+static strata_status check_state(struct st_engine *eng, const struct st_op *op, uint32_t access)
+{
+    const uint32_t buffer = eng->plan->accesses[op->access_first + access].buffer;
+    strata_status st;
+
+    if (eng->plan->chunks[op->chunk].tier != STRATA_TIER_NVME || eng->verified[buffer])
+        return STRATA_OK;
+    st = st_engine_verify_state(eng, op->chunk, st_engine_pointer(eng, buffer));
+    eng->verified[buffer] = st == STRATA_OK;
+    return st;
+}
+
+static strata_status upload_state(struct st_engine *eng, const struct st_op *op)
+{
+    const strata_status st = check_state(eng, op, 0);
+
+    return st != STRATA_OK ? st : upload(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
+}
+
 /* Checkpoints on NVMe are checked when they are back, before their first use. */
 static strata_status check_act(struct st_engine *eng, const struct st_op *op, uint32_t access)
 {
@@ -231,7 +251,7 @@ static strata_status finish_host(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->plan->workload;
     const struct st_page *page = &w->pages[op->page];
-    struct st_scalars *scalars = at(eng, op, 2);
+    struct st_norm *norms = at(eng, op, 2);
     struct st_norm total = {0};
 
     for (uint32_t i = 0; i < page->group_count; i++) {
@@ -247,7 +267,7 @@ static strata_status finish_host(struct st_engine *eng, const struct st_op *op)
             total.norm2 += j.sums[b];
         total.nonfinite += j.nonfinite;
     }
-    scalars->norms[op->page] = total;
+    norms[op->page] = total;
     return STRATA_OK;
 }
 
@@ -287,8 +307,7 @@ static strata_status finish_grad(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->plan->workload;
     const struct st_page *page = &w->pages[op->page];
-    struct st_scalars *scalars = at(eng, op, 2);
-    struct st_norm *norm = &scalars->norms[op->page];
+    struct st_norm *norm = (struct st_norm *)at(eng, op, 2) + op->page;
     strata_status st = eng->device->ops->zero(eng->device, norm, sizeof(*norm));
 
     for (uint32_t i = 0; i < page->group_count && st == STRATA_OK; i++) {
@@ -310,7 +329,7 @@ static void fill_call(const struct st_engine *eng, const struct st_op *op, struc
     const struct st_workload *w = &eng->plan->workload;
     const uint64_t rows = rows_of(eng);
     const int32_t *tokens = st_engine_pointer(eng, eng->plan->at.tokens_device);
-    struct st_scalars *scalars = st_engine_pointer(eng, eng->plan->at.scalars_device);
+    struct st_norm *scalars = st_engine_pointer(eng, eng->plan->at.scalars_device);
 
     *call =
         (struct st_call){.block = op->block,
@@ -386,6 +405,8 @@ bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op)
 {
     if (op->kind == ST_OP_DOWNLOAD_WEIGHT || op->kind == ST_OP_READ_WEIGHT)
         return eng->plan->pages[op->page].weight_home == STRATA_TIER_NVME;
+    if (op->kind == ST_OP_DOWNLOAD_STATE || op->kind == ST_OP_READ_STATE)
+        return eng->plan->pages[op->page].carried && eng->plan->chunks[op->chunk].tier == STRATA_TIER_NVME;
     return (op->kind == ST_OP_DOWNLOAD_ACT || op->kind == ST_OP_READ_ACT) && eng->act_checksums != NULL;
 }
 
@@ -398,8 +419,12 @@ strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op)
         return check_weights(eng, op, 1);
     if (op->kind == ST_OP_READ_ACT)
         return check_act(eng, op, 1);
+    if (op->kind == ST_OP_READ_STATE)
+        return check_state(eng, op, 1);
     if (op->kind == ST_OP_DOWNLOAD_WEIGHT)
         st_engine_hash_weights(eng, op->page, at(eng, op, 1));
+    else if (op->kind == ST_OP_DOWNLOAD_STATE)
+        st_engine_hash_state(eng, op->chunk, at(eng, op, 1));
     else
         st_engine_hash_act(eng, a->index, at(eng, op, 1));
     eng->verified[a->buffer] = true;
@@ -414,10 +439,13 @@ strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op)
         return upload(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
     case ST_OP_UPLOAD_WEIGHT:
         return upload_weight(eng, op);
+    case ST_OP_UPLOAD_STATE:
+        return upload_state(eng, op);
     case ST_OP_UPLOAD_ROWS:
         return upload_rows(eng, op);
     case ST_OP_UPLOAD_ACT:
         return upload_act(eng, op);
+    case ST_OP_DOWNLOAD_STATE:
     case ST_OP_DOWNLOAD_WEIGHT:
     case ST_OP_DOWNLOAD_ACT:
     case ST_OP_DOWNLOAD_ACCUM:

@@ -115,7 +115,7 @@ static bool wait_satisfied(const struct st_engine *eng, const struct st_wait *wa
 /* Do ops of this lane run strictly one after the other, wherever that is? */
 static bool runs_in_order(const struct st_engine *eng, uint32_t lane)
 {
-    return eng->async != NULL && (lane == ST_LANE_COMPUTE || lane == ST_LANE_UPDATE);
+    return eng->async != NULL && (lane == ST_LANE_COMPUTE || lane == ST_LANE_UPDATE || lane == ST_LANE_UPDATE_DEVICE);
 }
 
 /* First unfinished op that `op` waits for; ST_NO_BUFFER: ready.  A masked op is not handed out: it waits for every one. */
@@ -154,7 +154,7 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
         eng->result.bytes.read += op->bytes;
     else
         eng->result.bytes.write += op->bytes;
-    if (op->kind == ST_OP_READ_WEIGHT || op->kind == ST_OP_READ_ACT)
+    if (read)
         eng->verified[memory] = false;
     return submit(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, st_engine_pointer(eng, memory));
 }
@@ -218,7 +218,7 @@ static void account(struct st_engine *eng, uint32_t index, uint64_t ns)
     const double ms = (double)ns * 1e-6;
 
     eng->result.busy_ms[op->lane] += ms;
-    if (op->lane == ST_LANE_UPDATE || op->kind == ST_OP_UPDATE_DEVICE)
+    if (op->lane == ST_LANE_UPDATE || op->lane == ST_LANE_UPDATE_DEVICE)
         return; /* part of "other" */
     if (index < eng->backward_from)
         eng->result.forward_ms += ms;

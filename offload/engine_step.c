@@ -63,14 +63,14 @@ static bool finished_on_host(const struct st_plan *plan, uint32_t p)
 }
 
 /* Sums over pages in index order; each page's own sum was taken in block order. */
-static void sum_norms(const struct st_engine *eng, const struct st_scalars *device, const struct st_scalars *host, double *norm2,
+static void sum_norms(const struct st_engine *eng, const struct st_norm *device, const struct st_norm *host, double *norm2,
                       uint64_t *nonfinite, uint32_t *first_bad)
 {
     *norm2 = 0;
     *nonfinite = 0;
     *first_bad = ST_NO_PAGE;
     for (uint32_t p = 0; p < eng->plan->workload.page_count; p++) {
-        const struct st_norm *n = finished_on_host(eng->plan, p) ? &host->norms[p] : &device->norms[p];
+        const struct st_norm *n = finished_on_host(eng->plan, p) ? &host[p] : &device[p];
 
         if (!eng->plan->pages[p].trained)
             continue;
@@ -101,7 +101,7 @@ static strata_status skip_update(struct st_engine *eng, uint64_t nonfinite, uint
     return STRATA_OK;
 }
 
-static strata_status close_training_step(struct st_engine *eng, const struct st_scalars *device, const struct st_scalars *host)
+static strata_status close_training_step(struct st_engine *eng, const struct st_norm *device, const struct st_norm *host)
 {
     struct st_update_scalars *u = &eng->update;
     const double clip = eng->config.gradient_clipping;
@@ -124,17 +124,19 @@ static strata_status close_training_step(struct st_engine *eng, const struct st_
 
 strata_status st_engine_end_of_step(struct st_engine *eng)
 {
-    struct st_scalars *device = st_engine_pointer(eng, eng->plan->at.scalars_host);
-    const struct st_scalars *host = st_engine_pointer(eng, eng->plan->at.norms_host);
+    struct st_norm *device = st_engine_pointer(eng, eng->plan->at.scalars_host);
+    const struct st_norm *host = st_engine_pointer(eng, eng->plan->at.norms_host);
     const struct st_workload *w = &eng->plan->workload;
     const double *losses = st_scalars_losses(device, w->page_count);
+    uint64_t overflowed;
     double sum = 0;
 
     for (uint32_t m = 0; m < w->grad_accum; m++)
         sum += losses[m];
     eng->update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : 0;
-    eng->result.weights_overflowed = eng->overflowed_host + device->weights_overflowed - eng->overflowed_seen;
-    eng->overflowed_seen = eng->overflowed_host + device->weights_overflowed;
+    overflowed = eng->overflowed_host + *(const uint64_t *)st_engine_pointer(eng, eng->plan->at.overflows_host);
+    eng->result.weights_overflowed = overflowed - eng->overflowed_seen;
+    eng->overflowed_seen = overflowed;
     if (eng->phase == ST_PHASE_EVAL)
         return STRATA_OK;
     return close_training_step(eng, device, host);

@@ -49,7 +49,9 @@ static void put_indices(struct st_trace_item *out, const struct st_op *op)
     case ST_OP_READ_STATE:
     case ST_OP_WRITE_STATE:
     case ST_OP_UPDATE:
+    case ST_OP_UPLOAD_STATE:
     case ST_OP_UPDATE_DEVICE:
+    case ST_OP_DOWNLOAD_STATE:
         put_arg(out, "chunk", op->chunk);
         return;
     case ST_OP_BLOCK_FORWARD:

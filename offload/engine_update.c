@@ -132,7 +132,6 @@ strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct 
     unsigned char *state = st_engine_pointer(eng, a[0].buffer);
     unsigned char *weight = st_engine_pointer(eng, a[1].buffer);
     const unsigned char *grad = st_engine_pointer(eng, a[2].buffer);
-    struct st_scalars *scalars = st_engine_pointer(eng, eng->plan->at.scalars_device);
     const struct st_moments moments = st_engine_moments(eng->plan, chunk, state);
     const struct st_update_coef *coef = coef_of(eng, chunk);
 
@@ -141,5 +140,5 @@ strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct 
     return eng->device->ops->update(eng->device, weight + chunk->first * width,
                                     eng->plan->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
                                     eng->plan->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments,
-                                    grad + chunk->first * width, dt, chunk->elems, coef, &scalars->weights_overflowed);
+                                    grad + chunk->first * width, dt, chunk->elems, coef, st_engine_pointer(eng, a[3].buffer));
 }

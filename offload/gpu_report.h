@@ -19,9 +19,14 @@ struct st_gpu_report {
     uint32_t driver, runtime;        /* CUDA versions, 1000 * major + 10 * minor; 0: none */
     char blas[256];                  /* cublasLt's file; "": not found, or nothing to look for */
     uint64_t blas_version;           /* as it states it: 10000 * major + 100 * minor + patch */
+    char nccl[256];                  /* NCCL's file; "": not found, or nothing to look for */
+    uint32_t nccl_version;           /* as it states it: 10000 * major + 100 * minor + patch */
+    char nccl_problem[256];          /* why there is none */
 };
 
 /** Asks the driver; every GPU gets a context for a moment, which takes some tenths of a second. */
 void st_gpu_report(struct st_gpu_report *out);
+/** Its part on NCCL. */
+void st_gpu_report_nccl(struct st_gpu_report *out);
 
 #endif

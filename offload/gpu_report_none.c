@@ -7,4 +7,5 @@ void st_gpu_report(struct st_gpu_report *out)
 {
     *out = (struct st_gpu_report){0};
     snprintf(out->problem, sizeof(out->problem), "built without CUDA support");
+    snprintf(out->nccl_problem, sizeof(out->nccl_problem), "%s", out->problem);
 }

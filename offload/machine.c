@@ -17,7 +17,9 @@
 
 /* What the process needs beside the arenas, taken off an automatic host budget. */
 #define MACHINE_FIXED_BYTES (UINT64_C(96) << 20)
-/* And beside a GPU: its driver's and its library's own memory. */
+/* And beside a GPU: cublasLt's file, of which every page that was read counts (516 MiB in CUDA 13.0), and as much again by guess
+ * for the driver's context and the kernels it keeps for loading.  `strata bench step` prints what a run took: peak_rss_mb,
+ * planned_rss_mb. */
 #define MACHINE_GPU_BYTES (UINT64_C(1) << 30)
 
 enum field_type { FIELD_TEXT, FIELD_BYTES, FIELD_COUNT, FIELD_BOOL, FIELD_RATE, FIELD_DIRS };

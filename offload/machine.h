@@ -25,19 +25,31 @@ enum st_measure {
     ST_MEASURE_ALL = 15
 };
 
-/** Short measurement (about three seconds for all).  Fills the rates of *machine; a probe that fails leaves its rate 0, with a
- *  warning in the log.
- *  @param compute  runs the block, on buffers of at most 1 GiB and a quarter of the device's capacity; a block that needs more,
- *                  or NULL: block_flops is left as it is.
+/** Short measurement (about three seconds for all, by its limits half of that on a device with queues).  Fills the rates of
+ * *machine; a probe that fails leaves its rate 0, with a warning in the log.
+ *  @param compute  runs the block, on buffers of at most 1 GiB (4 in a device's own memory, and half of what is free there) and a
+ * quarter of the device's capacity; a block that needs more, one that takes over five seconds, or NULL: block_flops is left as it
+ * is.
  *  @param what  of st_measure.
  *  Always OK but for E_NOMEM and E_INVAL (workers or kernels that the config names cannot be had). */
 strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_compute *compute,
                                  const struct st_config *config, const struct st_topology *topo, unsigned what);
 /** The same on a device by name: matmuls, the block and copies (from memory that it pins) are its own.  Its failure to open is
- *  returned, too. */
+ *  returned, too; without COMPUTE and LINKS it is not opened. */
 strata_status st_machine_measure_on(struct st_machine *machine, const struct st_workload *workload,
                                     const struct st_compute *compute, const struct st_config *config,
                                     const struct st_topology *topo, unsigned what, const char *device);
+
+/* What a device's own matmul does at most. */
+struct st_matmul_ceiling {
+    double flops;  /* per second */
+    uint32_t size; /* of the square matrices that reached it */
+};
+/** The best rate of products of large square matrices of a dtype: what a step's model FLOPs are held against.  Sizes double up to
+ *  16384 on a device with memory of its own, 2048 on others, as long as a product takes less than a second; the best of the
+ * largest three, about half a second.  E_NOFIT, E_DEVICE_OOM: no room for it; errors of st_machine_measure_on(). */
+strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dtype dtype, const struct st_config *config,
+                                        const struct st_topology *topo, const char *device);
 
 /** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "drives",
  * "matmul_flops", "block_flops", "upload", "download", "read", "write", "mixed", "update", "checksum", "dir_rates"}; rates in

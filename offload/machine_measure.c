@@ -1,223 +1,213 @@
 /* offload/machine_measure.c - what this machine does per second, measured on the very code a step runs.
  *
- * Six probes, each at most half a second but for a block that takes longer: matmuls and copies through the device table,
- * checksums and the optimizer kernel on the workers, a block of the model, the disk (machine_measure_disk.c).  A rate feeds lower
- * bounds, so it is the best of the repeats, not their mean.  One probe's buffers are gone before the next begins, and no
- * larger than the workload's own pages and state. */
+ * Six probes: matmuls, a block of the model (machine_measure_compute.c) and copies through the device table, checksums and the
+ * optimizer kernel on the workers, the disk (machine_measure_disk.c).  How much each does follows from time, never from bytes:
+ * half a second at most but for a block that takes longer; 0.15 seconds on a device with queues, which is given as much at once
+ * as takes some milliseconds.  A rate feeds lower bounds, so it is the best of the repeats, not their mean.
+ *
+ * One probe's buffers are gone before the next begins, and no larger than the workload's own pages and state, nor, on a device
+ * with memory of its own, than half of what is free there. */
 #include "offload/machine_measure.h"
-#include "core/arena.h"
 #include "core/checksum.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/rng.h"
-#include "core/workers.h"
-#include "offload/device.h"
+#include "core/size.h"
 #include "offload/optimizer.h"
 
+#include <math.h>
 #include <string.h>
 
-#define PROBE_SECONDS     0.35 /* of repeats, after one that warms up */
-#define COPY_BYTES_MIN    (UINT64_C(4) << 20)
-#define COPY_BYTES_MAX    (UINT64_C(64) << 20)
-#define UPDATE_ELEMS_MIN  (UINT64_C(1) << 20)
-#define UPDATE_ELEMS_MAX  (UINT64_C(8) << 20)
-#define MATMUL_ROWS_MAX   1024u
-#define MATMUL_HIDDEN_MAX 2048u
-#define MATMUL_WIDE_MAX   3072u
-#define CHECKSUM_BYTES    (ST_TILE_ELEMS * sizeof(float)) /* of a tile, each worker's own */
-#define CHECKSUM_ROUNDS   64u                             /* tiles per worker and repeat */
-#define BLOCK_BYTES_MAX   (UINT64_C(1) << 30)
-#define BLOCK_ALIGN       4096u
-#define BLOCK_SEED        0x626c6f63u
-#define BLOCK_STD         0.02f /* of weights and activations */
-#define FILL_BYTE         0x3c  /* 0x3c3c3c3c and 0x3c3c are about 0.0115 in f32 and bf16 */
-
-struct bench {
-    const struct st_workload *workload;
-    struct st_workers *workers;
-    const struct st_kernels *kernels;
-    const struct st_device_ops *ops;
-    uint32_t index;
-    struct st_device *device;
-    struct st_arena host; /* bytes: the copy's, FILL_BYTE all over */
-};
-
-typedef strata_status bench_fn(struct bench *b, void *ctx);
+#define HOST_SECONDS     0.35 /* of repeats, after one that warms up */
+#define QUEUED_SECONDS   0.15
+#define BURST_NS         UINT64_C(5000000) /* of one repeat on a device with queues, at least */
+#define BURST_MOST       64u
+#define COPY_BYTES_MAX   (UINT64_C(64) << 20)
+#define UPDATE_ELEMS_MIN (UINT64_C(1) << 20)
+#define UPDATE_ELEMS_MAX (UINT64_C(8) << 20)
+#define CHECKSUM_BYTES   (ST_TILE_ELEMS * sizeof(float)) /* of a tile, each worker's own */
+#define CHECKSUM_ROUNDS  64u                             /* tiles per worker and repeat */
+#define DEVICE_BESIDE    (UINT64_C(64) << 20) /* of a device's free memory: its matmuls' workspace, kernels that are loaded */
+#define FILL_SEED        0x626c6f63u
+#define FILL_STD         0.02f
+#define FILL_BYTE        0x3c /* 0x3c3c3c3c and 0x3c3c are about 0.0115 in f32 and bf16 */
 
 static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
 {
     return value < least ? least : value > most ? most : value;
 }
 
-static uint64_t align64(uint64_t bytes)
+/* --- repeats --- */
+
+static bool has_queues(const struct st_prober *m)
 {
-    return (bytes + 63) / 64 * 64;
+    return m->device != NULL && m->ops->notify != NULL;
 }
 
-/* Shortest of the repeats, seconds. */
-static strata_status best_time(struct bench *b, bench_fn *fn, void *ctx, double *seconds)
+double st_measure_limit(const struct st_prober *m)
 {
-    const uint64_t limit_ns = (uint64_t)(PROBE_SECONDS * 1e9);
-    uint64_t best_ns = UINT64_MAX, total_ns = 0;
-    strata_status st = fn(b, ctx);
+    return has_queues(m) ? QUEUED_SECONDS : HOST_SECONDS;
+}
+
+strata_status st_measure_best(struct st_prober *m, st_measure_fn *fn, void *ctx, double limit, double *seconds)
+{
+    const uint64_t limit_ns = (uint64_t)(limit * 1e9);
+    uint64_t total_ns = 0;
+    double best_ns = INFINITY;
+    uint32_t count = 1;
+    strata_status st = fn(m, ctx, 1);
 
     while (st == STRATA_OK && total_ns < limit_ns) {
         const uint64_t start_ns = st_clock_ns();
         uint64_t spent_ns;
+        double each_ns;
 
-        st = fn(b, ctx);
+        st = fn(m, ctx, count);
         spent_ns = st_clock_ns() - start_ns;
         spent_ns += spent_ns == 0;
-        best_ns = spent_ns < best_ns ? spent_ns : best_ns;
+        each_ns = (double)spent_ns / count;
+        best_ns = each_ns < best_ns ? each_ns : best_ns;
         total_ns += spent_ns;
+        if (has_queues(m))
+            count = (uint32_t)clamp((uint64_t)((double)BURST_NS / each_ns) + 1, 1, BURST_MOST);
     }
-    *seconds = (double)best_ns * 1e-9;
+    *seconds = best_ns * 1e-9;
     return st;
 }
 
-/* --- matmul: forward, gradient of the input, gradient of the weight of one wide layer --- */
+/* --- what probes stand on --- */
 
-struct matmul_probe {
-    uint32_t rows, hidden, wide;
-    unsigned char *x, *weight, *y, *dx; /* device; [rows, hidden], [hidden, wide], [rows, wide], [rows, hidden] */
-    float *dweight;                     /* device; [hidden, wide] f32 */
-};
-
-static void matmul_shape(struct matmul_probe *p, const struct st_workload *w)
+/* Some normal values, and these again: drawing them all takes longer than a probe. */
+static void fill_normal(const struct st_prober *m)
 {
-    const uint64_t rows = (uint64_t)w->micro_batch * w->seq;
+    const uint64_t elem = strata_dtype_bytes(m->dtype), elems = clamp(m->host.bytes, 1, ST_MEASURE_COPY_BYTES_MIN) / elem;
+    unsigned char *base = m->host.base;
+    float wide[512];
 
-    p->rows = (uint32_t)clamp(rows, 1, MATMUL_ROWS_MAX);
-    p->hidden = w->hidden < MATMUL_HIDDEN_MAX ? w->hidden : MATMUL_HIDDEN_MAX;
-    p->wide = (uint32_t)clamp(4 * (uint64_t)w->hidden, 1, MATMUL_WIDE_MAX);
-}
+    for (uint64_t first = 0; first < elems; first += 512) {
+        const uint64_t count = elems - first < 512 ? elems - first : 512;
 
-/* Bytes of all operands; with a base, their places. */
-static uint64_t matmul_carve(struct matmul_probe *p, strata_dtype dtype, unsigned char *base)
-{
-    const uint64_t elem = strata_dtype_bytes(dtype);
-    const uint64_t x = align64((uint64_t)p->rows * p->hidden * elem), weight = align64((uint64_t)p->hidden * p->wide * elem);
-    const uint64_t y = align64((uint64_t)p->rows * p->wide * elem),
-                   dweight = align64((uint64_t)p->hidden * p->wide * sizeof(float));
-
-    if (base != NULL) {
-        p->x = base;
-        p->dx = base + x;
-        p->y = p->dx + x;
-        p->weight = p->y + y;
-        p->dweight = (float *)(void *)(p->weight + weight);
+        st_rng_normal(wide, count, FILL_SEED, 0, first, FILL_STD);
+        if (m->dtype == STRATA_F32)
+            memcpy((float *)(void *)base + first, wide, count * sizeof(float));
+        else
+            (m->dtype == STRATA_BF16 ? m->kernels->f32_to_bf16 : m->kernels->f32_to_f16)((uint16_t *)(void *)base + first, wide,
+                                                                                         count);
     }
-    return 2 * x + y + weight + dweight;
+    for (uint64_t at = elems * elem; at < m->host.bytes; at += elems * elem)
+        memcpy(base + at, base, m->host.bytes - at < elems * elem ? m->host.bytes - at : elems * elem);
 }
 
-static strata_status matmul_once(struct bench *b, void *ctx)
+static strata_status find_device_most(struct st_prober *m)
 {
-    const struct matmul_probe *p = ctx;
-    const struct st_device_ops *ops = b->device->ops;
-    const strata_dtype dt = b->workload->dtype;
-    const struct st_matmul forward = {.m = p->rows,
-                                      .n = p->wide,
-                                      .k = p->hidden,
-                                      .lda = p->hidden,
-                                      .ldb = p->wide,
-                                      .ldc = p->wide,
-                                      .ab_dtype = dt,
-                                      .c_dtype = dt};
-    const struct st_matmul input = {.m = p->rows,
-                                    .n = p->hidden,
-                                    .k = p->wide,
-                                    .lda = p->wide,
-                                    .ldb = p->wide,
-                                    .ldc = p->hidden,
-                                    .trans_b = true,
-                                    .ab_dtype = dt,
-                                    .c_dtype = dt};
-    const struct st_matmul weight = {.m = p->hidden,
-                                     .n = p->wide,
-                                     .k = p->rows,
-                                     .lda = p->hidden,
-                                     .ldb = p->wide,
-                                     .ldc = p->wide,
-                                     .trans_a = true,
-                                     .accumulate = true,
-                                     .ab_dtype = dt,
-                                     .c_dtype = STRATA_F32};
-    strata_status st = ops->matmul(b->device, &forward, p->y, p->x, p->weight, NULL);
-
-    if (st == STRATA_OK)
-        st = ops->matmul(b->device, &input, p->dx, p->y, p->weight, NULL);
-    if (st == STRATA_OK)
-        st = ops->matmul(b->device, &weight, p->dweight, p->x, p->y, NULL);
-    return st == STRATA_OK ? ops->finish(b->device, ST_QUEUE_COMPUTE) : st;
-}
-
-/* The arena may be larger than the host buffer: fill it piece by piece. */
-static strata_status device_fill(struct bench *b, uint64_t bytes)
-{
-    unsigned char *base = b->device->ops->arena(b->device);
-    strata_status st = STRATA_OK;
-
-    for (uint64_t at = 0; at < bytes && st == STRATA_OK; at += b->host.bytes) {
-        const uint64_t piece = bytes - at < b->host.bytes ? bytes - at : b->host.bytes;
-
-        st = b->device->ops->upload(b->device, base + at, b->host.base, piece);
-    }
-    return st == STRATA_OK ? b->device->ops->finish(b->device, ST_QUEUE_UPLOAD) : st;
-}
-
-static strata_status measure_matmul(struct bench *b, struct st_machine *m)
-{
-    struct matmul_probe probe;
-    double seconds = 0;
-    uint64_t bytes;
+    struct st_device_memory memory;
+    char free_bytes[24];
     strata_status st;
 
-    matmul_shape(&probe, b->workload);
-    bytes = matmul_carve(&probe, b->workload->dtype, b->device->ops->arena(b->device));
-    st = device_fill(b, bytes);
+    m->device_most = UINT64_MAX;
+    if (m->ops->memory == NULL)
+        return STRATA_OK;
+    st = m->ops->memory(m->index, &memory);
+    if (st != STRATA_OK)
+        return st;
+    m->device_most = memory.free / 2 > DEVICE_BESIDE ? memory.free / 2 - DEVICE_BESIDE : 0;
+    if (m->device_most < ST_MEASURE_COPY_BYTES_MIN)
+        return st_error(STRATA_E_NOFIT, "%s: %s of its memory are free: too little to measure anything", m->ops->name,
+                        st_size_text(free_bytes, memory.free));
+    return STRATA_OK;
+}
+
+strata_status st_measure_open(struct st_prober *m, strata_dtype dtype, const struct st_config *config,
+                              const struct st_topology *topo, const char *device, uint64_t bytes)
+{
+    strata_status st;
+
+    *m = (struct st_prober){
+        .dtype = dtype, .kernels = st_kernels_pick(config->isa), .ops = st_device_find(device), .index = st_device_index(device)};
+    if (m->ops == NULL)
+        return st_error(STRATA_E_INVAL, "unknown device \"%s\"", device);
+    if (m->kernels == NULL)
+        return st_error(STRATA_E_INVAL, "strata.isa %s is unknown or cannot run on this processor", config->isa);
+    st = find_device_most(m);
     if (st == STRATA_OK)
-        st = best_time(b, matmul_once, &probe, &seconds);
+        st = st_workers_create(&m->workers, config->threads, topo);
     if (st == STRATA_OK)
-        m->matmul_flops = 6.0 * probe.rows * probe.hidden * probe.wide / seconds;
+        st = st_arena_create(&m->host, "copy probe", bytes < m->device_most ? bytes : m->device_most, m->workers);
+    if (st == STRATA_OK)
+        fill_normal(m);
     return st;
+}
+
+void st_measure_close(struct st_prober *m)
+{
+    st_measure_close_device(m);
+    st_arena_destroy(&m->host);
+    st_workers_destroy(m->workers);
+    *m = (struct st_prober){0};
+}
+
+/* Copies are measured as a run makes them: from and to memory that the device has pinned, where it does that. */
+strata_status st_measure_open_device(struct st_prober *m, uint64_t arena_bytes)
+{
+    const struct st_device_opts opts = {
+        .arena_bytes = arena_bytes, .index = m->index, .workers = m->workers, .kernels = m->kernels};
+    const strata_status st = m->ops->open(&m->device, &opts);
+
+    if (st != STRATA_OK || m->ops->pin == NULL)
+        return st;
+    return m->ops->pin(m->device, m->host.base, m->host.bytes);
+}
+
+void st_measure_close_device(struct st_prober *m)
+{
+    if (m->device != NULL)
+        m->ops->close(m->device);
+    m->device = NULL;
+}
+
+strata_status st_measure_fill(struct st_prober *m, uint64_t bytes)
+{
+    unsigned char *base = m->ops->arena(m->device);
+    strata_status st = STRATA_OK;
+
+    for (uint64_t at = 0; at < bytes && st == STRATA_OK; at += m->host.bytes) {
+        const uint64_t piece = bytes - at < m->host.bytes ? bytes - at : m->host.bytes;
+
+        st = m->ops->upload(m->device, base + at, m->host.base, piece);
+    }
+    return st == STRATA_OK ? m->ops->finish(m->device, ST_QUEUE_UPLOAD) : st;
 }
 
 /* --- copies --- */
 
-static strata_status upload_once(struct bench *b, void *ctx)
+static strata_status upload_run(struct st_prober *m, void *ctx, uint32_t count)
 {
-    const strata_status st = b->device->ops->upload(b->device, b->device->ops->arena(b->device), b->host.base, b->host.bytes);
+    strata_status st = STRATA_OK;
 
     (void)ctx;
-    return st == STRATA_OK ? b->device->ops->finish(b->device, ST_QUEUE_UPLOAD) : st;
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = m->ops->upload(m->device, m->ops->arena(m->device), m->host.base, m->host.bytes);
+    return st == STRATA_OK ? m->ops->finish(m->device, ST_QUEUE_UPLOAD) : st;
 }
 
-static strata_status download_once(struct bench *b, void *ctx)
+static strata_status download_run(struct st_prober *m, void *ctx, uint32_t count)
 {
-    const strata_status st = b->device->ops->download(b->device, b->host.base, b->device->ops->arena(b->device), b->host.bytes);
+    strata_status st = STRATA_OK;
 
     (void)ctx;
-    return st == STRATA_OK ? b->device->ops->finish(b->device, ST_QUEUE_DOWNLOAD) : st;
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = m->ops->download(m->device, m->host.base, m->ops->arena(m->device), m->host.bytes);
+    return st == STRATA_OK ? m->ops->finish(m->device, ST_QUEUE_DOWNLOAD) : st;
 }
 
-static strata_status measure_upload(struct bench *b, struct st_machine *m)
+static strata_status measure_link(struct st_prober *m, st_measure_fn *fn, double *rate)
 {
     double seconds = 0;
-    const strata_status st = best_time(b, upload_once, NULL, &seconds);
+    const strata_status st = st_measure_best(m, fn, NULL, st_measure_limit(m), &seconds);
 
     if (st == STRATA_OK)
-        m->upload = (double)b->host.bytes / seconds;
-    return st;
-}
-
-static strata_status measure_download(struct bench *b, struct st_machine *m)
-{
-    double seconds = 0;
-    const strata_status st = best_time(b, download_once, NULL, &seconds);
-
-    if (st == STRATA_OK)
-        m->download = (double)b->host.bytes / seconds;
+        *rate = (double)m->host.bytes / seconds;
     return st;
 }
 
@@ -236,144 +226,23 @@ static void checksum_tile(void *ctx, uint64_t index, uint32_t worker)
     (void)st_checksum64(p->tiles + (worker % p->tile_count) * CHECKSUM_BYTES, CHECKSUM_BYTES);
 }
 
-static strata_status checksum_once(struct bench *b, void *ctx)
+static strata_status checksum_run(struct st_prober *m, void *ctx, uint32_t count)
 {
-    st_workers_run(b->workers, checksum_tile, ctx, (uint64_t)CHECKSUM_ROUNDS * st_workers_count(b->workers));
+    for (uint32_t i = 0; i < count; i++)
+        st_workers_run(m->workers, checksum_tile, ctx, (uint64_t)CHECKSUM_ROUNDS * st_workers_count(m->workers));
     return STRATA_OK;
 }
 
-static strata_status measure_checksum(struct bench *b, struct st_machine *m)
+static strata_status measure_checksum(struct st_prober *m, double *rate)
 {
-    const uint32_t workers = st_workers_count(b->workers);
-    struct checksum_probe probe = {.tiles = b->host.base,
-                                   .tile_count = (uint32_t)clamp(b->host.bytes / CHECKSUM_BYTES, 1, workers)};
+    const uint32_t workers = st_workers_count(m->workers);
+    struct checksum_probe probe = {.tiles = m->host.base,
+                                   .tile_count = (uint32_t)clamp(m->host.bytes / CHECKSUM_BYTES, 1, workers)};
     double seconds = 0;
-    const strata_status st = best_time(b, checksum_once, &probe, &seconds);
+    const strata_status st = st_measure_best(m, checksum_run, &probe, HOST_SECONDS, &seconds);
 
     if (st == STRATA_OK)
-        m->checksum = (double)CHECKSUM_BYTES * CHECKSUM_ROUNDS * workers / seconds;
-    return st;
-}
-
-/* --- a block, forward and backward --- */
-
-/* Device addresses. */
-struct block_probe {
-    const struct st_compute *compute;
-    uint64_t bytes; /* of all of them */
-    unsigned char *act, *act_out, *dact, *weight, *internals, *workspace, *constants;
-    float *grad; /* NULL: nothing of the page is trained */
-};
-
-static unsigned char *carve(struct block_probe *p, unsigned char *base, uint64_t bytes)
-{
-    unsigned char *at = base != NULL ? base + p->bytes : NULL;
-
-    p->bytes += (bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
-    return at;
-}
-
-/* The bytes alone without a base. */
-static void block_carve(struct block_probe *p, const struct st_workload *w, unsigned char *base)
-{
-    const struct st_page *page = &w->pages[w->block_first];
-    bool trained = false;
-
-    for (uint32_t i = 0; i < page->group_count; i++)
-        trained = trained || page->groups[i].kind != ST_GROUP_FROZEN;
-    p->bytes = 0;
-    p->act = carve(p, base, w->activation_bytes);
-    p->act_out = carve(p, base, w->activation_bytes);
-    p->dact = carve(p, base, w->activation_bytes);
-    p->weight = carve(p, base, page->elems * strata_dtype_bytes(w->dtype));
-    p->internals = carve(p, base, w->block_internal_bytes);
-    p->workspace = carve(p, base, w->block_workspace_bytes);
-    p->grad = trained ? (float *)(void *)carve(p, base, page->elems * sizeof(float)) : NULL;
-    p->constants = w->constants_bytes > 0 ? carve(p, base, w->constants_bytes) : NULL;
-}
-
-/* The backward pass overwrites its gradient: it is made anew, which is little beside the block. */
-static strata_status block_once(struct bench *b, void *ctx)
-{
-    const struct block_probe *p = ctx;
-    const struct st_workload *w = b->workload;
-    struct st_call call = {.kind = ST_CALL_BLOCK_FORWARD,
-                           .device = b->device,
-                           .weight = p->weight,
-                           .act = p->act,
-                           .act_out = p->act_out,
-                           .internals = p->internals,
-                           .workspace = p->workspace,
-                           .constants = p->constants};
-    strata_status st = p->compute->run(p->compute->model, &call);
-
-    if (st == STRATA_OK)
-        st = b->device->ops->copy(b->device, p->dact, p->act_out, w->activation_bytes);
-    call.kind = ST_CALL_BLOCK_BACKWARD;
-    call.dact = p->dact;
-    call.grad = p->grad;
-    call.grad_elems = w->pages[w->block_first].elems;
-    call.first = p->grad != NULL;
-    if (st == STRATA_OK)
-        st = p->compute->run(p->compute->model, &call);
-    return st == STRATA_OK ? b->device->ops->finish(b->device, ST_QUEUE_COMPUTE) : st;
-}
-
-static void fill_normal(struct bench *b, const struct st_arena *arena)
-{
-    const strata_dtype dt = b->workload->dtype;
-    const uint64_t elems = arena->bytes / strata_dtype_bytes(dt);
-    float wide[512];
-
-    for (uint64_t first = 0; first < elems; first += 512) {
-        const uint64_t count = elems - first < 512 ? elems - first : 512;
-
-        st_rng_normal(wide, count, BLOCK_SEED, 0, first, BLOCK_STD);
-        if (dt == STRATA_F32)
-            memcpy((float *)(void *)arena->base + first, wide, count * sizeof(float));
-        else
-            (dt == STRATA_BF16 ? b->kernels->f32_to_bf16 : b->kernels->f32_to_f16)((uint16_t *)(void *)arena->base + first, wide,
-                                                                                   count);
-    }
-}
-
-static strata_status block_fill(struct bench *b, const struct block_probe *p)
-{
-    strata_status st = st_arena_create(&b->host, "block probe", COPY_BYTES_MIN, b->workers);
-
-    if (st != STRATA_OK)
-        return st;
-    fill_normal(b, &b->host);
-    st = device_fill(b, p->bytes);
-    if (st == STRATA_OK && p->constants != NULL)
-        st = b->device->ops->upload(b->device, p->constants, p->compute->constants, b->workload->constants_bytes);
-    return st == STRATA_OK ? b->device->ops->finish(b->device, ST_QUEUE_UPLOAD) : st;
-}
-
-/* A block that is too large for a probe is not measured: block_flops stays 0, and matmul_flops stands for it. */
-static strata_status measure_block(struct bench *b, struct st_machine *m, const struct st_compute *compute)
-{
-    const struct st_workload *w = b->workload;
-    struct block_probe probe = {.compute = compute};
-    struct st_device_opts opts = {.index = b->index, .workers = b->workers, .kernels = b->kernels};
-    double seconds = 0;
-    strata_status st;
-
-    if (compute == NULL || w->generate || w->workers < st_workers_count(b->workers))
-        return STRATA_OK;
-    block_carve(&probe, w, NULL);
-    if (probe.bytes > BLOCK_BYTES_MAX || probe.bytes > m->capacity[STRATA_TIER_DEVICE] / 4)
-        return STRATA_OK;
-    opts.arena_bytes = probe.bytes;
-    st = b->ops->open(&b->device, &opts);
-    if (st != STRATA_OK)
-        return st;
-    block_carve(&probe, w, b->device->ops->arena(b->device));
-    st = block_fill(b, &probe);
-    if (st == STRATA_OK)
-        st = best_time(b, block_once, &probe, &seconds);
-    if (st == STRATA_OK)
-        m->block_flops = (w->block_forward_flops + w->block_backward_flops) / seconds;
+        *rate = (double)CHECKSUM_BYTES * CHECKSUM_ROUNDS * workers / seconds;
     return st;
 }
 
@@ -404,11 +273,12 @@ static void update_tile(void *ctx, uint64_t index, uint32_t worker)
                                  STRATA_BF16, ST_TILE_ELEMS, &p->coef);
 }
 
-static strata_status update_once(struct bench *b, void *ctx)
+static strata_status update_run(struct st_prober *m, void *ctx, uint32_t count)
 {
     struct update_probe *p = ctx;
 
-    st_workers_run(b->workers, update_tile, p, p->elems / ST_TILE_ELEMS);
+    for (uint32_t i = 0; i < count; i++)
+        st_workers_run(m->workers, update_tile, p, p->elems / ST_TILE_ELEMS);
     return STRATA_OK;
 }
 
@@ -432,12 +302,13 @@ static void update_carve(struct update_probe *p, unsigned char *base)
     p->residual = (int16_t *)(void *)((unsigned char *)p->grad + plane);
 }
 
-static strata_status measure_update(struct bench *b, struct st_machine *m, const struct st_config *config)
+static strata_status measure_update(struct st_prober *m, const struct st_workload *w, const struct st_config *config,
+                                    double *rate)
 {
     struct update_probe probe = {
-        .elems = clamp(b->workload->params, UPDATE_ELEMS_MIN, UPDATE_ELEMS_MAX) / ST_TILE_ELEMS * ST_TILE_ELEMS,
-        .kernels = b->kernels,
-        .dtype = b->workload->dtype,
+        .elems = clamp(w->params, UPDATE_ELEMS_MIN, UPDATE_ELEMS_MAX) / ST_TILE_ELEMS * ST_TILE_ELEMS,
+        .kernels = m->kernels,
+        .dtype = w->dtype,
         .moments = {.format = st_moment_format_of(config)},
         .coef = {.rule = st_rule_of(config),
                  .grad_scale = 1,
@@ -453,15 +324,15 @@ static strata_status measure_update(struct bench *b, struct st_machine *m, const
     const uint64_t bytes = update_bytes(&probe);
     struct st_arena arena = {0};
     double seconds = 0;
-    strata_status st = st_arena_create(&arena, "update probe", bytes, b->workers);
+    strata_status st = st_arena_create(&arena, "update probe", bytes, m->workers);
 
     if (st != STRATA_OK)
         return st;
     memset(arena.base, FILL_BYTE, bytes);
     update_carve(&probe, arena.base);
-    st = best_time(b, update_once, &probe, &seconds);
+    st = st_measure_best(m, update_run, &probe, HOST_SECONDS, &seconds);
     if (st == STRATA_OK)
-        m->update = (double)probe.elems / seconds;
+        *rate = (double)probe.elems / seconds;
     st_arena_destroy(&arena);
     return st;
 }
@@ -480,54 +351,25 @@ static uint64_t copy_bytes(const struct st_workload *w)
 
     for (uint32_t i = 0; i < w->page_count; i++)
         largest = w->pages[i].elems > largest ? w->pages[i].elems : largest;
-    return clamp(largest * strata_dtype_bytes(w->dtype), COPY_BYTES_MIN, COPY_BYTES_MAX);
+    return clamp(largest * strata_dtype_bytes(w->dtype), ST_MEASURE_COPY_BYTES_MIN, COPY_BYTES_MAX);
 }
 
-/* Copies are measured as a run makes them: from and to memory that the device has pinned, where it does that. */
-static strata_status bench_open_device(struct bench *b, const struct st_device_opts *opts)
+/* On a device that is open for as long. */
+static strata_status measure_device(struct st_prober *m, struct st_machine *machine, const struct st_workload *w, unsigned what)
 {
-    const strata_status st = b->ops->open(&b->device, opts);
+    const uint64_t matmul = st_measure_matmul_bytes(m, w);
+    const strata_status st = st_measure_open_device(m, matmul > m->host.bytes ? matmul : m->host.bytes);
 
-    if (st != STRATA_OK || b->ops->pin == NULL)
-        return st;
-    return b->ops->pin(b->device, b->host.base, b->host.bytes);
-}
-
-static strata_status bench_open(struct bench *b, const struct st_workload *w, const struct st_config *config,
-                                const struct st_topology *topo, const char *device)
-{
-    struct st_device_opts opts = {0};
-    struct matmul_probe probe;
-    strata_status st;
-
-    *b = (struct bench){
-        .workload = w, .kernels = st_kernels_pick(config->isa), .ops = st_device_find(device), .index = st_device_index(device)};
-    if (b->ops == NULL)
-        return st_error(STRATA_E_INVAL, "unknown device \"%s\"", device);
-    if (b->kernels == NULL)
-        return st_error(STRATA_E_INVAL, "strata.isa %s is unknown or cannot run on this processor", config->isa);
-    st = st_workers_create(&b->workers, config->threads, topo);
-    if (st == STRATA_OK)
-        st = st_arena_create(&b->host, "copy probe", copy_bytes(w), b->workers);
     if (st != STRATA_OK)
         return st;
-    memset(b->host.base, FILL_BYTE, b->host.bytes);
-    matmul_shape(&probe, w);
-    opts.arena_bytes = matmul_carve(&probe, w->dtype, NULL);
-    opts.arena_bytes = opts.arena_bytes > b->host.bytes ? opts.arena_bytes : b->host.bytes;
-    opts.index = b->index;
-    opts.workers = b->workers;
-    opts.kernels = b->kernels;
-    return bench_open_device(b, &opts);
-}
-
-static void bench_close_device(struct bench *b)
-{
-    if (b->device != NULL)
-        b->device->ops->close(b->device);
-    b->device = NULL;
-    st_arena_destroy(&b->host);
-    b->host = (struct st_arena){0};
+    if ((what & ST_MEASURE_COMPUTE) != 0)
+        note_failure(st_measure_matmul(m, w, &machine->matmul_flops), "matmul");
+    if ((what & ST_MEASURE_LINKS) != 0) {
+        note_failure(measure_link(m, upload_run, &machine->upload), "the upload link");
+        note_failure(measure_link(m, download_run, &machine->download), "the download link");
+    }
+    st_measure_close_device(m);
+    return STRATA_OK;
 }
 
 strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_compute *compute,
@@ -540,29 +382,23 @@ strata_status st_machine_measure_on(struct st_machine *machine, const struct st_
                                     const struct st_compute *compute, const struct st_config *config,
                                     const struct st_topology *topo, unsigned what, const char *device)
 {
-    struct bench b;
-    strata_status st = bench_open(&b, workload, config, topo, device);
+    struct st_prober m;
+    strata_status st = st_measure_open(&m, workload->dtype, config, topo, device, copy_bytes(workload));
 
+    if (st == STRATA_OK && (what & (ST_MEASURE_COMPUTE | ST_MEASURE_LINKS)) != 0)
+        st = measure_device(&m, machine, workload, what);
     if (st == STRATA_OK) {
         if ((what & ST_MEASURE_COMPUTE) != 0)
-            note_failure(measure_matmul(&b, machine), "matmul");
-        if ((what & ST_MEASURE_LINKS) != 0) {
-            note_failure(measure_upload(&b, machine), "the upload link");
-            note_failure(measure_download(&b, machine), "the download link");
+            note_failure(st_measure_block(&m, workload, compute, machine), "a block");
+        st_measure_close_device(&m);
+        if ((what & ST_MEASURE_UPDATE) != 0) {
+            note_failure(measure_checksum(&m, &machine->checksum), "the checksum");
+            note_failure(measure_update(&m, workload, config, &machine->update), "the optimizer update");
         }
-        if ((what & ST_MEASURE_UPDATE) != 0)
-            note_failure(measure_checksum(&b, machine), "the checksum");
-        bench_close_device(&b);
-        if ((what & ST_MEASURE_COMPUTE) != 0)
-            note_failure(measure_block(&b, machine, compute), "a block");
-        bench_close_device(&b);
-        if ((what & ST_MEASURE_UPDATE) != 0)
-            note_failure(measure_update(&b, machine, config), "the optimizer update");
         if ((what & ST_MEASURE_DISK) != 0 && strcmp(config->io_method, "fake") != 0)
             note_failure(st_machine_measure_disk(machine, config), "the disk");
         st_error_clear();
     }
-    bench_close_device(&b);
-    st_workers_destroy(b.workers);
+    st_measure_close(&m);
     return st;
 }

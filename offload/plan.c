@@ -8,6 +8,7 @@
 #include "core/size.h"
 #include "kernels/kernels.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@ void st_policy_from_config(struct st_policy *policy, const struct st_config *con
         .accumulation = config->accumulation,
         .needs_norm = config->gradient_clipping > 0 || config->dtype == STRATA_F16 ||
                       (config->dtype == STRATA_BF16 && config->check_grad_overflow),
+        .carried = isnan(config->update_ratio) ? ST_CARRY_AUTO : (uint32_t)lround((1 - config->update_ratio) * ST_CARRY_PARTS),
         .cache = config->cache,
         .moments = st_rule_moments(st_rule_of(config)),
         .moment_format = st_moment_format_of(config),
@@ -172,7 +174,8 @@ static void decide_smallest(struct st_plan *plan)
     plan->device_accum_pages = 0;
     plan->pinned_weight_pages = 0;
     plan->pinned_chunks = 0;
-    plan->weight_slots = plan->host_weight_slots = plan->state_slots = plan->grad_slots = 1;
+    plan->carried = 0;
+    plan->weight_slots = plan->host_weight_slots = plan->state_slots = plan->carry_slots = plan->grad_slots = 1;
     plan->act_slots = 2;
     plan->host_act_slots = 1;
 }
@@ -243,6 +246,7 @@ static void name_decisions(struct st_plan *plan, const struct st_layout *lay)
     plan->weight_slots = lay->weights.count;
     plan->host_weight_slots = lay->host_weights.count;
     plan->state_slots = lay->states.count;
+    plan->carry_slots = lay->carries.count;
     plan->act_slots = lay->acts.count;
     plan->host_act_slots = lay->host_acts.count;
     plan->grad_slots = lay->grads.count > lay->rounded.count ? lay->grads.count : lay->rounded.count;
@@ -251,6 +255,8 @@ static void name_decisions(struct st_plan *plan, const struct st_layout *lay)
     plan->at.scalars_device = lay->scalars_device;
     plan->at.scalars_host = lay->scalars_host;
     plan->at.norms_host = lay->norms_host;
+    plan->at.overflows_device = lay->overflows_device;
+    plan->at.overflows_host = lay->overflows_host;
     plan->at.constants = lay->constants;
     plan->at.head_internals = lay->head[0];
 }
@@ -300,34 +306,88 @@ strata_status st_plan_build(struct st_plan *plan)
     return STRATA_OK;
 }
 
-/* Checkpoints that may lie on either tier: the host first, else the device.  What this placement lacks is refused, even where
- * lifting state above its configured tier would make room: a configuration that fits by luck of the cache alone is none. */
-static bool smallest_fits(struct st_plan *plan)
+/* Host memory is too small for what the configuration puts there, but a faster tier may take some: as few pages' state on the
+ * device as will do. */
+static bool lift_state(struct st_plan *plan)
 {
+    const struct st_policy *policy = &plan->policy;
+    const struct st_workload *w = &plan->workload;
+    const uint32_t resident = plan->resident_pages;
+
+    if (policy->forward_only || policy->optimizer_tier == STRATA_TIER_DEVICE)
+        return false;
+    for (uint32_t pages = w->table_count; pages <= w->page_count; pages++) {
+        plan->device_state_pages = pages;
+        plan->resident_pages = pages > resident ? pages : resident;
+        if (st_plan_allowed(plan))
+            return true;
+    }
+    plan->device_state_pages = 0;
+    plan->resident_pages = resident;
+    return false;
+}
+
+/* Checkpoints that may lie on either tier: the host first, else the device. */
+bool st_plan_smallest(struct st_plan *plan, enum st_accumulation order)
+{
+    plan->accumulation = order;
     decide_smallest(plan);
     st_plan_size(plan, plan->minimum);
-    if (fits(plan))
+    if (fits(plan) || lift_state(plan))
         return true;
     if (plan->policy.activation_tier != STRATA_TIER_COUNT)
         return false;
     plan->activation_tier = STRATA_TIER_DEVICE;
-    if (fits(plan))
+    if (fits(plan) || lift_state(plan))
         return true;
     decide_smallest(plan);
     return false;
 }
 
-/* What "auto" means, and what a forward pass alone has no use for. */
-static void resolve_policy(struct st_policy *policy)
+static uint64_t lacking(const struct st_plan *plan)
+{
+    uint64_t sum = 0;
+
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        sum += plan->minimum[t] > plan->machine.capacity[t] ? plan->minimum[t] - plan->machine.capacity[t] : 0;
+    return sum;
+}
+
+/* In either order of accumulation, where it is open; if in none, left as the one that lacks less. */
+static bool smallest_fits(struct st_plan *plan)
+{
+    const enum st_accumulation asked = plan->policy.accumulation;
+    uint64_t vertical;
+
+    if (asked != ST_ACCUMULATE_AUTO)
+        return st_plan_smallest(plan, asked);
+    if (st_plan_smallest(plan, ST_ACCUMULATE_VERTICAL))
+        return true;
+    vertical = lacking(plan);
+    if (st_plan_smallest(plan, ST_ACCUMULATE_HORIZONTAL))
+        return true;
+    if (vertical <= lacking(plan))
+        (void)st_plan_smallest(plan, ST_ACCUMULATE_VERTICAL);
+    return false;
+}
+
+/* What "auto" means where nothing is to be chosen, and what a forward pass alone has no use for. */
+static void resolve_policy(struct st_policy *policy, const struct st_workload *w)
 {
     if (policy->update == ST_UPDATE_AUTO)
         policy->update = policy->needs_norm ? ST_UPDATE_GATED : ST_UPDATE_IN_BACKWARD;
-    if (policy->forward_only)
+    if (policy->forward_only || (policy->accumulation == ST_ACCUMULATE_AUTO && w->grad_accum == 1))
         policy->accumulation = ST_ACCUMULATE_VERTICAL;
 }
 
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_machine *machine,
                            const struct st_policy *policy)
+{
+    return st_plan_make_judged(out, workload, machine, policy, NULL);
+}
+
+strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_machine *machine,
+                                  const struct st_policy *policy, const struct st_machine *rates)
 {
     struct st_plan *plan = calloc(1, sizeof(*plan));
     strata_status st;
@@ -341,7 +401,7 @@ strata_status st_plan_make(struct st_plan **out, const struct st_workload *workl
     plan->master = workload->dtype == STRATA_BF16  ? ST_MASTER_SPLIT
                    : workload->dtype == STRATA_F16 ? ST_MASTER_FULL
                                                    : ST_MASTER_WEIGHT;
-    resolve_policy(&plan->policy);
+    resolve_policy(&plan->policy, workload);
     plan->fixed_bytes = policy->fixed_bytes != 0 ? policy->fixed_bytes : FIXED_BYTES_DEFAULT;
     if ((st = st_workload_check(workload)) != STRATA_OK || (st = st_workload_copy(&plan->workload, workload)) != STRATA_OK ||
         (st = cut_chunks(plan)) != STRATA_OK || (st = st_plan_sums_make(plan)) != STRATA_OK)
@@ -356,7 +416,7 @@ strata_status st_plan_make(struct st_plan **out, const struct st_workload *workl
         return does_not_fit(plan);
     }
     plan->fits = true;
-    if ((st = st_plan_choose(plan)) != STRATA_OK)
+    if ((st = st_plan_choose(plan, rates)) != STRATA_OK)
         goto fail;
     *out = plan;
     return STRATA_OK;

@@ -25,6 +25,10 @@ struct st_plan_sums; /* offload/plan_build.h */
 
 #define ST_MACHINE_DIRS_MAX 8u
 
+/* Shares of blocks are counted in so many parts.  AUTO: 0, until st_plan_balance() knows better. */
+#define ST_CARRY_PARTS 64u
+#define ST_CARRY_AUTO  UINT32_MAX
+
 #define ST_TILE_ELEMS 65536u /* elements of one update and checksum tile; a multiple of ST_NORM_BLOCK */
 
 /* Capacities and rates.  Capacities decide what is placed where; rates only feed bounds and predictions. */
@@ -48,12 +52,14 @@ struct st_policy {
     strata_tier param_tier, optimizer_tier; /* slowest tier allowed for weights / for state */
     strata_tier activation_tier;            /* checkpoints: DEVICE, HOST, NVME, or COUNT for auto */
     enum st_activation_mode activations;
-    enum st_update_policy update; /* AUTO: in_backward where nothing needs the whole norm first, else gated */
-    enum st_accumulation accumulation;
-    bool forward_only; /* evaluation, generation: no gradients, no optimizer state */
-    bool needs_norm;   /* clipping or skipping: no update before the step's end */
-    uint64_t cache;    /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
-    uint32_t moments;  /* planes of the optimizer beside the master, 1 or 2; 0: 2 */
+    enum st_update_policy update;      /* AUTO: in_backward where nothing needs the whole norm first, else gated */
+    enum st_accumulation accumulation; /* AUTO: the one that is judged faster */
+    bool forward_only;                 /* evaluation, generation: no gradients, no optimizer state */
+    bool needs_norm;                   /* clipping or skipping: no update before the step's end */
+    uint32_t
+        carried; /* 64ths of the blocks whose state is not on the device that are updated there all the same; or ST_CARRY_AUTO */
+    uint64_t cache;   /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
+    uint32_t moments; /* planes of the optimizer beside the master, 1 or 2; 0: 2 */
     enum st_moment_format moment_format;
     uint64_t chunk_elems; /* multiple of ST_NORM_BLOCK; 0: 4 Mi, more for huge models, */
     uint64_t chunk_most;  /* up to this; 0: no limit */
@@ -88,7 +94,8 @@ struct st_page_place {
     bool trained;            /* has a group that is not frozen */
     strata_tier weight_home; /* where the authoritative weights live between uses */
     bool resident;           /* a copy (or the home) stays on the device */
-    bool device_update;      /* state, gradient and update on the device */
+    bool device_update;      /* gradient and update on the device; the state too, unless carried */
+    bool carried;            /* its state crosses the link for the update, and back */
     bool parked;             /* fp32 accumulator in host memory (table tiles updated on the host) */
     uint32_t weight_region;  /* device buffer if resident, else ST_NO_BUFFER */
     uint32_t home_region;    /* host buffer or extent; ST_NO_BUFFER if home is the device */
@@ -109,7 +116,8 @@ enum st_lane {
     ST_LANE_COMPUTE,
     ST_LANE_UPLOAD,
     ST_LANE_DOWNLOAD,
-    ST_LANE_UPDATE,
+    ST_LANE_UPDATE,        /* the host's */
+    ST_LANE_UPDATE_DEVICE, /* the device's, beside compute */
     ST_LANE_READ_STATE,
     ST_LANE_READ_WEIGHT,
     ST_LANE_READ_ACTIVATION,
@@ -129,7 +137,9 @@ enum st_op_kind {
     ST_OP_READ_STATE,       /* extent, host slot */
     ST_OP_WRITE_STATE,      /* host slot, extent */
     ST_OP_UPDATE,           /* state, host weight, host gradient, host scalars */
-    ST_OP_UPDATE_DEVICE,    /* state, device weight, device gradient, host scalars, device scalars */
+    ST_OP_UPLOAD_STATE,     /* host state, device slot */
+    ST_OP_UPDATE_DEVICE,    /* state, device weight, device gradient, device overflows, host scalars */
+    ST_OP_DOWNLOAD_STATE,   /* device slot, host state */
     ST_OP_UPLOAD_WEIGHT,    /* host weight, device weight */
     ST_OP_DOWNLOAD_WEIGHT,  /* device weight, host weight */
     ST_OP_GATHER_DEVICE,    /* act, tokens, every table tile */
@@ -156,8 +166,8 @@ enum st_op_kind {
     ST_OP_FINISH_GRAD,      /* accumulator, rounded gradient, scalars, block sums */
     ST_OP_FINISH_HOST,      /* parked accumulator, host gradient, host norms */
     ST_OP_DOWNLOAD_GRAD,    /* rounded gradient, host gradient */
-    ST_OP_DOWNLOAD_SCALARS, /* scalars, host scalars */
-    ST_OP_END,              /* host scalars, host norms: loss, norm, clip factor, skip */
+    ST_OP_DOWNLOAD_SCALARS, /* scalars, host scalars; or overflows, host overflows */
+    ST_OP_END,              /* host scalars, host norms, host overflows: loss, norm, clip factor, skip */
     ST_OP_KIND_COUNT
 };
 const char *st_op_name(enum st_op_kind kind);
@@ -234,15 +244,17 @@ struct st_plan {
     enum st_master master;
     uint32_t moments; /* 1 or 2 */
     enum st_moment_format moment_format;
+    enum st_accumulation accumulation; /* not AUTO */
     strata_tier activation_tier;
     uint32_t kept_blocks; /* top-most blocks whose internals are kept */
     uint32_t kept_tiles;  /* of the head, from the first on, whose logits are kept */
     uint32_t resident_pages, pinned_weight_pages, device_state_pages;
     uint32_t pinned_chunks;
     uint32_t device_accum_pages; /* horizontal accumulation: pages from the bottom whose partial sums stay on the device */
-    uint32_t weight_slots, host_weight_slots, state_slots, act_slots, host_act_slots, grad_slots;
+    uint32_t carried;            /* of ST_CARRY_PARTS: the policy's, or what fits of it */
+    uint32_t weight_slots, host_weight_slots, state_slots, carry_slots, act_slots, host_act_slots, grad_slots;
     struct st_reserved_slots { /* the same before pools that nothing uses were dropped */
-        uint32_t weights, host_weights, states, acts, host_acts, grads;
+        uint32_t weights, host_weights, states, carries, acts, host_acts, grads;
     } reserved;
 
     struct st_page_place *pages; /* [workload.page_count] */
@@ -267,7 +279,8 @@ struct st_plan {
     /* buffers the engine asks for by name */
     struct st_plan_names {
         uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, constants;
-        uint32_t head_internals; /* of micro-batch 0 */
+        uint32_t overflows_device, overflows_host; /* uint64_t: weights that rounded to infinity on the device, ever */
+        uint32_t head_internals;                   /* of micro-batch 0 */
     } at;
 };
 
@@ -277,23 +290,19 @@ static inline uint64_t st_plan_state_bytes(const struct st_plan *plan, uint64_t 
     return elems * st_master_width(plan->master) + plan->moments * st_moment_bytes(plan->moment_format, elems);
 }
 
-/* The small results of a step, on the device and once more on the host: one norm per page, one loss per micro-batch. */
+/* The small results of a step, its scalars, on the device and once more on the host: norms of [page_count] pages, then losses of
+ * [grad_accum] micro-batches. */
 struct st_norm {
     double norm2;
     uint64_t nonfinite;
 };
-struct st_scalars {
-    uint64_t weights_overflowed;
-    uint64_t reserved;
-    struct st_norm norms[]; /* [page_count], then double losses[grad_accum] */
-};
 static inline uint64_t st_scalars_bytes(uint32_t pages, uint32_t grad_accum)
 {
-    return sizeof(struct st_scalars) + pages * sizeof(struct st_norm) + grad_accum * sizeof(double);
+    return pages * sizeof(struct st_norm) + grad_accum * sizeof(double);
 }
-static inline double *st_scalars_losses(struct st_scalars *s, uint32_t pages)
+static inline double *st_scalars_losses(struct st_norm *scalars, uint32_t pages)
 {
-    return (double *)(void *)&s->norms[pages];
+    return (double *)(void *)&scalars[pages];
 }
 
 /** Index 0..3 of a phase bit. */
@@ -312,5 +321,10 @@ strata_status st_plan_verify(const struct st_plan *plan);
 
 /** Recompute bounds after rates changed (machine's rates copied in). */
 void st_plan_set_rates(struct st_plan *plan, const struct st_machine *rates);
+
+/** Rates are known now: on a device that is not the host, *plan is replaced by what is fastest at these rates, judged by the
+ *  simulator: what is kept and what recomputed, the order of accumulation where it is AUTO, and with ST_CARRY_AUTO the share of
+ * state carried to the device, none or the closed form's.  Any of them gives the same bits.  E_NOMEM. */
+strata_status st_plan_balance(struct st_plan **plan, const struct st_machine *rates);
 
 #endif

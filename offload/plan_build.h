@@ -4,7 +4,9 @@
  * plan_choose.c  candidates, judged by the simulator
  * plan_place.c   what lies where, given what is reserved: the least bytes moved
  * plan_traffic.c those bytes, from the decisions alone
+ * plan_predicates.c  what the decisions say of a page
  * plan_layout.c  from decisions to sizes, and to buffers
+ * plan_balance.c which processor updates what
  * plan_sums.c    what makes both quick
  * program_*.c    the program */
 #ifndef OFFLOAD_PLAN_BUILD_H
@@ -26,7 +28,8 @@ struct st_pool {
 /* Where everything lies: buffer indices, valid when built. */
 struct st_layout {
     uint64_t needed[STRATA_TIER_COUNT];
-    uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, block_sums, constants;
+    uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, overflows_device, overflows_host;
+    uint32_t block_sums, constants;
     uint32_t workspace, rows_host, dact_host;
     uint32_t *internals;  /* [blocks * g]: kept, or the shared one */
     uint32_t *head;       /* [g] */
@@ -35,7 +38,7 @@ struct st_layout {
     uint32_t *act_host;   /* the same on the host, */
     uint32_t *act_nvme;   /* or as extents */
     uint32_t *dact;       /* [g] */
-    struct st_pool weights, host_weights, states, acts, host_acts, grads, rounded;
+    struct st_pool weights, host_weights, states, carries, acts, host_acts, grads, rounded;
     struct st_pool small_weights, small_grads, small_rounded; /* one slot each, for the norm and the positions */
 };
 
@@ -46,6 +49,7 @@ struct st_plan_sums {
     uint32_t *run_end;       /* [page_count]: first page after it */
     uint64_t *state_bytes;   /* [chunk_count + 1]: of the chunks before this one, where they have state */
     uint64_t *state_largest; /* [chunk_count + 1]: of one chunk, this or a later one */
+    uint64_t *page_largest;  /* [page_count]: of one chunk of this page */
     uint32_t lowest_block;   /* that backward must reach */
 };
 strata_status st_plan_sums_make(struct st_plan *plan);
@@ -59,7 +63,9 @@ void st_layout_fini(struct st_layout *lay);
 
 /* Placement predicates, functions of the decisions alone. */
 bool st_place_resident(const struct st_plan *plan, uint32_t page);
-bool st_place_device_update(const struct st_plan *plan, uint32_t page);
+bool st_place_device_state(const struct st_plan *plan, uint32_t page);
+bool st_place_carried(const struct st_plan *plan, uint32_t page);       /* its state comes to the device for the update */
+bool st_place_device_update(const struct st_plan *plan, uint32_t page); /* either */
 strata_tier st_place_weight_home(const struct st_plan *plan, uint32_t page);
 bool st_place_table_resident(const struct st_plan *plan); /* every tile */
 bool st_place_gather_on_host(const struct st_plan *plan); /* the lookup */
@@ -67,6 +73,8 @@ bool st_place_gather_on_host(const struct st_plan *plan); /* the lookup */
 bool st_place_is_small(const struct st_plan *plan, uint32_t page);
 bool st_place_is_table(const struct st_plan *plan, uint32_t page);
 bool st_place_trained(const struct st_plan *plan, uint32_t page);
+/* It has an accumulator of its own on the device. */
+bool st_place_keeps_sum(const struct st_plan *plan, uint32_t page);
 /* The page's fp32 sum waits in host memory between the micro-batches that add to it. */
 bool st_place_parked(const struct st_plan *plan, uint32_t page);
 /* First chunk whose state is not on the device; chunks up to it, then those pinned in host memory. */
@@ -96,8 +104,13 @@ void st_plan_place(struct st_plan *plan);
 
 /* Lay out and write the program for the decisions. */
 strata_status st_plan_build(struct st_plan *plan);
-/* From the smallest placement to the plan: decide and build. */
-strata_status st_plan_choose(struct st_plan *plan);
+/* Decide on the smallest placement for this order of accumulation; plan->minimum: what it needs.  False: it does not fit. */
+bool st_plan_smallest(struct st_plan *plan, enum st_accumulation order);
+/* From the smallest placement to the plan: decide and build.  rates: what it is judged by; NULL: a nominal machine. */
+strata_status st_plan_choose(struct st_plan *plan, const struct st_machine *rates);
+/* st_plan_make() with the judge's rates. */
+strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_machine *machine,
+                                  const struct st_policy *policy, const struct st_machine *rates);
 
 /* Write plan->ops, accesses, waits, traffic. */
 strata_status st_program_emit(struct st_plan *plan, struct st_layout *lay);

@@ -1,9 +1,10 @@
 /* plan_choose.c - how spare memory is divided: a few candidates, completed in closed form, judged by the simulator.
  *
  * A candidate reserves slots to prefetch into and blocks whose activations are kept; what is left goes to the placement that
- * moves least (plan_place.c), and what that leaves to more slots and kept blocks.  The judge simulates each program on a nominal
- * machine, in which compute, update, disk and both links take equally long for the smallest placement: no measurement enters,
- * so that the same plan is made everywhere. */
+ * moves least (plan_place.c), and what that leaves to more slots and kept blocks; both orders of accumulation, where that is
+ * open. The judge simulates each program on a nominal machine, in which compute, update, disk and both links take equally long
+ * for the smallest placement: no measurement enters, so that the same plan is made everywhere.  Only a device that is not the
+ * host is judged once more when its rates are known (plan_balance.c). */
 #include "offload/plan_build.h"
 
 #include "core/error.h"
@@ -20,24 +21,25 @@
 enum kept { KEEP_LAST, KEEP_HALF, KEEP_FIRST }; /* blocks kept before anything becomes resident: none, half, all that fit */
 
 struct reserve {
-    uint8_t weights, grads, acts, host_acts, states, host_weights; /* slots */
+    uint8_t weights, grads, acts, host_acts, states, host_weights, carries; /* slots */
     uint8_t kept;
     bool host_checkpoints; /* not on the device, where either is allowed */
 };
 
 /* The first is what huge workloads get. */
 static const struct reserve reserves[] = {
-    {2, 2, 4, 4, 2, 3, KEEP_LAST, false},  {2, 2, 4, 4, 4, 3, KEEP_LAST, false}, {2, 2, 4, 4, 8, 4, KEEP_LAST, false},
-    {3, 2, 4, 4, 16, 6, KEEP_LAST, false}, {1, 1, 2, 1, 1, 1, KEEP_LAST, false}, {2, 2, 4, 4, 4, 3, KEEP_HALF, false},
-    {2, 2, 4, 4, 4, 3, KEEP_FIRST, false}, {2, 2, 4, 4, 4, 3, KEEP_LAST, true},
+    {2, 2, 4, 4, 2, 3, 3, KEEP_LAST, false},  {2, 2, 4, 4, 4, 3, 3, KEEP_LAST, false}, {2, 2, 4, 4, 8, 4, 3, KEEP_LAST, false},
+    {3, 2, 4, 4, 16, 6, 4, KEEP_LAST, false}, {1, 1, 2, 1, 1, 1, 1, KEEP_LAST, false}, {2, 2, 4, 4, 4, 3, 3, KEEP_HALF, false},
+    {2, 2, 4, 4, 4, 3, 3, KEEP_FIRST, false}, {2, 2, 4, 4, 4, 3, 3, KEEP_LAST, true},
 };
-#define CANDIDATES (sizeof(reserves) / sizeof(reserves[0]))
+#define RESERVES (sizeof(reserves) / sizeof(reserves[0]))
 
 /* What a candidate has decided. */
 struct decisions {
+    enum st_accumulation accumulation;
     strata_tier activation_tier;
     uint32_t kept_blocks, kept_tiles, resident_pages, pinned_weight_pages, device_state_pages, pinned_chunks, device_accum_pages;
-    uint32_t weight_slots, host_weight_slots, state_slots, act_slots, host_act_slots, grad_slots;
+    uint32_t carried, weight_slots, host_weight_slots, state_slots, carry_slots, act_slots, host_act_slots, grad_slots;
 };
 
 struct candidate {
@@ -52,6 +54,7 @@ static struct decisions decisions_of(const struct st_plan *plan)
     struct decisions d;
 
     memset(&d, 0, sizeof(d)); /* they are compared as bytes */
+    d.accumulation = plan->accumulation;
     d.activation_tier = plan->activation_tier;
     d.kept_blocks = plan->kept_blocks;
     d.kept_tiles = plan->kept_tiles;
@@ -63,6 +66,8 @@ static struct decisions decisions_of(const struct st_plan *plan)
     d.weight_slots = plan->weight_slots;
     d.host_weight_slots = plan->host_weight_slots;
     d.state_slots = plan->state_slots;
+    d.carried = plan->carried;
+    d.carry_slots = plan->carry_slots;
     d.act_slots = plan->act_slots;
     d.host_act_slots = plan->host_act_slots;
     d.grad_slots = plan->grad_slots;
@@ -71,6 +76,7 @@ static struct decisions decisions_of(const struct st_plan *plan)
 
 static void decide(struct st_plan *plan, const struct decisions *d)
 {
+    plan->accumulation = d->accumulation;
     plan->activation_tier = d->activation_tier;
     plan->kept_blocks = d->kept_blocks;
     plan->kept_tiles = d->kept_tiles;
@@ -82,6 +88,8 @@ static void decide(struct st_plan *plan, const struct decisions *d)
     plan->weight_slots = d->weight_slots;
     plan->host_weight_slots = d->host_weight_slots;
     plan->state_slots = d->state_slots;
+    plan->carried = d->carried;
+    plan->carry_slots = d->carry_slots;
     plan->act_slots = d->act_slots;
     plan->host_act_slots = d->host_act_slots;
     plan->grad_slots = d->grad_slots;
@@ -97,6 +105,7 @@ static void raise_slots(struct st_plan *plan, const struct reserve *r)
     st_plan_raise(plan, &plan->host_act_slots, r->host_acts);
     st_plan_raise(plan, &plan->state_slots, r->states);
     st_plan_raise(plan, &plan->host_weight_slots, r->host_weights);
+    st_plan_raise(plan, &plan->carry_slots, r->carries);
 }
 
 static void raise_kept(struct st_plan *plan, uint32_t most)
@@ -113,6 +122,7 @@ static void drop_unused_slots(struct st_plan *plan)
     plan->reserved = (struct st_reserved_slots){.weights = plan->weight_slots,
                                                 .host_weights = plan->host_weight_slots,
                                                 .states = plan->state_slots,
+                                                .carries = plan->carry_slots,
                                                 .acts = plan->act_slots,
                                                 .host_acts = plan->host_act_slots,
                                                 .grads = plan->grad_slots};
@@ -120,6 +130,7 @@ static void drop_unused_slots(struct st_plan *plan)
     plan->weight_slots = lay.weights.count;
     plan->host_weight_slots = lay.host_weights.count;
     plan->state_slots = lay.states.count;
+    plan->carry_slots = lay.carries.count;
     plan->act_slots = lay.acts.count;
     plan->host_act_slots = lay.host_acts.count;
     plan->grad_slots = lay.grads.count > lay.rounded.count ? lay.grads.count : lay.rounded.count;
@@ -129,8 +140,8 @@ static void drop_unused_slots(struct st_plan *plan)
 static void complete(struct st_plan *plan, const struct reserve *r)
 {
     /* Deeper queues pay only where lanes run by themselves. */
-    static const struct reserve leftovers_of[] = {{4, 8, 4, 4, STATE_SLOTS, 4, KEEP_LAST, false},
-                                                  {2, 2, 4, 4, STATE_SLOTS, 3, KEEP_LAST, false}};
+    static const struct reserve leftovers_of[] = {{4, 8, 4, 4, STATE_SLOTS, 4, 6, KEEP_LAST, false},
+                                                  {2, 2, 4, 4, STATE_SLOTS, 3, 3, KEEP_LAST, false}};
     const struct reserve *leftovers = &leftovers_of[plan->machine.device_is_host];
     const struct st_workload *w = &plan->workload;
 
@@ -140,10 +151,12 @@ static void complete(struct st_plan *plan, const struct reserve *r)
             plan->activation_tier = STRATA_TIER_HOST;
     }
     raise_slots(plan, r);
+    if (plan->policy.carried != ST_CARRY_AUTO)
+        st_plan_raise(plan, &plan->carried, plan->policy.carried);
     if (r->kept != KEEP_LAST)
         raise_kept(plan, r->kept == KEEP_HALF ? (w->block_count + 1) / 2 : w->block_count);
     st_plan_place(plan);
-    if (plan->policy.accumulation == ST_ACCUMULATE_HORIZONTAL) {
+    if (plan->accumulation == ST_ACCUMULATE_HORIZONTAL) {
         st_plan_raise(plan, &plan->device_accum_pages, w->page_count);
         st_plan_place(plan); /* sums on the device leave host memory */
     }
@@ -239,42 +252,65 @@ static uint64_t ops_expected(const struct st_plan *plan)
     return 3ull * plan->chunk_count + 8ull * w->page_count + (6ull * w->block_count + 2ull * w->head_count) * w->grad_accum;
 }
 
-/* Complete and judge the candidates, or take the first of a huge program; the last one is built. */
-static strata_status judge_all(struct candidate candidates[CANDIDATES], uint32_t *count, struct st_plan *plan)
+struct choice {
+    struct st_plan *plan;
+    const struct st_machine *judge; /* NULL: a huge program, whose first candidate is taken */
+    struct candidate candidates[2 * RESERVES];
+    uint32_t count;
+};
+
+/* From the smallest placement of one order of accumulation: complete and judge the candidates; the last one is built. */
+static strata_status judge_order(struct choice *choice)
 {
+    struct st_plan *plan = choice->plan;
     const struct decisions smallest = decisions_of(plan);
-    const bool huge = ops_expected(plan) > OPS_JUDGED;
-    struct st_machine nominal;
     strata_status st;
 
-    nominal_machine(&nominal, plan);
-    *count = 0;
-    for (uint32_t i = 0; i < (huge ? 1 : CANDIDATES); i++) {
-        struct candidate *c = &candidates[*count];
+    for (uint32_t i = 0; i < (choice->judge == NULL ? 1 : RESERVES); i++) {
+        struct candidate *c = &choice->candidates[choice->count];
 
         decide(plan, &smallest);
         complete(plan, &reserves[i]);
         c->decisions = decisions_of(plan);
         c->reserved = plan->reserved;
-        if (known(candidates, *count, &c->decisions))
+        if (known(choice->candidates, choice->count, &c->decisions))
             continue;
-        if ((st = judge(c, plan, huge ? NULL : &nominal)) != STRATA_OK)
+        if ((st = judge(c, plan, choice->judge)) != STRATA_OK)
             return st;
-        ++*count;
+        choice->count++;
     }
     return STRATA_OK;
 }
 
-strata_status st_plan_choose(struct st_plan *plan)
+/* The other order, where both are open: what it needs at least does not count as the plan's minimum. */
+static strata_status judge_other_order(struct choice *choice)
 {
-    struct candidate candidates[CANDIDATES];
-    uint32_t count, best;
-    strata_status st = judge_all(candidates, &count, plan);
+    struct st_plan *plan = choice->plan;
+    uint64_t minimum[STRATA_TIER_COUNT];
+    bool fits;
 
-    if (st != STRATA_OK)
+    if (choice->judge == NULL || plan->policy.accumulation != ST_ACCUMULATE_AUTO || plan->accumulation != ST_ACCUMULATE_VERTICAL)
+        return STRATA_OK;
+    memcpy(minimum, plan->minimum, sizeof(minimum));
+    fits = st_plan_smallest(plan, ST_ACCUMULATE_HORIZONTAL);
+    memcpy(plan->minimum, minimum, sizeof(minimum));
+    return fits ? judge_order(choice) : STRATA_OK;
+}
+
+strata_status st_plan_choose(struct st_plan *plan, const struct st_machine *rates)
+{
+    struct choice choice = {.plan = plan};
+    struct st_machine nominal;
+    uint32_t best;
+    strata_status st;
+
+    nominal_machine(&nominal, plan);
+    if (ops_expected(plan) <= OPS_JUDGED)
+        choice.judge = rates != NULL ? rates : &nominal;
+    if ((st = judge_order(&choice)) != STRATA_OK || (st = judge_other_order(&choice)) != STRATA_OK)
         return st;
-    best = best_of(candidates, count);
-    decide(plan, &candidates[best].decisions);
-    plan->reserved = candidates[best].reserved;
-    return best + 1 < count ? st_plan_build(plan) : STRATA_OK;
+    best = best_of(choice.candidates, choice.count);
+    decide(plan, &choice.candidates[best].decisions);
+    plan->reserved = choice.candidates[best].reserved;
+    return st_plan_build(plan);
 }

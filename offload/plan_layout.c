@@ -62,72 +62,12 @@ struct walk {
     uint8_t row[STRATA_TIER_COUNT][ITEM_COUNT];              /* 1 + index in plan->items; 0: none yet */
     uint64_t streamed, from_nvme, slot_grads, leaving, most; /* elements of the largest page of each kind, */
     uint64_t small_streamed, small_grads, small_leaving;     /* and of the small ones */
+    uint64_t carried;                                        /* bytes of the largest chunk that is */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t to)
 {
     return (value + to - 1) / to * to;
-}
-
-bool st_place_is_table(const struct st_plan *plan, uint32_t page)
-{
-    const struct st_workload *w = &plan->workload;
-
-    return page >= w->table_first && page < w->table_first + w->table_count;
-}
-
-bool st_place_is_small(const struct st_plan *plan, uint32_t page)
-{
-    return page == plan->workload.norm_page || page == plan->workload.position_page;
-}
-
-bool st_place_trained(const struct st_plan *plan, uint32_t page)
-{
-    const struct st_page *p = &plan->workload.pages[page];
-
-    for (uint32_t i = 0; i < p->group_count; i++)
-        if (p->groups[i].kind != ST_GROUP_FROZEN)
-            return !plan->policy.forward_only;
-    return false;
-}
-
-bool st_place_resident(const struct st_plan *plan, uint32_t page)
-{
-    return page < plan->resident_pages;
-}
-
-/* State goes to the device page by page from the bottom; the table's tiles all together or not at all. */
-bool st_place_device_update(const struct st_plan *plan, uint32_t page)
-{
-    return plan->device_state_pages >= plan->workload.table_count && page < plan->device_state_pages;
-}
-
-/* A table that is gathered on the host keeps all its tiles there; so does what the host updates. */
-strata_tier st_place_weight_home(const struct st_plan *plan, uint32_t page)
-{
-    const bool gathered = st_place_is_table(plan, page) && !st_place_table_resident(plan);
-    const bool host_update = st_place_trained(plan, page) && !st_place_device_update(plan, page);
-
-    if (!host_update && st_place_resident(plan, page) && !gathered)
-        return STRATA_TIER_DEVICE;
-    if (plan->policy.param_tier == STRATA_TIER_NVME && page >= plan->pinned_weight_pages)
-        return STRATA_TIER_NVME;
-    return STRATA_TIER_HOST;
-}
-
-bool st_place_table_resident(const struct st_plan *plan)
-{
-    return plan->resident_pages >= plan->workload.table_first + plan->workload.table_count;
-}
-
-/* A table that the host updates in its home there is looked up there, too: a few rows cross the link before the whole table has.
- * Not one with its home on NVMe, pinned or not: what a placement needs must not jump with the pages pinned. */
-bool st_place_gather_on_host(const struct st_plan *plan)
-{
-    const struct st_workload *w = &plan->workload;
-
-    return !st_place_table_resident(plan) ||
-           (plan->policy.param_tier != STRATA_TIER_NVME && st_place_weight_home(plan, w->table_first) == STRATA_TIER_HOST);
 }
 
 uint64_t st_chunk_layout(enum st_master master, uint32_t moments, enum st_moment_format format, uint64_t elems,
@@ -225,28 +165,6 @@ static void set_index(uint32_t *array, uint64_t i, uint32_t buffer)
         array[i] = buffer;
 }
 
-/* Must page p's fp32 sum outlive the ops of its layer?  The table's last addend comes at the step's end; with horizontal
- * accumulation every page's comes with the last micro-batch. */
-static bool sum_outlives(const struct st_plan *plan, uint32_t p)
-{
-    const bool between = plan->policy.accumulation == ST_ACCUMULATE_HORIZONTAL && plan->workload.grad_accum > 1;
-
-    return st_place_is_table(plan, p) || between;
-}
-
-/* A device accumulator of page p's own. */
-static bool keeps_accumulator(const struct st_plan *plan, uint32_t p)
-{
-    if (st_place_device_update(plan, p))
-        return plan->workload.dtype == STRATA_F32 || sum_outlives(plan, p);
-    return sum_outlives(plan, p) && !st_place_is_table(plan, p) && p < plan->device_accum_pages;
-}
-
-bool st_place_parked(const struct st_plan *plan, uint32_t page)
-{
-    return st_place_trained(plan, page) && sum_outlives(plan, page) && !keeps_accumulator(plan, page);
-}
-
 /* Gradient and accumulator regions of trained pages alike. */
 static void lay_gradients(struct walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
 {
@@ -257,7 +175,7 @@ static void lay_gradients(struct walk *k, uint32_t p, uint32_t count, struct st_
     place->grad_region = take_each(k, tier, elems * strata_dtype_bytes(plan->workload.dtype), count, GRADIENTS);
     if (place->device_update && plan->workload.dtype == STRATA_F32)
         place->accum_region = place->grad_region;
-    else if (keeps_accumulator(plan, p))
+    else if (st_place_keeps_sum(plan, p))
         place->accum_region = take_each(k, STRATA_TIER_DEVICE, elems * 4, count, ACCUMULATORS);
     else if (place->parked)
         place->accum_region = take_each(k, STRATA_TIER_HOST, elems * 4, count, PARKED);
@@ -277,9 +195,11 @@ static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *p
 
     grow(small ? &k->small_streamed : &k->streamed, !place->resident, elems);
     grow(&k->from_nvme, place->weight_home == STRATA_TIER_NVME, elems);
-    grow(small ? &k->small_grads : &k->slot_grads, place->trained && !keeps_accumulator(k->plan, p), elems);
+    grow(small ? &k->small_grads : &k->slot_grads, place->trained && !st_place_keeps_sum(k->plan, p), elems);
     grow(small ? &k->small_leaving : &k->leaving, place->trained && !place->device_update && !st_place_is_table(k->plan, p),
          elems);
+    if (place->carried && k->plan->sums->page_largest[p] > k->carried)
+        k->carried = k->plan->sums->page_largest[p];
     grow(&k->most, true, elems);
 }
 
@@ -296,6 +216,7 @@ static void lay_page(struct walk *k, uint32_t p, uint32_t count)
     place.weight_home = st_place_weight_home(plan, p);
     place.resident = st_place_resident(plan, p);
     place.device_update = place.trained && st_place_device_update(plan, p);
+    place.carried = st_place_carried(plan, p);
     place.parked = st_place_parked(plan, p);
     note_slots(k, p, &place);
     if (place.resident)
@@ -321,20 +242,11 @@ static void lay_pages(struct walk *k)
     }
 }
 
-uint32_t st_place_device_chunks(const struct st_plan *plan)
-{
-    const uint32_t pages = plan->device_state_pages;
-
-    if (pages < plan->workload.table_count)
-        return 0;
-    return pages < plan->workload.page_count ? plan->pages[pages].chunk_first : plan->chunk_count;
-}
-
 static strata_tier chunk_tier(const struct st_plan *plan, uint32_t i)
 {
     if (plan->policy.forward_only || plan->chunks[i].group == ST_GROUP_FROZEN)
         return STRATA_TIER_COUNT;
-    if (st_place_device_update(plan, plan->chunks[i].page))
+    if (st_place_device_state(plan, plan->chunks[i].page))
         return STRATA_TIER_DEVICE;
     if (plan->policy.optimizer_tier == STRATA_TIER_NVME && !plan->chunks[i].pinned)
         return STRATA_TIER_NVME;
@@ -380,6 +292,7 @@ static void lay_chunks(struct walk *k)
     const uint64_t largest = k->build ? build_chunks(k) : size_chunks(k);
 
     take_pool(k, &k->lay->states, k->plan->state_slots, STRATA_TIER_HOST, largest, STATE_SLOTS);
+    take_pool(k, &k->lay->carries, k->plan->carry_slots, STRATA_TIER_DEVICE, k->carried, STATE_SLOTS);
 }
 
 static void lay_slots(struct walk *k)
@@ -402,7 +315,7 @@ static void lay_slots(struct walk *k)
 /* Micro-batches whose activations live at once. */
 static uint64_t live_micros(const struct st_plan *plan)
 {
-    return plan->policy.accumulation == ST_ACCUMULATE_HORIZONTAL ? 1 : plan->workload.grad_accum;
+    return plan->accumulation == ST_ACCUMULATE_HORIZONTAL ? 1 : plan->workload.grad_accum;
 }
 
 /* Entry i of an index array: a buffer of its own, or the one entry `owner` has. */
@@ -537,6 +450,8 @@ static void lay_small(struct walk *k)
     lay->scalars_device = take(k, STRATA_TIER_DEVICE, scalars, SMALL);
     lay->scalars_host = take(k, STRATA_TIER_HOST, scalars, SMALL);
     lay->norms_host = take(k, STRATA_TIER_HOST, scalars, SMALL);
+    lay->overflows_device = take(k, STRATA_TIER_DEVICE, sizeof(uint64_t), SMALL);
+    lay->overflows_host = take(k, STRATA_TIER_HOST, sizeof(uint64_t), SMALL);
     lay->constants = ST_NO_BUFFER;
     if (w->constants_bytes > 0)
         lay->constants = take(k, STRATA_TIER_DEVICE, w->constants_bytes, CONSTANTS);

@@ -40,6 +40,14 @@ static void sum_chunks(const struct st_plan *plan, struct st_plan_sums *sums)
 
         sums->state_bytes[c + 1] = sums->state_bytes[c] + (chunk->group == ST_GROUP_FROZEN ? 0 : chunk->bytes);
     }
+    for (uint32_t p = 0; p < plan->workload.page_count; p++)
+        sums->page_largest[p] = 0;
+    for (uint32_t c = 0; c < count; c++) {
+        const uint64_t bytes = sums->state_bytes[c + 1] - sums->state_bytes[c];
+        uint64_t *largest = &sums->page_largest[plan->chunks[c].page];
+
+        *largest = bytes > *largest ? bytes : *largest;
+    }
     sums->state_largest[count] = 0;
     for (uint32_t c = count; c-- > 0;) {
         const uint64_t bytes = sums->state_bytes[c + 1] - sums->state_bytes[c], after = sums->state_largest[c + 1];
@@ -70,9 +78,11 @@ strata_status st_plan_sums_make(struct st_plan *plan)
         return st_error(STRATA_E_NOMEM, "plan: no memory");
     sums->run_end = malloc(w->page_count * sizeof(*sums->run_end));
     sums->run_first = malloc(w->page_count * sizeof(*sums->run_first));
+    sums->page_largest = malloc(w->page_count * sizeof(*sums->page_largest));
     sums->state_bytes = malloc(((size_t)plan->chunk_count + 1) * sizeof(*sums->state_bytes));
     sums->state_largest = malloc(((size_t)plan->chunk_count + 1) * sizeof(*sums->state_largest));
-    if (sums->run_end == NULL || sums->run_first == NULL || sums->state_bytes == NULL || sums->state_largest == NULL)
+    if (sums->run_end == NULL || sums->run_first == NULL || sums->page_largest == NULL || sums->state_bytes == NULL ||
+        sums->state_largest == NULL)
         return st_error(STRATA_E_NOMEM, "plan: no memory for %u chunks", plan->chunk_count);
     for (uint32_t p = w->page_count; p-- > 0;) {
         const bool last = p + 1 == w->page_count || !alike(w, p, p + 1);
@@ -92,6 +102,7 @@ void st_plan_sums_free(struct st_plan_sums *sums)
         return;
     free(sums->run_end);
     free(sums->run_first);
+    free(sums->page_largest);
     free(sums->state_bytes);
     free(sums->state_largest);
     free(sums);
@@ -102,6 +113,19 @@ static uint32_t cut(uint32_t end, uint32_t page, uint32_t boundary)
     return boundary > page && boundary < end ? boundary : end;
 }
 
+/* Carried blocks stand between others. */
+static uint32_t cut_carried(const struct st_plan *plan, uint32_t end, uint32_t page)
+{
+    const bool carried = st_place_carried(plan, page);
+    uint32_t p = page + 1;
+
+    if (plan->carried == 0)
+        return end;
+    while (p < end && st_place_carried(plan, p) == carried)
+        p++;
+    return p;
+}
+
 uint32_t st_plan_alike_end(const struct st_plan *plan, uint32_t page)
 {
     uint32_t end = plan->sums->run_end[page];
@@ -109,5 +133,6 @@ uint32_t st_plan_alike_end(const struct st_plan *plan, uint32_t page)
     end = cut(end, page, plan->resident_pages);
     end = cut(end, page, plan->device_state_pages);
     end = cut(end, page, plan->pinned_weight_pages);
-    return cut(end, page, plan->device_accum_pages);
+    end = cut(end, page, plan->device_accum_pages);
+    return cut_carried(plan, end, page);
 }

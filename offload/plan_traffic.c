@@ -28,7 +28,7 @@ static struct page_facts facts_of(const struct st_plan *plan, uint32_t p)
     const bool block = p >= w->block_first && p < w->norm_page, table = st_place_is_table(plan, p);
     struct page_facts f = {.trained = st_place_trained(plan, p), .table = table};
 
-    f.passes = plan->policy.accumulation == ST_ACCUMULATE_HORIZONTAL ? w->grad_accum : 1;
+    f.passes = plan->accumulation == ST_ACCUMULATE_HORIZONTAL ? w->grad_accum : 1;
     f.forward = table ? is_head(w, p) : 1;
     f.backward = block ? p - w->block_first >= plan->sums->lowest_block : p == w->norm_page || is_head(w, p);
     if (plan->policy.forward_only)
@@ -88,6 +88,13 @@ static void count_gradients(struct counts *n, const struct st_plan *plan, uint32
     n->sum_downloads = f->table ? visits : visits - 1;
 }
 
+static uint64_t state_of(const struct st_plan *plan, uint32_t p)
+{
+    const uint32_t first = plan->pages[p].chunk_first;
+
+    return plan->sums->state_bytes[first + plan->pages[p].chunk_count] - plan->sums->state_bytes[first];
+}
+
 static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_t p, uint32_t times)
 {
     const uint64_t elems = plan->workload.pages[p].elems, bytes = elems * strata_dtype_bytes(plan->workload.dtype);
@@ -104,6 +111,10 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
 
         moved->read += times * n.reads * extent;
         moved->nvme += times * (n.reads + n.writes) * extent;
+    }
+    if (st_place_carried(plan, p)) {
+        moved->upload += times * state_of(plan, p);
+        moved->link += 2 * times * state_of(plan, p);
     }
     moved->upload += times * (n.uploads * bytes + n.sum_uploads * elems * 4);
     moved->link += times * ((n.uploads + n.downloads) * bytes + (n.sum_uploads + n.sum_downloads) * elems * 4);

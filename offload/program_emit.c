@@ -123,6 +123,14 @@ static void upload_tokens(struct st_emitter *e)
                        ST_HOLDS_TOKENS, 0, bytes);
 }
 
+static bool updates_on_device(const struct st_plan *plan)
+{
+    for (uint32_t p = 0; p < plan->workload.page_count; p++)
+        if (plan->pages[p].device_update)
+            return true;
+    return false;
+}
+
 static void end_of_step(struct st_emitter *e)
 {
     const struct st_workload *w = &e->plan->workload;
@@ -130,9 +138,13 @@ static void end_of_step(struct st_emitter *e)
 
     (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, ST_LANE_DOWNLOAD, FORWARD, e->lay->scalars_device, e->lay->scalars_host,
                        ST_HOLDS_SCALARS, 0, st_scalars_bytes(w->page_count, w->grad_accum));
+    if (updates_on_device(e->plan))
+        (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, ST_LANE_DOWNLOAD, BACKWARD, e->lay->overflows_device,
+                           e->lay->overflows_host, ST_HOLDS_SCALARS, 0, sizeof(uint64_t));
     op = st_emit_start(e, ST_OP_END, ST_LANE_UPDATE, FORWARD);
     st_emit_touch(e, op, e->lay->scalars_host, ST_MODIFY, ST_HOLDS_SCALARS, 0);
     st_emit_touch(e, op, e->lay->norms_host, ST_READ, ST_HOLDS_SCALARS, 1);
+    st_emit_touch(e, op, e->lay->overflows_host, ST_READ, ST_HOLDS_SCALARS, 0);
 }
 
 /* At a cycle's start the state slots hold what the previous backward read ahead; nothing else is known to be anywhere. */
@@ -172,7 +184,7 @@ static void emit_pass(struct st_emitter *e, const struct st_micros *micros)
 static void emit_cycle(struct st_emitter *e)
 {
     const struct st_workload *w = &e->plan->workload;
-    const bool horizontal = e->plan->policy.accumulation == ST_ACCUMULATE_HORIZONTAL;
+    const bool horizontal = e->plan->accumulation == ST_ACCUMULATE_HORIZONTAL;
     const uint32_t together = horizontal ? 1 : w->grad_accum;
 
     e->plan->op_count = e->plan->access_count = 0;

@@ -73,22 +73,27 @@ static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
 
 /* --- the gate: updates of one page --- */
 
+static void move_state(struct st_emitter *e, enum st_op_kind kind, enum st_lane lane, uint32_t c, uint32_t from, uint32_t to)
+{
+    const struct st_chunk *chunk = &e->plan->chunks[c];
+    struct st_op *op = st_emit_copy(e, kind, lane, e->update_phases, from, to, ST_HOLDS_STATE, c, chunk->bytes);
+
+    if (op != NULL) {
+        op->page = chunk->page;
+        op->chunk = c;
+    }
+}
+
 static uint32_t state_slot(struct st_emitter *e, uint32_t c)
 {
     struct st_pool *pool = &e->lay->states;
     const struct st_chunk *chunk = &e->plan->chunks[c];
     uint32_t slot = st_pool_find(pool, c);
-    struct st_op *op;
 
     if (slot != ST_NO_BUFFER)
         return slot;
     slot = st_pool_take(pool, c);
-    op = st_emit_copy(e, ST_OP_READ_STATE, ST_LANE_READ_STATE, e->update_phases, chunk->region, slot, ST_HOLDS_STATE, c,
-                      chunk->bytes);
-    if (op != NULL) {
-        op->page = chunk->page;
-        op->chunk = c;
-    }
+    move_state(e, ST_OP_READ_STATE, ST_LANE_READ_STATE, c, chunk->region, slot);
     return slot;
 }
 
@@ -108,14 +113,8 @@ static void update_host_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
         op->page = chunk->page;
         op->chunk = c;
     }
-    if (!swapped)
-        return;
-    op = st_emit_copy(e, ST_OP_WRITE_STATE, ST_LANE_WRITE, e->update_phases, state, chunk->region, ST_HOLDS_STATE, c,
-                      chunk->bytes);
-    if (op != NULL) {
-        op->page = chunk->page;
-        op->chunk = c;
-    }
+    if (swapped)
+        move_state(e, ST_OP_WRITE_STATE, ST_LANE_WRITE, c, state, chunk->region);
 }
 
 /* When the gate must bring page p's weights in: always if the forward that follows takes them from there, else for updates alone.
@@ -154,6 +153,35 @@ void st_emit_table_tile(struct st_emitter *e, uint32_t t)
     upload_weight(e, p, place->home_region, place->weight_region, e->update_phases);
 }
 
+/* State that is not on the device comes for the update, and goes back. */
+static void update_device_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
+{
+    const struct st_chunk *chunk = &e->plan->chunks[c];
+    const struct st_page_place *place = &e->plan->pages[chunk->page];
+    const bool swapped = chunk->tier == STRATA_TIER_NVME;
+    const uint32_t home = swapped ? state_slot(e, c) : chunk->region;
+    const uint32_t state = place->carried ? st_pool_take(&e->lay->carries, c) : home;
+    struct st_op *op;
+
+    if (place->carried)
+        move_state(e, ST_OP_UPLOAD_STATE, ST_LANE_UPLOAD, c, home, state);
+    op = st_emit_start(e, ST_OP_UPDATE_DEVICE, ST_LANE_UPDATE_DEVICE, e->update_phases);
+    st_emit_touch(e, op, state, ST_MODIFY, ST_HOLDS_STATE, c);
+    st_emit_touch(e, op, weight, ST_MODIFY, ST_HOLDS_WEIGHT, chunk->page);
+    st_emit_touch(e, op, place->grad_region, ST_READ, ST_HOLDS_GRAD, chunk->page);
+    st_emit_touch(e, op, e->lay->overflows_device, ST_MODIFY, ST_HOLDS_SCALARS, 0);
+    if (!st_emit_in_backward(e))
+        st_emit_touch(e, op, e->lay->scalars_host, ST_READ, ST_HOLDS_SCALARS, 0);
+    if (op != NULL) {
+        op->page = chunk->page;
+        op->chunk = c;
+    }
+    if (place->carried)
+        move_state(e, ST_OP_DOWNLOAD_STATE, ST_LANE_DOWNLOAD, c, state, home);
+    if (swapped)
+        move_state(e, ST_OP_WRITE_STATE, ST_LANE_WRITE, c, home, chunk->region);
+}
+
 static void gate_device(struct st_emitter *e, uint32_t p)
 {
     const struct st_page_place *place = &e->plan->pages[p];
@@ -161,21 +189,9 @@ static void gate_device(struct st_emitter *e, uint32_t p)
     struct st_op *op;
     uint32_t host;
 
-    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++) {
-        if (e->plan->chunks[c].tier == STRATA_TIER_COUNT)
-            continue;
-        op = st_emit_start(e, ST_OP_UPDATE_DEVICE, ST_LANE_COMPUTE, e->update_phases);
-        st_emit_touch(e, op, e->plan->chunks[c].region, ST_MODIFY, ST_HOLDS_STATE, c);
-        st_emit_touch(e, op, weight, ST_MODIFY, ST_HOLDS_WEIGHT, p);
-        st_emit_touch(e, op, place->grad_region, ST_READ, ST_HOLDS_GRAD, p);
-        if (!st_emit_in_backward(e))
-            st_emit_touch(e, op, e->lay->scalars_host, ST_READ, ST_HOLDS_SCALARS, 0);
-        st_emit_touch(e, op, e->lay->scalars_device, ST_MODIFY, ST_HOLDS_SCALARS, 0);
-        if (op != NULL) {
-            op->page = p;
-            op->chunk = c;
-        }
-    }
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
+        if (e->plan->chunks[c].tier != STRATA_TIER_COUNT)
+            update_device_chunk(e, c, weight);
     if (place->weight_home == STRATA_TIER_DEVICE)
         return;
     host = st_emit_host_weight(e, p, gate_phases(e, p) & ~(unsigned)e->update_phases); /* an update brings newer ones down */

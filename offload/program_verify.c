@@ -19,7 +19,9 @@ static const char *const op_names[ST_OP_KIND_COUNT] = {
     [ST_OP_READ_STATE] = "read_state",
     [ST_OP_WRITE_STATE] = "write_state",
     [ST_OP_UPDATE] = "update",
+    [ST_OP_UPLOAD_STATE] = "upload_state",
     [ST_OP_UPDATE_DEVICE] = "update_device",
+    [ST_OP_DOWNLOAD_STATE] = "download_state",
     [ST_OP_UPLOAD_WEIGHT] = "upload_weight",
     [ST_OP_DOWNLOAD_WEIGHT] = "download_weight",
     [ST_OP_GATHER_DEVICE] = "gather_device",
@@ -55,6 +57,7 @@ static const char *const lane_names[ST_LANE_COUNT] = {
     [ST_LANE_UPLOAD] = "upload",
     [ST_LANE_DOWNLOAD] = "download",
     [ST_LANE_UPDATE] = "update",
+    [ST_LANE_UPDATE_DEVICE] = "update_device",
     [ST_LANE_READ_STATE] = "read_state",
     [ST_LANE_READ_WEIGHT] = "read_weight",
     [ST_LANE_READ_ACTIVATION] = "read_activation",
@@ -269,6 +272,8 @@ static bool is_copy(uint8_t kind)
     case ST_OP_WRITE_WEIGHT:
     case ST_OP_READ_STATE:
     case ST_OP_WRITE_STATE:
+    case ST_OP_UPLOAD_STATE:
+    case ST_OP_DOWNLOAD_STATE:
     case ST_OP_UPLOAD_WEIGHT:
     case ST_OP_DOWNLOAD_WEIGHT:
     case ST_OP_DOWNLOAD_ACT:

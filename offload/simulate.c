@@ -97,13 +97,18 @@ static bool masked(const struct simulator *s, uint32_t op)
     return (s->plan->ops[op].phases & s->phase) == 0;
 }
 
+static bool runs_in_order(uint32_t lane)
+{
+    return lane == ST_LANE_COMPUTE || lane == ST_LANE_UPDATE || lane == ST_LANE_UPDATE_DEVICE;
+}
+
 /* First op that the lane's head waits for; NONE: it is ready.  An op also waits for itself in the cycle before; on a queue that
  * runs in order it need not wait for those before it. */
 static uint32_t blocker(struct simulator *s, uint32_t lane)
 {
     const uint32_t index = head(s, lane);
     const struct st_op *op = &s->plan->ops[index];
-    const bool in_order = !s->machine->device_is_host && (lane == ST_LANE_COMPUTE || lane == ST_LANE_UPDATE) && !masked(s, index);
+    const bool in_order = !s->machine->device_is_host && runs_in_order(lane) && !masked(s, index);
 
     for (; s->lane_wait[lane] < op->wait_count; s->lane_wait[lane]++) {
         const struct st_wait *wait = &s->plan->waits[op->wait_first + s->lane_wait[lane]];

@@ -6,7 +6,9 @@
  * (head_dim and strides multiples of 8, addresses of 16 bytes) are fast, and of those 32, 64, 80, 96, 128, 192 and 256 waste
  * nothing.
  *
- * Every call: cudaErrorInvalidValue for a shape that contradicts itself, cudaErrorNotSupported for a larger head_dim. */
+ * Every call: cudaErrorInvalidValue for a shape that contradicts itself, cudaErrorNotSupported for a larger head_dim, or one
+ * above 128 on a GPU whose blocks cannot have the shared memory for it (99 KiB on capability 8.6, 8.9 and 12.0; backward of 256
+ * takes 135 KiB). */
 #ifndef KERNELS_CUDA_ATTENTION_H
 #define KERNELS_CUDA_ATTENTION_H
 

@@ -7,7 +7,8 @@
  * products in seven. Stages of 32 rows arrive while the ones before are used. Source: Dao, arXiv:2307.08691, Algorithm 2. */
 #include "kernels/cuda/attention_tile.cuh"
 
-#define STAGE 32u /* rows that arrive together: queries in to_keys, keys in to_queries */
+#define STAGE             32u         /* rows that arrive together: queries in to_keys, keys in to_queries */
+#define SHARED_EVERYWHERE (99u << 10) /* of a block, on every GPU of capability 8.0 and later */
 
 struct backward_args {
     struct st_cuda_attention at;
@@ -122,21 +123,31 @@ rows_load(float2 *shared, const float2 *rows, uint32_t first, uint32_t seq)
 /* score: p = exp(scale * score - lse), 0 of minus infinity; dprob: scale * p * (dprob - out . dout). */
 static __device__ __forceinline__ void slope(float &score, float &dprob, float2 row, float scale)
 {
-    score = exp2f(fmaf(score, scale * ST_LOG2E, -row.x));
+    score = st_exp2(fmaf(score, scale * ST_LOG2E, -row.x));
     dprob = score * fmaf(dprob, scale, -row.y);
 }
 
-/* The steps of a walk over the query heads of a group, of each the stages from the diagonal on. */
-struct walk {
-    uint32_t head, first;   /* first of the group's heads, first query */
-    uint32_t stages, count; /* of one head, of all */
+/* A step of a walk over the query heads of a group, of each the stages from the diagonal on. */
+struct step {
+    uint32_t head, query; /* the stage's first */
 };
 
-static __device__ __forceinline__ struct walk walk_from(const struct st_cuda_attention &at, uint32_t kv, uint32_t key)
+static __device__ __forceinline__ struct step first_step(const struct st_cuda_attention &at, uint32_t kv, uint32_t key)
 {
-    const uint32_t group = at.heads / at.kv_heads, stages = (at.seq - key + STAGE - 1) / STAGE;
+    return {kv * (at.heads / at.kv_heads), key};
+}
 
-    return {kv * group, key, stages, stages * group};
+/* key: the diagonal. */
+static __device__ __forceinline__ struct step next_step(const struct st_cuda_attention &at, const struct step &now, uint32_t key)
+{
+    const bool same_head = at.seq - now.query > STAGE;
+
+    return {same_head ? now.head : now.head + 1, same_head ? now.query + STAGE : key};
+}
+
+static __device__ __forceinline__ uint32_t steps_from(const struct st_cuda_attention &at, uint32_t key)
+{
+    return (at.seq - key + STAGE - 1) / STAGE * (at.heads / at.kv_heads);
 }
 
 /* --- 16 bits: gradients of keys and values --- */
@@ -144,22 +155,21 @@ static __device__ __forceinline__ struct walk walk_from(const struct st_cuda_att
 template <uint32_t WIDTH> constexpr uint32_t keys_tall = WIDTH <= 64 ? 2 : 1; /* 16 keys each, of a warp */
 template <uint32_t WIDTH>
 constexpr uint32_t keys_parts = WIDTH <= 128 ? 1 : 2; /* blocks that share the columns: sums in registers */
-template <uint32_t WIDTH> constexpr uint32_t queries_tall = WIDTH <= 128 ? 2 : 1;
+template <uint32_t WIDTH> constexpr uint32_t queries_tall = WIDTH <= 128 ? 2 : 1; /* 16 queries each, of a warp, where they fit */
 
 template <strata_dtype DT, uint32_t WIDTH>
 constexpr uint32_t to_keys_shared = (2 * 64 * keys_tall<WIDTH> + 4 * STAGE) * st_tile_row_bytes<DT, WIDTH> + 2 * STAGE * 8;
 
-/* Queries and their gradients of step i of the walk. */
+/* Queries and their gradients of a step. */
 template <strata_dtype DT, uint32_t WIDTH>
 static __device__ __forceinline__ void stage_load(uint16_t *q, uint16_t *dout, float2 *rows, const struct backward_args &s,
-                                                  const struct walk &w, uint32_t batch, uint32_t i)
+                                                  uint32_t batch, const struct step &of)
 {
-    const uint32_t first = w.first + i % w.stages * STAGE;
-    const struct operands<uint16_t> in = operands_of<uint16_t>(s, batch, w.head + i / w.stages);
+    const struct operands<uint16_t> in = operands_of<uint16_t>(s, batch, of.head);
 
-    st_tile_load<DT, WIDTH, STAGE>(q, in.q, first);
-    st_tile_load<DT, WIDTH, STAGE>(dout, in.dout, first);
-    rows_load(rows, in.rows, first, s.at.seq);
+    st_tile_load<DT, WIDTH, STAGE>(q, in.q, of.query);
+    st_tile_load<DT, WIDTH, STAGE>(dout, in.dout, of.query);
+    rows_load(rows, in.rows, of.query, s.at.seq);
 }
 
 /* Transposed scores of queries before their key: minus infinity.  key, query: of this thread's first score. */
@@ -205,23 +215,24 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys(struct backwar
     float2 *rows = reinterpret_cast<float2 *>(dout + 2 * stage);
     const uint32_t batch = blockIdx.x / s.at.kv_heads, kv = blockIdx.x % s.at.kv_heads, first = blockIdx.y * KEYS;
     const uint32_t part = blockIdx.z * COLUMNS, lane = threadIdx.x % ST_WARP, warp_row = threadIdx.x / ST_WARP * 16 * TALL;
-    const struct walk w = walk_from(s.at, kv, first);
+    const uint32_t steps = steps_from(s.at, first);
+    struct step at = first_step(s.at, kv, first), ahead = next_step(s.at, at, first);
     float dk[TALL][COLUMNS / 8][4] = {}, dv[TALL][COLUMNS / 8][4] = {};
     float one[TALL][2];
 
-    st_tile_load<DT, WIDTH, KEYS>(k, operands_of<uint16_t>(s, batch, w.head).k, first);
-    st_tile_load<DT, WIDTH, KEYS>(v, operands_of<uint16_t>(s, batch, w.head).v, first);
-    stage_load<DT, WIDTH>(q, dout, rows, s, w, batch, 0);
+    st_tile_load<DT, WIDTH, KEYS>(k, operands_of<uint16_t>(s, batch, at.head).k, first);
+    st_tile_load<DT, WIDTH, KEYS>(v, operands_of<uint16_t>(s, batch, at.head).v, first);
+    stage_load<DT, WIDTH>(q, dout, rows, s, batch, at);
     st_copy_commit();
 #pragma unroll 1
-    for (uint32_t i = 0; i < w.count; i++) {
-        const uint32_t query = w.first + i % w.stages * STAGE, now = i % 2, next = 1 - now;
+    for (uint32_t i = 0; i < steps; i++, at = ahead, ahead = next_step(s.at, at, first)) {
+        const uint32_t query = at.query, now = i % 2, next = 1 - now;
         float p[TALL][STAGE / 8][4] = {}, ds[TALL][STAGE / 8][4] = {};
 
         st_copy_wait<0>();
         __syncthreads(); /* stage i is here; the one before is used up */
-        if (i + 1 < w.count)
-            stage_load<DT, WIDTH>(q + next * stage, dout + next * stage, rows + next * STAGE, s, w, batch, i + 1);
+        if (i + 1 < steps)
+            stage_load<DT, WIDTH>(q + next * stage, dout + next * stage, rows + next * STAGE, s, batch, ahead);
         st_copy_commit();
         if (query + STAGE <= first + warp_row) /* no key of this warp is seen */
             continue;
@@ -244,8 +255,8 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys(struct backwar
 
 /* --- 16 bits: gradients of queries --- */
 
-template <strata_dtype DT, uint32_t WIDTH>
-constexpr uint32_t to_queries_shared = (2 * 64 * queries_tall<WIDTH> + 4 * STAGE) * st_tile_row_bytes<DT, WIDTH>;
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL>
+constexpr uint32_t to_queries_shared = (2 * 64 * TALL + 4 * STAGE) * st_tile_row_bytes<DT, WIDTH>;
 
 template <uint32_t TALL, uint32_t ACROSS>
 static __device__ __forceinline__ void query_slopes(float (&p)[TALL][ACROSS][4], float (&ds)[TALL][ACROSS][4],
@@ -260,10 +271,11 @@ static __device__ __forceinline__ void query_slopes(float (&p)[TALL][ACROSS][4],
                 slope(p[m][n][i], ds[m][n][i], rows[m][i / 2], scale);
 }
 
-template <strata_dtype DT, uint32_t WIDTH>
+/* A row's sums are in the order of the keys: TALL decides no bits. */
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL>
 static __global__ void __launch_bounds__(ST_TILE_THREADS) to_queries(struct backward_args s)
 {
-    constexpr uint32_t TALL = queries_tall<WIDTH>, QUERIES = 64 * TALL;
+    constexpr uint32_t QUERIES = 64 * TALL;
     constexpr uint32_t stride = st_tile_stride<DT, WIDTH>, stage = STAGE * stride;
     ST_SHARED_DYNAMIC(shared);
     uint16_t *q = reinterpret_cast<uint16_t *>(shared), *dout = q + QUERIES * stride, *k = dout + QUERIES * stride,
@@ -318,11 +330,8 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_queries(struct back
 /* --- fp32 --- */
 
 template <uint32_t WIDTH>
-constexpr uint32_t to_keys_shared<STRATA_F32, WIDTH> = 4 * ST_F32_TILE *st_tile_row_bytes<STRATA_F32, WIDTH> +
-                                                       ST_F32_TILE *(ST_F32_STRIDE * 4 + 8);
-template <uint32_t WIDTH>
-constexpr uint32_t to_queries_shared<STRATA_F32, WIDTH> = 4 * ST_F32_TILE *st_tile_row_bytes<STRATA_F32, WIDTH> +
-                                                          ST_F32_TILE *(ST_F32_STRIDE * 4 + 8);
+constexpr uint32_t to_keys_shared<STRATA_F32, WIDTH> = /* and of to_queries_f32 */
+    4 * ST_F32_TILE *st_tile_row_bytes<STRATA_F32, WIDTH> + ST_F32_TILE *(ST_F32_STRIDE * 4 + 8);
 
 /* Four tiles, scores on their way to the threads of a row, prepared values of the queries. */
 template <uint32_t WIDTH> struct tiles_f32 {
@@ -360,16 +369,16 @@ template <uint32_t WIDTH> static __global__ void __launch_bounds__(ST_TILE_THREA
     ST_SHARED_DYNAMIC(shared);
     struct tiles_f32<WIDTH> *t = reinterpret_cast<struct tiles_f32<WIDTH> *>(shared);
     const uint32_t batch = blockIdx.x / s.at.kv_heads, kv = blockIdx.x % s.at.kv_heads, first = blockIdx.y * ST_F32_TILE;
-    const struct walk w = walk_from(s.at, kv, first);
+    const uint32_t steps = steps_from(s.at, first);
+    struct step at = first_step(s.at, kv, first);
     float dk[ST_F32_ROWS][WIDTH / 8] = {}, dv[ST_F32_ROWS][WIDTH / 8] = {};
     const float one[ST_F32_ROWS] = {1, 1};
 
-    keys_load_f32(t, operands_of<float>(s, batch, w.head), first);
-    for (uint32_t step = 0; step < w.count; step++) {
-        const uint32_t query = w.first + step % w.stages * STAGE;
+    keys_load_f32(t, operands_of<float>(s, batch, at.head), first);
+    for (uint32_t left = steps; left > 0; left--, at = next_step(s.at, at, first)) {
         float p[ST_F32_ROWS][ST_F32_ACROSS], ds[ST_F32_ROWS][ST_F32_ACROSS];
 
-        queries_load_f32(t, operands_of<float>(s, batch, w.head + step / w.stages), query, s.at.seq);
+        queries_load_f32(t, operands_of<float>(s, batch, at.head), at.query, s.at.seq);
         copies_arrive();
         st_f32_rows_by_rows<WIDTH>(p, t->k, t->q);
         st_f32_rows_by_rows<WIDTH>(ds, t->v, t->dout);
@@ -377,7 +386,7 @@ template <uint32_t WIDTH> static __global__ void __launch_bounds__(ST_TILE_THREA
         for (uint32_t i = 0; i < ST_F32_ROWS; i++)
 #pragma unroll
             for (uint32_t j = 0; j < ST_F32_ACROSS; j++) {
-                if (first + st_f32_row(i) > query + st_f32_column(j))
+                if (first + st_f32_row(i) > at.query + st_f32_column(j))
                     p[i][j] = -ST_TILE_INFINITY;
                 slope(p[i][j], ds[i][j], t->rows[st_f32_column(j)], s.scale);
             }
@@ -423,28 +432,54 @@ template <uint32_t WIDTH> static __global__ void __launch_bounds__(ST_TILE_THREA
 
 /* --- launch --- */
 
+template <strata_dtype DT, uint32_t WIDTH> static cudaError_t to_keys_launch(cudaStream_t stream, const struct backward_args &s)
+{
+    constexpr uint32_t keys = DT == STRATA_F32 ? ST_F32_TILE : 64 * keys_tall<WIDTH>;
+    constexpr uint32_t parts = DT == STRATA_F32 ? 1 : keys_parts<WIDTH>;
+    void (*kernel)(struct backward_args);
+
+    if constexpr (DT == STRATA_F32)
+        kernel = to_keys_f32<WIDTH>;
+    else
+        kernel = to_keys<DT, WIDTH>;
+    return st_tile_launch(kernel, s.at.batch * s.at.kv_heads, (s.at.seq + keys - 1) / keys, parts, to_keys_shared<DT, WIDTH>,
+                          stream, s);
+}
+
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL>
+static cudaError_t to_queries_launch_as(cudaStream_t stream, const struct backward_args &s)
+{
+    return st_tile_launch(to_queries<DT, WIDTH, TALL>, s.at.batch * s.at.heads, (s.at.seq + 64 * TALL - 1) / (64 * TALL), 1,
+                          to_queries_shared<DT, WIDTH, TALL>, stream, s);
+}
+
+template <strata_dtype DT, uint32_t WIDTH>
+static cudaError_t to_queries_launch(cudaStream_t stream, const struct backward_args &s)
+{
+    constexpr uint32_t TALL = queries_tall<WIDTH>;
+
+    if constexpr (DT == STRATA_F32) {
+        return st_tile_launch(to_queries_f32<WIDTH>, s.at.batch * s.at.heads, (s.at.seq + ST_F32_TILE - 1) / ST_F32_TILE, 1,
+                              to_keys_shared<STRATA_F32, WIDTH>, stream, s);
+    } else if constexpr (TALL > 1 && to_queries_shared<DT, WIDTH, TALL> > SHARED_EVERYWHERE) {
+        uint32_t shared_most;
+        const cudaError_t err = st_shared_most(&shared_most);
+
+        if (err != cudaSuccess)
+            return err;
+        return shared_most >= to_queries_shared<DT, WIDTH, TALL> ? to_queries_launch_as<DT, WIDTH, TALL>(stream, s)
+                                                                 : to_queries_launch_as<DT, WIDTH, 1>(stream, s);
+    } else {
+        return to_queries_launch_as<DT, WIDTH, TALL>(stream, s);
+    }
+}
+
 template <strata_dtype DT, uint32_t WIDTH> struct backward_launch {
     static cudaError_t run(cudaStream_t stream, const struct backward_args &s)
     {
-        constexpr uint32_t keys = DT == STRATA_F32 ? ST_F32_TILE : 64 * keys_tall<WIDTH>;
-        constexpr uint32_t queries = DT == STRATA_F32 ? ST_F32_TILE : 64 * queries_tall<WIDTH>;
-        constexpr uint32_t parts = DT == STRATA_F32 ? 1 : keys_parts<WIDTH>;
-        void (*keys_kernel)(struct backward_args), (*queries_kernel)(struct backward_args);
-        cudaError_t err;
+        const cudaError_t err = to_keys_launch<DT, WIDTH>(stream, s);
 
-        if constexpr (DT == STRATA_F32) {
-            keys_kernel = to_keys_f32<WIDTH>;
-            queries_kernel = to_queries_f32<WIDTH>;
-        } else {
-            keys_kernel = to_keys<DT, WIDTH>;
-            queries_kernel = to_queries<DT, WIDTH>;
-        }
-        err = st_tile_launch(keys_kernel, s.at.batch * s.at.kv_heads, (s.at.seq + keys - 1) / keys, parts,
-                             to_keys_shared<DT, WIDTH>, stream, s);
-        if (err != cudaSuccess)
-            return err;
-        return st_tile_launch(queries_kernel, s.at.batch * s.at.heads, (s.at.seq + queries - 1) / queries, 1,
-                              to_queries_shared<DT, WIDTH>, stream, s);
+        return err != cudaSuccess ? err : to_queries_launch<DT, WIDTH>(stream, s);
     }
 };
 

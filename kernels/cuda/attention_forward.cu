@@ -61,7 +61,7 @@ template <uint32_t TALL> struct running {
 
 /* 16 queries each, of a warp; keys of a tile.  More would not fit the registers. */
 template <uint32_t WIDTH> constexpr uint32_t tall_of = WIDTH <= 128 ? 2 : 1;
-template <uint32_t WIDTH> constexpr uint32_t keys_of = WIDTH == 128 ? 32 : 64;
+template <uint32_t WIDTH> constexpr uint32_t keys_of = WIDTH == 96 || WIDTH == 128 ? 32 : 64;
 
 /* Largest of, or sum over, the four lanes of a row. */
 static __device__ __forceinline__ float row_max(float x)
@@ -91,7 +91,7 @@ static __device__ __forceinline__ void soften(float (&s)[TALL][ACROSS][4], float
             for (uint32_t n = 0; n < ACROSS; n++)
                 top = fmaxf(top, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
             top = row_max(top);
-            factor = exp2f((run.top[m][half] - top) * rate);
+            factor = st_exp2((run.top[m][half] - top) * rate);
             base = -top * rate;
             run.top[m][half] = top;
             run.sum[m][half] *= factor;
@@ -99,7 +99,7 @@ static __device__ __forceinline__ void soften(float (&s)[TALL][ACROSS][4], float
             for (uint32_t n = 0; n < ACROSS; n++)
 #pragma unroll
                 for (uint32_t i = 2 * half; i < 2 * half + 2; i++) {
-                    s[m][n][i] = exp2f(fmaf(s[m][n][i], rate, base));
+                    s[m][n][i] = st_exp2(fmaf(s[m][n][i], rate, base));
                     run.sum[m][half] += s[m][n][i];
                 }
 #pragma unroll
@@ -210,11 +210,11 @@ static __device__ __forceinline__ void soften_f32(float (&scores)[ST_F32_ROWS][S
             top[i] = fmaxf(top[i], scores[i][j]);
         }
         top[i] = row_max_f32(top[i]);
-        factor = exp2f((before - top[i]) * rate);
+        factor = st_exp2((before - top[i]) * rate);
         sum[i] *= factor;
 #pragma unroll
         for (uint32_t j = 0; j < ST_F32_ACROSS; j++) {
-            scores[i][j] = exp2f((scores[i][j] - top[i]) * rate);
+            scores[i][j] = st_exp2((scores[i][j] - top[i]) * rate);
             sum[i] += scores[i][j];
         }
 #pragma unroll

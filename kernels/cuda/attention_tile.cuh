@@ -95,15 +95,19 @@ static __device__ __forceinline__ void st_tile_load(st_elem_t<DT> *tile, const s
                                                     uint32_t first)
 {
     constexpr uint32_t group = st_group_elems<DT>, groups = WIDTH / group, stride = st_tile_stride<DT, WIDTH>;
+    constexpr uint32_t turns = (ROWS * groups + ST_TILE_THREADS - 1) / ST_TILE_THREADS;
 
     if (head.wide) {
-#pragma unroll 4
-        for (uint32_t i = threadIdx.x; i < ROWS * groups; i += ST_TILE_THREADS) {
-            const uint32_t row = i / groups, column = i % groups * group;
+#pragma unroll
+        for (uint32_t turn = 0; turn < turns; turn++) {
+            const uint32_t i = turn * ST_TILE_THREADS + threadIdx.x, row = i / groups, column = i % groups * group;
             const bool inside = first + row < head.rows && column < head.columns;
-            const size_t at = inside ? static_cast<size_t>(first + row) * head.stride + column : 0;
+            const uint32_t from_row = first + row < head.rows ? first + row : head.rows - 1; /* some address */
+            const uint32_t from_column = column < head.columns ? column : 0;
 
-            st_copy_async<16>(tile + row * stride + column, head.first + at, inside);
+            if (ROWS * groups % ST_TILE_THREADS == 0 || i < ROWS * groups)
+                st_copy_async<16>(tile + row * stride + column,
+                                  head.first + static_cast<size_t>(from_row) * head.stride + from_column, inside);
         }
         return;
     }
@@ -376,15 +380,32 @@ static inline cudaError_t st_attention_check(const struct st_cuda_attention &at)
     return at.head_dim > ST_CUDA_HEAD_MAX ? cudaErrorNotSupported : cudaSuccess;
 }
 
+/* Shared memory that a block may have on the current device. */
+static inline cudaError_t st_shared_most(uint32_t *bytes)
+{
+    int device = 0, most = 0;
+    cudaError_t err = cudaGetDevice(&device);
+
+    if (err == cudaSuccess)
+        err = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    *bytes = static_cast<uint32_t>(most);
+    return err;
+}
+
 /* One block per head (or kv head) of a sample in x, per tile in y: all heads' first tiles go first. */
 template <typename Args>
 static cudaError_t st_tile_launch(void (*kernel)(Args), uint32_t heads, uint32_t tiles, uint32_t parts, uint32_t shared_bytes,
                                   cudaStream_t stream, const Args &args)
 {
-    cudaError_t err;
+    uint32_t shared_most;
+    cudaError_t err = st_shared_most(&shared_most);
 
+    if (err != cudaSuccess)
+        return err;
     if (tiles > ST_GRID_Y_MAX || heads > INT32_MAX)
         return cudaErrorInvalidValue;
+    if (shared_bytes > shared_most)
+        return cudaErrorNotSupported;
     err = cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                static_cast<int>(shared_bytes));
     if (err != cudaSuccess)

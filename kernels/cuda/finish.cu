@@ -1,13 +1,14 @@
 /* kernels/cuda/finish.cu - a finished gradient rounded once, with its sums of squares in the fixed tree.
  *
- * The eight sums of a norm block are eight threads in a row, each of which adds every eighth element in index order: the definition's
- * order, and 32 bytes of each line at a time. */
+ * The eight sums of a norm block are eight threads in a row, each of which adds every eighth element in index order: the
+ * definition's order, and 32 bytes of each line at a time. */
 #include "kernels/cuda/update.h"
 #include "kernels/scalar.h"
 
 #define LANES         8u
 #define BLOCK_THREADS 128u
 #define BLOCK_NORMS   (BLOCK_THREADS / LANES) /* norm blocks of one thread block */
+#define AHEAD         8u                      /* elements of a thread under way at a time */
 #define SUM_THREADS   256u
 #define ALL_LANES     0xffffffffu
 
@@ -17,6 +18,12 @@ static __device__ void add_count(uint64_t *to, uint64_t count)
         atomicAdd(reinterpret_cast<unsigned long long *>(to), static_cast<unsigned long long>(count));
 }
 
+static __device__ void *element(void *out, strata_dtype dtype, uint64_t index)
+{
+    return static_cast<unsigned char *>(out) + index * (dtype == STRATA_F32 ? 4 : 2);
+}
+
+/* out may be acc: what is read ahead of a write is this thread's own. */
 static __global__ void __launch_bounds__(BLOCK_THREADS)
     finish(void *out, strata_dtype dtype, const float *acc, uint64_t elems, double *block_sums, uint64_t *nonfinite)
 {
@@ -26,11 +33,21 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
     uint64_t nonfinite_count = 0;
     double sum = 0, lanes[LANES];
 
-    for (uint64_t i = first + lane; i < end; i += LANES) {
-        const float x = st_finish_element(out, dtype, acc, i);
+    for (uint64_t i = first + lane; i < end; i += AHEAD * LANES) {
+        float from[AHEAD];
 
-        sum += static_cast<double>(x) * static_cast<double>(x);
-        nonfinite_count += !st_f32_bits_are_finite(st_f32_bits(x));
+#pragma unroll
+        for (uint32_t k = 0; k < AHEAD; k++)
+            from[k] = i + k * LANES < end ? acc[i + k * LANES] : 0.0f;
+#pragma unroll
+        for (uint32_t k = 0; k < AHEAD; k++) {
+            if (i + k * LANES < end) {
+                const float x = st_finish_element(element(out, dtype, i + k * LANES), dtype, &from[k], 0);
+
+                sum += static_cast<double>(x) * static_cast<double>(x);
+                nonfinite_count += !st_f32_bits_are_finite(st_f32_bits(x));
+            }
+        }
     }
     for (uint32_t i = 0; i < LANES; i++)
         lanes[i] = __shfl_sync(ALL_LANES, sum, static_cast<int>(i), LANES);
@@ -39,21 +56,22 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
     add_count(nonfinite, nonfinite_count);
 }
 
-/* One thread adds in index order what the others bring near. */
+/* One thread adds in index order what all have brought near, while the next sums are on their way.  Zeros after the last change
+ * no bits: a sum of squares is never -0. */
 static __global__ void __launch_bounds__(SUM_THREADS) add_sums(double *norm2, const double *block_sums, uint64_t count)
 {
     __shared__ double near[SUM_THREADS];
-    double sum = *norm2;
+    double sum = *norm2, next = threadIdx.x < count ? block_sums[threadIdx.x] : 0.0;
 
     for (uint64_t first = 0; first < count; first += SUM_THREADS) {
-        const uint64_t left = count - first;
-        const uint32_t here = left < SUM_THREADS ? static_cast<uint32_t>(left) : SUM_THREADS;
+        const uint64_t ahead = first + SUM_THREADS + threadIdx.x;
 
-        if (threadIdx.x < here)
-            near[threadIdx.x] = block_sums[first + threadIdx.x];
+        near[threadIdx.x] = next;
         __syncthreads();
+        next = ahead < count ? block_sums[ahead] : 0.0;
         if (threadIdx.x == 0) {
-            for (uint32_t i = 0; i < here; i++)
+#pragma unroll 16
+            for (uint32_t i = 0; i < SUM_THREADS; i++)
                 sum += near[i];
         }
         __syncthreads();

@@ -45,6 +45,15 @@ template <strata_dtype DT> static __device__ __forceinline__ float st_widen(uint
     return x;
 }
 
+/** 2^x to two units in the last place; 0 below 2^-126, which exp2f() takes three more instructions to avoid. */
+static __device__ __forceinline__ float st_exp2(float x)
+{
+    float y;
+
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /** c += a * b. */
 template <strata_dtype DT>
 static __device__ __forceinline__ void st_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
@@ -122,6 +131,11 @@ template <strata_dtype DT> static inline uint32_t st_pack(float first, float sec
 template <strata_dtype DT> static inline float st_widen(uint16_t half)
 {
     return DT == STRATA_BF16 ? st_bf16_to_f32(half) : st_f16_to_f32(half);
+}
+
+static inline float st_exp2(float x)
+{
+    return exp2f(x);
 }
 
 /* The two halves of a pair, `apart` doubles from each other. */

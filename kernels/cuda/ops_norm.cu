@@ -28,6 +28,11 @@ template <uint32_t GROUP, uint32_t RUNS> struct row_part {
     {
         return RUNS > 0 ? RUNS : (cols + GROUP * ST_RUN - 1) / (GROUP * ST_RUN);
     }
+    /* Whether any thread of the row has something in this run; one answer for all of them. */
+    __device__ bool has(uint32_t run) const
+    {
+        return RUNS <= 1 || run * GROUP * ST_RUN < cols;
+    }
     __device__ uint64_t column(uint32_t run) const
     {
         return (static_cast<uint64_t>(run) * GROUP + lane) * ST_RUN;
@@ -49,7 +54,7 @@ template <strata_dtype DT, uint32_t GROUP, uint32_t RUNS> struct kept_row {
     {
 #pragma unroll
         for (uint32_t k = 0; k != RUNS; k++)
-            run[k] = fetch(part, k);
+            run[k] = part.has(k) ? fetch(part, k) : st_packed<DT>();
     }
     __device__ st_packed<DT> fetch(const struct row_part<GROUP, RUNS> &part, uint32_t k) const
     {
@@ -92,7 +97,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const stru
         float sum = 0.0f;
 
 #pragma unroll
-        for (uint32_t k = 0; k < part.runs(); k++) {
+        for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
             float x[ST_RUN];
 
             in.get(x, part, k); /* zeros where there is nothing */
@@ -103,7 +108,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const stru
         mean = row_sum<GROUP>(sum, shared[0]) / static_cast<float>(s.cols);
     }
 #pragma unroll
-    for (uint32_t k = 0; k < part.runs(); k++) {
+    for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
         const uint32_t count = part.count(k);
         float x[ST_RUN];
 
@@ -117,7 +122,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const stru
     }
     rstd = 1.0f / sqrtf(row_sum<GROUP>(squares, shared[1]) / static_cast<float>(s.cols) + s.eps);
 #pragma unroll
-    for (uint32_t k = 0; k < part.runs(); k++) {
+    for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
         const uint32_t count = part.count(k);
         float x[ST_RUN], weight[ST_RUN], bias[ST_RUN];
 
@@ -187,7 +192,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_backward(const str
     };
 
 #pragma unroll
-    for (uint32_t k = 0; k < part.runs(); k++) {
+    for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
         float g[ST_RUN], xhat[ST_RUN];
 
         in.get(g, xhat, part, k);
@@ -203,7 +208,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_backward(const str
     const struct kept_row<DT, GROUP, RUNS> residuals(s.residual, part.first, part);
 
 #pragma unroll
-    for (uint32_t k = 0; k < part.runs(); k++) {
+    for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
         float g[ST_RUN], xhat[ST_RUN], residual[ST_RUN];
 
         in.get(g, xhat, part, k);

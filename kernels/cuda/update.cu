@@ -1,7 +1,8 @@
 /* kernels/cuda/update.cu - the update rules on a GPU, by the scalar definition of one element.
  *
  * A warp takes one block of ST_MOMENT_BLOCK elements, a lane eight elements in a row, so that every plane is read and written in
- * accesses of 8 or 16 bytes, and the largest of a block of moments is found by shuffles.  Compiled without contraction. */
+ * accesses of 16 bytes (codes of 8), and the largest of a block of moments is found by shuffles.  Compiled without contraction.
+ */
 #include "kernels/cuda/update.h"
 #include "kernels/update_step.h"
 
@@ -28,16 +29,25 @@ struct planes {
 
 /* --- eight elements of a plane --- */
 
+/* What one access moves of eight elements of BYTES bytes. */
+template <size_t BYTES> struct wide_word {
+    using type = uint4;
+};
+template <> struct wide_word<1> {
+    using type = uint2;
+};
+template <typename T> using word_of = typename wide_word<sizeof(T)>::type;
+template <typename T> constexpr uint32_t words_of = LANE_ELEMS * sizeof(T) / sizeof(word_of<T>);
+
 /* `whole`: all eight are there and the plane is aligned for wide accesses. */
 template <typename T> static __device__ void load_lane(T out[LANE_ELEMS], const T *plane, uint32_t count, bool whole)
 {
     if (whole) {
-        constexpr uint32_t words = LANE_ELEMS * sizeof(T) / 8;
-        const uint2 *in = reinterpret_cast<const uint2 *>(plane);
-        uint2 word[words];
+        const word_of<T> *in = reinterpret_cast<const word_of<T> *>(plane);
+        word_of<T> word[words_of<T>];
 
 #pragma unroll
-        for (uint32_t i = 0; i < words; i++)
+        for (uint32_t i = 0; i < words_of<T>; i++)
             word[i] = in[i];
         memcpy(out, word, sizeof(word));
         return;
@@ -50,13 +60,12 @@ template <typename T> static __device__ void load_lane(T out[LANE_ELEMS], const 
 template <typename T> static __device__ void store_lane(T *plane, const T in[LANE_ELEMS], uint32_t count, bool whole)
 {
     if (whole) {
-        constexpr uint32_t words = LANE_ELEMS * sizeof(T) / 8;
-        uint2 *out = reinterpret_cast<uint2 *>(plane);
-        uint2 word[words];
+        word_of<T> *out = reinterpret_cast<word_of<T> *>(plane);
+        word_of<T> word[words_of<T>];
 
         memcpy(word, in, sizeof(word));
 #pragma unroll
-        for (uint32_t i = 0; i < words; i++)
+        for (uint32_t i = 0; i < words_of<T>; i++)
             out[i] = word[i];
         return;
     }
@@ -264,13 +273,13 @@ static bool is_aligned(const void *plane, size_t align)
     return reinterpret_cast<uintptr_t>(plane) % align == 0;
 }
 
-/* Whether eight elements of every plane begin at a multiple of 8 bytes. */
+/* Whether a lane's elements of every plane begin at a multiple of what one access moves. */
 static bool is_wide(const struct planes *s)
 {
     const void *const planes[] = {s->weight, s->residual, s->master, s->copy, s->moments.moment1, s->moments.moment2, s->grad};
 
     for (const void *plane : planes) {
-        if (!is_aligned(plane, 8))
+        if (!is_aligned(plane, 16))
             return false;
     }
     return true;
@@ -304,7 +313,8 @@ cudaError_t st_cuda_update_split(cudaStream_t stream, uint16_t *weight, int16_t 
                                  const void *grad, strata_dtype grad_dtype, uint64_t elems, const struct st_update_coef *coef,
                                  uint64_t *overflowed)
 {
-    const struct planes s = {weight, residual, nullptr, nullptr, STRATA_DTYPE_INVALID, *moments, grad, grad_dtype, elems, overflowed};
+    const struct planes s = {weight,   residual, nullptr,    nullptr, STRATA_DTYPE_INVALID,
+                             *moments, grad,     grad_dtype, elems,   overflowed};
 
     return launch<SPLIT>(stream, &s, coef);
 }

@@ -5,8 +5,8 @@
 #include "core/topology.h"
 #include "nvme/swap.h"
 #include "offload/machine.h"
+#include "tests/scratch.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,6 @@ struct fixture {
     struct st_config config;
     struct st_workload workload;
     struct st_page page;
-    char dir[64];
 };
 
 static unsigned warnings;
@@ -46,11 +45,11 @@ static int setup(void **state)
     struct st_config_source *source = NULL;
     const struct st_config_opts opts = {0};
 
-    f = (struct fixture){.dir = "/tmp/strata-test-XXXXXX"};
+    f = (struct fixture){0};
     assert_int_equal(st_topology_load(&f.topology, NULL), STRATA_OK);
     assert_int_equal(st_config_load(&f.config, &source, &opts), STRATA_OK);
     st_config_source_free(source);
-    assert_non_null(mkdtemp(f.dir));
+    assert_int_equal(scratch_create(NULL), 0);
     f.page = (struct st_page){.group_count = 1, .groups = {{ST_GROUP_DECAY, 0, 65536}}, .elems = 65536, .params = 65536};
     f.workload = (struct st_workload){.name = "probe",
                                       .dtype = STRATA_BF16,
@@ -76,7 +75,7 @@ static int teardown(void **state)
     st_fault_disarm();
     st_log_configure(NULL, NULL, ST_LOG_INFO);
     st_topology_destroy(f->topology);
-    return rmdir(f->dir); /* fails where something was left behind */
+    return scratch_remove_empty(state); /* fails where something was left behind */
 }
 
 static void budgets_are_capacities(void **state)
@@ -116,7 +115,7 @@ static void a_missing_directory_is_refused(void **state)
     struct fixture *f = *state;
     struct st_machine m;
 
-    snprintf(f->config.nvme_dirs[0], sizeof(f->config.nvme_dirs[0]), "%s/missing", f->dir);
+    snprintf(f->config.nvme_dirs[0], sizeof(f->config.nvme_dirs[0]), "%s/missing", scratch_dir);
     f->config.nvme_dir_count = 1;
     assert_int_equal(strata_status_exit_code(st_machine_here(&m, &f->config, f->topology)), 2);
     assert_non_null(strstr(strata_last_error(), "missing"));
@@ -124,7 +123,6 @@ static void a_missing_directory_is_refused(void **state)
 
 static void files_keep_every_field(void **state)
 {
-    struct fixture *f = *state;
     struct st_machine m = {.name = "a \"box\"",
                            .capacity = {1, UINT64_C(1) << 52, 3},
                            .workers = 7,
@@ -142,7 +140,8 @@ static void files_keep_every_field(void **state)
     struct st_machine back;
     char path[128];
 
-    snprintf(path, sizeof(path), "%s/machine.json", f->dir);
+    (void)state;
+    snprintf(path, sizeof(path), "%s/machine.json", scratch_dir);
     assert_int_equal(st_machine_write(&m, path), STRATA_OK);
     assert_int_equal(st_machine_read(&back, path), STRATA_OK);
     assert_string_equal(back.name, m.name);
@@ -160,7 +159,7 @@ static void every_rate_is_measured(void **state)
     struct fixture *f = *state;
     struct st_machine m;
 
-    memcpy(f->config.nvme_dirs[0], f->dir, sizeof(f->dir));
+    memcpy(f->config.nvme_dirs[0], scratch_dir, sizeof(scratch_dir));
     f->config.nvme_dir_count = 1;
     assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
     assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &f->config, f->topology, ST_MEASURE_ALL), STRATA_OK);
@@ -178,7 +177,7 @@ static void each_of_several_directories_is_measured(void **state)
     char path[512];
 
     for (uint32_t i = 0; i < 2; i++) {
-        snprintf(config.nvme_dirs[i], sizeof(config.nvme_dirs[i]), "%s/drive-%u", f->dir, i);
+        snprintf(config.nvme_dirs[i], sizeof(config.nvme_dirs[i]), "%s/drive-%u", scratch_dir, i);
         assert_int_equal(mkdir(config.nvme_dirs[i], 0700), 0);
     }
     config.nvme_dir_count = 2;
@@ -189,7 +188,7 @@ static void each_of_several_directories_is_measured(void **state)
     assert_int_equal(m.drives, 2);
     assert_true(m.dir_rates[0] > 0 && m.dir_rates[1] > 0);
 
-    snprintf(path, sizeof(path), "%s/machine.json", f->dir);
+    snprintf(path, sizeof(path), "%s/machine.json", scratch_dir);
     assert_int_equal(st_machine_write(&m, path), STRATA_OK);
     assert_int_equal(st_machine_read(&back, path), STRATA_OK);
     assert_int_equal(back.dir_count, 2);
@@ -263,7 +262,7 @@ static void a_failed_disk_leaves_the_other_rates(void **state)
     struct fixture *f = *state;
     struct st_machine m;
 
-    memcpy(f->config.nvme_dirs[0], f->dir, sizeof(f->dir));
+    memcpy(f->config.nvme_dirs[0], scratch_dir, sizeof(scratch_dir));
     f->config.nvme_dir_count = 1;
     assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.mkdir", .result = -EIO});

@@ -7,7 +7,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree as xml
 
-LANES = ["compute", "upload", "download", "update", "read_state", "read_weight", "read_activation", "write", "comm"]
+LANES = ["compute", "upload", "download", "update", "update_device", "read_state", "read_weight", "read_activation", "write", "comm"]
 SVG = "{http://www.w3.org/2000/svg}"
 
 sys.dont_write_bytecode = True

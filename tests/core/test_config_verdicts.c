@@ -83,7 +83,7 @@ static void verdicts(void **state)
         {Z("\"offload_optimizer\": {\"device\": \"cpu\", \"nvme_path\": \"/x\"}"),
          "zero_optimization.offload_optimizer.nvme_path", ST_VERDICT_HONOURED, "not used"},
         {Z("\"offload_optimizer\": {\"ratio\": 1}"), "zero_optimization.offload_optimizer.ratio", ST_VERDICT_HONOURED, NULL},
-        {Z("\"offload_optimizer\": {\"ratio\": 0.5}"), "zero_optimization.offload_optimizer.ratio", ST_VERDICT_NOTICE, "plan"},
+        {Z("\"offload_optimizer\": {\"ratio\": 0.5}"), "zero_optimization.offload_optimizer.ratio", ST_VERDICT_HONOURED, NULL},
         {Z("\"cpu_offload\": true"), "zero_optimization.cpu_offload", ST_VERDICT_HONOURED, "deprecated"},
         {"{\"aio\": {\"thread_count\": 1}}", "aio.thread_count", ST_VERDICT_NOTICE, "old name"},
         {"{\"aio\": {\"use_gds\": true}}", "aio.use_gds", ST_VERDICT_NOTICE, "GPUDirect"},
@@ -268,7 +268,7 @@ static void bad_input(void **state)
         {"{\"strata\": {\"freeze\": {}}}", NULL, "strings"},
         {"{\"strata\": {\"freeze\": [\"\"]}}", NULL, "empty"},
         {"{\"strata\": {\"freeze\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]}}", NULL, "more than 8"},
-        {"{\"strata\": {\"accumulation\": \"diagonal\"}}", NULL, "must be one of vertical, horizontal"},
+        {"{\"strata\": {\"accumulation\": \"diagonal\"}}", NULL, "must be one of auto, vertical, horizontal"},
         /* fp16: as DeepSpeed's tests refuse them */
         {"{\"fp16\": {\"loss_scale\": true}}", NULL, "fp16.loss_scale: must be a number, not true"},
         {"{\"fp16\": {\"loss_scale\": -1}}", NULL, "out of range"},

@@ -1,14 +1,12 @@
 /* tests/core/test_pressure.c - counters from fake trees with holes, and what is made of them. */
 #include "core/pressure.h"
 #include "strata/status.h"
+#include "tests/scratch.h"
 
-#include <ftw.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -21,64 +19,23 @@
 #define UNKNOWN   ST_PRESSURE_UNKNOWN
 #define PSI(s, f) "some avg10=1.00 avg60=2.00 avg300=3.00 total=" s "\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=" f "\n"
 
-static char root[PATH_MAX];
-
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *ftw)
-{
-    (void)info;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
-static int make_root(void **state)
-{
-    (void)state;
-    strcpy(root, "/tmp/strata-pressure-XXXXXX");
-    return mkdtemp(root) == NULL;
-}
-
-static int remove_root(void **state)
-{
-    (void)state;
-    return nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-}
-
-/* Writes text to root/name, making the folders in between. */
-static void put(const char *name, const char *text)
-{
-    char path[2 * PATH_MAX];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/%s", root, name);
-    for (char *at = path + strlen(root) + 1; (at = strchr(at, '/')) != NULL; at++) {
-        *at = '\0';
-        mkdir(path, 0755);
-        *at = '/';
-    }
-    file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
-}
-
 static struct st_pressure *open_fake(void)
 {
     struct st_pressure *p = NULL;
     char proc[PATH_MAX + 8], cgroup[PATH_MAX + 8];
 
-    snprintf(proc, sizeof(proc), "%s/proc", root);
-    snprintf(cgroup, sizeof(cgroup), "%s/cgroup", root);
+    snprintf(proc, sizeof(proc), "%s/proc", scratch_dir);
+    snprintf(cgroup, sizeof(cgroup), "%s/cgroup", scratch_dir);
     assert_int_equal(st_pressure_open(&p, proc, cgroup), STRATA_OK);
     return p;
 }
 
 static void put_proc(void)
 {
-    put("proc/self/stat", "42 (a name) with 7 ) S 1 2 3 4 -1 4194560 1000 0 1234 0 55 66 0 0 20 0 9 0 1\n");
-    put("proc/self/status", "Name:\tstrata\nVmRSS:\t  100 kB\nVmSwap:\t  2048 kB\nThreads:\t1\n");
-    put("proc/vmstat", "nr_free_pages 1\npswpin 17\npswpout 29\npgfault 5\n");
-    put("proc/pressure/memory", PSI("5000000", "700000"));
+    scratch_put("proc/self/stat", "42 (a name) with 7 ) S 1 2 3 4 -1 4194560 1000 0 1234 0 55 66 0 0 20 0 9 0 1\n");
+    scratch_put("proc/self/status", "Name:\tstrata\nVmRSS:\t  100 kB\nVmSwap:\t  2048 kB\nThreads:\t1\n");
+    scratch_put("proc/vmstat", "nr_free_pages 1\npswpin 17\npswpout 29\npgfault 5\n");
+    scratch_put("proc/pressure/memory", PSI("5000000", "700000"));
 }
 
 static void assert_unknown(const struct st_pressure_sample *s)
@@ -118,14 +75,14 @@ static void a_sample_opens_nothing(void **state)
     (void)state;
     put_proc();
     p = open_fake();
-    put("proc/pressure/memory", PSI("6000000", "700000"));
+    scratch_put("proc/pressure/memory", PSI("6000000", "700000"));
     st_pressure_sample(p, &s);
     assert_int_equal(s.some_us, 6000000);
-    remove_root(NULL);
+    scratch_remove(NULL);
     st_pressure_sample(p, &again);
     assert_memory_equal(&s, &again, sizeof(s));
     st_pressure_close(p);
-    assert_int_equal(make_root(NULL), 0);
+    assert_int_equal(scratch_create(NULL), 0);
 }
 
 static void nothing_there_is_unknown(void **state)
@@ -152,12 +109,12 @@ static void nonsense_is_unknown(void **state)
     struct st_pressure_sample s;
 
     (void)state;
-    put("proc/self/cgroup", "nonsense\n0:\n0::\n");
+    scratch_put("proc/self/cgroup", "nonsense\n0:\n0::\n");
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct st_pressure *p;
 
         for (size_t f = 0; f < sizeof(files) / sizeof(files[0]); f++)
-            put(files[f], texts[i]);
+            scratch_put(files[f], texts[i]);
         p = open_fake();
         st_pressure_sample(p, &s);
         assert_unknown(&s);
@@ -173,7 +130,7 @@ static void the_groups_own_file_is_preferred(void **state)
         uint64_t some_us;
         enum st_pressure_scope scope;
     } places[] = {
-        {"cgroup/unified", 1, ST_PRESSURE_OF_MACHINE}, /* a machine's root has no events */
+        {"cgroup/unified", 1, ST_PRESSURE_OF_MACHINE}, /* a machine's scratch_dir has no events */
         {"cgroup/unified/a/b", 2, ST_PRESSURE_OF_GROUP},
         {"cgroup", 3, ST_PRESSURE_OF_MACHINE},
         {"cgroup/a/b", 4, ST_PRESSURE_OF_GROUP},
@@ -183,13 +140,13 @@ static void the_groups_own_file_is_preferred(void **state)
 
     (void)state;
     put_proc();
-    put("proc/self/cgroup", "4:memory:/x\n0::/a/b\n");
+    scratch_put("proc/self/cgroup", "4:memory:/x\n0::/a/b\n");
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         struct st_pressure *p;
 
         snprintf(name, sizeof(name), "%s/memory.pressure", places[i].dir);
         snprintf(text, sizeof(text), "some avg10=0 total=%llu\n", (unsigned long long)places[i].some_us);
-        put(name, text);
+        scratch_put(name, text);
         p = open_fake();
         st_pressure_sample(p, &s);
         assert_int_equal(s.some_us, places[i].some_us);
@@ -199,7 +156,7 @@ static void the_groups_own_file_is_preferred(void **state)
     }
 }
 
-/* Inside a container the root of the tree is the group. */
+/* Inside a container the scratch_dir of the tree is the group. */
 static void limits_met_are_counted(void **state)
 {
     struct st_pressure_sample s;
@@ -207,9 +164,9 @@ static void limits_met_are_counted(void **state)
 
     (void)state;
     put_proc();
-    put("proc/self/cgroup", "0::/\n");
-    put("cgroup/memory.pressure", PSI("9", "8"));
-    put("cgroup/memory.events", "low 100\nhigh 1\nmax 20\noom 300\noom_kill 4000\n");
+    scratch_put("proc/self/cgroup", "0::/\n");
+    scratch_put("cgroup/memory.pressure", PSI("9", "8"));
+    scratch_put("cgroup/memory.events", "low 100\nhigh 1\nmax 20\noom 300\noom_kill 4000\n");
     p = open_fake();
     st_pressure_sample(p, &s);
     assert_int_equal(s.some_us, 9);
@@ -332,12 +289,12 @@ static void sentences_end_inside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_counter_is_read, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(a_sample_opens_nothing, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(nothing_there_is_unknown, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(nonsense_is_unknown, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(the_groups_own_file_is_preferred, make_root, remove_root),
-        cmocka_unit_test_setup_teardown(limits_met_are_counted, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(every_counter_is_read, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_sample_opens_nothing, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(nothing_there_is_unknown, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(nonsense_is_unknown, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(the_groups_own_file_is_preferred, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(limits_met_are_counted, scratch_create, scratch_remove),
         cmocka_unit_test(this_machine),
         cmocka_unit_test(calm_is_calm),
         cmocka_unit_test(waiting_for_memory_is_pressure),

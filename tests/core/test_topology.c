@@ -4,15 +4,13 @@
 #include "core/arena.h"
 #include "core/fault.h"
 #include "core/workers.h"
+#include "tests/scratch.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -39,40 +37,22 @@ static void test_plausible(void **state)
     st_topology_destroy(NULL);
 }
 
-static void put(const char *folder, const char *name, const char *text)
-{
-    char path[256];
-    FILE *file;
-
-    snprintf(path, sizeof(path), "%s/%s", folder, name);
-    file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void test_limits_apply(void **state)
 {
-    static const char *const names[] = {"memory.max", "memory.current", "cpu.max"};
-    char folder[] = "/tmp/strata-topology-XXXXXX", path[256];
     struct st_topology *topo;
 
     (void)state;
-    assert_non_null(mkdtemp(folder));
-    put(folder, "memory.max", "50000000\n");
-    put(folder, "memory.current", "20000000\n");
-    put(folder, "cpu.max", "10000 100000\n");
-    assert_int_equal(st_topology_load(&topo, folder), STRATA_OK);
+    scratch_open();
+    scratch_put("memory.max", "50000000\n");
+    scratch_put("memory.current", "20000000\n");
+    scratch_put("cpu.max", "10000 100000\n");
+    assert_int_equal(st_topology_load(&topo, scratch_dir), STRATA_OK);
     if (access("/proc/self/cgroup", R_OK) == 0 && st_topology_memory_limit(topo) == 50000000) {
         assert_int_equal(st_topology_memory_available(topo), 30000000);
         assert_int_equal(st_topology_core_count(topo), 1);
     }
     st_topology_destroy(topo);
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
-        assert_int_equal(unlink(path), 0);
-    }
-    assert_int_equal(rmdir(folder), 0);
+    scratch_close();
 }
 
 static void *bind_all(void *arg)
@@ -235,40 +215,24 @@ static void test_what_hwloc_does_not_take(void **state)
 }
 
 /* A fake control group with these files, and a machine of two nodes with eight cores each. */
-static struct st_topology *grouped(char folder[], const char *membership, const char *const files[][2])
+static struct st_topology *grouped(const char *membership, const char *const files[][2])
 {
-    struct st_topology_source source = {.synthetic = "numa:2 core:8 pu:1", .cgroup_root = folder};
-    char path[256];
+    struct st_topology_source source = {.synthetic = "numa:2 core:8 pu:1", .cgroup_root = scratch_dir};
     struct st_topology *topo;
 
-    assert_non_null(mkdtemp(folder));
-    put(folder, "membership", membership);
-    for (; (*files)[0] != NULL; files++) {
-        snprintf(path, sizeof(path), "%s/%s", folder, (*files)[0]);
-        for (char *at = path + strlen(folder) + 1; (at = strchr(at, '/')) != NULL; at++) {
-            *at = '\0';
-            mkdir(path, 0755);
-            *at = '/';
-        }
-        put(folder, (*files)[0], (*files)[1]);
-    }
-    snprintf(path, sizeof(path), "%s/membership", folder);
-    source.membership = path;
+    scratch_open();
+    scratch_put("membership", membership);
+    for (; (*files)[0] != NULL; files++)
+        scratch_put((*files)[0], (*files)[1]);
+    source.membership = scratch_path("membership");
     assert_int_equal(st_topology_load_from(&topo, &source), STRATA_OK);
     return topo;
 }
 
-static int remove_one(const char *path, const struct stat *info, int type, struct FTW *ftw)
+static void ungrouped(struct st_topology *topo)
 {
-    (void)info;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
-static void remove_folder(const char *folder)
-{
-    assert_int_equal(nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
+    st_topology_destroy(topo);
+    scratch_close();
 }
 
 static void test_cpuset_limits_the_cores(void **state)
@@ -276,8 +240,7 @@ static void test_cpuset_limits_the_cores(void **state)
     static const char *const v2[][2] = {{"job/cpuset.cpus.effective", "6-9\n"}, {"job/memory.max", "50000000\n"}, {NULL, NULL}};
     static const char *const v1[][2] = {{"cpuset/job/cpuset.effective_cpus", "12-15\n"}, {NULL, NULL}};
     static const char *const foreign[][2] = {{"job/cpuset.cpus.effective", "100-103\n"}, {NULL, NULL}};
-    char a[] = "/tmp/strata-topology-XXXXXX", b[] = "/tmp/strata-topology-XXXXXX", c[] = "/tmp/strata-topology-XXXXXX";
-    struct st_topology *topo = grouped(a, "0::/job\n", v2);
+    struct st_topology *topo = grouped("0::/job\n", v2);
 
     (void)state;
     assert_int_equal(st_topology_core_count(topo), 4);
@@ -285,18 +248,15 @@ static void test_cpuset_limits_the_cores(void **state)
     assert_int_equal(st_topology_numa_count(topo), 2);
     assert_true(st_topology_memory_limit(topo) == 50000000);
     assert_false(st_topology_has_quota(topo));
-    st_topology_destroy(topo);
-    topo = grouped(b, "3:cpuset:/job\n", v1);
+    ungrouped(topo);
+    topo = grouped("3:cpuset:/job\n", v1);
     assert_units(topo, 4, "12 13 14 15");
     assert_int_equal(st_topology_numa_count(topo), 1);
     assert_int_equal(st_topology_numa_node(topo, 0).os_index, 1);
-    st_topology_destroy(topo);
-    topo = grouped(c, "0::/job\n", foreign);
+    ungrouped(topo);
+    topo = grouped("0::/job\n", foreign);
     assert_int_equal(st_topology_core_count(topo), 16);
-    st_topology_destroy(topo);
-    remove_folder(a);
-    remove_folder(b);
-    remove_folder(c);
+    ungrouped(topo);
 }
 
 static void test_a_quota_limits_the_workers(void **state)
@@ -307,20 +267,17 @@ static void test_a_quota_limits_the_workers(void **state)
                                         {"cpu/job/cpu.cfs_period_us", "100000\n"},
                                         {"memory/job/memory.limit_in_bytes", "7000000\n"},
                                         {NULL, NULL}};
-    char a[] = "/tmp/strata-topology-XXXXXX", b[] = "/tmp/strata-topology-XXXXXX";
-    struct st_topology *topo = grouped(a, "0::/job\n", v2);
+    struct st_topology *topo = grouped("0::/job\n", v2);
 
     (void)state;
     assert_int_equal(st_topology_core_count(topo), 3);
     assert_true(st_topology_has_quota(topo));
     assert_units(topo, 3, "4 5 6"); /* one node */
-    st_topology_destroy(topo);
-    topo = grouped(b, "2:cpu,cpuacct:/job\n3:memory:/job\n", v1);
+    ungrouped(topo);
+    topo = grouped("2:cpu,cpuacct:/job\n3:memory:/job\n", v1);
     assert_int_equal(st_topology_core_count(topo), 2);
     assert_true(st_topology_memory_limit(topo) == 7000000);
-    st_topology_destroy(topo);
-    remove_folder(a);
-    remove_folder(b);
+    ungrouped(topo);
 }
 
 /* Binding and placing go through hwloc, which does nothing on a machine that is not this one; refusals are reported. */

@@ -3,6 +3,7 @@
 
 #include "core/fault.h"
 #include "core/json.h"
+#include "tests/scratch.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,7 +21,6 @@
 
 #define MILLISECOND 1000000u
 
-static char dir[] = "/tmp/strata-trace-XXXXXX";
 static char file_name[64], temp_name[64];
 
 /* Three items: 0 computes, 1 and 2 read; 0 waits for 1 of this cycle and 2 of the previous one, 2 for nothing. */
@@ -28,7 +28,7 @@ static void describe(void *ctx, uint32_t item, struct st_trace_item *out)
 {
     static const char *const names[] = {"a \"quoted\"\\\n\x01 name", "read \xff", "read"};
 
-    assert_ptr_equal(ctx, dir);
+    assert_ptr_equal(ctx, scratch_dir);
     *out = (struct st_trace_item){.name = names[item],
                                   .row = item == 0 ? 0 : 1,
                                   .bytes = item == 0 ? 0 : 3000,
@@ -47,7 +47,7 @@ static const struct st_trace_row rows[] = {{"compute", ST_TRACE_NONE}, {"read", 
 static const char *const cycles[] = {"step", "flush"};
 static const char *const series[] = {"read"};
 static const struct st_trace_arg resident[] = {{"host", 123456789012345u}};
-static const struct st_trace_source source = {.ctx = dir,
+static const struct st_trace_source source = {.ctx = scratch_dir,
                                               .program = "test",
                                               .version = "1",
                                               .item_count = 3,
@@ -351,29 +351,22 @@ static void places_are_checked_before(void **state)
     assert_int_equal(st_trace_check(file_name), STRATA_OK);
     assert_int_equal(st_trace_check("t.json"), STRATA_OK);
     assert_int_equal(st_trace_check("/t.json"), access("/", W_OK) == 0 ? STRATA_OK : STRATA_E_INPUT);
-    assert_int_equal(st_trace_check(dir), STRATA_E_INPUT);
+    assert_int_equal(st_trace_check(scratch_dir), STRATA_E_INPUT);
     assert_int_equal(st_trace_check("/dev/full"), STRATA_E_INPUT);
-    snprintf(path, sizeof(path), "%s/nowhere/t.json", dir);
+    snprintf(path, sizeof(path), "%s/nowhere/t.json", scratch_dir);
     assert_int_equal(st_trace_check(path), STRATA_E_INPUT);
-    snprintf(path, sizeof(path), "%s/nowhere/", dir);
+    snprintf(path, sizeof(path), "%s/nowhere/", scratch_dir);
     assert_int_equal(st_trace_check(path), STRATA_E_INPUT);
     assert_int_not_equal(access(file_name, F_OK), 0);
 }
 
 static int setup(void **state)
 {
-    (void)state;
-    if (mkdtemp(dir) == NULL)
+    if (scratch_create(state) != 0)
         return -1;
-    snprintf(file_name, sizeof(file_name), "%s/t.json", dir);
-    snprintf(temp_name, sizeof(temp_name), "%s/t.json.tmp", dir);
+    snprintf(file_name, sizeof(file_name), "%s/t.json", scratch_dir);
+    snprintf(temp_name, sizeof(temp_name), "%s/t.json.tmp", scratch_dir);
     return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return rmdir(dir);
 }
 
 int main(void)
@@ -386,5 +379,5 @@ int main(void)
         cmocka_unit_test(a_failed_write_leaves_the_old_file), cmocka_unit_test(places_are_checked_before),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, scratch_remove_empty);
 }

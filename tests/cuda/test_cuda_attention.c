@@ -4,271 +4,55 @@
  *
  * Tolerances, relative to the largest magnitude of a tensor: fp32 4e-6, fp16 1.5e-3, bf16 1.2e-2; log-sum-exp 4e-6 always. */
 #include "kernels/cuda/attention.h"
-#include "kernels/scalar.h"
-#include <math.h>
+#include "tests/cuda/cuda_fixture.h"
+#ifdef ST_CUDA_EMULATOR
+#include "tests/cuda/emulator/twin.h"
+#endif
+#include "tests/offload/attention_reference.h"
+#include "tests/offload/device_values.h"
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#define GUARD      256u /* bytes behind every buffer: NaN in every dtype */
-#define GUARD_BYTE 0xff
-#define ALIGNMENT  64u
-#define LSE_LOSS   4e-6
-#define STEP       1e-5 /* of a central difference */
+#define LSE_LOSS 4e-6
 
-static double tolerance(strata_dtype dt)
+/* --- one shape --- */
+
+static struct attention_reference reference_create(const struct st_cuda_attention *at, const struct cf_buffer *qkv,
+                                                   const struct cf_buffer *dout)
 {
-    return dt == STRATA_BF16 ? 1.2e-2 : dt == STRATA_F16 ? 1.5e-3 : 4e-6;
-}
+    const struct st_attention shape = {.batch = at->batch,
+                                       .seq = at->seq,
+                                       .heads = at->heads,
+                                       .kv_heads = at->kv_heads,
+                                       .head_dim = at->head_dim,
+                                       .qkv_stride = at->qkv_stride,
+                                       .out_stride = at->out_stride,
+                                       .dt = at->dt};
+    struct attention_reference r = ar_create(&shape, qkv->host, dout != NULL ? dout->host : NULL);
 
-/* --- memory --- */
-
-/* `bytes` at `p` on the host, at `device` there, then GUARD bytes; `shift` bytes off alignment. */
-struct buffer {
-    unsigned char *whole, *p;
-    void *device_whole, *device;
-    size_t bytes, whole_bytes;
-};
-
-static void must(cudaError_t err)
-{
-    if (err != cudaSuccess)
-        fail_msg("%s", cudaGetErrorString(err));
-}
-
-static struct buffer buffer_create(size_t bytes, size_t shift)
-{
-    const size_t whole = (bytes + shift + GUARD + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    struct buffer b = {.whole = aligned_alloc(ALIGNMENT, whole), .bytes = bytes, .whole_bytes = whole};
-
-    assert_non_null(b.whole);
-    memset(b.whole, GUARD_BYTE, whole);
-    must(cudaMalloc(&b.device_whole, whole));
-    must(cudaMemset(b.device_whole, GUARD_BYTE, whole));
-    b.p = b.whole + shift;
-    b.device = (char *)b.device_whole + shift;
-    return b;
-}
-
-static void to_device(const struct buffer *b)
-{
-    must(cudaMemcpy(b->device_whole, b->whole, b->whole_bytes, cudaMemcpyHostToDevice));
-}
-
-static void to_host(struct buffer *b)
-{
-    must(cudaMemcpy(b->whole, b->device_whole, b->whole_bytes, cudaMemcpyDeviceToHost));
-}
-
-static void buffer_destroy(struct buffer *b)
-{
-    to_host(b);
-    for (unsigned char *at = b->whole; at < b->whole + b->whole_bytes; at++) {
-        if (at < b->p || at >= b->p + b->bytes)
-            assert_int_equal(*at, GUARD_BYTE);
-    }
-    must(cudaFree(b->device_whole));
-    free(b->whole);
-}
-
-static double element(const void *p, uint64_t i, strata_dtype dt)
-{
-    return (double)st_load_f32(p, dt, i);
-}
-
-static void element_set(void *p, uint64_t i, strata_dtype dt, float x)
-{
-    if (dt == STRATA_F32)
-        ((float *)p)[i] = x;
-    else
-        ((uint16_t *)p)[i] = dt == STRATA_BF16 ? st_f32_to_bf16(x) : st_f32_to_f16(x);
-}
-
-/* Between -1 and 1, of the seed and the element alone. */
-static float random_at(uint64_t seed, uint64_t i)
-{
-    return (float)(int32_t)st_rounding_bits(seed, i) * 0x1p-31f;
-}
-
-static struct buffer buffer_random(uint64_t elems, strata_dtype dt, uint64_t seed, float size, size_t shift)
-{
-    const struct buffer b = buffer_create(elems * strata_dtype_bytes(dt), shift);
-
-    for (uint64_t i = 0; i < elems; i++)
-        element_set(b.p, i, dt, size * random_at(seed, i));
-    to_device(&b);
-    return b;
-}
-
-static double *doubles_of(const struct buffer *b, strata_dtype dt)
-{
-    const uint64_t elems = b->bytes / strata_dtype_bytes(dt);
-    double *x = calloc(elems, sizeof(*x));
-
-    assert_non_null(x);
-    for (uint64_t i = 0; i < elems; i++)
-        x[i] = element(b->p, i, dt);
-    return x;
-}
-
-static void assert_close(const char *what, const struct st_cuda_attention *at, const void *got, strata_dtype dt,
-                         const double *want, uint64_t elems, double loss)
-{
-    double size = 0;
-
-    for (uint64_t i = 0; i < elems; i++)
-        size = fmax(size, fabs(want[i]));
-    for (uint64_t i = 0; i < elems; i++) {
-        if (!(fabs(element(got, i, dt) - want[i]) <= loss * size))
-            fail_msg("%s, batch %u seq %u heads %u/%u of %u, dtype %d: element %llu is %.9g, not %.9g (largest %.3g)", what,
-                     at->batch, at->seq, at->heads, at->kv_heads, at->head_dim, (int)at->dt, (unsigned long long)i,
-                     element(got, i, dt), want[i], size);
-    }
-}
-
-/* --- the reference --- */
-
-struct reference {
-    struct st_cuda_attention at;
-    uint64_t rows;
-    double *qkv, *dout, *out, *lse, *dqkv, *p;
-};
-
-static uint64_t query_at(const struct reference *r, uint64_t b, uint64_t h, uint64_t t)
-{
-    return (b * r->at.seq + t) * r->at.qkv_stride + h * r->at.head_dim;
-}
-
-static uint64_t key_at(const struct reference *r, uint64_t b, uint64_t h, uint64_t t)
-{
-    return query_at(r, b, r->at.heads + h / (r->at.heads / r->at.kv_heads), t);
-}
-
-static uint64_t value_at(const struct reference *r, uint64_t b, uint64_t h, uint64_t t)
-{
-    return key_at(r, b, h, t) + (uint64_t)r->at.kv_heads * r->at.head_dim;
-}
-
-static uint64_t out_at(const struct reference *r, uint64_t b, uint64_t h, uint64_t t)
-{
-    return (b * r->at.seq + t) * r->at.out_stride + h * r->at.head_dim;
-}
-
-static double dot(const double *a, const double *b, uint32_t n)
-{
-    double sum = 0;
-
-    for (uint32_t i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
-static void add_scaled(double *to, double factor, const double *of, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        to[i] += factor * of[i];
-}
-
-/* p[0..t] of a row; its log-sum-exp. */
-static double probabilities(struct reference *r, uint64_t b, uint64_t h, uint64_t t)
-{
-    const double scale = 1 / sqrt((double)r->at.head_dim);
-    double top = -INFINITY, sum = 0;
-
-    for (uint64_t i = 0; i <= t; i++) {
-        r->p[i] = scale * dot(r->qkv + query_at(r, b, h, t), r->qkv + key_at(r, b, h, i), r->at.head_dim);
-        top = fmax(top, r->p[i]);
-    }
-    for (uint64_t i = 0; i <= t; i++)
-        sum += r->p[i] = exp(r->p[i] - top);
-    for (uint64_t i = 0; i <= t; i++)
-        r->p[i] /= sum;
-    return top + log(sum);
-}
-
-static void forward_row(struct reference *r, uint64_t b, uint64_t h, uint64_t t)
-{
-    double *out = r->out + out_at(r, b, h, t);
-
-    r->lse[(b * r->at.heads + h) * r->at.seq + t] = probabilities(r, b, h, t);
-    memset(out, 0, r->at.head_dim * sizeof(*out));
-    for (uint64_t i = 0; i <= t; i++)
-        add_scaled(out, r->p[i], r->qkv + value_at(r, b, h, i), r->at.head_dim);
-}
-
-static void backward_row(struct reference *r, uint64_t b, uint64_t h, uint64_t t)
-{
-    const uint32_t d = r->at.head_dim;
-    const double scale = 1 / sqrt((double)d), *dout = r->dout + out_at(r, b, h, t);
-    const double delta = dot(dout, r->out + out_at(r, b, h, t), d);
-
-    probabilities(r, b, h, t);
-    for (uint64_t i = 0; i <= t; i++) {
-        const double ds = scale * r->p[i] * (dot(dout, r->qkv + value_at(r, b, h, i), d) - delta);
-
-        add_scaled(r->dqkv + query_at(r, b, h, t), ds, r->qkv + key_at(r, b, h, i), d);
-        add_scaled(r->dqkv + key_at(r, b, h, i), ds, r->qkv + query_at(r, b, h, t), d);
-        add_scaled(r->dqkv + value_at(r, b, h, i), r->p[i], dout, d);
-    }
-}
-
-static void for_rows(struct reference *r, void (*row)(struct reference *r, uint64_t b, uint64_t h, uint64_t t))
-{
-    for (uint64_t b = 0; b < r->at.batch; b++)
-        for (uint64_t h = 0; h < r->at.heads; h++)
-            for (uint64_t t = 0; t < r->at.seq; t++)
-                row(r, b, h, t);
-}
-
-static double *zeros(uint64_t elems)
-{
-    double *x = calloc(elems, sizeof(*x));
-
-    assert_non_null(x);
-    return x;
-}
-
-static struct reference reference_create(const struct st_cuda_attention *at, const struct buffer *qkv, const struct buffer *dout)
-{
-    const uint64_t rows = (uint64_t)at->batch * at->seq;
-    struct reference r = {.at = *at, .rows = rows};
-
-    r.qkv = doubles_of(qkv, at->dt);
-    r.dout = dout != NULL ? doubles_of(dout, at->dt) : zeros(rows * at->out_stride);
-    r.out = zeros(rows * at->out_stride);
-    r.lse = zeros(rows * at->heads);
-    r.dqkv = zeros(rows * at->qkv_stride);
-    r.p = zeros(at->seq);
-    for_rows(&r, forward_row);
-    for_rows(&r, backward_row);
+    ar_forward(&r);
+    ar_backward(&r);
     return r;
 }
 
-static void reference_destroy(struct reference *r)
+static void assert_close(const char *what, const struct st_cuda_attention *at, const struct cf_buffer *got, strata_dtype dt,
+                         const double *want, double loss)
 {
-    free(r->qkv), free(r->dout), free(r->out), free(r->lse), free(r->dqkv), free(r->p);
+    char where[160];
+
+    snprintf(where, sizeof(where), "%s, batch %u seq %u heads %u/%u of %u, dtype %d", what, at->batch, at->seq, at->heads,
+             at->kv_heads, at->head_dim, (int)at->dt);
+    df_assert_close(where, got->host, dt, want, got->bytes / strata_dtype_bytes(dt), loss);
 }
-
-/* What the gradient is of: out . dout. */
-static double loss_of(struct reference *r)
-{
-    double loss = 0;
-
-    for_rows(r, forward_row);
-    for (uint64_t row = 0; row < r->rows; row++)
-        loss += dot(r->out + row * r->at.out_stride, r->dout + row * r->at.out_stride, r->at.heads * r->at.head_dim);
-    return loss;
-}
-
-/* --- one shape --- */
 
 struct tensors {
     struct st_cuda_attention at;
     uint64_t rows;
-    struct buffer qkv, dout, out, lse, dqkv, workspace;
+    struct cf_buffer qkv, dout, out, lse, dqkv, workspace;
 };
 
 /* shift: every address but that of fp32 values is one element off a 16-byte group. */
@@ -278,47 +62,40 @@ static struct tensors tensors_create(const struct st_cuda_attention *at, bool sh
     const uint64_t rows = (uint64_t)at->batch * at->seq;
     struct tensors t = {.at = *at, .rows = rows};
 
-    t.qkv = buffer_random(rows * at->qkv_stride, at->dt, 1, 1.5f, off);
-    t.dout = buffer_random(rows * at->out_stride, at->dt, 2, 1, off);
-    t.out = buffer_create(rows * at->out_stride * bytes, off);
-    t.lse = buffer_create(rows * at->heads * sizeof(float), 0);
-    t.dqkv = buffer_create(rows * at->qkv_stride * bytes, off);
-    t.workspace = buffer_create(st_cuda_attention_workspace(at), 0);
+    t.qkv = cf_create_random(rows * at->qkv_stride, at->dt, 1, 1.5f, off);
+    t.dout = cf_create_random(rows * at->out_stride, at->dt, 2, 1, off);
+    t.out = cf_create(rows * at->out_stride * bytes, off);
+    t.lse = cf_create(rows * at->heads * sizeof(float), 0);
+    t.dqkv = cf_create(rows * at->qkv_stride * bytes, off);
+    t.workspace = cf_create(st_cuda_attention_workspace(at), 0);
     return t;
 }
 
 static void tensors_destroy(struct tensors *t)
 {
-    buffer_destroy(&t->qkv), buffer_destroy(&t->dout), buffer_destroy(&t->out);
-    buffer_destroy(&t->lse), buffer_destroy(&t->dqkv), buffer_destroy(&t->workspace);
+    cf_destroy(&t->qkv), cf_destroy(&t->dout), cf_destroy(&t->out);
+    cf_destroy(&t->lse), cf_destroy(&t->dqkv), cf_destroy(&t->workspace);
 }
 
 static void run(struct tensors *t)
 {
-    must(st_cuda_attention_forward(NULL, &t->at, t->out.device, t->lse.device, t->qkv.device, t->workspace.device));
-    must(st_cuda_attention_backward(NULL, &t->at, t->dqkv.device, t->dout.device, t->out.device, t->lse.device, t->qkv.device,
-                                    t->workspace.device));
-    must(cudaStreamSynchronize(NULL));
-    to_host(&t->out), to_host(&t->lse), to_host(&t->dqkv);
+    cf_ok(st_cuda_attention_forward(NULL, &t->at, t->out.device, t->lse.device, t->qkv.device, t->workspace.device));
+    cf_ok(st_cuda_attention_backward(NULL, &t->at, t->dqkv.device, t->dout.device, t->out.device, t->lse.device, t->qkv.device,
+                                     t->workspace.device));
+    cf_ok(cudaStreamSynchronize(NULL));
+    cf_download(&t->out), cf_download(&t->lse), cf_download(&t->dqkv);
 }
 
 /* Columns past `used` hold what they held; they are zeros from here on. */
-static void assert_padding(struct buffer *b, uint64_t rows, uint32_t stride, uint32_t used, strata_dtype dt)
+static void assert_padding(struct cf_buffer *b, uint64_t rows, uint32_t stride, uint32_t used, strata_dtype dt)
 {
     const size_t bytes = strata_dtype_bytes(dt);
 
     for (uint64_t r = 0; r < rows; r++)
         for (uint64_t i = (r * stride + used) * bytes; i < (r + 1) * stride * bytes; i++) {
-            assert_int_equal(b->p[i], GUARD_BYTE);
-            b->p[i] = 0;
+            assert_int_equal(b->host[i], CF_GUARD_BYTE);
+            b->host[i] = 0;
         }
-}
-
-/* Its own padding is not part of what the reference has. */
-static void clear_padding(double *x, uint64_t rows, uint32_t stride, uint32_t used)
-{
-    for (uint64_t r = 0; r < rows; r++)
-        memset(x + r * stride + used, 0, (stride - used) * sizeof(*x));
 }
 
 static void check_shape(const struct st_cuda_attention *shape, strata_dtype dt, bool shift)
@@ -326,7 +103,7 @@ static void check_shape(const struct st_cuda_attention *shape, strata_dtype dt, 
     struct st_cuda_attention at = *shape;
     const uint32_t out_used = at.heads * at.head_dim, qkv_used = out_used + 2 * at.kv_heads * at.head_dim;
     struct tensors t;
-    struct reference r;
+    struct attention_reference r;
 
     at.dt = dt;
     t = tensors_create(&at, shift);
@@ -334,11 +111,10 @@ static void check_shape(const struct st_cuda_attention *shape, strata_dtype dt, 
     assert_padding(&t.out, t.rows, at.out_stride, out_used, dt);
     assert_padding(&t.dqkv, t.rows, at.qkv_stride, qkv_used, dt);
     r = reference_create(&at, &t.qkv, &t.dout);
-    clear_padding(r.out, t.rows, at.out_stride, out_used);
-    assert_close("out", &at, t.out.p, dt, r.out, t.rows * at.out_stride, tolerance(dt));
-    assert_close("lse", &at, t.lse.p, STRATA_F32, r.lse, t.rows * at.heads, LSE_LOSS);
-    assert_close("dqkv", &at, t.dqkv.p, dt, r.dqkv, t.rows * at.qkv_stride, tolerance(dt));
-    reference_destroy(&r);
+    assert_close("out", &at, &t.out, dt, r.out, df_tolerance(dt));
+    assert_close("lse", &at, &t.lse, STRATA_F32, r.lse, LSE_LOSS);
+    assert_close("dqkv", &at, &t.dqkv, dt, r.dqkv, df_tolerance(dt));
+    ar_destroy(&r);
     tensors_destroy(&t);
 }
 
@@ -420,9 +196,9 @@ static void bits_repeat(void **state)
         struct tensors t = tensors_create(&at, false), again = tensors_create(&at, false);
 
         run(&t), run(&again);
-        assert_memory_equal(t.out.p, again.out.p, t.out.bytes);
-        assert_memory_equal(t.lse.p, again.lse.p, t.lse.bytes);
-        assert_memory_equal(t.dqkv.p, again.dqkv.p, t.dqkv.bytes);
+        assert_memory_equal(t.out.host, again.out.host, t.out.bytes);
+        assert_memory_equal(t.lse.host, again.lse.host, t.lse.bytes);
+        assert_memory_equal(t.dqkv.host, again.dqkv.host, t.dqkv.bytes);
         tensors_destroy(&t), tensors_destroy(&again);
     }
 }
@@ -433,21 +209,14 @@ static void check_slopes(const struct st_cuda_attention *shape)
 {
     struct st_cuda_attention at = *shape;
     struct tensors t;
-    struct reference r;
+    struct attention_reference r;
 
     at.dt = STRATA_F32;
     t = tensors_create(&at, false);
     r = reference_create(&at, &t.qkv, &t.dout);
-    for (uint64_t i = 0; i < t.rows * at.qkv_stride; i += 7) {
-        const double kept = r.qkv[i];
-        double up, down;
-
-        r.qkv[i] = kept + STEP, up = loss_of(&r);
-        r.qkv[i] = kept - STEP, down = loss_of(&r);
-        r.qkv[i] = kept;
-        assert_true(fabs((up - down) / (2 * STEP) - r.dqkv[i]) < 1e-7);
-    }
-    reference_destroy(&r);
+    for (uint64_t i = 0; i < r.qkv_elems; i += 7)
+        ar_assert_slope(&r, i);
+    ar_destroy(&r);
     tensors_destroy(&t);
 }
 
@@ -463,19 +232,19 @@ static void reference_is_the_gradient(void **state)
 /* --- how rows lie does not change bits --- */
 
 /* The same values at another stride and address. */
-static void restride(struct buffer *to, uint32_t to_stride, const struct buffer *from, uint32_t from_stride, uint64_t rows,
+static void restride(struct cf_buffer *to, uint32_t to_stride, const struct cf_buffer *from, uint32_t from_stride, uint64_t rows,
                      uint32_t columns, size_t bytes)
 {
     for (uint64_t r = 0; r < rows; r++)
-        memcpy(to->p + r * to_stride * bytes, from->p + r * from_stride * bytes, columns * bytes);
-    to_device(to);
+        memcpy(to->host + r * to_stride * bytes, from->host + r * from_stride * bytes, columns * bytes);
+    cf_upload(to);
 }
 
-static void assert_rows_equal(const struct buffer *a, uint32_t a_stride, const struct buffer *b, uint32_t b_stride, uint64_t rows,
-                              uint32_t columns, size_t bytes)
+static void assert_rows_equal(const struct cf_buffer *a, uint32_t a_stride, const struct cf_buffer *b, uint32_t b_stride,
+                              uint64_t rows, uint32_t columns, size_t bytes)
 {
     for (uint64_t r = 0; r < rows; r++)
-        assert_memory_equal(a->p + r * a_stride * bytes, b->p + r * b_stride * bytes, columns * bytes);
+        assert_memory_equal(a->host + r * a_stride * bytes, b->host + r * b_stride * bytes, columns * bytes);
 }
 
 static void strides_do_not_matter(void **state)
@@ -494,7 +263,7 @@ static void strides_do_not_matter(void **state)
         run(&a), run(&b);
         assert_rows_equal(&a.out, even.out_stride, &b.out, odd.out_stride, a.rows, out_used, bytes);
         assert_rows_equal(&a.dqkv, even.qkv_stride, &b.dqkv, odd.qkv_stride, a.rows, qkv_used, bytes);
-        assert_memory_equal(a.lse.p, b.lse.p, a.lse.bytes);
+        assert_memory_equal(a.lse.host, b.lse.host, a.lse.bytes);
         tensors_destroy(&a), tensors_destroy(&b);
     }
 }
@@ -502,7 +271,7 @@ static void strides_do_not_matter(void **state)
 /* --- the key-value cache --- */
 
 struct cached {
-    struct buffer out, keys, values;
+    struct cf_buffer out, keys, values;
 };
 
 /* All rows in calls of `group` rows. */
@@ -510,23 +279,23 @@ static struct cached run_cached(const struct tensors *t, uint32_t group)
 {
     const struct st_cuda_attention *at = &t->at;
     const size_t bytes = strata_dtype_bytes(at->dt), cache = (size_t)at->seq * at->kv_heads * at->head_dim * bytes;
-    struct cached c = {buffer_create(t->out.bytes, 0), buffer_create(cache, 0), buffer_create(cache, 0)};
+    struct cached c = {cf_create(t->out.bytes, 0), cf_create(cache, 0), cf_create(cache, 0)};
 
     for (uint32_t first = 0; first < at->seq; first += group) {
         const uint32_t rows = at->seq - first < group ? at->seq - first : group;
 
-        must(st_cuda_attention_cached(NULL, at, (char *)c.out.device + (size_t)first * at->out_stride * bytes, c.keys.device,
-                                      c.values.device, (const char *)t->qkv.device + (size_t)first * at->qkv_stride * bytes,
-                                      first, rows, NULL));
+        cf_ok(st_cuda_attention_cached(NULL, at, (char *)c.out.device + (size_t)first * at->out_stride * bytes, c.keys.device,
+                                       c.values.device, (const char *)t->qkv.device + (size_t)first * at->qkv_stride * bytes,
+                                       first, rows, NULL));
     }
-    must(cudaStreamSynchronize(NULL));
-    to_host(&c.out), to_host(&c.keys), to_host(&c.values);
+    cf_ok(cudaStreamSynchronize(NULL));
+    cf_download(&c.out), cf_download(&c.keys), cf_download(&c.values);
     return c;
 }
 
 static void cached_destroy(struct cached *c)
 {
-    buffer_destroy(&c->out), buffer_destroy(&c->keys), buffer_destroy(&c->values);
+    cf_destroy(&c->out), cf_destroy(&c->keys), cf_destroy(&c->values);
 }
 
 static void check_cached(const struct st_cuda_attention *shape, strata_dtype dt, bool shift)
@@ -537,7 +306,7 @@ static void check_cached(const struct st_cuda_attention *shape, strata_dtype dt,
     const size_t bytes = strata_dtype_bytes(dt);
     struct tensors t;
     struct cached whole;
-    struct reference r;
+    struct attention_reference r;
 
     at.dt = dt;
     t = tensors_create(&at, shift);
@@ -545,21 +314,21 @@ static void check_cached(const struct st_cuda_attention *shape, strata_dtype dt,
     for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
         struct cached cut = run_cached(&t, groups[g]);
 
-        assert_memory_equal(cut.out.p, whole.out.p, whole.out.bytes);
-        assert_memory_equal(cut.keys.p, whole.keys.p, whole.keys.bytes);
-        assert_memory_equal(cut.values.p, whole.values.p, whole.values.bytes);
+        assert_memory_equal(cut.out.host, whole.out.host, whole.out.bytes);
+        assert_memory_equal(cut.keys.host, whole.keys.host, whole.keys.bytes);
+        assert_memory_equal(cut.values.host, whole.values.host, whole.values.bytes);
         cached_destroy(&cut);
     }
     for (uint64_t row = 0; row < at.seq; row++) {
-        const unsigned char *k = t.qkv.p + (row * at.qkv_stride + column) * bytes;
+        const unsigned char *k = t.qkv.host + (row * at.qkv_stride + column) * bytes;
 
-        assert_memory_equal(whole.keys.p + row * width * bytes, k, width * bytes);
-        assert_memory_equal(whole.values.p + row * width * bytes, k + width * bytes, width * bytes);
+        assert_memory_equal(whole.keys.host + row * width * bytes, k, width * bytes);
+        assert_memory_equal(whole.values.host + row * width * bytes, k + width * bytes, width * bytes);
     }
     assert_padding(&whole.out, t.rows, at.out_stride, column, dt);
     r = reference_create(&at, &t.qkv, NULL);
-    assert_close("cached", &at, whole.out.p, dt, r.out, t.rows * at.out_stride, tolerance(dt));
-    reference_destroy(&r);
+    assert_close("cached", &at, &whole.out, dt, r.out, df_tolerance(dt));
+    ar_destroy(&r);
     cached_destroy(&whole);
     tensors_destroy(&t);
 }
@@ -608,12 +377,47 @@ static void shapes_are_checked(void **state)
     assert_int_equal(st_cuda_attention_cached(NULL, &at, NULL, NULL, NULL, NULL, 0, 0, NULL), cudaSuccess);
 }
 
+#ifdef ST_CUDA_EMULATOR
+
+/* Blocks of 99 KiB, as on consumers' GPUs: the same bits, or a refusal. */
+static void smaller_blocks_give_the_same_bits(void **state)
+{
+    struct st_cuda_attention at = shape_of(1, 135, 2, 1, 128, 0), wide = shape_of(1, 4, 1, 1, 256, 0);
+    struct tensors large, small;
+
+    (void)state;
+    at.dt = wide.dt = STRATA_BF16;
+    large = tensors_create(&at, false), small = tensors_create(&at, false);
+    run(&large);
+    twin_set_shared(99u << 10);
+    run(&small);
+    assert_memory_equal(small.dqkv.host, large.dqkv.host, large.dqkv.bytes);
+    tensors_destroy(&large), tensors_destroy(&small);
+    small = tensors_create(&wide, false);
+    assert_int_equal(st_cuda_attention_backward(NULL, &wide, small.dqkv.device, small.dout.device, small.out.device,
+                                                small.lse.device, small.qkv.device, small.workspace.device),
+                     cudaErrorNotSupported);
+    twin_set_shared(UINT32_MAX);
+    tensors_destroy(&small);
+}
+
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reference_is_the_gradient), cmocka_unit_test(lengths_match),     cmocka_unit_test(head_dims_match),
-        cmocka_unit_test(long_rows_match),           cmocka_unit_test(odd_rows_match),    cmocka_unit_test(bits_repeat),
-        cmocka_unit_test(strides_do_not_matter),     cmocka_unit_test(cached_rows_match), cmocka_unit_test(shapes_are_checked),
+        cmocka_unit_test(reference_is_the_gradient),
+        cmocka_unit_test(lengths_match),
+        cmocka_unit_test(head_dims_match),
+        cmocka_unit_test(long_rows_match),
+        cmocka_unit_test(odd_rows_match),
+        cmocka_unit_test(bits_repeat),
+        cmocka_unit_test(strides_do_not_matter),
+        cmocka_unit_test(cached_rows_match),
+        cmocka_unit_test(shapes_are_checked),
+#ifdef ST_CUDA_EMULATOR
+        cmocka_unit_test(smaller_blocks_give_the_same_bits),
+#endif
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include "tests/cuda/emulator/blas.h"
 #include "tests/cuda/emulator/twin.h"
 #include <dlfcn.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -30,6 +31,7 @@ static int before_each(void **state)
     twin_reset();
     setenv("STRATA_CUBLASLT", blas_file, 1);
     blas->refuses_heuristics = 0;
+    blas->refuses_gelu = 0;
     return 0;
 }
 
@@ -120,6 +122,23 @@ static void gpus_are_counted(void **state)
     assert_true(report.gpus[1].free_bytes < report.gpus[0].free_bytes && report.runtime > 0 && report.driver > 0);
     assert_string_equal(report.blas, blas_file);
     ops->close(dev);
+}
+
+/* This machine may have one or not; a refusal is always possible. */
+static void nccl_is_named_or_missed(void **state)
+{
+    struct st_gpu_report report;
+
+    (void)state;
+    st_gpu_report(&report);
+    assert_true((report.nccl[0] != '\0') == (report.nccl_version >= 20000));
+    assert_true((report.nccl[0] != '\0') == (report.nccl_problem[0] == '\0'));
+    st_fault_arm(&(struct st_fault_spec){.site = "cuda.nccl", .count = 1, .result = -1});
+    st_gpu_report(&report);
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_string_equal(report.nccl, "");
+    assert_int_equal(report.nccl_version, 0);
+    assert_non_null(strstr(report.nccl_problem, "libnccl.so.2"));
 }
 
 static void the_arena_is_exactly_the_plans(void **state)
@@ -365,14 +384,80 @@ static void unsupported_matmuls_are_named(void **state)
 
     (void)state;
     mm.bias = true;
+    blas->refuses_heuristics = 1;
     assert_int_equal(ops->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS);
     assert_non_null(strstr(strata_last_error(), "24 x 24 x 24 from bf16 to fp32 with bias"));
-    blas->refuses_heuristics = 1;
-    mm.bias = false;
-    assert_int_equal(ops->matmul(dev, &mm, arena, arena, arena, NULL), STRATA_E_NOSYS);
+    mm.epilogue = ST_EPILOGUE_GELU;
+    mm.aux = arena + 4096;
+    assert_int_equal(ops->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS); /* nor without it */
     blas->refuses_heuristics = 0;
+    mm = square(24, STRATA_BF16, STRATA_F32);
     ok(ops->matmul(dev, &mm, arena + 65536, arena, arena, NULL));
+    mm = (struct st_matmul){.m = 1,
+                            .n = 5000000,
+                            .k = 1,
+                            .lda = 1,
+                            .ldb = 5000000,
+                            .ldc = 5000000,
+                            .bias = true,
+                            .ab_dtype = STRATA_BF16,
+                            .c_dtype = STRATA_F32};
+    assert_int_equal(ops->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS);
+    assert_non_null(strstr(strata_last_error(), "a bias of 5000000 columns"));
     ops->close(dev);
+}
+
+/* aux and C of one matmul with each epilogue, `size` square, to out [4][size * size]. */
+static void run_gelus(float *out, uint32_t size)
+{
+    struct st_device *dev = opened(ARENA);
+    float *const arena = (float *)(void *)ops->arena(dev);
+    const size_t elems = (size_t)size * size;
+    struct st_matmul mm = square(size, STRATA_F32, STRATA_F32);
+
+    assert_true(7 * elems + size <= ARENA / sizeof(float));
+    for (uint32_t i = 0; i < 2 * elems + size; i++) /* a, b, bias; the emulator's memory is ours */
+        arena[i] = (float)((i * 37u) % 23u) / 11 - 1;
+    mm.bias = true;
+    mm.epilogue = ST_EPILOGUE_GELU;
+    mm.aux = arena + 3 * elems;
+    for (int i = 0; i < 3; i++)
+        ok(ops->matmul(dev, &mm, arena + 4 * elems, arena, arena + elems, arena + 2 * elems));
+    mm.epilogue = ST_EPILOGUE_GELU_INPUT;
+    mm.aux = arena + 5 * elems;
+    ok(ops->matmul(dev, &mm, arena + 6 * elems, arena, arena + elems, arena + 2 * elems));
+    mm.bias = false;
+    mm.epilogue = ST_EPILOGUE_GELU_BACKWARD;
+    ok(ops->matmul(dev, &mm, arena + 6 * elems, arena, arena + elems, NULL));
+    ok(ops->finish(dev, ST_QUEUE_COMPUTE));
+    memcpy(out, arena + 3 * elems, 4 * elems * sizeof(float));
+    ops->close(dev);
+    assert_memory_equal(out, out + 2 * elems, elems * sizeof(float)); /* GELU_INPUT's aux is GELU's */
+}
+
+/* The library's epilogue where it has one; else a pass of ours, and the library is not asked each time. */
+static void gelu_is_an_epilogue_or_a_pass(void **state)
+{
+    enum { SIZE = 24, ELEMS = SIZE * SIZE, ODD = 25 };
+    static float fused[4 * ELEMS], apart[4 * ELEMS], odd[4 * ODD * ODD];
+    const struct twin_blas before = *blas;
+
+    (void)state;
+    run_gelus(fused, SIZE);
+    assert_int_equal(blas->gelus - before.gelus, 4);
+    assert_int_equal(blas->gelu_gradients - before.gelu_gradients, 1);
+    assert_int_equal(blas->heuristics - before.heuristics, 2);
+    blas->refuses_gelu = 1;
+    run_gelus(apart, SIZE);
+    blas->refuses_gelu = 0;
+    assert_int_equal(blas->heuristics - before.heuristics, 6); /* each once with and once without */
+    run_gelus(odd, ODD);                                       /* rows that the library cannot take as aux */
+    assert_int_equal(blas->heuristics - before.heuristics, 8);
+    assert_int_equal(blas->gelus - before.gelus, 4);
+    assert_int_equal(blas->invalid, before.invalid);
+    for (int i = 0; i < 4 * ELEMS; i++)
+        assert_true(fabsf(fused[i] - apart[i]) <= 2e-5f);
+    assert_memory_not_equal(fused, apart, sizeof(fused)); /* neither is promised the other's bits */
 }
 
 /* --- every single failure --- */
@@ -387,6 +472,7 @@ static void ignore(void *ctx, strata_status st)
 static strata_status a_run(unsigned char *host, bool *all_told)
 {
     const struct st_matmul mm = square(8, STRATA_F32, STRATA_F32);
+    struct st_matmul gelu = square(8, STRATA_BF16, STRATA_F32);
     struct st_device *dev = NULL;
     atomic_uint told = 0;
     unsigned promised = 0;
@@ -402,6 +488,12 @@ static strata_status a_run(unsigned char *host, bool *all_told)
         st = ops->matmul(dev, &mm, ops->arena(dev), ops->arena(dev) + 4096, ops->arena(dev) + 8192, NULL);
     if (st == STRATA_OK)
         st = ops->gelu_forward(dev, ops->arena(dev), ops->arena(dev), 100, STRATA_F32);
+    if (st == STRATA_OK) {
+        gelu.bias = true;
+        gelu.epilogue = ST_EPILOGUE_GELU;
+        gelu.aux = ops->arena(dev) + 12288;
+        st = ops->matmul(dev, &gelu, ops->arena(dev), ops->arena(dev) + 4096, ops->arena(dev) + 8192, ops->arena(dev) + 4096);
+    }
     for (unsigned q = 0; q < ST_QUEUE_COUNT && st == STRATA_OK; q++) {
         st = ops->notify(dev, (enum st_queue)q, ignore, &told);
         promised += st == STRATA_OK;
@@ -459,6 +551,7 @@ int main(void)
         device_test(devices_have_names),
         device_test(a_machine_without_gpu_says_so),
         device_test(gpus_are_counted),
+        device_test(nccl_is_named_or_missed),
         device_test(the_arena_is_exactly_the_plans),
         device_test(what_does_not_fit_is_refused),
         device_test(without_cublas_it_does_not_open),
@@ -469,6 +562,7 @@ int main(void)
         device_test(a_broken_context_is_reported),
         device_test(shapes_are_prepared_once),
         device_test(unsupported_matmuls_are_named),
+        device_test(gelu_is_an_epilogue_or_a_pass),
         device_test(every_single_failure_is_clean),
     };
     void *library;

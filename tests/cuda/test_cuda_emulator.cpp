@@ -49,6 +49,12 @@ static __global__ void read_unwritten(uint32_t *out)
     out[threadIdx.x] = reinterpret_cast<uint32_t *>(far)[threadIdx.x];
 }
 
+/* 16 bytes in one access each. */
+static __global__ void copy_groups(uint32_t *to, const uint32_t *from)
+{
+    *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
+}
+
 /* The order in which threads write one place. */
 static __global__ void last_writer(uint32_t *out)
 {
@@ -296,6 +302,37 @@ static void impossible_launches_are_refused(void **)
     ok(cudaFree(device));
 }
 
+static void devices_have_streams_events_and_limits_of_their_own(void **)
+{
+    cudaStream_t stream;
+    cudaEvent_t event;
+
+    twin_set_devices(2, 1u << 20);
+    ok(cudaFuncSetAttribute(read_unwritten, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10));
+    ok(cudaSetDevice(1));
+    uint32_t *const device = device_words(64);
+
+    ST_LAUNCH(read_unwritten, 1, 32, 64u << 10, nullptr, device);
+    assert_int_equal(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    ok(cudaStreamCreate(&stream));
+    ok(cudaEventCreate(&event));
+    ST_LAUNCH(last_writer, 1, 32, 0, stream, device);
+    ok(cudaGetLastError());
+    ok(cudaSetDevice(0));
+    ST_LAUNCH(last_writer, 1, 32, 0, stream, device);
+    assert_int_equal(cudaGetLastError(), cudaErrorInvalidResourceHandle);
+    ok(cudaEventRecord(event, stream)); /* of one device, whichever the thread's is */
+    assert_int_equal(cudaEventRecord(event, nullptr), cudaErrorInvalidResourceHandle);
+    twin_set_shared(99u << 10);
+    assert_int_equal(cudaFuncSetAttribute(read_unwritten, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 << 10),
+                     cudaErrorInvalidValue);
+    assert_int_equal(cudaGetLastError(), cudaErrorInvalidValue);
+    ok(cudaStreamDestroy(stream));
+    ok(cudaEventDestroy(event));
+    ok(cudaFree(device));
+    twin_reset();
+}
+
 /* Whether the launch ends the process by a signal; it runs in a child, silently. */
 template <class Launch> static bool aborts(Launch launch)
 {
@@ -305,6 +342,7 @@ template <class Launch> static bool aborts(Launch launch)
     assert_true(child >= 0);
     if (child == 0) {
         signal(SIGABRT, SIG_DFL);
+        signal(SIGILL, SIG_DFL);
         if (freopen("/dev/null", "w", stderr) == nullptr)
             _exit(1);
         launch();
@@ -324,6 +362,19 @@ static void threads_that_wait_for_ever_abort(void **)
     assert_true(aborts([] { ST_LAUNCH(shuffle_of_some, 1, 32, 0, nullptr, 0); }));
     assert_true(aborts([=] { ST_LAUNCH(shuffle_from_outside, 1, 32, 0, nullptr, device); }));
     assert_true(aborts([] { ST_LAUNCH(write_behind, 1, 32, 64, nullptr, 0); }));
+    ok(cudaFree(device));
+}
+
+static void misaligned_vectors_abort(void **)
+{
+    uint32_t *const device = device_words(64);
+
+#ifndef TWIN_CHECKS_ALIGNMENT /* this build does not look */
+    skip();
+#endif
+    assert_false(aborts([=] { ST_LAUNCH(copy_groups, 1, 1, 0, nullptr, device + 32, device + 4); }));
+    assert_true(aborts([=] { ST_LAUNCH(copy_groups, 1, 1, 0, nullptr, device + 32, device + 2); }));
+    assert_true(aborts([=] { ST_LAUNCH(copy_groups, 1, 1, 0, nullptr, device + 33, device + 4); }));
     ok(cudaFree(device));
 }
 
@@ -493,7 +544,9 @@ int main(void)
         cmocka_unit_test(parts_of_a_warp_and_own_operations),
         cmocka_unit_test(counts_and_atomics),
         cmocka_unit_test(impossible_launches_are_refused),
+        cmocka_unit_test(devices_have_streams_events_and_limits_of_their_own),
         cmocka_unit_test(threads_that_wait_for_ever_abort),
+        cmocka_unit_test(misaligned_vectors_abort),
         cmocka_unit_test(streams_run_in_order_and_events_join_them),
         cmocka_unit_test(what_is_enqueued_is_not_done),
         cmocka_unit_test(copies_say_which_side_is_the_device),

@@ -3,6 +3,7 @@
  *     test_cuda_update [--long]      1e9 random elements instead of 3e5 */
 #include "core/cpu.h"
 #include "kernels/cuda/update.h"
+#include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/update_fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,12 +32,6 @@ static struct mirror {
 static uint32_t mirror_count;
 static uint64_t device_used;
 
-static void check(cudaError_t err)
-{
-    if (err != cudaSuccess)
-        fail_msg("%s: %s", cudaGetErrorName(err), cudaGetErrorString(err));
-}
-
 /* A copy on the device with the host's alignment. */
 static void *to_device(const void *host, uint64_t bytes)
 {
@@ -47,15 +42,15 @@ static void *to_device(const void *host, uint64_t bytes)
     *m = (struct mirror){(void *)(uintptr_t)host, device + device_used + (uintptr_t)host % PLANE_ALIGN, bytes};
     device_used += PLANE_ALIGN + bytes;
     assert_true(device_used <= DEVICE_BYTES);
-    check(cudaMemcpy(m->device, host, bytes, cudaMemcpyHostToDevice));
+    cf_ok(cudaMemcpy(m->device, host, bytes, cudaMemcpyHostToDevice));
     return m->device;
 }
 
 static void all_back(void)
 {
-    check(cudaDeviceSynchronize());
+    cf_ok(cudaDeviceSynchronize());
     for (uint32_t i = 0; i < mirror_count; i++)
-        check(cudaMemcpy(mirrors[i].host, mirrors[i].device, mirrors[i].bytes, cudaMemcpyDeviceToHost));
+        cf_ok(cudaMemcpy(mirrors[i].host, mirrors[i].device, mirrors[i].bytes, cudaMemcpyDeviceToHost));
     mirror_count = 0;
     device_used = 0;
 }
@@ -79,7 +74,7 @@ static uint64_t cuda_split(uint16_t *weight, int16_t *residual, const struct st_
     uint64_t *const count_on = to_device(&count, sizeof(count));
     const struct st_moments on = moments_to_device(moments, elems);
 
-    check(st_cuda_update_split(NULL, to_device(weight, elems * 2), to_device(residual, elems * 2), &on,
+    cf_ok(st_cuda_update_split(NULL, to_device(weight, elems * 2), to_device(residual, elems * 2), &on,
                                to_device(grad, elems * strata_dtype_bytes(grad_dtype)), grad_dtype, elems, coef, count_on));
     all_back();
     return count;
@@ -93,7 +88,7 @@ static uint64_t cuda_master(float *master, uint16_t *copy_out, strata_dtype copy
     const struct st_moments on = moments_to_device(moments, elems);
     uint16_t *const copy_on = copy_out == NULL ? NULL : to_device(copy_out, elems * 2);
 
-    check(st_cuda_update_master(NULL, to_device(master, elems * 4), copy_on, copy_dtype, &on,
+    cf_ok(st_cuda_update_master(NULL, to_device(master, elems * 4), copy_on, copy_dtype, &on,
                                 to_device(grad, elems * strata_dtype_bytes(grad_dtype)), grad_dtype, elems, coef, count_on));
     all_back();
     return count;
@@ -191,7 +186,7 @@ static void finished_gradients_agree(void **state)
 
         for (size_t b = 0; b < blocks; b++)
             want += sums[0][b];
-        check(st_cuda_grad_finish(NULL, to_device(out[1], elems * strata_dtype_bytes(dtype)), dtype, to_device(acc, elems * 4),
+        cf_ok(st_cuda_grad_finish(NULL, to_device(out[1], elems * strata_dtype_bytes(dtype)), dtype, to_device(acc, elems * 4),
                                   elems, to_device(sums[1], blocks * sizeof(double)), to_device(&norm2, sizeof(norm2)),
                                   to_device(&bad, sizeof(bad))));
         all_back();

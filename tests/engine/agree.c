@@ -8,9 +8,7 @@
 
 #include <cmocka.h>
 
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct rig_result rig_agree(const struct rig_cell *cells, size_t count, uint32_t steps, const char *nvme_dir)
 {
@@ -32,21 +30,53 @@ struct rig_result rig_agree(const struct rig_cell *cells, size_t count, uint32_t
     return first;
 }
 
-static char temporary_dir[] = "/tmp/strata-engine-XXXXXX";
+/* All on the device; state on NVMe with the least memory; all on NVMe, in slots; state in memory, another schedule and kernels.
+ */
+static const struct rig_cell places[AGREE_PLACES] = {
+    {.device = RIG_ALL,
+     .host = RIG_ALL,
+     .optimizer = STRATA_TIER_DEVICE,
+     .param = STRATA_TIER_DEVICE,
+     .update = ST_UPDATE_SERIAL,
+     .io_method = "fake",
+     .isa = "scalar",
+     .threads = 1},
+    {.device = RIG_SMALLEST,
+     .host = RIG_SMALLEST,
+     .optimizer = STRATA_TIER_NVME,
+     .param = STRATA_TIER_HOST,
+     .update = ST_UPDATE_GATED,
+     .io_method = "auto",
+     .isa = "auto",
+     .threads = 2},
+    {.device = RIG_MIDWAY,
+     .host = RIG_SMALLEST,
+     .optimizer = STRATA_TIER_NVME,
+     .param = STRATA_TIER_NVME,
+     .update = ST_UPDATE_GATED,
+     .io_method = "threads",
+     .isa = "auto",
+     .threads = 2,
+     .cache = ST_AUTO_BYTES,
+     .flush_after = 2},
+    {.device = RIG_SMALLEST,
+     .host = RIG_ALL,
+     .optimizer = STRATA_TIER_HOST,
+     .param = STRATA_TIER_HOST,
+     .update = ST_UPDATE_SERIAL,
+     .io_method = "fake",
+     .isa = "avx2",
+     .threads = 2,
+     .accumulation = ST_ACCUMULATE_HORIZONTAL},
+};
 
-int rig_dir_make(void **state)
+struct rig_cell agree_place(size_t place)
 {
-    (void)state;
-    return mkdtemp(temporary_dir) == NULL;
-}
+    struct rig_cell cell = places[place];
 
-int rig_dir_remove(void **state)
-{
-    (void)state;
-    return rmdir(temporary_dir);
-}
-
-const char *rig_dir(void)
-{
-    return temporary_dir;
+    cell.grad_accum = 2;
+    cell.act_tier = STRATA_TIER_COUNT;
+    if (st_kernels_pick(cell.isa) == NULL)
+        cell.isa = "scalar";
+    return cell;
 }

@@ -31,6 +31,7 @@ struct rig_cell sound_cell(const char *io_method, bool paced)
                              .threads = 2,
                              .clip = RIG_CLIP_SOMETIMES,
                              .dtype = STRATA_BF16,
+                             .carried = 1, /* where a device has room for that */
                              .fake_latency_us = 1,
                              .paced = paced};
 }

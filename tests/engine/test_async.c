@@ -64,6 +64,8 @@ static void count_flip(const char *why, void *ctx)
 /* Whoever looks first at what a read brought must check it: an update itself, before an upload the host thread. */
 static void every_flipped_byte_is_found(void **state)
 {
+    static const enum rig_budget devices[] = {RIG_SMALLEST,
+                                              RIG_MIDWAY}; /* one that keeps no checkpoint, one with room to carry */
     struct flips flips = {0};
     const struct sound_walk walk = {.site = "engine.corrupt",
                                     .result = -1,
@@ -72,17 +74,25 @@ static void every_flipped_byte_is_found(void **state)
                                     .fatal = true,
                                     .failed = count_flip,
                                     .ctx = &flips};
-    uint32_t found;
-    struct sound s;
+    uint32_t found = 0, carried = 0;
 
     (void)state;
-    begin(&s, "fake");
-    found = sound_walk(&s, &walk);
+    for (size_t i = 0; i < 2; i++) {
+        struct rig_cell cell = sound_cell("fake", true);
+        struct sound s;
+
+        cell.device = devices[i];
+        sound_begin(&s, &cell, STEPS);
+        found += sound_walk(&s, &walk);
+        for (uint32_t p = 0; p < s.plan->workload.page_count; p++)
+            carried += s.plan->pages[p].carried;
+        sound_again(&s);
+        sound_end(&s);
+    }
     print_message("flips found: %u in state, %u in weights, %u in checkpoints\n", flips.state, flips.weights, flips.acts);
     assert_true(flips.state > 0 && flips.weights > 0 && flips.acts > 0);
     assert_int_equal(flips.state + flips.weights + flips.acts, found);
-    sound_again(&s);
-    sound_end(&s);
+    assert_true(carried > 0);
 }
 
 static void is_a_task(const char *why, void *ctx)

@@ -3,13 +3,13 @@
 
 #include "core/error.h"
 #include "core/fault.h"
+#include "tests/scratch.h"
 
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,8 +18,6 @@
 
 #define STEPS 4u
 #define DIRS  3u
-
-static char directory[] = "/tmp/strata-test-dirs-XXXXXX";
 
 static struct rig_cell cell_with(const char *io_method, uint32_t dirs, const double *rates)
 {
@@ -45,7 +43,7 @@ static void assert_empty(void)
     char path[128];
 
     for (uint32_t i = 0; i < DIRS; i++) { /* an empty directory can be removed */
-        snprintf(path, sizeof(path), "%s/drive-%u", directory, i);
+        snprintf(path, sizeof(path), "%s/drive-%u", scratch_dir, i);
         assert_int_equal(rmdir(path), 0);
         assert_int_equal(mkdir(path, 0700), 0);
     }
@@ -64,12 +62,12 @@ static void several_directories_are_as_good_as_one(void **state)
     struct rig_result want, got;
 
     (void)state;
-    assert_int_equal(rig_run(&want, &one, STEPS, directory), STRATA_OK);
+    assert_int_equal(rig_run(&want, &one, STEPS, scratch_dir), STRATA_OK);
     assert_true(want.planned);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct rig_cell cell = cell_with(rows[i].io_method, rows[i].dirs, rows[i].rates);
 
-        assert_int_equal(rig_run(&got, &cell, STEPS, directory), STRATA_OK);
+        assert_int_equal(rig_run(&got, &cell, STEPS, scratch_dir), STRATA_OK);
         assert_string_equal(got.weights, want.weights);
         assert_string_equal(got.state, want.state);
         assert_memory_equal(got.losses, want.losses, STEPS * sizeof(double));
@@ -86,16 +84,30 @@ static void a_failing_directory_is_named(void **state)
 
     (void)state;
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.fallocate", .after = 1, .count = 1, .result = -ENOSPC});
-    assert_int_equal(rig_run(&result, &cell, STEPS, directory), STRATA_E_NOSPC);
+    assert_int_equal(rig_run(&result, &cell, STEPS, scratch_dir), STRATA_E_NOSPC);
     assert_int_equal(st_fault_disarm(), 1);
     assert_non_null(strstr(strata_last_error(), "/drive-1/"));
     assert_empty();
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .after = 200, .count = 1, .result = -EIO});
-    assert_int_equal(rig_run(&result, &cell, STEPS, directory), STRATA_E_IO);
+    assert_int_equal(rig_run(&result, &cell, STEPS, scratch_dir), STRATA_E_IO);
     assert_int_equal(st_fault_disarm(), 1);
     assert_non_null(strstr(strata_last_error(), "/drive-"));
     assert_non_null(strstr(strata_last_error(), "/swap-"));
     assert_empty();
+}
+
+static int make_drives(void **state)
+{
+    char path[128];
+
+    if (scratch_create(state) != 0)
+        return -1;
+    for (uint32_t i = 0; i < DIRS; i++) {
+        snprintf(path, sizeof(path), "%s/drive-%u", scratch_dir, i);
+        if (mkdir(path, 0700) != 0)
+            return -1;
+    }
+    return 0;
 }
 
 int main(void)
@@ -104,22 +116,6 @@ int main(void)
         cmocka_unit_test(several_directories_are_as_good_as_one),
         cmocka_unit_test(a_failing_directory_is_named),
     };
-    char path[128];
-    int failed;
 
-    if (mkdtemp(directory) == NULL) {
-        print_message("no temporary directory: %s\n", strerror(errno));
-        return 77;
-    }
-    for (uint32_t i = 0; i < DIRS; i++) {
-        snprintf(path, sizeof(path), "%s/drive-%u", directory, i);
-        mkdir(path, 0700);
-    }
-    failed = cmocka_run_group_tests_name("several directories", tests, NULL, NULL);
-    for (uint32_t i = 0; i < DIRS; i++) {
-        snprintf(path, sizeof(path), "%s/drive-%u", directory, i);
-        rmdir(path);
-    }
-    rmdir(directory);
-    return failed;
+    return cmocka_run_group_tests_name("several directories", tests, make_drives, scratch_remove);
 }

@@ -75,12 +75,18 @@ static void a_flipped_byte_is_found(void **state)
                                            .expected = STRATA_E_CORRUPT,
                                            .fatal = true,
                                            .failed = is_a_mismatch};
-    struct sound s;
+    static const enum rig_budget devices[] = {RIG_SMALLEST, RIG_MIDWAY}; /* the latter has room to carry */
 
     (void)state;
-    begin(&s, "fake");
-    print_message("%u reads, each flip found\n", sound_walk(&s, &walk));
-    sound_end(&s);
+    for (size_t i = 0; i < 2; i++) {
+        struct rig_cell cell = sound_cell("fake", false);
+        struct sound s;
+
+        cell.device = devices[i];
+        sound_begin(&s, &cell, STEPS);
+        print_message("%u reads, each flip found\n", sound_walk(&s, &walk));
+        sound_end(&s);
+    }
 }
 
 static void every_single_failure_is_clean(void **state)

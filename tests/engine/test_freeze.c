@@ -1,6 +1,7 @@
 /* test_freeze - what is frozen keeps its bits, has no state and moves no gradient; the rest trains with one set of bits wherever
  * it lies. */
 #include "rig.h"
+#include "tests/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,13 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #define STEPS 3u
-
-static char nvme_dir[] = "/tmp/strata-freeze-XXXXXX";
 
 /* GPT-2: a whole block, biases and norms, the tied table, everything below the last block; Llama: the untied head. */
 static const struct {
@@ -55,7 +53,7 @@ static struct rig_cell cell_of(size_t i, uint32_t placement)
 
 static void run(struct rig_result *out, const struct rig_cell *cell)
 {
-    const strata_status st = rig_run(out, cell, STEPS, nvme_dir);
+    const strata_status st = rig_run(out, cell, STEPS, scratch_dir);
 
     if (st != STRATA_OK)
         fail_msg("%s: %s", cell->freeze == NULL ? "nothing frozen" : cell->freeze, strata_last_error());
@@ -141,10 +139,10 @@ static void frozen_weights_keep_their_bits(void **state)
         }
         k.values = calloc(total, 2);
         assert_true(frozen > 0);
-        assert_int_equal(rig_export(model, plan, &cell, 0, nvme_dir, keep, &k), STRATA_OK);
+        assert_int_equal(rig_export(model, plan, &cell, 0, scratch_dir, keep, &k), STRATA_OK);
         k.before = k.values;
         k.values = calloc(total, 2);
-        assert_int_equal(rig_export(model, plan, &cell, STEPS, nvme_dir, keep, &k), STRATA_OK);
+        assert_int_equal(rig_export(model, plan, &cell, STEPS, scratch_dir, keep, &k), STRATA_OK);
         assert_int_equal(k.moved[ST_GROUP_FROZEN], 0);
         assert_true(k.moved[ST_GROUP_DECAY] > 0);
         for (uint32_t c = 0; c < plan->chunk_count; c++)
@@ -165,10 +163,6 @@ int main(void)
         cmocka_unit_test(placement_does_not_change_bits),
         cmocka_unit_test(frozen_weights_keep_their_bits),
     };
-    int failed;
 
-    if (mkdtemp(nvme_dir) == NULL)
-        return 1;
-    failed = cmocka_run_group_tests_name("freeze", tests, NULL, NULL);
-    return failed + (rmdir(nvme_dir) != 0);
+    return cmocka_run_group_tests_name("freeze", tests, scratch_create, scratch_remove_empty);
 }

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "tests/scratch.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,8 +21,6 @@
 #define CONTEXT 40u
 #define PROMPT  19u
 #define AMPLE   (1ull << 40)
-
-static char nvme_dir[] = "/tmp/strata-generate-XXXXXX";
 
 struct setting {
     bool llama;
@@ -74,7 +73,7 @@ static void engine_config(struct st_config *out, const struct setting *s)
                                   .dtype = s->dtype,
                                   .cache = s->smallest ? 0 : ST_AUTO_BYTES};
 
-    rig_config(out, &cell, nvme_dir);
+    rig_config(out, &cell, scratch_dir);
 }
 
 static strata_status make_plan(struct bench *b, const struct setting *s, const struct st_config *config, uint64_t device)
@@ -296,18 +295,6 @@ static void what_is_not_planned_is_refused(void **state)
     free(logits);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    return mkdtemp(nvme_dir) == NULL;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    return rmdir(nvme_dir); /* fails where a swap file was left */
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,5 +303,5 @@ int main(void)
         cmocka_unit_test(what_is_not_planned_is_refused),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, scratch_create, scratch_remove_empty);
 }

@@ -6,6 +6,7 @@
 #include "model/model.h"
 #include "model/tokens.h"
 #include "offload/engine.h"
+#include "tests/scratch.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -28,7 +28,6 @@ struct run {
     struct st_model *model;
     struct st_plan *plan;
     struct st_engine *eng;
-    char dir[32];
 };
 
 static void path_in(char path[256], const char *dir, const char *name)
@@ -56,9 +55,7 @@ static void open_run(struct run *r, bool everything_on_nvme)
     struct st_engine_opts engine;
 
     path_in(ds, r->golden, "config_ds.json");
-    memcpy(r->dir, "/tmp/strata-golden-XXXXXX", 26);
-    assert_non_null(mkdtemp(r->dir));
-    snprintf(dirs, sizeof(dirs), "strata.nvme=[\"%s\"]", r->dir);
+    snprintf(dirs, sizeof(dirs), "strata.nvme=[\"%s\"]", scratch_dir);
     memcpy(overrides, nvme, sizeof(nvme));
     overrides[4] = dirs;
     with.overrides = overrides;
@@ -97,7 +94,7 @@ static void close_run(struct run *r)
     st_plan_destroy(r->plan);
     st_model_destroy(r->model);
     st_config_source_free(r->source);
-    assert_int_equal(rmdir(r->dir), 0);
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
 }
 
 static double relative(double got, double want)
@@ -176,5 +173,5 @@ int main(void)
         cmocka_unit_test(one_batch_matches_pytorch),
     };
 
-    return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("golden", tests, scratch_create, scratch_remove);
 }

@@ -4,7 +4,7 @@
  *   test_engine_matrix pairs     a covering array: every pair of values of every two axes, at least 160 cells that plan
  *   test_engine_matrix paced     the same covering array on the paced device, whose lanes run by themselves
  *   test_engine_matrix moments   the same covering array over the formats of moments, without clipping
- *   test_engine_matrix full [I N]  the full product, 1.26 million cells; or every N-th of them from number I on
+ *   test_engine_matrix full [I N]  the full product, 3.8 million cells; or every N-th of them from number I on
  *
  * Cells with equal data, clipping, dtype and moments form a group: one digest each.  Different groups differ.  In every cell the
  * bytes counted on each link equal the plan's.  Cells whose config keeps on the device what a small device cannot hold are
@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #define STEPS      4u
-#define AXES       16u
+#define AXES       17u
 #define PAIR_CELLS 160u /* that plan */
 
 enum axis {
@@ -38,9 +38,10 @@ enum axis {
     A_CLIP,
     A_DTYPE,
     A_MODEL,
-    A_MOMENTS /* fp32, bf16, 8bit: beyond the first in corners and in moments */
+    A_MOMENTS, /* fp32, bf16, 8bit: beyond the first in corners and in moments */
+    A_CARRIED  /* none, half, all of the blocks whose state is off the device are updated there */
 };
-static uint32_t values[AXES] = {3, 2, 3, 3, 3, 2, 2, 2, 3, 3, 3, 2, 3, 3, 2, 1};
+static uint32_t values[AXES] = {3, 2, 3, 3, 3, 2, 2, 2, 3, 3, 3, 2, 3, 3, 2, 1, 3};
 
 struct group {
     bool seen;
@@ -82,6 +83,7 @@ static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
                               .clip = (enum rig_clip)v[A_CLIP],
                               .dtype = dtypes[v[A_DTYPE]],
                               .moments = (enum st_config_moments)v[A_MOMENTS],
+                              .carried = v[A_CARRIED],
                               /* not axes of their own: varied from cell to cell all the same */
                               .cache = mix % 2 == 0 ? 0 : ST_AUTO_BYTES,
                               .chunk_elems = mix % 3 == 0   ? 4096
@@ -183,26 +185,29 @@ static bool run_cell(uint32_t v[AXES])
 
 /* --- corners --- */
 
-/* device, host, optimizer, param, update, count, order, act, tier, io, isa, threads, clip, dtype, model, moments */
+/* device, host, optimizer, param, update, count, order, act, tier, io, isa, threads, clip, dtype, model, moments, carried */
 static void run_corners(void)
 {
     static uint32_t corners[][AXES] = {
-        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0},    {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0},
-        {1, 1, 2, 2, 1, 0, 0, 1, 2, 0, 1, 1, 1, 0, 0},    {1, 1, 2, 2, 0, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0},
-        {1, 0, 2, 1, 1, 0, 1, 0, 0, 2, 1, 1, 1, 0, 0},    {2, 1, 1, 1, 1, 0, 0, 0, 2, 2, 2, 1, 1, 0, 0},
-        {2, 0, 2, 2, 1, 0, 0, 1, 0, 1, 1, 0, 1, 0, 0},    {0, 1, 0, 2, 1, 0, 1, 1, 0, 0, 2, 1, 1, 0, 0},
-        {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0},    {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2, 1, 0},
-        {1, 1, 2, 2, 1, 1, 0, 1, 2, 2, 1, 1, 2, 1, 0},    {2, 1, 2, 2, 0, 1, 1, 0, 0, 0, 1, 0, 2, 1, 0},
-        {1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0, 1, 2, 1, 0},    {0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0},
-        {1, 1, 2, 2, 2, 1, 1, 0, 2, 0, 0, 1, 0, 0, 0},    {0, 0, 0, 0, 2, 1, 1, 0, 0, 0, 2, 1, 0, 0, 0},
-        {1, 0, 2, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0},    {1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0},
-        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1},    {1, 1, 2, 2, 1, 1, 1, 1, 2, 0, 2, 1, 1, 0, 1},
-        {1, 1, 2, 2, 2, 1, 0, 0, 1, 2, 1, 1, 0, 1, 1},    {0, 0, 0, 0, 2, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1},
-        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1, 2, 0},    {1, 1, 2, 2, 1, 1, 1, 1, 2, 1, 0, 1, 1, 2, 0},
-        {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 1, 2, 2, 1},    {1, 1, 2, 2, 0, 0, 0, 1, 0, 2, 1, 1, 2, 2, 1},
-        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1}, {1, 1, 2, 2, 1, 1, 1, 1, 2, 0, 1, 1, 1, 0, 1, 1},
-        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2}, {1, 1, 2, 2, 1, 0, 0, 1, 2, 0, 1, 1, 1, 0, 0, 2},
-        {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 1, 2, 2, 1, 2}, {1, 1, 2, 2, 0, 0, 0, 1, 0, 2, 1, 1, 2, 2, 1, 2},
+        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0},       {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0},
+        {1, 1, 2, 2, 1, 0, 0, 1, 2, 0, 1, 1, 1, 0, 0},       {1, 1, 2, 2, 0, 0, 0, 1, 1, 1, 0, 0, 1, 0, 0},
+        {1, 0, 2, 1, 1, 0, 1, 0, 0, 2, 1, 1, 1, 0, 0},       {2, 1, 1, 1, 1, 0, 0, 0, 2, 2, 2, 1, 1, 0, 0},
+        {2, 0, 2, 2, 1, 0, 0, 1, 0, 1, 1, 0, 1, 0, 0},       {0, 1, 0, 2, 1, 0, 1, 1, 0, 0, 2, 1, 1, 0, 0},
+        {0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0},       {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2, 1, 0},
+        {1, 1, 2, 2, 1, 1, 0, 1, 2, 2, 1, 1, 2, 1, 0},       {2, 1, 2, 2, 0, 1, 1, 0, 0, 0, 1, 0, 2, 1, 0},
+        {1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 0, 1, 2, 1, 0},       {0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0},
+        {1, 1, 2, 2, 2, 1, 1, 0, 2, 0, 0, 1, 0, 0, 0},       {0, 0, 0, 0, 2, 1, 1, 0, 0, 0, 2, 1, 0, 0, 0},
+        {1, 0, 2, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0},       {1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0},
+        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1},       {1, 1, 2, 2, 1, 1, 1, 1, 2, 0, 2, 1, 1, 0, 1},
+        {1, 1, 2, 2, 2, 1, 0, 0, 1, 2, 1, 1, 0, 1, 1},       {0, 0, 0, 0, 2, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1},
+        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1, 2, 0},       {1, 1, 2, 2, 1, 1, 1, 1, 2, 1, 0, 1, 1, 2, 0},
+        {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 1, 2, 2, 1},       {1, 1, 2, 2, 0, 0, 0, 1, 0, 2, 1, 1, 2, 2, 1},
+        {0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1, 1},    {1, 1, 2, 2, 1, 1, 1, 1, 2, 0, 1, 1, 1, 0, 1, 1},
+        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2},    {1, 1, 2, 2, 1, 0, 0, 1, 2, 0, 1, 1, 1, 0, 0, 2},
+        {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 2, 1, 2, 2, 1, 2},    {1, 1, 2, 2, 0, 0, 0, 1, 0, 2, 1, 1, 2, 2, 1, 2},
+        {2, 0, 1, 1, 1, 0, 0, 1, 0, 0, 1, 1, 1, 0, 0, 0, 1}, {2, 0, 2, 2, 1, 0, 0, 1, 0, 0, 1, 1, 1, 0, 0, 0, 2},
+        {0, 0, 2, 1, 0, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 0, 2}, {2, 1, 2, 2, 2, 1, 0, 0, 1, 2, 1, 1, 0, 1, 1, 0, 1},
+        {2, 0, 1, 2, 1, 0, 0, 0, 0, 0, 1, 1, 2, 2, 1, 2, 2},
     };
 
     for (size_t i = 0; i < sizeof(corners) / sizeof(corners[0]); i++)

@@ -4,6 +4,7 @@
 
 #include "core/rng.h"
 #include "offload/engine_state.h"
+#include "tests/scratch.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -14,65 +15,29 @@
 #include <cmocka.h>
 
 #include <stdlib.h>
-#include <string.h>
 
 #define STEPS 6u /* with fp16 the first three are skipped, and rounded moments show in the weights a step later */
 
 #define FORMATS 3u
 
-/* All on the device, in large chunks; state on NVMe with the least memory, in the smallest; all on NVMe, in slots, with a flush
- * on the way; state in memory; updates in backward. */
-static const struct rig_cell places[] = {
-    {.device = RIG_ALL,
-     .host = RIG_ALL,
-     .optimizer = STRATA_TIER_DEVICE,
-     .param = STRATA_TIER_DEVICE,
-     .update = ST_UPDATE_SERIAL,
-     .io_method = "fake",
-     .isa = "scalar",
-     .threads = 1,
-     .chunk_elems = 1u << 22},
-    {.device = RIG_SMALLEST,
-     .host = RIG_SMALLEST,
-     .optimizer = STRATA_TIER_NVME,
-     .param = STRATA_TIER_HOST,
-     .update = ST_UPDATE_GATED,
-     .io_method = "fake",
-     .isa = "auto",
-     .threads = 2,
-     .chunk_elems = 4096},
-    {.device = RIG_MIDWAY,
-     .host = RIG_SMALLEST,
-     .optimizer = STRATA_TIER_NVME,
-     .param = STRATA_TIER_NVME,
-     .update = ST_UPDATE_GATED,
-     .io_method = "threads",
-     .isa = "auto",
-     .threads = 2,
-     .cache = ST_AUTO_BYTES,
-     .chunk_elems = 1u << 22,
-     .flush_after = 2},
-    {.device = RIG_SMALLEST,
-     .host = RIG_ALL,
-     .optimizer = STRATA_TIER_HOST,
-     .param = STRATA_TIER_HOST,
-     .update = ST_UPDATE_SERIAL,
-     .io_method = "fake",
-     .isa = "avx2",
-     .threads = 2,
-     .chunk_elems = 20480,
-     .accumulation = ST_ACCUMULATE_HORIZONTAL},
-    {.device = RIG_SMALLEST,
-     .host = RIG_SMALLEST,
-     .optimizer = STRATA_TIER_NVME,
-     .param = STRATA_TIER_NVME,
-     .update = ST_UPDATE_IN_BACKWARD,
-     .io_method = "auto",
-     .isa = "auto",
-     .threads = 2,
-     .chunk_elems = 16384},
-};
-#define PLACES (sizeof(places) / sizeof(places[0]))
+#define PLACES (AGREE_PLACES + 1) /* the last: updates in backward */
+
+static const uint64_t chunks[PLACES] = {1u << 22, 4096, 1u << 22, 20480, 16384};
+
+/* Chunks of every size, at the place with the least memory the smallest. */
+static struct rig_cell place_of(size_t place)
+{
+    struct rig_cell cell = agree_place(place < AGREE_PLACES ? place : 1);
+
+    cell.chunk_elems = chunks[place];
+    if (place == 1)
+        cell.io_method = "fake";
+    if (place == AGREE_PLACES) {
+        cell.param = STRATA_TIER_NVME;
+        cell.update = ST_UPDATE_IN_BACKWARD;
+    }
+    return cell;
+}
 
 struct variant {
     enum st_optimizer_type rule;
@@ -82,20 +47,16 @@ struct variant {
 
 static struct rig_cell cell_of(size_t place, const struct variant *v, enum st_config_moments moments)
 {
-    struct rig_cell cell = places[place];
+    struct rig_cell cell = place_of(place);
 
     cell.rule = v->rule;
     cell.dtype = v->dtype;
     cell.llama = v->llama;
     cell.paced = v->paced;
     cell.moments = moments;
-    cell.grad_accum = 2;
-    cell.act_tier = STRATA_TIER_COUNT;
     cell.clip = RIG_CLIP_NEVER;
     if (cell.update == ST_UPDATE_IN_BACKWARD && cell.dtype == STRATA_F16)
         cell.update = ST_UPDATE_GATED; /* a step may have to be skipped */
-    if (st_kernels_pick(cell.isa) == NULL)
-        cell.isa = "scalar";
     return cell;
 }
 
@@ -106,7 +67,7 @@ static struct rig_result agreed(const struct variant *v, enum st_config_moments 
 
     for (size_t i = 0; i < PLACES; i++)
         cells[i] = cell_of(i, v, moments);
-    return rig_agree(cells, PLACES, STEPS, rig_dir());
+    return rig_agree(cells, PLACES, STEPS, scratch_dir);
 }
 
 /* Each format has its own bits, and a loss that is about the others': the paced device's says nothing. */
@@ -174,7 +135,7 @@ static void fewer_bytes_move(void **state)
         struct rig_cell cell = cell_of(1, &v, (enum st_config_moments)f);
 
         cell.chunk_elems = 1u << 22; /* small ones are mostly padding */
-        assert_int_equal(rig_run(&r[f], &cell, STEPS, rig_dir()), STRATA_OK);
+        assert_int_equal(rig_run(&r[f], &cell, STEPS, scratch_dir), STRATA_OK);
         if (f == 0)
             assert_int_equal(rig_model(&model, &cell), STRATA_OK);
     }
@@ -241,7 +202,7 @@ static void checksums_cover_every_byte(void **state)
         cell.chunk_elems = 1u << 22;
         assert_int_equal(rig_model(&model, &cell), STRATA_OK);
         assert_int_equal(rig_plan(&plan, model, &cell), STRATA_OK);
-        assert_int_equal(rig_engine_start(&rig, model, plan, &cell, rig_dir()), STRATA_OK);
+        assert_int_equal(rig_engine_start(&rig, model, plan, &cell, scratch_dir), STRATA_OK);
         for (uint32_t c = 0; c < plan->chunk_count; c++) {
             if (plan->chunks[c].tier != STRATA_TIER_NVME)
                 continue;
@@ -263,5 +224,5 @@ int main(void)
         cmocka_unit_test(checksums_cover_every_byte),
     };
 
-    return cmocka_run_group_tests_name("moments", tests, rig_dir_make, rig_dir_remove);
+    return cmocka_run_group_tests_name("moments", tests, scratch_create, scratch_remove_empty);
 }

@@ -2,6 +2,7 @@
  *
  * Rules with one moment have smaller extents, so layout, checksums, load and digests all differ from Adam's. */
 #include "agree.h"
+#include "tests/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,78 +11,30 @@
 
 #include <cmocka.h>
 
-#include <stdlib.h>
-#include <string.h>
-
 #define STEPS 4u
 
 static const enum st_optimizer_type rules[] = {ST_OPTIMIZER_ADAMW, ST_OPTIMIZER_ADAM, ST_OPTIMIZER_ADAGRAD, ST_OPTIMIZER_LION,
                                                ST_OPTIMIZER_SGD};
 #define RULES (sizeof(rules) / sizeof(rules[0]))
 
-/* All on the device; state on NVMe with the least memory; all on NVMe, in slots; state in memory, another schedule and kernels.
- */
-static const struct rig_cell places[] = {
-    {.device = RIG_ALL,
-     .host = RIG_ALL,
-     .optimizer = STRATA_TIER_DEVICE,
-     .param = STRATA_TIER_DEVICE,
-     .update = ST_UPDATE_SERIAL,
-     .io_method = "fake",
-     .isa = "scalar",
-     .threads = 1},
-    {.device = RIG_SMALLEST,
-     .host = RIG_SMALLEST,
-     .optimizer = STRATA_TIER_NVME,
-     .param = STRATA_TIER_HOST,
-     .update = ST_UPDATE_GATED,
-     .io_method = "auto",
-     .isa = "auto",
-     .threads = 2},
-    {.device = RIG_MIDWAY,
-     .host = RIG_SMALLEST,
-     .optimizer = STRATA_TIER_NVME,
-     .param = STRATA_TIER_NVME,
-     .update = ST_UPDATE_GATED,
-     .io_method = "threads",
-     .isa = "auto",
-     .threads = 2,
-     .cache = ST_AUTO_BYTES,
-     .flush_after = 2},
-    {.device = RIG_SMALLEST,
-     .host = RIG_ALL,
-     .optimizer = STRATA_TIER_HOST,
-     .param = STRATA_TIER_HOST,
-     .update = ST_UPDATE_SERIAL,
-     .io_method = "fake",
-     .isa = "avx2",
-     .threads = 2,
-     .accumulation = ST_ACCUMULATE_HORIZONTAL},
-};
-#define PLACES (sizeof(places) / sizeof(places[0]))
-
 static struct rig_cell cell_of(size_t place, enum st_optimizer_type rule, strata_dtype dtype)
 {
-    struct rig_cell cell = places[place];
+    struct rig_cell cell = agree_place(place);
 
     cell.rule = rule;
     cell.dtype = dtype;
-    cell.grad_accum = 2;
-    cell.act_tier = STRATA_TIER_COUNT;
     cell.clip = RIG_CLIP_SOMETIMES;
-    if (st_kernels_pick(cell.isa) == NULL)
-        cell.isa = "scalar";
     return cell;
 }
 
 /* The rule's runs agree wherever its state lies; returns the first one's. */
 static struct rig_result agreed(enum st_optimizer_type rule, strata_dtype dtype)
 {
-    struct rig_cell cells[PLACES];
+    struct rig_cell cells[AGREE_PLACES];
 
-    for (size_t i = 0; i < PLACES; i++)
+    for (size_t i = 0; i < AGREE_PLACES; i++)
         cells[i] = cell_of(i, rule, dtype);
-    return rig_agree(cells, PLACES, STEPS, rig_dir());
+    return rig_agree(cells, AGREE_PLACES, STEPS, scratch_dir);
 }
 
 static void placement_never_changes_bits(void **state)
@@ -108,8 +61,8 @@ static void one_moment_moves_less(void **state)
     struct st_model *model;
 
     (void)state;
-    assert_int_equal(rig_run(&a, &adam, STEPS, rig_dir()), STRATA_OK);
-    assert_int_equal(rig_run(&l, &lion, STEPS, rig_dir()), STRATA_OK);
+    assert_int_equal(rig_run(&a, &adam, STEPS, scratch_dir), STRATA_OK);
+    assert_int_equal(rig_run(&l, &lion, STEPS, scratch_dir), STRATA_OK);
     assert_int_equal(rig_model(&model, &adam), STRATA_OK);
     /* Every step but the first reads and writes all state, the flush after the last does, too; extents are padded. */
     const uint64_t params = st_model_workload(model)->params, spared = a.moved_bytes.write - l.moved_bytes.write;
@@ -125,5 +78,5 @@ int main(void)
         cmocka_unit_test(one_moment_moves_less),
     };
 
-    return cmocka_run_group_tests_name("optimizers", tests, rig_dir_make, rig_dir_remove);
+    return cmocka_run_group_tests_name("optimizers", tests, scratch_create, scratch_remove_empty);
 }

@@ -8,20 +8,18 @@
 
 #include "core/stats.h"
 #include "core/trace.h"
+#include "tests/scratch.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define TOKENS (2 * 16)
 
 typedef void arm_fn(int on);
 typedef uint64_t total_fn(void);
-
-static char nvme_dir[] = "/tmp/strata-steady-XXXXXX";
 
 static const struct rig_cell base = {
     .device = RIG_SMALLEST,
@@ -94,7 +92,7 @@ static int steady_run(const char *method, enum rig_budget host, uint32_t steps, 
     cell.host = host;
     if (rig_model(&model, &cell) != STRATA_OK || rig_plan(&plan, model, &cell) != STRATA_OK)
         return fail(method);
-    rig_config(&config, &cell, nvme_dir);
+    rig_config(&config, &cell, scratch_dir);
     init = (struct st_model_init){.model = model, .seed = 1};
     source = st_model_init_source(&init);
     opts = (struct st_engine_opts){.plan = plan, .config = &config, .compute = st_model_compute(model), .fake_latency_us = 1};
@@ -149,14 +147,14 @@ static int run_all(const struct counter *counter)
 {
     int failed = counter_counts(counter);
 
-    if (mkdtemp(nvme_dir) == NULL)
+    if (scratch_create(NULL) != 0)
         return 1;
     failed |= steady_run("uring", RIG_ALL, 1000, false, counter);
     failed |= steady_run("uring", RIG_SMALLEST, 20, false, counter);
     failed |= steady_run("uring", RIG_SMALLEST, 60, true, counter);
     failed |= steady_run("threads", RIG_ALL, 20, false, counter);
     failed |= steady_run("fake", RIG_ALL, 20, false, counter);
-    failed |= rmdir(nvme_dir) != 0;
+    failed |= scratch_remove_empty(NULL) != 0;
     return failed;
 }
 

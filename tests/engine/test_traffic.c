@@ -7,13 +7,12 @@
  * plans say is checked in every cell of the matrix. */
 #include "offload/plan.h"
 #include "rig.h"
+#include "tests/scratch.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -258,12 +257,10 @@ static void runs_with_a_cache_move_as_much(void **state)
                             .isa = "auto",
                             .threads = 1,
                             .chunk_elems = 4096};
-    char dir[] = "/tmp/strata-traffic-XXXXXX";
     struct st_model *model;
     uint64_t all = 0;
 
     (void)state;
-    assert_non_null(mkdtemp(dir));
     assert_int_equal(rig_model(&model, &cell), STRATA_OK);
     for (size_t i = 0; i < sizeof(fractions) / sizeof(fractions[0]); i++) {
         struct rig_result result;
@@ -276,7 +273,7 @@ static void runs_with_a_cache_move_as_much(void **state)
         all = i == 0 ? s.moved : all;
         assert_true(s.held + s.moved == all && s.held <= cell.cache);
         assert_true(cell.cache - s.held < s.largest && (fractions[i] < 1 || s.moved == 0));
-        assert_int_equal(rig_train(&result, model, plan, &cell, STEPS, dir), STRATA_OK);
+        assert_int_equal(rig_train(&result, model, plan, &cell, STEPS, scratch_dir), STRATA_OK);
         print_message("%u of %u chunks cached: %.0f bytes read and %.0f written per step\n", s.held_chunks, plan->chunk_count,
                       (double)result.moved_bytes.read / STEPS, (double)result.moved_bytes.write / STEPS);
         assert_int_equal(result.moved_bytes.read, STEPS * (all - s.held));
@@ -284,7 +281,6 @@ static void runs_with_a_cache_move_as_much(void **state)
         st_plan_destroy(plan);
     }
     st_model_destroy(model);
-    assert_int_equal(rmdir(dir), 0);
 }
 
 /* Vertical accumulation: weights and gradients cross the device link as often for 8 micro-batches as for one. */
@@ -317,5 +313,5 @@ int main(void)
         cmocka_unit_test(link_traffic_does_not_grow_with_accumulation),
     };
 
-    return cmocka_run_group_tests_name("traffic", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("traffic", tests, scratch_create, scratch_remove_empty);
 }

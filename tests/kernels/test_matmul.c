@@ -340,6 +340,9 @@ static void what_it_cannot_do_is_refused(void **state)
     mm.ab_dtype = STRATA_DTYPE_INVALID;
     assert_int_equal(st_matmul_prepare(e, &mm), -1);
     mm.ab_dtype = STRATA_F32;
+    mm.epilogue = ST_EPILOGUE_GELU_INPUT; /* a device's affair */
+    assert_int_equal(st_matmul_prepare(e, &mm), -1);
+    mm.epilogue = ST_EPILOGUE_NONE;
     mm.k = 0;
     assert_int_equal(st_matmul_prepare(e, &mm), -1);
     st_matmul_destroy(e);

@@ -159,33 +159,12 @@ static void cuts_at_multiples_of_the_norm_block_do_not_show(void **state)
     }
 }
 
-/* Split and full master from the same values: same masters, moments and counts; the copy is the weight. */
 static void split_equals_full_master(void **state)
 {
-    const size_t elems = 10007;
-    struct uf_arrays *const a = *state;
-    const struct st_kernels *k;
-
     for (size_t n = 0; n < 2 * (size_t)UF_RULE_COUNT; n++) {
-        const struct uf_case split = make_case((enum uf_rule)(n / 2), UF_SPLIT, formats[n % 2], STRATA_BF16, elems, 3);
-        struct uf_case full = split;
+        const struct uf_case split = make_case((enum uf_rule)(n / 2), UF_SPLIT, formats[n % 2], STRATA_BF16, 10007, 3);
 
-        full.layout = UF_FULL_BF16;
-        uf_place(a, &split, 0);
-        uf_fill(a, &split, 42 + n);
-        for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
-            k->master_join((void *)a->source[UF_MASTER].data, (void *)a->source[UF_WEIGHT].data,
-                           (void *)a->source[UF_RESIDUAL].data, elems);
-            uf_take_source(a, 0);
-            uf_take_source(a, 1);
-            assert_int_equal(uf_run(k, a, 0, &split), uf_run(k, a, 1, &full));
-            k->master_join(uf_data(a, UF_MASTER, 0), uf_data(a, UF_WEIGHT, 0), uf_data(a, UF_RESIDUAL, 0), elems);
-            for (size_t p = UF_MASTER; p <= UF_MOMENT2; p++) {
-                if (p != UF_COPY)
-                    kf_assert_same(&a->plane[p][0], &a->plane[p][1], "split against full");
-            }
-            assert_memory_equal(uf_data(a, UF_WEIGHT, 0), uf_data(a, UF_COPY, 1), 2 * elems);
-        }
+        uf_compare_split_and_full(*state, &split, 42 + n);
     }
 }
 

@@ -352,6 +352,28 @@ void uf_compare(struct uf_arrays *a, const struct uf_case *c)
     }
 }
 
+void uf_compare_split_and_full(struct uf_arrays *a, const struct uf_case *split, uint64_t seed)
+{
+    const struct st_kernels *k;
+    struct uf_case full = *split;
+
+    full.layout = UF_FULL_BF16;
+    uf_place(a, split, 0);
+    uf_fill(a, split, seed);
+    for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
+        k->master_join((void *)a->source[UF_MASTER].data, (void *)a->source[UF_WEIGHT].data, (void *)a->source[UF_RESIDUAL].data,
+                       split->elems);
+        uf_take_source(a, 0);
+        uf_take_source(a, 1);
+        assert_int_equal(uf_run(k, a, 0, split), uf_run(k, a, 1, &full));
+        k->master_join(uf_data(a, UF_MASTER, 0), uf_data(a, UF_WEIGHT, 0), uf_data(a, UF_RESIDUAL, 0), split->elems);
+        kf_assert_same(&a->plane[UF_MASTER][0], &a->plane[UF_MASTER][1], "split against full");
+        kf_assert_same(&a->plane[UF_MOMENT1][0], &a->plane[UF_MOMENT1][1], "split against full");
+        kf_assert_same(&a->plane[UF_MOMENT2][0], &a->plane[UF_MOMENT2][1], "split against full");
+        assert_memory_equal(uf_data(a, UF_WEIGHT, 0), uf_data(a, UF_COPY, 1), 2 * split->elems);
+    }
+}
+
 void uf_assert_one_nan(const float *values, size_t elems)
 {
     for (size_t i = 0; i < elems; i++) {

@@ -72,6 +72,9 @@ uint64_t uf_run(const struct st_kernels *k, struct uf_arrays *a, size_t side, co
 void uf_assert_same(struct uf_arrays *a, const char *table, const struct uf_case *c);
 /** From the source: every table's result and count against scalar's. */
 void uf_compare(struct uf_arrays *a, const struct uf_case *c);
+/** By every table, a case of UF_SPLIT and the same of UF_FULL_BF16 from the same values, a function of the seed: same masters,
+ *  moments and counts; the copy is the weight. */
+void uf_compare_split_and_full(struct uf_arrays *a, const struct uf_case *split, uint64_t seed);
 
 /** Fails on a NaN that is not 0x7fc00000. */
 void uf_assert_one_nan(const float *values, size_t elems);

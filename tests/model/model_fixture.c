@@ -1,9 +1,6 @@
 /* tests/model/model_fixture.c - see model_fixture.h. */
 #include "model_fixture.h"
-#include <dirent.h>
-#include <ftw.h>
 #include <stdio.h>
-#include <unistd.h>
 
 void assert_ok_at(strata_status st, const char *file, int line)
 {
@@ -19,53 +16,6 @@ void assert_refused_at(strata_status st, strata_status want, const char *part, c
         print_error("status %d (wanted %d), sentence \"%s\" (wanted \"%s\")\n", st, want, strata_last_error(), part);
         _fail(file, line);
     }
-}
-
-void scratch_open(struct scratch *s)
-{
-    *s = (struct scratch){.dir = "/tmp/strata-model-XXXXXX"};
-    assert_non_null(mkdtemp(s->dir));
-}
-
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk)
-{
-    (void)info;
-    (void)kind;
-    (void)walk;
-    return remove(path);
-}
-
-void scratch_close(struct scratch *s)
-{
-    assert_int_equal(nftw(s->dir, remove_entry, 8, FTW_DEPTH | FTW_PHYS), 0);
-}
-
-const char *scratch_path(struct scratch *s, const char *name)
-{
-    const unsigned i = s->next++ % 8;
-    char dir[sizeof(s->dir)];
-
-    memcpy(dir, s->dir, sizeof(dir));
-    snprintf(s->path[i], sizeof(s->path[i]), "%s/%s", dir, name);
-    return s->path[i];
-}
-
-int entry_count(const char *dir)
-{
-    DIR *d = opendir(dir);
-    int count = 0;
-
-    if (d == NULL)
-        return -1;
-    for (const struct dirent *e = readdir(d); e != NULL; e = readdir(d))
-        count += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
-    closedir(d);
-    return count;
-}
-
-int descriptor_count(void)
-{
-    return entry_count("/proc/self/fd");
 }
 
 void write_file(const char *path, const void *bytes, size_t count)

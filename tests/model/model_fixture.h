@@ -1,4 +1,4 @@
-/* tests/model/model_fixture.h - a scratch directory, status checks and small files for the model tests. */
+/* tests/model/model_fixture.h - status checks and small files for the model tests. */
 #ifndef MODEL_FIXTURE_H
 #define MODEL_FIXTURE_H
 
@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "model/model.h"
+#include "tests/scratch.h"
 #include <string.h>
 
 #define GOLDEN_DIR "tests/golden/gpt2_tiny"
@@ -23,21 +24,6 @@ void assert_ok_at(strata_status st, const char *file, int line);
 /** The status, and a last error that contains `part`. */
 #define assert_refused(st, want, part) assert_refused_at((st), (want), (part), __FILE__, __LINE__)
 void assert_refused_at(strata_status st, strata_status want, const char *part, const char *file, int line);
-
-struct scratch {
-    char dir[64];
-    char path[8][256]; /* of scratch_path, in turn */
-    unsigned next;
-};
-
-void scratch_open(struct scratch *s);
-/** Removes the directory with everything in it. */
-void scratch_close(struct scratch *s);
-const char *scratch_path(struct scratch *s, const char *name);
-/** Entries in a directory, . and .. left out; -1 if it is not there. */
-int entry_count(const char *dir);
-/** Open descriptors of this process. */
-int descriptor_count(void);
 
 void write_file(const char *path, const void *bytes, size_t count);
 /** Whole file, NUL-terminated; freed by the caller. */

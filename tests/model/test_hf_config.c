@@ -237,17 +237,16 @@ static void test_directory_names_the_model(void **state)
 {
     static const char text[] = "{\"model_type\":\"gpt2\"," SIZES "}";
     struct st_model_config c;
-    struct scratch s;
 
     (void)state;
-    scratch_open(&s);
-    assert_refused(st_model_config_read(&c, s.dir), STRATA_E_INPUT, "config.json: No such file");
-    write_file(scratch_path(&s, "config.json"), text, strlen(text));
-    assert_ok(st_model_config_read(&c, s.dir));
-    assert_string_equal(c.name, strrchr(s.dir, '/') + 1);
-    assert_ok(st_model_config_read(&c, scratch_path(&s, "")));
-    assert_string_equal(c.name, strrchr(s.dir, '/') + 1);
-    scratch_close(&s);
+    scratch_open();
+    assert_refused(st_model_config_read(&c, scratch_dir), STRATA_E_INPUT, "config.json: No such file");
+    write_file(scratch_path("config.json"), text, strlen(text));
+    assert_ok(st_model_config_read(&c, scratch_dir));
+    assert_string_equal(c.name, strrchr(scratch_dir, '/') + 1);
+    assert_ok(st_model_config_read(&c, scratch_path("")));
+    assert_string_equal(c.name, strrchr(scratch_dir, '/') + 1);
+    scratch_close();
 }
 
 int main(void)

@@ -10,20 +10,19 @@ static void check_round_trip(const struct st_model_config *config, strata_dtype 
 {
     struct st_model *m = tiny_model_of(config, dtype);
     struct st_model_config back;
-    struct scratch s;
     const char *dir;
 
-    scratch_open(&s);
-    dir = scratch_path(&s, "a/b/tiny");
+    scratch_open();
+    dir = scratch_path("a/b/tiny");
     assert_ok(write_model(m, dir));
-    assert_int_equal(entry_count(dir), 3);
+    assert_int_equal(scratch_entries(dir, NULL), 3);
     assert_ok(st_model_config_read(&back, dir));
     assert_memory_equal(&back.blocks, &config->blocks, sizeof(back) - offsetof(struct st_model_config, blocks));
     check_read(m, dir);
     assert_ok(write_model(m, dir)); /* over itself */
-    assert_int_equal(entry_count(dir), 3);
+    assert_int_equal(scratch_entries(dir, NULL), 3);
     check_read(m, dir);
-    scratch_close(&s);
+    scratch_close();
     st_model_destroy(m);
 }
 
@@ -32,7 +31,7 @@ static void test_written_weights_are_read_back(void **state)
     static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
     const struct st_model_config gpt2 = tiny_config();
     struct st_model_config llama = tiny_llama_config(), qwen2 = llama;
-    const int descriptors = descriptor_count();
+    const uint32_t descriptors = scratch_entries("/proc/self/fd", NULL);
 
     (void)state;
     llama.untied = true;
@@ -44,7 +43,7 @@ static void test_written_weights_are_read_back(void **state)
         check_round_trip(&llama, dtypes[i]);
         check_round_trip(&qwen2, dtypes[i]);
     }
-    assert_int_equal(descriptor_count(), descriptors);
+    assert_int_equal(scratch_entries("/proc/self/fd", NULL), descriptors);
 }
 
 /* What is frozen lies elsewhere in its page, and in the same place of the files. */
@@ -57,21 +56,20 @@ static void test_freezing_changes_no_file(void **state)
     struct st_model *plain = tiny_model_of(&config, STRATA_BF16), *frozen;
     char *texts[2];
     size_t bytes[2];
-    struct scratch s;
 
     (void)state;
     assert_ok(st_model_create(&frozen, &config, &batch));
-    scratch_open(&s);
-    assert_ok(write_model(plain, scratch_path(&s, "plain")));
-    assert_ok(write_model(frozen, scratch_path(&s, "frozen")));
-    check_read(frozen, scratch_path(&s, "plain"));
-    texts[0] = read_file(scratch_path(&s, "plain/model.safetensors"), &bytes[0]);
-    texts[1] = read_file(scratch_path(&s, "frozen/model.safetensors"), &bytes[1]);
+    scratch_open();
+    assert_ok(write_model(plain, scratch_path("plain")));
+    assert_ok(write_model(frozen, scratch_path("frozen")));
+    check_read(frozen, scratch_path("plain"));
+    texts[0] = read_file(scratch_path("plain/model.safetensors"), &bytes[0]);
+    texts[1] = read_file(scratch_path("frozen/model.safetensors"), &bytes[1]);
     assert_int_equal(bytes[0], bytes[1]);
     assert_memory_equal(texts[0], texts[1], bytes[0]);
     free(texts[0]);
     free(texts[1]);
-    scratch_close(&s);
+    scratch_close();
     st_model_destroy(plain);
     st_model_destroy(frozen);
 }
@@ -99,21 +97,20 @@ static void test_digest_is_the_weight_planes(void **state)
 {
     char want[33], got[33], other[33];
     struct st_model *m = tiny_model(STRATA_BF16), *wide = tiny_model(STRATA_F32);
-    struct scratch s;
 
     (void)state;
-    scratch_open(&s);
-    assert_ok(write_model(m, scratch_path(&s, "bf16")));
-    assert_ok(write_model(wide, scratch_path(&s, "f32")));
+    scratch_open();
+    assert_ok(write_model(m, scratch_path("bf16")));
+    assert_ok(write_model(wide, scratch_path("f32")));
     plane_digest(m, want);
-    assert_ok(st_hf_digest(scratch_path(&s, "bf16"), got));
+    assert_ok(st_hf_digest(scratch_path("bf16"), got));
     assert_string_equal(got, want);
     plane_digest(wide, want);
-    assert_ok(st_hf_digest(scratch_path(&s, "f32"), other));
+    assert_ok(st_hf_digest(scratch_path("f32"), other));
     assert_string_equal(other, want);
     assert_string_not_equal(got, other);
-    assert_refused(st_hf_digest(scratch_path(&s, "none"), got), STRATA_E_INPUT, "config.json");
-    scratch_close(&s);
+    assert_refused(st_hf_digest(scratch_path("none"), got), STRATA_E_INPUT, "config.json");
+    scratch_close();
     st_model_destroy(m);
     st_model_destroy(wide);
 }
@@ -122,22 +119,21 @@ static void test_abort_leaves_nothing(void **state)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
     struct st_hf_writer *w;
-    struct scratch s;
 
     (void)state;
-    scratch_open(&s);
-    assert_ok(st_hf_writer_open(&w, m, scratch_path(&s, "new/deep")));
+    scratch_open();
+    assert_ok(st_hf_writer_open(&w, m, scratch_path("new/deep")));
     st_hf_writer_abort(w);
-    assert_int_equal(entry_count(s.dir), 0);
-    assert_ok(st_hf_writer_open(&w, m, s.dir)); /* a directory that was there stays */
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
+    assert_ok(st_hf_writer_open(&w, m, scratch_dir)); /* a directory that was there stays */
     st_hf_writer_abort(w);
-    assert_int_equal(entry_count(s.dir), 0);
-    write_file(scratch_path(&s, "mine.txt"), "x", 1);
-    assert_ok(st_hf_writer_open(&w, m, s.dir));
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
+    write_file(scratch_path("mine.txt"), "x", 1);
+    assert_ok(st_hf_writer_open(&w, m, scratch_dir));
     assert_refused(st_hf_writer_commit(w), STRATA_E_INTERNAL, "of 3144 values"); /* nothing was put */
-    assert_int_equal(entry_count(s.dir), 1);
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 1);
     st_hf_writer_abort(NULL);
-    scratch_close(&s);
+    scratch_close();
     st_model_destroy(m);
 }
 
@@ -146,22 +142,21 @@ static void test_misuse_is_refused(void **state)
     struct st_model *m = tiny_model(STRATA_BF16);
     const uint16_t values[512] = {0};
     struct st_hf_writer *w = NULL;
-    struct scratch s;
 
     (void)state;
-    scratch_open(&s);
+    scratch_open();
     assert_refused(st_hf_writer_open(&w, m, ""), STRATA_E_INVAL, "empty");
-    write_file(scratch_path(&s, "file"), "x", 1);
-    assert_int_not_equal(st_hf_writer_open(&w, m, scratch_path(&s, "file")), STRATA_OK);
-    assert_int_not_equal(st_hf_writer_open(&w, m, scratch_path(&s, "file/below")), STRATA_OK);
-    assert_int_equal(entry_count(s.dir), 1);
-    assert_ok(st_hf_writer_open(&w, m, s.dir));
+    write_file(scratch_path("file"), "x", 1);
+    assert_int_not_equal(st_hf_writer_open(&w, m, scratch_path("file")), STRATA_OK);
+    assert_int_not_equal(st_hf_writer_open(&w, m, scratch_path("file/below")), STRATA_OK);
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 1);
+    assert_ok(st_hf_writer_open(&w, m, scratch_dir));
     assert_ok(st_hf_writer_put(w, 1, 0, 256, values));
     assert_refused(st_hf_writer_put(w, 1, 128, 128, values), STRATA_E_INTERNAL, "out of order");
     assert_refused(st_hf_writer_put(w, 1, 256, 512, values), STRATA_E_INTERNAL, "out of order");
     assert_refused(st_hf_writer_put(w, 99, 0, 1, values), STRATA_E_INTERNAL, "out of order");
     st_hf_writer_abort(w);
-    scratch_close(&s);
+    scratch_close();
     st_model_destroy(m);
 }
 
@@ -169,19 +164,18 @@ static void test_misuse_is_refused(void **state)
 static void test_every_single_failure_is_clean(void **state)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
-    const int descriptors = descriptor_count();
+    const uint32_t descriptors = scratch_entries("/proc/self/fd", NULL);
     uint32_t fired = 1, failures = 0;
     char hex[33];
 
     (void)state;
     for (uint32_t nth = 0; fired > 0; nth++) {
         const struct st_fault_spec fault = {.after = nth, .count = 1, .result = -EIO};
-        struct scratch s;
         const char *dir;
         strata_status st;
 
-        scratch_open(&s);
-        dir = scratch_path(&s, "out");
+        scratch_open();
+        dir = scratch_path("out");
         st_fault_arm(&fault);
         st = write_model(m, dir);
         if (st == STRATA_OK)
@@ -189,12 +183,11 @@ static void test_every_single_failure_is_clean(void **state)
         fired = st_fault_disarm();
         failures += st != STRATA_OK;
         assert_true(fired > 0 || st == STRATA_OK);
-        for (int left = entry_count(dir); left > 0; left = 0)
-            assert_int_equal(access(scratch_path(&s, "out/model.safetensors.tmp"), F_OK), -1);
-        assert_int_equal(descriptor_count(), descriptors);
+        assert_int_equal(access(scratch_path("out/model.safetensors.tmp"), F_OK), -1);
+        assert_int_equal(scratch_entries("/proc/self/fd", NULL), descriptors);
         if (st == STRATA_OK)
             check_read(m, dir);
-        scratch_close(&s);
+        scratch_close();
     }
     assert_true(failures > 20);
     st_model_destroy(m);
@@ -204,15 +197,14 @@ static void test_short_transfers_continue(void **state)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
     const struct st_fault_spec shorter = {.site = "file.read", .count = 1, .result = -EINTR};
-    struct scratch s;
 
     (void)state;
-    scratch_open(&s);
-    assert_ok(write_model(m, s.dir));
+    scratch_open();
+    assert_ok(write_model(m, scratch_dir));
     st_fault_arm(&shorter);
-    check_read(m, s.dir);
+    check_read(m, scratch_dir);
     assert_int_equal(st_fault_disarm(), 1);
-    scratch_close(&s);
+    scratch_close();
     st_model_destroy(m);
 }
 

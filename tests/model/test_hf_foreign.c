@@ -8,9 +8,8 @@
 static void check_spellings(struct st_model *m, const char *buffer)
 {
     static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
-    struct scratch s;
 
-    scratch_open(&s);
+    scratch_open();
     for (uint32_t i = 0; i < 6; i++) {
         struct foreign x = all_of(m);
 
@@ -20,10 +19,10 @@ static void check_spellings(struct st_model *m, const char *buffer)
         x.extra_rank = i % 2 == 0 ? 2 : 1;
         x.extra_shape[0] = i % 2 == 0 ? m->config.vocab : 5;
         x.extra_shape[1] = m->config.hidden;
-        write_foreign(m, scratch_path(&s, "model.safetensors"), &x);
-        check_values(m, s.dir);
+        write_foreign(m, scratch_path("model.safetensors"), &x);
+        check_values(m, scratch_dir);
     }
-    scratch_close(&s);
+    scratch_close();
     st_model_destroy(m);
 }
 
@@ -48,21 +47,20 @@ static void test_llama_faults(void **state)
     struct st_model *tied = tiny_model_of(&config, STRATA_F32), *untied;
     struct st_hf_reader *r = NULL;
     struct foreign x = all_of(tied);
-    struct scratch s;
 
     (void)state;
     config.untied = true;
     untied = tiny_model_of(&config, STRATA_F32);
-    scratch_open(&s);
-    write_foreign(tied, scratch_path(&s, "model.safetensors"), &x);
-    assert_refused(st_hf_reader_open(&r, untied, s.dir), STRATA_E_INPUT, "tensor lm_head.weight is missing");
+    scratch_open();
+    write_foreign(tied, scratch_path("model.safetensors"), &x);
+    assert_refused(st_hf_reader_open(&r, untied, scratch_dir), STRATA_E_INPUT, "tensor lm_head.weight is missing");
     x.extra_name = "model.layers.0.self_attn.q_proj.bias";
     x.extra_rank = 1;
     x.extra_shape[0] = 32;
-    write_foreign(tied, scratch_path(&s, "model.safetensors"), &x);
-    assert_refused(st_hf_reader_open(&r, tied, s.dir), STRATA_E_INPUT, "q_proj.bias has no place in a Llama");
+    write_foreign(tied, scratch_path("model.safetensors"), &x);
+    assert_refused(st_hf_reader_open(&r, tied, scratch_dir), STRATA_E_INPUT, "q_proj.bias has no place in a Llama");
     assert_null(r);
-    scratch_close(&s);
+    scratch_close();
     st_model_destroy(tied);
     st_model_destroy(untied);
 }
@@ -78,25 +76,24 @@ static void test_every_half_is_widened_exactly(void **state)
     struct st_hf_reader *r;
     struct st_model *m;
     struct foreign x;
-    struct scratch s;
     uint64_t bytes;
     FILE *f;
 
     (void)state;
     assert_non_null(values);
-    scratch_open(&s);
+    scratch_open();
     assert_ok(st_model_create(&m, &config, &batch));
     x = all_of(m);
     x.dtype = STRATA_F16;
-    write_foreign(m, scratch_path(&s, "model.safetensors"), &x);
-    f = fopen(scratch_path(&s, "model.safetensors"), "r+b");
+    write_foreign(m, scratch_path("model.safetensors"), &x);
+    f = fopen(scratch_path("model.safetensors"), "r+b");
     assert_non_null(f);
     assert_int_equal(fread(&bytes, 8, 1, f), 1);
     assert_int_equal(fseek(f, (long)bytes + 8, SEEK_SET), 0); /* the table is first */
     for (uint32_t i = 0; i < 65536; i++)
         fwrite(&(uint16_t){(uint16_t)i}, 2, 1, f);
     fclose(f);
-    assert_ok(st_hf_reader_open(&r, m, s.dir));
+    assert_ok(st_hf_reader_open(&r, m, scratch_dir));
     source = st_hf_reader_source(r);
     assert_ok(source.read(source.ctx, 0, 0, 65536, values));
     for (uint32_t i = 0; i < 65536; i++) {
@@ -110,7 +107,7 @@ static void test_every_half_is_widened_exactly(void **state)
     }
     st_hf_reader_close(r);
     st_model_destroy(m);
-    scratch_close(&s);
+    scratch_close();
     free(values);
 }
 
@@ -131,40 +128,39 @@ static void test_shards(void **state)
     struct st_model *m = tiny_model(STRATA_F32);
     struct st_hf_reader *r = NULL;
     struct foreign one = all_of(m), two = all_of(m);
-    struct scratch s;
     const char *index;
 
     (void)state;
-    scratch_open(&s);
-    index = scratch_path(&s, "model.safetensors.index.json");
+    scratch_open();
+    index = scratch_path("model.safetensors.index.json");
     one.end = two.first = 9;
-    write_foreign(m, scratch_path(&s, "one.safetensors"), &one);
-    write_foreign(m, scratch_path(&s, "two.safetensors"), &two);
+    write_foreign(m, scratch_path("one.safetensors"), &one);
+    write_foreign(m, scratch_path("two.safetensors"), &two);
     write_index(index, m, 9, "two.safetensors");
-    check_values(m, s.dir);
+    check_values(m, scratch_dir);
     write_index(index, m, 10, "two.safetensors");
-    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "says otherwise");
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "says otherwise");
     write_index(index, m, 9, "three.safetensors");
-    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "three.safetensors: No such file");
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "three.safetensors: No such file");
     write_index(index, m, 9, "../two.safetensors");
-    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "not a file name");
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "not a file name");
     one.end = 10; /* one tensor in both */
-    write_foreign(m, scratch_path(&s, "one.safetensors"), &one);
+    write_foreign(m, scratch_path("one.safetensors"), &one);
     write_index(index, m, 9, "two.safetensors");
-    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "says otherwise");
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "says otherwise");
     one.end = 8; /* one in neither */
-    write_foreign(m, scratch_path(&s, "one.safetensors"), &one);
-    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "its shards hold");
+    write_foreign(m, scratch_path("one.safetensors"), &one);
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "its shards hold");
     write_file(index, "{}", 2);
-    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "weight_map");
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "weight_map");
     write_file(index, "{\"weight_map\":{}}", 17);
-    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "empty");
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "empty");
     write_file(index, "{\"weight_map\":{\"a\":1}}", 22);
-    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "not a file name");
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "not a file name");
     write_file(index, "nonsense", 8);
-    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "safetensors index");
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "safetensors index");
     assert_null(r);
-    scratch_close(&s);
+    scratch_close();
     st_model_destroy(m);
 }
 
@@ -183,32 +179,31 @@ static void test_faults_name_tensor_and_file(void **state)
         {{.turn = "transformer.h.0.mlp.c_fc.weight"}, "c_fc.weight has shape [40, 24], the model's config wants [24, 40]"},
     };
     struct st_hf_reader *r = NULL;
-    struct scratch s;
     size_t bytes;
     char *text;
 
     (void)state;
-    scratch_open(&s);
-    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "neither model.safetensors nor");
+    scratch_open();
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "neither model.safetensors nor");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct foreign x = rows[i].x;
 
         x.end = m->tensor_count;
         x.dtype = STRATA_F32;
-        write_foreign(m, scratch_path(&s, "model.safetensors"), &x);
-        assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, rows[i].part);
-        assert_non_null(strstr(strata_last_error(), s.dir));
+        write_foreign(m, scratch_path("model.safetensors"), &x);
+        assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, rows[i].part);
+        assert_non_null(strstr(strata_last_error(), scratch_dir));
     }
     /* truncated, then a weight in a dtype that no weight has */
-    text = read_file(scratch_path(&s, "model.safetensors"), &bytes);
-    write_file(scratch_path(&s, "model.safetensors"), text, bytes - 1);
-    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "leave the file");
+    text = read_file(scratch_path("model.safetensors"), &bytes);
+    write_file(scratch_path("model.safetensors"), text, bytes - 1);
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "leave the file");
     memcpy(strstr(text + 8, "\"F32\""), "\"I32\"", 5);
-    write_file(scratch_path(&s, "model.safetensors"), text, bytes);
-    assert_refused(st_hf_reader_open(&r, m, s.dir), STRATA_E_INPUT, "has dtype I32");
+    write_file(scratch_path("model.safetensors"), text, bytes);
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "has dtype I32");
     free(text);
     assert_null(r);
-    scratch_close(&s);
+    scratch_close();
     st_model_destroy(m);
 }
 

@@ -37,12 +37,11 @@ static void test_windows_in_order_cross_no_file(void **state)
     const char *paths[2];
     int32_t tokens[8], targets[8];
     struct st_token_set *set;
-    struct scratch s;
 
     (void)state;
-    scratch_open(&s);
-    paths[0] = scratch_path(&s, "a.bin");
-    paths[1] = scratch_path(&s, "b.bin");
+    scratch_open();
+    paths[0] = scratch_path("a.bin");
+    paths[1] = scratch_path("b.bin");
     write_tokens(paths[0], 2, 26, 1000, 52); /* 3 windows of 9, one token left */
     write_tokens(paths[1], 4, 17, 7, 34);    /* 2 windows */
     assert_ok(st_token_set_open(&set, paths, 2, 1000, 8));
@@ -59,7 +58,7 @@ static void test_windows_in_order_cross_no_file(void **state)
         }
     }
     st_token_set_close(set);
-    scratch_close(&s);
+    scratch_close();
 }
 
 static void test_window_of_one_token(void **state)
@@ -67,11 +66,10 @@ static void test_window_of_one_token(void **state)
     const char *path;
     int32_t token, target;
     struct st_token_set *set;
-    struct scratch s;
 
     (void)state;
-    scratch_open(&s);
-    path = scratch_path(&s, "a.bin");
+    scratch_open();
+    path = scratch_path("a.bin");
     for (uint32_t token_bytes = 2; token_bytes <= 4; token_bytes += 2) {
         write_tokens(path, token_bytes, 5, 5, 0);
         assert_ok(st_token_set_open(&set, &path, 1, 5, 1));
@@ -82,7 +80,7 @@ static void test_window_of_one_token(void **state)
         assert_int_equal(target, 4);
         st_token_set_close(set);
     }
-    scratch_close(&s);
+    scratch_close();
 }
 
 /* Every epoch visits every window once; epochs and seeds differ; the same position is the same window. */
@@ -92,11 +90,10 @@ static void test_shuffle_is_a_permutation_per_epoch(void **state)
     const char *path;
     int32_t tokens[4], targets[4], first_order[WINDOWS], differs = 0, seed_differs = 0;
     struct st_token_set *set;
-    struct scratch s;
 
     (void)state;
-    scratch_open(&s);
-    path = scratch_path(&s, "a.bin");
+    scratch_open();
+    path = scratch_path("a.bin");
     write_tokens(path, 2, 4 * WINDOWS + 1, 60000, 0);
     assert_ok(st_token_set_open(&set, &path, 1, 60000, 4));
     for (uint64_t epoch = 0; epoch < 3; epoch++) {
@@ -116,7 +113,7 @@ static void test_shuffle_is_a_permutation_per_epoch(void **state)
     }
     assert_true(differs > WINDOWS && seed_differs > WINDOWS);
     st_token_set_close(set);
-    scratch_close(&s);
+    scratch_close();
 }
 
 static void test_bad_files_are_refused(void **state)
@@ -124,15 +121,14 @@ static void test_bad_files_are_refused(void **state)
     struct st_token_file *f = NULL;
     struct st_token_set *set = NULL;
     const char *path;
-    struct scratch s;
     char *text;
     size_t bytes;
 
     (void)state;
-    scratch_open(&s);
-    path = scratch_path(&s, "a.bin");
+    scratch_open();
+    path = scratch_path("a.bin");
     assert_refused(st_token_file_open(&f, path, 10), STRATA_E_INPUT, "a.bin: No such file");
-    assert_refused(st_token_file_open(&f, s.dir, 10), STRATA_E_INPUT, "not a regular file");
+    assert_refused(st_token_file_open(&f, scratch_dir, 10), STRATA_E_INPUT, "not a regular file");
     write_file(path, "", 0);
     assert_refused(st_token_file_open(&f, path, 10), STRATA_E_INPUT, "0 bytes are too few");
     write_tokens(path, 2, 100, 50, 0);
@@ -164,19 +160,18 @@ static void test_bad_files_are_refused(void **state)
     assert_int_equal(st_token_file_count(f), 1000000);
     assert_int_equal(st_token_file_vocab(f), 70001);
     st_token_file_close(f);
-    scratch_close(&s);
+    scratch_close();
 }
 
 static void test_a_file_that_changes_is_noticed(void **state)
 {
     int32_t tokens[8], targets[8];
     struct st_token_set *set;
-    struct scratch s;
     const char *path;
 
     (void)state;
-    scratch_open(&s);
-    path = scratch_path(&s, "a.bin");
+    scratch_open();
+    path = scratch_path("a.bin");
     write_tokens(path, 2, 100, 50, 0);
     assert_ok(st_token_set_open(&set, &path, 1, 50, 8));
     write_tokens(path, 2, 100, 60, 0);
@@ -185,7 +180,7 @@ static void test_a_file_that_changes_is_noticed(void **state)
     assert_int_equal(truncate(path, 1100), 0);
     assert_refused(st_token_set_window(set, 9, 0, false, tokens, targets), STRATA_E_INPUT, "nothing at byte 1168");
     st_token_set_close(set);
-    scratch_close(&s);
+    scratch_close();
 }
 
 /* --- the byte tokenizer --- */
@@ -227,16 +222,15 @@ static void test_bytes_become_tokens(void **state)
     const char *texts[2], *out, *heldout;
     char *text = make_text(BYTES), *train = malloc(BYTES), *aside = malloc(BYTES);
     size_t train_bytes = 0, aside_bytes = 0;
-    struct scratch s;
 
     (void)state;
-    scratch_open(&s);
-    texts[0] = scratch_path(&s, "1.txt");
-    texts[1] = scratch_path(&s, "2.txt");
-    out = scratch_path(&s, "x.y/out.bin");
+    scratch_open();
+    texts[0] = scratch_path("1.txt");
+    texts[1] = scratch_path("2.txt");
+    out = scratch_path("x.y/out.bin");
     assert_int_not_equal(st_tokens_from_bytes(texts, 2, out, 0.0, &report), STRATA_OK);
-    out = scratch_path(&s, "out.bin");
-    heldout = scratch_path(&s, "out.heldout.bin");
+    out = scratch_path("out.bin");
+    heldout = scratch_path("out.heldout.bin");
     write_file(texts[0], text, FIRST); /* blocks are cut across the files */
     write_file(texts[1], text + FIRST, BYTES - FIRST);
     assert_ok(st_tokens_from_bytes(texts, 2, out, 0.0, &report));
@@ -261,8 +255,8 @@ static void test_bytes_become_tokens(void **state)
     assert_string_equal(report.heldout_path, heldout);
     check_tokens(out, train, train_bytes);
     check_tokens(heldout, aside, aside_bytes);
-    assert_int_equal(entry_count(s.dir), 4);
-    scratch_close(&s);
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 4);
+    scratch_close();
     free(text);
     free(train);
     free(aside);
@@ -275,18 +269,17 @@ static void test_heldout_names(void **state)
     struct st_tokens_report report;
     char *text = make_text(40000);
     const char *source;
-    struct scratch s;
 
     (void)state;
-    scratch_open(&s);
-    source = scratch_path(&s, "text");
+    scratch_open();
+    source = scratch_path("text");
     write_file(source, text, 40000);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        assert_ok(st_tokens_from_bytes(&source, 1, scratch_path(&s, rows[i][0]), 0.5, &report));
-        assert_string_equal(report.heldout_path, scratch_path(&s, rows[i][1]));
-        source = scratch_path(&s, "text");
+        assert_ok(st_tokens_from_bytes(&source, 1, scratch_path(rows[i][0]), 0.5, &report));
+        assert_string_equal(report.heldout_path, scratch_path(rows[i][1]));
+        source = scratch_path("text");
     }
-    scratch_close(&s);
+    scratch_close();
     free(text);
 }
 
@@ -295,12 +288,11 @@ static void test_bad_texts_are_refused(void **state)
     struct st_tokens_report report;
     const char *source, *out;
     char *text = make_text(100000);
-    struct scratch s;
 
     (void)state;
-    scratch_open(&s);
-    source = scratch_path(&s, "text");
-    out = scratch_path(&s, "out.bin");
+    scratch_open();
+    source = scratch_path("text");
+    out = scratch_path("out.bin");
     assert_refused(st_tokens_from_bytes(&source, 1, out, 0.0, &report), STRATA_E_INPUT, "text: No such file");
     write_file(source, "", 0);
     assert_refused(st_tokens_from_bytes(&source, 1, out, 0.0, &report), STRATA_E_INPUT, "the text is empty");
@@ -308,16 +300,16 @@ static void test_bad_texts_are_refused(void **state)
     assert_refused(st_tokens_from_bytes(&source, 1, out, 0.1, &report), STRATA_E_INPUT, "too short");
     assert_refused(st_tokens_from_bytes(&source, 1, out, 0.6, &report), STRATA_E_INVAL, "held-out part of 0.6");
     assert_refused(st_tokens_from_bytes(&source, 1, out, -0.1, &report), STRATA_E_INVAL, "held-out part of -0.1");
-    source = s.dir;
+    source = scratch_dir;
     assert_refused(st_tokens_from_bytes(&source, 1, out, 0.0, &report), STRATA_E_INPUT, "Is a directory");
-    assert_int_equal(entry_count(s.dir), 1);
-    scratch_close(&s);
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 1);
+    scratch_close();
     free(text);
 }
 
 static void test_every_single_failure_is_clean(void **state)
 {
-    const int descriptors = descriptor_count();
+    const uint32_t descriptors = scratch_entries("/proc/self/fd", NULL);
     char *text = make_text(50000);
     uint32_t fired = 1, failures = 0;
 
@@ -327,12 +319,11 @@ static void test_every_single_failure_is_clean(void **state)
         int32_t tokens[16], targets[16];
         const char *source, *out;
         struct st_token_set *set;
-        struct scratch s;
         strata_status st;
 
-        scratch_open(&s);
-        source = scratch_path(&s, "text");
-        out = scratch_path(&s, "out.bin");
+        scratch_open();
+        source = scratch_path("text");
+        out = scratch_path("out.bin");
         write_file(source, text, 50000);
         st_fault_arm(&fault);
         st = st_tokens_from_bytes(&source, 1, out, 0.5, NULL);
@@ -343,10 +334,10 @@ static void test_every_single_failure_is_clean(void **state)
         fired = st_fault_disarm();
         failures += st != STRATA_OK;
         assert_true(fired > 0 || st == STRATA_OK);
-        assert_int_equal(access(scratch_path(&s, "out.bin.tmp"), F_OK), -1);
-        assert_int_equal(access(scratch_path(&s, "out.heldout.bin.tmp"), F_OK), -1);
-        assert_int_equal(descriptor_count(), descriptors);
-        scratch_close(&s);
+        assert_int_equal(access(scratch_path("out.bin.tmp"), F_OK), -1);
+        assert_int_equal(access(scratch_path("out.heldout.bin.tmp"), F_OK), -1);
+        assert_int_equal(scratch_entries("/proc/self/fd", NULL), descriptors);
+        scratch_close();
     }
     assert_true(failures > 10);
     free(text);

@@ -3,7 +3,6 @@
 
 #include "core/rng.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,8 +14,9 @@
 
 #include <cmocka.h>
 
-static struct io_fixture *active; /* the fixture whose requests are in flight */
-static struct st_io_opts options; /* of the ios that are opened */
+static struct io_fixture *active;      /* the fixture whose requests are in flight */
+static struct st_io_opts options;      /* of the ios that are opened */
+static const struct st_io_ops *method; /* of the variant that is tested */
 
 static void on_done(struct st_io_req *req, strata_status st)
 {
@@ -63,18 +63,6 @@ struct st_io_opts io_fixture_options(uint32_t depth)
     opts.queue_depth = depth;
     opts.fake_seed = 3;
     return opts;
-}
-
-uint32_t io_open_descriptors(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    uint32_t count = 0;
-
-    assert_non_null(dir);
-    while (readdir(dir) != NULL)
-        count++;
-    closedir(dir);
-    return count;
 }
 
 void io_fixture_clear(struct io_fixture *f)
@@ -176,4 +164,90 @@ strata_status io_fixture_read_all(struct io_fixture *f)
 void io_fixture_assert_data(const struct io_fixture *f)
 {
     assert_memory_equal(f->buf, f->want, (size_t)f->block_count * f->block_bytes);
+}
+
+void io_fixture_assert_reads(struct io_fixture *f)
+{
+    assert_int_equal(io_fixture_read_all(f), STRATA_OK);
+    io_fixture_assert_data(f);
+}
+
+void io_fixture_assert_works(struct io_fixture *f)
+{
+    assert_int_equal(io_fixture_write_all(f), STRATA_OK);
+    io_fixture_assert_reads(f);
+}
+
+void io_fixture_submit(struct io_fixture *f, struct st_io_req *req)
+{
+    assert_int_equal(f->ops->submit(f->io, &req, 1), STRATA_OK);
+}
+
+struct st_io_req *io_fixture_start(struct io_fixture *f, uint32_t index, enum st_io_op op)
+{
+    struct st_io_req *req = io_fixture_prepare(f, index, op);
+
+    io_fixture_submit(f, req);
+    return req;
+}
+
+void io_fixture_reap(struct io_fixture *f, uint32_t done_count)
+{
+    while (f->done_count < done_count)
+        assert_int_equal(f->ops->reap(f->io, done_count), STRATA_OK); /* more than there are, perhaps */
+}
+
+/* --- variants --- */
+
+static const struct io_variant variants[] = {
+    {"uring", "uring", {0}},
+    {"uring, unregistered", "uring", {.unregistered = true}},
+    {"uring, start in reap", "uring", {.start_in_reap = true}},
+    {"uring, device polled", "uring", {.poll_device = true}},
+    {"uring, device polled, unregistered, start in reap",
+     "uring",
+     {.poll_device = true, .unregistered = true, .start_in_reap = true}},
+    {"uring, kernel thread", "uring", {.poll_kernel = true}},
+    {"uring, all", "uring", {.poll_kernel = true, .poll_device = true, .unregistered = true, .start_in_reap = true}},
+    {"aio", "aio", {0}},
+    {"aio, start in reap", "aio", {.start_in_reap = true}},
+    {"threads", "threads", {0}},
+    {"fake", "fake", {0}},
+};
+
+static bool is_usable(const struct st_io_ops *ops)
+{
+    struct st_io *io;
+
+    if (ops->open(&io, &(struct st_io_opts){.queue_depth = 1}) != STRATA_OK) {
+        print_message("%s: not tested on this machine: %s\n", ops->name, strata_last_error());
+        return false;
+    }
+    ops->close(io);
+    return true;
+}
+
+const struct io_variant *io_next_variant(const struct io_variant *v)
+{
+    const struct io_variant *const end = variants + sizeof(variants) / sizeof(variants[0]);
+
+    for (v = v == NULL ? variants : v + 1; v < end; v++) {
+        method = st_io_find(v->method, NULL);
+        if (is_usable(method)) {
+            io_fixture_set_options(&v->opts);
+            return v;
+        }
+    }
+    return NULL;
+}
+
+int io_variant_setup(void **state)
+{
+    *state = (void *)(uintptr_t)method;
+    return 0;
+}
+
+const struct st_io_ops *io_method_of(void **state)
+{
+    return *state;
 }

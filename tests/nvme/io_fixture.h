@@ -27,8 +27,6 @@ struct io_fixture {
 /** Options of the ios that fixtures open from now on; queue_depth and fake_seed are theirs. */
 void io_fixture_set_options(const struct st_io_opts *opts);
 struct st_io_opts io_fixture_options(uint32_t depth);
-/** Entries of /proc/self/fd, to compare with. */
-uint32_t io_open_descriptors(void);
 /** A file of `file_bytes`, an io with it, and random bytes in want[]; what was made so far is freed by close in any case. */
 strata_status io_fixture_open_sized(struct io_fixture *f, const struct st_io_ops *ops, uint32_t blocks, uint32_t block_bytes,
                                     uint32_t depth, uint64_t file_bytes);
@@ -44,7 +42,26 @@ strata_status io_fixture_run_all(struct io_fixture *f, enum st_io_op op);
 strata_status io_fixture_write_all(struct io_fixture *f); /* want[] */
 strata_status io_fixture_read_all(struct io_fixture *f);  /* into buf[] */
 void io_fixture_assert_data(const struct io_fixture *f);  /* buf[] is want[] */
+void io_fixture_assert_reads(struct io_fixture *f);       /* read_all() gives want[] */
+void io_fixture_assert_works(struct io_fixture *f);       /* write_all(), and read_all() gives it back */
+/** Submits request `index`, prepared afresh or as it is, which must be taken. */
+struct st_io_req *io_fixture_start(struct io_fixture *f, uint32_t index, enum st_io_op op);
+void io_fixture_submit(struct io_fixture *f, struct st_io_req *req);
+/** Reaps until so many requests have ended since the last clear. */
+void io_fixture_reap(struct io_fixture *f, uint32_t done_count);
 /** An unlinked file; direct I/O where it works. */
 int io_temporary_file(uint64_t bytes);
+
+/* A method with a set of options; those that it or the machine refuses are gone without, which must work as well. */
+struct io_variant {
+    const char *name, *method;
+    struct st_io_opts opts;
+};
+
+/** The variant after v, or the first, of those whose method this machine has; fixtures open it from now on.  NULL: no more. */
+const struct io_variant *io_next_variant(const struct io_variant *v);
+/** Group setup: hands the variant's method to the tests, which take it by io_method_of(). */
+int io_variant_setup(void **state);
+const struct st_io_ops *io_method_of(void **state);
 
 #endif

@@ -51,9 +51,7 @@ static void fake_latency_keeps_the_data(void **state)
             &(struct st_io_opts){.queue_depth = 8, .fake_seed = 1, .fake_latency_us = 200, .fake_bytes_per_second = 1u << 30}),
         STRATA_OK);
     assert_int_equal(f.ops->add_file(f.io, -1, 32 * BLOCK, &f.file), STRATA_OK);
-    assert_int_equal(io_fixture_write_all(&f), STRATA_OK);
-    assert_int_equal(io_fixture_read_all(&f), STRATA_OK);
-    io_fixture_assert_data(&f);
+    io_fixture_assert_works(&f);
     io_fixture_close(&f);
 }
 
@@ -126,9 +124,7 @@ static void a_place_that_is_not_given_back_is_left(void **state)
     }
     assert_int_equal(f.ops->add_file(f.io, f.fd, 4 * BLOCK, &index), STRATA_E_INVAL);
     f.file = 15;
-    assert_int_equal(io_fixture_write_all(&f), STRATA_OK);
-    assert_int_equal(io_fixture_read_all(&f), STRATA_OK);
-    io_fixture_assert_data(&f);
+    io_fixture_assert_works(&f);
     io_fixture_close(&f);
 }
 
@@ -209,9 +205,7 @@ static void refused_polls_are_gone_without(void **state)
         assert_int_equal(effective.poll_kernel, refused == 0);
         assert_int_equal(effective.poll_device, refused < 2);
         assert_true(effective.unregistered);
-        assert_int_equal(io_fixture_write_all(&f), STRATA_OK);
-        assert_int_equal(io_fixture_read_all(&f), STRATA_OK);
-        io_fixture_assert_data(&f);
+        io_fixture_assert_works(&f);
         io_fixture_close(&f);
     }
     io_fixture_set_options(&(struct st_io_opts){0});

@@ -1,31 +1,18 @@
 /* tests/nvme/test_probe.c - the measurement runs with every method, cleans up, and reports what fails.  How fast is no test. */
 #include "core/fault.h"
 #include "nvme/swap.h"
+#include "tests/scratch.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #define MIB (1u << 20)
-
-static char directory[] = "/tmp/strata-test-probe-XXXXXX";
-
-static void assert_empty(void)
-{
-    DIR *dir = opendir(directory);
-
-    assert_non_null(dir);
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
-        assert_int_equal(entry->d_name[0], '.');
-    closedir(dir);
-}
 
 static void every_method_is_measured(void **state)
 {
@@ -33,26 +20,26 @@ static void every_method_is_measured(void **state)
     for (size_t i = 0; st_io_methods[i] != NULL; i++) {
         const char *name = st_io_methods[i]->name;
         struct st_probe_rates rates = {0};
-        strata_status st = st_probe_rates(directory, name, 8 * MIB, 10.0, &rates);
+        strata_status st = st_probe_rates(scratch_dir, name, 8 * MIB, 10.0, &rates);
 
         if (st == STRATA_E_NOSYS)
             continue;
         assert_int_equal(st, STRATA_OK);
         assert_true(rates.read > 0 && rates.write > 0 && rates.mixed > 0);
-        assert_empty();
+        assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
     }
 }
 
 static void little_time_still_moves_a_block(void **state)
 {
     const struct st_probe_opts opts = {
-        .dir = directory, .method = "threads", .bytes = 1, .seconds_max = 0, .block_bytes = 4096, .queue_depth = 2};
+        .dir = scratch_dir, .method = "threads", .bytes = 1, .seconds_max = 0, .block_bytes = 4096, .queue_depth = 2};
     struct st_probe_rates rates = {0};
 
     (void)state;
     assert_int_equal(st_probe_run(&opts, &rates), STRATA_OK);
     assert_true(rates.read > 0 && rates.write > 0 && rates.mixed > 0);
-    assert_empty();
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
 }
 
 static void failures_are_reported(void **state)
@@ -62,13 +49,13 @@ static void failures_are_reported(void **state)
     (void)state;
     assert_int_equal(st_probe_rates("/nowhere/at/all", "auto", MIB, 1.0, &rates), STRATA_E_INVAL);
     assert_non_null(strstr(strata_last_error(), "/nowhere/at/all"));
-    assert_int_equal(st_probe_rates(directory, "abacus", MIB, 1.0, &rates), STRATA_E_INVAL);
+    assert_int_equal(st_probe_rates(scratch_dir, "abacus", MIB, 1.0, &rates), STRATA_E_INVAL);
     for (uint32_t after = 0; after < 24; after += 5) {
         st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .after = after, .count = 1, .result = -EIO});
-        assert_int_equal(st_probe_rates(directory, "auto", 8 * MIB, 1000.0, &rates), STRATA_E_IO);
+        assert_int_equal(st_probe_rates(scratch_dir, "auto", 8 * MIB, 1000.0, &rates), STRATA_E_IO);
         assert_int_equal(st_fault_disarm(), 1);
         assert_non_null(strstr(strata_last_error(), "Input/output error"));
-        assert_empty();
+        assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
     }
     assert_true(rates.read < 0); /* untouched */
 }
@@ -80,13 +67,6 @@ int main(void)
         cmocka_unit_test(little_time_still_moves_a_block),
         cmocka_unit_test(failures_are_reported),
     };
-    int failed;
 
-    if (mkdtemp(directory) == NULL) {
-        print_message("no temporary directory: %s\n", strerror(errno));
-        return 77;
-    }
-    failed = cmocka_run_group_tests_name("probe", tests, NULL, NULL);
-    rmdir(directory);
-    return failed;
+    return cmocka_run_group_tests_name("probe", tests, scratch_create, scratch_remove);
 }

@@ -5,8 +5,8 @@
 #include "core/log.h"
 #include "core/rng.h"
 #include "nvme/swap.h"
+#include "tests/scratch.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -28,8 +28,6 @@
 static const char *methods[8];
 static size_t method_count;
 static bool has_uring;
-
-static char directory[] = "/tmp/strata-test-swap-XXXXXX";
 
 /* Counts transfers that are still to end. */
 struct latch {
@@ -121,7 +119,7 @@ static strata_status move_wait(struct st_swap *swap, struct move *move, enum st_
 
 static struct st_swap_opts options(const char *method, uint64_t bytes)
 {
-    static const char *const dirs[] = {directory};
+    static const char *const dirs[] = {scratch_dir};
 
     return (struct st_swap_opts){.dirs = dirs,
                                  .dir_count = 1,
@@ -131,18 +129,6 @@ static struct st_swap_opts options(const char *method, uint64_t bytes)
                                  .queue_depth = 7,
                                  .fake_seed = 11,
                                  .fake_latency_us = 50};
-}
-
-static uint32_t entries_in(const char *path)
-{
-    uint32_t count = 0;
-    DIR *dir = opendir(path);
-
-    assert_non_null(dir);
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
-        count += entry->d_name[0] != '.';
-    closedir(dir);
-    return count;
 }
 
 static unsigned char *random_buffer(uint64_t bytes, uint64_t stream)
@@ -241,7 +227,7 @@ static void many_transfers_from_several_threads(void **state)
         assert_true(counters.busy_write_ns > 0);
         st_swap_close(swap);
         free(threads);
-        assert_int_equal(entries_in(directory), 0);
+        assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
     }
 }
 
@@ -269,7 +255,7 @@ static void close_waits_for_all_that_was_submitted(void **state)
         latch_fini(&latch);
         free(buf);
         free(moves);
-        assert_int_equal(entries_in(directory), 0);
+        assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
     }
 }
 
@@ -369,7 +355,7 @@ static void what_cannot_be_is_refused(void **state)
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
     opts.dir_count = 0;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
-    assert_int_equal(entries_in(directory), 0);
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
     st_swap_close(NULL);
 }
 
@@ -512,7 +498,7 @@ static strata_status use_swap(const struct st_swap_opts *opts, unsigned char *bu
     return st;
 }
 
-/* As in test_io_contract.c, with the directory, the file and the thread.  Nothing stays behind; where the unlink itself was
+/* As in test_io_contract.c, with the scratch_dir, the file and the thread.  Nothing stays behind; where the unlink itself was
  * made to fail, the next run's sweep finds it. */
 static void every_single_failure_is_clean(void **state)
 {
@@ -538,8 +524,8 @@ static void every_single_failure_is_clean(void **state)
                 assert_memory_equal(buf, back, 4 * BLOCK);
             else
                 failed++;
-            st_swap_sweep(directory);
-            assert_int_equal(entries_in(directory), 0);
+            st_swap_sweep(scratch_dir);
+            assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
         }
         assert_true(failed >= 8); /* each completion, at least */
     }
@@ -562,7 +548,6 @@ int main(void)
         cmocka_unit_test(auto_goes_on_with_the_next_best),
         cmocka_unit_test(every_single_failure_is_clean),
     };
-    int failed;
 
     for (const struct st_io_ops *const *ops = st_io_methods; *ops != NULL; ops++) {
         struct st_io *io;
@@ -575,11 +560,5 @@ int main(void)
         methods[method_count++] = (*ops)->name;
         has_uring = has_uring || strcmp((*ops)->name, "uring") == 0;
     }
-    if (mkdtemp(directory) == NULL) {
-        print_message("no temporary directory: %s\n", strerror(errno));
-        return 77;
-    }
-    failed = cmocka_run_group_tests_name("swap", tests, NULL, NULL);
-    rmdir(directory);
-    return failed;
+    return cmocka_run_group_tests_name("swap", tests, scratch_create, scratch_remove);
 }

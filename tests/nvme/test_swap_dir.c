@@ -3,12 +3,12 @@
 #include "core/log.h"
 #include "nvme/swap.h"
 #include "nvme/swap_parts.h"
+#include "swap_fixture.h"
+#include "tests/scratch.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -27,19 +27,10 @@
 #define MIB    (1u << 20)
 #define MARKER "strata swap lock 1\n"
 
-static char directory[] = "/tmp/strata-test-dir-XXXXXX";
-
+/* What is left but for the file of test_swap_share.c. */
 static uint32_t entries_in(const char *path)
 {
-    uint32_t count = 0;
-    DIR *dir = opendir(path);
-
-    assert_non_null(dir);
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-                 strcmp(entry->d_name, ST_SHARE_FILE_NAME) != 0; /* test_swap_share.c */
-    closedir(dir);
-    return count;
+    return scratch_entries(path, ST_SHARE_FILE_NAME);
 }
 
 /* Path of the one run directory in `dir`. */
@@ -64,46 +55,15 @@ static strata_status swap_open(struct st_swap **swap, const char *dir, uint64_t 
         swap, &(struct st_swap_opts){.dirs = &dir, .dir_count = 1, .bytes = bytes, .method = "threads", .queue_depth = 2});
 }
 
-struct waiter {
-    pthread_mutex_t lock;
-    pthread_cond_t done;
-    bool ended;
-    strata_status status;
-};
-
-static void on_done(struct st_transfer *t, strata_status st)
-{
-    struct waiter *w = t->owner;
-
-    pthread_mutex_lock(&w->lock);
-    w->ended = true;
-    w->status = st;
-    pthread_cond_signal(&w->done);
-    pthread_mutex_unlock(&w->lock);
-}
-
-static strata_status move_block(struct st_swap *swap, enum st_io_op op, void *block)
-{
-    struct waiter w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, STRATA_OK};
-    struct st_transfer t = {.op = op, .bytes = ST_SWAP_ALIGN, .buf = block, .done = on_done, .owner = &w};
-    strata_status st = st_swap_submit(swap, &t);
-
-    pthread_mutex_lock(&w.lock);
-    while (st == STRATA_OK && !w.ended)
-        pthread_cond_wait(&w.done, &w.lock);
-    pthread_mutex_unlock(&w.lock);
-    return st != STRATA_OK ? st : w.status;
-}
-
 static void assert_swap_works(struct st_swap *swap)
 {
     unsigned char *block = aligned_alloc(ST_SWAP_ALIGN, ST_SWAP_ALIGN);
 
     assert_non_null(block);
     memset(block, 0xa5, ST_SWAP_ALIGN);
-    assert_int_equal(move_block(swap, ST_IO_WRITE, block), STRATA_OK);
+    assert_int_equal(swap_move(swap, ST_IO_WRITE, block, ST_SWAP_ALIGN), STRATA_OK);
     memset(block, 0, ST_SWAP_ALIGN);
-    assert_int_equal(move_block(swap, ST_IO_READ, block), STRATA_OK);
+    assert_int_equal(swap_move(swap, ST_IO_READ, block, ST_SWAP_ALIGN), STRATA_OK);
     assert_int_equal(block[0], 0xa5);
     assert_int_equal(block[ST_SWAP_ALIGN - 1], 0xa5);
     free(block);
@@ -137,8 +97,8 @@ static void a_run_is_locked_reserved_and_leaves_nothing(void **state)
     int fd;
 
     (void)state;
-    assert_int_equal(swap_open(&swap, directory, 4 * MIB), STRATA_OK);
-    run_path(run, directory);
+    assert_int_equal(swap_open(&swap, scratch_dir, 4 * MIB), STRATA_OK);
+    run_path(run, scratch_dir);
     assert_int_equal(strlen(strrchr(run, '/')), strlen("/strata-") + 16);
     assert_int_equal(stat(run, &info), 0);
     assert_int_equal(info.st_mode & 0777, 0700);
@@ -160,7 +120,7 @@ static void a_run_is_locked_reserved_and_leaves_nothing(void **state)
     assert_true((uint64_t)info.st_blocks * 512 >= 4 * MIB);
     assert_swap_works(swap);
     st_swap_close(swap);
-    assert_int_equal(entries_in(directory), 0);
+    assert_int_equal(entries_in(scratch_dir), 0);
 }
 
 static void two_runs_live_side_by_side(void **state)
@@ -168,17 +128,17 @@ static void two_runs_live_side_by_side(void **state)
     struct st_swap *a, *b;
 
     (void)state;
-    assert_int_equal(swap_open(&a, directory, MIB), STRATA_OK);
-    assert_int_equal(swap_open(&b, directory, MIB), STRATA_OK); /* sweeps, too: a is alive */
-    assert_int_equal(entries_in(directory), 2);
-    assert_int_equal(st_swap_sweep(directory), 0);
+    assert_int_equal(swap_open(&a, scratch_dir, MIB), STRATA_OK);
+    assert_int_equal(swap_open(&b, scratch_dir, MIB), STRATA_OK); /* sweeps, too: a is alive */
+    assert_int_equal(entries_in(scratch_dir), 2);
+    assert_int_equal(st_swap_sweep(scratch_dir), 0);
     assert_swap_works(a);
     assert_swap_works(b);
     st_swap_close(a);
-    assert_int_equal(entries_in(directory), 1);
+    assert_int_equal(entries_in(scratch_dir), 1);
     assert_swap_works(b);
     st_swap_close(b);
-    assert_int_equal(entries_in(directory), 0);
+    assert_int_equal(entries_in(scratch_dir), 0);
 }
 
 /* A process that opens a swap and waits to be killed.  Returns once the swap is open. */
@@ -194,7 +154,7 @@ static pid_t start_owner(void)
     if (pid == 0) {
         struct st_swap *swap;
 
-        if (swap_open(&swap, directory, MIB) != STRATA_OK || write(ends[1], "x", 1) != 1)
+        if (swap_open(&swap, scratch_dir, MIB) != STRATA_OK || write(ends[1], "x", 1) != 1)
             _exit(1);
         for (;;)
             pause();
@@ -219,17 +179,17 @@ static void only_a_dead_owner_s_directory_is_swept(void **state)
     (void)state;
     dead = start_owner();
     kill_owner(dead);
-    assert_int_equal(entries_in(directory), 1);
+    assert_int_equal(entries_in(scratch_dir), 1);
     alive = start_owner(); /* its open sweeps the first */
-    assert_int_equal(entries_in(directory), 1);
-    assert_int_equal(st_swap_sweep(directory), 0);
-    assert_int_equal(swap_open(&swap, directory, MIB), STRATA_OK);
-    assert_int_equal(entries_in(directory), 2);
+    assert_int_equal(entries_in(scratch_dir), 1);
+    assert_int_equal(st_swap_sweep(scratch_dir), 0);
+    assert_int_equal(swap_open(&swap, scratch_dir, MIB), STRATA_OK);
+    assert_int_equal(entries_in(scratch_dir), 2);
     kill_owner(alive);
-    assert_int_equal(st_swap_sweep(directory), 1);
+    assert_int_equal(st_swap_sweep(scratch_dir), 1);
     assert_swap_works(swap);
     st_swap_close(swap);
-    assert_int_equal(entries_in(directory), 0);
+    assert_int_equal(entries_in(scratch_dir), 0);
     assert_int_equal(st_swap_sweep("/nowhere/at/all"), 0);
 }
 
@@ -238,12 +198,12 @@ static void foreign_files_are_never_deleted(void **state)
     char user[PATH_MAX], other[PATH_MAX], orphan[PATH_MAX], target[PATH_MAX], link[PATH_MAX], bare[PATH_MAX];
 
     (void)state;
-    snprintf(user, sizeof(user), "%s/strata-0123456789abcdef", directory);     /* our name, no lock */
-    snprintf(other, sizeof(other), "%s/strata-0123456789abcde0", directory);   /* a lock file of somebody else */
-    snprintf(orphan, sizeof(orphan), "%s/strata-0123456789abcde1", directory); /* ours, dead, with a foreign file */
-    snprintf(target, sizeof(target), "%s/strata-backup", directory);           /* a marked lock, but not our name */
-    snprintf(link, sizeof(link), "%s/strata-0123456789abcde2", directory);     /* our name, but a link */
-    snprintf(bare, sizeof(bare), "%s/strata-0123456789abcde3", directory);     /* a file */
+    snprintf(user, sizeof(user), "%s/strata-0123456789abcdef", scratch_dir);     /* our name, no lock */
+    snprintf(other, sizeof(other), "%s/strata-0123456789abcde0", scratch_dir);   /* a lock file of somebody else */
+    snprintf(orphan, sizeof(orphan), "%s/strata-0123456789abcde1", scratch_dir); /* ours, dead, with a foreign file */
+    snprintf(target, sizeof(target), "%s/strata-backup", scratch_dir);           /* a marked lock, but not our name */
+    snprintf(link, sizeof(link), "%s/strata-0123456789abcde2", scratch_dir);     /* our name, but a link */
+    snprintf(bare, sizeof(bare), "%s/strata-0123456789abcde3", scratch_dir);     /* a file */
     assert_int_equal(mkdir(user, 0700) | mkdir(other, 0700) | mkdir(orphan, 0700) | mkdir(target, 0700), 0);
     assert_int_equal(symlink(target, link), 0);
     write_text(user, "swap-0", "mine");
@@ -254,9 +214,9 @@ static void foreign_files_are_never_deleted(void **state)
     write_text(orphan, "notes.txt", "mine");
     write_text(target, "lock", MARKER "pid 1\n");
     write_text(target, "swap-0", "mine");
-    write_text(directory, "strata-0123456789abcde3", "mine");
+    write_text(scratch_dir, "strata-0123456789abcde3", "mine");
 
-    assert_int_equal(st_swap_sweep(directory), 0);
+    assert_int_equal(st_swap_sweep(scratch_dir), 0);
     assert_int_equal(entries_in(user), 1);
     assert_int_equal(entries_in(other), 2);
     assert_int_equal(entries_in(orphan), 1);
@@ -270,7 +230,7 @@ static void foreign_files_are_never_deleted(void **state)
     remove_path(target, "lock");
     remove_path(target, "swap-0");
     assert_int_equal(unlink(link) | unlink(bare) | rmdir(user) | rmdir(other) | rmdir(orphan) | rmdir(target), 0);
-    assert_int_equal(entries_in(directory), 0);
+    assert_int_equal(entries_in(scratch_dir), 0);
 }
 
 static void a_wrong_directory_is_named(void **state)
@@ -280,26 +240,26 @@ static void a_wrong_directory_is_named(void **state)
     uint64_t bytes;
 
     (void)state;
-    snprintf(path, sizeof(path), "%s/missing", directory);
+    snprintf(path, sizeof(path), "%s/missing", scratch_dir);
     assert_int_equal(swap_open(&swap, path, MIB), STRATA_E_INVAL);
     assert_non_null(strstr(strata_last_error(), path));
     assert_non_null(strstr(strata_last_error(), "no such directory"));
     assert_int_equal(st_swap_free_bytes(path, &bytes), STRATA_E_INVAL);
 
-    write_text(directory, "file", "mine");
-    snprintf(path, sizeof(path), "%s/file", directory);
+    write_text(scratch_dir, "file", "mine");
+    snprintf(path, sizeof(path), "%s/file", scratch_dir);
     assert_int_equal(swap_open(&swap, path, MIB), STRATA_E_INVAL);
     assert_non_null(strstr(strata_last_error(), "not a directory"));
     assert_int_equal(st_swap_free_bytes(path, &bytes), STRATA_E_INVAL);
-    snprintf(path, sizeof(path), "%s/file/below", directory);
+    snprintf(path, sizeof(path), "%s/file/below", scratch_dir);
     assert_int_equal(swap_open(&swap, path, MIB), STRATA_E_INVAL);
-    remove_path(directory, "file");
+    remove_path(scratch_dir, "file");
 
-    assert_int_equal(st_swap_free_bytes(directory, &bytes), STRATA_OK);
+    assert_int_equal(st_swap_free_bytes(scratch_dir, &bytes), STRATA_OK);
     assert_true(bytes > 0);
-    assert_int_equal(swap_open(&swap, directory, UINT64_MAX - ST_SWAP_ALIGN + 1), STRATA_E_NOSPC);
-    assert_non_null(strstr(strata_last_error(), directory));
-    assert_int_equal(entries_in(directory), 0);
+    assert_int_equal(swap_open(&swap, scratch_dir, UINT64_MAX - ST_SWAP_ALIGN + 1), STRATA_E_NOSPC);
+    assert_non_null(strstr(strata_last_error(), scratch_dir));
+    assert_int_equal(entries_in(scratch_dir), 0);
 }
 
 /* What each site says, and that nothing is left; the walk in test_swap.c covers the cleaning up. */
@@ -331,10 +291,10 @@ static void system_errors_have_their_status(void **state)
         struct st_swap *swap;
 
         st_fault_arm(&(struct st_fault_spec){.site = rows[i].site, .result = rows[i].result});
-        assert_int_equal(swap_open(&swap, directory, MIB), rows[i].st);
+        assert_int_equal(swap_open(&swap, scratch_dir, MIB), rows[i].st);
         assert_true(st_fault_disarm() > 0);
         assert_non_null(strstr(strata_last_error(), rows[i].text));
-        assert_int_equal(entries_in(directory), 0);
+        assert_int_equal(entries_in(scratch_dir), 0);
     }
 }
 
@@ -343,11 +303,11 @@ static void unlink_all_empties_the_disk_and_breaks_nothing(void **state)
     struct st_swap *a, *b;
 
     (void)state;
-    assert_int_equal(swap_open(&a, directory, MIB), STRATA_OK);
-    assert_int_equal(swap_open(&b, directory, MIB), STRATA_OK);
-    assert_int_equal(entries_in(directory), 2);
+    assert_int_equal(swap_open(&a, scratch_dir, MIB), STRATA_OK);
+    assert_int_equal(swap_open(&b, scratch_dir, MIB), STRATA_OK);
+    assert_int_equal(entries_in(scratch_dir), 2);
     st_swap_unlink_all();
-    assert_int_equal(entries_in(directory), 0);
+    assert_int_equal(entries_in(scratch_dir), 0);
     assert_swap_works(a);
     assert_swap_works(b);
     st_swap_close(a);
@@ -371,19 +331,19 @@ static void more_swaps_than_are_remembered_are_told(void **state)
     warnings = 0;
     st_log_configure(count_warnings, NULL, ST_LOG_DEBUG);
     for (uint32_t i = 0; i < 33; i++) {
-        assert_int_equal(swap_open(&swaps[i], directory, ST_SWAP_ALIGN), STRATA_OK);
+        assert_int_equal(swap_open(&swaps[i], scratch_dir, ST_SWAP_ALIGN), STRATA_OK);
         assert_int_equal(warnings, i == 32);
     }
     st_log_configure(NULL, NULL, ST_LOG_INFO);
     for (uint32_t i = 0; i < 33; i++)
         st_swap_close(swaps[i]);
-    assert_int_equal(entries_in(directory), 0);
+    assert_int_equal(entries_in(scratch_dir), 0);
 }
 
 /* A tmpfs of its own for each test; in a mount namespace of this process, so that nothing outlives it. */
 static bool mount_small(const char *options, unsigned long flags)
 {
-    if (mount("strata-test", directory, "tmpfs", flags, options) == 0)
+    if (mount("strata-test", scratch_dir, "tmpfs", flags, options) == 0)
         return true;
     print_message("no tmpfs can be mounted here (%s): not tested\n", strerror(errno));
     return false;
@@ -391,7 +351,7 @@ static bool mount_small(const char *options, unsigned long flags)
 
 static void unmount_small(void)
 {
-    assert_int_equal(umount2(directory, MNT_DETACH), 0);
+    assert_int_equal(umount2(scratch_dir, MNT_DETACH), 0);
 }
 
 static void a_read_only_disk_is_an_io_error(void **state)
@@ -401,9 +361,9 @@ static void a_read_only_disk_is_an_io_error(void **state)
     (void)state;
     if (!mount_small("size=8m", MS_RDONLY))
         skip();
-    assert_int_equal(swap_open(&swap, directory, MIB), STRATA_E_IO);
+    assert_int_equal(swap_open(&swap, scratch_dir, MIB), STRATA_E_IO);
     assert_non_null(strstr(strata_last_error(), "Read-only"));
-    assert_non_null(strstr(strata_last_error(), directory));
+    assert_non_null(strstr(strata_last_error(), scratch_dir));
     unmount_small();
 }
 
@@ -417,24 +377,24 @@ static void a_full_disk_is_found_at_open(void **state)
     (void)state;
     if (!mount_small("size=8m", 0))
         skip();
-    assert_int_equal(swap_open(&swap, directory, 16 * MIB), STRATA_E_NOSPC);
+    assert_int_equal(swap_open(&swap, scratch_dir, 16 * MIB), STRATA_E_NOSPC);
     assert_non_null(strstr(strata_last_error(), "16.0 MiB"));
-    assert_int_equal(entries_in(directory), 0);
+    assert_int_equal(entries_in(scratch_dir), 0);
 
     /* Past the first look at the free space: the reservation itself fails, and takes back what it got. */
-    assert_int_equal(st_run_dir_create(&run, directory), STRATA_OK);
+    assert_int_equal(st_run_dir_create(&run, scratch_dir), STRATA_OK);
     assert_int_equal(st_swap_file_create(&fd, &direct, &run, 0, 16 * MIB), STRATA_E_NOSPC);
     assert_non_null(strstr(strata_last_error(), "swap-0: cannot reserve 16.0 MiB"));
     st_run_dir_remove(&run);
-    assert_int_equal(entries_in(directory), 0);
+    assert_int_equal(entries_in(scratch_dir), 0);
 
     /* What is reserved is gone for others: the first run cannot run out of it. */
-    assert_int_equal(swap_open(&swap, directory, 6 * MIB), STRATA_OK);
-    assert_int_equal(swap_open(&second, directory, 4 * MIB), STRATA_E_NOSPC);
-    assert_int_equal(entries_in(directory), 1);
+    assert_int_equal(swap_open(&swap, scratch_dir, 6 * MIB), STRATA_OK);
+    assert_int_equal(swap_open(&second, scratch_dir, 4 * MIB), STRATA_E_NOSPC);
+    assert_int_equal(entries_in(scratch_dir), 1);
     assert_swap_works(swap);
     st_swap_close(swap);
-    assert_int_equal(entries_in(directory), 0);
+    assert_int_equal(entries_in(scratch_dir), 0);
     unmount_small();
 }
 
@@ -446,7 +406,7 @@ static void memory_backed_files_are_buffered(void **state)
     (void)state;
     if (!mount_small("size=8m", 0))
         skip();
-    assert_int_equal(swap_open(&swap, directory, MIB), STRATA_OK);
+    assert_int_equal(swap_open(&swap, scratch_dir, MIB), STRATA_OK);
     st_swap_info(swap, &info);
     assert_false(info.direct);
     assert_swap_works(swap);
@@ -462,24 +422,18 @@ static void direct_io_is_tried_where_statx_is_silent(void **state)
     struct st_swap *swap;
 
     (void)state;
-    assert_int_equal(swap_open(&swap, directory, MIB), STRATA_OK);
+    assert_int_equal(swap_open(&swap, scratch_dir, MIB), STRATA_OK);
     st_swap_info(swap, &asked);
     st_swap_close(swap);
     for (size_t i = 0; i < 2; i++) {
         st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -EINVAL});
-        assert_int_equal(swap_open(&swap, directory, MIB), STRATA_OK);
+        assert_int_equal(swap_open(&swap, scratch_dir, MIB), STRATA_OK);
         st_fault_disarm();
         st_swap_info(swap, &info);
         assert_int_equal(info.direct, i == 0 && asked.direct);
         assert_swap_works(swap);
         st_swap_close(swap);
     }
-}
-
-static void private_mounts(void)
-{
-    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0)
-        print_message("no mount namespace (%s)\n", strerror(errno));
 }
 
 int main(void)
@@ -498,14 +452,7 @@ int main(void)
         cmocka_unit_test(memory_backed_files_are_buffered),
         cmocka_unit_test(direct_io_is_tried_where_statx_is_silent),
     };
-    int failed;
 
-    private_mounts();
-    if (mkdtemp(directory) == NULL) {
-        print_message("no temporary directory: %s\n", strerror(errno));
-        return 77;
-    }
-    failed = cmocka_run_group_tests_name("swap directories", tests, NULL, NULL);
-    rmdir(directory);
-    return failed;
+    (void)swap_private_mounts();
+    return cmocka_run_group_tests_name("swap directories", tests, scratch_create, scratch_remove);
 }

@@ -1,12 +1,11 @@
 /* tests/nvme/test_swap_loop.c - small disks that are real file systems: two loop devices, mounted where no other process sees
  * them.  Needs root, losetup and mkfs.ext4; skipped elsewhere. */
 #include "nvme/swap.h"
+#include "swap_fixture.h"
+#include "tests/scratch.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,53 +21,9 @@
 #define MIB   (UINT64_C(1) << 20)
 #define DISKS 2u
 
-static char root[] = "/tmp/strata-test-loop-XXXXXX";
 static char paths[DISKS][64];
 static const char *const dirs[] = {paths[0], paths[1]};
 static const unsigned disk_mib[DISKS] = {16, 48};
-
-static uint32_t entries_in(const char *path)
-{
-    uint32_t count = 0;
-    DIR *dir = opendir(path);
-
-    assert_non_null(dir);
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && strcmp(entry->d_name, "lost+found") != 0;
-    closedir(dir);
-    return count;
-}
-
-struct waiter {
-    pthread_mutex_t lock;
-    pthread_cond_t ended;
-    bool done;
-    strata_status status;
-};
-
-static void on_done(struct st_transfer *t, strata_status st)
-{
-    struct waiter *w = t->owner;
-
-    pthread_mutex_lock(&w->lock);
-    w->done = true;
-    w->status = st;
-    pthread_cond_signal(&w->ended);
-    pthread_mutex_unlock(&w->lock);
-}
-
-static strata_status move(struct st_swap *swap, enum st_io_op op, void *buf, uint64_t bytes)
-{
-    struct waiter w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, STRATA_OK};
-    struct st_transfer t = {.op = op, .bytes = bytes, .buf = buf, .done = on_done, .owner = &w};
-    const strata_status st = st_swap_submit(swap, &t);
-
-    pthread_mutex_lock(&w.lock);
-    while (st == STRATA_OK && !w.done)
-        pthread_cond_wait(&w.ended, &w.lock);
-    pthread_mutex_unlock(&w.lock);
-    return st != STRATA_OK ? st : w.status;
-}
 
 static void assert_works(struct st_swap *swap, uint64_t bytes)
 {
@@ -78,8 +33,8 @@ static void assert_works(struct st_swap *swap, uint64_t bytes)
     assert_non_null(in);
     for (uint64_t i = 0; i < bytes; i++)
         out[i] = (unsigned char)(i * 2654435761u >> 13);
-    assert_int_equal(move(swap, ST_IO_WRITE, out, bytes), STRATA_OK);
-    assert_int_equal(move(swap, ST_IO_READ, in, bytes), STRATA_OK);
+    assert_int_equal(swap_move(swap, ST_IO_WRITE, out, bytes), STRATA_OK);
+    assert_int_equal(swap_move(swap, ST_IO_READ, in, bytes), STRATA_OK);
     assert_memory_equal(out, in, bytes);
     free(out);
     free(in);
@@ -98,7 +53,7 @@ static void a_small_disk_is_found_at_start(void **state)
 
     assert_int_equal(open_swap(&swap, state, 40 * MIB, NULL), STRATA_E_NOSPC);
     assert_non_null(strstr(strata_last_error(), paths[0]));
-    assert_int_equal(entries_in(paths[0]) + entries_in(paths[1]), 0);
+    assert_int_equal(scratch_entries(paths[0], "lost+found") + scratch_entries(paths[1], "lost+found"), 0);
 }
 
 static void parts_by_rate_fit_what_halves_do_not(void **state)
@@ -116,7 +71,7 @@ static void parts_by_rate_fit_what_halves_do_not(void **state)
     assert_int_equal(part.bytes, 6 * MIB);
     assert_works(swap, 30 * MIB);
     st_swap_close(swap);
-    assert_int_equal(entries_in(paths[0]) + entries_in(paths[1]), 0);
+    assert_int_equal(scratch_entries(paths[0], "lost+found") + scratch_entries(paths[1], "lost+found"), 0);
 }
 
 /* What is reserved stays ours on a full disk. */
@@ -141,7 +96,7 @@ static void a_disk_that_fills_later_does_no_harm(void **state)
     for (uint32_t d = 0; d < DISKS; d++) {
         snprintf(path, sizeof(path), "%s/filler", paths[d]);
         assert_int_equal(unlink(path), 0);
-        assert_int_equal(entries_in(paths[d]), 0);
+        assert_int_equal(scratch_entries(paths[d], "lost+found"), 0);
     }
 }
 
@@ -153,7 +108,7 @@ static void a_disk_that_turns_read_only_is_named(void **state)
         skip();
     assert_int_equal(open_swap(&swap, state, 4 * MIB, NULL), STRATA_E_IO);
     assert_non_null(strstr(strata_last_error(), paths[1]));
-    assert_int_equal(entries_in(paths[0]), 0);
+    assert_int_equal(scratch_entries(paths[0], "lost+found"), 0);
     assert_int_equal(mount(NULL, paths[1], NULL, MS_REMOUNT, NULL), 0);
 }
 
@@ -186,7 +141,7 @@ static bool disk_create(uint32_t d)
 {
     char command[1024];
 
-    snprintf(paths[d], sizeof(paths[d]), "%s/disk-%u", root, d);
+    snprintf(paths[d], sizeof(paths[d]), "%s/disk-%u", scratch_dir, d);
     snprintf(command, sizeof(command), "(truncate -s %uM %s.img && mkfs.ext4 -q -F -m 0 %s.img) >/dev/null 2>&1", disk_mib[d],
              paths[d], paths[d]);
     return mkdir(paths[d], 0700) == 0 && system(command) == 0 && disk_mount(d);
@@ -236,16 +191,14 @@ int main(void)
 {
     int failed = 77;
 
-    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mkdtemp(root) == NULL) {
-        print_message("no mount namespace, or no temporary directory: %s\n", strerror(errno));
+    if (!swap_private_mounts() || scratch_create(NULL) != 0)
         return 77;
-    }
     if (disk_create(0) && disk_create(1))
         failed = run_all();
     else
         print_message("no loop devices or no mkfs.ext4 here\n");
     for (uint32_t d = 0; d < DISKS; d++)
         disk_destroy(d);
-    rmdir(root);
+    (void)scratch_remove(NULL);
     return failed;
 }

@@ -1,6 +1,7 @@
 /* tests/nvme/test_swap_share.c - holders of a directory are counted over processes, also over one that is killed; no litter. */
 #include "core/fault.h"
 #include "nvme/swap_share.h"
+#include "tests/scratch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,11 +18,9 @@
 
 #include <cmocka.h>
 
-static char directory[] = "/tmp/strata-test-share-XXXXXX";
-
 static void file_path(char path[128])
 {
-    snprintf(path, 128, "%s/" ST_SHARE_FILE_NAME, directory);
+    snprintf(path, 128, "%s/" ST_SHARE_FILE_NAME, scratch_dir);
 }
 
 static bool file_is_there(void)
@@ -36,7 +35,7 @@ static bool locks_work(void)
 {
     struct st_share share;
 
-    st_share_join(&share, directory);
+    st_share_join(&share, scratch_dir);
     if (share.fd < 0)
         return false;
     st_share_leave(&share);
@@ -62,7 +61,7 @@ static struct member member_start(void)
     if (m.pid == 0) {
         struct st_share share;
 
-        st_share_join(&share, directory);
+        st_share_join(&share, scratch_dir);
         if (write(ready[1], share.fd >= 0 ? "x" : "-", 1) != 1 || read(gate[0], &byte, 1) != 1)
             _exit(1);
         st_share_leave(&share);
@@ -98,7 +97,7 @@ static void processes_are_counted_and_a_killed_one_is_not(void **state)
     (void)state;
     a = member_start();
     b = member_start();
-    st_share_join(&share, directory);
+    st_share_join(&share, scratch_dir);
     assert_int_equal(st_share_holders(&share), 3);
     c = member_start();
     assert_int_equal(st_share_holders(&share), 4);
@@ -120,14 +119,14 @@ static void what_a_killed_one_leaves_is_swept(void **state)
     (void)state;
     dead = member_start();
     alive = member_start();
-    st_share_sweep(directory);
+    st_share_sweep(scratch_dir);
     assert_true(file_is_there());
     member_end(alive, true);
     member_end(dead, true);
     assert_true(file_is_there());
-    st_share_sweep(directory);
+    st_share_sweep(scratch_dir);
     assert_false(file_is_there());
-    st_share_sweep(directory); /* nothing there */
+    st_share_sweep(scratch_dir); /* nothing there */
 }
 
 /* Two swaps of one process are two holders; a dying process leaves with both. */
@@ -136,8 +135,8 @@ static void a_dying_process_leaves_nothing(void **state)
     struct st_share a, b;
 
     (void)state;
-    st_share_join(&a, directory);
-    st_share_join(&b, directory);
+    st_share_join(&a, scratch_dir);
+    st_share_join(&b, scratch_dir);
     assert_int_equal(st_share_holders(&a), 2);
     assert_int_equal(st_share_holders(&b), 2);
     assert_false(st_share_unlink(&a));
@@ -155,7 +154,7 @@ static void more_than_the_slots_are_left_out(void **state)
     (void)state;
     assert_non_null(shares);
     for (uint32_t i = 0; i <= ST_SHARE_SLOTS; i++)
-        st_share_join(&shares[i], directory);
+        st_share_join(&shares[i], scratch_dir);
     assert_int_equal(st_share_holders(&shares[0]), ST_SHARE_SLOTS);
     assert_int_equal(shares[ST_SHARE_SLOTS].fd, -1);
     assert_int_equal(st_share_holders(&shares[ST_SHARE_SLOTS]), 1);
@@ -178,7 +177,7 @@ static void many_come_and_go(void **state)
             for (uint32_t n = 0; n < 300; n++) {
                 struct st_share share;
 
-                st_share_join(&share, directory);
+                st_share_join(&share, scratch_dir);
                 if (st_share_holders(&share) > 4 || (share.fd >= 0 && !file_is_there()))
                     _exit(1);
                 st_share_leave(&share);
@@ -208,26 +207,26 @@ static void foreign_files_are_left_alone(void **state)
     assert_non_null(file);
     fputs("mine", file);
     fclose(file);
-    st_share_join(&share, directory);
+    st_share_join(&share, scratch_dir);
     assert_int_equal(share.fd, -1);
     assert_int_equal(st_share_holders(&share), 1);
     st_share_leave(&share);
-    st_share_sweep(directory);
+    st_share_sweep(scratch_dir);
     assert_true(file_is_there());
     assert_int_equal(unlink(path), 0);
 
     assert_int_equal(symlink("/dev/null", path), 0);
-    st_share_join(&share, directory);
+    st_share_join(&share, scratch_dir);
     assert_int_equal(share.fd, -1);
     assert_int_equal(unlink(path), 0);
 
     assert_int_equal(mkdir(path, 0700), 0);
-    st_share_join(&share, directory);
+    st_share_join(&share, scratch_dir);
     assert_int_equal(share.fd, -1);
     assert_int_equal(rmdir(path), 0);
 
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.share", .result = -EACCES});
-    st_share_join(&share, directory);
+    st_share_join(&share, scratch_dir);
     assert_true(st_fault_disarm() > 0);
     assert_int_equal(share.fd, -1);
     assert_false(file_is_there());
@@ -255,13 +254,10 @@ int main(void)
         cmocka_unit_test(foreign_files_are_left_alone),
         cmocka_unit_test(parts_are_at_least_one),
     };
-    int failed;
 
-    if (mkdtemp(directory) == NULL || !locks_work()) {
-        print_message("no temporary directory, or no open file description locks in it: %s\n", strerror(errno));
+    if (scratch_create(NULL) != 0 || !locks_work()) {
+        print_message("no temporary scratch_dir, or no open file description locks in it: %s\n", strerror(errno));
         return 77;
     }
-    failed = cmocka_run_group_tests_name("swap share", tests, NULL, NULL);
-    rmdir(directory);
-    return failed;
+    return cmocka_run_group_tests_name("swap share", tests, NULL, scratch_remove);
 }

@@ -41,6 +41,8 @@ static strata_status leave(struct mirror *m, strata_status st)
     if (st == STRATA_OK)
         st = m->ops->finish(m->inner, ST_QUEUE_COMPUTE);
     if (st == STRATA_OK)
+        st = m->ops->finish(m->inner, ST_QUEUE_UPDATE);
+    if (st == STRATA_OK)
         st = m->ops->download(m->inner, m->shadow, m->ops->arena(m->inner), m->used);
     if (st == STRATA_OK)
         st = m->ops->finish(m->inner, ST_QUEUE_DOWNLOAD);
@@ -137,8 +139,10 @@ static strata_status mirror_matmul(struct st_device *dev, const struct st_matmul
                                    const void *bias)
 {
     struct mirror *m = enter(dev);
+    struct st_matmul inner = *mm;
 
-    return leave(m, m->ops->matmul(m->inner, mm, at(m, c), at(m, a), at(m, b), at(m, bias)));
+    inner.aux = at(m, mm->aux);
+    return leave(m, m->ops->matmul(m->inner, &inner, at(m, c), at(m, a), at(m, b), at(m, bias)));
 }
 
 static strata_status mirror_bias_backward(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,

@@ -155,13 +155,14 @@ void plan_random_policy(struct st_policy *policy, struct plan_draws *draws, cons
         .activation_tier = (strata_tier)plan_draw(draws, 4),
         .activations = (enum st_activation_mode)plan_draw(draws, 3),
         .update = (enum st_update_policy)(1 + plan_draw(draws, 3)),
-        .accumulation = (enum st_accumulation)plan_draw(draws, 2),
+        .accumulation = (enum st_accumulation)plan_draw(draws, 3),
         .forward_only = plan_draw(draws, 6) == 0,
         .cache = (uint64_t[]){0, ST_AUTO_BYTES, ST_AUTO_BYTES, 1u << 20}[plan_draw(draws, 4)],
         .chunk_elems = 4096ull << plan_draw(draws, 8),
         .fixed_bytes = plan_draw(draws, 2) * 1000,
         .moments = (uint32_t)plan_draw(draws, 3),
         .moment_format = (enum st_moment_format)plan_draw(draws, ST_MOMENTS_COUNT),
+        .carried = plan_draw(draws, 3) > 0 ? 0 : (uint32_t)plan_draw(draws, ST_CARRY_PARTS + 1),
     };
     if (policy->cache == 1u << 20)
         policy->cache = w->params * (1 + plan_draw(draws, 8));

@@ -22,7 +22,7 @@ enum {
 };
 
 struct tensors {
-    void *x, *w, *b, *y, *z, *dx, *qkv, *dqkv, *wide, *weight, *grad, *keys, *values;
+    void *x, *w, *b, *y, *z, *dx, *qkv, *dqkv, *wide, *weight, *grad, *keys, *values, *expanded, *dexpanded;
     float *angles, *master, *stats, *f0, *f1, *lse, *acc, *moment1, *moment2, *dtable, *logits, *xent;
     double *sums, *scalars; /* norm2, loss */
     uint64_t *counts;       /* nonfinite, overflowed */
@@ -43,6 +43,8 @@ static void create_tensors(struct df_device *d, struct tensors *t, strata_dtype 
     t->qkv = df_alloc(d, ROWS * QKV, dt);
     t->dqkv = df_alloc(d, ROWS * QKV, dt);
     t->wide = df_alloc(d, ROWS * QKV, dt);
+    t->expanded = df_alloc(d, ROWS * QKV, dt);
+    t->dexpanded = df_alloc(d, ROWS * QKV, dt);
     t->stats = df_alloc(d, ROWS * 2, STRATA_F32);
     t->f0 = df_alloc(d, QKV * COLS, STRATA_F32);
     t->f1 = df_alloc(d, QKV, STRATA_F32);
@@ -76,6 +78,28 @@ static void run_block(struct df_device *d, struct tensors *t, const struct st_at
         .m = ROWS, .n = QKV, .k = COLS, .lda = COLS, .ldb = QKV, .ldc = QKV, .bias = true, .ab_dtype = dt, .c_dtype = dt};
     const struct st_matmul dx = {
         .m = ROWS, .n = COLS, .k = QKV, .lda = QKV, .ldb = QKV, .ldc = COLS, .trans_b = true, .ab_dtype = dt, .c_dtype = dt};
+    const struct st_matmul gelu = {.m = ROWS,
+                                   .n = QKV,
+                                   .k = COLS,
+                                   .lda = COLS,
+                                   .ldb = QKV,
+                                   .ldc = QKV,
+                                   .bias = true,
+                                   .ab_dtype = dt,
+                                   .c_dtype = dt,
+                                   .epilogue = ST_EPILOGUE_GELU,
+                                   .aux = t->qkv};
+    const struct st_matmul gelu_dx = {.m = ROWS,
+                                      .n = QKV,
+                                      .k = COLS,
+                                      .lda = COLS,
+                                      .ldb = COLS,
+                                      .ldc = QKV,
+                                      .trans_b = true,
+                                      .ab_dtype = dt,
+                                      .c_dtype = dt,
+                                      .epilogue = ST_EPILOGUE_GELU_BACKWARD,
+                                      .aux = t->qkv};
     const struct st_matmul dw = {.m = COLS,
                                  .n = QKV,
                                  .k = ROWS,
@@ -95,6 +119,8 @@ static void run_block(struct df_device *d, struct tensors *t, const struct st_at
     df_ok(d->ops->attention_backward(d->dev, at, t->dqkv, t->dx, t->z, t->lse, t->qkv, t->workspace));
     df_ok(d->ops->gelu_forward(d->dev, t->wide, t->qkv, ROWS * QKV, dt));
     df_ok(d->ops->gelu_backward(d->dev, t->dqkv, t->dqkv, t->qkv, ROWS * QKV, dt));
+    df_ok(d->ops->matmul(d->dev, &gelu, t->expanded, t->y, t->w, t->b));
+    df_ok(d->ops->matmul(d->dev, &gelu_dx, t->dexpanded, t->dx, t->w, NULL));
     df_ok(d->ops->matmul(d->dev, &dw, t->f0, t->y, t->dqkv, NULL));
     df_ok(d->ops->bias_backward(d->dev, t->f1, t->dqkv, ROWS, QKV, dt));
     df_ok(d->ops->matmul(d->dev, &dx, t->y, t->dqkv, t->w, NULL));

@@ -309,6 +309,7 @@ static void do_work(struct df_device *d, struct work *w, strata_dtype dt)
     for (int f = 0; f < ST_MOMENTS_COUNT; f++)
         do_update(d, w, dt, (enum st_moment_format)f);
     df_ok(d->ops->finish(d->dev, ST_QUEUE_COMPUTE));
+    df_ok(d->ops->finish(d->dev, ST_QUEUE_UPDATE));
 }
 
 static void real_work_has_the_cpu_devices_bits(void **state)

@@ -38,7 +38,7 @@ static const char *describe(const struct st_plan *p)
              "policy param %d optimizer %d acts %d update %d accumulation %d forward_only %d cache %llx; g %u pages %u tiles %u "
              "tied %d blocks %u chunks %u; resident %u device state %u weights %u chunks %u kept %u accums %u; slots %u %u %u %u",
              (int)p->policy.param_tier, (int)p->policy.optimizer_tier, (int)p->activation_tier, (int)p->policy.update,
-             (int)p->policy.accumulation, p->policy.forward_only, (unsigned long long)p->policy.cache, p->workload.grad_accum,
+             (int)p->accumulation, p->policy.forward_only, (unsigned long long)p->policy.cache, p->workload.grad_accum,
              p->workload.page_count, p->workload.table_count, p->workload.tied, p->workload.block_count, p->chunk_count,
              p->resident_pages, p->device_state_pages, p->pinned_weight_pages, p->pinned_chunks, p->kept_blocks,
              p->device_accum_pages, p->weight_slots, p->host_weight_slots, p->state_slots, p->grad_slots);
@@ -177,6 +177,7 @@ static void start_smallest(struct oracle *o, const struct st_plan *plan)
 {
     *o = (struct oracle){.trial = *plan, .nvme = UINT64_MAX, .link = UINT64_MAX};
     o->trial.weight_slots = o->trial.host_weight_slots = o->trial.state_slots = o->trial.grad_slots = 1;
+    o->trial.carry_slots = 1;
     o->trial.act_slots = 2;
     o->trial.host_act_slots = 1;
     o->trial.kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->workload.block_count : 0;

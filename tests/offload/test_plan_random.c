@@ -207,7 +207,7 @@ static void reserve(struct st_plan *trial, const struct st_plan *plan, struct pl
     trial->device_state_pages = state_stays ? plan->device_state_pages : 0;
     trial->pinned_weight_pages = trial->pinned_chunks = trial->device_accum_pages = 0;
     trial->kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->workload.block_count : 0;
-    trial->weight_slots = trial->grad_slots = trial->host_weight_slots = trial->state_slots = 1;
+    trial->weight_slots = trial->grad_slots = trial->host_weight_slots = trial->state_slots = trial->carry_slots = 1;
     trial->act_slots = 2;
     trial->host_act_slots = 1;
     if (!st_plan_allowed(trial))

@@ -1,17 +1,21 @@
-/* tests/cuda/emulator/blas.c - the part of cublasLt that offload/device_cuda_blas.h names, over host memory: a library to be opened
- * at run time.  Column-major; fp64 sums rounded once to C; beta * C added in fp32; with the bias epilogue bias [rows of C] too.
- * As strict as the library: a bias of another type than C's has no algorithm, and operands less aligned than the heuristic was
- * told are refused. */
-#include "offload/device_cuda_blas.h"
-#include "kernels/scalar.h"
+/* tests/cuda/emulator/blas.c - the part of cublasLt that offload/device_cuda_blas.h names, over host memory: a library to be
+ * opened at run time.  Column-major; fp64 sums rounded once to C; beta * C added in fp32; with the bias epilogue bias [rows of C]
+ * too. As strict as the library: a bias of another type than C's has no algorithm, what an epilogue needs must be set, and
+ * operands less aligned than the heuristic was told, or less workspace, are refused. And as free as it: with a GELU epilogue K is
+ * summed in two halves, so that neither aux nor C have a plain matmul's bits, and gelu and its slope are taken of, or multiplied
+ * with, what is not yet rounded.  The workspace is written to. */
 #include "tests/cuda/emulator/blas.h"
+#include "kernels/scalar.h"
+#include "offload/device_cuda_blas.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define API __attribute__((visibility("default")))
 
 enum { OK = 0, ALLOC_FAILED = 3, INVALID_VALUE = 7, NOT_SUPPORTED = 15 }; /* cublasStatus_t */
+enum { ALIGN_MOST = 16, SCRIBBLE = 64 };
 
 extern API struct twin_blas twin_blas;
 struct twin_blas twin_blas;
@@ -26,15 +30,23 @@ struct blas_preference {
 };
 
 struct blas_desc {
-    int32_t trans_a, trans_b, bias_type;
+    int32_t trans_a, trans_b, bias_type; /* bias_type -1: D's */
     uint32_t epilogue;
     const void *bias;
+    void *aux;
+    int64_t aux_ld;
 };
 
 struct blas_layout {
     int type;
     uint64_t rows, cols;
     int64_t ld;
+};
+
+/* What an algorithm was chosen for, as bytes of struct blas_algo: alignments of A, B, C, D, bias and aux, 0 for any. */
+struct terms {
+    uint32_t align[6];
+    uint64_t workspace_bytes;
 };
 
 /* A matmul that a stream has still to do: all it needs, by value. */
@@ -44,6 +56,8 @@ struct job {
     float beta;
     const void *a, *b;
     void *c;
+    unsigned char *workspace;
+    size_t workspace_bytes;
 };
 
 API size_t cublasLtGetVersion(void);
@@ -64,6 +78,12 @@ API int cublasLtMatmul(blas_handle_t handle, blas_desc_t desc, const void *alpha
                        const void *b, blas_layout_t b_layout, const void *beta, const void *c, blas_layout_t c_layout, void *d,
                        blas_layout_t d_layout, const struct blas_algo *algo, void *workspace, size_t workspace_bytes,
                        cudaStream_t stream);
+
+static int invalid(void)
+{
+    twin_blas.invalid++;
+    return INVALID_VALUE;
+}
 
 size_t cublasLtGetVersion(void)
 {
@@ -98,7 +118,11 @@ int cublasLtMatmulDescCreate(blas_desc_t *desc, int compute_type, int scale_type
 {
     if (compute_type != BLAS_COMPUTE_32F || scale_type != BLAS_R_32F)
         return NOT_SUPPORTED;
-    return make((void **)desc, sizeof(**desc));
+    if (make((void **)desc, sizeof(**desc)) != OK)
+        return ALLOC_FAILED;
+    (*desc)->epilogue = BLAS_EPILOGUE_DEFAULT;
+    (*desc)->bias_type = -1;
+    return OK;
 }
 
 int cublasLtMatmulDescDestroy(blas_desc_t desc)
@@ -108,24 +132,34 @@ int cublasLtMatmulDescDestroy(blas_desc_t desc)
 
 int cublasLtMatmulDescSetAttribute(blas_desc_t desc, int attribute, const void *value, size_t bytes)
 {
-    void *const to = attribute == BLAS_DESC_TRANSA           ? (void *)&desc->trans_a
-                     : attribute == BLAS_DESC_TRANSB         ? (void *)&desc->trans_b
-                     : attribute == BLAS_DESC_EPILOGUE       ? (void *)&desc->epilogue
-                     : attribute == BLAS_DESC_BIAS_DATA_TYPE ? (void *)&desc->bias_type
-                     : attribute == BLAS_DESC_BIAS_POINTER   ? (void *)&desc->bias
-                                                             : NULL;
+    const struct {
+        int attribute;
+        void *to;
+        size_t bytes;
+    } known[] = {
+        {BLAS_DESC_TRANSA, &desc->trans_a, sizeof(desc->trans_a)},
+        {BLAS_DESC_TRANSB, &desc->trans_b, sizeof(desc->trans_b)},
+        {BLAS_DESC_EPILOGUE, &desc->epilogue, sizeof(desc->epilogue)},
+        {BLAS_DESC_BIAS_POINTER, &desc->bias, sizeof(desc->bias)},
+        {BLAS_DESC_AUX_POINTER, &desc->aux, sizeof(desc->aux)},
+        {BLAS_DESC_AUX_LD, &desc->aux_ld, sizeof(desc->aux_ld)},
+        {BLAS_DESC_BIAS_DATA_TYPE, &desc->bias_type, sizeof(desc->bias_type)},
+    };
 
-    if (to == NULL || bytes != (attribute == BLAS_DESC_BIAS_POINTER ? sizeof(void *) : sizeof(int32_t)))
-        return INVALID_VALUE;
-    memcpy(to, value, bytes);
-    return OK;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (known[i].attribute != attribute || known[i].bytes != bytes)
+            continue;
+        memcpy(known[i].to, value, bytes);
+        return OK;
+    }
+    return invalid();
 }
 
 int cublasLtMatrixLayoutCreate(blas_layout_t *layout, int type, uint64_t rows, uint64_t cols, int64_t ld)
 {
     int rc = (type == BLAS_R_32F || type == BLAS_R_16F || type == BLAS_R_16BF) && rows > 0 && cols > 0 && ld >= (int64_t)rows
                  ? make((void **)layout, sizeof(**layout))
-                 : INVALID_VALUE;
+                 : invalid();
 
     if (rc == OK)
         **layout = (struct blas_layout){type, rows, cols, ld};
@@ -152,14 +186,15 @@ int cublasLtMatmulPreferenceSetAttribute(blas_preference_t pref, int attribute, 
     if (attribute == BLAS_PREF_MAX_WORKSPACE_BYTES && bytes == sizeof(pref->workspace_bytes))
         memcpy(&pref->workspace_bytes, value, bytes);
     else if (bytes != sizeof(uint32_t))
-        return INVALID_VALUE;
+        return invalid();
     else if (attribute >= BLAS_PREF_MIN_ALIGNMENT_A_BYTES && attribute <= BLAS_PREF_MIN_ALIGNMENT_D_BYTES)
         memcpy(&pref->align[attribute - BLAS_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
     return OK;
 }
 
 /* Whether op(A) op(B) has the shape of C. */
-static int fits(const struct blas_desc *desc, const struct blas_layout *a, const struct blas_layout *b, const struct blas_layout *c)
+static int fits(const struct blas_desc *desc, const struct blas_layout *a, const struct blas_layout *b,
+                const struct blas_layout *c)
 {
     const uint64_t a_rows = desc->trans_a ? a->cols : a->rows, a_cols = desc->trans_a ? a->rows : a->cols;
     const uint64_t b_rows = desc->trans_b ? b->cols : b->rows, b_cols = desc->trans_b ? b->rows : b->cols;
@@ -167,18 +202,66 @@ static int fits(const struct blas_desc *desc, const struct blas_layout *a, const
     return a->type == b->type && a_cols == b_rows && a_rows == c->rows && b_cols == c->cols;
 }
 
-int cublasLtMatmulAlgoGetHeuristic(blas_handle_t handle, blas_desc_t desc, blas_layout_t a, blas_layout_t b, blas_layout_t c,
-                                   blas_layout_t d, blas_preference_t pref, int wanted, struct blas_heuristic *results, int *found)
+static int has_bias(const struct blas_desc *desc)
 {
-    if (handle == NULL || pref == NULL || wanted < 1 || c->type != d->type || !fits(desc, a, b, d))
-        return INVALID_VALUE;
+    return desc->epilogue == BLAS_EPILOGUE_BIAS || desc->epilogue == (BLAS_EPILOGUE_GELU_AUX | BLAS_EPILOGUE_BIAS);
+}
+
+static int has_gelu(const struct blas_desc *desc)
+{
+    return (desc->epilogue & ~(uint32_t)BLAS_EPILOGUE_BIAS) == BLAS_EPILOGUE_GELU_AUX;
+}
+
+static int has_slope(const struct blas_desc *desc)
+{
+    return desc->epilogue == BLAS_EPILOGUE_DGELU;
+}
+
+/* Whether an epilogue is known, and all that it reads is there. */
+static int check_epilogue(const struct blas_desc *desc, const struct blas_layout *d)
+{
+    if (desc->epilogue != BLAS_EPILOGUE_DEFAULT && !has_bias(desc) && !has_gelu(desc) && !has_slope(desc))
+        return NOT_SUPPORTED;
+    if (has_bias(desc) && desc->bias == NULL)
+        return invalid();
+    if (has_bias(desc) && desc->bias_type != -1 && desc->bias_type != d->type)
+        return NOT_SUPPORTED;
+    if (!has_gelu(desc) && !has_slope(desc))
+        return OK;
+    if (desc->aux == NULL || desc->aux_ld < (int64_t)d->rows || desc->aux_ld % 8 != 0)
+        return invalid();
+    return twin_blas.refuses_gelu ? NOT_SUPPORTED : OK;
+}
+
+static uint32_t alignment(const void *p)
+{
+    const uintptr_t at = (uintptr_t)p | ALIGN_MOST;
+
+    return (uint32_t)(at & (~at + 1));
+}
+
+int cublasLtMatmulAlgoGetHeuristic(blas_handle_t handle, blas_desc_t desc, blas_layout_t a, blas_layout_t b, blas_layout_t c,
+                                   blas_layout_t d, blas_preference_t pref, int wanted, struct blas_heuristic *results,
+                                   int *found)
+{
+    struct terms terms = {.align = {pref->align[0], pref->align[1], pref->align[2], pref->align[3]},
+                          .workspace_bytes = pref->workspace_bytes};
+    int rc;
+
+    if (handle == NULL || wanted < 1 || c->type != d->type || !fits(desc, a, b, d))
+        return invalid();
     memset(results, 0, sizeof(*results));
     *found = 0;
     twin_blas.heuristics++;
-    if (twin_blas.refuses_heuristics || (d->type != a->type && d->type != BLAS_R_32F) ||
-        (desc->epilogue == BLAS_EPILOGUE_BIAS && desc->bias_type != d->type))
+    if (twin_blas.refuses_heuristics || (d->type != a->type && d->type != BLAS_R_32F))
         return NOT_SUPPORTED;
-    memcpy(results->algo.data, pref->align, sizeof(pref->align));
+    rc = check_epilogue(desc, d);
+    if (rc != OK)
+        return rc;
+    terms.align[4] = has_bias(desc) ? alignment(desc->bias) : 0;
+    terms.align[5] = has_gelu(desc) || has_slope(desc) ? alignment(desc->aux) : 0;
+    memcpy(results->algo.data, &terms, sizeof(terms));
+    results->workspace_bytes = terms.workspace_bytes;
     *found = 1;
     return OK;
 }
@@ -198,61 +281,127 @@ static void store_at(void *p, int type, uint64_t i, float x)
         ((uint16_t *)p)[i] = type == BLAS_R_16BF ? st_f32_to_bf16(x) : st_f32_to_f16(x);
 }
 
-static double sum_at(const struct job *j, uint64_t row, uint64_t col)
+static double sum_between(const struct job *j, uint64_t row, uint64_t col, uint64_t first, uint64_t end)
 {
-    const uint64_t k = j->desc.trans_a ? j->a_layout.rows : j->a_layout.cols;
     const uint64_t lda = (uint64_t)j->a_layout.ld, ldb = (uint64_t)j->b_layout.ld;
     double sum = 0;
 
-    for (uint64_t i = 0; i < k; i++)
+    for (uint64_t i = first; i < end; i++)
         sum += value_at(j->a, j->a_layout.type, j->desc.trans_a ? row * lda + i : i * lda + row) *
                value_at(j->b, j->b_layout.type, j->desc.trans_b ? i * ldb + col : col * ldb + i);
-    if (j->desc.epilogue == BLAS_EPILOGUE_BIAS)
-        sum += value_at(j->desc.bias, j->desc.bias_type, row);
     return sum;
+}
+
+static float sum_at(const struct job *j, uint64_t row, uint64_t col)
+{
+    const uint64_t k = j->desc.trans_a ? j->a_layout.rows : j->a_layout.cols;
+    const uint64_t half = has_gelu(&j->desc) || has_slope(&j->desc) ? k / 2 : 0;
+    const float first = (float)sum_between(j, row, col, 0, half);
+    const double bias = has_bias(&j->desc) ? value_at(j->desc.bias, j->c_layout.type, row) : 0;
+
+    return first + (float)(sum_between(j, row, col, half, k) + bias);
+}
+
+static double gelu(double x, double *slope)
+{
+    const double scale = sqrt(2 / M_PI), t = tanh(scale * (x + 0.044715 * x * x * x));
+
+    *slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * scale * (1 + 3 * 0.044715 * x * x);
+    return 0.5 * x * (1 + t);
+}
+
+/* The epilogue of one element; the aux is written or read. */
+static float finish(const struct job *j, uint64_t row, uint64_t col, float x)
+{
+    const uint64_t at = col * (uint64_t)j->desc.aux_ld + row;
+    double slope;
+
+    if (has_gelu(&j->desc)) {
+        store_at(j->desc.aux, j->c_layout.type, at, x);
+        return (float)gelu((double)x, &slope);
+    }
+    if (!has_slope(&j->desc))
+        return x;
+    (void)gelu(value_at(j->desc.aux, j->c_layout.type, at), &slope);
+    return (float)((double)x * slope);
+}
+
+/* Both ends of what the library was lent. */
+static void scribble(const struct job *j)
+{
+    const size_t bytes = j->workspace_bytes < SCRIBBLE ? j->workspace_bytes : SCRIBBLE;
+
+    if (bytes == 0)
+        return;
+    memset(j->workspace, 0xff, bytes);
+    memset(j->workspace + j->workspace_bytes - bytes, 0xff, bytes);
 }
 
 static void run_job(void *of)
 {
     struct job *j = of;
 
+    scribble(j);
     for (uint64_t col = 0; col < j->c_layout.cols; col++)
         for (uint64_t row = 0; row < j->c_layout.rows; row++) {
             const uint64_t i = col * (uint64_t)j->c_layout.ld + row;
-            float x = (float)sum_at(j, row, col);
+            float x = sum_at(j, row, col);
 
             if (j->beta != 0) /* else C may hold anything */
                 x += j->beta * (float)value_at(j->c, j->c_layout.type, i);
-            store_at(j->c, j->c_layout.type, i, x);
+            store_at(j->c, j->c_layout.type, i, finish(j, row, col, x));
         }
     free(j);
 }
 
-static int is_aligned(const struct blas_algo *algo, uint32_t operand, const void *p)
+static int is_aligned(uint32_t align, const void *p)
 {
-    const uint64_t two = algo->data[operand / 2];
-    const uint64_t align = operand % 2 == 0 ? two & UINT32_MAX : two >> 32;
-
     return align == 0 || (uintptr_t)p % align == 0;
 }
 
-int cublasLtMatmul(blas_handle_t handle, blas_desc_t desc, const void *alpha, const void *a, blas_layout_t a_layout, const void *b,
-                   blas_layout_t b_layout, const void *beta, const void *c, blas_layout_t c_layout, void *d,
+/* Whether the call keeps what the heuristic was told. */
+static int keeps(const struct terms *t, const struct blas_desc *desc, const void *a, const void *b, const void *c, const void *d,
+                 size_t workspace_bytes)
+{
+    const void *const operands[] = {
+        a, b, c, d, has_bias(desc) ? desc->bias : NULL, has_gelu(desc) || has_slope(desc) ? desc->aux : NULL};
+    int kept = workspace_bytes >= t->workspace_bytes;
+
+    for (uint32_t i = 0; i < 6; i++)
+        kept = kept && is_aligned(t->align[i], operands[i]);
+    return kept;
+}
+
+int cublasLtMatmul(blas_handle_t handle, blas_desc_t desc, const void *alpha, const void *a, blas_layout_t a_layout,
+                   const void *b, blas_layout_t b_layout, const void *beta, const void *c, blas_layout_t c_layout, void *d,
                    blas_layout_t d_layout, const struct blas_algo *algo, void *workspace, size_t workspace_bytes,
                    cudaStream_t stream)
 {
+    struct terms terms;
     struct job *j;
 
     (void)c_layout;
-    if (handle == NULL || algo == NULL || c != d || (workspace == NULL && workspace_bytes > 0) ||
-        *(const float *)alpha != 1 || !fits(desc, a_layout, b_layout, d_layout))
-        return INVALID_VALUE;
-    if (!is_aligned(algo, 0, a) || !is_aligned(algo, 1, b) || !is_aligned(algo, 2, c) || !is_aligned(algo, 3, d))
-        return INVALID_VALUE;
+    if (handle == NULL || algo == NULL || c != d || (workspace == NULL && workspace_bytes > 0) || *(const float *)alpha != 1 ||
+        !fits(desc, a_layout, b_layout, d_layout) || check_epilogue(desc, d_layout) != OK)
+        return invalid();
+    memcpy(&terms, algo->data, sizeof(terms));
+    if (!keeps(&terms, desc, a, b, c, d, workspace_bytes))
+        return invalid();
+    twin_blas.gelus += has_gelu(desc) != 0;
+    twin_blas.gelu_gradients += has_slope(desc) != 0;
     j = malloc(sizeof(*j));
     if (j == NULL)
         return ALLOC_FAILED;
-    *j = (struct job){*desc, *a_layout, *b_layout, *d_layout, *(const float *)beta, a, b, d};
+    *j = (struct job){.desc = *desc,
+                      .a_layout = *a_layout,
+                      .b_layout = *b_layout,
+                      .c_layout = *d_layout,
+                      .beta = *(const float *)beta,
+                      .a = a,
+                      .b = b,
+                      .c = d,
+                      .workspace = workspace,
+                      .workspace_bytes = workspace_bytes};
     if (cudaLaunchHostFunc(stream, run_job, j) == cudaSuccess)
         return OK;
     free(j);

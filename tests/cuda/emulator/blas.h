@@ -7,9 +7,12 @@
 #include <stdint.h>
 
 struct twin_blas {
-    uint64_t heuristics;    /* asked so far */
-    int64_t objects;        /* alive: handles, descriptions, layouts, preferences */
-    int refuses_heuristics; /* name no algorithm */
+    uint64_t heuristics;            /* asked so far */
+    uint64_t invalid;               /* calls answered with INVALID_VALUE */
+    uint64_t gelus, gelu_gradients; /* matmuls with such an epilogue */
+    int64_t objects;                /* alive: handles, descriptions, layouts, preferences */
+    int refuses_heuristics;         /* name no algorithm */
+    int refuses_gelu;               /* name none with one of those epilogues */
 };
 #define TWIN_BLAS_SYMBOL "twin_blas"
 

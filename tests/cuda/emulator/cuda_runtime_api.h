@@ -33,6 +33,7 @@ extern "C" {
     X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                                              \
     X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                                                     \
     X(cudaErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device")                          \
+    X(cudaErrorUnsupportedPtxVersion, 222, "the provided PTX was compiled with an unsupported toolchain.")                       \
     X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                                            \
     X(cudaErrorNotReady, 600, "device not ready")                                                                                \
     X(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                                                  \
@@ -41,6 +42,9 @@ extern "C" {
     X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                                                 \
     X(cudaErrorNotPermitted, 800, "operation not permitted")                                                                     \
     X(cudaErrorNotSupported, 801, "operation not supported")                                                                     \
+    X(cudaErrorSystemNotReady, 802, "system not yet initialized")                                                                \
+    X(cudaErrorSystemDriverMismatch, 803, "system has unsupported display driver / cuda driver combination")                     \
+    X(cudaErrorCompatNotSupportedOnDevice, 804, "forward compatibility was attempted on non supported HW")                       \
     X(cudaErrorUnknown, 999, "unknown error")
 
 enum cudaError {

@@ -29,12 +29,13 @@ struct marks {
 
 std::mutex registry_lock; /* guards `registry` and `shared_limits` */
 std::set<cudaStream_t> registry;
-std::map<const void *, size_t> shared_limits; /* dynamic shared memory that a kernel asked for */
+std::map<std::pair<int, const void *>, size_t> shared_limits; /* dynamic shared memory that a kernel asked for on a device */
 
 } // namespace
 
 struct CUstream_st {
     pthread_t thread;
+    int device;
     bool is_blocking;
     std::mutex lock; /* guards all below */
     std::condition_variable changed;
@@ -45,6 +46,7 @@ struct CUstream_st {
 
 struct CUevent_st {
     std::shared_ptr<marks> state;
+    int device;
     bool has_time;
 };
 
@@ -145,11 +147,17 @@ cudaError_t synchronize_all()
     return lost();
 }
 
+/* The stream NULL is the thread's device's. */
+static int device_of(cudaStream_t stream)
+{
+    return stream != nullptr ? stream->device : device_of_thread;
+}
+
 static bool is_launchable(const void *kernel, const launch &l)
 {
     const std::lock_guard<std::mutex> guard(registry_lock);
     const uint64_t threads = static_cast<uint64_t>(l.block.x) * l.block.y * l.block.z;
-    const auto limit = shared_limits.find(kernel);
+    const auto limit = shared_limits.find({device_of_thread, kernel});
 
     return threads > 0 && threads <= TWIN_BLOCK_MAX && l.block.z <= 64 && l.grid.x > 0 && l.grid.x <= 0x7fffffffu &&
            l.grid.y > 0 && l.grid.y <= 65535 && l.grid.z > 0 && l.grid.z <= 65535 &&
@@ -164,7 +172,7 @@ cudaError_t enqueue(const void *kernel, cudaStream_t stream, launch &&l)
         return err;
     if (!is_launchable(kernel, l))
         return note(cudaErrorInvalidConfiguration);
-    if (!is_known(stream))
+    if (!is_known(stream) || device_of(stream) != device_of_thread)
         return note(cudaErrorInvalidResourceHandle);
     if (stream != nullptr) {
         const std::lock_guard<std::mutex> guard(stream->lock);
@@ -194,6 +202,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
     if (err != cudaSuccess)
         return err;
     s = new CUstream_st{};
+    s->device = twin::device_of_thread;
     s->is_blocking = (flags & cudaStreamNonBlocking) == 0;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
@@ -284,7 +293,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 
     if (err != cudaSuccess)
         return err;
-    *event = new CUevent_st{std::make_shared<marks>(), (flags & cudaEventDisableTiming) == 0};
+    *event = new CUevent_st{std::make_shared<marks>(), twin::device_of_thread, (flags & cudaEventDisableTiming) == 0};
     twin::count_event(1);
     return cudaSuccess;
 }
@@ -311,7 +320,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
     if (err != cudaSuccess)
         return err;
-    if (m == nullptr || !is_known(stream))
+    if (m == nullptr || !is_known(stream) || twin::device_of(stream) != event->device)
         return note(cudaErrorInvalidResourceHandle);
     {
         const std::lock_guard<std::mutex> guard(m->lock);
@@ -398,11 +407,11 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
 
     if (err != cudaSuccess || attr != cudaFuncAttributeMaxDynamicSharedMemorySize)
         return err;
-    if (value < 0 || static_cast<uint32_t>(value) > TWIN_SHARED_MAX)
+    if (value < 0 || static_cast<size_t>(value) > twin::the_world.shared_most)
         return note(cudaErrorInvalidValue);
 
     const std::lock_guard<std::mutex> guard(registry_lock);
 
-    shared_limits[kernel] = static_cast<size_t>(value);
+    shared_limits[{twin::device_of_thread, kernel}] = static_cast<size_t>(value);
     return cudaSuccess;
 }

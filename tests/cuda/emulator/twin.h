@@ -14,6 +14,8 @@ extern "C" {
 void twin_reset(void);
 /** As many devices with so much memory each; more than 8 are 8.  None: every call that needs one is cudaErrorNoDevice. */
 void twin_set_devices(int count, uint64_t bytes);
+/** Dynamic shared memory that a block may ask for, at most and at first 227 KiB; a kernel that asked for more before keeps it. */
+void twin_set_shared(uint32_t bytes);
 /** A machine without a driver: every call that needs a device is cudaErrorInsufficientDriver. */
 void twin_remove_driver(void);
 /**

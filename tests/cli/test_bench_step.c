@@ -1,0 +1,212 @@
+/* tests/cli/test_bench_step.c - strata bench step with a tiny model: predicted, paced and on the processor; budgets in turns. */
+#include "tests/cli/bench_rows.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define STEP     "bench step --model nano --seq-len 32 "
+#define REHEARSE "--machine tests/machines/two-cores.json "
+#define ON_NVME  "--set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0 --nvme {w}/nvme "
+
+/* Those that a row always has come first, then bytes; the rest is the device's own. */
+static const char *const step_keys[] = {
+    "predicted_ms",     "bound_ms",     "step/bound",     "hardware_ms",   "stall_ms",     "upload_mb",
+    "down_mb",          "read_mb",      "write_mb",       "step/hardware", "mfu",          "model_tflop",
+    "ceiling_tflops",   "ceiling_size", "upload/link",    "download/link", "practicality", "device_mb",
+    "device_beside_mb", "peak_rss_mb",  "planned_rss_mb", "bound_by"};
+#define ALWAYS_KEYS 9u
+#define STEP_KEYS   (sizeof(step_keys) / sizeof(step_keys[0]))
+
+/* Milliseconds are the row's seconds, the ratio is that of bound and step, and only a run can stall. */
+static void check_step(const struct rows *r, uint32_t i, const char *variant, bool ran)
+{
+    const double ms = number(r, i, "seconds") * 1e3;
+    const st_json *n = st_json_first(r->row[i]);
+
+    for (size_t k = 0; k < COMMON_KEYS; k++)
+        n = st_json_next(n);
+    for (size_t k = 0; k < STEP_KEYS; k++, n = st_json_next(n)) {
+        assert_non_null(n);
+        assert_string_equal(st_json_name(n), step_keys[k]);
+        if (k < ALWAYS_KEYS && (ran || strcmp(step_keys[k], "stall_ms") != 0))
+            assert_true(isfinite(number(r, i, step_keys[k])) && number(r, i, step_keys[k]) >= 0);
+    }
+    assert_null(n);
+    assert_string_equal(text(r, i, "name"), ran ? "step" : "step (predicted)");
+    assert_string_equal(text(r, i, "variant"), variant);
+    assert_true(text(r, i, "bound_by")[0] != '\0');
+    assert_close(number(r, i, "step/bound"), ms / number(r, i, "bound_ms"));
+    assert_close(number(r, i, "ratio"), number(r, i, "bound_ms") / ms);
+    assert_true(number(r, i, "bound_ms") >= number(r, i, "hardware_ms"));
+    assert_int_equal(isnan(number(r, i, "stall_ms")), !ran);
+    assert_close(number(r, i, "step/hardware"), ms / number(r, i, "hardware_ms"));
+    assert_true(number(r, i, "planned_rss_mb") > 0 && number(r, i, "device_mb") > 0);
+    assert_true(number(r, i, "model_tflop") > 0);
+    if (ran)
+        return;
+    assert_close(number(r, i, "predicted_ms"), ms);
+    assert_true(number(r, i, "ratio") <= 1 + 1e-9); /* with the rates it predicts from, no schedule beats its bound */
+}
+
+static void check_steps(const struct rows *r, const char *const *variants, uint32_t count, bool ran)
+{
+    assert_int_equal(r->count, count);
+    for (uint32_t i = 0; i < count; i++)
+        check_step(r, i, variants[i], ran);
+}
+
+static void same_bytes(const struct rows *a, const struct rows *b, uint32_t i)
+{
+    for (const char *const *key = step_keys + 5; key < step_keys + 9; key++)
+        assert_true(number(a, i, *key) == number(b, i, *key));
+}
+
+/* The configuration's own first, then every other update in every order. */
+static void simulated_steps_have_a_row_per_schedule(void **state)
+{
+    static const char *const all[] = {"in_backward vertical", "in_backward horizontal", "gated vertical",
+                                      "gated horizontal",     "serial vertical",        "serial horizontal"};
+    static const char *const clipped[] = {"gated", "serial"};
+    const struct workplace *w = *state;
+    struct rows r;
+
+    run_rows(w, &r,
+             STEP REHEARSE ON_NVME "--simulate --json --grad-accum 2 --set gradient_clipping=0 "
+                                   "--set bf16.check_grad_overflow=false");
+    check_steps(&r, all, 6, false);
+    for (uint32_t i = 0; i < 6; i++)
+        assert_true(number(&r, i, "read_mb") > 0 && number(&r, i, "read_mb") == number(&r, i, "write_mb"));
+    assert_true(number(&r, 1, "upload_mb") >= number(&r, 0, "upload_mb"));
+    free_rows(&r);
+    run_rows(w, &r, STEP REHEARSE "--simulate --json");
+    check_steps(&r, clipped, 2, false);
+    free_rows(&r);
+    run_rows(w, &r, STEP REHEARSE "--simulate --json --only --set strata.update=serial");
+    check_steps(&r, clipped + 1, 1, false);
+    free_rows(&r);
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+}
+
+/* A rehearsed step moves to the byte what the simulated one would. */
+static void paced_steps_run_and_leave_nothing(void **state)
+{
+    static const char *const variants[] = {"gated", "serial"};
+    const struct workplace *w = *state;
+    struct rows simulated, ran;
+
+    run_rows(w, &simulated, STEP REHEARSE ON_NVME "--simulate --json");
+    run_rows(w, &ran, STEP REHEARSE ON_NVME "--device paced --steps 1 --json");
+    check_steps(&ran, variants, 2, true);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(number(&ran, i, "read_mb") > 0);
+        same_bytes(&simulated, &ran, i);
+    }
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    free_rows(&simulated);
+    free_rows(&ran);
+}
+
+static void paced_steps_take_a_load(void **state)
+{
+    static const char *const variants[] = {"gated"};
+    struct rows r;
+
+    run_rows(*state, &r, STEP REHEARSE ON_NVME "--device paced --load 2 --only --steps 1 --json");
+    check_steps(&r, variants, 1, true);
+    assert_int_equal(workplace_entries(*state, "nvme"), 0);
+    free_rows(&r);
+}
+
+/* Model FLOPs by the ceiling and the step's time; only a device that multiplies has one. */
+static void check_ceiling(const struct rows *r, uint32_t i)
+{
+    assert_true(number(r, i, "ceiling_tflops") > 0 && number(r, i, "ceiling_size") >= 64);
+    assert_close(number(r, i, "mfu"), number(r, i, "model_tflop") / number(r, i, "seconds") / number(r, i, "ceiling_tflops"));
+    assert_true(number(r, i, "upload/link") > 0 && number(r, i, "download/link") > 0);
+    assert_true(number(r, i, "peak_rss_mb") > 0);
+}
+
+static void cpu_steps_run_on_this_machine(void **state)
+{
+    static const char *const variants[] = {"serial"};
+    struct rows r;
+
+    run_rows(*state, &r, STEP "--device cpu --only --set strata.update=serial --steps 1 --json");
+    check_steps(&r, variants, 1, true);
+    check_ceiling(&r, 0);
+    /* 6 FLOPs per parameter and 12 per layer, value of the hidden state and position, for each of 32 tokens. */
+    assert_close(number(&r, 0, "model_tflop"), (6.0 * 858880 + 12.0 * 4 * 128 * 32) * 32 * 1e-12);
+    assert_true(isnan(number(&r, 0, "practicality")) && isnan(number(&r, 0, "device_beside_mb")));
+    free_rows(&r);
+}
+
+/* --- budgets --- */
+
+#define ON_HOST                                                                                                                  \
+    "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=cpu "                                      \
+    "--set zero_optimization.offload_param.device=cpu "
+
+/* One row each, in their order, and the largest is what the others are held against. */
+static void budgets_take_turns(void **state)
+{
+    static const char *const names[] = {"6MiB", "64MiB", "8MiB"};
+    struct rows r;
+
+    run_rows(*state, &r, STEP REHEARSE ON_HOST "--device paced --device-memory 6MiB 64MiB --device-memory=8MiB --steps 3 --json");
+    check_steps(&r, names, 3, true);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_true(isnan(number(&r, i, "mfu")) && isnan(number(&r, i, "ceiling_tflops"))); /* it does not multiply */
+        assert_close(number(&r, i, "practicality"), number(&r, 1, "seconds") / number(&r, i, "seconds"));
+    }
+    assert_true(number(&r, 0, "device_mb") <= 6.3 && number(&r, 1, "device_mb") > number(&r, 2, "device_mb"));
+    assert_true(number(&r, 0, "upload_mb") > number(&r, 1, "upload_mb"));
+    free_rows(&r);
+}
+
+static void budgets_are_sizes(void **state)
+{
+    static const char *const names[] = {"6MiB", "all"};
+    struct rows r;
+
+    run_rows(*state, &r, STEP REHEARSE ON_HOST "--device-memory 6MiB all --simulate --json");
+    check_steps(&r, names, 2, false);
+    assert_true(number(&r, 0, "practicality") <= 1 && number(&r, 1, "practicality") == 1);
+    free_rows(&r);
+    fails(*state, STEP "--device-memory 12Q", "--device-memory: \"12Q\" is not a size");
+    fails(*state, STEP "--device-memory 0", "--device-memory: 0 is too small");
+    fails(*state, STEP "--device-memory 1M 2M 3M 4M 5M 6M 7M 8M 9M", "--device-memory: more than 8 budgets");
+}
+
+/* The first directories are those of the disk's probes: one before all, one before the first schedule. */
+static void signals_leave_no_swap_files(void **state)
+{
+    static const char command[] = STEP REHEARSE ON_NVME "--device paced --steps 1000 --json";
+
+    all_signals(*state, command, 3);
+    ends_by(*state, command, 1, (const int[2]){SIGINT, 0}, 130);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(simulated_steps_have_a_row_per_schedule),
+        cmocka_unit_test(paced_steps_run_and_leave_nothing),
+        cmocka_unit_test(paced_steps_take_a_load),
+        cmocka_unit_test(cpu_steps_run_on_this_machine),
+        cmocka_unit_test(budgets_take_turns),
+        cmocka_unit_test(budgets_are_sizes),
+        cmocka_unit_test(signals_leave_no_swap_files),
+    };
+
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+}

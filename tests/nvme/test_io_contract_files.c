@@ -1,0 +1,156 @@
+/* tests/nvme/test_io_contract_files.c - the contract in nvme/io.h: files of an io come and go. */
+#include "core/log.h"
+#include "io_fixture.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void files_are_sixteen_at_most(void **state)
+{
+    struct io_fixture f;
+    uint32_t index = 0;
+
+    assert_int_equal(io_fixture_open(&f, io_method_of(state), 2, BLOCK, 4), STRATA_OK);
+    for (uint32_t i = 1; i < 16; i++) {
+        assert_int_equal(f.ops->add_file(f.io, i == 15 ? io_temporary_file(0) : f.fd, 2 * BLOCK, &index), STRATA_OK);
+        assert_int_equal(index, i);
+    }
+    assert_int_equal(f.ops->add_file(f.io, f.fd, 2 * BLOCK, &index), STRATA_E_INVAL);
+    assert_int_equal(io_fixture_write_all(&f), STRATA_OK);
+    f.file = 15;
+    memset(f.buf, 0x55, 2 * BLOCK);
+    assert_int_equal(io_fixture_run_all(&f, ST_IO_WRITE), STRATA_OK);
+    f.file = 0;
+    io_fixture_assert_reads(&f);
+    f.file = 15;
+    assert_int_equal(io_fixture_read_all(&f), STRATA_OK);
+    assert_int_equal(f.buf[0], 0x55);
+    assert_int_equal(f.buf[2 * BLOCK - 1], 0x55);
+    io_fixture_close(&f);
+}
+
+/* One file stays in use while others come and go, more of them than there are places. */
+static void places_are_given_back(void **state)
+{
+    unsigned char *buf = aligned_alloc(BLOCK, BLOCK);
+    struct io_fixture f;
+
+    assert_non_null(buf);
+    assert_int_equal(io_fixture_open(&f, io_method_of(state), 17, BLOCK, 32), STRATA_OK);
+    memcpy(f.buf, f.want, 17 * BLOCK);
+    for (uint32_t round = 0; round < 40; round++) {
+        const int fd = io_temporary_file(BLOCK);
+        struct st_io_req *last = io_fixture_prepare(&f, 16, ST_IO_WRITE);
+        uint32_t index, done;
+
+        for (uint32_t i = 0; i < 16; i++) { /* in flight while places change */
+            io_fixture_start(&f, i, ST_IO_WRITE);
+        }
+        assert_int_equal(f.ops->add_file(f.io, fd, BLOCK, &index), STRATA_OK);
+        assert_int_not_equal(index, f.file);
+        last->file = index;
+        last->offset = 0;
+        io_fixture_submit(&f, last);
+        for (done = f.done_of[16]; f.done_of[16] == done;)
+            assert_int_equal(f.ops->reap(f.io, 1), STRATA_OK);
+        last->op = ST_IO_READ;
+        last->buf = memset(buf, 0, BLOCK);
+        io_fixture_submit(&f, last);
+        for (done = f.done_of[16]; f.done_of[16] == done;)
+            assert_int_equal(f.ops->reap(f.io, 1), STRATA_OK);
+        assert_memory_equal(buf, f.want + 16 * BLOCK, BLOCK);
+        f.ops->remove_file(f.io, index);
+        close(fd);
+        io_fixture_reap(&f, (round + 1) * 18);
+    }
+    assert_int_equal(f.worst, STRATA_OK);
+    f.block_count = 16;
+    io_fixture_assert_reads(&f);
+    io_fixture_close(&f);
+    free(buf);
+}
+
+/* With these a thread of the kernel may still be about to put its last request away. */
+static bool lets_go_later(const struct st_io_ops *ops)
+{
+    return strcmp(ops->name, "aio") == 0 || io_fixture_options(1).poll_kernel;
+}
+
+/* A lock lives as long as anybody holds the open file: also the kernel, for an io. */
+static void a_file_given_back_is_let_go(void **state)
+{
+    for (uint32_t closed = 0; closed < 2; closed++) {
+        struct io_fixture f;
+        char path[64];
+        int other;
+
+        assert_int_equal(io_fixture_open(&f, io_method_of(state), 8, 2 * BLOCK, 4), STRATA_OK);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", f.fd);
+        assert_true((other = open(path, O_RDWR)) >= 0);
+        assert_int_equal(flock(f.fd, LOCK_EX), 0);
+        assert_int_equal(flock(other, LOCK_EX | LOCK_NB), -1);
+        io_fixture_assert_works(&f);
+        if (closed) {
+            f.ops->close(f.io);
+            f.io = NULL;
+        } else {
+            f.ops->remove_file(f.io, f.file);
+        }
+        assert_int_equal(close(f.fd), 0);
+        assert_int_equal(flock(other, lets_go_later(f.ops) ? LOCK_EX : LOCK_EX | LOCK_NB), 0);
+        f.fd = other;
+        io_fixture_close(&f);
+    }
+}
+
+/* Our bug, not the world's: the process ends. */
+static void a_busy_file_is_not_given_back(void **state)
+{
+    struct io_fixture f;
+    int status;
+    pid_t pid;
+
+    assert_int_equal(io_fixture_open(&f, io_method_of(state), 1, BLOCK, 1), STRATA_OK);
+    io_fixture_start(&f, 0, ST_IO_WRITE);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        close(STDERR_FILENO);
+        signal(SIGABRT, SIG_DFL);
+        f.ops->remove_file(f.io, f.file);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    assert_int_equal(f.ops->reap(f.io, 1), STRATA_OK);
+    assert_int_equal(f.done_count, 1);
+    io_fixture_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_are_sixteen_at_most),
+        cmocka_unit_test(places_are_given_back),
+        cmocka_unit_test(a_file_given_back_is_let_go),
+        cmocka_unit_test(a_busy_file_is_not_given_back),
+    };
+    const struct io_variant *v = NULL;
+    int failed = 0;
+
+    st_log_configure(NULL, NULL, ST_LOG_WARN); /* what is gone without is said at each open */
+    while ((v = io_next_variant(v)) != NULL)
+        failed += cmocka_run_group_tests_name(v->name, tests, io_variant_setup, NULL);
+    return failed;
+}

@@ -1,0 +1,307 @@
+/* tests/nvme/test_io_contract_queue.c - the contract in nvme/io.h: what is taken and refused, waits and what ends them, cancels.
+ */
+#include "core/clock.h"
+#include "core/fault.h"
+#include "core/log.h"
+#include "io_fixture.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void a_full_queue_takes_none(void **state)
+{
+    struct st_io_req *reqs[5];
+    struct io_fixture f;
+
+    assert_int_equal(io_fixture_open(&f, io_method_of(state), 5, BLOCK, 4), STRATA_OK);
+    for (uint32_t i = 0; i < 5; i++)
+        reqs[i] = io_fixture_prepare(&f, i, ST_IO_WRITE);
+    assert_int_equal(f.ops->submit(f.io, reqs, 5), STRATA_E_BUSY);
+    assert_int_equal(f.ops->reap(f.io, 5), STRATA_OK);
+    assert_int_equal(f.done_count, 0);
+
+    assert_int_equal(f.ops->submit(f.io, reqs, 3), STRATA_OK);
+    assert_int_equal(f.ops->submit(f.io, reqs + 3, 2), STRATA_E_BUSY);
+    assert_int_equal(f.ops->submit(f.io, reqs + 3, 1), STRATA_OK);
+    assert_int_equal(f.ops->submit(f.io, reqs + 4, 1), STRATA_E_BUSY);
+    assert_int_equal(f.ops->reap(f.io, 4), STRATA_OK);
+    assert_int_equal(f.done_count, 4);
+    assert_int_equal(f.done_of[4], 0);
+    assert_int_equal(f.ops->submit(f.io, reqs + 4, 1), STRATA_OK);
+    assert_int_equal(f.ops->reap(f.io, 1), STRATA_OK);
+    assert_int_equal(f.done_of[4], 1);
+    io_fixture_close(&f);
+}
+
+static void a_refused_submit_starts_nothing(void **state)
+{
+    struct io_fixture f;
+    struct st_io_req *req;
+
+    assert_int_equal(io_fixture_open(&f, io_method_of(state), 1, BLOCK, 4), STRATA_OK);
+    req = io_fixture_prepare(&f, 0, ST_IO_WRITE);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.submit", .count = 1, .result = -EIO});
+    assert_int_equal(f.ops->submit(f.io, &req, 1), STRATA_E_IO);
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_int_equal(f.ops->reap(f.io, 1), STRATA_OK);
+    assert_int_equal(f.done_count, 0);
+    assert_int_equal(io_fixture_write_all(&f), STRATA_OK);
+    io_fixture_close(&f);
+}
+
+static void reap_waits_for_no_more_than_there_is(void **state)
+{
+    struct st_io_req *reqs[3];
+    struct io_fixture f;
+
+    assert_int_equal(io_fixture_open(&f, io_method_of(state), 3, BLOCK, 8), STRATA_OK);
+    assert_int_equal(f.ops->reap(f.io, 0), STRATA_OK);
+    assert_int_equal(f.ops->reap(f.io, 100), STRATA_OK);
+    assert_int_equal(f.ops->submit(f.io, reqs, 0), STRATA_OK);
+    for (uint32_t i = 0; i < 3; i++)
+        reqs[i] = io_fixture_prepare(&f, i, ST_IO_WRITE);
+    assert_int_equal(f.ops->submit(f.io, reqs, 3), STRATA_OK);
+    assert_int_equal(f.ops->reap(f.io, 100), STRATA_OK);
+    assert_int_equal(f.done_count, 3);
+    io_fixture_close(&f);
+}
+
+static void done_may_submit(void **state)
+{
+    struct io_fixture f;
+
+    assert_int_equal(io_fixture_open(&f, io_method_of(state), 4, BLOCK, 4), STRATA_OK);
+    f.resubmit = 500;
+    assert_int_equal(io_fixture_write_all(&f), STRATA_OK);
+    assert_int_equal(f.done_count, 504);
+    io_fixture_assert_reads(&f);
+    io_fixture_close(&f);
+}
+
+struct waker {
+    const struct st_io_ops *ops;
+    struct st_io *io;
+    atomic_bool stop;
+};
+
+static void *wake_main(void *arg)
+{
+    struct waker *w = arg;
+
+    do
+        w->ops->wake(w->io);
+    while (!atomic_load(&w->stop));
+    return NULL;
+}
+
+static void wakes_lose_nothing(void **state)
+{
+    struct io_fixture f;
+    struct waker w;
+    pthread_t thread;
+
+    assert_int_equal(io_fixture_open(&f, io_method_of(state), 32, 4 * BLOCK, 5), STRATA_OK);
+    w = (struct waker){.ops = f.ops, .io = f.io};
+    assert_int_equal(pthread_create(&thread, NULL, wake_main, &w), 0);
+    for (uint32_t i = 0; i < 20; i++) {
+        io_fixture_assert_works(&f);
+    }
+    atomic_store(&w.stop, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    io_fixture_close(&f);
+}
+
+static bool is_method(const struct st_io_ops *ops, const char *name)
+{
+    return strcmp(ops->name, name) == 0;
+}
+
+/* A file of one block whose read does not end by itself: a pipe that nobody writes to, or a low rate.  False: this method has
+ * none.  pread() takes no pipe, and aio waits for one in submit(). */
+static bool open_stalled(struct io_fixture *f, const struct st_io_ops *ops, int *ends, uint64_t fake_bytes_per_second)
+{
+    struct st_io_opts opts = io_fixture_options(4);
+
+    if (!is_method(ops, "uring") && !is_method(ops, "fake")) {
+        print_message("%s: no file whose read blocks\n", ops->name);
+        return false;
+    }
+    assert_int_equal(io_fixture_open(f, ops, 1, BLOCK, 4), STRATA_OK);
+    ops->close(f->io);
+    assert_int_equal(pipe(ends), 0);
+    opts.fake_bytes_per_second = fake_bytes_per_second;
+    assert_int_equal(ops->open(&f->io, &opts), STRATA_OK);
+    assert_int_equal(ops->add_file(f->io, ends[0], BLOCK, &f->file), STRATA_OK);
+    return true;
+}
+
+static void wake_ends_a_blocked_reap(void **state)
+{
+    const struct st_io_ops *ops = io_method_of(state);
+    struct waker w = {.ops = ops, .stop = true};
+    struct io_fixture f;
+    pthread_t thread;
+    int ends[2];
+
+    if (!open_stalled(&f, ops, ends, 1 << 12))
+        skip();
+    io_fixture_start(&f, 0, ST_IO_READ);
+    w.io = f.io;
+    assert_int_equal(pthread_create(&thread, NULL, wake_main, &w), 0);
+    assert_int_equal(ops->reap(f.io, 1), STRATA_OK);
+    assert_int_equal(f.done_count, 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    if (!is_method(ops, "fake"))
+        assert_int_equal(write(ends[1], f.want, BLOCK), BLOCK);
+    io_fixture_reap(&f, 1);
+    close(ends[0]);
+    close(ends[1]);
+    io_fixture_close(&f);
+}
+
+/* A request that does not end is left by a limit, and ends by a cancel. */
+static void a_stalled_request_is_left_and_cancelled(void **state)
+{
+    const struct st_io_ops *ops = io_method_of(state);
+    struct io_fixture f;
+    struct st_io_req *req;
+    int ends[2];
+
+    if (!open_stalled(&f, ops, ends, 1))
+        skip();
+    req = io_fixture_start(&f, 0, ST_IO_READ);
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint64_t deadline = st_clock_ns() + 1000000;
+
+        if (i == 3) /* a kernel whose call takes no time */
+            st_fault_arm(&(struct st_fault_spec){.site = "nvme.timeout", .result = -ENOSYS});
+        assert_int_equal(ops->reap_until(f.io, 1, i == 0 ? 1 : deadline), STRATA_OK);
+        assert_true(i == 0 || st_clock_ns() >= deadline);
+        assert_int_equal(f.done_count, 0);
+    }
+    st_fault_disarm();
+    ops->cancel(f.io, req);
+    ops->cancel(f.io, req);
+    io_fixture_reap(&f, 1);
+    assert_int_equal(f.worst, STRATA_E_CANCELLED);
+    assert_non_null(strstr(f.sentence, "read of 4096 bytes at offset 0"));
+    close(ends[0]);
+    close(ends[1]);
+    io_fixture_close(&f);
+}
+
+/* A limit that has passed takes what is there; one that has not is no other than reap(). */
+static void limits_lose_nothing(void **state)
+{
+    struct io_fixture f;
+
+    for (uint32_t late = 0; late < 2; late++) {
+        assert_int_equal(io_fixture_open(&f, io_method_of(state), 32, BLOCK, 32), STRATA_OK);
+        memcpy(f.buf, f.want, (size_t)f.block_count * f.block_bytes);
+        for (uint32_t i = 0; i < 32; i++)
+            io_fixture_start(&f, i, ST_IO_WRITE);
+        while (f.done_count < 32)
+            assert_int_equal(f.ops->reap_until(f.io, 32, late ? st_clock_ns() + 3600000000000u : 1), STRATA_OK);
+        io_fixture_assert_reads(&f);
+        assert_int_equal(f.ops->reap_until(f.io, 1, 0), STRATA_OK); /* nothing in flight */
+        io_fixture_close(&f);
+    }
+}
+
+/* Calls that are interrupted again and again end by the limit, too. */
+static void a_limit_ends_interrupted_waits(void **state)
+{
+    static const char *const sites[] = {"nvme.enter", "nvme.getevents"};
+    const uint64_t deadline = st_clock_ns() + 2000000;
+    struct io_fixture f;
+
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(io_fixture_open(&f, io_method_of(state), 1, BLOCK, 1), STRATA_OK);
+        st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -EINTR});
+        io_fixture_start(&f, 0, ST_IO_WRITE);
+        assert_int_equal(f.ops->reap_until(f.io, 1, deadline), STRATA_OK);
+        st_fault_disarm();
+        io_fixture_reap(&f, 1);
+        assert_int_equal(f.worst, STRATA_OK);
+        io_fixture_close(&f);
+    }
+}
+
+/* Whatever a cancel comes to: each request ends once, done or cancelled, and a done one has its bytes. */
+static void cancelled_requests_end_once(void **state)
+{
+    struct io_fixture f;
+
+    for (uint32_t round = 0; round < 20; round++) {
+        assert_int_equal(io_fixture_open(&f, io_method_of(state), 32, 4 * BLOCK, 32), STRATA_OK);
+        assert_int_equal(io_fixture_write_all(&f), STRATA_OK);
+        io_fixture_clear(&f);
+        memset(f.buf, 0xee, (size_t)f.block_count * f.block_bytes);
+        for (uint32_t i = 0; i < 32; i++)
+            io_fixture_start(&f, i, ST_IO_READ);
+        for (uint32_t i = 0; i < 32; i++) /* each is in flight: nothing was reaped */
+            f.ops->cancel(f.io, &f.reqs[(i * 7 + round) % 32]);
+        io_fixture_reap(&f, 32);
+        for (uint32_t i = 0; i < 32; i++) {
+            assert_int_equal(f.done_of[i], 1);
+            if (f.status[i] == STRATA_OK)
+                assert_memory_equal(f.buf + (size_t)i * f.block_bytes, f.want + (size_t)i * f.block_bytes, f.block_bytes);
+            else
+                assert_int_equal(f.status[i], STRATA_E_CANCELLED);
+        }
+        io_fixture_assert_reads(&f);
+        io_fixture_close(&f);
+    }
+}
+
+/* What would be repeated or continued is not, after a cancel. */
+static void a_cancelled_request_is_not_repeated(void **state)
+{
+    static const int64_t results[] = {-EAGAIN, -EINTR, BLOCK, 100, 0};
+
+    for (size_t i = 0; i < sizeof(results) / sizeof(results[0]); i++) {
+        struct io_fixture f;
+        struct st_io_req *req;
+
+        assert_int_equal(io_fixture_open(&f, io_method_of(state), 1, 2 * BLOCK, 1), STRATA_OK);
+        req = io_fixture_start(&f, 0, ST_IO_WRITE);
+        st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .result = results[i]});
+        f.ops->cancel(f.io, req);
+        io_fixture_reap(&f, 1);
+        assert_int_equal(st_fault_disarm(), 1);
+        assert_int_equal(f.worst, STRATA_E_CANCELLED);
+        io_fixture_close(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_queue_takes_none),
+        cmocka_unit_test(a_refused_submit_starts_nothing),
+        cmocka_unit_test(reap_waits_for_no_more_than_there_is),
+        cmocka_unit_test(done_may_submit),
+        cmocka_unit_test(wakes_lose_nothing),
+        cmocka_unit_test(wake_ends_a_blocked_reap),
+        cmocka_unit_test(a_stalled_request_is_left_and_cancelled),
+        cmocka_unit_test(limits_lose_nothing),
+        cmocka_unit_test(a_limit_ends_interrupted_waits),
+        cmocka_unit_test(cancelled_requests_end_once),
+        cmocka_unit_test(a_cancelled_request_is_not_repeated),
+    };
+    const struct io_variant *v = NULL;
+    int failed = 0;
+
+    st_log_configure(NULL, NULL, ST_LOG_WARN); /* what is gone without is said at each open */
+    while ((v = io_next_variant(v)) != NULL)
+        failed += cmocka_run_group_tests_name(v->name, tests, io_variant_setup, NULL);
+    return failed;
+}

@@ -1,0 +1,262 @@
+/* tests/nvme/test_io_handle_errors.c - the public handle (strata/io.h): errors to their waiters, single failures, deadline,
+ * cancel. */
+#include "core/fault.h"
+#include "io_handle_fixture.h"
+#include "nvme/io_handle_parts.h"
+#include "tests/scratch.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Any errno, at any site a request passes, goes to the waiter of that request and to nobody else. */
+static void errors_reach_their_waiter(void **state)
+{
+    static const struct {
+        int64_t result;
+        strata_status st;
+        int err;
+        const char *text;
+    } rows[] = {
+        {-EIO, STRATA_E_IO, EIO, "Input/output error"},
+        {-ENOSPC, STRATA_E_NOSPC, ENOSPC, "No space left"},
+        {-ENOMEM, STRATA_E_NOMEM, ENOMEM, "memory"},
+    };
+    const struct handle_variant *v = *state;
+    struct strata_io *io = handle_open(v);
+    struct strata_io_file *file;
+    unsigned char *buf = aligned_alloc(4096, 8 * 4096);
+
+    if (io == NULL) {
+        free(buf);
+        skip();
+    }
+    memset(buf, 1, 8 * 4096);
+    file = handle_open_new(io, "errors", v->flags, 1 << 20);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        strata_io_request good, bad, late;
+        struct strata_io_result result;
+
+        assert_int_equal(strata_io_write(file, 0, buf, 4096, &good), STRATA_OK);
+        assert_int_equal(strata_io_wait_all(io, -1), STRATA_OK);
+        st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .count = 1, .result = rows[i].result});
+        assert_int_equal(strata_io_write(file, 8192, buf, 4096, &bad), STRATA_OK);
+        assert_int_equal(strata_io_wait_all(io, -1), STRATA_OK); /* none of its own failed */
+        assert_int_equal(st_fault_disarm(), 1);
+        assert_int_equal(strata_io_read(file, 0, buf, 4096, &late), STRATA_OK);
+        assert_int_equal(strata_io_wait(io, late, -1, NULL), STRATA_OK);
+        assert_int_equal(strata_io_wait(io, good, -1, NULL), STRATA_OK);
+        assert_int_equal(strata_io_wait(io, bad, -1, &result), rows[i].st);
+        assert_int_equal(result.system_error, rows[i].err);
+        assert_int_equal(result.failed_offset, 8192);
+        assert_non_null(strstr(strata_last_error(), "errors: write of 4096 bytes at offset 8192"));
+        assert_non_null(strstr(strata_last_error(), rows[i].text));
+    }
+    /* Of a request that nobody waits for: wait_all() says it, once. */
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.submit", .count = 1, .result = -EAGAIN});
+    assert_int_equal(strata_io_write(file, 0, buf, 4096, NULL), STRATA_OK);
+    assert_int_equal(strata_io_wait_all(io, -1), STRATA_E_IO); /* busy would say that it goes on */
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_int_equal(strata_io_wait_all(io, -1), STRATA_OK);
+    /* And of one whose status nobody took: closing. */
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .count = 1, .result = -EIO});
+    assert_int_equal(strata_io_read(file, 4096, buf, 4096, &(strata_io_request){0}), STRATA_OK);
+    assert_int_equal(strata_io_wait_all(io, -1), STRATA_OK);
+    st_fault_disarm();
+    assert_int_equal(strata_io_close(io), STRATA_E_IO);
+    assert_non_null(strstr(strata_last_error(), "read of 4096 bytes at offset 4096"));
+    free(buf);
+}
+
+/* The Nth site fails, for every N, under a mix of odd requests: right data or a status that says why, nothing lost. */
+static void single_failures(void **state)
+{
+    const struct handle_variant *v = *state;
+    const uint32_t descriptors = scratch_entries("/proc/self/fd", NULL);
+
+    for (uint32_t after = 0;; after++) {
+        const struct strata_io_opts opts = handle_options(v);
+        unsigned char in[9001], out[9001] = {0};
+        struct strata_io_file *file = NULL;
+        strata_io_request write, read;
+        struct strata_io *io = NULL;
+        strata_status st, closed;
+
+        memset(in, (int)(after % 200) + 1, sizeof(in));
+        st_fault_arm(&(struct st_fault_spec){.after = after, .count = 1, .result = -EIO});
+        if ((st = strata_io_open(&io, &opts)) == STRATA_OK &&
+            (st = strata_io_open_file(io, &file, scratch_path("walk"),
+                                      v->flags | STRATA_IO_READ | STRATA_IO_WRITE | STRATA_IO_CREATE | STRATA_IO_TRUNCATE,
+                                      20001)) == STRATA_OK &&
+            (st = strata_io_write(file, 5000, in, sizeof(in), &write)) == STRATA_OK &&
+            (st = strata_io_read(file, 5000, out, sizeof(out), &read)) == STRATA_OK) {
+            const strata_status written = strata_io_wait(io, write, -1, NULL);
+
+            st = strata_io_wait(io, read, -1, NULL);
+            if (written == STRATA_OK && st == STRATA_OK)
+                assert_memory_equal(in, out, sizeof(in));
+            st = written != STRATA_OK ? written : st;
+        }
+        closed = strata_io_close(io);
+        assert_int_equal(scratch_entries("/proc/self/fd", NULL), descriptors);
+        if (st_fault_disarm() == 0) {
+            assert_int_equal(st, STRATA_OK);
+            assert_int_equal(closed, STRATA_OK);
+            assert_true(after > 5);
+            break;
+        }
+        assert_true(after < 1000);
+    }
+}
+
+static void opening_says_what_is_wrong(void **state)
+{
+    static const char *const names[] = {"nothing/here", ".", "absent"};
+    struct strata_io_opts opts = {.opts_size = 1};
+    struct strata_io *io = NULL;
+    struct strata_io_file *file = NULL;
+    strata_io_request request;
+    char byte = 0;
+
+    (void)state;
+    assert_int_equal(strata_io_open(&io, &opts), STRATA_E_INVAL);
+    opts = (struct strata_io_opts){sizeof(opts), .block_bytes = 4097};
+    assert_int_equal(strata_io_open(&io, &opts), STRATA_E_INVAL);
+    opts = (struct strata_io_opts){sizeof(opts), .queue_depth = 4097};
+    assert_int_equal(strata_io_open(&io, &opts), STRATA_E_INVAL);
+    opts = (struct strata_io_opts){sizeof(opts), .method = "threads", .threads = 65};
+    assert_int_equal(strata_io_open(&io, &opts), STRATA_E_INVAL);
+    opts = (struct strata_io_opts){sizeof(opts), .method = "pigeon"};
+    assert_int_equal(strata_io_open(&io, &opts), STRATA_E_INVAL);
+    assert_null(io);
+    io = handle_open_default();
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(strata_io_open_file(io, &file, scratch_path(names[i]), STRATA_IO_READ, 0), STRATA_E_INPUT);
+        assert_non_null(strstr(strata_last_error(), names[i]));
+    }
+    assert_int_equal(mkfifo(scratch_path("fifo"), 0600), 0);
+    assert_int_equal(strata_io_open_file(io, &file, scratch_path("fifo"), STRATA_IO_READ, 0), STRATA_E_INPUT);
+    assert_int_equal(strata_io_open_file(io, &file, scratch_path("x"), STRATA_IO_CREATE, 0), STRATA_E_INVAL);
+    assert_int_equal(strata_io_open_file(io, &file, scratch_path("x"), STRATA_IO_READ | STRATA_IO_CREATE, 0), STRATA_E_INVAL);
+    assert_int_equal(strata_io_open_file(io, &file, scratch_path("x"), STRATA_IO_READ, 5), STRATA_E_INVAL);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.fallocate", .result = -ENOSPC});
+    assert_int_equal(strata_io_open_file(io, &file, scratch_path("full"), STRATA_IO_WRITE | STRATA_IO_CREATE, 5000),
+                     STRATA_E_NOSPC);
+    st_fault_disarm();
+    assert_int_equal(access(scratch_path("full"), F_OK), -1);
+    assert_null(file);
+
+    assert_int_equal(strata_io_open_file(io, &file, scratch_path("full"), STRATA_IO_WRITE | STRATA_IO_CREATE, 5000), STRATA_OK);
+    assert_int_equal(handle_size_on_disk("full"), 5000);
+    assert_int_equal(strata_io_read(file, 0, &byte, 1, &request), STRATA_E_INVAL);
+    assert_int_equal(strata_io_write(file, UINT64_MAX - 5, &byte, 1, &request), STRATA_E_INVAL);
+    assert_int_equal(strata_io_write(file, 5, NULL, 1, &request), STRATA_E_INVAL);
+    assert_int_equal(strata_io_wait(io, (strata_io_request){0}, -1, NULL), STRATA_E_INVAL);
+    assert_int_equal(strata_io_cancel(io, (strata_io_request){UINT64_MAX}), STRATA_E_INVAL);
+    assert_int_equal(strata_io_sync_file(file), STRATA_OK);
+    assert_int_equal(strata_io_wait_all(io, 0), STRATA_OK);
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+    assert_int_equal(strata_io_close(NULL), STRATA_OK);
+}
+
+static void reads_past_the_end_say_how_long_the_file_is(void **state)
+{
+    struct strata_io *io = handle_open_default();
+    struct strata_io_file *file = handle_open_new(io, "short", STRATA_IO_TRUNCATE, 0);
+    strata_io_request request;
+    char buf[5000] = {0};
+
+    (void)state;
+    assert_int_equal(strata_io_write(file, 0, buf, 4999, NULL), STRATA_OK);
+    assert_int_equal(strata_io_read(file, 0, buf, 4999, &request), STRATA_OK); /* waits for the write */
+    assert_int_equal(strata_io_wait(io, request, -1, NULL), STRATA_OK);
+    assert_int_equal(strata_io_read(file, 0, buf, 5000, &request), STRATA_OK);
+    assert_int_equal(strata_io_wait(io, request, -1, NULL), STRATA_E_TRUNC);
+    assert_non_null(strstr(strata_last_error(), "short: read of 5000 bytes at offset 0: the file ends before that: it has 4999"));
+    assert_int_equal(truncate(scratch_path("short"), 6000), 0); /* by others */
+    assert_int_equal(strata_io_read(file, 0, buf, 5000, &request), STRATA_OK);
+    assert_int_equal(strata_io_wait(io, request, -1, NULL), STRATA_OK);
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+}
+
+static void deadline_names_the_oldest(void **state)
+{
+    struct strata_io_opts opts = {sizeof(opts), .method = "fake", .queue_depth = 4};
+    struct strata_io *io;
+    struct strata_io_file *file;
+    struct strata_io_result result;
+    strata_io_request first, second;
+    char buf[8192];
+
+    (void)state;
+    assert_int_equal(st_handle_open(&io, &opts, &(struct st_io_opts){.fake_bytes_per_second = 100}), STRATA_OK);
+    assert_int_equal(strata_io_open_file(io, &file, "slow", STRATA_IO_READ | STRATA_IO_WRITE, 1 << 20), STRATA_OK);
+    assert_int_equal(strata_io_read(file, 4096, buf, 4096, &first), STRATA_OK); /* 41 s each, were they not cancelled */
+    assert_int_equal(strata_io_read(file, 8192, buf + 4096, 4096, &second), STRATA_OK);
+    assert_int_equal(strata_io_wait(io, second, 0.001, &result), STRATA_E_BUSY);
+    assert_int_equal(result.status, STRATA_E_BUSY);
+    assert_non_null(strstr(strata_last_error(), "read of 4096 bytes at offset 4096 of slow"));
+    assert_int_equal(strata_io_wait_all(io, 0), STRATA_E_BUSY);
+    assert_int_equal(strata_io_poll(io, second, NULL), STRATA_E_BUSY);
+    assert_int_equal(strata_io_cancel(io, first), STRATA_OK);
+    assert_int_equal(strata_io_cancel(io, second), STRATA_OK);
+    assert_int_equal(strata_io_wait(io, second, -1, NULL), STRATA_E_CANCELLED);
+    assert_int_equal(strata_io_wait(io, first, -1, NULL), STRATA_E_CANCELLED);
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+}
+
+static void cancelled_requests_end_as_such(void **state)
+{
+    enum { REQUESTS = 64, BYTES = 20000 };
+    struct strata_io_opts opts = {sizeof(opts), .method = "fake", .queue_depth = 2, .block_bytes = 4096};
+    struct strata_io_counters counters;
+    strata_io_request requests[REQUESTS];
+    struct strata_io_file *file;
+    struct strata_io *io;
+    uint32_t cancelled = 0;
+    char *buf = malloc(REQUESTS * BYTES);
+
+    (void)state;
+    assert_int_equal(st_handle_open(&io, &opts, &(struct st_io_opts){.fake_bytes_per_second = 200000}), STRATA_OK);
+    assert_int_equal(strata_io_open_file(io, &file, "slow", STRATA_IO_READ | STRATA_IO_WRITE, 1 << 21), STRATA_OK);
+    for (uint32_t i = 0; i < REQUESTS; i++) /* odd writes that overlap; all kinds of pieces are under way */
+        assert_int_equal(
+            strata_io_write(file, (uint64_t)(i / 2) * 20001, memset(buf + (size_t)i * BYTES, 1, BYTES), BYTES, &requests[i]),
+            STRATA_OK);
+    for (uint32_t i = REQUESTS; i-- > 0;)
+        assert_int_equal(strata_io_cancel(io, requests[i]), STRATA_OK);
+    assert_int_equal(strata_io_cancel(io, requests[REQUESTS - 1]), STRATA_OK);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        struct strata_io_result result;
+        const strata_status st = strata_io_wait(io, requests[i], -1, &result);
+
+        assert_true(st == STRATA_E_CANCELLED || st == STRATA_OK);
+        assert_true(st == STRATA_OK ? result.bytes_moved == BYTES : result.bytes_moved < BYTES);
+        cancelled += st == STRATA_E_CANCELLED;
+    }
+    assert_true(cancelled > REQUESTS / 2);
+    strata_io_get_counters(io, &counters);
+    assert_int_equal(counters.cancelled, cancelled);
+    assert_int_equal(strata_io_write(file, 1, buf, BYTES, &requests[0]), STRATA_OK); /* and the handle is as good as before */
+    assert_int_equal(strata_io_wait(io, requests[0], -1, NULL), STRATA_OK);
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+    free(buf);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        EACH_HANDLE(errors_reach_their_waiter),       EACH_HANDLE(single_failures),
+        cmocka_unit_test(opening_says_what_is_wrong), cmocka_unit_test(reads_past_the_end_say_how_long_the_file_is),
+        cmocka_unit_test(deadline_names_the_oldest),  cmocka_unit_test(cancelled_requests_end_as_such),
+    };
+
+    return cmocka_run_group_tests_name("io handle, errors", tests, scratch_create, scratch_remove);
+}

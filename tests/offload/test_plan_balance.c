@@ -1,0 +1,186 @@
+/* test_plan_balance - which share of the state is carried to the device: the closed form's, and only where a step is shorter. */
+#include "offload/plan_build.h"
+#include "offload/simulate.h"
+#include "plan_fixture.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define BLOCKS 64u
+
+static const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                        .blocks = BLOCKS,
+                                        .hidden = 512,
+                                        .vocab = 1024,
+                                        .tile_rows = 1024,
+                                        .seq = 64,
+                                        .micro_batch = 1,
+                                        .grad_accum = 1,
+                                        .tied = true};
+
+/* Host memory of D bytes a second and a link of B; compute so fast that the update is what a step waits for. */
+static struct st_machine machine_of(double memory, double link)
+{
+    return (struct st_machine){.name = "balance",
+                               .capacity = {1ull << 30, 1ull << 40, 1ull << 40},
+                               .workers = 2,
+                               .matmul_flops = 1e18,
+                               .upload = link,
+                               .download = link,
+                               .read = 1e9,
+                               .write = 1e9,
+                               .mixed = 1e9,
+                               .update = memory / 32};
+}
+
+static struct st_policy policy_of(strata_tier state, uint32_t carried)
+{
+    return (struct st_policy){.param_tier = STRATA_TIER_HOST,
+                              .optimizer_tier = state,
+                              .activation_tier = STRATA_TIER_COUNT,
+                              .update = ST_UPDATE_SERIAL,
+                              .cache = 0,
+                              .chunk_elems = 1u << 20,
+                              .carried = carried};
+}
+
+static uint32_t carried_pages(const struct st_plan *plan)
+{
+    uint32_t count = 0;
+
+    for (uint32_t p = 0; p < plan->workload.page_count; p++)
+        count += plan->pages[p].carried;
+    return count;
+}
+
+/* Balanced by the rates given; the plan has been verified. */
+static struct st_plan *balanced(const struct st_machine *m, const struct st_policy *policy)
+{
+    struct st_workload w;
+    struct st_plan *plan;
+
+    plan_workload(&w, &sizes, NULL);
+    plan = plan_try(&w, m, policy, "balance");
+    assert_true(plan->fits);
+    if (st_plan_balance(&plan, m) != STRATA_OK || st_plan_verify(plan) != STRATA_OK)
+        fail_msg("%s", strata_last_error());
+    st_workload_fini(&w);
+    return plan;
+}
+
+static double seconds_of(const struct st_plan *plan, const struct st_machine *m)
+{
+    struct st_simulation s;
+
+    assert_int_equal(st_simulate(&s, plan, m), STRATA_OK);
+    return s.seconds;
+}
+
+/* x of (32 - 8 x) / D = (2 + 10 x) / B. */
+static double closed_form(double memory, double link)
+{
+    return fmin(1, fmax(0, (32 / memory - 2 / link) / (8 / memory + 10 / link)));
+}
+
+static void the_share_is_the_closed_form_s(void **state)
+{
+    static const double rates[][2] = {{60e9, 25e9}, {150e9, 55e9}, {300e9, 55e9}, {460e9, 55e9}, {60e9, 400e9}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+        const struct st_machine m = machine_of(rates[i][0], rates[i][1]);
+        const struct st_policy open = policy_of(STRATA_TIER_HOST, ST_CARRY_AUTO), none = policy_of(STRATA_TIER_HOST, 0);
+        const double x = closed_form(rates[i][0], rates[i][1]);
+        struct st_plan *plan = balanced(&m, &open), *without = balanced(&m, &none);
+
+        if (fabs(plan->carried / (double)ST_CARRY_PARTS - x) > 0.5 / ST_CARRY_PARTS + 1e-12)
+            fail_msg("D %g, B %g: %u of %u carried, the closed form says %.3f", rates[i][0], rates[i][1], plan->carried,
+                     ST_CARRY_PARTS, x);
+        assert_int_equal(carried_pages(plan), BLOCKS * plan->carried / ST_CARRY_PARTS);
+        assert_int_equal(carried_pages(without), 0);
+        assert_true(seconds_of(plan, &m) < 0.99 * seconds_of(without, &m));
+        st_plan_destroy(plan);
+        st_plan_destroy(without);
+    }
+}
+
+static void assert_unchanged(const struct st_machine *m, const struct st_policy *policy, uint32_t want)
+{
+    struct st_plan *plan = balanced(m, policy);
+
+    assert_int_equal(plan->carried, want);
+    st_plan_destroy(plan);
+}
+
+/* The link, the disk or compute is what the step waits for; or nobody knows; or the device is the host. */
+static void nothing_is_carried_in_vain(void **state)
+{
+    const struct st_policy in_ram = policy_of(STRATA_TIER_HOST, ST_CARRY_AUTO),
+                           on_disk = policy_of(STRATA_TIER_NVME, ST_CARRY_AUTO);
+    struct st_machine m = machine_of(150e9, 1e9);
+
+    (void)state;
+    assert_unchanged(&m, &in_ram, 0);
+    m = machine_of(150e9, 55e9);
+    assert_unchanged(&m, &on_disk, 0);
+    m.update = 0;
+    assert_unchanged(&m, &in_ram, 0);
+    m = machine_of(150e9, 55e9);
+    m.device_is_host = true;
+    assert_unchanged(&m, &in_ram, 0);
+}
+
+/* What the configuration says stands, whatever the rates; as much of it as the device has room for. */
+static void a_share_that_is_asked_for_is_kept(void **state)
+{
+    const struct st_policy half = policy_of(STRATA_TIER_HOST, ST_CARRY_PARTS / 2);
+    struct st_machine m = machine_of(150e9, 1e9);
+    struct st_plan *plan = balanced(&m, &half);
+    uint64_t least;
+
+    (void)state;
+    assert_int_equal(plan->carried, ST_CARRY_PARTS / 2);
+    least = plan->minimum[STRATA_TIER_DEVICE];
+    m.capacity[STRATA_TIER_DEVICE] = least + (plan->needed[STRATA_TIER_DEVICE] - least) / 4;
+    st_plan_destroy(plan);
+    plan = balanced(&m, &half);
+    assert_in_range(plan->carried, 1, ST_CARRY_PARTS / 2 - 1);
+    st_plan_destroy(plan);
+}
+
+/* Each way: weight and state of what is carried; of the others the weight up and the gradient down. */
+static void a_carried_parameter_moves_twelve_bytes_each_way(void **state)
+{
+    const struct st_machine m = machine_of(150e9, 55e9);
+    const struct st_policy none = policy_of(STRATA_TIER_HOST, 0), all = policy_of(STRATA_TIER_HOST, ST_CARRY_PARTS);
+    struct st_plan *without = balanced(&m, &none), *with = balanced(&m, &all);
+    uint64_t elems = 0, state_bytes = 0;
+
+    (void)state;
+    for (uint32_t p = 0; p < with->workload.page_count; p++)
+        elems += with->pages[p].carried ? with->workload.pages[p].elems : 0;
+    for (uint32_t c = 0; c < with->chunk_count; c++)
+        state_bytes += with->pages[with->chunks[c].page].carried ? with->chunks[c].bytes : 0;
+    assert_true(state_bytes >= 10 * elems && (double)state_bytes < 10.2 * (double)elems); /* rounded up, chunk by chunk */
+    /* the serial update brings the weights in once more */
+    assert_int_equal(with->traffic[1].upload - without->traffic[1].upload, state_bytes + 2 * elems);
+    assert_int_equal(with->traffic[1].download - without->traffic[1].download - sizeof(uint64_t), state_bytes);
+    st_plan_destroy(without);
+    st_plan_destroy(with);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_share_is_the_closed_form_s),
+        cmocka_unit_test(nothing_is_carried_in_vain),
+        cmocka_unit_test(a_share_that_is_asked_for_is_kept),
+        cmocka_unit_test(a_carried_parameter_moves_twelve_bytes_each_way),
+    };
+
+    return cmocka_run_group_tests_name("plan_balance", tests, NULL, NULL);
+}

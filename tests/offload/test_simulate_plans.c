@@ -1,0 +1,408 @@
+/* test_simulate_plans - the clock over whole plans: against sums and both bounds, and against itself on other machines. */
+#include "offload/cost.h"
+#include "simulate_fixture.h"
+
+#include "core/rng.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CASES 300u
+#define PAGES 64u
+
+/* A change of one rate moves which op goes first, so a faster machine may be slower by a little (Graham's anomaly). */
+#define ANOMALY 0.10
+
+/* --- workloads and machines --- */
+
+static uint64_t draw(uint64_t seed, uint64_t *at, uint64_t below)
+{
+    return st_rng_u64(seed, 9, (*at)++) % below;
+}
+
+/* 1, 2, 4, ... times `least`, at most 2^(powers - 1) of it */
+static double draw_rate(uint64_t seed, uint64_t *at, double least, uint64_t powers)
+{
+    return least * (double)(1ull << draw(seed, at, powers)) * (1.0 + 0.1 * (double)draw(seed, at, 10));
+}
+
+static void add_page(struct st_workload *w, uint32_t layer, uint64_t elems, uint32_t row_first, uint32_t row_count)
+{
+    struct st_page *page = &w->pages[w->page_count++];
+
+    *page = (struct st_page){.layer = layer, .row_first = row_first, .row_count = row_count};
+    page->groups[page->group_count++] = (struct st_group){.kind = ST_GROUP_DECAY, .elems = elems};
+    page->elems = (elems + ST_PAGE_ALIGN - 1) / ST_PAGE_ALIGN * ST_PAGE_ALIGN;
+    page->params = elems;
+    w->params += elems;
+}
+
+static void add_tiles(struct st_workload *w, uint32_t layer, uint32_t rows)
+{
+    for (uint32_t first = 0; first < w->vocab; first += rows) {
+        const uint32_t count = w->vocab - first < rows ? w->vocab - first : rows;
+
+        add_page(w, layer, (uint64_t)count * w->hidden, first, count);
+    }
+}
+
+static void make_workload(struct st_workload *w, struct st_page pages[PAGES], uint64_t seed)
+{
+    uint64_t at = 0;
+    uint32_t rows;
+    double tokens;
+
+    memset(w, 0, sizeof(*w));
+    w->pages = pages;
+    strcpy(w->name, "clock");
+    w->dtype = (strata_dtype)(1 + draw(seed, &at, 3));
+    w->block_count = (uint32_t)(1 + draw(seed, &at, 8));
+    w->hidden = (uint32_t)(32 * (1 + draw(seed, &at, 16)));
+    w->vocab = (uint32_t)(10 + draw(seed, &at, 3000));
+    w->seq = (uint32_t)(16 + draw(seed, &at, 128));
+    w->micro_batch = (uint32_t)(1 + draw(seed, &at, 4));
+    w->grad_accum = (uint32_t)(1 + draw(seed, &at, 4));
+    w->workers = 2;
+    rows = (uint32_t)(w->vocab / (1 + draw(seed, &at, 4)) + 1);
+    add_tiles(w, 0, rows);
+    w->table_count = w->block_first = w->page_count;
+    w->position_page = ST_NO_PAGE;
+    for (uint32_t b = 0; b < w->block_count; b++)
+        add_page(w, 1 + b, 12ull * w->hidden * w->hidden, 0, 0);
+    w->norm_page = w->page_count;
+    add_page(w, w->block_count + 1, w->hidden, 0, 0);
+    w->tied = draw(seed, &at, 2) == 0;
+    w->head_first = w->tied ? 0 : w->page_count;
+    w->head_count = w->table_count;
+    if (!w->tied)
+        add_tiles(w, w->block_count + 1, rows);
+    tokens = (double)w->micro_batch * w->seq;
+    w->activation_bytes = (uint64_t)tokens * w->hidden * strata_dtype_bytes(w->dtype);
+    w->block_internal_bytes = 10 * w->activation_bytes;
+    w->block_workspace_bytes = 5 * w->activation_bytes + 1000;
+    w->head_internal_bytes = 3 * w->activation_bytes + (uint64_t)tokens * 20;
+    w->head_workspace_bytes = (uint64_t)tokens * rows * 6;
+    w->block_forward_flops = 2 * tokens * 12 * w->hidden * w->hidden;
+    w->block_backward_flops = 2 * w->block_forward_flops;
+    w->head_forward_flops = 2 * tokens * w->vocab * w->hidden;
+    w->head_backward_flops = 3 * w->head_forward_flops;
+    w->model_flops_per_token = 1e9;
+}
+
+static struct st_policy policy_of(strata_tier weights, strata_tier state, enum st_update_policy update)
+{
+    return (struct st_policy){.param_tier = weights,
+                              .optimizer_tier = state,
+                              .activation_tier = STRATA_TIER_COUNT,
+                              .update = update,
+                              .chunk_elems = 65536};
+}
+
+/* Everything fits. */
+static struct st_machine wide_machine(bool device_is_host)
+{
+    return (struct st_machine){
+        .name = "wide", .capacity = {1ull << 40, 1ull << 40, 1ull << 40}, .device_is_host = device_is_host, .workers = 2};
+}
+
+static struct st_plan *make_plan(const struct st_workload *w, const struct st_machine *machine, const struct st_policy *policy)
+{
+    struct st_plan *plan = NULL;
+
+    if (st_plan_make(&plan, w, machine, policy) != STRATA_OK)
+        fail_msg("%s", strata_last_error());
+    return plan;
+}
+
+static void a_deadlock_is_an_error(void **state)
+{
+    const struct st_machine m = wide_machine(true);
+    const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_NVME, ST_UPDATE_GATED);
+    struct st_page pages[PAGES];
+    struct st_simulation sim;
+    struct st_workload w;
+    struct st_plan *plan;
+    uint32_t victim = 0;
+
+    (void)state;
+    make_workload(&w, pages, 1);
+    plan = make_plan(&w, &m, &policy);
+    while (plan->ops[victim].kind != ST_OP_UPDATE || plan->ops[victim].wait_count == 0)
+        victim++;
+    simulate(plan, &m);
+    /* An update that waits for the last op of the same step. */
+    plan->waits[plan->ops[victim].wait_first] = (struct st_wait){.op = plan->op_count - 1};
+    assert_int_equal(st_simulate(&sim, plan, &m), STRATA_E_INTERNAL);
+    assert_non_null(strstr(strata_last_error(), "never ends"));
+    st_plan_destroy(plan);
+}
+
+/* --- plans --- */
+
+/* One executor and a disk that takes no time: nothing overlaps, nothing waits. */
+static void free_io_leaves_the_sum_of_the_ops(void **state)
+{
+    struct st_page pages[PAGES];
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_NVME, ST_UPDATE_SERIAL);
+        struct st_machine m = wide_machine(true);
+        struct st_simulation sim;
+        struct st_workload w;
+        struct st_plan *plan;
+        double sum = 0, stall = 0;
+
+        make_workload(&w, pages, seed);
+        m.matmul_flops = 1e11, m.upload = 5e9, m.download = 4e9, m.update = 3e8, m.checksum = 1e10;
+        plan = make_plan(&w, &m, &policy);
+        for (uint32_t i = 0; i < plan->op_count; i++)
+            if ((plan->ops[i].phases & ST_PHASE_BODY) != 0)
+                sum += st_cost_op(plan, &m, &plan->ops[i]) + st_cost_checksums(plan, &m, &plan->ops[i]);
+        sim = simulate(plan, &m);
+        assert_near(sim.seconds, sum);
+        for (int lane = 0; lane < ST_LANE_COUNT; lane++)
+            stall += sim.stall[lane];
+        assert_true(stall == 0);
+        assert_int_equal(sim.stalled_by, ST_LANE_COUNT);
+        st_plan_destroy(plan);
+    }
+}
+
+/* All else takes no time, and the disk is one link: it never rests. */
+static void free_compute_leaves_the_disk(void **state)
+{
+    static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED, ST_UPDATE_IN_BACKWARD};
+    struct st_page pages[PAGES];
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        for (uint32_t host = 0; host < 2; host++) {
+            const struct st_policy policy = policy_of(STRATA_TIER_NVME, STRATA_TIER_NVME, updates[seed % 3]);
+            struct st_machine m = wide_machine(host == 1);
+            struct st_workload w;
+            struct st_plan *plan;
+
+            make_workload(&w, pages, seed);
+            m.read = m.write = m.mixed = 1e9;
+            plan = make_plan(&w, &m, &policy);
+            assert_true(plan->traffic[1].read > 0 && plan->traffic[1].write > 0);
+            assert_near(simulate(plan, &m).seconds, (double)(plan->traffic[1].read + plan->traffic[1].write) / 1e9);
+            st_plan_destroy(plan);
+        }
+    }
+}
+
+static void forward_alone_reads_at_the_reads_rate(void **state)
+{
+    struct st_policy policy = policy_of(STRATA_TIER_NVME, STRATA_TIER_NVME, ST_UPDATE_GATED);
+    struct st_machine m = wide_machine(false);
+    struct st_page pages[PAGES];
+    struct st_workload w;
+    struct st_plan *plan;
+
+    (void)state;
+    make_workload(&w, pages, 2);
+    policy.forward_only = true;
+    m.read = 3e9, m.write = 1e9, m.mixed = 1.5e9;
+    plan = make_plan(&w, &m, &policy);
+    assert_near(simulate(plan, &m).seconds, (double)plan->traffic[1].read / 3e9);
+    st_plan_destroy(plan);
+}
+
+static void checksums_cost_what_the_engine_hashes(void **state)
+{
+    const struct st_policy policy = policy_of(STRATA_TIER_NVME, STRATA_TIER_NVME, ST_UPDATE_GATED);
+    struct st_machine m = wide_machine(true);
+    struct st_page pages[PAGES];
+    struct st_workload w;
+    struct st_plan *plan;
+    double updates = 0, uploads = 0, backward = 0;
+
+    (void)state;
+    make_workload(&w, pages, 4);
+    m.checksum = 1e9;
+    plan = make_plan(&w, &m, &policy);
+    for (uint32_t i = 0; i < plan->op_count; i++) {
+        const struct st_op *op = &plan->ops[i];
+
+        if (op->kind == ST_OP_UPDATE)
+            updates += st_cost_op(plan, &m, op);
+        if (op->kind != ST_OP_UPLOAD_WEIGHT)
+            continue;
+        assert_true(st_cost_op(plan, &m, op) == 0); /* no rate of the link */
+        uploads += st_cost_checksums(plan, &m, op);
+        if (st_cost_read_of(plan, op) != ST_NO_BUFFER)
+            backward += (double)(w.pages[op->page].elems * strata_dtype_bytes(w.dtype)) / 1e9;
+    }
+    /* Each value of state and weight is checked and renewed with its update ... */
+    assert_near(updates, 2 * (double)w.params * (double)(strata_dtype_bytes(w.dtype) + 8 + st_master_width(plan->master)) / 1e9);
+    /* ... and weights once more when backward reads them again. */
+    assert_true(uploads > 0);
+    assert_near(uploads, backward);
+    st_plan_destroy(plan);
+}
+
+static void missing_rates_are_named(void **state)
+{
+    const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_NVME, ST_UPDATE_GATED);
+    struct st_machine full = wide_machine(true), m;
+    struct st_page pages[PAGES];
+    struct st_workload w;
+    struct st_plan *plan;
+    double *const rates[] = {&m.upload, &m.download, &m.read, &m.write, &m.update, &m.matmul_flops};
+
+    (void)state;
+    make_workload(&w, pages, 5);
+    full.matmul_flops = full.upload = full.download = full.read = full.write = full.update = 1e9;
+    plan = make_plan(&w, &full, &policy);
+    assert_true(st_simulate_possible(plan, &full));
+    for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+        m = full;
+        *rates[i] = 0;
+        assert_false(st_simulate_possible(plan, &m));
+    }
+    m.block_flops = 1e9; /* stands for the last of them */
+    assert_true(st_simulate_possible(plan, &m));
+    st_plan_destroy(plan);
+}
+
+/* --- many cases --- */
+
+static struct st_machine random_machine(uint64_t seed)
+{
+    uint64_t at = 3000;
+    struct st_machine m = wide_machine(draw(seed, &at, 2) == 0);
+
+    m.matmul_flops = draw_rate(seed, &at, 1e10, 10);
+    m.block_flops = draw(seed, &at, 2) == 0 ? 0 : m.matmul_flops * 0.6;
+    m.upload = draw_rate(seed, &at, 1e9, 6);
+    m.download = draw_rate(seed, &at, 1e9, 6);
+    m.read = draw_rate(seed, &at, 1e8, 7);
+    m.write = m.read / (double)(1 + draw(seed, &at, 3));
+    m.mixed = m.write + (m.read - m.write) * (double)draw(seed, &at, 3) / 2;
+    m.update = draw_rate(seed, &at, 1e8, 6);
+    m.checksum = draw(seed, &at, 3) == 0 ? 0 : draw_rate(seed, &at, 1e9, 6);
+    m.capacity[STRATA_TIER_DEVICE] = 1ull << (22 + draw(seed, &at, 9));
+    m.capacity[STRATA_TIER_HOST] = 1ull << (23 + draw(seed, &at, 9));
+    return m;
+}
+
+/* Planned with what it asks for where it does not fit. */
+static struct st_plan *random_plan(uint64_t seed, struct st_page pages[PAGES], struct st_machine *m)
+{
+    uint64_t at = 4000;
+    struct st_plan *plan = NULL;
+    struct st_policy policy = policy_of((strata_tier)draw(seed, &at, 3), (strata_tier)draw(seed, &at, 3),
+                                        (enum st_update_policy)(1 + draw(seed, &at, 3)));
+    struct st_workload w;
+
+    make_workload(&w, pages, seed);
+    *m = random_machine(seed);
+    policy.accumulation = (enum st_accumulation)draw(seed, &at, 2);
+    policy.activation_tier = (strata_tier)draw(seed, &at, 4);
+    policy.cache = (uint64_t[]){0, ST_AUTO_BYTES, 1u << 20}[draw(seed, &at, 3)];
+    policy.chunk_elems = 4096ull << draw(seed, &at, 8);
+    policy.carried = (uint32_t[]){0, ST_CARRY_PARTS / 2, ST_CARRY_PARTS}[draw(seed, &at, 3)];
+    if (st_plan_make(&plan, &w, m, &policy) == STRATA_OK)
+        return plan;
+    assert_non_null(plan);
+    memcpy(m->capacity, plan->needed, sizeof(m->capacity));
+    st_plan_destroy(plan);
+    return make_plan(&w, m, &policy);
+}
+
+/* The shares of a step: what compute did and what it waited for make up all of it. */
+static void assert_adds_up(const struct st_simulation *sim, const struct st_machine *m)
+{
+    double sum = sim->busy[ST_LANE_COMPUTE];
+
+    for (int lane = 0; lane < ST_LANE_COUNT; lane++) {
+        assert_true(sim->busy[lane] >= 0 && sim->busy[lane] <= sim->seconds * (1 + 1e-9));
+        sum += sim->stall[lane];
+    }
+    if (m->device_is_host)
+        sum += sim->busy[ST_LANE_UPLOAD] + sim->busy[ST_LANE_DOWNLOAD] + sim->busy[ST_LANE_UPDATE] +
+               sim->busy[ST_LANE_UPDATE_DEVICE];
+    assert_near(sum, sim->seconds);
+}
+
+static void no_step_beats_its_bounds(void **state)
+{
+    struct st_page pages[PAGES];
+    double closest = 1e9;
+    uint32_t bounded = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= CASES; seed++) {
+        struct st_machine m;
+        struct st_plan *plan = random_plan(seed, pages, &m);
+        const struct st_simulation sim = simulate(plan, &m), again = simulate(plan, &m);
+
+        assert_true(st_simulate_possible(plan, &m));
+        assert_memory_equal(&sim, &again, sizeof(sim));
+        assert_adds_up(&sim, &m);
+        /* The bounds count every byte at the mixed rate: no bound for a disk that is faster at one thing alone. */
+        if (m.mixed >= m.read) {
+            if (sim.seconds < plan->bounds.hardware * (1 - 1e-6) || sim.seconds < plan->bounds.schedule * (1 - 1e-6))
+                fail_msg("seed %u: %.9g simulated, %.9g hardware bound, %.9g schedule bound by %s", (unsigned)seed, sim.seconds,
+                         plan->bounds.hardware, plan->bounds.schedule, plan->bounds.bound_by);
+            bounded++;
+            closest = sim.seconds / plan->bounds.schedule < closest ? sim.seconds / plan->bounds.schedule : closest;
+        }
+        st_plan_destroy(plan);
+    }
+    print_message("%u steps, none below its bounds; the closest takes %.4f of its schedule bound\n", bounded, closest);
+    assert_true(bounded > CASES / 4);
+}
+
+static void faster_is_not_slower(void **state)
+{
+    struct st_page pages[PAGES];
+    double worst = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= CASES; seed++) {
+        struct st_machine m, fast;
+        struct st_plan *plan = random_plan(seed, pages, &m);
+        const double before = simulate(plan, &m).seconds;
+        double *const rates[] = {&fast.matmul_flops, &fast.upload, &fast.download, &fast.read,
+                                 &fast.write,        &fast.mixed,  &fast.update,   &fast.checksum};
+
+        for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+            double change;
+
+            fast = m;
+            *rates[i] *= 2;
+            change = simulate(plan, &fast).seconds / before - 1;
+            if (change > ANOMALY)
+                fail_msg("seed %u: rate %u doubled, and the step takes %.4f of what it took", (unsigned)seed, (unsigned)i,
+                         1 + change);
+            if (change > worst)
+                worst = change;
+        }
+        st_plan_destroy(plan);
+    }
+    print_message("one rate doubled: at worst %.4f longer\n", worst);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_deadlock_is_an_error),
+        cmocka_unit_test(free_io_leaves_the_sum_of_the_ops),
+        cmocka_unit_test(free_compute_leaves_the_disk),
+        cmocka_unit_test(forward_alone_reads_at_the_reads_rate),
+        cmocka_unit_test(checksums_cost_what_the_engine_hashes),
+        cmocka_unit_test(missing_rates_are_named),
+        cmocka_unit_test(no_step_beats_its_bounds),
+        cmocka_unit_test(faster_is_not_slower),
+    };
+
+    return cmocka_run_group_tests_name("simulate, plans", tests, NULL, NULL);
+}
