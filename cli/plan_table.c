@@ -197,6 +197,8 @@ void cli_bounds_print(const struct st_plan *plan, FILE *file)
 
     if (!(b->schedule > 0)) {
         fputs("  shortest step: unknown, no rates (--machine FILE, or strata plan --measure)\n", file);
+        if (!plan->machine.device_is_host)
+            fputs("  a run measures them first and may then plan faster ways within the same budgets\n", file);
         return;
     }
     fprintf(file, "  shortest step: %s for this schedule (bound by %s), %s for any schedule on this hardware\n",
