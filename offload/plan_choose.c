@@ -176,13 +176,19 @@ static double flops(const struct st_workload *w)
     return w->grad_accum * (blocks + w->head_forward_flops + w->head_backward_flops);
 }
 
-/* Each resource takes one second for the smallest placement, a disk beside a device that is the host as long as all the others,
- * which take turns there; one that has nothing to do is as fast as the slowest link. */
+/* On a device that is the host an update and a copy are passes over memory, little beside what its cores compute. */
+#define HOST_UPDATE 0.125
+#define HOST_LINK   0.03125
+
+/* Each resource takes one second for the smallest placement; on a device that is the host, where they take turns, updates and
+ * copies less, and the disk as long as all of them.  One that has nothing to do is as fast as the slowest link. */
 static void nominal_machine(struct st_machine *machine, const struct st_plan *smallest)
 {
     const struct st_workload *w = &smallest->workload;
     const uint64_t checkpoints =
         smallest->activation_tier == STRATA_TIER_DEVICE ? 0 : w->activation_bytes * w->grad_accum * (w->block_count + 1);
+    const bool host = smallest->machine.device_is_host;
+    const double update = host ? HOST_UPDATE : 1, link = host ? HOST_LINK : 1, disk = host ? 1 + update + 2 * link : 1;
     struct st_moved moved;
 
     st_plan_moved(&moved, smallest);
@@ -190,12 +196,12 @@ static void nominal_machine(struct st_machine *machine, const struct st_plan *sm
     machine->block_flops = 0;
     machine->checksum = 0;
     machine->matmul_flops = flops(w);
-    machine->update = (double)w->params;
-    machine->upload = (double)(moved.upload + checkpoints + 1);
-    machine->download = (double)(moved.link - moved.upload + checkpoints + 1);
+    machine->update = (double)w->params / update;
+    machine->upload = (double)(moved.upload + checkpoints + 1) / link;
+    machine->download = (double)(moved.link - moved.upload + checkpoints + 1) / link;
     if (smallest->activation_tier == STRATA_TIER_NVME)
         moved.nvme += 2 * checkpoints;
-    machine->read = machine->write = machine->mixed = (double)(moved.nvme + 1) / (machine->device_is_host ? 4 : 1);
+    machine->read = machine->write = machine->mixed = (double)(moved.nvme + 1) / disk;
 }
 
 static bool preferred(const struct candidate *a, const struct candidate *b)
@@ -259,7 +265,7 @@ struct choice {
     uint32_t count;
 };
 
-/* From the smallest placement of one order of accumulation: complete and judge the candidates; the last one is built. */
+/* From the smallest placement of one order of accumulation: complete and judge the candidates. */
 static strata_status judge_order(struct choice *choice)
 {
     struct st_plan *plan = choice->plan;
