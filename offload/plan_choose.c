@@ -2,9 +2,9 @@
  *
  * A candidate reserves slots to prefetch into and blocks whose activations are kept; what is left goes to the placement that
  * moves least (plan_place.c), and what that leaves to more slots and kept blocks; both orders of accumulation, where that is
- * open. The judge simulates each program on a nominal machine, in which compute, update, disk and both links take equally long
- * for the smallest placement: no measurement enters, so that the same plan is made everywhere.  Only a device that is not the
- * host is judged once more when its rates are known (plan_balance.c). */
+ * open.  The judge simulates each program on a nominal machine, in which compute, update, disk and both links take equally long
+ * for the smallest placement (updates and copies little, where the device is the host): no measurement enters, so that the same
+ * plan is made everywhere.  Only a device that is not the host is judged once more, when its rates are known (plan_balance.c). */
 #include "offload/plan_build.h"
 
 #include "core/error.h"
