@@ -176,13 +176,6 @@ static strata_status run_gelu_forward(struct bench *b, const void *arg)
     return b->ops->gelu_forward(b->dev, b->c, b->a, (uint64_t)r->rows * r->cols, r->dt);
 }
 
-static strata_status run_gelu_backward(struct bench *b, const void *arg)
-{
-    const struct rows *r = arg;
-
-    return b->ops->gelu_backward(b->dev, b->c, b->b, b->a, (uint64_t)r->rows * r->cols, r->dt);
-}
-
 static strata_status run_norm_forward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
@@ -287,7 +280,6 @@ static void rows_row(struct bench *b, const char *name, uint32_t rows, uint32_t 
         double moved; /* elements moved per element */
     } ops[] = {{"add", run_add, 3},
                {"gelu", run_gelu_forward, 2},
-               {"gelu backward", run_gelu_backward, 3},
                {"swiglu", run_swiglu_forward, 3},
                {"swiglu backward", run_swiglu_backward, 5},
                {"norm", run_norm_forward, 2},

@@ -32,7 +32,7 @@ static strata_status scale_compute(struct step_bench *b, const struct st_policy 
 {
     struct st_plan *plan = NULL;
     const struct st_bounds *t;
-    double rest;
+    double rest, factor;
     strata_status st;
 
     if (!(b->opts->load > 0))
@@ -44,8 +44,10 @@ static strata_status scale_compute(struct step_bench *b, const struct st_policy 
         t = &plan->bounds;
         rest = fmax(fmax(t->io, t->update), fmax(t->upload, t->download));
         if (rest > 0) {
-            b->machine.matmul_flops *= (t->compute_forward + t->compute_backward) / (b->opts->load * rest);
-            b->machine.block_flops = 0;
+            factor = (t->compute_forward + t->compute_backward) / (b->opts->load * rest);
+            b->machine.matmul_flops *= factor;
+            b->machine.block_flops *= factor;
+            b->machine.head_flops *= factor;
         }
     }
     st_plan_destroy(plan);

@@ -11,13 +11,13 @@
 
 #define WARM_UPS   2u /* the first step has no update pending, the second a cold disk */
 #define BETWEEN    4u /* probes between the steps of one run, at most */
-#define RATE_COUNT 9u
+#define RATE_COUNT 10u
 
 /* Rates that probes renew. */
 static double *rate_at(struct st_machine *m, uint32_t i)
 {
-    double *const rates[RATE_COUNT] = {&m->matmul_flops, &m->block_flops, &m->upload, &m->download, &m->update,
-                                       &m->checksum,     &m->read,        &m->write,  &m->mixed};
+    double *const rates[RATE_COUNT] = {&m->matmul_flops, &m->block_flops, &m->head_flops, &m->upload, &m->download,
+                                       &m->update,       &m->checksum,    &m->read,       &m->write,  &m->mixed};
 
     return rates[i];
 }

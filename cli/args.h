@@ -70,7 +70,4 @@ void cli_args_fini(struct cli_args *args);
 /** The options of a command, one or more lines each, to stdout. */
 void cli_args_print_options(enum cli_command command);
 
-/** How many edits lie between two words; long words are cut. */
-uint32_t cli_edit_distance(const char *a, const char *b);
-
 #endif

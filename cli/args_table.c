@@ -1,13 +1,13 @@
 /* cli/args_table.c - the option table, and what is read from it: names, the nearest of them, and --help. */
 #include "cli/args_table.h"
 #include "core/error.h"
+#include "core/word.h"
 
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
 
-#define NEAR_EDITS_MAX 3u
-#define HELP_COLUMN    28
+#define HELP_COLUMN 28
 
 #define AT(member)  offsetof(struct cli_args, member)
 #define WHOLE_MAX   9007199254740992.0 /* 2^53 */
@@ -146,36 +146,6 @@ static const struct cli_option options[] = {
 /* clang-format on */
 #define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
 
-/* --- words --- */
-
-static uint32_t min3(uint32_t a, uint32_t b, uint32_t c)
-{
-    const uint32_t ab = a < b ? a : b;
-
-    return ab < c ? ab : c;
-}
-
-uint32_t cli_edit_distance(const char *a, const char *b)
-{
-    const size_t a_length = strnlen(a, CLI_WORD_MAX), b_length = strnlen(b, CLI_WORD_MAX);
-    uint32_t row[CLI_WORD_MAX + 1];
-
-    for (size_t j = 0; j <= b_length; j++)
-        row[j] = (uint32_t)j;
-    for (size_t i = 0; i < a_length; i++) {
-        uint32_t diagonal = row[0];
-
-        row[0] = (uint32_t)i + 1;
-        for (size_t j = 0; j < b_length; j++) {
-            const uint32_t above = row[j + 1];
-
-            row[j + 1] = min3(above + 1, row[j] + 1, diagonal + (a[i] != b[j]));
-            diagonal = above;
-        }
-    }
-    return row[b_length];
-}
-
 /* plan takes a whole train command line; what has no effect there is not in its help. */
 static bool option_taken(const struct cli_option *o, enum cli_command command)
 {
@@ -196,13 +166,13 @@ const struct cli_option *cli_option_find(enum cli_command command, const char *n
 strata_status cli_option_unknown(enum cli_command command, const char *name)
 {
     const char *nearest = NULL;
-    uint32_t edits_least = NEAR_EDITS_MAX + 1;
+    uint32_t edits_least = ST_WORD_NEAR + 1;
 
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         if (!option_taken(&options[i], command) || options[i].help == NULL)
             continue;
         for (size_t k = 0; k < CLI_NAMES_MAX && options[i].names[k] != NULL; k++) {
-            const uint32_t edits = cli_edit_distance(name, options[i].names[k]);
+            const uint32_t edits = st_word_edits(name, options[i].names[k]);
 
             if (edits < edits_least) {
                 edits_least = edits;

@@ -3,11 +3,10 @@
 #include "cli/commands.h"
 #include "cli/signals.h"
 #include "core/error.h"
+#include "core/word.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define NEAR_EDITS_MAX 3u
 
 /* Options that not every bench takes. */
 enum {
@@ -36,22 +35,23 @@ static const struct bench_command benches[] = {
 static strata_status find_bench(const struct bench_command **out, const char *name)
 {
     const struct bench_command *nearest = NULL;
-    uint32_t edits_least = NEAR_EDITS_MAX + 1;
+    uint32_t edits_least = ST_WORD_NEAR + 1;
 
     for (size_t i = 0; i < BENCH_COUNT; i++) {
-        const uint32_t edits = cli_edit_distance(name, benches[i].name);
+        const uint32_t edits = st_word_edits(name, benches[i].name);
 
+        if (strcmp(name, benches[i].name) == 0) {
+            *out = &benches[i];
+            return STRATA_OK;
+        }
         if (edits < edits_least) {
             edits_least = edits;
             nearest = &benches[i];
         }
     }
-    if (edits_least > 0 && nearest != NULL)
+    if (nearest != NULL)
         return st_error(STRATA_E_INVAL, "unknown bench \"%s\": did you mean %s?", name, nearest->name);
-    if (edits_least > 0)
-        return st_error(STRATA_E_INVAL, "unknown bench \"%s\": strata bench --help lists them", name);
-    *out = nearest;
-    return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "unknown bench \"%s\": strata bench --help lists them", name);
 }
 
 static strata_status check_options(const struct bench_command *bench, const struct cli_args *args)

@@ -188,13 +188,19 @@ static void print_dir(const char *dir)
         printf("  %-14sto change: %s\n", "", report.advice);
 }
 
+static void print_part(const char *name, double flops)
+{
+    if (flops > 0)
+        printf(", %s %.1f GFLOP/s", name, flops * 1e-9);
+    else
+        printf(", %s not (too large, or too slow, for a probe)", name);
+}
+
 static void print_rates(const struct st_machine *m)
 {
-    printf("  %-14smatmul %.1f GFLOP/s, block ", "measured", m->matmul_flops * 1e-9);
-    if (m->block_flops > 0)
-        printf("%.1f GFLOP/s", m->block_flops * 1e-9);
-    else
-        printf("not (too large, or too slow, for a probe)");
+    printf("  %-14smatmul %.1f GFLOP/s", "measured", m->matmul_flops * 1e-9);
+    print_part("block", m->block_flops);
+    print_part("head", m->head_flops);
     printf(", upload %.2f GB/s, download %.2f GB/s, update %.0f M parameters/s, checksum %.1f GB/s\n", m->upload * 1e-9,
            m->download * 1e-9, m->update * 1e-6, m->checksum * 1e-9);
     if (m->read > 0 || m->write > 0)

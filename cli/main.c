@@ -2,14 +2,13 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/word.h"
 #include "strata/types.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-
-#define NEAR_EDITS_MAX 3u
 
 struct command {
     const char *name;
@@ -170,10 +169,10 @@ static void print_help(const struct command *command)
 static int unknown_command(const char *name)
 {
     const struct command *nearest = NULL;
-    uint32_t edits_least = NEAR_EDITS_MAX + 1;
+    uint32_t edits_least = ST_WORD_NEAR + 1;
 
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        const uint32_t edits = cli_edit_distance(name, commands[i].name);
+        const uint32_t edits = st_word_edits(name, commands[i].name);
 
         if (edits < edits_least) {
             edits_least = edits;

@@ -237,6 +237,7 @@ static void take_rates(struct st_machine *m, enum more more)
     case MORE_COMPUTE:
         m->matmul_flops *= 2;
         m->block_flops *= 2;
+        m->head_flops *= 2;
         return;
     default:
         m->update *= 2;

@@ -194,6 +194,7 @@ static void take_rates(struct cli_session *s, const struct st_machine *from)
     m->drives = from->drives;
     m->matmul_flops = from->matmul_flops;
     m->block_flops = from->block_flops;
+    m->head_flops = from->head_flops;
     m->upload = from->upload;
     m->download = from->download;
     m->read = from->read;

@@ -1,8 +1,8 @@
 /* config_table.c - finding rows of the field table: by number, by path, by member name, by likeness. */
 #include "core/config_table.h"
+#include "core/word.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -130,37 +130,6 @@ const struct st_field *st_field_child(const struct st_field *section, const char
     return NULL;
 }
 
-static uint32_t min3(uint32_t a, uint32_t b, uint32_t c)
-{
-    const uint32_t ab = a < b ? a : b;
-
-    return ab < c ? ab : c;
-}
-
-/* Levenshtein distance without regard to case; both shorter than NAME_MAX_LEN. */
-static uint32_t edit_distance(const char *a, const char *b)
-{
-    uint32_t row[NAME_MAX_LEN];
-    const uint32_t len = (uint32_t)strlen(b);
-
-    assert(len < NAME_MAX_LEN);
-    for (uint32_t j = 0; j <= len; j++)
-        row[j] = j;
-    for (uint32_t i = 0; a[i] != '\0'; i++) {
-        uint32_t diagonal = row[0];
-
-        row[0] = i + 1;
-        for (uint32_t j = 0; j < len; j++) {
-            const uint32_t up = row[j + 1];
-            const uint32_t change = tolower((unsigned char)a[i]) != tolower((unsigned char)b[j]);
-
-            row[j + 1] = min3(diagonal + change, up + 1, row[j] + 1);
-            diagonal = up;
-        }
-    }
-    return row[len];
-}
-
 /* What counts as near: a third of the letters wrong, at least 2. */
 static uint32_t near_limit(const char *key)
 {
@@ -181,7 +150,7 @@ bool st_field_nearest(char *buf, size_t bytes, const struct st_field *section, c
         char name[NAME_MAX_LEN];
 
         while (next_name(f, &at, name)) {
-            const uint32_t distance = edit_distance(key, name);
+            const uint32_t distance = st_word_edits(key, name);
             const uint32_t score = 2 * distance + !is_member(section, f); /* at the same place before elsewhere */
 
             if (distance > near_limit(key) || distance >= strlen(key) || score >= best)
@@ -201,7 +170,7 @@ const char *st_choice_nearest(const struct st_choice *choices, const char *text)
     if (strlen(text) >= NAME_MAX_LEN)
         return NULL;
     for (const struct st_choice *c = choices; c->text != NULL; c++) {
-        const uint32_t distance = edit_distance(text, c->text);
+        const uint32_t distance = st_word_edits(text, c->text);
 
         if (c->verdict == ST_VERDICT_HONOURED && distance < best && distance < strlen(text)) {
             best = distance;

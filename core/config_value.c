@@ -79,13 +79,14 @@ void st_value_show(char *buf, size_t bytes, const st_json *node)
 static const char *wrong_type(struct st_config_source *src, const st_json *node, const char *wanted)
 {
     char shown[SHOW_BYTES];
+    double number;
     char *end;
 
     st_value_show(shown, sizeof(shown), node);
     if (st_json_type(node) != ST_JSON_STRING)
         return st_source_keep(src, "must be %s, not %s", wanted, shown);
-    (void)strtod(shown, &end);
-    if (shown[0] != '\0' && (*end == '\0' || strcmp(shown, "true") == 0 || strcmp(shown, "false") == 0))
+    number = strtod(shown, &end);
+    if ((end != shown && *end == '\0' && isfinite(number)) || strcmp(shown, "true") == 0 || strcmp(shown, "false") == 0)
         return st_source_keep(src, "must be %s, but \"%s\" is a string: write it without quotes", wanted, shown);
     return st_source_keep(src, "must be %s, not \"%s\"", wanted, shown);
 }

@@ -1,12 +1,12 @@
 /* model/presets.c - models known by name.  Numbers: the published config.json files; nano and mini are ours and read bytes. */
 #include "core/error.h"
+#include "core/word.h"
 #include "model/layout.h"
 #include <stdio.h>
 #include <string.h>
 
-#define NAME_MAX_BYTES 32
-#define GPT2_VOCAB     50257u
-#define GPT2_DROPOUT   0.1f /* the published files ask for it */
+#define GPT2_VOCAB   50257u
+#define GPT2_DROPOUT 0.1f /* the published files ask for it */
 
 /* One row of published numbers; options follow from the family. */
 struct preset {
@@ -44,35 +44,6 @@ const char *st_model_preset_name(uint32_t i)
     return i < PRESET_COUNT ? presets[i].name : NULL;
 }
 
-static uint32_t min3(uint32_t a, uint32_t b, uint32_t c)
-{
-    const uint32_t ab = a < b ? a : b;
-
-    return ab < c ? ab : c;
-}
-
-/* Levenshtein distance; what is longer than the table's names is cut. */
-static uint32_t edit_distance(const char *a, const char *b)
-{
-    const size_t a_length = strnlen(a, NAME_MAX_BYTES), b_length = strnlen(b, NAME_MAX_BYTES);
-    uint32_t row[NAME_MAX_BYTES + 1];
-
-    for (uint32_t j = 0; j <= b_length; j++)
-        row[j] = j;
-    for (size_t i = 0; i < a_length; i++) {
-        uint32_t diagonal = row[0];
-
-        row[0] = (uint32_t)i + 1;
-        for (size_t j = 0; j < b_length; j++) {
-            const uint32_t above = row[j + 1];
-
-            row[j + 1] = min3(above + 1, row[j] + 1, diagonal + (a[i] != b[j]));
-            diagonal = above;
-        }
-    }
-    return row[b_length];
-}
-
 static strata_status unknown_preset(const char *name)
 {
     uint32_t nearest = 0, nearest_distance = UINT32_MAX;
@@ -80,13 +51,14 @@ static strata_status unknown_preset(const char *name)
     size_t length = 0;
 
     for (uint32_t i = 0; i < PRESET_COUNT; i++) {
-        const uint32_t distance = edit_distance(name, presets[i].name);
+        const uint32_t distance = st_word_edits(name, presets[i].name);
 
         if (distance < nearest_distance) {
             nearest = i;
             nearest_distance = distance;
         }
-        length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%s", i > 0 ? ", " : "", presets[i].name);
+        if (length < sizeof(list))
+            length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%s", i > 0 ? ", " : "", presets[i].name);
     }
     return st_error(STRATA_E_INVAL,
                     "no model preset \"%s\" (nearest: %s); known are %s, or the directory of a Hugging Face model", name,

@@ -1,9 +1,10 @@
 /* bounds.c - the two lower bounds of a step (docs/design.md, section 4).
  *
- * hardware: the busiest resource; no schedule can beat it.
- * schedule: no execution of this plan's program can beat it.  A step falls into windows: forward, backward, and what follows
- * the step's end when updates are serial.  What a window's ops need of a resource must run in it, but for what slots hold over
- * from one window to the next; so each window takes at least as long as its busiest resource, less that, and the windows add up.
+ * hardware: the busiest resource, compute at the fastest rate known, matmuls' as a rule; no schedule and no kernels can beat it.
+ * schedule: no execution of this plan's program can beat it with kernels as fast as they run alone: compute at the rates of a
+ * block and of the head.  A step falls into windows: forward, backward, and what follows the step's end when updates are serial.
+ * What a window's ops need of a resource must run in it, but for what slots hold over from one window to the next; so each window
+ * takes at least as long as its busiest resource, less that, and the windows add up.
  * On a cpu device compute, copies and updates share the cores, so their times add. */
 #include "offload/cost.h"
 #include "offload/plan_build.h"
@@ -103,39 +104,54 @@ static void fill_windows(const struct st_plan *plan, struct demand windows[WINDO
     }
 }
 
-/* Seconds of one compute op at the best rate known: what the program has no backward for (frozen layers below) costs nothing. */
-static double op_compute(const struct st_plan *plan, const struct st_machine *fastest, const struct st_op *op)
+/* Seconds of one compute op: what the program has no backward for (frozen layers below) costs nothing. */
+static double op_compute(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
 {
     const struct st_workload *w = &plan->workload;
 
     switch (op->kind) {
     case ST_OP_BLOCK_FORWARD:
-        return st_cost_call(w, fastest, ST_CALL_BLOCK_FORWARD, false);
+        return st_cost_call(w, m, ST_CALL_BLOCK_FORWARD, false);
     case ST_OP_BLOCK_BACKWARD:
-        return st_cost_call(w, fastest, ST_CALL_BLOCK_BACKWARD, op->recompute);
+        return st_cost_call(w, m, ST_CALL_BLOCK_BACKWARD, op->recompute);
     case ST_OP_HEAD_STATS:
-        return st_cost_call(w, fastest, ST_CALL_HEAD_STATS, false);
+        return st_cost_call(w, m, ST_CALL_HEAD_STATS, false);
     case ST_OP_HEAD_GRAD:
-        return st_cost_call(w, fastest, ST_CALL_HEAD_GRAD, op->recompute);
+        return st_cost_call(w, m, ST_CALL_HEAD_GRAD, op->recompute);
     default:
         return 0;
     }
 }
 
-static void add_compute(struct st_bounds *b, const struct st_plan *plan)
+/* All compute at the fastest rate known. */
+static struct st_machine fastest_compute(const struct st_machine *m)
 {
-    struct st_machine fastest = plan->machine;
-    bool backward = false;
+    struct st_machine fastest = *m;
 
-    if (fastest.matmul_flops > fastest.block_flops)
-        fastest.block_flops = fastest.matmul_flops;
+    if (fastest.block_flops < m->matmul_flops)
+        fastest.block_flops = m->matmul_flops;
+    if (fastest.block_flops < m->head_flops)
+        fastest.block_flops = m->head_flops;
+    fastest.head_flops = fastest.block_flops;
+    return fastest;
+}
+
+/* Seconds of compute: at the machine's own rates by window, and of the whole step at the fastest. */
+static double add_compute(struct st_bounds *b, const struct st_plan *plan)
+{
+    const struct st_machine fastest = fastest_compute(&plan->machine);
+    double least = 0;
+    bool backward = false;
     for (uint32_t i = 0; i < plan->op_count; i++) {
         const struct st_op *op = &plan->ops[i];
 
         backward |= op->kind == ST_OP_HEAD_GRAD;
-        if ((op->phases & (plan->policy.forward_only ? ST_PHASE_EVAL : ST_PHASE_BODY)) != 0)
-            *(backward ? &b->compute_backward : &b->compute_forward) += op_compute(plan, &fastest, op);
+        if ((op->phases & (plan->policy.forward_only ? ST_PHASE_EVAL : ST_PHASE_BODY)) == 0)
+            continue;
+        *(backward ? &b->compute_backward : &b->compute_forward) += op_compute(plan, &plan->machine, op);
+        least += op_compute(plan, &fastest, op);
     }
+    return least;
 }
 
 /* Seconds of each resource; on a cpu device the cores' all count as compute. */
@@ -209,19 +225,20 @@ void st_plan_bounds(struct st_plan *plan)
     double seconds[RESOURCE_COUNT], bound[RESOURCE_COUNT] = {0};
     struct demand windows[WINDOW_COUNT], total;
     struct st_bounds *b = &plan->bounds;
+    double least_compute;
 
     memset(b, 0, sizeof(*b));
     b->bound_by = "unknown";
     fill_windows(plan, windows);
     total = total_of(windows);
-    add_compute(b, plan);
+    least_compute = add_compute(b, plan);
     b->upload = per_second((double)total.upload, m->upload);
     b->download = per_second((double)total.download, m->download);
     b->update = per_second((double)total.updated, m->update);
     b->io = io_seconds(m, (double)total.read, (double)total.write);
     if (m->matmul_flops <= 0 || (total.read > 0 && m->read <= 0) || (total.write > 0 && m->write <= 0))
         return; /* a resource whose rate nobody knows could be the one that binds */
-    resource_seconds(seconds, m, b->compute_forward + b->compute_backward, &total);
+    resource_seconds(seconds, m, least_compute, &total);
     b->hardware = seconds[busiest(seconds)];
     b->schedule = schedule_seconds(plan, b, windows, bound);
     if (b->schedule < b->hardware) {
@@ -238,6 +255,7 @@ void st_plan_set_rates(struct st_plan *plan, const struct st_machine *rates)
     m->drives = rates->drives;
     m->matmul_flops = rates->matmul_flops;
     m->block_flops = rates->block_flops;
+    m->head_flops = rates->head_flops;
     m->upload = rates->upload;
     m->download = rates->download;
     m->read = rates->read;

@@ -8,17 +8,18 @@ static double per_second(double amount, double rate)
 
 double st_cost_call(const struct st_workload *w, const struct st_machine *machine, enum st_call_kind kind, bool recompute)
 {
-    const double rate = machine->block_flops > 0 ? machine->block_flops : machine->matmul_flops;
+    const double block = machine->block_flops > 0 ? machine->block_flops : machine->matmul_flops;
+    const double head = machine->head_flops > 0 ? machine->head_flops : block;
 
     switch (kind) {
     case ST_CALL_BLOCK_FORWARD:
-        return per_second(w->block_forward_flops, rate);
+        return per_second(w->block_forward_flops, block);
     case ST_CALL_BLOCK_BACKWARD:
-        return per_second(w->block_backward_flops + (recompute ? w->block_forward_flops : 0), rate);
+        return per_second(w->block_backward_flops + (recompute ? w->block_forward_flops : 0), block);
     case ST_CALL_HEAD_STATS:
-        return per_second(w->head_forward_flops / w->head_count, rate);
+        return per_second(w->head_forward_flops / w->head_count, head);
     case ST_CALL_HEAD_GRAD:
-        return per_second((w->head_backward_flops - (recompute ? 0 : w->head_forward_flops)) / w->head_count, rate);
+        return per_second((w->head_backward_flops - (recompute ? 0 : w->head_forward_flops)) / w->head_count, head);
     default:
         return 0;
     }

@@ -8,8 +8,9 @@
 #include "offload/compute.h"
 #include "offload/plan.h"
 
-/** Seconds that a device of this machine computes on a call: its FLOPs at block_flops (else matmul_flops).  Calls without
- *  FLOPs of their own (norms, losses, lookups) are counted with their block or head and take nothing here. */
+/** Seconds that a device of this machine computes on a call: a block's FLOPs at block_flops (else matmul_flops), the head's at
+ *  head_flops (else as a block's).  Calls without FLOPs of their own (norms, losses, lookups) are counted with their block or
+ *  head and take nothing here. */
 double st_cost_call(const struct st_workload *w, const struct st_machine *machine, enum st_call_kind kind, bool recompute);
 
 /** Seconds of an op on its lane, alone on the machine: compute by its call, copies by bytes, updates by parameters (with

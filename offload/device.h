@@ -108,10 +108,8 @@ struct st_device_ops {
                                     strata_dtype dt);
     strata_status (*swiglu_backward)(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up, uint32_t rows,
                                      uint32_t ffn, strata_dtype dt);
-    /* gelu_new; dx may alias dy. */
+    /* gelu_new; its backward is an epilogue of matmul. */
     strata_status (*gelu_forward)(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt);
-    strata_status (*gelu_backward)(struct st_device *dev, void *dx, const void *dy, const void *x, uint64_t elems,
-                                   strata_dtype dt);
     /* y = a + b, rounded once; y may alias either. */
     strata_status (*add)(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
 

@@ -234,7 +234,6 @@ const struct st_device_ops st_device_cpu_ops = {
     .swiglu_forward = st_cpu_swiglu_forward,
     .swiglu_backward = st_cpu_swiglu_backward,
     .gelu_forward = st_cpu_gelu_forward,
-    .gelu_backward = st_cpu_gelu_backward,
     .add = st_cpu_add,
     .attention_workspace = st_cpu_attention_workspace,
     .attention_forward = st_cpu_attention_forward,

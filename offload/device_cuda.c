@@ -55,10 +55,12 @@ static strata_status find_gpu(uint32_t index, struct cudaDeviceProp *props)
     int count = 0;
     cudaError_t err = ST_CUDA_PASS("cuda.count", cudaGetDeviceCount(&count));
 
-    if (err != cudaSuccess || count == 0) {
+    if (err == cudaSuccess && count == 0)
+        err = cudaErrorNoDevice;
+    if (err != cudaSuccess) {
         (void)cudaGetLastError();
-        return st_error(STRATA_E_NOSYS, "cuda: no usable GPU: %s (%s): use --device cpu",
-                        err != cudaSuccess ? cudaGetErrorString(err) : "the driver lists none", cudaGetErrorName(err));
+        return st_error(STRATA_E_NOSYS, "cuda: no usable GPU: %s (%s): use --device cpu", cudaGetErrorString(err),
+                        cudaGetErrorName(err));
     }
     if (index >= (uint32_t)count)
         return st_error(STRATA_E_NOSYS, "cuda:%u: this machine has %d %s, counted from 0", index, count,
@@ -229,7 +231,6 @@ const struct st_device_ops st_device_cuda_ops = {
     .swiglu_forward = st_cuda_dev_swiglu_forward,
     .swiglu_backward = st_cuda_dev_swiglu_backward,
     .gelu_forward = st_cuda_dev_gelu_forward,
-    .gelu_backward = st_cuda_dev_gelu_backward,
     .add = st_cuda_dev_add,
     .attention_workspace = st_cuda_dev_attention_workspace,
     .attention_forward = st_cuda_dev_attention_forward,

@@ -126,8 +126,6 @@ strata_status st_cuda_dev_swiglu_forward(struct st_device *dev, void *y, const v
 strata_status st_cuda_dev_swiglu_backward(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up,
                                           uint32_t rows, uint32_t ffn, strata_dtype dt);
 strata_status st_cuda_dev_gelu_forward(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt);
-strata_status st_cuda_dev_gelu_backward(struct st_device *dev, void *dx, const void *dy, const void *x, uint64_t elems,
-                                        strata_dtype dt);
 strata_status st_cuda_dev_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
 uint64_t st_cuda_dev_attention_workspace(const struct st_attention *at, uint32_t workers);
 strata_status st_cuda_dev_attention_forward(struct st_device *dev, const struct st_attention *at, void *out, float *lse,

@@ -86,12 +86,6 @@ strata_status st_cuda_dev_gelu_forward(struct st_device *dev, void *y, const voi
     return launched("gelu_forward", st_cuda_gelu_forward(enter(dev), y, x, elems, dt));
 }
 
-strata_status st_cuda_dev_gelu_backward(struct st_device *dev, void *dx, const void *dy, const void *x, uint64_t elems,
-                                        strata_dtype dt)
-{
-    return launched("gelu_backward", st_cuda_gelu_backward(enter(dev), dx, dy, x, elems, dt));
-}
-
 strata_status st_cuda_dev_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
 {
     return launched("add", st_cuda_add(enter(dev), y, a, b, elems, dt));

@@ -48,9 +48,11 @@ static void take_time(struct st_engine *eng, const struct st_engine_job *job, ui
     }
 }
 
+/* Once done[] is stored, the caller may issue the op anew: its job is not looked at after that. */
 static void finish_job(struct st_engine_job *job, strata_status st)
 {
     struct st_engine *eng = job->engine;
+    const uint32_t lane = eng->plan->ops[job->op].lane;
 
     if (st == STRATA_OK)
         atomic_store_explicit(&eng->done[job->op], job->cycle, memory_order_release);
@@ -59,7 +61,7 @@ static void finish_job(struct st_engine_job *job, strata_status st)
         eng->io_status = st;
         snprintf(eng->io_error, sizeof(eng->io_error), "%s", strata_last_error());
     }
-    eng->async->lane_jobs[eng->plan->ops[job->op].lane]--;
+    eng->async->lane_jobs[lane]--;
     eng->in_flight--;
     eng->events++;
     pthread_cond_signal(&eng->wake);

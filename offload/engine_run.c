@@ -15,33 +15,37 @@
 
 /* --- completion of transfers, on the swap's thread --- */
 
+/* Once done[] is stored, the caller may issue the op anew: its record is not looked at after that. */
 static void io_done(struct st_transfer *t, strata_status st)
 {
     struct st_engine_io *io = t->owner;
     struct st_engine *eng = io->engine;
+    const bool synchronous = io->op == ST_NO_BUFFER, read = t->op == ST_IO_READ;
+    const uint64_t bytes = t->bytes;
 
-    if (st == STRATA_OK && t->op == ST_IO_READ && st_fault("engine.corrupt", 0) < 0)
+    if (st == STRATA_OK && read && st_fault("engine.corrupt", 0) < 0)
         *(unsigned char *)t->buf ^= 0x10;
     if (io->record != NULL)
         st_trace_end(io->record, st_clock_ns());
     if (st == STRATA_OK && io->check)
         st_engine_check_arrived(eng, io);
-    else if (st == STRATA_OK && io->op != ST_NO_BUFFER)
+    else if (st == STRATA_OK && !synchronous)
         atomic_store_explicit(&eng->done[io->op], io->cycle, memory_order_release);
     pthread_mutex_lock(&eng->lock);
     if (st != STRATA_OK && eng->io_status == STRATA_OK) {
         eng->io_status = st;
         snprintf(eng->io_error, sizeof(eng->io_error), "%s", strata_last_error());
     }
-    if (st == STRATA_OK && io->op != ST_NO_BUFFER) {
-        if (t->op == ST_IO_READ)
-            eng->moved.read += t->bytes;
+    if (st == STRATA_OK && !synchronous) {
+        if (read)
+            eng->moved.read += bytes;
         else
-            eng->moved.write += t->bytes;
+            eng->moved.write += bytes;
     }
     eng->in_flight--;
     eng->events++;
-    io->finished = true;
+    if (synchronous)
+        io->finished = true;
     pthread_cond_signal(&eng->wake);
     pthread_mutex_unlock(&eng->lock);
 }

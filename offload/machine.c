@@ -41,6 +41,7 @@ static const struct machine_field machine_fields[] = {
     {"drives", FIELD_COUNT, AT(drives)},
     {"matmul_flops", FIELD_RATE, AT(matmul_flops)},
     {"block_flops", FIELD_RATE, AT(block_flops)},
+    {"head_flops", FIELD_RATE, AT(head_flops)},
     {"upload", FIELD_RATE, AT(upload)},
     {"download", FIELD_RATE, AT(download)},
     {"read", FIELD_RATE, AT(read)},

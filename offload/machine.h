@@ -18,7 +18,7 @@ strata_status st_machine_here_on(struct st_machine *out, const struct st_config 
                                  const char *device);
 
 enum st_measure {
-    ST_MEASURE_COMPUTE = 1, /* matmul at the workload's shapes on the workers; a block forward and backward */
+    ST_MEASURE_COMPUTE = 1, /* matmul at the workload's shapes on the workers; a block forward and backward; a tile of the head */
     ST_MEASURE_LINKS = 2,   /* copies */
     ST_MEASURE_UPDATE = 4,  /* updates, checksums */
     ST_MEASURE_DISK = 8,    /* the NVMe directories of the config, each alone and all together; nothing with the fake method */
@@ -27,9 +27,9 @@ enum st_measure {
 
 /** Short measurement (about three seconds for all, by its limits half of that on a device with queues).  Fills the rates of
  * *machine; a probe that fails leaves its rate 0, with a warning in the log.
- *  @param compute  runs the block, on buffers of at most 1 GiB (4 in a device's own memory, and half of what is free there) and a
- * quarter of the device's capacity; a block that needs more, one that takes over five seconds, or NULL: block_flops is left as it
- * is.
+ *  @param compute  runs the block, then the head's tile, each on buffers of at most 1 GiB (4 in a device's own memory, and half
+ * of what is free there) and a quarter of the device's capacity; what needs more, what takes over five seconds, or NULL:
+ * block_flops, head_flops are left as they are.
  *  @param what  of st_measure.
  *  Always OK but for E_NOMEM and E_INVAL (workers or kernels that the config names cannot be had). */
 strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_compute *compute,
@@ -52,8 +52,8 @@ strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dt
                                         const struct st_topology *topo, const char *device);
 
 /** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "drives",
- * "matmul_flops", "block_flops", "upload", "download", "read", "write", "mixed", "update", "checksum", "dir_rates"}; rates in
- * units per second; absent ones stay 0; dir_rates, a list, is there with several directories alone. */
+ * "matmul_flops", "block_flops", "head_flops", "upload", "download", "read", "write", "mixed", "update", "checksum",
+ * "dir_rates"}; rates in units per second; absent ones stay 0; dir_rates, a list, is there with several directories alone. */
 strata_status st_machine_read(struct st_machine *out, const char *path);
 strata_status st_machine_write(const struct st_machine *machine, const char *path); /* temp + rename */
 /** The same keys into an object that is open. */

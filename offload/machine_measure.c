@@ -1,9 +1,10 @@
 /* offload/machine_measure.c - what this machine does per second, measured on the very code a step runs.
  *
- * Six probes: matmuls, a block of the model (machine_measure_compute.c) and copies through the device table, checksums and the
- * optimizer kernel on the workers, the disk (machine_measure_disk.c).  How much each does follows from time, never from bytes:
- * half a second at most but for a block that takes longer; 0.15 seconds on a device with queues, which is given as much at once
- * as takes some milliseconds.  A rate feeds lower bounds, so it is the best of the repeats, not their mean.
+ * Seven probes: matmuls, a block and the head of the model (machine_measure_compute.c) and copies through the device table,
+ * checksums and the optimizer kernel on the workers, the disk (machine_measure_disk.c).  How much each does follows from time,
+ * never from bytes: half a second at most but for a block or a head that takes longer; 0.15 seconds on a device with queues,
+ * which is given as much at once as takes some milliseconds.  A rate feeds lower bounds, so it is the best of the repeats, not
+ * their mean.
  *
  * One probe's buffers are gone before the next begins, and no larger than the workload's own pages and state, nor, on a device
  * with memory of its own, than half of what is free there. */
@@ -372,6 +373,15 @@ static strata_status measure_device(struct st_prober *m, struct st_machine *mach
     return STRATA_OK;
 }
 
+static void measure_model(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
+                          struct st_machine *machine)
+{
+    note_failure(st_measure_block(m, w, compute, machine), "a block");
+    st_measure_close_device(m);
+    note_failure(st_measure_head(m, w, compute, machine), "the head");
+    st_measure_close_device(m);
+}
+
 strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_compute *compute,
                                  const struct st_config *config, const struct st_topology *topo, unsigned what)
 {
@@ -389,8 +399,7 @@ strata_status st_machine_measure_on(struct st_machine *machine, const struct st_
         st = measure_device(&m, machine, workload, what);
     if (st == STRATA_OK) {
         if ((what & ST_MEASURE_COMPUTE) != 0)
-            note_failure(st_measure_block(&m, workload, compute, machine), "a block");
-        st_measure_close_device(&m);
+            measure_model(&m, workload, compute, machine);
         if ((what & ST_MEASURE_UPDATE) != 0) {
             note_failure(measure_checksum(&m, &machine->checksum), "the checksum");
             note_failure(measure_update(&m, workload, config, &machine->update), "the optimizer update");

@@ -44,10 +44,13 @@ strata_status st_measure_fill(struct st_prober *m, uint64_t bytes);
 /* machine_measure_compute.c.  The device is open, with st_measure_matmul_bytes() at least. */
 uint64_t st_measure_matmul_bytes(const struct st_prober *m, const struct st_workload *w);
 strata_status st_measure_matmul(struct st_prober *m, const struct st_workload *w, double *flops);
-/* No device is open.  A block that is too large for a probe, or would take too long at the machine's rate of matmuls, is not
- * measured: block_flops stays as it is, and matmul_flops stands for it. */
+/* No device is open; one may be afterwards.  What is too large for a probe, or would take too long at the machine's rate of
+ * matmuls, is not measured: block_flops or head_flops stays as it is, and the next coarser rate stands for it. */
 strata_status st_measure_block(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                                struct st_machine *machine);
+/* The first tile, which is as large as any: norm, statistics, gradient with the logits made again. */
+strata_status st_measure_head(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
+                              struct st_machine *machine);
 
 /** Rates of the config's directories: of each alone where there are several, and of all.  E_NOSPC, I/O errors. */
 strata_status st_machine_measure_disk(struct st_machine *m, const struct st_config *config);

@@ -1,4 +1,5 @@
-/* offload/machine_measure_compute.c - how fast a device multiplies matrices, and how fast it runs a block of the model.
+/* offload/machine_measure_compute.c - how fast a device multiplies matrices, and how fast it runs the model: a block, a tile of
+ * the head.
  *
  * Shapes are found by time: they begin small and double in every dimension until they are as large as asked for, or until one
  * more would take too long.  So a GPU is measured at the shapes that fill it, and an emulated one is not waited for. */
@@ -14,10 +15,10 @@
 #define CEILING_SECONDS    0.15 /* of each */
 #define CEILING_HOST       2048u
 #define CEILING_DEVICE     16384u
-#define BLOCK_HOST_BYTES   (UINT64_C(1) << 30)
-#define BLOCK_DEVICE_BYTES (UINT64_C(4) << 30)
-#define BLOCK_SECONDS_MOST 5.0
-#define BLOCK_ALIGN        4096u
+#define LAYER_HOST_BYTES   (UINT64_C(1) << 30)
+#define LAYER_DEVICE_BYTES (UINT64_C(4) << 30)
+#define LAYER_SECONDS_MOST 5.0
+#define LAYER_ALIGN        4096u
 
 static uint64_t align64(uint64_t bytes)
 {
@@ -242,47 +243,70 @@ strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dt
     return st;
 }
 
-/* --- a block, forward and backward --- */
+/* --- layers of the model: a block, forward and backward; a tile of the head --- */
 
-/* Device addresses. */
-struct block_probe {
+/* Device addresses; those that a layer does not need are NULL. */
+struct layer_probe {
     const struct st_workload *workload;
     const struct st_compute *compute;
+    void (*carve)(struct layer_probe *p, unsigned char *base); /* the bytes alone without a base */
+    strata_status (*once)(struct st_prober *m, const struct layer_probe *p);
+    double flops;   /* of once() */
     uint64_t bytes; /* of all of them */
-    unsigned char *act, *act_out, *dact, *weight, *internals, *workspace, *constants;
+    bool first;     /* gradients are zeroed before they are added to, as this workload's steps do */
+    unsigned char *act, *act_out, *dact, *weight, *norm_weight, *internals, *workspace, *constants;
+    int32_t *targets;
     float *grad; /* NULL: nothing of the page is trained */
 };
 
-static unsigned char *carve(struct block_probe *p, unsigned char *base, uint64_t bytes)
+static unsigned char *carve(struct layer_probe *p, unsigned char *base, uint64_t bytes)
 {
     unsigned char *at = base != NULL ? base + p->bytes : NULL;
 
-    p->bytes += (bytes + BLOCK_ALIGN - 1) / BLOCK_ALIGN * BLOCK_ALIGN;
+    p->bytes += (bytes + LAYER_ALIGN - 1) / LAYER_ALIGN * LAYER_ALIGN;
     return at;
 }
 
-/* The bytes alone without a base. */
-static void block_carve(struct block_probe *p, unsigned char *base)
+/* Weights of a page, and the sums of its gradients where it has any. */
+static void carve_page(struct layer_probe *p, unsigned char *base, const struct st_page *page)
 {
-    const struct st_workload *w = p->workload;
-    const struct st_page *page = &w->pages[w->block_first];
     bool trained = false;
 
     for (uint32_t i = 0; i < page->group_count; i++)
         trained = trained || page->groups[i].kind != ST_GROUP_FROZEN;
+    p->weight = carve(p, base, page->elems * strata_dtype_bytes(p->workload->dtype));
+    p->grad = trained ? (float *)(void *)carve(p, base, page->elems * sizeof(float)) : NULL;
+}
+
+static void carve_block(struct layer_probe *p, unsigned char *base)
+{
+    const struct st_workload *w = p->workload;
+
     p->bytes = 0;
     p->act = carve(p, base, w->activation_bytes);
     p->act_out = carve(p, base, w->activation_bytes);
     p->dact = carve(p, base, w->activation_bytes);
-    p->weight = carve(p, base, page->elems * strata_dtype_bytes(w->dtype));
     p->internals = carve(p, base, w->block_internal_bytes);
     p->workspace = carve(p, base, w->block_workspace_bytes);
-    p->grad = trained ? (float *)(void *)carve(p, base, page->elems * sizeof(float)) : NULL;
     p->constants = w->constants_bytes > 0 ? carve(p, base, w->constants_bytes) : NULL;
+    carve_page(p, base, &w->pages[w->block_first]);
+}
+
+static void carve_head(struct layer_probe *p, unsigned char *base)
+{
+    const struct st_workload *w = p->workload;
+
+    p->bytes = 0;
+    p->act = carve(p, base, w->activation_bytes);
+    p->norm_weight = carve(p, base, w->pages[w->norm_page].elems * strata_dtype_bytes(w->dtype));
+    p->internals = carve(p, base, w->head_internal_bytes);
+    p->workspace = carve(p, base, w->head_workspace_bytes);
+    p->targets = (int32_t *)(void *)carve(p, base, (uint64_t)w->micro_batch * w->seq * sizeof(int32_t));
+    carve_page(p, base, &w->pages[w->head_first]);
 }
 
 /* The backward pass overwrites its gradient: it is made anew, which is little beside the block. */
-static strata_status block_once(struct st_prober *m, const struct block_probe *p)
+static strata_status block_once(struct st_prober *m, const struct layer_probe *p)
 {
     const struct st_workload *w = p->workload;
     struct st_call call = {.kind = ST_CALL_BLOCK_FORWARD,
@@ -301,57 +325,116 @@ static strata_status block_once(struct st_prober *m, const struct block_probe *p
     call.dact = p->dact;
     call.grad = p->grad;
     call.grad_elems = w->pages[w->block_first].elems;
-    call.first = p->grad != NULL;
+    call.first = p->first && p->grad != NULL;
     return st == STRATA_OK ? p->compute->run(p->compute->model, &call) : st;
 }
 
-static strata_status block_run(struct st_prober *m, void *ctx, uint32_t count)
+/* The norm stands for what the head does beside its tiles. */
+static strata_status head_once(struct st_prober *m, const struct layer_probe *p)
 {
+    const struct st_workload *w = p->workload;
+    struct st_call call = {.kind = ST_CALL_HEAD_NORM,
+                           .device = m->device,
+                           .weight = p->norm_weight,
+                           .act = p->act,
+                           .internals = p->internals,
+                           .workspace = p->workspace,
+                           .targets = p->targets};
+    strata_status st = p->compute->run(p->compute->model, &call);
+
+    call.kind = ST_CALL_HEAD_STATS;
+    call.weight = p->weight;
+    if (st == STRATA_OK)
+        st = p->compute->run(p->compute->model, &call);
+    call.kind = ST_CALL_HEAD_GRAD;
+    call.recompute = true;
+    call.grad = p->grad;
+    call.grad_elems = w->pages[w->head_first].elems;
+    call.first = p->first && p->grad != NULL;
+    call.loss_gradient = 1.0f / ((float)w->micro_batch * (float)w->seq);
+    return st == STRATA_OK ? p->compute->run(p->compute->model, &call) : st;
+}
+
+static strata_status layer_run(struct st_prober *m, void *ctx, uint32_t count)
+{
+    const struct layer_probe *p = ctx;
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
-        st = block_once(m, ctx);
+        st = p->once(m, p);
     return st == STRATA_OK ? m->ops->finish(m->device, ST_QUEUE_COMPUTE) : st;
 }
 
-static strata_status block_fill(struct st_prober *m, const struct block_probe *p)
+/* Every target is token 0: one of the tile's. */
+static strata_status fill_layer(struct st_prober *m, const struct layer_probe *p)
 {
+    const struct st_workload *w = p->workload;
     strata_status st = st_measure_fill(m, p->bytes);
 
     if (st == STRATA_OK && p->constants != NULL)
-        st = m->ops->upload(m->device, p->constants, p->compute->constants, p->workload->constants_bytes);
-    return st == STRATA_OK ? m->ops->finish(m->device, ST_QUEUE_UPLOAD) : st;
+        st = m->ops->upload(m->device, p->constants, p->compute->constants, w->constants_bytes);
+    if (st == STRATA_OK)
+        st = m->ops->finish(m->device, ST_QUEUE_UPLOAD);
+    if (st == STRATA_OK && p->targets != NULL)
+        st = m->ops->zero(m->device, p->targets, (uint64_t)w->micro_batch * w->seq * sizeof(int32_t));
+    return st;
 }
 
-static bool block_is_too_large(const struct st_prober *m, const struct st_machine *machine, const struct block_probe *p)
+static bool is_too_large(const struct st_prober *m, const struct st_machine *machine, const struct layer_probe *p)
 {
-    const struct st_workload *w = p->workload;
-    const uint64_t most = has_memory(m) ? BLOCK_DEVICE_BYTES : BLOCK_HOST_BYTES;
+    const uint64_t most = has_memory(m) ? LAYER_DEVICE_BYTES : LAYER_HOST_BYTES;
 
     return p->bytes > most || p->bytes > machine->capacity[STRATA_TIER_DEVICE] / 4 || p->bytes > m->device_most ||
-           w->block_forward_flops + w->block_backward_flops > BLOCK_SECONDS_MOST * machine->matmul_flops;
+           p->flops > LAYER_SECONDS_MOST * machine->matmul_flops;
+}
+
+/* What a device that is the host does to zero a page's sums is counted apart (offload/cost.h).  Of several micro-batches only the
+ * first one's calls do it. */
+static strata_status measure_layer(struct st_prober *m, struct layer_probe *p, const struct st_machine *machine, double *rate)
+{
+    const struct st_workload *w = p->workload;
+    double seconds = 0;
+    strata_status st;
+
+    if (p->compute == NULL || w->generate || w->workers < st_workers_count(m->workers))
+        return STRATA_OK;
+    p->carve(p, NULL);
+    if (is_too_large(m, machine, p))
+        return STRATA_OK;
+    st = st_measure_open_device(m, p->bytes);
+    if (st != STRATA_OK)
+        return st;
+    p->first = has_memory(m) && w->grad_accum == 1;
+    p->carve(p, m->ops->arena(m->device));
+    st = fill_layer(m, p);
+    if (st == STRATA_OK)
+        st = st_measure_best(m, layer_run, p, st_measure_limit(m), &seconds);
+    if (st == STRATA_OK)
+        *rate = p->flops / seconds;
+    return st;
 }
 
 strata_status st_measure_block(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                                struct st_machine *machine)
 {
-    struct block_probe probe = {.workload = w, .compute = compute};
-    double seconds = 0;
-    strata_status st;
+    struct layer_probe probe = {.workload = w,
+                                .compute = compute,
+                                .carve = carve_block,
+                                .once = block_once,
+                                .flops = w->block_forward_flops + w->block_backward_flops};
 
-    if (compute == NULL || w->generate || w->workers < st_workers_count(m->workers))
-        return STRATA_OK;
-    block_carve(&probe, NULL);
-    if (block_is_too_large(m, machine, &probe))
-        return STRATA_OK;
-    st = st_measure_open_device(m, probe.bytes);
-    if (st != STRATA_OK)
-        return st;
-    block_carve(&probe, m->ops->arena(m->device));
-    st = block_fill(m, &probe);
-    if (st == STRATA_OK)
-        st = st_measure_best(m, block_run, &probe, st_measure_limit(m), &seconds);
-    if (st == STRATA_OK)
-        machine->block_flops = (w->block_forward_flops + w->block_backward_flops) / seconds;
-    return st;
+    return measure_layer(m, &probe, machine, &machine->block_flops);
+}
+
+strata_status st_measure_head(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
+                              struct st_machine *machine)
+{
+    const double share = (double)w->pages[w->head_first].row_count / w->vocab;
+    struct layer_probe probe = {.workload = w,
+                                .compute = compute,
+                                .carve = carve_head,
+                                .once = head_once,
+                                .flops = share * (w->head_forward_flops + w->head_backward_flops)};
+
+    return measure_layer(m, &probe, machine, &machine->head_flops);
 }

@@ -327,20 +327,26 @@ static bool lift_state(struct st_plan *plan)
     return false;
 }
 
+static bool fits_somehow(struct st_plan *plan)
+{
+    if (!fits(plan) && !lift_state(plan))
+        return false;
+    st_plan_size(plan, plan->minimum);
+    return true;
+}
+
 /* Checkpoints that may lie on either tier: the host first, else the device. */
 bool st_plan_smallest(struct st_plan *plan, enum st_accumulation order)
 {
     plan->accumulation = order;
     decide_smallest(plan);
-    st_plan_size(plan, plan->minimum);
-    if (fits(plan) || lift_state(plan))
+    if (fits_somehow(plan))
         return true;
-    if (plan->policy.activation_tier != STRATA_TIER_COUNT)
-        return false;
     plan->activation_tier = STRATA_TIER_DEVICE;
-    if (fits(plan) || lift_state(plan))
+    if (plan->policy.activation_tier == STRATA_TIER_COUNT && fits_somehow(plan))
         return true;
     decide_smallest(plan);
+    st_plan_size(plan, plan->minimum);
     return false;
 }
 

@@ -36,15 +36,16 @@ struct st_machine {
     char name[64];
     uint64_t capacity[STRATA_TIER_COUNT]; /* bytes that may be used; nvme 0: no directory given */
     uint32_t workers;
-    bool device_is_host;       /* cpu device: its arena is RAM, and compute, copies and updates share the cores */
-    uint32_t drives;           /* that read, write and mixed are the sum of; 0: one */
-    double matmul_flops;       /* per second, the workload's dtype; bounds; 0: unknown */
-    double block_flops;        /* per second over a whole block, norms and attention included; predictions; 0: matmul_flops */
-    double upload, download;   /* bytes per second */
-    double read, write, mixed; /* bytes per second */
-    double update;             /* parameters per second, state in memory */
-    double checksum;           /* bytes per second, in cache, all workers; predictions; 0: takes no time */
-    uint32_t dir_count;        /* of dir_rates; 0: not known, or one directory */
+    bool device_is_host;                   /* cpu device: its arena is RAM, and compute, copies and updates share the cores */
+    uint32_t drives;                       /* that read, write and mixed are the sum of; 0: one */
+    double matmul_flops;                   /* per second, the workload's dtype; hardware bound; 0: unknown */
+    double block_flops;                    /* per second over a whole block, norms and attention included; 0: matmul_flops */
+    double head_flops;                     /* per second over a tile of the head, softmax included; 0: block_flops */
+    double upload, download;               /* bytes per second */
+    double read, write, mixed;             /* bytes per second */
+    double update;                         /* parameters per second, state in memory */
+    double checksum;                       /* bytes per second, in cache, all workers; predictions; 0: takes no time */
+    uint32_t dir_count;                    /* of dir_rates; 0: not known, or one directory */
     double dir_rates[ST_MACHINE_DIRS_MAX]; /* bytes per second of each NVMe directory alone; how much of the swap each holds */
 };
 
@@ -56,10 +57,9 @@ struct st_policy {
     enum st_accumulation accumulation; /* AUTO: the one that is judged faster */
     bool forward_only;                 /* evaluation, generation: no gradients, no optimizer state */
     bool needs_norm;                   /* clipping or skipping: no update before the step's end */
-    uint32_t
-        carried; /* 64ths of the blocks whose state is not on the device that are updated there all the same; or ST_CARRY_AUTO */
-    uint64_t cache;   /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
-    uint32_t moments; /* planes of the optimizer beside the master, 1 or 2; 0: 2 */
+    uint32_t carried;                  /* share of the blocks with state elsewhere that the device updates; or ST_CARRY_AUTO */
+    uint64_t cache;                    /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
+    uint32_t moments;                  /* planes of the optimizer beside the master, 1 or 2; 0: 2 */
     enum st_moment_format moment_format;
     uint64_t chunk_elems; /* multiple of ST_NORM_BLOCK; 0: 4 Mi, more for huge models, */
     uint64_t chunk_most;  /* up to this; 0: no limit */
@@ -216,9 +216,11 @@ struct st_traffic {
     uint64_t upload, download, read, write;
 };
 
+/* Seconds of one steady step.  compute_*: blocks and head at their own rates, as the schedule bound counts them; the hardware
+ * bound counts the same FLOPs at the fastest rate known. */
 struct st_bounds {
-    double compute_forward, compute_backward, upload, download, update, io; /* seconds of one steady step, per resource */
-    double hardware, schedule;                                              /* lower bounds, seconds; 0 if rates are unknown */
+    double compute_forward, compute_backward, upload, download, update, io; /* per resource */
+    double hardware, schedule;                                              /* lower bounds; 0 if rates are unknown */
     const char *bound_by;                                                   /* resource that binds the schedule bound */
 };
 
@@ -324,7 +326,8 @@ void st_plan_set_rates(struct st_plan *plan, const struct st_machine *rates);
 
 /** Rates are known now: on a device that is not the host, *plan is replaced by what is fastest at these rates, judged by the
  *  simulator: what is kept and what recomputed, the order of accumulation where it is AUTO, and with ST_CARRY_AUTO the share of
- * state carried to the device, none or the closed form's.  Any of them gives the same bits.  E_NOMEM. */
+ *  blocks whose state is carried to the device: none, the closed form's, or half, a quarter, ... of that.  Any of them gives the
+ *  same bits.  After an error *plan is one of them still.  E_NOMEM. */
 strata_status st_plan_balance(struct st_plan **plan, const struct st_machine *rates);
 
 #endif

@@ -193,7 +193,7 @@ static void nominal_machine(struct st_machine *machine, const struct st_plan *sm
 
     st_plan_moved(&moved, smallest);
     *machine = smallest->machine;
-    machine->block_flops = 0;
+    machine->block_flops = machine->head_flops = 0;
     machine->checksum = 0;
     machine->matmul_flops = flops(w);
     machine->update = (double)w->params / update;

@@ -215,15 +215,6 @@ static void generation_has_defaults_and_one_prompt(void **state)
     cli_args_fini(&args);
 }
 
-static void edits_are_counted(void **state)
-{
-    (void)state;
-    assert_int_equal(cli_edit_distance("", "abc"), 3);
-    assert_int_equal(cli_edit_distance("max-stepz", "max-steps"), 1);
-    assert_int_equal(cli_edit_distance("sqe", "seq"), 2);
-    assert_int_equal(cli_edit_distance("plan", "plan"), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,7 +228,6 @@ int main(void)
         cmocka_unit_test(short_options_are_overrides),
         cmocka_unit_test(plan_takes_a_whole_train_line),
         cmocka_unit_test(generation_has_defaults_and_one_prompt),
-        cmocka_unit_test(edits_are_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -130,6 +130,7 @@ static void files_keep_every_field(void **state)
                            .drives = 4,
                            .matmul_flops = 1.0 / 3,
                            .block_flops = 0.3,
+                           .head_flops = 0.2,
                            .upload = 1e10,
                            .download = 2e10,
                            .read = 3e9,
@@ -151,6 +152,7 @@ static void files_keep_every_field(void **state)
     assert_true(back.matmul_flops == m.matmul_flops && back.upload == m.upload && back.download == m.download);
     assert_true(back.read == m.read && back.write == m.write && back.mixed == m.mixed && back.update == m.update);
     assert_true(back.drives == 4 && back.block_flops == m.block_flops && back.checksum == m.checksum);
+    assert_true(back.head_flops == m.head_flops);
     unlink(path);
 }
 
@@ -165,7 +167,7 @@ static void every_rate_is_measured(void **state)
     assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &f->config, f->topology, ST_MEASURE_ALL), STRATA_OK);
     assert_true(m.matmul_flops > 0 && m.upload > 0 && m.download > 0 && m.update > 0);
     assert_true(m.read > 0 && m.write > 0 && m.checksum > 0);
-    assert_true(m.block_flops == 0); /* no model, no block */
+    assert_true(m.block_flops == 0 && m.head_flops == 0); /* no model, no block, no head */
     assert_int_equal(warnings, 0);
 }
 
@@ -200,36 +202,75 @@ static void each_of_several_directories_is_measured(void **state)
 
 /* Stands for a model: notes what it is given. */
 struct calls {
-    uint32_t forward, backward;
+    uint32_t forward, backward, norm, stats, grad;
     bool failing;
 };
+
+/* The head's calls, in order: norm, statistics and gradient of the first tile, its logits made again. */
+static void count_head(struct calls *calls, const struct st_call *call)
+{
+    assert_true(call->tile == 0 && call->internals != NULL && call->weight != NULL && call->workspace != NULL);
+    if (call->kind == ST_CALL_HEAD_NORM) {
+        assert_non_null(call->act);
+        assert_int_equal(calls->norm++, calls->grad);
+        return;
+    }
+    for (uint32_t row = 0; row < 32; row++)
+        assert_int_equal(call->targets[row], 0);
+    if (call->kind == ST_CALL_HEAD_STATS) {
+        assert_int_equal(++calls->stats, calls->norm);
+        return;
+    }
+    assert_int_equal(call->kind, ST_CALL_HEAD_GRAD);
+    assert_int_equal(++calls->grad, calls->stats);
+    assert_true(call->recompute && call->logits == NULL && call->grad != NULL && call->grad_elems == 16384);
+    assert_true(call->loss_gradient == 1.0f / 32);
+    memset(call->grad, 0, call->grad_elems * sizeof(float));
+}
 
 static strata_status count_call(void *model, const struct st_call *call)
 {
     struct calls *calls = model;
 
+    if (calls->failing)
+        return st_error(STRATA_E_NOSYS, "no such layer");
+    if (call->kind >= ST_CALL_HEAD_NORM) {
+        count_head(calls, call);
+        return STRATA_OK;
+    }
     assert_int_equal(call->block, 0);
     assert_true(call->act != NULL && call->act_out != NULL && call->weight != NULL && call->internals != NULL);
-    if (calls->failing)
-        return st_error(STRATA_E_NOSYS, "no such block");
     if (call->kind == ST_CALL_BLOCK_FORWARD) {
         calls->forward++;
         return STRATA_OK;
     }
     assert_int_equal(call->kind, ST_CALL_BLOCK_BACKWARD);
-    assert_true(call->first && !call->recompute && call->grad != NULL && call->dact != NULL);
+    assert_true(!call->first && !call->recompute && call->grad != NULL && call->dact != NULL);
     memset(call->grad, 0, call->grad_elems * sizeof(float)); /* all of it is there */
     calls->backward++;
     return STRATA_OK;
 }
 
-static void a_block_is_measured_where_it_fits(void **state)
+static void block_and_head_are_measured_where_they_fit(void **state)
 {
     struct fixture *f = *state;
+    struct st_page pages[3] = {[0] = {.row_count = 256, .elems = 16384, .params = 16384}, [1] = f->page, [2] = {.elems = 128}};
     struct calls calls = {0};
     const struct st_compute compute = {.model = &calls, .run = count_call};
     struct st_machine m;
 
+    pages[0].group_count = 1;
+    pages[0].groups[0].elems = 16384;
+    f->workload.pages = pages;
+    f->workload.page_count = 3;
+    f->workload.table_count = f->workload.head_count = 1;
+    f->workload.block_first = 1;
+    f->workload.norm_page = 2;
+    f->workload.tied = true;
+    f->workload.head_internal_bytes = 3000;
+    f->workload.head_workspace_bytes = 2000;
+    f->workload.head_forward_flops = 1e6;
+    f->workload.head_backward_flops = 3e6;
     f->workload.activation_bytes = 32 * 64 * 2;
     f->workload.block_internal_bytes = 10000;
     f->workload.block_workspace_bytes = 5000;
@@ -239,22 +280,24 @@ static void a_block_is_measured_where_it_fits(void **state)
     assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
     assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
                      STRATA_OK);
-    assert_true(m.block_flops > 0);
+    assert_true(m.block_flops > 0 && m.head_flops > 0);
     assert_true(calls.forward > 1 && calls.backward == calls.forward);
+    assert_true(calls.grad > 1 && calls.norm == calls.grad);
     assert_int_equal(warnings, 0);
 
-    m.block_flops = 0;
+    m.block_flops = m.head_flops = 0;
     calls.failing = true;
     assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
                      STRATA_OK);
-    assert_true(m.block_flops == 0 && m.update > 0);
-    assert_int_equal(warnings, 1);
+    assert_true(m.block_flops == 0 && m.head_flops == 0 && m.update > 0);
+    assert_int_equal(warnings, 2);
 
-    m.capacity[STRATA_TIER_DEVICE] = 1 << 18; /* a block of a quarter of this would do: 262144 bytes of gradient will not */
+    calls.failing = false;
+    m.capacity[STRATA_TIER_DEVICE] = 1 << 20; /* a quarter holds the head, not the block's 262144 bytes of gradient */
     assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
                      STRATA_OK);
-    assert_true(m.block_flops == 0);
-    assert_int_equal(warnings, 1);
+    assert_true(m.block_flops == 0 && m.head_flops > 0);
+    assert_int_equal(warnings, 2);
 }
 
 static void a_failed_disk_leaves_the_other_rates(void **state)
@@ -293,7 +336,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(files_keep_every_field, setup, teardown),
         cmocka_unit_test_setup_teardown(every_rate_is_measured, setup, teardown),
         cmocka_unit_test_setup_teardown(each_of_several_directories_is_measured, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_block_is_measured_where_it_fits, setup, teardown),
+        cmocka_unit_test_setup_teardown(block_and_head_are_measured_where_they_fit, setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_disk_leaves_the_other_rates, setup, teardown),
         cmocka_unit_test_setup_teardown(an_unknown_kernel_set_is_refused, setup, teardown),
     };

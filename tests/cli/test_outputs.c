@@ -349,6 +349,7 @@ static void measured_rates_can_be_read_back(void **state)
     root = parse(p.out, strlen(p.out));
     assert_true(number(root, "machine.matmul_flops") > 0);
     assert_true(number(root, "machine.block_flops") > 0);
+    assert_true(number(root, "machine.head_flops") > 0);
     assert_true(number(root, "machine.upload") > 0);
     assert_true(number(root, "machine.download") > 0);
     assert_true(number(root, "machine.update") > 0);

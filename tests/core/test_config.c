@@ -27,6 +27,8 @@ static void defaults(void **state)
     assert_int_equal(c.param_tier, STRATA_TIER_DEVICE);
     assert_int_equal(c.nvme_dir_count, 0);
     assert_int_equal(c.sub_group_size, 1000000000);
+    assert_true(isnan(c.update_ratio));
+    assert_int_equal(c.accumulation, ST_ACCUMULATE_AUTO);
     assert_int_equal(c.block_bytes, 1 << 20);
     assert_int_equal(c.queue_depth, 32);
     assert_int_equal(load_good("{\"aio\": {\"queue_depth\": \"auto\"}}", NULL).queue_depth, 0);
@@ -79,7 +81,9 @@ static void auto_is_the_default_everywhere(void **state)
         "\"auto\"}},"
         "\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_num_steps\": \"auto\", \"warmup_max_lr\": \"auto\", "
         "\"total_num_steps\": \"auto\"}}, \"fp16\": {\"enabled\": \"auto\"}, \"bf16\": {\"enabled\": \"auto\"}, "
-        "\"zero_optimization\": {\"stage\": \"auto\", \"sub_group_size\": \"auto\"}, \"gradient_clipping\": \"auto\", "
+        "\"zero_optimization\": {\"stage\": \"auto\", \"sub_group_size\": \"auto\", \"offload_optimizer\": {\"ratio\": "
+        "\"auto\"}}, "
+        "\"gradient_clipping\": \"auto\", "
         "\"aio\": \"auto\", \"strata\": {\"cache\": \"auto\", \"update\": \"auto\", \"activation_tier\": \"auto\"}}";
     struct st_config_source *source;
     const struct st_config_opts opts = {.max_steps = 500};
@@ -90,7 +94,7 @@ static void auto_is_the_default_everywhere(void **state)
     assert_true(c.lr == 5e-5 && c.beta2 == 0.999 && c.gradient_clipping == 1);
     assert_int_equal(c.dtype, STRATA_BF16);
     assert_int_equal(c.warmup_steps, 0);
-    assert_true(isnan(c.warmup_max_lr));
+    assert_true(isnan(c.warmup_max_lr) && isnan(c.update_ratio));
     assert_int_equal(c.total_steps, 500);
     assert_int_equal(c.activation_tier, STRATA_TIER_COUNT);
     assert_int_equal(find_row(source, "optimizer.params.lr")->origin, ST_ORIGIN_AUTO);
@@ -116,6 +120,7 @@ static void numbers_and_sizes(void **state)
     assert_int_equal(c.cache, 0);
     assert_int_equal(c.chunk_size, 5000000 / 4096 * 4096);
     assert_string_equal(c.isa, "avx2");
+    assert_true(load_good("{\"zero_optimization\": {\"offload_optimizer\": {\"ratio\": 0.25}}}", NULL).update_ratio == 0.25);
     assert_true(load_good("{\"zero_optimization\": {\"sub_group_size\": 10000}}", NULL).chunk_size == ST_AUTO_BYTES);
     assert_int_equal(load_good("{\"zero_optimization\": {\"sub_group_size\": 10000}}", "strata.chunk_size=12288").chunk_size,
                      8192);

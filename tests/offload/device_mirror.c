@@ -221,14 +221,6 @@ static strata_status mirror_gelu_forward(struct st_device *dev, void *y, const v
     return leave(m, m->ops->gelu_forward(m->inner, at(m, y), at(m, x), elems, dt));
 }
 
-static strata_status mirror_gelu_backward(struct st_device *dev, void *dx, const void *dy, const void *x, uint64_t elems,
-                                          strata_dtype dt)
-{
-    struct mirror *m = enter(dev);
-
-    return leave(m, m->ops->gelu_backward(m->inner, at(m, dx), at(m, dy), at(m, x), elems, dt));
-}
-
 static strata_status mirror_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
@@ -370,7 +362,6 @@ static const struct st_device_ops mirror_ops = {
     .swiglu_forward = mirror_swiglu_forward,
     .swiglu_backward = mirror_swiglu_backward,
     .gelu_forward = mirror_gelu_forward,
-    .gelu_backward = mirror_gelu_backward,
     .add = mirror_add,
     .attention_workspace = mirror_attention_workspace,
     .attention_forward = mirror_attention_forward,

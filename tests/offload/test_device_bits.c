@@ -118,7 +118,6 @@ static void run_block(struct df_device *d, struct tensors *t, const struct st_at
     df_ok(d->ops->attention_forward(d->dev, at, t->z, t->lse, t->qkv, t->workspace));
     df_ok(d->ops->attention_backward(d->dev, at, t->dqkv, t->dx, t->z, t->lse, t->qkv, t->workspace));
     df_ok(d->ops->gelu_forward(d->dev, t->wide, t->qkv, ROWS * QKV, dt));
-    df_ok(d->ops->gelu_backward(d->dev, t->dqkv, t->dqkv, t->qkv, ROWS * QKV, dt));
     df_ok(d->ops->matmul(d->dev, &gelu, t->expanded, t->y, t->w, t->b));
     df_ok(d->ops->matmul(d->dev, &gelu_dx, t->dexpanded, t->dx, t->w, NULL));
     df_ok(d->ops->matmul(d->dev, &dw, t->f0, t->y, t->dqkv, NULL));

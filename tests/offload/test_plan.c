@@ -195,11 +195,60 @@ static void positions_are_the_models(void **state)
     st_plan_destroy(small);
 }
 
+static bool fits_in(const struct st_machine *machine, const struct st_policy *policy)
+{
+    struct st_plan *plan = plan_of(&small_sizes, machine, policy);
+    const bool fits = plan->fits;
+
+    if (fits)
+        assert_int_equal(st_plan_verify(plan), STRATA_OK);
+    st_plan_destroy(plan);
+    return fits;
+}
+
+/* State that host memory has no room for lies on the device, unless no cache is allowed; the least that this needs is enough. */
+static void the_device_takes_what_host_memory_lacks(void **state)
+{
+    const struct st_policy in_ram = {.param_tier = STRATA_TIER_DEVICE,
+                                     .optimizer_tier = STRATA_TIER_HOST,
+                                     .activation_tier = STRATA_TIER_HOST,
+                                     .update = ST_UPDATE_GATED,
+                                     .cache = ST_AUTO_BYTES,
+                                     .chunk_elems = 65536};
+    struct st_policy uncached = in_ram;
+    struct st_machine machine = tight(&small_sizes, &in_ram, 0);
+    struct st_plan *plan;
+    uint64_t least;
+
+    (void)state;
+    uncached.cache = 0;
+    assert_true(fits_in(&machine, &uncached));
+    machine.capacity[STRATA_TIER_DEVICE] += 64 << 20;
+    machine.capacity[STRATA_TIER_HOST] -= 1 << 20;
+    assert_false(fits_in(&machine, &uncached));
+    plan = plan_of(&small_sizes, &machine, &in_ram);
+    assert_true(plan->fits);
+    assert_int_equal(st_plan_verify(plan), STRATA_OK);
+    assert_true(plan->device_state_pages >= plan->workload.table_count);
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        assert_true(plan->minimum[t] <= machine.capacity[t]);
+    memcpy(machine.capacity, plan->minimum, sizeof(machine.capacity));
+    least = machine.capacity[STRATA_TIER_DEVICE];
+    st_plan_destroy(plan);
+    assert_true(fits_in(&machine, &in_ram));
+    machine.capacity[STRATA_TIER_DEVICE] = least - 4096;
+    assert_false(fits_in(&machine, &in_ram));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rates_decide_nothing), cmocka_unit_test(with_all_memory_nothing_moves), cmocka_unit_test(extremes_plan),
-        cmocka_unit_test(state_is_laid_out),    cmocka_unit_test(positions_are_the_models),
+        cmocka_unit_test(rates_decide_nothing),
+        cmocka_unit_test(with_all_memory_nothing_moves),
+        cmocka_unit_test(extremes_plan),
+        cmocka_unit_test(state_is_laid_out),
+        cmocka_unit_test(positions_are_the_models),
+        cmocka_unit_test(the_device_takes_what_host_memory_lacks),
     };
 
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);

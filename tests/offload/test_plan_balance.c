@@ -152,6 +152,24 @@ static void a_share_that_is_asked_for_is_kept(void **state)
     st_plan_destroy(plan);
 }
 
+/* offload_optimizer.ratio is the host's share. */
+static void the_ratio_is_the_rest(void **state)
+{
+    static const struct {
+        double ratio;
+        uint32_t carried;
+    } rows[] = {{1, 0}, {0, ST_CARRY_PARTS}, {0.5, ST_CARRY_PARTS / 2}, {0.25, ST_CARRY_PARTS / 4 * 3}, {NAN, ST_CARRY_AUTO}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct st_config config = {.update_ratio = rows[i].ratio};
+        struct st_policy policy;
+
+        st_policy_from_config(&policy, &config);
+        assert_int_equal(policy.carried, rows[i].carried);
+    }
+}
+
 /* Each way: weight and state of what is carried; of the others the weight up and the gradient down. */
 static void a_carried_parameter_moves_twelve_bytes_each_way(void **state)
 {
@@ -179,6 +197,7 @@ int main(void)
         cmocka_unit_test(the_share_is_the_closed_form_s),
         cmocka_unit_test(nothing_is_carried_in_vain),
         cmocka_unit_test(a_share_that_is_asked_for_is_kept),
+        cmocka_unit_test(the_ratio_is_the_rest),
         cmocka_unit_test(a_carried_parameter_moves_twelve_bytes_each_way),
     };
 

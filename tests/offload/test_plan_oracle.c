@@ -167,6 +167,7 @@ static void start(struct oracle *o, const struct st_plan *plan)
     o->trial.weight_slots = plan->reserved.weights;
     o->trial.host_weight_slots = plan->reserved.host_weights;
     o->trial.state_slots = plan->reserved.states;
+    o->trial.carry_slots = plan->reserved.carries;
     o->trial.act_slots = plan->reserved.acts;
     o->trial.host_act_slots = plan->reserved.host_acts;
     o->trial.grad_slots = plan->reserved.grads;

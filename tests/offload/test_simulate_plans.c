@@ -281,6 +281,7 @@ static struct st_machine random_machine(uint64_t seed)
 
     m.matmul_flops = draw_rate(seed, &at, 1e10, 10);
     m.block_flops = draw(seed, &at, 2) == 0 ? 0 : m.matmul_flops * 0.6;
+    m.head_flops = (const double[]){0, 0.3, 1.2}[draw(seed, &at, 3)] * m.matmul_flops;
     m.upload = draw_rate(seed, &at, 1e9, 6);
     m.download = draw_rate(seed, &at, 1e9, 6);
     m.read = draw_rate(seed, &at, 1e8, 7);

@@ -1,0 +1,46 @@
+/* Edits between words. */
+#include "core/word.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void edits_are_counted(void **state)
+{
+    static const struct {
+        const char *a, *b;
+        uint32_t edits;
+    } rows[] = {{"", "", 0},       {"", "abc", 3},      {"plan", "plan", 0}, {"max-stepz", "max-steps", 1},
+                {"sqe", "seq", 2}, {"sep", "steps", 2}, {"Plan", "pLAN", 0}, {"plan", "train", 3},
+                {"steps", "s", 4}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(st_word_edits(rows[i].a, rows[i].b), rows[i].edits);
+        assert_int_equal(st_word_edits(rows[i].b, rows[i].a), rows[i].edits);
+    }
+}
+
+#define TEN   "abcdefghij"
+#define SIXTY TEN TEN TEN TEN TEN TEN
+
+static void what_is_long_is_cut(void **state)
+{
+    (void)state;
+    assert_int_equal(st_word_edits(SIXTY "1234", SIXTY "4321"), 4);
+    assert_int_equal(st_word_edits(SIXTY "1234" TEN, SIXTY "1234"), 0);
+    assert_int_equal(st_word_edits(SIXTY SIXTY, ""), 64);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(edits_are_counted),
+        cmocka_unit_test(what_is_long_is_cut),
+    };
+
+    return cmocka_run_group_tests_name("word", tests, NULL, NULL);
+}

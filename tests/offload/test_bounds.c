@@ -1,0 +1,187 @@
+/* test_bounds - what the two bounds of a step count compute at, against sums by hand. */
+#include "core/error.h"
+#include "offload/cost.h"
+#include "offload/simulate.h"
+#include "plan_fixture.h"
+
+#include <math.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define BLOCKS 3u
+#define MICROS 2u
+
+static const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                        .blocks = BLOCKS,
+                                        .hidden = 64,
+                                        .vocab = 1000,
+                                        .tile_rows = 300,
+                                        .seq = 32,
+                                        .micro_batch = 2,
+                                        .grad_accum = MICROS,
+                                        .tied = true};
+
+static void assert_near(double value, double wanted)
+{
+    if (!(fabs(value - wanted) <= 1e-9 * fabs(wanted)))
+        fail_msg("%.12g, not %.12g", value, wanted);
+}
+
+/* A device with memory of its own and room for everything. */
+static struct st_machine wide_machine(void)
+{
+    return (struct st_machine){
+        .name = "wide", .capacity = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2, .matmul_flops = 1e9};
+}
+
+static struct st_plan *make_plan(const struct st_workload *w, strata_tier weights, enum st_activation_mode activations)
+{
+    const struct st_machine machine = wide_machine();
+    const struct st_policy policy = {.param_tier = weights,
+                                     .optimizer_tier = weights,
+                                     .activation_tier = STRATA_TIER_DEVICE,
+                                     .activations = activations,
+                                     .accumulation = ST_ACCUMULATE_VERTICAL,
+                                     .update = ST_UPDATE_GATED};
+    struct st_plan *plan = NULL;
+
+    if (st_plan_make(&plan, w, &machine, &policy) != STRATA_OK)
+        fail_msg("%s", strata_last_error());
+    return plan;
+}
+
+/* FLOPs of a step in which every block is computed anew in backward, and every logit. */
+struct flops {
+    double block_forward, block_backward, head_forward, head_backward;
+};
+
+static struct flops flops_of(const struct st_workload *w)
+{
+    return (struct flops){.block_forward = MICROS * BLOCKS * w->block_forward_flops,
+                          .block_backward = MICROS * BLOCKS * (w->block_backward_flops + w->block_forward_flops),
+                          .head_forward = MICROS * w->head_forward_flops,
+                          .head_backward = MICROS * w->head_backward_flops};
+}
+
+/* Rates in GFLOP/s: the machine's, and those that blocks, head and the hardware bound are counted at. */
+static const struct {
+    double block, head;
+    double block_counts, head_counts, fastest;
+} rows[] = {
+    {0, 0, 1, 1, 1},         {0.5, 0, 0.5, 0.5, 1}, {0.5, 0.25, 0.5, 0.25, 1}, {0, 0.25, 1, 0.25, 1},
+    {0.5, 0.8, 0.5, 0.8, 1}, {2, 0, 2, 2, 2},       {0.5, 4, 0.5, 4, 4},       {2, 0.5, 2, 0.5, 2},
+};
+#define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
+
+/* Nothing but compute takes time: a program that never waits reaches its bound. */
+static void compute_is_counted_by_block_and_head(void **state)
+{
+    struct st_workload w;
+    struct st_plan *plan;
+    struct flops f;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    plan = make_plan(&w, STRATA_TIER_DEVICE, ST_ACT_RECOMPUTED);
+    f = flops_of(&w);
+    for (size_t i = 0; i < ROW_COUNT; i++) {
+        const struct st_machine rates = {
+            .matmul_flops = 1e9, .block_flops = rows[i].block * 1e9, .head_flops = rows[i].head * 1e9};
+        const double block = rows[i].block_counts * 1e9, head = rows[i].head_counts * 1e9;
+        const struct st_bounds *b = &plan->bounds;
+        struct st_simulation sim;
+
+        st_plan_set_rates(plan, &rates);
+        assert_true(plan->machine.head_flops == rates.head_flops);
+        assert_near(b->compute_forward, f.block_forward / block + f.head_forward / head);
+        assert_near(b->compute_backward, f.block_backward / block + f.head_backward / head);
+        assert_near(b->schedule, b->compute_forward + b->compute_backward);
+        assert_near(b->hardware,
+                    (f.block_forward + f.block_backward + f.head_forward + f.head_backward) / (rows[i].fastest * 1e9));
+        assert_string_equal(b->bound_by, "compute");
+        assert_int_equal(st_simulate(&sim, plan, &plan->machine), STRATA_OK);
+        assert_near(sim.seconds, b->schedule);
+    }
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
+}
+
+/* Kernels that reach half of a matmul's rate cost nothing where a link takes longer in every window. */
+static void a_slower_block_does_not_move_the_link(void **state)
+{
+    struct st_machine rates = {.matmul_flops = 1e18, .upload = 1e3, .download = 1e3, .update = 1e18};
+    struct st_workload w;
+    struct st_plan *plan;
+    struct st_bounds before;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    plan = make_plan(&w, STRATA_TIER_HOST, ST_ACT_RECOMPUTED);
+    st_plan_set_rates(plan, &rates);
+    before = plan->bounds;
+    rates.block_flops = rates.head_flops = 5e17;
+    st_plan_set_rates(plan, &rates);
+    assert_true(before.hardware > 0 && before.compute_backward > 0);
+    assert_near(plan->bounds.hardware, before.hardware);
+    assert_near(plan->bounds.schedule, before.schedule);
+    assert_near(plan->bounds.compute_backward, 2 * before.compute_backward);
+    assert_string_equal(plan->bounds.bound_by, before.bound_by);
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
+}
+
+/* A block that is measured stands for nothing where no matmul is: the hardware bound needs its rate. */
+static void without_a_matmul_s_rate_there_are_no_bounds(void **state)
+{
+    const struct st_machine rates = {.block_flops = 1e9, .head_flops = 1e9};
+    struct st_workload w;
+    struct st_plan *plan;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    plan = make_plan(&w, STRATA_TIER_DEVICE, ST_ACT_RECOMPUTED);
+    st_plan_set_rates(plan, &rates);
+    assert_true(plan->bounds.hardware == 0 && plan->bounds.schedule == 0);
+    assert_string_equal(plan->bounds.bound_by, "unknown");
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
+}
+
+/* One call each, tiles in equal parts. */
+static void a_call_costs_its_flops(void **state)
+{
+    const struct st_workload w = {.head_count = 4,
+                                  .block_forward_flops = 100,
+                                  .block_backward_flops = 200,
+                                  .head_forward_flops = 40,
+                                  .head_backward_flops = 120};
+    struct st_machine m = {.matmul_flops = 10, .block_flops = 5, .head_flops = 2};
+
+    (void)state;
+    assert_near(st_cost_call(&w, &m, ST_CALL_BLOCK_FORWARD, false), 20);
+    assert_near(st_cost_call(&w, &m, ST_CALL_BLOCK_BACKWARD, true), 60);
+    assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_STATS, false), 5);
+    assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_GRAD, true), 15);
+    assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_GRAD, false), 10);
+    m.head_flops = 0;
+    assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_STATS, false), 2);
+    m.block_flops = 0;
+    assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_STATS, false), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(compute_is_counted_by_block_and_head),
+        cmocka_unit_test(a_slower_block_does_not_move_the_link),
+        cmocka_unit_test(without_a_matmul_s_rate_there_are_no_bounds),
+        cmocka_unit_test(a_call_costs_its_flops),
+    };
+
+    return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);
+}

@@ -1,0 +1,92 @@
+#!/bin/sh
+# gpu_deps.sh collect DIR          - copies into DIR what strata is built with beside CUDA, for a machine without the -dev packages:
+#                                    include/, and lib/ with uring, aio, hwloc, cjson, dnnl, xxhash, cmocka and what they stand on
+# gpu_deps.sh pkg-config DIR FILE  - writes to FILE a pkg-config that answers for them there: neither root nor .pc files are needed
+set -eu
+
+fail() { printf 'gpu_deps: %s\n' "$*" >&2; exit 1; }
+
+# The file that the linker takes for -lNAME: a static library where it needs no other.
+library_of()
+{
+    case $1 in
+    uring | aio | xxhash) cc -print-file-name="lib$1.a" ;;
+    *) cc -print-file-name="lib$1.so" ;;
+    esac
+}
+
+# With a shared library what it stands on but libc's and the compiler's.
+collect_library()
+{
+    file=$(library_of "$1")
+    [ -e "$file" ] || fail "lib$1 was not found: tools/install_deps.sh installs it"
+    case $file in
+    *.a) cp -L "$file" "$2/"; return ;;
+    esac
+    real=$(readlink -f "$file")
+    soname=$(objdump -p "$real" | awk '$1 == "SONAME" { print $2 }')
+    cp "$real" "$2/$soname"
+    ln -sf "$soname" "$2/lib$1.so"
+    ldd "$real" | awk '$2 == "=>" { print $1, $3 }' | while read -r name path; do
+        case $name in libc.so* | libm.so* | libgcc_s.so* | libstdc++.so* | libpthread.so* | libdl.so* | librt.so*) continue ;; esac
+        cp -L "$path" "$2/$name"
+    done
+}
+
+collect()
+{
+    mkdir -p "$1/include" "$1/lib"
+    for header in liburing.h liburing libaio.h hwloc.h hwloc cjson dnnl.h dnnl_types.h dnnl_config.h dnnl_version.h oneapi xxhash.h \
+        xxh3.h cmocka.h; do
+        for dir in /usr/include "/usr/include/$(cc -dumpmachine)"; do
+            [ ! -e "$dir/$header" ] || cp -RL "$dir/$header" "$1/include/"
+        done
+    done
+    for name in uring aio hwloc cjson dnnl xxhash cmocka; do
+        collect_library "$name" "$1/lib"
+    done
+    du -sh "$1"
+}
+
+write_pkg_config()
+{
+    cat >"$2" <<SCRIPT
+#!/bin/sh
+names="" what=""
+for word in "\$@"; do
+    case \$word in
+    --version) echo 0.29.2; exit 0 ;;
+    --modversion) what=version ;;
+    --cflags* | --variable*) what=\${word%%=*} ;;
+    --libs-only-L) what=folder ;;
+    --libs-only-other) exit 0 ;;
+    --libs*) what=libs ;;
+    --static | --exists | --*errors) ;;
+    --*) ;;
+    *) names="\$names \${word#lib}" ;;
+    esac
+done
+for name in \$names; do
+    name=\${name%% *}
+    [ -e "$1/lib/lib\$name.a" ] || [ -e "$1/lib/lib\$name.so" ] || exit 1
+    case \$what in
+    version) echo 9.9 ;;
+    --cflags | --cflags-only-I) echo "-I$1/include" ;;
+    folder) echo "-L$1/lib" ;;
+    libs) echo "-L$1/lib -l\$name" ;;
+    esac
+done
+SCRIPT
+    chmod +x "$2"
+}
+
+case ${1-}:$# in
+collect:2) collect "$2" ;;
+pkg-config:3)
+    if [ ! -d "$2/include" ] || [ ! -d "$2/lib" ]; then
+        fail "$2: include/ and lib/ are expected there"
+    fi
+    write_pkg_config "$2" "$3"
+    ;;
+*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2; exit 1 ;;
+esac
