@@ -86,6 +86,8 @@ static void assert_close(double a, double b)
 
 /* --- rows --- */
 
+#define BUCKET 0.04 /* fio's percentiles are the middles of its buckets: they may lie beyond the largest value */
+
 static void check_row(const st_json *row)
 {
     const st_json *latency = st_json_get(row, "clat_ns"),
@@ -100,7 +102,7 @@ static void check_row(const st_json *row)
     assert_true(number(row, "ratio") > 0 && number(row, "ratio") <= 1);
     assert_true(number(row, "gb_per_s_least") <= number(row, "gb_per_s") * (1 + 1e-9));
     assert_true(number(row, "gb_per_s_most") >= number(row, "gb_per_s") * (1 - 1e-9));
-    assert_true(p50 > 0 && p50 <= p99 * (1 + 1e-9) && p99 <= number(latency, "max") * (1 + 1e-9));
+    assert_true(p50 > 0 && p50 <= p99 * (1 + 1e-9) && p99 <= number(latency, "max") * (1 + BUCKET));
     assert_true(number(latency, "mean") > 0);
     assert_true(number(row, "usr_cpu") >= 0 && number(row, "sys_cpu") >= 0 && number(row, "cpu_seconds_per_gb") >= 0);
 }
