@@ -14,23 +14,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPS_JUDGED  20000u /* larger programs: the first candidate, unjudged */
+#define OPS_JUDGED  60000u /* larger programs: the first candidate, unjudged */
 #define TIE         1.005  /* simulated seconds within this are equal */
 #define STATE_SLOTS 8u     /* that leftovers are spent on */
-
-enum kept { KEEP_LAST, KEEP_HALF, KEEP_FIRST }; /* blocks kept before anything becomes resident: none, half, all that fit */
+#define QUARTERS    4u
 
 struct reserve {
     uint8_t weights, grads, acts, host_acts, states, host_weights, carries; /* slots */
-    uint8_t kept;
+    uint8_t kept;          /* quarters of the blocks, before anything becomes resident; as many as fit */
     bool host_checkpoints; /* not on the device, where either is allowed */
 };
 
 /* The first is what huge workloads get. */
 static const struct reserve reserves[] = {
-    {2, 2, 4, 4, 2, 3, 3, KEEP_LAST, false},  {2, 2, 4, 4, 4, 3, 3, KEEP_LAST, false}, {2, 2, 4, 4, 8, 4, 3, KEEP_LAST, false},
-    {3, 2, 4, 4, 16, 6, 4, KEEP_LAST, false}, {1, 1, 2, 1, 1, 1, 1, KEEP_LAST, false}, {2, 2, 4, 4, 4, 3, 3, KEEP_HALF, false},
-    {2, 2, 4, 4, 4, 3, 3, KEEP_FIRST, false}, {2, 2, 4, 4, 4, 3, 3, KEEP_LAST, true},
+    {2, 2, 4, 4, 2, 3, 3, 0, false},  {2, 2, 4, 4, 4, 3, 3, 0, false}, {2, 2, 4, 4, 8, 4, 3, 0, false},
+    {3, 2, 4, 4, 16, 6, 4, 0, false}, {1, 1, 2, 1, 1, 1, 1, 0, false}, {2, 2, 4, 4, 4, 3, 3, 2, false},
+    {2, 2, 4, 4, 4, 3, 3, 3, false},  {2, 2, 4, 4, 4, 3, 3, 4, false}, {2, 2, 4, 4, 4, 3, 3, 0, true},
 };
 #define RESERVES (sizeof(reserves) / sizeof(reserves[0]))
 
@@ -140,8 +139,8 @@ static void drop_unused_slots(struct st_plan *plan)
 static void complete(struct st_plan *plan, const struct reserve *r)
 {
     /* Deeper queues pay only where lanes run by themselves. */
-    static const struct reserve leftovers_of[] = {{4, 8, 4, 4, STATE_SLOTS, 4, 6, KEEP_LAST, false},
-                                                  {2, 2, 4, 4, STATE_SLOTS, 3, 3, KEEP_LAST, false}};
+    static const struct reserve leftovers_of[] = {{4, 8, 4, 4, STATE_SLOTS, 4, 6, 0, false},
+                                                  {2, 2, 4, 4, STATE_SLOTS, 3, 3, 0, false}};
     const struct reserve *leftovers = &leftovers_of[plan->machine.device_is_host];
     const struct st_workload *w = &plan->workload;
 
@@ -153,13 +152,13 @@ static void complete(struct st_plan *plan, const struct reserve *r)
     raise_slots(plan, r);
     if (plan->policy.carried != ST_CARRY_AUTO)
         st_plan_raise(plan, &plan->carried, plan->policy.carried);
-    if (r->kept != KEEP_LAST)
-        raise_kept(plan, r->kept == KEEP_HALF ? (w->block_count + 1) / 2 : w->block_count);
-    st_plan_place(plan);
-    if (plan->accumulation == ST_ACCUMULATE_HORIZONTAL) {
+    raise_kept(plan, (w->block_count * r->kept + QUARTERS - 1) / QUARTERS);
+    if (plan->accumulation ==
+        ST_ACCUMULATE_HORIZONTAL) { /* a byte of the sums saves less than one of weights, more than state's */
+        st_plan_raise(plan, &plan->resident_pages, w->page_count);
         st_plan_raise(plan, &plan->device_accum_pages, w->page_count);
-        st_plan_place(plan); /* sums on the device leave host memory */
     }
+    st_plan_place(plan);
     raise_kept(plan, w->block_count);
     if (plan->policy.activations != ST_ACT_RECOMPUTED && !plan->policy.forward_only)
         st_plan_raise(plan, &plan->kept_tiles, w->head_count);
