@@ -54,8 +54,8 @@ struct st_io_ops {
      * of memory stand for it. */
     strata_status (*add_file)(struct st_io *io, int fd, uint64_t bytes, uint32_t *index);
     /* Gives the place back, with none of the file's requests in flight: the next add_file() may hand the index out again, and
-     * the descriptor can be closed.  The kernel lets go of it now; with poll_kernel and aio its threads may be an instant behind.
-     */
+     * the descriptor can be closed.  The kernel lets go of it now, or where threads of its own worked on the file an instant
+     * later: at the latest when the queue is next used. */
     void (*remove_file)(struct st_io *io, uint32_t index);
     /* Takes all of reqs[] or, on error, none.  E_BUSY: more than queue_depth would be in flight: reap, then again.
      * A request that ends past the end of the file: read E_TRUNC, unless bytes_least are there; write grows the file, or

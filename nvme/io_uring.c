@@ -468,6 +468,7 @@ static void uring_remove_file(struct st_io *io, uint32_t index)
 {
     const int rc = io->files_registered ? register_file(io, index, -1) : 0;
 
+    (void)io_uring_get_events(&io->ring); /* requests that the kernel's workers ended hold the file until then */
     st_io_files_remove(&io->files, index);
     if (rc >= 0)
         return;

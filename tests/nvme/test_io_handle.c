@@ -89,6 +89,7 @@ static void a_closed_file_is_let_go(void **state)
 {
     const struct handle_variant *v = *state;
     struct strata_io *io = handle_open(v);
+    const bool at_once = strcmp(v->method, "threads") == 0; /* a kernel's queue may drop it when it is next used */
     struct strata_io_file *other;
     unsigned char buf[6001] = {1};
 
@@ -106,7 +107,11 @@ static void a_closed_file_is_let_go(void **state)
         assert_int_equal(strata_io_write(other, i * 7000, buf, sizeof(buf), NULL), STRATA_OK);
         assert_int_equal(strata_io_write(file, 0, buf, sizeof(buf), NULL), STRATA_OK);
         assert_int_equal(strata_io_close_file(file), STRATA_OK);
-        assert_int_equal(flock(fd, strcmp(v->method, "aio") == 0 ? LOCK_EX : LOCK_EX | LOCK_NB), 0); /* aio: an instant later */
+        for (uint32_t tries = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
+            assert_true(!at_once && tries < 1000);
+            assert_int_equal(strata_io_write(other, i * 7000, buf, sizeof(buf), NULL), STRATA_OK);
+            assert_int_equal(strata_io_wait_all(io, -1), STRATA_OK);
+        }
         assert_int_equal(close(fd), 0);
     }
     assert_int_equal(strata_io_close(io), STRATA_OK);
