@@ -62,7 +62,7 @@ static strata_status step_seconds(double *seconds, const struct st_plan *plan, c
     return st;
 }
 
-/* Replace *plan by the fastest one with this share carried, if its step is shorter than *seconds. */
+/* Replace *plan by the fastest one with this share carried, if its step is worth its bytes beside *best, which it then is. */
 static strata_status take_if_faster(struct st_plan **plan, double *best, const struct st_machine *rates, uint32_t share)
 {
     struct st_policy policy = (*plan)->policy;

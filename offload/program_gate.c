@@ -73,10 +73,11 @@ static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
 
 /* --- the gate: updates of one page --- */
 
-static void move_state(struct st_emitter *e, enum st_op_kind kind, enum st_lane lane, uint32_t c, uint32_t from, uint32_t to)
+static void move_state(struct st_emitter *e, enum st_op_kind kind, enum st_lane lane, unsigned phases, uint32_t c, uint32_t from,
+                       uint32_t to)
 {
     const struct st_chunk *chunk = &e->plan->chunks[c];
-    struct st_op *op = st_emit_copy(e, kind, lane, e->update_phases, from, to, ST_HOLDS_STATE, c, chunk->bytes);
+    struct st_op *op = st_emit_copy(e, kind, lane, phases, from, to, ST_HOLDS_STATE, c, chunk->bytes);
 
     if (op != NULL) {
         op->page = chunk->page;
@@ -93,28 +94,48 @@ static uint32_t state_slot(struct st_emitter *e, uint32_t c)
     if (slot != ST_NO_BUFFER)
         return slot;
     slot = st_pool_take(pool, c);
-    move_state(e, ST_OP_READ_STATE, ST_LANE_READ_STATE, c, chunk->region, slot);
+    move_state(e, ST_OP_READ_STATE, ST_LANE_READ_STATE, e->update_phases, c, chunk->region, slot);
     return slot;
 }
 
-static void update_host_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
+/* One chunk's update, where its page's are made.  State that the device updates and does not hold comes there, and goes back. */
+static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
 {
     const struct st_chunk *chunk = &e->plan->chunks[c];
-    const bool swapped = chunk->tier == STRATA_TIER_NVME;
-    const uint32_t state = swapped ? state_slot(e, c) : chunk->region;
-    struct st_op *op = st_emit_start(e, ST_OP_UPDATE, ST_LANE_UPDATE, e->update_phases);
+    const struct st_page_place *place = &e->plan->pages[chunk->page];
+    const bool swapped = chunk->tier == STRATA_TIER_NVME, device = place->device_update;
+    const uint32_t home = swapped ? state_slot(e, c) : chunk->region;
+    const uint32_t state = place->carried ? st_pool_take(&e->lay->carries, c) : home;
+    struct st_op *op;
 
+    if (place->carried)
+        move_state(e, ST_OP_UPLOAD_STATE, ST_LANE_UPLOAD, e->update_phases, c, home, state);
+    op = st_emit_start(e, device ? ST_OP_UPDATE_DEVICE : ST_OP_UPDATE, device ? ST_LANE_UPDATE_DEVICE : ST_LANE_UPDATE,
+                       e->update_phases);
     st_emit_touch(e, op, state, ST_MODIFY, ST_HOLDS_STATE, c);
     st_emit_touch(e, op, weight, ST_MODIFY, ST_HOLDS_WEIGHT, chunk->page);
-    st_emit_touch(e, op, e->plan->pages[chunk->page].grad_region, ST_READ, ST_HOLDS_GRAD, chunk->page);
+    st_emit_touch(e, op, place->grad_region, ST_READ, ST_HOLDS_GRAD, chunk->page);
+    if (device)
+        st_emit_touch(e, op, e->lay->overflows_device, ST_MODIFY, ST_HOLDS_SCALARS, 0);
     if (!st_emit_in_backward(e)) /* the norm of the whole step, its clip factor */
         st_emit_touch(e, op, e->lay->scalars_host, ST_READ, ST_HOLDS_SCALARS, 0);
     if (op != NULL) {
         op->page = chunk->page;
         op->chunk = c;
     }
+    if (place->carried)
+        move_state(e, ST_OP_DOWNLOAD_STATE, ST_LANE_DOWNLOAD, e->update_phases, c, state, home);
     if (swapped)
-        move_state(e, ST_OP_WRITE_STATE, ST_LANE_WRITE, c, state, chunk->region);
+        move_state(e, ST_OP_WRITE_STATE, ST_LANE_WRITE, e->update_phases, c, home, chunk->region);
+}
+
+static void update_chunks(struct st_emitter *e, uint32_t p, uint32_t weight)
+{
+    const struct st_page_place *place = &e->plan->pages[p];
+
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
+        if (e->plan->chunks[c].tier != STRATA_TIER_COUNT)
+            update_chunk(e, c, weight);
 }
 
 /* When the gate must bring page p's weights in: always if the forward that follows takes them from there, else for updates alone.
@@ -131,9 +152,7 @@ static void gate_host(struct st_emitter *e, uint32_t p)
     const struct st_page_place *place = &e->plan->pages[p];
     const uint32_t weight = st_emit_host_weight(e, p, gate_phases(e, p));
 
-    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
-        if (e->plan->chunks[c].tier != STRATA_TIER_COUNT)
-            update_host_chunk(e, c, weight);
+    update_chunks(e, p, weight);
     write_weight(e, p, weight);
     if (place->resident && !(st_place_is_table(e->plan, p) && st_emit_uploads_later(e)))
         upload_weight(e, p, weight, place->weight_region, e->update_phases);
@@ -153,35 +172,6 @@ void st_emit_table_tile(struct st_emitter *e, uint32_t t)
     upload_weight(e, p, place->home_region, place->weight_region, e->update_phases);
 }
 
-/* State that is not on the device comes for the update, and goes back. */
-static void update_device_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
-{
-    const struct st_chunk *chunk = &e->plan->chunks[c];
-    const struct st_page_place *place = &e->plan->pages[chunk->page];
-    const bool swapped = chunk->tier == STRATA_TIER_NVME;
-    const uint32_t home = swapped ? state_slot(e, c) : chunk->region;
-    const uint32_t state = place->carried ? st_pool_take(&e->lay->carries, c) : home;
-    struct st_op *op;
-
-    if (place->carried)
-        move_state(e, ST_OP_UPLOAD_STATE, ST_LANE_UPLOAD, c, home, state);
-    op = st_emit_start(e, ST_OP_UPDATE_DEVICE, ST_LANE_UPDATE_DEVICE, e->update_phases);
-    st_emit_touch(e, op, state, ST_MODIFY, ST_HOLDS_STATE, c);
-    st_emit_touch(e, op, weight, ST_MODIFY, ST_HOLDS_WEIGHT, chunk->page);
-    st_emit_touch(e, op, place->grad_region, ST_READ, ST_HOLDS_GRAD, chunk->page);
-    st_emit_touch(e, op, e->lay->overflows_device, ST_MODIFY, ST_HOLDS_SCALARS, 0);
-    if (!st_emit_in_backward(e))
-        st_emit_touch(e, op, e->lay->scalars_host, ST_READ, ST_HOLDS_SCALARS, 0);
-    if (op != NULL) {
-        op->page = chunk->page;
-        op->chunk = c;
-    }
-    if (place->carried)
-        move_state(e, ST_OP_DOWNLOAD_STATE, ST_LANE_DOWNLOAD, c, state, home);
-    if (swapped)
-        move_state(e, ST_OP_WRITE_STATE, ST_LANE_WRITE, c, home, chunk->region);
-}
-
 static void gate_device(struct st_emitter *e, uint32_t p)
 {
     const struct st_page_place *place = &e->plan->pages[p];
@@ -189,9 +179,7 @@ static void gate_device(struct st_emitter *e, uint32_t p)
     struct st_op *op;
     uint32_t host;
 
-    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
-        if (e->plan->chunks[c].tier != STRATA_TIER_COUNT)
-            update_device_chunk(e, c, weight);
+    update_chunks(e, p, weight);
     if (place->weight_home == STRATA_TIER_DEVICE)
         return;
     host = st_emit_host_weight(e, p, gate_phases(e, p) & ~(unsigned)e->update_phases); /* an update brings newer ones down */
@@ -249,16 +237,9 @@ void st_emit_order(struct st_emitter *e)
 
 void st_emit_read_ahead(struct st_emitter *e)
 {
-    for (uint32_t i = 0; i < e->tail_reads; i++) {
-        const struct st_chunk *chunk = &e->plan->chunks[e->ahead[i]];
-        struct st_op *op = st_emit_copy(e, ST_OP_READ_STATE, ST_LANE_READ_STATE, BACKWARD, chunk->region,
-                                        e->lay->states.buffer[i], ST_HOLDS_STATE, e->ahead[i], chunk->bytes);
-
-        if (op != NULL) {
-            op->page = chunk->page;
-            op->chunk = e->ahead[i];
-        }
-    }
+    for (uint32_t i = 0; i < e->tail_reads; i++)
+        move_state(e, ST_OP_READ_STATE, ST_LANE_READ_STATE, BACKWARD, e->ahead[i], e->plan->chunks[e->ahead[i]].region,
+                   e->lay->states.buffer[i]);
 }
 
 void st_emit_forget_weights(struct st_emitter *e, uint32_t but)

@@ -1,6 +1,7 @@
 /* tests/nvme/io_fixture.c - see io_fixture.h. */
 #include "io_fixture.h"
 
+#include "core/log.h"
 #include "core/rng.h"
 
 #include <fcntl.h>
@@ -199,6 +200,12 @@ void io_fixture_reap(struct io_fixture *f, uint32_t done_count)
 
 /* --- variants --- */
 
+/* A method with a set of options; those that it or the machine refuses are gone without, which must work as well. */
+struct io_variant {
+    const char *name, *method;
+    struct st_io_opts opts;
+};
+
 static const struct io_variant variants[] = {
     {"uring", "uring", {0}},
     {"uring, unregistered", "uring", {.unregistered = true}},
@@ -227,24 +234,25 @@ static bool is_usable(const struct st_io_ops *ops)
     return true;
 }
 
-const struct io_variant *io_next_variant(const struct io_variant *v)
-{
-    const struct io_variant *const end = variants + sizeof(variants) / sizeof(variants[0]);
-
-    for (v = v == NULL ? variants : v + 1; v < end; v++) {
-        method = st_io_find(v->method, NULL);
-        if (is_usable(method)) {
-            io_fixture_set_options(&v->opts);
-            return v;
-        }
-    }
-    return NULL;
-}
-
-int io_variant_setup(void **state)
+static int hand_method(void **state)
 {
     *state = (void *)(uintptr_t)method;
     return 0;
+}
+
+int io_run_variants(const struct CMUnitTest *tests, size_t count)
+{
+    int failed = 0;
+
+    st_log_configure(NULL, NULL, ST_LOG_WARN); /* what is gone without is said at each open */
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
+        method = st_io_find(variants[i].method, NULL);
+        if (!is_usable(method))
+            continue;
+        io_fixture_set_options(&variants[i].opts);
+        failed += _cmocka_run_group_tests(variants[i].name, tests, count, hand_method, NULL);
+    }
+    return failed;
 }
 
 const struct st_io_ops *io_method_of(void **state)

@@ -3,6 +3,7 @@
 #define TESTS_NVME_IO_FIXTURE_H
 
 #include "nvme/io.h"
+#include <stddef.h>
 
 #define BLOCK      4096u
 #define BLOCKS_MAX 64u
@@ -52,16 +53,10 @@ void io_fixture_reap(struct io_fixture *f, uint32_t done_count);
 /** An unlinked file; direct I/O where it works. */
 int io_temporary_file(uint64_t bytes);
 
-/* A method with a set of options; those that it or the machine refuses are gone without, which must work as well. */
-struct io_variant {
-    const char *name, *method;
-    struct st_io_opts opts;
-};
-
-/** The variant after v, or the first, of those whose method this machine has; fixtures open it from now on.  NULL: no more. */
-const struct io_variant *io_next_variant(const struct io_variant *v);
-/** Group setup: hands the variant's method to the tests, which take it by io_method_of(). */
-int io_variant_setup(void **state);
+/** Run the tests [count] once for each variant whose method this machine has; fixtures open that one meanwhile, and tests take
+ * its method by io_method_of().  How many failed. */
+struct CMUnitTest;
+int io_run_variants(const struct CMUnitTest *tests, size_t count);
 const struct st_io_ops *io_method_of(void **state);
 
 #endif

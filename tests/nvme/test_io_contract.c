@@ -3,7 +3,6 @@
  * io_contract_files. */
 #include "core/clock.h"
 #include "core/fault.h"
-#include "core/log.h"
 #include "core/rng.h"
 #include "io_fixture.h"
 #include "tests/scratch.h"
@@ -363,11 +362,6 @@ int main(void)
         cmocka_unit_test(random_operations_match_a_model),
         cmocka_unit_test(every_single_failure_is_clean),
     };
-    const struct io_variant *v = NULL;
-    int failed = 0;
 
-    st_log_configure(NULL, NULL, ST_LOG_WARN); /* what is gone without is said at each open */
-    while ((v = io_next_variant(v)) != NULL)
-        failed += cmocka_run_group_tests_name(v->name, tests, io_variant_setup, NULL);
-    return failed;
+    return io_run_variants(tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -1,5 +1,4 @@
 /* tests/nvme/test_io_contract_files.c - the contract in nvme/io.h: files of an io come and go. */
-#include "core/log.h"
 #include "io_fixture.h"
 
 #include <fcntl.h>
@@ -146,11 +145,6 @@ int main(void)
         cmocka_unit_test(a_file_given_back_is_let_go),
         cmocka_unit_test(a_busy_file_is_not_given_back),
     };
-    const struct io_variant *v = NULL;
-    int failed = 0;
 
-    st_log_configure(NULL, NULL, ST_LOG_WARN); /* what is gone without is said at each open */
-    while ((v = io_next_variant(v)) != NULL)
-        failed += cmocka_run_group_tests_name(v->name, tests, io_variant_setup, NULL);
-    return failed;
+    return io_run_variants(tests, sizeof(tests) / sizeof(tests[0]));
 }

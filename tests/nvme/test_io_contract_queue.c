@@ -2,7 +2,6 @@
  */
 #include "core/clock.h"
 #include "core/fault.h"
-#include "core/log.h"
 #include "io_fixture.h"
 
 #include <errno.h>
@@ -297,11 +296,6 @@ int main(void)
         cmocka_unit_test(cancelled_requests_end_once),
         cmocka_unit_test(a_cancelled_request_is_not_repeated),
     };
-    const struct io_variant *v = NULL;
-    int failed = 0;
 
-    st_log_configure(NULL, NULL, ST_LOG_WARN); /* what is gone without is said at each open */
-    while ((v = io_next_variant(v)) != NULL)
-        failed += cmocka_run_group_tests_name(v->name, tests, io_variant_setup, NULL);
-    return failed;
+    return io_run_variants(tests, sizeof(tests) / sizeof(tests[0]));
 }
