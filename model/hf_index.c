@@ -2,7 +2,7 @@
 #include "model/hf_index.h"
 #include "core/error.h"
 #include "core/json.h"
-#include "model/file.h"
+#include "core/file.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * weights are passed over. */
 #include "model/hf_reader.h"
 #include "core/error.h"
-#include "model/file.h"
+#include "core/file.h"
 #include "model/hf_index.h"
 #include "model/layout.h"
 #include "model/safetensors.h"

@@ -3,7 +3,7 @@
  * One model.safetensors in parameter order; the configs are renamed first, the weights last.  Touches no other file. */
 #include "core/error.h"
 #include "core/fault.h"
-#include "model/file.h"
+#include "core/file.h"
 #include "model/hf_config.h"
 #include "model/layout.h"
 #include "model/safetensors.h"

@@ -1,7 +1,7 @@
 /* model/tokens_bytes.c - text to token files, one token per byte; every n-th block may be set aside. */
 #include "core/error.h"
 #include "core/fault.h"
-#include "model/file.h"
+#include "core/file.h"
 #include "model/tokens.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-/* model/file.h - whole-range file transfers and files that appear under their name only when complete.  Private to model/. */
-#ifndef MODEL_FILE_H
-#define MODEL_FILE_H
+/* core/file.h - whole-range file transfers and files that appear under their name only when complete. */
+#ifndef CORE_FILE_H
+#define CORE_FILE_H
 
 #include "strata/status.h"
 #include <stdint.h>

@@ -1,5 +1,5 @@
-/* model/file.c - see file.h.  Every foreign call passes a fault site; EINTR and short transfers continue. */
-#include "model/file.h"
+/* core/file.c - see file.h.  Every foreign call passes a fault site; EINTR and short transfers continue. */
+#include "core/file.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include <errno.h>
