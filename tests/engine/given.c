@@ -1,0 +1,168 @@
+/* given.c - see given.h. */
+#include "given.h"
+
+#include "core/rng.h"
+#include "tests/offload/plan_fixture.h"
+
+#include <assert.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MICRO_BATCHES 2u
+#define AMPLE         (UINT64_C(1) << 40)
+#define WEIGHT_SEED   11u
+#define WEIGHT_STD    0.02f
+
+float given_weight(uint32_t page, uint64_t elem)
+{
+    float value;
+
+    st_rng_normal(&value, 1, WEIGHT_SEED, page, elem, WEIGHT_STD);
+    return value;
+}
+
+static strata_status fill(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
+{
+    (void)ctx;
+    st_rng_normal(out, count, WEIGHT_SEED, page, first, WEIGHT_STD);
+    return STRATA_OK;
+}
+
+/* --- in the model's place --- */
+
+static uint32_t page_of(const struct st_workload *w, const struct st_call *call)
+{
+    switch (call->kind) {
+    case ST_CALL_EMBED_BACKWARD:
+        return w->position_page;
+    case ST_CALL_BLOCK_BACKWARD:
+        return w->block_first + call->block;
+    case ST_CALL_HEAD_GRAD:
+        return w->head_first + call->tile;
+    default:
+        return w->norm_page;
+    }
+}
+
+static void add_gradients(const struct given *g, const struct st_call *call, uint32_t p)
+{
+    const struct st_workload *w = &g->workload;
+    const struct st_page *page = &w->pages[p];
+    const double scale = (double)call->loss_gradient * w->micro_batch * w->seq * w->grad_accum;
+
+    if (call->first)
+        memset(call->grad, 0, call->grad_elems * sizeof(float));
+    for (uint32_t k = 0; g->grad != NULL && k < page->group_count; k++)
+        for (uint64_t i = page->groups[k].offset; i < page->groups[k].offset + page->groups[k].elems; i++)
+            call->grad[i] += (float)(g->grad(p, i, g->step) / MICRO_BATCHES * scale);
+}
+
+static strata_status run(void *model, const struct st_call *call)
+{
+    const struct given *g = model;
+    const struct st_workload *w = &g->workload;
+
+    if (call->kind == ST_CALL_HEAD_LOSS)
+        *call->loss_sum = 0;
+    if (call->kind == ST_CALL_HEAD_BACKWARD) /* nothing more for the table */
+        memset(call->dact, 0, w->activation_bytes);
+    if (call->grad != NULL)
+        add_gradients(g, call, page_of(w, call));
+    return STRATA_OK;
+}
+
+/* --- the engine --- */
+
+struct st_config given_config(strata_dtype dtype, strata_tier tier)
+{
+    return (struct st_config){.train_batch = MICRO_BATCHES,
+                              .micro_batch = 1,
+                              .grad_accum = MICRO_BATCHES,
+                              .dtype = dtype,
+                              .loss_scale = 1024,
+                              .min_loss_scale = 1,
+                              .lr = 1e-2,
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .eps = 1e-8,
+                              .bias_correction = true,
+                              .zero_stage = 3,
+                              .param_tier = tier,
+                              .optimizer_tier = tier,
+                              .activation_tier = STRATA_TIER_COUNT,
+                              .update_ratio = 1,
+                              .update = ST_UPDATE_GATED,
+                              .chunk_size = UINT64_C(1) << 20,
+                              .block_bytes = 65536,
+                              .queue_depth = 8,
+                              .threads = 2,
+                              .io_method = "fake",
+                              .isa = "auto"};
+}
+
+static void make_plan(struct given *g, bool smallest)
+{
+    struct st_machine machine = {.name = "given", .capacity = {AMPLE, AMPLE, AMPLE}, .workers = 2, .device_is_host = true};
+    struct st_policy policy;
+
+    st_policy_from_config(&policy, &g->config);
+    if (smallest) {
+        struct st_plan *refused;
+
+        machine.capacity[STRATA_TIER_DEVICE] = 0;
+        refused = plan_try(&g->workload, &machine, &policy, "given");
+        assert_false(refused->fits);
+        machine.capacity[STRATA_TIER_DEVICE] = refused->minimum[STRATA_TIER_DEVICE];
+        st_plan_destroy(refused);
+    }
+    g->plan = plan_try(&g->workload, &machine, &policy, "given");
+    assert_true(g->plan->fits);
+    assert_int_equal(st_plan_verify(g->plan), STRATA_OK);
+}
+
+void given_open(struct given *g, const struct given_opts *opts)
+{
+    const struct plan_sizes sizes = {.dtype = opts->config.dtype,
+                                     .blocks = 2,
+                                     .hidden = 16,
+                                     .vocab = 64,
+                                     .tile_rows = 32,
+                                     .seq = 8,
+                                     .micro_batch = 1,
+                                     .grad_accum = MICRO_BATCHES,
+                                     .block_params = opts->block_params,
+                                     .positions = true,
+                                     .tied = true};
+    struct st_engine_opts engine;
+
+    *g = (struct given){.config = opts->config, .grad = opts->grad};
+    plan_workload(&g->workload, &sizes, NULL);
+    make_plan(g, opts->smallest);
+    engine = (struct st_engine_opts){.plan = g->plan, .config = &g->config, .compute = {.model = g, .run = run}, .fake_seed = 3};
+    g->tokens = calloc((size_t)sizes.seq * MICRO_BATCHES, sizeof(*g->tokens));
+    assert_non_null(g->tokens);
+    assert_int_equal(st_engine_create(&g->eng, &engine), STRATA_OK);
+    assert_int_equal(st_engine_load(g->eng, fill, NULL), STRATA_OK);
+}
+
+void given_close(struct given *g)
+{
+    st_engine_destroy(g->eng);
+    st_plan_destroy(g->plan);
+    st_workload_fini(&g->workload);
+    free(g->tokens);
+}
+
+strata_status given_step(struct given *g, struct st_step_result *result)
+{
+    struct st_step_result unused;
+
+    g->step++;
+    return st_engine_step(g->eng, g->tokens, g->tokens, result != NULL ? result : &unused);
+}

@@ -1,0 +1,339 @@
+/* test_steps - several optimizer steps through the engine against the papers' formulae in double: norm, clip factor, rates,
+ * betas that move, bias correction, decay, masters and moments.
+ *
+ * The exactness matrix compares runs with each other; what is wrong in all of them shows here.  Gradients are given, some bits
+ * wide and so small that the 1e-6 of the clip factor is a tenth of it; their sizes change, so that some steps are clipped. */
+#include "given.h"
+
+#include "core/rng.h"
+#include "offload/lr_schedule.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define STEPS     9u
+#define CLIP      5e-6
+#define TOLERANCE 4e-6 /* of what moved: some roundings to fp32 a step */
+
+static const char *const rule_names[] = {"AdamW", "Adam", "Adagrad", "Lion", "SGD"};
+static const char *const dtype_names[] = {"?", "fp32", "bf16", "fp16"};
+static const char *const update_names[] = {"auto", "serial", "gated", "in_backward"};
+
+/* An odd number of 1/64 below 1, times a power of two of the step: norms of about 12e-6, 6e-6 and 3e-6. */
+static double gradient(uint32_t page, uint64_t elem, uint64_t step)
+{
+    const uint64_t bits = st_rng_u64(5, page, elem + (step << 32));
+
+    return ldexp((double)(bits % 64 | 1) / 64, -22 - (int)(step % 3)) * (bits & 64 ? 1 : -1);
+}
+
+/* --- the reference --- */
+
+/* One element, and the sums of magnitudes that its numbers were made of: what roundings are measured by. */
+struct element {
+    double p, m, v, p_path, m_path, v_path;
+};
+
+struct scalars {
+    uint64_t step;
+    double lr, beta1, beta2, divisor;
+};
+
+static void reference_adam(struct element *e, double g, const struct st_config *c, const struct scalars *s)
+{
+    const double correct1 = c->bias_correction ? 1 - pow(s->beta1, (double)s->step) : 1;
+    const double correct2 = c->bias_correction ? 1 - pow(s->beta2, (double)s->step) : 1;
+
+    e->m = s->beta1 * e->m + (1 - s->beta1) * g;
+    e->v = s->beta2 * e->v + (1 - s->beta2) * g * g;
+    e->p -= s->lr * (e->m / correct1) / (sqrt(e->v / correct2) + c->eps);
+}
+
+static void reference_lion(struct element *e, double g, const struct scalars *s)
+{
+    const double direction = s->beta1 * e->m + (1 - s->beta1) * g;
+
+    e->p -= direction > 0 ? s->lr : direction < 0 ? -s->lr : 0;
+    e->m = s->beta2 * e->m + (1 - s->beta2) * g;
+}
+
+static void reference_sgd(struct element *e, double g, const struct st_config *c, const struct scalars *s)
+{
+    e->m = s->step == 1 ? g : s->beta1 * e->m + (1 - c->dampening) * g;
+    e->p -= s->lr * (c->nesterov ? g + s->beta1 * e->m : e->m);
+}
+
+static void reference_step(struct element *e, double gradient_sum, bool decays, const struct st_config *c,
+                           const struct scalars *s)
+{
+    const bool decoupled = c->optimizer == ST_OPTIMIZER_ADAMW || c->optimizer == ST_OPTIMIZER_LION;
+    const double decay = decays ? c->weight_decay : 0, before = e->p;
+    const double g = gradient_sum / s->divisor + (decoupled ? 0 : decay * e->p);
+    const double size = fabs(gradient_sum) / s->divisor + (decoupled ? 0 : decay * fabs(e->p));
+
+    if (decoupled)
+        e->p -= s->lr * decay * e->p;
+    switch (c->optimizer) {
+    case ST_OPTIMIZER_ADAMW:
+    case ST_OPTIMIZER_ADAM:
+        reference_adam(e, g, c, s);
+        break;
+    case ST_OPTIMIZER_ADAGRAD:
+        e->m += g * g;
+        e->p -= s->lr * g / (sqrt(e->m) + c->eps);
+        break;
+    case ST_OPTIMIZER_LION:
+        reference_lion(e, g, s);
+        break;
+    case ST_OPTIMIZER_SGD:
+        reference_sgd(e, g, c, s);
+        break;
+    }
+    e->p_path += fabs(e->p - before) + fabs(e->p) / 32; /* and the rounding of the master itself, once a step */
+    e->m_path += c->optimizer == ST_OPTIMIZER_ADAGRAD ? size * size : size;
+    e->v_path += size * size;
+}
+
+/* --- what the engine has --- */
+
+static const void *weight_of(const struct given *g, uint32_t page)
+{
+    const struct st_page_place *place = &g->plan->pages[page];
+
+    return st_engine_pointer(g->eng, place->weight_home == STRATA_TIER_DEVICE ? place->weight_region : place->home_region);
+}
+
+static double master_of(const struct given *g, const struct st_chunk *chunk, uint64_t i)
+{
+    const void *state = st_engine_pointer(g->eng, chunk->region), *weight = weight_of(g, chunk->page);
+    float master;
+
+    if (g->plan->master == ST_MASTER_WEIGHT)
+        return ((const float *)weight)[chunk->first + i];
+    if (g->plan->master == ST_MASTER_FULL)
+        return ((const float *)state)[i];
+    g->eng->kernels->master_join(&master, (const uint16_t *)weight + chunk->first + i, (const int16_t *)state + i, 1);
+    return master;
+}
+
+static void assert_near(const struct given *g, const struct st_chunk *chunk, uint64_t i, const char *what, double got,
+                        double want, double path)
+{
+    if (!(fabs(got - want) <= TOLERANCE * path))
+        fail_msg(
+            "%s, %s, %s update of state in tier %d, step %llu: %s of element %llu of page %u is %.9g, the reference has %.9g",
+            rule_names[g->config.optimizer], dtype_names[g->config.dtype], update_names[g->config.update],
+            (int)g->config.optimizer_tier, (unsigned long long)g->step, what, (unsigned long long)(chunk->first + i), chunk->page,
+            got, want);
+}
+
+static void compare_chunk(const struct given *g, const struct st_chunk *chunk, const struct element *elements)
+{
+    const struct st_moments moments = st_engine_moments(g->plan, chunk, st_engine_pointer(g->eng, chunk->region));
+    const float *moment1 = moments.moment1, *moment2 = moments.moment2;
+
+    for (uint64_t i = 0; i < chunk->elems; i++) {
+        const struct element *e = &elements[chunk->first + i];
+
+        assert_near(g, chunk, i, "master", master_of(g, chunk, i), e->p, e->p_path);
+        assert_near(g, chunk, i, "moment1", moment1[i], e->m, e->m_path);
+        if (moment2 != NULL)
+            assert_near(g, chunk, i, "moment2", moment2[i], e->v, e->v_path);
+    }
+}
+
+/* --- both, step by step --- */
+
+struct comparison {
+    struct given given;
+    struct element **pages; /* [page_count][elems] */
+    uint32_t clipped;
+};
+
+static void comparison_open(struct comparison *c, const struct given_opts *opts)
+{
+    const struct st_workload *w;
+
+    *c = (struct comparison){.clipped = 0};
+    given_open(&c->given, opts);
+    w = &c->given.workload;
+    c->pages = calloc(w->page_count, sizeof(*c->pages));
+    assert_non_null(c->pages);
+    for (uint32_t p = 0; p < w->page_count; p++) {
+        c->pages[p] = calloc(w->pages[p].elems, sizeof(**c->pages));
+        assert_non_null(c->pages[p]);
+        for (uint64_t i = 0; i < w->pages[p].elems; i++)
+            c->pages[p][i].p = given_weight(p, i);
+    }
+}
+
+static void comparison_close(struct comparison *c)
+{
+    for (uint32_t p = 0; p < c->given.workload.page_count; p++)
+        free(c->pages[p]);
+    free(c->pages);
+    given_close(&c->given);
+}
+
+static double reference_norm(const struct st_workload *w, uint64_t step)
+{
+    double sum = 0;
+
+    for (uint32_t p = 0; p < w->page_count; p++)
+        for (uint32_t k = 0; k < w->pages[p].group_count; k++)
+            for (uint64_t i = 0; i < w->pages[p].groups[k].elems; i++)
+                sum += pow(gradient(p, w->pages[p].groups[k].offset + i, step), 2);
+    return sqrt(sum);
+}
+
+static void reference_all(struct comparison *c, const struct scalars *s)
+{
+    const struct st_workload *w = &c->given.workload;
+
+    for (uint32_t p = 0; p < w->page_count; p++)
+        for (uint32_t k = 0; k < w->pages[p].group_count; k++) {
+            const struct st_group *group = &w->pages[p].groups[k];
+
+            for (uint64_t i = group->offset; i < group->offset + group->elems; i++)
+                reference_step(&c->pages[p][i], gradient(p, i, s->step), group->kind == ST_GROUP_DECAY, &c->given.config, s);
+        }
+}
+
+static void compare_step(struct comparison *c, uint64_t step)
+{
+    struct given *g = &c->given;
+    const double norm = reference_norm(&g->workload, step), clip = g->config.gradient_clipping;
+    struct scalars s = {.step = step, .lr = st_lr_at(&g->config, step), .divisor = 1};
+    struct st_step_result result;
+
+    st_betas_at(&g->config, step, &s.beta1, &s.beta2);
+    if (clip > 0)
+        s.divisor = fmax(1, (norm + 1e-6) / clip);
+    c->clipped += s.divisor > 1;
+    assert_int_equal(given_step(g, &result), STRATA_OK);
+    assert_false(result.skipped);
+    if (!(fabs(result.grad_norm - norm) <= 1e-9 * norm) || result.lr != s.lr)
+        fail_msg("step %llu: norm %.12g and rate %.12g, the reference has %.12g and %.12g", (unsigned long long)step,
+                 result.grad_norm, result.lr, norm, s.lr);
+    assert_int_equal(st_engine_flush(g->eng, NULL), STRATA_OK);
+    reference_all(c, &s);
+    for (uint32_t i = 0; i < g->plan->chunk_count; i++)
+        compare_chunk(g, &g->plan->chunks[i], c->pages[g->plan->chunks[i].page]);
+}
+
+static void compare_run(const struct st_config *config)
+{
+    const struct given_opts opts = {.config = *config, .grad = gradient, .smallest = config->param_tier == STRATA_TIER_HOST};
+    struct comparison c;
+
+    comparison_open(&c, &opts);
+    for (uint64_t step = 1; step <= STEPS; step++)
+        compare_step(&c, step);
+    if (config->gradient_clipping > 0)
+        assert_true(c.clipped > 0 && c.clipped < STEPS);
+    comparison_close(&c);
+}
+
+/* Where masters, gradients and updates are: the device or the host, after the step or, where nothing asks for its norm, within.
+ */
+static void compare_everywhere(const struct st_config *config)
+{
+    struct st_config c = *config;
+
+    c.update = ST_UPDATE_SERIAL;
+    compare_run(&c);
+    c.param_tier = c.optimizer_tier = STRATA_TIER_HOST;
+    c.update = ST_UPDATE_GATED;
+    compare_run(&c);
+    if (c.dtype == STRATA_F16)
+        return;
+    c.update = ST_UPDATE_IN_BACKWARD;
+    c.gradient_clipping = 0;
+    compare_run(&c);
+}
+
+/* A rule with decay and a clip that bites; coupled decay of about the gradients' size. */
+static struct st_config config_of(enum st_optimizer_type rule, strata_dtype dtype)
+{
+    struct st_config c = given_config(dtype, STRATA_TIER_DEVICE);
+
+    c.optimizer = rule;
+    c.gradient_clipping = CLIP;
+    c.weight_decay = rule == ST_OPTIMIZER_ADAMW || rule == ST_OPTIMIZER_LION ? 0.1 : 1e-6;
+    if (rule == ST_OPTIMIZER_SGD) {
+        c.lr = 1000;
+        c.momentum = 0.9;
+        c.dampening = 0.2;
+    }
+    return c;
+}
+
+static const enum st_optimizer_type rules[] = {ST_OPTIMIZER_ADAMW, ST_OPTIMIZER_ADAM, ST_OPTIMIZER_ADAGRAD, ST_OPTIMIZER_LION,
+                                               ST_OPTIMIZER_SGD};
+
+static void every_rule_is_its_formula(void **state)
+{
+    static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
+
+    (void)state;
+    for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++)
+        for (size_t d = 0; d < 3; d++) {
+            const struct st_config c = config_of(rules[r], dtypes[d]);
+
+            compare_everywhere(&c);
+        }
+}
+
+static void bias_correction_and_nesterov_are_options(void **state)
+{
+    struct st_config c = config_of(ST_OPTIMIZER_ADAMW, STRATA_BF16);
+
+    (void)state;
+    c.bias_correction = false;
+    compare_everywhere(&c);
+    c = config_of(ST_OPTIMIZER_SGD, STRATA_F32);
+    c.nesterov = true;
+    c.dampening = 0;
+    compare_everywhere(&c);
+    c.nesterov = false;
+    c.momentum = 0;
+    compare_everywhere(&c);
+}
+
+/* Up in three steps, down in four, and beyond: the betas of a step are those of its bias correction, over all steps so far. */
+static void betas_that_move(void **state)
+{
+    (void)state;
+    for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++) {
+        struct st_config c = config_of(rules[r], STRATA_BF16);
+
+        c.lr_type = ST_LR_ONE_CYCLE;
+        c.cycle_min_lr = c.lr / 10;
+        c.cycle_max_lr = c.lr;
+        c.cycle_first_step_size = 3;
+        c.cycle_second_step_size = 4;
+        c.decay_step_size = 1;
+        c.decay_lr_rate = 0.5;
+        c.cycle_momentum = true;
+        c.cycle_min_mom = 0.8;
+        c.cycle_max_mom = 0.95;
+        compare_everywhere(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rule_is_its_formula),
+        cmocka_unit_test(bias_correction_and_nesterov_are_options),
+        cmocka_unit_test(betas_that_move),
+    };
+
+    return cmocka_run_group_tests_name("steps", tests, NULL, NULL);
+}
