@@ -1,0 +1,296 @@
+/* test_integrity - a byte that changes on NVMe is found before it is used, whichever it is: in every plane of every layout, in
+ * the first, a middle and the last tile of a chunk, and the sentence names plane and place.  What lies between planes is not
+ * read. */
+#include "given.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define BLOCK_PARAMS (3 * ST_TILE_ELEMS + 1000u) /* four tiles, the last one short */
+
+static const char *const plane_names[ST_PLANE_COUNT] = {"master", "moment1", "moment2", "weight"};
+
+struct layout {
+    strata_dtype dtype;
+    enum st_optimizer_type rule;
+    enum st_config_moments moments;
+};
+
+/* A split master, a full one, none; two moments or one; each format. */
+static const struct layout layouts[] = {
+    {STRATA_BF16, ST_OPTIMIZER_ADAMW, ST_CONFIG_MOMENTS_F32},  {STRATA_BF16, ST_OPTIMIZER_ADAMW, ST_CONFIG_MOMENTS_BF16},
+    {STRATA_BF16, ST_OPTIMIZER_ADAMW, ST_CONFIG_MOMENTS_8BIT}, {STRATA_BF16, ST_OPTIMIZER_LION, ST_CONFIG_MOMENTS_F32},
+    {STRATA_F16, ST_OPTIMIZER_ADAMW, ST_CONFIG_MOMENTS_F32},   {STRATA_F32, ST_OPTIMIZER_ADAMW, ST_CONFIG_MOMENTS_F32},
+    {STRATA_F32, ST_OPTIMIZER_SGD, ST_CONFIG_MOMENTS_8BIT},
+};
+#define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
+
+/* All state and weights on NVMe. */
+static void open_layout(struct given *g, const struct layout *layout)
+{
+    struct given_opts opts = {
+        .config = given_config(layout->dtype, STRATA_TIER_NVME), .block_params = BLOCK_PARAMS, .smallest = true};
+
+    opts.config.optimizer = layout->rule;
+    opts.config.moments = layout->moments;
+    given_open(g, &opts);
+}
+
+/* --- planes --- */
+
+struct plane {
+    uint32_t extent;
+    uint64_t offset, bytes; /* of the chunk's part, from the extent's start; 0 bytes: the layout has no such plane */
+    uint64_t tile_bytes;    /* of a whole tile */
+};
+
+static struct plane plane_of(const struct st_plan *plan, uint32_t c, enum st_plane which)
+{
+    const struct st_chunk *chunk = &plan->chunks[c];
+    const uint64_t width = strata_dtype_bytes(plan->workload.dtype), master = st_master_width(plan->master);
+
+    switch (which) {
+    case ST_PLANE_MASTER:
+        return (struct plane){chunk->region, 0, chunk->elems * master, ST_TILE_ELEMS * master};
+    case ST_PLANE_MOMENT1:
+        return (struct plane){chunk->region, chunk->moment1_offset, st_moment_bytes(plan->moment_format, chunk->elems),
+                              st_moment_bytes(plan->moment_format, ST_TILE_ELEMS)};
+    case ST_PLANE_MOMENT2:
+        return (struct plane){chunk->region, chunk->moment2_offset,
+                              plan->moments == 2 ? st_moment_bytes(plan->moment_format, chunk->elems) : 0,
+                              st_moment_bytes(plan->moment_format, ST_TILE_ELEMS)};
+    default:
+        return (struct plane){plan->pages[chunk->page].home_region, chunk->first * width, chunk->elems * width,
+                              ST_TILE_ELEMS * width};
+    }
+}
+
+static uint64_t tiles_of(const struct st_chunk *chunk)
+{
+    return (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
+}
+
+static void assert_names(const struct st_plan *plan, uint32_t c, enum st_plane which, uint64_t tile)
+{
+    const struct st_chunk *chunk = &plan->chunks[c];
+    char place[128];
+
+    snprintf(place, sizeof(place), "checksum mismatch in plane %s of page %u, elements from %" PRIu64 " ", plane_names[which],
+             chunk->page, chunk->first + tile * ST_TILE_ELEMS);
+    if (strstr(strata_last_error(), place) == NULL)
+        fail_msg("\"%s\" is not in: %s", place, strata_last_error());
+}
+
+/* --- what is read, close to the code --- */
+
+/* A chunk as it comes from NVMe: its state, and its page's weights. */
+struct copies {
+    struct given *g;
+    uint32_t chunk;
+    unsigned char *state, *weight;
+    void *grad;
+};
+
+static unsigned char *read_extent(struct st_engine *eng, uint32_t extent)
+{
+    unsigned char *bytes = aligned_alloc(ST_SWAP_ALIGN, eng->plan->buffers[extent].bytes);
+
+    assert_non_null(bytes);
+    assert_int_equal(st_engine_transfer(eng, ST_IO_READ, extent, bytes), STRATA_OK);
+    return bytes;
+}
+
+static struct copies copies_open(struct given *g, uint32_t c)
+{
+    const struct st_chunk *chunk = &g->plan->chunks[c];
+
+    return (struct copies){.g = g,
+                           .chunk = c,
+                           .state = read_extent(g->eng, chunk->region),
+                           .weight = read_extent(g->eng, g->plan->pages[chunk->page].home_region),
+                           .grad = calloc(g->workload.pages[chunk->page].elems, sizeof(float))};
+}
+
+static void copies_close(struct copies *c)
+{
+    free(c->state);
+    free(c->weight);
+    free(c->grad);
+}
+
+/* Each reader checks the planes it is given; an update that is skipped does nothing but check. */
+static strata_status read_by_update(struct copies *c)
+{
+    c->g->eng->update.skip = true;
+    return st_engine_update_chunk(c->g->eng, c->chunk, c->state, c->weight, c->grad);
+}
+
+static strata_status read_by_verify(struct copies *c)
+{
+    const strata_status st = st_engine_verify_state(c->g->eng, c->chunk, c->state);
+
+    return st != STRATA_OK ? st : st_engine_verify_weights(c->g->eng, c->g->plan->chunks[c->chunk].page, c->weight);
+}
+
+typedef strata_status reader_fn(struct copies *c);
+static reader_fn *const readers[] = {read_by_update, read_by_verify};
+
+static void flip_in_tile(struct copies *c, enum st_plane which, const struct plane *plane, uint64_t tile)
+{
+    const uint64_t first = tile * plane->tile_bytes, left = plane->bytes - first;
+    const uint64_t bytes = left < plane->tile_bytes ? left : plane->tile_bytes;
+    const uint64_t places[] = {first, first + bytes / 2, first + bytes - 1};
+
+    for (size_t i = 0; i < 3; i++) {
+        unsigned char *byte = (which == ST_PLANE_WEIGHT ? c->weight : c->state) + plane->offset + places[i];
+
+        *byte ^= 0x10;
+        for (size_t r = 0; r < sizeof(readers) / sizeof(readers[0]); r++) {
+            assert_int_equal(readers[r](c), STRATA_E_CORRUPT);
+            assert_names(c->g->plan, c->chunk, which, tile);
+        }
+        *byte ^= 0x10;
+    }
+}
+
+static void every_reader_checks_every_byte_it_uses(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        uint32_t planes = 0;
+        struct given g;
+
+        open_layout(&g, &layouts[l]);
+        for (uint32_t c = 0; c < g.plan->chunk_count; c++) {
+            struct copies copies = copies_open(&g, c);
+
+            for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
+                const struct plane plane = plane_of(g.plan, c, (enum st_plane)p);
+
+                planes += plane.bytes > 0;
+                for (uint64_t tile = 0; plane.bytes > 0 && tile < tiles_of(&g.plan->chunks[c]); tile++)
+                    flip_in_tile(&copies, (enum st_plane)p, &plane, tile);
+            }
+            for (size_t r = 0; r < sizeof(readers) / sizeof(readers[0]); r++)
+                assert_int_equal(readers[r](&copies), STRATA_OK); /* all flips are undone */
+            copies_close(&copies);
+        }
+        assert_true(planes >= 3 * g.plan->chunk_count - (layouts[l].dtype == STRATA_F32 ? g.plan->chunk_count : 0));
+        given_close(&g);
+    }
+}
+
+/* All of an extent that belongs to no plane may hold anything. */
+static void what_lies_between_planes_is_not_read(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        struct given g;
+
+        open_layout(&g, &layouts[l]);
+        for (uint32_t c = 0; c < g.plan->chunk_count; c++) {
+            struct copies copies = copies_open(&g, c);
+            const uint64_t bytes = g.plan->buffers[g.plan->chunks[c].region].bytes;
+            uint64_t flipped = 0;
+
+            for (uint64_t i = 0; i < bytes; i++) {
+                bool used = false;
+
+                for (uint32_t p = ST_PLANE_MASTER; p < ST_PLANE_WEIGHT; p++) {
+                    const struct plane plane = plane_of(g.plan, c, (enum st_plane)p);
+
+                    used = used || (i >= plane.offset && i < plane.offset + plane.bytes);
+                }
+                copies.state[i] ^= used ? 0 : 0x10;
+                flipped += !used;
+            }
+            assert_int_equal(flipped + st_plan_state_bytes(g.plan, g.plan->chunks[c].elems), bytes);
+            for (size_t r = 0; r < sizeof(readers) / sizeof(readers[0]); r++)
+                assert_int_equal(readers[r](&copies), STRATA_OK);
+            copies_close(&copies);
+        }
+        given_close(&g);
+    }
+}
+
+/* --- in whole runs --- */
+
+/* A byte changes on the medium after the weights were loaded. */
+static void change(struct given *g, const struct plane *plane, uint64_t at)
+{
+    unsigned char *bytes = read_extent(g->eng, plane->extent);
+
+    bytes[plane->offset + at] ^= 0x10;
+    assert_int_equal(st_engine_transfer(g->eng, ST_IO_WRITE, plane->extent, bytes), STRATA_OK);
+    free(bytes);
+}
+
+static strata_status run_step(struct given *g)
+{
+    const strata_status st = given_step(g, NULL);
+
+    return st != STRATA_OK ? st : st_engine_flush(g->eng, NULL);
+}
+
+static strata_status run_digest(struct given *g)
+{
+    char weights[33], state[33];
+
+    return st_engine_digest(g->eng, weights, state);
+}
+
+/* The update on the host, on the device of carried state, and the digest: the last byte of the largest chunk's plane. */
+static void a_run_ends_where_a_byte_changed(const struct layout *layout, bool carried, strata_status (*use)(struct given *g))
+{
+    struct given_opts opts = {.config = given_config(layout->dtype, STRATA_TIER_NVME), .block_params = BLOCK_PARAMS};
+
+    opts.smallest = !carried;
+    opts.config.optimizer = layout->rule;
+    opts.config.moments = layout->moments;
+    opts.config.update_ratio = carried ? 0 : 1;
+    for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
+        struct plane plane;
+        struct given g;
+        uint32_t c = 0;
+
+        given_open(&g, &opts);
+        for (uint32_t i = 0; i < g.plan->chunk_count; i++)
+            c = g.plan->chunks[i].elems > g.plan->chunks[c].elems ? i : c;
+        assert_int_equal(g.plan->pages[g.plan->chunks[c].page].carried, carried);
+        plane = plane_of(g.plan, c, (enum st_plane)p);
+        if (plane.bytes > 0) {
+            change(&g, &plane, plane.bytes - 1);
+            assert_int_equal(use(&g), STRATA_E_CORRUPT);
+            assert_names(g.plan, c, (enum st_plane)p, tiles_of(&g.plan->chunks[c]) - 1);
+        }
+        given_close(&g);
+    }
+}
+
+static void whole_runs_end_with_it(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++) {
+        a_run_ends_where_a_byte_changed(&layouts[l], false, run_step);
+        a_run_ends_where_a_byte_changed(&layouts[l], true, run_step);
+        a_run_ends_where_a_byte_changed(&layouts[l], false, run_digest);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_reader_checks_every_byte_it_uses),
+        cmocka_unit_test(what_lies_between_planes_is_not_read),
+        cmocka_unit_test(whole_runs_end_with_it),
+    };
+
+    return cmocka_run_group_tests_name("integrity", tests, NULL, NULL);
+}
