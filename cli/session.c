@@ -102,6 +102,8 @@ static strata_status size_sequence(struct cli_session *s, const struct st_model_
     s->seq = (uint32_t)s->args->seq_len;
     if (s->seq == 0)
         s->seq = config->context < SEQ_DEFAULT_MAX ? config->context : SEQ_DEFAULT_MAX;
+    if (s->args->seq_len == 0 && config->window != 0 && config->window < s->seq)
+        s->seq = config->window;
     return STRATA_OK;
 }
 

@@ -6,6 +6,9 @@
 #include "model/layout.h"
 #include <string.h>
 
+#define WINDOW_DEFAULT      4096u /* of Mistral and Qwen2 */
+#define FULL_LAYERS_DEFAULT 28u   /* of Qwen2: the first ones, which look back to the beginning */
+
 static strata_status check_activation(const st_json *root, const char *where)
 {
     const char *name = "silu";
@@ -16,48 +19,88 @@ static strata_status check_activation(const st_json *root, const char *where)
     return st_error(STRATA_E_INPUT, "%s: \"hidden_act\" is \"%.32s\"; only silu is supported", where, name);
 }
 
-static strata_status check_layer_types(const st_json *root, const char *where)
+/* *slides: a layer attends within the window alone, as layer_types says; as it was where the key is absent. */
+static strata_status read_layer_types(const st_json *root, bool *slides, const char *where)
 {
     const st_json *types = st_hf_member(root, "layer_types");
 
-    for (const st_json *n = types != NULL ? st_json_first(types) : NULL; n != NULL; n = st_json_next(n)) {
-        if (st_json_type(n) != ST_JSON_STRING || strcmp(st_json_string(n), "full_attention") != 0)
-            return st_hf_key_fault(where, "layer_types", "has layers other than full_attention: not supported");
+    if (types == NULL)
+        return STRATA_OK;
+    *slides = false;
+    for (const st_json *n = st_json_first(types); n != NULL; n = st_json_next(n)) {
+        const char *type = st_json_type(n) == ST_JSON_STRING ? st_json_string(n) : "";
+
+        if (strcmp(type, "full_attention") != 0 && strcmp(type, "sliding_attention") != 0)
+            return st_hf_key_fault(where, "layer_types",
+                                   "has layers other than full_attention and sliding_attention: not supported");
+        *slides |= strcmp(type, "sliding_attention") == 0;
     }
     return STRATA_OK;
 }
 
-/* Mistral's window is in use unless null or no shorter than the context; Qwen2's has a switch; Llama has none. */
-static strata_status check_window(const struct st_model_config *c, const st_json *root, const char *where)
+/* null: none. */
+static strata_status read_window(const st_json *root, uint32_t *window, const char *where)
 {
-    uint32_t window = UINT32_MAX;
+    *window = st_json_get(root, "sliding_window") != NULL ? 0 : WINDOW_DEFAULT;
+    return st_hf_read_size(root, "sliding_window", ST_HF_OPTIONAL, window, where);
+}
+
+/* A window needs its switch, and layers that it is for: those that layer_types names, else max_window_layers and on. */
+static strata_status read_qwen2_window(struct st_model_config *c, const st_json *root, const char *where)
+{
+    const st_json *full = st_hf_member(root, "max_window_layers");
+    uint64_t full_count = FULL_LAYERS_DEFAULT;
+    bool on = false, slides;
+    uint32_t window;
     strata_status st;
 
-    if ((st = check_layer_types(root, where)) != STRATA_OK)
+    if (full != NULL && !st_json_u64(full, &full_count))
+        return st_hf_key_fault(where, "max_window_layers", "must be a whole number");
+    if ((st = st_hf_read_bool(root, "use_sliding_window", &on, where)) != STRATA_OK ||
+        (st = read_window(root, &window, where)) != STRATA_OK)
         return st;
+    on = on && window != 0;
+    slides = on && full_count < c->blocks;
+    if ((st = read_layer_types(root, &slides, where)) != STRATA_OK)
+        return st;
+    if (slides && !on)
+        return st_hf_key_fault(where, "layer_types", "has sliding_attention, but no sliding_window is in use");
+    c->window = slides ? window : 0;
+    return STRATA_OK;
+}
+
+/* Mistral's layers all have the window, whatever layer_types says; Llama's have none. */
+static strata_status read_attention(struct st_model_config *c, const st_json *root, const char *where)
+{
+    bool slides = false;
+    strata_status st;
+
     if (c->family == ST_FAMILY_QWEN2)
-        return st_hf_want_bool(root, "use_sliding_window", false, where);
-    if (c->family != ST_FAMILY_MISTRAL)
-        return STRATA_OK;
-    if ((st = st_hf_read_size(root, "sliding_window", ST_HF_OPTIONAL, &window, where)) != STRATA_OK)
+        return read_qwen2_window(c, root, where);
+    if ((st = read_layer_types(root, &slides, where)) != STRATA_OK)
         return st;
-    if (window >= c->context)
-        return STRATA_OK;
-    return st_error(STRATA_E_INPUT, "%s: \"sliding_window\" %u is below the context of %u tokens: not supported", where, window,
-                    c->context);
+    if (c->family == ST_FAMILY_MISTRAL)
+        return read_window(root, &c->window, where);
+    return slides ? st_hf_key_fault(where, "layer_types", "has sliding_attention: a Llama has no window") : STRATA_OK;
+}
+
+static strata_status check_rotary_share(const st_json *object, const char *where)
+{
+    double share = 1.0;
+    const strata_status st = st_hf_read_real(object, "partial_rotary_factor", &share, where);
+
+    return st == STRATA_OK && share != 1.0 ? st_hf_key_fault(where, "partial_rotary_factor", "other than 1 is not supported")
+                                           : st;
 }
 
 static strata_status check_others(const st_json *root, const char *where)
 {
-    double share = 1.0;
     strata_status st;
 
     if (st_hf_member(root, "quantization_config") != NULL)
         return st_hf_key_fault(where, "quantization_config", "is there: quantized weights are not read");
-    if ((st = st_hf_read_real(root, "partial_rotary_factor", &share, where)) != STRATA_OK)
+    if ((st = check_rotary_share(root, where)) != STRATA_OK)
         return st;
-    if (share != 1.0)
-        return st_hf_key_fault(where, "partial_rotary_factor", "other than 1 is not supported");
     return st_hf_want_bool(root, "mlp_bias", false, where);
 }
 
@@ -110,6 +153,7 @@ static strata_status read_scaling(struct st_model_config *c, const st_json *root
 {
     const st_json *scaling = st_hf_member(root, key);
     const char *type = "default";
+    float factor = 0.0f;
     strata_status st;
 
     if (scaling == NULL)
@@ -117,13 +161,19 @@ static strata_status read_scaling(struct st_model_config *c, const st_json *root
     if (st_json_type(scaling) != ST_JSON_OBJECT)
         return st_hf_key_fault(where, key, "must be an object or null");
     if ((st = st_hf_read_text(scaling, "type", &type, where)) != STRATA_OK || /* the older spelling */
-        (st = st_hf_read_text(scaling, "rope_type", &type, where)) != STRATA_OK)
+        (st = st_hf_read_text(scaling, "rope_type", &type, where)) != STRATA_OK ||
+        (st = check_rotary_share(scaling, where)) != STRATA_OK)
         return st;
     if (strcmp(type, "default") == 0)
         return STRATA_OK;
-    if (strcmp(type, "llama3") != 0)
-        return st_error(STRATA_E_INPUT, "%s: \"%s\" has type \"%.32s\"; only default and llama3 are supported", where, key, type);
-    return read_llama3(c, scaling, where);
+    if (strcmp(type, "llama3") == 0)
+        return read_llama3(c, scaling, where);
+    if (strcmp(type, "linear") == 0 && (st = read_float(scaling, "factor", &factor, where)) != STRATA_OK)
+        return st;
+    if (factor == 1.0f)
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT, "%s: \"%s\" has type \"%.32s\"; only default, llama3 and linear with factor 1 are supported",
+                    where, key, type);
 }
 
 static strata_status read_rotary(struct st_model_config *c, const st_json *root, const char *where)
@@ -178,7 +228,7 @@ strata_status st_hf_llama_parse(struct st_model_config *c, const st_json *root, 
 
     st_model_llama_options(c, family);
     if ((st = check_activation(root, where)) != STRATA_OK || (st = check_others(root, where)) != STRATA_OK ||
-        (st = read_sizes(c, root, where)) != STRATA_OK || (st = check_window(c, root, where)) != STRATA_OK ||
+        (st = read_sizes(c, root, where)) != STRATA_OK || (st = read_attention(c, root, where)) != STRATA_OK ||
         (st = read_switches(c, root, where)) != STRATA_OK || (st = read_rotary(c, root, where)) != STRATA_OK ||
         (st = read_token(root, "bos_token_id", &c->bos_token, where)) != STRATA_OK ||
         (st = read_token(root, "eos_token_id", &c->eos_token, where)) != STRATA_OK ||

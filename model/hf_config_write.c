@@ -97,11 +97,17 @@ static void put_llama(struct st_json_writer *w, const struct st_model_config *c)
     if (c->family == ST_FAMILY_LLAMA) {
         st_json_put_bool(w, "attention_bias", c->biases == ST_BIAS_ATTENTION);
         st_json_put_bool(w, "mlp_bias", false);
-    } else {
-        st_json_put_string(w, "sliding_window", NULL);
+        return;
     }
-    if (c->family == ST_FAMILY_QWEN2)
-        st_json_put_bool(w, "use_sliding_window", false);
+    if (c->window > 0)
+        st_json_put_u64(w, "sliding_window", c->window);
+    else
+        st_json_put_string(w, "sliding_window", NULL);
+    if (c->family != ST_FAMILY_QWEN2)
+        return;
+    st_json_put_bool(w, "use_sliding_window", c->window > 0);
+    if (c->window > 0)
+        st_json_put_u64(w, "max_window_layers", 0); /* every layer has it */
 }
 
 void st_model_config_write(const struct st_model_config *c, strata_dtype dtype, FILE *file)

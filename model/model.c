@@ -91,6 +91,18 @@ strata_status st_model_config_check(const struct st_model_config *c, strata_stat
     return options_check(c, st, where);
 }
 
+/* A window is no obstacle where everything lies inside it. */
+static strata_status window_check(const struct st_model_config *c, const struct st_model_batch *b)
+{
+    const uint32_t positions = b->generate ? b->context : b->seq;
+
+    if (c->window == 0 || positions <= c->window)
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "%s %u is over the sliding window of model %s, %u, which is not computed: lower %s",
+                    b->generate ? "prompt and new tokens together:" : "sequence length", positions, c->name, c->window,
+                    b->generate ? "--max-tokens" : "--seq-len");
+}
+
 static strata_status batch_check(const struct st_model_config *c, const struct st_model_batch *b)
 {
     if (strata_dtype_bytes(b->dtype) == 0)
@@ -105,14 +117,14 @@ static strata_status batch_check(const struct st_model_config *c, const struct s
         return st_error(STRATA_E_INVAL, "a micro-batch of %u x %u tokens is over %u: lower it and raise the accumulation",
                         b->micro_batch, b->seq, ROWS_MAX);
     if (!b->generate)
-        return STRATA_OK;
+        return window_check(c, b);
     if (b->micro_batch != 1 || b->grad_accum != 1)
         return st_error(STRATA_E_INVAL, "model %s: generation takes one sequence, not %u x %u", c->name, b->micro_batch,
                         b->grad_accum);
     if (b->context < b->seq || b->context > c->context)
         return st_error(STRATA_E_INVAL, "model %s: a cache of %u tokens; %u to the context, %u, are possible", c->name,
                         b->context, b->seq, c->context);
-    return STRATA_OK;
+    return window_check(c, b);
 }
 
 static struct st_model_widths widths_of(const struct st_model_config *c)

@@ -25,12 +25,13 @@ struct st_model_config {
     enum st_activation_type activation;
     enum st_position_type positions;
     enum st_bias_type biases;
-    uint32_t kv_heads;             /* 0: heads */
-    uint32_t head_dim;             /* 0: hidden / heads */
-    float rope_base;               /* rotary: angle = position * base^(-2 i / head_dim) */
-    float rope_factor;             /* llama3 scaling of the slow pairs; 0: none */
-    float rope_low, rope_high;     /* original / wavelength below low: divided by factor; above high: as it is */
-    uint32_t rope_original;        /* the context it was first trained for */
+    uint32_t kv_heads;         /* 0: heads */
+    uint32_t head_dim;         /* 0: hidden / heads */
+    float rope_base;           /* rotary: angle = position * base^(-2 i / head_dim) */
+    float rope_factor;         /* llama3 scaling of the slow pairs; 0: none */
+    float rope_low, rope_high; /* original / wavelength below low: divided by factor; above high: as it is */
+    uint32_t rope_original;    /* the context it was first trained for */
+    uint32_t window;           /* tokens that attention reaches back over, its own included; 0: all.  Longer ones are refused */
     uint32_t bos_token, eos_token; /* rotary families: id + 1, as in the file; 0: none */
     bool out_in;                   /* matrices stored [out, in], not [in, out] */
     bool untied;                   /* the head has a matrix of its own */
@@ -71,7 +72,8 @@ struct st_model_batch {
     uint32_t context; /* generate: length of the key-value cache */
 };
 
-/** Build pages, tensors and the workload.  E_INVAL: seq over the context, zero sizes, a freeze pattern without a match. */
+/** Build pages, tensors and the workload.  E_INVAL: seq over the context or the window, zero sizes, a freeze pattern without a
+ * match. */
 strata_status st_model_create(struct st_model **out, const struct st_model_config *config, const struct st_model_batch *batch);
 void st_model_destroy(struct st_model *m);
 const struct st_workload *st_model_workload(const struct st_model *m);   /* borrowed */

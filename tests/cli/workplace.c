@@ -18,6 +18,9 @@
 #define PATH_BYTES   256
 #define TEXT_BYTES   20000u
 #define HEADER_BYTES 1024u
+#define WINDOW_JSON                                                                                                              \
+    "{\"model_type\":\"mistral\",\"num_hidden_layers\":1,\"hidden_size\":8,\"num_attention_heads\":1,\"num_key_value_heads\":1," \
+    "\"intermediate_size\":8,\"vocab_size\":256,\"max_position_embeddings\":8192}"
 #define MODEL_JSON                                                                                                               \
     "{\"model_type\":\"gpt2\",\"activation_function\":\"gelu_new\",\"vocab_size\":256,\"n_positions\":256,\"n_embd\":%d,"        \
     "\"n_layer\":%d,\"n_head\":%d,\"layer_norm_epsilon\":1e-5}"
@@ -308,6 +311,7 @@ static void damage_models(const struct workplace *w)
     uint64_t huge = UINT64_C(1) << 40;
 
     make_dir(w, "model-empty");
+    model_dir(w, "model-window", WINDOW_JSON, NULL, 0);
     model_dir(w, "model-broken", "{\"model_type\":", weights, bytes);
     model_dir(w, "model-type", "{\"model_type\":\"bert\"}", weights, bytes);
     model_dir(w, "model-keys", "{\"model_type\":\"gpt2\"}", weights, bytes);

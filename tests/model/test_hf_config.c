@@ -131,14 +131,84 @@ static void test_llama_options_are_read(void **state)
     assert_true(c.rope_base == 500000.0f && c.rope_factor == 0.0f);
     assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"default\"}}"));
     assert_true(c.rope_factor == 0.0f);
-    /* Qwen2 has its biases always, and a window only when switched on */
+    /* scaling by 1 is none */
+    assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":1.0}}"));
+    assert_true(c.rope_factor == 0.0f && c.rope_base == 10000.0f);
+    assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES
+                        ",\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"linear\",\"factor\":1}}"));
+    assert_true(c.rope_factor == 0.0f && c.rope_base == 500000.0f);
+    /* Qwen2 has its biases always */
     assert_ok(parse(&c, "{\"model_type\":\"qwen2\"," LLAMA_SIZES ",\"sliding_window\":8,\"use_sliding_window\":false}"));
     assert_int_equal(c.family, ST_FAMILY_QWEN2);
     assert_int_equal(c.biases, ST_BIAS_QKV);
-    /* a window as long as the context hides nothing */
-    assert_ok(parse(&c, "{\"model_type\":\"mistral\"," LLAMA_SIZES ",\"sliding_window\":32}"));
+    assert_ok(parse(&c, "{\"model_type\":\"mistral\"," LLAMA_SIZES "}"));
     assert_int_equal(c.family, ST_FAMILY_MISTRAL);
-    assert_ok(parse(&c, "{\"model_type\":\"mistral\"," LLAMA_SIZES ",\"sliding_window\":null}"));
+    assert_int_equal(c.biases, ST_BIAS_NONE);
+}
+
+/* What transformers makes of the keys; a run that lies inside the window is told of none. */
+static void test_windows_are_transformers(void **state)
+{
+    static const struct {
+        const char *family, *keys;
+        uint32_t window;
+    } rows[] = {
+        {"mistral", "", 4096},
+        {"mistral", ",\"sliding_window\":null", 0},
+        {"mistral", ",\"sliding_window\":8", 8},
+        {"mistral", ",\"sliding_window\":8,\"layer_types\":[\"full_attention\",\"sliding_attention\"]", 8},
+        {"llama", ",\"sliding_window\":8", 0},
+        {"qwen2", ",\"sliding_window\":8", 0},
+        {"qwen2", ",\"sliding_window\":8,\"use_sliding_window\":false,\"max_window_layers\":0", 0},
+        {"qwen2", ",\"sliding_window\":8,\"use_sliding_window\":true", 0}, /* two layers; the first 28 have none */
+        {"qwen2", ",\"sliding_window\":8,\"use_sliding_window\":true,\"max_window_layers\":2", 0},
+        {"qwen2", ",\"sliding_window\":8,\"use_sliding_window\":true,\"max_window_layers\":1", 8},
+        {"qwen2", ",\"use_sliding_window\":true,\"max_window_layers\":0", 4096},
+        {"qwen2", ",\"use_sliding_window\":true,\"max_window_layers\":0,\"sliding_window\":null", 0},
+        {"qwen2",
+         ",\"sliding_window\":8,\"use_sliding_window\":true,\"max_window_layers\":0,"
+         "\"layer_types\":[\"full_attention\",\"full_attention\"]",
+         0},
+        {"qwen2",
+         ",\"sliding_window\":8,\"use_sliding_window\":true,"
+         "\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
+         8},
+    };
+    struct st_model_batch batch = {.micro_batch = 1, .grad_accum = 1, .dtype = STRATA_F32};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_model *m = NULL;
+        struct st_model_config c;
+        char text[1024];
+
+        snprintf(text, sizeof(text), "{\"model_type\":\"%s\"," LLAMA_SIZES "%s}", rows[i].family, rows[i].keys);
+        assert_ok(parse(&c, text));
+        assert_int_equal(c.window, rows[i].window);
+        batch.seq = c.window == 8 ? 8 : 32;
+        assert_ok(st_model_create(&m, &c, &batch));
+        st_model_destroy(m);
+        batch.seq = 9;
+        if (c.window == 8)
+            assert_refused(st_model_create(&m, &c, &batch), STRATA_E_INVAL,
+                           "sequence length 9 is over the sliding window of model , 8, which is not computed: lower --seq-len");
+    }
+}
+
+static void test_generation_stays_in_the_window(void **state)
+{
+    struct st_model_batch batch = {
+        .micro_batch = 1, .seq = 4, .grad_accum = 1, .dtype = STRATA_F32, .generate = true, .context = 8};
+    struct st_model *m = NULL;
+    struct st_model_config c;
+
+    (void)state;
+    assert_ok(parse(&c, "{\"model_type\":\"mistral\"," LLAMA_SIZES ",\"sliding_window\":8}"));
+    assert_ok(st_model_create(&m, &c, &batch));
+    st_model_destroy(m);
+    batch.context = 9;
+    assert_refused(st_model_create(&m, &c, &batch), STRATA_E_INVAL,
+                   "prompt and new tokens together: 9 is over the sliding window");
 }
 
 static void test_llama_faults_name_the_key(void **state)
@@ -147,7 +217,10 @@ static void test_llama_faults_name_the_key(void **state)
         {"llama", ",\"hidden_act\":\"gelu\"", "\"hidden_act\" is \"gelu\""},
         {"llama", ",\"mlp_bias\":true", "\"mlp_bias\" true"},
         {"llama", ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}", "\"rope_scaling\" has type \"yarn\""},
-        {"llama", ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}", "\"linear\"; only default and llama3"},
+        {"llama", ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}",
+         "\"linear\"; only default, llama3 and linear with factor 1"},
+        {"llama", ",\"rope_scaling\":{\"type\":\"linear\"}", "\"factor\" is missing"},
+        {"llama", ",\"rope_parameters\":{\"rope_type\":\"default\",\"partial_rotary_factor\":0.5}", "\"partial_rotary_factor\""},
         {"llama", ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":4}", "\"low_freq_factor\" is missing"},
         {"llama", ",\"rope_scaling\":4", "must be an object or null"},
         {"llama", ",\"rope_scaling\":{\"factor\":0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"rope_type\":\"llama3\"}",
@@ -162,8 +235,10 @@ static void test_llama_faults_name_the_key(void **state)
         {"llama", ",\"partial_rotary_factor\":0.5", "\"partial_rotary_factor\""},
         {"llama", ",\"quantization_config\":{}", "quantized"},
         {"llama", ",\"layer_types\":[\"sliding_attention\"]", "\"layer_types\""},
-        {"qwen2", ",\"use_sliding_window\":true", "\"use_sliding_window\" true"},
-        {"mistral", ",\"sliding_window\":8", "\"sliding_window\" 8 is below the context of 32"},
+        {"qwen2", ",\"layer_types\":[\"chunked_attention\"]", "\"layer_types\" has layers other than"},
+        {"qwen2", ",\"layer_types\":[\"sliding_attention\"]", "no sliding_window is in use"},
+        {"qwen2", ",\"max_window_layers\":-1", "\"max_window_layers\""},
+        {"mistral", ",\"sliding_window\":0", "\"sliding_window\""},
     };
     struct st_model_config c;
 
@@ -195,6 +270,7 @@ static void test_every_family_is_written_as_itself(void **state)
         c.family = (enum st_model_family)family;
         c.biases = family == ST_FAMILY_QWEN2 ? ST_BIAS_QKV : family == ST_FAMILY_LLAMA ? ST_BIAS_ATTENTION : ST_BIAS_NONE;
         c.untied = family == ST_FAMILY_MISTRAL;
+        c.window = family == ST_FAMILY_LLAMA ? 0 : 16;
         c.dropout = 0.25f;
         c.bos_token = 1;
         c.eos_token = 131;
@@ -255,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_defaults_are_transformers),       cmocka_unit_test(test_options_are_read),
         cmocka_unit_test(test_faults_name_file_and_key),        cmocka_unit_test(test_written_config_is_read_back),
         cmocka_unit_test(test_llama_defaults_are_transformers), cmocka_unit_test(test_llama_options_are_read),
+        cmocka_unit_test(test_windows_are_transformers),        cmocka_unit_test(test_generation_stays_in_the_window),
         cmocka_unit_test(test_llama_faults_name_the_key),       cmocka_unit_test(test_every_family_is_written_as_itself),
         cmocka_unit_test(test_directory_names_the_model),
     };
