@@ -47,7 +47,8 @@ static strata_status put(struct fill_job *j, bool on_device, void *to, const voi
     return STRATA_OK;
 }
 
-/* The weights, and the master beside them where there is one. */
+/* The weights, and the master beside them where there is one.  A bf16 weight without a residual, frozen or of a run without
+ * updates, is rounded to even, as torch rounds it; one with a residual as the updates will. */
 static strata_status put_master(struct fill_job *j, uint64_t first, uint64_t elems, const float *values, unsigned char *halves)
 {
     const struct st_kernels *k = j->eng->kernels;
@@ -61,6 +62,8 @@ static strata_status put_master(struct fill_job *j, uint64_t first, uint64_t ele
     } else if (j->eng->plan->workload.dtype == STRATA_F16) {
         k->f32_to_f16(weight, values, elems);
         master = values;
+    } else if (j->state == NULL) {
+        k->f32_to_bf16(weight, values, elems);
     } else {
         k->master_split(weight, residual, values, elems);
     }

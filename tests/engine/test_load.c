@@ -1,0 +1,178 @@
+/* test_load - how values between two bf16 numbers are rounded when they are loaded: to even, as torch does, where the weight is
+ * all that is kept; away from zero where a residual keeps the rest.  Wherever the weights lie. */
+#include "core/error.h"
+#include "rig.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define AMPLE (1ull << 40)
+
+struct load_case {
+    bool forward_only, paged;
+    const char *freeze; /* NULL: nothing */
+};
+
+/* Element i of a page: all ties of one exponent, of either sign, and their neighbours on both sides. */
+static uint32_t bits_at(uint64_t i)
+{
+    return 0x3f000000u | (uint32_t)(i % 128) << 16 | 0x8000u | (i / 128 % 2 == 1 ? 0x80000000u : 0);
+}
+
+static uint32_t nudged_bits_at(uint64_t i)
+{
+    return i % 5 == 0 ? bits_at(i) + 1 : i % 5 == 1 ? bits_at(i) - 1 : bits_at(i);
+}
+
+static uint16_t even_of(uint32_t bits)
+{
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+static uint16_t away_of(uint32_t bits)
+{
+    return (uint16_t)((bits + 0x8000u) >> 16);
+}
+
+static strata_status fill(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
+{
+    (void)ctx;
+    (void)page;
+    for (uint64_t i = 0; i < count; i++) {
+        const uint32_t bits = nudged_bits_at(first + i);
+
+        memcpy(out + i, &bits, sizeof(bits));
+    }
+    return STRATA_OK;
+}
+
+struct seen {
+    const struct st_workload *w;
+    bool forward_only;
+    uint64_t even, away, wrong;
+};
+
+/* Elements of groups alone: what lies between them is padding. */
+static strata_status look(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    const uint16_t *weights = weight;
+    struct seen *s = ctx;
+
+    for (uint32_t g = 0; g < s->w->pages[page].group_count; g++) {
+        const struct st_group *group = &s->w->pages[page].groups[g];
+        const bool even = s->forward_only || group->kind == ST_GROUP_FROZEN;
+
+        for (uint64_t i = 0; i < count; i++) {
+            const uint32_t bits = nudged_bits_at(first + i);
+
+            if (first + i < group->offset || first + i >= group->offset + group->elems)
+                continue;
+            s->wrong += weights[i] != (even ? even_of(bits) : away_of(bits));
+            s->even += even;
+            s->away += !even;
+        }
+    }
+    return STRATA_OK;
+}
+
+static struct seen load(const struct load_case *c)
+{
+    const struct rig_cell cell = {.freeze = c->freeze,
+                                  .grad_accum = 1,
+                                  .optimizer = c->paged ? STRATA_TIER_NVME : STRATA_TIER_DEVICE,
+                                  .param = c->paged ? STRATA_TIER_NVME : STRATA_TIER_DEVICE,
+                                  .act_tier = STRATA_TIER_COUNT,
+                                  .io_method = "auto",
+                                  .isa = "auto",
+                                  .threads = 2,
+                                  .dtype = STRATA_BF16};
+    const struct st_machine machine = {.capacity = {AMPLE, AMPLE, AMPLE}, .workers = 2, .device_is_host = true};
+    struct seen seen = {.forward_only = c->forward_only};
+    struct st_config config;
+    struct st_engine_opts opts = {.config = &config};
+    struct st_policy policy;
+    struct st_engine *engine = NULL;
+    struct st_model *model;
+    struct st_plan *plan = NULL;
+
+    rig_config(&config, &cell, scratch_dir);
+    st_policy_from_config(&policy, &config);
+    policy.forward_only = c->forward_only;
+    assert_int_equal(rig_model(&model, &cell), STRATA_OK);
+    assert_int_equal(st_plan_make(&plan, st_model_workload(model), &machine, &policy), STRATA_OK);
+    opts.plan = plan;
+    opts.compute = st_model_compute(model);
+    assert_int_equal(st_engine_create(&engine, &opts), STRATA_OK);
+    assert_int_equal(st_engine_load(engine, fill, NULL), STRATA_OK);
+    seen.w = &plan->workload;
+    assert_int_equal(st_engine_export(engine, look, &seen), STRATA_OK);
+    st_engine_destroy(engine);
+    st_plan_destroy(plan);
+    st_model_destroy(model);
+    return seen;
+}
+
+static void what_is_trained_is_rounded_as_its_updates_will(void **state)
+{
+    (void)state;
+    for (uint32_t paged = 0; paged < 2; paged++) {
+        const struct seen seen = load(&(struct load_case){.paged = paged == 1});
+
+        assert_int_equal(seen.wrong, 0);
+        assert_int_equal(seen.even, 0);
+        assert_true(seen.away > 100000);
+    }
+}
+
+static void forward_alone_is_rounded_as_torch_rounds(void **state)
+{
+    (void)state;
+    for (uint32_t paged = 0; paged < 2; paged++) {
+        const struct seen seen = load(&(struct load_case){.forward_only = true, .paged = paged == 1});
+
+        assert_int_equal(seen.wrong, 0);
+        assert_int_equal(seen.away, 0);
+        assert_true(seen.even > 100000);
+    }
+}
+
+static void what_is_frozen_is_rounded_as_torch_rounds(void **state)
+{
+    (void)state;
+    for (uint32_t paged = 0; paged < 2; paged++) {
+        const struct seen seen = load(&(struct load_case){.paged = paged == 1, .freeze = "transformer.h.1.*"});
+
+        assert_int_equal(seen.wrong, 0);
+        assert_true(seen.even > 10000 && seen.away > 10000);
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    scratch_open();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    scratch_close();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_trained_is_rounded_as_its_updates_will),
+        cmocka_unit_test(forward_alone_is_rounded_as_torch_rounds),
+        cmocka_unit_test(what_is_frozen_is_rounded_as_torch_rounds),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
