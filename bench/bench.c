@@ -3,6 +3,7 @@
 #include "bench/bench_setup.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/print.h"
 #include "core/size.h"
 #include "core/stats.h"
 
@@ -51,9 +52,9 @@ static int extra_width(const char *name)
 static void print_number(FILE *file, int width, int decimals, double value)
 {
     if (isnan(value))
-        fprintf(file, " %*s", width, "-");
+        st_print(file, " %*s", width, "-");
     else
-        fprintf(file, " %*.*f", width, decimals, value);
+        st_print(file, " %*.*f", width, decimals, value);
 }
 
 /* Whole numbers whole, others with four digits. */
@@ -62,33 +63,33 @@ static void print_extra(FILE *file, const char *name, double value)
     const int width = extra_width(name);
 
     if (isnan(value))
-        fprintf(file, " %*s", width, "-");
+        st_print(file, " %*s", width, "-");
     else if (value == floor(value) && fabs(value) < 1e15)
-        fprintf(file, " %*.0f", width, value);
+        st_print(file, " %*.0f", width, value);
     else
-        fprintf(file, " %*.4g", width, value);
+        st_print(file, " %*.4g", width, value);
 }
 
 static void print_heading(FILE *file, const struct bench_row *row)
 {
-    fprintf(file, "%-15s %-15s %11s %10s %8s %8s %6s", "name", "variant", "bytes", "ms", "GB/s", "roof", "ratio");
+    st_print(file, "%-15s %-15s %11s %10s %8s %8s %6s", "name", "variant", "bytes", "ms", "GB/s", "roof", "ratio");
     for (uint32_t i = 0; i < row->extra_count - row->extra_hidden; i++)
-        fprintf(file, " %*s", extra_width(row->extra_names[i]), row->extra_names[i]);
-    fprintf(file, "%s\n", row->bound_by != NULL ? " bound_by" : "");
+        st_print(file, " %*s", extra_width(row->extra_names[i]), row->extra_names[i]);
+    st_print(file, "%s\n", row->bound_by != NULL ? " bound_by" : "");
 }
 
 static void print_line(FILE *file, const struct bench_row *row)
 {
     char size[24];
 
-    fprintf(file, "%-15s %-15s %11s", row->name, row->variant, row->bytes == 0 ? "-" : st_size_text(size, row->bytes));
+    st_print(file, "%-15s %-15s %11s", row->name, row->variant, row->bytes == 0 ? "-" : st_size_text(size, row->bytes));
     print_number(file, 10, 3, row->seconds * 1e3);
     print_number(file, 8, 2, rate_of(row));
     print_number(file, 8, 2, row->roof_gb_per_s);
     print_number(file, 6, 3, row->ratio);
     for (uint32_t i = 0; i < row->extra_count - row->extra_hidden; i++)
         print_extra(file, row->extra_names[i], row->extra[i]);
-    fprintf(file, "%s%s\n", row->bound_by != NULL ? " " : "", row->bound_by != NULL ? row->bound_by : "");
+    st_print(file, "%s%s\n", row->bound_by != NULL ? " " : "", row->bound_by != NULL ? row->bound_by : "");
     fflush(file);
 }
 
@@ -155,15 +156,15 @@ strata_status bench_check_cancelled(const struct bench_setup *s)
 void bench_progress(const struct bench_setup *s, const char *what, uint32_t repeat)
 {
     FILE *const file = s->opts->hooks.progress;
+    char line[160];
 
     if (file == NULL)
         return;
-    fputs("\r\033[K", file);
-    if (what != NULL && repeat == 0)
-        fputs(what, file);
-    else if (what != NULL)
-        fprintf(file, "%s, repeat %u of %u", what, repeat, s->repeats);
-    fflush(file);
+    if (what != NULL && repeat != 0)
+        snprintf(line, sizeof(line), "%s, repeat %u of %u", what, repeat, s->repeats);
+    else
+        snprintf(line, sizeof(line), "%s", what != NULL ? what : "");
+    st_print_over(file, line);
 }
 
 double bench_least(const double *values, uint32_t count)

@@ -1,6 +1,7 @@
 /* bench/io_print.c - rows of `strata bench io` as a table, and as JSON with fio's names beside ours. */
 #include "bench/io_case.h"
 #include "core/json.h"
+#include "core/print.h"
 #include "core/size.h"
 
 #include <math.h>
@@ -96,9 +97,9 @@ static void print_json(const struct io_rows *rows, const struct io_row *row, FIL
 static void print_ratio(FILE *out, int width, double value)
 {
     if (isnan(value))
-        fprintf(out, " %*s", width, "-");
+        st_print(out, " %*s", width, "-");
     else
-        fprintf(out, " %*.3f", width, value);
+        st_print(out, " %*.3f", width, value);
 }
 
 static bool has_fio(const struct io_rows *rows)
@@ -111,8 +112,8 @@ static bool has_fio(const struct io_rows *rows)
 
 static void print_heading(FILE *out, bool fio)
 {
-    fprintf(out, "%-10s %-13s %9s %5s %8s %6s %9s %9s %9s %9s %8s%s\n", "name", "variant", "block", "depth", "GB/s", "ratio",
-            "iops", "p50 us", "p99 us", "max us", "cpu s/GB", fio ? "  of fio  cpu of fio" : "");
+    st_print(out, "%-10s %-13s %9s %5s %8s %6s %9s %9s %9s %9s %8s%s\n", "name", "variant", "block", "depth", "GB/s", "ratio",
+             "iops", "p50 us", "p99 us", "max us", "cpu s/GB", fio ? "  of fio  cpu of fio" : "");
 }
 
 static void print_line(const struct io_rows *rows, const struct io_row *row, FILE *out, bool fio)
@@ -121,14 +122,14 @@ static void print_line(const struct io_rows *rows, const struct io_row *row, FIL
     const struct comparison to = compare(rows, row);
     char block[24];
 
-    fprintf(out, "%-10s %-13s %9s %5u %8.3f %6.3f %9.0f %9.0f %9.0f %9.0f %8.4f", io_pattern_names[row->c.pattern],
-            io_row_variant(row), st_size_text(block, row->c.block_bytes), row->c.queue_depth, io_rate(m) * 1e-9, to.ratio,
-            m->ops / m->seconds, m->p50_ns * 1e-3, m->p99_ns * 1e-3, m->max_ns * 1e-3, io_cpu_per_gb(m));
+    st_print(out, "%-10s %-13s %9s %5u %8.3f %6.3f %9.0f %9.0f %9.0f %9.0f %8.4f", io_pattern_names[row->c.pattern],
+             io_row_variant(row), st_size_text(block, row->c.block_bytes), row->c.queue_depth, io_rate(m) * 1e-9, to.ratio,
+             m->ops / m->seconds, m->p50_ns * 1e-3, m->p99_ns * 1e-3, m->max_ns * 1e-3, io_cpu_per_gb(m));
     if (fio) {
         print_ratio(out, 7, to.fio_ratio);
         print_ratio(out, 11, to.fio_cpu_ratio);
     }
-    fputc('\n', out);
+    st_print(out, "\n");
 }
 
 void io_rows_print(const struct io_rows *rows, bool json, FILE *out)

@@ -12,6 +12,7 @@
 #include "bench/planes.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/print.h"
 #include "core/size.h"
 
 #include <assert.h>
@@ -125,13 +126,13 @@ static void print_machine(const struct optim *o, bool bound)
     char size[24], units[UNITS_TEXT_BYTES];
 
     st_topology_units_text(o->setup.topology, threads, UINT32_MAX, units, sizeof(units));
-    fprintf(o->printer.file, "%s: %u thread%s, %s%s; planes of %s, ", st_topology_cpu_name(o->setup.topology), threads,
-            threads == 1 ? "" : "s", bound ? "bound to " : "not bound: the system refuses", bound ? units : "",
-            st_size_text(size, o->planes.arena.bytes));
+    st_print(o->printer.file, "%s: %u thread%s, %s%s; planes of %s, ", st_topology_cpu_name(o->setup.topology), threads,
+             threads == 1 ? "" : "s", bound ? "bound to " : "not bound: the system refuses", bound ? units : "",
+             st_size_text(size, o->planes.arena.bytes));
     if (isnan(huge))
-        fprintf(o->printer.file, "on pages of a size that the system does not tell\n");
+        st_print(o->printer.file, "on pages of a size that the system does not tell\n");
     else
-        fprintf(o->printer.file, "%.0f %% of them on huge pages\n", huge * 100);
+        st_print(o->printer.file, "%.0f %% of them on huge pages\n", huge * 100);
 }
 
 /* --- a case: one layout at one size --- */

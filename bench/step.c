@@ -8,6 +8,7 @@
  * smaller ones cost is the median step of the largest by theirs. */
 #include "bench/step_case.h"
 #include "core/error.h"
+#include "core/print.h"
 #include "core/rng.h"
 #include "core/size.h"
 #include "offload/simulate.h"
@@ -271,12 +272,12 @@ static void print_machine(const struct step_bench *b, FILE *out)
 
     if (b->opts->json)
         return;
-    fprintf(out,
-            "%s: %.4g M parameters, %u x %u x %u tokens a step; %s: matmul %.4g TFLOP/s, links %.3g and %.3g GB/s, update %.3g "
-            "G/s, disk %.3g, %.3g, mixed %.3g GB/s\n",
-            b->opts->workload->name, (double)b->opts->workload->params * 1e-6, b->opts->workload->grad_accum,
-            b->opts->workload->micro_batch, b->opts->workload->seq, m->name, m->matmul_flops * 1e-12, m->upload * 1e-9,
-            m->download * 1e-9, m->update * 1e-9, m->read * 1e-9, m->write * 1e-9, m->mixed * 1e-9);
+    st_print(out,
+             "%s: %.4g M parameters, %u x %u x %u tokens a step; %s: matmul %.4g TFLOP/s, links %.3g and %.3g GB/s, update %.3g "
+             "G/s, disk %.3g, %.3g, mixed %.3g GB/s\n",
+             b->opts->workload->name, (double)b->opts->workload->params * 1e-6, b->opts->workload->grad_accum,
+             b->opts->workload->micro_batch, b->opts->workload->seq, m->name, m->matmul_flops * 1e-12, m->upload * 1e-9,
+             m->download * 1e-9, m->update * 1e-9, m->read * 1e-9, m->write * 1e-9, m->mixed * 1e-9);
 }
 
 static strata_status run_all(struct step_bench *b, FILE *out)

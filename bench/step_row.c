@@ -1,5 +1,6 @@
 /* bench/step_row.c - what a case of bench step measured, as a row and for people as a sentence below it. */
 #include "bench/step_case.h"
+#include "core/print.h"
 #include "core/stats.h"
 
 #include <math.h>
@@ -45,7 +46,7 @@ static struct figures compute(const struct step_bench *b, const struct step_case
 static void print_part(FILE *file, const char *what, double value)
 {
     if (!isnan(value))
-        fprintf(file, ", %s %.3f", what, value);
+        st_print(file, ", %s %.3f", what, value);
 }
 
 static void print_sentence(const struct step_bench *b, const struct step_case *c, const struct figures *f)
@@ -53,16 +54,16 @@ static void print_sentence(const struct step_bench *b, const struct step_case *c
     FILE *const file = b->printer.file;
     const uint32_t size = b->ceiling.size;
 
-    fprintf(file, "  step/hardware %.3f", f->seconds / c->plan->bounds.hardware);
+    st_print(file, "  step/hardware %.3f", f->seconds / c->plan->bounds.hardware);
     print_part(file, "model FLOPs utilisation", f->mfu);
     if (size > 0)
-        fprintf(file, " of %.4g TFLOP/s (matmul of %u x %u x %u)", b->ceiling.flops * 1e-12, size, size, size);
+        st_print(file, " of %.4g TFLOP/s (matmul of %u x %u x %u)", b->ceiling.flops * 1e-12, size, size, size);
     print_part(file, "upload by link alone", f->upload);
     print_part(file, "download by link alone", f->download);
     print_part(file, "practicality", f->practicality);
     if (!isnan(c->beside_bytes))
-        fprintf(file, ", %.0f MB of the device beside the arena", c->beside_bytes * 1e-6);
-    fputc('\n', file);
+        st_print(file, ", %.0f MB of the device beside the arena", c->beside_bytes * 1e-6);
+    st_print(file, "\n");
     fflush(file);
 }
 

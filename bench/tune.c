@@ -3,6 +3,7 @@
 #include "bench/bench_setup.h"
 #include "bench/io_load.h"
 #include "core/error.h"
+#include "core/print.h"
 #include "core/size.h"
 
 #include <inttypes.h>
@@ -127,18 +128,18 @@ static void report_points(const struct tune *t, FILE *file)
     const struct st_tune_result *r = &t->result;
     char block[24], flight[24];
 
-    fprintf(file, "%-10s %-9s %10s %6s %10s %8s %8s %8s\n", "why", "method", "block", "depth", "in flight", "GB/s", "at last",
-            "of best");
+    st_print(file, "%-10s %-9s %10s %6s %10s %8s %8s %8s\n", "why", "method", "block", "depth", "in flight", "GB/s", "at last",
+             "of best");
     for (uint32_t i = 0; i < r->point_count; i++) {
         const struct st_tune_point *p = &r->points[i];
 
-        fprintf(file, "%-10s %-9s %10s %6u %10s %8.3f", stage_names[p->stage], t->methods[p->method]->name,
-                st_size_text(block, p->block_bytes), p->queue_depth,
-                st_size_text(flight, (uint64_t)p->block_bytes * p->queue_depth), p->rate * 1e-9);
+        st_print(file, "%-10s %-9s %10s %6u %10s %8.3f", stage_names[p->stage], t->methods[p->method]->name,
+                 st_size_text(block, p->block_bytes), p->queue_depth,
+                 st_size_text(flight, (uint64_t)p->block_bytes * p->queue_depth), p->rate * 1e-9);
         if (p->sample_count > 0)
-            fprintf(file, " %8.3f %8.3f%s", p->final_rate * 1e-9, p->final_rate / r->points[r->fastest].final_rate,
-                    i == r->knee ? "  <- taken" : "");
-        fputc('\n', file);
+            st_print(file, " %8.3f %8.3f%s", p->final_rate * 1e-9, p->final_rate / r->points[r->fastest].final_rate,
+                     i == r->knee ? "  <- taken" : "");
+        st_print(file, "\n");
     }
 }
 
@@ -160,7 +161,7 @@ static void report(const struct tune *t, FILE *file)
     char block[24], fast[24];
 
     report_points(t, file);
-    fprintf(
+    st_print(
         file,
         "taken: %s x %u by %s, the fewest bytes in flight within %.0f %% of the best (%s x %u by %s, %.3f GB/s).  The pattern "
         "is\n"
@@ -169,9 +170,9 @@ static void report(const struct tune *t, FILE *file)
         st_size_text(fast, best->block_bytes), best->queue_depth, t->methods[best->method]->name, best->final_rate * 1e-9,
         ROUNDS);
     if (spread_of(knee) > VARIES)
-        fprintf(file,
-                "The drive is unsteady: samples of this very point differ by a factor of %.1f.  Try again when it is idle.\n",
-                spread_of(knee));
+        st_print(file,
+                 "The drive is unsteady: samples of this very point differ by a factor of %.1f.  Try again when it is idle.\n",
+                 spread_of(knee));
 }
 
 strata_status bench_tune(struct bench_tuned *out, const struct bench_tune_opts *opts, FILE *report_file)

@@ -1,6 +1,7 @@
 /* cli/args_table.c - the option table, and what is read from it: names, the nearest of them, and --help. */
 #include "cli/args_table.h"
 #include "core/error.h"
+#include "core/print.h"
 #include "core/word.h"
 
 #include <float.h>
@@ -189,16 +190,16 @@ strata_status cli_option_unknown(enum cli_command command, const char *name)
 
 static void option_print(const struct cli_option *o)
 {
-    int width = printf("  --%s%s%s", o->names[0], o->value != NULL ? " " : "", o->value != NULL ? o->value : "");
+    int width = st_print(stdout, "  --%s%s%s", o->names[0], o->value != NULL ? " " : "", o->value != NULL ? o->value : "");
 
     if (width >= HELP_COLUMN) {
-        putchar('\n');
+        st_print(stdout, "\n");
         width = 0;
     }
-    printf("%*s%s", HELP_COLUMN - width, "", o->help);
+    st_print(stdout, "%*s%s", HELP_COLUMN - width, "", o->help);
     for (size_t k = 1; k < CLI_NAMES_MAX && o->names[k] != NULL; k++)
-        printf("%s--%s", k == 1 ? " (also " : ", ", o->names[k]);
-    puts(o->names[1] != NULL ? ")" : "");
+        st_print(stdout, "%s--%s", k == 1 ? " (also " : ", ", o->names[k]);
+    st_print(stdout, "%s\n", o->names[1] != NULL ? ")" : "");
 }
 
 void cli_args_print_options(enum cli_command command)

@@ -2,6 +2,7 @@
 #include "cli/bench_run.h"
 #include "cli/commands.h"
 #include "cli/signals.h"
+#include "core/print.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@ struct bench_hooks cli_bench_hooks(void)
                                 .engine = cli_signals_engine,
                                 .hold = cli_signals_hold,
                                 .release = cli_signals_release,
-                                .progress = isatty(STDERR_FILENO) ? stderr : NULL};
+                                .progress = st_print_rewrites(stderr) ? stderr : NULL};
 }
 
 int cli_bench_end(strata_status st)
@@ -27,6 +28,6 @@ int cli_bench_end(strata_status st)
         return 0;
     if (st != STRATA_E_CANCELLED)
         return cli_fail(st);
-    fprintf(stderr, "strata: ended by %s; no swap files are left\n", cli_signals_pending() == SIGTERM ? "SIGTERM" : "Ctrl-C");
+    st_print(stderr, "strata: ended by %s; no swap files are left\n", cli_signals_pending() == SIGTERM ? "SIGTERM" : "Ctrl-C");
     return 128 + cli_signals_pending();
 }

@@ -3,6 +3,7 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/print.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -40,8 +41,8 @@ static void print_text(const struct st_config_source *source)
     for (uint32_t i = 0; i < st_config_row_count(source); i++) {
         const struct st_config_row *row = st_config_row_at(source, i);
 
-        printf("%-*s  %-14s %-12s  %s%s%s\n", width, row->path, row->value, origin_name(row->origin), verdict_name(row->verdict),
-               row->reason != NULL ? ": " : "", row->reason != NULL ? row->reason : "");
+        st_print(stdout, "%-*s  %-14s %-12s  %s%s%s\n", width, row->path, row->value, origin_name(row->origin),
+                 verdict_name(row->verdict), row->reason != NULL ? ": " : "", row->reason != NULL ? row->reason : "");
     }
 }
 
@@ -80,7 +81,7 @@ static int print_problems(const struct st_config_source *source, strata_status s
         return cli_fail(st);
     fflush(stdout);
     for (uint32_t i = 0; i < st_config_problem_count(source); i++)
-        fprintf(stderr, "strata: error: %s\n", st_config_problem_at(source, i));
+        st_print(stderr, "strata: error: %s\n", st_config_problem_at(source, i));
     return strata_status_exit_code(st);
 }
 

@@ -1,6 +1,7 @@
 /* cli/cmd_digest.c - the digest of a directory's weights. */
 #include "cli/commands.h"
 #include "core/json.h"
+#include "core/print.h"
 #include "model/model.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@ int cmd_digest(const struct cli_args *args)
     if (st != STRATA_OK)
         return cli_fail(st);
     if (!args->json) {
-        printf("%s  %s\n", hex, dir);
+        st_print(stdout, "%s  %s\n", hex, dir);
         return 0;
     }
     st_json_begin(&w, stdout);

@@ -4,6 +4,7 @@
 #include "cli/session.h"
 #include "cli/signals.h"
 #include "core/error.h"
+#include "core/print.h"
 #include "core/stats.h"
 
 #include <math.h>
@@ -11,10 +12,10 @@
 
 static void print_text(const struct cli_eval_result *r)
 {
-    printf("loss %.6f  perplexity %.4f", r->loss, r->perplexity);
+    st_print(stdout, "loss %.6f  perplexity %.4f", r->loss, r->perplexity);
     if (!isnan(r->bits_per_byte))
-        printf("  bits_per_byte %.6f", r->bits_per_byte);
-    printf("  tokens %llu\n", (unsigned long long)r->targets);
+        st_print(stdout, "  bits_per_byte %.6f", r->bits_per_byte);
+    st_print(stdout, "  tokens %llu\n", (unsigned long long)r->targets);
 }
 
 static void print_json(const struct cli_eval_result *r, uint64_t rss_max)

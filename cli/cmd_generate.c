@@ -7,6 +7,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/print.h"
 #include "core/size.h"
 #include "core/stats.h"
 #include "model/sampler.h"
@@ -14,6 +15,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct generation {
     struct cli_session session;
@@ -22,7 +24,9 @@ struct generation {
     float *logits;   /* [vocab] f32 */
     int32_t *tokens; /* [session.context] made so far */
     uint32_t count, most;
-    bool ended;                       /* by the model's end token */
+    bool ended; /* by the model's end token */
+    bool shown; /* on a terminal, which must not obey what a model says; elsewhere bytes stay as they are */
+    struct st_print_bytes bytes;
     double prompt_seconds, seconds;   /* of the prompt's forward; of everything after it */
     struct st_traffic moved;          /* by the forwards */
     uint64_t rss_max, rss_peak_bytes; /* planned and seen */
@@ -36,14 +40,16 @@ static bool reads_bytes(const struct generation *g)
 /* --- output --- */
 
 /* One token as it comes; JSON waits for the end. */
-static strata_status put_token(const struct generation *g, int32_t token)
+static strata_status put_token(struct generation *g, int32_t token)
 {
     if (g->session.args->json)
         return STRATA_OK;
-    if (reads_bytes(g))
-        putchar(token);
+    if (reads_bytes(g) && g->shown)
+        st_print_byte(stdout, &g->bytes, (char)token);
+    else if (reads_bytes(g))
+        fputc(token, stdout);
     else
-        printf("%s%d", g->count > 1 ? "," : "", token);
+        st_print(stdout, "%s%d", g->count > 1 ? "," : "", token);
     return fflush(stdout) == 0 ? STRATA_OK : st_error_errno(errno, "cannot write to standard output");
 }
 
@@ -105,22 +111,24 @@ static void print_figures(const struct generation *g)
 {
     char upload[24], download[24], read[24], write[24];
 
-    fprintf(stderr, "strata: %u tokens of prompt in %.2f s, %u new ones in %.2f s (%.1f tokens/s)\n", g->prompt.count,
-            g->prompt_seconds, g->count, g->seconds, tokens_per_second(g));
-    fprintf(stderr, "strata: moved: %s up, %s down, %s read, %s written\n", st_size_text(upload, g->moved.upload),
-            st_size_text(download, g->moved.download), st_size_text(read, g->moved.read), st_size_text(write, g->moved.write));
+    st_print(stderr, "strata: %u tokens of prompt in %.2f s, %u new ones in %.2f s (%.1f tokens/s)\n", g->prompt.count,
+             g->prompt_seconds, g->count, g->seconds, tokens_per_second(g));
+    st_print(stderr, "strata: moved: %s up, %s down, %s read, %s written\n", st_size_text(upload, g->moved.upload),
+             st_size_text(download, g->moved.download), st_size_text(read, g->moved.read), st_size_text(write, g->moved.write));
     if (g->count == g->most && g->most < g->session.args->max_tokens && !g->ended)
-        fprintf(stderr, "strata: stopped after %u tokens: the context of %u is full\n", g->count, g->session.context);
+        st_print(stderr, "strata: stopped after %u tokens: the context of %u is full\n", g->count, g->session.context);
 }
 
-static void print_end(const struct generation *g)
+static void print_end(struct generation *g)
 {
     const struct cli_args *args = g->session.args;
 
     if (args->json)
         print_json(g);
-    else
-        putchar('\n');
+    else {
+        st_print_bytes_end(stdout, &g->bytes);
+        st_print(stdout, "\n");
+    }
     fflush(stdout);
     if (!args->quiet)
         print_figures(g);
@@ -242,6 +250,7 @@ int cmd_generate(const struct cli_args *args)
     struct generation g = {0};
     strata_status st;
 
+    g.shown = isatty(STDOUT_FILENO) != 0;
     cli_signals_install();
     st = cli_session_configure(&g.session, args);
     if (st == STRATA_OK)

@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/print.h"
 #include "model/tokens.h"
 
 #include <stdio.h>
@@ -9,10 +10,11 @@
 
 static void print_text(const char *out, const struct st_tokens_report *r)
 {
-    printf("%s: %llu tokens from %llu bytes\n", out, (unsigned long long)r->tokens, (unsigned long long)r->source_bytes);
+    st_print(stdout, "%s: %llu tokens from %llu bytes\n", out, (unsigned long long)r->tokens,
+             (unsigned long long)r->source_bytes);
     if (r->heldout_path[0] != '\0')
-        printf("%s: %llu tokens from %llu bytes\n", r->heldout_path, (unsigned long long)r->heldout_tokens,
-               (unsigned long long)r->heldout_bytes);
+        st_print(stdout, "%s: %llu tokens from %llu bytes\n", r->heldout_path, (unsigned long long)r->heldout_tokens,
+                 (unsigned long long)r->heldout_bytes);
 }
 
 static void print_json(const char *out, const struct st_tokens_report *r)

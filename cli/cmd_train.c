@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/pressure.h"
+#include "core/print.h"
 #include "core/stats.h"
 #include "core/trace.h"
 
@@ -327,8 +328,8 @@ static strata_status write_model(struct train *t)
 static void print_digests(const struct train *t)
 {
     if (t->summary.weights_digest[0] != '\0')
-        fprintf(people(t->session.args), "weights_digest %s\nstate_digest   %s\n", t->summary.weights_digest,
-                t->summary.state_digest);
+        st_print(people(t->session.args), "weights_digest %s\nstate_digest   %s\n", t->summary.weights_digest,
+                 t->summary.state_digest);
 }
 
 static strata_status finish_run(struct train *t)
@@ -410,8 +411,8 @@ static int exit_code(strata_status st, const struct cli_args *args)
         return 0;
     if (st != STRATA_E_CANCELLED)
         return cli_fail(st);
-    fprintf(stderr, "strata: ended by %s; no swap files are left%s\n", cli_signals_pending() == SIGTERM ? "SIGTERM" : "Ctrl-C",
-            args->out != NULL ? ", --out was not written" : "");
+    st_print(stderr, "strata: ended by %s; no swap files are left%s\n", cli_signals_pending() == SIGTERM ? "SIGTERM" : "Ctrl-C",
+             args->out != NULL ? ", --out was not written" : "");
     return 128 + cli_signals_pending();
 }
 

@@ -4,6 +4,7 @@
 #include "cli/config_edit.h"
 #include "cli/signals.h"
 #include "core/error.h"
+#include "core/print.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -58,10 +59,10 @@ static strata_status deliver(const struct bench_tuned *tuned, const struct cli_a
     if (st != STRATA_OK)
         return st;
     if (!tuned->method_is_auto)
-        fprintf(stderr, "by %s: set strata.io_method to \"%s\" as well\n", tuned->method, tuned->method);
+        st_print(stderr, "by %s: set strata.io_method to \"%s\" as well\n", tuned->method, tuned->method);
     if (args->write_config != NULL || args->out != NULL)
-        fprintf(stderr, "written to %s\n", args->write_config != NULL ? args->write_config : args->out);
-    fputs(whole, stdout);
+        st_print(stderr, "written to %s\n", args->write_config != NULL ? args->write_config : args->out);
+    st_print_text(stdout, whole);
     return STRATA_OK;
 }
 

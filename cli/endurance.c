@@ -1,6 +1,7 @@
 /* cli/endurance.c - see endurance.h. */
 #include "cli/endurance.h"
 #include "cli/plan_predict.h"
+#include "core/print.h"
 #include "core/size.h"
 
 #include <math.h>
@@ -44,12 +45,12 @@ void cli_endurance_print(const struct cli_endurance *e, const char *label, FILE 
 
     if (e->step_bytes == 0 && !(e->run_bytes > 0))
         return;
-    fprintf(file, "  %s%s a step", label, st_size_text(text, e->step_bytes));
+    st_print(file, "  %s%s a step", label, st_size_text(text, e->step_bytes));
     if (isfinite(e->run_bytes))
-        fprintf(file, ", %s by the run", st_size_text(text, (uint64_t)e->run_bytes));
+        st_print(file, ", %s by the run", st_size_text(text, (uint64_t)e->run_bytes));
     if (isfinite(e->day_bytes))
-        fprintf(file, ", %s a day at this pace", st_size_text(text, (uint64_t)e->day_bytes));
-    fputs("; a drive's data sheet says how much it bears (TBW, DWPD)\n", file);
+        st_print(file, ", %s a day at this pace", st_size_text(text, (uint64_t)e->day_bytes));
+    st_print_text(file, "; a drive's data sheet says how much it bears (TBW, DWPD)\n");
 }
 
 void cli_endurance_put(const struct cli_endurance *e, struct st_json_writer *w)

@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/print.h"
 #include "core/word.h"
 #include "strata/types.h"
 
@@ -143,26 +144,26 @@ int cli_fail(strata_status st)
     const char *sentence = strata_last_error();
 
     fflush(stdout);
-    fprintf(stderr, "strata: error: %s\n", *sentence != '\0' ? sentence : strata_status_text(st));
+    st_print(stderr, "strata: error: %s\n", *sentence != '\0' ? sentence : strata_status_text(st));
     return strata_status_exit_code(st);
 }
 
 static void print_overview(FILE *file)
 {
-    fputs("strata trains transformer models whose state does not fit the compute device.\n\n"
-          "usage: strata COMMAND [options]\n\n",
-          file);
+    st_print_text(file, "strata trains transformer models whose state does not fit the compute device.\n\n"
+                        "usage: strata COMMAND [options]\n\n");
     for (size_t i = 0; i < COMMAND_COUNT; i++)
-        fprintf(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fputs("\nstrata COMMAND --help explains a command; strata --version prints the version.\n"
-          "Exit codes: 0 done, 1 internal, 2 usage, configuration or input, 3 does not fit, 4 I/O, 5 numerics,\n"
-          "130 and 143 ended by a signal.\n",
-          file);
+        st_print(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    st_print_text(file, "\nstrata COMMAND --help explains a command; strata --version prints the version.\n"
+                        "Exit codes: 0 done, 1 internal, 2 usage, configuration or input, 3 does not fit, 4 I/O, 5 numerics,\n"
+                        "130 and 143 ended by a signal.\n");
 }
 
 static void print_help(const struct command *command)
 {
-    printf("usage: strata %s %s\n\n%s\n\nOptions:\n", command->name, command->usage, command->teach);
+    st_print(stdout, "usage: strata %s %s\n\n", command->name, command->usage);
+    st_print_text(stdout, command->teach);
+    st_print_text(stdout, "\n\nOptions:\n");
     cli_args_print_options(command->bit);
 }
 
@@ -236,7 +237,7 @@ int main(int argc, char **argv)
         return finish_output(0);
     }
     if (strcmp(argv[1], "--version") == 0) {
-        puts("strata " STRATA_VERSION_STRING);
+        st_print_text(stdout, "strata " STRATA_VERSION_STRING "\n");
         return finish_output(0);
     }
     for (size_t i = 0; i < COMMAND_COUNT; i++)

@@ -2,6 +2,7 @@
 #include "cli/plan_predict.h"
 #include "cli/plan_table.h"
 #include "core/error.h"
+#include "core/print.h"
 #include "core/size.h"
 
 #include <math.h>
@@ -30,11 +31,11 @@ static void print_stalls(const struct st_simulation *sim, FILE *file)
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
         if (sim->stall[lane] < sim->seconds * 5e-4)
             continue;
-        fprintf(file, "%s %s %s (%.1f %%)", any ? "," : "  compute stands still for:", st_lane_name((enum st_lane)lane),
-                cli_seconds_text(seconds, sim->stall[lane]), 100 * sim->stall[lane] / sim->seconds);
+        st_print(file, "%s %s %s (%.1f %%)", any ? "," : "  compute stands still for:", st_lane_name((enum st_lane)lane),
+                 cli_seconds_text(seconds, sim->stall[lane]), 100 * sim->stall[lane] / sim->seconds);
         any = true;
     }
-    fputs(any ? "\n" : "  compute never stands still\n", file);
+    st_print_text(file, any ? "\n" : "  compute never stands still\n");
 }
 
 static const char *why_not_simulated(const struct st_plan *plan)
@@ -53,15 +54,15 @@ void cli_prediction_print(const struct st_plan *plan, FILE *file)
     if (!(p.seconds > 0))
         return;
     if (!p.simulated) {
-        fprintf(file, "  predicted step: %s, the schedule's bound, since %s\n", cli_seconds_text(seconds, p.seconds),
-                why_not_simulated(plan));
+        st_print(file, "  predicted step: %s, the schedule's bound, since %s\n", cli_seconds_text(seconds, p.seconds),
+                 why_not_simulated(plan));
         return;
     }
-    fprintf(file, "  predicted step: %s", cli_seconds_text(seconds, p.seconds));
+    st_print(file, "  predicted step: %s", cli_seconds_text(seconds, p.seconds));
     if (plan->bounds.schedule > 0)
-        fprintf(file, ", %.2f of the schedule's bound, %.2f of the hardware's", p.seconds / plan->bounds.schedule,
-                p.seconds / plan->bounds.hardware);
-    fputc('\n', file);
+        st_print(file, ", %.2f of the schedule's bound, %.2f of the hardware's", p.seconds / plan->bounds.schedule,
+                 p.seconds / plan->bounds.hardware);
+    st_print(file, "\n");
     print_stalls(&p.sim, file);
 }
 
@@ -128,22 +129,22 @@ static void print_schedule(const struct schedule *c, bool both, FILE *file)
 {
     char device[24], host[24], seconds[24];
 
-    fprintf(file, "    %-12s", cli_update_name(c->update));
+    st_print(file, "    %-12s", cli_update_name(c->update));
     if (both && c->plan != NULL)
-        fprintf(file, " %-11s", accumulation_name(c->accumulation));
+        st_print(file, " %-11s", accumulation_name(c->accumulation));
     if (c->plan == NULL || c->status != STRATA_OK) {
-        fprintf(file, " %s\n",
-                c->plan != NULL ? strata_last_error()
-                                : "not for this run: clipping, or a step that may be skipped, needs the whole gradient first");
+        st_print(file, " %s\n",
+                 c->plan != NULL ? strata_last_error()
+                                 : "not for this run: clipping, or a step that may be skipped, needs the whole gradient first");
         return;
     }
-    fprintf(file, " %s device, %s host", st_size_text(device, c->plan->needed[STRATA_TIER_DEVICE]),
-            st_size_text(host, c->plan->needed[STRATA_TIER_HOST]));
+    st_print(file, " %s device, %s host", st_size_text(device, c->plan->needed[STRATA_TIER_DEVICE]),
+             st_size_text(host, c->plan->needed[STRATA_TIER_HOST]));
     if (c->prediction.seconds > 0)
-        fprintf(file, ", predicted step %s", cli_seconds_text(seconds, c->prediction.seconds));
+        st_print(file, ", predicted step %s", cli_seconds_text(seconds, c->prediction.seconds));
     if (c->plan->bounds.schedule > 0)
-        fprintf(file, " (shortest %s)", cli_seconds_text(seconds, c->plan->bounds.schedule));
-    fputs(c->chosen ? "  <- chosen\n" : "\n", file);
+        st_print(file, " (shortest %s)", cli_seconds_text(seconds, c->plan->bounds.schedule));
+    st_print_text(file, c->chosen ? "  <- chosen\n" : "\n");
 }
 
 static void put_schedule(const struct schedule *c, struct st_json_writer *w)
@@ -191,9 +192,8 @@ static void each_schedule(const struct cli_session *s, FILE *file, struct st_jso
 
 void cli_schedules_print(const struct cli_session *s, FILE *file)
 {
-    fputs(s->plan->workload.grad_accum > 1 ? "  schedules (strata.update, strata.accumulation):\n"
-                                           : "  schedules (strata.update):\n",
-          file);
+    st_print_text(file, s->plan->workload.grad_accum > 1 ? "  schedules (strata.update, strata.accumulation):\n"
+                                                         : "  schedules (strata.update):\n");
     each_schedule(s, file, NULL);
 }
 
@@ -314,7 +314,7 @@ static void each_more(const struct cli_session *s, FILE *file, struct st_json_wr
         if (!(seconds > 0))
             continue;
         if (file != NULL) {
-            fprintf(file, "    %-24s %9s  %+6.1f %%\n", mores[more].text, cli_seconds_text(text, seconds), 100 * change);
+            st_print(file, "    %-24s %9s  %+6.1f %%\n", mores[more].text, cli_seconds_text(text, seconds), 100 * change);
             continue;
         }
         st_json_object_open(w, NULL);
@@ -329,7 +329,7 @@ void cli_one_more_print(const struct cli_session *s, FILE *file)
 {
     if (s->plan->op_count > CLI_SIMULATED_OPS_MAX || !st_simulate_possible(s->plan, &s->machine))
         return;
-    fputs("  one more of each would change the step:\n", file);
+    st_print_text(file, "  one more of each would change the step:\n");
     each_more(s, file, NULL);
 }
 

@@ -1,6 +1,7 @@
 /* cli/plan_table.c - text and JSON of a plan. */
 #include "cli/plan_table.h"
 #include "cli/plan_predict.h"
+#include "core/print.h"
 #include "core/size.h"
 
 #include <math.h>
@@ -43,19 +44,19 @@ static void print_model(const struct st_plan *plan, FILE *file)
 {
     const struct st_workload *w = &plan->workload;
 
-    fprintf(file, "%s: %.4g M parameters in %s, %u blocks; a step is %u x %u sequences of %u tokens\n", w->name,
-            (double)w->params * 1e-6, w->dtype == STRATA_BF16 ? "bf16" : "fp32", w->block_count, w->grad_accum, w->micro_batch,
-            w->seq);
+    st_print(file, "%s: %.4g M parameters in %s, %u blocks; a step is %u x %u sequences of %u tokens\n", w->name,
+             (double)w->params * 1e-6, w->dtype == STRATA_BF16 ? "bf16" : "fp32", w->block_count, w->grad_accum, w->micro_batch,
+             w->seq);
 }
 
 static void print_size_row(const char *label, const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
 {
     char text[24];
 
-    fprintf(file, "  %-24s", label);
+    st_print(file, "  %-24s", label);
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
-        fprintf(file, " %12s", bytes[t] != 0 ? st_size_text(text, bytes[t]) : "-");
-    fputc('\n', file);
+        st_print(file, " %12s", bytes[t] != 0 ? st_size_text(text, bytes[t]) : "-");
+    st_print(file, "\n");
 }
 
 static void print_lacking(const struct st_plan *plan, FILE *file)
@@ -89,7 +90,7 @@ static void print_item(const struct st_plan *plan, uint32_t item, FILE *file)
 
 static void print_tiers(const struct st_plan *plan, bool full, FILE *file)
 {
-    fprintf(file, "  %-24s %12s %12s %12s\n", "", "device", "host", "nvme");
+    st_print(file, "  %-24s %12s %12s %12s\n", "", "device", "host", "nvme");
     print_size_row("budget", plan->machine.capacity, file);
     print_size_row(plan->fits ? "needed" : "needed at least", plan->needed, file);
     if (!plan->fits) {
@@ -107,16 +108,16 @@ static void print_memory(const struct st_plan *plan, FILE *file)
 {
     char rss[24], fixed[24];
 
-    fprintf(file, "  memory of the process: at most %s = host + %s%s fixed part\n", st_size_text(rss, plan->rss_bytes_max),
-            plan->machine.device_is_host ? "device + " : "", st_size_text(fixed, plan->fixed_bytes));
+    st_print(file, "  memory of the process: at most %s = host + %s%s fixed part\n", st_size_text(rss, plan->rss_bytes_max),
+             plan->machine.device_is_host ? "device + " : "", st_size_text(fixed, plan->fixed_bytes));
 }
 
 static void print_traffic(const char *label, const struct st_traffic *t, FILE *file)
 {
     char upload[24], download[24], read[24], write[24];
 
-    fprintf(file, "  %s: upload %s, download %s, read %s, write %s\n", label, st_size_text(upload, t->upload),
-            st_size_text(download, t->download), st_size_text(read, t->read), st_size_text(write, t->write));
+    st_print(file, "  %s: upload %s, download %s, read %s, write %s\n", label, st_size_text(upload, t->upload),
+             st_size_text(download, t->download), st_size_text(read, t->read), st_size_text(write, t->write));
 }
 
 static void print_all_traffic(const struct st_plan *plan, FILE *file)
@@ -128,8 +129,8 @@ static void print_all_traffic(const struct st_plan *plan, FILE *file)
     for (size_t i = 0; i < ST_PHASE_COUNT; i++)
         print_traffic(labels[i], traffic_of(plan, phases[i]), file);
     if (steady->read + steady->write > 0)
-        fprintf(file, "  nvme moves %.2f bytes per parameter and step, without padding\n",
-                (double)plan->parameter_bytes_nvme / (double)plan->workload.params);
+        st_print(file, "  nvme moves %.2f bytes per parameter and step, without padding\n",
+                 (double)plan->parameter_bytes_nvme / (double)plan->workload.params);
 }
 
 const char *cli_update_name(enum st_update_policy update)
@@ -155,25 +156,26 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
 {
     const struct st_workload *w = &plan->workload;
 
-    fprintf(file,
-            "  %s, %s; weights of %u of %u pages stay on the device; %u of %u blocks keep their activations, %u of %u head tiles "
-            "their "
-            "logits, checkpoints on %s\n",
-            plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
-            plan->accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->resident_pages, w->page_count,
-            plan->kept_blocks, w->block_count, plan->kept_tiles, w->head_count, cli_tier_name(plan->activation_tier));
+    st_print(
+        file,
+        "  %s, %s; weights of %u of %u pages stay on the device; %u of %u blocks keep their activations, %u of %u head tiles "
+        "their "
+        "logits, checkpoints on %s\n",
+        plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
+        plan->accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->resident_pages, w->page_count,
+        plan->kept_blocks, w->block_count, plan->kept_tiles, w->head_count, cli_tier_name(plan->activation_tier));
     if (!full || plan->policy.forward_only)
         return;
-    fprintf(file,
-            "  state: moments in %s; %u pages on the device, %u of %u chunks pinned in host memory; pinned weights: %u pages\n",
-            moments_name(plan->moment_format), plan->device_state_pages, plan->pinned_chunks, plan->chunk_count,
-            plan->pinned_weight_pages);
+    st_print(file,
+             "  state: moments in %s; %u pages on the device, %u of %u chunks pinned in host memory; pinned weights: %u pages\n",
+             moments_name(plan->moment_format), plan->device_state_pages, plan->pinned_chunks, plan->chunk_count,
+             plan->pinned_weight_pages);
     if (carried_pages(plan) > 0)
-        fprintf(file, "  the state of %u of %u blocks crosses the link to be updated on the device\n", carried_pages(plan),
-                w->block_count);
-    fprintf(file, "  slots: %u weights, %u host weights, %u state, %u activations, %u gradients; program: %u ops, %u waits\n",
-            plan->weight_slots, plan->host_weight_slots, plan->state_slots, plan->act_slots, plan->grad_slots, plan->op_count,
-            plan->wait_count);
+        st_print(file, "  the state of %u of %u blocks crosses the link to be updated on the device\n", carried_pages(plan),
+                 w->block_count);
+    st_print(file, "  slots: %u weights, %u host weights, %u state, %u activations, %u gradients; program: %u ops, %u waits\n",
+             plan->weight_slots, plan->host_weight_slots, plan->state_slots, plan->act_slots, plan->grad_slots, plan->op_count,
+             plan->wait_count);
 }
 
 void cli_plan_print(const struct st_plan *plan, bool full, FILE *file)
@@ -196,13 +198,13 @@ void cli_bounds_print(const struct st_plan *plan, FILE *file)
     char hardware[24], schedule[24];
 
     if (!(b->schedule > 0)) {
-        fputs("  shortest step: unknown, no rates (--machine FILE, or strata plan --measure)\n", file);
+        st_print_text(file, "  shortest step: unknown, no rates (--machine FILE, or strata plan --measure)\n");
         if (!plan->machine.device_is_host)
-            fputs("  a run measures them first and may then plan faster ways within the same budgets\n", file);
+            st_print_text(file, "  a run measures them first and may then plan faster ways within the same budgets\n");
         return;
     }
-    fprintf(file, "  shortest step: %s for this schedule (bound by %s), %s for any schedule on this hardware\n",
-            cli_seconds_text(schedule, b->schedule), b->bound_by, cli_seconds_text(hardware, b->hardware));
+    st_print(file, "  shortest step: %s for this schedule (bound by %s), %s for any schedule on this hardware\n",
+             cli_seconds_text(schedule, b->schedule), b->bound_by, cli_seconds_text(hardware, b->hardware));
 }
 
 /* --- JSON --- */

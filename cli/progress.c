@@ -6,18 +6,16 @@
 #include "cli/endurance.h"
 #include "cli/plan_table.h"
 #include "core/log.h"
+#include "core/print.h"
 #include "core/size.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #define LINES_WANTED   40u
 #define LINES_AT_FIRST 3u
 #define AVERAGE_WEIGHT 0.1 /* of the newest step */
-#define WIDTH_DEFAULT  80u
 
 /* 1, 2, 5, 10, 20, 50...: the first that gives at most 50 lines. */
 static uint64_t lines_every(uint64_t steps)
@@ -34,7 +32,7 @@ static uint64_t lines_every(uint64_t steps)
 static void close_line(struct cli_progress *p)
 {
     if (atomic_exchange(&p->line_open, false)) {
-        fputc('\n', p->file);
+        st_print(p->file, "\n");
         fflush(p->file);
     }
 }
@@ -44,13 +42,13 @@ static void log_line(void *ctx, enum st_log_level level, const char *line)
     static const char *const prefixes[] = {"debug: ", "", "notice: ", "warning: ", "error: "};
 
     close_line(ctx);
-    fprintf(stderr, "strata: %s%s\n", prefixes[level], line);
+    st_print(stderr, "strata: %s%s\n", prefixes[level], line);
 }
 
 void cli_progress_init(struct cli_progress *p, FILE *file, bool quiet, uint64_t steps_total, uint64_t every)
 {
     *p = (struct cli_progress){.file = file, .quiet = quiet, .steps_total = steps_total};
-    p->terminal = isatty(fileno(file)) != 0;
+    p->terminal = st_print_rewrites(file);
     p->every = every != 0 ? every : lines_every(steps_total);
     if (p->terminal)
         st_log_configure(log_line, p, ST_LOG_INFO);
@@ -192,15 +190,6 @@ static void make_line(struct cli_progress *p, const struct cli_step *step)
 
 /* --- printing --- */
 
-static size_t terminal_width(FILE *file)
-{
-    struct winsize size;
-
-    if (ioctl(fileno(file), TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
-        return WIDTH_DEFAULT;
-    return size.ws_col;
-}
-
 static bool line_due(const struct cli_progress *p, uint64_t step, bool skipped)
 {
     return skipped || step <= LINES_AT_FIRST || step == p->steps_total || step % p->every == 0;
@@ -216,13 +205,13 @@ void cli_progress_step(struct cli_progress *p, const struct cli_step *step)
         return;
     if (p->terminal) {
         make_line(p, step);
-        fprintf(p->file, "\r%.*s\033[K", (int)(terminal_width(p->file) - 1), p->line);
+        st_print_over(p->file, p->line);
         atomic_store(&p->line_open, true);
         if (skipped)
             close_line(p);
     } else if (line_due(p, (uint64_t)step->value[CLI_STEP], skipped)) {
         make_line(p, step);
-        fprintf(p->file, "%s\n", p->line);
+        st_print(p->file, "%s\n", p->line);
     }
     fflush(p->file);
 }
@@ -235,9 +224,9 @@ void cli_progress_note(struct cli_progress *p, const char *fmt, ...)
         return;
     close_line(p);
     va_start(args, fmt);
-    vfprintf(p->file, fmt, args);
+    st_vprint(p->file, fmt, args);
     va_end(args);
-    fputc('\n', p->file);
+    st_print(p->file, "\n");
     fflush(p->file);
 }
 
@@ -248,13 +237,13 @@ static void print_medians(struct cli_progress *p, struct cli_medians *m)
     const double mfu = cli_medians_get(m, CLI_MFU);
     char step[16], forward[16], backward[16], stall[16], other[16];
 
-    fprintf(p->file, "  median step   %s ms: forward %s, backward %s, stall %s, other %s; %.0f tokens/s",
-            ms_text(step, cli_medians_get(m, CLI_STEP_SECONDS) * 1e3), ms_text(forward, cli_medians_get(m, CLI_MS_FORWARD)),
-            ms_text(backward, cli_medians_get(m, CLI_MS_BACKWARD)), ms_text(stall, cli_medians_get(m, CLI_MS_STALL)),
-            ms_text(other, cli_medians_get(m, CLI_MS_OTHER)), cli_medians_get(m, CLI_TOKENS_PER_SECOND));
+    st_print(p->file, "  median step   %s ms: forward %s, backward %s, stall %s, other %s; %.0f tokens/s",
+             ms_text(step, cli_medians_get(m, CLI_STEP_SECONDS) * 1e3), ms_text(forward, cli_medians_get(m, CLI_MS_FORWARD)),
+             ms_text(backward, cli_medians_get(m, CLI_MS_BACKWARD)), ms_text(stall, cli_medians_get(m, CLI_MS_STALL)),
+             ms_text(other, cli_medians_get(m, CLI_MS_OTHER)), cli_medians_get(m, CLI_TOKENS_PER_SECOND));
     if (!isnan(mfu))
-        fprintf(p->file, ", MFU %.1f %%", mfu * 100);
-    fputc('\n', p->file);
+        st_print(p->file, ", MFU %.1f %%", mfu * 100);
+    st_print(p->file, "\n");
 }
 
 static void print_bounds(struct cli_progress *p, const struct st_plan *plan, struct cli_medians *m)
@@ -263,23 +252,23 @@ static void print_bounds(struct cli_progress *p, const struct st_plan *plan, str
     char schedule[24], hardware[24];
 
     if (!(plan->bounds.schedule > 0)) {
-        fputs("  step/bound    unknown: the machine's rates are not\n", p->file);
+        st_print_text(p->file, "  step/bound    unknown: the machine's rates are not\n");
         return;
     }
-    fprintf(p->file, "  step/bound    %.2f of the schedule's %s (%s), %.2f of the hardware's %s\n",
-            seconds / plan->bounds.schedule, cli_seconds_text(schedule, plan->bounds.schedule), plan->bounds.bound_by,
-            seconds / plan->bounds.hardware, cli_seconds_text(hardware, plan->bounds.hardware));
+    st_print(p->file, "  step/bound    %.2f of the schedule's %s (%s), %.2f of the hardware's %s\n",
+             seconds / plan->bounds.schedule, cli_seconds_text(schedule, plan->bounds.schedule), plan->bounds.bound_by,
+             seconds / plan->bounds.hardware, cli_seconds_text(hardware, plan->bounds.hardware));
 }
 
 static void print_link(FILE *file, const char *name, double counted, uint64_t planned)
 {
     char have[24], want[24];
 
-    fprintf(file, "%s%s ", name[0] == 'u' ? "" : ", ", name);
+    st_print(file, "%s%s ", name[0] == 'u' ? "" : ", ", name);
     if (counted == (double)planned)
-        fprintf(file, "%s (as planned)", st_size_text(have, planned));
+        st_print(file, "%s (as planned)", st_size_text(have, planned));
     else
-        fprintf(file, "%s (planned %s)", st_size_text(have, counted > 0 ? (uint64_t)counted : 0), st_size_text(want, planned));
+        st_print(file, "%s (planned %s)", st_size_text(have, counted > 0 ? (uint64_t)counted : 0), st_size_text(want, planned));
 }
 
 /* A run of one step has no steady one. */
@@ -287,12 +276,12 @@ static void print_traffic(struct cli_progress *p, const struct st_plan *plan, st
 {
     const struct st_traffic *planned = &plan->traffic[st_phase_index(m->steps > 1 ? ST_PHASE_BODY : ST_PHASE_PROLOGUE)];
 
-    fputs("  bytes a step  ", p->file);
+    st_print_text(p->file, "  bytes a step  ");
     print_link(p->file, "upload", cli_medians_get(m, CLI_UPLOAD), planned->upload);
     print_link(p->file, "download", cli_medians_get(m, CLI_DOWNLOAD), planned->download);
     print_link(p->file, "read", cli_medians_get(m, CLI_READ), planned->read);
     print_link(p->file, "write", cli_medians_get(m, CLI_WRITE), planned->write);
-    fputc('\n', p->file);
+    st_print(p->file, "\n");
 }
 
 static void print_stalls(struct cli_progress *p, struct cli_medians *m)
@@ -300,16 +289,16 @@ static void print_stalls(struct cli_progress *p, struct cli_medians *m)
     bool any = false;
     char text[16];
 
-    fputs("  stalls        ", p->file);
+    st_print_text(p->file, "  stalls        ");
     for (int i = 0; i < ST_LANE_COUNT; i++) {
         const double ms = cli_medians_get(m, (enum cli_column)(CLI_STALL_MS + i));
 
         if (!(ms > 0.005))
             continue;
-        fprintf(p->file, "%s%s %s ms a step", any ? ", " : "", st_lane_name((enum st_lane)i), ms_text(text, ms));
+        st_print(p->file, "%s%s %s ms a step", any ? ", " : "", st_lane_name((enum st_lane)i), ms_text(text, ms));
         any = true;
     }
-    fputs(any ? "\n" : "none\n", p->file);
+    st_print_text(p->file, any ? "\n" : "none\n");
 }
 
 static void print_bound_by(struct cli_progress *p, const struct cli_medians *m, const struct st_pressure_verdict *run)
@@ -318,7 +307,7 @@ static void print_bound_by(struct cli_progress *p, const struct cli_medians *m, 
 
     cli_bound_by(&bound, m, run->pressed ? run->waited_share : 0);
     if (bound.resource != NULL)
-        fprintf(p->file, "  bound by      %s\n", bound.text);
+        st_print(p->file, "  bound by      %s\n", bound.text);
 }
 
 static void print_pressure_totals(FILE *file, const struct st_pressure_sample *moved)
@@ -327,33 +316,33 @@ static void print_pressure_totals(FILE *file, const struct st_pressure_sample *m
     char size[24];
 
     if (moved->major_faults != ST_PRESSURE_UNKNOWN) {
-        fprintf(file, "%llu major faults", (unsigned long long)moved->major_faults);
+        st_print(file, "%llu major faults", (unsigned long long)moved->major_faults);
         before = ", ";
     }
     if (moved->some_us != ST_PRESSURE_UNKNOWN) {
-        fprintf(file, "%s%.0f ms waiting for memory", before, (double)moved->some_us * 1e-3);
+        st_print(file, "%s%.0f ms waiting for memory", before, (double)moved->some_us * 1e-3);
         before = ", ";
     }
     if (moved->swap_bytes != ST_PRESSURE_UNKNOWN && moved->swap_bytes > 0)
-        fprintf(file, "%s%s in swap", before, st_size_text(size, moved->swap_bytes));
+        st_print(file, "%s%s in swap", before, st_size_text(size, moved->swap_bytes));
 }
 
 /* Of the run; the sentence, where it names the cause, has the totals in it. */
 static void print_pressure(struct cli_progress *p, const struct cli_medians *m, const struct st_pressure_verdict *run)
 {
-    fputs("  pressure      ", p->file);
+    st_print_text(p->file, "  pressure      ");
     if (run->pressed) {
-        fputs(run->sentence, p->file);
+        st_print_text(p->file, run->sentence);
     } else if (run->moved.major_faults == ST_PRESSURE_UNKNOWN && run->moved.some_us == ST_PRESSURE_UNKNOWN) {
-        fputs("unknown: the system does not tell", p->file);
+        st_print_text(p->file, "unknown: the system does not tell");
     } else {
-        fputs(m->pressed == 0 ? "none: " : "at times: ", p->file);
+        st_print_text(p->file, m->pressed == 0 ? "none: " : "at times: ");
         print_pressure_totals(p->file, &run->moved);
     }
     if (m->pressed > 0)
-        fprintf(p->file, " (memory pressure in %llu of %llu steps)", (unsigned long long)m->pressed,
-                (unsigned long long)m->steps);
-    fputc('\n', p->file);
+        st_print(p->file, " (memory pressure in %llu of %llu steps)", (unsigned long long)m->pressed,
+                 (unsigned long long)m->steps);
+    st_print(p->file, "\n");
 }
 
 void cli_progress_summary(struct cli_progress *p, const struct st_plan *plan, struct cli_medians *m,
@@ -365,9 +354,9 @@ void cli_progress_summary(struct cli_progress *p, const struct st_plan *plan, st
     if (p->quiet || m->steps == 0)
         return;
     close_line(p);
-    fprintf(p->file, "%s: %llu steps (%llu skipped), %.0f tokens in %.1f s\n",
-            summary->status == STRATA_OK ? "done" : strata_status_text(summary->status), (unsigned long long)m->steps,
-            (unsigned long long)m->skipped, m->last[CLI_TOKENS_TOTAL], summary->seconds);
+    st_print(p->file, "%s: %llu steps (%llu skipped), %.0f tokens in %.1f s\n",
+             summary->status == STRATA_OK ? "done" : strata_status_text(summary->status), (unsigned long long)m->steps,
+             (unsigned long long)m->skipped, m->last[CLI_TOKENS_TOTAL], summary->seconds);
     print_medians(p, m);
     print_bounds(p, plan, m);
     print_traffic(p, plan, m);
@@ -375,8 +364,8 @@ void cli_progress_summary(struct cli_progress *p, const struct st_plan *plan, st
     cli_endurance_print(&endurance, "nvme writes   ", p->file);
     print_stalls(p, m);
     print_bound_by(p, m, &summary->pressure);
-    fprintf(p->file, "  memory        peak %s, planned at most %s\n", st_size_text(peak, summary->peak_rss_bytes),
-            st_size_text(planned, summary->rss_bytes_max));
+    st_print(p->file, "  memory        peak %s, planned at most %s\n", st_size_text(peak, summary->peak_rss_bytes),
+             st_size_text(planned, summary->rss_bytes_max));
     print_pressure(p, m, &summary->pressure);
     fflush(p->file);
 }

@@ -1,8 +1,8 @@
 /* config_source.c - taking keys from the file and the command line, and telling afterwards what became of them. */
 #include "core/config_source.h"
+#include "core/text.h"
 
 #include "core/fault.h"
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static void *list_add(struct st_config_source *src, struct st_list *list, size_t
     return (char *)list->items + item_bytes * list->count++;
 }
 
-static const char *keep_text(struct st_config_source *src, char *text)
+static const char *keep_text(struct st_config_source *src, const char *text)
 {
     char **slot = list_add(src, &src->strings, sizeof(char *));
     char *copy = st_fault("config.alloc", 0) < 0 ? NULL : strdup(text);
@@ -42,9 +42,6 @@ static const char *keep_text(struct st_config_source *src, char *text)
         src->failed = true;
         return "";
     }
-    for (char *c = copy; *c != '\0'; c++)
-        if (iscntrl((unsigned char)*c))
-            *c = '?';
     *slot = copy;
     return copy;
 }
@@ -63,7 +60,7 @@ const char *st_source_keep(struct st_config_source *src, const char *fmt, ...)
 void st_source_problem(struct st_config_source *src, const char *fmt, ...)
 {
     const char **slot = list_add(src, &src->problems, sizeof(char *));
-    char text[TEXT_BYTES];
+    char text[TEXT_BYTES], shown[TEXT_BYTES];
     va_list args;
 
     if (slot == NULL)
@@ -71,7 +68,8 @@ void st_source_problem(struct st_config_source *src, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    *slot = keep_text(src, text);
+    st_text_escape(shown, sizeof(shown), text);
+    *slot = keep_text(src, shown);
 }
 
 struct st_config_source *st_source_create(bool allow_unknown)

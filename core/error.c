@@ -1,7 +1,9 @@
 /* core/error.c - the sentence behind the last failure, one per thread, and texts of the statuses.
  *
- * Any thread; nothing is shared.  Sentences are cut at 1 KiB. */
+ * Any thread; nothing is shared.  Sentences are one line, fit to be shown (core/text.h), and cut at 1 KiB. */
 #include "core/error.h"
+#include "core/print.h"
+#include "core/text.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -61,7 +63,7 @@ __attribute__((format(printf, 2, 0))) static void error_format(const char *tail,
 
     if (tail != NULL)
         snprintf(text + length, sizeof(text) - length, ": %s", tail);
-    memcpy(error_text, text, sizeof(text));
+    st_text_escape(error_text, sizeof(error_text), text);
 }
 
 strata_status st_error(strata_status st, const char *fmt, ...)
@@ -143,6 +145,6 @@ _Noreturn void st_fatal_at(const char *file, int line, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    fprintf(stderr, "strata: fatal: %s:%d: %s\n", file, line, text);
+    st_print(stderr, "strata: fatal: %s:%d: %s\n", file, line, text);
     abort();
 }

@@ -3,6 +3,7 @@
  * cJSON lets much through that other readers refuse (`1.`, `01`, raw newlines in strings, bad UTF-8, numbers
  * that overflow) and says no line; it sees only text that passed here.  Any thread. */
 #include "core/json_scan.h"
+#include "core/text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -40,34 +41,6 @@ static void skip_space(struct scan *s)
 {
     while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\n' || *s->at == '\r'))
         s->at++;
-}
-
-static bool is_continuation(const char *text, size_t bytes, size_t i)
-{
-    return i < bytes && ((unsigned char)text[i] & 0xc0) == 0x80;
-}
-
-size_t st_json_utf8_bytes(const char *text, size_t bytes)
-{
-    unsigned char lead, second;
-
-    if (bytes == 0)
-        return 0;
-    lead = (unsigned char)text[0];
-    if (lead < 0x80)
-        return 1;
-    if (lead < 0xc2 || lead > 0xf4 || !is_continuation(text, bytes, 1))
-        return 0;
-    if (lead < 0xe0)
-        return 2;
-    second = (unsigned char)text[1];
-    if (!is_continuation(text, bytes, 2) || (lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f))
-        return 0;
-    if (lead < 0xf0)
-        return 3;
-    if (!is_continuation(text, bytes, 3) || (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f))
-        return 0;
-    return 4;
 }
 
 /* Four hex digits at `at`; -1 if they are not. */
@@ -140,7 +113,7 @@ static bool scan_string(struct scan *s)
         }
         if ((unsigned char)*s->at < 0x20)
             return fail(s, "string not closed on its line (control characters are written as escapes)");
-        bytes = st_json_utf8_bytes(s->at, (size_t)(s->end - s->at));
+        bytes = st_text_utf8_bytes(s->at, (size_t)(s->end - s->at));
         if (bytes == 0)
             return fail(s, "not UTF-8");
         s->at += bytes;

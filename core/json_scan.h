@@ -20,7 +20,4 @@ bool st_json_scan(struct st_json_place *place, const char *text, size_t bytes);
 /** Find the line and column of member name number `ordinal` (0-based, in document order) of good text. */
 void st_json_find_key(struct st_json_place *place, const char *text, size_t bytes, uint64_t ordinal);
 
-/** Bytes of the UTF-8 sequence at `text` (1..4), or 0 if it is not one. */
-size_t st_json_utf8_bytes(const char *text, size_t bytes);
-
 #endif

@@ -1,6 +1,6 @@
 /* core/json_writer.c - JSON straight into a FILE.  One user per writer; unbalanced levels are our bug and asserted. */
 #include "core/json.h"
-#include "core/json_scan.h"
+#include "core/text.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -9,27 +9,37 @@
 
 #define WRITER_DEPTH_MAX 32
 
+/* Hidden characters are legal in JSON text, but a terminal obeys them there, too. */
+static void write_character(FILE *file, const char *text, size_t length)
+{
+    const uint32_t code = st_text_utf8_code(text, length);
+
+    if (code == '"' || code == '\\')
+        fprintf(file, "\\%c", (int)code);
+    else if (code == '\n')
+        fputs("\\n", file);
+    else if (code == '\t')
+        fputs("\\t", file);
+    else if (st_text_hidden(code) && code > 0xffff) /* as UTF-16 has it */
+        fprintf(file, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (code >> 10)), (unsigned)(0xdc00 + (code & 0x3ff)));
+    else if (st_text_hidden(code))
+        fprintf(file, "\\u%04x", (unsigned)code);
+    else
+        fwrite(text, 1, length, file);
+}
+
 static void write_string(FILE *file, const char *text)
 {
-    size_t bytes = strlen(text);
+    const size_t bytes = strlen(text);
 
     fputc('"', file);
     for (size_t i = 0; i < bytes;) {
-        unsigned char c = (unsigned char)text[i];
-        size_t length = st_json_utf8_bytes(text + i, bytes - i);
+        const size_t length = st_text_utf8_bytes(text + i, bytes - i);
 
         if (length == 0) /* a file name, say, that is not UTF-8 */
             fputs("\\ufffd", file);
-        else if (c == '"' || c == '\\')
-            fprintf(file, "\\%c", c);
-        else if (c == '\n')
-            fputs("\\n", file);
-        else if (c == '\t')
-            fputs("\\t", file);
-        else if (c < 0x20)
-            fprintf(file, "\\u%04x", c);
         else
-            fwrite(text + i, 1, length, file);
+            write_character(file, text + i, length);
         i += length != 0 ? length : 1;
     }
     fputc('"', file);

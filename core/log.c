@@ -2,6 +2,8 @@
  *
  * The sink is set at start, before other threads exist; lines come from any thread and reach it whole. */
 #include "core/log.h"
+#include "core/print.h"
+#include "core/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +15,7 @@ static void log_to_stderr(void *ctx, enum st_log_level level, const char *line)
     static const char *const prefixes[] = {"debug: ", "", "notice: ", "warning: ", "error: "};
 
     (void)ctx;
-    fprintf(stderr, "strata: %s%s\n", prefixes[level], line);
+    st_print(stderr, "strata: %s%s\n", prefixes[level], line);
 }
 
 static st_log_fn *log_sink = log_to_stderr;
@@ -29,13 +31,14 @@ void st_log_configure(st_log_fn *sink, void *ctx, enum st_log_level lowest)
 
 void st_log(enum st_log_level level, const char *fmt, ...)
 {
-    char line[LOG_LINE_BYTES];
+    char text[LOG_LINE_BYTES], line[LOG_LINE_BYTES];
     va_list args;
 
     if (level < log_lowest)
         return;
     va_start(args, fmt);
-    vsnprintf(line, sizeof(line), fmt, args);
+    vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
+    st_text_escape(line, sizeof(line), text);
     log_sink(log_ctx, level, line);
 }

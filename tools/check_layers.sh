@@ -1,5 +1,6 @@
 #!/bin/sh
-# Checks who includes whom (docs/design.md, "Tree"): no folder includes upwards, and each foreign header has one home.
+# Checks who includes whom (docs/design.md, "Tree"): no folder includes upwards, and each foreign header has one home.  And that
+# what people read is printed through core/print.h, which writes out what a terminal would obey.
 #
 #     tools/check_layers.sh [ROOT]
 #
@@ -39,6 +40,11 @@ BEGIN {
     home["nccl"] = "offload/comm_nccl.c"
     home["pcre2.h"] = "model/tokenizer"
     home["cmocka.h"] = "tests/"
+
+    # Who may write to a FILE without core/print.h: files for programs, and the one place itself.
+    writers = "core/print.c core/json_writer.c core/trace_write.c core/config_print.c model/safetensors.c bench/io.c bench/io_fio.c bench/bench_"
+    writers = writers " cli/cmd_generate.c" # the bytes of a model, into a pipe
+    printing = "(^|[^a-z_])(v?f?printf|v?dprintf|f?puts|f?putc|putchar|fwrite|perror|psignal|error)(_unlocked)?\\("
     offences = 0
     checked = 0
 }
@@ -83,6 +89,11 @@ function check_foreign(header,    prefix)
     for (prefix in home)
         if (index(header, prefix) == 1 && !starts_with_any(FILENAME, home[prefix]))
             offence("<" header "> belongs in " home[prefix] " alone")
+}
+
+$0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && folder_of(FILENAME) ~ /^(core|kernels|nvme|offload|model|cli|bench)$/ {
+    if (!starts_with_any(FILENAME, writers))
+        offence("prints past core/print.h: st_print, st_print_text, st_log or st_error")
 }
 
 /^[ \t]*#[ \t]*include[ \t]*["<]/ {

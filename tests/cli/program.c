@@ -66,7 +66,7 @@ static int memory_file(const char *name)
     return fd;
 }
 
-static void spawn(struct program *p, const char *const *words, int out_fd)
+static void spawn(struct program *p, const char *const *words, int out_fd, int err_fd)
 {
     const char *argv[WORDS_MAX + 1] = {STRATA_BINARY};
     posix_spawn_file_actions_t actions;
@@ -78,7 +78,7 @@ static void spawn(struct program *p, const char *const *words, int out_fd)
     assert(posix_spawn_file_actions_init(&actions) == 0);
     assert(posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0) == 0);
     assert(posix_spawn_file_actions_adddup2(&actions, out_fd, STDOUT_FILENO) == 0);
-    assert(posix_spawn_file_actions_adddup2(&actions, p->err_fd, STDERR_FILENO) == 0);
+    assert(posix_spawn_file_actions_adddup2(&actions, err_fd, STDERR_FILENO) == 0);
     assert(posix_spawn(&p->pid, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv, environ) == 0);
     posix_spawn_file_actions_destroy(&actions);
 }
@@ -100,7 +100,7 @@ void program_run(struct program *p, const char *const *words, const char *out_pa
     *p = (struct program){.out_fd = memory_file("out"), .err_fd = memory_file("err")};
     target = out_path != NULL ? open(out_path, O_WRONLY | O_CLOEXEC) : p->out_fd;
     assert(target >= 0);
-    spawn(p, words, target);
+    spawn(p, words, target, p->err_fd);
     if (target != p->out_fd)
         close(target);
     program_wait(p);
@@ -113,8 +113,14 @@ void program_start_piped(struct program *p, const char *const *words)
 
     assert(pipe2(ends, O_CLOEXEC) == 0);
     *p = (struct program){.out_fd = ends[0], .err_fd = memory_file("err")};
-    spawn(p, words, ends[1]);
+    spawn(p, words, ends[1], p->err_fd);
     close(ends[1]);
+}
+
+void program_start_on(struct program *p, const char *const *words, int out_fd, int err_fd)
+{
+    *p = (struct program){.out_fd = -1, .err_fd = memory_file("err")};
+    spawn(p, words, out_fd, err_fd >= 0 ? err_fd : p->err_fd);
 }
 
 int program_drain(const struct program *p)

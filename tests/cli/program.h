@@ -2,6 +2,7 @@
 #ifndef TESTS_CLI_PROGRAM_H
 #define TESTS_CLI_PROGRAM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -22,6 +23,8 @@ int program_split(char *line, const char *words[WORDS_MAX], const char **redirec
 void program_run(struct program *p, const char *const *words, const char *out_path);
 /** Start it with standard output on a pipe. */
 void program_start_piped(struct program *p, const char *const *words);
+/** Start it with standard output there, and standard error, too, or in memory (-1). */
+void program_start_on(struct program *p, const char *const *words, int out_fd, int err_fd);
 /** Read the pipe to its end, so that the program does not block on it; returns the last byte, -1 if none came. */
 int program_drain(const struct program *p);
 /** Wait, and fill code and err. */

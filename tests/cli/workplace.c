@@ -108,7 +108,7 @@ void workplace_remove(const struct workplace *w, const char *name)
     remove_tree(path);
 }
 
-static void make_dir(const struct workplace *w, const char *name)
+void workplace_make_dir(const struct workplace *w, const char *name)
 {
     char path[PATH_BYTES];
 
@@ -191,7 +191,7 @@ void workplace_create(struct workplace *w)
 
     *w = (struct workplace){.path = "/tmp/strata-test-XXXXXX"};
     assert(mkdtemp(w->path) != NULL);
-    make_dir(w, "nvme");
+    workplace_make_dir(w, "nvme");
     workplace_write(w, "file", "x", 1);
     workplace_write(w, "machine.json", machine, strlen(machine));
     write_text(w);
@@ -272,7 +272,7 @@ static void model_dir(const struct workplace *w, const char *name, const char *c
 {
     char path[PATH_BYTES];
 
-    make_dir(w, name);
+    workplace_make_dir(w, name);
     assert(snprintf(path, sizeof(path), "%s/config.json", name) < (int)sizeof(path));
     if (config != NULL)
         workplace_write(w, path, config, strlen(config));
@@ -310,7 +310,7 @@ static void damage_models(const struct workplace *w)
     char other[512];
     uint64_t huge = UINT64_C(1) << 40;
 
-    make_dir(w, "model-empty");
+    workplace_make_dir(w, "model-empty");
     model_dir(w, "model-window", WINDOW_JSON, NULL, 0);
     model_dir(w, "model-broken", "{\"model_type\":", weights, bytes);
     model_dir(w, "model-type", "{\"model_type\":\"bert\"}", weights, bytes);
@@ -345,8 +345,8 @@ void workplace_mount(struct workplace *w)
 {
     char full[PATH_BYTES], ro[PATH_BYTES];
 
-    make_dir(w, "full");
-    make_dir(w, "ro");
+    workplace_make_dir(w, "full");
+    workplace_make_dir(w, "ro");
     path_of(full, w, "full");
     path_of(ro, w, "ro");
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||

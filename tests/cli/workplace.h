@@ -24,6 +24,7 @@ void workplace_mount(struct workplace *w);
 void workplace_destroy(struct workplace *w);
 
 void workplace_write(const struct workplace *w, const char *name, const void *data, size_t bytes);
+void workplace_make_dir(const struct workplace *w, const char *name);
 /** Whole file as text; owned by the caller. */
 char *workplace_read(const struct workplace *w, const char *name, size_t *bytes);
 /** Number of entries of a directory inside, subdirectories not entered; -1 if it is not there. */

@@ -40,7 +40,7 @@ static void test_line(void **state)
     st_json_array_close(&w);
     st_json_put_string(&w, NULL, NULL);
     st_json_array_close(&w);
-    st_json_put_string(&w, "s", "a\"b\\c\n\t\x01\xc3\xa9\xff/");
+    st_json_put_string(&w, "s", "a\"b\\c\n\t\x01\xc3\xa9\xff/\x7f\xc2\x9b\xe2\x80\xae\xf3\xa0\x81\x81");
     st_json_object_close(&w);
     st_json_end_line(&w);
     st_json_object_open(&w, NULL);
@@ -49,7 +49,8 @@ static void test_line(void **state)
     fclose(file);
     assert_string_equal(text,
                         "{\"step\":18446744073709551615,\"loss\":0.5,\"nan\":null,\"inf\":null,\"skipped\":false,\"empty\":{},"
-                        "\"list\":[1,{\"x\":true},[],null],\"s\":\"a\\\"b\\\\c\\n\\t\\u0001\xc3\xa9\\ufffd/\"}\n{}\n");
+                        "\"list\":[1,{\"x\":true},[],null],\"s\":\"a\\\"b\\\\c\\n\\t\\u0001\xc3\xa9\\ufffd/"
+                        "\\u007f\\u009b\\u202e\\udb40\\udc41\"}\n{}\n");
     free(text);
 }
 
