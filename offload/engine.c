@@ -137,9 +137,7 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     eng->config = *opts->config;
     eng->compute = opts->compute;
     eng->trace = opts->trace;
-    eng->beta1_power = eng->beta2_power = 1.0;
-    eng->update_scale = 1.0;
-    st_loss_scaler_init(&eng->scaler, &eng->config);
+    st_train_state_start(&eng->train, &eng->config);
     eng->kernels = st_kernels_pick(eng->config.isa);
     if (eng->kernels == NULL) {
         st = st_error(STRATA_E_NOSYS, "strata.isa \"%s\" cannot run on this processor: use \"auto\"", eng->config.isa);
@@ -240,15 +238,15 @@ strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const
     memset(&eng->result, 0, sizeof(eng->result));
     take_tokens(eng, tokens, targets);
     st_engine_begin_step(eng);
-    st = timed_cycle(eng, gated && !eng->pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
+    st = timed_cycle(eng, gated && !eng->train.pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
     if (st != STRATA_OK)
         return st;
-    eng->pending = gated;
-    eng->result.loss = eng->update.loss;
-    eng->result.grad_norm = eng->update.grad_norm;
-    eng->result.skipped = eng->update.skip;
-    eng->result.lr = eng->update.skip ? 0 : eng->update.lr;
-    eng->result.loss_scale = eng->update_scale;
+    eng->train.pending = gated;
+    eng->result.loss = eng->train.update.loss;
+    eng->result.grad_norm = eng->train.update.grad_norm;
+    eng->result.skipped = eng->train.update.skip;
+    eng->result.lr = eng->train.update.skip ? 0 : eng->train.update.lr;
+    eng->result.loss_scale = eng->train.update_scale;
     *result = eng->result;
     return STRATA_OK;
 }
@@ -258,13 +256,13 @@ strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *resu
     strata_status st = STRATA_OK;
 
     memset(&eng->result, 0, sizeof(eng->result));
-    if (eng->pending)
+    if (eng->train.pending)
         st = timed_cycle(eng, ST_PHASE_EPILOGUE);
     if (st == STRATA_OK)
         st = st_engine_drain(eng);
     if (st != STRATA_OK)
         return st;
-    eng->pending = false;
+    eng->train.pending = false;
     if (result != NULL)
         *result = eng->result;
     return STRATA_OK;
@@ -281,7 +279,7 @@ strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const
     take_tokens(eng, tokens, targets);
     if ((st = timed_cycle(eng, ST_PHASE_EVAL)) != STRATA_OK)
         return st;
-    *loss_sum = eng->update.loss * (double)eng->target_count;
+    *loss_sum = eng->train.update.loss * (double)eng->target_count;
     *targets_seen = eng->target_count;
     return STRATA_OK;
 }
@@ -304,7 +302,7 @@ void st_engine_info(const struct st_engine *eng, struct st_engine_info *out)
     out->io_direct = swap.direct;
     out->io_registered = swap.registered;
     out->workers = st_workers_count(eng->workers);
-    out->steps_done = eng->steps_applied;
-    out->skipped_steps = eng->steps_skipped;
+    out->steps_done = eng->train.steps_applied;
+    out->skipped_steps = eng->train.steps_skipped;
     out->moved = eng->moved;
 }

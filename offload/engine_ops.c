@@ -331,19 +331,19 @@ static void fill_call(const struct st_engine *eng, const struct st_op *op, struc
     const int32_t *tokens = st_engine_pointer(eng, eng->plan->at.tokens_device);
     struct st_norm *scalars = st_engine_pointer(eng, eng->plan->at.scalars_device);
 
-    *call =
-        (struct st_call){.block = op->block,
-                         .micro = op->micro,
-                         .tile = op->tile,
-                         .recompute = op->recompute,
-                         .device = eng->device,
-                         .tokens = tokens + op->micro * rows,
-                         .targets = tokens + (w->grad_accum + op->micro) * rows,
-                         .loss_sum = st_scalars_losses(scalars, w->page_count) + op->micro,
-                         .loss_gradient = eng->target_count > 0 ? (float)(eng->update_scale / (double)eng->target_count) : 0.0f,
-                         .constants = w->constants_bytes > 0 ? st_engine_pointer(eng, eng->plan->at.constants) : NULL,
-                         .rows = eng->generate_rows,
-                         .position = eng->generate_position};
+    *call = (struct st_call){.block = op->block,
+                             .micro = op->micro,
+                             .tile = op->tile,
+                             .recompute = op->recompute,
+                             .device = eng->device,
+                             .tokens = tokens + op->micro * rows,
+                             .targets = tokens + (w->grad_accum + op->micro) * rows,
+                             .loss_sum = st_scalars_losses(scalars, w->page_count) + op->micro,
+                             .loss_gradient =
+                                 eng->target_count > 0 ? (float)(eng->train.update_scale / (double)eng->target_count) : 0.0f,
+                             .constants = w->constants_bytes > 0 ? st_engine_pointer(eng, eng->plan->at.constants) : NULL,
+                             .rows = eng->generate_rows,
+                             .position = eng->generate_position};
 }
 
 /* The gradient sum of a trained page; a frozen one has none. */

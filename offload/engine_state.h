@@ -13,7 +13,7 @@
 #include "core/trace.h"
 #include "core/workers.h"
 #include "offload/engine.h"
-#include "offload/loss_scale.h"
+#include "offload/train_state.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -56,14 +56,6 @@ struct st_engine_async {
     uint64_t lane_end_ns[ST_LANE_COUNT], lane_busy_ns[ST_LANE_COUNT], forward_ns, backward_ns;
 };
 
-/* What END found out about a step; the update that follows uses it. */
-struct st_update_scalars {
-    bool skip;
-    double loss, grad_norm, lr;
-    uint64_t step; /* optimizer step number, 1-based */
-    struct st_update_coef decay, no_decay;
-};
-
 struct st_engine {
     const struct st_plan *plan;
     struct st_config config;
@@ -100,15 +92,8 @@ struct st_engine {
     atomic_int cancelled;
     strata_status poisoned;
 
-    /* step state */
-    bool pending; /* gradients wait for their update */
-    uint64_t steps_applied, steps_skipped;
-    struct st_loss_scaler scaler;
-    double update_scale;             /* loss scale of the step whose gradients are at hand */
-    double beta1_power, beta2_power; /* beta^steps_applied, by repeated multiplication */
-    uint64_t overflowed_host, overflowed_seen;
-    uint64_t target_count;
-    struct st_update_scalars update;
+    struct st_train_state train;
+    uint64_t target_count;                     /* of the running step */
     uint32_t generate_rows, generate_position; /* of the running st_engine_forward; else 0 */
 
     struct st_engine_async *async; /* NULL: the device's calls are done when they return */

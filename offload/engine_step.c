@@ -24,6 +24,12 @@ static double power(double beta, uint64_t t, double before, bool moves)
     return product;
 }
 
+void st_train_state_start(struct st_train_state *state, const struct st_config *config)
+{
+    *state = (struct st_train_state){.beta1_power = 1.0, .beta2_power = 1.0, .update_scale = 1.0};
+    st_loss_scaler_init(&state->scaler, config);
+}
+
 static bool betas_move(const struct st_config *c)
 {
     return c->lr_type == ST_LR_ONE_CYCLE && c->cycle_momentum;
@@ -33,24 +39,25 @@ static bool betas_move(const struct st_config *c)
 static void prepare_update(struct st_engine *eng, double divisor)
 {
     const struct st_config *c = &eng->config;
-    struct st_update_scalars *u = &eng->update;
+    struct st_train_state *train = &eng->train;
+    struct st_update_scalars *u = &train->update;
     struct st_step_numbers n = {.divisor = divisor};
 
-    u->step = n.step = ++eng->steps_applied;
+    u->step = n.step = ++train->steps_applied;
     u->lr = n.lr = st_lr_at(c, n.step);
     st_betas_at(c, n.step, &n.beta1, &n.beta2);
-    n.beta1_power = eng->beta1_power = power(n.beta1, n.step, eng->beta1_power, betas_move(c));
-    n.beta2_power = eng->beta2_power = power(n.beta2, n.step, eng->beta2_power, betas_move(c));
+    n.beta1_power = train->beta1_power = power(n.beta1, n.step, train->beta1_power, betas_move(c));
+    n.beta2_power = train->beta2_power = power(n.beta2, n.step, train->beta2_power, betas_move(c));
     u->decay = st_fold_coef(c, &n, true);
     u->no_decay = st_fold_coef(c, &n, false);
 }
 
 void st_engine_begin_step(struct st_engine *eng)
 {
-    eng->update_scale = eng->scaler.scale;
+    eng->train.update_scale = eng->train.scaler.scale;
     if (eng->plan->policy.update != ST_UPDATE_IN_BACKWARD)
         return;
-    eng->update.skip = false;
+    eng->train.update.skip = false;
     prepare_update(eng, 1.0);
 }
 
@@ -89,21 +96,21 @@ static bool may_skip(const struct st_engine *eng)
 
 static strata_status skip_update(struct st_engine *eng, uint64_t nonfinite, uint32_t first_bad)
 {
-    eng->update.skip = true;
+    eng->train.update.skip = true;
     if (!may_skip(eng))
         return st_error(STRATA_E_NUMERICS,
                         "%" PRIu64 " gradient values are not finite, the first in page %u: lower the learning rate, or set "
                         "bf16.check_grad_overflow to true (and strata.update to \"gated\") to skip such updates",
                         nonfinite, first_bad);
-    eng->steps_skipped++;
+    eng->train.steps_skipped++;
     st_log(ST_LOG_WARN, "update skipped: %" PRIu64 " gradient values are not finite, the first in page %u; loss scale %g",
-           nonfinite, first_bad, eng->update_scale);
+           nonfinite, first_bad, eng->train.update_scale);
     return STRATA_OK;
 }
 
 static strata_status close_training_step(struct st_engine *eng, const struct st_norm *device, const struct st_norm *host)
 {
-    struct st_update_scalars *u = &eng->update;
+    struct st_update_scalars *u = &eng->train.update;
     const double clip = eng->config.gradient_clipping;
     uint64_t nonfinite;
     uint32_t first_bad;
@@ -111,14 +118,14 @@ static strata_status close_training_step(struct st_engine *eng, const struct st_
     strata_status st;
 
     sum_norms(eng, device, host, &norm2, &nonfinite, &first_bad);
-    u->grad_norm = sqrt(norm2) / eng->update_scale;
+    u->grad_norm = sqrt(norm2) / eng->train.update_scale;
     u->skip = false;
     if (nonfinite > 0 && (st = skip_update(eng, nonfinite, first_bad)) != STRATA_OK)
         return st;
-    if ((st = st_loss_scaler_step(&eng->scaler, u->skip)) != STRATA_OK || u->skip)
+    if ((st = st_loss_scaler_step(&eng->train.scaler, u->skip)) != STRATA_OK || u->skip)
         return st;
     if (eng->plan->policy.update != ST_UPDATE_IN_BACKWARD)
-        prepare_update(eng, eng->update_scale * (clip > 0 ? fmax(1.0, (u->grad_norm + 1e-6) / clip) : 1.0));
+        prepare_update(eng, eng->train.update_scale * (clip > 0 ? fmax(1.0, (u->grad_norm + 1e-6) / clip) : 1.0));
     return STRATA_OK;
 }
 
@@ -133,10 +140,10 @@ strata_status st_engine_end_of_step(struct st_engine *eng)
 
     for (uint32_t m = 0; m < w->grad_accum; m++)
         sum += losses[m];
-    eng->update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : 0;
-    overflowed = eng->overflowed_host + *(const uint64_t *)st_engine_pointer(eng, eng->plan->at.overflows_host);
-    eng->result.weights_overflowed = overflowed - eng->overflowed_seen;
-    eng->overflowed_seen = overflowed;
+    eng->train.update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : 0;
+    overflowed = eng->train.overflowed_host + *(const uint64_t *)st_engine_pointer(eng, eng->plan->at.overflows_host);
+    eng->result.weights_overflowed = overflowed - eng->train.overflowed_seen;
+    eng->train.overflowed_seen = overflowed;
     if (eng->phase == ST_PHASE_EVAL)
         return STRATA_OK;
     return close_training_step(eng, device, host);

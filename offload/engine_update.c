@@ -87,9 +87,9 @@ static void update_tile(void *ctx, uint64_t tile, uint32_t worker)
 
 static const struct st_update_coef *coef_of(const struct st_engine *eng, const struct st_chunk *chunk)
 {
-    if (eng->update.skip)
+    if (eng->train.update.skip)
         return NULL;
-    return chunk->group == ST_GROUP_DECAY ? &eng->update.decay : &eng->update.no_decay;
+    return chunk->group == ST_GROUP_DECAY ? &eng->train.update.decay : &eng->train.update.no_decay;
 }
 
 strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *state, void *weight_page, const void *grad_page)
@@ -117,7 +117,7 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
     st_workers_run(eng->workers, update_tile, &job, (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS);
     if (job.bad != 0)
         return st_engine_tile_error(eng, c, (enum st_plane)((job.bad - 1) >> 32), (job.bad - 1) & UINT32_MAX);
-    eng->overflowed_host += job.overflowed;
+    eng->train.overflowed_host += job.overflowed;
     return STRATA_OK;
 }
 

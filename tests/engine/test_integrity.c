@@ -128,7 +128,7 @@ static void copies_close(struct copies *c)
 /* Each reader checks the planes it is given; an update that is skipped does nothing but check. */
 static strata_status read_by_update(struct copies *c)
 {
-    c->g->eng->update.skip = true;
+    c->g->eng->train.update.skip = true;
     return st_engine_update_chunk(c->g->eng, c->chunk, c->state, c->weight, c->grad);
 }
 

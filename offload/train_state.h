@@ -1,0 +1,33 @@
+/* offload/train_state.h - what a run knows of its own course beside weights and optimizer state.
+ *
+ * Together with the planes this is all that a run needs to go on with the same bits; loading weights starts it afresh.  END
+ * writes it on the thread that runs updates, the caller reads it between steps. */
+#ifndef OFFLOAD_TRAIN_STATE_H
+#define OFFLOAD_TRAIN_STATE_H
+
+#include "kernels/kernels.h"
+#include "offload/loss_scale.h"
+
+/* What END found out about a step; the update that follows uses it. */
+struct st_update_scalars {
+    bool skip;
+    double loss, grad_norm, lr;
+    uint64_t step; /* optimizer step number, 1-based */
+    struct st_update_coef decay, no_decay;
+};
+
+struct st_train_state {
+    bool pending;                          /* gradients wait for their update */
+    uint64_t steps_applied, steps_skipped; /* applied: or pending */
+    double beta1_power, beta2_power;       /* beta^steps_applied, by repeated multiplication */
+    struct st_loss_scaler scaler;          /* of the steps to come */
+    double update_scale;                   /* loss scale of the step whose gradients are at hand */
+    uint64_t overflowed_host;              /* weights that rounded to infinity on the host, ever */
+    uint64_t overflowed_seen;              /* the same on both processors, as of the last step's end */
+    struct st_update_scalars update;
+};
+
+/** Before the first step of a run. */
+void st_train_state_start(struct st_train_state *state, const struct st_config *config);
+
+#endif
