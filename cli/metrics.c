@@ -387,7 +387,7 @@ static void put_config(struct st_json_writer *w, const struct st_config *config)
     free(text);
 }
 
-static void put_engine(struct st_json_writer *w, const struct st_engine *engine)
+static void put_engine(struct st_json_writer *w, struct st_engine *engine)
 {
     struct st_engine_info info;
 

@@ -289,7 +289,7 @@ void st_engine_cancel(struct st_engine *eng)
     atomic_store_explicit(&eng->cancelled, 1, memory_order_relaxed);
 }
 
-void st_engine_info(const struct st_engine *eng, struct st_engine_info *out)
+void st_engine_info(struct st_engine *eng, struct st_engine_info *out)
 {
     struct st_swap_info swap = {.method = "none"};
 
@@ -304,5 +304,7 @@ void st_engine_info(const struct st_engine *eng, struct st_engine_info *out)
     out->workers = st_workers_count(eng->workers);
     out->steps_done = eng->train.steps_applied;
     out->skipped_steps = eng->train.steps_skipped;
+    pthread_mutex_lock(&eng->lock); /* writes of the last step may still be under way */
     out->moved = eng->moved;
+    pthread_mutex_unlock(&eng->lock);
 }

@@ -48,7 +48,8 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
 /** Drains I/O, unlinks swap files, frees all. NULL is fine. */
 void st_engine_destroy(struct st_engine *eng);
 
-/** Fill weights from `fill` (rounded or split as the plan says), zero the moments; straight to each tier. */
+/** Fill weights from `fill` (rounded or split as the plan says), zero the moments; straight to each tier.  May be called again:
+ * the next step is the first of a new run, whatever ran before. */
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx);
 
 /** One optimizer step: tokens and targets are [grad_accum][micro_batch * seq] int32, target < 0 is ignored; borrowed
@@ -87,6 +88,6 @@ struct st_engine_info {
     uint64_t steps_done, skipped_steps; /* optimizer steps applied or pending; skipped */
     struct st_traffic moved;            /* bytes moved by steps, flushes and evaluations: copies as made, disk as completed */
 };
-void st_engine_info(const struct st_engine *eng, struct st_engine_info *out);
+void st_engine_info(struct st_engine *eng, struct st_engine_info *out);
 
 #endif

@@ -172,6 +172,7 @@ static strata_status load_constants(struct st_engine *eng)
     const uint64_t bytes = eng->plan->workload.constants_bytes, none = 0;
     const strata_status st = st_engine_put(eng, st_engine_pointer(eng, eng->plan->at.overflows_device), &none, sizeof(none));
 
+    memcpy(st_engine_pointer(eng, eng->plan->at.overflows_host), &none, sizeof(none));
     if (st != STRATA_OK || bytes == 0)
         return st;
     return st_engine_put(eng, st_engine_pointer(eng, eng->plan->at.constants), eng->compute.constants, bytes);
@@ -179,10 +180,11 @@ static strata_status load_constants(struct st_engine *eng)
 
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx)
 {
-    strata_status ready = load_constants(eng);
+    strata_status ready = st_engine_drain(eng); /* an earlier run's last step may still read and write the slots */
 
-    if (ready != STRATA_OK)
+    if (ready != STRATA_OK || (ready = load_constants(eng)) != STRATA_OK)
         return ready;
+    st_train_state_start(&eng->train, &eng->config);
     for (uint32_t p = 0; p < eng->plan->workload.page_count; p++) {
         strata_status st = load_page(eng, p, fill, ctx);
 

@@ -102,7 +102,7 @@ struct st_engine {
     struct st_trace_record *trace_cycle; /* of the running cycle, or NULL */
 
     struct st_step_result result; /* being filled by the running cycle */
-    struct st_traffic moved;      /* copies made by finished cycles, and transfers completed for ops; guarded by lock */
+    struct st_traffic moved;      /* copies made by finished cycles; guarded by lock: bytes of transfers completed for ops */
 };
 
 static inline void *st_engine_pointer(const struct st_engine *eng, uint32_t buffer)

@@ -1,0 +1,135 @@
+/* test_reload - one engine, two runs: loading weights again starts afresh, with whatever the first run left under way.
+ *
+ * The first run ends without a flush: updates are pending, state is read ahead and written back.  The second must have the first
+ * one's losses, norms, counts and digests, bit for bit. */
+#include "rig.h"
+#include "tests/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define STEPS 3u
+
+static const struct rig_cell swapped = {
+    .device = RIG_SMALLEST,
+    .host = RIG_SMALLEST,
+    .optimizer = STRATA_TIER_NVME,
+    .param = STRATA_TIER_NVME,
+    .update = ST_UPDATE_GATED,
+    .grad_accum = 1,
+    .activations = ST_ACT_RECOMPUTED,
+    .act_tier = STRATA_TIER_COUNT,
+    .io_method = "fake",
+    .isa = "auto",
+    .threads = 2,
+    .clip = RIG_CLIP_SOMETIMES,
+    .dtype = STRATA_BF16,
+};
+
+struct run {
+    double losses[STEPS], norms[STEPS], scales[STEPS];
+    uint64_t overflowed[STEPS], steps_done, steps_skipped;
+};
+
+static void train(struct run *out, struct st_engine *eng, const struct rig_cell *cell)
+{
+    int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
+    struct st_engine_info info;
+
+    for (uint32_t i = 0; i < STEPS; i++) {
+        struct st_step_result r;
+
+        rig_tokens(tokens, targets, cell, i);
+        assert_int_equal(st_engine_step(eng, tokens, targets, &r), STRATA_OK);
+        out->losses[i] = r.loss;
+        out->norms[i] = r.grad_norm;
+        out->scales[i] = r.loss_scale;
+        out->overflowed[i] = r.weights_overflowed;
+        st_engine_info(eng, &info); /* while the step's writes go on */
+        out->steps_done = info.steps_done;
+        out->steps_skipped = info.skipped_steps;
+    }
+}
+
+/* Trains, loads again, trains; what differs between the two runs fails.  *skipped: updates that each left out. */
+static void twice(const struct rig_cell *cell, const char *dir, uint64_t *skipped)
+{
+    char weights[2][33], state[2][33];
+    struct run runs[2] = {0};
+    struct st_model *model;
+    struct st_plan *plan;
+    struct rig_engine rig;
+    struct st_model_init init = {.seed = 42};
+    struct st_weight_source source;
+
+    assert_int_equal(rig_model(&model, cell), STRATA_OK);
+    assert_int_equal(rig_plan(&plan, model, cell), STRATA_OK);
+    init.model = model;
+    source = st_model_init_source(&init);
+    assert_int_equal(rig_engine_start(&rig, model, plan, cell, dir), STRATA_OK);
+    train(&runs[0], rig.engine, cell);
+    assert_int_equal(st_engine_load(rig.engine, source.read, source.ctx), STRATA_OK);
+    train(&runs[1], rig.engine, cell);
+    assert_memory_equal(&runs[0], &runs[1], sizeof(runs[0]));
+    assert_int_equal(st_engine_digest(rig.engine, weights[1], state[1]), STRATA_OK);
+    rig_engine_stop(&rig);
+
+    assert_int_equal(rig_engine_start(&rig, model, plan, cell, dir), STRATA_OK);
+    train(&runs[1], rig.engine, cell);
+    assert_int_equal(st_engine_digest(rig.engine, weights[0], state[0]), STRATA_OK);
+    rig_engine_stop(&rig);
+    assert_string_equal(weights[0], weights[1]);
+    assert_string_equal(state[0], state[1]);
+    *skipped = runs[0].steps_skipped;
+    st_plan_destroy(plan);
+    st_model_destroy(model);
+}
+
+static void pending_updates_are_forgotten(void **state)
+{
+    uint64_t skipped;
+
+    (void)state;
+    twice(&swapped, scratch_dir, &skipped);
+    assert_int_equal(skipped, 0);
+}
+
+static void so_are_steps_and_powers_of_every_policy(void **state)
+{
+    static const enum st_update_policy policies[] = {ST_UPDATE_SERIAL, ST_UPDATE_IN_BACKWARD};
+    struct rig_cell cell = swapped;
+    uint64_t skipped;
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        cell.update = policies[i];
+        twice(&cell, scratch_dir, &skipped);
+    }
+}
+
+/* The first steps overflow: the scale shrinks, and a second run starts with the first one's. */
+static void so_are_the_loss_scale_and_skipped_steps(void **state)
+{
+    struct rig_cell cell = swapped;
+    uint64_t skipped;
+
+    (void)state;
+    cell.dtype = STRATA_F16;
+    twice(&cell, scratch_dir, &skipped);
+    assert_true(skipped > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pending_updates_are_forgotten),
+        cmocka_unit_test(so_are_steps_and_powers_of_every_policy),
+        cmocka_unit_test(so_are_the_loss_scale_and_skipped_steps),
+    };
+
+    return cmocka_run_group_tests_name("reload", tests, scratch_create, scratch_remove_empty);
+}
