@@ -5,6 +5,8 @@
  * pass. */
 #include "offload/program_emit.h"
 
+#include <assert.h>
+
 static bool trained(const struct st_emitter *e, uint32_t p)
 {
     return e->plan->pages[p].trained;
@@ -96,6 +98,7 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
     if (op != NULL)
         op->page = p;
     if (!place->device_update && held_back(e, p)) {
+        assert(e->held_count < ST_HELD_MAX);
         e->held[e->held_count].page = p;
         e->held[e->held_count++].from = rounded;
     } else if (!place->device_update) {
