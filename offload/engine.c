@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,18 +189,44 @@ void st_engine_destroy(struct st_engine *eng)
 
 /* --- steps --- */
 
-static void take_tokens(struct st_engine *eng, const int32_t *tokens, const int32_t *targets)
+static strata_status outside(const struct st_engine *eng, const char *what, int32_t id, uint64_t index)
+{
+    const struct st_workload *w = &eng->plan->workload;
+
+    return st_error(STRATA_E_INPUT, "%s %" PRIu64 " of sequence %" PRIu64 " is %d, the vocabulary has 0 to %u", what,
+                    index % w->seq, index / w->seq, id, w->vocab - 1);
+}
+
+strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *tokens, const int32_t *targets, uint64_t count)
+{
+    const uint32_t vocab = eng->plan->workload.vocab;
+
+    for (uint64_t i = 0; i < count; i++) {
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= vocab)
+            return outside(eng, "token", tokens[i], i);
+        if (targets != NULL && targets[i] >= 0 && (uint32_t)targets[i] >= vocab)
+            return outside(eng, "target", targets[i], i);
+    }
+    return STRATA_OK;
+}
+
+static strata_status take_tokens(struct st_engine *eng, const int32_t *tokens, const int32_t *targets)
 {
     const struct st_workload *w = &eng->plan->workload;
     const uint64_t count = (uint64_t)w->micro_batch * w->seq * w->grad_accum;
     int32_t *into = st_engine_pointer(eng, eng->plan->at.tokens_host);
+    const strata_status st = st_engine_check_ids(eng, tokens, targets, count);
 
+    if (st != STRATA_OK)
+        return st;
+    memset(&eng->result, 0, sizeof(eng->result));
     memcpy(into, tokens, count * sizeof(*into));
     memcpy(into + count, targets, count * sizeof(*into));
     eng->target_count = 0;
     for (uint64_t i = 0; i < count; i++)
         eng->target_count += targets[i] >= 0;
     eng->result.tokens = count;
+    return STRATA_OK;
 }
 
 /* Run one cycle and fill eng->result's times and disk bytes. */
@@ -235,8 +262,8 @@ strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const
     const bool gated = eng->plan->policy.update == ST_UPDATE_GATED;
     strata_status st;
 
-    memset(&eng->result, 0, sizeof(eng->result));
-    take_tokens(eng, tokens, targets);
+    if ((st = take_tokens(eng, tokens, targets)) != STRATA_OK)
+        return st;
     st_engine_begin_step(eng);
     st = timed_cycle(eng, gated && !eng->train.pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
     if (st != STRATA_OK)
@@ -273,11 +300,9 @@ strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const
 {
     strata_status st = st_engine_flush(eng, NULL);
 
-    if (st != STRATA_OK)
-        return st;
-    memset(&eng->result, 0, sizeof(eng->result));
-    take_tokens(eng, tokens, targets);
-    if ((st = timed_cycle(eng, ST_PHASE_EVAL)) != STRATA_OK)
+    if (st == STRATA_OK)
+        st = take_tokens(eng, tokens, targets);
+    if (st != STRATA_OK || (st = timed_cycle(eng, ST_PHASE_EVAL)) != STRATA_OK)
         return st;
     *loss_sum = eng->train.update.loss * (double)eng->target_count;
     *targets_seen = eng->target_count;

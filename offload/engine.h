@@ -53,19 +53,20 @@ void st_engine_destroy(struct st_engine *eng);
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx);
 
 /** One optimizer step: tokens and targets are [grad_accum][micro_batch * seq] int32, target < 0 is ignored; borrowed
- *  until return.  E_NUMERICS: loss not finite with overflow checks off. */
+ *  until return.  E_NUMERICS: loss not finite with overflow checks off.  E_INPUT: a token or target outside the vocabulary;
+ *  nothing has run, and the engine goes on with the next call. */
 strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, struct st_step_result *result);
 /** Run pending updates (epilogue).  result may be NULL. */
 strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result);
 /** Forward alone over one step's worth of micro-batches; flushes first.  *loss_sum: summed over target tokens, *targets_seen:
- * their count. */
+ * their count.  E_INPUT as in a step. */
 strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, double *loss_sum,
                              uint64_t *targets_seen);
 
 /** Forward over the next `count` (1..workload.seq) tokens of one sequence, the first at `position`; a plan with
  *  workload.generate and every block's internals kept.  logits: out, [vocab] f32, of the last token; host.
  *  What came before lies in the cache; positions past it are the caller's fault (asserted by the model).
- *  E_INVAL: another plan, a token outside the vocabulary, more tokens than planned for. */
+ *  E_INVAL: another plan, more tokens than planned for.  E_INPUT: a token outside the vocabulary. */
 strata_status st_engine_forward(struct st_engine *eng, const int32_t *tokens, uint32_t count, uint32_t position, float *logits);
 
 /** Weight plane page by page, group by group; flushes first. */

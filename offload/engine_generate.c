@@ -40,10 +40,7 @@ strata_status st_engine_forward(struct st_engine *eng, const int32_t *tokens, ui
         return st_error(STRATA_E_INVAL, "engine: the plan is not one for generation");
     if (count == 0 || count > w->seq)
         return st_error(STRATA_E_INVAL, "engine: %u tokens in one call, 1 to %u are planned for", count, w->seq);
-    for (uint32_t i = 0; i < count; i++)
-        if (tokens[i] < 0 || (uint32_t)tokens[i] >= w->vocab)
-            return st_error(STRATA_E_INVAL, "token %d is not one of the vocabulary's %u", tokens[i], w->vocab);
-    if ((st = st_engine_flush(eng, NULL)) != STRATA_OK)
+    if ((st = st_engine_check_ids(eng, tokens, NULL, count)) != STRATA_OK || (st = st_engine_flush(eng, NULL)) != STRATA_OK)
         return st;
     memset(&eng->result, 0, sizeof(eng->result));
     take_rows(eng, tokens, count, position);

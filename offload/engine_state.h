@@ -133,6 +133,8 @@ static inline struct st_moments st_engine_moments(const struct st_plan *plan, co
                                .position = chunk->position};
 }
 
+/* engine.c: every id within the vocabulary, targets (NULL: none) or below 0?  E_INPUT names the first that is not. */
+strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *tokens, const int32_t *targets, uint64_t count);
 /* engine_ops.c: run one op of an executing lane, or enqueue it on the device; what must follow once its bytes have landed. */
 strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op);
 bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op);

@@ -283,8 +283,8 @@ static void what_is_not_planned_is_refused(void **state)
     bench_open(&b, &s, true);
     assert_int_equal(st_engine_forward(b.engine, tokens, 0, 0, logits), STRATA_E_INVAL);
     assert_int_equal(st_engine_forward(b.engine, tokens, 5, 0, logits), STRATA_E_INVAL);
-    assert_int_equal(st_engine_forward(b.engine, &high, 1, 0, logits), STRATA_E_INVAL);
-    assert_int_equal(st_engine_forward(b.engine, &negative, 1, 0, logits), STRATA_E_INVAL);
+    assert_int_equal(st_engine_forward(b.engine, &high, 1, 0, logits), STRATA_E_INPUT);
+    assert_int_equal(st_engine_forward(b.engine, &negative, 1, 0, logits), STRATA_E_INPUT);
     assert_int_equal(st_engine_forward(b.engine, tokens, 4, 0, logits), STRATA_OK); /* none of these broke it */
     st_engine_cancel(b.engine);
     assert_int_equal(st_engine_forward(b.engine, tokens, 1, 4, logits), STRATA_E_CANCELLED);
