@@ -195,15 +195,17 @@ static strata_status take(struct train *t)
 
 /* --- training --- */
 
-static void fill_batch(struct train *t)
+static strata_status fill_batch(struct train *t)
 {
     const uint64_t first = t->steps_done * t->batch.sequences;
+    strata_status st = STRATA_OK;
 
-    for (uint32_t i = 0; i < t->batch.sequences; i++) {
+    for (uint32_t i = 0; i < t->batch.sequences && st == STRATA_OK; i++) {
         const size_t at = (size_t)i * t->batch.seq;
 
-        st_token_set_window(t->data, first + i, t->session.args->seed, true, t->batch.tokens + at, t->batch.targets + at);
+        st = st_token_set_window(t->data, first + i, t->session.args->seed, true, t->batch.tokens + at, t->batch.targets + at);
     }
+    return st;
 }
 
 static strata_status evaluate(struct train *t, struct cli_step *step)
@@ -263,10 +265,10 @@ static strata_status one_step(struct train *t)
 {
     struct st_step_result result;
     struct cli_step step;
-    strata_status st, written;
+    strata_status st = fill_batch(t), written;
 
-    fill_batch(t);
-    st = st_engine_step(t->session.engine, t->batch.tokens, t->batch.targets, &result);
+    if (st == STRATA_OK)
+        st = st_engine_step(t->session.engine, t->batch.tokens, t->batch.targets, &result);
     if (st != STRATA_OK)
         return st;
     t->steps_done++;

@@ -34,20 +34,22 @@ double cli_bits_per_byte(double loss, const struct st_token_set *set)
 }
 
 /* Windows first.. of the set; beyond its end, tokens 0 and targets -1. */
-static void batch_fill_in_order(struct cli_batch *b, const struct st_token_set *set, uint64_t first)
+static strata_status batch_fill_in_order(struct cli_batch *b, const struct st_token_set *set, uint64_t first)
 {
     const uint64_t windows = st_token_set_windows(set);
+    strata_status st = STRATA_OK;
 
-    for (uint32_t i = 0; i < b->sequences; i++) {
+    for (uint32_t i = 0; i < b->sequences && st == STRATA_OK; i++) {
         int32_t *tokens = b->tokens + (size_t)i * b->seq, *targets = b->targets + (size_t)i * b->seq;
 
         if (first + i < windows) {
-            st_token_set_window(set, first + i, 0, false, tokens, targets);
+            st = st_token_set_window(set, first + i, 0, false, tokens, targets);
             continue;
         }
         memset(tokens, 0, b->seq * sizeof(*tokens));
         memset(targets, 0xff, b->seq * sizeof(*targets));
     }
+    return st;
 }
 
 strata_status cli_evaluate(struct cli_session *s, const struct st_token_set *set, struct cli_batch *batch,
@@ -60,10 +62,10 @@ strata_status cli_evaluate(struct cli_session *s, const struct st_token_set *set
     for (uint64_t first = 0; first < windows; first += batch->sequences) {
         double batch_loss;
         uint64_t batch_targets;
-        strata_status st;
+        strata_status st = batch_fill_in_order(batch, set, first);
 
-        batch_fill_in_order(batch, set, first);
-        st = st_engine_eval(s->engine, batch->tokens, batch->targets, &batch_loss, &batch_targets);
+        if (st == STRATA_OK)
+            st = st_engine_eval(s->engine, batch->tokens, batch->targets, &batch_loss, &batch_targets);
         if (st != STRATA_OK)
             return st;
         loss_sum += batch_loss;

@@ -123,6 +123,24 @@ void program_start_on(struct program *p, const char *const *words, int out_fd, i
     spawn(p, words, out_fd, err_fd >= 0 ? err_fd : p->err_fd);
 }
 
+void program_wait_for(const struct program *p, const char *wanted)
+{
+    char text[65536];
+    size_t length = 0;
+
+    text[0] = '\0';
+    while (strstr(text, wanted) == NULL) {
+        const ssize_t got = read(p->out_fd, text + length, sizeof(text) - 1 - length);
+
+        if (got <= 0) {
+            fprintf(stderr, "no \"%s\" in what the program printed:\n%s\n", wanted, text);
+            abort();
+        }
+        length += (size_t)got;
+        text[length] = '\0';
+    }
+}
+
 int program_drain(const struct program *p)
 {
     unsigned char text[4096];

@@ -18,24 +18,6 @@ static const char endless_run[] =
     "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 1000000 --machine {w}/machine.json --metrics {w}/m.jsonl "
     "--out {w}/out --set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0 --nvme {w}/nvme";
 
-/* Reads the pipe until this text has come; what follows stays unread. */
-static void wait_for(const struct program *p, const char *wanted)
-{
-    char text[65536];
-    size_t length = 0;
-
-    while (length < sizeof(text) - 1) {
-        const ssize_t got = read(p->out_fd, text + length, sizeof(text) - 1 - length);
-
-        assert_true(got > 0);
-        length += (size_t)got;
-        text[length] = '\0';
-        if (strstr(text, wanted) != NULL)
-            return;
-    }
-    fail_msg("no \"%s\" in what the program printed", wanted);
-}
-
 static void check_end(const struct workplace *w, const struct program *p, int code, const char *name)
 {
     size_t bytes;
@@ -58,7 +40,7 @@ static void check_end(const struct workplace *w, const struct program *p, int co
 static void run_and_signal(const struct workplace *w, struct program *p, int number, int second)
 {
     workplace_start_piped(w, p, endless_run);
-    wait_for(p, "step 1/");
+    program_wait_for(p, "step 1/");
     assert_int_equal(kill(p->pid, number), 0);
     if (second != 0)
         assert_int_equal(kill(p->pid, second), 0);
