@@ -421,10 +421,10 @@ static void put_result(struct strata_io_result *result, const struct st_hreq *re
 /* Lock held: the request has ended. */
 static strata_status take(struct strata_io *io, struct st_hreq *req)
 {
-    const strata_status st = req->result.status;
+    strata_status st = req->result.status;
 
     if (st != STRATA_OK)
-        st_error(st, "%s", req->sentence != NULL ? req->sentence : strata_status_text(st));
+        st = st_error(st, "%s", req->sentence != NULL ? req->sentence : strata_status_text(st));
     st_handle_give_record(io, req);
     return st;
 }

@@ -302,7 +302,7 @@ strata_status strata_io_close_file(struct strata_io_file *file)
     pthread_mutex_unlock(&io->lock);
     st = file->close_status;
     if (st != STRATA_OK)
-        st_error(st, "%s", file->close_error);
+        st = st_error(st, "%s", file->close_error);
     free(file);
     return st;
 }

@@ -95,8 +95,7 @@ void st_handle_fail(struct st_hreq *req, strata_status st, int system_error, uin
         return;
     if (st == STRATA_E_BUSY) /* says "goes on" to who waits */
         st = STRATA_E_IO;
-    st_error_prefix(st, "%s", req->file->path);
-    req->status = st;
+    req->status = st_error_prefix(st, "%s", req->file->path);
     req->sentence = strdup(strata_last_error());
     req->result.system_error = system_error;
     req->result.failed_offset = offset;
@@ -197,10 +196,10 @@ void st_handle_end(struct strata_io *io, struct st_hreq *req)
     if (req->running && req->op == ST_IO_WRITE && (st = st_handle_file_settle(file, req, &bytes, &err)) != STRATA_OK)
         st_handle_fail(req, st, err, req->end);
     if (req->status == STRATA_OK && req->bytes_moved < req->end - req->offset) {
-        st_error(STRATA_E_CANCELLED,
-                 "%s of %" PRIu64 " bytes at offset %" PRIu64 " was cancelled: %" PRIu64 " bytes of it were moved",
-                 req->op == ST_IO_READ ? "read" : "write", req->end - req->offset, req->offset, req->bytes_moved);
-        st_handle_fail(req, STRATA_E_CANCELLED, 0, req->offset);
+        st = st_error(STRATA_E_CANCELLED,
+                      "%s of %" PRIu64 " bytes at offset %" PRIu64 " was cancelled: %" PRIu64 " bytes of it were moved",
+                      req->op == ST_IO_READ ? "read" : "write", req->end - req->offset, req->offset, req->bytes_moved);
+        st_handle_fail(req, st, 0, req->offset);
     }
     if (file->cutting == req)
         file->cutting = NULL;
@@ -288,6 +287,7 @@ static void piece_done(struct st_io_req *done, strata_status st)
 static bool fits(struct strata_io *io, struct strata_io_file *file, struct st_hreq *req)
 {
     const uint64_t bytes = st_handle_file_look(file);
+    strata_status st;
 
     pthread_mutex_lock(&io->lock);
     if (bytes > file->bytes)
@@ -296,10 +296,10 @@ static bool fits(struct strata_io *io, struct strata_io_file *file, struct st_hr
     st_handle_claim(req);
     if (!req->extends)
         return true;
-    st_error(STRATA_E_TRUNC,
-             "read of %" PRIu64 " bytes at offset %" PRIu64 ": the file ends before that: it has %" PRIu64 " bytes",
-             req->end - req->offset, req->offset, file->bytes);
-    st_handle_fail(req, STRATA_E_TRUNC, 0, req->offset);
+    st = st_error(STRATA_E_TRUNC,
+                  "read of %" PRIu64 " bytes at offset %" PRIu64 ": the file ends before that: it has %" PRIu64 " bytes",
+                  req->end - req->offset, req->offset, file->bytes);
+    st_handle_fail(req, st, 0, req->offset);
     return false;
 }
 
@@ -417,9 +417,8 @@ static void submit(struct strata_io *io, struct st_io_req **batch, uint32_t batc
         return;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     for (uint32_t i = 0; i < batch_count; i++) {
-        st_error(st, "%s", sentence);
         batch[i]->result = 0;
-        piece_done(batch[i], st);
+        piece_done(batch[i], st_error(st, "%s", sentence));
     }
 }
 

@@ -79,11 +79,16 @@ static void copy_item(void *ctx, uint64_t index, uint32_t worker)
         memcpy(job->dst + run.first, job->src + run.first, run.count);
 }
 
-static strata_status cpu_copy(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+static void copy_bytes(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
 {
     struct copy_job job = {dst, src, bytes};
 
     st_workers_run(cpu_of(dev)->workers, copy_item, &job, st_run_count(COPY_PIECE, bytes));
+}
+
+static strata_status cpu_copy(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    copy_bytes(dev, dst, src, bytes);
     return STRATA_OK;
 }
 
@@ -99,7 +104,7 @@ static strata_status link_copy(struct st_device *dev, struct cpu_link *link, voi
     const uint64_t start = st_clock_ns();
     uint64_t due, now;
 
-    cpu_copy(dev, dst, src, bytes);
+    copy_bytes(dev, dst, src, bytes);
     if (!(link->limit > 0))
         return STRATA_OK;
     due = start + (uint64_t)ceil((double)bytes / link->limit * 1e9);

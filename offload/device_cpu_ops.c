@@ -16,7 +16,7 @@ struct op_job {
     strata_dtype dt, dy_dt;
 };
 
-static strata_status run(struct st_device *dev, struct op_job *job, st_work_fn *item, uint64_t total, uint64_t step)
+static void run_items(struct st_device *dev, struct op_job *job, st_work_fn *item, uint64_t total, uint64_t step)
 {
     struct cpu_device *cpu = cpu_of(dev);
 
@@ -24,6 +24,11 @@ static strata_status run(struct st_device *dev, struct op_job *job, st_work_fn *
     job->elems = total;
     job->step = step;
     st_workers_run(cpu->workers, item, job, st_run_count(step, total));
+}
+
+static strata_status run(struct st_device *dev, struct op_job *job, st_work_fn *item, uint64_t total, uint64_t step)
+{
+    run_items(dev, job, item, total, step);
     return STRATA_OK;
 }
 
@@ -161,7 +166,7 @@ strata_status st_cpu_layernorm_backward(struct st_device *dev, void *dx, float *
                          .dy_dt = dy_dt};
 
     if (dweight != NULL || dbias != NULL)
-        run(dev, &job, norm_columns_item, cols, ST_ITEM_COLUMNS);
+        run_items(dev, &job, norm_columns_item, cols, ST_ITEM_COLUMNS);
     return run(dev, &job, norm_rows_item, rows, st_rows_per_item(cols));
 }
 

@@ -79,7 +79,7 @@ static strata_status io_failure(struct st_engine *eng)
     pthread_mutex_lock(&eng->lock);
     st = eng->io_status;
     if (st != STRATA_OK)
-        st_error(st, "%s", eng->io_error);
+        st = st_error(st, "%s", eng->io_error);
     pthread_mutex_unlock(&eng->lock);
     return st;
 }

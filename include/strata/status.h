@@ -15,6 +15,15 @@ extern "C" {
 #define STRATA_API
 #endif
 
+/* On a type: what a call returns of it must be looked at, or the compiler warns. */
+#if defined(__clang__)
+#define STRATA_MUST_USE __attribute__((warn_unused_result))
+#elif defined(__GNUC__)
+#define STRATA_MUST_USE [[nodiscard]]
+#else
+#define STRATA_MUST_USE
+#endif
+
 /* name, value, process exit code, text.  Values are ABI: append, never renumber. */
 /* clang-format off */
 #define STRATA_STATUS_MAP(X)                                                  \
@@ -34,13 +43,16 @@ extern "C" {
     X(E_NUMERICS,  -13,   5, "numerics")                                      \
     X(E_CANCELLED, -14, 130, "cancelled")                                     \
     X(E_INTERNAL,  -15,   1, "internal error")
-/* clang-format on */
 
-typedef enum strata_status {
+#ifdef __GNUC__
+__extension__ /* C before C23 knows no [[ ]] */
+#endif
+typedef enum STRATA_MUST_USE strata_status {
 #define STRATA_X(name, value, exit_code, text) STRATA_##name = (value),
     STRATA_STATUS_MAP(STRATA_X)
 #undef STRATA_X
 } strata_status;
+/* clang-format on */
 
 /** Short text of a status, e.g. "I/O error".  Never NULL; borrowed, static. */
 STRATA_API const char *strata_status_text(strata_status st);

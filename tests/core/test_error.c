@@ -24,7 +24,7 @@ static void test_sentence_is_kept_and_status_returned(void **state)
 static void test_prefix_goes_in_front(void **state)
 {
     (void)state;
-    st_error(STRATA_E_IO, "read failed");
+    assert_int_equal(st_error(STRATA_E_IO, "read failed"), STRATA_E_IO);
     assert_int_equal(st_error_prefix(STRATA_E_TRUNC, "layer %d", 3), STRATA_E_TRUNC);
     assert_string_equal(strata_last_error(), "layer 3: read failed");
 }
@@ -32,8 +32,8 @@ static void test_prefix_goes_in_front(void **state)
 static void test_sentence_may_quote_the_last_one(void **state)
 {
     (void)state;
-    st_error(STRATA_E_IO, "inner");
-    st_error(STRATA_E_IO, "outer (%s)", strata_last_error());
+    assert_int_equal(st_error(STRATA_E_IO, "inner"), STRATA_E_IO);
+    assert_int_equal(st_error(STRATA_E_IO, "outer (%s)", strata_last_error()), STRATA_E_IO);
     assert_string_equal(strata_last_error(), "outer (inner)");
 }
 
@@ -44,11 +44,11 @@ static void test_long_sentences_are_cut(void **state)
     (void)state;
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
-    st_error(STRATA_E_IO, "%s", text);
+    assert_int_equal(st_error(STRATA_E_IO, "%s", text), STRATA_E_IO);
     assert_int_equal(strlen(strata_last_error()), 1023);
-    st_error_prefix(STRATA_E_IO, "%s", text);
+    assert_int_equal(st_error_prefix(STRATA_E_IO, "%s", text), STRATA_E_IO);
     assert_int_equal(strlen(strata_last_error()), 1023);
-    st_error_errno(EIO, "%s", text);
+    assert_int_equal(st_error_errno(EIO, "%s", text), STRATA_E_IO);
     assert_int_equal(strlen(strata_last_error()), 1023);
 }
 
@@ -66,7 +66,7 @@ static void test_errno_is_mapped(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         assert_int_equal(st_error_errno(rows[i].err, "row %zu", i), rows[i].status);
-    st_error_errno(ENOSPC, "swap");
+    assert_int_equal(st_error_errno(ENOSPC, "swap"), STRATA_E_NOSPC);
     assert_string_equal(strata_last_error(), "swap: No space left on device");
 }
 
@@ -86,7 +86,7 @@ static void test_exit_codes_and_texts(void **state)
 static void *other_thread(void *arg)
 {
     (void)arg;
-    st_error(STRATA_E_IO, "elsewhere");
+    assert_int_equal(st_error(STRATA_E_IO, "elsewhere"), STRATA_E_IO);
     return NULL;
 }
 
@@ -95,7 +95,7 @@ static void test_sentences_are_per_thread(void **state)
     pthread_t thread;
 
     (void)state;
-    st_error(STRATA_E_IO, "here");
+    assert_int_equal(st_error(STRATA_E_IO, "here"), STRATA_E_IO);
     assert_int_equal(pthread_create(&thread, NULL, other_thread, NULL), 0);
     pthread_join(thread, NULL);
     assert_string_equal(strata_last_error(), "here");

@@ -83,15 +83,15 @@ static void errors_and_logs_are_one_safe_line(void **state)
 
     (void)state;
     for (size_t i = 0; i < PAIR_COUNT; i++) {
-        st_error(STRATA_E_INPUT, "%s", pairs[i].in);
+        assert_int_equal(st_error(STRATA_E_INPUT, "%s", pairs[i].in), STRATA_E_INPUT);
         assert_string_equal(strata_last_error(), pairs[i].out);
         st_log_configure(keep_line, line, ST_LOG_INFO);
         st_log(ST_LOG_NOTICE, "%s", pairs[i].in);
         st_log_configure(NULL, NULL, ST_LOG_INFO);
         assert_string_equal(line, pairs[i].out);
     }
-    st_error(STRATA_E_INPUT, "b\x1b");
-    st_error_prefix(STRATA_E_INPUT, "a\xc2\x9b");
+    assert_int_equal(st_error(STRATA_E_INPUT, "b\x1b"), STRATA_E_INPUT);
+    assert_int_equal(st_error_prefix(STRATA_E_INPUT, "a\xc2\x9b"), STRATA_E_INPUT);
     assert_string_equal(strata_last_error(), "a\\u{9b}: b\\x1b");
 }
 

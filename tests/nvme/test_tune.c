@@ -69,7 +69,7 @@ static double best_of(struct drive d)
         for (uint32_t i = 0; i < COUNT(depths); i++) {
             double rate = 0;
 
-            measure(&d, 0, blocks[b], depths[i], &rate);
+            assert_int_equal(measure(&d, 0, blocks[b], depths[i], &rate), STRATA_OK);
             best = rate > best ? rate : best;
         }
     return best;
