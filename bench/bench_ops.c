@@ -59,11 +59,6 @@ static struct seconds measure(struct bench *b, run_fn *run, const void *arg)
     return (struct seconds){seconds[0], seconds[b->repeats / 2]};
 }
 
-static const char *dtype_name(strata_dtype dt)
-{
-    return dt == STRATA_BF16 ? "bf16" : dt == STRATA_F16 ? "f16" : "f32";
-}
-
 /* --- matmul --- */
 
 static strata_status run_matmul(struct bench *b, const void *arg)
@@ -105,8 +100,8 @@ static void matmul_row(struct bench *b, const char *name, uint32_t m, uint32_t n
         const double gf = 2e-9 * m * n * k;
         const struct seconds tiled = measure(b, run_matmul, &mm), single = measure(b, run_single, &mm);
 
-        printf("%-16s %-9s %-5s %6u %6u %6u  %8.1f %8.1f GF/s   roof %8.1f   ratio %.2f\n", name, forms[form], dtype_name(dt),
-               mm.m, mm.n, mm.k, gf / tiled.min, gf / tiled.median, gf / single.min * b->worker_count,
+        printf("%-16s %-9s %-5s %6u %6u %6u  %8.1f %8.1f GF/s   roof %8.1f   ratio %.2f\n", name, forms[form],
+               strata_dtype_name(dt), mm.m, mm.n, mm.k, gf / tiled.min, gf / tiled.median, gf / single.min * b->worker_count,
                single.min / b->worker_count / tiled.min);
     }
 }
@@ -143,7 +138,7 @@ static void attention_row(struct bench *b, const char *name, const struct st_att
     at.dt = dt;
     forward = measure(b, run_attention_forward, &at);
     backward = measure(b, run_attention_backward, &at);
-    printf("%-16s attention %-5s forward %8.3f ms %8.1f GF/s   backward %8.3f ms %8.1f GF/s", name, dtype_name(dt),
+    printf("%-16s attention %-5s forward %8.3f ms %8.1f GF/s   backward %8.3f ms %8.1f GF/s", name, strata_dtype_name(dt),
            forward.min * 1e3, gf / forward.min, backward.min * 1e3, 2.5 * gf / backward.min);
     printf("   one row with a cache %8.3f ms\n", measure(b, run_attention_cached, &at).min * 1e3);
 }
@@ -266,7 +261,8 @@ static void op_row(struct bench *b, const char *name, const struct rows *r, cons
         copy = seconds < copy ? seconds : copy;
     }
     b->dev = b->tables[0];
-    printf("%-10s %-5s %5u x %-5u %-15s copy %6.1f GB/s ", name, dtype_name(r->dt), r->rows, r->cols, op, 2e-9 * bytes / copy);
+    printf("%-10s %-5s %5u x %-5u %-15s copy %6.1f GB/s ", name, strata_dtype_name(r->dt), r->rows, r->cols, op,
+           2e-9 * bytes / copy);
     for (uint32_t t = 0; t < b->table_count; t++)
         printf("  %s %.3f ns ratio %.2f", b->table_names[t], best[t] * 1e9 / elems, moved / 2 * copy / best[t]);
     printf("\n");

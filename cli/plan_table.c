@@ -44,9 +44,10 @@ static void print_model(const struct st_plan *plan, FILE *file)
 {
     const struct st_workload *w = &plan->workload;
 
-    st_print(file, "%s: %.4g M parameters in %s, %u blocks; a step is %u x %u sequences of %u tokens\n", w->name,
-             (double)w->params * 1e-6, w->dtype == STRATA_BF16 ? "bf16" : "fp32", w->block_count, w->grad_accum, w->micro_batch,
-             w->seq);
+    char params[24];
+
+    st_print(file, "%s: %s parameters in %s, %u blocks; a step is %u x %u sequences of %u tokens\n", w->name,
+             st_count_text(params, w->params), strata_dtype_name(w->dtype), w->block_count, w->grad_accum, w->micro_batch, w->seq);
 }
 
 static void print_size_row(const char *label, const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)

@@ -79,6 +79,12 @@ int st_size_parse(const char *text, uint64_t *out)
     return 0;
 }
 
+/* Three digits, or all before the point. */
+static int digits_after_point(double value)
+{
+    return value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+}
+
 const char *st_size_text(char buf[24], uint64_t bytes)
 {
     static const char *const names[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -91,6 +97,22 @@ const char *st_size_text(char buf[24], uint64_t bytes)
     }
     for (; value >= 1024 && i + 1 < sizeof(names) / sizeof(names[0]); i++)
         value /= 1024;
-    snprintf(buf, 24, "%.*f %s", value < 10 ? 2 : value < 100 ? 1 : 0, value, names[i]);
+    snprintf(buf, 24, "%.*f %s", digits_after_point(value), value, names[i]);
+    return buf;
+}
+
+const char *st_count_text(char buf[24], uint64_t count)
+{
+    static const char *const names[] = {"thousand", "million", "billion", "trillion"};
+    double value = (double)count / 1000;
+    size_t i = 0;
+
+    if (count < 1000) {
+        snprintf(buf, 24, "%u", (unsigned)count);
+        return buf;
+    }
+    for (; value >= 999.5 && i + 1 < sizeof(names) / sizeof(names[0]); i++)
+        value /= 1000;
+    snprintf(buf, 24, "%.*f %s", digits_after_point(value), value, names[i]);
     return buf;
 }

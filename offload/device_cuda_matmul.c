@@ -132,11 +132,6 @@ static int type_of(strata_dtype dt)
     return dt == STRATA_BF16 ? BLAS_R_16BF : dt == STRATA_F16 ? BLAS_R_16F : BLAS_R_32F;
 }
 
-static const char *name_of(strata_dtype dt)
-{
-    return dt == STRATA_BF16 ? "bf16" : dt == STRATA_F16 ? "fp16" : "fp32";
-}
-
 /* An epilogue's own number: GELU_INPUT's is GELU's, whose bits it has. */
 static uint32_t epilogue_of(const struct st_matmul *mm)
 {
@@ -262,7 +257,8 @@ static strata_status choose_algo(struct st_cuda_matmul *m, struct prepared *p, c
     p->refused = rc != 0 || count == 0;
     if (p->refused && mm->epilogue == ST_EPILOGUE_NONE)
         return st_error(STRATA_E_NOSYS, "cuda: %s has no matmul of %u x %u x %u from %s to %s%s (status %d)", m->blas.name, mm->m,
-                        mm->n, mm->k, name_of(mm->ab_dtype), name_of(mm->c_dtype), mm->bias ? " with bias" : "", rc);
+                        mm->n, mm->k, strata_dtype_name(mm->ab_dtype), strata_dtype_name(mm->c_dtype),
+                        mm->bias ? " with bias" : "", rc);
     if (!p->refused)
         p->algo = found.algo;
     return STRATA_OK;
@@ -275,7 +271,7 @@ static strata_status prepare(struct st_cuda_matmul *m, struct prepared *p, const
 
     if (bias_bytes(mm) > ST_CUDA_WORKSPACE / 2)
         return st_error(STRATA_E_NOSYS, "cuda: no matmul from %s to %s with a bias of %u columns: at most %llu",
-                        name_of(mm->ab_dtype), name_of(mm->c_dtype), mm->n,
+                        strata_dtype_name(mm->ab_dtype), strata_dtype_name(mm->c_dtype), mm->n,
                         (unsigned long long)(ST_CUDA_WORKSPACE / 2 / sizeof(float)));
     forget(&m->blas, p);
     p->key = *key;

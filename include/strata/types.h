@@ -18,6 +18,12 @@ typedef enum strata_dtype {
     STRATA_F16 = 3,
 } strata_dtype;
 
+/** "fp32", "bf16", "fp16". */
+static inline const char *strata_dtype_name(strata_dtype dtype)
+{
+    return dtype == STRATA_F32 ? "fp32" : dtype == STRATA_BF16 ? "bf16" : dtype == STRATA_F16 ? "fp16" : "no dtype";
+}
+
 /** Where bytes live, fastest first. */
 typedef enum strata_tier {
     STRATA_TIER_DEVICE = 0, /**< GPU memory; on the cpu device a capped arena in RAM */

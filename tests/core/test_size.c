@@ -76,12 +76,29 @@ static void test_text(void **state)
     assert_string_equal(st_size_text(buf, UINT64_MAX), "16.0 EiB");
 }
 
+static void counts_are_words(void **state)
+{
+    char buf[24];
+
+    (void)state;
+    assert_string_equal(st_count_text(buf, 0), "0");
+    assert_string_equal(st_count_text(buf, 999), "999");
+    assert_string_equal(st_count_text(buf, 1000), "1.00 thousand");
+    assert_string_equal(st_count_text(buf, 82360), "82.4 thousand");
+    assert_string_equal(st_count_text(buf, 999499), "999 thousand");
+    assert_string_equal(st_count_text(buf, 999500), "1.00 million");
+    assert_string_equal(st_count_text(buf, 124439808), "124 million");
+    assert_string_equal(st_count_text(buf, UINT64_C(14770033664)), "14.8 billion");
+    assert_string_equal(st_count_text(buf, UINT64_MAX), "18446744 trillion");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good),
         cmocka_unit_test(test_bad),
         cmocka_unit_test(test_text),
+        cmocka_unit_test(counts_are_words),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
