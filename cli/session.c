@@ -31,7 +31,7 @@ static strata_status check_device(const char *device, enum cli_command command)
     return st_error(STRATA_E_INVAL, "--device: unknown device \"%s\": use cpu", device);
 }
 
-/* One line for all keys of the file that have no meaning here. */
+/* One line for all keys of the file that have no meaning here, and one for each value that its reader may not expect. */
 static void print_notices(const struct cli_session *s)
 {
     char text[1024] = "";
@@ -47,6 +47,9 @@ static void print_notices(const struct cli_session *s)
             length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s", count == 0 ? "" : ", ", row->path);
         count++;
     }
+    for (uint32_t i = 0; i < st_config_row_count(s->source); i++)
+        if (st_config_row_at(s->source, i)->announced)
+            st_log(ST_LOG_NOTICE, "%s: %s", st_config_row_at(s->source, i)->path, st_config_row_at(s->source, i)->reason);
     if (count > 0)
         st_log(ST_LOG_NOTICE, "%s without effect here (strata check says why): %s", count == 1 ? "a key" : "keys", text);
 }
@@ -126,6 +129,28 @@ static strata_status size_generation(struct cli_session *s, const struct st_mode
     return STRATA_OK;
 }
 
+/* The file names no precision: that of the weights, which nothing casts. */
+static strata_status take_stored_dtype(struct cli_session *s)
+{
+    strata_dtype stored = STRATA_F32; /* what a preset's weights are drawn in */
+    strata_status st;
+
+    if (s->config.dtype != STRATA_DTYPE_INVALID)
+        return STRATA_OK;
+    if (s->model_is_dir && (st = st_hf_stored_dtype(&stored, s->args->model)) != STRATA_OK)
+        return st;
+    if (stored == STRATA_F16)
+        return st_error(
+            STRATA_E_CONFIG,
+            "%s names no precision, and the weights of %s are stored in fp16, which needs loss scaling: set fp16.enabled "
+            "or bf16.enabled to true",
+            s->args->config_file, s->args->model);
+    st_log(ST_LOG_NOTICE, "%s names no precision: %s, as the weights of %s are stored%s", s->args->config_file,
+           strata_dtype_name(stored), s->args->model, stored == STRATA_F32 ? "; bf16.enabled true halves their bytes" : "");
+    s->config.dtype = stored;
+    return STRATA_OK;
+}
+
 strata_status cli_session_model(struct cli_session *s)
 {
     const char *name = s->args->model;
@@ -142,6 +167,8 @@ strata_status cli_session_model(struct cli_session *s)
         return st;
     if (config.dropout > 0)
         st_log(ST_LOG_NOTICE, "%s asks for dropout %g: not applied", name, (double)config.dropout);
+    if ((st = take_stored_dtype(s)) != STRATA_OK)
+        return st;
     st = s->args->command == CLI_CMD_GENERATE ? size_generation(s, &config) : size_sequence(s, &config);
     if (st != STRATA_OK)
         return st;

@@ -1,8 +1,9 @@
 /* core/config.h - DeepSpeed JSON, strictly: one field table drives parsing, ranges, defaults, verdicts,
  * `strata check` and docs/config.md.  One thread per source; a loaded source is read-only.
  *
- * Precedence: command line > file > default.  Every key of the table is honoured, accepted with a notice and
- * the reason, or rejected; any other key is an error with its path and the nearest match. */
+ * Precedence: command line > file > default.  What is left out of a file means DeepSpeed's default where it changes results,
+ * "auto" where it changes speed or place; "auto", and a run without a file, mean ours.  Every key of the table is honoured,
+ * accepted with a notice and the reason, or rejected; any other key is an error with its path and the nearest match. */
 #ifndef CORE_CONFIG_H
 #define CORE_CONFIG_H
 
@@ -52,7 +53,7 @@ struct st_config {
     /* batch */
     uint32_t train_batch, micro_batch, grad_accum; /* train = micro * accum (one rank) */
     /* numerics */
-    strata_dtype dtype;       /* STRATA_BF16, STRATA_F16 or STRATA_F32 */
+    strata_dtype dtype;       /* STRATA_BF16, STRATA_F16 or STRATA_F32; INVALID: the one its weights are stored in */
     double gradient_clipping; /* 0: off */
     bool check_grad_overflow; /* skip the update when a gradient is not finite */
     /* fp16 loss scaling (reference: DeepSpeed's fp16 section); other dtypes: loss_scale 1 */
@@ -118,6 +119,7 @@ struct st_config_row {
     enum st_config_verdict verdict;
     const char *reason; /* why it has no meaning here, what is wrong, or what else to know of an honoured key
                            ("honoured below stage 3 too ..."); NULL: nothing to say.  Worth a line wherever it is set */
+    bool announced;     /* the reason is a notice at each start: results differ from what the file's reader may expect */
 };
 
 struct st_config_source; /* parsed file + overrides + rows; owns strings */

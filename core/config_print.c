@@ -32,6 +32,8 @@ static bool is_written(const struct st_config *config, const struct st_field *fi
 {
     if (field->bind == ST_BIND_NONE)
         return false;
+    if (config->dtype == STRATA_DTYPE_INVALID && (field->bind == ST_BIND_F16 || field->bind == ST_BIND_BF16))
+        return false; /* named, neither would be left open */
     if (!st_field_applies(field, config) || (st_field_inside(field, "scheduler") && config->lr_type == ST_LR_CONSTANT))
         return false;
     return field->bind != ST_BIND_DIRS || config->nvme_dir_count > 0;
@@ -148,6 +150,16 @@ static void put_takers(FILE *file, const struct st_field *field)
     }
 }
 
+static void put_changes(FILE *file, const struct st_field *field)
+{
+    static const char *const names[] = {[ST_CHANGES_INHERITED] = "",
+                                        [ST_CHANGES_RESULTS] = "results",
+                                        [ST_CHANGES_SPEED] = "speed or place",
+                                        [ST_CHANGES_NEITHER] = "neither"};
+
+    fputs(field->type == ST_FIELD_OBJECT ? "" : names[st_field_changes(field)], file);
+}
+
 static void put_field(FILE *file, const struct st_field *field)
 {
     fputs("| ", file);
@@ -161,6 +173,8 @@ static void put_field(FILE *file, const struct st_field *field)
         fprintf(file, "; auto: `%s`", field->auto_text);
     fputs(" | ", file);
     put_verdict(file, field);
+    fputs(" | ", file);
+    put_changes(file, field);
     fputs(" | ", file);
     put_cell(file, field->help);
     put_takers(file, field);
@@ -176,7 +190,8 @@ void st_config_write_markdown(FILE *file)
     const struct st_section *s;
 
     for (uint32_t i = 0; (s = st_section_at(i)) != NULL; i++) {
-        fprintf(file, "%s## %s\n\n| key, other names | values | default | verdict | meaning |\n|---|---|---|---|---|\n",
+        fprintf(file,
+                "%s## %s\n\n| key, other names | values | default | verdict | changes | meaning |\n|---|---|---|---|---|---|\n",
                 i > 0 ? "\n" : "", s->title);
         for (uint32_t k = 0; k < s->count; k++)
             put_field(file, &s->fields[k]);

@@ -29,7 +29,8 @@ static void store_all(struct st_config_source *src, struct st_config *config)
 
     for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
         const struct st_field_state *state = &src->fields[i];
-        const char *text = state->origin == ST_ORIGIN_AUTO && f->auto_text != NULL ? f->auto_text : f->fallback;
+        const bool ours = state->origin == ST_ORIGIN_AUTO || !src->has_file;
+        const char *text = ours && f->auto_text != NULL ? f->auto_text : f->fallback;
 
         if (state->usable)
             st_value_store(config, f, state->node);

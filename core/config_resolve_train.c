@@ -89,14 +89,13 @@ static void resolve_batch(struct st_config_source *src, struct st_config *config
 /* What the fp16 section says where it has no effect, and the values that stand in for it. */
 static void clear_scaling(struct st_config_source *src, struct st_config *config)
 {
-    const char *reason = st_source_keep(src, "not used: this run trains in %s", config->dtype == STRATA_BF16 ? "bf16" : "fp32");
     const struct st_field *f;
 
     for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
         if (f->bind == ST_BIND_NONE || st_field_applies(f, config) || !st_field_inside(f, "fp16"))
             continue;
         st_value_clear(config, f);
-        st_source_idle(src, f->path, reason);
+        st_source_idle(src, f->path, "not used: this run does not train in fp16");
     }
     config->loss_scale = 1;
 }
@@ -122,26 +121,39 @@ static void resolve_scaling(struct st_config_source *src, struct st_config *conf
             st_source_keep(src, "%g is above the first scale, 2^%" PRIu32, config->min_loss_scale, config->initial_scale_power));
 }
 
-/* bf16 unless another precision is asked for. */
+/* bf16 where nothing is said but "auto", and without a file.  A file that names no precision casts nothing, as in DeepSpeed. */
 static void resolve_precision(struct st_config_source *src, struct st_config *config)
 {
     const bool f16 = is_on(src, "fp16.enabled"), bf16 = is_on(src, "bf16.enabled");
-    const bool bf16_open = !st_source_given(src, "bf16.enabled"); /* left out or "auto" */
+    const bool bf16_off = st_source_given(src, "bf16.enabled") && !bf16;
+    const bool ours =
+        !src->has_file || is_auto(src, "bf16.enabled") || (is_auto(src, "fp16.enabled") && !st_source_given(src, "bf16.enabled"));
 
-    config->dtype = STRATA_BF16;
     if (f16 && bf16) {
         st_source_reject(src, "bf16.enabled", "fp16.enabled is true too: set one of them to false");
     } else if (f16) {
         config->dtype = STRATA_F16;
-        if (bf16_open)
+        if (!bf16_off)
             st_source_derive(src, "bf16.enabled", "fp16 is on");
-    } else if (!bf16_open && !bf16) {
+    } else if (bf16_off) {
         config->dtype = STRATA_F32;
-    } else if (bf16_open && !is_auto(src, "bf16.enabled") && st_source_given(src, "fp16.enabled")) {
-        config->dtype = STRATA_F32;
-        st_source_derive(src, "bf16.enabled", "fp16 is named and bf16 is not: fp32, as in DeepSpeed");
+    } else if (bf16 || ours) {
+        config->dtype = STRATA_BF16;
+    } else {
+        config->dtype = STRATA_DTYPE_INVALID;
+        st_source_derive(
+            src, "bf16.enabled",
+            "no precision is named: the dtype the weights are stored in (presets: fp32), as DeepSpeed casts nothing");
     }
     resolve_scaling(src, config);
+}
+
+/* --- clipping --- */
+
+static void resolve_clipping(struct st_config_source *src)
+{
+    if (src->has_file && st_source_state(src, "gradient_clipping")->node == NULL)
+        st_source_announce(src, "gradient_clipping", "left out of the file: 1, as in DeepSpeed since 0.19.3 (before: 0, off)");
 }
 
 /* "WarmupDecayLR, WarmupCosineLR": the values of a choice whose bits are set, those that take an argument. */
@@ -201,9 +213,10 @@ static void resolve_adagrad(struct st_config_source *src, struct st_config *conf
             st_source_derive(src, OPTIMIZER "eps", "Adagrad's default");
     }
     if (config->weight_decay > 0)
-        st_source_note(src, OPTIMIZER "weight_decay",
-                       "as in PyTorch, accumulator and step take the decayed gradient; DeepSpeed's CPU kernel takes the raw one "
-                       "for the step");
+        st_source_announce(
+            src, OPTIMIZER "weight_decay",
+            "as in PyTorch, accumulator and step take the decayed gradient; DeepSpeed's CPU kernel takes the raw one "
+            "for the step");
 }
 
 static void check_nesterov(struct st_config_source *src, const struct st_config *config)
@@ -347,7 +360,7 @@ static void resolve_cycle_momentum(struct st_config_source *src, struct st_confi
         config->cycle_momentum = false;
         st_source_derive(src, SCHEDULER "cycle_momentum", "Adagrad has no momentum");
     } else if (config->optimizer == ST_OPTIMIZER_SGD) {
-        st_source_note(
+        st_source_announce(
             src, OPTIMIZER "momentum",
             "OneCycle writes it at every step, where DeepSpeed leaves SGD's alone: set cycle_momentum to false for that");
     } else {
@@ -400,6 +413,7 @@ void st_config_resolve_train(struct st_config_source *src, struct st_config *con
 {
     resolve_batch(src, config);
     resolve_precision(src, config);
+    resolve_clipping(src);
     resolve_optimizer(src, config);
     resolve_scheduler(src, config, max_steps);
 }

@@ -122,6 +122,12 @@ void st_source_note(struct st_config_source *src, const char *path, const char *
         state->reason = text;
 }
 
+void st_source_announce(struct st_config_source *src, const char *path, const char *text)
+{
+    st_source_note(src, path, text);
+    st_source_state(src, path)->announced = true;
+}
+
 void st_source_derive(struct st_config_source *src, const char *path, const char *text)
 {
     st_source_state(src, path)->origin = ST_ORIGIN_DERIVED;
@@ -278,6 +284,7 @@ void st_source_take_file(struct st_config_source *src, st_json *root)
 {
     const st_json *tree = adopt(src, root);
 
+    src->has_file = true;
     if (tree != NULL && st_json_type(tree) == ST_JSON_OBJECT)
         take_members(src, NULL, tree, "", ST_ORIGIN_FILE);
     else if (tree != NULL)
@@ -360,6 +367,7 @@ static void add_field_row(struct st_config_source *src, const struct st_field *f
                      .origin = state->origin,
                      .verdict = state->verdict,
                      .reason = state->reason,
+                     .announced = state->announced && state->verdict == ST_VERDICT_HONOURED,
                  });
 }
 

@@ -15,6 +15,7 @@ struct st_field_state {
     enum st_config_origin origin;
     enum st_config_verdict verdict;
     const char *reason; /* NULL: nothing to say */
+    bool announced;     /* the reason is a notice at each start */
     bool usable;        /* node has a value that may be stored: right type, in range, not "auto", not rejected */
 };
 
@@ -30,6 +31,7 @@ struct st_config_source {
     struct st_list strays;         /* struct st_config_row: keys that are no rows of the table */
     struct st_list rows;           /* struct st_config_row: the answer */
     struct st_list problems;       /* const char * */
+    bool has_file;                 /* what is left out means DeepSpeed's default */
     bool allow_unknown;
     bool failed; /* out of memory */
 };
@@ -49,6 +51,8 @@ const char *st_source_keep(struct st_config_source *src, const char *fmt, ...) _
 bool st_source_given(struct st_config_source *src, const char *path);
 /** Something else to know of a key. */
 void st_source_note(struct st_config_source *src, const char *path, const char *text);
+/** The same, and results may not be what the file's reader expects: a notice at each start. */
+void st_source_announce(struct st_config_source *src, const char *path, const char *text);
 /** The value in force comes from other keys; text as above, may be NULL. */
 void st_source_derive(struct st_config_source *src, const char *path, const char *text);
 /** The key was given and has no effect in this run. */

@@ -80,6 +80,29 @@ bool st_field_inside(const struct st_field *field, const char *path)
     return strncmp(field->path, path, len) == 0 && field->path[len] == '.';
 }
 
+static const struct st_section *section_of(const struct st_field *field)
+{
+    const struct st_section *s;
+
+    for (uint32_t k = 0; (s = st_section_at(k)) != NULL; k++)
+        if (field >= s->fields && field < s->fields + s->count)
+            return s;
+    return NULL;
+}
+
+enum st_changes st_field_changes(const struct st_field *field)
+{
+    const struct st_field *f, *nearest = field;
+
+    if (field->changes != ST_CHANGES_INHERITED)
+        return field->changes;
+    for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++)
+        if (f->changes != ST_CHANGES_INHERITED && st_field_inside(field, f->path) &&
+            (nearest == field || strlen(f->path) > strlen(nearest->path)))
+            nearest = f;
+    return nearest != field ? nearest->changes : section_of(field)->changes;
+}
+
 bool st_field_applies(const struct st_field *field, const struct st_config *config)
 {
     if (field->lr_types != 0)

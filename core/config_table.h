@@ -44,6 +44,14 @@ enum st_bind {
     ST_BIND_PATTERNS,    /* freeze */
 };
 
+/* What another value would change.  Left out of a file, what changes results means DeepSpeed's default, the rest "auto". */
+enum st_changes {
+    ST_CHANGES_INHERITED = 0, /* as the section that the key stands in */
+    ST_CHANGES_RESULTS,
+    ST_CHANGES_SPEED, /* or where things lie */
+    ST_CHANGES_NEITHER,
+};
+
 struct st_choice {
     const char *text;
     int value;
@@ -60,8 +68,9 @@ struct st_field {
     uint32_t lr_types;               /* bits of the schedulers it is an argument of; 0: it is no such argument */
     uint32_t optimizers;             /* bits of the optimizers it is an argument of; 0: of all, or it is no such argument */
     const struct st_choice *choices; /* ends with text NULL */
-    const char *fallback;            /* JSON text: value when left out; NULL: none */
-    const char *auto_text;           /* JSON text: value when "auto"; NULL: as fallback */
+    const char *fallback;            /* JSON text: value when left out of a file; NULL: none */
+    const char *auto_text;           /* JSON text: value when "auto", and without a file; NULL: as fallback */
+    enum st_changes changes;
     enum st_config_verdict verdict;
     const char *plain;  /* values separated by '|' that mean here what they say: no notice, no rejection */
     const char *reason; /* with NOTICE and REJECTED, and for rejected choices */
@@ -72,6 +81,7 @@ struct st_field {
 struct st_section {
     const char *title;
     bool deepspeed; /* keys of DeepSpeed's own schema */
+    enum st_changes changes;
     const struct st_field *fields;
     uint32_t count;
 };
@@ -90,6 +100,8 @@ const struct st_field *st_field_child(const struct st_field *section, const char
 bool st_field_inside(const struct st_field *field, const char *path);
 /** True if the field counts with this optimizer, scheduler and precision. */
 bool st_field_applies(const struct st_field *field, const struct st_config *config);
+/** What the field changes: its own word, else its nearest section's. */
+enum st_changes st_field_changes(const struct st_field *field);
 /** Last part of a path. */
 const char *st_field_leaf(const char *path);
 /** The path nearest to `key` in `section`, into buf; false if nothing is near. */

@@ -70,6 +70,10 @@ static const struct st_choice isa_choices[] = {
 };
 
 /* clang-format off */
+#define QUANTISED(key_, reason_)                                                                                                 \
+    {.path = "zero_optimization." key_, .type = ST_FIELD_BOOL, .fallback = "false", .plain = "false",                            \
+     .changes = ST_CHANGES_RESULTS, .verdict = ST_VERDICT_REJECTED, .reason = (reason_), .help = "ZeRO++"}
+
 static const struct st_field zero_rows[] = {
     ST_ROW_SECTION("zero_optimization", "a bare true means stage 1"),
     {.path = "zero_optimization.stage", .type = ST_FIELD_INT, ST_BOUND(U32, zero_stage), .min = 0, .max = 3, .fallback = "0",
@@ -119,12 +123,11 @@ static const struct st_field zero_rows[] = {
     ST_ROW_OFF("zero_optimization.legacy_stage1", "removed from DeepSpeed too: set it to false", "old stage 1"),
     ST_ROW_NOTICE("zero_optimization.round_robin_gradients", BOOL, "false", ONE_RANK, "spread gradient copies across ranks"),
     ST_ROW_NOTICE("zero_optimization.zero_hpz_partition_size", INT, "1", ONE_RANK, "node-local second partition"),
-    ST_ROW_OFF("zero_optimization.zero_quantized_weights", "quantised weights would change results: set it to false", "ZeRO++"),
-    ST_ROW_OFF("zero_optimization.zero_quantized_nontrainable_weights",
-               "quantised weights would change results: set it to false", "ZeRO++"),
-    ST_ROW_OFF("zero_optimization.zero_quantized_gradients", "quantised gradients would change results: set it to false",
-               "ZeRO++"),
-    ST_ROW_SECTION("zero_optimization.zeropp_loco_param", "ZeRO++ error compensation"),
+    QUANTISED("zero_quantized_weights", "quantised weights would change results: set it to false"),
+    QUANTISED("zero_quantized_nontrainable_weights", "quantised weights would change results: set it to false"),
+    QUANTISED("zero_quantized_gradients", "quantised gradients would change results: set it to false"),
+    {.path = "zero_optimization.zeropp_loco_param", .type = ST_FIELD_OBJECT, .changes = ST_CHANGES_RESULTS,
+     .help = "ZeRO++ error compensation"},
     ST_ROW_NOTICE("zero_optimization.zeropp_loco_param.err_beta", REAL, "0.8", "no quantised gradients here", "ZeRO++"),
     ST_ROW_NOTICE("zero_optimization.zeropp_loco_param.reset_T", INT, "1024", "no quantised gradients here", "ZeRO++"),
     ST_ROW_NOTICE("zero_optimization.mics_shard_size", INT, "-1", ONE_RANK, "shard within a group of ranks"),
@@ -207,7 +210,7 @@ static const struct st_field aio_rows[] = {
     {.path = "aio.block_size", .type = ST_FIELD_INT, ST_BOUND(U32, block_bytes), .min = 4096, .max = 67108864,
      .fallback = "1048576", .help = "bytes per request; a multiple of 4096"},
     {.path = "aio.queue_depth", .type = ST_FIELD_INT, ST_BOUND(COUNT, queue_depth), .min = 1, .max = 4096,
-     .fallback = "32", .auto_text = "\"auto\"",
+     .fallback = "\"auto\"",
      .help = "requests in flight per directory; auto begins with 32 and follows the device; DeepSpeed's default is 8 per thread"},
     ST_ROW_NOTICE("aio.intra_op_parallelism", INT, "1", "one ring keeps queue_depth requests in flight", "threads per handle"),
     ST_ROW_NOTICE("aio.thread_count", INT, "1",
@@ -258,12 +261,12 @@ static const struct st_field strata_rows[] = {
     {.path = "strata.activation_tier", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activation_tier),
      .choices = activation_tier_choices, .fallback = "\"auto\"",
      .help = "where activation checkpoints may lie; nvme needs a directory"},
-    {.path = "strata.freeze", .type = ST_FIELD_PATTERNS, ST_BOUND(PATTERNS, freeze), .fallback = "[]",
+    {.path = "strata.freeze", .type = ST_FIELD_PATTERNS, ST_BOUND(PATTERNS, freeze), .changes = ST_CHANGES_RESULTS, .fallback = "[]",
      .help = "shell patterns over tensor names, such as \"transformer.wte.*\": these tensors get no gradient and no state"},
-    {.path = "strata.decay_all", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, decay_all), .fallback = "false",
+    {.path = "strata.decay_all", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, decay_all), .changes = ST_CHANGES_RESULTS, .fallback = "false",
      .help = "decay biases and norm weights too, as plain DeepSpeed does"},
     {.path = "strata.moments", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, moments), .choices = moment_choices,
-     .fallback = "\"fp32\"",
+     .changes = ST_CHANGES_RESULTS, .fallback = "\"fp32\"",
      .help = "how the optimizer's moments are kept, 4, 2 or 1 1/64 bytes each; bf16 and 8bit are rounded stochastically, the same "
              "way in every run"},
     {.path = "strata.threads", .type = ST_FIELD_INT, ST_BOUND(U32, threads), .min = 0, .max = 256, .fallback = "0",
@@ -283,11 +286,11 @@ static const struct st_field strata_rows[] = {
 /* clang-format on */
 
 const struct st_section st_sections_offload[] = {
-    {"zero_optimization", true, ST_ROWS(zero_rows)},
-    {"zero_optimization: offload", true, ST_ROWS(offload_rows)},
-    {"zero_optimization: zenflow", true, ST_ROWS(zenflow_rows)},
-    {"aio", true, ST_ROWS(aio_rows)},
-    {"activation_checkpointing", true, ST_ROWS(activation_rows)},
-    {"strata", false, ST_ROWS(strata_rows)},
-    {NULL, false, NULL, 0},
+    {"zero_optimization", true, ST_CHANGES_SPEED, ST_ROWS(zero_rows)},
+    {"zero_optimization: offload", true, ST_CHANGES_SPEED, ST_ROWS(offload_rows)},
+    {"zero_optimization: zenflow", true, ST_CHANGES_RESULTS, ST_ROWS(zenflow_rows)},
+    {"aio", true, ST_CHANGES_SPEED, ST_ROWS(aio_rows)},
+    {"activation_checkpointing", true, ST_CHANGES_SPEED, ST_ROWS(activation_rows)},
+    {"strata", false, ST_CHANGES_SPEED, ST_ROWS(strata_rows)},
+    {NULL, false, ST_CHANGES_INHERITED, NULL, 0},
 };

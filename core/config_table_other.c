@@ -98,8 +98,8 @@ static const struct st_field stray_rows[] = {
 /* clang-format on */
 
 const struct st_section st_sections_other[] = {
-    {"Profiler and monitors", true, ST_ROWS(monitor_rows)},
-    {"Checkpoints", true, ST_ROWS(checkpoint_rows)},
-    {"Keys that circulate without being DeepSpeed's", false, ST_ROWS(stray_rows)},
-    {NULL, false, NULL, 0},
+    {"Profiler and monitors", true, ST_CHANGES_NEITHER, ST_ROWS(monitor_rows)},
+    {"Checkpoints", true, ST_CHANGES_NEITHER, ST_ROWS(checkpoint_rows)},
+    {"Keys that circulate without being DeepSpeed's", false, ST_CHANGES_NEITHER, ST_ROWS(stray_rows)},
+    {NULL, false, ST_CHANGES_INHERITED, NULL, 0},
 };

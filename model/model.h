@@ -59,6 +59,10 @@ const char *st_model_preset_name(uint32_t i); /* NULL past the end */
 /** config.json of a Hugging Face directory (model_type gpt2, llama, qwen2 or mistral).  E_INPUT names file and key. */
 strata_status st_model_config_read(struct st_model_config *out, const char *dir);
 
+/** The dtype that a directory's weights are stored in, as transformers' dtype="auto" has it: config.json's "dtype" or
+ * "torch_dtype", else the first tensor's; without weights too, F32.  E_INPUT: another dtype, or files that cannot be read. */
+strata_status st_hf_stored_dtype(strata_dtype *out, const char *dir);
+
 struct st_model_batch {
     uint32_t micro_batch, seq, grad_accum;
     strata_dtype dtype;

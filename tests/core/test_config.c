@@ -1,6 +1,7 @@
 /* tests/core/test_config.c - reading configs: defaults, "auto", rules between keys, overrides, round trips, failures. */
 #include "tests/core/config_fixture.h"
 
+#include "core/config_source.h"
 #include "core/fault.h"
 
 #include <errno.h>
@@ -8,9 +9,21 @@
 
 #define OVERRIDES_MAX 4
 
+/* Without a file. */
+static struct st_config load_ours(const char *override)
+{
+    const struct st_config_opts opts = {.overrides = &override, .override_count = override != NULL ? 1 : 0};
+    struct st_config_source *source;
+    struct st_config config;
+
+    assert_int_equal(st_config_load(&config, &source, &opts), STRATA_OK);
+    st_config_source_free(source);
+    return config;
+}
+
 static void defaults(void **state)
 {
-    const struct st_config c = load_good("{}", NULL);
+    const struct st_config c = load_ours(NULL);
 
     (void)state;
     assert_int_equal(c.train_batch, 1);
@@ -30,8 +43,7 @@ static void defaults(void **state)
     assert_true(isnan(c.update_ratio));
     assert_int_equal(c.accumulation, ST_ACCUMULATE_AUTO);
     assert_int_equal(c.block_bytes, 1 << 20);
-    assert_int_equal(c.queue_depth, 32);
-    assert_int_equal(load_good("{\"aio\": {\"queue_depth\": \"auto\"}}", NULL).queue_depth, 0);
+    assert_int_equal(c.queue_depth, 0);
     assert_true(c.device_memory == ST_AUTO_BYTES && c.host_memory == ST_AUTO_BYTES && c.cache == ST_AUTO_BYTES);
     assert_true(c.chunk_size == ST_AUTO_BYTES);
     assert_int_equal(c.update, ST_UPDATE_AUTO);
@@ -126,16 +138,77 @@ static void numbers_and_sizes(void **state)
                      8192);
 }
 
+/* Left out of a file, or named in none: no precision, so that nothing is cast. */
 static void precision(void **state)
 {
+    static const char *const stored[] = {"{}", "{\"bf16\": {}}", "{\"fp16\": {\"enabled\": false}}", "{\"bf16\": null}"};
+
     (void)state;
     assert_int_equal(load_good("{\"bf16\": {\"enabled\": false}}", NULL).dtype, STRATA_F32);
     assert_int_equal(load_good("{\"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": false}}", NULL).dtype, STRATA_BF16);
-    assert_int_equal(load_good("{\"bf16\": {}}", NULL).dtype, STRATA_BF16);
-    assert_int_equal(load_good("{\"fp16\": {\"enabled\": false}}", NULL).dtype, STRATA_F32);
+    for (size_t i = 0; i < sizeof(stored) / sizeof(stored[0]); i++)
+        assert_int_equal(load_good(stored[i], NULL).dtype, STRATA_DTYPE_INVALID);
     assert_int_equal(load_good("{\"fp16\": {\"enabled\": false}, \"bf16\": {\"enabled\": \"auto\"}}", NULL).dtype, STRATA_BF16);
     assert_int_equal(load_good("{\"bf16\": null, \"fp16\": {\"enabled\": \"auto\"}}", NULL).dtype, STRATA_BF16);
     assert_int_equal(load_good("{\"bf16\": {\"enabled\": true}}", "bfloat16.enabled=false").dtype, STRATA_F32);
+    assert_int_equal(load_ours("fp16.enabled=false").dtype, STRATA_BF16);
+    assert_int_equal(load_ours("bf16.enabled=false").dtype, STRATA_F32);
+}
+
+static struct st_config load_auto(const struct st_field *field)
+{
+    char override[160];
+
+    snprintf(override, sizeof(override), "%s=auto", field->path);
+    return load_ours(override);
+}
+
+static bool same_text(const struct st_field *field, const struct st_config *a, const struct st_config *b)
+{
+    char first[ST_CONFIG_DIRS_MAX * ST_CONFIG_PATH_MAX], second[sizeof(first)];
+
+    st_value_text(first, sizeof(first), a, field);
+    st_value_text(second, sizeof(second), b, field);
+    return strcmp(first, second) == 0;
+}
+
+/* "auto" is ours everywhere; left out of a file, a key of speed or place is "auto", and one that changes results is DeepSpeed's.
+ */
+static void absent_keys(void **state)
+{
+    const struct st_config none = load_ours(NULL), empty = load_good("{}", NULL);
+    const struct st_field *f;
+    uint32_t differ = 0;
+
+    (void)state;
+    for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
+        struct st_config with_auto;
+
+        if (f->bind == ST_BIND_NONE || !st_field_applies(f, &none))
+            continue;
+        with_auto = load_auto(f);
+        if (!same_text(f, &none, &with_auto) || (st_field_changes(f) != ST_CHANGES_RESULTS && !same_text(f, &none, &empty)))
+            fail_msg("%s", f->path);
+        differ += !same_text(f, &none, &empty);
+    }
+    assert_int_equal(differ, 1); /* bf16.enabled: of the others, ours are DeepSpeed's */
+}
+
+static void absent_clipping_is_announced(void **state)
+{
+    static const char *const texts[] = {"{}", "{\"gradient_clipping\": null}", "{\"gradient_clipping\": 1}",
+                                        "{\"gradient_clipping\": \"auto\"}"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct st_config_source *source;
+        struct st_config config;
+
+        assert_int_equal(config_load(&config, &source, texts[i], NULL), STRATA_OK);
+        assert_true(config.gradient_clipping == 1);
+        assert_int_equal(find_row(source, "gradient_clipping")->announced, i < 2);
+        st_config_source_free(source);
+    }
 }
 
 static void optimizer_modes(void **state)
@@ -372,6 +445,8 @@ int main(void)
         cmocka_unit_test(auto_is_the_default_everywhere),
         cmocka_unit_test(numbers_and_sizes),
         cmocka_unit_test(precision),
+        cmocka_unit_test(absent_keys),
+        cmocka_unit_test(absent_clipping_is_announced),
         cmocka_unit_test(optimizer_modes),
         cmocka_unit_test(schedules),
         cmocka_unit_test(tiers_and_directories),

@@ -133,7 +133,7 @@ static void keys_have_origins_and_verdicts(void **state)
     static const struct key_row rows[] = {
         {X "zero0.json", "fp16.enabled", ST_ORIGIN_AUTO, ST_VERDICT_HONOURED, "false", NULL},
         {X "zero0.json", "bf16.enabled", ST_ORIGIN_AUTO, ST_VERDICT_HONOURED, "true", NULL},
-        {X "zero0.json", "fp16.initial_scale_power", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "16", "trains in bf16"},
+        {X "zero0.json", "fp16.initial_scale_power", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "16", "not train in fp16"},
         {X "zero2_offload.json", "fp16.enabled", ST_ORIGIN_FILE, ST_VERDICT_HONOURED, "true", NULL},
         {X "zero2_offload.json", "bf16.enabled", ST_ORIGIN_DERIVED, ST_VERDICT_HONOURED, "false", "fp16 is on"},
         {X "zero2_offload.json", "fp16.initial_scale_power", ST_ORIGIN_FILE, ST_VERDICT_HONOURED, "16", NULL},
@@ -149,7 +149,7 @@ static void keys_have_origins_and_verdicts(void **state)
         {L "z0_config.json", "comms_config.verbose", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "false", "no key of DeepSpeed's"},
         {L "z0_config.json", "monitor_config.csv_monitor", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "{...}", "--metrics"},
         {L "z2_config.json", "train_batch_size", ST_ORIGIN_AUTO, ST_VERDICT_HONOURED, "1", NULL},
-        {L "z2_config.json", "fp16.loss_scale", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "0", "trains in bf16"},
+        {L "z2_config.json", "fp16.loss_scale", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "0", "not train in fp16"},
         {L "z3_config.json", "zero_optimization.reduce_bucket_size", ST_ORIGIN_AUTO, ST_VERDICT_NOTICE, "auto", "hidden^2"},
         {L "z3_config.json", "optimizer.type", ST_ORIGIN_DEFAULT, ST_VERDICT_HONOURED, "AdamW", NULL},
     };
