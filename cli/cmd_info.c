@@ -1,5 +1,6 @@
 /* cli/cmd_info.c - what this machine has and lacks; with --measure, what it does per second. */
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/session.h"
 #include "core/cpu.h"
 #include "core/error.h"
@@ -396,8 +397,11 @@ static strata_status take_dirs(struct cli_session *s)
 
 static strata_status measure(struct cli_session *s)
 {
-    strata_status st = take_dirs(s);
+    struct st_new_file out = {.fd = -1};
+    strata_status st = cli_output_create(&out, "--out", s->args->out, s->args);
 
+    if (st == STRATA_OK)
+        st = take_dirs(s);
     if (st == STRATA_OK)
         st = cli_session_model(s);
     if (st == STRATA_OK)
@@ -410,7 +414,8 @@ static strata_status measure(struct cli_session *s)
                                    s->args->device);
     }
     if (st == STRATA_OK && s->args->out != NULL)
-        st = st_machine_write(&s->machine, s->args->out);
+        st = st_machine_write(&s->machine, &out);
+    st_new_file_abort(&out);
     return st;
 }
 

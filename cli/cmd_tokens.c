@@ -41,7 +41,7 @@ int cmd_tokens(const struct cli_args *args)
     if (strcmp(args->tokenizer, "byte") != 0)
         return cli_fail(
             st_error(STRATA_E_INVAL, "--tokenizer: unknown tokenizer \"%s\": this version has byte", args->tokenizer));
-    st = st_tokens_from_bytes(args->positional.items, args->positional.count, args->out, args->heldout, &report);
+    st = st_tokens_from_bytes(args->positional.items, args->positional.count, args->out, args->heldout, args->overwrite, &report);
     if (st != STRATA_OK)
         return cli_fail(st);
     if (args->json)

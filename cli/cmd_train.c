@@ -3,12 +3,15 @@
  * Nothing is created on disk, metrics included, before the plan is known to fit.  A signal ends the step at its next op;
  * the metrics still get their summary, swap files go, and --out is not written. */
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/plan_table.h"
 #include "cli/progress.h"
 #include "cli/session.h"
 #include "cli/signals.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/fault.h"
+#include "core/log.h"
 #include "core/pressure.h"
 #include "core/print.h"
 #include "core/stats.h"
@@ -28,7 +31,10 @@ struct train {
     struct cli_batch batch;
     struct cli_progress progress;
     struct cli_medians *medians;
-    FILE *metrics; /* --metrics */
+    struct st_new_file metrics, trace; /* --metrics, --trace */
+    struct st_hf_writer *writer;       /* --out */
+    bool metrics_on;                   /* lines are written */
+    char metrics_sentence[1024];       /* of the failure that ended that */
     struct st_json_writer metrics_writer, stdout_writer;
     struct st_pressure *pressure;
     struct st_pressure_sample pressure_first, pressure_last; /* before the first step; before the next one */
@@ -60,17 +66,21 @@ static void parent_of(char *buf, size_t bytes, const char *path)
 }
 
 /* Hours of training must not end with "no such directory". */
-static strata_status check_out(const char *path)
+static strata_status check_out(const struct cli_args *args)
 {
+    const char *path = args->out;
     char parent[4096];
     struct stat info;
+    strata_status st;
 
     if (path == NULL)
         return STRATA_OK;
     if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
         return st_error(STRATA_E_INPUT, "--out %s: is a file, not a directory", path);
-    if (access(path, W_OK) == 0)
-        return STRATA_OK;
+    if (access(path, W_OK) == 0) {
+        st = st_hf_output_check(path, args->overwrite);
+        return st == STRATA_OK ? st : st_error_prefix(st, "--out");
+    }
     if (errno != ENOENT)
         return st_error_errno(errno, "--out %s: cannot be written", path);
     parent_of(parent, sizeof(parent), path);
@@ -105,9 +115,11 @@ static strata_status prepare(struct train *t, const struct cli_args *args)
     if (st == STRATA_OK)
         st = open_data(t);
     if (st == STRATA_OK)
-        st = check_out(args->out);
-    if (st == STRATA_OK && args->trace != NULL && (st = st_trace_check(args->trace)) != STRATA_OK)
-        st = st_error_prefix(st, "--trace");
+        st = check_out(args);
+    if (st == STRATA_OK)
+        st = cli_output_check("--metrics", args->metrics, args);
+    if (st == STRATA_OK)
+        st = cli_output_check("--trace", args->trace, args);
     if (st != STRATA_OK)
         return st;
     st = cli_session_plan(&t->session);
@@ -118,48 +130,83 @@ static strata_status prepare(struct train *t, const struct cli_args *args)
 
 /* --- taking --- */
 
-static strata_status open_metrics(struct train *t)
+/* All outputs are begun before the first step, under other names than their own: each keeps other runs from it. */
+static strata_status begin_outputs(struct train *t)
 {
-    const char *path = t->session.args->metrics;
+    const struct cli_args *args = t->session.args;
+    strata_status st = cli_output_create(&t->metrics, "--metrics", args->metrics, args);
 
-    if (path == NULL)
-        return STRATA_OK;
-    t->metrics = fopen(path, "we");
-    if (t->metrics == NULL)
-        return st_error_errno(errno, "--metrics %s: cannot be written", path);
-    st_json_begin(&t->metrics_writer, t->metrics);
-    return STRATA_OK;
+    if (st == STRATA_OK && args->metrics != NULL && (st = st_new_file_stream(&t->metrics)) == STRATA_OK) {
+        st_json_begin(&t->metrics_writer, t->metrics.stream);
+        t->metrics_on = true;
+    }
+    if (st == STRATA_OK)
+        st = cli_output_create(&t->trace, "--trace", args->trace, args);
+    if (st == STRATA_OK && args->out != NULL &&
+        (st = st_hf_writer_open(&t->writer, t->session.model, args->out, args->overwrite)) != STRATA_OK)
+        st = st_error_prefix(st, "--out");
+    return st;
 }
 
-/* A metrics file that lost a line says so at once, not after the run. */
-static strata_status check_metrics(struct train *t)
+typedef void line_fn(struct train *t, struct st_json_writer *w, const struct cli_step *step);
+
+static void put_header(struct train *t, struct st_json_writer *w, const struct cli_step *step)
 {
-    if (t->metrics != NULL && ferror(t->metrics))
-        return st_error_errno(errno, "--metrics %s: cannot be written", t->session.args->metrics);
-    if (t->session.args->json && ferror(stdout))
-        return st_error_errno(errno, "cannot write to standard output");
-    return STRATA_OK;
+    (void)step;
+    cli_metrics_header(w, &t->session);
 }
 
+static void put_step(struct train *t, struct st_json_writer *w, const struct cli_step *step)
+{
+    (void)t;
+    cli_metrics_step(w, step);
+}
+
+static void put_summary(struct train *t, struct st_json_writer *w, const struct cli_step *step)
+{
+    (void)step;
+    cli_metrics_summary(w, t->medians, &t->summary);
+}
+
+/* Returns 0, or why the line is not there: asked at once, while errno tells. */
+static int put_line(struct train *t, struct st_json_writer *w, line_fn *put, const struct cli_step *step)
+{
+    errno = 0;
+    put(t, w, step);
+    return fflush(w->file) == 0 && ferror(w->file) == 0 ? 0 : errno != 0 ? errno : EIO;
+}
+
+/* Metrics that cannot be written end there, with a warning at once; the run goes on, and ends with exit code 4. */
+static void end_metrics(struct train *t, int err)
+{
+    t->metrics_on = false;
+    (void)st_error_errno(err, "--metrics %s: cannot be written", t->metrics.path);
+    snprintf(t->metrics_sentence, sizeof(t->metrics_sentence), "%s", strata_last_error());
+    st_log(ST_LOG_WARN, "%s: no more lines are written there, the run goes on", t->metrics_sentence);
+}
+
+static strata_status write_lines(struct train *t, line_fn *put, const struct cli_step *step)
+{
+    int err = 0;
+
+    if (t->metrics_on)
+        err = (int)-st_fault("metrics.write", -put_line(t, &t->metrics_writer, put, step));
+    if (err != 0)
+        end_metrics(t, err);
+    err = t->session.args->json ? put_line(t, &t->stdout_writer, put, step) : 0;
+    return err == 0 ? STRATA_OK : st_error_errno(err, "cannot write to standard output");
+}
+
+/* The file of metrics grows under its name, for who watches it. */
 static strata_status write_header(struct train *t)
 {
-    t->lines_begun = true;
-    if (t->metrics != NULL)
-        cli_metrics_header(&t->metrics_writer, &t->session);
-    if (t->session.args->json) {
-        st_json_begin(&t->stdout_writer, stdout);
-        cli_metrics_header(&t->stdout_writer, &t->session);
-    }
-    return check_metrics(t);
-}
+    strata_status st;
 
-static strata_status write_step(struct train *t, const struct cli_step *step)
-{
-    if (t->metrics != NULL)
-        cli_metrics_step(&t->metrics_writer, step);
-    if (t->session.args->json)
-        cli_metrics_step(&t->stdout_writer, step);
-    return check_metrics(t);
+    if (t->metrics_on && (st = st_new_file_publish(&t->metrics)) != STRATA_OK)
+        return st_error_prefix(st, "--metrics");
+    t->lines_begun = true;
+    st_json_begin(&t->stdout_writer, stdout);
+    return write_lines(t, put_header, NULL);
 }
 
 static strata_status cancelled(void)
@@ -170,7 +217,7 @@ static strata_status cancelled(void)
 static strata_status take(struct train *t)
 {
     const struct cli_args *args = t->session.args;
-    strata_status st = open_metrics(t);
+    strata_status st = begin_outputs(t);
 
     if (st == STRATA_OK)
         st = cli_session_rates(&t->session, true);
@@ -280,7 +327,7 @@ static strata_status one_step(struct train *t)
         sample_pressure(t, &t->pressure_last);
     }
     cli_medians_add(t->medians, &step);
-    written = write_step(t, &step);
+    written = write_lines(t, put_step, &step);
     return st != STRATA_OK ? st : written;
 }
 
@@ -307,23 +354,17 @@ static strata_status put_weights(void *ctx, uint32_t page, uint64_t first, uint6
 
 static strata_status write_model(struct train *t)
 {
-    const char *dir = t->session.args->out;
-    struct st_hf_writer *writer = NULL;
+    struct st_hf_writer *writer = t->writer;
     strata_status st;
 
-    if (dir == NULL)
+    if (writer == NULL)
         return STRATA_OK;
-    st = st_hf_writer_open(&writer, t->session.model, dir);
-    if (st != STRATA_OK)
+    if ((st = st_engine_export(t->session.engine, put_weights, writer)) != STRATA_OK)
         return st;
-    st = st_engine_export(t->session.engine, put_weights, writer);
-    if (st != STRATA_OK) {
-        st_hf_writer_abort(writer);
-        return st;
-    }
+    t->writer = NULL; /* commit takes it */
     st = st_hf_writer_commit(writer);
     if (st == STRATA_OK)
-        cli_progress_note(&t->progress, "model written to %s", dir);
+        cli_progress_note(&t->progress, "model written to %s", t->session.args->out);
     return st;
 }
 
@@ -366,13 +407,13 @@ static strata_status summarise(struct train *t, strata_status st)
     t->summary.rss_bytes_max = t->session.plan->rss_bytes_max;
     t->summary.seconds = (double)(st_clock_ns() - t->start_ns) * 1e-9;
     summarise_pressure(t);
-    if (t->metrics != NULL)
-        cli_metrics_summary(&t->metrics_writer, t->medians, &t->summary);
-    if (t->session.args->json)
-        cli_metrics_summary(&t->stdout_writer, t->medians, &t->summary);
+    written = write_lines(t, put_summary, NULL);
     cli_progress_summary(&t->progress, t->session.plan, t->medians, &t->summary);
     print_digests(t);
-    written = check_metrics(t);
+    if (t->metrics_on && st_new_file_commit(&t->metrics) != STRATA_OK)
+        snprintf(t->metrics_sentence, sizeof(t->metrics_sentence), "--metrics %s", strata_last_error());
+    if (written == STRATA_OK && t->metrics_sentence[0] != '\0')
+        written = st_error(STRATA_E_IO, "%s: the rest of the run is not in it", t->metrics_sentence);
     return st != STRATA_OK ? st_error(st, "%s", sentence) : written;
 }
 
@@ -386,7 +427,7 @@ static strata_status write_trace(struct train *t, strata_status st)
     if (path == NULL || !t->lines_begun)
         return st;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
-    written = st_engine_trace_write(t->session.engine, path);
+    written = st_engine_trace_write(t->session.engine, &t->trace);
     if (written == STRATA_OK)
         cli_progress_note(&t->progress, "trace written to %s", path);
     else
@@ -403,8 +444,9 @@ static void train_close(struct train *t)
     st_token_set_close(t->eval_data);
     st_pressure_close(t->pressure);
     free(t->medians);
-    if (t->metrics != NULL)
-        fclose(t->metrics);
+    st_hf_writer_abort(t->writer);
+    st_new_file_abort(&t->trace);
+    st_new_file_abort(&t->metrics);
 }
 
 static int exit_code(strata_status st, const struct cli_args *args)
@@ -420,7 +462,7 @@ static int exit_code(strata_status st, const struct cli_args *args)
 
 int cmd_train(const struct cli_args *args)
 {
-    struct train t = {.evaluated_at = UINT64_MAX};
+    struct train t = {.evaluated_at = UINT64_MAX, .metrics = {.fd = -1}, .trace = {.fd = -1}};
     strata_status st = prepare(&t, args);
 
     cli_signals_install();

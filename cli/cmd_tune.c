@@ -2,6 +2,7 @@
 #include "cli/bench_run.h"
 #include "cli/commands.h"
 #include "cli/config_edit.h"
+#include "cli/output.h"
 #include "cli/signals.h"
 #include "core/error.h"
 #include "core/print.h"
@@ -12,7 +13,6 @@
 
 #define DIRS_MAX      8u
 #define SECTION_BYTES 512u
-#define NEW_FILE_MODE 0644u
 
 static strata_status collect_dirs(const char *dirs[DIRS_MAX], uint32_t *count, const struct cli_args *args)
 {
@@ -26,13 +26,13 @@ static strata_status collect_dirs(const char *dirs[DIRS_MAX], uint32_t *count, c
 }
 
 /* Before a minute is spent. */
-static strata_status check(const struct cli_args *args)
+static strata_status begin(struct st_new_file *out, const struct cli_args *args)
 {
     if (args->out != NULL && args->write_config != NULL)
         return st_error(STRATA_E_INVAL, "--out writes a new file, --write changes one: name one of them");
     if (args->write_config != NULL && access(args->write_config, R_OK) != 0)
         return st_error(STRATA_E_INVAL, "--write %s: there is no such file to change: --out makes one", args->write_config);
-    return STRATA_OK;
+    return cli_output_create(out, "--out", args->out, args);
 }
 
 /* DeepSpeed's own keys alone, so that its configurations stay its. */
@@ -45,7 +45,7 @@ static void section_text(char text[SECTION_BYTES], const struct bench_tuned *tun
         tuned->block_bytes, tuned->queue_depth);
 }
 
-static strata_status deliver(const struct bench_tuned *tuned, const struct cli_args *args)
+static strata_status deliver(struct st_new_file *out, const struct bench_tuned *tuned, const struct cli_args *args)
 {
     char section[SECTION_BYTES], whole[SECTION_BYTES + 64];
     strata_status st = STRATA_OK;
@@ -55,7 +55,7 @@ static strata_status deliver(const struct bench_tuned *tuned, const struct cli_a
     if (args->write_config != NULL)
         st = cli_config_edit_file(args->write_config, "aio", section);
     else if (args->out != NULL)
-        st = cli_config_write_file(args->out, whole, NEW_FILE_MODE);
+        st = cli_config_write_file(out, whole);
     if (st != STRATA_OK)
         return st;
     if (!tuned->method_is_auto)
@@ -72,7 +72,8 @@ int cmd_tune(const struct cli_args *args)
     struct bench_tune_opts opts = {
         .dirs = dirs, .method = args->io_method, .bytes = args->size, .seconds = args->seconds, .hooks = cli_bench_hooks()};
     struct bench_tuned tuned = {0};
-    strata_status st = check(args);
+    struct st_new_file out = {.fd = -1};
+    strata_status st = begin(&out, args);
 
     if (st == STRATA_OK)
         st = collect_dirs(dirs, &opts.dir_count, args);
@@ -81,6 +82,7 @@ int cmd_tune(const struct cli_args *args)
         st = bench_tune(&tuned, &opts, stderr);
     }
     if (st == STRATA_OK)
-        st = deliver(&tuned, args);
+        st = deliver(&out, &tuned, args);
+    st_new_file_abort(&out);
     return cli_bench_end(st);
 }

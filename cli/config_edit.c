@@ -4,14 +4,11 @@
 #include "core/json.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define CONFIG_BYTES_MAX (16u << 20)
 #define INDENT           "    "
@@ -118,80 +115,48 @@ strata_status cli_config_edit_text(char **out, const char *text, const char *nam
 
 /* --- the file --- */
 
-static strata_status write_all(int fd, const char *text)
+strata_status cli_config_write_file(struct st_new_file *file, const char *text)
 {
-    const size_t bytes = strlen(text);
+    const strata_status st = st_new_file_write_at(file, text, strlen(text), 0);
 
-    for (size_t at = 0; at < bytes;) {
-        const ssize_t moved = write(fd, text + at, bytes - at);
-
-        if (moved < 0 && errno != EINTR)
-            return st_error_errno(errno, "write");
-        at += moved > 0 ? (size_t)moved : 0;
-    }
-    return fsync(fd) == 0 ? STRATA_OK : st_error_errno(errno, "fsync");
-}
-
-strata_status cli_config_write_file(const char *path, const char *text, unsigned mode)
-{
-    char temporary[PATH_MAX];
-    strata_status st;
-    int fd;
-
-    if (snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path) >= (int)sizeof(temporary))
-        return st_error(STRATA_E_INVAL, "%s: the name is too long", path);
-    fd = mkostemp(temporary, O_CLOEXEC);
-    if (fd < 0)
-        return st_error_errno(errno, "%s: a file cannot be made beside it", path);
-    st = fchmod(fd, (mode_t)mode) == 0 ? write_all(fd, text) : st_error_errno(errno, "fchmod");
-    close(fd);
-    if (st == STRATA_OK && rename(temporary, path) != 0)
-        st = st_error_errno(errno, "rename");
     if (st == STRATA_OK)
-        return STRATA_OK;
-    unlink(temporary);
-    return st_error_prefix(st, "%s", path);
+        return st_new_file_commit(file);
+    st_new_file_abort(file);
+    return st;
 }
 
-static strata_status read_file(char **out, unsigned *mode, const char *path)
+/* By a new file beside it, of its mode. */
+static strata_status replace(const char *path, const char *text)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct st_new_file file = {.fd = -1};
     struct stat info;
-    char *text;
-    ssize_t got;
+    strata_status st = st_new_file_create(&file, path, ST_NEW_FILE_OVERWRITE);
 
-    if (fd < 0)
-        return st_error_errno(errno, "%s", path);
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > (off_t)CONFIG_BYTES_MAX) {
-        close(fd);
-        return st_error(STRATA_E_INPUT, "%s: no file of at most 16 MiB", path);
-    }
-    text = calloc(1, (size_t)info.st_size + 1);
-    got = text != NULL ? pread(fd, text, (size_t)info.st_size, 0) : -1;
-    close(fd);
-    if (got != info.st_size || strlen(text) != (size_t)got) {
-        free(text);
-        return st_error(STRATA_E_INPUT, "%s: cannot be read as text", path);
-    }
-    *out = text;
-    *mode = info.st_mode & 07777;
-    return STRATA_OK;
+    if (st != STRATA_OK)
+        return st;
+    if (stat(path, &info) == 0 && fchmod(file.fd, info.st_mode & 07777) == 0)
+        return cli_config_write_file(&file, text);
+    st = st_error_errno(errno, "%s: its mode", path);
+    st_new_file_abort(&file);
+    return st;
 }
 
 strata_status cli_config_edit_file(const char *path, const char *key, const char *value)
 {
     char *const real = realpath(path, NULL);
     char *text = NULL, *edited = NULL;
-    unsigned mode = 0;
+    uint64_t bytes;
     strata_status st;
 
     if (real == NULL)
         return st_error_errno(errno, "%s", path);
-    st = read_file(&text, &mode, real);
+    st = st_file_read_text(&text, &bytes, real, CONFIG_BYTES_MAX);
+    if (st == STRATA_OK && strlen(text) != bytes)
+        st = st_error(STRATA_E_INPUT, "%s: cannot be read as text", path);
     if (st == STRATA_OK)
         st = cli_config_edit_text(&edited, text, path, key, value);
     if (st == STRATA_OK)
-        st = cli_config_write_file(real, edited, mode);
+        st = replace(real, edited);
     free(edited);
     free(text);
     free(real);

@@ -2,6 +2,7 @@
 #ifndef CLI_CONFIG_EDIT_H
 #define CLI_CONFIG_EDIT_H
 
+#include "core/file.h"
 #include "strata/status.h"
 #include <stddef.h>
 
@@ -13,7 +14,7 @@ strata_status cli_config_edit_text(char **out, const char *text, const char *nam
 /** The same for a file, by a new one beside it that takes its name (and its mode) once it is whole.  A link is followed. */
 strata_status cli_config_edit_file(const char *path, const char *key, const char *value);
 
-/** Write a whole file: a new one beside it takes the name at the end.  @param mode  of a new file */
-strata_status cli_config_write_file(const char *path, const char *text, unsigned mode);
+/** Write and complete a file that was begun; on failure nothing of it is left. */
+strata_status cli_config_write_file(struct st_new_file *file, const char *text);
 
 #endif

@@ -1,11 +1,13 @@
 /* cli/prompt.c - text as bytes, files as bytes, and lists of ids. */
 #include "cli/prompt.h"
 #include "core/error.h"
+#include "core/file.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PROMPT_TOKENS_MAX (UINT32_C(1) << 20) /* more than any context */
 
@@ -27,24 +29,18 @@ static strata_status from_bytes(struct cli_prompt *p, const unsigned char *bytes
     return STRATA_OK;
 }
 
-static strata_status from_file(struct cli_prompt *p, const char *path)
+static strata_status from_stream(struct cli_prompt *p, FILE *file, const char *path)
 {
-    const bool standard = strcmp(path, "-") == 0;
-    FILE *file = standard ? stdin : fopen(path, "re");
     unsigned char *bytes = malloc(PROMPT_TOKENS_MAX + 1);
     size_t count = 0;
-    int error = 0;
+    int error = ENOMEM;
     strata_status st;
 
-    if (file != NULL && bytes != NULL) {
+    if (bytes != NULL) {
         errno = 0;
         count = fread(bytes, 1, PROMPT_TOKENS_MAX + 1, file);
         error = ferror(file) != 0 ? errno : 0;
-    } else {
-        error = file == NULL ? errno : ENOMEM;
     }
-    if (file != NULL && !standard)
-        fclose(file);
     if (error != 0)
         st = st_error_errno(error, "--prompt-file %s", path);
     else if (count == 0)
@@ -54,6 +50,26 @@ static strata_status from_file(struct cli_prompt *p, const char *path)
     else
         st = from_bytes(p, bytes, count);
     free(bytes);
+    return st;
+}
+
+static strata_status from_file(struct cli_prompt *p, const char *path)
+{
+    strata_status st;
+    FILE *file;
+    int fd;
+
+    if (strcmp(path, "-") == 0)
+        return from_stream(p, stdin, path);
+    if ((st = st_file_open_stream(&fd, path, STRATA_E_INPUT)) != STRATA_OK)
+        return st_error_prefix(st, "--prompt-file");
+    file = fdopen(fd, "r");
+    if (file == NULL) {
+        close(fd);
+        return st_error(STRATA_E_NOMEM, "--prompt-file %s", path);
+    }
+    st = from_stream(p, file, path);
+    fclose(file);
     return st;
 }
 

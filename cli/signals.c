@@ -3,6 +3,7 @@
  * `engine` is written by the main thread and read by the handler, which runs there too; it does only what signal-safety(7)
  * allows: an atomic flag, st_engine_cancel, and at the second signal st_swap_unlink_all and _exit. */
 #include "cli/signals.h"
+#include "core/file.h"
 #include "offload/engine.h"
 
 #include <signal.h>
@@ -20,6 +21,7 @@ static void on_signal(int number)
 
     if (!atomic_compare_exchange_strong(&signal_pending, &none, number)) {
         st_swap_unlink_all();
+        st_new_file_remove_all();
         _exit(128 + number);
     }
     if (engine != NULL)

@@ -6,11 +6,11 @@
 
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/file.h"
 #include "core/json_scan.h"
 
 #include <cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,18 +170,15 @@ static strata_status read_all(int fd, const char *path, size_t max_bytes, char *
 
 strata_status st_json_parse_file(st_json **out, const char *path, size_t max_bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC), err = fd < 0 ? errno : 0;
+    strata_status st;
     size_t bytes = 0;
     char *text = NULL;
-    strata_status st;
+    int fd;
 
-    err = (int)-st_fault("file.open", -err);
-    if (err == 0)
-        st = read_all(fd, path, max_bytes, &text, &bytes);
-    else
-        st = read_failed(path, err);
-    if (fd >= 0)
-        close(fd);
+    if ((st = st_file_open_stream(&fd, path, STRATA_E_CONFIG)) != STRATA_OK)
+        return st;
+    st = read_all(fd, path, max_bytes, &text, &bytes);
+    close(fd);
     if (st != STRATA_OK)
         return st;
     st = st_json_parse(out, text, bytes, path);

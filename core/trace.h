@@ -9,6 +9,7 @@
 #ifndef CORE_TRACE_H
 #define CORE_TRACE_H
 
+#include "core/file.h"
 #include "strata/status.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -102,11 +103,9 @@ struct st_trace_source {
     uint32_t (*wait)(void *ctx, uint32_t item, uint32_t n, bool *previous);
 };
 
-/** Would a trace file with this name be writable?  E_INPUT: no; the sentence starts with the name. */
-strata_status st_trace_check(const char *path);
-/** Write the trace to "path.tmp" and give it its name.  On failure no such file is left.
- *  E_NOMEM; E_NOSPC, E_IO, E_INPUT: the file system's answer.
+/** Write the trace to a file that was begun, and complete it.  On failure no such file is left.
+ *  E_NOMEM; E_NOSPC, E_IO: the file system's answer.
  *  Cost    one pass over the records; allocates two words per item and three per span in flight at once. */
-strata_status st_trace_write(const struct st_trace *t, const struct st_trace_source *source, const char *path);
+strata_status st_trace_write(const struct st_trace *t, const struct st_trace_source *source, struct st_new_file *file);
 
 #endif

@@ -5,16 +5,11 @@
 #include "core/trace.h"
 
 #include "core/error.h"
-#include "core/fault.h"
 #include "core/json.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define PROCESS     1u
 #define ROW_STEPS   0u /* before the source's rows */
@@ -398,84 +393,38 @@ static strata_status put_all(struct trace_writer *tw)
     return st;
 }
 
-/* Everything into an open file; closes it. */
-static strata_status write_file(struct trace_writer *tw, const char *temp)
+/* The whole file, under its name. */
+static strata_status write_file(struct trace_writer *tw, struct st_new_file *file)
 {
-    FILE *file = tw->w.file;
-    strata_status st = put_all(tw);
-    int failed = fflush(file) != 0 || ferror(file) ? errno : 0;
+    strata_status st = st_new_file_stream(file);
 
-    if (fclose(file) != 0 && failed == 0)
-        failed = errno;
-    failed = (int)-st_fault("trace.write", -failed);
-    if (st == STRATA_OK && failed != 0)
-        st = st_error_errno(failed, "writing %s", temp);
-    return st;
-}
-
-static strata_status write_and_rename(struct trace_writer *tw, const char *path)
-{
-    char temp[PATH_MAX];
-    FILE *file;
-    strata_status st;
-    int failed;
-
-    if (snprintf(temp, sizeof(temp), "%s.tmp", path) >= (int)sizeof(temp))
-        return st_error(STRATA_E_INPUT, "%s: the name is too long", path);
-    file = fopen(temp, "we");
-    failed = (int)-st_fault("trace.open", file == NULL ? -errno : 0);
-    if (failed != 0) {
-        if (file != NULL) {
-            fclose(file);
-            unlink(temp);
-        }
-        return st_error_errno(failed, "%s: cannot be created", temp);
+    if (st == STRATA_OK) {
+        st_json_begin(&tw->w, file->stream);
+        st = put_all(tw);
     }
-    st_json_begin(&tw->w, file);
-    st = write_file(tw, temp);
-    failed = st == STRATA_OK ? (int)-st_fault("trace.rename", rename(temp, path) != 0 ? -errno : 0) : 0;
-    if (failed != 0)
-        st = st_error_errno(failed, "completing %s", path);
-    if (st != STRATA_OK)
-        unlink(temp);
+    if (st == STRATA_OK)
+        return st_new_file_commit(file);
+    st_new_file_abort(file);
     return st;
 }
 
-strata_status st_trace_write(const struct st_trace *t, const struct st_trace_source *source, const char *path)
+strata_status st_trace_write(const struct st_trace *t, const struct st_trace_source *source, struct st_new_file *file)
 {
     const size_t items = source->item_count > 0 ? source->item_count : 1;
     struct trace_writer tw = {.trace = t, .source = source};
     uint64_t *tables = malloc(4 * items * sizeof(*tables));
     strata_status st;
 
-    if (tables == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory to write a trace");
+    if (tables == NULL) {
+        st_new_file_abort(file);
+        return st_error(STRATA_E_NOMEM, "%s: no memory to write a trace", file->path);
+    }
     memset(tables, 0xff, 4 * items * sizeof(*tables));
     tw.now = tables;
     tw.before = tables + items;
     tw.thread_of = tables + 2 * items;
-    st = write_and_rename(&tw, path);
+    st = write_file(&tw, file);
     free(tw.threads);
     free(tables);
     return st;
-}
-
-strata_status st_trace_check(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char parent[PATH_MAX] = ".";
-    struct stat info;
-
-    if (strlen(path) + sizeof(".tmp") > sizeof(parent))
-        return st_error(STRATA_E_INPUT, "%s: the name is too long", path);
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
-        return st_error(STRATA_E_INPUT, "%s: is %s, not a file", path,
-                        S_ISDIR(info.st_mode) ? "a directory" : "a device or a pipe");
-    if (slash != NULL)
-        snprintf(parent, sizeof(parent), "%.*s", slash == path ? 1 : (int)(slash - path), path);
-    if (slash != NULL && slash[1] == '\0')
-        return st_error(STRATA_E_INPUT, "%s: is not a file's name", path);
-    if (access(parent, W_OK | X_OK) != 0)
-        return st_error_errno(errno, "%s: cannot be created in %s", path, parent);
-    return STRATA_OK;
 }

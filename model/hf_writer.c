@@ -1,17 +1,15 @@
 /* model/hf_writer.c - a Hugging Face directory written range by range, complete under its names only at commit.
  *
- * One model.safetensors in parameter order; the configs are renamed first, the weights last.  Touches no other file. */
+ * One model.safetensors in parameter order; the configs are renamed first, the weights last; shards of a
+ * model that was there go after that.  Touches no other file. */
 #include "core/error.h"
-#include "core/fault.h"
 #include "core/file.h"
 #include "model/hf_config.h"
+#include "model/hf_output.h"
 #include "model/layout.h"
 #include "model/safetensors.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 struct st_hf_writer {
     const struct st_model *m;
@@ -20,58 +18,10 @@ struct st_hf_writer {
     uint64_t *tensor_at; /* [tensor_count] bytes of the file */
     struct page_state {
         uint64_t next, params;
-    } * pages;        /* [page_count] end of the last range; values put so far */
-    size_t made_from; /* length of the longest part of dir that was there before; whole: nothing was made */
+    } * pages;  /* [page_count] end of the last range; values put so far */
+    bool begun; /* the header is written and the space taken */
+    bool overwrite;
 };
-
-static strata_status make_one(const char *path, bool *made)
-{
-    struct stat info;
-    int64_t res;
-
-    *made = false;
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-        return STRATA_OK;
-    res = st_fault("hf.mkdir", mkdir(path, 0777) == 0 ? 0 : -errno);
-    if (res < 0)
-        return st_error_errno((int)-res, "making directory %s", path);
-    *made = true;
-    return STRATA_OK;
-}
-
-/* mkdir -p; remembers where the new part begins. */
-static strata_status make_dir(struct st_hf_writer *w)
-{
-    const size_t length = strlen(w->dir);
-    char path[ST_PATH_MAX];
-    strata_status st;
-    bool made;
-
-    w->made_from = length;
-    for (size_t end = 1; end <= length; end++) {
-        if (w->dir[end] != '/' && w->dir[end] != '\0')
-            continue;
-        memcpy(path, w->dir, end);
-        path[end] = '\0';
-        if ((st = make_one(path, &made)) != STRATA_OK)
-            return st;
-        if (made && w->made_from == length)
-            w->made_from = end - 1;
-    }
-    return STRATA_OK;
-}
-
-/* Remove the directories that make_dir made, as far as they are empty. */
-static void remove_made(struct st_hf_writer *w)
-{
-    for (size_t end = strlen(w->dir); end > w->made_from; end--) {
-        if (w->dir[end] != '/' && w->dir[end] != '\0')
-            continue;
-        w->dir[end] = '\0';
-        if (rmdir(w->dir) != 0)
-            return;
-    }
-}
 
 static strata_status write_header(struct st_hf_writer *w)
 {
@@ -97,7 +47,7 @@ static strata_status write_header(struct st_hf_writer *w)
     return st;
 }
 
-strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir)
+strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, bool overwrite)
 {
     struct st_hf_writer *w = calloc(1, sizeof(*w));
     char path[ST_PATH_MAX];
@@ -111,15 +61,17 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
         free(w);
         return st_error(STRATA_E_INVAL, "output directory \"%.64s\": the name is %s", dir, dir[0] == '\0' ? "empty" : "too long");
     }
-    w->made_from = strlen(w->dir);
+    w->overwrite = overwrite;
     w->tensor_at = calloc(m->tensor_count, sizeof(*w->tensor_at));
     w->pages = calloc(m->workload.page_count, sizeof(*w->pages));
     if (w->tensor_at == NULL || w->pages == NULL) {
         st = st_error(STRATA_E_NOMEM, "%s", dir);
         goto fail;
     }
-    if ((st = make_dir(w)) != STRATA_OK || (st = st_path_join(path, dir, "model.safetensors")) != STRATA_OK ||
-        (st = st_new_file_create(&w->weights, path)) != STRATA_OK || (st = write_header(w)) != STRATA_OK)
+    if ((st = st_path_join(path, dir, ST_HF_WEIGHTS_NAME)) != STRATA_OK ||
+        (st = st_new_file_create(&w->weights, path, ST_NEW_FILE_PARENTS | (overwrite ? ST_NEW_FILE_OVERWRITE : 0))) !=
+            STRATA_OK ||
+        (st = st_hf_output_check(dir, overwrite)) != STRATA_OK)
         goto fail;
     *out = w;
     return STRATA_OK;
@@ -136,6 +88,9 @@ strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t f
     struct st_piece piece;
     strata_status st;
 
+    if (!w->begun && (st = write_header(w)) != STRATA_OK)
+        return st;
+    w->begun = true;
     if (page >= w->m->workload.page_count || first < w->pages[page].next || first > w->m->workload.pages[page].elems ||
         count > w->m->workload.pages[page].elems - first)
         return st_error(STRATA_E_INTERNAL, "%s: elements %llu and on of page %u are out of order", w->weights.path,
@@ -178,7 +133,8 @@ static strata_status put_text(struct st_hf_writer *w, const char *name, write_fn
     write(w->m, stream);
     if (fclose(stream) != 0)
         st = st_error(STRATA_E_NOMEM, "%s", name);
-    else if ((st = st_path_join(path, w->dir, name)) == STRATA_OK && (st = st_new_file_create(&file, path)) == STRATA_OK &&
+    else if ((st = st_path_join(path, w->dir, name)) == STRATA_OK &&
+             (st = st_new_file_create(&file, path, w->overwrite ? ST_NEW_FILE_OVERWRITE : 0)) == STRATA_OK &&
              (st = st_new_file_write_at(&file, text, bytes, 0)) == STRATA_OK)
         st = st_new_file_commit(&file);
     st_new_file_abort(&file);
@@ -213,8 +169,10 @@ strata_status st_hf_writer_commit(struct st_hf_writer *w)
         st_hf_writer_abort(w);
         return st;
     }
+    if (w->overwrite)
+        st = st_hf_output_remove_shards(w->dir);
     release(w);
-    return STRATA_OK;
+    return st;
 }
 
 void st_hf_writer_abort(struct st_hf_writer *w)
@@ -222,6 +180,5 @@ void st_hf_writer_abort(struct st_hf_writer *w)
     if (w == NULL)
         return;
     st_new_file_abort(&w->weights);
-    remove_made(w);
     release(w);
 }

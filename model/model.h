@@ -106,9 +106,14 @@ strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model
 void st_hf_reader_close(struct st_hf_reader *r);
 struct st_weight_source st_hf_reader_source(struct st_hf_reader *r);
 
-/* Write one: tensors arrive page by page, any page order, ranges in order within a page; temp files, then rename. */
+/** Whether a model can be written to `dir`: E_INPUT if it holds one and `overwrite` is false.  Makes nothing. */
+strata_status st_hf_output_check(const char *dir, bool overwrite);
+
+/* Write one: tensors arrive page by page, any page order, ranges in order within a page; new files, then rename. */
 struct st_hf_writer;
-strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir);
+/** Makes the directory and begins the file of weights, which keeps others from it (core/file.h); takes no space until the first
+ *  put, so that a run may hold it from its start.  Memory of `m` that was read from the same directory stays good. */
+strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, bool overwrite);
 strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t first, uint64_t count,
                                const void *weight);        /* model dtype */
 strata_status st_hf_writer_commit(struct st_hf_writer *w); /* fsync, rename, config.json; frees w */

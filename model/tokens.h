@@ -43,12 +43,13 @@ strata_status st_token_set_window(const struct st_token_set *s, uint64_t positio
                                   int32_t *targets);
 
 /* Byte tokenizer: text files -> one token file; heldout > 0 sets every (1/heldout)-th 16 KiB block aside into PATH with
- * ".heldout" before the extension ("kjv.bin" -> "kjv.heldout.bin"). Temp + rename. "-" reads standard input. */
+ * ".heldout" before the extension ("kjv.bin" -> "kjv.heldout.bin"). "-" reads standard input; texts may be pipes.
+ * E_INPUT: a file has one of the two names and `overwrite` is false, or somebody makes it. */
 struct st_tokens_report {
     uint64_t tokens, source_bytes, heldout_tokens, heldout_bytes;
     char heldout_path[512];
 };
-strata_status st_tokens_from_bytes(const char *const *texts, uint32_t count, const char *out, double heldout,
+strata_status st_tokens_from_bytes(const char *const *texts, uint32_t count, const char *out, double heldout, bool overwrite,
                                    struct st_tokens_report *report);
 
 #endif

@@ -31,9 +31,9 @@ struct job {
     unsigned char bytes[BLOCK_BYTES];
 };
 
-static strata_status output_open(struct output *o, const char *path)
+static strata_status output_open(struct output *o, const char *path, bool overwrite)
 {
-    const strata_status st = st_new_file_create(&o->file, path);
+    const strata_status st = st_new_file_create(&o->file, path, overwrite ? ST_NEW_FILE_OVERWRITE : 0);
 
     o->open = st == STRATA_OK;
     return st;
@@ -117,9 +117,8 @@ static strata_status read_text(struct job *j, const char *path)
 
     if (strcmp(path, "-") == 0)
         return read_stream(j, STDIN_FILENO, "standard input");
-    fd = open(path, O_RDONLY | O_CLOEXEC); /* may be a pipe */
-    if (fd < 0)
-        return st_error(STRATA_E_INPUT, "%s: %s", path, strerror(errno));
+    if ((st = st_file_open_stream(&fd, path, STRATA_E_INPUT)) != STRATA_OK)
+        return st;
     st = read_stream(j, fd, path);
     close(fd);
     return st;
@@ -139,7 +138,7 @@ static strata_status heldout_name(char out[512], const char *path)
     return length > 0 && length < 512 ? STRATA_OK : st_error(STRATA_E_INVAL, "path too long: %s", path);
 }
 
-static strata_status start(struct job *j, const char *out, double heldout, char heldout_path[512])
+static strata_status start(struct job *j, const char *out, double heldout, bool overwrite, char heldout_path[512])
 {
     strata_status st;
 
@@ -148,10 +147,11 @@ static strata_status start(struct job *j, const char *out, double heldout, char 
     heldout_path[0] = '\0';
     if (heldout > 0.0) {
         j->every = (uint64_t)llround(1.0 / heldout);
-        if ((st = heldout_name(heldout_path, out)) != STRATA_OK || (st = output_open(&j->heldout, heldout_path)) != STRATA_OK)
+        if ((st = heldout_name(heldout_path, out)) != STRATA_OK ||
+            (st = output_open(&j->heldout, heldout_path, overwrite)) != STRATA_OK)
             return st;
     }
-    return output_open(&j->train, out);
+    return output_open(&j->train, out, overwrite);
 }
 
 static strata_status finish(struct job *j)
@@ -173,12 +173,12 @@ static strata_status finish(struct job *j)
     return st_new_file_commit(&j->train.file);
 }
 
-strata_status st_tokens_from_bytes(const char *const *texts, uint32_t count, const char *out, double heldout,
+strata_status st_tokens_from_bytes(const char *const *texts, uint32_t count, const char *out, double heldout, bool overwrite,
                                    struct st_tokens_report *report)
 {
     struct job j = {0};
     char heldout_path[512];
-    strata_status st = start(&j, out, heldout, heldout_path);
+    strata_status st = start(&j, out, heldout, overwrite, heldout_path);
 
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         st = read_text(&j, texts[i]);

@@ -7,13 +7,10 @@
 #include "core/topology.h"
 #include "nvme/swap.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MACHINE_FILE_BYTES_MAX (1u << 20)
-#define MACHINE_PATH_MAX       4096
 
 /* What the process needs beside the arenas, taken off an automatic host budget. */
 #define MACHINE_FIXED_BYTES (UINT64_C(96) << 20)
@@ -247,36 +244,19 @@ void st_machine_put_fields(const struct st_machine *machine, struct st_json_writ
         field_write(w, &machine_fields[i], machine);
 }
 
-static strata_status write_file(const struct st_machine *machine, const char *path)
+strata_status st_machine_write(const struct st_machine *machine, struct st_new_file *file)
 {
     struct st_json_writer w;
-    FILE *file = fopen(path, "we");
-    bool failed;
+    strata_status st = st_new_file_stream(file);
 
-    if (file == NULL)
-        return st_error_errno(errno, "cannot write machine file %s", path);
-    st_json_begin(&w, file);
+    if (st != STRATA_OK) {
+        st_new_file_abort(file);
+        return st;
+    }
+    st_json_begin(&w, file->stream);
     st_json_object_open(&w, NULL);
     st_machine_put_fields(machine, &w);
     st_json_object_close(&w);
     st_json_end_line(&w);
-    failed = ferror(file) != 0;
-    if (fclose(file) != 0 || failed)
-        return st_error_errno(errno, "cannot write machine file %s", path);
-    return STRATA_OK;
-}
-
-strata_status st_machine_write(const struct st_machine *machine, const char *path)
-{
-    char temp[MACHINE_PATH_MAX];
-    strata_status st;
-
-    if ((size_t)snprintf(temp, sizeof(temp), "%s.%ld.tmp", path, (long)getpid()) >= sizeof(temp))
-        return st_error(STRATA_E_INVAL, "machine file: path longer than %u bytes", MACHINE_PATH_MAX);
-    st = write_file(machine, temp);
-    if (st == STRATA_OK && rename(temp, path) != 0)
-        st = st_error_errno(errno, "cannot write machine file %s", path);
-    if (st != STRATA_OK)
-        unlink(temp);
-    return st;
+    return st_new_file_commit(file);
 }

@@ -2,6 +2,7 @@
 #ifndef OFFLOAD_MACHINE_H
 #define OFFLOAD_MACHINE_H
 
+#include "core/file.h"
 #include "offload/compute.h"
 #include "offload/plan.h"
 
@@ -55,7 +56,8 @@ strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dt
  * "matmul_flops", "block_flops", "head_flops", "upload", "download", "read", "write", "mixed", "update", "checksum",
  * "dir_rates"}; rates in units per second; absent ones stay 0; dir_rates, a list, is there with several directories alone. */
 strata_status st_machine_read(struct st_machine *out, const char *path);
-strata_status st_machine_write(const struct st_machine *machine, const char *path); /* temp + rename */
+/** Into a file that was begun, which it completes; on failure nothing of it is left. */
+strata_status st_machine_write(const struct st_machine *machine, struct st_new_file *file);
 /** The same keys into an object that is open. */
 void st_machine_put_fields(const struct st_machine *machine, struct st_json_writer *w);
 

@@ -92,3 +92,16 @@ uint32_t scratch_entries(const char *dir, const char *except)
     closedir(stream);
     return count;
 }
+
+uint32_t scratch_entries_with(const char *dir, const char *part)
+{
+    DIR *stream = opendir(dir);
+    uint32_t count = 0;
+
+    if (stream == NULL)
+        return 0;
+    for (const struct dirent *entry; (entry = readdir(stream)) != NULL;)
+        count += strstr(entry->d_name, part) != NULL;
+    closedir(stream);
+    return count;
+}

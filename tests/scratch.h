@@ -20,5 +20,7 @@ const char *scratch_path(const char *name);
 void scratch_put(const char *name, const char *text);
 /** Entries of a directory but for ".", ".." and `except` (NULL: no other). */
 uint32_t scratch_entries(const char *dir, const char *except);
+/** Entries whose name has `part` in it; 0 where there is no such directory. */
+uint32_t scratch_entries_with(const char *dir, const char *part);
 
 #endif

@@ -39,7 +39,7 @@ if [ ! -s kjv.txt ]; then
     bible -f Gen1:1-Rev22:21 | sed -E 's/^[A-Za-z0-9]+:[0-9]+ //' >kjv.txt.part
     mv kjv.txt.part kjv.txt
 fi
-"$strata" tokens kjv.txt --tokenizer byte --out kjv.bin --heldout 0.1
+"$strata" tokens kjv.txt --tokenizer byte --out kjv.bin --heldout 0.1 --overwrite
 
 say "nano: how much device memory all of it would take"
 nano="--model nano --data kjv.bin --config $root/configs/demo_nano.json"
@@ -59,7 +59,8 @@ same_bits "nano, 20 steps, state on disk against all on the device" nano_disk.lo
 
 say "nano: 1000 steps with state on disk and half the device memory"
 # shellcheck disable=SC2086
-"$strata" train $nano --nvme swap --device-memory $half --max-steps 1000 --eval-data kjv.heldout.bin --out nano-kjv --metrics nano.jsonl
+"$strata" train $nano --nvme swap --device-memory $half --max-steps 1000 --eval-data kjv.heldout.bin --out nano-kjv --metrics nano.jsonl \
+    --overwrite
 
 say "nano: what was written, read back"
 "$strata" eval --model nano-kjv --data kjv.heldout.bin --json >eval.json

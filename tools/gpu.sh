@@ -227,6 +227,7 @@ train()
     name=$1 train_seq=$2 train_steps=$3
     shift 3
     [ -e "$work/text.bin" ] || { cat "$root"/docs/*.md >"$work/text"; "$program" tokens "$work/text" --tokenizer byte --out "$work/text.bin" >/dev/null; }
+    rm -f "$work/$name.jsonl" # it is not overwritten
     run "$work/$name.out" "$program" train --model "$few" --data "$work/text.bin" --seq-len "$train_seq" --max-steps "$train_steps" --quiet \
         --digest --metrics "$work/$name.jsonl" --nvme "$work" "$@" >"$work/$name.log" 2>&1 || { cat "$work/$name.log"; return 1; }
     grep _digest "$work/$name.out" | tr -s ' ' >"$work/$name.digest"

@@ -139,11 +139,13 @@ static void files_keep_every_field(void **state)
                            .update = 6e8,
                            .checksum = 7e10};
     struct st_machine back;
+    struct st_new_file file;
     char path[128];
 
     (void)state;
     snprintf(path, sizeof(path), "%s/machine.json", scratch_dir);
-    assert_int_equal(st_machine_write(&m, path), STRATA_OK);
+    assert_int_equal(st_new_file_create(&file, path, 0), STRATA_OK);
+    assert_int_equal(st_machine_write(&m, &file), STRATA_OK);
     assert_int_equal(st_machine_read(&back, path), STRATA_OK);
     assert_string_equal(back.name, m.name);
     assert_memory_equal(back.capacity, m.capacity, sizeof(m.capacity));
@@ -176,6 +178,7 @@ static void each_of_several_directories_is_measured(void **state)
     struct fixture *f = *state;
     struct st_config config = f->config;
     struct st_machine m, back;
+    struct st_new_file file;
     char path[512];
 
     for (uint32_t i = 0; i < 2; i++) {
@@ -191,7 +194,8 @@ static void each_of_several_directories_is_measured(void **state)
     assert_true(m.dir_rates[0] > 0 && m.dir_rates[1] > 0);
 
     snprintf(path, sizeof(path), "%s/machine.json", scratch_dir);
-    assert_int_equal(st_machine_write(&m, path), STRATA_OK);
+    assert_int_equal(st_new_file_create(&file, path, 0), STRATA_OK);
+    assert_int_equal(st_machine_write(&m, &file), STRATA_OK);
     assert_int_equal(st_machine_read(&back, path), STRATA_OK);
     assert_int_equal(back.dir_count, 2);
     assert_true(back.dir_rates[0] == m.dir_rates[0] && back.dir_rates[1] == m.dir_rates[1]);

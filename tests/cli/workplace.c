@@ -267,6 +267,25 @@ static void damage_tokens(const struct workplace *w)
     free(copy);
 }
 
+static void make_pipe(const struct workplace *w, const char *name)
+{
+    char path[PATH_BYTES];
+
+    path_of(path, w, name);
+    assert(mkfifo(path, 0600) == 0);
+}
+
+/* Nobody writes to them: who waits for that waits for ever. */
+static void put_pipes(const struct workplace *w, const char *config)
+{
+    make_pipe(w, "pipe");
+    workplace_make_dir(w, "model-pipe");
+    make_pipe(w, "model-pipe/config.json");
+    workplace_make_dir(w, "model-pipe-weights");
+    workplace_write(w, "model-pipe-weights/config.json", config, strlen(config));
+    make_pipe(w, "model-pipe-weights/model.safetensors");
+}
+
 /* A model directory with this config.json and these weights (NULL: none). */
 static void model_dir(const struct workplace *w, const char *name, const char *config, const char *weights, size_t bytes)
 {
@@ -310,6 +329,7 @@ static void damage_models(const struct workplace *w)
     char other[512];
     uint64_t huge = UINT64_C(1) << 40;
 
+    put_pipes(w, config);
     workplace_make_dir(w, "model-empty");
     model_dir(w, "model-window", WINDOW_JSON, NULL, 0);
     model_dir(w, "model-broken", "{\"model_type\":", weights, bytes);

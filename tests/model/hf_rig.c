@@ -46,7 +46,7 @@ static strata_status put_pages(struct st_hf_writer *w, const struct st_model *m)
 strata_status write_model(const struct st_model *m, const char *dir)
 {
     struct st_hf_writer *w;
-    strata_status st = st_hf_writer_open(&w, m, dir);
+    strata_status st = st_hf_writer_open(&w, m, dir, true);
 
     if (st != STRATA_OK)
         return st;

@@ -1,0 +1,13 @@
+/* cli/output.h - files that options name and a command makes: refused at once where something lies there, unless --overwrite. */
+#ifndef CLI_OUTPUT_H
+#define CLI_OUTPUT_H
+
+#include "cli/args.h"
+#include "core/file.h"
+
+/** Whether `path` can be made, before anything is; the sentence begins with the option.  NULL: nothing is asked for. */
+strata_status cli_output_check(const char *option, const char *path, const struct cli_args *args);
+/** Begin to make it.  NULL: `file` is left alone. */
+strata_status cli_output_create(struct st_new_file *file, const char *option, const char *path, const struct cli_args *args);
+
+#endif

@@ -1,0 +1,130 @@
+/* model/hf_output.c - a model that lies where another one is to be written.
+ *
+ * A shard is a file whose name is model-NNNNN-of-NNNNN.safetensors, or one of that ending that the index names.  The index goes
+ * last: a run that ends in between leaves what the next one still recognises. */
+#include "model/hf_output.h"
+#include "core/error.h"
+#include "core/fault.h"
+#include "core/file.h"
+#include "model/hf_index.h"
+#include "model/model.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SHARD_ENDING ".safetensors"
+
+static bool digits(const char **at, const char *end)
+{
+    if (strspn(*at, "0123456789") != 5 || strncmp(*at + 5, end, strlen(end)) != 0)
+        return false;
+    *at += 5 + strlen(end);
+    return true;
+}
+
+static bool is_shard(const char *name)
+{
+    const char *at = name + strlen("model-");
+
+    return strncmp(name, "model-", strlen("model-")) == 0 && digits(&at, "-of-") && digits(&at, SHARD_ENDING) && *at == '\0';
+}
+
+static bool is_named_shard(const char *name)
+{
+    const size_t length = strlen(name), ending = strlen(SHARD_ENDING);
+
+    return length > ending && strcmp(name + length - ending, SHARD_ENDING) == 0 && strcmp(name, ST_HF_WEIGHTS_NAME) != 0;
+}
+
+/* --- is there one? --- */
+
+static strata_status check_shards(const char *dir)
+{
+    DIR *entries = opendir(dir);
+    strata_status st = STRATA_OK;
+    struct dirent *entry;
+
+    if (entries == NULL)
+        return errno == ENOENT ? STRATA_OK : st_error_errno(errno, "%s", dir);
+    while (st == STRATA_OK && (entry = readdir(entries)) != NULL)
+        if (is_shard(entry->d_name))
+            st = st_error(STRATA_E_INPUT, "%s/%s: exists already: --overwrite replaces the model", dir, entry->d_name);
+    closedir(entries);
+    return st;
+}
+
+strata_status st_hf_output_check(const char *dir, bool overwrite)
+{
+    static const char *const names[] = {"config.json", "generation_config.json", ST_HF_WEIGHTS_NAME, ST_HF_INDEX_NAME};
+    char path[ST_PATH_MAX];
+    strata_status st = STRATA_OK;
+
+    if (access(dir, F_OK) != 0)
+        return STRATA_OK;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && st == STRATA_OK; i++)
+        if ((st = st_path_join(path, dir, names[i])) == STRATA_OK)
+            st = st_new_file_check(path, overwrite);
+    return st != STRATA_OK || overwrite ? st : check_shards(dir);
+}
+
+/* --- away with it --- */
+
+static strata_status remove_one(const char *dir, const char *name)
+{
+    char path[ST_PATH_MAX];
+    strata_status st = st_path_join(path, dir, name);
+    int64_t res;
+
+    if (st != STRATA_OK)
+        return st;
+    res = st_fault("hf.unlink", 0);
+    if (res == 0 && unlink(path) != 0)
+        res = -errno;
+    return res == 0 || res == -ENOENT ? STRATA_OK
+                                      : st_error_errno((int)-res, "removing %s, a shard of the model that was there", path);
+}
+
+static strata_status remove_found(const char *dir)
+{
+    DIR *entries = opendir(dir);
+    strata_status st = STRATA_OK;
+    struct dirent *entry;
+
+    if (entries == NULL)
+        return st_error_errno(errno, "%s", dir);
+    while (st == STRATA_OK && (entry = readdir(entries)) != NULL)
+        if (is_shard(entry->d_name))
+            st = remove_one(dir, entry->d_name);
+    closedir(entries);
+    return st;
+}
+
+/* An index that cannot be read names nothing. */
+static strata_status remove_named(const char *dir)
+{
+    char path[ST_PATH_MAX];
+    struct st_hf_index index = {0};
+    strata_status st = st_path_join(path, dir, ST_HF_INDEX_NAME);
+
+    if (st != STRATA_OK || access(path, F_OK) != 0)
+        return st;
+    if (st_hf_index_read(&index, path) != STRATA_OK)
+        return STRATA_OK;
+    for (uint32_t i = 0; i < index.file_count && st == STRATA_OK; i++)
+        if (is_named_shard(index.files[i]))
+            st = remove_one(dir, index.files[i]);
+    st_hf_index_fini(&index);
+    return st;
+}
+
+strata_status st_hf_output_remove_shards(const char *dir)
+{
+    strata_status st = remove_named(dir);
+
+    if (st == STRATA_OK)
+        st = remove_found(dir);
+    return st == STRATA_OK ? remove_one(dir, ST_HF_INDEX_NAME) : st;
+}

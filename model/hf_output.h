@@ -1,0 +1,14 @@
+/* model/hf_output.h - what a directory that is written to holds of another model.  Private to model/. */
+#ifndef MODEL_HF_OUTPUT_H
+#define MODEL_HF_OUTPUT_H
+
+#include "strata/status.h"
+
+#define ST_HF_WEIGHTS_NAME "model.safetensors"
+#define ST_HF_INDEX_NAME   ST_HF_WEIGHTS_NAME ".index.json"
+
+/** Remove the index of shards and what it names, and shards without one, beside the one file that has taken their place:
+ *  nothing else.  E_IO: one could not be removed. */
+strata_status st_hf_output_remove_shards(const char *dir);
+
+#endif

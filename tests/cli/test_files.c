@@ -1,0 +1,191 @@
+/* tests/cli/test_files.c - what a run writes: never over something else, never together with another run, never half. */
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define STEPS "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet "
+#define RUN   STEPS "--max-steps 1 "
+#define NEVER STEPS "--max-steps 1000000 --json "
+
+static void ends(const struct workplace *w, const char *command, int code, const char *sentence)
+{
+    struct program p;
+
+    workplace_run(w, &p, command);
+    if (p.code != code || strstr(p.err, sentence) == NULL)
+        fail_msg("strata %s\nexit code %d, wanted %d and \"%s\":\n%s", command, p.code, code, sentence, p.err);
+    program_free(&p);
+}
+
+static void is_text(const struct workplace *w, const char *name, const char *want)
+{
+    size_t bytes;
+    char *text = workplace_read(w, name, &bytes);
+
+    assert_int_equal(bytes, strlen(want));
+    assert_memory_equal(text, want, bytes);
+    free(text);
+}
+
+static void link_to(const struct workplace *w, const char *target, const char *name)
+{
+    char *path = workplace_expand(w, name);
+
+    assert_int_equal(symlink(target, path), 0);
+    free(path);
+}
+
+/* Started, and past its start: the header of its metrics has come. */
+static void start(const struct workplace *w, struct program *p, const char *command)
+{
+    char first;
+
+    workplace_start_piped(w, p, command);
+    assert_int_equal(read(p->out_fd, &first, 1), 1);
+}
+
+static void stop(struct program *p, int number)
+{
+    kill(p->pid, number);
+    program_drain(p);
+    program_wait(p);
+    program_free(p);
+}
+
+static void a_planted_link_is_not_followed(void **state)
+{
+    const struct workplace *w = *state;
+
+    workplace_write(w, "victim", "precious", 8);
+    ends(w, RUN "--out {w}/out", 0, "");
+    workplace_remove(w, "out/model.safetensors");
+    link_to(w, "../victim", "{w}/out/model.safetensors.tmp");
+    ends(w, RUN "--out {w}/out --overwrite", 0, "");
+    assert_true(workplace_exists(w, "out/model.safetensors"));
+    link_to(w, "../victim", "{w}/out/generation_config.json.tmp");
+    workplace_remove(w, "out/model.safetensors");
+    link_to(w, "../victim", "{w}/out/model.safetensors");
+    ends(w, RUN "--out {w}/out --overwrite", 2, "out/model.safetensors: is a link");
+    is_text(w, "victim", "precious");
+    workplace_remove(w, "victim");
+    workplace_remove(w, "out");
+}
+
+static void a_model_is_overwritten_when_asked(void **state)
+{
+    const struct workplace *w = *state;
+
+    ends(w, RUN "--out {w}/out", 0, "");
+    ends(w, RUN "--out {w}/out", 2, "--overwrite");
+    ends(w,
+         "train --model {w}/out --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --max-steps 1 --out {w}/out",
+         2, "--overwrite");
+    ends(w,
+         "train --model {w}/out --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --max-steps 1 --out {w}/out "
+         "--overwrite",
+         0, "");
+    ends(w, "eval --model {w}/out --data {w}/good.bin --seq-len 32", 0, "");
+    workplace_remove(w, "out");
+}
+
+/* The index's shards and numbered ones go once the new file is there; nothing else does. */
+static void old_shards_go_with_their_index(void **state)
+{
+    static const char index[] = "{\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\",\"b\":\"odd.safetensors\","
+                                "\"c\":\"model.safetensors\",\"d\":\"notes.txt\"}}";
+    static const char *const shards[] = {"out/model-00001-of-00002.safetensors", "out/model-00002-of-00002.safetensors",
+                                         "out/odd.safetensors"};
+    static const char *const others[] = {"out/notes.txt", "out/other.safetensors", "out/model-1-of-2.safetensors"};
+    const struct workplace *w = *state;
+
+    ends(w, RUN "--out {w}/out", 0, "");
+    for (size_t i = 0; i < 3; i++) {
+        workplace_write(w, shards[i], "old", 3);
+        workplace_write(w, others[i], "mine", 4);
+    }
+    workplace_write(w, "out/model.safetensors.index.json", index, strlen(index));
+    workplace_remove(w, "out/config.json");
+    workplace_remove(w, "out/generation_config.json");
+    workplace_remove(w, "out/model.safetensors");
+    ends(w, RUN "--out {w}/out", 2, "out/model.safetensors.index.json: exists already");
+    workplace_remove(w, "out/model.safetensors.index.json");
+    ends(w, RUN "--out {w}/out", 2, "-of-00002.safetensors: exists already");
+    workplace_write(w, "out/model.safetensors.index.json", index, strlen(index));
+    ends(w, RUN "--out {w}/out --overwrite", 0, "");
+    for (size_t i = 0; i < 3; i++) {
+        assert_false(workplace_exists(w, shards[i]));
+        is_text(w, others[i], "mine");
+    }
+    assert_false(workplace_exists(w, "out/model.safetensors.index.json"));
+    ends(w, "eval --model {w}/out --data {w}/good.bin --seq-len 32", 0, "");
+    workplace_remove(w, "out");
+}
+
+static void two_runs_do_not_share_an_output(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    start(w, &p, NEVER "--out {w}/out --metrics {w}/m.jsonl --trace {w}/t.json");
+    link_to(w, ".", "{w}/here");
+    ends(w, RUN "--out {w}/out", 2, "another run is writing it");
+    ends(w, RUN "--out {w}/here/out --overwrite", 2, "another run is writing it");
+    ends(w, RUN "--metrics {w}/here/here/m.jsonl --overwrite", 2, "another run is writing it");
+    ends(w, RUN "--trace {w}/here/t.json", 2, "another run is writing it");
+    stop(&p, SIGTERM);
+    assert_false(workplace_exists(w, "out"));
+    workplace_remove(w, "m.jsonl");
+    workplace_remove(w, "t.json");
+    workplace_remove(w, "here");
+}
+
+static void what_a_dead_run_left_is_removed(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    start(w, &p, NEVER "--out {w}/out");
+    assert_int_equal(workplace_entries(w, "out"), 1);
+    stop(&p, SIGKILL);
+    assert_int_equal(workplace_entries(w, "out"), 1);
+    workplace_write(w, "out/model.safetensors.strata-mine.tmp", "mine", 4);
+    ends(w, RUN "--out {w}/out", 0, "");
+    assert_int_equal(workplace_entries(w, "out"), 4);
+    is_text(w, "out/model.safetensors.strata-mine.tmp", "mine");
+    workplace_remove(w, "out");
+}
+
+/* What the training cost is worth more than its log. */
+static void metrics_that_cannot_be_written_do_not_end_the_run(void **state)
+{
+    const struct workplace *w = *state;
+
+    ends(w, STEPS "--max-steps 4 --metrics {w}/m.jsonl --out {w}/out --fault metrics.write:2:1:-28", 4,
+         "m.jsonl: cannot be written: No space left on device: the rest of the run is not in it");
+    ends(w, "eval --model {w}/out --data {w}/good.bin --seq-len 32", 0, "");
+    workplace_remove(w, "out");
+    workplace_remove(w, "m.jsonl");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_planted_link_is_not_followed),  cmocka_unit_test(a_model_is_overwritten_when_asked),
+        cmocka_unit_test(old_shards_go_with_their_index),  cmocka_unit_test(two_runs_do_not_share_an_output),
+        cmocka_unit_test(what_a_dead_run_left_is_removed), cmocka_unit_test(metrics_that_cannot_be_written_do_not_end_the_run),
+    };
+
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+}

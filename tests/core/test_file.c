@@ -1,0 +1,399 @@
+/* tests/core/test_file.c - files are made under new names and read without waiting, whatever lies there. */
+#include "core/error.h"
+#include "core/fault.h"
+#include "core/file.h"
+#include "tests/scratch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define OVERWRITE ST_NEW_FILE_OVERWRITE
+
+static void refused(strata_status st, const char *sentence)
+{
+    assert_int_equal(st, STRATA_E_INPUT);
+    if (strstr(strata_last_error(), sentence) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", strata_last_error(), sentence);
+}
+
+static void holds(const char *name, const char *want)
+{
+    char *text;
+    uint64_t bytes;
+
+    assert_int_equal(st_file_read_text(&text, &bytes, scratch_path(name), 4096), STRATA_OK);
+    assert_string_equal(text, want);
+    free(text);
+}
+
+static strata_status make(const char *name, const char *text, unsigned flags)
+{
+    struct st_new_file f;
+    strata_status st = st_new_file_create(&f, scratch_path(name), flags);
+
+    if (st != STRATA_OK)
+        return st;
+    st = st_new_file_write_at(&f, text, strlen(text), 0);
+    if (st == STRATA_OK)
+        return st_new_file_commit(&f);
+    st_new_file_abort(&f);
+    return st;
+}
+
+/* The name of the one new file in the directory. */
+static const char *temp_path(const struct st_new_file *f)
+{
+    return scratch_path(f->temp);
+}
+
+/* --- what lies there --- */
+
+static void what_is_there_is_kept_unless_asked_for(void **state)
+{
+    (void)state;
+    assert_int_equal(make("a", "first", 0), STRATA_OK);
+    refused(make("a", "second", 0), "exists already: --overwrite");
+    refused(st_new_file_check(scratch_path("a"), false), "exists already: --overwrite");
+    holds("a", "first");
+    assert_int_equal(st_new_file_check(scratch_path("a"), true), STRATA_OK);
+    assert_int_equal(make("a", "third", OVERWRITE), STRATA_OK);
+    holds("a", "third");
+    assert_int_equal(scratch_entries(scratch_dir, "a"), 0);
+}
+
+static void links_and_devices_are_not_written_through(void **state)
+{
+    (void)state;
+    scratch_put("victim", "precious");
+    assert_int_equal(symlink("victim", scratch_path("link")), 0);
+    assert_int_equal(symlink("nothing", scratch_path("dangling")), 0);
+    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
+    refused(make("link", "x", OVERWRITE), "is a link");
+    refused(make("dangling", "x", OVERWRITE), "is a link");
+    refused(make("pipe", "x", OVERWRITE), "a device or a pipe");
+    refused(st_new_file_check(scratch_path("a/"), true), "not a file's name");
+    refused(st_new_file_check(scratch_dir, true), "a directory");
+    refused(st_new_file_check("/dev/full", true), "a device or a pipe");
+    refused(st_new_file_check(scratch_path("nowhere/a"), false), "nowhere");
+    refused(make("nowhere/a", "x", 0), "nowhere");
+    holds("victim", "precious");
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 4);
+}
+
+/* The old fixed name of the new file, and the pattern of today's, planted as links. */
+static void planted_links_are_not_followed(void **state)
+{
+    (void)state;
+    scratch_put("victim", "precious");
+    assert_int_equal(symlink("victim", scratch_path("a.tmp")), 0);
+    assert_int_equal(symlink("victim", scratch_path("a.strata-0123456789abcdef.tmp")), 0);
+    assert_int_equal(make("a", "mine", 0), STRATA_OK);
+    holds("a", "mine");
+    holds("victim", "precious");
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 4);
+}
+
+/* On file systems with every way to take a name. */
+static void a_name_that_appears_meanwhile_is_kept(void **state)
+{
+    static const char *const lacking[] = {"file.none", "file.rename", "file.link"};
+    struct st_new_file f;
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        const struct st_fault_spec no_flags = {.site = "file.rename", .result = -EINVAL};
+        const struct st_fault_spec nothing = {.result = -EINVAL};
+
+        assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
+        assert_int_equal(st_new_file_write_at(&f, "hours", 5, 0), STRATA_OK);
+        scratch_put("a", "another's");
+        if (i > 0)
+            st_fault_arm(i == 1 ? &no_flags : &nothing);
+        refused(st_new_file_publish(&f),
+                "appeared while it was being made, and is kept: the new file is beside it, as a.strata-");
+        st_fault_disarm();
+        st_new_file_abort(&f);
+        holds("a", "another's");
+        f.temp[strlen(f.temp) - strlen(".tmp")] = '\0';
+        holds(f.temp, "hours");
+        unlink(temp_path(&f));
+        unlink(scratch_path("a"));
+        if (i > 0)
+            st_fault_arm(i == 1 ? &no_flags : &(struct st_fault_spec){.site = lacking[i], .result = -EPERM});
+        assert_int_equal(make("a", "mine", 0), STRATA_OK);
+        st_fault_disarm();
+        holds("a", "mine");
+        assert_int_equal(scratch_entries(scratch_dir, "a"), 0);
+        unlink(scratch_path("a"));
+    }
+}
+
+/* --- two makers --- */
+
+static void one_file_has_one_maker(void **state)
+{
+    struct st_new_file f, other;
+    char spelling[300];
+
+    (void)state;
+    assert_int_equal(symlink(scratch_dir, scratch_path("here")), 0);
+    assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
+    snprintf(spelling, sizeof(spelling), "%s/./a", scratch_dir);
+    refused(st_new_file_create(&other, spelling, 0), "two outputs");
+    refused(st_new_file_create(&other, scratch_path("here/a"), OVERWRITE), "two outputs");
+    assert_int_equal(st_new_file_create(&other, scratch_path("b"), 0), STRATA_OK);
+    st_new_file_abort(&other);
+    assert_int_equal(st_new_file_publish(&f), STRATA_OK);
+    refused(st_new_file_create(&other, scratch_path("a"), OVERWRITE), "two outputs");
+    assert_int_equal(st_new_file_commit(&f), STRATA_OK);
+    assert_int_equal(scratch_entries(scratch_dir, "here"), 1);
+}
+
+/* A child that makes `name`, up to its own death by `signal`: after it said so. */
+static pid_t maker(const char *name, bool publish)
+{
+    struct st_new_file f;
+    int ends[2];
+    char ready = 0;
+    pid_t child;
+
+    assert_int_equal(pipe(ends), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (st_new_file_create(&f, scratch_path(name), 0) != STRATA_OK || (publish && st_new_file_publish(&f) != STRATA_OK))
+            _exit(1);
+        if (write(ends[1], "x", 1) != 1)
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &ready, 1), 1);
+    close(ends[0]);
+    return child;
+}
+
+static void end(pid_t child)
+{
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static void a_living_makers_file_is_left_and_a_dead_ones_removed(void **state)
+{
+    pid_t child = maker("a", false);
+
+    (void)state;
+    refused(make("a", "x", OVERWRITE), "another run is writing it");
+    assert_int_equal(scratch_entries_with(scratch_dir, ".tmp"), 1);
+    assert_int_equal(make("ab", "x", 0), STRATA_OK); /* another name's are not touched */
+    end(child);
+    scratch_put("a.strata-0123456789abcdef.tmp.mine", "x");
+    scratch_put("a.strata-0123.tmp", "x");
+    assert_int_equal(make("a", "new", 0), STRATA_OK);
+    holds("a", "new");
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 4);
+}
+
+static void a_file_that_grows_under_its_name_is_not_replaced(void **state)
+{
+    pid_t child = maker("a", true);
+
+    (void)state;
+    refused(make("a", "x", OVERWRITE), "another run is writing it");
+    end(child);
+    assert_int_equal(make("a", "x", OVERWRITE), STRATA_OK);
+    assert_int_equal(scratch_entries(scratch_dir, "a"), 0);
+}
+
+/* Two begin at once, over what a dead one left: at most one of them may make it. */
+static void makers_that_race_do_not_both_win(void **state)
+{
+    enum { ROUNDS = 60 };
+    uint32_t both = 0;
+
+    (void)state;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        int go[2], won = 0;
+        pid_t children[2];
+
+        assert_int_equal(pipe(go), 0);
+        scratch_put("a.strata-0123456789abcdef.tmp", "dead");
+        for (int i = 0; i < 2; i++) {
+            children[i] = fork();
+            assert_true(children[i] >= 0);
+            if (children[i] == 0) {
+                struct st_new_file f;
+                bool made;
+                char c;
+
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                close(go[1]);
+                if (read(go[0], &c, 1) != 0)
+                    _exit(9);
+                made = st_new_file_create(&f, scratch_path("a"), 0) == STRATA_OK;
+                if (made) {
+                    kill(getpid(), SIGSTOP); /* the parent goes on when both have decided */
+                    st_new_file_abort(&f);
+                }
+                _exit(made);
+            }
+        }
+        close(go[1]);
+        for (int i = 0; i < 2; i++) {
+            int status = 0;
+
+            assert_int_equal(waitpid(children[i], &status, WUNTRACED), children[i]);
+            if (WIFSTOPPED(status))
+                won++;
+        }
+        for (int i = 0; i < 2; i++)
+            kill(children[i], SIGCONT);
+        while (waitpid(-1, NULL, 0) > 0)
+            ;
+        close(go[0]);
+        both += won == 2;
+        assert_int_equal(make("a", "x", 0), STRATA_OK); /* where both refused, what the dead one left is removed now */
+        unlink(scratch_path("a"));
+        assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
+    }
+    assert_int_equal(both, 0);
+}
+
+/* --- the end of a process, and failures --- */
+
+static void *remove_all(void *arg)
+{
+    st_new_file_remove_all();
+    return arg;
+}
+
+static void another_thread_removes_all(void **state)
+{
+    struct st_new_file f[3];
+    pthread_t thread;
+
+    (void)state;
+    assert_int_equal(st_new_file_create(&f[0], scratch_path("new/deep/a"), ST_NEW_FILE_PARENTS), STRATA_OK);
+    assert_int_equal(st_new_file_create(&f[1], scratch_path("b"), 0), STRATA_OK);
+    assert_int_equal(st_new_file_create(&f[2], scratch_path("c"), 0), STRATA_OK);
+    assert_int_equal(st_new_file_publish(&f[2]), STRATA_OK);
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 3);
+    assert_int_equal(pthread_create(&thread, NULL, remove_all, NULL), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(scratch_entries(scratch_dir, "c"), 0);
+    for (size_t i = 0; i < 3; i++)
+        st_new_file_abort(&f[i]);
+    assert_int_equal(scratch_entries(scratch_dir, "c"), 0);
+}
+
+static void every_single_failure_is_clean(void **state)
+{
+    const uint32_t descriptors = scratch_entries("/proc/self/fd", NULL);
+    uint32_t fired = 1, failures = 0;
+
+    (void)state;
+    for (uint32_t nth = 0; fired > 0; nth++) {
+        struct st_new_file f;
+        strata_status st;
+
+        st_fault_arm(&(struct st_fault_spec){.after = nth, .count = 1, .result = -ENOSPC});
+        st = st_new_file_create(&f, scratch_path("new/a"), ST_NEW_FILE_PARENTS);
+        if (st == STRATA_OK && (st = st_new_file_reserve(&f, 100)) == STRATA_OK &&
+            (st = st_new_file_write_at(&f, "text", 4, 0)) == STRATA_OK && (st = st_new_file_stream(&f)) == STRATA_OK)
+            st = st_new_file_commit(&f);
+        st_new_file_abort(&f);
+        fired = st_fault_disarm();
+        failures += st != STRATA_OK;
+        if (st != STRATA_OK && strstr(strata_last_error(), "new") == NULL)
+            fail_msg("\"%s\" names no file", strata_last_error());
+        assert_int_equal(scratch_entries_with(scratch_path("new"), ".tmp"), 0);
+        assert_int_equal(scratch_entries("/proc/self/fd", NULL), descriptors);
+        unlink(scratch_path("new/a"));
+        rmdir(scratch_path("new"));
+        assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
+    }
+    assert_true(failures > 7);
+}
+
+/* --- reading --- */
+
+static void reading_never_waits(void **state)
+{
+    uint64_t bytes;
+    char *text;
+    int fd, writer;
+
+    (void)state;
+    assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
+    refused(st_file_open(&fd, &bytes, scratch_path("pipe"), STRATA_E_INPUT), "a device or a pipe");
+    refused(st_file_read_text(&text, &bytes, scratch_path("pipe"), 100), "a device or a pipe");
+    refused(st_file_open(&fd, &bytes, "/dev/zero", STRATA_E_INPUT), "a device or a pipe");
+    refused(st_file_open(&fd, &bytes, scratch_dir, STRATA_E_INPUT), "a directory");
+    refused(st_file_open_stream(&fd, "/dev/zero", STRATA_E_INPUT), "a device or a pipe");
+    assert_int_equal(st_file_open_stream(&fd, scratch_path("pipe"), STRATA_E_INPUT), STRATA_OK);
+    assert_int_equal(read(fd, &bytes, 1), 0); /* nobody writes */
+    writer = open(scratch_path("pipe"), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(writer >= 0);
+    assert_int_equal(write(writer, "x", 1), 1);
+    assert_int_equal(read(fd, &bytes, 1), 1);
+    assert_int_equal(fcntl(fd, F_GETFL) & O_NONBLOCK, 0); /* it waits for a writer that is there */
+    close(writer);
+    close(fd);
+    scratch_put("real", "text");
+    assert_int_equal(symlink("real", scratch_path("link")), 0);
+    holds("link", "text");
+}
+
+static int clear(void **state)
+{
+    scratch_close();
+    (void)state;
+    return 0;
+}
+
+static int begin(void **state)
+{
+    scratch_open();
+    (void)state;
+    return 0;
+}
+
+#define FILE_TEST(f) cmocka_unit_test_setup_teardown(f, begin, clear)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FILE_TEST(what_is_there_is_kept_unless_asked_for),
+        FILE_TEST(links_and_devices_are_not_written_through),
+        FILE_TEST(planted_links_are_not_followed),
+        FILE_TEST(a_name_that_appears_meanwhile_is_kept),
+        FILE_TEST(one_file_has_one_maker),
+        FILE_TEST(a_living_makers_file_is_left_and_a_dead_ones_removed),
+        FILE_TEST(a_file_that_grows_under_its_name_is_not_replaced),
+        FILE_TEST(makers_that_race_do_not_both_win),
+        FILE_TEST(another_thread_removes_all),
+        FILE_TEST(every_single_failure_is_clean),
+        FILE_TEST(reading_never_waits),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
