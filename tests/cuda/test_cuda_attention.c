@@ -333,11 +333,12 @@ static void check_cached(const struct st_cuda_attention *shape, strata_dtype dt,
     tensors_destroy(&t);
 }
 
+/* More keys than one turn takes, and rows of keys that are wider. */
 static void cached_rows_match(void **state)
 {
-    const struct st_cuda_attention shapes[] = {shape_of(1, 1, 1, 1, 64, 0), shape_of(1, 7, 3, 3, 5, 2),
+    const struct st_cuda_attention shapes[] = {shape_of(1, 1, 1, 1, 64, 0),    shape_of(1, 7, 3, 3, 5, 2),
                                                shape_of(1, 131, 2, 1, 128, 8), shape_of(1, 66, 4, 2, 40, 0),
-                                               shape_of(1, 34, 2, 1, 200, 0)};
+                                               shape_of(1, 34, 2, 1, 200, 0),  shape_of(1, 5, 5, 5, 112, 0)};
 
     (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)

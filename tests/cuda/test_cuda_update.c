@@ -197,12 +197,44 @@ static void finished_gradients_agree(void **state)
     }
 }
 
+/* The kernel that adds the blocks' sums takes 256 at a time: three turns of its loop, the last one short; out is acc. */
+static void sums_of_many_blocks_agree(void **state)
+{
+    enum { BLOCKS = 2 * 256 + 5, ELEMS = BLOCKS * ST_NORM_BLOCK - 7 };
+    struct cf_buffer acc = cf_create_random(ELEMS, STRATA_F32, 7, 1, 0), sums = cf_create(BLOCKS * sizeof(double), 0);
+    struct cf_buffer norm2 = cf_create(sizeof(double), 0), bad = cf_create(sizeof(uint64_t), 0);
+    const double before = 0.75;
+    const uint64_t bad_before = 5;
+    double *want_sums = calloc(BLOCKS, sizeof(*want_sums)), want = before;
+    float *out = malloc(ELEMS * sizeof(*out));
+
+    (void)state;
+    assert_true(want_sums != NULL && out != NULL);
+    assert_true(kf_scalar()->grad_finish(out, STRATA_F32, (const float *)(void *)acc.host, ELEMS, want_sums) == 0);
+    for (size_t b = 0; b < BLOCKS; b++)
+        want += want_sums[b];
+    memcpy(norm2.host, &before, sizeof(before));
+    memcpy(bad.host, &bad_before, sizeof(bad_before));
+    cf_upload(&norm2), cf_upload(&bad);
+    cf_ok(st_cuda_grad_finish(NULL, acc.device, STRATA_F32, acc.device, ELEMS, sums.device, norm2.device, bad.device));
+    cf_ok(cudaDeviceSynchronize());
+    cf_download(&acc), cf_download(&sums), cf_download(&norm2), cf_download(&bad);
+    assert_memory_equal(acc.host, out, ELEMS * sizeof(*out));
+    assert_memory_equal(sums.host, want_sums, BLOCKS * sizeof(double));
+    assert_memory_equal(norm2.host, &want, sizeof(want));
+    assert_memory_equal(bad.host, &bad_before, sizeof(bad_before));
+    cf_destroy(&acc), cf_destroy(&sums), cf_destroy(&norm2), cf_destroy(&bad);
+    free(want_sums);
+    free(out);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_length_agrees),
         cmocka_unit_test(random_elements_agree),
         cmocka_unit_test(finished_gradients_agree),
+        cmocka_unit_test(sums_of_many_blocks_agree),
     };
     int count = 0, failed;
 
