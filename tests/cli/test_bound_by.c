@@ -63,6 +63,28 @@ static void nothing_ran(void **state)
     free(m);
 }
 
+/* Medians and sums of steps that took 100, 1, 2, 3, ... seconds: the first counts only while it is alone. */
+static void the_first_step_warms_up(void **state)
+{
+    struct cli_medians *m = NULL;
+
+    (void)state;
+    assert_int_equal(cli_medians_create(&m), STRATA_OK);
+    for (int i = 0; i < 6; i++) {
+        static const double medians[] = {100, 1, 1.5, 2, 2.5, 3};
+        struct cli_step step = step_of(300, 600);
+
+        step.value[CLI_STEP_SECONDS] = i == 0 ? 100 : i;
+        step.value[CLI_SKIPPED] = i % 2 == 0;
+        cli_medians_add(m, &step);
+        assert_true(cli_medians_get(m, CLI_STEP_SECONDS) == medians[i]);
+        assert_true(m->sum[CLI_STEP_SECONDS] == (i == 0 ? 100 : i * (i + 1) / 2));
+        assert_true(m->last[CLI_STEP_SECONDS] == step.value[CLI_STEP_SECONDS]);
+    }
+    assert_true(m->steps == 6 && m->skipped == 3); /* these count every step */
+    free(m);
+}
+
 static void the_largest_is_named(void **state)
 {
     struct cli_step step = step_of(300, 600);
@@ -207,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_ran),
+        cmocka_unit_test(the_first_step_warms_up),
         cmocka_unit_test(the_largest_is_named),
         cmocka_unit_test(other_time_has_a_name),
         cmocka_unit_test(every_lane_has_a_resource),

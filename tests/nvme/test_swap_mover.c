@@ -1,0 +1,287 @@
+/* tests/nvme/test_swap_mover.c - the I/O thread step by step, over an I/O method that ends a request when the test says so. */
+#include "core/error.h"
+#include "nvme/swap_parts.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define BLOCK  4096u
+#define BLOCKS 8u
+#define DEPTH  3u
+
+/* --- the method --- */
+
+/* Requests end in the order of submission; reap() waits for the test's leave, or for a wake. */
+struct st_io {
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    struct st_io_req *held[DEPTH];
+    uint32_t busy, allowed, wakes;
+    uint32_t submitted;  /* requests, ever */
+    uint32_t fail_after; /* requests that end well before one fails */
+    bool in_reap, woken;
+};
+
+static struct st_io *stepped; /* of the running test */
+
+static strata_status stepped_open(struct st_io **out, const struct st_io_opts *opts)
+{
+    assert_int_equal(opts->queue_depth, DEPTH);
+    *out = stepped;
+    return STRATA_OK;
+}
+
+static void stepped_close(struct st_io *io)
+{
+    assert_int_equal(io->busy, 0);
+}
+
+static strata_status stepped_add_file(struct st_io *io, int fd, uint64_t bytes, uint32_t *index)
+{
+    (void)io;
+    (void)fd;
+    (void)bytes;
+    *index = 0;
+    return STRATA_OK;
+}
+
+static strata_status stepped_submit(struct st_io *io, struct st_io_req **reqs, uint32_t count)
+{
+    pthread_mutex_lock(&io->lock);
+    assert_true(io->busy + count <= DEPTH);
+    for (uint32_t i = 0; i < count; i++)
+        io->held[io->busy++] = reqs[i];
+    io->submitted += count;
+    pthread_cond_broadcast(&io->change);
+    pthread_mutex_unlock(&io->lock);
+    return STRATA_OK;
+}
+
+static struct st_io_req *take_oldest(struct st_io *io)
+{
+    struct st_io_req *req = io->held[0];
+
+    io->busy--;
+    memmove(io->held, io->held + 1, io->busy * sizeof(io->held[0]));
+    return req;
+}
+
+static void end_request(struct st_io *io, struct st_io_req *req)
+{
+    if (io->fail_after > 0) {
+        io->fail_after--;
+        req->result = req->bytes;
+        req->done(req, STRATA_OK);
+        return;
+    }
+    req->result = -EIO;
+    req->done(req, st_error(STRATA_E_IO, "stepped"));
+}
+
+static strata_status stepped_reap(struct st_io *io, uint32_t min_count)
+{
+    struct st_io_req *req = NULL;
+
+    assert_int_equal(min_count, 1);
+    pthread_mutex_lock(&io->lock);
+    io->in_reap = true;
+    pthread_cond_broadcast(&io->change);
+    while (io->allowed == 0 && !io->woken)
+        pthread_cond_wait(&io->change, &io->lock);
+    io->in_reap = io->woken = false;
+    if (io->allowed > 0 && io->busy > 0) {
+        io->allowed--;
+        req = take_oldest(io);
+    }
+    pthread_mutex_unlock(&io->lock);
+    if (req != NULL)
+        end_request(io, req);
+    return STRATA_OK;
+}
+
+static void stepped_wake(struct st_io *io)
+{
+    pthread_mutex_lock(&io->lock);
+    io->wakes++;
+    io->woken = true;
+    pthread_cond_broadcast(&io->change);
+    pthread_mutex_unlock(&io->lock);
+}
+
+static const struct st_io_ops stepped_ops = {.name = "stepped",
+                                             .open = stepped_open,
+                                             .close = stepped_close,
+                                             .add_file = stepped_add_file,
+                                             .submit = stepped_submit,
+                                             .reap = stepped_reap,
+                                             .wake = stepped_wake};
+
+/* The thread stands in reap() and has submitted so many requests. */
+static void wait_in_reap(uint32_t submitted)
+{
+    pthread_mutex_lock(&stepped->lock);
+    while (!stepped->in_reap || stepped->woken || stepped->submitted < submitted)
+        pthread_cond_wait(&stepped->change, &stepped->lock);
+    assert_int_equal(stepped->submitted, submitted);
+    pthread_mutex_unlock(&stepped->lock);
+}
+
+static uint32_t wakes_so_far(void)
+{
+    uint32_t count;
+
+    pthread_mutex_lock(&stepped->lock);
+    count = stepped->wakes;
+    pthread_mutex_unlock(&stepped->lock);
+    return count;
+}
+
+static void allow(uint32_t count)
+{
+    pthread_mutex_lock(&stepped->lock);
+    stepped->allowed += count;
+    pthread_cond_broadcast(&stepped->change);
+    pthread_mutex_unlock(&stepped->lock);
+}
+
+/* --- the thread --- */
+
+struct job {
+    struct st_transfer transfer;
+    uint32_t done_count;
+    strata_status status;
+};
+
+static unsigned char *memory; /* [BLOCKS * BLOCK] */
+
+static void on_done(struct st_transfer *t, strata_status st)
+{
+    struct job *job = t->owner;
+
+    pthread_mutex_lock(&stepped->lock);
+    job->done_count++;
+    job->status = st;
+    pthread_cond_broadcast(&stepped->change);
+    pthread_mutex_unlock(&stepped->lock);
+}
+
+static void wait_done(const struct job *job)
+{
+    pthread_mutex_lock(&stepped->lock);
+    while (job->done_count == 0)
+        pthread_cond_wait(&stepped->change, &stepped->lock);
+    pthread_mutex_unlock(&stepped->lock);
+}
+
+static void close_mover(struct st_mover *mover)
+{
+    st_mover_stop(mover);
+    pthread_cond_destroy(&stepped->change);
+    pthread_mutex_destroy(&stepped->lock);
+    free(stepped);
+}
+
+static void start(struct st_mover *mover, struct job *job, enum st_io_op op, uint64_t bytes)
+{
+    *job =
+        (struct job){.transfer = {.op = op, .bytes = bytes, .buf = memory, .done = on_done, .owner = job}, .status = STRATA_OK};
+    st_mover_submit(mover, &job->transfer);
+}
+
+static struct st_mover *open_mover(uint32_t fail_after)
+{
+    const struct st_mover_file file = {.path = "a/file", .fd = -1, .bytes = BLOCKS * BLOCK};
+    struct st_stripe stripe;
+    struct st_mover *mover;
+    bool registered;
+
+    st_stripe_init(&stripe, 1, NULL, BLOCK);
+    stepped = calloc(1, sizeof(*stepped));
+    assert_non_null(stepped);
+    stepped->fail_after = fail_after;
+    pthread_mutex_init(&stepped->lock, NULL);
+    pthread_cond_init(&stepped->change, NULL);
+    assert_int_equal(
+        st_mover_start(
+            &mover,
+            &(struct st_mover_opts){
+                .ops = &stepped_ops, .io = {.queue_depth = DEPTH}, .files = &file, .stripe = &stripe, .block_bytes = BLOCK},
+            &registered),
+        STRATA_OK);
+    return mover;
+}
+
+/* While it waits for completions each transfer into the empty inbox wakes it, and starts though nothing has ended. */
+static void new_work_wakes_a_thread_that_waits_for_old(void **state)
+{
+    struct st_mover *mover = open_mover(UINT32_MAX);
+    struct job jobs[DEPTH];
+
+    (void)state;
+    for (uint32_t i = 0; i < DEPTH; i++) {
+        start(mover, &jobs[i], i % 2 == 0 ? ST_IO_WRITE : ST_IO_READ, BLOCK);
+        assert_int_equal(wakes_so_far(), i); /* the first found it asleep */
+        wait_in_reap(i + 1);
+    }
+    allow(DEPTH);
+    close_mover(mover);
+    for (uint32_t i = 0; i < DEPTH; i++)
+        assert_int_equal(jobs[i].done_count, 1);
+}
+
+/* Bytes of a request that fails never moved; what comes after it is not issued. */
+static void only_what_ended_well_is_counted(void **state)
+{
+    static const enum st_io_op ops[] = {ST_IO_READ, ST_IO_WRITE};
+
+    (void)state;
+    for (uint32_t well = 0; well < 4; well++)
+        for (size_t o = 0; o < 2; o++) {
+            struct st_mover *mover = open_mover(well);
+            struct st_swap_counters all, file;
+            struct job job;
+
+            allow(BLOCKS);
+            start(mover, &job, ops[o], 4 * BLOCK);
+            wait_done(&job);
+            st_mover_counters(mover, &all);
+            st_mover_file_counters(mover, 0, &file);
+            close_mover(mover);
+            assert_int_equal(job.status, STRATA_E_IO);
+            assert_int_equal(all.bytes_read, ops[o] == ST_IO_READ ? well * BLOCK : 0);
+            assert_int_equal(all.bytes_written, ops[o] == ST_IO_WRITE ? well * BLOCK : 0);
+            assert_int_equal(file.bytes_read, all.bytes_read);
+            assert_int_equal(file.bytes_written, all.bytes_written);
+        }
+}
+
+static int make_memory(void **state)
+{
+    (void)state;
+    memory = aligned_alloc(ST_SWAP_ALIGN, BLOCKS * BLOCK);
+    return memory == NULL;
+}
+
+static int free_memory(void **state)
+{
+    (void)state;
+    free(memory);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(new_work_wakes_a_thread_that_waits_for_old),
+        cmocka_unit_test(only_what_ended_well_is_counted),
+    };
+
+    return cmocka_run_group_tests_name("the I/O thread", tests, make_memory, free_memory);
+}
