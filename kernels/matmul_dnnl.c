@@ -1,4 +1,4 @@
-/* kernels/matmul_dnnl.c - matmul tiles through oneDNN 2.x: the only file that includes dnnl.h.
+/* kernels/matmul_dnnl.c - matmul tiles through oneDNN 2.x or 3.x: the only file that includes dnnl.h.
  *
  * A shape is prepared once: its primitives, and for each worker the memory objects that st_matmul_run points at the
  * caller's tensors.  Every call is single-threaded: each thread that enters the library sets its OpenMP team to one.
@@ -8,7 +8,8 @@
  * is multiplied into an fp32 C, which is rounded at the end when C has 16 bits.  fp16 is always widened: few processors
  * multiply it, and the library refuses it on the others.
  *
- * What a 3.x library needs otherwise is make_primitive and make_desc: descriptors are opaque there. */
+ * The versions differ in descriptors: 2.x has memory descriptors as values and an operation descriptor between them and the
+ * primitive's; 3.x has opaque memory descriptors and none between.  cmake/find_dnnl.cmake checks the version. */
 #include "core/cpu.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul.h"
@@ -77,6 +78,85 @@ static void single_threaded(void)
     done = true;
 }
 
+/* --- what the versions have differently --- */
+
+#if DNNL_VERSION_MAJOR >= 3
+
+typedef const_dnnl_memory_desc_t desc_ref;
+
+static desc_ref ref_of(const dnnl_memory_desc_t *desc)
+{
+    return *desc;
+}
+
+static dnnl_status_t desc_init(dnnl_memory_desc_t *desc, const dnnl_dims_t dims, dnnl_data_type_t type, const dnnl_dims_t strides)
+{
+    return dnnl_memory_desc_create_with_strides(desc, 2, dims, type, strides);
+}
+
+static dnnl_status_t desc_copy(dnnl_memory_desc_t *desc, desc_ref from)
+{
+    return dnnl_memory_desc_clone(desc, from);
+}
+
+static void desc_fini(dnnl_memory_desc_t *desc)
+{
+    if (*desc != NULL)
+        dnnl_memory_desc_destroy(*desc);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
+}
+
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, desc_ref a, desc_ref b, desc_ref bias,
+                                 desc_ref c, const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_matmul_primitive_desc_create(pd, engine, a, b, bias, c, attr);
+}
+
+#else
+
+typedef const dnnl_memory_desc_t *desc_ref;
+
+static desc_ref ref_of(const dnnl_memory_desc_t *desc)
+{
+    return desc;
+}
+
+static dnnl_status_t desc_init(dnnl_memory_desc_t *desc, const dnnl_dims_t dims, dnnl_data_type_t type, const dnnl_dims_t strides)
+{
+    return dnnl_memory_desc_init_by_strides(desc, 2, dims, type, strides);
+}
+
+static dnnl_status_t desc_copy(dnnl_memory_desc_t *desc, desc_ref from)
+{
+    *desc = *from;
+    return dnnl_success;
+}
+
+static void desc_fini(dnnl_memory_desc_t *desc)
+{
+    (void)desc;
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1.0f);
+}
+
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, desc_ref a, desc_ref b, desc_ref bias,
+                                 desc_ref c, const_dnnl_primitive_attr_t attr)
+{
+    dnnl_matmul_desc_t op;
+    dnnl_status_t rc = dnnl_matmul_desc_init(&op, a, b, bias, c);
+
+    return rc == dnnl_success ? dnnl_primitive_desc_create(pd, &op, attr, engine, NULL) : rc;
+}
+
+#endif
+
 /* --- primitives --- */
 
 static dnnl_data_type_t data_type(strata_dtype dt)
@@ -89,7 +169,7 @@ static dnnl_status_t make_desc(dnnl_memory_desc_t *desc, uint32_t rows, uint32_t
     const dnnl_dims_t dims = {rows, cols};
     const dnnl_dims_t strides = {trans ? 1 : ld, trans ? ld : 1};
 
-    return dnnl_memory_desc_init_by_strides(desc, 2, dims, data_type(dt), strides);
+    return desc_init(desc, dims, data_type(dt), strides);
 }
 
 static dnnl_status_t make_attr(dnnl_primitive_attr_t *out, bool accumulate)
@@ -103,7 +183,7 @@ static dnnl_status_t make_attr(dnnl_primitive_attr_t *out, bool accumulate)
     if (rc == 0 && accumulate) {
         rc = dnnl_post_ops_create(&ops);
         if (rc == 0)
-            rc = dnnl_post_ops_append_sum(ops, 1.0f);
+            rc = append_sum(ops);
         if (rc == 0)
             rc = dnnl_primitive_attr_set_post_ops(attr, ops);
         dnnl_post_ops_destroy(ops);
@@ -119,7 +199,6 @@ static dnnl_status_t make_primitive(struct step *s, dnnl_engine_t engine, const 
 {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_matmul_desc_t op;
     dnnl_status_t rc = make_desc(&s->desc[ARG_A], mm->m, mm->k, mm->lda, mm->trans_a, mm->ab_dtype);
 
     if (rc == 0)
@@ -129,14 +208,14 @@ static dnnl_status_t make_primitive(struct step *s, dnnl_engine_t engine, const 
     if (rc == 0 && mm->bias)
         rc = make_desc(&s->desc[ARG_BIAS], 1, mm->n, mm->n, false, mm->ab_dtype);
     if (rc == 0)
-        rc = dnnl_matmul_desc_init(&op, &s->desc[ARG_A], &s->desc[ARG_B], mm->bias ? &s->desc[ARG_BIAS] : NULL, &s->desc[ARG_C]);
-    if (rc == 0)
         rc = make_attr(&attr, mm->accumulate);
     if (rc == 0)
-        rc = dnnl_primitive_desc_create(&pd, &op, attr, engine, NULL);
+        rc = matmul_desc(&pd, engine, ref_of(&s->desc[ARG_A]), ref_of(&s->desc[ARG_B]),
+                         mm->bias ? ref_of(&s->desc[ARG_BIAS]) : NULL, ref_of(&s->desc[ARG_C]), attr);
+    if (rc == 0)
+        rc = desc_copy(&s->desc[ARG_SCRATCH], dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
     if (rc == 0) {
-        s->desc[ARG_SCRATCH] = *dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-        s->scratchpad_bytes = dnnl_memory_desc_get_size(&s->desc[ARG_SCRATCH]);
+        s->scratchpad_bytes = dnnl_memory_desc_get_size(ref_of(&s->desc[ARG_SCRATCH]));
         s->bias = mm->bias;
         rc = dnnl_primitive_create(&s->primitive, pd);
     }
@@ -154,7 +233,8 @@ static int make_memory(struct step *s, struct st_matmul_engine *e)
         for (uint32_t arg = 0; arg < ARG_COUNT; arg++) {
             if ((arg == ARG_BIAS && !s->bias) || (arg == ARG_SCRATCH && s->scratchpad_bytes == 0))
                 continue;
-            if (dnnl_memory_create(&s->memory[w * ARG_COUNT + arg], &s->desc[arg], e->engine, DNNL_MEMORY_NONE) != dnnl_success)
+            if (dnnl_memory_create(&s->memory[w * ARG_COUNT + arg], ref_of(&s->desc[arg]), e->engine, DNNL_MEMORY_NONE) !=
+                dnnl_success)
                 return -1;
         }
     }
@@ -166,6 +246,8 @@ static void step_fini(struct step *s, uint32_t workers)
     for (uint32_t i = 0; s->memory != NULL && i < workers * ARG_COUNT; i++)
         dnnl_memory_destroy(s->memory[i]);
     free(s->memory);
+    for (uint32_t arg = 0; arg < ARG_COUNT; arg++)
+        desc_fini(&s->desc[arg]);
     dnnl_primitive_destroy(s->primitive);
 }
 
