@@ -5,10 +5,14 @@
 JOBS ?= $(shell nproc)
 BUILD := build/release
 CHECK := build/check
+# What `cmake --install` installs: the demo builds it, too, so that both orders work.
+INSTALLED := strata strata_lib
+PREFIX ?= /usr/local
+DESTDIR ?=
 FUZZ_ROUNDS ?= 1000000
 FUZZ_SECONDS ?= 60
 
-.PHONY: all deps build test demo matrix fuzz clean help
+.PHONY: all deps build test demo install matrix fuzz clean help
 
 all: build
 
@@ -29,8 +33,14 @@ test:
 
 demo: deps
 	cmake --preset release
-	cmake --build $(BUILD) -j $(JOBS) --target strata
+	cmake --build $(BUILD) -j $(JOBS) --target $(INSTALLED)
 	tools/demo.sh $(BUILD)/cli/strata
+
+# As another user than the one who builds: `make build`, then `sudo make install`.
+install:
+	@[ -f $(BUILD)/CMakeCache.txt ] || cmake --preset release -B $(BUILD)
+	cmake --build $(BUILD) -j $(JOBS) --target $(INSTALLED)
+	DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix "$(PREFIX)"
 
 matrix: deps
 	cmake --preset release
@@ -53,6 +63,7 @@ help:
 	@echo "make build    library, program, tests and benches into $(BUILD)"
 	@echo "make test     install, build with warnings as errors, run all tests but the full matrix"
 	@echo "make demo     install, build, train with state on three tiers and compare digests"
+	@echo "make install  program, library, headers, examples and documents into PREFIX ($(PREFIX)), below DESTDIR"
 	@echo "make matrix   the full product of placements, policies and methods (hours)"
 	@echo "make fuzz     mutated input into the parsers under sanitizers (FUZZ_ROUNDS, FUZZ_SECONDS)"
 	@echo "make clean    remove build/"

@@ -122,11 +122,10 @@ static void print_gpus(const struct st_gpu_report *r)
         st_print(stdout, "  %-14snot usable: %s\n", "", r->problem);
     if (r->runtime == 0)
         return;
-    st_print(stdout, "  %-14sdriver for ", "cuda");
     if (r->driver != 0)
-        st_print(stdout, "%u.%u", r->driver / 1000, r->driver % 1000 / 10);
+        st_print(stdout, "  %-14sdriver for %u.%u", "cuda", r->driver / 1000, r->driver % 1000 / 10);
     else
-        st_print(stdout, "no version (there is none)");
+        st_print(stdout, "  %-14sno driver", "cuda");
     st_print(stdout, ", runtime %u.%u, cublasLt ", r->runtime / 1000, r->runtime % 1000 / 10);
     if (r->blas[0] != '\0')
         st_print(stdout, "%" PRIu64 " (%s)\n", r->blas_version, r->blas);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #define CONFIG_BYTES_MAX (16u << 20)
-#define INDENT           "    "
+#define INDENT           "    " /* of `value`, and of a file that shows none of its own */
 
 /* --- the text --- */
 
@@ -78,6 +78,62 @@ static struct place find_member(const char *text, const char *key)
     return place;
 }
 
+/* What stands before the first member on its line.  NULL: there is none, the object stands on one line. */
+static char *indent_of(const char *text)
+{
+    const char *inside = skip_space(text) + 1, *first = skip_space(inside), *line = first;
+
+    while (line > inside && line[-1] != '\n')
+        line--;
+    if (*first == '}')
+        return strdup(INDENT);
+    return line > inside ? strndup(line, (size_t)(first - line)) : NULL;
+}
+
+/* `value` with this indent in place of its own; on one line without. */
+static char *lay_out(const char *value, const char *indent)
+{
+    char *out = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&out, &bytes);
+
+    if (file == NULL)
+        return NULL;
+    for (const char *at = value; *at != '\0';) {
+        size_t spaces;
+
+        if (*at != '\n') {
+            fputc(*at++, file);
+            continue;
+        }
+        if (indent != NULL)
+            fputc('\n', file);
+        else if (at > value && at[-1] == ',')
+            fputc(' ', file);
+        spaces = strspn(++at, " ");
+        for (size_t i = 0; indent != NULL && i < spaces / strlen(INDENT); i++)
+            fputs(indent, file);
+        at += spaces;
+    }
+    return fclose(file) == 0 ? out : NULL;
+}
+
+/* The text with `value`, laid out, at `place`; NULL: no memory. */
+static char *with_member(const char *text, const struct place *place, const char *key, const char *value, const char *indent)
+{
+    const char *const end = place->first ? skip_space(place->end) : place->end;
+    const int before = (int)(place->begin - text);
+    char *edited = NULL;
+    int rc;
+
+    if (place->found)
+        rc = asprintf(&edited, "%.*s%s%s", before, text, value, end);
+    else
+        rc = asprintf(&edited, "%.*s%s%s%s\"%s\": %s%s%s", before, text, place->first ? "" : ",", indent != NULL ? "\n" : " ",
+                      indent != NULL ? indent : "", key, value, place->first ? "\n" : "", end);
+    return rc < 0 ? NULL : edited;
+}
+
 static strata_status check_object(const char *text, const char *name)
 {
     st_json *root = NULL;
@@ -93,18 +149,17 @@ strata_status cli_config_edit_text(char **out, const char *text, const char *nam
 {
     strata_status st = check_object(text, name);
     struct place place;
-    char *edited = NULL;
-    int rc;
+    char *indent, *laid_out, *edited;
 
     if (st != STRATA_OK)
         return st;
     place = find_member(text, key);
-    if (place.found)
-        rc = asprintf(&edited, "%.*s%s%s", (int)(place.begin - text), text, value, place.end);
-    else
-        rc = asprintf(&edited, "%.*s%s\n" INDENT "\"%s\": %s%s%s", (int)(place.begin - text), text, place.first ? "" : ",", key,
-                      value, place.first ? "\n" : "", place.first ? skip_space(place.end) : place.end);
-    if (rc < 0)
+    indent = indent_of(text);
+    laid_out = lay_out(value, indent);
+    edited = laid_out != NULL ? with_member(text, &place, key, laid_out, indent) : NULL;
+    free(laid_out);
+    free(indent);
+    if (edited == NULL)
         return st_error(STRATA_E_NOMEM, "%s: no memory to edit it", name);
     if ((st = check_object(edited, name)) == STRATA_OK)
         *out = edited;

@@ -154,7 +154,7 @@ static void print_overview(FILE *file)
                         "usage: strata COMMAND [options]\n\n");
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         st_print(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    st_print_text(file, "\nstrata COMMAND --help explains a command; strata --version prints the version.\n"
+    st_print_text(file, "\nstrata COMMAND --help explains a command; strata --version (-V) prints the version.\n"
                         "Exit codes: 0 done, 1 internal, 2 usage, configuration or input, 3 does not fit, 4 I/O, 5 numerics,\n"
                         "130 and 143 ended by a signal.\n");
 }
@@ -236,7 +236,7 @@ int main(int argc, char **argv)
         print_overview(stdout);
         return finish_output(0);
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {
         st_print_text(stdout, "strata " STRATA_VERSION_STRING "\n");
         return finish_output(0);
     }

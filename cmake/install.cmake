@@ -1,5 +1,5 @@
-# The library as others use it, and what `cmake --install` puts under a prefix: program, library, headers, strata.pc and the
-# CMake package (find_package(strata), target strata::strata).
+# The library as others use it, and what `cmake --install` puts under a prefix: program, library, headers, strata.pc, the CMake
+# package (find_package(strata), target strata::strata), documents, and the configurations and machines they speak of.
 
 # One library from the layers' objects.  Not linked as targets: an installed libstrata.a would then drag strata_core & co. along.
 # The layers stay libraries of their own, so that each test links no more than it tests.
@@ -71,3 +71,7 @@ install(EXPORT strata FILE strataTargets.cmake NAMESPACE strata:: DESTINATION ${
 install(FILES ${STRATA_GENERATED_DIR}/strataConfig.cmake ${STRATA_GENERATED_DIR}/strataConfigVersion.cmake
   DESTINATION ${STRATA_PACKAGE_DIR})
 install(FILES ${STRATA_GENERATED_DIR}/strata.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/strata)
+install(DIRECTORY tests/machines DESTINATION ${CMAKE_INSTALL_DATADIR}/strata)

@@ -208,6 +208,27 @@ strata_status st_machine_read(struct st_machine *out, const char *path)
     return st;
 }
 
+/* 0 is what an absent one reads as: unknown. */
+static bool field_known(const struct machine_field *field, const struct st_machine *m)
+{
+    const void *at = (const char *)m + field->offset;
+
+    switch (field->type) {
+    case FIELD_BYTES:
+        return *(const uint64_t *)at != 0;
+    case FIELD_COUNT:
+        return *(const uint32_t *)at != 0;
+    case FIELD_RATE:
+        return *(const double *)at > 0;
+    case FIELD_DIRS:
+        return m->dir_count != 0;
+    case FIELD_TEXT:
+    case FIELD_BOOL:
+        break;
+    }
+    return true;
+}
+
 static void field_write(struct st_json_writer *w, const struct machine_field *field, const struct st_machine *m)
 {
     const char *at = (const char *)m + field->offset;
@@ -229,8 +250,6 @@ static void field_write(struct st_json_writer *w, const struct machine_field *fi
         st_json_put_double(w, field->key, *(const double *)(const void *)at);
         return;
     case FIELD_DIRS:
-        if (m->dir_count == 0)
-            return;
         st_json_array_open(w, field->key);
         for (uint32_t i = 0; i < m->dir_count; i++)
             st_json_put_double(w, NULL, m->dir_rates[i]);
@@ -241,7 +260,8 @@ static void field_write(struct st_json_writer *w, const struct machine_field *fi
 void st_machine_put_fields(const struct st_machine *machine, struct st_json_writer *w)
 {
     for (size_t i = 0; i < FIELD_TOTAL; i++)
-        field_write(w, &machine_fields[i], machine);
+        if (field_known(&machine_fields[i], machine))
+            field_write(w, &machine_fields[i], machine);
 }
 
 strata_status st_machine_write(const struct st_machine *machine, struct st_new_file *file)

@@ -58,7 +58,7 @@ strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dt
 strata_status st_machine_read(struct st_machine *out, const char *path);
 /** Into a file that was begun, which it completes; on failure nothing of it is left. */
 strata_status st_machine_write(const struct st_machine *machine, struct st_new_file *file);
-/** The same keys into an object that is open. */
+/** The same keys into an object that is open; what is unknown (0) is left out. */
 void st_machine_put_fields(const struct st_machine *machine, struct st_json_writer *w);
 
 #endif

@@ -389,9 +389,9 @@ static void sections_are_replaced_or_added(void **state)
     } cases[] = {
         {"{}", "{\n    \"aio\": {}\n}"},
         {" { } \n", " {\n    \"aio\": {}\n} \n"},
-        {"{\"a\":1}", "{\"a\":1,\n    \"aio\": {}}"},
+        {"{\"a\":1}", "{\"a\":1, \"aio\": {}}"},
         {"{\"a\": [1, {\"aio\": 2}],\n \"b\" : \"\\\"aio\\\": {\" }\n",
-         "{\"a\": [1, {\"aio\": 2}],\n \"b\" : \"\\\"aio\\\": {\",\n    \"aio\": {} }\n"},
+         "{\"a\": [1, {\"aio\": 2}],\n \"b\" : \"\\\"aio\\\": {\", \"aio\": {} }\n"},
         {"{\"aio\":null,\"b\":2}", "{\"aio\":{},\"b\":2}"},
         {"{\"x\":{\"aio\":1},\"aio\" :\t{\"y\":\"}\\\\\"} , \"z\":[]}", "{\"x\":{\"aio\":1},\"aio\" :\t{} , \"z\":[]}"},
         {"{\"aio2\":1,\"ai\":2,\"aio\":[3]}", "{\"aio2\":1,\"ai\":2,\"aio\":{}}"},
@@ -402,6 +402,31 @@ static void sections_are_replaced_or_added(void **state)
         char *out = NULL;
 
         assert_int_equal(cli_config_edit_text(&out, cases[i].before, "test", "aio", "{}"), STRATA_OK);
+        assert_string_equal(out, cases[i].after);
+        free(out);
+    }
+}
+
+static void sections_are_indented_as_the_file_is(void **state)
+{
+    static const char section[] = "{\n        \"x\": 1,\n        \"y\": 2\n    }";
+    static const struct {
+        const char *before, *after;
+    } cases[] = {
+        {"{}", "{\n    \"aio\": {\n        \"x\": 1,\n        \"y\": 2\n    }\n}"},
+        {"{\n  \"a\": 1\n}\n", "{\n  \"a\": 1,\n  \"aio\": {\n    \"x\": 1,\n    \"y\": 2\n  }\n}\n"},
+        {"{\n\t\"a\": 1\n}\n", "{\n\t\"a\": 1,\n\t\"aio\": {\n\t\t\"x\": 1,\n\t\t\"y\": 2\n\t}\n}\n"},
+        {"{\n  \"aio\": {\n  }\n}", "{\n  \"aio\": {\n    \"x\": 1,\n    \"y\": 2\n  }\n}"},
+        {"{\n\"a\": 1\n}", "{\n\"a\": 1,\n\"aio\": {\n\"x\": 1,\n\"y\": 2\n}\n}"},
+        {"{\"a\": 1}", "{\"a\": 1, \"aio\": {\"x\": 1, \"y\": 2}}"},
+        {"{ \"aio\": {} }", "{ \"aio\": {\"x\": 1, \"y\": 2} }"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char *out = NULL;
+
+        assert_int_equal(cli_config_edit_text(&out, cases[i].before, "test", "aio", section), STRATA_OK);
         assert_string_equal(out, cases[i].after);
         free(out);
     }
@@ -484,6 +509,7 @@ int main(void)
         cmocka_unit_test(tune_prints_a_section_that_check_accepts),
         cmocka_unit_test(tune_changes_one_section_of_a_file),
         cmocka_unit_test(sections_are_replaced_or_added),
+        cmocka_unit_test(sections_are_indented_as_the_file_is),
         cmocka_unit_test(bad_files_are_left_alone),
         cmocka_unit_test(links_and_modes_are_kept),
         cmocka_unit_test(info_tells_of_the_device),

@@ -27,13 +27,16 @@ static void run2(struct program *p, const char *a, const char *b)
 
 static void version_is_the_headers(void **state)
 {
+    static const char *const spellings[] = {"--version", "-V"};
     struct program p;
 
     (void)state;
-    run2(&p, "--version", NULL);
-    assert_int_equal(p.code, 0);
-    assert_string_equal(p.out, "strata " STRATA_VERSION_STRING "\n");
-    program_free(&p);
+    for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
+        run2(&p, spellings[i], NULL);
+        assert_int_equal(p.code, 0);
+        assert_string_equal(p.out, "strata " STRATA_VERSION_STRING "\n");
+        program_free(&p);
+    }
 }
 
 static void overview_names_every_command(void **state)

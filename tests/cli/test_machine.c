@@ -1,6 +1,7 @@
 /* tests/cli/test_machine.c - capacities from budgets, machine files, and probes that fail one by one. */
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/json.h"
 #include "core/log.h"
 #include "core/topology.h"
 #include "nvme/swap.h"
@@ -156,6 +157,28 @@ static void files_keep_every_field(void **state)
     assert_true(back.drives == 4 && back.block_flops == m.block_flops && back.checksum == m.checksum);
     assert_true(back.head_flops == m.head_flops);
     unlink(path);
+}
+
+/* What was not measured is not written: no disk, no drives. */
+static void unknown_fields_are_left_out(void **state)
+{
+    const struct st_machine m = {.name = "box", .capacity = {1, 2, 0}, .workers = 1, .matmul_flops = 1e9};
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct st_json_writer w;
+
+    (void)state;
+    assert_non_null(file);
+    st_json_begin(&w, file);
+    st_json_object_open(&w, NULL);
+    st_machine_put_fields(&m, &w);
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+    fclose(file);
+    assert_string_equal(text, "{\"name\":\"box\",\"device_bytes\":1,\"host_bytes\":2,\"workers\":1,\"device_is_host\":false,"
+                              "\"matmul_flops\":1000000000}\n");
+    free(text);
 }
 
 static void every_rate_is_measured(void **state)
@@ -338,6 +361,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(automatic_budgets_leave_room, setup, teardown),
         cmocka_unit_test_setup_teardown(a_missing_directory_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(files_keep_every_field, setup, teardown),
+        cmocka_unit_test(unknown_fields_are_left_out),
         cmocka_unit_test_setup_teardown(every_rate_is_measured, setup, teardown),
         cmocka_unit_test_setup_teardown(each_of_several_directories_is_measured, setup, teardown),
         cmocka_unit_test_setup_teardown(block_and_head_are_measured_where_they_fit, setup, teardown),

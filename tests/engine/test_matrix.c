@@ -4,7 +4,8 @@
  *   test_engine_matrix pairs     a covering array: every pair of values of every two axes, at least 160 cells that plan
  *   test_engine_matrix paced     the same covering array on the paced device, whose lanes run by themselves
  *   test_engine_matrix moments   the same covering array over the formats of moments, without clipping
- *   test_engine_matrix full [I N]  the full product, 3.8 million cells; or every N-th of them from number I on
+ *   test_engine_matrix full [I N]  the full product, millions of cells; or every N-th of them from number I on
+ *   test_engine_matrix said FILE   whether a text (README.md) says how many axes and cells that are
  *
  * Cells with equal data, clipping, dtype and moments form a group: one digest each.  Different groups differ.  In every cell the
  * bytes counted on each link equal the plan's.  Cells whose config keeps on the device what a small device cannot hold are
@@ -330,13 +331,44 @@ static void run_pairs(void)
 
 /* --- full --- */
 
-/* Every `slices`-th cell from number `slice` on. */
-static void run_full(uint64_t slice, uint64_t slices)
+static uint64_t full_product(void)
 {
-    uint64_t total = 1, done = 0;
+    uint64_t total = 1;
 
     for (uint32_t a = 0; a < AXES; a++)
         total *= values[a];
+    return total;
+}
+
+/* An axis of one value is none. */
+static bool is_said(const char *path)
+{
+    char *text = NULL, axes[32], cells[48];
+    FILE *file = fopen(path, "re");
+    size_t capacity = 0;
+    uint32_t count = 0;
+    bool said;
+
+    for (uint32_t a = 0; a < AXES; a++)
+        count += values[a] > 1;
+    snprintf(axes, sizeof(axes), "%u axes", count);
+    snprintf(cells, sizeof(cells), "%.1f million cells", (double)full_product() * 1e-6);
+    said =
+        file != NULL && getdelim(&text, &capacity, '\0', file) > 0 && strstr(text, axes) != NULL && strstr(text, cells) != NULL;
+    if (!said)
+        printf("FAIL %s does not say \"%s\" and \"%s\"\n", path, axes, cells);
+    if (file != NULL)
+        fclose(file);
+    free(text);
+    return said;
+}
+
+/* Every `slices`-th cell from number `slice` on. */
+static void run_full(uint64_t slice, uint64_t slices)
+{
+    const uint64_t total = full_product();
+    uint64_t done = 0;
+
     for (uint64_t i = slice; i < total; i += slices) {
         uint32_t v[AXES];
         uint64_t rest = i;
@@ -417,6 +449,8 @@ int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "corners";
 
+    if (strcmp(mode, "said") == 0)
+        return argc > 2 && is_said(argv[2]) ? 0 : 1;
     paced = strcmp(mode, "paced") == 0;
     if (strcmp(mode, "moments") == 0) {
         values[A_MOMENTS] = 3;

@@ -1,10 +1,11 @@
 #!/bin/sh
-# test_install.sh CMAKE BUILD_DIR WORK_DIR GENERATOR CC - installs the build under WORK_DIR, then builds and runs the consumer
+# test_install.sh CMAKE BUILD_DIR WORK_DIR GENERATOR CC - installs the build under WORK_DIR, by make and by CMake, then builds and runs the consumer
 # from the installed tree: by find_package, and by pkg-config.  The tree is moved in between: nothing in it may know its prefix.
 set -eu
 cmake=$1 build=$2 work=$3 generator=$4 cc=$5
 consumer=$(cd "$(dirname "$0")" && pwd)/consumer
-examples=$(cd "$(dirname "$0")/../../docs/examples" && pwd)
+source=$(cd "$(dirname "$0")/../.." && pwd)
+examples=$source/docs/examples
 
 rm -rf "${work:?}"
 mkdir -p "$work"
@@ -14,6 +15,18 @@ prefix=$work/prefix
 
 echo "== the program"
 "$prefix/bin/strata" --version
+
+shared=$prefix/share/strata
+"$prefix/bin/strata" check "$shared/configs/zero3_cpu.json" >"$work/check.txt"
+"$prefix/bin/strata" plan --model gpt2 --config "$shared/configs/zero3_cpu.json" --machine "$shared/machines/laptop-8gb.json" >"$work/plan.txt"
+test -e "$prefix/share/doc/strata/docs/fitting_machine.json"
+
+echo "== make install"
+make -C "$source" install BUILD="$build" PREFIX=/usr DESTDIR="$work/stage" JOBS=1 >"$work/make.log"
+"$work/stage/usr/bin/strata" --version
+(cd "$work/stage/usr" && find . -type f | sort) >"$work/made"
+(cd "$prefix" && find . -type f | sort) | diff - "$work/made"
+make -C "$source" -n demo | grep -q -e "--target $(make -C "$source" -n install | sed -n 's/.*--target //p')\$"
 
 echo "== find_package"
 "$cmake" -S "$consumer" -B "$work/build" -G "$generator" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix"
