@@ -320,7 +320,7 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
     strata_status st = STRATA_OK;
 
     *args = (struct cli_args){
-        .command = command, .device = "cpu", .tokenizer = "byte", .max_tokens = MAX_TOKENS_DEFAULT, .temperature = 1, .top_p = 1};
+        .command = command, .device = "cpu", .tokenizer = "byte", .max_tokens = MAX_TOKENS_DEFAULT, .temperature = (double)NAN};
     while (st == STRATA_OK && c.at < c.argc)
         st = word_take(args, &c);
     if (st == STRATA_OK && args->nvme.count > 0 && (command & (CONFIGURES | CLI_CMD_BENCH_STEP)) != 0)

@@ -44,11 +44,12 @@ struct cli_args {
     const char *device;                               /* default "cpu" */
     const char *prompt, *prompt_file, *prompt_tokens; /* one of them */
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
-    uint64_t max_tokens, top_k;         /* max_tokens: default 128 */
-    double heldout, temperature, top_p; /* the last two: default 1 */
-    uint64_t bytes, repeats, threads;   /* bench; threads of the others are an override */
-    struct cli_sizes params;            /* bench, too */
-    struct cli_list layouts;            /* names, or several with commas between */
+    uint64_t max_tokens, top_k; /* max_tokens: default 128 */
+    double heldout, top_p, repetition_penalty;
+    double temperature;               /* NaN: not given */
+    uint64_t bytes, repeats, threads; /* bench; threads of the others are an override */
+    struct cli_sizes params;          /* bench, too */
+    struct cli_list layouts;          /* names, or several with commas between */
     struct cli_list likes;
     const char *isa, *io_method;
     double load;                         /* bench step; 0: not given */

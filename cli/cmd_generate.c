@@ -10,9 +10,11 @@
 #include "core/print.h"
 #include "core/size.h"
 #include "core/stats.h"
+#include "model/generation.h"
 #include "model/sampler.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,6 +22,7 @@
 struct generation {
     struct cli_session session;
     struct cli_prompt prompt;
+    struct st_generation settings; /* the files', with the command line's in their place */
     struct st_sampler *sampler;
     float *logits;   /* [vocab] f32 */
     int32_t *tokens; /* [session.context] made so far */
@@ -79,6 +82,16 @@ static void put_text(const struct generation *g, struct st_json_writer *w)
     free(text);
 }
 
+static void put_settings(const struct st_generation *s, struct st_json_writer *w)
+{
+    st_json_object_open(w, "sampling");
+    st_json_put_double(w, "temperature", s->sample ? s->temperature : 0);
+    st_json_put_u64(w, "top_k", s->top_k);
+    st_json_put_double(w, "top_p", s->top_p);
+    st_json_put_double(w, "repetition_penalty", s->repetition_penalty);
+    st_json_object_close(w);
+}
+
 static void print_json(const struct generation *g)
 {
     struct st_json_writer w;
@@ -92,6 +105,7 @@ static void print_json(const struct generation *g)
     st_json_array_close(&w);
     put_text(g, &w);
     st_json_put_string(&w, "stopped_by", stop_reason(g));
+    put_settings(&g->settings, &w);
     st_json_put_double(&w, "prompt_seconds", g->prompt_seconds);
     st_json_put_double(&w, "seconds", g->seconds);
     st_json_put_double(&w, "tokens_per_second", tokens_per_second(g));
@@ -107,10 +121,29 @@ static void print_json(const struct generation *g)
     st_json_end_line(&w);
 }
 
+/* How tokens were chosen, and who said so. */
+static void print_settings(const struct st_generation *s)
+{
+    if (s->sample && s->temperature > 0) {
+        st_print(stderr, "strata: drawn at temperature %g", s->temperature);
+        if (s->top_k != 0)
+            st_print(stderr, ", top-k %u", s->top_k);
+        if (s->top_p < 1)
+            st_print(stderr, ", top-p %g", s->top_p);
+    } else {
+        st_print(stderr, "strata: always the likeliest token");
+    }
+    if (s->repetition_penalty != 1)
+        st_print(stderr, ", repetition penalty %g", s->repetition_penalty);
+    st_print(stderr, "%s%s%s\n", s->from[0] != '\0' ? " (" : "", s->from,
+             s->from[0] != '\0' ? " says; the command line wins)" : "");
+}
+
 static void print_figures(const struct generation *g)
 {
     char upload[24], download[24], read[24], write[24];
 
+    print_settings(&g->settings);
     st_print(stderr, "strata: %u tokens of prompt in %.2f s, %u new ones in %.2f s (%.1f tokens/s)\n", g->prompt.count,
              g->prompt_seconds, g->count, g->seconds, tokens_per_second(g));
     st_print(stderr, "strata: moved: %s up, %s down, %s read, %s written\n", st_size_text(upload, g->moved.upload),
@@ -153,9 +186,10 @@ static strata_status forward_prompt(struct generation *g)
 
 static bool is_end(const struct generation *g, int32_t token)
 {
-    const uint32_t end = st_model_config(g->session.model)->eos_token;
-
-    return end != 0 && (uint32_t)token == end - 1;
+    for (uint32_t i = 0; i < g->settings.end_count; i++)
+        if ((uint32_t)token == g->settings.end_tokens[i])
+            return true;
+    return false;
 }
 
 static strata_status make_tokens(struct generation *g)
@@ -174,6 +208,7 @@ static strata_status make_tokens(struct generation *g)
         if (st != STRATA_OK)
             break;
         g->ended = is_end(g, token);
+        st_sampler_see(g->sampler, token);
         g->tokens[g->count++] = token;
         st = put_token(g, token);
     }
@@ -193,17 +228,50 @@ static void take_figures(struct generation *g)
 
 static strata_status create_buffers(struct generation *g)
 {
-    const struct cli_args *args = g->session.args;
-    const struct st_sampler_opts opts = {
-        .temperature = args->temperature, .top_k = (uint32_t)args->top_k, .top_p = args->top_p, .seed = args->seed};
+    const struct st_sampler_opts opts = {.temperature = g->settings.sample ? g->settings.temperature : 0,
+                                         .top_k = g->settings.top_k,
+                                         .top_p = g->settings.top_p,
+                                         .repetition_penalty = g->settings.repetition_penalty,
+                                         .seed = g->session.args->seed};
     const uint32_t vocab = st_model_config(g->session.model)->vocab;
+    strata_status st;
 
     g->most = g->session.context - g->prompt.count;
     g->logits = malloc(vocab * sizeof(*g->logits));
     g->tokens = malloc(g->session.context * sizeof(*g->tokens));
     if (g->logits == NULL || g->tokens == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for the logits of %u tokens", vocab);
-    return st_sampler_create(&g->sampler, vocab, &opts);
+    st = st_sampler_create(&g->sampler, vocab, &opts);
+    for (uint32_t i = 0; i < g->prompt.count && st == STRATA_OK; i++)
+        st_sampler_see(g->sampler, g->prompt.tokens[i]);
+    return st;
+}
+
+/* What the files say; what the command line says wins, and asks for sampling by saying how. */
+static strata_status read_settings(struct generation *g)
+{
+    const struct cli_args *args = g->session.args;
+    struct st_generation *s = &g->settings;
+    strata_status st = STRATA_OK;
+
+    if (g->session.model_is_dir)
+        st = st_generation_read(s, args->model);
+    else
+        st_generation_of_preset(s, st_model_config(g->session.model));
+    if (st != STRATA_OK)
+        return st;
+    if (s->ignored[0] != '\0')
+        st_log(ST_LOG_NOTICE, "%s/%s asks for what is not done here: %s", args->model, s->from, s->ignored);
+    s->sample |= !isnan(args->temperature) || args->top_k != 0 || args->top_p != 0;
+    if (!isnan(args->temperature))
+        s->temperature = args->temperature;
+    if (args->top_k != 0)
+        s->top_k = (uint32_t)args->top_k;
+    if (args->top_p != 0)
+        s->top_p = args->top_p;
+    if (args->repetition_penalty != 0)
+        s->repetition_penalty = args->repetition_penalty;
+    return STRATA_OK;
 }
 
 /* Everything that can be refused before the engine takes memory. */
@@ -217,6 +285,8 @@ static strata_status prepare(struct generation *g)
         st = cli_session_model(&g->session);
     if (st == STRATA_OK)
         st = cli_prompt_check(&g->prompt, st_model_config(g->session.model)->vocab);
+    if (st == STRATA_OK)
+        st = read_settings(g);
     if (st == STRATA_OK)
         st = cli_session_plan(&g->session);
     if (g->session.plan != NULL && st == STRATA_E_NOFIT)

@@ -191,23 +191,6 @@ static strata_status read_rotary(struct st_model_config *c, const st_json *root,
     return STRATA_OK;
 }
 
-/* A number, or the first of a list; *out is one more. */
-static strata_status read_token(const st_json *root, const char *key, uint32_t *out, const char *where)
-{
-    const st_json *n = st_hf_member(root, key);
-    uint64_t id;
-
-    if (n != NULL && st_json_type(n) == ST_JSON_ARRAY)
-        n = st_json_first(n);
-    *out = 0;
-    if (n == NULL)
-        return STRATA_OK;
-    if (!st_json_u64(n, &id) || id >= UINT32_MAX)
-        return st_hf_key_fault(where, key, "must be a token's number, or a list of them");
-    *out = (uint32_t)id + 1;
-    return STRATA_OK;
-}
-
 static strata_status read_switches(struct st_model_config *c, const st_json *root, const char *where)
 {
     bool tied = false, biases = false;
@@ -230,8 +213,6 @@ strata_status st_hf_llama_parse(struct st_model_config *c, const st_json *root, 
     if ((st = check_activation(root, where)) != STRATA_OK || (st = check_others(root, where)) != STRATA_OK ||
         (st = read_sizes(c, root, where)) != STRATA_OK || (st = read_attention(c, root, where)) != STRATA_OK ||
         (st = read_switches(c, root, where)) != STRATA_OK || (st = read_rotary(c, root, where)) != STRATA_OK ||
-        (st = read_token(root, "bos_token_id", &c->bos_token, where)) != STRATA_OK ||
-        (st = read_token(root, "eos_token_id", &c->eos_token, where)) != STRATA_OK ||
         (st = st_hf_read_dropout(root, dropouts, 1, 0.0, &c->dropout, where)) != STRATA_OK)
         return st;
     return st_hf_read_eps(root, "rms_norm_eps", 1e-6, &c->norm_eps, where);

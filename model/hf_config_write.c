@@ -1,10 +1,8 @@
-/* model/hf_config_write.c - config.json and generation_config.json of what was trained. */
+/* model/hf_config_write.c - config.json and generation_config.json of a model that began as a preset. */
 #include "core/json.h"
 #include "model/hf_config.h"
+#include "model/layout.h"
 #include <stdlib.h>
-
-#define GPT2_VOCAB       50257u
-#define GPT2_END_OF_TEXT 50256u
 
 /* The double with the fewest digits that rounds to `value`: 1e-05, not 9.9999997473787516e-06. */
 static double shortest(float value)
@@ -19,20 +17,17 @@ static double shortest(float value)
     return (double)value;
 }
 
-static void put_token(struct st_json_writer *w, const char *key, uint32_t token)
-{
-    if (token > 0)
-        st_json_put_u64(w, key, token - 1);
-    else
-        st_json_put_string(w, key, NULL); /* bytes as tokens have no such marks */
-}
-
+/* Bytes as tokens have no such marks; which tokens have them is a tokenizer's business elsewhere. */
 static void put_token_ids(struct st_json_writer *w, const struct st_model_config *c)
 {
-    const uint32_t gpt2 = c->vocab == GPT2_VOCAB ? GPT2_END_OF_TEXT + 1 : 0;
+    static const char *const keys[] = {"bos_token_id", "eos_token_id"};
 
-    put_token(w, "bos_token_id", c->family == ST_FAMILY_GPT2 ? gpt2 : c->bos_token);
-    put_token(w, "eos_token_id", c->family == ST_FAMILY_GPT2 ? gpt2 : c->eos_token);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        if (c->family == ST_FAMILY_GPT2 && c->vocab == ST_GPT2_VOCAB)
+            st_json_put_u64(w, keys[i], ST_GPT2_END_OF_TEXT);
+        else
+            st_json_put_string(w, keys[i], NULL);
+    }
 }
 
 static void put_gpt2(struct st_json_writer *w, const struct st_model_config *c)
@@ -142,6 +137,8 @@ void st_model_generation_config_write(const struct st_model_config *c, FILE *fil
     st_json_begin(&w, file);
     st_json_object_open(&w, NULL);
     put_token_ids(&w, c);
+    st_json_put_bool(&w, "do_sample", true); /* as st_generation_of_preset(): a small model's likeliest text goes in circles */
+    st_json_put_u64(&w, "top_k", 0);
     st_json_object_close(&w);
     st_json_end_line(&w);
 }

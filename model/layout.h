@@ -34,6 +34,9 @@ enum st_block_role {
 };
 #define ST_NO_TENSOR UINT32_MAX
 
+#define ST_GPT2_VOCAB       50257u
+#define ST_GPT2_END_OF_TEXT 50256u /* where texts begin, too */
+
 /* Derived widths, in elements. */
 struct st_model_widths {
     uint32_t attention; /* heads * head_dim: queries, and attention's output */

@@ -32,9 +32,8 @@ struct st_model_config {
     float rope_low, rope_high; /* original / wavelength below low: divided by factor; above high: as it is */
     uint32_t rope_original;    /* the context it was first trained for */
     uint32_t window;           /* tokens that attention reaches back over, its own included; 0: all.  Longer ones are refused */
-    uint32_t bos_token, eos_token; /* rotary families: id + 1, as in the file; 0: none */
-    bool out_in;                   /* matrices stored [out, in], not [in, out] */
-    bool untied;                   /* the head has a matrix of its own */
+    bool out_in;               /* matrices stored [out, in], not [in, out] */
+    bool untied;               /* the head has a matrix of its own */
 };
 
 /* One tensor of the Hugging Face layout and where it lives. */

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GPT2_VOCAB   50257u
 #define GPT2_DROPOUT 0.1f /* the published files ask for it */
 
 /* One row of published numbers; options follow from the family. */
@@ -79,7 +78,7 @@ static struct st_model_config config_of(const struct preset *p)
 
     snprintf(c.name, sizeof(c.name), "%s", p->name);
     if (p->family == ST_FAMILY_GPT2) {
-        c.dropout = p->vocab == GPT2_VOCAB ? GPT2_DROPOUT : 0.0f;
+        c.dropout = p->vocab == ST_GPT2_VOCAB ? GPT2_DROPOUT : 0.0f;
         return c;
     }
     st_model_llama_options(&c, p->family);

@@ -22,6 +22,8 @@ struct st_sampler {
     uint32_t vocab;
     uint32_t heap_count;
     double largest; /* logit */
+    bool *seen;     /* [vocab] */
+    float *logits;  /* [vocab] with the penalty */
     struct candidate candidates[];
 };
 
@@ -35,9 +37,14 @@ strata_status st_sampler_create(struct st_sampler **out, uint32_t vocab, const s
         return st_error(STRATA_E_INVAL, "sampler: the temperature is %g: 0 or more", opts->temperature);
     if (!(opts->top_p > 0 && opts->top_p <= 1))
         return st_error(STRATA_E_INVAL, "sampler: top-p is %g: more than 0, at most 1", opts->top_p);
-    s = malloc(sizeof(*s) + vocab * sizeof(s->candidates[0]));
-    if (s == NULL)
+    if (!(opts->repetition_penalty > 0) || !isfinite(opts->repetition_penalty))
+        return st_error(STRATA_E_INVAL, "sampler: the repetition penalty is %g: more than 0", opts->repetition_penalty);
+    s = calloc(1, sizeof(*s) + vocab * sizeof(s->candidates[0]));
+    if (s == NULL || (s->seen = calloc(vocab, sizeof(*s->seen))) == NULL ||
+        (s->logits = malloc(vocab * sizeof(*s->logits))) == NULL) {
+        st_sampler_destroy(s);
         return st_error(STRATA_E_NOMEM, "sampler: no memory for %u tokens", vocab);
+    }
     s->opts = *opts;
     s->vocab = vocab;
     *out = s;
@@ -46,7 +53,16 @@ strata_status st_sampler_create(struct st_sampler **out, uint32_t vocab, const s
 
 void st_sampler_destroy(struct st_sampler *s)
 {
+    if (s == NULL)
+        return;
+    free(s->seen);
+    free(s->logits);
     free(s);
+}
+
+void st_sampler_see(struct st_sampler *s, int32_t token)
+{
+    s->seen[token] = true;
 }
 
 /* --- the heap --- */
@@ -108,6 +124,18 @@ static void heap_make(struct st_sampler *s, const float *logits)
 
 /* --- picking --- */
 
+/* In fp32, as transformers does it. */
+static const float *penalised(struct st_sampler *s, const float *logits)
+{
+    const float penalty = (float)s->opts.repetition_penalty;
+
+    if (penalty == 1.0f)
+        return logits;
+    for (uint32_t i = 0; i < s->vocab; i++)
+        s->logits[i] = !s->seen[i] ? logits[i] : logits[i] > 0 ? logits[i] / penalty : logits[i] * penalty;
+    return s->logits;
+}
+
 static strata_status likeliest(const struct st_sampler *s, const float *logits, uint32_t *best)
 {
     *best = 0;
@@ -152,9 +180,10 @@ static uint32_t nucleus(struct st_sampler *s, uint32_t count, double *mass)
     return count;
 }
 
-strata_status st_sampler_pick(struct st_sampler *s, const float *logits, double uniform, int32_t *token)
+strata_status st_sampler_pick(struct st_sampler *s, const float *row, double uniform, int32_t *token)
 {
     uint32_t best, count = s->opts.top_k != 0 && s->opts.top_k < s->vocab ? s->opts.top_k : s->vocab;
+    const float *logits = penalised(s, row);
     const strata_status st = likeliest(s, logits, &best);
     double mass, sum = 0;
 

@@ -5,8 +5,10 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -139,6 +141,105 @@ static void the_context_ends_it(void **state)
     program_free(&p);
 }
 
+/* --- what the model's files say --- */
+
+/* {w}/m: tests/golden/llama_tiny_untied with more keys in its config.json, and a generation_config.json or none. */
+static void make_model(const struct workplace *w, const char *keys, const char *generation)
+{
+    char *dir = workplace_expand(w, "{w}/m"), *weights = workplace_expand(w, "{w}/m/model.safetensors"), config[2048];
+    char *golden = realpath("tests/golden/llama_tiny_untied/model.safetensors", NULL);
+    FILE *file = fopen("tests/golden/llama_tiny_untied/config.json", "re");
+    const int length = snprintf(config, sizeof(config), "{%s", keys);
+    size_t bytes;
+
+    assert_true(file != NULL && fgetc(file) == '{');
+    bytes = (size_t)length + fread(config + length, 1, sizeof(config) - (size_t)length, file);
+    fclose(file);
+    workplace_remove(w, "m");
+    assert_true(mkdir(dir, 0700) == 0 && symlink(golden, weights) == 0);
+    workplace_write(w, "m/config.json", config, bytes);
+    if (generation != NULL)
+        workplace_write(w, "m/generation_config.json", generation, strlen(generation));
+    free(golden);
+    free(weights);
+    free(dir);
+}
+
+/* Made by transformers 4.57.6 from the same files with generate(max_new_tokens=29). */
+#define PLAIN     "89,89,26,13,10,23,67,69,79,10,57,60,67,26,26,26,26,26,26,26,26,26,26,57,39,8,8,8,8"
+#define PENALISED "89,26,27,67,10,23,79,29,31,37,92,65,59,93,27,59,10,49,68,65,31,29,43,65,53,39,86,18,59"
+
+static const struct {
+    const char *keys, *generation, *options, *text;
+    size_t tokens;
+} files[] = {
+    {"", NULL, "", PLAIN, 29}, /* a Llama's own end token is 2 */
+    {"\"eos_token_id\":67,", NULL, "", PLAIN, 7},
+    {"\"eos_token_id\":[90,57],", NULL, "", PLAIN, 11},
+    {"\"eos_token_id\":[57,90],", NULL, "", PLAIN, 11},
+    {"\"eos_token_id\":67,", "{}", "", PLAIN, 29},
+    {"\"eos_token_id\":67,", "{\"eos_token_id\":null}", "", PLAIN, 29},
+    {"\"eos_token_id\":67,", "{\"eos_token_id\":[90,8]}", "", PLAIN, 26},
+    {"", "{\"repetition_penalty\":1.3}", "", PENALISED, 29},
+    {"", "{\"repetition_penalty\":1.3,\"eos_token_id\":49}", "", PENALISED, 18},
+    {"", "{\"repetition_penalty\":1.3}", "--repetition-penalty 1", PLAIN, 29},
+    {"\"repetition_penalty\":1.3,", NULL, "", PENALISED, 29},
+    {"", NULL, "--repetition-penalty 1.3", PENALISED, 29},
+    {"", NULL, "--repetition-penalty 1.3 --temperature 3 --top-k 1", PENALISED, 29},
+    {"", "{\"do_sample\":true,\"temperature\":5}", "--temperature 0", PLAIN, 29},
+    {"", "{\"do_sample\":true,\"top_k\":1}", "", PLAIN, 29},
+    {"", "{\"do_sample\":false,\"temperature\":5,\"top_p\":0.5}", "", PLAIN, 29},
+};
+
+static size_t bytes_of_tokens(const char *text, size_t tokens)
+{
+    const char *at = text;
+
+    while (tokens-- > 0)
+        at += strcspn(at, ",") + (tokens > 0);
+    return (size_t)(at - text);
+}
+
+static void the_files_say_how_and_how_far(void **state)
+{
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        char command[256], *text;
+
+        make_model(w, files[i].keys, files[i].generation);
+        snprintf(command, sizeof(command),
+                 "generate --model {w}/m --prompt-tokens 1,2,3 --max-tokens 29 --quiet --set bf16.enabled=false %s",
+                 files[i].options);
+        text = output_of(w, command);
+        text[strlen(text) - 1] = '\0'; /* the newline */
+        assert_int_equal(strlen(text), bytes_of_tokens(files[i].text, files[i].tokens));
+        assert_memory_equal(text, files[i].text, strlen(text));
+        free(text);
+    }
+}
+
+static void files_and_options_draw_the_same(void **state)
+{
+    const struct workplace *w = *state;
+    char *by_file, *by_options;
+    struct program p;
+
+    make_model(w, "", "{\"do_sample\":true,\"temperature\":5,\"top_k\":40,\"top_p\":0.9,\"num_beams\":2}");
+    by_file = output_of(w, "generate --model {w}/m --prompt-tokens 1,2,3 --seed 7 --quiet");
+    workplace_run_ok(w, &p, "generate --model {w}/m --prompt-tokens 1,2,3 --seed 7");
+    assert_non_null(strstr(p.err, "drawn at temperature 5, top-k 40, top-p 0.9 (generation_config.json says"));
+    assert_non_null(strstr(p.err, "m/generation_config.json asks for what is not done here: num_beams"));
+    program_free(&p);
+    make_model(w, "", NULL);
+    by_options =
+        output_of(w, "generate --model {w}/m --prompt-tokens 1,2,3 --seed 7 --quiet --temperature 5 --top-k 40 --top-p 0.9");
+    assert_string_equal(by_file, by_options);
+    free(by_file);
+    free(by_options);
+    workplace_remove(w, "m");
+}
+
 /* --- figures --- */
 
 static void json_holds_what_was_printed(void **state)
@@ -212,7 +313,7 @@ static void ctrl_c_keeps_what_was_made(void **state)
     char first;
 
     workplace_start_piped(w, &p,
-                          "generate --model {w}/model --prompt x --max-tokens 250" ON_NVME
+                          "generate --model {w}/model --prompt x --max-tokens 250 --threads 2" ON_NVME
                           " --set strata.io_method=fake --fake-latency-us 20000");
     assert_int_equal(read(p.out_fd, &first, 1), 1); /* the first token came before the end */
     assert_int_equal(kill(p.pid, SIGINT), 0);
@@ -233,6 +334,8 @@ int main(void)
         cmocka_unit_test(every_kind_of_prompt_is_the_same),
         cmocka_unit_test(other_vocabularies_give_ids),
         cmocka_unit_test(the_context_ends_it),
+        cmocka_unit_test(the_files_say_how_and_how_far),
+        cmocka_unit_test(files_and_options_draw_the_same),
         cmocka_unit_test(json_holds_what_was_printed),
         cmocka_unit_test(bytes_are_counted),
         cmocka_unit_test(memory_stays_within_the_plan),

@@ -3,6 +3,7 @@
 #include "strata/types.h"
 #include "tests/cli/program.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,7 +207,7 @@ static void generation_has_defaults_and_one_prompt(void **state)
     assert_int_equal(parse(&args, CLI_CMD_GENERATE, "--model nano --prompt 'a b'"), STRATA_OK);
     assert_string_equal(args.prompt, "a b");
     assert_int_equal(args.max_tokens, 128);
-    assert_true(args.temperature == 1 && args.top_p == 1 && args.top_k == 0);
+    assert_true(isnan(args.temperature) && args.top_p == 0 && args.top_k == 0 && args.repetition_penalty == 0);
     cli_args_fini(&args);
     assert_int_equal(parse(&args, CLI_CMD_GENERATE, "--model nano --prompt-tokens 1,2 --temperature 0 --top-p 0.5 --top-k 7"),
                      STRATA_OK);

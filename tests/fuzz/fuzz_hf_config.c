@@ -1,5 +1,7 @@
 /* fuzz_hf_config.c - any bytes as a model's config.json: no crash; what is accepted is written as a config that reads back
- * the same, and makes a model whose workload holds together. */
+ * the same, and makes a model whose workload holds together.  The same bytes as a generation_config.json: settings in their
+ * ranges. */
+#include "model/generation.h"
 #include "model/hf_config.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -36,12 +38,23 @@ static void check_model(const struct st_model_config *config)
     st_model_destroy(m);
 }
 
+static void check_generation(const uint8_t *data, size_t size)
+{
+    struct st_generation g;
+    const strata_status st = st_generation_parse(&g, (const char *)data, size, "fuzz");
+
+    check(st == STRATA_OK || st == STRATA_E_INPUT);
+    check(st != STRATA_OK || (g.end_count <= ST_END_TOKENS_MAX && g.temperature >= 0 && g.top_p > 0 && g.top_p <= 1 &&
+                              g.repetition_penalty > 0 && strlen(g.ignored) < sizeof(g.ignored)));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct st_model_config config = {0};
     const strata_status st = st_model_config_parse(&config, (const char *)data, size, "fuzz");
 
     check(st == STRATA_OK || st == STRATA_E_INPUT);
+    check_generation(data, size);
     if (st != STRATA_OK)
         return 0;
     check_round_trip(&config);

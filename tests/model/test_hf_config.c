@@ -104,7 +104,6 @@ static void test_llama_defaults_are_transformers(void **state)
     assert_true(c.norm_eps == 1e-6f);
     assert_true(c.rope_base == 10000.0f && c.rope_factor == 0.0f);
     assert_true(c.dropout == 0.0f);
-    assert_int_equal(c.bos_token, 0);
 }
 
 static void test_llama_options_are_read(void **state)
@@ -113,8 +112,8 @@ static void test_llama_options_are_read(void **state)
 
     (void)state;
     assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES ",\"rms_norm_eps\":1e-5,\"rope_theta\":500000.0,\"head_dim\":8,"
-                        "\"rope_scaling\":" LLAMA3 ",\"tie_word_embeddings\":true,\"attention_bias\":true,\"bos_token_id\":0,"
-                        "\"eos_token_id\":[5,6],\"sliding_window\":8,\"attention_dropout\":0.1}"));
+                        "\"rope_scaling\":" LLAMA3 ",\"tie_word_embeddings\":true,\"attention_bias\":true,"
+                        "\"sliding_window\":8,\"attention_dropout\":0.1}"));
     assert_int_equal(c.kv_heads, 2);
     assert_int_equal(c.head_dim, 8);
     assert_int_equal(c.biases, ST_BIAS_ATTENTION);
@@ -122,8 +121,6 @@ static void test_llama_options_are_read(void **state)
     assert_true(c.norm_eps == 1e-5f && c.rope_base == 500000.0f && c.dropout == 0.1f);
     assert_true(c.rope_factor == 32.0f && c.rope_low == 1.0f && c.rope_high == 4.0f);
     assert_int_equal(c.rope_original, 8192);
-    assert_int_equal(c.bos_token, 1);
-    assert_int_equal(c.eos_token, 6);
     /* newer and older spellings */
     assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES
                         ",\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"},"
@@ -231,7 +228,6 @@ static void test_llama_faults_name_the_key(void **state)
         {"llama", ",\"head_dim\":4294967295", "4 heads of 4294967295"},
         {"llama", ",\"rms_norm_eps\":0", "\"rms_norm_eps\""},
         {"llama", ",\"attention_bias\":0", "must be true or false"},
-        {"llama", ",\"bos_token_id\":-1", "\"bos_token_id\""},
         {"llama", ",\"partial_rotary_factor\":0.5", "\"partial_rotary_factor\""},
         {"llama", ",\"quantization_config\":{}", "quantized"},
         {"llama", ",\"layer_types\":[\"sliding_attention\"]", "\"layer_types\""},
@@ -272,8 +268,6 @@ static void test_every_family_is_written_as_itself(void **state)
         c.untied = family == ST_FAMILY_MISTRAL;
         c.window = family == ST_FAMILY_LLAMA ? 0 : 16;
         c.dropout = 0.25f;
-        c.bos_token = 1;
-        c.eos_token = 131;
         st_model_config_write(&c, STRATA_F16, f);
         fclose(f);
         assert_ok(parse(&back, text));

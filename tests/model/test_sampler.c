@@ -83,7 +83,8 @@ static int32_t reference(const float *logits, uint32_t vocab, const struct st_sa
 
 static struct st_sampler *make(uint32_t vocab, double temperature, uint32_t top_k, double top_p)
 {
-    const struct st_sampler_opts opts = {.temperature = temperature, .top_k = top_k, .top_p = top_p, .seed = 5};
+    const struct st_sampler_opts opts = {
+        .temperature = temperature, .top_k = top_k, .top_p = top_p, .repetition_penalty = 1, .seed = 5};
     struct st_sampler *s = NULL;
 
     assert_int_equal(st_sampler_create(&s, vocab, &opts), STRATA_OK);
@@ -160,8 +161,11 @@ static void every_option_matches_the_reference(void **state)
         for (size_t t = 0; t < 5; t++)
             for (size_t k = 0; k < 4; k++)
                 for (size_t p = 0; p < 4; p++, round++) {
-                    const struct st_sampler_opts opts = {
-                        .temperature = temperatures[t], .top_k = top_ks[k], .top_p = top_ps[p], .seed = 5};
+                    const struct st_sampler_opts opts = {.temperature = temperatures[t],
+                                                         .top_k = top_ks[k],
+                                                         .top_p = top_ps[p],
+                                                         .repetition_penalty = 1,
+                                                         .seed = 5};
                     struct st_sampler *s = make(vocabs[v], opts.temperature, opts.top_k, opts.top_p);
 
                     logits_fill(logits, vocabs[v], round);
@@ -184,7 +188,7 @@ static void a_seed_gives_the_same_tokens(void **state)
 {
     float logits[VOCAB_MOST];
     struct st_sampler *a = make(VOCAB_MOST, 2, 0, 0.9), *b = make(VOCAB_MOST, 2, 0, 0.9), *other;
-    const struct st_sampler_opts seed6 = {.temperature = 2, .top_p = 0.9, .seed = 6};
+    const struct st_sampler_opts seed6 = {.temperature = 2, .top_p = 0.9, .repetition_penalty = 1, .seed = 6};
     uint32_t differ = 0;
 
     (void)state;
@@ -226,14 +230,50 @@ static void logits_that_are_no_numbers_are_refused(void **state)
     st_sampler_destroy(warm);
 }
 
+/* Above 0 divided, below multiplied, and once however often a token was seen; sampling or not. */
+static void tokens_seen_are_less_likely(void **state)
+{
+    static const float logits[4] = {3, 4, -1, -2}, none_above[4] = {-3, -1.5f, -2, -4};
+    const struct st_sampler_opts greedy = {.temperature = 0, .top_p = 1, .repetition_penalty = 1.5};
+    const struct st_sampler_opts drawn = {.temperature = 1, .top_k = 1, .top_p = 1, .repetition_penalty = 1.5};
+    const struct st_sampler_opts *const both[] = {&greedy, &drawn};
+    int32_t token;
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct st_sampler *s = NULL;
+
+        assert_int_equal(st_sampler_create(&s, 4, both[i]), STRATA_OK);
+        assert_int_equal(st_sampler_pick(s, logits, 0.5, &token), STRATA_OK);
+        assert_int_equal(token, 1);
+        st_sampler_see(s, 1);
+        st_sampler_see(s, 1);
+        assert_int_equal(st_sampler_pick(s, logits, 0.5, &token), STRATA_OK); /* 3 against 4 / 1.5 */
+        assert_int_equal(token, 0);
+        st_sampler_see(s, 0);
+        assert_int_equal(st_sampler_pick(s, logits, 0.5, &token), STRATA_OK); /* 2 against 2.667, not 1.778 */
+        assert_int_equal(token, 1);
+        assert_int_equal(st_sampler_pick(s, none_above, 0.5, &token), STRATA_OK); /* -1.5 * 1.5 against -2 */
+        assert_int_equal(token, 2);
+        st_sampler_destroy(s);
+    }
+}
+
 static void bad_options_are_refused(void **state)
 {
     static const struct st_sampler_opts bad[] = {
-        {.temperature = -1, .top_p = 1},   {.temperature = (double)NAN, .top_p = 1}, {.temperature = HUGE_VAL, .top_p = 1},
-        {.temperature = 1, .top_p = 0},    {.temperature = 1, .top_p = 1.01},        {.temperature = 1, .top_p = (double)NAN},
-        {.temperature = 1, .top_p = -0.5},
+        {.temperature = -1, .top_p = 1, .repetition_penalty = 1},
+        {.temperature = (double)NAN, .top_p = 1, .repetition_penalty = 1},
+        {.temperature = HUGE_VAL, .top_p = 1, .repetition_penalty = 1},
+        {.temperature = 1, .top_p = 0, .repetition_penalty = 1},
+        {.temperature = 1, .top_p = 1.01, .repetition_penalty = 1},
+        {.temperature = 1, .top_p = (double)NAN, .repetition_penalty = 1},
+        {.temperature = 1, .top_p = -0.5, .repetition_penalty = 1},
+        {.temperature = 1, .top_p = 1, .repetition_penalty = 0},
+        {.temperature = 1, .top_p = 1, .repetition_penalty = -1},
+        {.temperature = 1, .top_p = 1, .repetition_penalty = (double)NAN},
     };
-    const struct st_sampler_opts good = {.temperature = 1, .top_p = 1};
+    const struct st_sampler_opts good = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
     struct st_sampler *s = NULL;
 
     (void)state;
@@ -252,6 +292,7 @@ int main(void)
         cmocka_unit_test(every_option_matches_the_reference),
         cmocka_unit_test(a_seed_gives_the_same_tokens),
         cmocka_unit_test(logits_that_are_no_numbers_are_refused),
+        cmocka_unit_test(tokens_seen_are_less_likely),
         cmocka_unit_test(bad_options_are_refused),
     };
 
