@@ -327,12 +327,47 @@ static void betas_that_move(void **state)
     }
 }
 
+static void add_traffic(struct st_traffic *to, const struct st_traffic *more)
+{
+    to->upload += more->upload;
+    to->download += more->download;
+    to->read += more->read;
+    to->write += more->write;
+}
+
+/* What an engine moved is the sum over its cycles, each of them what the plan says of its phase. */
+static void bytes_moved_add_up(void **state)
+{
+    static const enum st_phase phases[] = {ST_PHASE_PROLOGUE, ST_PHASE_BODY, ST_PHASE_BODY, ST_PHASE_EPILOGUE};
+    struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_NVME), .grad = gradient, .smallest = true};
+    struct st_traffic sum = {0};
+    struct st_engine_info info;
+    struct given g;
+
+    (void)state;
+    given_open(&g, &opts);
+    for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++) {
+        const struct st_traffic *planned = &g.plan->traffic[st_phase_index(phases[i])];
+        struct st_step_result result;
+
+        assert_int_equal(i < 3 ? given_step(&g, &result) : st_engine_flush(g.eng, &result), STRATA_OK);
+        assert_int_equal(result.bytes.upload, planned->upload);
+        assert_int_equal(result.bytes.download, planned->download);
+        add_traffic(&sum, planned);
+    }
+    assert_true(sum.upload > 0 && sum.download > 0 && sum.read > 0 && sum.write > 0);
+    st_engine_info(g.eng, &info);
+    assert_memory_equal(&info.moved, &sum, sizeof(sum));
+    given_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_is_its_formula),
         cmocka_unit_test(bias_correction_and_nesterov_are_options),
         cmocka_unit_test(betas_that_move),
+        cmocka_unit_test(bytes_moved_add_up),
     };
 
     return cmocka_run_group_tests_name("steps", tests, NULL, NULL);

@@ -7,6 +7,7 @@
  * state. */
 #include "offload/plan_build.h"
 #include "plan_fixture.h"
+#include "program_roles.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -146,6 +147,7 @@ static void check_plan(const struct st_plan *plan, const struct random_case *c)
     check_traffic(plan, c);
     check_tiers(plan, c);
     check_moved(plan, c);
+    program_roles_check(plan, c->what);
     if (st_plan_verify(plan) != STRATA_OK)
         fail_msg("%s: %s", c->what, strata_last_error());
 }

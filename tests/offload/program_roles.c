@@ -1,0 +1,235 @@
+/* program_roles.c - see program_roles.h. */
+#include "program_roles.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TEXT 4096 /* of an op's accesses */
+
+static const char *const contents[] = {
+    [ST_HOLDS_SCRATCH] = "scratch", [ST_HOLDS_WEIGHT] = "weight", [ST_HOLDS_STATE] = "state",
+    [ST_HOLDS_GRAD] = "grad",       [ST_HOLDS_ACCUM] = "sum",     [ST_HOLDS_ACT] = "act",
+    [ST_HOLDS_DACT] = "dact",       [ST_HOLDS_TOKENS] = "tokens", [ST_HOLDS_ROWS] = "rows",
+    [ST_HOLDS_HEAD] = "head",       [ST_HOLDS_LOGITS] = "logits", [ST_HOLDS_INTERNALS] = "internals",
+    [ST_HOLDS_SCALARS] = "scalars",
+};
+static const char *const modes[] = {[ST_READ] = "read", [ST_WRITE] = "write", [ST_MODIFY] = "modify"};
+
+/* What an op does to its operands, in the order of enum st_op_kind's comments; what only some ops of a kind have is added below.
+ */
+static const char *const roles[ST_OP_KIND_COUNT] = {
+    [ST_OP_UPLOAD_TOKENS] = " read tokens, write tokens,",
+    [ST_OP_READ_WEIGHT] = " read weight, write weight,",
+    [ST_OP_WRITE_WEIGHT] = " read weight, write weight,",
+    [ST_OP_READ_STATE] = " read state, write state,",
+    [ST_OP_WRITE_STATE] = " read state, write state,",
+    [ST_OP_UPDATE] = " modify state, modify weight, read grad,",
+    [ST_OP_UPLOAD_STATE] = " read state, write state,",
+    [ST_OP_UPDATE_DEVICE] = " modify state, modify weight, read grad, modify scalars,",
+    [ST_OP_DOWNLOAD_STATE] = " read state, write state,",
+    [ST_OP_UPLOAD_WEIGHT] = " read weight, write weight,",
+    [ST_OP_DOWNLOAD_WEIGHT] = " read weight, write weight,",
+    [ST_OP_GATHER_DEVICE] = " write act, read tokens,",
+    [ST_OP_GATHER_HOST] = " read weight, read tokens,",
+    [ST_OP_UPLOAD_ROWS] = " read rows, write act,",
+    [ST_OP_EMBED_FORWARD] = " modify act, read weight,",
+    [ST_OP_BLOCK_FORWARD] = " read act, write act, read weight, write internals, write scratch,",
+    [ST_OP_DOWNLOAD_ACT] = " read act, write act,",
+    [ST_OP_WRITE_ACT] = " read act, write act,",
+    [ST_OP_READ_ACT] = " read act, write act,",
+    [ST_OP_UPLOAD_ACT] = " read act, write act,",
+    [ST_OP_HEAD_NORM] = " read act, read weight, write head,",
+    [ST_OP_HEAD_STATS] = " modify head, read weight, read tokens, write scratch,",
+    [ST_OP_HEAD_LOSS] = " read head, read tokens, modify scalars,",
+    [ST_OP_HEAD_GRAD] = " modify head, read weight, read tokens, write scratch,",
+    [ST_OP_HEAD_BACKWARD] = " read act, read weight, read head, write dact, write scratch,",
+    [ST_OP_BLOCK_BACKWARD] = " read act, read weight,",
+    [ST_OP_EMBED_BACKWARD] = " read dact,",
+    [ST_OP_DOWNLOAD_ACCUM] = " read sum, write sum,",
+    [ST_OP_UPLOAD_ACCUM] = " read sum, write sum,",
+    [ST_OP_SCATTER_DEVICE] = "",
+    [ST_OP_DOWNLOAD_DACT] = " read dact, write dact,",
+    [ST_OP_SCATTER_HOST] = " read dact, read tokens,",
+    [ST_OP_FINISH_GRAD] = " read sum, write grad, modify scalars, write scratch,",
+    [ST_OP_FINISH_HOST] = " read sum, write grad, modify scalars,",
+    [ST_OP_DOWNLOAD_GRAD] = " read grad, write grad,",
+    [ST_OP_DOWNLOAD_SCALARS] = " read scalars, write scalars,",
+    [ST_OP_END] = " modify scalars, read scalars, read scalars,",
+};
+
+static void add(char text[TEXT], const char *mode, const char *content, uint32_t times)
+{
+    for (uint32_t i = 0; i < times; i++) {
+        const size_t used = strlen(text);
+
+        snprintf(text + used, TEXT - used, " %s %s,", mode, content);
+    }
+}
+
+static const char *sum_mode(const struct st_op *op)
+{
+    return op->first ? "write" : "modify";
+}
+
+static void expected_roles(char text[TEXT], const struct st_plan *plan, const struct st_op *op)
+{
+    const struct st_workload *w = &plan->workload;
+    const bool trained = op->page != ST_NO_PAGE && plan->pages[op->page].trained;
+
+    snprintf(text, TEXT, "%s", roles[op->kind]);
+    switch (op->kind) {
+    case ST_OP_UPDATE:
+    case ST_OP_UPDATE_DEVICE: /* the step's norm decides about it, unless it comes before */
+        add(text, "read", "scalars", plan->policy.update != ST_UPDATE_IN_BACKWARD);
+        break;
+    case ST_OP_GATHER_DEVICE:
+        add(text, "read", "weight", w->table_count);
+        break;
+    case ST_OP_GATHER_HOST:
+        add(text, op->page == w->table_first ? "write" : "modify", "rows", 1);
+        break;
+    case ST_OP_HEAD_STATS:
+        add(text, "write", "logits", op->tile < plan->kept_tiles);
+        break;
+    case ST_OP_HEAD_GRAD:
+        add(text, "read", "logits", !op->recompute);
+        add(text, sum_mode(op), "sum", trained);
+        break;
+    case ST_OP_BLOCK_BACKWARD:
+        add(text, op->recompute ? "write" : "read", "internals", 1);
+        add(text, "modify", "dact", 1);
+        add(text, "write", "scratch", 1);
+        add(text, sum_mode(op), "sum", trained);
+        break;
+    case ST_OP_HEAD_BACKWARD:
+    case ST_OP_EMBED_BACKWARD:
+        add(text, sum_mode(op), "sum", trained);
+        break;
+    case ST_OP_SCATTER_DEVICE:
+        add(text, sum_mode(op), "sum", 1);
+        add(text, "read", "tokens", 1);
+        add(text, "read", "dact", w->grad_accum);
+        break;
+    case ST_OP_SCATTER_HOST:
+        add(text, sum_mode(op), "sum", w->table_count);
+        break;
+    default:
+        break;
+    }
+}
+
+static void check_roles(const struct st_plan *plan, uint32_t i, const char *what)
+{
+    const struct st_op *op = &plan->ops[i];
+    char want[TEXT], got[TEXT] = "";
+
+    expected_roles(want, plan, op);
+    for (uint32_t a = 0; a < op->access_count; a++) {
+        const struct st_access *access = &plan->accesses[op->access_first + a];
+
+        add(got, modes[access->mode], contents[access->content], 1);
+    }
+    if (strcmp(got, want) != 0)
+        fail_msg("%s: op %u (%s) lists%s and should list%s", what, i, st_op_name(op->kind), got, want);
+}
+
+/* --- once each --- */
+
+/* Of a page's sum. */
+struct counts {
+    uint32_t added, finished;
+};
+
+static bool adds_to_sum(uint8_t kind)
+{
+    return kind == ST_OP_HEAD_GRAD || kind == ST_OP_HEAD_BACKWARD || kind == ST_OP_BLOCK_BACKWARD ||
+           kind == ST_OP_EMBED_BACKWARD || kind == ST_OP_SCATTER_DEVICE || kind == ST_OP_SCATTER_HOST;
+}
+
+/* A sum begins with the first op that adds to it, and with no other; it is finished after the last. */
+static void count_sums(struct counts *counts, const struct st_plan *plan, uint32_t i, const char *what)
+{
+    const struct st_op *op = &plan->ops[i];
+
+    for (uint32_t a = 0; a < op->access_count; a++) {
+        const struct st_access *access = &plan->accesses[op->access_first + a];
+        struct counts *c = &counts[access->index];
+
+        if (access->content != ST_HOLDS_ACCUM)
+            continue;
+        if (adds_to_sum(op->kind)) {
+            if (op->first != (c->added == 0) || c->finished > 0)
+                fail_msg("%s: op %u (%s) %s the sum of page %u, %u ops have added to it", what, i, st_op_name(op->kind),
+                         op->first ? "begins" : "adds to", access->index, c->added);
+            c->added++;
+        } else if (op->kind == ST_OP_FINISH_GRAD || op->kind == ST_OP_FINISH_HOST) {
+            c->finished++;
+        }
+    }
+}
+
+/* Every micro-batch adds to a page's sum; to the table's the lookup does, too, on the device once for all. */
+static uint32_t additions(const struct st_plan *plan, uint32_t p)
+{
+    const struct st_workload *w = &plan->workload;
+    const bool table = p >= w->table_first && p < w->table_first + w->table_count;
+
+    if (!plan->pages[p].trained)
+        return 0;
+    if (!table)
+        return w->grad_accum;
+    return (w->tied ? w->grad_accum : 0) + (plan->pages[p].parked ? w->grad_accum : 1);
+}
+
+static void check_sums(const struct st_plan *plan, const char *what)
+{
+    struct counts *counts = calloc(plan->workload.page_count, sizeof(*counts));
+
+    assert_non_null(counts);
+    for (uint32_t i = 0; i < plan->op_count; i++)
+        count_sums(counts, plan, i, what);
+    for (uint32_t p = 0; p < plan->workload.page_count && !plan->policy.forward_only; p++) {
+        const uint32_t want = additions(plan, p);
+
+        if (counts[p].added != want || counts[p].finished != (want > 0))
+            fail_msg("%s: page %u: %u ops add to its sum, %u finish it; %u should", what, p, counts[p].added, counts[p].finished,
+                     want);
+    }
+    free(counts);
+}
+
+/* Every chunk with state is updated once, after the step's end where that decides about it. */
+static void check_updates(const struct st_plan *plan, const char *what)
+{
+    uint32_t *updates = calloc(plan->chunk_count + 1, sizeof(*updates));
+
+    assert_non_null(updates);
+    for (uint32_t i = 0; i < plan->op_count; i++) {
+        const struct st_op *op = &plan->ops[i];
+        const struct st_access *last = &plan->accesses[op->access_first + op->access_count - 1];
+
+        if (op->kind != ST_OP_UPDATE && op->kind != ST_OP_UPDATE_DEVICE)
+            continue;
+        updates[op->chunk]++;
+        if (plan->policy.update != ST_UPDATE_IN_BACKWARD && last->buffer != plan->at.scalars_host)
+            fail_msg("%s: op %u updates chunk %u without the scalars that END leaves", what, i, op->chunk);
+    }
+    for (uint32_t c = 0; c < plan->chunk_count; c++)
+        if (updates[c] != (plan->chunks[c].tier != STRATA_TIER_COUNT))
+            fail_msg("%s: chunk %u is updated %u times", what, c, updates[c]);
+    free(updates);
+}
+
+void program_roles_check(const struct st_plan *plan, const char *what)
+{
+    for (uint32_t i = 0; i < plan->op_count; i++)
+        check_roles(plan, i, what);
+    check_sums(plan, what);
+    check_updates(plan, what);
+}
