@@ -70,13 +70,11 @@ static bool is_auto(const char *method)
 static strata_status open_part(struct st_swap *swap, uint32_t index, const char *dir)
 {
     struct part *part = &swap->parts[index];
-    char parent[PATH_MAX];
     strata_status st = st_run_dir_create(&part->run, dir);
 
     if (st != STRATA_OK)
         return st;
-    snprintf(parent, sizeof(parent), "%.*s", (int)(strrchr(part->run.path, '/') - part->run.path), part->run.path);
-    st_share_join(&part->share, parent);
+    st_share_join_at(&part->share, part->run.parent_fd);
     part->litter = st_litter_add(&part->run, index, &part->share);
     if (part->litter < 0)
         st_log(ST_LOG_WARN, "%s: too many swaps are open: this one stays behind if the process dies, until the next run",
@@ -158,7 +156,7 @@ static strata_status create_parts(struct st_swap *swap, const struct st_swap_opt
     for (uint32_t i = 0; i < count; i++) {
         struct part *part = &swap->parts[i];
 
-        part->run = (struct st_run_dir){.dir_fd = -1, .lock_fd = -1};
+        part->run = ST_RUN_DIR_NONE;
         part->share.fd = part->fd = part->litter = -1;
         swap->files[i].fd = -1;
         swap->files[i].bytes = st_stripe_file_bytes(&swap->stripe, i, swap->bytes);
@@ -194,9 +192,10 @@ static void close_part(struct part *part)
 {
     if (part->fd >= 0)
         close(part->fd);
-    st_run_dir_remove(&part->run);
-    st_litter_remove(part->litter);
+    st_run_dir_clear(&part->run);
+    st_litter_remove(part->litter); /* it holds the descriptors that close now */
     st_share_leave(&part->share);
+    st_run_dir_close(&part->run);
 }
 
 void st_swap_close(struct st_swap *swap)

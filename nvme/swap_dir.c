@@ -1,7 +1,10 @@
 /* nvme/swap_dir.c - run directories: created, locked, removed, and swept when their owner is dead.
  *
- * The lock is flock() on DIR/strata-RUNID/lock, which the kernel drops when its owner dies.  The text is written after
- * the lock is held, so a directory whose lock file is free and marked has a dead owner.  Only names we make are removed. */
+ * Two flocks say that the owner lives: on the directory from its first moment, and on the file `lock` in it, which reaches other
+ * hosts where the file system's locks do.  The kernel drops both when the owner dies.  The file's text makes the directory ours
+ * before anything else is put there; it goes last.  So a kill at any instant leaves a directory of our name whose locks are free
+ * and which is marked, or empty, or has an unfinished mark alone: all of them are swept.  An owner whose new directory was taken
+ * for such a one makes another.  Only names we make are removed, and an unmarked directory only when nothing else is in it. */
 #include "nvme/swap_parts.h"
 
 #include "core/error.h"
@@ -85,20 +88,6 @@ static int write_marker(int fd)
     return written == length ? 0 : written < 0 ? -errno : -ENOSPC;
 }
 
-static strata_status lock_create(struct st_run_dir *run)
-{
-    int rc = open_at(run->dir_fd, ST_SWAP_LOCK_NAME, O_RDWR | O_CREAT | O_EXCL);
-
-    if (rc < 0)
-        return dir_error(-rc, "cannot create the lock file in", run->path);
-    run->lock_fd = rc;
-    if ((rc = lock_file(run->lock_fd)) < 0)
-        return dir_error(-rc, "cannot lock", run->path);
-    if ((rc = write_marker(run->lock_fd)) < 0)
-        return dir_error(-rc, "cannot write the lock file in", run->path);
-    return STRATA_OK;
-}
-
 /* 0 or -errno. */
 static int random_id(uint64_t *id)
 {
@@ -110,33 +99,13 @@ static int random_id(uint64_t *id)
 }
 
 /* 0 or -errno. */
-static int make_dir(const char *path)
+static int make_dir(int parent_fd, const char *name)
 {
     const int refused = (int)st_fault("nvme.mkdir", 0);
 
     if (refused < 0)
         return refused;
-    return mkdir(path, 0700) < 0 ? -errno : 0;
-}
-
-static strata_status run_dir_make(struct st_run_dir *run, const char *parent)
-{
-    int rc = -EEXIST;
-
-    for (uint32_t i = 0; i < CREATE_TRIES && rc == -EEXIST; i++) {
-        uint64_t id = 0;
-
-        if ((rc = random_id(&id)) < 0)
-            break;
-        if (snprintf(run->path, sizeof(run->path), "%s/" RUN_PREFIX "%016" PRIx64, parent, id) >= (int)sizeof(run->path))
-            rc = -ENAMETOOLONG;
-        else
-            rc = make_dir(run->path);
-    }
-    if (rc < 0)
-        return dir_error(-rc, "cannot create a run directory in", parent);
-    run->made = true;
-    return STRATA_OK;
+    return mkdirat(parent_fd, name, 0700) < 0 ? -errno : 0;
 }
 
 /* `dir` as an absolute path, which stays right after a chdir. */
@@ -154,21 +123,58 @@ static strata_status resolve(const char *dir, char path[PATH_MAX])
     return STRATA_OK;
 }
 
-strata_status st_run_dir_create(struct st_run_dir *run, const char *dir)
+/* 0 or -errno; -ENOENT: a sweep took it for a dead one's. */
+static int has_name(int fd)
 {
-    char parent[PATH_MAX];
-    strata_status st;
+    struct stat info;
 
-    *run = (struct st_run_dir){.dir_fd = -1, .lock_fd = -1};
-    if ((st = resolve(dir, parent)) != STRATA_OK)
-        return st;
-    if ((st = run_dir_make(run, parent)) != STRATA_OK)
-        return st;
-    run->dir_fd = open_at(AT_FDCWD, run->path, O_RDONLY | O_DIRECTORY);
-    st = run->dir_fd < 0 ? dir_error(-run->dir_fd, "cannot open", run->path) : lock_create(run);
-    if (st != STRATA_OK)
-        st_run_dir_remove(run);
-    return st;
+    if (fstat(fd, &info) < 0)
+        return -errno;
+    return info.st_nlink > 0 ? 0 : -ENOENT;
+}
+
+/* Open, lock and mark.  On failure *what says what could not be done. */
+static int occupy(struct st_run_dir *run, const char **what)
+{
+    int rc;
+
+    *what = "cannot open";
+    if ((rc = open_at(run->parent_fd, run->name, O_RDONLY | O_DIRECTORY)) < 0)
+        return rc;
+    run->dir_fd = rc;
+    *what = "cannot lock";
+    if ((rc = lock_file(run->dir_fd)) < 0 || (rc = has_name(run->dir_fd)) < 0)
+        return rc;
+    *what = "cannot create the lock file in";
+    if ((rc = open_at(run->dir_fd, ST_SWAP_LOCK_NAME, O_RDWR | O_CREAT | O_EXCL)) < 0)
+        return rc;
+    run->lock_fd = rc;
+    *what = "cannot lock";
+    if ((rc = lock_file(run->lock_fd)) < 0)
+        return rc;
+    *what = "cannot write the lock file in";
+    if ((rc = write_marker(run->lock_fd)) < 0)
+        return rc;
+    *what = "cannot lock";
+    return has_name(run->lock_fd);
+}
+
+/* 0 or -errno; -EEXIST, -ENOENT, -EWOULDBLOCK: try another name. */
+static int make_and_occupy(struct st_run_dir *run, const char *parent, const char **what)
+{
+    uint64_t id = 0;
+    int rc;
+
+    *what = "cannot create a run directory in";
+    if ((rc = random_id(&id)) < 0)
+        return rc;
+    snprintf(run->name, sizeof(run->name), RUN_PREFIX "%016" PRIx64, id);
+    if (snprintf(run->path, sizeof(run->path), "%s/%s", parent, run->name) >= (int)sizeof(run->path))
+        return -ENAMETOOLONG;
+    if ((rc = make_dir(run->parent_fd, run->name)) < 0)
+        return rc;
+    run->made = true;
+    return occupy(run, what);
 }
 
 /* A file that is already gone is fine: st_swap_unlink_all() may have been there first. */
@@ -199,18 +205,64 @@ static void unlink_all_known(int dir_fd, const char *path)
         unlink_known(dir_fd, ST_SWAP_LOCK_NAME, path);
 }
 
-void st_run_dir_remove(struct st_run_dir *run)
+void st_run_dir_clear(struct st_run_dir *run)
 {
-    if (run->dir_fd >= 0) {
+    if (run->dir_fd >= 0)
         unlink_all_known(run->dir_fd, run->path);
-        close(run->dir_fd);
-    }
-    if (run->made && rmdir(run->path) < 0 && errno != ENOENT)
+    if (run->made && unlinkat(run->parent_fd, run->name, AT_REMOVEDIR) < 0 && errno != ENOENT)
         st_log(ST_LOG_WARN, "%s could not be removed: %s", run->path, strerror(errno));
+    run->made = false;
+}
+
+/* Drop the locks and leave what is there to a sweep. */
+static void let_go(struct st_run_dir *run)
+{
     if (run->lock_fd >= 0)
         close(run->lock_fd);
-    run->dir_fd = run->lock_fd = -1;
+    if (run->dir_fd >= 0)
+        close(run->dir_fd);
+    run->lock_fd = run->dir_fd = -1;
     run->made = false;
+}
+
+void st_run_dir_close(struct st_run_dir *run)
+{
+    let_go(run);
+    if (run->parent_fd >= 0)
+        close(run->parent_fd);
+    run->parent_fd = -1;
+}
+
+void st_run_dir_remove(struct st_run_dir *run)
+{
+    st_run_dir_clear(run);
+    st_run_dir_close(run);
+}
+
+strata_status st_run_dir_create(struct st_run_dir *run, const char *dir)
+{
+    char parent[PATH_MAX];
+    const char *what = "";
+    strata_status st;
+    int rc;
+
+    *run = ST_RUN_DIR_NONE;
+    if ((st = resolve(dir, parent)) != STRATA_OK)
+        return st;
+    rc = open_at(AT_FDCWD, parent, O_RDONLY | O_DIRECTORY);
+    if (rc < 0)
+        return dir_error(-rc, "cannot open", parent);
+    run->parent_fd = rc;
+    rc = -EEXIST;
+    for (uint32_t i = 0; i < CREATE_TRIES && (rc == -EEXIST || rc == -ENOENT || rc == -EWOULDBLOCK); i++) {
+        let_go(run);
+        rc = make_and_occupy(run, parent, &what);
+    }
+    if (rc == 0)
+        return STRATA_OK;
+    st = dir_error(-rc, what, run->made ? run->path : parent);
+    st_run_dir_remove(run);
+    return st;
 }
 
 static bool is_run_name(const char *name)
@@ -221,39 +273,62 @@ static bool is_run_name(const char *name)
            strspn(name + prefix, "0123456789abcdef") == RUN_DIGITS;
 }
 
-/* Descriptor of the locked, marked lock file in dir_fd: its owner is dead.  -1: in use, or not ours. */
-static int lock_orphan(int dir_fd)
+enum mark { MARK_FOREIGN, MARK_NONE, MARK_BEGUN, MARK_OURS };
+
+/* What the lock file of a directory says, once it is locked; *lock_fd keeps the lock.  FOREIGN: in use, or not ours. */
+static enum mark mark_of(int dir_fd, int *lock_fd)
 {
     char text[sizeof(LOCK_MARKER) - 1];
-    const int fd = open_at(dir_fd, ST_SWAP_LOCK_NAME, O_RDONLY | O_NONBLOCK);
     struct stat info;
+    ssize_t bytes;
 
-    if (fd < 0)
-        return -1;
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && lock_file(fd) == 0 &&
-        pread(fd, text, sizeof(text), 0) == (ssize_t)sizeof(text) && memcmp(text, LOCK_MARKER, sizeof(text)) == 0)
-        return fd;
-    close(fd);
-    return -1;
+    *lock_fd = open_at(dir_fd, ST_SWAP_LOCK_NAME, O_RDONLY | O_NONBLOCK);
+    if (*lock_fd < 0)
+        return *lock_fd == -ENOENT ? MARK_NONE : MARK_FOREIGN;
+    if (fstat(*lock_fd, &info) < 0 || !S_ISREG(info.st_mode) || lock_file(*lock_fd) < 0)
+        return MARK_FOREIGN;
+    bytes = pread(*lock_fd, text, sizeof(text), 0);
+    if (bytes < 0 || memcmp(text, LOCK_MARKER, (size_t)bytes) != 0)
+        return MARK_FOREIGN;
+    return bytes == (ssize_t)sizeof(text) ? MARK_OURS : MARK_BEGUN;
+}
+
+/* But for the lock file. */
+static bool is_empty(int dir_fd)
+{
+    const int fd = open_at(dir_fd, ".", O_RDONLY | O_DIRECTORY);
+    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    bool empty = stream != NULL;
+
+    if (stream == NULL && fd >= 0)
+        close(fd);
+    for (const struct dirent *entry; empty && (entry = readdir(stream)) != NULL;)
+        empty =
+            strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || strcmp(entry->d_name, ST_SWAP_LOCK_NAME) == 0;
+    if (stream != NULL)
+        closedir(stream);
+    return empty;
 }
 
 /* True if parent/name was an orphan and is gone. */
 static bool sweep_one(int parent_fd, const char *parent, const char *name)
 {
     const int dir_fd = open_at(parent_fd, name, O_RDONLY | O_DIRECTORY);
-    int lock_fd;
+    int lock_fd = -1;
+    enum mark mark;
     bool gone = false;
 
     if (dir_fd < 0)
         return false;
-    lock_fd = lock_orphan(dir_fd);
-    if (lock_fd >= 0) {
+    mark = lock_file(dir_fd) == 0 ? mark_of(dir_fd, &lock_fd) : MARK_FOREIGN;
+    if (mark == MARK_OURS || (mark != MARK_FOREIGN && is_empty(dir_fd))) {
         unlink_all_known(dir_fd, name);
         gone = unlinkat(parent_fd, name, AT_REMOVEDIR) == 0;
         if (!gone && errno != ENOENT)
             st_log(ST_LOG_WARN, "%s/%s of a run that died could not be removed: %s", parent, name, strerror(errno));
-        close(lock_fd);
     }
+    if (lock_fd >= 0)
+        close(lock_fd);
     close(dir_fd);
     return gone;
 }
@@ -269,8 +344,8 @@ uint32_t st_swap_sweep(const char *dir)
     while ((entry = readdir(stream)) != NULL)
         if (is_run_name(entry->d_name) && sweep_one(dirfd(stream), dir, entry->d_name))
             removed++;
+    st_share_sweep_at(dirfd(stream));
     closedir(stream);
-    st_share_sweep(dir);
     if (removed > 0)
         st_log(ST_LOG_NOTICE, "%s: removed swap space of %" PRIu32 " dead run%s", dir, removed, removed == 1 ? "" : "s");
     return removed;

@@ -1,6 +1,7 @@
-/* nvme/swap_litter.c - the paths of all open swaps, kept where the handler of a dying process can unlink them. */
+/* nvme/swap_litter.c - the names of all open swaps, kept where the handler of a dying process can unlink them. */
 #include "nvme/swap_parts.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,10 +12,12 @@
 enum litter_state { LITTER_FREE = 0, LITTER_FILLING, LITTER_LIVE };
 
 /* Ready for a signal handler: it reads them only in state LITTER_LIVE (acquire, pairs with the release in st_litter_add()).
- * Static, so that a handler never meets freed memory. */
+ * Static, so that a handler never meets freed memory.  Descriptors are the swap's, which forgets them here before it closes them.
+ */
 static struct litter {
     _Atomic int state;
-    char file[ST_SWAP_PATH_MAX], lock[ST_SWAP_PATH_MAX], dir[PATH_MAX];
+    int parent_fd, dir_fd;
+    char file[32], dir[32];
     struct st_share share;
 } litter[LITTER_MAX];
 
@@ -25,9 +28,10 @@ int st_litter_add(const struct st_run_dir *run, uint32_t index, const struct st_
 
         if (!atomic_compare_exchange_strong(&litter[i].state, &expected, LITTER_FILLING))
             continue;
-        snprintf(litter[i].file, sizeof(litter[i].file), "%s/" ST_SWAP_FILE_NAME "%" PRIu32, run->path, index);
-        snprintf(litter[i].lock, sizeof(litter[i].lock), "%s/" ST_SWAP_LOCK_NAME, run->path);
-        snprintf(litter[i].dir, sizeof(litter[i].dir), "%s", run->path);
+        litter[i].parent_fd = run->parent_fd;
+        litter[i].dir_fd = run->dir_fd;
+        snprintf(litter[i].file, sizeof(litter[i].file), ST_SWAP_FILE_NAME "%" PRIu32, index);
+        snprintf(litter[i].dir, sizeof(litter[i].dir), "%s", run->name);
         litter[i].share = *share;
         atomic_store_explicit(&litter[i].state, LITTER_LIVE, memory_order_release);
         return (int)i;
@@ -46,9 +50,9 @@ void st_swap_unlink_all(void)
     for (uint32_t i = 0; i < LITTER_MAX; i++) {
         if (atomic_load_explicit(&litter[i].state, memory_order_acquire) != LITTER_LIVE)
             continue;
-        unlink(litter[i].file);
-        unlink(litter[i].lock);
-        rmdir(litter[i].dir);
+        (void)unlinkat(litter[i].dir_fd, litter[i].file, 0);
+        (void)unlinkat(litter[i].dir_fd, ST_SWAP_LOCK_NAME, 0);
+        (void)unlinkat(litter[i].parent_fd, litter[i].dir, AT_REMOVEDIR);
         (void)st_share_unlink(&litter[i].share);
     }
 }

@@ -182,8 +182,8 @@ static void look_at_shares(struct st_mover *m)
 static void transfer_end(struct st_mover *m, struct st_transfer *t)
 {
     if (t->status != STRATA_OK) {
-        t->status = st_io_request_error(t->op, t->failed_offset, t->failed_bytes, t->failed_result);
-        t->status = st_error_prefix(t->status, "%s", m->files[t->failed_file].opts.path);
+        (void)st_io_request_error(t->op, t->failed_offset, t->failed_bytes, t->failed_result);
+        t->status = st_error_prefix(t->status, "%s", m->files[t->failed_file].opts.path); /* the sentence alone */
     }
     t->done(t, t->status);
 }

@@ -24,18 +24,24 @@
 #define ST_SWAP_BLOCK_DEFAULT (1u << 20)
 #define ST_SWAP_PATH_MAX      (PATH_MAX + 16) /* of a file in a run directory */
 
-/* DIR/strata-RUNID, locked by flock on its file `lock` for as long as the owner lives. */
+/* DIR/strata-RUNID, locked by flock for as long as the owner lives.  Removed by descriptor: DIR may be renamed meanwhile. */
 struct st_run_dir {
-    char path[PATH_MAX]; /* absolute */
-    int dir_fd;          /* -1: none */
-    int lock_fd;         /* holds the lock; -1: none */
+    char path[PATH_MAX]; /* absolute, for sentences */
+    char name[32];
+    int parent_fd, dir_fd; /* -1: none */
+    int lock_fd;           /* of its file `lock`; -1: none */
     bool made;
 };
+#define ST_RUN_DIR_NONE ((struct st_run_dir){.parent_fd = -1, .dir_fd = -1, .lock_fd = -1})
 
 /** Create and lock a run directory under `dir`.  E_INVAL: missing, or not a directory; E_IO, E_NOSPC.
  *  On failure nothing is left behind; st_run_dir_remove() is fine on the result either way. */
 strata_status st_run_dir_create(struct st_run_dir *run, const char *dir);
-/** Unlink the files we know, the lock and the directory; release the lock. */
+/** Unlink the files we know, the lock and the directory, and keep the locks. */
+void st_run_dir_clear(struct st_run_dir *run);
+/** Release the locks. */
+void st_run_dir_close(struct st_run_dir *run);
+/** Both. */
 void st_run_dir_remove(struct st_run_dir *run);
 
 /** Create swap-`index` in `run`, reserve `bytes` on the disk and choose direct or buffered I/O. */

@@ -51,13 +51,13 @@ static bool has_name(int fd)
 }
 
 /* Descriptor, or -1. */
-static int open_file(const char *path, int flags)
+static int open_file(int dir_fd, int flags)
 {
     int fd;
 
     if (st_fault("nvme.share", 0) < 0)
         return -1;
-    fd = open(path, flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    fd = openat(dir_fd, ST_SHARE_FILE_NAME, flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (fd >= 0 && !is_ours(fd)) {
         close(fd);
         fd = -1;
@@ -75,18 +75,11 @@ static int take_slot(int fd)
     return err;
 }
 
-static bool set_path(struct st_share *share, const char *dir)
+void st_share_join_at(struct st_share *share, int dir_fd)
 {
-    share->fd = -1;
-    return (size_t)snprintf(share->path, sizeof(share->path), "%s/" ST_SHARE_FILE_NAME, dir) < sizeof(share->path);
-}
-
-void st_share_join(struct st_share *share, const char *dir)
-{
-    if (!set_path(share, dir))
-        return;
+    *share = (struct st_share){.fd = -1, .dir_fd = dir_fd};
     for (uint32_t i = 0; i < JOIN_TRIES; i++) {
-        const int fd = open_file(share->path, O_CREAT);
+        const int fd = open_file(dir_fd, O_CREAT);
         const int err = fd >= 0 ? take_slot(fd) : 0;
 
         if (fd < 0)
@@ -96,7 +89,7 @@ void st_share_join(struct st_share *share, const char *dir)
             return;
         }
         if (err != 0 && err != EAGAIN) { /* then nobody else can use it either */
-            unlink(share->path);
+            (void)unlinkat(dir_fd, ST_SHARE_FILE_NAME, 0);
             close(fd);
             return;
         }
@@ -112,7 +105,7 @@ bool st_share_unlink(const struct st_share *share)
         return false;
     (void)lock_slots(share->fd, F_UNLCK, 0, ST_SHARE_SLOTS);
     return lock_slots(share->fd, F_WRLCK, 0, ST_SHARE_SLOTS) && has_name(share->fd) && is_ours(share->fd) &&
-           unlink(share->path) == 0;
+           unlinkat(share->dir_fd, ST_SHARE_FILE_NAME, 0) == 0;
 }
 
 void st_share_leave(struct st_share *share)
@@ -124,13 +117,10 @@ void st_share_leave(struct st_share *share)
     share->fd = -1;
 }
 
-void st_share_sweep(const char *dir)
+void st_share_sweep_at(int dir_fd)
 {
-    struct st_share share;
+    struct st_share share = {.fd = open_file(dir_fd, 0), .dir_fd = dir_fd};
 
-    if (!set_path(&share, dir))
-        return;
-    share.fd = open_file(share.path, 0);
     st_share_leave(&share);
 }
 

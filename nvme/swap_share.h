@@ -6,7 +6,6 @@
 #ifndef NVME_SWAP_SHARE_H
 #define NVME_SWAP_SHARE_H
 
-#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,12 +13,12 @@
 #define ST_SHARE_SLOTS     64u /* more holders are not counted */
 
 struct st_share {
-    int fd; /* -1: left out */
-    char path[PATH_MAX + sizeof(ST_SHARE_FILE_NAME)];
+    int fd;     /* -1: left out */
+    int dir_fd; /* borrowed; the directory may be renamed meanwhile */
 };
 
-/** Take a slot in `dir` (an absolute path). */
-void st_share_join(struct st_share *share, const char *dir);
+/** Take a slot in the directory, whose descriptor must outlive the share. */
+void st_share_join_at(struct st_share *share, int dir_fd);
 /** Give the slot back.  Fine on one that is left out. */
 void st_share_leave(struct st_share *share);
 /** Live swaps of this directory, this one included; at least 1. */
@@ -29,6 +28,6 @@ uint32_t st_share_part(uint32_t queue_depth, uint32_t holders);
 /** Give the slot back, keep the descriptor, and remove the file if no other holds a slot; async-signal-safe. */
 bool st_share_unlink(const struct st_share *share);
 /** The same for a file whose holders are all dead; there may be none. */
-void st_share_sweep(const char *dir);
+void st_share_sweep_at(int dir_fd);
 
 #endif

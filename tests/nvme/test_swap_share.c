@@ -18,6 +18,8 @@
 
 #include <cmocka.h>
 
+static int scratch_fd;
+
 static void file_path(char path[128])
 {
     snprintf(path, 128, "%s/" ST_SHARE_FILE_NAME, scratch_dir);
@@ -35,7 +37,7 @@ static bool locks_work(void)
 {
     struct st_share share;
 
-    st_share_join(&share, scratch_dir);
+    st_share_join_at(&share, scratch_fd);
     if (share.fd < 0)
         return false;
     st_share_leave(&share);
@@ -61,7 +63,7 @@ static struct member member_start(void)
     if (m.pid == 0) {
         struct st_share share;
 
-        st_share_join(&share, scratch_dir);
+        st_share_join_at(&share, scratch_fd);
         if (write(ready[1], share.fd >= 0 ? "x" : "-", 1) != 1 || read(gate[0], &byte, 1) != 1)
             _exit(1);
         st_share_leave(&share);
@@ -97,7 +99,7 @@ static void processes_are_counted_and_a_killed_one_is_not(void **state)
     (void)state;
     a = member_start();
     b = member_start();
-    st_share_join(&share, scratch_dir);
+    st_share_join_at(&share, scratch_fd);
     assert_int_equal(st_share_holders(&share), 3);
     c = member_start();
     assert_int_equal(st_share_holders(&share), 4);
@@ -119,14 +121,14 @@ static void what_a_killed_one_leaves_is_swept(void **state)
     (void)state;
     dead = member_start();
     alive = member_start();
-    st_share_sweep(scratch_dir);
+    st_share_sweep_at(scratch_fd);
     assert_true(file_is_there());
     member_end(alive, true);
     member_end(dead, true);
     assert_true(file_is_there());
-    st_share_sweep(scratch_dir);
+    st_share_sweep_at(scratch_fd);
     assert_false(file_is_there());
-    st_share_sweep(scratch_dir); /* nothing there */
+    st_share_sweep_at(scratch_fd); /* nothing there */
 }
 
 /* Two swaps of one process are two holders; a dying process leaves with both. */
@@ -135,8 +137,8 @@ static void a_dying_process_leaves_nothing(void **state)
     struct st_share a, b;
 
     (void)state;
-    st_share_join(&a, scratch_dir);
-    st_share_join(&b, scratch_dir);
+    st_share_join_at(&a, scratch_fd);
+    st_share_join_at(&b, scratch_fd);
     assert_int_equal(st_share_holders(&a), 2);
     assert_int_equal(st_share_holders(&b), 2);
     assert_false(st_share_unlink(&a));
@@ -154,7 +156,7 @@ static void more_than_the_slots_are_left_out(void **state)
     (void)state;
     assert_non_null(shares);
     for (uint32_t i = 0; i <= ST_SHARE_SLOTS; i++)
-        st_share_join(&shares[i], scratch_dir);
+        st_share_join_at(&shares[i], scratch_fd);
     assert_int_equal(st_share_holders(&shares[0]), ST_SHARE_SLOTS);
     assert_int_equal(shares[ST_SHARE_SLOTS].fd, -1);
     assert_int_equal(st_share_holders(&shares[ST_SHARE_SLOTS]), 1);
@@ -177,7 +179,7 @@ static void many_come_and_go(void **state)
             for (uint32_t n = 0; n < 300; n++) {
                 struct st_share share;
 
-                st_share_join(&share, scratch_dir);
+                st_share_join_at(&share, scratch_fd);
                 if (st_share_holders(&share) > 4 || (share.fd >= 0 && !file_is_there()))
                     _exit(1);
                 st_share_leave(&share);
@@ -207,30 +209,30 @@ static void foreign_files_are_left_alone(void **state)
     assert_non_null(file);
     fputs("mine", file);
     fclose(file);
-    st_share_join(&share, scratch_dir);
+    st_share_join_at(&share, scratch_fd);
     assert_int_equal(share.fd, -1);
     assert_int_equal(st_share_holders(&share), 1);
     st_share_leave(&share);
-    st_share_sweep(scratch_dir);
+    st_share_sweep_at(scratch_fd);
     assert_true(file_is_there());
     assert_int_equal(unlink(path), 0);
 
     assert_int_equal(symlink("/dev/null", path), 0);
-    st_share_join(&share, scratch_dir);
+    st_share_join_at(&share, scratch_fd);
     assert_int_equal(share.fd, -1);
     assert_int_equal(unlink(path), 0);
 
     assert_int_equal(mkdir(path, 0700), 0);
-    st_share_join(&share, scratch_dir);
+    st_share_join_at(&share, scratch_fd);
     assert_int_equal(share.fd, -1);
     assert_int_equal(rmdir(path), 0);
 
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.share", .result = -EACCES});
-    st_share_join(&share, scratch_dir);
+    st_share_join_at(&share, scratch_fd);
     assert_true(st_fault_disarm() > 0);
     assert_int_equal(share.fd, -1);
     assert_false(file_is_there());
-    st_share_join(&share, "/nowhere/at/all");
+    st_share_join_at(&share, -1);
     assert_int_equal(share.fd, -1);
 }
 
@@ -255,7 +257,7 @@ int main(void)
         cmocka_unit_test(parts_are_at_least_one),
     };
 
-    if (scratch_create(NULL) != 0 || !locks_work()) {
+    if (scratch_create(NULL) != 0 || (scratch_fd = open(scratch_dir, O_RDONLY | O_DIRECTORY)) < 0 || !locks_work()) {
         print_message("no temporary scratch_dir, or no open file description locks in it: %s\n", strerror(errno));
         return 77;
     }

@@ -1,0 +1,211 @@
+/* tests/nvme/test_swap_kill.c - a run directory whose owner is killed at any system call is swept; one that lives is not. */
+#include "core/log.h"
+#include "nvme/swap.h"
+#include "nvme/swap_parts.h"
+#include "tests/scratch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define BYTES (64u << 10)
+
+static void keep_quiet(void *ctx, enum st_log_level level, const char *line)
+{
+    (void)ctx, (void)level, (void)line;
+}
+
+/* A whole life on the disk, without a thread: a tracer then sees every call. */
+static int live(void)
+{
+    struct st_run_dir run;
+    struct st_share share;
+    bool direct;
+    int fd;
+
+    st_swap_sweep(scratch_dir);
+    if (st_run_dir_create(&run, scratch_dir) != STRATA_OK)
+        return 1;
+    st_share_join_at(&share, run.parent_fd);
+    if (st_swap_file_create(&fd, &direct, &run, 0, BYTES) != STRATA_OK)
+        return 2;
+    close(fd);
+    st_run_dir_clear(&run);
+    st_share_leave(&share);
+    st_run_dir_close(&run);
+    return 0;
+}
+
+/* A child that stops before and after each of its system calls. */
+static pid_t start_traced(void)
+{
+    const pid_t pid = fork();
+    int status;
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+            _exit(77);
+        raise(SIGSTOP);
+        _exit(live());
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFSTOPPED(status) ? pid : -1;
+}
+
+/* False: it ended by itself before its n-th stop. */
+static bool kill_at_stop(pid_t pid, uint32_t n)
+{
+    int status;
+
+    for (uint32_t i = 0; i < n; i++) {
+        assert_int_equal(ptrace(PTRACE_SYSCALL, pid, NULL, NULL), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        if (WIFEXITED(status)) {
+            assert_int_equal(WEXITSTATUS(status), 0);
+            return false;
+        }
+    }
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    return true;
+}
+
+static void a_kill_at_every_call_is_swept(void **state)
+{
+    uint32_t left = 0, n = 0;
+    bool killed = true;
+
+    (void)state;
+    for (; killed; n++) {
+        const pid_t pid = start_traced();
+
+        if (pid < 0) {
+            print_message("no process can be traced here: not tested\n");
+            skip();
+        }
+        killed = kill_at_stop(pid, n);
+        left += scratch_entries(scratch_dir, NULL) > 0;
+        st_swap_sweep(scratch_dir);
+        if (scratch_entries(scratch_dir, NULL) != 0)
+            fail_msg("killed at stop %u: something is left", n);
+    }
+    assert_true(n > 40); /* all its calls, before and after */
+    assert_true(left > 15);
+}
+
+/* One sweeps as fast as it can; whoever makes a directory meanwhile gets one, and keeps it. */
+static void a_sweep_takes_nothing_from_the_living(void **state)
+{
+    enum { MAKERS = 2, ROUNDS = 150 };
+    pid_t makers[MAKERS], sweeper = fork();
+
+    (void)state;
+    assert_true(sweeper >= 0);
+    if (sweeper == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            st_swap_sweep(scratch_dir);
+    }
+    for (int i = 0; i < MAKERS; i++) {
+        makers[i] = fork();
+        assert_true(makers[i] >= 0);
+        if (makers[i] != 0)
+            continue;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (uint32_t round = 0; round < ROUNDS; round++) {
+            struct st_run_dir run;
+            int fd;
+
+            if (st_run_dir_create(&run, scratch_dir) != STRATA_OK)
+                _exit(1);
+            fd = openat(run.dir_fd, ST_SWAP_FILE_NAME "0", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+            if (fd < 0)
+                _exit(2);
+            close(fd);
+            if (faccessat(run.dir_fd, ST_SWAP_LOCK_NAME, F_OK, 0) != 0 || access(run.path, F_OK) != 0)
+                _exit(3);
+            st_run_dir_remove(&run);
+        }
+        _exit(0);
+    }
+    for (int i = 0; i < MAKERS; i++) {
+        int status;
+
+        assert_int_equal(waitpid(makers[i], &status, 0), makers[i]);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
+    assert_int_equal(kill(sweeper, SIGKILL), 0);
+    assert_int_equal(waitpid(sweeper, NULL, 0), sweeper);
+    st_swap_sweep(scratch_dir);
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
+}
+
+static void a_renamed_directory_is_left_empty(void **state)
+{
+    const struct st_swap_opts opts = {.dir_count = 1, .bytes = BYTES, .method = "threads", .queue_depth = 1};
+
+    (void)state;
+    for (int dying = 0; dying < 2; dying++) {
+        const char *const dirs[] = {scratch_path("before")};
+        struct st_swap_opts with_dir = opts;
+        struct st_swap *swap;
+
+        with_dir.dirs = dirs;
+        assert_int_equal(mkdir(dirs[0], 0700), 0);
+        assert_int_equal(st_swap_open(&swap, &with_dir), STRATA_OK);
+        assert_int_equal(rename(dirs[0], scratch_path("after")), 0);
+        if (dying)
+            st_swap_unlink_all();
+        else
+            st_swap_close(swap);
+        assert_int_equal(scratch_entries(scratch_path("after"), NULL), 0);
+        if (dying)
+            st_swap_close(swap);
+        assert_int_equal(rmdir(scratch_path("after")), 0);
+    }
+}
+
+/* What each instant of making one leaves, and what only looks like it. */
+static void unfinished_directories_are_swept_and_others_not(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir(scratch_path("strata-0123456789abcde0"), 0700), 0);
+    scratch_put("strata-0123456789abcde1/lock", "");
+    scratch_put("strata-0123456789abcde2/lock", "strata swap");
+    scratch_put("strata-0123456789abcde3/lock", "");
+    scratch_put("strata-0123456789abcde3/swap-0", "mine");
+    scratch_put("strata-0123456789abcde4/lock", "strata swap lock 2");
+    assert_int_equal(mkdir(scratch_path("strata-mine"), 0700), 0);
+    assert_int_equal(st_swap_sweep(scratch_dir), 3);
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 3);
+    assert_int_equal(scratch_entries(scratch_path("strata-0123456789abcde3"), NULL), 2);
+    assert_int_equal(scratch_entries(scratch_path("strata-0123456789abcde4"), NULL), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_kill_at_every_call_is_swept, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_sweep_takes_nothing_from_the_living, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_renamed_directory_is_left_empty, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(unfinished_directories_are_swept_and_others_not, scratch_create, scratch_remove),
+    };
+
+    st_log_configure(keep_quiet, NULL, ST_LOG_WARN);
+    return cmocka_run_group_tests_name("swap directories of the killed", tests, NULL, NULL);
+}
