@@ -1,16 +1,16 @@
-/* tests/cli/program.c - posix_spawn with output into memory files, so that no reader is needed. */
+/* tests/cli/program.c - a process with output into memory files, so that no reader is needed. */
 #include "tests/cli/program.h"
+
+#include "tests/common/child.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -69,27 +69,23 @@ static int memory_file(const char *name)
 static void spawn(struct program *p, const char *const *words, int out_fd, int err_fd)
 {
     const char *argv[WORDS_MAX + 1] = {STRATA_BINARY};
-    posix_spawn_file_actions_t actions;
     int count = 1;
 
     for (; words[count - 1] != NULL; count++)
         argv[count] = words[count - 1];
     argv[count] = NULL;
-    assert(posix_spawn_file_actions_init(&actions) == 0);
-    assert(posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0) == 0);
-    assert(posix_spawn_file_actions_adddup2(&actions, out_fd, STDOUT_FILENO) == 0);
-    assert(posix_spawn_file_actions_adddup2(&actions, err_fd, STDERR_FILENO) == 0);
-    assert(posix_spawn(&p->pid, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv, environ) == 0);
-    posix_spawn_file_actions_destroy(&actions);
+    p->pid = child_fork();
+    if (p->pid > 0)
+        return;
+    if (dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO) == STDIN_FILENO &&
+        dup2(out_fd, STDOUT_FILENO) == STDOUT_FILENO && dup2(err_fd, STDERR_FILENO) == STDERR_FILENO)
+        (void)execve(argv[0], (char *const *)(uintptr_t)argv, environ);
+    _exit(127);
 }
 
 void program_wait(struct program *p)
 {
-    int status;
-
-    while (waitpid(p->pid, &status, 0) < 0)
-        assert(errno == EINTR);
-    p->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    p->code = child_wait(p->pid);
     p->err = memory_text(p->err_fd);
 }
 

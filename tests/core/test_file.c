@@ -2,6 +2,7 @@
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/file.h"
+#include "tests/common/child.h"
 #include "tests/scratch.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -174,10 +174,8 @@ static pid_t maker(const char *name, bool publish)
     pid_t child;
 
     assert_int_equal(pipe(ends), 0);
-    child = fork();
-    assert_true(child >= 0);
+    child = child_fork();
     if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (st_new_file_create(&f, scratch_path(name), 0) != STRATA_OK || (publish && st_new_file_publish(&f) != STRATA_OK))
             _exit(1);
         if (write(ends[1], "x", 1) != 1)
@@ -191,12 +189,6 @@ static pid_t maker(const char *name, bool publish)
     return child;
 }
 
-static void end(pid_t child)
-{
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, NULL, 0), child);
-}
-
 static void a_living_makers_file_is_left_and_a_dead_ones_removed(void **state)
 {
     pid_t child = maker("a", false);
@@ -205,7 +197,7 @@ static void a_living_makers_file_is_left_and_a_dead_ones_removed(void **state)
     refused(make("a", "x", OVERWRITE), "another run is writing it");
     assert_int_equal(scratch_entries_with(scratch_dir, ".tmp"), 1);
     assert_int_equal(make("ab", "x", 0), STRATA_OK); /* another name's are not touched */
-    end(child);
+    child_kill(child);
     scratch_put("a.strata-0123456789abcdef.tmp.mine", "x");
     scratch_put("a.strata-0123.tmp", "x");
     assert_int_equal(make("a", "new", 0), STRATA_OK);
@@ -219,7 +211,7 @@ static void a_file_that_grows_under_its_name_is_not_replaced(void **state)
 
     (void)state;
     refused(make("a", "x", OVERWRITE), "another run is writing it");
-    end(child);
+    child_kill(child);
     assert_int_equal(make("a", "x", OVERWRITE), STRATA_OK);
     assert_int_equal(scratch_entries(scratch_dir, "a"), 0);
 }
@@ -238,14 +230,12 @@ static void makers_that_race_do_not_both_win(void **state)
         assert_int_equal(pipe(go), 0);
         scratch_put("a.strata-0123456789abcdef.tmp", "dead");
         for (int i = 0; i < 2; i++) {
-            children[i] = fork();
-            assert_true(children[i] >= 0);
+            children[i] = child_fork();
             if (children[i] == 0) {
                 struct st_new_file f;
                 bool made;
                 char c;
 
-                prctl(PR_SET_PDEATHSIG, SIGKILL);
                 close(go[1]);
                 if (read(go[0], &c, 1) != 0)
                     _exit(9);

@@ -1,5 +1,6 @@
 /* The emulator of CUDA: threads, barriers, warps and shared memory; streams, events, memory and failures. */
 #include "kernels/cuda/launch.h"
+#include "tests/common/child.h"
 #include "tests/cuda/emulator/twin.h"
 #include <pthread.h>
 #include <setjmp.h>
@@ -7,7 +8,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 extern "C" {
@@ -336,10 +336,8 @@ static void devices_have_streams_events_and_limits_of_their_own(void **)
 /* Whether the launch ends the process by a signal; it runs in a child, silently. */
 template <class Launch> static bool aborts(Launch launch)
 {
-    const pid_t child = fork();
-    int status = 0;
+    const pid_t child = child_fork();
 
-    assert_true(child >= 0);
     if (child == 0) {
         signal(SIGABRT, SIG_DFL);
         signal(SIGILL, SIG_DFL);
@@ -348,8 +346,7 @@ template <class Launch> static bool aborts(Launch launch)
         launch();
         _exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return WIFSIGNALED(status) || (WIFEXITED(status) && WEXITSTATUS(status) != 0);
+    return child_wait(child) != 0;
 }
 
 static void threads_that_wait_for_ever_abort(void **)

@@ -1,5 +1,6 @@
 /* tests/nvme/test_io_contract_files.c - the contract in nvme/io.h: files of an io come and go. */
 #include "io_fixture.h"
+#include "tests/common/child.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -10,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -117,21 +117,18 @@ static void a_file_given_back_is_let_go(void **state)
 static void a_busy_file_is_not_given_back(void **state)
 {
     struct io_fixture f;
-    int status;
     pid_t pid;
 
     assert_int_equal(io_fixture_open(&f, io_method_of(state), 1, BLOCK, 1), STRATA_OK);
     io_fixture_start(&f, 0, ST_IO_WRITE);
-    pid = fork();
-    assert_true(pid >= 0);
+    pid = child_fork();
     if (pid == 0) {
         close(STDERR_FILENO);
         signal(SIGABRT, SIG_DFL);
         f.ops->remove_file(f.io, f.file);
         _exit(0);
     }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    assert_int_equal(child_wait(pid), 128 + SIGABRT);
     assert_int_equal(f.ops->reap(f.io, 1), STRATA_OK);
     assert_int_equal(f.done_count, 1);
     io_fixture_close(&f);

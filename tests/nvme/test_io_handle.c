@@ -2,6 +2,7 @@
  * closing, buffers, fork.  Also io_handle_random and io_handle_errors. */
 #include "io_handle_fixture.h"
 #include "nvme/io_handle_parts.h"
+#include "tests/common/child.h"
 #include "tests/scratch.h"
 
 #include <fcntl.h>
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -203,18 +203,15 @@ static void a_forked_child_is_told(void **state)
     struct strata_io_file *file = handle_open_new(io, "fork", 0, 4096);
     strata_io_request request;
     char byte = 0;
-    int status;
-    pid_t pid = fork();
+    pid_t pid = child_fork();
 
     (void)state;
-    assert_true(pid >= 0);
     if (pid == 0)
         _exit(strata_io_read(file, 0, &byte, 1, &request) == STRATA_E_INVAL && strstr(strata_last_error(), "process") != NULL &&
                       strata_io_close_file(file) == STRATA_E_INVAL && strata_io_close(io) == STRATA_E_INVAL
                   ? 0
                   : 1);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_int_equal(status, 0);
+    assert_int_equal(child_wait(pid), 0);
     assert_int_equal(strata_io_read(file, 0, &byte, 1, &request), STRATA_OK);
     assert_int_equal(strata_io_wait(io, request, -1, NULL), STRATA_OK);
     assert_int_equal(strata_io_close(io), STRATA_OK);

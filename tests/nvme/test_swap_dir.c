@@ -4,6 +4,7 @@
 #include "nvme/swap.h"
 #include "nvme/swap_parts.h"
 #include "swap_fixture.h"
+#include "tests/common/child.h"
 #include "tests/scratch.h"
 
 #include <dirent.h>
@@ -19,7 +20,6 @@
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -149,8 +149,7 @@ static pid_t start_owner(void)
     pid_t pid;
 
     assert_int_equal(pipe(ends), 0);
-    pid = fork();
-    assert_true(pid >= 0);
+    pid = child_fork();
     if (pid == 0) {
         struct st_swap *swap;
 
@@ -165,12 +164,6 @@ static pid_t start_owner(void)
     return pid;
 }
 
-static void kill_owner(pid_t pid)
-{
-    assert_int_equal(kill(pid, SIGKILL), 0);
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-}
-
 static void only_a_dead_owner_s_directory_is_swept(void **state)
 {
     struct st_swap *swap;
@@ -178,14 +171,14 @@ static void only_a_dead_owner_s_directory_is_swept(void **state)
 
     (void)state;
     dead = start_owner();
-    kill_owner(dead);
+    child_kill(dead);
     assert_int_equal(entries_in(scratch_dir), 1);
     alive = start_owner(); /* its open sweeps the first */
     assert_int_equal(entries_in(scratch_dir), 1);
     assert_int_equal(st_swap_sweep(scratch_dir), 0);
     assert_int_equal(swap_open(&swap, scratch_dir, MIB), STRATA_OK);
     assert_int_equal(entries_in(scratch_dir), 2);
-    kill_owner(alive);
+    child_kill(alive);
     assert_int_equal(st_swap_sweep(scratch_dir), 1);
     assert_swap_works(swap);
     st_swap_close(swap);

@@ -3,6 +3,7 @@
 #include "core/rng.h"
 #include "nvme/swap_parts.h"
 #include "swap_dirs_fixture.h"
+#include "tests/common/child.h"
 #include "tests/scratch.h"
 
 #include <errno.h>
@@ -15,7 +16,6 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -75,8 +75,7 @@ static void a_kill_at_any_point_is_swept(void **state)
         pid_t pid;
 
         assert_int_equal(pipe(ends), 0);
-        pid = fork();
-        assert_true(pid >= 0);
+        pid = child_fork();
         if (pid == 0) {
             const struct st_swap_opts opts = swap_dirs_options("threads", 2, i % 2 == 0);
             unsigned char *buf = aligned_alloc(ST_SWAP_ALIGN, SWAP_DIRS_BYTES);
@@ -94,8 +93,7 @@ static void a_kill_at_any_point_is_swept(void **state)
         do
             assert_int_equal(read(ends[0], &byte, 1), 1);
         while (bytes_left-- > 0);
-        assert_int_equal(kill(pid, SIGKILL), 0);
-        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        child_kill(pid);
         close(ends[0]);
     }
     for (uint32_t d = 0; d < 2; d++)
@@ -139,13 +137,12 @@ static void foreign_files_stay(void **state)
 /* Rights are not asked of the superuser, so a child without them opens. */
 static void a_directory_without_permission_is_named(void **state)
 {
-    int status;
     pid_t pid;
+    int code;
 
     (void)state;
     assert_int_equal(chmod(scratch_dir, 0755) | chmod(swap_dirs[0], 0777) | chmod(swap_dirs[1], 0555), 0);
-    pid = fork();
-    assert_true(pid >= 0);
+    pid = child_fork();
     if (pid == 0) {
         const struct st_swap_opts opts = swap_dirs_options("threads", 2, true);
         struct st_swap *swap;
@@ -158,13 +155,12 @@ static void a_directory_without_permission_is_named(void **state)
                   ? 0
                   : 1);
     }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
+    code = child_wait(pid);
     assert_int_equal(chmod(swap_dirs[0], 0700) | chmod(swap_dirs[1], 0700), 0);
-    assert_true(WIFEXITED(status));
     swap_dirs_assert_empty();
-    if (WEXITSTATUS(status) == 2)
+    if (code == 2)
         skip();
-    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(code, 0);
 }
 
 static bool mount_tmpfs(uint32_t d, const char *text, unsigned long flags)

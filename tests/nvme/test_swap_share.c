@@ -1,6 +1,7 @@
 /* tests/nvme/test_swap_share.c - holders of a directory are counted over processes, also over one that is killed; no litter. */
 #include "core/fault.h"
 #include "nvme/swap_share.h"
+#include "tests/common/child.h"
 #include "tests/scratch.h"
 
 #include <errno.h>
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -58,8 +58,7 @@ static struct member member_start(void)
 
     assert_int_equal(pipe(ready), 0);
     assert_int_equal(pipe2(gate, O_CLOEXEC), 0);
-    m.pid = fork();
-    assert_true(m.pid >= 0);
+    m.pid = child_fork();
     if (m.pid == 0) {
         struct st_share share;
 
@@ -80,15 +79,12 @@ static struct member member_start(void)
 
 static void member_end(struct member m, bool killed)
 {
-    int status;
-
     if (killed)
         assert_int_equal(kill(m.pid, SIGKILL), 0);
     else
         assert_int_equal(write(m.gate, "x", 1), 1);
     close(m.gate);
-    assert_int_equal(waitpid(m.pid, &status, 0), m.pid);
-    assert_true(killed ? WIFSIGNALED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(child_wait(m.pid), killed ? 128 + SIGKILL : 0);
 }
 
 static void processes_are_counted_and_a_killed_one_is_not(void **state)
@@ -173,8 +169,7 @@ static void many_come_and_go(void **state)
 
     (void)state;
     for (uint32_t i = 0; i < 4; i++) {
-        pids[i] = fork();
-        assert_true(pids[i] >= 0);
+        pids[i] = child_fork();
         if (pids[i] == 0) {
             for (uint32_t n = 0; n < 300; n++) {
                 struct st_share share;
@@ -187,13 +182,8 @@ static void many_come_and_go(void **state)
             _exit(0);
         }
     }
-    for (uint32_t i = 0; i < 4; i++) {
-        int status;
-
-        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-        assert_true(WIFEXITED(status));
-        assert_int_equal(WEXITSTATUS(status), 0);
-    }
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(child_wait(pids[i]), 0);
     assert_false(file_is_there());
 }
 

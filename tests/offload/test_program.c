@@ -1,13 +1,13 @@
 /* test_program - the program writer's own limits. */
 #include "offload/program_emit.h"
 #include "plan_fixture.h"
+#include "tests/common/child.h"
 
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -46,12 +46,10 @@ static struct st_plan *small_plan(void)
 static void gradients_held_back_are_two_at_most(void **state)
 {
     struct st_plan *plan = small_plan();
-    int status;
     pid_t child;
 
     (void)state;
-    child = fork();
-    assert_true(child >= 0);
+    child = child_fork();
     if (child == 0) {
         const struct st_micros all = {.first = 0, .end = 1, .opens = true, .closes = true};
         struct st_layout lay;
@@ -63,9 +61,7 @@ static void gradients_held_back_are_two_at_most(void **state)
             st_emit_backward(&e, &all);
         _exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFSIGNALED(status));
-    assert_int_equal(WTERMSIG(status), SIGABRT);
+    assert_int_equal(child_wait(child), 128 + SIGABRT);
     st_plan_destroy(plan);
 }
 

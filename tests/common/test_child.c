@@ -1,0 +1,70 @@
+/* test_child - what a test starts ends with it. */
+#include "tests/common/child.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define LONGEST_MS 60000 /* a wait that is over at once, or is the fault */
+
+/* A process that starts one which waits for ever, and then ends or dies: the pipe that both hold is closed when both are gone. */
+static void a_child_dies_with_its_parent(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        int held[2];
+        struct pollfd closed = {.events = POLLIN};
+        pid_t pid;
+
+        assert_int_equal(pipe(held), 0);
+        closed.fd = held[0];
+        pid = child_fork();
+        if (pid == 0) {
+            signal(SIGABRT, SIG_DFL);
+            if (child_fork() == 0)
+                for (;;)
+                    pause();
+            if (i == 0)
+                _exit(0);
+            abort();
+        }
+        close(held[1]);
+        assert_int_equal(child_wait(pid), i == 0 ? 0 : 128 + SIGABRT);
+        assert_int_equal(poll(&closed, 1, LONGEST_MS), 1);
+        assert_int_equal(closed.revents, POLLHUP);
+        close(held[0]);
+    }
+}
+
+static void ends_are_told_apart(void **state)
+{
+    pid_t pid = child_fork();
+
+    (void)state;
+    if (pid == 0)
+        _exit(42);
+    assert_int_equal(child_wait(pid), 42);
+    pid = child_fork();
+    if (pid == 0)
+        for (;;)
+            pause();
+    assert_int_equal(kill(pid, SIGTERM), 0);
+    assert_int_equal(child_wait(pid), 128 + SIGTERM);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_child_dies_with_its_parent),
+        cmocka_unit_test(ends_are_told_apart),
+    };
+
+    return cmocka_run_group_tests_name("child", tests, NULL, NULL);
+}
