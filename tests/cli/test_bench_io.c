@@ -2,6 +2,7 @@
  * arguments, what --write changes, and that nothing stays in the directory after the end, a failure or a signal. */
 #include "cli/config_edit.h"
 #include "core/json.h"
+#include "core/json_edit.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 
@@ -401,7 +402,7 @@ static void sections_are_replaced_or_added(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char *out = NULL;
 
-        assert_int_equal(cli_config_edit_text(&out, cases[i].before, "test", "aio", "{}"), STRATA_OK);
+        assert_int_equal(st_json_edit(&out, cases[i].before, "test", "aio", "{}"), STRATA_OK);
         assert_string_equal(out, cases[i].after);
         free(out);
     }
@@ -426,7 +427,7 @@ static void sections_are_indented_as_the_file_is(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char *out = NULL;
 
-        assert_int_equal(cli_config_edit_text(&out, cases[i].before, "test", "aio", section), STRATA_OK);
+        assert_int_equal(st_json_edit(&out, cases[i].before, "test", "aio", section), STRATA_OK);
         assert_string_equal(out, cases[i].after);
         free(out);
     }
@@ -442,7 +443,7 @@ static void bad_files_are_left_alone(void **state)
         char *out = NULL, *kept;
         size_t bytes;
 
-        assert_int_equal(cli_config_edit_text(&out, bad[i], "test", "aio", "{}"), STRATA_E_CONFIG);
+        assert_int_equal(st_json_edit(&out, bad[i], "test", "aio", "{}"), STRATA_E_CONFIG);
         assert_null(out);
         workplace_write(w, "bad.json", bad[i], strlen(bad[i]));
         assert_int_equal(cli_config_edit_file(path, "aio", "{}"), STRATA_E_CONFIG);
