@@ -143,7 +143,8 @@ static strata_status begin_outputs(struct train *t)
     if (st == STRATA_OK)
         st = cli_output_create(&t->trace, "--trace", args->trace, args);
     if (st == STRATA_OK && args->out != NULL &&
-        (st = st_hf_writer_open(&t->writer, t->session.model, args->out, args->overwrite)) != STRATA_OK)
+        (st = st_hf_writer_open(&t->writer, t->session.model, args->out, t->session.model_is_dir ? args->model : NULL,
+                                args->overwrite)) != STRATA_OK)
         st = st_error_prefix(st, "--out");
     return st;
 }

@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "model/hf_fields.h"
+#include "model/hf_output.h"
 #include "model/layout.h"
 #include <float.h>
 #include <math.h>
@@ -10,11 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FILE_BYTES_MAX    (1u << 20)
-#define TOP_K_DEFAULT     50u
-#define LLAMA_END         2u /* where config.json does not say */
-#define GENERATION_CONFIG "generation_config.json"
-#define MODEL_CONFIG      "config.json"
+#define FILE_BYTES_MAX (1u << 20)
+#define TOP_K_DEFAULT  50u
+#define LLAMA_END      2u /* where config.json does not say */
 
 /* --- what is not done here --- */
 
@@ -180,7 +179,7 @@ strata_status st_generation_parse(struct st_generation *out, const char *text, u
 
 strata_status st_generation_read(struct st_generation *out, const char *dir)
 {
-    const char *name = GENERATION_CONFIG;
+    const char *name = ST_HF_GENERATION_NAME;
     char path[ST_PATH_MAX];
     uint64_t bytes;
     char *text;
@@ -189,7 +188,7 @@ strata_status st_generation_read(struct st_generation *out, const char *dir)
     if ((st = st_path_join(path, dir, name)) != STRATA_OK)
         return st;
     if (access(path, F_OK) != 0) {
-        name = MODEL_CONFIG;
+        name = ST_HF_CONFIG_NAME;
         if ((st = st_path_join(path, dir, name)) != STRATA_OK)
             return st;
     }

@@ -105,6 +105,11 @@ static void put_llama(struct st_json_writer *w, const struct st_model_config *c)
         st_json_put_u64(w, "max_window_layers", 0); /* every layer has it */
 }
 
+const char *st_hf_dtype_name(strata_dtype dtype)
+{
+    return dtype == STRATA_BF16 ? "bfloat16" : dtype == STRATA_F16 ? "float16" : "float32";
+}
+
 void st_model_config_write(const struct st_model_config *c, strata_dtype dtype, FILE *file)
 {
     static const char *const classes[] = {[ST_FAMILY_GPT2] = "GPT2LMHeadModel",
@@ -125,7 +130,7 @@ void st_model_config_write(const struct st_model_config *c, strata_dtype dtype, 
     st_json_put_bool(&w, "tie_word_embeddings", !c->untied);
     st_json_put_bool(&w, "use_cache", true);
     put_token_ids(&w, c);
-    st_json_put_string(&w, "torch_dtype", dtype == STRATA_BF16 ? "bfloat16" : dtype == STRATA_F16 ? "float16" : "float32");
+    st_json_put_string(&w, "torch_dtype", st_hf_dtype_name(dtype));
     st_json_object_close(&w);
     st_json_end_line(&w);
 }

@@ -10,7 +10,6 @@
 #include "model/model.h"
 #include <dirent.h>
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -58,7 +57,7 @@ static strata_status check_shards(const char *dir)
 
 strata_status st_hf_output_check(const char *dir, bool overwrite)
 {
-    static const char *const names[] = {"config.json", "generation_config.json", ST_HF_WEIGHTS_NAME, ST_HF_INDEX_NAME};
+    static const char *const names[] = {ST_HF_CONFIG_NAME, ST_HF_GENERATION_NAME, ST_HF_WEIGHTS_NAME, ST_HF_INDEX_NAME};
     char path[ST_PATH_MAX];
     strata_status st = STRATA_OK;
 
@@ -70,9 +69,26 @@ strata_status st_hf_output_check(const char *dir, bool overwrite)
     return st != STRATA_OK || overwrite ? st : check_shards(dir);
 }
 
+/* --- small files --- */
+
+strata_status st_hf_output_put(const char *dir, const char *name, const void *bytes, uint64_t count, bool overwrite)
+{
+    struct st_new_file file = {.fd = -1};
+    char path[ST_PATH_MAX];
+    strata_status st;
+
+    if ((st = st_path_join(path, dir, name)) != STRATA_OK ||
+        (st = st_new_file_create(&file, path, overwrite ? ST_NEW_FILE_OVERWRITE : 0)) != STRATA_OK)
+        return st;
+    if ((st = st_new_file_write_at(&file, bytes, count, 0)) == STRATA_OK)
+        return st_new_file_commit(&file);
+    st_new_file_abort(&file);
+    return st;
+}
+
 /* --- away with it --- */
 
-static strata_status remove_one(const char *dir, const char *name)
+strata_status st_hf_output_remove(const char *dir, const char *name)
 {
     char path[ST_PATH_MAX];
     strata_status st = st_path_join(path, dir, name);
@@ -83,8 +99,7 @@ static strata_status remove_one(const char *dir, const char *name)
     res = st_fault("hf.unlink", 0);
     if (res == 0 && unlink(path) != 0)
         res = -errno;
-    return res == 0 || res == -ENOENT ? STRATA_OK
-                                      : st_error_errno((int)-res, "removing %s, a shard of the model that was there", path);
+    return res == 0 || res == -ENOENT ? STRATA_OK : st_error_errno((int)-res, "removing %s, of the model that was there", path);
 }
 
 static strata_status remove_found(const char *dir)
@@ -97,7 +112,7 @@ static strata_status remove_found(const char *dir)
         return st_error_errno(errno, "%s", dir);
     while (st == STRATA_OK && (entry = readdir(entries)) != NULL)
         if (is_shard(entry->d_name))
-            st = remove_one(dir, entry->d_name);
+            st = st_hf_output_remove(dir, entry->d_name);
     closedir(entries);
     return st;
 }
@@ -115,7 +130,7 @@ static strata_status remove_named(const char *dir)
         return STRATA_OK;
     for (uint32_t i = 0; i < index.file_count && st == STRATA_OK; i++)
         if (is_named_shard(index.files[i]))
-            st = remove_one(dir, index.files[i]);
+            st = st_hf_output_remove(dir, index.files[i]);
     st_hf_index_fini(&index);
     return st;
 }
@@ -126,5 +141,5 @@ strata_status st_hf_output_remove_shards(const char *dir)
 
     if (st == STRATA_OK)
         st = remove_found(dir);
-    return st == STRATA_OK ? remove_one(dir, ST_HF_INDEX_NAME) : st;
+    return st == STRATA_OK ? st_hf_output_remove(dir, ST_HF_INDEX_NAME) : st;
 }

@@ -1,11 +1,12 @@
 /* model/hf_writer.c - a Hugging Face directory written range by range, complete under its names only at commit.
  *
- * One model.safetensors in parameter order; the configs are renamed first, the weights last; shards of a
- * model that was there go after that.  Touches no other file. */
+ * One model.safetensors in parameter order; the configs are renamed first, then what lay beside the weights that
+ * were read, the weights last; shards of a model that was there go after that.  Touches no other file. */
 #include "core/error.h"
 #include "core/file.h"
 #include "model/hf_config.h"
 #include "model/hf_output.h"
+#include "model/hf_source.h"
 #include "model/layout.h"
 #include "model/safetensors.h"
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 
 struct st_hf_writer {
     const struct st_model *m;
+    struct st_hf_source *source; /* NULL: the model began as a preset */
     struct st_new_file weights;
     char dir[ST_PATH_MAX];
     uint64_t *tensor_at; /* [tensor_count] bytes of the file */
@@ -47,7 +49,8 @@ static strata_status write_header(struct st_hf_writer *w)
     return st;
 }
 
-strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, bool overwrite)
+strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, const char *source,
+                                bool overwrite)
 {
     struct st_hf_writer *w = calloc(1, sizeof(*w));
     char path[ST_PATH_MAX];
@@ -68,6 +71,8 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
         st = st_error(STRATA_E_NOMEM, "%s", dir);
         goto fail;
     }
+    if (source != NULL && (st = st_hf_source_open(&w->source, source, dir)) != STRATA_OK)
+        goto fail;
     if ((st = st_path_join(path, dir, ST_HF_WEIGHTS_NAME)) != STRATA_OK ||
         (st = st_new_file_create(&w->weights, path, ST_NEW_FILE_PARENTS | (overwrite ? ST_NEW_FILE_OVERWRITE : 0))) !=
             STRATA_OK ||
@@ -119,10 +124,8 @@ static void write_generation_config(const struct st_model *m, FILE *file)
     st_model_generation_config_write(&m->config, file);
 }
 
-static strata_status put_text(struct st_hf_writer *w, const char *name, write_fn *write)
+static strata_status put_text(const struct st_hf_writer *w, const char *name, write_fn *write)
 {
-    struct st_new_file file = {.fd = -1};
-    char path[ST_PATH_MAX];
     char *text = NULL;
     size_t bytes = 0;
     FILE *stream = open_memstream(&text, &bytes);
@@ -133,17 +136,26 @@ static strata_status put_text(struct st_hf_writer *w, const char *name, write_fn
     write(w->m, stream);
     if (fclose(stream) != 0)
         st = st_error(STRATA_E_NOMEM, "%s", name);
-    else if ((st = st_path_join(path, w->dir, name)) == STRATA_OK &&
-             (st = st_new_file_create(&file, path, w->overwrite ? ST_NEW_FILE_OVERWRITE : 0)) == STRATA_OK &&
-             (st = st_new_file_write_at(&file, text, bytes, 0)) == STRATA_OK)
-        st = st_new_file_commit(&file);
-    st_new_file_abort(&file);
+    else
+        st = st_hf_output_put(w->dir, name, text, bytes, w->overwrite);
     free(text);
     return st;
 }
 
+static strata_status put_configs(const struct st_hf_writer *w)
+{
+    strata_status st;
+
+    if (w->source != NULL)
+        return st_hf_source_put_configs(w->source, w->dir, w->m->batch.dtype, w->overwrite);
+    if ((st = put_text(w, ST_HF_CONFIG_NAME, write_config)) != STRATA_OK)
+        return st;
+    return put_text(w, ST_HF_GENERATION_NAME, write_generation_config);
+}
+
 static void release(struct st_hf_writer *w)
 {
+    st_hf_source_close(w->source);
     free(w->tensor_at);
     free(w->pages);
     free(w);
@@ -159,20 +171,25 @@ static strata_status check_complete(const struct st_hf_writer *w)
     return STRATA_OK;
 }
 
+/* The weights are worth more than what lay beside the source's: a copy that fails is reported when they are there. */
 strata_status st_hf_writer_commit(struct st_hf_writer *w)
 {
-    strata_status st;
+    strata_status st, copied = STRATA_OK;
+    char sentence[1024] = "";
 
-    if ((st = check_complete(w)) != STRATA_OK || (st = put_text(w, "config.json", write_config)) != STRATA_OK ||
-        (st = put_text(w, "generation_config.json", write_generation_config)) != STRATA_OK ||
-        (st = st_new_file_commit(&w->weights)) != STRATA_OK) {
+    if ((st = check_complete(w)) == STRATA_OK && (st = put_configs(w)) == STRATA_OK && w->source != NULL &&
+        (copied = st_hf_source_put_files(w->source, w->dir)) != STRATA_OK)
+        snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    if (st != STRATA_OK || (st = st_new_file_commit(&w->weights)) != STRATA_OK) {
         st_hf_writer_abort(w);
         return st;
     }
     if (w->overwrite)
         st = st_hf_output_remove_shards(w->dir);
     release(w);
-    return st;
+    if (st != STRATA_OK || copied == STRATA_OK)
+        return st;
+    return st_error(copied, "the model is written, but not all that lay beside it: %s", sentence);
 }
 
 void st_hf_writer_abort(struct st_hf_writer *w)

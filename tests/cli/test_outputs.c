@@ -393,13 +393,69 @@ static void openmp_threads_are_noted(void **state)
     }
 }
 
+/* --- --out --- */
+
+static void assert_same_file(const struct workplace *w, const char *name, const char *golden)
+{
+    FILE *file = fopen(golden, "re");
+    char want[32768];
+    size_t bytes, want_bytes;
+    char *have = workplace_read(w, name, &bytes);
+
+    assert_non_null(file);
+    want_bytes = fread(want, 1, sizeof(want), file);
+    assert_int_equal(bytes, want_bytes);
+    assert_memory_equal(have, want, bytes);
+    fclose(file);
+    free(have);
+}
+
+/* XXH3-128 of the weights of a directory; owned by the caller. */
+static char *digest_of(const struct workplace *w, const char *command)
+{
+    struct program p;
+    char *hex;
+
+    workplace_run_ok(w, &p, command);
+    hex = strndup(p.out, 32);
+    program_free(&p);
+    return hex;
+}
+
+/* A step that changes nothing writes what was read: weights, config, and what lay beside them. */
+static void a_model_that_was_read_is_written_as_it_was(void **state)
+{
+    const struct workplace *w = *state;
+    char *before, *after;
+    struct program p;
+
+    workplace_run_ok(w, &p,
+                     "train --model tests/golden/llama_tiny_untied --data tests/golden/llama_tiny_untied/tokens.bin --seq-len 32 "
+                     "--max-steps 1 --lr 0 --set bf16.enabled=false --machine {w}/machine.json --quiet --out {w}/kept");
+    program_free(&p);
+    assert_same_file(w, "kept/config.json", "tests/golden/llama_tiny_untied/config.json");
+    assert_same_file(w, "kept/golden.json", "tests/golden/llama_tiny_untied/golden.json");
+    assert_false(workplace_exists(w, "kept/tokens.bin"));
+    before = digest_of(w, "digest tests/golden/llama_tiny_untied");
+    after = digest_of(w, "digest {w}/kept");
+    assert_string_equal(before, after);
+    free(before);
+    free(after);
+    workplace_remove(w, "kept");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metrics_model_and_eval_agree),    cmocka_unit_test(json_train_keeps_standard_output_clean),
-        cmocka_unit_test(plan_json_has_its_stable_keys),   cmocka_unit_test(plan_without_rates_says_so),
-        cmocka_unit_test(plan_for_another_machine),        cmocka_unit_test(info_and_check_speak_json),
-        cmocka_unit_test(measured_rates_can_be_read_back), cmocka_unit_test(openmp_threads_are_noted),
+        cmocka_unit_test(metrics_model_and_eval_agree),
+        cmocka_unit_test(json_train_keeps_standard_output_clean),
+        cmocka_unit_test(plan_json_has_its_stable_keys),
+        cmocka_unit_test(plan_without_rates_says_so),
+        cmocka_unit_test(plan_for_another_machine),
+        cmocka_unit_test(info_and_check_speak_json),
+        cmocka_unit_test(measured_rates_can_be_read_back),
+        cmocka_unit_test(openmp_threads_are_noted),
+        cmocka_unit_test(a_model_that_was_read_is_written_as_it_was),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

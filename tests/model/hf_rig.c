@@ -43,10 +43,10 @@ static strata_status put_pages(struct st_hf_writer *w, const struct st_model *m)
     return st;
 }
 
-strata_status write_model(const struct st_model *m, const char *dir)
+strata_status write_model_from(const struct st_model *m, const char *dir, const char *source)
 {
     struct st_hf_writer *w;
-    strata_status st = st_hf_writer_open(&w, m, dir, true);
+    strata_status st = st_hf_writer_open(&w, m, dir, source, true);
 
     if (st != STRATA_OK)
         return st;
@@ -55,6 +55,11 @@ strata_status write_model(const struct st_model *m, const char *dir)
         return st;
     }
     return st_hf_writer_commit(w);
+}
+
+strata_status write_model(const struct st_model *m, const char *dir)
+{
+    return write_model_from(m, dir, NULL);
 }
 
 static uint16_t half_of(float value)

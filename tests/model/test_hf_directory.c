@@ -122,14 +122,14 @@ static void test_abort_leaves_nothing(void **state)
 
     (void)state;
     scratch_open();
-    assert_ok(st_hf_writer_open(&w, m, scratch_path("new/deep"), true));
+    assert_ok(st_hf_writer_open(&w, m, scratch_path("new/deep"), NULL, true));
     st_hf_writer_abort(w);
     assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
-    assert_ok(st_hf_writer_open(&w, m, scratch_dir, true)); /* a directory that was there stays */
+    assert_ok(st_hf_writer_open(&w, m, scratch_dir, NULL, true)); /* a directory that was there stays */
     st_hf_writer_abort(w);
     assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
     write_file(scratch_path("mine.txt"), "x", 1);
-    assert_ok(st_hf_writer_open(&w, m, scratch_dir, true));
+    assert_ok(st_hf_writer_open(&w, m, scratch_dir, NULL, true));
     assert_refused(st_hf_writer_commit(w), STRATA_E_INTERNAL, "of 3144 values"); /* nothing was put */
     assert_int_equal(scratch_entries(scratch_dir, NULL), 1);
     st_hf_writer_abort(NULL);
@@ -145,12 +145,12 @@ static void test_misuse_is_refused(void **state)
 
     (void)state;
     scratch_open();
-    assert_refused(st_hf_writer_open(&w, m, "", true), STRATA_E_INVAL, "empty");
+    assert_refused(st_hf_writer_open(&w, m, "", NULL, true), STRATA_E_INVAL, "empty");
     write_file(scratch_path("file"), "x", 1);
-    assert_int_not_equal(st_hf_writer_open(&w, m, scratch_path("file"), true), STRATA_OK);
-    assert_int_not_equal(st_hf_writer_open(&w, m, scratch_path("file/below"), true), STRATA_OK);
+    assert_int_not_equal(st_hf_writer_open(&w, m, scratch_path("file"), NULL, true), STRATA_OK);
+    assert_int_not_equal(st_hf_writer_open(&w, m, scratch_path("file/below"), NULL, true), STRATA_OK);
     assert_int_equal(scratch_entries(scratch_dir, NULL), 1);
-    assert_ok(st_hf_writer_open(&w, m, scratch_dir, true));
+    assert_ok(st_hf_writer_open(&w, m, scratch_dir, NULL, true));
     assert_ok(st_hf_writer_put(w, 1, 0, 256, values));
     assert_refused(st_hf_writer_put(w, 1, 128, 128, values), STRATA_E_INTERNAL, "out of order");
     assert_refused(st_hf_writer_put(w, 1, 256, 512, values), STRATA_E_INTERNAL, "out of order");

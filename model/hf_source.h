@@ -1,0 +1,26 @@
+/* model/hf_source.h - what lies beside the weights of the directory that a model was read from: it goes into the directory that
+ * the run writes.
+ *
+ * Everything is read or opened at the start of the run, so that what cannot be read is known before any training, and what is
+ * written is what the run began with.  config.json changes in the dtype alone; generation_config.json, tokenizer, template,
+ * vocabulary, licence and the like are copied as they are.  Private to model/. */
+#ifndef MODEL_HF_SOURCE_H
+#define MODEL_HF_SOURCE_H
+
+#include "model/model.h"
+
+struct st_hf_source;
+
+/** Read config.json of `dir` and open what is to be copied: regular files of up to 64 MiB, links followed, but no weights,
+ * indices, hidden or unfinished files.  A file that `to` (which need not exist) has under the same name stays as it is there,
+ * with a notice where it is another one; the two configs are the writer's business.  E_INPUT: one that cannot be read, by name.
+ */
+strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *to);
+void st_hf_source_close(struct st_hf_source *s); /* NULL is fine */
+
+/** Write config.json and, if there is one, generation_config.json. */
+strata_status st_hf_source_put_configs(const struct st_hf_source *s, const char *to, strata_dtype dtype, bool overwrite);
+/** Copy the others.  A failure names the file; those before it are there. */
+strata_status st_hf_source_put_files(const struct st_hf_source *s, const char *to);
+
+#endif

@@ -1,0 +1,299 @@
+/* tests/model/test_hf_source.c - what lies beside the weights of a directory goes into the one that is written: config.json with
+ * another dtype alone, the rest byte by byte; what does not go along, and every failure. */
+#include "core/fault.h"
+#include "core/log.h"
+#include "hf_rig.h"
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A config.json of tiny_config() in no order of ours, with keys that nobody knows; %s is where a dtype stands. */
+#define CONFIG                                                                                                                   \
+    "{\n  \"my_key\": {\"b\": [1, 2.50, null], \"a\": \"\\u00e9\"},\n  \"n_layer\": 2, \"n_embd\": 24,\n  \"n_head\": 3,\n"      \
+    "  \"n_inner\": 40,\"vocab_size\": 131, \"n_positions\": 16,\n  \"eos_token_id\": [2,5,7], \"pad_token_id\": 9,\n"           \
+    "  \"initializer_range\": 0.05, \"auto_map\": {}%s,\n  \"reorder_and_upcast_attn\": true, \"model_type\": \"gpt2\"\n}\n"
+
+static void write_text(const char *name, const char *text)
+{
+    write_file(scratch_path(name), text, strlen(text));
+}
+
+static bool is_there(const char *name)
+{
+    struct stat info;
+
+    return lstat(scratch_path(name), &info) == 0;
+}
+
+static void assert_holds(const char *name, const char *text)
+{
+    size_t bytes;
+    char *have = read_file(scratch_path(name), &bytes);
+
+    assert_string_equal(have, text);
+    free(have);
+}
+
+/* from/: a config, a tokenizer, a licence, a link to a template, and what does not go along. */
+static void make_source(void)
+{
+    char config[1024];
+
+    assert_int_equal(mkdir(scratch_path("from"), 0700), 0);
+    assert_int_equal(mkdir(scratch_path("from/folder"), 0700), 0);
+    assert_int_equal(mkdir(scratch_path("from/folder.json"), 0700), 0);
+    snprintf(config, sizeof(config), CONFIG, ", \"torch_dtype\": \"float32\"");
+    write_text("from/config.json", config);
+    write_text("from/generation_config.json", "{ \"eos_token_id\": [2, 5], \"temperature\": 0.6 }");
+    write_text("from/tokenizer.json", "{\"vocab\": {}}");
+    write_text("from/LICENSE", "");
+    write_text("template", "{{ messages }}");
+    assert_int_equal(symlink("../template", scratch_path("from/chat_template.jinja")), 0);
+    assert_int_equal(mkfifo(scratch_path("from/pipe"), 0600), 0);
+    write_text("from/folder/vocab.txt", "x");
+}
+
+static void write_out(const struct st_model *m, const char *to)
+{
+    char source[256];
+
+    snprintf(source, sizeof(source), "%s", scratch_path("from"));
+    assert_ok(write_model_from(m, scratch_path(to), source));
+}
+
+static void test_small_files_go_along(void **state)
+{
+    static const char *const stay[] = {"model.safetensors", "a.safetensors", "b.bin",  "c.pt",           "d.pth",        "e.h5",
+                                       "f.msgpack",         "g.gguf",        "h.onnx", ".gitattributes", "x.index.json", "y.tmp"};
+    struct st_model *m = tiny_model(STRATA_F32);
+    char name[64], config[1024];
+    struct stat info;
+
+    (void)state;
+    scratch_open();
+    make_source();
+    for (size_t i = 0; i < sizeof(stay) / sizeof(stay[0]); i++) {
+        snprintf(name, sizeof(name), "from/%s", stay[i]);
+        write_text(name, "old");
+    }
+    write_text("from/large", "");
+    assert_int_equal(truncate(scratch_path("from/large"), (64 << 20) + 1), 0);
+    write_text("from/just", "");
+    assert_int_equal(truncate(scratch_path("from/just"), (2 << 20) + 3), 0);
+    write_out(m, "to");
+    snprintf(config, sizeof(config), CONFIG, ", \"torch_dtype\": \"float32\"");
+    assert_holds("to/config.json", config);
+    assert_holds("to/generation_config.json", "{ \"eos_token_id\": [2, 5], \"temperature\": 0.6 }");
+    assert_holds("to/tokenizer.json", "{\"vocab\": {}}");
+    assert_holds("to/LICENSE", "");
+    assert_holds("to/chat_template.jinja", "{{ messages }}");
+    assert_int_equal(lstat(scratch_path("to/chat_template.jinja"), &info), 0);
+    assert_true(S_ISREG(info.st_mode));
+    assert_int_equal(stat(scratch_path("to/just"), &info), 0);
+    assert_int_equal(info.st_size, (2 << 20) + 3);
+    assert_int_equal(scratch_entries(scratch_path("to"), NULL), 7); /* with the weights */
+    check_read(m, scratch_path("to"));
+    scratch_close();
+    st_model_destroy(m);
+}
+
+static void test_config_changes_in_its_dtype_alone(void **state)
+{
+    static const struct {
+        strata_dtype dtype;
+        const char *before, *after;
+    } rows[] = {
+        {STRATA_F32, ", \"torch_dtype\": \"float32\"", ", \"torch_dtype\": \"float32\""},
+        {STRATA_F32, "", ""},
+        {STRATA_F32, ", \"torch_dtype\":\"bfloat16\"", ", \"torch_dtype\":\"float32\""},
+        {STRATA_BF16, ", \"torch_dtype\" : \"float32\"", ", \"torch_dtype\" : \"bfloat16\""},
+        {STRATA_BF16, ", \"torch_dtype\": \"torch.bfloat16\"", ", \"torch_dtype\": \"torch.bfloat16\""},
+        {STRATA_F16, ", \"dtype\": \"float32\"", ", \"dtype\": \"float16\""},
+        {STRATA_F16, ", \"dtype\": \"float32\", \"torch_dtype\": null", ", \"dtype\": \"float16\", \"torch_dtype\": \"float16\""},
+        {STRATA_BF16, ", \"x\": {\"dtype\": \"float32\"}, \"dtype\": \"bfloat16\"",
+         ", \"x\": {\"dtype\": \"float32\"}, \"dtype\": \"bfloat16\""},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_model *m = tiny_model(rows[i].dtype);
+        char before[1024], after[1024];
+
+        scratch_open();
+        make_source();
+        snprintf(before, sizeof(before), CONFIG, rows[i].before);
+        snprintf(after, sizeof(after), CONFIG, rows[i].after);
+        write_text("from/config.json", before);
+        write_out(m, "to");
+        assert_holds("to/config.json", after);
+        scratch_close();
+        st_model_destroy(m);
+    }
+}
+
+/* A dtype that is not said is fp32; another one is said behind everything else. */
+static void test_dtype_is_added(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_BF16);
+    char config[1024];
+    size_t bytes;
+    char *have;
+
+    (void)state;
+    scratch_open();
+    make_source();
+    snprintf(config, sizeof(config), CONFIG, "");
+    write_text("from/config.json", config);
+    write_out(m, "to");
+    have = read_file(scratch_path("to/config.json"), &bytes);
+    assert_memory_equal(have, config, strlen(config) - 3);
+    assert_string_equal(have + strlen(config) - 3, ",\n  \"torch_dtype\": \"bfloat16\"\n}\n");
+    free(have);
+    scratch_close();
+    st_model_destroy(m);
+}
+
+/* Whoever made a file in the way of a copy keeps it; what the run itself made before is there already. */
+static void test_files_of_others_stay(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_F32);
+
+    (void)state;
+    scratch_open();
+    make_source();
+    assert_int_equal(mkdir(scratch_path("to"), 0700), 0);
+    write_text("to/tokenizer.json", "mine");
+    write_out(m, "to");
+    assert_holds("to/tokenizer.json", "mine");
+    assert_true(is_there("to/LICENSE"));
+    write_out(m, "to"); /* over itself */
+    assert_holds("to/tokenizer.json", "mine");
+    assert_holds("to/chat_template.jinja", "{{ messages }}");
+    write_out(m, "from"); /* over the source */
+    assert_holds("from/tokenizer.json", "{\"vocab\": {}}");
+    check_read(m, scratch_path("from"));
+    scratch_close();
+    st_model_destroy(m);
+}
+
+/* Where it exists it alone counts: one of the model that was there must not stay. */
+static void test_generation_config_is_the_sources_or_none(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_F32);
+
+    (void)state;
+    scratch_open();
+    make_source();
+    assert_int_equal(mkdir(scratch_path("to"), 0700), 0);
+    write_text("to/generation_config.json", "{\"eos_token_id\": 1}");
+    write_out(m, "to");
+    assert_holds("to/generation_config.json", "{ \"eos_token_id\": [2, 5], \"temperature\": 0.6 }");
+    assert_int_equal(unlink(scratch_path("from/generation_config.json")), 0);
+    write_out(m, "to");
+    assert_false(is_there("to/generation_config.json"));
+    scratch_close();
+    st_model_destroy(m);
+}
+
+static void test_what_cannot_be_read_is_known_at_the_start(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_F32);
+    struct st_hf_writer *w = NULL;
+    char source[256];
+
+    (void)state;
+    scratch_open();
+    make_source();
+    snprintf(source, sizeof(source), "%s", scratch_path("from"));
+    assert_int_equal(unlink(scratch_path("template")), 0);
+    assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, false), STRATA_E_INPUT,
+                   "from/chat_template.jinja: No such file or directory: it lies beside the weights");
+    assert_false(is_there("to"));
+    assert_int_equal(unlink(scratch_path("from/config.json")), 0);
+    assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, false), STRATA_E_INPUT, "from/config.json: No such file");
+    assert_false(is_there("to"));
+    assert_null(w);
+    scratch_close();
+    st_model_destroy(m);
+}
+
+/* What lay there at the start is written, whatever becomes of the source. */
+static void test_the_source_may_go(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_F32);
+    struct st_hf_writer *w;
+    char source[256];
+
+    (void)state;
+    scratch_open();
+    make_source();
+    snprintf(source, sizeof(source), "%s", scratch_path("from"));
+    assert_ok(st_hf_writer_open(&w, m, scratch_path("to"), source, false));
+    assert_int_equal(rename(scratch_path("from"), scratch_path("gone")), 0);
+    assert_int_equal(unlink(scratch_path("gone/tokenizer.json")), 0);
+    for (uint32_t page = 0; page < m->workload.page_count; page++) {
+        void *weights = page_weights(m, page);
+
+        assert_ok(st_hf_writer_put(w, page, 0, m->workload.pages[page].elems, weights));
+        free(weights);
+    }
+    assert_ok(st_hf_writer_commit(w));
+    assert_holds("to/tokenizer.json", "{\"vocab\": {}}");
+    assert_true(is_there("to/config.json"));
+    scratch_close();
+    st_model_destroy(m);
+}
+
+/* Fail the 1st, 2nd, 3rd ... foreign call until a run passes none: nothing is left open, no temporary file stays, and weights
+ * that have their name are whole. */
+static void test_every_single_failure_is_clean(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_BF16);
+    const uint32_t descriptors = scratch_entries("/proc/self/fd", NULL);
+    uint32_t fired = 1, failures = 0, written_all_the_same = 0;
+
+    (void)state;
+    for (uint32_t nth = 0; fired > 0; nth++) {
+        const struct st_fault_spec fault = {.after = nth, .count = 1, .result = -EIO};
+        char source[256], to[256];
+        strata_status st;
+
+        scratch_open();
+        make_source();
+        snprintf(source, sizeof(source), "%s", scratch_path("from"));
+        snprintf(to, sizeof(to), "%s", scratch_path("to"));
+        st_fault_arm(&fault);
+        st = write_model_from(m, to, source);
+        fired = st_fault_disarm();
+        failures += st != STRATA_OK;
+        assert_true(fired > 0 || st == STRATA_OK);
+        assert_int_equal(scratch_entries_with(to, ".tmp"), 0);
+        assert_int_equal(scratch_entries("/proc/self/fd", NULL), descriptors);
+        if (is_there("to/model.safetensors"))
+            check_read(m, to);
+        if (st != STRATA_OK && strstr(strata_last_error(), "the model is written, but not all that lay beside it: ") != NULL) {
+            assert_true(is_there("to/model.safetensors") && is_there("to/config.json"));
+            written_all_the_same++;
+        }
+        scratch_close();
+    }
+    assert_true(failures > 30 && written_all_the_same > 10);
+    st_model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_small_files_go_along),
+        cmocka_unit_test(test_config_changes_in_its_dtype_alone),
+        cmocka_unit_test(test_dtype_is_added),
+        cmocka_unit_test(test_files_of_others_stay),
+        cmocka_unit_test(test_generation_config_is_the_sources_or_none),
+        cmocka_unit_test(test_what_cannot_be_read_is_known_at_the_start),
+        cmocka_unit_test(test_the_source_may_go),
+        cmocka_unit_test(test_every_single_failure_is_clean),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
