@@ -136,15 +136,3 @@ void st_error_clear(void)
 {
     error_text[0] = '\0';
 }
-
-_Noreturn void st_fatal_at(const char *file, int line, const char *fmt, ...)
-{
-    char text[ERROR_BYTES];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    st_print(stderr, "strata: fatal: %s:%d: %s\n", file, line, text);
-    abort();
-}

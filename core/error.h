@@ -24,8 +24,4 @@ strata_status st_error_prefix(strata_status st, const char *fmt, ...) __attribut
 /** Forget the sentence. */
 void st_error_clear(void);
 
-/** Broken ground only (unusable ring, failed mutex): print file and line, abort. */
-#define st_fatal(...) st_fatal_at(__FILE__, __LINE__, __VA_ARGS__)
-_Noreturn void st_fatal_at(const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
 #endif

@@ -21,6 +21,7 @@ struct st_io_req {
     uint32_t bytes_least; /* a read whose file may end before all of it: so many are enough; 0: all */
     uint32_t bytes_done;  /* progress across short transfers, in done() all that was moved; owned by the method */
     uint32_t retry_count; /* owned by the method */
+    uint32_t place;       /* owned by the method */
     bool cancelled;       /* cancel() was called; owned by the method */
     int64_t result;       /* last completion: bytes, or a negative errno; owned by the method, readable in done() */
     uint64_t offset;      /* bytes from start of file; aligned */
@@ -62,7 +63,9 @@ struct st_io_ops {
      * E_NOSPC (fake). */
     strata_status (*submit)(struct st_io *io, struct st_io_req **reqs, uint32_t count);
     /* Runs done() for what has finished; blocks until at least min_count have, fewer are in flight, or wake() was called.
-     * Short transfers are continued here, EAGAIN and EINTR repeated a bounded number of times. */
+     * Short transfers are continued here, EAGAIN and EINTR repeated a bounded number of times.  STRATA_OK always: where the
+     * kernel takes no more calls, every request ends, once the kernel has let go of its memory, and submit() is refused from then
+     * on. */
     strata_status (*reap)(struct st_io *io, uint32_t min_count);
     /* The same, and returns when st_clock_ns() reaches deadline_ns, with fewer ended or none; 0: no limit. */
     strata_status (*reap_until)(struct st_io *io, uint32_t min_count, uint64_t deadline_ns);

@@ -8,6 +8,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/log.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -21,8 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BATCH_MAX     64u   /* requests per io_submit, events per io_getevents */
-#define REFUSALS_MAX  2000u /* of a call with nothing in flight, in a row, 1 ms apart, before it counts as an error */
+#define BATCH_MAX     64u /* requests per io_submit, events per io_getevents */
 #define NS_PER_SECOND 1000000000u
 
 struct slot {
@@ -41,6 +41,7 @@ struct st_io {
     struct iocb wake_cb;
     uint32_t depth, busy, in_kernel;
     uint32_t refusals;                /* in a row */
+    int broken;                       /* errno of the call that is refused for good; 0: none */
     struct st_io_req *waiting, *last; /* to be offered to the kernel, in order */
     bool cancelled_waiting;           /* one of them may be cancelled */
     struct slot *slots, *free_slots;  /* [depth] */
@@ -163,7 +164,7 @@ static uint32_t start_waiting(struct st_io *io)
     while ((rc = offer(io)) != 0) {
         struct st_io_req *req = io->waiting;
 
-        if ((rc == -EAGAIN || rc == -EINTR) && io->refusals < REFUSALS_MAX) {
+        if ((rc == -EAGAIN || rc == -EINTR) && !st_io_refused_for_good(EAGAIN, io->refusals)) {
             if (io->in_kernel == 0)
                 pause_refused(io);
             break;
@@ -195,12 +196,11 @@ static void take_wake(struct st_io *io)
         ;
     atomic_store(&io->wake_due, false);
     io->woken = true;
-    while ((rc = arm_wake(io)) != 0) {
-        if (io->refusals > REFUSALS_MAX)
-            st_fatal("io_submit of a poll: %s", strerror(-rc));
+    while ((rc = arm_wake(io)) != 0 && !st_io_refused_for_good(-rc, io->refusals))
         pause_refused(io);
-    }
     io->refusals = 0;
+    if (rc != 0)
+        io->broken = -rc;
 }
 
 /* Up to BATCH_MAX events, at least `least` unless the deadline passes.  Returns their number. */
@@ -220,11 +220,12 @@ static uint32_t get_events(struct st_io *io, struct io_event *events, uint32_t l
         io->refusals = 0;
         return (uint32_t)rc;
     }
-    if (rc != -EINTR) {
-        if (io->refusals > REFUSALS_MAX)
-            st_fatal("io_getevents: %s", strerror(-rc));
+    if (rc == -EINTR)
+        return 0;
+    if (st_io_refused_for_good(-rc, io->refusals))
+        io->broken = -rc;
+    else
         pause_refused(io);
-    }
     return 0;
 }
 
@@ -254,11 +255,53 @@ static uint32_t drain(struct st_io *io, uint32_t least, uint64_t deadline_ns)
     return ended;
 }
 
+static uint32_t fail(struct st_io *io, struct st_io_req *req)
+{
+    req->result = -io->broken;
+    io->busy--;
+    st_io_end(&io->files, req, st_io_request_error(req->op, req->offset, req->bytes, req->result));
+    return 1;
+}
+
+/* The kernel's end of a context waits for what it has in flight, so that no request ends before its memory is free of it. */
+static uint32_t end_all(struct st_io *io)
+{
+    struct st_io_req *req = io->waiting;
+    uint32_t ended = 0;
+    int rc;
+
+    st_log(ST_LOG_WARN, "aio: the kernel takes no more calls (%s): all that is in flight is given up", strerror(io->broken));
+    while ((rc = io_destroy(io->context)) < 0 && rc != -EINVAL)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    io->context = NULL;
+    io->waiting = NULL;
+    io->in_kernel = 0;
+    for (uint32_t i = 0; i < io->depth; i++) {
+        struct st_io_req *in_slot = io->slots[i].req;
+
+        if (in_slot == NULL)
+            continue;
+        slot_free(io, &io->slots[i]);
+        ended += fail(io, in_slot);
+    }
+    while (req != NULL) {
+        struct st_io_req *next = req->next;
+
+        ended += fail(io, req);
+        req = next;
+    }
+    return ended;
+}
+
 static strata_status aio_reap_until(struct st_io *io, uint32_t min_count, uint64_t deadline_ns)
 {
     bool in_time;
     uint32_t ended = 0;
 
+    if (io->broken != 0) { /* and all has ended */
+        io->woken = false;
+        return STRATA_OK;
+    }
     io->reaping = true;
     ended += start_waiting(io);
     /* One call takes what has finished and waits: it polls where there is nothing to wait for. */
@@ -266,10 +309,12 @@ static strata_status aio_reap_until(struct st_io *io, uint32_t min_count, uint64
         in_time = deadline_ns == 0 || st_clock_ns() < deadline_ns;
         ended += drain(io, ended < min_count && io->in_kernel > 0 && in_time ? 1 : 0, deadline_ns);
         ended += start_waiting(io);
-    } while (ended < min_count && io->busy > 0 && !io->woken && in_time);
+    } while (ended < min_count && io->busy > 0 && !io->woken && in_time && io->broken == 0);
+    if (io->broken != 0)
+        (void)end_all(io);
     io->woken = false;
     io->reaping = false;
-    if (!io->start_in_reap)
+    if (!io->start_in_reap && io->broken == 0)
         (void)offer(io); /* a refusal is the next reap's to see */
     return STRATA_OK;
 }
@@ -285,6 +330,8 @@ static strata_status aio_submit(struct st_io *io, struct st_io_req **reqs, uint3
 
     if (refused < 0)
         return st_error_errno((int)-refused, "aio submit of %" PRIu32 " requests", count);
+    if (io->broken != 0)
+        return st_error_errno(io->broken, "aio: the kernel takes no more calls");
     if (count > io->depth - io->busy)
         return STRATA_E_BUSY;
     for (uint32_t i = 0; i < count; i++) {
@@ -305,7 +352,7 @@ static void aio_cancel(struct st_io *io, struct st_io_req *req)
     req->cancelled = true;
     io->cancelled_waiting = true;
     for (uint32_t i = 0; i < io->depth; i++)
-        if (io->slots[i].req == req)
+        if (io->slots[i].req == req && io->broken == 0)
             (void)io_cancel(io->context, &io->slots[i].cb, &event);
 }
 

@@ -55,6 +55,9 @@ bool st_io_advance(struct st_io_req *req, int64_t result, strata_status *st);
 /** Status and sentence of a request that ended with `result` (bytes moved too few, or -errno). */
 strata_status st_io_request_error(enum st_io_op op, uint64_t offset, uint64_t bytes, int64_t result);
 
+/** Whether a call that was refused `refusals` times in a row, 1 ms apart, is refused for good. */
+bool st_io_refused_for_good(int err, uint32_t refusals);
+
 /** E_INVAL unless 1..ST_IO_DEPTH_MAX. */
 strata_status st_io_check_depth(uint32_t queue_depth);
 

@@ -14,6 +14,8 @@
 #include <time.h>
 
 #define NS_PER_SECOND 1000000000u
+#define REFUSALS_MAX  2000u
+#define REFUSALS_FEW  20u
 
 const struct st_io_ops *const st_io_methods[] = {
     &st_io_uring_ops, &st_io_aio_ops, &st_io_threads_ops, &st_io_fake_ops, NULL,
@@ -213,6 +215,12 @@ strata_status st_io_request_error(enum st_io_op op, uint64_t offset, uint64_t by
                     st == STRATA_E_NOSPC ? ": free space on the disk"
                     : st == STRATA_E_IO  ? ": the kernel's log (dmesg) says what the device reported"
                                          : "");
+}
+
+/* Want of room or memory may pass; what is forbidden or unknown does not. */
+bool st_io_refused_for_good(int err, uint32_t refusals)
+{
+    return refusals > (err == EAGAIN || err == EBUSY || err == ENOMEM ? REFUSALS_MAX : REFUSALS_FEW);
 }
 
 strata_status st_io_check_depth(uint32_t queue_depth)

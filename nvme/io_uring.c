@@ -2,8 +2,10 @@
  *
  * The ring belongs to the thread that opens it (SINGLE_ISSUER).  busy counts requests taken and not done; parked those of them
  * that the ring does not have, because it cannot poll their device and is about to be replaced by one that does not poll.
- * wake() writes an eventfd.  A poll request in the ring completes on it, except in a ring with IOPOLL, which takes none: there
- * reap() never blocks in the kernel and looks at wake_due. */
+ * A kernel that refuses io_uring_enter for good (`broken`) gets its ring taken apart, and every request ends then, not before:
+ * it may write to their memory until its last of them is over.  It says so by letting go of a pipe's end that stands in the
+ * ring's table of files. wake() writes an eventfd.  A poll request in the ring completes on it, except in a ring with IOPOLL,
+ * which takes none: there reap() never blocks in the kernel and looks at wake_due. */
 #include "nvme/io_method.h"
 
 #include "core/clock.h"
@@ -13,6 +15,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <liburing.h>
 #include <poll.h>
@@ -26,7 +29,6 @@
 
 #define REAP_BATCH     32u   /* CQEs looked at per peek */
 #define PIECES_MAX     1024u /* registered pieces of at most 1 GiB: UIO_MAXIOV */
-#define REFUSALS_MAX   2000u /* io_uring_enter refusals in a row, 1 ms apart, before the ring counts as broken */
 #define KERNEL_IDLE_MS 10u   /* without requests, before the kernel's thread of SQPOLL sleeps */
 #define NS_PER_SECOND  1000000000u
 
@@ -41,8 +43,11 @@ struct st_io {
     int wake_fd;          /* eventfd; written by any thread */
     atomic_bool wake_due; /* set by wake(), which then writes wake_fd; cleared where that is seen */
     uint32_t busy;
-    uint32_t refusals; /* of io_uring_enter, in a row */
-    bool unannounced;  /* SQEs were filled since the last that was not refused */
+    struct st_io_req **taken; /* [queue_depth] the busy ones; each knows its place */
+    uint32_t refusals;        /* of io_uring_enter, in a row */
+    int broken;               /* errno of the refusal that lasts; 0: none */
+    int end_pipe[2];          /* the write end is in the ring's table, too; -1: not made */
+    bool unannounced;         /* SQEs were filled since the last that was not refused */
     struct st_io_files files;
     char *region; /* registered memory, cut into pieces of ST_IO_BYTES_MAX; NULL: none */
     uint64_t region_bytes;
@@ -54,7 +59,7 @@ struct st_io {
 /* user_data of what is not a request */
 static char wake_tag, cancel_tag;
 
-/* A refusal leaves what is staged staged; no caller can act on a ring that goes on refusing. */
+/* A refusal leaves what is staged staged; one that lasts breaks the ring, which reap() then ends. */
 static void entered(struct st_io *io, int rc)
 {
     if (rc >= 0 || rc == -ETIME) {
@@ -64,8 +69,10 @@ static void entered(struct st_io *io, int rc)
     }
     if (rc == -EINTR)
         return;
-    if (++io->refusals > REFUSALS_MAX)
-        st_fatal("io_uring_enter: %s", strerror(-rc));
+    if (st_io_refused_for_good(-rc, ++io->refusals)) {
+        io->broken = -rc;
+        return;
+    }
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
@@ -84,12 +91,13 @@ static struct timespec time_left(uint64_t deadline_ns)
     return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_SECOND), .tv_nsec = (long)(ns % NS_PER_SECOND)};
 }
 
-/* The ring has more entries than requests in flight; yet they run out while the kernel's thread is behind, or by cancels. */
+/* The ring has more entries than requests in flight; yet they run out while the kernel's thread is behind, or by cancels.
+ * NULL: the ring is broken. */
 static struct io_uring_sqe *next_sqe(struct st_io *io)
 {
-    struct io_uring_sqe *sqe;
+    struct io_uring_sqe *sqe = NULL;
 
-    while ((sqe = io_uring_get_sqe(&io->ring)) == NULL) {
+    while (io->broken == 0 && (sqe = io_uring_get_sqe(&io->ring)) == NULL) {
         enter(io, 0);
         if (io->opts.poll_kernel)
             (void)io_uring_sqring_wait(&io->ring);
@@ -104,7 +112,8 @@ static void stage_wake(struct st_io *io)
 
     if (io->opts.poll_device)
         return;
-    sqe = next_sqe(io);
+    if ((sqe = next_sqe(io)) == NULL)
+        return;
     if (io->wake_once)
         io_uring_prep_poll_add(sqe, io->wake_fd, POLLIN);
     else
@@ -141,7 +150,8 @@ static void stage(struct st_io *io, struct st_io_req *req)
         park(io, req);
         return;
     }
-    sqe = next_sqe(io);
+    if ((sqe = next_sqe(io)) == NULL)
+        return;
     if (req->op == ST_IO_READ && piece >= 0)
         io_uring_prep_read_fixed(sqe, fd, part.buf, part.bytes, part.offset, piece);
     else if (req->op == ST_IO_READ)
@@ -179,6 +189,20 @@ static void take_wake(struct st_io *io, const struct io_uring_cqe *cqe)
         stage_wake(io);
 }
 
+static void take(struct st_io *io, struct st_io_req *req)
+{
+    req->place = io->busy;
+    io->taken[io->busy++] = req;
+}
+
+static void give_back(struct st_io *io, struct st_io_req *req)
+{
+    struct st_io_req *last = io->taken[--io->busy];
+
+    last->place = req->place;
+    io->taken[req->place] = last;
+}
+
 /* Returns 1 if the completion ended a request. */
 static uint32_t complete(struct st_io *io, struct st_io_req *req, int64_t result)
 {
@@ -193,7 +217,7 @@ static uint32_t complete(struct st_io *io, struct st_io_req *req, int64_t result
         stage(io, req);
         return 0;
     }
-    io->busy--;
+    give_back(io, req);
     st_io_end(&io->files, req, st);
     return 1;
 }
@@ -244,10 +268,17 @@ static int register_pieces(struct io_uring *ring, char *base, uint64_t bytes)
 }
 
 /* Without it descriptors are looked up per request; nothing else changes. */
-static void register_file_table(struct st_io *io)
+static strata_status register_file_table(struct st_io *io)
 {
+    int fds[ST_IO_FILES_MAX + 1], rc;
+
+    memcpy(fds, io->files.fds, sizeof(io->files.fds));
+    fds[ST_IO_FILES_MAX] = io->end_pipe[1];
     io->files_registered = !io->opts.unregistered && st_fault("nvme.files", 0) >= 0 &&
-                           io_uring_register_files(&io->ring, io->files.fds, ST_IO_FILES_MAX) == 0;
+                           io_uring_register_files(&io->ring, fds, ST_IO_FILES_MAX + 1) == 0;
+    rc = io->files_registered ? 0 : io_uring_register_files(&io->ring, &io->end_pipe[1], 1);
+    return rc == 0 ? STRATA_OK
+                   : st_error(STRATA_E_NOSYS, "io_uring takes no files here: %s: use io method aio or threads", strerror(-rc));
 }
 
 /* The kernel takes a ring apart some time after its end: what it holds of ours is given back before, so that it is free now. */
@@ -263,7 +294,7 @@ static void ring_exit(struct io_uring *ring, bool files_registered, bool region_
 static uint32_t fail(struct st_io *io, struct st_io_req *req, int result)
 {
     req->result = result;
-    io->busy--;
+    give_back(io, req);
     st_io_end(&io->files, req, st_io_request_error(req->op, req->offset, req->bytes, result));
     return 1;
 }
@@ -287,7 +318,7 @@ static uint32_t replace_ring(struct st_io *io)
     } else {
         st_log(ST_LOG_NOTICE, "io_uring: a device does not poll (poll queues and O_DIRECT are needed); transfers go on without");
         ring_exit(&old, io->files_registered, io->region != NULL);
-        register_file_table(io);
+        (void)register_file_table(io); /* as the old ring took them, but for want of memory */
         if (io->region != NULL && register_pieces(&io->ring, io->region, io->region_bytes) < 0)
             io->region = NULL;
         stage_wake(io);
@@ -330,6 +361,22 @@ static uint32_t drain(struct st_io *io)
     return ended;
 }
 
+/* Ends a ring that the kernel does not serve any more, waits until nothing of it is left, and ends the requests that it had. */
+static void end_all(struct st_io *io)
+{
+    struct pollfd ended = {.fd = io->end_pipe[0]};
+
+    st_log(ST_LOG_WARN, "io_uring: the kernel takes no more calls (%s): all that is in flight is given up", strerror(io->broken));
+    io->ring_open = false;
+    io_uring_queue_exit(&io->ring);
+    close(io->end_pipe[1]);
+    io->end_pipe[1] = -1;
+    while (poll(&ended, 1, -1) < 0 && errno == EINTR)
+        ;
+    while (io->busy > 0)
+        (void)fail(io, io->taken[io->busy - 1], -io->broken);
+}
+
 /* A ring with IOPOLL finds its completions in drain(), which does not block, and has no poll request. */
 static void look_for_wake(struct st_io *io)
 {
@@ -368,9 +415,14 @@ static strata_status uring_reap_until(struct st_io *io, uint32_t min_count, uint
     bool started = false; /* what was staged before this call */
     uint32_t ended;
 
+    if (!io->ring_open) { /* and all has ended */
+        io->woken = false;
+        return STRATA_OK;
+    }
     io->reaping = true;
     ended = drain(io);
-    while (ended < min_count && io->busy > 0 && !io->woken && (deadline_ns == 0 || st_clock_ns() < deadline_ns)) {
+    while (ended < min_count && io->busy > 0 && !io->woken && io->broken == 0 &&
+           (deadline_ns == 0 || st_clock_ns() < deadline_ns)) {
         if (io->replacing && io->parked_count == io->busy)
             ended += replace_ring(io);
         else if (io->opts.poll_device)
@@ -382,11 +434,13 @@ static strata_status uring_reap_until(struct st_io *io, uint32_t min_count, uint
         started = true;
         ended += drain(io);
     }
-    if (io->replacing && io->parked_count == io->busy)
+    if (io->replacing && io->parked_count == io->busy && io->broken == 0)
         (void)replace_ring(io);
+    if (io->broken != 0)
+        end_all(io);
     io->woken = false;
     io->reaping = false;
-    if (io->unannounced && !(io->opts.start_in_reap && started))
+    if (io->ring_open && io->unannounced && !(io->opts.start_in_reap && started))
         enter(io, 0);
     return STRATA_OK;
 }
@@ -402,13 +456,15 @@ static strata_status uring_submit(struct st_io *io, struct st_io_req **reqs, uin
 
     if (refused < 0)
         return st_error_errno((int)-refused, "io_uring submit of %" PRIu32 " requests", count);
+    if (io->broken != 0)
+        return st_error_errno(io->broken, "io_uring: the kernel takes no more calls");
     if (count > io->opts.queue_depth - io->busy)
         return STRATA_E_BUSY;
     for (uint32_t i = 0; i < count; i++) {
         st_io_begin(&io->files, reqs[i]);
+        take(io, reqs[i]);
         stage(io, reqs[i]);
     }
-    io->busy += count;
     if (!io->reaping && !io->opts.start_in_reap)
         enter(io, 0);
     return STRATA_OK;
@@ -422,7 +478,8 @@ static void uring_cancel(struct st_io *io, struct st_io_req *req)
     req->cancelled = true;
     if (io->opts.poll_device) /* such a ring takes transfers alone */
         return;
-    sqe = next_sqe(io);
+    if ((sqe = next_sqe(io)) == NULL)
+        return;
     io_uring_prep_cancel(sqe, req, 0);
     io_uring_sqe_set_data(sqe, &cancel_tag);
     if (!io->reaping && !io->opts.start_in_reap)
@@ -456,6 +513,8 @@ static strata_status uring_add_file(struct st_io *io, int fd, uint64_t bytes, ui
     (void)bytes;
     if ((st = st_io_files_find(&io->files, &at)) != STRATA_OK)
         return st;
+    if (io->broken != 0)
+        return st_error_errno(io->broken, "io_uring: the kernel takes no more calls");
     if (io->files_registered && (rc = register_file(io, at, fd)) < 0)
         return st_error_errno(-rc, "descriptor %d could not be registered with io_uring", fd);
     st_io_files_put(&io->files, at, fd);
@@ -466,9 +525,10 @@ static strata_status uring_add_file(struct st_io *io, int fd, uint64_t bytes, ui
 /* A place that the kernel does not give back stays taken. */
 static void uring_remove_file(struct st_io *io, uint32_t index)
 {
-    const int rc = io->files_registered ? register_file(io, index, -1) : 0;
+    const int rc = io->files_registered && io->ring_open ? register_file(io, index, -1) : 0;
 
-    (void)io_uring_get_events(&io->ring); /* requests that the kernel's workers ended hold the file until then */
+    if (io->ring_open)
+        (void)io_uring_get_events(&io->ring); /* requests that the kernel's workers ended hold the file until then */
     st_io_files_remove(&io->files, index);
     if (rc >= 0)
         return;
@@ -516,8 +576,12 @@ static void uring_close(struct st_io *io)
     assert(io->busy == 0);
     if (io->ring_open)
         ring_exit(&io->ring, io->files_registered, io->region != NULL);
+    for (int i = 0; i < 2; i++)
+        if (io->end_pipe[i] >= 0)
+            close(io->end_pipe[i]);
     if (io->wake_fd >= 0)
         close(io->wake_fd);
+    free(io->taken);
     free(io);
 }
 
@@ -566,6 +630,15 @@ static strata_status open_wake(struct st_io *io)
     return STRATA_OK;
 }
 
+static strata_status open_end_pipe(struct st_io *io)
+{
+    const int refused = (int)st_fault("nvme.pipe", 0);
+
+    if (refused == 0 && pipe2(io->end_pipe, O_CLOEXEC) == 0)
+        return STRATA_OK;
+    return st_error_errno(refused < 0 ? -refused : errno, "pipe: see ulimit -n");
+}
+
 static strata_status uring_open(struct st_io **out, const struct st_io_opts *opts)
 {
     struct st_io *io;
@@ -575,12 +648,17 @@ static strata_status uring_open(struct st_io **out, const struct st_io_opts *opt
         return st;
     if ((st = st_io_alloc((void **)&io, "io_uring", 1, sizeof(*io))) != STRATA_OK)
         return st;
-    io->wake_fd = -1;
+    io->wake_fd = io->end_pipe[0] = io->end_pipe[1] = -1;
     io->opts = *opts;
     st_io_files_init(&io->files);
+    if ((st = st_io_alloc((void **)&io->taken, "io_uring requests", opts->queue_depth, sizeof(*io->taken))) != STRATA_OK)
+        goto fail;
     if ((st = open_ring(io)) != STRATA_OK)
         goto fail;
-    register_file_table(io);
+    if ((st = open_end_pipe(io)) != STRATA_OK)
+        goto fail;
+    if ((st = register_file_table(io)) != STRATA_OK)
+        goto fail;
     if ((st = open_wake(io)) != STRATA_OK)
         goto fail;
     *out = io;

@@ -234,6 +234,43 @@ static void a_limit_ends_interrupted_waits(void **state)
     }
 }
 
+/* The kernel refuses a call for good, with requests in its hands, in the queue, or both: each ends once, with an error or done,
+ * and nothing more is taken. */
+static void a_broken_method_ends_its_requests(void **state)
+{
+    static const char *const sites[] = {"nvme.enter", "nvme.getevents"};
+    const struct st_io_ops *ops = io_method_of(state);
+
+    for (uint32_t i = 0; i < 6; i++) {
+        struct io_fixture f;
+        uint32_t fired;
+
+        assert_int_equal(io_fixture_open(&f, ops, 16, 4 * BLOCK, 16), STRATA_OK);
+        for (uint32_t b = 0; b < 8; b++)
+            io_fixture_start(&f, b, ST_IO_WRITE);
+        st_fault_arm(&(struct st_fault_spec){.site = sites[i % 2], .after = i / 2, .result = -EPERM});
+        for (uint32_t b = 8; b < 16; b++)
+            io_fixture_start(&f, b, ST_IO_WRITE);
+        while (f.done_count < 16)
+            assert_int_equal(ops->reap(f.io, 16), STRATA_OK);
+        fired = st_fault_disarm();
+        for (uint32_t b = 0; b < 16; b++) {
+            assert_int_equal(f.done_of[b], 1);
+            assert_true(f.status[b] == STRATA_OK || f.status[b] == STRATA_E_IO);
+        }
+        if (f.worst != STRATA_OK) {
+            struct st_io_req *req = io_fixture_prepare(&f, 0, ST_IO_WRITE);
+
+            assert_true(fired > 0);
+            assert_non_null(strstr(f.sentence, "Operation not permitted"));
+            if (strcmp(ops->name, "aio") != 0 || i % 2 == 1) /* aio's io_submit fails what it is asked for alone */
+                assert_int_not_equal(ops->submit(f.io, &req, 1), STRATA_OK);
+            assert_int_equal(ops->reap(f.io, 1), STRATA_OK);
+        }
+        io_fixture_close(&f);
+    }
+}
+
 /* Whatever a cancel comes to: each request ends once, done or cancelled, and a done one has its bytes. */
 static void cancelled_requests_end_once(void **state)
 {
@@ -293,6 +330,7 @@ int main(void)
         cmocka_unit_test(a_stalled_request_is_left_and_cancelled),
         cmocka_unit_test(limits_lose_nothing),
         cmocka_unit_test(a_limit_ends_interrupted_waits),
+        cmocka_unit_test(a_broken_method_ends_its_requests),
         cmocka_unit_test(cancelled_requests_end_once),
         cmocka_unit_test(a_cancelled_request_is_not_repeated),
     };
