@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "core/size.h"
+#include "offload/device.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

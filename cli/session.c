@@ -7,6 +7,7 @@
 #include "core/print.h"
 #include "core/size.h"
 #include "core/trace.h"
+#include "offload/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,8 +6,9 @@
 #ifndef OFFLOAD_COMPUTE_H
 #define OFFLOAD_COMPUTE_H
 
-#include "offload/device.h"
 #include "offload/workload.h"
+
+struct st_device; /* offload/device.h */
 
 enum st_call_kind {
     ST_CALL_EMBED_FORWARD,  /* act (holds gathered rows) += positions            weight: position page */

@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "core/topology.h"
 #include "nvme/swap.h"
+#include "offload/device.h"
 
 #include <stdio.h>
 #include <string.h>
