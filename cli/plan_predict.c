@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/print.h"
 #include "core/size.h"
+#include "offload/cost.h"
 
 #include <math.h>
 #include <string.h>
@@ -248,7 +249,7 @@ static void take_rates(struct st_machine *m, enum more more)
 static bool has_updates(const struct st_plan *plan)
 {
     for (uint32_t i = 0; i < plan->op_count; i++)
-        if (plan->ops[i].kind == ST_OP_UPDATE || (plan->ops[i].kind == ST_OP_UPDATE_DEVICE && plan->machine.device_is_host))
+        if (st_cost_updated(plan, &plan->machine, &plan->ops[i]) > 0)
             return true;
     return false;
 }

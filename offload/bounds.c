@@ -18,7 +18,8 @@ static const char *const resource_names[RESOURCE_COUNT] = {"compute", "upload", 
 
 /* Bytes and parameters that a window's ops move. */
 struct demand {
-    uint64_t upload, download, read, write, updated;
+    struct st_traffic moved;
+    uint64_t updated;
 };
 
 static double per_second(double amount, double rate)
@@ -49,25 +50,20 @@ static uint64_t less(uint64_t amount, uint64_t spared)
 
 static void add_op(struct demand *d, const struct st_plan *plan, const struct st_op *op)
 {
-    if (op->lane == ST_LANE_UPLOAD)
-        d->upload += op->bytes;
-    else if (op->lane == ST_LANE_DOWNLOAD)
-        d->download += op->bytes;
-    else if (op->lane == ST_LANE_WRITE)
-        d->write += op->bytes;
-    else if (op->lane == ST_LANE_READ_STATE || op->lane == ST_LANE_READ_WEIGHT || op->lane == ST_LANE_READ_ACTIVATION)
-        d->read += op->bytes;
-    else if (op->kind == ST_OP_UPDATE || (op->kind == ST_OP_UPDATE_DEVICE && plan->machine.device_is_host))
-        d->updated += plan->chunks[op->chunk].elems;
+    uint64_t *link = st_traffic_of(&d->moved, op->lane);
+
+    if (link != NULL)
+        *link += op->bytes;
+    d->updated += st_cost_updated(plan, &plan->machine, op);
 }
 
 /* What slots hold of a window's traffic: bytes that may move in the window before (reads, uploads) or after (the others).  What a
  * gated program reads ahead stands in backward already: forward's other state reads wait for its updates. */
-static struct demand held_over(const struct st_plan *plan, const uint64_t largest[ST_OP_KIND_COUNT], enum window w)
+static struct st_traffic held_over(const struct st_plan *plan, const uint64_t largest[ST_OP_KIND_COUNT], enum window w)
 {
     const bool gated_forward = w == FORWARD && plan->policy.update == ST_UPDATE_GATED;
 
-    return (struct demand){
+    return (struct st_traffic){
         .upload = (plan->weight_slots + 1) * largest[ST_OP_UPLOAD_WEIGHT] + plan->act_slots * largest[ST_OP_UPLOAD_ACT] +
                   plan->grad_slots * largest[ST_OP_UPLOAD_ACCUM] + plan->carry_slots * largest[ST_OP_UPLOAD_STATE],
         .download = (plan->grad_slots + 1) * (largest[ST_OP_DOWNLOAD_GRAD] + largest[ST_OP_DOWNLOAD_ACCUM]) +
@@ -89,37 +85,19 @@ static void find_largest(const struct st_plan *plan, uint64_t largest[ST_OP_KIND
 
 static void fill_windows(const struct st_plan *plan, struct demand windows[WINDOW_COUNT])
 {
+    const uint32_t backward = st_plan_backward(plan);
     enum window now = FORWARD;
 
     memset(windows, 0, WINDOW_COUNT * sizeof(*windows));
     for (uint32_t i = 0; i < plan->op_count; i++) {
         const struct st_op *op = &plan->ops[i];
 
-        if (op->kind == ST_OP_HEAD_GRAD && now == FORWARD)
+        if (i == backward)
             now = BACKWARD;
         if ((op->phases & ST_PHASE_BODY) != 0)
             add_op(&windows[now], plan, op);
         if (op->kind == ST_OP_END)
             now = TAIL;
-    }
-}
-
-/* Seconds of one compute op: what the program has no backward for (frozen layers below) costs nothing. */
-static double op_compute(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
-{
-    const struct st_workload *w = &plan->workload;
-
-    switch (op->kind) {
-    case ST_OP_BLOCK_FORWARD:
-        return st_cost_call(w, m, ST_CALL_BLOCK_FORWARD, false);
-    case ST_OP_BLOCK_BACKWARD:
-        return st_cost_call(w, m, ST_CALL_BLOCK_BACKWARD, op->recompute);
-    case ST_OP_HEAD_STATS:
-        return st_cost_call(w, m, ST_CALL_HEAD_STATS, false);
-    case ST_OP_HEAD_GRAD:
-        return st_cost_call(w, m, ST_CALL_HEAD_GRAD, op->recompute);
-    default:
-        return 0;
     }
 }
 
@@ -140,16 +118,16 @@ static struct st_machine fastest_compute(const struct st_machine *m)
 static double add_compute(struct st_bounds *b, const struct st_plan *plan)
 {
     const struct st_machine fastest = fastest_compute(&plan->machine);
+    const uint32_t backward = st_plan_backward(plan);
     double least = 0;
-    bool backward = false;
+
     for (uint32_t i = 0; i < plan->op_count; i++) {
         const struct st_op *op = &plan->ops[i];
 
-        backward |= op->kind == ST_OP_HEAD_GRAD;
         if ((op->phases & (plan->policy.forward_only ? ST_PHASE_EVAL : ST_PHASE_BODY)) == 0)
             continue;
-        *(backward ? &b->compute_backward : &b->compute_forward) += op_compute(plan, &plan->machine, op);
-        least += op_compute(plan, &fastest, op);
+        *(i >= backward ? &b->compute_backward : &b->compute_forward) += st_cost_flops(plan, &plan->machine, op);
+        least += st_cost_flops(plan, &fastest, op);
     }
     return least;
 }
@@ -158,10 +136,10 @@ static double add_compute(struct st_bounds *b, const struct st_plan *plan)
 static void resource_seconds(double seconds[RESOURCE_COUNT], const struct st_machine *m, double compute, const struct demand *d)
 {
     seconds[COMPUTE] = compute;
-    seconds[UPLOAD] = per_second((double)d->upload, m->upload);
-    seconds[DOWNLOAD] = per_second((double)d->download, m->download);
+    seconds[UPLOAD] = per_second((double)d->moved.upload, m->upload);
+    seconds[DOWNLOAD] = per_second((double)d->moved.download, m->download);
     seconds[UPDATE] = per_second((double)d->updated, m->update);
-    seconds[NVME] = io_seconds(m, (double)d->read, (double)d->write);
+    seconds[NVME] = io_seconds(m, (double)d->moved.read, (double)d->moved.write);
     if (!m->device_is_host)
         return;
     seconds[COMPUTE] += seconds[UPLOAD] + seconds[DOWNLOAD] + seconds[UPDATE];
@@ -188,11 +166,11 @@ static double schedule_seconds(const struct st_plan *plan, const struct st_bound
 
     find_largest(plan, largest);
     for (enum window w = FORWARD; w < WINDOW_COUNT; w++) {
-        const struct demand held = held_over(plan, largest, w);
-        const struct demand must = {.upload = less(windows[w].upload, held.upload),
-                                    .download = less(windows[w].download, held.download),
-                                    .read = less(windows[w].read, held.read),
-                                    .write = less(windows[w].write, held.write),
+        const struct st_traffic held = held_over(plan, largest, w), *moved = &windows[w].moved;
+        const struct demand must = {.moved = {.upload = less(moved->upload, held.upload),
+                                              .download = less(moved->download, held.download),
+                                              .read = less(moved->read, held.read),
+                                              .write = less(moved->write, held.write)},
                                     .updated = windows[w].updated};
         double seconds[RESOURCE_COUNT];
         enum resource most;
@@ -210,10 +188,10 @@ static struct demand total_of(const struct demand windows[WINDOW_COUNT])
     struct demand t = {0};
 
     for (int w = 0; w < WINDOW_COUNT; w++) {
-        t.upload += windows[w].upload;
-        t.download += windows[w].download;
-        t.read += windows[w].read;
-        t.write += windows[w].write;
+        t.moved.upload += windows[w].moved.upload;
+        t.moved.download += windows[w].moved.download;
+        t.moved.read += windows[w].moved.read;
+        t.moved.write += windows[w].moved.write;
         t.updated += windows[w].updated;
     }
     return t;
@@ -232,11 +210,11 @@ void st_plan_bounds(struct st_plan *plan)
     fill_windows(plan, windows);
     total = total_of(windows);
     least_compute = add_compute(b, plan);
-    b->upload = per_second((double)total.upload, m->upload);
-    b->download = per_second((double)total.download, m->download);
+    b->upload = per_second((double)total.moved.upload, m->upload);
+    b->download = per_second((double)total.moved.download, m->download);
     b->update = per_second((double)total.updated, m->update);
-    b->io = io_seconds(m, (double)total.read, (double)total.write);
-    if (m->matmul_flops <= 0 || (total.read > 0 && m->read <= 0) || (total.write > 0 && m->write <= 0))
+    b->io = io_seconds(m, (double)total.moved.read, (double)total.moved.write);
+    if (m->matmul_flops <= 0 || (total.moved.read > 0 && m->read <= 0) || (total.moved.write > 0 && m->write <= 0))
         return; /* a resource whose rate nobody knows could be the one that binds */
     resource_seconds(seconds, m, least_compute, &total);
     b->hardware = seconds[busiest(seconds)];

@@ -30,17 +30,19 @@ static size_t width_of(const struct st_plan *plan)
     return strata_dtype_bytes(plan->workload.dtype);
 }
 
-/* Every value is checked when it is used and its checksum renewed when it is changed. */
-static double update_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
+/* The host's update checks what lies on NVMe when it uses it and renews its checksums when it has changed it. */
+static double resum_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
 {
     const struct st_chunk *chunk = &plan->chunks[op->chunk];
     uint64_t bytes = 0;
 
+    if (op->lane != ST_LANE_UPDATE)
+        return 0;
     if (chunk->tier == STRATA_TIER_NVME)
         bytes += st_plan_state_bytes(plan, chunk->elems);
     if (plan->pages[chunk->page].weight_home == STRATA_TIER_NVME)
         bytes += chunk->elems * width_of(plan);
-    return per_second((double)chunk->elems, m->update) + per_second(2 * (double)bytes, m->checksum);
+    return per_second(2 * (double)bytes, m->checksum);
 }
 
 static double page_elems(const struct st_plan *plan, const struct st_op *op)
@@ -66,75 +68,60 @@ static double scatter_bytes(const struct st_plan *plan, const struct st_op *op)
     return bytes;
 }
 
-/* The device's passes over a page's sums, where the device is the host: rounding them, or zeroing them before a call. */
-static double pass_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
+/* A sum that the op is the first to add to is zeroed before; a device of its own takes no time for that. */
+static double zero_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
 {
-    double bytes = 0;
-
-    if (!m->device_is_host || op->page == ST_NO_PAGE)
-        return 0;
-    if (op->kind == ST_OP_FINISH_GRAD)
-        bytes += page_elems(plan, op) * (double)(sizeof(float) + width_of(plan));
-    if (op->first)
-        bytes += page_elems(plan, op) * sizeof(float);
-    return per_second(bytes, m->checksum);
+    return m->device_is_host && op->first ? per_second(page_elems(plan, op) * sizeof(float), m->checksum) : 0;
 }
 
-static double compute_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
+static double round_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
 {
-    const double pass = pass_seconds(plan, m, op);
+    const bool here = m->device_is_host || op->lane == ST_LANE_UPDATE;
 
-    switch ((enum st_op_kind)op->kind) {
-    case ST_OP_BLOCK_FORWARD:
-        return st_cost_call(&plan->workload, m, ST_CALL_BLOCK_FORWARD, false);
-    case ST_OP_BLOCK_BACKWARD:
-        return pass + st_cost_call(&plan->workload, m, ST_CALL_BLOCK_BACKWARD, op->recompute);
-    case ST_OP_HEAD_STATS:
-        return st_cost_call(&plan->workload, m, ST_CALL_HEAD_STATS, false);
-    case ST_OP_HEAD_GRAD:
-        return pass + st_cost_call(&plan->workload, m, ST_CALL_HEAD_GRAD, op->recompute);
-    default:
-        return pass;
-    }
+    return here ? per_second(page_elems(plan, op) * (double)(sizeof(float) + width_of(plan)), m->checksum) : 0;
 }
 
-static double host_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
+static double call_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
 {
-    switch ((enum st_op_kind)op->kind) {
-    case ST_OP_UPDATE:
-        return update_seconds(plan, m, op);
-    case ST_OP_GATHER_HOST:
-        return per_second(gather_bytes(plan), m->checksum);
-    case ST_OP_SCATTER_HOST:
-        return per_second(scatter_bytes(plan, op), m->checksum);
-    case ST_OP_FINISH_HOST:
-        return per_second(page_elems(plan, op) * (double)(sizeof(float) + width_of(plan)), m->checksum);
-    default:
-        return 0;
-    }
+    return st_cost_call(&plan->workload, m, st_op_rows[op->kind].call, op->recompute);
+}
+
+double st_cost_flops(const struct st_plan *plan, const struct st_machine *machine, const struct st_op *op)
+{
+    return st_op_rows[op->kind].work == ST_WORK_CALL ? call_seconds(plan, machine, op) : 0;
+}
+
+uint64_t st_cost_updated(const struct st_plan *plan, const struct st_machine *machine, const struct st_op *op)
+{
+    const bool here = op->lane == ST_LANE_UPDATE || machine->device_is_host;
+
+    return st_op_rows[op->kind].work == ST_WORK_UPDATE && here ? plan->chunks[op->chunk].elems : 0;
+}
+
+double st_cost_rate(const struct st_machine *machine, enum st_lane lane)
+{
+    if (st_lane_is_io(lane))
+        return st_lane_reads(lane) ? machine->read : machine->write;
+    return lane == ST_LANE_UPLOAD ? machine->upload : machine->download;
 }
 
 double st_cost_op(const struct st_plan *plan, const struct st_machine *machine, const struct st_op *op)
 {
-    switch ((enum st_lane)op->lane) {
-    case ST_LANE_COMPUTE:
-        return compute_seconds(plan, machine, op);
-    case ST_LANE_UPDATE:
-        return host_seconds(plan, machine, op);
-    case ST_LANE_UPDATE_DEVICE:
-        return machine->device_is_host ? per_second((double)plan->chunks[op->chunk].elems, machine->update) : 0;
-    case ST_LANE_UPLOAD:
-        return per_second((double)op->bytes, machine->upload);
-    case ST_LANE_DOWNLOAD:
-        return per_second((double)op->bytes, machine->download);
-    case ST_LANE_READ_STATE:
-    case ST_LANE_READ_WEIGHT:
-    case ST_LANE_READ_ACTIVATION:
-        return per_second((double)op->bytes, machine->read);
-    case ST_LANE_WRITE:
-        return per_second((double)op->bytes, machine->write);
+    switch (st_op_rows[op->kind].work) {
+    case ST_WORK_COPY:
+        return per_second((double)op->bytes, st_cost_rate(machine, (enum st_lane)op->lane));
+    case ST_WORK_CALL:
+        return zero_seconds(plan, machine, op) + call_seconds(plan, machine, op);
+    case ST_WORK_UPDATE:
+        return per_second((double)st_cost_updated(plan, machine, op), machine->update) + resum_seconds(plan, machine, op);
+    case ST_WORK_ROUND:
+        return round_seconds(plan, machine, op);
+    case ST_WORK_GATHER:
+        return per_second(gather_bytes(plan), machine->checksum);
+    case ST_WORK_SCATTER:
+        return per_second(scatter_bytes(plan, op), machine->checksum);
     default:
-        return 0;
+        return zero_seconds(plan, machine, op);
     }
 }
 
@@ -146,39 +133,37 @@ uint32_t st_cost_read_of(const struct st_plan *plan, const struct st_op *op)
         const struct st_wait *wait = &plan->waits[op->wait_first + i];
         const struct st_op *by = &plan->ops[wait->op];
 
-        if ((by->kind == ST_OP_READ_WEIGHT || by->kind == ST_OP_READ_STATE || by->kind == ST_OP_READ_ACT) && !wait->previous &&
-            plan->accesses[by->access_first + 1].buffer == buffer)
+        if (st_lane_reads(by->lane) && !wait->previous && st_op_access(plan->accesses, by, ST_ROLE_TO)->buffer == buffer)
             return wait->op;
     }
     return ST_NO_BUFFER;
 }
 
+/* Bytes of the thing that an op moves to or from NVMe's side of the host; 0: it does not lie there. */
+static double sealed_bytes(const struct st_plan *plan, const struct st_op *op)
+{
+    const bool opens = st_op_rows[op->kind].seal == ST_SEAL_OPENS;
+
+    switch ((enum st_content)st_op_rows[op->kind].operands[0].content) {
+    case ST_HOLDS_STATE:
+        return plan->chunks[op->chunk].tier == STRATA_TIER_NVME ? (double)st_plan_state_bytes(plan, plan->chunks[op->chunk].elems)
+                                                                : 0;
+    case ST_HOLDS_WEIGHT:
+        return (opens ? st_cost_read_of(plan, op) != ST_NO_BUFFER : plan->pages[op->page].weight_home == STRATA_TIER_NVME)
+                   ? page_elems(plan, op) * (double)width_of(plan)
+                   : 0;
+    default:
+        return (opens ? st_cost_read_of(plan, op) != ST_NO_BUFFER : plan->activation_tier == STRATA_TIER_NVME)
+                   ? (double)plan->workload.activation_bytes
+                   : 0;
+    }
+}
+
 double st_cost_checksums(const struct st_plan *plan, const struct st_machine *machine, const struct st_op *op)
 {
-    double bytes = 0;
+    const enum st_seal seal = st_op_rows[op->kind].seal;
 
-    switch ((enum st_op_kind)op->kind) {
-    case ST_OP_UPLOAD_WEIGHT:
-    case ST_OP_GATHER_HOST:
-        bytes = st_cost_read_of(plan, op) != ST_NO_BUFFER ? page_elems(plan, op) * (double)width_of(plan) : 0;
-        break;
-    case ST_OP_UPLOAD_ACT:
-        bytes = st_cost_read_of(plan, op) != ST_NO_BUFFER ? (double)plan->workload.activation_bytes : 0;
-        break;
-    case ST_OP_UPLOAD_STATE:
-    case ST_OP_DOWNLOAD_STATE:
-        bytes = plan->chunks[op->chunk].tier == STRATA_TIER_NVME
-                    ? (double)st_plan_state_bytes(plan, plan->chunks[op->chunk].elems)
-                    : 0;
-        break;
-    case ST_OP_DOWNLOAD_WEIGHT:
-        bytes = plan->pages[op->page].weight_home == STRATA_TIER_NVME ? page_elems(plan, op) * (double)width_of(plan) : 0;
-        break;
-    case ST_OP_DOWNLOAD_ACT:
-        bytes = plan->activation_tier == STRATA_TIER_NVME ? (double)plan->workload.activation_bytes : 0;
-        break;
-    default:
-        break;
-    }
-    return per_second(bytes, machine->checksum);
+    if (seal != ST_SEAL_OPENS && seal != ST_SEAL_CLOSES)
+        return 0;
+    return per_second(sealed_bytes(plan, op), machine->checksum);
 }

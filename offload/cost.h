@@ -13,6 +13,13 @@
  *  head and take nothing here. */
 double st_cost_call(const struct st_workload *w, const struct st_machine *machine, enum st_call_kind kind, bool recompute);
 
+/** Seconds that an op of the program computes for a call, and nothing beside it; 0: it is none. */
+double st_cost_flops(const struct st_plan *plan, const struct st_machine *machine, const struct st_op *op);
+/** Parameters that the host's cores update for an op. */
+uint64_t st_cost_updated(const struct st_plan *plan, const struct st_machine *machine, const struct st_op *op);
+/** Bytes per second of a lane that moves some. */
+double st_cost_rate(const struct st_machine *machine, enum st_lane lane);
+
 /** Seconds of an op on its lane, alone on the machine: compute by its call, copies by bytes, updates by parameters (with
  *  checksums where the chunk or its weights lie on NVMe), host gathers and scatters by bytes at the checksum rate.  I/O ops: by
  *  bytes at the lane's own rate, read or write, as if nothing else used the disk.  Without st_cost_checksums(). */

@@ -52,7 +52,7 @@ static strata_status create_lanes(struct st_engine *eng)
 {
     const struct st_plan *plan = eng->plan;
 
-    eng->backward_from = plan->op_count;
+    eng->backward_from = st_plan_backward(plan);
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
         eng->lane_ops[lane] = malloc((plan->op_count + 1) * sizeof(uint32_t));
         if (eng->lane_ops[lane] == NULL)
@@ -62,8 +62,6 @@ static strata_status create_lanes(struct st_engine *eng)
         const struct st_op *op = &plan->ops[i];
 
         eng->lane_ops[op->lane][eng->lane_count[op->lane]++] = i;
-        if (op->kind == ST_OP_HEAD_GRAD && i < eng->backward_from)
-            eng->backward_from = i;
     }
     return STRATA_OK;
 }

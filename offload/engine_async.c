@@ -219,12 +219,6 @@ void st_engine_async_end(struct st_engine *eng)
 
 /* --- create and destroy --- */
 
-/* Does this op look at what a read brought, without checking it itself? */
-static bool takes_unchecked(const struct st_op *op)
-{
-    return op->kind == ST_OP_UPLOAD_WEIGHT || op->kind == ST_OP_UPLOAD_ACT || op->kind == ST_OP_GATHER_HOST;
-}
-
 /* Reads whose first use in a phase is an upload are checked when they arrive, since uploads run on a queue of the device;
  * an update checks each chunk itself. */
 static strata_status find_checks(struct st_engine *eng)
@@ -241,19 +235,22 @@ static strata_status find_checks(struct st_engine *eng)
     for (uint32_t i = 0; i < plan->op_count; i++) {
         const struct st_op *op = &plan->ops[i];
 
-        if (op->kind == ST_OP_READ_STATE && st_engine_has_follow(eng, op))
-            eng->async->check_phases[i] = op->phases; /* the device updates it, in this cycle or the next */
-        for (uint32_t k = 0; k < op->access_count; k++) {
-            const uint32_t buffer = plan->accesses[op->access_first + k].buffer;
+        const struct st_op_row *row = &st_op_rows[op->kind];
+        const bool state = row->operands[0].content == ST_HOLDS_STATE;
 
-            if (k == 1 && (op->kind == ST_OP_READ_WEIGHT || op->kind == ST_OP_READ_ACT)) {
+        if (state && row->seal == ST_SEAL_ARRIVES && st_engine_has_follow(eng, op))
+            eng->async->check_phases[i] = op->phases; /* the device updates it, in this cycle or the next */
+        for (uint32_t k = op->access_first; k < op->access_first + op->access_count; k++) {
+            const uint32_t buffer = plan->accesses[k].buffer;
+
+            if (!state && row->seal == ST_SEAL_ARRIVES && plan->accesses[k].role == ST_ROLE_TO) {
                 if (st_engine_has_follow(eng, op)) {
                     reader[buffer] = i;
                     open[buffer] = op->phases;
                 }
                 continue;
             }
-            if (takes_unchecked(op) && k == 0)
+            if (!state && row->seal == ST_SEAL_OPENS && k == op->access_first)
                 eng->async->check_phases[reader[buffer]] |= open[buffer] & op->phases;
             open[buffer] &= (uint8_t)~op->phases;
         }

@@ -14,12 +14,12 @@ static uint64_t tiles_in(const struct st_chunk *chunk)
     return (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
 }
 
-/* A slot of the host that no region owns: the first buffer after which accesses of `kind` name one. */
+/* A slot of the host: the one that the program's first read of this kind fills. */
 static void *slot_for(const struct st_engine *eng, enum st_op_kind kind)
 {
     for (uint32_t i = 0; i < eng->plan->op_count; i++)
         if (eng->plan->ops[i].kind == kind)
-            return st_engine_pointer(eng, eng->plan->accesses[eng->plan->ops[i].access_first + 1].buffer);
+            return st_engine_operand(eng, &eng->plan->ops[i], ST_ROLE_TO);
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* engine_ops.c - what each op of an executing lane does.  Accesses are in the order that enum st_op_kind states. */
+/* engine_ops.c - what each op of an executing lane does: a function of its kind, a copy, or a call of the model. */
 #include "offload/engine_state.h"
 
 #include "core/error.h"
@@ -6,10 +6,29 @@
 #include <assert.h>
 #include <string.h>
 
-static void *at(const struct st_engine *eng, const struct st_op *op, uint32_t access)
+/* The op's operand of this role; NULL: it has none. */
+static void *maybe(const struct st_engine *eng, const struct st_op *op, enum st_role role)
 {
-    assert(access < op->access_count);
-    return st_engine_pointer(eng, eng->plan->accesses[op->access_first + access].buffer);
+    const struct st_access *a = st_op_access(eng->plan->accesses, op, role);
+
+    return a != NULL ? st_engine_pointer(eng, a->buffer) : NULL;
+}
+
+void *st_engine_operand(const struct st_engine *eng, const struct st_op *op, enum st_role role)
+{
+    const struct st_access *a = st_op_access(eng->plan->accesses, op, role);
+
+    assert(a != NULL);
+    return st_engine_pointer(eng, a->buffer);
+}
+
+/* Number n of an operand that the op has for each of several tiles or micro-batches. */
+static void *each(const struct st_engine *eng, const struct st_op *op, enum st_role role, uint32_t n)
+{
+    const struct st_access *a = st_op_access(eng->plan->accesses, op, role) + n;
+
+    assert(a < eng->plan->accesses + op->access_first + op->access_count && a->role == role);
+    return st_engine_pointer(eng, a->buffer);
 }
 
 static uint32_t rows_of(const struct st_engine *eng)
@@ -51,78 +70,57 @@ strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_de
     return st != STRATA_OK ? st : eng->device->ops->finish(eng->device, ST_QUEUE_DOWNLOAD);
 }
 
-/* Weights that came from disk and were not updated since are checked before their first use. */
-static strata_status check_weights(struct st_engine *eng, const struct st_op *op, uint32_t access)
+/* What came from NVMe and was not changed since is checked before its first use.  An update on the host checks each tile itself.
+ */
+static strata_status check(struct st_engine *eng, const struct st_access *a)
 {
-    const uint32_t buffer = eng->plan->accesses[op->access_first + access].buffer;
-    strata_status st;
+    const void *data = st_engine_pointer(eng, a->buffer);
+    strata_status st = STRATA_OK;
 
-    if (eng->plan->pages[op->page].weight_home != STRATA_TIER_NVME || eng->verified[buffer])
+    if (eng->verified[a->buffer])
         return STRATA_OK;
-    st = st_engine_verify_weights(eng, op->page, st_engine_pointer(eng, buffer));
-    eng->verified[buffer] = st == STRATA_OK;
-    return st;
-}
-
-static strata_status upload_weight(struct st_engine *eng, const struct st_op *op)
-{
-    strata_status st = check_weights(eng, op, 0);
-
-    return st != STRATA_OK ? st : upload(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
-}
-
-/* So is state that the device updates; an update on the host checks each tile itself. */
-static strata_status check_state(struct st_engine *eng, const struct st_op *op, uint32_t access)
-{
-    const uint32_t buffer = eng->plan->accesses[op->access_first + access].buffer;
-    strata_status st;
-
-    if (eng->plan->chunks[op->chunk].tier != STRATA_TIER_NVME || eng->verified[buffer])
+    if (a->content == ST_HOLDS_WEIGHT && eng->plan->pages[a->index].weight_home == STRATA_TIER_NVME)
+        st = st_engine_verify_weights(eng, a->index, data);
+    else if (a->content == ST_HOLDS_STATE && eng->plan->chunks[a->index].tier == STRATA_TIER_NVME)
+        st = st_engine_verify_state(eng, a->index, data);
+    else if (a->content == ST_HOLDS_ACT && eng->act_checksums != NULL)
+        st = st_engine_verify_act(eng, a->index, data);
+    else
         return STRATA_OK;
-    st = st_engine_verify_state(eng, op->chunk, st_engine_pointer(eng, buffer));
-    eng->verified[buffer] = st == STRATA_OK;
-    return st;
-}
-
-static strata_status upload_state(struct st_engine *eng, const struct st_op *op)
-{
-    const strata_status st = check_state(eng, op, 0);
-
-    return st != STRATA_OK ? st : upload(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
-}
-
-/* Checkpoints on NVMe are checked when they are back, before their first use. */
-static strata_status check_act(struct st_engine *eng, const struct st_op *op, uint32_t access)
-{
-    const struct st_access *a = &eng->plan->accesses[op->access_first + access];
-    strata_status st;
-
-    if (eng->act_checksums == NULL || eng->verified[a->buffer])
-        return STRATA_OK;
-    st = st_engine_verify_act(eng, a->index, at(eng, op, access));
     eng->verified[a->buffer] = st == STRATA_OK;
     return st;
 }
 
-static strata_status upload_act(struct st_engine *eng, const struct st_op *op)
+static strata_status copy(struct st_engine *eng, const struct st_op *op)
 {
-    const strata_status st = check_act(eng, op, 0);
+    void *to = st_engine_operand(eng, op, ST_ROLE_TO);
+    const void *from = st_engine_operand(eng, op, ST_ROLE_FROM);
+    strata_status st = STRATA_OK;
 
-    return st != STRATA_OK ? st : upload(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
+    if (op->lane == ST_LANE_DOWNLOAD)
+        return download(eng, to, from, op->bytes);
+    assert(op->lane == ST_LANE_UPLOAD);
+    if (st_op_rows[op->kind].seal == ST_SEAL_OPENS)
+        st = check(eng, st_op_access(eng->plan->accesses, op, ST_ROLE_FROM));
+    return st != STRATA_OK ? st : upload(eng, to, from, op->bytes);
 }
 
 static strata_status upload_rows(struct st_engine *eng, const struct st_op *op)
 {
-    return upload(eng, at(eng, op, 1), (const unsigned char *)at(eng, op, 0) + op->micro * op->bytes, op->bytes);
+    const unsigned char *rows = st_engine_operand(eng, op, ST_ROLE_ROWS);
+
+    return upload(eng, st_engine_operand(eng, op, ST_ROLE_ACT_OUT), rows + op->micro * op->bytes, op->bytes);
 }
 
 static strata_status update(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_page_place *place = &eng->plan->pages[op->page];
-    strata_status st = st_engine_update_chunk(eng, op->chunk, at(eng, op, 0), at(eng, op, 1), at(eng, op, 2));
+    strata_status st =
+        st_engine_update_chunk(eng, op->chunk, st_engine_operand(eng, op, ST_ROLE_STATE),
+                               st_engine_operand(eng, op, ST_ROLE_WEIGHT), st_engine_operand(eng, op, ST_ROLE_GRAD));
 
     if (st == STRATA_OK && op->chunk + 1 == place->chunk_first + place->chunk_count)
-        eng->verified[eng->plan->accesses[op->access_first + 1].buffer] = true;
+        eng->verified[st_op_access(eng->plan->accesses, op, ST_ROLE_WEIGHT)->buffer] = true;
     return st;
 }
 
@@ -157,12 +155,12 @@ static strata_status gather_host(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->plan->workload;
     struct gather g = {.page = &w->pages[op->page],
-                       .table = at(eng, op, 0),
-                       .tokens = at(eng, op, 1),
-                       .rows = at(eng, op, 2),
+                       .table = st_engine_operand(eng, op, ST_ROLE_WEIGHT),
+                       .tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS),
+                       .rows = st_engine_operand(eng, op, ST_ROLE_ROWS),
                        .row_bytes = w->hidden * strata_dtype_bytes(w->dtype),
                        .count = (uint64_t)rows_to_gather(eng) * w->grad_accum};
-    strata_status st = check_weights(eng, op, 0);
+    strata_status st = check(eng, st_op_access(eng->plan->accesses, op, ST_ROLE_WEIGHT));
 
     if (st == STRATA_OK)
         st_workers_run(eng->workers, gather_rows, &g, (g.count + GATHER_ROWS - 1) / GATHER_ROWS);
@@ -215,8 +213,9 @@ static void scatter_columns(void *ctx, uint64_t index, uint32_t worker)
 static strata_status scatter_host(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->plan->workload;
+    const int32_t *tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS);
     struct scatter s = {
-        .eng = eng, .dact = at(eng, op, 0), .tokens = (const int32_t *)at(eng, op, 1) + (uint64_t)op->micro * rows_of(eng)};
+        .eng = eng, .dact = st_engine_operand(eng, op, ST_ROLE_DACT), .tokens = tokens + (uint64_t)op->micro * rows_of(eng)};
 
     for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
         memset(st_engine_pointer(eng, eng->plan->pages[p].accum_region), 0, w->pages[p].elems * sizeof(float));
@@ -251,7 +250,9 @@ static strata_status finish_host(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->plan->workload;
     const struct st_page *page = &w->pages[op->page];
-    struct st_norm *norms = at(eng, op, 2);
+    const float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
+    unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
+    struct st_norm *norms = st_engine_operand(eng, op, ST_ROLE_NORMS);
     struct st_norm total = {0};
 
     for (uint32_t i = 0; i < page->group_count; i++) {
@@ -260,8 +261,8 @@ static strata_status finish_host(struct st_engine *eng, const struct st_op *op)
 
         if (group->kind == ST_GROUP_FROZEN)
             continue;
-        j.acc = (const float *)at(eng, op, 0) + group->offset;
-        j.out = (unsigned char *)at(eng, op, 1) + group->offset * strata_dtype_bytes(w->dtype);
+        j.acc = sum + group->offset;
+        j.out = grad + group->offset * strata_dtype_bytes(w->dtype);
         st_workers_run(eng->workers, finish_tile, &j, (group->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS);
         for (uint64_t b = 0; b < (group->elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK; b++)
             total.norm2 += j.sums[b];
@@ -276,14 +277,16 @@ static strata_status finish_host(struct st_engine *eng, const struct st_op *op)
 static strata_status gather_device(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->plan->workload;
-    const int32_t *tokens = (const int32_t *)at(eng, op, 1) + (uint64_t)op->micro * rows_of(eng);
+    const int32_t *tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS);
+    void *act = st_engine_operand(eng, op, ST_ROLE_ACT_OUT);
     strata_status st = STRATA_OK;
 
     for (uint32_t t = 0; t < w->table_count && st == STRATA_OK; t++) {
         const struct st_page *page = &w->pages[w->table_first + t];
 
-        st = eng->device->ops->embed_gather(eng->device, at(eng, op, 0), at(eng, op, 2 + t), tokens, rows_to_gather(eng),
-                                            w->hidden, page->row_first, page->row_count, w->dtype);
+        st = eng->device->ops->embed_gather(eng->device, act, each(eng, op, ST_ROLE_WEIGHT, t),
+                                            tokens + (uint64_t)op->micro * rows_of(eng), rows_to_gather(eng), w->hidden,
+                                            page->row_first, page->row_count, w->dtype);
     }
     return st;
 }
@@ -292,14 +295,16 @@ static strata_status scatter_device(struct st_engine *eng, const struct st_op *o
 {
     const struct st_workload *w = &eng->plan->workload;
     const struct st_page *page = &w->pages[op->page];
-    const int32_t *tokens = at(eng, op, 1);
+    const int32_t *tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS);
+    float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
     strata_status st = STRATA_OK;
 
     if (op->first)
-        st = eng->device->ops->zero(eng->device, at(eng, op, 0), page->elems * sizeof(float));
+        st = eng->device->ops->zero(eng->device, sum, page->elems * sizeof(float));
     for (uint32_t m = 0; m < w->grad_accum && st == STRATA_OK; m++)
-        st = eng->device->ops->embed_scatter(eng->device, at(eng, op, 0), at(eng, op, 2 + m), tokens + (uint64_t)m * rows_of(eng),
-                                             rows_of(eng), w->hidden, page->row_first, page->row_count, w->dtype);
+        st =
+            eng->device->ops->embed_scatter(eng->device, sum, each(eng, op, ST_ROLE_DACT, m), tokens + (uint64_t)m * rows_of(eng),
+                                            rows_of(eng), w->hidden, page->row_first, page->row_count, w->dtype);
     return st;
 }
 
@@ -307,7 +312,9 @@ static strata_status finish_grad(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->plan->workload;
     const struct st_page *page = &w->pages[op->page];
-    struct st_norm *norm = (struct st_norm *)at(eng, op, 2) + op->page;
+    const float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
+    unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
+    struct st_norm *norm = (struct st_norm *)st_engine_operand(eng, op, ST_ROLE_SCALARS) + op->page;
     strata_status st = eng->device->ops->zero(eng->device, norm, sizeof(*norm));
 
     for (uint32_t i = 0; i < page->group_count && st == STRATA_OK; i++) {
@@ -315,163 +322,118 @@ static strata_status finish_grad(struct st_engine *eng, const struct st_op *op)
 
         if (group->kind == ST_GROUP_FROZEN)
             continue;
-        st = eng->device->ops->grad_finish(
-            eng->device, (unsigned char *)at(eng, op, 1) + group->offset * strata_dtype_bytes(w->dtype), w->dtype,
-            (const float *)at(eng, op, 0) + group->offset, group->elems, at(eng, op, 3), &norm->norm2, &norm->nonfinite);
+        st = eng->device->ops->grad_finish(eng->device, grad + group->offset * strata_dtype_bytes(w->dtype), w->dtype,
+                                           sum + group->offset, group->elems, st_engine_operand(eng, op, ST_ROLE_WORKSPACE),
+                                           &norm->norm2, &norm->nonfinite);
     }
     return st;
 }
 
 /* --- the model's --- */
 
-static void fill_call(const struct st_engine *eng, const struct st_op *op, struct st_call *call)
+/* Operands that the op has not are NULL in the call. */
+static strata_status call_model(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->plan->workload;
     const uint64_t rows = rows_of(eng);
     const int32_t *tokens = st_engine_pointer(eng, eng->plan->at.tokens_device);
     struct st_norm *scalars = st_engine_pointer(eng, eng->plan->at.scalars_device);
+    void *act = maybe(eng, op, ST_ROLE_ACT);
+    float *sum = maybe(eng, op, ST_ROLE_SUM);
+    const struct st_call call = {
+        .kind = st_op_rows[op->kind].call,
+        .block = op->block,
+        .micro = op->micro,
+        .tile = op->tile,
+        .recompute = op->recompute,
+        .device = eng->device,
+        .weight = maybe(eng, op, ST_ROLE_WEIGHT),
+        .grad = sum,
+        .grad_elems = sum != NULL ? w->pages[op->page].elems : 0,
+        .first = sum != NULL && op->first,
+        .act = act,
+        .act_out = op->kind == ST_OP_EMBED_FORWARD ? act : maybe(eng, op, ST_ROLE_ACT_OUT),
+        .dact = maybe(eng, op, ST_ROLE_DACT),
+        .internals = maybe(eng, op, ST_ROLE_INTERNALS),
+        .logits = maybe(eng, op, ST_ROLE_LOGITS),
+        .workspace = maybe(eng, op, ST_ROLE_WORKSPACE),
+        .tokens = tokens + op->micro * rows,
+        .targets = tokens + (w->grad_accum + op->micro) * rows,
+        .loss_sum = st_scalars_losses(scalars, w->page_count) + op->micro,
+        .loss_gradient = eng->target_count > 0 ? (float)(eng->train.update_scale / (double)eng->target_count) : 0.0f,
+        .constants = w->constants_bytes > 0 ? st_engine_pointer(eng, eng->plan->at.constants) : NULL,
+        .rows = eng->generate_rows,
+        .position = eng->generate_position,
+    };
 
-    *call = (struct st_call){.block = op->block,
-                             .micro = op->micro,
-                             .tile = op->tile,
-                             .recompute = op->recompute,
-                             .device = eng->device,
-                             .tokens = tokens + op->micro * rows,
-                             .targets = tokens + (w->grad_accum + op->micro) * rows,
-                             .loss_sum = st_scalars_losses(scalars, w->page_count) + op->micro,
-                             .loss_gradient =
-                                 eng->target_count > 0 ? (float)(eng->train.update_scale / (double)eng->target_count) : 0.0f,
-                             .constants = w->constants_bytes > 0 ? st_engine_pointer(eng, eng->plan->at.constants) : NULL,
-                             .rows = eng->generate_rows,
-                             .position = eng->generate_position};
+    return eng->compute.run(eng->compute.model, &call);
 }
 
-/* The gradient sum of a trained page; a frozen one has none. */
-static float *sum_at(const struct st_engine *eng, const struct st_op *op, uint32_t access)
-{
-    return access < op->access_count ? at(eng, op, access) : NULL;
-}
-
-static strata_status call_model(struct st_engine *eng, const struct st_op *op)
-{
-    const struct st_workload *w = &eng->plan->workload;
-    struct st_call c;
-
-    fill_call(eng, op, &c);
-    switch ((enum st_op_kind)op->kind) {
-    case ST_OP_EMBED_FORWARD:
-        c.kind = ST_CALL_EMBED_FORWARD, c.act = c.act_out = at(eng, op, 0), c.weight = at(eng, op, 1);
-        break;
-    case ST_OP_BLOCK_FORWARD:
-        c.kind = ST_CALL_BLOCK_FORWARD, c.act = at(eng, op, 0), c.act_out = at(eng, op, 1), c.weight = at(eng, op, 2);
-        c.internals = at(eng, op, 3), c.workspace = at(eng, op, 4);
-        break;
-    case ST_OP_HEAD_NORM:
-        c.kind = ST_CALL_HEAD_NORM, c.act = at(eng, op, 0), c.weight = at(eng, op, 1), c.internals = at(eng, op, 2);
-        break;
-    case ST_OP_HEAD_STATS:
-        c.kind = ST_CALL_HEAD_STATS, c.internals = at(eng, op, 0), c.weight = at(eng, op, 1), c.workspace = at(eng, op, 3);
-        c.logits = op->access_count > 4 ? at(eng, op, 4) : NULL;
-        break;
-    case ST_OP_HEAD_LOSS:
-        c.kind = ST_CALL_HEAD_LOSS, c.internals = at(eng, op, 0);
-        break;
-    case ST_OP_HEAD_GRAD:
-        c.kind = ST_CALL_HEAD_GRAD, c.internals = at(eng, op, 0), c.weight = at(eng, op, 1), c.workspace = at(eng, op, 3);
-        c.logits = op->recompute ? NULL : at(eng, op, 4);
-        c.grad = sum_at(eng, op, op->recompute ? 4 : 5);
-        break;
-    case ST_OP_HEAD_BACKWARD:
-        c.kind = ST_CALL_HEAD_BACKWARD, c.act = at(eng, op, 0), c.weight = at(eng, op, 1), c.internals = at(eng, op, 2);
-        c.dact = at(eng, op, 3), c.workspace = at(eng, op, 4), c.grad = sum_at(eng, op, 5);
-        break;
-    case ST_OP_BLOCK_BACKWARD:
-        c.kind = ST_CALL_BLOCK_BACKWARD, c.act = at(eng, op, 0), c.weight = at(eng, op, 1), c.internals = at(eng, op, 2);
-        c.dact = at(eng, op, 3), c.workspace = at(eng, op, 4), c.grad = sum_at(eng, op, 5);
-        break;
-    default:
-        assert(op->kind == ST_OP_EMBED_BACKWARD);
-        c.kind = ST_CALL_EMBED_BACKWARD, c.dact = at(eng, op, 0), c.grad = at(eng, op, 1);
-        break;
-    }
-    if (c.grad != NULL) {
-        c.grad_elems = w->pages[op->page].elems;
-        c.first = op->first;
-    }
-    return eng->compute.run(eng->compute.model, &c);
-}
+/* --- checksums around transfers --- */
 
 bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op)
 {
-    if (op->kind == ST_OP_DOWNLOAD_WEIGHT || op->kind == ST_OP_READ_WEIGHT)
+    const struct st_op_row *row = &st_op_rows[op->kind];
+
+    if (row->seal != ST_SEAL_ARRIVES && row->seal != ST_SEAL_CLOSES)
+        return false;
+    switch ((enum st_content)row->operands[0].content) {
+    case ST_HOLDS_WEIGHT:
         return eng->plan->pages[op->page].weight_home == STRATA_TIER_NVME;
-    if (op->kind == ST_OP_DOWNLOAD_STATE || op->kind == ST_OP_READ_STATE)
+    case ST_HOLDS_STATE:
         return eng->plan->pages[op->page].carried && eng->plan->chunks[op->chunk].tier == STRATA_TIER_NVME;
-    return (op->kind == ST_OP_DOWNLOAD_ACT || op->kind == ST_OP_READ_ACT) && eng->act_checksums != NULL;
+    default:
+        return eng->act_checksums != NULL;
+    }
 }
 
 /* What leaves for NVMe gets its checksums; what came from there is checked. */
 strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_access *a = &eng->plan->accesses[op->access_first + 1];
+    const struct st_access *a = st_op_access(eng->plan->accesses, op, ST_ROLE_TO);
+    const void *data = st_engine_pointer(eng, a->buffer);
 
-    if (op->kind == ST_OP_READ_WEIGHT)
-        return check_weights(eng, op, 1);
-    if (op->kind == ST_OP_READ_ACT)
-        return check_act(eng, op, 1);
-    if (op->kind == ST_OP_READ_STATE)
-        return check_state(eng, op, 1);
-    if (op->kind == ST_OP_DOWNLOAD_WEIGHT)
-        st_engine_hash_weights(eng, op->page, at(eng, op, 1));
-    else if (op->kind == ST_OP_DOWNLOAD_STATE)
-        st_engine_hash_state(eng, op->chunk, at(eng, op, 1));
+    if (st_op_rows[op->kind].seal == ST_SEAL_ARRIVES)
+        return check(eng, a);
+    if (a->content == ST_HOLDS_WEIGHT)
+        st_engine_hash_weights(eng, a->index, data);
+    else if (a->content == ST_HOLDS_STATE)
+        st_engine_hash_state(eng, a->index, data);
     else
-        st_engine_hash_act(eng, a->index, at(eng, op, 1));
+        st_engine_hash_act(eng, a->index, data);
     eng->verified[a->buffer] = true;
     return STRATA_OK;
 }
 
+/* --- dispatch --- */
+
+static strata_status end_of_step(struct st_engine *eng, const struct st_op *op)
+{
+    (void)op;
+    return st_engine_end_of_step(eng);
+}
+
+typedef strata_status run_fn(struct st_engine *eng, const struct st_op *op);
+
+/* Kinds with a function of their own. */
+static run_fn *const functions[ST_OP_KIND_COUNT] = {
+    [ST_OP_UPDATE] = update,
+    [ST_OP_UPDATE_DEVICE] = st_engine_update_chunk_device,
+    [ST_OP_GATHER_DEVICE] = gather_device,
+    [ST_OP_GATHER_HOST] = gather_host,
+    [ST_OP_UPLOAD_ROWS] = upload_rows,
+    [ST_OP_SCATTER_DEVICE] = scatter_device,
+    [ST_OP_SCATTER_HOST] = scatter_host,
+    [ST_OP_FINISH_GRAD] = finish_grad,
+    [ST_OP_FINISH_HOST] = finish_host,
+    [ST_OP_END] = end_of_step,
+};
+
 strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op)
 {
-    switch ((enum st_op_kind)op->kind) {
-    case ST_OP_UPLOAD_TOKENS:
-    case ST_OP_UPLOAD_ACCUM:
-        return upload(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
-    case ST_OP_UPLOAD_WEIGHT:
-        return upload_weight(eng, op);
-    case ST_OP_UPLOAD_STATE:
-        return upload_state(eng, op);
-    case ST_OP_UPLOAD_ROWS:
-        return upload_rows(eng, op);
-    case ST_OP_UPLOAD_ACT:
-        return upload_act(eng, op);
-    case ST_OP_DOWNLOAD_STATE:
-    case ST_OP_DOWNLOAD_WEIGHT:
-    case ST_OP_DOWNLOAD_ACT:
-    case ST_OP_DOWNLOAD_ACCUM:
-    case ST_OP_DOWNLOAD_DACT:
-    case ST_OP_DOWNLOAD_GRAD:
-    case ST_OP_DOWNLOAD_SCALARS:
-        return download(eng, at(eng, op, 1), at(eng, op, 0), op->bytes);
-    case ST_OP_UPDATE:
-        return update(eng, op);
-    case ST_OP_UPDATE_DEVICE:
-        return st_engine_update_chunk_device(eng, op);
-    case ST_OP_GATHER_DEVICE:
-        return gather_device(eng, op);
-    case ST_OP_GATHER_HOST:
-        return gather_host(eng, op);
-    case ST_OP_SCATTER_DEVICE:
-        return scatter_device(eng, op);
-    case ST_OP_SCATTER_HOST:
-        return scatter_host(eng, op);
-    case ST_OP_FINISH_GRAD:
-        return finish_grad(eng, op);
-    case ST_OP_FINISH_HOST:
-        return finish_host(eng, op);
-    case ST_OP_END:
-        return st_engine_end_of_step(eng);
-    default:
-        return call_model(eng, op);
-    }
+    run_fn *run = functions[op->kind];
+
+    if (run == NULL)
+        run = st_op_copies((enum st_op_kind)op->kind) ? copy : call_model;
+    return run(eng, op);
 }

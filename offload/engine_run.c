@@ -144,9 +144,10 @@ static void mark_done(struct st_engine *eng, uint32_t index)
 static strata_status issue_io(struct st_engine *eng, uint32_t index)
 {
     const struct st_op *op = &eng->plan->ops[index];
-    const struct st_access *a = &eng->plan->accesses[op->access_first];
-    const bool read = op->lane != ST_LANE_WRITE;
-    const uint32_t extent = a[read ? 0 : 1].buffer, memory = a[read ? 1 : 0].buffer;
+    const bool read = st_lane_reads(op->lane);
+    const uint32_t from = st_op_access(eng->plan->accesses, op, ST_ROLE_FROM)->buffer;
+    const uint32_t to = st_op_access(eng->plan->accesses, op, ST_ROLE_TO)->buffer;
+    const uint32_t extent = read ? from : to, memory = read ? to : from;
     struct st_engine_io *io = &eng->io[index];
 
     io->op = index;
@@ -154,10 +155,7 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
     io->check = st_engine_checks_arrival(eng, index);
     if (eng->trace != NULL)
         io->record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, st_clock_ns());
-    if (read)
-        eng->result.bytes.read += op->bytes;
-    else
-        eng->result.bytes.write += op->bytes;
+    *st_traffic_of(&eng->result.bytes, op->lane) += op->bytes;
     if (read)
         eng->verified[memory] = false;
     return submit(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, st_engine_pointer(eng, memory));
@@ -166,7 +164,7 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
 static strata_status issue_ready_io(struct st_engine *eng, bool *progressed)
 {
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
-        if (!st_engine_is_io_lane(lane))
+        if (!st_lane_is_io(lane))
             continue;
         while (eng->lane_next[lane] < eng->lane_count[lane]) {
             const uint32_t index = eng->lane_ops[lane][eng->lane_next[lane]];
@@ -195,7 +193,7 @@ static uint32_t pick(struct st_engine *eng, uint32_t *earliest)
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
         uint32_t index;
 
-        if (st_engine_is_io_lane(lane) || eng->lane_next[lane] == eng->lane_count[lane])
+        if (st_lane_is_io(lane) || eng->lane_next[lane] == eng->lane_count[lane])
             continue;
         index = eng->lane_ops[lane][eng->lane_next[lane]];
         if (index < *earliest)
@@ -259,7 +257,7 @@ static uint32_t stalled_on(const struct st_engine *eng, uint32_t index)
 {
     uint32_t on = index == ST_NO_BUFFER ? ST_NO_BUFFER : blocker(eng, &eng->plan->ops[index]);
 
-    while (on != ST_NO_BUFFER && !st_engine_is_io_lane(eng->plan->ops[on].lane)) {
+    while (on != ST_NO_BUFFER && !st_lane_is_io(eng->plan->ops[on].lane)) {
         const uint32_t next = blocker(eng, &eng->plan->ops[on]);
 
         if (next == ST_NO_BUFFER || next >= on)
@@ -342,7 +340,7 @@ static bool can_issue(struct st_engine *eng, uint32_t index)
 static strata_status hand_out(struct st_engine *eng, bool *progressed)
 {
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
-        if (st_engine_is_io_lane(lane))
+        if (st_lane_is_io(lane))
             continue;
         while (eng->lane_next[lane] < eng->lane_count[lane]) {
             const uint32_t index = eng->lane_ops[lane][eng->lane_next[lane]];

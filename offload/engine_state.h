@@ -12,6 +12,7 @@
 #include "core/arena.h"
 #include "core/trace.h"
 #include "core/workers.h"
+#include "offload/device.h"
 #include "offload/engine.h"
 #include "offload/train_state.h"
 
@@ -112,11 +113,6 @@ static inline void *st_engine_pointer(const struct st_engine *eng, uint32_t buff
     return (b->tier == STRATA_TIER_DEVICE ? eng->device_base : eng->host.base) + b->offset;
 }
 
-static inline bool st_engine_is_io_lane(uint32_t lane)
-{
-    return lane == ST_LANE_READ_STATE || lane == ST_LANE_READ_WEIGHT || lane == ST_LANE_READ_ACTIVATION || lane == ST_LANE_WRITE;
-}
-
 static inline bool st_engine_masked(const struct st_engine *eng, const struct st_op *op)
 {
     return (op->phases & eng->phase) == 0;
@@ -137,6 +133,8 @@ static inline struct st_moments st_engine_moments(const struct st_plan *plan, co
 strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *tokens, const int32_t *targets, uint64_t count);
 /* engine_ops.c: run one op of an executing lane, or enqueue it on the device; what must follow once its bytes have landed. */
 strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op);
+/* Where the op's operand of this role lies; it must have one. */
+void *st_engine_operand(const struct st_engine *eng, const struct st_op *op, enum st_role role);
 bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op);
 /* Copies outside a step: done on return. */

@@ -18,7 +18,7 @@ strata_status st_engine_trace_create(struct st_trace **out, const struct st_plan
     uint64_t transfers = 0;
 
     for (uint32_t i = 0; i < plan->op_count; i++)
-        transfers += st_engine_is_io_lane(plan->ops[i].lane);
+        transfers += st_lane_is_io(plan->ops[i].lane);
     /* Every stall ends with a transfer, of this cycle or of the one before. */
     return st_trace_create(out, &(struct st_trace_opts){.steps_max = steps_max,
                                                         .records_per_step = plan->op_count + 2 * transfers + 1,
@@ -42,57 +42,15 @@ static void put_arg(struct st_trace_item *out, const char *key, uint64_t value)
     out->args[out->arg_count++] = (struct st_trace_arg){key, value};
 }
 
-/* Only the indices that the kind of op uses. */
-static void put_indices(struct st_trace_item *out, const struct st_op *op)
-{
-    switch (op->kind) {
-    case ST_OP_READ_STATE:
-    case ST_OP_WRITE_STATE:
-    case ST_OP_UPDATE:
-    case ST_OP_UPLOAD_STATE:
-    case ST_OP_UPDATE_DEVICE:
-    case ST_OP_DOWNLOAD_STATE:
-        put_arg(out, "chunk", op->chunk);
-        return;
-    case ST_OP_BLOCK_FORWARD:
-    case ST_OP_BLOCK_BACKWARD:
-        put_arg(out, "block", op->block);
-        put_arg(out, "micro", op->micro);
-        return;
-    case ST_OP_HEAD_STATS:
-    case ST_OP_HEAD_GRAD:
-        put_arg(out, "tile", op->tile);
-        put_arg(out, "micro", op->micro);
-        return;
-    case ST_OP_GATHER_DEVICE:
-    case ST_OP_UPLOAD_ROWS:
-    case ST_OP_EMBED_FORWARD:
-    case ST_OP_DOWNLOAD_ACT:
-    case ST_OP_WRITE_ACT:
-    case ST_OP_READ_ACT:
-    case ST_OP_UPLOAD_ACT:
-    case ST_OP_HEAD_NORM:
-    case ST_OP_HEAD_LOSS:
-    case ST_OP_HEAD_BACKWARD:
-    case ST_OP_EMBED_BACKWARD:
-    case ST_OP_DOWNLOAD_DACT:
-    case ST_OP_SCATTER_HOST:
-        put_arg(out, "micro", op->micro);
-        return;
-    default:
-        return;
-    }
-}
-
 static void describe(void *ctx, uint32_t item, struct st_trace_item *out)
 {
     const struct st_plan *plan = ctx;
     const struct st_op *op = &plan->ops[item];
+    struct st_op_index indices[ST_OP_INDICES_MAX];
 
     *out = (struct st_trace_item){.name = st_op_name((enum st_op_kind)op->kind), .row = op->lane, .bytes = op->bytes};
-    if (op->page != ST_NO_PAGE)
-        put_arg(out, "page", op->page);
-    put_indices(out, op);
+    for (uint32_t i = 0, count = st_op_indices(op, indices); i < count; i++)
+        put_arg(out, indices[i].name, indices[i].value);
 }
 
 static uint32_t wait_of(void *ctx, uint32_t item, uint32_t n, bool *previous)
@@ -116,7 +74,7 @@ strata_status st_engine_trace_write(struct st_engine *eng, struct st_new_file *f
     (void)st_engine_drain(eng); /* a failure has been reported by the step that met it */
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
         rows[lane] = (struct st_trace_row){.name = st_lane_name((enum st_lane)lane),
-                                           .series = !st_engine_is_io_lane(lane) ? ST_TRACE_NONE : lane == ST_LANE_WRITE};
+                                           .series = !st_lane_is_io(lane) ? ST_TRACE_NONE : lane == ST_LANE_WRITE};
     for (uint32_t t = 0; t < STRATA_TIER_COUNT; t++)
         resident[t] = (struct st_trace_arg){tiers[t], eng->plan->needed[t]};
     return st_trace_write(eng->trace,

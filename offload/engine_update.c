@@ -125,20 +125,19 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
 
 strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_access *a = &eng->plan->accesses[op->access_first];
     const struct st_chunk *chunk = &eng->plan->chunks[op->chunk];
     const strata_dtype dt = eng->plan->workload.dtype;
     const size_t width = strata_dtype_bytes(dt);
-    unsigned char *state = st_engine_pointer(eng, a[0].buffer);
-    unsigned char *weight = st_engine_pointer(eng, a[1].buffer);
-    const unsigned char *grad = st_engine_pointer(eng, a[2].buffer);
+    unsigned char *state = st_engine_operand(eng, op, ST_ROLE_STATE);
+    unsigned char *weight = st_engine_operand(eng, op, ST_ROLE_WEIGHT);
+    const unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
     const struct st_moments moments = st_engine_moments(eng->plan, chunk, state);
     const struct st_update_coef *coef = coef_of(eng, chunk);
 
     if (coef == NULL)
         return STRATA_OK;
-    return eng->device->ops->update(eng->device, weight + chunk->first * width,
-                                    eng->plan->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
-                                    eng->plan->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments,
-                                    grad + chunk->first * width, dt, chunk->elems, coef, st_engine_pointer(eng, a[3].buffer));
+    return eng->device->ops->update(
+        eng->device, weight + chunk->first * width, eng->plan->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
+        eng->plan->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments, grad + chunk->first * width, dt,
+        chunk->elems, coef, st_engine_operand(eng, op, ST_ROLE_OVERFLOWS));
 }

@@ -4,7 +4,7 @@
  * estimator (`strata plan`), the preflight check and the engine all use its result.
  *
  * Buffers.  Everything an op touches is a buffer: a region that holds one thing for the whole run, a slot that holds
- * one thing for a while, or an extent on NVMe.  An op lists its accesses; what it waits for follows from them.
+ * one thing for a while, or an extent on NVMe.  An op lists its accesses (op_table.h); what it waits for follows from them.
  *
  * Program.  One list of ops is repeated, once per cycle.  Four masks over it are the phases: a masked-out op does nothing but
  * still waits for what it would have waited for, so that slot reuse stays ordered.
@@ -18,7 +18,7 @@
 
 #include "core/config.h"
 #include "kernels/kernels.h"
-#include "offload/workload.h"
+#include "offload/op_table.h"
 #include "strata/status.h"
 
 struct st_plan_sums; /* offload/plan_build.h */
@@ -112,110 +112,6 @@ struct st_buffer {
     uint64_t bytes;
 };
 
-enum st_lane {
-    ST_LANE_COMPUTE,
-    ST_LANE_UPLOAD,
-    ST_LANE_DOWNLOAD,
-    ST_LANE_UPDATE,        /* the host's */
-    ST_LANE_UPDATE_DEVICE, /* the device's, beside compute */
-    ST_LANE_READ_STATE,
-    ST_LANE_READ_WEIGHT,
-    ST_LANE_READ_ACTIVATION,
-    ST_LANE_WRITE,
-    ST_LANE_COMM,
-    ST_LANE_COUNT
-};
-const char *st_lane_name(enum st_lane lane);
-
-enum st_phase { ST_PHASE_PROLOGUE = 1, ST_PHASE_BODY = 2, ST_PHASE_EPILOGUE = 4, ST_PHASE_EVAL = 8 };
-#define ST_PHASE_COUNT 4u
-
-enum st_op_kind {
-    ST_OP_UPLOAD_TOKENS,    /* accesses: host tokens, device tokens */
-    ST_OP_READ_WEIGHT,      /* extent, host slot */
-    ST_OP_WRITE_WEIGHT,     /* host slot, extent */
-    ST_OP_READ_STATE,       /* extent, host slot */
-    ST_OP_WRITE_STATE,      /* host slot, extent */
-    ST_OP_UPDATE,           /* state, host weight, host gradient, host scalars */
-    ST_OP_UPLOAD_STATE,     /* host state, device slot */
-    ST_OP_UPDATE_DEVICE,    /* state, device weight, device gradient, device overflows, host scalars */
-    ST_OP_DOWNLOAD_STATE,   /* device slot, host state */
-    ST_OP_UPLOAD_WEIGHT,    /* host weight, device weight */
-    ST_OP_DOWNLOAD_WEIGHT,  /* device weight, host weight */
-    ST_OP_GATHER_DEVICE,    /* act, tokens, every table tile */
-    ST_OP_GATHER_HOST,      /* host table tile, host tokens, rows staging */
-    ST_OP_UPLOAD_ROWS,      /* rows staging, act */
-    ST_OP_EMBED_FORWARD,    /* act, device weight */
-    ST_OP_BLOCK_FORWARD,    /* act in, act out, device weight, internals, workspace */
-    ST_OP_DOWNLOAD_ACT,     /* act, host act */
-    ST_OP_WRITE_ACT,        /* host act slot, extent */
-    ST_OP_READ_ACT,         /* extent, host act slot */
-    ST_OP_UPLOAD_ACT,       /* host act, act */
-    ST_OP_HEAD_NORM,        /* act, device weight, head internals */
-    ST_OP_HEAD_STATS,       /* head internals, device weight, tokens, workspace; logits if kept */
-    ST_OP_HEAD_LOSS,        /* head internals, tokens, scalars */
-    ST_OP_HEAD_GRAD,        /* head internals, device weight, tokens, workspace; logits if kept; accumulator if trained */
-    ST_OP_HEAD_BACKWARD,    /* act, device weight, head internals, dact, workspace; accumulator if trained */
-    ST_OP_BLOCK_BACKWARD,   /* act, device weight, internals, dact, workspace; accumulator if trained */
-    ST_OP_EMBED_BACKWARD,   /* dact, accumulator */
-    ST_OP_DOWNLOAD_ACCUM,   /* device accumulator, parked accumulator */
-    ST_OP_UPLOAD_ACCUM,     /* parked accumulator, device accumulator */
-    ST_OP_SCATTER_DEVICE,   /* accumulator, tokens, dact of every micro-batch */
-    ST_OP_DOWNLOAD_DACT,    /* dact, host dact */
-    ST_OP_SCATTER_HOST,     /* host dact, parked accumulators of all tiles */
-    ST_OP_FINISH_GRAD,      /* accumulator, rounded gradient, scalars, block sums */
-    ST_OP_FINISH_HOST,      /* parked accumulator, host gradient, host norms */
-    ST_OP_DOWNLOAD_GRAD,    /* rounded gradient, host gradient */
-    ST_OP_DOWNLOAD_SCALARS, /* scalars, host scalars; or overflows, host overflows */
-    ST_OP_END,              /* host scalars, host norms, host overflows: loss, norm, clip factor, skip */
-    ST_OP_KIND_COUNT
-};
-const char *st_op_name(enum st_op_kind kind);
-
-/* What a buffer must hold when an op reads it, or holds after the op: checked by the verifier. */
-enum st_content {
-    ST_HOLDS_SCRATCH,
-    ST_HOLDS_WEIGHT,
-    ST_HOLDS_STATE,
-    ST_HOLDS_GRAD,
-    ST_HOLDS_ACCUM,
-    ST_HOLDS_ACT,
-    ST_HOLDS_DACT,
-    ST_HOLDS_TOKENS,
-    ST_HOLDS_ROWS,
-    ST_HOLDS_INTERNALS,
-    ST_HOLDS_HEAD,
-    ST_HOLDS_LOGITS,
-    ST_HOLDS_SCALARS
-};
-enum st_access_mode { ST_READ = 1, ST_WRITE = 2, ST_MODIFY = 3 };
-
-struct st_access {
-    uint32_t buffer;
-    uint8_t mode;    /* st_access_mode; WRITE: old content does not matter */
-    uint8_t content; /* st_content */
-    uint32_t index;  /* page, chunk, or layer-and-micro id */
-};
-
-struct st_wait {
-    uint32_t op;
-    bool previous; /* that op of the previous cycle */
-};
-
-struct st_op {
-    uint8_t kind, lane, phases;
-    bool first;                               /* accumulator: zero it before adding */
-    bool recompute;                           /* block backward: internals; head gradient: logits */
-    uint32_t page, chunk, block, micro, tile; /* as the kind needs */
-    uint32_t access_first, access_count;
-    uint32_t wait_first, wait_count;
-    uint64_t bytes; /* moved over the lane's link */
-};
-
-struct st_traffic {
-    uint64_t upload, download, read, write;
-};
-
 /* Seconds of one steady step.  compute_*: blocks and head at their own rates, as the schedule bound counts them; the hardware
  * bound counts the same FLOPs at the fastest rate known. */
 struct st_bounds {
@@ -286,6 +182,9 @@ struct st_plan {
     } at;
 };
 
+/* The first op of backward; op_count: there is none. */
+uint32_t st_plan_backward(const struct st_plan *plan);
+
 /* Bytes of the state of `elems` elements, without the padding of its planes. */
 static inline uint64_t st_plan_state_bytes(const struct st_plan *plan, uint64_t elems)
 {
@@ -306,9 +205,6 @@ static inline double *st_scalars_losses(struct st_norm *scalars, uint32_t pages)
 {
     return (double *)(void *)&scalars[pages];
 }
-
-/** Index 0..3 of a phase bit. */
-uint32_t st_phase_index(enum st_phase phase);
 
 /** Plan.  *out is set also on E_NOFIT (fits false; needed[] is the smallest placement's, so it says what is lacking);
  *  the error sentence names the tier, both figures and what would help.

@@ -28,7 +28,7 @@ uint32_t st_emit_act_fresh(struct st_emitter *e, uint32_t boundary, uint32_t mic
 }
 
 /* The checkpoint in host memory: its region, or a slot filled from its extent. */
-static uint32_t host_act(struct st_emitter *e, uint64_t id, unsigned phases)
+static uint32_t host_act(struct st_emitter *e, uint64_t id, uint32_t micro, unsigned phases)
 {
     uint32_t slot;
 
@@ -38,8 +38,8 @@ static uint32_t host_act(struct st_emitter *e, uint64_t id, unsigned phases)
     if (slot != ST_NO_BUFFER)
         return slot;
     slot = st_pool_take(&e->lay->host_acts, (uint32_t)id);
-    (void)st_emit_copy(e, ST_OP_READ_ACT, ST_LANE_READ_ACTIVATION, phases, e->lay->act_nvme[id], slot, ST_HOLDS_ACT, id,
-                       e->plan->buffers[e->lay->act_nvme[id]].bytes);
+    st_emit_copy(e, ST_OP_READ_ACT, phases, e->lay->act_nvme[id], slot, id, e->plan->buffers[e->lay->act_nvme[id]].bytes)->micro =
+        micro;
     return slot;
 }
 
@@ -47,7 +47,6 @@ uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro
 {
     const uint64_t id = st_emit_act_id(e, boundary, micro);
     struct st_pool *pool = &e->lay->acts;
-    struct st_op *op;
     uint32_t slot, host;
 
     if (e->lay->act_device[id] != ST_NO_BUFFER)
@@ -58,12 +57,9 @@ uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro
             return pool->buffer[i];
         }
     }
-    host = host_act(e, id, phases);
+    host = host_act(e, id, micro, phases);
     slot = act_slot(e, (uint32_t)id);
-    op = st_emit_copy(e, ST_OP_UPLOAD_ACT, ST_LANE_UPLOAD, phases, host, slot, ST_HOLDS_ACT, id,
-                      e->plan->workload.activation_bytes);
-    if (op != NULL)
-        op->micro = micro;
+    st_emit_copy(e, ST_OP_UPLOAD_ACT, phases, host, slot, id, e->plan->workload.activation_bytes)->micro = micro;
     return slot;
 }
 
@@ -71,17 +67,12 @@ void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, u
 {
     const uint64_t id = st_emit_act_id(e, boundary, micro);
     const uint32_t extent = e->lay->act_nvme[id];
-    struct st_op *op;
     uint32_t host;
 
     if (e->lay->act_device[id] != ST_NO_BUFFER)
         return;
     host = extent != ST_NO_BUFFER ? st_pool_take(&e->lay->host_acts, (uint32_t)id) : e->lay->act_host[id];
-    op = st_emit_copy(e, ST_OP_DOWNLOAD_ACT, ST_LANE_DOWNLOAD, FORWARD, slot, host, ST_HOLDS_ACT, id,
-                      e->plan->workload.activation_bytes);
-    if (op != NULL)
-        op->micro = micro;
+    st_emit_copy(e, ST_OP_DOWNLOAD_ACT, FORWARD, slot, host, id, e->plan->workload.activation_bytes)->micro = micro;
     if (extent != ST_NO_BUFFER)
-        (void)st_emit_copy(e, ST_OP_WRITE_ACT, ST_LANE_WRITE, FORWARD, host, extent, ST_HOLDS_ACT, id,
-                           e->plan->buffers[extent].bytes);
+        st_emit_copy(e, ST_OP_WRITE_ACT, FORWARD, host, extent, id, e->plan->buffers[extent].bytes)->micro = micro;
 }

@@ -16,7 +16,6 @@ static bool trained(const struct st_emitter *e, uint32_t p)
 static uint32_t open_sum(struct st_emitter *e, uint32_t p, const struct st_micros *micros)
 {
     const struct st_page_place *place = &e->plan->pages[p];
-    struct st_op *op;
     uint32_t slot;
 
     if (!place->trained)
@@ -26,33 +25,24 @@ static uint32_t open_sum(struct st_emitter *e, uint32_t p, const struct st_micro
     slot = st_pool_take(st_place_is_small(e->plan, p) ? &e->lay->small_grads : &e->lay->grads, p);
     if (micros->opens)
         return slot;
-    op = st_emit_copy(e, ST_OP_UPLOAD_ACCUM, ST_LANE_UPLOAD, BACKWARD, place->accum_region, slot, ST_HOLDS_ACCUM, p,
-                      e->plan->workload.pages[p].elems * 4);
-    if (op != NULL)
-        op->page = p;
+    st_emit_copy(e, ST_OP_UPLOAD_ACCUM, BACKWARD, place->accum_region, slot, p, e->plan->workload.pages[p].elems * 4)->page = p;
     return slot;
 }
 
-/* Micro-batch m adds to page p's sum; the step's first one starts it.  Always an op's last access. */
-static void touch_sum(struct st_emitter *e, struct st_op *op, uint32_t p, uint32_t sum, bool first)
+/* The op begun last, of micro-batch m, adds to page p's sum; the step's first one starts it. */
+static void add_to_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t m)
 {
     if (sum == ST_NO_BUFFER)
         return;
-    st_emit_touch(e, op, sum, first ? ST_WRITE : ST_MODIFY, ST_HOLDS_ACCUM, p);
-    if (op != NULL)
-        op->first = first;
+    e->op->first = m == 0;
+    st_emit_operand(e, ST_ROLE_SUM, sum, p);
 }
 
 static void park_sum(struct st_emitter *e, uint32_t p, uint32_t sum)
 {
-    struct st_op *op = st_emit_copy(e, ST_OP_DOWNLOAD_ACCUM, ST_LANE_DOWNLOAD, BACKWARD, sum, e->plan->pages[p].accum_region,
-                                    ST_HOLDS_ACCUM, p, e->plan->workload.pages[p].elems * 4);
-
-    if (op != NULL)
-        op->page = p;
+    st_emit_copy(e, ST_OP_DOWNLOAD_ACCUM, BACKWARD, sum, e->plan->pages[p].accum_region, p, e->plan->workload.pages[p].elems * 4)
+        ->page = p;
 }
-
-static uint32_t lowest_block(const struct st_emitter *e);
 
 /* The last gradients to leave wait until after the step's end: before it, the download lane would bring them ahead of what the
  * norm waits for, and their own updates come later anyway.  Each holds its slot for so long. */
@@ -60,16 +50,12 @@ static bool held_back(const struct st_emitter *e, uint32_t p)
 {
     const struct st_workload *w = &e->plan->workload;
 
-    return !st_emit_in_backward(e) && (p == w->position_page || p == w->block_first + lowest_block(e));
+    return !st_emit_in_backward(e) && (p == w->position_page || p == w->block_first + e->plan->sums->lowest_block);
 }
 
 static void download_grad(struct st_emitter *e, uint32_t p, uint32_t from)
 {
-    struct st_op *op = st_emit_copy(e, ST_OP_DOWNLOAD_GRAD, ST_LANE_DOWNLOAD, BACKWARD, from, e->plan->pages[p].grad_region,
-                                    ST_HOLDS_GRAD, p, st_emit_page_bytes(e, p));
-
-    if (op != NULL)
-        op->page = p;
+    st_emit_copy(e, ST_OP_DOWNLOAD_GRAD, BACKWARD, from, e->plan->pages[p].grad_region, p, st_emit_page_bytes(e, p))->page = p;
 }
 
 void st_emit_held(struct st_emitter *e)
@@ -85,18 +71,16 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
     struct st_plan *plan = e->plan;
     const struct st_page_place *place = &plan->pages[p];
     uint32_t rounded = sum;
-    struct st_op *op = st_emit_start(e, ST_OP_FINISH_GRAD, ST_LANE_COMPUTE, BACKWARD);
 
     if (place->device_update)
         rounded = place->grad_region;
     else if (plan->workload.dtype != STRATA_F32)
         rounded = st_pool_take(st_place_is_small(plan, p) ? &e->lay->small_rounded : &e->lay->rounded, p);
-    st_emit_touch(e, op, sum, ST_READ, ST_HOLDS_ACCUM, p);
-    st_emit_touch(e, op, rounded, ST_WRITE, ST_HOLDS_GRAD, p);
-    st_emit_touch(e, op, e->lay->scalars_device, ST_MODIFY, ST_HOLDS_SCALARS, 0);
-    st_emit_touch(e, op, e->lay->block_sums, ST_WRITE, ST_HOLDS_SCRATCH, 0);
-    if (op != NULL)
-        op->page = p;
+    st_emit_op(e, ST_OP_FINISH_GRAD, BACKWARD)->page = p;
+    st_emit_operand(e, ST_ROLE_SUM, sum, p);
+    st_emit_operand(e, ST_ROLE_GRAD, rounded, p);
+    st_emit_operand(e, ST_ROLE_SCALARS, e->lay->scalars_device, 0);
+    st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->block_sums, 0);
     if (!place->device_update && held_back(e, p)) {
         assert(e->held_count < ST_HELD_MAX);
         e->held[e->held_count].page = p;
@@ -129,21 +113,19 @@ static void head_tile_backward(struct st_emitter *e, const struct st_micros *mic
     const uint32_t sum = open_sum(e, p, micros);
 
     for (uint32_t m = micros->first; m < micros->end; m++) {
-        struct st_op *op = st_emit_start(e, ST_OP_HEAD_GRAD, ST_LANE_COMPUTE, BACKWARD);
+        struct st_op *op = st_emit_op(e, ST_OP_HEAD_GRAD, BACKWARD);
 
-        st_emit_touch(e, op, e->lay->head[m], ST_MODIFY, ST_HOLDS_HEAD, m);
-        st_emit_touch(e, op, weight, ST_READ, ST_HOLDS_WEIGHT, p);
-        st_emit_touch(e, op, e->lay->tokens_device, ST_READ, ST_HOLDS_TOKENS, 0);
-        st_emit_touch(e, op, e->lay->workspace, ST_WRITE, ST_HOLDS_SCRATCH, 0);
-        if (t < e->plan->kept_tiles)
-            st_emit_touch(e, op, e->lay->logits[(uint64_t)t * g + m], ST_READ, ST_HOLDS_LOGITS, (uint64_t)t * g + m);
-        touch_sum(e, op, p, sum, m == 0);
-        if (op != NULL) {
-            op->page = p;
-            op->micro = m;
-            op->tile = t;
-            op->recompute = t >= e->plan->kept_tiles;
-        }
+        op->page = p;
+        op->micro = m;
+        op->tile = t;
+        op->recompute = t >= e->plan->kept_tiles;
+        st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->head[m], m);
+        st_emit_operand(e, ST_ROLE_WEIGHT, weight, p);
+        st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_device, 0);
+        st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->workspace, 0);
+        if (!op->recompute)
+            st_emit_operand(e, ST_ROLE_LOGITS, e->lay->logits[t * g + m], t * g + m);
+        add_to_sum(e, p, sum, m);
     }
     close_sum(e, p, sum, micros);
 }
@@ -159,18 +141,16 @@ static void head_backward(struct st_emitter *e, const struct st_micros *micros)
     sum = open_sum(e, w->norm_page, micros);
     for (uint32_t m = micros->first; m < micros->end; m++) {
         const uint32_t act = st_emit_act_get(e, w->block_count, m, BACKWARD);
-        struct st_op *op = st_emit_start(e, ST_OP_HEAD_BACKWARD, ST_LANE_COMPUTE, BACKWARD);
+        struct st_op *op = st_emit_op(e, ST_OP_HEAD_BACKWARD, BACKWARD);
 
-        st_emit_touch(e, op, act, ST_READ, ST_HOLDS_ACT, st_emit_act_id(e, w->block_count, m));
-        st_emit_touch(e, op, weight, ST_READ, ST_HOLDS_WEIGHT, w->norm_page);
-        st_emit_touch(e, op, e->lay->head[m], ST_READ, ST_HOLDS_HEAD, m);
-        st_emit_touch(e, op, e->lay->dact[m], ST_WRITE, ST_HOLDS_DACT, m);
-        st_emit_touch(e, op, e->lay->workspace, ST_WRITE, ST_HOLDS_SCRATCH, 0);
-        touch_sum(e, op, w->norm_page, sum, m == 0);
-        if (op != NULL) {
-            op->page = w->norm_page;
-            op->micro = m;
-        }
+        op->page = w->norm_page;
+        op->micro = m;
+        st_emit_operand(e, ST_ROLE_ACT, act, st_emit_act_id(e, w->block_count, m));
+        st_emit_operand(e, ST_ROLE_WEIGHT, weight, w->norm_page);
+        st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->head[m], m);
+        st_emit_operand(e, ST_ROLE_DACT, e->lay->dact[m], m);
+        st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->workspace, 0);
+        add_to_sum(e, w->norm_page, sum, m);
     }
     close_sum(e, w->norm_page, sum, micros);
 }
@@ -181,25 +161,22 @@ static void block_backward(struct st_emitter *e, const struct st_micros *micros,
     const uint32_t p = w->block_first + b;
     const uint32_t weight = st_emit_device_weight(e, p, BACKWARD);
     const uint32_t sum = open_sum(e, p, micros);
-    const bool recompute = b < w->block_count - e->plan->kept_blocks;
 
     for (uint32_t m = micros->first; m < micros->end; m++) {
         const uint64_t id = (uint64_t)b * w->grad_accum + m;
         const uint32_t act = st_emit_act_get(e, b, m, BACKWARD);
-        struct st_op *op = st_emit_start(e, ST_OP_BLOCK_BACKWARD, ST_LANE_COMPUTE, BACKWARD);
+        struct st_op *op = st_emit_op(e, ST_OP_BLOCK_BACKWARD, BACKWARD);
 
-        st_emit_touch(e, op, act, ST_READ, ST_HOLDS_ACT, st_emit_act_id(e, b, m));
-        st_emit_touch(e, op, weight, ST_READ, ST_HOLDS_WEIGHT, p);
-        st_emit_touch(e, op, e->lay->internals[id], recompute ? ST_WRITE : ST_READ, ST_HOLDS_INTERNALS, id);
-        st_emit_touch(e, op, e->lay->dact[m], ST_MODIFY, ST_HOLDS_DACT, m);
-        st_emit_touch(e, op, e->lay->workspace, ST_WRITE, ST_HOLDS_SCRATCH, 0);
-        touch_sum(e, op, p, sum, m == 0);
-        if (op != NULL) {
-            op->page = p;
-            op->block = b;
-            op->micro = m;
-            op->recompute = recompute;
-        }
+        op->page = p;
+        op->block = b;
+        op->micro = m;
+        op->recompute = b < w->block_count - e->plan->kept_blocks;
+        st_emit_operand(e, ST_ROLE_ACT, act, st_emit_act_id(e, b, m));
+        st_emit_operand(e, ST_ROLE_WEIGHT, weight, p);
+        st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->internals[id], id);
+        st_emit_operand(e, ST_ROLE_DACT, e->lay->dact[m], m);
+        st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->workspace, 0);
+        add_to_sum(e, p, sum, m);
     }
     close_sum(e, p, sum, micros);
 }
@@ -210,29 +187,14 @@ static void position_backward(struct st_emitter *e, const struct st_micros *micr
     const uint32_t sum = open_sum(e, p, micros);
 
     for (uint32_t m = micros->first; m < micros->end; m++) {
-        struct st_op *op = st_emit_start(e, ST_OP_EMBED_BACKWARD, ST_LANE_COMPUTE, BACKWARD);
+        struct st_op *op = st_emit_op(e, ST_OP_EMBED_BACKWARD, BACKWARD);
 
-        st_emit_touch(e, op, e->lay->dact[m], ST_READ, ST_HOLDS_DACT, m);
-        touch_sum(e, op, p, sum, m == 0);
-        if (op != NULL) {
-            op->page = p;
-            op->micro = m;
-        }
+        op->page = p;
+        op->micro = m;
+        st_emit_operand(e, ST_ROLE_DACT, e->lay->dact[m], m);
+        add_to_sum(e, p, sum, m);
     }
     close_sum(e, p, sum, micros);
-}
-
-/* The lowest block that backward must reach: the lowest trained one, or 0 when the embedding is trained. */
-static uint32_t lowest_block(const struct st_emitter *e)
-{
-    const struct st_workload *w = &e->plan->workload;
-    uint32_t b = 0;
-
-    if (trained(e, w->table_first) || (w->position_page != ST_NO_PAGE && trained(e, w->position_page)))
-        return 0;
-    while (b < w->block_count && !trained(e, w->block_first + b))
-        b++;
-    return b;
 }
 
 void st_emit_backward(struct st_emitter *e, const struct st_micros *micros)
@@ -240,7 +202,7 @@ void st_emit_backward(struct st_emitter *e, const struct st_micros *micros)
     const struct st_workload *w = &e->plan->workload;
 
     head_backward(e, micros);
-    for (uint32_t b = w->block_count; b-- > lowest_block(e);)
+    for (uint32_t b = w->block_count; b-- > e->plan->sums->lowest_block;)
         block_backward(e, micros, b);
     if (w->position_page != ST_NO_PAGE && trained(e, w->position_page))
         position_backward(e, micros);
@@ -252,48 +214,39 @@ static void scatter_device(struct st_emitter *e, uint32_t p)
 {
     const struct st_workload *w = &e->plan->workload;
     const uint32_t sum = e->plan->pages[p].accum_region;
-    struct st_op *op = st_emit_start(e, ST_OP_SCATTER_DEVICE, ST_LANE_COMPUTE, BACKWARD);
+    struct st_op *op = st_emit_op(e, ST_OP_SCATTER_DEVICE, BACKWARD);
 
-    st_emit_touch(e, op, sum, w->tied ? ST_MODIFY : ST_WRITE, ST_HOLDS_ACCUM, p);
-    st_emit_touch(e, op, e->lay->tokens_device, ST_READ, ST_HOLDS_TOKENS, 0);
+    op->page = p;
+    op->first = !w->tied;
+    st_emit_operand(e, ST_ROLE_SUM, sum, p);
+    st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_device, 0);
     for (uint32_t m = 0; m < w->grad_accum; m++)
-        st_emit_touch(e, op, e->lay->dact[m], ST_READ, ST_HOLDS_DACT, m);
-    if (op != NULL) {
-        op->page = p;
-        op->first = !w->tied;
-    }
+        st_emit_operand(e, ST_ROLE_DACT, e->lay->dact[m], m);
     finish_grad(e, p, sum);
 }
 
 static void scatter_host(struct st_emitter *e, uint32_t micro)
 {
     const struct st_workload *w = &e->plan->workload;
-    const bool first = !w->tied && micro == 0;
-    struct st_op *op = st_emit_copy(e, ST_OP_DOWNLOAD_DACT, ST_LANE_DOWNLOAD, BACKWARD, e->lay->dact[micro], e->lay->dact_host,
-                                    ST_HOLDS_DACT, micro, w->activation_bytes);
+    struct st_op *op =
+        st_emit_copy(e, ST_OP_DOWNLOAD_DACT, BACKWARD, e->lay->dact[micro], e->lay->dact_host, micro, w->activation_bytes);
 
-    if (op != NULL)
-        op->micro = micro;
-    op = st_emit_start(e, ST_OP_SCATTER_HOST, ST_LANE_UPDATE, BACKWARD);
-    st_emit_touch(e, op, e->lay->dact_host, ST_READ, ST_HOLDS_DACT, micro);
-    st_emit_touch(e, op, e->lay->tokens_host, ST_READ, ST_HOLDS_TOKENS, 0);
+    op->micro = micro;
+    op = st_emit_op(e, ST_OP_SCATTER_HOST, BACKWARD);
+    op->micro = micro;
+    op->first = !w->tied && micro == 0;
+    st_emit_operand(e, ST_ROLE_DACT, e->lay->dact_host, micro);
+    st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_host, 0);
     for (uint32_t p = w->table_first; p < w->table_first + w->table_count; p++)
-        st_emit_touch(e, op, e->plan->pages[p].accum_region, first ? ST_WRITE : ST_MODIFY, ST_HOLDS_ACCUM, p);
-    if (op != NULL) {
-        op->micro = micro;
-        op->first = first;
-    }
+        st_emit_operand(e, ST_ROLE_SUM, e->plan->pages[p].accum_region, p);
 }
 
 static void finish_host(struct st_emitter *e, uint32_t p)
 {
-    struct st_op *op = st_emit_start(e, ST_OP_FINISH_HOST, ST_LANE_UPDATE, BACKWARD);
-
-    st_emit_touch(e, op, e->plan->pages[p].accum_region, ST_READ, ST_HOLDS_ACCUM, p);
-    st_emit_touch(e, op, e->plan->pages[p].grad_region, ST_WRITE, ST_HOLDS_GRAD, p);
-    st_emit_touch(e, op, e->lay->norms_host, ST_MODIFY, ST_HOLDS_SCALARS, 1);
-    if (op != NULL)
-        op->page = p;
+    st_emit_op(e, ST_OP_FINISH_HOST, BACKWARD)->page = p;
+    st_emit_operand(e, ST_ROLE_SUM, e->plan->pages[p].accum_region, p);
+    st_emit_operand(e, ST_ROLE_GRAD, e->plan->pages[p].grad_region, p);
+    st_emit_operand(e, ST_ROLE_NORMS, e->lay->norms_host, 1);
     if (st_emit_in_backward(e))
         st_emit_gate(e, p);
 }

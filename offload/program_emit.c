@@ -5,6 +5,7 @@
 #include "offload/program_emit.h"
 
 #include "core/error.h"
+#include "core/fault.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static bool reserve(struct st_emitter *e, void **array, uint32_t *room, uint32_t
         return true;
     while (more < count)
         more *= 2;
-    grown = realloc(*array, (size_t)more * size);
+    grown = st_fault("plan.program", 0) < 0 ? NULL : realloc(*array, (size_t)more * size);
     if (grown == NULL) {
         e->no_memory = true;
         return false;
@@ -29,33 +30,46 @@ static bool reserve(struct st_emitter *e, void **array, uint32_t *room, uint32_t
     return true;
 }
 
-struct st_op *st_emit_start(struct st_emitter *e, enum st_op_kind kind, enum st_lane lane, unsigned phases)
+struct st_op *st_emit_op(struct st_emitter *e, enum st_op_kind kind, unsigned phases)
 {
     struct st_plan *plan = e->plan;
-    struct st_op *op;
 
-    if (!reserve(e, (void **)&plan->ops, &e->op_room, plan->op_count + 1, sizeof(*plan->ops)))
-        return NULL;
-    op = &plan->ops[plan->op_count++];
-    *op = (struct st_op){.kind = (uint8_t)kind,
-                         .lane = (uint8_t)lane,
-                         .phases = (uint8_t)phases,
-                         .page = ST_NO_PAGE,
-                         .access_first = plan->access_count};
-    return op;
+    e->op = &e->dummy;
+    if (reserve(e, (void **)&plan->ops, &e->op_room, plan->op_count + 1, sizeof(*plan->ops)))
+        e->op = &plan->ops[plan->op_count++];
+    *e->op = (struct st_op){.kind = (uint8_t)kind,
+                            .lane = (uint8_t)st_op_rows[kind].lane,
+                            .phases = (uint8_t)phases,
+                            .page = ST_NO_PAGE,
+                            .access_first = plan->access_count};
+    return e->op;
 }
 
-void st_emit_touch(struct st_emitter *e, struct st_op *op, uint32_t buffer, enum st_access_mode mode, enum st_content content,
-                   uint64_t index)
+void st_emit_operand(struct st_emitter *e, enum st_role role, uint32_t buffer, uint64_t index)
 {
+    const struct st_operand *operand = st_operand_of((enum st_op_kind)e->op->kind, role);
     struct st_plan *plan = e->plan;
 
-    if (op == NULL || !reserve(e, (void **)&plan->accesses, &e->access_room, plan->access_count + 1, sizeof(*plan->accesses)))
+    assert(operand != NULL && buffer < plan->buffer_count);
+    if (!reserve(e, (void **)&plan->accesses, &e->access_room, plan->access_count + 1, sizeof(*plan->accesses)))
         return;
-    assert(buffer < plan->buffer_count);
-    plan->accesses[plan->access_count++] =
-        (struct st_access){.buffer = buffer, .mode = (uint8_t)mode, .content = (uint8_t)content, .index = (uint32_t)index};
-    op->access_count++;
+    plan->accesses[plan->access_count++] = (struct st_access){.buffer = buffer,
+                                                              .mode = (uint8_t)st_operand_mode(operand, e->op),
+                                                              .content = operand->content,
+                                                              .role = (uint8_t)role,
+                                                              .index = (uint32_t)index};
+    e->op->access_count++;
+}
+
+struct st_op *st_emit_copy(struct st_emitter *e, enum st_op_kind kind, unsigned phases, uint32_t from, uint32_t to,
+                           uint64_t index, uint64_t bytes)
+{
+    struct st_op *op = st_emit_op(e, kind, phases);
+
+    st_emit_operand(e, ST_ROLE_FROM, from, index);
+    st_emit_operand(e, ST_ROLE_TO, to, index);
+    op->bytes = bytes;
+    return op;
 }
 
 /* --- slots --- */
@@ -90,18 +104,6 @@ uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p)
     return e->plan->workload.pages[p].elems * strata_dtype_bytes(e->plan->workload.dtype);
 }
 
-struct st_op *st_emit_copy(struct st_emitter *e, enum st_op_kind kind, enum st_lane lane, unsigned phases, uint32_t from,
-                           uint32_t to, enum st_content content, uint64_t index, uint64_t bytes)
-{
-    struct st_op *op = st_emit_start(e, kind, lane, phases);
-
-    st_emit_touch(e, op, from, ST_READ, content, index);
-    st_emit_touch(e, op, to, ST_WRITE, content, index);
-    if (op != NULL)
-        op->bytes = bytes;
-    return op;
-}
-
 bool st_emit_gated(const struct st_emitter *e)
 {
     return e->plan->policy.update == ST_UPDATE_GATED && !e->plan->policy.forward_only;
@@ -119,8 +121,7 @@ static void upload_tokens(struct st_emitter *e)
     const struct st_workload *w = &e->plan->workload;
     const uint64_t bytes = (uint64_t)w->micro_batch * w->seq * w->grad_accum * 2 * sizeof(int32_t);
 
-    (void)st_emit_copy(e, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, FORWARD, e->lay->tokens_host, e->lay->tokens_device,
-                       ST_HOLDS_TOKENS, 0, bytes);
+    (void)st_emit_copy(e, ST_OP_UPLOAD_TOKENS, FORWARD, e->lay->tokens_host, e->lay->tokens_device, 0, bytes);
 }
 
 static bool updates_on_device(const struct st_plan *plan)
@@ -134,17 +135,16 @@ static bool updates_on_device(const struct st_plan *plan)
 static void end_of_step(struct st_emitter *e)
 {
     const struct st_workload *w = &e->plan->workload;
-    struct st_op *op;
 
-    (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, ST_LANE_DOWNLOAD, FORWARD, e->lay->scalars_device, e->lay->scalars_host,
-                       ST_HOLDS_SCALARS, 0, st_scalars_bytes(w->page_count, w->grad_accum));
+    (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, FORWARD, e->lay->scalars_device, e->lay->scalars_host, 0,
+                       st_scalars_bytes(w->page_count, w->grad_accum));
     if (updates_on_device(e->plan))
-        (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, ST_LANE_DOWNLOAD, BACKWARD, e->lay->overflows_device,
-                           e->lay->overflows_host, ST_HOLDS_SCALARS, 0, sizeof(uint64_t));
-    op = st_emit_start(e, ST_OP_END, ST_LANE_UPDATE, FORWARD);
-    st_emit_touch(e, op, e->lay->scalars_host, ST_MODIFY, ST_HOLDS_SCALARS, 0);
-    st_emit_touch(e, op, e->lay->norms_host, ST_READ, ST_HOLDS_SCALARS, 1);
-    st_emit_touch(e, op, e->lay->overflows_host, ST_READ, ST_HOLDS_SCALARS, 0);
+        (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, BACKWARD, e->lay->overflows_device, e->lay->overflows_host, 0,
+                           sizeof(uint64_t));
+    (void)st_emit_op(e, ST_OP_END, FORWARD);
+    st_emit_operand(e, ST_ROLE_SCALARS, e->lay->scalars_host, 0);
+    st_emit_operand(e, ST_ROLE_NORMS, e->lay->norms_host, 1);
+    st_emit_operand(e, ST_ROLE_OVERFLOWS, e->lay->overflows_host, 0);
 }
 
 /* At a cycle's start the state slots hold what the previous backward read ahead; nothing else is known to be anywhere. */
@@ -214,20 +214,21 @@ static void add_traffic(struct st_plan *plan)
         const struct st_op *op = &plan->ops[i];
 
         for (uint32_t phase = 0; phase < ST_PHASE_COUNT; phase++) {
-            struct st_traffic *t = &plan->traffic[phase];
+            uint64_t *link = st_traffic_of(&plan->traffic[phase], op->lane);
 
-            if ((op->phases & (1u << phase)) == 0)
-                continue;
-            if (op->lane == ST_LANE_UPLOAD)
-                t->upload += op->bytes;
-            else if (op->lane == ST_LANE_DOWNLOAD)
-                t->download += op->bytes;
-            else if (op->lane == ST_LANE_WRITE)
-                t->write += op->bytes;
-            else if (op->lane == ST_LANE_READ_STATE || op->lane == ST_LANE_READ_WEIGHT || op->lane == ST_LANE_READ_ACTIVATION)
-                t->read += op->bytes;
+            if ((op->phases & (1u << phase)) != 0 && link != NULL)
+                *link += op->bytes;
         }
     }
+}
+
+uint32_t st_plan_backward(const struct st_plan *plan)
+{
+    uint32_t first = 0;
+
+    while (first < plan->op_count && plan->ops[first].kind != ST_OP_HEAD_GRAD)
+        first++;
+    return first;
 }
 
 strata_status st_program_emit(struct st_plan *plan, struct st_layout *lay)

@@ -36,6 +36,8 @@ struct st_emitter {
         uint32_t page, from;
     } held[ST_HELD_MAX]; /* downloads of gradients that go after the step's end */
     uint32_t held_count;
+    struct st_op *op; /* begun last: a place in the list, or `dummy` once memory has run out */
+    struct st_op dummy;
     bool no_memory;
 };
 
@@ -47,13 +49,14 @@ struct st_micros {
 
 /* --- program_emit.c --- */
 
-/* Start an op; accesses follow in the order that enum st_op_kind states.  NULL: no memory, and every call takes it. */
-struct st_op *st_emit_start(struct st_emitter *e, enum st_op_kind kind, enum st_lane lane, unsigned phases);
-void st_emit_touch(struct st_emitter *e, struct st_op *op, uint32_t buffer, enum st_access_mode mode, enum st_content content,
-                   uint64_t index);
-/* An op that copies. */
-struct st_op *st_emit_copy(struct st_emitter *e, enum st_op_kind kind, enum st_lane lane, unsigned phases, uint32_t from,
-                           uint32_t to, enum st_content content, uint64_t index, uint64_t bytes);
+/* Begin an op; its indices and flags are the caller's to set, its operands follow in the order of its row.  Where memory has run
+ * out it is a dummy that no list holds: emission goes on, and st_program_emit() says so at its end. */
+struct st_op *st_emit_op(struct st_emitter *e, enum st_op_kind kind, unsigned phases);
+/* An operand of the op begun last: how it is used and what it holds says the row. */
+void st_emit_operand(struct st_emitter *e, enum st_role role, uint32_t buffer, uint64_t index);
+/* An op that copies thing `index` from one buffer to another. */
+struct st_op *st_emit_copy(struct st_emitter *e, enum st_op_kind kind, unsigned phases, uint32_t from, uint32_t to,
+                           uint64_t index, uint64_t bytes);
 
 /* The slot that holds `what`, or ST_NO_BUFFER; the next slot, which holds it from now on. */
 uint32_t st_pool_find(const struct st_pool *pool, uint32_t what);

@@ -3,16 +3,14 @@
 
 static void gather_host(struct st_emitter *e, uint32_t p)
 {
-    const struct st_workload *w = &e->plan->workload;
-    struct st_op *op;
-    uint32_t weight = st_emit_host_weight(e, p, FORWARD);
+    const uint32_t weight = st_emit_host_weight(e, p, FORWARD);
+    struct st_op *op = st_emit_op(e, ST_OP_GATHER_HOST, FORWARD);
 
-    op = st_emit_start(e, ST_OP_GATHER_HOST, ST_LANE_UPDATE, FORWARD);
-    st_emit_touch(e, op, weight, ST_READ, ST_HOLDS_WEIGHT, p);
-    st_emit_touch(e, op, e->lay->tokens_host, ST_READ, ST_HOLDS_TOKENS, 0);
-    st_emit_touch(e, op, e->lay->rows_host, p == w->table_first ? ST_WRITE : ST_MODIFY, ST_HOLDS_ROWS, 0);
-    if (op != NULL)
-        op->page = p;
+    op->page = p;
+    op->first = p == e->plan->workload.table_first;
+    st_emit_operand(e, ST_ROLE_WEIGHT, weight, p);
+    st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_host, 0);
+    st_emit_operand(e, ST_ROLE_ROWS, e->lay->rows_host, 0);
 }
 
 static void embed_rows(struct st_emitter *e, uint32_t micro, uint32_t act)
@@ -21,20 +19,18 @@ static void embed_rows(struct st_emitter *e, uint32_t micro, uint32_t act)
     struct st_op *op;
 
     if (!st_place_gather_on_host(e->plan)) {
-        op = st_emit_start(e, ST_OP_GATHER_DEVICE, ST_LANE_COMPUTE, FORWARD);
-        st_emit_touch(e, op, act, ST_WRITE, ST_HOLDS_ACT, st_emit_act_id(e, 0, micro));
-        st_emit_touch(e, op, e->lay->tokens_device, ST_READ, ST_HOLDS_TOKENS, 0);
+        op = st_emit_op(e, ST_OP_GATHER_DEVICE, FORWARD);
+        st_emit_operand(e, ST_ROLE_ACT_OUT, act, st_emit_act_id(e, 0, micro));
+        st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_device, 0);
         for (uint32_t p = w->table_first; p < w->table_first + w->table_count; p++)
-            st_emit_touch(e, op, e->plan->pages[p].weight_region, ST_READ, ST_HOLDS_WEIGHT, p);
+            st_emit_operand(e, ST_ROLE_WEIGHT, e->plan->pages[p].weight_region, p);
     } else {
-        op = st_emit_start(e, ST_OP_UPLOAD_ROWS, ST_LANE_UPLOAD, FORWARD);
-        st_emit_touch(e, op, e->lay->rows_host, ST_READ, ST_HOLDS_ROWS, 0);
-        st_emit_touch(e, op, act, ST_WRITE, ST_HOLDS_ACT, st_emit_act_id(e, 0, micro));
-        if (op != NULL)
-            op->bytes = w->activation_bytes;
+        op = st_emit_op(e, ST_OP_UPLOAD_ROWS, FORWARD);
+        op->bytes = w->activation_bytes;
+        st_emit_operand(e, ST_ROLE_ROWS, e->lay->rows_host, 0);
+        st_emit_operand(e, ST_ROLE_ACT_OUT, act, st_emit_act_id(e, 0, micro));
     }
-    if (op != NULL)
-        op->micro = micro;
+    op->micro = micro;
 }
 
 static void embed_forward(struct st_emitter *e, const struct st_micros *micros)
@@ -58,14 +54,12 @@ static void embed_forward(struct st_emitter *e, const struct st_micros *micros)
 
         embed_rows(e, m, act);
         if (positions) {
-            struct st_op *op = st_emit_start(e, ST_OP_EMBED_FORWARD, ST_LANE_COMPUTE, FORWARD);
+            struct st_op *op = st_emit_op(e, ST_OP_EMBED_FORWARD, FORWARD);
 
-            st_emit_touch(e, op, act, ST_MODIFY, ST_HOLDS_ACT, st_emit_act_id(e, 0, m));
-            st_emit_touch(e, op, weight, ST_READ, ST_HOLDS_WEIGHT, w->position_page);
-            if (op != NULL) {
-                op->page = w->position_page;
-                op->micro = m;
-            }
+            op->page = w->position_page;
+            op->micro = m;
+            st_emit_operand(e, ST_ROLE_ACT, act, st_emit_act_id(e, 0, m));
+            st_emit_operand(e, ST_ROLE_WEIGHT, weight, w->position_page);
         }
         st_emit_act_keep(e, 0, m, act);
     }
@@ -108,18 +102,16 @@ static void block_forward(struct st_emitter *e, const struct st_micros *micros, 
         const uint64_t id = (uint64_t)b * w->grad_accum + m;
         const uint32_t in = st_emit_act_get(e, b, m, FORWARD);
         const uint32_t out = st_emit_act_fresh(e, b + 1, m);
-        struct st_op *op = st_emit_start(e, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, FORWARD);
+        struct st_op *op = st_emit_op(e, ST_OP_BLOCK_FORWARD, FORWARD);
 
-        st_emit_touch(e, op, in, ST_READ, ST_HOLDS_ACT, st_emit_act_id(e, b, m));
-        st_emit_touch(e, op, out, ST_WRITE, ST_HOLDS_ACT, st_emit_act_id(e, b + 1, m));
-        st_emit_touch(e, op, weight, ST_READ, ST_HOLDS_WEIGHT, p);
-        st_emit_touch(e, op, e->lay->internals[id], ST_WRITE, ST_HOLDS_INTERNALS, id);
-        st_emit_touch(e, op, e->lay->workspace, ST_WRITE, ST_HOLDS_SCRATCH, 0);
-        if (op != NULL) {
-            op->page = p;
-            op->block = b;
-            op->micro = m;
-        }
+        op->page = p;
+        op->block = b;
+        op->micro = m;
+        st_emit_operand(e, ST_ROLE_ACT, in, st_emit_act_id(e, b, m));
+        st_emit_operand(e, ST_ROLE_ACT_OUT, out, st_emit_act_id(e, b + 1, m));
+        st_emit_operand(e, ST_ROLE_WEIGHT, weight, p);
+        st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->internals[id], id);
+        st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->workspace, 0);
         st_emit_act_keep(e, b + 1, m, out);
     }
 }
@@ -136,42 +128,37 @@ static void head_forward(struct st_emitter *e, const struct st_micros *micros)
     for (uint32_t m = micros->first; m < micros->end; m++) {
         const uint32_t act = st_emit_act_get(e, w->block_count, m, FORWARD);
 
-        op = st_emit_start(e, ST_OP_HEAD_NORM, ST_LANE_COMPUTE, FORWARD);
-        st_emit_touch(e, op, act, ST_READ, ST_HOLDS_ACT, st_emit_act_id(e, w->block_count, m));
-        st_emit_touch(e, op, weight, ST_READ, ST_HOLDS_WEIGHT, w->norm_page);
-        st_emit_touch(e, op, e->lay->head[m], ST_WRITE, ST_HOLDS_HEAD, m);
-        if (op != NULL) {
-            op->page = w->norm_page;
-            op->micro = m;
-        }
+        op = st_emit_op(e, ST_OP_HEAD_NORM, FORWARD);
+        op->page = w->norm_page;
+        op->micro = m;
+        st_emit_operand(e, ST_ROLE_ACT, act, st_emit_act_id(e, w->block_count, m));
+        st_emit_operand(e, ST_ROLE_WEIGHT, weight, w->norm_page);
+        st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->head[m], m);
     }
     for (uint32_t t = 0; t < w->head_count; t++) {
         if (micros->opens && !w->tied && st_emit_gated(e))
             st_emit_gate(e, w->head_first + t);
         weight = st_emit_device_weight(e, w->head_first + t, FORWARD);
         for (uint32_t m = micros->first; m < micros->end; m++) {
-            op = st_emit_start(e, ST_OP_HEAD_STATS, ST_LANE_COMPUTE, FORWARD);
-            st_emit_touch(e, op, e->lay->head[m], ST_MODIFY, ST_HOLDS_HEAD, m);
-            st_emit_touch(e, op, weight, ST_READ, ST_HOLDS_WEIGHT, w->head_first + t);
-            st_emit_touch(e, op, e->lay->tokens_device, ST_READ, ST_HOLDS_TOKENS, 0);
-            st_emit_touch(e, op, e->lay->workspace, ST_WRITE, ST_HOLDS_SCRATCH, 0);
+            const uint64_t id = (uint64_t)t * w->grad_accum + m;
+
+            op = st_emit_op(e, ST_OP_HEAD_STATS, FORWARD);
+            op->page = w->head_first + t;
+            op->micro = m;
+            op->tile = t;
+            st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->head[m], m);
+            st_emit_operand(e, ST_ROLE_WEIGHT, weight, w->head_first + t);
+            st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_device, 0);
+            st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->workspace, 0);
             if (t < e->plan->kept_tiles)
-                st_emit_touch(e, op, e->lay->logits[(uint64_t)t * w->grad_accum + m], ST_WRITE, ST_HOLDS_LOGITS,
-                              (uint64_t)t * w->grad_accum + m);
-            if (op != NULL) {
-                op->page = w->head_first + t;
-                op->micro = m;
-                op->tile = t;
-            }
+                st_emit_operand(e, ST_ROLE_LOGITS, e->lay->logits[id], id);
         }
     }
     for (uint32_t m = micros->first; m < micros->end; m++) {
-        op = st_emit_start(e, ST_OP_HEAD_LOSS, ST_LANE_COMPUTE, FORWARD);
-        st_emit_touch(e, op, e->lay->head[m], ST_READ, ST_HOLDS_HEAD, m);
-        st_emit_touch(e, op, e->lay->tokens_device, ST_READ, ST_HOLDS_TOKENS, 0);
-        st_emit_touch(e, op, e->lay->scalars_device, ST_MODIFY, ST_HOLDS_SCALARS, 0);
-        if (op != NULL)
-            op->micro = m;
+        st_emit_op(e, ST_OP_HEAD_LOSS, FORWARD)->micro = m;
+        st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->head[m], m);
+        st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_device, 0);
+        st_emit_operand(e, ST_ROLE_SCALARS, e->lay->scalars_device, 0);
     }
 }
 

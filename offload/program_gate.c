@@ -9,7 +9,6 @@ uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases)
 {
     struct st_plan *plan = e->plan;
     const struct st_page_place *place = &plan->pages[p];
-    struct st_op *op;
     uint32_t slot;
 
     if (place->weight_home == STRATA_TIER_HOST)
@@ -21,10 +20,7 @@ uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases)
     slot = st_pool_take(&e->lay->host_weights, p);
     if (phases == 0)
         return slot;
-    op = st_emit_copy(e, ST_OP_READ_WEIGHT, ST_LANE_READ_WEIGHT, phases, place->home_region, slot, ST_HOLDS_WEIGHT, p,
-                      plan->buffers[place->home_region].bytes);
-    if (op != NULL)
-        op->page = p;
+    st_emit_copy(e, ST_OP_READ_WEIGHT, phases, place->home_region, slot, p, plan->buffers[place->home_region].bytes)->page = p;
     return slot;
 }
 
@@ -35,11 +31,7 @@ static struct st_pool *device_slots(struct st_emitter *e, uint32_t p)
 
 static void upload_weight(struct st_emitter *e, uint32_t p, uint32_t from, uint32_t to, unsigned phases)
 {
-    struct st_op *op =
-        st_emit_copy(e, ST_OP_UPLOAD_WEIGHT, ST_LANE_UPLOAD, phases, from, to, ST_HOLDS_WEIGHT, p, st_emit_page_bytes(e, p));
-
-    if (op != NULL)
-        op->page = p;
+    st_emit_copy(e, ST_OP_UPLOAD_WEIGHT, phases, from, to, p, st_emit_page_bytes(e, p))->page = p;
 }
 
 uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases)
@@ -61,28 +53,22 @@ uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases
 static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
 {
     const struct st_page_place *place = &e->plan->pages[p];
-    struct st_op *op;
 
     if (place->weight_home != STRATA_TIER_NVME)
         return;
-    op = st_emit_copy(e, ST_OP_WRITE_WEIGHT, ST_LANE_WRITE, e->update_phases, slot, place->home_region, ST_HOLDS_WEIGHT, p,
-                      e->plan->buffers[place->home_region].bytes);
-    if (op != NULL)
-        op->page = p;
+    st_emit_copy(e, ST_OP_WRITE_WEIGHT, e->update_phases, slot, place->home_region, p, e->plan->buffers[place->home_region].bytes)
+        ->page = p;
 }
 
 /* --- the gate: updates of one page --- */
 
-static void move_state(struct st_emitter *e, enum st_op_kind kind, enum st_lane lane, unsigned phases, uint32_t c, uint32_t from,
-                       uint32_t to)
+static void move_state(struct st_emitter *e, enum st_op_kind kind, unsigned phases, uint32_t c, uint32_t from, uint32_t to)
 {
     const struct st_chunk *chunk = &e->plan->chunks[c];
-    struct st_op *op = st_emit_copy(e, kind, lane, phases, from, to, ST_HOLDS_STATE, c, chunk->bytes);
+    struct st_op *op = st_emit_copy(e, kind, phases, from, to, c, chunk->bytes);
 
-    if (op != NULL) {
-        op->page = chunk->page;
-        op->chunk = c;
-    }
+    op->page = chunk->page;
+    op->chunk = c;
 }
 
 static uint32_t state_slot(struct st_emitter *e, uint32_t c)
@@ -94,7 +80,7 @@ static uint32_t state_slot(struct st_emitter *e, uint32_t c)
     if (slot != ST_NO_BUFFER)
         return slot;
     slot = st_pool_take(pool, c);
-    move_state(e, ST_OP_READ_STATE, ST_LANE_READ_STATE, e->update_phases, c, chunk->region, slot);
+    move_state(e, ST_OP_READ_STATE, e->update_phases, c, chunk->region, slot);
     return slot;
 }
 
@@ -109,24 +95,21 @@ static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
     struct st_op *op;
 
     if (place->carried)
-        move_state(e, ST_OP_UPLOAD_STATE, ST_LANE_UPLOAD, e->update_phases, c, home, state);
-    op = st_emit_start(e, device ? ST_OP_UPDATE_DEVICE : ST_OP_UPDATE, device ? ST_LANE_UPDATE_DEVICE : ST_LANE_UPDATE,
-                       e->update_phases);
-    st_emit_touch(e, op, state, ST_MODIFY, ST_HOLDS_STATE, c);
-    st_emit_touch(e, op, weight, ST_MODIFY, ST_HOLDS_WEIGHT, chunk->page);
-    st_emit_touch(e, op, place->grad_region, ST_READ, ST_HOLDS_GRAD, chunk->page);
+        move_state(e, ST_OP_UPLOAD_STATE, e->update_phases, c, home, state);
+    op = st_emit_op(e, device ? ST_OP_UPDATE_DEVICE : ST_OP_UPDATE, e->update_phases);
+    op->page = chunk->page;
+    op->chunk = c;
+    st_emit_operand(e, ST_ROLE_STATE, state, c);
+    st_emit_operand(e, ST_ROLE_WEIGHT, weight, chunk->page);
+    st_emit_operand(e, ST_ROLE_GRAD, place->grad_region, chunk->page);
     if (device)
-        st_emit_touch(e, op, e->lay->overflows_device, ST_MODIFY, ST_HOLDS_SCALARS, 0);
+        st_emit_operand(e, ST_ROLE_OVERFLOWS, e->lay->overflows_device, 0);
     if (!st_emit_in_backward(e)) /* the norm of the whole step, its clip factor */
-        st_emit_touch(e, op, e->lay->scalars_host, ST_READ, ST_HOLDS_SCALARS, 0);
-    if (op != NULL) {
-        op->page = chunk->page;
-        op->chunk = c;
-    }
+        st_emit_operand(e, ST_ROLE_SCALARS, e->lay->scalars_host, 0);
     if (place->carried)
-        move_state(e, ST_OP_DOWNLOAD_STATE, ST_LANE_DOWNLOAD, e->update_phases, c, state, home);
+        move_state(e, ST_OP_DOWNLOAD_STATE, e->update_phases, c, state, home);
     if (swapped)
-        move_state(e, ST_OP_WRITE_STATE, ST_LANE_WRITE, e->update_phases, c, home, chunk->region);
+        move_state(e, ST_OP_WRITE_STATE, e->update_phases, c, home, chunk->region);
 }
 
 static void update_chunks(struct st_emitter *e, uint32_t p, uint32_t weight)
@@ -176,17 +159,13 @@ static void gate_device(struct st_emitter *e, uint32_t p)
 {
     const struct st_page_place *place = &e->plan->pages[p];
     const uint32_t weight = st_emit_device_weight(e, p, gate_phases(e, p));
-    struct st_op *op;
     uint32_t host;
 
     update_chunks(e, p, weight);
     if (place->weight_home == STRATA_TIER_DEVICE)
         return;
     host = st_emit_host_weight(e, p, gate_phases(e, p) & ~(unsigned)e->update_phases); /* an update brings newer ones down */
-    op = st_emit_copy(e, ST_OP_DOWNLOAD_WEIGHT, ST_LANE_DOWNLOAD, e->update_phases, weight, host, ST_HOLDS_WEIGHT, p,
-                      st_emit_page_bytes(e, p));
-    if (op != NULL)
-        op->page = p;
+    st_emit_copy(e, ST_OP_DOWNLOAD_WEIGHT, e->update_phases, weight, host, p, st_emit_page_bytes(e, p))->page = p;
     write_weight(e, p, host);
 }
 
@@ -238,8 +217,7 @@ void st_emit_order(struct st_emitter *e)
 void st_emit_read_ahead(struct st_emitter *e)
 {
     for (uint32_t i = 0; i < e->tail_reads; i++)
-        move_state(e, ST_OP_READ_STATE, ST_LANE_READ_STATE, BACKWARD, e->ahead[i], e->plan->chunks[e->ahead[i]].region,
-                   e->lay->states.buffer[i]);
+        move_state(e, ST_OP_READ_STATE, BACKWARD, e->ahead[i], e->plan->chunks[e->ahead[i]].region, e->lay->states.buffer[i]);
 }
 
 void st_emit_forget_weights(struct st_emitter *e, uint32_t but)

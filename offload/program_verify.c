@@ -1,9 +1,9 @@
 /* program_verify.c - proves a program sound without running it.
  *
- * Three parts.  Buffers: inside the tier's bytes, disjoint.  Order: for every two conflicting accesses of a buffer, over two
- * cycles, the waits alone force the later to come after the earlier, so no legal execution can race.  Content: replaying the
- * list phase by phase, whatever an op reads is there and is the latest version.  Order makes the replay stand for all executions.
- */
+ * Four parts.  Buffers: inside the tier's bytes, disjoint.  Ops: lane, indices and operands are those of the kind's row, so that
+ * what runs an op finds each operand by its role.  Order: for every two conflicting accesses of a buffer, over two cycles, the
+ * waits alone force the later to come after the earlier, so no legal execution can race.  Content: replaying the list phase by
+ * phase, whatever an op reads is there and is the latest version.  Order makes the replay stand for all executions. */
 #include "offload/plan.h"
 
 #include "core/error.h"
@@ -11,74 +11,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *const op_names[ST_OP_KIND_COUNT] = {
-    [ST_OP_UPLOAD_TOKENS] = "upload_tokens",
-    [ST_OP_READ_WEIGHT] = "read_weight",
-    [ST_OP_WRITE_WEIGHT] = "write_weight",
-    [ST_OP_READ_STATE] = "read_state",
-    [ST_OP_WRITE_STATE] = "write_state",
-    [ST_OP_UPDATE] = "update",
-    [ST_OP_UPLOAD_STATE] = "upload_state",
-    [ST_OP_UPDATE_DEVICE] = "update_device",
-    [ST_OP_DOWNLOAD_STATE] = "download_state",
-    [ST_OP_UPLOAD_WEIGHT] = "upload_weight",
-    [ST_OP_DOWNLOAD_WEIGHT] = "download_weight",
-    [ST_OP_GATHER_DEVICE] = "gather_device",
-    [ST_OP_GATHER_HOST] = "gather_host",
-    [ST_OP_UPLOAD_ROWS] = "upload_rows",
-    [ST_OP_EMBED_FORWARD] = "embed_forward",
-    [ST_OP_BLOCK_FORWARD] = "block_forward",
-    [ST_OP_DOWNLOAD_ACT] = "download_act",
-    [ST_OP_UPLOAD_ACT] = "upload_act",
-    [ST_OP_WRITE_ACT] = "write_act",
-    [ST_OP_READ_ACT] = "read_act",
-    [ST_OP_UPLOAD_ACCUM] = "upload_accum",
-    [ST_OP_HEAD_NORM] = "head_norm",
-    [ST_OP_HEAD_STATS] = "head_stats",
-    [ST_OP_HEAD_LOSS] = "head_loss",
-    [ST_OP_HEAD_GRAD] = "head_grad",
-    [ST_OP_HEAD_BACKWARD] = "head_backward",
-    [ST_OP_BLOCK_BACKWARD] = "block_backward",
-    [ST_OP_EMBED_BACKWARD] = "embed_backward",
-    [ST_OP_DOWNLOAD_ACCUM] = "download_accum",
-    [ST_OP_SCATTER_DEVICE] = "scatter_device",
-    [ST_OP_DOWNLOAD_DACT] = "download_dact",
-    [ST_OP_SCATTER_HOST] = "scatter_host",
-    [ST_OP_FINISH_GRAD] = "finish_grad",
-    [ST_OP_FINISH_HOST] = "finish_host",
-    [ST_OP_DOWNLOAD_GRAD] = "download_grad",
-    [ST_OP_DOWNLOAD_SCALARS] = "download_scalars",
-    [ST_OP_END] = "end",
-};
-
-static const char *const lane_names[ST_LANE_COUNT] = {
-    [ST_LANE_COMPUTE] = "compute",
-    [ST_LANE_UPLOAD] = "upload",
-    [ST_LANE_DOWNLOAD] = "download",
-    [ST_LANE_UPDATE] = "update",
-    [ST_LANE_UPDATE_DEVICE] = "update_device",
-    [ST_LANE_READ_STATE] = "read_state",
-    [ST_LANE_READ_WEIGHT] = "read_weight",
-    [ST_LANE_READ_ACTIVATION] = "read_activation",
-    [ST_LANE_WRITE] = "write",
-    [ST_LANE_COMM] = "comm",
-};
-
-const char *st_op_name(enum st_op_kind kind)
-{
-    return kind < ST_OP_KIND_COUNT ? op_names[kind] : "?";
-}
-
-const char *st_lane_name(enum st_lane lane)
-{
-    return lane < ST_LANE_COUNT ? lane_names[lane] : "none";
-}
-
-uint32_t st_phase_index(enum st_phase phase)
-{
-    return phase == ST_PHASE_PROLOGUE ? 0 : phase == ST_PHASE_BODY ? 1 : phase == ST_PHASE_EPILOGUE ? 2 : 3;
-}
 
 /* --- buffers --- */
 
@@ -112,6 +44,140 @@ static strata_status verify_buffers(const struct st_plan *plan)
     }
     free(sorted);
     return st;
+}
+
+/* --- ops --- */
+
+static strata_status malformed(const struct st_plan *plan, const struct st_op *op, const char *what)
+{
+    return st_error(STRATA_E_INTERNAL, "verify: op %u (%s): %s", (unsigned)(op - plan->ops),
+                    st_op_name((enum st_op_kind)op->kind), what);
+}
+
+static strata_status operand_error(const struct st_plan *plan, const struct st_op *op, const struct st_operand *operand)
+{
+    return st_error(STRATA_E_INTERNAL, "verify: op %u (%s): its operand \"%s\" is not there, or is not used as its kind uses it",
+                    (unsigned)(op - plan->ops), st_op_name((enum st_op_kind)op->kind), st_role_name((enum st_role)operand->role));
+}
+
+static bool carries(const struct st_op_row *row, uint8_t index, bool there)
+{
+    return ((row->indices & index) != 0) == there;
+}
+
+/* Indices that the kind carries name something; the others are left alone. */
+static bool indices_match(const struct st_plan *plan, const struct st_op *op, const struct st_op_row *row)
+{
+    const struct st_workload *w = &plan->workload;
+
+    if (!carries(row, ST_INDEX_PAGE, op->page != ST_NO_PAGE) || (op->page != ST_NO_PAGE && op->page >= w->page_count))
+        return false;
+    if ((row->indices & ST_INDEX_CHUNK) != 0 ? op->chunk >= plan->chunk_count || plan->chunks[op->chunk].page != op->page
+                                             : op->chunk != 0)
+        return false;
+    return op->block < ((row->indices & ST_INDEX_BLOCK) != 0 ? w->block_count : 1) &&
+           op->micro < ((row->indices & ST_INDEX_MICRO) != 0 ? w->grad_accum : 1) &&
+           op->tile < ((row->indices & ST_INDEX_TILE) != 0 ? w->head_count : 1);
+}
+
+/* The things that an operand for each of several stands for: tiles of the table, or micro-batches. */
+static uint32_t each_first(const struct st_plan *plan, const struct st_operand *operand)
+{
+    return operand->content == ST_HOLDS_DACT ? 0 : plan->workload.table_first;
+}
+
+static uint32_t each_count(const struct st_plan *plan, const struct st_operand *operand)
+{
+    return operand->content == ST_HOLDS_DACT ? plan->workload.grad_accum : plan->workload.table_count;
+}
+
+/* Is access number n of the operand the thing that the op's own indices name? */
+static bool names_its_thing(const struct st_plan *plan, const struct st_op *op, const struct st_operand *operand, uint32_t n,
+                            const struct st_access *a)
+{
+    const uint32_t g = plan->workload.grad_accum;
+
+    if (operand->times == ST_OPERAND_EACH)
+        return a->index == each_first(plan, operand) + n;
+    switch ((enum st_content)a->content) {
+    case ST_HOLDS_WEIGHT:
+    case ST_HOLDS_GRAD:
+    case ST_HOLDS_ACCUM:
+        return a->index == op->page;
+    case ST_HOLDS_STATE:
+        return a->index == op->chunk;
+    case ST_HOLDS_DACT:
+    case ST_HOLDS_HEAD:
+        return a->index == op->micro;
+    case ST_HOLDS_ACT:
+        return (st_op_rows[op->kind].indices & ST_INDEX_BLOCK) == 0
+                   ? a->index % g == op->micro
+                   : a->index == (uint64_t)(op->block + (a->role == ST_ROLE_ACT_OUT)) * g + op->micro;
+    case ST_HOLDS_INTERNALS:
+        return a->index == (uint64_t)op->block * g + op->micro;
+    case ST_HOLDS_LOGITS:
+        return a->index == (uint64_t)op->tile * g + op->micro;
+    default:
+        return true;
+    }
+}
+
+/* How many accesses from `at` on are this operand's; UINT32_MAX: one of them is not used as the row says. */
+static uint32_t count_operand(const struct st_plan *plan, const struct st_op *op, const struct st_operand *operand, uint32_t at)
+{
+    uint32_t count = 0;
+
+    for (; at < op->access_count && plan->accesses[op->access_first + at].role == operand->role; at++, count++) {
+        const struct st_access *a = &plan->accesses[op->access_first + at];
+
+        if (a->mode != st_operand_mode(operand, op) || a->content != operand->content || a->buffer >= plan->buffer_count ||
+            !names_its_thing(plan, op, operand, count, a))
+            return UINT32_MAX;
+    }
+    return count;
+}
+
+static bool count_matches(const struct st_plan *plan, const struct st_op *op, const struct st_operand *operand, uint32_t count)
+{
+    switch ((enum st_operand_times)operand->times) {
+    case ST_OPERAND_MAYBE:
+        return count <= 1;
+    case ST_OPERAND_TRAINED:
+        return count == (plan->pages[op->page].trained ? 1 : 0);
+    case ST_OPERAND_KEPT:
+        return count == (op->recompute ? 0 : 1);
+    case ST_OPERAND_EACH:
+        return count == each_count(plan, operand);
+    default:
+        return count == 1;
+    }
+}
+
+static strata_status verify_ops(const struct st_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->op_count; i++) {
+        const struct st_op *op = &plan->ops[i];
+        const struct st_op_row *row = &st_op_rows[op->kind < ST_OP_KIND_COUNT ? op->kind : 0];
+        const struct st_access *accesses = &plan->accesses[op->access_first];
+        uint32_t at = 0;
+
+        if (op->kind >= ST_OP_KIND_COUNT || op->phases == 0 || op->phases >= 1u << ST_PHASE_COUNT || op->lane != row->lane)
+            return malformed(plan, op, "its kind, lane or phases are wrong");
+        if (!indices_match(plan, op, row))
+            return malformed(plan, op, "its indices are not those of its kind");
+        for (uint32_t k = 0; k < ST_OPERANDS_MAX && row->operands[k].role != ST_ROLE_NONE; k++) {
+            const uint32_t count = count_operand(plan, op, &row->operands[k], at);
+
+            if (!count_matches(plan, op, &row->operands[k], count))
+                return operand_error(plan, op, &row->operands[k]);
+            at += count;
+        }
+        if (at != op->access_count)
+            return malformed(plan, op, "it has operands that its kind has not");
+        if (st_op_copies((enum st_op_kind)op->kind) && accesses[0].index != accesses[1].index)
+            return malformed(plan, op, "it would leave another thing than it finds");
+    }
+    return STRATA_OK;
 }
 
 /* --- order --- */
@@ -230,8 +296,6 @@ static strata_status verify_waits(const struct st_plan *plan)
     for (uint32_t i = 0; i < plan->op_count; i++) {
         const struct st_op *op = &plan->ops[i];
 
-        if (op->lane >= ST_LANE_COUNT || op->kind >= ST_OP_KIND_COUNT || op->phases == 0)
-            return st_error(STRATA_E_INTERNAL, "verify: op %u is malformed", i);
         for (uint32_t w = 0; w < op->wait_count; w++) {
             const struct st_wait *wait = &plan->waits[op->wait_first + w];
 
@@ -245,8 +309,6 @@ static strata_status verify_waits(const struct st_plan *plan)
 
 /* --- content --- */
 
-#define CONTENT_COUNT (ST_HOLDS_SCALARS + 1)
-
 struct held {
     uint8_t content;
     uint32_t index, version;
@@ -254,40 +316,14 @@ struct held {
 
 struct replay {
     const struct st_plan *plan;
-    struct held *held;                /* [buffer_count] */
-    uint32_t *current[CONTENT_COUNT]; /* latest version of thing i of a content */
+    struct held *held;                   /* [buffer_count] */
+    uint32_t *current[ST_CONTENT_COUNT]; /* latest version of thing i of a content */
     uint32_t version;
 };
 
 static bool tracked(uint8_t content)
 {
     return content != ST_HOLDS_SCRATCH && content != ST_HOLDS_SCALARS;
-}
-
-static bool is_copy(uint8_t kind)
-{
-    switch (kind) {
-    case ST_OP_UPLOAD_TOKENS:
-    case ST_OP_READ_WEIGHT:
-    case ST_OP_WRITE_WEIGHT:
-    case ST_OP_READ_STATE:
-    case ST_OP_WRITE_STATE:
-    case ST_OP_UPLOAD_STATE:
-    case ST_OP_DOWNLOAD_STATE:
-    case ST_OP_UPLOAD_WEIGHT:
-    case ST_OP_DOWNLOAD_WEIGHT:
-    case ST_OP_DOWNLOAD_ACT:
-    case ST_OP_UPLOAD_ACT:
-    case ST_OP_WRITE_ACT:
-    case ST_OP_READ_ACT:
-    case ST_OP_UPLOAD_ACCUM:
-    case ST_OP_DOWNLOAD_ACCUM:
-    case ST_OP_DOWNLOAD_DACT:
-    case ST_OP_DOWNLOAD_GRAD:
-        return true;
-    default:
-        return false;
-    }
 }
 
 static strata_status replay_op(struct replay *r, uint32_t index)
@@ -315,7 +351,7 @@ static strata_status replay_op(struct replay *r, uint32_t index)
 
         if ((a->mode & ST_WRITE) == 0)
             continue;
-        if (tracked(a->content) && !(is_copy(op->kind) && i == 1))
+        if (tracked(a->content) && a->role != ST_ROLE_TO)
             r->current[a->content][a->index] = ++r->version;
         *h = (struct held){
             .content = a->content, .index = a->index, .version = tracked(a->content) ? r->current[a->content][a->index] : 0};
@@ -347,7 +383,7 @@ static strata_status verify_content(const struct st_plan *plan)
     static const enum st_phase phases[] = {ST_PHASE_PROLOGUE, ST_PHASE_BODY,     ST_PHASE_BODY,     ST_PHASE_EPILOGUE,
                                            ST_PHASE_EVAL,     ST_PHASE_PROLOGUE, ST_PHASE_EPILOGUE, ST_PHASE_EVAL,
                                            ST_PHASE_EVAL,     ST_PHASE_PROLOGUE, ST_PHASE_BODY};
-    uint32_t things[CONTENT_COUNT] = {0};
+    uint32_t things[ST_CONTENT_COUNT] = {0};
     struct replay r = {.plan = plan};
     strata_status st = STRATA_OK;
 
@@ -355,7 +391,7 @@ static strata_status verify_content(const struct st_plan *plan)
         if (plan->accesses[i].index >= things[plan->accesses[i].content])
             things[plan->accesses[i].content] = plan->accesses[i].index + 1;
     r.held = calloc(plan->buffer_count + 1, sizeof(*r.held));
-    for (uint32_t c = 0; c < CONTENT_COUNT; c++) {
+    for (uint32_t c = 0; c < ST_CONTENT_COUNT; c++) {
         r.current[c] = calloc(things[c] + 1, sizeof(uint32_t));
         if (r.current[c] == NULL || r.held == NULL)
             st = st_error(STRATA_E_NOMEM, "verify: no memory");
@@ -367,7 +403,7 @@ static strata_status verify_content(const struct st_plan *plan)
             if ((plan->ops[i].phases & phases[phase]) != 0)
                 st = replay_op(&r, i);
     free(r.held);
-    for (uint32_t c = 0; c < CONTENT_COUNT; c++)
+    for (uint32_t c = 0; c < ST_CONTENT_COUNT; c++)
         free(r.current[c]);
     return st;
 }
@@ -378,8 +414,8 @@ strata_status st_plan_verify(const struct st_plan *plan)
 
     if (!plan->fits || plan->op_count == 0)
         return st_error(STRATA_E_INTERNAL, "verify: the plan has no program");
-    if ((st = verify_buffers(plan)) != STRATA_OK || (st = verify_waits(plan)) != STRATA_OK ||
-        (st = verify_order(plan)) != STRATA_OK)
+    if ((st = verify_buffers(plan)) != STRATA_OK || (st = verify_ops(plan)) != STRATA_OK ||
+        (st = verify_waits(plan)) != STRATA_OK || (st = verify_order(plan)) != STRATA_OK)
         return st;
     return verify_content(plan);
 }

@@ -56,11 +56,6 @@ struct simulator {
     struct st_simulation step; /* of the running cycle */
 };
 
-static bool is_io(uint32_t lane)
-{
-    return lane == ST_LANE_READ_STATE || lane == ST_LANE_READ_WEIGHT || lane == ST_LANE_READ_ACTIVATION || lane == ST_LANE_WRITE;
-}
-
 static uint32_t executor_of(const struct simulator *s, uint32_t lane)
 {
     return s->machine->device_is_host ? ST_LANE_COMPUTE : lane;
@@ -143,7 +138,7 @@ static bool issue_io(struct simulator *s)
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
         const int direction = lane == ST_LANE_WRITE ? WRITE : READ;
 
-        while (is_io(lane) && !lane_ended(s, lane) && blocker(s, lane) == NONE) {
+        while (st_lane_is_io(lane) && !lane_ended(s, lane) && blocker(s, lane) == NONE) {
             const uint32_t op = head(s, lane);
 
             if (masked(s, op)) {
@@ -173,7 +168,7 @@ static uint32_t pick(struct simulator *s, uint32_t executor)
     uint32_t best = NONE;
 
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
-        if (!is_io(lane) && executor_of(s, lane) == executor && !lane_ended(s, lane) &&
+        if (!st_lane_is_io(lane) && executor_of(s, lane) == executor && !lane_ended(s, lane) &&
             (best == NONE || head(s, lane) < head(s, best)) && blocker(s, lane) == NONE)
             best = lane;
     return best;
@@ -252,7 +247,7 @@ static void dispatch(struct simulator *s)
     while (progressed) {
         progressed = (!s->machine->device_is_host || s->running[ST_LANE_COMPUTE] == NONE) && issue_io(s);
         for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
-            if (is_io(lane) || executor_of(s, lane) != lane)
+            if (st_lane_is_io(lane) || executor_of(s, lane) != lane)
                 continue;
             if (!s->machine->device_is_host)
                 progressed |= hand_out(s, lane);
@@ -282,8 +277,8 @@ static enum st_lane blame(struct simulator *s)
         lane = ST_LANE_COMPUTE;
     } else {
         for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
-            if (!lane_ended(s, i) &&
-                (lane == NONE || is_io(lane) > is_io(i) || (is_io(lane) == is_io(i) && head(s, i) < head(s, lane))))
+            if (!lane_ended(s, i) && (lane == NONE || st_lane_is_io(lane) > st_lane_is_io(i) ||
+                                      (st_lane_is_io(lane) == st_lane_is_io(i) && head(s, i) < head(s, lane))))
                 lane = i;
     }
     for (uint32_t hops = 0; lane != NONE && hops < BLAME_HOPS_MAX; hops++) {
@@ -292,7 +287,7 @@ static enum st_lane blame(struct simulator *s)
         if (on == NONE)
             return (enum st_lane)lane;
         lane = s->plan->ops[on].lane;
-        if (is_io(lane) || lane_ended(s, lane) || on < head(s, lane) || s->running[executor_of(s, lane)] != NONE)
+        if (st_lane_is_io(lane) || lane_ended(s, lane) || on < head(s, lane) || s->running[executor_of(s, lane)] != NONE)
             break;
     }
     return lane == NONE ? ST_LANE_WRITE : (enum st_lane)lane;
@@ -577,16 +572,12 @@ bool st_simulate_possible(const struct st_plan *plan, const struct st_machine *m
 
         if ((op->phases & ST_PHASE_BODY) == 0)
             continue;
-        if (op->kind == ST_OP_BLOCK_FORWARD)
+        if (st_op_rows[op->kind].work == ST_WORK_CALL)
             rate = machine->block_flops > 0 ? machine->block_flops : machine->matmul_flops;
-        else if (op->kind == ST_OP_UPDATE || (op->kind == ST_OP_UPDATE_DEVICE && machine->device_is_host))
+        else if (st_cost_updated(plan, machine, op) > 0)
             rate = machine->update;
-        else if (op->lane == ST_LANE_UPLOAD)
-            rate = machine->upload;
-        else if (op->lane == ST_LANE_DOWNLOAD)
-            rate = machine->download;
-        else if (is_io(op->lane))
-            rate = op->lane == ST_LANE_WRITE ? machine->write : machine->read;
+        else if (st_op_rows[op->kind].work == ST_WORK_COPY)
+            rate = st_cost_rate(machine, (enum st_lane)op->lane);
         if (!(rate > 0))
             return false;
     }

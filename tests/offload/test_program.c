@@ -1,4 +1,7 @@
-/* test_program - the program writer's own limits. */
+/* test_program - ops and their rows: the table is whole, the verifier proves that ops match it, and the writer keeps its limits.
+ */
+#include "core/error.h"
+#include "core/fault.h"
 #include "offload/program_emit.h"
 #include "plan_fixture.h"
 #include "tests/common/child.h"
@@ -65,9 +68,192 @@ static void gradients_held_back_are_two_at_most(void **state)
     st_plan_destroy(plan);
 }
 
+/* --- the table --- */
+
+static void every_kind_has_a_row(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < ST_OP_KIND_COUNT; kind++) {
+        const struct st_op_row *row = &st_op_rows[kind];
+
+        assert_non_null(row->name);
+        assert_int_not_equal(row->operands[0].role, ST_ROLE_NONE);
+        assert_true(row->work == ST_WORK_COPY || !st_lane_is_io(row->lane));
+        for (int other = 0; other < kind; other++)
+            assert_string_not_equal(row->name, st_op_rows[other].name);
+        for (uint32_t i = 0; i < ST_OPERANDS_MAX; i++) /* each role once: an operand is found by it */
+            assert_true(row->operands[i].role == ST_ROLE_NONE ||
+                        st_operand_of((enum st_op_kind)kind, (enum st_role)row->operands[i].role) == &row->operands[i]);
+    }
+}
+
+/* --- the verifier against the table --- */
+
+static void must_fail(const struct st_plan *plan, const struct st_op *op, const char *what)
+{
+    if (st_plan_verify(plan) == STRATA_OK)
+        fail_msg("the verifier missed op %u (%s) with %s", (unsigned)(op - plan->ops), st_op_name((enum st_op_kind)op->kind),
+                 what);
+}
+
+static void corrupt_access(struct st_plan *plan, const struct st_op *op, struct st_access *a)
+{
+    const struct st_access kept = *a;
+    const bool tracked = a->content != ST_HOLDS_SCRATCH && a->content != ST_HOLDS_SCALARS && a->content != ST_HOLDS_TOKENS &&
+                         a->content != ST_HOLDS_ROWS;
+
+    a->role = (uint8_t)(a->role % (ST_ROLE_COUNT - 1) + 1);
+    must_fail(plan, op, "an operand in another role");
+    *a = kept;
+    a->mode = (uint8_t)(a->mode % ST_MODIFY + 1);
+    must_fail(plan, op, "an operand used otherwise");
+    *a = kept;
+    a->content = (uint8_t)((a->content + 1) % ST_CONTENT_COUNT);
+    must_fail(plan, op, "an operand that holds something else");
+    *a = kept;
+    a->buffer = plan->buffer_count;
+    must_fail(plan, op, "an operand in no buffer");
+    *a = kept;
+    a->index++;
+    if (tracked)
+        must_fail(plan, op, "an operand of another thing");
+    *a = kept;
+}
+
+static void corrupt_indices(struct st_plan *plan, struct st_op *op)
+{
+    const struct st_op kept = *op;
+
+    op->lane = (uint8_t)((op->lane + 1) % ST_LANE_COUNT);
+    must_fail(plan, op, "another lane");
+    *op = kept;
+    op->page = op->page == ST_NO_PAGE ? 0 : ST_NO_PAGE;
+    must_fail(plan, op, "a page too many or too few");
+    *op = kept;
+    op->chunk += plan->chunk_count;
+    must_fail(plan, op, "another chunk");
+    *op = kept;
+    op->block += plan->workload.block_count;
+    must_fail(plan, op, "another block");
+    *op = kept;
+    op->micro += plan->workload.grad_accum;
+    must_fail(plan, op, "another micro-batch");
+    *op = kept;
+    op->tile += plan->workload.head_count;
+    must_fail(plan, op, "another tile");
+    *op = kept;
+}
+
+/* Operands that go, at either end; one that only some ops have may go. */
+static void corrupt_count(struct st_plan *plan, struct st_op *op)
+{
+    const struct st_access *last = &plan->accesses[op->access_first + op->access_count - 1];
+    const struct st_operand *operand = st_operand_of((enum st_op_kind)op->kind, (enum st_role)last->role);
+    const struct st_op kept = *op;
+
+    op->access_count--;
+    if (operand->times != ST_OPERAND_MAYBE)
+        must_fail(plan, op, "its last operand gone");
+    *op = kept;
+    op->access_first++;
+    op->access_count--;
+    must_fail(plan, op, "its first operand gone");
+    *op = kept;
+}
+
+static void corrupt_flags(struct st_plan *plan, struct st_op *op)
+{
+    const struct st_op kept = *op;
+
+    for (uint32_t i = 0; i < ST_OPERANDS_MAX; i++) {
+        const struct st_operand *operand = &st_op_rows[op->kind].operands[i];
+        const bool there = st_op_access(plan->accesses, op, (enum st_role)operand->role) != NULL;
+
+        op->first = operand->use == ST_OPERAND_ADD && there ? !op->first : op->first;
+        op->recompute = operand->use == ST_OPERAND_REMAKE || operand->times == ST_OPERAND_KEPT ? !op->recompute : op->recompute;
+        if (op->first != kept.first || op->recompute != kept.recompute)
+            must_fail(plan, op, "another flag");
+        *op = kept;
+    }
+}
+
+/* The first op of every kind, once: from random plans until none is missing. */
+static void ops_that_do_not_match_their_row_are_found(void **state)
+{
+    bool seen[ST_OP_KIND_COUNT] = {false};
+    uint32_t missing = ST_OP_KIND_COUNT;
+
+    (void)state;
+    for (uint64_t seed = 1; missing > 0 && seed < 500; seed++) {
+        struct plan_draws draws = {.seed = seed};
+        const struct st_machine machine = {.name = "test", .capacity = {4u << 20, 1u << 28, 1ull << 32}, .workers = 1};
+        struct st_policy policy;
+        struct st_workload w;
+        struct st_plan *plan;
+
+        plan_random_workload(&w, &draws, true);
+        plan_random_policy(&policy, &draws, &w);
+        plan = plan_try(&w, &machine, &policy, "random");
+        for (uint32_t i = 0; i < plan->op_count; i++) {
+            struct st_op *op = &plan->ops[i];
+
+            if (seen[op->kind])
+                continue;
+            seen[op->kind] = true;
+            missing--;
+            assert_int_equal(st_plan_verify(plan), STRATA_OK);
+            corrupt_indices(plan, op);
+            corrupt_count(plan, op);
+            corrupt_flags(plan, op);
+            for (uint32_t k = 0; k < op->access_count; k++)
+                corrupt_access(plan, op, &plan->accesses[op->access_first + k]);
+        }
+        st_plan_destroy(plan);
+        st_workload_fini(&w);
+    }
+    for (int kind = 0; kind < ST_OP_KIND_COUNT; kind++)
+        if (!seen[kind])
+            fail_msg("no plan has an op of kind %s", st_op_name((enum st_op_kind)kind));
+}
+
+/* --- memory --- */
+
+/* From the Nth growth of the lists on there is none: emission goes on, and its end says so. */
+static void a_program_without_memory_is_refused_once(void **state)
+{
+    struct st_plan *plan = small_plan();
+    const uint32_t ops = plan->op_count;
+    uint32_t fired = 1, refused = 0;
+
+    (void)state;
+    for (uint32_t after = 0; fired > 0; after++) {
+        const struct st_fault_spec fault = {.site = "plan.program", .after = after, .result = -1};
+        struct st_plan *again = NULL;
+        strata_status st;
+
+        st_fault_arm(&fault);
+        st = st_plan_make(&again, &plan->workload, &plan->machine, &plan->policy);
+        fired = st_fault_disarm();
+        if (fired > 0) {
+            assert_int_equal(st, STRATA_E_NOMEM);
+            assert_string_equal(strata_last_error(), "plan: no memory for the program");
+            refused++;
+            continue;
+        }
+        assert_int_equal(st, STRATA_OK);
+        assert_int_equal(again->op_count, ops);
+        st_plan_destroy(again);
+    }
+    assert_true(refused >= 2); /* ops and accesses */
+    st_plan_destroy(plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_has_a_row),
+        cmocka_unit_test(ops_that_do_not_match_their_row_are_found),
+        cmocka_unit_test(a_program_without_memory_is_refused_once),
         cmocka_unit_test(gradients_held_back_are_two_at_most),
     };
 

@@ -144,7 +144,8 @@ static void what_was_read_is_checked_first(void **state)
 {
     struct st_machine m = {.device_is_host = false, .upload = 100, .read = 100, .checksum = 100};
     struct st_page page = {.elems = 50};
-    struct st_access accesses[3] = {{.buffer = 0}, {.buffer = 1}, {.buffer = 1}};
+    struct st_access accesses[3] = {
+        {.buffer = 0, .role = ST_ROLE_FROM}, {.buffer = 1, .role = ST_ROLE_TO}, {.buffer = 1, .role = ST_ROLE_FROM}};
     struct hand h = {0};
     struct st_simulation sim;
 
