@@ -332,6 +332,19 @@ static strata_status one_step(struct train *t)
     return st != STRATA_OK ? st : written;
 }
 
+/* What was trained is worth a file. */
+static strata_status check_learnt(const struct train *t)
+{
+    strata_status st = st_engine_learnt(t->session.engine);
+
+    if (st == STRATA_OK && t->evaluated_at == t->steps_done && !isfinite(t->eval.loss))
+        st = st_error(
+            STRATA_E_NUMERICS,
+            "the held-out loss after step %llu is not finite: the weights have diverged, or were not finite to begin with",
+            (unsigned long long)t->steps_done);
+    return st;
+}
+
 static strata_status train_loop(struct train *t)
 {
     strata_status st = STRATA_OK;
@@ -343,14 +356,19 @@ static strata_status train_loop(struct train *t)
         st = cli_signals_pending() != 0 ? cancelled() : one_step(t);
     if (st == STRATA_OK)
         st = st_engine_flush(t->session.engine, NULL);
-    return st;
+    return st == STRATA_OK ? check_learnt(t) : st;
 }
 
 /* --- the end --- */
 
 static strata_status put_weights(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
 {
-    return st_hf_writer_put(ctx, page, first, count, weight);
+    const struct train *t = ctx;
+    const strata_status st = st_model_check_finite(t->session.model, page, first, count, weight);
+
+    if (st != STRATA_OK)
+        return st_error_prefix(st, "the model is not written");
+    return st_hf_writer_put(t->writer, page, first, count, weight);
 }
 
 static strata_status write_model(struct train *t)
@@ -360,7 +378,7 @@ static strata_status write_model(struct train *t)
 
     if (writer == NULL)
         return STRATA_OK;
-    if ((st = st_engine_export(t->session.engine, put_weights, writer)) != STRATA_OK)
+    if ((st = st_engine_export(t->session.engine, put_weights, t)) != STRATA_OK)
         return st;
     t->writer = NULL; /* commit takes it */
     st = st_hf_writer_commit(writer);

@@ -56,6 +56,7 @@ struct st_config {
     strata_dtype dtype;       /* STRATA_BF16, STRATA_F16 or STRATA_F32; INVALID: the one its weights are stored in */
     double gradient_clipping; /* 0: off */
     bool check_grad_overflow; /* skip the update when a gradient is not finite */
+    uint32_t max_skipped;     /* steps in a row that taught nothing which end a run; 0: any number */
     /* fp16 loss scaling (reference: DeepSpeed's fp16 section); other dtypes: loss_scale 1 */
     double loss_scale; /* 0: dynamic */
     uint32_t initial_scale_power, loss_scale_window, hysteresis;

@@ -9,6 +9,7 @@
 #define DEEPSPEED_LR 1e-3 /* DeepSpeed's lr of an optimizer without one; torch.optim.SGD's too */
 #define ADAGRAD_LR   1e-2
 #define ADAGRAD_EPS  1e-10
+#define SKIPPED_MOST 8u /* in a row, beside what a loss scale needs */
 #define STEPS_END    (UINT64_C(1) << 53)
 #define OPTIMIZER    "optimizer.params."
 #define SCHEDULER    "scheduler.params."
@@ -146,6 +147,16 @@ static void resolve_precision(struct st_config_source *src, struct st_config *co
             "no precision is named: the dtype the weights are stored in (presets: fp32), as DeepSpeed casts nothing");
     }
     resolve_scaling(src, config);
+}
+
+/* A dynamic scale may have to halve all the way down before the first step counts. */
+static void resolve_max_skipped(struct st_config_source *src, struct st_config *config)
+{
+    const bool dynamic = config->dtype == STRATA_F16 && config->loss_scale == 0;
+    const uint64_t most = SKIPPED_MOST + (dynamic ? (uint64_t)config->initial_scale_power + config->hysteresis : 0);
+
+    if (!st_source_given(src, "strata.max_skipped"))
+        config->max_skipped = most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
 }
 
 /* --- clipping --- */
@@ -413,6 +424,7 @@ void st_config_resolve_train(struct st_config_source *src, struct st_config *con
 {
     resolve_batch(src, config);
     resolve_precision(src, config);
+    resolve_max_skipped(src, config);
     resolve_clipping(src);
     resolve_optimizer(src, config);
     resolve_scheduler(src, config, max_steps);

@@ -269,6 +269,10 @@ static const struct st_field strata_rows[] = {
      .changes = ST_CHANGES_RESULTS, .fallback = "\"fp32\"",
      .help = "how the optimizer's moments are kept, 4, 2 or 1 1/64 bytes each; bf16 and 8bit are rounded stochastically, the same "
              "way in every run"},
+    {.path = "strata.max_skipped", .type = ST_FIELD_INT, ST_BOUND(U32, max_skipped), .changes = ST_CHANGES_RESULTS, .min = 0,
+     .max = 4294967295.0,
+     .help = "a run ends with exit code 5 after so many steps in a row that were skipped or whose loss is not finite; left out or auto: "
+             "8, with fp16's dynamic scale initial_scale_power + hysteresis + 8, so that it finds its way down; 0: any number"},
     {.path = "strata.threads", .type = ST_FIELD_INT, ST_BOUND(U32, threads), .min = 0, .max = 256, .fallback = "0",
      .help = "workers; 0: one per usable core (--threads)"},
     {.path = "strata.io_method", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, io_method), .choices = io_choices,

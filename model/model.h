@@ -99,6 +99,10 @@ struct st_model_init {
 };
 struct st_weight_source st_model_init_source(struct st_model_init *init);
 
+/** E_NUMERICS, naming the tensor, if one of the values [first, first + count) of a page is NaN or infinite; weight: in the
+ * workload's dtype.  Padding does not count. */
+strata_status st_model_check_finite(const struct st_model *m, uint32_t page, uint64_t first, uint64_t count, const void *weight);
+
 /* model/hf_reader.c: read weights of a Hugging Face directory (F32, BF16 or F16; single file or sharded index). */
 struct st_hf_reader;
 strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model *m, const char *dir);

@@ -54,11 +54,14 @@ void st_engine_destroy(struct st_engine *eng);
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx);
 
 /** One optimizer step: tokens and targets are [grad_accum][micro_batch * seq] int32, target < 0 is ignored; borrowed
- *  until return.  E_NUMERICS: loss not finite with overflow checks off.  E_INPUT: a token or target outside the vocabulary;
- *  nothing has run, and the engine goes on with the next call. */
+ *  until return.  E_NUMERICS: gradients that are not finite where no update may be skipped, or config.max_skipped steps in a
+ *  row that taught nothing.  E_INPUT: a token or target outside the vocabulary; nothing has run, and the engine goes on with the
+ * next call. */
 strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, struct st_step_result *result);
 /** Run pending updates (epilogue).  result may be NULL. */
 strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result);
+/** E_NUMERICS: every step was skipped, or the last one's loss is not finite; the sentence says what to try. */
+strata_status st_engine_learnt(const struct st_engine *eng);
 /** Forward alone over one step's worth of micro-batches; flushes first.  *loss_sum: summed over target tokens, *targets_seen:
  * their count.  E_INPUT as in a step. */
 strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, double *loss_sum,

@@ -108,6 +108,44 @@ static strata_status skip_update(struct st_engine *eng, uint64_t nonfinite, uint
     return STRATA_OK;
 }
 
+/* What a run that taught the model nothing should do: it never began to learn, or it no longer does. */
+static const char *advice(const struct st_engine *eng)
+{
+    if (eng->train.steps_applied > 0)
+        return "the run has diverged: begin again from the source with a lower learning rate or a longer warm-up";
+    return eng->config.dtype == STRATA_F16
+               ? "the weights it began with are not finite, or too large for fp16: train in bf16, and see what strata eval says "
+                 "of them"
+               : "the weights it began with are not finite, or too large: see what strata eval says of them";
+}
+
+/* A step that was skipped, or whose loss is not finite, taught nothing: a few may be chance. */
+static strata_status count_idle(struct st_engine *eng)
+{
+    struct st_train_state *train = &eng->train;
+    const uint32_t most = eng->config.max_skipped;
+
+    train->loss_lost = !isfinite(train->update.loss);
+    train->idle_in_row = train->update.skip || train->loss_lost ? train->idle_in_row + 1 : 0;
+    if (most == 0 || train->idle_in_row < most)
+        return STRATA_OK;
+    return st_error(STRATA_E_NUMERICS,
+                    "%" PRIu64 " steps in a row had gradients or a loss that are not finite (strata.max_skipped): %s",
+                    train->idle_in_row, advice(eng));
+}
+
+strata_status st_engine_learnt(const struct st_engine *eng)
+{
+    const struct st_train_state *train = &eng->train;
+
+    if (train->steps_applied == 0 && train->steps_skipped > 0)
+        return st_error(STRATA_E_NUMERICS, "no update was made in %" PRIu64 " steps, as their gradients are not finite: %s",
+                        train->steps_skipped, advice(eng));
+    if (train->loss_lost)
+        return st_error(STRATA_E_NUMERICS, "the loss of the last step is not finite: %s", advice(eng));
+    return STRATA_OK;
+}
+
 static strata_status close_training_step(struct st_engine *eng, const struct st_norm *device, const struct st_norm *host)
 {
     struct st_update_scalars *u = &eng->train.update;
@@ -122,7 +160,7 @@ static strata_status close_training_step(struct st_engine *eng, const struct st_
     u->skip = false;
     if (nonfinite > 0 && (st = skip_update(eng, nonfinite, first_bad)) != STRATA_OK)
         return st;
-    if ((st = st_loss_scaler_step(&eng->train.scaler, u->skip)) != STRATA_OK || u->skip)
+    if ((st = st_loss_scaler_step(&eng->train.scaler, u->skip)) != STRATA_OK || (st = count_idle(eng)) != STRATA_OK || u->skip)
         return st;
     if (eng->plan->policy.update != ST_UPDATE_IN_BACKWARD)
         prepare_update(eng, eng->train.update_scale * (clip > 0 ? fmax(1.0, (u->grad_norm + 1e-6) / clip) : 1.0));

@@ -19,6 +19,8 @@ struct st_update_scalars {
 struct st_train_state {
     bool pending;                          /* gradients wait for their update */
     uint64_t steps_applied, steps_skipped; /* applied: or pending */
+    uint64_t idle_in_row;                  /* steps up to the last one that were skipped or whose loss was not finite */
+    bool loss_lost;                        /* the last step's loss was not finite */
     double beta1_power, beta2_power;       /* beta^steps_applied, by repeated multiplication */
     struct st_loss_scaler scaler;          /* of the steps to come */
     double update_scale;                   /* loss scale of the step whose gradients are at hand */

@@ -194,6 +194,19 @@ static void absent_keys(void **state)
     assert_int_equal(differ, 1); /* bf16.enabled: of the others, ours are DeepSpeed's */
 }
 
+/* A dynamic scale may halve all the way down, and use up its hysteresis, before a step counts. */
+static void skipped_steps_have_a_limit(void **state)
+{
+    (void)state;
+    assert_int_equal(load_ours(NULL).max_skipped, 8);
+    assert_int_equal(load_good("{\"strata\": {\"max_skipped\": \"auto\"}}", NULL).max_skipped, 8);
+    assert_int_equal(load_good("{\"strata\": {\"max_skipped\": 0}}", NULL).max_skipped, 0);
+    assert_int_equal(load_ours("fp16.enabled=true").max_skipped, 16 + 2 + 8);
+    assert_int_equal(load_good("{\"fp16\": {\"enabled\": true, \"loss_scale\": 128}}", NULL).max_skipped, 8);
+    assert_int_equal(load_good("{\"fp16\": {\"enabled\": true, \"hysteresis\": 4294967295}}", NULL).max_skipped, UINT32_MAX);
+    assert_int_equal(load_good("{\"fp16\": {\"enabled\": true}, \"strata\": {\"max_skipped\": 3}}", NULL).max_skipped, 3);
+}
+
 static void absent_clipping_is_announced(void **state)
 {
     static const char *const texts[] = {"{}", "{\"gradient_clipping\": null}", "{\"gradient_clipping\": 1}",
@@ -447,6 +460,7 @@ int main(void)
         cmocka_unit_test(precision),
         cmocka_unit_test(absent_keys),
         cmocka_unit_test(absent_clipping_is_announced),
+        cmocka_unit_test(skipped_steps_have_a_limit),
         cmocka_unit_test(optimizer_modes),
         cmocka_unit_test(schedules),
         cmocka_unit_test(tiers_and_directories),

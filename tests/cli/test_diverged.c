@@ -1,0 +1,184 @@
+/* tests/cli/test_diverged.c - a run that cannot learn ends with exit code 5 and writes no model: weights that are not finite,
+ * used or not, and too many skipped steps in a row; fp16's scale still goes its normal way down. */
+#include "core/json.h"
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define LENGTH_BYTES 8u
+#define BF16_NAN     0x7fc0u
+#define BF16_INF     0xff80u
+
+#define TRAIN "train --overwrite --machine {w}/machine.json --metrics {w}/metrics.jsonl --out {w}/out --model "
+#define DATA  " --data {w}/good.bin --seq-len 32 "
+
+/* A file of the working directory, as text; owned by the caller. */
+static char *read_file(const char *dir, const char *name, size_t *bytes)
+{
+    char path[256];
+    FILE *file;
+    char *text;
+    long end;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    file = fopen(path, "re");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, 0, SEEK_END), 0);
+    end = ftell(file);
+    rewind(file);
+    text = malloc((size_t)end);
+    assert_non_null(text);
+    *bytes = fread(text, 1, (size_t)end, file);
+    assert_int_equal(*bytes, end);
+    fclose(file);
+    return text;
+}
+
+/* {w}/poisoned is the model in `dir` with the upper 16 bits of the last element of one tensor replaced. */
+static void poison_model(const struct workplace *w, const char *dir, const char *tensor, uint16_t value)
+{
+    size_t config_bytes, bytes;
+    char *config = read_file(dir, "config.json", &config_bytes);
+    char *weights = read_file(dir, "model.safetensors", &bytes);
+    const st_json *offsets;
+    st_json *header;
+    uint64_t header_bytes, end;
+
+    memcpy(&header_bytes, weights, LENGTH_BYTES);
+    assert_int_equal(st_json_parse(&header, weights + LENGTH_BYTES, header_bytes, "header"), STRATA_OK);
+    offsets = st_json_get(st_json_get(header, tensor), "data_offsets");
+    assert_non_null(offsets);
+    end = LENGTH_BYTES + header_bytes + (uint64_t)st_json_number(st_json_next(st_json_first(offsets)));
+    assert_true(end <= bytes);
+    memcpy(weights + end - sizeof(value), &value, sizeof(value));
+    workplace_write(w, "poisoned/config.json", config, config_bytes);
+    workplace_write(w, "poisoned/model.safetensors", weights, bytes);
+    st_json_free(header);
+    free(config);
+    free(weights);
+}
+
+static void poison(const struct workplace *w, const char *tensor, uint16_t value)
+{
+    char *dir = workplace_expand(w, "{w}/model");
+
+    poison_model(w, dir, tensor, value);
+    free(dir);
+}
+
+static int setup(void **state)
+{
+    if (workplace_setup(state) != 0)
+        return -1;
+    workplace_make_dir(*state, "poisoned");
+    return 0;
+}
+
+/* Steps that stand in the metrics. */
+static uint32_t steps_seen(const struct workplace *w)
+{
+    size_t bytes;
+    char *text = workplace_read(w, "metrics.jsonl", &bytes);
+    uint32_t count = 0;
+
+    for (const char *at = text; (at = strstr(at, "\n{\"step\":")) != NULL; at++)
+        count++;
+    free(text);
+    return count;
+}
+
+static void run(const struct workplace *w, struct program *p, const char *options)
+{
+    char line[512];
+
+    snprintf(line, sizeof(line), "%s%s", TRAIN, options);
+    workplace_run(w, p, line);
+}
+
+/* Exit code 5, the sentence, the steps before it, and no model. */
+static void ends(const struct workplace *w, const char *options, const char *sentence, uint32_t steps)
+{
+    struct program p;
+
+    run(w, &p, options);
+    if (p.code != 5 || strstr(p.err, sentence) == NULL || steps_seen(w) != steps)
+        fail_msg("%s: exit code %d after %u steps, not 5 after %u with \"%s\"\n%s", options, p.code, steps_seen(w), steps,
+                 sentence, p.err);
+    assert_false(workplace_exists(w, "out"));
+    program_free(&p);
+}
+
+static void weights_that_are_not_finite(void **state)
+{
+    const struct workplace *w = *state;
+
+    poison(w, "transformer.ln_f.weight", BF16_NAN);
+    ends(w, "{w}/poisoned" DATA "--max-steps 3", "no update was made in 3 steps", 3);
+    ends(w, "{w}/poisoned" DATA "--max-steps 3 --set bf16.enabled=false", "no update was made in 3 steps", 3);
+    ends(w, "{w}/poisoned" DATA "--max-steps 20", "8 steps in a row", 7);
+    ends(w, "{w}/poisoned" DATA "--max-steps 20 --set strata.max_skipped=3", "3 steps in a row", 2);
+    ends(w, "{w}/poisoned" DATA "--max-steps 9 --set strata.max_skipped=0", "no update was made in 9 steps", 9);
+    poison(w, "transformer.h.0.attn.c_attn.weight", BF16_INF);
+    ends(w, "{w}/poisoned" DATA "--max-steps 3", "no update was made in 3 steps", 3);
+}
+
+/* A position that no sequence reaches: the loss is good, the model is not. */
+static void weights_that_no_step_uses(void **state)
+{
+    const struct workplace *w = *state;
+
+    poison(w, "transformer.wpe.weight", BF16_NAN);
+    ends(w, "{w}/poisoned" DATA "--max-steps 2", "transformer.wpe.weight holds 1 value that is not finite", 2);
+}
+
+/* A token that the one step does not meet, and the evaluation does. */
+static void an_evaluation_that_is_not_finite(void **state)
+{
+    const struct workplace *w = *state;
+
+    poison_model(w, "tests/golden/llama_tiny_untied", "model.embed_tokens.weight", BF16_NAN);
+    ends(w,
+         "{w}/poisoned --data tests/golden/llama_tiny_untied/tokens.bin --seq-len 8 --max-steps 1 --eval-data "
+         "tests/golden/llama_tiny_untied/tokens.bin",
+         "the held-out loss after step 1 is not finite", 1);
+}
+
+/* From 2^40 the scale halves about twenty times before a step counts: more than eight in a row, and no reason to end. */
+static void the_scale_finds_its_way_down(void **state)
+{
+    static const char options[] = "{w}/model" DATA "--max-steps 40 --set fp16.enabled=true --set fp16.initial_scale_power=40";
+    const struct workplace *w = *state;
+    struct program p;
+    char line[256];
+
+    snprintf(line, sizeof(line), "%s --set strata.max_skipped=8", options);
+    ends(w, line, "8 steps in a row", 7);
+    run(w, &p, options);
+    if (p.code != 0)
+        fail_msg("%s", p.err);
+    assert_true(workplace_exists(w, "out/model.safetensors"));
+    assert_int_equal(steps_seen(w), 40);
+    program_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_that_are_not_finite),
+        cmocka_unit_test(weights_that_no_step_uses),
+        cmocka_unit_test(an_evaluation_that_is_not_finite),
+        cmocka_unit_test(the_scale_finds_its_way_down),
+    };
+
+    return cmocka_run_group_tests(tests, setup, workplace_teardown);
+}
