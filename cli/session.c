@@ -94,6 +94,29 @@ static bool is_directory(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+/* ORG/NAME, as models are called where they are published. */
+static bool is_hub_id(const char *name)
+{
+    const char *slash = strchr(name, '/');
+
+    return slash != NULL && slash > name && slash[1] != '\0' && strchr(slash + 1, '/') == NULL && name[0] != '.' &&
+           name[0] != '~';
+}
+
+static strata_status no_such_model(const char *name)
+{
+    struct stat info;
+    const bool there = stat(name, &info) == 0;
+
+    if (there || !is_hub_id(name))
+        return st_error(STRATA_E_INPUT, "--model %s: %s", name, there ? "is no directory" : "no such directory");
+    return st_error(
+        STRATA_E_INPUT,
+        "--model %s: no such directory, and nothing is downloaded: fetch it with \"hf download %s --local-dir DIR\", then "
+        "say --model DIR",
+        name, name);
+}
+
 static bool is_preset(const char *name)
 {
     for (uint32_t i = 0; st_model_preset_name(i) != NULL; i++)
@@ -163,6 +186,8 @@ strata_status cli_session_model(struct cli_session *s)
         st_log(ST_LOG_NOTICE, "%s is a preset and a directory here: taken as the preset; for the directory say --model ./%s",
                name, name);
     s->model_is_dir = !is_preset(name) && (strchr(name, '/') != NULL || is_directory(name));
+    if (s->model_is_dir && !is_directory(name))
+        return no_such_model(name);
     st = s->model_is_dir ? st_model_config_read(&config, name) : st_model_preset(&config, name);
     if (st != STRATA_OK)
         return st;

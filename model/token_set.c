@@ -1,5 +1,6 @@
 /* model/token_set.c - token files seen as one sequence of windows.  A window is read straight into the caller's arrays. */
 #include "core/error.h"
+#include "core/log.h"
 #include "core/rng.h"
 #include "model/tokens_file.h"
 #include <stdlib.h>
@@ -27,6 +28,10 @@ static strata_status add_file(struct st_token_set *s, const char *path)
         return st;
     p->window_first = s->windows;
     s->count++;
+    if (st_token_file_vocab(p->file) != 0 && st_token_file_vocab(p->file) < s->vocab / 2)
+        st_log(ST_LOG_NOTICE,
+               "%s has tokens of a vocabulary of %u, the model's has %u: is it the model's tokenizer that made it?", path,
+               st_token_file_vocab(p->file), s->vocab);
     count = st_token_file_count(p->file);
     if (count < (uint64_t)s->seq + 1)
         return st_error(STRATA_E_INPUT, "%s: %llu tokens are fewer than one window of %llu: lower --seq-len", path,

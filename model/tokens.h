@@ -7,7 +7,8 @@
 #include <stdint.h>
 
 /* Header: 256 little-endian int32: [0] 20240520, [1] 1, [2] token count; ours beside: [3] vocabulary (0: unknown),
- * [4..5] source bytes as u64 (0: unknown).  Then uint16 tokens; size exactly 1024 + 2 * count. (20240801/7: uint32 tokens.) */
+ * [4..5] source bytes as u64 (0: unknown).  Then uint16 tokens; size exactly 1024 + 2 * count. (20240801/7: uint32 tokens.)
+ * docs/data.md. */
 struct st_token_file;
 struct st_token_header {
     uint32_t token_bytes; /* 2 or 4 */
@@ -16,12 +17,13 @@ struct st_token_header {
     uint64_t source_bytes; /* 0: unknown */
 };
 #define ST_TOKEN_HEADER_BYTES 1024u
-/** The header of a file of file_bytes whose first `bytes` are in memory.  E_INPUT naming `name`. */
+/** The header of a file of file_bytes whose first `bytes` are in memory.  E_INPUT naming `name`: also source bytes that no text
+ *  could have. */
 strata_status st_token_header_parse(struct st_token_header *out, const void *header, uint64_t bytes, uint64_t file_bytes,
                                     const char *name);
 
-/** Open and check one file; every token is read once.  E_INPUT: missing, wrong magic, size mismatch, a token >= `vocab`
- *  (0: not checked). */
+/** Open and check one file; every token is read once.  E_INPUT: missing, wrong magic, size mismatch, a token or a
+ *  vocabulary in the header beyond `vocab` (0: not checked), a token beyond the header's. */
 strata_status st_token_file_open(struct st_token_file **out, const char *path, uint32_t vocab);
 void st_token_file_close(struct st_token_file *f);
 uint64_t st_token_file_count(const struct st_token_file *f);

@@ -13,6 +13,9 @@
 #define VERSION_U32 7u
 #define SCAN_BYTES  (1u << 20)
 
+#define SOURCE_BYTES_MOST  64u /* of text a token; tokenizers of today have about 4 */
+#define SOURCE_TOKENS_MOST 8u  /* a byte of text; marks of begin and end make no bytes */
+
 struct st_token_file {
     int fd;
     char path[ST_PATH_MAX];
@@ -26,11 +29,25 @@ static uint32_t header_word(const unsigned char *header, uint32_t i)
     return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
+/* A wrong number of source bytes would be a wrong number of bits per byte. */
+static strata_status check_source(const struct st_token_header *h, const char *name)
+{
+    if (h->source_bytes == 0 ||
+        (h->source_bytes <= h->count * SOURCE_BYTES_MOST && h->source_bytes >= h->count / SOURCE_TOKENS_MOST))
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT,
+                    "%s: %llu tokens from %llu bytes of text, its header says: at most %u bytes a token and %u tokens a byte are "
+                    "believed: write the right number into words 4 and 5, or 0 for unknown",
+                    name, (unsigned long long)h->count, (unsigned long long)h->source_bytes, SOURCE_BYTES_MOST,
+                    SOURCE_TOKENS_MOST);
+}
+
 strata_status st_token_header_parse(struct st_token_header *out, const void *header, uint64_t bytes, uint64_t file_bytes,
                                     const char *name)
 {
     struct st_token_header h = {0};
     uint64_t want;
+    strata_status st;
 
     if (bytes < ST_TOKEN_HEADER_BYTES || file_bytes < ST_TOKEN_HEADER_BYTES)
         return st_error(STRATA_E_INPUT, "%s: %llu bytes are too few for a token file: make one with strata tokens", name,
@@ -49,6 +66,8 @@ strata_status st_token_header_parse(struct st_token_header *out, const void *hea
     if (h.count > INT32_MAX || file_bytes != want)
         return st_error(STRATA_E_INPUT, "%s: %llu bytes, but its header promises %llu tokens, which is %llu bytes", name,
                         (unsigned long long)file_bytes, (unsigned long long)h.count, (unsigned long long)want);
+    if ((st = check_source(&h, name)) != STRATA_OK)
+        return st;
     *out = h;
     return STRATA_OK;
 }
@@ -84,23 +103,33 @@ static uint32_t largest_u32(const uint32_t *tokens, uint64_t count)
     return largest;
 }
 
+/* The vocabulary of the file, where its header names one, is no larger than the model's. */
 static strata_status check_tokens(const struct st_token_file *f, const void *tokens, uint64_t first, uint64_t count,
                                   uint32_t vocab)
 {
-    const uint32_t token_bytes = f->header.token_bytes;
+    const uint32_t token_bytes = f->header.token_bytes, own = f->header.vocab, end = own != 0 ? own : vocab;
     const uint32_t largest = token_bytes == 2 ? largest_u16(tokens, count) : largest_u32(tokens, count);
 
-    if (largest < vocab)
+    if (largest < end)
         return STRATA_OK;
     for (uint64_t i = 0; i < count; i++) {
         const uint32_t token = token_at(tokens, i, token_bytes);
 
-        if (token >= vocab)
-            return st_error(STRATA_E_INPUT,
-                            "%s: token %llu is %u, the model's vocabulary ends at %u: another tokenizer made this file", f->path,
-                            (unsigned long long)(first + i), token, vocab - 1);
+        if (token >= end)
+            return st_error(STRATA_E_INPUT, "%s: token %llu is %u, %s ends at %u: %s", f->path, (unsigned long long)(first + i),
+                            token, own != 0 ? "the vocabulary in its header" : "the model's vocabulary", end - 1,
+                            own != 0 ? "the file is damaged" : "another tokenizer made this file");
     }
     return STRATA_OK;
+}
+
+static strata_status check_vocab(const struct st_token_file *f, uint32_t vocab)
+{
+    if (f->header.vocab <= vocab)
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT,
+                    "%s: its header says a vocabulary of %u tokens, the model has %u: another tokenizer made this file", f->path,
+                    f->header.vocab, vocab);
 }
 
 static strata_status scan(const struct st_token_file *f, uint32_t vocab)
@@ -148,7 +177,7 @@ strata_status st_token_file_open(struct st_token_file **out, const char *path, u
     if ((size_t)snprintf(f->path, sizeof(f->path), "%s", path) >= sizeof(f->path))
         st = st_error(STRATA_E_INPUT, "path too long: %s", path);
     else if ((st = st_file_open(&f->fd, &file_bytes, path, STRATA_E_INPUT)) == STRATA_OK &&
-             (st = read_header(f, file_bytes)) == STRATA_OK && vocab > 0)
+             (st = read_header(f, file_bytes)) == STRATA_OK && vocab > 0 && (st = check_vocab(f, vocab)) == STRATA_OK)
         st = scan(f, vocab);
     if (st != STRATA_OK) {
         st_token_file_close(f);

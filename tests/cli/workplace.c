@@ -244,6 +244,7 @@ static void damage_tokens(const struct workplace *w)
 
     assert(copy != NULL);
     workplace_write(w, "bad-empty.bin", good, 0);
+    workplace_write(w, "text.JSONL", "{\"text\":\"x\"}\n", 13);
     workplace_write(w, "bad-short-header.bin", good, HEADER_BYTES / 2);
     workplace_write(w, "bad-truncated.bin", good, bytes - 1);
     memcpy(copy, good, bytes);
@@ -258,6 +259,13 @@ static void damage_tokens(const struct workplace *w)
     memcpy(copy, good, bytes);
     memcpy(copy + HEADER_BYTES + 20, &wild, sizeof(wild));
     workplace_write(w, "bad-range.bin", copy, bytes);
+    memcpy(copy, good, bytes);
+    put_word(copy, 3, 50257);
+    workplace_write(w, "bad-vocabulary.bin", copy, bytes);
+    put_word(copy, 3, 256);
+    put_word(copy, 4, -1);
+    put_word(copy, 5, -1);
+    workplace_write(w, "bad-source.bin", copy, bytes);
     memcpy(copy, good, bytes);
     put_word(copy, 2, 10);
     put_word(copy, 4, 10);

@@ -32,6 +32,16 @@ static void write_tokens(const char *path, uint32_t token_bytes, uint32_t count,
     free(file);
 }
 
+static void change_word(const char *path, uint32_t i, uint32_t value)
+{
+    size_t bytes;
+    char *text = read_file(path, &bytes);
+
+    put_word((unsigned char *)text, i, value);
+    write_file(path, text, bytes);
+    free(text);
+}
+
 static void test_windows_in_order_cross_no_file(void **state)
 {
     const char *paths[2];
@@ -148,18 +158,66 @@ static void test_bad_files_are_refused(void **state)
     assert_refused(st_token_file_open(&f, path, 100), STRATA_E_INPUT, "its header promises");
     free(text);
     write_tokens(path, 2, 100, 50, 0);
+    change_word(path, 3, 0);
     assert_refused(st_token_file_open(&f, path, 49), STRATA_E_INPUT, "token 49 is 49, the model's vocabulary ends at 48");
     assert_refused(st_token_set_open(&set, &path, 1, 50, 100), STRATA_E_INPUT, "100 tokens are fewer than one window of 101");
     assert_refused(st_token_set_open(&set, &path, 0, 50, 10), STRATA_E_INVAL, "no token files");
     assert_refused(st_token_set_open(&set, &path, 1, 50, 0), STRATA_E_INVAL, "sequence length");
     write_tokens(path, 4, 1000000, 70001, 0);
+    change_word(path, 3, 0);
     assert_refused(st_token_file_open(&f, path, 70000), STRATA_E_INPUT, "token 70000 is 70000");
     assert_null(f);
     assert_null(set);
+    change_word(path, 3, 70001);
     assert_ok(st_token_file_open(&f, path, 0)); /* not checked */
     assert_int_equal(st_token_file_count(f), 1000000);
     assert_int_equal(st_token_file_vocab(f), 70001);
     st_token_file_close(f);
+    scratch_close();
+}
+
+/* A vocabulary beyond the model's or below the tokens, and source bytes that no text could have. */
+static void test_headers_that_contradict_are_refused(void **state)
+{
+    static const struct {
+        uint32_t low, high;
+        const char *part; /* NULL: good */
+    } sources[] = {
+        {0, 0, NULL},
+        {13, 0, NULL},                               /* 100 tokens: 8 a byte */
+        {6400, 0, NULL},                             /* 64 bytes a token */
+        {11, 0, "100 tokens from 11 bytes of text"}, /* 9 tokens a byte */
+        {6401, 0, "100 tokens from 6401 bytes of text"},
+        {100, 1, "100 tokens from 4294967396 bytes of text"},
+        {UINT32_MAX, UINT32_MAX, "from 18446744073709551615 bytes"},
+    };
+    struct st_token_file *f = NULL;
+    const char *path;
+
+    (void)state;
+    scratch_open();
+    path = scratch_path("a.bin");
+    for (uint32_t token_bytes = 2; token_bytes <= 4; token_bytes += 2) {
+        write_tokens(path, token_bytes, 100, 50, 0);
+        assert_refused(st_token_file_open(&f, path, 49), STRATA_E_INPUT,
+                       "its header says a vocabulary of 50 tokens, the model has 49");
+        change_word(path, 3, 50257);
+        assert_refused(st_token_file_open(&f, path, 256), STRATA_E_INPUT, "vocabulary of 50257 tokens, the model has 256");
+        change_word(path, 3, 49);
+        assert_refused(st_token_file_open(&f, path, 256), STRATA_E_INPUT,
+                       "token 49 is 49, the vocabulary in its header ends at 48");
+        change_word(path, 3, 0);
+        for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+            change_word(path, 4, sources[i].low);
+            change_word(path, 5, sources[i].high);
+            if (sources[i].part != NULL) {
+                assert_refused(st_token_file_open(&f, path, 256), STRATA_E_INPUT, sources[i].part);
+                continue;
+            }
+            assert_ok(st_token_file_open(&f, path, 256));
+            st_token_file_close(f);
+        }
+    }
     scratch_close();
 }
 
@@ -349,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_window_of_one_token),
         cmocka_unit_test(test_shuffle_is_a_permutation_per_epoch),
         cmocka_unit_test(test_bad_files_are_refused),
+        cmocka_unit_test(test_headers_that_contradict_are_refused),
         cmocka_unit_test(test_a_file_that_changes_is_noticed),
         cmocka_unit_test(test_bytes_become_tokens),
         cmocka_unit_test(test_heldout_names),
