@@ -20,7 +20,7 @@
 
 #define ON_NVME                                                                                                                  \
     " --device-memory 2MiB --nvme {w}/nvme --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme"    \
-    " --set strata.cache=0"
+    " --set strata.cache=0 --threads 2" /* each worker has scratch on the device */
 #define ON_HOST                                                                                                                  \
     " --device-memory 2MiB --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=cpu --set "              \
     "strata.cache=0"
