@@ -5,6 +5,7 @@
 #include "strata/status.h"
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Bits: an option names the commands that take it. */
 enum cli_command {
@@ -69,6 +70,6 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
 void cli_args_fini(struct cli_args *args);
 
 /** The options of a command, one or more lines each, to stdout. */
-void cli_args_print_options(enum cli_command command);
+void cli_args_print_options(enum cli_command command, FILE *file);
 
 #endif

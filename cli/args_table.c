@@ -192,23 +192,23 @@ strata_status cli_option_unknown(enum cli_command command, const char *name)
 
 /* --- help --- */
 
-static void option_print(const struct cli_option *o)
+static void option_print(const struct cli_option *o, FILE *file)
 {
-    int width = st_print(stdout, "  --%s%s%s", o->names[0], o->value != NULL ? " " : "", o->value != NULL ? o->value : "");
+    int width = st_print(file, "  --%s%s%s", o->names[0], o->value != NULL ? " " : "", o->value != NULL ? o->value : "");
 
     if (width >= HELP_COLUMN) {
-        st_print(stdout, "\n");
+        st_print(file, "\n");
         width = 0;
     }
-    st_print(stdout, "%*s%s", HELP_COLUMN - width, "", o->help);
+    st_print(file, "%*s%s", HELP_COLUMN - width, "", o->help);
     for (size_t k = 1; k < CLI_NAMES_MAX && o->names[k] != NULL; k++)
-        st_print(stdout, "%s--%s", k == 1 ? " (also " : ", ", o->names[k]);
-    st_print(stdout, "%s\n", o->names[1] != NULL ? ")" : "");
+        st_print(file, "%s--%s", k == 1 ? " (also " : ", ", o->names[k]);
+    st_print(file, "%s\n", o->names[1] != NULL ? ")" : "");
 }
 
-void cli_args_print_options(enum cli_command command)
+void cli_args_print_options(enum cli_command command, FILE *file)
 {
     for (size_t i = 0; i < OPTION_COUNT; i++)
         if ((options[i].commands & (uint32_t)command) != 0 && options[i].help != NULL)
-            option_print(&options[i]);
+            option_print(&options[i], file);
 }

@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/signals.h"
 #include "core/error.h"
+#include "core/page.h"
 #include "core/word.h"
 
 #include <stdio.h>
@@ -105,9 +106,14 @@ static int run(const struct bench_command *bench, const struct cli_args *args)
         .io_method = args->io_method,
         .hooks = cli_bench_hooks(),
     };
+    strata_status st;
+    FILE *page;
 
     cli_signals_install();
-    return cli_bench_end(bench->run(&opts, stdout));
+    page = opts.json ? stdout : st_page_open(stdout);
+    st = bench->run(&opts, page);
+    st_page_close(page, stdout);
+    return cli_bench_end(st);
 }
 
 int cmd_bench(const struct cli_args *args)

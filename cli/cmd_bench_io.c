@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 #include "cli/signals.h"
 #include "core/error.h"
+#include "core/page.h"
 
 #include <stdio.h>
 
@@ -65,9 +66,12 @@ int cmd_bench_io(const struct cli_args *args)
             .fio = args->fio,
             .hooks = cli_bench_hooks(),
         };
+        FILE *page;
 
         cli_signals_install();
-        st = args->fio_job ? bench_io_fio_job(&opts, stdout) : bench_io(&opts, stdout);
+        page = args->json || args->fio_job ? stdout : st_page_open(stdout);
+        st = args->fio_job ? bench_io_fio_job(&opts, page) : bench_io(&opts, page);
+        st_page_close(page, stdout);
     }
     return cli_bench_end(st);
 }

@@ -4,6 +4,7 @@
 #include "cli/session.h"
 #include "cli/signals.h"
 #include "core/error.h"
+#include "core/page.h"
 #include "core/size.h"
 
 #include <stdio.h>
@@ -111,12 +112,17 @@ static strata_status run(struct cli_session *s, struct budgets *budgets, const s
         .budget_count = budgets->count,
         .hooks = cli_bench_hooks(),
     };
+    strata_status st;
+    FILE *page;
 
     for (uint32_t i = 0; i < budgets->count; i++)
         if (budgets->items[i].bytes == ST_AUTO_BYTES)
             budgets->items[i].bytes = s->machine.capacity[STRATA_TIER_DEVICE];
     cli_signals_install();
-    return bench_step(&opts, stdout);
+    page = args->json ? stdout : st_page_open(stdout);
+    st = bench_step(&opts, page);
+    st_page_close(page, stdout);
+    return st;
 }
 
 int cmd_bench_step(const struct cli_args *args)

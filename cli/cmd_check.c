@@ -3,10 +3,13 @@
 #include "core/config.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/page.h"
 #include "core/print.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#define COLUMNS_AFTER 60u /* of the path: value, origin, verdict and the beginning of a reason */
 
 static const char *origin_name(enum st_config_origin origin)
 {
@@ -34,16 +37,25 @@ static int path_width(const struct st_config_source *source)
     return (int)width;
 }
 
+/* A line for each key, or two where the table is wider than the terminal. */
 static void print_text(const struct st_config_source *source)
 {
+    FILE *const file = st_page_open(stdout);
     const int width = path_width(source);
+    const bool narrow = file != stdout && (size_t)width + COLUMNS_AFTER > st_print_width(stdout);
 
     for (uint32_t i = 0; i < st_config_row_count(source); i++) {
         const struct st_config_row *row = st_config_row_at(source, i);
+        const char *reason = row->reason != NULL ? row->reason : "", *before = row->reason != NULL ? ": " : "";
 
-        st_print(stdout, "%-*s  %-14s %-12s  %s%s%s\n", width, row->path, row->value, origin_name(row->origin),
-                 verdict_name(row->verdict), row->reason != NULL ? ": " : "", row->reason != NULL ? row->reason : "");
+        if (narrow)
+            st_print(file, "%s = %s\n    %s, %s%s%s\n", row->path, row->value, origin_name(row->origin),
+                     verdict_name(row->verdict), before, reason);
+        else
+            st_print(file, "%-*s  %-14s %-12s  %s%s%s\n", width, row->path, row->value, origin_name(row->origin),
+                     verdict_name(row->verdict), before, reason);
     }
+    st_page_close(file, stdout);
 }
 
 static void print_json(const struct st_config_source *source, bool valid)

@@ -1,6 +1,7 @@
 /* cli/cmd_eval.c - loss of a model on token files: the plan and the engine of training, forward alone. */
 #include "cli/commands.h"
 #include "cli/plan_table.h"
+#include "cli/progress.h"
 #include "cli/session.h"
 #include "cli/signals.h"
 #include "core/error.h"
@@ -60,6 +61,7 @@ static strata_status run(struct cli_session *s, struct st_token_set **data, stru
 int cmd_eval(const struct cli_args *args)
 {
     struct cli_session session;
+    struct cli_progress progress;
     struct st_token_set *data = NULL;
     struct cli_batch batch = {0};
     struct cli_eval_result result;
@@ -69,10 +71,13 @@ int cmd_eval(const struct cli_args *args)
 
     cli_signals_install();
     st = cli_session_configure(&session, args);
+    cli_progress_init(&progress, stderr, false, 0, 0);
+    session.progress = &progress;
     if (st == STRATA_OK)
         st = run(&session, &data, &batch, &result);
     rss_max = session.plan != NULL ? session.plan->rss_bytes_max : 0;
     cli_session_close(&session);
+    cli_progress_fini(&progress);
     cli_batch_destroy(&batch);
     st_token_set_close(data);
     if (st == STRATA_E_CANCELLED && cli_signals_pending() != 0)

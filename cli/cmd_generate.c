@@ -1,6 +1,7 @@
 /* cli/cmd_generate.c - go on from a prompt: one forward over it, then one per token, with the engine of training. */
 #include "cli/commands.h"
 #include "cli/plan_table.h"
+#include "cli/progress.h"
 #include "cli/prompt.h"
 #include "cli/session.h"
 #include "cli/signals.h"
@@ -21,6 +22,7 @@
 
 struct generation {
     struct cli_session session;
+    struct cli_progress progress;
     struct cli_prompt prompt;
     struct st_generation settings; /* the files', with the command line's in their place */
     struct st_sampler *sampler;
@@ -323,9 +325,12 @@ int cmd_generate(const struct cli_args *args)
     g.shown = isatty(STDOUT_FILENO) != 0;
     cli_signals_install();
     st = cli_session_configure(&g.session, args);
+    cli_progress_init(&g.progress, stderr, args->quiet, 0, 0);
+    g.session.progress = &g.progress;
     if (st == STRATA_OK)
         st = run(&g);
     cli_session_close(&g.session);
+    cli_progress_fini(&g.progress);
     cli_prompt_fini(&g.prompt);
     st_sampler_destroy(g.sampler);
     free(g.logits);

@@ -5,6 +5,7 @@
 #include "core/cpu.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/page.h"
 #include "core/pressure.h"
 #include "core/print.h"
 #include "core/size.h"
@@ -33,12 +34,12 @@ static const struct isa_name isa_names[] = {
 
 /* --- text --- */
 
-static void print_words(const char *label, const char *const words[], uint32_t count)
+static void print_words(FILE *file, const char *label, const char *const words[], uint32_t count)
 {
-    st_print(stdout, "  %-14s", label);
+    st_print(file, "  %-14s", label);
     for (uint32_t i = 0; i < count; i++)
-        st_print(stdout, "%s%s", i == 0 ? "" : " ", words[i]);
-    st_print(stdout, "%s\n", count == 0 ? "none" : "");
+        st_print(file, "%s%s", i == 0 ? "" : " ", words[i]);
+    st_print(file, "%s\n", count == 0 ? "none" : "");
 }
 
 static uint32_t isa_found(const char *words[ISA_COUNT])
@@ -57,7 +58,7 @@ static uint32_t worker_count(const struct cli_session *s)
 }
 
 /* One line per NUMA node, then which of their cores the workers take. */
-static void print_workers(const struct cli_session *s)
+static void print_workers(FILE *file, const struct cli_session *s)
 {
     const struct st_topology *topo = s->topology;
     const uint32_t workers = worker_count(s);
@@ -66,14 +67,14 @@ static void print_workers(const struct cli_session *s)
     for (uint32_t i = 0; i < st_topology_numa_count(topo); i++) {
         const struct st_numa_node node = st_topology_numa_node(topo, i);
 
-        st_print(stdout, "  %-14snode %u: %s, cores %s\n", i == 0 ? "numa" : "", node.os_index,
+        st_print(file, "  %-14snode %u: %s, cores %s\n", i == 0 ? "numa" : "", node.os_index,
                  st_size_text(size, node.memory_bytes), st_topology_units_text(topo, UINT32_MAX, i, list, sizeof(list)));
     }
     if (st_topology_has_quota(topo))
-        st_print(stdout, "  %-14s%u: a quota of processor time allows %u; on any core of their node\n", "workers", workers,
+        st_print(file, "  %-14s%u: a quota of processor time allows %u; on any core of their node\n", "workers", workers,
                  st_topology_core_count(topo));
     else
-        st_print(stdout, "  %-14s%u, on cores %s\n", "workers", workers,
+        st_print(file, "  %-14s%u, on cores %s\n", "workers", workers,
                  st_topology_units_text(topo, workers, UINT32_MAX, list, sizeof(list)));
 }
 
@@ -90,141 +91,143 @@ static const char *psi_scope(void)
     return name;
 }
 
-static void print_cpu(const struct cli_session *s)
+static void print_cpu(FILE *file, const struct cli_session *s)
 {
     const struct st_topology *topo = s->topology;
     const char *words[ISA_COUNT];
     char limit[24], available[24], memlock[24];
 
-    st_print(stdout, "  %-14s%s, %u usable cores\n", "cpu", st_topology_cpu_name(topo), st_topology_core_count(topo));
-    print_workers(s);
-    print_words("isa found", words, isa_found(words));
-    st_print(stdout, "  %-14s%s\n", "kernels used", st_report_kernels(0));
-    st_print(stdout, "  %-14s%s, %s available\n", "memory", st_size_text(limit, st_topology_memory_limit(topo)),
+    st_print(file, "  %-14s%s, %u usable cores\n", "cpu", st_topology_cpu_name(topo), st_topology_core_count(topo));
+    print_workers(file, s);
+    print_words(file, "isa found", words, isa_found(words));
+    st_print(file, "  %-14s%s\n", "kernels used", st_report_kernels(0));
+    st_print(file, "  %-14s%s, %s available\n", "memory", st_size_text(limit, st_topology_memory_limit(topo)),
              st_size_text(available, st_topology_memory_available(topo)));
-    st_print(stdout, "  %-14s%s\n", "memlock limit",
+    st_print(file, "  %-14s%s\n", "memlock limit",
              st_report_memlock() == UINT64_MAX ? "unlimited" : st_size_text(memlock, st_report_memlock()));
-    st_print(stdout, "  %-14s%s%s\n", "memory stalls",
+    st_print(file, "  %-14s%s%s\n", "memory stalls",
              psi_scope()[0] != '\0' ? "counted by PSI, of the " : "unknown: this system has no PSI", psi_scope());
 }
 
-static void print_gpus(const struct st_gpu_report *r)
+static void print_gpus(FILE *file, const struct st_gpu_report *r)
 {
     char size[24], available[24];
 
     if (r->count == 0)
-        st_print(stdout, "  %-14snone: %s\n", "gpu", r->problem);
+        st_print(file, "  %-14snone: %s\n", "gpu", r->problem);
     for (uint32_t i = 0; i < r->count; i++)
-        st_print(stdout, "  %-14scuda:%u: %s, %s, %s free, compute capability %u.%u\n", i == 0 ? "gpu" : "", i, r->gpus[i].name,
+        st_print(file, "  %-14scuda:%u: %s, %s, %s free, compute capability %u.%u\n", i == 0 ? "gpu" : "", i, r->gpus[i].name,
                  st_size_text(size, r->gpus[i].bytes), st_size_text(available, r->gpus[i].free_bytes), r->gpus[i].major,
                  r->gpus[i].minor);
     if (r->count > 0 && r->problem[0] != '\0')
-        st_print(stdout, "  %-14snot usable: %s\n", "", r->problem);
+        st_print(file, "  %-14snot usable: %s\n", "", r->problem);
     if (r->runtime == 0)
         return;
     if (r->driver != 0)
-        st_print(stdout, "  %-14sdriver for %u.%u", "cuda", r->driver / 1000, r->driver % 1000 / 10);
+        st_print(file, "  %-14sdriver for %u.%u", "cuda", r->driver / 1000, r->driver % 1000 / 10);
     else
-        st_print(stdout, "  %-14sno driver", "cuda");
-    st_print(stdout, ", runtime %u.%u, cublasLt ", r->runtime / 1000, r->runtime % 1000 / 10);
+        st_print(file, "  %-14sno driver", "cuda");
+    st_print(file, ", runtime %u.%u, cublasLt ", r->runtime / 1000, r->runtime % 1000 / 10);
     if (r->blas[0] != '\0')
-        st_print(stdout, "%" PRIu64 " (%s)\n", r->blas_version, r->blas);
+        st_print(file, "%" PRIu64 " (%s)\n", r->blas_version, r->blas);
     else
-        st_print(stdout, "not found\n");
+        st_print(file, "not found\n");
     if (r->nccl[0] != '\0')
-        st_print(stdout, "  %-14s%u.%u.%u (%s)\n", "nccl", r->nccl_version / 10000, r->nccl_version % 10000 / 100,
+        st_print(file, "  %-14s%u.%u.%u (%s)\n", "nccl", r->nccl_version / 10000, r->nccl_version % 10000 / 100,
                  r->nccl_version % 100, r->nccl);
     else
-        st_print(stdout, "  %-14snone: %s\n", "nccl", r->nccl_problem);
+        st_print(file, "  %-14snone: %s\n", "nccl", r->nccl_problem);
 }
 
-static void print_methods(void)
+static void print_methods(FILE *file)
 {
     struct st_method_report methods[METHODS_MAX];
     const uint32_t count = st_report_methods(methods, METHODS_MAX);
 
     for (uint32_t i = 0; i < count; i++)
-        st_print(stdout, "  %-14s%s%s%s\n", i == 0 ? "io methods" : "", methods[i].name,
+        st_print(file, "  %-14s%s%s%s\n", i == 0 ? "io methods" : "", methods[i].name,
                  methods[i].automatic ? " (auto)"
                  : methods[i].usable  ? ""
                                       : ": not usable: ",
                  methods[i].why);
 }
 
-static void print_disk(const struct st_disk_report *disk)
+static void print_disk(FILE *file, const struct st_disk_report *disk)
 {
     if (disk->name[0] == '\0') {
-        st_print(stdout, "  %-14sdevice: none that this system tells\n", "");
+        st_print(file, "  %-14sdevice: none that this system tells\n", "");
         return;
     }
-    st_print(stdout, "  %-14sdevice %s%s%s%s", "", disk->name, disk->model[0] != '\0' ? " (" : "", disk->model,
+    st_print(file, "  %-14sdevice %s%s%s%s", "", disk->name, disk->model[0] != '\0' ? " (" : "", disk->model,
              disk->model[0] != '\0' ? ")" : "");
-    st_print(stdout, ", %s", disk->rotational ? "rotating" : "not rotating");
+    st_print(file, ", %s", disk->rotational ? "rotating" : "not rotating");
     if (disk->scheduler[0] != '\0')
-        st_print(stdout, ", scheduler %s", disk->scheduler);
+        st_print(file, ", scheduler %s", disk->scheduler);
     if (disk->nr_requests != 0)
-        st_print(stdout, ", %" PRIu64 " requests queued at most", disk->nr_requests);
+        st_print(file, ", %" PRIu64 " requests queued at most", disk->nr_requests);
     if (disk->max_sectors_kb != 0)
-        st_print(stdout, ", requests cut at %" PRIu64 " KiB", disk->max_sectors_kb);
-    st_print(stdout, "\n");
+        st_print(file, ", requests cut at %" PRIu64 " KiB", disk->max_sectors_kb);
+    st_print(file, "\n");
 }
 
-static void print_dir(const char *dir)
+static void print_dir(FILE *file, const char *dir)
 {
     struct st_dir_report report;
     char size[24];
 
     st_report_dir(&report, dir);
     if (report.problem[0] != '\0') {
-        st_print(stdout, "  %-14s%s: %s\n", "nvme", dir, report.problem);
+        st_print(file, "  %-14s%s: %s\n", "nvme", dir, report.problem);
         return;
     }
-    st_print(stdout, "  %-14s%s: %s, %s free\n", "nvme", dir, report.filesystem, st_size_text(size, report.free_bytes));
-    print_disk(&report.disk);
-    st_print(stdout, "  %-14sO_DIRECT %s", "", report.direct_works ? "works" : "does not work");
+    st_print(file, "  %-14s%s: %s, %s free\n", "nvme", dir, report.filesystem, st_size_text(size, report.free_bytes));
+    print_disk(file, &report.disk);
+    st_print(file, "  %-14sO_DIRECT %s", "", report.direct_works ? "works" : "does not work");
     if (report.offset_align != 0)
-        st_print(stdout, ", aligned to %u (offset) and %u (memory) bytes", report.offset_align, report.memory_align);
-    st_print(stdout, "; buffers %s with io_uring\n", report.registers ? "can be registered" : "cannot be registered");
+        st_print(file, ", aligned to %u (offset) and %u (memory) bytes", report.offset_align, report.memory_align);
+    st_print(file, "; buffers %s with io_uring\n", report.registers ? "can be registered" : "cannot be registered");
     if (report.advice[0] != '\0')
-        st_print(stdout, "  %-14sto change: %s\n", "", report.advice);
+        st_print(file, "  %-14sto change: %s\n", "", report.advice);
 }
 
-static void print_part(const char *name, double flops)
+static void print_part(FILE *file, const char *name, double flops)
 {
     if (flops > 0)
-        st_print(stdout, ", %s %.1f GFLOP/s", name, flops * 1e-9);
+        st_print(file, ", %s %.1f GFLOP/s", name, flops * 1e-9);
     else
-        st_print(stdout, ", %s not (too large, or too slow, for a probe)", name);
+        st_print(file, ", %s not (too large, or too slow, for a probe)", name);
 }
 
-static void print_rates(const struct st_machine *m)
+static void print_rates(FILE *file, const struct st_machine *m)
 {
-    st_print(stdout, "  %-14smatmul %.1f GFLOP/s", "measured", m->matmul_flops * 1e-9);
-    print_part("block", m->block_flops);
-    print_part("head", m->head_flops);
-    st_print(stdout, ", upload %.2f GB/s, download %.2f GB/s, update %.0f M parameters/s, checksum %.1f GB/s\n", m->upload * 1e-9,
+    st_print(file, "  %-14smatmul %.1f GFLOP/s", "measured", m->matmul_flops * 1e-9);
+    print_part(file, "block", m->block_flops);
+    print_part(file, "head", m->head_flops);
+    st_print(file, ", upload %.2f GB/s, download %.2f GB/s, update %.0f M parameters/s, checksum %.1f GB/s\n", m->upload * 1e-9,
              m->download * 1e-9, m->update * 1e-6, m->checksum * 1e-9);
     if (m->read > 0 || m->write > 0)
-        st_print(stdout, "  %-14sdisk: read %.2f GB/s, write %.2f GB/s, both at once %.2f GB/s\n", "", m->read * 1e-9,
+        st_print(file, "  %-14sdisk: read %.2f GB/s, write %.2f GB/s, both at once %.2f GB/s\n", "", m->read * 1e-9,
                  m->write * 1e-9, m->mixed * 1e-9);
 }
 
 static void print_text(const struct cli_session *s, bool measured)
 {
+    FILE *const file = st_page_open(stdout);
     struct st_gpu_report gpus;
     struct utsname os;
 
-    st_print(stdout, "strata %s\n", STRATA_VERSION_STRING);
+    st_print(file, "strata %s\n", STRATA_VERSION_STRING);
     if (uname(&os) == 0)
-        st_print(stdout, "  %-14s%s %s %s\n", "system", os.sysname, os.release, os.machine);
-    print_cpu(s);
+        st_print(file, "  %-14s%s %s %s\n", "system", os.sysname, os.release, os.machine);
+    print_cpu(file, s);
     st_gpu_report(&gpus);
-    print_gpus(&gpus);
-    print_methods();
+    print_gpus(file, &gpus);
+    print_methods(file);
     for (uint32_t i = 0; i < s->args->nvme.count; i++)
-        print_dir(s->args->nvme.items[i]);
+        print_dir(file, s->args->nvme.items[i]);
     if (measured)
-        print_rates(&s->machine);
+        print_rates(file, &s->machine);
+    st_page_close(file, stdout);
 }
 
 /* --- JSON --- */

@@ -4,22 +4,23 @@
 #include "cli/plan_predict.h"
 #include "cli/plan_table.h"
 #include "cli/session.h"
+#include "core/page.h"
 
 #include <stdio.h>
 
-static void print_text(const struct cli_session *s)
+static void print_text(const struct cli_session *s, FILE *file)
 {
     struct cli_endurance endurance;
 
-    cli_plan_print(s->plan, true, stdout);
+    cli_plan_print(s->plan, true, file);
     if (!s->plan->fits)
         return;
-    cli_bounds_print(s->plan, stdout);
-    cli_prediction_print(s->plan, stdout);
+    cli_bounds_print(s->plan, file);
+    cli_prediction_print(s->plan, file);
     cli_endurance_planned(&endurance, s);
-    cli_endurance_print(&endurance, "nvme is written: ", stdout);
-    cli_schedules_print(s, stdout);
-    cli_one_more_print(s, stdout);
+    cli_endurance_print(&endurance, "nvme is written: ", file);
+    cli_schedules_print(s, file);
+    cli_one_more_print(s, file);
 }
 
 static void print_json(const struct cli_session *s)
@@ -44,6 +45,7 @@ int cmd_plan(const struct cli_args *args)
 {
     struct cli_session session;
     strata_status st = cli_session_configure(&session, args);
+    FILE *page;
     int code = 0;
 
     if (st == STRATA_OK)
@@ -56,8 +58,11 @@ int cmd_plan(const struct cli_args *args)
         code = cli_fail(st);
     if (session.plan != NULL && args->json)
         print_json(&session);
-    else if (session.plan != NULL)
-        print_text(&session);
+    else if (session.plan != NULL) {
+        page = st_page_open(stdout);
+        print_text(&session, page);
+        st_page_close(page, stdout);
+    }
     cli_session_close(&session);
     return code;
 }

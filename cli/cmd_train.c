@@ -220,6 +220,8 @@ static strata_status take(struct train *t)
     const struct cli_args *args = t->session.args;
     strata_status st = begin_outputs(t);
 
+    cli_progress_init(&t->progress, people(args), args->quiet, args->max_steps, t->session.config.steps_per_print);
+    t->session.progress = &t->progress;
     if (st == STRATA_OK)
         st = cli_session_rates(&t->session, true);
     if (st == STRATA_OK && cli_signals_pending() != 0)
@@ -237,7 +239,6 @@ static strata_status take(struct train *t)
         st = cli_session_start(&t->session);
     if (st == STRATA_OK)
         st = write_header(t);
-    cli_progress_init(&t->progress, people(args), args->quiet, args->max_steps, t->session.config.steps_per_print);
     return st;
 }
 

@@ -5,6 +5,7 @@
 #include "cli/output.h"
 #include "cli/signals.h"
 #include "core/error.h"
+#include "core/page.h"
 #include "core/print.h"
 
 #include <inttypes.h>
@@ -72,6 +73,7 @@ int cmd_tune(const struct cli_args *args)
     struct bench_tune_opts opts = {
         .dirs = dirs, .method = args->io_method, .bytes = args->size, .seconds = args->seconds, .hooks = cli_bench_hooks()};
     struct bench_tuned tuned = {0};
+    FILE *page;
     struct st_new_file out = {.fd = -1};
     strata_status st = begin(&out, args);
 
@@ -79,7 +81,9 @@ int cmd_tune(const struct cli_args *args)
         st = collect_dirs(dirs, &opts.dir_count, args);
     if (st == STRATA_OK) {
         cli_signals_install();
-        st = bench_tune(&tuned, &opts, stderr);
+        page = st_page_open(stderr);
+        st = bench_tune(&tuned, &opts, page);
+        st_page_close(page, stderr);
     }
     if (st == STRATA_OK)
         st = deliver(&out, &tuned, args);

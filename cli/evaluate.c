@@ -1,4 +1,5 @@
 /* cli/evaluate.c - batches of token windows, and forward over all of them. */
+#include "cli/progress.h"
 #include "cli/session.h"
 #include "core/error.h"
 
@@ -58,19 +59,23 @@ strata_status cli_evaluate(struct cli_session *s, const struct st_token_set *set
     const uint64_t windows = st_token_set_windows(set);
     double loss_sum = 0;
     uint64_t targets = 0;
+    strata_status st = STRATA_OK;
 
-    for (uint64_t first = 0; first < windows; first += batch->sequences) {
-        double batch_loss;
-        uint64_t batch_targets;
-        strata_status st = batch_fill_in_order(batch, set, first);
+    cli_progress_work(s->progress, "evaluating", windows);
+    for (uint64_t first = 0; first < windows && st == STRATA_OK; first += batch->sequences) {
+        double batch_loss = 0;
+        uint64_t batch_targets = 0;
 
+        st = batch_fill_in_order(batch, set, first);
         if (st == STRATA_OK)
             st = st_engine_eval(s->engine, batch->tokens, batch->targets, &batch_loss, &batch_targets);
-        if (st != STRATA_OK)
-            return st;
         loss_sum += batch_loss;
         targets += batch_targets;
+        cli_progress_worked(s->progress, batch->sequences);
     }
+    cli_progress_work_end(s->progress);
+    if (st != STRATA_OK)
+        return st;
     out->targets = targets;
     out->loss = targets > 0 ? loss_sum / (double)targets : (double)NAN;
     out->perplexity = exp(out->loss);

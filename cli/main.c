@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/page.h"
 #include "core/print.h"
 #include "core/word.h"
 #include "strata/types.h"
@@ -148,8 +149,10 @@ int cli_fail(strata_status st)
     return strata_status_exit_code(st);
 }
 
-static void print_overview(FILE *file)
+static void print_overview(FILE *to)
 {
+    FILE *const file = st_page_open(to);
+
     st_print_text(file, "strata trains transformer models whose state does not fit the compute device.\n\n"
                         "usage: strata COMMAND [options]\n\n");
     for (size_t i = 0; i < COMMAND_COUNT; i++)
@@ -157,14 +160,18 @@ static void print_overview(FILE *file)
     st_print_text(file, "\nstrata COMMAND --help explains a command; strata --version (-V) prints the version.\n"
                         "Exit codes: 0 done, 1 internal, 2 usage, configuration or input, 3 does not fit, 4 I/O, 5 numerics,\n"
                         "130 and 143 ended by a signal.\n");
+    st_page_close(file, to);
 }
 
 static void print_help(const struct command *command)
 {
-    st_print(stdout, "usage: strata %s %s\n\n", command->name, command->usage);
-    st_print_text(stdout, command->teach);
-    st_print_text(stdout, "\n\nOptions:\n");
-    cli_args_print_options(command->bit);
+    FILE *const file = st_page_open(stdout);
+
+    st_print(file, "usage: strata %s %s\n\n", command->name, command->usage);
+    st_print_text(file, command->teach);
+    st_print_text(file, "\n\nOptions:\n");
+    cli_args_print_options(command->bit, file);
+    st_page_close(file, stdout);
 }
 
 static int unknown_command(const char *name)

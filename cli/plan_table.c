@@ -1,6 +1,7 @@
 /* cli/plan_table.c - text and JSON of a plan. */
 #include "cli/plan_table.h"
 #include "cli/plan_predict.h"
+#include "core/page.h"
 #include "core/print.h"
 #include "core/size.h"
 
@@ -47,7 +48,8 @@ static void print_model(const struct st_plan *plan, FILE *file)
     char params[24];
 
     st_print(file, "%s: %s parameters in %s, %u blocks; a step is %u x %u sequences of %u tokens\n", w->name,
-             st_count_text(params, w->params), strata_dtype_name(w->dtype), w->block_count, w->grad_accum, w->micro_batch, w->seq);
+             st_count_text(params, w->params), strata_dtype_name(w->dtype), w->block_count, w->grad_accum, w->micro_batch,
+             w->seq);
 }
 
 static void print_size_row(const char *label, const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
@@ -179,33 +181,38 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
              plan->wait_count);
 }
 
-void cli_plan_print(const struct st_plan *plan, bool full, FILE *file)
+void cli_plan_print(const struct st_plan *plan, bool full, FILE *to)
 {
+    FILE *const file = st_page_open(to);
+
     print_model(plan, file);
     print_tiers(plan, full, file);
-    if (!plan->fits)
-        return;
-    print_memory(plan, file);
-    if (full)
-        print_all_traffic(plan, file);
-    else
-        print_traffic("bytes of a steady step", traffic_of(plan, ST_PHASE_BODY), file);
-    print_decisions(plan, full, file);
+    if (plan->fits) {
+        print_memory(plan, file);
+        if (full)
+            print_all_traffic(plan, file);
+        else
+            print_traffic("bytes of a steady step", traffic_of(plan, ST_PHASE_BODY), file);
+        print_decisions(plan, full, file);
+    }
+    st_page_close(file, to);
 }
 
-void cli_bounds_print(const struct st_plan *plan, FILE *file)
+void cli_bounds_print(const struct st_plan *plan, FILE *to)
 {
     const struct st_bounds *b = &plan->bounds;
+    FILE *const file = st_page_open(to);
     char hardware[24], schedule[24];
 
     if (!(b->schedule > 0)) {
         st_print_text(file, "  shortest step: unknown, no rates (--machine FILE, or strata plan --measure)\n");
         if (!plan->machine.device_is_host)
             st_print_text(file, "  a run measures them first and may then plan faster ways within the same budgets\n");
-        return;
+    } else {
+        st_print(file, "  shortest step: %s for this schedule (bound by %s), %s for any schedule on this hardware\n",
+                 cli_seconds_text(schedule, b->schedule), b->bound_by, cli_seconds_text(hardware, b->hardware));
     }
-    st_print(file, "  shortest step: %s for this schedule (bound by %s), %s for any schedule on this hardware\n",
-             cli_seconds_text(schedule, b->schedule), b->bound_by, cli_seconds_text(hardware, b->hardware));
+    st_page_close(file, to);
 }
 
 /* --- JSON --- */

@@ -7,21 +7,36 @@
 
 #define CLI_PROGRESS_LINE_MAX 512
 
+/* What the terminal's last line holds, to be rewritten; log lines, from any thread, close it first. */
+enum cli_line { CLI_LINE_NONE, CLI_LINE_STEP, CLI_LINE_WORK };
+
 struct cli_progress {
     FILE *file;
-    bool quiet, terminal;
-    uint64_t steps_total, every; /* a line per `every` steps where lines are not rewritten */
+    bool quiet, terminal;        /* terminal: its last line can be rewritten */
+    bool narrow;                 /* a terminal of any kind: lines are cut to its width */
+    uint64_t steps_total, every; /* a step's line stays every `every` steps */
     double seconds_per_step;     /* moving average, for the time left */
-    atomic_bool line_open;       /* the terminal's line is to be rewritten; log lines, from any thread, close it first */
-    char line[CLI_PROGRESS_LINE_MAX];
+    _Atomic(enum cli_line) line;
+    char text[CLI_PROGRESS_LINE_MAX];
+    const char *work; /* borrowed */
+    uint64_t work_total, work_start_ns, work_every_ns;
+    atomic_uint_fast64_t work_done, work_shown_ns;
 };
 
 /** On a terminal, log lines pass through here until fini.
  *  @param every  0: so that a run has 20 to 50 lines */
 void cli_progress_init(struct cli_progress *p, FILE *file, bool quiet, uint64_t steps_total, uint64_t every);
 void cli_progress_fini(struct cli_progress *p); /* a zeroed struct is fine */
-/** One step.  Always printed: the first three, the last, every skipped one. */
+/** One step.  Always kept: the first three, the last, every skipped one. */
 void cli_progress_step(struct cli_progress *p, const struct cli_step *step);
+/** Something long begins: rewritten on a terminal, elsewhere a line every 30 seconds.  NULL: nobody watches.
+ *  @param what   borrowed until the end, such as "loading weights"
+ *  @param total  0: unknown */
+void cli_progress_work(struct cli_progress *p, const char *what, uint64_t total);
+/** So much more of it is done.  Any thread. */
+void cli_progress_worked(struct cli_progress *p, uint64_t amount);
+/** It ended: its line goes. */
+void cli_progress_work_end(struct cli_progress *p);
 /** What comes next starts on a line of its own. */
 void cli_progress_close_line(struct cli_progress *p);
 /** A line of its own, after closing the one that is rewritten.  Quiet: nothing. */

@@ -1,5 +1,6 @@
 /* cli/session.c - builds what a run stands on, checking before taking: nothing is created on disk before the engine. */
 #include "cli/session.h"
+#include "cli/progress.h"
 #include "cli/prompt.h"
 #include "cli/signals.h"
 #include "core/error.h"
@@ -335,9 +336,11 @@ strata_status cli_session_rates(struct cli_session *s, bool measure)
     if (measure && s->args->machine == NULL) {
         const struct st_compute compute = st_model_compute(s->model);
 
+        cli_progress_work(s->progress, "measuring the rates of this machine", 0);
         st = st_machine_measure_on(&s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
                                    s->plan->needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK,
                                    s->args->device);
+        cli_progress_work_end(s->progress);
         take_rates(s, &s->machine);
     }
     if (st != STRATA_OK || !s->rates_known)
@@ -414,16 +417,42 @@ static void print_omp_threads(const struct cli_session *s)
                workers == 1 ? "worker" : "workers");
 }
 
+/* A source of weights, and who watches it being read. */
+struct watched_source {
+    struct st_weight_source source;
+    struct cli_progress *progress;
+};
+
+static strata_status read_watched(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
+{
+    const struct watched_source *w = ctx;
+    const strata_status st = w->source.read(w->source.ctx, page, first, count, out);
+
+    cli_progress_worked(w->progress, count);
+    return st;
+}
+
+static strata_status load_weights(struct cli_session *s)
+{
+    struct watched_source watched = {weight_source(s), s->progress};
+    strata_status st;
+
+    cli_progress_work(s->progress, s->model_is_dir ? "loading weights" : "making initial weights",
+                      st_model_workload(s->model)->params);
+    st = st_engine_load(s->engine, read_watched, &watched);
+    cli_progress_work_end(s->progress);
+    return st;
+}
+
 strata_status cli_session_start(struct cli_session *s)
 {
-    const struct st_weight_source source = weight_source(s);
     strata_status st = s->args->trace != NULL ? st_engine_trace_create(&s->trace, s->plan, TRACE_STEPS_MAX) : STRATA_OK;
 
     print_omp_threads(s);
     if (st == STRATA_OK)
         st = create_engine(s);
     if (st == STRATA_OK)
-        st = st_engine_load(s->engine, source.read, source.ctx);
+        st = load_weights(s);
     if (st == STRATA_E_NOSPC)
         st = STRATA_E_NOFIT;
     st_hf_reader_close(s->reader);

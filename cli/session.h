@@ -13,6 +13,8 @@
 #include "offload/machine.h"
 #include "offload/plan.h"
 
+struct cli_progress; /* cli/progress.h */
+
 struct cli_session {
     const struct cli_args *args; /* borrowed */
     struct st_config config;
@@ -29,7 +31,8 @@ struct cli_session {
     bool rates_known; /* at least one rate */
     struct st_plan *plan;
     struct st_engine *engine;
-    struct st_trace *trace; /* --trace; NULL: off */
+    struct st_trace *trace;        /* --trace; NULL: off */
+    struct cli_progress *progress; /* borrowed; told of work that takes its time; NULL: nobody watches */
 };
 
 /** Configuration and topology; prints notices about keys without meaning here. */

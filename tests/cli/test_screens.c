@@ -1,0 +1,172 @@
+/* tests/cli/test_screens.c - what people see on terminals of several widths, on a dumb one, and in a pipe. */
+#include "tests/cli/program.h"
+#include "tests/cli/terminal.h"
+#include "tests/cli/workplace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define TRAIN                                                                                                                    \
+    "train --model nano --data {w}/good.bin --seq-len 128 --max-steps 12 --machine {w}/machine.json --set steps_per_print=5 "    \
+    "--eval-data {w}/good.heldout.bin --eval-every 7"
+
+static const unsigned widths[] = {60, 80, 120, 200};
+#define WIDTH_COUNT (sizeof(widths) / sizeof(widths[0]))
+
+/* The line that begins so, NULL if there is none; into buf. */
+static const char *line_of(char buf[1024], const char *screen, const char *begin)
+{
+    char *at;
+
+    snprintf(buf, 1024, "\n%s", begin);
+    at = strstr(screen, buf);
+    if (at == NULL)
+        return NULL;
+    snprintf(buf, 1024, "%.*s", (int)strcspn(at + 1, "\n"), at + 1);
+    return buf;
+}
+
+static void fail_screen(const char *screen, const char *what, unsigned columns)
+{
+    fail_msg("%s, at %u columns:\n%s", what, columns, screen);
+}
+
+/* The first three steps, every fifth, the one before an evaluation and the last stay; each says what matters most. */
+static void steps_leave_a_history(void **state)
+{
+    static const unsigned kept[] = {1, 2, 3, 5, 7, 10, 12}, gone[] = {4, 6, 8, 9, 11};
+
+    for (size_t w = 0; w < WIDTH_COUNT; w++) {
+        struct program p;
+        char begin[32], line[1024];
+        char *screen;
+
+        terminal_run(*state, &p, TRAIN, widths[w], "xterm", true);
+        assert_int_equal(p.code, 0);
+        screen = terminal_screen(p.out);
+        for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
+            snprintf(begin, sizeof(begin), "step %u/12 | loss ", kept[i]);
+            if (line_of(line, screen, begin) == NULL || strstr(line, " ms | ") == NULL || strstr(line, " tok/s | ETA ") == NULL)
+                fail_screen(screen, begin, widths[w]);
+            if ((strstr(line, " | lr ") != NULL) != (widths[w] >= 120) || (strstr(line, " | fwd ") != NULL) != (widths[w] >= 200))
+                fail_screen(screen, "more, or less, than fits", widths[w]);
+        }
+        for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++) {
+            snprintf(begin, sizeof(begin), "step %u/12 ", gone[i]);
+            if (line_of(line, screen, begin) != NULL || strstr(p.out, begin) == NULL)
+                fail_screen(screen, begin, widths[w]);
+        }
+        if (terminal_widest(screen) > widths[w])
+            fail_screen(screen, "wider than the terminal", widths[w]);
+        free(screen);
+        program_free(&p);
+    }
+}
+
+/* Loading and evaluating show themselves and leave nothing behind. */
+static void work_shows_itself(void **state)
+{
+    static const struct {
+        const char *command, *work;
+    } rows[] = {
+        {TRAIN, "making initial weights: "},
+        {TRAIN, "evaluating: "},
+        {"eval --model {w}/model --data {w}/good.bin --seq-len 128", "loading weights: "},
+        {"eval --model {w}/model --data {w}/good.bin --seq-len 128", "evaluating: "},
+        {"generate --model {w}/model --prompt x --max-tokens 2", "loading weights: "},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct program p;
+        char *screen, what[64];
+
+        snprintf(what, sizeof(what), "%.*s", (int)strcspn(rows[i].work, ":"), rows[i].work);
+        terminal_run(*state, &p, rows[i].command, 80, "xterm", true);
+        assert_int_equal(p.code, 0);
+        screen = terminal_screen(p.out);
+        if (strstr(p.out, what) == NULL || strstr(screen, what) != NULL)
+            fail_screen(p.out, what, 80);
+        free(screen);
+        program_free(&p);
+        workplace_run_ok(*state, &p, rows[i].command); /* short work is not worth a line of a pipe's */
+        assert_null(strstr(p.out, what));
+        assert_null(strstr(p.err, what));
+        program_free(&p);
+    }
+}
+
+static void tables_fit(void **state)
+{
+    static const char *const commands[] = {
+        "--help",
+        "train --help",
+        "bench --help",
+        "bench step --help",
+        "info --nvme {w}/nvme",
+        "check configs/zero3_nvme.json",
+        "plan --model gpt2 --grad-accum 4 --machine tests/machines/laptop-8gb.json",
+        "plan --model gpt2-xl --machine tests/machines/laptop-8gb.json",
+        "bench update --params 64K --repeats 1",
+        "bench step --model nano --seq-len 32 --simulate --machine tests/machines/two-cores.json",
+        TRAIN,
+    };
+
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        struct program p;
+        char *screen;
+
+        terminal_run(*state, &p, commands[i], 80, "xterm", false);
+        screen = terminal_screen(p.out);
+        if (terminal_widest(screen) > 80)
+            fail_screen(screen, commands[i], 80);
+        free(screen);
+        program_free(&p);
+    }
+}
+
+/* A dumb terminal gets lines of its width, and nothing that it would have to understand. */
+static void dumb_terminals_get_lines(void **state)
+{
+    struct program p;
+
+    terminal_run(*state, &p, TRAIN, 80, "dumb", true);
+    assert_int_equal(p.code, 0);
+    assert_null(strchr(p.out, '\r'));
+    assert_null(strchr(p.out, '\033'));
+    assert_non_null(strstr(p.out, "\nstep 5/12 | "));
+    assert_null(strstr(p.out, "\nstep 4/12 | "));
+    assert_true(terminal_widest(p.out) <= 80);
+    program_free(&p);
+}
+
+static void pipes_get_whole_lines(void **state)
+{
+    struct program p;
+
+    workplace_run_ok(*state, &p, TRAIN);
+    assert_null(strchr(p.out, '\r'));
+    assert_null(strchr(p.out, '\033'));
+    assert_non_null(strstr(p.out, "\nstep 5/12 | "));
+    assert_null(strstr(p.out, "\nstep 4/12 | "));
+    assert_non_null(strstr(p.out, " | fwd "));
+    assert_true(terminal_widest(p.out) > 80);
+    program_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_leave_a_history),    cmocka_unit_test(work_shows_itself),     cmocka_unit_test(tables_fit),
+        cmocka_unit_test(dumb_terminals_get_lines), cmocka_unit_test(pipes_get_whole_lines),
+    };
+
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+}

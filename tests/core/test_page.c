@@ -1,0 +1,115 @@
+/* tests/core/test_page.c - what a page makes of lines on a terminal of forty columns, exactly; elsewhere nothing. */
+#include "core/page.h"
+#include "core/print.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define COLUMNS 40
+
+/* What arrives at a terminal when `text` is printed on a page of it. */
+static void paged(char out[2048], const char *text)
+{
+    const struct winsize size = {.ws_row = 24, .ws_col = COLUMNS};
+    const int end = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    struct termios settings;
+    FILE *to, *page;
+    size_t used = 0;
+
+    assert_true(end >= 0 && grantpt(end) == 0 && unlockpt(end) == 0);
+    to = fopen(ptsname(end), "r+e");
+    assert_non_null(to);
+    assert_int_equal(tcgetattr(fileno(to), &settings), 0);
+    cfmakeraw(&settings);
+    assert_int_equal(tcsetattr(fileno(to), TCSANOW, &settings), 0);
+    assert_int_equal(ioctl(end, TIOCSWINSZ, &size), 0);
+    page = st_page_open(to);
+    assert_ptr_not_equal(page, to);
+    assert_ptr_equal(st_page_open(page), page); /* a page of a page is the page */
+    st_print_text(page, text);
+    st_page_close(page, to);
+    fclose(to);
+    for (ssize_t got; (got = read(end, out + used, 2047 - used)) > 0;) /* the end is an error: nobody holds the other one */
+        used += (size_t)got;
+    out[used] = '\0';
+    close(end);
+}
+
+static void lines_are_cut_between_words(void **state)
+{
+    static const struct {
+        const char *in, *out;
+    } rows[] = {
+        {"short\nlines\n", "short\nlines\n"},
+        {"exactly forty columns are not cut at all\n", "exactly forty columns are not cut at all\n"},
+        {"one word more than forty columns are cut, twice if need be, between words\n",
+         "one word more than forty columns are\n    cut, twice if need be, between words\n"},
+        {"  memory        peak 32.3 MiB, planned at most 110 MiB\n",
+         "  memory        peak 32.3 MiB, planned\n                at most 110 MiB\n"},
+        {"  bytes: upload 512 B, download 128 B, read 0 B\n", "  bytes: upload 512 B, download 128 B,\n      read 0 B\n"},
+        {"  bytes: upload 512 KiB, download of 12345 B\n", "  bytes: upload 512 KiB, download of\n      12345 B\n"},
+        {"an-absurdly-long-word-that-fits-on-no-line-of-this-terminal stays\n",
+         "an-absurdly-long-word-that-fits-on-no-line-of-this-terminal\n    stays\n"},
+        {"\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9 are ten columns, not twenty ones\n",
+         "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9 are ten columns, not twenty\n    "
+         "ones\n"},
+        {"no newline at the end", "no newline at the end"},
+    };
+    char out[2048];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        paged(out, rows[i].in);
+        assert_string_equal(out, rows[i].out);
+    }
+}
+
+static void rows_of_a_table_are_cut_at_one_column(void **state)
+{
+    char out[2048];
+
+    (void)state;
+    paged(out, "name       GB/s      roof      ratio      bytes      seconds\n"
+               "read      1.250      2.50        0.5       1024        0.125\n"
+               "w             -         -          -          7            -\n");
+    assert_string_equal(out, "name       GB/s      roof      ratio\n          bytes      seconds\n"
+                             "read      1.250      2.50        0.5\n           1024        0.125\n"
+                             "w             -         -          -\n              7            -\n");
+}
+
+static void elsewhere_lines_stay(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(file);
+    assert_ptr_equal(st_page_open(file), file);
+    st_page_close(file, file);
+    fclose(file);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_are_cut_between_words),
+        cmocka_unit_test(rows_of_a_table_are_cut_at_one_column),
+        cmocka_unit_test(elsewhere_lines_stay),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
