@@ -61,7 +61,7 @@ struct cli_args {
     double seconds;
     bool unregistered, poll_device, poll_kernel, fio, fio_job, read, write;
     bool ignored; /* any flag that has no meaning here */
-    bool json, quiet, digest, allow_unknown, measure, simulate, only, overwrite, help;
+    bool json, quiet, digest, allow_unknown, measure, ops, simulate, only, overwrite, help;
 };
 
 /** Parse argv[2..] for a command.  E_INVAL: unknown option (with the nearest one), missing or bad value, and what the

@@ -118,6 +118,8 @@ static const struct cli_option options[] = {
      "rates of this machine (strata info --measure --out FILE); for plan and bench the capacities of that machine, too"},
     {{"measure"}, CLI_CMD_PLAN | CLI_CMD_INFO, VALUE_FLAG, AT(measure), NULL, 0, 0, NULL,
      "measure this machine's rates (about two seconds)"},
+    {{"ops"}, CLI_CMD_PLAN, VALUE_FLAG, AT(ops), NULL, 0, 0, NULL,
+     "print the program instead: every op of a step, what it touches and what it waits for; with --json one object a line"},
     {{"eval-data"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(eval_data), NULL, 0, 0, "FILE", "held-out token file, evaluated at the end"},
     {{"eval-every"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(eval_every), NULL, 1, WHOLE_MAX, "N", "evaluate every N steps as well"},
     {{"out"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(out), NULL, 0, 0, "DIR",

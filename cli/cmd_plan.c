@@ -5,6 +5,7 @@
 #include "cli/plan_table.h"
 #include "cli/session.h"
 #include "core/page.h"
+#include "offload/program_print.h"
 
 #include <stdio.h>
 
@@ -41,6 +42,15 @@ static void print_json(const struct cli_session *s)
     st_json_end_line(&w);
 }
 
+/* A plan that does not fit has no program. */
+static void print_ops(const struct cli_session *s)
+{
+    if (s->args->json)
+        st_program_put(s->plan, stdout);
+    else if (s->plan->fits)
+        st_program_print(s->plan, stdout);
+}
+
 int cmd_plan(const struct cli_args *args)
 {
     struct cli_session session;
@@ -56,7 +66,9 @@ int cmd_plan(const struct cli_args *args)
         st = cli_session_rates(&session, args->measure);
     if (st != STRATA_OK)
         code = cli_fail(st);
-    if (session.plan != NULL && args->json)
+    if (session.plan != NULL && args->ops)
+        print_ops(&session);
+    else if (session.plan != NULL && args->json)
         print_json(&session);
     else if (session.plan != NULL) {
         page = st_page_open(stdout);
