@@ -30,6 +30,8 @@ static enum st_config_verdict verdict_of(const struct st_field *field, const st_
     if (field->type == ST_FIELD_CHOICE && (choice = st_choice_find(field->choices, st_json_string(node))) != NULL &&
         choice->verdict == ST_VERDICT_REJECTED)
         return ST_VERDICT_REJECTED;
+    if (field->verdict == ST_VERDICT_REMOVED || (field->verdict == ST_VERDICT_REJECTED && field->type == ST_FIELD_OPEN))
+        return st_value_is_off(field, node) ? ST_VERDICT_NOTICE : ST_VERDICT_REJECTED;
     return st_value_is_plain(field, node) ? ST_VERDICT_HONOURED : field->verdict;
 }
 
@@ -64,6 +66,7 @@ static void judge(struct st_config_source *src, const struct st_field *field, st
         state->verdict = ST_VERDICT_NOTICE;
         state->reason = field->reason;
         break;
+    case ST_VERDICT_REMOVED: /* no verdict on a value */
     case ST_VERDICT_REJECTED:
         st_value_show(shown, sizeof(shown), state->node);
         st_source_reject(src, field->path, st_source_keep(src, "%s: %s", shown, field->reason));

@@ -39,7 +39,9 @@ enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATE
 /* How moments are kept; the values are those of enum st_moment_format in kernels/kernels.h. */
 enum st_config_moments { ST_CONFIG_MOMENTS_F32 = 0, ST_CONFIG_MOMENTS_BF16 = 1, ST_CONFIG_MOMENTS_8BIT = 2 };
 enum st_activation_mode { ST_ACT_AUTO = 0, ST_ACT_KEPT = 1, ST_ACT_RECOMPUTED = 2 };
-enum st_config_verdict { ST_VERDICT_HONOURED = 0, ST_VERDICT_NOTICE = 1, ST_VERDICT_REJECTED = 2 };
+/* REMOVED is a word of the field table alone: what DeepSpeed no longer has.  A row's verdict is then NOTICE, where the key is off
+ * or empty, or REJECTED. */
+enum st_config_verdict { ST_VERDICT_HONOURED = 0, ST_VERDICT_NOTICE = 1, ST_VERDICT_REJECTED = 2, ST_VERDICT_REMOVED = 3 };
 enum st_config_origin {
     ST_ORIGIN_DEFAULT = 0,
     ST_ORIGIN_FILE = 1,

@@ -106,11 +106,13 @@ static void put_type(FILE *file, const struct st_field *field)
 /* The verdict; values that are an exception to it follow. */
 static void put_verdict(FILE *file, const struct st_field *field)
 {
-    static const char *const names[] = {"honoured", "notice", "rejected"};
+    static const char *const names[] = {"honoured", "notice", "rejected", "removed"};
     const char *separator = "; rejected: ";
 
     fputs(names[field->verdict], file);
-    if (field->plain != NULL && field->verdict == ST_VERDICT_REJECTED)
+    if (field->verdict == ST_VERDICT_REMOVED || (field->verdict == ST_VERDICT_REJECTED && field->type == ST_FIELD_OPEN))
+        fputs(" unless off or empty", file);
+    else if (field->plain != NULL && field->verdict == ST_VERDICT_REJECTED)
         fprintf(file, " unless %s", field->plain);
     else if (field->plain != NULL)
         fprintf(file, "; %s is honoured", field->plain);

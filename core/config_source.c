@@ -206,6 +206,7 @@ static void take_unknown(struct st_config_source *src, const struct st_field *se
                          const char *spelling, enum st_config_origin origin)
 {
     const bool open = section != NULL && section->type == ST_FIELD_OPEN;
+    const char *hint = src->allow_unknown ? "" : "; --allow-unknown passes it over";
     struct st_config_row *row = list_add(src, &src->strays, sizeof(*row));
     char nearest[128], shown[TEXT_BYTES];
     const char *reason;
@@ -215,9 +216,9 @@ static void take_unknown(struct st_config_source *src, const struct st_field *se
     if (open)
         reason = section->reason;
     else if (st_field_nearest(nearest, sizeof(nearest), section, key))
-        reason = st_source_keep(src, "unknown key; the nearest is %s", nearest);
+        reason = st_source_keep(src, "unknown key; the nearest is %s%s", nearest, hint);
     else
-        reason = "unknown key";
+        reason = st_source_keep(src, "unknown key%s", hint);
     st_value_show(shown, sizeof(shown), node);
     *row = (struct st_config_row){
         .path = spelling,
@@ -344,6 +345,12 @@ static void add_row(struct st_config_source *src, const struct st_config_row *ro
         *slot = *row;
 }
 
+/* Of a section's own: it is refused, or nothing in it says why it has no meaning here. */
+static bool section_speaks(const struct st_field_state *state)
+{
+    return state->verdict == ST_VERDICT_REJECTED || (state->verdict == ST_VERDICT_NOTICE && st_json_first(state->node) == NULL);
+}
+
 /* A row for what is in force, or was given; sections only when something is to be said about them. */
 static void add_field_row(struct st_config_source *src, const struct st_field *field, const struct st_config *config)
 {
@@ -353,7 +360,7 @@ static void add_field_row(struct st_config_source *src, const struct st_field *f
     const bool bound = field->bind != ST_BIND_NONE && in_force;
     char text[ST_CONFIG_DIRS_MAX * ST_CONFIG_PATH_MAX];
 
-    if (section ? state->verdict != ST_VERDICT_REJECTED : (!bound && state->node == NULL))
+    if (section ? !section_speaks(state) : (!bound && state->node == NULL))
         return;
     if (field->type == ST_FIELD_SECRET)
         snprintf(text, sizeof(text), "(hidden)");

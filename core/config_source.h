@@ -68,6 +68,9 @@ const char *st_value_check(struct st_config_source *src, const struct st_field *
 /** True if the value stands in the field's `plain` list. */
 bool st_value_is_plain(const struct st_field *field, const st_json *node);
 bool st_value_is_auto(const st_json *node);
+/** True if the value asks for nothing: false, 0, "", [], {}, the plain one, or a section with "enabled" false and nowhere true.
+ */
+bool st_value_is_off(const struct st_field *field, const st_json *node);
 /** Put a checked value where the field is bound. */
 void st_value_store(struct st_config *config, const struct st_field *field, const st_json *node);
 /** As if nothing had been given and there were no default: zero. */

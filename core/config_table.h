@@ -111,7 +111,8 @@ const char *st_choice_nearest(const struct st_choice *choices, const char *text)
 const struct st_choice *st_choice_find(const struct st_choice *choices, const char *text);
 const char *st_choice_text(const struct st_choice *choices, int value); /* NULL if there is none */
 
-/* Row makers: a section, a key without meaning here, a key that cannot be had, a switch that must stay off. */
+/* Row makers: a section, a key without meaning here, a key that cannot be had, a section whose members are no rows, what DeepSpeed
+ * has removed, a switch that must stay off. */
 #define ST_ROW_SECTION(path_, help_)                                                                                             \
     {                                                                                                                            \
         .path = (path_), .type = ST_FIELD_OBJECT, .help = (help_)                                                                \
@@ -130,6 +131,16 @@ const char *st_choice_text(const struct st_choice *choices, int value); /* NULL 
     {                                                                                                                            \
         .path = (path_), .type = ST_FIELD_##type_, .fallback = (fallback_), .verdict = ST_VERDICT_REJECTED, .reason = (reason_), \
         .help = (help_)                                                                                                          \
+    }
+#define ST_ROW_OPEN(path_, verdict_, changes_, reason_, help_)                                                                    \
+    {                                                                                                                            \
+        .path = (path_), .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_##verdict_, .changes = ST_CHANGES_##changes_,              \
+        .reason = (reason_), .help = (help_)                                                                                     \
+    }
+#define ST_ROW_REMOVED(path_, type_, fallback_, reason_, help_)                                                                  \
+    {                                                                                                                            \
+        .path = (path_), .type = ST_FIELD_##type_, .fallback = (fallback_), .plain = (fallback_), .verdict = ST_VERDICT_REMOVED, \
+        .changes = ST_CHANGES_RESULTS, .reason = (reason_), .help = (help_)                                                      \
     }
 #define ST_ROW_OFF(path_, reason_, help_)                                                                                        \
     {                                                                                                                            \

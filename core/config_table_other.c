@@ -82,7 +82,7 @@ static const struct st_field checkpoint_rows[] = {
     {.path = "checkpoint.writer.data_parallel", .type = ST_FIELD_CHOICE, .choices = parallel_choices,
      .verdict = ST_VERDICT_NOTICE, .reason = OWN_FILES, .help = "who writes"},
     ST_ROW_NOTICE("checkpoint.writer.io_multiplier", INT, "1", OWN_FILES, "writer of checkpoints"),
-    {.path = "nebula", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE, .reason = OWN_FILES, .help = "a checkpoint engine"},
+    ST_ROW_REMOVED("nebula", OPEN, NULL, "removed in DeepSpeed 0.19. " OWN_FILES, "a checkpoint engine"),
     {.path = "datastates_ckpt", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE, .reason = OWN_FILES,
      .help = "a checkpoint engine"},
 };

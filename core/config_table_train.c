@@ -4,7 +4,8 @@
  * stand together, since the effective config is written in this order. */
 #include "core/config_table.h"
 
-#define ONE_RANK  "one rank: nothing is sent, reduced or gathered"
+#define ONE_RANK   "one rank: nothing is sent, reduced or gathered"
+#define NO_BUCKETS "one rank: no reductions, so no buckets"
 #define U32_MAX   4294967295.0
 #define COUNT_MAX 9007199254740992.0 /* 2^53: whole numbers are exact up to here */
 #define STEPS_MAX 1099511627776.0    /* 2^40: sums of two stay exact, products with stairs nearly so */
@@ -128,6 +129,8 @@ static const struct st_field optimizer_rows[] = {
     MUON("muon_lr", REAL),
     MUON("adam_lr", REAL),
     MUON("ns_method", TEXT),
+    ST_ROW_NOTICE("optimizer.params.set_grad_none", BOOL, "true", "gradients are never cleared here: the first one overwrites",
+                  "drop gradients instead of clearing them"),
     ST_ROW_NOTICE("zero_allow_untested_optimizer", BOOL, "false", "strata has no list of untested optimizers",
                   "allow optimizers outside DeepSpeed's tested list"),
     ST_ROW_NOTICE("zero_force_ds_cpu_optimizer", BOOL, "true", "no client optimizers here: the update is strata's on every tier",
@@ -249,7 +252,9 @@ static const struct st_field gradient_rows[] = {
      .reason = ONE_RANK, .help = "dtype of reductions"},
     {.path = "seq_parallel_communication_data_type", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .fallback = "\"fp32\"",
      .verdict = ST_VERDICT_NOTICE, .reason = ONE_RANK, .help = "dtype of sequence-parallel traffic"},
-    ST_ROW_NOTICE("sparse_gradients", BOOL, "false", ONE_RANK, "sparse reduction of embedding gradients"),
+    {.path = "seq_parallel_comm_data_type", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .fallback = "\"fp32\"",
+     .verdict = ST_VERDICT_NOTICE, .reason = "the old name of seq_parallel_communication_data_type, which DeepSpeed ignores; " ONE_RANK,
+     .help = "dtype of sequence-parallel traffic"},
     ST_ROW_NOTICE("disable_allgather", BOOL, "false", ONE_RANK, "legacy"),
     ST_ROW_SECTION("data_types", "dtypes"),
     {.path = "data_types.grad_accum_dtype", .type = ST_FIELD_CHOICE, .choices = accum_dtype_choices, .fallback = "\"fp32\"",
@@ -258,6 +263,9 @@ static const struct st_field gradient_rows[] = {
      .reason = "bf16.enabled and fp16.enabled decide the dtype of weights", .help = "dtype of parameters"},
     {.path = "data_types.buffer_dtype", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .verdict = ST_VERDICT_NOTICE,
      .reason = "the models here have no buffers beside parameters", .help = "dtype of module buffers"},
+    {.path = "data_types.keep_in_fp32_modules", .type = ST_FIELD_LIST, .fallback = "\"auto\"", .plain = "[]",
+     .verdict = ST_VERDICT_REJECTED, .reason = "all weights of a run have one dtype: leave it out, or say []",
+     .help = "patterns of modules that stay in fp32; auto: those the model names, and the models here name none"},
 };
 
 static const struct st_field toplevel_rows[] = {
@@ -270,6 +278,7 @@ static const struct st_field toplevel_rows[] = {
     ST_ROW_NOTICE("dump_state", BOOL, "false", "strata check prints every value with its origin", "print the engine's state"),
     ST_ROW_NOTICE("dataloader_drop_last", BOOL, "false", "windows of equal length are dealt out: there is no short last batch",
                   "drop the last short batch"),
+    ST_ROW_NOTICE("disable_python_gc", BOOL, "false", "there is no Python here", "collect garbage between steps"),
     ST_ROW_NOTICE("log_level", TEXT, NULL, "messages go to stderr at one level", "level of DeepSpeed's logger"),
     ST_ROW_NOTICE("vocabulary_size", INT, NULL, "the vocabulary comes with the model", "warns when not a multiple of 8"),
     ST_ROW_SECTION("timers", "timers"),
@@ -283,26 +292,10 @@ static const struct st_field toplevel_rows[] = {
     ST_ROW_NOTICE("comms_logger.prof_all", BOOL, "true", ONE_RANK, "log collectives"),
     ST_ROW_NOTICE("comms_logger.debug", BOOL, "false", ONE_RANK, "log collectives"),
     ST_ROW_NOTICE("comms_logger.prof_ops", LIST, "[]", ONE_RANK, "log collectives"),
-    {.path = "amp", .type = ST_FIELD_OPEN, .changes = ST_CHANGES_RESULTS, .verdict = ST_VERDICT_NOTICE, .reason = "an argument of Apex, which is not used here",
-     .help = "Apex mixed precision"},
-    ST_ROW_OFF("amp.enabled", "Apex is not used here: set amp.enabled to false and use bf16", "Apex mixed precision"),
     {.path = "torch_autocast", .type = ST_FIELD_OBJECT, .changes = ST_CHANGES_RESULTS, .help = "PyTorch autocast"},
     ST_ROW_OFF("torch_autocast.enabled", "PyTorch is not used here: set it to false and use bf16", "PyTorch autocast"),
     ST_ROW_NOTICE("torch_autocast.dtype", TEXT, NULL, "PyTorch is not used here", "PyTorch autocast"),
     ST_ROW_NOTICE("torch_autocast.lower_precision_safe_modules", LIST, NULL, "PyTorch is not used here", "PyTorch autocast"),
-    {.path = "elasticity", .type = ST_FIELD_OBJECT, .changes = ST_CHANGES_RESULTS, .help = "elastic training"},
-    ST_ROW_OFF("elasticity.enabled", "elastic training is not in this version: set it to false and give the batch sizes",
-               "choose batch sizes for a range of GPU counts"),
-    ST_ROW_NOTICE("elasticity.max_train_batch_size", INT, "2000", ONE_RANK, "elastic training"),
-    ST_ROW_NOTICE("elasticity.micro_batch_sizes", LIST, "[2,4,6]", ONE_RANK, "elastic training"),
-    ST_ROW_NOTICE("elasticity.min_gpus", INT, "1", ONE_RANK, "elastic training"),
-    ST_ROW_NOTICE("elasticity.max_gpus", INT, "10000", ONE_RANK, "elastic training"),
-    ST_ROW_NOTICE("elasticity.min_time", INT, "0", ONE_RANK, "elastic training"),
-    ST_ROW_NOTICE("elasticity.version", REAL, "0.2", ONE_RANK, "elastic training"),
-    ST_ROW_NOTICE("elasticity.prefer_larger_batch", BOOL, "true", ONE_RANK, "elastic training"),
-    ST_ROW_NOTICE("elasticity.ignore_non_elastic_batch_info", BOOL, "false", ONE_RANK, "elastic training"),
-    ST_ROW_NOTICE("elasticity.num_gpus_per_node", INT, "1", ONE_RANK, "elastic training"),
-    ST_ROW_NOTICE("elasticity.model_parallel_size", INT, "1", ONE_RANK, "elastic training"),
     {.path = "compile", .type = ST_FIELD_OPEN, .changes = ST_CHANGES_SPEED, .verdict = ST_VERDICT_NOTICE, .reason = "nothing is compiled at run time here",
      .help = "DeepCompile"},
     ST_ROW_NOTICE("compile.deepcompile", BOOL, "false", "nothing is compiled at run time here", "DeepCompile"),
@@ -315,6 +308,32 @@ static const struct st_field toplevel_rows[] = {
     ST_ROW_OFF("hybrid_engine.enabled", "DeepSpeed's RLHF engine has no counterpart here: set it to false",
                "training and generation in turn"),
 };
+#define NO_EXPERTS "the built-in models have no experts"
+#define GONE       "removed in DeepSpeed 0.19, and not here: "
+
+static const struct st_field feature_rows[] = {
+    ST_ROW_OPEN("autotuning", NOTICE, SPEED, "the planner needs no trial runs: strata plan shows what it chose, strata tune finds the aio section",
+                "trial runs that choose batch size and stage"),
+    ST_ROW_OPEN("data_efficiency", REJECTED, RESULTS, "curricula, random-LTD and dynamic batches are not in this version: set enabled to false",
+                "what is drawn from the data, and which tokens layers see"),
+    ST_ROW_OPEN("weight_quantization", REJECTED, RESULTS, "quantised weights are not in this version: set enabled to false", "for inference"),
+    ST_ROW_OPEN("tensor_parallel", NOTICE, SPEED, ONE_RANK, "layers split over ranks"),
+    ST_ROW_OPEN("pipeline", NOTICE, SPEED, ONE_RANK, "layers dealt out to ranks"),
+    ST_ROW_OPEN("expert_parallel", NOTICE, SPEED, NO_EXPERTS, "experts dealt out to ranks"),
+    ST_ROW_NOTICE("use_data_before_expert_parallelism", BOOL, "false", NO_EXPERTS, "order of ranks"),
+    ST_ROW_NOTICE("sequence_parallel_size", INT, "1", ONE_RANK, "ranks that share a sequence"),
+    ST_ROW_NOTICE("allgather_size", INT, "5e8", NO_BUCKETS, "of configs older than zero_optimization's section"),
+    ST_ROW_REMOVED("amp", OPEN, NULL, GONE "use bf16", "Apex mixed precision"),
+    ST_ROW_REMOVED("elasticity", OPEN, NULL, GONE "give the batch sizes", "choose batch sizes for a range of GPU counts"),
+    ST_ROW_REMOVED("curriculum_learning", OPEN, NULL, GONE "prepare the data in the order wanted", "sequences that grow"),
+    ST_ROW_REMOVED("progressive_layer_drop", OPEN, NULL, GONE "every layer runs in every step", "skip layers at random"),
+    ST_ROW_REMOVED("compression_training", OPEN, NULL, GONE "train first, and compress the result elsewhere", "pruning and quantisation"),
+    ST_ROW_REMOVED("quantize_training", OPEN, NULL, GONE "train first, and quantise the result elsewhere", "quantisation that grows"),
+    ST_ROW_REMOVED("eigenvalue", OPEN, NULL, GONE "nothing here needs eigenvalues", "of layers, for quantize_training"),
+    ST_ROW_REMOVED("sparse_attention", OPEN, NULL, GONE "attention is dense and exact", "block-sparse attention"),
+    ST_ROW_REMOVED("sparse_gradients", BOOL, "false", GONE "one rank sends no gradients", "sparse reduction of embedding gradients"),
+    ST_ROW_REMOVED("graph_harvesting", BOOL, "false", GONE "remove it", "CUDA graphs of the steps"),
+};
 /* clang-format on */
 
 const struct st_section st_sections_train[] = {
@@ -325,5 +344,6 @@ const struct st_section st_sections_train[] = {
     {"bf16", true, ST_CHANGES_RESULTS, ST_ROWS(bf16_rows)},
     {"Gradients and dtypes", true, ST_CHANGES_RESULTS, ST_ROWS(gradient_rows)},
     {"Other top-level keys", true, ST_CHANGES_NEITHER, ST_ROWS(toplevel_rows)},
+    {"Other features", true, ST_CHANGES_SPEED, ST_ROWS(feature_rows)},
     {NULL, false, ST_CHANGES_INHERITED, NULL, 0},
 };

@@ -250,6 +250,41 @@ bool st_value_is_plain(const struct st_field *field, const st_json *node)
     return strcmp(shown, field->plain) == 0;
 }
 
+/* Counts the "enabled" of a section and of all inside it: false ones, and true ones. */
+static void count_switches(const st_json *object, uint32_t counts[2])
+{
+    for (const st_json *n = st_json_first(object); n != NULL; n = st_json_next(n)) {
+        if (st_json_type(n) == ST_JSON_OBJECT)
+            count_switches(n, counts);
+        else if (st_json_type(n) == ST_JSON_BOOL && strcmp(st_json_name(n), "enabled") == 0)
+            counts[st_json_bool(n)]++;
+    }
+}
+
+bool st_value_is_off(const struct st_field *field, const st_json *node)
+{
+    uint32_t counts[2] = {0, 0};
+
+    if (st_value_is_plain(field, node))
+        return true;
+    switch (st_json_type(node)) {
+    case ST_JSON_BOOL:
+        return !st_json_bool(node);
+    case ST_JSON_NUMBER:
+        return st_json_number(node) == 0;
+    case ST_JSON_STRING:
+        return st_json_string(node)[0] == '\0';
+    case ST_JSON_ARRAY:
+        return st_json_first(node) == NULL;
+    case ST_JSON_OBJECT:
+        count_switches(node, counts);
+        return st_json_first(node) == NULL || (counts[true] == 0 && counts[false] > 0);
+    case ST_JSON_NULL:
+        break;
+    }
+    return true;
+}
+
 static uint64_t size_of_node(const st_json *node)
 {
     uint64_t bytes = ST_AUTO_BYTES;
