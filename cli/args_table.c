@@ -17,7 +17,7 @@
 /* clang-format off */
 static const struct cli_option options[] = {
     {{"model"}, LOADS | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(model), NULL, 0, 0, "PRESET|DIR",
-     "nano, gpt2, gpt2-medium, gpt2-large, gpt2-xl (seeded random weights), or a Hugging Face directory"},
+     "a preset with seeded random weights (listed below), or a Hugging Face directory"},
     {{"data"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_LIST, AT(data), NULL, 0, 0, "FILE...",
      "token files, as written by strata tokens"},
     {{"config", "deepspeed", "deepspeed_config"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(config_file), NULL, 0, 0, "FILE.json",

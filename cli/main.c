@@ -1,10 +1,12 @@
 /* cli/main.c - picks the subcommand, teaches it with --help, and turns a status into an exit code. */
+#include "cli/args_table.h"
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/page.h"
 #include "core/print.h"
 #include "core/word.h"
+#include "model/model.h"
 #include "strata/types.h"
 
 #include <errno.h>
@@ -163,6 +165,14 @@ static void print_overview(FILE *to)
     st_page_close(file, to);
 }
 
+static void print_presets(FILE *file)
+{
+    st_print_text(file, "\nPresets: ");
+    for (uint32_t i = 0; st_model_preset_name(i) != NULL; i++)
+        st_print(file, "%s%s", i > 0 ? ", " : "", st_model_preset_name(i));
+    st_print_text(file, "\n");
+}
+
 static void print_help(const struct command *command)
 {
     FILE *const file = st_page_open(stdout);
@@ -171,6 +181,8 @@ static void print_help(const struct command *command)
     st_print_text(file, command->teach);
     st_print_text(file, "\n\nOptions:\n");
     cli_args_print_options(command->bit, file);
+    if (cli_option_find(command->bit, "model") != NULL)
+        print_presets(file);
     st_page_close(file, stdout);
 }
 

@@ -52,6 +52,28 @@ static void overview_names_every_command(void **state)
     program_free(&p);
 }
 
+/* The list that an unknown one brings is in the help, whole. */
+static void help_lists_every_preset(void **state)
+{
+    static const char *const words[] = {"plan", "--model", "no-such-preset", NULL};
+    struct program refused, help;
+    char *list, *end;
+
+    (void)state;
+    program_run(&refused, words, NULL);
+    list = strstr(refused.err, "known are ");
+    assert_non_null(list);
+    list += strlen("known are ");
+    end = strstr(list, ", or ");
+    assert_non_null(end);
+    *end = '\0';
+    assert_true(strlen(list) > 60);
+    run2(&help, "train", "--help");
+    assert_non_null(strstr(help.out, list));
+    program_free(&refused);
+    program_free(&help);
+}
+
 static void every_command_teaches_with_an_example(void **state)
 {
     (void)state;
@@ -224,6 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(version_is_the_headers),
         cmocka_unit_test(overview_names_every_command),
+        cmocka_unit_test(help_lists_every_preset),
         cmocka_unit_test(every_command_teaches_with_an_example),
         cmocka_unit_test(values_follow_or_are_joined),
         cmocka_unit_test(overrides_keep_the_order_of_the_line),

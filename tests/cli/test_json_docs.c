@@ -1,0 +1,278 @@
+/* tests/cli/test_json_docs.c - docs/json.md against what is printed: every key that comes is documented, every documented one
+ * comes. */
+#include "core/json.h"
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define PATTERNS_MAX 256
+#define PATH_BYTES   160
+
+/* One section's keys. */
+struct section {
+    const char *name;
+    struct pattern {
+        char text[PATH_BYTES];
+        bool optional, seen;
+    } pattern[PATTERNS_MAX];
+    uint32_t count;
+};
+
+static char *doc;
+
+/* --- the document --- */
+
+/* Text up to its brace, each of what stands in it, the rest. */
+static void add_patterns(struct section *s, const char *text, bool optional)
+{
+    const char *open = strchr(text, '{'), *close = open != NULL ? strchr(open, '}') : NULL;
+
+    if (open == NULL) {
+        assert_true(s->count < PATTERNS_MAX && strlen(text) < PATH_BYTES);
+        strcpy(s->pattern[s->count].text, text);
+        s->pattern[s->count++].optional = optional;
+        return;
+    }
+    assert_non_null(close);
+    for (const char *word = open + 1; word < close; word += strcspn(word, ",}") + 1) {
+        char one[PATH_BYTES];
+
+        snprintf(one, sizeof(one), "%.*s%.*s%s", (int)(open - text), text, (int)strcspn(word, ",}"), word, close + 1);
+        add_patterns(s, one, optional);
+    }
+}
+
+/* The first cell of a row: keys in backticks, ? after those that may be left out. */
+static void add_row(struct section *s, const char *row)
+{
+    const char *end = strstr(row + 1, " | ");
+
+    assert_non_null(end);
+    for (const char *at = strchr(row, '`'); at != NULL && at < end; at = strchr(at, '`')) {
+        const char *close = strchr(++at, '`');
+        char text[PATH_BYTES * 2];
+
+        assert_true(close != NULL && close < end);
+        snprintf(text, sizeof(text), "%.*s", (int)(close - at), at);
+        add_patterns(s, text, close[1] == '?');
+        at = close + 1;
+    }
+}
+
+static void section_read(struct section *s, const char *name)
+{
+    char heading[64];
+    const char *line;
+
+    memset(s, 0, sizeof(*s));
+    s->name = name;
+    snprintf(heading, sizeof(heading), "\n## %s\n", name);
+    line = strstr(doc, heading);
+    if (line == NULL)
+        fail_msg("docs/json.md has no section %s", name);
+    for (line += strlen(heading); *line != '\0' && strncmp(line, "## ", 3) != 0; line += strcspn(line, "\n") + 1)
+        if (strncmp(line, "| `", 3) == 0)
+            add_row(s, line);
+    assert_true(s->count > 0);
+}
+
+/* * is a name, ** all that follows. */
+static bool matches(const char *pattern, const char *path)
+{
+    for (; *pattern != '\0'; pattern++, path++) {
+        if (strcmp(pattern, "**") == 0)
+            return true;
+        if (*pattern == '*') {
+            path += strcspn(path, ".") - 1;
+            continue;
+        }
+        if (*pattern != *path)
+            return false;
+    }
+    return *path == '\0';
+}
+
+static bool is_documented(struct section *s, const char *path);
+
+/* prefix.@section: the keys of another section below prefix. */
+static bool is_included(const char *pattern, const char *path)
+{
+    const char *at = strchr(pattern, '@');
+    static struct section other; /* as large as a stack should not be */
+
+    if (at == NULL || strncmp(path, pattern, (size_t)(at - pattern)) != 0)
+        return false;
+    section_read(&other, at + 1);
+    return is_documented(&other, path + (at - pattern));
+}
+
+static bool is_documented(struct section *s, const char *path)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct pattern *p = &s->pattern[i];
+
+        if (!matches(p->text, path) && !is_included(p->text, path))
+            continue;
+        p->seen = true;
+        return true;
+    }
+    return false;
+}
+
+/* An array without elements: there are keys of its elements. */
+static bool is_array(const struct section *s, const char *path)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (strncmp(s->pattern[i].text, path, strlen(path)) == 0 && strncmp(s->pattern[i].text + strlen(path), "[]", 2) == 0)
+            return true;
+    return false;
+}
+
+/* --- what is printed --- */
+
+static unsigned check_value(struct section *s, const st_json *value, const char *path)
+{
+    const enum st_json_type type = st_json_type(value);
+    unsigned faults = 0;
+    char below[PATH_BYTES];
+
+    if (type == ST_JSON_ARRAY && st_json_first(value) != NULL) {
+        snprintf(below, sizeof(below), "%s[]", path);
+        for (const st_json *child = st_json_first(value); child != NULL; child = st_json_next(child))
+            faults += check_value(s, child, below);
+        return faults;
+    }
+    if (type == ST_JSON_OBJECT) {
+        for (const st_json *child = st_json_first(value); child != NULL; child = st_json_next(child)) {
+            assert_true(snprintf(below, sizeof(below), "%s%s%s", path, path[0] != '\0' ? "." : "", st_json_name(child)) <
+                        (int)sizeof(below));
+            faults += check_value(s, child, below);
+        }
+        return faults;
+    }
+    if ((type == ST_JSON_ARRAY && is_array(s, path)) || is_documented(s, path))
+        return 0;
+    fprintf(stderr, "%s prints %s, which docs/json.md does not know\n", s->name, path);
+    return 1;
+}
+
+static unsigned check_lines(struct section *s, char *text)
+{
+    unsigned faults = 0, lines = 0;
+    char *rest = NULL;
+
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+        st_json *root = NULL;
+
+        assert_int_equal(st_json_parse(&root, line, strlen(line), s->name), STRATA_OK);
+        faults += check_value(s, root, "");
+        st_json_free(root);
+        lines++;
+    }
+    assert_true(lines > 0);
+    return faults;
+}
+
+static void every_key_is_documented_and_comes(void **state)
+{
+    static const struct {
+        const char *section, *command; /* several of one section stand together */
+    } runs[] = {
+        {"train",
+         "train --model nano --data {w}/good.bin --seq-len 128 --max-steps 2 --json --digest --eval-data {w}/good.heldout.bin "
+         "--machine {w}/machine.json"},
+        {"plan", "plan --model nano --seq-len 32 --json"},
+        {"plan", "plan --model gpt2 --grad-accum 4 --max-steps 3 --json --machine tests/machines/laptop-8gb.json"},
+        {"plan", "plan --model gpt2-xl --json --host-memory 1G --machine tests/machines/laptop-8gb.json"},
+        {"eval", "eval --model {w}/model --data {w}/good.heldout.bin --seq-len 128 --json"},
+        {"generate", "generate --model {w}/model --prompt x --max-tokens 3 --json"},
+        {"tokens", "tokens {w}/text --out {w}/new.bin --heldout 0.5 --json"},
+        {"tokens", "tokens {w}/text --out {w}/other.bin --json"},
+        {"info", "info --json --nvme {w}/nvme"},
+        {"info", "info --json --measure --model nano --seq-len 32 --out {w}/measured.json"},
+        {"check", "check configs/zero3_nvme.json --json"},
+        {"check", "check {w}/missing.json --json"},
+        {"digest", "digest {w}/model --json"},
+        {"bench optim", "bench optim --params 4K --layout split --repeats 1 --json"},
+        {"bench link", "bench link --bytes 64K --repeats 1 --json"},
+        {"bench update", "bench update --params 64K --repeats 1 --json"},
+        {"bench step", "bench step --model nano --seq-len 32 --simulate --machine tests/machines/two-cores.json --json"},
+        {"bench io", "bench io {w}/nvme --size 4M --seconds 0.01 --repeats 1 --pattern read --json"},
+    };
+    static struct section section;
+    const size_t count = sizeof(runs) / sizeof(runs[0]);
+    unsigned faults = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        struct program p;
+
+        if (i == 0 || strcmp(runs[i].section, runs[i - 1].section) != 0)
+            section_read(&section, runs[i].section);
+        workplace_run(*state, &p, runs[i].command);
+        if (p.out[0] == '\0')
+            fail_msg("strata %s: %s", runs[i].command, p.err);
+        faults += check_lines(&section, p.out);
+        program_free(&p);
+        if (i + 1 < count && strcmp(runs[i].section, runs[i + 1].section) == 0)
+            continue;
+        for (uint32_t k = 0; k < section.count; k++) {
+            if (section.pattern[k].seen || section.pattern[k].optional)
+                continue;
+            fprintf(stderr, "%s did not print %s, which docs/json.md promises\n", section.name, section.pattern[k].text);
+            faults++;
+        }
+    }
+    assert_int_equal(faults, 0);
+}
+
+/* The machine file that info wrote above has the keys of its section; each that is always there is. */
+static void machine_files_are_documented(void **state)
+{
+    static struct section section;
+    char *text;
+    size_t bytes;
+
+    text = workplace_read(*state, "measured.json", &bytes);
+    section_read(&section, "machine");
+    assert_int_equal(check_lines(&section, text), 0);
+    for (uint32_t k = 0; k < section.count; k++)
+        assert_true(section.pattern[k].seen || section.pattern[k].optional);
+    free(text);
+}
+
+static int setup(void **state)
+{
+    FILE *file = fopen("docs/json.md", "re");
+    size_t capacity = 0;
+
+    assert_non_null(file);
+    assert_true(getdelim(&doc, &capacity, '\0', file) > 0);
+    fclose(file);
+    return workplace_setup(state);
+}
+
+static int teardown(void **state)
+{
+    free(doc);
+    return workplace_teardown(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_key_is_documented_and_comes),
+        cmocka_unit_test(machine_files_are_documented),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
