@@ -6,10 +6,12 @@
 #include "core/cgroup.h"
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/log.h"
 
 #include <errno.h>
 #include <hwloc.h>
 #include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +29,7 @@ struct st_topology {
     struct st_numa_node *nodes; /* [node_count], those with usable units */
     uint32_t node_count;
     uint64_t memory_limit, memory_available;
+    bool affinity_refused; /* hwloc must not ask */
     char cpu_name[128];
 };
 
@@ -37,6 +40,16 @@ static strata_status parse_list(hwloc_bitmap_t set, const char *list, const char
     if (hwloc_bitmap_list_sscanf(set, list) != 0)
         return st_error(STRATA_E_INVAL, "topology: %s: \"%s\" is not a list of processors such as 0-3,8", what, list);
     return STRATA_OK;
+}
+
+/* hwloc 2 asks the kernel for this process's processors with ever larger sets until it is told: for ever, where asking is
+ * forbidden (a filter of system calls).  A set that is too small is EINVAL. */
+static bool affinity_refused(void)
+{
+    cpu_set_t set;
+    const int64_t res = st_fault("topology.affinity", sched_getaffinity(0, sizeof(set), &set) == 0 ? 0 : -errno);
+
+    return res < 0 && res != -EINVAL;
 }
 
 /* `set` becomes the units this process may run on: affinity, what hwloc is allowed to see, and the group's cpuset.  A cpuset
@@ -54,7 +67,7 @@ static strata_status usable_set(const struct st_topology *topo, hwloc_bitmap_t s
     }
     if (source->affinity != NULL)
         st = parse_list(set, source->affinity, "affinity");
-    else if (hwloc_get_cpubind(topo->hwloc, set, HWLOC_CPUBIND_PROCESS) != 0)
+    else if (topo->affinity_refused || hwloc_get_cpubind(topo->hwloc, set, HWLOC_CPUBIND_PROCESS) != 0)
         hwloc_bitmap_copy(set, allowed);
     hwloc_bitmap_and(set, set, allowed);
     if (hwloc_bitmap_iszero(set))
@@ -191,6 +204,11 @@ static strata_status load_hwloc(struct st_topology *topo, const char *synthetic)
     }
     if (synthetic != NULL && hwloc_topology_set_synthetic(topo->hwloc, synthetic) != 0)
         return st_error(STRATA_E_INVAL, "topology: hwloc does not take \"%s\"", synthetic);
+    topo->affinity_refused = synthetic == NULL && affinity_refused();
+    if (topo->affinity_refused) {
+        st_log(ST_LOG_NOTICE, "the system does not say which processors this process may use: all of the machine's are taken");
+        (void)hwloc_topology_set_components(topo->hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86"); /* it binds to each */
+    }
     if (hwloc_topology_load(topo->hwloc) != 0)
         return st_error(STRATA_E_INTERNAL, "topology: hwloc could not read the machine: %s", strerror(errno));
     return STRATA_OK;

@@ -7,10 +7,16 @@
 #include "tests/scratch.h"
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -35,6 +41,44 @@ static void test_plausible(void **state)
     assert_true(strlen(st_topology_cpu_name(topo)) > 0);
     st_topology_destroy(topo);
     st_topology_destroy(NULL);
+}
+
+/* A child that may not ask for its processors, as under a filter of system calls. */
+static int load_where_asking_is_forbidden(void)
+{
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_getaffinity, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = sizeof(filter) / sizeof(filter[0]), .filter = filter};
+    struct st_topology *topo;
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        return 77;
+    if (st_topology_load(&topo, "/nonexistent") != STRATA_OK)
+        return 1;
+    return st_topology_core_count(topo) >= 1 && st_topology_numa_count(topo) >= 1 ? 0 : 2;
+}
+
+static void test_affinity_may_be_a_secret(void **state)
+{
+    const pid_t pid = fork();
+    int status;
+
+    (void)state;
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(30); /* hwloc alone would ask for ever */
+        _exit(load_where_asking_is_forbidden());
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 static void test_limits_apply(void **state)
@@ -95,7 +139,7 @@ static void test_bind(void **state)
 
 static void test_single_failure_walk(void **state)
 {
-    uint32_t n = 0, fired;
+    uint32_t n = 0, failures = 0, fired;
 
     (void)state;
     do {
@@ -105,11 +149,12 @@ static void test_single_failure_walk(void **state)
         st_fault_arm(&(struct st_fault_spec){.after = n++, .count = 1, .result = -ENOMEM});
         st = st_topology_load(&topo, NULL);
         fired = st_fault_disarm();
-        assert_int_equal(st == STRATA_OK, fired == 0);
-        assert_int_equal(topo != NULL, fired == 0);
+        assert_true(fired > 0 || st == STRATA_OK);
+        assert_int_equal(topo != NULL, st == STRATA_OK);
+        failures += st != STRATA_OK; /* what is refused of affinity alone is no failure */
         st_topology_destroy(topo);
     } while (fired > 0);
-    assert_true(n >= 3);
+    assert_true(failures >= 3);
 }
 
 /* --- machines that are not here --- */
@@ -325,6 +370,7 @@ static void test_placed_memory_is_usable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_affinity_may_be_a_secret), /* before hwloc has asked */
         cmocka_unit_test(test_plausible),
         cmocka_unit_test(test_limits_apply),
         cmocka_unit_test(test_bind),
