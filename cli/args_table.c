@@ -1,5 +1,6 @@
 /* cli/args_table.c - the option table, and what is read from it: names, the nearest of them, and --help. */
 #include "cli/args_table.h"
+#include "core/config.h"
 #include "core/error.h"
 #include "core/print.h"
 #include "core/word.h"
@@ -47,7 +48,7 @@ static const struct cli_option options[] = {
     {{"lr"}, TRAINS | CLI_CMD_CHECK, VALUE_REAL, NO_OFFSET, "optimizer.params.lr", 0, DBL_MAX, "X", "learning rate"},
     {{"micro-batch"}, RUNS | CLI_CMD_CHECK | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "train_micro_batch_size_per_gpu", 1, U32_LARGEST, "N",
      "sequences per forward and backward pass"},
-    {{"grad-accum"}, RUNS | CLI_CMD_CHECK | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "gradient_accumulation_steps", 1, U32_LARGEST, "N",
+    {{"grad-accum"}, RUNS | CLI_CMD_CHECK | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "gradient_accumulation_steps", 1, ST_GRAD_ACCUM_MAX, "N",
      "micro-batches per step"},
     {{"warmup-steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "scheduler.params.warmup_num_steps", 0, WHOLE_MAX, "N",
      "steps until the learning rate is reached"},

@@ -51,6 +51,9 @@ enum st_config_origin {
 };
 
 /* Effective values.  Plain data: copied freely, printed by st_config_write_json. */
+/* Micro-batches of a step: each is planned op by op. */
+#define ST_GRAD_ACCUM_MAX 16384u
+
 struct st_config {
     /* batch */
     uint32_t train_batch, micro_batch, grad_accum; /* train = micro * accum (one rank) */

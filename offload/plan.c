@@ -18,6 +18,7 @@
 /* Chunks: the size grows with the model so that there are at most so many. */
 #define CHUNK_ELEMS_DEFAULT (4ull << 20)
 #define CHUNKS_MOST         16384u
+#define OPS_MAX             (1u << 20)
 
 void st_policy_from_config(struct st_policy *policy, const struct st_config *config)
 {
@@ -386,6 +387,19 @@ static void resolve_policy(struct st_policy *policy, const struct st_workload *w
         policy->accumulation = ST_ACCUMULATE_VERTICAL;
 }
 
+/* A program is made, verified and simulated op by op: what would take minutes is refused before anything loops over it. */
+static strata_status check_ops(const struct st_plan *plan)
+{
+    const uint64_t ops = st_plan_ops_expected(plan);
+
+    if (ops <= OPS_MAX)
+        return STRATA_OK;
+    return st_error(STRATA_E_CONFIG,
+                    "a step of %u micro-batches through %u blocks and %u chunks takes about %llu operations, and at most %u are "
+                    "planned: raise the micro-batch and lower gradient_accumulation_steps, or raise strata.chunk_size",
+                    plan->workload.grad_accum, plan->workload.block_count, plan->chunk_count, (unsigned long long)ops, OPS_MAX);
+}
+
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_machine *machine,
                            const struct st_policy *policy)
 {
@@ -410,7 +424,8 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
     resolve_policy(&plan->policy, workload);
     plan->fixed_bytes = policy->fixed_bytes != 0 ? policy->fixed_bytes : FIXED_BYTES_DEFAULT;
     if ((st = st_workload_check(workload)) != STRATA_OK || (st = st_workload_copy(&plan->workload, workload)) != STRATA_OK ||
-        (st = cut_chunks(plan)) != STRATA_OK || (st = st_plan_sums_make(plan)) != STRATA_OK)
+        (st = cut_chunks(plan)) != STRATA_OK || (st = check_ops(plan)) != STRATA_OK ||
+        (st = st_plan_sums_make(plan)) != STRATA_OK)
         goto fail;
     /* Every page's tile checksums: state planes and weights, 8 bytes each. */
     plan->fixed_bytes += plan->tile_count * 4 * sizeof(uint64_t);

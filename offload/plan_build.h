@@ -102,6 +102,9 @@ void st_plan_moved(struct st_moved *moved, const struct st_plan *plan);
  * smallest of all these. */
 void st_plan_place(struct st_plan *plan);
 
+/** About as many ops as its programs have, whatever the placement. */
+uint64_t st_plan_ops_expected(const struct st_plan *plan);
+
 /* Lay out and write the program for the decisions. */
 strata_status st_plan_build(struct st_plan *plan);
 /* Decide on the smallest placement for this order of accumulation; plan->minimum: what it needs.  False: it does not fit. */

@@ -249,8 +249,7 @@ static bool known(const struct candidate *candidates, uint32_t count, const stru
     return false;
 }
 
-/* About as many ops as its programs have, whatever the placement. */
-static uint64_t ops_expected(const struct st_plan *plan)
+uint64_t st_plan_ops_expected(const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->workload;
 
@@ -310,7 +309,7 @@ strata_status st_plan_choose(struct st_plan *plan, const struct st_machine *rate
     strata_status st;
 
     nominal_machine(&nominal, plan);
-    if (ops_expected(plan) <= OPS_JUDGED)
+    if (st_plan_ops_expected(plan) <= OPS_JUDGED)
         choice.judge = rates != NULL ? rates : &nominal;
     if ((st = judge_order(&choice)) != STRATA_OK || (st = judge_other_order(&choice)) != STRATA_OK)
         return st;
