@@ -116,11 +116,7 @@ strata_status bench_setup_open(struct bench_setup *s, const struct bench_opts *o
     st = st_topology_load(&s->topology, NULL);
     if (st != STRATA_OK)
         return st;
-    if (opts->hooks.hold != NULL)
-        opts->hooks.hold();
     st = st_workers_create(&s->workers, opts->threads, s->topology);
-    if (opts->hooks.release != NULL)
-        opts->hooks.release();
     if (st == STRATA_OK)
         s->threads = st_workers_count(s->workers);
     return st;
@@ -144,13 +140,6 @@ strata_status bench_check_memory(const struct bench_setup *s, uint64_t bytes, co
         return STRATA_OK;
     return st_error(STRATA_E_NOFIT, "this bench takes %s of memory, %s are available: %s", st_size_text(wanted, bytes),
                     st_size_text(have, available), remedy);
-}
-
-strata_status bench_check_cancelled(const struct bench_setup *s)
-{
-    if (s->opts->hooks.cancelled == NULL || !s->opts->hooks.cancelled())
-        return STRATA_OK;
-    return st_error(STRATA_E_CANCELLED, "ended by a signal");
 }
 
 void bench_progress(const struct bench_setup *s, const char *what, uint32_t repeat)

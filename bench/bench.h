@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #define BENCH_REPEATS_MAX 1000u
 
@@ -37,11 +38,8 @@ void bench_print(struct bench_printer *p, const struct bench_row *row);
 
 /* What the caller lends a bench; each may be NULL. */
 struct bench_hooks {
-    bool (*cancelled)(void);            /* asked between repeats: the bench then ends with E_CANCELLED */
-    void (*engine)(struct st_engine *); /* the engine that a signal may cancel; NULL before it is destroyed */
-    void (*hold)(void);                 /* no thread created from here ... */
-    void (*release)(void);              /* ... to here runs signal handlers */
-    FILE *progress;                     /* a line that is rewritten */
+    void (*child)(pid_t); /* a process to kill when this one is ended by a signal; 0: none any more */
+    FILE *progress;       /* a line that is rewritten */
 };
 
 /* Options of all benches; 0 and NULL: the bench's default. */
@@ -67,7 +65,7 @@ struct bench_opts {
 
 /** The optimizer kernels over each state layout against the lower of memory's and arithmetic's roof.
  *  These three: E_INVAL (an instruction set, layout, directory or method that is not there), E_NOFIT (memory or disk), E_NOMEM,
- *  E_CANCELLED, I/O errors. */
+ *  I/O errors. */
 strata_status bench_optim(const struct bench_opts *opts, FILE *out);
 /** Host to device and back through the device table, alone and both ways, against bare copies of the same bytes.  E_NOSYS: the
  * device is not there. */

@@ -1,4 +1,4 @@
-/* bench/bench_setup.h - what the benches of `strata bench` share beside rows: workers, progress, cancelling. */
+/* bench/bench_setup.h - what the benches of `strata bench` share beside rows: workers, progress. */
 #ifndef BENCH_BENCH_SETUP_H
 #define BENCH_BENCH_SETUP_H
 
@@ -19,9 +19,6 @@ void bench_setup_close(struct bench_setup *s); /* half-open and zeroed are fine 
 
 /** E_NOFIT if `bytes` more are not available; `remedy` ends the sentence. */
 strata_status bench_check_memory(const struct bench_setup *s, uint64_t bytes, const char *remedy);
-
-/** E_CANCELLED once the caller was asked to end. */
-strata_status bench_check_cancelled(const struct bench_setup *s);
 
 /** Rewrite the progress line; NULL clears it. */
 void bench_progress(const struct bench_setup *s, const char *what, uint32_t repeat);

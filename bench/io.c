@@ -37,7 +37,7 @@ static strata_status run_ours(struct bench *b, struct io_row *row, struct io_mea
     strata_status st;
 
     memset(&b->latency, 0, sizeof(b->latency));
-    st = io_run(&sample, &b->latency, &b->files, &row->c, &b->buffers, seconds_of(b), &b->opts->hooks);
+    st = io_run(&sample, &b->latency, &b->files, &row->c, &b->buffers, seconds_of(b));
     if (st != STRATA_OK)
         return st;
     row->registered = sample.registered;
@@ -58,10 +58,10 @@ static strata_status run_row(struct bench *b, uint32_t index, uint32_t repeat)
 {
     struct io_row *row = &b->rows.row[index];
     char text[160], size[24];
-    strata_status st = bench_check_cancelled(&b->setup);
+    strata_status st;
 
-    if (st != STRATA_OK || row->dropped)
-        return st;
+    if (row->dropped)
+        return STRATA_OK;
     snprintf(text, sizeof(text), "row %u of %u: %s by %s, %s x %u", index + 1, b->rows.count, io_pattern_names[row->c.pattern],
              io_row_variant(row), st_size_text(size, row->c.block_bytes), row->c.queue_depth);
     bench_progress(&b->setup, text, repeat + 1);
@@ -110,7 +110,7 @@ static uint64_t buffer_bytes(const struct bench *b)
 static strata_status prepare(struct bench *b)
 {
     const struct bench_io_opts *o = b->opts;
-    strata_status st = o->fio ? io_fio_find() : STRATA_OK;
+    strata_status st = o->fio ? io_fio_find(&o->hooks) : STRATA_OK;
 
     if (st == STRATA_OK)
         st = st_topology_load(&b->setup.topology, NULL);
@@ -122,7 +122,7 @@ static strata_status prepare(struct bench *b)
         return st;
     io_fill(b->buffers.base, b->buffers.bytes);
     bench_progress(&b->setup, "writing the files", 0);
-    st = io_files_open(&b->files, o->dirs, o->dir_count, b->rows.bytes, &o->hooks);
+    st = io_files_open(&b->files, o->dirs, o->dir_count, b->rows.bytes);
     b->rows.direct = b->files.direct;
     return st;
 }

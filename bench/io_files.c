@@ -82,7 +82,7 @@ static strata_status reserve(int fd, const char *dir, uint64_t bytes)
                                      st_size_text(text, bytes), dir);
 }
 
-static strata_status write_file(int fd, const char *dir, const char *from, uint64_t bytes, const struct bench_hooks *hooks)
+static strata_status write_file(int fd, const char *dir, const char *from, uint64_t bytes)
 {
     for (uint64_t at = 0; at < bytes;) {
         const uint64_t left = bytes - at, part = left < FILL_BYTES ? left : FILL_BYTES;
@@ -91,13 +91,11 @@ static strata_status write_file(int fd, const char *dir, const char *from, uint6
         if (moved < 0 && errno != EINTR)
             return st_error_errno(errno, "cannot write to %s", dir);
         at += moved > 0 ? (uint64_t)moved & ~(uint64_t)(IO_ALIGN - 1) : 0;
-        if (hooks->cancelled != NULL && hooks->cancelled())
-            return st_error(STRATA_E_CANCELLED, "ended by a signal");
     }
     return STRATA_OK;
 }
 
-static strata_status add_dir(struct io_files *f, const char *dir, const struct st_arena *filler, const struct bench_hooks *hooks)
+static strata_status add_dir(struct io_files *f, const char *dir, const struct st_arena *filler)
 {
     strata_status st = open_file(&f->fds[f->count], dir);
     struct st_direct direct;
@@ -113,11 +111,10 @@ static strata_status add_dir(struct io_files *f, const char *dir, const struct s
         st_log(ST_LOG_WARN, "%s: no direct I/O here; these figures are the page cache's, not the drive's", dir);
     f->direct = f->direct && direct.works;
     io_fill(filler->base, filler->bytes);
-    return write_file(fd, dir, (const char *)filler->base, f->bytes, hooks);
+    return write_file(fd, dir, (const char *)filler->base, f->bytes);
 }
 
-strata_status io_files_open(struct io_files *f, const char *const *dirs, uint32_t count, uint64_t bytes,
-                            const struct bench_hooks *hooks)
+strata_status io_files_open(struct io_files *f, const char *const *dirs, uint32_t count, uint64_t bytes)
 {
     struct st_arena filler = {0};
     strata_status st;
@@ -127,7 +124,7 @@ strata_status io_files_open(struct io_files *f, const char *const *dirs, uint32_
         return st_error(STRATA_E_INVAL, "at most %u directories", IO_DIRS_MAX);
     st = st_arena_create(&filler, "bench io", FILL_BYTES, NULL);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
-        st = add_dir(f, dirs[i], &filler, hooks);
+        st = add_dir(f, dirs[i], &filler);
     st_arena_destroy(&filler);
     if (st != STRATA_OK)
         io_files_close(f);

@@ -3,24 +3,23 @@
  * It opens our nameless files through /proc, so both work on the same blocks of the drive.  Its buffers get huge pages as ours
  * have, by a tunable of glibc's malloc: on small pages a virtual disk gave it half the rate, which would say nothing of I/O. */
 #include "bench/io_fio.h"
+#include "core/ending.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-#define POLL_NS      20000000L /* between looks at the child; a signal ends the pause */
 #define NAMES_BYTES  1024u
 #define SAID_BYTES   512u
 #define OUTPUT_BYTES (UINT64_C(4) << 20)
@@ -93,10 +92,11 @@ static char **child_environment(void)
     return list;
 }
 
-static strata_status child_spawn(struct child *c, const char *const *argv)
+static strata_status child_spawn(struct child *c, const char *const *argv, const struct bench_hooks *hooks)
 {
     char **const environment = child_environment();
     posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
     int err;
 
     if (environment == NULL)
@@ -105,7 +105,15 @@ static strata_status child_spawn(struct child *c, const char *const *argv)
     posix_spawn_file_actions_adddup2(&actions, c->in_fd, STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, c->out_fd, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, c->err_fd, STDERR_FILENO);
-    err = posix_spawnp(&c->pid, argv[0], &actions, NULL, (char *const *)(uintptr_t)argv, environment);
+    posix_spawnattr_init(&attributes);
+    err = st_signals_child(&attributes);
+    st_ending_hold(); /* so that whoever ends us knows it */
+    if (err == 0)
+        err = posix_spawnp(&c->pid, argv[0], &actions, &attributes, (char *const *)(uintptr_t)argv, environment);
+    if (err == 0 && hooks->child != NULL)
+        hooks->child(c->pid);
+    st_ending_release();
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     free(environment);
     if (err == ENOENT)
@@ -113,32 +121,24 @@ static strata_status child_spawn(struct child *c, const char *const *argv)
     return err == 0 ? STRATA_OK : st_error_errno(err, "fio cannot be started");
 }
 
-/* Its exit status.  A signal to us is handed on; what it then says is not looked at. */
+/* Its exit status. */
 static strata_status child_wait(const struct child *c, const struct bench_hooks *hooks, int *code)
 {
-    bool told = false;
     int status;
+    pid_t ended;
 
-    for (;;) {
-        const pid_t ended = waitpid(c->pid, &status, WNOHANG);
-
-        if (ended == c->pid)
-            break;
-        if (ended < 0 && errno != EINTR)
-            return st_error_errno(errno, "waiting for fio");
-        if (!told && hooks != NULL && hooks->cancelled != NULL && hooks->cancelled()) {
-            kill(c->pid, SIGTERM);
-            told = true;
-        }
-        nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
-    }
-    if (hooks != NULL && hooks->cancelled != NULL && hooks->cancelled())
-        return st_error(STRATA_E_CANCELLED, "ended by a signal");
+    do
+        ended = waitpid(c->pid, &status, 0);
+    while (ended < 0 && errno == EINTR);
+    if (hooks->child != NULL)
+        hooks->child(0);
+    if (ended < 0)
+        return st_error_errno(errno, "waiting for fio");
     *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return STRATA_OK;
 }
 
-strata_status io_fio_find(void)
+strata_status io_fio_find(const struct bench_hooks *hooks)
 {
     static const char *const argv[] = {"fio", "--version", NULL};
     struct child c;
@@ -146,9 +146,9 @@ strata_status io_fio_find(void)
     strata_status st = child_open(&c);
 
     if (st == STRATA_OK)
-        st = child_spawn(&c, argv);
+        st = child_spawn(&c, argv, hooks);
     if (st == STRATA_OK)
-        st = child_wait(&c, NULL, &code);
+        st = child_wait(&c, hooks, &code);
     child_close(&c);
     if (st == STRATA_OK && code != 0)
         return st_error(STRATA_E_INVAL, "fio --version exits with %d: apt-get install --reinstall fio, or leave --fio out", code);
@@ -266,7 +266,7 @@ strata_status io_fio_run(struct io_measure *out, const struct io_files *files, c
     if (st == STRATA_OK)
         st = write_input(&child, files, c, engine, seconds);
     if (st == STRATA_OK)
-        st = child_spawn(&child, argv);
+        st = child_spawn(&child, argv, hooks);
     if (st == STRATA_OK)
         st = child_wait(&child, hooks, &code);
     if (st == STRATA_OK)

@@ -24,9 +24,9 @@ void io_fio_write_job(FILE *out, const char *name, const char *filenames, uint32
                       const struct io_case *c, enum io_fio_engine engine, double seconds);
 
 /** E_INVAL, with the package to install, if fio cannot be started. */
-strata_status io_fio_find(void);
+strata_status io_fio_find(const struct bench_hooks *hooks);
 
-/** Run fio over the same open files.  E_NOSYS: fio said that it cannot; E_CANCELLED; E_IO: what it printed is not understood. */
+/** Run fio over the same open files.  E_NOSYS: fio said that it cannot; E_IO: what it printed is not understood. */
 strata_status io_fio_run(struct io_measure *out, const struct io_files *files, const struct io_case *c, enum io_fio_engine engine,
                          double seconds, const struct bench_hooks *hooks);
 

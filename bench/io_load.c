@@ -40,7 +40,6 @@ struct load {
     const struct io_case *c;
     const struct st_io_ops *ops;
     struct st_io *io;
-    const struct bench_hooks *hooks;
     struct st_latency *latency;   /* may be NULL */
     uint64_t block_count, behind; /* blocks of a file; of the write stream behind the read stream */
     uint64_t end_ns;
@@ -142,8 +141,6 @@ static void slot_done(struct st_io_req *req, strata_status st)
         count(slot, now_ns);
     else
         fail(l, st);
-    if (l->hooks->cancelled != NULL && l->hooks->cancelled() && l->status == STRATA_OK)
-        fail(l, st_error(STRATA_E_CANCELLED, "ended by a signal"));
     if (now_ns >= l->end_ns || l->status != STRATA_OK)
         return;
     aim(slot, now_ns);
@@ -242,9 +239,9 @@ static strata_status open_io(struct load *l, const struct io_files *files, const
 }
 
 strata_status io_run(struct io_sample *out, struct st_latency *latency, const struct io_files *files, const struct io_case *c,
-                     const struct st_arena *buffers, double seconds, const struct bench_hooks *hooks)
+                     const struct st_arena *buffers, double seconds)
 {
-    struct load l = {.c = c, .ops = c->method, .hooks = hooks, .latency = latency};
+    struct load l = {.c = c, .ops = c->method, .latency = latency};
     const uint64_t extent = EXTENT_BYTES / c->block_bytes > 0 ? EXTENT_BYTES / c->block_bytes : 1;
     strata_status st;
 

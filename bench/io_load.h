@@ -40,8 +40,7 @@ struct io_sample {
 
 /** Create, reserve and write `bytes` (a multiple of IO_ALIGN) in each directory, with random contents; O_DIRECT where all of
  *  them allow it, else a line says which does not.  E_INVAL (no directory), E_NOSPC, E_NOMEM, I/O errors, E_CANCELLED. */
-strata_status io_files_open(struct io_files *f, const char *const *dirs, uint32_t count, uint64_t bytes,
-                            const struct bench_hooks *hooks);
+strata_status io_files_open(struct io_files *f, const char *const *dirs, uint32_t count, uint64_t bytes);
 void io_files_close(struct io_files *f); /* zeroed is fine */
 
 /** Fill memory with bytes that nothing compresses. */
@@ -56,6 +55,6 @@ void io_fill(void *base, uint64_t bytes);
  * E_NOSYS: the method is not on this machine; E_NOMEM; I/O errors; E_CANCELLED.
  */
 strata_status io_run(struct io_sample *out, struct st_latency *latency, const struct io_files *files, const struct io_case *c,
-                     const struct st_arena *buffers, double seconds, const struct bench_hooks *hooks);
+                     const struct st_arena *buffers, double seconds);
 
 #endif

@@ -145,8 +145,6 @@ static strata_status run_size(struct link *l, uint64_t bytes)
     strata_status st = STRATA_OK;
 
     for (uint32_t r = 0; r < l->setup.repeats; r++) {
-        if ((st = bench_check_cancelled(&l->setup)) != STRATA_OK)
-            return st;
         bench_progress(&l->setup, st_size_text(text, bytes), r + 1);
         for (int d = 0; d < DIRECTIONS; d++) {
             st = run_copies(l, d, bytes, count, &l->copied[d][r]);
@@ -204,22 +202,17 @@ static strata_status open_device(struct link *l)
     return l->ops->pin != NULL ? l->ops->pin(l->device, l->host.base, l->host.bytes) : STRATA_OK;
 }
 
-/* Arenas are taken by the workers that copy, as an engine's are; no thread of a device runs signal handlers. */
+/* Arenas are taken by the workers that copy, as an engine's are. */
 static strata_status take(struct link *l)
 {
-    const struct bench_hooks *const hooks = &l->setup.opts->hooks;
     strata_status st;
 
     if (l->room > BYTES_MOST)
         return st_error(STRATA_E_NOFIT, "copies of so many bytes do not fit any memory: lower --bytes");
     l->room = (l->room + ALIGN - 1) / ALIGN * ALIGN;
-    if (hooks->hold != NULL)
-        hooks->hold();
     st = take_host(l);
     if (st == STRATA_OK)
         st = open_device(l);
-    if (hooks->release != NULL)
-        hooks->release();
     return st;
 }
 

@@ -210,15 +210,8 @@ static strata_status start_engine(struct bench_null_model *m, const struct bench
 {
     const struct st_engine_opts opts = {
         .plan = m->plan, .config = &m->config, .compute = {.constants = m->noise, .run = run_call}, .topology = s->topology};
-    strata_status st;
+    strata_status st = st_engine_create(&m->engine, &opts);
 
-    if (m->hooks->hold != NULL)
-        m->hooks->hold();
-    st = st_engine_create(&m->engine, &opts);
-    if (st == STRATA_OK && m->hooks->engine != NULL)
-        m->hooks->engine(m->engine);
-    if (m->hooks->release != NULL)
-        m->hooks->release();
     if (st == STRATA_OK)
         st = st_engine_load(m->engine, fill_weights, NULL);
     return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st;
@@ -228,7 +221,7 @@ strata_status bench_null_model_open(struct bench_null_model *m, const struct ben
 {
     strata_status st;
 
-    *m = (struct bench_null_model){.hooks = &s->opts->hooks};
+    *m = (struct bench_null_model){0};
     if (params > PARAMS_MOST)
         return st_error(STRATA_E_NOFIT, "%" PRIu64 " parameters: this bench takes up to %" PRIu64, params, PARAMS_MOST);
     /* Before anything is planned: a plan of a thousand billion parameters takes its time. */
@@ -250,8 +243,6 @@ strata_status bench_null_model_open(struct bench_null_model *m, const struct ben
 
 void bench_null_model_close(struct bench_null_model *m)
 {
-    if (m->engine != NULL && m->hooks->engine != NULL)
-        m->hooks->engine(NULL);
     st_engine_destroy(m->engine);
     st_plan_destroy(m->plan);
     st_workload_fini(&m->workload);

@@ -13,9 +13,8 @@ struct bench_null_model {
     struct st_config config;
     struct st_plan *plan;
     struct st_engine *engine;
-    float *noise;                    /* [NOISE_ELEMS] gradients, repeated */
-    int32_t *tokens;                 /* [one step] all 0; targets too */
-    const struct bench_hooks *hooks; /* borrowed */
+    float *noise;    /* [NOISE_ELEMS] gradients, repeated */
+    int32_t *tokens; /* [one step] all 0; targets too */
 };
 
 /** Plan and engine for `params` parameters (rounded up to whole blocks and a small table), loaded: weights in host memory, state

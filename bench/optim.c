@@ -218,10 +218,6 @@ static strata_status run_case(struct optim *o, enum bench_layout layout, uint64_
 {
     prepare_case(o, layout, params);
     for (uint32_t r = 0; r < o->setup.repeats; r++) {
-        const strata_status st = bench_check_cancelled(&o->setup);
-
-        if (st != STRATA_OK)
-            return st;
         bench_progress(&o->setup, bench_layouts[layout].name, r + 1);
         for (uint32_t i = 0; i < o->variant_count; i++) {
             struct variant *const v = &o->variants[i];
@@ -294,11 +290,8 @@ static strata_status run_divide(struct optim *o, struct divide *d, struct varian
     if (d->probe == NULL)
         return STRATA_OK;
     for (uint32_t r = 0; r < o->setup.repeats; r++) {
-        const strata_status st = bench_check_cancelled(&o->setup);
         const uint64_t begin_ns = st_clock_ns();
 
-        if (st != STRATA_OK)
-            return st;
         st_workers_run(o->setup.workers, divide_item, d, (uint64_t)o->setup.threads * ITEMS_PER_THREAD);
         v->seconds[r] = (double)(st_clock_ns() - begin_ns) * 1e-9;
     }

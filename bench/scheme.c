@@ -233,7 +233,7 @@ static strata_status update_all(struct bench_scheme *s)
             st = read_ahead(s, turn);
         if (st != STRATA_OK || turn < ahead)
             continue;
-        if ((st = settle(slot)) != STRATA_OK || (st = bench_check_cancelled(s->setup)) != STRATA_OK)
+        if ((st = settle(slot)) != STRATA_OK)
             break;
         run_tiles(slot, chunk_at(s, now), update_tile);
         st = start_planes(slot, ST_IO_WRITE, GRAD, chunk_at(s, now));

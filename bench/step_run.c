@@ -71,10 +71,9 @@ strata_status step_probe(const struct step_bench *b, struct st_machine *machine)
 static strata_status probe_again(struct step_bench *b, struct step_case *c, unsigned what)
 {
     struct st_machine *m = &c->probed[c->probe_count];
-    const strata_status st = bench_check_cancelled(&b->setup);
 
-    if (st != STRATA_OK || what == 0 || c->probe_count == STEP_PROBES)
-        return st;
+    if (what == 0 || c->probe_count == STEP_PROBES)
+        return STRATA_OK;
     *m = c->probe_count > 0 ? m[-1] : c->machine;
     c->probe_count++;
     return probe(b, m, what);
@@ -110,13 +109,6 @@ static strata_status measure_ceiling(struct step_bench *b)
 
 /* --- steps --- */
 
-static strata_status one_step(struct step_bench *b, struct st_engine *engine, struct st_step_result *result)
-{
-    const strata_status st = bench_check_cancelled(&b->setup);
-
-    return st == STRATA_OK ? st_engine_step(engine, b->tokens, b->targets, result) : st;
-}
-
 static void take_result(struct step_case *c, const struct st_step_result *result)
 {
     c->seconds[c->done] = result->seconds;
@@ -134,9 +126,9 @@ static strata_status measured_steps(struct step_bench *b, struct step_case *c, s
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < WARM_UPS && st == STRATA_OK; i++)
-        st = one_step(b, engine, &result);
+        st = st_engine_step(engine, b->tokens, b->targets, &result);
     while (st == STRATA_OK && c->done < until) {
-        st = one_step(b, engine, &result);
+        st = st_engine_step(engine, b->tokens, b->targets, &result);
         if (st != STRATA_OK)
             break;
         take_result(c, &result);
@@ -175,10 +167,7 @@ static strata_status run_engine(struct step_bench *b, struct step_case *c, uint3
     struct st_engine *engine = NULL;
     strata_status st;
 
-    o->hooks.hold();
     st = st_engine_create(&engine, &opts);
-    o->hooks.release();
-    o->hooks.engine(engine);
     bench_progress(&b->setup, "loading the state", 0);
     if (st == STRATA_OK)
         st = is_paced(b) ? st_engine_load(engine, st_paced_fill, NULL) : st_engine_load(engine, o->fill, o->fill_ctx);
@@ -186,7 +175,6 @@ static strata_status run_engine(struct step_bench *b, struct step_case *c, uint3
         st = measured_steps(b, c, engine, until);
     if (st == STRATA_OK)
         c->beside_bytes = fmax(c->beside_bytes, free_before - free_memory(b) - (double)c->plan->needed[STRATA_TIER_DEVICE]);
-    o->hooks.engine(NULL);
     st_engine_destroy(engine);
     bench_progress(&b->setup, NULL, 0);
     return st;

@@ -50,8 +50,7 @@ static strata_status measure(void *ctx, uint32_t method, uint32_t block_bytes, u
 
     snprintf(text, sizeof(text), "%s x %u by %s", st_size_text(size, block_bytes), queue_depth, c.method->name);
     bench_progress(&t->setup, text, 0);
-    st = io_run(&sample, NULL, &t->files, &c, &t->buffers, t->opts->seconds > 0 ? t->opts->seconds : SECONDS_DEFAULT,
-                &t->opts->hooks);
+    st = io_run(&sample, NULL, &t->files, &c, &t->buffers, t->opts->seconds > 0 ? t->opts->seconds : SECONDS_DEFAULT);
     if (st == STRATA_OK)
         *rate = (double)(sample.bytes_read + sample.bytes_written) / sample.seconds;
     return st;
@@ -118,7 +117,7 @@ static strata_status prepare(struct tune *t)
         return st;
     io_fill(t->buffers.base, t->buffers.bytes);
     bench_progress(&t->setup, "writing the files", 0);
-    return io_files_open(&t->files, o->dirs, o->dir_count, t->file_bytes, &o->hooks);
+    return io_files_open(&t->files, o->dirs, o->dir_count, t->file_bytes);
 }
 
 /* --- the report --- */

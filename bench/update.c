@@ -197,13 +197,6 @@ static void print_rows(struct update *u)
 
 /* --- repeats --- */
 
-static strata_status one_update(struct update *u, double *seconds)
-{
-    strata_status st = bench_check_cancelled(&u->setup);
-
-    return st == STRATA_OK ? bench_null_model_update(&u->model, seconds, &u->moved) : st;
-}
-
 static strata_status update_others(struct update *u, uint32_t r)
 {
     strata_status st = STRATA_OK;
@@ -224,7 +217,7 @@ static strata_status repeat(struct update *u, uint32_t r)
     if (st == STRATA_OK)
         st = probe(u, r);
     if (st == STRATA_OK)
-        st = one_update(u, &u->seconds[r]);
+        st = bench_null_model_update(&u->model, &u->seconds[r], &u->moved);
     return st == STRATA_OK ? update_others(u, r) : st;
 }
 
@@ -240,7 +233,7 @@ static strata_status warm_up(struct update *u)
     for (uint32_t i = 0; i < WARM_UPS && st == STRATA_OK; i++) {
         st = bench_null_model_step(&u->model);
         if (st == STRATA_OK)
-            st = one_update(u, &unused);
+            st = bench_null_model_update(&u->model, &unused, &u->moved);
     }
     return st;
 }

@@ -1,7 +1,6 @@
 /* cli/cmd_bench.c - strata bench NAME: options checked against what the bench takes, signals, and one call. */
 #include "cli/bench_run.h"
 #include "cli/commands.h"
-#include "cli/signals.h"
 #include "core/error.h"
 #include "core/page.h"
 #include "core/word.h"
@@ -109,7 +108,6 @@ static int run(const struct bench_command *bench, const struct cli_args *args)
     strata_status st;
     FILE *page;
 
-    cli_signals_install();
     page = opts.json ? stdout : st_page_open(stdout);
     st = bench->run(&opts, page);
     st_page_close(page, stdout);

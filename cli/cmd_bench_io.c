@@ -1,7 +1,6 @@
 /* cli/cmd_bench_io.c - strata bench io: directories and lists from the command line, and one call. */
 #include "cli/bench_run.h"
 #include "cli/commands.h"
-#include "cli/signals.h"
 #include "core/error.h"
 #include "core/page.h"
 
@@ -68,7 +67,6 @@ int cmd_bench_io(const struct cli_args *args)
         };
         FILE *page;
 
-        cli_signals_install();
         page = args->json || args->fio_job ? stdout : st_page_open(stdout);
         st = args->fio_job ? bench_io_fio_job(&opts, page) : bench_io(&opts, page);
         st_page_close(page, stdout);

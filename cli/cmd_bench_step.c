@@ -2,7 +2,6 @@
 #include "cli/bench_run.h"
 #include "cli/commands.h"
 #include "cli/session.h"
-#include "cli/signals.h"
 #include "core/error.h"
 #include "core/page.h"
 #include "core/size.h"
@@ -118,7 +117,6 @@ static strata_status run(struct cli_session *s, struct budgets *budgets, const s
     for (uint32_t i = 0; i < budgets->count; i++)
         if (budgets->items[i].bytes == ST_AUTO_BYTES)
             budgets->items[i].bytes = s->machine.capacity[STRATA_TIER_DEVICE];
-    cli_signals_install();
     page = args->json ? stdout : st_page_open(stdout);
     st = bench_step(&opts, page);
     st_page_close(page, stdout);

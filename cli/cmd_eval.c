@@ -19,7 +19,7 @@ static void print_text(const struct cli_eval_result *r)
     st_print(stdout, "  tokens %llu\n", (unsigned long long)r->targets);
 }
 
-static void print_json(const struct cli_eval_result *r, uint64_t rss_max)
+static void print_json(const struct cli_eval_result *r, bool complete, uint64_t rss_max)
 {
     struct st_json_writer w;
 
@@ -29,6 +29,7 @@ static void print_json(const struct cli_eval_result *r, uint64_t rss_max)
     st_json_put_double(&w, "perplexity", r->perplexity);
     st_json_put_double(&w, "bits_per_byte", r->bits_per_byte);
     st_json_put_u64(&w, "tokens", r->targets);
+    st_json_put_bool(&w, "complete", complete);
     st_json_put_u64(&w, "rss_bytes_max", rss_max);
     st_json_put_u64(&w, "peak_rss_bytes", st_stats_rss_peak_bytes());
     st_json_object_close(&w);
@@ -51,11 +52,33 @@ static strata_status run(struct cli_session *s, struct st_token_set **data, stru
         st = cli_batch_create(batch, s);
     if (st == STRATA_OK)
         st = cli_session_start(s);
-    if (st == STRATA_OK)
-        st = cli_evaluate(s, *data, batch, result);
+    if (st != STRATA_OK)
+        return st;
+    cli_signals_engine(s->engine);
+    cli_signals_ask(NULL);
+    st = cli_evaluate(s, *data, batch, result);
     if (st == STRATA_OK && !isfinite(result->loss))
         st = st_error(STRATA_E_NUMERICS, "the loss is not finite: the weights of %s are damaged or have diverged", args->model);
     return st;
+}
+
+/* Exit code.  What a signal cut short is printed as far as it came, and said to be so. */
+static int report(const struct cli_args *args, strata_status st, const struct cli_eval_result *result, uint64_t windows,
+                  uint64_t rss_max)
+{
+    const bool complete = st == STRATA_OK;
+
+    if (!complete && st != STRATA_E_CANCELLED)
+        return cli_fail(st);
+    if (args->json && result->windows > 0)
+        print_json(result, complete, rss_max);
+    else if (result->windows > 0)
+        print_text(result);
+    if (complete)
+        return 0;
+    st_print(stderr, "strata: ended by %s after %llu of %llu windows\n", cli_signals_name(cli_signals_pending()),
+             (unsigned long long)result->windows, (unsigned long long)windows);
+    return 128 + cli_signals_pending();
 }
 
 int cmd_eval(const struct cli_args *args)
@@ -64,29 +87,19 @@ int cmd_eval(const struct cli_args *args)
     struct cli_progress progress;
     struct st_token_set *data = NULL;
     struct cli_batch batch = {0};
-    struct cli_eval_result result;
-    uint64_t rss_max;
-    strata_status st;
-    int code = 0;
+    struct cli_eval_result result = {0};
+    strata_status st = cli_session_configure(&session, args);
+    int code;
 
-    cli_signals_install();
-    st = cli_session_configure(&session, args);
     cli_progress_init(&progress, stderr, false, 0, 0);
     session.progress = &progress;
     if (st == STRATA_OK)
         st = run(&session, &data, &batch, &result);
-    rss_max = session.plan != NULL ? session.plan->rss_bytes_max : 0;
+    code = report(args, st, &result, data != NULL ? st_token_set_windows(data) : 0,
+                  session.plan != NULL ? session.plan->rss_bytes_max : 0);
     cli_session_close(&session);
     cli_progress_fini(&progress);
     cli_batch_destroy(&batch);
     st_token_set_close(data);
-    if (st == STRATA_E_CANCELLED && cli_signals_pending() != 0)
-        return 128 + cli_signals_pending();
-    if (st != STRATA_OK)
-        code = cli_fail(st);
-    else if (args->json)
-        print_json(&result, rss_max);
-    else
-        print_text(&result);
     return code;
 }

@@ -308,11 +308,13 @@ static strata_status run(struct generation *g)
         st = cli_session_start(&g->session);
     if (st != STRATA_OK)
         return st;
+    cli_signals_engine(g->session.engine);
+    cli_signals_ask(NULL);
     st = forward_prompt(g);
     if (st == STRATA_OK)
         st = make_tokens(g);
     take_figures(g);
-    if (st == STRATA_OK || (st == STRATA_E_CANCELLED && cli_signals_pending() != 0))
+    if (st == STRATA_OK || st == STRATA_E_CANCELLED)
         print_end(g);
     return st;
 }
@@ -323,7 +325,6 @@ int cmd_generate(const struct cli_args *args)
     strata_status st;
 
     g.shown = isatty(STDOUT_FILENO) != 0;
-    cli_signals_install();
     st = cli_session_configure(&g.session, args);
     cli_progress_init(&g.progress, stderr, args->quiet, 0, 0);
     g.session.progress = &g.progress;
@@ -335,7 +336,7 @@ int cmd_generate(const struct cli_args *args)
     st_sampler_destroy(g.sampler);
     free(g.logits);
     free(g.tokens);
-    if (st == STRATA_E_CANCELLED && cli_signals_pending() != 0)
+    if (st == STRATA_E_CANCELLED)
         return 128 + cli_signals_pending();
     return st == STRATA_OK ? 0 : cli_fail(st);
 }

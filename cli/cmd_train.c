@@ -1,7 +1,7 @@
 /* cli/cmd_train.c - plan, print, take, train, write.
  *
- * Nothing is created on disk, metrics included, before the plan is known to fit.  A signal ends the step at its next op;
- * the metrics still get their summary, swap files go, and --out is not written. */
+ * Nothing is created on disk, metrics included, before the plan is known to fit.  The first signal ends the run after its step,
+ * as if that had been the last one; before the first step, and the second time, it ends at once. */
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/plan_table.h"
@@ -9,6 +9,7 @@
 #include "cli/session.h"
 #include "cli/signals.h"
 #include "core/clock.h"
+#include "core/ending.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/log.h"
@@ -18,8 +19,8 @@
 #include "core/trace.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -210,11 +211,6 @@ static strata_status write_header(struct train *t)
     return write_lines(t, put_header, NULL);
 }
 
-static strata_status cancelled(void)
-{
-    return st_error(STRATA_E_CANCELLED, "ended by %s", cli_signals_pending() == SIGTERM ? "SIGTERM" : "Ctrl-C");
-}
-
 static strata_status take(struct train *t)
 {
     const struct cli_args *args = t->session.args;
@@ -224,8 +220,6 @@ static strata_status take(struct train *t)
     t->session.progress = &t->progress;
     if (st == STRATA_OK)
         st = cli_session_rates(&t->session, true);
-    if (st == STRATA_OK && cli_signals_pending() != 0)
-        st = cancelled();
     if (st != STRATA_OK)
         return st;
     if (!args->quiet)
@@ -265,7 +259,7 @@ static strata_status evaluate(struct train *t, struct cli_step *step)
         return STRATA_OK;
     st = cli_evaluate(&t->session, t->eval_data, &t->batch, &t->eval);
     if (st != STRATA_OK)
-        return st;
+        return st == STRATA_E_CANCELLED ? STRATA_OK : st; /* the run ends, too, with what it has learnt */
     t->evaluated_at = t->steps_done;
     if (step != NULL) {
         step->value[CLI_EVAL_LOSS] = t->eval.loss;
@@ -346,6 +340,17 @@ static strata_status check_learnt(const struct train *t)
     return st;
 }
 
+static bool is_over(const struct train *t)
+{
+    return t->steps_done == t->session.args->max_steps || cli_signals_pending() != 0;
+}
+
+/* A signal ended it before all steps were done. */
+static bool is_short(const struct train *t)
+{
+    return t->steps_done < t->session.args->max_steps;
+}
+
 static strata_status train_loop(struct train *t)
 {
     strata_status st = STRATA_OK;
@@ -353,8 +358,10 @@ static strata_status train_loop(struct train *t)
     sample_pressure(t, &t->pressure_first);
     t->pressure_last = t->pressure_first;
     t->start_ns = t->sampled_ns;
-    while (st == STRATA_OK && t->steps_done < t->session.args->max_steps)
-        st = cli_signals_pending() != 0 ? cancelled() : one_step(t);
+    cli_signals_ask(t->session.args->out != NULL ? "the run ends after this step and writes the model; once more ends it now"
+                                                 : "the run ends after this step; once more ends it now");
+    while (st == STRATA_OK && !is_over(t))
+        st = one_step(t);
     if (st == STRATA_OK)
         st = st_engine_flush(t->session.engine, NULL);
     return st == STRATA_OK ? check_learnt(t) : st;
@@ -377,12 +384,14 @@ static strata_status write_model(struct train *t)
     struct st_hf_writer *writer = t->writer;
     strata_status st;
 
-    if (writer == NULL)
+    if (writer == NULL || t->steps_done == 0)
         return STRATA_OK;
     if ((st = st_engine_export(t->session.engine, put_weights, t)) != STRATA_OK)
         return st;
     t->writer = NULL; /* commit takes it */
+    st_ending_hold(); /* all of its files, or none */
     st = st_hf_writer_commit(writer);
+    st_ending_release();
     if (st == STRATA_OK)
         cli_progress_note(&t->progress, "model written to %s", t->session.args->out);
     return st;
@@ -401,7 +410,11 @@ static strata_status finish_run(struct train *t)
 
     if (t->session.args->digest)
         st = st_engine_digest(t->session.engine, t->summary.weights_digest, t->summary.state_digest);
-    return st == STRATA_OK ? write_model(t) : st;
+    if (st == STRATA_OK)
+        st = write_model(t);
+    if (st == STRATA_OK && is_short(t))
+        st = st_error(STRATA_E_CANCELLED, "ended by %s", cli_signals_name(cli_signals_pending()));
+    return st;
 }
 
 /* Of all steps, with the evaluations between them; unknown where none began. */
@@ -469,14 +482,20 @@ static void train_close(struct train *t)
     st_new_file_abort(&t->metrics);
 }
 
-static int exit_code(strata_status st, const struct cli_args *args)
+static int exit_code(const struct train *t, strata_status st)
 {
+    const char *out = t->session.args->out;
+
     if (st == STRATA_OK)
         return 0;
     if (st != STRATA_E_CANCELLED)
         return cli_fail(st);
-    st_print(stderr, "strata: ended by %s; no swap files are left%s\n", cli_signals_pending() == SIGTERM ? "SIGTERM" : "Ctrl-C",
-             args->out != NULL ? ", --out was not written" : "");
+    st_print(stderr, "strata: ended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s\n",
+             cli_signals_name(cli_signals_pending()), t->steps_done, t->session.args->max_steps,
+             out == NULL          ? ""
+             : t->steps_done == 0 ? ", --out was not written"
+                                  : ", the model is in ",
+             out == NULL || t->steps_done == 0 ? "" : out);
     return 128 + cli_signals_pending();
 }
 
@@ -485,7 +504,6 @@ int cmd_train(const struct cli_args *args)
     struct train t = {.evaluated_at = UINT64_MAX, .metrics = {.fd = -1}, .trace = {.fd = -1}};
     strata_status st = prepare(&t, args);
 
-    cli_signals_install();
     if (st == STRATA_OK)
         st = take(&t);
     if (st == STRATA_OK)
@@ -495,5 +513,5 @@ int cmd_train(const struct cli_args *args)
     st = summarise(&t, st);
     st = write_trace(&t, st);
     train_close(&t);
-    return exit_code(st, args);
+    return exit_code(&t, st);
 }

@@ -3,7 +3,6 @@
 #include "cli/commands.h"
 #include "cli/config_edit.h"
 #include "cli/output.h"
-#include "cli/signals.h"
 #include "core/error.h"
 #include "core/page.h"
 #include "core/print.h"
@@ -80,7 +79,6 @@ int cmd_tune(const struct cli_args *args)
     if (st == STRATA_OK)
         st = collect_dirs(dirs, &opts.dir_count, args);
     if (st == STRATA_OK) {
-        cli_signals_install();
         page = st_page_open(stderr);
         st = bench_tune(&tuned, &opts, page);
         st_page_close(page, stderr);

@@ -1,6 +1,7 @@
 /* cli/evaluate.c - batches of token windows, and forward over all of them. */
 #include "cli/progress.h"
 #include "cli/session.h"
+#include "cli/signals.h"
 #include "core/error.h"
 
 #include <math.h>
@@ -57,28 +58,32 @@ strata_status cli_evaluate(struct cli_session *s, const struct st_token_set *set
                            struct cli_eval_result *out)
 {
     const uint64_t windows = st_token_set_windows(set);
-    double loss_sum = 0;
-    uint64_t targets = 0;
     strata_status st = STRATA_OK;
+    double loss_sum = 0;
+    uint64_t targets = 0, first = 0;
 
     cli_progress_work(s->progress, "evaluating", windows);
-    for (uint64_t first = 0; first < windows && st == STRATA_OK; first += batch->sequences) {
-        double batch_loss = 0;
-        uint64_t batch_targets = 0;
+    for (; first < windows; first += batch->sequences) {
+        double batch_loss;
+        uint64_t batch_targets;
 
-        st = batch_fill_in_order(batch, set, first);
+        if (cli_signals_pending() != 0)
+            st = st_error(STRATA_E_CANCELLED, "ended by %s", cli_signals_name(cli_signals_pending()));
+        if (st == STRATA_OK)
+            st = batch_fill_in_order(batch, set, first);
         if (st == STRATA_OK)
             st = st_engine_eval(s->engine, batch->tokens, batch->targets, &batch_loss, &batch_targets);
+        if (st != STRATA_OK)
+            break;
         loss_sum += batch_loss;
         targets += batch_targets;
         cli_progress_worked(s->progress, batch->sequences);
     }
     cli_progress_work_end(s->progress);
-    if (st != STRATA_OK)
-        return st;
+    out->windows = first < windows ? first : windows;
     out->targets = targets;
     out->loss = targets > 0 ? loss_sum / (double)targets : (double)NAN;
     out->perplexity = exp(out->loss);
     out->bits_per_byte = cli_bits_per_byte(out->loss, set);
-    return STRATA_OK;
+    return st;
 }

@@ -1,6 +1,7 @@
 /* cli/main.c - picks the subcommand, teaches it with --help, and turns a status into an exit code. */
 #include "cli/args_table.h"
 #include "cli/commands.h"
+#include "cli/signals.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/page.h"
@@ -10,9 +11,11 @@
 #include "strata/types.h"
 
 #include <errno.h>
-#include <signal.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct command {
     const char *name;
@@ -161,7 +164,7 @@ static void print_overview(FILE *to)
         st_print(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
     st_print_text(file, "\nstrata COMMAND --help explains a command; strata --version (-V) prints the version.\n"
                         "Exit codes: 0 done, 1 internal, 2 usage, configuration or input, 3 does not fit, 4 I/O, 5 numerics,\n"
-                        "130 and 143 ended by a signal.\n");
+                        "129, 130 and 143 ended by SIGHUP, Ctrl-C and SIGTERM.\n");
     st_page_close(file, to);
 }
 
@@ -244,9 +247,16 @@ static const char *name_of_call(int argc, char **argv)
     return argv[1];
 }
 
-int main(int argc, char **argv)
+/* A file of ours that took the number of a closed one would get what others print. */
+static void open_closed_files(void)
 {
-    signal(SIGPIPE, SIG_IGN);
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) /* the lowest number that is free */
+            abort();
+}
+
+static int run(int argc, char **argv)
+{
     if (argc < 2) {
         print_overview(stderr);
         return 2;
@@ -263,4 +273,13 @@ int main(int argc, char **argv)
         if (strcmp(name_of_call(argc, argv), commands[i].name) == 0)
             return finish_output(run_command(&commands[i], argc, argv));
     return unknown_command(argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    strata_status st;
+
+    open_closed_files();
+    st = cli_signals_start();
+    return st == STRATA_OK ? run(argc, argv) : cli_fail(st);
 }

@@ -392,13 +392,8 @@ static strata_status create_engine(struct cli_session *s)
         .fake_latency_us = (uint32_t)s->args->fake_latency_us,
         .trace = s->trace,
     };
-    strata_status st;
 
-    cli_signals_hold();
-    st = st_engine_create(&s->engine, &opts);
-    cli_signals_engine(st == STRATA_OK ? s->engine : NULL);
-    cli_signals_release();
-    return st;
+    return st_engine_create(&s->engine, &opts);
 }
 
 /* Launchers set OMP_NUM_THREADS to 1 for every program: not obeyed, and not in silence. */

@@ -63,10 +63,11 @@ void cli_batch_destroy(struct cli_batch *b);
 struct cli_eval_result {
     double loss; /* mean over targets */
     double perplexity;
-    double bits_per_byte; /* NaN: source bytes unknown */
-    uint64_t targets;
+    double bits_per_byte;      /* NaN: source bytes unknown */
+    uint64_t targets, windows; /* that were looked at */
 };
-/** Every window once, in order; what is missing of the last batch has targets of -1.  Flushes pending updates. */
+/** Every window once, in order; what is missing of the last batch has targets of -1.  Flushes pending updates.
+ *  *out holds what was done even after an error.  E_CANCELLED: a signal came. */
 strata_status cli_evaluate(struct cli_session *s, const struct st_token_set *set, struct cli_batch *batch,
                            struct cli_eval_result *out);
 

@@ -1,21 +1,30 @@
-/* cli/signals.h - Ctrl-C and SIGTERM end a run cleanly: the first asks, the second does not wait. */
+/* cli/signals.h - how Ctrl-C, SIGTERM and SIGHUP end a command.
+ *
+ * At once, unless the command has said that it can end by itself; then the first signal asks and the second does not wait.
+ * At once means: child killed, swap and unfinished files removed, exit code 128 + the signal. */
 #ifndef CLI_SIGNALS_H
 #define CLI_SIGNALS_H
 
+#include "strata/status.h"
+#include <sys/types.h>
+
 struct st_engine;
 
-/** Handle SIGINT and SIGTERM from now on. */
-void cli_signals_install(void);
+/** In main(), before there are other threads: see core/signals.h. */
+strata_status cli_signals_start(void);
 
-/** Threads created between hold and release never run the handler: it runs on the main thread alone, so an engine
- *  that the main thread is destroying cannot be cancelled by another thread's handler. */
-void cli_signals_hold(void);
-void cli_signals_release(void);
-
-/** The engine that a signal cancels; NULL before it exists and before it is destroyed. */
+/** From here on the first signal only asks: the command looks at cli_signals_pending().
+ *  @param notice  logged when it comes, static; NULL: nothing */
+void cli_signals_ask(const char *notice);
+/** The engine that a signal that asks cancels, borrowed; NULL before it is destroyed. */
 void cli_signals_engine(struct st_engine *engine);
 
-/** The first signal that came, or 0. */
+/** A process to kill when this one ends at once; 0: none. */
+void cli_signals_child(pid_t pid);
+
+/** The first signal that asked, or 0. */
 int cli_signals_pending(void);
+/** "Ctrl-C", "SIGTERM" or "SIGHUP". */
+const char *cli_signals_name(int number);
 
 #endif

@@ -65,7 +65,7 @@ strata_status st_new_file_publish(struct st_new_file *f);
 strata_status st_new_file_commit(struct st_new_file *f);
 /** Close and remove; nothing to do after commit. */
 void st_new_file_abort(struct st_new_file *f);
-/** Remove all that are being made in this process, which is about to end: from any thread, but not in a signal handler. */
+/** Remove all that are being made in this process, which is about to end: after st_ending_begin(). */
 void st_new_file_remove_all(void);
 
 #endif

@@ -2,6 +2,7 @@
  *
  * A maker locks its new file before anything tells the file from a dead one's, and looks whether it still has its name: of a
  * maker and one who removes what the dead left, one gets the lock, and the other begins again or leaves the file alone. */
+#include "core/ending.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/file.h"
@@ -314,6 +315,25 @@ static strata_status create_temp(struct st_new_file *f)
     return look_around(f);
 }
 
+static strata_status create(struct st_new_file *f, unsigned flags)
+{
+    strata_status st;
+
+    if (((flags & ST_NEW_FILE_PARENTS) != 0 && (st = make_parents(f)) != STRATA_OK) || (st = open_directory(f)) != STRATA_OK) {
+        remove_parents(f);
+        return st;
+    }
+    if (!live_add(f))
+        st = st_error(STRATA_E_INPUT, "%s: is the name of two outputs: name another file", f->path);
+    else if ((st = check_target(f->path, f->overwrite)) == STRATA_OK)
+        st = create_temp(f);
+    if (st != STRATA_OK) {
+        remove_traces(f);
+        live_remove(f);
+    }
+    return st;
+}
+
 strata_status st_new_file_create(struct st_new_file *f, const char *path, unsigned flags)
 {
     strata_status st;
@@ -322,18 +342,9 @@ strata_status st_new_file_create(struct st_new_file *f, const char *path, unsign
     if ((size_t)snprintf(f->path, sizeof(f->path), "%s", path) >= sizeof(f->path))
         return st_error(STRATA_E_INVAL, "%.64s...: the name is too long", path);
     f->base = f->made_from = base_of(path);
-    if (((flags & ST_NEW_FILE_PARENTS) != 0 && (st = make_parents(f)) != STRATA_OK) || (st = open_directory(f)) != STRATA_OK) {
-        remove_parents(f);
-        return st;
-    }
-    if (!live_add(f))
-        st = st_error(STRATA_E_INPUT, "%s: is the name of two outputs: name another file", path);
-    else if ((st = check_target(path, f->overwrite)) == STRATA_OK)
-        st = create_temp(f);
-    if (st != STRATA_OK) {
-        remove_traces(f);
-        live_remove(f);
-    }
+    st_ending_hold(); /* until it is in the table with its name */
+    st = create(f, flags);
+    st_ending_release();
     return st;
 }
 

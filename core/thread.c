@@ -3,20 +3,19 @@
 
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/signals.h"
 
-#include <signal.h>
 #include <string.h>
 
 strata_status st_thread_start(pthread_t *out, const char *name, void *(*main)(void *), void *arg)
 {
-    sigset_t all, before;
+    sigset_t before;
     int err = (int)-st_fault("thread.start", 0);
 
     if (err == 0) {
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
+        st_signals_block(&before);
         err = pthread_create(out, NULL, main, arg);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        st_signals_restore(&before);
     }
     if (err != 0) {
         char reason[128];

@@ -5,7 +5,7 @@
 #include "strata/status.h"
 #include <pthread.h>
 
-/** Start a thread with every signal blocked.
+/** Start a thread with every signal from outside blocked (core/signals.h).
  *  @param name  at most 15 characters, shown by ps -L and perf.
  *  E_NOMEM: the system refuses another thread. */
 strata_status st_thread_start(pthread_t *out, const char *name, void *(*main)(void *), void *arg);

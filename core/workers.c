@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/thread.h"
 #include "core/topology.h"
 
 #include <errno.h>
@@ -153,18 +154,12 @@ static strata_status start_threads(struct st_workers *w)
 {
     for (uint32_t i = 1; i < w->count; i++) {
         struct worker *worker = &w->workers[i];
-        int err = (int)-st_fault("workers.thread", 0);
+        strata_status st;
 
         worker->pool = w;
         worker->index = i;
-        if (err == 0)
-            err = pthread_create(&worker->thread, NULL, worker_main, worker);
-        if (err != 0) {
-            char reason[128];
-
-            return st_error(STRATA_E_NOMEM, "worker thread %u of %u could not be started: %s: lower --threads or raise ulimit -u",
-                            i, w->count - 1, strerror_r(err, reason, sizeof(reason)));
-        }
+        if ((st = st_thread_start(&worker->thread, "strata-worker", worker_main, worker)) != STRATA_OK)
+            return st_error_prefix(st, "worker %u of %u (--threads lowers their number)", i, w->count - 1);
         w->thread_count++;
     }
     return STRATA_OK;

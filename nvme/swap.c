@@ -2,6 +2,7 @@
 #include "nvme/swap.h"
 
 #include "core/clock.h"
+#include "core/ending.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "nvme/io_method.h"
@@ -67,15 +68,28 @@ static bool is_auto(const char *method)
     return method == NULL || strcmp(method, "auto") == 0;
 }
 
-static strata_status open_part(struct st_swap *swap, uint32_t index, const char *dir)
+/* The run directory, noted for st_swap_unlink_all() before anybody may end the process. */
+static strata_status create_run(struct part *part, uint32_t index, const char *dir)
 {
-    struct part *part = &swap->parts[index];
     strata_status st = st_run_dir_create(&part->run, dir);
 
     if (st != STRATA_OK)
         return st;
     st_share_join_at(&part->share, part->run.parent_fd);
     part->litter = st_litter_add(&part->run, index, &part->share);
+    return STRATA_OK;
+}
+
+static strata_status open_part(struct st_swap *swap, uint32_t index, const char *dir)
+{
+    struct part *part = &swap->parts[index];
+    strata_status st;
+
+    st_ending_hold();
+    st = create_run(part, index, dir);
+    st_ending_release();
+    if (st != STRATA_OK)
+        return st;
     if (part->litter < 0)
         st_log(ST_LOG_WARN, "%s: too many swaps are open: this one stays behind if the process dies, until the next run",
                part->run.path);
@@ -192,10 +206,12 @@ static void close_part(struct part *part)
 {
     if (part->fd >= 0)
         close(part->fd);
+    st_ending_hold();
     st_run_dir_clear(&part->run);
     st_litter_remove(part->litter); /* it holds the descriptors that close now */
     st_share_leave(&part->share);
     st_run_dir_close(&part->run);
+    st_ending_release();
 }
 
 void st_swap_close(struct st_swap *swap)

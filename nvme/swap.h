@@ -97,7 +97,7 @@ void st_swap_counters(struct st_swap *swap, struct st_swap_counters *out);
 /** One directory's, index below st_swap_info's dir_count. */
 void st_swap_dir_info(struct st_swap *swap, uint32_t index, struct st_swap_dir_info *out);
 void st_swap_dir_counters(struct st_swap *swap, uint32_t index, struct st_swap_counters *out);
-/** Unlink the files of all open swaps; async-signal-safe, for a dying process. */
+/** Unlink the files of all open swaps: after st_ending_begin(), or where nobody opens or closes one. */
 void st_swap_unlink_all(void);
 /** Remove run directories of dead owners under `dir`; returns how many were removed. */
 uint32_t st_swap_sweep(const char *dir);

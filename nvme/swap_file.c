@@ -1,6 +1,7 @@
 /* nvme/swap_file.c - one swap file: its space is really allocated, and O_DIRECT is used where it works. */
 #include "nvme/swap_parts.h"
 
+#include "core/ending.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/log.h"
@@ -56,8 +57,10 @@ strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st
     strata_status st;
 
     snprintf(name, sizeof(name), ST_SWAP_FILE_NAME "%" PRIu32, index);
+    st_ending_hold();
     if (fd == 0 && (fd = openat(run->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) < 0)
         fd = -errno;
+    st_ending_release();
     if (fd < 0)
         return file_error(-fd, "create it", run, index);
     if ((st = reserve(fd, run, index, bytes)) != STRATA_OK) {

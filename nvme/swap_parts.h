@@ -50,7 +50,7 @@ strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st
 /** E_NOSPC, naming the directory, if one lacks its part of `bytes`: told before anything is created. */
 strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe *stripe, uint64_t bytes);
 
-/** Remember a run directory for st_swap_unlink_all(); -1: no place left. */
+/** Remember a run directory for st_swap_unlink_all(); -1: no place left.  Both within st_ending_hold(). */
 int st_litter_add(const struct st_run_dir *run, uint32_t index, const struct st_share *share);
 void st_litter_remove(int index);
 

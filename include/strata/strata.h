@@ -5,7 +5,12 @@
  *     find_package(strata REQUIRED)
  *     target_link_libraries(program PRIVATE strata::strata)
  *
- * or with pkg-config: cc program.c $(pkg-config --static --cflags --libs strata); a shared library needs no --static. */
+ * or with pkg-config: cc program.c $(pkg-config --static --cflags --libs strata); a shared library needs no --static.
+ *
+ * Signals.  The library starts its own threads with every signal from outside blocked.  Block them, too, in threads that call
+ * what computes (pthread_sigmask), and take them on another thread.  Kernels of oneDNN before 3.12 use the stack pointer as a
+ * data pointer (its issue 4845, mended by its pull request 4855): the frame of a handler that runs on such a thread lands in the
+ * heap.  Where that cannot be, give those threads an alternate stack (sigaltstack) and every handler SA_ONSTACK. */
 #ifndef STRATA_STRATA_H
 #define STRATA_STRATA_H
 

@@ -89,7 +89,7 @@ void program_wait(struct program *p)
     p->err = memory_text(p->err_fd);
 }
 
-void program_run(struct program *p, const char *const *words, const char *out_path)
+void program_start(struct program *p, const char *const *words, const char *out_path)
 {
     int target;
 
@@ -99,6 +99,11 @@ void program_run(struct program *p, const char *const *words, const char *out_pa
     spawn(p, words, target, p->err_fd);
     if (target != p->out_fd)
         close(target);
+}
+
+void program_run(struct program *p, const char *const *words, const char *out_path)
+{
+    program_start(p, words, out_path);
     program_wait(p);
     p->out = memory_text(p->out_fd);
 }

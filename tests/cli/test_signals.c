@@ -1,10 +1,16 @@
-/* tests/cli/test_signals.c - Ctrl-C and SIGTERM during a run: exit code, no swap files, a summary in the metrics. */
+/* tests/cli/test_signals.c - Ctrl-C, SIGTERM and SIGHUP during a run: the first ends it after its step with all that it has
+ * learnt, the second at once; no thread that computes takes any signal. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -14,79 +20,258 @@
 
 #include <cmocka.h>
 
+#define PIPE_BYTES 4096
+
 static const char endless_run[] =
     "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 1000000 --machine {w}/machine.json --metrics {w}/m.jsonl "
     "--out {w}/out --set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0 --nvme {w}/nvme";
 
-static void check_end(const struct workplace *w, const struct program *p, int code, const char *name)
+static void start(const struct workplace *w, struct program *p)
 {
+    workplace_start_piped(w, p, endless_run);
+    program_wait_for(p, "step 1/");
+}
+
+static void end(const struct workplace *w, struct program *p, int number)
+{
+    assert_int_equal(kill(p->pid, number), 0);
+    program_drain(p);
+    program_wait(p);
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+}
+
+static void forget(const struct workplace *w, struct program *p)
+{
+    program_free(p);
+    workplace_remove(w, "m.jsonl");
+    workplace_remove(w, "out");
+}
+
+/* The model is whole, and the metrics say how the run ended. */
+static void check_results(const struct workplace *w)
+{
+    struct program p;
     size_t bytes;
     char *metrics = workplace_read(w, "m.jsonl", &bytes);
 
-    assert_int_equal(p->code, code);
-    assert_non_null(strstr(p->err, name));
-    assert_non_null(strstr(p->err, "--out was not written"));
-    assert_int_equal(workplace_entries(w, "nvme"), 0);
-    assert_false(workplace_exists(w, "out"));
     assert_non_null(strstr(metrics, "{\"run\":"));
     assert_non_null(strstr(metrics, "{\"summary\":"));
     assert_non_null(strstr(metrics, "\"status\":\"cancelled\""));
     assert_int_equal(metrics[bytes - 1], '\n');
     free(metrics);
-    workplace_remove(w, "m.jsonl");
-}
-
-/* Runs until a step is done, then sends a signal, and at once `second` unless that is 0. */
-static void run_and_signal(const struct workplace *w, struct program *p, int number, int second)
-{
-    workplace_start_piped(w, p, endless_run);
-    program_wait_for(p, "step 1/");
-    assert_int_equal(kill(p->pid, number), 0);
-    if (second != 0)
-        assert_int_equal(kill(p->pid, second), 0);
-    program_drain(p);
-    program_wait(p);
-}
-
-static void ends_by(const struct workplace *w, int number, int code, const char *name)
-{
-    struct program p;
-
-    run_and_signal(w, &p, number, 0);
-    check_end(w, &p, code, name);
+    workplace_run_ok(w, &p, "eval --model {w}/out --data {w}/good.heldout.bin --seq-len 32");
     program_free(&p);
 }
 
-static void ctrl_c_ends_with_130(void **state)
+static void the_first_signal_keeps_the_work(void **state)
 {
-    ends_by(*state, SIGINT, 130, "Ctrl-C");
+    static const struct {
+        int number, code;
+        const char *name;
+    } cases[] = {{SIGINT, 130, "Ctrl-C"}, {SIGTERM, 143, "SIGTERM"}, {SIGHUP, 129, "SIGHUP"}};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct program p;
+        char said[64];
+
+        start(w, &p);
+        end(w, &p, cases[i].number);
+        assert_int_equal(p.code, cases[i].code);
+        snprintf(said, sizeof(said), "ended by %s after ", cases[i].name);
+        assert_non_null(strstr(p.err, said));
+        assert_non_null(strstr(p.err, "the model is in "));
+        check_results(w);
+        forget(w, &p);
+    }
 }
 
-static void sigterm_ends_with_143(void **state)
+/* Through a description of our own: the program's must go on to wait. */
+static void fill(int pipe_end)
 {
-    ends_by(*state, SIGTERM, 143, "SIGTERM");
+    static const char bytes[PIPE_BYTES];
+    char path[64];
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", pipe_end);
+    fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(fd >= 0);
+    for (size_t part = sizeof(bytes); part > 0; part /= 2)
+        while (write(fd, bytes, part) > 0)
+            ;
+    close(fd);
 }
 
-/* Two signals at once: the second may find the first one's handler, the end, or nothing; swap files go in every case. */
-static void a_second_signal_leaves_no_swap_files(void **state)
+/* It cannot end by itself: its output is full, and nobody reads it. */
+static void the_second_signal_does_not_wait(void **state)
+{
+    const struct workplace *w = *state;
+    const char *words[WORDS_MAX], *redirect;
+    char command[1024], *line;
+    struct program p;
+    int ends[2];
+
+    snprintf(command, sizeof(command), "%s --json", endless_run);
+    line = workplace_expand(w, command);
+    program_split(line, words, &redirect);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    assert_int_equal(fcntl(ends[0], F_SETPIPE_SZ, PIPE_BYTES), PIPE_BYTES);
+    program_start_on(&p, words, ends[1], -1);
+    p.out_fd = ends[0];
+    program_wait_for(&p, "\"step\":1");
+    fill(ends[1]);
+    assert_int_equal(kill(p.pid, SIGINT), 0);
+    assert_int_equal(kill(p.pid, SIGTERM), 0);
+    program_wait(&p);
+    close(ends[1]);
+    free(line);
+    assert_int_equal(p.code, 143);
+    assert_non_null(strstr(p.err, "ended by SIGTERM"));
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    assert_false(workplace_exists(w, "out"));
+    forget(w, &p);
+}
+
+static void nohup_is_obeyed(void **state)
 {
     const struct workplace *w = *state;
     struct program p;
 
-    run_and_signal(w, &p, SIGINT, SIGTERM);
-    assert_true(p.code == 130 || p.code == 143);
-    assert_int_equal(workplace_entries(w, "nvme"), 0);
-    assert_false(workplace_exists(w, "out"));
-    workplace_remove(w, "m.jsonl");
+    signal(SIGHUP, SIG_IGN);
+    start(w, &p);
+    signal(SIGHUP, SIG_DFL);
+    assert_int_equal(kill(p.pid, SIGHUP), 0);
+    end(w, &p, SIGINT);
+    assert_int_equal(p.code, 130);
+    assert_null(strstr(p.err, "SIGHUP"));
+    forget(w, &p);
+}
+
+static void ctrl_z_stops_it(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    int status;
+
+    start(w, &p);
+    assert_int_equal(kill(p.pid, SIGTSTP), 0);
+    assert_int_equal(waitpid(p.pid, &status, WUNTRACED), p.pid);
+    assert_true(WIFSTOPPED(status));
+    assert_int_equal(kill(p.pid, SIGCONT), 0);
+    end(w, &p, SIGINT);
+    assert_int_equal(p.code, 130);
+    forget(w, &p);
+}
+
+static unsigned long long blocked_of(pid_t pid, const char *task)
+{
+    char path[128], line[256];
+    unsigned long long mask = 0;
+    FILE *file;
+
+    assert_true(snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)pid, task) < (int)sizeof(path));
+    file = fopen(path, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL)
+        sscanf(line, "SigBlk: %llx", &mask);
+    fclose(file);
+    return mask;
+}
+
+static bool has(unsigned long long mask, int number)
+{
+    return (mask >> (number - 1) & 1) != 0;
+}
+
+/* Workers, I/O threads and those of libraries: all but one. */
+static void threads_that_compute_take_no_signal(void **state)
+{
+    const struct workplace *w = *state;
+    char path[64];
+    struct program p;
+    int threads = 0, takers = 0;
+    DIR *tasks;
+
+    start(w, &p);
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)p.pid);
+    tasks = opendir(path);
+    assert_non_null(tasks);
+    for (const struct dirent *entry = readdir(tasks); entry != NULL; entry = readdir(tasks)) {
+        const unsigned long long mask = entry->d_name[0] != '.' ? blocked_of(p.pid, entry->d_name) : 0;
+
+        if (entry->d_name[0] == '.')
+            continue;
+        threads++;
+        takers += !has(mask, SIGALRM);
+        assert_true(has(mask, SIGALRM) == has(mask, SIGQUIT) && has(mask, SIGALRM) == has(mask, SIGPROF));
+        assert_true(!has(mask, SIGSEGV) && !has(mask, SIGABRT) && !has(mask, SIGFPE) && !has(mask, SIGBUS));
+    }
+    closedir(tasks);
+    assert_true(threads >= 3);
+    assert_int_equal(takers, 1);
+    end(w, &p, SIGINT);
+    forget(w, &p);
+}
+
+/* Once its I/O thread runs there is an engine, or soon. */
+static bool has_engine(pid_t pid)
+{
+    char path[64], name[32] = "";
+    bool found = false;
+    DIR *tasks;
+
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    tasks = opendir(path);
+    assert_non_null(tasks);
+    for (const struct dirent *entry = readdir(tasks); entry != NULL; entry = readdir(tasks)) {
+        char file[128];
+        FILE *comm;
+
+        assert_true(snprintf(file, sizeof(file), "%s/%.20s/comm", path, entry->d_name) < (int)sizeof(file));
+        comm = fopen(file, "re");
+        found = found || (comm != NULL && fgets(name, sizeof(name), comm) != NULL && strcmp(name, "strata-io\n") == 0);
+        if (comm != NULL)
+            fclose(comm);
+    }
+    closedir(tasks);
+    return found;
+}
+
+/* What it has looked at is printed, if it has, and said not to be all. */
+static void an_evaluation_says_how_far_it_came(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    char text[4096];
+    ssize_t bytes;
+
+    workplace_start_piped(
+        w, &p,
+        "eval --model {w}/model --data {w}/good.bin --seq-len 32 --json --nvme {w}/nvme --device-memory 2MiB --set "
+        "zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme --set strata.cache=0 --set "
+        "strata.io_method=fake --fake-latency-us 5000");
+    while (!has_engine(p.pid))
+        sched_yield();
+    assert_int_equal(kill(p.pid, SIGTERM), 0);
+    bytes = read(p.out_fd, text, sizeof(text) - 1);
+    assert_true(bytes >= 0);
+    text[bytes] = '\0';
+    program_wait(&p);
+    assert_int_equal(p.code, 143);
+    assert_non_null(strstr(p.err, "ended by SIGTERM"));
+    assert_true(bytes == 0 || strstr(text, "\"complete\":false") != NULL);
     program_free(&p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ctrl_c_ends_with_130),
-        cmocka_unit_test(sigterm_ends_with_143),
-        cmocka_unit_test(a_second_signal_leaves_no_swap_files),
+        cmocka_unit_test(the_first_signal_keeps_the_work),
+        cmocka_unit_test(the_second_signal_does_not_wait),
+        cmocka_unit_test(nohup_is_obeyed),
+        cmocka_unit_test(ctrl_z_stops_it),
+        cmocka_unit_test(threads_that_compute_take_no_signal),
+        cmocka_unit_test(an_evaluation_says_how_far_it_came),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

@@ -153,6 +153,16 @@ void workplace_run_ok(const struct workplace *w, struct program *p, const char *
     assert(p->code == 0);
 }
 
+void workplace_start(const struct workplace *w, struct program *p, const char *command)
+{
+    char *line = workplace_expand(w, command);
+    const char *words[WORDS_MAX], *redirect;
+
+    program_split(line, words, &redirect);
+    program_start(p, words, redirect);
+    free(line);
+}
+
 void workplace_start_piped(const struct workplace *w, struct program *p, const char *command)
 {
     char *line = workplace_expand(w, command);

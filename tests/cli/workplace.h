@@ -39,6 +39,8 @@ char *workplace_expand(const struct workplace *w, const char *text);
 void workplace_run(const struct workplace *w, struct program *p, const char *command);
 /** The same, and exit code 0 or the test ends with what the program said. */
 void workplace_run_ok(const struct workplace *w, struct program *p, const char *command);
+/** Start it; program_wait() ends it. */
+void workplace_start(const struct workplace *w, struct program *p, const char *command);
 /** Start it with standard output on a pipe. */
 void workplace_start_piped(const struct workplace *w, struct program *p, const char *command);
 
