@@ -1,5 +1,5 @@
 #!/bin/sh
-# install_deps.sh [test] - installs what strata is built from on Debian and Ubuntu: only what is missing, nothing otherwise.
+# install_deps.sh [test] - installs what strata is built from on Debian (12, 13) and Ubuntu (24.04): only what is missing, nothing otherwise.
 # "test" adds what only tests need: clang for the fuzz targets; g++ for CUDA kernels and their emulator; fio beside bench io; on x86-64 a cross compiler and an emulator for aarch64's kernels.
 set -eu
 
