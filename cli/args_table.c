@@ -42,7 +42,7 @@ static const struct cli_option options[] = {
     {{"simulate"}, CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(simulate), NULL, 0, 0, NULL, "predict, run nothing"},
     {{"only"}, CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(only), NULL, 0, 0, NULL, "the configuration's own schedule; default: every one"},
     {{"seq-len", "seq"}, RUNS | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(seq_len), NULL, 1, U32_LARGEST, "N",
-     "tokens per sequence; default: the model's context, at most 1024"},
+     "tokens per sequence; default: the model's context or window, at most 1024"},
     {{"seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE, VALUE_COUNT, AT(seed), NULL, 0, WHOLE_MAX, "N",
      "of initial weights, of the order of the data and of the tokens drawn; default 0"},
     {{"lr"}, TRAINS | CLI_CMD_CHECK, VALUE_REAL, NO_OFFSET, "optimizer.params.lr", 0, DBL_MAX, "X", "learning rate"},

@@ -28,7 +28,7 @@ struct side_file {
 
 struct st_hf_source {
     char dir[ST_PATH_MAX];
-    char *config;                /* text of config.json */
+    char *config;                /* text of config.json, with the run's dtype */
     struct side_file *files;     /* [count], by name */
     struct side_file generation; /* generation_config.json; fd -1: none */
     uint32_t count;
@@ -186,58 +186,6 @@ static strata_status leave_out(struct st_hf_source *s, const char *to)
     return st;
 }
 
-/* --- open and close --- */
-
-static strata_status open_generation(struct st_hf_source *s)
-{
-    char path[ST_PATH_MAX];
-    const strata_status st = st_path_join(path, s->dir, ST_HF_GENERATION_NAME);
-
-    if (st != STRATA_OK || access(path, F_OK) != 0)
-        return st;
-    return open_side(&s->generation, s->dir, ST_HF_GENERATION_NAME);
-}
-
-strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *to)
-{
-    struct st_hf_source *s = calloc(1, sizeof(*s));
-    char path[ST_PATH_MAX];
-    uint64_t bytes;
-    strata_status st;
-
-    if (s == NULL)
-        return st_error(STRATA_E_NOMEM, "%s", dir);
-    s->generation.fd = -1;
-    s->files = calloc(FILES_MAX, sizeof(*s->files));
-    if (s->files == NULL)
-        st = st_error(STRATA_E_NOMEM, "%s", dir);
-    else if ((st = st_path_join(path, dir, ST_HF_CONFIG_NAME)) == STRATA_OK) {
-        memcpy(s->dir, dir, strlen(dir) + 1); /* shorter than path */
-        st = st_file_read_text(&s->config, &bytes, path, CONFIG_BYTES_MAX);
-    }
-    if (st == STRATA_OK && (st = open_generation(s)) == STRATA_OK && (st = add_files(s)) == STRATA_OK)
-        st = leave_out(s, to);
-    if (st != STRATA_OK) {
-        st_hf_source_close(s);
-        return st;
-    }
-    *out = s;
-    return STRATA_OK;
-}
-
-void st_hf_source_close(struct st_hf_source *s)
-{
-    if (s == NULL)
-        return;
-    for (uint32_t i = 0; i < s->count; i++)
-        close(s->files[i].fd);
-    if (s->generation.fd >= 0)
-        close(s->generation.fd);
-    free(s->config);
-    free(s->files);
-    free(s);
-}
-
 /* --- config.json --- */
 
 /* What `key` says, without "torch."; "": it is there and says nothing; NULL: it is not there. */
@@ -283,17 +231,71 @@ static strata_status with_dtype(char **text, const st_json *root, const char *wh
     return st == STRATA_OK && !said && dtype != STRATA_F32 ? edit(text, where, keys[0], name) : st;
 }
 
-static strata_status put_config(const struct st_hf_source *s, const char *to, strata_dtype dtype, bool overwrite)
+/* Now rather than at the end: what cannot be edited must be known before any training. */
+static strata_status read_config(struct st_hf_source *s, strata_dtype dtype)
 {
-    char *text = strdup(s->config);
+    char path[ST_PATH_MAX];
     st_json *root = NULL;
-    strata_status st = text != NULL ? st_json_parse(&root, text, strlen(text), s->dir) : st_error(STRATA_E_NOMEM, "%s", s->dir);
+    uint64_t bytes;
+    strata_status st;
 
-    if (st == STRATA_OK && (st = with_dtype(&text, root, s->dir, dtype)) == STRATA_OK)
-        st = st_hf_output_put(to, ST_HF_CONFIG_NAME, text, strlen(text), overwrite);
+    if ((st = st_path_join(path, s->dir, ST_HF_CONFIG_NAME)) != STRATA_OK ||
+        (st = st_file_read_text(&s->config, &bytes, path, CONFIG_BYTES_MAX)) != STRATA_OK)
+        return st;
+    if ((st = st_json_parse(&root, s->config, bytes, path)) == STRATA_OK)
+        st = with_dtype(&s->config, root, path, dtype);
     st_json_free(root);
-    free(text);
-    return st;
+    return st == STRATA_E_CONFIG ? STRATA_E_INPUT : st;
+}
+
+/* --- open and close --- */
+
+static strata_status open_generation(struct st_hf_source *s)
+{
+    char path[ST_PATH_MAX];
+    const strata_status st = st_path_join(path, s->dir, ST_HF_GENERATION_NAME);
+
+    if (st != STRATA_OK || access(path, F_OK) != 0)
+        return st;
+    return open_side(&s->generation, s->dir, ST_HF_GENERATION_NAME);
+}
+
+strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *to, strata_dtype dtype)
+{
+    struct st_hf_source *s = calloc(1, sizeof(*s));
+    strata_status st;
+
+    if (s == NULL)
+        return st_error(STRATA_E_NOMEM, "%s", dir);
+    s->generation.fd = -1;
+    s->files = calloc(FILES_MAX, sizeof(*s->files));
+    if (s->files == NULL)
+        st = st_error(STRATA_E_NOMEM, "%s", dir);
+    else if ((size_t)snprintf(s->dir, sizeof(s->dir), "%s", dir) >= sizeof(s->dir))
+        st = st_error(STRATA_E_INVAL, "path too long: %s", dir);
+    else
+        st = read_config(s, dtype);
+    if (st == STRATA_OK && (st = open_generation(s)) == STRATA_OK && (st = add_files(s)) == STRATA_OK)
+        st = leave_out(s, to);
+    if (st != STRATA_OK) {
+        st_hf_source_close(s);
+        return st;
+    }
+    *out = s;
+    return STRATA_OK;
+}
+
+void st_hf_source_close(struct st_hf_source *s)
+{
+    if (s == NULL)
+        return;
+    for (uint32_t i = 0; i < s->count; i++)
+        close(s->files[i].fd);
+    if (s->generation.fd >= 0)
+        close(s->generation.fd);
+    free(s->config);
+    free(s->files);
+    free(s);
 }
 
 /* --- copies --- */
@@ -328,9 +330,9 @@ static strata_status copy(const struct st_hf_source *s, const struct side_file *
     return st;
 }
 
-strata_status st_hf_source_put_configs(const struct st_hf_source *s, const char *to, strata_dtype dtype, bool overwrite)
+strata_status st_hf_source_put_configs(const struct st_hf_source *s, const char *to, bool overwrite)
 {
-    const strata_status st = put_config(s, to, dtype, overwrite);
+    const strata_status st = st_hf_output_put(to, ST_HF_CONFIG_NAME, s->config, strlen(s->config), overwrite);
 
     if (st != STRATA_OK)
         return st;

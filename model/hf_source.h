@@ -11,15 +11,16 @@
 
 struct st_hf_source;
 
-/** Read config.json of `dir` and open what is to be copied: regular files of up to 64 MiB, links followed, but no weights,
- * indices, hidden or unfinished files.  A file that `to` (which need not exist) has under the same name stays as it is there,
- * with a notice where it is another one; the two configs are the writer's business.  E_INPUT: one that cannot be read, by name.
+/** Read config.json of `dir`, put the dtype that will be written into it, and open what is to be copied: regular files of up to
+ * 64 MiB, links followed, but no weights, indices, hidden or unfinished files.  A file that `to` (which need not exist) has under
+ * the same name stays as it is there, with a notice where it is another one; the two configs are the writer's business.  E_INPUT:
+ * one that cannot be read, by name.
  */
-strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *to);
+strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *to, strata_dtype dtype);
 void st_hf_source_close(struct st_hf_source *s); /* NULL is fine */
 
 /** Write config.json and, if there is one, generation_config.json. */
-strata_status st_hf_source_put_configs(const struct st_hf_source *s, const char *to, strata_dtype dtype, bool overwrite);
+strata_status st_hf_source_put_configs(const struct st_hf_source *s, const char *to, bool overwrite);
 /** Copy the others.  A failure names the file; those before it are there. */
 strata_status st_hf_source_put_files(const struct st_hf_source *s, const char *to);
 

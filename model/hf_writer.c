@@ -71,7 +71,7 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
         st = st_error(STRATA_E_NOMEM, "%s", dir);
         goto fail;
     }
-    if (source != NULL && (st = st_hf_source_open(&w->source, source, dir)) != STRATA_OK)
+    if (source != NULL && (st = st_hf_source_open(&w->source, source, dir, m->batch.dtype)) != STRATA_OK)
         goto fail;
     if ((st = st_path_join(path, dir, ST_HF_WEIGHTS_NAME)) != STRATA_OK ||
         (st = st_new_file_create(&w->weights, path, ST_NEW_FILE_PARENTS | (overwrite ? ST_NEW_FILE_OVERWRITE : 0))) !=
@@ -147,7 +147,7 @@ static strata_status put_configs(const struct st_hf_writer *w)
     strata_status st;
 
     if (w->source != NULL)
-        return st_hf_source_put_configs(w->source, w->dir, w->m->batch.dtype, w->overwrite);
+        return st_hf_source_put_configs(w->source, w->dir, w->overwrite);
     if ((st = put_text(w, ST_HF_CONFIG_NAME, write_config)) != STRATA_OK)
         return st;
     return put_text(w, ST_HF_GENERATION_NAME, write_generation_config);

@@ -2,7 +2,6 @@
  * arguments, what --write changes, and that nothing stays in the directory after the end, a failure or a signal. */
 #include "cli/config_edit.h"
 #include "core/json.h"
-#include "core/json_edit.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 
@@ -383,56 +382,6 @@ static void tune_changes_one_section_of_a_file(void **state)
 
 /* --- the text of a configuration --- */
 
-static void sections_are_replaced_or_added(void **state)
-{
-    static const struct {
-        const char *before, *after;
-    } cases[] = {
-        {"{}", "{\n    \"aio\": {}\n}"},
-        {" { } \n", " {\n    \"aio\": {}\n} \n"},
-        {"{\"a\":1}", "{\"a\":1, \"aio\": {}}"},
-        {"{\"a\": [1, {\"aio\": 2}],\n \"b\" : \"\\\"aio\\\": {\" }\n",
-         "{\"a\": [1, {\"aio\": 2}],\n \"b\" : \"\\\"aio\\\": {\", \"aio\": {} }\n"},
-        {"{\"aio\":null,\"b\":2}", "{\"aio\":{},\"b\":2}"},
-        {"{\"x\":{\"aio\":1},\"aio\" :\t{\"y\":\"}\\\\\"} , \"z\":[]}", "{\"x\":{\"aio\":1},\"aio\" :\t{} , \"z\":[]}"},
-        {"{\"aio2\":1,\"ai\":2,\"aio\":[3]}", "{\"aio2\":1,\"ai\":2,\"aio\":{}}"},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char *out = NULL;
-
-        assert_int_equal(st_json_edit(&out, cases[i].before, "test", "aio", "{}"), STRATA_OK);
-        assert_string_equal(out, cases[i].after);
-        free(out);
-    }
-}
-
-static void sections_are_indented_as_the_file_is(void **state)
-{
-    static const char section[] = "{\n        \"x\": 1,\n        \"y\": 2\n    }";
-    static const struct {
-        const char *before, *after;
-    } cases[] = {
-        {"{}", "{\n    \"aio\": {\n        \"x\": 1,\n        \"y\": 2\n    }\n}"},
-        {"{\n  \"a\": 1\n}\n", "{\n  \"a\": 1,\n  \"aio\": {\n    \"x\": 1,\n    \"y\": 2\n  }\n}\n"},
-        {"{\n\t\"a\": 1\n}\n", "{\n\t\"a\": 1,\n\t\"aio\": {\n\t\t\"x\": 1,\n\t\t\"y\": 2\n\t}\n}\n"},
-        {"{\n  \"aio\": {\n  }\n}", "{\n  \"aio\": {\n    \"x\": 1,\n    \"y\": 2\n  }\n}"},
-        {"{\n\"a\": 1\n}", "{\n\"a\": 1,\n\"aio\": {\n\"x\": 1,\n\"y\": 2\n}\n}"},
-        {"{\"a\": 1}", "{\"a\": 1, \"aio\": {\"x\": 1, \"y\": 2}}"},
-        {"{ \"aio\": {} }", "{ \"aio\": {\"x\": 1, \"y\": 2} }"},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char *out = NULL;
-
-        assert_int_equal(st_json_edit(&out, cases[i].before, "test", "aio", section), STRATA_OK);
-        assert_string_equal(out, cases[i].after);
-        free(out);
-    }
-}
-
 static void bad_files_are_left_alone(void **state)
 {
     static const char *const bad[] = {"", "[]", "3", "{\"a\":1,}", "{\"a\":1,\"a\":2}", "{\"a\":1} x"};
@@ -440,11 +389,9 @@ static void bad_files_are_left_alone(void **state)
     char *path = workplace_expand(w, "{w}/bad.json");
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        char *out = NULL, *kept;
         size_t bytes;
+        char *kept;
 
-        assert_int_equal(st_json_edit(&out, bad[i], "test", "aio", "{}"), STRATA_E_CONFIG);
-        assert_null(out);
         workplace_write(w, "bad.json", bad[i], strlen(bad[i]));
         assert_int_equal(cli_config_edit_file(path, "aio", "{}"), STRATA_E_CONFIG);
         kept = workplace_read(w, "bad.json", &bytes);
@@ -509,8 +456,7 @@ int main(void)
         cmocka_unit_test(a_signal_leaves_nothing),
         cmocka_unit_test(tune_prints_a_section_that_check_accepts),
         cmocka_unit_test(tune_changes_one_section_of_a_file),
-        cmocka_unit_test(sections_are_replaced_or_added),
-        cmocka_unit_test(sections_are_indented_as_the_file_is),
+
         cmocka_unit_test(bad_files_are_left_alone),
         cmocka_unit_test(links_and_modes_are_kept),
         cmocka_unit_test(info_tells_of_the_device),

@@ -350,6 +350,8 @@ static void damage_models(const struct workplace *w)
     put_pipes(w, config);
     workplace_make_dir(w, "model-empty");
     model_dir(w, "model-window", WINDOW_JSON, NULL, 0);
+    model_dir(w, "model-generation", config, weights, bytes);
+    workplace_write(w, "model-generation/generation_config.json", "{\"eos_token_id\":\"end\"}", 22);
     model_dir(w, "model-broken", "{\"model_type\":", weights, bytes);
     model_dir(w, "model-type", "{\"model_type\":\"bert\"}", weights, bytes);
     model_dir(w, "model-keys", "{\"model_type\":\"gpt2\"}", weights, bytes);

@@ -210,6 +210,9 @@ static void test_what_cannot_be_read_is_known_at_the_start(void **state)
     assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, false), STRATA_E_INPUT,
                    "from/chat_template.jinja: No such file or directory: it lies beside the weights");
     assert_false(is_there("to"));
+    assert_int_equal(unlink(scratch_path("from/chat_template.jinja")), 0);
+    write_text("from/config.json", "{\"dtyp\\u0065\": \"bfloat16\"}");
+    assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, false), STRATA_E_INPUT, "from/config.json:1:");
     assert_int_equal(unlink(scratch_path("from/config.json")), 0);
     assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, false), STRATA_E_INPUT, "from/config.json: No such file");
     assert_false(is_there("to"));
