@@ -69,7 +69,9 @@ static void judge(struct st_config_source *src, const struct st_field *field, st
     case ST_VERDICT_REMOVED: /* no verdict on a value */
     case ST_VERDICT_REJECTED:
         st_value_show(shown, sizeof(shown), state->node);
-        st_source_reject(src, field->path, st_source_keep(src, "%s: %s", shown, field->reason));
+        st_source_reject(src, field->path,
+                         st_json_type(state->node) == ST_JSON_OBJECT ? field->reason
+                                                                     : st_source_keep(src, "%s: %s", shown, field->reason));
         break;
     }
 }

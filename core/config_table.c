@@ -176,7 +176,7 @@ bool st_field_nearest(char *buf, size_t bytes, const struct st_field *section, c
             const uint32_t distance = st_word_edits(key, name);
             const uint32_t score = 2 * distance + !is_member(section, f); /* at the same place before elsewhere */
 
-            if (distance > near_limit(key) || distance >= strlen(key) || score >= best)
+            if (distance > near_limit(key) || 2 * distance > strlen(key) || score >= best)
                 continue;
             best = score;
             snprintf(buf, bytes, "%.*s%s", (int)(st_field_leaf(f->path) - f->path), f->path, name);

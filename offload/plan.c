@@ -201,41 +201,16 @@ void st_plan_raise(struct st_plan *plan, uint32_t *decision, uint32_t high)
 
 static const char *const tier_words[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
 
-static const char *remedy(const struct st_plan *plan, strata_tier tier)
-{
-    const struct st_policy *policy = &plan->policy;
-    const bool trains = !policy->forward_only;
-
-    if (tier == STRATA_TIER_NVME)
-        return plan->machine.capacity[tier] == 0 ? "give a directory with --nvme DIR"
-                                                 : "free disk space or name another directory with --nvme";
-    if (tier == STRATA_TIER_HOST) {
-        if (trains && policy->optimizer_tier == STRATA_TIER_HOST)
-            return "set zero_optimization.offload_optimizer.device to \"nvme\", or raise --host-memory";
-        if (policy->param_tier == STRATA_TIER_HOST)
-            return "set zero_optimization.offload_param.device to \"nvme\" (stage 3), or raise --host-memory";
-        return "raise --host-memory, or lower strata.chunk_size, the micro-batch or --seq-len";
-    }
-    if (trains && policy->optimizer_tier == STRATA_TIER_DEVICE)
-        return "set zero_optimization.offload_optimizer.device to \"cpu\" or \"nvme\", or raise --device-memory";
-    if (policy->param_tier == STRATA_TIER_DEVICE)
-        return "set zero_optimization.offload_param.device to \"cpu\" or \"nvme\" (stage 3), or raise --device-memory";
-    if (trains && policy->activations == ST_ACT_KEPT)
-        return "set strata.activations to \"recomputed\", or raise --device-memory";
-    return trains ? "lower the micro-batch or --seq-len, or raise --device-memory"
-                  : "lower the micro-batch, --seq-len or --max-tokens, or raise --device-memory";
-}
-
 static strata_status does_not_fit(const struct st_plan *plan)
 {
-    char needed[24], have[24];
+    char needed[24], have[24], remedy[512];
 
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
         if (plan->needed[t] <= plan->machine.capacity[t])
             continue;
+        st_plan_remedy(remedy, sizeof(remedy), plan, (strata_tier)t);
         return st_error(STRATA_E_NOFIT, "does not fit: %s needs %s at least, %s allowed: %s", tier_words[t],
-                        st_size_text(needed, plan->needed[t]), st_size_text(have, plan->machine.capacity[t]),
-                        remedy(plan, (strata_tier)t));
+                        st_size_text(needed, plan->needed[t]), st_size_text(have, plan->machine.capacity[t]), remedy);
     }
     return st_error(STRATA_E_INTERNAL, "plan: nothing lacks, yet nothing fits");
 }
@@ -361,7 +336,7 @@ static uint64_t lacking(const struct st_plan *plan)
 }
 
 /* In either order of accumulation, where it is open; if in none, left as the one that lacks less. */
-static bool smallest_fits(struct st_plan *plan)
+bool st_plan_smallest_fits(struct st_plan *plan)
 {
     const enum st_accumulation asked = plan->policy.accumulation;
     uint64_t vertical;
@@ -429,7 +404,7 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
         goto fail;
     /* Every page's tile checksums: state planes and weights, 8 bytes each. */
     plan->fixed_bytes += plan->tile_count * 4 * sizeof(uint64_t);
-    if (!smallest_fits(plan)) {
+    if (!st_plan_smallest_fits(plan)) {
         st_plan_size(plan, plan->needed);
         plan->rss_bytes_max = plan->needed[STRATA_TIER_HOST] + plan->fixed_bytes +
                               (plan->machine.device_is_host ? plan->needed[STRATA_TIER_DEVICE] : 0);

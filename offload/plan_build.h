@@ -1,6 +1,7 @@
 /* offload/plan_build.h - what the makers of a plan share.
  *
  * plan.c         policy, chunks, the smallest placement, refusals; makes the plan
+ * plan_remedy.c  what a refusal advises
  * plan_choose.c  candidates, judged by the simulator
  * plan_place.c   what lies where, given what is reserved: the least bytes moved
  * plan_traffic.c those bytes, from the decisions alone
@@ -109,6 +110,10 @@ uint64_t st_plan_ops_expected(const struct st_plan *plan);
 strata_status st_plan_build(struct st_plan *plan);
 /* Decide on the smallest placement for this order of accumulation; plan->minimum: what it needs.  False: it does not fit. */
 bool st_plan_smallest(struct st_plan *plan, enum st_accumulation order);
+/* In either order of accumulation, where it is open; if in none, left as the one that lacks less. */
+bool st_plan_smallest_fits(struct st_plan *plan);
+/* For a plan that lacks bytes of `tier`: what to change, as text.  Settings that are named have been tried, and fit. */
+void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_tier tier);
 /* From the smallest placement to the plan: decide and build.  rates: what it is judged by; NULL: a nominal machine. */
 strata_status st_plan_choose(struct st_plan *plan, const struct st_machine *rates);
 /* st_plan_make() with the judge's rates. */

@@ -1,0 +1,157 @@
+/* test_plan_remedy - what a refusal advises fits when it is followed, whatever the budgets and tiers; and what cannot help is not
+ * advised. */
+#include "core/error.h"
+#include "plan_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define DISK (1ull << 40)
+
+static const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                        .blocks = 12,
+                                        .hidden = 256,
+                                        .vocab = 4096,
+                                        .tile_rows = 512,
+                                        .seq = 128,
+                                        .micro_batch = 4,
+                                        .grad_accum = 2,
+                                        .positions = true,
+                                        .tied = true};
+
+static struct st_policy policy_of(strata_tier optimizer, strata_tier param, enum st_activation_mode activations)
+{
+    return (struct st_policy){.param_tier = param,
+                              .optimizer_tier = optimizer,
+                              .activation_tier = STRATA_TIER_COUNT,
+                              .activations = activations,
+                              .update = ST_UPDATE_GATED,
+                              .accumulation = ST_ACCUMULATE_AUTO,
+                              .needs_norm = true,
+                              .cache = ST_AUTO_BYTES};
+}
+
+/* The tier that the sentence asks for; `now` where it asks for none. */
+static strata_tier advised(const char *sentence, const char *key, strata_tier now)
+{
+    const char *at = strstr(sentence, key);
+
+    if (at == NULL)
+        return now;
+    at += strlen(key);
+    return strncmp(at, " to \"nvme\"", 10) == 0 ? STRATA_TIER_NVME : STRATA_TIER_HOST;
+}
+
+struct refusals {
+    uint32_t fits, followed, hopeless;
+};
+
+/* Follow the advice: it must fit, at the first try. */
+static void follow(struct refusals *seen, const struct st_workload *w, const struct st_machine *machine,
+                   const struct st_policy *policy)
+{
+    struct st_plan *plan = plan_try(w, machine, policy, "asked"), *again;
+    struct st_policy then = *policy;
+    char sentence[1024];
+
+    snprintf(sentence, sizeof(sentence), "%s", plan->fits ? "" : strata_last_error());
+    if (plan->fits || plan->needed[STRATA_TIER_NVME] > machine->capacity[STRATA_TIER_NVME]) {
+        seen->fits++;
+    } else if (strstr(sentence, "set ") == NULL) {
+        assert_non_null(strstr(sentence, "raise --"));
+        seen->hopeless++;
+    } else {
+        then.optimizer_tier = advised(sentence, "offload_optimizer.device", policy->optimizer_tier);
+        then.param_tier = advised(sentence, "offload_param.device", policy->param_tier);
+        then.activations = strstr(sentence, "recomputed") != NULL ? ST_ACT_RECOMPUTED : policy->activations;
+        again = plan_try(w, machine, &then, sentence);
+        if (!again->fits)
+            fail_msg("%s, and then: %s", sentence, strata_last_error());
+        st_plan_destroy(again);
+        seen->followed++;
+    }
+    st_plan_destroy(plan);
+}
+
+static void advice_that_is_followed_fits(void **state)
+{
+    static const enum st_activation_mode modes[] = {ST_ACT_AUTO, ST_ACT_KEPT};
+    struct refusals seen = {0};
+    struct st_workload w;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    for (uint32_t device = 18; device <= 28; device++)
+        for (uint32_t host = 18; host <= 28; host += 2)
+            for (int optimizer = 0; optimizer < STRATA_TIER_COUNT; optimizer++)
+                for (int param = 0; param < STRATA_TIER_COUNT; param++) {
+                    const struct st_machine machine = {.capacity = {1ull << device, 1ull << host, DISK}, .workers = 2};
+                    const struct st_policy policy =
+                        policy_of((strata_tier)optimizer, (strata_tier)param, modes[(device + host / 2) % 2]);
+
+                    follow(&seen, &w, &machine, &policy);
+                }
+    print_message("%u fit, %u advised and followed, %u lack more than settings can give\n", seen.fits, seen.followed,
+                  seen.hopeless);
+    assert_true(seen.fits > 50 && seen.followed > 50 && seen.hopeless > 50);
+    st_workload_fini(&w);
+}
+
+/* Host memory below the gradients: no setting and no smaller batch helps, and none is named. */
+static void gradients_alone_are_too_many(void **state)
+{
+    const struct st_machine machine = {.capacity = {1ull << 28, 1ull << 22, DISK}, .workers = 2};
+    const struct st_policy policy = policy_of(STRATA_TIER_NVME, STRATA_TIER_NVME, ST_ACT_AUTO);
+    struct st_workload w;
+    struct st_plan *plan;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    plan = plan_try(&w, &(struct st_machine){.capacity = {1ull << 22, 1ull << 22, DISK}, .workers = 2}, &policy, "gradients");
+    assert_false(plan->fits);
+    assert_non_null(strstr(strata_last_error(), "of host memory, 2 bytes per parameter; raise --"));
+    assert_null(strstr(strata_last_error(), "set "));
+    assert_null(strstr(strata_last_error(), "micro-batch"));
+    st_plan_destroy(plan);
+    plan = plan_try(&w, &machine, &policy, "a device with room for the state");
+    assert_true(plan->fits);
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
+}
+
+/* A disk that is not there counts as large enough, and the sentence says how large. */
+static void a_disk_that_is_not_named_is_asked_for(void **state)
+{
+    const struct st_machine machine = {.capacity = {1ull << 24, 110ull << 20, 0}, .workers = 2};
+    const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_HOST, ST_ACT_AUTO);
+    struct st_workload w;
+    struct st_plan *plan;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    plan = plan_try(&w, &machine, &policy, "no disk");
+    assert_false(plan->fits);
+    assert_non_null(
+        strstr(strata_last_error(), "set zero_optimization.offload_optimizer.device to \"nvme\", with --nvme DIR and "));
+    assert_non_null(strstr(strata_last_error(), " of disk there, or raise --host-memory"));
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(advice_that_is_followed_fits),
+        cmocka_unit_test(gradients_alone_are_too_many),
+        cmocka_unit_test(a_disk_that_is_not_named_is_asked_for),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
