@@ -14,7 +14,6 @@
 #include "model/generation.h"
 #include "model/sampler.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +46,8 @@ static bool reads_bytes(const struct generation *g)
 /* One token as it comes; JSON waits for the end. */
 static strata_status put_token(struct generation *g, int32_t token)
 {
+    int err;
+
     if (g->session.args->json)
         return STRATA_OK;
     if (reads_bytes(g) && g->shown)
@@ -55,7 +56,8 @@ static strata_status put_token(struct generation *g, int32_t token)
         fputc(token, stdout);
     else
         st_print(stdout, "%s%d", g->count > 1 ? "," : "", token);
-    return fflush(stdout) == 0 ? STRATA_OK : st_error_errno(errno, "cannot write to standard output");
+    err = st_print_flush(stdout);
+    return err == 0 ? STRATA_OK : st_error_errno(err, "cannot write to standard output");
 }
 
 static double tokens_per_second(const struct generation *g)

@@ -173,9 +173,8 @@ static void put_summary(struct train *t, struct st_json_writer *w, const struct 
 /* Returns 0, or why the line is not there: asked at once, while errno tells. */
 static int put_line(struct train *t, struct st_json_writer *w, line_fn *put, const struct cli_step *step)
 {
-    errno = 0;
     put(t, w, step);
-    return fflush(w->file) == 0 && ferror(w->file) == 0 ? 0 : errno != 0 ? errno : EIO;
+    return st_print_flush(w->file);
 }
 
 /* Metrics that cannot be written end there, with a warning at once; the run goes on, and ends with exit code 4. */

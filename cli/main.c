@@ -10,7 +10,6 @@
 #include "model/model.h"
 #include "strata/types.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -230,11 +229,9 @@ static int run_command(const struct command *command, int argc, char **argv)
 /* What was printed must have arrived: a full disk behind a redirection is an error. */
 static int finish_output(int code)
 {
-    if (fflush(stdout) == 0 && ferror(stdout) == 0)
-        return code;
-    if (code != 0)
-        return code;
-    return cli_fail(st_error_errno(errno, "cannot write to standard output"));
+    const int err = st_print_flush(stdout);
+
+    return err == 0 || code != 0 ? code : cli_fail(st_error_errno(err, "cannot write to standard output"));
 }
 
 /* Two benches are commands of their own, with options of their own. */

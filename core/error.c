@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define ERROR_BYTES 1024
 
@@ -109,13 +110,24 @@ static strata_status status_of_errno(int err)
     }
 }
 
+const char *st_errno_text(int err, char buf[ST_ERRNO_BYTES])
+{
+    const char *text = strerror_r(err, buf, ST_ERRNO_BYTES);
+    struct rlimit limit;
+
+    if (err != EFBIG || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return text;
+    snprintf(buf, ST_ERRNO_BYTES, "File too large: ulimit -f allows %llu bytes", (unsigned long long)limit.rlim_cur);
+    return buf;
+}
+
 strata_status st_error_errno(int err, const char *fmt, ...)
 {
-    char reason[128];
+    char reason[ST_ERRNO_BYTES];
     va_list args;
 
     va_start(args, fmt);
-    error_format(strerror_r(err, reason, sizeof(reason)), fmt, args);
+    error_format(st_errno_text(err, reason), fmt, args);
     va_end(args);
     return status_of_errno(err);
 }

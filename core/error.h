@@ -18,6 +18,10 @@ strata_status st_error(strata_status st, const char *fmt, ...) __attribute__((fo
  *  E_INPUT.  ENOSYS, EOPNOTSUPP: E_NOSYS.  EBUSY, EAGAIN: E_BUSY.  ECANCELED: E_CANCELLED.  Others: E_IO. */
 strata_status st_error_errno(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/** What the system says of an errno value; of EFBIG with the limit that ulimit -f sets, if it does. */
+#define ST_ERRNO_BYTES 160
+const char *st_errno_text(int err, char buf[ST_ERRNO_BYTES]);
+
 /** Put "prefix: " before the current sentence; returns `st` unchanged. */
 strata_status st_error_prefix(strata_status st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

@@ -1,7 +1,9 @@
 /* core/print.c - formats, then writes what is fit to be shown. */
 #include "core/print.h"
+#include "core/fault.h"
 #include "core/text.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -134,6 +136,22 @@ void st_print_bytes_end(FILE *file, struct st_print_bytes *b)
 {
     while (b->count > 0)
         put_first(file, b);
+}
+
+/* stdio keeps no reason, and errno is somebody else's by now: one more newline asks for it again. */
+static int flush(FILE *file)
+{
+    errno = 0;
+    if (fflush(file) != 0)
+        return errno != 0 ? errno : EIO;
+    if (ferror(file) == 0)
+        return 0;
+    return write(fileno(file), "\n", 1) < 0 ? errno : EIO;
+}
+
+int st_print_flush(FILE *file)
+{
+    return (int)-st_fault("print.flush", -flush(file));
 }
 
 /* --- terminals --- */

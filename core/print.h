@@ -27,6 +27,9 @@ void st_print_byte(FILE *file, struct st_print_bytes *b, char byte);
 /** What is left at the end. */
 void st_print_bytes_end(FILE *file, struct st_print_bytes *b);
 
+/** Writes what is buffered.  @return 0, or the errno value of why something that was printed is not there */
+int st_print_flush(FILE *file);
+
 /** True if lines can be rewritten there: a terminal, and not a dumb one. */
 bool st_print_rewrites(FILE *file);
 /** Columns of the terminal; 80 where it does not tell. */

@@ -26,7 +26,7 @@ static strata_status file_error(int err, const char *what, const struct st_run_d
 /* A file of no bytes has nothing to reserve. */
 static strata_status reserve(int fd, const struct st_run_dir *run, uint32_t index, uint64_t bytes)
 {
-    char needed[24], free_text[24];
+    char needed[24], free_text[24], reason[ST_ERRNO_BYTES];
     uint64_t free_bytes = 0;
     int err = (int)-st_fault("nvme.fallocate", 0);
 
@@ -44,9 +44,7 @@ static strata_status reserve(int fd, const struct st_run_dir *run, uint32_t inde
                     "%s/" ST_SWAP_FILE_NAME "%" PRIu32 ": cannot reserve %s (%s free): %s: free space, or name another "
                     "directory with --nvme",
                     run->path, index, st_size_text(needed, bytes), st_size_text(free_text, free_bytes),
-                    err == ENOSPC   ? "no space left on the device"
-                    : err == EDQUOT ? "disk quota exceeded"
-                                    : "file too large for it");
+                    st_errno_text(err, reason));
 }
 
 strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_run_dir *run, uint32_t index, uint64_t bytes)

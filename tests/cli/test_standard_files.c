@@ -1,0 +1,133 @@
+/* tests/cli/test_standard_files.c - standard files that are closed, full or not read, and limits on files: sentences, nothing
+ * lost in files of others, nothing left. */
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+#include "tests/common/child.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define TRAIN "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 2 --machine {w}/machine.json "
+
+/* Exit code of strata with standard files closed. */
+static int run_closed(const struct workplace *w, const char *command)
+{
+    char *line = workplace_expand(w, command);
+    const char *words[WORDS_MAX], *redirect, *argv[WORDS_MAX + 1] = {STRATA_BINARY};
+    int count = program_split(line, words, &redirect), code;
+    pid_t pid;
+
+    for (int i = 0; i <= count; i++)
+        argv[i + 1] = words[i];
+    pid = child_fork();
+    if (pid == 0) {
+        for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+            close(fd);
+        execv(argv[0], (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    code = child_wait(pid);
+    free(line);
+    return code;
+}
+
+/* What is printed goes nowhere, and not into the first file that is opened. */
+static void closed_files_are_nobodys(void **state)
+{
+    const struct workplace *w = *state;
+    size_t bytes;
+    char *metrics;
+
+    assert_int_equal(run_closed(w, TRAIN "--metrics {w}/m.jsonl --digest"), 0);
+    metrics = workplace_read(w, "m.jsonl", &bytes);
+    for (const char *line = metrics; *line != '\0'; line = strchr(line, '\n') + 1)
+        assert_int_equal(*line, '{');
+    assert_null(strstr(metrics, "weights_digest "));
+    free(metrics);
+    workplace_remove(w, "m.jsonl");
+}
+
+static void a_pipe_that_nobody_reads_is_named(void **state)
+{
+    static const char *const commands[] = {"--help",
+                                           "plan --model gpt2 --machine {w}/machine.json",
+                                           "info --json",
+                                           "train --help",
+                                           TRAIN "--json",
+                                           "eval --model {w}/model --data {w}/good.heldout.bin --seq-len 32",
+                                           "generate --model {w}/model --prompt x --max-tokens 9",
+                                           "digest {w}/model"};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        char *line = workplace_expand(w, commands[i]);
+        const char *words[WORDS_MAX], *redirect;
+        struct program p;
+        int ends[2];
+
+        program_split(line, words, &redirect);
+        assert_int_equal(pipe(ends), 0);
+        close(ends[0]);
+        program_start_on(&p, words, ends[1], -1);
+        close(ends[1]);
+        program_wait(&p);
+        if (p.code != 4 || strstr(p.err, "cannot write to standard output: Broken pipe") == NULL)
+            fail_msg("strata %s: exit code %d: %s", commands[i], p.code, p.err);
+        program_free(&p);
+        free(line);
+    }
+}
+
+static void limits_on_files_are_named(void **state)
+{
+    static const struct {
+        const char *command, *name;
+        int code;
+    } cases[] = {
+        {TRAIN "--out {w}/out", "model.safetensors", 4},
+        {"tokens {w}/text --out {w}/new.bin", "new.bin", 4},
+        {TRAIN "--nvme {w}/nvme --set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0", "swap-0", 3},
+    };
+    const struct rlimit small = {.rlim_cur = 4096, .rlim_max = RLIM_INFINITY};
+    const struct workplace *w = *state;
+    struct rlimit before;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct program p;
+
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        workplace_start_piped(w, &p, cases[i].command);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        program_drain(&p);
+        program_wait(&p);
+        if (p.code != cases[i].code || strstr(p.err, cases[i].name) == NULL ||
+            strstr(p.err, "ulimit -f allows 4096 bytes") == NULL)
+            fail_msg("strata %s: exit code %d: %s", cases[i].command, p.code, p.err);
+        program_free(&p);
+        assert_false(workplace_exists(w, "out"));
+        assert_false(workplace_exists(w, "new.bin"));
+        assert_int_equal(workplace_entries(w, "nvme"), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(closed_files_are_nobodys),
+        cmocka_unit_test(a_pipe_that_nobody_reads_is_named),
+        cmocka_unit_test(limits_on_files_are_named),
+    };
+
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+}
