@@ -87,13 +87,17 @@ static void print_json(const struct st_config_source *source, bool valid)
 }
 
 /* All problems, or the one sentence of a file that could not be read at all. */
-static int print_problems(const struct st_config_source *source, strata_status st)
+static int print_problems(const struct st_config_source *source, strata_status st, const char *file)
 {
     if (source == NULL || st_config_problem_count(source) == 0)
         return cli_fail(st);
     fflush(stdout);
-    for (uint32_t i = 0; i < st_config_problem_count(source); i++)
-        st_print(stderr, "strata: error: %s\n", st_config_problem_at(source, i));
+    for (uint32_t i = 0; i < st_config_problem_count(source); i++) {
+        const char *problem = st_config_problem_at(source, i);
+        const bool named = strncmp(problem, file, strlen(file)) == 0; /* as the parser's are */
+
+        st_print(stderr, "strata: error: %s%s%s\n", named ? "" : file, named ? "" : ": ", problem);
+    }
     return strata_status_exit_code(st);
 }
 
@@ -116,7 +120,7 @@ int cmd_check(const struct cli_args *args)
     else if (source != NULL)
         print_text(source);
     if (st != STRATA_OK)
-        code = print_problems(source, st);
+        code = print_problems(source, st, opts.file);
     st_config_source_free(source);
     return code;
 }

@@ -446,10 +446,10 @@ strata_status cli_session_start(struct cli_session *s)
     print_omp_threads(s);
     if (st == STRATA_OK)
         st = create_engine(s);
+    if (st == STRATA_E_NOSPC)
+        st = STRATA_E_NOFIT; /* from here on its space is taken: a disk that fills is one that fails */
     if (st == STRATA_OK)
         st = load_weights(s);
-    if (st == STRATA_E_NOSPC)
-        st = STRATA_E_NOFIT;
     st_hf_reader_close(s->reader);
     s->reader = NULL;
     return st;

@@ -270,6 +270,14 @@ void st_swap_dir_info(struct st_swap *swap, uint32_t index, struct st_swap_dir_i
     st_mover_file_depth(swap->mover, index, &out->queue_depth, &out->holders);
 }
 
+const char *st_swap_place(const struct st_swap *swap, uint64_t offset, uint64_t *file_offset)
+{
+    const struct st_stripe_place place = st_stripe_at(&swap->stripe, offset);
+
+    *file_offset = place.offset;
+    return swap->files[place.dir].path;
+}
+
 void st_swap_dir_counters(struct st_swap *swap, uint32_t index, struct st_swap_counters *out)
 {
     assert(index < swap->info.dir_count);

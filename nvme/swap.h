@@ -97,6 +97,8 @@ void st_swap_counters(struct st_swap *swap, struct st_swap_counters *out);
 /** One directory's, index below st_swap_info's dir_count. */
 void st_swap_dir_info(struct st_swap *swap, uint32_t index, struct st_swap_dir_info *out);
 void st_swap_dir_counters(struct st_swap *swap, uint32_t index, struct st_swap_counters *out);
+/** The file, for sentences, in which a byte of the space lies, and its place there; borrowed from the swap. */
+const char *st_swap_place(const struct st_swap *swap, uint64_t offset, uint64_t *file_offset);
 /** Unlink the files of all open swaps: after st_ending_begin(), or where nobody opens or closes one. */
 void st_swap_unlink_all(void);
 /** Remove run directories of dead owners under `dir`; returns how many were removed. */

@@ -4,7 +4,9 @@
 #include "core/checksum.h"
 #include "core/error.h"
 
+#include <assert.h>
 #include <inttypes.h>
+#include <stdio.h>
 
 static const char *const plane_names[ST_PLANE_COUNT] = {"master", "moment1", "moment2", "weight"};
 
@@ -20,25 +22,6 @@ static uint64_t tile_count(const struct st_chunk *chunk)
     return (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
 }
 
-strata_status st_engine_tile_error(struct st_engine *eng, uint32_t c, enum st_plane plane, uint64_t tile)
-{
-    const struct st_chunk *chunk = &eng->plan->chunks[c];
-    const uint32_t extent = plane == ST_PLANE_WEIGHT ? eng->plan->pages[chunk->page].home_region : chunk->region;
-
-    return st_error(STRATA_E_CORRUPT,
-                    "swap: checksum mismatch in plane %s of page %u, elements from %" PRIu64 " (extent at byte %" PRIu64
-                    "): the drive or its path changed data; the run stops before using it. Check the drive (smartctl, dmesg)",
-                    plane_names[plane], chunk->page, chunk->first + tile * ST_TILE_ELEMS, eng->plan->buffers[extent].offset);
-}
-
-struct scan {
-    struct st_engine *eng;
-    const struct st_chunk *chunk;
-    const unsigned char *plane[ST_PLANE_COUNT]; /* start of the chunk's part, or NULL */
-    bool check;
-    _Atomic uint64_t bad; /* 1 + plane * 2^32 + tile of a mismatch */
-};
-
 /* Bytes of a plane's first `elems` elements: whole tiles, or all. */
 static uint64_t plane_bytes(const struct st_plan *plan, enum st_plane plane, uint64_t elems)
 {
@@ -48,6 +31,44 @@ static uint64_t plane_bytes(const struct st_plan *plan, enum st_plane plane, uin
         return elems * strata_dtype_bytes(plan->workload.dtype);
     return st_moment_bytes(plan->moment_format, elems);
 }
+
+/* `what` was read from NVMe, from byte `at` of an extent on, and is not what was written. */
+static strata_status mismatch(const struct st_engine *eng, uint32_t extent, uint64_t at, const char *what)
+{
+    uint64_t place;
+    const char *path = st_swap_place(eng->swap, eng->plan->buffers[extent].offset + at, &place);
+
+    return st_error(STRATA_E_CORRUPT,
+                    "%s: checksum mismatch in %s at byte %" PRIu64
+                    ": the drive or its path changed data; the run stops before using it. Check the drive (smartctl, dmesg)",
+                    path, what, place);
+}
+
+strata_status st_engine_tile_error(struct st_engine *eng, uint32_t c, enum st_plane plane, uint64_t tile)
+{
+    const struct st_plan *plan = eng->plan;
+    const struct st_chunk *chunk = &plan->chunks[c];
+    const uint64_t first = tile * ST_TILE_ELEMS;
+    char what[96];
+
+    snprintf(what, sizeof(what), "plane %s of page %u, elements from %" PRIu64, plane_names[plane], chunk->page,
+             chunk->first + first);
+    if (plane == ST_PLANE_WEIGHT)
+        return mismatch(eng, plan->pages[chunk->page].home_region, plane_bytes(plan, plane, chunk->first + first), what);
+    return mismatch(eng, chunk->region,
+                    plane_bytes(plan, plane, first) + (plane == ST_PLANE_MOMENT1   ? chunk->moment1_offset
+                                                       : plane == ST_PLANE_MOMENT2 ? chunk->moment2_offset
+                                                                                   : 0),
+                    what);
+}
+
+struct scan {
+    struct st_engine *eng;
+    const struct st_chunk *chunk;
+    const unsigned char *plane[ST_PLANE_COUNT]; /* start of the chunk's part, or NULL */
+    bool check;
+    _Atomic uint64_t bad; /* 1 + plane * 2^32 + tile of a mismatch */
+};
 
 static void scan_tile(void *ctx, uint64_t tile, uint32_t worker)
 {
@@ -174,13 +195,17 @@ void st_engine_hash_act(struct st_engine *eng, uint32_t id, const void *act)
 
 strata_status st_engine_verify_act(struct st_engine *eng, uint32_t id, const void *act)
 {
-    const uint32_t g = eng->plan->workload.grad_accum;
+    const struct st_plan *plan = eng->plan;
+    const uint32_t g = plan->workload.grad_accum;
+    uint32_t op = 0;
+    char what[96];
 
     if (scan_act(eng, id, act, true))
         return STRATA_OK;
-    return st_error(
-        STRATA_E_CORRUPT,
-        "swap: checksum mismatch in the activation checkpoint of layer %u, micro-batch %u: the drive or its path changed "
-        "data; the run stops before using it. Check the drive (smartctl, dmesg)",
-        id / g, id % g);
+    while (plan->ops[op].kind != ST_OP_READ_ACT || st_op_access(plan->accesses, &plan->ops[op], ST_ROLE_TO)->index != id) {
+        op++;
+        assert(op < plan->op_count);
+    }
+    snprintf(what, sizeof(what), "the activation checkpoint of layer %u, micro-batch %u", id / g, id % g);
+    return mismatch(eng, st_op_access(plan->accesses, &plan->ops[op], ST_ROLE_FROM)->buffer, 0, what);
 }
