@@ -2,6 +2,7 @@
 #include "cli/args_table.h"
 #include "cli/commands.h"
 #include "cli/signals.h"
+#include "cli/teach.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/page.h"
@@ -180,8 +181,8 @@ static void print_help(const struct command *command)
     FILE *const file = st_page_open(stdout);
 
     st_print(file, "usage: strata %s %s\n\n", command->name, command->usage);
-    st_print_text(file, command->teach);
-    st_print_text(file, "\n\nOptions:\n");
+    cli_teach_print(file, command->teach, file != stdout ? st_print_width(stdout) : 0);
+    st_print_text(file, "\nOptions:\n");
     cli_args_print_options(command->bit, file);
     if (cli_option_find(command->bit, "model") != NULL)
         print_presets(file);

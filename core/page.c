@@ -32,13 +32,26 @@ static size_t columns(const char *text, size_t bytes)
     return count;
 }
 
-/* The column where what does not fit goes on: below the second column of a table, else a little in. */
+/* The first gap that parts columns: two spaces, but not those after a sentence.  NULL: none. */
+static const char *find_gap(const char *line)
+{
+    const char *gap = strstr(line, "  ");
+
+    while (gap != NULL && gap > line && gap[-1] == '.' && gap[2] != ' ')
+        gap = strstr(gap + 2, "  ");
+    return gap;
+}
+
+/* The column where what does not fit goes on: below the second column of a table, else a little in; sentences that begin at the
+ * margin go on there. */
 static size_t hanging(const char *line, size_t width)
 {
-    const size_t lead = strspn(line, " ");
-    const char *gap = strstr(line + lead, "  ");
+    const size_t lead = strspn(line, " "), length = strlen(line);
+    const char *gap = find_gap(line + lead);
     const size_t second = gap != NULL ? columns(line, (size_t)(gap - line)) + strspn(gap, " ") : 0;
 
+    if (lead == 0 && second == 0 && length > 0 && line[length - 1] == '.')
+        return 0;
     return second > 0 && second <= width / 2 ? second : lead + INDENT < width / 2 ? lead + INDENT : 0;
 }
 
@@ -71,7 +84,7 @@ static bool is_row(const char *line)
 {
     uint32_t gaps = 0;
 
-    for (const char *at = line + strspn(line, " "); (at = strstr(at, "  ")) != NULL; at += strspn(at, " "))
+    for (const char *at = line + strspn(line, " "); (at = find_gap(at)) != NULL; at += strspn(at, " "))
         gaps++;
     return gaps >= TABLE_GAPS;
 }

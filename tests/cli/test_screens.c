@@ -132,6 +132,22 @@ static void tables_fit(void **state)
     }
 }
 
+/* Paragraphs are filled, and a command that is broken is one that a shell takes. */
+static void help_is_filled(void **state)
+{
+    struct program p;
+
+    terminal_run(*state, &p, "train --help", 80, "xterm", false);
+    assert_non_null(strstr(p.out, "\nPlans the run, prints the plan, trains, and says how far each step is from what\n"
+                                  "the hardware allows. What does not fit "));
+    assert_non_null(strstr(p.out, " --seq-len 256 \\\n      --device-memory 2MiB \\\n      --set zero_optimization."));
+    program_free(&p);
+    terminal_run(*state, &p, "bench --help", 80, "xterm", false);
+    assert_non_null(strstr(p.out, "\n  optim   the optimizer's kernels, by state layout, size of the tensor and\n"
+                                  "          instruction set.  Roof: the lower of memory (a stream "));
+    program_free(&p);
+}
+
 /* A dumb terminal gets lines of its width, and nothing that it would have to understand. */
 static void dumb_terminals_get_lines(void **state)
 {
@@ -164,8 +180,12 @@ static void pipes_get_whole_lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_leave_a_history),    cmocka_unit_test(work_shows_itself),     cmocka_unit_test(tables_fit),
-        cmocka_unit_test(dumb_terminals_get_lines), cmocka_unit_test(pipes_get_whole_lines),
+        cmocka_unit_test(steps_leave_a_history),
+        cmocka_unit_test(work_shows_itself),
+        cmocka_unit_test(tables_fit),
+        cmocka_unit_test(help_is_filled),
+        cmocka_unit_test(dumb_terminals_get_lines),
+        cmocka_unit_test(pipes_get_whole_lines),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

@@ -60,6 +60,8 @@ static void lines_are_cut_between_words(void **state)
          "  memory        peak 32.3 MiB, planned\n                at most 110 MiB\n"},
         {"  bytes: upload 512 B, download 128 B, read 0 B\n", "  bytes: upload 512 B, download 128 B,\n      read 0 B\n"},
         {"  bytes: upload 512 KiB, download of 12345 B\n", "  bytes: upload 512 KiB, download of\n      12345 B\n"},
+        {"Sentences at the margin go on at the margin.  Two spaces part them.\n",
+         "Sentences at the margin go on at the\nmargin.  Two spaces part them.\n"},
         {"an-absurdly-long-word-that-fits-on-no-line-of-this-terminal stays\n",
          "an-absurdly-long-word-that-fits-on-no-line-of-this-terminal\n    stays\n"},
         {"\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9 are ten columns, not twenty ones\n",
