@@ -40,29 +40,9 @@ static strata_status create_tables(struct st_engine *eng)
     eng->scratch = malloc((size_t)workers * ST_TILE_ELEMS * sizeof(float));
     eng->staging = malloc((size_t)workers * ST_TILE_ELEMS * 4);
     eng->block_sums = malloc((largest / ST_NORM_BLOCK + 1) * sizeof(double));
-    eng->done = calloc(plan->op_count + 1, sizeof(*eng->done));
     eng->io = calloc(plan->op_count + 1, sizeof(*eng->io));
-    if (eng->verified == NULL || eng->scratch == NULL || eng->staging == NULL || eng->block_sums == NULL || eng->done == NULL ||
-        eng->io == NULL)
+    if (eng->verified == NULL || eng->scratch == NULL || eng->staging == NULL || eng->block_sums == NULL || eng->io == NULL)
         return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
-    return STRATA_OK;
-}
-
-static strata_status create_lanes(struct st_engine *eng)
-{
-    const struct st_plan *plan = eng->plan;
-
-    eng->backward_from = st_plan_backward(plan);
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
-        eng->lane_ops[lane] = malloc((plan->op_count + 1) * sizeof(uint32_t));
-        if (eng->lane_ops[lane] == NULL)
-            return st_error(STRATA_E_NOMEM, "engine: no memory for its lanes");
-    }
-    for (uint32_t i = 0; i < plan->op_count; i++) {
-        const struct st_op *op = &plan->ops[i];
-
-        eng->lane_ops[op->lane][eng->lane_count[op->lane]++] = i;
-    }
     return STRATA_OK;
 }
 
@@ -136,6 +116,7 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     eng->config = *opts->config;
     eng->compute = opts->compute;
     eng->trace = opts->trace;
+    eng->backward_from = st_plan_backward(eng->plan);
     st_train_state_start(&eng->train, &eng->config);
     eng->kernels = st_kernels_pick(eng->config.isa);
     if (eng->kernels == NULL) {
@@ -146,7 +127,8 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
         (st = st_arena_create_near(&eng->host, "host", eng->plan->needed[STRATA_TIER_HOST], eng->workers, opts->topology)) !=
             STRATA_OK ||
         (st = open_device(eng, opts)) != STRATA_OK || (st = open_swap(eng, opts)) != STRATA_OK ||
-        (st = create_tables(eng)) != STRATA_OK || (st = create_lanes(eng)) != STRATA_OK ||
+        (st = create_tables(eng)) != STRATA_OK ||
+        (st = st_dispatch_init(&eng->dispatch, eng->plan, eng->device->ops->notify != NULL)) != STRATA_OK ||
         (eng->device->ops->notify != NULL && (st = st_engine_async_create(eng)) != STRATA_OK))
         goto fail;
     *out = eng;
@@ -171,14 +153,12 @@ void st_engine_destroy(struct st_engine *eng)
     st_workers_destroy(eng->workers);
     for (uint32_t i = 0; i < ST_PLANE_COUNT; i++)
         free(eng->checksums[i]);
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
-        free(eng->lane_ops[lane]);
+    st_dispatch_fini(&eng->dispatch);
     free(eng->act_checksums);
     free(eng->verified);
     free(eng->scratch);
     free(eng->staging);
     free(eng->block_sums);
-    free(eng->done);
     free(eng->io);
     pthread_cond_destroy(&eng->wake);
     pthread_mutex_destroy(&eng->lock);

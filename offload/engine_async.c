@@ -1,8 +1,8 @@
 /* engine_async.c - ops under way elsewhere: on the device's queues, and on the host thread that runs the workers.
  *
  * The caller hands out an op as soon as what it waits for is done, and sleeps between events.  The compute queue and the update
- * lane run in order, so an op there need not wait for an earlier one of its own lane.  Whoever finishes an op stores its
- * done[] and wakes the caller; after a failure the host thread only passes on what is queued. */
+ * lane run in order, so an op there need not wait for an earlier one of its own lane.  Whoever finishes an op wakes the caller;
+ * after a failure the host thread only passes on what is queued. */
 #include "offload/engine_state.h"
 
 #include "core/clock.h"
@@ -48,14 +48,14 @@ static void take_time(struct st_engine *eng, const struct st_engine_job *job, ui
     }
 }
 
-/* Once done[] is stored, the caller may issue the op anew: its job is not looked at after that. */
+/* Once the op is finished, the caller may issue it again: its job is not looked at after that. */
 static void finish_job(struct st_engine_job *job, strata_status st)
 {
     struct st_engine *eng = job->engine;
     const uint32_t lane = eng->plan->ops[job->op].lane;
 
     if (st == STRATA_OK)
-        atomic_store_explicit(&eng->done[job->op], job->cycle, memory_order_release);
+        st_dispatch_finish(&eng->dispatch, job->op);
     pthread_mutex_lock(&eng->lock);
     if (st != STRATA_OK && eng->io_status == STRATA_OK) {
         eng->io_status = st;
@@ -100,7 +100,7 @@ void st_engine_check_arrived(struct st_engine *eng, const struct st_engine_io *i
 {
     struct st_engine_job *job = &eng->async->jobs[io->op];
 
-    *job = (struct st_engine_job){.engine = eng, .op = io->op, .cycle = io->cycle};
+    *job = (struct st_engine_job){.engine = eng, .op = io->op};
     pthread_mutex_lock(&eng->lock);
     eng->in_flight++;
     eng->async->lane_jobs[eng->plan->ops[io->op].lane]++;
@@ -110,7 +110,7 @@ void st_engine_check_arrived(struct st_engine *eng, const struct st_engine_io *i
 
 bool st_engine_checks_arrival(const struct st_engine *eng, uint32_t op)
 {
-    return eng->async != NULL && (eng->async->check_phases[op] & eng->phase) != 0;
+    return eng->async != NULL && (eng->async->check_phases[op] & eng->dispatch.phase) != 0;
 }
 
 /* --- the host thread --- */
@@ -175,7 +175,7 @@ strata_status st_engine_issue(struct st_engine *eng, uint32_t index)
     struct st_engine_job *job = &eng->async->jobs[index];
     strata_status st;
 
-    *job = (struct st_engine_job){.engine = eng, .op = index, .cycle = eng->cycle, .issued_ns = st_clock_ns()};
+    *job = (struct st_engine_job){.engine = eng, .op = index, .issued_ns = st_clock_ns()};
     job->record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, job->issued_ns);
     pthread_mutex_lock(&eng->lock);
     eng->in_flight++;

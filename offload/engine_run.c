@@ -1,8 +1,7 @@
-/* engine_run.c - the dispatcher: one cycle of the program over the lanes.
+/* engine_run.c - one cycle of the program: what the dispatcher hands out (dispatch.h) is started.
  *
- * Lanes issue in program order.  I/O lanes hand ready ops to the swap's thread; of the executing lanes the ready op that is
- * earliest in the program runs next, or, on a device with queues of its own, every lane's ready ops are handed out.  Since
- * waits only point backwards, the earliest op not yet done can always proceed. */
+ * Ops of I/O lanes go to the swap's thread; of the executing lanes the earliest ready op runs here, or, on a device with queues
+ * of its own, every lane's ready ops are handed out. */
 #include "offload/engine_state.h"
 
 #include "core/clock.h"
@@ -15,12 +14,12 @@
 
 /* --- completion of transfers, on the swap's thread --- */
 
-/* Once done[] is stored, the caller may issue the op anew: its record is not looked at after that. */
+/* Once the op is finished, the caller may issue it again: its record is not looked at after that. */
 static void io_done(struct st_transfer *t, strata_status st)
 {
     struct st_engine_io *io = t->owner;
     struct st_engine *eng = io->engine;
-    const bool synchronous = io->op == ST_NO_BUFFER, read = t->op == ST_IO_READ;
+    const bool synchronous = io->op == ST_NO_OP, read = t->op == ST_IO_READ;
     const uint64_t bytes = t->bytes;
 
     if (st == STRATA_OK && read && st_fault("engine.corrupt", 0) < 0)
@@ -30,7 +29,7 @@ static void io_done(struct st_transfer *t, strata_status st)
     if (st == STRATA_OK && io->check)
         st_engine_check_arrived(eng, io);
     else if (st == STRATA_OK && !synchronous)
-        atomic_store_explicit(&eng->done[io->op], io->cycle, memory_order_release);
+        st_dispatch_finish(&eng->dispatch, io->op);
     pthread_mutex_lock(&eng->lock);
     if (st != STRATA_OK && eng->io_status == STRATA_OK) {
         eng->io_status = st;
@@ -95,7 +94,7 @@ strata_status st_engine_drain(struct st_engine *eng)
 
 strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *buf)
 {
-    struct st_engine_io io = {.op = ST_NO_BUFFER};
+    struct st_engine_io io = {.op = ST_NO_OP};
     strata_status st = submit(eng, &io, op, extent, buf);
 
     if (st != STRATA_OK)
@@ -107,39 +106,7 @@ strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32
     return io_failure(eng);
 }
 
-/* --- readiness --- */
-
-static bool wait_satisfied(const struct st_engine *eng, const struct st_wait *wait)
-{
-    const uint64_t cycle = eng->cycle - (wait->previous ? 1 : 0);
-
-    return atomic_load_explicit(&eng->done[wait->op], memory_order_acquire) >= cycle;
-}
-
-/* Do ops of this lane run strictly one after the other, wherever that is? */
-static bool runs_in_order(const struct st_engine *eng, uint32_t lane)
-{
-    return eng->async != NULL && (lane == ST_LANE_COMPUTE || lane == ST_LANE_UPDATE || lane == ST_LANE_UPDATE_DEVICE);
-}
-
-/* First unfinished op that `op` waits for; ST_NO_BUFFER: ready.  A masked op is not handed out: it waits for every one. */
-static uint32_t blocker(const struct st_engine *eng, const struct st_op *op)
-{
-    const bool in_order = runs_in_order(eng, op->lane) && !st_engine_masked(eng, op);
-
-    for (uint32_t i = 0; i < op->wait_count; i++) {
-        const struct st_wait *wait = &eng->plan->waits[op->wait_first + i];
-
-        if (!wait_satisfied(eng, wait) && !(in_order && eng->plan->ops[wait->op].lane == op->lane))
-            return wait->op;
-    }
-    return ST_NO_BUFFER;
-}
-
-static void mark_done(struct st_engine *eng, uint32_t index)
-{
-    atomic_store_explicit(&eng->done[index], eng->cycle, memory_order_release);
-}
+/* --- transfers --- */
 
 static strata_status issue_io(struct st_engine *eng, uint32_t index)
 {
@@ -151,7 +118,6 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
     struct st_engine_io *io = &eng->io[index];
 
     io->op = index;
-    io->cycle = eng->cycle;
     io->check = st_engine_checks_arrival(eng, index);
     if (eng->trace != NULL)
         io->record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, st_clock_ns());
@@ -161,55 +127,20 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
     return submit(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, st_engine_pointer(eng, memory));
 }
 
-static strata_status issue_ready_io(struct st_engine *eng, bool *progressed)
+static strata_status issue_ready_io(struct st_engine *eng)
 {
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
-        if (!st_lane_is_io(lane))
-            continue;
-        while (eng->lane_next[lane] < eng->lane_count[lane]) {
-            const uint32_t index = eng->lane_ops[lane][eng->lane_next[lane]];
-            const struct st_op *op = &eng->plan->ops[index];
-            strata_status st;
+    struct st_dispatch *d = &eng->dispatch;
 
-            if (blocker(eng, op) != ST_NO_BUFFER)
-                break;
-            if (st_engine_masked(eng, op))
-                mark_done(eng, index);
-            else if ((st = issue_io(eng, index)) != STRATA_OK)
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        for (uint32_t op; st_lane_is_io(lane) && (op = st_dispatch_ready(d, lane)) != ST_NO_OP;) {
+            const strata_status st = issue_io(eng, op);
+
+            if (st != STRATA_OK)
                 return st;
-            eng->lane_next[lane]++;
-            *progressed = true;
+            st_dispatch_pass(d, lane);
         }
     }
     return STRATA_OK;
-}
-
-/* The earliest ready op of the executing lanes; *earliest: the earliest op not yet run, ready or not. */
-static uint32_t pick(struct st_engine *eng, uint32_t *earliest)
-{
-    uint32_t best = ST_NO_BUFFER;
-
-    *earliest = ST_NO_BUFFER;
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
-        uint32_t index;
-
-        if (st_lane_is_io(lane) || eng->lane_next[lane] == eng->lane_count[lane])
-            continue;
-        index = eng->lane_ops[lane][eng->lane_next[lane]];
-        if (index < *earliest)
-            *earliest = index;
-        if (index < best && blocker(eng, &eng->plan->ops[index]) == ST_NO_BUFFER)
-            best = index;
-    }
-    return best;
-}
-
-static bool all_issued(const struct st_engine *eng)
-{
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
-        if (eng->lane_next[lane] < eng->lane_count[lane])
-            return false;
-    return true;
 }
 
 /* --- time --- */
@@ -231,36 +162,30 @@ static void account(struct st_engine *eng, uint32_t index, uint64_t ns)
 static strata_status execute(struct st_engine *eng, uint32_t index)
 {
     const struct st_op *op = &eng->plan->ops[index];
-    strata_status st = STRATA_OK;
+    const uint64_t start = st_clock_ns();
+    struct st_trace_record *record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, start);
+    strata_status st = st_engine_run_op(eng, op);
+    uint64_t end;
 
-    if (!st_engine_masked(eng, op)) {
-        const uint64_t start = st_clock_ns();
-        struct st_trace_record *record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, start);
-        uint64_t end;
-
-        st = st_engine_run_op(eng, op);
-        if (st == STRATA_OK && st_engine_has_follow(eng, op))
-            st = st_engine_follow_op(eng, op);
-        end = st_clock_ns();
-        account(eng, index, end - start);
-        st_trace_end(record, end);
-    }
-    if (st == STRATA_OK) {
-        mark_done(eng, index);
-        eng->lane_next[op->lane]++;
-    }
+    if (st == STRATA_OK && st_engine_has_follow(eng, op))
+        st = st_engine_follow_op(eng, op);
+    end = st_clock_ns();
+    account(eng, index, end - start);
+    st_trace_end(record, end);
+    if (st == STRATA_OK)
+        st_dispatch_finish(&eng->dispatch, index);
     return st;
 }
 
-/* Op to blame while op `index` cannot start: a transfer where there is one.  ST_NO_BUFFER: none. */
+/* Op to blame while op `index` cannot start: a transfer where there is one.  NO_OP: none. */
 static uint32_t stalled_on(const struct st_engine *eng, uint32_t index)
 {
-    uint32_t on = index == ST_NO_BUFFER ? ST_NO_BUFFER : blocker(eng, &eng->plan->ops[index]);
+    uint32_t on = index == ST_NO_OP ? ST_NO_OP : st_dispatch_unmet(&eng->dispatch, index);
 
-    while (on != ST_NO_BUFFER && !st_lane_is_io(eng->plan->ops[on].lane)) {
-        const uint32_t next = blocker(eng, &eng->plan->ops[on]);
+    while (on != ST_NO_OP && !st_lane_is_io(eng->plan->ops[on].lane)) {
+        const uint32_t next = st_dispatch_unmet(&eng->dispatch, on);
 
-        if (next == ST_NO_BUFFER || next >= on)
+        if (next == ST_NO_OP || next >= on)
             break;
         on = next;
     }
@@ -272,8 +197,8 @@ static uint32_t stalled_on(const struct st_engine *eng, uint32_t index)
 static void wait_for_event(struct st_engine *eng, uint64_t seen, bool stalled, uint32_t earliest)
 {
     const uint64_t start = st_clock_ns();
-    const uint32_t on = stalled ? stalled_on(eng, earliest) : ST_NO_BUFFER;
-    const enum st_lane lane = on == ST_NO_BUFFER ? ST_LANE_WRITE : (enum st_lane)eng->plan->ops[on].lane;
+    const uint32_t on = stalled ? stalled_on(eng, earliest) : ST_NO_OP;
+    const enum st_lane lane = on == ST_NO_OP ? ST_LANE_WRITE : (enum st_lane)eng->plan->ops[on].lane;
     struct st_trace_record *record = stalled ? st_trace_begin(eng->trace, ST_TRACE_STALL, earliest, on, start) : NULL;
     uint64_t end;
 
@@ -304,19 +229,23 @@ static uint64_t events_seen(struct st_engine *eng)
 
 static strata_status run_here(struct st_engine *eng, uint64_t seen, bool progressed)
 {
-    uint32_t earliest;
-    const uint32_t index = pick(eng, &earliest);
+    struct st_dispatch *d = &eng->dispatch;
+    const uint32_t op = st_dispatch_pick(d);
+    strata_status st = STRATA_OK;
 
-    if (index != ST_NO_BUFFER)
-        return execute(eng, index);
-    if (!progressed && !all_issued(eng))
-        wait_for_event(eng, seen, true, earliest);
-    return STRATA_OK;
+    if (op == ST_NO_OP) {
+        if (!progressed && !st_dispatch_over(d))
+            wait_for_event(eng, seen, true, st_dispatch_earliest(d));
+        return STRATA_OK;
+    }
+    if (!st_dispatch_masked(d, op))
+        st = execute(eng, op);
+    if (st == STRATA_OK)
+        st_dispatch_pass(d, eng->plan->ops[op].lane);
+    return st;
 }
 
 /* --- a device with queues of its own: the caller hands ops out --- */
-
-#define JOBS_AHEAD 16u /* of one lane: enough to keep a queue busy, few enough that none fills up */
 
 static uint32_t jobs_under_way(struct st_engine *eng, uint32_t lane)
 {
@@ -328,32 +257,20 @@ static uint32_t jobs_under_way(struct st_engine *eng, uint32_t lane)
     return jobs;
 }
 
-/* Its turn of the cycle before must be over, too: it has one record for both. */
-static bool can_issue(struct st_engine *eng, uint32_t index)
+static strata_status hand_out(struct st_engine *eng)
 {
-    const struct st_op *op = &eng->plan->ops[index];
+    struct st_dispatch *d = &eng->dispatch;
 
-    return atomic_load_explicit(&eng->done[index], memory_order_acquire) + 1 >= eng->cycle && blocker(eng, op) == ST_NO_BUFFER &&
-           (st_engine_masked(eng, op) || jobs_under_way(eng, op->lane) < JOBS_AHEAD);
-}
-
-static strata_status hand_out(struct st_engine *eng, bool *progressed)
-{
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
-        if (st_lane_is_io(lane))
-            continue;
-        while (eng->lane_next[lane] < eng->lane_count[lane]) {
-            const uint32_t index = eng->lane_ops[lane][eng->lane_next[lane]];
-            strata_status st;
+        uint32_t op;
 
-            if (!can_issue(eng, index))
-                break;
-            if (st_engine_masked(eng, &eng->plan->ops[index]))
-                mark_done(eng, index);
-            else if ((st = st_engine_issue(eng, index)) != STRATA_OK)
+        while (!st_lane_is_io(lane) && (op = st_dispatch_ready(d, lane)) != ST_NO_OP &&
+               jobs_under_way(eng, lane) <= ST_JOBS_AHEAD) { /* one of them runs */
+            const strata_status st = st_engine_issue(eng, op);
+
+            if (st != STRATA_OK)
                 return st;
-            eng->lane_next[lane]++;
-            *progressed = true;
+            st_dispatch_pass(d, lane);
         }
     }
     return STRATA_OK;
@@ -361,15 +278,13 @@ static strata_status hand_out(struct st_engine *eng, bool *progressed)
 
 static strata_status hand_out_or_wait(struct st_engine *eng, uint64_t seen, bool progressed)
 {
-    const uint32_t next = eng->lane_next[ST_LANE_COMPUTE];
-    const strata_status st = hand_out(eng, &progressed);
+    const struct st_dispatch *d = &eng->dispatch;
+    const uint32_t passed = d->passed, next = st_dispatch_head(d, ST_LANE_COMPUTE);
+    const strata_status st = hand_out(eng);
 
-    if (st != STRATA_OK || progressed)
+    if (st != STRATA_OK || progressed || d->passed != passed)
         return st;
-    if (next < eng->lane_count[ST_LANE_COMPUTE] && jobs_under_way(eng, ST_LANE_COMPUTE) == 0)
-        wait_for_event(eng, seen, true, eng->lane_ops[ST_LANE_COMPUTE][next]);
-    else
-        wait_for_event(eng, seen, false, ST_NO_BUFFER);
+    wait_for_event(eng, seen, next != ST_NO_OP && jobs_under_way(eng, ST_LANE_COMPUTE) == 0, next);
     return STRATA_OK;
 }
 
@@ -378,22 +293,24 @@ static strata_status hand_out_or_wait(struct st_engine *eng, uint64_t seen, bool
 /* Handed out is not done: what the host does must be, before the next step's scalars come. */
 static bool cycle_over(struct st_engine *eng)
 {
-    return all_issued(eng) && (eng->async == NULL || jobs_under_way(eng, ST_LANE_UPDATE) == 0);
+    return st_dispatch_over(&eng->dispatch) && (eng->async == NULL || jobs_under_way(eng, ST_LANE_UPDATE) == 0);
 }
 
 static strata_status run_lanes(struct st_engine *eng)
 {
     for (;;) {
         const uint64_t seen = events_seen(eng); /* before anything is looked at: what happens from here on ends the wait */
-        bool progressed = false;
+        const uint32_t passed = eng->dispatch.passed;
+        bool progressed;
         strata_status st;
 
         if (cycle_over(eng))
             return io_failure(eng);
         if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed))
             return st_error(STRATA_E_CANCELLED, "cancelled");
-        if ((st = io_failure(eng)) != STRATA_OK || (st = issue_ready_io(eng, &progressed)) != STRATA_OK)
+        if ((st = io_failure(eng)) != STRATA_OK || (st = issue_ready_io(eng)) != STRATA_OK)
             return st;
+        progressed = eng->dispatch.passed != passed;
         st = eng->async == NULL ? run_here(eng, seen, progressed) : hand_out_or_wait(eng, seen, progressed);
         if (st != STRATA_OK)
             return st;
@@ -415,9 +332,7 @@ strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
 
     if (eng->poisoned != STRATA_OK)
         return st_error(eng->poisoned, "the engine stopped after an earlier error: %s", eng->io_error);
-    eng->cycle++;
-    eng->phase = phase;
-    memset(eng->lane_next, 0, sizeof(eng->lane_next));
+    st_dispatch_begin(&eng->dispatch, phase);
     if (eng->trace != NULL)
         st_engine_trace_cycle(eng, st_clock_ns());
     if (eng->async != NULL)

@@ -1,7 +1,6 @@
 /* offload/engine_state.h - the engine's own state, shared by engine*.c alone.
  *
- * Threads.  The swap's thread completes transfers: it stores done[op] (release), then wakes the caller through `wake`.  The
- * caller loads done[op] (acquire) before it uses what was read.
+ * Threads.  The swap's thread completes transfers: it finishes the op (dispatch.h), then wakes the caller through `wake`.
  * On a device whose calls are done when they return, the caller's thread runs every op of the compute, upload, download and
  * update lanes itself, one at a time across the workers.  On one with queues of its own (device.h, notify) the caller only
  * hands ops out: to the device's queues, and the host's work to one host thread, which then is the one that runs the workers.
@@ -13,6 +12,7 @@
 #include "core/trace.h"
 #include "core/workers.h"
 #include "offload/device.h"
+#include "offload/dispatch.h"
 #include "offload/engine.h"
 #include "offload/train_state.h"
 
@@ -25,9 +25,8 @@ enum st_plane { ST_PLANE_MASTER, ST_PLANE_MOMENT1, ST_PLANE_MOMENT2, ST_PLANE_WE
 struct st_engine_io {
     struct st_transfer transfer;
     struct st_engine *engine;
-    uint32_t op; /* ST_NO_BUFFER: synchronous */
-    uint64_t cycle;
-    struct st_trace_record *record; /* NULL: not traced; ended before done[op] is stored */
+    uint32_t op;                    /* ST_NO_OP: synchronous */
+    struct st_trace_record *record; /* NULL: not traced; ended before the op is finished */
     bool check;                     /* what arrives is checked before the op is done */
     bool finished;                  /* synchronous ones; guarded by lock */
 };
@@ -36,7 +35,7 @@ struct st_engine_io {
 struct st_engine_job {
     struct st_engine *engine;
     uint32_t op;
-    uint64_t cycle, issued_ns;
+    uint64_t issued_ns;
     struct st_trace_record *record; /* NULL: not traced */
     struct st_engine_job *next;     /* in a queue of the host thread */
 };
@@ -76,13 +75,9 @@ struct st_engine {
     double *block_sums;                  /* host norms of parked pages: largest page / ST_NORM_BLOCK + 1 */
 
     /* program state */
-    uint32_t *lane_ops[ST_LANE_COUNT]; /* op indices of a lane, in order */
-    uint32_t lane_count[ST_LANE_COUNT], lane_next[ST_LANE_COUNT];
-    _Atomic uint64_t *done;  /* [op_count]: last cycle in which the op finished */
+    struct st_dispatch dispatch;
     struct st_engine_io *io; /* [op_count] */
-    uint64_t cycle;
-    enum st_phase phase;
-    uint32_t backward_from; /* first op of backward */
+    uint32_t backward_from;  /* first op of backward */
 
     pthread_mutex_t lock; /* guards events, in_flight, io_status, io_error, st_engine_io.finished */
     pthread_cond_t wake;
@@ -111,11 +106,6 @@ static inline void *st_engine_pointer(const struct st_engine *eng, uint32_t buff
     const struct st_buffer *b = &eng->plan->buffers[buffer];
 
     return (b->tier == STRATA_TIER_DEVICE ? eng->device_base : eng->host.base) + b->offset;
-}
-
-static inline bool st_engine_masked(const struct st_engine *eng, const struct st_op *op)
-{
-    return (op->phases & eng->phase) == 0;
 }
 
 /* A chunk's moments, from its planes' start. */

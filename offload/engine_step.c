@@ -182,7 +182,7 @@ strata_status st_engine_end_of_step(struct st_engine *eng)
     overflowed = eng->train.overflowed_host + *(const uint64_t *)st_engine_pointer(eng, eng->plan->at.overflows_host);
     eng->result.weights_overflowed = overflowed - eng->train.overflowed_seen;
     eng->train.overflowed_seen = overflowed;
-    if (eng->phase == ST_PHASE_EVAL)
+    if (eng->dispatch.phase == ST_PHASE_EVAL)
         return STRATA_OK;
     return close_training_step(eng, device, host);
 }

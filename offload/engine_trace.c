@@ -27,13 +27,13 @@ strata_status st_engine_trace_create(struct st_trace **out, const struct st_plan
 
 void st_engine_trace_cycle(struct st_engine *eng, uint64_t now_ns)
 {
-    const bool step = eng->phase == ST_PHASE_PROLOGUE || eng->phase == ST_PHASE_BODY;
+    const bool step = eng->dispatch.phase == ST_PHASE_PROLOGUE || eng->dispatch.phase == ST_PHASE_BODY;
 
     eng->trace_cycle = NULL;
-    if (eng->phase == ST_PHASE_EVAL)
+    if (eng->dispatch.phase == ST_PHASE_EVAL)
         st_trace_pause(eng->trace);
     else
-        eng->trace_cycle = st_trace_cycle(eng->trace, step, st_phase_index(eng->phase), now_ns);
+        eng->trace_cycle = st_trace_cycle(eng->trace, step, st_phase_index(eng->dispatch.phase), now_ns);
 }
 
 static void put_arg(struct st_trace_item *out, const char *key, uint64_t value)

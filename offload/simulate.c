@@ -1,4 +1,4 @@
-/* simulate.c - the dispatcher of engine_run.c and engine_async.c over a clock.
+/* simulate.c - a program over a clock: what dispatch.c hands out takes its time.
  *
  * Executors run one op at a time; there is one per executing lane, or one for all on a device that is the host.  The disk is a
  * fluid: two queues whose heads move at once.  Time goes from one completion to the next. */
@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "offload/cost.h"
+#include "offload/dispatch.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,9 +15,8 @@
 #define STEPS_MAX      24u  /* simulated at most: half of them are averaged where no period is found */
 #define PERIOD_MAX     8u   /* steps */
 #define SAME           1e-9 /* relative difference of two steps that are one */
-#define NONE           UINT32_MAX
+#define NONE           ST_NO_OP
 #define BLAME_HOPS_MAX 64u
-#define JOBS_AHEAD     16u /* ops handed out to a queue of the device or to the host thread, as the engine does */
 
 enum { READ = 0, WRITE = 1, DIRECTIONS = 2 };
 
@@ -34,14 +34,11 @@ struct backlog {
 struct simulator {
     const struct st_plan *plan;
     const struct st_machine *machine;
-    double *cost;   /* [op_count] seconds on its executor; unused for I/O */
-    double *after;  /* [op_count] seconds of checksums that the host makes before the op counts as done */
-    uint32_t *done; /* [op_count]: last cycle in which the op finished */
-    uint32_t *lane_ops[ST_LANE_COUNT];
-    uint32_t lane_count[ST_LANE_COUNT], lane_next[ST_LANE_COUNT];
-    uint32_t lane_wait[ST_LANE_COUNT]; /* waits of the lane's next op that are known to be satisfied */
+    double *cost;  /* [op_count] seconds on its executor; unused for I/O */
+    double *after; /* [op_count] seconds of checksums that the host makes before the op counts as done */
+    struct st_dispatch dispatch;
 
-    uint32_t ahead[ST_LANE_COUNT][JOBS_AHEAD]; /* handed out and not running yet, in order; a ring */
+    uint32_t ahead[ST_LANE_COUNT][ST_JOBS_AHEAD]; /* handed out and not running yet, in order; a ring */
     uint32_t ahead_first[ST_LANE_COUNT], ahead_count[ST_LANE_COUNT];
     uint32_t running[ST_LANE_COUNT]; /* op on each executor, or NONE */
     uint32_t row[ST_LANE_COUNT];     /* lane that an executor works for */
@@ -51,8 +48,6 @@ struct simulator {
     double left[DIRECTIONS]; /* bytes of the queue's head still to move */
 
     double now;
-    uint32_t cycle;
-    enum st_phase phase;
     struct st_simulation step; /* of the running cycle */
 };
 
@@ -75,51 +70,6 @@ static uint32_t pop(const struct simulator *s, struct queue *q)
     return op;
 }
 
-/* --- readiness --- */
-
-static bool lane_ended(const struct simulator *s, uint32_t lane)
-{
-    return s->lane_next[lane] == s->lane_count[lane];
-}
-
-static uint32_t head(const struct simulator *s, uint32_t lane)
-{
-    return lane_ended(s, lane) ? NONE : s->lane_ops[lane][s->lane_next[lane]];
-}
-
-static bool masked(const struct simulator *s, uint32_t op)
-{
-    return (s->plan->ops[op].phases & s->phase) == 0;
-}
-
-static bool runs_in_order(uint32_t lane)
-{
-    return lane == ST_LANE_COMPUTE || lane == ST_LANE_UPDATE || lane == ST_LANE_UPDATE_DEVICE;
-}
-
-/* First op that the lane's head waits for; NONE: it is ready.  An op also waits for itself in the cycle before; on a queue that
- * runs in order it need not wait for those before it. */
-static uint32_t blocker(struct simulator *s, uint32_t lane)
-{
-    const uint32_t index = head(s, lane);
-    const struct st_op *op = &s->plan->ops[index];
-    const bool in_order = !s->machine->device_is_host && runs_in_order(lane) && !masked(s, index);
-
-    for (; s->lane_wait[lane] < op->wait_count; s->lane_wait[lane]++) {
-        const struct st_wait *wait = &s->plan->waits[op->wait_first + s->lane_wait[lane]];
-
-        if (s->done[wait->op] + (wait->previous ? 1 : 0) < s->cycle && !(in_order && s->plan->ops[wait->op].lane == lane))
-            return wait->op;
-    }
-    return s->done[index] + 1 < s->cycle ? index : NONE;
-}
-
-static void pass(struct simulator *s, uint32_t lane)
-{
-    s->lane_next[lane]++;
-    s->lane_wait[lane] = 0;
-}
-
 /* --- starting --- */
 
 /* The op itself is through; its checksums may follow. */
@@ -128,70 +78,42 @@ static void landed(struct simulator *s, uint32_t op)
     if (s->after[op] > 0)
         push(s, &s->checks, op);
     else
-        s->done[op]++;
+        st_dispatch_finish(&s->dispatch, op);
 }
 
-static bool issue_io(struct simulator *s)
+static void issue_io(struct simulator *s)
 {
-    bool progressed = false;
-
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
         const int direction = lane == ST_LANE_WRITE ? WRITE : READ;
 
-        while (st_lane_is_io(lane) && !lane_ended(s, lane) && blocker(s, lane) == NONE) {
-            const uint32_t op = head(s, lane);
-
-            if (masked(s, op)) {
-                s->done[op]++;
-            } else {
-                if (s->io[direction].count == 0)
-                    s->left[direction] = (double)s->plan->ops[op].bytes;
-                push(s, &s->io[direction], op);
-            }
-            pass(s, lane);
-            progressed = true;
+        for (uint32_t op; st_lane_is_io(lane) && (op = st_dispatch_ready(&s->dispatch, lane)) != NONE;) {
+            if (s->io[direction].count == 0)
+                s->left[direction] = (double)s->plan->ops[op].bytes;
+            push(s, &s->io[direction], op);
+            st_dispatch_pass(&s->dispatch, lane);
         }
     }
-    return progressed;
 }
 
-static void run(struct simulator *s, uint32_t executor, uint32_t op, uint32_t row, double seconds)
+/* An op begins on its executor; one without a cost is over at once. */
+static void run(struct simulator *s, uint32_t executor, uint32_t op)
 {
+    if (!(s->cost[op] > 0)) {
+        landed(s, op);
+        return;
+    }
     s->running[executor] = op;
-    s->row[executor] = row;
-    s->end[executor] = s->now + seconds;
-}
-
-/* The lane of this executor whose next op is ready and earliest in the program; NONE. */
-static uint32_t pick(struct simulator *s, uint32_t executor)
-{
-    uint32_t best = NONE;
-
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
-        if (!st_lane_is_io(lane) && executor_of(s, lane) == executor && !lane_ended(s, lane) &&
-            (best == NONE || head(s, lane) < head(s, best)) && blocker(s, lane) == NONE)
-            best = lane;
-    return best;
+    s->row[executor] = s->plan->ops[op].lane;
+    s->end[executor] = s->now + s->cost[op];
 }
 
 /* Hand out what is ready to a queue of its own. */
-static bool hand_out(struct simulator *s, uint32_t lane)
+static void hand_out(struct simulator *s, uint32_t lane)
 {
-    bool progressed = false;
-
-    while (!lane_ended(s, lane) && blocker(s, lane) == NONE) {
-        const uint32_t op = head(s, lane);
-
-        if (masked(s, op))
-            s->done[op]++;
-        else if (s->ahead_count[lane] < JOBS_AHEAD)
-            s->ahead[lane][(s->ahead_first[lane] + s->ahead_count[lane]++) % JOBS_AHEAD] = op;
-        else
-            break;
-        pass(s, lane);
-        progressed = true;
+    for (uint32_t op; (op = st_dispatch_ready(&s->dispatch, lane)) != NONE && s->ahead_count[lane] < ST_JOBS_AHEAD;) {
+        s->ahead[lane][(s->ahead_first[lane] + s->ahead_count[lane]++) % ST_JOBS_AHEAD] = op;
+        st_dispatch_pass(&s->dispatch, lane);
     }
-    return progressed;
 }
 
 /* The queue's next op, on its own executor. */
@@ -202,57 +124,62 @@ static bool run_ahead(struct simulator *s, uint32_t lane)
     if (s->ahead_count[lane] == 0)
         return false;
     op = s->ahead[lane][s->ahead_first[lane]];
-    s->ahead_first[lane] = (s->ahead_first[lane] + 1) % JOBS_AHEAD;
+    s->ahead_first[lane] = (s->ahead_first[lane] + 1) % ST_JOBS_AHEAD;
     s->ahead_count[lane]--;
-    if (s->cost[op] > 0)
-        run(s, lane, op, lane, s->cost[op]);
-    else
-        landed(s, op);
+    run(s, lane, op);
+    return true;
+}
+
+/* On a device that is the host: the earliest ready op. */
+static bool run_here(struct simulator *s, uint32_t executor)
+{
+    const uint32_t op = st_dispatch_pick(&s->dispatch);
+
+    if (op == NONE)
+        return false;
+    if (!st_dispatch_masked(&s->dispatch, op))
+        run(s, executor, op);
+    st_dispatch_pass(&s->dispatch, s->plan->ops[op].lane);
     return true;
 }
 
 static bool start_next(struct simulator *s, uint32_t executor)
 {
-    uint32_t lane, op;
+    uint32_t op;
 
     if (s->running[executor] != NONE)
         return false;
     if (executor == ST_LANE_UPDATE && s->checks.count > 0) {
         op = pop(s, &s->checks);
-        run(s, executor, op, ST_LANE_UPDATE, s->after[op]);
+        s->running[executor] = op;
+        s->row[executor] = ST_LANE_UPDATE;
+        s->end[executor] = s->now + s->after[op];
         s->checking = true;
         return true;
     }
-    if (!s->machine->device_is_host)
-        return run_ahead(s, executor);
-    lane = pick(s, executor);
-    if (lane == NONE)
-        return false;
-    op = head(s, lane);
-    if (masked(s, op))
-        s->done[op]++;
-    else if (s->cost[op] > 0)
-        run(s, executor, op, lane, s->cost[op]);
-    else
-        landed(s, op);
-    pass(s, lane);
-    return true;
+    return s->machine->device_is_host ? run_here(s, executor) : run_ahead(s, executor);
 }
 
 /* Start all that can start now.  A host that runs an op itself hands out no I/O meanwhile. */
 static void dispatch(struct simulator *s)
 {
+    const bool host = s->machine->device_is_host;
     bool progressed = true;
 
     while (progressed) {
-        progressed = (!s->machine->device_is_host || s->running[ST_LANE_COMPUTE] == NONE) && issue_io(s);
+        const uint32_t passed = s->dispatch.passed;
+
+        progressed = false;
+        if (!host || s->running[ST_LANE_COMPUTE] == NONE)
+            issue_io(s);
         for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
             if (st_lane_is_io(lane) || executor_of(s, lane) != lane)
                 continue;
-            if (!s->machine->device_is_host)
-                progressed |= hand_out(s, lane);
+            if (!host)
+                hand_out(s, lane);
             progressed |= start_next(s, lane);
         }
+        progressed |= s->dispatch.passed != passed;
     }
 }
 
@@ -271,23 +198,26 @@ static double io_rate(const struct simulator *s, int direction)
 /* The lane that compute waits for: what its next op waits for, through ops that have not started themselves. */
 static enum st_lane blame(struct simulator *s)
 {
+    struct st_dispatch *d = &s->dispatch;
     uint32_t lane = NONE;
 
-    if (!s->machine->device_is_host && !lane_ended(s, ST_LANE_COMPUTE)) {
+    if (!s->machine->device_is_host && st_dispatch_head(d, ST_LANE_COMPUTE) != NONE) {
         lane = ST_LANE_COMPUTE;
     } else {
         for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
-            if (!lane_ended(s, i) && (lane == NONE || st_lane_is_io(lane) > st_lane_is_io(i) ||
-                                      (st_lane_is_io(lane) == st_lane_is_io(i) && head(s, i) < head(s, lane))))
+            if (st_dispatch_head(d, i) != NONE &&
+                (lane == NONE || st_lane_is_io(lane) > st_lane_is_io(i) ||
+                 (st_lane_is_io(lane) == st_lane_is_io(i) && st_dispatch_head(d, i) < st_dispatch_head(d, lane))))
                 lane = i;
     }
     for (uint32_t hops = 0; lane != NONE && hops < BLAME_HOPS_MAX; hops++) {
-        const uint32_t on = blocker(s, lane);
+        const uint32_t on = st_dispatch_blocker(d, lane);
 
         if (on == NONE)
             return (enum st_lane)lane;
         lane = s->plan->ops[on].lane;
-        if (st_lane_is_io(lane) || lane_ended(s, lane) || on < head(s, lane) || s->running[executor_of(s, lane)] != NONE)
+        if (st_lane_is_io(lane) || st_dispatch_head(d, lane) == NONE || on < st_dispatch_head(d, lane) ||
+            s->running[executor_of(s, lane)] != NONE)
             break;
     }
     return lane == NONE ? ST_LANE_WRITE : (enum st_lane)lane;
@@ -319,7 +249,7 @@ static void end_executor(struct simulator *s, uint32_t executor)
 
     s->running[executor] = NONE;
     if (executor == ST_LANE_UPDATE && s->checking)
-        s->done[op]++;
+        st_dispatch_finish(&s->dispatch, op);
     else
         landed(s, op);
     if (executor == ST_LANE_UPDATE)
@@ -371,9 +301,8 @@ static bool advance(struct simulator *s)
 
 static bool cycle_ended(const struct simulator *s)
 {
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
-        if (!lane_ended(s, lane))
-            return false;
+    if (!st_dispatch_over(&s->dispatch))
+        return false;
     if (s->machine->device_is_host)
         return s->running[ST_LANE_COMPUTE] == NONE;
     return s->running[ST_LANE_UPDATE] == NONE && s->ahead_count[ST_LANE_UPDATE] == 0;
@@ -381,22 +310,19 @@ static bool cycle_ended(const struct simulator *s)
 
 static strata_status deadlock(struct simulator *s)
 {
-    uint32_t lane = 0;
+    uint32_t lane = 0, op;
 
-    while (lane_ended(s, lane))
+    while ((op = st_dispatch_head(&s->dispatch, lane)) == NONE)
         lane++;
-    return st_error(STRATA_E_INTERNAL, "simulation: op %u (%s) of the program waits for op %u, which never ends", head(s, lane),
-                    st_op_name((enum st_op_kind)s->plan->ops[head(s, lane)].kind), blocker(s, lane));
+    return st_error(STRATA_E_INTERNAL, "simulation: op %u (%s) of the program waits for op %u, which never ends", op,
+                    st_op_name((enum st_op_kind)s->plan->ops[op].kind), st_dispatch_blocker(&s->dispatch, lane));
 }
 
 static strata_status run_cycle(struct simulator *s, enum st_phase phase)
 {
     const double start = s->now;
 
-    s->cycle++;
-    s->phase = phase;
-    memset(s->lane_next, 0, sizeof(s->lane_next));
-    memset(s->lane_wait, 0, sizeof(s->lane_wait));
+    st_dispatch_begin(&s->dispatch, phase);
     memset(&s->step, 0, sizeof(s->step));
     for (dispatch(s); !cycle_ended(s); dispatch(s))
         if (!advance(s))
@@ -492,24 +418,6 @@ static strata_status run_steps(struct simulator *s, struct st_simulation *out)
 
 /* --- set up --- */
 
-static void take_lanes(struct simulator *s, uint32_t *memory)
-{
-    uint32_t at = 0;
-
-    for (uint32_t i = 0; i < s->plan->op_count; i++)
-        s->lane_count[s->plan->ops[i].lane]++;
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
-        s->lane_ops[lane] = memory + at;
-        at += s->lane_count[lane];
-        s->running[lane] = NONE;
-    }
-    for (uint32_t i = 0; i < s->plan->op_count; i++) {
-        const uint32_t lane = s->plan->ops[i].lane;
-
-        s->lane_ops[lane][s->lane_next[lane]++] = i;
-    }
-}
-
 /* What was read is checked once, for its first use.  A device that is the host checks in the op that uses it; else the host's
  * threads check what has arrived. */
 static void take_costs(struct simulator *s)
@@ -537,19 +445,19 @@ static strata_status create(struct simulator *s, void **memory)
     const size_t count = s->plan->op_count > 0 ? s->plan->op_count : 1;
     uint32_t *words;
 
-    *memory = calloc(count, 2 * sizeof(double) + 5 * sizeof(uint32_t));
+    *memory = calloc(count, 2 * sizeof(double) + 3 * sizeof(uint32_t));
     if (*memory == NULL)
         return st_error(STRATA_E_NOMEM, "simulation: no memory for %zu ops", count);
     s->cost = *memory;
     s->after = s->cost + count;
     words = (uint32_t *)(void *)(s->after + count);
-    s->done = words;
-    s->io[READ].ops = words + count;
-    s->io[WRITE].ops = words + 2 * count;
-    s->checks.ops = words + 3 * count;
-    take_lanes(s, words + 4 * count);
+    s->io[READ].ops = words;
+    s->io[WRITE].ops = words + count;
+    s->checks.ops = words + 2 * count;
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+        s->running[lane] = NONE;
     take_costs(s);
-    return STRATA_OK;
+    return st_dispatch_init(&s->dispatch, s->plan, !s->machine->device_is_host);
 }
 
 strata_status st_simulate(struct st_simulation *out, const struct st_plan *plan, const struct st_machine *machine)
@@ -560,6 +468,7 @@ strata_status st_simulate(struct st_simulation *out, const struct st_plan *plan,
 
     if (st == STRATA_OK)
         st = run_steps(&s, out);
+    st_dispatch_fini(&s.dispatch);
     free(memory);
     return st;
 }

@@ -23,7 +23,7 @@ struct st_simulation {
 
 /** Simulate until steps repeat, one by one or in a period of a few, and report their mean.  Rates that are 0 cost nothing.
  *  E_NOMEM; E_INTERNAL: the program cannot proceed (a deadlock the verifier missed).
- *  Cost    O(steps * (ops + waits)), 3 steps as a rule, 24 at most; one allocation of O(ops). */
+ *  Cost    O(steps * (ops + waits)), 3 steps as a rule, 24 at most; allocations of O(ops). */
 strata_status st_simulate(struct st_simulation *out, const struct st_plan *plan, const struct st_machine *machine);
 
 /** Are all rates known that this plan's program needs?  mixed, block_flops and checksum may be missing. */

@@ -1,0 +1,146 @@
+/* test_dispatch - which op goes next: waits, turns of the cycle before, masks, queues that run in order. */
+#include "offload/dispatch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define ALL (ST_PHASE_PROLOGUE | ST_PHASE_BODY)
+
+/* 0 read, 1 upload (waits for 0), 2 and 3 blocks (2 for 1, 3 for 2), 4 upload into what op 2 reads (for 2), 5 update (for
+ * nothing). */
+static struct st_op ops[] = {
+    {.kind = ST_OP_READ_WEIGHT, .lane = ST_LANE_READ_WEIGHT, .phases = ALL},
+    {.kind = ST_OP_UPLOAD_WEIGHT, .lane = ST_LANE_UPLOAD, .phases = ALL, .wait_first = 0, .wait_count = 2},
+    {.kind = ST_OP_BLOCK_FORWARD, .lane = ST_LANE_COMPUTE, .phases = ALL, .wait_first = 2, .wait_count = 1},
+    {.kind = ST_OP_BLOCK_FORWARD, .lane = ST_LANE_COMPUTE, .phases = ALL, .wait_first = 3, .wait_count = 1},
+    {.kind = ST_OP_UPLOAD_WEIGHT, .lane = ST_LANE_UPLOAD, .phases = ALL, .wait_first = 4, .wait_count = 1},
+    {.kind = ST_OP_UPDATE, .lane = ST_LANE_UPDATE, .phases = ST_PHASE_BODY},
+};
+static struct st_wait waits[] = {{0, false}, {4, true}, {1, false}, {2, false}, {2, false}};
+static const struct st_plan plan = {.ops = ops, .op_count = 6, .waits = waits, .wait_count = 5};
+
+static void start(struct st_dispatch *d, uint32_t op)
+{
+    assert_int_equal(st_dispatch_ready(d, ops[op].lane), op);
+    st_dispatch_pass(d, ops[op].lane);
+}
+
+static void start_and_finish(struct st_dispatch *d, uint32_t op)
+{
+    start(d, op);
+    st_dispatch_finish(d, op);
+}
+
+/* A whole cycle, one op after the other. */
+static void run_cycle(struct st_dispatch *d)
+{
+    st_dispatch_begin(d, ST_PHASE_BODY);
+    for (uint32_t op = 0; op < plan.op_count; op++)
+        start_and_finish(d, op);
+    assert_true(st_dispatch_over(d));
+}
+
+static void an_op_waits_for_what_it_names(void **state)
+{
+    struct st_dispatch d;
+
+    (void)state;
+    assert_int_equal(st_dispatch_init(&d, &plan, false), STRATA_OK);
+    st_dispatch_begin(&d, ST_PHASE_BODY);
+    start(&d, 0);
+    assert_int_equal(st_dispatch_head(&d, ST_LANE_READ_WEIGHT), ST_NO_OP); /* handed out, not done */
+    assert_int_equal(st_dispatch_blocker(&d, ST_LANE_UPLOAD), 0);
+    assert_int_equal(st_dispatch_ready(&d, ST_LANE_UPLOAD), ST_NO_OP);
+    assert_int_equal(st_dispatch_unmet(&d, 3), 2); /* not at its lane's head yet */
+    st_dispatch_finish(&d, 0);
+    start_and_finish(&d, 1);
+    assert_int_equal(st_dispatch_pick(&d), 2); /* the earliest that is ready, */
+    assert_int_equal(st_dispatch_earliest(&d), 2);
+    start(&d, 2);
+    assert_int_equal(st_dispatch_pick(&d), 5); /* though earlier ones are not */
+    assert_int_equal(st_dispatch_earliest(&d), 3);
+    st_dispatch_finish(&d, 2);
+    assert_int_equal(st_dispatch_pick(&d), 3);
+    st_dispatch_fini(&d);
+}
+
+/* Of the cycle before: what a wait names, and an op's own turn. */
+static void a_cycle_follows_the_one_before(void **state)
+{
+    struct st_dispatch d;
+
+    (void)state;
+    assert_int_equal(st_dispatch_init(&d, &plan, false), STRATA_OK);
+    run_cycle(&d);
+    st_dispatch_begin(&d, ST_PHASE_BODY);
+    for (uint32_t op = 0; op < 4; op++)
+        start_and_finish(&d, op);
+    start(&d, 4);
+    start(&d, 5);
+    assert_true(st_dispatch_over(&d)); /* all passed; 4 and 5 are under way */
+    st_dispatch_begin(&d, ST_PHASE_BODY);
+    start_and_finish(&d, 0);
+    assert_int_equal(st_dispatch_blocker(&d, ST_LANE_UPLOAD), 4);
+    assert_int_equal(st_dispatch_blocker(&d, ST_LANE_UPDATE), 5);
+    st_dispatch_finish(&d, 4);
+    st_dispatch_finish(&d, 5);
+    assert_int_equal(st_dispatch_ready(&d, ST_LANE_UPLOAD), 1);
+    assert_int_equal(st_dispatch_ready(&d, ST_LANE_UPDATE), 5);
+    st_dispatch_fini(&d);
+}
+
+static void a_masked_op_only_waits(void **state)
+{
+    struct st_dispatch d;
+
+    (void)state;
+    assert_int_equal(st_dispatch_init(&d, &plan, false), STRATA_OK);
+    st_dispatch_begin(&d, ST_PHASE_PROLOGUE); /* no update */
+    assert_true(st_dispatch_masked(&d, 5));
+    assert_int_equal(st_dispatch_ready(&d, ST_LANE_UPDATE), ST_NO_OP);
+    assert_int_equal(d.passed, 1);
+    st_dispatch_begin(&d, ST_PHASE_EPILOGUE); /* nothing at all, yet in order */
+    assert_int_equal(st_dispatch_ready(&d, ST_LANE_UPLOAD), ST_NO_OP);
+    assert_int_equal(st_dispatch_blocker(&d, ST_LANE_UPLOAD), 0);
+    st_dispatch_fini(&d);
+}
+
+/* A queue brings block 3 after block 2 by itself; the upload, on another queue, still waits; and so does what is masked. */
+static void queues_keep_their_own_order(void **state)
+{
+    struct st_dispatch d;
+
+    (void)state;
+    assert_int_equal(st_dispatch_init(&d, &plan, true), STRATA_OK);
+    st_dispatch_begin(&d, ST_PHASE_BODY);
+    start_and_finish(&d, 0);
+    start_and_finish(&d, 1);
+    start(&d, 2);
+    assert_int_equal(st_dispatch_ready(&d, ST_LANE_COMPUTE), 3);
+    assert_int_equal(st_dispatch_blocker(&d, ST_LANE_UPLOAD), 2);
+    ops[3].phases = ST_PHASE_PROLOGUE;
+    st_dispatch_fini(&d);
+    assert_int_equal(st_dispatch_init(&d, &plan, true), STRATA_OK);
+    st_dispatch_begin(&d, ST_PHASE_BODY);
+    start_and_finish(&d, 0);
+    start_and_finish(&d, 1);
+    start(&d, 2);
+    assert_int_equal(st_dispatch_blocker(&d, ST_LANE_COMPUTE), 2);
+    ops[3].phases = ALL;
+    st_dispatch_fini(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_op_waits_for_what_it_names),
+        cmocka_unit_test(a_cycle_follows_the_one_before),
+        cmocka_unit_test(a_masked_op_only_waits),
+        cmocka_unit_test(queues_keep_their_own_order),
+    };
+
+    return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
+}
