@@ -58,6 +58,9 @@ strata_status st_new_file_reserve(struct st_new_file *f, uint64_t bytes);
 strata_status st_new_file_write_at(struct st_new_file *f, const void *buf, uint64_t bytes, uint64_t offset);
 /** f->stream writes to it, owned by `f`; commit reports what failed on it. */
 strata_status st_new_file_stream(struct st_new_file *f);
+/** fsync: of several files that belong together all are synced before the first takes its name, so that a full disk shows before.
+ */
+strata_status st_new_file_sync(struct st_new_file *f);
 /** Take the final name now and stay open, for a file that is read while it grows; abort leaves such a one where it is. */
 strata_status st_new_file_publish(struct st_new_file *f);
 /** fsync, rename, fsync of the directory; closes.  On failure the new file is gone, but for one whose name was taken meanwhile by

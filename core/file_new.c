@@ -446,7 +446,7 @@ strata_status st_new_file_publish(struct st_new_file *f)
     return st;
 }
 
-static strata_status sync_content(struct st_new_file *f)
+strata_status st_new_file_sync(struct st_new_file *f)
 {
     int64_t res = 0;
 
@@ -470,7 +470,7 @@ static strata_status sync_directory(const struct st_new_file *f)
 
 strata_status st_new_file_commit(struct st_new_file *f)
 {
-    strata_status st = sync_content(f);
+    strata_status st = st_new_file_sync(f);
 
     if (st == STRATA_OK && !f->named)
         st = st_new_file_publish(f);

@@ -177,7 +177,8 @@ strata_status st_hf_writer_commit(struct st_hf_writer *w)
     strata_status st, copied = STRATA_OK;
     char sentence[1024] = "";
 
-    if ((st = check_complete(w)) == STRATA_OK && (st = put_configs(w)) == STRATA_OK && w->source != NULL &&
+    if ((st = check_complete(w)) == STRATA_OK && (st = st_new_file_sync(&w->weights)) == STRATA_OK &&
+        (st = put_configs(w)) == STRATA_OK && w->source != NULL &&
         (copied = st_hf_source_put_files(w->source, w->dir)) != STRATA_OK)
         snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     if (st != STRATA_OK || (st = st_new_file_commit(&w->weights)) != STRATA_OK) {

@@ -168,7 +168,9 @@ static strata_status finish(struct job *j)
                         j->train.file.path, (unsigned long long)j->every, BLOCK_BYTES);
     if ((st = output_header(&j->train)) != STRATA_OK || (j->every > 0 && (st = output_header(&j->heldout)) != STRATA_OK))
         return st;
-    if (j->every > 0 && (st = st_new_file_commit(&j->heldout.file)) != STRATA_OK)
+    if (j->every > 0 &&
+        ((st = st_new_file_sync(&j->heldout.file)) != STRATA_OK || (st = st_new_file_sync(&j->train.file)) != STRATA_OK ||
+         (st = st_new_file_commit(&j->heldout.file)) != STRATA_OK))
         return st;
     return st_new_file_commit(&j->train.file);
 }
