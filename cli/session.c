@@ -5,7 +5,7 @@
 #include "cli/signals.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/print.h"
+#include "core/page.h"
 #include "core/size.h"
 #include "core/trace.h"
 #include "offload/device.h"
@@ -77,7 +77,7 @@ static void print_notices(const struct cli_session *s)
 static void print_other_problems(const struct st_config_source *source)
 {
     for (uint32_t i = 1; source != NULL && i < st_config_problem_count(source); i++)
-        st_print(stderr, "strata: error: %s\n", st_config_problem_at(source, i));
+        st_page_print(stderr, "strata: error: %s\n", st_config_problem_at(source, i));
 }
 
 strata_status cli_session_configure(struct cli_session *s, const struct cli_args *args)

@@ -102,6 +102,32 @@ static void work_shows_itself(void **state)
     }
 }
 
+/* Errors and notices are sentences of any length: broken between words, too. */
+static void sentences_fit(void **state)
+{
+    static const char *const commands[] = {
+        "plan --model gpt2 --config configs/zero3_cpu.json --machine tests/machines/laptop-8gb.json --nvme {w}/nvme",
+        "plan --model gpt2-xl --machine tests/machines/laptop-8gb.json",
+        "train --model no-such-preset --data {w}/good.bin --max-steps 1",
+        "check {w}/wrong.json",
+        "train --model nano --data {w}/good.bin --max-steps 1 --config {w}/wrong.json",
+    };
+    static const char wrong[] = "{\"no_such_key_of_any_configuration\": 1, \"nor_this_one_either_as_it_seems\": 2}";
+
+    workplace_write(*state, "wrong.json", wrong, strlen(wrong));
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        struct program p;
+        char *screen;
+
+        terminal_run(*state, &p, commands[i], 60, "xterm", true);
+        screen = terminal_screen(p.out);
+        if (strstr(screen, "strata: ") == NULL || terminal_widest(screen) > 60)
+            fail_screen(screen, commands[i], 60);
+        free(screen);
+        program_free(&p);
+    }
+}
+
 static void tables_fit(void **state)
 {
     static const char *const commands[] = {
@@ -190,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_leave_a_history),
         cmocka_unit_test(work_shows_itself),
+        cmocka_unit_test(sentences_fit),
         cmocka_unit_test(tables_fit),
         cmocka_unit_test(help_is_filled),
         cmocka_unit_test(info_speaks_plainly),
