@@ -1,7 +1,7 @@
 /* model/generation.h - how a model's files say that text is made with it: end tokens and how the next token is chosen.
  *
  * generation_config.json alone counts where it exists, else config.json, as in transformers' generate.  What a file does not say
- * has transformers' defaults: greedy, and when sampling, the 50 likeliest tokens at temperature 1. */
+ * has the defaults of transformers 4: greedy, and when sampling, the 50 likeliest tokens at temperature 1. */
 #ifndef MODEL_GENERATION_H
 #define MODEL_GENERATION_H
 
