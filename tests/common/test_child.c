@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,7 +15,26 @@
 
 #define LONGEST_MS 60000 /* a wait that is over at once, or is the fault */
 
-/* A process that starts one which waits for ever, and then ends or dies: the pipe that both hold is closed when both are gone. */
+/* Starts a process which waits for ever, and then ends or dies. */
+static void start_and_die(bool abnormally)
+{
+    int ready[2];
+    char byte;
+
+    if (pipe(ready) != 0)
+        _exit(1);
+    if (child_fork() == 0)
+        while (write(ready[1], "x", 1) == 1)
+            pause();
+    if (read(ready[0], &byte, 1) != 1)
+        _exit(1);
+    signal(SIGABRT, SIG_DFL);
+    if (abnormally)
+        abort();
+    _exit(0);
+}
+
+/* The pipe that both hold is closed when both are gone. */
 static void a_child_dies_with_its_parent(void **state)
 {
     (void)state;
@@ -26,15 +46,8 @@ static void a_child_dies_with_its_parent(void **state)
         assert_int_equal(pipe(held), 0);
         closed.fd = held[0];
         pid = child_fork();
-        if (pid == 0) {
-            signal(SIGABRT, SIG_DFL);
-            if (child_fork() == 0)
-                for (;;)
-                    pause();
-            if (i == 0)
-                _exit(0);
-            abort();
-        }
+        if (pid == 0)
+            start_and_die(i == 1);
         close(held[1]);
         assert_int_equal(child_wait(pid), i == 0 ? 0 : 128 + SIGABRT);
         assert_int_equal(poll(&closed, 1, LONGEST_MS), 1);
