@@ -281,25 +281,31 @@ static void store_at(void *p, int type, uint64_t i, float x)
         ((uint16_t *)p)[i] = type == BLAS_R_16BF ? st_f32_to_bf16(x) : st_f32_to_f16(x);
 }
 
-static double sum_between(const struct job *j, uint64_t row, uint64_t col, uint64_t first, uint64_t end)
+/* op(A) as doubles, [k][rows]: the rows of a column are summed side by side, each in the order of k. */
+static double *widen_a(const struct job *j, uint64_t rows, uint64_t k)
 {
-    const uint64_t lda = (uint64_t)j->a_layout.ld, ldb = (uint64_t)j->b_layout.ld;
-    double sum = 0;
+    const uint64_t lda = (uint64_t)j->a_layout.ld;
+    double *wide = malloc(rows * k * sizeof(*wide));
 
-    for (uint64_t i = first; i < end; i++)
-        sum += value_at(j->a, j->a_layout.type, j->desc.trans_a ? row * lda + i : i * lda + row) *
-               value_at(j->b, j->b_layout.type, j->desc.trans_b ? i * ldb + col : col * ldb + i);
-    return sum;
+    for (uint64_t i = 0; wide != NULL && i < k; i++)
+        for (uint64_t row = 0; row < rows; row++)
+            wide[i * rows + row] = value_at(j->a, j->a_layout.type, j->desc.trans_a ? row * lda + i : i * lda + row);
+    return wide;
 }
 
-static float sum_at(const struct job *j, uint64_t row, uint64_t col)
+/* sums[rows] of column `col` of op(B), over [first, end) of k. */
+static void sum_between(const struct job *j, const double *a, uint64_t rows, uint64_t col, uint64_t first, uint64_t end,
+                        double *restrict sums)
 {
-    const uint64_t k = j->desc.trans_a ? j->a_layout.rows : j->a_layout.cols;
-    const uint64_t half = has_gelu(&j->desc) || has_slope(&j->desc) ? k / 2 : 0;
-    const float first = (float)sum_between(j, row, col, 0, half);
-    const double bias = has_bias(&j->desc) ? value_at(j->desc.bias, j->c_layout.type, row) : 0;
+    const uint64_t ldb = (uint64_t)j->b_layout.ld;
 
-    return first + (float)(sum_between(j, row, col, half, k) + bias);
+    memset(sums, 0, rows * sizeof(*sums));
+    for (uint64_t i = first; i < end; i++) {
+        const double b = value_at(j->b, j->b_layout.type, j->desc.trans_b ? i * ldb + col : col * ldb + i);
+
+        for (uint64_t row = 0; row < rows; row++)
+            sums[row] += a[i * rows + row] * b;
+    }
 }
 
 static double gelu(double x, double *slope)
@@ -337,20 +343,37 @@ static void scribble(const struct job *j)
     memset(j->workspace + j->workspace_bytes - bytes, 0xff, bytes);
 }
 
+/* One column of C; sums: [2][rows], over both halves of k where it is summed in halves. */
+static void finish_column(const struct job *j, uint64_t col, uint64_t rows, const double *sums)
+{
+    for (uint64_t row = 0; row < rows; row++) {
+        const uint64_t i = col * (uint64_t)j->c_layout.ld + row;
+        const double bias = has_bias(&j->desc) ? value_at(j->desc.bias, j->c_layout.type, row) : 0;
+        float x = (float)sums[row] + (float)(sums[rows + row] + bias);
+
+        if (j->beta != 0) /* else C may hold anything */
+            x += j->beta * (float)value_at(j->c, j->c_layout.type, i);
+        store_at(j->c, j->c_layout.type, i, finish(j, row, col, x));
+    }
+}
+
 static void run_job(void *of)
 {
     struct job *j = of;
+    const uint64_t rows = j->c_layout.rows, k = j->desc.trans_a ? j->a_layout.rows : j->a_layout.cols;
+    const uint64_t half = has_gelu(&j->desc) || has_slope(&j->desc) ? k / 2 : 0;
+    double *const a = widen_a(j, rows, k), *const sums = malloc(2 * rows * sizeof(*sums));
 
+    if (a == NULL || sums == NULL)
+        abort();
     scribble(j);
-    for (uint64_t col = 0; col < j->c_layout.cols; col++)
-        for (uint64_t row = 0; row < j->c_layout.rows; row++) {
-            const uint64_t i = col * (uint64_t)j->c_layout.ld + row;
-            float x = sum_at(j, row, col);
-
-            if (j->beta != 0) /* else C may hold anything */
-                x += j->beta * (float)value_at(j->c, j->c_layout.type, i);
-            store_at(j->c, j->c_layout.type, i, finish(j, row, col, x));
-        }
+    for (uint64_t col = 0; col < j->c_layout.cols; col++) {
+        sum_between(j, a, rows, col, 0, half, sums);
+        sum_between(j, a, rows, col, half, k, sums + rows);
+        finish_column(j, col, rows, sums);
+    }
+    free(a);
+    free(sums);
     free(j);
 }
 

@@ -52,6 +52,7 @@ struct stage {
     uint32_t count; /* lanes of the block */
     uint32_t left;  /* of them not done */
     uint32_t arrived;
+    uint32_t at_warp[TWIN_BLOCK_MAX / TWIN_WARP]; /* of each warp's lanes, how many are AT_WARP */
     int barrier_sum, barrier_result;
     uint64_t round;
 
@@ -66,7 +67,7 @@ size_t page_bytes()
 }
 
 stage::stage()
-    : home{}, lanes(TWIN_BLOCK_MAX), now(nullptr), current(nullptr), count(0), left(0), arrived(0), barrier_sum(0),
+    : home{}, lanes(TWIN_BLOCK_MAX), now(nullptr), current(nullptr), count(0), left(0), arrived(0), at_warp{}, barrier_sum(0),
       barrier_result(0), round(0)
 {
     void *at = mmap(nullptr, (FIBER_STACK + page_bytes()) * TWIN_BLOCK_MAX, PROT_READ | PROT_WRITE,
@@ -253,6 +254,7 @@ void block_run(stage &s)
     ASAN_POISON_MEMORY_REGION(s.shared + shared_bytes, TWIN_SHARED_MAX - shared_bytes);
     s.left = s.count;
     s.arrived = 0;
+    memset(s.at_warp, 0, sizeof(s.at_warp));
     s.barrier_sum = 0;
     for (uint32_t i = 0; i < s.count; i++)
         lane_prepare(s, i);
@@ -338,8 +340,8 @@ void meet(uint32_t mask, const void *in, void *out, void *combine, combine_fn *c
     lane *self = s.current;
     lane *const warp = self - self->index % TWIN_WARP;
     const uint32_t lanes = s.count - (self->index - self->index % TWIN_WARP); /* that exist */
-    const void *ins[TWIN_WARP] = {};
-    void *outs[TWIN_WARP] = {};
+    const uint32_t wanted = static_cast<uint32_t>(__builtin_popcount(mask));
+    uint32_t *const at_warp = &s.at_warp[self->index / TWIN_WARP];
 
     if ((mask >> self->index % TWIN_WARP & 1) == 0)
         stop("a lane's own bit is not in its mask", at);
@@ -348,6 +350,14 @@ void meet(uint32_t mask, const void *in, void *out, void *combine, combine_fn *c
     self->in = in;
     self->out = out;
     self->state = lane_state::AT_WARP;
+    if (++*at_warp < wanted) { /* not all can be here */
+        lane_wait(lane_state::AT_WARP);
+        return;
+    }
+
+    const void *ins[TWIN_WARP] = {};
+    void *outs[TWIN_WARP] = {};
+
     for (uint32_t i = 0; i < TWIN_WARP && i < lanes; i++) {
         if ((mask >> i & 1) == 0)
             continue;
@@ -358,6 +368,7 @@ void meet(uint32_t mask, const void *in, void *out, void *combine, combine_fn *c
         ins[i] = warp[i].in;
         outs[i] = warp[i].out;
     }
+    *at_warp -= wanted;
     call(combine, mask, ins, outs);
     for (uint32_t i = 0; i < TWIN_WARP && i < lanes; i++) {
         if ((mask >> i & 1) != 0)
