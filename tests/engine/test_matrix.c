@@ -21,7 +21,7 @@
 
 #define STEPS      4u
 #define AXES       17u
-#define PAIR_CELLS 160u /* that plan */
+#define PAIR_CELLS 80u /* that plan, unless the second argument says how many: every pair of values, and some again */
 
 enum axis {
     A_DEVICE,
@@ -309,12 +309,12 @@ static uint32_t uncovered_pairs(const struct pairs *p, bool print)
     return uncovered;
 }
 
-static void run_pairs(void)
+static void run_pairs(uint64_t wanted)
 {
     static struct pairs p;
     uint64_t seed = 1;
 
-    while (cells_run - cells_refused < PAIR_CELLS || (uncovered_pairs(&p, false) > 0 && cells_run < 8 * PAIR_CELLS)) {
+    while (cells_run - cells_refused < wanted || (uncovered_pairs(&p, false) > 0 && cells_run < 8 * wanted)) {
         uint32_t v[AXES];
         bool planned;
 
@@ -463,7 +463,7 @@ int main(int argc, char **argv)
     if (strcmp(mode, "full") == 0)
         run_full(argc > 3 ? strtoull(argv[2], NULL, 10) : 0, argc > 3 ? strtoull(argv[3], NULL, 10) : 1);
     else if (strcmp(mode, "pairs") == 0 || strcmp(mode, "moments") == 0 || paced)
-        run_pairs();
+        run_pairs(argc > 2 ? strtoull(argv[2], NULL, 10) : PAIR_CELLS);
     else
         run_corners();
     compare_groups();

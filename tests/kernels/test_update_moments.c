@@ -4,6 +4,7 @@
 #include "tests/kernels/update_fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -420,8 +421,13 @@ static void blocks_become_nan_or_zero_alone(void **state)
     }
 }
 
-int main(void)
+/* With --short: what flags and libm have a part in. */
+int main(int argc, char **argv)
 {
+    const struct CMUnitTest few[] = {
+        cmocka_unit_test(scalar_bits_do_not_depend_on_flags),
+        cmocka_unit_test(step_is_that_of_fp32_with_moments_rounded_once),
+    };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_agree_at_every_length_and_alignment),
         cmocka_unit_test(all_combinations_agree_and_nothing_past_the_end_is_touched),
@@ -435,5 +441,7 @@ int main(void)
         cmocka_unit_test(blocks_become_nan_or_zero_alone),
     };
 
+    if (argc > 1 && strcmp(argv[1], "--short") == 0)
+        return cmocka_run_group_tests_name("moments of few bits, in short", few, uf_create, uf_destroy);
     return cmocka_run_group_tests_name("moments of few bits", tests, uf_create, uf_destroy);
 }

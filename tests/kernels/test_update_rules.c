@@ -4,6 +4,7 @@
 #include "tests/kernels/update_fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -344,8 +345,13 @@ static void thousand_steps_follow_fp64(void **state)
     }
 }
 
-int main(void)
+/* With --short: what flags and libm have a part in. */
+int main(int argc, char **argv)
 {
+    const struct CMUnitTest few[] = {
+        cmocka_unit_test(special_values_agree_and_nan_has_one_pattern),
+        cmocka_unit_test(scalar_bits_do_not_depend_on_flags),
+    };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tables_agree_at_every_length_and_alignment),
         cmocka_unit_test(all_combinations_agree_and_nothing_past_the_end_is_touched),
@@ -359,5 +365,7 @@ int main(void)
         cmocka_unit_test(thousand_steps_follow_fp64),
     };
 
+    if (argc > 1 && strcmp(argv[1], "--short") == 0)
+        return cmocka_run_group_tests_name("update rules, in short", few, uf_create, uf_destroy);
     return cmocka_run_group_tests_name("update rules", tests, uf_create, uf_destroy);
 }
