@@ -29,7 +29,7 @@ test:
 	cmake --preset release -B $(CHECK) -DSTRATA_WERROR=ON
 	cmake --build $(CHECK) -j $(JOBS)
 	ctest --test-dir $(CHECK) -j $(JOBS) --output-on-failure --no-tests=error -LE matrix
-	tools/fuzz_short.sh 10 $(JOBS)
+	tools/fuzz_short.sh --all 30 $(JOBS)
 
 demo: deps
 	cmake --preset release

@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
-# fuzz_short.sh [SECONDS [JOBS]] - libFuzzer on every target of tests/fuzz for SECONDS each (10), JOBS at a time (all cores),
-# under asan and ubsan.  New inputs and whatever breaks a target are kept in build/fuzz/new.  Without clang and its fuzzer
+# fuzz_short.sh [--all] [SECONDS [JOBS]] - libFuzzer on every target of tests/fuzz for SECONDS each (10), with --all for SECONDS over
+# all targets together, JOBS at a time (all cores), under asan and ubsan.  New inputs and whatever breaks a target are kept in build/fuzz/new.  Without clang and its fuzzer
 # library nothing runs, and the exit code is 0: every build replays the corpus anyway.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+together=no
+if [ "${1:-}" = --all ]; then
+    together=yes
+    shift
+fi
 seconds=${1:-10}
 jobs=${2:-$(nproc)}
 build=build/fuzz
@@ -16,6 +21,11 @@ if ! echo "$probe" | clang -x c -fsanitize=fuzzer,address - -o /dev/null 2>/dev/
 fi
 
 targets=$(basename -s .c tests/fuzz/fuzz_*.c)
+if [ $together = yes ]; then
+    count=$(echo "$targets" | wc -l)
+    seconds=$((seconds / ((count + jobs - 1) / jobs)))
+    [ "$seconds" -gt 0 ] || seconds=1
+fi
 mkdir -p "$build"
 if ! { CC=clang cmake --preset asan -B "$build" -DSTRATA_FUZZ=ON -DSTRATA_SANITIZE=address,undefined,fuzzer-no-link &&
     cmake --build "$build" -j "$jobs" --target $targets; } >"$build/build.log" 2>&1; then
