@@ -331,7 +331,7 @@ static strata_status aio_submit(struct st_io *io, struct st_io_req **reqs, uint3
     if (refused < 0)
         return st_error_errno((int)-refused, "aio submit of %" PRIu32 " requests", count);
     if (io->broken != 0)
-        return st_error_errno(io->broken, "aio: the kernel takes no more calls");
+        return st_error(STRATA_E_IO, "aio: the kernel takes no more calls: %s", strerror(io->broken));
     if (count > io->depth - io->busy)
         return STRATA_E_BUSY;
     for (uint32_t i = 0; i < count; i++) {

@@ -457,7 +457,7 @@ static strata_status uring_submit(struct st_io *io, struct st_io_req **reqs, uin
     if (refused < 0)
         return st_error_errno((int)-refused, "io_uring submit of %" PRIu32 " requests", count);
     if (io->broken != 0)
-        return st_error_errno(io->broken, "io_uring: the kernel takes no more calls");
+        return st_error(STRATA_E_IO, "io_uring: the kernel takes no more calls: %s", strerror(io->broken));
     if (count > io->opts.queue_depth - io->busy)
         return STRATA_E_BUSY;
     for (uint32_t i = 0; i < count; i++) {
@@ -514,7 +514,7 @@ static strata_status uring_add_file(struct st_io *io, int fd, uint64_t bytes, ui
     if ((st = st_io_files_find(&io->files, &at)) != STRATA_OK)
         return st;
     if (io->broken != 0)
-        return st_error_errno(io->broken, "io_uring: the kernel takes no more calls");
+        return st_error(STRATA_E_IO, "io_uring: the kernel takes no more calls: %s", strerror(io->broken));
     if (io->files_registered && (rc = register_file(io, at, fd)) < 0)
         return st_error_errno(-rc, "descriptor %d could not be registered with io_uring", fd);
     st_io_files_put(&io->files, at, fd);

@@ -75,6 +75,44 @@ static void errors_reach_their_waiter(void **state)
     free(buf);
 }
 
+/* The kernel refuses a call for good: what is in flight and what comes after ends, and the handle closes. */
+static void a_broken_method_ends_every_request(void **state)
+{
+    static const char *const sites[] = {"nvme.enter", "nvme.getevents"};
+    const struct handle_variant *v = *state;
+    unsigned char *buf = calloc(16, 4096);
+
+    for (size_t i = 0; i < 2; i++) {
+        struct strata_io *io = handle_open(v);
+        struct strata_io_file *file;
+        strata_io_request reqs[16];
+        const bool breaks = strcmp(v->method, i == 0 ? "uring" : "aio") == 0;
+        strata_status st;
+
+        if (io == NULL) {
+            free(buf);
+            skip();
+        }
+        file = handle_open_new(io, "broken", v->flags, 1 << 20);
+        st_fault_arm(&(struct st_fault_spec){.site = sites[i], .after = 2, .result = -EPERM});
+        for (uint32_t r = 0; r < 16; r++) /* one after the other: some come when all is over */
+            assert_int_equal(strata_io_write(file, 4096u * r, buf + 4096u * r, 4096, &reqs[r]), STRATA_OK);
+        for (uint32_t r = 0; r < 16; r++) {
+            st = strata_io_wait(io, reqs[r], -1, NULL);
+            assert_true(st == STRATA_OK || st == STRATA_E_IO);
+        }
+        for (int late = 0; late < 2; late++) { /* the first may find it whole, the second does not */
+            assert_int_equal(strata_io_write(file, 0, buf, 4096, &reqs[0]), STRATA_OK);
+            st = strata_io_wait(io, reqs[0], -1, NULL);
+            assert_true(st == STRATA_OK || st == STRATA_E_IO);
+        }
+        st_fault_disarm();
+        assert_true(!breaks || st == STRATA_E_IO);
+        (void)strata_io_close(io);
+    }
+    free(buf);
+}
+
 /* The Nth site fails, for every N, under a mix of odd requests: right data or a status that says why, nothing lost. */
 static void single_failures(void **state)
 {
@@ -253,9 +291,13 @@ static void cancelled_requests_end_as_such(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EACH_HANDLE(errors_reach_their_waiter),       EACH_HANDLE(single_failures),
-        cmocka_unit_test(opening_says_what_is_wrong), cmocka_unit_test(reads_past_the_end_say_how_long_the_file_is),
-        cmocka_unit_test(deadline_names_the_oldest),  cmocka_unit_test(cancelled_requests_end_as_such),
+        EACH_HANDLE(errors_reach_their_waiter),
+        EACH_HANDLE(a_broken_method_ends_every_request),
+        EACH_HANDLE(single_failures),
+        cmocka_unit_test(opening_says_what_is_wrong),
+        cmocka_unit_test(reads_past_the_end_say_how_long_the_file_is),
+        cmocka_unit_test(deadline_names_the_oldest),
+        cmocka_unit_test(cancelled_requests_end_as_such),
     };
 
     return cmocka_run_group_tests_name("io handle, errors", tests, scratch_create, scratch_remove);
