@@ -184,6 +184,36 @@ static const char *summary_of(char **text, const struct st_pressure_sample *now)
     return *text;
 }
 
+/* In a pipe long work says from time to time how far it is; here each time it is told of. */
+static void long_work_says_how_far_it_is(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct cli_progress p = {.file = file}, quiet = {.file = file, .quiet = true};
+
+    (void)state;
+    assert_non_null(file);
+    for (int turn = 0; turn < 2; turn++) {
+        struct cli_progress *watched = turn == 0 ? &p : &quiet;
+
+        cli_progress_work(watched, "loading weights", 200);
+        cli_progress_worked(watched, 74);
+        cli_progress_worked(watched, 136); /* more than all: what was padded is counted, too */
+        cli_progress_work_end(watched);
+        cli_progress_work(watched, "measuring", 0);
+        cli_progress_worked(watched, 1);
+        cli_progress_work_end(watched);
+    }
+    cli_progress_work(NULL, "nobody watches", 1);
+    cli_progress_worked(NULL, 1);
+    cli_progress_work_end(NULL);
+    assert_int_equal(fclose(file), 0);
+    assert_memory_equal(text, "loading weights: 37 %, ETA ", strlen("loading weights: 37 %, ETA "));
+    assert_string_equal(strchr(text, '\n'), "\nloading weights: 100 %, ETA 0:00\nmeasuring\n");
+    free(text);
+}
+
 static void assert_holds(const char *text, const char *part)
 {
     if (strstr(text, part) == NULL)
@@ -235,6 +265,7 @@ int main(void)
         cmocka_unit_test(other_time_has_a_name),
         cmocka_unit_test(every_lane_has_a_resource),
         cmocka_unit_test(memory_lies_inside_the_others_time),
+        cmocka_unit_test(long_work_says_how_far_it_is),
         cmocka_unit_test(pressure_is_named_when_it_is_the_cause),
         cmocka_unit_test(without_pressure_there_are_only_totals),
     };
