@@ -71,19 +71,16 @@ strata_status st_hf_output_check(const char *dir, bool overwrite)
 
 /* --- small files --- */
 
-strata_status st_hf_output_put(const char *dir, const char *name, const void *bytes, uint64_t count, bool overwrite)
+strata_status st_hf_output_put(struct st_new_file *file, const char *dir, const char *name, const void *bytes, uint64_t count,
+                               bool overwrite)
 {
-    struct st_new_file file = {.fd = -1};
     char path[ST_PATH_MAX];
     strata_status st;
 
     if ((st = st_path_join(path, dir, name)) != STRATA_OK ||
-        (st = st_new_file_create(&file, path, overwrite ? ST_NEW_FILE_OVERWRITE : 0)) != STRATA_OK)
+        (st = st_new_file_create(file, path, overwrite ? ST_NEW_FILE_OVERWRITE : 0)) != STRATA_OK)
         return st;
-    if ((st = st_new_file_write_at(&file, bytes, count, 0)) == STRATA_OK)
-        return st_new_file_commit(&file);
-    st_new_file_abort(&file);
-    return st;
+    return st_new_file_write_at(file, bytes, count, 0);
 }
 
 /* --- away with it --- */

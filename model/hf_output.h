@@ -2,6 +2,7 @@
 #ifndef MODEL_HF_OUTPUT_H
 #define MODEL_HF_OUTPUT_H
 
+#include "core/file.h"
 #include "strata/status.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,8 +13,9 @@
 #define ST_HF_CONFIG_NAME     "config.json"
 #define ST_HF_GENERATION_NAME "generation_config.json"
 
-/** Write a whole small file. */
-strata_status st_hf_output_put(const char *dir, const char *name, const void *bytes, uint64_t count, bool overwrite);
+/** Make a whole small file; st_new_file_commit() gives it its name. */
+strata_status st_hf_output_put(struct st_new_file *file, const char *dir, const char *name, const void *bytes, uint64_t count,
+                               bool overwrite);
 /** Remove a file of the model that was there, if it has it. */
 strata_status st_hf_output_remove(const char *dir, const char *name);
 /** Remove the index of shards and what it names, and shards without one, beside the one file that has taken their place:

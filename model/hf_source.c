@@ -315,30 +315,37 @@ static strata_status copy_bytes(struct st_new_file *file, const struct side_file
     return st;
 }
 
-static strata_status copy(const struct st_hf_source *s, const struct side_file *f, const char *to, unsigned flags)
+static strata_status copy(struct st_new_file *file, const struct st_hf_source *s, const struct side_file *f, const char *to,
+                          unsigned flags)
 {
-    struct st_new_file file = {.fd = -1};
     char from[ST_PATH_MAX], path[ST_PATH_MAX];
     strata_status st;
 
     if ((st = st_path_join(from, s->dir, f->name)) != STRATA_OK || (st = st_path_join(path, to, f->name)) != STRATA_OK ||
-        (st = st_new_file_create(&file, path, flags)) != STRATA_OK)
+        (st = st_new_file_create(file, path, flags)) != STRATA_OK)
         return st;
-    if ((st = copy_bytes(&file, f, from)) == STRATA_OK)
+    return copy_bytes(file, f, from);
+}
+
+strata_status st_hf_source_put_configs(const struct st_hf_source *s, struct st_new_file *config, struct st_new_file *generation,
+                                       const char *to, bool overwrite)
+{
+    const strata_status st = st_hf_output_put(config, to, ST_HF_CONFIG_NAME, s->config, strlen(s->config), overwrite);
+
+    if (st != STRATA_OK || s->generation.fd < 0)
+        return st;
+    return copy(generation, s, &s->generation, to, overwrite ? ST_NEW_FILE_OVERWRITE : 0);
+}
+
+static strata_status copy_side_file(const struct st_hf_source *s, const struct side_file *f, const char *to)
+{
+    struct st_new_file file = {.fd = -1};
+    strata_status st = copy(&file, s, f, to, 0);
+
+    if (st == STRATA_OK)
         return st_new_file_commit(&file);
     st_new_file_abort(&file);
     return st;
-}
-
-strata_status st_hf_source_put_configs(const struct st_hf_source *s, const char *to, bool overwrite)
-{
-    const strata_status st = st_hf_output_put(to, ST_HF_CONFIG_NAME, s->config, strlen(s->config), overwrite);
-
-    if (st != STRATA_OK)
-        return st;
-    if (s->generation.fd >= 0)
-        return copy(s, &s->generation, to, overwrite ? ST_NEW_FILE_OVERWRITE : 0);
-    return overwrite ? st_hf_output_remove(to, ST_HF_GENERATION_NAME) : STRATA_OK;
 }
 
 strata_status st_hf_source_put_files(const struct st_hf_source *s, const char *to)
@@ -346,6 +353,6 @@ strata_status st_hf_source_put_files(const struct st_hf_source *s, const char *t
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < s->count && st == STRATA_OK; i++)
-        st = copy(s, &s->files[i], to, 0);
+        st = copy_side_file(s, &s->files[i], to);
     return st;
 }

@@ -7,6 +7,7 @@
 #ifndef MODEL_HF_SOURCE_H
 #define MODEL_HF_SOURCE_H
 
+#include "core/file.h"
 #include "model/model.h"
 
 struct st_hf_source;
@@ -19,8 +20,9 @@ struct st_hf_source;
 strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *to, strata_dtype dtype);
 void st_hf_source_close(struct st_hf_source *s); /* NULL is fine */
 
-/** Write config.json and, if there is one, generation_config.json. */
-strata_status st_hf_source_put_configs(const struct st_hf_source *s, const char *to, bool overwrite);
+/** Make config.json and, if there is one, generation_config.json; they get their names by st_new_file_commit(). */
+strata_status st_hf_source_put_configs(const struct st_hf_source *s, struct st_new_file *config, struct st_new_file *generation,
+                                       const char *to, bool overwrite);
 /** Copy the others.  A failure names the file; those before it are there. */
 strata_status st_hf_source_put_files(const struct st_hf_source *s, const char *to);
 

@@ -1,7 +1,7 @@
 /* model/hf_writer.c - a Hugging Face directory written range by range, complete under its names only at commit.
  *
- * One model.safetensors in parameter order; the configs are renamed first, then what lay beside the weights that
- * were read, the weights last; shards of a model that was there go after that.  Touches no other file. */
+ * One model.safetensors in parameter order; the configs are renamed first, the weights last, once all are on the disk; then comes
+ * what lay beside the weights that were read, and shards of a model that was there go.  Touches no other file. */
 #include "core/error.h"
 #include "core/file.h"
 #include "model/hf_config.h"
@@ -9,13 +9,14 @@
 #include "model/hf_source.h"
 #include "model/layout.h"
 #include "model/safetensors.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct st_hf_writer {
     const struct st_model *m;
     struct st_hf_source *source; /* NULL: the model began as a preset */
-    struct st_new_file weights;
+    struct st_new_file weights, config, generation;
     char dir[ST_PATH_MAX];
     uint64_t *tensor_at; /* [tensor_count] bytes of the file */
     struct page_state {
@@ -59,7 +60,7 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
     if (w == NULL)
         return st_error(STRATA_E_NOMEM, "%s", dir);
     w->m = m;
-    w->weights.fd = -1;
+    w->weights.fd = w->config.fd = w->generation.fd = -1;
     if (dir[0] == '\0' || (size_t)snprintf(w->dir, sizeof(w->dir), "%s", dir) >= sizeof(w->dir)) {
         free(w);
         return st_error(STRATA_E_INVAL, "output directory \"%.64s\": the name is %s", dir, dir[0] == '\0' ? "empty" : "too long");
@@ -124,7 +125,7 @@ static void write_generation_config(const struct st_model *m, FILE *file)
     st_model_generation_config_write(&m->config, file);
 }
 
-static strata_status put_text(const struct st_hf_writer *w, const char *name, write_fn *write)
+static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *file, const char *name, write_fn *write)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -137,20 +138,20 @@ static strata_status put_text(const struct st_hf_writer *w, const char *name, wr
     if (fclose(stream) != 0)
         st = st_error(STRATA_E_NOMEM, "%s", name);
     else
-        st = st_hf_output_put(w->dir, name, text, bytes, w->overwrite);
+        st = st_hf_output_put(file, w->dir, name, text, bytes, w->overwrite);
     free(text);
     return st;
 }
 
-static strata_status put_configs(const struct st_hf_writer *w)
+static strata_status put_configs(struct st_hf_writer *w)
 {
     strata_status st;
 
     if (w->source != NULL)
-        return st_hf_source_put_configs(w->source, w->dir, w->overwrite);
-    if ((st = put_text(w, ST_HF_CONFIG_NAME, write_config)) != STRATA_OK)
+        return st_hf_source_put_configs(w->source, &w->config, &w->generation, w->dir, w->overwrite);
+    if ((st = put_text(w, &w->config, ST_HF_CONFIG_NAME, write_config)) != STRATA_OK)
         return st;
-    return put_text(w, ST_HF_GENERATION_NAME, write_generation_config);
+    return put_text(w, &w->generation, ST_HF_GENERATION_NAME, write_generation_config);
 }
 
 static void release(struct st_hf_writer *w)
@@ -171,32 +172,69 @@ static strata_status check_complete(const struct st_hf_writer *w)
     return STRATA_OK;
 }
 
-/* The weights are worth more than what lay beside the source's: a copy that fails is reported when they are there. */
+/* Weights and configs are one model: all are on the disk before the first takes its name, and the weights take theirs last. */
+static strata_status name_all(struct st_hf_writer *w)
+{
+    const bool has_generation = w->generation.fd >= 0;
+    strata_status st = st_new_file_sync(&w->weights);
+
+    if (st == STRATA_OK)
+        st = st_new_file_sync(&w->config);
+    if (st == STRATA_OK && has_generation)
+        st = st_new_file_sync(&w->generation);
+    if (st == STRATA_OK)
+        st = st_new_file_commit(&w->config);
+    if (st == STRATA_OK && has_generation)
+        st = st_new_file_commit(&w->generation);
+    if (st == STRATA_OK)
+        st = st_new_file_publish(&w->weights);
+    return st == STRATA_OK ? st_new_file_commit(&w->weights) : st;
+}
+
+/* What replaced another file stays: that one cannot come back. */
+static void withdraw(struct st_hf_writer *w, struct st_new_file *file, const char *name)
+{
+    char sentence[1024];
+
+    st_new_file_abort(file);
+    if (!file->named || w->overwrite || w->weights.named)
+        return;
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    (void)st_hf_output_remove(w->dir, name); /* the sentence is that of what failed first */
+    (void)st_error(STRATA_E_IO, "%s", sentence);
+}
+
+/* Beside the model that is there: what is copied from the source's directory, and what is left of another model. */
+static strata_status finish_directory(struct st_hf_writer *w)
+{
+    strata_status st = STRATA_OK;
+
+    if (w->source != NULL && (st = st_hf_source_put_files(w->source, w->dir)) != STRATA_OK)
+        st = st_error_prefix(st, "the model is written, but not all that lay beside it");
+    if (st == STRATA_OK && w->overwrite && w->generation.path[0] == '\0')
+        st = st_hf_output_remove(w->dir, ST_HF_GENERATION_NAME);
+    return st == STRATA_OK && w->overwrite ? st_hf_output_remove_shards(w->dir) : st;
+}
+
 strata_status st_hf_writer_commit(struct st_hf_writer *w)
 {
-    strata_status st, copied = STRATA_OK;
-    char sentence[1024] = "";
+    strata_status st;
 
-    if ((st = check_complete(w)) == STRATA_OK && (st = st_new_file_sync(&w->weights)) == STRATA_OK &&
-        (st = put_configs(w)) == STRATA_OK && w->source != NULL &&
-        (copied = st_hf_source_put_files(w->source, w->dir)) != STRATA_OK)
-        snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
-    if (st != STRATA_OK || (st = st_new_file_commit(&w->weights)) != STRATA_OK) {
+    if ((st = check_complete(w)) != STRATA_OK || (st = put_configs(w)) != STRATA_OK || (st = name_all(w)) != STRATA_OK) {
         st_hf_writer_abort(w);
         return st;
     }
-    if (w->overwrite)
-        st = st_hf_output_remove_shards(w->dir);
+    st = finish_directory(w);
     release(w);
-    if (st != STRATA_OK || copied == STRATA_OK)
-        return st;
-    return st_error(copied, "the model is written, but not all that lay beside it: %s", sentence);
+    return st;
 }
 
 void st_hf_writer_abort(struct st_hf_writer *w)
 {
     if (w == NULL)
         return;
+    withdraw(w, &w->config, ST_HF_CONFIG_NAME);
+    withdraw(w, &w->generation, ST_HF_GENERATION_NAME);
     st_new_file_abort(&w->weights);
     release(w);
 }
