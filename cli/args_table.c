@@ -146,7 +146,7 @@ static const struct cli_option options[] = {
      "JSON on standard output; train: the metrics, with everything else on standard error"},
     {{"json"}, CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO, VALUE_FLAG, AT(json), NULL, 0, 0, NULL, "one JSON object per row"},
     {{"local_rank", "local-rank"}, CONFIGURES, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
-    {{"fault"}, LOADS | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
+    {{"fault"}, LOADS | CLI_CMD_PLAN | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
     {{"fake-seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_seed), NULL, 0, WHOLE_MAX, "N", NULL},
     {{"fake-latency-us"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_latency_us), NULL, 0, 1e6, "N", NULL},
     {{"help"}, UINT32_MAX, VALUE_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},

@@ -150,7 +150,7 @@ int cli_fail(strata_status st)
     const char *sentence = strata_last_error();
 
     fflush(stdout);
-    st_page_print(stderr, "strata: error: %s\n", *sentence != '\0' ? sentence : strata_status_text(st));
+    st_print(stderr, "strata: error: %s\n", *sentence != '\0' ? sentence : strata_status_text(st));
     return strata_status_exit_code(st);
 }
 
@@ -207,6 +207,24 @@ static int unknown_command(const char *name)
     return cli_fail(st_error(STRATA_E_INVAL, "unknown command \"%s\": strata --help lists the commands", name));
 }
 
+/* What was printed must have arrived: a full disk behind a redirection is an error. */
+static int finish_output(int code)
+{
+    const int err = st_print_flush(stdout);
+
+    return err == 0 || code != 0 ? code : cli_fail(st_error_errno(err, "cannot write to standard output"));
+}
+
+/* For tests: which sites were passed, or which one fired. */
+static void print_faults(const char *text)
+{
+    struct st_fault_tally tally;
+
+    for (uint32_t i = 0; st_fault_tally_at(&tally, i); i++)
+        if (text[0] == '?' || tally.fired > 0)
+            st_print(stderr, "fault: %s passed %u fired %u\n", tally.site, tally.passed, tally.fired);
+}
+
 static int run_command(const struct command *command, int argc, char **argv)
 {
     struct cli_args args;
@@ -223,16 +241,11 @@ static int run_command(const struct command *command, int argc, char **argv)
     } else {
         code = command->run(&args);
     }
+    code = finish_output(code);
+    if (args.fault != NULL)
+        print_faults(args.fault);
     cli_args_fini(&args);
     return code;
-}
-
-/* What was printed must have arrived: a full disk behind a redirection is an error. */
-static int finish_output(int code)
-{
-    const int err = st_print_flush(stdout);
-
-    return err == 0 || code != 0 ? code : cli_fail(st_error_errno(err, "cannot write to standard output"));
 }
 
 /* Two benches are commands of their own, with options of their own. */
@@ -269,7 +282,7 @@ static int run(int argc, char **argv)
     }
     for (size_t i = 0; i < COMMAND_COUNT; i++)
         if (strcmp(name_of_call(argc, argv), commands[i].name) == 0)
-            return finish_output(run_command(&commands[i], argc, argv));
+            return run_command(&commands[i], argc, argv);
     return unknown_command(argv[1]);
 }
 

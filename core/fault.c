@@ -3,6 +3,7 @@
  * fault_armed is the only thing an unarmed site reads; everything else is guarded by fault_lock. */
 #include "core/fault.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,12 +12,25 @@
 #include <string.h>
 
 #define FAULT_SITE_BYTES 64
+#define FAULT_SITES_MAX  256u
 
 static atomic_bool fault_armed; /* written under fault_lock; a site that reads it late misses a fault, nothing worse */
-static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the four below */
+static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static struct st_fault_spec fault_spec;
 static uint32_t fault_passed, fault_fired;
 static char fault_site[FAULT_SITE_BYTES];
+static struct st_fault_tally fault_tallies[FAULT_SITES_MAX]; /* of sites passed while armed, by first pass */
+static uint32_t fault_tally_count;
+
+static struct st_fault_tally *fault_tally(const char *site)
+{
+    for (uint32_t i = 0; i < fault_tally_count; i++)
+        if (strcmp(fault_tallies[i].site, site) == 0)
+            return &fault_tallies[i];
+    assert(fault_tally_count < FAULT_SITES_MAX);
+    fault_tallies[fault_tally_count] = (struct st_fault_tally){.site = site};
+    return &fault_tallies[fault_tally_count++];
+}
 
 static bool fault_matches(const char *site)
 {
@@ -25,12 +39,17 @@ static bool fault_matches(const char *site)
 
 static int64_t fault_slow(const char *site, int64_t result)
 {
+    struct st_fault_tally *tally;
+
     pthread_mutex_lock(&fault_lock);
+    tally = fault_tally(site);
+    tally->passed++;
     if (atomic_load_explicit(&fault_armed, memory_order_relaxed) && fault_matches(site)) {
         if (fault_passed < fault_spec.after) {
             fault_passed++;
         } else if (fault_spec.count == 0 || fault_fired < fault_spec.count) {
             fault_fired++;
+            tally->fired++;
             result = fault_spec.result;
         }
     }
@@ -51,6 +70,7 @@ void st_fault_arm(const struct st_fault_spec *spec)
     fault_spec = *spec;
     fault_passed = 0;
     fault_fired = 0;
+    fault_tally_count = 0;
     atomic_store_explicit(&fault_armed, true, memory_order_relaxed);
     pthread_mutex_unlock(&fault_lock);
 }
@@ -65,6 +85,18 @@ uint32_t st_fault_disarm(void)
     atomic_store_explicit(&fault_armed, false, memory_order_relaxed);
     pthread_mutex_unlock(&fault_lock);
     return fired;
+}
+
+bool st_fault_tally_at(struct st_fault_tally *out, uint32_t index)
+{
+    bool found;
+
+    pthread_mutex_lock(&fault_lock);
+    found = index < fault_tally_count;
+    if (found)
+        *out = fault_tallies[index];
+    pthread_mutex_unlock(&fault_lock);
+    return found;
 }
 
 /* ":number" at *text, if there is one; a missing number leaves *out alone. */

@@ -4,10 +4,12 @@
  *     res = st_fault("nvme.cqe", res);          int results: negative errno or bytes
  *     if (st_fault("arena.mmap", 0) < 0) ...    "would this fail?" form
  * Tests arm one fault at a time; process-wide.  The STRATA_FAULT environment variable is not read:
- * `strata --fault SITE[:after[:count[:result]]]` (hidden, for tests) arms one from the command line. */
+ * `strata --fault SITE[:after[:count[:result]]]` (hidden, for tests) arms one from the command line; SITE * is any, and at its
+ * end the program says which fired.  SITE ? is none: it lists the sites that were passed. */
 #ifndef CORE_FAULT_H
 #define CORE_FAULT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct st_fault_spec {
@@ -21,6 +23,13 @@ int64_t st_fault(const char *site, int64_t result);
 void st_fault_arm(const struct st_fault_spec *spec);
 /** Disarm; returns how many times it fired. */
 uint32_t st_fault_disarm(void);
+/* What one site has seen since the last arming. */
+struct st_fault_tally {
+    const char *site; /* a literal */
+    uint32_t passed, fired;
+};
+/** False past the last one. */
+bool st_fault_tally_at(struct st_fault_tally *out, uint32_t index);
 /** Parse "site[:after[:count[:result]]]" and arm; the string is copied. 0 or -1 on syntax. */
 int st_fault_arm_text(const char *text);
 
