@@ -1,0 +1,263 @@
+/* tests/cli/test_fault_walk.c - every fault site of whole runs fails once: a sentence and an exit code, or the right result;
+ * never a crash, a wait without end, another number with exit code 0, or something left on disk.
+ *
+ *     test_cli_fault_walk [PASSES]
+ *
+ * Of each site so many passes fail, from the first to the last; 0: every one.  Default: two in training, one in the others. */
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define SITES_MAX    256
+#define WAIT_SECONDS 120
+#define COUNT(a)     (sizeof(a) / sizeof((a)[0]))
+#define PAGED                                                                                                                    \
+    " --device-memory 2MiB --host-memory 64MiB --nvme {w}/nvme --set zero_optimization.stage=3 --set "                           \
+    "zero_optimization.offload_param.device=nvme --set strata.cache=0"
+
+static unsigned long passes_asked = ULONG_MAX;
+
+/* Standard output of a command whose figures change with the machine is not compared. */
+static const struct {
+    const char *command;
+    bool compared;
+    unsigned long passes;
+} commands[] = {
+    {"train --model nano --data {w}/good.bin --eval-data {w}/good.heldout.bin --seq-len 64 --max-steps 2 --machine "
+     "{w}/machine.json "
+     "--out {w}/out --metrics {w}/m.jsonl --trace {w}/t.json --digest --quiet --nvme {w}/nvme --set "
+     "zero_optimization.offload_optimizer.device=nvme --set strata.cache=0",
+     true, 2},
+    {"train --model {w}/model --data {w}/good.bin --seq-len 64 --max-steps 2 --machine {w}/machine.json --out {w}/out --digest "
+     "--quiet --set strata.io_method=threads --device-memory 16MiB --host-memory 64MiB --nvme {w}/nvme --set "
+     "zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme --set "
+     "zero_optimization.offload_optimizer.device=nvme --set strata.cache=0",
+     true, 1},
+    {"eval --model {w}/model --data {w}/good.heldout.bin --seq-len 64" PAGED, true, 1},
+    {"generate --model {w}/model --prompt 'in the beg' --max-tokens 4 --temperature 0 --quiet" PAGED, true, 1},
+    {"tokens {w}/text --out {w}/new.bin", true, 1},
+    {"digest {w}/model", true, 1},
+    {"check {w}/config.json", true, 1},
+    {"plan --model nano --machine {w}/machine.json --host-memory 1GiB --device-memory 1GiB --json", true, 1},
+    {"info --json --nvme {w}/nvme", false, 1},
+};
+
+struct site {
+    char name[64];
+    unsigned long passed;
+};
+
+struct walk {
+    const struct workplace *w;
+    const char *command;
+    bool compared;
+    unsigned long passes;
+    char *out;          /* of the run without a fault */
+    char *model_digest; /* of its --out, or "" */
+    unsigned long sites, runs, refused, absorbed, unreached, wrong;
+};
+
+static char running[512];
+
+static void waits_too_long(int number)
+{
+    (void)number;
+    (void)!write(STDERR_FILENO, running, strlen(running));
+    (void)!write(STDERR_FILENO, ": no end\n", 9);
+    _exit(1);
+}
+
+static void run(const struct walk *walk, struct program *p, const char *fault)
+{
+    char command[2048];
+
+    assert_true(snprintf(command, sizeof(command), "%s --fault %s", walk->command, fault) < (int)sizeof(command));
+    snprintf(running, sizeof(running), "%.400s --fault %s", walk->command, fault);
+    alarm(WAIT_SECONDS);
+    workplace_run(walk->w, p, command);
+    alarm(0);
+}
+
+/* What `strata digest` says of --out; "" if it is not there.  Owned by the caller. */
+static char *digest_of_out(const struct workplace *w)
+{
+    struct program p;
+    char *text;
+
+    if (!workplace_exists(w, "out"))
+        return strdup("");
+    workplace_run(w, &p, "digest {w}/out");
+    text = strdup(p.code == 0 ? p.out : "damaged");
+    program_free(&p);
+    return text;
+}
+
+static void forget_results(const struct workplace *w)
+{
+    static const char *const results[] = {"out", "m.jsonl", "t.json", "new.bin", "new.heldout.bin"};
+
+    for (size_t i = 0; i < COUNT(results); i++)
+        if (workplace_exists(w, results[i]))
+            workplace_remove(w, results[i]);
+}
+
+/* Names that are not complete results; the name of one, or NULL. */
+static const char *left_over(const struct workplace *w)
+{
+    static char name[64];
+    DIR *dir = opendir(w->path);
+    bool found = false;
+
+    assert_non_null(dir);
+    for (const struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
+        if (strstr(entry->d_name, ".tmp") != NULL) {
+            snprintf(name, sizeof(name), "%.60s", entry->d_name);
+            found = true;
+        }
+    closedir(dir);
+    return found ? name : workplace_entries(w, "nvme") != 0 ? "nvme" : NULL;
+}
+
+/* A removal that fails leaves what it was to remove, with a warning; the next run's sweep takes it. */
+static bool may_leave(const char *fault)
+{
+    return strncmp(fault, "nvme.unlink", strlen("nvme.unlink")) == 0 || strncmp(fault, "nvme.share", strlen("nvme.share")) == 0;
+}
+
+/* One line, and the walk goes on. */
+static void wrong(struct walk *walk, const char *what, const char *more)
+{
+    fprintf(stderr, "%s\n  %s: %s\n", running, what, more);
+    walk->wrong++;
+}
+
+static void sweep(const struct walk *walk)
+{
+    struct program p;
+
+    workplace_run_ok(walk->w, &p, "eval --model {w}/model --data {w}/good.heldout.bin --seq-len 64" PAGED);
+    program_free(&p);
+    assert_int_equal(workplace_entries(walk->w, "nvme"), 0);
+}
+
+static void check_run(struct walk *walk, const struct program *p, const char *fault)
+{
+    const bool fired = strstr(p->err, "fault: ") != NULL;
+    const char *left = left_over(walk->w);
+    char *digest = digest_of_out(walk->w);
+
+    walk->runs++;
+    walk->refused += p->code != 0;
+    walk->absorbed += p->code == 0 && fired;
+    walk->unreached += !fired;
+    if (p->code < 0 || p->code > 5)
+        wrong(walk, "did not end by itself", p->err);
+    else if (p->code != 0 && strstr(p->err, "strata: error: ") == NULL)
+        wrong(walk, "no sentence", p->err);
+    if (left != NULL && !may_leave(fault))
+        wrong(walk, "something is left", left);
+    if (left != NULL)
+        sweep(walk);
+    if (p->code == 0 && walk->compared && strcmp(p->out, walk->out) != 0)
+        wrong(walk, "exit code 0 and another result", p->out);
+    if ((p->code == 0 || digest[0] != '\0') && strcmp(digest, walk->model_digest) != 0)
+        wrong(walk, "another model", digest);
+    free(digest);
+}
+
+static void fail_at(struct walk *walk, const char *site, unsigned long pass)
+{
+    char fault[128];
+    struct program p;
+
+    snprintf(fault, sizeof(fault), "%.63s:%lu:1", site, pass);
+    run(walk, &p, fault);
+    check_run(walk, &p, fault);
+    program_free(&p);
+    forget_results(walk->w);
+}
+
+static unsigned long read_sites(struct site *sites, const char *text)
+{
+    unsigned long count = 0, fired;
+
+    for (const char *at = strstr(text, "fault: "); at != NULL; at = strstr(at + 1, "fault: ")) {
+        assert_true(count < SITES_MAX);
+        if (sscanf(at, "fault: %63s passed %lu fired %lu", sites[count].name, &sites[count].passed, &fired) == 3)
+            count++;
+    }
+    return count;
+}
+
+static void walk_command(struct walk *walk)
+{
+    static struct site sites[SITES_MAX];
+    struct program p;
+
+    run(walk, &p, "?");
+    if (p.code != 0)
+        fail_msg("%s: exit code %d: %s", running, p.code, p.err);
+    walk->out = strdup(p.out);
+    walk->model_digest = digest_of_out(walk->w);
+    walk->sites = read_sites(sites, p.err);
+    program_free(&p);
+    forget_results(walk->w);
+    for (unsigned long i = 0; i < walk->sites; i++) {
+        const unsigned long all = sites[i].passed, wanted = walk->passes == 0 || walk->passes > all ? all : walk->passes;
+
+        for (unsigned long k = 0; k < wanted; k++)
+            fail_at(walk, sites[i].name, wanted > 1 ? k * (all - 1) / (wanted - 1) : 0);
+    }
+    print_message("%.20s...: %lu sites, %lu runs: %lu refused, %lu absorbed, %lu without the fault, %lu wrong\n", walk->command,
+                  walk->sites, walk->runs, walk->refused, walk->absorbed, walk->unreached, walk->wrong);
+    free(walk->out);
+    free(walk->model_digest);
+}
+
+static void every_site_fails_cleanly(void **state)
+{
+    static const char config[] = "{\"train_batch_size\": 1, \"fp16\": {\"enabled\": false}}";
+    unsigned long runs = 0, sites = 0, wrong_runs = 0;
+
+    workplace_write(*state, "config.json", config, strlen(config));
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        struct walk walk = {.w = *state,
+                            .command = commands[i].command,
+                            .compared = commands[i].compared,
+                            .passes = passes_asked == ULONG_MAX ? commands[i].passes : passes_asked};
+
+        walk_command(&walk);
+        sites += walk.sites;
+        runs += walk.runs;
+        wrong_runs += walk.wrong;
+    }
+    print_message("in all: %lu sites, %lu runs, %lu wrong\n", sites, runs, wrong_runs);
+    assert_int_equal(wrong_runs, 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_site_fails_cleanly),
+    };
+
+    if (argc > 1)
+        passes_asked = strtoul(argv[1], NULL, 10);
+    signal(SIGALRM, waits_too_long);
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+}
