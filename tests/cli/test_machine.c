@@ -6,7 +6,7 @@
 #include "core/topology.h"
 #include "nvme/swap.h"
 #include "offload/machine.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* tests/core/test_cgroup.c - fake trees of both versions, with limits at every level and with holes. */
 #include "core/cgroup.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "core/fault.h"
 #include "core/file.h"
 #include "tests/common/child.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* tests/core/test_pressure.c - counters from fake trees with holes, and what is made of them. */
 #include "core/pressure.h"
 #include "strata/status.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <limits.h>
 #include <math.h>

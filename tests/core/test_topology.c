@@ -4,7 +4,7 @@
 #include "core/arena.h"
 #include "core/fault.h"
 #include "core/workers.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <linux/filter.h>

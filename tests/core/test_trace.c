@@ -3,7 +3,7 @@
 
 #include "core/fault.h"
 #include "core/json.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <stdio.h>

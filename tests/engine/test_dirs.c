@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "core/fault.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <setjmp.h>

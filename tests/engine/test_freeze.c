@@ -1,7 +1,7 @@
 /* test_freeze - what is frozen keeps its bits, has no state and moves no gradient; the rest trains with one set of bits wherever
  * it lies. */
 #include "rig.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

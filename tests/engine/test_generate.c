@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <math.h>
 #include <stdio.h>

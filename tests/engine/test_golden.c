@@ -6,7 +6,7 @@
 #include "model/model.h"
 #include "model/tokens.h"
 #include "offload/engine.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <math.h>
 #include <setjmp.h>

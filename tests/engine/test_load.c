@@ -2,7 +2,7 @@
  * all that is kept; away from zero where a residual keeps the rest.  Wherever the weights lie. */
 #include "core/error.h"
 #include "rig.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
 
 #include "core/rng.h"
 #include "offload/engine_state.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <math.h>
 #include <setjmp.h>

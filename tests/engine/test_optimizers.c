@@ -2,7 +2,7 @@
  *
  * Rules with one moment have smaller extents, so layout, checksums, load and digests all differ from Adam's. */
 #include "agree.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
  * The first run ends without a flush: updates are pending, state is read ahead and written back.  The second must have the first
  * one's losses, norms, counts and digests, bit for bit. */
 #include "rig.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

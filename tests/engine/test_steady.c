@@ -8,7 +8,7 @@
 
 #include "core/stats.h"
 #include "core/trace.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>

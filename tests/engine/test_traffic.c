@@ -7,7 +7,7 @@
  * plans say is checked in every cell of the matrix. */
 #include "offload/plan.h"
 #include "rig.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 #include "model/model.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 #include <string.h>
 
 #define GOLDEN_DIR "tests/golden/gpt2_tiny"

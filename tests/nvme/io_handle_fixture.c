@@ -1,7 +1,7 @@
 /* tests/nvme/io_handle_fixture.c - see io_handle_fixture.h. */
 #include "io_handle_fixture.h"
 #include "core/checksum.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 #include "swap_dirs_fixture.h"
 #include "core/rng.h"
 #include "swap_fixture.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <pthread.h>
 #include <setjmp.h>

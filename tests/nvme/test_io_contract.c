@@ -5,7 +5,7 @@
 #include "core/fault.h"
 #include "core/rng.h"
 #include "io_fixture.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 #include "io_handle_fixture.h"
 #include "nvme/io_handle_parts.h"
 #include "tests/common/child.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 #include "core/fault.h"
 #include "io_handle_fixture.h"
 #include "nvme/io_handle_parts.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <setjmp.h>

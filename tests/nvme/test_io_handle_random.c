@@ -2,7 +2,7 @@
  * many threads, over every method, direct and buffered; exact sizes. */
 #include "core/rng.h"
 #include "io_handle_fixture.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* tests/nvme/test_probe.c - the measurement runs with every method, cleans up, and reports what fails.  How fast is no test. */
 #include "core/fault.h"
 #include "nvme/swap.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <setjmp.h>

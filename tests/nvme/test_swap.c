@@ -5,7 +5,7 @@
 #include "core/log.h"
 #include "core/rng.h"
 #include "nvme/swap.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <pthread.h>

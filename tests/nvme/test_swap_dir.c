@@ -5,7 +5,7 @@
 #include "nvme/swap_parts.h"
 #include "swap_fixture.h"
 #include "tests/common/child.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <dirent.h>
 #include <errno.h>

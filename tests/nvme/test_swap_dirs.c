@@ -2,7 +2,7 @@
 #include "core/fault.h"
 #include "nvme/swap_parts.h"
 #include "swap_dirs_fixture.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <setjmp.h>

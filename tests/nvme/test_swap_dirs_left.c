@@ -4,7 +4,7 @@
 #include "nvme/swap_parts.h"
 #include "swap_dirs_fixture.h"
 #include "tests/common/child.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 #include "core/log.h"
 #include "nvme/swap.h"
 #include "nvme/swap_parts.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <fcntl.h>

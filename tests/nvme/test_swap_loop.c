@@ -2,7 +2,7 @@
  * them.  Needs root, losetup and mkfs.ext4; skipped elsewhere. */
 #include "nvme/swap.h"
 #include "swap_fixture.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <fcntl.h>

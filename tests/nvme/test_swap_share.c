@@ -2,7 +2,7 @@
 #include "core/fault.h"
 #include "nvme/swap_share.h"
 #include "tests/common/child.h"
-#include "tests/scratch.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-/* tests/scratch.h - a directory of the test program's own, made before its tests, or in each, and gone after. */
-#ifndef TESTS_SCRATCH_H
-#define TESTS_SCRATCH_H
+/* tests/common/scratch.h - a directory of the test program's own, made before its tests, or in each, and gone after. */
+#ifndef TESTS_COMMON_SCRATCH_H
+#define TESTS_COMMON_SCRATCH_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
-/* tests/scratch.c - see scratch.h. */
-#include "tests/scratch.h"
+/* tests/common/scratch.c - see scratch.h. */
+#include "tests/common/scratch.h"
 #include <dirent.h>
 #include <ftw.h>
 #include <limits.h>
