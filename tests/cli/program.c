@@ -77,6 +77,7 @@ static void spawn(struct program *p, const char *const *words, int out_fd, int e
     p->pid = child_fork();
     if (p->pid > 0)
         return;
+    setpgid(0, 0); /* Ctrl-Z does nothing in a group whose parents are all of other sessions, as under setsid */
     if (dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO) == STDIN_FILENO &&
         dup2(out_fd, STDOUT_FILENO) == STDOUT_FILENO && dup2(err_fd, STDERR_FILENO) == STDERR_FILENO)
         (void)execve(argv[0], (char *const *)(uintptr_t)argv, environ);
