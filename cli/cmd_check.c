@@ -96,7 +96,7 @@ static int print_problems(const struct st_config_source *source, strata_status s
         const char *problem = st_config_problem_at(source, i);
         const bool named = strncmp(problem, file, strlen(file)) == 0; /* as the parser's are */
 
-        st_print(stderr, "strata: error: %s%s%s\n", named ? "" : file, named ? "" : ": ", problem);
+        st_page_print(stderr, "strata: error: %s%s%s\n", named ? "" : file, named ? "" : ": ", problem);
     }
     return strata_status_exit_code(st);
 }

@@ -5,6 +5,7 @@
 #include "cli/session.h"
 #include "cli/signals.h"
 #include "core/error.h"
+#include "core/page.h"
 #include "core/print.h"
 #include "core/stats.h"
 
@@ -76,8 +77,8 @@ static int report(const struct cli_args *args, strata_status st, const struct cl
         print_text(result);
     if (complete)
         return 0;
-    st_print(stderr, "strata: ended by %s after %llu of %llu windows\n", cli_signals_name(cli_signals_pending()),
-             (unsigned long long)result->windows, (unsigned long long)windows);
+    st_page_print(stderr, "strata: ended by %s after %llu of %llu windows\n", cli_signals_name(cli_signals_pending()),
+                  (unsigned long long)result->windows, (unsigned long long)windows);
     return 128 + cli_signals_pending();
 }
 

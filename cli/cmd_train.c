@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/log.h"
+#include "core/page.h"
 #include "core/pressure.h"
 #include "core/print.h"
 #include "core/stats.h"
@@ -489,12 +490,12 @@ static int exit_code(const struct train *t, strata_status st)
         return 0;
     if (st != STRATA_E_CANCELLED)
         return cli_fail(st);
-    st_print(stderr, "strata: ended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s\n",
-             cli_signals_name(cli_signals_pending()), t->steps_done, t->session.args->max_steps,
-             out == NULL          ? ""
-             : t->steps_done == 0 ? ", --out was not written"
-                                  : ", the model is in ",
-             out == NULL || t->steps_done == 0 ? "" : out);
+    st_page_print(stderr, "strata: ended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s\n",
+                  cli_signals_name(cli_signals_pending()), t->steps_done, t->session.args->max_steps,
+                  out == NULL          ? ""
+                  : t->steps_done == 0 ? ", --out was not written"
+                                       : ", the model is in ",
+                  out == NULL || t->steps_done == 0 ? "" : out);
     return 128 + cli_signals_pending();
 }
 

@@ -150,7 +150,7 @@ int cli_fail(strata_status st)
     const char *sentence = strata_last_error();
 
     fflush(stdout);
-    st_print(stderr, "strata: error: %s\n", *sentence != '\0' ? sentence : strata_status_text(st));
+    st_page_print(stderr, "strata: error: %s\n", *sentence != '\0' ? sentence : strata_status_text(st));
     return strata_status_exit_code(st);
 }
 

@@ -53,7 +53,7 @@ static void log_line(void *ctx, enum st_log_level level, const char *line)
     static const char *const prefixes[] = {"debug: ", "", "notice: ", "warning: ", "error: "};
 
     cli_progress_close_line(ctx);
-    st_print(stderr, "strata: %s%s\n", prefixes[level], line);
+    st_page_print(stderr, "strata: %s%s\n", prefixes[level], line);
 }
 
 void cli_progress_init(struct cli_progress *p, FILE *file, bool quiet, uint64_t steps_total, uint64_t every)

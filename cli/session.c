@@ -5,7 +5,7 @@
 #include "cli/signals.h"
 #include "core/error.h"
 #include "core/log.h"
-#include "core/print.h"
+#include "core/page.h"
 #include "core/size.h"
 #include "core/trace.h"
 #include "offload/device.h"
@@ -17,6 +17,7 @@
 
 #define SEQ_DEFAULT_MAX 1024u
 #define TRACE_STEPS_MAX 50u
+#define IDLE_NAMED_MOST 4u   /* keys without effect that a start names */
 #define PROMPT_ROWS_MAX 256u /* tokens of a prompt in one call: the weights cross the links once for so many */
 
 /* --- configuration --- */
@@ -33,33 +34,50 @@ static strata_status check_device(const char *device, enum cli_command command)
     return st_error(STRATA_E_INVAL, "--device: unknown device \"%s\": use cpu", device);
 }
 
-/* One line for all keys of the file that have no meaning here, and one for each value that its reader may not expect. */
+static bool is_idle(const struct st_config_row *row)
+{
+    return row->verdict == ST_VERDICT_NOTICE && (row->origin == ST_ORIGIN_FILE || row->origin == ST_ORIGIN_COMMAND_LINE);
+}
+
+/* Names those that would change results first; the rest is a number. */
+static void print_idle_keys(const struct cli_session *s)
+{
+    char text[512] = "";
+    size_t length = 0;
+    uint32_t count = 0, named = 0;
+
+    for (uint32_t i = 0; i < 2 * st_config_row_count(s->source); i++) {
+        const struct st_config_row *row = st_config_row_at(s->source, i % st_config_row_count(s->source));
+        const bool results = i < st_config_row_count(s->source);
+
+        if (!is_idle(row) || row->results != results)
+            continue;
+        count++;
+        if (named < IDLE_NAMED_MOST && length < sizeof(text)) {
+            length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%.64s", named == 0 ? "" : ", ", row->path);
+            named++;
+        }
+    }
+    if (count > named)
+        snprintf(text + length, sizeof(text) - length, " and %u more", count - named);
+    if (count > 0)
+        st_log(ST_LOG_NOTICE, "%u %s no effect here, strata check says why: %s", count, count == 1 ? "key has" : "keys have",
+               text);
+}
+
+/* One line for all keys that have no meaning here, and one for each value that the file's reader may not expect. */
 static void print_notices(const struct cli_session *s)
 {
-    char text[1024] = "";
-    size_t length = 0;
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < st_config_row_count(s->source); i++) {
-        const struct st_config_row *row = st_config_row_at(s->source, i);
-
-        if (row->verdict != ST_VERDICT_NOTICE || (row->origin != ST_ORIGIN_FILE && row->origin != ST_ORIGIN_COMMAND_LINE))
-            continue;
-        if (length < sizeof(text))
-            length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s", count == 0 ? "" : ", ", row->path);
-        count++;
-    }
     for (uint32_t i = 0; i < st_config_row_count(s->source); i++)
         if (st_config_row_at(s->source, i)->announced)
             st_log(ST_LOG_NOTICE, "%s: %s", st_config_row_at(s->source, i)->path, st_config_row_at(s->source, i)->reason);
-    if (count > 0)
-        st_log(ST_LOG_NOTICE, "%s without effect here (strata check says why): %s", count == 1 ? "a key" : "keys", text);
+    print_idle_keys(s);
 }
 
 static void print_other_problems(const struct st_config_source *source)
 {
     for (uint32_t i = 1; source != NULL && i < st_config_problem_count(source); i++)
-        st_print(stderr, "strata: error: %s\n", st_config_problem_at(source, i));
+        st_page_print(stderr, "strata: error: %s\n", st_config_problem_at(source, i));
 }
 
 strata_status cli_session_configure(struct cli_session *s, const struct cli_args *args)

@@ -125,6 +125,7 @@ struct st_config_row {
     enum st_config_verdict verdict;
     const char *reason; /* why it has no meaning here, what is wrong, or what else to know of an honoured key
                            ("honoured below stage 3 too ..."); NULL: nothing to say.  Worth a line wherever it is set */
+    bool results;       /* another value would change results where the key counts */
     bool announced;     /* the reason is a notice at each start: results differ from what the file's reader may expect */
 };
 

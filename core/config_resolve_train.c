@@ -9,6 +9,7 @@
 #define DEEPSPEED_LR 1e-3 /* DeepSpeed's lr of an optimizer without one; torch.optim.SGD's too */
 #define ADAGRAD_LR   1e-2
 #define ADAGRAD_EPS  1e-10
+#define TORCH_DECAY  0.01
 #define SKIPPED_MOST 8u /* in a row, beside what a loss scale needs */
 #define STEPS_END    (UINT64_C(1) << 53)
 #define OPTIMIZER    "optimizer.params."
@@ -221,6 +222,21 @@ static void resolve_adam(struct st_config_source *src, struct st_config *config)
     }
 }
 
+/* What the optimizer that a file names decays: DeepSpeed hands it every parameter, and PyTorch's AdamW has a default of its own.
+ */
+static void resolve_decay(struct st_config_source *src, struct st_config *config, bool named)
+{
+    if (is_on(src, OPTIMIZER "torch_adam") && config->optimizer == ST_OPTIMIZER_ADAMW &&
+        st_source_state(src, OPTIMIZER "weight_decay")->node == NULL) {
+        config->weight_decay = TORCH_DECAY;
+        st_source_derive(src, OPTIMIZER "weight_decay", "torch_adam: the default of PyTorch's AdamW");
+    }
+    if (named && config->weight_decay > 0 && st_source_state(src, "strata.decay_all")->node == NULL) {
+        config->decay_all = true;
+        st_source_derive(src, "strata.decay_all", "the file names an optimizer, and DeepSpeed hands it every parameter");
+    }
+}
+
 static void resolve_adagrad(struct st_config_source *src, struct st_config *config)
 {
     if (config->optimizer != ST_OPTIMIZER_ADAGRAD)
@@ -283,6 +299,7 @@ static void resolve_optimizer(struct st_config_source *src, struct st_config *co
 
     clear_params(src, config);
     resolve_adam(src, config);
+    resolve_decay(src, config, named);
     resolve_adagrad(src, config);
     check_nesterov(src, config);
     resolve_moments(src, config);

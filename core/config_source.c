@@ -374,6 +374,7 @@ static void add_field_row(struct st_config_source *src, const struct st_field *f
                      .origin = state->origin,
                      .verdict = state->verdict,
                      .reason = state->reason,
+                     .results = st_field_changes(field) == ST_CHANGES_RESULTS,
                      .announced = state->announced && state->verdict == ST_VERDICT_HONOURED,
                  });
 }

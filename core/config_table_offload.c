@@ -265,8 +265,9 @@ static const struct st_field strata_rows[] = {
      .help = "where activation checkpoints may lie; nvme needs a directory"},
     {.path = "strata.freeze", .type = ST_FIELD_PATTERNS, ST_BOUND(PATTERNS, freeze), .changes = ST_CHANGES_RESULTS, .fallback = "[]",
      .help = "shell patterns over tensor names, such as \"transformer.wte.*\": these tensors get no gradient and no state"},
-    {.path = "strata.decay_all", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, decay_all), .changes = ST_CHANGES_RESULTS, .fallback = "false",
-     .help = "decay biases and norm weights too, as plain DeepSpeed does"},
+    {.path = "strata.decay_all", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, decay_all), .changes = ST_CHANGES_RESULTS, .auto_text = "false",
+     .help = "decay biases and norm weights too; left out: true where the file names an optimizer, which DeepSpeed then hands every parameter, "
+             "else false, as trainers do"},
     {.path = "strata.moments", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, moments), .choices = moment_choices,
      .changes = ST_CHANGES_RESULTS, .fallback = "\"fp32\"",
      .help = "how the optimizer's moments are kept, 4, 2 or 1 1/64 bytes each; bf16 and 8bit are rounded stochastically, the same "

@@ -103,8 +103,8 @@ static const struct st_field optimizer_rows[] = {
      .help = "added to the root of the second moment (Adagrad: of the sum of squares, default 1e-10); not 0, since a zero "
              "gradient would then give 0/0"},
     {.path = "optimizer.params.weight_decay", .type = ST_FIELD_REAL, ST_BOUND(F64, weight_decay), .min = 0, .max = 1e3,
-     .fallback = "0", .help = "decoupled (AdamW, Lion) or added to the gradient (Adam, Adagrad, SGD: L2); biases and norm weights "
-                              "are left out of it unless strata.decay_all. Adagrad as in PyTorch: accumulator and step take the "
+     .fallback = "0", .help = "decoupled (AdamW, Lion) or added to the gradient (Adam, Adagrad, SGD: L2); strata.decay_all "
+                              "says whether biases and norm weights are too. Adagrad as in PyTorch: accumulator and step take the "
                               "decayed gradient, while DeepSpeed's CPU kernel takes the raw one for the step"},
     {.path = "optimizer.params.bias_correction", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, bias_correction),
      .optimizers = ADAMS, .fallback = "true", .help = "divide the moments by 1 - beta^t"},
@@ -118,7 +118,7 @@ static const struct st_field optimizer_rows[] = {
     {.path = "optimizer.params.adam_w_mode", .aliases = "adamw_mode", .type = ST_FIELD_BOOL, ST_BOUND(ADAM_W_MODE, optimizer),
      .optimizers = ADAMS, .fallback = "true", .help = "decoupled decay; false with type Adam: decay is added to the gradient (L2)"},
     {.path = "optimizer.params.torch_adam", .type = ST_FIELD_BOOL, .optimizers = ADAMS, .fallback = "false",
-     .verdict = ST_VERDICT_NOTICE, .reason = "strata has one Adam, bit-equal on every tier and kernel",
+     .verdict = ST_VERDICT_NOTICE, .reason = "strata has one Adam, bit-equal on every tier and kernel; weight_decay left out means 0.01 then, as in PyTorch's AdamW",
      .help = "use PyTorch's Adam instead of DeepSpeed's"},
     {.path = "optimizer.params.amsgrad", .type = ST_FIELD_BOOL, .optimizers = ADAMS | ADAGRAD, .fallback = "false",
      .plain = "false", .verdict = ST_VERDICT_REJECTED, .reason = "AMSGrad is not in this version: set it to false",
@@ -130,12 +130,15 @@ static const struct st_field optimizer_rows[] = {
     MUON("muon_lr", REAL),
     MUON("adam_lr", REAL),
     MUON("ns_method", TEXT),
+    ST_ROW_NOTICE("optimizer.params.foreach", BOOL, NULL, "how PyTorch's Adam walks tensors; strata has one Adam", "of torch_adam"),
     ST_ROW_NOTICE("optimizer.params.set_grad_none", BOOL, "true", "gradients are never cleared here: the first one overwrites",
                   "drop gradients instead of clearing them"),
-    ST_ROW_NOTICE("zero_allow_untested_optimizer", BOOL, "false", "strata has no list of untested optimizers",
-                  "allow optimizers outside DeepSpeed's tested list"),
-    ST_ROW_NOTICE("zero_force_ds_cpu_optimizer", BOOL, "true", "no client optimizers here: the update is strata's on every tier",
-                  "refuse a client optimizer under CPU offload"),
+    {.path = "zero_allow_untested_optimizer", .type = ST_FIELD_BOOL, .fallback = "false", .changes = ST_CHANGES_NEITHER,
+     .verdict = ST_VERDICT_NOTICE, .reason = "strata has no list of untested optimizers",
+     .help = "allow optimizers outside DeepSpeed's tested list"},
+    {.path = "zero_force_ds_cpu_optimizer", .type = ST_FIELD_BOOL, .fallback = "true", .changes = ST_CHANGES_NEITHER,
+     .verdict = ST_VERDICT_NOTICE, .reason = "no client optimizers here: the update is strata's on every tier",
+     .help = "refuse a client optimizer under CPU offload"},
 };
 
 #define WARMUPS   (1u << ST_LR_WARMUP | 1u << ST_LR_WARMUP_DECAY)

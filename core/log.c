@@ -2,7 +2,7 @@
  *
  * The sink is set at start, before other threads exist; lines come from any thread and reach it whole. */
 #include "core/log.h"
-#include "core/print.h"
+#include "core/page.h"
 #include "core/text.h"
 
 #include <stdarg.h>
@@ -15,7 +15,7 @@ static void log_to_stderr(void *ctx, enum st_log_level level, const char *line)
     static const char *const prefixes[] = {"debug: ", "", "notice: ", "warning: ", "error: "};
 
     (void)ctx;
-    st_print(stderr, "strata: %s%s\n", prefixes[level], line);
+    st_page_print(stderr, "strata: %s%s\n", prefixes[level], line);
 }
 
 static st_log_fn *log_sink = log_to_stderr;

@@ -2,6 +2,7 @@
 #include "core/page.h"
 #include "core/print.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -190,4 +191,15 @@ void st_page_close(FILE *page, FILE *to)
     if (page != to)
         fclose(page);
     fflush(to);
+}
+
+void st_page_print(FILE *to, const char *fmt, ...)
+{
+    FILE *const page = st_page_open(to);
+    va_list args;
+
+    va_start(args, fmt);
+    st_vprint(page, fmt, args);
+    va_end(args);
+    st_page_close(page, to);
 }

@@ -12,4 +12,7 @@ FILE *st_page_open(FILE *to);
 /** Hands over what is left.  @param page  of st_page_open(to) */
 void st_page_close(FILE *page, FILE *to);
 
+/** st_print on a page of its own: a sentence, or a few lines. */
+void st_page_print(FILE *to, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 #endif

@@ -280,6 +280,14 @@ class Schema:
 
     # --- the whole ---
 
+    def taken_by_engine(self, module):
+        """What the engine takes out of the optimizer's arguments, or refuses in them, before it constructs the optimizer."""
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "optimizer_parameters.pop":
+                self.member(("optimizer", "params"), self.text(node.args[0], module, {}))
+            elif isinstance(node, ast.Compare) and ast.unparse(node.comparators[0]).startswith("optimizer_parameters"):
+                self.member(("optimizer", "params"), self.text(node.left, module, {}))
+
     def arguments(self, module, name, place):
         init = next(m for m in module.names[name].body if isinstance(m, ast.FunctionDef) and m.name == "__init__")
         for a in init.args.args + init.args.kwonlyargs:
@@ -298,8 +306,7 @@ class Schema:
             self.arguments(schedules, name, ("scheduler", "params"))
         for path, name in OPTIMIZERS.items():
             self.arguments(self.module(self.root / path.removesuffix(".py")), name, ("optimizer", "params"))
-        for name in ("torch_adam", "adam_w_mode", "fp32_optimizer_states", "max_grad_norm"):  # popped or refused by the engine
-            self.member(("optimizer", "params"), name)
+        self.taken_by_engine(self.module(self.root / "runtime" / "engine"))
         for key in [k for k in self.keys if k.startswith("bfloat16.")]:  # the older name of a section that is read under both
             self.keys.add(key.replace("bfloat16", "bf16"))
         return self.keys - self.removed(config)

@@ -128,6 +128,8 @@ static void weights_that_are_not_finite(void **state)
     ends(w, "{w}/poisoned" DATA "--max-steps 20", "8 steps in a row", 7);
     ends(w, "{w}/poisoned" DATA "--max-steps 20 --set strata.max_skipped=3", "3 steps in a row", 2);
     ends(w, "{w}/poisoned" DATA "--max-steps 9 --set strata.max_skipped=0", "no update was made in 9 steps", 9);
+    ends(w, "{w}/poisoned" DATA "--max-steps 3 --set gradient_clipping=0 --set bf16.check_grad_overflow=false",
+         "bf16.check_grad_overflow", 0);
     poison(w, "transformer.h.0.attn.c_attn.weight", BF16_INF);
     ends(w, "{w}/poisoned" DATA "--max-steps 3", "no update was made in 3 steps", 3);
 }

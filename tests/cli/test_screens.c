@@ -16,7 +16,7 @@
 
 #define TRAIN                                                                                                                    \
     "train --model nano --data {w}/good.bin --seq-len 128 --max-steps 12 --machine {w}/machine.json --set steps_per_print=5 "    \
-    "--eval-data {w}/good.heldout.bin --eval-every 7"
+    "--eval-data {w}/good.heldout.bin"
 
 static const unsigned widths[] = {60, 80, 120, 200};
 #define WIDTH_COUNT (sizeof(widths) / sizeof(widths[0]))
@@ -39,10 +39,10 @@ static void fail_screen(const char *screen, const char *what, unsigned columns)
     fail_msg("%s, at %u columns:\n%s", what, columns, screen);
 }
 
-/* The first three steps, every fifth, the one before an evaluation and the last stay; each says what matters most. */
+/* The first three steps, every fifth and the last stay; each says what matters most. */
 static void steps_leave_a_history(void **state)
 {
-    static const unsigned kept[] = {1, 2, 3, 5, 7, 10, 12}, gone[] = {4, 6, 8, 9, 11};
+    static const unsigned kept[] = {1, 2, 3, 5, 10, 12}, gone[] = {4, 6, 7, 8, 9, 11};
 
     for (size_t w = 0; w < WIDTH_COUNT; w++) {
         struct program p;
@@ -71,34 +71,59 @@ static void steps_leave_a_history(void **state)
     }
 }
 
-/* Loading and evaluating show themselves and leave nothing behind. */
+/* Loading and evaluating show themselves and leave nothing behind; short work is not worth a line of a pipe's. */
 static void work_shows_itself(void **state)
 {
     static const struct {
-        const char *command, *work;
+        const char *command, *work[2];
     } rows[] = {
-        {TRAIN, "making initial weights: "},
-        {TRAIN, "evaluating: "},
-        {"eval --model {w}/model --data {w}/good.bin --seq-len 128", "loading weights: "},
-        {"eval --model {w}/model --data {w}/good.bin --seq-len 128", "evaluating: "},
-        {"generate --model {w}/model --prompt x --max-tokens 2", "loading weights: "},
+        {TRAIN, {"making initial weights", "evaluating"}},
+        {"eval --model {w}/model --data {w}/good.heldout.bin --seq-len 128", {"loading weights", "evaluating"}},
+        {"generate --model {w}/model --prompt x --max-tokens 2", {"loading weights", "loading weights"}},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct program p;
-        char *screen, what[64];
+        struct program shown, piped;
+        char *screen;
 
-        snprintf(what, sizeof(what), "%.*s", (int)strcspn(rows[i].work, ":"), rows[i].work);
-        terminal_run(*state, &p, rows[i].command, 80, "xterm", true);
-        assert_int_equal(p.code, 0);
-        screen = terminal_screen(p.out);
-        if (strstr(p.out, what) == NULL || strstr(screen, what) != NULL)
-            fail_screen(p.out, what, 80);
+        terminal_run(*state, &shown, rows[i].command, 80, "xterm", true);
+        assert_int_equal(shown.code, 0);
+        workplace_run_ok(*state, &piped, rows[i].command);
+        screen = terminal_screen(shown.out);
+        for (size_t k = 0; k < 2; k++) {
+            if (strstr(shown.out, rows[i].work[k]) == NULL || strstr(screen, rows[i].work[k]) != NULL)
+                fail_screen(shown.out, rows[i].work[k], 80);
+            assert_null(strstr(piped.out, rows[i].work[k]));
+            assert_null(strstr(piped.err, rows[i].work[k]));
+        }
         free(screen);
-        program_free(&p);
-        workplace_run_ok(*state, &p, rows[i].command); /* short work is not worth a line of a pipe's */
-        assert_null(strstr(p.out, what));
-        assert_null(strstr(p.err, what));
+        program_free(&shown);
+        program_free(&piped);
+    }
+}
+
+/* Errors and notices are sentences of any length: broken between words, too. */
+static void sentences_fit(void **state)
+{
+    static const char *const commands[] = {
+        "plan --model gpt2 --config configs/zero3_cpu.json --machine tests/machines/laptop-8gb.json --nvme {w}/nvme",
+        "plan --model gpt2-xl --machine tests/machines/laptop-8gb.json",
+        "train --model no-such-preset --data {w}/good.bin --max-steps 1",
+        "check {w}/wrong.json",
+        "train --model nano --data {w}/good.bin --max-steps 1 --config {w}/wrong.json",
+    };
+    static const char wrong[] = "{\"no_such_key_of_any_configuration\": 1, \"nor_this_one_either_as_it_seems\": 2}";
+
+    workplace_write(*state, "wrong.json", wrong, strlen(wrong));
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        struct program p;
+        char *screen;
+
+        terminal_run(*state, &p, commands[i], 60, "xterm", true);
+        screen = terminal_screen(p.out);
+        if (strstr(screen, "strata: ") == NULL || terminal_widest(screen) > 60)
+            fail_screen(screen, commands[i], 60);
+        free(screen);
         program_free(&p);
     }
 }
@@ -148,6 +173,15 @@ static void help_is_filled(void **state)
     program_free(&p);
 }
 
+static void info_speaks_plainly(void **state)
+{
+    struct program p;
+
+    workplace_run_ok(*state, &p, "info");
+    assert_null(strstr(p.out, "no version"));
+    program_free(&p);
+}
+
 /* A dumb terminal gets lines of its width, and nothing that it would have to understand. */
 static void dumb_terminals_get_lines(void **state)
 {
@@ -182,8 +216,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_leave_a_history),
         cmocka_unit_test(work_shows_itself),
+        cmocka_unit_test(sentences_fit),
         cmocka_unit_test(tables_fit),
         cmocka_unit_test(help_is_filled),
+        cmocka_unit_test(info_speaks_plainly),
         cmocka_unit_test(dumb_terminals_get_lines),
         cmocka_unit_test(pipes_get_whole_lines),
     };

@@ -286,13 +286,52 @@ static void formats_that_contradict_are_refused(void **state)
         load_bad(rows[i].text, rows[i].override, rows[i].problem);
 }
 
+struct decay_row {
+    const char *text, *override;
+    double decay;
+    bool all;
+};
+
+/* DeepSpeed hands the optimizer of its file every parameter; trainers, whose optimizers no file names, leave biases and norms
+ * out. */
+static void what_is_decayed(void **state)
+{
+    static const struct decay_row rows[] = {
+        {"{}", "optimizer.params.weight_decay=0.1", 0.1, false},
+        {"{\"optimizer\": {\"params\": {\"weight_decay\": 0.1}}}", NULL, 0.1, false},
+        {"{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"weight_decay\": 0.1}}}", NULL, 0.1, true},
+        {"{\"optimizer\": {\"type\": \"Lion\", \"params\": {\"weight_decay\": 0.1}}}", NULL, 0.1, true},
+        {"{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"weight_decay\": \"auto\"}}}", "optimizer.params.weight_decay=0.2",
+         0.2, true},
+        {"{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"weight_decay\": 0.1}}}", "strata.decay_all=false", 0.1, false},
+        {"{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"weight_decay\": 0.1}}}", "strata.decay_all=auto", 0.1, false},
+        {"{\"optimizer\": {\"type\": \"AdamW\"}}", NULL, 0, false},
+        {"{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"torch_adam\": true}}}", NULL, 0.01, true},
+        {"{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"torch_adam\": true, \"weight_decay\": 0}}}", NULL, 0, false},
+        {"{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"torch_adam\": true, \"adam_w_mode\": false}}}", NULL, 0, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct st_config c = load_good(rows[i].text, rows[i].override);
+
+        if (c.weight_decay != rows[i].decay || c.decay_all != rows[i].all)
+            fail_msg("%s: weight_decay %g, decay_all %d", rows[i].text, c.weight_decay, (int)c.decay_all);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_has_its_defaults_and_takes_its_arguments), cmocka_unit_test(configs_in_the_wild),
-        cmocka_unit_test(a_type_on_the_command_line_leaves_the_rate),    cmocka_unit_test(what_belongs_to_another_is_refused),
-        cmocka_unit_test(arguments_of_a_rejected_type_are_not_judged),   cmocka_unit_test(rows_say_what_is_in_force),
-        cmocka_unit_test(a_momentum_that_reaches_one_is_refused),        cmocka_unit_test(moments_have_a_format),
+        cmocka_unit_test(what_is_decayed),
+        cmocka_unit_test(each_has_its_defaults_and_takes_its_arguments),
+        cmocka_unit_test(configs_in_the_wild),
+        cmocka_unit_test(a_type_on_the_command_line_leaves_the_rate),
+        cmocka_unit_test(what_belongs_to_another_is_refused),
+        cmocka_unit_test(arguments_of_a_rejected_type_are_not_judged),
+        cmocka_unit_test(rows_say_what_is_in_force),
+        cmocka_unit_test(a_momentum_that_reaches_one_is_refused),
+        cmocka_unit_test(moments_have_a_format),
         cmocka_unit_test(formats_that_contradict_are_refused),
     };
 

@@ -137,6 +137,28 @@ static void test_abort_leaves_nothing(void **state)
     st_model_destroy(m);
 }
 
+/* A disk that is full shows before the first file of a model that is there is replaced. */
+static void test_a_full_disk_replaces_nothing(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_BF16);
+    char *text;
+    size_t bytes;
+
+    (void)state;
+    scratch_open();
+    assert_ok(write_model(m, scratch_path("out")));
+    write_file(scratch_path("out/config.json"), "mine", 4);
+    st_fault_arm(&(struct st_fault_spec){.site = "file.sync", .result = -ENOSPC});
+    assert_refused(write_model(m, scratch_path("out")), STRATA_E_NOSPC, "model.safetensors"); /* which is synced first */
+    assert_int_equal(st_fault_disarm(), 1);
+    text = read_file(scratch_path("out/config.json"), &bytes);
+    assert_int_equal(bytes, 4);
+    free(text);
+    assert_int_equal(scratch_entries(scratch_path("out"), NULL), 3);
+    scratch_close();
+    st_model_destroy(m);
+}
+
 static void test_misuse_is_refused(void **state)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
@@ -216,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_freezing_changes_no_file),
         cmocka_unit_test(test_abort_leaves_nothing),
         cmocka_unit_test(test_misuse_is_refused),
+        cmocka_unit_test(test_a_full_disk_replaces_nothing),
         cmocka_unit_test(test_every_single_failure_is_clean),
         cmocka_unit_test(test_short_transfers_continue),
     };

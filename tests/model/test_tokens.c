@@ -3,6 +3,7 @@
 #include "model/tokens.h"
 #include "model_fixture.h"
 #include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void put_word(unsigned char *header, uint32_t i, uint32_t value)
@@ -365,6 +366,37 @@ static void test_bad_texts_are_refused(void **state)
     free(text);
 }
 
+static int64_t scratch_bytes(const char *name)
+{
+    struct stat info;
+
+    return stat(scratch_path(name), &info) == 0 ? (int64_t)info.st_size : -1;
+}
+
+/* What was there before stays whole: neither file is replaced where one of the two cannot be written. */
+static void test_a_full_disk_replaces_neither_file(void **state)
+{
+    char *text = make_text(50000);
+    const char *source;
+
+    (void)state;
+    for (uint32_t nth = 0; nth < 2; nth++) {
+        scratch_open();
+        source = scratch_path("text");
+        write_file(source, text, 50000);
+        write_file(scratch_path("out.bin"), "old", 3);
+        write_file(scratch_path("out.heldout.bin"), "old", 3);
+        st_fault_arm(&(struct st_fault_spec){.site = "file.sync", .after = nth, .result = -ENOSPC});
+        assert_refused(st_tokens_from_bytes(&source, 1, scratch_path("out.bin"), 0.5, true, NULL), STRATA_E_NOSPC, "No space");
+        st_fault_disarm();
+        assert_int_equal(scratch_bytes("out.bin"), 3);
+        assert_int_equal(scratch_bytes("out.heldout.bin"), 3);
+        assert_int_equal(scratch_entries(scratch_dir, NULL), 3);
+        scratch_close();
+    }
+    free(text);
+}
+
 static void test_every_single_failure_is_clean(void **state)
 {
     const uint32_t descriptors = scratch_entries("/proc/self/fd", NULL);
@@ -412,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_bytes_become_tokens),
         cmocka_unit_test(test_heldout_names),
         cmocka_unit_test(test_bad_texts_are_refused),
+        cmocka_unit_test(test_a_full_disk_replaces_neither_file),
         cmocka_unit_test(test_every_single_failure_is_clean),
     };
 
