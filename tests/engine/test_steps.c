@@ -327,6 +327,29 @@ static void betas_that_move(void **state)
     }
 }
 
+/* A step of Lion that takes every master beyond the largest bf16, but not beyond fp32: the next step tells how many. */
+static void overflowed_weights_are_counted(void **state)
+{
+    static const strata_tier tiers[] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST};
+
+    (void)state;
+    for (size_t t = 0; t < 2; t++) {
+        struct given_opts opts = {
+            .config = given_config(STRATA_BF16, tiers[t]), .grad = gradient, .smallest = tiers[t] == STRATA_TIER_HOST};
+        struct st_step_result result;
+        struct given g;
+
+        opts.config.optimizer = ST_OPTIMIZER_LION;
+        opts.config.lr = 3.4e38;
+        given_open(&g, &opts);
+        assert_int_equal(given_step(&g, &result), STRATA_OK);
+        assert_int_equal(result.weights_overflowed, 0);
+        assert_int_equal(given_step(&g, &result), STRATA_OK);
+        assert_int_equal(result.weights_overflowed, g.workload.params);
+        given_close(&g);
+    }
+}
+
 static void add_traffic(struct st_traffic *to, const struct st_traffic *more)
 {
     to->upload += more->upload;
@@ -364,9 +387,8 @@ static void bytes_moved_add_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rule_is_its_formula),
-        cmocka_unit_test(bias_correction_and_nesterov_are_options),
-        cmocka_unit_test(betas_that_move),
+        cmocka_unit_test(every_rule_is_its_formula), cmocka_unit_test(bias_correction_and_nesterov_are_options),
+        cmocka_unit_test(betas_that_move),           cmocka_unit_test(overflowed_weights_are_counted),
         cmocka_unit_test(bytes_moved_add_up),
     };
 
