@@ -54,6 +54,11 @@ static inline uint32_t st_dispatch_head(const struct st_dispatch *d, uint32_t la
 {
     return d->lanes[lane].next == d->lanes[lane].end ? ST_NO_OP : d->lane_ops[d->lanes[lane].next];
 }
+/** Number of the lane's next op, of an I/O lane, among all I/O ops. */
+static inline uint32_t st_dispatch_io(const struct st_dispatch *d, uint32_t lane)
+{
+    return d->lanes[lane].next - d->lanes[ST_LANE_READ_STATE - 1].end;
+}
 /** Is there nothing to do for this op in this phase?  Then it is done when passed. */
 static inline bool st_dispatch_masked(const struct st_dispatch *d, uint32_t op)
 {

@@ -17,31 +17,27 @@ static bool has_nvme(const struct st_plan *plan)
     return plan->needed[STRATA_TIER_NVME] > 0;
 }
 
+_Static_assert(sizeof(struct st_engine_io) == ST_TRANSFER_RECORD_BYTES, "planned");
+_Static_assert(sizeof(struct st_engine_job) == ST_JOB_RECORD_BYTES, "planned");
+
+/* As the plan has counted them; a byte more, so that none is empty. */
 static strata_status create_tables(struct st_engine *eng)
 {
-    const struct st_plan *plan = eng->plan;
-    const uint32_t workers = st_workers_count(eng->workers);
-    uint64_t largest = 0;
+    struct st_tables t;
+    bool taken = true;
 
-    for (uint32_t p = 0; p < plan->workload.page_count; p++)
-        if (plan->workload.pages[p].elems > largest)
-            largest = plan->workload.pages[p].elems;
-    for (uint32_t i = 0; i < ST_PLANE_COUNT; i++)
-        if (has_nvme(plan) && (eng->checksums[i] = calloc(plan->tile_count + 1, sizeof(uint64_t))) == NULL)
-            return st_error(STRATA_E_NOMEM, "engine: no memory for checksums");
-    if (plan->activation_tier == STRATA_TIER_NVME) {
-        const uint64_t boundaries = (uint64_t)(plan->workload.block_count + 1) * plan->workload.grad_accum;
-
-        eng->act_checksums = calloc(boundaries * st_engine_act_pieces(plan), sizeof(uint64_t));
-        if (eng->act_checksums == NULL)
-            return st_error(STRATA_E_NOMEM, "engine: no memory for checksums");
-    }
-    eng->verified = calloc(plan->buffer_count + 1, sizeof(*eng->verified));
-    eng->scratch = malloc((size_t)workers * ST_TILE_ELEMS * sizeof(float));
-    eng->staging = malloc((size_t)workers * ST_TILE_ELEMS * 4);
-    eng->block_sums = malloc((largest / ST_NORM_BLOCK + 1) * sizeof(double));
-    eng->io = calloc(plan->op_count + 1, sizeof(*eng->io));
-    if (eng->verified == NULL || eng->scratch == NULL || eng->staging == NULL || eng->block_sums == NULL || eng->io == NULL)
+    (void)st_tables_size(&t, eng->plan, eng->device->ops->notify != NULL);
+    eng->verified = calloc(1, t.verified + 1);
+    eng->scratch = calloc(st_workers_count(eng->workers), ST_SCRATCH_BYTES);
+    eng->staging = calloc(st_workers_count(eng->workers), ST_SCRATCH_BYTES);
+    eng->block_sums = calloc(1, t.block_sums + 1);
+    eng->io = calloc(1, t.transfers + 1);
+    for (uint32_t i = 0; i < ST_PLANE_COUNT && has_nvme(eng->plan); i++)
+        taken = (eng->checksums[i] = calloc(1, t.checksums + 1)) != NULL && taken;
+    if (t.act_checksums > 0)
+        taken = (eng->act_checksums = calloc(1, t.act_checksums)) != NULL && taken;
+    if (!taken || eng->verified == NULL || eng->scratch == NULL || eng->staging == NULL || eng->block_sums == NULL ||
+        eng->io == NULL)
         return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
     return STRATA_OK;
 }

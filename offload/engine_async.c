@@ -263,14 +263,16 @@ static strata_status find_checks(struct st_engine *eng)
 strata_status st_engine_async_create(struct st_engine *eng)
 {
     struct st_engine_async *a = calloc(1, sizeof(*a));
+    struct st_tables t;
     strata_status st;
 
     if (a == NULL)
         return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
     eng->async = a;
     pthread_cond_init(&a->work, NULL);
-    a->jobs = calloc(eng->plan->op_count + 1, sizeof(*a->jobs));
-    a->check_phases = calloc(eng->plan->op_count + 1, sizeof(*a->check_phases));
+    (void)st_tables_size(&t, eng->plan, true);
+    a->jobs = calloc(1, t.jobs + 1);
+    a->check_phases = calloc(1, t.checks + 1);
     if (a->jobs == NULL || a->check_phases == NULL)
         return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
     if ((st = find_checks(eng)) != STRATA_OK || (st = st_thread_start(&a->host, "strata-host", host_main, eng)) != STRATA_OK)

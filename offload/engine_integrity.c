@@ -150,13 +150,6 @@ void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *we
 
 /* --- activation checkpoints --- */
 
-#define ACT_PIECE (256u * 1024u)
-
-uint64_t st_engine_act_pieces(const struct st_plan *plan)
-{
-    return (plan->workload.activation_bytes + ACT_PIECE - 1) / ACT_PIECE;
-}
-
 struct act_scan {
     const unsigned char *act;
     uint64_t bytes;
@@ -168,8 +161,8 @@ struct act_scan {
 static void scan_piece(void *ctx, uint64_t piece, uint32_t worker)
 {
     struct act_scan *s = ctx;
-    const uint64_t at = piece * ACT_PIECE, left = s->bytes - at;
-    const uint64_t sum = st_checksum64(s->act + at, left < ACT_PIECE ? left : ACT_PIECE);
+    const uint64_t at = piece * ST_ACT_PIECE, left = s->bytes - at;
+    const uint64_t sum = st_checksum64(s->act + at, left < ST_ACT_PIECE ? left : ST_ACT_PIECE);
 
     (void)worker;
     if (!s->check)
@@ -180,7 +173,7 @@ static void scan_piece(void *ctx, uint64_t piece, uint32_t worker)
 
 static bool scan_act(struct st_engine *eng, uint32_t id, const void *act, bool check)
 {
-    const uint64_t pieces = st_engine_act_pieces(eng->plan);
+    const uint64_t pieces = st_act_pieces(&eng->plan->workload);
     struct act_scan s = {
         .act = act, .bytes = eng->plan->workload.activation_bytes, .sums = eng->act_checksums + id * pieces, .check = check};
 

@@ -115,7 +115,7 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
     const uint32_t from = st_op_access(eng->plan->accesses, op, ST_ROLE_FROM)->buffer;
     const uint32_t to = st_op_access(eng->plan->accesses, op, ST_ROLE_TO)->buffer;
     const uint32_t extent = read ? from : to, memory = read ? to : from;
-    struct st_engine_io *io = &eng->io[index];
+    struct st_engine_io *io = &eng->io[st_dispatch_io(&eng->dispatch, op->lane)];
 
     io->op = index;
     io->check = st_engine_checks_arrival(eng, index);

@@ -14,6 +14,7 @@
 #include "offload/device.h"
 #include "offload/dispatch.h"
 #include "offload/engine.h"
+#include "offload/tables.h"
 #include "offload/train_state.h"
 
 #include <pthread.h>
@@ -76,7 +77,7 @@ struct st_engine {
 
     /* program state */
     struct st_dispatch dispatch;
-    struct st_engine_io *io; /* [op_count] */
+    struct st_engine_io *io; /* [I/O ops], by lane: st_dispatch_io() */
     uint32_t backward_from;  /* first op of backward */
 
     pthread_mutex_t lock; /* guards events, in_flight, io_status, io_error, st_engine_io.finished */
@@ -146,7 +147,6 @@ strata_status st_engine_tile_error(struct st_engine *eng, uint32_t chunk, enum s
 /* Checksums of an activation checkpoint (by its boundary's id): made when it leaves, checked when it is back. */
 void st_engine_hash_act(struct st_engine *eng, uint32_t id, const void *act);
 strata_status st_engine_verify_act(struct st_engine *eng, uint32_t id, const void *act);
-uint64_t st_engine_act_pieces(const struct st_plan *plan);
 /* engine_trace.c: begin the record of a cycle; eng->trace is not NULL. */
 void st_engine_trace_cycle(struct st_engine *eng, uint64_t now_ns);
 /* engine_async.c: for an engine with eng->async. */

@@ -23,10 +23,10 @@ enum st_lane {
     ST_LANE_DOWNLOAD,
     ST_LANE_UPDATE,        /* the host's */
     ST_LANE_UPDATE_DEVICE, /* the device's, beside compute */
-    ST_LANE_READ_STATE,
+    ST_LANE_READ_STATE,    /* from here on I/O, */
     ST_LANE_READ_WEIGHT,
     ST_LANE_READ_ACTIVATION,
-    ST_LANE_WRITE,
+    ST_LANE_WRITE, /* up to here */
     ST_LANE_COMM,
     ST_LANE_COUNT
 };

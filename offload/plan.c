@@ -3,6 +3,7 @@
  * Spare memory is spent in plan_choose.c, by candidates that plan_place.c completes. */
 #include "offload/optimizer.h"
 #include "offload/plan_build.h"
+#include "offload/tables.h"
 
 #include "core/error.h"
 #include "core/size.h"
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Code, libraries, oneDNN's code and scratch, thread stacks, tables and checksums of a small model. */
+/* Code, libraries, oneDNN's code and scratch, thread stacks. */
 #define FIXED_BYTES_DEFAULT (96ull << 20)
 /* Chunks: the size grows with the model so that there are at most so many. */
 #define CHUNK_ELEMS_DEFAULT (4ull << 20)
@@ -258,6 +259,14 @@ static void finish_figures(struct st_plan *plan)
         plain += plan->workload.pages[op->page].params * dt;
     }
     plan->parameter_bytes_nvme = body->read + body->write - (padded - plain);
+}
+
+/* Memory of the process: the host's arena, the device's where that is RAM, the fixed part, and tables that grow with the plan. */
+static void size_process(struct st_plan *plan)
+{
+    struct st_tables tables;
+
+    plan->fixed_bytes = plan->policy.fixed_bytes + st_tables_size(&tables, plan, !plan->machine.device_is_host);
     plan->rss_bytes_max = plan->needed[STRATA_TIER_HOST] + plan->fixed_bytes;
     if (plan->machine.device_is_host)
         plan->rss_bytes_max += plan->needed[STRATA_TIER_DEVICE];
@@ -278,6 +287,7 @@ strata_status st_plan_build(struct st_plan *plan)
     if (st != STRATA_OK)
         return st;
     finish_figures(plan);
+    size_process(plan);
     st_plan_bounds(plan);
     return STRATA_OK;
 }
@@ -397,17 +407,15 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
                    : workload->dtype == STRATA_F16 ? ST_MASTER_FULL
                                                    : ST_MASTER_WEIGHT;
     resolve_policy(&plan->policy, workload);
-    plan->fixed_bytes = policy->fixed_bytes != 0 ? policy->fixed_bytes : FIXED_BYTES_DEFAULT;
+    if (policy->fixed_bytes == 0)
+        plan->policy.fixed_bytes = FIXED_BYTES_DEFAULT;
     if ((st = st_workload_check(workload)) != STRATA_OK || (st = st_workload_copy(&plan->workload, workload)) != STRATA_OK ||
         (st = cut_chunks(plan)) != STRATA_OK || (st = check_ops(plan)) != STRATA_OK ||
         (st = st_plan_sums_make(plan)) != STRATA_OK)
         goto fail;
-    /* Every page's tile checksums: state planes and weights, 8 bytes each. */
-    plan->fixed_bytes += plan->tile_count * 4 * sizeof(uint64_t);
     if (!st_plan_smallest_fits(plan)) {
         st_plan_size(plan, plan->needed);
-        plan->rss_bytes_max = plan->needed[STRATA_TIER_HOST] + plan->fixed_bytes +
-                              (plan->machine.device_is_host ? plan->needed[STRATA_TIER_DEVICE] : 0);
+        size_process(plan); /* without a program, which there is not */
         *out = plan;
         return does_not_fit(plan);
     }

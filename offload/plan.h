@@ -63,7 +63,7 @@ struct st_policy {
     enum st_moment_format moment_format;
     uint64_t chunk_elems; /* multiple of ST_NORM_BLOCK; 0: 4 Mi, more for huge models, */
     uint64_t chunk_most;  /* up to this; 0: no limit */
-    uint64_t fixed_bytes; /* process's fixed part beside the arenas; 0: the built-in figure */
+    uint64_t fixed_bytes; /* process's fixed part beside arenas and tables; 0: the built-in figure */
 };
 
 void st_policy_from_config(struct st_policy *policy, const struct st_config *config);
@@ -134,7 +134,7 @@ struct st_plan {
     bool fits;
     uint64_t needed[STRATA_TIER_COUNT];           /* bytes of each arena and of the swap space, exactly what is taken */
     uint64_t minimum[STRATA_TIER_COUNT];          /* what the smallest placement of this policy needs */
-    uint64_t fixed_bytes, rss_bytes_max;          /* host + cpu device + fixed part */
+    uint64_t fixed_bytes, rss_bytes_max;          /* with tables.h; host + cpu device + that */
     struct st_plan_item items[ST_PLAN_ITEMS_MAX]; /* rows of the table: what lies where */
     uint32_t item_count;
 

@@ -231,9 +231,19 @@ uint32_t st_plan_backward(const struct st_plan *plan)
     return first;
 }
 
+/* What the lists grew beyond their end: a plan keeps them as long as it lives. */
+static void trim(void **array, uint32_t count, size_t size)
+{
+    void *trimmed = count > 0 ? realloc(*array, (size_t)count * size) : NULL;
+
+    if (trimmed != NULL)
+        *array = trimmed;
+}
+
 strata_status st_program_emit(struct st_plan *plan, struct st_layout *lay)
 {
     struct st_emitter e = {.plan = plan, .lay = lay};
+    strata_status st;
 
     e.update_phases = st_emit_gated(&e) ? BODY | EPI : BODY | PRO;
     st_emit_order(&e);
@@ -241,5 +251,11 @@ strata_status st_program_emit(struct st_plan *plan, struct st_layout *lay)
     if (e.no_memory)
         return st_error(STRATA_E_NOMEM, "plan: no memory for the program");
     add_traffic(plan);
-    return st_program_wait(plan);
+    if ((st = st_program_wait(plan)) != STRATA_OK)
+        return st;
+    trim((void **)&plan->ops, plan->op_count, sizeof(*plan->ops));
+    trim((void **)&plan->accesses, plan->access_count, sizeof(*plan->accesses));
+    trim((void **)&plan->waits, plan->wait_count, sizeof(*plan->waits));
+    trim((void **)&plan->buffers, plan->buffer_count, sizeof(*plan->buffers));
+    return STRATA_OK;
 }

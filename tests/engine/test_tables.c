@@ -1,0 +1,109 @@
+/* test_tables - memory that the engine takes beside its arenas, by malloc's own count, against what the plan counted.
+ *
+ * A program of many small ops: its tables dwarf what does not grow with it (threads' records, the swap's requests). */
+#include "offload/engine.h"
+#include "offload/tables.h"
+#include "tests/offload/plan_fixture.h"
+#include "tests/common/scratch.h"
+
+#include <malloc.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define BLOCKS 2000u
+#define SLACK  (UINT64_C(1) << 20) /* of what does not grow */
+
+static strata_status nothing(void *model, const struct st_call *call)
+{
+    (void)model;
+    (void)call;
+    return STRATA_OK;
+}
+
+static uint64_t malloced(void)
+{
+    const struct mallinfo2 info = mallinfo2();
+
+    return info.uordblks + info.hblkhd;
+}
+
+static void check(strata_tier tier, bool queues)
+{
+    const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                     .blocks = BLOCKS,
+                                     .hidden = 8,
+                                     .vocab = 64,
+                                     .tile_rows = 32,
+                                     .seq = 8,
+                                     .micro_batch = 1,
+                                     .grad_accum = 2,
+                                     .block_params = 64,
+                                     .tied = true};
+    const struct st_machine machine = {
+        .name = "test", .capacity = {1u << 26, 1ull << 32, 1ull << 36}, .workers = 1, .device_is_host = !queues};
+    const struct st_policy policy = {.param_tier = tier,
+                                     .optimizer_tier = tier,
+                                     .activation_tier = tier,
+                                     .activations = ST_ACT_RECOMPUTED,
+                                     .update = ST_UPDATE_GATED,
+                                     .accumulation = ST_ACCUMULATE_VERTICAL,
+                                     .chunk_elems = 4096};
+    struct st_config config = {
+        .dtype = STRATA_BF16, .threads = 1, .io_method = "threads", .isa = "auto", .lr = 1e-3, .nvme_dir_count = 1};
+    const struct st_engine_opts opts = {
+        .config = &config, .compute = {.run = nothing}, .device = queues ? "paced" : "cpu", .pace = &machine};
+    struct st_engine_opts with_plan = opts;
+    struct st_engine *eng;
+    struct st_tables tables;
+    struct st_workload w;
+    struct st_plan *plan;
+    uint64_t before, taken, planned;
+
+    snprintf(config.nvme_dirs[0], sizeof(config.nvme_dirs[0]), "%s", scratch_dir);
+    plan_workload(&w, &sizes, NULL);
+    w.workers = 1;
+    before = malloced();
+    plan = plan_try(&w, &machine, &policy, "tables");
+    assert_true(plan->fits && plan->op_count > 10000);
+    with_plan.plan = plan;
+    assert_int_equal(st_engine_create(&eng, &with_plan), STRATA_OK);
+    taken = malloced() - before;
+    planned = st_tables_size(&tables, plan, queues);
+    print_message("%u ops: %.1f MiB planned, %.1f MiB taken\n", plan->op_count, (double)planned / 1048576,
+                  (double)taken / 1048576);
+    assert_true(plan->fixed_bytes >= planned && plan->rss_bytes_max >= planned + plan->needed[STRATA_TIER_HOST]);
+    assert_true(taken <= planned + SLACK);
+    assert_true(taken + SLACK >= planned);
+    assert_true(planned > 4 * SLACK);
+    st_engine_destroy(eng);
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
+}
+
+static void tables_in_memory_are_planned(void **state)
+{
+    (void)state;
+    check(STRATA_TIER_HOST, false);
+    check(STRATA_TIER_HOST, true);
+}
+
+static void so_are_those_of_transfers(void **state)
+{
+    (void)state;
+    check(STRATA_TIER_NVME, false);
+    check(STRATA_TIER_NVME, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tables_in_memory_are_planned),
+        cmocka_unit_test(so_are_those_of_transfers),
+    };
+
+    return cmocka_run_group_tests_name("tables", tests, scratch_create, scratch_remove_empty);
+}
