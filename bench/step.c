@@ -258,7 +258,7 @@ static strata_status resolve_policy(const struct step_bench *b, struct st_policy
     st = st_plan_make(&plan, b->opts->workload, &b->machine, policy);
     if (st == STRATA_OK) {
         policy->update = plan->policy.update;
-        policy->accumulation = plan->accumulation;
+        policy->accumulation = plan->decided.accumulation;
     }
     if (st == STRATA_OK && b->opts->device != NULL)
         st = check_memory(b, plan);

@@ -110,7 +110,7 @@ static void plan_schedule(struct schedule *out, const struct cli_session *s)
     st_policy_from_config(&policy, &s->config);
     policy.update = out->update;
     policy.accumulation = out->accumulation;
-    out->chosen = out->update == s->plan->policy.update && out->accumulation == s->plan->accumulation;
+    out->chosen = out->update == s->plan->policy.update && out->accumulation == s->plan->decided.accumulation;
     out->plan = NULL;
     if (out->update == ST_UPDATE_IN_BACKWARD && policy.needs_norm)
         return;
@@ -177,7 +177,7 @@ static void each_schedule(const struct cli_session *s, FILE *file, struct st_jso
         for (size_t k = 0; k < sizeof(orders) / sizeof(orders[0]); k++) {
             struct schedule c = {.update = updates[i], .accumulation = orders[k]};
 
-            if (!both && orders[k] != s->plan->accumulation)
+            if (!both && orders[k] != s->plan->decided.accumulation)
                 continue;
             if (k > 0 && updates[i] == ST_UPDATE_IN_BACKWARD && s->plan->policy.needs_norm)
                 continue; /* said once */

@@ -165,20 +165,21 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
         "their "
         "logits, checkpoints on %s\n",
         plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
-        plan->accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->resident_pages, w->page_count,
-        plan->kept_blocks, w->block_count, plan->kept_tiles, w->head_count, cli_tier_name(plan->activation_tier));
+        plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->decided.resident_pages,
+        w->page_count, plan->decided.kept_blocks, w->block_count, plan->decided.kept_tiles, w->head_count,
+        cli_tier_name(plan->decided.activation_tier));
     if (!full || plan->policy.forward_only)
         return;
     st_print(file,
              "  state: moments in %s; %u pages on the device, %u of %u chunks pinned in host memory; pinned weights: %u pages\n",
-             moments_name(plan->moment_format), plan->device_state_pages, plan->pinned_chunks, plan->chunk_count,
-             plan->pinned_weight_pages);
+             moments_name(plan->moment_format), plan->decided.device_state_pages, plan->decided.pinned_chunks, plan->chunk_count,
+             plan->decided.pinned_weight_pages);
     if (carried_pages(plan) > 0)
         st_print(file, "  the state of %u of %u blocks crosses the link to be updated on the device\n", carried_pages(plan),
                  w->block_count);
     st_print(file, "  slots: %u weights, %u host weights, %u state, %u activations, %u gradients; program: %u ops, %u waits\n",
-             plan->weight_slots, plan->host_weight_slots, plan->state_slots, plan->act_slots, plan->grad_slots, plan->op_count,
-             plan->wait_count);
+             plan->decided.slots.weights, plan->decided.slots.host_weights, plan->decided.slots.states, plan->decided.slots.acts,
+             plan->decided.slots.grads, plan->op_count, plan->wait_count);
 }
 
 void cli_plan_print(const struct st_plan *plan, bool full, FILE *to)
@@ -258,27 +259,27 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
 {
     st_json_object_open(w, "placement");
     st_json_put_string(w, "update", cli_update_name(plan->policy.update));
-    st_json_put_string(w, "accumulation", plan->accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal");
+    st_json_put_string(w, "accumulation", plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal");
     st_json_put_string(w, "param_tier", cli_tier_name(plan->policy.param_tier));
     st_json_put_string(w, "optimizer_tier", cli_tier_name(plan->policy.optimizer_tier));
-    st_json_put_string(w, "activation_tier", cli_tier_name(plan->activation_tier));
+    st_json_put_string(w, "activation_tier", cli_tier_name(plan->decided.activation_tier));
     st_json_put_string(w, "moments", moments_name(plan->moment_format));
     st_json_put_u64(w, "pages", plan->workload.page_count);
-    st_json_put_u64(w, "resident_pages", plan->resident_pages);
-    st_json_put_u64(w, "device_state_pages", plan->device_state_pages);
+    st_json_put_u64(w, "resident_pages", plan->decided.resident_pages);
+    st_json_put_u64(w, "device_state_pages", plan->decided.device_state_pages);
     st_json_put_u64(w, "carried_pages", carried_pages(plan));
-    st_json_put_u64(w, "pinned_weight_pages", plan->pinned_weight_pages);
+    st_json_put_u64(w, "pinned_weight_pages", plan->decided.pinned_weight_pages);
     st_json_put_u64(w, "chunks", plan->chunk_count);
-    st_json_put_u64(w, "pinned_chunks", plan->pinned_chunks);
+    st_json_put_u64(w, "pinned_chunks", plan->decided.pinned_chunks);
     st_json_put_u64(w, "blocks", plan->workload.block_count);
-    st_json_put_u64(w, "kept_blocks", plan->kept_blocks);
+    st_json_put_u64(w, "kept_blocks", plan->decided.kept_blocks);
     st_json_put_u64(w, "head_tiles", plan->workload.head_count);
-    st_json_put_u64(w, "kept_head_tiles", plan->kept_tiles);
-    st_json_put_u64(w, "weight_slots", plan->weight_slots);
-    st_json_put_u64(w, "host_weight_slots", plan->host_weight_slots);
-    st_json_put_u64(w, "state_slots", plan->state_slots);
-    st_json_put_u64(w, "activation_slots", plan->act_slots);
-    st_json_put_u64(w, "gradient_slots", plan->grad_slots);
+    st_json_put_u64(w, "kept_head_tiles", plan->decided.kept_tiles);
+    st_json_put_u64(w, "weight_slots", plan->decided.slots.weights);
+    st_json_put_u64(w, "host_weight_slots", plan->decided.slots.host_weights);
+    st_json_put_u64(w, "state_slots", plan->decided.slots.states);
+    st_json_put_u64(w, "activation_slots", plan->decided.slots.acts);
+    st_json_put_u64(w, "gradient_slots", plan->decided.slots.grads);
     st_json_object_close(w);
 }
 

@@ -64,14 +64,18 @@ static struct st_traffic held_over(const struct st_plan *plan, const uint64_t la
     const bool gated_forward = w == FORWARD && plan->policy.update == ST_UPDATE_GATED;
 
     return (struct st_traffic){
-        .upload = (plan->weight_slots + 1) * largest[ST_OP_UPLOAD_WEIGHT] + plan->act_slots * largest[ST_OP_UPLOAD_ACT] +
-                  plan->grad_slots * largest[ST_OP_UPLOAD_ACCUM] + plan->carry_slots * largest[ST_OP_UPLOAD_STATE],
-        .download = (plan->grad_slots + 1) * (largest[ST_OP_DOWNLOAD_GRAD] + largest[ST_OP_DOWNLOAD_ACCUM]) +
-                    plan->act_slots * largest[ST_OP_DOWNLOAD_ACT] + plan->carry_slots * largest[ST_OP_DOWNLOAD_STATE],
-        .read = (gated_forward ? 0 : plan->state_slots * largest[ST_OP_READ_STATE]) +
-                plan->host_weight_slots * largest[ST_OP_READ_WEIGHT] + plan->host_act_slots * largest[ST_OP_READ_ACT],
-        .write = plan->state_slots * largest[ST_OP_WRITE_STATE] + plan->host_weight_slots * largest[ST_OP_WRITE_WEIGHT] +
-                 plan->host_act_slots * largest[ST_OP_WRITE_ACT],
+        .upload = (plan->decided.slots.weights + 1) * largest[ST_OP_UPLOAD_WEIGHT] +
+                  plan->decided.slots.acts * largest[ST_OP_UPLOAD_ACT] + plan->decided.slots.grads * largest[ST_OP_UPLOAD_ACCUM] +
+                  plan->decided.slots.carries * largest[ST_OP_UPLOAD_STATE],
+        .download = (plan->decided.slots.grads + 1) * (largest[ST_OP_DOWNLOAD_GRAD] + largest[ST_OP_DOWNLOAD_ACCUM]) +
+                    plan->decided.slots.acts * largest[ST_OP_DOWNLOAD_ACT] +
+                    plan->decided.slots.carries * largest[ST_OP_DOWNLOAD_STATE],
+        .read = (gated_forward ? 0 : plan->decided.slots.states * largest[ST_OP_READ_STATE]) +
+                plan->decided.slots.host_weights * largest[ST_OP_READ_WEIGHT] +
+                plan->decided.slots.host_acts * largest[ST_OP_READ_ACT],
+        .write = plan->decided.slots.states * largest[ST_OP_WRITE_STATE] +
+                 plan->decided.slots.host_weights * largest[ST_OP_WRITE_WEIGHT] +
+                 plan->decided.slots.host_acts * largest[ST_OP_WRITE_ACT],
     };
 }
 

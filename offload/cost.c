@@ -153,7 +153,7 @@ static double sealed_bytes(const struct st_plan *plan, const struct st_op *op)
                    ? page_elems(plan, op) * (double)width_of(plan)
                    : 0;
     default:
-        return (opens ? st_cost_read_of(plan, op) != ST_NO_BUFFER : plan->activation_tier == STRATA_TIER_NVME)
+        return (opens ? st_cost_read_of(plan, op) != ST_NO_BUFFER : plan->decided.activation_tier == STRATA_TIER_NVME)
                    ? (double)plan->workload.activation_bytes
                    : 0;
     }

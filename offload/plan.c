@@ -151,8 +151,8 @@ uint64_t st_plan_promoted(const struct st_plan *plan)
     }
     if (plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
         return bytes;
-    if (plan->policy.optimizer_tier == STRATA_TIER_NVME && plan->pinned_chunks > chunks)
-        chunks = plan->pinned_chunks;
+    if (plan->policy.optimizer_tier == STRATA_TIER_NVME && plan->decided.pinned_chunks > chunks)
+        chunks = plan->decided.pinned_chunks;
     return bytes + plan->sums->state_bytes[chunks];
 }
 
@@ -161,25 +161,22 @@ bool st_plan_allowed(const struct st_plan *plan)
     return fits(plan) && (plan->policy.cache == ST_AUTO_BYTES || st_plan_promoted(plan) <= plan->policy.cache);
 }
 
-static void decide_smallest(struct st_plan *plan)
+static void decide_smallest(struct st_plan *plan, enum st_accumulation order)
 {
     const struct st_workload *w = &plan->workload;
     const struct st_policy *policy = &plan->policy;
+    const bool state_stays = policy->optimizer_tier == STRATA_TIER_DEVICE && !policy->forward_only;
 
-    plan->activation_tier = policy->activation_tier == STRATA_TIER_COUNT ? STRATA_TIER_HOST : policy->activation_tier;
-    if (policy->forward_only)
-        plan->activation_tier = STRATA_TIER_DEVICE; /* two boundaries that take turns */
-    plan->kept_blocks = policy->activations == ST_ACT_KEPT ? w->block_count : 0;
-    plan->kept_tiles = 0;
-    plan->resident_pages = policy->param_tier == STRATA_TIER_DEVICE ? w->page_count : 0;
-    plan->device_state_pages = policy->optimizer_tier == STRATA_TIER_DEVICE && !policy->forward_only ? w->page_count : 0;
-    plan->device_accum_pages = 0;
-    plan->pinned_weight_pages = 0;
-    plan->pinned_chunks = 0;
-    plan->carried = 0;
-    plan->weight_slots = plan->host_weight_slots = plan->state_slots = plan->carry_slots = plan->grad_slots = 1;
-    plan->act_slots = 2;
-    plan->host_act_slots = 1;
+    plan->decided = (struct st_decisions){
+        .accumulation = order,
+        .activation_tier = policy->forward_only /* two boundaries that take turns */ ? STRATA_TIER_DEVICE
+                           : policy->activation_tier == STRATA_TIER_COUNT            ? STRATA_TIER_HOST
+                                                                                     : policy->activation_tier,
+        .kept_blocks = policy->activations == ST_ACT_KEPT ? w->block_count : 0,
+        .resident_pages = policy->param_tier == STRATA_TIER_DEVICE ? w->page_count : 0,
+        .device_state_pages = state_stays ? w->page_count : 0,
+        .slots = {.weights = 1, .host_weights = 1, .states = 1, .carries = 1, .acts = 2, .host_acts = 1, .grads = 1},
+    };
 }
 
 void st_plan_raise(struct st_plan *plan, uint32_t *decision, uint32_t high)
@@ -217,26 +214,6 @@ static strata_status does_not_fit(const struct st_plan *plan)
 }
 
 /* --- make --- */
-
-static void name_decisions(struct st_plan *plan, const struct st_layout *lay)
-{
-    plan->weight_slots = lay->weights.count;
-    plan->host_weight_slots = lay->host_weights.count;
-    plan->state_slots = lay->states.count;
-    plan->carry_slots = lay->carries.count;
-    plan->act_slots = lay->acts.count;
-    plan->host_act_slots = lay->host_acts.count;
-    plan->grad_slots = lay->grads.count > lay->rounded.count ? lay->grads.count : lay->rounded.count;
-    plan->at.tokens_host = lay->tokens_host;
-    plan->at.tokens_device = lay->tokens_device;
-    plan->at.scalars_device = lay->scalars_device;
-    plan->at.scalars_host = lay->scalars_host;
-    plan->at.norms_host = lay->norms_host;
-    plan->at.overflows_device = lay->overflows_device;
-    plan->at.overflows_host = lay->overflows_host;
-    plan->at.constants = lay->constants;
-    plan->at.head_internals = lay->head[0];
-}
 
 static void finish_figures(struct st_plan *plan)
 {
@@ -280,7 +257,8 @@ strata_status st_plan_build(struct st_plan *plan)
 
     if (st == STRATA_OK) {
         memcpy(plan->needed, lay.needed, sizeof(lay.needed));
-        name_decisions(plan, &lay);
+        plan->decided.slots = st_layout_slots(&lay);
+        plan->at = lay.at;
         st = st_program_emit(plan, &lay);
     }
     st_layout_fini(&lay);
@@ -298,18 +276,18 @@ static bool lift_state(struct st_plan *plan)
 {
     const struct st_policy *policy = &plan->policy;
     const struct st_workload *w = &plan->workload;
-    const uint32_t resident = plan->resident_pages;
+    const uint32_t resident = plan->decided.resident_pages;
 
     if (policy->forward_only || policy->optimizer_tier == STRATA_TIER_DEVICE)
         return false;
     for (uint32_t pages = w->table_count; pages <= w->page_count; pages++) {
-        plan->device_state_pages = pages;
-        plan->resident_pages = pages > resident ? pages : resident;
+        plan->decided.device_state_pages = pages;
+        plan->decided.resident_pages = pages > resident ? pages : resident;
         if (st_plan_allowed(plan))
             return true;
     }
-    plan->device_state_pages = 0;
-    plan->resident_pages = resident;
+    plan->decided.device_state_pages = 0;
+    plan->decided.resident_pages = resident;
     return false;
 }
 
@@ -324,14 +302,13 @@ static bool fits_somehow(struct st_plan *plan)
 /* Checkpoints that may lie on either tier: the host first, else the device. */
 bool st_plan_smallest(struct st_plan *plan, enum st_accumulation order)
 {
-    plan->accumulation = order;
-    decide_smallest(plan);
+    decide_smallest(plan, order);
     if (fits_somehow(plan))
         return true;
-    plan->activation_tier = STRATA_TIER_DEVICE;
+    plan->decided.activation_tier = STRATA_TIER_DEVICE;
     if (plan->policy.activation_tier == STRATA_TIER_COUNT && fits_somehow(plan))
         return true;
-    decide_smallest(plan);
+    decide_smallest(plan, order);
     st_plan_size(plan, plan->minimum);
     return false;
 }

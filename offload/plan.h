@@ -127,6 +127,32 @@ struct st_plan_item {
     uint64_t bytes;
 };
 
+/* Slots of each pool. */
+struct st_slots {
+    uint32_t weights, host_weights, states, carries, acts, host_acts, grads;
+};
+
+/* What is open where workload, machine and policy are given.  Candidates are compared as bytes: there is no padding. */
+struct st_decisions {
+    enum st_accumulation accumulation; /* not AUTO */
+    strata_tier activation_tier;
+    uint32_t kept_blocks;                                             /* top-most blocks whose internals are kept */
+    uint32_t kept_tiles;                                              /* of the head, from the first on, whose logits are kept */
+    uint32_t resident_pages, pinned_weight_pages, device_state_pages; /* counted from the bottom, as the next two */
+    uint32_t pinned_chunks;
+    uint32_t device_accum_pages; /* horizontal accumulation: pages whose partial sums stay on the device */
+    uint32_t carried;            /* of ST_CARRY_PARTS: the policy's, or what fits of it */
+    struct st_slots slots;
+};
+_Static_assert(sizeof(struct st_decisions) == 17 * sizeof(uint32_t), "no padding");
+
+/* Buffers that are asked for by name. */
+struct st_plan_names {
+    uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, constants;
+    uint32_t overflows_device, overflows_host; /* uint64_t: weights that rounded to infinity on the device, ever */
+    uint32_t head_internals;                   /* of micro-batch 0 */
+};
+
 struct st_plan {
     struct st_workload workload; /* own copy */
     struct st_machine machine;
@@ -138,22 +164,11 @@ struct st_plan {
     struct st_plan_item items[ST_PLAN_ITEMS_MAX]; /* rows of the table: what lies where */
     uint32_t item_count;
 
-    /* decisions */
     enum st_master master;
     uint32_t moments; /* 1 or 2 */
     enum st_moment_format moment_format;
-    enum st_accumulation accumulation; /* not AUTO */
-    strata_tier activation_tier;
-    uint32_t kept_blocks; /* top-most blocks whose internals are kept */
-    uint32_t kept_tiles;  /* of the head, from the first on, whose logits are kept */
-    uint32_t resident_pages, pinned_weight_pages, device_state_pages;
-    uint32_t pinned_chunks;
-    uint32_t device_accum_pages; /* horizontal accumulation: pages from the bottom whose partial sums stay on the device */
-    uint32_t carried;            /* of ST_CARRY_PARTS: the policy's, or what fits of it */
-    uint32_t weight_slots, host_weight_slots, state_slots, carry_slots, act_slots, host_act_slots, grad_slots;
-    struct st_reserved_slots { /* the same before pools that nothing uses were dropped */
-        uint32_t weights, host_weights, states, carries, acts, host_acts, grads;
-    } reserved;
+    struct st_decisions decided;
+    struct st_slots reserved; /* decided.slots before pools that nothing uses were dropped */
 
     struct st_page_place *pages; /* [workload.page_count] */
     struct st_plan_sums *sums;   /* the planner's own */
@@ -174,12 +189,7 @@ struct st_plan {
     uint64_t parameter_bytes_nvme;             /* read + written per step without alignment padding */
     struct st_bounds bounds;
 
-    /* buffers the engine asks for by name */
-    struct st_plan_names {
-        uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, constants;
-        uint32_t overflows_device, overflows_host; /* uint64_t: weights that rounded to infinity on the device, ever */
-        uint32_t head_internals;                   /* of micro-batch 0 */
-    } at;
+    struct st_plan_names at;
 };
 
 /* The first op of backward; op_count: there is none. */

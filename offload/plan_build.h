@@ -29,8 +29,8 @@ struct st_pool {
 /* Where everything lies: buffer indices, valid when built. */
 struct st_layout {
     uint64_t needed[STRATA_TIER_COUNT];
-    uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, overflows_device, overflows_host;
-    uint32_t block_sums, constants;
+    struct st_plan_names at;
+    uint32_t block_sums;
     uint32_t workspace, rows_host, dact_host;
     uint32_t *internals;  /* [blocks * g]: kept, or the shared one */
     uint32_t *head;       /* [g] */
@@ -61,6 +61,8 @@ uint32_t st_plan_alike_end(const struct st_plan *plan, uint32_t page);
 /* Size (and with `build`, place) everything for the decisions in plan.  Without build no allocation is made. */
 strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool build);
 void st_layout_fini(struct st_layout *lay);
+/* The slots that its pools have: none where nothing needs them. */
+struct st_slots st_layout_slots(const struct st_layout *lay);
 
 /* Placement predicates, functions of the decisions alone. */
 bool st_place_resident(const struct st_plan *plan, uint32_t page);

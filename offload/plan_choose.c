@@ -33,84 +33,30 @@ static const struct reserve reserves[] = {
 };
 #define RESERVES (sizeof(reserves) / sizeof(reserves[0]))
 
-/* What a candidate has decided. */
-struct decisions {
-    enum st_accumulation accumulation;
-    strata_tier activation_tier;
-    uint32_t kept_blocks, kept_tiles, resident_pages, pinned_weight_pages, device_state_pages, pinned_chunks, device_accum_pages;
-    uint32_t carried, weight_slots, host_weight_slots, state_slots, carry_slots, act_slots, host_act_slots, grad_slots;
-};
-
 struct candidate {
-    struct decisions decisions;
-    struct st_reserved_slots reserved;
+    struct st_decisions decided;
+    struct st_slots reserved;
     double seconds;
     uint64_t moved, memory; /* bytes of a steady step on disk and links; of device and host */
 };
-
-static struct decisions decisions_of(const struct st_plan *plan)
-{
-    struct decisions d;
-
-    memset(&d, 0, sizeof(d)); /* they are compared as bytes */
-    d.accumulation = plan->accumulation;
-    d.activation_tier = plan->activation_tier;
-    d.kept_blocks = plan->kept_blocks;
-    d.kept_tiles = plan->kept_tiles;
-    d.resident_pages = plan->resident_pages;
-    d.pinned_weight_pages = plan->pinned_weight_pages;
-    d.device_state_pages = plan->device_state_pages;
-    d.pinned_chunks = plan->pinned_chunks;
-    d.device_accum_pages = plan->device_accum_pages;
-    d.weight_slots = plan->weight_slots;
-    d.host_weight_slots = plan->host_weight_slots;
-    d.state_slots = plan->state_slots;
-    d.carried = plan->carried;
-    d.carry_slots = plan->carry_slots;
-    d.act_slots = plan->act_slots;
-    d.host_act_slots = plan->host_act_slots;
-    d.grad_slots = plan->grad_slots;
-    return d;
-}
-
-static void decide(struct st_plan *plan, const struct decisions *d)
-{
-    plan->accumulation = d->accumulation;
-    plan->activation_tier = d->activation_tier;
-    plan->kept_blocks = d->kept_blocks;
-    plan->kept_tiles = d->kept_tiles;
-    plan->resident_pages = d->resident_pages;
-    plan->pinned_weight_pages = d->pinned_weight_pages;
-    plan->device_state_pages = d->device_state_pages;
-    plan->pinned_chunks = d->pinned_chunks;
-    plan->device_accum_pages = d->device_accum_pages;
-    plan->weight_slots = d->weight_slots;
-    plan->host_weight_slots = d->host_weight_slots;
-    plan->state_slots = d->state_slots;
-    plan->carried = d->carried;
-    plan->carry_slots = d->carry_slots;
-    plan->act_slots = d->act_slots;
-    plan->host_act_slots = d->host_act_slots;
-    plan->grad_slots = d->grad_slots;
-}
 
 /* --- one candidate --- */
 
 static void raise_slots(struct st_plan *plan, const struct reserve *r)
 {
-    st_plan_raise(plan, &plan->weight_slots, r->weights);
-    st_plan_raise(plan, &plan->grad_slots, r->grads);
-    st_plan_raise(plan, &plan->act_slots, r->acts);
-    st_plan_raise(plan, &plan->host_act_slots, r->host_acts);
-    st_plan_raise(plan, &plan->state_slots, r->states);
-    st_plan_raise(plan, &plan->host_weight_slots, r->host_weights);
-    st_plan_raise(plan, &plan->carry_slots, r->carries);
+    st_plan_raise(plan, &plan->decided.slots.weights, r->weights);
+    st_plan_raise(plan, &plan->decided.slots.grads, r->grads);
+    st_plan_raise(plan, &plan->decided.slots.acts, r->acts);
+    st_plan_raise(plan, &plan->decided.slots.host_acts, r->host_acts);
+    st_plan_raise(plan, &plan->decided.slots.states, r->states);
+    st_plan_raise(plan, &plan->decided.slots.host_weights, r->host_weights);
+    st_plan_raise(plan, &plan->decided.slots.carries, r->carries);
 }
 
 static void raise_kept(struct st_plan *plan, uint32_t most)
 {
     if (plan->policy.activations == ST_ACT_AUTO && !plan->policy.forward_only)
-        st_plan_raise(plan, &plan->kept_blocks, most);
+        st_plan_raise(plan, &plan->decided.kept_blocks, most);
 }
 
 /* Pools that the placement has no use for are empty; candidates that differ in them alone are one. */
@@ -118,21 +64,9 @@ static void drop_unused_slots(struct st_plan *plan)
 {
     struct st_layout lay;
 
-    plan->reserved = (struct st_reserved_slots){.weights = plan->weight_slots,
-                                                .host_weights = plan->host_weight_slots,
-                                                .states = plan->state_slots,
-                                                .carries = plan->carry_slots,
-                                                .acts = plan->act_slots,
-                                                .host_acts = plan->host_act_slots,
-                                                .grads = plan->grad_slots};
+    plan->reserved = plan->decided.slots;
     (void)st_layout_make(&lay, plan, false); /* a sizing fails in nothing */
-    plan->weight_slots = lay.weights.count;
-    plan->host_weight_slots = lay.host_weights.count;
-    plan->state_slots = lay.states.count;
-    plan->carry_slots = lay.carries.count;
-    plan->act_slots = lay.acts.count;
-    plan->host_act_slots = lay.host_acts.count;
-    plan->grad_slots = lay.grads.count > lay.rounded.count ? lay.grads.count : lay.rounded.count;
+    plan->decided.slots = st_layout_slots(&lay);
 }
 
 /* From the smallest placement: reserve, place, spend what is left. */
@@ -144,24 +78,25 @@ static void complete(struct st_plan *plan, const struct reserve *r)
     const struct reserve *leftovers = &leftovers_of[plan->machine.device_is_host];
     const struct st_workload *w = &plan->workload;
 
-    if (plan->activation_tier == STRATA_TIER_HOST && plan->policy.activation_tier == STRATA_TIER_COUNT && !r->host_checkpoints) {
-        plan->activation_tier = STRATA_TIER_DEVICE;
+    if (plan->decided.activation_tier == STRATA_TIER_HOST && plan->policy.activation_tier == STRATA_TIER_COUNT &&
+        !r->host_checkpoints) {
+        plan->decided.activation_tier = STRATA_TIER_DEVICE;
         if (!st_plan_allowed(plan))
-            plan->activation_tier = STRATA_TIER_HOST;
+            plan->decided.activation_tier = STRATA_TIER_HOST;
     }
     raise_slots(plan, r);
     if (plan->policy.carried != ST_CARRY_AUTO)
-        st_plan_raise(plan, &plan->carried, plan->policy.carried);
+        st_plan_raise(plan, &plan->decided.carried, plan->policy.carried);
     raise_kept(plan, (w->block_count * r->kept + QUARTERS - 1) / QUARTERS);
-    if (plan->accumulation ==
+    if (plan->decided.accumulation ==
         ST_ACCUMULATE_HORIZONTAL) { /* a byte of the sums saves less than one of weights, more than state's */
-        st_plan_raise(plan, &plan->resident_pages, w->page_count);
-        st_plan_raise(plan, &plan->device_accum_pages, w->page_count);
+        st_plan_raise(plan, &plan->decided.resident_pages, w->page_count);
+        st_plan_raise(plan, &plan->decided.device_accum_pages, w->page_count);
     }
     st_plan_place(plan);
     raise_kept(plan, w->block_count);
     if (plan->policy.activations != ST_ACT_RECOMPUTED && !plan->policy.forward_only)
-        st_plan_raise(plan, &plan->kept_tiles, w->head_count);
+        st_plan_raise(plan, &plan->decided.kept_tiles, w->head_count);
     raise_slots(plan, leftovers);
     drop_unused_slots(plan);
 }
@@ -185,7 +120,7 @@ static void nominal_machine(struct st_machine *machine, const struct st_plan *sm
 {
     const struct st_workload *w = &smallest->workload;
     const uint64_t checkpoints =
-        smallest->activation_tier == STRATA_TIER_DEVICE ? 0 : w->activation_bytes * w->grad_accum * (w->block_count + 1);
+        smallest->decided.activation_tier == STRATA_TIER_DEVICE ? 0 : w->activation_bytes * w->grad_accum * (w->block_count + 1);
     const bool host = smallest->machine.device_is_host;
     const double update = host ? HOST_UPDATE : 1, link = host ? HOST_LINK : 1, disk = host ? 1 + update + 2 * link : 1;
     struct st_moved moved;
@@ -198,7 +133,7 @@ static void nominal_machine(struct st_machine *machine, const struct st_plan *sm
     machine->update = (double)w->params / update;
     machine->upload = (double)(moved.upload + checkpoints + 1) / link;
     machine->download = (double)(moved.link - moved.upload + checkpoints + 1) / link;
-    if (smallest->activation_tier == STRATA_TIER_NVME)
+    if (smallest->decided.activation_tier == STRATA_TIER_NVME)
         moved.nvme += 2 * checkpoints;
     machine->read = machine->write = machine->mixed = (double)(moved.nvme + 1) / disk;
 }
@@ -231,7 +166,7 @@ static strata_status judge(struct candidate *c, struct st_plan *plan, const stru
     strata_status st;
 
     c->seconds = 0;
-    decide(plan, &c->decisions);
+    plan->decided = c->decided;
     if ((st = st_plan_build(plan)) != STRATA_OK || nominal == NULL)
         return st;
     c->moved = t->read + t->write + t->upload + t->download;
@@ -241,10 +176,10 @@ static strata_status judge(struct candidate *c, struct st_plan *plan, const stru
     return st;
 }
 
-static bool known(const struct candidate *candidates, uint32_t count, const struct decisions *d)
+static bool known(const struct candidate *candidates, uint32_t count, const struct st_decisions *d)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (memcmp(&candidates[i].decisions, d, sizeof(*d)) == 0)
+        if (memcmp(&candidates[i].decided, d, sizeof(*d)) == 0)
             return true;
     return false;
 }
@@ -267,17 +202,17 @@ struct choice {
 static strata_status judge_order(struct choice *choice)
 {
     struct st_plan *plan = choice->plan;
-    const struct decisions smallest = decisions_of(plan);
+    const struct st_decisions smallest = plan->decided;
     strata_status st;
 
     for (uint32_t i = 0; i < (choice->judge == NULL ? 1 : RESERVES); i++) {
         struct candidate *c = &choice->candidates[choice->count];
 
-        decide(plan, &smallest);
+        plan->decided = smallest;
         complete(plan, &reserves[i]);
-        c->decisions = decisions_of(plan);
+        c->decided = plan->decided;
         c->reserved = plan->reserved;
-        if (known(choice->candidates, choice->count, &c->decisions))
+        if (known(choice->candidates, choice->count, &c->decided))
             continue;
         if ((st = judge(c, plan, choice->judge)) != STRATA_OK)
             return st;
@@ -293,7 +228,8 @@ static strata_status judge_other_order(struct choice *choice)
     uint64_t minimum[STRATA_TIER_COUNT];
     bool fits;
 
-    if (choice->judge == NULL || plan->policy.accumulation != ST_ACCUMULATE_AUTO || plan->accumulation != ST_ACCUMULATE_VERTICAL)
+    if (choice->judge == NULL || plan->policy.accumulation != ST_ACCUMULATE_AUTO ||
+        plan->decided.accumulation != ST_ACCUMULATE_VERTICAL)
         return STRATA_OK;
     memcpy(minimum, plan->minimum, sizeof(minimum));
     fits = st_plan_smallest(plan, ST_ACCUMULATE_HORIZONTAL);
@@ -314,7 +250,7 @@ strata_status st_plan_choose(struct st_plan *plan, const struct st_machine *rate
     if ((st = judge_order(&choice)) != STRATA_OK || (st = judge_other_order(&choice)) != STRATA_OK)
         return st;
     best = best_of(choice.candidates, choice.count);
-    decide(plan, &choice.candidates[best].decisions);
+    plan->decided = choice.candidates[best].decided;
     plan->reserved = choice.candidates[best].reserved;
     return st_plan_build(plan);
 }

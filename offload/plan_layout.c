@@ -264,7 +264,7 @@ static uint64_t size_chunks(struct walk *k)
     if (plan->policy.forward_only)
         return 0;
     if (plan->policy.optimizer_tier == STRATA_TIER_NVME)
-        in_memory = plan->pinned_chunks > on_device ? plan->pinned_chunks : on_device;
+        in_memory = plan->decided.pinned_chunks > on_device ? plan->decided.pinned_chunks : on_device;
     take_many(k, STRATA_TIER_DEVICE, before[on_device], 1);
     take_many(k, STRATA_TIER_HOST, before[in_memory] - before[on_device], 1);
     take_many(k, STRATA_TIER_NVME, before[plan->chunk_count] - before[in_memory], 1);
@@ -291,8 +291,8 @@ static void lay_chunks(struct walk *k)
 {
     const uint64_t largest = k->build ? build_chunks(k) : size_chunks(k);
 
-    take_pool(k, &k->lay->states, k->plan->state_slots, STRATA_TIER_HOST, largest, STATE_SLOTS);
-    take_pool(k, &k->lay->carries, k->plan->carry_slots, STRATA_TIER_DEVICE, k->carried, STATE_SLOTS);
+    take_pool(k, &k->lay->states, k->plan->decided.slots.states, STRATA_TIER_HOST, largest, STATE_SLOTS);
+    take_pool(k, &k->lay->carries, k->plan->decided.slots.carries, STRATA_TIER_DEVICE, k->carried, STATE_SLOTS);
 }
 
 static void lay_slots(struct walk *k)
@@ -302,10 +302,11 @@ static void lay_slots(struct walk *k)
     const size_t dt = strata_dtype_bytes(dtype);
     struct st_layout *lay = k->lay;
 
-    take_pool(k, &lay->weights, plan->weight_slots, STRATA_TIER_DEVICE, k->streamed * dt, WEIGHT_SLOTS);
-    take_pool(k, &lay->host_weights, plan->host_weight_slots, STRATA_TIER_HOST, k->from_nvme * dt, WEIGHT_SLOTS);
-    take_pool(k, &lay->grads, plan->grad_slots, STRATA_TIER_DEVICE, k->slot_grads * 4, ACCUMULATORS);
-    take_pool(k, &lay->rounded, dtype == STRATA_F32 ? 0 : plan->grad_slots, STRATA_TIER_DEVICE, k->leaving * dt, GRADIENT_SLOTS);
+    take_pool(k, &lay->weights, plan->decided.slots.weights, STRATA_TIER_DEVICE, k->streamed * dt, WEIGHT_SLOTS);
+    take_pool(k, &lay->host_weights, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->from_nvme * dt, WEIGHT_SLOTS);
+    take_pool(k, &lay->grads, plan->decided.slots.grads, STRATA_TIER_DEVICE, k->slot_grads * 4, ACCUMULATORS);
+    take_pool(k, &lay->rounded, dtype == STRATA_F32 ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving * dt,
+              GRADIENT_SLOTS);
     take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed * dt, WEIGHT_SLOTS);
     take_pool(k, &lay->small_grads, 1, STRATA_TIER_DEVICE, k->small_grads * 4, ACCUMULATORS);
     take_pool(k, &lay->small_rounded, dtype == STRATA_F32 ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving * dt, GRADIENT_SLOTS);
@@ -315,7 +316,7 @@ static void lay_slots(struct walk *k)
 /* Micro-batches whose activations live at once. */
 static uint64_t live_micros(const struct st_plan *plan)
 {
-    return plan->accumulation == ST_ACCUMULATE_HORIZONTAL ? 1 : plan->workload.grad_accum;
+    return plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL ? 1 : plan->workload.grad_accum;
 }
 
 /* Entry i of an index array: a buffer of its own, or the one entry `owner` has. */
@@ -334,12 +335,12 @@ static void lay_internals(struct walk *k)
     const struct st_plan *plan = k->plan;
     const struct st_workload *w = &plan->workload;
     const uint64_t g = w->grad_accum, live = live_micros(plan);
-    const uint32_t kept_from = w->block_count - plan->kept_blocks;
+    const uint32_t kept_from = w->block_count - plan->decided.kept_blocks;
     struct st_layout *lay = k->lay;
     uint32_t shared = ST_NO_BUFFER;
 
     if (!k->build) {
-        take_many(k, STRATA_TIER_DEVICE, w->block_internal_bytes, plan->kept_blocks * live + (kept_from > 0));
+        take_many(k, STRATA_TIER_DEVICE, w->block_internal_bytes, plan->decided.kept_blocks * live + (kept_from > 0));
         return;
     }
     lay->internals = index_array(k, (uint64_t)w->block_count * g);
@@ -361,8 +362,8 @@ static void lay_logits(struct walk *k)
     const struct st_workload *w = &plan->workload;
     const uint64_t g = w->grad_accum, live = live_micros(plan);
 
-    k->lay->logits = index_array(k, (uint64_t)plan->kept_tiles * g + 1);
-    for (uint32_t t = 0; t < plan->kept_tiles; t++) {
+    k->lay->logits = index_array(k, (uint64_t)plan->decided.kept_tiles * g + 1);
+    for (uint32_t t = 0; t < plan->decided.kept_tiles; t++) {
         const uint64_t bytes = st_workload_logits_bytes(w, t);
 
         if (!k->build)
@@ -376,10 +377,11 @@ static void lay_act_slots(struct walk *k)
 {
     const struct st_plan *plan = k->plan;
     const uint64_t bytes = plan->workload.activation_bytes;
-    const strata_tier tier = plan->activation_tier;
+    const strata_tier tier = plan->decided.activation_tier;
 
-    take_pool(k, &k->lay->acts, plan->act_slots, STRATA_TIER_DEVICE, tier == STRATA_TIER_DEVICE ? 0 : bytes, ACTIVATION_SLOTS);
-    take_pool(k, &k->lay->host_acts, plan->host_act_slots, STRATA_TIER_HOST, tier == STRATA_TIER_NVME ? bytes : 0,
+    take_pool(k, &k->lay->acts, plan->decided.slots.acts, STRATA_TIER_DEVICE, tier == STRATA_TIER_DEVICE ? 0 : bytes,
+              ACTIVATION_SLOTS);
+    take_pool(k, &k->lay->host_acts, plan->decided.slots.host_acts, STRATA_TIER_HOST, tier == STRATA_TIER_NVME ? bytes : 0,
               ACTIVATION_SLOTS);
 }
 
@@ -389,7 +391,7 @@ static void lay_checkpoints(struct walk *k)
     const struct st_plan *plan = k->plan;
     const struct st_workload *w = &plan->workload;
     const uint64_t g = w->grad_accum, live = live_micros(plan), boundaries = (uint64_t)(w->block_count + 1) * g;
-    const strata_tier tier = plan->activation_tier;
+    const strata_tier tier = plan->decided.activation_tier;
     struct st_layout *lay = k->lay;
 
     if (!k->build) {
@@ -433,6 +435,7 @@ static void lay_activations(struct walk *k)
         if (!plan->policy.forward_only)
             set_index(lay->dact, m, take(k, STRATA_TIER_DEVICE, w->activation_bytes, ACTIVATIONS));
     }
+    lay->at.head_internals = lay->head != NULL ? lay->head[0] : ST_NO_BUFFER;
     lay_checkpoints(k);
 }
 
@@ -445,16 +448,16 @@ static void lay_small(struct walk *k)
     const uint64_t scalars = st_scalars_bytes(w->page_count, w->grad_accum);
     struct st_layout *lay = k->lay;
 
-    lay->tokens_host = take(k, STRATA_TIER_HOST, tokens, SMALL);
-    lay->tokens_device = take(k, STRATA_TIER_DEVICE, tokens, SMALL);
-    lay->scalars_device = take(k, STRATA_TIER_DEVICE, scalars, SMALL);
-    lay->scalars_host = take(k, STRATA_TIER_HOST, scalars, SMALL);
-    lay->norms_host = take(k, STRATA_TIER_HOST, scalars, SMALL);
-    lay->overflows_device = take(k, STRATA_TIER_DEVICE, sizeof(uint64_t), SMALL);
-    lay->overflows_host = take(k, STRATA_TIER_HOST, sizeof(uint64_t), SMALL);
-    lay->constants = ST_NO_BUFFER;
+    lay->at.tokens_host = take(k, STRATA_TIER_HOST, tokens, SMALL);
+    lay->at.tokens_device = take(k, STRATA_TIER_DEVICE, tokens, SMALL);
+    lay->at.scalars_device = take(k, STRATA_TIER_DEVICE, scalars, SMALL);
+    lay->at.scalars_host = take(k, STRATA_TIER_HOST, scalars, SMALL);
+    lay->at.norms_host = take(k, STRATA_TIER_HOST, scalars, SMALL);
+    lay->at.overflows_device = take(k, STRATA_TIER_DEVICE, sizeof(uint64_t), SMALL);
+    lay->at.overflows_host = take(k, STRATA_TIER_HOST, sizeof(uint64_t), SMALL);
+    lay->at.constants = ST_NO_BUFFER;
     if (w->constants_bytes > 0)
-        lay->constants = take(k, STRATA_TIER_DEVICE, w->constants_bytes, CONSTANTS);
+        lay->at.constants = take(k, STRATA_TIER_DEVICE, w->constants_bytes, CONSTANTS);
     lay->rows_host = ST_NO_BUFFER;
     lay->dact_host = ST_NO_BUFFER;
     if (st_place_gather_on_host(plan))
@@ -480,6 +483,17 @@ strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool b
     if (k.no_memory)
         return st_error(STRATA_E_NOMEM, "plan: no memory for its tables");
     return STRATA_OK;
+}
+
+struct st_slots st_layout_slots(const struct st_layout *lay)
+{
+    return (struct st_slots){.weights = lay->weights.count,
+                             .host_weights = lay->host_weights.count,
+                             .states = lay->states.count,
+                             .carries = lay->carries.count,
+                             .acts = lay->acts.count,
+                             .host_acts = lay->host_acts.count,
+                             .grads = lay->grads.count > lay->rounded.count ? lay->grads.count : lay->rounded.count};
 }
 
 void st_layout_fini(struct st_layout *lay)

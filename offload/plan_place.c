@@ -13,7 +13,7 @@
 #define ALL_RESIDENCIES_PAGES 256u /* most pages for which a limited cache is divided exactly; beyond, at ends of runs */
 
 struct choice {
-    uint32_t resident, device_state, pinned_weights, pinned_chunks;
+    struct st_decisions decided;
     uint64_t nvme, link;
 };
 
@@ -37,12 +37,7 @@ static void keep_if_better(struct search *s)
     if (!better(s, moved.nvme, moved.link))
         return;
     s->found = true;
-    s->best = (struct choice){.resident = plan->resident_pages,
-                              .device_state = plan->device_state_pages,
-                              .pinned_weights = plan->pinned_weight_pages,
-                              .pinned_chunks = plan->pinned_chunks,
-                              .nvme = moved.nvme,
-                              .link = moved.link};
+    s->best = (struct choice){.decided = plan->decided, .nvme = moved.nvme, .link = moved.link};
 }
 
 /* First value of the piece of [0, chunk_count] around c in which pinning one more always needs more: the slots' size stays. */
@@ -88,7 +83,8 @@ static bool raise_in_pieces(struct st_plan *plan, uint32_t *decision, uint32_t l
 /* Bytes that pinned chunks could take at most, their slots' included; false: nothing fits even so. */
 static bool room_left(const struct st_plan *plan, uint64_t *room)
 {
-    const uint64_t capacity = plan->machine.capacity[STRATA_TIER_HOST] + plan->state_slots * plan->sums->state_largest[0];
+    const uint64_t capacity =
+        plan->machine.capacity[STRATA_TIER_HOST] + plan->decided.slots.states * plan->sums->state_largest[0];
     uint64_t needed[STRATA_TIER_COUNT], cached;
 
     st_plan_size(plan, needed);
@@ -123,12 +119,12 @@ static bool bound_of(const struct search *s, struct st_moved *bound)
 static void try_chunks(struct search *s)
 {
     struct st_plan *plan = s->plan;
-    const uint32_t most = s->pins_state ? plan->chunk_count : plan->pinned_chunks;
+    const uint32_t most = s->pins_state ? plan->chunk_count : plan->decided.pinned_chunks;
 
-    if (raise_in_pieces(plan, &plan->pinned_chunks, plan->pinned_chunks, most, chunk_piece))
+    if (raise_in_pieces(plan, &plan->decided.pinned_chunks, plan->decided.pinned_chunks, most, chunk_piece))
         keep_if_better(s);
     if (s->pins_state)
-        plan->pinned_chunks = 0;
+        plan->decided.pinned_chunks = 0;
 }
 
 /* Divide host memory.  Without frozen pages a pinned page saves at least what state in its place would, so that the bounds
@@ -136,12 +132,12 @@ static void try_chunks(struct search *s)
 static void try_host(struct search *s)
 {
     struct st_plan *plan = s->plan;
-    const uint32_t most = s->pins_weights ? plan->workload.page_count : plan->pinned_weight_pages;
+    const uint32_t most = s->pins_weights ? plan->workload.page_count : plan->decided.pinned_weight_pages;
 
     for (uint32_t pages = most + 1; pages-- > (s->pins_weights ? 0 : most);) {
         struct st_moved bound;
 
-        plan->pinned_weight_pages = pages;
+        plan->decided.pinned_weight_pages = pages;
         if (!bound_of(s, &bound))
             continue;
         if (better(s, bound.nvme, bound.link))
@@ -150,7 +146,7 @@ static void try_host(struct search *s)
             break;
     }
     if (s->pins_weights)
-        plan->pinned_weight_pages = 0;
+        plan->decided.pinned_weight_pages = 0;
 }
 
 /* With device state decided: residency, from the most that fits downwards. */
@@ -159,10 +155,10 @@ static void try_residency(struct search *s, uint32_t low)
     struct st_plan *plan = s->plan;
     const bool every = plan->policy.cache != ST_AUTO_BYTES && plan->workload.page_count <= ALL_RESIDENCIES_PAGES;
 
-    if (!raise_in_pieces(plan, &plan->resident_pages, low, plan->workload.page_count, page_piece))
+    if (!raise_in_pieces(plan, &plan->decided.resident_pages, low, plan->workload.page_count, page_piece))
         return;
     for (;;) {
-        const uint32_t pages = plan->resident_pages;
+        const uint32_t pages = plan->decided.resident_pages;
         uint32_t start;
 
         if (st_plan_allowed(plan))
@@ -170,7 +166,7 @@ static void try_residency(struct search *s, uint32_t low)
         if (pages <= low)
             return;
         start = every ? pages - 1 : page_piece(plan, pages - 1);
-        plan->resident_pages = start > low ? start : low;
+        plan->decided.resident_pages = start > low ? start : low;
     }
 }
 
@@ -182,11 +178,11 @@ static void try_all(struct search *s)
 
     if (!stays)
         for (uint32_t pages = plan->workload.page_count; pages >= plan->workload.table_count; pages--) {
-            plan->device_state_pages = pages;
+            plan->decided.device_state_pages = pages;
             try_residency(s, resident ? plan->workload.page_count : pages);
         }
     if (!stays)
-        plan->device_state_pages = 0;
+        plan->decided.device_state_pages = 0;
     try_residency(s, resident ? plan->workload.page_count : 0);
 }
 
@@ -210,13 +206,10 @@ void st_plan_place(struct st_plan *plan)
     if (policy->cache == 0)
         return;
     if (s.pins_weights)
-        plan->pinned_weight_pages = 0;
+        plan->decided.pinned_weight_pages = 0;
     if (s.pins_state)
-        plan->pinned_chunks = 0;
+        plan->decided.pinned_chunks = 0;
     try_all(&s);
     assert(s.found);
-    plan->resident_pages = s.best.resident;
-    plan->device_state_pages = s.best.device_state;
-    plan->pinned_weight_pages = s.best.pinned_weights;
-    plan->pinned_chunks = s.best.pinned_chunks;
+    plan->decided = s.best.decided;
 }

@@ -25,26 +25,26 @@ bool st_place_trained(const struct st_plan *plan, uint32_t page)
 
 bool st_place_resident(const struct st_plan *plan, uint32_t page)
 {
-    return page < plan->resident_pages;
+    return page < plan->decided.resident_pages;
 }
 
 /* State goes to the device page by page from the bottom; the table's tiles all together or not at all. */
 bool st_place_device_state(const struct st_plan *plan, uint32_t page)
 {
-    return plan->device_state_pages >= plan->workload.table_count && page < plan->device_state_pages;
+    return plan->decided.device_state_pages >= plan->workload.table_count && page < plan->decided.device_state_pages;
 }
 
 /* Blocks alone: the table's sum waits in host memory.  Evenly spread, so that both processors work all the time. */
 bool st_place_carried(const struct st_plan *plan, uint32_t page)
 {
     const struct st_workload *w = &plan->workload;
-    const uint32_t first = plan->device_state_pages > w->block_first ? plan->device_state_pages : w->block_first;
+    const uint32_t first = plan->decided.device_state_pages > w->block_first ? plan->decided.device_state_pages : w->block_first;
     uint32_t rank;
 
-    if (plan->carried == 0 || page < first || page >= w->norm_page || !st_place_trained(plan, page))
+    if (plan->decided.carried == 0 || page < first || page >= w->norm_page || !st_place_trained(plan, page))
         return false;
     rank = page - first;
-    return (rank + 1) * plan->carried / ST_CARRY_PARTS > rank * plan->carried / ST_CARRY_PARTS;
+    return (rank + 1) * plan->decided.carried / ST_CARRY_PARTS > rank * plan->decided.carried / ST_CARRY_PARTS;
 }
 
 bool st_place_device_update(const struct st_plan *plan, uint32_t page)
@@ -60,14 +60,14 @@ strata_tier st_place_weight_home(const struct st_plan *plan, uint32_t page)
 
     if (!host_update && st_place_resident(plan, page) && !gathered)
         return STRATA_TIER_DEVICE;
-    if (plan->policy.param_tier == STRATA_TIER_NVME && page >= plan->pinned_weight_pages)
+    if (plan->policy.param_tier == STRATA_TIER_NVME && page >= plan->decided.pinned_weight_pages)
         return STRATA_TIER_NVME;
     return STRATA_TIER_HOST;
 }
 
 bool st_place_table_resident(const struct st_plan *plan)
 {
-    return plan->resident_pages >= plan->workload.table_first + plan->workload.table_count;
+    return plan->decided.resident_pages >= plan->workload.table_first + plan->workload.table_count;
 }
 
 /* A table that the host updates in its home there is looked up there, too: a few rows cross the link before the whole table has.
@@ -84,7 +84,7 @@ bool st_place_gather_on_host(const struct st_plan *plan)
  * accumulation every page's comes with the last micro-batch. */
 static bool sum_outlives(const struct st_plan *plan, uint32_t p)
 {
-    const bool between = plan->accumulation == ST_ACCUMULATE_HORIZONTAL && plan->workload.grad_accum > 1;
+    const bool between = plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL && plan->workload.grad_accum > 1;
 
     return st_place_is_table(plan, p) || between;
 }
@@ -94,7 +94,7 @@ bool st_place_keeps_sum(const struct st_plan *plan, uint32_t p)
 {
     if (st_place_device_update(plan, p))
         return plan->workload.dtype == STRATA_F32 || sum_outlives(plan, p);
-    return sum_outlives(plan, p) && !st_place_is_table(plan, p) && p < plan->device_accum_pages;
+    return sum_outlives(plan, p) && !st_place_is_table(plan, p) && p < plan->decided.device_accum_pages;
 }
 
 bool st_place_parked(const struct st_plan *plan, uint32_t page)
@@ -104,7 +104,7 @@ bool st_place_parked(const struct st_plan *plan, uint32_t page)
 
 uint32_t st_place_device_chunks(const struct st_plan *plan)
 {
-    const uint32_t pages = plan->device_state_pages;
+    const uint32_t pages = plan->decided.device_state_pages;
 
     if (pages < plan->workload.table_count)
         return 0;

@@ -80,11 +80,11 @@ static void pin_evenly(struct spread *s)
 
 void st_plan_spread(struct st_plan *plan)
 {
-    struct spread s = {.plan = plan, .first = st_place_device_chunks(plan), .pinned_end = plan->pinned_chunks};
+    struct spread s = {.plan = plan, .first = st_place_device_chunks(plan), .pinned_end = plan->decided.pinned_chunks};
 
     for (uint32_t i = 0; i < plan->chunk_count; i++)
-        plan->chunks[i].pinned = i < plan->pinned_chunks;
-    if (plan->policy.optimizer_tier != STRATA_TIER_NVME || plan->pinned_chunks <= s.first)
+        plan->chunks[i].pinned = i < plan->decided.pinned_chunks;
+    if (plan->policy.optimizer_tier != STRATA_TIER_NVME || plan->decided.pinned_chunks <= s.first)
         return;
     count_classes(&s);
     pin_table(&s);

@@ -119,7 +119,7 @@ static uint32_t cut_carried(const struct st_plan *plan, uint32_t end, uint32_t p
     const bool carried = st_place_carried(plan, page);
     uint32_t p = page + 1;
 
-    if (plan->carried == 0)
+    if (plan->decided.carried == 0)
         return end;
     while (p < end && st_place_carried(plan, p) == carried)
         p++;
@@ -130,9 +130,9 @@ uint32_t st_plan_alike_end(const struct st_plan *plan, uint32_t page)
 {
     uint32_t end = plan->sums->run_end[page];
 
-    end = cut(end, page, plan->resident_pages);
-    end = cut(end, page, plan->device_state_pages);
-    end = cut(end, page, plan->pinned_weight_pages);
-    end = cut(end, page, plan->device_accum_pages);
+    end = cut(end, page, plan->decided.resident_pages);
+    end = cut(end, page, plan->decided.device_state_pages);
+    end = cut(end, page, plan->decided.pinned_weight_pages);
+    end = cut(end, page, plan->decided.device_accum_pages);
     return cut_carried(plan, end, page);
 }

@@ -28,7 +28,7 @@ static struct page_facts facts_of(const struct st_plan *plan, uint32_t p)
     const bool block = p >= w->block_first && p < w->norm_page, table = st_place_is_table(plan, p);
     struct page_facts f = {.trained = st_place_trained(plan, p), .table = table};
 
-    f.passes = plan->accumulation == ST_ACCUMULATE_HORIZONTAL ? w->grad_accum : 1;
+    f.passes = plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL ? w->grad_accum : 1;
     f.forward = table ? is_head(w, p) : 1;
     f.backward = block ? p - w->block_first >= plan->sums->lowest_block : p == w->norm_page || is_head(w, p);
     if (plan->policy.forward_only)
@@ -137,7 +137,7 @@ static void add_rows(struct st_moved *moved, const struct st_plan *plan)
 static void add_state(struct st_moved *moved, const struct st_plan *plan)
 {
     const uint32_t on_device = st_place_device_chunks(plan);
-    const uint32_t from = plan->pinned_chunks > on_device ? plan->pinned_chunks : on_device;
+    const uint32_t from = plan->decided.pinned_chunks > on_device ? plan->decided.pinned_chunks : on_device;
     uint64_t bytes;
 
     if (plan->policy.forward_only || plan->policy.optimizer_tier != STRATA_TIER_NVME)

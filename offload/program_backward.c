@@ -79,7 +79,7 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
     st_emit_op(e, ST_OP_FINISH_GRAD, BACKWARD)->page = p;
     st_emit_operand(e, ST_ROLE_SUM, sum, p);
     st_emit_operand(e, ST_ROLE_GRAD, rounded, p);
-    st_emit_operand(e, ST_ROLE_SCALARS, e->lay->scalars_device, 0);
+    st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_device, 0);
     st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->block_sums, 0);
     if (!place->device_update && held_back(e, p)) {
         assert(e->held_count < ST_HELD_MAX);
@@ -118,10 +118,10 @@ static void head_tile_backward(struct st_emitter *e, const struct st_micros *mic
         op->page = p;
         op->micro = m;
         op->tile = t;
-        op->recompute = t >= e->plan->kept_tiles;
+        op->recompute = t >= e->plan->decided.kept_tiles;
         st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->head[m], m);
         st_emit_operand(e, ST_ROLE_WEIGHT, weight, p);
-        st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_device, 0);
+        st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_device, 0);
         st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->workspace, 0);
         if (!op->recompute)
             st_emit_operand(e, ST_ROLE_LOGITS, e->lay->logits[t * g + m], t * g + m);
@@ -170,7 +170,7 @@ static void block_backward(struct st_emitter *e, const struct st_micros *micros,
         op->page = p;
         op->block = b;
         op->micro = m;
-        op->recompute = b < w->block_count - e->plan->kept_blocks;
+        op->recompute = b < w->block_count - e->plan->decided.kept_blocks;
         st_emit_operand(e, ST_ROLE_ACT, act, st_emit_act_id(e, b, m));
         st_emit_operand(e, ST_ROLE_WEIGHT, weight, p);
         st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->internals[id], id);
@@ -219,7 +219,7 @@ static void scatter_device(struct st_emitter *e, uint32_t p)
     op->page = p;
     op->first = !w->tied;
     st_emit_operand(e, ST_ROLE_SUM, sum, p);
-    st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_device, 0);
+    st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_device, 0);
     for (uint32_t m = 0; m < w->grad_accum; m++)
         st_emit_operand(e, ST_ROLE_DACT, e->lay->dact[m], m);
     finish_grad(e, p, sum);
@@ -236,7 +236,7 @@ static void scatter_host(struct st_emitter *e, uint32_t micro)
     op->micro = micro;
     op->first = !w->tied && micro == 0;
     st_emit_operand(e, ST_ROLE_DACT, e->lay->dact_host, micro);
-    st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_host, 0);
+    st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_host, 0);
     for (uint32_t p = w->table_first; p < w->table_first + w->table_count; p++)
         st_emit_operand(e, ST_ROLE_SUM, e->plan->pages[p].accum_region, p);
 }
@@ -246,7 +246,7 @@ static void finish_host(struct st_emitter *e, uint32_t p)
     st_emit_op(e, ST_OP_FINISH_HOST, BACKWARD)->page = p;
     st_emit_operand(e, ST_ROLE_SUM, e->plan->pages[p].accum_region, p);
     st_emit_operand(e, ST_ROLE_GRAD, e->plan->pages[p].grad_region, p);
-    st_emit_operand(e, ST_ROLE_NORMS, e->lay->norms_host, 1);
+    st_emit_operand(e, ST_ROLE_NORMS, e->lay->at.norms_host, 1);
     if (st_emit_in_backward(e))
         st_emit_gate(e, p);
 }

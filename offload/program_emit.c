@@ -121,7 +121,7 @@ static void upload_tokens(struct st_emitter *e)
     const struct st_workload *w = &e->plan->workload;
     const uint64_t bytes = (uint64_t)w->micro_batch * w->seq * w->grad_accum * 2 * sizeof(int32_t);
 
-    (void)st_emit_copy(e, ST_OP_UPLOAD_TOKENS, FORWARD, e->lay->tokens_host, e->lay->tokens_device, 0, bytes);
+    (void)st_emit_copy(e, ST_OP_UPLOAD_TOKENS, FORWARD, e->lay->at.tokens_host, e->lay->at.tokens_device, 0, bytes);
 }
 
 static bool updates_on_device(const struct st_plan *plan)
@@ -136,15 +136,15 @@ static void end_of_step(struct st_emitter *e)
 {
     const struct st_workload *w = &e->plan->workload;
 
-    (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, FORWARD, e->lay->scalars_device, e->lay->scalars_host, 0,
+    (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, FORWARD, e->lay->at.scalars_device, e->lay->at.scalars_host, 0,
                        st_scalars_bytes(w->page_count, w->grad_accum));
     if (updates_on_device(e->plan))
-        (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, BACKWARD, e->lay->overflows_device, e->lay->overflows_host, 0,
+        (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, BACKWARD, e->lay->at.overflows_device, e->lay->at.overflows_host, 0,
                            sizeof(uint64_t));
     (void)st_emit_op(e, ST_OP_END, FORWARD);
-    st_emit_operand(e, ST_ROLE_SCALARS, e->lay->scalars_host, 0);
-    st_emit_operand(e, ST_ROLE_NORMS, e->lay->norms_host, 1);
-    st_emit_operand(e, ST_ROLE_OVERFLOWS, e->lay->overflows_host, 0);
+    st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_host, 0);
+    st_emit_operand(e, ST_ROLE_NORMS, e->lay->at.norms_host, 1);
+    st_emit_operand(e, ST_ROLE_OVERFLOWS, e->lay->at.overflows_host, 0);
 }
 
 /* At a cycle's start the state slots hold what the previous backward read ahead; nothing else is known to be anywhere. */
@@ -184,7 +184,7 @@ static void emit_pass(struct st_emitter *e, const struct st_micros *micros)
 static void emit_cycle(struct st_emitter *e)
 {
     const struct st_workload *w = &e->plan->workload;
-    const bool horizontal = e->plan->accumulation == ST_ACCUMULATE_HORIZONTAL;
+    const bool horizontal = e->plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL;
     const uint32_t together = horizontal ? 1 : w->grad_accum;
 
     e->plan->op_count = e->plan->access_count = 0;

@@ -9,7 +9,7 @@ static void gather_host(struct st_emitter *e, uint32_t p)
     op->page = p;
     op->first = p == e->plan->workload.table_first;
     st_emit_operand(e, ST_ROLE_WEIGHT, weight, p);
-    st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_host, 0);
+    st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_host, 0);
     st_emit_operand(e, ST_ROLE_ROWS, e->lay->rows_host, 0);
 }
 
@@ -21,7 +21,7 @@ static void embed_rows(struct st_emitter *e, uint32_t micro, uint32_t act)
     if (!st_place_gather_on_host(e->plan)) {
         op = st_emit_op(e, ST_OP_GATHER_DEVICE, FORWARD);
         st_emit_operand(e, ST_ROLE_ACT_OUT, act, st_emit_act_id(e, 0, micro));
-        st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_device, 0);
+        st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_device, 0);
         for (uint32_t p = w->table_first; p < w->table_first + w->table_count; p++)
             st_emit_operand(e, ST_ROLE_WEIGHT, e->plan->pages[p].weight_region, p);
     } else {
@@ -148,17 +148,17 @@ static void head_forward(struct st_emitter *e, const struct st_micros *micros)
             op->tile = t;
             st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->head[m], m);
             st_emit_operand(e, ST_ROLE_WEIGHT, weight, w->head_first + t);
-            st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_device, 0);
+            st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_device, 0);
             st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->workspace, 0);
-            if (t < e->plan->kept_tiles)
+            if (t < e->plan->decided.kept_tiles)
                 st_emit_operand(e, ST_ROLE_LOGITS, e->lay->logits[id], id);
         }
     }
     for (uint32_t m = micros->first; m < micros->end; m++) {
         st_emit_op(e, ST_OP_HEAD_LOSS, FORWARD)->micro = m;
         st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->head[m], m);
-        st_emit_operand(e, ST_ROLE_TOKENS, e->lay->tokens_device, 0);
-        st_emit_operand(e, ST_ROLE_SCALARS, e->lay->scalars_device, 0);
+        st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_device, 0);
+        st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_device, 0);
     }
 }
 

@@ -103,9 +103,9 @@ static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
     st_emit_operand(e, ST_ROLE_WEIGHT, weight, chunk->page);
     st_emit_operand(e, ST_ROLE_GRAD, place->grad_region, chunk->page);
     if (device)
-        st_emit_operand(e, ST_ROLE_OVERFLOWS, e->lay->overflows_device, 0);
+        st_emit_operand(e, ST_ROLE_OVERFLOWS, e->lay->at.overflows_device, 0);
     if (!st_emit_in_backward(e)) /* the norm of the whole step, its clip factor */
-        st_emit_operand(e, ST_ROLE_SCALARS, e->lay->scalars_host, 0);
+        st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_host, 0);
     if (place->carried)
         move_state(e, ST_OP_DOWNLOAD_STATE, e->update_phases, c, state, home);
     if (swapped)

@@ -49,7 +49,7 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_plan *plan, bool qu
         .checks = queues ? ops : 0,
         .verified = plan->buffer_count,
         .checksums = plan->tile_count * sizeof(uint64_t),
-        .act_checksums = plan->activation_tier == STRATA_TIER_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
+        .act_checksums = plan->decided.activation_tier == STRATA_TIER_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
         .scratch = plan->machine.workers * ST_SCRATCH_BYTES,
         .block_sums = (largest_page(w) / ST_NORM_BLOCK + 1) * sizeof(double),
     };

@@ -93,9 +93,9 @@ static void with_all_memory_nothing_moves(void **state)
 
     (void)state;
     assert_int_equal(plan->traffic[1].read + plan->traffic[1].write, 0);
-    assert_int_equal(plan->kept_blocks, small_sizes.blocks);
+    assert_int_equal(plan->decided.kept_blocks, small_sizes.blocks);
     assert_int_equal(plan->needed[STRATA_TIER_NVME], 0);
-    assert_int_equal(plan->state_slots, 0); /* nothing to read ahead */
+    assert_int_equal(plan->decided.slots.states, 0); /* nothing to read ahead */
     st_plan_destroy(plan);
 }
 
@@ -229,7 +229,7 @@ static void the_device_takes_what_host_memory_lacks(void **state)
     plan = plan_of(&small_sizes, &machine, &in_ram);
     assert_true(plan->fits);
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
-    assert_true(plan->device_state_pages >= plan->workload.table_count);
+    assert_true(plan->decided.device_state_pages >= plan->workload.table_count);
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
         assert_true(plan->minimum[t] <= machine.capacity[t]);
     memcpy(machine.capacity, plan->minimum, sizeof(machine.capacity));

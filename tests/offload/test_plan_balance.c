@@ -97,10 +97,10 @@ static void the_share_is_the_closed_form_s(void **state)
         const double x = closed_form(rates[i][0], rates[i][1]);
         struct st_plan *plan = balanced(&m, &open), *without = balanced(&m, &none);
 
-        if (fabs(plan->carried / (double)ST_CARRY_PARTS - x) > 0.5 / ST_CARRY_PARTS + 1e-12)
-            fail_msg("D %g, B %g: %u of %u carried, the closed form says %.3f", rates[i][0], rates[i][1], plan->carried,
+        if (fabs(plan->decided.carried / (double)ST_CARRY_PARTS - x) > 0.5 / ST_CARRY_PARTS + 1e-12)
+            fail_msg("D %g, B %g: %u of %u carried, the closed form says %.3f", rates[i][0], rates[i][1], plan->decided.carried,
                      ST_CARRY_PARTS, x);
-        assert_int_equal(carried_pages(plan), BLOCKS * plan->carried / ST_CARRY_PARTS);
+        assert_int_equal(carried_pages(plan), BLOCKS * plan->decided.carried / ST_CARRY_PARTS);
         assert_int_equal(carried_pages(without), 0);
         assert_true(seconds_of(plan, &m) < 0.99 * seconds_of(without, &m));
         st_plan_destroy(plan);
@@ -112,7 +112,7 @@ static void assert_unchanged(const struct st_machine *m, const struct st_policy 
 {
     struct st_plan *plan = balanced(m, policy);
 
-    assert_int_equal(plan->carried, want);
+    assert_int_equal(plan->decided.carried, want);
     st_plan_destroy(plan);
 }
 
@@ -143,12 +143,12 @@ static void a_share_that_is_asked_for_is_kept(void **state)
     uint64_t least;
 
     (void)state;
-    assert_int_equal(plan->carried, ST_CARRY_PARTS / 2);
+    assert_int_equal(plan->decided.carried, ST_CARRY_PARTS / 2);
     least = plan->minimum[STRATA_TIER_DEVICE];
     m.capacity[STRATA_TIER_DEVICE] = least + (plan->needed[STRATA_TIER_DEVICE] - least) / 4;
     st_plan_destroy(plan);
     plan = balanced(&m, &half);
-    assert_in_range(plan->carried, 1, ST_CARRY_PARTS / 2 - 1);
+    assert_in_range(plan->decided.carried, 1, ST_CARRY_PARTS / 2 - 1);
     st_plan_destroy(plan);
 }
 

@@ -37,11 +37,12 @@ static const char *describe(const struct st_plan *p)
     snprintf(out, sizeof(text[0]),
              "policy param %d optimizer %d acts %d update %d accumulation %d forward_only %d cache %llx; g %u pages %u tiles %u "
              "tied %d blocks %u chunks %u; resident %u device state %u weights %u chunks %u kept %u accums %u; slots %u %u %u %u",
-             (int)p->policy.param_tier, (int)p->policy.optimizer_tier, (int)p->activation_tier, (int)p->policy.update,
-             (int)p->accumulation, p->policy.forward_only, (unsigned long long)p->policy.cache, p->workload.grad_accum,
+             (int)p->policy.param_tier, (int)p->policy.optimizer_tier, (int)p->decided.activation_tier, (int)p->policy.update,
+             (int)p->decided.accumulation, p->policy.forward_only, (unsigned long long)p->policy.cache, p->workload.grad_accum,
              p->workload.page_count, p->workload.table_count, p->workload.tied, p->workload.block_count, p->chunk_count,
-             p->resident_pages, p->device_state_pages, p->pinned_weight_pages, p->pinned_chunks, p->kept_blocks,
-             p->device_accum_pages, p->weight_slots, p->host_weight_slots, p->state_slots, p->grad_slots);
+             p->decided.resident_pages, p->decided.device_state_pages, p->decided.pinned_weight_pages, p->decided.pinned_chunks,
+             p->decided.kept_blocks, p->decided.device_accum_pages, p->decided.slots.weights, p->decided.slots.host_weights,
+             p->decided.slots.states, p->decided.slots.grads);
     return out;
 }
 
@@ -154,8 +155,8 @@ static void try_host(struct oracle *o)
 
     for (uint32_t w = 0; w <= (weights ? o->trial.workload.page_count : 0); w++)
         for (uint32_t c = 0; c <= (state ? o->trial.chunk_count : 0); c++) {
-            o->trial.pinned_weight_pages = w;
-            o->trial.pinned_chunks = c;
+            o->trial.decided.pinned_weight_pages = w;
+            o->trial.decided.pinned_chunks = c;
             try_placement(o);
         }
 }
@@ -164,24 +165,25 @@ static void try_host(struct oracle *o)
 static void start(struct oracle *o, const struct st_plan *plan)
 {
     *o = (struct oracle){.trial = *plan, .nvme = UINT64_MAX, .link = UINT64_MAX};
-    o->trial.weight_slots = plan->reserved.weights;
-    o->trial.host_weight_slots = plan->reserved.host_weights;
-    o->trial.state_slots = plan->reserved.states;
-    o->trial.carry_slots = plan->reserved.carries;
-    o->trial.act_slots = plan->reserved.acts;
-    o->trial.host_act_slots = plan->reserved.host_acts;
-    o->trial.grad_slots = plan->reserved.grads;
+    o->trial.decided.slots.weights = plan->reserved.weights;
+    o->trial.decided.slots.host_weights = plan->reserved.host_weights;
+    o->trial.decided.slots.states = plan->reserved.states;
+    o->trial.decided.slots.carries = plan->reserved.carries;
+    o->trial.decided.slots.acts = plan->reserved.acts;
+    o->trial.decided.slots.host_acts = plan->reserved.host_acts;
+    o->trial.decided.slots.grads = plan->reserved.grads;
 }
 
 /* With as little as it could have. */
 static void start_smallest(struct oracle *o, const struct st_plan *plan)
 {
     *o = (struct oracle){.trial = *plan, .nvme = UINT64_MAX, .link = UINT64_MAX};
-    o->trial.weight_slots = o->trial.host_weight_slots = o->trial.state_slots = o->trial.grad_slots = 1;
-    o->trial.carry_slots = 1;
-    o->trial.act_slots = 2;
-    o->trial.host_act_slots = 1;
-    o->trial.kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->workload.block_count : 0;
+    o->trial.decided.slots.weights = o->trial.decided.slots.host_weights = o->trial.decided.slots.states =
+        o->trial.decided.slots.grads = 1;
+    o->trial.decided.slots.carries = 1;
+    o->trial.decided.slots.acts = 2;
+    o->trial.decided.slots.host_acts = 1;
+    o->trial.decided.kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->workload.block_count : 0;
 }
 
 static void search(struct oracle *o, const struct st_plan *plan)
@@ -196,8 +198,8 @@ static void search(struct oracle *o, const struct st_plan *plan)
         for (uint32_t d = 0; d <= (fixed ? 0 : r); d++) {
             if (d > 0 && d < tiles)
                 continue;
-            o->trial.resident_pages = r;
-            o->trial.device_state_pages = fixed ? plan->device_state_pages : d;
+            o->trial.decided.resident_pages = r;
+            o->trial.decided.device_state_pages = fixed ? plan->decided.device_state_pages : d;
             try_host(o);
         }
 }

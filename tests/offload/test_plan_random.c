@@ -138,7 +138,7 @@ static void check_moved(const struct st_plan *plan, const struct random_case *c)
 
     st_plan_moved(&moved, plan);
     check(moved.nvme <= t->read + t->write && moved.link <= t->upload + t->download, c, "closed form over the program");
-    check(plan->activation_tier == STRATA_TIER_NVME || moved.nvme == t->read + t->write, c, "closed form of NVMe bytes");
+    check(plan->decided.activation_tier == STRATA_TIER_NVME || moved.nvme == t->read + t->write, c, "closed form of NVMe bytes");
 }
 
 static void check_plan(const struct st_plan *plan, const struct random_case *c)
@@ -205,20 +205,21 @@ static void reserve(struct st_plan *trial, const struct st_plan *plan, struct pl
     const bool state_stays = plan->policy.forward_only || plan->policy.optimizer_tier == STRATA_TIER_DEVICE;
 
     *trial = *plan;
-    trial->resident_pages = plan->policy.param_tier == STRATA_TIER_DEVICE ? plan->workload.page_count : 0;
-    trial->device_state_pages = state_stays ? plan->device_state_pages : 0;
-    trial->pinned_weight_pages = trial->pinned_chunks = trial->device_accum_pages = 0;
-    trial->kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->workload.block_count : 0;
-    trial->weight_slots = trial->grad_slots = trial->host_weight_slots = trial->state_slots = trial->carry_slots = 1;
-    trial->act_slots = 2;
-    trial->host_act_slots = 1;
+    trial->decided.resident_pages = plan->policy.param_tier == STRATA_TIER_DEVICE ? plan->workload.page_count : 0;
+    trial->decided.device_state_pages = state_stays ? plan->decided.device_state_pages : 0;
+    trial->decided.pinned_weight_pages = trial->decided.pinned_chunks = trial->decided.device_accum_pages = 0;
+    trial->decided.kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->workload.block_count : 0;
+    trial->decided.slots.weights = trial->decided.slots.grads = trial->decided.slots.host_weights = trial->decided.slots.states =
+        trial->decided.slots.carries = 1;
+    trial->decided.slots.acts = 2;
+    trial->decided.slots.host_acts = 1;
     if (!st_plan_allowed(trial))
         return;
-    st_plan_raise(trial, &trial->weight_slots, (uint32_t)(1 + plan_draw(draws, 3)));
-    st_plan_raise(trial, &trial->grad_slots, (uint32_t)(1 + plan_draw(draws, 3)));
-    st_plan_raise(trial, &trial->host_weight_slots, (uint32_t)(1 + plan_draw(draws, 6)));
-    st_plan_raise(trial, &trial->state_slots, (uint32_t)(1 + plan_draw(draws, 16)));
-    st_plan_raise(trial, &trial->device_accum_pages, (uint32_t)plan_draw(draws, plan->workload.page_count));
+    st_plan_raise(trial, &trial->decided.slots.weights, (uint32_t)(1 + plan_draw(draws, 3)));
+    st_plan_raise(trial, &trial->decided.slots.grads, (uint32_t)(1 + plan_draw(draws, 3)));
+    st_plan_raise(trial, &trial->decided.slots.host_weights, (uint32_t)(1 + plan_draw(draws, 6)));
+    st_plan_raise(trial, &trial->decided.slots.states, (uint32_t)(1 + plan_draw(draws, 16)));
+    st_plan_raise(trial, &trial->decided.device_accum_pages, (uint32_t)plan_draw(draws, plan->workload.page_count));
 }
 
 static void place(struct st_moved *moved, const struct st_plan *reserved, const struct st_machine *machine)

@@ -68,7 +68,7 @@ static void bytes_are_those_decided(const struct st_plan *plan)
 {
     const uint64_t *before = plan->sums->state_bytes;
     const uint32_t first = st_place_device_chunks(plan);
-    const uint32_t decided = plan->pinned_chunks > first ? plan->pinned_chunks : first;
+    const uint32_t decided = plan->decided.pinned_chunks > first ? plan->decided.pinned_chunks : first;
     uint64_t pinned = 0, on_disk = 0;
 
     for (uint32_t i = 0; i < plan->chunk_count; i++) {
@@ -92,7 +92,7 @@ static void frozen_chunks_have_no_state(const struct st_plan *plan)
 
         if (chunk->group != ST_GROUP_FROZEN)
             continue;
-        assert_int_equal(chunk->pinned, i < plan->pinned_chunks);
+        assert_int_equal(chunk->pinned, i < plan->decided.pinned_chunks);
         assert_int_equal(chunk->tier, STRATA_TIER_COUNT);
         assert_int_equal(chunk->region, ST_NO_BUFFER);
     }
@@ -297,7 +297,7 @@ static void other_tiers_are_left_alone(void **state)
         plan = plan_try(&w, &machine, &policy, "other tier");
         assert_int_equal(on_disk_of(plan), 0);
         for (uint32_t i = 0; i < plan->chunk_count; i++)
-            assert_int_equal(plan->chunks[i].pinned, i < plan->pinned_chunks);
+            assert_int_equal(plan->chunks[i].pinned, i < plan->decided.pinned_chunks);
         assert_int_equal(st_plan_verify(plan), STRATA_OK);
         st_plan_destroy(plan);
         st_workload_fini(&w);
