@@ -46,9 +46,9 @@ static strata_status scale_compute(struct step_bench *b, const struct st_policy 
         rest = fmax(fmax(t->io, t->update), fmax(t->upload, t->download));
         if (rest > 0) {
             factor = (t->compute_forward + t->compute_backward) / (b->opts->load * rest);
-            b->machine.matmul_flops *= factor;
-            b->machine.block_flops *= factor;
-            b->machine.head_flops *= factor;
+            b->machine.rates.matmul_flops *= factor;
+            b->machine.rates.block_flops *= factor;
+            b->machine.rates.head_flops *= factor;
         }
     }
     st_plan_destroy(plan);
@@ -119,7 +119,7 @@ static void settle(struct step_case *c)
     struct st_machine rates;
 
     step_median_rates(&rates, c);
-    st_plan_set_rates(c->plan, &rates);
+    st_plan_set_rates(c->plan, &rates.rates);
 }
 
 static void free_cases(struct step_case *cases, uint32_t count)
@@ -276,8 +276,9 @@ static void print_machine(const struct step_bench *b, FILE *out)
              "%s: %.4g M parameters, %u x %u x %u tokens a step; %s: matmul %.4g TFLOP/s, links %.3g and %.3g GB/s, update %.3g "
              "G/s, disk %.3g, %.3g, mixed %.3g GB/s\n",
              b->opts->workload->name, (double)b->opts->workload->params * 1e-6, b->opts->workload->grad_accum,
-             b->opts->workload->micro_batch, b->opts->workload->seq, m->name, m->matmul_flops * 1e-12, m->upload * 1e-9,
-             m->download * 1e-9, m->update * 1e-9, m->read * 1e-9, m->write * 1e-9, m->mixed * 1e-9);
+             b->opts->workload->micro_batch, b->opts->workload->seq, m->name, m->rates.matmul_flops * 1e-12,
+             m->rates.upload * 1e-9, m->rates.download * 1e-9, m->rates.update * 1e-9, m->rates.read * 1e-9,
+             m->rates.write * 1e-9, m->rates.mixed * 1e-9);
 }
 
 static strata_status run_all(struct step_bench *b, FILE *out)

@@ -37,8 +37,8 @@ static struct figures compute(const struct step_bench *b, const struct step_case
                         .practicality = fastest / seconds};
 
     if (ran) {
-        f.upload = link_ratio(c->moved.upload, c->upload_ms, c->done, c->plan->machine.upload);
-        f.download = link_ratio(c->moved.download, c->download_ms, c->done, c->plan->machine.download);
+        f.upload = link_ratio(c->moved.upload, c->upload_ms, c->done, c->plan->machine.rates.upload);
+        f.download = link_ratio(c->moved.download, c->download_ms, c->done, c->plan->machine.rates.download);
     }
     return f;
 }

@@ -14,10 +14,10 @@
 #define RATE_COUNT 10u
 
 /* Rates that probes renew. */
-static double *rate_at(struct st_machine *m, uint32_t i)
+static double *rate_at(struct st_rates *r, uint32_t i)
 {
-    double *const rates[RATE_COUNT] = {&m->matmul_flops, &m->block_flops, &m->head_flops, &m->upload, &m->download,
-                                       &m->update,       &m->checksum,    &m->read,       &m->write,  &m->mixed};
+    double *const rates[RATE_COUNT] = {&r->matmul_flops, &r->block_flops, &r->head_flops, &r->upload, &r->download,
+                                       &r->update,       &r->checksum,    &r->read,       &r->write,  &r->mixed};
 
     return rates[i];
 }
@@ -52,13 +52,13 @@ static strata_status probe(const struct step_bench *b, struct st_machine *machin
                                                    is_paced(b) ? "cpu" : o->device);
 
     if (strcmp(c->io_method, "fake") == 0) {
-        machine->read = machine->write = machine->mixed = (double)c->io_limit;
-        machine->drives = 0;
+        machine->rates.read = machine->rates.write = machine->rates.mixed = (double)c->io_limit;
+        machine->rates.drives = 0;
     }
-    if (c->upload_limit > 0 && (double)c->upload_limit < machine->upload)
-        machine->upload = (double)c->upload_limit;
-    if (c->download_limit > 0 && (double)c->download_limit < machine->download)
-        machine->download = (double)c->download_limit;
+    if (c->upload_limit > 0 && (double)c->upload_limit < machine->rates.upload)
+        machine->rates.upload = (double)c->upload_limit;
+    if (c->download_limit > 0 && (double)c->download_limit < machine->rates.download)
+        machine->rates.download = (double)c->download_limit;
     return st;
 }
 
@@ -88,8 +88,8 @@ void step_median_rates(struct st_machine *out, const struct step_case *c)
     *out = c->machine;
     for (uint32_t r = 0; r < RATE_COUNT && c->probe_count > 0; r++) {
         for (uint32_t i = 0; i < c->probe_count; i++)
-            values[i] = *rate_at(&probed[i], r);
-        *rate_at(out, r) = bench_median(values, c->probe_count);
+            values[i] = *rate_at(&probed[i].rates, r);
+        *rate_at(&out->rates, r) = bench_median(values, c->probe_count);
     }
 }
 

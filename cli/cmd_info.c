@@ -200,14 +200,14 @@ static void print_part(FILE *file, const char *name, double flops)
 
 static void print_rates(FILE *file, const struct st_machine *m)
 {
-    st_print(file, "  %-14smatmul %.1f GFLOP/s", "measured", m->matmul_flops * 1e-9);
-    print_part(file, "block", m->block_flops);
-    print_part(file, "head", m->head_flops);
-    st_print(file, ", upload %.2f GB/s, download %.2f GB/s, update %.0f M parameters/s, checksum %.1f GB/s\n", m->upload * 1e-9,
-             m->download * 1e-9, m->update * 1e-6, m->checksum * 1e-9);
-    if (m->read > 0 || m->write > 0)
-        st_print(file, "  %-14sdisk: read %.2f GB/s, write %.2f GB/s, both at once %.2f GB/s\n", "", m->read * 1e-9,
-                 m->write * 1e-9, m->mixed * 1e-9);
+    st_print(file, "  %-14smatmul %.1f GFLOP/s", "measured", m->rates.matmul_flops * 1e-9);
+    print_part(file, "block", m->rates.block_flops);
+    print_part(file, "head", m->rates.head_flops);
+    st_print(file, ", upload %.2f GB/s, download %.2f GB/s, update %.0f M parameters/s, checksum %.1f GB/s\n",
+             m->rates.upload * 1e-9, m->rates.download * 1e-9, m->rates.update * 1e-6, m->rates.checksum * 1e-9);
+    if (m->rates.read > 0 || m->rates.write > 0)
+        st_print(file, "  %-14sdisk: read %.2f GB/s, write %.2f GB/s, both at once %.2f GB/s\n", "", m->rates.read * 1e-9,
+                 m->rates.write * 1e-9, m->rates.mixed * 1e-9);
 }
 
 static void print_text(const struct cli_session *s, bool measured)

@@ -105,8 +105,8 @@ void cli_step_fill(struct cli_step *out, const struct cli_session *s, const stru
     value[CLI_TOKENS] = (double)result->tokens;
     value[CLI_TOKENS_TOTAL] = (double)tokens_total;
     value[CLI_TOKENS_PER_SECOND] = tokens_per_second;
-    value[CLI_MFU] = s->machine.matmul_flops > 0
-                         ? plan->workload.model_flops_per_token * tokens_per_second / s->machine.matmul_flops
+    value[CLI_MFU] = s->machine.rates.matmul_flops > 0
+                         ? plan->workload.model_flops_per_token * tokens_per_second / s->machine.rates.matmul_flops
                          : (double)NAN;
     value[CLI_STEP_SECONDS] = result->seconds;
     value[CLI_HARDWARE_BOUND] = known(plan->bounds.hardware);

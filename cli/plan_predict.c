@@ -223,26 +223,26 @@ static const struct {
 /* *m with one more of it; the program that is planned already runs on it. */
 static void take_rates(struct st_machine *m, enum more more)
 {
-    const double drives = m->drives > 0 ? m->drives : 1;
+    const double drives = m->rates.drives > 0 ? m->rates.drives : 1;
 
     switch (more) {
     case MORE_DRIVE:
-        m->read *= (drives + 1) / drives;
-        m->write *= (drives + 1) / drives;
-        m->mixed *= (drives + 1) / drives;
+        m->rates.read *= (drives + 1) / drives;
+        m->rates.write *= (drives + 1) / drives;
+        m->rates.mixed *= (drives + 1) / drives;
         return;
     case MORE_LINK:
-        m->upload *= 2;
-        m->download *= 2;
+        m->rates.upload *= 2;
+        m->rates.download *= 2;
         return;
     case MORE_COMPUTE:
-        m->matmul_flops *= 2;
-        m->block_flops *= 2;
-        m->head_flops *= 2;
+        m->rates.matmul_flops *= 2;
+        m->rates.block_flops *= 2;
+        m->rates.head_flops *= 2;
         return;
     default:
-        m->update *= 2;
-        m->checksum *= 2;
+        m->rates.update *= 2;
+        m->rates.checksum *= 2;
     }
 }
 

@@ -262,24 +262,10 @@ static void take_capacities(struct cli_session *s, const struct st_machine *file
         memcpy(s->machine.name, file->name, sizeof(s->machine.name));
 }
 
-static void take_rates(struct cli_session *s, const struct st_machine *from)
+static void take_rates(struct cli_session *s, const struct st_rates *rates)
 {
-    struct st_machine *m = &s->machine;
-
-    m->drives = from->drives;
-    m->matmul_flops = from->matmul_flops;
-    m->block_flops = from->block_flops;
-    m->head_flops = from->head_flops;
-    m->upload = from->upload;
-    m->download = from->download;
-    m->read = from->read;
-    m->write = from->write;
-    m->mixed = from->mixed;
-    m->update = from->update;
-    m->checksum = from->checksum;
-    m->dir_count = from->dir_count;
-    memmove(m->dir_rates, from->dir_rates, sizeof(m->dir_rates)); /* from may be m itself */
-    s->rates_known = m->matmul_flops > 0 || m->update > 0 || m->read > 0;
+    s->machine.rates = *rates;
+    s->rates_known = rates->matmul_flops > 0 || rates->update > 0 || rates->read > 0;
 }
 
 static bool uses_nvme(const struct st_config *config)
@@ -310,7 +296,7 @@ static strata_status find_machine(struct cli_session *s)
         return st;
     if (foreign)
         take_capacities(s, &file);
-    take_rates(s, &file);
+    take_rates(s, &file.rates);
     return STRATA_OK;
 }
 
@@ -359,12 +345,12 @@ strata_status cli_session_rates(struct cli_session *s, bool measure)
                                    s->plan->needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK,
                                    s->args->device);
         cli_progress_work_end(s->progress);
-        take_rates(s, &s->machine);
+        take_rates(s, &s->machine.rates);
     }
     if (st != STRATA_OK || !s->rates_known)
         return st;
     if ((st = st_plan_balance(&s->plan, &s->machine)) == STRATA_OK && (st = st_plan_verify(s->plan)) == STRATA_OK)
-        st_plan_set_rates(s->plan, &s->machine);
+        st_plan_set_rates(s->plan, &s->machine.rates);
     return st;
 }
 
@@ -386,13 +372,13 @@ static const double *dir_rates(const struct cli_session *s)
     const char *dirs[ST_CONFIG_DIRS_MAX];
     uint64_t room = 0;
 
-    if (config->nvme_dir_count < 2 || s->machine.dir_count != config->nvme_dir_count)
+    if (config->nvme_dir_count < 2 || s->machine.rates.dir_count != config->nvme_dir_count)
         return NULL;
     for (uint32_t i = 0; i < config->nvme_dir_count; i++)
         dirs[i] = config->nvme_dirs[i];
-    if (st_swap_room(dirs, config->nvme_dir_count, s->machine.dir_rates, config->block_bytes, &room) == STRATA_OK &&
+    if (st_swap_room(dirs, config->nvme_dir_count, s->machine.rates.dir_rates, config->block_bytes, &room) == STRATA_OK &&
         room >= s->plan->needed[STRATA_TIER_NVME])
-        return s->machine.dir_rates;
+        return s->machine.rates.dir_rates;
     st_log(ST_LOG_NOTICE, "the nvme directories take equal parts: one of them lacks space for its part by speed");
     return NULL;
 }

@@ -31,15 +31,16 @@ static double per_second(double amount, double rate)
  * does both as long as there are both, or never, whichever is shorter. */
 static double io_seconds(const struct st_machine *m, double read, double write)
 {
-    const double half = m->mixed > 0 ? m->mixed / 2 : m->read + m->write;
-    const double slow_read = half < m->read ? half : m->read, slow_write = half < m->write ? half : m->write;
-    const double apart = per_second(read, m->read) + per_second(write, m->write);
+    const double half = m->rates.mixed > 0 ? m->rates.mixed / 2 : m->rates.read + m->rates.write;
+    const double slow_read = half < m->rates.read ? half : m->rates.read,
+                 slow_write = half < m->rates.write ? half : m->rates.write;
+    const double apart = per_second(read, m->rates.read) + per_second(write, m->rates.write);
     double both, together;
 
     if (read <= 0 || write <= 0 || slow_read <= 0 || slow_write <= 0)
         return apart;
     both = read / slow_read < write / slow_write ? read / slow_read : write / slow_write;
-    together = both + (read - slow_read * both) / m->read + (write - slow_write * both) / m->write;
+    together = both + (read - slow_read * both) / m->rates.read + (write - slow_write * both) / m->rates.write;
     return apart < together ? apart : together;
 }
 
@@ -110,11 +111,11 @@ static struct st_machine fastest_compute(const struct st_machine *m)
 {
     struct st_machine fastest = *m;
 
-    if (fastest.block_flops < m->matmul_flops)
-        fastest.block_flops = m->matmul_flops;
-    if (fastest.block_flops < m->head_flops)
-        fastest.block_flops = m->head_flops;
-    fastest.head_flops = fastest.block_flops;
+    if (fastest.rates.block_flops < m->rates.matmul_flops)
+        fastest.rates.block_flops = m->rates.matmul_flops;
+    if (fastest.rates.block_flops < m->rates.head_flops)
+        fastest.rates.block_flops = m->rates.head_flops;
+    fastest.rates.head_flops = fastest.rates.block_flops;
     return fastest;
 }
 
@@ -140,9 +141,9 @@ static double add_compute(struct st_bounds *b, const struct st_plan *plan)
 static void resource_seconds(double seconds[RESOURCE_COUNT], const struct st_machine *m, double compute, const struct demand *d)
 {
     seconds[COMPUTE] = compute;
-    seconds[UPLOAD] = per_second((double)d->moved.upload, m->upload);
-    seconds[DOWNLOAD] = per_second((double)d->moved.download, m->download);
-    seconds[UPDATE] = per_second((double)d->updated, m->update);
+    seconds[UPLOAD] = per_second((double)d->moved.upload, m->rates.upload);
+    seconds[DOWNLOAD] = per_second((double)d->moved.download, m->rates.download);
+    seconds[UPDATE] = per_second((double)d->updated, m->rates.update);
     seconds[NVME] = io_seconds(m, (double)d->moved.read, (double)d->moved.write);
     if (!m->device_is_host)
         return;
@@ -214,11 +215,12 @@ void st_plan_bounds(struct st_plan *plan)
     fill_windows(plan, windows);
     total = total_of(windows);
     least_compute = add_compute(b, plan);
-    b->upload = per_second((double)total.moved.upload, m->upload);
-    b->download = per_second((double)total.moved.download, m->download);
-    b->update = per_second((double)total.updated, m->update);
+    b->upload = per_second((double)total.moved.upload, m->rates.upload);
+    b->download = per_second((double)total.moved.download, m->rates.download);
+    b->update = per_second((double)total.updated, m->rates.update);
     b->io = io_seconds(m, (double)total.moved.read, (double)total.moved.write);
-    if (m->matmul_flops <= 0 || (total.moved.read > 0 && m->read <= 0) || (total.moved.write > 0 && m->write <= 0))
+    if (m->rates.matmul_flops <= 0 || (total.moved.read > 0 && m->rates.read <= 0) ||
+        (total.moved.write > 0 && m->rates.write <= 0))
         return; /* a resource whose rate nobody knows could be the one that binds */
     resource_seconds(seconds, m, least_compute, &total);
     b->hardware = seconds[busiest(seconds)];
@@ -230,20 +232,8 @@ void st_plan_bounds(struct st_plan *plan)
     b->bound_by = resource_names[busiest(bound)];
 }
 
-void st_plan_set_rates(struct st_plan *plan, const struct st_machine *rates)
+void st_plan_set_rates(struct st_plan *plan, const struct st_rates *rates)
 {
-    struct st_machine *m = &plan->machine;
-
-    m->drives = rates->drives;
-    m->matmul_flops = rates->matmul_flops;
-    m->block_flops = rates->block_flops;
-    m->head_flops = rates->head_flops;
-    m->upload = rates->upload;
-    m->download = rates->download;
-    m->read = rates->read;
-    m->write = rates->write;
-    m->mixed = rates->mixed;
-    m->update = rates->update;
-    m->checksum = rates->checksum;
+    plan->machine.rates = *rates;
     st_plan_bounds(plan);
 }

@@ -8,8 +8,8 @@ static double per_second(double amount, double rate)
 
 double st_cost_call(const struct st_workload *w, const struct st_machine *machine, enum st_call_kind kind, bool recompute)
 {
-    const double block = machine->block_flops > 0 ? machine->block_flops : machine->matmul_flops;
-    const double head = machine->head_flops > 0 ? machine->head_flops : block;
+    const double block = machine->rates.block_flops > 0 ? machine->rates.block_flops : machine->rates.matmul_flops;
+    const double head = machine->rates.head_flops > 0 ? machine->rates.head_flops : block;
 
     switch (kind) {
     case ST_CALL_BLOCK_FORWARD:
@@ -42,7 +42,7 @@ static double resum_seconds(const struct st_plan *plan, const struct st_machine 
         bytes += st_plan_state_bytes(plan, chunk->elems);
     if (plan->pages[chunk->page].weight_home == STRATA_TIER_NVME)
         bytes += chunk->elems * width_of(plan);
-    return per_second(2 * (double)bytes, m->checksum);
+    return per_second(2 * (double)bytes, m->rates.checksum);
 }
 
 static double page_elems(const struct st_plan *plan, const struct st_op *op)
@@ -71,14 +71,14 @@ static double scatter_bytes(const struct st_plan *plan, const struct st_op *op)
 /* A sum that the op is the first to add to is zeroed before; a device of its own takes no time for that. */
 static double zero_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
 {
-    return m->device_is_host && op->first ? per_second(page_elems(plan, op) * sizeof(float), m->checksum) : 0;
+    return m->device_is_host && op->first ? per_second(page_elems(plan, op) * sizeof(float), m->rates.checksum) : 0;
 }
 
 static double round_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
 {
     const bool here = m->device_is_host || op->lane == ST_LANE_UPDATE;
 
-    return here ? per_second(page_elems(plan, op) * (double)(sizeof(float) + width_of(plan)), m->checksum) : 0;
+    return here ? per_second(page_elems(plan, op) * (double)(sizeof(float) + width_of(plan)), m->rates.checksum) : 0;
 }
 
 static double call_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
@@ -101,8 +101,8 @@ uint64_t st_cost_updated(const struct st_plan *plan, const struct st_machine *ma
 double st_cost_rate(const struct st_machine *machine, enum st_lane lane)
 {
     if (st_lane_is_io(lane))
-        return st_lane_reads(lane) ? machine->read : machine->write;
-    return lane == ST_LANE_UPLOAD ? machine->upload : machine->download;
+        return st_lane_reads(lane) ? machine->rates.read : machine->rates.write;
+    return lane == ST_LANE_UPLOAD ? machine->rates.upload : machine->rates.download;
 }
 
 double st_cost_op(const struct st_plan *plan, const struct st_machine *machine, const struct st_op *op)
@@ -113,13 +113,13 @@ double st_cost_op(const struct st_plan *plan, const struct st_machine *machine, 
     case ST_WORK_CALL:
         return zero_seconds(plan, machine, op) + call_seconds(plan, machine, op);
     case ST_WORK_UPDATE:
-        return per_second((double)st_cost_updated(plan, machine, op), machine->update) + resum_seconds(plan, machine, op);
+        return per_second((double)st_cost_updated(plan, machine, op), machine->rates.update) + resum_seconds(plan, machine, op);
     case ST_WORK_ROUND:
         return round_seconds(plan, machine, op);
     case ST_WORK_GATHER:
-        return per_second(gather_bytes(plan), machine->checksum);
+        return per_second(gather_bytes(plan), machine->rates.checksum);
     case ST_WORK_SCATTER:
-        return per_second(scatter_bytes(plan, op), machine->checksum);
+        return per_second(scatter_bytes(plan, op), machine->rates.checksum);
     default:
         return zero_seconds(plan, machine, op);
     }
@@ -165,5 +165,5 @@ double st_cost_checksums(const struct st_plan *plan, const struct st_machine *ma
 
     if (seal != ST_SEAL_OPENS && seal != ST_SEAL_CLOSES)
         return 0;
-    return per_second(sealed_bytes(plan, op), machine->checksum);
+    return per_second(sealed_bytes(plan, op), machine->rates.checksum);
 }

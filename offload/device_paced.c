@@ -109,12 +109,12 @@ static strata_status add_copy(struct st_device *dev, enum st_queue queue, void *
 
 static strata_status paced_upload(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
 {
-    return add_copy(dev, ST_QUEUE_UPLOAD, dst, src, bytes, paced_of(dev)->machine.upload);
+    return add_copy(dev, ST_QUEUE_UPLOAD, dst, src, bytes, paced_of(dev)->machine.rates.upload);
 }
 
 static strata_status paced_download(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
 {
-    return add_copy(dev, ST_QUEUE_DOWNLOAD, dst, src, bytes, paced_of(dev)->machine.download);
+    return add_copy(dev, ST_QUEUE_DOWNLOAD, dst, src, bytes, paced_of(dev)->machine.rates.download);
 }
 
 static strata_status paced_copy(struct st_device *dev, void *dst, const void *src, uint64_t bytes)

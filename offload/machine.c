@@ -36,17 +36,17 @@ static const struct machine_field machine_fields[] = {
     {"nvme_bytes", FIELD_BYTES, AT(capacity[STRATA_TIER_NVME])},
     {"workers", FIELD_COUNT, AT(workers)},
     {"device_is_host", FIELD_BOOL, AT(device_is_host)},
-    {"drives", FIELD_COUNT, AT(drives)},
-    {"matmul_flops", FIELD_RATE, AT(matmul_flops)},
-    {"block_flops", FIELD_RATE, AT(block_flops)},
-    {"head_flops", FIELD_RATE, AT(head_flops)},
-    {"upload", FIELD_RATE, AT(upload)},
-    {"download", FIELD_RATE, AT(download)},
-    {"read", FIELD_RATE, AT(read)},
-    {"write", FIELD_RATE, AT(write)},
-    {"mixed", FIELD_RATE, AT(mixed)},
-    {"update", FIELD_RATE, AT(update)},
-    {"checksum", FIELD_RATE, AT(checksum)},
+    {"drives", FIELD_COUNT, AT(rates.drives)},
+    {"matmul_flops", FIELD_RATE, AT(rates.matmul_flops)},
+    {"block_flops", FIELD_RATE, AT(rates.block_flops)},
+    {"head_flops", FIELD_RATE, AT(rates.head_flops)},
+    {"upload", FIELD_RATE, AT(rates.upload)},
+    {"download", FIELD_RATE, AT(rates.download)},
+    {"read", FIELD_RATE, AT(rates.read)},
+    {"write", FIELD_RATE, AT(rates.write)},
+    {"mixed", FIELD_RATE, AT(rates.mixed)},
+    {"update", FIELD_RATE, AT(rates.update)},
+    {"checksum", FIELD_RATE, AT(rates.checksum)},
     {"dir_rates", FIELD_DIRS, 0},
 };
 #define FIELD_TOTAL (sizeof(machine_fields) / sizeof(machine_fields[0]))
@@ -141,15 +141,15 @@ static strata_status read_dir_rates(struct st_machine *m, const struct machine_f
 
     if (st_json_type(node) != ST_JSON_ARRAY)
         return field_error(path, field->key, "a list of numbers per second");
-    m->dir_count = 0;
+    m->rates.dir_count = 0;
     for (const st_json *item = st_json_first(node); item != NULL && st == STRATA_OK; item = st_json_next(item)) {
         double rate = 0;
 
         st = read_rate(field, item, path, &rate);
-        if (st == STRATA_OK && (m->dir_count == ST_MACHINE_DIRS_MAX || !(rate > 0)))
+        if (st == STRATA_OK && (m->rates.dir_count == ST_MACHINE_DIRS_MAX || !(rate > 0)))
             st = field_error(path, field->key, "a list of at most 8 numbers above 0");
         if (st == STRATA_OK)
-            m->dir_rates[m->dir_count++] = rate;
+            m->rates.dir_rates[m->rates.dir_count++] = rate;
     }
     return st;
 }
@@ -222,7 +222,7 @@ static bool field_known(const struct machine_field *field, const struct st_machi
     case FIELD_RATE:
         return *(const double *)at > 0;
     case FIELD_DIRS:
-        return m->dir_count != 0;
+        return m->rates.dir_count != 0;
     case FIELD_TEXT:
     case FIELD_BOOL:
         break;
@@ -252,8 +252,8 @@ static void field_write(struct st_json_writer *w, const struct machine_field *fi
         return;
     case FIELD_DIRS:
         st_json_array_open(w, field->key);
-        for (uint32_t i = 0; i < m->dir_count; i++)
-            st_json_put_double(w, NULL, m->dir_rates[i]);
+        for (uint32_t i = 0; i < m->rates.dir_count; i++)
+            st_json_put_double(w, NULL, m->rates.dir_rates[i]);
         st_json_array_close(w);
     }
 }

@@ -364,10 +364,10 @@ static strata_status measure_device(struct st_prober *m, struct st_machine *mach
     if (st != STRATA_OK)
         return st;
     if ((what & ST_MEASURE_COMPUTE) != 0)
-        note_failure(st_measure_matmul(m, w, &machine->matmul_flops), "matmul");
+        note_failure(st_measure_matmul(m, w, &machine->rates.matmul_flops), "matmul");
     if ((what & ST_MEASURE_LINKS) != 0) {
-        note_failure(measure_link(m, upload_run, &machine->upload), "the upload link");
-        note_failure(measure_link(m, download_run, &machine->download), "the download link");
+        note_failure(measure_link(m, upload_run, &machine->rates.upload), "the upload link");
+        note_failure(measure_link(m, download_run, &machine->rates.download), "the download link");
     }
     st_measure_close_device(m);
     return STRATA_OK;
@@ -401,8 +401,8 @@ strata_status st_machine_measure_on(struct st_machine *machine, const struct st_
         if ((what & ST_MEASURE_COMPUTE) != 0)
             measure_model(&m, workload, compute, machine);
         if ((what & ST_MEASURE_UPDATE) != 0) {
-            note_failure(measure_checksum(&m, &machine->checksum), "the checksum");
-            note_failure(measure_update(&m, workload, config, &machine->update), "the optimizer update");
+            note_failure(measure_checksum(&m, &machine->rates.checksum), "the checksum");
+            note_failure(measure_update(&m, workload, config, &machine->rates.update), "the optimizer update");
         }
         if ((what & ST_MEASURE_DISK) != 0 && strcmp(config->io_method, "fake") != 0)
             note_failure(st_machine_measure_disk(machine, config), "the disk");

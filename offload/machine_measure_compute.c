@@ -385,7 +385,7 @@ static bool is_too_large(const struct st_prober *m, const struct st_machine *mac
     const uint64_t most = has_memory(m) ? LAYER_DEVICE_BYTES : LAYER_HOST_BYTES;
 
     return p->bytes > most || p->bytes > machine->capacity[STRATA_TIER_DEVICE] / 4 || p->bytes > m->device_most ||
-           p->flops > LAYER_SECONDS_MOST * machine->matmul_flops;
+           p->flops > LAYER_SECONDS_MOST * machine->rates.matmul_flops;
 }
 
 /* What a device that is the host does to zero a page's sums is counted apart (offload/cost.h).  Of several micro-batches only the
@@ -423,7 +423,7 @@ strata_status st_measure_block(struct st_prober *m, const struct st_workload *w,
                                 .once = block_once,
                                 .flops = w->block_forward_flops + w->block_backward_flops};
 
-    return measure_layer(m, &probe, machine, &machine->block_flops);
+    return measure_layer(m, &probe, machine, &machine->rates.block_flops);
 }
 
 strata_status st_measure_head(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
@@ -436,5 +436,5 @@ strata_status st_measure_head(struct st_prober *m, const struct st_workload *w, 
                                 .once = head_once,
                                 .flops = share * (w->head_forward_flops + w->head_backward_flops)};
 
-    return measure_layer(m, &probe, machine, &machine->head_flops);
+    return measure_layer(m, &probe, machine, &machine->rates.head_flops);
 }

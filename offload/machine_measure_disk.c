@@ -24,9 +24,9 @@ static strata_status measure_dirs(struct st_machine *m, const struct st_config *
         probe->dir = config->nvme_dirs[i];
         if ((st = st_probe_run(probe, &rates)) != STRATA_OK)
             return st;
-        m->dir_rates[i] = rates.mixed;
+        m->rates.dir_rates[i] = rates.mixed;
     }
-    m->dir_count = m->drives = config->nvme_dir_count;
+    m->rates.dir_count = m->rates.drives = config->nvme_dir_count;
     return STRATA_OK;
 }
 
@@ -51,13 +51,13 @@ strata_status st_machine_measure_disk(struct st_machine *m, const struct st_conf
             dirs[i] = config->nvme_dirs[i];
         probe.dirs = dirs;
         probe.dir_count = count;
-        probe.dir_rates = m->dir_rates;
+        probe.dir_rates = m->rates.dir_rates;
         probe.bytes = file_bytes(count, room);
     }
     if ((st = st_probe_run(&probe, &rates)) != STRATA_OK)
         return st;
-    m->read = rates.read;
-    m->write = rates.write;
-    m->mixed = rates.mixed;
+    m->rates.read = rates.read;
+    m->rates.write = rates.write;
+    m->rates.mixed = rates.mixed;
     return STRATA_OK;
 }

@@ -31,12 +31,9 @@ struct st_plan_sums; /* offload/plan_build.h */
 
 #define ST_TILE_ELEMS 65536u /* elements of one update and checksum tile; a multiple of ST_NORM_BLOCK */
 
-/* Capacities and rates.  Capacities decide what is placed where; rates only feed bounds and predictions. */
-struct st_machine {
-    char name[64];
-    uint64_t capacity[STRATA_TIER_COUNT]; /* bytes that may be used; nvme 0: no directory given */
-    uint32_t workers;
-    bool device_is_host;                   /* cpu device: its arena is RAM, and compute, copies and updates share the cores */
+/* How fast a machine is.  Rates feed bounds and predictions; on a device that is not the host they choose among plans that all
+ * capacities allow (plan_balance.c). */
+struct st_rates {
     uint32_t drives;                       /* that read, write and mixed are the sum of; 0: one */
     double matmul_flops;                   /* per second, the workload's dtype; hardware bound; 0: unknown */
     double block_flops;                    /* per second over a whole block, norms and attention included; 0: matmul_flops */
@@ -47,6 +44,15 @@ struct st_machine {
     double checksum;                       /* bytes per second, in cache, all workers; predictions; 0: takes no time */
     uint32_t dir_count;                    /* of dir_rates; 0: not known, or one directory */
     double dir_rates[ST_MACHINE_DIRS_MAX]; /* bytes per second of each NVMe directory alone; how much of the swap each holds */
+};
+
+/* Capacities decide what is placed where. */
+struct st_machine {
+    char name[64];
+    uint64_t capacity[STRATA_TIER_COUNT]; /* bytes that may be used; nvme 0: no directory given */
+    uint32_t workers;
+    bool device_is_host; /* cpu device: its arena is RAM, and compute, copies and updates share the cores */
+    struct st_rates rates;
 };
 
 struct st_policy {
@@ -227,8 +233,8 @@ void st_plan_destroy(struct st_plan *plan);
  *  roles, buffers inside capacities and disjoint, every op reachable.  E_INTERNAL with the first fault found. */
 strata_status st_plan_verify(const struct st_plan *plan);
 
-/** Recompute bounds after rates changed (machine's rates copied in). */
-void st_plan_set_rates(struct st_plan *plan, const struct st_machine *rates);
+/** Other rates, and the bounds that follow from them. */
+void st_plan_set_rates(struct st_plan *plan, const struct st_rates *rates);
 
 /** Rates are known now: on a device that is not the host, *plan is replaced by what is fastest at these rates, judged by the
  *  simulator: what is kept and what recomputed, the order of accumulation where it is AUTO, and with ST_CARRY_AUTO the share of

@@ -34,7 +34,7 @@ static struct passes passes_of(const struct st_plan *plan)
 static double best_share(const struct st_plan *plan, const struct st_machine *m)
 {
     const struct passes p = passes_of(plan);
-    const double memory = p.host * m->update, link = fmin(m->upload, m->download);
+    const double memory = p.host * m->rates.update, link = fmin(m->rates.upload, m->rates.download);
     const double share = (p.host / memory - p.weight / link) / ((p.host - p.carried) / memory + p.state / link);
 
     return fmin(fmax(share, 0), 1);
@@ -56,7 +56,7 @@ static strata_status step_seconds(double *seconds, const struct st_plan *plan, c
         host += place->device_update ? 0 : (double)plan->chunks[c].elems;
     }
     if (carried > 0 && host > 0)
-        m.update *= p.host * host / (p.host * host + p.carried * carried);
+        m.rates.update *= p.host * host / (p.host * host + p.carried * carried);
     if ((st = st_simulate(&simulation, plan, &m)) == STRATA_OK)
         *seconds = simulation.seconds;
     return st;
@@ -89,8 +89,8 @@ strata_status st_plan_balance(struct st_plan **plan, const struct st_machine *ra
     double seconds;
     strata_status st;
 
-    if ((*plan)->policy.forward_only || (*plan)->machine.device_is_host || !(rates->update > 0) || !(rates->upload > 0) ||
-        !(rates->download > 0) || !st_simulate_possible(*plan, rates))
+    if ((*plan)->policy.forward_only || (*plan)->machine.device_is_host || !(rates->rates.update > 0) ||
+        !(rates->rates.upload > 0) || !(rates->rates.download > 0) || !st_simulate_possible(*plan, rates))
         return STRATA_OK;
     if ((st = step_seconds(&seconds, *plan, rates)) == STRATA_OK)
         st = take_if_faster(plan, &seconds, rates, asked);

@@ -127,15 +127,15 @@ static void nominal_machine(struct st_machine *machine, const struct st_plan *sm
 
     st_plan_moved(&moved, smallest);
     *machine = smallest->machine;
-    machine->block_flops = machine->head_flops = 0;
-    machine->checksum = 0;
-    machine->matmul_flops = flops(w);
-    machine->update = (double)w->params / update;
-    machine->upload = (double)(moved.upload + checkpoints + 1) / link;
-    machine->download = (double)(moved.link - moved.upload + checkpoints + 1) / link;
+    machine->rates.block_flops = machine->rates.head_flops = 0;
+    machine->rates.checksum = 0;
+    machine->rates.matmul_flops = flops(w);
+    machine->rates.update = (double)w->params / update;
+    machine->rates.upload = (double)(moved.upload + checkpoints + 1) / link;
+    machine->rates.download = (double)(moved.link - moved.upload + checkpoints + 1) / link;
     if (smallest->decided.activation_tier == STRATA_TIER_NVME)
         moved.nvme += 2 * checkpoints;
-    machine->read = machine->write = machine->mixed = (double)(moved.nvme + 1) / disk;
+    machine->rates.read = machine->rates.write = machine->rates.mixed = (double)(moved.nvme + 1) / disk;
 }
 
 static bool preferred(const struct candidate *a, const struct candidate *b)

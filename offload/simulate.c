@@ -189,10 +189,10 @@ static void dispatch(struct simulator *s)
 static double io_rate(const struct simulator *s, int direction)
 {
     const struct st_machine *m = s->machine;
-    const double alone = direction == READ ? m->read : m->write;
-    const bool shared = s->io[READ].count > 0 && s->io[WRITE].count > 0 && m->mixed > 0;
+    const double alone = direction == READ ? m->rates.read : m->rates.write;
+    const bool shared = s->io[READ].count > 0 && s->io[WRITE].count > 0 && m->rates.mixed > 0;
 
-    return shared && m->mixed / 2 < alone ? m->mixed / 2 : alone;
+    return shared && m->rates.mixed / 2 < alone ? m->rates.mixed / 2 : alone;
 }
 
 /* The lane that compute waits for: what its next op waits for, through ops that have not started themselves. */
@@ -482,9 +482,9 @@ bool st_simulate_possible(const struct st_plan *plan, const struct st_machine *m
         if ((op->phases & ST_PHASE_BODY) == 0)
             continue;
         if (st_op_rows[op->kind].work == ST_WORK_CALL)
-            rate = machine->block_flops > 0 ? machine->block_flops : machine->matmul_flops;
+            rate = machine->rates.block_flops > 0 ? machine->rates.block_flops : machine->rates.matmul_flops;
         else if (st_cost_updated(plan, machine, op) > 0)
-            rate = machine->update;
+            rate = machine->rates.update;
         else if (st_op_rows[op->kind].work == ST_WORK_COPY)
             rate = st_cost_rate(machine, (enum st_lane)op->lane);
         if (!(rate > 0))

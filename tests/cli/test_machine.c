@@ -93,7 +93,7 @@ static void budgets_are_capacities(void **state)
     assert_int_equal(m.capacity[STRATA_TIER_NVME], 0);
     assert_int_equal(m.workers, 2);
     assert_true(m.device_is_host);
-    assert_true(m.matmul_flops == 0);
+    assert_true(m.rates.matmul_flops == 0);
 }
 
 static void automatic_budgets_leave_room(void **state)
@@ -128,17 +128,17 @@ static void files_keep_every_field(void **state)
                            .capacity = {1, UINT64_C(1) << 52, 3},
                            .workers = 7,
                            .device_is_host = false,
-                           .drives = 4,
-                           .matmul_flops = 1.0 / 3,
-                           .block_flops = 0.3,
-                           .head_flops = 0.2,
-                           .upload = 1e10,
-                           .download = 2e10,
-                           .read = 3e9,
-                           .write = 4e9,
-                           .mixed = 5e9,
-                           .update = 6e8,
-                           .checksum = 7e10};
+                           .rates.drives = 4,
+                           .rates.matmul_flops = 1.0 / 3,
+                           .rates.block_flops = 0.3,
+                           .rates.head_flops = 0.2,
+                           .rates.upload = 1e10,
+                           .rates.download = 2e10,
+                           .rates.read = 3e9,
+                           .rates.write = 4e9,
+                           .rates.mixed = 5e9,
+                           .rates.update = 6e8,
+                           .rates.checksum = 7e10};
     struct st_machine back;
     struct st_new_file file;
     char path[128];
@@ -152,17 +152,20 @@ static void files_keep_every_field(void **state)
     assert_memory_equal(back.capacity, m.capacity, sizeof(m.capacity));
     assert_int_equal(back.workers, 7);
     assert_false(back.device_is_host);
-    assert_true(back.matmul_flops == m.matmul_flops && back.upload == m.upload && back.download == m.download);
-    assert_true(back.read == m.read && back.write == m.write && back.mixed == m.mixed && back.update == m.update);
-    assert_true(back.drives == 4 && back.block_flops == m.block_flops && back.checksum == m.checksum);
-    assert_true(back.head_flops == m.head_flops);
+    assert_true(back.rates.matmul_flops == m.rates.matmul_flops && back.rates.upload == m.rates.upload &&
+                back.rates.download == m.rates.download);
+    assert_true(back.rates.read == m.rates.read && back.rates.write == m.rates.write && back.rates.mixed == m.rates.mixed &&
+                back.rates.update == m.rates.update);
+    assert_true(back.rates.drives == 4 && back.rates.block_flops == m.rates.block_flops &&
+                back.rates.checksum == m.rates.checksum);
+    assert_true(back.rates.head_flops == m.rates.head_flops);
     unlink(path);
 }
 
 /* What was not measured is not written: no disk, no drives. */
 static void unknown_fields_are_left_out(void **state)
 {
-    const struct st_machine m = {.name = "box", .capacity = {1, 2, 0}, .workers = 1, .matmul_flops = 1e9};
+    const struct st_machine m = {.name = "box", .capacity = {1, 2, 0}, .workers = 1, .rates.matmul_flops = 1e9};
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
@@ -190,9 +193,9 @@ static void every_rate_is_measured(void **state)
     f->config.nvme_dir_count = 1;
     assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
     assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &f->config, f->topology, ST_MEASURE_ALL), STRATA_OK);
-    assert_true(m.matmul_flops > 0 && m.upload > 0 && m.download > 0 && m.update > 0);
-    assert_true(m.read > 0 && m.write > 0 && m.checksum > 0);
-    assert_true(m.block_flops == 0 && m.head_flops == 0); /* no model, no block, no head */
+    assert_true(m.rates.matmul_flops > 0 && m.rates.upload > 0 && m.rates.download > 0 && m.rates.update > 0);
+    assert_true(m.rates.read > 0 && m.rates.write > 0 && m.rates.checksum > 0);
+    assert_true(m.rates.block_flops == 0 && m.rates.head_flops == 0); /* no model, no block, no head */
     assert_int_equal(warnings, 0);
 }
 
@@ -211,17 +214,17 @@ static void each_of_several_directories_is_measured(void **state)
     config.nvme_dir_count = 2;
     assert_int_equal(st_machine_here(&m, &config, f->topology), STRATA_OK);
     assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &config, f->topology, ST_MEASURE_DISK), STRATA_OK);
-    assert_true(m.read > 0 && m.write > 0 && m.mixed > 0);
-    assert_int_equal(m.dir_count, 2);
-    assert_int_equal(m.drives, 2);
-    assert_true(m.dir_rates[0] > 0 && m.dir_rates[1] > 0);
+    assert_true(m.rates.read > 0 && m.rates.write > 0 && m.rates.mixed > 0);
+    assert_int_equal(m.rates.dir_count, 2);
+    assert_int_equal(m.rates.drives, 2);
+    assert_true(m.rates.dir_rates[0] > 0 && m.rates.dir_rates[1] > 0);
 
     snprintf(path, sizeof(path), "%s/machine.json", scratch_dir);
     assert_int_equal(st_new_file_create(&file, path, 0), STRATA_OK);
     assert_int_equal(st_machine_write(&m, &file), STRATA_OK);
     assert_int_equal(st_machine_read(&back, path), STRATA_OK);
-    assert_int_equal(back.dir_count, 2);
-    assert_true(back.dir_rates[0] == m.dir_rates[0] && back.dir_rates[1] == m.dir_rates[1]);
+    assert_int_equal(back.rates.dir_count, 2);
+    assert_true(back.rates.dir_rates[0] == m.rates.dir_rates[0] && back.rates.dir_rates[1] == m.rates.dir_rates[1]);
     unlink(path);
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(rmdir(config.nvme_dirs[i]), 0); /* nothing is left in it */
@@ -307,23 +310,23 @@ static void block_and_head_are_measured_where_they_fit(void **state)
     assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
     assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
                      STRATA_OK);
-    assert_true(m.block_flops > 0 && m.head_flops > 0);
+    assert_true(m.rates.block_flops > 0 && m.rates.head_flops > 0);
     assert_true(calls.forward > 1 && calls.backward == calls.forward);
     assert_true(calls.grad > 1 && calls.norm == calls.grad);
     assert_int_equal(warnings, 0);
 
-    m.block_flops = m.head_flops = 0;
+    m.rates.block_flops = m.rates.head_flops = 0;
     calls.failing = true;
     assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
                      STRATA_OK);
-    assert_true(m.block_flops == 0 && m.head_flops == 0 && m.update > 0);
+    assert_true(m.rates.block_flops == 0 && m.rates.head_flops == 0 && m.rates.update > 0);
     assert_int_equal(warnings, 2);
 
     calls.failing = false;
     m.capacity[STRATA_TIER_DEVICE] = 1 << 20; /* a quarter holds the head, not the block's 262144 bytes of gradient */
     assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
                      STRATA_OK);
-    assert_true(m.block_flops == 0 && m.head_flops > 0);
+    assert_true(m.rates.block_flops == 0 && m.rates.head_flops > 0);
     assert_int_equal(warnings, 2);
 }
 
@@ -337,8 +340,8 @@ static void a_failed_disk_leaves_the_other_rates(void **state)
     assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.mkdir", .result = -EIO});
     assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &f->config, f->topology, ST_MEASURE_ALL), STRATA_OK);
-    assert_true(m.matmul_flops > 0 && m.upload > 0 && m.update > 0);
-    assert_true(m.read == 0 && m.write == 0 && m.mixed == 0);
+    assert_true(m.rates.matmul_flops > 0 && m.rates.upload > 0 && m.rates.update > 0);
+    assert_true(m.rates.read == 0 && m.rates.write == 0 && m.rates.mixed == 0);
     assert_int_equal(warnings, 1);
 }
 

@@ -265,7 +265,7 @@ static struct st_paced_model paced_model(const struct st_workload *w)
 {
     return (struct st_paced_model){
         .workload = w,
-        .machine = {.name = "rig", .workers = 1, .matmul_flops = 20e9, .upload = 2e9, .download = 2e9},
+        .machine = {.name = "rig", .workers = 1, .rates.matmul_flops = 20e9, .rates.upload = 2e9, .rates.download = 2e9},
     };
 }
 

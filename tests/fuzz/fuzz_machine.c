@@ -44,8 +44,10 @@ static void check_round_trip(const struct st_machine *machine)
     check(read_bytes(&again, text, bytes) == STRATA_OK);
     check(again.workers == machine->workers && again.device_is_host == machine->device_is_host);
     check(memcmp(again.capacity, machine->capacity, sizeof(again.capacity)) == 0);
-    check(again.matmul_flops == machine->matmul_flops && again.upload == machine->upload && again.update == machine->update);
-    check(again.read == machine->read && again.write == machine->write && again.mixed == machine->mixed);
+    check(again.rates.matmul_flops == machine->rates.matmul_flops && again.rates.upload == machine->rates.upload &&
+          again.rates.update == machine->rates.update);
+    check(again.rates.read == machine->rates.read && again.rates.write == machine->rates.write &&
+          again.rates.mixed == machine->rates.mixed);
     free(text);
 }
 

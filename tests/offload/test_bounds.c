@@ -36,7 +36,7 @@ static void assert_near(double value, double wanted)
 static struct st_machine wide_machine(void)
 {
     return (struct st_machine){
-        .name = "wide", .capacity = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2, .matmul_flops = 1e9};
+        .name = "wide", .capacity = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2, .rates.matmul_flops = 1e9};
 }
 
 static struct st_plan *make_plan(const struct st_workload *w, strata_tier weights, enum st_activation_mode activations)
@@ -91,13 +91,13 @@ static void compute_is_counted_by_block_and_head(void **state)
     f = flops_of(&w);
     for (size_t i = 0; i < ROW_COUNT; i++) {
         const struct st_machine rates = {
-            .matmul_flops = 1e9, .block_flops = rows[i].block * 1e9, .head_flops = rows[i].head * 1e9};
+            .rates.matmul_flops = 1e9, .rates.block_flops = rows[i].block * 1e9, .rates.head_flops = rows[i].head * 1e9};
         const double block = rows[i].block_counts * 1e9, head = rows[i].head_counts * 1e9;
         const struct st_bounds *b = &plan->bounds;
         struct st_simulation sim;
 
-        st_plan_set_rates(plan, &rates);
-        assert_true(plan->machine.head_flops == rates.head_flops);
+        st_plan_set_rates(plan, &rates.rates);
+        assert_true(plan->machine.rates.head_flops == rates.rates.head_flops);
         assert_near(b->compute_forward, f.block_forward / block + f.head_forward / head);
         assert_near(b->compute_backward, f.block_backward / block + f.head_backward / head);
         assert_near(b->schedule, b->compute_forward + b->compute_backward);
@@ -114,7 +114,7 @@ static void compute_is_counted_by_block_and_head(void **state)
 /* Kernels that reach half of a matmul's rate cost nothing where a link takes longer in every window. */
 static void a_slower_block_does_not_move_the_link(void **state)
 {
-    struct st_machine rates = {.matmul_flops = 1e18, .upload = 1e3, .download = 1e3, .update = 1e18};
+    struct st_machine rates = {.rates.matmul_flops = 1e18, .rates.upload = 1e3, .rates.download = 1e3, .rates.update = 1e18};
     struct st_workload w;
     struct st_plan *plan;
     struct st_bounds before;
@@ -122,10 +122,10 @@ static void a_slower_block_does_not_move_the_link(void **state)
     (void)state;
     plan_workload(&w, &sizes, NULL);
     plan = make_plan(&w, STRATA_TIER_HOST, ST_ACT_RECOMPUTED);
-    st_plan_set_rates(plan, &rates);
+    st_plan_set_rates(plan, &rates.rates);
     before = plan->bounds;
-    rates.block_flops = rates.head_flops = 5e17;
-    st_plan_set_rates(plan, &rates);
+    rates.rates.block_flops = rates.rates.head_flops = 5e17;
+    st_plan_set_rates(plan, &rates.rates);
     assert_true(before.hardware > 0 && before.compute_backward > 0);
     assert_near(plan->bounds.hardware, before.hardware);
     assert_near(plan->bounds.schedule, before.schedule);
@@ -138,14 +138,14 @@ static void a_slower_block_does_not_move_the_link(void **state)
 /* A block that is measured stands for nothing where no matmul is: the hardware bound needs its rate. */
 static void without_a_matmul_s_rate_there_are_no_bounds(void **state)
 {
-    const struct st_machine rates = {.block_flops = 1e9, .head_flops = 1e9};
+    const struct st_machine rates = {.rates.block_flops = 1e9, .rates.head_flops = 1e9};
     struct st_workload w;
     struct st_plan *plan;
 
     (void)state;
     plan_workload(&w, &sizes, NULL);
     plan = make_plan(&w, STRATA_TIER_DEVICE, ST_ACT_RECOMPUTED);
-    st_plan_set_rates(plan, &rates);
+    st_plan_set_rates(plan, &rates.rates);
     assert_true(plan->bounds.hardware == 0 && plan->bounds.schedule == 0);
     assert_string_equal(plan->bounds.bound_by, "unknown");
     st_plan_destroy(plan);
@@ -160,7 +160,7 @@ static void a_call_costs_its_flops(void **state)
                                   .block_backward_flops = 200,
                                   .head_forward_flops = 40,
                                   .head_backward_flops = 120};
-    struct st_machine m = {.matmul_flops = 10, .block_flops = 5, .head_flops = 2};
+    struct st_machine m = {.rates.matmul_flops = 10, .rates.block_flops = 5, .rates.head_flops = 2};
 
     (void)state;
     assert_near(st_cost_call(&w, &m, ST_CALL_BLOCK_FORWARD, false), 20);
@@ -168,9 +168,9 @@ static void a_call_costs_its_flops(void **state)
     assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_STATS, false), 5);
     assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_GRAD, true), 15);
     assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_GRAD, false), 10);
-    m.head_flops = 0;
+    m.rates.head_flops = 0;
     assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_STATS, false), 2);
-    m.block_flops = 0;
+    m.rates.block_flops = 0;
     assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_STATS, false), 1);
 }
 

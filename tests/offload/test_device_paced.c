@@ -132,7 +132,7 @@ static double seconds_since(uint64_t start_ns)
 /* Lower bounds alone: a loaded machine may take any time longer. */
 static void nothing_is_faster_than_the_machine(void **state)
 {
-    struct df_device d = df_open_paced(&(struct st_machine){.upload = 200e6, .download = 100e6});
+    struct df_device d = df_open_paced(&(struct st_machine){.rates.upload = 200e6, .rates.download = 100e6});
     const uint64_t bytes = 3u << 20, start = st_clock_ns();
     unsigned char *host = calloc(bytes, 1), *at = d.ops->arena(d.dev);
 

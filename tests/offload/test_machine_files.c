@@ -32,22 +32,22 @@ static void every_file_is_whole_and_sane(void **state)
     (void)state;
     for (size_t i = 0; i < FILE_TOTAL; i++) {
         const struct st_machine m = read_machine(files[i]);
-        const double slowest = m.read < m.write ? m.read : m.write;
+        const double slowest = m.rates.read < m.rates.write ? m.rates.read : m.rates.write;
 
         assert_true(strlen(m.name) > 0);
         assert_true(m.capacity[STRATA_TIER_DEVICE] >= UINT64_C(1) << 30);
         assert_true(m.capacity[STRATA_TIER_HOST] > m.capacity[STRATA_TIER_DEVICE]);
         assert_true(m.capacity[STRATA_TIER_NVME] > m.capacity[STRATA_TIER_HOST]);
         assert_true(m.workers >= 1 && m.workers <= 256);
-        assert_true(m.drives >= 1 && m.drives <= 8);
+        assert_true(m.rates.drives >= 1 && m.rates.drives <= 8);
         assert_false(m.device_is_host);
-        assert_true(m.matmul_flops >= m.block_flops && m.block_flops >= m.matmul_flops / 2);
-        assert_true(m.upload >= 1e9 && m.upload < 64e9 && m.download >= 1e9 && m.download < 64e9);
-        assert_true(m.read / m.drives >= 0.5e9 && m.read / m.drives < 15e9);
-        assert_true(m.write / m.drives >= 0.5e9 && m.write <= m.read);
-        assert_true(m.mixed >= slowest / 2 && m.mixed <= m.read + m.write);
-        assert_true(m.update >= 1e8 && m.update < 1e11);
-        assert_true(m.checksum > m.read + m.write); /* else it would be what binds */
+        assert_true(m.rates.matmul_flops >= m.rates.block_flops && m.rates.block_flops >= m.rates.matmul_flops / 2);
+        assert_true(m.rates.upload >= 1e9 && m.rates.upload < 64e9 && m.rates.download >= 1e9 && m.rates.download < 64e9);
+        assert_true(m.rates.read / m.rates.drives >= 0.5e9 && m.rates.read / m.rates.drives < 15e9);
+        assert_true(m.rates.write / m.rates.drives >= 0.5e9 && m.rates.write <= m.rates.read);
+        assert_true(m.rates.mixed >= slowest / 2 && m.rates.mixed <= m.rates.read + m.rates.write);
+        assert_true(m.rates.update >= 1e8 && m.rates.update < 1e11);
+        assert_true(m.rates.checksum > m.rates.read + m.rates.write); /* else it would be what binds */
     }
 }
 
@@ -72,7 +72,8 @@ static void bigger_machines_are_faster(void **state)
     for (size_t i = 1; i < 3; i++) {
         const struct st_machine less = read_machine(files[i - 1]), more = read_machine(files[i]);
 
-        assert_true(more.matmul_flops > less.matmul_flops && more.upload > less.upload && more.mixed > less.mixed);
+        assert_true(more.rates.matmul_flops > less.rates.matmul_flops && more.rates.upload > less.rates.upload &&
+                    more.rates.mixed > less.rates.mixed);
         for (uint32_t tier = 0; tier < STRATA_TIER_COUNT; tier++)
             assert_true(more.capacity[tier] > less.capacity[tier]);
     }

@@ -46,7 +46,7 @@ struct net_opts {
 
 static void net_open(struct net *n, const struct net_opts *o)
 {
-    const struct st_machine machine = {.matmul_flops = o->flops};
+    const struct st_machine machine = {.rates.matmul_flops = o->flops};
 
     memset(n, 0, sizeof(*n));
     n->d = df_open_paced(&machine);

@@ -73,11 +73,11 @@ static void rates_decide_nothing(void **state)
         struct st_machine machine = tight(&small_sizes, &nvme_gated, spare << 20);
         struct st_plan *plain = plan_of(&small_sizes, &machine, &nvme_gated), *rated;
 
-        machine.matmul_flops = 1e12 * (double)(1 + spare);
-        machine.block_flops = 1e11;
-        machine.upload = machine.download = machine.checksum = 3e9;
-        machine.read = machine.write = machine.mixed = 1e9;
-        machine.update = 1e8;
+        machine.rates.matmul_flops = 1e12 * (double)(1 + spare);
+        machine.rates.block_flops = 1e11;
+        machine.rates.upload = machine.rates.download = machine.rates.checksum = 3e9;
+        machine.rates.read = machine.rates.write = machine.rates.mixed = 1e9;
+        machine.rates.update = 1e8;
         rated = plan_of(&small_sizes, &machine, &nvme_gated);
         assert_equal_programs(plain, rated);
         assert_true(rated->bounds.schedule > 0 && rated->bounds.schedule >= rated->bounds.hardware);

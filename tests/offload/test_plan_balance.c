@@ -28,13 +28,13 @@ static struct st_machine machine_of(double memory, double link)
     return (struct st_machine){.name = "balance",
                                .capacity = {1ull << 30, 1ull << 40, 1ull << 40},
                                .workers = 2,
-                               .matmul_flops = 1e18,
-                               .upload = link,
-                               .download = link,
-                               .read = 1e9,
-                               .write = 1e9,
-                               .mixed = 1e9,
-                               .update = memory / 32};
+                               .rates.matmul_flops = 1e18,
+                               .rates.upload = link,
+                               .rates.download = link,
+                               .rates.read = 1e9,
+                               .rates.write = 1e9,
+                               .rates.mixed = 1e9,
+                               .rates.update = memory / 32};
 }
 
 static struct st_policy policy_of(strata_tier state, uint32_t carried)
@@ -127,7 +127,7 @@ static void nothing_is_carried_in_vain(void **state)
     assert_unchanged(&m, &in_ram, 0);
     m = machine_of(150e9, 55e9);
     assert_unchanged(&m, &on_disk, 0);
-    m.update = 0;
+    m.rates.update = 0;
     assert_unchanged(&m, &in_ram, 0);
     m = machine_of(150e9, 55e9);
     m.device_is_host = true;

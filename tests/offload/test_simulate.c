@@ -40,7 +40,7 @@ static void add_wait(struct hand *h, uint32_t op, bool previous)
 /* While both queues have work each moves at half the mixed rate, but never faster than alone. */
 static void reads_and_writes_share_the_disk(void **state)
 {
-    struct st_machine m = {.device_is_host = true, .read = 100, .write = 50, .mixed = 80};
+    struct st_machine m = {.device_is_host = true, .rates.read = 100, .rates.write = 50, .rates.mixed = 80};
     struct hand h = {0};
     struct st_simulation sim;
 
@@ -51,16 +51,16 @@ static void reads_and_writes_share_the_disk(void **state)
     assert_near(sim.seconds, 2.5); /* both at 40 */
     assert_near(sim.busy[ST_LANE_READ_STATE], 2.5);
     assert_near(sim.busy[ST_LANE_WRITE], 2.5);
-    m.mixed = 160; /* the write at its own 50: 2 s; the read is through after 1.25 s, at 80 */
+    m.rates.mixed = 160; /* the write at its own 50: 2 s; the read is through after 1.25 s, at 80 */
     assert_near(simulate(&h.plan, &m).seconds, 2);
-    m.mixed = 0;
+    m.rates.mixed = 0;
     assert_near(simulate(&h.plan, &m).seconds, 2);
     assert_near(simulate(&h.plan, &m).busy[ST_LANE_READ_STATE], 1);
 }
 
 static void one_after_the_other(void **state)
 {
-    const struct st_machine m = {.device_is_host = true, .read = 100, .write = 50, .mixed = 80};
+    const struct st_machine m = {.device_is_host = true, .rates.read = 100, .rates.write = 50, .rates.mixed = 80};
     struct hand h = {0};
     struct st_simulation sim;
 
@@ -78,7 +78,8 @@ static void one_after_the_other(void **state)
 /* Reads of all lanes are one queue in order of issue: the short one waits behind the long one. */
 static void read_lanes_share_one_queue(void **state)
 {
-    const struct st_machine m = {.device_is_host = true, .read = 100, .write = 50, .mixed = 80, .upload = 100};
+    const struct st_machine m = {
+        .device_is_host = true, .rates.read = 100, .rates.write = 50, .rates.mixed = 80, .rates.upload = 100};
     struct hand h = {0};
     struct st_simulation sim;
 
@@ -100,7 +101,7 @@ static void read_lanes_share_one_queue(void **state)
 /* An upload of 2 s and a block of 3 s that needs it. */
 static void lanes_overlap_where_nothing_is_reused(void **state)
 {
-    struct st_machine m = {.device_is_host = false, .upload = 100, .matmul_flops = 10};
+    struct st_machine m = {.device_is_host = false, .rates.upload = 100, .rates.matmul_flops = 10};
     struct hand h = {0};
     struct st_simulation sim;
 
@@ -117,13 +118,13 @@ static void lanes_overlap_where_nothing_is_reused(void **state)
     assert_near(sim.seconds, 5);
     assert_near(sim.busy[ST_LANE_UPLOAD], 2);
     assert_near(sim.busy[ST_LANE_COMPUTE], 3);
-    m.block_flops = 5; /* goes before matmul_flops */
+    m.rates.block_flops = 5; /* goes before matmul_flops */
     assert_near(simulate(&h.plan, &m).seconds, 8);
 }
 
 static void a_reused_buffer_stalls_compute(void **state)
 {
-    const struct st_machine m = {.device_is_host = false, .upload = 100, .matmul_flops = 10};
+    const struct st_machine m = {.device_is_host = false, .rates.upload = 100, .rates.matmul_flops = 10};
     struct hand h = {0};
     struct st_simulation sim;
 
@@ -142,7 +143,7 @@ static void a_reused_buffer_stalls_compute(void **state)
 /* A read of 1 s, 2 s to check what it brought, an upload of 1 s; one slot. */
 static void what_was_read_is_checked_first(void **state)
 {
-    struct st_machine m = {.device_is_host = false, .upload = 100, .read = 100, .checksum = 100};
+    struct st_machine m = {.device_is_host = false, .rates.upload = 100, .rates.read = 100, .rates.checksum = 100};
     struct st_page page = {.elems = 50};
     struct st_access accesses[3] = {
         {.buffer = 0, .role = ST_ROLE_FROM}, {.buffer = 1, .role = ST_ROLE_TO}, {.buffer = 1, .role = ST_ROLE_FROM}};
@@ -173,7 +174,7 @@ static void what_was_read_is_checked_first(void **state)
 /* A masked op takes no time and still keeps the order. */
 static void masked_ops_only_wait(void **state)
 {
-    const struct st_machine m = {.device_is_host = true, .upload = 100, .read = 100, .matmul_flops = 10};
+    const struct st_machine m = {.device_is_host = true, .rates.upload = 100, .rates.read = 100, .rates.matmul_flops = 10};
     struct hand h = {0};
 
     (void)state;

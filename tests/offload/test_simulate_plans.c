@@ -159,7 +159,7 @@ static void free_io_leaves_the_sum_of_the_ops(void **state)
         double sum = 0, stall = 0;
 
         make_workload(&w, pages, seed);
-        m.matmul_flops = 1e11, m.upload = 5e9, m.download = 4e9, m.update = 3e8, m.checksum = 1e10;
+        m.rates.matmul_flops = 1e11, m.rates.upload = 5e9, m.rates.download = 4e9, m.rates.update = 3e8, m.rates.checksum = 1e10;
         plan = make_plan(&w, &m, &policy);
         for (uint32_t i = 0; i < plan->op_count; i++)
             if ((plan->ops[i].phases & ST_PHASE_BODY) != 0)
@@ -189,7 +189,7 @@ static void free_compute_leaves_the_disk(void **state)
             struct st_plan *plan;
 
             make_workload(&w, pages, seed);
-            m.read = m.write = m.mixed = 1e9;
+            m.rates.read = m.rates.write = m.rates.mixed = 1e9;
             plan = make_plan(&w, &m, &policy);
             assert_true(plan->traffic[1].read > 0 && plan->traffic[1].write > 0);
             assert_near(simulate(plan, &m).seconds, (double)(plan->traffic[1].read + plan->traffic[1].write) / 1e9);
@@ -209,7 +209,7 @@ static void forward_alone_reads_at_the_reads_rate(void **state)
     (void)state;
     make_workload(&w, pages, 2);
     policy.forward_only = true;
-    m.read = 3e9, m.write = 1e9, m.mixed = 1.5e9;
+    m.rates.read = 3e9, m.rates.write = 1e9, m.rates.mixed = 1.5e9;
     plan = make_plan(&w, &m, &policy);
     assert_near(simulate(plan, &m).seconds, (double)plan->traffic[1].read / 3e9);
     st_plan_destroy(plan);
@@ -226,7 +226,7 @@ static void checksums_cost_what_the_engine_hashes(void **state)
 
     (void)state;
     make_workload(&w, pages, 4);
-    m.checksum = 1e9;
+    m.rates.checksum = 1e9;
     plan = make_plan(&w, &m, &policy);
     for (uint32_t i = 0; i < plan->op_count; i++) {
         const struct st_op *op = &plan->ops[i];
@@ -255,11 +255,13 @@ static void missing_rates_are_named(void **state)
     struct st_page pages[PAGES];
     struct st_workload w;
     struct st_plan *plan;
-    double *const rates[] = {&m.upload, &m.download, &m.read, &m.write, &m.update, &m.matmul_flops};
+    double *const rates[] = {&m.rates.upload, &m.rates.download, &m.rates.read,
+                             &m.rates.write,  &m.rates.update,   &m.rates.matmul_flops};
 
     (void)state;
     make_workload(&w, pages, 5);
-    full.matmul_flops = full.upload = full.download = full.read = full.write = full.update = 1e9;
+    full.rates.matmul_flops = full.rates.upload = full.rates.download = full.rates.read = full.rates.write = full.rates.update =
+        1e9;
     plan = make_plan(&w, &full, &policy);
     assert_true(st_simulate_possible(plan, &full));
     for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
@@ -267,7 +269,7 @@ static void missing_rates_are_named(void **state)
         *rates[i] = 0;
         assert_false(st_simulate_possible(plan, &m));
     }
-    m.block_flops = 1e9; /* stands for the last of them */
+    m.rates.block_flops = 1e9; /* stands for the last of them */
     assert_true(st_simulate_possible(plan, &m));
     st_plan_destroy(plan);
 }
@@ -279,16 +281,16 @@ static struct st_machine random_machine(uint64_t seed)
     uint64_t at = 3000;
     struct st_machine m = wide_machine(draw(seed, &at, 2) == 0);
 
-    m.matmul_flops = draw_rate(seed, &at, 1e10, 10);
-    m.block_flops = draw(seed, &at, 2) == 0 ? 0 : m.matmul_flops * 0.6;
-    m.head_flops = (const double[]){0, 0.3, 1.2}[draw(seed, &at, 3)] * m.matmul_flops;
-    m.upload = draw_rate(seed, &at, 1e9, 6);
-    m.download = draw_rate(seed, &at, 1e9, 6);
-    m.read = draw_rate(seed, &at, 1e8, 7);
-    m.write = m.read / (double)(1 + draw(seed, &at, 3));
-    m.mixed = m.write + (m.read - m.write) * (double)draw(seed, &at, 3) / 2;
-    m.update = draw_rate(seed, &at, 1e8, 6);
-    m.checksum = draw(seed, &at, 3) == 0 ? 0 : draw_rate(seed, &at, 1e9, 6);
+    m.rates.matmul_flops = draw_rate(seed, &at, 1e10, 10);
+    m.rates.block_flops = draw(seed, &at, 2) == 0 ? 0 : m.rates.matmul_flops * 0.6;
+    m.rates.head_flops = (const double[]){0, 0.3, 1.2}[draw(seed, &at, 3)] * m.rates.matmul_flops;
+    m.rates.upload = draw_rate(seed, &at, 1e9, 6);
+    m.rates.download = draw_rate(seed, &at, 1e9, 6);
+    m.rates.read = draw_rate(seed, &at, 1e8, 7);
+    m.rates.write = m.rates.read / (double)(1 + draw(seed, &at, 3));
+    m.rates.mixed = m.rates.write + (m.rates.read - m.rates.write) * (double)draw(seed, &at, 3) / 2;
+    m.rates.update = draw_rate(seed, &at, 1e8, 6);
+    m.rates.checksum = draw(seed, &at, 3) == 0 ? 0 : draw_rate(seed, &at, 1e9, 6);
     m.capacity[STRATA_TIER_DEVICE] = 1ull << (22 + draw(seed, &at, 9));
     m.capacity[STRATA_TIER_HOST] = 1ull << (23 + draw(seed, &at, 9));
     return m;
@@ -349,7 +351,7 @@ static void no_step_beats_its_bounds(void **state)
         assert_memory_equal(&sim, &again, sizeof(sim));
         assert_adds_up(&sim, &m);
         /* The bounds count every byte at the mixed rate: no bound for a disk that is faster at one thing alone. */
-        if (m.mixed >= m.read) {
+        if (m.rates.mixed >= m.rates.read) {
             if (sim.seconds < plan->bounds.hardware * (1 - 1e-6) || sim.seconds < plan->bounds.schedule * (1 - 1e-6))
                 fail_msg("seed %u: %.9g simulated, %.9g hardware bound, %.9g schedule bound by %s", (unsigned)seed, sim.seconds,
                          plan->bounds.hardware, plan->bounds.schedule, plan->bounds.bound_by);
@@ -372,8 +374,8 @@ static void faster_is_not_slower(void **state)
         struct st_machine m, fast;
         struct st_plan *plan = random_plan(seed, pages, &m);
         const double before = simulate(plan, &m).seconds;
-        double *const rates[] = {&fast.matmul_flops, &fast.upload, &fast.download, &fast.read,
-                                 &fast.write,        &fast.mixed,  &fast.update,   &fast.checksum};
+        double *const rates[] = {&fast.rates.matmul_flops, &fast.rates.upload, &fast.rates.download, &fast.rates.read,
+                                 &fast.rates.write,        &fast.rates.mixed,  &fast.rates.update,   &fast.rates.checksum};
 
         for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
             double change;
