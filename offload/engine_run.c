@@ -14,6 +14,17 @@
 
 /* --- completion of transfers, on the swap's thread --- */
 
+/* Transfers end in an order of their own: a fault that shall meet one kind of read needs a site for it. */
+static const char *corrupt_site(const struct st_engine_io *io)
+{
+    const uint32_t lane = io->op == ST_NO_OP ? ST_LANE_COUNT : io->engine->plan->ops[io->op].lane;
+
+    return lane == ST_LANE_READ_STATE        ? "engine.corrupt_state"
+           : lane == ST_LANE_READ_WEIGHT     ? "engine.corrupt_weight"
+           : lane == ST_LANE_READ_ACTIVATION ? "engine.corrupt_act"
+                                             : "engine.corrupt";
+}
+
 /* Once the op is finished, the caller may issue it again: its record is not looked at after that. */
 static void io_done(struct st_transfer *t, strata_status st)
 {
@@ -22,7 +33,7 @@ static void io_done(struct st_transfer *t, strata_status st)
     const bool synchronous = io->op == ST_NO_OP, read = t->op == ST_IO_READ;
     const uint64_t bytes = t->bytes;
 
-    if (st == STRATA_OK && read && st_fault("engine.corrupt", 0) < 0)
+    if (st == STRATA_OK && read && st_fault(corrupt_site(io), 0) < 0)
         *(unsigned char *)t->buf ^= 0x10;
     if (io->record != NULL)
         st_trace_end(io->record, st_clock_ns());

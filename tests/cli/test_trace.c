@@ -360,7 +360,7 @@ static void bad_places_are_refused_before_training(void **state)
     assert_false(workplace_exists(w, "t.json"));
     refuse(w, RUN "--max-steps 1 --trace {w}/t.json --fault file.flush:0:1:-28", 4, "--trace: completing");
     assert_false(workplace_exists(w, "t.json"));
-    refuse(w, RUN "--max-steps 4 --trace {w}/t.json --fault engine.corrupt", 4, "checksum mismatch");
+    refuse(w, RUN "--max-steps 4 --trace {w}/t.json --fault engine.corrupt_state", 4, "checksum mismatch");
     st_json_free(parse_file(w, "t.json"));
     workplace_remove(w, "t.json");
 }
