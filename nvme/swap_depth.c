@@ -37,7 +37,7 @@ static void start_trial(struct st_depth *d)
 
 static void end_trial(struct st_depth *d, double rate)
 {
-    const bool keep = rate >= d->home_rate * (d->depth < d->home ? KEEP_LOWER : KEEP_HIGHER);
+    const bool keep = rate >= d->home_rate * (d->rising ? KEEP_HIGHER : KEEP_LOWER);
 
     if (keep) {
         d->home = d->depth;

@@ -17,7 +17,7 @@ struct st_depth {
     uint32_t depth; /* in use now, ST_DEPTH_MIN..ST_DEPTH_MAX */
     /* internal */
     uint32_t home;      /* the depth that is left and returned to by trials */
-    bool rising;        /* direction of the next trial */
+    bool rising;        /* direction of the trial under way, or of the next */
     uint32_t hold;      /* windows at home still to pass before it */
     uint32_t hold_next; /* doubles while trials fail */
     double home_rate;   /* bytes per ns; 0: not measured with this mix */
