@@ -85,6 +85,30 @@ static void the_first_step_warms_up(void **state)
     free(m);
 }
 
+/* Beyond CLI_SAMPLES_MAX steps every second sample goes, then every fourth: those that stay are spread over the whole run. */
+static void long_runs_are_thinned_out_evenly(void **state)
+{
+    struct cli_medians *m = NULL;
+
+    (void)state;
+    assert_int_equal(cli_medians_create(&m), STRATA_OK);
+    for (uint32_t i = 0; i <= 8 * CLI_SAMPLES_MAX; i++) { /* the first counts only while it is alone */
+        struct cli_step step = step_of(300, 600);
+
+        step.value[CLI_STEP_SECONDS] = i;
+        cli_medians_add(m, &step);
+        if (i == 0)
+            continue;
+        assert_true(m->samples[CLI_STEP_SECONDS][0] == 1);
+        assert_true(m->count > (i < CLI_SAMPLES_MAX ? i - 1 : CLI_SAMPLES_MAX / 2 - 1) && m->count <= CLI_SAMPLES_MAX);
+        for (uint32_t k = 1; k < m->count; k++)
+            assert_true(m->samples[CLI_STEP_SECONDS][k] == (double)(1 + k * m->stride));
+        assert_true(i - m->samples[CLI_STEP_SECONDS][m->count - 1] < (double)m->stride);
+    }
+    assert_int_equal(m->stride, 8);
+    free(m);
+}
+
 static void the_largest_is_named(void **state)
 {
     struct cli_step step = step_of(300, 600);
@@ -261,6 +285,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_ran),
         cmocka_unit_test(the_first_step_warms_up),
+        cmocka_unit_test(long_runs_are_thinned_out_evenly),
         cmocka_unit_test(the_largest_is_named),
         cmocka_unit_test(other_time_has_a_name),
         cmocka_unit_test(every_lane_has_a_resource),

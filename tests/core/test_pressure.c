@@ -122,6 +122,30 @@ static void nonsense_is_unknown(void **state)
     }
 }
 
+/* The longest path that the system takes is read; of a longer one no beginning is. */
+static void a_path_too_long_is_not_there(void **state)
+{
+    const size_t longest = PATH_MAX - 1 - strlen("/vmstat");
+    char proc[PATH_MAX];
+
+    (void)state;
+    put_proc();
+    scratch_put("proc/vmsta", "pswpin 99\n");
+    memset(proc, '/', sizeof(proc));
+    memcpy(proc, scratch_path("proc"), strlen(scratch_path("proc")));
+    for (size_t length = longest; length <= longest + 1; length++) {
+        struct st_pressure_sample s;
+        struct st_pressure *p;
+
+        proc[length] = '\0';
+        assert_int_equal(st_pressure_open(&p, proc, scratch_path("cgroup")), STRATA_OK);
+        proc[length] = '/';
+        st_pressure_sample(p, &s);
+        assert_int_equal(s.pages_in, length == longest ? 17 : UNKNOWN);
+        st_pressure_close(p);
+    }
+}
+
 /* In the order in which they are looked for. */
 static void the_groups_own_file_is_preferred(void **state)
 {
@@ -293,6 +317,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_sample_opens_nothing, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(nothing_there_is_unknown, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(nonsense_is_unknown, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_path_too_long_is_not_there, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_groups_own_file_is_preferred, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(limits_met_are_counted, scratch_create, scratch_remove),
         cmocka_unit_test(this_machine),

@@ -13,13 +13,16 @@
 
 static void test_median(void **state)
 {
-    double odd[] = {5, 1, 3}, even[] = {4, 1, 3, 2}, one[] = {7};
+    double odd[] = {5, 1, 3}, even[] = {4, 1, 3, 2}, one[] = {7}, more[] = {9, 1, 8, 2, 7, 3, 6},
+           most[] = {9, 1, 8, 2, 7, 3, 6, 5};
 
     (void)state;
     assert_true(st_stats_median(NULL, 0) == 0);
     assert_true(st_stats_median(one, 1) == 7);
     assert_true(st_stats_median(odd, 3) == 3);
     assert_true(st_stats_median(even, 4) == 2.5);
+    assert_true(st_stats_median(more, 7) == 6);
+    assert_true(st_stats_median(most, 8) == 5.5);
 }
 
 static void test_memory(void **state)

@@ -55,15 +55,20 @@ static void fake_latency_keeps_the_data(void **state)
     io_fixture_close(&f);
 }
 
+/* The last block has room for its half: a write there leaves nothing, a read brings that half. */
 static void fake_is_full_where_it_ends(void **state)
 {
+    static const unsigned char nothing[BLOCK / 2];
     struct io_fixture f;
 
     (void)state;
-    assert_int_equal(io_fixture_open_sized(&f, st_io_find("fake", NULL), 4, BLOCK, 4, 3 * BLOCK), STRATA_OK);
+    assert_int_equal(io_fixture_open_sized(&f, st_io_find("fake", NULL), 4, BLOCK, 4, 3 * BLOCK + BLOCK / 2), STRATA_OK);
     assert_int_equal(io_fixture_write_all(&f), STRATA_E_NOSPC);
     assert_int_equal(f.status[2], STRATA_OK);
     assert_int_equal(f.status[3], STRATA_E_NOSPC);
+    assert_int_equal(io_fixture_read_all(&f), STRATA_E_TRUNC);
+    assert_memory_equal(f.buf, f.want, 3 * BLOCK);
+    assert_memory_equal(f.buf + 3 * BLOCK, nothing, BLOCK / 2);
     io_fixture_close(&f);
 }
 
