@@ -6,14 +6,6 @@
 #include <assert.h>
 #include <string.h>
 
-/* The op's operand of this role; NULL: it has none. */
-static void *maybe(const struct st_engine *eng, const struct st_op *op, enum st_role role)
-{
-    const struct st_access *a = st_op_access(eng->plan->accesses, op, role);
-
-    return a != NULL ? st_engine_pointer(eng, a->buffer) : NULL;
-}
-
 void *st_engine_operand(const struct st_engine *eng, const struct st_op *op, enum st_role role)
 {
     const struct st_access *a = st_op_access(eng->plan->accesses, op, role);
@@ -338,25 +330,29 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
     const uint64_t rows = rows_of(eng);
     const int32_t *tokens = st_engine_pointer(eng, eng->plan->at.tokens_device);
     struct st_norm *scalars = st_engine_pointer(eng, eng->plan->at.scalars_device);
-    void *act = maybe(eng, op, ST_ROLE_ACT);
-    float *sum = maybe(eng, op, ST_ROLE_SUM);
-    const struct st_call call = {
+    const struct st_access *accesses = &eng->plan->accesses[op->access_first];
+    void *at[ST_ROLE_COUNT] = {NULL};
+    struct st_call call;
+
+    for (uint32_t i = 0; i < op->access_count; i++)
+        at[accesses[i].role] = st_engine_pointer(eng, accesses[i].buffer);
+    call = (struct st_call){
         .kind = st_op_rows[op->kind].call,
         .block = op->block,
         .micro = op->micro,
         .tile = op->tile,
         .recompute = op->recompute,
         .device = eng->device,
-        .weight = maybe(eng, op, ST_ROLE_WEIGHT),
-        .grad = sum,
-        .grad_elems = sum != NULL ? w->pages[op->page].elems : 0,
-        .first = sum != NULL && op->first,
-        .act = act,
-        .act_out = op->kind == ST_OP_EMBED_FORWARD ? act : maybe(eng, op, ST_ROLE_ACT_OUT),
-        .dact = maybe(eng, op, ST_ROLE_DACT),
-        .internals = maybe(eng, op, ST_ROLE_INTERNALS),
-        .logits = maybe(eng, op, ST_ROLE_LOGITS),
-        .workspace = maybe(eng, op, ST_ROLE_WORKSPACE),
+        .weight = at[ST_ROLE_WEIGHT],
+        .grad = at[ST_ROLE_SUM],
+        .grad_elems = at[ST_ROLE_SUM] != NULL ? w->pages[op->page].elems : 0,
+        .first = at[ST_ROLE_SUM] != NULL && op->first,
+        .act = at[ST_ROLE_ACT],
+        .act_out = op->kind == ST_OP_EMBED_FORWARD ? at[ST_ROLE_ACT] : at[ST_ROLE_ACT_OUT],
+        .dact = at[ST_ROLE_DACT],
+        .internals = at[ST_ROLE_INTERNALS],
+        .logits = at[ST_ROLE_LOGITS],
+        .workspace = at[ST_ROLE_WORKSPACE],
         .tokens = tokens + op->micro * rows,
         .targets = tokens + (w->grad_accum + op->micro) * rows,
         .loss_sum = st_scalars_losses(scalars, w->page_count) + op->micro,
