@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-static struct st_plan *small_plan(void)
+static struct st_plan *small_plan(uint32_t grad_accum)
 {
     const struct plan_sizes sizes = {.dtype = STRATA_BF16,
                                      .blocks = 3,
@@ -24,7 +24,7 @@ static struct st_plan *small_plan(void)
                                      .tile_rows = 30,
                                      .seq = 8,
                                      .micro_batch = 1,
-                                     .grad_accum = 1,
+                                     .grad_accum = grad_accum,
                                      .positions = true,
                                      .tied = true};
     const struct st_machine machine = {.name = "test", .capacity = {1u << 24, 1u << 24, 1u << 24}, .workers = 1};
@@ -48,7 +48,7 @@ static struct st_plan *small_plan(void)
 /* Gradients that are held back have two places, for the lowest block's and the positions': a third must not be written. */
 static void gradients_held_back_are_two_at_most(void **state)
 {
-    struct st_plan *plan = small_plan();
+    struct st_plan *plan = small_plan(1);
     pid_t child;
 
     (void)state;
@@ -66,6 +66,30 @@ static void gradients_held_back_are_two_at_most(void **state)
     }
     assert_int_equal(child_wait(child), 128 + SIGABRT);
     st_plan_destroy(plan);
+}
+
+/* What a block has just made is on the device for the next one, and the next one writes elsewhere: forward alone brings no
+ * checkpoint back. */
+static void fresh_activations_stay_for_the_next_block(void **state)
+{
+    (void)state;
+    for (uint32_t grad_accum = 1; grad_accum <= 2; grad_accum++) {
+        struct st_plan *plan = small_plan(grad_accum);
+        uint32_t forwards = 0;
+
+        for (uint32_t i = 0; i < plan->op_count; i++) {
+            const struct st_op *op = &plan->ops[i];
+
+            assert_false(op->kind == ST_OP_UPLOAD_ACT && (op->phases & ST_PHASE_EVAL) != 0);
+            if (op->kind != ST_OP_BLOCK_FORWARD)
+                continue;
+            assert_int_not_equal(st_op_access(plan->accesses, op, ST_ROLE_ACT)->buffer,
+                                 st_op_access(plan->accesses, op, ST_ROLE_ACT_OUT)->buffer);
+            forwards++;
+        }
+        assert_int_equal(forwards, 3 * grad_accum);
+        st_plan_destroy(plan);
+    }
 }
 
 /* --- the table --- */
@@ -221,7 +245,7 @@ static void ops_that_do_not_match_their_row_are_found(void **state)
 /* From the Nth growth of the lists on there is none: emission goes on, and its end says so. */
 static void a_program_without_memory_is_refused_once(void **state)
 {
-    struct st_plan *plan = small_plan();
+    struct st_plan *plan = small_plan(1);
     const uint32_t ops = plan->op_count;
     uint32_t fired = 1, refused = 0;
 
@@ -255,6 +279,7 @@ int main(void)
         cmocka_unit_test(ops_that_do_not_match_their_row_are_found),
         cmocka_unit_test(a_program_without_memory_is_refused_once),
         cmocka_unit_test(gradients_held_back_are_two_at_most),
+        cmocka_unit_test(fresh_activations_stay_for_the_next_block),
     };
 
     return cmocka_run_group_tests_name("program", tests, NULL, NULL);
