@@ -77,13 +77,18 @@ static uint64_t tiles_of(const struct st_chunk *chunk)
     return (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
 }
 
-static void assert_names(const struct st_plan *plan, uint32_t c, enum st_plane which, uint64_t tile)
+/* The sentence names plane, elements, and the byte of the file that the tile begins at. */
+static void assert_names(const struct given *g, uint32_t c, enum st_plane which, uint64_t tile)
 {
+    const struct st_plan *plan = g->plan;
     const struct st_chunk *chunk = &plan->chunks[c];
-    char place[128];
+    const struct plane plane = plane_of(plan, c, which);
+    uint64_t byte;
+    char place[192];
 
-    snprintf(place, sizeof(place), "checksum mismatch in plane %s of page %u, elements from %" PRIu64 " ", plane_names[which],
-             chunk->page, chunk->first + tile * ST_TILE_ELEMS);
+    (void)st_swap_place(g->eng->swap, plan->buffers[plane.extent].offset + plane.offset + tile * plane.tile_bytes, &byte);
+    snprintf(place, sizeof(place), "checksum mismatch in plane %s of page %u, elements from %" PRIu64 " at byte %" PRIu64 ":",
+             plane_names[which], chunk->page, chunk->first + tile * ST_TILE_ELEMS, byte);
     if (strstr(strata_last_error(), place) == NULL)
         fail_msg("\"%s\" is not in: %s", place, strata_last_error());
 }
@@ -154,7 +159,7 @@ static void flip_in_tile(struct copies *c, enum st_plane which, const struct pla
         *byte ^= 0x10;
         for (size_t r = 0; r < sizeof(readers) / sizeof(readers[0]); r++) {
             assert_int_equal(readers[r](c), STRATA_E_CORRUPT);
-            assert_names(c->g->plan, c->chunk, which, tile);
+            assert_names(c->g, c->chunk, which, tile);
         }
         *byte ^= 0x10;
     }
@@ -268,7 +273,7 @@ static void a_run_ends_where_a_byte_changed(const struct layout *layout, bool ca
         if (plane.bytes > 0) {
             change(&g, &plane, plane.bytes - 1);
             assert_int_equal(use(&g), STRATA_E_CORRUPT);
-            assert_names(g.plan, c, (enum st_plane)p, tiles_of(&g.plan->chunks[c]) - 1);
+            assert_names(&g, c, (enum st_plane)p, tiles_of(&g.plan->chunks[c]) - 1);
         }
         given_close(&g);
     }
