@@ -69,7 +69,7 @@ static strata_status run(void *model, const struct st_call *call)
     const struct st_workload *w = &g->workload;
 
     if (call->kind == ST_CALL_HEAD_LOSS)
-        *call->loss_sum = 0;
+        *call->loss_sum = g->loss;
     if (call->kind == ST_CALL_HEAD_BACKWARD) /* nothing more for the table */
         memset(call->dact, 0, w->activation_bytes);
     if (call->grad != NULL)

@@ -350,6 +350,25 @@ static void overflowed_weights_are_counted(void **state)
     }
 }
 
+/* Gradients may be finite where the loss is not: such steps teach nothing either, and in a row they end the run. */
+static void lost_losses_in_a_row_end_a_run(void **state)
+{
+    static const double losses[] = {NAN, INFINITY, 1, NAN, -INFINITY, NAN};
+    struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_DEVICE), .grad = gradient};
+    struct given g;
+
+    (void)state;
+    opts.config.max_skipped = 3;
+    given_open(&g, &opts);
+    for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
+        g.loss = losses[i];
+        assert_int_equal(given_step(&g, NULL), i < 5 ? STRATA_OK : STRATA_E_NUMERICS);
+        assert_int_equal(st_engine_learnt(g.eng), i == 2 ? STRATA_OK : STRATA_E_NUMERICS);
+    }
+    assert_int_equal(given_step(&g, NULL), STRATA_E_NUMERICS);
+    given_close(&g);
+}
+
 static void add_traffic(struct st_traffic *to, const struct st_traffic *more)
 {
     to->upload += more->upload;
@@ -387,8 +406,11 @@ static void bytes_moved_add_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rule_is_its_formula), cmocka_unit_test(bias_correction_and_nesterov_are_options),
-        cmocka_unit_test(betas_that_move),           cmocka_unit_test(overflowed_weights_are_counted),
+        cmocka_unit_test(every_rule_is_its_formula),
+        cmocka_unit_test(bias_correction_and_nesterov_are_options),
+        cmocka_unit_test(betas_that_move),
+        cmocka_unit_test(overflowed_weights_are_counted),
+        cmocka_unit_test(lost_losses_in_a_row_end_a_run),
         cmocka_unit_test(bytes_moved_add_up),
     };
 
