@@ -236,6 +236,40 @@ static void new_work_wakes_a_thread_that_waits_for_old(void **state)
         assert_int_equal(jobs[i].done_count, 1);
 }
 
+static enum st_io_op newest(void)
+{
+    enum st_io_op op;
+
+    pthread_mutex_lock(&stepped->lock);
+    op = stepped->held[stepped->busy - 1]->op;
+    pthread_mutex_unlock(&stepped->lock);
+    return op;
+}
+
+/* With the queue full of one direction, every place that falls free goes to the other one until they are even. */
+static void neither_direction_starves_the_other(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        const enum st_io_op op = first == 0 ? ST_IO_READ : ST_IO_WRITE, other = first == 0 ? ST_IO_WRITE : ST_IO_READ;
+        struct st_mover *mover = open_mover(UINT32_MAX);
+        struct job jobs[2];
+
+        start(mover, &jobs[0], op, BLOCKS * BLOCK);
+        wait_in_reap(DEPTH);
+        start(mover, &jobs[1], other, BLOCKS * BLOCK);
+        wait_in_reap(DEPTH); /* no place is free */
+        assert_int_equal(newest(), op);
+        allow(1);
+        wait_in_reap(DEPTH + 1);
+        assert_int_equal(newest(), other);
+        allow(2 * BLOCKS);
+        wait_done(&jobs[0]);
+        wait_done(&jobs[1]);
+        close_mover(mover);
+    }
+}
+
 /* Bytes of a request that fails never moved; what comes after it is not issued. */
 static void only_what_ended_well_is_counted(void **state)
 {
@@ -280,6 +314,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(new_work_wakes_a_thread_that_waits_for_old),
+        cmocka_unit_test(neither_direction_starves_the_other),
         cmocka_unit_test(only_what_ended_well_is_counted),
     };
 
