@@ -229,6 +229,8 @@ static void one_file_system_is_counted_once(void **state)
     assert_int_equal(mkdir(a, 0700) | mkdir(b, 0700), 0);
     assert_int_equal(st_swap_room(both, 2, NULL, SWAP_DIRS_BLOCK, &room), STRATA_OK);
     assert_int_equal(room, 4 * MIB);
+    assert_int_equal(st_swap_room(both, 2, (const double[]){3, 1}, SWAP_DIRS_BLOCK, &room), STRATA_OK);
+    assert_int_equal(room, 4 * MIB); /* however it is divided */
     opts.dirs = both;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_NOSPC); /* 4.2 MiB */
     assert_non_null(strstr(strata_last_error(), b));
