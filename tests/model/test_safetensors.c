@@ -134,6 +134,34 @@ static void test_written_header_is_read_back(void **state)
     st_safetensors_writer_abort(NULL);
 }
 
+/* Tensors begin at multiples of 8 bytes, however long the names are. */
+static void test_written_headers_fill_whole_words(void **state)
+{
+    static const uint64_t shape[] = {3};
+    static const char name[] = "a name";
+
+    (void)state;
+    for (size_t at = 0; at < sizeof(name) - 1; at++)
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            struct st_safetensors_writer *w;
+            struct st_safetensors s;
+            unsigned char *header;
+            uint64_t bytes;
+
+            assert_ok(st_safetensors_writer_begin(&w, STRATA_F32));
+            st_safetensors_writer_add(w, name + at, shape, rank);
+            assert_ok(st_safetensors_writer_end(w, &header, &bytes));
+            assert_int_equal(bytes % 8, 0);
+            header = realloc(header, bytes + 12);
+            assert_non_null(header);
+            assert_ok(st_safetensors_read_memory(&s, header, bytes + (rank == 0 ? 4 : 12), "f"));
+            assert_string_equal(s.tensors[0].name, name + at);
+            assert_int_equal(s.tensors[0].begin, bytes);
+            st_safetensors_fini(&s);
+            free(header);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +170,7 @@ int main(void)
         cmocka_unit_test(test_faults_are_refused),
         cmocka_unit_test(test_length_word),
         cmocka_unit_test(test_written_header_is_read_back),
+        cmocka_unit_test(test_written_headers_fill_whole_words),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

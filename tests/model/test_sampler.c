@@ -138,6 +138,21 @@ static void borders_are_exact(void **state)
     st_sampler_destroy(most);
 }
 
+/* The smallest set whose share is top-p, not the next larger one. */
+static void a_set_with_just_the_share_is_enough(void **state)
+{
+    const float equal[] = {1.0f, 1.0f, 1.0f, 1.0f};
+    struct st_sampler *half = make(4, 1, 0, 0.5), *quarter = make(4, 1, 0, 0.25), *more = make(4, 1, 0, 0.51);
+
+    (void)state;
+    assert_int_equal(picked(half, equal, 1 - 0x1p-53), 1);
+    assert_int_equal(picked(quarter, equal, 1 - 0x1p-53), 0);
+    assert_int_equal(picked(more, equal, 1 - 0x1p-53), 2);
+    st_sampler_destroy(half);
+    st_sampler_destroy(quarter);
+    st_sampler_destroy(more);
+}
+
 static void logits_fill(float *logits, uint32_t vocab, uint64_t round)
 {
     st_rng_normal(logits, vocab, 11, round, 0, 3.0f);
@@ -289,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_takes_the_largest_and_the_first_of_equals),
         cmocka_unit_test(borders_are_exact),
+        cmocka_unit_test(a_set_with_just_the_share_is_enough),
         cmocka_unit_test(every_option_matches_the_reference),
         cmocka_unit_test(a_seed_gives_the_same_tokens),
         cmocka_unit_test(logits_that_are_no_numbers_are_refused),
