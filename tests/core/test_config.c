@@ -281,7 +281,7 @@ static void tiers_and_directories(void **state)
         STRATA_TIER_DEVICE);
     assert_int_equal(load_good("{\"zero_optimization\": {\"cpu_offload_param\": true}}", NULL).param_tier, STRATA_TIER_HOST);
     c = load_good(
-        "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/a, /b\"}, "
+        "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/a , /b \"}, "
         "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": [\"/b\", \"/c,d\"]}}}",
         NULL);
     assert_int_equal(c.optimizer_tier, STRATA_TIER_NVME);

@@ -165,6 +165,22 @@ static void one_file_has_one_maker(void **state)
     assert_int_equal(scratch_entries(scratch_dir, "here"), 1);
 }
 
+static void one_name_in_two_directories_is_two_files(void **state)
+{
+    struct st_new_file f, other;
+
+    (void)state;
+    assert_int_equal(mkdir(scratch_path("d"), 0700), 0);
+    assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
+    assert_int_equal(st_new_file_create(&other, scratch_path("d/a"), 0), STRATA_OK);
+    assert_int_equal(st_new_file_write_at(&f, "one", 3, 0), STRATA_OK);
+    assert_int_equal(st_new_file_write_at(&other, "other", 5, 0), STRATA_OK);
+    assert_int_equal(st_new_file_commit(&f), STRATA_OK);
+    assert_int_equal(st_new_file_commit(&other), STRATA_OK);
+    holds("a", "one");
+    holds("d/a", "other");
+}
+
 /* A child that makes `name`, up to its own death by `signal`: after it said so. */
 static pid_t maker(const char *name, bool publish)
 {
@@ -377,6 +393,7 @@ int main(void)
         FILE_TEST(planted_links_are_not_followed),
         FILE_TEST(a_name_that_appears_meanwhile_is_kept),
         FILE_TEST(one_file_has_one_maker),
+        FILE_TEST(one_name_in_two_directories_is_two_files),
         FILE_TEST(a_living_makers_file_is_left_and_a_dead_ones_removed),
         FILE_TEST(a_file_that_grows_under_its_name_is_not_replaced),
         FILE_TEST(makers_that_race_do_not_both_win),

@@ -70,6 +70,10 @@ static void test_text(void **state)
     assert_string_equal(st_size_text(buf, 17), "17 B");
     assert_string_equal(st_size_text(buf, 1023), "1023 B");
     assert_string_equal(st_size_text(buf, 1024), "1.00 KiB");
+    assert_string_equal(st_size_text(buf, 10234), "9.99 KiB");
+    assert_string_equal(st_size_text(buf, 10235), "10.0 KiB"); /* rounded first: three digits all the way */
+    assert_string_equal(st_size_text(buf, 102348), "99.9 KiB");
+    assert_string_equal(st_size_text(buf, 102349), "100 KiB");
     assert_string_equal(st_size_text(buf, 612 * 1024), "612 KiB");
     assert_string_equal(st_size_text(buf, 50 * 1024 * 1024 + 104858), "50.1 MiB");
     assert_string_equal(st_size_text(buf, UINT64_C(3) << 29), "1.50 GiB");
@@ -84,7 +88,10 @@ static void counts_are_words(void **state)
     assert_string_equal(st_count_text(buf, 0), "0");
     assert_string_equal(st_count_text(buf, 999), "999");
     assert_string_equal(st_count_text(buf, 1000), "1.00 thousand");
+    assert_string_equal(st_count_text(buf, 9994), "9.99 thousand");
+    assert_string_equal(st_count_text(buf, 9996), "10.0 thousand");
     assert_string_equal(st_count_text(buf, 82360), "82.4 thousand");
+    assert_string_equal(st_count_text(buf, 99960), "100 thousand");
     assert_string_equal(st_count_text(buf, 999499), "999 thousand");
     assert_string_equal(st_count_text(buf, 999500), "1.00 million");
     assert_string_equal(st_count_text(buf, 124439808), "124 million");
