@@ -176,6 +176,12 @@ static void memory_lies_inside_the_others_time(void **state)
 static const struct st_pressure_sample before, after = {.major_faults = 1234, .some_us = 600000, .swap_bytes = 300u << 20},
                                                slightly = {.major_faults = 3, .some_us = 1500};
 
+static void assert_holds(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("%s\nhas no: %s", text, part);
+}
+
 static const char *summary_of(char **text, const struct st_pressure_sample *now)
 {
     static const struct st_plan plan;
@@ -208,6 +214,62 @@ static const char *summary_of(char **text, const struct st_pressure_sample *now)
     return *text;
 }
 
+/* The first step has no update to make and moves other bytes than the ones after it: each is held against its own plan. */
+static void bytes_are_held_against_the_steps_own_plan(void **state)
+{
+    struct st_plan plan = {0};
+
+    (void)state;
+    plan.traffic[st_phase_index(ST_PHASE_PROLOGUE)].upload = 1024;
+    plan.traffic[st_phase_index(ST_PHASE_BODY)].upload = 2048;
+    for (int steps = 1; steps <= 2; steps++) {
+        const struct cli_summary summary = {.seconds = 2};
+        struct cli_medians *m = NULL;
+        char *text = NULL;
+        size_t bytes = 0;
+        FILE *file = open_memstream(&text, &bytes);
+        struct cli_progress p = {.file = file};
+
+        assert_non_null(file);
+        assert_int_equal(cli_medians_create(&m), STRATA_OK);
+        for (int i = 1; i <= steps; i++) {
+            struct cli_step step = step_of(300, 600);
+
+            step.value[CLI_UPLOAD] = 1024 * i;
+            cli_medians_add(m, &step);
+        }
+        cli_progress_summary(&p, &plan, m, &summary);
+        assert_int_equal(fclose(file), 0);
+        assert_holds(text, steps == 1 ? "upload 1.00 KiB (as planned)" : "upload 2.00 KiB (as planned)");
+        free(text);
+        free(m);
+    }
+}
+
+static void what_is_left_is_a_time_of_day(void **state)
+{
+    static const struct {
+        uint64_t seconds;
+        const char *text;
+    } rows[] = {{59, "ETA 0:59"}, {61, "ETA 1:01"}, {3599, "ETA 59:59"}, {3723, "ETA 1:02:03"}, {360059, "ETA 100:00:59"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct cli_step step = step_of(300, 600);
+        char *text = NULL;
+        size_t bytes = 0;
+        FILE *file = open_memstream(&text, &bytes);
+        struct cli_progress p = {.file = file, .steps_total = rows[i].seconds + 1, .every = 1};
+
+        assert_non_null(file);
+        step.value[CLI_STEP] = 1;
+        cli_progress_step(&p, &step);
+        assert_int_equal(fclose(file), 0);
+        assert_holds(text, rows[i].text);
+        free(text);
+    }
+}
+
 /* In a pipe long work says from time to time how far it is; here each time it is told of. */
 static void long_work_says_how_far_it_is(void **state)
 {
@@ -236,12 +298,6 @@ static void long_work_says_how_far_it_is(void **state)
     assert_memory_equal(text, "loading weights: 37 %, ETA ", strlen("loading weights: 37 %, ETA "));
     assert_string_equal(strchr(text, '\n'), "\nloading weights: 100 %, ETA 0:00\nmeasuring\n");
     free(text);
-}
-
-static void assert_holds(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("%s\nhas no: %s", text, part);
 }
 
 static void pressure_is_named_when_it_is_the_cause(void **state)
@@ -290,6 +346,8 @@ int main(void)
         cmocka_unit_test(other_time_has_a_name),
         cmocka_unit_test(every_lane_has_a_resource),
         cmocka_unit_test(memory_lies_inside_the_others_time),
+        cmocka_unit_test(bytes_are_held_against_the_steps_own_plan),
+        cmocka_unit_test(what_is_left_is_a_time_of_day),
         cmocka_unit_test(long_work_says_how_far_it_is),
         cmocka_unit_test(pressure_is_named_when_it_is_the_cause),
         cmocka_unit_test(without_pressure_there_are_only_totals),
