@@ -59,6 +59,15 @@ static strata_status take_budgets(struct budgets *b, struct cli_session *s)
     return st;
 }
 
+/* Probes and engine run here: with the cores that are here, and no more than the scratch of the rehearsed machine is for. */
+static void take_threads(struct cli_session *s)
+{
+    const uint32_t cores = st_topology_core_count(s->topology), most = st_model_workload(s->model)->workers;
+
+    if (s->config.threads == 0)
+        s->config.threads = cores < most ? cores : most;
+}
+
 static strata_status prepare(struct cli_session *s, struct budgets *budgets, const struct cli_args *args)
 {
     const bool paced = strcmp(args->device, "paced") == 0;
@@ -74,6 +83,7 @@ static strata_status prepare(struct cli_session *s, struct budgets *budgets, con
         st = cli_session_plan(s);
     if (st != STRATA_OK)
         return st;
+    take_threads(s);
     if (args->simulate)
         return STRATA_OK;
     if (paced && s->machine.device_is_host)

@@ -194,6 +194,20 @@ static strata_status take_stored_dtype(struct cli_session *s)
     return STRATA_OK;
 }
 
+/* A bench rehearses the machine of its file, as a plan does; all else is about this machine. */
+static bool is_foreign(const struct cli_session *s)
+{
+    return s->args->command == CLI_CMD_PLAN || s->args->command == CLI_CMD_BENCH_STEP;
+}
+
+/* Threads, for each of which the device has scratch: those of the machine that the model is planned for. */
+static uint32_t workers_of(const struct cli_session *s)
+{
+    if (s->config.threads != 0)
+        return s->config.threads;
+    return is_foreign(s) && s->file.workers != 0 ? s->file.workers : st_topology_core_count(s->topology);
+}
+
 strata_status cli_session_model(struct cli_session *s)
 {
     const char *name = s->args->model;
@@ -201,6 +215,8 @@ strata_status cli_session_model(struct cli_session *s)
     struct st_model_batch batch;
     strata_status st;
 
+    if (s->args->machine != NULL && (st = st_machine_read(&s->file, s->args->machine)) != STRATA_OK)
+        return st;
     if (is_preset(name) && is_directory(name))
         st_log(ST_LOG_NOTICE, "%s is a preset and a directory here: taken as the preset; for the directory say --model ./%s",
                name, name);
@@ -223,7 +239,7 @@ strata_status cli_session_model(struct cli_session *s)
         .grad_accum = s->config.grad_accum,
         .dtype = s->config.dtype,
         .decay_all = s->config.decay_all,
-        .workers = s->config.threads != 0 ? s->config.threads : st_topology_core_count(s->topology),
+        .workers = workers_of(s),
         .device = st_device_find(s->args->device),
         .freeze = s->config.freeze,
         .freeze_count = s->config.freeze_count,
@@ -244,8 +260,9 @@ strata_status cli_session_tokens(const struct cli_session *s, struct st_token_se
 /* --- machine and plan --- */
 
 /* The plan may be for another machine: what its file says holds where the configuration says nothing. */
-static void take_capacities(struct cli_session *s, const struct st_machine *file)
+static void take_capacities(struct cli_session *s)
 {
+    const struct st_machine *file = &s->file;
     const uint64_t *from = file->capacity;
     uint64_t *capacity = s->machine.capacity;
 
@@ -255,8 +272,7 @@ static void take_capacities(struct cli_session *s, const struct st_machine *file
         capacity[STRATA_TIER_HOST] = from[STRATA_TIER_HOST];
     if (from[STRATA_TIER_NVME] != 0)
         capacity[STRATA_TIER_NVME] = from[STRATA_TIER_NVME];
-    if (file->workers != 0 && s->config.threads == 0)
-        s->machine.workers = file->workers;
+    s->machine.workers = workers_of(s);
     s->machine.device_is_host = file->device_is_host;
     if (file->name[0] != '\0')
         memcpy(s->machine.name, file->name, sizeof(s->machine.name));
@@ -276,27 +292,23 @@ static bool uses_nvme(const struct st_config *config)
 
 static strata_status find_machine(struct cli_session *s)
 {
-    /* A bench rehearses the machine of its file, as a plan does; without one it is about this machine. */
-    const bool foreign = s->args->command == CLI_CMD_PLAN || s->args->command == CLI_CMD_BENCH_STEP;
+    const bool foreign = is_foreign(s);
     struct st_config here = s->config;
-    struct st_machine file = {0};
-    strata_status st = s->args->machine != NULL ? st_machine_read(&file, s->args->machine) : STRATA_OK;
+    strata_status st;
 
-    if (st != STRATA_OK)
-        return st;
     if (s->args->nvme.count > 0 && !uses_nvme(&s->config))
         st_log(ST_LOG_NOTICE, "--nvme names a directory, but the configuration puts nothing there: set "
                               "zero_optimization.offload_optimizer.device=nvme");
-    if (!uses_nvme(&s->config) || (foreign && file.capacity[STRATA_TIER_NVME] != 0))
+    if (!uses_nvme(&s->config) || (foreign && s->file.capacity[STRATA_TIER_NVME] != 0))
         here.nvme_dir_count = 0;
     /* The plan for a foreign machine with its device's bytes asks nothing of a GPU here. */
     st = st_machine_here_on(&s->machine, &here, s->topology,
-                            foreign && file.capacity[STRATA_TIER_DEVICE] != 0 ? "cpu" : s->args->device);
+                            foreign && s->file.capacity[STRATA_TIER_DEVICE] != 0 ? "cpu" : s->args->device);
     if (st != STRATA_OK || s->args->machine == NULL)
         return st;
     if (foreign)
-        take_capacities(s, &file);
-    take_rates(s, &file.rates);
+        take_capacities(s);
+    take_rates(s, &s->file.rates);
     return STRATA_OK;
 }
 

@@ -27,6 +27,7 @@ struct cli_session {
     bool model_is_dir;
     struct st_hf_reader *reader; /* weights of a directory */
     struct st_model_init init;   /* weights of a preset */
+    struct st_machine file;      /* --machine; zeros: none */
     struct st_machine machine;
     bool rates_known; /* at least one rate */
     struct st_plan *plan;

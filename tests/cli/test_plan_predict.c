@@ -3,6 +3,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -128,12 +129,43 @@ static void text_says_the_same(void **state)
     program_free(&p);
 }
 
+static void keep_first_core(cpu_set_t *set)
+{
+    uint32_t kept = 0;
+
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, set) && kept++ > 0)
+            CPU_CLR(cpu, set);
+}
+
+/* How many cores plan is not how many the other machine has. */
+static void who_plans_does_not_matter(void **state)
+{
+    const char *const command = "plan --model nano --machine {w}/card.json --json";
+    const struct workplace *w = *state;
+    struct program all, one;
+    cpu_set_t set, few;
+
+    write_machine(w, "6e9", "12e9", "1e9");
+    assert_int_equal(sched_getaffinity(0, sizeof(set), &set), 0);
+    few = set;
+    keep_first_core(&few);
+    workplace_run_ok(w, &all, command);
+    assert_int_equal(sched_setaffinity(0, sizeof(few), &few), 0);
+    workplace_run_ok(w, &one, command);
+    assert_int_equal(sched_setaffinity(0, sizeof(set), &set), 0);
+    assert_string_equal(all.out, one.out);
+    program_free(&all);
+    program_free(&one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slow_disk_is_named),
         cmocka_unit_test(what_cannot_matter_is_left_out),
         cmocka_unit_test(text_says_the_same),
+        cmocka_unit_test(who_plans_does_not_matter),
     };
 
     return cmocka_run_group_tests_name("plan_predict", tests, workplace_setup, workplace_teardown);
