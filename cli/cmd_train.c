@@ -44,6 +44,7 @@ struct train {
     bool lines_begun;                                        /* a header stands in the metrics: a summary must follow */
     uint64_t steps_done, evaluated_at, start_ns;
     struct cli_eval_result eval;
+    bool eval_cut; /* a signal ended an evaluation */
     struct cli_summary summary;
 };
 
@@ -258,8 +259,9 @@ static strata_status evaluate(struct train *t, struct cli_step *step)
     if (t->evaluated_at == t->steps_done)
         return STRATA_OK;
     st = cli_evaluate(&t->session, t->eval_data, &t->batch, &t->eval);
+    t->eval_cut = st == STRATA_E_CANCELLED;
     if (st != STRATA_OK)
-        return st == STRATA_E_CANCELLED ? STRATA_OK : st; /* the run ends, too, with what it has learnt */
+        return t->eval_cut ? STRATA_OK : st; /* the run ends, too, with what it has learnt */
     t->evaluated_at = t->steps_done;
     if (step != NULL) {
         step->value[CLI_EVAL_LOSS] = t->eval.loss;
@@ -345,10 +347,10 @@ static bool is_over(const struct train *t)
     return t->steps_done == t->session.args->max_steps || cli_signals_pending() != 0;
 }
 
-/* A signal ended it before all steps were done. */
+/* A signal ended it before all was done that it was to do. */
 static bool is_short(const struct train *t)
 {
-    return t->steps_done < t->session.args->max_steps;
+    return t->steps_done < t->session.args->max_steps || t->eval_cut;
 }
 
 static strata_status train_loop(struct train *t)

@@ -172,6 +172,11 @@ static strata_status size_generation(struct cli_session *s, const struct st_mode
     return STRATA_OK;
 }
 
+static bool is_forward_only(const struct cli_args *args)
+{
+    return args->command == CLI_CMD_EVAL || args->command == CLI_CMD_GENERATE;
+}
+
 /* The file names no precision: that of the weights, which nothing casts. */
 static strata_status take_stored_dtype(struct cli_session *s)
 {
@@ -182,14 +187,14 @@ static strata_status take_stored_dtype(struct cli_session *s)
         return STRATA_OK;
     if (s->model_is_dir && (st = st_hf_stored_dtype(&stored, s->args->model)) != STRATA_OK)
         return st;
-    if (stored == STRATA_F16)
+    if (stored == STRATA_F16 && !is_forward_only(s->args)) /* a forward pass needs no loss scaling */
         return st_error(
             STRATA_E_CONFIG,
             "%s names no precision, and the weights of %s are stored in fp16, which needs loss scaling: set fp16.enabled "
             "or bf16.enabled to true",
             s->args->config_file, s->args->model);
-    st_log(ST_LOG_NOTICE, "%s names no precision: %s, as the weights of %s are stored%s", s->args->config_file,
-           strata_dtype_name(stored), s->args->model, stored == STRATA_F32 ? "; bf16.enabled true halves their bytes" : "");
+    st_log(ST_LOG_NOTICE, "%s names no precision: %s, the dtype of %s%s", s->args->config_file, strata_dtype_name(stored),
+           s->args->model, stored == STRATA_F32 ? "; bf16.enabled true halves their bytes" : "");
     s->config.dtype = stored;
     return STRATA_OK;
 }
@@ -336,7 +341,7 @@ strata_status cli_session_plan(struct cli_session *s)
     if (st != STRATA_OK)
         return st;
     st_policy_from_config(&policy, &s->config);
-    policy.forward_only = s->args->command == CLI_CMD_EVAL || s->args->command == CLI_CMD_GENERATE;
+    policy.forward_only = is_forward_only(s->args);
     if (s->args->command == CLI_CMD_GENERATE)
         policy.activations = ST_ACT_KEPT; /* the key-value cache lies there */
     st = st_plan_make(&s->plan, st_model_workload(s->model), &s->machine, &policy);

@@ -104,9 +104,14 @@ static strata_status check_others(const st_json *root, const char *where)
     return st_hf_want_bool(root, "mlp_bias", false, where);
 }
 
+/* Of transformers' classes, where the key is absent. */
+static uint32_t kv_heads_default(const struct st_model_config *c)
+{
+    return c->family == ST_FAMILY_MISTRAL ? 8 : c->family == ST_FAMILY_QWEN2 ? 32 : c->heads;
+}
+
 static strata_status read_sizes(struct st_model_config *c, const st_json *root, const char *where)
 {
-    const bool llama = c->family == ST_FAMILY_LLAMA; /* the others' default for kv heads is no function of heads */
     strata_status st;
 
     if ((st = st_hf_read_size(root, "num_hidden_layers", ST_HF_REQUIRED, &c->blocks, where)) != STRATA_OK ||
@@ -116,9 +121,8 @@ static strata_status read_sizes(struct st_model_config *c, const st_json *root, 
         (st = st_hf_read_size(root, "vocab_size", ST_HF_REQUIRED, &c->vocab, where)) != STRATA_OK ||
         (st = st_hf_read_size(root, "max_position_embeddings", ST_HF_REQUIRED, &c->context, where)) != STRATA_OK)
         return st;
-    c->kv_heads = c->heads;
-    if ((st = st_hf_read_size(root, "num_key_value_heads", llama ? ST_HF_OPTIONAL : ST_HF_REQUIRED, &c->kv_heads, where)) !=
-        STRATA_OK)
+    c->kv_heads = st_json_get(root, "num_key_value_heads") != NULL ? c->heads : kv_heads_default(c); /* null: heads */
+    if ((st = st_hf_read_size(root, "num_key_value_heads", ST_HF_OPTIONAL, &c->kv_heads, where)) != STRATA_OK)
         return st;
     c->head_dim = c->hidden % c->heads == 0 ? c->hidden / c->heads : 0;
     return st_hf_read_size(root, "head_dim", ST_HF_OPTIONAL, &c->head_dim, where);
@@ -179,14 +183,19 @@ static strata_status read_scaling(struct st_model_config *c, const st_json *root
 static strata_status read_rotary(struct st_model_config *c, const st_json *root, const char *where)
 {
     const st_json *parameters = st_hf_member(root, "rope_parameters");
-    double base = 10000.0;
+    double base = 10000.0, other;
     strata_status st;
 
     if ((st = st_hf_read_real(root, "rope_theta", &base, where)) != STRATA_OK ||
         (st = read_scaling(c, root, "rope_scaling", where)) != STRATA_OK ||
-        (st = read_scaling(c, root, "rope_parameters", where)) != STRATA_OK ||
-        (parameters != NULL && (st = st_hf_read_real(parameters, "rope_theta", &base, where)) != STRATA_OK))
+        (st = read_scaling(c, root, "rope_parameters", where)) != STRATA_OK)
         return st;
+    other = base;
+    if (parameters != NULL && (st = st_hf_read_real(parameters, "rope_theta", &other, where)) != STRATA_OK)
+        return st;
+    if (other != base && st_hf_member(root, "rope_theta") != NULL) /* transformers' versions differ in which one counts */
+        return st_hf_key_fault(where, "rope_theta", "differs from the one in rope_parameters: keep one of them");
+    base = other;
     c->rope_base = (float)base;
     return STRATA_OK;
 }

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,14 +41,14 @@ static bool ends_with(const char *text, const char *end)
 {
     const size_t length = strlen(text), end_length = strlen(end);
 
-    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+    return length >= end_length && strcasecmp(text + length - end_length, end) == 0;
 }
 
 /* Weights in any format belong to the model that was; the two configs are written apart. */
 static bool is_taken(const char *name)
 {
-    static const char *const endings[] = {".safetensors", ".bin",  ".pt",   ".pth",        ".h5",
-                                          ".msgpack",     ".gguf", ".onnx", ".index.json", ".tmp"};
+    static const char *const endings[] = {".safetensors", ".bin", ".pt",     ".pth", ".ckpt", ".h5",   ".msgpack",    ".gguf",
+                                          ".onnx",        ".ot",  ".tflite", ".npz", ".pkl",  ".nemo", ".index.json", ".tmp"};
 
     if (name[0] == '.' || strcmp(name, ST_HF_CONFIG_NAME) == 0 || strcmp(name, ST_HF_GENERATION_NAME) == 0)
         return false;

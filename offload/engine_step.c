@@ -138,6 +138,12 @@ strata_status st_engine_learnt(const struct st_engine *eng)
 {
     const struct st_train_state *train = &eng->train;
 
+    if (train->steps_applied == 0 && train->steps_skipped > 0 && train->scaler.dynamic)
+        return st_error(STRATA_E_NUMERICS,
+                        "no update was made in %" PRIu64
+                        " steps: fp16's loss scale begins at 2^%u, comes down while gradients are "
+                        "not finite, and had come to %g: give more steps, or lower fp16.initial_scale_power",
+                        train->steps_skipped, eng->config.initial_scale_power, train->scaler.scale);
     if (train->steps_applied == 0 && train->steps_skipped > 0)
         return st_error(STRATA_E_NUMERICS, "no update was made in %" PRIu64 " steps, as their gradients are not finite: %s",
                         train->steps_skipped, advice(eng));

@@ -134,6 +134,13 @@ static void weights_that_are_not_finite(void **state)
     ends(w, "{w}/poisoned" DATA "--max-steps 3", "no update was made in 3 steps", 3);
 }
 
+/* Good weights, and a loss scale that has no time to come down: the sentence blames the scale. */
+static void a_loss_scale_that_is_still_too_high(void **state)
+{
+    ends(*state, "{w}/model" DATA "--max-steps 2 --set fp16.enabled=true --set fp16.initial_scale_power=40",
+         "fp16's loss scale begins at 2^40", 2);
+}
+
 /* A position that no sequence reaches: the loss is good, the model is not. */
 static void weights_that_no_step_uses(void **state)
 {
@@ -176,9 +183,8 @@ static void the_scale_finds_its_way_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_that_are_not_finite),
-        cmocka_unit_test(weights_that_no_step_uses),
-        cmocka_unit_test(an_evaluation_that_is_not_finite),
+        cmocka_unit_test(weights_that_are_not_finite),  cmocka_unit_test(a_loss_scale_that_is_still_too_high),
+        cmocka_unit_test(weights_that_no_step_uses),    cmocka_unit_test(an_evaluation_that_is_not_finite),
         cmocka_unit_test(the_scale_finds_its_way_down),
     };
 

@@ -88,7 +88,7 @@ static void what_is_named_and_what_is_left_out(void **state)
         {"{\"fp16\":{\"enabled\":\"auto\"}," CLIPPED "}", "nano", "", "in bf16,", NULL},
         {"{\"fp16\":{\"enabled\":false},\"bf16\":{\"enabled\":\"auto\"}," CLIPPED "}", "nano", "", "in bf16,", NULL},
         /* a file that names none: as stored */
-        {"{" CLIPPED "}", "nano", "", "in fp32,", STORED "fp32, as the weights of nano are stored"},
+        {"{" CLIPPED "}", "nano", "", "in fp32,", STORED "fp32, the dtype of nano"},
         {"{" CLIPPED "}", "{w}/fp32", "", "in fp32,", STORED "fp32"},
         {"{" CLIPPED "}", "{w}/model", "", "in bf16,", STORED "bf16"},
         {"{\"bf16\":{}," CLIPPED "}", "{w}/model", "", "in bf16,", STORED "bf16"},
@@ -105,6 +105,18 @@ static void what_is_named_and_what_is_left_out(void **state)
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         check_row(*state, &rows[i]);
+}
+
+/* A forward pass needs no loss scale. */
+static void fp16_weights_are_evaluated_as_they_are(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_write(w, "c.json", "{" CLIPPED "}", strlen("{" CLIPPED "}"));
+    workplace_run_ok(w, &p, "eval --model {w}/fp16 --data {w}/good.bin --seq-len 32 --config {w}/c.json");
+    assert_non_null(strstr(p.err, STORED "fp16, the dtype of"));
+    program_free(&p);
 }
 
 /* Without a word in config.json the first tensor says; a directory that config.json alone describes is taken as fp32. */
@@ -135,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_named_and_what_is_left_out),
+        cmocka_unit_test(fp16_weights_are_evaluated_as_they_are),
         cmocka_unit_test(files_say_where_config_json_does_not),
     };
 

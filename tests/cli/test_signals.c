@@ -263,6 +263,26 @@ static void an_evaluation_says_how_far_it_came(void **state)
     program_free(&p);
 }
 
+/* All steps are done, but not all that was asked for: the exit code says so, the model is there. */
+static void the_last_evaluation_is_part_of_the_run(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_start_piped(
+        w, &p,
+        "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 1 --machine {w}/machine.json --metrics "
+        "{w}/m.jsonl --out {w}/out --eval-data {w}/good.bin --set zero_optimization.stage=3 --set "
+        "zero_optimization.offload_param.device=nvme --set strata.cache=0 --nvme {w}/nvme --set "
+        "strata.io_method=fake --fake-latency-us 5000");
+    program_wait_for(&p, "step 1/");
+    end(w, &p, SIGTERM);
+    if (p.code != 143)
+        fail_msg("exit code %d: %s", p.code, p.err);
+    check_results(w);
+    forget(w, &p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +292,7 @@ int main(void)
         cmocka_unit_test(ctrl_z_stops_it),
         cmocka_unit_test(threads_that_compute_take_no_signal),
         cmocka_unit_test(an_evaluation_says_how_far_it_came),
+        cmocka_unit_test(the_last_evaluation_is_part_of_the_run),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

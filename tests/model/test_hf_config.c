@@ -246,9 +246,32 @@ static void test_llama_faults_name_the_key(void **state)
         assert_refused(parse(&c, text), STRATA_E_INPUT, rows[i][2]);
         assert_non_null(strstr(strata_last_error(), "dir/config.json"));
     }
-    assert_refused(parse(&c, "{\"model_type\":\"qwen2\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,"
-                             "\"intermediate_size\":96,\"vocab_size\":96,\"max_position_embeddings\":32}"),
-                   STRATA_E_INPUT, "\"num_key_value_heads\" is missing");
+    assert_refused(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES
+                             ",\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":5e4,\"rope_type\":\"default\"}}"),
+                   STRATA_E_INPUT, "\"rope_theta\" differs from the one in rope_parameters");
+    assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES
+                        ",\"rope_theta\":5e4,\"rope_parameters\":{\"rope_theta\":5e4,\"rope_type\":\"default\"}}"));
+    assert_true(c.rope_base == 5e4f);
+}
+
+#define SIZES_OF_32                                                                                                              \
+    "\"num_hidden_layers\":2,\"hidden_size\":256,\"num_attention_heads\":32,\"intermediate_size\":96,\"vocab_size\":96,"         \
+    "\"max_position_embeddings\":32"
+
+/* transformers' classes have defaults of their own; null means one for each head in all of them. */
+static void test_key_value_heads_left_out(void **state)
+{
+    struct st_model_config c;
+
+    (void)state;
+    assert_ok(parse(&c, "{\"model_type\":\"llama\"," SIZES_OF_32 "}"));
+    assert_int_equal(c.kv_heads, 32);
+    assert_ok(parse(&c, "{\"model_type\":\"mistral\"," SIZES_OF_32 "}"));
+    assert_int_equal(c.kv_heads, 8);
+    assert_ok(parse(&c, "{\"model_type\":\"mistral\"," SIZES_OF_32 ",\"num_key_value_heads\":null}"));
+    assert_int_equal(c.kv_heads, 32);
+    assert_ok(parse(&c, "{\"model_type\":\"qwen2\"," SIZES_OF_32 "}"));
+    assert_int_equal(c.kv_heads, 32);
 }
 
 static void test_every_family_is_written_as_itself(void **state)
@@ -322,12 +345,12 @@ static void test_directory_names_the_model(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults_are_transformers),       cmocka_unit_test(test_options_are_read),
-        cmocka_unit_test(test_faults_name_file_and_key),        cmocka_unit_test(test_written_config_is_read_back),
-        cmocka_unit_test(test_llama_defaults_are_transformers), cmocka_unit_test(test_llama_options_are_read),
-        cmocka_unit_test(test_windows_are_transformers),        cmocka_unit_test(test_generation_stays_in_the_window),
-        cmocka_unit_test(test_llama_faults_name_the_key),       cmocka_unit_test(test_every_family_is_written_as_itself),
-        cmocka_unit_test(test_directory_names_the_model),
+        cmocka_unit_test(test_defaults_are_transformers),         cmocka_unit_test(test_options_are_read),
+        cmocka_unit_test(test_faults_name_file_and_key),          cmocka_unit_test(test_written_config_is_read_back),
+        cmocka_unit_test(test_llama_defaults_are_transformers),   cmocka_unit_test(test_llama_options_are_read),
+        cmocka_unit_test(test_windows_are_transformers),          cmocka_unit_test(test_generation_stays_in_the_window),
+        cmocka_unit_test(test_key_value_heads_left_out),          cmocka_unit_test(test_llama_faults_name_the_key),
+        cmocka_unit_test(test_every_family_is_written_as_itself), cmocka_unit_test(test_directory_names_the_model),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
