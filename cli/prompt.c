@@ -29,7 +29,8 @@ static strata_status from_bytes(struct cli_prompt *p, const unsigned char *bytes
     return STRATA_OK;
 }
 
-static strata_status from_stream(struct cli_prompt *p, FILE *file, const char *path)
+/* `was`: of the open file; NULL: standard input. */
+static strata_status from_stream(struct cli_prompt *p, FILE *file, const struct st_file_identity *was, const char *path)
 {
     unsigned char *bytes = malloc(PROMPT_TOKENS_MAX + 1);
     size_t count = 0;
@@ -47,7 +48,7 @@ static strata_status from_stream(struct cli_prompt *p, FILE *file, const char *p
         st = st_error(STRATA_E_INPUT, "--prompt-file %s is empty: there is nothing to go on from", path);
     else if (count > PROMPT_TOKENS_MAX)
         st = st_error(STRATA_E_INPUT, "--prompt-file %s is longer than %u bytes", path, PROMPT_TOKENS_MAX);
-    else
+    else if (was == NULL || (st = st_file_check_unchanged(fileno(file), was, path)) == STRATA_OK)
         st = from_bytes(p, bytes, count);
     free(bytes);
     return st;
@@ -55,20 +56,21 @@ static strata_status from_stream(struct cli_prompt *p, FILE *file, const char *p
 
 static strata_status from_file(struct cli_prompt *p, const char *path)
 {
+    struct st_file_identity was;
     strata_status st;
     FILE *file;
     int fd;
 
     if (strcmp(path, "-") == 0)
-        return from_stream(p, stdin, path);
-    if ((st = st_file_open_stream(&fd, path, STRATA_E_INPUT)) != STRATA_OK)
+        return from_stream(p, stdin, NULL, path);
+    if ((st = st_file_open_stream(&fd, &was, path, STRATA_E_INPUT)) != STRATA_OK)
         return st_error_prefix(st, "--prompt-file");
     file = fdopen(fd, "r");
     if (file == NULL) {
         close(fd);
         return st_error(STRATA_E_NOMEM, "--prompt-file %s", path);
     }
-    st = from_stream(p, file, path);
+    st = from_stream(p, file, &was, path);
     fclose(file);
     return st;
 }

@@ -456,6 +456,8 @@ static strata_status load_weights(struct cli_session *s)
     cli_progress_work(s->progress, s->model_is_dir ? "loading weights" : "making initial weights",
                       st_model_workload(s->model)->params);
     st = st_engine_load(s->engine, read_watched, &watched);
+    if (st == STRATA_OK && s->reader != NULL)
+        st = st_hf_reader_check_unchanged(s->reader);
     cli_progress_work_end(s->progress);
     return st;
 }

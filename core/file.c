@@ -30,44 +30,100 @@ static const char *not_regular(mode_t mode)
     return S_ISDIR(mode) ? "is a directory, not a file" : "is a device or a pipe, not a file";
 }
 
-/* O_NONBLOCK: the open of a pipe does not wait for somebody at its other end. */
-static strata_status open_checked(int *out, struct stat *info, const char *path, strata_status missing, bool pipes)
+strata_status st_file_find(bool *there, const char *path)
 {
+    struct stat info;
+    const int64_t res = passed("file.find", lstat(path, &info));
+
+    *there = res == 0;
+    return res == 0 || res == -ENOENT ? STRATA_OK : st_error_errno((int)-res, "%s", path);
+}
+
+/* --- what was opened --- */
+
+static struct st_file_identity identity_of(const struct stat *info)
+{
+    return (struct st_file_identity){
+        .device = info->st_dev,
+        .inode = info->st_ino,
+        .links = info->st_nlink,
+        .bytes = (uint64_t)info->st_size,
+        .modified = info->st_mtim,
+        .changed = info->st_ctim,
+        .regular = S_ISREG(info->st_mode),
+    };
+}
+
+strata_status st_file_identify(struct st_file_identity *out, int fd, const char *path)
+{
+    struct stat info;
+    const int64_t res = passed("file.stat", fstat(fd, &info));
+
+    if (res < 0)
+        return st_error_errno((int)-res, "%s", path);
+    *out = identity_of(&info);
+    return STRATA_OK;
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* The time of contents can be set back after a write, that of the inode cannot; but a name that is added or taken away, as by a
+ * file that replaces this one, sets it, too. */
+static bool same_state(const struct st_file_identity *a, const struct st_file_identity *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes && same_time(a->modified, b->modified) &&
+           (a->links != b->links || same_time(a->changed, b->changed));
+}
+
+strata_status st_file_check_unchanged(int fd, const struct st_file_identity *was, const char *path)
+{
+    struct st_file_identity is = {0};
+    const strata_status st = st_file_identify(&is, fd, path);
+
+    if (st != STRATA_OK || !was->regular)
+        return st;
+    if (st_fault("file.changed", same_state(was, &is) ? 0 : -ESTALE) == 0)
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT, "%s changed while it was read: run again when nothing writes to it", path);
+}
+
+/* O_NONBLOCK: the open of a pipe does not wait for somebody at its other end. */
+static strata_status open_checked(int *out, struct st_file_identity *identity, const char *path, strata_status missing,
+                                  bool pipes)
+{
+    struct stat info;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     int64_t res = passed("file.open", fd);
     strata_status st;
 
     *out = -1;
     if (res >= 0)
-        res = passed("file.stat", fstat(fd, info));
-    if (res >= 0 && (S_ISREG(info->st_mode) || (pipes && S_ISFIFO(info->st_mode)))) {
+        res = passed("file.stat", fstat(fd, &info));
+    if (res >= 0 && (S_ISREG(info.st_mode) || (pipes && S_ISFIFO(info.st_mode)))) {
         (void)fcntl(fd, F_SETFL, 0); /* a writer at the other end is waited for */
         *out = fd;
+        *identity = identity_of(&info);
         return STRATA_OK;
     }
     if (fd >= 0)
         close(fd);
     if (res >= 0)
-        return st_error(missing, "%s: %s", path, not_regular(info->st_mode));
+        return st_error(missing, "%s: %s", path, not_regular(info.st_mode));
     st = st_error_errno((int)-res, "%s", path);
     return st == STRATA_E_INPUT ? missing : st;
 }
 
-strata_status st_file_open(int *fd, uint64_t *bytes, const char *path, strata_status missing)
+strata_status st_file_open(int *fd, struct st_file_identity *identity, const char *path, strata_status missing)
 {
-    struct stat info;
-    const strata_status st = open_checked(fd, &info, path, missing, false);
-
-    if (st == STRATA_OK)
-        *bytes = (uint64_t)info.st_size;
-    return st;
+    return open_checked(fd, identity, path, missing, false);
 }
 
-strata_status st_file_open_stream(int *fd, const char *path, strata_status missing)
+strata_status st_file_open_stream(int *fd, struct st_file_identity *identity, const char *path, strata_status missing)
 {
-    struct stat info;
-
-    return open_checked(fd, &info, path, missing, true);
+    return open_checked(fd, identity, path, missing, true);
 }
 
 strata_status st_file_read_at(int fd, void *buf, uint64_t bytes, uint64_t offset, const char *path)
@@ -94,13 +150,15 @@ strata_status st_file_read_at(int fd, void *buf, uint64_t bytes, uint64_t offset
 
 strata_status st_file_read_text(char **text, uint64_t *bytes, const char *path, uint64_t bytes_max)
 {
+    struct st_file_identity was = {0};
     uint64_t size;
     strata_status st;
     char *buf;
     int fd;
 
-    if ((st = st_file_open(&fd, &size, path, STRATA_E_INPUT)) != STRATA_OK)
+    if ((st = st_file_open(&fd, &was, path, STRATA_E_INPUT)) != STRATA_OK)
         return st;
+    size = was.bytes;
     if (size > bytes_max) {
         close(fd);
         return st_error(STRATA_E_INPUT, "%s: %llu bytes, more than the %llu such a file may have", path, (unsigned long long)size,
@@ -108,6 +166,8 @@ strata_status st_file_read_text(char **text, uint64_t *bytes, const char *path, 
     }
     buf = malloc((size_t)size + 1);
     st = buf == NULL ? st_error(STRATA_E_NOMEM, "%s", path) : st_file_read_at(fd, buf, size, 0, path);
+    if (st == STRATA_OK)
+        st = st_file_check_unchanged(fd, &was, path);
     close(fd);
     if (st != STRATA_OK) {
         free(buf);

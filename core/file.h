@@ -8,21 +8,41 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 
 #define ST_PATH_MAX 1024
 
 /** Join into path[ST_PATH_MAX]; E_INVAL when too long. */
 strata_status st_path_join(char path[ST_PATH_MAX], const char *dir, const char *name);
 
+/** Whether a name lies there, a link to nothing included.  Only what does not exist is absent: a directory that may not be
+ * searched or a link that leads to itself is E_INPUT. */
+strata_status st_file_find(bool *there, const char *path);
+
+/* Which file an open one is, and in which state it was when it was opened. */
+struct st_file_identity {
+    uint64_t device, inode, links, bytes;
+    struct timespec modified, changed; /* its contents; they or its owner, mode or names */
+    bool regular;                      /* else a pipe: nothing of it can be told again */
+};
+
+/** Of an open file.  E_IO. */
+strata_status st_file_identify(struct st_file_identity *out, int fd, const char *path);
+/** After the last read, before anything is concluded from what was read.  E_INPUT: somebody wrote to the file since.  Being
+ *  replaced or removed does not count, as the open file lives on; nor does being read.  Two writes within one tick of the file
+ *  system's clock (up to 10 ms) look like one. */
+strata_status st_file_check_unchanged(int fd, const struct st_file_identity *was, const char *path);
+
 /** Open a regular file for reading; a link to one is followed.  Never waits: a pipe or a device is refused, not opened and waited
  *  for.  `missing` is the status of what is not there, forbidden or no file: E_INPUT for a user's file; a disk that fails is
  * E_IO. */
-strata_status st_file_open(int *fd, uint64_t *bytes, const char *path, strata_status missing);
+strata_status st_file_open(int *fd, struct st_file_identity *identity, const char *path, strata_status missing);
 /** The same for what is read from its beginning to its end: pipes are taken, too, and one that nobody writes to is empty. */
-strata_status st_file_open_stream(int *fd, const char *path, strata_status missing);
+strata_status st_file_open_stream(int *fd, struct st_file_identity *identity, const char *path, strata_status missing);
 /** Read exactly `bytes` at `offset`; E_IO, or E_INPUT when the file ends before. */
 strata_status st_file_read_at(int fd, void *buf, uint64_t bytes, uint64_t offset, const char *path);
-/** Read a whole regular file of at most `bytes_max`; *text is NUL-terminated, freed by the caller.  E_INPUT. */
+/** Read a whole regular file of at most `bytes_max`; *text is NUL-terminated, freed by the caller.  E_INPUT: also one that
+ *  changed meanwhile. */
 strata_status st_file_read_text(char **text, uint64_t *bytes, const char *path, uint64_t bytes_max);
 
 /* A file that is made beside its final name, as NAME.strata-ID.tmp, and takes the name when it is complete.

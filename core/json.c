@@ -170,18 +170,20 @@ static strata_status read_all(int fd, const char *path, size_t max_bytes, char *
 
 strata_status st_json_parse_file(st_json **out, const char *path, size_t max_bytes)
 {
+    struct st_file_identity was;
     strata_status st;
     size_t bytes = 0;
     char *text = NULL;
     int fd;
 
-    if ((st = st_file_open_stream(&fd, path, STRATA_E_CONFIG)) != STRATA_OK)
+    if ((st = st_file_open_stream(&fd, &was, path, STRATA_E_CONFIG)) != STRATA_OK)
         return st;
     st = read_all(fd, path, max_bytes, &text, &bytes);
+    if (st == STRATA_OK)
+        st = st_file_check_unchanged(fd, &was, path);
     close(fd);
-    if (st != STRATA_OK)
-        return st;
-    st = st_json_parse(out, text, bytes, path);
+    if (st == STRATA_OK)
+        st = st_json_parse(out, text, bytes, path);
     free(text);
     return st;
 }

@@ -33,7 +33,7 @@ static strata_status digest_all(const struct st_model *m, const struct st_hf_rea
 
         st = digest_tensor(d, &p, buf);
     }
-    if (st == STRATA_OK)
+    if (st == STRATA_OK && (st = st_hf_reader_check_unchanged(r)) == STRATA_OK)
         st_digest_hex(d, hex);
     if (d != NULL)
         st_digest_destroy(d);

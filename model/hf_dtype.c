@@ -62,13 +62,14 @@ static strata_status dtype_of_config(strata_dtype *out, const char *dir)
 static strata_status dtype_of_file(strata_dtype *out, const char *path)
 {
     struct st_safetensors header = {0};
-    uint64_t bytes;
+    struct st_file_identity was;
     strata_status st;
     int fd = -1;
 
-    if ((st = st_file_open(&fd, &bytes, path, STRATA_E_INPUT)) != STRATA_OK)
+    if ((st = st_file_open(&fd, &was, path, STRATA_E_INPUT)) != STRATA_OK)
         return st;
-    st = st_safetensors_read(&header, fd, bytes, path);
+    if ((st = st_safetensors_read(&header, fd, was.bytes, path)) == STRATA_OK)
+        st = st_file_check_unchanged(fd, &was, path);
     for (uint32_t i = 0; st == STRATA_OK && i < header.count && *out == STRATA_DTYPE_INVALID; i++)
         *out = header.tensors[i].dtype;
     st_safetensors_fini(&header);

@@ -16,6 +16,7 @@
 
 struct hf_file {
     int fd;
+    struct st_file_identity identity;
     char path[ST_PATH_MAX];
     struct st_safetensors header;
 };
@@ -53,15 +54,14 @@ static bool ends_with(const char *text, const char *end)
 static strata_status open_file(struct st_hf_reader *r, const char *dir, const char *name)
 {
     struct hf_file *f = &r->files[r->file_count];
-    uint64_t bytes;
     strata_status st;
 
     f->fd = -1;
     if ((st = st_path_join(f->path, dir, name)) != STRATA_OK ||
-        (st = st_file_open(&f->fd, &bytes, f->path, STRATA_E_INPUT)) != STRATA_OK)
+        (st = st_file_open(&f->fd, &f->identity, f->path, STRATA_E_INPUT)) != STRATA_OK)
         return st;
     r->file_count++;
-    return st_safetensors_read(&f->header, f->fd, bytes, f->path);
+    return st_safetensors_read(&f->header, f->fd, f->identity.bytes, f->path);
 }
 
 static strata_status alloc_files(struct st_hf_reader *r, uint32_t count, const char *dir)
@@ -241,6 +241,15 @@ void st_hf_reader_close(struct st_hf_reader *r)
     free(r->places);
     free(r->by_name);
     free(r);
+}
+
+strata_status st_hf_reader_check_unchanged(const struct st_hf_reader *r)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < r->file_count && st == STRATA_OK; i++)
+        st = st_file_check_unchanged(r->files[i].fd, &r->files[i].identity, r->files[i].path);
+    return st;
 }
 
 struct st_hf_place st_hf_reader_place(const struct st_hf_reader *r, uint32_t tensor)

@@ -24,7 +24,7 @@
 struct side_file {
     char name[NAME_MAX + 1];
     int fd;
-    uint64_t bytes;
+    struct st_file_identity identity;
 };
 
 struct st_hf_source {
@@ -82,7 +82,7 @@ static strata_status open_side(struct side_file *f, const char *dir, const char 
     snprintf(f->name, sizeof(f->name), "%s", name);
     if ((st = st_path_join(path, dir, name)) != STRATA_OK)
         return st;
-    return st_file_open(&f->fd, &f->bytes, path, STRATA_E_INPUT);
+    return st_file_open(&f->fd, &f->identity, path, STRATA_E_INPUT);
 }
 
 static strata_status add_file(struct st_hf_source *s, const char *name)
@@ -133,8 +133,8 @@ static strata_status same_bytes(const struct side_file *f, const char *from, int
     strata_status st = STRATA_OK;
 
     *same = true;
-    for (uint64_t at = 0; at < f->bytes && *same && st == STRATA_OK; at += PART_BYTES) {
-        const uint64_t bytes = f->bytes - at < PART_BYTES ? f->bytes - at : PART_BYTES;
+    for (uint64_t at = 0; at < f->identity.bytes && *same && st == STRATA_OK; at += PART_BYTES) {
+        const uint64_t bytes = f->identity.bytes - at < PART_BYTES ? f->identity.bytes - at : PART_BYTES;
 
         if ((st = st_file_read_at(f->fd, parts, bytes, at, from)) == STRATA_OK &&
             (st = st_file_read_at(fd, parts + PART_BYTES, bytes, at, path)) == STRATA_OK)
@@ -146,14 +146,14 @@ static strata_status same_bytes(const struct side_file *f, const char *from, int
 static strata_status compare(const struct st_hf_source *s, const struct side_file *f, const char *path, unsigned char *parts)
 {
     char from[ST_PATH_MAX];
+    struct st_file_identity have;
     bool same = false;
-    uint64_t bytes;
     int fd;
-    strata_status st = st_file_open(&fd, &bytes, path, STRATA_E_INPUT);
+    strata_status st = st_file_open(&fd, &have, path, STRATA_E_INPUT);
 
     if (st != STRATA_OK)
         return st;
-    if (bytes == f->bytes && (st = st_path_join(from, s->dir, f->name)) == STRATA_OK)
+    if (have.bytes == f->identity.bytes && (st = st_path_join(from, s->dir, f->name)) == STRATA_OK)
         st = same_bytes(f, from, fd, path, parts, &same);
     close(fd);
     if (st == STRATA_OK && !same)
@@ -306,8 +306,8 @@ static strata_status copy_bytes(struct st_new_file *file, const struct side_file
     unsigned char *part = malloc(PART_BYTES);
     strata_status st = part != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "%s", from);
 
-    for (uint64_t at = 0; at < f->bytes && st == STRATA_OK; at += PART_BYTES) {
-        const uint64_t bytes = f->bytes - at < PART_BYTES ? f->bytes - at : PART_BYTES;
+    for (uint64_t at = 0; at < f->identity.bytes && st == STRATA_OK; at += PART_BYTES) {
+        const uint64_t bytes = f->identity.bytes - at < PART_BYTES ? f->identity.bytes - at : PART_BYTES;
 
         if ((st = st_file_read_at(f->fd, part, bytes, at, from)) == STRATA_OK)
             st = st_new_file_write_at(file, part, bytes, at);
@@ -343,6 +343,8 @@ static strata_status copy_side_file(const struct st_hf_source *s, const struct s
     struct st_new_file file = {.fd = -1};
     strata_status st = copy(&file, s, f, to, 0);
 
+    if (st == STRATA_OK)
+        st = st_file_check_unchanged(f->fd, &f->identity, f->name);
     if (st == STRATA_OK)
         return st_new_file_commit(&file);
     st_new_file_abort(&file);

@@ -108,6 +108,8 @@ struct st_hf_reader;
 strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model *m, const char *dir);
 void st_hf_reader_close(struct st_hf_reader *r);
 struct st_weight_source st_hf_reader_source(struct st_hf_reader *r);
+/** After the last read, before the weights are used.  E_INPUT: somebody wrote to one of the files since they were opened. */
+strata_status st_hf_reader_check_unchanged(const struct st_hf_reader *r);
 
 /** Whether a model can be written to `dir`: E_INPUT if it holds one and `overwrite` is false.  Makes nothing. */
 strata_status st_hf_output_check(const char *dir, bool overwrite);

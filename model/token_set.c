@@ -143,7 +143,7 @@ static strata_status read_u32(const struct st_token_file *f, uint64_t first, uin
     return st == STRATA_OK ? st_token_file_read(f, first + seq, 1, last) : st;
 }
 
-/* The file may have been rewritten since it was scanned. */
+/* The file may have been rewritten since it was scanned; its times do not tell of a write in the tick of the one before. */
 static strata_status check_window(const struct st_token_set *s, const struct st_token_file *f, const int32_t *tokens,
                                   int32_t last)
 {
@@ -152,9 +152,8 @@ static strata_status check_window(const struct st_token_set *s, const struct st_
     for (uint32_t i = 0; i < s->seq; i++)
         good &= s->vocab == 0 || (uint32_t)tokens[i] < s->vocab;
     if (!good)
-        return st_error(STRATA_E_INPUT, "%s was changed while it is being used: a token is outside the vocabulary",
-                        st_token_file_path(f));
-    return STRATA_OK;
+        return st_error(STRATA_E_INPUT, "%s changed while it was read: a token is outside the vocabulary", st_token_file_path(f));
+    return st_token_file_check_unchanged(f);
 }
 
 strata_status st_token_set_window(const struct st_token_set *s, uint64_t position, uint64_t seed, bool shuffle, int32_t *tokens,

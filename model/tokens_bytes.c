@@ -90,10 +90,12 @@ static strata_status block_done(struct job *j)
     return st;
 }
 
-static strata_status read_stream(struct job *j, int fd, const char *name)
+/* To its end; *bytes: how many there were. */
+static strata_status read_stream(struct job *j, int fd, const char *name, uint64_t *bytes)
 {
     strata_status st;
 
+    *bytes = 0;
     for (;;) {
         const ssize_t res = read(fd, j->bytes + j->fill, BLOCK_BYTES - j->fill);
         const int64_t got = st_fault("tokens.read", res < 0 ? -errno : res);
@@ -104,22 +106,42 @@ static strata_status read_stream(struct job *j, int fd, const char *name)
             return st_error(STRATA_E_INPUT, "reading %s: %s", name, strerror((int)-got));
         if (got == 0)
             return STRATA_OK;
+        *bytes += (uint64_t)got;
         j->fill += (uint32_t)got;
         if (j->fill == BLOCK_BYTES && (st = block_done(j)) != STRATA_OK)
             return st;
     }
 }
 
+/* It may be a file of which somebody has read the beginning. */
+static strata_status read_standard_input(struct job *j)
+{
+    static const char name[] = "standard input";
+    struct st_file_identity was;
+    uint64_t bytes;
+    strata_status st;
+
+    if ((st = st_file_identify(&was, STDIN_FILENO, name)) != STRATA_OK ||
+        (st = read_stream(j, STDIN_FILENO, name, &bytes)) != STRATA_OK)
+        return st;
+    return st_file_check_unchanged(STDIN_FILENO, &was, name);
+}
+
 static strata_status read_text(struct job *j, const char *path)
 {
+    struct st_file_identity was;
+    uint64_t bytes;
     strata_status st;
     int fd;
 
     if (strcmp(path, "-") == 0)
-        return read_stream(j, STDIN_FILENO, "standard input");
-    if ((st = st_file_open_stream(&fd, path, STRATA_E_INPUT)) != STRATA_OK)
+        return read_standard_input(j);
+    if ((st = st_file_open_stream(&fd, &was, path, STRATA_E_INPUT)) != STRATA_OK)
         return st;
-    st = read_stream(j, fd, path);
+    if ((st = read_stream(j, fd, path, &bytes)) == STRATA_OK && (st = st_file_check_unchanged(fd, &was, path)) == STRATA_OK &&
+        was.regular && bytes != was.bytes)
+        st = st_error(STRATA_E_INPUT, "%s has %llu bytes, and its end came after %llu: run again", path,
+                      (unsigned long long)was.bytes, (unsigned long long)bytes);
     close(fd);
     return st;
 }

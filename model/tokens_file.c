@@ -19,6 +19,7 @@
 struct st_token_file {
     int fd;
     char path[ST_PATH_MAX];
+    struct st_file_identity identity;
     struct st_token_header header;
 };
 
@@ -156,9 +157,15 @@ strata_status st_token_file_read(const struct st_token_file *f, uint64_t first, 
     return st_file_read_at(f->fd, out, count * bytes, ST_TOKEN_HEADER_BYTES + first * bytes, f->path);
 }
 
-static strata_status read_header(struct st_token_file *f, uint64_t file_bytes)
+strata_status st_token_file_check_unchanged(const struct st_token_file *f)
+{
+    return st_file_check_unchanged(f->fd, &f->identity, f->path);
+}
+
+static strata_status read_header(struct st_token_file *f)
 {
     unsigned char header[ST_TOKEN_HEADER_BYTES] = {0};
+    const uint64_t file_bytes = f->identity.bytes;
     const uint64_t bytes = file_bytes < sizeof(header) ? file_bytes : sizeof(header);
     const strata_status st = st_file_read_at(f->fd, header, bytes, 0, f->path);
 
@@ -168,7 +175,6 @@ static strata_status read_header(struct st_token_file *f, uint64_t file_bytes)
 strata_status st_token_file_open(struct st_token_file **out, const char *path, uint32_t vocab)
 {
     struct st_token_file *f = calloc(1, sizeof(*f));
-    uint64_t file_bytes;
     strata_status st;
 
     if (f == NULL)
@@ -176,9 +182,11 @@ strata_status st_token_file_open(struct st_token_file **out, const char *path, u
     f->fd = -1;
     if ((size_t)snprintf(f->path, sizeof(f->path), "%s", path) >= sizeof(f->path))
         st = st_error(STRATA_E_INPUT, "path too long: %s", path);
-    else if ((st = st_file_open(&f->fd, &file_bytes, path, STRATA_E_INPUT)) == STRATA_OK &&
-             (st = read_header(f, file_bytes)) == STRATA_OK && vocab > 0 && (st = check_vocab(f, vocab)) == STRATA_OK)
+    else if ((st = st_file_open(&f->fd, &f->identity, path, STRATA_E_INPUT)) == STRATA_OK && (st = read_header(f)) == STRATA_OK &&
+             vocab > 0 && (st = check_vocab(f, vocab)) == STRATA_OK)
         st = scan(f, vocab);
+    if (st == STRATA_OK)
+        st = st_token_file_check_unchanged(f);
     if (st != STRATA_OK) {
         st_token_file_close(f);
         return st;

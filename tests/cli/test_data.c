@@ -79,7 +79,7 @@ static void a_file_that_shrinks_ends_the_run(void **state)
 
 static void a_file_that_is_overwritten_ends_the_run(void **state)
 {
-    refused_after(*state, overwrite, "was changed while it is being used");
+    refused_after(*state, overwrite, "changed while it was read");
 }
 
 int main(void)

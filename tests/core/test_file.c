@@ -342,20 +342,124 @@ static void every_single_failure_is_clean(void **state)
 
 /* --- reading --- */
 
+static void put_time_back(const char *name)
+{
+    const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+
+    assert_int_equal(utimensat(AT_FDCWD, scratch_path(name), long_ago, 0), 0);
+}
+
+/* A file of this text that was last written to long ago, open. */
+static int open_old(struct st_file_identity *was, const char *name, const char *text)
+{
+    int fd;
+
+    scratch_put(name, text);
+    put_time_back(name);
+    assert_int_equal(st_file_open(&fd, was, scratch_path(name), STRATA_E_INPUT), STRATA_OK);
+    return fd;
+}
+
+static void what_is_written_while_it_is_read_is_told(void **state)
+{
+    static const char *const later[] = {"second", "third one", "3rd", ""};
+    struct st_file_identity was;
+    char byte;
+    int fd;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(later) / sizeof(later[0]); i++) {
+        fd = open_old(&was, "a", "first ");
+        assert_int_equal(was.bytes, 6);
+        assert_int_equal(st_file_read_at(fd, &byte, 1, 0, "a"), STRATA_OK);
+        assert_int_equal(st_file_check_unchanged(fd, &was, "a"), STRATA_OK);
+        scratch_put("a", later[i]);
+        refused(st_file_check_unchanged(fd, &was, "a"), "a changed while it was read");
+        close(fd);
+    }
+}
+
+/* Of the inode; the file system's clock has ticks. */
+static void a_time_that_was_set_back_hides_nothing(void **state)
+{
+    struct st_file_identity was, is;
+    const int fd = open_old(&was, "a", "first");
+
+    (void)state;
+    do {
+        scratch_put("a", "other");
+        put_time_back("a");
+        assert_int_equal(st_file_identify(&is, fd, "a"), STRATA_OK);
+    } while (is.changed.tv_sec == was.changed.tv_sec && is.changed.tv_nsec == was.changed.tv_nsec);
+    assert_int_equal(is.modified.tv_sec, was.modified.tv_sec);
+    refused(st_file_check_unchanged(fd, &was, "a"), "changed while it was read");
+    close(fd);
+}
+
+/* The open file is what it was. */
+static void replacing_or_removing_is_no_change(void **state)
+{
+    struct st_file_identity was;
+    int fd = open_old(&was, "a", "first"), ends[2];
+
+    (void)state;
+    assert_int_equal(make("a", "other", OVERWRITE), STRATA_OK);
+    assert_int_equal(st_file_check_unchanged(fd, &was, "a"), STRATA_OK);
+    close(fd);
+    fd = open_old(&was, "a", "first");
+    assert_int_equal(unlink(scratch_path("a")), 0);
+    assert_int_equal(st_file_check_unchanged(fd, &was, "a"), STRATA_OK);
+    close(fd);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(st_file_identify(&was, ends[0], "pipe"), STRATA_OK);
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    assert_int_equal(st_file_check_unchanged(ends[0], &was, "pipe"), STRATA_OK);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void a_text_that_changed_is_not_returned(void **state)
+{
+    uint64_t bytes;
+    char *text;
+
+    (void)state;
+    scratch_put("a", "text");
+    st_fault_arm(&(struct st_fault_spec){.site = "file.changed", .result = -ESTALE});
+    refused(st_file_read_text(&text, &bytes, scratch_path("a"), 100), "changed while it was read");
+    assert_int_equal(st_fault_disarm(), 1);
+}
+
+static void only_what_does_not_exist_is_absent(void **state)
+{
+    bool there = true;
+
+    (void)state;
+    assert_int_equal(st_file_find(&there, scratch_path("a")), STRATA_OK);
+    assert_false(there);
+    assert_int_equal(symlink("loop", scratch_path("loop")), 0);
+    assert_int_equal(st_file_find(&there, scratch_path("loop")), STRATA_OK);
+    assert_true(there);
+    refused(st_file_find(&there, scratch_path("loop/a")), "loop/a: Too many levels");
+    scratch_put("file", "text");
+    refused(st_file_find(&there, scratch_path("file/a")), "file/a: Not a directory");
+}
+
 static void reading_never_waits(void **state)
 {
+    struct st_file_identity was;
     uint64_t bytes;
     char *text;
     int fd, writer;
 
     (void)state;
     assert_int_equal(mkfifo(scratch_path("pipe"), 0600), 0);
-    refused(st_file_open(&fd, &bytes, scratch_path("pipe"), STRATA_E_INPUT), "a device or a pipe");
+    refused(st_file_open(&fd, &was, scratch_path("pipe"), STRATA_E_INPUT), "a device or a pipe");
     refused(st_file_read_text(&text, &bytes, scratch_path("pipe"), 100), "a device or a pipe");
-    refused(st_file_open(&fd, &bytes, "/dev/zero", STRATA_E_INPUT), "a device or a pipe");
-    refused(st_file_open(&fd, &bytes, scratch_dir, STRATA_E_INPUT), "a directory");
-    refused(st_file_open_stream(&fd, "/dev/zero", STRATA_E_INPUT), "a device or a pipe");
-    assert_int_equal(st_file_open_stream(&fd, scratch_path("pipe"), STRATA_E_INPUT), STRATA_OK);
+    refused(st_file_open(&fd, &was, "/dev/zero", STRATA_E_INPUT), "a device or a pipe");
+    refused(st_file_open(&fd, &was, scratch_dir, STRATA_E_INPUT), "a directory");
+    refused(st_file_open_stream(&fd, &was, "/dev/zero", STRATA_E_INPUT), "a device or a pipe");
+    assert_int_equal(st_file_open_stream(&fd, &was, scratch_path("pipe"), STRATA_E_INPUT), STRATA_OK);
     assert_int_equal(read(fd, &bytes, 1), 0); /* nobody writes */
     writer = open(scratch_path("pipe"), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     assert_true(writer >= 0);
@@ -399,6 +503,11 @@ int main(void)
         FILE_TEST(makers_that_race_do_not_both_win),
         FILE_TEST(another_thread_removes_all),
         FILE_TEST(every_single_failure_is_clean),
+        FILE_TEST(what_is_written_while_it_is_read_is_told),
+        FILE_TEST(a_time_that_was_set_back_hides_nothing),
+        FILE_TEST(replacing_or_removing_is_no_change),
+        FILE_TEST(a_text_that_changed_is_not_returned),
+        FILE_TEST(only_what_does_not_exist_is_absent),
         FILE_TEST(reading_never_waits),
     };
 

@@ -4,6 +4,8 @@
 #include "core/fault.h"
 #include "hf_rig.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void check_round_trip(const struct st_model_config *config, strata_dtype dtype)
@@ -113,6 +115,33 @@ static void test_digest_is_the_weight_planes(void **state)
     scratch_close();
     st_model_destroy(m);
     st_model_destroy(wide);
+}
+
+static void test_weights_that_change_are_noticed(void **state)
+{
+    const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    const struct st_model_config config = tiny_config();
+    struct st_model *m = tiny_model_of(&config, STRATA_F32);
+    struct st_hf_reader *r;
+    const char *path;
+    size_t bytes;
+    char *file;
+
+    (void)state;
+    scratch_open();
+    assert_ok(write_model(m, scratch_dir));
+    path = scratch_path("model.safetensors");
+    assert_int_equal(utimensat(AT_FDCWD, path, long_ago, 0), 0);
+    assert_ok(st_hf_reader_open(&r, m, scratch_dir));
+    assert_ok(st_hf_reader_check_unchanged(r));
+    file = read_file(path, &bytes);
+    file[bytes - 1] ^= 1;
+    write_file(path, file, bytes);
+    assert_refused(st_hf_reader_check_unchanged(r), STRATA_E_INPUT, "model.safetensors changed while it was read");
+    st_hf_reader_close(r);
+    free(file);
+    scratch_close();
+    st_model_destroy(m);
 }
 
 static void test_abort_leaves_nothing(void **state)
@@ -233,13 +262,10 @@ static void test_short_transfers_continue(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_written_weights_are_read_back),
-        cmocka_unit_test(test_digest_is_the_weight_planes),
-        cmocka_unit_test(test_freezing_changes_no_file),
-        cmocka_unit_test(test_abort_leaves_nothing),
-        cmocka_unit_test(test_misuse_is_refused),
-        cmocka_unit_test(test_a_full_disk_replaces_nothing),
-        cmocka_unit_test(test_every_single_failure_is_clean),
+        cmocka_unit_test(test_written_weights_are_read_back), cmocka_unit_test(test_digest_is_the_weight_planes),
+        cmocka_unit_test(test_freezing_changes_no_file),      cmocka_unit_test(test_weights_that_change_are_noticed),
+        cmocka_unit_test(test_abort_leaves_nothing),          cmocka_unit_test(test_misuse_is_refused),
+        cmocka_unit_test(test_a_full_disk_replaces_nothing),  cmocka_unit_test(test_every_single_failure_is_clean),
         cmocka_unit_test(test_short_transfers_continue),
     };
 

@@ -3,6 +3,7 @@
 #include "model/tokens.h"
 #include "model_fixture.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -224,6 +225,7 @@ static void test_headers_that_contradict_are_refused(void **state)
 
 static void test_a_file_that_changes_is_noticed(void **state)
 {
+    const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     int32_t tokens[8], targets[8];
     struct st_token_set *set;
     const char *path;
@@ -232,10 +234,13 @@ static void test_a_file_that_changes_is_noticed(void **state)
     scratch_open();
     path = scratch_path("a.bin");
     write_tokens(path, 2, 100, 50, 0);
+    assert_int_equal(utimensat(AT_FDCWD, path, long_ago, 0), 0);
     assert_ok(st_token_set_open(&set, &path, 1, 50, 8));
-    write_tokens(path, 2, 100, 60, 0);
     assert_ok(st_token_set_window(set, 0, 0, false, tokens, targets));
-    assert_refused(st_token_set_window(set, 6, 0, false, tokens, targets), STRATA_E_INPUT, "was changed");
+    write_tokens(path, 2, 100, 40, 0); /* of the vocabulary, too */
+    assert_refused(st_token_set_window(set, 0, 0, false, tokens, targets), STRATA_E_INPUT, "a.bin changed while it was read");
+    write_tokens(path, 2, 100, 60, 0);
+    assert_refused(st_token_set_window(set, 6, 0, false, tokens, targets), STRATA_E_INPUT, "is outside the vocabulary");
     assert_int_equal(truncate(path, 1100), 0);
     assert_refused(st_token_set_window(set, 9, 0, false, tokens, targets), STRATA_E_INPUT, "nothing at byte 1168");
     st_token_set_close(set);
@@ -366,6 +371,39 @@ static void test_bad_texts_are_refused(void **state)
     free(text);
 }
 
+/* A text that ends before its size, and one on standard input that somebody writes to. */
+static void test_texts_that_change_are_refused(void **state)
+{
+    char *text = make_text(40000);
+    const int saved = dup(STDIN_FILENO);
+    const char *source;
+    int fd;
+
+    (void)state;
+    scratch_open();
+    source = scratch_path("text");
+    write_file(source, text, 40000);
+    st_fault_arm(&(struct st_fault_spec){.site = "tokens.read", .after = 1, .result = 0});
+    assert_refused(st_tokens_from_bytes(&source, 1, scratch_path("out.bin"), 0.0, true, NULL), STRATA_E_INPUT,
+                   "text has 40000 bytes, and its end came after 16384");
+    st_fault_disarm();
+    fd = open(source, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(dup2(fd, STDIN_FILENO), STDIN_FILENO);
+    close(fd);
+    source = "-";
+    st_fault_arm(&(struct st_fault_spec){.site = "file.changed", .result = -ESTALE});
+    assert_refused(st_tokens_from_bytes(&source, 1, scratch_path("out.bin"), 0.0, true, NULL), STRATA_E_INPUT,
+                   "standard input changed while it was read");
+    st_fault_disarm();
+    assert_int_equal(lseek(STDIN_FILENO, 100, SEEK_SET), 100); /* somebody read the beginning */
+    assert_ok(st_tokens_from_bytes(&source, 1, scratch_path("out.bin"), 0.0, true, NULL));
+    check_tokens(scratch_path("out.bin"), text + 100, 39900);
+    dup2(saved, STDIN_FILENO);
+    close(saved);
+    scratch_close();
+    free(text);
+}
+
 static int64_t scratch_bytes(const char *name)
 {
     struct stat info;
@@ -444,6 +482,7 @@ int main(void)
         cmocka_unit_test(test_bytes_become_tokens),
         cmocka_unit_test(test_heldout_names),
         cmocka_unit_test(test_bad_texts_are_refused),
+        cmocka_unit_test(test_texts_that_change_are_refused),
         cmocka_unit_test(test_a_full_disk_replaces_neither_file),
         cmocka_unit_test(test_every_single_failure_is_clean),
     };
