@@ -1,4 +1,4 @@
-/* nvme/io_uring.c - the I/O contract over io_uring; the one home of liburing.h.
+/* nvme/io_uring.c - the I/O contract over io_uring; its ring is made in io_uring_ring.c.
  *
  * The ring belongs to the thread that opens it (SINGLE_ISSUER).  busy counts requests taken and not done; parked those of them
  * that the ring does not have, because it cannot poll their device and is about to be replaced by one that does not poll.
@@ -6,7 +6,7 @@
  * it may write to their memory until its last of them is over.  It says so by letting go of a pipe's end that stands in the
  * ring's table of files. wake() writes an eventfd.  A poll request in the ring completes on it, except in a ring with IOPOLL,
  * which takes none: there reap() never blocks in the kernel and looks at wake_due. */
-#include "nvme/io_method.h"
+#include "nvme/io_uring_parts.h"
 
 #include "core/clock.h"
 #include "core/error.h"
@@ -17,7 +17,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <liburing.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -27,34 +26,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define REAP_BATCH     32u   /* CQEs looked at per peek */
-#define PIECES_MAX     1024u /* registered pieces of at most 1 GiB: UIO_MAXIOV */
-#define KERNEL_IDLE_MS 10u   /* without requests, before the kernel's thread of SQPOLL sleeps */
-#define NS_PER_SECOND  1000000000u
-
-struct st_io {
-    struct io_uring ring;
-    struct st_io_opts opts; /* in effect */
-    bool ring_open;
-    bool files_registered;
-    bool reaping;         /* in reap(): submits of done() are entered together, later */
-    bool woken;           /* wake() seen, not yet reported by a reap() */
-    bool wake_once;       /* the kernel has no multishot poll */
-    int wake_fd;          /* eventfd; written by any thread */
-    atomic_bool wake_due; /* set by wake(), which then writes wake_fd; cleared where that is seen */
-    uint32_t busy;
-    struct st_io_req **taken; /* [queue_depth] the busy ones; each knows its place */
-    uint32_t refusals;        /* of io_uring_enter, in a row */
-    int broken;               /* errno of the refusal that lasts; 0: none */
-    int end_pipe[2];          /* the write end is in the ring's table, too; -1: not made */
-    bool unannounced;         /* SQEs were filled since the last that was not refused */
-    struct st_io_files files;
-    char *region; /* registered memory, cut into pieces of ST_IO_BYTES_MAX; NULL: none */
-    uint64_t region_bytes;
-    struct st_io_req *parked; /* in no order */
-    uint32_t parked_count;
-    bool replacing; /* what is staged is parked */
-};
+#define REAP_BATCH    32u /* CQEs looked at per peek */
+#define NS_PER_SECOND 1000000000u
 
 /* user_data of what is not a request */
 static char wake_tag, cancel_tag;
@@ -222,75 +195,6 @@ static uint32_t complete(struct st_io *io, struct st_io_req *req, int64_t result
     return 1;
 }
 
-static int ring_init(struct st_io *io, struct io_uring *ring, unsigned flags)
-{
-    struct io_uring_params params = {.flags = flags | (io->opts.poll_device ? IORING_SETUP_IOPOLL : 0),
-                                     .sq_thread_idle = KERNEL_IDLE_MS};
-    const int rc = (int)st_fault("nvme.ring", 0);
-
-    return rc < 0 ? rc : io_uring_queue_init_params(io->opts.queue_depth + 1, ring, &params);
-}
-
-/* The best ring this kernel makes for the options: the first set of flags that it knows. */
-static int ring_best(struct st_io *io, struct io_uring *ring)
-{
-    static const unsigned own[] = {
-        IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG, /* Linux 6.1 */
-        IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,  /* 6.0 */
-        0,
-    };
-    static const unsigned thread[] = {IORING_SETUP_SQPOLL | IORING_SETUP_SINGLE_ISSUER, IORING_SETUP_SQPOLL};
-    const unsigned *flags = io->opts.poll_kernel ? thread : own;
-    const size_t count = io->opts.poll_kernel ? sizeof(thread) / sizeof(thread[0]) : sizeof(own) / sizeof(own[0]);
-    int rc = -EINVAL;
-
-    for (size_t i = 0; i < count && rc == -EINVAL; i++)
-        rc = ring_init(io, ring, flags[i]);
-    if (rc < 0)
-        return rc;
-    (void)io_uring_register_ring_fd(ring); /* Linux 5.18; saves a look-up per call */
-    return 0;
-}
-
-static int register_pieces(struct io_uring *ring, char *base, uint64_t bytes)
-{
-    const uint32_t count = (uint32_t)((bytes + ST_IO_BYTES_MAX - 1) / ST_IO_BYTES_MAX);
-    struct iovec pieces[PIECES_MAX];
-    const int rc = (int)st_fault("nvme.register", 0);
-
-    for (uint32_t i = 0; i < count; i++) {
-        const uint64_t at = (uint64_t)i * ST_IO_BYTES_MAX;
-
-        pieces[i].iov_base = base + at;
-        pieces[i].iov_len = bytes - at < ST_IO_BYTES_MAX ? bytes - at : ST_IO_BYTES_MAX;
-    }
-    return rc < 0 ? rc : io_uring_register_buffers(ring, pieces, count);
-}
-
-/* Without it descriptors are looked up per request; nothing else changes. */
-static strata_status register_file_table(struct st_io *io)
-{
-    int fds[ST_IO_FILES_MAX + 1], rc;
-
-    memcpy(fds, io->files.fds, sizeof(io->files.fds));
-    fds[ST_IO_FILES_MAX] = io->end_pipe[1];
-    io->files_registered = !io->opts.unregistered && st_fault("nvme.files", 0) >= 0 &&
-                           io_uring_register_files(&io->ring, fds, ST_IO_FILES_MAX + 1) == 0;
-    rc = io->files_registered ? 0 : io_uring_register_files(&io->ring, &io->end_pipe[1], 1);
-    return rc == 0 ? STRATA_OK
-                   : st_error(STRATA_E_NOSYS, "io_uring takes no files here: %s: use io method aio or threads", strerror(-rc));
-}
-
-/* The kernel takes a ring apart some time after its end: what it holds of ours is given back before, so that it is free now. */
-static void ring_exit(struct io_uring *ring, bool files_registered, bool region_registered)
-{
-    if (files_registered)
-        (void)io_uring_unregister_files(ring);
-    if (region_registered)
-        (void)io_uring_unregister_buffers(ring);
-    io_uring_queue_exit(ring);
-}
-
 static uint32_t fail(struct st_io *io, struct st_io_req *req, int result)
 {
     req->result = result;
@@ -312,14 +216,14 @@ static uint32_t replace_ring(struct st_io *io)
     io->parked = NULL;
     io->parked_count = 0;
     io->replacing = false;
-    if ((rc = ring_best(io, &io->ring)) < 0) {
+    if ((rc = st_uring_ring_best(io, &io->ring)) < 0) {
         io->ring = old;
         io->opts.poll_device = true;
     } else {
         st_log(ST_LOG_NOTICE, "io_uring: a device does not poll (poll queues and O_DIRECT are needed); transfers go on without");
-        ring_exit(&old, io->files_registered, io->region != NULL);
-        (void)register_file_table(io); /* as the old ring took them, but for want of memory */
-        if (io->region != NULL && register_pieces(&io->ring, io->region, io->region_bytes) < 0)
+        st_uring_ring_exit(&old, io->files_registered, io->region != NULL);
+        (void)st_uring_register_files(io); /* as the old ring took them, but for want of memory */
+        if (io->region != NULL && st_uring_register_pieces(&io->ring, io->region, io->region_bytes) < 0)
             io->region = NULL;
         stage_wake(io);
     }
@@ -550,14 +454,14 @@ static strata_status register_error(int err, uint64_t bytes)
 
 static strata_status uring_register_region(struct st_io *io, void *base, uint64_t bytes)
 {
-    const uint64_t most = (uint64_t)PIECES_MAX * ST_IO_BYTES_MAX, used = bytes < most ? bytes : most;
+    const uint64_t most = (uint64_t)ST_URING_PIECES_MAX * ST_IO_BYTES_MAX, used = bytes < most ? bytes : most;
     int rc;
 
     if (io->opts.unregistered)
         return st_error(STRATA_E_NOSYS, "registration is switched off");
     if (io->region != NULL)
         return st_error(STRATA_E_BUSY, "a region is registered already");
-    if ((rc = register_pieces(&io->ring, base, used)) < 0)
+    if ((rc = st_uring_register_pieces(&io->ring, base, used)) < 0)
         return register_error(-rc, bytes);
     io->region = base;
     io->region_bytes = used;
@@ -575,7 +479,7 @@ static void uring_close(struct st_io *io)
         return;
     assert(io->busy == 0);
     if (io->ring_open)
-        ring_exit(&io->ring, io->files_registered, io->region != NULL);
+        st_uring_ring_exit(&io->ring, io->files_registered, io->region != NULL);
     for (int i = 0; i < 2; i++)
         if (io->end_pipe[i] >= 0)
             close(io->end_pipe[i]);
@@ -583,40 +487,6 @@ static void uring_close(struct st_io *io)
         close(io->wake_fd);
     free(io->taken);
     free(io);
-}
-
-static strata_status ring_error(const struct st_io *io, int rc)
-{
-    const uint32_t depth = io->opts.queue_depth;
-
-    if (rc == -ENOSYS || rc == -EPERM || rc == -EACCES || rc == -EINVAL)
-        return st_error(STRATA_E_NOSYS, "io_uring is not usable here: %s: use io method aio or threads", strerror(-rc));
-    if (rc == -ENOMEM) /* newer kernels count the ring itself as locked memory */
-        return st_error(STRATA_E_NOMEM, "io_uring with queue depth %" PRIu32 ": %s: ulimit -l, or io method aio or threads",
-                        depth, strerror(ENOMEM));
-    return st_error_errno(-rc, "io_uring with queue depth %" PRIu32, depth);
-}
-
-/* Without the polls that were asked for, if the kernel refuses them, one after the other. */
-static strata_status open_ring(struct st_io *io)
-{
-    int rc = ring_best(io, &io->ring);
-
-    if (rc < 0 && io->opts.poll_kernel) {
-        st_log(ST_LOG_NOTICE, "io_uring: the kernel gives no thread that takes requests (SQPOLL): %s; transfers go on without",
-               strerror(-rc));
-        io->opts.poll_kernel = false;
-        rc = ring_best(io, &io->ring);
-    }
-    if (rc < 0 && io->opts.poll_device) {
-        st_log(ST_LOG_NOTICE, "io_uring: the kernel gives no polled ring (IOPOLL): %s; transfers go on without", strerror(-rc));
-        io->opts.poll_device = false;
-        rc = ring_best(io, &io->ring);
-    }
-    if (rc < 0)
-        return ring_error(io, rc);
-    io->ring_open = true;
-    return STRATA_OK;
 }
 
 static strata_status open_wake(struct st_io *io)
@@ -653,11 +523,11 @@ static strata_status uring_open(struct st_io **out, const struct st_io_opts *opt
     st_io_files_init(&io->files);
     if ((st = st_io_alloc((void **)&io->taken, "io_uring requests", opts->queue_depth, sizeof(*io->taken))) != STRATA_OK)
         goto fail;
-    if ((st = open_ring(io)) != STRATA_OK)
+    if ((st = st_uring_ring_open(io)) != STRATA_OK)
         goto fail;
     if ((st = open_end_pipe(io)) != STRATA_OK)
         goto fail;
-    if ((st = register_file_table(io)) != STRATA_OK)
+    if ((st = st_uring_register_files(io)) != STRATA_OK)
         goto fail;
     if ((st = open_wake(io)) != STRATA_OK)
         goto fail;

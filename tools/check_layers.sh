@@ -32,7 +32,7 @@ BEGIN {
     home["cJSON.h"] = home["cjson/"] = "core/json.c"
     home["hwloc"] = "core/topology.c"
     home["xxhash.h"] = home["xxh"] = "core/checksum"
-    home["liburing"] = "nvme/io_uring.c"
+    home["liburing"] = "nvme/io_uring_parts.h"
     home["libaio.h"] = "nvme/io_aio.c"
     home["dnnl"] = home["oneapi/"] = home["omp.h"] = "kernels/matmul_dnnl.c"
     home["cuda"] = home["cublas"] = "offload/device_cuda kernels/cuda/ tests/cuda/"
