@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/print.h"
 #include "core/word.h"
+#include "model/sampler.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -28,12 +29,12 @@ static const struct cli_option options[] = {
     {{"prompt-tokens"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(prompt_tokens), NULL, 0, 0, "ID,ID,...",
      "tokens to go on from; for every model"},
     {{"max-tokens"}, CLI_CMD_GENERATE, VALUE_COUNT, AT(max_tokens), NULL, 1, U32_LARGEST, "N", "tokens to make; default 128"},
-    {{"temperature"}, CLI_CMD_GENERATE, VALUE_REAL, AT(temperature), NULL, 0, DBL_MAX, "T",
+    {{"temperature"}, CLI_CMD_GENERATE, VALUE_REAL, AT(temperature), NULL, 0, ST_TEMPERATURE_MOST, "T",
      "0: always the likeliest token; 1: as likely as the model says; more: flatter; default: as the model's files say"},
     {{"top-p"}, CLI_CMD_GENERATE, VALUE_REAL, AT(top_p), NULL, 1e-9, 1, "P",
      "only the likeliest tokens that make up this share together; default: as the model's files say"},
     {{"top-k"}, CLI_CMD_GENERATE, VALUE_COUNT, AT(top_k), NULL, 1, U32_LARGEST, "K", "only the K likeliest tokens; default: as the model's files say"},
-    {{"repetition-penalty"}, CLI_CMD_GENERATE, VALUE_REAL, AT(repetition_penalty), NULL, 1e-9, DBL_MAX, "X",
+    {{"repetition-penalty"}, CLI_CMD_GENERATE, VALUE_REAL, AT(repetition_penalty), NULL, ST_REPETITION_LEAST, ST_REPETITION_MOST, "X",
      "tokens that stand in the text already are less likely; 1: as likely as others; default: as the model's files say"},
     {{"max-steps", "steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, AT(max_steps), NULL, 1, WHOLE_MAX, "N", "optimizer steps of the run"},
     {{"steps"}, CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(max_steps), NULL, 1, 1000, "N", "steps measured of each schedule, after two; default 10"},

@@ -7,6 +7,7 @@
 #include "core/page.h"
 #include "core/print.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -30,6 +31,8 @@ static strata_status begin(struct st_new_file *out, const struct cli_args *args)
 {
     if (args->out != NULL && args->write_config != NULL)
         return st_error(STRATA_E_INVAL, "--out writes a new file, --write changes one: name one of them");
+    if (args->write_config != NULL && access(args->write_config, R_OK) != 0 && errno != ENOENT)
+        return st_error_errno(errno, "--write %s", args->write_config);
     if (args->write_config != NULL && access(args->write_config, R_OK) != 0)
         return st_error(STRATA_E_INVAL, "--write %s: there is no such file to change: --out makes one", args->write_config);
     return cli_output_create(out, "--out", args->out, args);

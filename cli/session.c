@@ -10,6 +10,7 @@
 #include "core/trace.h"
 #include "offload/device.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,6 +128,8 @@ static strata_status no_such_model(const char *name)
     struct stat info;
     const bool there = stat(name, &info) == 0;
 
+    if (!there && errno != ENOENT)
+        return st_error_errno(errno, "--model %s", name);
     if (there || !is_hub_id(name))
         return st_error(STRATA_E_INPUT, "--model %s: %s", name, there ? "is no directory" : "no such directory");
     return st_error(

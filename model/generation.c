@@ -5,11 +5,11 @@
 #include "model/hf_fields.h"
 #include "model/hf_output.h"
 #include "model/layout.h"
+#include "model/sampler.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define FILE_BYTES_MAX (1u << 20)
 #define TOP_K_DEFAULT  50u
@@ -122,36 +122,44 @@ static strata_status read_ends(struct st_generation *g, const st_json *root, con
 
 /* --- sampling --- */
 
-/* A number; null switches it off, which is `none`; absent: *out stays. */
-static strata_status read_number(const st_json *root, const char *key, double none, double *out, const char *where)
-{
-    const st_json *n = st_json_get(root, key);
+/* How a number is called, the range it may have, and the number that null stands for, which switches it off. */
+struct number {
+    const char *key;
+    double least, most, none;
+};
 
-    if (n == NULL || st_json_type(n) != ST_JSON_NULL)
-        return st_hf_read_real(root, key, out, where);
-    *out = none;
+/* Absent: *out stays. */
+static strata_status read_number(const st_json *root, const struct number *number, double *out, const char *where)
+{
+    const st_json *n = st_json_get(root, number->key);
+    double value = n != NULL && st_json_type(n) == ST_JSON_NULL ? number->none : *out;
+    const strata_status st = st_hf_read_real(root, number->key, &value, where);
+
+    if (st != STRATA_OK)
+        return st;
+    if (!(value >= number->least && value <= number->most))
+        return st_error(STRATA_E_INPUT, "%s: \"%s\" is %g: it must be from %g to %.10g", where, number->key, value, number->least,
+                        number->most);
+    *out = value;
     return STRATA_OK;
 }
 
 static strata_status read_sampling(struct st_generation *g, const st_json *root, const char *where)
 {
+    static const struct number temperature = {"temperature", 0, ST_TEMPERATURE_MOST, 1}, largest_k = {"top_k", 0, UINT32_MAX, 0},
+                               top_p = {"top_p", 0, 1, 1},
+                               penalty = {"repetition_penalty", ST_REPETITION_LEAST, ST_REPETITION_MOST, 1};
     double top_k = TOP_K_DEFAULT;
     strata_status st;
 
     if ((st = st_hf_read_bool(root, "do_sample", &g->sample, where)) != STRATA_OK ||
-        (st = read_number(root, "temperature", 1, &g->temperature, where)) != STRATA_OK ||
-        (st = read_number(root, "top_k", 0, &top_k, where)) != STRATA_OK ||
-        (st = read_number(root, "top_p", 1, &g->top_p, where)) != STRATA_OK ||
-        (st = read_number(root, "repetition_penalty", 1, &g->repetition_penalty, where)) != STRATA_OK)
+        (st = read_number(root, &temperature, &g->temperature, where)) != STRATA_OK ||
+        (st = read_number(root, &largest_k, &top_k, where)) != STRATA_OK ||
+        (st = read_number(root, &top_p, &g->top_p, where)) != STRATA_OK ||
+        (st = read_number(root, &penalty, &g->repetition_penalty, where)) != STRATA_OK)
         return st;
-    if (!(g->temperature >= 0))
-        return st_hf_key_fault(where, "temperature", "must be 0 or more");
-    if (!(top_k >= 0 && top_k <= INT32_MAX && top_k == floor(top_k)))
-        return st_hf_key_fault(where, "top_k", "must be a whole number, 0 or more");
-    if (!(g->top_p >= 0 && g->top_p <= 1))
-        return st_hf_key_fault(where, "top_p", "must lie between 0 and 1");
-    if (!(g->repetition_penalty > 0))
-        return st_hf_key_fault(where, "repetition_penalty", "must be above 0");
+    if (top_k != floor(top_k))
+        return st_hf_key_fault(where, "top_k", "must be a whole number");
     g->top_k = (uint32_t)top_k;
     g->top_p = fmax(g->top_p, DBL_MIN); /* of nothing, the likeliest token is left */
     return STRATA_OK;
@@ -182,12 +190,13 @@ strata_status st_generation_read(struct st_generation *out, const char *dir)
     const char *name = ST_HF_GENERATION_NAME;
     char path[ST_PATH_MAX];
     uint64_t bytes;
+    bool there;
     char *text;
     strata_status st;
 
-    if ((st = st_path_join(path, dir, name)) != STRATA_OK)
+    if ((st = st_path_join(path, dir, name)) != STRATA_OK || (st = st_file_find(&there, path)) != STRATA_OK)
         return st;
-    if (access(path, F_OK) != 0) {
+    if (!there) {
         name = ST_HF_CONFIG_NAME;
         if ((st = st_path_join(path, dir, name)) != STRATA_OK)
             return st;

@@ -81,15 +81,17 @@ static strata_status dtype_of_weights(strata_dtype *out, const char *dir)
 {
     char single[ST_PATH_MAX], index_path[ST_PATH_MAX], shard[ST_PATH_MAX];
     struct st_hf_index index;
+    bool there;
     strata_status st;
 
     if ((st = st_path_join(single, dir, "model.safetensors")) != STRATA_OK ||
-        (st = st_path_join(index_path, dir, "model.safetensors.index.json")) != STRATA_OK)
+        (st = st_path_join(index_path, dir, "model.safetensors.index.json")) != STRATA_OK ||
+        (st = st_file_find(&there, single)) != STRATA_OK)
         return st;
-    if (access(single, F_OK) == 0)
+    if (there)
         return dtype_of_file(out, single);
-    if (access(index_path, F_OK) != 0)
-        return STRATA_OK;
+    if ((st = st_file_find(&there, index_path)) != STRATA_OK || !there)
+        return st;
     if ((st = st_hf_index_read(&index, index_path)) != STRATA_OK)
         return st;
     if (index.file_count > 0 && (st = st_path_join(shard, dir, index.files[0])) == STRATA_OK)

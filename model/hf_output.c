@@ -59,10 +59,11 @@ strata_status st_hf_output_check(const char *dir, bool overwrite)
 {
     static const char *const names[] = {ST_HF_CONFIG_NAME, ST_HF_GENERATION_NAME, ST_HF_WEIGHTS_NAME, ST_HF_INDEX_NAME};
     char path[ST_PATH_MAX];
-    strata_status st = STRATA_OK;
+    bool there;
+    strata_status st = st_file_find(&there, dir);
 
-    if (access(dir, F_OK) != 0)
-        return STRATA_OK;
+    if (st != STRATA_OK || !there)
+        return st;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && st == STRATA_OK; i++)
         if ((st = st_path_join(path, dir, names[i])) == STRATA_OK)
             st = st_new_file_check(path, overwrite);
@@ -119,9 +120,10 @@ static strata_status remove_named(const char *dir)
 {
     char path[ST_PATH_MAX];
     struct st_hf_index index = {0};
-    strata_status st = st_path_join(path, dir, ST_HF_INDEX_NAME);
+    bool there;
+    strata_status st;
 
-    if (st != STRATA_OK || access(path, F_OK) != 0)
+    if ((st = st_path_join(path, dir, ST_HF_INDEX_NAME)) != STRATA_OK || (st = st_file_find(&there, path)) != STRATA_OK || !there)
         return st;
     if (st_hf_index_read(&index, path) != STRATA_OK)
         return STRATA_OK;

@@ -110,14 +110,16 @@ static strata_status open_shards(struct st_hf_reader *r, const char *dir, const 
 static strata_status open_all(struct st_hf_reader *r, const char *dir)
 {
     char single[ST_PATH_MAX], index[ST_PATH_MAX];
+    bool single_there, index_there;
     strata_status st;
 
     if ((st = st_path_join(single, dir, "model.safetensors")) != STRATA_OK ||
-        (st = st_path_join(index, dir, "model.safetensors.index.json")) != STRATA_OK)
+        (st = st_path_join(index, dir, "model.safetensors.index.json")) != STRATA_OK ||
+        (st = st_file_find(&single_there, single)) != STRATA_OK || (st = st_file_find(&index_there, index)) != STRATA_OK)
         return st;
-    if (access(single, F_OK) != 0 && access(index, F_OK) == 0)
+    if (!single_there && index_there)
         return open_shards(r, dir, index);
-    if (access(single, F_OK) != 0)
+    if (!single_there)
         return st_error(STRATA_E_INPUT,
                         "%s: neither model.safetensors nor model.safetensors.index.json (other formats are not read)", dir);
     if ((st = alloc_files(r, 1, dir)) != STRATA_OK)

@@ -174,7 +174,7 @@ static strata_status leave_out(struct st_hf_source *s, const char *to)
         bool there = false;
 
         if (st == STRATA_OK && (st = st_path_join(path, to, f->name)) == STRATA_OK)
-            there = access(path, F_OK) == 0;
+            st = st_file_find(&there, path);
         if (there)
             st = compare(s, f, path, parts);
         if (there)
@@ -254,9 +254,11 @@ static strata_status read_config(struct st_hf_source *s, strata_dtype dtype)
 static strata_status open_generation(struct st_hf_source *s)
 {
     char path[ST_PATH_MAX];
-    const strata_status st = st_path_join(path, s->dir, ST_HF_GENERATION_NAME);
+    bool there;
+    strata_status st;
 
-    if (st != STRATA_OK || access(path, F_OK) != 0)
+    if ((st = st_path_join(path, s->dir, ST_HF_GENERATION_NAME)) != STRATA_OK || (st = st_file_find(&there, path)) != STRATA_OK ||
+        !there)
         return st;
     return open_side(&s->generation, s->dir, ST_HF_GENERATION_NAME);
 }

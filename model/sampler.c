@@ -33,12 +33,13 @@ strata_status st_sampler_create(struct st_sampler **out, uint32_t vocab, const s
 
     if (vocab == 0 || vocab > INT32_MAX)
         return st_error(STRATA_E_INVAL, "sampler: a vocabulary of %u tokens", vocab);
-    if (!(opts->temperature >= 0) || !isfinite(opts->temperature))
-        return st_error(STRATA_E_INVAL, "sampler: the temperature is %g: 0 or more", opts->temperature);
+    if (!(opts->temperature >= 0 && opts->temperature <= ST_TEMPERATURE_MOST))
+        return st_error(STRATA_E_INVAL, "sampler: the temperature is %g: 0 to %g", opts->temperature, ST_TEMPERATURE_MOST);
     if (!(opts->top_p > 0 && opts->top_p <= 1))
         return st_error(STRATA_E_INVAL, "sampler: top-p is %g: more than 0, at most 1", opts->top_p);
-    if (!(opts->repetition_penalty > 0) || !isfinite(opts->repetition_penalty))
-        return st_error(STRATA_E_INVAL, "sampler: the repetition penalty is %g: more than 0", opts->repetition_penalty);
+    if (!(opts->repetition_penalty >= ST_REPETITION_LEAST && opts->repetition_penalty <= ST_REPETITION_MOST))
+        return st_error(STRATA_E_INVAL, "sampler: the repetition penalty is %g: %g to %g", opts->repetition_penalty,
+                        ST_REPETITION_LEAST, ST_REPETITION_MOST);
     s = calloc(1, sizeof(*s) + vocab * sizeof(s->candidates[0]));
     if (s == NULL || (s->seen = calloc(vocab, sizeof(*s->seen))) == NULL ||
         (s->logits = malloc(vocab * sizeof(*s->logits))) == NULL) {

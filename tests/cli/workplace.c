@@ -293,6 +293,15 @@ static void make_pipe(const struct workplace *w, const char *name)
     assert(mkfifo(path, 0600) == 0);
 }
 
+/* A link to `target` in its own directory. */
+static void make_link(const struct workplace *w, const char *name, const char *target)
+{
+    char path[PATH_BYTES];
+
+    path_of(path, w, name);
+    assert(symlink(target, path) == 0);
+}
+
 /* Nobody writes to them: who waits for that waits for ever. */
 static void put_pipes(const struct workplace *w, const char *config)
 {
@@ -352,6 +361,12 @@ static void damage_models(const struct workplace *w)
     model_dir(w, "model-window", WINDOW_JSON, NULL, 0);
     model_dir(w, "model-generation", config, weights, bytes);
     workplace_write(w, "model-generation/generation_config.json", "{\"eos_token_id\":\"end\"}", 22);
+    model_dir(w, "model-loop", config, weights, bytes);
+    make_link(w, "model-loop/generation_config.json", "generation_config.json");
+    model_dir(w, "model-loop-weights", config, NULL, 0);
+    make_link(w, "model-loop-weights/model.safetensors", "model.safetensors");
+    model_dir(w, "model-penalty", config, weights, bytes);
+    workplace_write(w, "model-penalty/generation_config.json", "{\"repetition_penalty\":1e-300}", 29);
     model_dir(w, "model-broken", "{\"model_type\":", weights, bytes);
     model_dir(w, "model-type", "{\"model_type\":\"bert\"}", weights, bytes);
     model_dir(w, "model-keys", "{\"model_type\":\"gpt2\"}", weights, bytes);

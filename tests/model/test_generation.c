@@ -84,11 +84,15 @@ static void test_faults_name_file_and_key(void **state)
         {"{\"eos_token_id\":[1,2.5]}", "\"eos_token_id\""},
         {"{\"eos_token_id\":3000000000}", "\"eos_token_id\""},
         {"{\"do_sample\":1}", "\"do_sample\" must be true or false"},
-        {"{\"temperature\":-1}", "\"temperature\""},
+        {"{\"temperature\":-1}", "\"temperature\" is -1: it must be from 0 to 1000000"},
+        {"{\"temperature\":1e300}", "\"temperature\" is 1e+300"},
         {"{\"temperature\":\"x\"}", "\"temperature\" must be a number"},
         {"{\"top_k\":1.5}", "\"top_k\""},
-        {"{\"top_p\":1.5}", "\"top_p\""},
-        {"{\"repetition_penalty\":0}", "\"repetition_penalty\""},
+        {"{\"top_k\":4294967296}", "\"top_k\" is 4.29497e+09: it must be from 0 to 4294967295"},
+        {"{\"top_p\":1.5}", "\"top_p\" is 1.5: it must be from 0 to 1"},
+        {"{\"repetition_penalty\":0}", "\"repetition_penalty\" is 0: it must be from 1e-06 to 1000000"},
+        {"{\"repetition_penalty\":1e-300}", "\"repetition_penalty\" is 1e-300"},
+        {"{\"repetition_penalty\":1e300}", "\"repetition_penalty\" is 1e+300"},
     };
     struct st_generation g;
     char many[2048] = "{\"eos_token_id\":[0";

@@ -2,6 +2,7 @@
 #include "hf_rig.h"
 #include <math.h>
 #include <stdio.h>
+#include <unistd.h>
 
 /* Every spelling in every dtype, with a head that is tied or a buffer of five elements beside the model's own
  * tensors; the model is taken. */
@@ -185,6 +186,9 @@ static void test_faults_name_tensor_and_file(void **state)
     (void)state;
     scratch_open();
     assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "neither model.safetensors nor");
+    assert_int_equal(symlink("model.safetensors", scratch_path("model.safetensors")), 0);
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "model.safetensors: Too many levels");
+    assert_int_equal(unlink(scratch_path("model.safetensors")), 0);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct foreign x = rows[i].x;
 
