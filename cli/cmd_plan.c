@@ -9,24 +9,26 @@
 
 #include <stdio.h>
 
-static void print_text(const struct cli_session *s, FILE *file)
+static strata_status print_text(const struct cli_session *s, FILE *file)
 {
     struct cli_endurance endurance;
+    strata_status st;
 
     cli_plan_print(s->plan, true, file);
     if (!s->plan->fits)
-        return;
+        return STRATA_OK;
     cli_bounds_print(s->plan, file);
     cli_prediction_print(s->plan, file);
     cli_endurance_planned(&endurance, s);
     cli_endurance_print(&endurance, "nvme is written: ", file);
-    cli_schedules_print(s, file);
-    cli_one_more_print(s, file);
+    st = cli_schedules_print(s, file);
+    return st == STRATA_OK ? cli_one_more_print(s, file) : st;
 }
 
-static void print_json(const struct cli_session *s)
+static strata_status print_json(const struct cli_session *s)
 {
     struct cli_endurance endurance;
+    strata_status st = STRATA_OK;
     struct st_json_writer w;
 
     st_json_begin(&w, stdout);
@@ -35,11 +37,13 @@ static void print_json(const struct cli_session *s)
     if (s->plan->fits) {
         cli_endurance_planned(&endurance, s);
         cli_endurance_put(&endurance, &w);
-        cli_schedules_put(s, &w);
-        cli_one_more_put(s, &w);
+        st = cli_schedules_put(s, &w);
+        if (st == STRATA_OK)
+            st = cli_one_more_put(s, &w);
     }
     st_json_object_close(&w);
     st_json_end_line(&w);
+    return st;
 }
 
 /* A plan that does not fit has no program. */
@@ -54,7 +58,7 @@ static void print_ops(const struct cli_session *s)
 int cmd_plan(const struct cli_args *args)
 {
     struct cli_session session;
-    strata_status st = cli_session_configure(&session, args);
+    strata_status st = cli_session_configure(&session, args), shown = STRATA_OK;
     FILE *page;
     int code = 0;
 
@@ -69,12 +73,14 @@ int cmd_plan(const struct cli_args *args)
     if (session.plan != NULL && args->ops)
         print_ops(&session);
     else if (session.plan != NULL && args->json)
-        print_json(&session);
+        shown = print_json(&session);
     else if (session.plan != NULL) {
         page = st_page_open(stdout);
-        print_text(&session, page);
+        shown = print_text(&session, page);
         st_page_close(page, stdout);
     }
+    if (st == STRATA_OK && shown != STRATA_OK)
+        code = cli_fail(shown);
     cli_session_close(&session);
     return code;
 }

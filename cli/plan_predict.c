@@ -166,8 +166,8 @@ static void put_schedule(const struct schedule *c, struct st_json_writer *w)
     st_json_object_close(w);
 }
 
-/* Exactly one of file and w is not NULL. */
-static void each_schedule(const struct cli_session *s, FILE *file, struct st_json_writer *w)
+/* Exactly one of file and w is not NULL.  A schedule for which there was no memory is not an impossible one: E_NOMEM. */
+static strata_status each_schedule(const struct cli_session *s, FILE *file, struct st_json_writer *w)
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
@@ -182,6 +182,10 @@ static void each_schedule(const struct cli_session *s, FILE *file, struct st_jso
             if (k > 0 && updates[i] == ST_UPDATE_IN_BACKWARD && s->plan->policy.needs_norm)
                 continue; /* said once */
             plan_schedule(&c, s);
+            if (c.status == STRATA_E_NOMEM) {
+                st_plan_destroy(c.plan);
+                return c.status;
+            }
             if (file != NULL)
                 print_schedule(&c, both, file);
             else
@@ -189,20 +193,24 @@ static void each_schedule(const struct cli_session *s, FILE *file, struct st_jso
             st_plan_destroy(c.plan);
         }
     }
+    return STRATA_OK;
 }
 
-void cli_schedules_print(const struct cli_session *s, FILE *file)
+strata_status cli_schedules_print(const struct cli_session *s, FILE *file)
 {
     st_print_text(file, s->plan->workload.grad_accum > 1 ? "  schedules (strata.update, strata.accumulation):\n"
                                                          : "  schedules (strata.update):\n");
-    each_schedule(s, file, NULL);
+    return each_schedule(s, file, NULL);
 }
 
-void cli_schedules_put(const struct cli_session *s, struct st_json_writer *w)
+strata_status cli_schedules_put(const struct cli_session *s, struct st_json_writer *w)
 {
+    strata_status st;
+
     st_json_array_open(w, "schedules");
-    each_schedule(s, NULL, w);
+    st = each_schedule(s, NULL, w);
     st_json_array_close(w);
+    return st;
 }
 
 /* --- one more of each --- */
@@ -271,49 +279,57 @@ static bool matters(const struct st_plan *plan, enum more more)
     }
 }
 
-/* A program planned anew for more memory; 0 if it is no other one. */
-static double planned_anew(const struct cli_session *s, strata_tier tier)
+/* A program planned anew for more memory; 0 seconds if it is no other one, or not for this run.  E_NOMEM. */
+static strata_status planned_anew(double *seconds, const struct cli_session *s, strata_tier tier)
 {
     struct st_machine m = s->machine;
     struct st_plan *plan = NULL;
     struct cli_prediction p = {0};
     struct st_policy policy;
+    strata_status st;
 
     st_policy_from_config(&policy, &s->config);
     m.capacity[tier] += m.capacity[tier] / 4;
-    if (st_plan_make(&plan, st_model_workload(s->model), &m, &policy) == STRATA_OK && st_plan_balance(&plan, &m) == STRATA_OK &&
-        memcmp(plan->needed, s->plan->needed, sizeof(plan->needed)) != 0)
+    if ((st = st_plan_make(&plan, st_model_workload(s->model), &m, &policy)) == STRATA_OK &&
+        (st = st_plan_balance(&plan, &m)) == STRATA_OK && memcmp(plan->needed, s->plan->needed, sizeof(plan->needed)) != 0)
         cli_predict(&p, plan, &m);
     st_plan_destroy(plan);
-    return p.simulated ? p.seconds : 0;
+    *seconds = p.simulated ? p.seconds : 0;
+    return st == STRATA_E_NOMEM ? st : STRATA_OK;
 }
 
-/* Predicted seconds with one more of it; 0: it cannot matter. */
-static double seconds_with(const struct cli_session *s, enum more more)
+/* Predicted seconds with one more of it; 0: it cannot matter.  E_NOMEM. */
+static strata_status seconds_with(double *seconds, const struct cli_session *s, enum more more)
 {
     struct st_machine m = s->machine;
     struct cli_prediction p;
 
     if (more == MORE_HOST || more == MORE_DEVICE)
-        return planned_anew(s, more == MORE_HOST ? STRATA_TIER_HOST : STRATA_TIER_DEVICE);
+        return planned_anew(seconds, s, more == MORE_HOST ? STRATA_TIER_HOST : STRATA_TIER_DEVICE);
+    *seconds = 0;
     if (!matters(s->plan, more))
-        return 0;
+        return STRATA_OK;
     take_rates(&m, more);
     cli_predict(&p, s->plan, &m);
-    return p.simulated ? p.seconds : 0;
+    *seconds = p.simulated ? p.seconds : 0;
+    return STRATA_OK;
 }
 
-static void each_more(const struct cli_session *s, FILE *file, struct st_json_writer *w)
+static strata_status each_more(const struct cli_session *s, FILE *file, struct st_json_writer *w)
 {
     struct cli_prediction now;
+    strata_status st = STRATA_OK;
     char text[24];
 
     cli_predict(&now, s->plan, &s->machine);
     for (enum more more = 0; more < MORE_COUNT && now.simulated; more++) {
-        const double seconds = seconds_with(s, more), change = seconds / now.seconds - 1;
+        double seconds, change;
 
+        if ((st = seconds_with(&seconds, s, more)) != STRATA_OK)
+            return st;
         if (!(seconds > 0))
             continue;
+        change = seconds / now.seconds - 1;
         if (file != NULL) {
             st_print(file, "    %-24s %9s  %+6.1f %%\n", mores[more].text, cli_seconds_text(text, seconds), 100 * change);
             continue;
@@ -324,19 +340,23 @@ static void each_more(const struct cli_session *s, FILE *file, struct st_json_wr
         st_json_put_double(w, "change", change);
         st_json_object_close(w);
     }
+    return st;
 }
 
-void cli_one_more_print(const struct cli_session *s, FILE *file)
+strata_status cli_one_more_print(const struct cli_session *s, FILE *file)
 {
     if (s->plan->op_count > CLI_SIMULATED_OPS_MAX || !st_simulate_possible(s->plan, &s->machine))
-        return;
+        return STRATA_OK;
     st_print_text(file, "  one more of each would change the step:\n");
-    each_more(s, file, NULL);
+    return each_more(s, file, NULL);
 }
 
-void cli_one_more_put(const struct cli_session *s, struct st_json_writer *w)
+strata_status cli_one_more_put(const struct cli_session *s, struct st_json_writer *w)
 {
+    strata_status st;
+
     st_json_array_open(w, "one_more");
-    each_more(s, NULL, w);
+    st = each_more(s, NULL, w);
     st_json_array_close(w);
+    return st;
 }

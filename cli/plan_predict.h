@@ -22,13 +22,14 @@ void cli_prediction_print(const struct st_plan *plan, FILE *file);
 /** "predicted_seconds" and "predicted" into an object that is open. */
 void cli_prediction_put(const struct st_plan *plan, struct st_json_writer *w);
 
-/** The same run under every update policy (and, with several micro-batches, both orders of accumulation) that it may have. */
-void cli_schedules_print(const struct cli_session *s, FILE *file);
-void cli_schedules_put(const struct cli_session *s, struct st_json_writer *w);
+/** The same run under every update policy (and, with several micro-batches, both orders of accumulation) that it may have.
+ *  E_NOMEM. */
+strata_status cli_schedules_print(const struct cli_session *s, FILE *file);
+strata_status cli_schedules_put(const struct cli_session *s, struct st_json_writer *w);
 
 /** What one more drive, a faster link, faster compute or updates, or more memory would change.  Nothing where rates are unknown.
- */
-void cli_one_more_print(const struct cli_session *s, FILE *file);
-void cli_one_more_put(const struct cli_session *s, struct st_json_writer *w);
+ *  E_NOMEM. */
+strata_status cli_one_more_print(const struct cli_session *s, FILE *file);
+strata_status cli_one_more_put(const struct cli_session *s, struct st_json_writer *w);
 
 #endif
