@@ -1,5 +1,6 @@
 /* bench/huge_pages.c - /proc/self/smaps: a line with the range of each mapping, then its figures. */
 #include "bench/huge_pages.h"
+#include "core/file.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -8,7 +9,7 @@
 
 double bench_huge_share(const void *base, uint64_t bytes)
 {
-    FILE *const file = fopen("/proc/self/smaps", "re");
+    FILE *const file = st_kernel_file_stream("/proc/self/smaps");
     const uint64_t first = (uintptr_t)base, end = first + bytes;
     uint64_t from, to, kib, huge = 0;
     bool inside = false, seen = false;

@@ -1,6 +1,7 @@
 /* bench/io_files.c - files of a load: without a name, really allocated, written once. */
 #include "bench/io_load.h"
 #include "core/error.h"
+#include "core/fault.h"
 #include "core/log.h"
 #include "core/rng.h"
 #include "core/size.h"
@@ -54,11 +55,11 @@ static strata_status open_file(int *out, const char *dir)
     struct stat info;
     int fd;
 
-    if (stat(dir, &info) != 0)
+    if (st_fault_refuses("bench.stat") || stat(dir, &info) != 0)
         return dir_error(errno, dir);
     if (!S_ISDIR(info.st_mode))
         return dir_error(ENOTDIR, dir);
-    fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    fd = st_fault_refuses("bench.open") ? -1 : open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL))
         fd = open_named(dir);
     else if (fd < 0)
@@ -72,11 +73,12 @@ static strata_status open_file(int *out, const char *dir)
 static strata_status reserve(int fd, const char *dir, uint64_t bytes)
 {
     char text[24];
-    int err;
+    int err = (int)-st_fault("bench.reserve", 0);
 
-    do
-        err = posix_fallocate(fd, 0, (off_t)bytes);
-    while (err == EINTR);
+    if (err == 0)
+        do
+            err = posix_fallocate(fd, 0, (off_t)bytes);
+        while (err == EINTR);
     return err == 0 ? STRATA_OK
                     : st_error_errno(err, "cannot reserve %s in %s: lower --size, or name another directory",
                                      st_size_text(text, bytes), dir);
@@ -86,11 +88,14 @@ static strata_status write_file(int fd, const char *dir, const char *from, uint6
 {
     for (uint64_t at = 0; at < bytes;) {
         const uint64_t left = bytes - at, part = left < FILL_BYTES ? left : FILL_BYTES;
-        const ssize_t moved = pwrite(fd, from, part, (off_t)at);
+        const ssize_t put = pwrite(fd, from, part, (off_t)at);
+        const int64_t moved = st_fault("bench.write", put < 0 ? -errno : put);
 
-        if (moved < 0 && errno != EINTR)
-            return st_error_errno(errno, "cannot write to %s", dir);
-        at += moved > 0 ? (uint64_t)moved & ~(uint64_t)(IO_ALIGN - 1) : 0;
+        if (moved == -EINTR)
+            continue;
+        if (moved < IO_ALIGN) /* no whole block: the next try would bring no more */
+            return st_error_errno(moved < 0 ? (int)-moved : ENOSPC, "cannot write to %s", dir);
+        at += (uint64_t)moved & ~(uint64_t)(IO_ALIGN - 1);
     }
     return STRATA_OK;
 }

@@ -5,6 +5,7 @@
 #include "bench/io_fio.h"
 #include "core/ending.h"
 #include "core/error.h"
+#include "core/fault.h"
 #include "core/json.h"
 #include "core/signals.h"
 
@@ -62,7 +63,9 @@ static strata_status child_open(struct child *c)
     *c = (struct child){.in_fd = memfd_create("fio job", MFD_CLOEXEC),
                         .out_fd = memfd_create("fio out", MFD_CLOEXEC),
                         .err_fd = memfd_create("fio err", MFD_CLOEXEC)};
-    return c->in_fd >= 0 && c->out_fd >= 0 && c->err_fd >= 0 ? STRATA_OK : st_error_errno(errno, "files in memory for fio");
+    return !st_fault_refuses("fio.memory") && c->in_fd >= 0 && c->out_fd >= 0 && c->err_fd >= 0
+               ? STRATA_OK
+               : st_error_errno(errno, "files in memory for fio");
 }
 
 static void child_close(const struct child *c)
@@ -109,6 +112,8 @@ static strata_status child_spawn(struct child *c, const char *const *argv, const
     err = st_signals_child(&attributes);
     st_ending_hold(); /* so that whoever ends us knows it */
     if (err == 0)
+        err = (int)-st_fault("fio.spawn", 0);
+    if (err == 0)
         err = posix_spawnp(&c->pid, argv[0], &actions, &attributes, (char *const *)(uintptr_t)argv, environment);
     if (err == 0 && hooks->child != NULL)
         hooks->child(c->pid);
@@ -132,7 +137,7 @@ static strata_status child_wait(const struct child *c, const struct bench_hooks 
     while (ended < 0 && errno == EINTR);
     if (hooks->child != NULL)
         hooks->child(0);
-    if (ended < 0)
+    if (st_fault_refuses("fio.wait") || ended < 0)
         return st_error_errno(errno, "waiting for fio");
     *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     return STRATA_OK;
@@ -163,7 +168,7 @@ static char *text_of(int fd)
     struct stat info;
     char *text;
 
-    if (fstat(fd, &info) != 0 || info.st_size < 0 || (uint64_t)info.st_size > OUTPUT_BYTES)
+    if (st_fault_refuses("fio.said") || fstat(fd, &info) != 0 || info.st_size < 0 || (uint64_t)info.st_size > OUTPUT_BYTES)
         return NULL;
     text = calloc(1, (size_t)info.st_size + 1);
     if (text != NULL && pread(fd, text, (size_t)info.st_size, 0) != info.st_size) {
@@ -242,10 +247,16 @@ static strata_status write_input(const struct child *child, const struct io_file
 {
     char names[NAMES_BYTES] = "";
     size_t length = 0;
-    FILE *job = fdopen(dup(child->in_fd), "w");
+    const int fd = st_fault_refuses("fio.job") ? -1 : dup(child->in_fd);
+    FILE *job = fd < 0 || st_fault_refuses("fio.job") ? NULL : fdopen(fd, "w");
 
-    if (job == NULL)
-        return st_error_errno(errno, "a job for fio");
+    if (job == NULL) {
+        const strata_status st = st_error_errno(errno, "a job for fio");
+
+        if (fd >= 0)
+            close(fd);
+        return st;
+    }
     for (uint32_t i = 0; i < files->count; i++)
         length += (size_t)snprintf(names + length, sizeof(names) - length, "%s/proc/%d/fd/%d", i == 0 ? "" : ":", (int)getpid(),
                                    files->fds[i]);

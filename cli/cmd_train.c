@@ -78,16 +78,16 @@ static strata_status check_out(const struct cli_args *args)
 
     if (path == NULL)
         return STRATA_OK;
-    if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
+    if (!st_fault_refuses("out.stat") && stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
         return st_error(STRATA_E_INPUT, "--out %s: is a file, not a directory", path);
-    if (access(path, W_OK) == 0) {
+    if (!st_fault_refuses("out.access") && access(path, W_OK) == 0) {
         st = st_hf_output_check(path, args->overwrite);
         return st == STRATA_OK ? st : st_error_prefix(st, "--out");
     }
     if (errno != ENOENT)
         return st_error_errno(errno, "--out %s: cannot be written", path);
     parent_of(parent, sizeof(parent), path);
-    if (access(parent, W_OK) != 0)
+    if (st_fault_refuses("out.parent") || access(parent, W_OK) != 0)
         return st_error_errno(errno, "--out %s: cannot be created in %s", path, parent);
     return STRATA_OK;
 }

@@ -4,6 +4,7 @@
 #include "cli/config_edit.h"
 #include "cli/output.h"
 #include "core/error.h"
+#include "core/fault.h"
 #include "core/page.h"
 #include "core/print.h"
 
@@ -31,7 +32,8 @@ static strata_status begin(struct st_new_file *out, const struct cli_args *args)
 {
     if (args->out != NULL && args->write_config != NULL)
         return st_error(STRATA_E_INVAL, "--out writes a new file, --write changes one: name one of them");
-    if (args->write_config != NULL && access(args->write_config, R_OK) != 0 && errno != ENOENT)
+    if (args->write_config != NULL && (st_fault_refuses("tune.access") || access(args->write_config, R_OK) != 0) &&
+        errno != ENOENT)
         return st_error_errno(errno, "--write %s", args->write_config);
     if (args->write_config != NULL && access(args->write_config, R_OK) != 0)
         return st_error(STRATA_E_INVAL, "--write %s: there is no such file to change: --out makes one", args->write_config);

@@ -1,6 +1,7 @@
 /* cli/prompt.c - text as bytes, files as bytes, and lists of ids. */
 #include "cli/prompt.h"
 #include "core/error.h"
+#include "core/fault.h"
 #include "core/file.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@
 
 static strata_status prompt_reserve(struct cli_prompt *p, size_t count)
 {
-    p->tokens = malloc(count * sizeof(*p->tokens));
+    p->tokens = st_fault_refuses("prompt.alloc") ? NULL : malloc(count * sizeof(*p->tokens));
     return p->tokens != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a prompt of %zu tokens", count);
 }
 
@@ -32,7 +33,7 @@ static strata_status from_bytes(struct cli_prompt *p, const unsigned char *bytes
 /* `was`: of the open file; NULL: standard input. */
 static strata_status from_stream(struct cli_prompt *p, FILE *file, const struct st_file_identity *was, const char *path)
 {
-    unsigned char *bytes = malloc(PROMPT_TOKENS_MAX + 1);
+    unsigned char *bytes = st_fault_refuses("prompt.alloc") ? NULL : malloc(PROMPT_TOKENS_MAX + 1);
     size_t count = 0;
     int error = ENOMEM;
     strata_status st;
@@ -40,7 +41,7 @@ static strata_status from_stream(struct cli_prompt *p, FILE *file, const struct 
     if (bytes != NULL) {
         errno = 0;
         count = fread(bytes, 1, PROMPT_TOKENS_MAX + 1, file);
-        error = ferror(file) != 0 ? errno : 0;
+        error = (int)-st_fault("prompt.read", ferror(file) != 0 ? -errno : 0);
     }
     if (error != 0)
         st = st_error_errno(error, "--prompt-file %s", path);
@@ -65,7 +66,7 @@ static strata_status from_file(struct cli_prompt *p, const char *path)
         return from_stream(p, stdin, NULL, path);
     if ((st = st_file_open_stream(&fd, &was, path, STRATA_E_INPUT)) != STRATA_OK)
         return st_error_prefix(st, "--prompt-file");
-    file = fdopen(fd, "r");
+    file = st_fault_refuses("prompt.stream") ? NULL : fdopen(fd, "r");
     if (file == NULL) {
         close(fd);
         return st_error(STRATA_E_NOMEM, "--prompt-file %s", path);

@@ -4,6 +4,7 @@
 #include "cli/prompt.h"
 #include "cli/signals.h"
 #include "core/error.h"
+#include "core/fault.h"
 #include "core/log.h"
 #include "core/page.h"
 #include "core/size.h"
@@ -111,7 +112,7 @@ static bool is_directory(const char *path)
 {
     struct stat info;
 
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    return !st_fault_refuses("model.stat") && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 /* ORG/NAME, as models are called where they are published. */
@@ -126,7 +127,7 @@ static bool is_hub_id(const char *name)
 static strata_status no_such_model(const char *name)
 {
     struct stat info;
-    const bool there = stat(name, &info) == 0;
+    const bool there = !st_fault_refuses("model.stat") && stat(name, &info) == 0;
 
     if (!there && errno != ENOENT)
         return st_error_errno(errno, "--model %s", name);

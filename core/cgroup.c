@@ -3,6 +3,8 @@
  * Version 2 has one tree; version 1 has one per controller, below root/<controller>.  Both are looked at, since
  * hybrid systems have some controllers in each.  Used once, at start. */
 #include "core/cgroup.h"
+#include "core/fault.h"
+#include "core/file.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -28,7 +30,7 @@ static bool open_in(FILE **file, const char *group, const char *name)
 
     if (snprintf(path, sizeof(path), "%s/%s", group, name) >= (int)sizeof(path))
         return false;
-    *file = fopen(path, "re");
+    *file = st_kernel_file_stream(path);
     return *file != NULL;
 }
 
@@ -151,7 +153,8 @@ static void walk_up(struct st_cgroup_limits *limits, apply_fn *apply, const char
     size_t root_length = strlen(tree);
     struct stat info;
 
-    if (snprintf(group, sizeof(group), "%s%s", tree, path) >= (int)sizeof(group) || stat(group, &info) != 0)
+    if (snprintf(group, sizeof(group), "%s%s", tree, path) >= (int)sizeof(group) || st_fault_refuses("cgroup.stat") ||
+        stat(group, &info) != 0)
         snprintf(group, sizeof(group), "%s", tree);
     for (size_t length = strlen(group); length > root_length; length = (size_t)(strrchr(group, '/') - group)) {
         group[length] = '\0';
@@ -206,7 +209,7 @@ static void apply_line(struct st_cgroup_limits *limits, const char *root, char *
 void st_cgroup_read(struct st_cgroup_limits *limits, const char *root, const char *membership)
 {
     char line[PATH_MAX];
-    FILE *file = fopen(membership, "re");
+    FILE *file = st_kernel_file_stream(membership);
 
     *limits = (struct st_cgroup_limits){.memory_limit = UINT64_MAX, .memory_available = UINT64_MAX};
     if (file == NULL)

@@ -64,6 +64,15 @@ int64_t st_fault(const char *site, int64_t result)
     return fault_slow(site, result);
 }
 
+bool st_fault_refuses(const char *site)
+{
+    const int64_t res = st_fault(site, 0);
+
+    if (res < 0)
+        errno = (int)-res;
+    return res < 0;
+}
+
 void st_fault_arm(const struct st_fault_spec *spec)
 {
     pthread_mutex_lock(&fault_lock);

@@ -2,6 +2,7 @@
 #include "core/file.h"
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/log.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -124,6 +125,32 @@ strata_status st_file_open(int *fd, struct st_file_identity *identity, const cha
 strata_status st_file_open_stream(int *fd, struct st_file_identity *identity, const char *path, strata_status missing)
 {
     return open_checked(fd, identity, path, missing, true);
+}
+
+struct dirent *st_dir_next(DIR *dir)
+{
+    errno = 0;
+    return st_fault_refuses("file.readdir") ? NULL : readdir(dir);
+}
+
+int st_kernel_file_open(const char *path)
+{
+    const int fd = st_fault_refuses("kernel.open") ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    char reason[ST_ERRNO_BYTES];
+
+    if (fd < 0 && errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != EPERM)
+        st_log(ST_LOG_WARN, "%s: %s: it is not taken into account", path, st_errno_text(errno, reason));
+    return fd;
+}
+
+FILE *st_kernel_file_stream(const char *path)
+{
+    const int fd = st_kernel_file_open(path);
+    FILE *file = fd < 0 || st_fault_refuses("kernel.stream") ? NULL : fdopen(fd, "r");
+
+    if (file == NULL && fd >= 0)
+        close(fd);
+    return file;
 }
 
 strata_status st_file_read_at(int fd, void *buf, uint64_t bytes, uint64_t offset, const char *path)

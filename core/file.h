@@ -3,6 +3,7 @@
 #define CORE_FILE_H
 
 #include "strata/status.h"
+#include <dirent.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +40,13 @@ strata_status st_file_check_unchanged(int fd, const struct st_file_identity *was
 strata_status st_file_open(int *fd, struct st_file_identity *identity, const char *path, strata_status missing);
 /** The same for what is read from its beginning to its end: pipes are taken, too, and one that nobody writes to is empty. */
 strata_status st_file_open_stream(int *fd, struct st_file_identity *identity, const char *path, strata_status missing);
+/** The next entry; NULL: errno is 0 at the end, else what hinders. */
+struct dirent *st_dir_next(DIR *dir);
+/** Open what the kernel says (/proc, /sys, control groups); -1 where it is not there or not for us, with a warning where another
+ *  thing hinders: what is not read counts as "no limit". */
+int st_kernel_file_open(const char *path);
+/** The same for reading by lines; NULL. */
+FILE *st_kernel_file_stream(const char *path);
 /** Read exactly `bytes` at `offset`; E_IO, or E_INPUT when the file ends before. */
 strata_status st_file_read_at(int fd, void *buf, uint64_t bytes, uint64_t offset, const char *path);
 /** Read a whole regular file of at most `bytes_max`; *text is NUL-terminated, freed by the caller.  E_INPUT: also one that

@@ -57,8 +57,10 @@ static strata_status check_target(const char *path, bool overwrite)
 
     if (path[base_of(path)] == '\0')
         return st_error(STRATA_E_INPUT, "%s: is not a file's name", path);
-    if (lstat(path, &info) != 0)
-        return STRATA_OK; /* what hinders it shows when it is made */
+    if (st_fault_refuses("file.target") || lstat(path, &info) != 0)
+        return errno == ENOENT || errno == ENOTDIR || errno == EACCES /* its directory says more */
+                   ? STRATA_OK
+                   : st_error_errno(errno, "%s: cannot be created", path);
     if (S_ISREG(info.st_mode))
         return overwrite ? STRATA_OK : st_error(STRATA_E_INPUT, "%s: exists already: --overwrite replaces it", path);
     if (S_ISLNK(info.st_mode))
@@ -77,7 +79,9 @@ strata_status st_new_file_check(const char *path, bool overwrite)
     if ((st = check_target(path, overwrite)) != STRATA_OK)
         return st;
     dir = dir_text(buf, path);
-    return access(dir, W_OK | X_OK) == 0 ? STRATA_OK : st_error_errno(errno, "%s: cannot be created in %s", path, dir);
+    if (!st_fault_refuses("file.access") && access(dir, W_OK | X_OK) == 0)
+        return STRATA_OK;
+    return st_error_errno(errno, "%s: cannot be created in %s", path, dir);
 }
 
 /* --- directories --- */
@@ -88,8 +92,12 @@ static strata_status make_one(const char *path, bool *made)
     int64_t res;
 
     *made = false;
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+    if (st_fault_refuses("file.parent") || stat(path, &info) != 0) {
+        if (errno != ENOENT)
+            return st_error_errno(errno, "looking at %s", path);
+    } else if (S_ISDIR(info.st_mode)) {
         return STRATA_OK;
+    }
     res = st_fault("file.mkdir", 0);
     if (res == 0)
         res = result(mkdir(path, 0777));
@@ -111,14 +119,14 @@ static strata_status make_parents(struct st_new_file *f)
             continue;
         snprintf(dir, sizeof(dir), "%.*s", (int)end, f->path);
         if ((st = make_one(dir, &made)) != STRATA_OK)
-            return st;
+            return st_error_prefix(st, "%s", f->path);
         if (made && f->made_from == f->base)
             f->made_from = end - 1;
     }
     return STRATA_OK;
 }
 
-/* Remove the directories that were made, as far as they are empty. */
+/* Remove the directories that were made, as far as they are empty.  No fault site: an empty directory that stays harms nobody. */
 static void remove_parents(const struct st_new_file *f)
 {
     char dir[ST_PATH_MAX];
@@ -152,7 +160,8 @@ static bool same_directory(int a, int b)
 {
     struct stat one, other;
 
-    return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+    return !st_fault_refuses("file.same") && fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
 }
 
 /* False: this process makes that file already. */
@@ -191,7 +200,7 @@ static void live_remove(struct st_new_file *f)
     pthread_mutex_unlock(&live_mutex);
 }
 
-/* One that did not come to its name leaves nothing. */
+/* One that did not come to its name leaves nothing.  No fault site: what cannot be removed is left to the next maker's sweep. */
 static void remove_traces(const struct st_new_file *f)
 {
     if (!f->named && f->temp[0] != '\0')
@@ -234,14 +243,14 @@ static bool is_temp_of(const char *name, const char *base)
 /* E_INPUT if a living maker has `name`; a new file of a dead one is removed. */
 static strata_status look_at(const struct st_new_file *f, const char *name, bool is_temp)
 {
-    const int fd = openat(f->dir_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const int fd = st_fault_refuses("file.look_at") ? -1 : openat(f->dir_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat info;
     strata_status st = STRATA_OK;
     int64_t res;
 
     if (fd < 0)
         return STRATA_OK;
-    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+    if (!st_fault_refuses("file.look_at") && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
         res = lock_file(fd);
         if (res == -EWOULDBLOCK)
             st = st_error(STRATA_E_INPUT, "%s: another run is writing it: wait for its end, or name another file", f->path);
@@ -256,8 +265,8 @@ static strata_status look_at(const struct st_new_file *f, const char *name, bool
 static strata_status look_around(const struct st_new_file *f)
 {
     const char *base = f->path + f->base;
-    const int fd = openat(f->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    const int fd = st_fault_refuses("file.look_around") ? -1 : openat(f->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 && !st_fault_refuses("file.look_around") ? fdopendir(fd) : NULL;
     strata_status st = STRATA_OK;
     struct dirent *entry;
 
@@ -267,9 +276,11 @@ static strata_status look_around(const struct st_new_file *f)
             close(fd);
         return st;
     }
-    while (st == STRATA_OK && (entry = readdir(dir)) != NULL)
+    while (st == STRATA_OK && (entry = st_dir_next(dir)) != NULL)
         if (is_temp_of(entry->d_name, base) && strcmp(entry->d_name, f->temp) != 0)
             st = look_at(f, entry->d_name, true);
+    if (st == STRATA_OK && errno != 0)
+        st = st_error_errno(errno, "%s: its directory cannot be read", f->path);
     closedir(dir);
     return st == STRATA_OK ? look_at(f, base, false) : st;
 }
@@ -286,7 +297,7 @@ static int64_t open_locked(struct st_new_file *f)
 
     if (res < 0)
         return res;
-    if (getrandom(&id, sizeof(id), 0) != sizeof(id))
+    if (st_fault_refuses("file.random") || getrandom(&id, sizeof(id), 0) != sizeof(id))
         return -EIO;
     if (snprintf(f->temp, sizeof(f->temp), "%s" TEMP_MARK "%016" PRIx64 TEMP_END, f->path + f->base, id) >= (int)sizeof(f->temp))
         return -ENAMETOOLONG;
@@ -294,8 +305,18 @@ static int64_t open_locked(struct st_new_file *f)
     if (fd < 0)
         return -errno;
     res = lock_file(fd);
-    if (res == -EWOULDBLOCK || (res == 0 && fstat(fd, &info) == 0 && info.st_nlink == 0)) {
-        close(fd); /* it was taken for a dead one's, and is gone or will be */
+    if (res == -EWOULDBLOCK) {
+        close(fd); /* it was taken for a dead one's, and will be gone */
+        return -EAGAIN;
+    }
+    if (st_fault_refuses("file.links") || fstat(fd, &info) != 0) {
+        res = -errno;
+        (void)unlinkat(f->dir_fd, f->temp, 0);
+        close(fd);
+        return res;
+    }
+    if (res == 0 && info.st_nlink == 0) {
+        close(fd); /* it was, and is gone */
         return -EAGAIN;
     }
     return fd;
@@ -405,6 +426,8 @@ static int64_t rename_to_free(const struct st_new_file *f, const char *base)
         (void)unlinkat(f->dir_fd, f->temp, 0);
     if (res == 0 || res == -EEXIST)
         return res;
+    if (st_fault_refuses("file.free"))
+        return -errno;
     if (faccessat(f->dir_fd, base, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
         return -EEXIST;
     return result(renameat(f->dir_fd, f->temp, f->dir_fd, base));
@@ -423,7 +446,7 @@ static strata_status keep_beside(struct st_new_file *f)
     char kept[sizeof(f->temp)];
 
     snprintf(kept, sizeof(kept), "%.*s", (int)(strlen(f->temp) - strlen(TEMP_END)), f->temp);
-    if (renameat(f->dir_fd, f->temp, f->dir_fd, kept) != 0)
+    if (st_fault_refuses("file.keep") || renameat(f->dir_fd, f->temp, f->dir_fd, kept) != 0)
         return st_error_errno(errno, "completing %s", f->path);
     f->named = true;
     return st_error(STRATA_E_INPUT, "%s appeared while it was being made, and is kept: the new file is beside it, as %s", f->path,

@@ -1,9 +1,10 @@
 /* core/pressure.c - reads /proc and the control group by descriptors that stay open, and judges the difference. */
 #include "core/pressure.h"
 #include "core/error.h"
+#include "core/fault.h"
+#include "core/file.h"
 #include "core/size.h"
 
-#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdarg.h>
@@ -30,7 +31,7 @@ static int open_file(const char *dir, const char *name)
 
     if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
         return -1;
-    return open(path, O_RDONLY | O_CLOEXEC);
+    return st_kernel_file_open(path);
 }
 
 /* The file from its start, as text, cut at FILE_BYTES_MAX - 1; false where it cannot be read. */
@@ -42,7 +43,8 @@ static bool read_text(int fd, char text[FILE_BYTES_MAX])
     text[0] = '\0';
     if (fd < 0)
         return false;
-    while (length < FILE_BYTES_MAX - 1 && (got = pread(fd, text + length, FILE_BYTES_MAX - 1 - length, (off_t)length)) > 0)
+    while (length < FILE_BYTES_MAX - 1 && !st_fault_refuses("kernel.read") &&
+           (got = pread(fd, text + length, FILE_BYTES_MAX - 1 - length, (off_t)length)) > 0)
         length += (size_t)got;
     text[length] = '\0';
     return got >= 0 && length > 0;
@@ -68,7 +70,8 @@ static bool group_path(const char *proc_root, char path[PATH_MAX])
     bool found = false;
     FILE *file;
 
-    if (snprintf(name, sizeof(name), "%s/self/cgroup", proc_root) >= (int)sizeof(name) || (file = fopen(name, "re")) == NULL)
+    if (snprintf(name, sizeof(name), "%s/self/cgroup", proc_root) >= (int)sizeof(name) ||
+        (file = st_kernel_file_stream(name)) == NULL)
         return false;
     while (!found && fgets(line, sizeof(line), file) != NULL) {
         if (strncmp(line, "0::/", 4) != 0)

@@ -6,6 +6,7 @@
 #include "core/cgroup.h"
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/file.h"
 #include "core/log.h"
 
 #include <errno.h>
@@ -156,7 +157,7 @@ static strata_status list_units(struct st_topology *topo, const struct st_topolo
 /* "Name:   123 kB" of /proc/meminfo, in bytes; 0 if it is not there. */
 static uint64_t meminfo_bytes(const char *name)
 {
-    FILE *file = fopen("/proc/meminfo", "re");
+    FILE *file = st_kernel_file_stream("/proc/meminfo");
     char line[256];
     unsigned long long kib = 0;
     size_t length = strlen(name);

@@ -125,7 +125,7 @@ static void write_generation_config(const struct st_model *m, FILE *file)
     st_model_generation_config_write(&m->config, file);
 }
 
-static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *file, const char *name, write_fn *write)
+static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *file, const char *name, write_fn *put)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -134,7 +134,7 @@ static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *
 
     if (stream == NULL)
         return st_error(STRATA_E_NOMEM, "%s", name);
-    write(w->m, stream);
+    put(w->m, stream);
     if (fclose(stream) != 0)
         st = st_error(STRATA_E_NOMEM, "%s", name);
     else

@@ -34,7 +34,8 @@ static bool is_memory_backed(int fd)
 {
     struct statfs info;
 
-    return fstatfs(fd, &info) == 0 && (info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC);
+    return !st_fault_refuses("nvme.fstatfs") && fstatfs(fd, &info) == 0 &&
+           (info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC);
 }
 
 /* An empty file reads nothing, and well. */
@@ -43,9 +44,9 @@ static bool direct_read_works(int fd)
     void *block;
     bool works;
 
-    if (posix_memalign(&block, ST_IO_ALIGN, ST_IO_ALIGN) != 0)
+    if (st_fault_refuses("nvme.alloc") || posix_memalign(&block, ST_IO_ALIGN, ST_IO_ALIGN) != 0)
         return false;
-    works = pread(fd, block, ST_IO_ALIGN, 0) >= 0;
+    works = !st_fault_refuses("nvme.direct_read") && pread(fd, block, ST_IO_ALIGN, 0) >= 0;
     free(block);
     return works;
 }

@@ -6,6 +6,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/fault.h"
 #include "core/thread.h"
 
 #include <inttypes.h>
@@ -80,7 +81,9 @@ static strata_status create_slots(struct strata_io *io)
 
     if (st != STRATA_OK)
         return st;
-    map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    map = st_fault_refuses("nvme.mmap")
+              ? MAP_FAILED
+              : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return st_error(STRATA_E_NOMEM, "%zu bytes for unaligned transfers could not be mapped: see ulimit -v", bytes);
     io->bounce = map;

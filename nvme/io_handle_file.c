@@ -63,7 +63,7 @@ static strata_status check_regular(struct strata_io_file *file)
 {
     struct stat info;
 
-    if (fstat(file->fd, &info) < 0)
+    if (st_fault_refuses("nvme.stat") || fstat(file->fd, &info) < 0)
         return st_error_errno(errno, "%s: cannot be looked at", file->path);
     if (S_ISDIR(info.st_mode))
         return st_error(STRATA_E_INPUT, "%s: a directory, where a file is needed", file->path);
@@ -87,7 +87,8 @@ static strata_status reserve(struct strata_io_file *file, uint64_t bytes)
         file->bytes = bytes > file->bytes ? bytes : file->bytes;
         return STRATA_OK;
     }
-    if (ftruncate(fd, (off_t)file->bytes) < 0) /* what it had; its error would hide the cause */
+    if (st_fault_refuses("nvme.cut_back") ||
+        ftruncate(fd, (off_t)file->bytes) < 0) /* what it had; its error would hide the cause */
         st_log(ST_LOG_WARN, "%s: could not be cut back to %" PRIu64 " bytes", file->path, file->bytes);
     return st_error_errno(err, "%s: cannot reserve %s", file->path, st_size_text(text, bytes));
 }
@@ -101,9 +102,9 @@ static strata_status prepare(struct strata_io_file *file, uint64_t bytes)
 
     if ((st = check_regular(file)) != STRATA_OK)
         return st;
-    if (fcntl(fd, F_SETFL, access_mode) < 0)
+    if (st_fault_refuses("nvme.flags") || fcntl(fd, F_SETFL, access_mode) < 0)
         return st_error_errno(errno, "%s: its flags cannot be set", file->path);
-    if ((file->flags & STRATA_IO_TRUNCATE) != 0 && ftruncate(fd, 0) < 0)
+    if ((file->flags & STRATA_IO_TRUNCATE) != 0 && (st_fault_refuses("nvme.truncate") || ftruncate(fd, 0) < 0))
         return st_error_errno(errno, "%s: cannot be truncated", file->path);
     if ((file->flags & STRATA_IO_TRUNCATE) != 0)
         file->bytes = 0;

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/fault.h"
+#include "core/file.h"
 #include "core/log.h"
 #include "core/size.h"
 
@@ -128,7 +129,7 @@ static int has_name(int fd)
 {
     struct stat info;
 
-    if (fstat(fd, &info) < 0)
+    if (st_fault_refuses("nvme.stat") || fstat(fd, &info) < 0)
         return -errno;
     return info.st_nlink > 0 ? 0 : -ENOENT;
 }
@@ -209,7 +210,8 @@ void st_run_dir_clear(struct st_run_dir *run)
 {
     if (run->dir_fd >= 0)
         unlink_all_known(run->dir_fd, run->path);
-    if (run->made && unlinkat(run->parent_fd, run->name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+    if (run->made && (st_fault_refuses("nvme.unlink") || unlinkat(run->parent_fd, run->name, AT_REMOVEDIR) < 0) &&
+        errno != ENOENT)
         st_log(ST_LOG_WARN, "%s could not be removed: %s", run->path, strerror(errno));
     run->made = false;
 }
@@ -285,9 +287,9 @@ static enum mark mark_of(int dir_fd, int *lock_fd)
     *lock_fd = open_at(dir_fd, ST_SWAP_LOCK_NAME, O_RDONLY | O_NONBLOCK);
     if (*lock_fd < 0)
         return *lock_fd == -ENOENT ? MARK_NONE : MARK_FOREIGN;
-    if (fstat(*lock_fd, &info) < 0 || !S_ISREG(info.st_mode) || lock_file(*lock_fd) < 0)
+    if (st_fault_refuses("nvme.stat") || fstat(*lock_fd, &info) < 0 || !S_ISREG(info.st_mode) || lock_file(*lock_fd) < 0)
         return MARK_FOREIGN;
-    bytes = pread(*lock_fd, text, sizeof(text), 0);
+    bytes = st_fault_refuses("nvme.marker") ? -1 : pread(*lock_fd, text, sizeof(text), 0);
     if (bytes < 0 || memcmp(text, LOCK_MARKER, (size_t)bytes) != 0)
         return MARK_FOREIGN;
     return bytes == (ssize_t)sizeof(text) ? MARK_OURS : MARK_BEGUN;
@@ -297,14 +299,15 @@ static enum mark mark_of(int dir_fd, int *lock_fd)
 static bool is_empty(int dir_fd)
 {
     const int fd = open_at(dir_fd, ".", O_RDONLY | O_DIRECTORY);
-    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    DIR *stream = fd >= 0 && !st_fault_refuses("nvme.opendir") ? fdopendir(fd) : NULL;
     bool empty = stream != NULL;
 
     if (stream == NULL && fd >= 0)
         close(fd);
-    for (const struct dirent *entry; empty && (entry = readdir(stream)) != NULL;)
+    for (const struct dirent *entry; empty && (entry = st_dir_next(stream)) != NULL;)
         empty =
             strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || strcmp(entry->d_name, ST_SWAP_LOCK_NAME) == 0;
+    empty = empty && errno == 0; /* of what cannot be read nothing is known */
     if (stream != NULL)
         closedir(stream);
     return empty;
@@ -323,7 +326,7 @@ static bool sweep_one(int parent_fd, const char *parent, const char *name)
     mark = lock_file(dir_fd) == 0 ? mark_of(dir_fd, &lock_fd) : MARK_FOREIGN;
     if (mark == MARK_OURS || (mark != MARK_FOREIGN && is_empty(dir_fd))) {
         unlink_all_known(dir_fd, name);
-        gone = unlinkat(parent_fd, name, AT_REMOVEDIR) == 0;
+        gone = !st_fault_refuses("nvme.unlink") && unlinkat(parent_fd, name, AT_REMOVEDIR) == 0;
         if (!gone && errno != ENOENT)
             st_log(ST_LOG_WARN, "%s/%s of a run that died could not be removed: %s", parent, name, strerror(errno));
     }
@@ -337,11 +340,11 @@ uint32_t st_swap_sweep(const char *dir)
 {
     uint32_t removed = 0;
     struct dirent *entry;
-    DIR *stream = opendir(dir);
+    DIR *stream = st_fault_refuses("nvme.opendir") ? NULL : opendir(dir);
 
     if (stream == NULL)
         return 0;
-    while ((entry = readdir(stream)) != NULL)
+    while ((entry = st_dir_next(stream)) != NULL)
         if (is_run_name(entry->d_name) && sweep_one(dirfd(stream), dir, entry->d_name))
             removed++;
     st_share_sweep_at(dirfd(stream));

@@ -24,7 +24,7 @@ static bool lock_slots(int fd, short type, uint32_t first, uint32_t count)
 {
     struct flock lock = range(type, first, count);
 
-    return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+    return !st_fault_refuses("nvme.share") && fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
 /* Whether another holds one of these slots. */
@@ -32,7 +32,7 @@ static bool is_held(int fd, uint32_t first, uint32_t count)
 {
     struct flock lock = range(F_WRLCK, first, count);
 
-    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    return !st_fault_refuses("nvme.share") && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 /* An empty plain file: nobody's data. */
@@ -40,14 +40,14 @@ static bool is_ours(int fd)
 {
     struct stat info;
 
-    return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0;
+    return !st_fault_refuses("nvme.share") && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0;
 }
 
 static bool has_name(int fd)
 {
     struct stat info;
 
-    return fstat(fd, &info) == 0 && info.st_nlink > 0;
+    return !st_fault_refuses("nvme.share") && fstat(fd, &info) == 0 && info.st_nlink > 0;
 }
 
 /* Descriptor, or -1. */

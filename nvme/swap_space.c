@@ -2,15 +2,16 @@
 #include "nvme/swap_parts.h"
 
 #include "core/error.h"
+#include "core/fault.h"
 #include "core/size.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <sys/stat.h>
 
 struct space {
     uint64_t free_bytes;
     dev_t device;
-    bool known; /* device */
 };
 
 static strata_status look(struct space *space, const char *dir)
@@ -20,14 +21,15 @@ static strata_status look(struct space *space, const char *dir)
 
     if (st != STRATA_OK)
         return st;
-    space->known = stat(dir, &info) == 0;
-    space->device = space->known ? info.st_dev : 0;
+    if (st_fault_refuses("nvme.stat") || stat(dir, &info) != 0)
+        return st_error_errno(errno, "%s: its file system cannot be seen", dir);
+    space->device = info.st_dev;
     return STRATA_OK;
 }
 
 static bool is_shared(const struct space *a, const struct space *b)
 {
-    return a == b || (a->known && b->known && a->device == b->device);
+    return a->device == b->device;
 }
 
 strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe *stripe, uint64_t bytes)

@@ -1,5 +1,6 @@
 /* offload/machine_report.c - asks the kernel and the tables; keeps nothing and leaves nothing behind. */
 #include "offload/machine_report.h"
+#include "core/fault.h"
 #include "kernels/kernels.h"
 #include "nvme/io.h"
 #include "nvme/swap.h"
@@ -56,7 +57,7 @@ static void filesystem_report(struct st_dir_report *out, const char *dir)
 {
     struct statfs fs;
 
-    if (statfs(dir, &fs) != 0) {
+    if (st_fault_refuses("report.statfs") || statfs(dir, &fs) != 0) {
         snprintf(out->filesystem, sizeof(out->filesystem), "unknown");
         return;
     }
@@ -76,11 +77,11 @@ void st_report_dir(struct st_dir_report *out, const char *dir)
         return;
     }
     filesystem_report(out, dir);
-    fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    fd = st_fault_refuses("report.open") ? -1 : open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0) {
         const int err = errno;
 
-        out->writable = err == EOPNOTSUPP && access(dir, W_OK) == 0;
+        out->writable = err == EOPNOTSUPP && !st_fault_refuses("report.access") && access(dir, W_OK) == 0;
         if (!out->writable)
             snprintf(out->problem, sizeof(out->problem), "cannot create files in %s: %s", dir, strerror(err));
         return;

@@ -1,5 +1,7 @@
 /* offload/machine_report_disk.c - the device under a directory, whether what a run does works there, and what to change. */
 #include "core/arena.h"
+#include "core/fault.h"
+#include "core/file.h"
 #include "nvme/direct.h"
 #include "nvme/io.h"
 #include "offload/machine_report.h"
@@ -29,7 +31,8 @@ static void read_line(char *out, size_t size, const char *directory, const char 
     FILE *file;
 
     out[0] = '\0';
-    if (snprintf(path, sizeof(path), "%s/%s", directory, name) >= (int)sizeof(path) || (file = fopen(path, "re")) == NULL)
+    if (snprintf(path, sizeof(path), "%s/%s", directory, name) >= (int)sizeof(path) ||
+        (file = st_kernel_file_stream(path)) == NULL)
         return;
     if (fgets(out, (int)size, file) == NULL)
         out[0] = '\0';
@@ -66,7 +69,8 @@ static bool has_queue(const char *directory)
     char path[PATH_BYTES];
     struct stat info;
 
-    return snprintf(path, sizeof(path), "%s/queue", directory) < (int)sizeof(path) && stat(path, &info) == 0;
+    return snprintf(path, sizeof(path), "%s/queue", directory) < (int)sizeof(path) && !st_fault_refuses("report.stat") &&
+           stat(path, &info) == 0;
 }
 
 /* Owned by the caller; NULL: no block device.  A partition's directory lies in that of its disk, which has the queue. */
@@ -75,7 +79,7 @@ static char *disk_directory(dev_t device)
     char link[64], *directory, *slash;
 
     snprintf(link, sizeof(link), "/sys/dev/block/%u:%u", major(device), minor(device));
-    directory = realpath(link, NULL);
+    directory = st_fault_refuses("report.disk") ? NULL : realpath(link, NULL);
     if (directory != NULL && !has_queue(directory) && (slash = strrchr(directory, '/')) != NULL)
         *slash = '\0';
     if (directory == NULL || has_queue(directory))
@@ -91,7 +95,7 @@ void st_report_disk(struct st_disk_report *out, int fd)
     char *directory;
 
     *out = (struct st_disk_report){0};
-    if (fstat(fd, &info) != 0 || (directory = disk_directory(info.st_dev)) == NULL)
+    if (st_fault_refuses("report.stat") || fstat(fd, &info) != 0 || (directory = disk_directory(info.st_dev)) == NULL)
         return;
     name = strrchr(directory, '/');
     snprintf(out->name, sizeof(out->name), "%.*s", (int)sizeof(out->name) - 1, name != NULL ? name + 1 : directory);
@@ -110,7 +114,8 @@ static void try_direct(struct st_dir_report *out, int fd, const void *block)
     struct st_direct direct;
 
     st_direct_enable(&direct, fd);
-    out->direct_works = direct.works && pwrite(fd, block, BLOCK_BYTES, 0) == (ssize_t)BLOCK_BYTES;
+    out->direct_works =
+        direct.works && !st_fault_refuses("report.write") && pwrite(fd, block, BLOCK_BYTES, 0) == (ssize_t)BLOCK_BYTES;
     if (direct.told) {
         out->memory_align = direct.memory_align;
         out->offset_align = direct.offset_align;

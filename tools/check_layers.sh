@@ -1,6 +1,7 @@
 #!/bin/sh
 # Checks who includes whom (docs/design.md, "Tree"): no folder includes upwards, and each foreign header has one home.  And that
-# what people read is printed through core/print.h, which writes out what a terminal would obey.
+# what people read is printed through core/print.h, which writes out what a terminal would obey.  And that a file which calls the
+# system knows core/fault.h, so that tests can make the calls fail.
 #
 #     tools/check_layers.sh [ROOT]
 #
@@ -45,8 +46,49 @@ BEGIN {
     writers = "core/print.c core/page.c core/json_writer.c core/trace_write.c core/config_print.c model/safetensors.c bench/io.c bench/io_fio.c bench/bench_"
     writers = writers " cli/cmd_generate.c core/json_edit.c" # the bytes of a model, into a pipe; a configuration
     printing = "(^|[^a-z_])(v?f?printf|v?dprintf|f?puts|f?putc|putchar|fwrite|perror|psignal|error)(_unlocked)?\\("
+
+    # Calls into the system, and the files that make them without a fault site, each with its reason; this list may only shrink.
+    calls = "(^|[^a-zA-Z0-9_.>])(open|openat|fopen|fdopen|opendir|fdopendir|readdir|read|fread|write|p?(read|write)v?|pwritev2|preadv2|[lf]?stat|fstatat|statx|f?stat(v?fs)|mkdir|mkdirat|rename|renameat2?|link|linkat|symlink|unlink|unlinkat|rmdir|fsync|fdatasync|ftruncate|fallocate|posix_fallocate|mmap|mlock|flock|fcntl|ioctl|pipe2?|p?poll|eventfd|timerfd_create|signalfd|posix_spawnp?|fork|pthread_create|getrandom|dlopen|realpath|memfd_create|access|faccessat)\\("
+    unsited["nvme/swap_litter.c"] = "removes what is left while the program ends; the next run sweeps what stays"
+    unsited["cli/signals.c"] = "says the last word to standard error; nobody is left to be told"
+    for (file in unsited)
+        if (system("test -e " file) != 0)
+            delete unsited[file] # a tree of the test
     offences = 0
     checked = 0
+}
+
+# What the file before had: calls, and whether it knew the fault sites.
+function end_of_file()
+{
+    if (first_call != "" && !sited && !(last_file in unsited)) {
+        printf "%s:%s: calls the system without a fault site: core/fault.h\n", last_file, first_call
+        offences++
+    }
+    if (last_file in unsited && (first_call == "" || sited)) {
+        printf "%s: needs its line in tools/check_layers.sh no more\n", last_file
+        offences++
+    }
+    first_call = ""
+    sited = 0
+}
+
+FNR == 1 {
+    end_of_file()
+    last_file = FILENAME
+}
+
+/"core\/fault\.h"/ {
+    sited = 1
+}
+
+# A declaration of a member or a function of ours with such a name is indented, too; calls through a pointer are not the system.
+first_call == "" && /^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && folder_of(FILENAME) ~ /^(core|nvme|offload|model|cli|bench)$/ && FILENAME ~ /\.c$/ {
+    line = $0
+    gsub(/"[^"]*"/, "", line)
+    sub(/\/\*.*/, "", line)
+    if (line ~ calls)
+        first_call = FNR
 }
 
 function folder_of(file)
@@ -115,6 +157,7 @@ $0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && folder_of(FILENAME) ~ /^(core|kernels|n
 }
 
 END {
+    end_of_file()
     if (offences > 0) {
         printf "check_layers: %d offences\n", offences
         exit 1

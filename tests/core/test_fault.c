@@ -87,6 +87,18 @@ static void test_bad_text(void **state)
     assert_int_equal(st_fault("a", 7), 7);
 }
 
+static void test_refuses(void **state)
+{
+    (void)state;
+    errno = 0;
+    assert_false(st_fault_refuses("a"));
+    st_fault_arm(&(struct st_fault_spec){.site = "a", .count = 1, .result = -ENOSPC});
+    assert_true(st_fault_refuses("a"));
+    assert_int_equal(errno, ENOSPC);
+    assert_false(st_fault_refuses("a"));
+    assert_int_equal(st_fault_disarm(), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -94,6 +106,7 @@ int main(void)
         cmocka_unit_test(test_after_and_count),
         cmocka_unit_test(test_count_zero_fails_all),
         cmocka_unit_test(test_any_site),
+        cmocka_unit_test(test_refuses),
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_bad_text),
     };

@@ -118,7 +118,7 @@ static void a_name_that_appears_meanwhile_is_kept(void **state)
     (void)state;
     for (size_t i = 0; i < 3; i++) {
         const struct st_fault_spec no_flags = {.site = "file.rename", .result = -EINVAL};
-        const struct st_fault_spec nothing = {.result = -EINVAL};
+        const struct st_fault_spec nothing = {.count = 2, .result = -EINVAL}; /* rename and link */
 
         assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
         assert_int_equal(st_new_file_write_at(&f, "hours", 5, 0), STRATA_OK);
@@ -309,6 +309,27 @@ static void another_thread_removes_all(void **state)
     for (size_t i = 0; i < 3; i++)
         st_new_file_abort(&f[i]);
     assert_int_equal(scratch_entries(scratch_dir, "c"), 0);
+}
+
+/* A file that cannot be seen is not one that is not there. */
+static void what_cannot_be_seen_is_an_error(void **state)
+{
+    (void)state;
+    st_fault_arm(&(struct st_fault_spec){.site = "file.target", .count = 1, .result = -EIO});
+    assert_int_equal(st_new_file_check(scratch_path("b"), false), STRATA_E_IO);
+    assert_int_equal(st_fault_disarm(), 1);
+}
+
+/* What others make lies behind the entry that cannot be read. */
+static void a_directory_that_cannot_be_read_is_not_empty(void **state)
+{
+    struct st_new_file f;
+
+    (void)state;
+    st_fault_arm(&(struct st_fault_spec){.site = "file.readdir", .count = 1, .result = -EIO});
+    assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_E_IO);
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
 }
 
 static void every_single_failure_is_clean(void **state)
@@ -502,6 +523,8 @@ int main(void)
         FILE_TEST(a_file_that_grows_under_its_name_is_not_replaced),
         FILE_TEST(makers_that_race_do_not_both_win),
         FILE_TEST(another_thread_removes_all),
+        FILE_TEST(what_cannot_be_seen_is_an_error),
+        FILE_TEST(a_directory_that_cannot_be_read_is_not_empty),
         FILE_TEST(every_single_failure_is_clean),
         FILE_TEST(what_is_written_while_it_is_read_is_told),
         FILE_TEST(a_time_that_was_set_back_hides_nothing),
