@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #define WIDTH_DEFAULT 80u
-#define PRINT_BYTES   2048 /* longer texts are made on the heap; no line of a running step is */
+#define PRINT_BYTES   2048  /* longer texts are made on the heap; no line of a running step is */
+#define SHOWN_BYTES   4096u /* of one write: what a pipe takes whole, between those of others */
 
 static bool is_layout(char c)
 {
@@ -26,25 +27,57 @@ static size_t count_layout(const char *text)
     return count;
 }
 
-/* Newlines and tabs stay where `layout`, and from `tail` on. */
+/* What is fit to be shown, gathered: standard error has no buffer of its own. */
+struct shown {
+    FILE *file;
+    size_t bytes;
+    char text[SHOWN_BYTES];
+};
+
+static void shown_begin(struct shown *s, FILE *file)
+{
+    s->file = file; /* the text needs no zeros */
+    s->bytes = 0;
+}
+
+static void shown_write(struct shown *s)
+{
+    fwrite(s->text, 1, s->bytes, s->file);
+    s->bytes = 0;
+}
+
+static void shown_add(struct shown *s, const char *text, size_t bytes)
+{
+    if (s->bytes + bytes > sizeof(s->text))
+        shown_write(s);
+    memcpy(s->text + s->bytes, text, bytes);
+    s->bytes += bytes;
+}
+
+/* Newlines and tabs stay where `layout`, and from `tail` on.  A line is one write. */
 static int write_shown(FILE *file, const char *text, bool layout, size_t tail)
 {
     const size_t length = strlen(text);
+    struct shown shown;
     int written = 0;
 
+    shown_begin(&shown, file);
     for (size_t i = 0; i < length;) {
         char unit[ST_TEXT_UNIT_MAX];
         const size_t from = i;
 
         i += st_text_unit(unit, text + i, length - i);
         if (is_layout(text[from]) && (layout || from >= tail)) {
-            fputc(text[from], file);
+            shown_add(&shown, text + from, 1);
             written++;
+            if (text[from] == '\n')
+                shown_write(&shown);
         } else {
-            fputs(unit, file);
+            shown_add(&shown, unit, strlen(unit));
             written += (int)strlen(unit);
         }
     }
+    shown_write(&shown);
     return written;
 }
 
@@ -175,16 +208,19 @@ size_t st_print_width(FILE *file)
 void st_print_over(FILE *file, const char *line)
 {
     const size_t width = st_print_width(file) - 1, length = strlen(line);
+    struct shown shown;
 
-    fputc('\r', file);
+    shown_begin(&shown, file);
+    shown_add(&shown, "\r", 1);
     for (size_t i = 0, column = 0; i < length; column++) {
         char unit[ST_TEXT_UNIT_MAX];
 
         i += st_text_unit(unit, line + i, length - i);
         if (column + 1 > width)
             break;
-        fputs(unit, file);
+        shown_add(&shown, unit, strlen(unit));
     }
-    fputs("\033[K", file);
+    shown_add(&shown, "\033[K", 3);
+    shown_write(&shown);
     fflush(file);
 }

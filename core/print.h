@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+/* A line of up to 4 KiB is one write, also on a stream without a buffer. */
+
 /** printf whose newlines and tabs are the format's own: in an argument they are written out, as other controls are.
  *  @return characters printed */
 int st_print(FILE *file, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,6 +57,34 @@ static void text_is_written_out(void **state)
         st_text_escape(twice, sizeof(twice), once);
         assert_string_equal(twice, once);
     }
+}
+
+/* One message of a socket is one write. */
+static void a_line_is_one_write(void **state)
+{
+    char line[64];
+    FILE *file;
+    int ends[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    file = fdopen(ends[0], "w");
+    assert_non_null(file);
+    setvbuf(file, NULL, _IONBF, 0);
+    st_print(file, "strata: %s of %u\n", "a\033b", 7u);
+    st_print_text(file, "one\ttwo\nthree");
+    st_print_over(file, "over\a");
+    fclose(file);
+    assert_int_equal(read(ends[1], line, sizeof(line)), 20);
+    assert_memory_equal(line, "strata: a\\x1bb of 7\n", 20);
+    assert_int_equal(read(ends[1], line, sizeof(line)), 8);
+    assert_memory_equal(line, "one\ttwo\n", 8);
+    assert_int_equal(read(ends[1], line, sizeof(line)), 5);
+    assert_memory_equal(line, "three", 5);
+    assert_int_equal(read(ends[1], line, sizeof(line)), 12);
+    assert_memory_equal(line, "\rover\\x07\033[K", 12);
+    assert_int_equal(read(ends[1], line, sizeof(line)), 0);
+    close(ends[1]);
 }
 
 static void cutting_leaves_whole_characters(void **state)
@@ -180,6 +210,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_is_written_out),
+        cmocka_unit_test(a_line_is_one_write),
         cmocka_unit_test(cutting_leaves_whole_characters),
         cmocka_unit_test(errors_and_logs_are_one_safe_line),
         cmocka_unit_test(newlines_are_the_formats_own),
