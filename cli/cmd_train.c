@@ -74,16 +74,13 @@ static strata_status check_out(const struct cli_args *args)
     const char *path = args->out;
     char parent[4096];
     struct stat info;
-    strata_status st;
 
     if (path == NULL)
         return STRATA_OK;
     if (!st_fault_refuses("out.stat") && stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
         return st_error(STRATA_E_INPUT, "--out %s: is a file, not a directory", path);
-    if (!st_fault_refuses("out.access") && access(path, W_OK) == 0) {
-        st = st_hf_output_check(path, args->overwrite);
-        return st == STRATA_OK ? st : st_error_prefix(st, "--out");
-    }
+    if (!st_fault_refuses("out.access") && access(path, W_OK) == 0)
+        return cli_output_check_dir("--out", path, args);
     if (errno != ENOENT)
         return st_error_errno(errno, "--out %s: cannot be written", path);
     parent_of(parent, sizeof(parent), path);

@@ -66,6 +66,22 @@ strata_status st_file_identify(struct st_file_identity *out, int fd, const char 
     return STRATA_OK;
 }
 
+strata_status st_file_check_apart(const char *out, const char *in)
+{
+    struct stat a = {0}, b = {0};
+    int64_t res = passed("file.apart", stat(out, &a));
+
+    if (res == 0)
+        res = passed("file.apart", strcmp(in, "-") == 0 ? fstat(STDIN_FILENO, &b) : stat(in, &b));
+    if (res == -ENOENT)
+        return STRATA_OK;
+    if (res < 0)
+        return st_error_errno((int)-res, "comparing %s with %s", out, in);
+    if (a.st_dev != b.st_dev || a.st_ino != b.st_ino)
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT, "%s: is the same file as %s, which this command reads: name another one", out, in);
+}
+
 static bool same_time(struct timespec a, struct timespec b)
 {
     return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;

@@ -34,6 +34,11 @@ strata_status st_file_identify(struct st_file_identity *out, int fd, const char 
  *  system's clock (up to 10 ms) look like one. */
 strata_status st_file_check_unchanged(int fd, const struct st_file_identity *was, const char *path);
 
+/** E_INPUT if `out` is the very file that `in` leads to ("-": standard input), under any name: a run's output is none of its
+ * inputs.
+ */
+strata_status st_file_check_apart(const char *out, const char *in);
+
 /** Open a regular file for reading; a link to one is followed.  Never waits: a pipe or a device is refused, not opened and waited
  *  for.  `missing` is the status of what is not there, forbidden or no file: E_INPUT for a user's file; a disk that fails is
  * E_IO. */

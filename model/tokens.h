@@ -46,7 +46,7 @@ strata_status st_token_set_window(const struct st_token_set *s, uint64_t positio
 
 /* Byte tokenizer: text files -> one token file; heldout > 0 sets every (1/heldout)-th 16 KiB block aside into PATH with
  * ".heldout" before the extension ("kjv.bin" -> "kjv.heldout.bin"). "-" reads standard input; texts may be pipes.
- * E_INPUT: a file has one of the two names and `overwrite` is false, or somebody makes it. */
+ * E_INPUT: a file has one of the two names and `overwrite` is false, it is one of the texts, or somebody makes it. */
 struct st_tokens_report {
     uint64_t tokens, source_bytes, heldout_tokens, heldout_bytes;
     char heldout_path[512];

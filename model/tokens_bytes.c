@@ -17,6 +17,11 @@
 #define VERSION     1u
 #define TOKENS_MAX  INT32_MAX /* the header's count is an int32 */
 
+struct texts {
+    const char *const *paths; /* [count] "-": standard input */
+    uint32_t count;
+};
+
 struct output {
     struct st_new_file file;
     uint64_t tokens;
@@ -31,10 +36,15 @@ struct job {
     unsigned char bytes[BLOCK_BYTES];
 };
 
-static strata_status output_open(struct output *o, const char *path, bool overwrite)
+/* Never over one of the texts. */
+static strata_status output_open(struct output *o, const char *path, const struct texts *texts, bool overwrite)
 {
-    const strata_status st = st_new_file_create(&o->file, path, overwrite ? ST_NEW_FILE_OVERWRITE : 0);
+    strata_status st = STRATA_OK;
 
+    for (uint32_t i = 0; i < texts->count && st == STRATA_OK; i++)
+        st = st_file_check_apart(path, texts->paths[i]);
+    if (st == STRATA_OK)
+        st = st_new_file_create(&o->file, path, overwrite ? ST_NEW_FILE_OVERWRITE : 0);
     o->open = st == STRATA_OK;
     return st;
 }
@@ -160,7 +170,8 @@ static strata_status heldout_name(char out[512], const char *path)
     return length > 0 && length < 512 ? STRATA_OK : st_error(STRATA_E_INVAL, "path too long: %s", path);
 }
 
-static strata_status start(struct job *j, const char *out, double heldout, bool overwrite, char heldout_path[512])
+static strata_status start(struct job *j, const struct texts *texts, const char *out, double heldout, bool overwrite,
+                           char heldout_path[512])
 {
     strata_status st;
 
@@ -170,10 +181,10 @@ static strata_status start(struct job *j, const char *out, double heldout, bool 
     if (heldout > 0.0) {
         j->every = (uint64_t)llround(1.0 / heldout);
         if ((st = heldout_name(heldout_path, out)) != STRATA_OK ||
-            (st = output_open(&j->heldout, heldout_path, overwrite)) != STRATA_OK)
+            (st = output_open(&j->heldout, heldout_path, texts, overwrite)) != STRATA_OK)
             return st;
     }
-    return output_open(&j->train, out, overwrite);
+    return output_open(&j->train, out, texts, overwrite);
 }
 
 static strata_status finish(struct job *j)
@@ -202,7 +213,7 @@ strata_status st_tokens_from_bytes(const char *const *texts, uint32_t count, con
 {
     struct job j = {0};
     char heldout_path[512];
-    strata_status st = start(&j, out, heldout, overwrite, heldout_path);
+    strata_status st = start(&j, &(struct texts){texts, count}, out, heldout, overwrite, heldout_path);
 
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         st = read_text(&j, texts[i]);

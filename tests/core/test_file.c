@@ -451,6 +451,21 @@ static void a_text_that_changed_is_not_returned(void **state)
     assert_int_equal(st_fault_disarm(), 1);
 }
 
+static void outputs_are_apart_from_inputs(void **state)
+{
+    (void)state;
+    scratch_put("a", "text");
+    scratch_put("b", "text");
+    assert_int_equal(symlink("a", scratch_path("link")), 0);
+    assert_int_equal(link(scratch_path("a"), scratch_path("hard")), 0);
+    refused(st_file_check_apart(scratch_path("a"), scratch_path("a")), "which this command reads: name another one");
+    refused(st_file_check_apart(scratch_path("a"), scratch_path("link")), "is the same file as");
+    refused(st_file_check_apart(scratch_path("hard"), scratch_path("a")), "is the same file as");
+    assert_int_equal(st_file_check_apart(scratch_path("b"), scratch_path("a")), STRATA_OK);
+    assert_int_equal(st_file_check_apart(scratch_path("new"), scratch_path("a")), STRATA_OK);
+    assert_int_equal(st_file_check_apart(scratch_path("a"), scratch_path("missing")), STRATA_OK);
+}
+
 static void only_what_does_not_exist_is_absent(void **state)
 {
     bool there = true;
@@ -530,6 +545,7 @@ int main(void)
         FILE_TEST(a_time_that_was_set_back_hides_nothing),
         FILE_TEST(replacing_or_removing_is_no_change),
         FILE_TEST(a_text_that_changed_is_not_returned),
+        FILE_TEST(outputs_are_apart_from_inputs),
         FILE_TEST(only_what_does_not_exist_is_absent),
         FILE_TEST(reading_never_waits),
     };
