@@ -1,4 +1,5 @@
 /* model/tokens_bytes.c - text to token files, one token per byte; every n-th block may be set aside. */
+#include "core/ending.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/file.h"
@@ -156,6 +157,21 @@ static strata_status read_text(struct job *j, const char *path)
     return st;
 }
 
+/* Both are one data set: all are on the disk before the first takes its name, and a signal finds none or both. */
+static strata_status name_both(struct job *j)
+{
+    strata_status st;
+
+    if ((st = st_new_file_sync(&j->heldout.file)) != STRATA_OK || (st = st_new_file_sync(&j->train.file)) != STRATA_OK)
+        return st;
+    st_ending_hold();
+    st = st_new_file_commit(&j->heldout.file);
+    if (st == STRATA_OK)
+        st = st_new_file_commit(&j->train.file);
+    st_ending_release();
+    return st;
+}
+
 /* "dir/kjv.bin" -> "dir/kjv.heldout.bin" */
 static strata_status heldout_name(char out[512], const char *path)
 {
@@ -201,11 +217,7 @@ static strata_status finish(struct job *j)
                         j->train.file.path, (unsigned long long)j->every, BLOCK_BYTES);
     if ((st = output_header(&j->train)) != STRATA_OK || (j->every > 0 && (st = output_header(&j->heldout)) != STRATA_OK))
         return st;
-    if (j->every > 0 &&
-        ((st = st_new_file_sync(&j->heldout.file)) != STRATA_OK || (st = st_new_file_sync(&j->train.file)) != STRATA_OK ||
-         (st = st_new_file_commit(&j->heldout.file)) != STRATA_OK))
-        return st;
-    return st_new_file_commit(&j->train.file);
+    return j->every > 0 ? name_both(j) : st_new_file_commit(&j->train.file);
 }
 
 strata_status st_tokens_from_bytes(const char *const *texts, uint32_t count, const char *out, double heldout, bool overwrite,
