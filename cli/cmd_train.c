@@ -146,7 +146,7 @@ static strata_status begin_outputs(struct train *t)
         (st = st_hf_writer_open(&t->writer, t->session.model, args->out, t->session.model_is_dir ? args->model : NULL,
                                 args->overwrite)) != STRATA_OK)
         st = st_error_prefix(st, "--out");
-    return st;
+    return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st; /* no room at the start */
 }
 
 typedef void line_fn(struct train *t, struct st_json_writer *w, const struct cli_step *step);

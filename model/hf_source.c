@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define FILE_BYTES_MAX   (64u << 20)
-#define FILES_MAX        256u /* each is open during the run */
+#define FILES_MAX        256u /* the copy of each is open during the run */
 #define CONFIG_BYTES_MAX (1u << 20)
 #define PART_BYTES       (1u << 20)
 
@@ -327,7 +327,8 @@ static strata_status copy(struct st_new_file *file, const struct st_hf_source *s
     if ((st = st_path_join(from, s->dir, f->name)) != STRATA_OK || (st = st_path_join(path, to, f->name)) != STRATA_OK ||
         (st = st_new_file_create(file, path, flags)) != STRATA_OK)
         return st;
-    return copy_bytes(file, f, from);
+    st = copy_bytes(file, f, from);
+    return st == STRATA_OK ? st_file_check_unchanged(f->fd, &f->identity, from) : st;
 }
 
 strata_status st_hf_source_put_configs(const struct st_hf_source *s, struct st_new_file *config, struct st_new_file *generation,
@@ -340,24 +341,45 @@ strata_status st_hf_source_put_configs(const struct st_hf_source *s, struct st_n
     return copy(generation, s, &s->generation, to, overwrite ? ST_NEW_FILE_OVERWRITE : 0);
 }
 
-static strata_status copy_side_file(const struct st_hf_source *s, const struct side_file *f, const char *to)
-{
-    struct st_new_file file = {.fd = -1};
-    strata_status st = copy(&file, s, f, to, 0);
+struct st_hf_copies {
+    struct st_new_file files[FILES_MAX];
+    uint32_t count;
+};
 
-    if (st == STRATA_OK)
-        st = st_file_check_unchanged(f->fd, &f->identity, f->name);
-    if (st == STRATA_OK)
-        return st_new_file_commit(&file);
-    st_new_file_abort(&file);
-    return st;
+strata_status st_hf_source_copy_files(struct st_hf_copies **out, const struct st_hf_source *s, const char *to)
+{
+    struct st_hf_copies *copies = calloc(1, sizeof(*copies));
+    strata_status st = STRATA_OK;
+
+    if (copies == NULL)
+        return st_error(STRATA_E_NOMEM, "%s", to);
+    for (uint32_t i = 0; i < s->count && st == STRATA_OK; i++) {
+        struct st_new_file *file = &copies->files[copies->count++];
+
+        file->fd = -1;
+        st = copy(file, s, &s->files[i], to, 0);
+    }
+    if (st != STRATA_OK) {
+        st_hf_copies_abort(copies);
+        return st;
+    }
+    *out = copies;
+    return STRATA_OK;
 }
 
-strata_status st_hf_source_put_files(const struct st_hf_source *s, const char *to)
+strata_status st_hf_copies_commit(struct st_hf_copies *copies)
 {
     strata_status st = STRATA_OK;
 
-    for (uint32_t i = 0; i < s->count && st == STRATA_OK; i++)
-        st = copy_side_file(s, &s->files[i], to);
+    for (uint32_t i = 0; copies != NULL && i < copies->count && st == STRATA_OK; i++)
+        st = st_new_file_commit(&copies->files[i]);
+    st_hf_copies_abort(copies);
     return st;
+}
+
+void st_hf_copies_abort(struct st_hf_copies *copies)
+{
+    for (uint32_t i = 0; copies != NULL && i < copies->count; i++)
+        st_new_file_abort(&copies->files[i]);
+    free(copies);
 }

@@ -1,7 +1,9 @@
 /* model/hf_writer.c - a Hugging Face directory written range by range, complete under its names only at commit.
  *
- * One model.safetensors in parameter order; the configs are renamed first, the weights last, once all are on the disk; then comes
- * what lay beside the weights that were read, and shards of a model that was there go.  Touches no other file. */
+ * One model.safetensors in parameter order.  All files are made when it opens, the weights with the room that they will take and
+ * the others complete: what cannot be made, or is another output, shows before any training.  At commit the configs are renamed
+ * first, the weights next, once all are on the disk, then what lay beside the weights that were read; shards of a model that was
+ * there go.  Touches no other file. */
 #include "core/error.h"
 #include "core/file.h"
 #include "model/hf_config.h"
@@ -15,14 +17,13 @@
 
 struct st_hf_writer {
     const struct st_model *m;
-    struct st_hf_source *source; /* NULL: the model began as a preset */
+    struct st_hf_copies *copies; /* NULL: the model began as a preset */
     struct st_new_file weights, config, generation;
     char dir[ST_PATH_MAX];
     uint64_t *tensor_at; /* [tensor_count] bytes of the file */
     struct page_state {
         uint64_t next, params;
-    } * pages;  /* [page_count] end of the last range; values put so far */
-    bool begun; /* the header is written and the space taken */
+    } * pages; /* [page_count] end of the last range; values put so far */
     bool overwrite;
 };
 
@@ -48,69 +49,6 @@ static strata_status write_header(struct st_hf_writer *w)
         st = st_new_file_write_at(&w->weights, text, bytes, 0);
     free(text);
     return st;
-}
-
-strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, const char *source,
-                                bool overwrite)
-{
-    struct st_hf_writer *w = calloc(1, sizeof(*w));
-    char path[ST_PATH_MAX];
-    strata_status st;
-
-    if (w == NULL)
-        return st_error(STRATA_E_NOMEM, "%s", dir);
-    w->m = m;
-    w->weights.fd = w->config.fd = w->generation.fd = -1;
-    if (dir[0] == '\0' || (size_t)snprintf(w->dir, sizeof(w->dir), "%s", dir) >= sizeof(w->dir)) {
-        free(w);
-        return st_error(STRATA_E_INVAL, "output directory \"%.64s\": the name is %s", dir, dir[0] == '\0' ? "empty" : "too long");
-    }
-    w->overwrite = overwrite;
-    w->tensor_at = calloc(m->tensor_count, sizeof(*w->tensor_at));
-    w->pages = calloc(m->workload.page_count, sizeof(*w->pages));
-    if (w->tensor_at == NULL || w->pages == NULL) {
-        st = st_error(STRATA_E_NOMEM, "%s", dir);
-        goto fail;
-    }
-    if (source != NULL && (st = st_hf_source_open(&w->source, source, dir, m->batch.dtype)) != STRATA_OK)
-        goto fail;
-    if ((st = st_path_join(path, dir, ST_HF_WEIGHTS_NAME)) != STRATA_OK ||
-        (st = st_new_file_create(&w->weights, path, ST_NEW_FILE_PARENTS | (overwrite ? ST_NEW_FILE_OVERWRITE : 0))) !=
-            STRATA_OK ||
-        (st = st_hf_output_check(dir, overwrite)) != STRATA_OK)
-        goto fail;
-    *out = w;
-    return STRATA_OK;
-
-fail:
-    st_hf_writer_abort(w);
-    return st;
-}
-
-strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t first, uint64_t count, const void *weight)
-{
-    const uint64_t elem_bytes = strata_dtype_bytes(w->m->batch.dtype);
-    const unsigned char *from = weight;
-    struct st_piece piece;
-    strata_status st;
-
-    if (!w->begun && (st = write_header(w)) != STRATA_OK)
-        return st;
-    w->begun = true;
-    if (page >= w->m->workload.page_count || first < w->pages[page].next || first > w->m->workload.pages[page].elems ||
-        count > w->m->workload.pages[page].elems - first)
-        return st_error(STRATA_E_INTERNAL, "%s: elements %llu and on of page %u are out of order", w->weights.path,
-                        (unsigned long long)first, page);
-    for (uint32_t i = 0; st_model_piece(w->m, page, first, count, i, &piece); i++) {
-        const uint64_t at = w->tensor_at[piece.tensor - w->m->tensors] + piece.tensor_first * elem_bytes;
-
-        if (piece.count > 0 && (st = st_new_file_write_at(&w->weights, from + piece.range_first * elem_bytes,
-                                                          piece.count * elem_bytes, at)) != STRATA_OK)
-            return st;
-        w->pages[page].params += piece.count;
-    }
-    w->pages[page].next = first + count;
-    return STRATA_OK;
 }
 
 typedef void write_fn(const struct st_model *m, FILE *file);
@@ -143,20 +81,87 @@ static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *
     return st;
 }
 
-static strata_status put_configs(struct st_hf_writer *w)
+/* All that lies beside the weights. */
+static strata_status make_others(struct st_hf_writer *w, const char *source)
 {
+    struct st_hf_source *read;
     strata_status st;
 
-    if (w->source != NULL)
-        return st_hf_source_put_configs(w->source, &w->config, &w->generation, w->dir, w->overwrite);
-    if ((st = put_text(w, &w->config, ST_HF_CONFIG_NAME, write_config)) != STRATA_OK)
+    if (source == NULL) {
+        st = put_text(w, &w->config, ST_HF_CONFIG_NAME, write_config);
+        return st == STRATA_OK ? put_text(w, &w->generation, ST_HF_GENERATION_NAME, write_generation_config) : st;
+    }
+    if ((st = st_hf_source_open(&read, source, w->dir, w->m->batch.dtype)) != STRATA_OK)
         return st;
-    return put_text(w, &w->generation, ST_HF_GENERATION_NAME, write_generation_config);
+    st = st_hf_source_put_configs(read, &w->config, &w->generation, w->dir, w->overwrite);
+    if (st == STRATA_OK)
+        st = st_hf_source_copy_files(&w->copies, read, w->dir);
+    st_hf_source_close(read);
+    return st;
+}
+
+strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, const char *source,
+                                bool overwrite)
+{
+    struct st_hf_writer *w = calloc(1, sizeof(*w));
+    char path[ST_PATH_MAX];
+    strata_status st;
+
+    if (w == NULL)
+        return st_error(STRATA_E_NOMEM, "%s", dir);
+    w->m = m;
+    w->weights.fd = w->config.fd = w->generation.fd = -1;
+    if (dir[0] == '\0' || (size_t)snprintf(w->dir, sizeof(w->dir), "%s", dir) >= sizeof(w->dir)) {
+        free(w);
+        return st_error(STRATA_E_INVAL, "output directory \"%.64s\": the name is %s", dir, dir[0] == '\0' ? "empty" : "too long");
+    }
+    w->overwrite = overwrite;
+    w->tensor_at = calloc(m->tensor_count, sizeof(*w->tensor_at));
+    w->pages = calloc(m->workload.page_count, sizeof(*w->pages));
+    if (w->tensor_at == NULL || w->pages == NULL) {
+        st = st_error(STRATA_E_NOMEM, "%s", dir);
+        goto fail;
+    }
+    if ((st = st_path_join(path, dir, ST_HF_WEIGHTS_NAME)) != STRATA_OK ||
+        (st = st_new_file_create(&w->weights, path, ST_NEW_FILE_PARENTS | (overwrite ? ST_NEW_FILE_OVERWRITE : 0))) !=
+            STRATA_OK ||
+        (st = st_hf_output_check(dir, overwrite)) != STRATA_OK || (st = write_header(w)) != STRATA_OK ||
+        (st = make_others(w, source)) != STRATA_OK)
+        goto fail;
+    *out = w;
+    return STRATA_OK;
+
+fail:
+    st_hf_writer_abort(w);
+    return st;
+}
+
+strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    const uint64_t elem_bytes = strata_dtype_bytes(w->m->batch.dtype);
+    const unsigned char *from = weight;
+    struct st_piece piece;
+    strata_status st;
+
+    if (page >= w->m->workload.page_count || first < w->pages[page].next || first > w->m->workload.pages[page].elems ||
+        count > w->m->workload.pages[page].elems - first)
+        return st_error(STRATA_E_INTERNAL, "%s: elements %llu and on of page %u are out of order", w->weights.path,
+                        (unsigned long long)first, page);
+    for (uint32_t i = 0; st_model_piece(w->m, page, first, count, i, &piece); i++) {
+        const uint64_t at = w->tensor_at[piece.tensor - w->m->tensors] + piece.tensor_first * elem_bytes;
+
+        if (piece.count > 0 && (st = st_new_file_write_at(&w->weights, from + piece.range_first * elem_bytes,
+                                                          piece.count * elem_bytes, at)) != STRATA_OK)
+            return st;
+        w->pages[page].params += piece.count;
+    }
+    w->pages[page].next = first + count;
+    return STRATA_OK;
 }
 
 static void release(struct st_hf_writer *w)
 {
-    st_hf_source_close(w->source);
+    st_hf_copies_abort(w->copies);
     free(w->tensor_at);
     free(w->pages);
     free(w);
@@ -204,14 +209,15 @@ static void withdraw(struct st_hf_writer *w, struct st_new_file *file, const cha
     (void)st_error(STRATA_E_IO, "%s", sentence);
 }
 
-/* Beside the model that is there: what is copied from the source's directory, and what is left of another model. */
+/* Beside the model that is there: what was copied from the source's directory, and what is left of another model. */
 static strata_status finish_directory(struct st_hf_writer *w)
 {
-    strata_status st = STRATA_OK;
+    strata_status st = st_hf_copies_commit(w->copies);
 
-    if (w->source != NULL && (st = st_hf_source_put_files(w->source, w->dir)) != STRATA_OK)
-        st = st_error_prefix(st, "the model is written, but not all that lay beside it");
-    if (st == STRATA_OK && w->overwrite && w->generation.path[0] == '\0')
+    w->copies = NULL;
+    if (st != STRATA_OK)
+        return st_error_prefix(st, "the model is written, but not all that lay beside it");
+    if (w->overwrite && w->generation.path[0] == '\0')
         st = st_hf_output_remove(w->dir, ST_HF_GENERATION_NAME);
     return st == STRATA_OK && w->overwrite ? st_hf_output_remove_shards(w->dir) : st;
 }
@@ -220,7 +226,7 @@ strata_status st_hf_writer_commit(struct st_hf_writer *w)
 {
     strata_status st;
 
-    if ((st = check_complete(w)) != STRATA_OK || (st = put_configs(w)) != STRATA_OK || (st = name_all(w)) != STRATA_OK) {
+    if ((st = check_complete(w)) != STRATA_OK || (st = name_all(w)) != STRATA_OK) {
         st_hf_writer_abort(w);
         return st;
     }
@@ -233,8 +239,10 @@ void st_hf_writer_abort(struct st_hf_writer *w)
 {
     if (w == NULL)
         return;
+    st_hf_copies_abort(w->copies);
+    w->copies = NULL;
     withdraw(w, &w->config, ST_HF_CONFIG_NAME);
     withdraw(w, &w->generation, ST_HF_GENERATION_NAME);
-    st_new_file_abort(&w->weights);
+    st_new_file_abort(&w->weights); /* last: with the directories that were made */
     release(w);
 }

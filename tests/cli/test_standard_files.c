@@ -94,7 +94,7 @@ static void limits_on_files_are_named(void **state)
         const char *command, *name;
         int code;
     } cases[] = {
-        {TRAIN "--out {w}/out", "model.safetensors", 4},
+        {TRAIN "--out {w}/out", "model.safetensors", 3},
         {"tokens {w}/text --out {w}/new.bin", "new.bin", 4},
         {TRAIN "--nvme {w}/nvme --set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0", "swap-0", 3},
     };
