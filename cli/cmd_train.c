@@ -27,16 +27,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define SENTENCE_BYTES 1024
+
 struct train {
     struct cli_session session;
     struct st_token_set *data, *eval_data;
     struct cli_batch batch;
     struct cli_progress progress;
     struct cli_medians *medians;
-    struct st_new_file metrics, trace; /* --metrics, --trace */
-    struct st_hf_writer *writer;       /* --out */
-    bool metrics_on;                   /* lines are written */
-    char metrics_sentence[1024];       /* of the failure that ended that */
+    struct st_new_file metrics, trace;                                      /* --metrics, --trace */
+    struct st_hf_writer *writer;                                            /* --out */
+    bool metrics_on, stdout_on;                                             /* lines are written there: --metrics, --json */
+    char metrics_sentence[SENTENCE_BYTES], stdout_sentence[SENTENCE_BYTES]; /* of the failures that ended that */
     struct st_json_writer metrics_writer, stdout_writer;
     struct st_pressure *pressure;
     struct st_pressure_sample pressure_first, pressure_last; /* before the first step; before the next one */
@@ -83,6 +85,9 @@ static strata_status check_out(const struct cli_args *args)
         return cli_output_check_dir("--out", path, args);
     if (errno != ENOENT)
         return st_error_errno(errno, "--out %s: cannot be written", path);
+    if (lstat(path, &info) == 0)
+        return st_error(STRATA_E_INPUT, "--out %s: is a link to nothing: make the directory that it names, or name another",
+                        path);
     parent_of(parent, sizeof(parent), path);
     if (st_fault_refuses("out.parent") || access(parent, W_OK) != 0)
         return st_error_errno(errno, "--out %s: cannot be created in %s", path, parent);
@@ -176,25 +181,29 @@ static int put_line(struct train *t, struct st_json_writer *w, line_fn *put, con
     return st_print_flush(w->file);
 }
 
-/* Metrics that cannot be written end there, with a warning at once; the run goes on, and ends with exit code 4. */
-static void end_metrics(struct train *t, int err)
+/* Lines that cannot be written end there, with a warning at once; the run goes on, and ends with exit code 4. */
+static void end_lines(bool *on, char sentence[SENTENCE_BYTES])
 {
-    t->metrics_on = false;
-    (void)st_error_errno(err, "--metrics %s: cannot be written", t->metrics.path);
-    snprintf(t->metrics_sentence, sizeof(t->metrics_sentence), "%s", strata_last_error());
-    st_log(ST_LOG_WARN, "%s: no more lines are written there, the run goes on", t->metrics_sentence);
+    *on = false;
+    snprintf(sentence, SENTENCE_BYTES, "%s", strata_last_error());
+    st_log(ST_LOG_WARN, "%s: no more lines are written there, the run goes on", sentence);
 }
 
-static strata_status write_lines(struct train *t, line_fn *put, const struct cli_step *step)
+static void write_lines(struct train *t, line_fn *put, const struct cli_step *step)
 {
     int err = 0;
 
     if (t->metrics_on)
         err = (int)-st_fault("metrics.write", -put_line(t, &t->metrics_writer, put, step));
-    if (err != 0)
-        end_metrics(t, err);
-    err = t->session.args->json ? put_line(t, &t->stdout_writer, put, step) : 0;
-    return err == 0 ? STRATA_OK : st_error_errno(err, "cannot write to standard output");
+    if (err != 0) {
+        (void)st_error_errno(err, "--metrics %s: cannot be written", t->metrics.path);
+        end_lines(&t->metrics_on, t->metrics_sentence);
+    }
+    err = t->stdout_on ? put_line(t, &t->stdout_writer, put, step) : 0;
+    if (err != 0) {
+        (void)st_error_errno(err, "cannot write to standard output");
+        end_lines(&t->stdout_on, t->stdout_sentence);
+    }
 }
 
 /* The file of metrics grows under its name, for who watches it. */
@@ -205,8 +214,10 @@ static strata_status write_header(struct train *t)
     if (t->metrics_on && (st = st_new_file_publish(&t->metrics)) != STRATA_OK)
         return st_error_prefix(st, "--metrics");
     t->lines_begun = true;
+    t->stdout_on = t->session.args->json;
     st_json_begin(&t->stdout_writer, stdout);
-    return write_lines(t, put_header, NULL);
+    write_lines(t, put_header, NULL);
+    return STRATA_OK;
 }
 
 static strata_status take(struct train *t)
@@ -307,7 +318,7 @@ static strata_status one_step(struct train *t)
 {
     struct st_step_result result;
     struct cli_step step;
-    strata_status st = fill_batch(t), written;
+    strata_status st = fill_batch(t);
 
     if (st == STRATA_OK)
         st = st_engine_step(t->session.engine, t->batch.tokens, t->batch.targets, &result);
@@ -322,8 +333,8 @@ static strata_status one_step(struct train *t)
         sample_pressure(t, &t->pressure_last);
     }
     cli_medians_add(t->medians, &step);
-    written = write_lines(t, put_step, &step);
-    return st != STRATA_OK ? st : written;
+    write_lines(t, put_step, &step);
+    return st;
 }
 
 /* What was trained is worth a file. */
@@ -428,8 +439,7 @@ static void summarise_pressure(struct train *t)
 /* The sentence of the failure must survive what is done after it. */
 static strata_status summarise(struct train *t, strata_status st)
 {
-    char sentence[1024];
-    strata_status written;
+    char sentence[SENTENCE_BYTES];
 
     if (!t->lines_begun)
         return st;
@@ -439,14 +449,18 @@ static strata_status summarise(struct train *t, strata_status st)
     t->summary.rss_bytes_max = t->session.plan->rss_bytes_max;
     t->summary.seconds = (double)(st_clock_ns() - t->start_ns) * 1e-9;
     summarise_pressure(t);
-    written = write_lines(t, put_summary, NULL);
+    write_lines(t, put_summary, NULL);
     cli_progress_summary(&t->progress, t->session.plan, t->medians, &t->summary);
     print_digests(t);
     if (t->metrics_on && st_new_file_commit(&t->metrics) != STRATA_OK)
         snprintf(t->metrics_sentence, sizeof(t->metrics_sentence), "--metrics %s", strata_last_error());
-    if (written == STRATA_OK && t->metrics_sentence[0] != '\0')
-        written = st_error(STRATA_E_IO, "%s: the rest of the run is not in it", t->metrics_sentence);
-    return st != STRATA_OK ? st_error(st, "%s", sentence) : written;
+    if (st != STRATA_OK)
+        return st_error(st, "%s", sentence);
+    if (t->stdout_sentence[0] != '\0')
+        return st_error(STRATA_E_IO, "%s", t->stdout_sentence);
+    if (t->metrics_sentence[0] != '\0')
+        return st_error(STRATA_E_IO, "%s: the rest of the run is not in it", t->metrics_sentence);
+    return STRATA_OK;
 }
 
 /* What was recorded is written however the run ended; the first failure is the one that counts. */

@@ -83,6 +83,22 @@ static void a_planted_link_is_not_followed(void **state)
     workplace_remove(w, "out");
 }
 
+/* Scratch directories are often links. */
+static void a_link_to_a_directory_is_followed(void **state)
+{
+    const struct workplace *w = *state;
+    char *path = workplace_expand(w, "{w}/out");
+
+    link_to(w, "elsewhere", "{w}/out");
+    ends(w, RUN "--out {w}/out", 2, "out: is a link to nothing: make the directory that it names");
+    workplace_make_dir(w, "elsewhere");
+    ends(w, RUN "--out {w}/out", 0, "");
+    assert_true(workplace_exists(w, "elsewhere/model.safetensors"));
+    assert_int_equal(unlink(path), 0);
+    free(path);
+    workplace_remove(w, "elsewhere");
+}
+
 static void a_model_is_overwritten_when_asked(void **state)
 {
     const struct workplace *w = *state;
@@ -179,12 +195,27 @@ static void metrics_that_cannot_be_written_do_not_end_the_run(void **state)
     workplace_remove(w, "m.jsonl");
 }
 
+static void a_broken_standard_output_does_not_end_the_run(void **state)
+{
+    const struct workplace *w = *state;
+
+    ends(w, STEPS "--max-steps 4 --json --out {w}/out >/dev/full", 4,
+         "cannot write to standard output: No space left on device: no more lines are written there, the run goes on");
+    ends(w, "eval --model {w}/out --data {w}/good.bin --seq-len 32", 0, "");
+    workplace_remove(w, "out");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_planted_link_is_not_followed),  cmocka_unit_test(a_model_is_overwritten_when_asked),
-        cmocka_unit_test(old_shards_go_with_their_index),  cmocka_unit_test(two_runs_do_not_share_an_output),
-        cmocka_unit_test(what_a_dead_run_left_is_removed), cmocka_unit_test(metrics_that_cannot_be_written_do_not_end_the_run),
+        cmocka_unit_test(a_planted_link_is_not_followed),
+        cmocka_unit_test(a_model_is_overwritten_when_asked),
+        cmocka_unit_test(old_shards_go_with_their_index),
+        cmocka_unit_test(two_runs_do_not_share_an_output),
+        cmocka_unit_test(a_broken_standard_output_does_not_end_the_run),
+        cmocka_unit_test(a_link_to_a_directory_is_followed),
+        cmocka_unit_test(what_a_dead_run_left_is_removed),
+        cmocka_unit_test(metrics_that_cannot_be_written_do_not_end_the_run),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
