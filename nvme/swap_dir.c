@@ -29,7 +29,7 @@
 #define RUN_PREFIX   "strata-"
 #define RUN_DIGITS   16u
 #define LOCK_MARKER  "strata swap lock 1\n"
-#define CREATE_TRIES 8u /* run ids are 64 random bits */
+#define CREATE_TRIES 64u /* a sweep may take a new directory before it is locked: each try loses to one sweep at most */
 
 static strata_status dir_error(int err, const char *what, const char *path)
 {

@@ -130,8 +130,10 @@ static void a_sweep_takes_nothing_from_the_living(void **state)
             struct st_run_dir run;
             int fd;
 
-            if (st_run_dir_create(&run, scratch_dir) != STRATA_OK)
+            if (st_run_dir_create(&run, scratch_dir) != STRATA_OK) {
+                print_message("%s\n", strata_last_error());
                 _exit(1);
+            }
             fd = openat(run.dir_fd, ST_SWAP_FILE_NAME "0", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
             if (fd < 0)
                 _exit(2);
