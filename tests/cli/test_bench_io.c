@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/json_member.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -31,15 +32,6 @@ struct rows {
     st_json *row[ROWS_MAX];
     uint32_t count;
 };
-
-static double number(const st_json *n, const char *key)
-{
-    const st_json *member = st_json_get(n, key);
-
-    assert_non_null(member);
-    assert_int_equal(st_json_type(member), ST_JSON_NUMBER);
-    return st_json_number(member);
-}
 
 static const char *text(const struct rows *r, uint32_t i, const char *key)
 {
@@ -92,19 +84,20 @@ static void check_row(const st_json *row)
 {
     const st_json *latency = st_json_get(row, "clat_ns"),
                   *percentile = latency != NULL ? st_json_get(latency, "percentile") : NULL;
-    const double p50 = percentile != NULL ? number(percentile, "50.000000") : NAN;
-    const double p99 = percentile != NULL ? number(percentile, "99.000000") : NAN;
+    const double p50 = percentile != NULL ? json_number(percentile, "50.000000") : NAN;
+    const double p99 = percentile != NULL ? json_number(percentile, "99.000000") : NAN;
 
-    assert_true(number(row, "seconds") > 0 && number(row, "bytes") > 0);
-    assert_close(number(row, "bw_bytes"), number(row, "gb_per_s") * 1e9);
-    assert_close(number(row, "iops"), number(row, "bw_bytes") / number(row, "bs"));
-    assert_close(number(row, "ratio"), number(row, "gb_per_s") / number(row, "roof_gb_per_s"));
-    assert_true(number(row, "ratio") > 0 && number(row, "ratio") <= 1);
-    assert_true(number(row, "gb_per_s_least") <= number(row, "gb_per_s") * (1 + 1e-9));
-    assert_true(number(row, "gb_per_s_most") >= number(row, "gb_per_s") * (1 - 1e-9));
-    assert_true(p50 > 0 && p50 <= p99 * (1 + 1e-9) && p99 <= number(latency, "max") * (1 + BUCKET));
-    assert_true(number(latency, "mean") > 0);
-    assert_true(number(row, "usr_cpu") >= 0 && number(row, "sys_cpu") >= 0 && number(row, "cpu_seconds_per_gb") >= 0);
+    assert_true(json_number(row, "seconds") > 0 && json_number(row, "bytes") > 0);
+    assert_close(json_number(row, "bw_bytes"), json_number(row, "gb_per_s") * 1e9);
+    assert_close(json_number(row, "iops"), json_number(row, "bw_bytes") / json_number(row, "bs"));
+    assert_close(json_number(row, "ratio"), json_number(row, "gb_per_s") / json_number(row, "roof_gb_per_s"));
+    assert_true(json_number(row, "ratio") > 0 && json_number(row, "ratio") <= 1);
+    assert_true(json_number(row, "gb_per_s_least") <= json_number(row, "gb_per_s") * (1 + 1e-9));
+    assert_true(json_number(row, "gb_per_s_most") >= json_number(row, "gb_per_s") * (1 - 1e-9));
+    assert_true(p50 > 0 && p50 <= p99 * (1 + 1e-9) && p99 <= json_number(latency, "max") * (1 + BUCKET));
+    assert_true(json_number(latency, "mean") > 0);
+    assert_true(json_number(row, "usr_cpu") >= 0 && json_number(row, "sys_cpu") >= 0 &&
+                json_number(row, "cpu_seconds_per_gb") >= 0);
 }
 
 static void every_pattern_has_a_row(void **state)
@@ -117,7 +110,8 @@ static void every_pattern_has_a_row(void **state)
     for (uint32_t i = 0; i < r.count; i++) {
         assert_string_equal(text(&r, i, "name"), names[i]);
         check_row(r.row[i]);
-        assert_true(number(r.row[i], "bs") == 65536 && number(r.row[i], "iodepth") == 3 && number(r.row[i], "repeats") == 2);
+        assert_true(json_number(r.row[i], "bs") == 65536 && json_number(r.row[i], "iodepth") == 3 &&
+                    json_number(r.row[i], "repeats") == 2);
     }
     free_rows(&r);
 }
@@ -147,7 +141,7 @@ static void several_directories_and_every_switch(void **state)
     run_rows(*state, &r,
              "bench io {w}/nvme {w} --json --pattern randrw --block 16K --depth 4 --unregistered --poll-kernel " TINY);
     assert_int_equal(r.count, 1);
-    assert_true(number(r.row[0], "dirs") == 2);
+    assert_true(json_number(r.row[0], "dirs") == 2);
     assert_false(st_json_bool(st_json_get(r.row[0], "registered")));
     free_rows(&r);
     run_rows(*state, &r, "bench io {w}/nvme --json --pattern read --block 16K --depth 4 --poll-device " TINY);
@@ -164,8 +158,8 @@ static void ds_ios_names_are_taken(void **state)
              "--io_parallel 4 --single_submit --engine aio_handle --seconds 0.002");
     assert_int_equal(r.count, 1);
     assert_string_equal(text(&r, 0, "name"), "read");
-    assert_true(number(r.row[0], "bs") == 131072 && number(r.row[0], "iodepth") == 2 && number(r.row[0], "size") == 2097152 &&
-                number(r.row[0], "repeats") == 1);
+    assert_true(json_number(r.row[0], "bs") == 131072 && json_number(r.row[0], "iodepth") == 2 &&
+                json_number(r.row[0], "size") == 2097152 && json_number(r.row[0], "repeats") == 1);
     free_rows(&r);
     run_rows(*state, &r, "bench io --json --read --write --nvme_dir {w}/nvme --block_size 128K --queue_depth 2 " TINY);
     assert_int_equal(r.count, 2);
@@ -260,7 +254,7 @@ static void fio_runs_beside(void **state)
     run_rows(*state, &r,
              "bench io {w}/nvme --json --fio --pattern randrw --block 64K --depth 4 --size 4M --seconds 0.05 --repeats 1");
     assert_true(r.count >= 2 && r.count <= 3);
-    assert_true(number(r.row[0], "fio_ratio") > 0);
+    assert_true(json_number(r.row[0], "fio_ratio") > 0);
     for (uint32_t i = 0; i < r.count; i++) {
         check_row(r.row[i]);
         if (i > 0) {
@@ -332,8 +326,8 @@ static void check_section(const char *text_of_config)
     assert_int_equal(st_json_parse(&root, text_of_config, strlen(text_of_config), "tuned"), STRATA_OK);
     aio = st_json_get(root, "aio");
     assert_non_null(aio);
-    assert_true(number(aio, "block_size") >= 131072 && number(aio, "queue_depth") >= 1 &&
-                number(aio, "intra_op_parallelism") == 1);
+    assert_true(json_number(aio, "block_size") >= 131072 && json_number(aio, "queue_depth") >= 1 &&
+                json_number(aio, "intra_op_parallelism") == 1);
     assert_false(st_json_bool(st_json_get(aio, "single_submit")));
     assert_true(st_json_bool(st_json_get(aio, "overlap_events")));
     st_json_free(root);

@@ -2,6 +2,7 @@
 #include "core/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/json_member.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,23 +22,6 @@ struct sums {
     double upload, download, read, write; /* of ops in the body */
 };
 
-static double number(const st_json *node, const char *key)
-{
-    const st_json *member = st_json_get(node, key);
-
-    assert_non_null(member);
-    assert_int_equal(st_json_type(member), ST_JSON_NUMBER);
-    return st_json_number(member);
-}
-
-static const char *text(const st_json *node, const char *key)
-{
-    const st_json *member = st_json_get(node, key);
-
-    assert_non_null(member);
-    return st_json_string(member);
-}
-
 static bool in_body(const st_json *op)
 {
     for (const st_json *n = st_json_first(st_json_get(op, "phases")); n != NULL; n = st_json_next(n))
@@ -49,13 +33,13 @@ static bool in_body(const st_json *op)
 /* An op waits for earlier ones alone, but in the cycle before. */
 static void check_op(const st_json *op, double index, struct sums *sums)
 {
-    const char *lane = text(op, "lane");
-    const double bytes = in_body(op) ? number(op, "bytes") : 0;
+    const char *lane = json_text(op, "lane");
+    const double bytes = in_body(op) ? json_number(op, "bytes") : 0;
 
-    assert_true(number(op, "op") == index);
+    assert_true(json_number(op, "op") == index);
     assert_non_null(st_json_first(st_json_get(op, "operands")));
     for (const st_json *n = st_json_first(st_json_get(op, "waits")); n != NULL; n = st_json_next(n))
-        assert_true(st_json_bool(st_json_get(n, "previous")) || number(n, "op") < index);
+        assert_true(st_json_bool(st_json_get(n, "previous")) || json_number(n, "op") < index);
     sums->upload += strcmp(lane, "upload") == 0 ? bytes : 0;
     sums->download += strcmp(lane, "download") == 0 ? bytes : 0;
     sums->read += strncmp(lane, "read_", 5) == 0 ? bytes : 0;
@@ -80,12 +64,12 @@ static void ops_add_up_to_the_plan(void **state)
     program_free(&p);
     workplace_run_ok(w, &p, PLAN "--json");
     assert_int_equal(st_json_parse(&root, p.out, strlen(p.out), "plan"), STRATA_OK);
-    assert_true(number(root, "ops") == count && count > 50);
+    assert_true(json_number(root, "ops") == count && count > 50);
     traffic = st_json_get(root, "traffic");
-    assert_true(number(traffic, "upload") == sums.upload && sums.upload > 0);
-    assert_true(number(traffic, "download") == sums.download && sums.download > 0);
-    assert_true(number(traffic, "read") == sums.read && sums.read > 0);
-    assert_true(number(traffic, "write") == sums.write && sums.write > 0);
+    assert_true(json_number(traffic, "upload") == sums.upload && sums.upload > 0);
+    assert_true(json_number(traffic, "download") == sums.download && sums.download > 0);
+    assert_true(json_number(traffic, "read") == sums.read && sums.read > 0);
+    assert_true(json_number(traffic, "write") == sums.write && sums.write > 0);
     st_json_free(root);
     program_free(&p);
 }

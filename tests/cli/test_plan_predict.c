@@ -2,6 +2,7 @@
 #include "core/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/json_member.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -24,15 +25,6 @@ static void write_machine(const struct workplace *w, const char *device, const c
 
     assert_in_range(length, 1, (int)sizeof(text) - 1);
     workplace_write(w, "card.json", text, (size_t)length);
-}
-
-static double number(const st_json *node, const char *key)
-{
-    const st_json *member = st_json_get(node, key);
-
-    assert_non_null(member);
-    assert_int_equal(st_json_type(member), ST_JSON_NUMBER);
-    return st_json_number(member);
 }
 
 static st_json *plan_json(const struct workplace *w, struct program *p, const char *command)
@@ -71,18 +63,18 @@ static void a_slow_disk_is_named(void **state)
 
     write_machine(w, "6e9", "12e9", "1e9");
     root = plan_json(w, &p, "plan --model gpt2-xl --machine {w}/card.json --nvme /nowhere --json --grad-accum 2 " SWAPPED);
-    step = number(root, "predicted_seconds");
+    step = json_number(root, "predicted_seconds");
     assert_true(st_json_bool(st_json_get(root, "simulated")));
-    assert_true(step >= number(root, "hardware_bound_seconds") * (1 - 1e-6));
+    assert_true(step >= json_number(root, "hardware_bound_seconds") * (1 - 1e-6));
     assert_string_equal(st_json_string(st_json_get(st_json_get(root, "predicted"), "stalled_by")), "read_state");
     for (const st_json *n = st_json_first(st_json_get(st_json_get(root, "predicted"), "stall_seconds")); n != NULL;
          n = st_json_next(n))
         busy += st_json_number(n);
-    busy += number(st_json_get(st_json_get(root, "predicted"), "busy_seconds"), "compute");
+    busy += json_number(st_json_get(st_json_get(root, "predicted"), "busy_seconds"), "compute");
     assert_true(busy > step * (1 - 1e-6) && busy < step * (1 + 1e-6));
-    assert_true(number(named(st_json_get(root, "one_more"), "drive"), "change") < -0.1);
+    assert_true(json_number(named(st_json_get(root, "one_more"), "drive"), "change") < -0.1);
     for (const st_json *n = st_json_first(st_json_get(root, "one_more")); n != NULL; n = st_json_next(n)) {
-        const double change = number(n, "predicted_seconds") / step - 1 - number(n, "change");
+        const double change = json_number(n, "predicted_seconds") / step - 1 - json_number(n, "change");
 
         assert_true(change < 1e-9 && change > -1e-9);
     }
@@ -106,7 +98,7 @@ static void what_cannot_matter_is_left_out(void **state)
     assert_null(named(more, "update"));
     assert_null(named(more, "host_memory"));
     assert_null(named(more, "device_memory"));
-    assert_true(number(named(more, "compute"), "change") < -0.4);
+    assert_true(json_number(named(more, "compute"), "change") < -0.4);
     st_json_free(root);
     program_free(&p);
 }

@@ -2,6 +2,7 @@
 #include "core/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/json_member.h"
 
 #include <math.h>
 #include <signal.h>
@@ -52,24 +53,6 @@ struct seen {
     uint32_t arrows_from, arrows_to, op_count;
 };
 
-static double number(const st_json *node, const char *key)
-{
-    const st_json *value = st_json_get(node, key);
-
-    assert_non_null(value);
-    assert_int_equal(st_json_type(value), ST_JSON_NUMBER);
-    return st_json_number(value);
-}
-
-static const char *text(const st_json *node, const char *key)
-{
-    const st_json *value = st_json_get(node, key);
-
-    assert_non_null(value);
-    assert_int_equal(st_json_type(value), ST_JSON_STRING);
-    return st_json_string(value);
-}
-
 static uint32_t lane_index(const char *name)
 {
     for (uint32_t i = 0; i < LANES; i++)
@@ -97,7 +80,7 @@ static const st_json *first_event(const st_json *trace)
 
 static uint32_t thread_of(const st_json *event)
 {
-    const double id = number(event, "tid");
+    const double id = json_number(event, "tid");
 
     assert_true(id >= 0 && id < THREAD_MAX);
     return (uint32_t)id;
@@ -108,10 +91,10 @@ static void find_rows(const st_json *trace, struct rows *rows)
     for (const st_json *e = first_event(trace); e != NULL; e = st_json_next(e)) {
         const uint32_t thread = thread_of(e);
 
-        if (strcmp(text(e, "ph"), "M") != 0 || strcmp(text(e, "name"), "thread_name") != 0)
+        if (strcmp(json_text(e, "ph"), "M") != 0 || strcmp(json_text(e, "name"), "thread_name") != 0)
             continue;
         assert_string_equal(rows->name[thread], ""); /* named once */
-        strncpy(rows->name[thread], text(st_json_get(e, "args"), "name"), sizeof(rows->name[thread]) - 1);
+        strncpy(rows->name[thread], json_text(st_json_get(e, "args"), "name"), sizeof(rows->name[thread]) - 1);
         memcpy(rows->lane[thread], rows->name[thread], sizeof(rows->lane[thread]));
         rows->lane[thread][strcspn(rows->lane[thread], " ")] = '\0';
     }
@@ -122,7 +105,7 @@ static void find_rows(const st_json *trace, struct rows *rows)
 /* Nothing overlaps on one row; of the executing lanes, and beside a stall, nothing overlaps at all. */
 static void check_time(struct seen *seen, const st_json *e, bool executes)
 {
-    const double start = number(e, "ts"), end = start + number(e, "dur"), slack = 1e-6 * end;
+    const double start = json_number(e, "ts"), end = start + json_number(e, "dur"), slack = 1e-6 * end;
     double *busy = &seen->busy_until[thread_of(e)];
 
     assert_true(start >= *busy - slack);
@@ -137,50 +120,50 @@ static void see_op(struct seen *seen, const struct rows *rows, const st_json *e)
 {
     const st_json *args = st_json_get(e, "args");
     const char *lane = rows->lane[thread_of(e)];
-    const uint32_t step = (uint32_t)number(args, "step"), op = (uint32_t)number(args, "op");
+    const uint32_t step = (uint32_t)json_number(args, "step"), op = (uint32_t)json_number(args, "op");
 
     assert_true(step <= STEPS && op < seen->op_count);
     seen->times[step][op]++;
     check_time(seen, e, lane_index(lane) <= LANE_UPDATE);
     for (size_t k = 0; k < KIND_COUNT; k++) {
-        if (strcmp(lane_of[k][0], text(e, "name")) != 0)
+        if (strcmp(lane_of[k][0], json_text(e, "name")) != 0)
             continue;
         assert_string_equal(lane, lane_of[k][1]);
         seen->kinds[k]++;
     }
     if (lane_index(lane) > LANE_UPDATE)
-        assert_true(number(args, "bytes") > 0);
+        assert_true(json_number(args, "bytes") > 0);
 }
 
 static void see_stall(struct seen *seen, const struct rows *rows, const st_json *e)
 {
     const st_json *args = st_json_get(e, "args");
-    const uint32_t step = (uint32_t)number(args, "step");
+    const uint32_t step = (uint32_t)json_number(args, "step");
 
     assert_string_equal(rows->name[thread_of(e)], "stall");
     assert_true(step <= STEPS);
-    assert_memory_equal(text(e, "name"), "waits for ", 10);
+    assert_memory_equal(json_text(e, "name"), "waits for ", 10);
     check_time(seen, e, true);
-    seen->stall_ms[step] += number(e, "dur") * 1e-3;
+    seen->stall_ms[step] += json_number(e, "dur") * 1e-3;
     if (st_json_get(args, "lane") == NULL)
         return;
-    assert_string_equal(text(e, "name") + 10, text(args, "lane"));
-    seen->lane_stall_ms[step][lane_index(text(args, "lane"))] += number(e, "dur") * 1e-3;
+    assert_string_equal(json_text(e, "name") + 10, json_text(args, "lane"));
+    seen->lane_stall_ms[step][lane_index(json_text(args, "lane"))] += json_number(e, "dur") * 1e-3;
 }
 
 static void see_all(struct seen *seen, const struct rows *rows, const st_json *trace)
 {
     for (const st_json *e = first_event(trace); e != NULL; e = st_json_next(e)) {
-        const char *phase = text(e, "ph");
+        const char *phase = json_text(e, "ph");
 
         assert_true(rows->name[thread_of(e)][0] != '\0');
         seen->arrows_from += strcmp(phase, "s") == 0;
         seen->arrows_to += strcmp(phase, "f") == 0;
         if (strcmp(phase, "X") != 0)
             continue;
-        if (strcmp(text(e, "cat"), "op") == 0)
+        if (strcmp(json_text(e, "cat"), "op") == 0)
             see_op(seen, rows, e);
-        else if (strcmp(text(e, "cat"), "stall") == 0)
+        else if (strcmp(json_text(e, "cat"), "stall") == 0)
             see_stall(seen, rows, e);
         else
             check_time(seen, e, false);
@@ -205,12 +188,12 @@ static void check_stalls(const struct seen *seen, uint32_t step, const st_json *
     const st_json *by_lane = st_json_get(line, "stall_ms");
     double named = 0, counted = 0;
 
-    assert_true(fabs(number(st_json_get(line, "time_ms"), "stall") - seen->stall_ms[step]) < 1e-3);
+    assert_true(fabs(json_number(st_json_get(line, "time_ms"), "stall") - seen->stall_ms[step]) < 1e-3);
     for (uint32_t lane = 0; lane < LANES; lane++) {
         named += seen->lane_stall_ms[step][lane];
-        counted += number(by_lane, lanes[lane]);
+        counted += json_number(by_lane, lanes[lane]);
         if (lane != lane_index("write")) /* which also takes stalls without a name */
-            assert_true(fabs(number(by_lane, lanes[lane]) - seen->lane_stall_ms[step][lane]) < 1e-3);
+            assert_true(fabs(json_number(by_lane, lanes[lane]) - seen->lane_stall_ms[step][lane]) < 1e-3);
     }
     assert_true(named <= counted + 1e-3);
 }
@@ -227,7 +210,7 @@ static void read_metrics(const struct workplace *w, struct seen *seen, bool stal
 
         assert_int_equal(st_json_parse(&root, line, length, "m.jsonl"), STRATA_OK);
         if (i == 0)
-            seen->op_count = (uint32_t)number(st_json_get(st_json_get(root, "run"), "plan"), "ops");
+            seen->op_count = (uint32_t)json_number(st_json_get(st_json_get(root, "run"), "plan"), "ops");
         else if (stalls)
             check_stalls(seen, i, root);
         st_json_free(root);
@@ -259,7 +242,7 @@ static void every_op_once_a_step_and_the_same_bits(void **state)
     assert_string_equal(digests(&traced), digests(&plain));
     trace = parse_file(w, "t.json");
     other = st_json_get(trace, "otherData");
-    assert_true(number(other, "steps_recorded") == STEPS && number(other, "records_dropped") == 0);
+    assert_true(json_number(other, "steps_recorded") == STEPS && json_number(other, "records_dropped") == 0);
     find_rows(trace, &rows);
     read_metrics(w, &seen, false);
     see_all(&seen, &rows, trace);
@@ -284,11 +267,11 @@ static void long_runs_are_cut_at_fifty_steps(void **state)
     workplace_run_ok(w, &p, RUN "--quiet --max-steps 52 --eval-data {w}/good.heldout.bin --eval-every 26 --trace {w}/t.json");
     trace = parse_file(w, "t.json");
     other = st_json_get(trace, "otherData");
-    assert_true(number(other, "steps_run") == 52 && number(other, "steps_recorded") == 50);
+    assert_true(json_number(other, "steps_run") == 52 && json_number(other, "steps_recorded") == 50);
     for (const st_json *e = first_event(trace); e != NULL; e = st_json_next(e)) {
-        steps += strncmp(text(e, "name"), "step ", 5) == 0;
-        flushes += strcmp(text(e, "name"), "flush") == 0;
-        assert_string_not_equal(text(e, "name"), "evaluation");
+        steps += strncmp(json_text(e, "name"), "step ", 5) == 0;
+        flushes += strcmp(json_text(e, "name"), "flush") == 0;
+        assert_string_not_equal(json_text(e, "name"), "evaluation");
     }
     assert_int_equal(steps, 50);
     assert_int_equal(flushes, 1);
@@ -329,7 +312,7 @@ static void ctrl_c_writes_what_was_recorded(void **state)
     program_wait(&p);
     assert_int_equal(p.code, 130);
     trace = parse_file(w, "t.json");
-    assert_true(number(st_json_get(trace, "otherData"), "steps_recorded") >= 1);
+    assert_true(json_number(st_json_get(trace, "otherData"), "steps_recorded") >= 1);
     st_json_free(trace);
     program_free(&p);
     workplace_remove(w, "t.json");

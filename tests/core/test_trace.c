@@ -3,6 +3,7 @@
 
 #include "core/fault.h"
 #include "core/json.h"
+#include "tests/common/json_member.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -87,24 +88,12 @@ static st_json *write_and_parse(const struct st_trace *t)
     return root;
 }
 
-static const char *text(const st_json *event, const char *key)
-{
-    return st_json_string(st_json_get(event, key));
-}
-
-static double number(const st_json *event, const char *key)
-{
-    const st_json *node = st_json_get(event, key);
-
-    assert_non_null(node);
-    return st_json_number(node);
-}
-
 /* The n-th event of a phase, optionally of a category; NULL: fewer. */
 static const st_json *event(const st_json *root, const char *phase, const char *category, unsigned n)
 {
     for (const st_json *e = st_json_first(st_json_get(root, "traceEvents")); e != NULL; e = st_json_next(e))
-        if (strcmp(text(e, "ph"), phase) == 0 && (category == NULL || strcmp(text(e, "cat"), category) == 0) && n-- == 0)
+        if (strcmp(json_text(e, "ph"), phase) == 0 && (category == NULL || strcmp(json_text(e, "cat"), category) == 0) &&
+            n-- == 0)
             return e;
     return NULL;
 }
@@ -114,8 +103,8 @@ static const char *row_name(const st_json *root, double thread)
     const st_json *e;
 
     for (unsigned n = 0; (e = event(root, "M", NULL, n)) != NULL; n++)
-        if (strcmp(text(e, "name"), "thread_name") == 0 && number(e, "tid") == thread)
-            return text(st_json_get(e, "args"), "name");
+        if (strcmp(json_text(e, "name"), "thread_name") == 0 && json_number(e, "tid") == thread)
+            return json_text(st_json_get(e, "args"), "name");
     return NULL;
 }
 
@@ -124,8 +113,8 @@ static void check_span(const st_json *root, unsigned n, const char *row, double 
     const st_json *e = event(root, "X", "op", n);
 
     assert_non_null(e);
-    assert_string_equal(row_name(root, number(e, "tid")), row);
-    assert_true(number(e, "ts") == ts_ms * 1e3 && number(e, "dur") == dur_ms * 1e3);
+    assert_string_equal(row_name(root, json_number(e, "tid")), row);
+    assert_true(json_number(e, "ts") == ts_ms * 1e3 && json_number(e, "dur") == dur_ms * 1e3);
 }
 
 static void an_empty_trace_is_a_file(void **state)
@@ -136,7 +125,7 @@ static void an_empty_trace_is_a_file(void **state)
     (void)state;
     root = write_and_parse(t);
     assert_null(event(root, "X", NULL, 0));
-    assert_true(number(st_json_get(root, "otherData"), "steps_run") == 0);
+    assert_true(json_number(st_json_get(root, "otherData"), "steps_run") == 0);
     st_json_free(root);
     st_trace_destroy(t);
 }
@@ -159,17 +148,17 @@ static void spans_are_named_ordered_and_counted(void **state)
     check_span(root, 1, "read 2", 1, 1);
     check_span(root, 2, "compute", 3, 1);
     assert_null(event(root, "X", "op", 3));
-    assert_string_equal(text(event(root, "X", "op", 2), "name"), "a \"quoted\"\\\n\x01 name");
-    assert_string_equal(text(event(root, "X", "op", 0), "name"), "read \xef\xbf\xbd");
+    assert_string_equal(json_text(event(root, "X", "op", 2), "name"), "a \"quoted\"\\\n\x01 name");
+    assert_string_equal(json_text(event(root, "X", "op", 0), "name"), "read \xef\xbf\xbd");
     args = st_json_get(event(root, "X", "op", 0), "args");
-    assert_true(number(args, "page") == 8 && number(args, "bytes") == 3000 && number(args, "op") == 1);
-    assert_true(number(args, "GB/s") == 1e-3 && number(args, "step") == 1);
+    assert_true(json_number(args, "page") == 8 && json_number(args, "bytes") == 3000 && json_number(args, "op") == 1);
+    assert_true(json_number(args, "GB/s") == 1e-3 && json_number(args, "step") == 1);
     stall = event(root, "X", "stall", 0);
-    assert_string_equal(text(stall, "name"), "waits for read");
-    assert_string_equal(row_name(root, number(stall, "tid")), "stall");
-    assert_true(number(stall, "dur") == 2000 && number(st_json_get(stall, "args"), "cause_op") == 1);
-    assert_string_equal(text(event(root, "X", "step", 0), "name"), "step 1");
-    assert_true(number(event(root, "X", "step", 0), "dur") == 5000);
+    assert_string_equal(json_text(stall, "name"), "waits for read");
+    assert_string_equal(row_name(root, json_number(stall, "tid")), "stall");
+    assert_true(json_number(stall, "dur") == 2000 && json_number(st_json_get(stall, "args"), "cause_op") == 1);
+    assert_string_equal(json_text(event(root, "X", "step", 0), "name"), "step 1");
+    assert_true(json_number(event(root, "X", "step", 0), "dur") == 5000);
     st_json_free(root);
     st_trace_destroy(t);
 }
@@ -189,14 +178,14 @@ static void bytes_in_flight_rise_and_fall(void **state)
     span(t, 2, 1, 2);
     root = write_and_parse(t);
     for (unsigned n = 0; (e = event(root, "C", NULL, n)) != NULL; n++) {
-        if (strcmp(text(e, "name"), "resident host") == 0) {
-            assert_true(number(st_json_get(e, "args"), "bytes") == 123456789012345.0);
+        if (strcmp(json_text(e, "name"), "resident host") == 0) {
+            assert_true(json_number(st_json_get(e, "args"), "bytes") == 123456789012345.0);
             constant++;
             continue;
         }
-        assert_string_equal(text(e, "name"), "bytes in flight");
-        assert_true(seen < 4 && number(e, "ts") == want[seen][0] * 1e3);
-        assert_true(number(st_json_get(e, "args"), "read") == want[seen][1]);
+        assert_string_equal(json_text(e, "name"), "bytes in flight");
+        assert_true(seen < 4 && json_number(e, "ts") == want[seen][0] * 1e3);
+        assert_true(json_number(st_json_get(e, "args"), "read") == want[seen][1]);
         seen++;
     }
     assert_int_equal(seen, 4);
@@ -220,14 +209,14 @@ static void arrows_lead_from_the_last_one_waited_for(void **state)
     span(t, 1, 5, 6);
     span(t, 0, 8, 9); /* waits for 2 of the step before */
     root = write_and_parse(t);
-    assert_true(number(event(root, "s", NULL, 0), "ts") == 999.999);
-    assert_true(number(event(root, "f", NULL, 0), "ts") == 1000);
-    assert_true(number(event(root, "s", NULL, 1), "ts") == 7999.999);
-    assert_true(number(event(root, "f", NULL, 1), "ts") == 8000);
-    assert_true(number(event(root, "s", NULL, 1), "tid") == number(event(root, "X", "op", 2), "tid"));
-    assert_true(number(event(root, "f", NULL, 1), "tid") == number(event(root, "X", "op", 4), "tid"));
-    assert_true(number(event(root, "s", NULL, 1), "id") == number(event(root, "f", NULL, 1), "id"));
-    assert_true(number(event(root, "s", NULL, 0), "id") != number(event(root, "s", NULL, 1), "id"));
+    assert_true(json_number(event(root, "s", NULL, 0), "ts") == 999.999);
+    assert_true(json_number(event(root, "f", NULL, 0), "ts") == 1000);
+    assert_true(json_number(event(root, "s", NULL, 1), "ts") == 7999.999);
+    assert_true(json_number(event(root, "f", NULL, 1), "ts") == 8000);
+    assert_true(json_number(event(root, "s", NULL, 1), "tid") == json_number(event(root, "X", "op", 2), "tid"));
+    assert_true(json_number(event(root, "f", NULL, 1), "tid") == json_number(event(root, "X", "op", 4), "tid"));
+    assert_true(json_number(event(root, "s", NULL, 1), "id") == json_number(event(root, "f", NULL, 1), "id"));
+    assert_true(json_number(event(root, "s", NULL, 0), "id") != json_number(event(root, "s", NULL, 1), "id"));
     assert_null(event(root, "s", NULL, 2));
     st_json_free(root);
     st_trace_destroy(t);
@@ -295,7 +284,7 @@ static void a_full_array_counts_what_is_lost(void **state)
     root = write_and_parse(t);
     check_span(root, 1, "compute", 1, 1);
     assert_null(event(root, "X", "op", 2));
-    assert_true(number(st_json_get(root, "otherData"), "records_dropped") == 3);
+    assert_true(json_number(st_json_get(root, "otherData"), "records_dropped") == 3);
     st_json_free(root);
     st_trace_destroy(t);
 }
