@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,6 +38,7 @@ struct train {
     struct cli_medians *medians;
     struct st_new_file metrics, trace;                                      /* --metrics, --trace */
     struct st_hf_writer *writer;                                            /* --out */
+    off_t metrics_bytes;                                                    /* of whole lines */
     bool metrics_on, stdout_on;                                             /* lines are written there: --metrics, --json */
     char metrics_sentence[SENTENCE_BYTES], stdout_sentence[SENTENCE_BYTES]; /* of the failures that ended that */
     struct st_json_writer metrics_writer, stdout_writer;
@@ -189,6 +191,14 @@ static void end_lines(bool *on, char sentence[SENTENCE_BYTES])
     st_log(ST_LOG_WARN, "%s: no more lines are written there, the run goes on", sentence);
 }
 
+/* A reader of lines finds whole ones. */
+static void drop_half_line(struct train *t)
+{
+    __fpurge(t->metrics.stream);
+    if (st_fault_refuses("metrics.truncate") || ftruncate(t->metrics.fd, t->metrics_bytes) != 0)
+        st_log(ST_LOG_WARN, "--metrics %s: its last line is cut off: %s", t->metrics.path, strerror(errno));
+}
+
 static void write_lines(struct train *t, line_fn *put, const struct cli_step *step)
 {
     int err = 0;
@@ -198,6 +208,9 @@ static void write_lines(struct train *t, line_fn *put, const struct cli_step *st
     if (err != 0) {
         (void)st_error_errno(err, "--metrics %s: cannot be written", t->metrics.path);
         end_lines(&t->metrics_on, t->metrics_sentence);
+        drop_half_line(t);
+    } else if (t->metrics_on) {
+        t->metrics_bytes = lseek(t->metrics.fd, 0, SEEK_CUR);
     }
     err = t->stdout_on ? put_line(t, &t->stdout_writer, put, step) : 0;
     if (err != 0) {

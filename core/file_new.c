@@ -71,6 +71,7 @@ static strata_status check_target(const char *path, bool overwrite)
 strata_status st_new_file_check(const char *path, bool overwrite)
 {
     char buf[ST_PATH_MAX];
+    struct stat info;
     const char *dir;
     strata_status st;
 
@@ -81,6 +82,8 @@ strata_status st_new_file_check(const char *path, bool overwrite)
     dir = dir_text(buf, path);
     if (!st_fault_refuses("file.access") && access(dir, W_OK | X_OK) == 0)
         return STRATA_OK;
+    if (stat(dir, &info) == 0 && !S_ISDIR(info.st_mode))
+        errno = ENOTDIR; /* root is told of permissions */
     return st_error_errno(errno, "%s: cannot be created in %s", path, dir);
 }
 

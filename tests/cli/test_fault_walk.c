@@ -3,8 +3,8 @@
  *
  *     test_cli_fault_walk [PASSES [COMMAND]...]
  *
- * Of each site so many passes fail, from the first to the last; 0: every one.  Default: two in training, one or a few in the others.
- * Commands by their first word; without: all. */
+ * Of each site so many passes fail, from the first to the last; 0: every one.  Default: two in training, one or a few in the
+ * others. Commands by their first word; without: all. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 
@@ -55,7 +55,7 @@ static const struct {
     {"tokens {w}/text --out {w}/new.bin", true, 1},
     {"digest {w}/model", true, 1},
     {"check {w}/config.json", true, 1},
-    {"plan --model nano --machine {w}/machine.json --host-memory 1GiB --device-memory 1GiB --json", true, 3},
+    {"plan --model nano --threads 2 --machine {w}/machine.json --host-memory 1GiB --device-memory 1GiB --json", true, 3},
     {"info --json --nvme {w}/nvme", false, 1},
 };
 

@@ -121,12 +121,40 @@ static void limits_on_files_are_named(void **state)
     }
 }
 
+/* What stands in the file of metrics when it meets the limit is whole lines. */
+static void metrics_end_with_a_line(void **state)
+{
+    const struct rlimit small = {.rlim_cur = 16384, .rlim_max = RLIM_INFINITY};
+    const struct workplace *w = *state;
+    struct rlimit before;
+    struct program p;
+    size_t bytes;
+    char *text;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    workplace_start_piped(w, &p,
+                          "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 40 --machine {w}/machine.json --quiet "
+                          "--metrics {w}/lines.jsonl");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    program_drain(&p);
+    program_wait(&p);
+    if (p.code != 4 || strstr(p.err, "lines.jsonl: cannot be written") == NULL)
+        fail_msg("exit code %d: %s", p.code, p.err);
+    text = workplace_read(w, "lines.jsonl", &bytes);
+    assert_true(bytes > 1024 && bytes < small.rlim_cur);
+    assert_int_equal(text[bytes - 1], '\n');
+    free(text);
+    program_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closed_files_are_nobodys),
         cmocka_unit_test(a_pipe_that_nobody_reads_is_named),
         cmocka_unit_test(limits_on_files_are_named),
+        cmocka_unit_test(metrics_end_with_a_line),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
