@@ -1,10 +1,10 @@
 /* cli/args_table.c - the option table, and what is read from it: names, the nearest of them, and --help. */
 #include "cli/args_table.h"
-#include "core/config.h"
 #include "core/error.h"
 #include "core/print.h"
 #include "core/word.h"
 #include "model/sampler.h"
+#include "offload/config/config.h"
 
 #include <float.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* cli/cmd_check.c - every value of a configuration: where it comes from and what it means here. */
 #include "cli/commands.h"
-#include "core/config.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/page.h"
 #include "core/print.h"
+#include "offload/config/config.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,10 +5,10 @@
 #define CLI_SESSION_H
 
 #include "cli/args.h"
-#include "core/config.h"
 #include "core/topology.h"
 #include "model/model.h"
 #include "model/tokens.h"
+#include "offload/config/config.h"
 #include "offload/engine.h"
 #include "offload/machine.h"
 #include "offload/plan.h"

@@ -5,10 +5,10 @@
 #ifndef OFFLOAD_ENGINE_H
 #define OFFLOAD_ENGINE_H
 
-#include "core/config.h"
 #include "core/file.h"
 #include "nvme/swap.h"
 #include "offload/compute.h"
+#include "offload/config/config.h"
 #include "offload/plan.h"
 
 struct st_engine;

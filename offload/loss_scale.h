@@ -4,7 +4,7 @@
 #ifndef OFFLOAD_LOSS_SCALE_H
 #define OFFLOAD_LOSS_SCALE_H
 
-#include "core/config.h"
+#include "offload/config/config.h"
 #include "strata/status.h"
 
 struct st_loss_scaler {

@@ -2,7 +2,7 @@
 #ifndef OFFLOAD_LR_SCHEDULE_H
 #define OFFLOAD_LR_SCHEDULE_H
 
-#include "core/config.h"
+#include "offload/config/config.h"
 
 /**
  * Learning rate of an optimizer step.

@@ -21,7 +21,7 @@
 
 #define WAVE_TILES  1024u /* 64 Mi elements of large tensors: the wait at a wave's end is small beside them */
 #define TILE_BLOCKS (ST_TILE_ELEMS / ST_NORM_BLOCK)
-/* The ranges of core/config_table_train.c. */
+/* The ranges of offload/config/config_table_train.c. */
 #define LR_MAX    1e3
 #define BETA_MAX  0.9999999
 #define EPS_MIN   1e-30

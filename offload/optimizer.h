@@ -2,8 +2,8 @@
 #ifndef OFFLOAD_OPTIMIZER_H
 #define OFFLOAD_OPTIMIZER_H
 
-#include "core/config.h"
 #include "kernels/kernels.h"
+#include "offload/config/config.h"
 
 /* The numbers of one optimizer step. */
 struct st_step_numbers {

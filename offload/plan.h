@@ -16,8 +16,8 @@
 #ifndef OFFLOAD_PLAN_H
 #define OFFLOAD_PLAN_H
 
-#include "core/config.h"
 #include "kernels/kernels.h"
+#include "offload/config/config.h"
 #include "offload/op_table.h"
 #include "strata/status.h"
 

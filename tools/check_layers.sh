@@ -43,7 +43,7 @@ BEGIN {
     home["cmocka.h"] = "tests/"
 
     # Who may write to a FILE without core/print.h: files for programs, and the one place itself.
-    writers = "core/print.c core/page.c core/json_writer.c core/trace_write.c core/config_print.c model/safetensors.c bench/io.c bench/io_fio.c bench/bench_"
+    writers = "core/print.c core/page.c core/json_writer.c core/trace_write.c offload/config/config_print.c model/safetensors.c bench/io.c bench/io_fio.c bench/bench_"
     writers = writers " cli/cmd_generate.c core/json_edit.c" # the bytes of a model, into a pipe; a configuration
     printing = "(^|[^a-z_])(v?f?printf|v?dprintf|f?puts|f?putc|putchar|fwrite|perror|psignal|error)(_unlocked)?\\("
 

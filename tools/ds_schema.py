@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The keys of DeepSpeed's configuration, read out of its sources: tests/core/deepspeed_keys.txt, version by version.
+"""The keys of DeepSpeed's configuration, read out of its sources: tests/offload/deepspeed_keys.txt, version by version.
 
     tools/ds_schema.py [--write FILE] VERSION[=DIRECTORY]...
 
@@ -341,7 +341,7 @@ def main():
             for key in Schema((root / "deepspeed").resolve()).read():
                 keys.setdefault(key, []).append(version)
     text = "# Keys of DeepSpeed's configuration and the versions that take them, read by tools/ds_schema.py out of the sources of\n# " + \
-        ", ".join(w.partition("=")[0] for w in args.versions) + ".  tests/core/test_config_table.c compares them with the field table.\n"
+        ", ".join(w.partition("=")[0] for w in args.versions) + ".  tests/offload/test_config_table.c compares them with the field table.\n"
     text += "".join(f"{key} {' '.join(versions)}\n" for key, versions in sorted(keys.items()))
     if args.write:
         pathlib.Path(args.write).write_text(text)

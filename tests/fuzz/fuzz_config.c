@@ -1,6 +1,6 @@
 /* fuzz_config.c - any bytes as a config: no crash, problems exactly when refused, and what is accepted is written as a
  * config that reads back to the same bits.  A first line "#PATH=VALUE" is an override. */
-#include "core/config.h"
+#include "offload/config/config.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 #ifndef TESTS_OFFLOAD_OPTIM_FIXTURE_H
 #define TESTS_OFFLOAD_OPTIM_FIXTURE_H
 
-#include "core/config.h"
 #include "kernels/kernels.h"
+#include "offload/config/config.h"
 #include "strata/strata.h"
 
 #define TENSORS     6u

@@ -1,5 +1,5 @@
 /* config.c - reading a config: take the keys, judge each, resolve them together, collect every problem. */
-#include "core/config_source.h"
+#include "offload/config/config_source.h"
 
 #include "core/error.h"
 #include <ctype.h>

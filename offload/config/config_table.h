@@ -1,11 +1,11 @@
-/* core/config_table.h - the field table behind core/config.h: one row per key that may stand in a config.
+/* offload/config/config_table.h - the field table behind offload/config/config.h: one row per key that may stand in a config.
  *
- * Private to core/config*.c and its tests.  Constant data; any thread.  A row says where the key stands, what
+ * Private to offload/config/config*.c and its tests.  Constant data; any thread.  A row says where the key stands, what
  * values it takes, what it means here (verdict and reason) and which member of struct st_config it fills. */
 #ifndef CORE_CONFIG_TABLE_H
 #define CORE_CONFIG_TABLE_H
 
-#include "core/config.h"
+#include "offload/config/config.h"
 #include <stddef.h>
 
 enum st_field_type {
@@ -111,8 +111,8 @@ const char *st_choice_nearest(const struct st_choice *choices, const char *text)
 const struct st_choice *st_choice_find(const struct st_choice *choices, const char *text);
 const char *st_choice_text(const struct st_choice *choices, int value); /* NULL if there is none */
 
-/* Row makers: a section, a key without meaning here, a key that cannot be had, a section whose members are no rows, what DeepSpeed
- * has removed, a switch that must stay off. */
+/* Row makers: a section, a key without meaning here, a key that cannot be had, a section whose members are no rows, what
+ * DeepSpeed has removed, a switch that must stay off. */
 #define ST_ROW_SECTION(path_, help_)                                                                                             \
     {                                                                                                                            \
         .path = (path_), .type = ST_FIELD_OBJECT, .help = (help_)                                                                \
@@ -132,7 +132,7 @@ const char *st_choice_text(const struct st_choice *choices, int value); /* NULL 
         .path = (path_), .type = ST_FIELD_##type_, .fallback = (fallback_), .verdict = ST_VERDICT_REJECTED, .reason = (reason_), \
         .help = (help_)                                                                                                          \
     }
-#define ST_ROW_OPEN(path_, verdict_, changes_, reason_, help_)                                                                    \
+#define ST_ROW_OPEN(path_, verdict_, changes_, reason_, help_)                                                                   \
     {                                                                                                                            \
         .path = (path_), .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_##verdict_, .changes = ST_CHANGES_##changes_,              \
         .reason = (reason_), .help = (help_)                                                                                     \

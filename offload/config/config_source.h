@@ -1,12 +1,12 @@
-/* core/config_source.h - one config while it is read: what was given for each field, what was said about it.
+/* offload/config/config_source.h - one config while it is read: what was given for each field, what was said about it.
  *
- * Private to core/config*.c.  One thread.  Strings and values live until st_config_source_free; running out of
+ * Private to offload/config/config*.c.  One thread.  Strings and values live until st_config_source_free; running out of
  * memory is remembered in `failed` and reported once, so that nothing here needs a check after every call. */
 #ifndef CORE_CONFIG_SOURCE_H
 #define CORE_CONFIG_SOURCE_H
 
-#include "core/config_table.h"
 #include "core/json.h"
+#include "offload/config/config_table.h"
 
 /* What is known of one row of the field table. */
 struct st_field_state {

@@ -1,6 +1,6 @@
-/* tests/core/test_config_table.c - the field table against the list of DeepSpeed's keys, against docs/config.md, and
+/* tests/offload/test_config_table.c - the field table against the list of DeepSpeed's keys, against docs/config.md, and
  * against itself.  With `--write docs/config.md` it rewrites the generated part of that file instead. */
-#include "core/config_source.h"
+#include "offload/config/config_source.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#define KEYS_FILE "tests/core/deepspeed_keys.txt"
+#define KEYS_FILE "tests/offload/deepspeed_keys.txt"
 #define DOCS_FILE "docs/config.md"
 #define DOCS_MARK "<!-- Below: generated from the field table. -->\n"
 #define KEYS_MAX  1000

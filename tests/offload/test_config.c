@@ -1,8 +1,8 @@
-/* tests/core/test_config.c - reading configs: defaults, "auto", rules between keys, overrides, round trips, failures. */
-#include "tests/core/config_fixture.h"
+/* tests/offload/test_config.c - reading configs: defaults, "auto", rules between keys, overrides, round trips, failures. */
+#include "tests/offload/config_fixture.h"
 
-#include "core/config_source.h"
 #include "core/fault.h"
+#include "offload/config/config_source.h"
 
 #include <errno.h>
 #include <math.h>

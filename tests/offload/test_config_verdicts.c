@@ -1,5 +1,5 @@
-/* tests/core/test_config_verdicts.c - tables: verdicts and their reasons, batch triples, everything that is refused. */
-#include "tests/core/config_fixture.h"
+/* tests/offload/test_config_verdicts.c - tables: verdicts and their reasons, batch triples, everything that is refused. */
+#include "tests/offload/config_fixture.h"
 
 struct verdict_row {
     const char *text;

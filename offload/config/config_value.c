@@ -1,5 +1,5 @@
 /* config_value.c - one value of one field: is it right, store it, print it. */
-#include "core/config_source.h"
+#include "offload/config/config_source.h"
 
 #include "core/size.h"
 #include <inttypes.h>

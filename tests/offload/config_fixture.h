@@ -1,8 +1,8 @@
-/* tests/core/config_fixture.h - loading config text in tests: what must be good, what must be refused and why. */
+/* tests/offload/config_fixture.h - loading config text in tests: what must be good, what must be refused and why. */
 #ifndef TESTS_CORE_CONFIG_FIXTURE_H
 #define TESTS_CORE_CONFIG_FIXTURE_H
 
-#include "core/config.h"
+#include "offload/config/config.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* config_table.c - finding rows of the field table: by number, by path, by member name, by likeness. */
-#include "core/config_table.h"
+#include "offload/config/config_table.h"
 #include "core/word.h"
 
 #include <assert.h>

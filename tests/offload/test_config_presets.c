@@ -1,5 +1,5 @@
-/* tests/core/test_config_presets.c - every file below configs/ loads without a problem, and what becomes of chosen keys. */
-#include "tests/core/config_fixture.h"
+/* tests/offload/test_config_presets.c - every file below configs/ loads without a problem, and what becomes of chosen keys. */
+#include "tests/offload/config_fixture.h"
 
 #include <fnmatch.h>
 #include <ftw.h>

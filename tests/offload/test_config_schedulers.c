@@ -1,5 +1,5 @@
-/* tests/core/test_config_schedulers.c - what schedulers derive, and the OneCycle whose momentum would reach 1. */
-#include "tests/core/config_fixture.h"
+/* tests/offload/test_config_schedulers.c - what schedulers derive, and the OneCycle whose momentum would reach 1. */
+#include "tests/offload/config_fixture.h"
 
 #include <math.h>
 

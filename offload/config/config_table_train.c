@@ -2,16 +2,16 @@
  *
  * Order matters twice: a key that mutes a section stands before the section's members, and rows of one section
  * stand together, since the effective config is written in this order. */
-#include "core/config_table.h"
+#include "offload/config/config_table.h"
 
 #define ONE_RANK   "one rank: nothing is sent, reduced or gathered"
 #define NO_BUCKETS "one rank: no reductions, so no buckets"
-#define U32_MAX   4294967295.0
-#define COUNT_MAX 9007199254740992.0 /* 2^53: whole numbers are exact up to here */
-#define STEPS_MAX 1099511627776.0    /* 2^40: sums of two stay exact, products with stairs nearly so */
-#define BETA_MAX  0.9999999
-#define SCALE_MIN 1e-30 /* loss scales and their inverses are fp32 numbers */
-#define SCALE_MAX 1e30
+#define U32_MAX    4294967295.0
+#define COUNT_MAX  9007199254740992.0 /* 2^53: whole numbers are exact up to here */
+#define STEPS_MAX  1099511627776.0    /* 2^40: sums of two stay exact, products with stairs nearly so */
+#define BETA_MAX   0.9999999
+#define SCALE_MIN  1e-30 /* loss scales and their inverses are fp32 numbers */
+#define SCALE_MAX  1e30
 
 static const struct st_choice optimizer_choices[] = {
     {"AdamW", ST_OPTIMIZER_ADAMW, ST_VERDICT_HONOURED},

@@ -1,6 +1,6 @@
-/* tests/core/test_config_optimizers.c - Adagrad, Lion and SGD: defaults, "auto", foreign arguments, OneCycle's momentum;
+/* tests/offload/test_config_optimizers.c - Adagrad, Lion and SGD: defaults, "auto", foreign arguments, OneCycle's momentum;
  * the format of moments. */
-#include "tests/core/config_fixture.h"
+#include "tests/offload/config_fixture.h"
 
 #define TYPE(name)                    "{\"optimizer\": {\"type\": \"" name "\"}}"
 #define PARAMS(name, params)          "{\"optimizer\": {\"type\": \"" name "\", \"params\": {" params "}}}"

@@ -1,5 +1,5 @@
 /* config_source.c - taking keys from the file and the command line, and telling afterwards what became of them. */
-#include "core/config_source.h"
+#include "offload/config/config_source.h"
 #include "core/text.h"
 
 #include "core/fault.h"

@@ -1,4 +1,4 @@
-/* core/config.h - DeepSpeed JSON, strictly: one field table drives parsing, ranges, defaults, verdicts,
+/* offload/config/config.h - DeepSpeed JSON, strictly: one field table drives parsing, ranges, defaults, verdicts,
  * `strata check` and docs/config.md.  One thread per source; a loaded source is read-only.
  *
  * Precedence: command line > file > default.  What is left out of a file means DeepSpeed's default where it changes results,
