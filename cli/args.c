@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_TOKENS_DEFAULT 128
-
 /* --- values --- */
 
 static strata_status list_push(struct cli_list *list, const char *item)
@@ -319,8 +317,7 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
     struct cursor c = {.argc = argc, .at = 2, .argv = argv};
     strata_status st = STRATA_OK;
 
-    *args = (struct cli_args){
-        .command = command, .device = "cpu", .tokenizer = "byte", .max_tokens = MAX_TOKENS_DEFAULT, .temperature = (double)NAN};
+    *args = (struct cli_args){.command = command, .device = "cpu", .tokenizer = "byte", .temperature = (double)NAN};
     while (st == STRATA_OK && c.at < c.argc)
         st = word_take(args, &c);
     if (st == STRATA_OK && args->nvme.count > 0 && (command & (CONFIGURES | CLI_CMD_BENCH_STEP)) != 0)

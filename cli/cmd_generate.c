@@ -60,9 +60,23 @@ static strata_status put_token(struct generation *g, int32_t token)
     return err == 0 ? STRATA_OK : st_error_errno(err, "cannot write to standard output");
 }
 
+/* NaN for a single one: the first came with the prompt. */
 static double tokens_per_second(const struct generation *g)
 {
-    return g->count > 1 && g->seconds > 0 ? (g->count - 1) / g->seconds : 0; /* the first came with the prompt */
+    return g->count > 1 && g->seconds > 0 ? (g->count - 1) / g->seconds : (double)NAN;
+}
+
+/* No room was left for the tokens that were wanted. */
+static bool is_cut(const struct generation *g)
+{
+    const uint64_t asked = g->session.args->max_tokens;
+
+    return !g->ended && g->count == g->most && g->most < (asked != 0 ? asked : CLI_MAX_TOKENS_DEFAULT);
+}
+
+static bool has_full_context(const struct generation *g)
+{
+    return g->session.context == st_model_config(g->session.model)->context;
 }
 
 static const char *stop_reason(const struct generation *g)
@@ -71,7 +85,7 @@ static const char *stop_reason(const struct generation *g)
         return "end";
     if (g->count < g->most)
         return "signal";
-    return g->most < g->session.args->max_tokens ? "context" : "length";
+    return !is_cut(g) ? "length" : has_full_context(g) ? "context" : "window";
 }
 
 static void put_text(const struct generation *g, struct st_json_writer *w)
@@ -125,10 +139,41 @@ static void print_json(const struct generation *g)
     st_json_end_line(&w);
 }
 
-/* How tokens were chosen, and who said so. */
-static void print_settings(const struct st_generation *s)
+/* The file that the settings shown come from, and those that the command line gave in its place. */
+static void print_origin(const struct st_generation *s, const struct cli_args *args, bool drawn)
 {
-    if (s->sample && s->temperature > 0) {
+    const struct {
+        bool shown, given;
+        const char *option;
+    } settings[] = {
+        {true, !isnan(args->temperature), "temperature"},
+        {drawn && s->top_k != 0, args->top_k != 0, "top-k"},
+        {drawn && s->top_p < 1, args->top_p != 0, "top-p"},
+        {s->repetition_penalty != 1, args->repetition_penalty != 0, "repetition-penalty"},
+    };
+    const char *before = ", but for";
+    bool by_file = false;
+
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+        by_file |= settings[i].shown && !settings[i].given;
+    if (s->from[0] == '\0' || !by_file)
+        return;
+    st_print(stderr, " (by %s and defaults", s->from);
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+        if (!settings[i].shown || !settings[i].given)
+            continue;
+        st_print(stderr, "%s --%s", before, settings[i].option);
+        before = ",";
+    }
+    st_print(stderr, ")");
+}
+
+/* How tokens were chosen, and who said so. */
+static void print_settings(const struct st_generation *s, const struct cli_args *args)
+{
+    const bool drawn = s->sample && s->temperature > 0;
+
+    if (drawn) {
         st_print(stderr, "strata: drawn at temperature %g", s->temperature);
         if (s->top_k != 0)
             st_print(stderr, ", top-k %u", s->top_k);
@@ -139,21 +184,25 @@ static void print_settings(const struct st_generation *s)
     }
     if (s->repetition_penalty != 1)
         st_print(stderr, ", repetition penalty %g", s->repetition_penalty);
-    st_print(stderr, "%s%s%s\n", s->from[0] != '\0' ? " (" : "", s->from,
-             s->from[0] != '\0' ? " says; the command line wins)" : "");
+    print_origin(s, args, drawn);
+    st_print(stderr, "\n");
 }
 
 static void print_figures(const struct generation *g)
 {
     char upload[24], download[24], read[24], write[24];
 
-    print_settings(&g->settings);
-    st_print(stderr, "strata: %u tokens of prompt in %.2f s, %u new ones in %.2f s (%.1f tokens/s)\n", g->prompt.count,
-             g->prompt_seconds, g->count, g->seconds, tokens_per_second(g));
+    print_settings(&g->settings, g->session.args);
+    st_print(stderr, "strata: %u %s of prompt in %.2f s, %u new %s in %.2f s", g->prompt.count,
+             g->prompt.count == 1 ? "token" : "tokens", g->prompt_seconds, g->count, g->count == 1 ? "one" : "ones", g->seconds);
+    if (!isnan(tokens_per_second(g)))
+        st_print(stderr, " (%.1f tokens/s)", tokens_per_second(g));
+    st_print(stderr, "\n");
     st_print(stderr, "strata: moved: %s up, %s down, %s read, %s written\n", st_size_text(upload, g->moved.upload),
              st_size_text(download, g->moved.download), st_size_text(read, g->moved.read), st_size_text(write, g->moved.write));
-    if (g->count == g->most && g->most < g->session.args->max_tokens && !g->ended)
-        st_print(stderr, "strata: stopped after %u tokens: the context of %u is full\n", g->count, g->session.context);
+    if (is_cut(g))
+        st_print(stderr, "strata: stopped after %u %s: the %s of %u is full\n", g->count, g->count == 1 ? "token" : "tokens",
+                 has_full_context(g) ? "context" : "sliding window", g->session.context);
 }
 
 static void print_end(struct generation *g)
@@ -251,6 +300,23 @@ static strata_status create_buffers(struct generation *g)
     return st;
 }
 
+/* No error in transformers, either: a model's family has them where its vocabulary was cut. */
+static void print_strange_ends(const struct generation *g)
+{
+    const struct st_generation *s = &g->settings;
+    const uint32_t vocab = st_model_config(g->session.model)->vocab;
+    char text[ST_END_TOKENS_MAX * sizeof("4294967295, ")] = "";
+    uint32_t count = 0;
+    size_t length = 0;
+
+    for (uint32_t i = 0; s->ends_said && i < s->end_count; i++)
+        if (s->end_tokens[i] >= vocab)
+            length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%u", count++ > 0 ? ", " : "", s->end_tokens[i]);
+    if (count > 0)
+        st_log(ST_LOG_NOTICE, "%s/%s: end %s %s never %s: the vocabulary has %u", g->session.args->model, s->from,
+               count == 1 ? "token" : "tokens", text, count == 1 ? "comes" : "come", vocab);
+}
+
 /* What the files say; what the command line says wins, and asks for sampling by saying how. */
 static strata_status read_settings(struct generation *g)
 {
@@ -264,6 +330,7 @@ static strata_status read_settings(struct generation *g)
         st_generation_of_preset(s, st_model_config(g->session.model));
     if (st != STRATA_OK)
         return st;
+    print_strange_ends(g);
     if (s->ignored[0] != '\0')
         st_log(ST_LOG_NOTICE, "%s/%s asks for what is not done here: %s", args->model, s->from, s->ignored);
     s->sample |= !isnan(args->temperature) || args->top_k != 0 || args->top_p != 0;

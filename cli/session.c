@@ -158,20 +158,24 @@ static strata_status size_sequence(struct cli_session *s, const struct st_model_
     return STRATA_OK;
 }
 
-/* The cache holds the prompt and what is asked for, within the context. */
+/* The cache holds the prompt and what is asked for, within the context; a number of tokens that nobody asked for stays within the
+ * window, too.  One that was asked for and leaves the window is refused with the model's other sizes. */
 static strata_status size_generation(struct cli_session *s, const struct st_model_config *config)
 {
-    const uint64_t wanted = s->prompt_tokens + s->args->max_tokens;
+    const bool asked = s->args->max_tokens != 0;
+    const bool windowed = config->window != 0 && config->window < config->context;
+    const uint32_t room = windowed ? config->window : config->context, most = asked ? config->context : room;
+    const uint64_t wanted = s->prompt_tokens + (asked ? s->args->max_tokens : CLI_MAX_TOKENS_DEFAULT);
 
     if (s->args->prompt_tokens == NULL && config->vocab != CLI_BYTE_VOCAB)
         return st_error(STRATA_E_INVAL,
                         "%s has a vocabulary of %u tokens, and this version turns text into tokens for models that read bytes "
                         "(%u) only: give ids with --prompt-tokens ID,ID,...",
                         s->args->model, config->vocab, CLI_BYTE_VOCAB);
-    if (s->prompt_tokens >= config->context)
-        return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the context of %s is %u: no room for another one",
-                        s->prompt_tokens, s->args->model, config->context);
-    s->context = wanted < config->context ? (uint32_t)wanted : config->context;
+    if (s->prompt_tokens >= room)
+        return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the %s of %s is %u: no room for another one", s->prompt_tokens,
+                        windowed ? "sliding window" : "context", s->args->model, room);
+    s->context = wanted < most ? (uint32_t)wanted : most;
     s->seq = s->prompt_tokens < PROMPT_ROWS_MAX ? s->prompt_tokens : PROMPT_ROWS_MAX;
     return STRATA_OK;
 }

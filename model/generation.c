@@ -111,6 +111,7 @@ static strata_status read_ends(struct st_generation *g, const st_json *root, con
         add_default_end(g, root);
         return STRATA_OK;
     }
+    g->ends_said = true;
     if (st_json_type(ends) == ST_JSON_NULL)
         return STRATA_OK;
     if (st_json_type(ends) != ST_JSON_ARRAY)

@@ -12,6 +12,7 @@
 struct st_generation {
     uint32_t end_tokens[ST_END_TOKENS_MAX]; /* [end_count] any of them ends the text */
     uint32_t end_count;
+    bool ends_said;            /* by the file; else those of the model's family */
     bool sample;               /* else the likeliest token, always */
     double temperature;        /* 0: the likeliest */
     uint32_t top_k;            /* 0: all */

@@ -141,20 +141,29 @@ static void the_context_ends_it(void **state)
     program_free(&p);
 }
 
+static void a_single_token_has_no_rate(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    st_json *root = json_of(w, "generate --model {w}/model --prompt x --max-tokens 1 --json");
+
+    assert_int_equal(st_json_type(st_json_get(root, "tokens_per_second")), ST_JSON_NULL);
+    st_json_free(root);
+    workplace_run_ok(w, &p, "generate --model {w}/model --prompt x --max-tokens 1");
+    assert_non_null(strstr(p.err, "strata: 1 token of prompt in "));
+    assert_non_null(strstr(p.err, ", 1 new one in "));
+    assert_null(strstr(p.err, "tokens/s"));
+    program_free(&p);
+}
+
 /* --- what the model's files say --- */
 
-/* {w}/m: tests/golden/llama_tiny_untied with more keys in its config.json, and a generation_config.json or none. */
-static void make_model(const struct workplace *w, const char *keys, const char *generation)
+/* {w}/m: the weights of tests/golden/llama_tiny_untied, this config.json, and a generation_config.json or none. */
+static void make_model_of(const struct workplace *w, const char *config, size_t bytes, const char *generation)
 {
-    char *dir = workplace_expand(w, "{w}/m"), *weights = workplace_expand(w, "{w}/m/model.safetensors"), config[2048];
+    char *dir = workplace_expand(w, "{w}/m"), *weights = workplace_expand(w, "{w}/m/model.safetensors");
     char *golden = realpath("tests/golden/llama_tiny_untied/model.safetensors", NULL);
-    FILE *file = fopen("tests/golden/llama_tiny_untied/config.json", "re");
-    const int length = snprintf(config, sizeof(config), "{%s", keys);
-    size_t bytes;
 
-    assert_true(file != NULL && fgetc(file) == '{');
-    bytes = (size_t)length + fread(config + length, 1, sizeof(config) - (size_t)length, file);
-    fclose(file);
     workplace_remove(w, "m");
     assert_true(mkdir(dir, 0700) == 0 && symlink(golden, weights) == 0);
     workplace_write(w, "m/config.json", config, bytes);
@@ -163,6 +172,20 @@ static void make_model(const struct workplace *w, const char *keys, const char *
     free(golden);
     free(weights);
     free(dir);
+}
+
+/* With more keys in the golden model's config.json. */
+static void make_model(const struct workplace *w, const char *keys, const char *generation)
+{
+    FILE *file = fopen("tests/golden/llama_tiny_untied/config.json", "re");
+    char config[2048];
+    const int length = snprintf(config, sizeof(config), "{%s", keys);
+    size_t bytes;
+
+    assert_true(file != NULL && fgetc(file) == '{');
+    bytes = (size_t)length + fread(config + length, 1, sizeof(config) - (size_t)length, file);
+    fclose(file);
+    make_model_of(w, config, bytes, generation);
 }
 
 /* Made by transformers 4.57.6 from the same files with generate(max_new_tokens=29). */
@@ -228,7 +251,7 @@ static void files_and_options_draw_the_same(void **state)
     make_model(w, "", "{\"do_sample\":true,\"temperature\":5,\"top_k\":40,\"top_p\":0.9,\"num_beams\":2}");
     by_file = output_of(w, "generate --model {w}/m --prompt-tokens 1,2,3 --seed 7 --quiet");
     workplace_run_ok(w, &p, "generate --model {w}/m --prompt-tokens 1,2,3 --seed 7");
-    assert_non_null(strstr(p.err, "drawn at temperature 5, top-k 40, top-p 0.9 (generation_config.json says"));
+    assert_non_null(strstr(p.err, "drawn at temperature 5, top-k 40, top-p 0.9 (by generation_config.json and defaults)"));
     assert_non_null(strstr(p.err, "m/generation_config.json asks for what is not done here: num_beams"));
     program_free(&p);
     make_model(w, "", NULL);
@@ -237,6 +260,95 @@ static void files_and_options_draw_the_same(void **state)
     assert_string_equal(by_file, by_options);
     free(by_file);
     free(by_options);
+    workplace_remove(w, "m");
+}
+
+#define MISTRAL                                                                                                                  \
+    "{\"model_type\":\"mistral\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,"                          \
+    "\"num_key_value_heads\":2,\"intermediate_size\":96,\"vocab_size\":96,\"max_position_embeddings\":256,"                      \
+    "\"tie_word_embeddings\":false,\"sliding_window\":16}"
+
+/* What nobody asked for is shortened to the window; what was asked for and leaves it is refused. */
+static void the_window_ends_it(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    st_json *root;
+
+    make_model_of(w, MISTRAL, strlen(MISTRAL), "{}");
+    root = json_of(w, "generate --model {w}/m --prompt-tokens 1,2,3 --json");
+    assert_string_equal(st_json_string(st_json_get(root, "stopped_by")), "window");
+    st_json_free(root);
+    workplace_run_ok(w, &p, "generate --model {w}/m --prompt-tokens 1,2,3");
+    assert_non_null(strstr(p.err, "13 new ones"));
+    assert_non_null(strstr(p.err, "stopped after 13 tokens: the sliding window of 16 is full"));
+    program_free(&p);
+    workplace_run_ok(w, &p, "generate --model {w}/m --prompt-tokens 1,2,3 --max-tokens 13");
+    assert_null(strstr(p.err, "is full"));
+    program_free(&p);
+    workplace_run(w, &p, "generate --model {w}/m --prompt-tokens 1,2,3 --max-tokens 14");
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "prompt and new tokens together: 17 is over the sliding window of model m, 16"));
+    program_free(&p);
+    workplace_run(w, &p, "generate --model {w}/m --prompt-tokens 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16 --max-tokens 1");
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "the prompt has 16 tokens, the sliding window of "));
+    program_free(&p);
+    workplace_remove(w, "m");
+}
+
+/* A line tells which settings are the file's: none is called so that the command line gave. */
+static void settings_say_where_they_come_from(void **state)
+{
+    static const struct {
+        const char *options, *line;
+    } rows[] = {
+        {"", "strata: drawn at temperature 5, top-k 40 (by generation_config.json and defaults)\n"},
+        {"--temperature 0", "strata: always the likeliest token\n"},
+        {"--temperature 2", "strata: drawn at temperature 2, top-k 40 (by generation_config.json and defaults, but for "
+                            "--temperature)\n"},
+        {"--temperature 2 --top-k 9 --top-p 0.5", "strata: drawn at temperature 2, top-k 9, top-p 0.5\n"},
+        {"--temperature 2 --top-p 0.5", "strata: drawn at temperature 2, top-k 40, top-p 0.5 (by generation_config.json and "
+                                        "defaults, but for --temperature, --top-p)\n"},
+    };
+    const struct workplace *w = *state;
+
+    make_model(w, "", "{\"do_sample\":true,\"temperature\":5,\"top_k\":40}");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct program p;
+        char command[256];
+
+        snprintf(command, sizeof(command), "generate --model {w}/m --prompt-tokens 1,2,3 --max-tokens 2 %s", rows[i].options);
+        workplace_run_ok(w, &p, command);
+        if (strstr(p.err, rows[i].line) == NULL)
+            fail_msg("%s:\n%s", command, p.err);
+        program_free(&p);
+    }
+    workplace_remove(w, "m");
+}
+
+/* As in transformers a token that the model does not have ends nothing; here it is said. */
+static void end_tokens_that_never_come_are_named(void **state)
+{
+    static const struct {
+        const char *keys, *generation, *named; /* NULL: no notice */
+    } rows[] = {
+        {"\"eos_token_id\":[8,96,50256],", NULL, "m/config.json: end tokens 96, 50256 never come: the vocabulary has 96\n"},
+        {"", "{\"eos_token_id\":128001}", "m/generation_config.json: end token 128001 never comes: the vocabulary has 96\n"},
+        {"\"eos_token_id\":95,", NULL, NULL},
+        {"", NULL, NULL},
+    };
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct program p;
+
+        make_model(w, rows[i].keys, rows[i].generation);
+        workplace_run_ok(w, &p, "generate --model {w}/m --prompt-tokens 1,2,3 --max-tokens 2");
+        if (rows[i].named != NULL ? strstr(p.err, rows[i].named) == NULL : strstr(p.err, "never come") != NULL)
+            fail_msg("row %zu:\n%s", i, p.err);
+        program_free(&p);
+    }
     workplace_remove(w, "m");
 }
 
@@ -320,7 +432,7 @@ static void ctrl_c_keeps_what_was_made(void **state)
     assert_int_equal(program_drain(&p), '\n');
     program_wait(&p);
     assert_int_equal(p.code, 130);
-    assert_non_null(strstr(p.err, "tokens/s"));
+    assert_non_null(strstr(p.err, " of prompt in "));
     assert_null(strstr(p.err, "error"));
     assert_int_equal(workplace_entries(w, "nvme"), 0);
     program_free(&p);
@@ -334,8 +446,12 @@ int main(void)
         cmocka_unit_test(every_kind_of_prompt_is_the_same),
         cmocka_unit_test(other_vocabularies_give_ids),
         cmocka_unit_test(the_context_ends_it),
+        cmocka_unit_test(a_single_token_has_no_rate),
         cmocka_unit_test(the_files_say_how_and_how_far),
         cmocka_unit_test(files_and_options_draw_the_same),
+        cmocka_unit_test(the_window_ends_it),
+        cmocka_unit_test(settings_say_where_they_come_from),
+        cmocka_unit_test(end_tokens_that_never_come_are_named),
         cmocka_unit_test(json_holds_what_was_printed),
         cmocka_unit_test(bytes_are_counted),
         cmocka_unit_test(memory_stays_within_the_plan),
