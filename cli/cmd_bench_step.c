@@ -1,7 +1,7 @@
 /* cli/cmd_bench_step.c - strata bench step: a run's options, the machine that is rehearsed, and one call. */
 #include "cli/bench_run.h"
 #include "cli/commands.h"
-#include "cli/session.h"
+#include "cli/run.h"
 #include "core/error.h"
 #include "core/page.h"
 #include "core/size.h"
@@ -43,9 +43,8 @@ static strata_status parse_budget(struct bench_budget *out, const char *text)
 }
 
 /* The session is made for the largest; "all" is more than any size. */
-static strata_status take_budgets(struct budgets *b, struct cli_session *s)
+static strata_status take_budgets(struct budgets *b, struct cli_session *s, const struct cli_list *texts)
 {
-    const struct cli_list *texts = &s->args->budgets;
     strata_status st = STRATA_OK;
 
     if (texts->count > BENCH_BUDGETS_MAX)
@@ -70,13 +69,14 @@ static void take_threads(struct cli_session *s)
 
 static strata_status prepare(struct cli_session *s, struct budgets *budgets, const struct cli_args *args)
 {
+    const struct cli_session_opts opts = cli_run_opts(args, NULL);
     const bool paced = strcmp(args->device, "paced") == 0;
     strata_status st = check(args);
 
     if (st == STRATA_OK)
-        st = cli_session_configure(s, args);
+        st = cli_session_configure(s, &opts);
     if (st == STRATA_OK)
-        st = take_budgets(budgets, s);
+        st = take_budgets(budgets, s, &args->budgets);
     if (st == STRATA_OK)
         st = cli_session_model(s);
     if (st == STRATA_OK)

@@ -1,8 +1,7 @@
 /* cli/cmd_eval.c - loss of a model on token files: the plan and the engine of training, forward alone. */
 #include "cli/commands.h"
 #include "cli/plan_table.h"
-#include "cli/progress.h"
-#include "cli/session.h"
+#include "cli/run.h"
 #include "cli/signals.h"
 #include "core/error.h"
 #include "core/page.h"
@@ -37,10 +36,9 @@ static void print_json(const struct cli_eval_result *r, bool complete, uint64_t 
     st_json_end_line(&w);
 }
 
-static strata_status run(struct cli_session *s, struct st_token_set **data, struct cli_batch *batch,
+static strata_status run(struct cli_session *s, const struct cli_args *args, struct st_token_set **data, struct cli_batch *batch,
                          struct cli_eval_result *result)
 {
-    const struct cli_args *args = s->args;
     strata_status st = cli_session_model(s);
 
     if (st == STRATA_OK)
@@ -84,18 +82,20 @@ static int report(const struct cli_args *args, strata_status st, const struct cl
 
 int cmd_eval(const struct cli_args *args)
 {
-    struct cli_session session;
     struct cli_progress progress;
+    const struct cli_session_opts opts = cli_run_opts(args, &progress);
+    struct cli_session session;
     struct st_token_set *data = NULL;
     struct cli_batch batch = {0};
     struct cli_eval_result result = {0};
-    strata_status st = cli_session_configure(&session, args);
+    strata_status st = cli_session_configure(&session, &opts);
     int code;
 
     cli_progress_init(&progress, stderr, false, 0, 0);
-    session.progress = &progress;
     if (st == STRATA_OK)
-        st = run(&session, &data, &batch, &result);
+        st = run(&session, args, &data, &batch, &result);
+    cli_progress_work_end(&progress);
+    cli_signals_engine(NULL);
     code = report(args, st, &result, data != NULL ? st_token_set_windows(data) : 0,
                   session.plan != NULL ? session.plan->rss_bytes_max : 0);
     cli_session_close(&session);

@@ -1,9 +1,8 @@
 /* cli/cmd_generate.c - go on from a prompt: one forward over it, then one per token, with the engine of training. */
 #include "cli/commands.h"
 #include "cli/plan_table.h"
-#include "cli/progress.h"
 #include "cli/prompt.h"
-#include "cli/session.h"
+#include "cli/run.h"
 #include "cli/signals.h"
 #include "core/clock.h"
 #include "core/error.h"
@@ -20,6 +19,7 @@
 #include <unistd.h>
 
 struct generation {
+    const struct cli_args *args; /* borrowed */
     struct cli_session session;
     struct cli_progress progress;
     struct cli_prompt prompt;
@@ -48,7 +48,7 @@ static strata_status put_token(struct generation *g, int32_t token)
 {
     int err;
 
-    if (g->session.args->json)
+    if (g->args->json)
         return STRATA_OK;
     if (reads_bytes(g) && g->shown)
         st_print_byte(stdout, &g->bytes, (char)token);
@@ -69,7 +69,7 @@ static double tokens_per_second(const struct generation *g)
 /* No room was left for the tokens that were wanted. */
 static bool is_cut(const struct generation *g)
 {
-    const uint64_t asked = g->session.args->max_tokens;
+    const uint64_t asked = g->args->max_tokens;
 
     return !g->ended && g->count == g->most && g->most < (asked != 0 ? asked : CLI_MAX_TOKENS_DEFAULT);
 }
@@ -192,7 +192,7 @@ static void print_figures(const struct generation *g)
 {
     char upload[24], download[24], read[24], write[24];
 
-    print_settings(&g->settings, g->session.args);
+    print_settings(&g->settings, g->args);
     st_print(stderr, "strata: %u %s of prompt in %.2f s, %u new %s in %.2f s", g->prompt.count,
              g->prompt.count == 1 ? "token" : "tokens", g->prompt_seconds, g->count, g->count == 1 ? "one" : "ones", g->seconds);
     if (!isnan(tokens_per_second(g)))
@@ -207,7 +207,7 @@ static void print_figures(const struct generation *g)
 
 static void print_end(struct generation *g)
 {
-    const struct cli_args *args = g->session.args;
+    const struct cli_args *args = g->args;
 
     if (args->json)
         print_json(g);
@@ -285,7 +285,7 @@ static strata_status create_buffers(struct generation *g)
                                          .top_k = g->settings.top_k,
                                          .top_p = g->settings.top_p,
                                          .repetition_penalty = g->settings.repetition_penalty,
-                                         .seed = g->session.args->seed};
+                                         .seed = g->args->seed};
     const uint32_t vocab = st_model_config(g->session.model)->vocab;
     strata_status st;
 
@@ -313,14 +313,14 @@ static void print_strange_ends(const struct generation *g)
         if (s->end_tokens[i] >= vocab)
             length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%u", count++ > 0 ? ", " : "", s->end_tokens[i]);
     if (count > 0)
-        st_log(ST_LOG_NOTICE, "%s/%s: end %s %s never %s: the vocabulary has %u", g->session.args->model, s->from,
+        st_log(ST_LOG_NOTICE, "%s/%s: end %s %s never %s: the vocabulary has %u", g->args->model, s->from,
                count == 1 ? "token" : "tokens", text, count == 1 ? "comes" : "come", vocab);
 }
 
 /* What the files say; what the command line says wins, and asks for sampling by saying how. */
 static strata_status read_settings(struct generation *g)
 {
-    const struct cli_args *args = g->session.args;
+    const struct cli_args *args = g->args;
     struct st_generation *s = &g->settings;
     strata_status st = STRATA_OK;
 
@@ -345,17 +345,29 @@ static strata_status read_settings(struct generation *g)
     return STRATA_OK;
 }
 
+static strata_status check_prompt(const struct generation *g)
+{
+    const uint32_t vocab = st_model_config(g->session.model)->vocab;
+
+    if (g->args->prompt_tokens == NULL && !reads_bytes(g))
+        return st_error(STRATA_E_INVAL,
+                        "%s has a vocabulary of %u tokens, and this version turns text into tokens for models that read bytes "
+                        "(%u) only: give ids with --prompt-tokens ID,ID,...",
+                        g->args->model, vocab, CLI_BYTE_VOCAB);
+    return cli_prompt_check(&g->prompt, vocab);
+}
+
 /* Everything that can be refused before the engine takes memory. */
 static strata_status prepare(struct generation *g)
 {
-    const struct cli_args *args = g->session.args;
+    const struct cli_args *args = g->args;
     strata_status st = cli_prompt_read(&g->prompt, args);
 
-    g->session.prompt_tokens = g->prompt.count;
+    g->session.opts.prompt_tokens = g->prompt.count;
     if (st == STRATA_OK)
         st = cli_session_model(&g->session);
     if (st == STRATA_OK)
-        st = cli_prompt_check(&g->prompt, st_model_config(g->session.model)->vocab);
+        st = check_prompt(g);
     if (st == STRATA_OK)
         st = read_settings(g);
     if (st == STRATA_OK)
@@ -375,6 +387,7 @@ static strata_status run(struct generation *g)
 
     if (st == STRATA_OK)
         st = cli_session_start(&g->session);
+    cli_progress_work_end(&g->progress);
     if (st != STRATA_OK)
         return st;
     cli_signals_engine(g->session.engine);
@@ -390,15 +403,16 @@ static strata_status run(struct generation *g)
 
 int cmd_generate(const struct cli_args *args)
 {
-    struct generation g = {0};
+    struct generation g = {.args = args};
+    const struct cli_session_opts opts = cli_run_opts(args, &g.progress);
     strata_status st;
 
     g.shown = isatty(STDOUT_FILENO) != 0;
-    st = cli_session_configure(&g.session, args);
+    st = cli_session_configure(&g.session, &opts);
     cli_progress_init(&g.progress, stderr, args->quiet, 0, 0);
-    g.session.progress = &g.progress;
     if (st == STRATA_OK)
         st = run(&g);
+    cli_signals_engine(NULL);
     cli_session_close(&g.session);
     cli_progress_fini(&g.progress);
     cli_prompt_fini(&g.prompt);

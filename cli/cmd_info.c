@@ -1,7 +1,7 @@
 /* cli/cmd_info.c - what this machine has and lacks; with --measure, what it does per second. */
 #include "cli/commands.h"
 #include "cli/output.h"
-#include "cli/session.h"
+#include "cli/run.h"
 #include "core/cpu.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -210,7 +210,7 @@ static void print_rates(FILE *file, const struct st_machine *m)
                  m->rates.write * 1e-9, m->rates.mixed * 1e-9);
 }
 
-static void print_text(const struct cli_session *s, bool measured)
+static void print_text(const struct cli_session *s, const struct cli_args *args)
 {
     FILE *const file = st_page_open(stdout);
     struct st_gpu_report gpus;
@@ -223,9 +223,9 @@ static void print_text(const struct cli_session *s, bool measured)
     st_gpu_report(&gpus);
     print_gpus(file, &gpus);
     print_methods(file);
-    for (uint32_t i = 0; i < s->args->nvme.count; i++)
-        print_dir(file, s->args->nvme.items[i]);
-    if (measured)
+    for (uint32_t i = 0; i < args->nvme.count; i++)
+        print_dir(file, args->nvme.items[i]);
+    if (args->measure)
         print_rates(file, &s->machine);
     st_page_close(file, stdout);
 }
@@ -354,7 +354,7 @@ static void put_gpus(struct st_json_writer *w)
     st_json_put_string(w, "nccl_problem", r.nccl[0] == '\0' ? r.nccl_problem : NULL);
 }
 
-static void print_json(const struct cli_session *s, bool measured)
+static void print_json(const struct cli_session *s, const struct cli_args *args)
 {
     struct st_json_writer w;
 
@@ -371,8 +371,8 @@ static void print_json(const struct cli_session *s, bool measured)
     st_json_put_string(&w, "psi_scope", psi_scope()[0] != '\0' ? psi_scope() : NULL);
     put_gpus(&w);
     put_methods(&w);
-    put_dirs(&w, &s->args->nvme);
-    if (measured) {
+    put_dirs(&w, &args->nvme);
+    if (args->measure) {
         st_json_object_open(&w, "machine");
         st_machine_put_fields(&s->machine, &w);
         st_json_object_close(&w);
@@ -384,10 +384,8 @@ static void print_json(const struct cli_session *s, bool measured)
 /* --- measuring --- */
 
 /* Directories come from --nvme here: no tier has to be configured to measure a disk. */
-static strata_status take_dirs(struct cli_session *s)
+static strata_status take_dirs(struct cli_session *s, const struct cli_list *dirs)
 {
-    const struct cli_list *dirs = &s->args->nvme;
-
     for (uint32_t i = 0; i < dirs->count && i < ST_CONFIG_DIRS_MAX; i++) {
         if (strlen(dirs->items[i]) >= ST_CONFIG_PATH_MAX)
             return st_error(STRATA_E_INVAL, "--nvme: a name longer than %u bytes", ST_CONFIG_PATH_MAX);
@@ -397,25 +395,25 @@ static strata_status take_dirs(struct cli_session *s)
     return STRATA_OK;
 }
 
-static strata_status measure(struct cli_session *s)
+static strata_status measure(struct cli_session *s, const struct cli_args *args)
 {
     struct st_new_file out = {.fd = -1};
-    strata_status st = cli_output_create(&out, "--out", s->args->out, s->args);
+    strata_status st = cli_output_create(&out, "--out", args->out, args);
 
     if (st == STRATA_OK)
-        st = take_dirs(s);
+        st = take_dirs(s, &args->nvme);
     if (st == STRATA_OK)
         st = cli_session_model(s);
     if (st == STRATA_OK)
-        st = st_machine_here_on(&s->machine, &s->config, s->topology, s->args->device);
+        st = st_machine_here_on(&s->machine, &s->config, s->topology, args->device);
     if (st == STRATA_OK) {
         const struct st_compute compute = st_model_compute(s->model);
 
         st = st_machine_measure_on(&s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
                                    s->config.nvme_dir_count > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK,
-                                   s->args->device);
+                                   args->device);
     }
-    if (st == STRATA_OK && s->args->out != NULL)
+    if (st == STRATA_OK && args->out != NULL)
         st = st_machine_write(&s->machine, &out);
     st_new_file_abort(&out);
     return st;
@@ -424,6 +422,7 @@ static strata_status measure(struct cli_session *s)
 int cmd_info(const struct cli_args *args)
 {
     struct cli_args with_model = *args;
+    struct cli_session_opts opts;
     struct cli_session session;
     strata_status st;
     int code = 0;
@@ -434,15 +433,16 @@ int cmd_info(const struct cli_args *args)
         with_model.model = MEASURE_MODEL;
         with_model.seq_len = args->seq_len != 0 ? args->seq_len : MEASURE_SEQ;
     }
-    st = cli_session_configure(&session, &with_model);
+    opts = cli_run_opts(&with_model, NULL);
+    st = cli_session_configure(&session, &opts);
     if (st == STRATA_OK && args->measure)
-        st = measure(&session);
+        st = measure(&session, args);
     if (st != STRATA_OK)
         code = cli_fail(st);
     else if (args->json)
-        print_json(&session, args->measure);
+        print_json(&session, args);
     else
-        print_text(&session, args->measure);
+        print_text(&session, args);
     cli_session_close(&session);
     return code;
 }

@@ -3,7 +3,7 @@
 #include "cli/endurance.h"
 #include "cli/plan_predict.h"
 #include "cli/plan_table.h"
-#include "cli/session.h"
+#include "cli/run.h"
 #include "core/page.h"
 #include "offload/program_print.h"
 
@@ -47,9 +47,9 @@ static strata_status print_json(const struct cli_session *s)
 }
 
 /* A plan that does not fit has no program. */
-static void print_ops(const struct cli_session *s)
+static void print_ops(const struct cli_session *s, bool json)
 {
-    if (s->args->json)
+    if (json)
         st_program_put(s->plan, stdout);
     else if (s->plan->fits)
         st_program_print(s->plan, stdout);
@@ -57,8 +57,9 @@ static void print_ops(const struct cli_session *s)
 
 int cmd_plan(const struct cli_args *args)
 {
+    const struct cli_session_opts opts = cli_run_opts(args, NULL);
     struct cli_session session;
-    strata_status st = cli_session_configure(&session, args), shown = STRATA_OK;
+    strata_status st = cli_session_configure(&session, &opts), shown = STRATA_OK;
     FILE *page;
     int code = 0;
 
@@ -71,7 +72,7 @@ int cmd_plan(const struct cli_args *args)
     if (st != STRATA_OK)
         code = cli_fail(st);
     if (session.plan != NULL && args->ops)
-        print_ops(&session);
+        print_ops(&session, args->json);
     else if (session.plan != NULL && args->json)
         shown = print_json(&session);
     else if (session.plan != NULL) {

@@ -5,8 +5,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/plan_table.h"
-#include "cli/progress.h"
-#include "cli/session.h"
+#include "cli/run.h"
 #include "cli/signals.h"
 #include "core/clock.h"
 #include "core/ending.h"
@@ -31,6 +30,7 @@
 #define SENTENCE_BYTES 1024
 
 struct train {
+    const struct cli_args *args; /* borrowed */
     struct cli_session session;
     struct st_token_set *data, *eval_data;
     struct cli_batch batch;
@@ -98,7 +98,7 @@ static strata_status check_out(const struct cli_args *args)
 
 static strata_status open_data(struct train *t)
 {
-    const struct cli_args *args = t->session.args;
+    const struct cli_args *args = t->args;
     strata_status st = cli_session_tokens(&t->session, &t->data, args->data.items, args->data.count);
 
     if (st == STRATA_OK && args->eval_data != NULL)
@@ -111,9 +111,11 @@ static FILE *people(const struct cli_args *args)
     return args->json ? stderr : stdout;
 }
 
-static strata_status prepare(struct train *t, const struct cli_args *args)
+static strata_status prepare(struct train *t)
 {
-    strata_status st = cli_session_configure(&t->session, args);
+    const struct cli_args *args = t->args;
+    const struct cli_session_opts opts = cli_run_opts(args, &t->progress);
+    strata_status st = cli_session_configure(&t->session, &opts);
 
     if (st == STRATA_OK && args->eval_every != 0 && args->eval_data == NULL)
         st = st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE");
@@ -140,7 +142,7 @@ static strata_status prepare(struct train *t, const struct cli_args *args)
 /* All outputs are begun before the first step, under other names than their own: each keeps other runs from it. */
 static strata_status begin_outputs(struct train *t)
 {
-    const struct cli_args *args = t->session.args;
+    const struct cli_args *args = t->args;
     strata_status st = cli_output_create(&t->metrics, "--metrics", args->metrics, args);
 
     if (st == STRATA_OK && args->metrics != NULL && (st = st_new_file_stream(&t->metrics)) == STRATA_OK) {
@@ -227,7 +229,7 @@ static strata_status write_header(struct train *t)
     if (t->metrics_on && (st = st_new_file_publish(&t->metrics)) != STRATA_OK)
         return st_error_prefix(st, "--metrics");
     t->lines_begun = true;
-    t->stdout_on = t->session.args->json;
+    t->stdout_on = t->args->json;
     st_json_begin(&t->stdout_writer, stdout);
     write_lines(t, put_header, NULL);
     return STRATA_OK;
@@ -235,13 +237,13 @@ static strata_status write_header(struct train *t)
 
 static strata_status take(struct train *t)
 {
-    const struct cli_args *args = t->session.args;
+    const struct cli_args *args = t->args;
     strata_status st = begin_outputs(t);
 
     cli_progress_init(&t->progress, people(args), args->quiet, args->max_steps, t->session.config.steps_per_print);
-    t->session.progress = &t->progress;
     if (st == STRATA_OK)
         st = cli_session_rates(&t->session, true);
+    cli_progress_work_end(&t->progress);
     if (st != STRATA_OK)
         return st;
     if (!args->quiet)
@@ -253,6 +255,7 @@ static strata_status take(struct train *t)
         st = cli_batch_create(&t->batch, &t->session);
     if (st == STRATA_OK)
         st = cli_session_start(&t->session);
+    cli_progress_work_end(&t->progress);
     if (st == STRATA_OK)
         st = write_header(t);
     return st;
@@ -268,7 +271,7 @@ static strata_status fill_batch(struct train *t)
     for (uint32_t i = 0; i < t->batch.sequences && st == STRATA_OK; i++) {
         const size_t at = (size_t)i * t->batch.seq;
 
-        st = st_token_set_window(t->data, first + i, t->session.args->seed, true, t->batch.tokens + at, t->batch.targets + at);
+        st = st_token_set_window(t->data, first + i, t->args->seed, true, t->batch.tokens + at, t->batch.targets + at);
     }
     return st;
 }
@@ -280,6 +283,7 @@ static strata_status evaluate(struct train *t, struct cli_step *step)
     if (t->evaluated_at == t->steps_done)
         return STRATA_OK;
     st = cli_evaluate(&t->session, t->eval_data, &t->batch, &t->eval);
+    cli_progress_work_end(&t->progress);
     t->eval_cut = st == STRATA_E_CANCELLED;
     if (st != STRATA_OK)
         return t->eval_cut ? STRATA_OK : st; /* the run ends, too, with what it has learnt */
@@ -302,7 +306,7 @@ static strata_status evaluate(struct train *t, struct cli_step *step)
 /* An evaluation is due after this step: the last one, or every so many. */
 static bool eval_due(const struct train *t)
 {
-    const struct cli_args *args = t->session.args;
+    const struct cli_args *args = t->args;
 
     if (t->eval_data == NULL)
         return false;
@@ -365,13 +369,13 @@ static strata_status check_learnt(const struct train *t)
 
 static bool is_over(const struct train *t)
 {
-    return t->steps_done == t->session.args->max_steps || cli_signals_pending() != 0;
+    return t->steps_done == t->args->max_steps || cli_signals_pending() != 0;
 }
 
 /* A signal ended it before all was done that it was to do. */
 static bool is_short(const struct train *t)
 {
-    return t->steps_done < t->session.args->max_steps || t->eval_cut;
+    return t->steps_done < t->args->max_steps || t->eval_cut;
 }
 
 static strata_status train_loop(struct train *t)
@@ -381,8 +385,8 @@ static strata_status train_loop(struct train *t)
     sample_pressure(t, &t->pressure_first);
     t->pressure_last = t->pressure_first;
     t->start_ns = t->sampled_ns;
-    cli_signals_ask(t->session.args->out != NULL ? "the run ends after this step and writes the model; once more ends it now"
-                                                 : "the run ends after this step; once more ends it now");
+    cli_signals_ask(t->args->out != NULL ? "the run ends after this step and writes the model; once more ends it now"
+                                         : "the run ends after this step; once more ends it now");
     while (st == STRATA_OK && !is_over(t))
         st = one_step(t);
     if (st == STRATA_OK)
@@ -416,22 +420,21 @@ static strata_status write_model(struct train *t)
     st = st_hf_writer_commit(writer);
     st_ending_release();
     if (st == STRATA_OK)
-        cli_progress_note(&t->progress, "model written to %s", t->session.args->out);
+        cli_progress_note(&t->progress, "model written to %s", t->args->out);
     return st;
 }
 
 static void print_digests(const struct train *t)
 {
     if (t->summary.weights_digest[0] != '\0')
-        st_print(people(t->session.args), "weights_digest %s\nstate_digest   %s\n", t->summary.weights_digest,
-                 t->summary.state_digest);
+        st_print(people(t->args), "weights_digest %s\nstate_digest   %s\n", t->summary.weights_digest, t->summary.state_digest);
 }
 
 static strata_status finish_run(struct train *t)
 {
     strata_status st = STRATA_OK;
 
-    if (t->session.args->digest)
+    if (t->args->digest)
         st = st_engine_digest(t->session.engine, t->summary.weights_digest, t->summary.state_digest);
     if (st == STRATA_OK)
         st = write_model(t);
@@ -479,7 +482,7 @@ static strata_status summarise(struct train *t, strata_status st)
 /* What was recorded is written however the run ended; the first failure is the one that counts. */
 static strata_status write_trace(struct train *t, strata_status st)
 {
-    const char *path = t->session.args->trace;
+    const char *path = t->args->trace;
     char sentence[1024];
     strata_status written;
 
@@ -510,14 +513,14 @@ static void train_close(struct train *t)
 
 static int exit_code(const struct train *t, strata_status st)
 {
-    const char *out = t->session.args->out;
+    const char *out = t->args->out;
 
     if (st == STRATA_OK)
         return 0;
     if (st != STRATA_E_CANCELLED)
         return cli_fail(st);
     st_page_print(stderr, "strata: ended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s\n",
-                  cli_signals_name(cli_signals_pending()), t->steps_done, t->session.args->max_steps,
+                  cli_signals_name(cli_signals_pending()), t->steps_done, t->args->max_steps,
                   out == NULL          ? ""
                   : t->steps_done == 0 ? ", --out was not written"
                                        : ", the model is in ",
@@ -527,8 +530,8 @@ static int exit_code(const struct train *t, strata_status st)
 
 int cmd_train(const struct cli_args *args)
 {
-    struct train t = {.evaluated_at = UINT64_MAX, .metrics = {.fd = -1}, .trace = {.fd = -1}};
-    strata_status st = prepare(&t, args);
+    struct train t = {.args = args, .evaluated_at = UINT64_MAX, .metrics = {.fd = -1}, .trace = {.fd = -1}};
+    strata_status st = prepare(&t);
 
     if (st == STRATA_OK)
         st = take(&t);

@@ -23,9 +23,9 @@ void cli_endurance_planned(struct cli_endurance *out, const struct cli_session *
     *out = (struct cli_endurance){.step_bytes = (uint64_t)step,
                                   .run_bytes = (double)NAN,
                                   .day_bytes = p.seconds > 0 ? step / p.seconds * SECONDS_PER_DAY : (double)NAN};
-    if (s->args->max_steps == 0)
+    if (s->opts.config.max_steps == 0)
         return;
-    out->run_bytes = step * (double)s->args->max_steps;
+    out->run_bytes = step * (double)s->opts.config.max_steps;
     if (plan->policy.update == ST_UPDATE_GATED) /* the first step updates nothing, a flush makes up for it */
         out->run_bytes += written(plan, ST_PHASE_PROLOGUE) + written(plan, ST_PHASE_EPILOGUE) - step;
 }

@@ -1,7 +1,5 @@
 /* cli/evaluate.c - batches of token windows, and forward over all of them. */
-#include "cli/progress.h"
 #include "cli/session.h"
-#include "cli/signals.h"
 #include "core/error.h"
 
 #include <math.h>
@@ -62,13 +60,11 @@ strata_status cli_evaluate(struct cli_session *s, const struct st_token_set *set
     double loss_sum = 0;
     uint64_t targets = 0, first = 0;
 
-    cli_progress_work(s->progress, "evaluating", windows);
     for (; first < windows; first += batch->sequences) {
         double batch_loss;
         uint64_t batch_targets;
 
-        if (cli_signals_pending() != 0)
-            st = st_error(STRATA_E_CANCELLED, "ended by %s", cli_signals_name(cli_signals_pending()));
+        st = cli_session_watch(s, "evaluating", first, windows);
         if (st == STRATA_OK)
             st = batch_fill_in_order(batch, set, first);
         if (st == STRATA_OK)
@@ -77,9 +73,7 @@ strata_status cli_evaluate(struct cli_session *s, const struct st_token_set *set
             break;
         loss_sum += batch_loss;
         targets += batch_targets;
-        cli_progress_worked(s->progress, batch->sequences);
     }
-    cli_progress_work_end(s->progress);
     out->windows = first < windows ? first : windows;
     out->targets = targets;
     out->loss = targets > 0 ? loss_sum / (double)targets : (double)NAN;

@@ -409,10 +409,10 @@ void cli_metrics_header(struct st_json_writer *w, const struct cli_session *s)
     st_json_object_open(w, NULL);
     st_json_object_open(w, "run");
     st_json_put_string(w, "version", STRATA_VERSION_STRING);
-    st_json_put_string(w, "model", s->args->model);
-    st_json_put_u64(w, "seed", s->args->seed);
+    st_json_put_string(w, "model", s->opts.model);
+    st_json_put_u64(w, "seed", s->opts.seed);
     st_json_put_u64(w, "sequence_length", s->seq);
-    st_json_put_u64(w, "max_steps", s->args->max_steps);
+    st_json_put_u64(w, "max_steps", s->opts.config.max_steps);
     put_config(w, &s->config);
     st_json_object_open(w, "plan");
     cli_plan_put_fields(s->plan, w);

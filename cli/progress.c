@@ -4,6 +4,7 @@
  * the terminal's width allows, the most important first.  The thread that trains prints steps; work is counted by any thread. */
 #include "cli/progress.h"
 #include "cli/plan_table.h"
+#include "cli/signals.h"
 #include "core/clock.h"
 #include "core/log.h"
 #include "core/page.h"
@@ -257,10 +258,8 @@ static void show_work(struct cli_progress *p, uint64_t now_ns)
     atomic_store(&p->line, CLI_LINE_WORK);
 }
 
-void cli_progress_work(struct cli_progress *p, const char *what, uint64_t total)
+static void begin_work(struct cli_progress *p, const char *what, uint64_t total)
 {
-    if (p == NULL || p->quiet)
-        return;
     cli_progress_close_line(p);
     p->work = what;
     p->work_total = total;
@@ -271,21 +270,30 @@ void cli_progress_work(struct cli_progress *p, const char *what, uint64_t total)
         show_work(p, p->work_start_ns);
 }
 
-void cli_progress_worked(struct cli_progress *p, uint64_t amount)
+static void go_on(struct cli_progress *p, uint64_t done)
 {
     uint64_t shown, now;
 
-    if (p == NULL || p->quiet)
-        return;
-    atomic_fetch_add(&p->work_done, amount);
+    atomic_store(&p->work_done, done);
     shown = atomic_load(&p->work_shown_ns);
     now = st_clock_ns();
     if (now - shown >= p->work_every_ns && atomic_compare_exchange_strong(&p->work_shown_ns, &shown, now))
         show_work(p, now);
 }
 
+bool cli_progress_watch(void *progress, const char *what, uint64_t done, uint64_t total)
+{
+    struct cli_progress *p = progress;
+
+    if (!p->quiet && done == 0)
+        begin_work(p, what, total);
+    else if (!p->quiet)
+        go_on(p, done);
+    return cli_signals_pending() == 0;
+}
+
 void cli_progress_work_end(struct cli_progress *p)
 {
-    if (p != NULL && !p->quiet)
+    if (!p->quiet)
         cli_progress_close_line(p);
 }

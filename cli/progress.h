@@ -29,12 +29,11 @@ void cli_progress_init(struct cli_progress *p, FILE *file, bool quiet, uint64_t 
 void cli_progress_fini(struct cli_progress *p); /* a zeroed struct is fine */
 /** One step.  Always kept: the first three, the last, every skipped one. */
 void cli_progress_step(struct cli_progress *p, const struct cli_step *step);
-/** Something long begins: rewritten on a terminal, elsewhere a line every 30 seconds.  NULL: nobody watches.
- *  @param what   borrowed until the end, such as "loading weights"
- *  @param total  0: unknown */
-void cli_progress_work(struct cli_progress *p, const char *what, uint64_t total);
-/** So much more of it is done.  Any thread. */
-void cli_progress_worked(struct cli_progress *p, uint64_t amount);
+/** A session's watch (cli/session.h) over something long: rewritten on a terminal, elsewhere a line every 30 seconds.  False once
+ * a signal has asked.
+ *  @param progress  a struct cli_progress
+ *  @param what      such as "loading weights" */
+bool cli_progress_watch(void *progress, const char *what, uint64_t done, uint64_t total);
 /** It ended: its line goes. */
 void cli_progress_work_end(struct cli_progress *p);
 /** What comes next starts on a line of its own. */

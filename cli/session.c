@@ -1,8 +1,5 @@
 /* cli/session.c - builds what a run stands on, checking before taking: nothing is created on disk before the engine. */
 #include "cli/session.h"
-#include "cli/progress.h"
-#include "cli/prompt.h"
-#include "cli/signals.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/log.h"
@@ -12,6 +9,7 @@
 #include "offload/device.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +20,18 @@
 #define IDLE_NAMED_MOST 4u   /* keys without effect that a start names */
 #define PROMPT_ROWS_MAX 256u /* tokens of a prompt in one call: the weights cross the links once for so many */
 
+strata_status cli_session_watch(const struct cli_session *s, const char *what, uint64_t done, uint64_t total)
+{
+    if (s->opts.watch == NULL || s->opts.watch(s->opts.watch_ctx, what, done, total))
+        return STRATA_OK;
+    return st_error(STRATA_E_CANCELLED, "%s was cancelled", what);
+}
+
 /* --- configuration --- */
 
-static strata_status check_device(const char *device, enum cli_command command)
+static strata_status check_device(const char *device, bool rehearsal)
 {
-    if (strcmp(device, "cpu") == 0 || (strcmp(device, "paced") == 0 && command == CLI_CMD_BENCH_STEP))
+    if (strcmp(device, "cpu") == 0 || (strcmp(device, "paced") == 0 && rehearsal))
         return STRATA_OK;
     if (strncmp(device, "cuda", 4) == 0 && st_device_find("cuda") == NULL)
         return st_error(STRATA_E_NOSYS, "--device %s: this build has no GPU support: use --device cpu", device);
@@ -82,22 +87,15 @@ static void print_other_problems(const struct st_config_source *source)
         st_page_print(stderr, "strata: error: %s\n", st_config_problem_at(source, i));
 }
 
-strata_status cli_session_configure(struct cli_session *s, const struct cli_args *args)
+strata_status cli_session_configure(struct cli_session *s, const struct cli_session_opts *opts)
 {
-    const struct st_config_opts opts = {
-        .file = args->config_file,
-        .overrides = args->overrides.items,
-        .override_count = args->overrides.count,
-        .allow_unknown = args->allow_unknown,
-        .max_steps = args->max_steps,
-    };
     strata_status st;
 
-    *s = (struct cli_session){.args = args};
-    st = check_device(args->device, args->command);
+    *s = (struct cli_session){.opts = *opts};
+    st = check_device(opts->device, opts->use == CLI_USE_REHEARSE);
     if (st != STRATA_OK)
         return st;
-    st = st_config_load(&s->config, &s->source, &opts);
+    st = st_config_load(&s->config, &s->source, &opts->config);
     if (st != STRATA_OK) {
         print_other_problems(s->source);
         return st;
@@ -150,10 +148,10 @@ static bool is_preset(const char *name)
 
 static strata_status size_sequence(struct cli_session *s, const struct st_model_config *config)
 {
-    s->seq = (uint32_t)s->args->seq_len;
+    s->seq = s->opts.seq_len;
     if (s->seq == 0)
         s->seq = config->context < SEQ_DEFAULT_MAX ? config->context : SEQ_DEFAULT_MAX;
-    if (s->args->seq_len == 0 && config->window != 0 && config->window < s->seq)
+    if (s->opts.seq_len == 0 && config->window != 0 && config->window < s->seq)
         s->seq = config->window;
     return STRATA_OK;
 }
@@ -162,27 +160,22 @@ static strata_status size_sequence(struct cli_session *s, const struct st_model_
  * window, too.  One that was asked for and leaves the window is refused with the model's other sizes. */
 static strata_status size_generation(struct cli_session *s, const struct st_model_config *config)
 {
-    const bool asked = s->args->max_tokens != 0;
+    const bool asked = s->opts.max_tokens != 0;
     const bool windowed = config->window != 0 && config->window < config->context;
     const uint32_t room = windowed ? config->window : config->context, most = asked ? config->context : room;
-    const uint64_t wanted = s->prompt_tokens + (asked ? s->args->max_tokens : CLI_MAX_TOKENS_DEFAULT);
+    const uint64_t wanted = s->opts.prompt_tokens + (asked ? s->opts.max_tokens : CLI_MAX_TOKENS_DEFAULT);
 
-    if (s->args->prompt_tokens == NULL && config->vocab != CLI_BYTE_VOCAB)
-        return st_error(STRATA_E_INVAL,
-                        "%s has a vocabulary of %u tokens, and this version turns text into tokens for models that read bytes "
-                        "(%u) only: give ids with --prompt-tokens ID,ID,...",
-                        s->args->model, config->vocab, CLI_BYTE_VOCAB);
-    if (s->prompt_tokens >= room)
-        return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the %s of %s is %u: no room for another one", s->prompt_tokens,
-                        windowed ? "sliding window" : "context", s->args->model, room);
+    if (s->opts.prompt_tokens >= room)
+        return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the %s of %s is %u: no room for another one",
+                        s->opts.prompt_tokens, windowed ? "sliding window" : "context", s->opts.model, room);
     s->context = wanted < most ? (uint32_t)wanted : most;
-    s->seq = s->prompt_tokens < PROMPT_ROWS_MAX ? s->prompt_tokens : PROMPT_ROWS_MAX;
+    s->seq = s->opts.prompt_tokens < PROMPT_ROWS_MAX ? s->opts.prompt_tokens : PROMPT_ROWS_MAX;
     return STRATA_OK;
 }
 
-static bool is_forward_only(const struct cli_args *args)
+static bool is_forward_only(const struct cli_session *s)
 {
-    return args->command == CLI_CMD_EVAL || args->command == CLI_CMD_GENERATE;
+    return s->opts.use == CLI_USE_EVAL || s->opts.use == CLI_USE_GENERATE;
 }
 
 /* The file names no precision: that of the weights, which nothing casts. */
@@ -193,16 +186,16 @@ static strata_status take_stored_dtype(struct cli_session *s)
 
     if (s->config.dtype != STRATA_DTYPE_INVALID)
         return STRATA_OK;
-    if (s->model_is_dir && (st = st_hf_stored_dtype(&stored, s->args->model)) != STRATA_OK)
+    if (s->model_is_dir && (st = st_hf_stored_dtype(&stored, s->opts.model)) != STRATA_OK)
         return st;
-    if (stored == STRATA_F16 && !is_forward_only(s->args)) /* a forward pass needs no loss scaling */
+    if (stored == STRATA_F16 && !is_forward_only(s)) /* a forward pass needs no loss scaling */
         return st_error(
             STRATA_E_CONFIG,
             "%s names no precision, and the weights of %s are stored in fp16, which needs loss scaling: set fp16.enabled "
             "or bf16.enabled to true",
-            s->args->config_file, s->args->model);
-    st_log(ST_LOG_NOTICE, "%s names no precision: %s, the dtype of %s%s", s->args->config_file, strata_dtype_name(stored),
-           s->args->model, stored == STRATA_F32 ? "; bf16.enabled true halves their bytes" : "");
+            s->opts.config.file, s->opts.model);
+    st_log(ST_LOG_NOTICE, "%s names no precision: %s, the dtype of %s%s", s->opts.config.file, strata_dtype_name(stored),
+           s->opts.model, stored == STRATA_F32 ? "; bf16.enabled true halves their bytes" : "");
     s->config.dtype = stored;
     return STRATA_OK;
 }
@@ -210,7 +203,7 @@ static strata_status take_stored_dtype(struct cli_session *s)
 /* A bench rehearses the machine of its file, as a plan does; all else is about this machine. */
 static bool is_foreign(const struct cli_session *s)
 {
-    return s->args->command == CLI_CMD_PLAN || s->args->command == CLI_CMD_BENCH_STEP;
+    return s->opts.use == CLI_USE_PLAN || s->opts.use == CLI_USE_REHEARSE;
 }
 
 /* Threads, for each of which the device has scratch: those of the machine that the model is planned for. */
@@ -223,12 +216,12 @@ static uint32_t workers_of(const struct cli_session *s)
 
 strata_status cli_session_model(struct cli_session *s)
 {
-    const char *name = s->args->model;
+    const char *name = s->opts.model;
     struct st_model_config config;
     struct st_model_batch batch;
     strata_status st;
 
-    if (s->args->machine != NULL && (st = st_machine_read(&s->file, s->args->machine)) != STRATA_OK)
+    if (s->opts.machine != NULL && (st = st_machine_read(&s->file, s->opts.machine)) != STRATA_OK)
         return st;
     if (is_preset(name) && is_directory(name))
         st_log(ST_LOG_NOTICE, "%s is a preset and a directory here: taken as the preset; for the directory say --model ./%s",
@@ -243,7 +236,7 @@ strata_status cli_session_model(struct cli_session *s)
         st_log(ST_LOG_NOTICE, "%s asks for dropout %g: not applied", name, (double)config.dropout);
     if ((st = take_stored_dtype(s)) != STRATA_OK)
         return st;
-    st = s->args->command == CLI_CMD_GENERATE ? size_generation(s, &config) : size_sequence(s, &config);
+    st = s->opts.use == CLI_USE_GENERATE ? size_generation(s, &config) : size_sequence(s, &config);
     if (st != STRATA_OK)
         return st;
     batch = (struct st_model_batch){
@@ -253,14 +246,14 @@ strata_status cli_session_model(struct cli_session *s)
         .dtype = s->config.dtype,
         .decay_all = s->config.decay_all,
         .workers = workers_of(s),
-        .device = st_device_find(s->args->device),
+        .device = st_device_find(s->opts.device),
         .freeze = s->config.freeze,
         .freeze_count = s->config.freeze_count,
     };
-    if (s->args->command == CLI_CMD_GENERATE)
+    if (s->opts.use == CLI_USE_GENERATE)
         batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = s->context;
     st = st_model_create(&s->model, &config, &batch);
-    if (st == STRATA_OK && s->model_is_dir && s->args->command != CLI_CMD_PLAN && s->args->command != CLI_CMD_BENCH_STEP)
+    if (st == STRATA_OK && s->model_is_dir && !is_foreign(s))
         st = st_hf_reader_open(&s->reader, s->model, name);
     return st;
 }
@@ -309,15 +302,15 @@ static strata_status find_machine(struct cli_session *s)
     struct st_config here = s->config;
     strata_status st;
 
-    if (s->args->nvme.count > 0 && !uses_nvme(&s->config))
+    if (s->opts.nvme_named && !uses_nvme(&s->config))
         st_log(ST_LOG_NOTICE, "--nvme names a directory, but the configuration puts nothing there: set "
                               "zero_optimization.offload_optimizer.device=nvme");
     if (!uses_nvme(&s->config) || (foreign && s->file.capacity[STRATA_TIER_NVME] != 0))
         here.nvme_dir_count = 0;
     /* The plan for a foreign machine with its device's bytes asks nothing of a GPU here. */
     st = st_machine_here_on(&s->machine, &here, s->topology,
-                            foreign && s->file.capacity[STRATA_TIER_DEVICE] != 0 ? "cpu" : s->args->device);
-    if (st != STRATA_OK || s->args->machine == NULL)
+                            foreign && s->file.capacity[STRATA_TIER_DEVICE] != 0 ? "cpu" : s->opts.device);
+    if (st != STRATA_OK || s->opts.machine == NULL)
         return st;
     if (foreign)
         take_capacities(s);
@@ -349,27 +342,27 @@ strata_status cli_session_plan(struct cli_session *s)
     if (st != STRATA_OK)
         return st;
     st_policy_from_config(&policy, &s->config);
-    policy.forward_only = is_forward_only(s->args);
-    if (s->args->command == CLI_CMD_GENERATE)
+    policy.forward_only = is_forward_only(s);
+    if (s->opts.use == CLI_USE_GENERATE)
         policy.activations = ST_ACT_KEPT; /* the key-value cache lies there */
     st = st_plan_make(&s->plan, st_model_workload(s->model), &s->machine, &policy);
     if (st == STRATA_OK)
         st = st_plan_verify(s->plan);
-    return st == STRATA_OK && s->args->command != CLI_CMD_PLAN && s->args->command != CLI_CMD_BENCH_STEP ? check_memory(s) : st;
+    return st == STRATA_OK && !is_foreign(s) ? check_memory(s) : st;
 }
 
 strata_status cli_session_rates(struct cli_session *s, bool measure)
 {
     strata_status st = STRATA_OK;
 
-    if (measure && s->args->machine == NULL) {
+    if (measure && s->opts.machine == NULL) {
         const struct st_compute compute = st_model_compute(s->model);
 
-        cli_progress_work(s->progress, "measuring the rates of this machine", 0);
+        if ((st = cli_session_watch(s, "measuring the rates of this machine", 0, 0)) != STRATA_OK)
+            return st;
         st = st_machine_measure_on(&s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
                                    s->plan->needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK,
-                                   s->args->device);
-        cli_progress_work_end(s->progress);
+                                   s->opts.device);
         take_rates(s, &s->machine.rates);
     }
     if (st != STRATA_OK || !s->rates_known)
@@ -385,7 +378,7 @@ static struct st_weight_source weight_source(struct cli_session *s)
 {
     if (s->model_is_dir)
         return st_hf_reader_source(s->reader);
-    s->init = (struct st_model_init){.model = s->model, .seed = s->args->seed};
+    s->init = (struct st_model_init){.model = s->model, .seed = s->opts.seed};
     return st_model_init_source(&s->init);
 }
 
@@ -415,10 +408,10 @@ static strata_status create_engine(struct cli_session *s)
         .config = &s->config,
         .compute = st_model_compute(s->model),
         .topology = s->topology,
-        .device = s->args->device,
+        .device = s->opts.device,
         .dir_rates = s->plan->needed[STRATA_TIER_NVME] > 0 ? dir_rates(s) : NULL,
-        .fake_seed = s->args->fake_seed,
-        .fake_latency_us = (uint32_t)s->args->fake_latency_us,
+        .fake_seed = s->opts.fake_seed,
+        .fake_latency_us = s->opts.fake_latency_us,
         .trace = s->trace,
     };
 
@@ -441,38 +434,40 @@ static void print_omp_threads(const struct cli_session *s)
                workers == 1 ? "worker" : "workers");
 }
 
-/* A source of weights, and who watches it being read. */
+/* A source of weights, and who watches it being read.  Workers read, several at once. */
 struct watched_source {
     struct st_weight_source source;
-    struct cli_progress *progress;
+    const struct cli_session *session;
+    const char *what;
+    uint64_t total;
+    atomic_uint_fast64_t done;
 };
 
 static strata_status read_watched(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
 {
-    const struct watched_source *w = ctx;
+    struct watched_source *w = ctx;
     const strata_status st = w->source.read(w->source.ctx, page, first, count, out);
 
-    cli_progress_worked(w->progress, count);
-    return st;
+    return st == STRATA_OK ? cli_session_watch(w->session, w->what, atomic_fetch_add(&w->done, count) + count, w->total) : st;
 }
 
 static strata_status load_weights(struct cli_session *s)
 {
-    struct watched_source watched = {weight_source(s), s->progress};
+    struct watched_source watched = {.source = weight_source(s), .session = s, .total = st_model_workload(s->model)->params};
     strata_status st;
 
-    cli_progress_work(s->progress, s->model_is_dir ? "loading weights" : "making initial weights",
-                      st_model_workload(s->model)->params);
-    st = st_engine_load(s->engine, read_watched, &watched);
+    watched.what = s->model_is_dir ? "loading weights" : "making initial weights";
+    st = cli_session_watch(s, watched.what, 0, watched.total);
+    if (st == STRATA_OK)
+        st = st_engine_load(s->engine, read_watched, &watched);
     if (st == STRATA_OK && s->reader != NULL)
         st = st_hf_reader_check_unchanged(s->reader);
-    cli_progress_work_end(s->progress);
     return st;
 }
 
 strata_status cli_session_start(struct cli_session *s)
 {
-    strata_status st = s->args->trace != NULL ? st_engine_trace_create(&s->trace, s->plan, TRACE_STEPS_MAX) : STRATA_OK;
+    strata_status st = s->opts.trace ? st_engine_trace_create(&s->trace, s->plan, TRACE_STEPS_MAX) : STRATA_OK;
 
     print_omp_threads(s);
     if (st == STRATA_OK)
@@ -488,7 +483,6 @@ strata_status cli_session_start(struct cli_session *s)
 
 void cli_session_close(struct cli_session *s)
 {
-    cli_signals_engine(NULL);
     st_engine_destroy(s->engine);
     st_trace_destroy(s->trace);
     st_plan_destroy(s->plan);
@@ -496,5 +490,5 @@ void cli_session_close(struct cli_session *s)
     st_model_destroy(s->model);
     st_topology_destroy(s->topology);
     st_config_source_free(s->source);
-    *s = (struct cli_session){.args = s->args};
+    *s = (struct cli_session){.opts = s->opts};
 }

@@ -1,10 +1,10 @@
 /* cli/session.h - what train, plan and eval share: configuration, model, machine, plan and engine, in this order.
  *
- * Each step needs the ones before it and may fail; cli_session_close takes a session in any state. */
+ * Each step needs the ones before it and may fail; cli_session_close takes a session in any state.  It knows nothing of a command
+ * line: cli/run.h makes its options from one. */
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 
-#include "cli/args.h"
 #include "core/topology.h"
 #include "model/model.h"
 #include "model/tokens.h"
@@ -13,17 +13,48 @@
 #include "offload/machine.h"
 #include "offload/plan.h"
 
-struct cli_progress; /* cli/progress.h */
+/* What a session is for. */
+enum cli_use {
+    CLI_USE_TRAIN = 0,
+    CLI_USE_EVAL,     /* forward alone */
+    CLI_USE_GENERATE, /* forward over the next tokens of one sequence, behind those that a cache remembers */
+    CLI_USE_PLAN,     /* nothing is run: the plan may be for another machine, and the model's weights may be missing */
+    CLI_USE_REHEARSE, /* a bench runs the plan with weights of its own: another machine, too, and the paced device */
+};
+
+/** Told of work that takes its time: `done` of `total` (0: unknown); done 0 begins another piece of work, `what` is static. False
+ *  ends it early, with E_CANCELLED.  Any thread, several at once. */
+typedef bool cli_watch_fn(void *ctx, const char *what, uint64_t done, uint64_t total);
+
+#define CLI_MAX_TOKENS_DEFAULT 128u
+
+/* All borrowed until the session is closed. */
+struct cli_session_opts {
+    enum cli_use use;
+    struct st_config_opts config;
+    const char *model;      /* a preset or a directory */
+    const char *device;     /* "cpu", "cuda", "cuda:N", "paced" */
+    const char *machine;    /* machine file; NULL: none */
+    uint32_t seq_len;       /* 0: the model's context or window, at most 1024 */
+    uint32_t prompt_tokens; /* generate: of the prompt */
+    uint32_t max_tokens;    /* generate: new ones; 0: CLI_MAX_TOKENS_DEFAULT, or as many as the model holds */
+    uint64_t seed;          /* of a preset's weights */
+    bool nvme_named;        /* directories were named for this run alone */
+    bool trace;             /* the first steps are recorded */
+    uint64_t fake_seed;     /* fake io: order and latency */
+    uint32_t fake_latency_us;
+    cli_watch_fn *watch; /* NULL: nobody watches */
+    void *watch_ctx;
+};
 
 struct cli_session {
-    const struct cli_args *args; /* borrowed */
+    struct cli_session_opts opts;
     struct st_config config;
     struct st_config_source *source;
     struct st_topology *topology;
     struct st_model *model;
-    uint32_t seq;           /* of a call, at most */
-    uint32_t prompt_tokens; /* generate: set before cli_session_model */
-    uint32_t context;       /* generate: tokens the cache holds, prompt and new ones */
+    uint32_t seq;     /* of a call, at most */
+    uint32_t context; /* generate: tokens the cache holds, prompt and new ones */
     bool model_is_dir;
     struct st_hf_reader *reader; /* weights of a directory */
     struct st_model_init init;   /* weights of a preset */
@@ -32,14 +63,13 @@ struct cli_session {
     bool rates_known; /* at least one rate */
     struct st_plan *plan;
     struct st_engine *engine;
-    struct st_trace *trace;        /* --trace; NULL: off */
-    struct cli_progress *progress; /* borrowed; told of work that takes its time; NULL: nobody watches */
+    struct st_trace *trace; /* NULL: off */
 };
 
 /** Configuration and topology; prints notices about keys without meaning here. */
-strata_status cli_session_configure(struct cli_session *s, const struct cli_args *args);
-/** Model config, pages and workload; `args->model` is a preset or a directory, whose weights are opened and checked
- *  (but for plan, which needs its config.json alone). */
+strata_status cli_session_configure(struct cli_session *s, const struct cli_session_opts *opts);
+/** Model config, pages and workload; the weights of a directory are opened and checked (but for PLAN and REHEARSE, which need its
+ *  config.json alone). */
 strata_status cli_session_model(struct cli_session *s);
 /** Open a token set for this model and sequence length. */
 strata_status cli_session_tokens(const struct cli_session *s, struct st_token_set **out, const char *const *paths,
@@ -51,6 +81,9 @@ strata_status cli_session_rates(struct cli_session *s, bool measure);
 /** The engine, with its weights loaded.  A disk without room is E_NOFIT here: nothing has been trained yet. */
 strata_status cli_session_start(struct cli_session *s);
 void cli_session_close(struct cli_session *s);
+
+/** Tell who watches; E_CANCELLED: they want no more of it. */
+strata_status cli_session_watch(const struct cli_session *s, const char *what, uint64_t done, uint64_t total);
 
 /** Sequences of one step, and room for their tokens and targets. */
 struct cli_batch {
@@ -68,7 +101,7 @@ struct cli_eval_result {
     uint64_t targets, windows; /* that were looked at */
 };
 /** Every window once, in order; what is missing of the last batch has targets of -1.  Flushes pending updates.
- *  *out holds what was done even after an error.  E_CANCELLED: a signal came. */
+ *  *out holds what was done even after an error.  E_CANCELLED: who watches wants no more. */
 strata_status cli_evaluate(struct cli_session *s, const struct st_token_set *set, struct cli_batch *batch,
                            struct cli_eval_result *out);
 

@@ -1,0 +1,13 @@
+/* cli/run.h - from a command line to the options of a session. */
+#ifndef CLI_RUN_H
+#define CLI_RUN_H
+
+#include "cli/args.h"
+#include "cli/progress.h"
+#include "cli/session.h"
+
+/** Everything is borrowed from `args` and `progress`, which shows work that takes its time (NULL: nobody watches) and ends it
+ * once a signal has asked. */
+struct cli_session_opts cli_run_opts(const struct cli_args *args, struct cli_progress *progress);
+
+#endif
