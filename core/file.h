@@ -13,6 +13,8 @@
 
 #define ST_PATH_MAX 1024
 
+#define ST_NEW_FILE_MARK ".strata-" /* between the name that a new file is to have and what tells it from others */
+
 /** Join into path[ST_PATH_MAX]; E_INVAL when too long. */
 strata_status st_path_join(char path[ST_PATH_MAX], const char *dir, const char *name);
 
@@ -69,6 +71,7 @@ struct st_new_file {
     int fd;                   /* -1: none */
     int dir_fd;               /* its directory's, as long as fd is open */
     bool overwrite, named;    /* named: it has its final name already */
+    bool kept;                /* it stays where it is, as temp */
     FILE *stream;             /* NULL until st_new_file_stream() */
     struct st_new_file *next; /* of all that are being made */
     size_t made_from;         /* length of the part of path that was there before; what follows up to base was made */
@@ -97,8 +100,15 @@ strata_status st_new_file_sync(struct st_new_file *f);
 /** Take the final name now and stay open, for a file that is read while it grows; abort leaves such a one where it is. */
 strata_status st_new_file_publish(struct st_new_file *f);
 /** fsync, rename, fsync of the directory; closes.  On failure the new file is gone, but for one whose name was taken meanwhile by
- *  something that must not be replaced: it stays beside that, and the sentence says as what. */
+ *  something that must not be replaced: it stays beside that, and the sentence says as what; and for one that has its name, which
+ *  a power cut may take again.  E_INPUT: only where something took the name; E_NOSPC; else E_IO, as it could be begun. */
 strata_status st_new_file_commit(struct st_new_file *f);
+/** Give up its name, but not the file: abort leaves it as f->temp, NAME.strata-ID, which no run removes.  Where that name cannot
+ *  be had either, it stays as NAME.strata-ID.tmp, which the next maker of NAME removes.  For what took hours; call sync before.
+ */
+void st_new_file_keep(struct st_new_file *f);
+/** Of one that is kept: the next maker of NAME removes it. */
+bool st_new_file_kept_for_now(const struct st_new_file *f);
 /** Close and remove; nothing to do after commit. */
 void st_new_file_abort(struct st_new_file *f);
 /** Remove all that are being made in this process, which is about to end: after st_ending_begin(). */

@@ -17,13 +17,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TEMP_MARK    ".strata-"
+#define TEMP_MARK    ST_NEW_FILE_MARK
 #define TEMP_END     ".tmp"
 #define ID_DIGITS    16u
 #define CREATE_TRIES 8u
 
 static pthread_mutex_t live_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct st_new_file *live; /* guarded by live_mutex, as are temp, named and dir_fd of each once it is here */
+static struct st_new_file *live; /* guarded by live_mutex, as are temp, named, kept and dir_fd of each once it is here */
 
 /* Result of a call that returns -1 and errno, as a negative errno. */
 static int64_t result(int64_t value)
@@ -206,10 +206,11 @@ static void live_remove(struct st_new_file *f)
 /* One that did not come to its name leaves nothing.  No fault site: what cannot be removed is left to the next maker's sweep. */
 static void remove_traces(const struct st_new_file *f)
 {
-    if (!f->named && f->temp[0] != '\0')
+    if (f->named || f->kept)
+        return;
+    if (f->temp[0] != '\0')
         (void)unlinkat(f->dir_fd, f->temp, 0);
-    if (!f->named)
-        remove_parents(f);
+    remove_parents(f);
 }
 
 void st_new_file_remove_all(void)
@@ -412,6 +413,14 @@ strata_status st_new_file_stream(struct st_new_file *f)
 
 /* --- taking the name --- */
 
+/* It could be begun: whatever hinders its end is the disk's, be it a call that is not there or memory that is refused. */
+static strata_status cannot_end(int err, const char *what, const char *path)
+{
+    const strata_status st = st_error_errno(err, "%s %s", what, path);
+
+    return st == STRATA_E_NOSPC ? st : STRATA_E_IO;
+}
+
 /* A name that is taken is -EEXIST.  File systems that cannot rename so can link so, most of them; for the others there is a look.
  */
 static int64_t rename_to_free(const struct st_new_file *f, const char *base)
@@ -443,17 +452,37 @@ static int64_t rename_over(const struct st_new_file *f, const char *base)
     return refused < 0 ? refused : result(renameat(f->dir_fd, f->temp, f->dir_fd, base));
 }
 
+bool st_new_file_kept_for_now(const struct st_new_file *f)
+{
+    return is_temp_of(f->temp, f->path + f->base);
+}
+
 /* Hours of work are not thrown away for a name: the new file loses the end that would have it removed by a later run. */
-static strata_status keep_beside(struct st_new_file *f)
+static void keep(struct st_new_file *f)
 {
     char kept[sizeof(f->temp)];
 
     snprintf(kept, sizeof(kept), "%.*s", (int)(strlen(f->temp) - strlen(TEMP_END)), f->temp);
+    f->kept = true;
     if (st_fault_refuses("file.keep") || renameat(f->dir_fd, f->temp, f->dir_fd, kept) != 0)
-        return st_error_errno(errno, "completing %s", f->path);
-    f->named = true;
-    return st_error(STRATA_E_INPUT, "%s appeared while it was being made, and is kept: the new file is beside it, as %s", f->path,
-                    kept);
+        return;
+    memcpy(f->temp, kept, sizeof(kept));
+    (void)fsync(f->dir_fd); /* without it a power cut may bring the end back */
+}
+
+void st_new_file_keep(struct st_new_file *f)
+{
+    pthread_mutex_lock(&live_mutex);
+    if (!f->named && !f->kept)
+        keep(f);
+    pthread_mutex_unlock(&live_mutex);
+}
+
+static strata_status keep_beside(struct st_new_file *f)
+{
+    keep(f);
+    return st_error(STRATA_E_INPUT, "%s appeared while it was being made, and is kept: the new file is beside it, as %s%s",
+                    f->path, f->temp, st_new_file_kept_for_now(f) ? ", until the next run that makes it" : "");
 }
 
 strata_status st_new_file_publish(struct st_new_file *f)
@@ -467,7 +496,7 @@ strata_status st_new_file_publish(struct st_new_file *f)
     if (res >= 0)
         f->named = true;
     else
-        st = res == -EEXIST ? keep_beside(f) : st_error_errno((int)-res, "completing %s", f->path);
+        st = res == -EEXIST ? keep_beside(f) : cannot_end((int)-res, "completing", f->path);
     pthread_mutex_unlock(&live_mutex);
     return st;
 }
@@ -481,7 +510,7 @@ strata_status st_new_file_sync(struct st_new_file *f)
         res = st_fault("file.flush", fflush(f->stream) == 0 && ferror(f->stream) == 0 ? 0 : -(errno != 0 ? errno : EIO));
     if (res == 0)
         res = st_fault("file.sync", result(fsync(f->fd)));
-    return res >= 0 ? STRATA_OK : st_error_errno((int)-res, "completing %s", f->path);
+    return res >= 0 ? STRATA_OK : cannot_end((int)-res, "completing", f->path);
 }
 
 /* Makes a rename last. */
@@ -490,7 +519,7 @@ static strata_status sync_directory(const struct st_new_file *f)
     const int64_t res = st_fault("file.sync_directory", result(fsync(f->dir_fd)));
 
     if (res < 0 && res != -EINVAL) /* some file systems cannot sync a directory */
-        return st_error_errno((int)-res, "syncing the directory of %s", f->path);
+        return cannot_end((int)-res, "syncing the directory of", f->path);
     return STRATA_OK;
 }
 

@@ -44,13 +44,15 @@ static bool ends_with(const char *text, const char *end)
     return length >= end_length && strcasecmp(text + length - end_length, end) == 0;
 }
 
-/* Weights in any format belong to the model that was; the two configs are written apart. */
+/* Weights in any format belong to the model that was, as do files that a run could not give their names (core/file.h); the two
+ * configs are written apart. */
 static bool is_taken(const char *name)
 {
     static const char *const endings[] = {".safetensors", ".bin", ".pt",     ".pth", ".ckpt", ".h5",   ".msgpack",    ".gguf",
                                           ".onnx",        ".ot",  ".tflite", ".npz", ".pkl",  ".nemo", ".index.json", ".tmp"};
 
-    if (name[0] == '.' || strcmp(name, ST_HF_CONFIG_NAME) == 0 || strcmp(name, ST_HF_GENERATION_NAME) == 0)
+    if (name[0] == '.' || strstr(name, ST_NEW_FILE_MARK) != NULL || strcmp(name, ST_HF_CONFIG_NAME) == 0 ||
+        strcmp(name, ST_HF_GENERATION_NAME) == 0)
         return false;
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
         if (ends_with(name, endings[i]))
@@ -371,8 +373,11 @@ strata_status st_hf_copies_commit(struct st_hf_copies *copies)
 {
     strata_status st = STRATA_OK;
 
-    for (uint32_t i = 0; copies != NULL && i < copies->count && st == STRATA_OK; i++)
-        st = st_new_file_commit(&copies->files[i]);
+    for (uint32_t i = 0; copies != NULL && i < copies->count; i++) {
+        const strata_status one = st_new_file_commit(&copies->files[i]);
+
+        st = one != STRATA_OK ? one : st;
+    }
     st_hf_copies_abort(copies);
     return st;
 }

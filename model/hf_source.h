@@ -2,8 +2,8 @@
  * the run writes.
  *
  * Everything is read and copied at the start of the run, under new names, so that what cannot be read or written is known before
- * any training, and what is written is what the run began with.  config.json changes in the dtype alone; generation_config.json, tokenizer, template,
- * vocabulary, licence and the like are copied as they are.  Private to model/. */
+ * any training, and what is written is what the run began with.  config.json changes in the dtype alone; generation_config.json,
+ * tokenizer, template, vocabulary, licence and the like are copied as they are.  Private to model/. */
 #ifndef MODEL_HF_SOURCE_H
 #define MODEL_HF_SOURCE_H
 
@@ -26,7 +26,7 @@ strata_status st_hf_source_put_configs(const struct st_hf_source *s, struct st_n
                                        const char *to, bool overwrite);
 /** Copy the others, under new names; they take their own by st_hf_copies_commit().  A failure names the file and leaves none. */
 strata_status st_hf_source_copy_files(struct st_hf_copies **out, const struct st_hf_source *s, const char *to);
-/** Takes them; NULL is fine.  A failure names the file; those before it are there. */
+/** Takes them; NULL is fine.  A failure names one file; all others that can be are there. */
 strata_status st_hf_copies_commit(struct st_hf_copies *copies);
 void st_hf_copies_abort(struct st_hf_copies *copies); /* NULL is fine */
 

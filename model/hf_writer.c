@@ -3,7 +3,7 @@
  * One model.safetensors in parameter order.  All files are made when it opens, the weights with the room that they will take and
  * the others complete: what cannot be made, or is another output, shows before any training.  At commit the configs are renamed
  * first, the weights next, once all are on the disk, then what lay beside the weights that were read; shards of a model that was
- * there go.  Touches no other file. */
+ * there go.  Weights that are on the disk are never removed for a name that they cannot have.  Touches no other file. */
 #include "core/error.h"
 #include "core/file.h"
 #include "model/hf_config.h"
@@ -23,8 +23,8 @@ struct st_hf_writer {
     uint64_t *tensor_at; /* [tensor_count] bytes of the file */
     struct page_state {
         uint64_t next, params;
-    } * pages; /* [page_count] end of the last range; values put so far */
-    bool overwrite;
+    } * pages;              /* [page_count] end of the last range; values put so far */
+    bool overwrite, synced; /* synced: the weights are complete and on the disk */
 };
 
 static strata_status write_header(struct st_hf_writer *w)
@@ -177,23 +177,35 @@ static strata_status check_complete(const struct st_hf_writer *w)
     return STRATA_OK;
 }
 
+/* A file that has its name is there: that a power cut might take it is told at the end. */
+static strata_status name_one(struct st_new_file *f, strata_status *unsafe)
+{
+    const strata_status st = st_new_file_commit(f);
+
+    if (!f->named)
+        return st;
+    *unsafe = st != STRATA_OK ? st : *unsafe;
+    return STRATA_OK;
+}
+
 /* Weights and configs are one model: all are on the disk before the first takes its name, and the weights take theirs last. */
-static strata_status name_all(struct st_hf_writer *w)
+static strata_status name_all(struct st_hf_writer *w, strata_status *unsafe)
 {
     const bool has_generation = w->generation.fd >= 0;
     strata_status st = st_new_file_sync(&w->weights);
 
+    w->synced = st == STRATA_OK;
     if (st == STRATA_OK)
         st = st_new_file_sync(&w->config);
     if (st == STRATA_OK && has_generation)
         st = st_new_file_sync(&w->generation);
     if (st == STRATA_OK)
-        st = st_new_file_commit(&w->config);
+        st = name_one(&w->config, unsafe);
     if (st == STRATA_OK && has_generation)
-        st = st_new_file_commit(&w->generation);
+        st = name_one(&w->generation, unsafe);
     if (st == STRATA_OK)
         st = st_new_file_publish(&w->weights);
-    return st == STRATA_OK ? st_new_file_commit(&w->weights) : st;
+    return st == STRATA_OK ? name_one(&w->weights, unsafe) : st;
 }
 
 /* What replaced another file stays: that one cannot come back. */
@@ -219,20 +231,41 @@ static strata_status finish_directory(struct st_hf_writer *w)
         return st_error_prefix(st, "the model is written, but not all that lay beside it");
     if (w->overwrite && w->generation.path[0] == '\0')
         st = st_hf_output_remove(w->dir, ST_HF_GENERATION_NAME);
-    return st == STRATA_OK && w->overwrite ? st_hf_output_remove_shards(w->dir) : st;
+    if (st == STRATA_OK && w->overwrite)
+        st = st_hf_output_remove_shards(w->dir);
+    return st == STRATA_OK ? st : STRATA_E_IO; /* whatever hinders: it could be looked through at the start */
+}
+
+/* Hours of training lie in it: what could not get its name stays, and the sentence of what failed says where. */
+static void keep_weights(struct st_hf_writer *w)
+{
+    const struct st_new_file *f = &w->weights;
+
+    if (!w->synced || f->named || f->kept)
+        return;
+    st_new_file_keep(&w->weights);
+    (void)st_error(STRATA_E_IO,
+                   "%s; the trained weights are kept as %.*s%s: name them " ST_HF_WEIGHTS_NAME
+                   " in a directory with the " ST_HF_CONFIG_NAME " of --model, of a preset that of a run of one step%s",
+                   strata_last_error(), (int)f->base, f->path, f->temp,
+                   st_new_file_kept_for_now(f) ? "; do so before the next run with this --out, which removes them" : "");
 }
 
 strata_status st_hf_writer_commit(struct st_hf_writer *w)
 {
-    strata_status st;
+    strata_status unsafe = STRATA_OK, st;
+    char sentence[1024];
 
-    if ((st = check_complete(w)) != STRATA_OK || (st = name_all(w)) != STRATA_OK) {
+    if ((st = check_complete(w)) != STRATA_OK || (st = name_all(w, &unsafe)) != STRATA_OK) {
         st_hf_writer_abort(w);
         return st;
     }
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     st = finish_directory(w);
     release(w);
-    return st;
+    return st == STRATA_OK && unsafe != STRATA_OK
+               ? st_error(unsafe, "the model is written, but a power cut may take it: %s", sentence)
+               : st;
 }
 
 void st_hf_writer_abort(struct st_hf_writer *w)
@@ -243,6 +276,7 @@ void st_hf_writer_abort(struct st_hf_writer *w)
     w->copies = NULL;
     withdraw(w, &w->config, ST_HF_CONFIG_NAME);
     withdraw(w, &w->generation, ST_HF_GENERATION_NAME);
+    keep_weights(w);
     st_new_file_abort(&w->weights); /* last: with the directories that were made */
     release(w);
 }

@@ -117,15 +117,18 @@ strata_status st_hf_output_check(const char *dir, bool overwrite);
 /* Write one: tensors arrive page by page, any page order, ranges in order within a page; new files, then rename. */
 struct st_hf_writer;
 /** Makes the directory and all files under new names, which keeps others from them (core/file.h), and takes the space of the
- *  weights: E_NOSPC at the start of a run rather than at its end.  Memory of `m` that was read from the same directory stays good.
+ *  weights: E_NOSPC at the start of a run rather than at its end.  Memory of `m` that was read from the same directory stays
+ * good.
  *  @param source  directory that `m` was read from: its config.json goes along with the new dtype, small files beside its weights
  * as they are (model/hf_source.h); NULL: a preset, whose configs are made */
 strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, const char *source,
                                 bool overwrite);
 strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t first, uint64_t count,
-                               const void *weight);        /* model dtype */
-strata_status st_hf_writer_commit(struct st_hf_writer *w); /* fsync, rename, config.json; frees w */
-void st_hf_writer_abort(struct st_hf_writer *w);           /* removes temp files; frees w */
+                               const void *weight); /* model dtype */
+/** fsync, rename, config.json; frees w.  Weights that are on the disk and cannot take their name stay beside it
+ *  (st_new_file_keep), without configs; the sentence says where.  E_IO, E_NOSPC; E_INPUT: something took one of the names. */
+strata_status st_hf_writer_commit(struct st_hf_writer *w);
+void st_hf_writer_abort(struct st_hf_writer *w); /* removes temp files; frees w */
 
 /** weights_digest of a directory: XXH3-128 over the weight plane in parameter order (padding left out). */
 strata_status st_hf_digest(const char *dir, char hex[33]);

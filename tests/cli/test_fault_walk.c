@@ -101,7 +101,7 @@ static char *digest_of_out(const struct workplace *w)
     struct program p;
     char *text;
 
-    if (!workplace_exists(w, "out"))
+    if (!workplace_exists(w, "out/model.safetensors")) /* weights that are kept without their name are no model */
         return strdup("");
     workplace_run(w, &p, "digest {w}/out");
     text = strdup(p.code == 0 ? p.out : "damaged");

@@ -130,7 +130,6 @@ static void a_name_that_appears_meanwhile_is_kept(void **state)
         st_fault_disarm();
         st_new_file_abort(&f);
         holds("a", "another's");
-        f.temp[strlen(f.temp) - strlen(".tmp")] = '\0';
         holds(f.temp, "hours");
         unlink(temp_path(&f));
         unlink(scratch_path("a"));
@@ -145,6 +144,48 @@ static void a_name_that_appears_meanwhile_is_kept(void **state)
 }
 
 /* --- two makers --- */
+
+/* Where no other name can be had either, the next maker of the file removes it. */
+static void a_file_is_kept_without_its_name(void **state)
+{
+    struct st_new_file f;
+
+    (void)state;
+    for (int cannot = 0; cannot < 2; cannot++) {
+        assert_int_equal(st_new_file_create(&f, scratch_path("new/a"), ST_NEW_FILE_PARENTS), STRATA_OK);
+        assert_int_equal(st_new_file_write_at(&f, "hours", 5, 0), STRATA_OK);
+        if (cannot)
+            st_fault_arm(&(struct st_fault_spec){.site = "file.keep", .result = -ENOSYS});
+        st_new_file_keep(&f);
+        st_fault_disarm();
+        assert_int_equal(st_new_file_kept_for_now(&f), cannot);
+        st_new_file_remove_all();
+        st_new_file_abort(&f);
+        assert_int_equal(scratch_entries(scratch_path("new"), f.temp), cannot); /* and the one of the first turn */
+        assert_int_equal(make("new/b", "other", OVERWRITE), STRATA_OK);
+        unlink(scratch_path("new/b"));
+    }
+    assert_int_equal(make("new/a", "again", 0), STRATA_OK);
+    assert_int_equal(scratch_entries(scratch_path("new"), NULL), 2);
+    assert_int_equal(scratch_entries_with(scratch_path("new"), "a.strata-"), 1);
+}
+
+/* A call that the system lacks, or memory that it refuses, is no fault of who named the file. */
+static void what_could_be_begun_ends_with_an_error_of_the_disk(void **state)
+{
+    static const char *const sites[] = {"file.sync", "file.rename", "file.sync_directory"};
+    static const int errors[] = {ENOSYS, ENOMEM, EACCES, ENOENT, EIO};
+    strata_status st;
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++)
+        for (size_t e = 0; e < sizeof(errors) / sizeof(errors[0]); e++) {
+            st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -errors[e]});
+            st = make("a", "x", OVERWRITE);
+            assert_int_equal(st_fault_disarm(), 1);
+            assert_int_equal(st, STRATA_E_IO);
+        }
+}
 
 static void one_file_has_one_maker(void **state)
 {
@@ -532,6 +573,8 @@ int main(void)
         FILE_TEST(links_and_devices_are_not_written_through),
         FILE_TEST(planted_links_are_not_followed),
         FILE_TEST(a_name_that_appears_meanwhile_is_kept),
+        FILE_TEST(a_file_is_kept_without_its_name),
+        FILE_TEST(what_could_be_begun_ends_with_an_error_of_the_disk),
         FILE_TEST(one_file_has_one_maker),
         FILE_TEST(one_name_in_two_directories_is_two_files),
         FILE_TEST(a_living_makers_file_is_left_and_a_dead_ones_removed),

@@ -43,10 +43,10 @@ static strata_status put_pages(struct st_hf_writer *w, const struct st_model *m)
     return st;
 }
 
-strata_status write_model_from(const struct st_model *m, const char *dir, const char *source)
+static strata_status write_to(const struct st_model *m, const char *dir, const char *source, bool overwrite)
 {
     struct st_hf_writer *w;
-    strata_status st = st_hf_writer_open(&w, m, dir, source, true);
+    strata_status st = st_hf_writer_open(&w, m, dir, source, overwrite);
 
     if (st != STRATA_OK)
         return st;
@@ -55,6 +55,16 @@ strata_status write_model_from(const struct st_model *m, const char *dir, const 
         return st;
     }
     return st_hf_writer_commit(w);
+}
+
+strata_status write_model_from(const struct st_model *m, const char *dir, const char *source)
+{
+    return write_to(m, dir, source, true);
+}
+
+strata_status write_new_model(const struct st_model *m, const char *dir)
+{
+    return write_to(m, dir, NULL, false);
 }
 
 strata_status write_model(const struct st_model *m, const char *dir)

@@ -10,6 +10,8 @@
 void *page_weights(const struct st_model *m, uint32_t page);
 /** A directory of those values. */
 strata_status write_model(const struct st_model *m, const char *dir);
+/** Where no model is. */
+strata_status write_new_model(const struct st_model *m, const char *dir);
 /** The same with what lies beside the weights of `source`. */
 strata_status write_model_from(const struct st_model *m, const char *dir, const char *source);
 /** Every value of every page, in ranges that cut tensors, equals what was written. */

@@ -2,9 +2,12 @@
  * call leaving nothing behind. */
 #include "core/checksum.h"
 #include "core/fault.h"
+#include "core/file.h"
 #include "hf_rig.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -188,6 +191,63 @@ static void test_a_full_disk_replaces_nothing(void **state)
     st_model_destroy(m);
 }
 
+/* The one entry of a directory. */
+static const char *only_entry(const char *dir)
+{
+    static char name[NAME_MAX + 1];
+    DIR *entries = opendir(dir);
+
+    assert_non_null(entries);
+    for (const struct dirent *entry = readdir(entries); entry != NULL; entry = readdir(entries))
+        if (entry->d_name[0] != '.')
+            snprintf(name, sizeof(name), "%s", entry->d_name);
+    closedir(entries);
+    assert_int_equal(scratch_entries(dir, name), 0);
+    return name;
+}
+
+/* Of config, generation config or weights; for reasons that are not those of a disk, too. */
+static void test_a_name_that_cannot_be_had_loses_no_weights(void **state)
+{
+    static const int errors[] = {EACCES, ENOMEM, EIO};
+    struct st_model *m = tiny_model(STRATA_BF16);
+    char kept[ST_PATH_MAX];
+
+    (void)state;
+    for (uint32_t nth = 0; nth < 3; nth++) {
+        scratch_open();
+        assert_ok(write_model(m, scratch_path("other")));
+        st_fault_arm(&(struct st_fault_spec){.site = "file.rename", .after = nth, .count = 1, .result = -errors[nth]});
+        assert_refused(write_new_model(m, scratch_path("out")), STRATA_E_IO, "the trained weights are kept as");
+        assert_int_equal(st_fault_disarm(), 1);
+        assert_ok(st_path_join(kept, scratch_path("out"), only_entry(scratch_path("out"))));
+        assert_non_null(strstr(kept, "out/model.safetensors.strata-"));
+        assert_non_null(strstr(strata_last_error(), kept));
+        assert_int_equal(rename(kept, scratch_path("out/model.safetensors")), 0); /* as the sentence says */
+        assert_int_equal(rename(scratch_path("other/config.json"), scratch_path("out/config.json")), 0);
+        check_read(m, scratch_path("out"));
+        scratch_close();
+    }
+    st_model_destroy(m);
+}
+
+/* Every file has its name; only a power cut could take it. */
+static void test_a_directory_that_cannot_be_synced_holds_the_model(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_BF16);
+
+    (void)state;
+    scratch_open();
+    st_fault_arm(&(struct st_fault_spec){.site = "file.sync_directory", .result = -ENOMEM});
+    assert_refused(write_model(m, scratch_path("out")), STRATA_E_IO,
+                   "the model is written, but a power cut may take it: syncing");
+    assert_int_equal(st_fault_disarm(), 3);
+    assert_int_equal(scratch_entries(scratch_path("out"), NULL), 3);
+    check_read(m, scratch_path("out"));
+    scratch_close();
+    st_model_destroy(m);
+}
+
 static void test_misuse_is_refused(void **state)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
@@ -262,11 +322,17 @@ static void test_short_transfers_continue(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_written_weights_are_read_back), cmocka_unit_test(test_digest_is_the_weight_planes),
-        cmocka_unit_test(test_freezing_changes_no_file),      cmocka_unit_test(test_weights_that_change_are_noticed),
-        cmocka_unit_test(test_abort_leaves_nothing),          cmocka_unit_test(test_misuse_is_refused),
-        cmocka_unit_test(test_a_full_disk_replaces_nothing),  cmocka_unit_test(test_every_single_failure_is_clean),
+        cmocka_unit_test(test_written_weights_are_read_back),
+        cmocka_unit_test(test_digest_is_the_weight_planes),
+        cmocka_unit_test(test_freezing_changes_no_file),
+        cmocka_unit_test(test_weights_that_change_are_noticed),
+        cmocka_unit_test(test_abort_leaves_nothing),
+        cmocka_unit_test(test_misuse_is_refused),
+        cmocka_unit_test(test_a_full_disk_replaces_nothing),
+        cmocka_unit_test(test_every_single_failure_is_clean),
         cmocka_unit_test(test_short_transfers_continue),
+        cmocka_unit_test(test_a_name_that_cannot_be_had_loses_no_weights),
+        cmocka_unit_test(test_a_directory_that_cannot_be_synced_holds_the_model),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

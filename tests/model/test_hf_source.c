@@ -65,8 +65,10 @@ static void write_out(const struct st_model *m, const char *to)
 static void test_small_files_go_along(void **state)
 {
     static const char *const stay[] = {
-        "UPPER.BIN", "64.tflite", "rust_model.ot", "model.safetensors", "a.safetensors", "b.bin", "c.pt", "d.pth", "e.h5",
-        "f.msgpack", "g.gguf",    "h.onnx",        ".gitattributes",    "x.index.json",  "y.tmp"};
+        "UPPER.BIN",      "64.tflite",    "rust_model.ot", "model.safetensors",
+        "a.safetensors",  "b.bin",        "c.pt",          "d.pth",
+        "e.h5",           "f.msgpack",    "g.gguf",        "h.onnx",
+        ".gitattributes", "x.index.json", "y.tmp",         "model.safetensors.strata-0123456789abcdef"};
     struct st_model *m = tiny_model(STRATA_F32);
     char name[64], config[1024];
     struct stat info;
