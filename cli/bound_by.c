@@ -7,6 +7,7 @@
 
 #define SECOND_NAMED 0.05 /* the next resource is named from this share on */
 #define LANE_NAMED   0.01
+#define HOLDS_FROM   0.95 /* of the bound */
 
 enum resource { COMPUTE, UPDATE, NVME_READ, NVME_WRITE, UPLOAD, DOWNLOAD, NETWORK, RESOURCE_COUNT };
 
@@ -114,4 +115,9 @@ void cli_bound_by(struct cli_bound_by *out, const struct cli_medians *m, double 
         snprintf(out->text, sizeof(out->text), "%s: %s", names[first], text);
     else
         snprintf(out->text, sizeof(out->text), "%s: %s; then %s: %s", names[first], text, names[second], more);
+}
+
+bool cli_bound_holds(double step_seconds, double bound_seconds)
+{
+    return !(step_seconds < HOLDS_FROM * bound_seconds);
 }

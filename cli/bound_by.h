@@ -21,4 +21,8 @@ const char *cli_resource_of_lane(enum st_lane lane);
  *  @param memory_share  of the run, waiting for memory; NaN or 0: no pressure */
 void cli_bound_by(struct cli_bound_by *out, const struct cli_medians *m, double memory_share);
 
+/** No step beats a lower bound.  One that does, by more than rates scatter (5 %), shows that a rate is too low and the bound is
+ *  none: it was measured while the machine was busy, or is another machine's.  True where either is unknown. */
+bool cli_bound_holds(double step_seconds, double bound_seconds);
+
 #endif

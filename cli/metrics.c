@@ -306,6 +306,16 @@ static void put_bound_by(struct st_json_writer *w, const struct cli_medians *med
     st_json_put_double(w, "bound_share", bound.share);
 }
 
+static void put_bound_holds(struct st_json_writer *w, struct cli_medians *medians)
+{
+    const double bound = cli_medians_get(medians, CLI_SCHEDULE_BOUND);
+
+    if (isnan(bound))
+        st_json_put_string(w, "bound_holds", NULL);
+    else
+        st_json_put_bool(w, "bound_holds", cli_bound_holds(cli_medians_get(medians, CLI_STEP_SECONDS), bound));
+}
+
 void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, const struct cli_summary *summary)
 {
     struct cli_endurance endurance;
@@ -314,6 +324,7 @@ void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, 
     st_json_object_open(w, "summary");
     put_columns(w, summary_value, medians, true);
     put_pressure(w, medians, &summary->pressure);
+    put_bound_holds(w, medians);
     put_bound_by(w, medians, &summary->pressure);
     cli_endurance_counted(&endurance, medians, summary->seconds);
     cli_endurance_put(&endurance, w);

@@ -3,6 +3,7 @@
  * Steps leave lines behind every so often, on a terminal and elsewhere; work leaves none on a terminal.  A line holds as much as
  * the terminal's width allows, the most important first.  The thread that trains prints steps; work is counted by any thread. */
 #include "cli/progress.h"
+#include "cli/bound_by.h"
 #include "cli/plan_table.h"
 #include "cli/signals.h"
 #include "core/clock.h"
@@ -113,12 +114,14 @@ static const char *time_left(char buf[32], double seconds)
 static void put_times(struct line *l, const struct cli_step *step)
 {
     const double *v = step->value;
-    const double ratio = v[CLI_STEP_SECONDS] / v[CLI_SCHEDULE_BOUND];
+    const double bound = v[CLI_SCHEDULE_BOUND];
     const bool stalled = step->stalled_by < ST_LANE_COUNT;
     char forward[16], backward[16], stall[16], other[16];
 
-    if (!isnan(ratio))
-        put(l, "%.2f x bound", ratio);
+    if (!cli_bound_holds(v[CLI_STEP_SECONDS], bound))
+        put(l, "rates too low for a bound");
+    else if (!isnan(bound))
+        put(l, "%.2f x bound", v[CLI_STEP_SECONDS] / bound);
     put(l, "fwd %s bwd %s stall %s%s%s%s other %s ms", cli_ms_text(forward, v[CLI_MS_FORWARD]),
         cli_ms_text(backward, v[CLI_MS_BACKWARD]), cli_ms_text(stall, v[CLI_MS_STALL]), stalled ? " (" : "",
         stalled ? st_lane_name(step->stalled_by) : "", stalled ? ")" : "", cli_ms_text(other, v[CLI_MS_OTHER]));
@@ -186,7 +189,7 @@ static void make_line(struct cli_progress *p, const struct cli_step *step, size_
     put(&l, "norm %.4g", v[CLI_GRAD_NORM]);
     put(&l, "lr %.3g", v[CLI_LR]);
     put_times(&l, step);
-    if (!isnan(v[CLI_MFU]))
+    if (!isnan(v[CLI_MFU]) && cli_bound_holds(v[CLI_STEP_SECONDS], v[CLI_SCHEDULE_BOUND]))
         put(&l, "MFU %.1f %%", v[CLI_MFU] * 100);
     put_tiers(&l, v);
     put_links(&l, v);

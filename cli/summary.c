@@ -15,9 +15,14 @@ const char *cli_ms_text(char buf[16], double ms)
     return buf;
 }
 
+static bool bounds_hold(struct cli_medians *m)
+{
+    return cli_bound_holds(cli_medians_get(m, CLI_STEP_SECONDS), cli_medians_get(m, CLI_SCHEDULE_BOUND));
+}
+
 static void print_medians(FILE *file, struct cli_medians *m)
 {
-    const double mfu = cli_medians_get(m, CLI_MFU);
+    const double mfu = bounds_hold(m) ? cli_medians_get(m, CLI_MFU) : (double)NAN;
     char step[16], forward[16], backward[16], stall[16], other[16];
 
     st_print(file, "  median step   %s ms: forward %s, backward %s, stall %s, other %s; %.0f tokens/s",
@@ -37,6 +42,15 @@ static void print_bounds(FILE *file, const struct st_plan *plan, struct cli_medi
 
     if (!(plan->bounds.schedule > 0)) {
         st_print_text(file, "  step/bound    unknown: the machine's rates are not\n");
+        return;
+    }
+    if (!bounds_hold(m)) {
+        st_print(
+            file,
+            "  step/bound    unknown: the rates are too low, as the step takes %.2f of what they allow. They were measured while "
+            "the machine was busy, or are another machine's: on a quiet one, strata info --measure --out FILE, then --machine "
+            "FILE\n",
+            seconds / plan->bounds.schedule);
         return;
     }
     st_print(file, "  step/bound    %.2f of the schedule's %s (%s), %.2f of the hardware's %s\n", seconds / plan->bounds.schedule,

@@ -49,6 +49,16 @@ static void assert_bound(const struct cli_step *step, double memory_share, const
     free(m);
 }
 
+/* A lower bound that a step beats is none; a few per cent are the scatter of rates. */
+static void a_bound_that_is_beaten_does_not_hold(void **state)
+{
+    (void)state;
+    assert_true(cli_bound_holds(1.5, 1) && cli_bound_holds(1, 1) && cli_bound_holds(0.96, 1));
+    assert_false(cli_bound_holds(0.94, 1));
+    assert_false(cli_bound_holds(0.36, 1));
+    assert_true(cli_bound_holds(1, NAN) && cli_bound_holds(NAN, 1));
+}
+
 static void nothing_ran(void **state)
 {
     struct cli_medians *m = NULL;
@@ -337,6 +347,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_ran),
+        cmocka_unit_test(a_bound_that_is_beaten_does_not_hold),
         cmocka_unit_test(the_first_step_warms_up),
         cmocka_unit_test(long_runs_are_thinned_out_evenly),
         cmocka_unit_test(the_largest_is_named),

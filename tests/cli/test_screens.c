@@ -71,6 +71,32 @@ static void steps_leave_a_history(void **state)
     }
 }
 
+/* Rates a million times too low, as of a machine that stood still while they were measured: a step beats the bound they give, so
+ * it is none, and neither is the share of the peak. */
+static void no_step_beats_a_bound(void **state)
+{
+    static const char slow[] = "{\"matmul_flops\":1e5,\"upload\":1e4,\"download\":1e4,\"update\":1e3}";
+    static const char command[] =
+        "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 3 --machine {w}/slow.json --metrics "
+        "{w}/slow.jsonl --overwrite";
+    char *metrics;
+    size_t bytes;
+    struct program p;
+
+    workplace_write(*state, "slow.json", slow, strlen(slow));
+    workplace_run_ok(*state, &p, command);
+    metrics = workplace_read(*state, "slow.jsonl", &bytes);
+    assert_null(strstr(p.out, "x bound"));
+    assert_null(strstr(p.out, "MFU"));
+    assert_non_null(strstr(p.out, " | rates too low for a bound | "));
+    assert_non_null(strstr(p.out, "  step/bound    unknown: the rates are too low, as the step takes 0."));
+    assert_non_null(strstr(metrics, "\"bound_holds\":false"));
+    free(metrics);
+    program_free(&p);
+    workplace_remove(*state, "slow.json");
+    workplace_remove(*state, "slow.jsonl");
+}
+
 /* Loading and evaluating show themselves and leave nothing behind; short work is not worth a line of a pipe's. */
 static void work_shows_itself(void **state)
 {
@@ -215,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_leave_a_history),
+        cmocka_unit_test(no_step_beats_a_bound),
         cmocka_unit_test(work_shows_itself),
         cmocka_unit_test(sentences_fit),
         cmocka_unit_test(tables_fit),
