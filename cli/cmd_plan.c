@@ -9,20 +9,23 @@
 
 #include <stdio.h>
 
-static strata_status print_text(const struct cli_session *s, FILE *file)
+static strata_status print_text(const struct cli_session *s)
 {
     struct cli_endurance endurance;
     strata_status st;
+    FILE *file;
 
-    cli_plan_print(s->plan, true, file);
+    cli_plan_print(s->plan, true, stdout);
     if (!s->plan->fits)
         return STRATA_OK;
-    cli_bounds_print(s->plan, file);
+    cli_bounds_print(s->plan, stdout);
+    file = st_page_open(stdout);
     cli_prediction_print(s->plan, file);
     cli_endurance_planned(&endurance, s);
     cli_endurance_print(&endurance, "nvme is written: ", file);
     st = cli_schedules_print(s, file);
-    return st == STRATA_OK ? cli_one_more_print(s, file) : st;
+    st_page_close(file, stdout);
+    return st == STRATA_OK ? cli_one_more_print(s, stdout) : st;
 }
 
 static strata_status print_json(const struct cli_session *s)
@@ -60,7 +63,6 @@ int cmd_plan(const struct cli_args *args)
     const struct cli_session_opts opts = cli_run_opts(args, NULL);
     struct cli_session session;
     strata_status st = cli_session_configure(&session, &opts), shown = STRATA_OK;
-    FILE *page;
     int code = 0;
 
     if (st == STRATA_OK)
@@ -75,11 +77,8 @@ int cmd_plan(const struct cli_args *args)
         print_ops(&session, args->json);
     else if (session.plan != NULL && args->json)
         shown = print_json(&session);
-    else if (session.plan != NULL) {
-        page = st_page_open(stdout);
-        shown = print_text(&session, page);
-        st_page_close(page, stdout);
-    }
+    else if (session.plan != NULL)
+        shown = print_text(&session);
     if (st == STRATA_OK && shown != STRATA_OK)
         code = cli_fail(shown);
     cli_session_close(&session);

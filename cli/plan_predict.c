@@ -2,6 +2,7 @@
 #include "cli/plan_predict.h"
 #include "cli/plan_table.h"
 #include "core/error.h"
+#include "core/page.h"
 #include "core/print.h"
 #include "core/size.h"
 #include "offload/cost.h"
@@ -215,6 +216,9 @@ strata_status cli_schedules_put(const struct cli_session *s, struct st_json_writ
 
 /* --- one more of each --- */
 
+#define MORE_COLUMNS 48
+#define LEAST_CHANGE 5e-4 /* of a step: less reads as -0.0 % */
+
 enum more { MORE_DRIVE, MORE_LINK, MORE_COMPUTE, MORE_UPDATE, MORE_HOST, MORE_DEVICE, MORE_COUNT };
 
 static const struct {
@@ -315,7 +319,8 @@ static strata_status seconds_with(double *seconds, const struct cli_session *s, 
     return STRATA_OK;
 }
 
-static strata_status each_more(const struct cli_session *s, FILE *file, struct st_json_writer *w)
+/* Exactly one of file and w is not NULL.  narrow: a row of text takes two lines. */
+static strata_status each_more(const struct cli_session *s, FILE *file, bool narrow, struct st_json_writer *w)
 {
     struct cli_prediction now;
     strata_status st = STRATA_OK;
@@ -331,7 +336,8 @@ static strata_status each_more(const struct cli_session *s, FILE *file, struct s
             continue;
         change = seconds / now.seconds - 1;
         if (file != NULL) {
-            st_print(file, "    %-24s %9s  %+6.1f %%\n", mores[more].text, cli_seconds_text(text, seconds), 100 * change);
+            st_print(file, narrow ? "    %s\n     %9s  %+6.1f %%\n" : "    %-24s %9s  %+6.1f %%\n", mores[more].text,
+                     cli_seconds_text(text, seconds), fabs(change) < LEAST_CHANGE ? 0 : 100 * change);
             continue;
         }
         st_json_object_open(w, NULL);
@@ -343,12 +349,18 @@ static strata_status each_more(const struct cli_session *s, FILE *file, struct s
     return st;
 }
 
-strata_status cli_one_more_print(const struct cli_session *s, FILE *file)
+strata_status cli_one_more_print(const struct cli_session *s, FILE *to)
 {
+    FILE *file;
+    strata_status st;
+
     if (s->plan->op_count > CLI_SIMULATED_OPS_MAX || !st_simulate_possible(s->plan, &s->machine))
         return STRATA_OK;
+    file = st_page_open(to);
     st_print_text(file, "  one more of each would change the step:\n");
-    return each_more(s, file, NULL);
+    st = each_more(s, file, st_print_width(to) < MORE_COLUMNS, NULL);
+    st_page_close(file, to);
+    return st;
 }
 
 strata_status cli_one_more_put(const struct cli_session *s, struct st_json_writer *w)
@@ -356,7 +368,7 @@ strata_status cli_one_more_put(const struct cli_session *s, struct st_json_write
     strata_status st;
 
     st_json_array_open(w, "one_more");
-    st = each_more(s, NULL, w);
+    st = each_more(s, NULL, false, w);
     st_json_array_close(w);
     return st;
 }

@@ -8,6 +8,10 @@
 #include <math.h>
 #include <string.h>
 
+#define LABEL_COLUMNS 26 /* of the table of tiers */
+#define CELL_MOST     12
+#define CELL_LEAST    8 /* "1023 MiB" */
+
 static const char *const phase_names[ST_PHASE_COUNT] = {"first", "steady", "flush", "eval"};
 static const enum st_phase phases[ST_PHASE_COUNT] = {ST_PHASE_PROLOGUE, ST_PHASE_BODY, ST_PHASE_EPILOGUE, ST_PHASE_EVAL};
 
@@ -52,27 +56,59 @@ static void print_model(const struct st_plan *plan, FILE *file)
              w->seq);
 }
 
-static void print_size_row(const char *label, const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
+/* A label and a cell for each tier; on a narrow terminal closer together, on a narrower one the label has a line of its own. */
+struct tier_table {
+    FILE *file;
+    int cell;
+    bool apart; /* the label from its cells */
+};
+
+static struct tier_table tier_table_of(FILE *file, size_t width)
+{
+    const int fitting = ((int)width - LABEL_COLUMNS) / STRATA_TIER_COUNT - 1;
+
+    if (fitting < CELL_LEAST)
+        return (struct tier_table){file, CELL_MOST, true};
+    return (struct tier_table){file, fitting < CELL_MOST ? fitting : CELL_MOST, false};
+}
+
+static void print_label(const struct tier_table *t, const char *label)
+{
+    if (!t->apart)
+        st_print(t->file, "  %-*s", LABEL_COLUMNS - 2, label);
+    else if (*label != '\0')
+        st_print(t->file, "  %s\n", label);
+}
+
+static void print_size_row(const struct tier_table *t, const char *label, const uint64_t bytes[STRATA_TIER_COUNT])
 {
     char text[24];
 
-    st_print(file, "  %-24s", label);
-    for (int t = 0; t < STRATA_TIER_COUNT; t++)
-        st_print(file, " %12s", bytes[t] != 0 ? st_size_text(text, bytes[t]) : "-");
-    st_print(file, "\n");
+    print_label(t, label);
+    for (int tier = 0; tier < STRATA_TIER_COUNT; tier++)
+        st_print(t->file, " %*s", t->cell, bytes[tier] != 0 ? st_size_text(text, bytes[tier]) : "-");
+    st_print(t->file, "\n");
 }
 
-static void print_lacking(const struct st_plan *plan, FILE *file)
+static void print_tier_names(const struct tier_table *t)
+{
+    print_label(t, "");
+    for (int tier = 0; tier < STRATA_TIER_COUNT; tier++)
+        st_print(t->file, " %*s", t->cell, cli_tier_name((strata_tier)tier));
+    st_print(t->file, "\n");
+}
+
+static void print_lacking(const struct st_plan *plan, const struct tier_table *table)
 {
     uint64_t lacking[STRATA_TIER_COUNT];
 
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
         lacking[t] = plan->needed[t] > plan->machine.capacity[t] ? plan->needed[t] - plan->machine.capacity[t] : 0;
-    print_size_row("lacking", lacking, file);
+    print_size_row(table, "lacking", lacking);
 }
 
 /* All items of one name, a column per tier, where its first one stands. */
-static void print_item(const struct st_plan *plan, uint32_t item, FILE *file)
+static void print_item(const struct st_plan *plan, uint32_t item, const struct tier_table *table)
 {
     const char *name = plan->items[item].name;
     uint64_t bytes[STRATA_TIER_COUNT] = {0};
@@ -88,23 +124,23 @@ static void print_item(const struct st_plan *plan, uint32_t item, FILE *file)
     if (bytes[STRATA_TIER_DEVICE] + bytes[STRATA_TIER_HOST] + bytes[STRATA_TIER_NVME] == 0)
         return;
     snprintf(label, sizeof(label), "  %.60s", name);
-    print_size_row(label, bytes, file);
+    print_size_row(table, label, bytes);
 }
 
-static void print_tiers(const struct st_plan *plan, bool full, FILE *file)
+static void print_tiers(const struct st_plan *plan, bool full, const struct tier_table *table)
 {
-    st_print(file, "  %-24s %12s %12s %12s\n", "", "device", "host", "nvme");
-    print_size_row("budget", plan->machine.capacity, file);
-    print_size_row(plan->fits ? "needed" : "needed at least", plan->needed, file);
+    print_tier_names(table);
+    print_size_row(table, "budget", plan->machine.capacity);
+    print_size_row(table, plan->fits ? "needed" : "needed at least", plan->needed);
     if (!plan->fits) {
-        print_lacking(plan, file);
+        print_lacking(plan, table);
         return;
     }
     if (!full)
         return;
-    print_size_row("smallest possible", plan->minimum, file);
+    print_size_row(table, "smallest possible", plan->minimum);
     for (uint32_t i = 0; i < plan->item_count; i++)
-        print_item(plan, i, file);
+        print_item(plan, i, table);
 }
 
 static void print_memory(const struct st_plan *plan, FILE *file)
@@ -185,9 +221,10 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
 void cli_plan_print(const struct st_plan *plan, bool full, FILE *to)
 {
     FILE *const file = st_page_open(to);
+    const struct tier_table table = tier_table_of(file, st_print_width(to));
 
     print_model(plan, file);
-    print_tiers(plan, full, file);
+    print_tiers(plan, full, &table);
     if (plan->fits) {
         print_memory(plan, file);
         if (full)

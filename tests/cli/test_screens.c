@@ -183,6 +183,40 @@ static void tables_fit(void **state)
     }
 }
 
+/* A row of the plan's tables stays whole: closer together, then below its label. */
+static void rows_of_a_plan_stay_whole(void **state)
+{
+    static const struct {
+        unsigned columns;
+        const char *budget, *more; /* NULL: not looked for */
+    } rows[] = {
+        {80, "\n  budget                       7.00 GiB     11.0 GiB      466 GiB\n",
+         "\n    compute twice as fast      87.5 ms   -50.0 %\n"},
+        {64, "\n  budget                      7.00 GiB    11.0 GiB     466 GiB\n",
+         "\n    compute twice as fast      87.5 ms   -50.0 %\n"},
+        {54, "\n  budget                   7.00 GiB 11.0 GiB  466 GiB\n", "\n    compute twice as fast      87.5 ms   -50.0 %\n"},
+        {52, "\n       device         host         nvme\n  budget\n     7.00 GiB     11.0 GiB      466 GiB\n", NULL},
+        {40, "\n       device         host         nvme\n  budget\n     7.00 GiB     11.0 GiB      466 GiB\n",
+         "\n    compute twice as fast\n       87.5 ms   -50.0 %\n"},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct program p;
+        char *screen;
+
+        terminal_run(*state, &p, "plan --model gpt2 --grad-accum 4 --machine tests/machines/laptop-8gb.json", rows[i].columns,
+                     "xterm", false);
+        screen = terminal_screen(p.out);
+        if (terminal_widest(screen) > rows[i].columns)
+            fail_screen(screen, "wider than the terminal", rows[i].columns);
+        if (strstr(screen, rows[i].budget) == NULL || (rows[i].more != NULL && strstr(screen, rows[i].more) == NULL))
+            fail_screen(screen, "a row is broken", rows[i].columns);
+        assert_null(strstr(screen, "-0.0 %"));
+        free(screen);
+        program_free(&p);
+    }
+}
+
 /* Paragraphs are filled, and a command that is broken is one that a shell takes. */
 static void help_is_filled(void **state)
 {
@@ -245,6 +279,7 @@ int main(void)
         cmocka_unit_test(work_shows_itself),
         cmocka_unit_test(sentences_fit),
         cmocka_unit_test(tables_fit),
+        cmocka_unit_test(rows_of_a_plan_stay_whole),
         cmocka_unit_test(help_is_filled),
         cmocka_unit_test(info_speaks_plainly),
         cmocka_unit_test(dumb_terminals_get_lines),
