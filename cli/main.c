@@ -1,8 +1,8 @@
 /* cli/main.c - picks the subcommand, teaches it with --help, and turns a status into an exit code. */
-#include "cli/args_table.h"
-#include "cli/commands.h"
-#include "cli/signals.h"
-#include "cli/teach.h"
+#include "cli/cli_signals.h"
+#include "cli/commands/commands.h"
+#include "cli/options/args_table.h"
+#include "cli/options/teach.h"
 #include "core/error.h"
 #include "core/fault.h"
 #include "core/page.h"

@@ -2,8 +2,8 @@
 #ifndef CLI_RUN_H
 #define CLI_RUN_H
 
-#include "cli/args.h"
-#include "cli/progress.h"
+#include "cli/options/args.h"
+#include "cli/report/progress.h"
 #include "cli/session.h"
 
 /** Everything is borrowed from `args` and `progress`, which shows work that takes its time (NULL: nobody watches) and ends it

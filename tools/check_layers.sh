@@ -44,13 +44,13 @@ BEGIN {
 
     # Who may write to a FILE without core/print.h: files for programs, and the one place itself.
     writers = "core/print.c core/page.c core/json_writer.c core/trace_write.c offload/config/config_print.c model/safetensors.c bench/io.c bench/io_fio.c bench/bench_"
-    writers = writers " cli/cmd_generate.c core/json_edit.c" # the bytes of a model, into a pipe; a configuration
+    writers = writers " cli/commands/cmd_generate.c core/json_edit.c" # the bytes of a model, into a pipe; a configuration
     printing = "(^|[^a-z_])(v?f?printf|v?dprintf|f?puts|f?putc|putchar|fwrite|perror|psignal|error)(_unlocked)?\\("
 
     # Calls into the system, and the files that make them without a fault site, each with its reason; this list may only shrink.
     calls = "(^|[^a-zA-Z0-9_.>])(open|openat|fopen|fdopen|opendir|fdopendir|readdir|read|fread|write|p?(read|write)v?|pwritev2|preadv2|[lf]?stat|fstatat|statx|f?stat(v?fs)|mkdir|mkdirat|rename|renameat2?|link|linkat|symlink|unlink|unlinkat|rmdir|fsync|fdatasync|ftruncate|fallocate|posix_fallocate|mmap|mlock|flock|fcntl|ioctl|pipe2?|p?poll|eventfd|timerfd_create|signalfd|posix_spawnp?|fork|pthread_create|getrandom|dlopen|realpath|memfd_create|access|faccessat)\\("
     unsited["nvme/swap_litter.c"] = "removes what is left while the program ends; the next run sweeps what stays"
-    unsited["cli/signals.c"] = "says the last word to standard error; nobody is left to be told"
+    unsited["cli/cli_signals.c"] = "says the last word to standard error; nobody is left to be told"
     for (file in unsited)
         if (system("test -e " file) != 0)
             delete unsited[file] # a tree of the test

@@ -1,6 +1,6 @@
 /* tests/cli/test_bound_by.c - which resource a run is said to be bound by, and how memory pressure shows. */
-#include "cli/bound_by.h"
-#include "cli/progress.h"
+#include "cli/report/bound_by.h"
+#include "cli/report/progress.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* tests/cli/test_help.c - --help teaches and hides what is not for people; --version; the arguments' own corner cases. */
-#include "cli/args.h"
+#include "cli/options/args.h"
 #include "strata/types.h"
 #include "tests/cli/program.h"
 

@@ -1,0 +1,106 @@
+/* cli/cli_signals.c - see cli/cli_signals.h.  signal_came() runs on the thread that waits for signals, all else on the main
+ * thread. */
+#include "cli/cli_signals.h"
+#include "core/ending.h"
+#include "core/file.h"
+#include "core/log.h"
+#include "core/signals.h"
+#include "offload/engine.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards the four below: an engine is not destroyed while it is cancelled */
+static bool asks;
+static struct st_engine *engine_to_cancel;
+static const char *notice_of_first;
+static pid_t child_to_kill;
+static atomic_int signal_pending; /* first one that asked, or 0 */
+
+const char *cli_signals_name(int number)
+{
+    return number == SIGINT ? "Ctrl-C" : number == SIGTERM ? "SIGTERM" : "SIGHUP";
+}
+
+/* A pipe that nobody empties must not keep us. */
+static bool is_read(int fd)
+{
+    struct pollfd standard_error = {.fd = fd, .events = POLLOUT};
+
+    return poll(&standard_error, 1, 0) == 1 && (standard_error.revents & POLLOUT) != 0;
+}
+
+/* Without stdio: its lock may be held by a thread that waits. */
+static void say_last(int number)
+{
+    char text[128];
+    const int length = snprintf(text, sizeof(text), "strata: ended by %s; no swap files are left\n", cli_signals_name(number));
+
+    if (is_read(STDERR_FILENO))
+        (void)!write(STDERR_FILENO, text, (size_t)length);
+}
+
+static _Noreturn void end_now(int number)
+{
+    st_ending_begin();
+    if (child_to_kill != 0)
+        kill(child_to_kill, SIGKILL);
+    st_swap_unlink_all();
+    st_new_file_remove_all();
+    say_last(number);
+    _exit(128 + number);
+}
+
+static void signal_came(int number)
+{
+    int none = 0;
+
+    pthread_mutex_lock(&lock);
+    if (!asks || !atomic_compare_exchange_strong(&signal_pending, &none, number))
+        end_now(number);
+    if (engine_to_cancel != NULL)
+        st_engine_cancel(engine_to_cancel);
+    if (notice_of_first != NULL && is_read(STDERR_FILENO))
+        st_log(ST_LOG_NOTICE, "%s: %s", cli_signals_name(number), notice_of_first);
+    pthread_mutex_unlock(&lock);
+}
+
+strata_status cli_signals_start(void)
+{
+    return st_signals_start(signal_came);
+}
+
+void cli_signals_ask(const char *notice)
+{
+    pthread_mutex_lock(&lock);
+    asks = true;
+    notice_of_first = notice;
+    pthread_mutex_unlock(&lock);
+}
+
+void cli_signals_engine(struct st_engine *engine)
+{
+    pthread_mutex_lock(&lock);
+    engine_to_cancel = engine;
+    if (engine != NULL && cli_signals_pending() != 0)
+        st_engine_cancel(engine);
+    pthread_mutex_unlock(&lock);
+}
+
+void cli_signals_child(pid_t pid)
+{
+    pthread_mutex_lock(&lock);
+    child_to_kill = pid;
+    pthread_mutex_unlock(&lock);
+}
+
+int cli_signals_pending(void)
+{
+    return atomic_load(&signal_pending);
+}

@@ -1,0 +1,146 @@
+/* cli/commands/cmd_bench_step.c - strata bench step: a run's options, the machine that is rehearsed, and one call. */
+#include "cli/commands/bench_run.h"
+#include "cli/commands/commands.h"
+#include "cli/run.h"
+#include "core/error.h"
+#include "core/page.h"
+#include "core/size.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define STEPS_DEFAULT 10u
+
+struct budgets {
+    struct bench_budget items[BENCH_BUDGETS_MAX];
+    uint32_t count;
+};
+
+static strata_status check(const struct cli_args *args)
+{
+    const bool paced = strcmp(args->device, "paced") == 0;
+
+    if ((paced || args->simulate) && args->machine == NULL)
+        return st_error(STRATA_E_INVAL, "%s needs --machine FILE.json: the machine to rehearse",
+                        paced ? "--device paced" : "--simulate");
+    if (args->load > 0 && !paced)
+        return st_error(STRATA_E_INVAL, "--load is for --device paced: on cpu the processor computes as fast as it can");
+    return STRATA_OK;
+}
+
+/* --- budgets of the device --- */
+
+static strata_status parse_budget(struct bench_budget *out, const char *text)
+{
+    *out = (struct bench_budget){.name = text, .bytes = ST_AUTO_BYTES};
+    if (strcmp(text, "all") == 0)
+        return STRATA_OK;
+    if (st_size_parse(text, &out->bytes) != 0)
+        return st_error(
+            STRATA_E_INVAL,
+            "--device-memory: \"%s\" is not a size: write 24G or 24GiB for 24 * 2^30 bytes, 24GB for 24 * 10^9, or all", text);
+    return out->bytes > 0 ? STRATA_OK : st_error(STRATA_E_INVAL, "--device-memory: %s is too small: at least 1 byte", text);
+}
+
+/* The session is made for the largest; "all" is more than any size. */
+static strata_status take_budgets(struct budgets *b, struct cli_session *s, const struct cli_list *texts)
+{
+    strata_status st = STRATA_OK;
+
+    if (texts->count > BENCH_BUDGETS_MAX)
+        return st_error(STRATA_E_INVAL, "--device-memory: more than %u budgets", BENCH_BUDGETS_MAX);
+    for (uint32_t i = 0; i < texts->count && st == STRATA_OK; i++) {
+        st = parse_budget(&b->items[i], texts->items[i]);
+        if (st == STRATA_OK && (i == 0 || b->items[i].bytes > s->config.device_memory))
+            s->config.device_memory = b->items[i].bytes;
+        b->count++;
+    }
+    return st;
+}
+
+/* Probes and engine run here: with the cores that are here, and no more than the scratch of the rehearsed machine is for. */
+static void take_threads(struct cli_session *s)
+{
+    const uint32_t cores = st_topology_core_count(s->topology), most = st_model_workload(s->model)->workers;
+
+    if (s->config.threads == 0)
+        s->config.threads = cores < most ? cores : most;
+}
+
+static strata_status prepare(struct cli_session *s, struct budgets *budgets, const struct cli_args *args)
+{
+    const struct cli_session_opts opts = cli_run_opts(args, NULL);
+    const bool paced = strcmp(args->device, "paced") == 0;
+    strata_status st = check(args);
+
+    if (st == STRATA_OK)
+        st = cli_session_configure(s, &opts);
+    if (st == STRATA_OK)
+        st = take_budgets(budgets, s, &args->budgets);
+    if (st == STRATA_OK)
+        st = cli_session_model(s);
+    if (st == STRATA_OK)
+        st = cli_session_plan(s);
+    if (st != STRATA_OK)
+        return st;
+    take_threads(s);
+    if (args->simulate)
+        return STRATA_OK;
+    if (paced && s->machine.device_is_host)
+        return st_error(STRATA_E_INVAL,
+                        "--machine %s: its device is its host; a paced device stands for a GPU: set device_is_host to false",
+                        args->machine);
+    if (strcmp(args->device, "cpu") == 0 && !s->machine.device_is_host)
+        return st_error(STRATA_E_INVAL, "--machine %s describes a GPU: --device paced rehearses it, --simulate predicts",
+                        args->machine);
+    if (strncmp(args->device, "cuda", 4) == 0 && s->machine.device_is_host)
+        return st_error(STRATA_E_INVAL, "--machine %s: its device is its host, not a GPU", args->machine);
+    return STRATA_OK;
+}
+
+static strata_status run(struct cli_session *s, struct budgets *budgets, const struct cli_args *args)
+{
+    struct st_model_init init = {.model = s->model, .seed = args->seed};
+    const struct st_weight_source source = st_model_init_source(&init);
+    const struct bench_step_opts opts = {
+        .json = args->json,
+        .workload = st_model_workload(s->model),
+        .config = &s->config,
+        .machine = &s->machine,
+        .topology = s->topology,
+        .device = args->simulate ? NULL : args->device,
+        .compute = st_model_compute(s->model),
+        .fill = source.read,
+        .fill_ctx = source.ctx,
+        .steps = args->max_steps != 0 ? (uint32_t)args->max_steps : STEPS_DEFAULT,
+        .fake_seed = args->fake_seed,
+        .fake_latency_us = (uint32_t)args->fake_latency_us,
+        .load = args->load,
+        .only = args->only,
+        .budgets = budgets->items,
+        .budget_count = budgets->count,
+        .hooks = cli_bench_hooks(),
+    };
+    strata_status st;
+    FILE *page;
+
+    for (uint32_t i = 0; i < budgets->count; i++)
+        if (budgets->items[i].bytes == ST_AUTO_BYTES)
+            budgets->items[i].bytes = s->machine.capacity[STRATA_TIER_DEVICE];
+    page = args->json ? stdout : st_page_open(stdout);
+    st = bench_step(&opts, page);
+    st_page_close(page, stdout);
+    return st;
+}
+
+int cmd_bench_step(const struct cli_args *args)
+{
+    struct cli_session session = {0};
+    struct budgets budgets = {.count = 0};
+    strata_status st = prepare(&session, &budgets, args);
+
+    if (st == STRATA_OK)
+        st = run(&session, &budgets, args);
+    cli_session_close(&session);
+    return cli_bench_end(st);
+}

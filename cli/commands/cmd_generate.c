@@ -1,0 +1,425 @@
+/* cli/commands/cmd_generate.c - go on from a prompt: one forward over it, then one per token, with the engine of training. */
+#include "cli/cli_signals.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/prompt.h"
+#include "cli/report/plan_table.h"
+#include "cli/run.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/log.h"
+#include "core/print.h"
+#include "core/size.h"
+#include "core/stats.h"
+#include "model/generation.h"
+#include "model/sampler.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct generation {
+    const struct cli_args *args; /* borrowed */
+    struct cli_session session;
+    struct cli_progress progress;
+    struct cli_prompt prompt;
+    struct st_generation settings; /* the files', with the command line's in their place */
+    struct st_sampler *sampler;
+    float *logits;   /* [vocab] f32 */
+    int32_t *tokens; /* [session.context] made so far */
+    uint32_t count, most;
+    bool ended; /* by the model's end token */
+    bool shown; /* on a terminal, which must not obey what a model says; elsewhere bytes stay as they are */
+    struct st_print_bytes bytes;
+    double prompt_seconds, seconds;   /* of the prompt's forward; of everything after it */
+    struct st_traffic moved;          /* by the forwards */
+    uint64_t rss_max, rss_peak_bytes; /* planned and seen */
+};
+
+static bool reads_bytes(const struct generation *g)
+{
+    return st_model_config(g->session.model)->vocab == CLI_BYTE_VOCAB;
+}
+
+/* --- output --- */
+
+/* One token as it comes; JSON waits for the end. */
+static strata_status put_token(struct generation *g, int32_t token)
+{
+    int err;
+
+    if (g->args->json)
+        return STRATA_OK;
+    if (reads_bytes(g) && g->shown)
+        st_print_byte(stdout, &g->bytes, (char)token);
+    else if (reads_bytes(g))
+        fputc(token, stdout);
+    else
+        st_print(stdout, "%s%d", g->count > 1 ? "," : "", token);
+    err = st_print_flush(stdout);
+    return err == 0 ? STRATA_OK : st_error_errno(err, "cannot write to standard output");
+}
+
+/* NaN for a single one: the first came with the prompt. */
+static double tokens_per_second(const struct generation *g)
+{
+    return g->count > 1 && g->seconds > 0 ? (g->count - 1) / g->seconds : (double)NAN;
+}
+
+/* No room was left for the tokens that were wanted. */
+static bool is_cut(const struct generation *g)
+{
+    const uint64_t asked = g->args->max_tokens;
+
+    return !g->ended && g->count == g->most && g->most < (asked != 0 ? asked : CLI_MAX_TOKENS_DEFAULT);
+}
+
+static bool has_full_context(const struct generation *g)
+{
+    return g->session.context == st_model_config(g->session.model)->context;
+}
+
+static const char *stop_reason(const struct generation *g)
+{
+    if (g->ended)
+        return "end";
+    if (g->count < g->most)
+        return "signal";
+    return !is_cut(g) ? "length" : has_full_context(g) ? "context" : "window";
+}
+
+static void put_text(const struct generation *g, struct st_json_writer *w)
+{
+    char *text = reads_bytes(g) ? malloc(g->count + 1) : NULL;
+
+    for (uint32_t i = 0; text != NULL && i < g->count; i++)
+        text[i] = g->tokens[i] != 0 ? (char)g->tokens[i] : '\xff'; /* neither has a place in JSON text: U+FFFD */
+    if (text != NULL)
+        text[g->count] = '\0';
+    st_json_put_string(w, "text", text);
+    free(text);
+}
+
+static void put_settings(const struct st_generation *s, struct st_json_writer *w)
+{
+    st_json_object_open(w, "sampling");
+    st_json_put_double(w, "temperature", s->sample ? s->temperature : 0);
+    st_json_put_u64(w, "top_k", s->top_k);
+    st_json_put_double(w, "top_p", s->top_p);
+    st_json_put_double(w, "repetition_penalty", s->repetition_penalty);
+    st_json_object_close(w);
+}
+
+static void print_json(const struct generation *g)
+{
+    struct st_json_writer w;
+
+    st_json_begin(&w, stdout);
+    st_json_object_open(&w, NULL);
+    st_json_put_u64(&w, "prompt_tokens", g->prompt.count);
+    st_json_array_open(&w, "tokens");
+    for (uint32_t i = 0; i < g->count; i++)
+        st_json_put_u64(&w, NULL, (uint64_t)g->tokens[i]);
+    st_json_array_close(&w);
+    put_text(g, &w);
+    st_json_put_string(&w, "stopped_by", stop_reason(g));
+    put_settings(&g->settings, &w);
+    st_json_put_double(&w, "prompt_seconds", g->prompt_seconds);
+    st_json_put_double(&w, "seconds", g->seconds);
+    st_json_put_double(&w, "tokens_per_second", tokens_per_second(g));
+    st_json_object_open(&w, "bytes");
+    st_json_put_u64(&w, "upload", g->moved.upload);
+    st_json_put_u64(&w, "download", g->moved.download);
+    st_json_put_u64(&w, "read", g->moved.read);
+    st_json_put_u64(&w, "write", g->moved.write);
+    st_json_object_close(&w);
+    st_json_put_u64(&w, "rss_bytes_max", g->rss_max);
+    st_json_put_u64(&w, "peak_rss_bytes", g->rss_peak_bytes);
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+}
+
+/* The file that the settings shown come from, and those that the command line gave in its place. */
+static void print_origin(const struct st_generation *s, const struct cli_args *args, bool drawn)
+{
+    const struct {
+        bool shown, given;
+        const char *option;
+    } settings[] = {
+        {true, !isnan(args->temperature), "temperature"},
+        {drawn && s->top_k != 0, args->top_k != 0, "top-k"},
+        {drawn && s->top_p < 1, args->top_p != 0, "top-p"},
+        {s->repetition_penalty != 1, args->repetition_penalty != 0, "repetition-penalty"},
+    };
+    const char *before = ", but for";
+    bool by_file = false;
+
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+        by_file |= settings[i].shown && !settings[i].given;
+    if (s->from[0] == '\0' || !by_file)
+        return;
+    st_print(stderr, " (by %s and defaults", s->from);
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+        if (!settings[i].shown || !settings[i].given)
+            continue;
+        st_print(stderr, "%s --%s", before, settings[i].option);
+        before = ",";
+    }
+    st_print(stderr, ")");
+}
+
+/* How tokens were chosen, and who said so. */
+static void print_settings(const struct st_generation *s, const struct cli_args *args)
+{
+    const bool drawn = s->sample && s->temperature > 0;
+
+    if (drawn) {
+        st_print(stderr, "strata: drawn at temperature %g", s->temperature);
+        if (s->top_k != 0)
+            st_print(stderr, ", top-k %u", s->top_k);
+        if (s->top_p < 1)
+            st_print(stderr, ", top-p %g", s->top_p);
+    } else {
+        st_print(stderr, "strata: always the likeliest token");
+    }
+    if (s->repetition_penalty != 1)
+        st_print(stderr, ", repetition penalty %g", s->repetition_penalty);
+    print_origin(s, args, drawn);
+    st_print(stderr, "\n");
+}
+
+static void print_figures(const struct generation *g)
+{
+    char upload[24], download[24], read[24], write[24];
+
+    print_settings(&g->settings, g->args);
+    st_print(stderr, "strata: %u %s of prompt in %.2f s, %u new %s in %.2f s", g->prompt.count,
+             g->prompt.count == 1 ? "token" : "tokens", g->prompt_seconds, g->count, g->count == 1 ? "one" : "ones", g->seconds);
+    if (!isnan(tokens_per_second(g)))
+        st_print(stderr, " (%.1f tokens/s)", tokens_per_second(g));
+    st_print(stderr, "\n");
+    st_print(stderr, "strata: moved: %s up, %s down, %s read, %s written\n", st_size_text(upload, g->moved.upload),
+             st_size_text(download, g->moved.download), st_size_text(read, g->moved.read), st_size_text(write, g->moved.write));
+    if (is_cut(g))
+        st_print(stderr, "strata: stopped after %u %s: the %s of %u is full\n", g->count, g->count == 1 ? "token" : "tokens",
+                 has_full_context(g) ? "context" : "sliding window", g->session.context);
+}
+
+static void print_end(struct generation *g)
+{
+    const struct cli_args *args = g->args;
+
+    if (args->json)
+        print_json(g);
+    else {
+        st_print_bytes_end(stdout, &g->bytes);
+        st_print(stdout, "\n");
+    }
+    fflush(stdout);
+    if (!args->quiet)
+        print_figures(g);
+}
+
+/* --- the run --- */
+
+static strata_status forward_prompt(struct generation *g)
+{
+    const uint64_t start = st_clock_ns();
+    strata_status st = STRATA_OK;
+
+    for (uint32_t at = 0; at < g->prompt.count && st == STRATA_OK; at += g->session.seq) {
+        const uint32_t left = g->prompt.count - at;
+
+        st = st_engine_forward(g->session.engine, g->prompt.tokens + at, left < g->session.seq ? left : g->session.seq, at,
+                               g->logits);
+    }
+    g->prompt_seconds = (double)(st_clock_ns() - start) * 1e-9;
+    return st;
+}
+
+static bool is_end(const struct generation *g, int32_t token)
+{
+    for (uint32_t i = 0; i < g->settings.end_count; i++)
+        if ((uint32_t)token == g->settings.end_tokens[i])
+            return true;
+    return false;
+}
+
+static strata_status make_tokens(struct generation *g)
+{
+    const uint64_t start = st_clock_ns();
+    strata_status st = STRATA_OK;
+
+    while (g->count < g->most && !g->ended && st == STRATA_OK) {
+        const uint32_t position = g->prompt.count + g->count;
+        int32_t token;
+
+        if (g->count > 0)
+            st = st_engine_forward(g->session.engine, &g->tokens[g->count - 1], 1, position - 1, g->logits);
+        if (st == STRATA_OK)
+            st = st_sampler_next(g->sampler, g->logits, position, &token);
+        if (st != STRATA_OK)
+            break;
+        g->ended = is_end(g, token);
+        st_sampler_see(g->sampler, token);
+        g->tokens[g->count++] = token;
+        st = put_token(g, token);
+    }
+    g->seconds = (double)(st_clock_ns() - start) * 1e-9;
+    return st;
+}
+
+static void take_figures(struct generation *g)
+{
+    struct st_engine_info info;
+
+    st_engine_info(g->session.engine, &info);
+    g->moved = info.moved;
+    g->rss_max = g->session.plan->rss_bytes_max;
+    g->rss_peak_bytes = st_stats_rss_peak_bytes();
+}
+
+static strata_status create_buffers(struct generation *g)
+{
+    const struct st_sampler_opts opts = {.temperature = g->settings.sample ? g->settings.temperature : 0,
+                                         .top_k = g->settings.top_k,
+                                         .top_p = g->settings.top_p,
+                                         .repetition_penalty = g->settings.repetition_penalty,
+                                         .seed = g->args->seed};
+    const uint32_t vocab = st_model_config(g->session.model)->vocab;
+    strata_status st;
+
+    g->most = g->session.context - g->prompt.count;
+    g->logits = malloc(vocab * sizeof(*g->logits));
+    g->tokens = malloc(g->session.context * sizeof(*g->tokens));
+    if (g->logits == NULL || g->tokens == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the logits of %u tokens", vocab);
+    st = st_sampler_create(&g->sampler, vocab, &opts);
+    for (uint32_t i = 0; i < g->prompt.count && st == STRATA_OK; i++)
+        st_sampler_see(g->sampler, g->prompt.tokens[i]);
+    return st;
+}
+
+/* No error in transformers, either: a model's family has them where its vocabulary was cut. */
+static void print_strange_ends(const struct generation *g)
+{
+    const struct st_generation *s = &g->settings;
+    const uint32_t vocab = st_model_config(g->session.model)->vocab;
+    char text[ST_END_TOKENS_MAX * sizeof("4294967295, ")] = "";
+    uint32_t count = 0;
+    size_t length = 0;
+
+    for (uint32_t i = 0; s->ends_said && i < s->end_count; i++)
+        if (s->end_tokens[i] >= vocab)
+            length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%u", count++ > 0 ? ", " : "", s->end_tokens[i]);
+    if (count > 0)
+        st_log(ST_LOG_NOTICE, "%s/%s: end %s %s never %s: the vocabulary has %u", g->args->model, s->from,
+               count == 1 ? "token" : "tokens", text, count == 1 ? "comes" : "come", vocab);
+}
+
+/* What the files say; what the command line says wins, and asks for sampling by saying how. */
+static strata_status read_settings(struct generation *g)
+{
+    const struct cli_args *args = g->args;
+    struct st_generation *s = &g->settings;
+    strata_status st = STRATA_OK;
+
+    if (g->session.model_is_dir)
+        st = st_generation_read(s, args->model);
+    else
+        st_generation_of_preset(s, st_model_config(g->session.model));
+    if (st != STRATA_OK)
+        return st;
+    print_strange_ends(g);
+    if (s->ignored[0] != '\0')
+        st_log(ST_LOG_NOTICE, "%s/%s asks for what is not done here: %s", args->model, s->from, s->ignored);
+    s->sample |= !isnan(args->temperature) || args->top_k != 0 || args->top_p != 0;
+    if (!isnan(args->temperature))
+        s->temperature = args->temperature;
+    if (args->top_k != 0)
+        s->top_k = (uint32_t)args->top_k;
+    if (args->top_p != 0)
+        s->top_p = args->top_p;
+    if (args->repetition_penalty != 0)
+        s->repetition_penalty = args->repetition_penalty;
+    return STRATA_OK;
+}
+
+static strata_status check_prompt(const struct generation *g)
+{
+    const uint32_t vocab = st_model_config(g->session.model)->vocab;
+
+    if (g->args->prompt_tokens == NULL && !reads_bytes(g))
+        return st_error(STRATA_E_INVAL,
+                        "%s has a vocabulary of %u tokens, and this version turns text into tokens for models that read bytes "
+                        "(%u) only: give ids with --prompt-tokens ID,ID,...",
+                        g->args->model, vocab, CLI_BYTE_VOCAB);
+    return cli_prompt_check(&g->prompt, vocab);
+}
+
+/* Everything that can be refused before the engine takes memory. */
+static strata_status prepare(struct generation *g)
+{
+    const struct cli_args *args = g->args;
+    strata_status st = cli_prompt_read(&g->prompt, args);
+
+    g->session.opts.prompt_tokens = g->prompt.count;
+    if (st == STRATA_OK)
+        st = cli_session_model(&g->session);
+    if (st == STRATA_OK)
+        st = check_prompt(g);
+    if (st == STRATA_OK)
+        st = read_settings(g);
+    if (st == STRATA_OK)
+        st = cli_session_plan(&g->session);
+    if (g->session.plan != NULL && st == STRATA_E_NOFIT)
+        cli_plan_print(g->session.plan, false, stderr);
+    if (st == STRATA_OK)
+        st = create_buffers(g);
+    if (st == STRATA_OK && !args->json && !args->quiet && !reads_bytes(g))
+        st_log(ST_LOG_NOTICE, "token ids on standard output: this version turns ids into text for models that read bytes only");
+    return st;
+}
+
+static strata_status run(struct generation *g)
+{
+    strata_status st = prepare(g);
+
+    if (st == STRATA_OK)
+        st = cli_session_start(&g->session);
+    cli_progress_work_end(&g->progress);
+    if (st != STRATA_OK)
+        return st;
+    cli_signals_engine(g->session.engine);
+    cli_signals_ask(NULL);
+    st = forward_prompt(g);
+    if (st == STRATA_OK)
+        st = make_tokens(g);
+    take_figures(g);
+    if (st == STRATA_OK || st == STRATA_E_CANCELLED)
+        print_end(g);
+    return st;
+}
+
+int cmd_generate(const struct cli_args *args)
+{
+    struct generation g = {.args = args};
+    const struct cli_session_opts opts = cli_run_opts(args, &g.progress);
+    strata_status st;
+
+    g.shown = isatty(STDOUT_FILENO) != 0;
+    st = cli_session_configure(&g.session, &opts);
+    cli_progress_init(&g.progress, stderr, args->quiet, 0, 0);
+    if (st == STRATA_OK)
+        st = run(&g);
+    cli_signals_engine(NULL);
+    cli_session_close(&g.session);
+    cli_progress_fini(&g.progress);
+    cli_prompt_fini(&g.prompt);
+    st_sampler_destroy(g.sampler);
+    free(g.logits);
+    free(g.tokens);
+    if (st == STRATA_E_CANCELLED)
+        return 128 + cli_signals_pending();
+    return st == STRATA_OK ? 0 : cli_fail(st);
+}

@@ -1,0 +1,448 @@
+/* cli/commands/cmd_info.c - what this machine has and lacks; with --measure, what it does per second. */
+#include "cli/commands/commands.h"
+#include "cli/options/output.h"
+#include "cli/run.h"
+#include "core/cpu.h"
+#include "core/error.h"
+#include "core/json.h"
+#include "core/page.h"
+#include "core/pressure.h"
+#include "core/print.h"
+#include "core/size.h"
+#include "offload/gpu_report.h"
+#include "offload/machine_report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#define METHODS_MAX   8u
+#define MEASURE_MODEL "gpt2"
+#define MEASURE_SEQ   512u
+
+struct isa_name {
+    enum st_cpu_feature feature;
+    const char *name;
+};
+
+static const struct isa_name isa_names[] = {
+    {ST_CPU_AVX2_FMA, "avx2"},     {ST_CPU_AVX512, "avx512"}, {ST_CPU_AVX512_BF16, "avx512_bf16"},
+    {ST_CPU_AMX_BF16, "amx_bf16"}, {ST_CPU_NEON, "neon"},
+};
+#define ISA_COUNT (sizeof(isa_names) / sizeof(isa_names[0]))
+
+/* --- text --- */
+
+static void print_words(FILE *file, const char *label, const char *const words[], uint32_t count)
+{
+    st_print(file, "  %-14s", label);
+    for (uint32_t i = 0; i < count; i++)
+        st_print(file, "%s%s", i == 0 ? "" : " ", words[i]);
+    st_print(file, "%s\n", count == 0 ? "none" : "");
+}
+
+static uint32_t isa_found(const char *words[ISA_COUNT])
+{
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < ISA_COUNT; i++)
+        if ((st_cpu_features() & isa_names[i].feature) != 0)
+            words[count++] = isa_names[i].name;
+    return count;
+}
+
+static uint32_t worker_count(const struct cli_session *s)
+{
+    return s->config.threads != 0 ? s->config.threads : st_topology_core_count(s->topology);
+}
+
+/* One line per NUMA node, then which of their cores the workers take. */
+static void print_workers(FILE *file, const struct cli_session *s)
+{
+    const struct st_topology *topo = s->topology;
+    const uint32_t workers = worker_count(s);
+    char list[256], size[24];
+
+    for (uint32_t i = 0; i < st_topology_numa_count(topo); i++) {
+        const struct st_numa_node node = st_topology_numa_node(topo, i);
+
+        st_print(file, "  %-14snode %u: %s, cores %s\n", i == 0 ? "numa" : "", node.os_index,
+                 st_size_text(size, node.memory_bytes), st_topology_units_text(topo, UINT32_MAX, i, list, sizeof(list)));
+    }
+    if (st_topology_has_quota(topo))
+        st_print(file, "  %-14s%u: a quota of processor time allows %u; on any core of their node\n", "workers", workers,
+                 st_topology_core_count(topo));
+    else
+        st_print(file, "  %-14s%u, on cores %s\n", "workers", workers,
+                 st_topology_units_text(topo, workers, UINT32_MAX, list, sizeof(list)));
+}
+
+/* Whose stalls for memory the kernel counts: they name memory pressure in a run.  "" : nobody's. */
+static const char *psi_scope(void)
+{
+    static const char *const names[] = {"", "machine", "control group"};
+    struct st_pressure *pressure = NULL;
+    const char *name = "";
+
+    if (st_pressure_open(&pressure, NULL, NULL) == STRATA_OK)
+        name = names[st_pressure_scope(pressure)];
+    st_pressure_close(pressure);
+    return name;
+}
+
+static void print_cpu(FILE *file, const struct cli_session *s)
+{
+    const struct st_topology *topo = s->topology;
+    const char *words[ISA_COUNT];
+    char limit[24], available[24], memlock[24];
+
+    st_print(file, "  %-14s%s, %u usable cores\n", "cpu", st_topology_cpu_name(topo), st_topology_core_count(topo));
+    print_workers(file, s);
+    print_words(file, "isa found", words, isa_found(words));
+    st_print(file, "  %-14s%s\n", "kernels used", st_report_kernels(0));
+    st_print(file, "  %-14s%s, %s available\n", "memory", st_size_text(limit, st_topology_memory_limit(topo)),
+             st_size_text(available, st_topology_memory_available(topo)));
+    st_print(file, "  %-14s%s\n", "memlock limit",
+             st_report_memlock() == UINT64_MAX ? "unlimited" : st_size_text(memlock, st_report_memlock()));
+    st_print(file, "  %-14s%s%s\n", "memory stalls",
+             psi_scope()[0] != '\0' ? "counted by PSI, of the " : "unknown: this system has no PSI", psi_scope());
+}
+
+static void print_gpus(FILE *file, const struct st_gpu_report *r)
+{
+    char size[24], available[24];
+
+    if (r->count == 0)
+        st_print(file, "  %-14snone: %s\n", "gpu", r->problem);
+    for (uint32_t i = 0; i < r->count; i++)
+        st_print(file, "  %-14scuda:%u: %s, %s, %s free, compute capability %u.%u\n", i == 0 ? "gpu" : "", i, r->gpus[i].name,
+                 st_size_text(size, r->gpus[i].bytes), st_size_text(available, r->gpus[i].free_bytes), r->gpus[i].major,
+                 r->gpus[i].minor);
+    if (r->count > 0 && r->problem[0] != '\0')
+        st_print(file, "  %-14snot usable: %s\n", "", r->problem);
+    if (r->runtime == 0)
+        return;
+    if (r->driver != 0)
+        st_print(file, "  %-14sdriver for %u.%u", "cuda", r->driver / 1000, r->driver % 1000 / 10);
+    else
+        st_print(file, "  %-14sno driver", "cuda");
+    st_print(file, ", runtime %u.%u, cublasLt ", r->runtime / 1000, r->runtime % 1000 / 10);
+    if (r->blas[0] != '\0')
+        st_print(file, "%" PRIu64 " (%s)\n", r->blas_version, r->blas);
+    else
+        st_print(file, "not found\n");
+    if (r->nccl[0] != '\0')
+        st_print(file, "  %-14s%u.%u.%u (%s)\n", "nccl", r->nccl_version / 10000, r->nccl_version % 10000 / 100,
+                 r->nccl_version % 100, r->nccl);
+    else
+        st_print(file, "  %-14snone: %s\n", "nccl", r->nccl_problem);
+}
+
+static void print_methods(FILE *file)
+{
+    struct st_method_report methods[METHODS_MAX];
+    const uint32_t count = st_report_methods(methods, METHODS_MAX);
+
+    for (uint32_t i = 0; i < count; i++)
+        st_print(file, "  %-14s%s%s%s\n", i == 0 ? "io methods" : "", methods[i].name,
+                 methods[i].automatic ? " (auto)"
+                 : methods[i].usable  ? ""
+                                      : ": not usable: ",
+                 methods[i].why);
+}
+
+static void print_disk(FILE *file, const struct st_disk_report *disk)
+{
+    if (disk->name[0] == '\0') {
+        st_print(file, "  %-14sdevice: none that this system tells\n", "");
+        return;
+    }
+    st_print(file, "  %-14sdevice %s%s%s%s", "", disk->name, disk->model[0] != '\0' ? " (" : "", disk->model,
+             disk->model[0] != '\0' ? ")" : "");
+    st_print(file, ", %s", disk->rotational ? "rotating" : "not rotating");
+    if (disk->scheduler[0] != '\0')
+        st_print(file, ", scheduler %s", disk->scheduler);
+    if (disk->nr_requests != 0)
+        st_print(file, ", %" PRIu64 " requests queued at most", disk->nr_requests);
+    if (disk->max_sectors_kb != 0)
+        st_print(file, ", requests cut at %" PRIu64 " KiB", disk->max_sectors_kb);
+    st_print(file, "\n");
+}
+
+static void print_dir(FILE *file, const char *dir)
+{
+    struct st_dir_report report;
+    char size[24];
+
+    st_report_dir(&report, dir);
+    if (report.problem[0] != '\0') {
+        st_print(file, "  %-14s%s: %s\n", "nvme", dir, report.problem);
+        return;
+    }
+    st_print(file, "  %-14s%s: %s, %s free\n", "nvme", dir, report.filesystem, st_size_text(size, report.free_bytes));
+    print_disk(file, &report.disk);
+    st_print(file, "  %-14sO_DIRECT %s", "", report.direct_works ? "works" : "does not work");
+    if (report.offset_align != 0)
+        st_print(file, ", aligned to %u (offset) and %u (memory) bytes", report.offset_align, report.memory_align);
+    st_print(file, "; buffers %s with io_uring\n", report.registers ? "can be registered" : "cannot be registered");
+    if (report.advice[0] != '\0')
+        st_print(file, "  %-14sto change: %s\n", "", report.advice);
+}
+
+static void print_part(FILE *file, const char *name, double flops)
+{
+    if (flops > 0)
+        st_print(file, ", %s %.1f GFLOP/s", name, flops * 1e-9);
+    else
+        st_print(file, ", %s not (too large, or too slow, for a probe)", name);
+}
+
+static void print_rates(FILE *file, const struct st_machine *m)
+{
+    st_print(file, "  %-14smatmul %.1f GFLOP/s", "measured", m->rates.matmul_flops * 1e-9);
+    print_part(file, "block", m->rates.block_flops);
+    print_part(file, "head", m->rates.head_flops);
+    st_print(file, ", upload %.2f GB/s, download %.2f GB/s, update %.0f M parameters/s, checksum %.1f GB/s\n",
+             m->rates.upload * 1e-9, m->rates.download * 1e-9, m->rates.update * 1e-6, m->rates.checksum * 1e-9);
+    if (m->rates.read > 0 || m->rates.write > 0)
+        st_print(file, "  %-14sdisk: read %.2f GB/s, write %.2f GB/s, both at once %.2f GB/s\n", "", m->rates.read * 1e-9,
+                 m->rates.write * 1e-9, m->rates.mixed * 1e-9);
+}
+
+static void print_text(const struct cli_session *s, const struct cli_args *args)
+{
+    FILE *const file = st_page_open(stdout);
+    struct st_gpu_report gpus;
+    struct utsname os;
+
+    st_print(file, "strata %s\n", STRATA_VERSION_STRING);
+    if (uname(&os) == 0)
+        st_print(file, "  %-14s%s %s %s\n", "system", os.sysname, os.release, os.machine);
+    print_cpu(file, s);
+    st_gpu_report(&gpus);
+    print_gpus(file, &gpus);
+    print_methods(file);
+    for (uint32_t i = 0; i < args->nvme.count; i++)
+        print_dir(file, args->nvme.items[i]);
+    if (args->measure)
+        print_rates(file, &s->machine);
+    st_page_close(file, stdout);
+}
+
+/* --- JSON --- */
+
+static void put_methods(struct st_json_writer *w)
+{
+    struct st_method_report methods[METHODS_MAX];
+    const uint32_t count = st_report_methods(methods, METHODS_MAX);
+
+    st_json_array_open(w, "io_methods");
+    for (uint32_t i = 0; i < count; i++) {
+        st_json_object_open(w, NULL);
+        st_json_put_string(w, "name", methods[i].name);
+        st_json_put_bool(w, "usable", methods[i].usable);
+        st_json_put_bool(w, "automatic", methods[i].automatic);
+        st_json_put_string(w, "why", methods[i].why[0] != '\0' ? methods[i].why : NULL);
+        st_json_object_close(w);
+    }
+    st_json_array_close(w);
+}
+
+static void put_disk(struct st_json_writer *w, const struct st_disk_report *disk)
+{
+    st_json_object_open(w, "device");
+    st_json_put_string(w, "name", disk->name[0] != '\0' ? disk->name : NULL);
+    st_json_put_string(w, "model", disk->model[0] != '\0' ? disk->model : NULL);
+    st_json_put_bool(w, "rotational", disk->rotational);
+    st_json_put_string(w, "scheduler", disk->scheduler[0] != '\0' ? disk->scheduler : NULL);
+    st_json_put_u64(w, "nr_requests", disk->nr_requests);
+    st_json_put_u64(w, "max_sectors_kb", disk->max_sectors_kb);
+    st_json_object_close(w);
+}
+
+static void put_dirs(struct st_json_writer *w, const struct cli_list *dirs)
+{
+    st_json_array_open(w, "nvme");
+    for (uint32_t i = 0; i < dirs->count; i++) {
+        struct st_dir_report report;
+
+        st_report_dir(&report, dirs->items[i]);
+        st_json_object_open(w, NULL);
+        st_json_put_string(w, "dir", dirs->items[i]);
+        st_json_put_string(w, "filesystem", report.filesystem[0] != '\0' ? report.filesystem : NULL);
+        st_json_put_u64(w, "free_bytes", report.free_bytes);
+        st_json_put_bool(w, "writable", report.writable);
+        st_json_put_u64(w, "direct_offset_alignment", report.offset_align);
+        st_json_put_u64(w, "direct_memory_alignment", report.memory_align);
+        st_json_put_bool(w, "direct_works", report.direct_works);
+        st_json_put_bool(w, "registers", report.registers);
+        put_disk(w, &report.disk);
+        st_json_put_string(w, "problem", report.problem[0] != '\0' ? report.problem : NULL);
+        st_json_put_string(w, "advice", report.advice[0] != '\0' ? report.advice : NULL);
+        st_json_object_close(w);
+    }
+    st_json_array_close(w);
+}
+
+static void put_nodes(struct st_json_writer *w, const struct st_topology *topo)
+{
+    char list[256];
+
+    st_json_array_open(w, "nodes");
+    for (uint32_t i = 0; i < st_topology_numa_count(topo); i++) {
+        const struct st_numa_node node = st_topology_numa_node(topo, i);
+
+        st_json_object_open(w, NULL);
+        st_json_put_u64(w, "node", node.os_index);
+        st_json_put_u64(w, "memory_bytes", node.memory_bytes);
+        st_json_put_string(w, "cores", st_topology_units_text(topo, UINT32_MAX, i, list, sizeof(list)));
+        st_json_object_close(w);
+    }
+    st_json_array_close(w);
+}
+
+static void put_cpu(struct st_json_writer *w, const struct cli_session *s)
+{
+    const struct st_topology *topo = s->topology;
+    char list[256];
+    const char *words[ISA_COUNT];
+    const uint32_t count = isa_found(words);
+
+    st_json_object_open(w, "cpu");
+    st_json_put_string(w, "name", st_topology_cpu_name(topo));
+    st_json_put_u64(w, "usable_cores", st_topology_core_count(topo));
+    st_json_put_u64(w, "numa_nodes", st_topology_numa_count(topo));
+    put_nodes(w, topo);
+    st_json_put_u64(w, "workers", worker_count(s));
+    st_json_put_bool(w, "quota", st_topology_has_quota(topo));
+    st_json_put_string(w, "worker_cores", st_topology_units_text(topo, worker_count(s), UINT32_MAX, list, sizeof(list)));
+    st_json_array_open(w, "isa_found");
+    for (uint32_t i = 0; i < count; i++)
+        st_json_put_string(w, NULL, words[i]);
+    st_json_array_close(w);
+    st_json_put_string(w, "kernels_used", st_report_kernels(0));
+    st_json_object_close(w);
+}
+
+/* "gpu": the first one's name, or "none: " and why. */
+static void put_gpus(struct st_json_writer *w)
+{
+    struct st_gpu_report r;
+    char none[sizeof(r.problem) + 8];
+
+    st_gpu_report(&r);
+    snprintf(none, sizeof(none), "none: %s", r.problem);
+    st_json_put_string(w, "gpu", r.count > 0 && r.problem[0] == '\0' ? r.gpus[0].name : none);
+    st_json_array_open(w, "gpus");
+    for (uint32_t i = 0; i < r.count; i++) {
+        st_json_object_open(w, NULL);
+        st_json_put_string(w, "device_name", r.gpus[i].name);
+        st_json_put_u64(w, "memory_bytes", r.gpus[i].bytes);
+        st_json_put_u64(w, "memory_free_bytes", r.gpus[i].free_bytes);
+        st_json_put_u64(w, "compute_major", r.gpus[i].major);
+        st_json_put_u64(w, "compute_minor", r.gpus[i].minor);
+        st_json_object_close(w);
+    }
+    st_json_array_close(w);
+    st_json_put_u64(w, "cuda_driver", r.driver);
+    st_json_put_u64(w, "cuda_runtime", r.runtime);
+    st_json_put_string(w, "cublaslt", r.blas[0] != '\0' ? r.blas : NULL);
+    st_json_put_u64(w, "cublaslt_version", r.blas_version);
+    st_json_put_string(w, "nccl", r.nccl[0] != '\0' ? r.nccl : NULL);
+    st_json_put_u64(w, "nccl_version", r.nccl_version);
+    st_json_put_string(w, "nccl_problem", r.nccl[0] == '\0' ? r.nccl_problem : NULL);
+}
+
+static void print_json(const struct cli_session *s, const struct cli_args *args)
+{
+    struct st_json_writer w;
+
+    st_json_begin(&w, stdout);
+    st_json_object_open(&w, NULL);
+    st_json_put_string(&w, "version", STRATA_VERSION_STRING);
+    put_cpu(&w, s);
+    st_json_put_u64(&w, "memory_bytes", st_topology_memory_limit(s->topology));
+    st_json_put_u64(&w, "memory_available_bytes", st_topology_memory_available(s->topology));
+    if (st_report_memlock() == UINT64_MAX)
+        st_json_put_string(&w, "memlock_bytes", NULL);
+    else
+        st_json_put_u64(&w, "memlock_bytes", st_report_memlock());
+    st_json_put_string(&w, "psi_scope", psi_scope()[0] != '\0' ? psi_scope() : NULL);
+    put_gpus(&w);
+    put_methods(&w);
+    put_dirs(&w, &args->nvme);
+    if (args->measure) {
+        st_json_object_open(&w, "machine");
+        st_machine_put_fields(&s->machine, &w);
+        st_json_object_close(&w);
+    }
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+}
+
+/* --- measuring --- */
+
+/* Directories come from --nvme here: no tier has to be configured to measure a disk. */
+static strata_status take_dirs(struct cli_session *s, const struct cli_list *dirs)
+{
+    for (uint32_t i = 0; i < dirs->count && i < ST_CONFIG_DIRS_MAX; i++) {
+        if (strlen(dirs->items[i]) >= ST_CONFIG_PATH_MAX)
+            return st_error(STRATA_E_INVAL, "--nvme: a name longer than %u bytes", ST_CONFIG_PATH_MAX);
+        memcpy(s->config.nvme_dirs[i], dirs->items[i], strlen(dirs->items[i]) + 1);
+        s->config.nvme_dir_count = i + 1;
+    }
+    return STRATA_OK;
+}
+
+static strata_status measure(struct cli_session *s, const struct cli_args *args)
+{
+    struct st_new_file out = {.fd = -1};
+    strata_status st = cli_output_create(&out, "--out", args->out, args);
+
+    if (st == STRATA_OK)
+        st = take_dirs(s, &args->nvme);
+    if (st == STRATA_OK)
+        st = cli_session_model(s);
+    if (st == STRATA_OK)
+        st = st_machine_here_on(&s->machine, &s->config, s->topology, args->device);
+    if (st == STRATA_OK) {
+        const struct st_compute compute = st_model_compute(s->model);
+
+        st = st_machine_measure_on(&s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
+                                   s->config.nvme_dir_count > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK,
+                                   args->device);
+    }
+    if (st == STRATA_OK && args->out != NULL)
+        st = st_machine_write(&s->machine, &out);
+    st_new_file_abort(&out);
+    return st;
+}
+
+int cmd_info(const struct cli_args *args)
+{
+    struct cli_args with_model = *args;
+    struct cli_session_opts opts;
+    struct cli_session session;
+    strata_status st;
+    int code = 0;
+
+    if (args->out != NULL && !args->measure)
+        return cli_fail(st_error(STRATA_E_INVAL, "--out writes a machine file: it needs --measure"));
+    if (args->model == NULL) {
+        with_model.model = MEASURE_MODEL;
+        with_model.seq_len = args->seq_len != 0 ? args->seq_len : MEASURE_SEQ;
+    }
+    opts = cli_run_opts(&with_model, NULL);
+    st = cli_session_configure(&session, &opts);
+    if (st == STRATA_OK && args->measure)
+        st = measure(&session, args);
+    if (st != STRATA_OK)
+        code = cli_fail(st);
+    else if (args->json)
+        print_json(&session, args);
+    else
+        print_text(&session, args);
+    cli_session_close(&session);
+    return code;
+}

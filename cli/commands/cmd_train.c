@@ -1,0 +1,546 @@
+/* cli/commands/cmd_train.c - plan, print, take, train, write.
+ *
+ * Nothing is created on disk, metrics included, before the plan is known to fit.  The first signal ends the run after its step,
+ * as if that had been the last one; before the first step, and the second time, it ends at once. */
+#include "cli/cli_signals.h"
+#include "cli/commands/commands.h"
+#include "cli/options/output.h"
+#include "cli/report/plan_table.h"
+#include "cli/run.h"
+#include "core/clock.h"
+#include "core/ending.h"
+#include "core/error.h"
+#include "core/fault.h"
+#include "core/log.h"
+#include "core/page.h"
+#include "core/pressure.h"
+#include "core/print.h"
+#include "core/stats.h"
+#include "core/trace.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio_ext.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SENTENCE_BYTES 1024
+
+struct train {
+    const struct cli_args *args; /* borrowed */
+    struct cli_session session;
+    struct st_token_set *data, *eval_data;
+    struct cli_batch batch;
+    struct cli_progress progress;
+    struct cli_medians *medians;
+    struct st_new_file metrics, trace;                                      /* --metrics, --trace */
+    struct st_hf_writer *writer;                                            /* --out */
+    off_t metrics_bytes;                                                    /* of whole lines */
+    bool metrics_on, stdout_on;                                             /* lines are written there: --metrics, --json */
+    char metrics_sentence[SENTENCE_BYTES], stdout_sentence[SENTENCE_BYTES]; /* of the failures that ended that */
+    struct st_json_writer metrics_writer, stdout_writer;
+    struct st_pressure *pressure;
+    struct st_pressure_sample pressure_first, pressure_last; /* before the first step; before the next one */
+    uint64_t sampled_ns;                                     /* when the last was taken */
+    bool lines_begun;                                        /* a header stands in the metrics: a summary must follow */
+    uint64_t steps_done, evaluated_at, start_ns;
+    struct cli_eval_result eval;
+    bool eval_cut; /* a signal ended an evaluation */
+    struct cli_summary summary;
+};
+
+/* --- before anything is taken --- */
+
+/* The directory that `path` stands in, into buf. */
+static void parent_of(char *buf, size_t bytes, const char *path)
+{
+    size_t length = strlen(path);
+    char *slash;
+
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    snprintf(buf, bytes, "%.*s", (int)length, path);
+    slash = strrchr(buf, '/');
+    if (slash == NULL)
+        snprintf(buf, bytes, ".");
+    else if (slash == buf)
+        buf[1] = '\0';
+    else
+        *slash = '\0';
+}
+
+/* Hours of training must not end with "no such directory". */
+static strata_status check_out(const struct cli_args *args)
+{
+    const char *path = args->out;
+    char parent[4096];
+    struct stat info;
+
+    if (path == NULL)
+        return STRATA_OK;
+    if (!st_fault_refuses("out.stat") && stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
+        return st_error(STRATA_E_INPUT, "--out %s: is a file, not a directory", path);
+    if (!st_fault_refuses("out.access") && access(path, W_OK) == 0)
+        return cli_output_check_dir("--out", path, args);
+    if (errno != ENOENT)
+        return st_error_errno(errno, "--out %s: cannot be written", path);
+    if (lstat(path, &info) == 0)
+        return st_error(STRATA_E_INPUT, "--out %s: is a link to nothing: make the directory that it names, or name another",
+                        path);
+    parent_of(parent, sizeof(parent), path);
+    if (st_fault_refuses("out.parent") || access(parent, W_OK) != 0)
+        return st_error_errno(errno, "--out %s: cannot be created in %s", path, parent);
+    return STRATA_OK;
+}
+
+static strata_status open_data(struct train *t)
+{
+    const struct cli_args *args = t->args;
+    strata_status st = cli_session_tokens(&t->session, &t->data, args->data.items, args->data.count);
+
+    if (st == STRATA_OK && args->eval_data != NULL)
+        st = cli_session_tokens(&t->session, &t->eval_data, &args->eval_data, 1);
+    return st;
+}
+
+static FILE *people(const struct cli_args *args)
+{
+    return args->json ? stderr : stdout;
+}
+
+static strata_status prepare(struct train *t)
+{
+    const struct cli_args *args = t->args;
+    const struct cli_session_opts opts = cli_run_opts(args, &t->progress);
+    strata_status st = cli_session_configure(&t->session, &opts);
+
+    if (st == STRATA_OK && args->eval_every != 0 && args->eval_data == NULL)
+        st = st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE");
+    if (st == STRATA_OK)
+        st = cli_session_model(&t->session);
+    if (st == STRATA_OK)
+        st = open_data(t);
+    if (st == STRATA_OK)
+        st = check_out(args);
+    if (st == STRATA_OK)
+        st = cli_output_check("--metrics", args->metrics, args);
+    if (st == STRATA_OK)
+        st = cli_output_check("--trace", args->trace, args);
+    if (st != STRATA_OK)
+        return st;
+    st = cli_session_plan(&t->session);
+    if (t->session.plan != NULL && (!args->quiet || st == STRATA_E_NOFIT))
+        cli_plan_print(t->session.plan, false, people(args));
+    return st;
+}
+
+/* --- taking --- */
+
+/* All outputs are begun before the first step, under other names than their own: each keeps other runs from it. */
+static strata_status begin_outputs(struct train *t)
+{
+    const struct cli_args *args = t->args;
+    strata_status st = cli_output_create(&t->metrics, "--metrics", args->metrics, args);
+
+    if (st == STRATA_OK && args->metrics != NULL && (st = st_new_file_stream(&t->metrics)) == STRATA_OK) {
+        st_json_begin(&t->metrics_writer, t->metrics.stream);
+        t->metrics_on = true;
+    }
+    if (st == STRATA_OK)
+        st = cli_output_create(&t->trace, "--trace", args->trace, args);
+    if (st == STRATA_OK && args->out != NULL &&
+        (st = st_hf_writer_open(&t->writer, t->session.model, args->out, t->session.model_is_dir ? args->model : NULL,
+                                args->overwrite)) != STRATA_OK)
+        st = st_error_prefix(st, "--out");
+    return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st; /* no room at the start */
+}
+
+typedef void line_fn(struct train *t, struct st_json_writer *w, const struct cli_step *step);
+
+static void put_header(struct train *t, struct st_json_writer *w, const struct cli_step *step)
+{
+    (void)step;
+    cli_metrics_header(w, &t->session);
+}
+
+static void put_step(struct train *t, struct st_json_writer *w, const struct cli_step *step)
+{
+    (void)t;
+    cli_metrics_step(w, step);
+}
+
+static void put_summary(struct train *t, struct st_json_writer *w, const struct cli_step *step)
+{
+    (void)step;
+    cli_metrics_summary(w, t->medians, &t->summary);
+}
+
+/* Returns 0, or why the line is not there: asked at once, while errno tells. */
+static int put_line(struct train *t, struct st_json_writer *w, line_fn *put, const struct cli_step *step)
+{
+    put(t, w, step);
+    return st_print_flush(w->file);
+}
+
+/* Lines that cannot be written end there, with a warning at once; the run goes on, and ends with exit code 4. */
+static void end_lines(bool *on, char sentence[SENTENCE_BYTES])
+{
+    *on = false;
+    snprintf(sentence, SENTENCE_BYTES, "%s", strata_last_error());
+    st_log(ST_LOG_WARN, "%s: no more lines are written there, the run goes on", sentence);
+}
+
+/* A reader of lines finds whole ones. */
+static void drop_half_line(struct train *t)
+{
+    __fpurge(t->metrics.stream);
+    if (st_fault_refuses("metrics.truncate") || ftruncate(t->metrics.fd, t->metrics_bytes) != 0)
+        st_log(ST_LOG_WARN, "--metrics %s: its last line is cut off: %s", t->metrics.path, strerror(errno));
+}
+
+static void write_lines(struct train *t, line_fn *put, const struct cli_step *step)
+{
+    int err = 0;
+
+    if (t->metrics_on)
+        err = (int)-st_fault("metrics.write", -put_line(t, &t->metrics_writer, put, step));
+    if (err != 0) {
+        (void)st_error_errno(err, "--metrics %s: cannot be written", t->metrics.path);
+        end_lines(&t->metrics_on, t->metrics_sentence);
+        drop_half_line(t);
+    } else if (t->metrics_on) {
+        t->metrics_bytes = lseek(t->metrics.fd, 0, SEEK_CUR);
+    }
+    err = t->stdout_on ? put_line(t, &t->stdout_writer, put, step) : 0;
+    if (err != 0) {
+        (void)st_error_errno(err, "cannot write to standard output");
+        end_lines(&t->stdout_on, t->stdout_sentence);
+    }
+}
+
+/* The file of metrics grows under its name, for who watches it. */
+static strata_status write_header(struct train *t)
+{
+    strata_status st;
+
+    if (t->metrics_on && (st = st_new_file_publish(&t->metrics)) != STRATA_OK)
+        return st_error_prefix(st, "--metrics");
+    t->lines_begun = true;
+    t->stdout_on = t->args->json;
+    st_json_begin(&t->stdout_writer, stdout);
+    write_lines(t, put_header, NULL);
+    return STRATA_OK;
+}
+
+static strata_status take(struct train *t)
+{
+    const struct cli_args *args = t->args;
+    strata_status st = begin_outputs(t);
+
+    cli_progress_init(&t->progress, people(args), args->quiet, args->max_steps, t->session.config.steps_per_print);
+    if (st == STRATA_OK)
+        st = cli_session_rates(&t->session, true);
+    cli_progress_work_end(&t->progress);
+    if (st != STRATA_OK)
+        return st;
+    if (!args->quiet)
+        cli_bounds_print(t->session.plan, people(args));
+    st = cli_medians_create(&t->medians);
+    if (st == STRATA_OK)
+        st = st_pressure_open(&t->pressure, NULL, NULL);
+    if (st == STRATA_OK)
+        st = cli_batch_create(&t->batch, &t->session);
+    if (st == STRATA_OK)
+        st = cli_session_start(&t->session);
+    cli_progress_work_end(&t->progress);
+    if (st == STRATA_OK)
+        st = write_header(t);
+    return st;
+}
+
+/* --- training --- */
+
+static strata_status fill_batch(struct train *t)
+{
+    const uint64_t first = t->steps_done * t->batch.sequences;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < t->batch.sequences && st == STRATA_OK; i++) {
+        const size_t at = (size_t)i * t->batch.seq;
+
+        st = st_token_set_window(t->data, first + i, t->args->seed, true, t->batch.tokens + at, t->batch.targets + at);
+    }
+    return st;
+}
+
+static strata_status evaluate(struct train *t, struct cli_step *step)
+{
+    strata_status st;
+
+    if (t->evaluated_at == t->steps_done)
+        return STRATA_OK;
+    st = cli_evaluate(&t->session, t->eval_data, &t->batch, &t->eval);
+    cli_progress_work_end(&t->progress);
+    t->eval_cut = st == STRATA_E_CANCELLED;
+    if (st != STRATA_OK)
+        return t->eval_cut ? STRATA_OK : st; /* the run ends, too, with what it has learnt */
+    t->evaluated_at = t->steps_done;
+    if (step != NULL) {
+        step->value[CLI_EVAL_LOSS] = t->eval.loss;
+        step->value[CLI_EVAL_BITS_PER_BYTE] = t->eval.bits_per_byte;
+    }
+    if (isnan(t->eval.bits_per_byte))
+        cli_progress_note(&t->progress, "eval after step %llu: loss %.4f, perplexity %.3f over %llu tokens",
+                          (unsigned long long)t->steps_done, t->eval.loss, t->eval.perplexity,
+                          (unsigned long long)t->eval.targets);
+    else
+        cli_progress_note(&t->progress, "eval after step %llu: loss %.4f, perplexity %.3f, %.4f bits per byte over %llu tokens",
+                          (unsigned long long)t->steps_done, t->eval.loss, t->eval.perplexity, t->eval.bits_per_byte,
+                          (unsigned long long)t->eval.targets);
+    return STRATA_OK;
+}
+
+/* An evaluation is due after this step: the last one, or every so many. */
+static bool eval_due(const struct train *t)
+{
+    const struct cli_args *args = t->args;
+
+    if (t->eval_data == NULL)
+        return false;
+    return t->steps_done == args->max_steps || (args->eval_every != 0 && t->steps_done % args->eval_every == 0);
+}
+
+static void sample_pressure(struct train *t, struct st_pressure_sample *out)
+{
+    st_pressure_sample(t->pressure, out);
+    t->sampled_ns = st_clock_ns();
+}
+
+/* Since the last sample; a new one is taken. */
+static void watch_step(struct train *t, struct cli_step *step)
+{
+    const struct st_pressure_sample before = t->pressure_last;
+    const uint64_t since_ns = t->sampled_ns;
+    struct st_pressure_verdict verdict;
+
+    sample_pressure(t, &t->pressure_last);
+    st_pressure_between(&before, &t->pressure_last, (double)(t->sampled_ns - since_ns) * 1e-9, &verdict);
+    cli_step_pressure(step, &verdict);
+}
+
+static strata_status one_step(struct train *t)
+{
+    struct st_step_result result;
+    struct cli_step step;
+    strata_status st = fill_batch(t);
+
+    if (st == STRATA_OK)
+        st = st_engine_step(t->session.engine, t->batch.tokens, t->batch.targets, &result);
+    if (st != STRATA_OK)
+        return st;
+    t->steps_done++;
+    cli_step_fill(&step, &t->session, t->data, &result, t->steps_done, t->steps_done * t->batch.sequences * t->batch.seq);
+    watch_step(t, &step);
+    cli_progress_step(&t->progress, &step);
+    if (eval_due(t)) {
+        st = evaluate(t, &step);
+        sample_pressure(t, &t->pressure_last);
+    }
+    cli_medians_add(t->medians, &step);
+    write_lines(t, put_step, &step);
+    return st;
+}
+
+/* What was trained is worth a file. */
+static strata_status check_learnt(const struct train *t)
+{
+    strata_status st = st_engine_learnt(t->session.engine);
+
+    if (st == STRATA_OK && t->evaluated_at == t->steps_done && !isfinite(t->eval.loss))
+        st = st_error(
+            STRATA_E_NUMERICS,
+            "the held-out loss after step %llu is not finite: the weights have diverged, or were not finite to begin with",
+            (unsigned long long)t->steps_done);
+    return st;
+}
+
+static bool is_over(const struct train *t)
+{
+    return t->steps_done == t->args->max_steps || cli_signals_pending() != 0;
+}
+
+/* A signal ended it before all was done that it was to do. */
+static bool is_short(const struct train *t)
+{
+    return t->steps_done < t->args->max_steps || t->eval_cut;
+}
+
+static strata_status train_loop(struct train *t)
+{
+    strata_status st = STRATA_OK;
+
+    sample_pressure(t, &t->pressure_first);
+    t->pressure_last = t->pressure_first;
+    t->start_ns = t->sampled_ns;
+    cli_signals_ask(t->args->out != NULL ? "the run ends after this step and writes the model; once more ends it now"
+                                         : "the run ends after this step; once more ends it now");
+    while (st == STRATA_OK && !is_over(t))
+        st = one_step(t);
+    if (st == STRATA_OK)
+        st = st_engine_flush(t->session.engine, NULL);
+    return st == STRATA_OK ? check_learnt(t) : st;
+}
+
+/* --- the end --- */
+
+static strata_status put_weights(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    const struct train *t = ctx;
+    const strata_status st = st_model_check_finite(t->session.model, page, first, count, weight);
+
+    if (st != STRATA_OK)
+        return st_error_prefix(st, "the model is not written");
+    return st_hf_writer_put(t->writer, page, first, count, weight);
+}
+
+static strata_status write_model(struct train *t)
+{
+    struct st_hf_writer *writer = t->writer;
+    strata_status st;
+
+    if (writer == NULL || t->steps_done == 0)
+        return STRATA_OK;
+    if ((st = st_engine_export(t->session.engine, put_weights, t)) != STRATA_OK)
+        return st;
+    t->writer = NULL; /* commit takes it */
+    st_ending_hold(); /* all of its files, or none */
+    st = st_hf_writer_commit(writer);
+    st_ending_release();
+    if (st == STRATA_OK)
+        cli_progress_note(&t->progress, "model written to %s", t->args->out);
+    return st;
+}
+
+static void print_digests(const struct train *t)
+{
+    if (t->summary.weights_digest[0] != '\0')
+        st_print(people(t->args), "weights_digest %s\nstate_digest   %s\n", t->summary.weights_digest, t->summary.state_digest);
+}
+
+static strata_status finish_run(struct train *t)
+{
+    strata_status st = STRATA_OK;
+
+    if (t->args->digest)
+        st = st_engine_digest(t->session.engine, t->summary.weights_digest, t->summary.state_digest);
+    if (st == STRATA_OK)
+        st = write_model(t);
+    if (st == STRATA_OK && is_short(t))
+        st = st_error(STRATA_E_CANCELLED, "ended by %s", cli_signals_name(cli_signals_pending()));
+    return st;
+}
+
+/* Of all steps, with the evaluations between them; unknown where none began. */
+static void summarise_pressure(struct train *t)
+{
+    struct st_pressure_sample now;
+
+    st_pressure_sample(t->start_ns != 0 ? t->pressure : NULL, &now);
+    st_pressure_between(&t->pressure_first, &now, t->summary.seconds, &t->summary.pressure);
+}
+
+/* The sentence of the failure must survive what is done after it. */
+static strata_status summarise(struct train *t, strata_status st)
+{
+    char sentence[SENTENCE_BYTES];
+
+    if (!t->lines_begun)
+        return st;
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    t->summary.status = st;
+    t->summary.peak_rss_bytes = st_stats_rss_peak_bytes();
+    t->summary.rss_bytes_max = t->session.plan->rss_bytes_max;
+    t->summary.seconds = (double)(st_clock_ns() - t->start_ns) * 1e-9;
+    summarise_pressure(t);
+    write_lines(t, put_summary, NULL);
+    cli_progress_summary(&t->progress, t->session.plan, t->medians, &t->summary);
+    print_digests(t);
+    if (t->metrics_on && st_new_file_commit(&t->metrics) != STRATA_OK)
+        snprintf(t->metrics_sentence, sizeof(t->metrics_sentence), "--metrics %s", strata_last_error());
+    if (st != STRATA_OK)
+        return st_error(st, "%s", sentence);
+    if (t->stdout_sentence[0] != '\0')
+        return st_error(STRATA_E_IO, "%s", t->stdout_sentence);
+    if (t->metrics_sentence[0] != '\0')
+        return st_error(STRATA_E_IO, "%s: the rest of the run is not in it", t->metrics_sentence);
+    return STRATA_OK;
+}
+
+/* What was recorded is written however the run ended; the first failure is the one that counts. */
+static strata_status write_trace(struct train *t, strata_status st)
+{
+    const char *path = t->args->trace;
+    char sentence[1024];
+    strata_status written;
+
+    if (path == NULL || !t->lines_begun)
+        return st;
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    written = st_engine_trace_write(t->session.engine, &t->trace);
+    if (written == STRATA_OK)
+        cli_progress_note(&t->progress, "trace written to %s", path);
+    else
+        written = st_error_prefix(written, "--trace");
+    return st != STRATA_OK ? st_error(st, "%s", sentence) : written;
+}
+
+static void train_close(struct train *t)
+{
+    cli_session_close(&t->session);
+    cli_progress_fini(&t->progress);
+    cli_batch_destroy(&t->batch);
+    st_token_set_close(t->data);
+    st_token_set_close(t->eval_data);
+    st_pressure_close(t->pressure);
+    free(t->medians);
+    st_hf_writer_abort(t->writer);
+    st_new_file_abort(&t->trace);
+    st_new_file_abort(&t->metrics);
+}
+
+static int exit_code(const struct train *t, strata_status st)
+{
+    const char *out = t->args->out;
+
+    if (st == STRATA_OK)
+        return 0;
+    if (st != STRATA_E_CANCELLED)
+        return cli_fail(st);
+    st_page_print(stderr, "strata: ended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s\n",
+                  cli_signals_name(cli_signals_pending()), t->steps_done, t->args->max_steps,
+                  out == NULL          ? ""
+                  : t->steps_done == 0 ? ", --out was not written"
+                                       : ", the model is in ",
+                  out == NULL || t->steps_done == 0 ? "" : out);
+    return 128 + cli_signals_pending();
+}
+
+int cmd_train(const struct cli_args *args)
+{
+    struct train t = {.args = args, .evaluated_at = UINT64_MAX, .metrics = {.fd = -1}, .trace = {.fd = -1}};
+    strata_status st = prepare(&t);
+
+    if (st == STRATA_OK)
+        st = take(&t);
+    if (st == STRATA_OK)
+        st = train_loop(&t);
+    if (st == STRATA_OK)
+        st = finish_run(&t);
+    st = summarise(&t, st);
+    st = write_trace(&t, st);
+    train_close(&t);
+    return exit_code(&t, st);
+}

@@ -1,0 +1,23 @@
+/* cli/commands/commands.h - one function per subcommand; each returns the process's exit code. */
+#ifndef CLI_COMMANDS_COMMANDS_H
+#define CLI_COMMANDS_COMMANDS_H
+
+#include "cli/options/args.h"
+
+int cmd_train(const struct cli_args *args);
+int cmd_plan(const struct cli_args *args);
+int cmd_eval(const struct cli_args *args);
+int cmd_tokens(const struct cli_args *args);
+int cmd_check(const struct cli_args *args);
+int cmd_info(const struct cli_args *args);
+int cmd_digest(const struct cli_args *args);
+int cmd_generate(const struct cli_args *args);
+int cmd_bench(const struct cli_args *args);
+int cmd_bench_step(const struct cli_args *args);
+int cmd_bench_io(const struct cli_args *args);
+int cmd_tune(const struct cli_args *args);
+
+/** Print "strata: error: " and this thread's sentence to standard error; returns the exit code of `st`. */
+int cli_fail(strata_status st);
+
+#endif

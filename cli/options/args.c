@@ -1,0 +1,342 @@
+/* cli/options/args.c - the command line's words by the option table: values to fields and to the config, and what may not be
+ * missing. */
+#include "cli/options/args.h"
+#include "cli/options/args_table.h"
+#include "core/error.h"
+#include "core/size.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- values --- */
+
+static strata_status list_push(struct cli_list *list, const char *item)
+{
+    const char **items = realloc(list->items, (list->count + 1) * sizeof(*items));
+
+    if (items == NULL)
+        return st_error(STRATA_E_NOMEM, "out of memory for the command line");
+    list->items = items;
+    items[list->count++] = item;
+    return STRATA_OK;
+}
+
+static strata_status override_push(struct cli_args *args, const char *path, const char *value)
+{
+    char *text = NULL;
+    strata_status st;
+
+    if (asprintf(&text, "%s%s%s", path != NULL ? path : "", path != NULL ? "=" : "", value) < 0)
+        return st_error(STRATA_E_NOMEM, "out of memory for the command line");
+    st = list_push(&args->overrides, text);
+    if (st != STRATA_OK)
+        free(text);
+    return st;
+}
+
+static bool number_parse(const char *text, double *out)
+{
+    char *end;
+
+    errno = 0;
+    *out = strtod(text, &end);
+    return end != text && *end == '\0' && errno == 0 && isfinite(*out);
+}
+
+static strata_status number_check(const struct cli_option *o, const char *text, bool whole, double *out)
+{
+    if (!number_parse(text, out) || (whole && *out != floor(*out)))
+        return st_error(STRATA_E_INVAL, "--%s: \"%s\" is not a %snumber", o->names[0], text, whole ? "whole " : "");
+    if (*out < o->least)
+        return st_error(STRATA_E_INVAL, "--%s: %s is too small: at least %.10g", o->names[0], text, o->least);
+    if (*out > o->most)
+        return st_error(STRATA_E_INVAL, "--%s: %s is too large: at most %.10g", o->names[0], text, o->most);
+    return STRATA_OK;
+}
+
+static strata_status number_take(struct cli_args *args, const struct cli_option *o, const char *text)
+{
+    const bool whole = o->kind == VALUE_COUNT;
+    double value;
+    const strata_status st = number_check(o, text, whole, &value);
+
+    if (st != STRATA_OK)
+        return st;
+    if (o->path != NULL)
+        return override_push(args, o->path, text);
+    if (whole)
+        *(uint64_t *)(void *)((char *)args + o->offset) = (uint64_t)value;
+    else
+        *(double *)(void *)((char *)args + o->offset) = value;
+    return STRATA_OK;
+}
+
+static strata_status size_parse(const struct cli_option *o, const char *text, uint64_t *out)
+{
+    if (st_size_parse(text, out) != 0)
+        return st_error(STRATA_E_INVAL, "--%s: \"%s\" is not a size: write 24G or 24GiB for 24 * 2^30 bytes, 24GB for 24 * 10^9",
+                        o->names[0], text);
+    if (*out == 0)
+        return st_error(STRATA_E_INVAL, "--%s: %s is too small: at least 1%s", o->names[0], text,
+                        strcmp(o->value, "SIZE") == 0 ? " byte" : "");
+    return STRATA_OK;
+}
+
+static strata_status item_parse(const struct cli_option *o, const char *text, uint64_t *out)
+{
+    double value;
+    strata_status st;
+
+    if (o->kind == VALUE_SIZES)
+        return size_parse(o, text, out);
+    if ((st = number_check(o, text, true, &value)) == STRATA_OK)
+        *out = (uint64_t)value;
+    return st;
+}
+
+static strata_status sizes_take(struct cli_sizes *sizes, const struct cli_option *o, const char *text)
+{
+    char word[CLI_WORD_MAX];
+    strata_status st;
+
+    do {
+        const size_t length = strcspn(text, ",");
+
+        if (sizes->count == CLI_SIZES_MAX)
+            return st_error(STRATA_E_INVAL, "--%s: more than %u %s", o->names[0], CLI_SIZES_MAX,
+                            o->kind == VALUE_SIZES ? "sizes" : "numbers");
+        snprintf(word, sizeof(word), "%.*s", (int)(length < CLI_WORD_MAX ? length : CLI_WORD_MAX), text);
+        if ((st = item_parse(o, word, &sizes->items[sizes->count])) != STRATA_OK)
+            return st;
+        sizes->count++;
+        text += length;
+    } while (*text++ == ',');
+    return STRATA_OK;
+}
+
+static strata_status size_take(struct cli_args *args, const struct cli_option *o, const char *text)
+{
+    uint64_t bytes;
+    const strata_status st = size_parse(o, text, &bytes);
+
+    if (st != STRATA_OK)
+        return st;
+    if (o->path != NULL)
+        return override_push(args, o->path, text);
+    *(uint64_t *)(void *)((char *)args + o->offset) = bytes;
+    return STRATA_OK;
+}
+
+static strata_status set_take(struct cli_args *args, const char *text)
+{
+    const char *equals = strchr(text, '=');
+
+    if (equals == NULL || equals == text)
+        return st_error(STRATA_E_INVAL, "--set: \"%s\" is not PATH=VALUE: for example strata.cache=0", text);
+    return override_push(args, NULL, text);
+}
+
+static strata_status value_take(struct cli_args *args, const struct cli_option *o, const char *text)
+{
+    char *at = (char *)args + (o->offset != NO_OFFSET ? o->offset : 0);
+
+    if (*text == '\0')
+        return st_error(STRATA_E_INVAL, "--%s needs a value: %s", o->names[0], o->value);
+    switch (o->kind) {
+    case VALUE_TEXT:
+        *(const char **)(void *)at = text;
+        return STRATA_OK;
+    case VALUE_LIST:
+        return list_push((struct cli_list *)(void *)at, text);
+    case VALUE_COUNT:
+    case VALUE_REAL:
+        return number_take(args, o, text);
+    case VALUE_SIZE:
+        return size_take(args, o, text);
+    case VALUE_SIZES:
+    case VALUE_COUNTS:
+        return sizes_take((struct cli_sizes *)(void *)at, o, text);
+    case VALUE_SET:
+        return set_take(args, text);
+    case VALUE_FLAG:
+    case VALUE_IGNORED:
+        break;
+    }
+    return STRATA_OK;
+}
+
+/* --- the loop --- */
+
+struct cursor {
+    int argc, at; /* at: next word */
+    char **argv;
+};
+
+static bool is_option(const char *word)
+{
+    return word[0] == '-' && word[1] == '-' && word[2] != '\0';
+}
+
+/* "--name" or "--name=value": name copied, *value after the "=" or NULL. */
+static strata_status option_split(const char *word, char name[CLI_WORD_MAX], const char **value)
+{
+    const size_t length = strcspn(word + 2, "=");
+
+    if (length >= CLI_WORD_MAX)
+        return st_error(STRATA_E_INVAL, "unknown option %.80s", word);
+    memcpy(name, word + 2, length);
+    name[length] = '\0';
+    *value = word[2 + length] == '=' ? word + 2 + length + 1 : NULL;
+    return STRATA_OK;
+}
+
+static strata_status option_take(struct cli_args *args, struct cursor *c, const char *word)
+{
+    const struct cli_option *o;
+    char name[CLI_WORD_MAX];
+    const char *value = NULL;
+    strata_status st = option_split(word, name, &value);
+
+    if (st != STRATA_OK)
+        return st;
+    o = cli_option_find(args->command, name);
+    if (o == NULL)
+        return cli_option_unknown(args->command, name);
+    if (o->kind == VALUE_FLAG) {
+        if (value != NULL)
+            return st_error(STRATA_E_INVAL, "--%s takes no value", name);
+        *(bool *)((char *)args + o->offset) = true;
+        return STRATA_OK;
+    }
+    if (value == NULL && (c->at == c->argc || is_option(c->argv[c->at])))
+        return st_error(STRATA_E_INVAL, "--%s needs a value: %s", name, o->value);
+    st = value_take(args, o, value != NULL ? value : c->argv[c->at++]);
+    while (st == STRATA_OK && o->kind == VALUE_LIST && value == NULL && c->at < c->argc && c->argv[c->at][0] != '-')
+        st = value_take(args, o, c->argv[c->at++]);
+    return st;
+}
+
+static strata_status word_take(struct cli_args *args, struct cursor *c)
+{
+    const char *word = c->argv[c->at++];
+
+    if (strcmp(word, "-h") == 0) {
+        args->help = true;
+        return STRATA_OK;
+    }
+    if (is_option(word))
+        return option_take(args, c, word);
+    if (word[0] == '-' && word[1] != '\0')
+        return st_error(STRATA_E_INVAL, "unknown option %s: --help lists the options", word);
+    return list_push(&args->positional, word);
+}
+
+/* --- what a command cannot do without --- */
+
+static strata_status require(bool given, const char *what)
+{
+    return given ? STRATA_OK : st_error(STRATA_E_INVAL, "missing argument: %s", what);
+}
+
+static strata_status require_words(const struct cli_args *args, uint32_t most, const char *what)
+{
+    if (args->positional.count > most)
+        return st_error(STRATA_E_INVAL, "unexpected argument \"%s\": --help shows what this command takes",
+                        args->positional.items[most]);
+    return require(most == 0 || args->positional.count > 0, what);
+}
+
+static strata_status check_prompt(const struct cli_args *args)
+{
+    const int given = (args->prompt != NULL) + (args->prompt_file != NULL) + (args->prompt_tokens != NULL);
+
+    if (given > 1)
+        return st_error(STRATA_E_INVAL, "--prompt, --prompt-file and --prompt-tokens exclude each other");
+    return require(given == 1, "--prompt TEXT, --prompt-file FILE or --prompt-tokens ID,ID,...");
+}
+
+static strata_status args_check(const struct cli_args *args)
+{
+    strata_status st;
+
+    switch (args->command) {
+    case CLI_CMD_TOKENS:
+        st = require_words(args, UINT32_MAX, "TEXT, a text file to read");
+        return st == STRATA_OK ? require(args->out != NULL, "--out FILE.bin") : st;
+    case CLI_CMD_CHECK:
+        return require_words(args, args->config_file == NULL ? 1 : 0, "CONFIG.json, the configuration to check");
+    case CLI_CMD_DIGEST:
+        return require_words(args, 1, "DIR, a Hugging Face directory");
+    case CLI_CMD_BENCH_STEP:
+        st = require_words(args, 1, "step");
+        return st == STRATA_OK ? require(args->model != NULL, "--model PRESET|DIR") : st;
+    case CLI_CMD_BENCH_IO:
+        return require(args->nvme.count > 0 || args->positional.count > 1, "DIR, a directory on the drive");
+    case CLI_CMD_TUNE:
+        return require(args->nvme.count > 0 || args->positional.count > 0, "--nvme DIR, a directory on the drive");
+    case CLI_CMD_BENCH:
+        return require_words(args, 1, "NAME, the bench to run: strata bench --help lists them");
+    case CLI_CMD_INFO:
+    case CLI_CMD_TRAIN:
+    case CLI_CMD_PLAN:
+    case CLI_CMD_EVAL:
+    case CLI_CMD_GENERATE:
+        break;
+    }
+    st = require_words(args, 0, "");
+    if (st != STRATA_OK || args->command == CLI_CMD_INFO)
+        return st;
+    st = require(args->model != NULL, "--model PRESET|DIR");
+    if (st == STRATA_OK && args->command == CLI_CMD_GENERATE)
+        return check_prompt(args);
+    if (st == STRATA_OK && args->command != CLI_CMD_PLAN)
+        st = require(args->data.count > 0, "--data FILE");
+    if (st == STRATA_OK && args->command == CLI_CMD_TRAIN)
+        st = require(args->max_steps > 0, "--max-steps N");
+    return st;
+}
+
+/* All directories are one value of the config: DeepSpeed's nvme_path, comma-separated. */
+static strata_status nvme_override(struct cli_args *args)
+{
+    char text[4096] = "";
+    size_t length = 0;
+
+    for (uint32_t i = 0; i < args->nvme.count; i++) {
+        length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s", i == 0 ? "" : ",", args->nvme.items[i]);
+        if (length >= sizeof(text))
+            return st_error(STRATA_E_INVAL, "--nvme: the directories' names are longer than %zu bytes together", sizeof(text));
+    }
+    return override_push(args, "strata.nvme", text);
+}
+
+strata_status cli_args_parse(struct cli_args *args, enum cli_command command, int argc, char **argv)
+{
+    struct cursor c = {.argc = argc, .at = 2, .argv = argv};
+    strata_status st = STRATA_OK;
+
+    *args = (struct cli_args){.command = command, .device = "cpu", .tokenizer = "byte", .temperature = (double)NAN};
+    while (st == STRATA_OK && c.at < c.argc)
+        st = word_take(args, &c);
+    if (st == STRATA_OK && args->nvme.count > 0 && (command & (CONFIGURES | CLI_CMD_BENCH_STEP)) != 0)
+        st = nvme_override(args);
+    if (st == STRATA_OK && !args->help)
+        st = args_check(args);
+    return st;
+}
+
+void cli_args_fini(struct cli_args *args)
+{
+    for (uint32_t i = 0; i < args->overrides.count; i++)
+        free((void *)(uintptr_t)args->overrides.items[i]);
+    free(args->overrides.items);
+    free(args->positional.items);
+    free(args->data.items);
+    free(args->nvme.items);
+    free(args->layouts.items);
+    free(args->likes.items);
+    free(args->budgets.items);
+}

@@ -1,0 +1,75 @@
+/* cli/options/args.h - the command line: one table of options drives parsing, ranges and --help. */
+#ifndef CLI_OPTIONS_ARGS_H
+#define CLI_OPTIONS_ARGS_H
+
+#include "strata/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Bits: an option names the commands that take it. */
+enum cli_command {
+    CLI_CMD_TRAIN = 1,
+    CLI_CMD_PLAN = 2,
+    CLI_CMD_EVAL = 4,
+    CLI_CMD_TOKENS = 8,
+    CLI_CMD_CHECK = 16,
+    CLI_CMD_INFO = 32,
+    CLI_CMD_DIGEST = 64,
+    CLI_CMD_GENERATE = 128,
+    CLI_CMD_BENCH = 256,
+    CLI_CMD_BENCH_STEP = 512, /* bench step: takes a run's options */
+    CLI_CMD_BENCH_IO = 1024,  /* bench io: takes directories, and ds_io's names */
+    CLI_CMD_TUNE = 2048,
+};
+
+struct cli_list {
+    const char **items; /* borrowed strings, but for overrides */
+    uint32_t count;
+};
+
+#define CLI_SIZES_MAX 16u
+
+struct cli_sizes {
+    uint64_t items[CLI_SIZES_MAX];
+    uint32_t count;
+};
+
+/* Values of one call.  Strings are borrowed from argv; NULL and 0: not given, unless a default is named. */
+struct cli_args {
+    enum cli_command command;
+    struct cli_list positional;
+    struct cli_list overrides; /* "path=value" for the config, in the order of the command line; owned */
+    struct cli_list data, nvme;
+    const char *model, *config_file, *out, *eval_data, *machine, *metrics, *trace, *tokenizer, *fault;
+    const char *device;                               /* default "cpu" */
+    const char *prompt, *prompt_file, *prompt_tokens; /* one of them */
+    uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
+    uint64_t max_tokens, top_k; /* max_tokens 0: cli/session.h */
+    double heldout, top_p, repetition_penalty;
+    double temperature;               /* NaN: not given */
+    uint64_t bytes, repeats, threads; /* bench; threads of the others are an override */
+    struct cli_sizes params;          /* bench, too */
+    struct cli_list layouts;          /* names, or several with commas between */
+    struct cli_list likes;
+    const char *isa, *io_method;
+    double load;                         /* bench step; 0: not given */
+    struct cli_list budgets;             /* bench step: sizes of the device's memory, or "all" */
+    const char *patterns, *write_config; /* bench io: names with commas between; tune */
+    struct cli_sizes blocks, depths;     /* bench io, as the next lines */
+    uint64_t size;
+    double seconds;
+    bool unregistered, poll_device, poll_kernel, fio, fio_job, read, write;
+    bool ignored; /* any flag that has no meaning here */
+    bool json, quiet, digest, allow_unknown, measure, ops, simulate, only, overwrite, help;
+};
+
+/** Parse argv[2..] for a command.  E_INVAL: unknown option (with the nearest one), missing or bad value, and what the
+ *  command cannot do without.  With --help given, nothing else is required. */
+strata_status cli_args_parse(struct cli_args *args, enum cli_command command, int argc, char **argv);
+void cli_args_fini(struct cli_args *args);
+
+/** The options of a command, one or more lines each, to stdout. */
+void cli_args_print_options(enum cli_command command, FILE *file);
+
+#endif

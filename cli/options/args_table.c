@@ -1,0 +1,218 @@
+/* cli/options/args_table.c - the option table, and what is read from it: names, the nearest of them, and --help. */
+#include "cli/options/args_table.h"
+#include "core/error.h"
+#include "core/print.h"
+#include "core/word.h"
+#include "model/sampler.h"
+#include "offload/config/config.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <string.h>
+
+#define HELP_COLUMN 28
+
+#define AT(member)  offsetof(struct cli_args, member)
+#define WHOLE_MAX   9007199254740992.0 /* 2^53 */
+#define U32_LARGEST 4294967295.0
+
+/* clang-format off */
+static const struct cli_option options[] = {
+    {{"model"}, LOADS | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(model), NULL, 0, 0, "PRESET|DIR",
+     "a preset with seeded random weights (listed below), or a Hugging Face directory"},
+    {{"data"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_LIST, AT(data), NULL, 0, 0, "FILE...",
+     "token files, as written by strata tokens"},
+    {{"config", "deepspeed", "deepspeed_config"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(config_file), NULL, 0, 0, "FILE.json",
+     "DeepSpeed configuration; without one: AdamW, bf16, everything on the device"},
+    {{"prompt"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(prompt), NULL, 0, 0, "TEXT", "text to go on from; for models that read bytes"},
+    {{"prompt-file"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(prompt_file), NULL, 0, 0, "FILE", "the same from a file; - reads standard input"},
+    {{"prompt-tokens"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(prompt_tokens), NULL, 0, 0, "ID,ID,...",
+     "tokens to go on from; for every model"},
+    {{"max-tokens"}, CLI_CMD_GENERATE, VALUE_COUNT, AT(max_tokens), NULL, 1, U32_LARGEST, "N", "tokens to make; default: 128, or what the context or window has room for"},
+    {{"temperature"}, CLI_CMD_GENERATE, VALUE_REAL, AT(temperature), NULL, 0, ST_TEMPERATURE_MOST, "T",
+     "0: always the likeliest token; 1: as likely as the model says; more: flatter; default: as the model's files say"},
+    {{"top-p"}, CLI_CMD_GENERATE, VALUE_REAL, AT(top_p), NULL, 1e-9, 1, "P",
+     "only the likeliest tokens that make up this share together; default: as the model's files say"},
+    {{"top-k"}, CLI_CMD_GENERATE, VALUE_COUNT, AT(top_k), NULL, 1, U32_LARGEST, "K", "only the K likeliest tokens; default: as the model's files say"},
+    {{"repetition-penalty"}, CLI_CMD_GENERATE, VALUE_REAL, AT(repetition_penalty), NULL, ST_REPETITION_LEAST, ST_REPETITION_MOST, "X",
+     "tokens that stand in the text already are less likely; 1: as likely as others; default: as the model's files say"},
+    {{"max-steps", "steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, AT(max_steps), NULL, 1, WHOLE_MAX, "N", "optimizer steps of the run"},
+    {{"steps"}, CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(max_steps), NULL, 1, 1000, "N", "steps measured of each schedule, after two; default 10"},
+    {{"load"}, CLI_CMD_BENCH_STEP, VALUE_REAL, AT(load), NULL, 1e-3, 1e3, "X",
+     "paced: a device that computes X times as long as the rest of the step takes; default: as fast as the file says"},
+    {{"simulate"}, CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(simulate), NULL, 0, 0, NULL, "predict, run nothing"},
+    {{"only"}, CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(only), NULL, 0, 0, NULL, "the configuration's own schedule; default: every one"},
+    {{"seq-len", "seq"}, RUNS | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(seq_len), NULL, 1, U32_LARGEST, "N",
+     "tokens per sequence; default: the model's context or window, at most 1024"},
+    {{"seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE, VALUE_COUNT, AT(seed), NULL, 0, WHOLE_MAX, "N",
+     "of initial weights, of the order of the data and of the tokens drawn; default 0"},
+    {{"lr"}, TRAINS | CLI_CMD_CHECK, VALUE_REAL, NO_OFFSET, "optimizer.params.lr", 0, DBL_MAX, "X", "learning rate"},
+    {{"micro-batch"}, RUNS | CLI_CMD_CHECK | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "train_micro_batch_size_per_gpu", 1, U32_LARGEST, "N",
+     "sequences per forward and backward pass"},
+    {{"grad-accum"}, RUNS | CLI_CMD_CHECK | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "gradient_accumulation_steps", 1, ST_GRAD_ACCUM_MAX, "N",
+     "micro-batches per step"},
+    {{"warmup-steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "scheduler.params.warmup_num_steps", 0, WHOLE_MAX, "N",
+     "steps until the learning rate is reached"},
+    {{"set"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_SET, NO_OFFSET, NULL, 0, 0, "PATH=VALUE",
+     "any key of the configuration, such as strata.cache=0; may be repeated"},
+    {{"device"}, LOADS, VALUE_TEXT, AT(device), NULL, 0, 0, "cpu|cuda[:N]", "where forward and backward run"},
+    {{"device"}, CLI_CMD_INFO | CLI_CMD_BENCH, VALUE_TEXT, AT(device), NULL, 0, 0, "cpu|cuda[:N]",
+     "whose rates --measure takes; bench link: where copies go; default cpu"},
+    {{"device"}, CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(device), NULL, 0, 0, "cpu|paced|cuda[:N]", "where forward and backward run"},
+    {{"device-memory"}, CLI_CMD_BENCH_STEP, VALUE_LIST, AT(budgets), NULL, 0, 0, "SIZE|all",
+     "budget of the device; several (16G all) run the configuration's own schedule in turns and are held against the largest"},
+    {{"device-memory"}, CONFIGURES, VALUE_SIZE, NO_OFFSET, "strata.device_memory", 0, 0, "SIZE",
+     "budget of the device: 24G and 24GiB are 2^30, 24GB is 10^9; default: half of available memory"},
+    {{"host-memory"}, CONFIGURES | CLI_CMD_BENCH_STEP, VALUE_SIZE, NO_OFFSET, "strata.host_memory", 0, 0, "SIZE",
+     "budget of the host arena; default: 80 % of available memory, less what the device takes"},
+    {{"nvme"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR",
+     "directory for swap files; what goes there is the configuration's business"},
+    {{"params"}, CLI_CMD_BENCH, VALUE_SIZES, AT(params), NULL, 0, 0, "N,...",
+     "optim: sizes of a tensor in parameters; 16M is 2^24; default 4K,64K,1M,16M; update: one number, default 32M"},
+    {{"layout"}, CLI_CMD_BENCH, VALUE_LIST, AT(layouts), NULL, 0, 0, "NAME,...",
+     "optim: states to walk, such as split,split_bf16m,split_8bit or full, fp32, lion, adagrad_full; default: all"},
+    {{"like"}, CLI_CMD_BENCH, VALUE_LIST, AT(likes), NULL, 0, 0, "NAME",
+     "update: move the state as zero-infinity (32 bytes per parameter) or mlp-offload (24) does, too; may stand twice"},
+    {{"bytes"}, CLI_CMD_BENCH, VALUE_SIZE, AT(bytes), NULL, 0, 0, "SIZE", "link: bytes of one copy; default: 64KiB to 256MiB"},
+    {{"repeats"}, CLI_CMD_BENCH, VALUE_COUNT, AT(repeats), NULL, 1, 1000, "N", "turns of each variant; default 9, update: 5"},
+    {{"nvme"}, CLI_CMD_BENCH, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR", "update: directory for the state; without one it stays in memory"},
+    {{"io-method"}, CLI_CMD_BENCH, VALUE_TEXT, AT(io_method), NULL, 0, 0, "NAME", "update: uring or threads; default: the best that works"},
+    {{"nvme", "folder", "nvme_dir"}, CLI_CMD_BENCH_IO, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR...",
+     "directories, each on a drive of its own; they may stand without --nvme as well"},
+    {{"nvme"}, CLI_CMD_TUNE, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR...",
+     "directories, each on a drive of its own; they may stand without --nvme as well"},
+    {{"pattern"}, CLI_CMD_BENCH_IO, VALUE_TEXT, AT(patterns), NULL, 0, 0, "NAME,...",
+     "read, write, rw (half and half), randread, randwrite, randrw, optimizer (the update's); default: all"},
+    {{"block", "block_size", "block-size"}, CLI_CMD_BENCH_IO, VALUE_SIZES, AT(blocks), NULL, 0, 0, "SIZE,...",
+     "bytes of a request, multiples of 4096; default 1M"},
+    {{"depth", "queue_depth", "queue-depth"}, CLI_CMD_BENCH_IO, VALUE_COUNTS, AT(depths), NULL, 1, 1024, "N,...",
+     "requests in flight on each directory; default 32"},
+    {{"io-method"}, CLI_CMD_BENCH_IO, VALUE_TEXT, AT(io_method), NULL, 0, 0, "NAME,...",
+     "uring, aio, threads; default auto: the best that works"},
+    {{"io-method"}, CLI_CMD_TUNE, VALUE_TEXT, AT(io_method), NULL, 0, 0, "NAME",
+     "uring, aio or threads alone; default: the best, and what is clearly faster"},
+    {{"size", "io_size", "io-size"}, CLI_CMD_BENCH_IO, VALUE_SIZE, AT(size), NULL, 0, 0, "SIZE",
+     "of the file in each directory, written before anything is measured; default 1G"},
+    {{"size"}, CLI_CMD_TUNE, VALUE_SIZE, AT(size), NULL, 0, 0, "SIZE", "of the file in each directory; default: 512M in all"},
+    {{"seconds"}, CLI_CMD_BENCH_IO, VALUE_REAL, AT(seconds), NULL, 0.001, 3600, "S", "of each row and repeat; default 1"},
+    {{"seconds"}, CLI_CMD_TUNE, VALUE_REAL, AT(seconds), NULL, 0.001, 60, "S", "of each point; default 0.5"},
+    {{"repeats", "loops"}, CLI_CMD_BENCH_IO, VALUE_COUNT, AT(repeats), NULL, 1, 1000, "N", "turns of each row; medians are printed; default 3"},
+    {{"unregistered"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(unregistered), NULL, 0, 0, NULL,
+     "uring: files and buffers are not registered with the kernel"},
+    {{"poll-device"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(poll_device), NULL, 0, 0, NULL, "uring: completions are polled for (IOPOLL)"},
+    {{"poll-kernel"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(poll_kernel), NULL, 0, 0, NULL, "uring: a kernel thread takes requests (SQPOLL)"},
+    {{"fio"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(fio), NULL, 0, 0, NULL,
+     "the same jobs by fio (io_uring and libaio) in turns with ours, over the same blocks"},
+    {{"fio-job"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(fio_job), NULL, 0, 0, NULL, "print fio's job file, run nothing"},
+    {{"read"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(read), NULL, 0, 0, NULL, "ds_io's word for --pattern read"},
+    {{"write"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(write), NULL, 0, 0, NULL, "--pattern write; with --read: both"},
+    {{"io_parallel", "multi_process", "engine", "warmup_loops"}, CLI_CMD_BENCH_IO, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
+    {{"single_submit", "sequential_requests", "validate", "include_warmup_time"}, CLI_CMD_BENCH_IO, VALUE_FLAG, AT(ignored), NULL, 0, 0, NULL, NULL},
+    {{"out"}, CLI_CMD_TUNE, VALUE_TEXT, AT(out), NULL, 0, 0, "FILE.json", "write the section to a new configuration file"},
+    {{"write"}, CLI_CMD_TUNE, VALUE_TEXT, AT(write_config), NULL, 0, 0, "CONFIG.json",
+     "put the section into this configuration; the rest of its text stays as it is"},
+    {{"isa"}, CLI_CMD_BENCH, VALUE_TEXT, AT(isa), NULL, 0, 0, "NAME",
+     "optim, update: kernels: scalar, avx2, avx512, neon; default: optim all that work here, update the best"},
+    {{"threads"}, CLI_CMD_BENCH, VALUE_COUNT, AT(threads), NULL, 1, 256, "N", "workers; default: one per usable core"},
+    {{"threads"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "strata.threads", 1, 256, "N",
+     "workers; default: one per usable core"},
+    {{"machine"}, TRAINS | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(machine), NULL, 0, 0, "FILE.json",
+     "rates of this machine (strata info --measure --out FILE); for plan and bench the capacities of that machine, too"},
+    {{"measure"}, CLI_CMD_PLAN | CLI_CMD_INFO, VALUE_FLAG, AT(measure), NULL, 0, 0, NULL,
+     "measure this machine's rates (about two seconds)"},
+    {{"ops"}, CLI_CMD_PLAN, VALUE_FLAG, AT(ops), NULL, 0, 0, NULL,
+     "print the program instead: every op of a step, what it touches and what it waits for; with --json one object a line"},
+    {{"eval-data"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(eval_data), NULL, 0, 0, "FILE", "held-out token file, evaluated at the end"},
+    {{"eval-every"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(eval_every), NULL, 1, WHOLE_MAX, "N", "evaluate every N steps as well"},
+    {{"out"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(out), NULL, 0, 0, "DIR",
+     "write the trained model there, as a Hugging Face directory; with --overwrite it may be the one that --model names"},
+    {{"out"}, CLI_CMD_TOKENS, VALUE_TEXT, AT(out), NULL, 0, 0, "FILE.bin", "token file to write"},
+    {{"out"}, CLI_CMD_INFO, VALUE_TEXT, AT(out), NULL, 0, 0, "FILE.json", "with --measure: write a machine file"},
+    {{"metrics"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(metrics), NULL, 0, 0, "FILE.jsonl",
+     "one JSON line per step, a header and a summary"},
+    {{"trace"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(trace), NULL, 0, 0, "FILE.json",
+     "what ran when, for ui.perfetto.dev: the first 50 steps, or as many as fit into 8 MiB of memory"},
+    {{"overwrite"}, CLI_CMD_TRAIN | CLI_CMD_TOKENS | CLI_CMD_INFO | CLI_CMD_TUNE, VALUE_FLAG, AT(overwrite), NULL, 0, 0, NULL,
+     "replace what has the name of an output; without it nothing is ever overwritten"},
+    {{"digest"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(digest), NULL, 0, 0, NULL,
+     "print digests of weights and optimizer state at the end"},
+    {{"tokenizer"}, CLI_CMD_TOKENS, VALUE_TEXT, AT(tokenizer), NULL, 0, 0, "byte", "how text becomes tokens"},
+    {{"heldout"}, CLI_CMD_TOKENS, VALUE_REAL, AT(heldout), NULL, 0, 0.5, "X",
+     "share of 16 KiB blocks set aside in FILE.heldout.bin, such as 0.1"},
+    {{"allow-unknown"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(allow_unknown), NULL, 0, 0, NULL,
+     "unknown keys of the configuration are notices, not errors"},
+    {{"quiet"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(quiet), NULL, 0, 0, NULL, "no tables and no progress"},
+    {{"quiet"}, CLI_CMD_GENERATE, VALUE_FLAG, AT(quiet), NULL, 0, 0, NULL, "no figures on standard error"},
+    {{"json"}, LOADS | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_DIGEST | CLI_CMD_TOKENS, VALUE_FLAG, AT(json), NULL, 0, 0, NULL,
+     "JSON on standard output; train: the metrics, with everything else on standard error"},
+    {{"json"}, CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO, VALUE_FLAG, AT(json), NULL, 0, 0, NULL, "one JSON object per row"},
+    {{"local_rank", "local-rank"}, CONFIGURES, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
+    {{"fault"}, LOADS | CLI_CMD_PLAN | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
+    {{"fake-seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_seed), NULL, 0, WHOLE_MAX, "N", NULL},
+    {{"fake-latency-us"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_latency_us), NULL, 0, 1e6, "N", NULL},
+    {{"help"}, UINT32_MAX, VALUE_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
+};
+/* clang-format on */
+#define OPTION_COUNT (sizeof(options) / sizeof(options[0]))
+
+/* plan takes a whole train command line; what has no effect there is not in its help. */
+static bool option_taken(const struct cli_option *o, enum cli_command command)
+{
+    const uint32_t bits = command == CLI_CMD_PLAN ? CLI_CMD_PLAN | CLI_CMD_TRAIN : (uint32_t)command;
+
+    return (o->commands & bits) != 0;
+}
+
+const struct cli_option *cli_option_find(enum cli_command command, const char *name)
+{
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        for (size_t k = 0; k < CLI_NAMES_MAX && options[i].names[k] != NULL; k++)
+            if (option_taken(&options[i], command) && strcmp(options[i].names[k], name) == 0)
+                return &options[i];
+    return NULL;
+}
+
+strata_status cli_option_unknown(enum cli_command command, const char *name)
+{
+    const char *nearest = NULL;
+    uint32_t edits_least = ST_WORD_NEAR + 1;
+
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        if (!option_taken(&options[i], command) || options[i].help == NULL)
+            continue;
+        for (size_t k = 0; k < CLI_NAMES_MAX && options[i].names[k] != NULL; k++) {
+            const uint32_t edits = st_word_edits(name, options[i].names[k]);
+
+            if (edits < edits_least) {
+                edits_least = edits;
+                nearest = options[i].names[k];
+            }
+        }
+    }
+    if (nearest != NULL)
+        return st_error(STRATA_E_INVAL, "unknown option --%s: did you mean --%s?", name, nearest);
+    return st_error(STRATA_E_INVAL, "unknown option --%s: --help lists the options", name);
+}
+
+/* --- help --- */
+
+static void option_print(const struct cli_option *o, FILE *file)
+{
+    int width = st_print(file, "  --%s%s%s", o->names[0], o->value != NULL ? " " : "", o->value != NULL ? o->value : "");
+
+    if (width >= HELP_COLUMN) {
+        st_print(file, "\n");
+        width = 0;
+    }
+    st_print(file, "%*s%s", HELP_COLUMN - width, "", o->help);
+    for (size_t k = 1; k < CLI_NAMES_MAX && o->names[k] != NULL; k++)
+        st_print(file, "%s--%s", k == 1 ? " (also " : ", ", o->names[k]);
+    st_print(file, "%s\n", o->names[1] != NULL ? ")" : "");
+}
+
+void cli_args_print_options(enum cli_command command, FILE *file)
+{
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if ((options[i].commands & (uint32_t)command) != 0 && options[i].help != NULL)
+            option_print(&options[i], file);
+}

@@ -1,0 +1,50 @@
+/* cli/options/args_table.h - the options of all commands: one row each, and how rows are found. */
+#ifndef CLI_OPTIONS_ARGS_TABLE_H
+#define CLI_OPTIONS_ARGS_TABLE_H
+
+#include "cli/options/args.h"
+
+#include <stddef.h>
+
+#define CLI_NAMES_MAX 4
+#define CLI_WORD_MAX  64 /* bytes of an option's name, and of a number among several */
+
+/* What commands share: config, model and budgets. */
+#define RUNS   (CLI_CMD_TRAIN | CLI_CMD_PLAN | CLI_CMD_EVAL)
+#define LOADS  (RUNS | CLI_CMD_GENERATE)
+#define TRAINS (CLI_CMD_TRAIN | CLI_CMD_PLAN)
+/* ... and what check resolves, too. */
+#define CONFIGURES (LOADS | CLI_CMD_CHECK)
+#define NO_OFFSET  SIZE_MAX /* of an option that sets no field */
+
+enum value_kind {
+    VALUE_FLAG,   /* none; sets a bool */
+    VALUE_TEXT,   /* one word */
+    VALUE_LIST,   /* one or more words */
+    VALUE_COUNT,  /* whole number in least..most */
+    VALUE_REAL,   /* number in least..most */
+    VALUE_SIZE,   /* size, at least 1 byte */
+    VALUE_SIZES,  /* sizes with commas between */
+    VALUE_COUNTS, /* whole numbers in least..most with commas between */
+    VALUE_SET,    /* PATH=VALUE */
+    VALUE_IGNORED /* one word, dropped */
+};
+
+/* A number goes to a field (offset), or to the config (path). */
+struct cli_option {
+    const char *names[CLI_NAMES_MAX]; /* without the dashes; the first is the one that help shows */
+    uint32_t commands;
+    enum value_kind kind;
+    size_t offset;
+    const char *path;
+    double least, most;
+    const char *value; /* name of the value in help */
+    const char *help;  /* NULL: hidden */
+};
+
+/** The option of this name that the command takes; NULL: none. */
+const struct cli_option *cli_option_find(enum cli_command command, const char *name);
+/** E_INVAL, with the nearest name that the command takes. */
+strata_status cli_option_unknown(enum cli_command command, const char *name);
+
+#endif

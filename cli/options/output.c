@@ -1,0 +1,79 @@
+/* cli/options/output.c - see cli/options/output.h. */
+#include "cli/options/output.h"
+#include "core/error.h"
+#include "model/model.h"
+
+/* Of a Hugging Face directory: read of --model, replaced in --out. */
+static const char *const model_files[] = {"config.json", "generation_config.json", "model.safetensors",
+                                          "model.safetensors.index.json"};
+#define MODEL_FILES (sizeof(model_files) / sizeof(model_files[0]))
+
+static strata_status check_list(const char *path, const char *const *inputs, uint32_t count)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        if (inputs[i] != NULL)
+            st = st_file_check_apart(path, inputs[i]);
+    return st;
+}
+
+/* An input that is replaced is lost, and what was read of it may be neither. */
+static strata_status check_inputs(const char *path, const struct cli_args *args)
+{
+    const char *const files[] = {args->config_file, args->machine, args->eval_data, args->prompt_file};
+    strata_status st;
+
+    if ((st = check_list(path, files, sizeof(files) / sizeof(files[0]))) != STRATA_OK ||
+        (st = check_list(path, args->data.items, args->data.count)) != STRATA_OK)
+        return st;
+    return check_list(path, args->positional.items, args->positional.count);
+}
+
+static strata_status check_model(const char *path, const struct cli_args *args)
+{
+    char input[ST_PATH_MAX];
+    strata_status st = STRATA_OK;
+
+    for (size_t i = 0; i < MODEL_FILES && args->model != NULL && st == STRATA_OK; i++)
+        if ((st = st_path_join(input, args->model, model_files[i])) == STRATA_OK)
+            st = st_file_check_apart(path, input);
+    return st;
+}
+
+strata_status cli_output_check_dir(const char *option, const char *dir, const struct cli_args *args)
+{
+    char path[ST_PATH_MAX];
+    strata_status st = st_hf_output_check(dir, args->overwrite);
+
+    for (size_t i = 0; i < MODEL_FILES && st == STRATA_OK; i++)
+        if ((st = st_path_join(path, dir, model_files[i])) == STRATA_OK)
+            st = check_inputs(path, args);
+    return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
+}
+
+static strata_status check_file(const char *path, const struct cli_args *args)
+{
+    strata_status st = st_new_file_check(path, args->overwrite);
+
+    if (st == STRATA_OK)
+        st = check_inputs(path, args);
+    return st == STRATA_OK ? check_model(path, args) : st;
+}
+
+strata_status cli_output_check(const char *option, const char *path, const struct cli_args *args)
+{
+    const strata_status st = path != NULL ? check_file(path, args) : STRATA_OK;
+
+    return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
+}
+
+strata_status cli_output_create(struct st_new_file *file, const char *option, const char *path, const struct cli_args *args)
+{
+    strata_status st = cli_output_check(option, path, args);
+
+    if (st != STRATA_OK || path == NULL)
+        return st;
+    st = st_new_file_create(file, path, args->overwrite ? ST_NEW_FILE_OVERWRITE : 0);
+    return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
+}

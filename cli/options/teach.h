@@ -1,0 +1,12 @@
+/* cli/options/teach.h - the text of a help, on a page. */
+#ifndef CLI_OPTIONS_TEACH_H
+#define CLI_OPTIONS_TEACH_H
+
+#include <stddef.h>
+#include <stdio.h>
+
+/** @param width  columns that paragraphs and items are filled to, and at which commands are broken so that they can be copied;
+ *                0: the text as it stands */
+void cli_teach_print(FILE *file, const char *teach, size_t width);
+
+#endif

@@ -1,0 +1,123 @@
+/* cli/report/bound_by.c - adds the steps' time up by resource and names the largest. */
+#include "cli/report/bound_by.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SECOND_NAMED 0.05 /* the next resource is named from this share on */
+#define LANE_NAMED   0.01
+#define HOLDS_FROM   0.95 /* of the bound */
+
+enum resource { COMPUTE, UPDATE, NVME_READ, NVME_WRITE, UPLOAD, DOWNLOAD, NETWORK, RESOURCE_COUNT };
+
+static const char *const names[] = {"compute", "update", "nvme read", "nvme write", "upload", "download", "network"};
+
+static const enum resource resource_of[ST_LANE_COUNT] = {
+    [ST_LANE_COMPUTE] = COMPUTE,       [ST_LANE_UPLOAD] = UPLOAD,
+    [ST_LANE_DOWNLOAD] = DOWNLOAD,     [ST_LANE_UPDATE] = UPDATE,
+    [ST_LANE_UPDATE_DEVICE] = UPDATE,  [ST_LANE_READ_STATE] = NVME_READ,
+    [ST_LANE_READ_WEIGHT] = NVME_READ, [ST_LANE_READ_ACTIVATION] = NVME_READ,
+    [ST_LANE_WRITE] = NVME_WRITE,      [ST_LANE_COMM] = NETWORK,
+};
+
+struct shares {
+    double used[RESOURCE_COUNT];   /* of the step: it ran */
+    double waited[RESOURCE_COUNT]; /* of the step: compute stood still until it was done */
+    double lane[ST_LANE_COUNT];
+};
+
+const char *cli_resource_of_lane(enum st_lane lane)
+{
+    return names[resource_of[lane]];
+}
+
+static void share_out(struct shares *s, const double *sum)
+{
+    static const enum st_lane others[] = {ST_LANE_UPDATE, ST_LANE_UPDATE_DEVICE, ST_LANE_UPLOAD, ST_LANE_DOWNLOAD};
+    const double whole = sum[CLI_STEP_SECONDS] * 1e3;
+    double busy = 0;
+
+    *s = (struct shares){.used[COMPUTE] = (sum[CLI_MS_FORWARD] + sum[CLI_MS_BACKWARD]) / whole};
+    for (int lane = 0; lane < ST_LANE_COUNT; lane++) {
+        s->lane[lane] = sum[CLI_STALL_MS + lane] / whole;
+        s->waited[resource_of[lane]] += s->lane[lane];
+    }
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        busy += sum[CLI_BUSY_MS + others[i]];
+    for (size_t i = 0; busy > 0 && i < sizeof(others) / sizeof(others[0]); i++)
+        s->used[resource_of[others[i]]] += sum[CLI_MS_OTHER] / whole * sum[CLI_BUSY_MS + others[i]] / busy;
+}
+
+/* The largest but for `not`. */
+static int largest(const struct shares *s, int not )
+{
+    int best = -1;
+
+    for (int r = 0; r < RESOURCE_COUNT; r++)
+        if (r != not &&(best < 0 || s->used[r] + s->waited[r] > s->used[best] + s->waited[best]))
+            best = r;
+    return best;
+}
+
+static size_t put_lanes(char *text, size_t bytes, const struct shares *s, int resource)
+{
+    size_t length = 0;
+
+    for (int lane = 0; lane < ST_LANE_COUNT; lane++)
+        if ((int)resource_of[lane] == resource && s->lane[lane] >= LANE_NAMED)
+            length +=
+                (size_t)snprintf(text + length, bytes - length, "%s%s", length > 0 ? ", " : "", st_lane_name((enum st_lane)lane));
+    return length;
+}
+
+/* "62 % of the step stood waiting for read_state", or what ran for so long. */
+static void describe(char *text, size_t bytes, const struct shares *s, int resource)
+{
+    const double used = s->used[resource], waited = s->waited[resource];
+    char lanes[128] = "";
+
+    if (waited <= used || put_lanes(lanes, sizeof(lanes), s, resource) == 0)
+        snprintf(text, bytes, "%.0f %% of the step went into %s", (used + waited) * 100,
+                 resource == COMPUTE ? "forward and backward" : names[resource]);
+    else
+        snprintf(text, bytes, "%.0f %% of the step stood waiting for %s", (used + waited) * 100, lanes);
+}
+
+static void name_memory(struct cli_bound_by *out, double share)
+{
+    out->resource = "memory pressure";
+    out->share = share;
+    snprintf(out->text, sizeof(out->text), "memory pressure: %.0f %% of the time waiting for memory", share * 100);
+}
+
+void cli_bound_by(struct cli_bound_by *out, const struct cli_medians *m, double memory_share)
+{
+    char text[CLI_BOUND_TEXT_MAX / 3], more[CLI_BOUND_TEXT_MAX / 3];
+    struct shares s;
+    int first, second;
+
+    *out = (struct cli_bound_by){.share = (double)NAN};
+    if (!(m->sum[CLI_STEP_SECONDS] > 0))
+        return;
+    share_out(&s, m->sum);
+    first = largest(&s, -1);
+    second = largest(&s, first);
+    out->resource = names[first];
+    out->share = s.used[first] + s.waited[first];
+    if (2 * memory_share > out->share) {
+        name_memory(out, memory_share);
+        return;
+    }
+    describe(text, sizeof(text), &s, first);
+    describe(more, sizeof(more), &s, second);
+    if (s.used[second] + s.waited[second] < SECOND_NAMED)
+        snprintf(out->text, sizeof(out->text), "%s: %s", names[first], text);
+    else
+        snprintf(out->text, sizeof(out->text), "%s: %s; then %s: %s", names[first], text, names[second], more);
+}
+
+bool cli_bound_holds(double step_seconds, double bound_seconds)
+{
+    return !(step_seconds < HOLDS_FROM * bound_seconds);
+}

@@ -1,0 +1,63 @@
+/* cli/report/endurance.c - see endurance.h. */
+#include "cli/report/endurance.h"
+#include "cli/report/plan_predict.h"
+#include "core/print.h"
+#include "core/size.h"
+
+#include <math.h>
+
+#define SECONDS_PER_DAY 86400.0
+
+static double written(const struct st_plan *plan, enum st_phase phase)
+{
+    return (double)plan->traffic[st_phase_index(phase)].write;
+}
+
+void cli_endurance_planned(struct cli_endurance *out, const struct cli_session *s)
+{
+    const struct st_plan *plan = s->plan;
+    const double step = written(plan, ST_PHASE_BODY);
+    struct cli_prediction p = {0};
+
+    cli_predict(&p, plan, &plan->machine);
+    *out = (struct cli_endurance){.step_bytes = (uint64_t)step,
+                                  .run_bytes = (double)NAN,
+                                  .day_bytes = p.seconds > 0 ? step / p.seconds * SECONDS_PER_DAY : (double)NAN};
+    if (s->opts.config.max_steps == 0)
+        return;
+    out->run_bytes = step * (double)s->opts.config.max_steps;
+    if (plan->policy.update == ST_UPDATE_GATED) /* the first step updates nothing, a flush makes up for it */
+        out->run_bytes += written(plan, ST_PHASE_PROLOGUE) + written(plan, ST_PHASE_EPILOGUE) - step;
+}
+
+void cli_endurance_counted(struct cli_endurance *out, struct cli_medians *m, double seconds)
+{
+    const double step = cli_medians_get(m, CLI_WRITE);
+
+    *out = (struct cli_endurance){.step_bytes = step > 0 ? (uint64_t)step : 0,
+                                  .run_bytes = m->sum[CLI_WRITE],
+                                  .day_bytes = seconds > 0 ? m->sum[CLI_WRITE] / seconds * SECONDS_PER_DAY : (double)NAN};
+}
+
+void cli_endurance_print(const struct cli_endurance *e, const char *label, FILE *file)
+{
+    char text[24];
+
+    if (e->step_bytes == 0 && !(e->run_bytes > 0))
+        return;
+    st_print(file, "  %s%s a step", label, st_size_text(text, e->step_bytes));
+    if (isfinite(e->run_bytes))
+        st_print(file, ", %s by the run", st_size_text(text, (uint64_t)e->run_bytes));
+    if (isfinite(e->day_bytes))
+        st_print(file, ", %s a day at this pace", st_size_text(text, (uint64_t)e->day_bytes));
+    st_print_text(file, "; a drive's data sheet says how much it bears (TBW, DWPD)\n");
+}
+
+void cli_endurance_put(const struct cli_endurance *e, struct st_json_writer *w)
+{
+    st_json_object_open(w, "written");
+    st_json_put_u64(w, "step", e->step_bytes);
+    st_json_put_double(w, "run", e->run_bytes);
+    st_json_put_double(w, "day", e->day_bytes);
+    st_json_object_close(w);
+}

@@ -1,0 +1,440 @@
+/* cli/report/metrics.c - the column table and the loops over it. */
+#include "cli/report/metrics.h"
+#include "cli/report/bound_by.h"
+#include "cli/report/endurance.h"
+#include "cli/report/plan_table.h"
+#include "core/error.h"
+#include "core/stats.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum column_type { COLUMN_REAL, COLUMN_WHOLE, COLUMN_FLAG, COLUMN_RARE /* left out where unknown */ };
+enum column_end { END_NONE, END_MEDIAN, END_LAST }; /* what the summary says */
+
+struct column {
+    const char *group; /* object it stands in, NULL: top level; columns of a group stand together */
+    const char *key;   /* NULL: a run of `count` lanes or tiers, named by number */
+    enum column_type type;
+    enum column_end end;
+    enum cli_column first;
+    uint32_t count;
+};
+
+static const struct column columns[] = {
+    {NULL, "step", COLUMN_WHOLE, END_NONE, CLI_STEP, 1},
+    {NULL, "loss", COLUMN_REAL, END_MEDIAN, CLI_LOSS, 1},
+    {NULL, "bits_per_byte", COLUMN_REAL, END_MEDIAN, CLI_BITS_PER_BYTE, 1},
+    {NULL, "grad_norm", COLUMN_REAL, END_MEDIAN, CLI_GRAD_NORM, 1},
+    {NULL, "lr", COLUMN_REAL, END_MEDIAN, CLI_LR, 1},
+    {NULL, "loss_scale", COLUMN_REAL, END_MEDIAN, CLI_LOSS_SCALE, 1},
+    {NULL, "skipped", COLUMN_FLAG, END_NONE, CLI_SKIPPED, 1},
+    {NULL, "weights_overflowed", COLUMN_WHOLE, END_MEDIAN, CLI_WEIGHTS_OVERFLOWED, 1},
+    {NULL, "tokens", COLUMN_WHOLE, END_MEDIAN, CLI_TOKENS, 1},
+    {NULL, "tokens_total", COLUMN_WHOLE, END_LAST, CLI_TOKENS_TOTAL, 1},
+    {NULL, "tokens_per_second", COLUMN_REAL, END_MEDIAN, CLI_TOKENS_PER_SECOND, 1},
+    {NULL, "mfu", COLUMN_REAL, END_MEDIAN, CLI_MFU, 1},
+    {NULL, "step_seconds", COLUMN_REAL, END_MEDIAN, CLI_STEP_SECONDS, 1},
+    {NULL, "hardware_bound_seconds", COLUMN_REAL, END_MEDIAN, CLI_HARDWARE_BOUND, 1},
+    {NULL, "schedule_bound_seconds", COLUMN_REAL, END_MEDIAN, CLI_SCHEDULE_BOUND, 1},
+    {NULL, "eval_loss", COLUMN_RARE, END_LAST, CLI_EVAL_LOSS, 1},
+    {NULL, "eval_bits_per_byte", COLUMN_RARE, END_LAST, CLI_EVAL_BITS_PER_BYTE, 1},
+    {"time_ms", "forward", COLUMN_REAL, END_MEDIAN, CLI_MS_FORWARD, 1},
+    {"time_ms", "backward", COLUMN_REAL, END_MEDIAN, CLI_MS_BACKWARD, 1},
+    {"time_ms", "stall", COLUMN_REAL, END_MEDIAN, CLI_MS_STALL, 1},
+    {"time_ms", "other", COLUMN_REAL, END_MEDIAN, CLI_MS_OTHER, 1},
+    {"busy_ms", NULL, COLUMN_REAL, END_MEDIAN, CLI_BUSY_MS, ST_LANE_COUNT},
+    {"stall_ms", NULL, COLUMN_REAL, END_MEDIAN, CLI_STALL_MS, ST_LANE_COUNT},
+    {"bytes", "upload", COLUMN_WHOLE, END_MEDIAN, CLI_UPLOAD, 1},
+    {"bytes", "download", COLUMN_WHOLE, END_MEDIAN, CLI_DOWNLOAD, 1},
+    {"bytes", "read", COLUMN_WHOLE, END_MEDIAN, CLI_READ, 1},
+    {"bytes", "write", COLUMN_WHOLE, END_MEDIAN, CLI_WRITE, 1},
+    {"resident", NULL, COLUMN_WHOLE, END_MEDIAN, CLI_RESIDENT, STRATA_TIER_COUNT},
+    {"pressure", "major_faults", COLUMN_WHOLE, END_MEDIAN, CLI_MAJOR_FAULTS, 1},
+    {"pressure", "swap_bytes", COLUMN_WHOLE, END_MEDIAN, CLI_SWAP_BYTES, 1},
+    {"pressure", "psi_some_ms", COLUMN_REAL, END_MEDIAN, CLI_PSI_SOME, 1},
+    {"pressure", "psi_full_ms", COLUMN_REAL, END_MEDIAN, CLI_PSI_FULL, 1},
+};
+#define COLUMN_ROWS (sizeof(columns) / sizeof(columns[0]))
+
+/* --- one step --- */
+
+static double known(double value)
+{
+    return value > 0 ? value : (double)NAN;
+}
+
+static void fill_times(double *value, const struct st_step_result *r)
+{
+    value[CLI_MS_FORWARD] = r->forward_ms;
+    value[CLI_MS_BACKWARD] = r->backward_ms;
+    value[CLI_MS_STALL] = r->stall_ms;
+    value[CLI_MS_OTHER] = r->other_ms;
+    for (int i = 0; i < ST_LANE_COUNT; i++) {
+        value[CLI_BUSY_MS + i] = r->busy_ms[i];
+        value[CLI_STALL_MS + i] = r->lane_stall_ms[i];
+    }
+}
+
+static void fill_bytes(double *value, const struct st_step_result *r, const struct st_plan *plan)
+{
+    value[CLI_UPLOAD] = (double)r->bytes.upload;
+    value[CLI_DOWNLOAD] = (double)r->bytes.download;
+    value[CLI_READ] = (double)r->bytes.read;
+    value[CLI_WRITE] = (double)r->bytes.write;
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        value[CLI_RESIDENT + t] = (double)plan->needed[t];
+}
+
+void cli_step_fill(struct cli_step *out, const struct cli_session *s, const struct st_token_set *bits_per_byte_of,
+                   const struct st_step_result *result, uint64_t step, uint64_t tokens_total)
+{
+    const double tokens_per_second = result->seconds > 0 ? (double)result->tokens / result->seconds : 0;
+    const struct st_plan *plan = s->plan;
+    double *value = out->value;
+
+    value[CLI_STEP] = (double)step;
+    value[CLI_LOSS] = result->loss;
+    value[CLI_BITS_PER_BYTE] = cli_bits_per_byte(result->loss, bits_per_byte_of);
+    value[CLI_GRAD_NORM] = result->grad_norm;
+    value[CLI_LR] = result->lr;
+    value[CLI_LOSS_SCALE] = result->loss_scale;
+    value[CLI_SKIPPED] = result->skipped;
+    value[CLI_WEIGHTS_OVERFLOWED] = (double)result->weights_overflowed;
+    value[CLI_TOKENS] = (double)result->tokens;
+    value[CLI_TOKENS_TOTAL] = (double)tokens_total;
+    value[CLI_TOKENS_PER_SECOND] = tokens_per_second;
+    value[CLI_MFU] = s->machine.rates.matmul_flops > 0
+                         ? plan->workload.model_flops_per_token * tokens_per_second / s->machine.rates.matmul_flops
+                         : (double)NAN;
+    value[CLI_STEP_SECONDS] = result->seconds;
+    value[CLI_HARDWARE_BOUND] = known(plan->bounds.hardware);
+    value[CLI_SCHEDULE_BOUND] = known(plan->bounds.schedule);
+    value[CLI_EVAL_LOSS] = (double)NAN;
+    value[CLI_EVAL_BITS_PER_BYTE] = (double)NAN;
+    fill_times(value, result);
+    fill_bytes(value, result, plan);
+    out->stalled_by = result->stalled_by;
+}
+
+static double counted(uint64_t value, double unit)
+{
+    return value == ST_PRESSURE_UNKNOWN ? (double)NAN : (double)value * unit;
+}
+
+static void pressure_values(double *values, const struct st_pressure_sample *moved)
+{
+    values[CLI_MAJOR_FAULTS] = counted(moved->major_faults, 1);
+    values[CLI_SWAP_BYTES] = counted(moved->swap_bytes, 1);
+    values[CLI_PSI_SOME] = counted(moved->some_us, 1e-3);
+    values[CLI_PSI_FULL] = counted(moved->full_us, 1e-3);
+}
+
+void cli_step_pressure(struct cli_step *out, const struct st_pressure_verdict *verdict)
+{
+    pressure_values(out->value, &verdict->moved);
+    out->pressed = verdict->pressed;
+}
+
+/* --- medians --- */
+
+strata_status cli_medians_create(struct cli_medians **out)
+{
+    struct cli_medians *m = malloc(sizeof(*m));
+
+    if (m == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the medians of a run");
+    memset(m, 0xff, sizeof(*m)); /* touched now, and NaN */
+    memset(m->sum, 0, sizeof(m->sum));
+    m->steps = m->skipped = m->pressed = 0;
+    m->stride = 1;
+    m->count = 0;
+    memset(m->stalled_by, 0, sizeof(m->stalled_by));
+    *out = m;
+    return STRATA_OK;
+}
+
+/* Every other sample goes; the step at hand stays a sample, since the count is even. */
+static void thin_out(struct cli_medians *m)
+{
+    for (int c = 0; c < CLI_COLUMN_COUNT; c++)
+        for (uint32_t i = 0; i < CLI_SAMPLES_MAX / 2; i++)
+            m->samples[c][i] = m->samples[c][2 * i];
+    m->count = CLI_SAMPLES_MAX / 2;
+    m->stride *= 2;
+}
+
+void cli_medians_add(struct cli_medians *m, const struct cli_step *step)
+{
+    const bool sampled = m->steps == 0 || (m->steps - 1) % m->stride == 0;
+
+    if (m->steps == 1) {
+        m->count = 0;
+        memset(m->sum, 0, sizeof(m->sum));
+    }
+    if (sampled && m->count == CLI_SAMPLES_MAX)
+        thin_out(m);
+    for (int c = 0; c < CLI_COLUMN_COUNT; c++) {
+        if (sampled)
+            m->samples[c][m->count] = step->value[c];
+        if (isnan(step->value[c]))
+            continue;
+        m->last[c] = step->value[c];
+        m->sum[c] += step->value[c];
+    }
+    m->count += sampled;
+    m->steps++;
+    m->skipped += step->value[CLI_SKIPPED] != 0;
+    m->pressed += step->pressed;
+    m->stalled_by[step->stalled_by < ST_LANE_COUNT ? step->stalled_by : ST_LANE_COUNT]++;
+}
+
+double cli_medians_get(struct cli_medians *m, enum cli_column column)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < m->count; i++)
+        if (!isnan(m->samples[column][i]))
+            m->scratch[count++] = m->samples[column][i];
+    return count > 0 ? st_stats_median(m->scratch, count) : (double)NAN;
+}
+
+/* --- JSON lines --- */
+
+static const char *column_key(const struct column *column, uint32_t i)
+{
+    if (column->key != NULL)
+        return column->key;
+    return column->count == ST_LANE_COUNT ? st_lane_name((enum st_lane)i) : cli_tier_name((strata_tier)i);
+}
+
+static void put_value(struct st_json_writer *w, const char *key, enum column_type type, double value)
+{
+    switch (type) {
+    case COLUMN_FLAG:
+        st_json_put_bool(w, key, value != 0);
+        return;
+    case COLUMN_WHOLE:
+        if (value >= 0 && value == floor(value)) {
+            st_json_put_u64(w, key, (uint64_t)value);
+            return;
+        }
+        break;
+    case COLUMN_RARE:
+        if (isnan(value))
+            return;
+        break;
+    case COLUMN_REAL:
+        break;
+    }
+    st_json_put_double(w, key, value);
+}
+
+typedef double column_value_fn(void *ctx, const struct column *column, uint32_t i);
+
+/* All columns that `wanted` takes, groups as objects. */
+static void put_columns(struct st_json_writer *w, column_value_fn *value, void *ctx, bool summary)
+{
+    const char *open = NULL;
+
+    for (size_t row = 0; row < COLUMN_ROWS; row++) {
+        const struct column *column = &columns[row];
+
+        if (summary && column->end == END_NONE)
+            continue;
+        if (open != NULL && (column->group == NULL || strcmp(open, column->group) != 0)) {
+            st_json_object_close(w);
+            open = NULL;
+        }
+        if (open == NULL && column->group != NULL) {
+            st_json_object_open(w, column->group);
+            open = column->group;
+        }
+        for (uint32_t i = 0; i < column->count; i++)
+            put_value(w, column_key(column, i), column->type, value(ctx, column, i));
+    }
+    if (open != NULL)
+        st_json_object_close(w);
+}
+
+static double step_value(void *ctx, const struct column *column, uint32_t i)
+{
+    const struct cli_step *step = ctx;
+
+    return step->value[(uint32_t)column->first + i];
+}
+
+static double summary_value(void *ctx, const struct column *column, uint32_t i)
+{
+    struct cli_medians *m = ctx;
+    const enum cli_column at = (enum cli_column)((uint32_t)column->first + i);
+
+    return column->end == END_LAST ? m->last[at] : cli_medians_get(m, at);
+}
+
+void cli_metrics_step(struct st_json_writer *w, const struct cli_step *step)
+{
+    struct cli_step copy = *step;
+
+    st_json_object_open(w, NULL);
+    put_columns(w, step_value, &copy, false);
+    st_json_object_close(w);
+    st_json_end_line(w);
+}
+
+/* Of the whole run, where "pressure" has medians of the steps. */
+static void put_pressure(struct st_json_writer *w, const struct cli_medians *medians, const struct st_pressure_verdict *run)
+{
+    struct cli_step total;
+
+    pressure_values(total.value, &run->moved);
+    st_json_object_open(w, "pressure_total");
+    for (size_t row = 0; row < COLUMN_ROWS; row++)
+        if (columns[row].first >= CLI_MAJOR_FAULTS)
+            put_value(w, columns[row].key, columns[row].type, total.value[columns[row].first]);
+    st_json_put_u64(w, "pressed_steps", medians->pressed);
+    st_json_object_close(w);
+}
+
+static void put_bound_by(struct st_json_writer *w, const struct cli_medians *medians, const struct st_pressure_verdict *run)
+{
+    struct cli_bound_by bound;
+
+    cli_bound_by(&bound, medians, run->pressed ? run->waited_share : 0);
+    st_json_put_string(w, "bound_by", bound.resource);
+    st_json_put_double(w, "bound_share", bound.share);
+}
+
+static void put_bound_holds(struct st_json_writer *w, struct cli_medians *medians)
+{
+    const double bound = cli_medians_get(medians, CLI_SCHEDULE_BOUND);
+
+    if (isnan(bound))
+        st_json_put_string(w, "bound_holds", NULL);
+    else
+        st_json_put_bool(w, "bound_holds", cli_bound_holds(cli_medians_get(medians, CLI_STEP_SECONDS), bound));
+}
+
+void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, const struct cli_summary *summary)
+{
+    struct cli_endurance endurance;
+
+    st_json_object_open(w, NULL);
+    st_json_object_open(w, "summary");
+    put_columns(w, summary_value, medians, true);
+    put_pressure(w, medians, &summary->pressure);
+    put_bound_holds(w, medians);
+    put_bound_by(w, medians, &summary->pressure);
+    cli_endurance_counted(&endurance, medians, summary->seconds);
+    cli_endurance_put(&endurance, w);
+    st_json_put_u64(w, "steps", medians->steps);
+    st_json_put_u64(w, "skipped_steps", medians->skipped);
+    st_json_put_double(w, "last_loss", medians->last[CLI_LOSS]);
+    st_json_put_double(w, "seconds", summary->seconds);
+    st_json_put_u64(w, "peak_rss_bytes", summary->peak_rss_bytes);
+    st_json_put_u64(w, "rss_bytes_max", summary->rss_bytes_max);
+    st_json_put_string(w, "status", strata_status_text(summary->status));
+    if (summary->weights_digest[0] != '\0') {
+        st_json_put_string(w, "weights_digest", summary->weights_digest);
+        st_json_put_string(w, "state_digest", summary->state_digest);
+    }
+    st_json_object_close(w);
+    st_json_object_close(w);
+    st_json_end_line(w);
+}
+
+/* --- the header --- */
+
+/* Depth is bounded by the parser. */
+static void put_node(struct st_json_writer *w, const char *key, const st_json *node)
+{
+    switch (st_json_type(node)) {
+    case ST_JSON_OBJECT:
+        st_json_object_open(w, key);
+        for (const st_json *child = st_json_first(node); child != NULL; child = st_json_next(child))
+            put_node(w, st_json_name(child), child);
+        st_json_object_close(w);
+        return;
+    case ST_JSON_ARRAY:
+        st_json_array_open(w, key);
+        for (const st_json *child = st_json_first(node); child != NULL; child = st_json_next(child))
+            put_node(w, NULL, child);
+        st_json_array_close(w);
+        return;
+    case ST_JSON_BOOL:
+        st_json_put_bool(w, key, st_json_bool(node));
+        return;
+    case ST_JSON_STRING:
+        st_json_put_string(w, key, st_json_string(node));
+        return;
+    case ST_JSON_NUMBER:
+        st_json_put_double(w, key, st_json_number(node));
+        return;
+    case ST_JSON_NULL:
+        st_json_put_string(w, key, NULL);
+    }
+}
+
+/* The effective config is written as a text of several lines: read it back, and put it on one. */
+static void put_config(struct st_json_writer *w, const struct st_config *config)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    st_json *root = NULL;
+    FILE *memory = open_memstream(&text, &bytes);
+
+    if (memory == NULL) {
+        st_json_put_string(w, "config", NULL);
+        return;
+    }
+    st_config_write_json(config, memory);
+    fclose(memory);
+    if (st_json_parse(&root, text, bytes, "effective config") == STRATA_OK)
+        put_node(w, "config", root);
+    else
+        st_json_put_string(w, "config", NULL);
+    st_json_free(root);
+    free(text);
+}
+
+static void put_engine(struct st_json_writer *w, struct st_engine *engine)
+{
+    struct st_engine_info info;
+
+    st_engine_info(engine, &info);
+    st_json_object_open(w, "engine");
+    st_json_put_string(w, "device", info.device);
+    st_json_put_string(w, "io_method", info.io_method);
+    st_json_put_bool(w, "io_direct", info.io_direct);
+    st_json_put_bool(w, "io_registered", info.io_registered);
+    st_json_put_string(w, "isa", info.isa);
+    st_json_put_u64(w, "workers", info.workers);
+    st_json_object_close(w);
+}
+
+void cli_metrics_header(struct st_json_writer *w, const struct cli_session *s)
+{
+    struct cli_endurance endurance;
+
+    st_json_object_open(w, NULL);
+    st_json_object_open(w, "run");
+    st_json_put_string(w, "version", STRATA_VERSION_STRING);
+    st_json_put_string(w, "model", s->opts.model);
+    st_json_put_u64(w, "seed", s->opts.seed);
+    st_json_put_u64(w, "sequence_length", s->seq);
+    st_json_put_u64(w, "max_steps", s->opts.config.max_steps);
+    put_config(w, &s->config);
+    st_json_object_open(w, "plan");
+    cli_plan_put_fields(s->plan, w);
+    cli_endurance_planned(&endurance, s);
+    cli_endurance_put(&endurance, w);
+    st_json_object_close(w);
+    st_json_object_open(w, "machine");
+    st_machine_put_fields(&s->machine, w);
+    st_json_object_close(w);
+    put_engine(w, s->engine);
+    st_json_object_close(w);
+    st_json_object_close(w);
+    st_json_end_line(w);
+}

@@ -1,0 +1,93 @@
+/* cli/report/metrics.h - one step as numbers: JSON lines while a run goes on, medians at its end.
+ *
+ * One table of columns drives the lines and the medians.  All memory is taken at creation: a step allocates nothing. */
+#ifndef CLI_REPORT_METRICS_H
+#define CLI_REPORT_METRICS_H
+
+#include "cli/session.h"
+#include "core/json.h"
+#include "core/pressure.h"
+
+enum cli_column {
+    CLI_STEP,
+    CLI_LOSS,
+    CLI_BITS_PER_BYTE,
+    CLI_GRAD_NORM,
+    CLI_LR,
+    CLI_LOSS_SCALE,
+    CLI_SKIPPED,
+    CLI_TOKENS,
+    CLI_TOKENS_TOTAL,
+    CLI_TOKENS_PER_SECOND,
+    CLI_MFU,
+    CLI_STEP_SECONDS,
+    CLI_HARDWARE_BOUND,
+    CLI_SCHEDULE_BOUND,
+    CLI_EVAL_LOSS,
+    CLI_EVAL_BITS_PER_BYTE,
+    CLI_WEIGHTS_OVERFLOWED,
+    CLI_MS_FORWARD,
+    CLI_MS_BACKWARD,
+    CLI_MS_STALL,
+    CLI_MS_OTHER,
+    CLI_BUSY_MS, /* one per lane */
+    CLI_STALL_MS = CLI_BUSY_MS + ST_LANE_COUNT,
+    CLI_UPLOAD = CLI_STALL_MS + ST_LANE_COUNT,
+    CLI_DOWNLOAD,
+    CLI_READ,
+    CLI_WRITE,
+    CLI_RESIDENT, /* one per tier */
+    CLI_MAJOR_FAULTS = CLI_RESIDENT + STRATA_TIER_COUNT,
+    CLI_SWAP_BYTES,
+    CLI_PSI_SOME,
+    CLI_PSI_FULL,
+    CLI_COLUMN_COUNT
+};
+
+/* Whole numbers up to 2^53 are exact; what is unknown is NaN. */
+struct cli_step {
+    double value[CLI_COLUMN_COUNT];
+    enum st_lane stalled_by;
+    bool pressed; /* memory pressure explains lost time */
+};
+
+/** @param bits_per_byte_of  the training set, for source bytes per token.
+ *  @param step  1-based; tokens_total: with this step's. */
+void cli_step_fill(struct cli_step *out, const struct cli_session *s, const struct st_token_set *bits_per_byte_of,
+                   const struct st_step_result *result, uint64_t step, uint64_t tokens_total);
+
+/** What memory pressure did to this step. */
+void cli_step_pressure(struct cli_step *out, const struct st_pressure_verdict *verdict);
+
+#define CLI_SAMPLES_MAX 256u
+
+/* Medians and sums over all steps, or an even thinning of them: every stride-th (sums: over all).  The first step warms up and
+ * has no update pending: it counts only while it is alone. */
+struct cli_medians {
+    double samples[CLI_COLUMN_COUNT][CLI_SAMPLES_MAX];
+    double scratch[CLI_SAMPLES_MAX];
+    double last[CLI_COLUMN_COUNT]; /* latest known value */
+    double sum[CLI_COLUMN_COUNT];  /* of known values */
+    uint64_t steps, skipped, pressed, stride;
+    uint32_t count;
+    uint64_t stalled_by[ST_LANE_COUNT + 1]; /* steps whose largest stall was on that lane; last: none */
+};
+strata_status cli_medians_create(struct cli_medians **out);
+void cli_medians_add(struct cli_medians *m, const struct cli_step *step);
+double cli_medians_get(struct cli_medians *m, enum cli_column column); /* NaN: never known */
+
+/* What a run ends with. */
+struct cli_summary {
+    strata_status status;
+    uint64_t peak_rss_bytes, rss_bytes_max;
+    double seconds;                            /* of the whole run, from the first step on */
+    struct st_pressure_verdict pressure;       /* the same */
+    char weights_digest[33], state_digest[33]; /* "" if not asked for */
+};
+
+/** The three kinds of lines; each ends with a flush. */
+void cli_metrics_header(struct st_json_writer *w, const struct cli_session *s);
+void cli_metrics_step(struct st_json_writer *w, const struct cli_step *step);
+void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, const struct cli_summary *summary);
+
+#endif

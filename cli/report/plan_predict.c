@@ -1,0 +1,374 @@
+/* cli/report/plan_predict.c - predictions of a plan, of its other schedules, and of machines with one more of something. */
+#include "cli/report/plan_predict.h"
+#include "cli/report/plan_table.h"
+#include "core/error.h"
+#include "core/page.h"
+#include "core/print.h"
+#include "core/size.h"
+#include "offload/cost.h"
+
+#include <math.h>
+#include <string.h>
+
+void cli_predict(struct cli_prediction *out, const struct st_plan *plan, const struct st_machine *machine)
+{
+    memset(out, 0, sizeof(*out));
+    if (plan->op_count <= CLI_SIMULATED_OPS_MAX && st_simulate_possible(plan, machine))
+        out->simulated = st_simulate(&out->sim, plan, machine) == STRATA_OK;
+    out->seconds = out->simulated ? out->sim.seconds : plan->bounds.schedule;
+}
+
+static void put_seconds(struct st_json_writer *w, const char *key, double seconds)
+{
+    st_json_put_double(w, key, seconds > 0 ? seconds : (double)NAN);
+}
+
+/* --- the plan itself --- */
+
+static void print_stalls(const struct st_simulation *sim, FILE *file)
+{
+    char seconds[24];
+    bool any = false;
+
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        if (sim->stall[lane] < sim->seconds * 5e-4)
+            continue;
+        st_print(file, "%s %s %s (%.1f %%)", any ? "," : "  compute stands still for:", st_lane_name((enum st_lane)lane),
+                 cli_seconds_text(seconds, sim->stall[lane]), 100 * sim->stall[lane] / sim->seconds);
+        any = true;
+    }
+    st_print_text(file, any ? "\n" : "  compute never stands still\n");
+}
+
+static const char *why_not_simulated(const struct st_plan *plan)
+{
+    if (plan->op_count > CLI_SIMULATED_OPS_MAX)
+        return "a program this long is not simulated";
+    return st_simulate_possible(plan, &plan->machine) ? strata_last_error() : "a rate that the simulation needs is not known";
+}
+
+void cli_prediction_print(const struct st_plan *plan, FILE *file)
+{
+    struct cli_prediction p;
+    char seconds[24];
+
+    cli_predict(&p, plan, &plan->machine);
+    if (!(p.seconds > 0))
+        return;
+    if (!p.simulated) {
+        st_print(file, "  predicted step: %s, the schedule's bound, since %s\n", cli_seconds_text(seconds, p.seconds),
+                 why_not_simulated(plan));
+        return;
+    }
+    st_print(file, "  predicted step: %s", cli_seconds_text(seconds, p.seconds));
+    if (plan->bounds.schedule > 0)
+        st_print(file, ", %.2f of the schedule's bound, %.2f of the hardware's", p.seconds / plan->bounds.schedule,
+                 p.seconds / plan->bounds.hardware);
+    st_print(file, "\n");
+    print_stalls(&p.sim, file);
+}
+
+static void put_lanes(struct st_json_writer *w, const char *key, const double seconds[ST_LANE_COUNT])
+{
+    st_json_object_open(w, key);
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+        st_json_put_double(w, st_lane_name((enum st_lane)lane), seconds[lane]);
+    st_json_object_close(w);
+}
+
+void cli_prediction_put(const struct st_plan *plan, struct st_json_writer *w)
+{
+    struct cli_prediction p;
+
+    cli_predict(&p, plan, &plan->machine);
+    put_seconds(w, "predicted_seconds", p.seconds);
+    st_json_put_bool(w, "simulated", p.simulated);
+    if (!p.simulated)
+        return;
+    st_json_object_open(w, "predicted");
+    put_lanes(w, "busy_seconds", p.sim.busy);
+    put_lanes(w, "stall_seconds", p.sim.stall);
+    st_json_put_string(w, "stalled_by", p.sim.stalled_by == ST_LANE_COUNT ? NULL : st_lane_name((enum st_lane)p.sim.stalled_by));
+    st_json_object_close(w);
+}
+
+/* --- its other schedules --- */
+
+struct schedule {
+    enum st_update_policy update;
+    enum st_accumulation accumulation;
+    bool chosen;
+    struct st_plan *plan; /* NULL: not for this run */
+    strata_status status;
+    struct cli_prediction prediction;
+};
+
+/* Destroy schedule->plan. */
+static void plan_schedule(struct schedule *out, const struct cli_session *s)
+{
+    struct st_policy policy;
+
+    st_policy_from_config(&policy, &s->config);
+    policy.update = out->update;
+    policy.accumulation = out->accumulation;
+    out->chosen = out->update == s->plan->policy.update && out->accumulation == s->plan->decided.accumulation;
+    out->plan = NULL;
+    if (out->update == ST_UPDATE_IN_BACKWARD && policy.needs_norm)
+        return;
+    out->status = st_plan_make(&out->plan, st_model_workload(s->model), &s->machine, &policy);
+    if (out->status == STRATA_OK)
+        out->status = st_plan_balance(&out->plan, &s->machine);
+    if (out->status == STRATA_OK)
+        cli_predict(&out->prediction, out->plan, &s->machine);
+}
+
+static const char *accumulation_name(enum st_accumulation accumulation)
+{
+    return accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal";
+}
+
+static void print_schedule(const struct schedule *c, bool both, FILE *file)
+{
+    char device[24], host[24], seconds[24];
+
+    st_print(file, "    %-12s", cli_update_name(c->update));
+    if (both && c->plan != NULL)
+        st_print(file, " %-11s", accumulation_name(c->accumulation));
+    if (c->plan == NULL || c->status != STRATA_OK) {
+        st_print(file, " %s\n",
+                 c->plan != NULL ? strata_last_error()
+                                 : "not for this run: clipping, or a step that may be skipped, needs the whole gradient first");
+        return;
+    }
+    st_print(file, " %s device, %s host", st_size_text(device, c->plan->needed[STRATA_TIER_DEVICE]),
+             st_size_text(host, c->plan->needed[STRATA_TIER_HOST]));
+    if (c->prediction.seconds > 0)
+        st_print(file, ", predicted step %s", cli_seconds_text(seconds, c->prediction.seconds));
+    if (c->plan->bounds.schedule > 0)
+        st_print(file, " (shortest %s)", cli_seconds_text(seconds, c->plan->bounds.schedule));
+    st_print_text(file, c->chosen ? "  <- chosen\n" : "\n");
+}
+
+static void put_schedule(const struct schedule *c, struct st_json_writer *w)
+{
+    const bool planned = c->plan != NULL && c->status == STRATA_OK;
+
+    st_json_object_open(w, NULL);
+    st_json_put_string(w, "update", cli_update_name(c->update));
+    st_json_put_string(w, "accumulation", accumulation_name(c->accumulation));
+    st_json_put_bool(w, "chosen", c->chosen);
+    st_json_put_bool(w, "possible", planned);
+    if (planned) {
+        st_json_put_u64(w, "device_bytes", c->plan->needed[STRATA_TIER_DEVICE]);
+        st_json_put_u64(w, "host_bytes", c->plan->needed[STRATA_TIER_HOST]);
+        put_seconds(w, "schedule_bound_seconds", c->plan->bounds.schedule);
+        put_seconds(w, "predicted_seconds", c->prediction.seconds);
+    }
+    st_json_object_close(w);
+}
+
+/* Exactly one of file and w is not NULL.  A schedule for which there was no memory is not an impossible one: E_NOMEM. */
+static strata_status each_schedule(const struct cli_session *s, FILE *file, struct st_json_writer *w)
+{
+    static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
+    static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
+    const bool both = s->plan->workload.grad_accum > 1;
+
+    for (size_t i = 0; i < sizeof(updates) / sizeof(updates[0]); i++) {
+        for (size_t k = 0; k < sizeof(orders) / sizeof(orders[0]); k++) {
+            struct schedule c = {.update = updates[i], .accumulation = orders[k]};
+
+            if (!both && orders[k] != s->plan->decided.accumulation)
+                continue;
+            if (k > 0 && updates[i] == ST_UPDATE_IN_BACKWARD && s->plan->policy.needs_norm)
+                continue; /* said once */
+            plan_schedule(&c, s);
+            if (c.status == STRATA_E_NOMEM) {
+                st_plan_destroy(c.plan);
+                return c.status;
+            }
+            if (file != NULL)
+                print_schedule(&c, both, file);
+            else
+                put_schedule(&c, w);
+            st_plan_destroy(c.plan);
+        }
+    }
+    return STRATA_OK;
+}
+
+strata_status cli_schedules_print(const struct cli_session *s, FILE *file)
+{
+    st_print_text(file, s->plan->workload.grad_accum > 1 ? "  schedules (strata.update, strata.accumulation):\n"
+                                                         : "  schedules (strata.update):\n");
+    return each_schedule(s, file, NULL);
+}
+
+strata_status cli_schedules_put(const struct cli_session *s, struct st_json_writer *w)
+{
+    strata_status st;
+
+    st_json_array_open(w, "schedules");
+    st = each_schedule(s, NULL, w);
+    st_json_array_close(w);
+    return st;
+}
+
+/* --- one more of each --- */
+
+#define MORE_COLUMNS 48
+#define LEAST_CHANGE 5e-4 /* of a step: less reads as -0.0 % */
+
+enum more { MORE_DRIVE, MORE_LINK, MORE_COMPUTE, MORE_UPDATE, MORE_HOST, MORE_DEVICE, MORE_COUNT };
+
+static const struct {
+    const char *name, *text;
+} mores[MORE_COUNT] = {
+    [MORE_DRIVE] = {"drive", "one more drive"},
+    [MORE_LINK] = {"link", "a link twice as fast"},
+    [MORE_COMPUTE] = {"compute", "compute twice as fast"},
+    [MORE_UPDATE] = {"update", "updates twice as fast"},
+    [MORE_HOST] = {"host_memory", "25 % more host memory"},
+    [MORE_DEVICE] = {"device_memory", "25 % more device memory"},
+};
+
+/* *m with one more of it; the program that is planned already runs on it. */
+static void take_rates(struct st_machine *m, enum more more)
+{
+    const double drives = m->rates.drives > 0 ? m->rates.drives : 1;
+
+    switch (more) {
+    case MORE_DRIVE:
+        m->rates.read *= (drives + 1) / drives;
+        m->rates.write *= (drives + 1) / drives;
+        m->rates.mixed *= (drives + 1) / drives;
+        return;
+    case MORE_LINK:
+        m->rates.upload *= 2;
+        m->rates.download *= 2;
+        return;
+    case MORE_COMPUTE:
+        m->rates.matmul_flops *= 2;
+        m->rates.block_flops *= 2;
+        m->rates.head_flops *= 2;
+        return;
+    default:
+        m->rates.update *= 2;
+        m->rates.checksum *= 2;
+    }
+}
+
+static bool has_updates(const struct st_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->op_count; i++)
+        if (st_cost_updated(plan, &plan->machine, &plan->ops[i]) > 0)
+            return true;
+    return false;
+}
+
+/* Does the program use it at all? */
+static bool matters(const struct st_plan *plan, enum more more)
+{
+    const struct st_traffic *t = &plan->traffic[st_phase_index(ST_PHASE_BODY)];
+
+    switch (more) {
+    case MORE_DRIVE:
+        return t->read + t->write > 0;
+    case MORE_LINK:
+        return t->upload + t->download > 0;
+    case MORE_UPDATE:
+        return has_updates(plan);
+    default:
+        return true;
+    }
+}
+
+/* A program planned anew for more memory; 0 seconds if it is no other one, or not for this run.  E_NOMEM. */
+static strata_status planned_anew(double *seconds, const struct cli_session *s, strata_tier tier)
+{
+    struct st_machine m = s->machine;
+    struct st_plan *plan = NULL;
+    struct cli_prediction p = {0};
+    struct st_policy policy;
+    strata_status st;
+
+    st_policy_from_config(&policy, &s->config);
+    m.capacity[tier] += m.capacity[tier] / 4;
+    if ((st = st_plan_make(&plan, st_model_workload(s->model), &m, &policy)) == STRATA_OK &&
+        (st = st_plan_balance(&plan, &m)) == STRATA_OK && memcmp(plan->needed, s->plan->needed, sizeof(plan->needed)) != 0)
+        cli_predict(&p, plan, &m);
+    st_plan_destroy(plan);
+    *seconds = p.simulated ? p.seconds : 0;
+    return st == STRATA_E_NOMEM ? st : STRATA_OK;
+}
+
+/* Predicted seconds with one more of it; 0: it cannot matter.  E_NOMEM. */
+static strata_status seconds_with(double *seconds, const struct cli_session *s, enum more more)
+{
+    struct st_machine m = s->machine;
+    struct cli_prediction p;
+
+    if (more == MORE_HOST || more == MORE_DEVICE)
+        return planned_anew(seconds, s, more == MORE_HOST ? STRATA_TIER_HOST : STRATA_TIER_DEVICE);
+    *seconds = 0;
+    if (!matters(s->plan, more))
+        return STRATA_OK;
+    take_rates(&m, more);
+    cli_predict(&p, s->plan, &m);
+    *seconds = p.simulated ? p.seconds : 0;
+    return STRATA_OK;
+}
+
+/* Exactly one of file and w is not NULL.  narrow: a row of text takes two lines. */
+static strata_status each_more(const struct cli_session *s, FILE *file, bool narrow, struct st_json_writer *w)
+{
+    struct cli_prediction now;
+    strata_status st = STRATA_OK;
+    char text[24];
+
+    cli_predict(&now, s->plan, &s->machine);
+    for (enum more more = 0; more < MORE_COUNT && now.simulated; more++) {
+        double seconds, change;
+
+        if ((st = seconds_with(&seconds, s, more)) != STRATA_OK)
+            return st;
+        if (!(seconds > 0))
+            continue;
+        change = seconds / now.seconds - 1;
+        if (file != NULL) {
+            st_print(file, narrow ? "    %s\n     %9s  %+6.1f %%\n" : "    %-24s %9s  %+6.1f %%\n", mores[more].text,
+                     cli_seconds_text(text, seconds), fabs(change) < LEAST_CHANGE ? 0 : 100 * change);
+            continue;
+        }
+        st_json_object_open(w, NULL);
+        st_json_put_string(w, "name", mores[more].name);
+        st_json_put_double(w, "predicted_seconds", seconds);
+        st_json_put_double(w, "change", change);
+        st_json_object_close(w);
+    }
+    return st;
+}
+
+strata_status cli_one_more_print(const struct cli_session *s, FILE *to)
+{
+    FILE *file;
+    strata_status st;
+
+    if (s->plan->op_count > CLI_SIMULATED_OPS_MAX || !st_simulate_possible(s->plan, &s->machine))
+        return STRATA_OK;
+    file = st_page_open(to);
+    st_print_text(file, "  one more of each would change the step:\n");
+    st = each_more(s, file, st_print_width(to) < MORE_COLUMNS, NULL);
+    st_page_close(file, to);
+    return st;
+}
+
+strata_status cli_one_more_put(const struct cli_session *s, struct st_json_writer *w)
+{
+    strata_status st;
+
+    st_json_array_open(w, "one_more");
+    st = each_more(s, NULL, false, w);
+    st_json_array_close(w);
+    return st;
+}

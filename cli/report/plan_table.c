@@ -1,0 +1,363 @@
+/* cli/report/plan_table.c - text and JSON of a plan. */
+#include "cli/report/plan_table.h"
+#include "cli/report/plan_predict.h"
+#include "core/page.h"
+#include "core/print.h"
+#include "core/size.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LABEL_COLUMNS 26 /* of the table of tiers */
+#define CELL_MOST     12
+#define CELL_LEAST    8 /* "1023 MiB" */
+
+static const char *const phase_names[ST_PHASE_COUNT] = {"first", "steady", "flush", "eval"};
+static const enum st_phase phases[ST_PHASE_COUNT] = {ST_PHASE_PROLOGUE, ST_PHASE_BODY, ST_PHASE_EPILOGUE, ST_PHASE_EVAL};
+
+const char *cli_tier_name(strata_tier tier)
+{
+    static const char *const names[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
+
+    return tier < STRATA_TIER_COUNT ? names[tier] : "auto";
+}
+
+static const char *moments_name(enum st_moment_format format)
+{
+    return format == ST_MOMENTS_BF16 ? "bf16" : format == ST_MOMENTS_8BIT ? "8bit" : "fp32";
+}
+
+const char *cli_seconds_text(char buf[24], double seconds)
+{
+    if (seconds >= 1)
+        snprintf(buf, 24, "%.3g s", seconds);
+    else if (seconds >= 1e-3)
+        snprintf(buf, 24, "%.3g ms", seconds * 1e3);
+    else
+        snprintf(buf, 24, "%.3g us", seconds * 1e6);
+    return buf;
+}
+
+static const struct st_traffic *traffic_of(const struct st_plan *plan, enum st_phase phase)
+{
+    return &plan->traffic[st_phase_index(phase)];
+}
+
+/* --- text --- */
+
+static void print_model(const struct st_plan *plan, FILE *file)
+{
+    const struct st_workload *w = &plan->workload;
+
+    char params[24];
+
+    st_print(file, "%s: %s parameters in %s, %u blocks; a step is %u x %u sequences of %u tokens\n", w->name,
+             st_count_text(params, w->params), strata_dtype_name(w->dtype), w->block_count, w->grad_accum, w->micro_batch,
+             w->seq);
+}
+
+/* A label and a cell for each tier; on a narrow terminal closer together, on a narrower one the label has a line of its own. */
+struct tier_table {
+    FILE *file;
+    int cell;
+    bool apart; /* the label from its cells */
+};
+
+static struct tier_table tier_table_of(FILE *file, size_t width)
+{
+    const int fitting = ((int)width - LABEL_COLUMNS) / STRATA_TIER_COUNT - 1;
+
+    if (fitting < CELL_LEAST)
+        return (struct tier_table){file, CELL_MOST, true};
+    return (struct tier_table){file, fitting < CELL_MOST ? fitting : CELL_MOST, false};
+}
+
+static void print_label(const struct tier_table *t, const char *label)
+{
+    if (!t->apart)
+        st_print(t->file, "  %-*s", LABEL_COLUMNS - 2, label);
+    else if (*label != '\0')
+        st_print(t->file, "  %s\n", label);
+}
+
+static void print_size_row(const struct tier_table *t, const char *label, const uint64_t bytes[STRATA_TIER_COUNT])
+{
+    char text[24];
+
+    print_label(t, label);
+    for (int tier = 0; tier < STRATA_TIER_COUNT; tier++)
+        st_print(t->file, " %*s", t->cell, bytes[tier] != 0 ? st_size_text(text, bytes[tier]) : "-");
+    st_print(t->file, "\n");
+}
+
+static void print_tier_names(const struct tier_table *t)
+{
+    print_label(t, "");
+    for (int tier = 0; tier < STRATA_TIER_COUNT; tier++)
+        st_print(t->file, " %*s", t->cell, cli_tier_name((strata_tier)tier));
+    st_print(t->file, "\n");
+}
+
+static void print_lacking(const struct st_plan *plan, const struct tier_table *table)
+{
+    uint64_t lacking[STRATA_TIER_COUNT];
+
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        lacking[t] = plan->needed[t] > plan->machine.capacity[t] ? plan->needed[t] - plan->machine.capacity[t] : 0;
+    print_size_row(table, "lacking", lacking);
+}
+
+/* All items of one name, a column per tier, where its first one stands. */
+static void print_item(const struct st_plan *plan, uint32_t item, const struct tier_table *table)
+{
+    const char *name = plan->items[item].name;
+    uint64_t bytes[STRATA_TIER_COUNT] = {0};
+    char label[64];
+
+    for (uint32_t i = 0; i < plan->item_count; i++) {
+        if (strcmp(plan->items[i].name, name) != 0)
+            continue;
+        if (i < item)
+            return;
+        bytes[plan->items[i].tier] += plan->items[i].bytes;
+    }
+    if (bytes[STRATA_TIER_DEVICE] + bytes[STRATA_TIER_HOST] + bytes[STRATA_TIER_NVME] == 0)
+        return;
+    snprintf(label, sizeof(label), "  %.60s", name);
+    print_size_row(table, label, bytes);
+}
+
+static void print_tiers(const struct st_plan *plan, bool full, const struct tier_table *table)
+{
+    print_tier_names(table);
+    print_size_row(table, "budget", plan->machine.capacity);
+    print_size_row(table, plan->fits ? "needed" : "needed at least", plan->needed);
+    if (!plan->fits) {
+        print_lacking(plan, table);
+        return;
+    }
+    if (!full)
+        return;
+    print_size_row(table, "smallest possible", plan->minimum);
+    for (uint32_t i = 0; i < plan->item_count; i++)
+        print_item(plan, i, table);
+}
+
+static void print_memory(const struct st_plan *plan, FILE *file)
+{
+    char rss[24], fixed[24];
+
+    st_print(file, "  memory of the process: at most %s = host + %s%s fixed part\n", st_size_text(rss, plan->rss_bytes_max),
+             plan->machine.device_is_host ? "device + " : "", st_size_text(fixed, plan->fixed_bytes));
+}
+
+static void print_traffic(const char *label, const struct st_traffic *t, FILE *file)
+{
+    char upload[24], download[24], read[24], write[24];
+
+    st_print(file, "  %s: upload %s, download %s, read %s, write %s\n", label, st_size_text(upload, t->upload),
+             st_size_text(download, t->download), st_size_text(read, t->read), st_size_text(write, t->write));
+}
+
+static void print_all_traffic(const struct st_plan *plan, FILE *file)
+{
+    static const char *const labels[ST_PHASE_COUNT] = {"bytes of the first step", "bytes of a steady step", "bytes of a flush",
+                                                       "bytes of an evaluation batch"};
+    const struct st_traffic *steady = traffic_of(plan, ST_PHASE_BODY);
+
+    for (size_t i = 0; i < ST_PHASE_COUNT; i++)
+        print_traffic(labels[i], traffic_of(plan, phases[i]), file);
+    if (steady->read + steady->write > 0)
+        st_print(file, "  nvme moves %.2f bytes per parameter and step, without padding\n",
+                 (double)plan->parameter_bytes_nvme / (double)plan->workload.params);
+}
+
+const char *cli_update_name(enum st_update_policy update)
+{
+    return update == ST_UPDATE_SERIAL ? "serial" : update == ST_UPDATE_GATED ? "gated" : "in_backward";
+}
+
+static const char *update_text(enum st_update_policy update)
+{
+    return update == ST_UPDATE_SERIAL ? "serial update" : update == ST_UPDATE_GATED ? "gated update" : "update in backward";
+}
+
+static uint32_t carried_pages(const struct st_plan *plan)
+{
+    uint32_t count = 0;
+
+    for (uint32_t p = 0; p < plan->workload.page_count; p++)
+        count += plan->pages[p].carried;
+    return count;
+}
+
+static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
+{
+    const struct st_workload *w = &plan->workload;
+
+    st_print(
+        file,
+        "  %s, %s; weights of %u of %u pages stay on the device; %u of %u blocks keep their activations, %u of %u head tiles "
+        "their "
+        "logits, checkpoints on %s\n",
+        plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
+        plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->decided.resident_pages,
+        w->page_count, plan->decided.kept_blocks, w->block_count, plan->decided.kept_tiles, w->head_count,
+        cli_tier_name(plan->decided.activation_tier));
+    if (!full || plan->policy.forward_only)
+        return;
+    st_print(file,
+             "  state: moments in %s; %u pages on the device, %u of %u chunks pinned in host memory; pinned weights: %u pages\n",
+             moments_name(plan->moment_format), plan->decided.device_state_pages, plan->decided.pinned_chunks, plan->chunk_count,
+             plan->decided.pinned_weight_pages);
+    if (carried_pages(plan) > 0)
+        st_print(file, "  the state of %u of %u blocks crosses the link to be updated on the device\n", carried_pages(plan),
+                 w->block_count);
+    st_print(file, "  slots: %u weights, %u host weights, %u state, %u activations, %u gradients; program: %u ops, %u waits\n",
+             plan->decided.slots.weights, plan->decided.slots.host_weights, plan->decided.slots.states, plan->decided.slots.acts,
+             plan->decided.slots.grads, plan->op_count, plan->wait_count);
+}
+
+void cli_plan_print(const struct st_plan *plan, bool full, FILE *to)
+{
+    FILE *const file = st_page_open(to);
+    const struct tier_table table = tier_table_of(file, st_print_width(to));
+
+    print_model(plan, file);
+    print_tiers(plan, full, &table);
+    if (plan->fits) {
+        print_memory(plan, file);
+        if (full)
+            print_all_traffic(plan, file);
+        else
+            print_traffic("bytes of a steady step", traffic_of(plan, ST_PHASE_BODY), file);
+        print_decisions(plan, full, file);
+    }
+    st_page_close(file, to);
+}
+
+void cli_bounds_print(const struct st_plan *plan, FILE *to)
+{
+    const struct st_bounds *b = &plan->bounds;
+    FILE *const file = st_page_open(to);
+    char hardware[24], schedule[24];
+
+    if (!(b->schedule > 0)) {
+        st_print_text(file, "  shortest step: unknown, no rates (--machine FILE, or strata plan --measure)\n");
+        if (!plan->machine.device_is_host)
+            st_print_text(file, "  a run measures them first and may then plan faster ways within the same budgets\n");
+    } else {
+        st_print(file, "  shortest step: %s for this schedule (bound by %s), %s for any schedule on this hardware\n",
+                 cli_seconds_text(schedule, b->schedule), b->bound_by, cli_seconds_text(hardware, b->hardware));
+    }
+    st_page_close(file, to);
+}
+
+/* --- JSON --- */
+
+static void put_seconds(struct st_json_writer *w, const char *key, double seconds)
+{
+    st_json_put_double(w, key, seconds > 0 ? seconds : (double)NAN);
+}
+
+static void put_traffic(struct st_json_writer *w, const char *key, const struct st_traffic *t)
+{
+    st_json_object_open(w, key);
+    st_json_put_u64(w, "upload", t->upload);
+    st_json_put_u64(w, "download", t->download);
+    st_json_put_u64(w, "read", t->read);
+    st_json_put_u64(w, "write", t->write);
+    st_json_object_close(w);
+}
+
+static void put_tiers(struct st_json_writer *w, const struct st_plan *plan)
+{
+    st_json_object_open(w, "tiers");
+    for (int t = 0; t < STRATA_TIER_COUNT; t++) {
+        st_json_object_open(w, cli_tier_name((strata_tier)t));
+        st_json_put_u64(w, "capacity", plan->machine.capacity[t]);
+        st_json_put_u64(w, "needed", plan->needed[t]);
+        st_json_put_u64(w, "minimum", plan->minimum[t]);
+        st_json_object_close(w);
+    }
+    st_json_object_close(w);
+}
+
+static void put_workload(struct st_json_writer *w, const struct st_workload *work)
+{
+    st_json_put_string(w, "model", work->name);
+    st_json_put_u64(w, "parameters", work->params);
+    st_json_put_u64(w, "sequence_length", work->seq);
+    st_json_put_u64(w, "micro_batch", work->micro_batch);
+    st_json_put_u64(w, "gradient_accumulation", work->grad_accum);
+}
+
+static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
+{
+    st_json_object_open(w, "placement");
+    st_json_put_string(w, "update", cli_update_name(plan->policy.update));
+    st_json_put_string(w, "accumulation", plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal");
+    st_json_put_string(w, "param_tier", cli_tier_name(plan->policy.param_tier));
+    st_json_put_string(w, "optimizer_tier", cli_tier_name(plan->policy.optimizer_tier));
+    st_json_put_string(w, "activation_tier", cli_tier_name(plan->decided.activation_tier));
+    st_json_put_string(w, "moments", moments_name(plan->moment_format));
+    st_json_put_u64(w, "pages", plan->workload.page_count);
+    st_json_put_u64(w, "resident_pages", plan->decided.resident_pages);
+    st_json_put_u64(w, "device_state_pages", plan->decided.device_state_pages);
+    st_json_put_u64(w, "carried_pages", carried_pages(plan));
+    st_json_put_u64(w, "pinned_weight_pages", plan->decided.pinned_weight_pages);
+    st_json_put_u64(w, "chunks", plan->chunk_count);
+    st_json_put_u64(w, "pinned_chunks", plan->decided.pinned_chunks);
+    st_json_put_u64(w, "blocks", plan->workload.block_count);
+    st_json_put_u64(w, "kept_blocks", plan->decided.kept_blocks);
+    st_json_put_u64(w, "head_tiles", plan->workload.head_count);
+    st_json_put_u64(w, "kept_head_tiles", plan->decided.kept_tiles);
+    st_json_put_u64(w, "weight_slots", plan->decided.slots.weights);
+    st_json_put_u64(w, "host_weight_slots", plan->decided.slots.host_weights);
+    st_json_put_u64(w, "state_slots", plan->decided.slots.states);
+    st_json_put_u64(w, "activation_slots", plan->decided.slots.acts);
+    st_json_put_u64(w, "gradient_slots", plan->decided.slots.grads);
+    st_json_object_close(w);
+}
+
+static void put_items(struct st_json_writer *w, const struct st_plan *plan)
+{
+    st_json_array_open(w, "items");
+    for (uint32_t i = 0; i < plan->item_count; i++) {
+        st_json_object_open(w, NULL);
+        st_json_put_string(w, "name", plan->items[i].name);
+        st_json_put_string(w, "tier", cli_tier_name(plan->items[i].tier));
+        st_json_put_u64(w, "bytes", plan->items[i].bytes);
+        st_json_object_close(w);
+    }
+    st_json_array_close(w);
+}
+
+static void put_bounds(struct st_json_writer *w, const struct st_bounds *b)
+{
+    put_seconds(w, "hardware_bound_seconds", b->hardware);
+    put_seconds(w, "schedule_bound_seconds", b->schedule);
+    st_json_put_string(w, "bound_by", b->schedule > 0 ? b->bound_by : NULL);
+}
+
+void cli_plan_put_fields(const struct st_plan *plan, struct st_json_writer *w)
+{
+    st_json_put_bool(w, "fits", plan->fits);
+    put_workload(w, &plan->workload);
+    put_tiers(w, plan);
+    st_json_put_u64(w, "rss_bytes_max", plan->rss_bytes_max);
+    st_json_put_u64(w, "fixed_bytes", plan->fixed_bytes);
+    if (!plan->fits)
+        return;
+    put_traffic(w, "traffic", traffic_of(plan, ST_PHASE_BODY));
+    st_json_object_open(w, "traffic_by_phase");
+    for (size_t i = 0; i < ST_PHASE_COUNT; i++)
+        put_traffic(w, phase_names[i], traffic_of(plan, phases[i]));
+    st_json_object_close(w);
+    st_json_put_u64(w, "nvme_bytes_without_padding", plan->parameter_bytes_nvme);
+    put_bounds(w, &plan->bounds);
+    cli_prediction_put(plan, w);
+    st_json_put_u64(w, "ops", plan->op_count);
+    put_placement(w, plan);
+    put_items(w, plan);
+}

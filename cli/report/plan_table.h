@@ -1,0 +1,22 @@
+/* cli/report/plan_table.h - a plan as people read it, and as programs do. */
+#ifndef CLI_REPORT_PLAN_TABLE_H
+#define CLI_REPORT_PLAN_TABLE_H
+
+#include "core/json.h"
+#include "offload/plan.h"
+
+/** Tiers, memory, traffic and decisions; `full` adds what lies where and the traffic of every phase. */
+void cli_plan_print(const struct st_plan *plan, bool full, FILE *file);
+/** One or two lines: the shortest possible step. */
+void cli_bounds_print(const struct st_plan *plan, FILE *file);
+/** Keys of `strata plan --json` into an object that is open. */
+void cli_plan_put_fields(const struct st_plan *plan, struct st_json_writer *w);
+
+const char *cli_tier_name(strata_tier tier);
+/** "1.2 s", "812 ms", "37.5 us" into buf; returns buf. */
+const char *cli_seconds_text(char buf[24], double seconds);
+
+/** "serial", "gated" or "in_backward".  Static. */
+const char *cli_update_name(enum st_update_policy update);
+
+#endif

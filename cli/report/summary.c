@@ -1,0 +1,170 @@
+/* cli/report/summary.c - the block at the end of a run: medians, bounds, traffic, stalls, memory. */
+#include "cli/report/bound_by.h"
+#include "cli/report/endurance.h"
+#include "cli/report/plan_table.h"
+#include "cli/report/progress.h"
+#include "core/page.h"
+#include "core/print.h"
+#include "core/size.h"
+
+#include <math.h>
+
+const char *cli_ms_text(char buf[16], double ms)
+{
+    snprintf(buf, 16, ms >= 99.95 ? "%.0f" : "%.3g", ms);
+    return buf;
+}
+
+static bool bounds_hold(struct cli_medians *m)
+{
+    return cli_bound_holds(cli_medians_get(m, CLI_STEP_SECONDS), cli_medians_get(m, CLI_SCHEDULE_BOUND));
+}
+
+static void print_medians(FILE *file, struct cli_medians *m)
+{
+    const double mfu = bounds_hold(m) ? cli_medians_get(m, CLI_MFU) : (double)NAN;
+    char step[16], forward[16], backward[16], stall[16], other[16];
+
+    st_print(file, "  median step   %s ms: forward %s, backward %s, stall %s, other %s; %.0f tokens/s",
+             cli_ms_text(step, cli_medians_get(m, CLI_STEP_SECONDS) * 1e3),
+             cli_ms_text(forward, cli_medians_get(m, CLI_MS_FORWARD)), cli_ms_text(backward, cli_medians_get(m, CLI_MS_BACKWARD)),
+             cli_ms_text(stall, cli_medians_get(m, CLI_MS_STALL)), cli_ms_text(other, cli_medians_get(m, CLI_MS_OTHER)),
+             cli_medians_get(m, CLI_TOKENS_PER_SECOND));
+    if (!isnan(mfu))
+        st_print(file, ", MFU %.1f %%", mfu * 100);
+    st_print(file, "\n");
+}
+
+static void print_bounds(FILE *file, const struct st_plan *plan, struct cli_medians *m)
+{
+    const double seconds = cli_medians_get(m, CLI_STEP_SECONDS);
+    char schedule[24], hardware[24];
+
+    if (!(plan->bounds.schedule > 0)) {
+        st_print_text(file, "  step/bound    unknown: the machine's rates are not\n");
+        return;
+    }
+    if (!bounds_hold(m)) {
+        st_print(
+            file,
+            "  step/bound    unknown: the rates are too low, as the step takes %.2f of what they allow. They were measured while "
+            "the machine was busy, or are another machine's: on a quiet one, strata info --measure --out FILE, then --machine "
+            "FILE\n",
+            seconds / plan->bounds.schedule);
+        return;
+    }
+    st_print(file, "  step/bound    %.2f of the schedule's %s (%s), %.2f of the hardware's %s\n", seconds / plan->bounds.schedule,
+             cli_seconds_text(schedule, plan->bounds.schedule), plan->bounds.bound_by, seconds / plan->bounds.hardware,
+             cli_seconds_text(hardware, plan->bounds.hardware));
+}
+
+static void print_link(FILE *file, const char *name, double counted, uint64_t planned)
+{
+    char have[24], want[24];
+
+    st_print(file, "%s%s ", name[0] == 'u' ? "" : ", ", name);
+    if (counted == (double)planned)
+        st_print(file, "%s (as planned)", st_size_text(have, planned));
+    else
+        st_print(file, "%s (planned %s)", st_size_text(have, counted > 0 ? (uint64_t)counted : 0), st_size_text(want, planned));
+}
+
+/* A run of one step has no steady one. */
+static void print_traffic(FILE *file, const struct st_plan *plan, struct cli_medians *m)
+{
+    const struct st_traffic *planned = &plan->traffic[st_phase_index(m->steps > 1 ? ST_PHASE_BODY : ST_PHASE_PROLOGUE)];
+
+    st_print_text(file, "  bytes a step  ");
+    print_link(file, "upload", cli_medians_get(m, CLI_UPLOAD), planned->upload);
+    print_link(file, "download", cli_medians_get(m, CLI_DOWNLOAD), planned->download);
+    print_link(file, "read", cli_medians_get(m, CLI_READ), planned->read);
+    print_link(file, "write", cli_medians_get(m, CLI_WRITE), planned->write);
+    st_print(file, "\n");
+}
+
+static void print_stalls(FILE *file, struct cli_medians *m)
+{
+    bool any = false;
+    char text[16];
+
+    st_print_text(file, "  stalls        ");
+    for (int i = 0; i < ST_LANE_COUNT; i++) {
+        const double ms = cli_medians_get(m, (enum cli_column)(CLI_STALL_MS + i));
+
+        if (!(ms > 0.005))
+            continue;
+        st_print(file, "%s%s %s ms a step", any ? ", " : "", st_lane_name((enum st_lane)i), cli_ms_text(text, ms));
+        any = true;
+    }
+    st_print_text(file, any ? "\n" : "none\n");
+}
+
+static void print_bound_by(FILE *file, const struct cli_medians *m, const struct st_pressure_verdict *run)
+{
+    struct cli_bound_by bound;
+
+    cli_bound_by(&bound, m, run->pressed ? run->waited_share : 0);
+    if (bound.resource != NULL)
+        st_print(file, "  bound by      %s\n", bound.text);
+}
+
+static void print_pressure_totals(FILE *file, const struct st_pressure_sample *moved)
+{
+    const char *before = "";
+    char size[24];
+
+    if (moved->major_faults != ST_PRESSURE_UNKNOWN) {
+        st_print(file, "%llu major faults", (unsigned long long)moved->major_faults);
+        before = ", ";
+    }
+    if (moved->some_us != ST_PRESSURE_UNKNOWN) {
+        st_print(file, "%s%.0f ms waiting for memory", before, (double)moved->some_us * 1e-3);
+        before = ", ";
+    }
+    if (moved->swap_bytes != ST_PRESSURE_UNKNOWN && moved->swap_bytes > 0)
+        st_print(file, "%s%s in swap", before, st_size_text(size, moved->swap_bytes));
+}
+
+/* Of the run; the sentence, where it names the cause, has the totals in it. */
+static void print_pressure(FILE *file, const struct cli_medians *m, const struct st_pressure_verdict *run)
+{
+    st_print_text(file, "  pressure      ");
+    if (run->pressed) {
+        st_print_text(file, run->sentence);
+    } else if (run->moved.major_faults == ST_PRESSURE_UNKNOWN && run->moved.some_us == ST_PRESSURE_UNKNOWN) {
+        st_print_text(file, "unknown: the system does not tell");
+    } else {
+        st_print_text(file, m->pressed == 0 ? "none: " : "at times: ");
+        print_pressure_totals(file, &run->moved);
+    }
+    if (m->pressed > 0)
+        st_print(file, " (memory pressure in %llu of %llu steps)", (unsigned long long)m->pressed, (unsigned long long)m->steps);
+    st_print(file, "\n");
+}
+
+void cli_progress_summary(struct cli_progress *p, const struct st_plan *plan, struct cli_medians *m,
+                          const struct cli_summary *summary)
+{
+    struct cli_endurance endurance;
+    FILE *file;
+    char peak[24], planned[24];
+
+    if (p->quiet || m->steps == 0)
+        return;
+    cli_progress_close_line(p);
+    file = st_page_open(p->file);
+    st_print(file, "%s: %llu steps (%llu skipped), %.0f tokens in %.1f s\n",
+             summary->status == STRATA_OK ? "done" : strata_status_text(summary->status), (unsigned long long)m->steps,
+             (unsigned long long)m->skipped, m->last[CLI_TOKENS_TOTAL], summary->seconds);
+    print_medians(file, m);
+    print_bounds(file, plan, m);
+    print_traffic(file, plan, m);
+    cli_endurance_counted(&endurance, m, summary->seconds);
+    cli_endurance_print(&endurance, "nvme writes   ", file);
+    print_stalls(file, m);
+    print_bound_by(file, m, &summary->pressure);
+    st_print(file, "  memory        peak %s, planned at most %s\n", st_size_text(peak, summary->peak_rss_bytes),
+             st_size_text(planned, summary->rss_bytes_max));
+    print_pressure(file, m, &summary->pressure);
+    st_page_close(file, p->file);
+}
