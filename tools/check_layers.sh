@@ -1,5 +1,6 @@
 #!/bin/sh
-# Checks who includes whom (docs/design.md, "Tree"): no folder includes upwards, and each foreign header has one home.  And that
+# Checks who includes whom, folder by folder (docs/design.md, "Tree"): no folder includes upwards, what is called *_internal.h stays in
+# its folder (tests may see it), and each foreign header has one home.  And that
 # what people read is printed through core/print.h, which writes out what a terminal would obey.  And that a file which calls the
 # system knows core/fault.h, so that tests can make the calls fail.
 #
@@ -12,22 +13,26 @@ cd "${1:-$(dirname "$0")/..}"
 # shellcheck disable=SC2046 # file names in this tree have no spaces
 exec awk '
 BEGIN {
-    # Folder -> what it may include: folders (ending in /) or single headers.
-    allow["include"] = "strata/"
-    allow["core"] = "core/ strata/"
-    allow["kernels"] = "kernels/ core/cpu.h strata/"
-    allow["nvme"] = "nvme/ core/ strata/"
-    allow["offload"] = "offload/ nvme/ kernels/ core/ strata/"
-    allow["model"] = "model/ offload/device.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
-    allow["cli"] = "cli/ model/ offload/ core/ strata/ bench/bench.h"
-    # Tests and benches see the layers they link; tests of several layers (tests/engine, ...) see all.
-    all = "cli/ model/ " allow["offload"] " tests/"
+    # Folder -> what it may include beside itself: folders (ending in /) or single headers.  A folder inside has a row of its own.
+    allow["include/strata"] = "strata/"
+    allow["core"] = "strata/"
+    allow["kernels"] = "core/cpu.h strata/"
+    allow["kernels/cuda"] = "kernels/ strata/"
+    allow["nvme"] = "core/ strata/"
+    allow["offload"] = "nvme/ kernels/ core/ strata/"
+    allow["model"] = "offload/device.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
+    allow["bench"] = "model/ offload/ nvme/ kernels/ core/ strata/"
+    allow["cli"] = "cli/ model/ offload/ core/ strata/"
+    allow["cli/commands"] = "cli/ model/ offload/ core/ strata/ bench/bench.h"
+    allow["cli/options"] = "model/ offload/ core/ strata/"
+    allow["cli/report"] = "cli/session.h cli/cli_signals.h model/ offload/ core/ strata/"
+    # Tests see the layers they link and the fixtures; tests of several layers (tests/engine, ...) see all.
     allow["tests/core"] = "core/ strata/ tests/"
     allow["tests/kernels"] = "kernels/ core/ strata/ tests/"
-    allow["tests/nvme"] = allow["nvme"] " tests/"
-    allow["tests/offload"] = allow["offload"] " tests/"
-    allow["tests/model"] = "model/ " allow["offload"] " tests/"
-    allow["bench"] = "bench/ model/ " allow["offload"]
+    allow["tests/nvme"] = "nvme/ core/ strata/ tests/"
+    allow["tests/offload"] = "offload/ nvme/ kernels/ core/ strata/ tests/"
+    allow["tests/model"] = "model/ " allow["tests/offload"]
+    all = "cli/ " allow["tests/model"]
 
     # Foreign header (a prefix) -> the files it may appear in (prefixes).
     home["cJSON.h"] = home["cjson/"] = "core/json.c"
@@ -83,7 +88,7 @@ FNR == 1 {
 }
 
 # A declaration of a member or a function of ours with such a name is indented, too; calls through a pointer are not the system.
-first_call == "" && /^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && folder_of(FILENAME) ~ /^(core|nvme|offload|model|cli|bench)$/ && FILENAME ~ /\.c$/ {
+first_call == "" && /^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && FILENAME ~ /^(core|nvme|offload|model|cli|bench)\// && FILENAME ~ /\.c$/ {
     line = $0
     gsub(/"[^"]*"/, "", line)
     sub(/\/\*.*/, "", line)
@@ -91,9 +96,13 @@ first_call == "" && /^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && folder_o
         first_call = FNR
 }
 
+# The folder that a file is in; of tests, the one below tests/.
 function folder_of(file)
 {
-    return match(file, /^tests\/[^\/]+\//) ? substr(file, 1, RLENGTH - 1) : substr(file, 1, index(file, "/") - 1)
+    if (match(file, /^tests\/[^\/]+\//))
+        return substr(file, 1, RLENGTH - 1)
+    sub(/\/[^\/]*$/, "", file)
+    return file
 }
 
 # True if text starts with one of the space-separated prefixes.
@@ -116,9 +125,11 @@ function check_own(header, folder)
 {
     if (header ~ /(^|\/)\.\.?\//)
         offence("\"" header "\": name headers by their folder, not by . or ..")
-    else if (header !~ /\// && folder !~ /^(tests|bench)/)
+    else if (header !~ /\// && folder !~ /^tests/)
         offence("\"" header "\": name the folder: \"" folder "/" header "\"")
-    else if (header !~ /\// || starts_with_any(header, folder "/"))
+    else if (header ~ /_internal\.h$/ && folder !~ /^tests/ && folder_of(header) != folder)
+        offence("\"" header "\" is for the files of " folder_of(header) " alone")
+    else if (header !~ /\// || folder_of(header) == folder)
         return
     else if (!starts_with_any(header, allow[folder]))
         offence(folder " may not include \"" header "\" (allowed: " allow[folder] ")")
@@ -133,7 +144,7 @@ function check_foreign(header,    prefix)
             offence("<" header "> belongs in " home[prefix] " alone")
 }
 
-$0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && folder_of(FILENAME) ~ /^(core|kernels|nvme|offload|model|cli|bench)$/ {
+$0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|model|cli|bench)\// {
     if (!starts_with_any(FILENAME, writers))
         offence("prints past core/print.h: st_print, st_print_text, st_log or st_error")
 }
