@@ -1,11 +1,11 @@
 /* bench/bench.c - rows as tables and JSON lines, and what every bench begins and ends with. */
 #include "bench/bench.h"
 #include "bench/bench_setup.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/print.h"
-#include "core/size.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/base/print.h"
+#include "core/base/size.h"
+#include "core/json/json.h"
+#include "core/trace/stats.h"
 
 #include <assert.h>
 #include <math.h>

@@ -6,8 +6,8 @@
  * writes of whole tensors, each once per pass) to those of the device's copy over the same number of elements.
  *
  *     bench_ops [WORKERS [REPEATS]]      minimum and median of the repeats; tables take turns, least times count */
-#include "core/clock.h"
-#include "core/workers.h"
+#include "core/system/clock.h"
+#include "core/system/workers.h"
 #include "offload/device.h"
 #include <stdio.h>
 #include <stdlib.h>

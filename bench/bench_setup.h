@@ -3,8 +3,8 @@
 #define BENCH_BENCH_SETUP_H
 
 #include "bench/bench.h"
-#include "core/topology.h"
-#include "core/workers.h"
+#include "core/system/topology.h"
+#include "core/system/workers.h"
 
 struct bench_setup {
     const struct bench_opts *opts; /* borrowed */

@@ -1,6 +1,6 @@
 /* bench/huge_pages.c - /proc/self/smaps: a line with the range of each mapping, then its figures. */
 #include "bench/huge_pages.h"
-#include "core/file.h"
+#include "core/system/file.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -5,9 +5,9 @@
  * drive that slows down slows all.  The roof of a row is the fastest row of its pattern in this run. */
 #include "bench/bench_setup.h"
 #include "bench/io_case.h"
-#include "core/error.h"
-#include "core/log.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/size.h"
 
 #include <errno.h>
 #include <string.h>

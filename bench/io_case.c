@@ -1,8 +1,8 @@
 /* bench/io_case.c - options become rows; medians and who is compared with whom. */
 #include "bench/io_case.h"
 #include "bench/bench_setup.h"
-#include "core/error.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/size.h"
 
 #include <inttypes.h>
 #include <stddef.h>

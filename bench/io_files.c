@@ -1,10 +1,10 @@
 /* bench/io_files.c - files of a load: without a name, really allocated, written once. */
 #include "bench/io_load.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/log.h"
-#include "core/rng.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/base/rng.h"
+#include "core/base/size.h"
 #include "nvme/direct.h"
 
 #include <errno.h>

@@ -3,11 +3,11 @@
  * It opens our nameless files through /proc, so both work on the same blocks of the drive.  Its buffers get huge pages as ours
  * have, by a tunable of glibc's malloc: on small pages a virtual disk gave it half the rate, which would say nothing of I/O. */
 #include "bench/io_fio.h"
-#include "core/ending.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/json.h"
-#include "core/signals.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/json/json.h"
+#include "core/system/ending.h"
+#include "core/system/signals.h"
 
 #include <errno.h>
 #include <fcntl.h>

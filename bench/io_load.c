@@ -4,9 +4,9 @@
  * middle, each request the one or the other by chance, half and half.  `optimizer` is the update's: extents of EXTENT_BYTES are
  * read in order and written back two extents behind, reads and writes taking turns. */
 #include "bench/io_load.h"
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/rng.h"
+#include "core/base/error.h"
+#include "core/base/rng.h"
+#include "core/system/clock.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #define BENCH_IO_LOAD_H
 
 #include "bench/bench.h"
-#include "core/arena.h"
+#include "core/system/arena.h"
 #include "nvme/io.h"
 #include "nvme/latency.h"
 

@@ -1,8 +1,8 @@
 /* bench/io_print.c - rows of `strata bench io` as a table, and as JSON with fio's names beside ours. */
 #include "bench/io_case.h"
-#include "core/json.h"
-#include "core/print.h"
-#include "core/size.h"
+#include "core/base/print.h"
+#include "core/base/size.h"
+#include "core/json/json.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* bench/layouts.c - see bench/layouts.h. */
 #include "bench/layouts.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <assert.h>
 #include <stdio.h>

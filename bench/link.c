@@ -6,10 +6,10 @@
  * same bytes in turns with ours: on a device with memory of its own bare copies past the table (offload/link_roof.h), on a cpu
  * device a memcpy by the same number of threads between arenas of the same kind. */
 #include "bench/bench_setup.h"
-#include "core/arena.h"
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/size.h"
+#include "core/system/arena.h"
+#include "core/system/clock.h"
 #include "offload/device.h"
 #include "offload/link_roof.h"
 

@@ -1,10 +1,10 @@
 /* bench/null_model.c - see bench/null_model.h. */
 #include "bench/null_model.h"
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/rng.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/rng.h"
+#include "core/base/size.h"
+#include "core/system/clock.h"
 #include "offload/device.h"
 
 #include <inttypes.h>

@@ -10,10 +10,10 @@
  * and one square root per element, from registers. */
 #include "bench/huge_pages.h"
 #include "bench/planes.h"
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/print.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/print.h"
+#include "core/base/size.h"
+#include "core/system/clock.h"
 
 #include <assert.h>
 #include <math.h>

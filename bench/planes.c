@@ -1,8 +1,8 @@
 /* bench/planes.c - see bench/planes.h. */
 #include "bench/planes.h"
 
-#include "core/clock.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/system/clock.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -9,7 +9,7 @@
 #include "bench/bench_setup.h"
 #include "bench/layouts.h"
 #include "bench/probe.h"
-#include "core/arena.h"
+#include "core/system/arena.h"
 
 #define BENCH_ITEM_ELEMS  (64u * 1024u) /* one worker's turn */
 #define BENCH_SHARE_ELEMS (8u * 1024u)  /* at most 128 KiB */

@@ -1,7 +1,7 @@
 /* bench/probe.c - the tables of probes, best first. */
 #include "bench/probe.h"
 
-#include "core/cpu.h"
+#include "core/base/cpu.h"
 
 #include <string.h>
 

@@ -2,9 +2,9 @@
 #include "bench/scheme.h"
 
 #include "bench/planes.h"
-#include "core/arena.h"
-#include "core/clock.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/system/arena.h"
+#include "core/system/clock.h"
 #include "nvme/swap.h"
 
 #include <pthread.h>

@@ -7,10 +7,10 @@
  * Several budgets of the device's memory run the configuration's own schedule in turns, every other round backwards; what the
  * smaller ones cost is the median step of the largest by theirs. */
 #include "bench/step_case.h"
-#include "core/error.h"
-#include "core/print.h"
-#include "core/rng.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/print.h"
+#include "core/base/rng.h"
+#include "core/base/size.h"
 #include "offload/simulate.h"
 
 #include <assert.h>

@@ -1,7 +1,7 @@
 /* bench/step_row.c - what a case of bench step measured, as a row and for people as a sentence below it. */
 #include "bench/step_case.h"
-#include "core/print.h"
-#include "core/stats.h"
+#include "core/base/print.h"
+#include "core/trace/stats.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  *
  * A device with memory of its own is probed while no engine holds that memory; the rest of the machine between the steps, too. */
 #include "bench/step_case.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "offload/device.h"
 #include "offload/device_paced.h"
 

@@ -2,9 +2,9 @@
 #include "nvme/tune.h"
 #include "bench/bench_setup.h"
 #include "bench/io_load.h"
-#include "core/error.h"
-#include "core/print.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/print.h"
+#include "core/base/size.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

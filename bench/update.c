@@ -13,8 +13,8 @@
 #include "bench/null_model.h"
 #include "bench/planes.h"
 #include "bench/scheme.h"
-#include "core/clock.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/system/clock.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* cli/cli_signals.c - see cli/cli_signals.h.  signal_came() runs on the thread that waits for signals, all else on the main
  * thread. */
 #include "cli/cli_signals.h"
-#include "core/ending.h"
-#include "core/file.h"
-#include "core/log.h"
-#include "core/signals.h"
+#include "core/base/log.h"
+#include "core/system/ending.h"
+#include "core/system/file.h"
+#include "core/system/signals.h"
 #include "offload/engine.h"
 
 #include <poll.h>

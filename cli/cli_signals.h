@@ -10,7 +10,7 @@
 
 struct st_engine;
 
-/** In main(), before there are other threads: see core/signals.h. */
+/** In main(), before there are other threads: see core/system/signals.h. */
 strata_status cli_signals_start(void);
 
 /** From here on the first signal only asks: the command looks at cli_signals_pending().

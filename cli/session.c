@@ -1,11 +1,11 @@
 /* cli/session.c - builds what a run stands on, checking before taking: nothing is created on disk before the engine. */
 #include "cli/session.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/log.h"
-#include "core/page.h"
-#include "core/size.h"
-#include "core/trace.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/base/page.h"
+#include "core/base/size.h"
+#include "core/trace/trace.h"
 #include "offload/device.h"
 
 #include <errno.h>

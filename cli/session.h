@@ -5,7 +5,7 @@
 #ifndef CLI_SESSION_H
 #define CLI_SESSION_H
 
-#include "core/topology.h"
+#include "core/system/topology.h"
 #include "model/model.h"
 #include "model/tokens.h"
 #include "offload/config/config.h"

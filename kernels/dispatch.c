@@ -1,6 +1,6 @@
 /* kernels/dispatch.c - the table of kernels per instruction set, and the choice among them.  Best first; scalar last,
  * usable everywhere. */
-#include "core/cpu.h"
+#include "core/base/cpu.h"
 #include "kernels/isa.h"
 #include "kernels/ops.h"
 #include <string.h>

@@ -10,7 +10,7 @@
  *
  * The versions differ in descriptors: 2.x has memory descriptors as values and an operation descriptor between them and the
  * primitive's; 3.x has opaque memory descriptors and none between.  cmake/find_dnnl.cmake checks the version. */
-#include "core/cpu.h"
+#include "core/base/cpu.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul.h"
 #include <assert.h>

@@ -1,6 +1,6 @@
 /* model/decoder.c - a model's calls as sequences of device ops: what calls share, the embedding, and who does which call. */
 #include "model/decoder.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include <assert.h>
 
 static struct st_frame frame_of(const struct st_model *m, const struct st_call *call, uint32_t page)

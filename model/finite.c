@@ -1,5 +1,5 @@
 /* model/finite.c - are weights numbers?  A model with NaN or infinity is not worth a file. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "model/layout.h"
 #include <inttypes.h>
 

@@ -1,7 +1,7 @@
 /* model/generation.c - see generation.h.  Keys and defaults: transformers' GenerationConfig. */
 #include "model/generation.h"
-#include "core/error.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/system/file.h"
 #include "model/hf_fields.h"
 #include "model/hf_output.h"
 #include "model/layout.h"

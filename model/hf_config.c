@@ -1,7 +1,7 @@
 /* model/hf_config.c - config.json of Hugging Face directories, read strictly where it changes the model's meaning. */
 #include "model/hf_config.h"
-#include "core/error.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/system/file.h"
 #include "model/hf_fields.h"
 #include "model/layout.h"
 #include <stdlib.h>

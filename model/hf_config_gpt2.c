@@ -1,5 +1,5 @@
 /* model/hf_config_gpt2.c - config.json of model_type gpt2.  Defaults: transformers' GPT2Config. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "model/hf_fields.h"
 #include <string.h>
 

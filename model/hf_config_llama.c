@@ -1,7 +1,7 @@
 /* model/hf_config_llama.c - config.json of model_type llama, qwen2 and mistral.  Defaults: transformers' configs.
  *
  * Rotary settings lie in "rope_theta" and "rope_scaling", or all in "rope_parameters" (transformers 5). */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "model/hf_fields.h"
 #include "model/layout.h"
 #include <string.h>

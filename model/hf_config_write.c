@@ -1,5 +1,5 @@
 /* model/hf_config_write.c - config.json and generation_config.json of a model that began as a preset. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "model/hf_config.h"
 #include "model/layout.h"
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* model/hf_digest.c - XXH3-128 over a directory's weights as stored, tensor by tensor in parameter order. */
-#include "core/checksum.h"
-#include "core/error.h"
-#include "core/file.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/system/file.h"
 #include "model/hf_reader.h"
 #include "model/layout.h"
 #include <stdlib.h>

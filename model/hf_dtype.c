@@ -1,6 +1,6 @@
 /* model/hf_dtype.c - the dtype that the weights of a Hugging Face directory are stored in, before any of them is read. */
-#include "core/error.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/system/file.h"
 #include "model/hf_fields.h"
 #include "model/hf_index.h"
 #include "model/layout.h"

@@ -1,6 +1,6 @@
 /* model/hf_fields.c - see hf_fields.h. */
 #include "model/hf_fields.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include <math.h>
 
 strata_status st_hf_key_fault(const char *where, const char *key, const char *what)

@@ -2,7 +2,7 @@
 #ifndef MODEL_HF_FIELDS_H
 #define MODEL_HF_FIELDS_H
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "model/model.h"
 
 enum st_hf_field { ST_HF_REQUIRED, ST_HF_OPTIONAL };

@@ -1,8 +1,8 @@
 /* model/hf_index.c - see hf_index.h. */
 #include "model/hf_index.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/json/json.h"
+#include "core/system/file.h"
 #include <stdlib.h>
 #include <string.h>
 

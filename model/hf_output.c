@@ -3,9 +3,9 @@
  * A shard is a file whose name is model-NNNNN-of-NNNNN.safetensors, or one of that ending that the index names.  The index goes
  * last: a run that ends in between leaves what the next one still recognises. */
 #include "model/hf_output.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/file.h"
 #include "model/hf_index.h"
 #include "model/model.h"
 #include <dirent.h>

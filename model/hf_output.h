@@ -2,7 +2,7 @@
 #ifndef MODEL_HF_OUTPUT_H
 #define MODEL_HF_OUTPUT_H
 
-#include "core/file.h"
+#include "core/system/file.h"
 #include "strata/status.h"
 #include <stdbool.h>
 #include <stdint.h>

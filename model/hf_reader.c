@@ -4,8 +4,8 @@
  * lack the prefix of the whole model ("transformer.", "model."); a tied head's lm_head.weight and buffers that are no
  * weights are passed over. */
 #include "model/hf_reader.h"
-#include "core/error.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/system/file.h"
 #include "model/hf_index.h"
 #include "model/layout.h"
 #include "model/safetensors.h"

@@ -1,10 +1,10 @@
 /* model/hf_source.c - see hf_source.h. */
 #include "model/hf_source.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/file.h"
-#include "core/json_edit.h"
-#include "core/log.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/json/json_edit.h"
+#include "core/system/file.h"
 #include "model/hf_config.h"
 #include "model/hf_fields.h"
 #include "model/hf_output.h"
@@ -44,8 +44,8 @@ static bool ends_with(const char *text, const char *end)
     return length >= end_length && strcasecmp(text + length - end_length, end) == 0;
 }
 
-/* Weights in any format belong to the model that was, as do files that a run could not give their names (core/file.h); the two
- * configs are written apart. */
+/* Weights in any format belong to the model that was, as do files that a run could not give their names (core/system/file.h); the
+ * two configs are written apart. */
 static bool is_taken(const char *name)
 {
     static const char *const endings[] = {".safetensors", ".bin", ".pt",     ".pth", ".ckpt", ".h5",   ".msgpack",    ".gguf",

@@ -7,7 +7,7 @@
 #ifndef MODEL_HF_SOURCE_H
 #define MODEL_HF_SOURCE_H
 
-#include "core/file.h"
+#include "core/system/file.h"
 #include "model/model.h"
 
 struct st_hf_source;

@@ -4,8 +4,8 @@
  * the others complete: what cannot be made, or is another output, shows before any training.  At commit the configs are renamed
  * first, the weights next, once all are on the disk, then what lay beside the weights that were read; shards of a model that was
  * there go.  Weights that are on the disk are never removed for a name that they cannot have.  Touches no other file. */
-#include "core/error.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/system/file.h"
 #include "model/hf_config.h"
 #include "model/hf_output.h"
 #include "model/hf_source.h"

@@ -2,7 +2,7 @@
  *
  * Llama family: N(0, 0.02), biases 0, norms 1.  GPT-2: weights and embeddings N(0, 0.02), residual projections N(0, 0.02 / sqrt(2
  * blocks)), biases 0, norms 1 and 0. */
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "model/layout.h"
 #include <string.h>
 

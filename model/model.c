@@ -1,5 +1,5 @@
 /* model/model.c - from a model's numbers to the workload: checks, page counts, bytes, FLOPs. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "model/layout.h"
 #include <math.h>
 #include <stdio.h>

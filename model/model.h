@@ -116,8 +116,8 @@ strata_status st_hf_output_check(const char *dir, bool overwrite);
 
 /* Write one: tensors arrive page by page, any page order, ranges in order within a page; new files, then rename. */
 struct st_hf_writer;
-/** Makes the directory and all files under new names, which keeps others from them (core/file.h), and takes the space of the
- *  weights: E_NOSPC at the start of a run rather than at its end.  Memory of `m` that was read from the same directory stays
+/** Makes the directory and all files under new names, which keeps others from them (core/system/file.h), and takes the space of
+ * the weights: E_NOSPC at the start of a run rather than at its end.  Memory of `m` that was read from the same directory stays
  * good.
  *  @param source  directory that `m` was read from: its config.json goes along with the new dtype, small files beside its weights
  * as they are (model/hf_source.h); NULL: a preset, whose configs are made */

@@ -1,6 +1,6 @@
 /* model/presets.c - models known by name.  Numbers: the published config.json files; nano and mini are ours and read bytes. */
-#include "core/error.h"
-#include "core/word.h"
+#include "core/base/error.h"
+#include "core/base/word.h"
 #include "model/layout.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* sampler.c - candidates in a heap, so that only the likely ones are ever sorted.  One user per sampler. */
 #include "model/sampler.h"
 
-#include "core/error.h"
-#include "core/rng.h"
+#include "core/base/error.h"
+#include "core/base/rng.h"
 
 #include <math.h>
 #include <stdbool.h>

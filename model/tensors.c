@@ -2,8 +2,8 @@
  *
  * Page order is parameter order: table tiles, positions, blocks, final norm, head tiles.  Inside a page the decayed
  * matrices come first, then norms and biases, then what is frozen, each group a dense run of its tensors in list order. */
-#include "core/checksum.h"
-#include "core/error.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
 #include "model/layout.h"
 #include <assert.h>
 #include <fnmatch.h>

@@ -1,7 +1,7 @@
 /* model/token_set.c - token files seen as one sequence of windows.  A window is read straight into the caller's arrays. */
-#include "core/error.h"
-#include "core/log.h"
-#include "core/rng.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/rng.h"
 #include "model/tokens_file.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* model/tokens_bytes.c - text to token files, one token per byte; every n-th block may be set aside. */
-#include "core/ending.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/ending.h"
+#include "core/system/file.h"
 #include "model/tokens.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* model/tokens_file.c - one token file: header, size and a scan of every token when it is opened. */
 #include "model/tokens_file.h"
-#include "core/error.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/system/file.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* nvme/direct.c - see direct.h. */
 #include "nvme/direct.h"
 
-#include "core/fault.h"
+#include "core/base/fault.h"
 #include "nvme/io_method.h"
 
 #include <fcntl.h>

@@ -5,10 +5,10 @@
  * and not done, in_kernel those of them that the kernel has. */
 #include "nvme/io_method.h"
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/log.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/system/clock.h"
 
 #include <assert.h>
 #include <errno.h>

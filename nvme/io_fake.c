@@ -3,10 +3,10 @@
  * Bytes move when a request completes, not when it is submitted, so a missing wait shows.  No threads, no disk. */
 #include "nvme/io_method.h"
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/rng.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/rng.h"
+#include "core/system/clock.h"
 
 #include <assert.h>
 #include <errno.h>

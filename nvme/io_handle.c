@@ -4,10 +4,10 @@
  * records of requests lie in chunks that stay where they are and grow in number with the most requests ever outstanding. */
 #include "nvme/io_handle_parts.h"
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/thread.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/clock.h"
+#include "core/system/thread.h"
 
 #include <inttypes.h>
 #include <stdio.h>

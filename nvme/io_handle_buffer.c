@@ -3,7 +3,7 @@
  * Any thread; the list is the lock's.  A list is enough: buffers are few, large and kept. */
 #include "nvme/io_handle_parts.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -3,10 +3,10 @@
  * Opened by any thread; closed by the I/O thread, once no request is left. */
 #include "nvme/io_handle_parts.h"
 
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/log.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/base/size.h"
 #include "nvme/direct.h"
 
 #include <errno.h>

@@ -11,7 +11,7 @@
 #ifndef NVME_IO_HANDLE_PARTS_H
 #define NVME_IO_HANDLE_PARTS_H
 
-#include "core/arena.h"
+#include "core/system/arena.h"
 #include "nvme/io_method.h"
 #include "strata/io.h"
 #include <limits.h>

@@ -5,9 +5,9 @@
  * it has none in flight. */
 #include "nvme/io_handle_parts.h"
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/log.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/system/clock.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -3,8 +3,8 @@
  * Stateless; any thread. */
 #include "nvme/io_method.h"
 
-#include "core/error.h"
-#include "core/fault.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
 
 #include <assert.h>
 #include <errno.h>

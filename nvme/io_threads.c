@@ -3,10 +3,10 @@
  * Threads take requests from `queue` and put them into `finished`; the owner alone runs done(), in reap(). */
 #include "nvme/io_method.h"
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/thread.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/clock.h"
+#include "core/system/thread.h"
 
 #include <assert.h>
 #include <errno.h>

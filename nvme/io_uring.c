@@ -8,10 +8,10 @@
  * which takes none: there reap() never blocks in the kernel and looks at wake_due. */
 #include "nvme/io_uring_parts.h"
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/log.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/system/clock.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* nvme/io_uring_ring.c - makes the ring that the kernel and the options allow, with its tables of memory and files. */
 #include "nvme/io_uring_parts.h"
 
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/log.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,10 +4,10 @@
  * are answered by the file system without the drive. */
 #include "nvme/swap.h"
 
-#include "core/arena.h"
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/rng.h"
+#include "core/base/error.h"
+#include "core/base/rng.h"
+#include "core/system/arena.h"
+#include "core/system/clock.h"
 
 #include <pthread.h>
 #include <stdlib.h>

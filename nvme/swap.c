@@ -1,10 +1,10 @@
 /* nvme/swap.c - a swap put together: run directories, files, I/O thread. */
 #include "nvme/swap.h"
 
-#include "core/clock.h"
-#include "core/ending.h"
-#include "core/error.h"
-#include "core/log.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/system/clock.h"
+#include "core/system/ending.h"
 #include "nvme/io_method.h"
 #include "nvme/swap_parts.h"
 

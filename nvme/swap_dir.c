@@ -7,11 +7,11 @@
  * for such a one makes another.  Only names we make are removed, and an unmarked directory only when nothing else is in it. */
 #include "nvme/swap_parts.h"
 
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/file.h"
-#include "core/log.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/base/size.h"
+#include "core/system/file.h"
 
 #include <dirent.h>
 #include <errno.h>

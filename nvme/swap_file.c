@@ -1,11 +1,11 @@
 /* nvme/swap_file.c - one swap file: its space is really allocated, and O_DIRECT is used where it works. */
 #include "nvme/swap_parts.h"
 
-#include "core/ending.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/log.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/base/size.h"
+#include "core/system/ending.h"
 #include "nvme/direct.h"
 
 #include <errno.h>

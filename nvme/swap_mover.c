@@ -5,10 +5,10 @@
  * thread and ring for each took more processor time per byte (docs/design.md, 7), and done() would run on several threads. */
 #include "nvme/swap_parts.h"
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/log.h"
-#include "core/thread.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/system/clock.h"
+#include "core/system/thread.h"
 #include "nvme/io_method.h"
 #include "nvme/swap_depth.h"
 

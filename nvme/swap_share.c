@@ -4,7 +4,7 @@
  * no name any more, and begins again. */
 #include "nvme/swap_share.h"
 
-#include "core/fault.h"
+#include "core/base/fault.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* nvme/swap_space.c - whether directories hold their parts of a swap; those of one file system share its free bytes. */
 #include "nvme/swap_parts.h"
 
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/size.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* nvme/tune.c - see nvme/tune.h. */
 #include "nvme/tune.h"
 
-#include "core/error.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/trace/stats.h"
 
 #include <assert.h>
 #include <string.h>

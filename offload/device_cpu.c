@@ -2,8 +2,8 @@
  *
  * Calls are done when they return, so the three queues never hold anything.  One thread calls at a time. */
 #include "offload/device_cpu.h"
-#include "core/clock.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/system/clock.h"
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>

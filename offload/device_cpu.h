@@ -6,8 +6,8 @@
 #ifndef OFFLOAD_DEVICE_CPU_H
 #define OFFLOAD_DEVICE_CPU_H
 
-#include "core/arena.h"
-#include "core/workers.h"
+#include "core/system/arena.h"
+#include "core/system/workers.h"
 #include "kernels/ops.h"
 #include "offload/device.h"
 

@@ -3,7 +3,7 @@
  * A head is one item: block after block, in order.  Matmuls are single-threaded library tiles; between them the rows
  * pass through ops->attention_*.  Backward makes the scores again from q, k and the kept log-sum-exp.  Where a
  * dtype is not native, the head's slices are widened once and everything runs in fp32. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "offload/device_cpu.h"
 #include <stdatomic.h>
 #include <string.h>

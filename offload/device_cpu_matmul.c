@@ -2,7 +2,7 @@
  *
  * The grid is a function of the shape and of whether operands are widened (a property of the processor), never of the
  * number of workers. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "offload/device_cpu.h"
 #include <assert.h>
 #include <stdatomic.h>

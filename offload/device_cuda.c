@@ -3,8 +3,8 @@
  * The arena is one cudaMalloc of exactly the plan's bytes; beside it lies the matmuls' workspace, one more at open.  Nothing is
  * allocated afterwards but by cuBLAS and the driver, when a kernel is used for the first time. */
 #include "offload/device_cuda.h"
-#include "core/error.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/size.h"
 
 #include <stdio.h>
 #include <stdlib.h>

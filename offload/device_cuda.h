@@ -10,7 +10,7 @@
 #ifndef OFFLOAD_DEVICE_CUDA_H
 #define OFFLOAD_DEVICE_CUDA_H
 
-#include "core/fault.h"
+#include "core/base/fault.h"
 #include "offload/device.h"
 
 #include <cuda_runtime_api.h>

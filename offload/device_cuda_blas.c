@@ -1,7 +1,7 @@
 /* device_cuda_blas.c - finds cublasLt and its functions.  Half a gigabyte: nothing of it is needed on a machine without a GPU. */
 #include "offload/device_cuda_blas.h"
-#include "core/error.h"
-#include "core/fault.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -3,9 +3,9 @@
  * A region is registered, so that copies run beside everything else.  Where the system refuses, its copies pass two pinned slots;
  * where it refuses these too, they are pageable, and the driver copies in between.  Both keep the calling thread waiting.  Memory
  * that pin() was never told of (loading, exporting) is pageable. */
-#include "core/error.h"
-#include "core/log.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/size.h"
 #include "offload/device_cuda.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
 /* device_cuda_link.c - bare copies over a GPU's links.  See offload/link_roof.h. */
-#include "core/clock.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/system/clock.h"
 #include "offload/device_cuda.h"
 #include "offload/link_roof.h"
 

@@ -1,7 +1,7 @@
 /* device_cuda_ops.c - the cuda device's compute entries: each hands its operands to its launcher on the compute stream.
  *
  * All pointers are device memory; structs are read during the call. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/update.h"

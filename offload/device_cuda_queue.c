@@ -1,6 +1,6 @@
 /* device_cuda_queue.c - one queue of the cuda device: a stream, the marks on it and the watcher that reports them. */
-#include "core/error.h"
-#include "core/thread.h"
+#include "core/base/error.h"
+#include "core/system/thread.h"
 #include "offload/device_cuda.h"
 
 #define EVENT_FLAGS (cudaEventBlockingSync | cudaEventDisableTiming)

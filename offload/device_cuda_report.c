@@ -1,5 +1,5 @@
 /* device_cuda_report.c - which GPUs, driver, cuBLAS and NCCL this machine has.  See offload/gpu_report.h. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "offload/device_cuda.h"
 #include "offload/device_cuda_blas.h"
 #include "offload/gpu_report.h"

@@ -1,8 +1,8 @@
 /* device_paced.c - the paced device: its arena, its copies, the table's rows, the gradient's last step and the update.
  *
  * One caller adds tasks; each queue's own thread runs them.  The work is the cpu device's on one thread, with the same bits. */
-#include "core/error.h"
-#include "core/rng.h"
+#include "core/base/error.h"
+#include "core/base/rng.h"
 #include "kernels/ops.h"
 #include "offload/paced_parts.h"
 

@@ -1,7 +1,7 @@
 /* dispatch.c - see dispatch.h. */
 #include "offload/dispatch.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* engine.c - builds an engine from a plan, and the steps a caller asks for. */
 #include "offload/engine_state.h"
 
-#include "core/clock.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/system/clock.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 #ifndef OFFLOAD_ENGINE_H
 #define OFFLOAD_ENGINE_H
 
-#include "core/file.h"
+#include "core/system/file.h"
 #include "nvme/swap.h"
 #include "offload/compute.h"
 #include "offload/config/config.h"
@@ -80,7 +80,8 @@ strata_status st_engine_digest(struct st_engine *eng, char weights[33], char sta
 
 /** A recorder for the first steps_max steps of this plan, fewer where more would take over 8 MiB (but always one). */
 strata_status st_engine_trace_create(struct st_trace **out, const struct st_plan *plan, uint32_t steps_max);
-/** Drains I/O and writes what the engine's recorder holds as a Chrome trace into a file that was begun: see core/trace.h. */
+/** Drains I/O and writes what the engine's recorder holds as a Chrome trace into a file that was begun: see core/trace/trace.h.
+ */
 strata_status st_engine_trace_write(struct st_engine *eng, struct st_new_file *file);
 
 /** Make the current step return E_CANCELLED at the next op; async-signal-safe. */

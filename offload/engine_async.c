@@ -5,9 +5,9 @@
  * after a failure the host thread only passes on what is queued. */
 #include "offload/engine_state.h"
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/thread.h"
+#include "core/base/error.h"
+#include "core/system/clock.h"
+#include "core/system/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* engine_generate.c - forward over the next tokens of one sequence: the key-value cache stays in the blocks' internals. */
 #include "offload/engine_state.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* engine_integrity.c - checksums of what lies on NVMe: one XXH3-64 per plane and tile, kept in host memory. */
 #include "offload/engine_state.h"
 
-#include "core/checksum.h"
-#include "core/error.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -3,8 +3,8 @@
  * Called between steps, with nothing pending; the slots of the program serve as buffers, so nothing is allocated. */
 #include "offload/engine_state.h"
 
-#include "core/checksum.h"
-#include "core/error.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
 
 #include <assert.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* engine_ops.c - what each op of an executing lane does: a function of its kind, a copy, or a call of the model. */
 #include "offload/engine_state.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <assert.h>
 #include <string.h>

@@ -4,9 +4,9 @@
  * of its own, every lane's ready ops are handed out. */
 #include "offload/engine_state.h"
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/fault.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/clock.h"
 
 #include <assert.h>
 #include <stdio.h>

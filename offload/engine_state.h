@@ -8,9 +8,9 @@
 #ifndef OFFLOAD_ENGINE_STATE_H
 #define OFFLOAD_ENGINE_STATE_H
 
-#include "core/arena.h"
-#include "core/trace.h"
-#include "core/workers.h"
+#include "core/system/arena.h"
+#include "core/system/workers.h"
+#include "core/trace/trace.h"
 #include "offload/device.h"
 #include "offload/dispatch.h"
 #include "offload/engine.h"

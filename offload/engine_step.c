@@ -4,8 +4,8 @@
  * coefficients are folded when the step begins, and nothing may ask for a skip. */
 #include "offload/engine_state.h"
 
-#include "core/error.h"
-#include "core/log.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
 #include "offload/lr_schedule.h"
 #include "offload/optimizer.h"
 

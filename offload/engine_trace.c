@@ -1,7 +1,7 @@
 /* engine_trace.c - what the records of a trace mean: items are ops of the program, rows are lanes. */
 #include "offload/engine_state.h"
 
-#include "core/trace.h"
+#include "core/trace/trace.h"
 #include "strata/types.h"
 
 #include <assert.h>

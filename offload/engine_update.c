@@ -1,7 +1,7 @@
 /* engine_update.c - the update of one chunk: checksums checked, planes and weights advanced in one pass, checksums renewed. */
 #include "offload/engine_state.h"
 
-#include "core/checksum.h"
+#include "core/base/checksum.h"
 
 /* --- one chunk on the host --- */
 

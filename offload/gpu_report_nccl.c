@@ -1,7 +1,7 @@
 /* gpu_report_nccl.c - whether NCCL, which does the collectives of several GPUs, can be opened.  See offload/gpu_report.h.
  *
  * Of its functions only the version is asked for: no run has several ranks yet. */
-#include "core/fault.h"
+#include "core/base/fault.h"
 #include "offload/gpu_report.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
 /* link_roof_none.c - the links' roof in a build without CUDA: there is none. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "offload/link_roof.h"
 
 strata_status st_link_roof_open(struct st_link_roof **out, const char *device, uint64_t bytes)

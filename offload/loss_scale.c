@@ -1,7 +1,7 @@
 /* loss_scale.c - the scale doubles after a window of good steps and halves once overflows have used up the hysteresis. */
 #include "offload/loss_scale.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include <inttypes.h>
 #include <math.h>
 

@@ -2,9 +2,9 @@
  *
  * One thread; nothing is kept.  A machine file is an object of numbers, strictly read: an unknown key is an error. */
 #include "offload/machine.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/topology.h"
+#include "core/base/error.h"
+#include "core/json/json.h"
+#include "core/system/topology.h"
 #include "nvme/swap.h"
 #include "offload/device.h"
 

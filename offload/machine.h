@@ -2,7 +2,7 @@
 #ifndef OFFLOAD_MACHINE_H
 #define OFFLOAD_MACHINE_H
 
-#include "core/file.h"
+#include "core/system/file.h"
 #include "offload/compute.h"
 #include "offload/plan.h"
 

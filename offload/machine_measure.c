@@ -9,12 +9,12 @@
  * One probe's buffers are gone before the next begins, and no larger than the workload's own pages and state, nor, on a device
  * with memory of its own, than half of what is free there. */
 #include "offload/machine_measure.h"
-#include "core/checksum.h"
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/log.h"
-#include "core/rng.h"
-#include "core/size.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/rng.h"
+#include "core/base/size.h"
+#include "core/system/clock.h"
 #include "offload/optimizer.h"
 
 #include <math.h>

@@ -2,8 +2,8 @@
 #ifndef OFFLOAD_MACHINE_MEASURE_H
 #define OFFLOAD_MACHINE_MEASURE_H
 
-#include "core/arena.h"
-#include "core/workers.h"
+#include "core/system/arena.h"
+#include "core/system/workers.h"
 #include "offload/device.h"
 #include "offload/machine.h"
 

@@ -3,8 +3,8 @@
  *
  * Shapes are found by time: they begin small and double in every dimension until they are as large as asked for, or until one
  * more would take too long.  So a GPU is measured at the shapes that fill it, and an emulated one is not waited for. */
-#include "core/clock.h"
-#include "core/error.h"
+#include "core/base/error.h"
+#include "core/system/clock.h"
 #include "offload/machine_measure.h"
 
 #define CALL_SECONDS_MOST  1.0  /* of one round of products, as far as the smaller shape tells */

@@ -1,7 +1,7 @@
 /* offload/machine_measure_disk.c - what the swap directories give, each alone and all together, by nvme/probe.c. */
 #include "offload/machine_measure.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "nvme/swap.h"
 
 #define PROBE_DISK_SECONDS 0.9

@@ -1,6 +1,6 @@
 /* offload/machine_report.c - asks the kernel and the tables; keeps nothing and leaves nothing behind. */
 #include "offload/machine_report.h"
-#include "core/fault.h"
+#include "core/base/fault.h"
 #include "kernels/kernels.h"
 #include "nvme/io.h"
 #include "nvme/swap.h"

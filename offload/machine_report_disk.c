@@ -1,7 +1,7 @@
 /* offload/machine_report_disk.c - the device under a directory, whether what a run does works there, and what to change. */
-#include "core/arena.h"
-#include "core/fault.h"
-#include "core/file.h"
+#include "core/base/fault.h"
+#include "core/system/arena.h"
+#include "core/system/file.h"
 #include "nvme/direct.h"
 #include "nvme/io.h"
 #include "offload/machine_report.h"

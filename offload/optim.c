@@ -4,10 +4,10 @@
  * nothing is allocated after creation, however many tensors there are. */
 #include "strata/optim.h"
 
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/topology.h"
-#include "core/workers.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/topology.h"
+#include "core/system/workers.h"
 #include "offload/optimizer.h"
 #include "offload/plan.h" /* ST_TILE_ELEMS */
 

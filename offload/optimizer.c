@@ -1,7 +1,7 @@
 /* optimizer.c - rule and coefficients of the config's optimizer. */
 #include "offload/optimizer.h"
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 #include <assert.h>
 #include <math.h>

@@ -4,9 +4,9 @@
  * page's index: never from addresses, placement, the order of micro-batches, or what was kept.  Of activations only the first
  * and last ST_SAMPLE elements count; gradients are blocks of a few patterns made at open, so that a call costs as much memory
  * traffic as its gradient's sum and no more. */
-#include "core/checksum.h"
-#include "core/error.h"
-#include "core/rng.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/base/rng.h"
 #include "offload/cost.h"
 #include "offload/paced_parts.h"
 

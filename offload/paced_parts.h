@@ -2,7 +2,7 @@
 #ifndef OFFLOAD_PACED_PARTS_H
 #define OFFLOAD_PACED_PARTS_H
 
-#include "core/arena.h"
+#include "core/system/arena.h"
 #include "offload/device_paced.h"
 #include "offload/paced_queue.h"
 

@@ -1,10 +1,10 @@
 /* paced_queue.c - see offload/paced_queue.h.  One thread adds, the queue's own takes. */
 #include "offload/paced_queue.h"
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/thread.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/clock.h"
+#include "core/system/thread.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 #include "offload/plan_build.h"
 #include "offload/tables.h"
 
-#include "core/error.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/size.h"
 #include "kernels/kernels.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
  * plan is made everywhere.  Only a device that is not the host is judged once more, when its rates are known (plan_balance.c). */
 #include "offload/plan_build.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "offload/simulate.h"
 
 #include <assert.h>

@@ -4,7 +4,7 @@
  * pages alike at once, and chunks by their sums. */
 #include "offload/plan_build.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "kernels/kernels.h"
 
 #include <assert.h>

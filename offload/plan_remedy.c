@@ -4,7 +4,7 @@
  * a batch of one token. A disk counts as large enough: what it must hold is said. */
 #include "offload/plan_build.h"
 
-#include "core/size.h"
+#include "core/base/size.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* plan_sums.c - sums over pages and chunks, made once, so that sizing a candidate does not walk them. */
 #include "offload/plan_build.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <stdlib.h>
 

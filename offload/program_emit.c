@@ -4,8 +4,8 @@
  * them (program_wait.c).  Nothing here knows rates or time. */
 #include "offload/program_emit.h"
 
-#include "core/error.h"
-#include "core/fault.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* program_print.c - see program_print.h. */
 #include "offload/program_print.h"
 
-#include "core/json.h"
-#include "core/print.h"
+#include "core/base/print.h"
+#include "core/json/json.h"
 
 #include <inttypes.h>
 #include <string.h>

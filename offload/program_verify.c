@@ -6,7 +6,7 @@
  * phase, whatever an op reads is there and is the latest version.  Order makes the replay stand for all executions. */
 #include "offload/plan.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

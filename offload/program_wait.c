@@ -5,7 +5,7 @@
  * wait for ops of the previous cycle. */
 #include "offload/program_emit.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  * fluid: two queues whose heads move at once.  Time goes from one completion to the next. */
 #include "offload/simulate.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "offload/cost.h"
 #include "offload/dispatch.h"
 

@@ -1,6 +1,6 @@
 /* offload/workload.c - consistency of a workload's numbers; copies. */
 #include "offload/workload.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

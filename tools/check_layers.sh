@@ -1,8 +1,8 @@
 #!/bin/sh
-# Checks who includes whom, folder by folder (docs/design.md, "Tree"): no folder includes upwards, what is called *_internal.h stays in
-# its folder (tests may see it), and each foreign header has one home.  And that
-# what people read is printed through core/print.h, which writes out what a terminal would obey.  And that a file which calls the
-# system knows core/fault.h, so that tests can make the calls fail.
+# Checks who includes whom, folder by folder (docs/design.md, "Tree"): no folder includes upwards, what is called *_internal.h stays
+# in its folder (tests may see it), and each foreign header has one home.  And that what people read is printed through core/base/print.h,
+# which writes out what a terminal would obey.  And that a file which calls the system knows core/base/fault.h, so that tests can
+# make the calls fail.
 #
 #     tools/check_layers.sh [ROOT]
 #
@@ -15,11 +15,15 @@ exec awk '
 BEGIN {
     # Folder -> what it may include beside itself: folders (ending in /) or single headers.  A folder inside has a row of its own.
     allow["include/strata"] = "strata/"
-    allow["core"] = "strata/"
-    allow["kernels"] = "core/cpu.h strata/"
+    allow["core/base"] = "strata/"
+    allow["core/system"] = "core/base/ strata/"
+    allow["core/json"] = "core/base/ core/system/file.h strata/"
+    allow["core/trace"] = "core/base/ core/system/ core/json/ strata/"
+    allow["kernels"] = "core/base/cpu.h strata/"
     allow["kernels/cuda"] = "kernels/ strata/"
     allow["nvme"] = "core/ strata/"
-    allow["offload"] = "nvme/ kernels/ core/ strata/"
+    allow["offload/config"] = "core/ strata/"
+    allow["offload"] = "offload/config/ nvme/ kernels/ core/ strata/"
     allow["model"] = "offload/device.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
     allow["bench"] = "model/ offload/ nvme/ kernels/ core/ strata/"
     allow["cli"] = "cli/ model/ offload/ core/ strata/"
@@ -35,9 +39,9 @@ BEGIN {
     all = "cli/ " allow["tests/model"]
 
     # Foreign header (a prefix) -> the files it may appear in (prefixes).
-    home["cJSON.h"] = home["cjson/"] = "core/json.c"
-    home["hwloc"] = "core/topology.c"
-    home["xxhash.h"] = home["xxh"] = "core/checksum"
+    home["cJSON.h"] = home["cjson/"] = "core/json/json.c"
+    home["hwloc"] = "core/system/topology.c"
+    home["xxhash.h"] = home["xxh"] = "core/base/checksum"
     home["liburing"] = "nvme/io_uring_parts.h"
     home["libaio.h"] = "nvme/io_aio.c"
     home["dnnl"] = home["oneapi/"] = home["omp.h"] = "kernels/matmul_dnnl.c"
@@ -47,9 +51,9 @@ BEGIN {
     home["pcre2.h"] = "model/tokenizer"
     home["cmocka.h"] = "tests/"
 
-    # Who may write to a FILE without core/print.h: files for programs, and the one place itself.
-    writers = "core/print.c core/page.c core/json_writer.c core/trace_write.c offload/config/config_print.c model/safetensors.c bench/io.c bench/io_fio.c bench/bench_"
-    writers = writers " cli/commands/cmd_generate.c core/json_edit.c" # the bytes of a model, into a pipe; a configuration
+    # Who may write to a FILE without core/base/print.h: files for programs, and the one place itself.
+    writers = "core/base/print.c core/base/page.c core/json/json_writer.c core/trace/trace_write.c offload/config/config_print.c model/safetensors.c bench/io.c bench/io_fio.c bench/bench_"
+    writers = writers " cli/commands/cmd_generate.c core/json/json_edit.c" # the bytes of a model, into a pipe; a configuration
     printing = "(^|[^a-z_])(v?f?printf|v?dprintf|f?puts|f?putc|putchar|fwrite|perror|psignal|error)(_unlocked)?\\("
 
     # Calls into the system, and the files that make them without a fault site, each with its reason; this list may only shrink.
@@ -67,7 +71,7 @@ BEGIN {
 function end_of_file()
 {
     if (first_call != "" && !sited && !(last_file in unsited)) {
-        printf "%s:%s: calls the system without a fault site: core/fault.h\n", last_file, first_call
+        printf "%s:%s: calls the system without a fault site: core/base/fault.h\n", last_file, first_call
         offences++
     }
     if (last_file in unsited && (first_call == "" || sited)) {
@@ -83,7 +87,7 @@ FNR == 1 {
     last_file = FILENAME
 }
 
-/"core\/fault\.h"/ {
+/"core\/base\/fault\.h"/ {
     sited = 1
 }
 
@@ -146,7 +150,7 @@ function check_foreign(header,    prefix)
 
 $0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|model|cli|bench)\// {
     if (!starts_with_any(FILENAME, writers))
-        offence("prints past core/print.h: st_print, st_print_text, st_log or st_error")
+        offence("prints past core/base/print.h: st_print, st_print_text, st_log or st_error")
 }
 
 /^[ \t]*#[ \t]*include[ \t]*["<]/ {

@@ -5,7 +5,7 @@ Never run by tests or CI; its output is committed.  Needs torch and numpy (Debia
 
     python3 tools/make_golden_optim.py [--out tests/golden/optim]
 
-Parameters and gradients are not stored: both sides make them from Philox4x32-10 (core/rng.h), exactly representable in fp32.
+Parameters and gradients are not stored: both sides make them from Philox4x32-10 (core/base/rng.h), exactly representable in fp32.
 Element i of stream s is  x = (w >> 8) * 2^-23 - 1  in [-1, 1), w being word i mod 4 of the block at index i / 4.
     parameter      x of stream 0
     gradient       x of stream t at step t = 1, 2, ...; in odd runs of 32 elements its magnitude; times 2^-(i mod 32), so that eps
@@ -42,7 +42,7 @@ MOMENTS = {"AdamW": ("exp_avg", "exp_avg_sq"), "Adam": ("exp_avg", "exp_avg_sq")
 
 
 def philox(stream, blocks):
-    """Words of `blocks` Philox4x32-10 blocks from index 0 on; core/rng.c, st_rng_block()."""
+    """Words of `blocks` Philox4x32-10 blocks from index 0 on; core/base/rng.c, st_rng_block()."""
     low = numpy.uint64(0xFFFFFFFF)
     shift = numpy.uint64(32)
     index = numpy.arange(blocks, dtype=numpy.uint64)

@@ -2,7 +2,7 @@
 #include "cli/commands/bench_run.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
-#include "core/print.h"
+#include "core/base/print.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* cli/commands/cmd_bench.c - strata bench NAME: options checked against what the bench takes, signals, and one call. */
 #include "cli/commands/bench_run.h"
 #include "cli/commands/commands.h"
-#include "core/error.h"
-#include "core/page.h"
-#include "core/word.h"
+#include "core/base/error.h"
+#include "core/base/page.h"
+#include "core/base/word.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* cli/commands/cmd_bench_io.c - strata bench io: directories and lists from the command line, and one call. */
 #include "cli/commands/bench_run.h"
 #include "cli/commands/commands.h"
-#include "core/error.h"
-#include "core/page.h"
+#include "core/base/error.h"
+#include "core/base/page.h"
 
 #include <stdio.h>
 

@@ -2,9 +2,9 @@
 #include "cli/commands/bench_run.h"
 #include "cli/commands/commands.h"
 #include "cli/run.h"
-#include "core/error.h"
-#include "core/page.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/page.h"
+#include "core/base/size.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* cli/commands/cmd_check.c - every value of a configuration: where it comes from and what it means here. */
 #include "cli/commands/commands.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/page.h"
-#include "core/print.h"
+#include "core/base/error.h"
+#include "core/base/page.h"
+#include "core/base/print.h"
+#include "core/json/json.h"
 #include "offload/config/config.h"
 
 #include <stdio.h>

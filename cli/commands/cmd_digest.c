@@ -1,7 +1,7 @@
 /* cli/commands/cmd_digest.c - the digest of a directory's weights. */
 #include "cli/commands/commands.h"
-#include "core/json.h"
-#include "core/print.h"
+#include "core/base/print.h"
+#include "core/json/json.h"
 #include "model/model.h"
 
 #include <stdio.h>

@@ -3,10 +3,10 @@
 #include "cli/commands/commands.h"
 #include "cli/report/plan_table.h"
 #include "cli/run.h"
-#include "core/error.h"
-#include "core/page.h"
-#include "core/print.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/base/page.h"
+#include "core/base/print.h"
+#include "core/trace/stats.h"
 
 #include <math.h>
 #include <stdio.h>

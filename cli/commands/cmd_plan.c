@@ -4,7 +4,7 @@
 #include "cli/report/plan_predict.h"
 #include "cli/report/plan_table.h"
 #include "cli/run.h"
-#include "core/page.h"
+#include "core/base/page.h"
 #include "offload/program_print.h"
 
 #include <stdio.h>

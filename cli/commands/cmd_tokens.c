@@ -1,9 +1,9 @@
 /* cli/commands/cmd_tokens.c - text to token files. */
 #include "cli/commands/commands.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/log.h"
-#include "core/print.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/print.h"
+#include "core/json/json.h"
 #include "model/tokens.h"
 
 #include <stdbool.h>

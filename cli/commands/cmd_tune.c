@@ -4,10 +4,10 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/config_edit.h"
 #include "cli/options/output.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/page.h"
-#include "core/print.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/page.h"
+#include "core/base/print.h"
 
 #include <errno.h>
 #include <inttypes.h>

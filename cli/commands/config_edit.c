@@ -1,8 +1,8 @@
 /* cli/commands/config_edit.c - see cli/commands/config_edit.h. */
 #include "cli/commands/config_edit.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/json_edit.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/json/json_edit.h"
 
 #include <errno.h>
 #include <stdio.h>

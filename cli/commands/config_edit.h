@@ -2,7 +2,7 @@
 #ifndef CLI_COMMANDS_CONFIG_EDIT_H
 #define CLI_COMMANDS_CONFIG_EDIT_H
 
-#include "core/file.h"
+#include "core/system/file.h"
 #include "strata/status.h"
 #include <stddef.h>
 

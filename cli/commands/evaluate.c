@@ -1,6 +1,6 @@
 /* cli/commands/evaluate.c - batches of token windows, and forward over all of them. */
 #include "cli/session.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <math.h>
 #include <stdlib.h>

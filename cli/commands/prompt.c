@@ -1,8 +1,8 @@
 /* cli/commands/prompt.c - text as bytes, files as bytes, and lists of ids. */
 #include "cli/commands/prompt.h"
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/file.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  * missing. */
 #include "cli/options/args.h"
 #include "cli/options/args_table.h"
-#include "core/error.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/size.h"
 
 #include <errno.h>
 #include <math.h>

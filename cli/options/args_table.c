@@ -1,8 +1,8 @@
 /* cli/options/args_table.c - the option table, and what is read from it: names, the nearest of them, and --help. */
 #include "cli/options/args_table.h"
-#include "core/error.h"
-#include "core/print.h"
-#include "core/word.h"
+#include "core/base/error.h"
+#include "core/base/print.h"
+#include "core/base/word.h"
 #include "model/sampler.h"
 #include "offload/config/config.h"
 

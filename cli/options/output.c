@@ -1,6 +1,6 @@
 /* cli/options/output.c - see cli/options/output.h. */
 #include "cli/options/output.h"
-#include "core/error.h"
+#include "core/base/error.h"
 #include "model/model.h"
 
 /* Of a Hugging Face directory: read of --model, replaced in --out. */

@@ -4,7 +4,7 @@
 #define CLI_OPTIONS_OUTPUT_H
 
 #include "cli/options/args.h"
-#include "core/file.h"
+#include "core/system/file.h"
 
 /** Whether `path` can be made, before anything is; the sentence begins with the option.  NULL: nothing is asked for. */
 strata_status cli_output_check(const char *option, const char *path, const struct cli_args *args);

@@ -1,6 +1,6 @@
 /* cli/options/teach.c - help texts are written for a wide page: filled again for a narrower one. */
 #include "cli/options/teach.h"
-#include "core/print.h"
+#include "core/base/print.h"
 
 #include <assert.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* cli/report/endurance.c - see endurance.h. */
 #include "cli/report/endurance.h"
 #include "cli/report/plan_predict.h"
-#include "core/print.h"
-#include "core/size.h"
+#include "core/base/print.h"
+#include "core/base/size.h"
 
 #include <math.h>
 

@@ -3,8 +3,8 @@
 #include "cli/report/bound_by.h"
 #include "cli/report/endurance.h"
 #include "cli/report/plan_table.h"
-#include "core/error.h"
-#include "core/stats.h"
+#include "core/base/error.h"
+#include "core/trace/stats.h"
 
 #include <math.h>
 #include <stdlib.h>

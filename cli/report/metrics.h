@@ -5,8 +5,8 @@
 #define CLI_REPORT_METRICS_H
 
 #include "cli/session.h"
-#include "core/json.h"
-#include "core/pressure.h"
+#include "core/json/json.h"
+#include "core/system/pressure.h"
 
 enum cli_column {
     CLI_STEP,

@@ -1,10 +1,10 @@
 /* cli/report/plan_predict.c - predictions of a plan, of its other schedules, and of machines with one more of something. */
 #include "cli/report/plan_predict.h"
 #include "cli/report/plan_table.h"
-#include "core/error.h"
-#include "core/page.h"
-#include "core/print.h"
-#include "core/size.h"
+#include "core/base/error.h"
+#include "core/base/page.h"
+#include "core/base/print.h"
+#include "core/base/size.h"
 #include "offload/cost.h"
 
 #include <math.h>

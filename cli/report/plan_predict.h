@@ -3,7 +3,7 @@
 #define CLI_REPORT_PLAN_PREDICT_H
 
 #include "cli/session.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "offload/simulate.h"
 
 #define CLI_SIMULATED_OPS_MAX 2000000u /* a larger program is not simulated */

@@ -1,9 +1,9 @@
 /* cli/report/plan_table.c - text and JSON of a plan. */
 #include "cli/report/plan_table.h"
 #include "cli/report/plan_predict.h"
-#include "core/page.h"
-#include "core/print.h"
-#include "core/size.h"
+#include "core/base/page.h"
+#include "core/base/print.h"
+#include "core/base/size.h"
 
 #include <math.h>
 #include <string.h>

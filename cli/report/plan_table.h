@@ -2,7 +2,7 @@
 #ifndef CLI_REPORT_PLAN_TABLE_H
 #define CLI_REPORT_PLAN_TABLE_H
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "offload/plan.h"
 
 /** Tiers, memory, traffic and decisions; `full` adds what lies where and the traffic of every phase. */

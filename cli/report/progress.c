@@ -6,11 +6,11 @@
 #include "cli/cli_signals.h"
 #include "cli/report/bound_by.h"
 #include "cli/report/plan_table.h"
-#include "core/clock.h"
-#include "core/log.h"
-#include "core/page.h"
-#include "core/print.h"
-#include "core/size.h"
+#include "core/base/log.h"
+#include "core/base/page.h"
+#include "core/base/print.h"
+#include "core/base/size.h"
+#include "core/system/clock.h"
 
 #include <math.h>
 #include <stdarg.h>

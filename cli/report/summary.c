@@ -3,9 +3,9 @@
 #include "cli/report/endurance.h"
 #include "cli/report/plan_table.h"
 #include "cli/report/progress.h"
-#include "core/page.h"
-#include "core/print.h"
-#include "core/size.h"
+#include "core/base/page.h"
+#include "core/base/print.h"
+#include "core/base/size.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* config.c - reading a config: take the keys, judge each, resolve them together, collect every problem. */
-#include "offload/config/config_source.h"
+#include "offload/config/config_source_internal.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include <ctype.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* config_print.c - the effective config as JSON, and the field table as Markdown. */
-#include "offload/config/config_source.h"
+#include "offload/config/config_source_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

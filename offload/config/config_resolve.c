@@ -1,5 +1,5 @@
 /* config_resolve.c - from judged values to a whole st_config: defaults first, then the rules between keys. */
-#include "offload/config/config_source.h"
+#include "offload/config/config_source_internal.h"
 
 #include <assert.h>
 #include <inttypes.h>

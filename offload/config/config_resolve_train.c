@@ -1,5 +1,5 @@
 /* config_resolve_train.c - the rules between keys of batch, precision, optimizer and scheduler. */
-#include "offload/config/config_source.h"
+#include "offload/config/config_source_internal.h"
 
 #include <inttypes.h>
 #include <math.h>

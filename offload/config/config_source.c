@@ -1,8 +1,8 @@
 /* config_source.c - taking keys from the file and the command line, and telling afterwards what became of them. */
-#include "offload/config/config_source.h"
-#include "core/text.h"
+#include "core/base/text.h"
+#include "offload/config/config_source_internal.h"
 
-#include "core/fault.h"
+#include "core/base/fault.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

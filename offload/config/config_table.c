@@ -1,6 +1,6 @@
 /* config_table.c - finding rows of the field table: by number, by path, by member name, by likeness. */
-#include "offload/config/config_table.h"
-#include "core/word.h"
+#include "core/base/word.h"
+#include "offload/config/config_table_internal.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* config_table_offload.c - rows of the field table: ZeRO, the offload sections, aio, activations, strata.
  *
  * Rows of one section stand together: the effective config is written in this order. */
-#include "offload/config/config_table.h"
+#include "offload/config/config_table_internal.h"
 
 #define ONE_RANK   "one rank: nothing is sent, reduced or gathered"
 #define NO_BUCKETS "one rank: no reductions, so no buckets"

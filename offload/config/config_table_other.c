@@ -1,6 +1,6 @@
 /* config_table_other.c - rows of the field table without meaning here: profiler, monitors, checkpoint engines,
  * and keys that circulate in public configs without being DeepSpeed's. */
-#include "offload/config/config_table.h"
+#include "offload/config/config_table_internal.h"
 
 #define METRICS   "metrics go to --metrics FILE.jsonl"
 #define PROFILED  "time, FLOPs and utilisation stand in every progress line and in --metrics"

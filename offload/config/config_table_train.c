@@ -2,7 +2,7 @@
  *
  * Order matters twice: a key that mutes a section stands before the section's members, and rows of one section
  * stand together, since the effective config is written in this order. */
-#include "offload/config/config_table.h"
+#include "offload/config/config_table_internal.h"
 
 #define ONE_RANK   "one rank: nothing is sent, reduced or gathered"
 #define NO_BUCKETS "one rank: no reductions, so no buckets"

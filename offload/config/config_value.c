@@ -1,7 +1,7 @@
 /* config_value.c - one value of one field: is it right, store it, print it. */
-#include "offload/config/config_source.h"
+#include "offload/config/config_source_internal.h"
 
-#include "core/size.h"
+#include "core/base/size.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef TESTS_CLI_BENCH_ROWS_H
 #define TESTS_CLI_BENCH_ROWS_H
 
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 

@@ -1,7 +1,7 @@
 /* tests/cli/test_bench_io.c - strata bench io and strata tune at tiny sizes: rows and keys, ds_io's names, fio's job, wrong
  * arguments, what --write changes, and that nothing stays in the directory after the end, a failure or a signal. */
 #include "cli/commands/config_edit.h"
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"

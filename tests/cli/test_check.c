@@ -1,5 +1,5 @@
 /* tests/cli/test_check.c - strata check: origins and verdicts as text and JSON, every problem at once, a run's own options. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/cli/program.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* tests/cli/test_diverged.c - a run that cannot learn ends with exit code 5 and writes no model: weights that are not finite,
  * used or not, and too many skipped steps in a row; fp16's scale still goes its normal way down. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 

@@ -1,5 +1,5 @@
 /* tests/cli/test_generate.c - text from a model: the same wherever its weights lie, the same for a seed, and its end. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 

@@ -1,6 +1,6 @@
 /* tests/cli/test_json_docs.c - docs/json.md against what is printed: every key that comes is documented, every documented one
  * comes. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 

@@ -1,5 +1,5 @@
 /* tests/cli/test_outputs.c - what programs read: metrics lines, plan --json, eval --json, and that they agree. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 

@@ -1,5 +1,5 @@
 /* tests/cli/test_plan_ops.c - strata plan --ops: the program that a plan has, op by op. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"

@@ -1,5 +1,5 @@
 /* tests/cli/test_plan_predict.c - strata plan --machine: predictions for hardware that is not here. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"

@@ -1,5 +1,5 @@
 /* tests/cli/test_trace.c - --trace: every op of the steady step on its lane, stalls as in the metrics, the same bits. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"

@@ -2,7 +2,7 @@
 #ifndef TESTS_COMMON_JSON_MEMBER_H
 #define TESTS_COMMON_JSON_MEMBER_H
 
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

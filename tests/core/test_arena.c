@@ -1,9 +1,9 @@
 /* tests/core/test_arena.c - aligned, zeroed, resident once, given back whole. */
-#include "core/arena.h"
+#include "core/system/arena.h"
 
-#include "core/fault.h"
-#include "core/stats.h"
-#include "core/workers.h"
+#include "core/base/fault.h"
+#include "core/system/workers.h"
+#include "core/trace/stats.h"
 
 #include <errno.h>
 #include <stdlib.h>

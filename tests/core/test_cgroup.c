@@ -1,5 +1,5 @@
 /* tests/core/test_cgroup.c - fake trees of both versions, with limits at every level and with holes. */
-#include "core/cgroup.h"
+#include "core/system/cgroup.h"
 #include "tests/common/scratch.h"
 
 #include <limits.h>

@@ -1,9 +1,9 @@
 /* tests/core/test_checksum.c - XXH3 known answers, and streaming equal to one pass on every variant. */
-#include "core/checksum.h"
+#include "core/base/checksum.h"
 
-#include "core/checksum_impl.h"
-#include "core/cpu.h"
-#include "core/fault.h"
+#include "core/base/checksum_internal.h"
+#include "core/base/cpu.h"
+#include "core/base/fault.h"
 
 #include <errno.h>
 #include <stdio.h>

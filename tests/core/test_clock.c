@@ -1,5 +1,5 @@
 /* tests/core/test_clock.c - time does not run backwards, and no sleep ends early. */
-#include "core/clock.h"
+#include "core/system/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

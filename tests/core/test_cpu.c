@@ -1,5 +1,5 @@
 /* tests/core/test_cpu.c - features agree with /proc/cpuinfo and do not change. */
-#include "core/cpu.h"
+#include "core/base/cpu.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* tests/core/test_error.c - sentences, status texts and exit codes. */
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <errno.h>
 #include <pthread.h>

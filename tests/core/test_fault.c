@@ -1,5 +1,5 @@
 /* tests/core/test_fault.c - arming, counting and the textual form. */
-#include "core/fault.h"
+#include "core/base/fault.h"
 
 #include <errno.h>
 

@@ -1,7 +1,7 @@
 /* tests/core/test_file.c - files are made under new names and read without waiting, whatever lies there. */
-#include "core/error.h"
-#include "core/fault.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/file.h"
 #include "tests/common/child.h"
 #include "tests/common/scratch.h"
 

@@ -1,7 +1,7 @@
 /* tests/core/test_json.c - tables of good and bad text, places in errors, files, and the Nth failure. */
-#include "core/json.h"
+#include "core/json/json.h"
 
-#include "core/fault.h"
+#include "core/base/fault.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* tests/core/test_json_edit.c - one member of a JSON text is replaced or added; every other byte stays. */
-#include "core/json_edit.h"
+#include "core/json/json_edit.h"
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 #include <stdlib.h>
 

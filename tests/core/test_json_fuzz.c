@@ -2,8 +2,8 @@
  *
  *     test_core_json_fuzz [ROUNDS [SEED]]      more of it
  */
-#include "core/json.h"
-#include "core/rng.h"
+#include "core/base/rng.h"
+#include "core/json/json.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* tests/core/test_json_writer.c - what is written, exactly, and that it reads back. */
-#include "core/json.h"
+#include "core/json/json.h"
 
 #include <math.h>
 #include <stdio.h>

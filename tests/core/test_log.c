@@ -1,5 +1,5 @@
 /* tests/core/test_log.c - lines reach the sink whole, and only from the chosen level on. */
-#include "core/log.h"
+#include "core/base/log.h"
 
 #include <stdio.h>
 #include <string.h>

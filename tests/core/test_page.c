@@ -1,6 +1,6 @@
 /* tests/core/test_page.c - what a page makes of lines on a terminal of forty columns, exactly; elsewhere nothing. */
-#include "core/page.h"
-#include "core/print.h"
+#include "core/base/page.h"
+#include "core/base/print.h"
 
 #include <fcntl.h>
 #include <stdio.h>

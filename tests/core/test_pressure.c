@@ -1,5 +1,5 @@
 /* tests/core/test_pressure.c - counters from fake trees with holes, and what is made of them. */
-#include "core/pressure.h"
+#include "core/system/pressure.h"
 #include "strata/status.h"
 #include "tests/common/scratch.h"
 

@@ -1,7 +1,7 @@
 /* tests/core/test_rng.c - published Philox answers, slices of the same stream, moments of the normal, bijections. */
-#include "core/rng.h"
+#include "core/base/rng.h"
 
-#include "core/checksum.h"
+#include "core/base/checksum.h"
 
 #include <math.h>
 #include <stdlib.h>

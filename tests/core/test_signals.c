@@ -1,6 +1,6 @@
 /* tests/core/test_signals.c - who blocks which signals: threads of ours, the thread that waits, and children. */
-#include "core/signals.h"
-#include "core/thread.h"
+#include "core/system/signals.h"
+#include "core/system/thread.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* tests/core/test_size.c - a table of sizes, and back. */
-#include "core/size.h"
+#include "core/base/size.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* tests/core/test_stats.c - medians and memory figures. */
-#include "core/stats.h"
+#include "core/trace/stats.h"
 
 #include <stdlib.h>
 #include <string.h>

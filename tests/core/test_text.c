@@ -1,8 +1,8 @@
 /* tests/core/test_text.c - what a terminal would obey is written out, at every sink that people read; our own text stays. */
-#include "core/error.h"
-#include "core/log.h"
-#include "core/print.h"
-#include "core/text.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/print.h"
+#include "core/base/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* tests/core/test_topology.c - this machine, with and without the limits of a fake control group. */
-#include "core/topology.h"
+#include "core/system/topology.h"
 
-#include "core/arena.h"
-#include "core/fault.h"
-#include "core/workers.h"
+#include "core/base/fault.h"
+#include "core/system/arena.h"
+#include "core/system/workers.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* tests/core/test_trace.c - the recorder's limits, and the file: valid, in order, escaped, one span at a time on a row. */
-#include "core/trace.h"
+#include "core/trace/trace.h"
 
-#include "core/fault.h"
-#include "core/json.h"
+#include "core/base/fault.h"
+#include "core/json/json.h"
 #include "tests/common/json_member.h"
 #include "tests/common/scratch.h"
 

@@ -1,5 +1,5 @@
 /* Edits between words. */
-#include "core/word.h"
+#include "core/base/word.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* tests/core/test_workers.c - every item runs exactly once, on a valid worker, whatever the number of threads. */
-#include "core/workers.h"
+#include "core/system/workers.h"
 
-#include "core/fault.h"
-#include "core/topology.h"
+#include "core/base/fault.h"
+#include "core/system/topology.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* The cuda device where only the emulator can go: opening and what refuses it, pinned memory and what stands in for it, queues
  * and their marks, a context that breaks, matmul shapes, and every single failure.  What its ops compute is checked by the
  * contract tests of tests/offload, run on it. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "offload/device_cuda.h"
 #include "offload/gpu_report.h"
 #include "tests/cuda/emulator/blas.h"

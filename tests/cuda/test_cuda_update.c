@@ -1,7 +1,7 @@
 /* The CUDA optimizer and gradient kernels against the scalar definition, bit by bit: on a GPU, or under the emulator.
  *
  *     test_cuda_update [--long]      1e9 random elements instead of 3e5 */
-#include "core/cpu.h"
+#include "core/base/cpu.h"
 #include "kernels/cuda/update.h"
 #include "tests/cuda/cuda_fixture.h"
 #include "tests/kernels/update_fixture.h"

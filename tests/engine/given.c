@@ -1,7 +1,7 @@
 /* given.c - see given.h. */
 #include "given.h"
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "tests/offload/plan_fixture.h"
 
 #include <assert.h>

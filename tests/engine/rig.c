@@ -1,8 +1,8 @@
 /* rig.c - see rig.h. */
 #include "rig.h"
 
-#include "core/error.h"
-#include "core/rng.h"
+#include "core/base/error.h"
+#include "core/base/rng.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* sound.c - see sound.h. */
 #include "sound.h"
 
-#include "core/error.h"
-#include "core/fault.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
 
 #include <errno.h>
 #include <setjmp.h>

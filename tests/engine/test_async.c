@@ -4,7 +4,7 @@
  * was under way is over, the engine says so to every later call, and no file is left. */
 #include "sound.h"
 
-#include "core/fault.h"
+#include "core/base/fault.h"
 
 #include <errno.h>
 #include <pthread.h>

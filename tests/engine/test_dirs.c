@@ -1,8 +1,8 @@
 /* test_dirs - state and weights over several directories: the same bits as in one, and errors that name the directory. */
 #include "rig.h"
 
-#include "core/error.h"
-#include "core/fault.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>

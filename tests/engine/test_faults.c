@@ -4,7 +4,7 @@
  * well must have the right bits. */
 #include "sound.h"
 
-#include "core/fault.h"
+#include "core/base/fault.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* test_generate - forward with a key-value cache: the same bits wherever the weights lie, and the numbers of evaluation. */
 #include "rig.h"
 
-#include "core/error.h"
-#include "core/rng.h"
+#include "core/base/error.h"
+#include "core/base/rng.h"
 #include "tests/common/scratch.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * against PyTorch (tools/make_golden.py).
  *
  * The run goes through config file, Hugging Face directory, token file, plan and engine, with state and weights on NVMe. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "model/model.h"
 #include "model/tokens.h"
 #include "offload/engine.h"

@@ -12,7 +12,7 @@
  * refused. */
 #include "rig.h"
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 #include <stdio.h>
 #include <stdlib.h>

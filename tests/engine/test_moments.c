@@ -2,7 +2,7 @@
  * chunk size, schedule, thread or kernel changes a bit. */
 #include "agree.h"
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "offload/engine_state.h"
 #include "tests/common/scratch.h"
 

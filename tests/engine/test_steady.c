@@ -6,8 +6,8 @@
  * step.  One method: resident bytes at step 1000 less step 100 are at most 256 KiB; peak within the plan. */
 #include "rig.h"
 
-#include "core/stats.h"
-#include "core/trace.h"
+#include "core/trace/stats.h"
+#include "core/trace/trace.h"
 #include "tests/common/scratch.h"
 
 #include <dlfcn.h>

@@ -5,7 +5,7 @@
  * wide and so small that the 1e-6 of the clip factor is a tenth of it; their sizes change, so that some steps are clipped. */
 #include "given.h"
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "offload/lr_schedule.h"
 
 #include <math.h>

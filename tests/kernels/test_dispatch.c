@@ -1,5 +1,5 @@
 /* The choice of a kernel table: by name, by what the processor has, and never a table with a hole. */
-#include "core/cpu.h"
+#include "core/base/cpu.h"
 #include "kernels/kernels.h"
 #include "kernels/ops.h"
 #include <setjmp.h>

@@ -40,7 +40,7 @@ mkdir -p "$work/objects"
 for file in "$@"; do
     compile "kernels/$file" "$work/objects/${file%.c}.o"
 done
-compile core/cpu.c "$work/objects/cpu.o"
+compile core/base/cpu.c "$work/objects/cpu.o"
 compile tests/kernels/kernel_fixture.c "$work/objects/kernel_fixture.o"
 compile tests/kernels/update_fixture.c "$work/objects/update_fixture.o"
 compile tests/kernels/update_scalar_fma.c "$work/objects/update_scalar_fma.o"

@@ -11,8 +11,8 @@
  * by 3 % of the elements and fewer, and at most 0.75 of it: again AdamW's parameters, which torch rounds twice a step (decay,
  * then the update) and the kernels once.  A random walk of 100 such roundings takes the worst of 4096 parameters of 0.25 and more
  * to 2.3e-6 of their value apart, of which torch's own distance from exact arithmetic with the same coefficients is 1.6e-6. */
-#include "core/json.h"
-#include "core/rng.h"
+#include "core/base/rng.h"
+#include "core/json/json.h"
 #include "kernels/kernels.h"
 
 #include <math.h>

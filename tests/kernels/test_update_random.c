@@ -1,6 +1,6 @@
 /* Random elements over every rule, format of moments, layout and gradient: every table against scalar.  2e6 of them; with --long
  * 1e9. */
-#include "core/cpu.h"
+#include "core/base/cpu.h"
 #include "tests/kernels/update_fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>

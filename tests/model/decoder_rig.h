@@ -2,7 +2,7 @@
 #ifndef DECODER_RIG_H
 #define DECODER_RIG_H
 
-#include "core/workers.h"
+#include "core/system/workers.h"
 #include "model/layout.h"
 #include "model_fixture.h"
 #include "offload/device.h"

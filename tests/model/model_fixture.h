@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "model/model.h"
 #include "tests/common/scratch.h"
 #include <string.h>

@@ -1,6 +1,6 @@
 /* tests/model/test_decoder.c - the decoder's calls with everything resident: against PyTorch's numbers on the golden models,
  * kept against recomputed activations, and across workers, kernels and dtypes by memcmp. */
-#include "core/json.h"
+#include "core/json/json.h"
 #include "decoder_rig.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* tests/model/test_hf_directory.c - Hugging Face directories of ours: written and read back, digests, and every single failing
  * call leaving nothing behind. */
-#include "core/checksum.h"
-#include "core/fault.h"
-#include "core/file.h"
+#include "core/base/checksum.h"
+#include "core/base/fault.h"
+#include "core/system/file.h"
 #include "hf_rig.h"
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* tests/model/test_hf_source.c - what lies beside the weights of a directory goes into the one that is written: config.json with
  * another dtype alone, the rest byte by byte; what does not go along, and every failure. */
-#include "core/fault.h"
-#include "core/log.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
 #include "hf_rig.h"
 #include <errno.h>
 #include <stdio.h>

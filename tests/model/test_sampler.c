@@ -1,8 +1,8 @@
 /* tests/model/test_sampler.c - the token for a given random number, against a plain sort in fp64. */
 #include "model/sampler.h"
 
-#include "core/error.h"
-#include "core/rng.h"
+#include "core/base/error.h"
+#include "core/base/rng.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* tests/model/test_tokens.c - token files: made, checked, walked in windows; every refusal. */
-#include "core/fault.h"
+#include "core/base/fault.h"
 #include "model/tokens.h"
 #include "model_fixture.h"
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* tests/nvme/io_fixture.c - see io_fixture.h. */
 #include "io_fixture.h"
 
-#include "core/log.h"
-#include "core/rng.h"
+#include "core/base/log.h"
+#include "core/base/rng.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

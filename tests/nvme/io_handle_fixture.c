@@ -1,6 +1,6 @@
 /* tests/nvme/io_handle_fixture.c - see io_handle_fixture.h. */
 #include "io_handle_fixture.h"
-#include "core/checksum.h"
+#include "core/base/checksum.h"
 #include "tests/common/scratch.h"
 
 #include <fcntl.h>

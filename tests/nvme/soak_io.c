@@ -6,9 +6,9 @@
  * bytes, so that neighbours share blocks.  A record is written with a new version of its content and checked by checksum when it
  * is read; half of the requests are reads, sizes and places inside a record are random, many are outstanding.  Ends with a
  * line of totals, 1 at the first wrong byte or failed request.  Seeded: a run repeats itself but for the timing. */
-#include "core/checksum.h"
-#include "core/clock.h"
-#include "core/rng.h"
+#include "core/base/checksum.h"
+#include "core/base/rng.h"
+#include "core/system/clock.h"
 #include "strata/strata.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* tests/nvme/swap_dirs_fixture.c - see swap_dirs_fixture.h. */
 #include "swap_dirs_fixture.h"
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "swap_fixture.h"
 #include "tests/common/scratch.h"
 

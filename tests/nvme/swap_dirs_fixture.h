@@ -2,7 +2,7 @@
 #ifndef TESTS_NVME_SWAP_DIRS_FIXTURE_H
 #define TESTS_NVME_SWAP_DIRS_FIXTURE_H
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "nvme/swap.h"
 
 #include <stdbool.h>

@@ -1,9 +1,9 @@
 /* tests/nvme/test_io_contract.c - the contract in nvme/io.h, run against every I/O method this machine has: bytes, errors, files'
  * ends. A method that fails here is wrong even if the engine happens to work with it.  Also io_contract_queue and
  * io_contract_files. */
-#include "core/clock.h"
-#include "core/fault.h"
-#include "core/rng.h"
+#include "core/base/fault.h"
+#include "core/base/rng.h"
+#include "core/system/clock.h"
 #include "io_fixture.h"
 #include "tests/common/scratch.h"
 

@@ -1,7 +1,7 @@
 /* tests/nvme/test_io_contract_queue.c - the contract in nvme/io.h: what is taken and refused, waits and what ends them, cancels.
  */
-#include "core/clock.h"
-#include "core/fault.h"
+#include "core/base/fault.h"
+#include "core/system/clock.h"
 #include "io_fixture.h"
 
 #include <errno.h>

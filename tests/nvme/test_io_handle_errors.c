@@ -1,6 +1,6 @@
 /* tests/nvme/test_io_handle_errors.c - the public handle (strata/io.h): errors to their waiters, single failures, deadline,
  * cancel. */
-#include "core/fault.h"
+#include "core/base/fault.h"
 #include "io_handle_fixture.h"
 #include "nvme/io_handle_parts.h"
 #include "tests/common/scratch.h"

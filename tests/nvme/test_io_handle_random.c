@@ -1,6 +1,6 @@
 /* tests/nvme/test_io_handle_random.c - the public handle (strata/io.h): random mixed requests against a model in memory, and of
  * many threads, over every method, direct and buffered; exact sizes. */
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "io_handle_fixture.h"
 #include "tests/common/scratch.h"
 

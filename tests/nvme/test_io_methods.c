@@ -1,6 +1,6 @@
 /* tests/nvme/test_io_methods.c - what is particular to a method: the choice among them, the fake's order, an older kernel's ring.
  */
-#include "core/fault.h"
+#include "core/base/fault.h"
 #include "io_fixture.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* tests/nvme/test_latency.c - percentiles against sorted samples, the stated error, the ends of the range, none. */
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "nvme/latency.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* tests/nvme/test_probe.c - the measurement runs with every method, cleans up, and reports what fails.  How fast is no test. */
-#include "core/fault.h"
+#include "core/base/fault.h"
 #include "nvme/swap.h"
 #include "tests/common/scratch.h"
 

@@ -1,9 +1,9 @@
 /* tests/nvme/test_swap.c - transfers through a swap: every method, several threads, errors, counters, close. */
-#include "core/checksum.h"
-#include "core/clock.h"
-#include "core/fault.h"
-#include "core/log.h"
-#include "core/rng.h"
+#include "core/base/checksum.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/base/rng.h"
+#include "core/system/clock.h"
 #include "nvme/swap.h"
 #include "tests/common/scratch.h"
 

@@ -1,6 +1,6 @@
 /* tests/nvme/test_swap_dir.c - what a swap leaves on the disk: locks, orphans, foreign files, full and read-only disks. */
-#include "core/fault.h"
-#include "core/log.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
 #include "nvme/swap.h"
 #include "nvme/swap_parts.h"
 #include "swap_fixture.h"

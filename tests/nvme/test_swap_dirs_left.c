@@ -1,6 +1,6 @@
 /* tests/nvme/test_swap_dirs_left.c - one swap over several directories: who else uses them, what is left behind, disks that do
  * not suit. */
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "nvme/swap_parts.h"
 #include "swap_dirs_fixture.h"
 #include "tests/common/child.h"

@@ -1,5 +1,5 @@
 /* tests/nvme/test_swap_kill.c - a run directory whose owner is killed at any system call is swept; one that lives is not. */
-#include "core/log.h"
+#include "core/base/log.h"
 #include "nvme/swap.h"
 #include "nvme/swap_parts.h"
 #include "tests/common/scratch.h"

@@ -1,5 +1,5 @@
 /* tests/nvme/test_swap_mover.c - the I/O thread step by step, over an I/O method that ends a request when the test says so. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "nvme/swap_parts.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* tests/nvme/test_swap_share.c - holders of a directory are counted over processes, also over one that is killed; no litter. */
-#include "core/fault.h"
+#include "core/base/fault.h"
 #include "nvme/swap_share.h"
 #include "tests/common/child.h"
 #include "tests/common/scratch.h"

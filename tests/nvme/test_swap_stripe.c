@@ -1,5 +1,5 @@
 /* tests/nvme/test_swap_stripe.c - properties of the pattern, over many numbers of directories, rates and sizes. */
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "nvme/swap_stripe.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* tests/nvme/test_tune.c - the knee search over drives that are formulas. */
-#include "core/error.h"
-#include "core/rng.h"
+#include "core/base/error.h"
+#include "core/base/rng.h"
 #include "nvme/tune.h"
 
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 #ifndef TESTS_OFFLOAD_DEVICE_FIXTURE_H
 #define TESTS_OFFLOAD_DEVICE_FIXTURE_H
 
-#include "core/workers.h"
+#include "core/system/workers.h"
 #include "offload/device.h"
 #include "tests/offload/device_values.h"
 

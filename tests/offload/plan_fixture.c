@@ -1,7 +1,7 @@
 /* plan_fixture.c - see plan_fixture.h. */
 #include "plan_fixture.h"
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* test_bounds - what the two bounds of a step count compute at, against sums by hand. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "offload/cost.h"
 #include "offload/simulate.h"
 #include "plan_fixture.h"

@@ -1,8 +1,8 @@
 /* tests/offload/test_config.c - reading configs: defaults, "auto", rules between keys, overrides, round trips, failures. */
 #include "tests/offload/config_fixture.h"
 
-#include "core/fault.h"
-#include "offload/config/config_source.h"
+#include "core/base/fault.h"
+#include "offload/config/config_source_internal.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,8 +1,8 @@
 /* The paced device: what its queues promise (order, completion, pace, failures), and its real work against the cpu device bit
  * for bit. */
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/fault.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/clock.h"
 #include "offload/plan.h"
 #include "tests/offload/device_fixture.h"
 

@@ -1,6 +1,6 @@
 /* The public optimizers against the engine's kernels and coefficients, called plainly: the same bits for every rule, layout,
  * gradient dtype, number of threads and instruction set; norms, resuming, and what is refused. */
-#include "core/fault.h"
+#include "core/base/fault.h"
 #include "tests/offload/optim_fixture.h"
 
 #include <math.h>

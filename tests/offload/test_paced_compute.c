@@ -1,5 +1,5 @@
 /* Calls on the paced device: seeded gradients that follow from bytes alone, waits that are no shorter than the machine's. */
-#include "core/clock.h"
+#include "core/system/clock.h"
 #include "offload/cost.h"
 #include "offload/device_paced.h"
 #include "tests/offload/device_fixture.h"

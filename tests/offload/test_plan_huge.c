@@ -1,6 +1,6 @@
 /* test_plan_huge - a trillion parameters in 1000 blocks, everything on NVMe, gated: the planner's size stays within bounds that
  * are functions of pages, not of parameters.  The time is printed, not judged. */
-#include "core/clock.h"
+#include "core/system/clock.h"
 #include "plan_fixture.h"
 
 #include <setjmp.h>

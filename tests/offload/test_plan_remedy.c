@@ -1,6 +1,6 @@
 /* test_plan_remedy - what a refusal advises fits when it is followed, whatever the budgets and tiers; and what cannot help is not
  * advised. */
-#include "core/error.h"
+#include "core/base/error.h"
 #include "plan_fixture.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* test_program - ops and their rows: the table is whole, the verifier proves that ops match it, and the writer keeps its limits.
  */
-#include "core/error.h"
-#include "core/fault.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
 #include "offload/program_emit.h"
 #include "plan_fixture.h"
 #include "tests/common/child.h"

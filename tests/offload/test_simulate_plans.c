@@ -2,7 +2,7 @@
 #include "offload/cost.h"
 #include "simulate_fixture.h"
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

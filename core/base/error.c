@@ -1,0 +1,150 @@
+/* core/base/error.c - the sentence behind the last failure, one per thread, and texts of the statuses.
+ *
+ * Any thread; nothing is shared.  Sentences are one line, fit to be shown (core/base/text.h), and cut at 1 KiB. */
+#include "core/base/error.h"
+#include "core/base/print.h"
+#include "core/base/text.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define ERROR_BYTES 1024
+
+static _Thread_local char error_text[ERROR_BYTES];
+
+struct status_row {
+    strata_status status;
+    int exit_code;
+    const char *text;
+};
+
+static const struct status_row status_rows[] = {
+#define STRATA_X(name, value, exit_code, text) {STRATA_##name, exit_code, text},
+    STRATA_STATUS_MAP(STRATA_X)
+#undef STRATA_X
+};
+
+static const struct status_row *status_find(strata_status st)
+{
+    for (size_t i = 0; i < sizeof(status_rows) / sizeof(status_rows[0]); i++)
+        if (status_rows[i].status == st)
+            return &status_rows[i];
+    return NULL;
+}
+
+const char *strata_status_text(strata_status st)
+{
+    const struct status_row *row = status_find(st);
+
+    return row != NULL ? row->text : "unknown status";
+}
+
+int strata_status_exit_code(strata_status st)
+{
+    const struct status_row *row = status_find(st);
+
+    return row != NULL ? row->exit_code : 1;
+}
+
+const char *strata_last_error(void)
+{
+    return error_text;
+}
+
+/* The arguments may point into error_text, so the new sentence is made beside it. */
+__attribute__((format(printf, 2, 0))) static void error_format(const char *tail, const char *fmt, va_list args)
+{
+    char text[ERROR_BYTES];
+    int used = vsnprintf(text, sizeof(text), fmt, args);
+    size_t length = used < 0 ? 0 : (size_t)used < sizeof(text) ? (size_t)used : sizeof(text) - 1;
+
+    if (tail != NULL)
+        snprintf(text + length, sizeof(text) - length, ": %s", tail);
+    st_text_escape(error_text, sizeof(error_text), text);
+}
+
+strata_status st_error(strata_status st, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    error_format(NULL, fmt, args);
+    va_end(args);
+    return st;
+}
+
+static strata_status status_of_errno(int err)
+{
+    switch (err) {
+    case 0:
+        return STRATA_E_INTERNAL;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+        return STRATA_E_NOSPC;
+    case ENOMEM:
+        return STRATA_E_NOMEM;
+    case ENOSYS:
+    case EOPNOTSUPP:
+        return STRATA_E_NOSYS;
+    case EBUSY:
+    case EAGAIN:
+        return STRATA_E_BUSY;
+    case ECANCELED:
+        return STRATA_E_CANCELLED;
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ELOOP:
+    case ENAMETOOLONG:
+        return STRATA_E_INPUT;
+    default:
+        return STRATA_E_IO;
+    }
+}
+
+const char *st_errno_text(int err, char buf[ST_ERRNO_BYTES])
+{
+    const char *text = strerror_r(err, buf, ST_ERRNO_BYTES);
+    struct rlimit limit;
+
+    if (err != EFBIG || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return text;
+    snprintf(buf, ST_ERRNO_BYTES, "File too large: ulimit -f allows %llu bytes", (unsigned long long)limit.rlim_cur);
+    return buf;
+}
+
+strata_status st_error_errno(int err, const char *fmt, ...)
+{
+    char reason[ST_ERRNO_BYTES];
+    va_list args;
+
+    va_start(args, fmt);
+    error_format(st_errno_text(err, reason), fmt, args);
+    va_end(args);
+    return status_of_errno(err);
+}
+
+strata_status st_error_prefix(strata_status st, const char *fmt, ...)
+{
+    char sentence[ERROR_BYTES];
+    va_list args;
+
+    memcpy(sentence, error_text, sizeof(sentence));
+    va_start(args, fmt);
+    error_format(sentence, fmt, args);
+    va_end(args);
+    return st;
+}
+
+void st_error_clear(void)
+{
+    error_text[0] = '\0';
+}

@@ -1,0 +1,31 @@
+/* core/base/error.h - how a failure is reported inside the library.
+ *
+ *     return st_error(STRATA_E_NOMEM, "arena: %s needed, %s free: lower --host-memory", a, b);
+ *
+ * The sentence is kept per thread.  A thread that fails on behalf of another hands over a copy of
+ * strata_last_error(), which the other one raises again by st_error(st, "%s", copy).  Our own bugs are
+ * asserts (kept in release builds), not statuses. */
+#ifndef CORE_BASE_ERROR_H
+#define CORE_BASE_ERROR_H
+
+#include "strata/status.h"
+
+/** Record a sentence for this thread and return `st`. */
+strata_status st_error(strata_status st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/** The same for an errno value: maps it to a status and appends ": " and strerror.
+ *  ENOSPC, EDQUOT, EFBIG: E_NOSPC.  ENOMEM: E_NOMEM.  ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, EROFS, ELOOP, ENAMETOOLONG:
+ *  E_INPUT.  ENOSYS, EOPNOTSUPP: E_NOSYS.  EBUSY, EAGAIN: E_BUSY.  ECANCELED: E_CANCELLED.  Others: E_IO. */
+strata_status st_error_errno(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/** What the system says of an errno value; of EFBIG with the limit that ulimit -f sets, if it does. */
+#define ST_ERRNO_BYTES 160
+const char *st_errno_text(int err, char buf[ST_ERRNO_BYTES]);
+
+/** Put "prefix: " before the current sentence; returns `st` unchanged. */
+strata_status st_error_prefix(strata_status st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/** Forget the sentence. */
+void st_error_clear(void);
+
+#endif

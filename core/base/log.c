@@ -1,0 +1,44 @@
+/* core/base/log.c - the sink of everything the library prints.
+ *
+ * The sink is set at start, before other threads exist; lines come from any thread and reach it whole. */
+#include "core/base/log.h"
+#include "core/base/page.h"
+#include "core/base/text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#define LOG_LINE_BYTES 2048
+
+static void log_to_stderr(void *ctx, enum st_log_level level, const char *line)
+{
+    static const char *const prefixes[] = {"debug: ", "", "notice: ", "warning: ", "error: "};
+
+    (void)ctx;
+    st_page_print(stderr, "strata: %s%s\n", prefixes[level], line);
+}
+
+static st_log_fn *log_sink = log_to_stderr;
+static void *log_ctx;
+static enum st_log_level log_lowest = ST_LOG_INFO;
+
+void st_log_configure(st_log_fn *sink, void *ctx, enum st_log_level lowest)
+{
+    log_sink = sink != NULL ? sink : log_to_stderr;
+    log_ctx = ctx;
+    log_lowest = lowest;
+}
+
+void st_log(enum st_log_level level, const char *fmt, ...)
+{
+    char text[LOG_LINE_BYTES], line[LOG_LINE_BYTES];
+    va_list args;
+
+    if (level < log_lowest)
+        return;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    st_text_escape(line, sizeof(line), text);
+    log_sink(log_ctx, level, line);
+}

@@ -1,0 +1,206 @@
+/* core/base/page.c - a stdio stream of our own (fopencookie) that collects a line, wraps it and passes it on.  One thread per
+ * page. */
+#include "core/base/page.h"
+#include "core/base/print.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#define LINE_BYTES 4096u /* of a line; longer ones are passed on in parts */
+#define INDENT     4u
+#define PARTS_MAX  8u
+#define TABLE_GAPS 4u /* of two spaces in a line that is a table's row */
+#define UNIT_MAX   4u /* letters of "B,", "KiB", "ms,", "GB/s" */
+
+struct page {
+    FILE *to;
+    size_t width, used;
+    size_t cuts[PARTS_MAX]; /* where the parts of the last row of a table ended; 0: nowhere yet */
+    char line[LINE_BYTES + 1];
+};
+
+/* Columns of `bytes` bytes of UTF-8. */
+static size_t columns(const char *text, size_t bytes)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < bytes; i++)
+        count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+/* The first gap that parts columns: two spaces, but not those after a sentence.  NULL: none. */
+static const char *find_gap(const char *line)
+{
+    const char *gap = strstr(line, "  ");
+
+    while (gap != NULL && gap > line && gap[-1] == '.' && gap[2] != ' ')
+        gap = strstr(gap + 2, "  ");
+    return gap;
+}
+
+/* The column where what does not fit goes on: below the second column of a table, else a little in; sentences that begin at the
+ * margin go on there. */
+static size_t hanging(const char *line, size_t width)
+{
+    const size_t lead = strspn(line, " "), length = strlen(line);
+    const char *gap = find_gap(line + lead);
+    const size_t second = gap != NULL ? columns(line, (size_t)(gap - line)) + strspn(gap, " ") : 0;
+
+    if (lead == 0 && second == 0 && length > 0 && line[length - 1] == '.')
+        return 0;
+    return second > 0 && second <= width / 2 ? second : lead + INDENT < width / 2 ? lead + INDENT : 0;
+}
+
+/* A space between a number and its unit. */
+static bool holds_together(const char *text, size_t bytes, size_t at)
+{
+    size_t unit = 0;
+
+    while (at + 1 + unit < bytes && text[at + 1 + unit] != ' ')
+        unit++;
+    return text[at - 1] >= '0' && text[at - 1] <= '9' && unit <= UNIT_MAX;
+}
+
+/* Bytes of `text` that go on this line: up to the last space that leaves no more than `width` columns, or the first one. */
+static size_t fitting(const char *text, size_t bytes, size_t width)
+{
+    size_t end = strspn(text, " "), column = end, best = 0;
+
+    for (; end < bytes; end++) {
+        if (text[end] == ' ' && text[end - 1] != ' ' && (column <= width || best == 0) && !holds_together(text, bytes, end))
+            best = end;
+        column += ((unsigned char)text[end] & 0xc0) != 0x80;
+        if (column > width && best > 0)
+            return best;
+    }
+    return bytes;
+}
+
+static bool is_row(const char *line)
+{
+    uint32_t gaps = 0;
+
+    for (const char *at = line + strspn(line, " "); (at = find_gap(at)) != NULL; at += strspn(at, " "))
+        gaps++;
+    return gaps >= TABLE_GAPS;
+}
+
+/* A row is cut where the one above it was, which is where a column ended, so that columns stay below each other. */
+static void pass_row(struct page *p)
+{
+    const char *at = p->line;
+    size_t left = p->used, indent = 0;
+
+    for (uint32_t i = 0; i < PARTS_MAX && columns(at, left) > p->width - indent; i++) {
+        size_t part = p->cuts[i];
+
+        if (part == 0 || part >= left || at[part] != ' ')
+            part = fitting(at, left, p->width - indent);
+        p->cuts[i] = part;
+        fprintf(p->to, "%*s%.*s\n", (int)indent, "", (int)part, at);
+        left -= part;
+        at += part;
+        indent = INDENT;
+    }
+    fprintf(p->to, "%*s%.*s", (int)indent, "", (int)left, at);
+}
+
+static void pass_text(struct page *p)
+{
+    const char *at = p->line;
+    size_t left = p->used, indent = 0;
+
+    while (columns(at, left) > p->width - indent) {
+        const size_t part = fitting(at, left, p->width - indent);
+
+        if (part == left)
+            break;
+        fprintf(p->to, "%*s%.*s\n", (int)indent, "", (int)part, at);
+        indent = hanging(p->line, p->width);
+        left -= part;
+        at += part;
+        left -= strspn(at, " ");
+        at += strspn(at, " ");
+    }
+    fprintf(p->to, "%*s%.*s", (int)indent, "", (int)left, at);
+}
+
+static void pass_line(struct page *p)
+{
+    p->line[p->used] = '\0';
+    if (is_row(p->line)) {
+        pass_row(p);
+    } else {
+        memset(p->cuts, 0, sizeof(p->cuts));
+        pass_text(p);
+    }
+    p->used = 0;
+}
+
+static ssize_t page_write(void *cookie, const char *text, size_t bytes)
+{
+    struct page *p = cookie;
+
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '\n' || p->used == LINE_BYTES)
+            pass_line(p);
+        if (text[i] == '\n')
+            fputc('\n', p->to);
+        else
+            p->line[p->used++] = text[i];
+    }
+    fflush(p->to);
+    return (ssize_t)bytes;
+}
+
+static int page_end(void *cookie)
+{
+    struct page *p = cookie;
+
+    pass_line(p);
+    fflush(p->to);
+    free(p);
+    return 0;
+}
+
+FILE *st_page_open(FILE *to)
+{
+    struct page *p = isatty(fileno(to)) != 0 ? calloc(1, sizeof(*p)) : NULL;
+    FILE *page = NULL;
+
+    if (p != NULL) {
+        p->to = to;
+        p->width = st_print_width(to);
+        page = fopencookie(p, "w", (cookie_io_functions_t){.write = page_write, .close = page_end});
+    }
+    if (page == NULL) {
+        free(p);
+        return to;
+    }
+    setvbuf(page, NULL, _IOLBF, 0);
+    return page;
+}
+
+void st_page_close(FILE *page, FILE *to)
+{
+    if (page != to)
+        fclose(page);
+    fflush(to);
+}
+
+void st_page_print(FILE *to, const char *fmt, ...)
+{
+    FILE *const page = st_page_open(to);
+    va_list args;
+
+    va_start(args, fmt);
+    st_vprint(page, fmt, args);
+    va_end(args);
+    st_page_close(page, to);
+}

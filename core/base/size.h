@@ -1,0 +1,16 @@
+/* core/base/size.h - sizes as people write them. "24G" and "24GiB" are 24 * 2^30, "24GB" is 24e9, plain is bytes; counts as
+ * people say them. */
+#ifndef CORE_BASE_SIZE_H
+#define CORE_BASE_SIZE_H
+
+#include <stdint.h>
+
+/** 0 and *out, or -1 on bad syntax, a negative value or overflow. */
+int st_size_parse(const char *text, uint64_t *out);
+/** "1.50 GiB", "612 KiB", "17 B" into buf[16+]; returns buf. */
+const char *st_size_text(char buf[24], uint64_t bytes);
+
+/** "14.8 billion", "124 million", "612 thousand", "17" into buf[16+]; returns buf. */
+const char *st_count_text(char buf[24], uint64_t count);
+
+#endif

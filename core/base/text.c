@@ -1,0 +1,100 @@
+/* core/base/text.c - UTF-8, and which of its characters are written out.  Leaf functions, any thread. */
+#include "core/base/text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct range {
+    uint32_t first, last;
+};
+
+/* Controls, and what Unicode calls default ignorable where it can hide or turn text (UAX #9, UTR #36). */
+static const struct range hidden_ranges[] = {
+    {0x00, 0x1f},       /* C0 */
+    {0x7f, 0x9f},       /* DEL, C1 */
+    {0xad, 0xad},       /* soft hyphen */
+    {0x61c, 0x61c},     /* Arabic letter mark */
+    {0x200b, 0x200f},   /* zero width space, joiners, left-to-right and right-to-left marks */
+    {0x2028, 0x202e},   /* line and paragraph separators, embeddings and overrides */
+    {0x2060, 0x206f},   /* word joiner, invisible operators, isolates, deprecated format characters */
+    {0xfeff, 0xfeff},   /* byte order mark */
+    {0xfff9, 0xfffb},   /* interlinear annotation */
+    {0xe0000, 0xe007f}, /* tags */
+};
+
+static bool is_continuation(const char *text, size_t bytes, size_t i)
+{
+    return i < bytes && ((unsigned char)text[i] & 0xc0) == 0x80;
+}
+
+size_t st_text_utf8_bytes(const char *text, size_t bytes)
+{
+    unsigned char lead, second;
+
+    if (bytes == 0)
+        return 0;
+    lead = (unsigned char)text[0];
+    if (lead < 0x80)
+        return 1;
+    if (lead < 0xc2 || lead > 0xf4 || !is_continuation(text, bytes, 1))
+        return 0;
+    if (lead < 0xe0)
+        return 2;
+    second = (unsigned char)text[1];
+    if (!is_continuation(text, bytes, 2) || (lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f))
+        return 0;
+    if (lead < 0xf0)
+        return 3;
+    if (!is_continuation(text, bytes, 3) || (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f))
+        return 0;
+    return 4;
+}
+
+uint32_t st_text_utf8_code(const char *text, size_t length)
+{
+    static const unsigned char lead_bits[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+    uint32_t code = (unsigned char)text[0] & lead_bits[length];
+
+    for (size_t i = 1; i < length; i++)
+        code = code << 6 | ((unsigned char)text[i] & 0x3f);
+    return code;
+}
+
+bool st_text_hidden(uint32_t code)
+{
+    for (size_t i = 0; i < sizeof(hidden_ranges) / sizeof(hidden_ranges[0]); i++)
+        if (code >= hidden_ranges[i].first && code <= hidden_ranges[i].last)
+            return true;
+    return false;
+}
+
+size_t st_text_unit(char out[ST_TEXT_UNIT_MAX], const char *text, size_t bytes)
+{
+    const size_t length = st_text_utf8_bytes(text, bytes);
+    const uint32_t code = length != 0 ? st_text_utf8_code(text, length) : (unsigned char)text[0];
+
+    if (length == 0 || (code < 0x80 && st_text_hidden(code)))
+        snprintf(out, ST_TEXT_UNIT_MAX, "\\x%02x", (unsigned)code);
+    else if (st_text_hidden(code))
+        snprintf(out, ST_TEXT_UNIT_MAX, "\\u{%x}", (unsigned)code);
+    else
+        snprintf(out, ST_TEXT_UNIT_MAX, "%.*s", (int)length, text);
+    return length != 0 ? length : 1;
+}
+
+void st_text_escape(char *out, size_t bytes, const char *text)
+{
+    const size_t length = strlen(text);
+    size_t used = 0;
+
+    for (size_t i = 0; i < length;) {
+        char unit[ST_TEXT_UNIT_MAX];
+
+        i += st_text_unit(unit, text + i, length - i);
+        if (used + strlen(unit) >= bytes)
+            break;
+        memcpy(out + used, unit, strlen(unit));
+        used += strlen(unit);
+    }
+    out[used] = '\0';
+}

@@ -1,0 +1,12 @@
+/* core/base/word.h - how near two words are, to tell what was meant by one that nobody knows. */
+#ifndef CORE_BASE_WORD_H
+#define CORE_BASE_WORD_H
+
+#include <stdint.h>
+
+#define ST_WORD_NEAR 3u /* edits at most between a command or option and what was meant */
+
+/** Edits that make one word of the other: a letter more, less or another.  Case does not count, nor what is beyond 64 bytes. */
+uint32_t st_word_edits(const char *a, const char *b);
+
+#endif

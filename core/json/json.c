@@ -1,0 +1,252 @@
+/* core/json/json.c - strict JSON trees.  cJSON's one home.
+ *
+ * Text is checked by json_scan.c before cJSON sees it; what is left to do here is what needs the tree:
+ * duplicate names.  A tree is immutable after parsing, so any thread may read it. */
+#include "core/json/json.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/json/json_scan.h"
+#include "core/system/file.h"
+
+#include <cJSON.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WHOLE_MAX        9007199254740992.0 /* 2^53: every whole number below is exact in a double */
+#define READ_BYTES_FIRST 16384
+
+/* A duplicate name found while walking the tree in document order. */
+struct duplicate {
+    uint64_t ordinal; /* of the name, over the whole document */
+    uint64_t keys;    /* names seen so far */
+    const char *name; /* NULL: none found */
+    bool out_of_memory;
+};
+
+struct named {
+    const char *name;
+    uint64_t position;
+};
+
+static int compare_named(const void *a, const void *b)
+{
+    const struct named *x = a, *y = b;
+    int order = strcmp(x->name, y->name);
+
+    return order != 0 ? order : (x->position > y->position) - (x->position < y->position);
+}
+
+/* Position among its siblings of the first member whose name came before; SIZE_MAX if all differ.  Sorts: a
+ * safetensors header has tens of thousands of names. */
+static size_t object_duplicate(const st_json *object, struct duplicate *found)
+{
+    size_t count = (size_t)cJSON_GetArraySize(object), position = SIZE_MAX, i = 0;
+    struct named *names;
+
+    if (count < 2)
+        return SIZE_MAX;
+    names = malloc(count * sizeof(names[0]));
+    if (names == NULL || st_fault("json.alloc", 0) < 0) {
+        free(names);
+        found->out_of_memory = true;
+        return SIZE_MAX;
+    }
+    for (const st_json *child = object->child; child != NULL; child = child->next, i++)
+        names[i] = (struct named){child->string, i};
+    qsort(names, count, sizeof(names[0]), compare_named);
+    for (i = 1; i < count; i++)
+        if (strcmp(names[i - 1].name, names[i].name) == 0 && names[i].position < position)
+            position = names[i].position;
+    free(names);
+    return position;
+}
+
+/* Looks through node and all below; stops at the first. */
+static void find_duplicate(const st_json *node, struct duplicate *found)
+{
+    bool is_object = cJSON_IsObject(node);
+    size_t bad = is_object ? object_duplicate(node, found) : SIZE_MAX, i = 0;
+
+    for (const st_json *child = node->child; child != NULL && found->name == NULL; child = child->next, i++) {
+        if (i == bad) {
+            found->name = child->string;
+            found->ordinal = found->keys;
+            return;
+        }
+        if (is_object)
+            found->keys++;
+        find_duplicate(child, found);
+    }
+}
+
+static strata_status check_duplicates(const st_json *root, const char *text, size_t bytes, const char *name)
+{
+    struct duplicate found = {0};
+    struct st_json_place place;
+
+    find_duplicate(root, &found);
+    if (found.out_of_memory)
+        return st_error(STRATA_E_NOMEM, "%s: no memory to check for duplicate names", name);
+    if (found.name == NULL)
+        return STRATA_OK;
+    st_json_find_key(&place, text, bytes, found.ordinal);
+    return st_error(STRATA_E_CONFIG, "%s:%u:%u: duplicate key \"%s\"", name, place.line, place.column, found.name);
+}
+
+strata_status st_json_parse(st_json **out, const char *text, size_t bytes, const char *name)
+{
+    struct st_json_place place;
+    strata_status st;
+    st_json *root;
+
+    if (!st_json_scan(&place, text, bytes))
+        return st_error(STRATA_E_CONFIG, "%s:%u:%u: %s", name, place.line, place.column, place.problem);
+    root = st_fault("json.parse", 0) < 0 ? NULL : cJSON_ParseWithLength(text, bytes);
+    if (root == NULL)
+        return st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of JSON", name, bytes);
+    st = check_duplicates(root, text, bytes, name);
+    if (st != STRATA_OK) {
+        cJSON_Delete(root);
+        return st;
+    }
+    *out = root;
+    return STRATA_OK;
+}
+
+/* A file that is missing, forbidden or no file is the config's fault; a disk that fails is not. */
+static strata_status read_failed(const char *path, int err)
+{
+    strata_status st = st_error_errno(err, "%s", path);
+
+    return st == STRATA_E_INPUT ? STRATA_E_CONFIG : st;
+}
+
+/* The rest of fd, at most max_bytes; E_CONFIG beyond. */
+static strata_status read_all(int fd, const char *path, size_t max_bytes, char **text, size_t *bytes)
+{
+    size_t capacity = 0, used = 0;
+    char *buffer = NULL;
+    strata_status st;
+
+    for (;;) {
+        ssize_t got;
+
+        if (used == capacity) {
+            char *grown =
+                st_fault("json.alloc", 0) < 0 ? NULL : realloc(buffer, capacity = capacity ? capacity * 2 : READ_BYTES_FIRST);
+
+            if (grown == NULL) {
+                st = st_error(STRATA_E_NOMEM, "%s: no memory to read %zu bytes", path, capacity);
+                break;
+            }
+            buffer = grown;
+        }
+        got = read(fd, buffer + used, capacity - used);
+        got = (ssize_t)st_fault("file.read", got < 0 ? -errno : got);
+        if (got == -EINTR)
+            continue;
+        if (got < 0) {
+            st = read_failed(path, (int)-got);
+            break;
+        }
+        if (got == 0) {
+            *text = buffer;
+            *bytes = used;
+            return STRATA_OK;
+        }
+        used += (size_t)got;
+        if (used > max_bytes) {
+            st = st_error(STRATA_E_CONFIG, "%s: larger than %zu bytes", path, max_bytes);
+            break;
+        }
+    }
+    free(buffer);
+    return st;
+}
+
+strata_status st_json_parse_file(st_json **out, const char *path, size_t max_bytes)
+{
+    struct st_file_identity was;
+    strata_status st;
+    size_t bytes = 0;
+    char *text = NULL;
+    int fd;
+
+    if ((st = st_file_open_stream(&fd, &was, path, STRATA_E_CONFIG)) != STRATA_OK)
+        return st;
+    st = read_all(fd, path, max_bytes, &text, &bytes);
+    if (st == STRATA_OK)
+        st = st_file_check_unchanged(fd, &was, path);
+    close(fd);
+    if (st == STRATA_OK)
+        st = st_json_parse(out, text, bytes, path);
+    free(text);
+    return st;
+}
+
+void st_json_free(st_json *root)
+{
+    cJSON_Delete(root);
+}
+
+enum st_json_type st_json_type(const st_json *n)
+{
+    if (cJSON_IsBool(n))
+        return ST_JSON_BOOL;
+    if (cJSON_IsNumber(n))
+        return ST_JSON_NUMBER;
+    if (cJSON_IsString(n))
+        return ST_JSON_STRING;
+    if (cJSON_IsArray(n))
+        return ST_JSON_ARRAY;
+    return cJSON_IsObject(n) ? ST_JSON_OBJECT : ST_JSON_NULL;
+}
+
+const char *st_json_name(const st_json *n)
+{
+    return n->string;
+}
+
+const st_json *st_json_first(const st_json *n)
+{
+    return n->child;
+}
+
+const st_json *st_json_next(const st_json *n)
+{
+    return n->next;
+}
+
+const st_json *st_json_get(const st_json *n, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(n, key);
+}
+
+bool st_json_bool(const st_json *n)
+{
+    return cJSON_IsTrue(n) != 0;
+}
+
+double st_json_number(const st_json *n)
+{
+    return n->valuedouble;
+}
+
+const char *st_json_string(const st_json *n)
+{
+    return n->valuestring;
+}
+
+int st_json_u64(const st_json *n, uint64_t *out)
+{
+    double value = n->valuedouble;
+
+    if (!cJSON_IsNumber(n) || !(value >= 0) || value > WHOLE_MAX || value != floor(value))
+        return 0;
+    *out = (uint64_t)value;
+    return 1;
+}

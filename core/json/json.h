@@ -1,0 +1,51 @@
+/* core/json/json.h - strict JSON over cJSON (its one home), and a writer that allocates nothing.
+ *
+ * Strict: trailing bytes, duplicate keys, depth over 64, NaN and comments are errors that name line and column. */
+#ifndef CORE_JSON_JSON_H
+#define CORE_JSON_JSON_H
+
+#include "strata/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef struct cJSON st_json; /* a node; opaque outside json.c */
+
+enum st_json_type { ST_JSON_NULL, ST_JSON_BOOL, ST_JSON_NUMBER, ST_JSON_STRING, ST_JSON_ARRAY, ST_JSON_OBJECT };
+
+/** Parse `bytes` of text. `name` is used in errors.  Source errors: E_CONFIG.  Free with st_json_free. */
+strata_status st_json_parse(st_json **out, const char *text, size_t bytes, const char *name);
+/** Read a file (at most max_bytes) and parse it. Missing file, too large, bad JSON: E_CONFIG. */
+strata_status st_json_parse_file(st_json **out, const char *path, size_t max_bytes);
+void st_json_free(st_json *root);
+
+enum st_json_type st_json_type(const st_json *n);
+const char *st_json_name(const st_json *n);                    /* key of this member, NULL in arrays */
+const st_json *st_json_first(const st_json *n);                /* first child of object or array, or NULL */
+const st_json *st_json_next(const st_json *n);                 /* next sibling, or NULL */
+const st_json *st_json_get(const st_json *n, const char *key); /* member or NULL */
+bool st_json_bool(const st_json *n);
+double st_json_number(const st_json *n);
+const char *st_json_string(const st_json *n);
+/** 1 and *out set if n is a number that is a whole value in 0..2^53. */
+int st_json_u64(const st_json *n, uint64_t *out);
+
+/* Writer: into a FILE, commas and quoting handled, no allocation, depth at most 32. */
+struct st_json_writer {
+    FILE *file;
+    uint32_t depth;
+    uint32_t has_item; /* bit per depth */
+};
+void st_json_begin(struct st_json_writer *w, FILE *file);
+void st_json_object_open(struct st_json_writer *w, const char *key); /* key NULL at top level and in arrays */
+void st_json_object_close(struct st_json_writer *w);
+void st_json_array_open(struct st_json_writer *w, const char *key);
+void st_json_array_close(struct st_json_writer *w);
+void st_json_put_string(struct st_json_writer *w, const char *key, const char *value); /* NULL value: null */
+void st_json_put_double(struct st_json_writer *w, const char *key, double value);      /* %.17g; non-finite: null */
+void st_json_put_u64(struct st_json_writer *w, const char *key, uint64_t value);
+void st_json_put_bool(struct st_json_writer *w, const char *key, bool value);
+void st_json_end_line(struct st_json_writer *w); /* newline and flush */
+
+#endif

@@ -1,0 +1,23 @@
+/* core/json/json_scan.h - checks that text is strict JSON and finds places in it; used by json.c and json_writer.c. */
+#ifndef CORE_JSON_JSON_SCAN_H
+#define CORE_JSON_JSON_SCAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ST_JSON_DEPTH_MAX 64
+
+/** Where a scan stopped and why. */
+struct st_json_place {
+    uint32_t line, column; /* from 1; columns count bytes */
+    const char *problem;   /* static text; NULL: the text is good */
+};
+
+/** Check the whole text (RFC 8259, depth at most ST_JSON_DEPTH_MAX, UTF-8); true if good. */
+bool st_json_scan(struct st_json_place *place, const char *text, size_t bytes);
+
+/** Find the line and column of member name number `ordinal` (0-based, in document order) of good text. */
+void st_json_find_key(struct st_json_place *place, const char *text, size_t bytes, uint64_t ordinal);
+
+#endif

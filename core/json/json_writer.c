@@ -1,0 +1,138 @@
+/* core/json/json_writer.c - JSON straight into a FILE.  One user per writer; unbalanced levels are our bug and asserted. */
+#include "core/base/text.h"
+#include "core/json/json.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define WRITER_DEPTH_MAX 32
+
+/* Hidden characters are legal in JSON text, but a terminal obeys them there, too. */
+static void write_character(FILE *file, const char *text, size_t length)
+{
+    const uint32_t code = st_text_utf8_code(text, length);
+
+    if (code == '"' || code == '\\')
+        fprintf(file, "\\%c", (int)code);
+    else if (code == '\n')
+        fputs("\\n", file);
+    else if (code == '\t')
+        fputs("\\t", file);
+    else if (st_text_hidden(code) && code > 0xffff) /* as UTF-16 has it */
+        fprintf(file, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (code >> 10)), (unsigned)(0xdc00 + (code & 0x3ff)));
+    else if (st_text_hidden(code))
+        fprintf(file, "\\u%04x", (unsigned)code);
+    else
+        fwrite(text, 1, length, file);
+}
+
+static void write_string(FILE *file, const char *text)
+{
+    const size_t bytes = strlen(text);
+
+    fputc('"', file);
+    for (size_t i = 0; i < bytes;) {
+        const size_t length = st_text_utf8_bytes(text + i, bytes - i);
+
+        if (length == 0) /* a file name, say, that is not UTF-8 */
+            fputs("\\ufffd", file);
+        else
+            write_character(file, text + i, length);
+        i += length != 0 ? length : 1;
+    }
+    fputc('"', file);
+}
+
+/* Comma and key in front of the next value. */
+static void before_value(struct st_json_writer *w, const char *key)
+{
+    uint32_t bit = w->depth > 0 ? UINT32_C(1) << (w->depth - 1) : 0;
+
+    if ((w->has_item & bit) != 0)
+        fputc(',', w->file);
+    w->has_item |= bit;
+    if (key != NULL) {
+        write_string(w->file, key);
+        fputc(':', w->file);
+    }
+}
+
+static void open_level(struct st_json_writer *w, const char *key, char open)
+{
+    assert(w->depth < WRITER_DEPTH_MAX);
+    before_value(w, key);
+    fputc(open, w->file);
+    w->has_item &= ~(UINT32_C(1) << w->depth);
+    w->depth++;
+}
+
+static void close_level(struct st_json_writer *w, char close)
+{
+    assert(w->depth > 0);
+    w->depth--;
+    fputc(close, w->file);
+}
+
+void st_json_begin(struct st_json_writer *w, FILE *file)
+{
+    *w = (struct st_json_writer){.file = file};
+}
+
+void st_json_object_open(struct st_json_writer *w, const char *key)
+{
+    open_level(w, key, '{');
+}
+
+void st_json_object_close(struct st_json_writer *w)
+{
+    close_level(w, '}');
+}
+
+void st_json_array_open(struct st_json_writer *w, const char *key)
+{
+    open_level(w, key, '[');
+}
+
+void st_json_array_close(struct st_json_writer *w)
+{
+    close_level(w, ']');
+}
+
+void st_json_put_string(struct st_json_writer *w, const char *key, const char *value)
+{
+    before_value(w, key);
+    if (value != NULL)
+        write_string(w->file, value);
+    else
+        fputs("null", w->file);
+}
+
+void st_json_put_double(struct st_json_writer *w, const char *key, double value)
+{
+    before_value(w, key);
+    if (isfinite(value))
+        fprintf(w->file, "%.17g", value);
+    else
+        fputs("null", w->file);
+}
+
+void st_json_put_u64(struct st_json_writer *w, const char *key, uint64_t value)
+{
+    before_value(w, key);
+    fprintf(w->file, "%" PRIu64, value);
+}
+
+void st_json_put_bool(struct st_json_writer *w, const char *key, bool value)
+{
+    before_value(w, key);
+    fputs(value ? "true" : "false", w->file);
+}
+
+void st_json_end_line(struct st_json_writer *w)
+{
+    assert(w->depth == 0);
+    fputc('\n', w->file);
+    fflush(w->file);
+}

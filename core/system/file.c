@@ -1,0 +1,224 @@
+/* core/system/file.c - files that are read: see file.h.  Every foreign call passes a fault site; EINTR and short transfers
+ * continue. */
+#include "core/system/file.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Result of a call that returns -1 and errno, as a negative errno, through a fault site. */
+static int64_t passed(const char *site, int64_t result)
+{
+    return st_fault(site, result < 0 ? -errno : result);
+}
+
+strata_status st_path_join(char path[ST_PATH_MAX], const char *dir, const char *name)
+{
+    const int length = snprintf(path, ST_PATH_MAX, "%s/%s", dir, name);
+
+    if (length < 0 || length >= ST_PATH_MAX)
+        return st_error(STRATA_E_INVAL, "path too long: %s/%s", dir, name);
+    return STRATA_OK;
+}
+
+static const char *not_regular(mode_t mode)
+{
+    return S_ISDIR(mode) ? "is a directory, not a file" : "is a device or a pipe, not a file";
+}
+
+strata_status st_file_find(bool *there, const char *path)
+{
+    struct stat info;
+    const int64_t res = passed("file.find", lstat(path, &info));
+
+    *there = res == 0;
+    return res == 0 || res == -ENOENT ? STRATA_OK : st_error_errno((int)-res, "%s", path);
+}
+
+/* --- what was opened --- */
+
+static struct st_file_identity identity_of(const struct stat *info)
+{
+    return (struct st_file_identity){
+        .device = info->st_dev,
+        .inode = info->st_ino,
+        .links = info->st_nlink,
+        .bytes = (uint64_t)info->st_size,
+        .modified = info->st_mtim,
+        .changed = info->st_ctim,
+        .regular = S_ISREG(info->st_mode),
+    };
+}
+
+strata_status st_file_identify(struct st_file_identity *out, int fd, const char *path)
+{
+    struct stat info;
+    const int64_t res = passed("file.stat", fstat(fd, &info));
+
+    if (res < 0)
+        return st_error_errno((int)-res, "%s", path);
+    *out = identity_of(&info);
+    return STRATA_OK;
+}
+
+strata_status st_file_check_apart(const char *out, const char *in)
+{
+    struct stat a = {0}, b = {0};
+    int64_t res = passed("file.apart", stat(out, &a));
+
+    if (res == 0)
+        res = passed("file.apart", strcmp(in, "-") == 0 ? fstat(STDIN_FILENO, &b) : stat(in, &b));
+    if (res == -ENOENT)
+        return STRATA_OK;
+    if (res < 0)
+        return st_error_errno((int)-res, "comparing %s with %s", out, in);
+    if (a.st_dev != b.st_dev || a.st_ino != b.st_ino)
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT, "%s: is the same file as %s, which this command reads: name another one", out, in);
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* The time of contents can be set back after a write, that of the inode cannot; but a name that is added or taken away, as by a
+ * file that replaces this one, sets it, too. */
+static bool same_state(const struct st_file_identity *a, const struct st_file_identity *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes && same_time(a->modified, b->modified) &&
+           (a->links != b->links || same_time(a->changed, b->changed));
+}
+
+strata_status st_file_check_unchanged(int fd, const struct st_file_identity *was, const char *path)
+{
+    struct st_file_identity is = {0};
+    const strata_status st = st_file_identify(&is, fd, path);
+
+    if (st != STRATA_OK || !was->regular)
+        return st;
+    if (st_fault("file.changed", same_state(was, &is) ? 0 : -ESTALE) == 0)
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT, "%s changed while it was read: run again when nothing writes to it", path);
+}
+
+/* O_NONBLOCK: the open of a pipe does not wait for somebody at its other end. */
+static strata_status open_checked(int *out, struct st_file_identity *identity, const char *path, strata_status missing,
+                                  bool pipes)
+{
+    struct stat info;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int64_t res = passed("file.open", fd);
+    strata_status st;
+
+    *out = -1;
+    if (res >= 0)
+        res = passed("file.stat", fstat(fd, &info));
+    if (res >= 0 && (S_ISREG(info.st_mode) || (pipes && S_ISFIFO(info.st_mode)))) {
+        (void)fcntl(fd, F_SETFL, 0); /* a writer at the other end is waited for */
+        *out = fd;
+        *identity = identity_of(&info);
+        return STRATA_OK;
+    }
+    if (fd >= 0)
+        close(fd);
+    if (res >= 0)
+        return st_error(missing, "%s: %s", path, not_regular(info.st_mode));
+    st = st_error_errno((int)-res, "%s", path);
+    return st == STRATA_E_INPUT ? missing : st;
+}
+
+strata_status st_file_open(int *fd, struct st_file_identity *identity, const char *path, strata_status missing)
+{
+    return open_checked(fd, identity, path, missing, false);
+}
+
+strata_status st_file_open_stream(int *fd, struct st_file_identity *identity, const char *path, strata_status missing)
+{
+    return open_checked(fd, identity, path, missing, true);
+}
+
+struct dirent *st_dir_next(DIR *dir)
+{
+    errno = 0;
+    return st_fault_refuses("file.readdir") ? NULL : readdir(dir);
+}
+
+int st_kernel_file_open(const char *path)
+{
+    const int fd = st_fault_refuses("kernel.open") ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    char reason[ST_ERRNO_BYTES];
+
+    if (fd < 0 && errno != ENOENT && errno != ENOTDIR && errno != EACCES && errno != EPERM)
+        st_log(ST_LOG_WARN, "%s: %s: it is not taken into account", path, st_errno_text(errno, reason));
+    return fd;
+}
+
+FILE *st_kernel_file_stream(const char *path)
+{
+    const int fd = st_kernel_file_open(path);
+    FILE *file = fd < 0 || st_fault_refuses("kernel.stream") ? NULL : fdopen(fd, "r");
+
+    if (file == NULL && fd >= 0)
+        close(fd);
+    return file;
+}
+
+strata_status st_file_read_at(int fd, void *buf, uint64_t bytes, uint64_t offset, const char *path)
+{
+    unsigned char *at = buf;
+
+    while (bytes > 0) {
+        const size_t part = bytes < (1u << 30) ? (size_t)bytes : 1u << 30;
+        const int64_t got = passed("file.read", pread(fd, at, part, (off_t)offset));
+
+        if (got == -EINTR)
+            continue;
+        if (got < 0)
+            return st_error_errno((int)-got, "reading %s at byte %llu", path, (unsigned long long)offset);
+        if (got == 0)
+            return st_error(STRATA_E_INPUT, "%s is too short: nothing at byte %llu, which its header promises", path,
+                            (unsigned long long)offset);
+        at += got;
+        bytes -= (uint64_t)got;
+        offset += (uint64_t)got;
+    }
+    return STRATA_OK;
+}
+
+strata_status st_file_read_text(char **text, uint64_t *bytes, const char *path, uint64_t bytes_max)
+{
+    struct st_file_identity was = {0};
+    uint64_t size;
+    strata_status st;
+    char *buf;
+    int fd;
+
+    if ((st = st_file_open(&fd, &was, path, STRATA_E_INPUT)) != STRATA_OK)
+        return st;
+    size = was.bytes;
+    if (size > bytes_max) {
+        close(fd);
+        return st_error(STRATA_E_INPUT, "%s: %llu bytes, more than the %llu such a file may have", path, (unsigned long long)size,
+                        (unsigned long long)bytes_max);
+    }
+    buf = malloc((size_t)size + 1);
+    st = buf == NULL ? st_error(STRATA_E_NOMEM, "%s", path) : st_file_read_at(fd, buf, size, 0, path);
+    if (st == STRATA_OK)
+        st = st_file_check_unchanged(fd, &was, path);
+    close(fd);
+    if (st != STRATA_OK) {
+        free(buf);
+        return st;
+    }
+    buf[size] = '\0';
+    *text = buf;
+    *bytes = size;
+    return STRATA_OK;
+}

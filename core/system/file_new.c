@@ -1,0 +1,545 @@
+/* core/system/file_new.c - files that are made: see file.h.
+ *
+ * A maker locks its new file before anything tells the file from a dead one's, and looks whether it still has its name: of a
+ * maker and one who removes what the dead left, one gets the lock, and the other begins again or leaves the file alone. */
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/ending.h"
+#include "core/system/file.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TEMP_MARK    ST_NEW_FILE_MARK
+#define TEMP_END     ".tmp"
+#define ID_DIGITS    16u
+#define CREATE_TRIES 8u
+
+static pthread_mutex_t live_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct st_new_file *live; /* guarded by live_mutex, as are temp, named, kept and dir_fd of each once it is here */
+
+/* Result of a call that returns -1 and errno, as a negative errno. */
+static int64_t result(int64_t value)
+{
+    return value < 0 ? -errno : value;
+}
+
+/* --- what lies there --- */
+
+/* Length of the directory's part of a path, with its last slash. */
+static size_t base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash != NULL ? (size_t)(slash - path) + 1 : 0;
+}
+
+static const char *dir_text(char dir[ST_PATH_MAX], const char *path)
+{
+    const size_t base = base_of(path);
+
+    if (base == 0)
+        return ".";
+    snprintf(dir, ST_PATH_MAX, "%.*s", (int)(base > 1 ? base - 1 : 1), path);
+    return dir;
+}
+
+static strata_status check_target(const char *path, bool overwrite)
+{
+    struct stat info;
+
+    if (path[base_of(path)] == '\0')
+        return st_error(STRATA_E_INPUT, "%s: is not a file's name", path);
+    if (st_fault_refuses("file.target") || lstat(path, &info) != 0)
+        return errno == ENOENT || errno == ENOTDIR || errno == EACCES /* its directory says more */
+                   ? STRATA_OK
+                   : st_error_errno(errno, "%s: cannot be created", path);
+    if (S_ISREG(info.st_mode))
+        return overwrite ? STRATA_OK : st_error(STRATA_E_INPUT, "%s: exists already: --overwrite replaces it", path);
+    if (S_ISLNK(info.st_mode))
+        return st_error(STRATA_E_INPUT, "%s: is a link, which is not written through: name another file", path);
+    return st_error(STRATA_E_INPUT, "%s: is %s, not a file", path, S_ISDIR(info.st_mode) ? "a directory" : "a device or a pipe");
+}
+
+strata_status st_new_file_check(const char *path, bool overwrite)
+{
+    char buf[ST_PATH_MAX];
+    struct stat info;
+    const char *dir;
+    strata_status st;
+
+    if (strlen(path) >= ST_PATH_MAX)
+        return st_error(STRATA_E_INPUT, "%.64s...: the name is too long", path);
+    if ((st = check_target(path, overwrite)) != STRATA_OK)
+        return st;
+    dir = dir_text(buf, path);
+    if (!st_fault_refuses("file.access") && access(dir, W_OK | X_OK) == 0)
+        return STRATA_OK;
+    if (stat(dir, &info) == 0 && !S_ISDIR(info.st_mode))
+        errno = ENOTDIR; /* root is told of permissions */
+    return st_error_errno(errno, "%s: cannot be created in %s", path, dir);
+}
+
+/* --- directories --- */
+
+static strata_status make_one(const char *path, bool *made)
+{
+    struct stat info;
+    int64_t res;
+
+    *made = false;
+    if (st_fault_refuses("file.parent") || stat(path, &info) != 0) {
+        if (errno != ENOENT)
+            return st_error_errno(errno, "looking at %s", path);
+    } else if (S_ISDIR(info.st_mode)) {
+        return STRATA_OK;
+    }
+    res = st_fault("file.mkdir", 0);
+    if (res == 0)
+        res = result(mkdir(path, 0777));
+    if (res < 0)
+        return st_error_errno((int)-res, "making directory %s", path);
+    *made = true;
+    return STRATA_OK;
+}
+
+/* mkdir -p of the directory; remembers where the new part begins. */
+static strata_status make_parents(struct st_new_file *f)
+{
+    char dir[ST_PATH_MAX];
+    strata_status st;
+    bool made;
+
+    for (size_t end = 1; end < f->base; end++) {
+        if (f->path[end] != '/')
+            continue;
+        snprintf(dir, sizeof(dir), "%.*s", (int)end, f->path);
+        if ((st = make_one(dir, &made)) != STRATA_OK)
+            return st_error_prefix(st, "%s", f->path);
+        if (made && f->made_from == f->base)
+            f->made_from = end - 1;
+    }
+    return STRATA_OK;
+}
+
+/* Remove the directories that were made, as far as they are empty.  No fault site: an empty directory that stays harms nobody. */
+static void remove_parents(const struct st_new_file *f)
+{
+    char dir[ST_PATH_MAX];
+
+    for (size_t end = f->base; end > f->made_from + 1; end--) {
+        if (f->path[end - 1] != '/')
+            continue;
+        snprintf(dir, sizeof(dir), "%.*s", (int)(end - 1), f->path);
+        if (rmdir(dir) != 0)
+            return;
+    }
+}
+
+static strata_status open_directory(struct st_new_file *f)
+{
+    char buf[ST_PATH_MAX];
+    const char *dir = dir_text(buf, f->path);
+    int64_t res = st_fault("file.open_directory", 0);
+
+    if (res == 0)
+        res = result(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (res < 0)
+        return st_error_errno((int)-res, "%s: cannot be created in %s", f->path, dir);
+    f->dir_fd = (int)res;
+    return STRATA_OK;
+}
+
+/* --- the table of what is being made --- */
+
+static bool same_directory(int a, int b)
+{
+    struct stat one, other;
+
+    return !st_fault_refuses("file.same") && fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
+/* False: this process makes that file already. */
+static bool live_add(struct st_new_file *f)
+{
+    bool is_new = true;
+
+    pthread_mutex_lock(&live_mutex);
+    for (const struct st_new_file *at = live; at != NULL; at = at->next)
+        if (strcmp(at->path + at->base, f->path + f->base) == 0 && same_directory(at->dir_fd, f->dir_fd))
+            is_new = false;
+    if (is_new) {
+        f->next = live;
+        live = f;
+    }
+    pthread_mutex_unlock(&live_mutex);
+    return is_new;
+}
+
+/* Its descriptors close here, so that the table never holds one that is somebody else's by now.  The lock goes with them. */
+static void live_remove(struct st_new_file *f)
+{
+    pthread_mutex_lock(&live_mutex);
+    for (struct st_new_file **at = &live; *at != NULL; at = &(*at)->next)
+        if (*at == f) {
+            *at = f->next;
+            break;
+        }
+    if (f->stream != NULL)
+        fclose(f->stream);
+    else if (f->fd >= 0)
+        close(f->fd);
+    close(f->dir_fd);
+    f->stream = NULL;
+    f->fd = f->dir_fd = -1;
+    pthread_mutex_unlock(&live_mutex);
+}
+
+/* One that did not come to its name leaves nothing.  No fault site: what cannot be removed is left to the next maker's sweep. */
+static void remove_traces(const struct st_new_file *f)
+{
+    if (f->named || f->kept)
+        return;
+    if (f->temp[0] != '\0')
+        (void)unlinkat(f->dir_fd, f->temp, 0);
+    remove_parents(f);
+}
+
+void st_new_file_remove_all(void)
+{
+    pthread_mutex_lock(&live_mutex);
+    for (const struct st_new_file *f = live; f != NULL; f = f->next)
+        remove_traces(f);
+    pthread_mutex_unlock(&live_mutex);
+}
+
+/* --- locks --- */
+
+/* 0 or -errno; -EWOULDBLOCK: its maker lives. */
+static int64_t lock_file(int fd)
+{
+    int64_t res = st_fault("file.lock", 0);
+
+    if (res == 0)
+        do
+            res = result(flock(fd, LOCK_EX | LOCK_NB));
+        while (res == -EINTR);
+    return res;
+}
+
+static bool is_temp_of(const char *name, const char *base)
+{
+    const size_t length = strlen(base), mark = strlen(TEMP_MARK);
+
+    return strncmp(name, base, length) == 0 && strncmp(name + length, TEMP_MARK, mark) == 0 &&
+           strspn(name + length + mark, "0123456789abcdef") == ID_DIGITS &&
+           strcmp(name + length + mark + ID_DIGITS, TEMP_END) == 0;
+}
+
+/* E_INPUT if a living maker has `name`; a new file of a dead one is removed. */
+static strata_status look_at(const struct st_new_file *f, const char *name, bool is_temp)
+{
+    const int fd = st_fault_refuses("file.look_at") ? -1 : openat(f->dir_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat info;
+    strata_status st = STRATA_OK;
+    int64_t res;
+
+    if (fd < 0)
+        return STRATA_OK;
+    if (!st_fault_refuses("file.look_at") && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+        res = lock_file(fd);
+        if (res == -EWOULDBLOCK)
+            st = st_error(STRATA_E_INPUT, "%s: another run is writing it: wait for its end, or name another file", f->path);
+        else if (res == 0 && is_temp)
+            (void)unlinkat(f->dir_fd, name, 0);
+    }
+    close(fd);
+    return st;
+}
+
+/* Others' new files first, then the name itself: one that takes its name in between is met there. */
+static strata_status look_around(const struct st_new_file *f)
+{
+    const char *base = f->path + f->base;
+    const int fd = st_fault_refuses("file.look_around") ? -1 : openat(f->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 && !st_fault_refuses("file.look_around") ? fdopendir(fd) : NULL;
+    strata_status st = STRATA_OK;
+    struct dirent *entry;
+
+    if (dir == NULL) {
+        st = st_error_errno(errno, "%s: its directory cannot be read", f->path);
+        if (fd >= 0)
+            close(fd);
+        return st;
+    }
+    while (st == STRATA_OK && (entry = st_dir_next(dir)) != NULL)
+        if (is_temp_of(entry->d_name, base) && strcmp(entry->d_name, f->temp) != 0)
+            st = look_at(f, entry->d_name, true);
+    if (st == STRATA_OK && errno != 0)
+        st = st_error_errno(errno, "%s: its directory cannot be read", f->path);
+    closedir(dir);
+    return st == STRATA_OK ? look_at(f, base, false) : st;
+}
+
+/* --- making --- */
+
+/* A descriptor of a new file that is locked and has its name, or -errno. */
+static int64_t open_locked(struct st_new_file *f)
+{
+    struct stat info;
+    uint64_t id;
+    int64_t res = st_fault("file.create", 0);
+    int fd;
+
+    if (res < 0)
+        return res;
+    if (st_fault_refuses("file.random") || getrandom(&id, sizeof(id), 0) != sizeof(id))
+        return -EIO;
+    if (snprintf(f->temp, sizeof(f->temp), "%s" TEMP_MARK "%016" PRIx64 TEMP_END, f->path + f->base, id) >= (int)sizeof(f->temp))
+        return -ENAMETOOLONG;
+    fd = openat(f->dir_fd, f->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return -errno;
+    res = lock_file(fd);
+    if (res == -EWOULDBLOCK) {
+        close(fd); /* it was taken for a dead one's, and will be gone */
+        return -EAGAIN;
+    }
+    if (st_fault_refuses("file.links") || fstat(fd, &info) != 0) {
+        res = -errno;
+        (void)unlinkat(f->dir_fd, f->temp, 0);
+        close(fd);
+        return res;
+    }
+    if (res == 0 && info.st_nlink == 0) {
+        close(fd); /* it was, and is gone */
+        return -EAGAIN;
+    }
+    return fd;
+}
+
+static strata_status create_temp(struct st_new_file *f)
+{
+    int64_t res = -EAGAIN;
+
+    for (uint32_t i = 0; i < CREATE_TRIES && (res == -EAGAIN || res == -EEXIST); i++)
+        res = open_locked(f);
+    if (res < 0) {
+        f->temp[0] = '\0';
+        return st_error_errno((int)-res, "%s: cannot be created", f->path);
+    }
+    f->fd = (int)res;
+    return look_around(f);
+}
+
+static strata_status create(struct st_new_file *f, unsigned flags)
+{
+    strata_status st;
+
+    if (((flags & ST_NEW_FILE_PARENTS) != 0 && (st = make_parents(f)) != STRATA_OK) || (st = open_directory(f)) != STRATA_OK) {
+        remove_parents(f);
+        return st;
+    }
+    if (!live_add(f))
+        st = st_error(STRATA_E_INPUT, "%s: is the name of two outputs: name another file", f->path);
+    else if ((st = check_target(f->path, f->overwrite)) == STRATA_OK)
+        st = create_temp(f);
+    if (st != STRATA_OK) {
+        remove_traces(f);
+        live_remove(f);
+    }
+    return st;
+}
+
+strata_status st_new_file_create(struct st_new_file *f, const char *path, unsigned flags)
+{
+    strata_status st;
+
+    *f = (struct st_new_file){.fd = -1, .dir_fd = -1, .overwrite = (flags & ST_NEW_FILE_OVERWRITE) != 0};
+    if ((size_t)snprintf(f->path, sizeof(f->path), "%s", path) >= sizeof(f->path))
+        return st_error(STRATA_E_INVAL, "%.64s...: the name is too long", path);
+    f->base = f->made_from = base_of(path);
+    st_ending_hold(); /* until it is in the table with its name */
+    st = create(f, flags);
+    st_ending_release();
+    return st;
+}
+
+strata_status st_new_file_reserve(struct st_new_file *f, uint64_t bytes)
+{
+    int64_t res = bytes > 0 ? st_fault("file.reserve", result(fallocate(f->fd, 0, 0, (off_t)bytes))) : 0;
+
+    if (res == -EOPNOTSUPP || res == -ENOSYS)
+        res = st_fault("file.truncate", result(ftruncate(f->fd, (off_t)bytes)));
+    if (res < 0)
+        return st_error_errno((int)-res, "taking %llu bytes for %s", (unsigned long long)bytes, f->path);
+    return STRATA_OK;
+}
+
+strata_status st_new_file_write_at(struct st_new_file *f, const void *buf, uint64_t bytes, uint64_t offset)
+{
+    const unsigned char *at = buf;
+
+    while (bytes > 0) {
+        const size_t part = bytes < (1u << 30) ? (size_t)bytes : 1u << 30;
+        const int64_t put = st_fault("file.write", result(pwrite(f->fd, at, part, (off_t)offset)));
+
+        if (put == -EINTR)
+            continue;
+        if (put <= 0)
+            return st_error_errno(put < 0 ? (int)-put : EIO, "writing %s at byte %llu", f->path, (unsigned long long)offset);
+        at += put;
+        bytes -= (uint64_t)put;
+        offset += (uint64_t)put;
+    }
+    return STRATA_OK;
+}
+
+strata_status st_new_file_stream(struct st_new_file *f)
+{
+    const int64_t refused = st_fault("file.stream", 0);
+
+    f->stream = refused == 0 ? fdopen(f->fd, "w") : NULL;
+    return f->stream != NULL ? STRATA_OK : st_error_errno(refused < 0 ? (int)-refused : errno, "%s", f->path);
+}
+
+/* --- taking the name --- */
+
+/* It could be begun: whatever hinders its end is the disk's, be it a call that is not there or memory that is refused. */
+static strata_status cannot_end(int err, const char *what, const char *path)
+{
+    const strata_status st = st_error_errno(err, "%s %s", what, path);
+
+    return st == STRATA_E_NOSPC ? st : STRATA_E_IO;
+}
+
+/* A name that is taken is -EEXIST.  File systems that cannot rename so can link so, most of them; for the others there is a look.
+ */
+static int64_t rename_to_free(const struct st_new_file *f, const char *base)
+{
+    int64_t res = st_fault("file.rename", 0);
+
+    if (res == 0)
+        res = result(renameat2(f->dir_fd, f->temp, f->dir_fd, base, RENAME_NOREPLACE));
+    if (res != -EINVAL && res != -ENOSYS)
+        return res;
+    res = st_fault("file.link", 0);
+    if (res == 0)
+        res = result(linkat(f->dir_fd, f->temp, f->dir_fd, base, 0));
+    if (res == 0)
+        (void)unlinkat(f->dir_fd, f->temp, 0);
+    if (res == 0 || res == -EEXIST)
+        return res;
+    if (st_fault_refuses("file.free"))
+        return -errno;
+    if (faccessat(f->dir_fd, base, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+        return -EEXIST;
+    return result(renameat(f->dir_fd, f->temp, f->dir_fd, base));
+}
+
+static int64_t rename_over(const struct st_new_file *f, const char *base)
+{
+    const int64_t refused = st_fault("file.rename", 0);
+
+    return refused < 0 ? refused : result(renameat(f->dir_fd, f->temp, f->dir_fd, base));
+}
+
+bool st_new_file_kept_for_now(const struct st_new_file *f)
+{
+    return is_temp_of(f->temp, f->path + f->base);
+}
+
+/* Hours of work are not thrown away for a name: the new file loses the end that would have it removed by a later run. */
+static void keep(struct st_new_file *f)
+{
+    char kept[sizeof(f->temp)];
+
+    snprintf(kept, sizeof(kept), "%.*s", (int)(strlen(f->temp) - strlen(TEMP_END)), f->temp);
+    f->kept = true;
+    if (st_fault_refuses("file.keep") || renameat(f->dir_fd, f->temp, f->dir_fd, kept) != 0)
+        return;
+    memcpy(f->temp, kept, sizeof(kept));
+    (void)fsync(f->dir_fd); /* without it a power cut may bring the end back */
+}
+
+void st_new_file_keep(struct st_new_file *f)
+{
+    pthread_mutex_lock(&live_mutex);
+    if (!f->named && !f->kept)
+        keep(f);
+    pthread_mutex_unlock(&live_mutex);
+}
+
+static strata_status keep_beside(struct st_new_file *f)
+{
+    keep(f);
+    return st_error(STRATA_E_INPUT, "%s appeared while it was being made, and is kept: the new file is beside it, as %s%s",
+                    f->path, f->temp, st_new_file_kept_for_now(f) ? ", until the next run that makes it" : "");
+}
+
+strata_status st_new_file_publish(struct st_new_file *f)
+{
+    const char *base = f->path + f->base;
+    strata_status st = STRATA_OK;
+    int64_t res;
+
+    pthread_mutex_lock(&live_mutex);
+    res = f->overwrite ? rename_over(f, base) : rename_to_free(f, base);
+    if (res >= 0)
+        f->named = true;
+    else
+        st = res == -EEXIST ? keep_beside(f) : cannot_end((int)-res, "completing", f->path);
+    pthread_mutex_unlock(&live_mutex);
+    return st;
+}
+
+strata_status st_new_file_sync(struct st_new_file *f)
+{
+    int64_t res = 0;
+
+    errno = 0;
+    if (f->stream != NULL)
+        res = st_fault("file.flush", fflush(f->stream) == 0 && ferror(f->stream) == 0 ? 0 : -(errno != 0 ? errno : EIO));
+    if (res == 0)
+        res = st_fault("file.sync", result(fsync(f->fd)));
+    return res >= 0 ? STRATA_OK : cannot_end((int)-res, "completing", f->path);
+}
+
+/* Makes a rename last. */
+static strata_status sync_directory(const struct st_new_file *f)
+{
+    const int64_t res = st_fault("file.sync_directory", result(fsync(f->dir_fd)));
+
+    if (res < 0 && res != -EINVAL) /* some file systems cannot sync a directory */
+        return cannot_end((int)-res, "syncing the directory of", f->path);
+    return STRATA_OK;
+}
+
+strata_status st_new_file_commit(struct st_new_file *f)
+{
+    strata_status st = st_new_file_sync(f);
+
+    if (st == STRATA_OK && !f->named)
+        st = st_new_file_publish(f);
+    if (st == STRATA_OK)
+        st = sync_directory(f);
+    remove_traces(f);
+    live_remove(f);
+    return st;
+}
+
+void st_new_file_abort(struct st_new_file *f)
+{
+    if (f->fd < 0)
+        return;
+    remove_traces(f);
+    live_remove(f);
+}

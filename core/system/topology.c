@@ -1,0 +1,373 @@
+/* core/system/topology.c - hwloc's one home: usable units, NUMA nodes, binding; with memory from /proc and cgroups.
+ *
+ * Immutable after load, so any thread may read it; hwloc allows concurrent binding on a loaded topology. */
+#include "core/system/topology.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/system/cgroup.h"
+#include "core/system/file.h"
+
+#include <errno.h>
+#include <hwloc.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct unit {
+    uint32_t os_index;
+    uint32_t node; /* index into nodes */
+};
+
+struct st_topology {
+    hwloc_topology_t hwloc;
+    struct unit *units; /* [unit_count], one per core before second threads; nodes in order within each */
+    uint32_t unit_count;
+    uint32_t core_count;        /* unit_count, or less under a quota */
+    struct st_numa_node *nodes; /* [node_count], those with usable units */
+    uint32_t node_count;
+    uint64_t memory_limit, memory_available;
+    bool affinity_refused; /* hwloc must not ask */
+    char cpu_name[128];
+};
+
+/* --- usable units --- */
+
+static strata_status parse_list(hwloc_bitmap_t set, const char *list, const char *what)
+{
+    if (hwloc_bitmap_list_sscanf(set, list) != 0)
+        return st_error(STRATA_E_INVAL, "topology: %s: \"%s\" is not a list of processors such as 0-3,8", what, list);
+    return STRATA_OK;
+}
+
+/* hwloc 2 asks the kernel for this process's processors with ever larger sets until it is told: for ever, where asking is
+ * forbidden (a filter of system calls).  A set that is too small is EINVAL. */
+static bool affinity_refused(void)
+{
+    cpu_set_t set;
+    const int64_t res = st_fault("topology.affinity", sched_getaffinity(0, sizeof(set), &set) == 0 ? 0 : -errno);
+
+    return res < 0 && res != -EINVAL;
+}
+
+/* `set` becomes the units this process may run on: affinity, what hwloc is allowed to see, and the group's cpuset.  A cpuset
+ * that shares nothing with the rest is of another machine: ignored. */
+static strata_status usable_set(const struct st_topology *topo, hwloc_bitmap_t set, const struct st_topology_source *source,
+                                const char *cpu_list)
+{
+    const hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(topo->hwloc);
+    hwloc_bitmap_t group = hwloc_bitmap_alloc();
+    strata_status st = STRATA_OK;
+
+    if (group == NULL || st_fault("topology.set", 0) < 0) {
+        hwloc_bitmap_free(group);
+        return st_error(STRATA_E_NOMEM, "topology: no memory");
+    }
+    if (source->affinity != NULL)
+        st = parse_list(set, source->affinity, "affinity");
+    else if (topo->affinity_refused || hwloc_get_cpubind(topo->hwloc, set, HWLOC_CPUBIND_PROCESS) != 0)
+        hwloc_bitmap_copy(set, allowed);
+    hwloc_bitmap_and(set, set, allowed);
+    if (hwloc_bitmap_iszero(set))
+        hwloc_bitmap_copy(set, allowed);
+    if (cpu_list[0] != '\0' && hwloc_bitmap_list_sscanf(group, cpu_list) == 0 && hwloc_bitmap_intersects(group, set))
+        hwloc_bitmap_and(set, set, group);
+    hwloc_bitmap_free(group);
+    return st;
+}
+
+/* The node a unit's memory comes from.  Where several share its cores (fast memory beside ordinary), the system's first. */
+static hwloc_obj_t node_of(hwloc_topology_t hwloc, unsigned unit)
+{
+    hwloc_obj_t node = NULL, best = NULL;
+
+    while ((node = hwloc_get_next_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, node)) != NULL)
+        if (node->cpuset != NULL && hwloc_bitmap_isset(node->cpuset, unit) && (best == NULL || node->os_index < best->os_index))
+            best = node;
+    return best;
+}
+
+/* Index of the node in topo->nodes; new ones are appended.  Without any node object there is one node, number 0. */
+static uint32_t node_index(struct st_topology *topo, unsigned unit)
+{
+    const hwloc_obj_t node = node_of(topo->hwloc, unit);
+    const uint32_t os_index = node != NULL ? node->os_index : 0;
+
+    for (uint32_t i = 0; i < topo->node_count; i++)
+        if (topo->nodes[i].os_index == os_index)
+            return i;
+    topo->nodes[topo->node_count] = (struct st_numa_node){.os_index = os_index};
+    if (node != NULL)
+        topo->nodes[topo->node_count].memory_bytes = node->attr->numanode.local_memory;
+    return topo->node_count++;
+}
+
+/* Adds the usable units of one node that are thread number `rank` of their core. */
+static void add_units(struct st_topology *topo, hwloc_const_bitmap_t set, uint32_t node, unsigned rank)
+{
+    hwloc_obj_t unit = NULL;
+
+    while ((unit = hwloc_get_next_obj_by_type(topo->hwloc, HWLOC_OBJ_PU, unit)) != NULL) {
+        if (unit->sibling_rank != rank || !hwloc_bitmap_isset(set, unit->os_index) || node_index(topo, unit->os_index) != node)
+            continue;
+        topo->units[topo->unit_count++] = (struct unit){.os_index = unit->os_index, .node = node};
+        topo->nodes[node].unit_count++;
+    }
+}
+
+/* Nodes in the order of their first usable unit, which is hwloc's order: neighbours are near each other. */
+static void list_nodes(struct st_topology *topo, hwloc_const_bitmap_t set)
+{
+    hwloc_obj_t unit = NULL;
+
+    while ((unit = hwloc_get_next_obj_by_type(topo->hwloc, HWLOC_OBJ_PU, unit)) != NULL)
+        if (hwloc_bitmap_isset(set, unit->os_index))
+            (void)node_index(topo, unit->os_index);
+}
+
+static strata_status list_units(struct st_topology *topo, const struct st_topology_source *source, const char *cpu_list)
+{
+    const int pu_count = hwloc_get_nbobjs_by_type(topo->hwloc, HWLOC_OBJ_PU);
+    const uint32_t capacity = pu_count > 0 ? (uint32_t)pu_count : 1;
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    strata_status st;
+
+    topo->units = calloc(capacity, sizeof(topo->units[0]));
+    topo->nodes = calloc(capacity, sizeof(topo->nodes[0])); /* a node listed here has a unit of its own */
+    if (set == NULL || topo->units == NULL || topo->nodes == NULL || st_fault("topology.alloc", 0) < 0) {
+        hwloc_bitmap_free(set);
+        return st_error(STRATA_E_NOMEM, "topology: no memory for %u processing units", capacity);
+    }
+    st = usable_set(topo, set, source, cpu_list);
+    if (st == STRATA_OK) {
+        list_nodes(topo, set);
+        for (unsigned rank = 0; rank < capacity && (int)topo->unit_count < hwloc_bitmap_weight(set); rank++)
+            for (uint32_t node = 0; node < topo->node_count; node++)
+                add_units(topo, set, node, rank);
+    }
+    hwloc_bitmap_free(set);
+    return st;
+}
+
+/* --- memory and limits --- */
+
+/* "Name:   123 kB" of /proc/meminfo, in bytes; 0 if it is not there. */
+static uint64_t meminfo_bytes(const char *name)
+{
+    FILE *file = st_kernel_file_stream("/proc/meminfo");
+    char line[256];
+    unsigned long long kib = 0;
+    size_t length = strlen(name);
+
+    if (file == NULL)
+        return 0;
+    while (fgets(line, sizeof(line), file) != NULL)
+        if (strncmp(line, name, length) == 0 && line[length] == ':' && sscanf(line + length + 1, "%llu", &kib) == 1)
+            break;
+    fclose(file);
+    return kib * 1024;
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void apply_limits(struct st_topology *topo, const struct st_cgroup_limits *limits)
+{
+    topo->memory_limit = smaller(meminfo_bytes("MemTotal"), limits->memory_limit);
+    topo->memory_available = smaller(meminfo_bytes("MemAvailable"), limits->memory_available);
+    topo->core_count = topo->unit_count > 0 ? topo->unit_count : 1;
+    if (limits->cpus > 0 && ceil(limits->cpus) < topo->core_count)
+        topo->core_count = (uint32_t)ceil(limits->cpus);
+}
+
+static void read_cpu_name(struct st_topology *topo)
+{
+    hwloc_obj_t package = hwloc_get_obj_by_type(topo->hwloc, HWLOC_OBJ_PACKAGE, 0);
+    const char *name = package != NULL ? hwloc_obj_get_info_by_name(package, "CPUModel") : NULL;
+
+    if (name == NULL)
+        name = hwloc_obj_get_info_by_name(hwloc_get_root_obj(topo->hwloc), "CPUModel");
+    snprintf(topo->cpu_name, sizeof(topo->cpu_name), "%s", name != NULL ? name : "unknown");
+}
+
+/* --- load --- */
+
+static strata_status load_hwloc(struct st_topology *topo, const char *synthetic)
+{
+    if (st_fault("topology.load", 0) < 0 || hwloc_topology_init(&topo->hwloc) != 0) {
+        topo->hwloc = NULL;
+        return st_error(STRATA_E_INTERNAL, "topology: hwloc could not start");
+    }
+    if (synthetic != NULL && hwloc_topology_set_synthetic(topo->hwloc, synthetic) != 0)
+        return st_error(STRATA_E_INVAL, "topology: hwloc does not take \"%s\"", synthetic);
+    topo->affinity_refused = synthetic == NULL && affinity_refused();
+    if (topo->affinity_refused) {
+        st_log(ST_LOG_NOTICE, "the system does not say which processors this process may use: all of the machine's are taken");
+        (void)hwloc_topology_set_components(topo->hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86"); /* it binds to each */
+    }
+    if (hwloc_topology_load(topo->hwloc) != 0)
+        return st_error(STRATA_E_INTERNAL, "topology: hwloc could not read the machine: %s", strerror(errno));
+    return STRATA_OK;
+}
+
+strata_status st_topology_load_from(struct st_topology **out, const struct st_topology_source *source)
+{
+    struct st_topology *topo = calloc(1, sizeof(*topo));
+    struct st_cgroup_limits limits;
+    strata_status st;
+
+    if (topo == NULL)
+        return st_error(STRATA_E_NOMEM, "topology: no memory");
+    st_cgroup_read(&limits, source->cgroup_root != NULL ? source->cgroup_root : "/sys/fs/cgroup",
+                   source->membership != NULL ? source->membership : "/proc/self/cgroup");
+    st = load_hwloc(topo, source->synthetic);
+    if (st == STRATA_OK)
+        st = list_units(topo, source, limits.cpu_list);
+    if (st != STRATA_OK) {
+        st_topology_destroy(topo);
+        return st;
+    }
+    apply_limits(topo, &limits);
+    read_cpu_name(topo);
+    *out = topo;
+    return STRATA_OK;
+}
+
+strata_status st_topology_load(struct st_topology **out, const char *cgroup_root)
+{
+    return st_topology_load_from(out, &(struct st_topology_source){.cgroup_root = cgroup_root});
+}
+
+void st_topology_destroy(struct st_topology *topo)
+{
+    if (topo == NULL)
+        return;
+    if (topo->hwloc != NULL)
+        hwloc_topology_destroy(topo->hwloc);
+    free(topo->units);
+    free(topo->nodes);
+    free(topo);
+}
+
+/* --- what there is --- */
+
+uint32_t st_topology_core_count(const struct st_topology *topo)
+{
+    return topo->core_count;
+}
+
+bool st_topology_has_quota(const struct st_topology *topo)
+{
+    return topo->core_count < topo->unit_count;
+}
+
+uint64_t st_topology_memory_limit(const struct st_topology *topo)
+{
+    return topo->memory_limit;
+}
+
+uint64_t st_topology_memory_available(const struct st_topology *topo)
+{
+    return topo->memory_available;
+}
+
+const char *st_topology_cpu_name(const struct st_topology *topo)
+{
+    return topo->cpu_name;
+}
+
+uint32_t st_topology_numa_count(const struct st_topology *topo)
+{
+    return topo->node_count > 0 ? topo->node_count : 1;
+}
+
+struct st_numa_node st_topology_numa_node(const struct st_topology *topo, uint32_t index)
+{
+    return index < topo->node_count ? topo->nodes[index] : (struct st_numa_node){0};
+}
+
+uint32_t st_topology_unit(const struct st_topology *topo, uint32_t index)
+{
+    return topo->unit_count > 0 ? topo->units[index % topo->unit_count].os_index : 0;
+}
+
+uint32_t st_topology_unit_node(const struct st_topology *topo, uint32_t index)
+{
+    return topo->unit_count > 0 ? topo->units[index % topo->unit_count].node : 0;
+}
+
+const char *st_topology_units_text(const struct st_topology *topo, uint32_t workers, uint32_t node, char *text, size_t bytes)
+{
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+
+    text[0] = '\0';
+    if (set == NULL)
+        return text;
+    for (uint32_t i = 0; i < workers && i < topo->unit_count; i++)
+        if (node == UINT32_MAX || topo->units[i].node == node)
+            hwloc_bitmap_set(set, topo->units[i].os_index);
+    hwloc_bitmap_list_snprintf(text, bytes, set);
+    hwloc_bitmap_free(set);
+    return text;
+}
+
+/* --- binding --- */
+
+/* Units for worker `index`: its own, or those of its node. */
+static void units_to_bind(const struct st_topology *topo, uint32_t index, hwloc_bitmap_t set)
+{
+    const struct unit *mine = &topo->units[index % topo->unit_count];
+
+    if (!st_topology_has_quota(topo)) {
+        hwloc_bitmap_only(set, mine->os_index);
+        return;
+    }
+    for (uint32_t i = 0; i < topo->unit_count; i++)
+        if (topo->units[i].node == mine->node)
+            hwloc_bitmap_set(set, topo->units[i].os_index);
+}
+
+strata_status st_topology_bind(const struct st_topology *topo, uint32_t index)
+{
+    hwloc_bitmap_t set;
+    int res;
+
+    if (topo->unit_count == 0)
+        return st_error(STRATA_E_NOSYS, "topology: no processor list to bind to");
+    set = hwloc_bitmap_alloc();
+    if (set == NULL)
+        return st_error(STRATA_E_NOMEM, "topology: no memory");
+    units_to_bind(topo, index, set);
+    res = hwloc_set_cpubind(topo->hwloc, set, HWLOC_CPUBIND_THREAD);
+    hwloc_bitmap_free(set);
+    if (st_fault("topology.bind", res) < 0)
+        return st_error(STRATA_E_NOSYS, "topology: the system refuses to bind threads: %s", strerror(errno));
+    return STRATA_OK;
+}
+
+strata_status st_topology_place_memory(const struct st_topology *topo, void *base, uint64_t bytes, uint32_t workers)
+{
+    hwloc_bitmap_t nodes;
+    bool several;
+    int res;
+
+    if (topo->node_count <= 1 || bytes == 0)
+        return STRATA_OK;
+    nodes = hwloc_bitmap_alloc();
+    if (nodes == NULL)
+        return st_error(STRATA_E_NOMEM, "topology: no memory");
+    for (uint32_t i = 0; i < workers && i < topo->unit_count; i++)
+        hwloc_bitmap_set(nodes, topo->nodes[topo->units[i].node].os_index);
+    several = hwloc_bitmap_weight(nodes) > 1;
+    res = hwloc_set_area_membind(topo->hwloc, base, bytes, nodes, several ? HWLOC_MEMBIND_INTERLEAVE : HWLOC_MEMBIND_BIND,
+                                 HWLOC_MEMBIND_BYNODESET);
+    hwloc_bitmap_free(nodes);
+    if (st_fault("topology.place", res) < 0)
+        return st_error(STRATA_E_NOSYS, "topology: the system refuses to place memory: %s", strerror(errno));
+    return STRATA_OK;
+}

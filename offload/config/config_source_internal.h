@@ -1,0 +1,92 @@
+/* offload/config/config_source_internal.h - one config while it is read: what was given for each field, what was said about it.
+ *
+ * Private to offload/config.  One thread.  Strings and values live until st_config_source_free; running out of
+ * memory is remembered in `failed` and reported once, so that nothing here needs a check after every call. */
+#ifndef CORE_CONFIG_SOURCE_H
+#define CORE_CONFIG_SOURCE_H
+
+#include "core/json/json.h"
+#include "offload/config/config_table_internal.h"
+
+/* What is known of one row of the field table. */
+struct st_field_state {
+    const st_json *node;  /* as given; NULL: left out, or null */
+    const char *spelling; /* path as written, with the alias; NULL: left out */
+    enum st_config_origin origin;
+    enum st_config_verdict verdict;
+    const char *reason; /* NULL: nothing to say */
+    bool announced;     /* the reason is a notice at each start */
+    bool usable;        /* node has a value that may be stored: right type, in range, not "auto", not rejected */
+};
+
+struct st_list {
+    void *items;
+    uint32_t count, capacity;
+};
+
+struct st_config_source {
+    struct st_field_state *fields; /* [st_field_count()], in table order */
+    struct st_list trees;          /* st_json *: the file and the values of overrides */
+    struct st_list strings;        /* char * */
+    struct st_list strays;         /* struct st_config_row: keys that are no rows of the table */
+    struct st_list rows;           /* struct st_config_row: the answer */
+    struct st_list problems;       /* const char * */
+    bool has_file;                 /* what is left out means DeepSpeed's default */
+    bool allow_unknown;
+    bool failed; /* out of memory */
+};
+
+struct st_config_source *st_source_create(bool allow_unknown); /* NULL: no memory */
+/** Take every key of the file's root object; `root` is taken. */
+void st_source_take_file(struct st_config_source *src, st_json *root);
+/** Take one "path=value" of the command line. */
+void st_source_take_override(struct st_config_source *src, const char *text);
+/** Rows for `strata check`, once `config` is resolved. */
+void st_source_build_rows(struct st_config_source *src, const struct st_config *config);
+
+struct st_field_state *st_source_state(struct st_config_source *src, const char *path);
+/** A string that lives as long as src; control characters become '?'.  Never NULL. */
+const char *st_source_keep(struct st_config_source *src, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/** True if a value of the field was given that is neither "auto" nor rejected. */
+bool st_source_given(struct st_config_source *src, const char *path);
+/** Something else to know of a key. */
+void st_source_note(struct st_config_source *src, const char *path, const char *text);
+/** The same, and results may not be what the file's reader expects: a notice at each start. */
+void st_source_announce(struct st_config_source *src, const char *path, const char *text);
+/** The value in force comes from other keys; text as above, may be NULL. */
+void st_source_derive(struct st_config_source *src, const char *path, const char *text);
+/** The key was given and has no effect in this run. */
+void st_source_idle(struct st_config_source *src, const char *path, const char *reason);
+/** One more problem, at this key. */
+void st_source_reject(struct st_config_source *src, const char *path, const char *reason);
+void st_source_problem(struct st_config_source *src, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* config_value.c: one value of one field. */
+
+/** NULL if node has the field's type and lies in its range; else what is wrong, kept in src. */
+const char *st_value_check(struct st_config_source *src, const struct st_field *field, const st_json *node);
+/** True if the value stands in the field's `plain` list. */
+bool st_value_is_plain(const struct st_field *field, const st_json *node);
+bool st_value_is_auto(const st_json *node);
+/** True if the value asks for nothing: false, 0, "", [], {}, the plain one, or a section with "enabled" false and nowhere true.
+ */
+bool st_value_is_off(const struct st_field *field, const st_json *node);
+/** Put a checked value where the field is bound. */
+void st_value_store(struct st_config *config, const struct st_field *field, const st_json *node);
+/** As if nothing had been given and there were no default: zero. */
+void st_value_clear(struct st_config *config, const struct st_field *field);
+/** A bound field's value as text (buf), and as a member of the open JSON object. */
+void st_value_text(char *buf, size_t bytes, const struct st_config *config, const struct st_field *field);
+void st_value_put(struct st_json_writer *w, const struct st_config *config, const struct st_field *field);
+/** A JSON value as given, as text; long ones are cut. */
+void st_value_show(char *buf, size_t bytes, const st_json *node);
+/** The shortest text that reads back as the same number. */
+void st_value_number(char buf[32], double value);
+
+/* config_resolve.c: defaults and the rules between keys; config_resolve_train.c: those of batch, precision, optimizer and
+ * scheduler. */
+
+void st_config_resolve_train(struct st_config_source *src, struct st_config *config, uint64_t max_steps);
+void st_config_resolve(struct st_config_source *src, struct st_config *config, uint64_t max_steps);
+
+#endif
