@@ -178,13 +178,6 @@ static void put_summary(struct train *t, struct st_json_writer *w, const struct 
     cli_metrics_summary(w, t->medians, &t->summary);
 }
 
-/* Returns 0, or why the line is not there: asked at once, while errno tells. */
-static int put_line(struct train *t, struct st_json_writer *w, line_fn *put, const struct cli_step *step)
-{
-    put(t, w, step);
-    return st_print_flush(w->file);
-}
-
 /* Lines that cannot be written end there, with a warning at once; the run goes on, and ends with exit code 4. */
 static void end_lines(bool *on, char sentence[SENTENCE_BYTES])
 {
@@ -205,8 +198,10 @@ static void write_lines(struct train *t, line_fn *put, const struct cli_step *st
 {
     int err = 0;
 
-    if (t->metrics_on)
-        err = (int)-st_fault("metrics.write", -put_line(t, &t->metrics_writer, put, step));
+    if (t->metrics_on) {
+        put(t, &t->metrics_writer, step);
+        err = (int)-st_fault("metrics.write", -st_new_file_flush(&t->metrics));
+    }
     if (err != 0) {
         (void)st_error_errno(err, "--metrics %s: cannot be written", t->metrics.path);
         end_lines(&t->metrics_on, t->metrics_sentence);
@@ -214,7 +209,10 @@ static void write_lines(struct train *t, line_fn *put, const struct cli_step *st
     } else if (t->metrics_on) {
         t->metrics_bytes = lseek(t->metrics.fd, 0, SEEK_CUR);
     }
-    err = t->stdout_on ? put_line(t, &t->stdout_writer, put, step) : 0;
+    if (!t->stdout_on)
+        return;
+    put(t, &t->stdout_writer, step);
+    err = st_print_flush(stdout);
     if (err != 0) {
         (void)st_error_errno(err, "cannot write to standard output");
         end_lines(&t->stdout_on, t->stdout_sentence);

@@ -72,7 +72,8 @@ struct st_new_file {
     int dir_fd;               /* its directory's, as long as fd is open */
     bool overwrite, named;    /* named: it has its final name already */
     bool kept;                /* it stays where it is, as temp */
-    FILE *stream;             /* NULL until st_new_file_stream() */
+    FILE *stream;             /* NULL until st_new_file_stream(); has no descriptor of its own */
+    int stream_errno;         /* of its first write that failed; 0: none did */
     struct st_new_file *next; /* of all that are being made */
     size_t made_from;         /* length of the part of path that was there before; what follows up to base was made */
     size_t base;              /* where the name begins in path */
@@ -92,8 +93,10 @@ strata_status st_new_file_create(struct st_new_file *f, const char *path, unsign
 /** Take disk space for the whole file now: E_NOSPC early rather than late. */
 strata_status st_new_file_reserve(struct st_new_file *f, uint64_t bytes);
 strata_status st_new_file_write_at(struct st_new_file *f, const void *buf, uint64_t bytes, uint64_t offset);
-/** f->stream writes to it, owned by `f`; commit reports what failed on it. */
+/** f->stream writes to it, owned by `f`; commit reports what failed on it first. */
 strata_status st_new_file_stream(struct st_new_file *f);
+/** Writes what the stream holds.  @return 0, or the errno value of its first write that failed, whenever that was */
+int st_new_file_flush(struct st_new_file *f);
 /** fsync: of several files that belong together all are synced before the first takes its name, so that a full disk shows before.
  */
 strata_status st_new_file_sync(struct st_new_file *f);

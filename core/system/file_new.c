@@ -195,7 +195,7 @@ static void live_remove(struct st_new_file *f)
         }
     if (f->stream != NULL)
         fclose(f->stream);
-    else if (f->fd >= 0)
+    if (f->fd >= 0)
         close(f->fd);
     close(f->dir_fd);
     f->stream = NULL;
@@ -403,12 +403,29 @@ strata_status st_new_file_write_at(struct st_new_file *f, const void *buf, uint6
     return STRATA_OK;
 }
 
+/* stdio forgets why a write failed, and tries others after it. */
+static ssize_t stream_write(void *file, const char *buf, size_t bytes)
+{
+    struct st_new_file *f = file;
+    size_t done = 0;
+
+    while (done < bytes && f->stream_errno == 0) {
+        const int64_t put = st_fault("file.stream_write", result(write(f->fd, buf + done, bytes - done)));
+
+        if (put > 0)
+            done += (size_t)put;
+        else if (put != -EINTR)
+            f->stream_errno = put < 0 ? (int)-put : EIO;
+    }
+    return (ssize_t)done;
+}
+
 strata_status st_new_file_stream(struct st_new_file *f)
 {
-    const int64_t refused = st_fault("file.stream", 0);
+    const cookie_io_functions_t calls = {.write = stream_write};
 
-    f->stream = refused == 0 ? fdopen(f->fd, "w") : NULL;
-    return f->stream != NULL ? STRATA_OK : st_error_errno(refused < 0 ? (int)-refused : errno, "%s", f->path);
+    f->stream = st_fault_refuses("file.stream") ? NULL : fopencookie(f, "w", calls);
+    return f->stream != NULL ? STRATA_OK : st_error_errno(errno, "%s", f->path);
 }
 
 /* --- taking the name --- */
@@ -501,13 +518,17 @@ strata_status st_new_file_publish(struct st_new_file *f)
     return st;
 }
 
+int st_new_file_flush(struct st_new_file *f)
+{
+    const bool failed = fflush(f->stream) != 0 || ferror(f->stream) != 0;
+
+    return (int)-st_fault("file.flush", f->stream_errno != 0 ? -f->stream_errno : failed ? -EIO : 0);
+}
+
 strata_status st_new_file_sync(struct st_new_file *f)
 {
-    int64_t res = 0;
+    int64_t res = f->stream != NULL ? -st_new_file_flush(f) : 0;
 
-    errno = 0;
-    if (f->stream != NULL)
-        res = st_fault("file.flush", fflush(f->stream) == 0 && ferror(f->stream) == 0 ? 0 : -(errno != 0 ? errno : EIO));
     if (res == 0)
         res = st_fault("file.sync", result(fsync(f->fd)));
     return res >= 0 ? STRATA_OK : cannot_end((int)-res, "completing", f->path);

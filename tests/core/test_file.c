@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -373,6 +374,37 @@ static void a_directory_that_cannot_be_read_is_not_empty(void **state)
     assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
 }
 
+/* Of two writes that fail, and of one in the midst of a text, after which others would succeed. */
+static void a_stream_tells_the_first_failure(void **state)
+{
+    struct st_new_file f;
+    struct rlimit all;
+
+    (void)state;
+    st_fault_arm(&(struct st_fault_spec){.site = "file.stream_write", .count = 1, .result = -ENOSPC});
+    assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
+    assert_int_equal(st_new_file_stream(&f), STRATA_OK);
+    for (int i = 0; i < 100000; i++)
+        fputs("text", f.stream);
+    assert_int_equal(st_new_file_flush(&f), ENOSPC);
+    assert_int_equal(st_new_file_flush(&f), ENOSPC);
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_int_equal(st_new_file_commit(&f), STRATA_E_NOSPC);
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
+    assert_int_equal(st_new_file_stream(&f), STRATA_OK);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){10000, all.rlim_max}), 0);
+    for (int i = 0; i < 100000; i++)
+        fputs("text", f.stream);
+    assert_int_equal(st_new_file_sync(&f), STRATA_E_NOSPC);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    assert_non_null(strstr(strata_last_error(), "File too large: ulimit -f allows 10000 bytes"));
+    st_new_file_abort(&f);
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
+}
+
 static void every_single_failure_is_clean(void **state)
 {
     const uint32_t descriptors = scratch_entries("/proc/self/fd", NULL);
@@ -583,6 +615,7 @@ int main(void)
         FILE_TEST(another_thread_removes_all),
         FILE_TEST(what_cannot_be_seen_is_an_error),
         FILE_TEST(a_directory_that_cannot_be_read_is_not_empty),
+        FILE_TEST(a_stream_tells_the_first_failure),
         FILE_TEST(every_single_failure_is_clean),
         FILE_TEST(what_is_written_while_it_is_read_is_told),
         FILE_TEST(a_time_that_was_set_back_hides_nothing),
