@@ -1,25 +1,25 @@
 /* cli/run.c - see run.h. */
 #include "cli/run.h"
 
-static enum cli_use use_of(enum cli_command command)
+static enum st_use use_of(enum cli_command command)
 {
     switch (command) {
     case CLI_CMD_EVAL:
-        return CLI_USE_EVAL;
+        return ST_USE_EVAL;
     case CLI_CMD_GENERATE:
-        return CLI_USE_GENERATE;
+        return ST_USE_GENERATE;
     case CLI_CMD_PLAN:
-        return CLI_USE_PLAN;
+        return ST_USE_PLAN;
     case CLI_CMD_BENCH_STEP:
-        return CLI_USE_REHEARSE;
+        return ST_USE_REHEARSE;
     default:
-        return CLI_USE_TRAIN;
+        return ST_USE_TRAIN;
     }
 }
 
-struct cli_session_opts cli_run_opts(const struct cli_args *args, struct cli_progress *progress)
+struct st_session_opts cli_run_opts(const struct cli_args *args, struct cli_progress *progress)
 {
-    return (struct cli_session_opts){
+    return (struct st_session_opts){
         .use = use_of(args->command),
         .config = {.file = args->config_file,
                    .overrides = args->overrides.items,

@@ -26,17 +26,18 @@ BEGIN {
     allow["offload"] = "offload/config/ nvme/ kernels/ core/ strata/"
     allow["model"] = "offload/device.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
     allow["bench"] = "model/ offload/ nvme/ kernels/ core/ strata/"
-    allow["cli"] = "cli/ model/ offload/ core/ strata/"
-    allow["cli/commands"] = "cli/ model/ offload/ core/ strata/ bench/bench.h"
+    allow["api"] = "model/ offload/ nvme/ kernels/ core/ strata/"
+    allow["cli"] = "cli/ api/ model/ offload/ core/ strata/"
+    allow["cli/commands"] = "cli/ api/ model/ offload/ core/ strata/ bench/bench.h"
     allow["cli/options"] = "model/ offload/ core/ strata/"
-    allow["cli/report"] = "cli/session.h cli/cli_signals.h model/ offload/ core/ strata/"
+    allow["cli/report"] = "api/ cli/cli_signals.h model/ offload/ core/ strata/"
     # Tests see the layers they link and the fixtures; tests of several layers (tests/engine, ...) see all.
     allow["tests/core"] = "core/ strata/ tests/"
     allow["tests/kernels"] = "kernels/ core/ strata/ tests/"
     allow["tests/nvme"] = "nvme/ core/ strata/ tests/"
     allow["tests/offload"] = "offload/ nvme/ kernels/ core/ strata/ tests/"
     allow["tests/model"] = "model/ " allow["tests/offload"]
-    all = "cli/ " allow["tests/model"]
+    all = "cli/ api/ " allow["tests/model"]
 
     # Foreign header (a prefix) -> the files it may appear in (prefixes).
     home["cJSON.h"] = home["cjson/"] = "core/json/json.c"
@@ -92,7 +93,7 @@ FNR == 1 {
 }
 
 # A declaration of a member or a function of ours with such a name is indented, too; calls through a pointer are not the system.
-first_call == "" && /^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && FILENAME ~ /^(core|nvme|offload|model|cli|bench)\// && FILENAME ~ /\.c$/ {
+first_call == "" && /^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && FILENAME ~ /^(core|nvme|offload|model|api|cli|bench)\// && FILENAME ~ /\.c$/ {
     line = $0
     gsub(/"[^"]*"/, "", line)
     sub(/\/\*.*/, "", line)
@@ -141,14 +142,14 @@ function check_own(header, folder)
 
 function check_foreign(header,    prefix)
 {
-    if (starts_with_any(header, "core/ kernels/ nvme/ offload/ model/ cli/ strata/"))
+    if (starts_with_any(header, "core/ kernels/ nvme/ offload/ model/ api/ cli/ strata/"))
         offence("<" header ">: our own headers are included with quotes")
     for (prefix in home)
         if (index(header, prefix) == 1 && !starts_with_any(FILENAME, home[prefix]))
             offence("<" header "> belongs in " home[prefix] " alone")
 }
 
-$0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|model|cli|bench)\// {
+$0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|model|api|cli|bench)\// {
     if (!starts_with_any(FILENAME, writers))
         offence("prints past core/base/print.h: st_print, st_print_text, st_log or st_error")
 }
@@ -179,5 +180,5 @@ END {
     }
     printf "check_layers: %d includes, none upwards\n", checked
 }
-' $(find include core kernels nvme offload model cli bench tests -type f \
+' $(find include core kernels nvme offload model api cli bench tests -type f \
     \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort) /dev/null

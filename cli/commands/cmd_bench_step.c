@@ -43,7 +43,7 @@ static strata_status parse_budget(struct bench_budget *out, const char *text)
 }
 
 /* The session is made for the largest; "all" is more than any size. */
-static strata_status take_budgets(struct budgets *b, struct cli_session *s, const struct cli_list *texts)
+static strata_status take_budgets(struct budgets *b, struct st_session *s, const struct cli_list *texts)
 {
     strata_status st = STRATA_OK;
 
@@ -59,7 +59,7 @@ static strata_status take_budgets(struct budgets *b, struct cli_session *s, cons
 }
 
 /* Probes and engine run here: with the cores that are here, and no more than the scratch of the rehearsed machine is for. */
-static void take_threads(struct cli_session *s)
+static void take_threads(struct st_session *s)
 {
     const uint32_t cores = st_topology_core_count(s->topology), most = st_model_workload(s->model)->workers;
 
@@ -67,20 +67,20 @@ static void take_threads(struct cli_session *s)
         s->config.threads = cores < most ? cores : most;
 }
 
-static strata_status prepare(struct cli_session *s, struct budgets *budgets, const struct cli_args *args)
+static strata_status prepare(struct st_session *s, struct budgets *budgets, const struct cli_args *args)
 {
-    const struct cli_session_opts opts = cli_run_opts(args, NULL);
+    const struct st_session_opts opts = cli_run_opts(args, NULL);
     const bool paced = strcmp(args->device, "paced") == 0;
     strata_status st = check(args);
 
     if (st == STRATA_OK)
-        st = cli_session_configure(s, &opts);
+        st = st_session_configure(s, &opts);
     if (st == STRATA_OK)
         st = take_budgets(budgets, s, &args->budgets);
     if (st == STRATA_OK)
-        st = cli_session_model(s);
+        st = st_session_model(s);
     if (st == STRATA_OK)
-        st = cli_session_plan(s);
+        st = st_session_plan(s);
     if (st != STRATA_OK)
         return st;
     take_threads(s);
@@ -98,7 +98,7 @@ static strata_status prepare(struct cli_session *s, struct budgets *budgets, con
     return STRATA_OK;
 }
 
-static strata_status run(struct cli_session *s, struct budgets *budgets, const struct cli_args *args)
+static strata_status run(struct st_session *s, struct budgets *budgets, const struct cli_args *args)
 {
     struct st_model_init init = {.model = s->model, .seed = args->seed};
     const struct st_weight_source source = st_model_init_source(&init);
@@ -135,12 +135,12 @@ static strata_status run(struct cli_session *s, struct budgets *budgets, const s
 
 int cmd_bench_step(const struct cli_args *args)
 {
-    struct cli_session session = {0};
+    struct st_session session = {0};
     struct budgets budgets = {.count = 0};
     strata_status st = prepare(&session, &budgets, args);
 
     if (st == STRATA_OK)
         st = run(&session, &budgets, args);
-    cli_session_close(&session);
+    st_session_close(&session);
     return cli_bench_end(st);
 }

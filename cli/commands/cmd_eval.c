@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static void print_text(const struct cli_eval_result *r)
+static void print_text(const struct st_eval_result *r)
 {
     st_print(stdout, "loss %.6f  perplexity %.4f", r->loss, r->perplexity);
     if (!isnan(r->bits_per_byte))
@@ -19,7 +19,7 @@ static void print_text(const struct cli_eval_result *r)
     st_print(stdout, "  tokens %llu\n", (unsigned long long)r->targets);
 }
 
-static void print_json(const struct cli_eval_result *r, bool complete, uint64_t rss_max)
+static void print_json(const struct st_eval_result *r, bool complete, uint64_t rss_max)
 {
     struct st_json_writer w;
 
@@ -36,33 +36,33 @@ static void print_json(const struct cli_eval_result *r, bool complete, uint64_t 
     st_json_end_line(&w);
 }
 
-static strata_status run(struct cli_session *s, const struct cli_args *args, struct st_token_set **data, struct cli_batch *batch,
-                         struct cli_eval_result *result)
+static strata_status run(struct st_session *s, const struct cli_args *args, struct st_token_set **data, struct st_batch *batch,
+                         struct st_eval_result *result)
 {
-    strata_status st = cli_session_model(s);
+    strata_status st = st_session_model(s);
 
     if (st == STRATA_OK)
-        st = cli_session_tokens(s, data, args->data.items, args->data.count);
+        st = st_session_tokens(s, data, args->data.items, args->data.count);
     if (st == STRATA_OK)
-        st = cli_session_plan(s);
+        st = st_session_plan(s);
     if (s->plan != NULL && st == STRATA_E_NOFIT)
         cli_plan_print(s->plan, false, stderr);
     if (st == STRATA_OK)
-        st = cli_batch_create(batch, s);
+        st = st_batch_create(batch, s);
     if (st == STRATA_OK)
-        st = cli_session_start(s);
+        st = st_session_start(s);
     if (st != STRATA_OK)
         return st;
     cli_signals_engine(s->engine);
     cli_signals_ask(NULL);
-    st = cli_evaluate(s, *data, batch, result);
+    st = st_evaluate(s, *data, batch, result);
     if (st == STRATA_OK && !isfinite(result->loss))
         st = st_error(STRATA_E_NUMERICS, "the loss is not finite: the weights of %s are damaged or have diverged", args->model);
     return st;
 }
 
 /* Exit code.  What a signal cut short is printed as far as it came, and said to be so. */
-static int report(const struct cli_args *args, strata_status st, const struct cli_eval_result *result, uint64_t windows,
+static int report(const struct cli_args *args, strata_status st, const struct st_eval_result *result, uint64_t windows,
                   uint64_t rss_max)
 {
     const bool complete = st == STRATA_OK;
@@ -83,12 +83,12 @@ static int report(const struct cli_args *args, strata_status st, const struct cl
 int cmd_eval(const struct cli_args *args)
 {
     struct cli_progress progress;
-    const struct cli_session_opts opts = cli_run_opts(args, &progress);
-    struct cli_session session;
+    const struct st_session_opts opts = cli_run_opts(args, &progress);
+    struct st_session session;
     struct st_token_set *data = NULL;
-    struct cli_batch batch = {0};
-    struct cli_eval_result result = {0};
-    strata_status st = cli_session_configure(&session, &opts);
+    struct st_batch batch = {0};
+    struct st_eval_result result = {0};
+    strata_status st = st_session_configure(&session, &opts);
     int code;
 
     cli_progress_init(&progress, stderr, false, 0, 0);
@@ -98,9 +98,9 @@ int cmd_eval(const struct cli_args *args)
     cli_signals_engine(NULL);
     code = report(args, st, &result, data != NULL ? st_token_set_windows(data) : 0,
                   session.plan != NULL ? session.plan->rss_bytes_max : 0);
-    cli_session_close(&session);
+    st_session_close(&session);
     cli_progress_fini(&progress);
-    cli_batch_destroy(&batch);
+    st_batch_destroy(&batch);
     st_token_set_close(data);
     return code;
 }

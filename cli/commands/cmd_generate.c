@@ -20,7 +20,7 @@
 
 struct generation {
     const struct cli_args *args; /* borrowed */
-    struct cli_session session;
+    struct st_session session;
     struct cli_progress progress;
     struct cli_prompt prompt;
     struct st_generation settings; /* the files', with the command line's in their place */
@@ -71,7 +71,7 @@ static bool is_cut(const struct generation *g)
 {
     const uint64_t asked = g->args->max_tokens;
 
-    return !g->ended && g->count == g->most && g->most < (asked != 0 ? asked : CLI_MAX_TOKENS_DEFAULT);
+    return !g->ended && g->count == g->most && g->most < (asked != 0 ? asked : ST_MAX_TOKENS_DEFAULT);
 }
 
 static bool has_full_context(const struct generation *g)
@@ -365,13 +365,13 @@ static strata_status prepare(struct generation *g)
 
     g->session.opts.prompt_tokens = g->prompt.count;
     if (st == STRATA_OK)
-        st = cli_session_model(&g->session);
+        st = st_session_model(&g->session);
     if (st == STRATA_OK)
         st = check_prompt(g);
     if (st == STRATA_OK)
         st = read_settings(g);
     if (st == STRATA_OK)
-        st = cli_session_plan(&g->session);
+        st = st_session_plan(&g->session);
     if (g->session.plan != NULL && st == STRATA_E_NOFIT)
         cli_plan_print(g->session.plan, false, stderr);
     if (st == STRATA_OK)
@@ -386,7 +386,7 @@ static strata_status run(struct generation *g)
     strata_status st = prepare(g);
 
     if (st == STRATA_OK)
-        st = cli_session_start(&g->session);
+        st = st_session_start(&g->session);
     cli_progress_work_end(&g->progress);
     if (st != STRATA_OK)
         return st;
@@ -404,16 +404,16 @@ static strata_status run(struct generation *g)
 int cmd_generate(const struct cli_args *args)
 {
     struct generation g = {.args = args};
-    const struct cli_session_opts opts = cli_run_opts(args, &g.progress);
+    const struct st_session_opts opts = cli_run_opts(args, &g.progress);
     strata_status st;
 
     g.shown = isatty(STDOUT_FILENO) != 0;
-    st = cli_session_configure(&g.session, &opts);
+    st = st_session_configure(&g.session, &opts);
     cli_progress_init(&g.progress, stderr, args->quiet, 0, 0);
     if (st == STRATA_OK)
         st = run(&g);
     cli_signals_engine(NULL);
-    cli_session_close(&g.session);
+    st_session_close(&g.session);
     cli_progress_fini(&g.progress);
     cli_prompt_fini(&g.prompt);
     st_sampler_destroy(g.sampler);

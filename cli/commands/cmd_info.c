@@ -52,13 +52,13 @@ static uint32_t isa_found(const char *words[ISA_COUNT])
     return count;
 }
 
-static uint32_t worker_count(const struct cli_session *s)
+static uint32_t worker_count(const struct st_session *s)
 {
     return s->config.threads != 0 ? s->config.threads : st_topology_core_count(s->topology);
 }
 
 /* One line per NUMA node, then which of their cores the workers take. */
-static void print_workers(FILE *file, const struct cli_session *s)
+static void print_workers(FILE *file, const struct st_session *s)
 {
     const struct st_topology *topo = s->topology;
     const uint32_t workers = worker_count(s);
@@ -91,7 +91,7 @@ static const char *psi_scope(void)
     return name;
 }
 
-static void print_cpu(FILE *file, const struct cli_session *s)
+static void print_cpu(FILE *file, const struct st_session *s)
 {
     const struct st_topology *topo = s->topology;
     const char *words[ISA_COUNT];
@@ -210,7 +210,7 @@ static void print_rates(FILE *file, const struct st_machine *m)
                  m->rates.write * 1e-9, m->rates.mixed * 1e-9);
 }
 
-static void print_text(const struct cli_session *s, const struct cli_args *args)
+static void print_text(const struct st_session *s, const struct cli_args *args)
 {
     FILE *const file = st_page_open(stdout);
     struct st_gpu_report gpus;
@@ -302,7 +302,7 @@ static void put_nodes(struct st_json_writer *w, const struct st_topology *topo)
     st_json_array_close(w);
 }
 
-static void put_cpu(struct st_json_writer *w, const struct cli_session *s)
+static void put_cpu(struct st_json_writer *w, const struct st_session *s)
 {
     const struct st_topology *topo = s->topology;
     char list[256];
@@ -354,7 +354,7 @@ static void put_gpus(struct st_json_writer *w)
     st_json_put_string(w, "nccl_problem", r.nccl[0] == '\0' ? r.nccl_problem : NULL);
 }
 
-static void print_json(const struct cli_session *s, const struct cli_args *args)
+static void print_json(const struct st_session *s, const struct cli_args *args)
 {
     struct st_json_writer w;
 
@@ -384,7 +384,7 @@ static void print_json(const struct cli_session *s, const struct cli_args *args)
 /* --- measuring --- */
 
 /* Directories come from --nvme here: no tier has to be configured to measure a disk. */
-static strata_status take_dirs(struct cli_session *s, const struct cli_list *dirs)
+static strata_status take_dirs(struct st_session *s, const struct cli_list *dirs)
 {
     for (uint32_t i = 0; i < dirs->count && i < ST_CONFIG_DIRS_MAX; i++) {
         if (strlen(dirs->items[i]) >= ST_CONFIG_PATH_MAX)
@@ -395,7 +395,7 @@ static strata_status take_dirs(struct cli_session *s, const struct cli_list *dir
     return STRATA_OK;
 }
 
-static strata_status measure(struct cli_session *s, const struct cli_args *args)
+static strata_status measure(struct st_session *s, const struct cli_args *args)
 {
     struct st_new_file out = {.fd = -1};
     strata_status st = cli_output_create(&out, "--out", args->out, args);
@@ -403,7 +403,7 @@ static strata_status measure(struct cli_session *s, const struct cli_args *args)
     if (st == STRATA_OK)
         st = take_dirs(s, &args->nvme);
     if (st == STRATA_OK)
-        st = cli_session_model(s);
+        st = st_session_model(s);
     if (st == STRATA_OK)
         st = st_machine_here_on(&s->machine, &s->config, s->topology, args->device);
     if (st == STRATA_OK) {
@@ -422,8 +422,8 @@ static strata_status measure(struct cli_session *s, const struct cli_args *args)
 int cmd_info(const struct cli_args *args)
 {
     struct cli_args with_model = *args;
-    struct cli_session_opts opts;
-    struct cli_session session;
+    struct st_session_opts opts;
+    struct st_session session;
     strata_status st;
     int code = 0;
 
@@ -434,7 +434,7 @@ int cmd_info(const struct cli_args *args)
         with_model.seq_len = args->seq_len != 0 ? args->seq_len : MEASURE_SEQ;
     }
     opts = cli_run_opts(&with_model, NULL);
-    st = cli_session_configure(&session, &opts);
+    st = st_session_configure(&session, &opts);
     if (st == STRATA_OK && args->measure)
         st = measure(&session, args);
     if (st != STRATA_OK)
@@ -443,6 +443,6 @@ int cmd_info(const struct cli_args *args)
         print_json(&session, args);
     else
         print_text(&session, args);
-    cli_session_close(&session);
+    st_session_close(&session);
     return code;
 }

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-static strata_status print_text(const struct cli_session *s)
+static strata_status print_text(const struct st_session *s)
 {
     struct cli_endurance endurance;
     strata_status st;
@@ -28,7 +28,7 @@ static strata_status print_text(const struct cli_session *s)
     return st == STRATA_OK ? cli_one_more_print(s, stdout) : st;
 }
 
-static strata_status print_json(const struct cli_session *s)
+static strata_status print_json(const struct st_session *s)
 {
     struct cli_endurance endurance;
     strata_status st = STRATA_OK;
@@ -50,7 +50,7 @@ static strata_status print_json(const struct cli_session *s)
 }
 
 /* A plan that does not fit has no program. */
-static void print_ops(const struct cli_session *s, bool json)
+static void print_ops(const struct st_session *s, bool json)
 {
     if (json)
         st_program_put(s->plan, stdout);
@@ -60,17 +60,17 @@ static void print_ops(const struct cli_session *s, bool json)
 
 int cmd_plan(const struct cli_args *args)
 {
-    const struct cli_session_opts opts = cli_run_opts(args, NULL);
-    struct cli_session session;
-    strata_status st = cli_session_configure(&session, &opts), shown = STRATA_OK;
+    const struct st_session_opts opts = cli_run_opts(args, NULL);
+    struct st_session session;
+    strata_status st = st_session_configure(&session, &opts), shown = STRATA_OK;
     int code = 0;
 
     if (st == STRATA_OK)
-        st = cli_session_model(&session);
+        st = st_session_model(&session);
     if (st == STRATA_OK)
-        st = cli_session_plan(&session);
+        st = st_session_plan(&session);
     if (st == STRATA_OK)
-        st = cli_session_rates(&session, args->measure);
+        st = st_session_rates(&session, args->measure);
     if (st != STRATA_OK)
         code = cli_fail(st);
     if (session.plan != NULL && args->ops)
@@ -81,6 +81,6 @@ int cmd_plan(const struct cli_args *args)
         shown = print_text(&session);
     if (st == STRATA_OK && shown != STRATA_OK)
         code = cli_fail(shown);
-    cli_session_close(&session);
+    st_session_close(&session);
     return code;
 }

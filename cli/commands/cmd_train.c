@@ -31,9 +31,9 @@
 
 struct train {
     const struct cli_args *args; /* borrowed */
-    struct cli_session session;
+    struct st_session session;
     struct st_token_set *data, *eval_data;
-    struct cli_batch batch;
+    struct st_batch batch;
     struct cli_progress progress;
     struct cli_medians *medians;
     struct st_new_file metrics, trace;                                      /* --metrics, --trace */
@@ -47,7 +47,7 @@ struct train {
     uint64_t sampled_ns;                                     /* when the last was taken */
     bool lines_begun;                                        /* a header stands in the metrics: a summary must follow */
     uint64_t steps_done, evaluated_at, start_ns;
-    struct cli_eval_result eval;
+    struct st_eval_result eval;
     bool eval_cut; /* a signal ended an evaluation */
     struct cli_summary summary;
 };
@@ -99,10 +99,10 @@ static strata_status check_out(const struct cli_args *args)
 static strata_status open_data(struct train *t)
 {
     const struct cli_args *args = t->args;
-    strata_status st = cli_session_tokens(&t->session, &t->data, args->data.items, args->data.count);
+    strata_status st = st_session_tokens(&t->session, &t->data, args->data.items, args->data.count);
 
     if (st == STRATA_OK && args->eval_data != NULL)
-        st = cli_session_tokens(&t->session, &t->eval_data, &args->eval_data, 1);
+        st = st_session_tokens(&t->session, &t->eval_data, &args->eval_data, 1);
     return st;
 }
 
@@ -114,13 +114,13 @@ static FILE *people(const struct cli_args *args)
 static strata_status prepare(struct train *t)
 {
     const struct cli_args *args = t->args;
-    const struct cli_session_opts opts = cli_run_opts(args, &t->progress);
-    strata_status st = cli_session_configure(&t->session, &opts);
+    const struct st_session_opts opts = cli_run_opts(args, &t->progress);
+    strata_status st = st_session_configure(&t->session, &opts);
 
     if (st == STRATA_OK && args->eval_every != 0 && args->eval_data == NULL)
         st = st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE");
     if (st == STRATA_OK)
-        st = cli_session_model(&t->session);
+        st = st_session_model(&t->session);
     if (st == STRATA_OK)
         st = open_data(t);
     if (st == STRATA_OK)
@@ -131,7 +131,7 @@ static strata_status prepare(struct train *t)
         st = cli_output_check("--trace", args->trace, args);
     if (st != STRATA_OK)
         return st;
-    st = cli_session_plan(&t->session);
+    st = st_session_plan(&t->session);
     if (t->session.plan != NULL && (!args->quiet || st == STRATA_E_NOFIT))
         cli_plan_print(t->session.plan, false, people(args));
     return st;
@@ -240,7 +240,7 @@ static strata_status take(struct train *t)
 
     cli_progress_init(&t->progress, people(args), args->quiet, args->max_steps, t->session.config.steps_per_print);
     if (st == STRATA_OK)
-        st = cli_session_rates(&t->session, true);
+        st = st_session_rates(&t->session, true);
     cli_progress_work_end(&t->progress);
     if (st != STRATA_OK)
         return st;
@@ -250,9 +250,9 @@ static strata_status take(struct train *t)
     if (st == STRATA_OK)
         st = st_pressure_open(&t->pressure, NULL, NULL);
     if (st == STRATA_OK)
-        st = cli_batch_create(&t->batch, &t->session);
+        st = st_batch_create(&t->batch, &t->session);
     if (st == STRATA_OK)
-        st = cli_session_start(&t->session);
+        st = st_session_start(&t->session);
     cli_progress_work_end(&t->progress);
     if (st == STRATA_OK)
         st = write_header(t);
@@ -280,7 +280,7 @@ static strata_status evaluate(struct train *t, struct cli_step *step)
 
     if (t->evaluated_at == t->steps_done)
         return STRATA_OK;
-    st = cli_evaluate(&t->session, t->eval_data, &t->batch, &t->eval);
+    st = st_evaluate(&t->session, t->eval_data, &t->batch, &t->eval);
     cli_progress_work_end(&t->progress);
     t->eval_cut = st == STRATA_E_CANCELLED;
     if (st != STRATA_OK)
@@ -497,9 +497,9 @@ static strata_status write_trace(struct train *t, strata_status st)
 
 static void train_close(struct train *t)
 {
-    cli_session_close(&t->session);
+    st_session_close(&t->session);
     cli_progress_fini(&t->progress);
-    cli_batch_destroy(&t->batch);
+    st_batch_destroy(&t->batch);
     st_token_set_close(t->data);
     st_token_set_close(t->eval_data);
     st_pressure_close(t->pressure);

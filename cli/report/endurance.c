@@ -13,7 +13,7 @@ static double written(const struct st_plan *plan, enum st_phase phase)
     return (double)plan->traffic[st_phase_index(phase)].write;
 }
 
-void cli_endurance_planned(struct cli_endurance *out, const struct cli_session *s)
+void cli_endurance_planned(struct cli_endurance *out, const struct st_session *s)
 {
     const struct st_plan *plan = s->plan;
     const double step = written(plan, ST_PHASE_BODY);

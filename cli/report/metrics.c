@@ -87,7 +87,7 @@ static void fill_bytes(double *value, const struct st_step_result *r, const stru
         value[CLI_RESIDENT + t] = (double)plan->needed[t];
 }
 
-void cli_step_fill(struct cli_step *out, const struct cli_session *s, const struct st_token_set *bits_per_byte_of,
+void cli_step_fill(struct cli_step *out, const struct st_session *s, const struct st_token_set *bits_per_byte_of,
                    const struct st_step_result *result, uint64_t step, uint64_t tokens_total)
 {
     const double tokens_per_second = result->seconds > 0 ? (double)result->tokens / result->seconds : 0;
@@ -96,7 +96,7 @@ void cli_step_fill(struct cli_step *out, const struct cli_session *s, const stru
 
     value[CLI_STEP] = (double)step;
     value[CLI_LOSS] = result->loss;
-    value[CLI_BITS_PER_BYTE] = cli_bits_per_byte(result->loss, bits_per_byte_of);
+    value[CLI_BITS_PER_BYTE] = st_bits_per_byte(result->loss, bits_per_byte_of);
     value[CLI_GRAD_NORM] = result->grad_norm;
     value[CLI_LR] = result->lr;
     value[CLI_LOSS_SCALE] = result->loss_scale;
@@ -413,7 +413,7 @@ static void put_engine(struct st_json_writer *w, struct st_engine *engine)
     st_json_object_close(w);
 }
 
-void cli_metrics_header(struct st_json_writer *w, const struct cli_session *s)
+void cli_metrics_header(struct st_json_writer *w, const struct st_session *s)
 {
     struct cli_endurance endurance;
 

@@ -104,7 +104,7 @@ struct schedule {
 };
 
 /* Destroy schedule->plan. */
-static void plan_schedule(struct schedule *out, const struct cli_session *s)
+static void plan_schedule(struct schedule *out, const struct st_session *s)
 {
     struct st_policy policy;
 
@@ -168,7 +168,7 @@ static void put_schedule(const struct schedule *c, struct st_json_writer *w)
 }
 
 /* Exactly one of file and w is not NULL.  A schedule for which there was no memory is not an impossible one: E_NOMEM. */
-static strata_status each_schedule(const struct cli_session *s, FILE *file, struct st_json_writer *w)
+static strata_status each_schedule(const struct st_session *s, FILE *file, struct st_json_writer *w)
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
@@ -197,14 +197,14 @@ static strata_status each_schedule(const struct cli_session *s, FILE *file, stru
     return STRATA_OK;
 }
 
-strata_status cli_schedules_print(const struct cli_session *s, FILE *file)
+strata_status cli_schedules_print(const struct st_session *s, FILE *file)
 {
     st_print_text(file, s->plan->workload.grad_accum > 1 ? "  schedules (strata.update, strata.accumulation):\n"
                                                          : "  schedules (strata.update):\n");
     return each_schedule(s, file, NULL);
 }
 
-strata_status cli_schedules_put(const struct cli_session *s, struct st_json_writer *w)
+strata_status cli_schedules_put(const struct st_session *s, struct st_json_writer *w)
 {
     strata_status st;
 
@@ -284,7 +284,7 @@ static bool matters(const struct st_plan *plan, enum more more)
 }
 
 /* A program planned anew for more memory; 0 seconds if it is no other one, or not for this run.  E_NOMEM. */
-static strata_status planned_anew(double *seconds, const struct cli_session *s, strata_tier tier)
+static strata_status planned_anew(double *seconds, const struct st_session *s, strata_tier tier)
 {
     struct st_machine m = s->machine;
     struct st_plan *plan = NULL;
@@ -303,7 +303,7 @@ static strata_status planned_anew(double *seconds, const struct cli_session *s, 
 }
 
 /* Predicted seconds with one more of it; 0: it cannot matter.  E_NOMEM. */
-static strata_status seconds_with(double *seconds, const struct cli_session *s, enum more more)
+static strata_status seconds_with(double *seconds, const struct st_session *s, enum more more)
 {
     struct st_machine m = s->machine;
     struct cli_prediction p;
@@ -320,7 +320,7 @@ static strata_status seconds_with(double *seconds, const struct cli_session *s, 
 }
 
 /* Exactly one of file and w is not NULL.  narrow: a row of text takes two lines. */
-static strata_status each_more(const struct cli_session *s, FILE *file, bool narrow, struct st_json_writer *w)
+static strata_status each_more(const struct st_session *s, FILE *file, bool narrow, struct st_json_writer *w)
 {
     struct cli_prediction now;
     strata_status st = STRATA_OK;
@@ -349,7 +349,7 @@ static strata_status each_more(const struct cli_session *s, FILE *file, bool nar
     return st;
 }
 
-strata_status cli_one_more_print(const struct cli_session *s, FILE *to)
+strata_status cli_one_more_print(const struct st_session *s, FILE *to)
 {
     FILE *file;
     strata_status st;
@@ -363,7 +363,7 @@ strata_status cli_one_more_print(const struct cli_session *s, FILE *to)
     return st;
 }
 
-strata_status cli_one_more_put(const struct cli_session *s, struct st_json_writer *w)
+strata_status cli_one_more_put(const struct st_session *s, struct st_json_writer *w)
 {
     strata_status st;
 

@@ -1,5 +1,5 @@
-/* cli/session.c - builds what a run stands on, checking before taking: nothing is created on disk before the engine. */
-#include "cli/session.h"
+/* api/session.c - builds what a run stands on, checking before taking: nothing is created on disk before the engine. */
+#include "api/session.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -20,7 +20,7 @@
 #define IDLE_NAMED_MOST 4u   /* keys without effect that a start names */
 #define PROMPT_ROWS_MAX 256u /* tokens of a prompt in one call: the weights cross the links once for so many */
 
-strata_status cli_session_watch(const struct cli_session *s, const char *what, uint64_t done, uint64_t total)
+strata_status st_session_watch(const struct st_session *s, const char *what, uint64_t done, uint64_t total)
 {
     if (s->opts.watch == NULL || s->opts.watch(s->opts.watch_ctx, what, done, total))
         return STRATA_OK;
@@ -47,7 +47,7 @@ static bool is_idle(const struct st_config_row *row)
 }
 
 /* Names those that would change results first; the rest is a number. */
-static void print_idle_keys(const struct cli_session *s)
+static void print_idle_keys(const struct st_session *s)
 {
     char text[512] = "";
     size_t length = 0;
@@ -73,7 +73,7 @@ static void print_idle_keys(const struct cli_session *s)
 }
 
 /* One line for all keys that have no meaning here, and one for each value that the file's reader may not expect. */
-static void print_notices(const struct cli_session *s)
+static void print_notices(const struct st_session *s)
 {
     for (uint32_t i = 0; i < st_config_row_count(s->source); i++)
         if (st_config_row_at(s->source, i)->announced)
@@ -87,12 +87,12 @@ static void print_other_problems(const struct st_config_source *source)
         st_page_print(stderr, "strata: error: %s\n", st_config_problem_at(source, i));
 }
 
-strata_status cli_session_configure(struct cli_session *s, const struct cli_session_opts *opts)
+strata_status st_session_configure(struct st_session *s, const struct st_session_opts *opts)
 {
     strata_status st;
 
-    *s = (struct cli_session){.opts = *opts};
-    st = check_device(opts->device, opts->use == CLI_USE_REHEARSE);
+    *s = (struct st_session){.opts = *opts};
+    st = check_device(opts->device, opts->use == ST_USE_REHEARSE);
     if (st != STRATA_OK)
         return st;
     st = st_config_load(&s->config, &s->source, &opts->config);
@@ -146,7 +146,7 @@ static bool is_preset(const char *name)
     return false;
 }
 
-static strata_status size_sequence(struct cli_session *s, const struct st_model_config *config)
+static strata_status size_sequence(struct st_session *s, const struct st_model_config *config)
 {
     s->seq = s->opts.seq_len;
     if (s->seq == 0)
@@ -158,12 +158,12 @@ static strata_status size_sequence(struct cli_session *s, const struct st_model_
 
 /* The cache holds the prompt and what is asked for, within the context; a number of tokens that nobody asked for stays within the
  * window, too.  One that was asked for and leaves the window is refused with the model's other sizes. */
-static strata_status size_generation(struct cli_session *s, const struct st_model_config *config)
+static strata_status size_generation(struct st_session *s, const struct st_model_config *config)
 {
     const bool asked = s->opts.max_tokens != 0;
     const bool windowed = config->window != 0 && config->window < config->context;
     const uint32_t room = windowed ? config->window : config->context, most = asked ? config->context : room;
-    const uint64_t wanted = s->opts.prompt_tokens + (asked ? s->opts.max_tokens : CLI_MAX_TOKENS_DEFAULT);
+    const uint64_t wanted = s->opts.prompt_tokens + (asked ? s->opts.max_tokens : ST_MAX_TOKENS_DEFAULT);
 
     if (s->opts.prompt_tokens >= room)
         return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the %s of %s is %u: no room for another one",
@@ -173,13 +173,13 @@ static strata_status size_generation(struct cli_session *s, const struct st_mode
     return STRATA_OK;
 }
 
-static bool is_forward_only(const struct cli_session *s)
+static bool is_forward_only(const struct st_session *s)
 {
-    return s->opts.use == CLI_USE_EVAL || s->opts.use == CLI_USE_GENERATE;
+    return s->opts.use == ST_USE_EVAL || s->opts.use == ST_USE_GENERATE;
 }
 
 /* The file names no precision: that of the weights, which nothing casts. */
-static strata_status take_stored_dtype(struct cli_session *s)
+static strata_status take_stored_dtype(struct st_session *s)
 {
     strata_dtype stored = STRATA_F32; /* what a preset's weights are drawn in */
     strata_status st;
@@ -201,20 +201,20 @@ static strata_status take_stored_dtype(struct cli_session *s)
 }
 
 /* A bench rehearses the machine of its file, as a plan does; all else is about this machine. */
-static bool is_foreign(const struct cli_session *s)
+static bool is_foreign(const struct st_session *s)
 {
-    return s->opts.use == CLI_USE_PLAN || s->opts.use == CLI_USE_REHEARSE;
+    return s->opts.use == ST_USE_PLAN || s->opts.use == ST_USE_REHEARSE;
 }
 
 /* Threads, for each of which the device has scratch: those of the machine that the model is planned for. */
-static uint32_t workers_of(const struct cli_session *s)
+static uint32_t workers_of(const struct st_session *s)
 {
     if (s->config.threads != 0)
         return s->config.threads;
     return is_foreign(s) && s->file.workers != 0 ? s->file.workers : st_topology_core_count(s->topology);
 }
 
-strata_status cli_session_model(struct cli_session *s)
+strata_status st_session_model(struct st_session *s)
 {
     const char *name = s->opts.model;
     struct st_model_config config;
@@ -236,7 +236,7 @@ strata_status cli_session_model(struct cli_session *s)
         st_log(ST_LOG_NOTICE, "%s asks for dropout %g: not applied", name, (double)config.dropout);
     if ((st = take_stored_dtype(s)) != STRATA_OK)
         return st;
-    st = s->opts.use == CLI_USE_GENERATE ? size_generation(s, &config) : size_sequence(s, &config);
+    st = s->opts.use == ST_USE_GENERATE ? size_generation(s, &config) : size_sequence(s, &config);
     if (st != STRATA_OK)
         return st;
     batch = (struct st_model_batch){
@@ -250,7 +250,7 @@ strata_status cli_session_model(struct cli_session *s)
         .freeze = s->config.freeze,
         .freeze_count = s->config.freeze_count,
     };
-    if (s->opts.use == CLI_USE_GENERATE)
+    if (s->opts.use == ST_USE_GENERATE)
         batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = s->context;
     st = st_model_create(&s->model, &config, &batch);
     if (st == STRATA_OK && s->model_is_dir && !is_foreign(s))
@@ -258,7 +258,7 @@ strata_status cli_session_model(struct cli_session *s)
     return st;
 }
 
-strata_status cli_session_tokens(const struct cli_session *s, struct st_token_set **out, const char *const *paths, uint32_t count)
+strata_status st_session_tokens(const struct st_session *s, struct st_token_set **out, const char *const *paths, uint32_t count)
 {
     return st_token_set_open(out, paths, count, st_model_config(s->model)->vocab, s->seq);
 }
@@ -266,7 +266,7 @@ strata_status cli_session_tokens(const struct cli_session *s, struct st_token_se
 /* --- machine and plan --- */
 
 /* The plan may be for another machine: what its file says holds where the configuration says nothing. */
-static void take_capacities(struct cli_session *s)
+static void take_capacities(struct st_session *s)
 {
     const struct st_machine *file = &s->file;
     const uint64_t *from = file->capacity;
@@ -284,7 +284,7 @@ static void take_capacities(struct cli_session *s)
         memcpy(s->machine.name, file->name, sizeof(s->machine.name));
 }
 
-static void take_rates(struct cli_session *s, const struct st_rates *rates)
+static void take_rates(struct st_session *s, const struct st_rates *rates)
 {
     s->machine.rates = *rates;
     s->rates_known = rates->matmul_flops > 0 || rates->update > 0 || rates->read > 0;
@@ -296,7 +296,7 @@ static bool uses_nvme(const struct st_config *config)
            config->activation_tier == STRATA_TIER_NVME;
 }
 
-static strata_status find_machine(struct cli_session *s)
+static strata_status find_machine(struct st_session *s)
 {
     const bool foreign = is_foreign(s);
     struct st_config here = s->config;
@@ -319,7 +319,7 @@ static strata_status find_machine(struct cli_session *s)
 }
 
 /* Budgets may be larger than the machine: then the plan fits them, but not the memory that is there. */
-static strata_status check_memory(const struct cli_session *s)
+static strata_status check_memory(const struct st_session *s)
 {
     const uint64_t limit = st_topology_memory_limit(s->topology), available = st_topology_memory_available(s->topology);
     char wanted[24], have[24];
@@ -334,7 +334,7 @@ static strata_status check_memory(const struct cli_session *s)
     return STRATA_OK;
 }
 
-strata_status cli_session_plan(struct cli_session *s)
+strata_status st_session_plan(struct st_session *s)
 {
     struct st_policy policy;
     strata_status st = find_machine(s);
@@ -343,7 +343,7 @@ strata_status cli_session_plan(struct cli_session *s)
         return st;
     st_policy_from_config(&policy, &s->config);
     policy.forward_only = is_forward_only(s);
-    if (s->opts.use == CLI_USE_GENERATE)
+    if (s->opts.use == ST_USE_GENERATE)
         policy.activations = ST_ACT_KEPT; /* the key-value cache lies there */
     st = st_plan_make(&s->plan, st_model_workload(s->model), &s->machine, &policy);
     if (st == STRATA_OK)
@@ -351,14 +351,14 @@ strata_status cli_session_plan(struct cli_session *s)
     return st == STRATA_OK && !is_foreign(s) ? check_memory(s) : st;
 }
 
-strata_status cli_session_rates(struct cli_session *s, bool measure)
+strata_status st_session_rates(struct st_session *s, bool measure)
 {
     strata_status st = STRATA_OK;
 
     if (measure && s->opts.machine == NULL) {
         const struct st_compute compute = st_model_compute(s->model);
 
-        if ((st = cli_session_watch(s, "measuring the rates of this machine", 0, 0)) != STRATA_OK)
+        if ((st = st_session_watch(s, "measuring the rates of this machine", 0, 0)) != STRATA_OK)
             return st;
         st = st_machine_measure_on(&s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
                                    s->plan->needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK,
@@ -374,7 +374,7 @@ strata_status cli_session_rates(struct cli_session *s, bool measure)
 
 /* --- engine --- */
 
-static struct st_weight_source weight_source(struct cli_session *s)
+static struct st_weight_source weight_source(struct st_session *s)
 {
     if (s->model_is_dir)
         return st_hf_reader_source(s->reader);
@@ -384,7 +384,7 @@ static struct st_weight_source weight_source(struct cli_session *s)
 
 /* Parts in proportion to the directories' rates, where they are known and each holds its part; else NULL, equal parts, for which
  * the plan has found room. */
-static const double *dir_rates(const struct cli_session *s)
+static const double *dir_rates(const struct st_session *s)
 {
     const struct st_config *config = &s->config;
     const char *dirs[ST_CONFIG_DIRS_MAX];
@@ -401,7 +401,7 @@ static const double *dir_rates(const struct cli_session *s)
     return NULL;
 }
 
-static strata_status create_engine(struct cli_session *s)
+static strata_status create_engine(struct st_session *s)
 {
     const struct st_engine_opts opts = {
         .plan = s->plan,
@@ -419,7 +419,7 @@ static strata_status create_engine(struct cli_session *s)
 }
 
 /* Launchers set OMP_NUM_THREADS to 1 for every program: not obeyed, and not in silence. */
-static void print_omp_threads(const struct cli_session *s)
+static void print_omp_threads(const struct st_session *s)
 {
     const char *text = getenv("OMP_NUM_THREADS");
     const uint32_t workers = st_topology_core_count(s->topology);
@@ -437,7 +437,7 @@ static void print_omp_threads(const struct cli_session *s)
 /* A source of weights, and who watches it being read.  Workers read, several at once. */
 struct watched_source {
     struct st_weight_source source;
-    const struct cli_session *session;
+    const struct st_session *session;
     const char *what;
     uint64_t total;
     atomic_uint_fast64_t done;
@@ -448,16 +448,16 @@ static strata_status read_watched(void *ctx, uint32_t page, uint64_t first, uint
     struct watched_source *w = ctx;
     const strata_status st = w->source.read(w->source.ctx, page, first, count, out);
 
-    return st == STRATA_OK ? cli_session_watch(w->session, w->what, atomic_fetch_add(&w->done, count) + count, w->total) : st;
+    return st == STRATA_OK ? st_session_watch(w->session, w->what, atomic_fetch_add(&w->done, count) + count, w->total) : st;
 }
 
-static strata_status load_weights(struct cli_session *s)
+static strata_status load_weights(struct st_session *s)
 {
     struct watched_source watched = {.source = weight_source(s), .session = s, .total = st_model_workload(s->model)->params};
     strata_status st;
 
     watched.what = s->model_is_dir ? "loading weights" : "making initial weights";
-    st = cli_session_watch(s, watched.what, 0, watched.total);
+    st = st_session_watch(s, watched.what, 0, watched.total);
     if (st == STRATA_OK)
         st = st_engine_load(s->engine, read_watched, &watched);
     if (st == STRATA_OK && s->reader != NULL)
@@ -465,7 +465,7 @@ static strata_status load_weights(struct cli_session *s)
     return st;
 }
 
-strata_status cli_session_start(struct cli_session *s)
+strata_status st_session_start(struct st_session *s)
 {
     strata_status st = s->opts.trace ? st_engine_trace_create(&s->trace, s->plan, TRACE_STEPS_MAX) : STRATA_OK;
 
@@ -481,7 +481,7 @@ strata_status cli_session_start(struct cli_session *s)
     return st;
 }
 
-void cli_session_close(struct cli_session *s)
+void st_session_close(struct st_session *s)
 {
     st_engine_destroy(s->engine);
     st_trace_destroy(s->trace);
@@ -490,5 +490,5 @@ void cli_session_close(struct cli_session *s)
     st_model_destroy(s->model);
     st_topology_destroy(s->topology);
     st_config_source_free(s->source);
-    *s = (struct cli_session){.opts = s->opts};
+    *s = (struct st_session){.opts = s->opts};
 }

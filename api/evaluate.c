@@ -1,32 +1,32 @@
-/* cli/commands/evaluate.c - batches of token windows, and forward over all of them. */
-#include "cli/session.h"
+/* api/evaluate.c - batches of token windows, and forward over all of them. */
+#include "api/session.h"
 #include "core/base/error.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-strata_status cli_batch_create(struct cli_batch *b, const struct cli_session *s)
+strata_status st_batch_create(struct st_batch *b, const struct st_session *s)
 {
     const size_t sequences = (size_t)s->config.micro_batch * s->config.grad_accum;
 
-    *b = (struct cli_batch){.sequences = (uint32_t)sequences, .seq = s->seq};
+    *b = (struct st_batch){.sequences = (uint32_t)sequences, .seq = s->seq};
     b->tokens = calloc(sequences * s->seq, sizeof(*b->tokens));
     b->targets = calloc(sequences * s->seq, sizeof(*b->targets));
     if (b->tokens != NULL && b->targets != NULL)
         return STRATA_OK;
-    cli_batch_destroy(b);
+    st_batch_destroy(b);
     return st_error(STRATA_E_NOMEM, "no memory for the tokens of %zu sequences", sequences);
 }
 
-void cli_batch_destroy(struct cli_batch *b)
+void st_batch_destroy(struct st_batch *b)
 {
     free(b->tokens);
     free(b->targets);
-    *b = (struct cli_batch){0};
+    *b = (struct st_batch){0};
 }
 
-double cli_bits_per_byte(double loss, const struct st_token_set *set)
+double st_bits_per_byte(double loss, const struct st_token_set *set)
 {
     const double bytes_per_token = st_token_set_bytes_per_token(set);
 
@@ -34,7 +34,7 @@ double cli_bits_per_byte(double loss, const struct st_token_set *set)
 }
 
 /* Windows first.. of the set; beyond its end, tokens 0 and targets -1. */
-static strata_status batch_fill_in_order(struct cli_batch *b, const struct st_token_set *set, uint64_t first)
+static strata_status batch_fill_in_order(struct st_batch *b, const struct st_token_set *set, uint64_t first)
 {
     const uint64_t windows = st_token_set_windows(set);
     strata_status st = STRATA_OK;
@@ -52,8 +52,8 @@ static strata_status batch_fill_in_order(struct cli_batch *b, const struct st_to
     return st;
 }
 
-strata_status cli_evaluate(struct cli_session *s, const struct st_token_set *set, struct cli_batch *batch,
-                           struct cli_eval_result *out)
+strata_status st_evaluate(struct st_session *s, const struct st_token_set *set, struct st_batch *batch,
+                          struct st_eval_result *out)
 {
     const uint64_t windows = st_token_set_windows(set);
     strata_status st = STRATA_OK;
@@ -64,7 +64,7 @@ strata_status cli_evaluate(struct cli_session *s, const struct st_token_set *set
         double batch_loss;
         uint64_t batch_targets;
 
-        st = cli_session_watch(s, "evaluating", first, windows);
+        st = st_session_watch(s, "evaluating", first, windows);
         if (st == STRATA_OK)
             st = batch_fill_in_order(batch, set, first);
         if (st == STRATA_OK)
@@ -78,6 +78,6 @@ strata_status cli_evaluate(struct cli_session *s, const struct st_token_set *set
     out->targets = targets;
     out->loss = targets > 0 ? loss_sum / (double)targets : (double)NAN;
     out->perplexity = exp(out->loss);
-    out->bits_per_byte = cli_bits_per_byte(out->loss, set);
+    out->bits_per_byte = st_bits_per_byte(out->loss, set);
     return st;
 }
