@@ -141,6 +141,7 @@ static int start_signals(void **state)
     sigset_t before;
 
     (void)state;
+    signal(SIGHUP, SIG_DFL); /* not as nohup left it */
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_IGN);
     sigemptyset(&before);
