@@ -27,12 +27,12 @@ static double power(double beta, uint64_t t, double before, bool moves)
 void st_train_state_start(struct st_train_state *state, const struct st_config *config)
 {
     *state = (struct st_train_state){.beta1_power = 1.0, .beta2_power = 1.0, .update_scale = 1.0};
-    st_loss_scaler_init(&state->scaler, config);
+    st_loss_scaler_init(&state->scaler, config->dtype == STRATA_F16 ? &config->scaling : NULL);
 }
 
 static bool betas_move(const struct st_config *c)
 {
-    return c->lr_type == ST_LR_ONE_CYCLE && c->cycle_momentum;
+    return c->schedule.type == ST_LR_ONE_CYCLE && c->schedule.cycle_momentum;
 }
 
 /* Count one more optimizer step and fold its coefficients; gradients are divided by `divisor`. */
@@ -44,12 +44,12 @@ static void prepare_update(struct st_engine *eng, double divisor)
     struct st_step_numbers n = {.divisor = divisor};
 
     u->step = n.step = ++train->steps_applied;
-    u->lr = n.lr = st_lr_at(c, n.step);
-    st_betas_at(c, n.step, &n.beta1, &n.beta2);
+    u->lr = n.lr = st_lr_at(&c->schedule, &c->optimizer, n.step);
+    st_betas_at(&c->schedule, &c->optimizer, n.step, &n.beta1, &n.beta2);
     n.beta1_power = train->beta1_power = power(n.beta1, n.step, train->beta1_power, betas_move(c));
     n.beta2_power = train->beta2_power = power(n.beta2, n.step, train->beta2_power, betas_move(c));
-    u->decay = st_fold_coef(c, &n, true);
-    u->no_decay = st_fold_coef(c, &n, false);
+    u->decay = st_fold_coef(&c->optimizer, &n, true);
+    u->no_decay = st_fold_coef(&c->optimizer, &n, false);
 }
 
 void st_engine_begin_step(struct st_engine *eng)
@@ -143,7 +143,7 @@ strata_status st_engine_learnt(const struct st_engine *eng)
                         "no update was made in %" PRIu64
                         " steps: fp16's loss scale begins at 2^%u, comes down while gradients are "
                         "not finite, and had come to %g: give more steps, or lower fp16.initial_scale_power",
-                        train->steps_skipped, eng->config.initial_scale_power, train->scaler.scale);
+                        train->steps_skipped, eng->config.scaling.initial_power, train->scaler.scale);
     if (train->steps_applied == 0 && train->steps_skipped > 0)
         return st_error(STRATA_E_NUMERICS, "no update was made in %" PRIu64 " steps, as their gradients are not finite: %s",
                         train->steps_skipped, advice(eng));

@@ -4,23 +4,24 @@
 #include "core/base/error.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 
 #define SCALE_FACTOR 2
 
-void st_loss_scaler_init(struct st_loss_scaler *s, const struct st_config *config)
+void st_loss_scaler_init(struct st_loss_scaler *s, const struct st_loss_scaling *opts)
 {
-    const bool dynamic = config->dtype == STRATA_F16 && config->loss_scale == 0;
+    static const struct st_loss_scaling none = {.scale = 1};
+    const struct st_loss_scaling *from = opts != NULL ? opts : &none;
+    const bool dynamic = from->scale == 0;
 
     *s = (struct st_loss_scaler){
-        .scale = dynamic                       ? ldexp(1, (int)config->initial_scale_power)
-                 : config->dtype == STRATA_F16 ? config->loss_scale
-                                               : 1,
+        .scale = dynamic ? ldexp(1, (int)from->initial_power) : from->scale,
         .dynamic = dynamic,
-        .consecutive_hysteresis = config->consecutive_hysteresis,
-        .window = config->loss_scale_window,
-        .hysteresis = config->hysteresis,
-        .hysteresis_left = config->hysteresis,
-        .min_scale = config->min_loss_scale,
+        .consecutive_hysteresis = from->consecutive_hysteresis,
+        .window = from->window,
+        .hysteresis = from->hysteresis,
+        .hysteresis_left = from->hysteresis,
+        .min_scale = from->min_scale,
         .last_overflow = -1,
     };
 }

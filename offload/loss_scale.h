@@ -4,8 +4,16 @@
 #ifndef OFFLOAD_LOSS_SCALE_H
 #define OFFLOAD_LOSS_SCALE_H
 
-#include "offload/config/config.h"
 #include "strata/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct st_loss_scaling {
+    double scale; /* 0: dynamic, beginning with 2^initial_power */
+    uint32_t initial_power, window, hysteresis;
+    double min_scale;
+    bool consecutive_hysteresis;
+};
 
 struct st_loss_scaler {
     double scale;
@@ -16,8 +24,8 @@ struct st_loss_scaler {
     int64_t last_overflow; /* -1: none yet */
 };
 
-/** Scale 2^initial_scale_power (dynamic), the config's (static), or 1 (not fp16). */
-void st_loss_scaler_init(struct st_loss_scaler *s, const struct st_config *config);
+/** As the options say; NULL: a scale of 1 that stays (not fp16). */
+void st_loss_scaler_init(struct st_loss_scaler *s, const struct st_loss_scaling *opts);
 
 /** After a step: overflow says whether a gradient was not finite (that step's update is skipped).
  *  E_NUMERICS: overflow at the smallest scale: training cannot go on.

@@ -27,11 +27,6 @@
 #define EPS_MIN   1e-30
 #define DECAY_MAX 1e3
 
-static_assert((int)STRATA_ADAMW == ST_OPTIMIZER_ADAMW && (int)STRATA_ADAM == ST_OPTIMIZER_ADAM &&
-                  (int)STRATA_ADAGRAD == ST_OPTIMIZER_ADAGRAD && (int)STRATA_LION == ST_OPTIMIZER_LION &&
-                  (int)STRATA_SGD == ST_OPTIMIZER_SGD,
-              "public and internal names of optimizers have the same values");
-
 static_assert((int)STRATA_OPTIM_MOMENTS_F32 == ST_MOMENTS_F32 && (int)STRATA_OPTIM_MOMENTS_BF16 == ST_MOMENTS_BF16 &&
                   (int)STRATA_OPTIM_MOMENTS_8BIT == ST_MOMENTS_8BIT && STRATA_OPTIM_GROUP == ST_NORM_BLOCK,
               "public and internal formats of moments have the same values and groups");
@@ -42,7 +37,7 @@ struct tile {
 };
 
 struct strata_optim {
-    struct st_config config; /* its optimizer's members alone */
+    struct st_optimizer optimizer;
     enum st_rule rule;
     double beta1, beta2;
     uint64_t step;                    /* steps taken */
@@ -77,8 +72,8 @@ static strata_status check_range(const char *name, double value, double min, dou
     return st_error(STRATA_E_INVAL, "optimizer: %s is %g: it must be from %g to %.7g", name, value, min, max);
 }
 
-/* Check what the optimizer reads and copy it; the rest stays 0, as in a resolved config. */
-static strata_status take_config(struct st_config *to, const struct strata_optim_config *from)
+/* Check what the optimizer reads and copy it; the rest stays 0. */
+static strata_status take_config(struct st_optimizer *to, const struct strata_optim_config *from)
 {
     const bool adam = from->optimizer == STRATA_ADAMW || from->optimizer == STRATA_ADAM;
     const struct {
@@ -107,7 +102,7 @@ static strata_status take_config(struct st_config *to, const struct strata_optim
             return st;
         *rows[i].to = rows[i].value;
     }
-    to->optimizer = (enum st_optimizer_type)from->optimizer;
+    to->type = from->optimizer;
     to->bias_correction = adam && from->bias_correction;
     to->nesterov = from->optimizer == STRATA_SGD && from->nesterov;
     if (to->nesterov && (to->momentum == 0 || to->dampening != 0))
@@ -156,11 +151,11 @@ strata_status strata_optim_create(struct strata_optim **out, const struct strata
 
     if (opt == NULL)
         return st_error(STRATA_E_NOMEM, "optimizer: no memory for %zu bytes", sizeof(*opt));
-    if ((st = take_config(&opt->config, config)) != STRATA_OK)
+    if ((st = take_config(&opt->optimizer, config)) != STRATA_OK)
         goto fail;
-    opt->rule = st_rule_of(&opt->config);
-    opt->beta1 = opt->rule == ST_RULE_SGD ? opt->config.momentum : opt->config.beta1;
-    opt->beta2 = opt->config.beta2;
+    opt->rule = st_rule_of(opt->optimizer.type);
+    opt->beta1 = opt->rule == ST_RULE_SGD ? opt->optimizer.momentum : opt->optimizer.beta1;
+    opt->beta2 = opt->optimizer.beta2;
     strata_optim_set_step(opt, 0);
     if ((st = pick_kernels(opt, config->isa)) != STRATA_OK)
         goto fail;
@@ -341,13 +336,13 @@ static void update_tile(void *ctx, uint64_t index, uint32_t worker)
 /* Count one more step and fold its coefficients; the powers grow by one multiplication, as the engine's. */
 static void begin_step(struct strata_optim *opt, double divisor, struct st_update_coef coef[2])
 {
-    struct st_step_numbers n = {.lr = opt->config.lr, .beta1 = opt->beta1, .beta2 = opt->beta2, .divisor = divisor};
+    struct st_step_numbers n = {.lr = opt->optimizer.lr, .beta1 = opt->beta1, .beta2 = opt->beta2, .divisor = divisor};
 
     n.step = ++opt->step;
     n.beta1_power = opt->beta1_power *= opt->beta1;
     n.beta2_power = opt->beta2_power *= opt->beta2;
-    coef[false] = st_fold_coef(&opt->config, &n, false);
-    coef[true] = st_fold_coef(&opt->config, &n, true);
+    coef[false] = st_fold_coef(&opt->optimizer, &n, false);
+    coef[true] = st_fold_coef(&opt->optimizer, &n, true);
 }
 
 strata_status strata_optim_step(struct strata_optim *opt, const struct strata_optim_tensor *tensors, size_t count,
@@ -502,25 +497,15 @@ strata_status strata_optim_set_lr(struct strata_optim *opt, double lr)
     const strata_status st = check_range("lr", lr, 0, LR_MAX);
 
     if (st == STRATA_OK)
-        opt->config.lr = lr;
+        opt->optimizer.lr = lr;
     return st;
-}
-
-/* beta^step as so many steps make it; it ends early where it no longer moves. */
-static double power(double beta, uint64_t step)
-{
-    double product = 1.0;
-
-    for (uint64_t i = 0; i < step && product * beta != product; i++)
-        product *= beta;
-    return product;
 }
 
 void strata_optim_set_step(struct strata_optim *opt, uint64_t step)
 {
     opt->step = step;
-    opt->beta1_power = power(opt->beta1, step);
-    opt->beta2_power = power(opt->beta2, step);
+    opt->beta1_power = st_beta_power(opt->beta1, step);
+    opt->beta2_power = st_beta_power(opt->beta2, step);
 }
 
 uint64_t strata_optim_get_step(const struct strata_optim *opt)

@@ -1,29 +1,40 @@
-/* offload/optimizer.h - from the config's optimizer to the kernels' rule and its coefficients.  Pure; any thread. */
+/* offload/optimizer.h - an optimizer's arguments, and the kernels' rule and coefficients that follow from them.  Pure; any
+ * thread. */
 #ifndef OFFLOAD_OPTIMIZER_H
 #define OFFLOAD_OPTIMIZER_H
 
 #include "kernels/kernels.h"
-#include "offload/config/config.h"
+#include "strata/optim.h"
+
+/* Arguments that the type does not read are 0. */
+struct st_optimizer {
+    enum strata_optimizer type;
+    double lr, weight_decay;
+    double beta1, beta2, eps;
+    bool bias_correction;
+    double momentum, dampening; /* SGD */
+    bool nesterov;
+};
 
 /* The numbers of one optimizer step. */
 struct st_step_numbers {
     uint64_t step; /* counted from 1 */
     double lr;
-    double beta1, beta2;             /* as st_betas_at gives them */
+    double beta1, beta2;             /* SGD: beta1 is the momentum; 0 where the type has none */
     double beta1_power, beta2_power; /* beta^step; Adam's alone */
     double divisor;                  /* gradients are divided by it: loss scale x clip factor; above 0 */
 };
 
-/** The rule of the config's optimizer: Adam for Adam and AdamW, which differ in how weights decay alone. */
-enum st_rule st_rule_of(const struct st_config *c);
+/** The rule of an optimizer: Adam for Adam and AdamW, which differ in how weights decay alone. */
+enum st_rule st_rule_of(enum strata_optimizer type);
 
-/** How the config's moments are kept. */
-enum st_moment_format st_moment_format_of(const struct st_config *c);
+/** beta^step as that many multiplications make it, in order, so that a resumed run has the same bits. */
+double st_beta_power(double beta, uint64_t step);
 
 /**
  * Fold the coefficients of a step, as struct st_update_coef states them.
  *
- * @param c       resolved config
+ * @param o       lr, betas and momentum are not read: n has them
  * @param n       the step's numbers
  * @param decays  with weight decay, or as for a group without it
  *
@@ -32,6 +43,6 @@ enum st_moment_format st_moment_format_of(const struct st_config *c);
  *
  * Numerics  each in double from doubles, then rounded once to fp32.
  */
-struct st_update_coef st_fold_coef(const struct st_config *c, const struct st_step_numbers *n, bool decays);
+struct st_update_coef st_fold_coef(const struct st_optimizer *o, const struct st_step_numbers *n, bool decays);
 
 #endif

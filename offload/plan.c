@@ -34,8 +34,8 @@ void st_policy_from_config(struct st_policy *policy, const struct st_config *con
                       (config->dtype == STRATA_BF16 && config->check_grad_overflow),
         .carried = isnan(config->update_ratio) ? ST_CARRY_AUTO : (uint32_t)lround((1 - config->update_ratio) * ST_CARRY_PARTS),
         .cache = config->cache,
-        .moments = st_rule_moments(st_rule_of(config)),
-        .moment_format = st_moment_format_of(config),
+        .moments = st_rule_moments(st_rule_of(config->optimizer.type)),
+        .moment_format = config->moments,
         .chunk_elems = config->chunk_size == ST_AUTO_BYTES ? 0 : config->chunk_size,
         .chunk_most = config->sub_group_size,
     };

@@ -22,7 +22,7 @@ BEGIN {
     allow["kernels"] = "core/base/cpu.h strata/"
     allow["kernels/cuda"] = "kernels/ strata/"
     allow["nvme"] = "core/ strata/"
-    allow["offload/config"] = "core/ strata/"
+    allow["offload/config"] = "offload/optimizer.h offload/lr_schedule.h offload/loss_scale.h core/ strata/"
     allow["offload"] = "offload/config/ nvme/ kernels/ core/ strata/"
     allow["model"] = "offload/device.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
     allow["bench"] = "model/ offload/ nvme/ kernels/ core/ strata/"

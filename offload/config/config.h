@@ -7,6 +7,8 @@
 #ifndef CORE_CONFIG_H
 #define CORE_CONFIG_H
 
+#include "offload/loss_scale.h"
+#include "offload/lr_schedule.h"
 #include "strata/status.h"
 #include "strata/types.h"
 #include <stdbool.h>
@@ -19,25 +21,8 @@
 #define ST_CONFIG_DIRS_MAX    8
 #define ST_AUTO_BYTES         UINT64_MAX /* "auto" for a size */
 
-enum st_optimizer_type {
-    ST_OPTIMIZER_ADAMW = 0,
-    ST_OPTIMIZER_ADAM = 1, /* L2 decay (adam_w_mode false) */
-    ST_OPTIMIZER_ADAGRAD = 2,
-    ST_OPTIMIZER_LION = 3,
-    ST_OPTIMIZER_SGD = 4
-};
-enum st_lr_type {
-    ST_LR_CONSTANT = 0,
-    ST_LR_WARMUP = 1,
-    ST_LR_WARMUP_DECAY = 2,
-    ST_LR_WARMUP_COSINE = 3,
-    ST_LR_ONE_CYCLE = 4,
-    ST_LR_RANGE_TEST = 5
-};
 enum st_accumulation { ST_ACCUMULATE_VERTICAL = 0, ST_ACCUMULATE_HORIZONTAL = 1, ST_ACCUMULATE_AUTO = 2 };
 enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2, ST_UPDATE_IN_BACKWARD = 3 };
-/* How moments are kept; the values are those of enum st_moment_format in kernels/kernels.h. */
-enum st_config_moments { ST_CONFIG_MOMENTS_F32 = 0, ST_CONFIG_MOMENTS_BF16 = 1, ST_CONFIG_MOMENTS_8BIT = 2 };
 enum st_activation_mode { ST_ACT_AUTO = 0, ST_ACT_KEPT = 1, ST_ACT_RECOMPUTED = 2 };
 /* REMOVED is a word of the field table alone: what DeepSpeed no longer has.  A row's verdict is then NOTICE, where the key is off
  * or empty, or REJECTED. */
@@ -58,38 +43,15 @@ struct st_config {
     /* batch */
     uint32_t train_batch, micro_batch, grad_accum; /* train = micro * accum (one rank) */
     /* numerics */
-    strata_dtype dtype;       /* STRATA_BF16, STRATA_F16 or STRATA_F32; INVALID: the one its weights are stored in */
-    double gradient_clipping; /* 0: off */
-    bool check_grad_overflow; /* skip the update when a gradient is not finite */
-    uint32_t max_skipped;     /* steps in a row that taught nothing which end a run; 0: any number */
-    /* fp16 loss scaling (reference: DeepSpeed's fp16 section); other dtypes: loss_scale 1 */
-    double loss_scale; /* 0: dynamic */
-    uint32_t initial_scale_power, loss_scale_window, hysteresis;
-    double min_loss_scale;
-    bool consecutive_hysteresis;
-    /* optimizer */
-    enum st_optimizer_type optimizer;
-    double lr, weight_decay;
-    /* arguments of other optimizers than `optimizer` are 0 */
-    double beta1, beta2, eps;
-    bool bias_correction;
-    double momentum, dampening; /* SGD */
-    bool nesterov;
+    strata_dtype dtype;             /* STRATA_BF16, STRATA_F16 or STRATA_F32; INVALID: the one its weights are stored in */
+    double gradient_clipping;       /* 0: off */
+    bool check_grad_overflow;       /* skip the update when a gradient is not finite */
+    uint32_t max_skipped;           /* steps in a row that taught nothing which end a run; 0: any number */
+    struct st_loss_scaling scaling; /* fp16 (reference: DeepSpeed's fp16 section); other dtypes: scale 1 */
+    struct st_optimizer optimizer;
     bool decay_all; /* strata.decay_all: decay biases and norms too */
-    enum st_config_moments moments;
-    /* scheduler */
-    enum st_lr_type lr_type;
-    /* arguments of other schedulers than lr_type are 0 */
-    double warmup_min_lr, warmup_max_lr; /* max NaN: the optimizer's lr */
-    uint64_t warmup_steps, total_steps;
-    bool warmup_log;                        /* warmup_type log (DeepSpeed's default) or linear */
-    double warmup_min_ratio, cos_min_ratio; /* WarmupCosineLR */
-    double cycle_min_lr, cycle_max_lr, decay_lr_rate, cycle_min_mom, cycle_max_mom, decay_mom_rate; /* OneCycle */
-    uint64_t cycle_first_step_size, cycle_second_step_size, cycle_first_stair_count, cycle_second_stair_count, decay_step_size;
-    bool cycle_momentum;
-    double range_min_lr, range_step_rate; /* LRRangeTest */
-    uint64_t range_step_size;
-    bool range_staircase;
+    enum st_moment_format moments;
+    struct st_lr_schedule schedule;
     /* placement */
     uint32_t zero_stage;
     strata_tier optimizer_tier; /* offload_optimizer.device: none = DEVICE, cpu = HOST, nvme = NVME */

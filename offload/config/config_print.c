@@ -34,7 +34,7 @@ static bool is_written(const struct st_config *config, const struct st_field *fi
         return false;
     if (config->dtype == STRATA_DTYPE_INVALID && (field->bind == ST_BIND_F16 || field->bind == ST_BIND_BF16))
         return false; /* named, neither would be left open */
-    if (!st_field_applies(field, config) || (st_field_inside(field, "scheduler") && config->lr_type == ST_LR_CONSTANT))
+    if (!st_field_applies(field, config) || (st_field_inside(field, "scheduler") && config->schedule.type == ST_LR_CONSTANT))
         return false;
     return field->bind != ST_BIND_DIRS || config->nvme_dir_count > 0;
 }

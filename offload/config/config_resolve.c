@@ -200,7 +200,7 @@ static void resolve_rest(struct st_config_source *src, struct st_config *config)
 void st_config_resolve(struct st_config_source *src, struct st_config *config, uint64_t max_steps)
 {
     memset(config, 0, sizeof(*config));
-    config->warmup_max_lr = NAN;
+    config->schedule.warmup_max_lr = NAN;
     store_all(src, config);
     if (src->failed)
         return;

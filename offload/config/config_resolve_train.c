@@ -106,7 +106,7 @@ static void clear_scaling(struct st_config_source *src, struct st_config *config
         st_value_clear(config, f);
         st_source_idle(src, f->path, "not used: this run does not train in fp16");
     }
-    config->loss_scale = 1;
+    config->scaling.scale = 1;
 }
 
 static void resolve_scaling(struct st_config_source *src, struct st_config *config)
@@ -121,13 +121,13 @@ static void resolve_scaling(struct st_config_source *src, struct st_config *conf
     if (!config->check_grad_overflow)
         st_source_idle(src, "bf16.check_grad_overflow", "not used: fp16 always skips a step whose gradients overflow");
     config->check_grad_overflow = true;
-    for (size_t i = 0; i < sizeof(dynamic) / sizeof(dynamic[0]) && config->loss_scale > 0; i++)
+    for (size_t i = 0; i < sizeof(dynamic) / sizeof(dynamic[0]) && config->scaling.scale > 0; i++)
         if (st_source_given(src, dynamic[i]))
             st_source_note(src, dynamic[i], "not used: fp16.loss_scale is fixed");
-    if (config->loss_scale == 0 && config->min_loss_scale > ldexp(1, (int)config->initial_scale_power))
-        st_source_reject(
-            src, "fp16.min_loss_scale",
-            st_source_keep(src, "%g is above the first scale, 2^%" PRIu32, config->min_loss_scale, config->initial_scale_power));
+    if (config->scaling.scale == 0 && config->scaling.min_scale > ldexp(1, (int)config->scaling.initial_power))
+        st_source_reject(src, "fp16.min_loss_scale",
+                         st_source_keep(src, "%g is above the first scale, 2^%" PRIu32, config->scaling.min_scale,
+                                        config->scaling.initial_power));
 }
 
 /* bf16 where nothing is said but "auto", and without a file.  A file that names no precision casts nothing, as in DeepSpeed. */
@@ -160,8 +160,8 @@ static void resolve_precision(struct st_config_source *src, struct st_config *co
 /* A dynamic scale may have to halve all the way down before the first step counts. */
 static void resolve_max_skipped(struct st_config_source *src, struct st_config *config)
 {
-    const bool dynamic = config->dtype == STRATA_F16 && config->loss_scale == 0;
-    const uint64_t most = SKIPPED_MOST + (dynamic ? (uint64_t)config->initial_scale_power + config->hysteresis : 0);
+    const bool dynamic = config->dtype == STRATA_F16 && config->scaling.scale == 0;
+    const uint64_t most = SKIPPED_MOST + (dynamic ? (uint64_t)config->scaling.initial_power + config->scaling.hysteresis : 0);
 
     if (!st_source_given(src, "strata.max_skipped"))
         config->max_skipped = most < UINT32_MAX ? (uint32_t)most : UINT32_MAX;
@@ -194,7 +194,7 @@ static const char *takers(struct st_config_source *src, const char *choice_path,
 /* As clear_arguments below: arguments of other optimizers are errors, and 0. */
 static void clear_params(struct st_config_source *src, struct st_config *config)
 {
-    const char *type = st_choice_text(st_field_known("optimizer.type")->choices, (int)config->optimizer);
+    const char *type = st_choice_text(st_field_known("optimizer.type")->choices, (int)config->optimizer.type);
     const struct st_field *f;
 
     if (st_source_state(src, "optimizer.type")->verdict == ST_VERDICT_REJECTED)
@@ -214,10 +214,10 @@ static void resolve_adam(struct st_config_source *src, struct st_config *config)
 {
     const struct st_field_state *mode = st_source_state(src, OPTIMIZER "adam_w_mode");
 
-    if (config->optimizer == ST_OPTIMIZER_ADAM && !(mode->usable && !st_json_bool(mode->node))) {
-        config->optimizer = ST_OPTIMIZER_ADAMW;
+    if (config->optimizer.type == STRATA_ADAM && !(mode->usable && !st_json_bool(mode->node))) {
+        config->optimizer.type = STRATA_ADAMW;
         st_source_derive(src, "optimizer.type", "Adam with adam_w_mode, which is on by default, is AdamW");
-    } else if (config->optimizer == ST_OPTIMIZER_ADAMW && mode->usable && !st_json_bool(mode->node)) {
+    } else if (config->optimizer.type == STRATA_ADAMW && mode->usable && !st_json_bool(mode->node)) {
         st_source_derive(src, OPTIMIZER "adam_w_mode", "type AdamW decouples the decay whatever this says");
     }
 }
@@ -226,12 +226,12 @@ static void resolve_adam(struct st_config_source *src, struct st_config *config)
  */
 static void resolve_decay(struct st_config_source *src, struct st_config *config, bool named)
 {
-    if (is_on(src, OPTIMIZER "torch_adam") && config->optimizer == ST_OPTIMIZER_ADAMW &&
+    if (is_on(src, OPTIMIZER "torch_adam") && config->optimizer.type == STRATA_ADAMW &&
         st_source_state(src, OPTIMIZER "weight_decay")->node == NULL) {
-        config->weight_decay = TORCH_DECAY;
+        config->optimizer.weight_decay = TORCH_DECAY;
         st_source_derive(src, OPTIMIZER "weight_decay", "torch_adam: the default of PyTorch's AdamW");
     }
-    if (named && config->weight_decay > 0 && st_source_state(src, "strata.decay_all")->node == NULL) {
+    if (named && config->optimizer.weight_decay > 0 && st_source_state(src, "strata.decay_all")->node == NULL) {
         config->decay_all = true;
         st_source_derive(src, "strata.decay_all", "the file names an optimizer, and DeepSpeed hands it every parameter");
     }
@@ -239,14 +239,14 @@ static void resolve_decay(struct st_config_source *src, struct st_config *config
 
 static void resolve_adagrad(struct st_config_source *src, struct st_config *config)
 {
-    if (config->optimizer != ST_OPTIMIZER_ADAGRAD)
+    if (config->optimizer.type != STRATA_ADAGRAD)
         return;
     if (!st_source_given(src, OPTIMIZER "eps")) {
-        config->eps = ADAGRAD_EPS;
+        config->optimizer.eps = ADAGRAD_EPS;
         if (!is_auto(src, OPTIMIZER "eps"))
             st_source_derive(src, OPTIMIZER "eps", "Adagrad's default");
     }
-    if (config->weight_decay > 0)
+    if (config->optimizer.weight_decay > 0)
         st_source_announce(
             src, OPTIMIZER "weight_decay",
             "as in PyTorch, accumulator and step take the decayed gradient; DeepSpeed's CPU kernel takes the raw one "
@@ -255,15 +255,15 @@ static void resolve_adagrad(struct st_config_source *src, struct st_config *conf
 
 static void check_nesterov(struct st_config_source *src, const struct st_config *config)
 {
-    if (config->nesterov && (config->momentum == 0 || config->dampening != 0))
+    if (config->optimizer.nesterov && (config->optimizer.momentum == 0 || config->optimizer.dampening != 0))
         st_source_reject(src, OPTIMIZER "nesterov",
                          st_source_keep(src, "needs momentum above 0 and dampening 0, as in PyTorch, not %g and %g",
-                                        config->momentum, config->dampening));
+                                        config->optimizer.momentum, config->optimizer.dampening));
 }
 
 /* A switch over moments that says otherwise than the format in force, which `chosen_by` asks for. */
 static void check_moments(struct st_config_source *src, const struct st_config *config, const char *path,
-                          enum st_config_moments when_true, const char *chosen_by)
+                          enum st_moment_format when_true, const char *chosen_by)
 {
     const char *format = st_choice_text(st_field_known(MOMENTS)->choices, (int)config->moments);
 
@@ -281,15 +281,15 @@ static void resolve_moments(struct st_config_source *src, struct st_config *conf
 
     if (!st_source_given(src, MOMENTS) && (not_fp32 || is_on(src, BF16_STATES))) {
         chosen_by = not_fp32 ? FP32_STATES : BF16_STATES;
-        config->moments = ST_CONFIG_MOMENTS_BF16;
+        config->moments = ST_MOMENTS_BF16;
         st_source_derive(src, MOMENTS, st_source_keep(src, "from %s", chosen_by));
     }
     if (not_fp32)
         st_source_note(src, FP32_STATES, "moments alone: masters stay exact fp32");
     if (is_on(src, BF16_STATES))
         st_source_note(src, BF16_STATES, "moments alone: masters stay exact fp32");
-    check_moments(src, config, FP32_STATES, ST_CONFIG_MOMENTS_F32, chosen_by);
-    check_moments(src, config, BF16_STATES, ST_CONFIG_MOMENTS_BF16, chosen_by);
+    check_moments(src, config, FP32_STATES, ST_MOMENTS_F32, chosen_by);
+    check_moments(src, config, BF16_STATES, ST_MOMENTS_BF16, chosen_by);
 }
 
 static void resolve_optimizer(struct st_config_source *src, struct st_config *config)
@@ -304,10 +304,10 @@ static void resolve_optimizer(struct st_config_source *src, struct st_config *co
     check_nesterov(src, config);
     resolve_moments(src, config);
     if (named && lr->spelling == NULL) {
-        config->lr = config->optimizer == ST_OPTIMIZER_ADAGRAD ? ADAGRAD_LR : DEEPSPEED_LR;
+        config->optimizer.lr = config->optimizer.type == STRATA_ADAGRAD ? ADAGRAD_LR : DEEPSPEED_LR;
         st_source_derive(src, OPTIMIZER "lr",
-                         config->optimizer == ST_OPTIMIZER_SGD ? "the file names an optimizer and no lr: PyTorch's default"
-                                                               : "the file names an optimizer and no lr: DeepSpeed's default");
+                         config->optimizer.type == STRATA_SGD ? "the file names an optimizer and no lr: PyTorch's default"
+                                                              : "the file names an optimizer and no lr: DeepSpeed's default");
     }
 }
 
@@ -317,7 +317,7 @@ static void resolve_optimizer(struct st_config_source *src, struct st_config *co
  * bit for bit.  Without a scheduler arguments are idle. */
 static void clear_arguments(struct st_config_source *src, struct st_config *config)
 {
-    const char *type = st_choice_text(st_field_known("scheduler.type")->choices, (int)config->lr_type);
+    const char *type = st_choice_text(st_field_known("scheduler.type")->choices, (int)config->schedule.type);
     const struct st_field *f;
 
     for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
@@ -337,9 +337,9 @@ static void resolve_total_steps(struct st_config_source *src, struct st_config *
 {
     static const char path[] = SCHEDULER "total_num_steps";
 
-    if (!st_field_applies(st_field_known(path), config) || config->total_steps > 0)
+    if (!st_field_applies(st_field_known(path), config) || config->schedule.total_steps > 0)
         return;
-    config->total_steps = max_steps;
+    config->schedule.total_steps = max_steps;
     st_source_derive(src, path, max_steps > 0 ? "--max-steps" : "known once --max-steps is given");
 }
 
@@ -355,7 +355,7 @@ static void resolve_second_half(struct st_config_source *src, const char *path, 
 /* OneCycle's momentum so many steps after the cycle: offload/lr_schedule.c's. */
 static double momentum_after(const struct st_config *c, uint64_t steps)
 {
-    return c->cycle_max_mom * (1 + c->decay_mom_rate * ((double)steps / (double)c->decay_step_size));
+    return c->schedule.cycle_max_mom * (1 + c->schedule.decay_mom_rate * ((double)steps / (double)c->schedule.decay_step_size));
 }
 
 /* The first optimizer step whose beta1 (SGD: momentum) is 1 or more, where the moment would never forget; 0: none. */
@@ -363,7 +363,7 @@ static uint64_t first_bad_step(const struct st_config *c)
 {
     uint64_t good = 0, bad = STEPS_END;
 
-    if (!c->cycle_momentum || c->decay_step_size == 0 || momentum_after(c, bad) < 1)
+    if (!c->schedule.cycle_momentum || c->schedule.decay_step_size == 0 || momentum_after(c, bad) < 1)
         return 0;
     while (bad - good > 1) {
         const uint64_t middle = good + (bad - good) / 2;
@@ -373,7 +373,7 @@ static uint64_t first_bad_step(const struct st_config *c)
         else
             bad = middle;
     }
-    return c->cycle_first_step_size + c->cycle_second_step_size + bad + 1;
+    return c->schedule.cycle_first_step_size + c->schedule.cycle_second_step_size + bad + 1;
 }
 
 static void check_momentum(struct st_config_source *src, const struct st_config *c, uint64_t max_steps)
@@ -383,18 +383,19 @@ static void check_momentum(struct st_config_source *src, const struct st_config 
     if (step > 0 && (max_steps == 0 || step <= max_steps))
         st_source_reject(src, SCHEDULER "decay_mom_rate",
                          st_source_keep(src, "%g brings %s to 1 at step %" PRIu64 ": lower it, or set decay_step_size to 0",
-                                        c->decay_mom_rate, c->optimizer == ST_OPTIMIZER_SGD ? "momentum" : "beta1", step));
+                                        c->schedule.decay_mom_rate, c->optimizer.type == STRATA_SGD ? "momentum" : "beta1",
+                                        step));
 }
 
 /* What the cycle does to the optimizer's momentum, if it has any. */
 static void resolve_cycle_momentum(struct st_config_source *src, struct st_config *config)
 {
-    if (!config->cycle_momentum)
+    if (!config->schedule.cycle_momentum)
         return;
-    if (config->optimizer == ST_OPTIMIZER_ADAGRAD) {
-        config->cycle_momentum = false;
+    if (config->optimizer.type == STRATA_ADAGRAD) {
+        config->schedule.cycle_momentum = false;
         st_source_derive(src, SCHEDULER "cycle_momentum", "Adagrad has no momentum");
-    } else if (config->optimizer == ST_OPTIMIZER_SGD) {
+    } else if (config->optimizer.type == STRATA_SGD) {
         st_source_announce(
             src, OPTIMIZER "momentum",
             "OneCycle writes it at every step, where DeepSpeed leaves SGD's alone: set cycle_momentum to false for that");
@@ -416,10 +417,11 @@ static void resolve_cycle(struct st_config_source *src, struct st_config *config
     require_rate(src, SCHEDULER "cycle_min_lr");
     require_rate(src, SCHEDULER "cycle_max_lr");
     if (is_auto(src, SCHEDULER "cycle_max_lr"))
-        config->cycle_max_lr = config->lr;
-    resolve_second_half(src, SCHEDULER "cycle_second_step_size", &config->cycle_second_step_size, config->cycle_first_step_size);
-    resolve_second_half(src, SCHEDULER "cycle_second_stair_count", &config->cycle_second_stair_count,
-                        config->cycle_first_stair_count);
+        config->schedule.cycle_max_lr = config->optimizer.lr;
+    resolve_second_half(src, SCHEDULER "cycle_second_step_size", &config->schedule.cycle_second_step_size,
+                        config->schedule.cycle_first_step_size);
+    resolve_second_half(src, SCHEDULER "cycle_second_stair_count", &config->schedule.cycle_second_stair_count,
+                        config->schedule.cycle_first_stair_count);
     resolve_cycle_momentum(src, config);
     check_momentum(src, config, max_steps);
 }
@@ -429,18 +431,18 @@ static void resolve_scheduler(struct st_config_source *src, struct st_config *co
     const struct st_field_state *warmup = st_source_state(src, SCHEDULER "warmup_num_steps");
 
     if (!st_source_given(src, "scheduler.type")) {
-        config->lr_type = ST_LR_CONSTANT;
-        if (warmup->usable && warmup->origin == ST_ORIGIN_COMMAND_LINE && config->warmup_steps > 0) {
-            config->lr_type = ST_LR_WARMUP;
+        config->schedule.type = ST_LR_CONSTANT;
+        if (warmup->usable && warmup->origin == ST_ORIGIN_COMMAND_LINE && config->schedule.warmup_steps > 0) {
+            config->schedule.type = ST_LR_WARMUP;
             st_source_derive(src, "scheduler.type", "a warm-up is asked for on the command line");
         }
     }
     clear_arguments(src, config);
     if (st_field_applies(st_field_known(SCHEDULER "warmup_max_lr"), config) && !st_source_given(src, SCHEDULER "warmup_max_lr"))
-        config->warmup_max_lr =
-            config->lr_type == ST_LR_WARMUP_DECAY && !is_auto(src, SCHEDULER "warmup_max_lr") ? DECAY_MAX_LR : NAN;
+        config->schedule.warmup_max_lr =
+            config->schedule.type == ST_LR_WARMUP_DECAY && !is_auto(src, SCHEDULER "warmup_max_lr") ? DECAY_MAX_LR : NAN;
     resolve_total_steps(src, config, max_steps);
-    if (config->lr_type == ST_LR_ONE_CYCLE)
+    if (config->schedule.type == ST_LR_ONE_CYCLE)
         resolve_cycle(src, config, max_steps);
 }
 

@@ -106,9 +106,9 @@ enum st_changes st_field_changes(const struct st_field *field)
 bool st_field_applies(const struct st_field *field, const struct st_config *config)
 {
     if (field->lr_types != 0)
-        return (field->lr_types >> config->lr_type & 1) != 0;
+        return (field->lr_types >> config->schedule.type & 1) != 0;
     if (field->optimizers != 0)
-        return (field->optimizers >> config->optimizer & 1) != 0;
+        return (field->optimizers >> config->optimizer.type & 1) != 0;
     return config->dtype == STRATA_F16 || !st_field_inside(field, "fp16") || field->bind == ST_BIND_F16;
 }
 

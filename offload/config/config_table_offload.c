@@ -38,9 +38,9 @@ static const struct st_choice accumulation_choices[] = {
 };
 
 static const struct st_choice moment_choices[] = {
-    {"fp32", ST_CONFIG_MOMENTS_F32, ST_VERDICT_HONOURED},
-    {"bf16", ST_CONFIG_MOMENTS_BF16, ST_VERDICT_HONOURED},
-    {"8bit", ST_CONFIG_MOMENTS_8BIT, ST_VERDICT_HONOURED},
+    {"fp32", ST_MOMENTS_F32, ST_VERDICT_HONOURED},
+    {"bf16", ST_MOMENTS_BF16, ST_VERDICT_HONOURED},
+    {"8bit", ST_MOMENTS_8BIT, ST_VERDICT_HONOURED},
     {NULL, 0, ST_VERDICT_HONOURED},
 };
 

@@ -298,8 +298,8 @@ static uint64_t size_of_node(const st_json *node)
 
 static void store_betas(struct st_config *config, const st_json *node)
 {
-    config->beta1 = st_json_number(st_json_first(node));
-    config->beta2 = st_json_number(st_json_next(st_json_first(node)));
+    config->optimizer.beta1 = st_json_number(st_json_first(node));
+    config->optimizer.beta2 = st_json_number(st_json_next(st_json_first(node)));
 }
 
 static void store_patterns(struct st_config *config, const st_json *node)
@@ -317,7 +317,8 @@ void st_value_clear(struct st_config *config, const struct st_field *field)
         [ST_BIND_STEPS] = sizeof(uint64_t), [ST_BIND_SIZE] = sizeof(uint64_t),    [ST_BIND_F64] = sizeof(double),
         [ST_BIND_BOOL] = sizeof(bool),      [ST_BIND_BETAS] = 2 * sizeof(double),
     };
-    _Static_assert(offsetof(struct st_config, beta2) == offsetof(struct st_config, beta1) + sizeof(double), "betas are a pair");
+    _Static_assert(offsetof(struct st_config, optimizer.beta2) == offsetof(struct st_config, optimizer.beta1) + sizeof(double),
+                   "betas are a pair");
 
     memset((char *)config + field->offset, 0, bytes[field->bind]);
 }
@@ -433,7 +434,7 @@ static struct plain_value load(const struct st_config *config, const struct st_f
         v = (struct plain_value){.kind = PLAIN_BOOL, .yes = config->dtype == STRATA_BF16};
         break;
     case ST_BIND_ADAM_W_MODE:
-        v = (struct plain_value){.kind = PLAIN_BOOL, .yes = config->optimizer == ST_OPTIMIZER_ADAMW};
+        v = (struct plain_value){.kind = PLAIN_BOOL, .yes = config->optimizer.type == STRATA_ADAMW};
         break;
     case ST_BIND_BETAS:
         v = (struct plain_value){.kind = PLAIN_PAIR};
@@ -482,8 +483,8 @@ void st_value_text(char *buf, size_t bytes, const struct st_config *config, cons
         snprintf(buf, bytes, "%s", v.text);
         break;
     case PLAIN_PAIR:
-        st_value_number(number, config->beta1);
-        st_value_number(second, config->beta2);
+        st_value_number(number, config->optimizer.beta1);
+        st_value_number(second, config->optimizer.beta2);
         snprintf(buf, bytes, "[%s, %s]", number, second);
         break;
     case PLAIN_LIST:
@@ -515,8 +516,8 @@ void st_value_put(struct st_json_writer *w, const struct st_config *config, cons
         break;
     case PLAIN_PAIR:
         st_json_array_open(w, key);
-        st_json_put_double(w, NULL, config->beta1);
-        st_json_put_double(w, NULL, config->beta2);
+        st_json_put_double(w, NULL, config->optimizer.beta1);
+        st_json_put_double(w, NULL, config->optimizer.beta2);
         st_json_array_close(w);
         break;
     case PLAIN_LIST:

@@ -26,8 +26,8 @@ struct rig_cell {
     uint32_t threads;
     enum rig_clip clip;
     strata_dtype dtype;
-    enum st_optimizer_type rule; /* 0: AdamW */
-    enum st_config_moments moments;
+    enum strata_optimizer rule; /* 0: AdamW */
+    enum st_moment_format moments;
     uint32_t carried;         /* halves of the blocks with state off the device that are updated there: 0, 1, 2 */
     uint64_t cache;           /* ST_AUTO_BYTES or 0 */
     uint64_t chunk_elems;     /* 0: 16384 */

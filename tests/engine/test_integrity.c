@@ -19,16 +19,16 @@ static const char *const plane_names[ST_PLANE_COUNT] = {"master", "moment1", "mo
 
 struct layout {
     strata_dtype dtype;
-    enum st_optimizer_type rule;
-    enum st_config_moments moments;
+    enum strata_optimizer rule;
+    enum st_moment_format moments;
 };
 
 /* A split master, a full one, none; two moments or one; each format. */
 static const struct layout layouts[] = {
-    {STRATA_BF16, ST_OPTIMIZER_ADAMW, ST_CONFIG_MOMENTS_F32},  {STRATA_BF16, ST_OPTIMIZER_ADAMW, ST_CONFIG_MOMENTS_BF16},
-    {STRATA_BF16, ST_OPTIMIZER_ADAMW, ST_CONFIG_MOMENTS_8BIT}, {STRATA_BF16, ST_OPTIMIZER_LION, ST_CONFIG_MOMENTS_F32},
-    {STRATA_F16, ST_OPTIMIZER_ADAMW, ST_CONFIG_MOMENTS_F32},   {STRATA_F32, ST_OPTIMIZER_ADAMW, ST_CONFIG_MOMENTS_F32},
-    {STRATA_F32, ST_OPTIMIZER_SGD, ST_CONFIG_MOMENTS_8BIT},
+    {STRATA_BF16, STRATA_ADAMW, ST_MOMENTS_F32},  {STRATA_BF16, STRATA_ADAMW, ST_MOMENTS_BF16},
+    {STRATA_BF16, STRATA_ADAMW, ST_MOMENTS_8BIT}, {STRATA_BF16, STRATA_LION, ST_MOMENTS_F32},
+    {STRATA_F16, STRATA_ADAMW, ST_MOMENTS_F32},   {STRATA_F32, STRATA_ADAMW, ST_MOMENTS_F32},
+    {STRATA_F32, STRATA_SGD, ST_MOMENTS_8BIT},
 };
 #define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
 
@@ -38,7 +38,7 @@ static void open_layout(struct given *g, const struct layout *layout)
     struct given_opts opts = {
         .config = given_config(layout->dtype, STRATA_TIER_NVME), .block_params = BLOCK_PARAMS, .smallest = true};
 
-    opts.config.optimizer = layout->rule;
+    opts.config.optimizer.type = layout->rule;
     opts.config.moments = layout->moments;
     given_open(g, &opts);
 }
@@ -257,7 +257,7 @@ static void a_run_ends_where_a_byte_changed(const struct layout *layout, bool ca
     struct given_opts opts = {.config = given_config(layout->dtype, STRATA_TIER_NVME), .block_params = BLOCK_PARAMS};
 
     opts.smallest = !carried;
-    opts.config.optimizer = layout->rule;
+    opts.config.optimizer.type = layout->rule;
     opts.config.moments = layout->moments;
     opts.config.update_ratio = carried ? 0 : 1;
     for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {

@@ -83,7 +83,7 @@ static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
                               .threads = v[A_THREADS] + 1,
                               .clip = (enum rig_clip)v[A_CLIP],
                               .dtype = dtypes[v[A_DTYPE]],
-                              .moments = (enum st_config_moments)v[A_MOMENTS],
+                              .moments = (enum st_moment_format)v[A_MOMENTS],
                               .carried = v[A_CARRIED],
                               /* not axes of their own: varied from cell to cell all the same */
                               .cache = mix % 2 == 0 ? 0 : ST_AUTO_BYTES,

@@ -40,12 +40,12 @@ static struct rig_cell place_of(size_t place)
 }
 
 struct variant {
-    enum st_optimizer_type rule;
+    enum strata_optimizer rule;
     strata_dtype dtype;
     bool llama, paced;
 };
 
-static struct rig_cell cell_of(size_t place, const struct variant *v, enum st_config_moments moments)
+static struct rig_cell cell_of(size_t place, const struct variant *v, enum st_moment_format moments)
 {
     struct rig_cell cell = place_of(place);
 
@@ -61,7 +61,7 @@ static struct rig_cell cell_of(size_t place, const struct variant *v, enum st_co
 }
 
 /* The format's runs agree wherever its state lies; returns the first one's. */
-static struct rig_result agreed(const struct variant *v, enum st_config_moments moments)
+static struct rig_result agreed(const struct variant *v, enum st_moment_format moments)
 {
     struct rig_cell cells[PLACES];
 
@@ -76,7 +76,7 @@ static void check_variant(const struct variant *v)
     struct rig_result results[FORMATS];
 
     for (uint32_t f = 0; f < FORMATS; f++) {
-        results[f] = agreed(v, (enum st_config_moments)f);
+        results[f] = agreed(v, (enum st_moment_format)f);
         for (uint32_t other = 0; other < f; other++) {
             assert_string_not_equal(results[f].weights, results[other].weights);
             assert_string_not_equal(results[f].state, results[other].state);
@@ -92,9 +92,9 @@ static void check_variant(const struct variant *v)
 static void placement_never_changes_bits(void **state)
 {
     static const struct variant variants[] = {
-        {ST_OPTIMIZER_ADAMW, STRATA_BF16, false, false},
-        {ST_OPTIMIZER_ADAMW, STRATA_F32, true, false},
-        {ST_OPTIMIZER_ADAM, STRATA_F16, false, false},
+        {STRATA_ADAMW, STRATA_BF16, false, false},
+        {STRATA_ADAMW, STRATA_F32, true, false},
+        {STRATA_ADAM, STRATA_F16, false, false},
     };
 
     (void)state;
@@ -105,9 +105,9 @@ static void placement_never_changes_bits(void **state)
 static void rules_with_one_moment(void **state)
 {
     static const struct variant variants[] = {
-        {ST_OPTIMIZER_ADAGRAD, STRATA_BF16, false, false},
-        {ST_OPTIMIZER_LION, STRATA_BF16, false, false},
-        {ST_OPTIMIZER_SGD, STRATA_F32, false, false},
+        {STRATA_ADAGRAD, STRATA_BF16, false, false},
+        {STRATA_LION, STRATA_BF16, false, false},
+        {STRATA_SGD, STRATA_F32, false, false},
     };
 
     (void)state;
@@ -119,20 +119,20 @@ static void rules_with_one_moment(void **state)
 static void lanes_of_their_own(void **state)
 {
     (void)state;
-    check_variant(&(struct variant){ST_OPTIMIZER_ADAMW, STRATA_BF16, false, true});
+    check_variant(&(struct variant){STRATA_ADAMW, STRATA_BF16, false, true});
 }
 
 /* 4 bytes per parameter less in bf16, 6 less the scales' 1/32 in 8 bits, read and written. */
 static void fewer_bytes_move(void **state)
 {
     static const double spared[FORMATS] = {0, 4, 6 - 1.0 / 32};
-    const struct variant v = {ST_OPTIMIZER_ADAMW, STRATA_BF16, false, false};
+    const struct variant v = {STRATA_ADAMW, STRATA_BF16, false, false};
     struct rig_result r[FORMATS];
     struct st_model *model;
 
     (void)state;
     for (uint32_t f = 0; f < FORMATS; f++) {
-        struct rig_cell cell = cell_of(1, &v, (enum st_config_moments)f);
+        struct rig_cell cell = cell_of(1, &v, (enum st_moment_format)f);
 
         cell.chunk_elems = 1u << 22; /* small ones are mostly padding */
         assert_int_equal(rig_run(&r[f], &cell, STEPS, scratch_dir), STRATA_OK);
@@ -189,11 +189,11 @@ static void check_chunk(struct st_engine *eng, uint32_t c)
 
 static void checksums_cover_every_byte(void **state)
 {
-    const struct variant v = {ST_OPTIMIZER_ADAMW, STRATA_BF16, true, false};
+    const struct variant v = {STRATA_ADAMW, STRATA_BF16, true, false};
 
     (void)state;
     for (uint32_t f = 0; f < FORMATS; f++) {
-        struct rig_cell cell = cell_of(1, &v, (enum st_config_moments)f);
+        struct rig_cell cell = cell_of(1, &v, (enum st_moment_format)f);
         struct rig_engine rig;
         struct st_model *model;
         struct st_plan *plan;

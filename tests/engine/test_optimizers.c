@@ -13,11 +13,10 @@
 
 #define STEPS 4u
 
-static const enum st_optimizer_type rules[] = {ST_OPTIMIZER_ADAMW, ST_OPTIMIZER_ADAM, ST_OPTIMIZER_ADAGRAD, ST_OPTIMIZER_LION,
-                                               ST_OPTIMIZER_SGD};
+static const enum strata_optimizer rules[] = {STRATA_ADAMW, STRATA_ADAM, STRATA_ADAGRAD, STRATA_LION, STRATA_SGD};
 #define RULES (sizeof(rules) / sizeof(rules[0]))
 
-static struct rig_cell cell_of(size_t place, enum st_optimizer_type rule, strata_dtype dtype)
+static struct rig_cell cell_of(size_t place, enum strata_optimizer rule, strata_dtype dtype)
 {
     struct rig_cell cell = agree_place(place);
 
@@ -28,7 +27,7 @@ static struct rig_cell cell_of(size_t place, enum st_optimizer_type rule, strata
 }
 
 /* The rule's runs agree wherever its state lies; returns the first one's. */
-static struct rig_result agreed(enum st_optimizer_type rule, strata_dtype dtype)
+static struct rig_result agreed(enum strata_optimizer rule, strata_dtype dtype)
 {
     struct rig_cell cells[AGREE_PLACES];
 
@@ -56,7 +55,7 @@ static void placement_never_changes_bits(void **state)
 /* One moment less is 4 bytes per parameter less, read and written. */
 static void one_moment_moves_less(void **state)
 {
-    const struct rig_cell adam = cell_of(1, ST_OPTIMIZER_ADAMW, STRATA_BF16), lion = cell_of(1, ST_OPTIMIZER_LION, STRATA_BF16);
+    const struct rig_cell adam = cell_of(1, STRATA_ADAMW, STRATA_BF16), lion = cell_of(1, STRATA_LION, STRATA_BF16);
     struct rig_result a, l;
     struct st_model *model;
 

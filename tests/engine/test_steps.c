@@ -47,12 +47,12 @@ struct scalars {
 
 static void reference_adam(struct element *e, double g, const struct st_config *c, const struct scalars *s)
 {
-    const double correct1 = c->bias_correction ? 1 - pow(s->beta1, (double)s->step) : 1;
-    const double correct2 = c->bias_correction ? 1 - pow(s->beta2, (double)s->step) : 1;
+    const double correct1 = c->optimizer.bias_correction ? 1 - pow(s->beta1, (double)s->step) : 1;
+    const double correct2 = c->optimizer.bias_correction ? 1 - pow(s->beta2, (double)s->step) : 1;
 
     e->m = s->beta1 * e->m + (1 - s->beta1) * g;
     e->v = s->beta2 * e->v + (1 - s->beta2) * g * g;
-    e->p -= s->lr * (e->m / correct1) / (sqrt(e->v / correct2) + c->eps);
+    e->p -= s->lr * (e->m / correct1) / (sqrt(e->v / correct2) + c->optimizer.eps);
 }
 
 static void reference_lion(struct element *e, double g, const struct scalars *s)
@@ -65,38 +65,38 @@ static void reference_lion(struct element *e, double g, const struct scalars *s)
 
 static void reference_sgd(struct element *e, double g, const struct st_config *c, const struct scalars *s)
 {
-    e->m = s->step == 1 ? g : s->beta1 * e->m + (1 - c->dampening) * g;
-    e->p -= s->lr * (c->nesterov ? g + s->beta1 * e->m : e->m);
+    e->m = s->step == 1 ? g : s->beta1 * e->m + (1 - c->optimizer.dampening) * g;
+    e->p -= s->lr * (c->optimizer.nesterov ? g + s->beta1 * e->m : e->m);
 }
 
 static void reference_step(struct element *e, double gradient_sum, bool decays, const struct st_config *c,
                            const struct scalars *s)
 {
-    const bool decoupled = c->optimizer == ST_OPTIMIZER_ADAMW || c->optimizer == ST_OPTIMIZER_LION;
-    const double decay = decays ? c->weight_decay : 0, before = e->p;
+    const bool decoupled = c->optimizer.type == STRATA_ADAMW || c->optimizer.type == STRATA_LION;
+    const double decay = decays ? c->optimizer.weight_decay : 0, before = e->p;
     const double g = gradient_sum / s->divisor + (decoupled ? 0 : decay * e->p);
     const double size = fabs(gradient_sum) / s->divisor + (decoupled ? 0 : decay * fabs(e->p));
 
     if (decoupled)
         e->p -= s->lr * decay * e->p;
-    switch (c->optimizer) {
-    case ST_OPTIMIZER_ADAMW:
-    case ST_OPTIMIZER_ADAM:
+    switch (c->optimizer.type) {
+    case STRATA_ADAMW:
+    case STRATA_ADAM:
         reference_adam(e, g, c, s);
         break;
-    case ST_OPTIMIZER_ADAGRAD:
+    case STRATA_ADAGRAD:
         e->m += g * g;
-        e->p -= s->lr * g / (sqrt(e->m) + c->eps);
+        e->p -= s->lr * g / (sqrt(e->m) + c->optimizer.eps);
         break;
-    case ST_OPTIMIZER_LION:
+    case STRATA_LION:
         reference_lion(e, g, s);
         break;
-    case ST_OPTIMIZER_SGD:
+    case STRATA_SGD:
         reference_sgd(e, g, c, s);
         break;
     }
     e->p_path += fabs(e->p - before) + fabs(e->p) / 32; /* and the rounding of the master itself, once a step */
-    e->m_path += c->optimizer == ST_OPTIMIZER_ADAGRAD ? size * size : size;
+    e->m_path += c->optimizer.type == STRATA_ADAGRAD ? size * size : size;
     e->v_path += size * size;
 }
 
@@ -128,7 +128,7 @@ static void assert_near(const struct given *g, const struct st_chunk *chunk, uin
     if (!(fabs(got - want) <= TOLERANCE * path))
         fail_msg(
             "%s, %s, %s update of state in tier %d, step %llu: %s of element %llu of page %u is %.9g, the reference has %.9g",
-            rule_names[g->config.optimizer], dtype_names[g->config.dtype], update_names[g->config.update],
+            rule_names[g->config.optimizer.type], dtype_names[g->config.dtype], update_names[g->config.update],
             (int)g->config.optimizer_tier, (unsigned long long)g->step, what, (unsigned long long)(chunk->first + i), chunk->page,
             got, want);
 }
@@ -209,10 +209,10 @@ static void compare_step(struct comparison *c, uint64_t step)
 {
     struct given *g = &c->given;
     const double norm = reference_norm(&g->workload, step), clip = g->config.gradient_clipping;
-    struct scalars s = {.step = step, .lr = st_lr_at(&g->config, step), .divisor = 1};
+    struct scalars s = {.step = step, .lr = st_lr_at(&g->config.schedule, &g->config.optimizer, step), .divisor = 1};
     struct st_step_result result;
 
-    st_betas_at(&g->config, step, &s.beta1, &s.beta2);
+    st_betas_at(&g->config.schedule, &g->config.optimizer, step, &s.beta1, &s.beta2);
     if (clip > 0)
         s.divisor = fmax(1, (norm + 1e-6) / clip);
     c->clipped += s.divisor > 1;
@@ -259,23 +259,22 @@ static void compare_everywhere(const struct st_config *config)
 }
 
 /* A rule with decay and a clip that bites; coupled decay of about the gradients' size. */
-static struct st_config config_of(enum st_optimizer_type rule, strata_dtype dtype)
+static struct st_config config_of(enum strata_optimizer rule, strata_dtype dtype)
 {
     struct st_config c = given_config(dtype, STRATA_TIER_DEVICE);
 
-    c.optimizer = rule;
+    c.optimizer.type = rule;
     c.gradient_clipping = CLIP;
-    c.weight_decay = rule == ST_OPTIMIZER_ADAMW || rule == ST_OPTIMIZER_LION ? 0.1 : 1e-6;
-    if (rule == ST_OPTIMIZER_SGD) {
-        c.lr = 1000;
-        c.momentum = 0.9;
-        c.dampening = 0.2;
+    c.optimizer.weight_decay = rule == STRATA_ADAMW || rule == STRATA_LION ? 0.1 : 1e-6;
+    if (rule == STRATA_SGD) {
+        c.optimizer.lr = 1000;
+        c.optimizer.momentum = 0.9;
+        c.optimizer.dampening = 0.2;
     }
     return c;
 }
 
-static const enum st_optimizer_type rules[] = {ST_OPTIMIZER_ADAMW, ST_OPTIMIZER_ADAM, ST_OPTIMIZER_ADAGRAD, ST_OPTIMIZER_LION,
-                                               ST_OPTIMIZER_SGD};
+static const enum strata_optimizer rules[] = {STRATA_ADAMW, STRATA_ADAM, STRATA_ADAGRAD, STRATA_LION, STRATA_SGD};
 
 static void every_rule_is_its_formula(void **state)
 {
@@ -292,17 +291,17 @@ static void every_rule_is_its_formula(void **state)
 
 static void bias_correction_and_nesterov_are_options(void **state)
 {
-    struct st_config c = config_of(ST_OPTIMIZER_ADAMW, STRATA_BF16);
+    struct st_config c = config_of(STRATA_ADAMW, STRATA_BF16);
 
     (void)state;
-    c.bias_correction = false;
+    c.optimizer.bias_correction = false;
     compare_everywhere(&c);
-    c = config_of(ST_OPTIMIZER_SGD, STRATA_F32);
-    c.nesterov = true;
-    c.dampening = 0;
+    c = config_of(STRATA_SGD, STRATA_F32);
+    c.optimizer.nesterov = true;
+    c.optimizer.dampening = 0;
     compare_everywhere(&c);
-    c.nesterov = false;
-    c.momentum = 0;
+    c.optimizer.nesterov = false;
+    c.optimizer.momentum = 0;
     compare_everywhere(&c);
 }
 
@@ -313,16 +312,16 @@ static void betas_that_move(void **state)
     for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++) {
         struct st_config c = config_of(rules[r], STRATA_BF16);
 
-        c.lr_type = ST_LR_ONE_CYCLE;
-        c.cycle_min_lr = c.lr / 10;
-        c.cycle_max_lr = c.lr;
-        c.cycle_first_step_size = 3;
-        c.cycle_second_step_size = 4;
-        c.decay_step_size = 1;
-        c.decay_lr_rate = 0.5;
-        c.cycle_momentum = true;
-        c.cycle_min_mom = 0.8;
-        c.cycle_max_mom = 0.95;
+        c.schedule.type = ST_LR_ONE_CYCLE;
+        c.schedule.cycle_min_lr = c.optimizer.lr / 10;
+        c.schedule.cycle_max_lr = c.optimizer.lr;
+        c.schedule.cycle_first_step_size = 3;
+        c.schedule.cycle_second_step_size = 4;
+        c.schedule.decay_step_size = 1;
+        c.schedule.decay_lr_rate = 0.5;
+        c.schedule.cycle_momentum = true;
+        c.schedule.cycle_min_mom = 0.8;
+        c.schedule.cycle_max_mom = 0.95;
         compare_everywhere(&c);
     }
 }
@@ -339,8 +338,8 @@ static void overflowed_weights_are_counted(void **state)
         struct st_step_result result;
         struct given g;
 
-        opts.config.optimizer = ST_OPTIMIZER_LION;
-        opts.config.lr = 3.4e38;
+        opts.config.optimizer.type = STRATA_LION;
+        opts.config.optimizer.lr = 3.4e38;
         given_open(&g, &opts);
         assert_int_equal(given_step(&g, &result), STRATA_OK);
         assert_int_equal(result.weights_overflowed, 0);

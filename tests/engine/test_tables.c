@@ -3,8 +3,8 @@
  * A program of many small ops: its tables dwarf what does not grow with it (threads' records, the swap's requests). */
 #include "offload/engine.h"
 #include "offload/tables.h"
-#include "tests/offload/plan_fixture.h"
 #include "tests/common/scratch.h"
+#include "tests/offload/plan_fixture.h"
 
 #include <malloc.h>
 #include <setjmp.h>
@@ -53,7 +53,7 @@ static void check(strata_tier tier, bool queues)
                                      .accumulation = ST_ACCUMULATE_VERTICAL,
                                      .chunk_elems = 4096};
     struct st_config config = {
-        .dtype = STRATA_BF16, .threads = 1, .io_method = "threads", .isa = "auto", .lr = 1e-3, .nvme_dir_count = 1};
+        .dtype = STRATA_BF16, .threads = 1, .io_method = "threads", .isa = "auto", .optimizer.lr = 1e-3, .nvme_dir_count = 1};
     const struct st_engine_opts opts = {
         .config = &config, .compute = {.run = nothing}, .device = queues ? "paced" : "cpu", .pace = &machine};
     struct st_engine_opts with_plan = opts;

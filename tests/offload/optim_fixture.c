@@ -162,14 +162,14 @@ static void plain_steps(const struct rule_case *rc, enum mode mode, strata_dtype
     config = engine_config(rc->type, params);
     list_tensors(tensors, &want, mode, dt, has_two_moments(rc->optimizer), format);
     for (n.step = 1; n.step <= STEPS; n.step++) {
-        n.lr = n.step == 1 ? config.lr : LR2;
+        n.lr = n.step == 1 ? config.optimizer.lr : LR2;
         n.divisor = divisor_of(n.step);
-        st_betas_at(&config, n.step, &n.beta1, &n.beta2);
+        st_betas_at(&config.schedule, &config.optimizer, n.step, &n.beta1, &n.beta2);
         n.beta1_power *= n.beta1;
         n.beta2_power *= n.beta2;
         for (size_t i = 0; i < TENSORS; i++) {
             const struct strata_optim_tensor *t = &tensors[i];
-            const struct st_update_coef coef = st_fold_coef(&config, &n, t->decay);
+            const struct st_update_coef coef = st_fold_coef(&config.optimizer, &n, t->decay);
             const struct st_moments moments = {(enum st_moment_format)format, t->moment1, t->moment2, t->position};
 
             if (mode == SPLIT)

@@ -31,10 +31,11 @@ static void defaults(void **state)
     assert_int_equal(c.grad_accum, 1);
     assert_int_equal(c.dtype, STRATA_BF16);
     assert_true(c.gradient_clipping == 1 && c.check_grad_overflow);
-    assert_int_equal(c.optimizer, ST_OPTIMIZER_ADAMW);
-    assert_true(c.lr == 5e-5 && c.beta1 == 0.9 && c.beta2 == 0.999 && c.eps == 1e-8 && c.weight_decay == 0);
-    assert_true(c.bias_correction && !c.decay_all);
-    assert_int_equal(c.lr_type, ST_LR_CONSTANT);
+    assert_int_equal(c.optimizer.type, STRATA_ADAMW);
+    assert_true(c.optimizer.lr == 5e-5 && c.optimizer.beta1 == 0.9 && c.optimizer.beta2 == 0.999 && c.optimizer.eps == 1e-8 &&
+                c.optimizer.weight_decay == 0);
+    assert_true(c.optimizer.bias_correction && !c.decay_all);
+    assert_int_equal(c.schedule.type, ST_LR_CONSTANT);
     assert_int_equal(c.zero_stage, 0);
     assert_int_equal(c.optimizer_tier, STRATA_TIER_DEVICE);
     assert_int_equal(c.param_tier, STRATA_TIER_DEVICE);
@@ -103,11 +104,11 @@ static void auto_is_the_default_everywhere(void **state)
 
     (void)state;
     assert_int_equal(st_config_load_text(&c, &source, text, strlen(text), "t", &opts), STRATA_OK);
-    assert_true(c.lr == 5e-5 && c.beta2 == 0.999 && c.gradient_clipping == 1);
+    assert_true(c.optimizer.lr == 5e-5 && c.optimizer.beta2 == 0.999 && c.gradient_clipping == 1);
     assert_int_equal(c.dtype, STRATA_BF16);
-    assert_int_equal(c.warmup_steps, 0);
-    assert_true(isnan(c.warmup_max_lr) && isnan(c.update_ratio));
-    assert_int_equal(c.total_steps, 500);
+    assert_int_equal(c.schedule.warmup_steps, 0);
+    assert_true(isnan(c.schedule.warmup_max_lr) && isnan(c.update_ratio));
+    assert_int_equal(c.schedule.total_steps, 500);
     assert_int_equal(c.activation_tier, STRATA_TIER_COUNT);
     assert_int_equal(find_row(source, "optimizer.params.lr")->origin, ST_ORIGIN_AUTO);
     assert_string_equal(find_row(source, "optimizer.params.lr")->value, "5e-05");
@@ -229,18 +230,21 @@ static void optimizer_modes(void **state)
     struct st_config c;
 
     (void)state;
-    assert_int_equal(load_good("{\"optimizer\": {\"type\": \"Adam\"}}", NULL).optimizer, ST_OPTIMIZER_ADAMW);
-    assert_int_equal(load_good("{\"optimizer\": {\"type\": \"adam\", \"params\": {\"adam_w_mode\": false}}}", NULL).optimizer,
-                     ST_OPTIMIZER_ADAM);
-    assert_int_equal(load_good("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"adam_w_mode\": false}}}", NULL).optimizer,
-                     ST_OPTIMIZER_ADAMW);
-    assert_true(load_good("{\"optimizer\": {\"type\": \"AdamW\"}}", NULL).lr == 1e-3);
-    assert_true(load_good("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\"}}}", NULL).lr == 5e-5);
+    assert_int_equal(load_good("{\"optimizer\": {\"type\": \"Adam\"}}", NULL).optimizer.type, STRATA_ADAMW);
+    assert_int_equal(
+        load_good("{\"optimizer\": {\"type\": \"adam\", \"params\": {\"adam_w_mode\": false}}}", NULL).optimizer.type,
+        STRATA_ADAM);
+    assert_int_equal(
+        load_good("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"adam_w_mode\": false}}}", NULL).optimizer.type,
+        STRATA_ADAMW);
+    assert_true(load_good("{\"optimizer\": {\"type\": \"AdamW\"}}", NULL).optimizer.lr == 1e-3);
+    assert_true(load_good("{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\"}}}", NULL).optimizer.lr == 5e-5);
     c = load_good("{\"optimizer\": {\"params\": {\"lr\": 3e-4, \"betas\": [0.8, 0.95], \"eps\": 1e-6, \"weight_decay\": 0.1, "
                   "\"bias_correction\": false}}}",
                   NULL);
-    assert_true(c.lr == 3e-4 && c.beta1 == 0.8 && c.beta2 == 0.95 && c.eps == 1e-6 && c.weight_decay == 0.1);
-    assert_false(c.bias_correction);
+    assert_true(c.optimizer.lr == 3e-4 && c.optimizer.beta1 == 0.8 && c.optimizer.beta2 == 0.95 && c.optimizer.eps == 1e-6 &&
+                c.optimizer.weight_decay == 0.1);
+    assert_false(c.optimizer.bias_correction);
 }
 
 static void schedules(void **state)
@@ -250,21 +254,21 @@ static void schedules(void **state)
     (void)state;
     c = load_good("{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 1e-5, \"warmup_type\": \"linear\"}}}",
                   NULL);
-    assert_int_equal(c.lr_type, ST_LR_WARMUP);
-    assert_true(c.warmup_min_lr == 1e-5 && isnan(c.warmup_max_lr) && !c.warmup_log);
-    assert_int_equal(c.warmup_steps, 1000);
+    assert_int_equal(c.schedule.type, ST_LR_WARMUP);
+    assert_true(c.schedule.warmup_min_lr == 1e-5 && isnan(c.schedule.warmup_max_lr) && !c.schedule.warmup_log);
+    assert_int_equal(c.schedule.warmup_steps, 1000);
     c = load_good("{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 10}}}", NULL);
-    assert_int_equal(c.lr_type, ST_LR_WARMUP_DECAY);
-    assert_true(c.warmup_max_lr == 1e-3 && c.warmup_log);
-    assert_int_equal(c.total_steps, 10);
+    assert_int_equal(c.schedule.type, ST_LR_WARMUP_DECAY);
+    assert_true(c.schedule.warmup_max_lr == 1e-3 && c.schedule.warmup_log);
+    assert_int_equal(c.schedule.total_steps, 10);
     c = load_good("{\"scheduler\": {\"type\": \"WarmupLR\"}}", "scheduler=null");
-    assert_int_equal(c.lr_type, ST_LR_CONSTANT);
+    assert_int_equal(c.schedule.type, ST_LR_CONSTANT);
     c = load_good("{}", "scheduler.params.warmup_num_steps=20");
-    assert_int_equal(c.lr_type, ST_LR_WARMUP);
-    assert_int_equal(c.warmup_steps, 20);
+    assert_int_equal(c.schedule.type, ST_LR_WARMUP);
+    assert_int_equal(c.schedule.warmup_steps, 20);
     c = load_good("{\"scheduler\": {\"params\": {\"warmup_num_steps\": 20}}}", NULL);
-    assert_int_equal(c.lr_type, ST_LR_CONSTANT);
-    assert_int_equal(c.warmup_steps, 0);
+    assert_int_equal(c.schedule.type, ST_LR_CONSTANT);
+    assert_int_equal(c.schedule.warmup_steps, 0);
 }
 
 static void tiers_and_directories(void **state)
@@ -314,7 +318,7 @@ static void overrides_win_and_keep_their_origin(void **state)
 
     (void)state;
     assert_int_equal(st_config_load_text(&c, &source, text, strlen(text), "t", &opts), STRATA_OK);
-    assert_true(c.lr == 1e-4);
+    assert_true(c.optimizer.lr == 1e-4);
     assert_int_equal(c.device_memory, 1 << 30);
     assert_int_equal(c.nvme_dir_count, 2);
     assert_int_equal(c.optimizer_tier, STRATA_TIER_NVME);

@@ -12,7 +12,7 @@
 
 struct values {
     const char *text;
-    enum st_optimizer_type optimizer;
+    enum strata_optimizer optimizer;
     double lr, weight_decay, beta1, beta2, eps, momentum, dampening;
     bool bias_correction, nesterov;
 };
@@ -21,39 +21,40 @@ static void check_values(const struct values *want)
 {
     const struct st_config c = load_good(want->text, NULL);
 
-    if (c.optimizer != want->optimizer || c.lr != want->lr || c.weight_decay != want->weight_decay || c.beta1 != want->beta1 ||
-        c.beta2 != want->beta2 || c.eps != want->eps || c.momentum != want->momentum || c.dampening != want->dampening ||
-        c.bias_correction != want->bias_correction || c.nesterov != want->nesterov)
+    if (c.optimizer.type != want->optimizer || c.optimizer.lr != want->lr || c.optimizer.weight_decay != want->weight_decay ||
+        c.optimizer.beta1 != want->beta1 || c.optimizer.beta2 != want->beta2 || c.optimizer.eps != want->eps ||
+        c.optimizer.momentum != want->momentum || c.optimizer.dampening != want->dampening ||
+        c.optimizer.bias_correction != want->bias_correction || c.optimizer.nesterov != want->nesterov)
         fail_msg("%s: type %d lr %g decay %g betas %g %g eps %g momentum %g dampening %g correction %d nesterov %d", want->text,
-                 (int)c.optimizer, c.lr, c.weight_decay, c.beta1, c.beta2, c.eps, c.momentum, c.dampening, c.bias_correction,
-                 c.nesterov);
+                 (int)c.optimizer.type, c.optimizer.lr, c.optimizer.weight_decay, c.optimizer.beta1, c.optimizer.beta2,
+                 c.optimizer.eps, c.optimizer.momentum, c.optimizer.dampening, c.optimizer.bias_correction, c.optimizer.nesterov);
 }
 
 /* Names without regard to case; arguments of other optimizers are 0. */
 static void each_has_its_defaults_and_takes_its_arguments(void **state)
 {
     static const struct values rows[] = {
-        {TYPE("AdamW"), ST_OPTIMIZER_ADAMW, 1e-3, 0, 0.9, 0.999, 1e-8, 0, 0, true, false},
-        {TYPE("Adagrad"), ST_OPTIMIZER_ADAGRAD, 1e-2, 0, 0, 0, 1e-10, 0, 0, false, false},
-        {TYPE("adagrad"), ST_OPTIMIZER_ADAGRAD, 1e-2, 0, 0, 0, 1e-10, 0, 0, false, false},
-        {TYPE("Lion"), ST_OPTIMIZER_LION, 1e-3, 0, 0.9, 0.999, 0, 0, 0, false, false},
-        {TYPE("LION"), ST_OPTIMIZER_LION, 1e-3, 0, 0.9, 0.999, 0, 0, 0, false, false},
-        {TYPE("SGD"), ST_OPTIMIZER_SGD, 1e-3, 0, 0, 0, 0, 0, 0, false, false},
-        {TYPE("sgd"), ST_OPTIMIZER_SGD, 1e-3, 0, 0, 0, 0, 0, 0, false, false},
-        {PARAMS("Adagrad", "\"lr\": 0.15, \"eps\": 1e-6, \"weight_decay\": 0.01, \"amsgrad\": false"), ST_OPTIMIZER_ADAGRAD, 0.15,
-         0.01, 0, 0, 1e-6, 0, 0, false, false},
+        {TYPE("AdamW"), STRATA_ADAMW, 1e-3, 0, 0.9, 0.999, 1e-8, 0, 0, true, false},
+        {TYPE("Adagrad"), STRATA_ADAGRAD, 1e-2, 0, 0, 0, 1e-10, 0, 0, false, false},
+        {TYPE("adagrad"), STRATA_ADAGRAD, 1e-2, 0, 0, 0, 1e-10, 0, 0, false, false},
+        {TYPE("Lion"), STRATA_LION, 1e-3, 0, 0.9, 0.999, 0, 0, 0, false, false},
+        {TYPE("LION"), STRATA_LION, 1e-3, 0, 0.9, 0.999, 0, 0, 0, false, false},
+        {TYPE("SGD"), STRATA_SGD, 1e-3, 0, 0, 0, 0, 0, 0, false, false},
+        {TYPE("sgd"), STRATA_SGD, 1e-3, 0, 0, 0, 0, 0, 0, false, false},
+        {PARAMS("Adagrad", "\"lr\": 0.15, \"eps\": 1e-6, \"weight_decay\": 0.01, \"amsgrad\": false"), STRATA_ADAGRAD, 0.15, 0.01,
+         0, 0, 1e-6, 0, 0, false, false},
         {PARAMS("Lion", "\"lr\": 1e-4, \"betas\": [0.95, 0.98], \"weight_decay\": 0.1, \"fp32_optimizer_states\": true"),
-         ST_OPTIMIZER_LION, 1e-4, 0.1, 0.95, 0.98, 0, 0, 0, false, false},
-        {PARAMS("SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"dampening\": 0.5, \"weight_decay\": 5e-4"), ST_OPTIMIZER_SGD, 0.1, 5e-4,
-         0, 0, 0, 0.9, 0.5, false, false},
-        {PARAMS("SGD", "\"momentum\": 0.9, \"nesterov\": true"), ST_OPTIMIZER_SGD, 1e-3, 0, 0, 0, 0, 0.9, 0, false, true},
-        {PARAMS("Adagrad", "\"lr\": \"auto\", \"eps\": \"auto\", \"weight_decay\": \"auto\""), ST_OPTIMIZER_ADAGRAD, 5e-5, 0, 0,
-         0, 1e-10, 0, 0, false, false},
-        {PARAMS("Lion", "\"lr\": \"auto\", \"betas\": \"auto\", \"weight_decay\": \"auto\""), ST_OPTIMIZER_LION, 5e-5, 0, 0.9,
-         0.999, 0, 0, 0, false, false},
+         STRATA_LION, 1e-4, 0.1, 0.95, 0.98, 0, 0, 0, false, false},
+        {PARAMS("SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"dampening\": 0.5, \"weight_decay\": 5e-4"), STRATA_SGD, 0.1, 5e-4, 0, 0,
+         0, 0.9, 0.5, false, false},
+        {PARAMS("SGD", "\"momentum\": 0.9, \"nesterov\": true"), STRATA_SGD, 1e-3, 0, 0, 0, 0, 0.9, 0, false, true},
+        {PARAMS("Adagrad", "\"lr\": \"auto\", \"eps\": \"auto\", \"weight_decay\": \"auto\""), STRATA_ADAGRAD, 5e-5, 0, 0, 0,
+         1e-10, 0, 0, false, false},
+        {PARAMS("Lion", "\"lr\": \"auto\", \"betas\": \"auto\", \"weight_decay\": \"auto\""), STRATA_LION, 5e-5, 0, 0.9, 0.999, 0,
+         0, 0, false, false},
         {PARAMS("SGD", "\"lr\": \"auto\", \"momentum\": \"auto\", \"dampening\": \"auto\", \"nesterov\": \"auto\", "
                        "\"weight_decay\": \"auto\""),
-         ST_OPTIMIZER_SGD, 5e-5, 0, 0, 0, 0, 0, 0, false, false},
+         STRATA_SGD, 5e-5, 0, 0, 0, 0, 0, 0, false, false},
     };
 
     (void)state;
@@ -67,17 +68,17 @@ static void configs_in_the_wild(void **state)
     static const struct values rows[] = {
         {"{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 3e-5}}, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": "
          "{\"last_batch_iteration\": -1, \"warmup_min_lr\": 0, \"warmup_max_lr\": 3e-5, \"warmup_num_steps\": 100}}}",
-         ST_OPTIMIZER_SGD, 3e-5, 0, 0, 0, 0, 0, 0, false, false},
+         STRATA_SGD, 3e-5, 0, 0, 0, 0, 0, 0, false, false},
         {"{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 1, \"zero_optimization\": {\"stage\": 2}, "
          "\"zero_allow_untested_optimizer\": true, \"fp16\": {\"enabled\": false}, \"bf16\": {\"enabled\": true}, "
          "\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.01}}}",
-         ST_OPTIMIZER_SGD, 0.01, 0, 0, 0, 0, 0, 0, false, false},
+         STRATA_SGD, 0.01, 0, 0, 0, 0, 0, 0, false, false},
         {"{\"optimizer\": {\"type\": \"Lion\", \"params\": {\"lr\": \"auto\", \"betas\": [0.9, 0.99], \"weight_decay\": "
          "\"auto\"}}, \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true}}}",
-         ST_OPTIMIZER_LION, 5e-5, 0, 0.9, 0.99, 0, 0, 0, false, false},
+         STRATA_LION, 5e-5, 0, 0.9, 0.99, 0, 0, 0, false, false},
         {"{\"optimizer\": {\"type\": \"Adagrad\", \"params\": {\"lr\": 0.015}}, \"zero_optimization\": {\"stage\": 2, "
          "\"cpu_offload\": true}, \"fp16\": {\"enabled\": true}}",
-         ST_OPTIMIZER_ADAGRAD, 0.015, 0, 0, 0, 1e-10, 0, 0, false, false},
+         STRATA_ADAGRAD, 0.015, 0, 0, 0, 1e-10, 0, 0, false, false},
     };
 
     (void)state;
@@ -90,8 +91,8 @@ static void a_type_on_the_command_line_leaves_the_rate(void **state)
     const struct st_config c = load_good("{}", "optimizer.type=adagrad");
 
     (void)state;
-    assert_int_equal(c.optimizer, ST_OPTIMIZER_ADAGRAD);
-    assert_true(c.lr == 5e-5 && c.eps == 1e-10 && c.beta1 == 0);
+    assert_int_equal(c.optimizer.type, STRATA_ADAGRAD);
+    assert_true(c.optimizer.lr == 5e-5 && c.optimizer.eps == 1e-10 && c.optimizer.beta1 == 0);
 }
 
 struct bad_row {
@@ -211,41 +212,41 @@ static void a_momentum_that_reaches_one_is_refused(void **state)
     (void)state;
     load_bad(CYCLED("SGD", "", GROWS), NULL, "decay_mom_rate: 1 brings momentum to 1 at step ");
     load_bad(CYCLED("Lion", "", GROWS), NULL, "decay_mom_rate: 1 brings beta1 to 1 at step ");
-    assert_false(load_good(CYCLED("Adagrad", "", GROWS), NULL).cycle_momentum);
+    assert_false(load_good(CYCLED("Adagrad", "", GROWS), NULL).schedule.cycle_momentum);
 #undef GROWS
 }
 
 struct moments_row {
     const char *text, *override; /* override NULL: none */
-    enum st_config_moments moments;
+    enum st_moment_format moments;
 };
 
 static void moments_have_a_format(void **state)
 {
     static const struct moments_row rows[] = {
-        {"{}", NULL, ST_CONFIG_MOMENTS_F32},
-        {STRATA("fp32"), NULL, ST_CONFIG_MOMENTS_F32},
-        {STRATA("bf16"), NULL, ST_CONFIG_MOMENTS_BF16},
-        {STRATA("8bit"), NULL, ST_CONFIG_MOMENTS_8BIT},
-        {STRATA("auto"), NULL, ST_CONFIG_MOMENTS_F32},
-        {"{}", "strata.moments=8bit", ST_CONFIG_MOMENTS_8BIT},
-        {STRATA("8bit"), "strata.moments=fp32", ST_CONFIG_MOMENTS_F32},
-        {FP32_STATES("false"), NULL, ST_CONFIG_MOMENTS_BF16},
-        {FP32_STATES("true"), NULL, ST_CONFIG_MOMENTS_F32},
-        {FP32_STATES("\"auto\""), NULL, ST_CONFIG_MOMENTS_F32},
-        {FP32_STATES("false"), "strata.moments=auto", ST_CONFIG_MOMENTS_BF16},
-        {FP32_STATES("false"), "strata.moments=bf16", ST_CONFIG_MOMENTS_BF16},
-        {FP32_STATES("false"), "strata.moments=8bit", ST_CONFIG_MOMENTS_8BIT},
-        {FP32_STATES("true"), "strata.moments=fp32", ST_CONFIG_MOMENTS_F32},
-        {FP32_STATES("false"), "optimizer.params.fp32_optimizer_states=null", ST_CONFIG_MOMENTS_F32},
-        {FP32_STATES("false"), "bf16.bf16_optimizer_states=true", ST_CONFIG_MOMENTS_BF16},
-        {PARAMS("Lion", "\"fp32_optimizer_states\": false"), NULL, ST_CONFIG_MOMENTS_BF16},
-        {BF16_STATES("true"), NULL, ST_CONFIG_MOMENTS_BF16},
-        {BF16_STATES("false"), NULL, ST_CONFIG_MOMENTS_F32},
-        {BF16_STATES("false"), "strata.moments=8bit", ST_CONFIG_MOMENTS_8BIT},
-        {BF16_STATES("true"), "strata.moments=bf16", ST_CONFIG_MOMENTS_BF16},
-        {BF16_STATES("true"), "bf16.enabled=false", ST_CONFIG_MOMENTS_BF16},
-        {BF16_STATES("true"), "optimizer.type=SGD", ST_CONFIG_MOMENTS_BF16},
+        {"{}", NULL, ST_MOMENTS_F32},
+        {STRATA("fp32"), NULL, ST_MOMENTS_F32},
+        {STRATA("bf16"), NULL, ST_MOMENTS_BF16},
+        {STRATA("8bit"), NULL, ST_MOMENTS_8BIT},
+        {STRATA("auto"), NULL, ST_MOMENTS_F32},
+        {"{}", "strata.moments=8bit", ST_MOMENTS_8BIT},
+        {STRATA("8bit"), "strata.moments=fp32", ST_MOMENTS_F32},
+        {FP32_STATES("false"), NULL, ST_MOMENTS_BF16},
+        {FP32_STATES("true"), NULL, ST_MOMENTS_F32},
+        {FP32_STATES("\"auto\""), NULL, ST_MOMENTS_F32},
+        {FP32_STATES("false"), "strata.moments=auto", ST_MOMENTS_BF16},
+        {FP32_STATES("false"), "strata.moments=bf16", ST_MOMENTS_BF16},
+        {FP32_STATES("false"), "strata.moments=8bit", ST_MOMENTS_8BIT},
+        {FP32_STATES("true"), "strata.moments=fp32", ST_MOMENTS_F32},
+        {FP32_STATES("false"), "optimizer.params.fp32_optimizer_states=null", ST_MOMENTS_F32},
+        {FP32_STATES("false"), "bf16.bf16_optimizer_states=true", ST_MOMENTS_BF16},
+        {PARAMS("Lion", "\"fp32_optimizer_states\": false"), NULL, ST_MOMENTS_BF16},
+        {BF16_STATES("true"), NULL, ST_MOMENTS_BF16},
+        {BF16_STATES("false"), NULL, ST_MOMENTS_F32},
+        {BF16_STATES("false"), "strata.moments=8bit", ST_MOMENTS_8BIT},
+        {BF16_STATES("true"), "strata.moments=bf16", ST_MOMENTS_BF16},
+        {BF16_STATES("true"), "bf16.enabled=false", ST_MOMENTS_BF16},
+        {BF16_STATES("true"), "optimizer.type=SGD", ST_MOMENTS_BF16},
     };
 
     (void)state;
@@ -315,8 +316,8 @@ static void what_is_decayed(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config c = load_good(rows[i].text, rows[i].override);
 
-        if (c.weight_decay != rows[i].decay || c.decay_all != rows[i].all)
-            fail_msg("%s: weight_decay %g, decay_all %d", rows[i].text, c.weight_decay, (int)c.decay_all);
+        if (c.optimizer.weight_decay != rows[i].decay || c.decay_all != rows[i].all)
+            fail_msg("%s: weight_decay %g, decay_all %d", rows[i].text, c.optimizer.weight_decay, (int)c.decay_all);
     }
 }
 

@@ -70,7 +70,8 @@ static void every_file_loads(void **state)
         if (strstr(files[i], "nvme") != NULL)
             assert_int_equal(c.optimizer_tier, STRATA_TIER_NVME);
         if (fnmatch("*/deepspeed_zero*.json", files[i], 0) == 0 || fnmatch("*/ds_z*.json", files[i], 0) == 0)
-            assert_true(c.lr == 5e-5 && c.gradient_clipping == 1 && c.train_batch == 1 && c.lr_type == ST_LR_CONSTANT);
+            assert_true(c.optimizer.lr == 5e-5 && c.gradient_clipping == 1 && c.train_batch == 1 &&
+                        c.schedule.type == ST_LR_CONSTANT);
         st_config_source_free(source);
     }
 }
@@ -186,12 +187,12 @@ static void precision_is_two_words(void **state)
     (void)state;
     assert_int_equal(st_config_load(&c, &source, &opts), STRATA_OK);
     assert_int_equal(c.dtype, STRATA_BF16);
-    assert_true(c.loss_scale == 1);
+    assert_true(c.scaling.scale == 1);
     st_config_source_free(source);
     load_file(&c, &source, opts.file);
-    assert_true(c.dtype == STRATA_F16 && c.loss_scale == 0 && c.check_grad_overflow && c.min_loss_scale == 1);
-    assert_int_equal(c.initial_scale_power, 16);
-    assert_int_equal(c.loss_scale_window, 1000);
+    assert_true(c.dtype == STRATA_F16 && c.scaling.scale == 0 && c.check_grad_overflow && c.scaling.min_scale == 1);
+    assert_int_equal(c.scaling.initial_power, 16);
+    assert_int_equal(c.scaling.window, 1000);
     st_config_source_free(source);
 }
 

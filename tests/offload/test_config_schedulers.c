@@ -23,10 +23,10 @@ static void cosine_takes_its_length_from_the_run(void **state)
 
     (void)state;
     assert_int_equal(load_for(&c, &source, text, 70), STRATA_OK);
-    assert_int_equal(c.lr_type, ST_LR_WARMUP_COSINE);
-    assert_int_equal(c.total_steps, 70);
-    assert_int_equal(c.warmup_steps, 0);
-    assert_true(c.warmup_log && c.warmup_min_ratio == 0 && c.cos_min_ratio == 1e-4);
+    assert_int_equal(c.schedule.type, ST_LR_WARMUP_COSINE);
+    assert_int_equal(c.schedule.total_steps, 70);
+    assert_int_equal(c.schedule.warmup_steps, 0);
+    assert_true(c.schedule.warmup_log && c.schedule.warmup_min_ratio == 0 && c.schedule.cos_min_ratio == 1e-4);
     assert_int_equal(find_row(source, "scheduler.params.total_num_steps")->origin, ST_ORIGIN_DERIVED);
     assert_string_equal(find_row(source, "scheduler.params.cos_min_ratio")->value, "0.0001");
     assert_null(find_row(source, "scheduler.params.cycle_min_lr"));
@@ -39,22 +39,23 @@ static void one_cycle_has_deepspeeds_defaults(void **state)
     struct st_config c = load_good(CYCLE(""), NULL);
 
     (void)state;
-    assert_int_equal(c.lr_type, ST_LR_ONE_CYCLE);
-    assert_true(c.cycle_min_lr == 1e-4 && c.cycle_max_lr == 1e-3 && c.decay_lr_rate == 0 && c.decay_mom_rate == 0);
-    assert_true(c.cycle_momentum && c.cycle_min_mom == 0.8 && c.cycle_max_mom == 0.9);
-    assert_int_equal(c.cycle_first_step_size, 2000);
-    assert_int_equal(c.cycle_second_step_size, 2000);
-    assert_int_equal(c.cycle_first_stair_count, 0);
-    assert_int_equal(c.decay_step_size, 0);
-    assert_int_equal(c.warmup_steps, 0);
+    assert_int_equal(c.schedule.type, ST_LR_ONE_CYCLE);
+    assert_true(c.schedule.cycle_min_lr == 1e-4 && c.schedule.cycle_max_lr == 1e-3 && c.schedule.decay_lr_rate == 0 &&
+                c.schedule.decay_mom_rate == 0);
+    assert_true(c.schedule.cycle_momentum && c.schedule.cycle_min_mom == 0.8 && c.schedule.cycle_max_mom == 0.9);
+    assert_int_equal(c.schedule.cycle_first_step_size, 2000);
+    assert_int_equal(c.schedule.cycle_second_step_size, 2000);
+    assert_int_equal(c.schedule.cycle_first_stair_count, 0);
+    assert_int_equal(c.schedule.decay_step_size, 0);
+    assert_int_equal(c.schedule.warmup_steps, 0);
     c = load_good(CYCLE(", \"cycle_first_step_size\": 7, \"cycle_first_stair_count\": 3"), NULL);
-    assert_int_equal(c.cycle_second_step_size, 7);
-    assert_int_equal(c.cycle_second_stair_count, 3);
+    assert_int_equal(c.schedule.cycle_second_step_size, 7);
+    assert_int_equal(c.schedule.cycle_second_stair_count, 3);
     c = load_good(CYCLE(", \"cycle_second_step_size\": 0, \"cycle_second_stair_count\": 2"),
                   "scheduler.params.cycle_max_lr=auto");
-    assert_int_equal(c.cycle_second_step_size, 0);
-    assert_int_equal(c.cycle_second_stair_count, 2);
-    assert_true(c.cycle_max_lr == 0.25); /* the optimizer's */
+    assert_int_equal(c.schedule.cycle_second_step_size, 0);
+    assert_int_equal(c.schedule.cycle_second_stair_count, 2);
+    assert_true(c.schedule.cycle_max_lr == 0.25); /* the optimizer's */
 }
 
 static void range_test_has_deepspeeds_defaults(void **state)
@@ -62,9 +63,9 @@ static void range_test_has_deepspeeds_defaults(void **state)
     const struct st_config c = load_good("{\"scheduler\": {\"type\": \"LRRangeTest\"}}", NULL);
 
     (void)state;
-    assert_int_equal(c.lr_type, ST_LR_RANGE_TEST);
-    assert_true(c.range_min_lr == 1e-3 && c.range_step_rate == 1 && !c.range_staircase);
-    assert_int_equal(c.range_step_size, 2000);
+    assert_int_equal(c.schedule.type, ST_LR_RANGE_TEST);
+    assert_true(c.schedule.range_min_lr == 1e-3 && c.schedule.range_step_rate == 1 && !c.schedule.range_staircase);
+    assert_int_equal(c.schedule.range_step_size, 2000);
 }
 
 /* Arguments of other schedulers leave no trace in the config. */

@@ -1,4 +1,5 @@
 /* tests/offload/test_loss_scale.c - scale sequences of DeepSpeed's dynamic scaler, worked out step by step from its rules. */
+#include "offload/config/config.h"
 #include "offload/loss_scale.h"
 
 #include <string.h>
@@ -45,15 +46,14 @@ static void scales_are_deepspeeds(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(sequences) / sizeof(sequences[0]); i++) {
         const struct sequence *q = &sequences[i];
-        const struct st_config config = {.dtype = STRATA_F16,
-                                         .initial_scale_power = q->power,
-                                         .loss_scale_window = q->window,
-                                         .hysteresis = q->hysteresis,
-                                         .consecutive_hysteresis = q->consecutive,
-                                         .min_loss_scale = q->min_scale};
+        const struct st_loss_scaling opts = {.initial_power = q->power,
+                                             .window = q->window,
+                                             .hysteresis = q->hysteresis,
+                                             .consecutive_hysteresis = q->consecutive,
+                                             .min_scale = q->min_scale};
         struct st_loss_scaler s;
 
-        st_loss_scaler_init(&s, &config);
+        st_loss_scaler_init(&s, &opts);
         assert_true(s.scale == (double)(1u << q->power));
         for (size_t k = 0; k < strlen(q->steps); k++) {
             const double want = q->scale[k];
@@ -69,12 +69,11 @@ static void scales_are_deepspeeds(void **state)
 
 static void the_end_says_what_helps(void **state)
 {
-    const struct st_config config = {
-        .dtype = STRATA_F16, .initial_scale_power = 0, .loss_scale_window = 2, .hysteresis = 1, .min_loss_scale = 1};
+    const struct st_loss_scaling opts = {.initial_power = 0, .window = 2, .hysteresis = 1, .min_scale = 1};
     struct st_loss_scaler s;
 
     (void)state;
-    st_loss_scaler_init(&s, &config);
+    st_loss_scaler_init(&s, &opts);
     assert_int_equal(st_loss_scaler_step(&s, false), STRATA_OK);
     assert_int_equal(st_loss_scaler_step(&s, true), STRATA_E_NUMERICS);
     assert_non_null(strstr(strata_last_error(), "loss scale 1, fp16.min_loss_scale, after 2 steps"));
@@ -85,21 +84,18 @@ static void the_end_says_what_helps(void **state)
 /* A fixed scale, or another precision: nothing moves it, and overflow is no error. */
 static void other_scales_stay(void **state)
 {
+    static const struct st_loss_scaling fixed = {.scale = 128, .window = 1, .hysteresis = 1, .min_scale = 1};
+    static const struct st_loss_scaling small = {.scale = 0.5, .window = 1, .hysteresis = 1, .min_scale = 1};
     static const struct {
-        struct st_config config;
+        const struct st_loss_scaling *opts;
         double scale;
-    } rows[] = {
-        {{.dtype = STRATA_F16, .loss_scale = 128, .loss_scale_window = 1, .hysteresis = 1, .min_loss_scale = 1}, 128},
-        {{.dtype = STRATA_F16, .loss_scale = 0.5, .loss_scale_window = 1, .hysteresis = 1, .min_loss_scale = 1}, 0.5},
-        {{.dtype = STRATA_BF16, .loss_scale = 1}, 1},
-        {{.dtype = STRATA_F32, .loss_scale = 1}, 1},
-    };
+    } rows[] = {{&fixed, 128}, {&small, 0.5}, {NULL, 1}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_loss_scaler s;
 
-        st_loss_scaler_init(&s, &rows[i].config);
+        st_loss_scaler_init(&s, rows[i].opts);
         for (uint32_t k = 0; k < 20; k++) {
             assert_true(s.scale == rows[i].scale);
             assert_int_equal(st_loss_scaler_step(&s, k % 3 != 0), STRATA_OK);
@@ -120,7 +116,7 @@ static void a_config_sets_the_scaler(void **state)
     (void)state;
     assert_int_equal(st_config_load_text(&config, &source, text, strlen(text), "t", &opts), STRATA_OK);
     st_config_source_free(source);
-    st_loss_scaler_init(&s, &config);
+    st_loss_scaler_init(&s, &config.scaling);
     assert_true(s.scale == 8 && s.dynamic && s.consecutive_hysteresis && s.min_scale == 2);
     assert_int_equal(s.window, 4);
     assert_int_equal(s.hysteresis, 5);

@@ -1,5 +1,6 @@
 /* tests/offload/test_lr_schedule.c - rates read off DeepSpeed 0.19.8 by running it, optimizer steps 1..14: equal to 1e-6,
  * or to half a unit of the sixth digit, which is the last one that was printed. */
+#include "offload/config/config.h"
 #include "offload/lr_schedule.h"
 
 #include <math.h>
@@ -103,7 +104,7 @@ static void rates_are_deepspeeds(void **state)
         const struct st_config c = load(rows[i].scheduler);
 
         for (uint64_t step = 1; step <= STEPS; step++)
-            assert_near(st_lr_at(&c, step), rows[i].lr[step - 1], rows[i].scheduler, step);
+            assert_near(st_lr_at(&c.schedule, &c.optimizer, step), rows[i].lr[step - 1], rows[i].scheduler, step);
     }
 }
 
@@ -114,7 +115,7 @@ static void momentum_is_deepspeeds(void **state)
 
     (void)state;
     for (uint64_t step = 1; step <= STEPS; step++) {
-        st_betas_at(&c, step, &beta1, &beta2);
+        st_betas_at(&c.schedule, &c.optimizer, step, &beta1, &beta2);
         assert_near(beta1, momentum[step - 1], "beta1", step);
         assert_true(beta2 == 0.99);
     }
@@ -126,14 +127,14 @@ static void betas_stay_with_every_other_schedule(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct st_config c = load(rows[i].scheduler);
 
-        if (c.cycle_momentum)
+        if (c.schedule.cycle_momentum)
             continue;
-        c.beta1 = 0.7;
-        c.beta2 = 0.8;
+        c.optimizer.beta1 = 0.7;
+        c.optimizer.beta2 = 0.8;
         for (uint64_t step = 0; step <= STEPS; step++) {
             double beta1, beta2;
 
-            st_betas_at(&c, step, &beta1, &beta2);
+            st_betas_at(&c.schedule, &c.optimizer, step, &beta1, &beta2);
             assert_true(beta1 == 0.7 && beta2 == 0.8);
         }
     }
@@ -149,10 +150,10 @@ static void stairs_are_exact(void **state)
 
     (void)state;
     for (uint64_t step = 1; step <= 8; step++)
-        assert_true(fabs(st_lr_at(&c, step) - 6 * (double)(step - 1) / 7) < 1e-12);
+        assert_true(fabs(st_lr_at(&c.schedule, &c.optimizer, step) - 6 * (double)(step - 1) / 7) < 1e-12);
     for (uint64_t step = 9; step <= 13; step++)
-        assert_true(st_lr_at(&c, step) == (step <= 10 ? 3 : 0));
-    assert_true(st_lr_at(&c, 14) == 0);
+        assert_true(st_lr_at(&c.schedule, &c.optimizer, step) == (step <= 10 ? 3 : 0));
+    assert_true(st_lr_at(&c.schedule, &c.optimizer, 14) == 0);
 }
 
 static void constant_without_a_scheduler(void **state)
@@ -161,8 +162,8 @@ static void constant_without_a_scheduler(void **state)
 
     (void)state;
     for (uint64_t step = 0; step <= STEPS; step++)
-        assert_true(st_lr_at(&c, step) == 7e-4);
-    assert_true(st_lr_at(&c, UINT64_MAX) == 7e-4);
+        assert_true(st_lr_at(&c.schedule, &c.optimizer, step) == 7e-4);
+    assert_true(st_lr_at(&c.schedule, &c.optimizer, UINT64_MAX) == 7e-4);
 }
 
 static void warmup_without_a_maximum_ends_at_the_optimizers_rate(void **state)
@@ -170,10 +171,10 @@ static void warmup_without_a_maximum_ends_at_the_optimizers_rate(void **state)
     const struct st_config c = load("\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 4, \"warmup_type\": \"linear\"}");
 
     (void)state;
-    assert_true(st_lr_at(&c, 2) == 0);
-    assert_true(fabs(st_lr_at(&c, 4) - 3.5e-4) < 1e-18);
-    assert_true(st_lr_at(&c, 6) == 7e-4);
-    assert_true(st_lr_at(&c, UINT64_MAX) == 7e-4);
+    assert_true(st_lr_at(&c.schedule, &c.optimizer, 2) == 0);
+    assert_true(fabs(st_lr_at(&c.schedule, &c.optimizer, 4) - 3.5e-4) < 1e-18);
+    assert_true(st_lr_at(&c.schedule, &c.optimizer, 6) == 7e-4);
+    assert_true(st_lr_at(&c.schedule, &c.optimizer, UINT64_MAX) == 7e-4);
 }
 
 /* Fewer steps than the warm-up has, or none known: no division by zero, never above the maximum or below the minimum. */
@@ -191,8 +192,8 @@ static void short_runs_stay_in_range(void **state)
         const struct st_config c = load(schedulers[i]);
 
         for (uint64_t step = 1; step < 20; step++)
-            assert_true(st_lr_at(&c, step) >= 1e-5 && st_lr_at(&c, step) <= 1e-3);
-        assert_true(st_lr_at(&c, 1000) == 1e-5);
+            assert_true(st_lr_at(&c.schedule, &c.optimizer, step) >= 1e-5 && st_lr_at(&c.schedule, &c.optimizer, step) <= 1e-3);
+        assert_true(st_lr_at(&c.schedule, &c.optimizer, 1000) == 1e-5);
     }
 }
 

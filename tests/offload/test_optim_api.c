@@ -114,11 +114,12 @@ static void defaults_are_the_configs(void **state)
     (void)state;
     for (size_t r = 0; r < 5; r++) {
         const struct rule_case *rc = &rule_cases[r];
-        const struct st_config e = engine_config(rc->type, rc->optimizer == STRATA_ADAM ? "\"adam_w_mode\": false" : "");
+        const struct st_optimizer e =
+            engine_config(rc->type, rc->optimizer == STRATA_ADAM ? "\"adam_w_mode\": false" : "").optimizer;
         struct strata_optim_config c;
 
         strata_optim_defaults(&c, rc->optimizer);
-        assert_int_equal((int)c.optimizer, (int)e.optimizer);
+        assert_int_equal((int)c.optimizer, (int)e.type);
         assert_true(c.lr == e.lr && c.weight_decay == e.weight_decay && c.momentum == e.momentum && c.dampening == e.dampening);
         assert_true(c.nesterov == e.nesterov && c.threads == 0 && c.isa == NULL);
         if (has_two_moments(rc->optimizer))

@@ -1,4 +1,5 @@
 /* tests/offload/test_optimizer.c - rules and coefficients of every optimizer, worked out by hand on round numbers. */
+#include "offload/config/config.h"
 #include "offload/lr_schedule.h"
 #include "offload/optimizer.h"
 
@@ -41,9 +42,9 @@ static void every_type_has_its_rule(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config c = load(rows[i].type, rows[i].params, "");
 
-        assert_int_equal(st_rule_of(&c), rows[i].rule);
+        assert_int_equal(st_rule_of(c.optimizer.type), rows[i].rule);
     }
-    assert_int_equal(st_rule_of(&(struct st_config){0}), ST_RULE_ADAM);
+    assert_int_equal(st_rule_of((struct st_config){0}.optimizer.type), ST_RULE_ADAM);
 }
 
 static void every_name_has_its_format(void **state)
@@ -51,14 +52,14 @@ static void every_name_has_its_format(void **state)
     static const char *const names[] = {"fp32", "bf16", "8bit"};
 
     (void)state;
-    assert_int_equal(st_moment_format_of(&(struct st_config){0}), ST_MOMENTS_F32);
+    assert_int_equal((struct st_config){0}.moments, ST_MOMENTS_F32);
     for (int f = 0; f < ST_MOMENTS_COUNT; f++) {
         char more[64];
 
         snprintf(more, sizeof(more), ", \"strata\": {\"moments\": \"%s\"}", names[f]);
         const struct st_config c = load("AdamW", "", more);
 
-        assert_int_equal(st_moment_format_of(&c), f);
+        assert_int_equal(c.moments, f);
     }
 }
 
@@ -73,10 +74,10 @@ static void rounding_follows_from_the_step(void **state)
     for (uint64_t step = 1; step < 100; step++) {
         const struct st_step_numbers n = {.step = step, .lr = 1, .divisor = 1};
         const struct st_step_numbers other = {.step = step, .lr = 0.5, .beta1 = 0.5, .beta1_power = 0.25, .divisor = 3};
-        const uint64_t key = st_fold_coef(&adam, &n, true).rounding_key;
+        const uint64_t key = st_fold_coef(&adam.optimizer, &n, true).rounding_key;
 
-        assert_int_equal(st_fold_coef(&adam, &n, false).rounding_key, key);
-        assert_int_equal(st_fold_coef(&sgd, &other, true).rounding_key, key);
+        assert_int_equal(st_fold_coef(&adam.optimizer, &n, false).rounding_key, key);
+        assert_int_equal(st_fold_coef(&sgd.optimizer, &other, true).rounding_key, key);
         assert_true(key != before && (uint32_t)key != (uint32_t)before && key >> 32 != before >> 32);
         if (step == 1)
             assert_int_equal(key, UINT64_C(0xed01596a8ca99e92));
@@ -157,10 +158,10 @@ static void coefficients(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const struct st_config c = load(rows[i].type, rows[i].params, "");
         struct st_update_coef want = rows[i].want;
-        struct st_update_coef got = st_fold_coef(&c, &rows[i].n, true);
+        struct st_update_coef got = st_fold_coef(&c.optimizer, &rows[i].n, true);
 
         assert_coef(&got, &want, rows[i].type, i);
-        got = st_fold_coef(&c, &rows[i].n, false);
+        got = st_fold_coef(&c.optimizer, &rows[i].n, false);
         want.decay = 1;
         want.l2 = 0;
         assert_coef(&got, &want, rows[i].type, i);
@@ -172,7 +173,7 @@ static void folds_in_double(void **state)
 {
     const struct st_config c = load("Lion", "\"weight_decay\": 0.1", "");
     const struct st_step_numbers n = {.step = 1, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .divisor = 3};
-    const struct st_update_coef coef = st_fold_coef(&c, &n, true);
+    const struct st_update_coef coef = st_fold_coef(&c.optimizer, &n, true);
 
     (void)state;
     assert_true(coef.one_minus_beta2 == (float)(1 - 0.999) && coef.one_minus_beta2 != 1 - 0.999f);
@@ -190,12 +191,12 @@ static void one_cycle_moves_the_momentum(void **state)
     for (uint64_t step = 1; step <= sizeof(momentum) / sizeof(momentum[0]); step++) {
         struct st_step_numbers n = {.step = step, .lr = 1, .divisor = 1};
 
-        st_betas_at(&sgd, step, &n.beta1, &n.beta2);
+        st_betas_at(&sgd.schedule, &sgd.optimizer, step, &n.beta1, &n.beta2);
         assert_true(n.beta1 == momentum[step - 1]);
-        assert_true(st_fold_coef(&sgd, &n, true).beta1 == (float)momentum[step - 1]);
-        st_betas_at(&lion, step, &n.beta1, &n.beta2);
+        assert_true(st_fold_coef(&sgd.optimizer, &n, true).beta1 == (float)momentum[step - 1]);
+        st_betas_at(&lion.schedule, &lion.optimizer, step, &n.beta1, &n.beta2);
         assert_true(n.beta1 == momentum[step - 1] && n.beta2 == 0.99);
-        st_betas_at(&adagrad, step, &n.beta1, &n.beta2);
+        st_betas_at(&adagrad.schedule, &adagrad.optimizer, step, &n.beta1, &n.beta2);
         assert_true(n.beta1 == 0 && n.beta2 == 0);
     }
 }
@@ -206,7 +207,7 @@ static void without_a_cycle_the_momentum_stays(void **state)
     double beta1, beta2;
 
     (void)state;
-    st_betas_at(&sgd, 5, &beta1, &beta2);
+    st_betas_at(&sgd.schedule, &sgd.optimizer, 5, &beta1, &beta2);
     assert_true(beta1 == 0.25 && beta2 == 0);
 }
 
