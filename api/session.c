@@ -394,7 +394,7 @@ static const double *dir_rates(const struct st_session *s)
         return NULL;
     for (uint32_t i = 0; i < config->nvme_dir_count; i++)
         dirs[i] = config->nvme_dirs[i];
-    if (st_swap_room(dirs, config->nvme_dir_count, s->machine.rates.dir_rates, config->block_bytes, &room) == STRATA_OK &&
+    if (st_swap_room(dirs, config->nvme_dir_count, s->machine.rates.dir_rates, config->block_bytes, &room, NULL) == STRATA_OK &&
         room >= s->plan->needed[STRATA_TIER_NVME])
         return s->machine.rates.dir_rates;
     st_log(ST_LOG_NOTICE, "the nvme directories take equal parts: one of them lacks space for its part by speed");

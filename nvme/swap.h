@@ -106,9 +106,10 @@ uint32_t st_swap_sweep(const char *dir);
 /** Free bytes for us on the file system of dir; E_INVAL if it is no directory. */
 strata_status st_swap_free_bytes(const char *dir, uint64_t *out);
 /** Largest swap that these directories hold in their parts (block_bytes and rates as in st_swap_opts); directories of one file
- *  system share its free bytes.  With one directory: st_swap_free_bytes().  E_INVAL: one is no directory. */
+ *  system share its free bytes.  With one directory: st_swap_free_bytes().  E_INVAL: one is no directory.
+ *  @param tightest  out, if not NULL: index of the directory whose free bytes are the limit */
 strata_status st_swap_room(const char *const *dirs, uint32_t dir_count, const double *dir_rates, uint32_t block_bytes,
-                           uint64_t *out);
+                           uint64_t *out, uint32_t *tightest);
 
 /* nvme/probe.c: short measurement on a temporary file of `bytes`, removed afterwards. bytes/s. */
 struct st_probe_rates {

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stddef.h>
 #include <sys/stat.h>
 
 struct space {
@@ -55,16 +56,19 @@ strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe
 }
 
 strata_status st_swap_room(const char *const *dirs, uint32_t dir_count, const double *dir_rates, uint32_t block_bytes,
-                           uint64_t *out)
+                           uint64_t *out, uint32_t *tightest)
 {
     const uint64_t unit = block_bytes > 0 ? block_bytes : ST_SWAP_BLOCK_DEFAULT;
     struct space spaces[ST_SWAP_DIRS_MAX];
     uint64_t patterns = UINT64_MAX;
     struct st_stripe stripe;
+    uint32_t tight = 0;
     strata_status st;
 
     if (dir_count == 0 || dir_count > ST_SWAP_DIRS_MAX)
         return st_error(STRATA_E_INVAL, "%" PRIu32 " swap directories: one to %u are possible", dir_count, ST_SWAP_DIRS_MAX);
+    if (tightest != NULL)
+        *tightest = 0;
     if (dir_count == 1)
         return st_swap_free_bytes(dirs[0], out);
     for (uint32_t d = 0; d < dir_count; d++)
@@ -76,9 +80,13 @@ strata_status st_swap_room(const char *const *dirs, uint32_t dir_count, const do
 
         for (uint32_t i = 0; i < dir_count; i++)
             slots += is_shared(&spaces[i], &spaces[d]) ? stripe.weight[i] : 0;
-        if (spaces[d].free_bytes / (slots * unit) < patterns)
+        if (spaces[d].free_bytes / (slots * unit) < patterns) {
             patterns = spaces[d].free_bytes / (slots * unit);
+            tight = d;
+        }
     }
+    if (tightest != NULL)
+        *tightest = tight;
     *out = patterns * stripe.slot_count * unit;
     return STRATA_OK;
 }

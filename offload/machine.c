@@ -87,13 +87,14 @@ strata_status st_machine_here_on(struct st_machine *out, const struct st_config 
                             MACHINE_FIXED_BYTES + (is_host ? capacity[STRATA_TIER_DEVICE] : MACHINE_GPU_BYTES));
     if (config->nvme_dir_count > 0) {
         const char *dirs[ST_CONFIG_DIRS_MAX];
+        uint32_t tightest;
 
         for (uint32_t i = 0; i < config->nvme_dir_count; i++)
             dirs[i] = config->nvme_dirs[i];
-        st = st_swap_room(dirs, config->nvme_dir_count, NULL, config->block_bytes, &capacity[STRATA_TIER_NVME]);
-
+        st = st_swap_room(dirs, config->nvme_dir_count, NULL, config->block_bytes, &capacity[STRATA_TIER_NVME], &tightest);
         if (st != STRATA_OK)
             return st;
+        snprintf(m.nvme_tightest, sizeof(m.nvme_tightest), "%s", dirs[tightest]);
     }
     *out = m;
     return STRATA_OK;

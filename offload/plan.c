@@ -201,7 +201,7 @@ static const char *const tier_words[STRATA_TIER_COUNT] = {"device", "host", "nvm
 
 static strata_status does_not_fit(const struct st_plan *plan)
 {
-    char needed[24], have[24], remedy[512];
+    char needed[24], have[24], remedy[256 + ST_CONFIG_PATH_MAX];
 
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
         if (plan->needed[t] <= plan->machine.capacity[t])

@@ -49,7 +49,8 @@ struct st_rates {
 /* Capacities decide what is placed where. */
 struct st_machine {
     char name[64];
-    uint64_t capacity[STRATA_TIER_COUNT]; /* bytes that may be used; nvme 0: no directory given */
+    uint64_t capacity[STRATA_TIER_COUNT];   /* bytes that may be used; nvme 0: no directory given */
+    char nvme_tightest[ST_CONFIG_PATH_MAX]; /* directory whose free bytes limit capacity[NVME]; "": none is known */
     uint32_t workers;
     bool device_is_host; /* cpu device: its arena is RAM, and compute, copies and updates share the cores */
     struct st_rates rates;

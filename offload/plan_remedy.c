@@ -134,6 +134,16 @@ static void put_least(struct text *t, struct st_plan *trial, const struct st_pla
                                          : ", or lower the micro-batch or --seq-len");
 }
 
+/* Of several directories the one that limits all, since each takes its part. */
+static void put_disk(struct text *t, const struct st_machine *m)
+{
+    if (m->nvme_tightest[0] != '\0')
+        put(t, "free disk space in %s, or name another directory with --nvme", m->nvme_tightest);
+    else
+        put(t, m->capacity[STRATA_TIER_NVME] == 0 ? "give a directory with --nvme DIR"
+                                                  : "free disk space or name another directory with --nvme");
+}
+
 void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_tier tier)
 {
     struct text t = {.at = buf, .bytes = bytes};
@@ -141,8 +151,7 @@ void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_
 
     buf[0] = '\0';
     if (tier == STRATA_TIER_NVME) {
-        put(&t, plan->machine.capacity[tier] == 0 ? "give a directory with --nvme DIR"
-                                                  : "free disk space or name another directory with --nvme");
+        put_disk(&t, &plan->machine);
         return;
     }
     if (!find(&trial, plan, tier)) {

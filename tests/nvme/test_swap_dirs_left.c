@@ -177,6 +177,7 @@ static void small_and_read_only_disks_are_named(void **state)
     struct st_swap_dir_info part;
     uint64_t room, free_bytes;
     struct st_swap *swap;
+    uint32_t tightest;
 
     (void)state;
     if (!mount_tmpfs(1, "size=1m", 0))
@@ -184,14 +185,15 @@ static void small_and_read_only_disks_are_named(void **state)
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_NOSPC); /* 2.2 MiB there */
     assert_non_null(strstr(strata_last_error(), swap_dirs[1]));
     swap_dirs_assert_empty();
-    assert_int_equal(st_swap_room(swap_dirs, 2, NULL, SWAP_DIRS_BLOCK, &room), STRATA_OK);
+    assert_int_equal(st_swap_room(swap_dirs, 2, NULL, SWAP_DIRS_BLOCK, &room, &tightest), STRATA_OK);
     assert_int_equal(room, 2 * MIB);
-    assert_int_equal(st_swap_room(swap_dirs, 2, (const double[]){3, 1}, SWAP_DIRS_BLOCK, &room), STRATA_OK);
+    assert_int_equal(tightest, 1);
+    assert_int_equal(st_swap_room(swap_dirs, 2, (const double[]){3, 1}, SWAP_DIRS_BLOCK, &room, NULL), STRATA_OK);
     assert_int_equal(room, 4 * MIB);
-    assert_int_equal(st_swap_room(swap_dirs, 1, NULL, SWAP_DIRS_BLOCK, &room), STRATA_OK);
+    assert_int_equal(st_swap_room(swap_dirs, 1, NULL, SWAP_DIRS_BLOCK, &room, NULL), STRATA_OK);
     assert_int_equal(st_swap_free_bytes(swap_dirs[0], &free_bytes), STRATA_OK);
     assert_true(room > 0 && free_bytes > 0);
-    assert_int_equal(st_swap_room(swap_dirs, 0, NULL, SWAP_DIRS_BLOCK, &room), STRATA_E_INVAL);
+    assert_int_equal(st_swap_room(swap_dirs, 0, NULL, SWAP_DIRS_BLOCK, &room, NULL), STRATA_E_INVAL);
 
     opts.dir_rates = (const double[]){16, 1}; /* then it holds its part */
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
@@ -227,9 +229,9 @@ static void one_file_system_is_counted_once(void **state)
     snprintf(a, sizeof(a), "%s/a", swap_dirs[2]);
     snprintf(b, sizeof(b), "%s/b", swap_dirs[2]);
     assert_int_equal(mkdir(a, 0700) | mkdir(b, 0700), 0);
-    assert_int_equal(st_swap_room(both, 2, NULL, SWAP_DIRS_BLOCK, &room), STRATA_OK);
+    assert_int_equal(st_swap_room(both, 2, NULL, SWAP_DIRS_BLOCK, &room, NULL), STRATA_OK);
     assert_int_equal(room, 4 * MIB);
-    assert_int_equal(st_swap_room(both, 2, (const double[]){3, 1}, SWAP_DIRS_BLOCK, &room), STRATA_OK);
+    assert_int_equal(st_swap_room(both, 2, (const double[]){3, 1}, SWAP_DIRS_BLOCK, &room, NULL), STRATA_OK);
     assert_int_equal(room, 4 * MIB); /* however it is divided */
     opts.dirs = both;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_NOSPC); /* 4.2 MiB */

@@ -63,8 +63,8 @@ static void parts_by_rate_fit_what_halves_do_not(void **state)
     struct st_swap *swap;
     uint64_t equal, shared;
 
-    assert_int_equal(st_swap_room(dirs, 2, NULL, 0, &equal), STRATA_OK);
-    assert_int_equal(st_swap_room(dirs, 2, rates, 0, &shared), STRATA_OK);
+    assert_int_equal(st_swap_room(dirs, 2, NULL, 0, &equal, NULL), STRATA_OK);
+    assert_int_equal(st_swap_room(dirs, 2, rates, 0, &shared, NULL), STRATA_OK);
     assert_true(equal < 32 * MIB && shared > 30 * MIB && shared > equal);
     assert_int_equal(open_swap(&swap, state, 30 * MIB, rates), STRATA_OK);
     st_swap_dir_info(swap, 0, &part);

@@ -145,12 +145,37 @@ static void a_disk_that_is_not_named_is_asked_for(void **state)
     st_workload_fini(&w);
 }
 
+/* Of several directories a full one leaves no room in any: it is named, and not a directory asked for. */
+static void a_full_directory_is_named(void **state)
+{
+    struct st_machine machine = {.capacity = {1ull << 34, 1ull << 34, 0}, .nvme_tightest = "/mnt/full", .workers = 2};
+    struct st_policy policy = policy_of(STRATA_TIER_NVME, STRATA_TIER_HOST, ST_ACT_AUTO);
+    struct st_workload w;
+    struct st_plan *plan;
+
+    (void)state;
+    policy.cache = 0;
+    plan_workload(&w, &sizes, NULL);
+    plan = plan_try(&w, &machine, &policy, "a full disk");
+    assert_false(plan->fits);
+    assert_non_null(strstr(strata_last_error(), "nvme needs "));
+    assert_non_null(
+        strstr(strata_last_error(), "0 B allowed: free disk space in /mnt/full, or name another directory with --nvme"));
+    st_plan_destroy(plan);
+    machine.nvme_tightest[0] = '\0';
+    plan = plan_try(&w, &machine, &policy, "no disk");
+    assert_non_null(strstr(strata_last_error(), "0 B allowed: give a directory with --nvme DIR"));
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(advice_that_is_followed_fits),
         cmocka_unit_test(gradients_alone_are_too_many),
         cmocka_unit_test(a_disk_that_is_not_named_is_asked_for),
+        cmocka_unit_test(a_full_directory_is_named),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
