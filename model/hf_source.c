@@ -327,7 +327,7 @@ static strata_status copy(struct st_new_file *file, const struct st_hf_source *s
     strata_status st;
 
     if ((st = st_path_join(from, s->dir, f->name)) != STRATA_OK || (st = st_path_join(path, to, f->name)) != STRATA_OK ||
-        (st = st_new_file_create(file, path, flags)) != STRATA_OK)
+        (st = st_new_file_create_as(file, path, flags, f->identity.permissions)) != STRATA_OK)
         return st;
     st = copy_bytes(file, f, from);
     return st == STRATA_OK ? st_file_check_unchanged(f->fd, &f->identity, from) : st;

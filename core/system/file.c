@@ -52,6 +52,7 @@ static struct st_file_identity identity_of(const struct stat *info)
         .bytes = (uint64_t)info->st_size,
         .modified = info->st_mtim,
         .changed = info->st_ctim,
+        .permissions = info->st_mode & 0777,
         .regular = S_ISREG(info->st_mode),
     };
 }

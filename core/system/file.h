@@ -26,6 +26,7 @@ strata_status st_file_find(bool *there, const char *path);
 struct st_file_identity {
     uint64_t device, inode, links, bytes;
     struct timespec modified, changed; /* its contents; they or its owner, mode or names */
+    unsigned permissions;              /* 0777: neither set-user-ID nor its like */
     bool regular;                      /* else a pipe: nothing of it can be told again */
 };
 
@@ -72,6 +73,7 @@ struct st_new_file {
     int dir_fd;               /* its directory's, as long as fd is open */
     bool overwrite, named;    /* named: it has its final name already */
     bool kept;                /* it stays where it is, as temp */
+    unsigned permissions;     /* that it is made with, before the umask */
     FILE *stream;             /* NULL until st_new_file_stream(); has no descriptor of its own */
     int stream_errno;         /* of its first write that failed; 0: none did */
     struct st_new_file *next; /* of all that are being made */
@@ -90,6 +92,9 @@ enum st_new_file_flags {
 strata_status st_new_file_check(const char *path, bool overwrite);
 /** Begin to make `path`.  E_INPUT: as st_new_file_check(), or somebody is making it, this process included. */
 strata_status st_new_file_create(struct st_new_file *f, const char *path, unsigned flags);
+/** The same for a copy: with these permissions of the original (never set-user-ID and its like), less what the umask takes, as cp
+ * does. */
+strata_status st_new_file_create_as(struct st_new_file *f, const char *path, unsigned flags, unsigned permissions);
 /** Take disk space for the whole file now: E_NOSPC early rather than late. */
 strata_status st_new_file_reserve(struct st_new_file *f, uint64_t bytes);
 strata_status st_new_file_write_at(struct st_new_file *f, const void *buf, uint64_t bytes, uint64_t offset);

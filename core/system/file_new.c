@@ -244,10 +244,19 @@ static bool is_temp_of(const char *name, const char *base)
            strcmp(name + length + mark + ID_DIGITS, TEMP_END) == 0;
 }
 
+/* For locks, which need no writing but on NFS: copies may be read-only. */
+static int open_to_lock(int dir_fd, const char *name)
+{
+    const int flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    const int fd = openat(dir_fd, name, O_RDWR | flags);
+
+    return fd < 0 && errno == EACCES ? openat(dir_fd, name, O_RDONLY | flags) : fd;
+}
+
 /* E_INPUT if a living maker has `name`; a new file of a dead one is removed. */
 static strata_status look_at(const struct st_new_file *f, const char *name, bool is_temp)
 {
-    const int fd = st_fault_refuses("file.look_at") ? -1 : openat(f->dir_fd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const int fd = st_fault_refuses("file.look_at") ? -1 : open_to_lock(f->dir_fd, name);
     struct stat info;
     strata_status st = STRATA_OK;
     int64_t res;
@@ -305,7 +314,7 @@ static int64_t open_locked(struct st_new_file *f)
         return -EIO;
     if (snprintf(f->temp, sizeof(f->temp), "%s" TEMP_MARK "%016" PRIx64 TEMP_END, f->path + f->base, id) >= (int)sizeof(f->temp))
         return -ENAMETOOLONG;
-    fd = openat(f->dir_fd, f->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    fd = openat(f->dir_fd, f->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, f->permissions);
     if (fd < 0)
         return -errno;
     res = lock_file(fd);
@@ -361,9 +370,15 @@ static strata_status create(struct st_new_file *f, unsigned flags)
 
 strata_status st_new_file_create(struct st_new_file *f, const char *path, unsigned flags)
 {
+    return st_new_file_create_as(f, path, flags, 0666);
+}
+
+strata_status st_new_file_create_as(struct st_new_file *f, const char *path, unsigned flags, unsigned permissions)
+{
     strata_status st;
 
-    *f = (struct st_new_file){.fd = -1, .dir_fd = -1, .overwrite = (flags & ST_NEW_FILE_OVERWRITE) != 0};
+    *f = (struct st_new_file){
+        .fd = -1, .dir_fd = -1, .overwrite = (flags & ST_NEW_FILE_OVERWRITE) != 0, .permissions = (permissions & 0777) | S_IRUSR};
     if ((size_t)snprintf(f->path, sizeof(f->path), "%s", path) >= sizeof(f->path))
         return st_error(STRATA_E_INVAL, "%.64s...: the name is too long", path);
     f->base = f->made_from = base_of(path);

@@ -101,6 +101,41 @@ static void test_small_files_go_along(void **state)
     st_model_destroy(m);
 }
 
+/* As with cp: less what the umask takes, and never set-user-ID. */
+static void test_copies_keep_their_permissions(void **state)
+{
+    static const struct {
+        const char *name;
+        mode_t mode, copied;
+    } rows[] = {
+        {"run.sh", 0755, 0750}, {"secret", 0600, 0600}, {"fixed", 0444, 0440}, {"tool", 04755, 0750}, {"notes", 0664, 0640},
+    };
+    struct st_model *m = tiny_model(STRATA_F32);
+    const mode_t mask = umask(027);
+    struct stat info;
+    char name[64];
+
+    (void)state;
+    scratch_open();
+    make_source();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        snprintf(name, sizeof(name), "from/%s", rows[i].name);
+        write_text(name, "x");
+        assert_int_equal(chmod(scratch_path(name), rows[i].mode), 0);
+    }
+    write_out(m, "to");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        snprintf(name, sizeof(name), "to/%s", rows[i].name);
+        assert_int_equal(stat(scratch_path(name), &info), 0);
+        assert_int_equal(info.st_mode & 07777, rows[i].copied);
+    }
+    assert_int_equal(stat(scratch_path("to/config.json"), &info), 0);
+    assert_int_equal(info.st_mode & 07777, 0640);
+    scratch_close();
+    umask(mask);
+    st_model_destroy(m);
+}
+
 static void test_config_changes_in_its_dtype_alone(void **state)
 {
     static const struct {
@@ -292,6 +327,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_small_files_go_along),
+        cmocka_unit_test(test_copies_keep_their_permissions),
         cmocka_unit_test(test_config_changes_in_its_dtype_alone),
         cmocka_unit_test(test_dtype_is_added),
         cmocka_unit_test(test_files_of_others_stay),
