@@ -72,10 +72,16 @@ static void print_idle_keys(const struct st_session *s)
                text);
 }
 
-/* One line for all keys that have no meaning here, and one for each value that the file's reader may not expect. */
+static bool is_forward_only(const struct st_session *s)
+{
+    return s->opts.use == ST_USE_EVAL || s->opts.use == ST_USE_GENERATE;
+}
+
+/* One line for all keys that have no meaning here, and one for each value that the file's reader may not expect: all of them are
+ * about the update. */
 static void print_notices(const struct st_session *s)
 {
-    for (uint32_t i = 0; i < st_config_row_count(s->source); i++)
+    for (uint32_t i = 0; !is_forward_only(s) && i < st_config_row_count(s->source); i++)
         if (st_config_row_at(s->source, i)->announced)
             st_log(ST_LOG_NOTICE, "%s: %s", st_config_row_at(s->source, i)->path, st_config_row_at(s->source, i)->reason);
     print_idle_keys(s);
@@ -173,9 +179,30 @@ static strata_status size_generation(struct st_session *s, const struct st_model
     return STRATA_OK;
 }
 
-static bool is_forward_only(const struct st_session *s)
+static bool file_turns_bf16_off(const struct st_session *s)
 {
-    return s->opts.use == ST_USE_EVAL || s->opts.use == ST_USE_GENERATE;
+    for (uint32_t i = 0; i < st_config_row_count(s->source); i++) {
+        const struct st_config_row *row = st_config_row_at(s->source, i);
+
+        if (strcmp(row->path, "bf16.enabled") == 0 || strcmp(row->path, "bfloat16.enabled") == 0)
+            return s->config.dtype == STRATA_F32 && row->origin == ST_ORIGIN_FILE;
+    }
+    return false;
+}
+
+/* Explicitly no bf16 means fp32 here, where DeepSpeed would cast nothing. */
+static strata_status note_widening(const struct st_session *s)
+{
+    strata_dtype stored = STRATA_F32;
+    strata_status st = STRATA_OK;
+
+    if (s->model_is_dir && file_turns_bf16_off(s) && (st = st_hf_stored_dtype(&stored, s->opts.model)) == STRATA_OK &&
+        stored != STRATA_F32)
+        st_log(ST_LOG_NOTICE,
+               "%s sets bf16.enabled to false: fp32, where DeepSpeed would keep the weights of %s in %s, as they are stored; "
+               "%s.enabled true does that here",
+               s->opts.config.file, s->opts.model, strata_dtype_name(stored), strata_dtype_name(stored));
+    return st;
 }
 
 /* The file names no precision: that of the weights, which nothing casts. */
@@ -185,7 +212,7 @@ static strata_status take_stored_dtype(struct st_session *s)
     strata_status st;
 
     if (s->config.dtype != STRATA_DTYPE_INVALID)
-        return STRATA_OK;
+        return note_widening(s);
     if (s->model_is_dir && (st = st_hf_stored_dtype(&stored, s->opts.model)) != STRATA_OK)
         return st;
     if (stored == STRATA_F16 && !is_forward_only(s)) /* a forward pass needs no loss scaling */

@@ -233,8 +233,8 @@ static const struct st_field bf16_rows[] = {
     {.path = "bf16", .aliases = "bfloat16", .type = ST_FIELD_OBJECT,
      .help = "left out of a file, like fp16: the dtype the weights are stored in; without a file: on"},
     {.path = "bf16.enabled", .type = ST_FIELD_BOOL, ST_BOUND(BF16, dtype), .fallback = "false", .auto_text = "true",
-     .help = "bf16 weights and gradients, exact fp32 masters. Left out: the dtype the weights are stored in, unless fp16 is on; false: "
-             "fp32, unless fp16 is on, where DeepSpeed leaves the weights as they came"},
+     .help = "bf16 weights and gradients, exact fp32 masters. Left out: the dtype the weights are stored in, unless fp16 is on. False: "
+             "fp32, unless fp16 is on; DeepSpeed casts nothing then, so a start with weights that are stored otherwise says so"},
     {.path = "bf16.check_grad_overflow", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, check_grad_overflow), .fallback = "true",
      .help = "skip the update of a step whose gradients are not finite; honoured at every stage; fp16 always does"},
     ST_ROW_NOTICE("bf16.immediate_grad_update", BOOL, "false", "gradients always accumulate in fp32 as backward makes them",
