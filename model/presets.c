@@ -59,9 +59,11 @@ static strata_status unknown_preset(const char *name)
         if (length < sizeof(list))
             length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%s", i > 0 ? ", " : "", presets[i].name);
     }
-    return st_error(STRATA_E_INVAL,
-                    "no model preset \"%s\" (nearest: %s); known are %s, or the directory of a Hugging Face model", name,
-                    presets[nearest].name, list);
+    return st_error(
+        STRATA_E_INVAL,
+        "no model preset \"%s\" (nearest: %s); known are %s. A Hugging Face model is named by its directory, and nothing "
+        "is downloaded: fetch it with \"hf download %s --local-dir DIR\", then say --model DIR",
+        name, presets[nearest].name, list, name);
 }
 
 static struct st_model_config config_of(const struct preset *p)

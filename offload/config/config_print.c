@@ -96,6 +96,10 @@ static void put_type(FILE *file, const struct st_field *field)
         return;
     }
     fputs(names[field->type], file);
+    if (field->type == ST_FIELD_DIRS)
+        fprintf(file, ", at most %d", ST_CONFIG_DIRS_MAX);
+    if (field->type == ST_FIELD_PATTERNS)
+        fprintf(file, ", at most %d of %d bytes", ST_CONFIG_FREEZE_MAX, ST_CONFIG_PATTERN_MAX - 1);
     if (field->min == 0 && field->max == 0)
         return;
     st_value_number(low, field->min);

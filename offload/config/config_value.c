@@ -202,7 +202,9 @@ static const char *check_patterns(struct st_config_source *src, const st_json *n
             return st_source_keep(src, "a pattern has %zu bytes, at most %d are taken", strlen(st_json_string(n)),
                                   ST_CONFIG_PATTERN_MAX - 1);
         if (++count > ST_CONFIG_FREEZE_MAX)
-            return st_source_keep(src, "more than %d patterns", ST_CONFIG_FREEZE_MAX);
+            return st_source_keep(
+                src, "lists more than %d patterns, the most that are taken: \"*\" and \"[0-9]\" say many names in one",
+                ST_CONFIG_FREEZE_MAX);
     }
     return NULL;
 }

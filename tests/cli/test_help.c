@@ -64,7 +64,7 @@ static void help_lists_every_preset(void **state)
     list = strstr(refused.err, "known are ");
     assert_non_null(list);
     list += strlen("known are ");
-    end = strstr(list, ", or ");
+    end = strstr(list, ". A Hugging Face model ");
     assert_non_null(end);
     *end = '\0';
     assert_true(strlen(list) > 60);
@@ -106,6 +106,29 @@ static strata_status parse(struct cli_args *args, enum cli_command command, cons
     count = program_split(text, words, &redirect);
     memcpy(argv + 2, words, (size_t)count * sizeof(words[0]));
     return cli_args_parse(args, command, count + 2, argv);
+}
+
+/* What --json prints is told of the command at hand alone. */
+static void help_speaks_of_its_own_command(void **state)
+{
+    static const struct {
+        const char *command, *line;
+    } rows[] = {
+        {"train", "  --json                    the metrics on standard output, everything else on standard error\n"},
+        {"plan", "  --json                    JSON on standard output\n"},
+        {"eval", "  --json                    JSON on standard output\n"},
+        {"digest", "  --json                    JSON on standard output\n"},
+        {"bench", "  --json                    one JSON object per row\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct program p;
+
+        run2(&p, rows[i].command, "--help");
+        assert_non_null(strstr(p.out, rows[i].line));
+        program_free(&p);
+    }
 }
 
 static void values_follow_or_are_joined(void **state)
@@ -248,6 +271,7 @@ int main(void)
         cmocka_unit_test(overview_names_every_command),
         cmocka_unit_test(help_lists_every_preset),
         cmocka_unit_test(every_command_teaches_with_an_example),
+        cmocka_unit_test(help_speaks_of_its_own_command),
         cmocka_unit_test(values_follow_or_are_joined),
         cmocka_unit_test(overrides_keep_the_order_of_the_line),
         cmocka_unit_test(launchers_local_rank_is_ignored),
