@@ -1,4 +1,4 @@
-/* kernels/matmul.h - single-threaded matmul tiles from a library (oneDNN; matmul_dnnl.c is its only home).
+/* kernels/matmul.h - single-threaded matmul tiles from a library (oneDNN; matmul_dnnl.c is its only home, matmul.c all else).
  *
  * C[m,n] = op(A)[m,k] x op(B)[k,n] (+ bias[n]) (+ C when accumulate).  Row-major with leading dimensions.
  * dtypes: A and B alike, F32, BF16 or F16; C F32 or, without accumulate, A's dtype or any if that is F32; bias of A's
