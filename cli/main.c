@@ -28,7 +28,7 @@ struct command {
 
 static const struct command commands[] = {
     {"train", CLI_CMD_TRAIN, cmd_train, "train a model, its state on device, host and NVMe",
-     "--model PRESET|DIR --data FILE... --max-steps N [--config FILE.json] [options]",
+     "--model PRESET|DIR --data FILE... --max-steps N [options]",
      "Plans the run, prints the plan, trains, and says how far each step is from what the hardware allows.\n"
      "What does not fit is refused with exit code 3 before anything is allocated.  The result has the same\n"
      "bits whatever the budgets and tiers.\n"
@@ -40,13 +40,14 @@ static const struct command commands[] = {
     {"plan", CLI_CMD_PLAN, cmd_plan, "say what a run would need, and whether it fits",
      "--model PRESET|DIR [--config FILE.json] [options]",
      "The same planner that train uses: bytes on each tier, bytes per step on each link, and with rates\n"
-     "(--machine or --measure) the shortest possible step.  Touches nothing.\n"
+     "(--machine or --measure) the shortest possible step and what would make it shorter.  Takes a whole command line of\n"
+     "train, reads no weights and trains nothing.\n"
      "\n"
      "Example: does gpt2-xl train with 1 GiB of device and 5 GiB of host memory?\n"
      "  strata plan --model gpt2-xl --seq-len 256 --device-memory 1GiB --host-memory 5GiB --nvme /scratch \\\n"
      "      --set zero_optimization.offload_optimizer.device=nvme --set zero_optimization.offload_param.device=cpu"},
     {"eval", CLI_CMD_EVAL, cmd_eval, "loss, perplexity and bits per byte of a model on a token file",
-     "--model DIR --data FILE... [options]",
+     "--model PRESET|DIR --data FILE... [options]",
      "Runs forward alone over every window of the files, with the same plan and budgets as training.\n"
      "\n"
      "Example:\n"
@@ -61,7 +62,7 @@ static const struct command commands[] = {
      "  strata generate --model model --prompt 'And God said' --top-p 0.9 --nvme /scratch --device-memory 4MiB \\\n"
      "      --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme"},
     {"tokens", CLI_CMD_TOKENS, cmd_tokens, "turn text into a token file", "TEXT... --out FILE.bin [--heldout X]",
-     "Writes llm.c's token format; one token per byte.  - reads standard input.\n"
+     "Turns text files, one after the other, into llm.c's token format, one token per byte.  The file - is standard input.\n"
      "\n"
      "Example: set every tenth 16 KiB block aside in book.heldout.bin\n"
      "  strata tokens book.txt --out book.bin --heldout 0.1"},
@@ -74,7 +75,7 @@ static const struct command commands[] = {
      "  strata train --machine machine.json ..."},
     {"bench", CLI_CMD_BENCH, cmd_bench, "how near this machine's parts come to what they could do",
      "optim|link|update|step|io [options]",
-     "Each row's ratio is the rate attained by the rate of a roof measured in the same run, turn by turn; 1 is as good\n"
+     "Each row's ratio is its rate divided by that of a roof, which is measured in the same run, turn by turn; 1 is as good\n"
      "as it can be.  docs/bench.md says how to read the tables.\n"
      "  optim   the optimizer's kernels, by state layout, size of the tensor and instruction set.  Roof: the lower of memory\n"
      "          (a stream with the same reads and writes) and arithmetic (the kernel within the caches); bound_by names it.\n"
@@ -97,27 +98,19 @@ static const struct command commands[] = {
      "\n"
      "strata bench step --help explains the bench of a whole step, strata bench io --help the one of drives."},
     {"bench io", CLI_CMD_BENCH_IO, cmd_bench_io, "what the drives of directories give, by which method, at what cost",
-     "DIR... [--pattern NAME,...] [--block SIZE,...] [--depth N,...] [--fio] [options]",
+     "DIR... [--pattern NAME,...] [--fio] [options]",
      "Reads and writes a file without a name in each directory, directly, and prints rate, latency and processor seconds per\n"
-     "10^9 bytes.  Rows run in turns; the ratio is the rate by that of the fastest row of the pattern.  ds_io's names are "
+     "10^9 bytes.  Rows run in turns; the ratio is the rate divided by the fastest of the pattern.  ds_io's names are "
      "taken:\n"
      "--read, --write, --io_size, --block_size, --queue_depth, --loops, --folder; what it says of threads has no meaning here.\n"
      "\n"
      "Example: are requests of 256 KiB enough, and is fio faster?\n"
      "  strata bench io /scratch --pattern read,write,optimizer --block 256K,1M --depth 8,32 --fio"},
-    {"tune", CLI_CMD_TUNE, cmd_tune, "find the request size and queue depth that a drive needs",
-     "--nvme DIR... [--out CONFIG.json | --write CONFIG.json] [options]",
-     "Measures the update's pattern of reads and writes for less than a minute and takes the fewest bytes in flight within 3 % "
-     "of\n"
-     "the best.  Standard output is a configuration with DeepSpeed's \"aio\" section alone; what was measured goes to standard\n"
-     "error.\n"
-     "\n"
-     "Example: tune the drive that a configuration's state goes to\n"
-     "  strata tune --nvme /scratch --write ds_config.json"},
-    {"bench step", CLI_CMD_BENCH_STEP, cmd_bench_step, "training steps under each schedule: predicted, run, and their bound",
-     "--model PRESET|DIR [--machine FILE.json] [--device cpu|paced|cuda[:N]] [options]",
+    {"bench step", CLI_CMD_BENCH_STEP, cmd_bench_step, "whole steps under each schedule: predicted, run, and their bound",
+     "--model PRESET|DIR [--machine FILE.json] [options]",
      "Runs a few steps of each update and accumulation policy on random tokens and prints the median step beside the schedule's\n"
-     "bound and what the simulator predicted before the run.  The ratio is bound by step.  Rates come from probes between the\n"
+     "bound and what the simulator predicted before the run.  The ratio is the bound divided by the step.  Rates come from "
+     "probes between the\n"
      "steps: disk and update always, copies and matmuls on cpu and cuda, with the ceiling that model FLOPs are held against.\n"
      "  cpu    the model itself, on this machine\n"
      "  cuda   the same on a GPU\n"
@@ -130,7 +123,16 @@ static const struct command commands[] = {
      "Example: what does a GPU of 16 GiB cost beside this one, with the state in host memory?\n"
      "  strata bench step --model llama-1b --seq-len 2048 --grad-accum 16 --device cuda --device-memory 16G all \\\n"
      "      --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=cpu"},
-    {"check", CLI_CMD_CHECK, cmd_check, "print every value of a configuration, its origin and what it means here",
+    {"tune", CLI_CMD_TUNE, cmd_tune, "find the request size and queue depth that a drive needs",
+     "--nvme DIR... [--out CONFIG.json | --write CONFIG.json] [options]",
+     "Measures the update's pattern of reads and writes for less than a minute and takes the fewest bytes in flight within 3 % "
+     "of\n"
+     "the best.  Standard output is a configuration with DeepSpeed's \"aio\" section alone; what was measured goes to standard\n"
+     "error.\n"
+     "\n"
+     "Example: tune the drive that a configuration's state goes to\n"
+     "  strata tune --nvme /scratch --write ds_config.json"},
+    {"check", CLI_CMD_CHECK, cmd_check, "every value of a configuration: its origin and its meaning here",
      "CONFIG.json [options]",
      "Exit code 0 if a run would take the file, 2 if not; all problems are listed.  Options that change the\n"
      "configuration of a run change it here, too.\n"
@@ -161,10 +163,14 @@ static void print_overview(FILE *to)
     st_print_text(file, "strata trains transformer models whose state does not fit the compute device.\n\n"
                         "usage: strata COMMAND [options]\n\n");
     for (size_t i = 0; i < COMMAND_COUNT; i++)
-        st_print(file, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    st_print_text(file, "\nstrata COMMAND --help explains a command; strata --version (-V) prints the version.\n"
-                        "Exit codes: 0 done, 1 internal, 2 usage, configuration or input, 3 does not fit, 4 I/O, 5 numerics,\n"
-                        "129, 130 and 143 ended by SIGHUP, Ctrl-C and SIGTERM.\n");
+        st_print(file, "  %-10s  %s\n", commands[i].name, commands[i].summary);
+    st_print_text(file, "\n");
+    cli_teach_print(file,
+                    "strata COMMAND --help explains a command; strata --version (-V) prints the version.\n"
+                    "\n"
+                    "Exit codes: 0 done, 1 internal, 2 usage, configuration or input, 3 does not fit, 4 I/O, 5 numerics,\n"
+                    "129, 130 and 143 ended by SIGHUP, Ctrl-C and SIGTERM.",
+                    file != to ? st_print_width(to) : 0);
     st_page_close(file, to);
 }
 

@@ -6,6 +6,7 @@
 #include "cli/run.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/page.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "core/system/clock.h"
@@ -140,7 +141,7 @@ static void print_json(const struct generation *g)
 }
 
 /* The file that the settings shown come from, and those that the command line gave in its place. */
-static void print_origin(const struct st_generation *s, const struct cli_args *args, bool drawn)
+static void print_origin(const struct st_generation *s, const struct cli_args *args, bool drawn, FILE *file)
 {
     const struct {
         bool shown, given;
@@ -158,51 +159,53 @@ static void print_origin(const struct st_generation *s, const struct cli_args *a
         by_file |= settings[i].shown && !settings[i].given;
     if (s->from[0] == '\0' || !by_file)
         return;
-    st_print(stderr, " (by %s and defaults", s->from);
+    st_print(file, " (by %s and defaults", s->from);
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
         if (!settings[i].shown || !settings[i].given)
             continue;
-        st_print(stderr, "%s --%s", before, settings[i].option);
+        st_print(file, "%s --%s", before, settings[i].option);
         before = ",";
     }
-    st_print(stderr, ")");
+    st_print(file, ")");
 }
 
 /* How tokens were chosen, and who said so. */
-static void print_settings(const struct st_generation *s, const struct cli_args *args)
+static void print_settings(const struct st_generation *s, const struct cli_args *args, FILE *file)
 {
     const bool drawn = s->sample && s->temperature > 0;
 
     if (drawn) {
-        st_print(stderr, "strata: drawn at temperature %g", s->temperature);
+        st_print(file, "strata: drawn at temperature %g", s->temperature);
         if (s->top_k != 0)
-            st_print(stderr, ", top-k %u", s->top_k);
+            st_print(file, ", top-k %u", s->top_k);
         if (s->top_p < 1)
-            st_print(stderr, ", top-p %g", s->top_p);
+            st_print(file, ", top-p %g", s->top_p);
     } else {
-        st_print(stderr, "strata: always the likeliest token");
+        st_print(file, "strata: always the likeliest token");
     }
     if (s->repetition_penalty != 1)
-        st_print(stderr, ", repetition penalty %g", s->repetition_penalty);
-    print_origin(s, args, drawn);
-    st_print(stderr, "\n");
+        st_print(file, ", repetition penalty %g", s->repetition_penalty);
+    print_origin(s, args, drawn, file);
+    st_print(file, "\n");
 }
 
 static void print_figures(const struct generation *g)
 {
+    FILE *const file = st_page_open(stderr);
     char upload[24], download[24], read[24], write[24];
 
-    print_settings(&g->settings, g->args);
-    st_print(stderr, "strata: %u %s of prompt in %.2f s, %u new %s in %.2f s", g->prompt.count,
+    print_settings(&g->settings, g->args, file);
+    st_print(file, "strata: %u %s of prompt in %.2f s, %u new %s in %.2f s", g->prompt.count,
              g->prompt.count == 1 ? "token" : "tokens", g->prompt_seconds, g->count, g->count == 1 ? "one" : "ones", g->seconds);
     if (!isnan(tokens_per_second(g)))
-        st_print(stderr, " (%.1f tokens/s)", tokens_per_second(g));
-    st_print(stderr, "\n");
-    st_print(stderr, "strata: moved: %s up, %s down, %s read, %s written\n", st_size_text(upload, g->moved.upload),
+        st_print(file, " (%.1f tokens/s)", tokens_per_second(g));
+    st_print(file, "\n");
+    st_print(file, "strata: moved: %s up, %s down, %s read, %s written\n", st_size_text(upload, g->moved.upload),
              st_size_text(download, g->moved.download), st_size_text(read, g->moved.read), st_size_text(write, g->moved.write));
     if (is_cut(g))
-        st_print(stderr, "strata: stopped after %u %s: the %s of %u is full\n", g->count, g->count == 1 ? "token" : "tokens",
+        st_print(file, "strata: stopped after %u %s: the %s of %u is full\n", g->count, g->count == 1 ? "token" : "tokens",
                  has_full_context(g) ? "context" : "sliding window", g->session.context);
+    st_page_close(file, stderr);
 }
 
 static void print_end(struct generation *g)

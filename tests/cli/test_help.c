@@ -108,12 +108,18 @@ static strata_status parse(struct cli_args *args, enum cli_command command, cons
     return cli_args_parse(args, command, count + 2, argv);
 }
 
-/* What --json prints is told of the command at hand alone. */
+/* What an option does is told of the command at hand alone. */
 static void help_speaks_of_its_own_command(void **state)
 {
     static const struct {
         const char *command, *line;
     } rows[] = {
+        {"train", "  --seed N                  of a preset's weights and of the order of the data; default 0\n"},
+        {"eval", "  --seed N                  of a preset's weights; default 0\n"},
+        {"generate", "  --seed N                  of the tokens drawn and of a preset's weights; default 0\n"},
+        {"info", "  --device cpu|cuda[:N]     whose rates --measure takes; default cpu\n"},
+        {"plan", "  --machine FILE.json       rates and capacities of a machine, "},
+        {"train", "  --machine FILE.json       rates of this machine "},
         {"train", "  --json                    the metrics on standard output, everything else on standard error\n"},
         {"plan", "  --json                    JSON on standard output\n"},
         {"eval", "  --json                    JSON on standard output\n"},

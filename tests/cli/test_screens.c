@@ -136,6 +136,7 @@ static void sentences_fit(void **state)
         "plan --model gpt2-xl --machine tests/machines/laptop-8gb.json",
         "train --model no-such-preset --data {w}/good.bin --max-steps 1",
         "check {w}/wrong.json",
+        "generate --model {w}/model --prompt x --max-tokens 2 --top-p 0.5",
         "train --model nano --data {w}/good.bin --max-steps 1 --config {w}/wrong.json",
     };
     static const char wrong[] = "{\"no_such_key_of_any_configuration\": 1, \"nor_this_one_either_as_it_seems\": 2}";
@@ -226,6 +227,11 @@ static void help_is_filled(void **state)
     assert_non_null(strstr(p.out, "\nPlans the run, prints the plan, trains, and says how far each step is from what\n"
                                   "the hardware allows. What does not fit "));
     assert_non_null(strstr(p.out, " --seq-len 256 \\\n      --device-memory 2MiB \\\n      --set zero_optimization."));
+    program_free(&p);
+    terminal_run(*state, &p, "--help", 80, "xterm", false);
+    assert_non_null(strstr(p.out, "\n  check       every value of a configuration: its origin and its meaning here\n"));
+    assert_non_null(strstr(p.out, "\nExit codes: 0 done, 1 internal, 2 usage, configuration or input, 3 does not fit,\n"
+                                  "4 I/O, 5 numerics, 129, 130 and 143 ended by SIGHUP, Ctrl-C and SIGTERM.\n"));
     program_free(&p);
     terminal_run(*state, &p, "bench --help", 80, "xterm", false);
     assert_non_null(strstr(p.out, "\n  optim   the optimizer's kernels, by state layout, size of the tensor and\n"
