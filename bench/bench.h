@@ -124,7 +124,7 @@ struct bench_io_opts {
     uint64_t bytes; /* of the file in each directory */
     double seconds; /* of each row and repeat */
     uint32_t repeats;
-    bool unregistered, poll_device, poll_kernel; /* as in nvme/io.h */
+    bool unregistered, poll_device, poll_kernel; /* as in nvme/method/io.h */
     bool fio;                                    /* run fio beside us */
     struct bench_hooks hooks;
 };

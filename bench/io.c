@@ -1,8 +1,8 @@
 /* bench/io.c - what do a directory's drives give, by which method, and what does it cost the processor?
  *
- * Requests are driven by the calling thread, straight through the table of nvme/io.h; with --fio the same job runs under fio
- * over the same blocks.  All rows of a pattern, size and depth run one after the other, every other round backwards, so that a
- * drive that slows down slows all.  The roof of a row is the fastest row of its pattern in this run. */
+ * Requests are driven by the calling thread, straight through the table of nvme/method/io.h; with --fio the same job runs under
+ * fio over the same blocks.  All rows of a pattern, size and depth run one after the other, every other round backwards, so that
+ * a drive that slows down slows all.  The roof of a row is the fastest row of its pattern in this run. */
 #include "bench/bench_setup.h"
 #include "bench/io_case.h"
 #include "core/base/error.h"

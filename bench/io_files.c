@@ -5,7 +5,7 @@
 #include "core/base/log.h"
 #include "core/base/rng.h"
 #include "core/base/size.h"
-#include "nvme/direct.h"
+#include "nvme/method/direct.h"
 
 #include <errno.h>
 #include <fcntl.h>

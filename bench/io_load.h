@@ -6,8 +6,8 @@
 
 #include "bench/bench.h"
 #include "core/system/arena.h"
-#include "nvme/io.h"
-#include "nvme/latency.h"
+#include "nvme/measure/latency.h"
+#include "nvme/method/io.h"
 
 #define IO_DIRS_MAX 8u
 #define IO_ALIGN    4096u

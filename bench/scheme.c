@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "core/system/arena.h"
 #include "core/system/clock.h"
-#include "nvme/swap.h"
+#include "nvme/swap/swap.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* bench/tune.c - the search of nvme/tune.h over real drives, with the update's pattern: what `strata tune` runs. */
-#include "nvme/tune.h"
+/* bench/tune.c - the search of nvme/measure/tune.h over real drives, with the update's pattern: what `strata tune` runs. */
+#include "nvme/measure/tune.h"
 #include "bench/bench_setup.h"
 #include "bench/io_load.h"
 #include "core/base/error.h"

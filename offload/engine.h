@@ -6,7 +6,7 @@
 #define OFFLOAD_ENGINE_H
 
 #include "core/system/file.h"
-#include "nvme/swap.h"
+#include "nvme/swap/swap.h"
 #include "offload/compute.h"
 #include "offload/config/config.h"
 #include "offload/plan.h"

@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "core/json/json.h"
 #include "core/system/topology.h"
-#include "nvme/swap.h"
+#include "nvme/swap/swap.h"
 #include "offload/device.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
-/* offload/machine_measure_disk.c - what the swap directories give, each alone and all together, by nvme/probe.c. */
+/* offload/machine_measure_disk.c - what the swap directories give, each alone and all together, by nvme/measure/probe.c. */
 #include "offload/machine_measure.h"
 
 #include "core/base/error.h"
-#include "nvme/swap.h"
+#include "nvme/swap/swap.h"
 
 #define PROBE_DISK_SECONDS 0.9
 #define PROBE_FILE_BYTES   (UINT64_C(128) << 20)

@@ -2,8 +2,8 @@
 #include "offload/machine_report.h"
 #include "core/base/fault.h"
 #include "kernels/kernels.h"
-#include "nvme/io.h"
-#include "nvme/swap.h"
+#include "nvme/method/io.h"
+#include "nvme/swap/swap.h"
 
 #include <errno.h>
 #include <fcntl.h>

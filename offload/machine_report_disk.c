@@ -2,8 +2,8 @@
 #include "core/base/fault.h"
 #include "core/system/arena.h"
 #include "core/system/file.h"
-#include "nvme/direct.h"
-#include "nvme/io.h"
+#include "nvme/method/direct.h"
+#include "nvme/method/io.h"
 #include "offload/machine_report.h"
 
 #include <inttypes.h>

@@ -21,7 +21,10 @@ BEGIN {
     allow["core/trace"] = "core/base/ core/system/ core/json/ strata/"
     allow["kernels"] = "core/base/cpu.h strata/"
     allow["kernels/cuda"] = "kernels/ strata/"
-    allow["nvme"] = "core/ strata/"
+    allow["nvme/method"] = "core/ strata/"
+    allow["nvme/swap"] = "nvme/method/ core/ strata/"
+    allow["nvme/handle"] = "nvme/method/ core/ strata/"
+    allow["nvme/measure"] = "nvme/method/ nvme/swap/ core/ strata/"
     allow["offload/config"] = "offload/optimizer.h offload/lr_schedule.h offload/loss_scale.h core/ strata/"
     allow["offload"] = "offload/config/ nvme/ kernels/ core/ strata/"
     allow["model"] = "offload/device.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
@@ -43,8 +46,8 @@ BEGIN {
     home["cJSON.h"] = home["cjson/"] = "core/json/json.c"
     home["hwloc"] = "core/system/topology.c"
     home["xxhash.h"] = home["xxh"] = "core/base/checksum"
-    home["liburing"] = "nvme/io_uring_parts.h"
-    home["libaio.h"] = "nvme/io_aio.c"
+    home["liburing"] = "nvme/method/io_uring_internal.h"
+    home["libaio.h"] = "nvme/method/io_aio.c"
     home["dnnl"] = home["oneapi/"] = home["omp.h"] = "kernels/matmul_dnnl.c"
     home["cuda"] = home["cublas"] = "offload/device_cuda kernels/cuda/ tests/cuda/"
     home["mpi.h"] = "offload/comm_mpi.c"
@@ -59,7 +62,7 @@ BEGIN {
 
     # Calls into the system, and the files that make them without a fault site, each with its reason; this list may only shrink.
     calls = "(^|[^a-zA-Z0-9_.>])(open|openat|fopen|fdopen|opendir|fdopendir|readdir|read|fread|write|p?(read|write)v?|pwritev2|preadv2|[lf]?stat|fstatat|statx|f?stat(v?fs)|mkdir|mkdirat|rename|renameat2?|link|linkat|symlink|unlink|unlinkat|rmdir|fsync|fdatasync|ftruncate|fallocate|posix_fallocate|mmap|mlock|flock|fcntl|ioctl|pipe2?|p?poll|eventfd|timerfd_create|signalfd|posix_spawnp?|fork|pthread_create|getrandom|dlopen|realpath|memfd_create|access|faccessat)\\("
-    unsited["nvme/swap_litter.c"] = "removes what is left while the program ends; the next run sweeps what stays"
+    unsited["nvme/swap/swap_litter.c"] = "removes what is left while the program ends; the next run sweeps what stays"
     unsited["cli/cli_signals.c"] = "says the last word to standard error; nobody is left to be told"
     for (file in unsited)
         if (system("test -e " file) != 0)

@@ -4,7 +4,7 @@
 #include "core/base/log.h"
 #include "core/json/json.h"
 #include "core/system/topology.h"
-#include "nvme/swap.h"
+#include "nvme/swap/swap.h"
 #include "offload/machine.h"
 #include "tests/common/scratch.h"
 

@@ -2,7 +2,7 @@
 #ifndef TESTS_NVME_IO_FIXTURE_H
 #define TESTS_NVME_IO_FIXTURE_H
 
-#include "nvme/io.h"
+#include "nvme/method/io.h"
 #include <stddef.h>
 
 #define BLOCK      4096u

@@ -3,7 +3,7 @@
 #define TESTS_NVME_SWAP_DIRS_FIXTURE_H
 
 #include "core/base/log.h"
-#include "nvme/swap.h"
+#include "nvme/swap/swap.h"
 
 #include <stdbool.h>
 

@@ -2,7 +2,7 @@
 #ifndef TESTS_NVME_SWAP_FIXTURE_H
 #define TESTS_NVME_SWAP_FIXTURE_H
 
-#include "nvme/swap.h"
+#include "nvme/swap/swap.h"
 
 #include <stdbool.h>
 

@@ -1,5 +1,5 @@
-/* tests/nvme/test_io_contract.c - the contract in nvme/io.h, run against every I/O method this machine has: bytes, errors, files'
- * ends. A method that fails here is wrong even if the engine happens to work with it.  Also io_contract_queue and
+/* tests/nvme/test_io_contract.c - the contract in nvme/method/io.h, run against every I/O method this machine has: bytes, errors,
+ * files' ends. A method that fails here is wrong even if the engine happens to work with it.  Also io_contract_queue and
  * io_contract_files. */
 #include "core/base/fault.h"
 #include "core/base/rng.h"

@@ -1,4 +1,4 @@
-/* tests/nvme/test_io_contract_files.c - the contract in nvme/io.h: files of an io come and go. */
+/* tests/nvme/test_io_contract_files.c - the contract in nvme/method/io.h: files of an io come and go. */
 #include "io_fixture.h"
 #include "tests/common/child.h"
 

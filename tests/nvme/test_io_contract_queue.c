@@ -1,4 +1,5 @@
-/* tests/nvme/test_io_contract_queue.c - the contract in nvme/io.h: what is taken and refused, waits and what ends them, cancels.
+/* tests/nvme/test_io_contract_queue.c - the contract in nvme/method/io.h: what is taken and refused, waits and what ends them,
+ * cancels.
  */
 #include "core/base/fault.h"
 #include "core/system/clock.h"

@@ -1,7 +1,7 @@
 /* tests/nvme/test_io_handle.c - the public handle (strata/io.h): order of what overlaps, many files and requests,
  * closing, buffers, fork.  Also io_handle_random and io_handle_errors. */
 #include "io_handle_fixture.h"
-#include "nvme/io_handle_parts.h"
+#include "nvme/handle/io_handle_internal.h"
 #include "tests/common/child.h"
 #include "tests/common/scratch.h"
 

@@ -2,7 +2,7 @@
  * cancel. */
 #include "core/base/fault.h"
 #include "io_handle_fixture.h"
-#include "nvme/io_handle_parts.h"
+#include "nvme/handle/io_handle_internal.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>

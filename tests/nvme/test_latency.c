@@ -1,6 +1,6 @@
 /* tests/nvme/test_latency.c - percentiles against sorted samples, the stated error, the ends of the range, none. */
 #include "core/base/rng.h"
-#include "nvme/latency.h"
+#include "nvme/measure/latency.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* tests/nvme/test_probe.c - the measurement runs with every method, cleans up, and reports what fails.  How fast is no test. */
 #include "core/base/fault.h"
-#include "nvme/swap.h"
+#include "nvme/swap/swap.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>

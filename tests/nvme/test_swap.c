@@ -4,7 +4,7 @@
 #include "core/base/log.h"
 #include "core/base/rng.h"
 #include "core/system/clock.h"
-#include "nvme/swap.h"
+#include "nvme/swap/swap.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>

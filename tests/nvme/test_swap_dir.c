@@ -1,8 +1,8 @@
 /* tests/nvme/test_swap_dir.c - what a swap leaves on the disk: locks, orphans, foreign files, full and read-only disks. */
 #include "core/base/fault.h"
 #include "core/base/log.h"
-#include "nvme/swap.h"
-#include "nvme/swap_parts.h"
+#include "nvme/swap/swap.h"
+#include "nvme/swap/swap_internal.h"
 #include "swap_fixture.h"
 #include "tests/common/child.h"
 #include "tests/common/scratch.h"

@@ -1,6 +1,6 @@
 /* tests/nvme/test_swap_dirs.c - one swap over several directories: bytes, parts, counters, depth, errors. */
 #include "core/base/fault.h"
-#include "nvme/swap_parts.h"
+#include "nvme/swap/swap_internal.h"
 #include "swap_dirs_fixture.h"
 #include "tests/common/scratch.h"
 

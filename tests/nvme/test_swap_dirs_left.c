@@ -1,7 +1,7 @@
 /* tests/nvme/test_swap_dirs_left.c - one swap over several directories: who else uses them, what is left behind, disks that do
  * not suit. */
 #include "core/base/rng.h"
-#include "nvme/swap_parts.h"
+#include "nvme/swap/swap_internal.h"
 #include "swap_dirs_fixture.h"
 #include "tests/common/child.h"
 #include "tests/common/scratch.h"

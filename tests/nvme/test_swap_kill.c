@@ -1,7 +1,7 @@
 /* tests/nvme/test_swap_kill.c - a run directory whose owner is killed at any system call is swept; one that lives is not. */
 #include "core/base/log.h"
-#include "nvme/swap.h"
-#include "nvme/swap_parts.h"
+#include "nvme/swap/swap.h"
+#include "nvme/swap/swap_internal.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>

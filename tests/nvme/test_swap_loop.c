@@ -1,6 +1,6 @@
 /* tests/nvme/test_swap_loop.c - small disks that are real file systems: two loop devices, mounted where no other process sees
  * them.  Needs root, losetup and mkfs.ext4; skipped elsewhere. */
-#include "nvme/swap.h"
+#include "nvme/swap/swap.h"
 #include "swap_fixture.h"
 #include "tests/common/scratch.h"
 

@@ -1,6 +1,6 @@
 /* tests/nvme/test_swap_mover.c - the I/O thread step by step, over an I/O method that ends a request when the test says so. */
 #include "core/base/error.h"
-#include "nvme/swap_parts.h"
+#include "nvme/swap/swap_internal.h"
 
 #include <errno.h>
 #include <pthread.h>

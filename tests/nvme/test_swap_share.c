@@ -1,6 +1,6 @@
 /* tests/nvme/test_swap_share.c - holders of a directory are counted over processes, also over one that is killed; no litter. */
 #include "core/base/fault.h"
-#include "nvme/swap_share.h"
+#include "nvme/swap/swap_share.h"
 #include "tests/common/child.h"
 #include "tests/common/scratch.h"
 

@@ -1,6 +1,6 @@
 /* tests/nvme/test_swap_stripe.c - properties of the pattern, over many numbers of directories, rates and sizes. */
 #include "core/base/rng.h"
-#include "nvme/swap_stripe.h"
+#include "nvme/swap/swap_stripe.h"
 
 #include <math.h>
 #include <setjmp.h>

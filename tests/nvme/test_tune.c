@@ -1,7 +1,7 @@
 /* tests/nvme/test_tune.c - the knee search over drives that are formulas. */
 #include "core/base/error.h"
 #include "core/base/rng.h"
-#include "nvme/tune.h"
+#include "nvme/measure/tune.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,309 @@
+/* nvme/handle/io_handle_file.c - files of a handle: opening, reserving, direct or buffered, exact size, closing.
+ *
+ * Opened by any thread; closed by the I/O thread, once no request is left. */
+#include "nvme/handle/io_handle_internal.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/base/size.h"
+#include "nvme/method/direct.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FLAGS_ALL (STRATA_IO_READ | STRATA_IO_WRITE | STRATA_IO_CREATE | STRATA_IO_TRUNCATE | STRATA_IO_BUFFERED)
+
+/* --- opening --- */
+
+static strata_status check_flags(const struct strata_io *io, const char *path, uint32_t flags, uint64_t bytes)
+{
+    const bool write = (flags & STRATA_IO_WRITE) != 0;
+
+    if (path == NULL || path[0] == '\0' || strlen(path) >= PATH_MAX)
+        return st_error(STRATA_E_INVAL, "open file: a path of 1 to %d characters is needed", PATH_MAX - 1);
+    if ((flags & ~(uint32_t)FLAGS_ALL) != 0 || (flags & (STRATA_IO_READ | STRATA_IO_WRITE)) == 0)
+        return st_error(STRATA_E_INVAL, "%s: flags 0x%" PRIx32 ": READ or WRITE is needed, and none that is unknown", path,
+                        flags);
+    if (!write && ((flags & (STRATA_IO_CREATE | STRATA_IO_TRUNCATE)) != 0 || (bytes > 0 && !io->fake)))
+        return st_error(STRATA_E_INVAL, "%s: a file that is not opened for WRITE is not created, truncated or given a size",
+                        path);
+    if (bytes > INT64_MAX)
+        return st_error(STRATA_E_INVAL, "%s: %" PRIu64 " bytes are more than a file can have", path, bytes);
+    return STRATA_OK;
+}
+
+/* O_NONBLOCK: a pipe in the place of the file does not hold us; it is refused afterwards. */
+static int open_path(const char *path, uint32_t flags, bool *created)
+{
+    const int mode = (flags & STRATA_IO_WRITE) != 0 ? O_RDWR : O_RDONLY;
+    int fd = (int)st_fault("nvme.open", 0);
+
+    *created = false;
+    if (fd < 0) {
+        errno = -fd;
+        return -1;
+    }
+    if ((flags & STRATA_IO_CREATE) != 0) {
+        fd = open(path, mode | O_CREAT | O_EXCL | O_CLOEXEC | O_NONBLOCK, 0666);
+        *created = fd >= 0;
+        if (fd >= 0 || errno != EEXIST)
+            return fd;
+    }
+    return open(path, mode | O_CLOEXEC | O_NONBLOCK);
+}
+
+static strata_status check_regular(struct strata_io_file *file)
+{
+    struct stat info;
+
+    if (st_fault_refuses("nvme.stat") || fstat(file->fd, &info) < 0)
+        return st_error_errno(errno, "%s: cannot be looked at", file->path);
+    if (S_ISDIR(info.st_mode))
+        return st_error(STRATA_E_INPUT, "%s: a directory, where a file is needed", file->path);
+    if (!S_ISREG(info.st_mode))
+        return st_error(STRATA_E_INPUT, "%s: not a regular file", file->path);
+    file->bytes = (uint64_t)info.st_size;
+    return STRATA_OK;
+}
+
+static strata_status reserve(struct strata_io_file *file, uint64_t bytes)
+{
+    const int fd = file->fd;
+    char text[24];
+    int err = (int)-st_fault("nvme.fallocate", 0);
+
+    if (err == 0)
+        do
+            err = posix_fallocate(fd, 0, (off_t)bytes);
+        while (err == EINTR);
+    if (err == 0) {
+        file->bytes = bytes > file->bytes ? bytes : file->bytes;
+        return STRATA_OK;
+    }
+    if (st_fault_refuses("nvme.cut_back") ||
+        ftruncate(fd, (off_t)file->bytes) < 0) /* what it had; its error would hide the cause */
+        st_log(ST_LOG_WARN, "%s: could not be cut back to %" PRIu64 " bytes", file->path, file->bytes);
+    return st_error_errno(err, "%s: cannot reserve %s", file->path, st_size_text(text, bytes));
+}
+
+static strata_status prepare(struct strata_io_file *file, uint64_t bytes)
+{
+    const int fd = file->fd;
+    const int access_mode = (file->flags & STRATA_IO_WRITE) != 0 ? O_RDWR : O_RDONLY;
+    struct st_direct direct = {.works = false};
+    strata_status st;
+
+    if ((st = check_regular(file)) != STRATA_OK)
+        return st;
+    if (st_fault_refuses("nvme.flags") || fcntl(fd, F_SETFL, access_mode) < 0)
+        return st_error_errno(errno, "%s: its flags cannot be set", file->path);
+    if ((file->flags & STRATA_IO_TRUNCATE) != 0 && (st_fault_refuses("nvme.truncate") || ftruncate(fd, 0) < 0))
+        return st_error_errno(errno, "%s: cannot be truncated", file->path);
+    if ((file->flags & STRATA_IO_TRUNCATE) != 0)
+        file->bytes = 0;
+    if (bytes > 0 && (st = reserve(file, bytes)) != STRATA_OK)
+        return st;
+    if ((file->flags & STRATA_IO_BUFFERED) == 0)
+        st_direct_enable(&direct, fd);
+    file->direct = direct.works;
+    file->memory_align = direct.memory_align;
+    return STRATA_OK;
+}
+
+static strata_status open_real(struct strata_io_file *file, uint64_t bytes)
+{
+    bool created;
+    const int fd = open_path(file->path, file->flags, &created);
+    strata_status st;
+
+    if (fd < 0)
+        return st_error_errno(errno, "%s: cannot be opened", file->path);
+    file->fd = fd;
+    if ((st = prepare(file, bytes)) == STRATA_OK)
+        return STRATA_OK;
+    close(fd);
+    if (created)
+        (void)unlink(file->path); /* the failure at hand is the one to report */
+    return st;
+}
+
+/* Memory stands for it, in whole blocks so that the direct way is walked. */
+static strata_status open_fake(struct strata_io_file *file, uint64_t bytes)
+{
+    uint32_t count = 0;
+
+    pthread_mutex_lock(&file->io->lock);
+    for (const struct strata_io_file *f = file->io->files; f != NULL; f = f->next)
+        count++;
+    pthread_mutex_unlock(&file->io->lock);
+    if (count >= ST_IO_FILES_MAX)
+        return st_error(STRATA_E_INVAL, "%s: io method fake has room for %u files", file->path, ST_IO_FILES_MAX);
+    file->bytes = bytes;
+    file->direct = (file->flags & STRATA_IO_BUFFERED) == 0;
+    file->memory_align = ST_IO_ALIGN;
+    return STRATA_OK;
+}
+
+strata_status strata_io_open_file(struct strata_io *io, struct strata_io_file **out, const char *path, uint32_t flags,
+                                  uint64_t bytes)
+{
+    struct strata_io_file *file;
+    strata_status st;
+
+    if ((st = st_handle_check(io)) != STRATA_OK || (st = check_flags(io, path, flags, bytes)) != STRATA_OK)
+        return st;
+    if ((st = st_io_alloc((void **)&file, path, 1, sizeof(*file))) != STRATA_OK)
+        return st;
+    file->io = io;
+    file->flags = flags;
+    snprintf(file->path, sizeof(file->path), "%s", path);
+    file->fd = file->place = -1;
+    if ((st = io->fake ? open_fake(file, bytes) : open_real(file, bytes)) != STRATA_OK) {
+        free(file);
+        return st;
+    }
+    pthread_mutex_lock(&io->lock);
+    file->next = io->files;
+    io->files = file;
+    pthread_mutex_unlock(&io->lock);
+    *out = file;
+    return STRATA_OK;
+}
+
+/* --- in use --- */
+
+strata_status st_handle_file_settle(struct strata_io_file *file, const struct st_hreq *req, uint64_t *bytes, int *err)
+{
+    const int fd = file->fd;
+
+    if (req->status == STRATA_OK && !req->stopped && req->end > *bytes)
+        *bytes = req->end;
+    if (fd < 0)
+        return STRATA_OK;
+    if (req->pads) {
+        /* Nothing else that runs lies behind req->end (st_handle_claim). */
+        const uint64_t keep = req->end > *bytes ? req->end : *bytes;
+        const uint64_t there = st_handle_file_look(file);
+        int rc = (int)st_fault("nvme.truncate", 0);
+
+        if (rc == 0 && there > keep && (rc = ftruncate(fd, (off_t)keep)) < 0)
+            rc = -errno;
+        if (rc < 0) {
+            *err = -rc;
+            return st_error_errno(-rc, "the file could not be cut to its size of %" PRIu64 " bytes", keep);
+        }
+    }
+    if (req->extends && (req->status != STRATA_OK || req->stopped)) { /* as far as it came */
+        const uint64_t there = st_handle_file_look(file);
+
+        *bytes = there > *bytes ? there : *bytes;
+    }
+    return STRATA_OK;
+}
+
+uint64_t st_handle_file_look(const struct strata_io_file *file)
+{
+    struct stat info;
+
+    if (file->fd < 0 || fstat(file->fd, &info) < 0)
+        return 0;
+    return (uint64_t)info.st_size;
+}
+
+uint64_t strata_io_file_bytes(const struct strata_io_file *file)
+{
+    struct strata_io *io = file->io;
+    uint64_t bytes;
+
+    pthread_mutex_lock(&io->lock);
+    bytes = file->bytes;
+    pthread_mutex_unlock(&io->lock);
+    return bytes;
+}
+
+bool strata_io_file_direct(const struct strata_io_file *file)
+{
+    return file->direct && !file->io->fake;
+}
+
+static void wait_for_requests(struct strata_io_file *file)
+{
+    while (file->outstanding > 0)
+        st_handle_wait_ended(file->io);
+}
+
+strata_status strata_io_sync_file(struct strata_io_file *file)
+{
+    strata_status st = st_handle_check(file->io);
+    int rc;
+
+    if (st != STRATA_OK)
+        return st;
+    pthread_mutex_lock(&file->io->lock);
+    wait_for_requests(file);
+    pthread_mutex_unlock(&file->io->lock);
+    rc = (int)st_fault("nvme.sync", 0);
+    if (rc == 0 && file->fd >= 0 && fdatasync(file->fd) < 0)
+        rc = -errno;
+    return rc < 0 ? st_error_errno(-rc, "%s: cannot be made durable", file->path) : STRATA_OK;
+}
+
+/* --- closing --- */
+
+void st_handle_file_close(struct strata_io_file *file)
+{
+    struct strata_io *io = file->io;
+    strata_status st = STRATA_OK;
+
+    if (file->fd >= 0) {
+        int rc = (int)st_fault("nvme.close", 0);
+
+        if (close(file->fd) < 0)
+            rc = -errno;
+        if (rc < 0 && rc != -EINTR)
+            st = st_error_errno(-rc, "%s: closing it", file->path);
+    }
+    pthread_mutex_lock(&io->lock);
+    file->closed = true;
+    file->close_status = st;
+    if (st != STRATA_OK)
+        snprintf(file->close_error, sizeof(file->close_error), "%s", strata_last_error());
+    pthread_cond_broadcast(&io->ended);
+    pthread_mutex_unlock(&io->lock);
+}
+
+strata_status strata_io_close_file(struct strata_io_file *file)
+{
+    struct strata_io_file **link;
+    struct strata_io *io;
+    strata_status st;
+
+    if (file == NULL)
+        return STRATA_OK;
+    io = file->io;
+    if ((st = st_handle_check(io)) != STRATA_OK)
+        return st;
+    pthread_mutex_lock(&io->lock);
+    wait_for_requests(file);
+    file->next_closing = io->closing;
+    io->closing = file;
+    st_handle_nudge(io);
+    while (!file->closed)
+        st_handle_wait_ended(io);
+    for (link = &io->files; *link != file; link = &(*link)->next)
+        ;
+    *link = file->next;
+    pthread_mutex_unlock(&io->lock);
+    st = file->close_status;
+    if (st != STRATA_OK)
+        st = st_error(st, "%s", file->close_error);
+    free(file);
+    return st;
+}

@@ -1,0 +1,562 @@
+/* nvme/handle/io_handle_thread.c - the I/O thread of a handle: takes requests, keeps the method's queue full, ends requests.
+ *
+ * It sleeps on `work` when nothing is in flight and in reap() otherwise; who gives it something to do wakes it from either.
+ * A method has room for 16 files at a time: a file is bound to it when it has a piece to move, and makes room for another while
+ * it has none in flight. */
+#include "nvme/handle/io_handle_internal.h"
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/system/clock.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH_MAX 32u /* pieces per submit() */
+
+/* --- the method --- */
+
+static strata_status open_method(struct strata_io *io)
+{
+    strata_status st = io->ops->open(&io->method, &io->opts);
+
+    if (st != STRATA_OK || io->region.bytes == 0 || io->ops->register_region == NULL)
+        return st;
+    io->registered = io->ops->register_region(io->method, io->region.base, io->region.bytes) == STRATA_OK;
+    if (!io->registered)
+        st_log(ST_LOG_NOTICE, "%s; transfers go on without registered memory", strata_last_error());
+    return STRATA_OK;
+}
+
+static void unbind(struct strata_io *io, struct strata_io_file *file)
+{
+    assert(file->in_flight == 0);
+    io->ops->remove_file(io->method, (uint32_t)file->place);
+    io->bound[file->place] = NULL;
+    file->place = -1;
+}
+
+/* Takes the place of a file without pieces in flight, each in its turn.  False: there is none. */
+static bool make_room(struct strata_io *io)
+{
+    assert(!io->fake); /* its bytes would go with the place */
+    for (uint32_t i = 0; i < ST_IO_FILES_MAX; i++) {
+        struct strata_io_file *file;
+
+        io->hand = (io->hand + 1) % ST_IO_FILES_MAX;
+        if ((file = io->bound[io->hand]) == NULL || file->in_flight > 0)
+            continue;
+        unbind(io, file);
+        return true;
+    }
+    return false;
+}
+
+static strata_status add_file(struct strata_io *io, struct strata_io_file *file)
+{
+    const uint64_t bytes = (file->bytes + ST_IO_ALIGN - 1) & ~(uint64_t)(ST_IO_ALIGN - 1);
+    uint32_t index;
+    const strata_status st = io->ops->add_file(io->method, file->fd, bytes, &index);
+
+    if (st != STRATA_OK)
+        return st;
+    io->bound[index] = file;
+    file->place = (int)index;
+    return STRATA_OK;
+}
+
+enum bound { BOUND, NO_ROOM, FAILED };
+
+/* Make the piece's file known to the method: from here on the piece is in flight. */
+static enum bound bind(struct strata_io *io, struct st_hslot *slot, strata_status *st)
+{
+    struct strata_io_file *file = slot->request->file;
+
+    while (file->place < 0 && (*st = add_file(io, file)) != STRATA_OK)
+        if (*st != STRATA_E_INVAL) /* full */
+            return FAILED;
+        else if (!make_room(io))
+            return io->in_flight > 0 ? NO_ROOM : FAILED;
+    slot->req.file = (uint32_t)file->place;
+    slot->issued = true;
+    file->in_flight++;
+    io->in_flight++;
+    return BOUND;
+}
+
+/* --- requests that end --- */
+
+void st_handle_fail(struct st_hreq *req, strata_status st, int system_error, uint64_t offset)
+{
+    if (req->status != STRATA_OK)
+        return;
+    if (st == STRATA_E_BUSY) /* says "goes on" to who waits */
+        st = STRATA_E_IO;
+    req->status = st_error_prefix(st, "%s", req->file->path);
+    req->sentence = strdup(strata_last_error());
+    req->result.system_error = system_error;
+    req->result.failed_offset = offset;
+}
+
+static void count(struct strata_io *io, const struct st_hreq *req)
+{
+    struct strata_io_counters *c = &io->counters;
+
+    if (req->status == STRATA_E_CANCELLED) {
+        c->cancelled++;
+    } else if (req->status != STRATA_OK) {
+        c->failed++;
+    } else if (req->op == ST_IO_READ) {
+        c->reads++;
+        c->bytes_read += req->end - req->offset;
+    } else {
+        c->writes++;
+        c->bytes_written += req->end - req->offset;
+    }
+    c->outstanding--;
+}
+
+/* Lock held: nobody waits for this one, so what it has to say is kept for wait_all(). */
+static void end_detached(struct strata_io *io, struct st_hreq *req)
+{
+    if (req->status != STRATA_OK && io->detached_status == STRATA_OK) {
+        io->detached_status = req->status;
+        snprintf(io->detached_error, sizeof(io->detached_error), "%s",
+                 req->sentence != NULL ? req->sentence : strata_status_text(req->status));
+    }
+    st_handle_give_record(io, req);
+}
+
+/* Hand the request's status over. */
+static void publish(struct strata_io *io, struct st_hreq *req, uint64_t file_bytes)
+{
+    struct strata_io_file *file = req->file;
+
+    pthread_mutex_lock(&io->lock);
+    file->bytes = file_bytes;
+    req->result.status = req->status;
+    req->result.bytes_moved = req->bytes_moved;
+    req->result.seconds = (double)(st_clock_ns() - req->start_ns) * 1e-9;
+    req->going = false;
+    *(req->older != NULL ? &req->older->younger : &io->oldest) = req->younger;
+    *(req->younger != NULL ? &req->younger->older : &io->youngest) = req->older;
+    count(io, req);
+    file->outstanding--;
+    if (req->cancel_asked) { /* since the list was last taken, perhaps */
+        struct st_hreq **link = &io->cancels;
+
+        while (*link != NULL && *link != req)
+            link = &(*link)->next_cancel;
+        if (*link == req)
+            *link = req->next_cancel;
+    }
+    if (req->waiters > 0)
+        pthread_cond_broadcast(&req->ended);
+    if (req->detached)
+        end_detached(io, req);
+    if (io->waiters > 0)
+        pthread_cond_broadcast(&io->ended);
+    pthread_mutex_unlock(&io->lock);
+}
+
+static void make_ready(struct strata_io *io, struct strata_io_file *file)
+{
+    if (file->ready || (file->cutting == NULL && file->waiting.first == NULL))
+        return;
+    file->ready = true;
+    file->next_ready = NULL;
+    if (io->ready_last != NULL)
+        io->ready_last->next_ready = file;
+    else
+        io->ready_first = file;
+    io->ready_last = file;
+}
+
+static struct strata_io_file *pop_ready(struct strata_io *io)
+{
+    struct strata_io_file *file = io->ready_first;
+
+    io->ready_first = file->next_ready;
+    if (io->ready_first == NULL)
+        io->ready_last = NULL;
+    file->ready = false;
+    return file;
+}
+
+void st_handle_end(struct strata_io *io, struct st_hreq *req)
+{
+    struct strata_io_file *file = req->file;
+    uint64_t bytes = file->bytes;
+    strata_status st;
+    int err = 0;
+
+    if (req->running && req->op == ST_IO_WRITE && (st = st_handle_file_settle(file, req, &bytes, &err)) != STRATA_OK)
+        st_handle_fail(req, st, err, req->end);
+    if (req->status == STRATA_OK && req->bytes_moved < req->end - req->offset) {
+        st = st_error(STRATA_E_CANCELLED,
+                      "%s of %" PRIu64 " bytes at offset %" PRIu64 " was cancelled: %" PRIu64 " bytes of it were moved",
+                      req->op == ST_IO_READ ? "read" : "write", req->end - req->offset, req->offset, req->bytes_moved);
+        st_handle_fail(req, st, 0, req->offset);
+    }
+    if (file->cutting == req)
+        file->cutting = NULL;
+    st_handle_list_remove(req->running ? &file->running : &file->waiting, req);
+    make_ready(io, file); /* what waited for this one */
+    publish(io, req, bytes);
+}
+
+/* --- pieces --- */
+
+static void slot_free(struct strata_io *io, struct st_hslot *slot)
+{
+    slot->next = io->free_slots;
+    io->free_slots = slot;
+    io->pieces--;
+}
+
+/* A piece is over, well or not; its request too if it was the last. */
+static void piece_end(struct strata_io *io, struct st_hslot *slot)
+{
+    struct st_hreq *req = slot->request;
+
+    slot_free(io, slot);
+    if (--req->pieces == 0 && (req->stopped || req->at == req->end))
+        st_handle_end(io, req);
+}
+
+static void stop(struct st_hreq *req)
+{
+    req->stopped = true;
+    if (req->file->cutting == req)
+        req->file->cutting = NULL;
+}
+
+static void piece_failed(struct st_hslot *slot, strata_status st)
+{
+    const int64_t result = slot->req.result;
+
+    st_handle_fail(slot->request, st, result < 0 ? (int)-result : 0, slot->req.offset);
+    stop(slot->request); /* the rest is not worth issuing */
+}
+
+static void again(struct strata_io *io, struct st_hslot *slot)
+{
+    slot->next = NULL;
+    if (io->again_last != NULL)
+        io->again_last->next = slot;
+    else
+        io->again_first = slot;
+    io->again_last = slot;
+}
+
+static void piece_moved(struct st_hslot *slot)
+{
+    struct st_hreq *req = slot->request;
+
+    if (slot->bounced && req->op == ST_IO_READ)
+        memcpy(slot->user, slot->bounce + slot->into, slot->user_bytes);
+    req->bytes_moved += slot->user_bytes;
+}
+
+static void piece_done(struct st_io_req *done, strata_status st)
+{
+    struct st_hslot *slot = (struct st_hslot *)done;
+    struct strata_io *io = slot->io;
+
+    io->in_flight--;
+    slot->request->file->in_flight--;
+    slot->issued = false;
+    if (st == STRATA_OK && slot->fetching && !slot->request->stopped) {
+        st_handle_merge(slot);
+        again(io, slot);
+        return;
+    }
+    if (st != STRATA_OK)
+        piece_failed(slot, st);
+    else if (!slot->fetching)
+        piece_moved(slot);
+    piece_end(io, slot);
+}
+
+/* --- issuing --- */
+
+/* A read past the end as we know it: the file may have grown by other means. */
+static bool fits(struct strata_io *io, struct strata_io_file *file, struct st_hreq *req)
+{
+    const uint64_t bytes = st_handle_file_look(file);
+    strata_status st;
+
+    pthread_mutex_lock(&io->lock);
+    if (bytes > file->bytes)
+        file->bytes = bytes;
+    pthread_mutex_unlock(&io->lock);
+    st_handle_claim(req);
+    if (!req->extends)
+        return true;
+    st = st_error(STRATA_E_TRUNC,
+                  "read of %" PRIu64 " bytes at offset %" PRIu64 ": the file ends before that: it has %" PRIu64 " bytes",
+                  req->end - req->offset, req->offset, file->bytes);
+    st_handle_fail(req, st, 0, req->offset);
+    return false;
+}
+
+/* The file's first waiting request, if nothing that runs is in its way; those that need no transfer end here. */
+static void start_next(struct strata_io *io, struct strata_io_file *file)
+{
+    struct st_hreq *req;
+
+    while (file->cutting == NULL && (req = file->waiting.first) != NULL) {
+        st_handle_claim(req);
+        for (const struct st_hreq *r = file->running.first; r != NULL; r = r->behind)
+            if (st_handle_conflict(r, req))
+                return;
+        if (req->offset == req->end || (req->op == ST_IO_READ && req->extends && !fits(io, file, req))) {
+            st_handle_end(io, req);
+            continue;
+        }
+        st_handle_list_remove(&file->waiting, req);
+        st_handle_list_push(&file->running, req);
+        req->running = true;
+        file->cutting = req;
+    }
+}
+
+static void count_piece(struct strata_io *io, const struct st_hslot *slot)
+{
+    if (!slot->bounced)
+        return;
+    pthread_mutex_lock(&io->lock);
+    io->counters.bytes_bounced += slot->user_bytes;
+    io->counters.blocks_merged += slot->fetching ? 1 : 0;
+    pthread_mutex_unlock(&io->lock);
+}
+
+/* A new piece: files take turns.  NULL: no file has one. */
+static struct st_hslot *cut_next(struct strata_io *io)
+{
+    while (io->ready_first != NULL) {
+        struct strata_io_file *file = pop_ready(io);
+        struct st_hslot *slot = io->free_slots;
+        struct st_hreq *req;
+
+        start_next(io, file);
+        if ((req = file->cutting) == NULL)
+            continue; /* ready again when something of it ends */
+        io->free_slots = slot->next;
+        io->pieces++;
+        req->pieces++;
+        st_handle_cut(req, slot, io->block_bytes, io->bounce_bytes);
+        count_piece(io, slot);
+        if (req->at == req->end)
+            file->cutting = NULL;
+        make_ready(io, file);
+        return slot;
+    }
+    return NULL;
+}
+
+static struct st_hslot *next_piece(struct strata_io *io)
+{
+    struct st_hslot *slot;
+
+    while ((slot = io->again_first) != NULL) {
+        io->again_first = slot->next;
+        if (io->again_first == NULL)
+            io->again_last = NULL;
+        if (!slot->request->stopped)
+            return slot;
+        piece_end(io, slot);
+    }
+    return io->free_slots != NULL ? cut_next(io) : NULL;
+}
+
+static void put_back(struct strata_io *io, struct st_hslot *slot)
+{
+    slot->next = io->again_first;
+    io->again_first = slot;
+    if (io->again_last == NULL)
+        io->again_last = slot;
+}
+
+/* Pieces for one submit(); *no_room: the next one waits for a file with none in flight. */
+static uint32_t gather(struct strata_io *io, struct st_io_req **batch, bool *no_room)
+{
+    uint32_t gathered = 0;
+    struct st_hslot *slot;
+
+    while (gathered < BATCH_MAX && !*no_room && (slot = next_piece(io)) != NULL) {
+        strata_status st = STRATA_OK;
+
+        switch (bind(io, slot, &st)) {
+        case BOUND:
+            batch[gathered++] = &slot->req;
+            break;
+        case NO_ROOM:
+            put_back(io, slot);
+            *no_room = true;
+            break;
+        case FAILED:
+            slot->req.result = 0;
+            piece_failed(slot, st);
+            piece_end(io, slot);
+            break;
+        }
+    }
+    return gathered;
+}
+
+static void submit(struct strata_io *io, struct st_io_req **batch, uint32_t batch_count)
+{
+    char sentence[ST_HANDLE_ERROR_BYTES];
+    strata_status st;
+
+    if ((st = io->ops->submit(io->method, batch, batch_count)) == STRATA_OK)
+        return;
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    for (uint32_t i = 0; i < batch_count; i++) {
+        batch[i]->result = 0;
+        piece_done(batch[i], st_error(st, "%s", sentence));
+    }
+}
+
+static void issue(struct strata_io *io)
+{
+    for (;;) {
+        struct st_io_req *batch[BATCH_MAX];
+        bool no_room = false;
+        const uint32_t gathered = gather(io, batch, &no_room);
+
+        if (gathered > 0)
+            submit(io, batch, gathered);
+        if (gathered == 0 || (no_room && io->in_flight > 0))
+            return;
+    }
+}
+
+/* --- what others ask for --- */
+
+static void cancel(struct strata_io *io, struct st_hreq *req)
+{
+    stop(req);
+    if (req->pieces == 0) {
+        st_handle_end(io, req);
+        return;
+    }
+    for (uint32_t i = 0; i < io->opts.queue_depth; i++)
+        if (io->slots[i].issued && io->slots[i].request == req)
+            io->ops->cancel(io->method, &io->slots[i].req);
+}
+
+static void leave_ready(struct strata_io *io, const struct strata_io_file *file)
+{
+    struct strata_io_file *first = io->ready_first;
+
+    io->ready_first = io->ready_last = NULL;
+    while (first != NULL) {
+        struct strata_io_file *next = first->next_ready;
+
+        first->ready = false;
+        if (first != file)
+            make_ready(io, first);
+        first = next;
+    }
+}
+
+static void take_closing(struct strata_io *io, struct strata_io_file *file)
+{
+    leave_ready(io, file);
+    if (file->place >= 0)
+        unbind(io, file);
+    st_handle_file_close(file);
+}
+
+static bool is_idle(const struct strata_io *io)
+{
+    return io->pieces == 0 && io->ready_first == NULL;
+}
+
+struct work {
+    struct st_hreq *started, *cancels;
+    struct strata_io_file *closing;
+};
+
+/* Sleeps while there is nothing to do.  False: stopping, and all is done. */
+static bool take_work(struct strata_io *io, struct work *work)
+{
+    const bool idle = is_idle(io);
+    bool go_on;
+
+    pthread_mutex_lock(&io->lock);
+    io->in_reap = false;
+    while (idle && io->inbox.first == NULL && io->cancels == NULL && io->closing == NULL && !io->stopping)
+        pthread_cond_wait(&io->work, &io->lock);
+    *work = (struct work){io->inbox.first, io->cancels, io->closing};
+    io->inbox = (struct st_hlist){NULL, NULL};
+    io->cancels = NULL;
+    io->closing = NULL;
+    go_on = !idle || work->started != NULL || work->cancels != NULL || work->closing != NULL;
+    io->in_reap = true;
+    pthread_mutex_unlock(&io->lock);
+    return go_on;
+}
+
+static void do_work(struct strata_io *io, const struct work *work)
+{
+    struct strata_io_file *file = work->closing;
+    struct st_hreq *req = work->started;
+
+    while (req != NULL) {
+        struct st_hreq *next = req->next;
+
+        st_handle_list_push(&req->file->waiting, req);
+        make_ready(io, req->file);
+        req = next;
+    }
+    for (req = work->cancels; req != NULL;) { /* none of them ends but by its own turn here */
+        struct st_hreq *next = req->next_cancel;
+
+        cancel(io, req);
+        req = next;
+    }
+    while (file != NULL) {
+        struct strata_io_file *next = file->next_closing;
+
+        take_closing(io, file);
+        file = next;
+    }
+}
+
+static void report_start(struct strata_io *io, strata_status st)
+{
+    pthread_mutex_lock(&io->lock);
+    io->start_status = st;
+    snprintf(io->start_error, sizeof(io->start_error), "%s", strata_last_error());
+    io->started = true;
+    pthread_cond_broadcast(&io->ended);
+    pthread_mutex_unlock(&io->lock);
+}
+
+void *st_handle_main(void *arg)
+{
+    struct strata_io *io = arg;
+    const strata_status st = open_method(io);
+    struct work work;
+
+    for (uint32_t i = 0; i < io->opts.queue_depth; i++)
+        io->slots[i].req.done = piece_done;
+    report_start(io, st);
+    while (st == STRATA_OK && take_work(io, &work)) {
+        do_work(io, &work);
+        issue(io);
+        if (io->in_flight > 0) {
+            const strata_status reaped = io->ops->reap(io->method, 1);
+
+            assert(reaped == STRATA_OK); /* what breaks a method ends its requests */
+        }
+    }
+    io->ops->close(io->method);
+    return NULL;
+}

@@ -1,0 +1,268 @@
+/* nvme/method/io_methods.c - the table of methods, the choice among them, and how a request advances.
+ *
+ * Stateless; any thread. */
+#include "nvme/method/io_method.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define NS_PER_SECOND 1000000000u
+#define REFUSALS_MAX  2000u
+#define REFUSALS_FEW  20u
+
+const struct st_io_ops *const st_io_methods[] = {
+    &st_io_uring_ops, &st_io_aio_ops, &st_io_threads_ops, &st_io_fake_ops, NULL,
+};
+
+static bool opens(const struct st_io_ops *ops, strata_status *st)
+{
+    struct st_io *io;
+
+    *st = ops->open(&io, &(struct st_io_opts){.queue_depth = 1});
+    if (*st != STRATA_OK)
+        return false;
+    ops->close(io);
+    return true;
+}
+
+static const struct st_io_ops *find_named(const char *name)
+{
+    for (size_t i = 0; st_io_methods[i] != NULL; i++)
+        if (strcmp(st_io_methods[i]->name, name) == 0)
+            return st_io_methods[i];
+    return NULL;
+}
+
+/* The first whose open() works, with the reason in *why. */
+static const struct st_io_ops *find_best(const char **why)
+{
+    strata_status ring, aio;
+
+    *why = "";
+    if (opens(&st_io_uring_ops, &ring))
+        return &st_io_uring_ops;
+    if (opens(&st_io_aio_ops, &aio)) {
+        *why = ring == STRATA_E_NOSYS
+                   ? "io_uring is refused by the kernel (kernel.io_uring_disabled) or by a container's seccomp profile"
+                   : "io_uring could not be set up (memory or RLIMIT_MEMLOCK: see ulimit -l)";
+        return &st_io_aio_ops;
+    }
+    if (ring == STRATA_E_NOSYS)
+        *why = aio == STRATA_E_NOSYS
+                   ? "io_uring is refused by the kernel (kernel.io_uring_disabled) or by a container's seccomp profile, and so "
+                     "is aio"
+                   : "io_uring is refused by the kernel (kernel.io_uring_disabled) or by a container's seccomp profile, and aio "
+                     "could not be set up (sysctl fs.aio-max-nr)";
+    else
+        *why = aio == STRATA_E_NOSYS
+                   ? "io_uring could not be set up (memory or RLIMIT_MEMLOCK: see ulimit -l), and aio is refused by the kernel"
+                   : "io_uring could not be set up (memory or RLIMIT_MEMLOCK: see ulimit -l), nor aio (sysctl fs.aio-max-nr)";
+    return &st_io_threads_ops;
+}
+
+const struct st_io_ops *st_io_find(const char *name, const char **why)
+{
+    const char *reason = "";
+    const struct st_io_ops *ops = name != NULL && strcmp(name, "auto") != 0 ? find_named(name) : find_best(&reason);
+
+    if (why != NULL)
+        *why = reason;
+    return ops;
+}
+
+const struct st_io_ops *st_io_next(const struct st_io_ops *ops)
+{
+    size_t at = 0;
+
+    while (st_io_methods[at] != ops)
+        at++;
+    return st_io_methods[at + 1] != &st_io_fake_ops ? st_io_methods[at + 1] : NULL;
+}
+
+void st_io_files_init(struct st_io_files *files)
+{
+    *files = (struct st_io_files){0};
+    for (uint32_t i = 0; i < ST_IO_FILES_MAX; i++)
+        files->fds[i] = -1;
+}
+
+strata_status st_io_files_find(const struct st_io_files *files, uint32_t *index)
+{
+    uint32_t at = 0;
+
+    while (at < ST_IO_FILES_MAX && files->used[at])
+        at++;
+    if (at == ST_IO_FILES_MAX)
+        return st_error(STRATA_E_INVAL, "an io takes at most %u files", ST_IO_FILES_MAX);
+    *index = at;
+    return STRATA_OK;
+}
+
+void st_io_files_put(struct st_io_files *files, uint32_t index, int fd)
+{
+    assert(!files->used[index]);
+    files->fds[index] = fd;
+    files->used[index] = true;
+}
+
+void st_io_files_remove(struct st_io_files *files, uint32_t index)
+{
+    assert(index < ST_IO_FILES_MAX && files->used[index]);
+    assert(files->busy[index] == 0);
+    files->fds[index] = -1;
+    files->used[index] = false;
+}
+
+void st_io_begin(struct st_io_files *files, struct st_io_req *req)
+{
+    assert(req->op == ST_IO_READ || req->op == ST_IO_WRITE);
+    assert(req->file < ST_IO_FILES_MAX && files->used[req->file]);
+    assert(req->bytes > 0 && req->bytes <= ST_IO_BYTES_MAX);
+    assert(req->bytes_least <= req->bytes && (req->bytes_least == 0 || req->op == ST_IO_READ));
+    assert(req->done != NULL);
+    files->busy[req->file]++;
+    req->bytes_done = 0;
+    req->retry_count = 0;
+    req->cancelled = false;
+    req->result = 0;
+    req->next = NULL;
+}
+
+void st_io_end(struct st_io_files *files, struct st_io_req *req, strata_status st)
+{
+    assert(files->busy[req->file] > 0);
+    files->busy[req->file]--;
+    req->done(req, st);
+}
+
+struct st_io_piece st_io_remaining(const struct st_io_req *req)
+{
+    const uint32_t from = req->bytes_done & ~(ST_IO_ALIGN - 1);
+
+    return (struct st_io_piece){(char *)req->buf + from, req->offset + from, req->bytes - from};
+}
+
+static bool is_transient(int64_t result)
+{
+    return result == -EAGAIN || result == -EINTR;
+}
+
+bool st_io_advance(struct st_io_req *req, int64_t result, strata_status *st)
+{
+    const uint32_t from = req->bytes_done & ~(ST_IO_ALIGN - 1), left = req->bytes - from;
+    const uint32_t enough = req->bytes_least > 0 ? req->bytes_least : req->bytes;
+
+    result = st_fault("nvme.cqe", result);
+    req->result = result;
+    if (result >= 0 && from + result >= (int64_t)enough) {
+        req->bytes_done = from + (result < (int64_t)left ? (uint32_t)result : left);
+        *st = STRATA_OK;
+        return true;
+    }
+    if (req->cancelled && (result >= 0 || is_transient(result)))
+        result = -ECANCELED;
+    if (result >= (int64_t)ST_IO_ALIGN) {
+        req->bytes_done = from + (uint32_t)result;
+        return false;
+    }
+    /* No whole block was moved: a refusal, the end of the file inside a block, or an error. */
+    if ((result > 0 || is_transient(result)) && req->retry_count < ST_IO_RETRY_MAX) {
+        req->retry_count++;
+        return false;
+    }
+    req->result = result;
+    *st = st_io_request_error(req->op, req->offset, req->bytes, result);
+    return true;
+}
+
+static strata_status status_of_result(enum st_io_op op, int64_t result)
+{
+    if (result >= 0)
+        return op == ST_IO_READ ? STRATA_E_TRUNC : STRATA_E_IO;
+    switch (-result) {
+    case ENOSPC:
+    case EDQUOT:
+        return STRATA_E_NOSPC;
+    case ENOMEM:
+        return STRATA_E_NOMEM;
+    case ECANCELED:
+        return STRATA_E_CANCELLED;
+    default:
+        return STRATA_E_IO;
+    }
+}
+
+strata_status st_io_request_error(enum st_io_op op, uint64_t offset, uint64_t bytes, int64_t result)
+{
+    const char *verb = op == ST_IO_READ ? "read" : "write";
+    const strata_status st = status_of_result(op, result);
+    char reason[128];
+
+    if (st == STRATA_E_TRUNC)
+        return st_error(st, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": the file ends before that (was it changed?)", verb,
+                        bytes, offset);
+    if (result >= 0)
+        return st_error(st, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": the system took nothing", verb, bytes, offset);
+    return st_error(st, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": %s%s", verb, bytes, offset,
+                    strerror_r((int)-result, reason, sizeof(reason)),
+                    st == STRATA_E_NOSPC ? ": free space on the disk"
+                    : st == STRATA_E_IO  ? ": the kernel's log (dmesg) says what the device reported"
+                                         : "");
+}
+
+/* Want of room or memory may pass; what is forbidden or unknown does not. */
+bool st_io_refused_for_good(int err, uint32_t refusals)
+{
+    return refusals > (err == EAGAIN || err == EBUSY || err == ENOMEM ? REFUSALS_MAX : REFUSALS_FEW);
+}
+
+strata_status st_io_check_depth(uint32_t queue_depth)
+{
+    if (queue_depth == 0 || queue_depth > ST_IO_DEPTH_MAX)
+        return st_error(STRATA_E_INVAL, "queue depth %" PRIu32 " is outside 1..%u", queue_depth, ST_IO_DEPTH_MAX);
+    return STRATA_OK;
+}
+
+strata_status st_io_check_threads(uint32_t threads)
+{
+    if (threads > ST_IO_THREADS_MAX)
+        return st_error(STRATA_E_INVAL, "%" PRIu32 " I/O threads are more than %u", threads, ST_IO_THREADS_MAX);
+    return STRATA_OK;
+}
+
+strata_status st_io_alloc(void **out, const char *what, size_t count, size_t bytes)
+{
+    void *memory = st_fault("nvme.alloc", 0) < 0 ? NULL : calloc(count, bytes);
+
+    if (memory == NULL)
+        return st_error(STRATA_E_NOMEM, "%s: no memory for %zu x %zu bytes", what, count, bytes);
+    *out = memory;
+    return STRATA_OK;
+}
+
+void st_io_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+bool st_io_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns)
+{
+    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / NS_PER_SECOND),
+                                   .tv_nsec = (long)(deadline_ns % NS_PER_SECOND)};
+
+    if (deadline_ns == 0)
+        return pthread_cond_wait(cond, lock) == 0;
+    return pthread_cond_timedwait(cond, lock, &until) != ETIMEDOUT;
+}

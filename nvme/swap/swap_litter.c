@@ -1,0 +1,52 @@
+/* nvme/swap/swap_litter.c - the names of all open swaps, for who ends the process.  Guarded by st_ending_hold(). */
+#include "nvme/swap/swap_internal.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define LITTER_MAX 32u /* run directories */
+
+/* Descriptors are the swap's, which forgets them here before it closes them. */
+static struct litter {
+    bool used;
+    int parent_fd, dir_fd;
+    char file[32], dir[32];
+    struct st_share share;
+} litter[LITTER_MAX];
+
+int st_litter_add(const struct st_run_dir *run, uint32_t index, const struct st_share *share)
+{
+    for (uint32_t i = 0; i < LITTER_MAX; i++) {
+        if (litter[i].used)
+            continue;
+        litter[i].used = true;
+        litter[i].parent_fd = run->parent_fd;
+        litter[i].dir_fd = run->dir_fd;
+        snprintf(litter[i].file, sizeof(litter[i].file), ST_SWAP_FILE_NAME "%" PRIu32, index);
+        snprintf(litter[i].dir, sizeof(litter[i].dir), "%s", run->name);
+        litter[i].share = *share;
+        return (int)i;
+    }
+    return -1;
+}
+
+void st_litter_remove(int index)
+{
+    if (index >= 0)
+        litter[index].used = false;
+}
+
+void st_swap_unlink_all(void)
+{
+    for (uint32_t i = 0; i < LITTER_MAX; i++) {
+        if (!litter[i].used)
+            continue;
+        (void)unlinkat(litter[i].dir_fd, litter[i].file, 0);
+        (void)unlinkat(litter[i].dir_fd, ST_SWAP_LOCK_NAME, 0);
+        (void)unlinkat(litter[i].parent_fd, litter[i].dir, AT_REMOVEDIR);
+        (void)st_share_unlink(&litter[i].share); /* another run may use it */
+    }
+}

@@ -1,0 +1,141 @@
+/* nvme/swap/swap_share.c - see swap_share.h.
+ *
+ * A file is removed only under a lock of all its slots.  Who opened it before that finds no slot free, or one in a file that has
+ * no name any more, and begins again. */
+#include "nvme/swap/swap_share.h"
+
+#include "core/base/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define JOIN_TRIES 16u
+
+static struct flock range(short type, uint32_t first, uint32_t count)
+{
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = first, .l_len = count};
+}
+
+static bool lock_slots(int fd, short type, uint32_t first, uint32_t count)
+{
+    struct flock lock = range(type, first, count);
+
+    return !st_fault_refuses("nvme.share") && fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+/* Whether another holds one of these slots. */
+static bool is_held(int fd, uint32_t first, uint32_t count)
+{
+    struct flock lock = range(F_WRLCK, first, count);
+
+    return !st_fault_refuses("nvme.share") && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+/* An empty plain file: nobody's data. */
+static bool is_ours(int fd)
+{
+    struct stat info;
+
+    return !st_fault_refuses("nvme.share") && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size == 0;
+}
+
+static bool has_name(int fd)
+{
+    struct stat info;
+
+    return !st_fault_refuses("nvme.share") && fstat(fd, &info) == 0 && info.st_nlink > 0;
+}
+
+/* Descriptor, or -1. */
+static int open_file(int dir_fd, int flags)
+{
+    int fd;
+
+    if (st_fault("nvme.share", 0) < 0)
+        return -1;
+    fd = openat(dir_fd, ST_SHARE_FILE_NAME, flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (fd >= 0 && !is_ours(fd)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* 0; EAGAIN: none is free, or somebody removes the file; another error: no such locks here. */
+static int take_slot(int fd)
+{
+    int err = EAGAIN;
+
+    for (uint32_t slot = 0; slot < ST_SHARE_SLOTS && err == EAGAIN; slot++)
+        err = lock_slots(fd, F_WRLCK, slot, 1) ? 0 : errno == EACCES ? EAGAIN : errno;
+    return err;
+}
+
+void st_share_join_at(struct st_share *share, int dir_fd)
+{
+    *share = (struct st_share){.fd = -1, .dir_fd = dir_fd};
+    for (uint32_t i = 0; i < JOIN_TRIES; i++) {
+        const int fd = open_file(dir_fd, O_CREAT);
+        const int err = fd >= 0 ? take_slot(fd) : 0;
+
+        if (fd < 0)
+            return;
+        if (err == 0 && has_name(fd)) {
+            share->fd = fd;
+            return;
+        }
+        if (err != 0 && err != EAGAIN) { /* then nobody else can use it either */
+            (void)unlinkat(dir_fd, ST_SHARE_FILE_NAME, 0);
+            close(fd);
+            return;
+        }
+        close(fd);
+        sched_yield();
+    }
+}
+
+/* The slot first: of two that leave at once, the later one finds none held. */
+bool st_share_unlink(const struct st_share *share)
+{
+    if (share->fd < 0)
+        return false;
+    (void)lock_slots(share->fd, F_UNLCK, 0, ST_SHARE_SLOTS);
+    return lock_slots(share->fd, F_WRLCK, 0, ST_SHARE_SLOTS) && has_name(share->fd) && is_ours(share->fd) &&
+           unlinkat(share->dir_fd, ST_SHARE_FILE_NAME, 0) == 0;
+}
+
+void st_share_leave(struct st_share *share)
+{
+    if (share->fd < 0)
+        return;
+    (void)st_share_unlink(share);
+    close(share->fd);
+    share->fd = -1;
+}
+
+void st_share_sweep_at(int dir_fd)
+{
+    struct st_share share = {.fd = open_file(dir_fd, 0), .dir_fd = dir_fd};
+
+    st_share_leave(&share);
+}
+
+uint32_t st_share_holders(const struct st_share *share)
+{
+    uint32_t holders = 1;
+
+    if (share->fd < 0 || !is_held(share->fd, 0, ST_SHARE_SLOTS))
+        return 1;
+    for (uint32_t slot = 0; slot < ST_SHARE_SLOTS; slot++)
+        holders += is_held(share->fd, slot, 1);
+    return holders;
+}
+
+uint32_t st_share_part(uint32_t queue_depth, uint32_t holders)
+{
+    return queue_depth > holders ? queue_depth / holders : 1;
+}

@@ -1,0 +1,33 @@
+/* nvme/swap/swap_share.h - how many live swaps use a directory, so that they share its queue instead of fighting for it.
+ *
+ * One empty file in the directory; every live swap holds an open-file-description lock on one byte of it, which the kernel drops
+ * when the owner dies.  The last one out removes the file.  Where such locks do not exist, or the file cannot be made, a swap
+ * counts itself alone: sharing is about speed, never about being right. */
+#ifndef NVME_SWAP_SWAP_SHARE_H
+#define NVME_SWAP_SWAP_SHARE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ST_SHARE_FILE_NAME ".strata-share"
+#define ST_SHARE_SLOTS     64u /* more holders are not counted */
+
+struct st_share {
+    int fd;     /* -1: left out */
+    int dir_fd; /* borrowed; the directory may be renamed meanwhile */
+};
+
+/** Take a slot in the directory, whose descriptor must outlive the share. */
+void st_share_join_at(struct st_share *share, int dir_fd);
+/** Give the slot back.  Fine on one that is left out. */
+void st_share_leave(struct st_share *share);
+/** Live swaps of this directory, this one included; at least 1. */
+uint32_t st_share_holders(const struct st_share *share);
+/** A holder's part of the queue, at least 1. */
+uint32_t st_share_part(uint32_t queue_depth, uint32_t holders);
+/** Give the slot back, keep the descriptor, and remove the file if no other holds a slot; async-signal-safe. */
+bool st_share_unlink(const struct st_share *share);
+/** The same for a file whose holders are all dead; there may be none. */
+void st_share_sweep_at(int dir_fd);
+
+#endif
