@@ -1,4 +1,4 @@
-# oneDNN, whose versions 2 and 3 kernels/matmul_dnnl.c knows: DNNL_LIBRARY, DNNL_INCLUDE_DIR, DNNL_VERSION.
+# oneDNN, whose versions 2 and 3 kernels/matmul/matmul_dnnl.c knows: DNNL_LIBRARY, DNNL_INCLUDE_DIR, DNNL_VERSION.
 #
 # Each call is single-threaded by the calling thread's OpenMP team (or the library has no threads at all): a library on TBB or on
 # SYCL would start threads of its own.

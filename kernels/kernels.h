@@ -159,7 +159,7 @@ typedef void st_add_f32_fn(float *acc, const float *in, size_t elems);          
 typedef void st_cast_f32_f16_fn(uint16_t *out, const float *in, size_t elems);  /* nearest even; NaN: 0x7e00, without its sign */
 typedef void st_cast_f16_f32_fn(float *out, const uint16_t *in, size_t elems);  /* exact; NaN: 0x7fc00000 */
 
-struct st_ops; /* transformer ops of this instruction set: kernels/ops.h */
+struct st_ops; /* transformer ops of this instruction set: kernels/ops/ops.h */
 
 struct st_kernels {
     const char *name; /* "avx512", "avx2", "neon", "scalar" */

@@ -16,7 +16,7 @@
 #define OFFLOAD_DEVICE_H
 
 #include "kernels/kernels.h"
-#include "kernels/matmul.h"
+#include "kernels/matmul/matmul.h"
 #include "strata/status.h"
 #include "strata/types.h"
 #include <stdbool.h>

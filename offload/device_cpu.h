@@ -8,7 +8,7 @@
 
 #include "core/system/arena.h"
 #include "core/system/workers.h"
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 #include "offload/device.h"
 
 /* One direction of the link to the device, slower than memory when a limit says so. */

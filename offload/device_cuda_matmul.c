@@ -9,7 +9,7 @@
  * is left alone: that writes a bias gradient in C's dtype, where ours adds in fp32, in an order of its own.
  * A bias has C's dtype there: that of 16-bit operands is made fp32, at the end of the workspace, for an fp32 C. */
 #include "core/base/error.h"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "offload/device_cuda.h"
 #include "offload/device_cuda_blas.h"
 

@@ -3,7 +3,7 @@
  * All pointers are device memory; structs are read during the call. */
 #include "core/base/error.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/update.h"
 #include "offload/device_cuda.h"
 

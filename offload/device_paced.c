@@ -3,7 +3,7 @@
  * One caller adds tasks; each queue's own thread runs them.  The work is the cpu device's on one thread, with the same bits. */
 #include "core/base/error.h"
 #include "core/base/rng.h"
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 #include "offload/paced_parts.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define KERNELS_CUDA_ELEMS_CUH
 
 #include "kernels/cuda/launch.h"
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 #include <initializer_list>
 
 #define ST_RUN       8u /* elements of a run: 16 bytes, of F32 32 */

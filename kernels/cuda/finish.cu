@@ -3,7 +3,7 @@
  * The eight sums of a norm block are eight threads in a row, each of which adds every eighth element in index order: the
  * definition's order, and 32 bytes of each line at a time. */
 #include "kernels/cuda/update.h"
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 
 #define LANES         8u
 #define BLOCK_THREADS 128u

@@ -11,7 +11,7 @@
 #define KERNELS_CUDA_MMA_CUH
 
 #include "kernels/cuda/launch.h"
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 
 #define ST_WARP 32u
 

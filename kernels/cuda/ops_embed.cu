@@ -3,7 +3,7 @@
  * The table's gradient adds rows in token order without atomics: of the rows with one token, the block of the first adds them
  * all. */
 #include "kernels/cuda/elems.cuh"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/cuda_ops.h"
 
 #define THREADS       256u
 #define BLOCK_COLUMNS (THREADS * ST_RUN)

@@ -4,7 +4,7 @@
  * beyond that it is read again; of F32 half as many.  Columns: a block takes a strip of 32 and all rows, so that no partial sum
  * leaves it. */
 #include "kernels/cuda/elems.cuh"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/cuda_ops.h"
 
 enum norm { LAYER, RMS };
 

@@ -2,7 +2,7 @@
  *
  * A thread fetches all it needs before it looks at any of it, so that the loads are under way together. */
 #include "kernels/cuda/elems.cuh"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/cuda_ops.h"
 
 #define THREADS 256u
 
@@ -13,7 +13,7 @@
 /* Gradients hold the argument of exp below this: e stays finite, and what they leave out is below 1e-34. */
 #define EXP_ARGUMENT_MOST 80.0f
 
-/* --- one element: as in kernels/ops_pointwise.inc --- */
+/* --- one element: as in kernels/ops/ops_pointwise.inc --- */
 
 static __device__ float gelu_2u(float x)
 {

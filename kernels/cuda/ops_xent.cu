@@ -1,6 +1,6 @@
 /* kernels/cuda/ops_xent.cu - softmax cross-entropy over tiles of the vocabulary. */
 #include "kernels/cuda/elems.cuh"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/cuda_ops.h"
 #include <float.h>
 
 #define STATS_THREADS 512u

@@ -4,7 +4,7 @@
  * accesses of 16 bytes (codes of 8), and the largest of a block of moments is found by shuffles.  Compiled without contraction.
  */
 #include "kernels/cuda/update.h"
-#include "kernels/update_step.h"
+#include "kernels/update/update_step.h"
 
 #define WARP          32u
 #define LANE_ELEMS    (ST_MOMENT_BLOCK / WARP)

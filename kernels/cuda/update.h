@@ -1,7 +1,8 @@
 /* kernels/cuda/update.h - the optimizer's step and the gradient's last rounding on a GPU.
  *
- * The same bits as kernels/kernels.h states for the CPU, for every input: both compile kernels/update_step.h and kernels/scalar.h.
- * Arrays are device memory, aligned to their elements (16 bytes is fastest).  Structs are read during the call. */
+ * The same bits as kernels/kernels.h states for the CPU, for every input: both compile kernels/update/update_step.h and
+ * kernels/isa/scalar.h.  Arrays are device memory, aligned to their elements (16 bytes is fastest).  Structs are read during the
+ * call. */
 #ifndef KERNELS_CUDA_UPDATE_H
 #define KERNELS_CUDA_UPDATE_H
 

@@ -1,7 +1,7 @@
 /* tests/kernels/kernel_digest.c - kernel_digest TABLE: prints a digest of what each kernel of the table writes for fixed inputs.
  *
  * The lines are equal for every table on every processor: test_neon.sh compares those of two. */
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* tests/kernels/kernel_fixture.c - see kernel_fixture.h. */
 #include "tests/kernels/kernel_fixture.h"
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

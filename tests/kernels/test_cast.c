@@ -1,6 +1,6 @@
 /* Split and join of the master, casts and addition: every table against scalar by memcmp, scalar against what the words
  * "nearest" and "exact" mean.  With --exhaustive: the split over all 2^32 masters, in every table. */
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* The choice of a kernel table: by name, by what the processor has, and never a table with a hole. */
 #include "core/base/cpu.h"
 #include "kernels/kernels.h"
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Matmul tiles against an fp64 reference, native and widened, every layout; then what the engine promises beside the
  * numbers: bits that depend on the shape alone, ids that stay, nothing written outside C. */
+#include "kernels/isa/scalar.h"
 #include "kernels/kernels.h"
-#include "kernels/matmul.h"
-#include "kernels/scalar.h"
+#include "kernels/matmul/matmul.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
-/* Moments of few bits as kernels/scalar.h defines them: what codes mean, and that stochastic rounding is fair and its bits are
- * random.  All at fixed seeds: a bound of 5 or 6 standard deviations holds always or never. */
+/* Moments of few bits as kernels/isa/scalar.h defines them: what codes mean, and that stochastic rounding is fair and its bits
+ * are random.  All at fixed seeds: a bound of 5 or 6 standard deviations holds always or never. */
 #include "core/base/rng.h"
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>

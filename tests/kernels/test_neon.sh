@@ -38,7 +38,7 @@ emulate() { # PROGRAM [ARGUMENT]...
 rm -rf "${work:?}"
 mkdir -p "$work/objects"
 for file in "$@"; do
-    compile "kernels/$file" "$work/objects/${file%.c}.o"
+    compile "kernels/$file" "$work/objects/$(basename "$file" .c).o"
 done
 compile core/base/cpu.c "$work/objects/cpu.o"
 compile tests/kernels/kernel_fixture.c "$work/objects/kernel_fixture.o"

@@ -1,6 +1,6 @@
 /* The finish of a gradient: rounding, sums of squares per block, the count of values that are not finite.  Every table
  * against scalar by memcmp, scalar against the order of additions that kernels.h states. */
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* The functions the ops are made of, against libm in double: exp, log, gelu, silu and
- * their slopes; edges and NaN.  fp16 against the conversions of kernels/scalar.h. */
-#include "kernels/ops.h"
-#include "kernels/scalar.h"
+ * their slopes; edges and NaN.  fp16 against the conversions of kernels/isa/scalar.h. */
+#include "kernels/isa/scalar.h"
+#include "kernels/ops/ops.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* Every op of every table against the scalar table by memcmp: short rows, primes, all dtypes, all alignments, memory
  * that ends where the data do. */
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>

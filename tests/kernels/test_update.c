@@ -1,7 +1,7 @@
 /* Adam and AdamW: special values in every combination, split master against full master over steps, counts, scalar against fp64.
  * test_update_rules.c holds the tables against scalar for every rule. */
 #include "core/base/cpu.h"
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 #include "tests/kernels/update_fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>

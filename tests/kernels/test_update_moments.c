@@ -1,6 +1,6 @@
 /* Moments in bf16 and in 8 bits: every table against scalar, the step against that with fp32 moments and against fp64. */
 #include "core/base/cpu.h"
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 #include "tests/kernels/update_fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Every rule with fp32 moments: every table against scalar by memcmp.  Adagrad, Lion and SGD: scalar against fp64. */
 #include "core/base/cpu.h"
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 #include "tests/kernels/update_fixture.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* tests/kernels/update_fixture.c - see update_fixture.h. */
 #include "tests/kernels/update_fixture.h"
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* tests/offload/device_values.c - see device_values.h. */
 #include "tests/offload/device_values.h"
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

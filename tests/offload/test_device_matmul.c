@@ -1,6 +1,6 @@
 /* The device's matmul against fp64: tiles, transposed operands, sums into fp32, biases, and its epilogues, for fp32, bf16 and
  * fp16. */
-#include "kernels/ops.h"
+#include "kernels/ops/ops.h"
 #include "tests/offload/device_fixture.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
  * summed in two halves, so that neither aux nor C have a plain matmul's bits, and gelu and its slope are taken of, or multiplied
  * with, what is not yet rounded.  The workspace is written to. */
 #include "tests/cuda/emulator/blas.h"
-#include "kernels/scalar.h"
+#include "kernels/isa/scalar.h"
 #include "offload/device_cuda_blas.h"
 
 #include <math.h>

@@ -1,0 +1,103 @@
+/* kernels/cuda/cuda_ops.h - the decoder's ops on a GPU: one launcher for each entry of offload/device.h's table, which states
+ * what it computes and what may alias.
+ *
+ * Tensors of dtype `dt` (BF16, F16 or F32) are widened on load and rounded to nearest even once on store; arithmetic between is
+ * fp32, contracted where the compiler likes.  No alignment is asked of a pointer beyond that of its element; where pointers and
+ * rows begin at multiples of 16 bytes, accesses are that wide.  An extent of 0 does nothing.  No launcher needs a workspace.
+ *
+ * The order of every sum is a function of the operands' shapes alone.  Along a row a thread adds runs of 8 elements in order, its
+ * runs lying 8 * threads apart; then a warp's threads by a tree of shuffles, and warps in index order.  Down a column there are
+ * 128 lanes, of which lane l adds rows l, l + 128, ... in order; then a warp's 8 lanes by a tree, the 16 warps in index order,
+ * and that sum to what was there.  Gradients of the embedding's tables and the loss add one by one in index order, as the cpu
+ * device does. */
+#ifndef KERNELS_CUDA_CUDA_OPS_H
+#define KERNELS_CUDA_CUDA_OPS_H
+
+#include "kernels/cuda/launch.h"
+#include "strata/types.h"
+#include <stdbool.h>
+
+/* --- ops_norm.cu --- */
+
+/** dbias[cols] f32 += column sums of dy [rows, cols] dt. */
+ST_CUDA_API cudaError_t st_cuda_bias_backward(cudaStream_t stream, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
+                                              strata_dtype dt);
+
+/** stats [rows][2] f32 out = mean, rstd. */
+ST_CUDA_API cudaError_t st_cuda_layernorm_forward(cudaStream_t stream, void *y, float *stats, const void *x, const void *weight,
+                                                  const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+
+/** dx may be dy (of the same dtype) or residual; dweight, dbias and residual may be NULL. */
+ST_CUDA_API cudaError_t st_cuda_layernorm_backward(cudaStream_t stream, void *dx, float *dweight, float *dbias, const void *dy,
+                                                   strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                                   const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
+
+/** stats [rows] f32 out = rstd. */
+ST_CUDA_API cudaError_t st_cuda_rmsnorm_forward(cudaStream_t stream, void *y, float *stats, const void *x, const void *weight,
+                                                uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+
+/** As st_cuda_layernorm_backward, without a bias. */
+ST_CUDA_API cudaError_t st_cuda_rmsnorm_backward(cudaStream_t stream, void *dx, float *dweight, const void *dy,
+                                                 strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                                 const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
+
+/* --- ops_pointwise.cu --- */
+
+/** In place; table [position][head_dim / 2][2] f32 = cos, sin. */
+ST_CUDA_API cudaError_t st_cuda_rope(cudaStream_t stream, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
+                                     uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt);
+
+/** y [rows, ffn] = silu(gate) * up; rows of gate_up: ffn gate values, ffn up values. */
+ST_CUDA_API cudaError_t st_cuda_swiglu_forward(cudaStream_t stream, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
+                                               strata_dtype dt);
+
+/** dgate_up may be gate_up. */
+ST_CUDA_API cudaError_t st_cuda_swiglu_backward(cudaStream_t stream, void *dgate_up, const void *dy, const void *gate_up,
+                                                uint32_t rows, uint32_t ffn, strata_dtype dt);
+
+/** gelu_new; y may be x. */
+ST_CUDA_API cudaError_t st_cuda_gelu_forward(cudaStream_t stream, void *y, const void *x, uint64_t elems, strata_dtype dt);
+
+/** dx may be dy or x. */
+ST_CUDA_API cudaError_t st_cuda_gelu_backward(cudaStream_t stream, void *dx, const void *dy, const void *x, uint64_t elems,
+                                              strata_dtype dt);
+
+/** y may be a or b. */
+ST_CUDA_API cudaError_t st_cuda_add(cudaStream_t stream, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
+
+/* --- ops_embed.cu --- */
+
+/** out[i] = table row tokens[i] - row_first for tokens in [row_first, row_first + row_count); other rows untouched. */
+ST_CUDA_API cudaError_t st_cuda_embed_gather(cudaStream_t stream, void *out, const void *table, const int32_t *tokens,
+                                             uint32_t rows, uint32_t cols, uint32_t row_first, uint32_t row_count,
+                                             strata_dtype dt);
+
+/** x[r] += pos[r % seq], rounded once. */
+ST_CUDA_API cudaError_t st_cuda_embed_add_position(cudaStream_t stream, void *x, const void *pos, uint32_t rows, uint32_t seq,
+                                                   uint32_t cols, strata_dtype dt);
+
+/** dpos[s] f32 += dx[b * seq + s], b in order. */
+ST_CUDA_API cudaError_t st_cuda_embed_position_backward(cudaStream_t stream, float *dpos, const void *dx, uint32_t rows,
+                                                        uint32_t seq, uint32_t cols, strata_dtype dt);
+
+/** dtable[tokens[i] - row_first] f32 += dx[i], i in order, for tokens in the range. */
+ST_CUDA_API cudaError_t st_cuda_embed_scatter(cudaStream_t stream, float *dtable, const void *dx, const int32_t *tokens,
+                                              uint32_t rows, uint32_t cols, uint32_t row_first, uint32_t row_count,
+                                              strata_dtype dt);
+
+/* --- ops_xent.cu --- */
+
+/** stats [rows][3] f32 = running max, sum of exp, target logit; a tile with first 0 starts them. */
+ST_CUDA_API cudaError_t st_cuda_xent_stats(cudaStream_t stream, float *stats, const float *logits, const int32_t *targets,
+                                           uint32_t rows, uint32_t cols, uint32_t first);
+
+/** dlogits [rows, cols] dt = (softmax - onehot) * scale; may be logits where dt is F32. */
+ST_CUDA_API cudaError_t st_cuda_xent_grad(cudaStream_t stream, void *dlogits, const float *logits, const float *stats,
+                                          const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
+                                          strata_dtype dt);
+
+/** *loss_sum (double, device) = sum over rows with target >= 0 of log-sum-exp - target logit. */
+ST_CUDA_API cudaError_t st_cuda_xent_loss(cudaStream_t stream, double *loss_sum, const float *stats, const int32_t *targets,
+                                          uint32_t rows);
+
+#endif

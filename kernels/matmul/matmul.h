@@ -1,0 +1,53 @@
+/* kernels/matmul/matmul.h - single-threaded matmul tiles from a library (oneDNN; matmul_dnnl.c is its only home, matmul.c all
+ * else).
+ *
+ * C[m,n] = op(A)[m,k] x op(B)[k,n] (+ bias[n]) (+ C when accumulate).  Row-major with leading dimensions.
+ * dtypes: A and B alike, F32, BF16 or F16; C F32 or, without accumulate, A's dtype or any if that is F32; bias of A's
+ * dtype, or NULL.  F16 operands, and BF16 ones where the processor has no native bf16, are widened to fp32 first (exact)
+ * and multiplied in fp32.
+ * The path is chosen by the processor alone, never by strata.isa: bits must not depend on that option.
+ *
+ * Memory is taken in prepare, at the first use of a shape; run allocates nothing of ours (the library does inside). */
+#ifndef KERNELS_MATMUL_MATMUL_H
+#define KERNELS_MATMUL_MATMUL_H
+
+#include "strata/types.h"
+#include <stdbool.h>
+
+/* What a device does beside the product (offload/device.h's matmul; st_matmul_prepare refuses all but NONE).  aux [m,n] has C's
+ * dtype and rows; it overlaps neither C nor an operand.  With an epilogue C is dense (ldc = n) and accumulate false. */
+enum st_epilogue {
+    ST_EPILOGUE_NONE,
+    ST_EPILOGUE_GELU,         /* aux = A B + bias, rounded; C = gelu_new of aux, or of the fp32 values before their rounding */
+    ST_EPILOGUE_GELU_INPUT,   /* aux, with the bits that GELU gives it; C is scratch: it may be written or not */
+    ST_EPILOGUE_GELU_BACKWARD /* C = A B * gelu_new'(aux); the product may be rounded to C's dtype between.  No bias */
+};
+
+struct st_matmul {
+    uint32_t m, n, k;
+    uint32_t lda, ldb, ldc; /* elements between rows as stored */
+    bool trans_a, trans_b;  /* stored [k,m] / [n,k] */
+    bool accumulate, bias;
+    strata_dtype ab_dtype, c_dtype;
+    enum st_epilogue epilogue;
+    void *aux; /* of the epilogue */
+};
+
+struct st_matmul_engine; /* primitive cache and per-worker scratch */
+
+/** @param workers  how many worker indices will call st_matmul_run. 0 or -1 (library refused). */
+int st_matmul_create(struct st_matmul_engine **out, uint32_t workers);
+void st_matmul_destroy(struct st_matmul_engine *e); /* NULL is fine */
+/** Whether bf16 operands are multiplied as they are; false: widened. */
+bool st_matmul_native_bf16(const struct st_matmul_engine *e);
+/** Behave as on a processor without native bf16; before the first prepare.  For tests. */
+void st_matmul_force_widening(struct st_matmul_engine *e);
+/** Bytes this engine holds itself: per-worker scratch and tables, not what the library keeps. */
+uint64_t st_matmul_bytes(const struct st_matmul_engine *e);
+/** Find or make what `mm` needs (allocates; first use only; one thread at a time, none running).
+ *  Returns an id >= 0, or -1 if the library refuses or memory is short. */
+int st_matmul_prepare(struct st_matmul_engine *e, const struct st_matmul *mm);
+/** Run a prepared shape on one thread.  Different workers may run at once.  0, or the library's status. */
+int st_matmul_run(struct st_matmul_engine *e, int id, uint32_t worker, void *c, const void *a, const void *b, const void *bias);
+
+#endif

@@ -1,0 +1,312 @@
+/* kernels/matmul/matmul_dnnl.c - oneDNN 2.x or 3.x: the only file that includes dnnl.h.
+ *
+ * Every call is single-threaded: each thread that enters the library sets its OpenMP team to one.  A primitive is shared by all
+ * workers, since its scratchpad is the worker's own.
+ *
+ * The versions differ in descriptors: 2.x has memory descriptors as values and an operation descriptor between them and the
+ * primitive's; 3.x has opaque memory descriptors and none between.  cmake/find_dnnl.cmake checks the version. */
+#include "core/base/cpu.h"
+#include "kernels/matmul/matmul_dnnl_internal.h"
+#include <dnnl.h>
+#include <stdlib.h>
+
+/* libgomp's, which oneDNN runs on.  Declared here: omp.h belongs to one compiler, not to the library. */
+void omp_set_num_threads(int threads);
+
+enum { ARG_A, ARG_B, ARG_C, ARG_BIAS, ARG_SCRATCH, ARG_COUNT };
+
+struct st_dnnl {
+    dnnl_engine_t engine;
+    dnnl_stream_t *stream; /* [workers] */
+    uint32_t workers;
+};
+
+struct st_dnnl_product {
+    struct st_dnnl *lib;
+    dnnl_primitive_t primitive;
+    dnnl_memory_t *memory; /* [workers][ARG_COUNT]; NULL where unused */
+    dnnl_memory_desc_t desc[ARG_COUNT];
+    size_t scratchpad_bytes;
+    bool bias;
+};
+
+/* The team size is a property of the calling thread. */
+static void single_threaded(void)
+{
+    static _Thread_local bool done;
+
+    if (!done)
+        omp_set_num_threads(1);
+    done = true;
+}
+
+/* --- what the versions have differently --- */
+
+#if DNNL_VERSION_MAJOR >= 3
+
+typedef const_dnnl_memory_desc_t desc_ref;
+
+static desc_ref ref_of(const dnnl_memory_desc_t *desc)
+{
+    return *desc;
+}
+
+static dnnl_status_t desc_init(dnnl_memory_desc_t *desc, const dnnl_dims_t dims, dnnl_data_type_t type, const dnnl_dims_t strides)
+{
+    return dnnl_memory_desc_create_with_strides(desc, 2, dims, type, strides);
+}
+
+static dnnl_status_t desc_copy(dnnl_memory_desc_t *desc, desc_ref from)
+{
+    return dnnl_memory_desc_clone(desc, from);
+}
+
+static void desc_fini(dnnl_memory_desc_t *desc)
+{
+    if (*desc != NULL)
+        dnnl_memory_desc_destroy(*desc);
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
+}
+
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, desc_ref a, desc_ref b, desc_ref bias,
+                                 desc_ref c, const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_matmul_primitive_desc_create(pd, engine, a, b, bias, c, attr);
+}
+
+#else
+
+typedef const dnnl_memory_desc_t *desc_ref;
+
+static desc_ref ref_of(const dnnl_memory_desc_t *desc)
+{
+    return desc;
+}
+
+static dnnl_status_t desc_init(dnnl_memory_desc_t *desc, const dnnl_dims_t dims, dnnl_data_type_t type, const dnnl_dims_t strides)
+{
+    return dnnl_memory_desc_init_by_strides(desc, 2, dims, type, strides);
+}
+
+static dnnl_status_t desc_copy(dnnl_memory_desc_t *desc, desc_ref from)
+{
+    *desc = *from;
+    return dnnl_success;
+}
+
+static void desc_fini(dnnl_memory_desc_t *desc)
+{
+    (void)desc;
+}
+
+static dnnl_status_t append_sum(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_sum(ops, 1.0f);
+}
+
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, desc_ref a, desc_ref b, desc_ref bias,
+                                 desc_ref c, const_dnnl_primitive_attr_t attr)
+{
+    dnnl_matmul_desc_t op;
+    dnnl_status_t rc = dnnl_matmul_desc_init(&op, a, b, bias, c);
+
+    return rc == dnnl_success ? dnnl_primitive_desc_create(pd, &op, attr, engine, NULL) : rc;
+}
+
+#endif
+
+/* --- products --- */
+
+static dnnl_data_type_t data_type(strata_dtype dt)
+{
+    return dt == STRATA_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+static dnnl_status_t make_desc(dnnl_memory_desc_t *desc, uint32_t rows, uint32_t cols, uint32_t ld, bool trans, strata_dtype dt)
+{
+    const dnnl_dims_t dims = {rows, cols};
+    const dnnl_dims_t strides = {trans ? 1 : ld, trans ? ld : 1};
+
+    return desc_init(desc, dims, data_type(dt), strides);
+}
+
+static dnnl_status_t make_attr(dnnl_primitive_attr_t *out, bool accumulate)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_post_ops_t ops = NULL;
+    dnnl_status_t rc = dnnl_primitive_attr_create(&attr);
+
+    if (rc == 0)
+        rc = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (rc == 0 && accumulate) {
+        rc = dnnl_post_ops_create(&ops);
+        if (rc == 0)
+            rc = append_sum(ops);
+        if (rc == 0)
+            rc = dnnl_primitive_attr_set_post_ops(attr, ops);
+        dnnl_post_ops_destroy(ops);
+    }
+    if (rc == 0)
+        *out = attr;
+    else
+        dnnl_primitive_attr_destroy(attr);
+    return rc;
+}
+
+static dnnl_status_t make_primitive(struct st_dnnl_product *s, const struct st_matmul *mm)
+{
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t rc = make_desc(&s->desc[ARG_A], mm->m, mm->k, mm->lda, mm->trans_a, mm->ab_dtype);
+
+    if (rc == 0)
+        rc = make_desc(&s->desc[ARG_B], mm->k, mm->n, mm->ldb, mm->trans_b, mm->ab_dtype);
+    if (rc == 0)
+        rc = make_desc(&s->desc[ARG_C], mm->m, mm->n, mm->ldc, false, mm->c_dtype);
+    if (rc == 0 && mm->bias)
+        rc = make_desc(&s->desc[ARG_BIAS], 1, mm->n, mm->n, false, mm->ab_dtype);
+    if (rc == 0)
+        rc = make_attr(&attr, mm->accumulate);
+    if (rc == 0)
+        rc = matmul_desc(&pd, s->lib->engine, ref_of(&s->desc[ARG_A]), ref_of(&s->desc[ARG_B]),
+                         mm->bias ? ref_of(&s->desc[ARG_BIAS]) : NULL, ref_of(&s->desc[ARG_C]), attr);
+    if (rc == 0)
+        rc = desc_copy(&s->desc[ARG_SCRATCH], dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
+    if (rc == 0) {
+        s->scratchpad_bytes = dnnl_memory_desc_get_size(ref_of(&s->desc[ARG_SCRATCH]));
+        s->bias = mm->bias;
+        rc = dnnl_primitive_create(&s->primitive, pd);
+    }
+    dnnl_primitive_desc_destroy(pd);
+    dnnl_primitive_attr_destroy(attr);
+    return rc;
+}
+
+static int make_memory(struct st_dnnl_product *s)
+{
+    const uint32_t workers = s->lib->workers;
+
+    s->memory = calloc((size_t)workers * ARG_COUNT, sizeof(dnnl_memory_t));
+    if (s->memory == NULL)
+        return -1;
+    for (uint32_t w = 0; w < workers; w++) {
+        for (uint32_t arg = 0; arg < ARG_COUNT; arg++) {
+            if ((arg == ARG_BIAS && !s->bias) || (arg == ARG_SCRATCH && s->scratchpad_bytes == 0))
+                continue;
+            if (dnnl_memory_create(&s->memory[w * ARG_COUNT + arg], ref_of(&s->desc[arg]), s->lib->engine, DNNL_MEMORY_NONE) !=
+                dnnl_success)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+int st_dnnl_product_create(struct st_dnnl_product **out, struct st_dnnl *lib, const struct st_matmul *mm)
+{
+    struct st_dnnl_product *s = calloc(1, sizeof(*s));
+
+    if (s == NULL)
+        return -1;
+    single_threaded();
+    s->lib = lib;
+    if (make_primitive(s, mm) != dnnl_success || make_memory(s) != 0) {
+        st_dnnl_product_destroy(s);
+        return -1;
+    }
+    *out = s;
+    return 0;
+}
+
+void st_dnnl_product_destroy(struct st_dnnl_product *s)
+{
+    if (s == NULL)
+        return;
+    for (uint32_t i = 0; s->memory != NULL && i < s->lib->workers * ARG_COUNT; i++)
+        dnnl_memory_destroy(s->memory[i]);
+    free(s->memory);
+    for (uint32_t arg = 0; arg < ARG_COUNT; arg++)
+        desc_fini(&s->desc[arg]);
+    dnnl_primitive_destroy(s->primitive);
+    free(s);
+}
+
+size_t st_dnnl_product_scratchpad(const struct st_dnnl_product *s)
+{
+    return s->scratchpad_bytes;
+}
+
+uint64_t st_dnnl_product_bytes(const struct st_dnnl_product *s)
+{
+    return sizeof(*s) + (uint64_t)s->lib->workers * ARG_COUNT * sizeof(dnnl_memory_t);
+}
+
+int st_dnnl_product_run(const struct st_dnnl_product *s, uint32_t worker, void *c, const void *a, const void *b, const void *bias,
+                        void *scratchpad)
+{
+    /* oneDNN takes handles without const; sources are only read. */
+    void *handle[ARG_COUNT] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b, c, (void *)(uintptr_t)bias, scratchpad};
+    static const int name[ARG_COUNT] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS, DNNL_ARG_SCRATCHPAD};
+    dnnl_exec_arg_t args[ARG_COUNT];
+    int count = 0;
+
+    single_threaded();
+    for (uint32_t i = 0; i < ARG_COUNT; i++) {
+        dnnl_memory_t memory = s->memory[worker * ARG_COUNT + i];
+        dnnl_status_t rc;
+
+        if (memory == NULL)
+            continue;
+        rc = dnnl_memory_set_data_handle(memory, handle[i]);
+        if (rc != 0)
+            return (int)rc;
+        args[count++] = (dnnl_exec_arg_t){name[i], memory};
+    }
+    return (int)dnnl_primitive_execute(s->primitive, s->lib->stream[worker], count, args);
+}
+
+/* --- the library --- */
+
+/* The library may be capped below what the processor has (DNNL_MAX_CPU_ISA): then it refuses bf16, or emulates it slowly. */
+bool st_dnnl_multiplies_bf16(void)
+{
+    const bool processor = (st_cpu_features() & (ST_CPU_AVX512_BF16 | ST_CPU_AMX_BF16)) != 0;
+
+    return processor && (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+}
+
+int st_dnnl_create(struct st_dnnl **out, uint32_t workers)
+{
+    struct st_dnnl *lib = calloc(1, sizeof(*lib));
+
+    if (lib == NULL)
+        return -1;
+    single_threaded();
+    lib->workers = workers;
+    lib->stream = calloc(workers, sizeof(dnnl_stream_t));
+    if (lib->stream == NULL || dnnl_engine_create(&lib->engine, dnnl_cpu, 0) != dnnl_success)
+        goto fail;
+    for (uint32_t w = 0; w < workers; w++)
+        if (dnnl_stream_create(&lib->stream[w], lib->engine, dnnl_stream_default_flags) != dnnl_success)
+            goto fail;
+    *out = lib;
+    return 0;
+
+fail:
+    st_dnnl_destroy(lib);
+    return -1;
+}
+
+void st_dnnl_destroy(struct st_dnnl *lib)
+{
+    if (lib == NULL)
+        return;
+    for (uint32_t w = 0; lib->stream != NULL && w < lib->workers; w++)
+        dnnl_stream_destroy(lib->stream[w]);
+    dnnl_engine_destroy(lib->engine);
+    free(lib->stream);
+    free(lib);
+}

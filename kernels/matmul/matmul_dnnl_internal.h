@@ -1,0 +1,32 @@
+/* kernels/matmul/matmul_dnnl_internal.h - oneDNN behind a few words of ours: its own types stay in matmul_dnnl.c.  For matmul.c
+ * alone.
+ *
+ * Thread  create and destroy: one at a time, no product running; run: one call per worker at a time. */
+#ifndef KERNELS_MATMUL_MATMUL_DNNL_INTERNAL_H
+#define KERNELS_MATMUL_MATMUL_DNNL_INTERNAL_H
+
+#include "kernels/matmul/matmul.h"
+#include <stddef.h>
+#include <stdint.h>
+
+struct st_dnnl;         /* the library's engine, and a stream for each worker */
+struct st_dnnl_product; /* a matmul that is ready to run: its primitive, and for each worker what points at the tensors */
+
+/** 0, or -1: the library refuses, or memory is short. */
+int st_dnnl_create(struct st_dnnl **out, uint32_t workers);
+void st_dnnl_destroy(struct st_dnnl *lib); /* NULL is fine; its products are gone */
+/** Whether bf16 is multiplied by the processor itself. */
+bool st_dnnl_multiplies_bf16(void);
+
+/** For operands in F32 or BF16.  0 or -1, as above. */
+int st_dnnl_product_create(struct st_dnnl_product **out, struct st_dnnl *lib, const struct st_matmul *mm);
+void st_dnnl_product_destroy(struct st_dnnl_product *s); /* NULL is fine */
+/** Bytes that a run needs beside its operands, aligned to 64. */
+size_t st_dnnl_product_scratchpad(const struct st_dnnl_product *s);
+/** Bytes taken for it here, not what the library keeps. */
+uint64_t st_dnnl_product_bytes(const struct st_dnnl_product *s);
+/** On the calling thread alone.  0, or the library's status. */
+int st_dnnl_product_run(const struct st_dnnl_product *s, uint32_t worker, void *c, const void *a, const void *b, const void *bias,
+                        void *scratchpad);
+
+#endif

@@ -1,0 +1,112 @@
+/* kernels/ops/ops.h - the decoder's ops as leaf functions over ranges of rows, columns or elements.
+ *
+ * One source (ops_*.inc), compiled per instruction set with -ffp-contract=off: every result is a stated sequence of
+ * correctly rounded add, sub, mul, div and sqrt, so all tables give the same bits (of numbers: the payload of a NaN is
+ * not fixed).  Tensors of dtype `dt` (F32, BF16 or F16) are widened on load and rounded (nearest even, NaN 0x7fc0 or 0x7e00)
+ * once on store; arithmetic between is fp32.  Sums along a row use 16 fixed lanes and a fixed tree; sums along a column add rows
+ * in index order.  exp and log are our own: ops_math.inc states their errors.
+ *
+ * Ranges let the caller spread work over threads: results never depend on the split.  `ld` counts elements between
+ * rows.  No alignment is asked of any pointer beyond that of its element. */
+#ifndef KERNELS_OPS_OPS_H
+#define KERNELS_OPS_OPS_H
+
+#include "strata/types.h"
+#include <stdbool.h>
+
+struct st_ops {
+    const char *name;
+
+    /* --- pointwise over `elems` elements --- */
+
+    /* y = x / (1 + exp(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3): gelu_new without its cancellation.  y may be x. */
+    void (*gelu_forward)(void *y, const void *x, size_t elems, strata_dtype dt);
+    /* dx = dy * gelu'(x).  dx may be dy. */
+    void (*gelu_backward)(void *dx, const void *dy, const void *x, size_t elems, strata_dtype dt);
+    /* y[r][c] = silu(gate) * up, silu(g) = g / (1 + exp(-g)); row r of gate_up: ffn values of gate, then ffn of up. */
+    void (*swiglu_forward)(void *y, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
+    /* Gradients of both, laid out alike.  dgate_up may be gate_up. */
+    void (*swiglu_backward)(void *dgate_up, const void *dy, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
+    /* y = a + b.  y may be either. */
+    void (*add)(void *y, const void *a, const void *b, size_t elems, strata_dtype dt);
+
+    /* --- rows --- */
+
+    /* dst[r][c] (dt, ldd) = src[r][c] (f32, lds), and back. */
+    void (*round_rows)(void *dst, size_t ldd, const float *src, size_t lds, uint32_t rows, uint32_t cols, strata_dtype dt);
+    void (*widen_rows)(float *dst, size_t ldd, const void *src, size_t lds, uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* out[r] = sum over c of a[r][c] * b[r][c]. */
+    void (*dot_rows)(float *out, const void *a, size_t lda, const void *b, size_t ldb, uint32_t rows, uint32_t cols,
+                     strata_dtype dt);
+    /* y = (x - mean) * rstd * weight + bias; stats[r] = {mean, rstd}. */
+    void (*norm_forward)(void *y, float *stats, const void *x, const void *weight, const void *bias, uint32_t rows, uint32_t cols,
+                         float eps, strata_dtype dt);
+    /* dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) + residual, g = dy * weight.  residual may be NULL or dx. */
+    void (*norm_backward_rows)(void *dx, const void *dy, strata_dtype dy_dt, const void *x, const float *stats,
+                               const void *weight, const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps); stats[r] = rstd. */
+    void (*rms_forward)(void *y, float *stats, const void *x, const void *weight, uint32_t rows, uint32_t cols, float eps,
+                        strata_dtype dt);
+    /* dx = rstd * (g - xhat * mean(g * xhat)) + residual, g = dy * weight, xhat = x * rstd.  residual may be NULL or dx. */
+    void (*rms_backward_rows)(void *dx, const void *dy, strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                              const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* Rotate the pairs (i, head_dim / 2 + i) of `heads` heads at the start of each row, in place, by the angle of position
+     * position_first + (row_first + r) % seq: table[position][head_dim / 2] = {cos, sin}; inverse: by minus the angle. */
+    void (*rope_rows)(void *x, size_t ld, uint32_t row_first, uint32_t rows, uint32_t seq, uint32_t position_first,
+                      uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt);
+    /* x[r] += pos[(first + r) % seq]. */
+    void (*add_position_rows)(void *x, const void *pos, uint32_t first, uint32_t rows, uint32_t seq, uint32_t cols,
+                              strata_dtype dt);
+    /* dpos[first + i] += dx[b * seq + first + i] for b = 0, 1, ..., batch - 1 and i < count; dpos, dx: whole tensors. */
+    void (*position_backward_rows)(float *dpos, const void *dx, uint32_t first, uint32_t count, uint32_t batch, uint32_t seq,
+                                   uint32_t cols, strata_dtype dt);
+
+    /* --- columns: pointers are to the range's first column --- */
+
+    /* out[c] += sum over rows in order of x[r][c]. */
+    void (*sum_columns)(float *out, const void *x, size_t ld, uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* dweight[c] += sum of dy * xhat, dbias[c] += sum of dy; either may be NULL. */
+    void (*norm_backward_columns)(float *dweight, float *dbias, const void *dy, strata_dtype dy_dt, const void *x, size_t ld,
+                                  const float *stats, uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* dweight[c] += sum of dy * x * rstd. */
+    void (*rms_backward_columns)(float *dweight, const void *dy, strata_dtype dy_dt, const void *x, size_t ld, const float *stats,
+                                 uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* dtable[(tokens[i] - row_first) * ld + c] += dx[i * ld + c], i in order, for tokens in [row_first, row_first + row_count).
+     */
+    void (*scatter_columns)(float *dtable, const void *dx, size_t ld, const int32_t *tokens, uint32_t rows, uint32_t cols,
+                            uint32_t row_first, uint32_t row_count, strata_dtype dt);
+
+    /* --- attention: a block of query rows against keys 0..keys-1; query r sees keys 0..first + r --- */
+
+    /* p = softmax(scale * s) over the seen keys, 0 beyond; lse[r] = log of the sum of exp(scale * s).
+     * s [rows, keys] f32 is scratch afterwards; p [rows, keys] dt may be s when dt is F32. */
+    void (*attention_probs)(void *p, float *lse, float *s, uint32_t rows, uint32_t keys, uint32_t first, float scale,
+                            strata_dtype dt);
+    /* p = exp(scale * s - lse), ds = scale * p * (dp - delta) over the seen keys, 0 beyond; p may be s and ds may be dp
+     * when dt is F32. */
+    void (*attention_grads)(void *p, void *ds, const float *s, const float *dp, const float *lse, const float *delta,
+                            uint32_t rows, uint32_t keys, uint32_t first, float scale, strata_dtype dt);
+
+    /* One query row against `keys` cached rows: out = sum over keys in order of softmax(scale * q k) v.  out, q: [head_dim];
+     * k, v: [keys][ld], the head's first element; s: [keys] scratch. */
+    void (*attention_row)(void *out, float *s, const void *q, const void *k, const void *v, size_t ld, uint32_t keys,
+                          uint32_t head_dim, float scale, strata_dtype dt);
+
+    /* --- softmax cross-entropy over one tile of the vocabulary: entries first .. first + cols - 1 --- */
+
+    /* stats[r] = {max, sum of exp(logit - max), target logit} so far; a tile with first 0 starts it. */
+    void (*xent_stats)(float *stats, const float *logits, const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first);
+    /* dlogits = (softmax - onehot) * scale; zeros in rows with target < 0. */
+    void (*xent_grad)(void *dlogits, const float *logits, const float *stats, const int32_t *targets, uint32_t rows,
+                      uint32_t cols, uint32_t first, float scale, strata_dtype dt);
+    /* Sum over rows with target >= 0, in order, of max + log(sum) - target logit, in double. */
+    double (*xent_loss)(const float *stats, const int32_t *targets, uint32_t rows);
+
+    /* --- for tests: the functions everything above is made of --- */
+    void (*exp_f32)(float *y, const float *x, size_t elems);
+    double (*log_f64)(double x);
+};
+
+extern const struct st_ops st_ops_scalar, st_ops_avx2, st_ops_avx512;
+
+#endif
