@@ -6,8 +6,8 @@
 #define API_SESSION_H
 
 #include "core/system/topology.h"
+#include "model/data/tokens.h"
 #include "model/model.h"
-#include "model/tokens.h"
 #include "offload/config/config.h"
 #include "offload/engine.h"
 #include "offload/machine.h"

@@ -103,7 +103,7 @@ struct st_weight_source st_model_init_source(struct st_model_init *init);
  * workload's dtype.  Padding does not count. */
 strata_status st_model_check_finite(const struct st_model *m, uint32_t page, uint64_t first, uint64_t count, const void *weight);
 
-/* model/hf_reader.c: read weights of a Hugging Face directory (F32, BF16 or F16; single file or sharded index). */
+/* model/hf/hf_reader.c: read weights of a Hugging Face directory (F32, BF16 or F16; single file or sharded index). */
 struct st_hf_reader;
 strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model *m, const char *dir);
 void st_hf_reader_close(struct st_hf_reader *r);
@@ -120,7 +120,7 @@ struct st_hf_writer;
  * the weights: E_NOSPC at the start of a run rather than at its end.  Memory of `m` that was read from the same directory stays
  * good.
  *  @param source  directory that `m` was read from: its config.json goes along with the new dtype, small files beside its weights
- * as they are (model/hf_source.h); NULL: a preset, whose configs are made */
+ * as they are (model/hf/hf_source_internal.h); NULL: a preset, whose configs are made */
 strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, const char *source,
                                 bool overwrite);
 strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t first, uint64_t count,

@@ -32,6 +32,9 @@ BEGIN {
     allow["offload/config"] = "offload/optimizer.h offload/lr_schedule.h offload/loss_scale.h core/ strata/"
     allow["offload"] = "offload/config/ nvme/ kernels/ core/ strata/"
     allow["model"] = "offload/device.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
+    allow["model/decoder"] = "model/model.h model/layout.h offload/device.h core/ strata/"
+    allow["model/hf"] = "model/model.h model/layout.h model/decoder/sampler.h core/ strata/"
+    allow["model/data"] = "core/ strata/"
     allow["bench"] = "model/ offload/ nvme/ kernels/ core/ strata/"
     allow["api"] = "model/ offload/ nvme/ kernels/ core/ strata/"
     allow["cli"] = "cli/ api/ model/ offload/ core/ strata/"
@@ -60,7 +63,7 @@ BEGIN {
     home["cmocka.h"] = "tests/"
 
     # Who may write to a FILE without core/base/print.h: files for programs, and the one place itself.
-    writers = "core/base/print.c core/base/page.c core/json/json_writer.c core/trace/trace_write.c offload/config/config_print.c model/safetensors.c bench/io.c bench/io_fio.c bench/bench_"
+    writers = "core/base/print.c core/base/page.c core/json/json_writer.c core/trace/trace_write.c offload/config/config_print.c model/hf/safetensors.c bench/io.c bench/io_fio.c bench/bench_"
     writers = writers " cli/commands/cmd_generate.c core/json/json_edit.c" # the bytes of a model, into a pipe; a configuration
     printing = "(^|[^a-z_])(v?f?printf|v?dprintf|f?puts|f?putc|putchar|fwrite|perror|psignal|error)(_unlocked)?\\("
 

@@ -11,8 +11,8 @@
 #include "core/base/size.h"
 #include "core/system/clock.h"
 #include "core/trace/stats.h"
-#include "model/generation.h"
-#include "model/sampler.h"
+#include "model/decoder/sampler.h"
+#include "model/hf/generation.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "core/base/log.h"
 #include "core/base/print.h"
 #include "core/json/json.h"
-#include "model/tokens.h"
+#include "model/data/tokens.h"
 
 #include <stdbool.h>
 #include <stdio.h>

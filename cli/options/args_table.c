@@ -3,7 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/print.h"
 #include "core/base/word.h"
-#include "model/sampler.h"
+#include "model/decoder/sampler.h"
 #include "offload/config/config.h"
 
 #include <float.h>

@@ -3,8 +3,8 @@
  *
  * The run goes through config file, Hugging Face directory, token file, plan and engine, with state and weights on NVMe. */
 #include "core/json/json.h"
+#include "model/data/tokens.h"
 #include "model/model.h"
-#include "model/tokens.h"
 #include "offload/engine.h"
 #include "tests/common/scratch.h"
 

@@ -1,8 +1,8 @@
 /* fuzz_hf_config.c - any bytes as a model's config.json: no crash; what is accepted is written as a config that reads back
  * the same, and makes a model whose workload holds together.  The same bytes as a generation_config.json: settings in their
  * ranges. */
-#include "model/generation.h"
-#include "model/hf_config.h"
+#include "model/hf/generation.h"
+#include "model/hf/hf_config_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* fuzz_hf_index.c - any bytes as model.safetensors.index.json: no crash; what is accepted finds every tensor in a shard whose
  * name stays inside the directory. */
-#include "model/hf_index.h"
+#include "model/hf/hf_index_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* fuzz_safetensors.c - any bytes as a safetensors file: no crash; what is accepted covers the buffer exactly once. */
-#include "model/safetensors.h"
+#include "model/hf/safetensors_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* tests/model/decoder_rig.c - see decoder_rig.h. */
 #include "decoder_rig.h"
-#include "model/tokens.h"
+#include "model/data/tokens.h"
 #include <stdio.h>
 
 #define GUARD_BYTES 256u

@@ -1,6 +1,6 @@
 /* tests/model/hf_rig.c - see hf_rig.h. */
 #include "hf_rig.h"
-#include "model/safetensors.h"
+#include "model/hf/safetensors_internal.h"
 #include <stdio.h>
 
 void *page_weights(const struct st_model *m, uint32_t page)

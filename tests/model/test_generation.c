@@ -1,6 +1,6 @@
 /* tests/model/test_generation.c - generation_config.json, or config.json where there is none: end tokens, sampling, and what is
  * said about the rest. */
-#include "model/generation.h"
+#include "model/hf/generation.h"
 #include "model_fixture.h"
 
 static strata_status parse(struct st_generation *g, const char *text)

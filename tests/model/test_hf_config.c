@@ -1,5 +1,5 @@
 /* tests/model/test_hf_config.c - config.json: read, refused with file and key, written and read back. */
-#include "model/hf_config.h"
+#include "model/hf/hf_config_internal.h"
 #include "model_fixture.h"
 
 #define LLAMA_SIZES                                                                                                              \

@@ -1,5 +1,5 @@
 /* tests/model/test_safetensors.c - headers: what is read, every fault that is refused, and what is written. */
-#include "model/safetensors.h"
+#include "model/hf/safetensors_internal.h"
 #include "model_fixture.h"
 
 static strata_status parse(struct st_safetensors *out, const char *json, uint64_t data_bytes)

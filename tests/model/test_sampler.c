@@ -1,5 +1,5 @@
 /* tests/model/test_sampler.c - the token for a given random number, against a plain sort in fp64. */
-#include "model/sampler.h"
+#include "model/decoder/sampler.h"
 
 #include "core/base/error.h"
 #include "core/base/rng.h"

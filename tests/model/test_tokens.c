@@ -1,6 +1,6 @@
 /* tests/model/test_tokens.c - token files: made, checked, walked in windows; every refusal. */
 #include "core/base/fault.h"
-#include "model/tokens.h"
+#include "model/data/tokens.h"
 #include "model_fixture.h"
 #include <errno.h>
 #include <fcntl.h>

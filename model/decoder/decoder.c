@@ -1,0 +1,147 @@
+/* model/decoder/decoder.c - a model's calls as sequences of device ops: what calls share, the embedding, and who does which call.
+ */
+#include "core/base/error.h"
+#include "model/decoder/decoder_internal.h"
+#include <assert.h>
+
+static struct st_frame frame_of(const struct st_model *m, const struct st_call *call, uint32_t page)
+{
+    const bool generate = m->batch.generate;
+    uint32_t first, count;
+
+    st_model_page_tensors(m, page, &first, &count);
+    return (struct st_frame){
+        .m = m,
+        .call = call,
+        .ops = call->device->ops,
+        .dev = call->device,
+        .tensors = &m->tensors[first],
+        .rows = generate ? call->rows : m->batch.micro_batch * m->batch.seq,
+        .seq = generate ? call->rows : m->batch.seq,
+        .first = generate ? call->position : 0,
+        .dt = m->batch.dtype,
+    };
+}
+
+const void *st_frame_weight(const struct st_frame *f, uint64_t offset)
+{
+    return (const unsigned char *)f->call->weight + offset * strata_dtype_bytes(f->dt);
+}
+
+float *st_frame_grad(const struct st_frame *f, uint64_t offset)
+{
+    return f->call->grad != NULL ? f->call->grad + offset : NULL;
+}
+
+strata_status st_frame_norm(const struct st_frame *f, void *y, float *stats, const void *x, uint32_t weight)
+{
+    const struct st_model_config *c = &f->m->config;
+    const void *scale = st_frame_weight(f, f->tensors[weight].offset);
+
+    if (c->norm == ST_NORM_RMSNORM)
+        return f->ops->rmsnorm_forward(f->dev, y, stats, x, scale, f->rows, c->hidden, c->norm_eps, f->dt);
+    return f->ops->layernorm_forward(f->dev, y, stats, x, scale, st_frame_weight(f, f->tensors[weight + 1].offset), f->rows,
+                                     c->hidden, c->norm_eps, f->dt);
+}
+
+strata_status st_frame_norm_backward(const struct st_frame *f, const void *dy, strata_dtype dy_dt, const void *x,
+                                     const float *stats, uint32_t weight, const void *residual)
+{
+    const uint64_t at = f->tensors[weight].offset;
+    const uint32_t hidden = f->m->config.hidden;
+
+    if (f->m->config.norm == ST_NORM_RMSNORM)
+        return f->ops->rmsnorm_backward(f->dev, f->call->dact, st_frame_grad(f, at), dy, dy_dt, x, stats, st_frame_weight(f, at),
+                                        residual, f->rows, hidden, f->dt);
+    return f->ops->layernorm_backward(f->dev, f->call->dact, st_frame_grad(f, at),
+                                      st_frame_grad(f, f->tensors[weight + 1].offset), dy, dy_dt, x, stats,
+                                      st_frame_weight(f, at), residual, f->rows, hidden, f->dt);
+}
+
+static strata_status embed_forward(const struct st_frame *f)
+{
+    void *act = (void *)(uintptr_t)f->call->act; /* in and out for this call */
+    const uint32_t hidden = f->m->config.hidden;
+
+    return f->ops->embed_add_position(f->dev, act, st_frame_weight(f, (uint64_t)f->first * hidden), f->rows, f->seq, hidden,
+                                      f->dt);
+}
+
+static strata_status embed_backward(const struct st_frame *f)
+{
+    if (f->call->grad == NULL)
+        return STRATA_OK;
+    return f->ops->embed_position_backward(f->dev, f->call->grad, f->call->dact, f->rows, f->seq, f->m->config.hidden, f->dt);
+}
+
+static uint32_t page_of(const struct st_model *m, const struct st_call *call)
+{
+    const struct st_workload *w = &m->workload;
+
+    switch (call->kind) {
+    case ST_CALL_EMBED_FORWARD:
+    case ST_CALL_EMBED_BACKWARD:
+        assert(w->position_page != ST_NO_PAGE);
+        return w->position_page;
+    case ST_CALL_BLOCK_FORWARD:
+    case ST_CALL_BLOCK_BACKWARD:
+        assert(call->block < w->block_count);
+        return w->block_first + call->block;
+    case ST_CALL_HEAD_STATS:
+    case ST_CALL_HEAD_GRAD:
+        assert(call->tile < w->head_count);
+        return w->head_first + call->tile;
+    case ST_CALL_HEAD_NORM:
+    case ST_CALL_HEAD_LOSS:
+    case ST_CALL_HEAD_BACKWARD:
+        break;
+    }
+    return w->norm_page;
+}
+
+/* Rows of a generation call must fit the workspace, their positions the cache. */
+static strata_status check_rows(const struct st_model *m, const struct st_call *call)
+{
+    if (!m->batch.generate)
+        return STRATA_OK;
+    if (call->rows == 0 || call->rows > m->batch.seq)
+        return st_error(STRATA_E_INVAL, "model %s: %u tokens at once; 1 to %u are possible", m->config.name, call->rows,
+                        m->batch.seq);
+    if ((uint64_t)call->position + call->rows > m->batch.context)
+        return st_error(STRATA_E_INVAL, "model %s: %u tokens from position %u on pass the cache of %u tokens", m->config.name,
+                        call->rows, call->position, m->batch.context);
+    return STRATA_OK;
+}
+
+strata_status st_decoder_run(void *model, const struct st_call *call)
+{
+    const struct st_model *m = model;
+    const struct st_frame f = frame_of(m, call, page_of(m, call));
+    strata_status st = check_rows(m, call);
+
+    if (st == STRATA_OK && call->first)
+        st = call->device->ops->zero(call->device, call->grad, call->grad_elems * sizeof(float));
+    if (st != STRATA_OK)
+        return st;
+    switch (call->kind) {
+    case ST_CALL_EMBED_FORWARD:
+        return embed_forward(&f);
+    case ST_CALL_EMBED_BACKWARD:
+        return embed_backward(&f);
+    case ST_CALL_BLOCK_FORWARD:
+        return st_block_forward(&f);
+    case ST_CALL_BLOCK_BACKWARD:
+        return st_block_backward(&f);
+    case ST_CALL_HEAD_NORM:
+        return st_head_norm(&f);
+    case ST_CALL_HEAD_STATS:
+        return st_head_stats(&f);
+    case ST_CALL_HEAD_LOSS:
+        return st_head_loss(&f);
+    case ST_CALL_HEAD_GRAD:
+        return st_head_grad(&f);
+    case ST_CALL_HEAD_BACKWARD:
+        return st_head_backward(&f);
+    }
+    return st_error(STRATA_E_INTERNAL, "decoder: no such call (%d)", (int)call->kind);
+}

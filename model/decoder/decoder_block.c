@@ -1,0 +1,323 @@
+/* model/decoder/decoder_block.c - a transformer block, forward and backward.
+ *
+ * middle = x + proj(attention(norm_1 x)); y = middle + down(activation(fc(norm_2 middle))).  GPT-2: LayerNorm, GELU,
+ * biases, matrices [in, out].  Llama: RMSNorm, rotated queries and keys, SwiGLU over gate and up, matrices [out, in].
+ *
+ * GELU is an epilogue of the matmul before it, and its backward of the one before that.  A fused GELU's output need not be
+ * what backward makes again from `fc`, so backward always makes it: kept and recomputed values give the same bits. */
+#include "model/decoder/decoder_internal.h"
+
+/* A block call with its buffers. */
+struct block {
+    const struct st_frame *f;
+    const struct st_model *m;
+    struct st_linear qkv_layer, proj_layer, fc_layer, down_layer;
+    /* values: internals when training, scratch when generating */
+    float *stats[2], *lse;
+    unsigned char *qkv, *attention, *middle, *fc;
+    /* workspace */
+    unsigned char *narrow, *wide, *half, *attention_scratch;
+    float *sums;
+};
+
+static struct block block_of(const struct st_frame *f)
+{
+    const struct st_model *m = f->m;
+    const struct st_block_values in = st_block_values_layout(m);
+    const struct st_block_workspace ws = st_block_workspace_layout(m);
+    unsigned char *workspace = f->call->workspace;
+    unsigned char *values = m->batch.generate ? workspace + ws.values : f->call->internals;
+
+    return (struct block){
+        .f = f,
+        .m = m,
+        .qkv_layer = st_block_linear(m, f->call->block, ST_LINEAR_QKV),
+        .proj_layer = st_block_linear(m, f->call->block, ST_LINEAR_PROJ),
+        .fc_layer = st_block_linear(m, f->call->block, ST_LINEAR_FC),
+        .down_layer = st_block_linear(m, f->call->block, ST_LINEAR_DOWN),
+        .stats = {(float *)(values + in.stats[0]), (float *)(values + in.stats[1])},
+        .lse = (float *)(values + in.lse),
+        .qkv = values + in.qkv,
+        .attention = values + in.attention,
+        .middle = values + in.middle,
+        .fc = values + in.fc,
+        .narrow = workspace + ws.narrow,
+        .wide = workspace + ws.wide,
+        .half = workspace + ws.half,
+        .attention_scratch = workspace + ws.attention,
+        .sums = (float *)(workspace + ws.sums),
+    };
+}
+
+/* --- linear layers --- */
+
+static void *column(void *rows, uint32_t first, strata_dtype dt)
+{
+    return (unsigned char *)rows + first * strata_dtype_bytes(dt);
+}
+
+static const void *const_column(const void *rows, uint32_t first, strata_dtype dt)
+{
+    return (const unsigned char *)rows + first * strata_dtype_bytes(dt);
+}
+
+/* y = x W + bias, or dx = dy W^T, with the columns of one part; `fc` is the epilogue's aux. */
+static strata_status part_multiply(const struct block *b, const struct st_linear *l, const struct st_linear_part *part,
+                                   bool backward, void *to, const void *from, enum st_epilogue epilogue)
+{
+    const struct st_frame *f = b->f;
+    const bool out_in = b->m->config.out_in, bias = l->bias && !backward;
+    const struct st_matmul mm = {
+        .m = f->rows,
+        .n = backward ? l->in : part->count,
+        .k = backward ? part->count : l->in,
+        .lda = backward ? l->out : l->in,
+        .ldb = out_in ? l->in : l->out,
+        .ldc = backward ? l->in : l->out,
+        .trans_b = out_in != backward,
+        .bias = bias,
+        .ab_dtype = f->dt,
+        .c_dtype = f->dt,
+        .epilogue = epilogue,
+        .aux = epilogue != ST_EPILOGUE_NONE ? b->fc : NULL,
+    };
+
+    return f->ops->matmul(f->dev, &mm, to, from, st_frame_weight(f, part->weight), bias ? st_frame_weight(f, part->bias) : NULL);
+}
+
+/* y[rows, out] = x[rows, in] W + bias, part by part */
+static strata_status linear_forward(const struct block *b, const struct st_linear *l, void *y, const void *x)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++)
+        st = part_multiply(b, l, &l->parts[i], false, column(y, l->parts[i].first, b->f->dt), x, ST_EPILOGUE_NONE);
+    return st;
+}
+
+/* dW += x^T dy, or its transpose where matrices are [out, in] */
+static strata_status part_backward_weight(const struct block *b, const struct st_linear *l, const struct st_linear_part *part,
+                                          const void *x, const void *dy)
+{
+    const struct st_frame *f = b->f;
+    const bool out_in = b->m->config.out_in;
+    const void *dy_part = const_column(dy, part->first, f->dt);
+    const struct st_matmul mm = {
+        .m = out_in ? part->count : l->in,
+        .n = out_in ? l->in : part->count,
+        .k = f->rows,
+        .lda = out_in ? l->out : l->in,
+        .ldb = out_in ? l->in : l->out,
+        .ldc = out_in ? l->in : l->out,
+        .trans_a = true,
+        .accumulate = true,
+        .ab_dtype = f->dt,
+        .c_dtype = STRATA_F32,
+    };
+
+    return f->ops->matmul(f->dev, &mm, st_frame_grad(f, part->weight), out_in ? dy_part : x, out_in ? x : dy_part, NULL);
+}
+
+/* dbias += column sums of dy; parts by way of `sums`. */
+static strata_status linear_backward_bias(const struct block *b, const struct st_linear *l, const void *dy)
+{
+    const struct st_frame *f = b->f;
+    strata_status st;
+
+    if (l->part_count == 1)
+        return f->ops->bias_backward(f->dev, st_frame_grad(f, l->parts[0].bias), dy, f->rows, l->out, f->dt);
+    if ((st = f->ops->zero(f->dev, b->sums, l->out * sizeof(float))) != STRATA_OK ||
+        (st = f->ops->bias_backward(f->dev, b->sums, dy, f->rows, l->out, f->dt)) != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
+        const struct st_linear_part *part = &l->parts[i];
+        float *grad = st_frame_grad(f, part->bias);
+
+        st = f->ops->add(f->dev, grad, grad, b->sums + part->first, part->count, STRATA_F32);
+    }
+    return st;
+}
+
+static strata_status linear_backward_weight(const struct block *b, const struct st_linear *l, const void *x, const void *dy)
+{
+    strata_status st = STRATA_OK;
+
+    if (b->f->call->grad == NULL)
+        return STRATA_OK;
+    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++)
+        st = part_backward_weight(b, l, &l->parts[i], x, dy);
+    return st == STRATA_OK && l->bias ? linear_backward_bias(b, l, dy) : st;
+}
+
+/* dx[rows, in] = dy[rows, out] W^T; parts after the first are made in `half` and added. */
+static strata_status linear_backward_input(const struct block *b, const struct st_linear *l, void *dx, const void *dy)
+{
+    const struct st_frame *f = b->f;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
+        st = part_multiply(b, l, &l->parts[i], true, i == 0 ? dx : b->half, const_column(dy, l->parts[i].first, f->dt),
+                           ST_EPILOGUE_NONE);
+        if (st == STRATA_OK && i > 0)
+            st = f->ops->add(f->dev, dx, dx, b->half, (uint64_t)f->rows * l->in, f->dt);
+    }
+    return st;
+}
+
+/* --- the other steps --- */
+
+static strata_status norm_forward(const struct block *b, uint32_t which, const void *x)
+{
+    const uint32_t weight = b->m->role[which == 0 ? ST_ROLE_NORM1_WEIGHT : ST_ROLE_NORM2_WEIGHT];
+
+    return st_frame_norm(b->f, b->narrow, b->stats[which], x, weight);
+}
+
+/* dact += backward of the norm applied to `narrow` */
+static strata_status norm_backward(const struct block *b, uint32_t which, const void *x)
+{
+    const uint32_t weight = b->m->role[which == 0 ? ST_ROLE_NORM1_WEIGHT : ST_ROLE_NORM2_WEIGHT];
+
+    return st_frame_norm_backward(b->f, b->narrow, b->f->dt, x, b->stats[which], weight, b->f->call->dact);
+}
+
+/* Queries and keys lie first in a packed row. */
+static strata_status rotate(const struct block *b, void *qkv, bool inverse)
+{
+    const struct st_model_config *c = &b->m->config;
+    const struct st_frame *f = b->f;
+
+    if (c->positions != ST_POSITION_ROTARY)
+        return STRATA_OK;
+    return f->ops->rope(f->dev, qkv, b->m->width.qkv, f->rows, f->seq, f->first, c->heads + c->kv_heads, c->head_dim,
+                        f->call->constants, inverse, f->dt);
+}
+
+static strata_status attend(const struct block *b)
+{
+    const struct st_frame *f = b->f;
+    const struct st_attention *at = &b->m->attention;
+    const struct st_block_cache cache = st_block_cache_layout(b->m);
+    unsigned char *internals = f->call->internals;
+
+    if (!b->m->batch.generate)
+        return f->ops->attention_forward(f->dev, at, b->attention, b->lse, b->qkv, b->attention_scratch);
+    return f->ops->attention_cached(f->dev, at, b->attention, internals + cache.keys, internals + cache.values, b->qkv, f->first,
+                                    f->rows, b->attention_scratch);
+}
+
+/* Where the activation's output, and later its gradient, lies: SwiGLU's `wide` is taken by that of both its inputs. */
+static unsigned char *activated(const struct block *b)
+{
+    return b->m->config.activation == ST_ACTIVATION_SWIGLU ? b->half : b->wide;
+}
+
+static strata_status activate(const struct block *b)
+{
+    const struct st_frame *f = b->f;
+    const uint32_t ffn = b->m->config.ffn;
+
+    if (b->m->config.activation == ST_ACTIVATION_SWIGLU)
+        return f->ops->swiglu_forward(f->dev, activated(b), b->fc, f->rows, ffn, f->dt);
+    return f->ops->gelu_forward(f->dev, activated(b), b->fc, (uint64_t)f->rows * ffn, f->dt);
+}
+
+/* fc = the value before the activation, of the norm in `narrow`; `gelu`: what becomes of it, if that is GELU. */
+static strata_status fc_forward(const struct block *b, enum st_epilogue gelu)
+{
+    if (b->m->config.activation == ST_ACTIVATION_SWIGLU)
+        return linear_forward(b, &b->fc_layer, b->fc, b->narrow);
+    return part_multiply(b, &b->fc_layer, &b->fc_layer.parts[0], false, activated(b), b->narrow, gelu);
+}
+
+/* wide = gradient of `fc`, of that of the MLP's output */
+static strata_status fc_gradient(const struct block *b, const void *dy)
+{
+    const struct st_frame *f = b->f;
+    strata_status st;
+
+    if (b->m->config.activation != ST_ACTIVATION_SWIGLU)
+        return part_multiply(b, &b->down_layer, &b->down_layer.parts[0], true, b->wide, dy, ST_EPILOGUE_GELU_BACKWARD);
+    st = linear_backward_input(b, &b->down_layer, activated(b), dy);
+    if (st != STRATA_OK)
+        return st;
+    return f->ops->swiglu_backward(f->dev, b->wide, activated(b), b->fc, f->rows, b->m->config.ffn, f->dt);
+}
+
+/* --- the block --- */
+
+/* Fill the values from the block's input: everything up to the value before the activation, and what `gelu` adds. */
+static strata_status block_fill(const struct block *b, enum st_epilogue gelu)
+{
+    const struct st_frame *f = b->f;
+    const uint64_t elems = (uint64_t)f->rows * b->m->config.hidden;
+    strata_status st;
+
+    if ((st = norm_forward(b, 0, f->call->act)) != STRATA_OK ||
+        (st = linear_forward(b, &b->qkv_layer, b->qkv, b->narrow)) != STRATA_OK || (st = rotate(b, b->qkv, false)) != STRATA_OK ||
+        (st = attend(b)) != STRATA_OK || (st = linear_forward(b, &b->proj_layer, b->middle, b->attention)) != STRATA_OK ||
+        (st = f->ops->add(f->dev, b->middle, f->call->act, b->middle, elems, f->dt)) != STRATA_OK ||
+        (st = norm_forward(b, 1, b->middle)) != STRATA_OK)
+        return st;
+    return fc_forward(b, gelu);
+}
+
+strata_status st_block_forward(const struct st_frame *f)
+{
+    const struct block b = block_of(f);
+    const bool swiglu = b.m->config.activation == ST_ACTIVATION_SWIGLU;
+    void *out = f->call->act_out;
+    strata_status st;
+
+    if ((st = block_fill(&b, ST_EPILOGUE_GELU)) != STRATA_OK || (swiglu && (st = activate(&b)) != STRATA_OK) ||
+        (st = linear_forward(&b, &b.down_layer, out, activated(&b))) != STRATA_OK)
+        return st;
+    return f->ops->add(f->dev, out, b.middle, out, (uint64_t)f->rows * b.m->config.hidden, f->dt);
+}
+
+/* dact: gradient of the block's output in, of `middle` out.  What only weight gradients need is not made for a frozen page. */
+static strata_status mlp_backward(const struct block *b)
+{
+    const bool trained = b->f->call->grad != NULL;
+    void *dact = b->f->call->dact;
+    strata_status st;
+
+    if ((trained && (st = activate(b)) != STRATA_OK) ||
+        (st = linear_backward_weight(b, &b->down_layer, activated(b), dact)) != STRATA_OK ||
+        (st = fc_gradient(b, dact)) != STRATA_OK || (trained && (st = norm_forward(b, 1, b->middle)) != STRATA_OK) ||
+        (st = linear_backward_weight(b, &b->fc_layer, b->narrow, b->wide)) != STRATA_OK ||
+        (st = linear_backward_input(b, &b->fc_layer, b->narrow, b->wide)) != STRATA_OK)
+        return st;
+    return norm_backward(b, 1, b->middle);
+}
+
+/* dact: gradient of `middle` in, of the block's input out. */
+static strata_status attention_backward(const struct block *b)
+{
+    const struct st_frame *f = b->f;
+    const bool trained = f->call->grad != NULL;
+    void *dact = f->call->dact;
+    strata_status st;
+
+    if ((st = linear_backward_weight(b, &b->proj_layer, b->attention, dact)) != STRATA_OK ||
+        (st = linear_backward_input(b, &b->proj_layer, b->narrow, dact)) != STRATA_OK ||
+        (st = f->ops->attention_backward(f->dev, &b->m->attention, b->wide, b->narrow, b->attention, b->lse, b->qkv,
+                                         b->attention_scratch)) != STRATA_OK ||
+        (st = rotate(b, b->wide, true)) != STRATA_OK || (trained && (st = norm_forward(b, 0, f->call->act)) != STRATA_OK) ||
+        (st = linear_backward_weight(b, &b->qkv_layer, b->narrow, b->wide)) != STRATA_OK ||
+        (st = linear_backward_input(b, &b->qkv_layer, b->narrow, b->wide)) != STRATA_OK)
+        return st;
+    return norm_backward(b, 0, f->call->act);
+}
+
+strata_status st_block_backward(const struct st_frame *f)
+{
+    const struct block b = block_of(f);
+    strata_status st;
+
+    if (f->call->recompute && (st = block_fill(&b, ST_EPILOGUE_GELU_INPUT)) != STRATA_OK)
+        return st;
+    if ((st = mlp_backward(&b)) != STRATA_OK)
+        return st;
+    return attention_backward(&b);
+}

@@ -1,0 +1,92 @@
+/* model/hf/hf_config.c - config.json of Hugging Face directories, read strictly where it changes the model's meaning. */
+#include "core/base/error.h"
+#include "core/system/file.h"
+#include "model/hf/hf_config_internal.h"
+#include "model/hf/hf_fields_internal.h"
+#include "model/layout.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define CONFIG_BYTES_MAX (1u << 20)
+
+static strata_status parse_family(struct st_model_config *c, const st_json *root, const char *where)
+{
+    static const struct {
+        const char *name;
+        enum st_model_family family;
+    } llamas[] = {{"llama", ST_FAMILY_LLAMA}, {"qwen2", ST_FAMILY_QWEN2}, {"mistral", ST_FAMILY_MISTRAL}};
+    const char *type = NULL;
+    const strata_status st = st_hf_read_text(root, "model_type", &type, where);
+
+    if (st != STRATA_OK)
+        return st;
+    if (type == NULL)
+        return st_hf_key_fault(where, "model_type", "is missing");
+    if (strcmp(type, "gpt2") == 0)
+        return st_hf_gpt2_parse(c, root, where);
+    for (size_t i = 0; i < sizeof(llamas) / sizeof(llamas[0]); i++) {
+        if (strcmp(type, llamas[i].name) == 0)
+            return st_hf_llama_parse(c, root, llamas[i].family, where);
+    }
+    return st_error(STRATA_E_INPUT, "%s: \"model_type\" is \"%.32s\"; gpt2, llama, qwen2 and mistral are supported", where, type);
+}
+
+static strata_status parse_root(struct st_model_config *c, const st_json *root, const char *where)
+{
+    strata_status st;
+
+    if (st_json_type(root) != ST_JSON_OBJECT)
+        return st_error(STRATA_E_INPUT, "%s: not a JSON object", where);
+    if ((st = parse_family(c, root, where)) != STRATA_OK)
+        return st;
+    return st_model_config_check(c, STRATA_E_INPUT, where);
+}
+
+strata_status st_model_config_parse(struct st_model_config *out, const char *text, uint64_t bytes, const char *where)
+{
+    struct st_model_config config = {0};
+    st_json *root;
+    strata_status st = st_json_parse(&root, text, bytes, where);
+
+    if (st != STRATA_OK)
+        return st == STRATA_E_NOMEM ? st : st_error_prefix(STRATA_E_INPUT, "model config");
+    memcpy(config.name, out->name, sizeof(config.name));
+    st = parse_root(&config, root, where);
+    st_json_free(root);
+    if (st == STRATA_OK)
+        *out = config;
+    return st;
+}
+
+/* The directory's last component names the model. */
+static void name_from_dir(struct st_model_config *c, const char *dir)
+{
+    size_t end = strlen(dir), begin;
+
+    while (end > 1 && dir[end - 1] == '/')
+        end--;
+    begin = end;
+    while (begin > 0 && dir[begin - 1] != '/')
+        begin--;
+    snprintf(c->name, sizeof(c->name), "%.*s", (int)(end - begin < sizeof(c->name) ? end - begin : sizeof(c->name) - 1),
+             dir + begin);
+}
+
+strata_status st_model_config_read(struct st_model_config *out, const char *dir)
+{
+    struct st_model_config config = {0};
+    char path[ST_PATH_MAX];
+    uint64_t bytes;
+    strata_status st;
+    char *text;
+
+    if ((st = st_path_join(path, dir, "config.json")) != STRATA_OK ||
+        (st = st_file_read_text(&text, &bytes, path, CONFIG_BYTES_MAX)) != STRATA_OK)
+        return st;
+    name_from_dir(&config, dir);
+    st = st_model_config_parse(&config, text, bytes, path);
+    free(text);
+    if (st == STRATA_OK)
+        *out = config;
+    return st;
+}

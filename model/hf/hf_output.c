@@ -1,0 +1,144 @@
+/* model/hf/hf_output.c - a model that lies where another one is to be written.
+ *
+ * A shard is a file whose name is model-NNNNN-of-NNNNN.safetensors, or one of that ending that the index names.  The index goes
+ * last: a run that ends in between leaves what the next one still recognises. */
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/file.h"
+#include "model/hf/hf_index_internal.h"
+#include "model/hf/hf_output_internal.h"
+#include "model/model.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SHARD_ENDING ".safetensors"
+
+static bool digits(const char **at, const char *end)
+{
+    if (strspn(*at, "0123456789") != 5 || strncmp(*at + 5, end, strlen(end)) != 0)
+        return false;
+    *at += 5 + strlen(end);
+    return true;
+}
+
+static bool is_shard(const char *name)
+{
+    const char *at = name + strlen("model-");
+
+    return strncmp(name, "model-", strlen("model-")) == 0 && digits(&at, "-of-") && digits(&at, SHARD_ENDING) && *at == '\0';
+}
+
+static bool is_named_shard(const char *name)
+{
+    const size_t length = strlen(name), ending = strlen(SHARD_ENDING);
+
+    return length > ending && strcmp(name + length - ending, SHARD_ENDING) == 0 && strcmp(name, ST_HF_WEIGHTS_NAME) != 0;
+}
+
+/* --- is there one? --- */
+
+static strata_status check_shards(const char *dir)
+{
+    DIR *entries = opendir(dir);
+    strata_status st = STRATA_OK;
+    struct dirent *entry;
+
+    if (entries == NULL)
+        return errno == ENOENT ? STRATA_OK : st_error_errno(errno, "%s", dir);
+    while (st == STRATA_OK && (entry = readdir(entries)) != NULL)
+        if (is_shard(entry->d_name))
+            st = st_error(STRATA_E_INPUT, "%s/%s: exists already: --overwrite replaces the model", dir, entry->d_name);
+    closedir(entries);
+    return st;
+}
+
+strata_status st_hf_output_check(const char *dir, bool overwrite)
+{
+    static const char *const names[] = {ST_HF_CONFIG_NAME, ST_HF_GENERATION_NAME, ST_HF_WEIGHTS_NAME, ST_HF_INDEX_NAME};
+    char path[ST_PATH_MAX];
+    bool there;
+    strata_status st = st_file_find(&there, dir);
+
+    if (st != STRATA_OK || !there)
+        return st;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && st == STRATA_OK; i++)
+        if ((st = st_path_join(path, dir, names[i])) == STRATA_OK)
+            st = st_new_file_check(path, overwrite);
+    return st != STRATA_OK || overwrite ? st : check_shards(dir);
+}
+
+/* --- small files --- */
+
+strata_status st_hf_output_put(struct st_new_file *file, const char *dir, const char *name, const void *bytes, uint64_t count,
+                               bool overwrite)
+{
+    char path[ST_PATH_MAX];
+    strata_status st;
+
+    if ((st = st_path_join(path, dir, name)) != STRATA_OK ||
+        (st = st_new_file_create(file, path, overwrite ? ST_NEW_FILE_OVERWRITE : 0)) != STRATA_OK)
+        return st;
+    return st_new_file_write_at(file, bytes, count, 0);
+}
+
+/* --- away with it --- */
+
+strata_status st_hf_output_remove(const char *dir, const char *name)
+{
+    char path[ST_PATH_MAX];
+    strata_status st = st_path_join(path, dir, name);
+    int64_t res;
+
+    if (st != STRATA_OK)
+        return st;
+    res = st_fault("hf.unlink", 0);
+    if (res == 0 && unlink(path) != 0)
+        res = -errno;
+    return res == 0 || res == -ENOENT ? STRATA_OK : st_error_errno((int)-res, "removing %s, of the model that was there", path);
+}
+
+static strata_status remove_found(const char *dir)
+{
+    DIR *entries = opendir(dir);
+    strata_status st = STRATA_OK;
+    struct dirent *entry;
+
+    if (entries == NULL)
+        return st_error_errno(errno, "%s", dir);
+    while (st == STRATA_OK && (entry = readdir(entries)) != NULL)
+        if (is_shard(entry->d_name))
+            st = st_hf_output_remove(dir, entry->d_name);
+    closedir(entries);
+    return st;
+}
+
+/* An index that cannot be read names nothing. */
+static strata_status remove_named(const char *dir)
+{
+    char path[ST_PATH_MAX];
+    struct st_hf_index index = {0};
+    bool there;
+    strata_status st;
+
+    if ((st = st_path_join(path, dir, ST_HF_INDEX_NAME)) != STRATA_OK || (st = st_file_find(&there, path)) != STRATA_OK || !there)
+        return st;
+    if (st_hf_index_read(&index, path) != STRATA_OK)
+        return STRATA_OK;
+    for (uint32_t i = 0; i < index.file_count && st == STRATA_OK; i++)
+        if (is_named_shard(index.files[i]))
+            st = st_hf_output_remove(dir, index.files[i]);
+    st_hf_index_fini(&index);
+    return st;
+}
+
+strata_status st_hf_output_remove_shards(const char *dir)
+{
+    strata_status st = remove_named(dir);
+
+    if (st == STRATA_OK)
+        st = remove_found(dir);
+    return st == STRATA_OK ? st_hf_output_remove(dir, ST_HF_INDEX_NAME) : st;
+}

@@ -1,0 +1,336 @@
+/* model/hf/hf_reader.c - weights of a Hugging Face directory: one safetensors file, or shards with an index.
+ *
+ * Strict: every tensor of the model exactly once with its shape, nothing that the model has no place for.  Names may
+ * lack the prefix of the whole model ("transformer.", "model."); a tied head's lm_head.weight and buffers that are no
+ * weights are passed over. */
+#include "core/base/error.h"
+#include "core/system/file.h"
+#include "model/hf/hf_index_internal.h"
+#include "model/hf/hf_reader_internal.h"
+#include "model/hf/safetensors_internal.h"
+#include "model/layout.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct hf_file {
+    int fd;
+    struct st_file_identity identity;
+    char path[ST_PATH_MAX];
+    struct st_safetensors header;
+};
+
+struct place {
+    const struct hf_file *file; /* NULL: not found yet */
+    const struct st_safetensor *entry;
+};
+
+struct st_hf_reader {
+    const struct st_model *m;
+    struct hf_file *files; /* [file_count] */
+    uint32_t file_count;
+    struct place *places;             /* [tensor_count] */
+    const struct st_tensor **by_name; /* [tensor_count], sorted */
+};
+
+static int compare_tensors(const void *a, const void *b)
+{
+    return strcmp((*(const struct st_tensor *const *)a)->name, (*(const struct st_tensor *const *)b)->name);
+}
+
+static int compare_name(const void *name, const void *tensor)
+{
+    return strcmp(name, (*(const struct st_tensor *const *)tensor)->name);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), end_length = strlen(end);
+
+    return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+static strata_status open_file(struct st_hf_reader *r, const char *dir, const char *name)
+{
+    struct hf_file *f = &r->files[r->file_count];
+    strata_status st;
+
+    f->fd = -1;
+    if ((st = st_path_join(f->path, dir, name)) != STRATA_OK ||
+        (st = st_file_open(&f->fd, &f->identity, f->path, STRATA_E_INPUT)) != STRATA_OK)
+        return st;
+    r->file_count++;
+    return st_safetensors_read(&f->header, f->fd, f->identity.bytes, f->path);
+}
+
+static strata_status alloc_files(struct st_hf_reader *r, uint32_t count, const char *dir)
+{
+    r->files = calloc(count, sizeof(*r->files));
+    return r->files != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "%s: %u files", dir, count);
+}
+
+/* Shards and index name the same tensors in the same files. */
+static strata_status check_index(const struct st_hf_reader *r, const struct st_hf_index *index, const char *path)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < r->file_count; i++) {
+        const struct st_safetensors *h = &r->files[i].header;
+
+        for (uint32_t j = 0; j < h->count; j++) {
+            if (st_hf_index_find(index, h->tensors[j].name) != i)
+                return st_error(STRATA_E_INPUT, "%s: tensor %s is here, but %s says otherwise", r->files[i].path,
+                                h->tensors[j].name, path);
+        }
+        count += h->count;
+    }
+    if (count != index->count)
+        return st_error(STRATA_E_INPUT, "%s names %u tensors, its shards hold %llu", path, index->count,
+                        (unsigned long long)count);
+    return STRATA_OK;
+}
+
+static strata_status open_shards(struct st_hf_reader *r, const char *dir, const char *index_path)
+{
+    struct st_hf_index index;
+    strata_status st = st_hf_index_read(&index, index_path);
+
+    if (st != STRATA_OK)
+        return st;
+    st = alloc_files(r, index.file_count, dir);
+    for (uint32_t i = 0; i < index.file_count && st == STRATA_OK; i++)
+        st = open_file(r, dir, index.files[i]);
+    if (st == STRATA_OK)
+        st = check_index(r, &index, index_path);
+    st_hf_index_fini(&index);
+    return st;
+}
+
+static strata_status open_all(struct st_hf_reader *r, const char *dir)
+{
+    char single[ST_PATH_MAX], index[ST_PATH_MAX];
+    bool single_there, index_there;
+    strata_status st;
+
+    if ((st = st_path_join(single, dir, "model.safetensors")) != STRATA_OK ||
+        (st = st_path_join(index, dir, "model.safetensors.index.json")) != STRATA_OK ||
+        (st = st_file_find(&single_there, single)) != STRATA_OK || (st = st_file_find(&index_there, index)) != STRATA_OK)
+        return st;
+    if (!single_there && index_there)
+        return open_shards(r, dir, index);
+    if (!single_there)
+        return st_error(STRATA_E_INPUT,
+                        "%s: neither model.safetensors nor model.safetensors.index.json (other formats are not read)", dir);
+    if ((st = alloc_files(r, 1, dir)) != STRATA_OK)
+        return st;
+    return open_file(r, dir, "model.safetensors");
+}
+
+static bool same_shape(const struct st_safetensor *e, const struct st_tensor *t)
+{
+    return e->rank == t->rank && e->shape[0] == t->shape[0] && (t->rank == 1 || e->shape[1] == t->shape[1]);
+}
+
+static strata_status shape_fault(const struct hf_file *f, const struct st_safetensor *e, const struct st_tensor *t)
+{
+    char have[96], want[96];
+
+    return st_error(STRATA_E_INPUT, "%s: tensor %s has shape %s, the model's config wants %s", f->path, e->name,
+                    st_shape_text(have, e->shape, e->rank), st_shape_text(want, t->shape, t->rank));
+}
+
+/* Attention's masks, and frequencies of rotary positions: old files hold them. */
+static bool is_buffer(const char *name)
+{
+    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") || ends_with(name, ".rotary_emb.inv_freq");
+}
+
+static const struct st_tensor *find_tensor(const struct st_hf_reader *r, const char *name)
+{
+    const char *prefix = r->m->config.family == ST_FAMILY_GPT2 ? "transformer." : "model.";
+    const struct st_tensor *const *found =
+        bsearch(name, r->by_name, r->m->tensor_count, sizeof(struct st_tensor *), compare_name);
+    char full[sizeof(r->m->tensors->name)];
+
+    if (found == NULL && (size_t)snprintf(full, sizeof(full), "%s%s", prefix, name) < sizeof(full))
+        found = bsearch(full, r->by_name, r->m->tensor_count, sizeof(struct st_tensor *), compare_name);
+    return found != NULL ? *found : NULL;
+}
+
+static strata_status place_entry(struct st_hf_reader *r, const struct hf_file *f, const struct st_safetensor *e)
+{
+    const struct st_tensor *t;
+    struct place *place;
+
+    if (is_buffer(e->name))
+        return STRATA_OK;
+    if (strcmp(e->name, "lm_head.weight") == 0 && !r->m->config.untied) {
+        t = &r->m->tensors[0];
+        return same_shape(e, t) ? STRATA_OK : shape_fault(f, e, t);
+    }
+    t = find_tensor(r, e->name);
+    if (t == NULL)
+        return st_error(STRATA_E_INPUT, "%s: tensor %s has no place in a %s of this config", f->path, e->name,
+                        r->m->config.family == ST_FAMILY_GPT2 ? "GPT-2" : "Llama");
+    place = &r->places[t - r->m->tensors];
+    if (place->file != NULL)
+        return st_error(STRATA_E_INPUT, "%s: tensor %s is there twice (also as %s in %s)", f->path, e->name, place->entry->name,
+                        place->file->path);
+    if (!same_shape(e, t))
+        return shape_fault(f, e, t);
+    if (e->dtype == STRATA_DTYPE_INVALID)
+        return st_error(STRATA_E_INPUT, "%s: tensor %s has dtype %s; F32, BF16 and F16 are read", f->path, e->name,
+                        e->dtype_name);
+    place->file = f;
+    place->entry = e;
+    return STRATA_OK;
+}
+
+static strata_status place_all(struct st_hf_reader *r, const char *dir)
+{
+    strata_status st;
+
+    for (uint32_t i = 0; i < r->file_count; i++) {
+        for (uint32_t j = 0; j < r->files[i].header.count; j++) {
+            if ((st = place_entry(r, &r->files[i], &r->files[i].header.tensors[j])) != STRATA_OK)
+                return st;
+        }
+    }
+    for (uint32_t i = 0; i < r->m->tensor_count; i++) {
+        if (r->places[i].file == NULL)
+            return st_error(STRATA_E_INPUT, "%s: tensor %s is missing", dir, r->m->tensors[i].name);
+    }
+    return STRATA_OK;
+}
+
+strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model *m, const char *dir)
+{
+    struct st_hf_reader *r = calloc(1, sizeof(*r));
+    strata_status st;
+
+    if (r == NULL)
+        return st_error(STRATA_E_NOMEM, "%s", dir);
+    r->m = m;
+    r->places = calloc(m->tensor_count, sizeof(*r->places));
+    r->by_name = calloc(m->tensor_count, sizeof(*r->by_name));
+    if (r->places == NULL || r->by_name == NULL) {
+        st = st_error(STRATA_E_NOMEM, "%s: %u tensors", dir, m->tensor_count);
+        goto fail;
+    }
+    for (uint32_t i = 0; i < m->tensor_count; i++)
+        r->by_name[i] = &m->tensors[i];
+    qsort(r->by_name, m->tensor_count, sizeof(*r->by_name), compare_tensors);
+    if ((st = open_all(r, dir)) != STRATA_OK || (st = place_all(r, dir)) != STRATA_OK)
+        goto fail;
+    *out = r;
+    return STRATA_OK;
+
+fail:
+    st_hf_reader_close(r);
+    return st;
+}
+
+void st_hf_reader_close(struct st_hf_reader *r)
+{
+    if (r == NULL)
+        return;
+    for (uint32_t i = 0; i < r->file_count; i++) {
+        st_safetensors_fini(&r->files[i].header);
+        close(r->files[i].fd);
+    }
+    free(r->files);
+    free(r->places);
+    free(r->by_name);
+    free(r);
+}
+
+strata_status st_hf_reader_check_unchanged(const struct st_hf_reader *r)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < r->file_count && st == STRATA_OK; i++)
+        st = st_file_check_unchanged(r->files[i].fd, &r->files[i].identity, r->files[i].path);
+    return st;
+}
+
+struct st_hf_place st_hf_reader_place(const struct st_hf_reader *r, uint32_t tensor)
+{
+    const struct place *p = &r->places[tensor];
+
+    return (struct st_hf_place){
+        .fd = p->file->fd,
+        .path = p->file->path,
+        .begin = p->entry->begin,
+        .end = p->entry->end,
+        .dtype = p->entry->dtype,
+    };
+}
+
+static float float_of_bits(uint32_t bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+/* Exact: subnormal halves are a whole number of 2^-24. */
+static float float_of_half(uint16_t half)
+{
+    const uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = half >> 10 & 31u, mantissa = half & 1023u;
+
+    if (exponent == 0) {
+        const float value = (float)mantissa * 0x1p-24f;
+
+        return sign != 0 ? -value : value;
+    }
+    if (exponent == 31)
+        return float_of_bits(sign | 0x7f800000u | mantissa << 13);
+    return float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+/* The 16-bit values lie in the second half of out: value i is read before anything overwrites it. */
+static void widen(float *out, uint64_t count, strata_dtype dtype)
+{
+    const unsigned char *in = (const unsigned char *)out + count * 2;
+
+    for (uint64_t i = 0; i < count; i++) {
+        const uint16_t bits = (uint16_t)(in[2 * i] | in[2 * i + 1] << 8);
+        const float value = dtype == STRATA_BF16 ? float_of_bits((uint32_t)bits << 16) : float_of_half(bits);
+
+        memcpy(out + i, &value, sizeof(value));
+    }
+}
+
+static strata_status read_piece(const struct st_hf_reader *r, const struct st_piece *piece, float *out)
+{
+    const struct st_hf_place p = st_hf_reader_place(r, (uint32_t)(piece->tensor - r->m->tensors));
+    const uint64_t elem_bytes = strata_dtype_bytes(p.dtype);
+    unsigned char *at = (unsigned char *)out + piece->count * (sizeof(float) - elem_bytes);
+    const strata_status st =
+        st_file_read_at(p.fd, at, piece->count * elem_bytes, p.begin + piece->tensor_first * elem_bytes, p.path);
+
+    if (st == STRATA_OK && p.dtype != STRATA_F32)
+        widen(out, piece->count, p.dtype);
+    return st;
+}
+
+static strata_status reader_read(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
+{
+    const struct st_hf_reader *r = ctx;
+    struct st_piece piece;
+    strata_status st;
+
+    memset(out, 0, count * sizeof(*out)); /* padding */
+    for (uint32_t i = 0; st_model_piece(r->m, page, first, count, i, &piece); i++) {
+        if (piece.count > 0 && (st = read_piece(r, &piece, out + piece.range_first)) != STRATA_OK)
+            return st;
+    }
+    return STRATA_OK;
+}
+
+struct st_weight_source st_hf_reader_source(struct st_hf_reader *r)
+{
+    return (struct st_weight_source){.ctx = r, .read = reader_read};
+}

@@ -1,0 +1,390 @@
+/* model/hf/hf_source.c - see hf_source_internal.h. */
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/json/json_edit.h"
+#include "core/system/file.h"
+#include "model/hf/hf_config_internal.h"
+#include "model/hf/hf_fields_internal.h"
+#include "model/hf/hf_output_internal.h"
+#include "model/hf/hf_source_internal.h"
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FILE_BYTES_MAX   (64u << 20)
+#define FILES_MAX        256u /* the copy of each is open during the run */
+#define CONFIG_BYTES_MAX (1u << 20)
+#define PART_BYTES       (1u << 20)
+
+struct side_file {
+    char name[NAME_MAX + 1];
+    int fd;
+    struct st_file_identity identity;
+};
+
+struct st_hf_source {
+    char dir[ST_PATH_MAX];
+    char *config;                /* text of config.json, with the run's dtype */
+    struct side_file *files;     /* [count], by name */
+    struct side_file generation; /* generation_config.json; fd -1: none */
+    uint32_t count;
+};
+
+/* --- what is taken along --- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), end_length = strlen(end);
+
+    return length >= end_length && strcasecmp(text + length - end_length, end) == 0;
+}
+
+/* Weights in any format belong to the model that was, as do files that a run could not give their names (core/system/file.h); the
+ * two configs are written apart. */
+static bool is_taken(const char *name)
+{
+    static const char *const endings[] = {".safetensors", ".bin", ".pt",     ".pth", ".ckpt", ".h5",   ".msgpack",    ".gguf",
+                                          ".onnx",        ".ot",  ".tflite", ".npz", ".pkl",  ".nemo", ".index.json", ".tmp"};
+
+    if (name[0] == '.' || strstr(name, ST_NEW_FILE_MARK) != NULL || strcmp(name, ST_HF_CONFIG_NAME) == 0 ||
+        strcmp(name, ST_HF_GENERATION_NAME) == 0)
+        return false;
+    for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
+        if (ends_with(name, endings[i]))
+            return false;
+    return true;
+}
+
+/* Whether a name is a regular file that is small enough; one that is not there, a link to nothing, is an error. */
+static strata_status is_small(const char *path, bool *small)
+{
+    struct stat info;
+    const int64_t res = st_fault("hf.stat", stat(path, &info) == 0 ? 0 : -errno);
+
+    if (res < 0)
+        return st_error(STRATA_E_INPUT, "%s: %s: it lies beside the weights and would be copied: mend or remove it", path,
+                        strerror((int)-res));
+    *small = S_ISREG(info.st_mode) && info.st_size <= (off_t)FILE_BYTES_MAX;
+    if (S_ISREG(info.st_mode) && !*small)
+        st_log(ST_LOG_NOTICE, "%s is larger than %u MiB: not copied", path, FILE_BYTES_MAX >> 20);
+    return STRATA_OK;
+}
+
+static strata_status open_side(struct side_file *f, const char *dir, const char *name)
+{
+    char path[ST_PATH_MAX];
+    strata_status st;
+
+    f->fd = -1;
+    snprintf(f->name, sizeof(f->name), "%s", name);
+    if ((st = st_path_join(path, dir, name)) != STRATA_OK)
+        return st;
+    return st_file_open(&f->fd, &f->identity, path, STRATA_E_INPUT);
+}
+
+static strata_status add_file(struct st_hf_source *s, const char *name)
+{
+    char path[ST_PATH_MAX];
+    bool small = false;
+    strata_status st;
+
+    if ((st = st_path_join(path, s->dir, name)) != STRATA_OK || (st = is_small(path, &small)) != STRATA_OK || !small)
+        return st;
+    if (s->count == FILES_MAX)
+        return st_error(STRATA_E_INPUT, "%s: more than %u files beside the weights would be copied", s->dir, FILES_MAX);
+    if ((st = open_side(&s->files[s->count], s->dir, name)) == STRATA_OK)
+        s->count++;
+    return st;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct side_file *)a)->name, ((const struct side_file *)b)->name);
+}
+
+static strata_status add_files(struct st_hf_source *s)
+{
+    DIR *entries = opendir(s->dir);
+    const int64_t res = st_fault("hf.opendir", entries != NULL ? 0 : -errno);
+    strata_status st = STRATA_OK;
+    struct dirent *entry;
+
+    if (res < 0)
+        st = st_error_errno((int)-res, "%s", s->dir);
+    while (st == STRATA_OK && (entry = readdir(entries)) != NULL)
+        if (is_taken(entry->d_name))
+            st = add_file(s, entry->d_name);
+    if (entries != NULL)
+        closedir(entries);
+    if (s->count > 0)
+        qsort(s->files, s->count, sizeof(*s->files), by_name);
+    return st;
+}
+
+/* --- what is there already --- */
+
+/* Of equal length. */
+static strata_status same_bytes(const struct side_file *f, const char *from, int fd, const char *path, unsigned char *parts,
+                                bool *same)
+{
+    strata_status st = STRATA_OK;
+
+    *same = true;
+    for (uint64_t at = 0; at < f->identity.bytes && *same && st == STRATA_OK; at += PART_BYTES) {
+        const uint64_t bytes = f->identity.bytes - at < PART_BYTES ? f->identity.bytes - at : PART_BYTES;
+
+        if ((st = st_file_read_at(f->fd, parts, bytes, at, from)) == STRATA_OK &&
+            (st = st_file_read_at(fd, parts + PART_BYTES, bytes, at, path)) == STRATA_OK)
+            *same = memcmp(parts, parts + PART_BYTES, bytes) == 0;
+    }
+    return st;
+}
+
+static strata_status compare(const struct st_hf_source *s, const struct side_file *f, const char *path, unsigned char *parts)
+{
+    char from[ST_PATH_MAX];
+    struct st_file_identity have;
+    bool same = false;
+    int fd;
+    strata_status st = st_file_open(&fd, &have, path, STRATA_E_INPUT);
+
+    if (st != STRATA_OK)
+        return st;
+    if (have.bytes == f->identity.bytes && (st = st_path_join(from, s->dir, f->name)) == STRATA_OK)
+        st = same_bytes(f, from, fd, path, parts, &same);
+    close(fd);
+    if (st == STRATA_OK && !same)
+        st_log(ST_LOG_NOTICE, "%s is not the source's: it stays as it is", path);
+    return st;
+}
+
+/* Files that `to` has keep their place there, and are let go here. */
+static strata_status leave_out(struct st_hf_source *s, const char *to)
+{
+    unsigned char *parts = malloc(2 * (size_t)PART_BYTES);
+    strata_status st = parts != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "%s", to);
+    char path[ST_PATH_MAX];
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct side_file *f = &s->files[i];
+        bool there = false;
+
+        if (st == STRATA_OK && (st = st_path_join(path, to, f->name)) == STRATA_OK)
+            st = st_file_find(&there, path);
+        if (there)
+            st = compare(s, f, path, parts);
+        if (there)
+            close(f->fd);
+        else
+            s->files[kept++] = *f;
+    }
+    s->count = kept;
+    free(parts);
+    return st;
+}
+
+/* --- config.json --- */
+
+/* What `key` says, without "torch."; "": it is there and says nothing; NULL: it is not there. */
+static const char *dtype_of(const st_json *root, const char *key)
+{
+    const st_json *n = st_json_get(root, key);
+    const char *text = n != NULL && st_json_type(n) == ST_JSON_STRING ? st_json_string(n) : "";
+
+    if (n == NULL)
+        return NULL;
+    return strncmp(text, "torch.", 6) == 0 ? text + 6 : text;
+}
+
+/* The text with another value, in place of *text. */
+static strata_status edit(char **text, const char *where, const char *key, const char *dtype)
+{
+    char value[16], *edited;
+    strata_status st;
+
+    snprintf(value, sizeof(value), "\"%s\"", dtype);
+    if ((st = st_json_edit(&edited, *text, where, key, value)) != STRATA_OK)
+        return st;
+    free(*text);
+    *text = edited;
+    return STRATA_OK;
+}
+
+/* Both spellings, where they say otherwise.  Neither there means fp32. */
+static strata_status with_dtype(char **text, const st_json *root, const char *where, strata_dtype dtype)
+{
+    static const char *const keys[] = {"torch_dtype", "dtype"};
+    const char *name = st_hf_dtype_name(dtype);
+    bool said = false;
+    strata_status st = STRATA_OK;
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]) && st == STRATA_OK; i++) {
+        const char *have = dtype_of(root, keys[i]);
+
+        said |= have != NULL;
+        if (have != NULL && strcmp(have, name) != 0)
+            st = edit(text, where, keys[i], name);
+    }
+    return st == STRATA_OK && !said && dtype != STRATA_F32 ? edit(text, where, keys[0], name) : st;
+}
+
+/* Now rather than at the end: what cannot be edited must be known before any training. */
+static strata_status read_config(struct st_hf_source *s, strata_dtype dtype)
+{
+    char path[ST_PATH_MAX];
+    st_json *root = NULL;
+    uint64_t bytes;
+    strata_status st;
+
+    if ((st = st_path_join(path, s->dir, ST_HF_CONFIG_NAME)) != STRATA_OK ||
+        (st = st_file_read_text(&s->config, &bytes, path, CONFIG_BYTES_MAX)) != STRATA_OK)
+        return st;
+    if ((st = st_json_parse(&root, s->config, bytes, path)) == STRATA_OK)
+        st = with_dtype(&s->config, root, path, dtype);
+    st_json_free(root);
+    return st == STRATA_E_CONFIG ? STRATA_E_INPUT : st;
+}
+
+/* --- open and close --- */
+
+static strata_status open_generation(struct st_hf_source *s)
+{
+    char path[ST_PATH_MAX];
+    bool there;
+    strata_status st;
+
+    if ((st = st_path_join(path, s->dir, ST_HF_GENERATION_NAME)) != STRATA_OK || (st = st_file_find(&there, path)) != STRATA_OK ||
+        !there)
+        return st;
+    return open_side(&s->generation, s->dir, ST_HF_GENERATION_NAME);
+}
+
+strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *to, strata_dtype dtype)
+{
+    struct st_hf_source *s = calloc(1, sizeof(*s));
+    strata_status st;
+
+    if (s == NULL)
+        return st_error(STRATA_E_NOMEM, "%s", dir);
+    s->generation.fd = -1;
+    s->files = calloc(FILES_MAX, sizeof(*s->files));
+    if (s->files == NULL)
+        st = st_error(STRATA_E_NOMEM, "%s", dir);
+    else if ((size_t)snprintf(s->dir, sizeof(s->dir), "%s", dir) >= sizeof(s->dir))
+        st = st_error(STRATA_E_INVAL, "path too long: %s", dir);
+    else
+        st = read_config(s, dtype);
+    if (st == STRATA_OK && (st = open_generation(s)) == STRATA_OK && (st = add_files(s)) == STRATA_OK)
+        st = leave_out(s, to);
+    if (st != STRATA_OK) {
+        st_hf_source_close(s);
+        return st;
+    }
+    *out = s;
+    return STRATA_OK;
+}
+
+void st_hf_source_close(struct st_hf_source *s)
+{
+    if (s == NULL)
+        return;
+    for (uint32_t i = 0; i < s->count; i++)
+        close(s->files[i].fd);
+    if (s->generation.fd >= 0)
+        close(s->generation.fd);
+    free(s->config);
+    free(s->files);
+    free(s);
+}
+
+/* --- copies --- */
+
+static strata_status copy_bytes(struct st_new_file *file, const struct side_file *f, const char *from)
+{
+    unsigned char *part = malloc(PART_BYTES);
+    strata_status st = part != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "%s", from);
+
+    for (uint64_t at = 0; at < f->identity.bytes && st == STRATA_OK; at += PART_BYTES) {
+        const uint64_t bytes = f->identity.bytes - at < PART_BYTES ? f->identity.bytes - at : PART_BYTES;
+
+        if ((st = st_file_read_at(f->fd, part, bytes, at, from)) == STRATA_OK)
+            st = st_new_file_write_at(file, part, bytes, at);
+    }
+    free(part);
+    return st;
+}
+
+static strata_status copy(struct st_new_file *file, const struct st_hf_source *s, const struct side_file *f, const char *to,
+                          unsigned flags)
+{
+    char from[ST_PATH_MAX], path[ST_PATH_MAX];
+    strata_status st;
+
+    if ((st = st_path_join(from, s->dir, f->name)) != STRATA_OK || (st = st_path_join(path, to, f->name)) != STRATA_OK ||
+        (st = st_new_file_create_as(file, path, flags, f->identity.permissions)) != STRATA_OK)
+        return st;
+    st = copy_bytes(file, f, from);
+    return st == STRATA_OK ? st_file_check_unchanged(f->fd, &f->identity, from) : st;
+}
+
+strata_status st_hf_source_put_configs(const struct st_hf_source *s, struct st_new_file *config, struct st_new_file *generation,
+                                       const char *to, bool overwrite)
+{
+    const strata_status st = st_hf_output_put(config, to, ST_HF_CONFIG_NAME, s->config, strlen(s->config), overwrite);
+
+    if (st != STRATA_OK || s->generation.fd < 0)
+        return st;
+    return copy(generation, s, &s->generation, to, overwrite ? ST_NEW_FILE_OVERWRITE : 0);
+}
+
+struct st_hf_copies {
+    struct st_new_file files[FILES_MAX];
+    uint32_t count;
+};
+
+strata_status st_hf_source_copy_files(struct st_hf_copies **out, const struct st_hf_source *s, const char *to)
+{
+    struct st_hf_copies *copies = calloc(1, sizeof(*copies));
+    strata_status st = STRATA_OK;
+
+    if (copies == NULL)
+        return st_error(STRATA_E_NOMEM, "%s", to);
+    for (uint32_t i = 0; i < s->count && st == STRATA_OK; i++) {
+        struct st_new_file *file = &copies->files[copies->count++];
+
+        file->fd = -1;
+        st = copy(file, s, &s->files[i], to, 0);
+    }
+    if (st != STRATA_OK) {
+        st_hf_copies_abort(copies);
+        return st;
+    }
+    *out = copies;
+    return STRATA_OK;
+}
+
+strata_status st_hf_copies_commit(struct st_hf_copies *copies)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; copies != NULL && i < copies->count; i++) {
+        const strata_status one = st_new_file_commit(&copies->files[i]);
+
+        st = one != STRATA_OK ? one : st;
+    }
+    st_hf_copies_abort(copies);
+    return st;
+}
+
+void st_hf_copies_abort(struct st_hf_copies *copies)
+{
+    for (uint32_t i = 0; copies != NULL && i < copies->count; i++)
+        st_new_file_abort(&copies->files[i]);
+    free(copies);
+}

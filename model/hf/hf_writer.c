@@ -1,0 +1,282 @@
+/* model/hf/hf_writer.c - a Hugging Face directory written range by range, complete under its names only at commit.
+ *
+ * One model.safetensors in parameter order.  All files are made when it opens, the weights with the room that they will take and
+ * the others complete: what cannot be made, or is another output, shows before any training.  At commit the configs are renamed
+ * first, the weights next, once all are on the disk, then what lay beside the weights that were read; shards of a model that was
+ * there go.  Weights that are on the disk are never removed for a name that they cannot have.  Touches no other file. */
+#include "core/base/error.h"
+#include "core/system/file.h"
+#include "model/hf/hf_config_internal.h"
+#include "model/hf/hf_output_internal.h"
+#include "model/hf/hf_source_internal.h"
+#include "model/hf/safetensors_internal.h"
+#include "model/layout.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct st_hf_writer {
+    const struct st_model *m;
+    struct st_hf_copies *copies; /* NULL: the model began as a preset */
+    struct st_new_file weights, config, generation;
+    char dir[ST_PATH_MAX];
+    uint64_t *tensor_at; /* [tensor_count] bytes of the file */
+    struct page_state {
+        uint64_t next, params;
+    } * pages;              /* [page_count] end of the last range; values put so far */
+    bool overwrite, synced; /* synced: the weights are complete and on the disk */
+};
+
+static strata_status write_header(struct st_hf_writer *w)
+{
+    struct st_safetensors_writer *header;
+    unsigned char *text;
+    uint64_t bytes, end;
+    strata_status st;
+
+    if ((st = st_safetensors_writer_begin(&header, w->m->batch.dtype)) != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < w->m->tensor_count; i++)
+        st_safetensors_writer_add(header, w->m->tensors[i].name, w->m->tensors[i].shape, w->m->tensors[i].rank);
+    if ((st = st_safetensors_writer_end(header, &text, &bytes)) != STRATA_OK)
+        return st;
+    end = bytes;
+    for (uint32_t i = 0; i < w->m->tensor_count; i++) {
+        w->tensor_at[i] = end;
+        end += w->m->tensors[i].elems * strata_dtype_bytes(w->m->batch.dtype);
+    }
+    if ((st = st_new_file_reserve(&w->weights, end)) == STRATA_OK)
+        st = st_new_file_write_at(&w->weights, text, bytes, 0);
+    free(text);
+    return st;
+}
+
+typedef void write_fn(const struct st_model *m, FILE *file);
+
+static void write_config(const struct st_model *m, FILE *file)
+{
+    st_model_config_write(&m->config, m->batch.dtype, file);
+}
+
+static void write_generation_config(const struct st_model *m, FILE *file)
+{
+    st_model_generation_config_write(&m->config, file);
+}
+
+static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *file, const char *name, write_fn *put)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *stream = open_memstream(&text, &bytes);
+    strata_status st;
+
+    if (stream == NULL)
+        return st_error(STRATA_E_NOMEM, "%s", name);
+    put(w->m, stream);
+    if (fclose(stream) != 0)
+        st = st_error(STRATA_E_NOMEM, "%s", name);
+    else
+        st = st_hf_output_put(file, w->dir, name, text, bytes, w->overwrite);
+    free(text);
+    return st;
+}
+
+/* All that lies beside the weights. */
+static strata_status make_others(struct st_hf_writer *w, const char *source)
+{
+    struct st_hf_source *read;
+    strata_status st;
+
+    if (source == NULL) {
+        st = put_text(w, &w->config, ST_HF_CONFIG_NAME, write_config);
+        return st == STRATA_OK ? put_text(w, &w->generation, ST_HF_GENERATION_NAME, write_generation_config) : st;
+    }
+    if ((st = st_hf_source_open(&read, source, w->dir, w->m->batch.dtype)) != STRATA_OK)
+        return st;
+    st = st_hf_source_put_configs(read, &w->config, &w->generation, w->dir, w->overwrite);
+    if (st == STRATA_OK)
+        st = st_hf_source_copy_files(&w->copies, read, w->dir);
+    st_hf_source_close(read);
+    return st;
+}
+
+strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, const char *source,
+                                bool overwrite)
+{
+    struct st_hf_writer *w = calloc(1, sizeof(*w));
+    char path[ST_PATH_MAX];
+    strata_status st;
+
+    if (w == NULL)
+        return st_error(STRATA_E_NOMEM, "%s", dir);
+    w->m = m;
+    w->weights.fd = w->config.fd = w->generation.fd = -1;
+    if (dir[0] == '\0' || (size_t)snprintf(w->dir, sizeof(w->dir), "%s", dir) >= sizeof(w->dir)) {
+        free(w);
+        return st_error(STRATA_E_INVAL, "output directory \"%.64s\": the name is %s", dir, dir[0] == '\0' ? "empty" : "too long");
+    }
+    w->overwrite = overwrite;
+    w->tensor_at = calloc(m->tensor_count, sizeof(*w->tensor_at));
+    w->pages = calloc(m->workload.page_count, sizeof(*w->pages));
+    if (w->tensor_at == NULL || w->pages == NULL) {
+        st = st_error(STRATA_E_NOMEM, "%s", dir);
+        goto fail;
+    }
+    if ((st = st_path_join(path, dir, ST_HF_WEIGHTS_NAME)) != STRATA_OK ||
+        (st = st_new_file_create(&w->weights, path, ST_NEW_FILE_PARENTS | (overwrite ? ST_NEW_FILE_OVERWRITE : 0))) !=
+            STRATA_OK ||
+        (st = st_hf_output_check(dir, overwrite)) != STRATA_OK || (st = write_header(w)) != STRATA_OK ||
+        (st = make_others(w, source)) != STRATA_OK)
+        goto fail;
+    *out = w;
+    return STRATA_OK;
+
+fail:
+    st_hf_writer_abort(w);
+    return st;
+}
+
+strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    const uint64_t elem_bytes = strata_dtype_bytes(w->m->batch.dtype);
+    const unsigned char *from = weight;
+    struct st_piece piece;
+    strata_status st;
+
+    if (page >= w->m->workload.page_count || first < w->pages[page].next || first > w->m->workload.pages[page].elems ||
+        count > w->m->workload.pages[page].elems - first)
+        return st_error(STRATA_E_INTERNAL, "%s: elements %llu and on of page %u are out of order", w->weights.path,
+                        (unsigned long long)first, page);
+    for (uint32_t i = 0; st_model_piece(w->m, page, first, count, i, &piece); i++) {
+        const uint64_t at = w->tensor_at[piece.tensor - w->m->tensors] + piece.tensor_first * elem_bytes;
+
+        if (piece.count > 0 && (st = st_new_file_write_at(&w->weights, from + piece.range_first * elem_bytes,
+                                                          piece.count * elem_bytes, at)) != STRATA_OK)
+            return st;
+        w->pages[page].params += piece.count;
+    }
+    w->pages[page].next = first + count;
+    return STRATA_OK;
+}
+
+static void release(struct st_hf_writer *w)
+{
+    st_hf_copies_abort(w->copies);
+    free(w->tensor_at);
+    free(w->pages);
+    free(w);
+}
+
+static strata_status check_complete(const struct st_hf_writer *w)
+{
+    for (uint32_t i = 0; i < w->m->workload.page_count; i++) {
+        if (w->pages[i].params != w->m->workload.pages[i].params)
+            return st_error(STRATA_E_INTERNAL, "%s: page %u has %llu of %llu values", w->weights.path, i,
+                            (unsigned long long)w->pages[i].params, (unsigned long long)w->m->workload.pages[i].params);
+    }
+    return STRATA_OK;
+}
+
+/* A file that has its name is there: that a power cut might take it is told at the end. */
+static strata_status name_one(struct st_new_file *f, strata_status *unsafe)
+{
+    const strata_status st = st_new_file_commit(f);
+
+    if (!f->named)
+        return st;
+    *unsafe = st != STRATA_OK ? st : *unsafe;
+    return STRATA_OK;
+}
+
+/* Weights and configs are one model: all are on the disk before the first takes its name, and the weights take theirs last. */
+static strata_status name_all(struct st_hf_writer *w, strata_status *unsafe)
+{
+    const bool has_generation = w->generation.fd >= 0;
+    strata_status st = st_new_file_sync(&w->weights);
+
+    w->synced = st == STRATA_OK;
+    if (st == STRATA_OK)
+        st = st_new_file_sync(&w->config);
+    if (st == STRATA_OK && has_generation)
+        st = st_new_file_sync(&w->generation);
+    if (st == STRATA_OK)
+        st = name_one(&w->config, unsafe);
+    if (st == STRATA_OK && has_generation)
+        st = name_one(&w->generation, unsafe);
+    if (st == STRATA_OK)
+        st = st_new_file_publish(&w->weights);
+    return st == STRATA_OK ? name_one(&w->weights, unsafe) : st;
+}
+
+/* What replaced another file stays: that one cannot come back. */
+static void withdraw(struct st_hf_writer *w, struct st_new_file *file, const char *name)
+{
+    char sentence[1024];
+
+    st_new_file_abort(file);
+    if (!file->named || w->overwrite || w->weights.named)
+        return;
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    (void)st_hf_output_remove(w->dir, name); /* the sentence is that of what failed first */
+    (void)st_error(STRATA_E_IO, "%s", sentence);
+}
+
+/* Beside the model that is there: what was copied from the source's directory, and what is left of another model. */
+static strata_status finish_directory(struct st_hf_writer *w)
+{
+    strata_status st = st_hf_copies_commit(w->copies);
+
+    w->copies = NULL;
+    if (st != STRATA_OK)
+        return st_error_prefix(st, "the model is written, but not all that lay beside it");
+    if (w->overwrite && w->generation.path[0] == '\0')
+        st = st_hf_output_remove(w->dir, ST_HF_GENERATION_NAME);
+    if (st == STRATA_OK && w->overwrite)
+        st = st_hf_output_remove_shards(w->dir);
+    return st == STRATA_OK ? st : STRATA_E_IO; /* whatever hinders: it could be looked through at the start */
+}
+
+/* Hours of training lie in it: what could not get its name stays, and the sentence of what failed says where. */
+static void keep_weights(struct st_hf_writer *w)
+{
+    const struct st_new_file *f = &w->weights;
+
+    if (!w->synced || f->named || f->kept)
+        return;
+    st_new_file_keep(&w->weights);
+    (void)st_error(STRATA_E_IO,
+                   "%s; the trained weights are kept as %.*s%s: name them " ST_HF_WEIGHTS_NAME
+                   " in a directory with the " ST_HF_CONFIG_NAME " of --model, of a preset that of a run of one step%s",
+                   strata_last_error(), (int)f->base, f->path, f->temp,
+                   st_new_file_kept_for_now(f) ? "; do so before the next run with this --out, which removes them" : "");
+}
+
+strata_status st_hf_writer_commit(struct st_hf_writer *w)
+{
+    strata_status unsafe = STRATA_OK, st;
+    char sentence[1024];
+
+    if ((st = check_complete(w)) != STRATA_OK || (st = name_all(w, &unsafe)) != STRATA_OK) {
+        st_hf_writer_abort(w);
+        return st;
+    }
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st = finish_directory(w);
+    release(w);
+    return st == STRATA_OK && unsafe != STRATA_OK
+               ? st_error(unsafe, "the model is written, but a power cut may take it: %s", sentence)
+               : st;
+}
+
+void st_hf_writer_abort(struct st_hf_writer *w)
+{
+    if (w == NULL)
+        return;
+    st_hf_copies_abort(w->copies);
+    w->copies = NULL;
+    withdraw(w, &w->config, ST_HF_CONFIG_NAME);
+    withdraw(w, &w->generation, ST_HF_GENERATION_NAME);
+    keep_weights(w);
+    st_new_file_abort(&w->weights); /* last: with the directories that were made */
+    release(w);
+}

@@ -1,0 +1,52 @@
+/* model/hf/safetensors_internal.h - the header of a safetensors file, strictly.  Private to model/hf/.
+ *
+ * File: u64 little-endian N, N bytes of JSON, then the buffer.  Source: the format's README and reference reader. */
+#ifndef MODEL_HF_SAFETENSORS_INTERNAL_H
+#define MODEL_HF_SAFETENSORS_INTERNAL_H
+
+#include "strata/status.h"
+#include "strata/types.h"
+#include <stdbool.h>
+#include <stdio.h>
+
+#define ST_SAFETENSORS_HEADER_MAX 100000000u /* the format's own limit */
+#define ST_SAFETENSORS_RANK_MAX   8u
+
+struct st_safetensor {
+    char *name;
+    strata_dtype dtype;     /* INVALID: a dtype that no weight of ours has */
+    const char *dtype_name; /* static */
+    uint32_t rank;
+    uint64_t shape[ST_SAFETENSORS_RANK_MAX];
+    uint64_t begin, end; /* bytes from the start of the file */
+};
+
+struct st_safetensors {
+    struct st_safetensor *tensors; /* [count], sorted by place in the file */
+    uint32_t count;
+};
+
+/** Parse the JSON of a header whose buffer has data_bytes and starts at data_offset of the file.  E_INPUT naming `name`,
+ *  the tensor and the fault: holes, overlaps, sizes that disagree with shape and dtype, duplicates, uncovered bytes. */
+strata_status st_safetensors_parse(struct st_safetensors *out, const char *json, uint64_t json_bytes, uint64_t data_offset,
+                                   uint64_t data_bytes, const char *name);
+/** The same from an open file. */
+strata_status st_safetensors_read(struct st_safetensors *out, int fd, uint64_t file_bytes, const char *name);
+/** From a whole file in memory (fuzz targets). */
+strata_status st_safetensors_read_memory(struct st_safetensors *out, const void *file, uint64_t file_bytes, const char *name);
+void st_safetensors_fini(struct st_safetensors *s);
+
+/** "[50257, 768]" into text. */
+const char *st_shape_text(char text[96], const uint64_t *shape, uint32_t rank);
+
+/* Header writer: begin, tensors in buffer order, end. */
+struct st_safetensors_writer;
+strata_status st_safetensors_writer_begin(struct st_safetensors_writer **out, strata_dtype dtype);
+void st_safetensors_writer_add(struct st_safetensors_writer *w, const char *name, const uint64_t *shape, uint32_t rank);
+/** Length word and padded JSON; *bytes is a multiple of 8 and where the buffer starts.  Frees w; *header is freed by the caller.
+ */
+strata_status st_safetensors_writer_end(struct st_safetensors_writer *w, unsigned char **header, uint64_t *bytes);
+/** Free without a result; NULL is fine. */
+void st_safetensors_writer_abort(struct st_safetensors_writer *w);
+
+#endif
