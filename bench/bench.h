@@ -49,7 +49,7 @@ struct bench_opts {
     uint64_t params;           /* update: parameters */
     const uint64_t *sizes;     /* optim: parameters of each tensor, rounded up to whole blocks; [size_count] */
     uint32_t size_count;
-    const char *const *layouts; /* optim: names (bench/layouts.h), several in one with commas; none: all */
+    const char *const *layouts; /* optim: names (bench/roofs/layouts.h), several in one with commas; none: all */
     uint32_t layout_count;
     uint64_t bytes;           /* link: of one copy */
     const char *device;       /* link: "cpu", "cuda", "cuda:N"; NULL: cpu */

@@ -1,0 +1,327 @@
+/* bench/step/bench_step.c - a training step under each schedule: predicted before it runs, run, and held against its bounds.
+ *
+ * Rates that this machine lends (disk and update; on cpu and cuda links and matmuls as well) are probed before the first step,
+ * between the steps and after them, never taken from the run; their medians give the bounds.  The prediction uses the first probe
+ * alone, as a machine file made before the run would.  A paced device's links and compute are the machine file's.
+ *
+ * Several budgets of the device's memory run the configuration's own schedule in turns, every other round backwards; what the
+ * smaller ones cost is the median step of the largest by theirs. */
+#include "bench/step/step_case.h"
+#include "core/base/error.h"
+#include "core/base/print.h"
+#include "core/base/rng.h"
+#include "core/base/size.h"
+#include "offload/simulate.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CASES_MAX 8u /* schedules, or budgets */
+#define ROUNDS    2u /* with several budgets */
+#define SIM_OPS   2000000u
+
+struct variant {
+    enum st_update_policy update;
+    enum st_accumulation accumulation;
+};
+
+/* --load: compute takes so many times what the busiest other resource takes. */
+static strata_status scale_compute(struct step_bench *b, const struct st_policy *policy)
+{
+    struct st_plan *plan = NULL;
+    const struct st_bounds *t;
+    double rest, factor;
+    strata_status st;
+
+    if (!(b->opts->load > 0))
+        return STRATA_OK;
+    if (b->machine.device_is_host)
+        return st_error(STRATA_E_INVAL, "--load is for a paced device: on cpu the processor computes as fast as it can");
+    st = st_plan_make(&plan, b->opts->workload, &b->machine, policy);
+    if (st == STRATA_OK) {
+        t = &plan->bounds;
+        rest = fmax(fmax(t->io, t->update), fmax(t->upload, t->download));
+        if (rest > 0) {
+            factor = (t->compute_forward + t->compute_backward) / (b->opts->load * rest);
+            b->machine.rates.matmul_flops *= factor;
+            b->machine.rates.block_flops *= factor;
+            b->machine.rates.head_flops *= factor;
+        }
+    }
+    st_plan_destroy(plan);
+    return st;
+}
+
+static strata_status fill_tokens(struct step_bench *b)
+{
+    const struct st_workload *w = b->opts->workload;
+    const uint64_t count = (uint64_t)w->micro_batch * w->seq * w->grad_accum;
+
+    b->tokens = malloc(count * sizeof(*b->tokens));
+    b->targets = malloc(count * sizeof(*b->targets));
+    if (b->tokens == NULL || b->targets == NULL)
+        return st_error(STRATA_E_NOMEM, "bench step: no memory for %llu tokens", (unsigned long long)count);
+    for (uint64_t i = 0; i < count; i++) {
+        b->tokens[i] = (int32_t)(st_rng_u64(1, 0, i) % w->vocab);
+        b->targets[i] = (int32_t)(st_rng_u64(1, 1, i) % w->vocab);
+    }
+    return STRATA_OK;
+}
+
+/* --- cases --- */
+
+static double predicted(const struct st_plan *plan, const struct st_machine *machine, strata_status *st)
+{
+    struct st_simulation sim;
+
+    *st = STRATA_OK;
+    if (!st_simulate_possible(plan, machine) || plan->op_count > SIM_OPS)
+        return NAN;
+    *st = st_simulate(&sim, plan, machine);
+    return *st == STRATA_OK ? sim.seconds : NAN;
+}
+
+/* Both arenas lie in this machine's memory, whatever a file says of the one that is rehearsed; a GPU's own does not. */
+static strata_status check_memory(const struct step_bench *b, const struct st_plan *plan)
+{
+    const uint64_t available = st_topology_memory_available(b->opts->topology);
+    const bool rehearsed = !plan->machine.device_is_host && strcmp(b->opts->device, "paced") == 0;
+    const uint64_t wanted = plan->rss_bytes_max + (rehearsed ? plan->needed[STRATA_TIER_DEVICE] : 0);
+    char want[24], have[24];
+
+    if (wanted <= available)
+        return STRATA_OK;
+    return st_error(STRATA_E_NOFIT, "the run takes %s of memory, %s are free here: lower --host-memory or --device-memory",
+                    st_size_text(want, wanted), st_size_text(have, available));
+}
+
+/* c->machine is set. */
+static strata_status plan_case(struct step_bench *b, struct step_case *c, const struct st_policy *policy)
+{
+    strata_status st = st_plan_make(&c->plan, b->opts->workload, &c->machine, policy);
+
+    c->beside_bytes = NAN;
+    if (st == STRATA_OK)
+        st = st_plan_balance(&c->plan, &c->machine);
+    if (st == STRATA_OK && b->opts->device != NULL)
+        st = check_memory(b, c->plan);
+    if (st == STRATA_OK)
+        c->forecast = predicted(c->plan, &c->machine, &st);
+    return st;
+}
+
+/* Bounds from the rates of the case's own probes. */
+static void settle(struct step_case *c)
+{
+    struct st_machine rates;
+
+    step_median_rates(&rates, c);
+    st_plan_set_rates(c->plan, &rates.rates);
+}
+
+static void free_cases(struct step_case *cases, uint32_t count)
+{
+    for (uint32_t i = 0; cases != NULL && i < count; i++)
+        st_plan_destroy(cases[i].plan);
+    free(cases);
+}
+
+/* --- one budget: every schedule after the other --- */
+
+static void name_variant(char name[64], const struct variant *v, bool accumulates)
+{
+    static const char *const updates[] = {
+        [ST_UPDATE_SERIAL] = "serial", [ST_UPDATE_GATED] = "gated", [ST_UPDATE_IN_BACKWARD] = "in_backward"};
+
+    snprintf(name, 64, "%s%s", updates[v->update],
+             !accumulates                                ? ""
+             : v->accumulation == ST_ACCUMULATE_VERTICAL ? " vertical"
+                                                         : " horizontal");
+}
+
+/* The config's own first. */
+static uint32_t list_variants(const struct step_bench *b, const struct st_policy *policy, struct variant out[CASES_MAX])
+{
+    static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
+    static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
+    const bool accumulates = b->opts->workload->grad_accum > 1;
+    uint32_t count = 0;
+
+    out[count++] = (struct variant){.update = policy->update, .accumulation = policy->accumulation};
+    for (size_t u = 0; u < 3 && !b->opts->only; u++) {
+        for (size_t o = 0; o < (accumulates ? 2u : 1u); o++) {
+            const enum st_accumulation order = accumulates ? orders[o] : policy->accumulation;
+
+            if ((updates[u] == ST_UPDATE_IN_BACKWARD && policy->needs_norm) ||
+                (updates[u] == policy->update && order == policy->accumulation))
+                continue;
+            out[count++] = (struct variant){.update = updates[u], .accumulation = order};
+        }
+    }
+    return count;
+}
+
+static strata_status run_schedules(struct step_bench *b, const struct st_policy *base)
+{
+    struct variant variants[CASES_MAX];
+    const uint32_t count = list_variants(b, base, variants);
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        struct step_case *c = calloc(1, sizeof(*c));
+        struct st_policy policy = *base;
+
+        if (c == NULL)
+            return st_error(STRATA_E_NOMEM, "bench step");
+        policy.update = variants[i].update;
+        policy.accumulation = variants[i].accumulation;
+        name_variant(c->name, &variants[i], b->opts->workload->grad_accum > 1);
+        c->machine = b->machine;
+        st = plan_case(b, c, &policy);
+        if (st == STRATA_OK && b->opts->device != NULL)
+            st = step_run(b, c, b->opts->steps);
+        if (st == STRATA_OK) {
+            settle(c);
+            step_print_row(b, c, NAN);
+        }
+        free_cases(c, 1);
+    }
+    return st;
+}
+
+/* --- several budgets, in turns --- */
+
+static double largest_seconds(const struct step_bench *b, const struct step_case *cases)
+{
+    const struct bench_budget *budgets = b->opts->budgets;
+    uint32_t largest = 0;
+
+    for (uint32_t i = 1; i < b->opts->budget_count; i++)
+        largest = budgets[i].bytes > budgets[largest].bytes ? i : largest;
+    return b->opts->device != NULL ? bench_median(cases[largest].seconds, cases[largest].done) : cases[largest].forecast;
+}
+
+static strata_status run_rounds(struct step_bench *b, struct step_case *cases)
+{
+    const uint32_t count = b->opts->budget_count, rounds = b->opts->device != NULL ? ROUNDS : 0;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t round = 0; round < rounds; round++) {
+        const uint32_t until = (b->opts->steps * (round + 1) + ROUNDS - 1) / ROUNDS;
+
+        for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+            struct step_case *c = &cases[round % 2 == 0 ? i : count - 1 - i];
+
+            if (c->done < until)
+                st = step_run(b, c, until);
+        }
+    }
+    return st;
+}
+
+static strata_status run_budgets(struct step_bench *b, const struct st_policy *policy)
+{
+    const uint32_t count = b->opts->budget_count;
+    struct step_case *cases = calloc(count, sizeof(*cases));
+    strata_status st = cases != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "bench step");
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        const struct bench_budget *budget = &b->opts->budgets[i];
+
+        snprintf(cases[i].name, sizeof(cases[i].name), "%.40s", budget->name);
+        cases[i].machine = b->machine;
+        cases[i].machine.capacity[STRATA_TIER_DEVICE] = budget->bytes;
+        st = plan_case(b, &cases[i], policy);
+    }
+    if (st == STRATA_OK)
+        st = run_rounds(b, cases);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        settle(&cases[i]);
+        step_print_row(b, &cases[i], largest_seconds(b, cases));
+    }
+    free_cases(cases, count);
+    return st;
+}
+
+/* --- all --- */
+
+/* "auto" resolved, by the planner itself. */
+static strata_status resolve_policy(const struct step_bench *b, struct st_policy *policy)
+{
+    struct st_plan *plan = NULL;
+    strata_status st;
+
+    st_policy_from_config(policy, b->opts->config);
+    st = st_plan_make(&plan, b->opts->workload, &b->machine, policy);
+    if (st == STRATA_OK) {
+        policy->update = plan->policy.update;
+        policy->accumulation = plan->decided.accumulation;
+    }
+    if (st == STRATA_OK && b->opts->device != NULL)
+        st = check_memory(b, plan);
+    st_plan_destroy(plan);
+    return st;
+}
+
+static void print_machine(const struct step_bench *b, FILE *out)
+{
+    const struct st_machine *m = &b->machine;
+
+    if (b->opts->json)
+        return;
+    st_print(out,
+             "%s: %.4g M parameters, %u x %u x %u tokens a step; %s: matmul %.4g TFLOP/s, links %.3g and %.3g GB/s, update %.3g "
+             "G/s, disk %.3g, %.3g, mixed %.3g GB/s\n",
+             b->opts->workload->name, (double)b->opts->workload->params * 1e-6, b->opts->workload->grad_accum,
+             b->opts->workload->micro_batch, b->opts->workload->seq, m->name, m->rates.matmul_flops * 1e-12,
+             m->rates.upload * 1e-9, m->rates.download * 1e-9, m->rates.update * 1e-9, m->rates.read * 1e-9,
+             m->rates.write * 1e-9, m->rates.mixed * 1e-9);
+}
+
+static strata_status run_all(struct step_bench *b, FILE *out)
+{
+    struct st_policy policy;
+    strata_status st = resolve_policy(b, &policy);
+
+    if (st == STRATA_OK)
+        st = fill_tokens(b);
+    if (st == STRATA_OK)
+        st = step_probe(b, &b->machine);
+    if (st == STRATA_OK)
+        st = scale_compute(b, &policy);
+    if (st != STRATA_OK)
+        return st;
+    print_machine(b, out);
+    return b->opts->budget_count > 1 ? run_budgets(b, &policy) : run_schedules(b, &policy);
+}
+
+static bool uses_disk(const struct st_config *c)
+{
+    return (c->optimizer_tier == STRATA_TIER_NVME || c->param_tier == STRATA_TIER_NVME ||
+            c->activation_tier == STRATA_TIER_NVME) &&
+           strcmp(c->io_method, "fake") != 0;
+}
+
+strata_status bench_step(const struct bench_step_opts *opts, FILE *out)
+{
+    struct step_bench *b = calloc(1, sizeof(*b));
+    strata_status st;
+
+    if (b == NULL)
+        return st_error(STRATA_E_NOMEM, "bench step");
+    b->opts = opts;
+    b->common = (struct bench_opts){.json = opts->json, .hooks = opts->hooks};
+    b->setup.opts = &b->common;
+    b->machine = *opts->machine;
+    assert(opts->steps <= BENCH_REPEATS_MAX && opts->budget_count <= BENCH_BUDGETS_MAX);
+    b->printer = (struct bench_printer){.file = out, .json = opts->json};
+    b->disk = uses_disk(opts->config);
+    st = run_all(b, out);
+    free(b->tokens);
+    free(b->targets);
+    free(b);
+    return st;
+}

@@ -1,0 +1,53 @@
+/* bench/step/step_case.h - the parts of bench step: a schedule with a budget of the device's memory, what its runs measured, its
+ * row.
+ *
+ * bench_step.c decides what runs and when, step_run.c runs it, step_row.c prints.  One thread calls. */
+#ifndef BENCH_STEP_STEP_CASE_H
+#define BENCH_STEP_STEP_CASE_H
+
+#include "bench/bench_setup.h"
+#include "offload/machine.h"
+
+#define STEP_PROBES 8u
+
+struct step_case {
+    char name[64];
+    struct st_machine machine; /* with its budget, and the rates of the first probe */
+    struct st_plan *plan;
+    double forecast; /* seconds; NaN: not to be had */
+    struct st_machine probed[STEP_PROBES];
+    uint32_t probe_count;
+    double seconds[BENCH_REPEATS_MAX], stall_ms[BENCH_REPEATS_MAX]; /* [done] */
+    double upload_ms[BENCH_REPEATS_MAX], download_ms[BENCH_REPEATS_MAX];
+    uint32_t done;
+    struct st_traffic moved; /* of one steady step */
+    double beside_bytes;     /* device memory that driver and libraries took beside the arena, the most seen; NaN: unknown */
+};
+
+struct step_bench {
+    const struct bench_step_opts *opts;
+    struct bench_setup setup; /* of hooks alone */
+    struct bench_opts common;
+    struct st_machine machine; /* as the file says, with this machine's first probe */
+    struct bench_printer printer;
+    bool disk;
+    struct st_matmul_ceiling ceiling; /* the best of all turns */
+    int32_t *tokens, *targets;
+};
+
+/* step_run.c */
+
+/** Probe what this machine lends to the device, into *machine; the other rates stay. */
+strata_status step_probe(const struct step_bench *b, struct st_machine *machine);
+/** Run until the case has `until` steps: an engine of its own, from loading the weights on.  Before it the ceiling and all rates
+ * are measured, between its steps the rates of what it leaves free, after it those of a device with memory of its own. */
+strata_status step_run(struct step_bench *b, struct step_case *c, uint32_t until);
+/** Medians of the probes over the case's machine. */
+void step_median_rates(struct st_machine *out, const struct step_case *c);
+
+/* step_row.c */
+
+/** @param fastest  median seconds of the case with the largest budget; NaN: there is one budget alone. */
+void step_print_row(struct step_bench *b, const struct step_case *c, double fastest);
+
+#endif

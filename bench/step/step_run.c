@@ -1,0 +1,196 @@
+/* bench/step/step_run.c - one case of bench step: an engine that runs, and probes around it.
+ *
+ * A device with memory of its own is probed while no engine holds that memory; the rest of the machine between the steps, too. */
+#include "bench/step/step_case.h"
+#include "core/base/error.h"
+#include "offload/device.h"
+#include "offload/device_paced.h"
+
+#include <math.h>
+#include <string.h>
+
+#define WARM_UPS   2u /* the first step has no update pending, the second a cold disk */
+#define BETWEEN    4u /* probes between the steps of one run, at most */
+#define RATE_COUNT 10u
+
+/* Rates that probes renew. */
+static double *rate_at(struct st_rates *r, uint32_t i)
+{
+    double *const rates[RATE_COUNT] = {&r->matmul_flops, &r->block_flops, &r->head_flops, &r->upload, &r->download,
+                                       &r->update,       &r->checksum,    &r->read,       &r->write,  &r->mixed};
+
+    return rates[i];
+}
+
+static bool is_paced(const struct step_bench *b)
+{
+    return strcmp(b->opts->device, "paced") == 0;
+}
+
+static bool has_memory(const struct step_bench *b)
+{
+    return st_device_find(b->opts->device)->memory != NULL;
+}
+
+/* --- probes --- */
+
+static unsigned host_parts(const struct step_bench *b)
+{
+    return b->disk ? ST_MEASURE_UPDATE | ST_MEASURE_DISK : ST_MEASURE_UPDATE;
+}
+
+static unsigned device_parts(const struct step_bench *b)
+{
+    return is_paced(b) ? 0 : ST_MEASURE_COMPUTE | ST_MEASURE_LINKS;
+}
+
+static strata_status probe(const struct step_bench *b, struct st_machine *machine, unsigned what)
+{
+    const struct bench_step_opts *o = b->opts;
+    const struct st_config *c = o->config;
+    const strata_status st = st_machine_measure_on(machine, o->workload, is_paced(b) ? NULL : &o->compute, c, o->topology, what,
+                                                   is_paced(b) ? "cpu" : o->device);
+
+    if (strcmp(c->io_method, "fake") == 0) {
+        machine->rates.read = machine->rates.write = machine->rates.mixed = (double)c->io_limit;
+        machine->rates.drives = 0;
+    }
+    if (c->upload_limit > 0 && (double)c->upload_limit < machine->rates.upload)
+        machine->rates.upload = (double)c->upload_limit;
+    if (c->download_limit > 0 && (double)c->download_limit < machine->rates.download)
+        machine->rates.download = (double)c->download_limit;
+    return st;
+}
+
+strata_status step_probe(const struct step_bench *b, struct st_machine *machine)
+{
+    return b->opts->device == NULL ? STRATA_OK : probe(b, machine, host_parts(b) | device_parts(b));
+}
+
+/* One more set of rates, what is not probed as it was the last time; once all places are taken, none. */
+static strata_status probe_again(struct step_bench *b, struct step_case *c, unsigned what)
+{
+    struct st_machine *m = &c->probed[c->probe_count];
+
+    if (what == 0 || c->probe_count == STEP_PROBES)
+        return STRATA_OK;
+    *m = c->probe_count > 0 ? m[-1] : c->machine;
+    c->probe_count++;
+    return probe(b, m, what);
+}
+
+void step_median_rates(struct st_machine *out, const struct step_case *c)
+{
+    struct st_machine probed[STEP_PROBES];
+    double values[STEP_PROBES];
+
+    memcpy(probed, c->probed, sizeof(probed));
+    *out = c->machine;
+    for (uint32_t r = 0; r < RATE_COUNT && c->probe_count > 0; r++) {
+        for (uint32_t i = 0; i < c->probe_count; i++)
+            values[i] = *rate_at(&probed[i].rates, r);
+        *rate_at(&out->rates, r) = bench_median(values, c->probe_count);
+    }
+}
+
+static strata_status measure_ceiling(struct step_bench *b)
+{
+    const struct bench_step_opts *o = b->opts;
+    struct st_matmul_ceiling found;
+    strata_status st;
+
+    if (is_paced(b))
+        return STRATA_OK;
+    st = st_machine_matmul_ceiling(&found, o->workload->dtype, o->config, o->topology, o->device);
+    if (st == STRATA_OK && found.flops > b->ceiling.flops)
+        b->ceiling = found;
+    return st;
+}
+
+/* --- steps --- */
+
+static void take_result(struct step_case *c, const struct st_step_result *result)
+{
+    c->seconds[c->done] = result->seconds;
+    c->stall_ms[c->done] = result->stall_ms;
+    c->upload_ms[c->done] = result->busy_ms[ST_LANE_UPLOAD];
+    c->download_ms[c->done++] = result->busy_ms[ST_LANE_DOWNLOAD];
+    c->moved = result->bytes;
+}
+
+static strata_status measured_steps(struct step_bench *b, struct step_case *c, struct st_engine *engine, uint32_t until)
+{
+    const uint32_t between = (until - c->done + BETWEEN - 1) / BETWEEN, begin = c->done;
+    const unsigned what = host_parts(b) | (has_memory(b) ? 0 : device_parts(b));
+    struct st_step_result result;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < WARM_UPS && st == STRATA_OK; i++)
+        st = st_engine_step(engine, b->tokens, b->targets, &result);
+    while (st == STRATA_OK && c->done < until) {
+        st = st_engine_step(engine, b->tokens, b->targets, &result);
+        if (st != STRATA_OK)
+            break;
+        take_result(c, &result);
+        bench_progress(&b->setup, "step", c->done);
+        if ((c->done - begin) % between == 0)
+            st = probe_again(b, c, what);
+    }
+    return st;
+}
+
+/* --- an engine --- */
+
+/* NaN: the device's memory is the host's. */
+static double free_memory(const struct step_bench *b)
+{
+    struct st_device_memory memory;
+
+    if (!has_memory(b) || st_device_find(b->opts->device)->memory(st_device_index(b->opts->device), &memory) != STRATA_OK)
+        return NAN;
+    return (double)memory.free;
+}
+
+static strata_status run_engine(struct step_bench *b, struct step_case *c, uint32_t until)
+{
+    const struct bench_step_opts *o = b->opts;
+    struct st_paced_model model = {.workload = &c->plan->workload, .machine = c->machine};
+    const struct st_engine_opts opts = {.plan = c->plan,
+                                        .config = o->config,
+                                        .compute = is_paced(b) ? st_paced_compute(&model) : o->compute,
+                                        .topology = o->topology,
+                                        .device = o->device,
+                                        .pace = &c->machine,
+                                        .fake_seed = o->fake_seed,
+                                        .fake_latency_us = o->fake_latency_us};
+    const double free_before = free_memory(b);
+    struct st_engine *engine = NULL;
+    strata_status st;
+
+    st = st_engine_create(&engine, &opts);
+    bench_progress(&b->setup, "loading the state", 0);
+    if (st == STRATA_OK)
+        st = is_paced(b) ? st_engine_load(engine, st_paced_fill, NULL) : st_engine_load(engine, o->fill, o->fill_ctx);
+    if (st == STRATA_OK)
+        st = measured_steps(b, c, engine, until);
+    if (st == STRATA_OK)
+        c->beside_bytes = fmax(c->beside_bytes, free_before - free_memory(b) - (double)c->plan->needed[STRATA_TIER_DEVICE]);
+    st_engine_destroy(engine);
+    bench_progress(&b->setup, NULL, 0);
+    return st;
+}
+
+strata_status step_run(struct step_bench *b, struct step_case *c, uint32_t until)
+{
+    strata_status st;
+
+    bench_progress(&b->setup, "measuring the device", 0);
+    st = measure_ceiling(b);
+    if (st == STRATA_OK)
+        st = probe_again(b, c, host_parts(b) | device_parts(b));
+    if (st == STRATA_OK)
+        st = run_engine(b, c, until);
+    if (st == STRATA_OK && has_memory(b))
+        st = probe_again(b, c, device_parts(b));
+    return st;
+}

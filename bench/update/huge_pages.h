@@ -1,0 +1,10 @@
+/* bench/update/huge_pages.h - how much of a piece of memory really lies on huge pages. */
+#ifndef BENCH_UPDATE_HUGE_PAGES_H
+#define BENCH_UPDATE_HUGE_PAGES_H
+
+#include <stdint.h>
+
+/** Share of [base, base + bytes) on huge pages, as /proc/self/smaps tells; NaN where it does not. */
+double bench_huge_share(const void *base, uint64_t bytes);
+
+#endif
