@@ -87,6 +87,21 @@ static void test_tightest_level_wins(void **state)
     assert_true(limits.cpus == 0.5);
 }
 
+/* What a level above leaves free counts whatever its limit: others use it, too. */
+static void test_fullest_level_wins(void **state)
+{
+    struct st_cgroup_limits limits;
+
+    (void)state;
+    scratch_put("a/b/memory.max", "1000000\n");
+    scratch_put("a/b/memory.current", "100000\n");
+    scratch_put("a/memory.max", "9000000\n");
+    scratch_put("a/memory.current", "8700000\n");
+    limits = limits_of("0::/a/b\n");
+    assert_int_equal(limits.memory_limit, 1000000);
+    assert_int_equal(limits.memory_available, 300000);
+}
+
 static void test_page_cache_counts_as_free(void **state)
 {
     struct st_cgroup_limits limits;
@@ -234,6 +249,7 @@ int main(void)
         TREE_TEST(test_v2),
         TREE_TEST(test_v2_no_limit),
         TREE_TEST(test_tightest_level_wins),
+        TREE_TEST(test_fullest_level_wins),
         TREE_TEST(test_page_cache_counts_as_free),
         TREE_TEST(test_over_the_limit),
         TREE_TEST(test_missing_group_falls_back_to_root),

@@ -524,6 +524,19 @@ static void a_text_that_changed_is_not_returned(void **state)
     assert_int_equal(st_fault_disarm(), 1);
 }
 
+static void a_text_has_a_size_that_it_may_have(void **state)
+{
+    uint64_t bytes;
+    char *text;
+
+    (void)state;
+    scratch_put("a", "text");
+    refused(st_file_read_text(&text, &bytes, scratch_path("a"), 3), "a: 4 bytes, more than the 3 such a file may have");
+    assert_int_equal(st_file_read_text(&text, &bytes, scratch_path("a"), 4), STRATA_OK);
+    assert_int_equal(bytes, 4);
+    free(text);
+}
+
 static void outputs_are_apart_from_inputs(void **state)
 {
     (void)state;
@@ -582,17 +595,23 @@ static void reading_never_waits(void **state)
     holds("link", "text");
 }
 
+/* --- every test --- */
+
+static uint32_t open_at_begin;
+
 static int clear(void **state)
 {
-    scratch_close();
     (void)state;
+    assert_int_equal(scratch_entries("/proc/self/fd", NULL), open_at_begin);
+    scratch_close();
     return 0;
 }
 
 static int begin(void **state)
 {
-    scratch_open();
     (void)state;
+    scratch_open();
+    open_at_begin = scratch_entries("/proc/self/fd", NULL);
     return 0;
 }
 
@@ -621,6 +640,7 @@ int main(void)
         FILE_TEST(a_time_that_was_set_back_hides_nothing),
         FILE_TEST(replacing_or_removing_is_no_change),
         FILE_TEST(a_text_that_changed_is_not_returned),
+        FILE_TEST(a_text_has_a_size_that_it_may_have),
         FILE_TEST(outputs_are_apart_from_inputs),
         FILE_TEST(only_what_does_not_exist_is_absent),
         FILE_TEST(reading_never_waits),

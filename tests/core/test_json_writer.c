@@ -40,6 +40,7 @@ static void test_line(void **state)
     st_json_array_close(&w);
     st_json_put_string(&w, NULL, NULL);
     st_json_array_close(&w);
+    st_json_put_bool(&w, "k\"\\\n\xff\x1b", true); /* a name, say of a tensor, is as foreign as a value */
     st_json_put_string(&w, "s", "a\"b\\c\n\t\x01\xc3\xa9\xff/\x7f\xc2\x9b\xe2\x80\xae\xf3\xa0\x81\x81");
     st_json_object_close(&w);
     st_json_end_line(&w);
@@ -47,10 +48,11 @@ static void test_line(void **state)
     st_json_object_close(&w);
     st_json_end_line(&w);
     fclose(file);
-    assert_string_equal(text,
-                        "{\"step\":18446744073709551615,\"loss\":0.5,\"nan\":null,\"inf\":null,\"skipped\":false,\"empty\":{},"
-                        "\"list\":[1,{\"x\":true},[],null],\"s\":\"a\\\"b\\\\c\\n\\t\\u0001\xc3\xa9\\ufffd/"
-                        "\\u007f\\u009b\\u202e\\udb40\\udc41\"}\n{}\n");
+    assert_string_equal(
+        text,
+        "{\"step\":18446744073709551615,\"loss\":0.5,\"nan\":null,\"inf\":null,\"skipped\":false,\"empty\":{},"
+        "\"list\":[1,{\"x\":true},[],null],\"k\\\"\\\\\\n\\ufffd\\u001b\":true,\"s\":\"a\\\"b\\\\c\\n\\t\\u0001\xc3\xa9\\ufffd/"
+        "\\u007f\\u009b\\u202e\\udb40\\udc41\"}\n{}\n");
     free(text);
 }
 
