@@ -221,6 +221,8 @@ static void depth_is_bounded(void **state)
     ops->close(NULL);
 }
 
+#define REGISTERED (15 * BLOCK)
+
 static void registered_memory_works_as_any(void **state)
 {
     const struct st_io_ops *ops = io_method_of(state);
@@ -235,15 +237,15 @@ static void registered_memory_works_as_any(void **state)
         return;
     }
     for (uint32_t refused = 0; refused < 2; refused++) {
-        assert_int_equal(io_fixture_open(&f, ops, 32, BLOCK, 8), STRATA_OK);
+        assert_int_equal(io_fixture_open(&f, ops, 16, 2 * BLOCK, 8), STRATA_OK);
         if (refused) {
             st_fault_arm(&(struct st_fault_spec){.site = "nvme.register", .count = 1, .result = -ENOMEM});
-            assert_int_equal(ops->register_region(f.io, f.buf, 16 * BLOCK), STRATA_E_NOMEM);
+            assert_int_equal(ops->register_region(f.io, f.buf, REGISTERED), STRATA_E_NOMEM);
             assert_int_equal(st_fault_disarm(), 1);
             assert_non_null(strstr(strata_last_error(), "ulimit -l"));
-        } else { /* half of the buffers lie outside */
-            assert_int_equal(ops->register_region(f.io, f.buf, 16 * BLOCK), STRATA_OK);
-            assert_int_equal(ops->register_region(f.io, f.buf, 16 * BLOCK), STRATA_E_BUSY);
+        } else { /* half of the buffers lie outside, and one across the end */
+            assert_int_equal(ops->register_region(f.io, f.buf, REGISTERED), STRATA_OK);
+            assert_int_equal(ops->register_region(f.io, f.buf, REGISTERED), STRATA_E_BUSY);
         }
         io_fixture_assert_works(&f);
         io_fixture_close(&f);

@@ -65,6 +65,13 @@ static void errors_reach_their_waiter(void **state)
     assert_int_equal(strata_io_wait_all(io, -1), STRATA_E_IO); /* busy would say that it goes on */
     assert_int_equal(st_fault_disarm(), 1);
     assert_int_equal(strata_io_wait_all(io, -1), STRATA_OK);
+    /* Of several the first, whose consequences the others may be.  The read waits for the write that it overlaps. */
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .result = -EIO});
+    assert_int_equal(strata_io_write(file, 8192, buf, 4096, NULL), STRATA_OK);
+    assert_int_equal(strata_io_read(file, 8192, buf, 4096, NULL), STRATA_OK);
+    assert_int_equal(strata_io_wait_all(io, -1), STRATA_E_IO);
+    assert_true(st_fault_disarm() >= 2);
+    assert_non_null(strstr(strata_last_error(), "errors: write of 4096 bytes at offset 8192"));
     /* And of one whose status nobody took: closing. */
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .count = 1, .result = -EIO});
     assert_int_equal(strata_io_read(file, 4096, buf, 4096, &(strata_io_request){0}), STRATA_OK);

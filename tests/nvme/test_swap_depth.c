@@ -112,6 +112,29 @@ static void mixes_are_not_compared(void **state)
     assert_settled(&d, &reads);
 }
 
+/* What was in flight at the depth before ran at its rate: none of it is counted for the new one, be that higher or lower. */
+static void requests_of_the_depth_before_are_not_counted(void **state)
+{
+    struct device device = {.knee = 24, .latency_ns = 250000, .now_ns = 1};
+    uint32_t before = ST_DEPTH_START, left = 0, falls = 0, rises = 0;
+    struct st_depth d;
+
+    (void)state;
+    st_depth_init(&d);
+    for (uint32_t i = 0; i < 20000; i++) {
+        use(&d, &device, 1, 4);
+        left -= left > 0;
+        if (d.depth != before) {
+            left = before > d.depth ? before : d.depth;
+            falls += before > d.depth;
+            rises += before < d.depth;
+            before = d.depth;
+        }
+        assert_true(left == 0 || d.requests == 0);
+    }
+    assert_true(falls > 3 && rises > 3);
+}
+
 static void an_empty_queue_says_nothing(void **state)
 {
     struct device device = {.knee = 2, .latency_ns = 250000, .now_ns = 1};
@@ -136,6 +159,7 @@ int main(void)
         cmocka_unit_test(noise_does_not_lead_astray),
         cmocka_unit_test(a_device_that_changes_is_followed),
         cmocka_unit_test(mixes_are_not_compared),
+        cmocka_unit_test(requests_of_the_depth_before_are_not_counted),
         cmocka_unit_test(an_empty_queue_says_nothing),
     };
 

@@ -186,6 +186,31 @@ static void only_a_dead_owner_s_directory_is_swept(void **state)
     assert_int_equal(st_swap_sweep("/nowhere/at/all"), 0);
 }
 
+/* The directory's lock does not reach other hosts, the file's does where the file system has such: either says that the owner
+ * lives. */
+static void either_lock_says_that_the_owner_lives(void **state)
+{
+    static const char *const locked[] = {"", "lock"};
+    char run[PATH_MAX], path[PATH_MAX + 16];
+
+    (void)state;
+    snprintf(run, sizeof(run), "%s/strata-0123456789abcdef", scratch_dir);
+    for (size_t i = 0; i < 2; i++) {
+        int fd;
+
+        assert_int_equal(mkdir(run, 0700), 0);
+        write_text(run, "lock", MARKER "pid 1\n");
+        snprintf(path, sizeof(path), "%s/%s", run, locked[i]);
+        assert_true((fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0);
+        assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+        assert_int_equal(st_swap_sweep(scratch_dir), 0);
+        assert_int_equal(entries_in(run), 1);
+        close(fd);
+        assert_int_equal(st_swap_sweep(scratch_dir), 1);
+        assert_int_equal(entries_in(scratch_dir), 0);
+    }
+}
+
 static void foreign_files_are_never_deleted(void **state)
 {
     char user[PATH_MAX], other[PATH_MAX], orphan[PATH_MAX], target[PATH_MAX], link[PATH_MAX], bare[PATH_MAX];
@@ -435,6 +460,7 @@ int main(void)
         cmocka_unit_test(a_run_is_locked_reserved_and_leaves_nothing),
         cmocka_unit_test(two_runs_live_side_by_side),
         cmocka_unit_test(only_a_dead_owner_s_directory_is_swept),
+        cmocka_unit_test(either_lock_says_that_the_owner_lives),
         cmocka_unit_test(foreign_files_are_never_deleted),
         cmocka_unit_test(a_wrong_directory_is_named),
         cmocka_unit_test(system_errors_have_their_status),

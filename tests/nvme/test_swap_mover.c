@@ -296,6 +296,33 @@ static void only_what_ended_well_is_counted(void **state)
         }
 }
 
+/* A queue that has run empty is not busy: its time stands still until there is work again. */
+static void time_stands_still_while_nothing_is_in_flight(void **state)
+{
+    struct st_mover *mover = open_mover(UINT32_MAX);
+    struct st_swap_counters before, after;
+    struct job job;
+
+    (void)state;
+    for (uint32_t round = 0; round < 2; round++) {
+        allow(1);
+        start(mover, &job, round == 0 ? ST_IO_READ : ST_IO_WRITE, BLOCK);
+        wait_done(&job);
+        for (uint32_t of_file = 0; of_file < 2; of_file++) {
+            struct st_swap_counters *const reads[] = {&before, &after};
+
+            for (size_t i = 0; i < 2; i++)
+                if (of_file)
+                    st_mover_file_counters(mover, 0, reads[i]);
+                else
+                    st_mover_counters(mover, reads[i]);
+            assert_true(after.busy_read_ns == before.busy_read_ns);
+            assert_true(after.busy_write_ns == before.busy_write_ns);
+        }
+    }
+    close_mover(mover);
+}
+
 static int make_memory(void **state)
 {
     (void)state;
@@ -316,6 +343,7 @@ int main(void)
         cmocka_unit_test(new_work_wakes_a_thread_that_waits_for_old),
         cmocka_unit_test(neither_direction_starves_the_other),
         cmocka_unit_test(only_what_ended_well_is_counted),
+        cmocka_unit_test(time_stands_still_while_nothing_is_in_flight),
     };
 
     return cmocka_run_group_tests_name("the I/O thread", tests, make_memory, free_memory);

@@ -161,16 +161,19 @@ static void points_are_measured_once_and_within_the_limit(void **state)
     struct drive d = {.rate_max = 8e9, .requests_max = 1e6, .latency = 5e-3};
     struct st_tune_opts opts = options(&d);
     struct st_tune_result r;
+    bool at_limit = false;
 
     (void)state;
     opts.bytes_in_flight = 16 * MIB;
     assert_int_equal(st_tune_search(&r, &opts), STRATA_OK);
     for (uint32_t i = 0; i < r.point_count; i++) {
         assert_true((uint64_t)r.points[i].block_bytes * r.points[i].queue_depth <= opts.bytes_in_flight);
+        at_limit |= (uint64_t)r.points[i].block_bytes * r.points[i].queue_depth == opts.bytes_in_flight;
         for (uint32_t j = 0; j < i; j++)
             assert_false(r.points[i].method == r.points[j].method && r.points[i].block_bytes == r.points[j].block_bytes &&
                          r.points[i].queue_depth == r.points[j].queue_depth);
     }
+    assert_true(at_limit); /* which is within it */
     opts.bytes_in_flight = 4 * KIB;
     assert_int_equal(st_tune_search(&r, &opts), STRATA_E_INVAL);
 }
