@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#define LABEL         "  %-15s" /* two spaces behind the longest: what does not fit goes on below the second column */
 #define METHODS_MAX   8u
 #define MEASURE_MODEL "gpt2"
 #define MEASURE_SEQ   512u
@@ -36,7 +37,7 @@ static const struct isa_name isa_names[] = {
 
 static void print_words(FILE *file, const char *label, const char *const words[], uint32_t count)
 {
-    st_print(file, "  %-14s", label);
+    st_print(file, LABEL, label);
     for (uint32_t i = 0; i < count; i++)
         st_print(file, "%s%s", i == 0 ? "" : " ", words[i]);
     st_print(file, "%s\n", count == 0 ? "none" : "");
@@ -67,14 +68,14 @@ static void print_workers(FILE *file, const struct st_session *s)
     for (uint32_t i = 0; i < st_topology_numa_count(topo); i++) {
         const struct st_numa_node node = st_topology_numa_node(topo, i);
 
-        st_print(file, "  %-14snode %u: %s, cores %s\n", i == 0 ? "numa" : "", node.os_index,
+        st_print(file, LABEL "node %u: %s, cores %s\n", i == 0 ? "numa" : "", node.os_index,
                  st_size_text(size, node.memory_bytes), st_topology_units_text(topo, UINT32_MAX, i, list, sizeof(list)));
     }
     if (st_topology_has_quota(topo))
-        st_print(file, "  %-14s%u: a quota of processor time allows %u; on any core of their node\n", "workers", workers,
+        st_print(file, LABEL "%u: a quota of processor time allows %u; on any core of their node\n", "workers", workers,
                  st_topology_core_count(topo));
     else
-        st_print(file, "  %-14s%u, on cores %s\n", "workers", workers,
+        st_print(file, LABEL "%u, on cores %s\n", "workers", workers,
                  st_topology_units_text(topo, workers, UINT32_MAX, list, sizeof(list)));
 }
 
@@ -97,15 +98,15 @@ static void print_cpu(FILE *file, const struct st_session *s)
     const char *words[ISA_COUNT];
     char limit[24], available[24], memlock[24];
 
-    st_print(file, "  %-14s%s, %u usable cores\n", "cpu", st_topology_cpu_name(topo), st_topology_core_count(topo));
+    st_print(file, LABEL "%s, %u usable cores\n", "cpu", st_topology_cpu_name(topo), st_topology_core_count(topo));
     print_workers(file, s);
     print_words(file, "isa found", words, isa_found(words));
-    st_print(file, "  %-14s%s\n", "kernels used", st_report_kernels(0));
-    st_print(file, "  %-14s%s, %s available\n", "memory", st_size_text(limit, st_topology_memory_limit(topo)),
+    st_print(file, LABEL "%s\n", "kernels used", st_report_kernels(0));
+    st_print(file, LABEL "%s, %s available\n", "memory", st_size_text(limit, st_topology_memory_limit(topo)),
              st_size_text(available, st_topology_memory_available(topo)));
-    st_print(file, "  %-14s%s\n", "memlock limit",
+    st_print(file, LABEL "%s\n", "memlock limit",
              st_report_memlock() == UINT64_MAX ? "unlimited" : st_size_text(memlock, st_report_memlock()));
-    st_print(file, "  %-14s%s%s\n", "memory stalls",
+    st_print(file, LABEL "%s%s\n", "memory stalls",
              psi_scope()[0] != '\0' ? "counted by PSI, of the " : "unknown: this system has no PSI", psi_scope());
 }
 
@@ -114,29 +115,29 @@ static void print_gpus(FILE *file, const struct st_gpu_report *r)
     char size[24], available[24];
 
     if (r->count == 0)
-        st_print(file, "  %-14snone: %s\n", "gpu", r->problem);
+        st_print(file, LABEL "none: %s\n", "gpu", r->problem);
     for (uint32_t i = 0; i < r->count; i++)
-        st_print(file, "  %-14scuda:%u: %s, %s, %s free, compute capability %u.%u\n", i == 0 ? "gpu" : "", i, r->gpus[i].name,
+        st_print(file, LABEL "cuda:%u: %s, %s, %s free, compute capability %u.%u\n", i == 0 ? "gpu" : "", i, r->gpus[i].name,
                  st_size_text(size, r->gpus[i].bytes), st_size_text(available, r->gpus[i].free_bytes), r->gpus[i].major,
                  r->gpus[i].minor);
     if (r->count > 0 && r->problem[0] != '\0')
-        st_print(file, "  %-14snot usable: %s\n", "", r->problem);
+        st_print(file, LABEL "not usable: %s\n", "", r->problem);
     if (r->runtime == 0)
         return;
     if (r->driver != 0)
-        st_print(file, "  %-14sdriver for %u.%u", "cuda", r->driver / 1000, r->driver % 1000 / 10);
+        st_print(file, LABEL "driver for %u.%u", "cuda", r->driver / 1000, r->driver % 1000 / 10);
     else
-        st_print(file, "  %-14sno driver", "cuda");
+        st_print(file, LABEL "no driver", "cuda");
     st_print(file, ", runtime %u.%u, cublasLt ", r->runtime / 1000, r->runtime % 1000 / 10);
     if (r->blas[0] != '\0')
         st_print(file, "%" PRIu64 " (%s)\n", r->blas_version, r->blas);
     else
         st_print(file, "not found\n");
     if (r->nccl[0] != '\0')
-        st_print(file, "  %-14s%u.%u.%u (%s)\n", "nccl", r->nccl_version / 10000, r->nccl_version % 10000 / 100,
+        st_print(file, LABEL "%u.%u.%u (%s)\n", "nccl", r->nccl_version / 10000, r->nccl_version % 10000 / 100,
                  r->nccl_version % 100, r->nccl);
     else
-        st_print(file, "  %-14snone: %s\n", "nccl", r->nccl_problem);
+        st_print(file, LABEL "none: %s\n", "nccl", r->nccl_problem);
 }
 
 static void print_methods(FILE *file)
@@ -145,7 +146,7 @@ static void print_methods(FILE *file)
     const uint32_t count = st_report_methods(methods, METHODS_MAX);
 
     for (uint32_t i = 0; i < count; i++)
-        st_print(file, "  %-14s%s%s%s\n", i == 0 ? "io methods" : "", methods[i].name,
+        st_print(file, LABEL "%s%s%s\n", i == 0 ? "io methods" : "", methods[i].name,
                  methods[i].automatic ? " (auto)"
                  : methods[i].usable  ? ""
                                       : ": not usable: ",
@@ -155,10 +156,10 @@ static void print_methods(FILE *file)
 static void print_disk(FILE *file, const struct st_disk_report *disk)
 {
     if (disk->name[0] == '\0') {
-        st_print(file, "  %-14sdevice: none that this system tells\n", "");
+        st_print(file, LABEL "device: none that this system tells\n", "");
         return;
     }
-    st_print(file, "  %-14sdevice %s%s%s%s", "", disk->name, disk->model[0] != '\0' ? " (" : "", disk->model,
+    st_print(file, LABEL "device %s%s%s%s", "", disk->name, disk->model[0] != '\0' ? " (" : "", disk->model,
              disk->model[0] != '\0' ? ")" : "");
     st_print(file, ", %s", disk->rotational ? "rotating" : "not rotating");
     if (disk->scheduler[0] != '\0')
@@ -177,17 +178,17 @@ static void print_dir(FILE *file, const char *dir)
 
     st_report_dir(&report, dir);
     if (report.problem[0] != '\0') {
-        st_print(file, "  %-14s%s: %s\n", "nvme", dir, report.problem);
+        st_print(file, LABEL "%s: %s\n", "nvme", dir, report.problem);
         return;
     }
-    st_print(file, "  %-14s%s: %s, %s free\n", "nvme", dir, report.filesystem, st_size_text(size, report.free_bytes));
+    st_print(file, LABEL "%s: %s, %s free\n", "nvme", dir, report.filesystem, st_size_text(size, report.free_bytes));
     print_disk(file, &report.disk);
-    st_print(file, "  %-14sO_DIRECT %s", "", report.direct_works ? "works" : "does not work");
+    st_print(file, LABEL "O_DIRECT %s", "", report.direct_works ? "works" : "does not work");
     if (report.offset_align != 0)
         st_print(file, ", aligned to %u (offset) and %u (memory) bytes", report.offset_align, report.memory_align);
     st_print(file, "; buffers %s with io_uring\n", report.registers ? "can be registered" : "cannot be registered");
     if (report.advice[0] != '\0')
-        st_print(file, "  %-14sto change: %s\n", "", report.advice);
+        st_print(file, LABEL "to change: %s\n", "", report.advice);
 }
 
 static void print_part(FILE *file, const char *name, double flops)
@@ -200,13 +201,13 @@ static void print_part(FILE *file, const char *name, double flops)
 
 static void print_rates(FILE *file, const struct st_machine *m)
 {
-    st_print(file, "  %-14smatmul %.1f GFLOP/s", "measured", m->rates.matmul_flops * 1e-9);
+    st_print(file, LABEL "matmul %.1f GFLOP/s", "measured", m->rates.matmul_flops * 1e-9);
     print_part(file, "block", m->rates.block_flops);
     print_part(file, "head", m->rates.head_flops);
     st_print(file, ", upload %.2f GB/s, download %.2f GB/s, update %.0f M parameters/s, checksum %.1f GB/s\n",
              m->rates.upload * 1e-9, m->rates.download * 1e-9, m->rates.update * 1e-6, m->rates.checksum * 1e-9);
     if (m->rates.read > 0 || m->rates.write > 0)
-        st_print(file, "  %-14sdisk: read %.2f GB/s, write %.2f GB/s, both at once %.2f GB/s\n", "", m->rates.read * 1e-9,
+        st_print(file, LABEL "disk: read %.2f GB/s, write %.2f GB/s, both at once %.2f GB/s\n", "", m->rates.read * 1e-9,
                  m->rates.write * 1e-9, m->rates.mixed * 1e-9);
 }
 
@@ -218,7 +219,7 @@ static void print_text(const struct st_session *s, const struct cli_args *args)
 
     st_print(file, "strata %s\n", STRATA_VERSION_STRING);
     if (uname(&os) == 0)
-        st_print(file, "  %-14s%s %s %s\n", "system", os.sysname, os.release, os.machine);
+        st_print(file, LABEL "%s %s %s\n", "system", os.sysname, os.release, os.machine);
     print_cpu(file, s);
     st_gpu_report(&gpus);
     print_gpus(file, &gpus);

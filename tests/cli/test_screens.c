@@ -242,6 +242,14 @@ static void help_is_filled(void **state)
 static void info_speaks_plainly(void **state)
 {
     struct program p;
+    char *screen;
+
+    terminal_run(*state, &p, "info", 44, "xterm", false);
+    screen = terminal_screen(p.out);
+    assert_true(terminal_widest(screen) <= 44);
+    assert_non_null(strstr(screen, "\n  memory stalls  "));
+    free(screen);
+    program_free(&p);
 
     workplace_run_ok(*state, &p, "info");
     assert_null(strstr(p.out, "no version"));
