@@ -198,7 +198,7 @@ static void print_help(const struct command *command)
 static int unknown_command(const char *name)
 {
     const struct command *nearest = NULL;
-    uint32_t edits_least = ST_WORD_NEAR + 1;
+    uint32_t edits_least = st_word_edits_most(name) + 1;
 
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         const uint32_t edits = st_word_edits(name, commands[i].name);

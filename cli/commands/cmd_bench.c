@@ -35,7 +35,7 @@ static const struct bench_command benches[] = {
 static strata_status find_bench(const struct bench_command **out, const char *name)
 {
     const struct bench_command *nearest = NULL;
-    uint32_t edits_least = ST_WORD_NEAR + 1;
+    uint32_t edits_least = st_word_edits_most(name) + 1;
 
     for (size_t i = 0; i < BENCH_COUNT; i++) {
         const uint32_t edits = st_word_edits(name, benches[i].name);

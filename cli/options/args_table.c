@@ -180,7 +180,7 @@ const struct cli_option *cli_option_find(enum cli_command command, const char *n
 strata_status cli_option_unknown(enum cli_command command, const char *name)
 {
     const char *nearest = NULL;
-    uint32_t edits_least = ST_WORD_NEAR + 1;
+    uint32_t edits_least = st_word_edits_most(name) + 1;
 
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         if (!option_taken(&options[i], command) || options[i].help == NULL)

@@ -4,7 +4,8 @@
 #include <ctype.h>
 #include <string.h>
 
-#define WORD_MAX 64u
+#define WORD_MAX   64u
+#define EDITS_MOST 3u
 
 static uint32_t min3(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -33,4 +34,11 @@ uint32_t st_word_edits(const char *a, const char *b)
         }
     }
     return row[b_length];
+}
+
+uint32_t st_word_edits_most(const char *word)
+{
+    const uint32_t half = (uint32_t)strnlen(word, WORD_MAX) / 2;
+
+    return half < 1 ? 1 : half < EDITS_MOST ? half : EDITS_MOST;
 }

@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-#define ST_WORD_NEAR 3u /* edits at most between a command or option and what was meant */
-
 /** Edits that make one word of the other: a letter more, less or another.  Case does not count, nor what is beyond 64 bytes. */
 uint32_t st_word_edits(const char *a, const char *b);
+/** Edits at most between a command or option that nobody knows and what was meant: half of its letters, 1 to 3. */
+uint32_t st_word_edits_most(const char *word);
 
 #endif

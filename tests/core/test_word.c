@@ -35,11 +35,21 @@ static void what_is_long_is_cut(void **state)
     assert_int_equal(st_word_edits(SIXTY SIXTY, ""), 64);
 }
 
+static void short_words_are_near_to_few(void **state)
+{
+    (void)state;
+    assert_int_equal(st_word_edits_most(""), 1);
+    assert_int_equal(st_word_edits_most("foo"), 1);
+    assert_int_equal(st_word_edits_most("trian"), 2);
+    assert_int_equal(st_word_edits_most("frobnicate"), 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(edits_are_counted),
         cmocka_unit_test(what_is_long_is_cut),
+        cmocka_unit_test(short_words_are_near_to_few),
     };
 
     return cmocka_run_group_tests_name("word", tests, NULL, NULL);
