@@ -238,7 +238,7 @@ static uint32_t workers_of(const struct st_session *s)
 {
     if (s->config.threads != 0)
         return s->config.threads;
-    return is_foreign(s) && s->file.workers != 0 ? s->file.workers : st_topology_core_count(s->topology);
+    return is_foreign(s) && s->file.capacity.workers != 0 ? s->file.capacity.workers : st_topology_core_count(s->topology);
 }
 
 strata_status st_session_model(struct st_session *s)
@@ -296,8 +296,8 @@ strata_status st_session_tokens(const struct st_session *s, struct st_token_set 
 static void take_capacities(struct st_session *s)
 {
     const struct st_machine *file = &s->file;
-    const uint64_t *from = file->capacity;
-    uint64_t *capacity = s->machine.capacity;
+    const uint64_t *from = file->capacity.bytes;
+    uint64_t *capacity = s->machine.capacity.bytes;
 
     if (s->config.device_memory == ST_AUTO_BYTES && from[STRATA_TIER_DEVICE] != 0)
         capacity[STRATA_TIER_DEVICE] = from[STRATA_TIER_DEVICE];
@@ -305,8 +305,8 @@ static void take_capacities(struct st_session *s)
         capacity[STRATA_TIER_HOST] = from[STRATA_TIER_HOST];
     if (from[STRATA_TIER_NVME] != 0)
         capacity[STRATA_TIER_NVME] = from[STRATA_TIER_NVME];
-    s->machine.workers = workers_of(s);
-    s->machine.device_is_host = file->device_is_host;
+    s->machine.capacity.workers = workers_of(s);
+    s->machine.capacity.device_is_host = file->capacity.device_is_host;
     if (file->name[0] != '\0')
         memcpy(s->machine.name, file->name, sizeof(s->machine.name));
 }
@@ -332,11 +332,11 @@ static strata_status find_machine(struct st_session *s)
     if (s->opts.nvme_named && !uses_nvme(&s->config))
         st_log(ST_LOG_NOTICE, "--nvme names a directory, but the configuration puts nothing there: set "
                               "zero_optimization.offload_optimizer.device=nvme");
-    if (!uses_nvme(&s->config) || (foreign && s->file.capacity[STRATA_TIER_NVME] != 0))
+    if (!uses_nvme(&s->config) || (foreign && s->file.capacity.bytes[STRATA_TIER_NVME] != 0))
         here.nvme_dir_count = 0;
     /* The plan for a foreign machine with its device's bytes asks nothing of a GPU here. */
     st = st_machine_here_on(&s->machine, &here, s->topology,
-                            foreign && s->file.capacity[STRATA_TIER_DEVICE] != 0 ? "cpu" : s->opts.device);
+                            foreign && s->file.capacity.bytes[STRATA_TIER_DEVICE] != 0 ? "cpu" : s->opts.device);
     if (st != STRATA_OK || s->opts.machine == NULL)
         return st;
     if (foreign)
@@ -372,9 +372,9 @@ strata_status st_session_plan(struct st_session *s)
     policy.forward_only = is_forward_only(s);
     if (s->opts.use == ST_USE_GENERATE)
         policy.activations = ST_ACT_KEPT; /* the key-value cache lies there */
-    st = st_plan_make(&s->plan, st_model_workload(s->model), &s->machine, &policy);
-    if (st == STRATA_OK)
-        st = st_plan_verify(s->plan);
+    st = st_plan_make(&s->plan, st_model_workload(s->model), &s->machine.capacity, &policy);
+    if (st == STRATA_OK && (st = st_plan_verify(s->plan)) == STRATA_OK)
+        st_figures_make(&s->figures, &s->plan->program, &s->machine);
     return st == STRATA_OK && !is_foreign(s) ? check_memory(s) : st;
 }
 
@@ -387,15 +387,15 @@ strata_status st_session_rates(struct st_session *s, bool measure)
 
         if ((st = st_session_watch(s, "measuring the rates of this machine", 0, 0)) != STRATA_OK)
             return st;
-        st = st_machine_measure_on(&s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
-                                   s->plan->needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK,
-                                   s->opts.device);
+        st = st_machine_measure_on(
+            &s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
+            s->plan->program.needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK, s->opts.device);
         take_rates(s, &s->machine.rates);
     }
     if (st != STRATA_OK || !s->rates_known)
         return st;
     if ((st = st_plan_balance(&s->plan, &s->machine)) == STRATA_OK && (st = st_plan_verify(s->plan)) == STRATA_OK)
-        st_plan_set_rates(s->plan, &s->machine.rates);
+        st_figures_make(&s->figures, &s->plan->program, &s->machine);
     return st;
 }
 
@@ -422,7 +422,7 @@ static const double *dir_rates(const struct st_session *s)
     for (uint32_t i = 0; i < config->nvme_dir_count; i++)
         dirs[i] = config->nvme_dirs[i];
     if (st_swap_room(dirs, config->nvme_dir_count, s->machine.rates.dir_rates, config->block_bytes, &room, NULL) == STRATA_OK &&
-        room >= s->plan->needed[STRATA_TIER_NVME])
+        room >= s->plan->program.needed[STRATA_TIER_NVME])
         return s->machine.rates.dir_rates;
     st_log(ST_LOG_NOTICE, "the nvme directories take equal parts: one of them lacks space for its part by speed");
     return NULL;
@@ -431,12 +431,12 @@ static const double *dir_rates(const struct st_session *s)
 static strata_status create_engine(struct st_session *s)
 {
     const struct st_engine_opts opts = {
-        .plan = s->plan,
+        .program = &s->plan->program,
         .config = &s->config,
         .compute = st_model_compute(s->model),
         .topology = s->topology,
         .device = s->opts.device,
-        .dir_rates = s->plan->needed[STRATA_TIER_NVME] > 0 ? dir_rates(s) : NULL,
+        .dir_rates = s->plan->program.needed[STRATA_TIER_NVME] > 0 ? dir_rates(s) : NULL,
         .fake_seed = s->opts.fake_seed,
         .fake_latency_us = s->opts.fake_latency_us,
         .trace = s->trace,
@@ -494,7 +494,7 @@ static strata_status load_weights(struct st_session *s)
 
 strata_status st_session_start(struct st_session *s)
 {
-    strata_status st = s->opts.trace ? st_engine_trace_create(&s->trace, s->plan, TRACE_STEPS_MAX) : STRATA_OK;
+    strata_status st = s->opts.trace ? st_engine_trace_create(&s->trace, &s->plan->program, TRACE_STEPS_MAX) : STRATA_OK;
 
     print_omp_threads(s);
     if (st == STRATA_OK)

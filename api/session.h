@@ -10,6 +10,7 @@
 #include "model/model.h"
 #include "offload/config/config.h"
 #include "offload/engine.h"
+#include "offload/figures.h"
 #include "offload/machine.h"
 #include "offload/plan.h"
 
@@ -62,6 +63,7 @@ struct st_session {
     struct st_machine machine;
     bool rates_known; /* at least one rate */
     struct st_plan *plan;
+    struct st_figures figures; /* of a plan that fits, at the rates that are known */
     struct st_engine *engine;
     struct st_trace *trace; /* NULL: off */
 };

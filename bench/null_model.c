@@ -146,7 +146,7 @@ static strata_status make_config(struct st_config *c, const struct bench_setup *
 
 static strata_status check_disk(const struct bench_null_model *m)
 {
-    const uint64_t needed = m->plan->needed[STRATA_TIER_NVME];
+    const uint64_t needed = m->plan->program.needed[STRATA_TIER_NVME];
     char wanted[24], have[24];
     uint64_t room;
     strata_status st;
@@ -163,12 +163,12 @@ static strata_status check_disk(const struct bench_null_model *m)
 static strata_status make_plan(struct bench_null_model *m, const struct bench_setup *s, uint64_t spare)
 {
     const struct st_machine machine = {
-        .name = "here", .capacity = {AMPLE, AMPLE, AMPLE}, .workers = s->threads, .device_is_host = true};
+        .name = "here", .capacity = {.bytes = {AMPLE, AMPLE, AMPLE}, .workers = s->threads, .device_is_host = true}};
     struct st_policy policy;
     strata_status st;
 
     st_policy_from_config(&policy, &m->config);
-    st = st_plan_make(&m->plan, &m->workload, &machine, &policy);
+    st = st_plan_make(&m->plan, &m->workload, &machine.capacity, &policy);
     if (st == STRATA_OK)
         st = bench_check_memory(s, m->plan->rss_bytes_max + spare, "lower --params");
     return st == STRATA_OK ? check_disk(m) : st;
@@ -208,8 +208,10 @@ static strata_status fill_weights(void *ctx, uint32_t page, uint64_t first, uint
 
 static strata_status start_engine(struct bench_null_model *m, const struct bench_setup *s)
 {
-    const struct st_engine_opts opts = {
-        .plan = m->plan, .config = &m->config, .compute = {.constants = m->noise, .run = run_call}, .topology = s->topology};
+    const struct st_engine_opts opts = {.program = &m->plan->program,
+                                        .config = &m->config,
+                                        .compute = {.constants = m->noise, .run = run_call},
+                                        .topology = s->topology};
     strata_status st = st_engine_create(&m->engine, &opts);
 
     if (st == STRATA_OK)

@@ -7,6 +7,7 @@
 
 #include "bench/bench_setup.h"
 #include "offload/engine.h"
+#include "offload/plan.h"
 
 struct bench_null_model {
     struct st_workload workload;

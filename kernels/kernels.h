@@ -23,6 +23,7 @@
 
 /* Elements of one gradient-norm block.  Chunk boundaries are multiples of it. */
 #define ST_NORM_BLOCK 4096u
+#define ST_TILE_ELEMS 65536u /* of an update: what one worker takes at a time; a multiple of ST_NORM_BLOCK */
 
 /* Bytes by which planes that are walked together are best staggered: at equal places of equal pages they meet in the same sets
  * of the caches and the same banks of the memory (AdamW over four fp32 planes, Zen 4, two threads: 38 GB/s without, 57 to 84

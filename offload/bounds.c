@@ -6,8 +6,9 @@
  * What a window's ops need of a resource must run in it, but for what slots hold over from one window to the next; so each window
  * takes at least as long as its busiest resource, less that, and the windows add up.
  * On a cpu device compute, copies and updates share the cores, so their times add. */
+#include "offload/bounds.h"
+
 #include "offload/cost.h"
-#include "offload/plan_build.h"
 
 #include <string.h>
 
@@ -49,58 +50,54 @@ static uint64_t less(uint64_t amount, uint64_t spared)
     return amount > spared ? amount - spared : 0;
 }
 
-static void add_op(struct demand *d, const struct st_plan *plan, const struct st_op *op)
+static void add_op(struct demand *d, const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
     uint64_t *link = st_traffic_of(&d->moved, op->lane);
 
     if (link != NULL)
         *link += op->bytes;
-    d->updated += st_cost_updated(plan, &plan->machine, op);
+    d->updated += st_cost_updated(program, m, op);
 }
 
 /* What slots hold of a window's traffic: bytes that may move in the window before (reads, uploads) or after (the others).  What a
  * gated program reads ahead stands in backward already: forward's other state reads wait for its updates. */
-static struct st_traffic held_over(const struct st_plan *plan, const uint64_t largest[ST_OP_KIND_COUNT], enum window w)
+static struct st_traffic held_over(const struct st_program *program, const uint64_t largest[ST_OP_KIND_COUNT], enum window w)
 {
-    const bool gated_forward = w == FORWARD && plan->policy.update == ST_UPDATE_GATED;
+    const bool gated_forward = w == FORWARD && program->update == ST_UPDATE_GATED;
 
     return (struct st_traffic){
-        .upload = (plan->decided.slots.weights + 1) * largest[ST_OP_UPLOAD_WEIGHT] +
-                  plan->decided.slots.acts * largest[ST_OP_UPLOAD_ACT] + plan->decided.slots.grads * largest[ST_OP_UPLOAD_ACCUM] +
-                  plan->decided.slots.carries * largest[ST_OP_UPLOAD_STATE],
-        .download = (plan->decided.slots.grads + 1) * (largest[ST_OP_DOWNLOAD_GRAD] + largest[ST_OP_DOWNLOAD_ACCUM]) +
-                    plan->decided.slots.acts * largest[ST_OP_DOWNLOAD_ACT] +
-                    plan->decided.slots.carries * largest[ST_OP_DOWNLOAD_STATE],
-        .read = (gated_forward ? 0 : plan->decided.slots.states * largest[ST_OP_READ_STATE]) +
-                plan->decided.slots.host_weights * largest[ST_OP_READ_WEIGHT] +
-                plan->decided.slots.host_acts * largest[ST_OP_READ_ACT],
-        .write = plan->decided.slots.states * largest[ST_OP_WRITE_STATE] +
-                 plan->decided.slots.host_weights * largest[ST_OP_WRITE_WEIGHT] +
-                 plan->decided.slots.host_acts * largest[ST_OP_WRITE_ACT],
+        .upload = (program->slots.weights + 1) * largest[ST_OP_UPLOAD_WEIGHT] + program->slots.acts * largest[ST_OP_UPLOAD_ACT] +
+                  program->slots.grads * largest[ST_OP_UPLOAD_ACCUM] + program->slots.carries * largest[ST_OP_UPLOAD_STATE],
+        .download = (program->slots.grads + 1) * (largest[ST_OP_DOWNLOAD_GRAD] + largest[ST_OP_DOWNLOAD_ACCUM]) +
+                    program->slots.acts * largest[ST_OP_DOWNLOAD_ACT] + program->slots.carries * largest[ST_OP_DOWNLOAD_STATE],
+        .read = (gated_forward ? 0 : program->slots.states * largest[ST_OP_READ_STATE]) +
+                program->slots.host_weights * largest[ST_OP_READ_WEIGHT] + program->slots.host_acts * largest[ST_OP_READ_ACT],
+        .write = program->slots.states * largest[ST_OP_WRITE_STATE] + program->slots.host_weights * largest[ST_OP_WRITE_WEIGHT] +
+                 program->slots.host_acts * largest[ST_OP_WRITE_ACT],
     };
 }
 
-static void find_largest(const struct st_plan *plan, uint64_t largest[ST_OP_KIND_COUNT])
+static void find_largest(const struct st_program *program, uint64_t largest[ST_OP_KIND_COUNT])
 {
     memset(largest, 0, ST_OP_KIND_COUNT * sizeof(*largest));
-    for (uint32_t i = 0; i < plan->op_count; i++)
-        if (plan->ops[i].bytes > largest[plan->ops[i].kind])
-            largest[plan->ops[i].kind] = plan->ops[i].bytes;
+    for (uint32_t i = 0; i < program->op_count; i++)
+        if (program->ops[i].bytes > largest[program->ops[i].kind])
+            largest[program->ops[i].kind] = program->ops[i].bytes;
 }
 
-static void fill_windows(const struct st_plan *plan, struct demand windows[WINDOW_COUNT])
+static void fill_windows(const struct st_program *program, const struct st_machine *m, struct demand windows[WINDOW_COUNT])
 {
-    const uint32_t backward = st_plan_backward(plan);
+    const uint32_t backward = st_program_backward(program);
     enum window now = FORWARD;
 
     memset(windows, 0, WINDOW_COUNT * sizeof(*windows));
-    for (uint32_t i = 0; i < plan->op_count; i++) {
-        const struct st_op *op = &plan->ops[i];
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct st_op *op = &program->ops[i];
 
         if (i == backward)
             now = BACKWARD;
         if ((op->phases & ST_PHASE_BODY) != 0)
-            add_op(&windows[now], plan, op);
+            add_op(&windows[now], program, m, op);
         if (op->kind == ST_OP_END)
             now = TAIL;
     }
@@ -120,19 +117,19 @@ static struct st_machine fastest_compute(const struct st_machine *m)
 }
 
 /* Seconds of compute: at the machine's own rates by window, and of the whole step at the fastest. */
-static double add_compute(struct st_bounds *b, const struct st_plan *plan)
+static double add_compute(struct st_bounds *b, const struct st_program *program, const struct st_machine *m)
 {
-    const struct st_machine fastest = fastest_compute(&plan->machine);
-    const uint32_t backward = st_plan_backward(plan);
+    const struct st_machine fastest = fastest_compute(m);
+    const uint32_t backward = st_program_backward(program);
     double least = 0;
 
-    for (uint32_t i = 0; i < plan->op_count; i++) {
-        const struct st_op *op = &plan->ops[i];
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct st_op *op = &program->ops[i];
 
-        if ((op->phases & (plan->policy.forward_only ? ST_PHASE_EVAL : ST_PHASE_BODY)) == 0)
+        if ((op->phases & (program->forward_only ? ST_PHASE_EVAL : ST_PHASE_BODY)) == 0)
             continue;
-        *(i >= backward ? &b->compute_backward : &b->compute_forward) += st_cost_flops(plan, &plan->machine, op);
-        least += st_cost_flops(plan, &fastest, op);
+        *(i >= backward ? &b->compute_backward : &b->compute_forward) += st_cost_flops(program, m, op);
+        least += st_cost_flops(program, &fastest, op);
     }
     return least;
 }
@@ -145,7 +142,7 @@ static void resource_seconds(double seconds[RESOURCE_COUNT], const struct st_mac
     seconds[DOWNLOAD] = per_second((double)d->moved.download, m->rates.download);
     seconds[UPDATE] = per_second((double)d->updated, m->rates.update);
     seconds[NVME] = io_seconds(m, (double)d->moved.read, (double)d->moved.write);
-    if (!m->device_is_host)
+    if (!m->capacity.device_is_host)
         return;
     seconds[COMPUTE] += seconds[UPLOAD] + seconds[DOWNLOAD] + seconds[UPDATE];
     seconds[UPLOAD] = seconds[DOWNLOAD] = seconds[UPDATE] = 0;
@@ -162,16 +159,16 @@ static enum resource busiest(const double seconds[RESOURCE_COUNT])
 }
 
 /* The windows' sum; bound[]: how much of it each resource accounts for. */
-static double schedule_seconds(const struct st_plan *plan, const struct st_bounds *b, const struct demand windows[WINDOW_COUNT],
-                               double bound[RESOURCE_COUNT])
+static double schedule_seconds(const struct st_program *program, const struct st_machine *m, const struct st_bounds *b,
+                               const struct demand windows[WINDOW_COUNT], double bound[RESOURCE_COUNT])
 {
     uint64_t largest[ST_OP_KIND_COUNT];
     const double compute[WINDOW_COUNT] = {b->compute_forward, b->compute_backward, 0};
     double sum = 0;
 
-    find_largest(plan, largest);
+    find_largest(program, largest);
     for (enum window w = FORWARD; w < WINDOW_COUNT; w++) {
-        const struct st_traffic held = held_over(plan, largest, w), *moved = &windows[w].moved;
+        const struct st_traffic held = held_over(program, largest, w), *moved = &windows[w].moved;
         const struct demand must = {.moved = {.upload = less(moved->upload, held.upload),
                                               .download = less(moved->download, held.download),
                                               .read = less(moved->read, held.read),
@@ -180,7 +177,7 @@ static double schedule_seconds(const struct st_plan *plan, const struct st_bound
         double seconds[RESOURCE_COUNT];
         enum resource most;
 
-        resource_seconds(seconds, &plan->machine, compute[w], &must);
+        resource_seconds(seconds, m, compute[w], &must);
         most = busiest(seconds);
         sum += seconds[most];
         bound[most] += seconds[most];
@@ -202,19 +199,17 @@ static struct demand total_of(const struct demand windows[WINDOW_COUNT])
     return t;
 }
 
-void st_plan_bounds(struct st_plan *plan)
+void st_bounds_make(struct st_bounds *b, const struct st_program *program, const struct st_machine *m)
 {
-    const struct st_machine *m = &plan->machine;
     double seconds[RESOURCE_COUNT], bound[RESOURCE_COUNT] = {0};
     struct demand windows[WINDOW_COUNT], total;
-    struct st_bounds *b = &plan->bounds;
     double least_compute;
 
     memset(b, 0, sizeof(*b));
     b->bound_by = "unknown";
-    fill_windows(plan, windows);
+    fill_windows(program, m, windows);
     total = total_of(windows);
-    least_compute = add_compute(b, plan);
+    least_compute = add_compute(b, program, m);
     b->upload = per_second((double)total.moved.upload, m->rates.upload);
     b->download = per_second((double)total.moved.download, m->rates.download);
     b->update = per_second((double)total.updated, m->rates.update);
@@ -224,16 +219,10 @@ void st_plan_bounds(struct st_plan *plan)
         return; /* a resource whose rate nobody knows could be the one that binds */
     resource_seconds(seconds, m, least_compute, &total);
     b->hardware = seconds[busiest(seconds)];
-    b->schedule = schedule_seconds(plan, b, windows, bound);
+    b->schedule = schedule_seconds(program, m, b, windows, bound);
     if (b->schedule < b->hardware) {
         b->schedule = b->hardware;
         memcpy(bound, seconds, sizeof(bound));
     }
     b->bound_by = resource_names[busiest(bound)];
-}
-
-void st_plan_set_rates(struct st_plan *plan, const struct st_rates *rates)
-{
-    plan->machine.rates = *rates;
-    st_plan_bounds(plan);
 }

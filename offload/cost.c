@@ -25,42 +25,42 @@ double st_cost_call(const struct st_workload *w, const struct st_machine *machin
     }
 }
 
-static size_t width_of(const struct st_plan *plan)
+static size_t width_of(const struct st_program *program)
 {
-    return strata_dtype_bytes(plan->workload.dtype);
+    return strata_dtype_bytes(program->workload.dtype);
 }
 
 /* The host's update checks what lies on NVMe when it uses it and renews its checksums when it has changed it. */
-static double resum_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
+static double resum_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
-    const struct st_chunk *chunk = &plan->chunks[op->chunk];
+    const struct st_chunk *chunk = &program->chunks[op->chunk];
     uint64_t bytes = 0;
 
     if (op->lane != ST_LANE_UPDATE)
         return 0;
     if (chunk->tier == STRATA_TIER_NVME)
-        bytes += st_plan_state_bytes(plan, chunk->elems);
-    if (plan->pages[chunk->page].weight_home == STRATA_TIER_NVME)
-        bytes += chunk->elems * width_of(plan);
+        bytes += st_program_state_bytes(program, chunk->elems);
+    if (program->pages[chunk->page].weight_home == STRATA_TIER_NVME)
+        bytes += chunk->elems * width_of(program);
     return per_second(2 * (double)bytes, m->rates.checksum);
 }
 
-static double page_elems(const struct st_plan *plan, const struct st_op *op)
+static double page_elems(const struct st_program *program, const struct st_op *op)
 {
-    return (double)plan->workload.pages[op->page].elems;
+    return (double)program->workload.pages[op->page].elems;
 }
 
 /* Tokens' rows of the table, each copied once; the tiles share them. */
-static double gather_bytes(const struct st_plan *plan)
+static double gather_bytes(const struct st_program *program)
 {
-    return (double)plan->workload.activation_bytes * plan->workload.grad_accum / plan->workload.table_count;
+    return (double)program->workload.activation_bytes * program->workload.grad_accum / program->workload.table_count;
 }
 
 /* Each gradient is read and added to its fp32 sum; the first micro-batch zeroes all sums. */
-static double scatter_bytes(const struct st_plan *plan, const struct st_op *op)
+static double scatter_bytes(const struct st_program *program, const struct st_op *op)
 {
-    const struct st_workload *w = &plan->workload;
-    const double width = (double)width_of(plan);
+    const struct st_workload *w = &program->workload;
+    const double width = (double)width_of(program);
     double bytes = (double)w->activation_bytes / width * (width + 2 * sizeof(float));
 
     for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
@@ -69,33 +69,33 @@ static double scatter_bytes(const struct st_plan *plan, const struct st_op *op)
 }
 
 /* A sum that the op is the first to add to is zeroed before; a device of its own takes no time for that. */
-static double zero_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
+static double zero_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
-    return m->device_is_host && op->first ? per_second(page_elems(plan, op) * sizeof(float), m->rates.checksum) : 0;
+    return m->capacity.device_is_host && op->first ? per_second(page_elems(program, op) * sizeof(float), m->rates.checksum) : 0;
 }
 
-static double round_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
+static double round_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
-    const bool here = m->device_is_host || op->lane == ST_LANE_UPDATE;
+    const bool here = m->capacity.device_is_host || op->lane == ST_LANE_UPDATE;
 
-    return here ? per_second(page_elems(plan, op) * (double)(sizeof(float) + width_of(plan)), m->rates.checksum) : 0;
+    return here ? per_second(page_elems(program, op) * (double)(sizeof(float) + width_of(program)), m->rates.checksum) : 0;
 }
 
-static double call_seconds(const struct st_plan *plan, const struct st_machine *m, const struct st_op *op)
+static double call_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
-    return st_cost_call(&plan->workload, m, st_op_rows[op->kind].call, op->recompute);
+    return st_cost_call(&program->workload, m, st_op_rows[op->kind].call, op->recompute);
 }
 
-double st_cost_flops(const struct st_plan *plan, const struct st_machine *machine, const struct st_op *op)
+double st_cost_flops(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
 {
-    return st_op_rows[op->kind].work == ST_WORK_CALL ? call_seconds(plan, machine, op) : 0;
+    return st_op_rows[op->kind].work == ST_WORK_CALL ? call_seconds(program, machine, op) : 0;
 }
 
-uint64_t st_cost_updated(const struct st_plan *plan, const struct st_machine *machine, const struct st_op *op)
+uint64_t st_cost_updated(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
 {
-    const bool here = op->lane == ST_LANE_UPDATE || machine->device_is_host;
+    const bool here = op->lane == ST_LANE_UPDATE || machine->capacity.device_is_host;
 
-    return st_op_rows[op->kind].work == ST_WORK_UPDATE && here ? plan->chunks[op->chunk].elems : 0;
+    return st_op_rows[op->kind].work == ST_WORK_UPDATE && here ? program->chunks[op->chunk].elems : 0;
 }
 
 double st_cost_rate(const struct st_machine *machine, enum st_lane lane)
@@ -105,65 +105,67 @@ double st_cost_rate(const struct st_machine *machine, enum st_lane lane)
     return lane == ST_LANE_UPLOAD ? machine->rates.upload : machine->rates.download;
 }
 
-double st_cost_op(const struct st_plan *plan, const struct st_machine *machine, const struct st_op *op)
+double st_cost_op(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
 {
     switch (st_op_rows[op->kind].work) {
     case ST_WORK_COPY:
         return per_second((double)op->bytes, st_cost_rate(machine, (enum st_lane)op->lane));
     case ST_WORK_CALL:
-        return zero_seconds(plan, machine, op) + call_seconds(plan, machine, op);
+        return zero_seconds(program, machine, op) + call_seconds(program, machine, op);
     case ST_WORK_UPDATE:
-        return per_second((double)st_cost_updated(plan, machine, op), machine->rates.update) + resum_seconds(plan, machine, op);
+        return per_second((double)st_cost_updated(program, machine, op), machine->rates.update) +
+               resum_seconds(program, machine, op);
     case ST_WORK_ROUND:
-        return round_seconds(plan, machine, op);
+        return round_seconds(program, machine, op);
     case ST_WORK_GATHER:
-        return per_second(gather_bytes(plan), machine->rates.checksum);
+        return per_second(gather_bytes(program), machine->rates.checksum);
     case ST_WORK_SCATTER:
-        return per_second(scatter_bytes(plan, op), machine->rates.checksum);
+        return per_second(scatter_bytes(program, op), machine->rates.checksum);
     default:
-        return zero_seconds(plan, machine, op);
+        return zero_seconds(program, machine, op);
     }
 }
 
-uint32_t st_cost_read_of(const struct st_plan *plan, const struct st_op *op)
+uint32_t st_cost_read_of(const struct st_program *program, const struct st_op *op)
 {
-    const uint32_t buffer = op->access_count > 0 ? plan->accesses[op->access_first].buffer : ST_NO_BUFFER;
+    const uint32_t buffer = op->access_count > 0 ? program->accesses[op->access_first].buffer : ST_NO_BUFFER;
 
     for (uint32_t i = 0; i < op->wait_count; i++) {
-        const struct st_wait *wait = &plan->waits[op->wait_first + i];
-        const struct st_op *by = &plan->ops[wait->op];
+        const struct st_wait *wait = &program->waits[op->wait_first + i];
+        const struct st_op *by = &program->ops[wait->op];
 
-        if (st_lane_reads(by->lane) && !wait->previous && st_op_access(plan->accesses, by, ST_ROLE_TO)->buffer == buffer)
+        if (st_lane_reads(by->lane) && !wait->previous && st_op_access(program->accesses, by, ST_ROLE_TO)->buffer == buffer)
             return wait->op;
     }
     return ST_NO_BUFFER;
 }
 
 /* Bytes of the thing that an op moves to or from NVMe's side of the host; 0: it does not lie there. */
-static double sealed_bytes(const struct st_plan *plan, const struct st_op *op)
+static double sealed_bytes(const struct st_program *program, const struct st_op *op)
 {
     const bool opens = st_op_rows[op->kind].seal == ST_SEAL_OPENS;
 
     switch ((enum st_content)st_op_rows[op->kind].operands[0].content) {
     case ST_HOLDS_STATE:
-        return plan->chunks[op->chunk].tier == STRATA_TIER_NVME ? (double)st_plan_state_bytes(plan, plan->chunks[op->chunk].elems)
-                                                                : 0;
+        return program->chunks[op->chunk].tier == STRATA_TIER_NVME
+                   ? (double)st_program_state_bytes(program, program->chunks[op->chunk].elems)
+                   : 0;
     case ST_HOLDS_WEIGHT:
-        return (opens ? st_cost_read_of(plan, op) != ST_NO_BUFFER : plan->pages[op->page].weight_home == STRATA_TIER_NVME)
-                   ? page_elems(plan, op) * (double)width_of(plan)
+        return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->pages[op->page].weight_home == STRATA_TIER_NVME)
+                   ? page_elems(program, op) * (double)width_of(program)
                    : 0;
     default:
-        return (opens ? st_cost_read_of(plan, op) != ST_NO_BUFFER : plan->decided.activation_tier == STRATA_TIER_NVME)
-                   ? (double)plan->workload.activation_bytes
+        return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->activation_tier == STRATA_TIER_NVME)
+                   ? (double)program->workload.activation_bytes
                    : 0;
     }
 }
 
-double st_cost_checksums(const struct st_plan *plan, const struct st_machine *machine, const struct st_op *op)
+double st_cost_checksums(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
 {
     const enum st_seal seal = st_op_rows[op->kind].seal;
 
     if (seal != ST_SEAL_OPENS && seal != ST_SEAL_CLOSES)
         return 0;
-    return per_second(sealed_bytes(plan, op), machine->rates.checksum);
+    return per_second(sealed_bytes(program, op), machine->rates.checksum);
 }

@@ -15,7 +15,7 @@
 
 #include "offload/compute.h"
 #include "offload/device.h"
-#include "offload/plan.h"
+#include "offload/rates.h"
 
 /* Stands where a model would: its run() is for the paced device alone. */
 struct st_paced_model {

@@ -27,22 +27,22 @@ static void rewind_lanes(struct st_dispatch *d)
     }
 }
 
-strata_status st_dispatch_init(struct st_dispatch *d, const struct st_plan *plan, bool queues)
+strata_status st_dispatch_init(struct st_dispatch *d, const struct st_program *program, bool queues)
 {
-    *d = (struct st_dispatch){.plan = plan, .queues = queues};
-    d->done = calloc((size_t)plan->op_count + 1, sizeof(*d->done));
-    d->lane_ops = malloc(((size_t)plan->op_count + 1) * sizeof(*d->lane_ops));
+    *d = (struct st_dispatch){.program = program, .queues = queues};
+    d->done = calloc((size_t)program->op_count + 1, sizeof(*d->done));
+    d->lane_ops = malloc(((size_t)program->op_count + 1) * sizeof(*d->lane_ops));
     if (d->done == NULL || d->lane_ops == NULL) {
         st_dispatch_fini(d);
-        return st_error(STRATA_E_NOMEM, "no memory for the lanes of %u ops", plan->op_count);
+        return st_error(STRATA_E_NOMEM, "no memory for the lanes of %u ops", program->op_count);
     }
-    for (uint32_t i = 0; i < plan->op_count; i++)
-        d->lanes[plan->ops[i].lane].end++;
+    for (uint32_t i = 0; i < program->op_count; i++)
+        d->lanes[program->ops[i].lane].end++;
     for (uint32_t lane = 1; lane < ST_LANE_COUNT; lane++)
         d->lanes[lane].end += d->lanes[lane - 1].end;
     rewind_lanes(d);
-    for (uint32_t i = 0; i < plan->op_count; i++)
-        d->lane_ops[d->lanes[plan->ops[i].lane].next++] = i;
+    for (uint32_t i = 0; i < program->op_count; i++)
+        d->lane_ops[d->lanes[program->ops[i].lane].next++] = i;
     return STRATA_OK;
 }
 
@@ -71,17 +71,17 @@ static uint32_t done_in(const struct st_dispatch *d, uint32_t op)
 /* A queue that runs in order brings an op after those of its own lane by itself.  A masked op is not handed out: it waits. */
 static bool comes_by_itself(const struct st_dispatch *d, const struct st_op *op, uint32_t on)
 {
-    return d->queues && d->plan->ops[on].lane == op->lane && (op->phases & d->phase) != 0 &&
+    return d->queues && d->program->ops[on].lane == op->lane && (op->phases & d->phase) != 0 &&
            (op->lane == ST_LANE_COMPUTE || op->lane == ST_LANE_UPDATE || op->lane == ST_LANE_UPDATE_DEVICE);
 }
 
 /* The first of the op's waits from *met on that is not met; *met is left there. */
 static uint32_t first_unmet(const struct st_dispatch *d, uint32_t index, uint32_t *met)
 {
-    const struct st_op *op = &d->plan->ops[index];
+    const struct st_op *op = &d->program->ops[index];
 
     for (; *met < op->wait_count; ++*met) {
-        const struct st_wait *wait = &d->plan->waits[op->wait_first + *met];
+        const struct st_wait *wait = &d->program->waits[op->wait_first + *met];
 
         if (done_in(d, wait->op) + (wait->previous ? 1 : 0) < d->cycle && !comes_by_itself(d, op, wait->op))
             return wait->op;
@@ -102,7 +102,7 @@ uint32_t st_dispatch_look(struct st_dispatch *d, uint32_t lane)
     uint32_t on_done = d->cycle - 1, on = first_unmet(d, op, &d->lanes[lane].waits_met);
 
     if (on != ST_NO_OP)
-        on_done = d->cycle - d->plan->waits[d->plan->ops[op].wait_first + d->lanes[lane].waits_met].previous;
+        on_done = d->cycle - d->program->waits[d->program->ops[op].wait_first + d->lanes[lane].waits_met].previous;
     else if (done_in(d, op) < on_done)
         on = op;
     d->lanes[lane].on = on;

@@ -13,7 +13,7 @@
 #ifndef OFFLOAD_DISPATCH_H
 #define OFFLOAD_DISPATCH_H
 
-#include "offload/plan.h"
+#include "offload/program.h"
 
 #include <stdatomic.h>
 
@@ -21,11 +21,11 @@
 #define ST_JOBS_AHEAD 16u /* of one lane: enough to keep a queue busy, few enough that none fills up */
 
 struct st_dispatch {
-    const struct st_plan *plan; /* borrowed */
-    bool queues;                /* executing lanes are queues of their own, which run in order */
-    enum st_phase phase;        /* of the running cycle, */
-    uint32_t cycle;             /* counted from 1 */
-    uint32_t passed;            /* ops of it that are handed out or masked */
+    const struct st_program *program; /* borrowed */
+    bool queues;                      /* executing lanes are queues of their own, which run in order */
+    enum st_phase phase;              /* of the running cycle, */
+    uint32_t cycle;                   /* counted from 1 */
+    uint32_t passed;                  /* ops of it that are handed out or masked */
     struct {
         uint32_t next, end;   /* into lane_ops */
         uint32_t waits_met;   /* of the next op, from its first wait on */
@@ -37,7 +37,7 @@ struct st_dispatch {
 };
 
 /** Before the first cycle.  E_NOMEM.  Cost: st_dispatch_bytes(). */
-strata_status st_dispatch_init(struct st_dispatch *d, const struct st_plan *plan, bool queues);
+strata_status st_dispatch_init(struct st_dispatch *d, const struct st_program *program, bool queues);
 void st_dispatch_fini(struct st_dispatch *d);
 /** Memory that this takes for a program of so many ops. */
 uint64_t st_dispatch_bytes(uint64_t ops);
@@ -46,7 +46,7 @@ void st_dispatch_begin(struct st_dispatch *d, enum st_phase phase);
 /** Has every op of the cycle been passed?  Then the next one may begin, though ops may be under way. */
 static inline bool st_dispatch_over(const struct st_dispatch *d)
 {
-    return d->passed == d->plan->op_count;
+    return d->passed == d->program->op_count;
 }
 
 /** The lane's next op; NO_OP: it has come to its end. */
@@ -62,7 +62,7 @@ static inline uint32_t st_dispatch_io(const struct st_dispatch *d, uint32_t lane
 /** Is there nothing to do for this op in this phase?  Then it is done when passed. */
 static inline bool st_dispatch_masked(const struct st_dispatch *d, uint32_t op)
 {
-    return (d->plan->ops[op].phases & d->phase) == 0;
+    return (d->program->ops[op].phases & d->phase) == 0;
 }
 /** The op that the lane's next one waits for; NO_OP: it is ready.  The lane has not come to its end.  The first looks at further
  *  waits, the second first at the one that was not met when it last looked. */

@@ -1,4 +1,4 @@
-/* engine.c - builds an engine from a plan, and the steps a caller asks for. */
+/* engine.c - builds an engine from a program, and the steps a caller asks for. */
 #include "offload/engine_state.h"
 
 #include "core/base/error.h"
@@ -12,9 +12,9 @@
 
 /* --- create and destroy --- */
 
-static bool has_nvme(const struct st_plan *plan)
+static bool has_nvme(const struct st_program *program)
 {
-    return plan->needed[STRATA_TIER_NVME] > 0;
+    return program->needed[STRATA_TIER_NVME] > 0;
 }
 
 _Static_assert(sizeof(struct st_engine_io) == ST_TRANSFER_RECORD_BYTES, "planned");
@@ -26,13 +26,13 @@ static strata_status create_tables(struct st_engine *eng)
     struct st_tables t;
     bool taken = true;
 
-    (void)st_tables_size(&t, eng->plan, eng->device->ops->notify != NULL);
+    (void)st_tables_size(&t, eng->program, st_workers_count(eng->workers), eng->device->ops->notify != NULL);
     eng->verified = calloc(1, t.verified + 1);
     eng->scratch = calloc(st_workers_count(eng->workers), ST_SCRATCH_BYTES);
     eng->staging = calloc(st_workers_count(eng->workers), ST_SCRATCH_BYTES);
     eng->block_sums = calloc(1, t.block_sums + 1);
     eng->io = calloc(1, t.transfers + 1);
-    for (uint32_t i = 0; i < ST_PLANE_COUNT && has_nvme(eng->plan); i++)
+    for (uint32_t i = 0; i < ST_PLANE_COUNT && has_nvme(eng->program); i++)
         taken = (eng->checksums[i] = calloc(1, t.checksums + 1)) != NULL && taken;
     if (t.act_checksums > 0)
         taken = (eng->act_checksums = calloc(1, t.act_checksums)) != NULL && taken;
@@ -49,7 +49,7 @@ static strata_status open_swap(struct st_engine *eng, const struct st_engine_opt
     const struct st_swap_opts swap = {.dirs = dirs,
                                       .dir_count = config->nvme_dir_count,
                                       .dir_rates = opts->dir_rates,
-                                      .bytes = eng->plan->needed[STRATA_TIER_NVME],
+                                      .bytes = eng->program->needed[STRATA_TIER_NVME],
                                       .method = config->io_method,
                                       .block_bytes = config->block_bytes,
                                       .queue_depth = config->queue_depth,
@@ -59,7 +59,7 @@ static strata_status open_swap(struct st_engine *eng, const struct st_engine_opt
                                       .fake_latency_us = opts->fake_latency_us,
                                       .fake_bytes_per_second = config->io_limit};
 
-    if (!has_nvme(eng->plan))
+    if (!has_nvme(eng->program))
         return STRATA_OK;
     for (uint32_t i = 0; i < config->nvme_dir_count; i++)
         dirs[i] = config->nvme_dirs[i];
@@ -69,7 +69,7 @@ static strata_status open_swap(struct st_engine *eng, const struct st_engine_opt
 static strata_status open_device(struct st_engine *eng, const struct st_engine_opts *opts)
 {
     const char *name = opts->device != NULL ? opts->device : "cpu";
-    const struct st_device_opts device = {.arena_bytes = eng->plan->needed[STRATA_TIER_DEVICE],
+    const struct st_device_opts device = {.arena_bytes = eng->program->needed[STRATA_TIER_DEVICE],
                                           .index = st_device_index(name),
                                           .workers = eng->workers,
                                           .kernels = eng->kernels,
@@ -92,7 +92,7 @@ static strata_status open_device(struct st_engine *eng, const struct st_engine_o
 /* The workload's scratch is sized for a number of workers: never more than that. */
 static strata_status create_workers(struct st_engine *eng, const struct st_engine_opts *opts)
 {
-    const uint32_t most = eng->plan->workload.workers;
+    const uint32_t most = eng->program->workload.workers;
 
     if (eng->config.threads > most)
         return st_error(STRATA_E_INVAL, "engine: %u threads asked for, but the model was made for %u", eng->config.threads, most);
@@ -108,11 +108,11 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
         return st_error(STRATA_E_NOMEM, "engine");
     pthread_mutex_init(&eng->lock, NULL);
     pthread_cond_init(&eng->wake, NULL);
-    eng->plan = opts->plan;
+    eng->program = opts->program;
     eng->config = *opts->config;
     eng->compute = opts->compute;
     eng->trace = opts->trace;
-    eng->backward_from = st_plan_backward(eng->plan);
+    eng->backward_from = st_program_backward(eng->program);
     st_train_state_start(&eng->train, &eng->config);
     eng->kernels = st_kernels_pick(eng->config.isa);
     if (eng->kernels == NULL) {
@@ -120,11 +120,11 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
         goto fail;
     }
     if ((st = create_workers(eng, opts)) != STRATA_OK ||
-        (st = st_arena_create_near(&eng->host, "host", eng->plan->needed[STRATA_TIER_HOST], eng->workers, opts->topology)) !=
+        (st = st_arena_create_near(&eng->host, "host", eng->program->needed[STRATA_TIER_HOST], eng->workers, opts->topology)) !=
             STRATA_OK ||
         (st = open_device(eng, opts)) != STRATA_OK || (st = open_swap(eng, opts)) != STRATA_OK ||
         (st = create_tables(eng)) != STRATA_OK ||
-        (st = st_dispatch_init(&eng->dispatch, eng->plan, eng->device->ops->notify != NULL)) != STRATA_OK ||
+        (st = st_dispatch_init(&eng->dispatch, eng->program, eng->device->ops->notify != NULL)) != STRATA_OK ||
         (eng->device->ops->notify != NULL && (st = st_engine_async_create(eng)) != STRATA_OK))
         goto fail;
     *out = eng;
@@ -165,7 +165,7 @@ void st_engine_destroy(struct st_engine *eng)
 
 static strata_status outside(const struct st_engine *eng, const char *what, int32_t id, uint64_t index)
 {
-    const struct st_workload *w = &eng->plan->workload;
+    const struct st_workload *w = &eng->program->workload;
 
     return st_error(STRATA_E_INPUT, "%s %" PRIu64 " of sequence %" PRIu64 " is %d, the vocabulary has 0 to %u", what,
                     index % w->seq, index / w->seq, id, w->vocab - 1);
@@ -173,7 +173,7 @@ static strata_status outside(const struct st_engine *eng, const char *what, int3
 
 strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *tokens, const int32_t *targets, uint64_t count)
 {
-    const uint32_t vocab = eng->plan->workload.vocab;
+    const uint32_t vocab = eng->program->workload.vocab;
 
     for (uint64_t i = 0; i < count; i++) {
         if (tokens[i] < 0 || (uint32_t)tokens[i] >= vocab)
@@ -186,9 +186,9 @@ strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *to
 
 static strata_status take_tokens(struct st_engine *eng, const int32_t *tokens, const int32_t *targets)
 {
-    const struct st_workload *w = &eng->plan->workload;
+    const struct st_workload *w = &eng->program->workload;
     const uint64_t count = (uint64_t)w->micro_batch * w->seq * w->grad_accum;
-    int32_t *into = st_engine_pointer(eng, eng->plan->at.tokens_host);
+    int32_t *into = st_engine_pointer(eng, eng->program->at.tokens_host);
     const strata_status st = st_engine_check_ids(eng, tokens, targets, count);
 
     if (st != STRATA_OK)
@@ -233,7 +233,7 @@ static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
 
 strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, struct st_step_result *result)
 {
-    const bool gated = eng->plan->policy.update == ST_UPDATE_GATED;
+    const bool gated = eng->program->update == ST_UPDATE_GATED;
     strata_status st;
 
     if ((st = take_tokens(eng, tokens, targets)) != STRATA_OK)

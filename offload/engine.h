@@ -1,4 +1,4 @@
-/* offload/engine.h - runs a plan on real lanes: one thread for I/O, the workers for the host's part, the device's queues.
+/* offload/engine.h - runs a program on real lanes: one thread for I/O, the workers for the host's part, the device's queues.
  *
  * All memory and disk space is taken in create(); a step allocates nothing.  One thread calls; a failed op poisons the
  * engine: in-flight I/O drains, the error is returned once, and further steps return it again. */
@@ -9,14 +9,14 @@
 #include "nvme/swap/swap.h"
 #include "offload/compute.h"
 #include "offload/config/config.h"
-#include "offload/plan.h"
+#include "offload/program.h"
 
 struct st_engine;
 struct st_topology;
 struct st_trace;
 
 struct st_engine_opts {
-    const struct st_plan *plan;         /* borrowed; outlives the engine; fits */
+    const struct st_program *program;   /* borrowed; outlives the engine */
     const struct st_config *config;     /* borrowed during create; optimizer, clipping, io, isa, threads, nvme_dirs */
     struct st_compute compute;          /* the model */
     const struct st_topology *topology; /* borrowed during create; may be NULL */
@@ -49,8 +49,8 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
 /** Drains I/O, unlinks swap files, frees all. NULL is fine. */
 void st_engine_destroy(struct st_engine *eng);
 
-/** Fill weights from `fill` (rounded or split as the plan says), zero the moments; straight to each tier.  May be called again:
- * the next step is the first of a new run, whatever ran before. */
+/** Fill weights from `fill` (rounded or split as the program says), zero the moments; straight to each tier.  May be called
+ * again: the next step is the first of a new run, whatever ran before. */
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx);
 
 /** One optimizer step: tokens and targets are [grad_accum][micro_batch * seq] int32, target < 0 is ignored; borrowed
@@ -67,10 +67,10 @@ strata_status st_engine_learnt(const struct st_engine *eng);
 strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, double *loss_sum,
                              uint64_t *targets_seen);
 
-/** Forward over the next `count` (1..workload.seq) tokens of one sequence, the first at `position`; a plan with
+/** Forward over the next `count` (1..workload.seq) tokens of one sequence, the first at `position`; a program with
  *  workload.generate and every block's internals kept.  logits: out, [vocab] f32, of the last token; host.
  *  What came before lies in the cache; positions past it are the caller's fault (asserted by the model).
- *  E_INVAL: another plan, more tokens than planned for.  E_INPUT: a token outside the vocabulary. */
+ *  E_INVAL: another program, more tokens than planned for.  E_INPUT: a token outside the vocabulary. */
 strata_status st_engine_forward(struct st_engine *eng, const int32_t *tokens, uint32_t count, uint32_t position, float *logits);
 
 /** Weight plane page by page, group by group; flushes first. */
@@ -78,8 +78,8 @@ strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, v
 /** Digests over weight and state planes in parameter order (flushes first): 32 hex digits each. */
 strata_status st_engine_digest(struct st_engine *eng, char weights[33], char state[33]);
 
-/** A recorder for the first steps_max steps of this plan, fewer where more would take over 8 MiB (but always one). */
-strata_status st_engine_trace_create(struct st_trace **out, const struct st_plan *plan, uint32_t steps_max);
+/** A recorder for the first steps_max steps of this program, fewer where more would take over 8 MiB (but always one). */
+strata_status st_engine_trace_create(struct st_trace **out, const struct st_program *program, uint32_t steps_max);
 /** Drains I/O and writes what the engine's recorder holds as a Chrome trace into a file that was begun: see core/trace/trace.h.
  */
 strata_status st_engine_trace_write(struct st_engine *eng, struct st_new_file *file);

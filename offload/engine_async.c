@@ -32,7 +32,7 @@ static enum st_queue queue_of(uint32_t lane)
 static void take_time(struct st_engine *eng, const struct st_engine_job *job, uint64_t end)
 {
     struct st_engine_async *a = eng->async;
-    const uint32_t lane = eng->plan->ops[job->op].lane;
+    const uint32_t lane = eng->program->ops[job->op].lane;
     const uint64_t start = job->issued_ns > a->lane_end_ns[lane] ? job->issued_ns : a->lane_end_ns[lane];
     const uint64_t ns = end > start ? end - start : 0;
 
@@ -52,7 +52,7 @@ static void take_time(struct st_engine *eng, const struct st_engine_job *job, ui
 static void finish_job(struct st_engine_job *job, strata_status st)
 {
     struct st_engine *eng = job->engine;
-    const uint32_t lane = eng->plan->ops[job->op].lane;
+    const uint32_t lane = eng->program->ops[job->op].lane;
 
     if (st == STRATA_OK)
         st_dispatch_finish(&eng->dispatch, job->op);
@@ -90,7 +90,7 @@ static void device_done(void *ctx, strata_status st)
     pthread_mutex_lock(&eng->lock);
     take_time(eng, job, st_clock_ns());
     pthread_mutex_unlock(&eng->lock);
-    if (st == STRATA_OK && st_engine_has_follow(eng, &eng->plan->ops[job->op]))
+    if (st == STRATA_OK && st_engine_has_follow(eng, &eng->program->ops[job->op]))
         push(eng, &eng->async->follow, job);
     else
         finish_job(job, st);
@@ -103,7 +103,7 @@ void st_engine_check_arrived(struct st_engine *eng, const struct st_engine_io *i
     *job = (struct st_engine_job){.engine = eng, .op = io->op};
     pthread_mutex_lock(&eng->lock);
     eng->in_flight++;
-    eng->async->lane_jobs[eng->plan->ops[io->op].lane]++;
+    eng->async->lane_jobs[eng->program->ops[io->op].lane]++;
     pthread_mutex_unlock(&eng->lock);
     push(eng, &eng->async->follow, job);
 }
@@ -142,7 +142,7 @@ static struct st_engine_job *next_job(struct st_engine *eng, bool *follow, bool 
 
 static void run_update(struct st_engine *eng, struct st_engine_job *job)
 {
-    const strata_status st = st_engine_run_op(eng, &eng->plan->ops[job->op]);
+    const strata_status st = st_engine_run_op(eng, &eng->program->ops[job->op]);
 
     pthread_mutex_lock(&eng->lock);
     take_time(eng, job, st_clock_ns());
@@ -160,7 +160,7 @@ static void *host_main(void *arg)
         if (failed)
             finish_job(job, STRATA_E_CANCELLED);
         else if (follow)
-            finish_job(job, st_engine_follow_op(eng, &eng->plan->ops[job->op]));
+            finish_job(job, st_engine_follow_op(eng, &eng->program->ops[job->op]));
         else
             run_update(eng, job);
     }
@@ -171,7 +171,7 @@ static void *host_main(void *arg)
 
 strata_status st_engine_issue(struct st_engine *eng, uint32_t index)
 {
-    const struct st_op *op = &eng->plan->ops[index];
+    const struct st_op *op = &eng->program->ops[index];
     struct st_engine_job *job = &eng->async->jobs[index];
     strata_status st;
 
@@ -223,17 +223,17 @@ void st_engine_async_end(struct st_engine *eng)
  * an update checks each chunk itself. */
 static strata_status find_checks(struct st_engine *eng)
 {
-    const struct st_plan *plan = eng->plan;
-    uint32_t *reader = calloc(plan->buffer_count + 1, sizeof(*reader)); /* of a buffer: the read that filled it */
-    uint8_t *open = calloc(plan->buffer_count + 1, sizeof(*open));      /* phases in which nothing has used it yet */
+    const struct st_program *program = eng->program;
+    uint32_t *reader = calloc(program->buffer_count + 1, sizeof(*reader)); /* of a buffer: the read that filled it */
+    uint8_t *open = calloc(program->buffer_count + 1, sizeof(*open));      /* phases in which nothing has used it yet */
 
     if (reader == NULL || open == NULL) {
         free(reader);
         free(open);
         return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
     }
-    for (uint32_t i = 0; i < plan->op_count; i++) {
-        const struct st_op *op = &plan->ops[i];
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct st_op *op = &program->ops[i];
 
         const struct st_op_row *row = &st_op_rows[op->kind];
         const bool state = row->operands[0].content == ST_HOLDS_STATE;
@@ -241,9 +241,9 @@ static strata_status find_checks(struct st_engine *eng)
         if (state && row->seal == ST_SEAL_ARRIVES && st_engine_has_follow(eng, op))
             eng->async->check_phases[i] = op->phases; /* the device updates it, in this cycle or the next */
         for (uint32_t k = op->access_first; k < op->access_first + op->access_count; k++) {
-            const uint32_t buffer = plan->accesses[k].buffer;
+            const uint32_t buffer = program->accesses[k].buffer;
 
-            if (!state && row->seal == ST_SEAL_ARRIVES && plan->accesses[k].role == ST_ROLE_TO) {
+            if (!state && row->seal == ST_SEAL_ARRIVES && program->accesses[k].role == ST_ROLE_TO) {
                 if (st_engine_has_follow(eng, op)) {
                     reader[buffer] = i;
                     open[buffer] = op->phases;
@@ -270,7 +270,7 @@ strata_status st_engine_async_create(struct st_engine *eng)
         return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
     eng->async = a;
     pthread_cond_init(&a->work, NULL);
-    (void)st_tables_size(&t, eng->plan, true);
+    (void)st_tables_size(&t, eng->program, st_workers_count(eng->workers), true);
     a->jobs = calloc(1, t.jobs + 1);
     a->check_phases = calloc(1, t.checks + 1);
     if (a->jobs == NULL || a->check_phases == NULL)

@@ -8,8 +8,8 @@
 /* The rows of this call come first in the host's tokens; what lies behind them is not looked at. */
 static void take_rows(struct st_engine *eng, const int32_t *tokens, uint32_t count, uint32_t position)
 {
-    const uint32_t seq = eng->plan->workload.seq;
-    int32_t *into = st_engine_pointer(eng, eng->plan->at.tokens_host);
+    const uint32_t seq = eng->program->workload.seq;
+    int32_t *into = st_engine_pointer(eng, eng->program->at.tokens_host);
 
     memset(into, 0, seq * sizeof(*into));
     memcpy(into, tokens, count * sizeof(*into));
@@ -21,8 +21,8 @@ static void take_rows(struct st_engine *eng, const int32_t *tokens, uint32_t cou
 
 static strata_status download_logits(struct st_engine *eng, float *logits)
 {
-    const struct st_workload *w = &eng->plan->workload;
-    const unsigned char *head = st_engine_pointer(eng, eng->plan->at.head_internals);
+    const struct st_workload *w = &eng->program->workload;
+    const unsigned char *head = st_engine_pointer(eng, eng->program->at.head_internals);
     const uint64_t bytes = (uint64_t)w->vocab * sizeof(*logits);
     const strata_status st = st_engine_get(eng, logits, head + w->logits_offset, bytes);
 
@@ -33,10 +33,10 @@ static strata_status download_logits(struct st_engine *eng, float *logits)
 
 strata_status st_engine_forward(struct st_engine *eng, const int32_t *tokens, uint32_t count, uint32_t position, float *logits)
 {
-    const struct st_workload *w = &eng->plan->workload;
+    const struct st_workload *w = &eng->program->workload;
     strata_status st;
 
-    if (!w->generate || eng->plan->decided.kept_blocks != w->block_count)
+    if (!w->generate || eng->program->kept_blocks != w->block_count)
         return st_error(STRATA_E_INVAL, "engine: the plan is not one for generation");
     if (count == 0 || count > w->seq)
         return st_error(STRATA_E_INVAL, "engine: %u tokens in one call, 1 to %u are planned for", count, w->seq);

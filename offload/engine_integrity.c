@@ -23,20 +23,20 @@ static uint64_t tile_count(const struct st_chunk *chunk)
 }
 
 /* Bytes of a plane's first `elems` elements: whole tiles, or all. */
-static uint64_t plane_bytes(const struct st_plan *plan, enum st_plane plane, uint64_t elems)
+static uint64_t plane_bytes(const struct st_program *program, enum st_plane plane, uint64_t elems)
 {
     if (plane == ST_PLANE_MASTER)
-        return elems * st_master_width(plan->master);
+        return elems * st_master_width(program->master);
     if (plane == ST_PLANE_WEIGHT)
-        return elems * strata_dtype_bytes(plan->workload.dtype);
-    return st_moment_bytes(plan->moment_format, elems);
+        return elems * strata_dtype_bytes(program->workload.dtype);
+    return st_moment_bytes(program->moment_format, elems);
 }
 
 /* `what` was read from NVMe, from byte `at` of an extent on, and is not what was written. */
 static strata_status mismatch(const struct st_engine *eng, uint32_t extent, uint64_t at, const char *what)
 {
     uint64_t place;
-    const char *path = st_swap_place(eng->swap, eng->plan->buffers[extent].offset + at, &place);
+    const char *path = st_swap_place(eng->swap, eng->program->buffers[extent].offset + at, &place);
 
     return st_error(STRATA_E_CORRUPT,
                     "%s: checksum mismatch in %s at byte %" PRIu64
@@ -46,19 +46,19 @@ static strata_status mismatch(const struct st_engine *eng, uint32_t extent, uint
 
 strata_status st_engine_tile_error(struct st_engine *eng, uint32_t c, enum st_plane plane, uint64_t tile)
 {
-    const struct st_plan *plan = eng->plan;
-    const struct st_chunk *chunk = &plan->chunks[c];
+    const struct st_program *program = eng->program;
+    const struct st_chunk *chunk = &program->chunks[c];
     const uint64_t first = tile * ST_TILE_ELEMS;
     char what[96];
 
     snprintf(what, sizeof(what), "plane %s of page %u, elements from %" PRIu64, plane_names[plane], chunk->page,
              chunk->first + first);
     if (plane == ST_PLANE_WEIGHT)
-        return mismatch(eng, plan->pages[chunk->page].home_region, plane_bytes(plan, plane, chunk->first + first), what);
+        return mismatch(eng, program->pages[chunk->page].home_region, plane_bytes(program, plane, chunk->first + first), what);
     return mismatch(eng, chunk->region,
-                    plane_bytes(plan, plane, first) + (plane == ST_PLANE_MOMENT1   ? chunk->moment1_offset
-                                                       : plane == ST_PLANE_MOMENT2 ? chunk->moment2_offset
-                                                                                   : 0),
+                    plane_bytes(program, plane, first) + (plane == ST_PLANE_MOMENT1   ? chunk->moment1_offset
+                                                          : plane == ST_PLANE_MOMENT2 ? chunk->moment2_offset
+                                                                                      : 0),
                     what);
 }
 
@@ -73,7 +73,7 @@ struct scan {
 static void scan_tile(void *ctx, uint64_t tile, uint32_t worker)
 {
     struct scan *s = ctx;
-    const struct st_plan *plan = s->eng->plan;
+    const struct st_program *program = s->eng->program;
     const uint64_t elems = tile_elems(s->chunk, tile);
 
     (void)worker;
@@ -84,7 +84,7 @@ static void scan_tile(void *ctx, uint64_t tile, uint32_t worker)
         if (s->plane[p] == NULL)
             continue;
         stored = &s->eng->checksums[p][s->chunk->tile_first + tile];
-        sum = st_checksum64(s->plane[p] + plane_bytes(plan, plane, tile * ST_TILE_ELEMS), plane_bytes(plan, plane, elems));
+        sum = st_checksum64(s->plane[p] + plane_bytes(program, plane, tile * ST_TILE_ELEMS), plane_bytes(program, plane, elems));
         if (!s->check)
             *stored = sum;
         else if (*stored != sum)
@@ -96,18 +96,18 @@ static strata_status scan_chunk(struct scan *s)
 {
     st_workers_run(s->eng->workers, scan_tile, s, tile_count(s->chunk));
     if (s->bad != 0)
-        return st_engine_tile_error(s->eng, (uint32_t)(s->chunk - s->eng->plan->chunks), (enum st_plane)((s->bad - 1) >> 32),
+        return st_engine_tile_error(s->eng, (uint32_t)(s->chunk - s->eng->program->chunks), (enum st_plane)((s->bad - 1) >> 32),
                                     (s->bad - 1) & UINT32_MAX);
     return STRATA_OK;
 }
 
 static strata_status scan_state(struct st_engine *eng, uint32_t c, const void *state, bool check)
 {
-    const struct st_chunk *chunk = &eng->plan->chunks[c];
+    const struct st_chunk *chunk = &eng->program->chunks[c];
     const unsigned char *base = state;
     struct scan s = {.eng = eng, .chunk = chunk, .check = check};
 
-    s.plane[ST_PLANE_MASTER] = eng->plan->master != ST_MASTER_WEIGHT ? base : NULL;
+    s.plane[ST_PLANE_MASTER] = eng->program->master != ST_MASTER_WEIGHT ? base : NULL;
     s.plane[ST_PLANE_MOMENT1] = base + chunk->moment1_offset;
     s.plane[ST_PLANE_MOMENT2] = chunk->moment2_offset != 0 ? base + chunk->moment2_offset : NULL;
     return scan_chunk(&s);
@@ -115,12 +115,12 @@ static strata_status scan_state(struct st_engine *eng, uint32_t c, const void *s
 
 static strata_status scan_weights(struct st_engine *eng, uint32_t page, const void *weights, bool check)
 {
-    const struct st_page_place *place = &eng->plan->pages[page];
-    const size_t width = strata_dtype_bytes(eng->plan->workload.dtype);
+    const struct st_page_place *place = &eng->program->pages[page];
+    const size_t width = strata_dtype_bytes(eng->program->workload.dtype);
     strata_status st = STRATA_OK;
 
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++) {
-        struct scan s = {.eng = eng, .chunk = &eng->plan->chunks[c], .check = check};
+        struct scan s = {.eng = eng, .chunk = &eng->program->chunks[c], .check = check};
 
         s.plane[ST_PLANE_WEIGHT] = (const unsigned char *)weights + s.chunk->first * width;
         st = scan_chunk(&s);
@@ -173,9 +173,9 @@ static void scan_piece(void *ctx, uint64_t piece, uint32_t worker)
 
 static bool scan_act(struct st_engine *eng, uint32_t id, const void *act, bool check)
 {
-    const uint64_t pieces = st_act_pieces(&eng->plan->workload);
+    const uint64_t pieces = st_act_pieces(&eng->program->workload);
     struct act_scan s = {
-        .act = act, .bytes = eng->plan->workload.activation_bytes, .sums = eng->act_checksums + id * pieces, .check = check};
+        .act = act, .bytes = eng->program->workload.activation_bytes, .sums = eng->act_checksums + id * pieces, .check = check};
 
     st_workers_run(eng->workers, scan_piece, &s, pieces);
     return s.bad == 0;
@@ -188,17 +188,18 @@ void st_engine_hash_act(struct st_engine *eng, uint32_t id, const void *act)
 
 strata_status st_engine_verify_act(struct st_engine *eng, uint32_t id, const void *act)
 {
-    const struct st_plan *plan = eng->plan;
-    const uint32_t g = plan->workload.grad_accum;
+    const struct st_program *program = eng->program;
+    const uint32_t g = program->workload.grad_accum;
     uint32_t op = 0;
     char what[96];
 
     if (scan_act(eng, id, act, true))
         return STRATA_OK;
-    while (plan->ops[op].kind != ST_OP_READ_ACT || st_op_access(plan->accesses, &plan->ops[op], ST_ROLE_TO)->index != id) {
+    while (program->ops[op].kind != ST_OP_READ_ACT ||
+           st_op_access(program->accesses, &program->ops[op], ST_ROLE_TO)->index != id) {
         op++;
-        assert(op < plan->op_count);
+        assert(op < program->op_count);
     }
     snprintf(what, sizeof(what), "the activation checkpoint of layer %u, micro-batch %u", id / g, id % g);
-    return mismatch(eng, st_op_access(plan->accesses, &plan->ops[op], ST_ROLE_FROM)->buffer, 0, what);
+    return mismatch(eng, st_op_access(program->accesses, &program->ops[op], ST_ROLE_FROM)->buffer, 0, what);
 }

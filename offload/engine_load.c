@@ -17,9 +17,9 @@ static uint64_t tiles_in(const struct st_chunk *chunk)
 /* A slot of the host: the one that the program's first read of this kind fills. */
 static void *slot_for(const struct st_engine *eng, enum st_op_kind kind)
 {
-    for (uint32_t i = 0; i < eng->plan->op_count; i++)
-        if (eng->plan->ops[i].kind == kind)
-            return st_engine_operand(eng, &eng->plan->ops[i], ST_ROLE_TO);
+    for (uint32_t i = 0; i < eng->program->op_count; i++)
+        if (eng->program->ops[i].kind == kind)
+            return st_engine_operand(eng, &eng->program->ops[i], ST_ROLE_TO);
     return NULL;
 }
 
@@ -57,9 +57,9 @@ static strata_status put_master(struct fill_job *j, uint64_t first, uint64_t ele
     const void *rounded = weight, *master = residual;
     strata_status st;
 
-    if (j->eng->plan->workload.dtype == STRATA_F32) {
+    if (j->eng->program->workload.dtype == STRATA_F32) {
         rounded = values;
-    } else if (j->eng->plan->workload.dtype == STRATA_F16) {
+    } else if (j->eng->program->workload.dtype == STRATA_F16) {
         k->f32_to_f16(weight, values, elems);
         master = values;
     } else if (j->state == NULL) {
@@ -79,7 +79,7 @@ static strata_status fill_one(struct fill_job *j, uint64_t tile, float *values, 
     const struct st_chunk *chunk = j->chunk;
     const uint64_t first = tile * ST_TILE_ELEMS, left = chunk->elems - first;
     const uint64_t elems = left < ST_TILE_ELEMS ? left : ST_TILE_ELEMS;
-    const enum st_moment_format format = j->eng->plan->moment_format;
+    const enum st_moment_format format = j->eng->program->moment_format;
     const uint64_t bytes = st_moment_bytes(format, elems), at = st_moment_bytes(format, first);
     strata_status st = j->fill(j->ctx, chunk->page, chunk->first + first, elems, values);
 
@@ -111,12 +111,12 @@ static void fill_tile(void *ctx, uint64_t tile, uint32_t worker)
 static strata_status load_chunk(struct st_engine *eng, uint32_t c, st_engine_fill_fn *fill, void *ctx, unsigned char *weight_page,
                                 bool weight_on_device)
 {
-    const struct st_chunk *chunk = &eng->plan->chunks[c];
+    const struct st_chunk *chunk = &eng->program->chunks[c];
     struct fill_job j = {.eng = eng, .chunk = chunk, .fill = fill, .ctx = ctx, .weight_on_device = weight_on_device};
     const bool swapped = chunk->tier == STRATA_TIER_NVME;
 
-    j.width = strata_dtype_bytes(eng->plan->workload.dtype);
-    j.master_width = st_master_width(eng->plan->master);
+    j.width = strata_dtype_bytes(eng->program->workload.dtype);
+    j.master_width = st_master_width(eng->program->master);
     j.weight = weight_page + chunk->first * j.width;
     if (chunk->tier != STRATA_TIER_COUNT)
         j.state = swapped ? slot_for(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
@@ -141,8 +141,8 @@ static strata_status load_chunk(struct st_engine *eng, uint32_t c, st_engine_fil
 
 static strata_status load_page(struct st_engine *eng, uint32_t p, st_engine_fill_fn *fill, void *ctx)
 {
-    const struct st_page_place *place = &eng->plan->pages[p];
-    const uint64_t bytes = eng->plan->workload.pages[p].elems * strata_dtype_bytes(eng->plan->workload.dtype);
+    const struct st_page_place *place = &eng->program->pages[p];
+    const uint64_t bytes = eng->program->workload.pages[p].elems * strata_dtype_bytes(eng->program->workload.dtype);
     const bool on_device = place->weight_home == STRATA_TIER_DEVICE;
     unsigned char *weight;
     strata_status st = STRATA_OK;
@@ -154,7 +154,7 @@ static strata_status load_page(struct st_engine *eng, uint32_t p, st_engine_fill
     else
         weight = slot_for(eng, ST_OP_READ_WEIGHT);
     if (place->weight_home == STRATA_TIER_NVME)
-        memset(weight, 0, eng->plan->buffers[place->home_region].bytes);
+        memset(weight, 0, eng->program->buffers[place->home_region].bytes);
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)
         st = load_chunk(eng, c, fill, ctx, weight, on_device);
     if (st == STRATA_OK && place->weight_home == STRATA_TIER_NVME) {
@@ -169,13 +169,13 @@ static strata_status load_page(struct st_engine *eng, uint32_t p, st_engine_fill
 /* What the device keeps beside the model: the layers' constants, the count of overflows. */
 static strata_status load_constants(struct st_engine *eng)
 {
-    const uint64_t bytes = eng->plan->workload.constants_bytes, none = 0;
-    const strata_status st = st_engine_put(eng, st_engine_pointer(eng, eng->plan->at.overflows_device), &none, sizeof(none));
+    const uint64_t bytes = eng->program->workload.constants_bytes, none = 0;
+    const strata_status st = st_engine_put(eng, st_engine_pointer(eng, eng->program->at.overflows_device), &none, sizeof(none));
 
-    memcpy(st_engine_pointer(eng, eng->plan->at.overflows_host), &none, sizeof(none));
+    memcpy(st_engine_pointer(eng, eng->program->at.overflows_host), &none, sizeof(none));
     if (st != STRATA_OK || bytes == 0)
         return st;
-    return st_engine_put(eng, st_engine_pointer(eng, eng->plan->at.constants), eng->compute.constants, bytes);
+    return st_engine_put(eng, st_engine_pointer(eng, eng->program->at.constants), eng->compute.constants, bytes);
 }
 
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx)
@@ -185,7 +185,7 @@ strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, voi
     if (ready != STRATA_OK || (ready = load_constants(eng)) != STRATA_OK)
         return ready;
     st_train_state_start(&eng->train, &eng->config);
-    for (uint32_t p = 0; p < eng->plan->workload.page_count; p++) {
+    for (uint32_t p = 0; p < eng->program->workload.page_count; p++) {
         strata_status st = load_page(eng, p, fill, ctx);
 
         if (st != STRATA_OK)
@@ -234,7 +234,7 @@ static strata_status sink_emit(void *ctx, uint64_t first, uint64_t count, const 
 
 static strata_status page_weights(struct st_engine *eng, uint32_t p, const unsigned char **out, bool *on_device)
 {
-    const struct st_page_place *place = &eng->plan->pages[p];
+    const struct st_page_place *place = &eng->program->pages[p];
     unsigned char *slot;
     strata_status st;
 
@@ -260,7 +260,7 @@ struct page_view {
 static strata_status export_span(struct st_engine *eng, struct page_view *view, const struct st_span *span,
                                  st_engine_sink_fn *sink, void *ctx)
 {
-    const size_t width = strata_dtype_bytes(eng->plan->workload.dtype);
+    const size_t width = strata_dtype_bytes(eng->program->workload.dtype);
     struct sink_span to = {.sink = sink, .ctx = ctx, .page = span->page, .base = span->offset};
     strata_status st = STRATA_OK;
 
@@ -274,7 +274,7 @@ static strata_status export_span(struct st_engine *eng, struct page_view *view, 
 
 static strata_status export_groups(struct st_engine *eng, struct page_view *view, uint32_t p, st_engine_sink_fn *sink, void *ctx)
 {
-    const struct st_page *page = &eng->plan->workload.pages[p];
+    const struct st_page *page = &eng->program->workload.pages[p];
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < page->group_count && st == STRATA_OK; i++) {
@@ -290,7 +290,7 @@ strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, v
     struct page_view view = {.page = ST_NO_PAGE};
     strata_status st = st_engine_flush(eng, NULL);
 
-    for (uint32_t p = 0; p < eng->plan->workload.page_count && st == STRATA_OK; p++)
+    for (uint32_t p = 0; p < eng->program->workload.page_count && st == STRATA_OK; p++)
         st = export_groups(eng, &view, p, sink, ctx);
     return st;
 }
@@ -298,7 +298,7 @@ strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, v
 /* As export, but in parameter order: the same whatever is frozen. */
 static strata_status export_ordered(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx)
 {
-    const struct st_workload *w = &eng->plan->workload;
+    const struct st_workload *w = &eng->program->workload;
     struct page_view view = {.page = ST_NO_PAGE};
     strata_status st;
 
@@ -332,9 +332,9 @@ static strata_status digest_sink(void *ctx, uint32_t page, uint64_t first, uint6
 
 static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struct st_digest *const planes[3])
 {
-    const struct st_chunk *chunk = &eng->plan->chunks[c];
-    const uint64_t moment = st_moment_bytes(eng->plan->moment_format, chunk->elems);
-    const uint64_t bytes[3] = {chunk->elems * st_master_width(eng->plan->master), moment, moment};
+    const struct st_chunk *chunk = &eng->program->chunks[c];
+    const uint64_t moment = st_moment_bytes(eng->program->moment_format, chunk->elems);
+    const uint64_t bytes[3] = {chunk->elems * st_master_width(eng->program->master), moment, moment};
     const uint64_t offsets[3] = {0, chunk->moment1_offset, chunk->moment2_offset};
     unsigned char *state =
         chunk->tier == STRATA_TIER_NVME ? slot_for(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
@@ -345,7 +345,7 @@ static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struc
         if (st == STRATA_OK)
             st = st_engine_verify_state(eng, c, state);
     }
-    for (uint32_t i = bytes[0] != 0 ? 0 : 1; i < 1 + eng->plan->moments && st == STRATA_OK; i++) {
+    for (uint32_t i = bytes[0] != 0 ? 0 : 1; i < 1 + eng->program->moments && st == STRATA_OK; i++) {
         struct digest_span span = {.digest = planes[i], .width = 1};
 
         st = emit_span(eng, state + offsets[i], chunk->tier == STRATA_TIER_DEVICE, bytes[i], 1, digest_emit, &span);
@@ -356,8 +356,8 @@ static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struc
 /* The state digest is the digest of the three planes' digests, so that one pass over the extents makes it. */
 static strata_status digest_state(struct st_engine *eng, struct st_digest *whole, struct st_digest *const planes[3])
 {
-    for (uint32_t c = 0; c < eng->plan->chunk_count; c++) {
-        strata_status st = eng->plan->chunks[c].tier == STRATA_TIER_COUNT ? STRATA_OK : digest_chunk_state(eng, c, planes);
+    for (uint32_t c = 0; c < eng->program->chunk_count; c++) {
+        strata_status st = eng->program->chunks[c].tier == STRATA_TIER_COUNT ? STRATA_OK : digest_chunk_state(eng, c, planes);
 
         if (st != STRATA_OK)
             return st;
@@ -380,7 +380,7 @@ strata_status st_engine_digest(struct st_engine *eng, char weights[33], char sta
     for (uint32_t i = 0; i < 5 && st == STRATA_OK; i++)
         st = st_digest_create(&d[i]);
     if (st == STRATA_OK) {
-        span = (struct digest_span){.digest = d[0], .width = strata_dtype_bytes(eng->plan->workload.dtype)};
+        span = (struct digest_span){.digest = d[0], .width = strata_dtype_bytes(eng->program->workload.dtype)};
         st = export_ordered(eng, digest_sink, &span);
     }
     if (st == STRATA_OK)

@@ -8,7 +8,7 @@
 
 void *st_engine_operand(const struct st_engine *eng, const struct st_op *op, enum st_role role)
 {
-    const struct st_access *a = st_op_access(eng->plan->accesses, op, role);
+    const struct st_access *a = st_op_access(eng->program->accesses, op, role);
 
     assert(a != NULL);
     return st_engine_pointer(eng, a->buffer);
@@ -17,15 +17,15 @@ void *st_engine_operand(const struct st_engine *eng, const struct st_op *op, enu
 /* Number n of an operand that the op has for each of several tiles or micro-batches. */
 static void *each(const struct st_engine *eng, const struct st_op *op, enum st_role role, uint32_t n)
 {
-    const struct st_access *a = st_op_access(eng->plan->accesses, op, role) + n;
+    const struct st_access *a = st_op_access(eng->program->accesses, op, role) + n;
 
-    assert(a < eng->plan->accesses + op->access_first + op->access_count && a->role == role);
+    assert(a < eng->program->accesses + op->access_first + op->access_count && a->role == role);
     return st_engine_pointer(eng, a->buffer);
 }
 
 static uint32_t rows_of(const struct st_engine *eng)
 {
-    return eng->plan->workload.micro_batch * eng->plan->workload.seq;
+    return eng->program->workload.micro_batch * eng->program->workload.seq;
 }
 
 /* Rows whose embedding is looked up: those of a generating call, else all. */
@@ -71,9 +71,9 @@ static strata_status check(struct st_engine *eng, const struct st_access *a)
 
     if (eng->verified[a->buffer])
         return STRATA_OK;
-    if (a->content == ST_HOLDS_WEIGHT && eng->plan->pages[a->index].weight_home == STRATA_TIER_NVME)
+    if (a->content == ST_HOLDS_WEIGHT && eng->program->pages[a->index].weight_home == STRATA_TIER_NVME)
         st = st_engine_verify_weights(eng, a->index, data);
-    else if (a->content == ST_HOLDS_STATE && eng->plan->chunks[a->index].tier == STRATA_TIER_NVME)
+    else if (a->content == ST_HOLDS_STATE && eng->program->chunks[a->index].tier == STRATA_TIER_NVME)
         st = st_engine_verify_state(eng, a->index, data);
     else if (a->content == ST_HOLDS_ACT && eng->act_checksums != NULL)
         st = st_engine_verify_act(eng, a->index, data);
@@ -93,7 +93,7 @@ static strata_status copy(struct st_engine *eng, const struct st_op *op)
         return download(eng, to, from, op->bytes);
     assert(op->lane == ST_LANE_UPLOAD);
     if (st_op_rows[op->kind].seal == ST_SEAL_OPENS)
-        st = check(eng, st_op_access(eng->plan->accesses, op, ST_ROLE_FROM));
+        st = check(eng, st_op_access(eng->program->accesses, op, ST_ROLE_FROM));
     return st != STRATA_OK ? st : upload(eng, to, from, op->bytes);
 }
 
@@ -106,13 +106,13 @@ static strata_status upload_rows(struct st_engine *eng, const struct st_op *op)
 
 static strata_status update(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_page_place *place = &eng->plan->pages[op->page];
+    const struct st_page_place *place = &eng->program->pages[op->page];
     strata_status st =
         st_engine_update_chunk(eng, op->chunk, st_engine_operand(eng, op, ST_ROLE_STATE),
                                st_engine_operand(eng, op, ST_ROLE_WEIGHT), st_engine_operand(eng, op, ST_ROLE_GRAD));
 
     if (st == STRATA_OK && op->chunk + 1 == place->chunk_first + place->chunk_count)
-        eng->verified[st_op_access(eng->plan->accesses, op, ST_ROLE_WEIGHT)->buffer] = true;
+        eng->verified[st_op_access(eng->program->accesses, op, ST_ROLE_WEIGHT)->buffer] = true;
     return st;
 }
 
@@ -145,14 +145,14 @@ static void gather_rows(void *ctx, uint64_t index, uint32_t worker)
 
 static strata_status gather_host(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_workload *w = &eng->plan->workload;
+    const struct st_workload *w = &eng->program->workload;
     struct gather g = {.page = &w->pages[op->page],
                        .table = st_engine_operand(eng, op, ST_ROLE_WEIGHT),
                        .tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS),
                        .rows = st_engine_operand(eng, op, ST_ROLE_ROWS),
                        .row_bytes = w->hidden * strata_dtype_bytes(w->dtype),
                        .count = (uint64_t)rows_to_gather(eng) * w->grad_accum};
-    strata_status st = check(eng, st_op_access(eng->plan->accesses, op, ST_ROLE_WEIGHT));
+    strata_status st = check(eng, st_op_access(eng->program->accesses, op, ST_ROLE_WEIGHT));
 
     if (st == STRATA_OK)
         st_workers_run(eng->workers, gather_rows, &g, (g.count + GATHER_ROWS - 1) / GATHER_ROWS);
@@ -169,12 +169,12 @@ struct scatter {
 
 static float *parked_row(const struct scatter *s, uint32_t token)
 {
-    const struct st_workload *w = &s->eng->plan->workload;
+    const struct st_workload *w = &s->eng->program->workload;
     const uint32_t tile_rows = w->pages[w->table_first].row_count;
     const uint32_t page = w->table_first + token / tile_rows;
 
     assert(token >= w->pages[page].row_first && token - w->pages[page].row_first < w->pages[page].row_count);
-    return (float *)st_engine_pointer(s->eng, s->eng->plan->pages[page].accum_region) +
+    return (float *)st_engine_pointer(s->eng, s->eng->program->pages[page].accum_region) +
            (uint64_t)(token - w->pages[page].row_first) * w->hidden;
 }
 
@@ -182,7 +182,7 @@ static float *parked_row(const struct scatter *s, uint32_t token)
 static void scatter_columns(void *ctx, uint64_t index, uint32_t worker)
 {
     const struct scatter *s = ctx;
-    const struct st_workload *w = &s->eng->plan->workload;
+    const struct st_workload *w = &s->eng->program->workload;
     const struct st_kernels *k = s->eng->kernels;
     const uint32_t first = (uint32_t)index * SCATTER_COLUMNS, rows = rows_of(s->eng);
     const uint32_t count = w->hidden - first < SCATTER_COLUMNS ? w->hidden - first : SCATTER_COLUMNS;
@@ -204,13 +204,13 @@ static void scatter_columns(void *ctx, uint64_t index, uint32_t worker)
 
 static strata_status scatter_host(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_workload *w = &eng->plan->workload;
+    const struct st_workload *w = &eng->program->workload;
     const int32_t *tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS);
     struct scatter s = {
         .eng = eng, .dact = st_engine_operand(eng, op, ST_ROLE_DACT), .tokens = tokens + (uint64_t)op->micro * rows_of(eng)};
 
     for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
-        memset(st_engine_pointer(eng, eng->plan->pages[p].accum_region), 0, w->pages[p].elems * sizeof(float));
+        memset(st_engine_pointer(eng, eng->program->pages[p].accum_region), 0, w->pages[p].elems * sizeof(float));
     st_workers_run(eng->workers, scatter_columns, &s, (w->hidden + SCATTER_COLUMNS - 1) / SCATTER_COLUMNS);
     return STRATA_OK;
 }
@@ -240,7 +240,7 @@ static void finish_tile(void *ctx, uint64_t tile, uint32_t worker)
 
 static strata_status finish_host(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_workload *w = &eng->plan->workload;
+    const struct st_workload *w = &eng->program->workload;
     const struct st_page *page = &w->pages[op->page];
     const float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
     unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
@@ -268,7 +268,7 @@ static strata_status finish_host(struct st_engine *eng, const struct st_op *op)
 
 static strata_status gather_device(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_workload *w = &eng->plan->workload;
+    const struct st_workload *w = &eng->program->workload;
     const int32_t *tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS);
     void *act = st_engine_operand(eng, op, ST_ROLE_ACT_OUT);
     strata_status st = STRATA_OK;
@@ -285,7 +285,7 @@ static strata_status gather_device(struct st_engine *eng, const struct st_op *op
 
 static strata_status scatter_device(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_workload *w = &eng->plan->workload;
+    const struct st_workload *w = &eng->program->workload;
     const struct st_page *page = &w->pages[op->page];
     const int32_t *tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS);
     float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
@@ -302,7 +302,7 @@ static strata_status scatter_device(struct st_engine *eng, const struct st_op *o
 
 static strata_status finish_grad(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_workload *w = &eng->plan->workload;
+    const struct st_workload *w = &eng->program->workload;
     const struct st_page *page = &w->pages[op->page];
     const float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
     unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
@@ -326,11 +326,11 @@ static strata_status finish_grad(struct st_engine *eng, const struct st_op *op)
 /* Operands that the op has not are NULL in the call. */
 static strata_status call_model(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_workload *w = &eng->plan->workload;
+    const struct st_workload *w = &eng->program->workload;
     const uint64_t rows = rows_of(eng);
-    const int32_t *tokens = st_engine_pointer(eng, eng->plan->at.tokens_device);
-    struct st_norm *scalars = st_engine_pointer(eng, eng->plan->at.scalars_device);
-    const struct st_access *accesses = &eng->plan->accesses[op->access_first];
+    const int32_t *tokens = st_engine_pointer(eng, eng->program->at.tokens_device);
+    struct st_norm *scalars = st_engine_pointer(eng, eng->program->at.scalars_device);
+    const struct st_access *accesses = &eng->program->accesses[op->access_first];
     void *at[ST_ROLE_COUNT] = {NULL};
     struct st_call call;
 
@@ -357,7 +357,7 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         .targets = tokens + (w->grad_accum + op->micro) * rows,
         .loss_sum = st_scalars_losses(scalars, w->page_count) + op->micro,
         .loss_gradient = eng->target_count > 0 ? (float)(eng->train.update_scale / (double)eng->target_count) : 0.0f,
-        .constants = w->constants_bytes > 0 ? st_engine_pointer(eng, eng->plan->at.constants) : NULL,
+        .constants = w->constants_bytes > 0 ? st_engine_pointer(eng, eng->program->at.constants) : NULL,
         .rows = eng->generate_rows,
         .position = eng->generate_position,
     };
@@ -375,9 +375,9 @@ bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op)
         return false;
     switch ((enum st_content)row->operands[0].content) {
     case ST_HOLDS_WEIGHT:
-        return eng->plan->pages[op->page].weight_home == STRATA_TIER_NVME;
+        return eng->program->pages[op->page].weight_home == STRATA_TIER_NVME;
     case ST_HOLDS_STATE:
-        return eng->plan->pages[op->page].carried && eng->plan->chunks[op->chunk].tier == STRATA_TIER_NVME;
+        return eng->program->pages[op->page].carried && eng->program->chunks[op->chunk].tier == STRATA_TIER_NVME;
     default:
         return eng->act_checksums != NULL;
     }
@@ -386,7 +386,7 @@ bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op)
 /* What leaves for NVMe gets its checksums; what came from there is checked. */
 strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_access *a = st_op_access(eng->plan->accesses, op, ST_ROLE_TO);
+    const struct st_access *a = st_op_access(eng->program->accesses, op, ST_ROLE_TO);
     const void *data = st_engine_pointer(eng, a->buffer);
 
     if (st_op_rows[op->kind].seal == ST_SEAL_ARRIVES)

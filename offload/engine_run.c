@@ -17,7 +17,7 @@
 /* Transfers end in an order of their own: a fault that shall meet one kind of read needs a site for it. */
 static const char *corrupt_site(const struct st_engine_io *io)
 {
-    const uint32_t lane = io->op == ST_NO_OP ? ST_LANE_COUNT : io->engine->plan->ops[io->op].lane;
+    const uint32_t lane = io->op == ST_NO_OP ? ST_LANE_COUNT : io->engine->program->ops[io->op].lane;
 
     return lane == ST_LANE_READ_STATE        ? "engine.corrupt_state"
            : lane == ST_LANE_READ_WEIGHT     ? "engine.corrupt_weight"
@@ -62,7 +62,7 @@ static void io_done(struct st_transfer *t, strata_status st)
 
 static strata_status submit(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent, void *buf)
 {
-    const struct st_buffer *b = &eng->plan->buffers[extent];
+    const struct st_buffer *b = &eng->program->buffers[extent];
     strata_status st;
 
     assert(b->tier == STRATA_TIER_NVME);
@@ -121,10 +121,10 @@ strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32
 
 static strata_status issue_io(struct st_engine *eng, uint32_t index)
 {
-    const struct st_op *op = &eng->plan->ops[index];
+    const struct st_op *op = &eng->program->ops[index];
     const bool read = st_lane_reads(op->lane);
-    const uint32_t from = st_op_access(eng->plan->accesses, op, ST_ROLE_FROM)->buffer;
-    const uint32_t to = st_op_access(eng->plan->accesses, op, ST_ROLE_TO)->buffer;
+    const uint32_t from = st_op_access(eng->program->accesses, op, ST_ROLE_FROM)->buffer;
+    const uint32_t to = st_op_access(eng->program->accesses, op, ST_ROLE_TO)->buffer;
     const uint32_t extent = read ? from : to, memory = read ? to : from;
     struct st_engine_io *io = &eng->io[st_dispatch_io(&eng->dispatch, op->lane)];
 
@@ -158,7 +158,7 @@ static strata_status issue_ready_io(struct st_engine *eng)
 
 static void account(struct st_engine *eng, uint32_t index, uint64_t ns)
 {
-    const struct st_op *op = &eng->plan->ops[index];
+    const struct st_op *op = &eng->program->ops[index];
     const double ms = (double)ns * 1e-6;
 
     eng->result.busy_ms[op->lane] += ms;
@@ -172,7 +172,7 @@ static void account(struct st_engine *eng, uint32_t index, uint64_t ns)
 
 static strata_status execute(struct st_engine *eng, uint32_t index)
 {
-    const struct st_op *op = &eng->plan->ops[index];
+    const struct st_op *op = &eng->program->ops[index];
     const uint64_t start = st_clock_ns();
     struct st_trace_record *record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, start);
     strata_status st = st_engine_run_op(eng, op);
@@ -193,7 +193,7 @@ static uint32_t stalled_on(const struct st_engine *eng, uint32_t index)
 {
     uint32_t on = index == ST_NO_OP ? ST_NO_OP : st_dispatch_unmet(&eng->dispatch, index);
 
-    while (on != ST_NO_OP && !st_lane_is_io(eng->plan->ops[on].lane)) {
+    while (on != ST_NO_OP && !st_lane_is_io(eng->program->ops[on].lane)) {
         const uint32_t next = st_dispatch_unmet(&eng->dispatch, on);
 
         if (next == ST_NO_OP || next >= on)
@@ -209,7 +209,7 @@ static void wait_for_event(struct st_engine *eng, uint64_t seen, bool stalled, u
 {
     const uint64_t start = st_clock_ns();
     const uint32_t on = stalled ? stalled_on(eng, earliest) : ST_NO_OP;
-    const enum st_lane lane = on == ST_NO_OP ? ST_LANE_WRITE : (enum st_lane)eng->plan->ops[on].lane;
+    const enum st_lane lane = on == ST_NO_OP ? ST_LANE_WRITE : (enum st_lane)eng->program->ops[on].lane;
     struct st_trace_record *record = stalled ? st_trace_begin(eng->trace, ST_TRACE_STALL, earliest, on, start) : NULL;
     uint64_t end;
 
@@ -252,7 +252,7 @@ static strata_status run_here(struct st_engine *eng, uint64_t seen, bool progres
     if (!st_dispatch_masked(d, op))
         st = execute(eng, op);
     if (st == STRATA_OK)
-        st_dispatch_pass(d, eng->plan->ops[op].lane);
+        st_dispatch_pass(d, eng->program->ops[op].lane);
     return st;
 }
 

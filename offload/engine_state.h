@@ -58,7 +58,7 @@ struct st_engine_async {
 };
 
 struct st_engine {
-    const struct st_plan *plan;
+    const struct st_program *program;
     struct st_config config;
     struct st_compute compute;
     const struct st_kernels *kernels;
@@ -104,17 +104,17 @@ struct st_engine {
 
 static inline void *st_engine_pointer(const struct st_engine *eng, uint32_t buffer)
 {
-    const struct st_buffer *b = &eng->plan->buffers[buffer];
+    const struct st_buffer *b = &eng->program->buffers[buffer];
 
     return (b->tier == STRATA_TIER_DEVICE ? eng->device_base : eng->host.base) + b->offset;
 }
 
 /* A chunk's moments, from its planes' start. */
-static inline struct st_moments st_engine_moments(const struct st_plan *plan, const struct st_chunk *chunk, void *planes)
+static inline struct st_moments st_engine_moments(const struct st_program *program, const struct st_chunk *chunk, void *planes)
 {
     unsigned char *base = planes;
 
-    return (struct st_moments){.format = plan->moment_format,
+    return (struct st_moments){.format = program->moment_format,
                                .moment1 = base + chunk->moment1_offset,
                                .moment2 = chunk->moment2_offset == 0 ? NULL : base + chunk->moment2_offset,
                                .position = chunk->position};

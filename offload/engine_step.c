@@ -55,18 +55,18 @@ static void prepare_update(struct st_engine *eng, double divisor)
 void st_engine_begin_step(struct st_engine *eng)
 {
     eng->train.update_scale = eng->train.scaler.scale;
-    if (eng->plan->policy.update != ST_UPDATE_IN_BACKWARD)
+    if (eng->program->update != ST_UPDATE_IN_BACKWARD)
         return;
     eng->train.update.skip = false;
     prepare_update(eng, 1.0);
 }
 
 /* Did the host take page p's norm?  Only where the table's sum lies parked; all others are finished on the device. */
-static bool finished_on_host(const struct st_plan *plan, uint32_t p)
+static bool finished_on_host(const struct st_program *program, uint32_t p)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &program->workload;
 
-    return plan->pages[p].parked && p >= w->table_first && p < w->table_first + w->table_count;
+    return program->pages[p].parked && p >= w->table_first && p < w->table_first + w->table_count;
 }
 
 /* Sums over pages in index order; each page's own sum was taken in block order. */
@@ -76,10 +76,10 @@ static void sum_norms(const struct st_engine *eng, const struct st_norm *device,
     *norm2 = 0;
     *nonfinite = 0;
     *first_bad = ST_NO_PAGE;
-    for (uint32_t p = 0; p < eng->plan->workload.page_count; p++) {
-        const struct st_norm *n = finished_on_host(eng->plan, p) ? &host[p] : &device[p];
+    for (uint32_t p = 0; p < eng->program->workload.page_count; p++) {
+        const struct st_norm *n = finished_on_host(eng->program, p) ? &host[p] : &device[p];
 
-        if (!eng->plan->pages[p].trained)
+        if (!eng->program->pages[p].trained)
             continue;
         *norm2 += n->norm2;
         *nonfinite += n->nonfinite;
@@ -90,8 +90,7 @@ static void sum_norms(const struct st_engine *eng, const struct st_norm *device,
 
 static bool may_skip(const struct st_engine *eng)
 {
-    return eng->plan->policy.update != ST_UPDATE_IN_BACKWARD &&
-           (eng->config.check_grad_overflow || eng->config.dtype == STRATA_F16);
+    return eng->program->update != ST_UPDATE_IN_BACKWARD && (eng->config.check_grad_overflow || eng->config.dtype == STRATA_F16);
 }
 
 static strata_status skip_update(struct st_engine *eng, uint64_t nonfinite, uint32_t first_bad)
@@ -168,16 +167,16 @@ static strata_status close_training_step(struct st_engine *eng, const struct st_
         return st;
     if ((st = st_loss_scaler_step(&eng->train.scaler, u->skip)) != STRATA_OK || (st = count_idle(eng)) != STRATA_OK || u->skip)
         return st;
-    if (eng->plan->policy.update != ST_UPDATE_IN_BACKWARD)
+    if (eng->program->update != ST_UPDATE_IN_BACKWARD)
         prepare_update(eng, eng->train.update_scale * (clip > 0 ? fmax(1.0, (u->grad_norm + 1e-6) / clip) : 1.0));
     return STRATA_OK;
 }
 
 strata_status st_engine_end_of_step(struct st_engine *eng)
 {
-    struct st_norm *device = st_engine_pointer(eng, eng->plan->at.scalars_host);
-    const struct st_norm *host = st_engine_pointer(eng, eng->plan->at.norms_host);
-    const struct st_workload *w = &eng->plan->workload;
+    struct st_norm *device = st_engine_pointer(eng, eng->program->at.scalars_host);
+    const struct st_norm *host = st_engine_pointer(eng, eng->program->at.norms_host);
+    const struct st_workload *w = &eng->program->workload;
     const double *losses = st_scalars_losses(device, w->page_count);
     uint64_t overflowed;
     double sum = 0;
@@ -185,7 +184,7 @@ strata_status st_engine_end_of_step(struct st_engine *eng)
     for (uint32_t m = 0; m < w->grad_accum; m++)
         sum += losses[m];
     eng->train.update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : 0;
-    overflowed = eng->train.overflowed_host + *(const uint64_t *)st_engine_pointer(eng, eng->plan->at.overflows_host);
+    overflowed = eng->train.overflowed_host + *(const uint64_t *)st_engine_pointer(eng, eng->program->at.overflows_host);
     eng->result.weights_overflowed = overflowed - eng->train.overflowed_seen;
     eng->train.overflowed_seen = overflowed;
     if (eng->dispatch.phase == ST_PHASE_EVAL)

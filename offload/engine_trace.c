@@ -13,15 +13,15 @@ _Static_assert(ST_NO_BUFFER == ST_TRACE_NONE, "no op");
 static const char *const cycle_names[ST_PHASE_COUNT] = {"step", "step", "flush", "evaluation"};
 static const char *const series_names[] = {"read", "write"};
 
-strata_status st_engine_trace_create(struct st_trace **out, const struct st_plan *plan, uint32_t steps_max)
+strata_status st_engine_trace_create(struct st_trace **out, const struct st_program *program, uint32_t steps_max)
 {
     uint64_t transfers = 0;
 
-    for (uint32_t i = 0; i < plan->op_count; i++)
-        transfers += st_lane_is_io(plan->ops[i].lane);
+    for (uint32_t i = 0; i < program->op_count; i++)
+        transfers += st_lane_is_io(program->ops[i].lane);
     /* Every stall ends with a transfer, of this cycle or of the one before. */
     return st_trace_create(out, &(struct st_trace_opts){.steps_max = steps_max,
-                                                        .records_per_step = plan->op_count + 2 * transfers + 1,
+                                                        .records_per_step = program->op_count + 2 * transfers + 1,
                                                         .bytes_max = TRACE_BYTES_MAX});
 }
 
@@ -44,8 +44,8 @@ static void put_arg(struct st_trace_item *out, const char *key, uint64_t value)
 
 static void describe(void *ctx, uint32_t item, struct st_trace_item *out)
 {
-    const struct st_plan *plan = ctx;
-    const struct st_op *op = &plan->ops[item];
+    const struct st_program *program = ctx;
+    const struct st_op *op = &program->ops[item];
     struct st_op_index indices[ST_OP_INDICES_MAX];
 
     *out = (struct st_trace_item){.name = st_op_name((enum st_op_kind)op->kind), .row = op->lane, .bytes = op->bytes};
@@ -55,13 +55,13 @@ static void describe(void *ctx, uint32_t item, struct st_trace_item *out)
 
 static uint32_t wait_of(void *ctx, uint32_t item, uint32_t n, bool *previous)
 {
-    const struct st_plan *plan = ctx;
-    const struct st_op *op = &plan->ops[item];
+    const struct st_program *program = ctx;
+    const struct st_op *op = &program->ops[item];
 
     if (n == op->wait_count)
         return ST_TRACE_NONE;
-    *previous = plan->waits[op->wait_first + n].previous;
-    return plan->waits[op->wait_first + n].op;
+    *previous = program->waits[op->wait_first + n].previous;
+    return program->waits[op->wait_first + n].op;
 }
 
 strata_status st_engine_trace_write(struct st_engine *eng, struct st_new_file *file)
@@ -76,12 +76,12 @@ strata_status st_engine_trace_write(struct st_engine *eng, struct st_new_file *f
         rows[lane] = (struct st_trace_row){.name = st_lane_name((enum st_lane)lane),
                                            .series = !st_lane_is_io(lane) ? ST_TRACE_NONE : lane == ST_LANE_WRITE};
     for (uint32_t t = 0; t < STRATA_TIER_COUNT; t++)
-        resident[t] = (struct st_trace_arg){tiers[t], eng->plan->needed[t]};
+        resident[t] = (struct st_trace_arg){tiers[t], eng->program->needed[t]};
     return st_trace_write(eng->trace,
-                          &(struct st_trace_source){.ctx = (void *)(uintptr_t)eng->plan,
+                          &(struct st_trace_source){.ctx = (void *)(uintptr_t)eng->program,
                                                     .program = "strata",
                                                     .version = STRATA_VERSION_STRING,
-                                                    .item_count = eng->plan->op_count,
+                                                    .item_count = eng->program->op_count,
                                                     .rows = rows,
                                                     .row_count = ST_LANE_COUNT,
                                                     .cycles = cycle_names,

@@ -52,13 +52,13 @@ static void seal_tile(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_
 static uint64_t update_elems(const struct chunk_job *job, uint64_t at, uint64_t elems)
 {
     const struct st_kernels *k = job->eng->kernels;
-    const strata_dtype dt = job->eng->plan->workload.dtype;
+    const strata_dtype dt = job->eng->program->workload.dtype;
     void *weight = job->weight + at * job->width;
     void *master = job->master == NULL ? NULL : job->master + at * job->master_width;
     const void *grad = job->grad + at * job->width;
     const struct st_moments moments = st_moments_at(&job->moments, at);
 
-    switch (job->eng->plan->master) {
+    switch (job->eng->program->master) {
     case ST_MASTER_SPLIT:
         return k->update_split(weight, master, &moments, grad, dt, elems, job->coef);
     case ST_MASTER_FULL:
@@ -94,16 +94,16 @@ static const struct st_update_coef *coef_of(const struct st_engine *eng, const s
 
 strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *state, void *weight_page, const void *grad_page)
 {
-    const struct st_chunk *chunk = &eng->plan->chunks[c];
-    const struct st_page_place *place = &eng->plan->pages[chunk->page];
-    const size_t width = strata_dtype_bytes(eng->plan->workload.dtype);
+    const struct st_chunk *chunk = &eng->program->chunks[c];
+    const struct st_page_place *place = &eng->program->pages[chunk->page];
+    const size_t width = strata_dtype_bytes(eng->program->workload.dtype);
     unsigned char *planes = state;
     struct chunk_job job = {
         .eng = eng,
         .chunk = chunk,
-        .master = eng->plan->master == ST_MASTER_WEIGHT ? NULL : planes,
-        .master_width = st_master_width(eng->plan->master),
-        .moments = st_engine_moments(eng->plan, chunk, planes),
+        .master = eng->program->master == ST_MASTER_WEIGHT ? NULL : planes,
+        .master_width = st_master_width(eng->program->master),
+        .moments = st_engine_moments(eng->program, chunk, planes),
         .weight = (unsigned char *)weight_page + chunk->first * width,
         .grad = (const unsigned char *)grad_page + chunk->first * width,
         .width = width,
@@ -125,19 +125,19 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
 
 strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_chunk *chunk = &eng->plan->chunks[op->chunk];
-    const strata_dtype dt = eng->plan->workload.dtype;
+    const struct st_chunk *chunk = &eng->program->chunks[op->chunk];
+    const strata_dtype dt = eng->program->workload.dtype;
     const size_t width = strata_dtype_bytes(dt);
     unsigned char *state = st_engine_operand(eng, op, ST_ROLE_STATE);
     unsigned char *weight = st_engine_operand(eng, op, ST_ROLE_WEIGHT);
     const unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
-    const struct st_moments moments = st_engine_moments(eng->plan, chunk, state);
+    const struct st_moments moments = st_engine_moments(eng->program, chunk, state);
     const struct st_update_coef *coef = coef_of(eng, chunk);
 
     if (coef == NULL)
         return STRATA_OK;
     return eng->device->ops->update(
-        eng->device, weight + chunk->first * width, eng->plan->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
-        eng->plan->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments, grad + chunk->first * width, dt,
+        eng->device, weight + chunk->first * width, eng->program->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
+        eng->program->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments, grad + chunk->first * width, dt,
         chunk->elems, coef, st_engine_operand(eng, op, ST_ROLE_OVERFLOWS));
 }

@@ -31,11 +31,11 @@ struct machine_field {
 #define AT(member) offsetof(struct st_machine, member)
 static const struct machine_field machine_fields[] = {
     {"name", FIELD_TEXT, AT(name)},
-    {"device_bytes", FIELD_BYTES, AT(capacity[STRATA_TIER_DEVICE])},
-    {"host_bytes", FIELD_BYTES, AT(capacity[STRATA_TIER_HOST])},
-    {"nvme_bytes", FIELD_BYTES, AT(capacity[STRATA_TIER_NVME])},
-    {"workers", FIELD_COUNT, AT(workers)},
-    {"device_is_host", FIELD_BOOL, AT(device_is_host)},
+    {"device_bytes", FIELD_BYTES, AT(capacity.bytes[STRATA_TIER_DEVICE])},
+    {"host_bytes", FIELD_BYTES, AT(capacity.bytes[STRATA_TIER_HOST])},
+    {"nvme_bytes", FIELD_BYTES, AT(capacity.bytes[STRATA_TIER_NVME])},
+    {"workers", FIELD_COUNT, AT(capacity.workers)},
+    {"device_is_host", FIELD_BOOL, AT(capacity.device_is_host)},
     {"drives", FIELD_COUNT, AT(rates.drives)},
     {"matmul_flops", FIELD_RATE, AT(rates.matmul_flops)},
     {"block_flops", FIELD_RATE, AT(rates.block_flops)},
@@ -69,14 +69,14 @@ strata_status st_machine_here_on(struct st_machine *out, const struct st_config 
     const uint64_t limit = st_topology_memory_limit(topo), free_bytes = st_topology_memory_available(topo);
     const uint64_t available = limit < free_bytes ? limit : free_bytes;
     struct st_device_memory gpu = {0};
-    struct st_machine m = {.device_is_host = is_host};
-    uint64_t *capacity = m.capacity;
+    struct st_machine m = {.capacity.device_is_host = is_host};
+    uint64_t *capacity = m.capacity.bytes;
     strata_status st = is_host ? STRATA_OK : ops->memory(st_device_index(device), &gpu);
 
     if (st != STRATA_OK)
         return st;
     snprintf(m.name, sizeof(m.name), "%s", is_host ? st_topology_cpu_name(topo) : gpu.name);
-    m.workers = config->threads != 0 ? config->threads : st_topology_core_count(topo);
+    m.capacity.workers = config->threads != 0 ? config->threads : st_topology_core_count(topo);
     capacity[STRATA_TIER_DEVICE] = config->device_memory != ST_AUTO_BYTES ? config->device_memory
                                    : is_host                              ? available / 2
                                                                           : gpu.usable;
@@ -94,7 +94,7 @@ strata_status st_machine_here_on(struct st_machine *out, const struct st_config 
         st = st_swap_room(dirs, config->nvme_dir_count, NULL, config->block_bytes, &capacity[STRATA_TIER_NVME], &tightest);
         if (st != STRATA_OK)
             return st;
-        snprintf(m.nvme_tightest, sizeof(m.nvme_tightest), "%s", dirs[tightest]);
+        snprintf(m.capacity.nvme_tightest, sizeof(m.capacity.nvme_tightest), "%s", dirs[tightest]);
     }
     *out = m;
     return STRATA_OK;
@@ -189,7 +189,7 @@ static strata_status field_read(struct st_machine *m, const struct machine_field
 
 strata_status st_machine_read(struct st_machine *out, const char *path)
 {
-    struct st_machine m = {.device_is_host = true};
+    struct st_machine m = {.capacity.device_is_host = true};
     st_json *root = NULL;
     strata_status st = st_json_parse_file(&root, path, MACHINE_FILE_BYTES_MAX);
 

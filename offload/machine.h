@@ -4,7 +4,8 @@
 
 #include "core/system/file.h"
 #include "offload/compute.h"
-#include "offload/plan.h"
+#include "offload/config/config.h"
+#include "offload/rates.h"
 
 struct st_topology;
 struct st_json_writer;

@@ -384,7 +384,7 @@ static bool is_too_large(const struct st_prober *m, const struct st_machine *mac
 {
     const uint64_t most = has_memory(m) ? LAYER_DEVICE_BYTES : LAYER_HOST_BYTES;
 
-    return p->bytes > most || p->bytes > machine->capacity[STRATA_TIER_DEVICE] / 4 || p->bytes > m->device_most ||
+    return p->bytes > most || p->bytes > machine->capacity.bytes[STRATA_TIER_DEVICE] / 4 || p->bytes > m->device_most ||
            p->flops > LAYER_SECONDS_MOST * machine->rates.matmul_flops;
 }
 

@@ -32,7 +32,7 @@ static strata_status measure_dirs(struct st_machine *m, const struct st_config *
 
 strata_status st_machine_measure_disk(struct st_machine *m, const struct st_config *config)
 {
-    const uint64_t room = m->capacity[STRATA_TIER_NVME] / 4 / ST_SWAP_ALIGN * ST_SWAP_ALIGN;
+    const uint64_t room = m->capacity.bytes[STRATA_TIER_NVME] / 4 / ST_SWAP_ALIGN * ST_SWAP_ALIGN;
     const uint32_t count = config->nvme_dir_count;
     const char *dirs[ST_CONFIG_DIRS_MAX];
     struct st_probe_opts probe = {.dir = config->nvme_dirs[0],

@@ -9,7 +9,6 @@
 #include "core/system/topology.h"
 #include "core/system/workers.h"
 #include "offload/optimizer.h"
-#include "offload/plan.h" /* ST_TILE_ELEMS */
 
 #include <assert.h>
 #include <inttypes.h>

@@ -68,22 +68,22 @@ static uint32_t count_chunks(const struct st_workload *w, uint64_t chunk_elems)
 static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *group, uint64_t position)
 {
     for (uint64_t at = 0; at < group->elems; at += plan->policy.chunk_elems) {
-        struct st_chunk *chunk = &plan->chunks[plan->chunk_count++];
+        struct st_chunk *chunk = &plan->program.chunks[plan->program.chunk_count++];
         const uint64_t left = group->elems - at;
 
         *chunk = (struct st_chunk){.page = p, .group = group->kind, .first = group->offset + at, .region = ST_NO_BUFFER};
         chunk->position = position + at;
         chunk->elems = left < plan->policy.chunk_elems ? left : plan->policy.chunk_elems;
-        chunk->bytes = st_chunk_layout(plan->master, plan->moments, plan->moment_format, chunk->elems, &chunk->moment1_offset,
-                                       &chunk->moment2_offset);
-        chunk->tile_first = plan->tile_count;
-        plan->tile_count += (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
+        chunk->bytes = st_chunk_layout(plan->program.master, plan->program.moments, plan->program.moment_format, chunk->elems,
+                                       &chunk->moment1_offset, &chunk->moment2_offset);
+        chunk->tile_first = plan->program.tile_count;
+        plan->program.tile_count += (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
     }
 }
 
 static strata_status cut_chunks(struct st_plan *plan)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     uint64_t position = 0;
     uint32_t count;
 
@@ -91,19 +91,19 @@ static strata_status cut_chunks(struct st_plan *plan)
         plan->policy.chunk_elems = automatic_chunk(w, plan->policy.chunk_most);
     count = count_chunks(w, plan->policy.chunk_elems);
 
-    plan->pages = calloc(w->page_count, sizeof(*plan->pages));
-    plan->chunks = calloc((size_t)count + 1, sizeof(*plan->chunks));
-    if (plan->pages == NULL || plan->chunks == NULL)
+    plan->program.pages = calloc(w->page_count, sizeof(*plan->program.pages));
+    plan->program.chunks = calloc((size_t)count + 1, sizeof(*plan->program.chunks));
+    if (plan->program.pages == NULL || plan->program.chunks == NULL)
         return st_error(STRATA_E_NOMEM, "plan: no memory for %u chunks", count);
     for (uint32_t p = 0; p < w->page_count; p++) {
-        plan->pages[p].chunk_first = plan->chunk_count;
+        plan->program.pages[p].chunk_first = plan->program.chunk_count;
         for (uint32_t i = 0; i < w->pages[p].group_count; i++) {
             const struct st_group *group = &w->pages[p].groups[i];
 
             cut_group(plan, p, group, position);
             position += (group->elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK * ST_NORM_BLOCK;
         }
-        plan->pages[p].chunk_count = plan->chunk_count - plan->pages[p].chunk_first;
+        plan->program.pages[p].chunk_count = plan->program.chunk_count - plan->program.pages[p].chunk_first;
     }
     return STRATA_OK;
 }
@@ -124,7 +124,7 @@ static bool fits(const struct st_plan *plan)
 
     st_plan_size(plan, needed);
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
-        if (needed[t] > plan->machine.capacity[t])
+        if (needed[t] > plan->capacity.bytes[t])
             return false;
     return true;
 }
@@ -140,14 +140,14 @@ static bool page_promoted(const struct st_plan *plan, uint32_t p)
 
 uint64_t st_plan_promoted(const struct st_plan *plan)
 {
-    const size_t dt = strata_dtype_bytes(plan->workload.dtype);
+    const size_t dt = strata_dtype_bytes(plan->program.workload.dtype);
     uint32_t chunks = st_place_device_chunks(plan);
     uint64_t bytes = 0;
 
-    for (uint32_t p = 0, end; p < plan->workload.page_count; p = end) {
+    for (uint32_t p = 0, end; p < plan->program.workload.page_count; p = end) {
         end = st_plan_alike_end(plan, p);
         if (page_promoted(plan, p))
-            bytes += (end - p) * plan->workload.pages[p].elems * dt;
+            bytes += (end - p) * plan->program.workload.pages[p].elems * dt;
     }
     if (plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
         return bytes;
@@ -163,7 +163,7 @@ bool st_plan_allowed(const struct st_plan *plan)
 
 static void decide_smallest(struct st_plan *plan, enum st_accumulation order)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     const struct st_policy *policy = &plan->policy;
     const bool state_stays = policy->optimizer_tier == STRATA_TIER_DEVICE && !policy->forward_only;
 
@@ -201,73 +201,59 @@ static const char *const tier_words[STRATA_TIER_COUNT] = {"device", "host", "nvm
 
 static strata_status does_not_fit(const struct st_plan *plan)
 {
-    char needed[24], have[24], remedy[256 + ST_CONFIG_PATH_MAX];
+    char needed[24], have[24], remedy[256 + ST_MACHINE_PATH_MAX];
 
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
-        if (plan->needed[t] <= plan->machine.capacity[t])
+        if (plan->program.needed[t] <= plan->capacity.bytes[t])
             continue;
         st_plan_remedy(remedy, sizeof(remedy), plan, (strata_tier)t);
         return st_error(STRATA_E_NOFIT, "does not fit: %s needs %s at least, %s allowed: %s", tier_words[t],
-                        st_size_text(needed, plan->needed[t]), st_size_text(have, plan->machine.capacity[t]), remedy);
+                        st_size_text(needed, plan->program.needed[t]), st_size_text(have, plan->capacity.bytes[t]), remedy);
     }
     return st_error(STRATA_E_INTERNAL, "plan: nothing lacks, yet nothing fits");
 }
 
 /* --- make --- */
 
-static void finish_figures(struct st_plan *plan)
-{
-    const size_t dt = strata_dtype_bytes(plan->workload.dtype);
-    const struct st_traffic *body = &plan->traffic[1];
-    uint64_t padded = 0, plain = 0;
-
-    for (uint32_t c = 0; c < plan->chunk_count; c++) {
-        if (plan->chunks[c].tier != STRATA_TIER_NVME)
-            continue;
-        padded += 2 * plan->chunks[c].bytes;
-        plain += 2 * st_plan_state_bytes(plan, plan->chunks[c].elems);
-    }
-    for (uint32_t i = 0; i < plan->op_count; i++) {
-        const struct st_op *op = &plan->ops[i];
-
-        if ((op->kind != ST_OP_READ_WEIGHT && op->kind != ST_OP_WRITE_WEIGHT) || (op->phases & ST_PHASE_BODY) == 0)
-            continue;
-        padded += op->bytes;
-        plain += plan->workload.pages[op->page].params * dt;
-    }
-    plan->parameter_bytes_nvme = body->read + body->write - (padded - plain);
-}
-
 /* Memory of the process: the host's arena, the device's where that is RAM, the fixed part, and tables that grow with the plan. */
 static void size_process(struct st_plan *plan)
 {
     struct st_tables tables;
 
-    plan->fixed_bytes = plan->policy.fixed_bytes + st_tables_size(&tables, plan, !plan->machine.device_is_host);
-    plan->rss_bytes_max = plan->needed[STRATA_TIER_HOST] + plan->fixed_bytes;
-    if (plan->machine.device_is_host)
-        plan->rss_bytes_max += plan->needed[STRATA_TIER_DEVICE];
+    plan->fixed_bytes = plan->policy.fixed_bytes +
+                        st_tables_size(&tables, &plan->program, plan->capacity.workers, !plan->capacity.device_is_host);
+    plan->rss_bytes_max = plan->program.needed[STRATA_TIER_HOST] + plan->fixed_bytes;
+    if (plan->capacity.device_is_host)
+        plan->rss_bytes_max += plan->program.needed[STRATA_TIER_DEVICE];
+}
+
+/* What the program's readers need to know of the decisions. */
+static void tell_program(struct st_plan *plan)
+{
+    plan->program.forward_only = plan->policy.forward_only;
+    plan->program.update = plan->policy.update;
+    plan->program.activation_tier = plan->decided.activation_tier;
+    plan->program.kept_blocks = plan->decided.kept_blocks;
 }
 
 /* The slots that pools of the decided layout have are fewer where nothing needs them. */
 strata_status st_plan_build(struct st_plan *plan)
 {
     struct st_layout lay;
-    strata_status st = st_layout_make(&lay, plan, true);
+    strata_status st;
 
+    tell_program(plan);
+    st = st_layout_make(&lay, plan, true);
     if (st == STRATA_OK) {
-        memcpy(plan->needed, lay.needed, sizeof(lay.needed));
-        plan->decided.slots = st_layout_slots(&lay);
-        plan->at = lay.at;
+        memcpy(plan->program.needed, lay.needed, sizeof(lay.needed));
+        plan->decided.slots = plan->program.slots = st_layout_slots(&lay);
+        plan->program.at = lay.at;
         st = st_program_emit(plan, &lay);
     }
     st_layout_fini(&lay);
-    if (st != STRATA_OK)
-        return st;
-    finish_figures(plan);
-    size_process(plan);
-    st_plan_bounds(plan);
-    return STRATA_OK;
+    if (st == STRATA_OK)
+        size_process(plan);
+    return st;
 }
 
 /* Host memory is too small for what the configuration puts there, but a faster tier may take some: as few pages' state on the
@@ -275,7 +261,7 @@ strata_status st_plan_build(struct st_plan *plan)
 static bool lift_state(struct st_plan *plan)
 {
     const struct st_policy *policy = &plan->policy;
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     const uint32_t resident = plan->decided.resident_pages;
 
     if (policy->forward_only || policy->optimizer_tier == STRATA_TIER_DEVICE)
@@ -318,7 +304,7 @@ static uint64_t lacking(const struct st_plan *plan)
     uint64_t sum = 0;
 
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
-        sum += plan->minimum[t] > plan->machine.capacity[t] ? plan->minimum[t] - plan->machine.capacity[t] : 0;
+        sum += plan->minimum[t] > plan->capacity.bytes[t] ? plan->minimum[t] - plan->capacity.bytes[t] : 0;
     return sum;
 }
 
@@ -359,16 +345,17 @@ static strata_status check_ops(const struct st_plan *plan)
     return st_error(STRATA_E_CONFIG,
                     "a step of %u micro-batches through %u blocks and %u chunks takes about %llu operations, and at most %u are "
                     "planned: raise the micro-batch and lower gradient_accumulation_steps, or raise strata.chunk_size",
-                    plan->workload.grad_accum, plan->workload.block_count, plan->chunk_count, (unsigned long long)ops, OPS_MAX);
+                    plan->program.workload.grad_accum, plan->program.workload.block_count, plan->program.chunk_count,
+                    (unsigned long long)ops, OPS_MAX);
 }
 
-strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_machine *machine,
+strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                            const struct st_policy *policy)
 {
-    return st_plan_make_judged(out, workload, machine, policy, NULL);
+    return st_plan_make_judged(out, workload, capacity, policy, NULL);
 }
 
-strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_machine *machine,
+strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                                   const struct st_policy *policy, const struct st_machine *rates)
 {
     struct st_plan *plan = calloc(1, sizeof(*plan));
@@ -376,22 +363,23 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
 
     if (plan == NULL)
         return st_error(STRATA_E_NOMEM, "plan: no memory");
-    plan->machine = *machine;
+    plan->capacity = *capacity;
     plan->policy = *policy;
-    plan->moments = policy->moments != 0 ? policy->moments : 2;
-    plan->moment_format = policy->moment_format;
-    plan->master = workload->dtype == STRATA_BF16  ? ST_MASTER_SPLIT
-                   : workload->dtype == STRATA_F16 ? ST_MASTER_FULL
-                                                   : ST_MASTER_WEIGHT;
+    plan->program.moments = policy->moments != 0 ? policy->moments : 2;
+    plan->program.moment_format = policy->moment_format;
+    plan->program.master = workload->dtype == STRATA_BF16  ? ST_MASTER_SPLIT
+                           : workload->dtype == STRATA_F16 ? ST_MASTER_FULL
+                                                           : ST_MASTER_WEIGHT;
     resolve_policy(&plan->policy, workload);
     if (policy->fixed_bytes == 0)
         plan->policy.fixed_bytes = FIXED_BYTES_DEFAULT;
-    if ((st = st_workload_check(workload)) != STRATA_OK || (st = st_workload_copy(&plan->workload, workload)) != STRATA_OK ||
-        (st = cut_chunks(plan)) != STRATA_OK || (st = check_ops(plan)) != STRATA_OK ||
-        (st = st_plan_sums_make(plan)) != STRATA_OK)
+    if ((st = st_workload_check(workload)) != STRATA_OK ||
+        (st = st_workload_copy(&plan->program.workload, workload)) != STRATA_OK || (st = cut_chunks(plan)) != STRATA_OK ||
+        (st = check_ops(plan)) != STRATA_OK || (st = st_plan_sums_make(plan)) != STRATA_OK)
         goto fail;
     if (!st_plan_smallest_fits(plan)) {
-        st_plan_size(plan, plan->needed);
+        st_plan_size(plan, plan->program.needed);
+        tell_program(plan);
         size_process(plan); /* without a program, which there is not */
         *out = plan;
         return does_not_fit(plan);
@@ -407,17 +395,21 @@ fail:
     return st;
 }
 
+strata_status st_plan_verify(const struct st_plan *plan)
+{
+    if (!plan->fits)
+        return st_error(STRATA_E_INTERNAL, "verify: the plan does not fit");
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        if (plan->program.needed[t] > plan->capacity.bytes[t])
+            return st_error(STRATA_E_INTERNAL, "verify: tier %d has not the room that is needed", t);
+    return st_program_verify(&plan->program);
+}
+
 void st_plan_destroy(struct st_plan *plan)
 {
     if (plan == NULL)
         return;
-    st_workload_fini(&plan->workload);
+    st_program_fini(&plan->program);
     st_plan_sums_free(plan->sums);
-    free(plan->pages);
-    free(plan->chunks);
-    free(plan->buffers);
-    free(plan->ops);
-    free(plan->accesses);
-    free(plan->waits);
     free(plan);
 }

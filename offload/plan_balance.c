@@ -24,8 +24,8 @@ struct passes {
 static struct passes passes_of(const struct st_plan *plan)
 {
     const uint64_t elems = plan->policy.chunk_elems;
-    const double weight = (double)strata_dtype_bytes(plan->workload.dtype);
-    const double state = (double)st_plan_state_bytes(plan, elems) / (double)elems;
+    const double weight = (double)strata_dtype_bytes(plan->program.workload.dtype);
+    const double state = (double)st_program_state_bytes(&plan->program, elems) / (double)elems;
     const double carried = 2 * (state + weight);
 
     return (struct passes){.host = carried + 4 * weight, .carried = carried, .weight = weight, .state = state};
@@ -49,15 +49,15 @@ static strata_status step_seconds(double *seconds, const struct st_plan *plan, c
     struct st_simulation simulation;
     strata_status st;
 
-    for (uint32_t c = 0; c < plan->chunk_count; c++) {
-        const struct st_page_place *place = &plan->pages[plan->chunks[c].page];
+    for (uint32_t c = 0; c < plan->program.chunk_count; c++) {
+        const struct st_page_place *place = &plan->program.pages[plan->program.chunks[c].page];
 
-        carried += place->carried ? (double)plan->chunks[c].elems : 0;
-        host += place->device_update ? 0 : (double)plan->chunks[c].elems;
+        carried += place->carried ? (double)plan->program.chunks[c].elems : 0;
+        host += place->device_update ? 0 : (double)plan->program.chunks[c].elems;
     }
     if (carried > 0 && host > 0)
         m.rates.update *= p.host * host / (p.host * host + p.carried * carried);
-    if ((st = st_simulate(&simulation, plan, &m)) == STRATA_OK)
+    if ((st = st_simulate(&simulation, &plan->program, &m)) == STRATA_OK)
         *seconds = simulation.seconds;
     return st;
 }
@@ -71,7 +71,7 @@ static strata_status take_if_faster(struct st_plan **plan, double *best, const s
     strata_status st;
 
     policy.carried = share;
-    if ((st = st_plan_make_judged(&other, &(*plan)->workload, &(*plan)->machine, &policy, rates)) != STRATA_OK ||
+    if ((st = st_plan_make_judged(&other, &(*plan)->program.workload, &(*plan)->capacity, &policy, rates)) != STRATA_OK ||
         (st = step_seconds(&seconds, other, rates)) != STRATA_OK || seconds >= WORTH * *best) {
         st_plan_destroy(other);
         return st;
@@ -89,8 +89,8 @@ strata_status st_plan_balance(struct st_plan **plan, const struct st_machine *ra
     double seconds;
     strata_status st;
 
-    if ((*plan)->policy.forward_only || (*plan)->machine.device_is_host || !(rates->rates.update > 0) ||
-        !(rates->rates.upload > 0) || !(rates->rates.download > 0) || !st_simulate_possible(*plan, rates))
+    if ((*plan)->policy.forward_only || (*plan)->capacity.device_is_host || !(rates->rates.update > 0) ||
+        !(rates->rates.upload > 0) || !(rates->rates.download > 0) || !st_simulate_possible(&(*plan)->program, rates))
         return STRATA_OK;
     if ((st = step_seconds(&seconds, *plan, rates)) == STRATA_OK)
         st = take_if_faster(plan, &seconds, rates, asked);

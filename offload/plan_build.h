@@ -16,7 +16,6 @@
 #include "offload/plan.h"
 
 #define ST_POOL_SLOTS_MAX 16u
-#define ST_SWAP_PAGE      4096u /* alignment of extents and of their slots */
 
 /* Slots of one kind, handed out round robin.  holds[]: what the emitter knows to be inside; ST_NO_BUFFER: nothing. */
 struct st_pool {
@@ -29,7 +28,7 @@ struct st_pool {
 /* Where everything lies: buffer indices, valid when built. */
 struct st_layout {
     uint64_t needed[STRATA_TIER_COUNT];
-    struct st_plan_names at;
+    struct st_buffer_names at;
     uint32_t block_sums;
     uint32_t workspace, rows_host, dact_host;
     uint32_t *internals;  /* [blocks * g]: kept, or the shared one */
@@ -119,16 +118,14 @@ void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_
 /* From the smallest placement to the plan: decide and build.  rates: what it is judged by; NULL: a nominal machine. */
 strata_status st_plan_choose(struct st_plan *plan, const struct st_machine *rates);
 /* st_plan_make() with the judge's rates. */
-strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_machine *machine,
+strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                                   const struct st_policy *policy, const struct st_machine *rates);
 
-/* Write plan->ops, accesses, waits, traffic. */
+/* Write the program's ops, accesses and waits. */
 strata_status st_program_emit(struct st_plan *plan, struct st_layout *lay);
 
 /* Bytes of the planes of a chunk of `elems` elements; offsets of the moments, of which there are `moments`. */
 uint64_t st_chunk_layout(enum st_master master, uint32_t moments, enum st_moment_format format, uint64_t elems,
                          uint64_t *moment1_offset, uint64_t *moment2_offset);
-
-void st_plan_bounds(struct st_plan *plan);
 
 #endif

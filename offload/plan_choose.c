@@ -75,8 +75,8 @@ static void complete(struct st_plan *plan, const struct reserve *r)
     /* Deeper queues pay only where lanes run by themselves. */
     static const struct reserve leftovers_of[] = {{4, 8, 4, 4, STATE_SLOTS, 4, 6, 0, false},
                                                   {2, 2, 4, 4, STATE_SLOTS, 3, 3, 0, false}};
-    const struct reserve *leftovers = &leftovers_of[plan->machine.device_is_host];
-    const struct st_workload *w = &plan->workload;
+    const struct reserve *leftovers = &leftovers_of[plan->capacity.device_is_host];
+    const struct st_workload *w = &plan->program.workload;
 
     if (plan->decided.activation_tier == STRATA_TIER_HOST && plan->policy.activation_tier == STRATA_TIER_COUNT &&
         !r->host_checkpoints) {
@@ -118,17 +118,15 @@ static double flops(const struct st_workload *w)
  * copies less, and the disk as long as all of them.  One that has nothing to do is as fast as the slowest link. */
 static void nominal_machine(struct st_machine *machine, const struct st_plan *smallest)
 {
-    const struct st_workload *w = &smallest->workload;
+    const struct st_workload *w = &smallest->program.workload;
     const uint64_t checkpoints =
         smallest->decided.activation_tier == STRATA_TIER_DEVICE ? 0 : w->activation_bytes * w->grad_accum * (w->block_count + 1);
-    const bool host = smallest->machine.device_is_host;
+    const bool host = smallest->capacity.device_is_host;
     const double update = host ? HOST_UPDATE : 1, link = host ? HOST_LINK : 1, disk = host ? 1 + update + 2 * link : 1;
     struct st_moved moved;
 
     st_plan_moved(&moved, smallest);
-    *machine = smallest->machine;
-    machine->rates.block_flops = machine->rates.head_flops = 0;
-    machine->rates.checksum = 0;
+    *machine = (struct st_machine){.capacity = smallest->capacity};
     machine->rates.matmul_flops = flops(w);
     machine->rates.update = (double)w->params / update;
     machine->rates.upload = (double)(moved.upload + checkpoints + 1) / link;
@@ -161,17 +159,18 @@ static uint32_t best_of(const struct candidate *candidates, uint32_t count)
 /* Build it and, with a machine to do it on, simulate a step. */
 static strata_status judge(struct candidate *c, struct st_plan *plan, const struct st_machine *nominal)
 {
-    const struct st_traffic *t = &plan->traffic[plan->policy.forward_only ? 3 : 1];
     struct st_simulation simulation;
+    struct st_traffic t;
     strata_status st;
 
     c->seconds = 0;
     plan->decided = c->decided;
     if ((st = st_plan_build(plan)) != STRATA_OK || nominal == NULL)
         return st;
-    c->moved = t->read + t->write + t->upload + t->download;
-    c->memory = plan->needed[STRATA_TIER_DEVICE] + plan->needed[STRATA_TIER_HOST];
-    if ((st = st_simulate(&simulation, plan, nominal)) == STRATA_OK)
+    t = st_program_traffic(&plan->program, plan->policy.forward_only ? ST_PHASE_EVAL : ST_PHASE_BODY);
+    c->moved = t.read + t.write + t.upload + t.download;
+    c->memory = plan->program.needed[STRATA_TIER_DEVICE] + plan->program.needed[STRATA_TIER_HOST];
+    if ((st = st_simulate(&simulation, &plan->program, nominal)) == STRATA_OK)
         c->seconds = simulation.seconds;
     return st;
 }
@@ -186,9 +185,10 @@ static bool known(const struct candidate *candidates, uint32_t count, const stru
 
 uint64_t st_plan_ops_expected(const struct st_plan *plan)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
 
-    return 3ull * plan->chunk_count + 8ull * w->page_count + (6ull * w->block_count + 2ull * w->head_count) * w->grad_accum;
+    return 3ull * plan->program.chunk_count + 8ull * w->page_count +
+           (6ull * w->block_count + 2ull * w->head_count) * w->grad_accum;
 }
 
 struct choice {

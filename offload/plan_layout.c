@@ -113,19 +113,19 @@ static uint32_t take(struct walk *k, strata_tier tier, uint64_t bytes, enum item
     if (!k->build)
         return ST_NO_BUFFER;
     add_to_item(k, tier, size, item);
-    if (plan->buffer_count == k->buffer_room) {
+    if (plan->program.buffer_count == k->buffer_room) {
         const uint32_t room = k->buffer_room == 0 ? 256 : 2 * k->buffer_room;
-        struct st_buffer *grown = realloc(plan->buffers, room * sizeof(*grown));
+        struct st_buffer *grown = realloc(plan->program.buffers, room * sizeof(*grown));
 
         if (grown == NULL) {
             k->no_memory = true;
             return ST_NO_BUFFER;
         }
-        plan->buffers = grown;
+        plan->program.buffers = grown;
         k->buffer_room = room;
     }
-    plan->buffers[plan->buffer_count] = (struct st_buffer){.tier = tier, .offset = offset, .bytes = size};
-    return plan->buffer_count++;
+    plan->program.buffers[plan->program.buffer_count] = (struct st_buffer){.tier = tier, .offset = offset, .bytes = size};
+    return plan->program.buffer_count++;
 }
 
 /* The same for each of `count` pages alike, which is one when building. */
@@ -169,11 +169,11 @@ static void set_index(uint32_t *array, uint64_t i, uint32_t buffer)
 static void lay_gradients(struct walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
 {
     const struct st_plan *plan = k->plan;
-    const uint64_t elems = plan->workload.pages[p].elems;
+    const uint64_t elems = plan->program.workload.pages[p].elems;
     const strata_tier tier = place->device_update ? STRATA_TIER_DEVICE : STRATA_TIER_HOST;
 
-    place->grad_region = take_each(k, tier, elems * strata_dtype_bytes(plan->workload.dtype), count, GRADIENTS);
-    if (place->device_update && plan->workload.dtype == STRATA_F32)
+    place->grad_region = take_each(k, tier, elems * strata_dtype_bytes(plan->program.workload.dtype), count, GRADIENTS);
+    if (place->device_update && plan->program.workload.dtype == STRATA_F32)
         place->accum_region = place->grad_region;
     else if (st_place_keeps_sum(plan, p))
         place->accum_region = take_each(k, STRATA_TIER_DEVICE, elems * 4, count, ACCUMULATORS);
@@ -190,7 +190,7 @@ static void grow(uint64_t *most, bool counts, uint64_t elems)
 /* What the slots must be able to hold of page p. */
 static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *place)
 {
-    const uint64_t elems = k->plan->workload.pages[p].elems;
+    const uint64_t elems = k->plan->program.workload.pages[p].elems;
     const bool small = st_place_is_small(k->plan, p);
 
     grow(small ? &k->small_streamed : &k->streamed, !place->resident, elems);
@@ -207,8 +207,8 @@ static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *p
 static void lay_page(struct walk *k, uint32_t p, uint32_t count)
 {
     struct st_plan *plan = k->plan;
-    const struct st_page *page = &plan->workload.pages[p];
-    const size_t dt = strata_dtype_bytes(plan->workload.dtype);
+    const struct st_page *page = &plan->program.workload.pages[p];
+    const size_t dt = strata_dtype_bytes(plan->program.workload.dtype);
     struct st_page_place place = {
         .weight_region = ST_NO_BUFFER, .home_region = ST_NO_BUFFER, .grad_region = ST_NO_BUFFER, .accum_region = ST_NO_BUFFER};
 
@@ -226,15 +226,15 @@ static void lay_page(struct walk *k, uint32_t p, uint32_t count)
     if (place.trained)
         lay_gradients(k, p, count, &place);
     if (k->build) {
-        place.chunk_first = plan->pages[p].chunk_first;
-        place.chunk_count = plan->pages[p].chunk_count;
-        plan->pages[p] = place;
+        place.chunk_first = plan->program.pages[p].chunk_first;
+        place.chunk_count = plan->program.pages[p].chunk_count;
+        plan->program.pages[p] = place;
     }
 }
 
 static void lay_pages(struct walk *k)
 {
-    const uint32_t count = k->plan->workload.page_count;
+    const uint32_t count = k->plan->program.workload.page_count;
 
     for (uint32_t p = 0, end; p < count; p = end) {
         end = k->build ? p + 1 : st_plan_alike_end(k->plan, p);
@@ -244,11 +244,11 @@ static void lay_pages(struct walk *k)
 
 static strata_tier chunk_tier(const struct st_plan *plan, uint32_t i)
 {
-    if (plan->policy.forward_only || plan->chunks[i].group == ST_GROUP_FROZEN)
+    if (plan->policy.forward_only || plan->program.chunks[i].group == ST_GROUP_FROZEN)
         return STRATA_TIER_COUNT;
-    if (st_place_device_state(plan, plan->chunks[i].page))
+    if (st_place_device_state(plan, plan->program.chunks[i].page))
         return STRATA_TIER_DEVICE;
-    if (plan->policy.optimizer_tier == STRATA_TIER_NVME && !plan->chunks[i].pinned)
+    if (plan->policy.optimizer_tier == STRATA_TIER_NVME && !plan->program.chunks[i].pinned)
         return STRATA_TIER_NVME;
     return STRATA_TIER_HOST;
 }
@@ -259,7 +259,7 @@ static uint64_t size_chunks(struct walk *k)
     const struct st_plan *plan = k->plan;
     const uint64_t *before = plan->sums->state_bytes;
     const uint32_t on_device = st_place_device_chunks(plan);
-    uint32_t in_memory = plan->chunk_count;
+    uint32_t in_memory = plan->program.chunk_count;
 
     if (plan->policy.forward_only)
         return 0;
@@ -267,7 +267,7 @@ static uint64_t size_chunks(struct walk *k)
         in_memory = plan->decided.pinned_chunks > on_device ? plan->decided.pinned_chunks : on_device;
     take_many(k, STRATA_TIER_DEVICE, before[on_device], 1);
     take_many(k, STRATA_TIER_HOST, before[in_memory] - before[on_device], 1);
-    take_many(k, STRATA_TIER_NVME, before[plan->chunk_count] - before[in_memory], 1);
+    take_many(k, STRATA_TIER_NVME, before[plan->program.chunk_count] - before[in_memory], 1);
     return plan->sums->state_largest[in_memory];
 }
 
@@ -277,8 +277,8 @@ static uint64_t build_chunks(struct walk *k)
     uint64_t largest = 0;
 
     st_plan_spread(plan);
-    for (uint32_t i = 0; i < plan->chunk_count; i++) {
-        struct st_chunk *chunk = &plan->chunks[i];
+    for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
+        struct st_chunk *chunk = &plan->program.chunks[i];
 
         chunk->tier = chunk_tier(plan, i);
         chunk->region = chunk->tier == STRATA_TIER_COUNT ? ST_NO_BUFFER : take(k, chunk->tier, chunk->bytes, STATE);
@@ -298,7 +298,7 @@ static void lay_chunks(struct walk *k)
 static void lay_slots(struct walk *k)
 {
     struct st_plan *plan = k->plan;
-    const strata_dtype dtype = plan->workload.dtype;
+    const strata_dtype dtype = plan->program.workload.dtype;
     const size_t dt = strata_dtype_bytes(dtype);
     struct st_layout *lay = k->lay;
 
@@ -316,7 +316,7 @@ static void lay_slots(struct walk *k)
 /* Micro-batches whose activations live at once. */
 static uint64_t live_micros(const struct st_plan *plan)
 {
-    return plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL ? 1 : plan->workload.grad_accum;
+    return plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL ? 1 : plan->program.workload.grad_accum;
 }
 
 /* Entry i of an index array: a buffer of its own, or the one entry `owner` has. */
@@ -333,7 +333,7 @@ static void set_or_share(struct walk *k, uint32_t *array, uint64_t i, uint64_t o
 static void lay_internals(struct walk *k)
 {
     const struct st_plan *plan = k->plan;
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     const uint64_t g = w->grad_accum, live = live_micros(plan);
     const uint32_t kept_from = w->block_count - plan->decided.kept_blocks;
     struct st_layout *lay = k->lay;
@@ -359,7 +359,7 @@ static void lay_internals(struct walk *k)
 static void lay_logits(struct walk *k)
 {
     const struct st_plan *plan = k->plan;
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     const uint64_t g = w->grad_accum, live = live_micros(plan);
 
     k->lay->logits = index_array(k, (uint64_t)plan->decided.kept_tiles * g + 1);
@@ -376,7 +376,7 @@ static void lay_logits(struct walk *k)
 static void lay_act_slots(struct walk *k)
 {
     const struct st_plan *plan = k->plan;
-    const uint64_t bytes = plan->workload.activation_bytes;
+    const uint64_t bytes = plan->program.workload.activation_bytes;
     const strata_tier tier = plan->decided.activation_tier;
 
     take_pool(k, &k->lay->acts, plan->decided.slots.acts, STRATA_TIER_DEVICE, tier == STRATA_TIER_DEVICE ? 0 : bytes,
@@ -389,7 +389,7 @@ static void lay_act_slots(struct walk *k)
 static void lay_checkpoints(struct walk *k)
 {
     const struct st_plan *plan = k->plan;
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     const uint64_t g = w->grad_accum, live = live_micros(plan), boundaries = (uint64_t)(w->block_count + 1) * g;
     const strata_tier tier = plan->decided.activation_tier;
     struct st_layout *lay = k->lay;
@@ -416,7 +416,7 @@ static void lay_checkpoints(struct walk *k)
 static void lay_activations(struct walk *k)
 {
     struct st_plan *plan = k->plan;
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     const uint64_t g = w->grad_accum, live = live_micros(plan);
     struct st_layout *lay = k->lay;
     uint64_t workspace = w->block_workspace_bytes;
@@ -442,7 +442,7 @@ static void lay_activations(struct walk *k)
 static void lay_small(struct walk *k)
 {
     struct st_plan *plan = k->plan;
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     const uint64_t rows = (uint64_t)w->micro_batch * w->seq;
     const uint64_t tokens = rows * w->grad_accum * 2 * sizeof(int32_t);
     const uint64_t scalars = st_scalars_bytes(w->page_count, w->grad_accum);
@@ -473,7 +473,7 @@ strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool b
     memset(lay, 0, sizeof(*lay));
     if (build) {
         plan->item_count = 0;
-        plan->buffer_count = 0;
+        plan->program.buffer_count = 0;
     }
     lay_pages(&k);
     lay_chunks(&k);

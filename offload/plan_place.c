@@ -59,7 +59,7 @@ static uint32_t chunk_piece(const struct st_plan *plan, uint32_t c)
 
 static uint32_t page_piece(const struct st_plan *plan, uint32_t p)
 {
-    return p < plan->workload.page_count ? plan->sums->run_first[p] : p;
+    return p < plan->program.workload.page_count ? plan->sums->run_first[p] : p;
 }
 
 /* Set a decision to its largest value in [low, high] that is allowed; false: none is. */
@@ -83,8 +83,7 @@ static bool raise_in_pieces(struct st_plan *plan, uint32_t *decision, uint32_t l
 /* Bytes that pinned chunks could take at most, their slots' included; false: nothing fits even so. */
 static bool room_left(const struct st_plan *plan, uint64_t *room)
 {
-    const uint64_t capacity =
-        plan->machine.capacity[STRATA_TIER_HOST] + plan->decided.slots.states * plan->sums->state_largest[0];
+    const uint64_t capacity = plan->capacity.bytes[STRATA_TIER_HOST] + plan->decided.slots.states * plan->sums->state_largest[0];
     uint64_t needed[STRATA_TIER_COUNT], cached;
 
     st_plan_size(plan, needed);
@@ -110,7 +109,7 @@ static bool bound_of(const struct search *s, struct st_moved *bound)
     if (!room_left(plan, &room))
         return false;
     if (s->pins_state)
-        state = before[plan->chunk_count] - before[st_place_device_chunks(plan)];
+        state = before[plan->program.chunk_count] - before[st_place_device_chunks(plan)];
     st_plan_moved(bound, plan);
     bound->nvme -= 2 * (room < state ? room : state);
     return true;
@@ -119,7 +118,7 @@ static bool bound_of(const struct search *s, struct st_moved *bound)
 static void try_chunks(struct search *s)
 {
     struct st_plan *plan = s->plan;
-    const uint32_t most = s->pins_state ? plan->chunk_count : plan->decided.pinned_chunks;
+    const uint32_t most = s->pins_state ? plan->program.chunk_count : plan->decided.pinned_chunks;
 
     if (raise_in_pieces(plan, &plan->decided.pinned_chunks, plan->decided.pinned_chunks, most, chunk_piece))
         keep_if_better(s);
@@ -132,7 +131,7 @@ static void try_chunks(struct search *s)
 static void try_host(struct search *s)
 {
     struct st_plan *plan = s->plan;
-    const uint32_t most = s->pins_weights ? plan->workload.page_count : plan->decided.pinned_weight_pages;
+    const uint32_t most = s->pins_weights ? plan->program.workload.page_count : plan->decided.pinned_weight_pages;
 
     for (uint32_t pages = most + 1; pages-- > (s->pins_weights ? 0 : most);) {
         struct st_moved bound;
@@ -153,9 +152,9 @@ static void try_host(struct search *s)
 static void try_residency(struct search *s, uint32_t low)
 {
     struct st_plan *plan = s->plan;
-    const bool every = plan->policy.cache != ST_AUTO_BYTES && plan->workload.page_count <= ALL_RESIDENCIES_PAGES;
+    const bool every = plan->policy.cache != ST_AUTO_BYTES && plan->program.workload.page_count <= ALL_RESIDENCIES_PAGES;
 
-    if (!raise_in_pieces(plan, &plan->decided.resident_pages, low, plan->workload.page_count, page_piece))
+    if (!raise_in_pieces(plan, &plan->decided.resident_pages, low, plan->program.workload.page_count, page_piece))
         return;
     for (;;) {
         const uint32_t pages = plan->decided.resident_pages;
@@ -177,13 +176,13 @@ static void try_all(struct search *s)
     const bool resident = plan->policy.param_tier == STRATA_TIER_DEVICE;
 
     if (!stays)
-        for (uint32_t pages = plan->workload.page_count; pages >= plan->workload.table_count; pages--) {
+        for (uint32_t pages = plan->program.workload.page_count; pages >= plan->program.workload.table_count; pages--) {
             plan->decided.device_state_pages = pages;
-            try_residency(s, resident ? plan->workload.page_count : pages);
+            try_residency(s, resident ? plan->program.workload.page_count : pages);
         }
     if (!stays)
         plan->decided.device_state_pages = 0;
-    try_residency(s, resident ? plan->workload.page_count : 0);
+    try_residency(s, resident ? plan->program.workload.page_count : 0);
 }
 
 static bool has_frozen(const struct st_workload *w)
@@ -201,7 +200,7 @@ void st_plan_place(struct st_plan *plan)
     struct search s = {.plan = plan,
                        .pins_weights = policy->param_tier == STRATA_TIER_NVME,
                        .pins_state = policy->optimizer_tier == STRATA_TIER_NVME && !policy->forward_only,
-                       .frozen = has_frozen(&plan->workload)};
+                       .frozen = has_frozen(&plan->program.workload)};
 
     if (policy->cache == 0)
         return;

@@ -3,19 +3,19 @@
 
 bool st_place_is_table(const struct st_plan *plan, uint32_t page)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
 
     return page >= w->table_first && page < w->table_first + w->table_count;
 }
 
 bool st_place_is_small(const struct st_plan *plan, uint32_t page)
 {
-    return page == plan->workload.norm_page || page == plan->workload.position_page;
+    return page == plan->program.workload.norm_page || page == plan->program.workload.position_page;
 }
 
 bool st_place_trained(const struct st_plan *plan, uint32_t page)
 {
-    const struct st_page *p = &plan->workload.pages[page];
+    const struct st_page *p = &plan->program.workload.pages[page];
 
     for (uint32_t i = 0; i < p->group_count; i++)
         if (p->groups[i].kind != ST_GROUP_FROZEN)
@@ -31,13 +31,13 @@ bool st_place_resident(const struct st_plan *plan, uint32_t page)
 /* State goes to the device page by page from the bottom; the table's tiles all together or not at all. */
 bool st_place_device_state(const struct st_plan *plan, uint32_t page)
 {
-    return plan->decided.device_state_pages >= plan->workload.table_count && page < plan->decided.device_state_pages;
+    return plan->decided.device_state_pages >= plan->program.workload.table_count && page < plan->decided.device_state_pages;
 }
 
 /* Blocks alone: the table's sum waits in host memory.  Evenly spread, so that both processors work all the time. */
 bool st_place_carried(const struct st_plan *plan, uint32_t page)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     const uint32_t first = plan->decided.device_state_pages > w->block_first ? plan->decided.device_state_pages : w->block_first;
     uint32_t rank;
 
@@ -67,14 +67,14 @@ strata_tier st_place_weight_home(const struct st_plan *plan, uint32_t page)
 
 bool st_place_table_resident(const struct st_plan *plan)
 {
-    return plan->decided.resident_pages >= plan->workload.table_first + plan->workload.table_count;
+    return plan->decided.resident_pages >= plan->program.workload.table_first + plan->program.workload.table_count;
 }
 
 /* A table that the host updates in its home there is looked up there, too: a few rows cross the link before the whole table has.
  * Not one with its home on NVMe, pinned or not: what a placement needs must not jump with the pages pinned. */
 bool st_place_gather_on_host(const struct st_plan *plan)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
 
     return !st_place_table_resident(plan) ||
            (plan->policy.param_tier != STRATA_TIER_NVME && st_place_weight_home(plan, w->table_first) == STRATA_TIER_HOST);
@@ -84,7 +84,7 @@ bool st_place_gather_on_host(const struct st_plan *plan)
  * accumulation every page's comes with the last micro-batch. */
 static bool sum_outlives(const struct st_plan *plan, uint32_t p)
 {
-    const bool between = plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL && plan->workload.grad_accum > 1;
+    const bool between = plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL && plan->program.workload.grad_accum > 1;
 
     return st_place_is_table(plan, p) || between;
 }
@@ -93,7 +93,7 @@ static bool sum_outlives(const struct st_plan *plan, uint32_t p)
 bool st_place_keeps_sum(const struct st_plan *plan, uint32_t p)
 {
     if (st_place_device_update(plan, p))
-        return plan->workload.dtype == STRATA_F32 || sum_outlives(plan, p);
+        return plan->program.workload.dtype == STRATA_F32 || sum_outlives(plan, p);
     return sum_outlives(plan, p) && !st_place_is_table(plan, p) && p < plan->decided.device_accum_pages;
 }
 
@@ -106,7 +106,7 @@ uint32_t st_place_device_chunks(const struct st_plan *plan)
 {
     const uint32_t pages = plan->decided.device_state_pages;
 
-    if (pages < plan->workload.table_count)
+    if (pages < plan->program.workload.table_count)
         return 0;
-    return pages < plan->workload.page_count ? plan->pages[pages].chunk_first : plan->chunk_count;
+    return pages < plan->program.workload.page_count ? plan->program.pages[pages].chunk_first : plan->program.chunk_count;
 }

@@ -37,7 +37,7 @@ static bool try_tiers(struct st_plan *trial, const struct st_plan *plan, strata_
     trial->policy.optimizer_tier = optimizer;
     trial->policy.param_tier = param;
     trial->policy.activations = activations;
-    trial->machine.capacity[STRATA_TIER_NVME] = UINT64_MAX;
+    trial->capacity.bytes[STRATA_TIER_NVME] = UINT64_MAX;
     return st_plan_smallest_fits(trial);
 }
 
@@ -82,14 +82,14 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
     }
     if (then->activations != now->activations)
         put(t, "%sstrata.activations to \"recomputed\"", separator);
-    if (trial->minimum[STRATA_TIER_NVME] > plan->machine.capacity[STRATA_TIER_NVME])
+    if (trial->minimum[STRATA_TIER_NVME] > plan->capacity.bytes[STRATA_TIER_NVME])
         put(t, ", with --nvme DIR and %s of disk there", st_size_text(size, trial->minimum[STRATA_TIER_NVME]));
 }
 
 /* Could fewer tokens at a time help?  Not where one of them does not. */
 static bool smaller_batch_fits(struct st_plan *trial)
 {
-    struct st_workload *w = &trial->workload;
+    struct st_workload *w = &trial->program.workload;
 
     w->micro_batch = w->seq = w->grad_accum = 1;
     w->activation_bytes = w->block_internal_bytes = w->block_workspace_bytes = LEAST_BYTES;
@@ -100,7 +100,7 @@ static bool smaller_batch_fits(struct st_plan *trial)
 /* What the frugalest trial still lacks, of device and host, and why. */
 static void put_lacking(struct text *t, const struct st_plan *trial, const struct st_plan *plan)
 {
-    const uint64_t *needed = trial->minimum, *have = plan->machine.capacity;
+    const uint64_t *needed = trial->minimum, *have = plan->capacity.bytes;
     const bool device = needed[STRATA_TIER_DEVICE] > have[STRATA_TIER_DEVICE];
     const bool host = needed[STRATA_TIER_HOST] > have[STRATA_TIER_HOST];
     char device_text[24], host_text[24];
@@ -118,14 +118,14 @@ static void put_lacking(struct text *t, const struct st_plan *trial, const struc
 /* Nothing tried fits. */
 static void put_least(struct text *t, struct st_plan *trial, const struct st_plan *plan, strata_tier tier)
 {
-    const uint64_t gradients = plan->workload.params * strata_dtype_bytes(plan->workload.dtype);
-    const bool host = trial->minimum[STRATA_TIER_HOST] > plan->machine.capacity[STRATA_TIER_HOST];
+    const uint64_t gradients = plan->program.workload.params * strata_dtype_bytes(plan->program.workload.dtype);
+    const bool host = trial->minimum[STRATA_TIER_HOST] > plan->capacity.bytes[STRATA_TIER_HOST];
     char part[24];
 
     put_lacking(t, trial, plan);
-    if (host && !plan->policy.forward_only && gradients > plan->machine.capacity[STRATA_TIER_HOST])
+    if (host && !plan->policy.forward_only && gradients > plan->capacity.bytes[STRATA_TIER_HOST])
         put(t, "gradients alone take %s of host memory, %zu bytes per parameter; ", st_size_text(part, gradients),
-            strata_dtype_bytes(plan->workload.dtype));
+            strata_dtype_bytes(plan->program.workload.dtype));
     put(t, "raise --%s-memory", tier == STRATA_TIER_HOST ? "host" : "device");
     if (host && tier != STRATA_TIER_HOST)
         put(t, " or --host-memory");
@@ -135,12 +135,12 @@ static void put_least(struct text *t, struct st_plan *trial, const struct st_pla
 }
 
 /* Of several directories the one that limits all, since each takes its part. */
-static void put_disk(struct text *t, const struct st_machine *m)
+static void put_disk(struct text *t, const struct st_capacity *have)
 {
-    if (m->nvme_tightest[0] != '\0')
-        put(t, "free disk space in %s, or name another directory with --nvme", m->nvme_tightest);
+    if (have->nvme_tightest[0] != '\0')
+        put(t, "free disk space in %s, or name another directory with --nvme", have->nvme_tightest);
     else
-        put(t, m->capacity[STRATA_TIER_NVME] == 0 ? "give a directory with --nvme DIR"
+        put(t, have->bytes[STRATA_TIER_NVME] == 0 ? "give a directory with --nvme DIR"
                                                   : "free disk space or name another directory with --nvme");
 }
 
@@ -151,7 +151,7 @@ void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_
 
     buf[0] = '\0';
     if (tier == STRATA_TIER_NVME) {
-        put_disk(&t, &plan->machine);
+        put_disk(&t, &plan->capacity);
         return;
     }
     if (!find(&trial, plan, tier)) {

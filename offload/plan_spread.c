@@ -35,15 +35,15 @@ static struct size_class *class_of(struct spread *s, uint64_t bytes)
 
 static bool of_table(const struct spread *s, uint32_t chunk)
 {
-    return st_place_is_table(s->plan, s->plan->chunks[chunk].page);
+    return st_place_is_table(s->plan, s->plan->program.chunks[chunk].page);
 }
 
 static void count_classes(struct spread *s)
 {
-    for (uint32_t i = s->first; i < s->plan->chunk_count; i++) {
-        struct size_class *c = class_of(s, s->plan->chunks[i].bytes);
+    for (uint32_t i = s->first; i < s->plan->program.chunk_count; i++) {
+        struct size_class *c = class_of(s, s->plan->program.chunks[i].bytes);
 
-        if (c == NULL || s->plan->chunks[i].group == ST_GROUP_FROZEN)
+        if (c == NULL || s->plan->program.chunks[i].group == ST_GROUP_FROZEN)
             continue;
         c->count++;
         c->pinned += i < s->pinned_end;
@@ -53,8 +53,8 @@ static void count_classes(struct spread *s)
 /* The table takes of its class what it can get. */
 static void pin_table(struct spread *s)
 {
-    for (uint32_t i = s->first; i < s->plan->chunk_count; i++) {
-        struct st_chunk *chunk = &s->plan->chunks[i];
+    for (uint32_t i = s->first; i < s->plan->program.chunk_count; i++) {
+        struct st_chunk *chunk = &s->plan->program.chunks[i];
         struct size_class *c = class_of(s, chunk->bytes);
 
         if (c == NULL || chunk->group == ST_GROUP_FROZEN || !of_table(s, i))
@@ -67,8 +67,8 @@ static void pin_table(struct spread *s)
 
 static void pin_evenly(struct spread *s)
 {
-    for (uint32_t i = s->first; i < s->plan->chunk_count; i++) {
-        struct st_chunk *chunk = &s->plan->chunks[i];
+    for (uint32_t i = s->first; i < s->plan->program.chunk_count; i++) {
+        struct st_chunk *chunk = &s->plan->program.chunks[i];
         struct size_class *c = class_of(s, chunk->bytes);
 
         if (c == NULL || chunk->group == ST_GROUP_FROZEN || of_table(s, i))
@@ -82,8 +82,8 @@ void st_plan_spread(struct st_plan *plan)
 {
     struct spread s = {.plan = plan, .first = st_place_device_chunks(plan), .pinned_end = plan->decided.pinned_chunks};
 
-    for (uint32_t i = 0; i < plan->chunk_count; i++)
-        plan->chunks[i].pinned = i < plan->decided.pinned_chunks;
+    for (uint32_t i = 0; i < plan->program.chunk_count; i++)
+        plan->program.chunks[i].pinned = i < plan->decided.pinned_chunks;
     if (plan->policy.optimizer_tier != STRATA_TIER_NVME || plan->decided.pinned_chunks <= s.first)
         return;
     count_classes(&s);

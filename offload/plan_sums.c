@@ -32,19 +32,19 @@ static bool alike(const struct st_workload *w, uint32_t a, uint32_t b)
 
 static void sum_chunks(const struct st_plan *plan, struct st_plan_sums *sums)
 {
-    const uint32_t count = plan->chunk_count;
+    const uint32_t count = plan->program.chunk_count;
 
     sums->state_bytes[0] = 0;
     for (uint32_t c = 0; c < count; c++) {
-        const struct st_chunk *chunk = &plan->chunks[c];
+        const struct st_chunk *chunk = &plan->program.chunks[c];
 
         sums->state_bytes[c + 1] = sums->state_bytes[c] + (chunk->group == ST_GROUP_FROZEN ? 0 : chunk->bytes);
     }
-    for (uint32_t p = 0; p < plan->workload.page_count; p++)
+    for (uint32_t p = 0; p < plan->program.workload.page_count; p++)
         sums->page_largest[p] = 0;
     for (uint32_t c = 0; c < count; c++) {
         const uint64_t bytes = sums->state_bytes[c + 1] - sums->state_bytes[c];
-        uint64_t *largest = &sums->page_largest[plan->chunks[c].page];
+        uint64_t *largest = &sums->page_largest[plan->program.chunks[c].page];
 
         *largest = bytes > *largest ? bytes : *largest;
     }
@@ -58,7 +58,7 @@ static void sum_chunks(const struct st_plan *plan, struct st_plan_sums *sums)
 
 static uint32_t lowest_block(const struct st_plan *plan)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     uint32_t b = 0;
 
     if (st_place_trained(plan, w->table_first) || (w->position_page != ST_NO_PAGE && st_place_trained(plan, w->position_page)))
@@ -70,7 +70,7 @@ static uint32_t lowest_block(const struct st_plan *plan)
 
 strata_status st_plan_sums_make(struct st_plan *plan)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     struct st_plan_sums *sums = calloc(1, sizeof(*sums));
 
     plan->sums = sums;
@@ -79,11 +79,11 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     sums->run_end = malloc(w->page_count * sizeof(*sums->run_end));
     sums->run_first = malloc(w->page_count * sizeof(*sums->run_first));
     sums->page_largest = malloc(w->page_count * sizeof(*sums->page_largest));
-    sums->state_bytes = malloc(((size_t)plan->chunk_count + 1) * sizeof(*sums->state_bytes));
-    sums->state_largest = malloc(((size_t)plan->chunk_count + 1) * sizeof(*sums->state_largest));
+    sums->state_bytes = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_bytes));
+    sums->state_largest = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_largest));
     if (sums->run_end == NULL || sums->run_first == NULL || sums->page_largest == NULL || sums->state_bytes == NULL ||
         sums->state_largest == NULL)
-        return st_error(STRATA_E_NOMEM, "plan: no memory for %u chunks", plan->chunk_count);
+        return st_error(STRATA_E_NOMEM, "plan: no memory for %u chunks", plan->program.chunk_count);
     for (uint32_t p = w->page_count; p-- > 0;) {
         const bool last = p + 1 == w->page_count || !alike(w, p, p + 1);
 

@@ -24,7 +24,7 @@ static bool is_head(const struct st_workload *w, uint32_t p)
 
 static struct page_facts facts_of(const struct st_plan *plan, uint32_t p)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     const bool block = p >= w->block_first && p < w->norm_page, table = st_place_is_table(plan, p);
     struct page_facts f = {.trained = st_place_trained(plan, p), .table = table};
 
@@ -76,7 +76,8 @@ static void count_streamed(struct counts *n, const struct st_plan *plan, const s
 
 static void count_gradients(struct counts *n, const struct st_plan *plan, uint32_t p, const struct page_facts *f)
 {
-    const uint32_t visits = f->table ? (plan->workload.tied ? f->passes : 0) : f->passes; /* by the ops that add to the sum */
+    const uint32_t visits =
+        f->table ? (plan->program.workload.tied ? f->passes : 0) : f->passes; /* by the ops that add to the sum */
 
     if (!f->trained)
         return;
@@ -90,14 +91,15 @@ static void count_gradients(struct counts *n, const struct st_plan *plan, uint32
 
 static uint64_t state_of(const struct st_plan *plan, uint32_t p)
 {
-    const uint32_t first = plan->pages[p].chunk_first;
+    const uint32_t first = plan->program.pages[p].chunk_first;
 
-    return plan->sums->state_bytes[first + plan->pages[p].chunk_count] - plan->sums->state_bytes[first];
+    return plan->sums->state_bytes[first + plan->program.pages[p].chunk_count] - plan->sums->state_bytes[first];
 }
 
 static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_t p, uint32_t times)
 {
-    const uint64_t elems = plan->workload.pages[p].elems, bytes = elems * strata_dtype_bytes(plan->workload.dtype);
+    const uint64_t elems = plan->program.workload.pages[p].elems,
+                   bytes = elems * strata_dtype_bytes(plan->program.workload.dtype);
     const struct page_facts f = facts_of(plan, p);
     struct counts n = {0};
 
@@ -123,7 +125,7 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
 /* Rows of the table that the host gathers, and gradients of rows that it scatters. */
 static void add_rows(struct st_moved *moved, const struct st_plan *plan)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     const uint64_t bytes = w->activation_bytes * w->grad_accum;
 
     if (st_place_gather_on_host(plan)) {
@@ -142,7 +144,7 @@ static void add_state(struct st_moved *moved, const struct st_plan *plan)
 
     if (plan->policy.forward_only || plan->policy.optimizer_tier != STRATA_TIER_NVME)
         return;
-    bytes = plan->sums->state_bytes[plan->chunk_count] - plan->sums->state_bytes[from];
+    bytes = plan->sums->state_bytes[plan->program.chunk_count] - plan->sums->state_bytes[from];
     moved->read += bytes;
     moved->nvme += 2 * bytes;
 }
@@ -150,7 +152,7 @@ static void add_state(struct st_moved *moved, const struct st_plan *plan)
 void st_plan_moved(struct st_moved *moved, const struct st_plan *plan)
 {
     *moved = (struct st_moved){0};
-    for (uint32_t p = 0, end; p < plan->workload.page_count; p = end) {
+    for (uint32_t p = 0, end; p < plan->program.workload.page_count; p = end) {
         end = st_plan_alike_end(plan, p);
         add_page(moved, plan, p, end - p);
     }

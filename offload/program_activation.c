@@ -3,7 +3,7 @@
 
 uint64_t st_emit_act_id(const struct st_emitter *e, uint32_t boundary, uint32_t micro)
 {
-    return (uint64_t)boundary * e->plan->workload.grad_accum + micro;
+    return (uint64_t)boundary * e->program->workload.grad_accum + micro;
 }
 
 static uint32_t act_slot(struct st_emitter *e, uint32_t id)
@@ -38,8 +38,8 @@ static uint32_t host_act(struct st_emitter *e, uint64_t id, uint32_t micro, unsi
     if (slot != ST_NO_BUFFER)
         return slot;
     slot = st_pool_take(&e->lay->host_acts, (uint32_t)id);
-    st_emit_copy(e, ST_OP_READ_ACT, phases, e->lay->act_nvme[id], slot, id, e->plan->buffers[e->lay->act_nvme[id]].bytes)->micro =
-        micro;
+    st_emit_copy(e, ST_OP_READ_ACT, phases, e->lay->act_nvme[id], slot, id, e->program->buffers[e->lay->act_nvme[id]].bytes)
+        ->micro = micro;
     return slot;
 }
 
@@ -59,7 +59,7 @@ uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro
     }
     host = host_act(e, id, micro, phases);
     slot = act_slot(e, (uint32_t)id);
-    st_emit_copy(e, ST_OP_UPLOAD_ACT, phases, host, slot, id, e->plan->workload.activation_bytes)->micro = micro;
+    st_emit_copy(e, ST_OP_UPLOAD_ACT, phases, host, slot, id, e->program->workload.activation_bytes)->micro = micro;
     return slot;
 }
 
@@ -72,7 +72,7 @@ void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, u
     if (e->lay->act_device[id] != ST_NO_BUFFER)
         return;
     host = extent != ST_NO_BUFFER ? st_pool_take(&e->lay->host_acts, (uint32_t)id) : e->lay->act_host[id];
-    st_emit_copy(e, ST_OP_DOWNLOAD_ACT, FORWARD, slot, host, id, e->plan->workload.activation_bytes)->micro = micro;
+    st_emit_copy(e, ST_OP_DOWNLOAD_ACT, FORWARD, slot, host, id, e->program->workload.activation_bytes)->micro = micro;
     if (extent != ST_NO_BUFFER)
-        st_emit_copy(e, ST_OP_WRITE_ACT, FORWARD, host, extent, id, e->plan->buffers[extent].bytes)->micro = micro;
+        st_emit_copy(e, ST_OP_WRITE_ACT, FORWARD, host, extent, id, e->program->buffers[extent].bytes)->micro = micro;
 }

@@ -9,13 +9,13 @@
 
 static bool trained(const struct st_emitter *e, uint32_t p)
 {
-    return e->plan->pages[p].trained;
+    return e->program->pages[p].trained;
 }
 
 /* The device buffer that page p's gradient is summed in for these micro-batches. */
 static uint32_t open_sum(struct st_emitter *e, uint32_t p, const struct st_micros *micros)
 {
-    const struct st_page_place *place = &e->plan->pages[p];
+    const struct st_page_place *place = &e->program->pages[p];
     uint32_t slot;
 
     if (!place->trained)
@@ -25,7 +25,8 @@ static uint32_t open_sum(struct st_emitter *e, uint32_t p, const struct st_micro
     slot = st_pool_take(st_place_is_small(e->plan, p) ? &e->lay->small_grads : &e->lay->grads, p);
     if (micros->opens)
         return slot;
-    st_emit_copy(e, ST_OP_UPLOAD_ACCUM, BACKWARD, place->accum_region, slot, p, e->plan->workload.pages[p].elems * 4)->page = p;
+    st_emit_copy(e, ST_OP_UPLOAD_ACCUM, BACKWARD, place->accum_region, slot, p, e->program->workload.pages[p].elems * 4)->page =
+        p;
     return slot;
 }
 
@@ -40,7 +41,8 @@ static void add_to_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t 
 
 static void park_sum(struct st_emitter *e, uint32_t p, uint32_t sum)
 {
-    st_emit_copy(e, ST_OP_DOWNLOAD_ACCUM, BACKWARD, sum, e->plan->pages[p].accum_region, p, e->plan->workload.pages[p].elems * 4)
+    st_emit_copy(e, ST_OP_DOWNLOAD_ACCUM, BACKWARD, sum, e->program->pages[p].accum_region, p,
+                 e->program->workload.pages[p].elems * 4)
         ->page = p;
 }
 
@@ -48,14 +50,14 @@ static void park_sum(struct st_emitter *e, uint32_t p, uint32_t sum)
  * norm waits for, and their own updates come later anyway.  Each holds its slot for so long. */
 static bool held_back(const struct st_emitter *e, uint32_t p)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
 
     return !st_emit_in_backward(e) && (p == w->position_page || p == w->block_first + e->plan->sums->lowest_block);
 }
 
 static void download_grad(struct st_emitter *e, uint32_t p, uint32_t from)
 {
-    st_emit_copy(e, ST_OP_DOWNLOAD_GRAD, BACKWARD, from, e->plan->pages[p].grad_region, p, st_emit_page_bytes(e, p))->page = p;
+    st_emit_copy(e, ST_OP_DOWNLOAD_GRAD, BACKWARD, from, e->program->pages[p].grad_region, p, st_emit_page_bytes(e, p))->page = p;
 }
 
 void st_emit_held(struct st_emitter *e)
@@ -68,14 +70,14 @@ void st_emit_held(struct st_emitter *e)
 /* Round once, take the norm, send it where the update will be; then update, where nothing has to be waited for. */
 static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
 {
-    struct st_plan *plan = e->plan;
-    const struct st_page_place *place = &plan->pages[p];
+    const struct st_program *program = e->program;
+    const struct st_page_place *place = &program->pages[p];
     uint32_t rounded = sum;
 
     if (place->device_update)
         rounded = place->grad_region;
-    else if (plan->workload.dtype != STRATA_F32)
-        rounded = st_pool_take(st_place_is_small(plan, p) ? &e->lay->small_rounded : &e->lay->rounded, p);
+    else if (program->workload.dtype != STRATA_F32)
+        rounded = st_pool_take(st_place_is_small(e->plan, p) ? &e->lay->small_rounded : &e->lay->rounded, p);
     st_emit_op(e, ST_OP_FINISH_GRAD, BACKWARD)->page = p;
     st_emit_operand(e, ST_ROLE_SUM, sum, p);
     st_emit_operand(e, ST_ROLE_GRAD, rounded, p);
@@ -95,7 +97,7 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
 /* What happens to page p's sum when these micro-batches are through it.  The table's stays open for the lookup's share. */
 static void close_sum(struct st_emitter *e, uint32_t p, uint32_t sum, const struct st_micros *micros)
 {
-    const struct st_page_place *place = &e->plan->pages[p];
+    const struct st_page_place *place = &e->program->pages[p];
 
     if (sum == ST_NO_BUFFER)
         return;
@@ -107,8 +109,8 @@ static void close_sum(struct st_emitter *e, uint32_t p, uint32_t sum, const stru
 
 static void head_tile_backward(struct st_emitter *e, const struct st_micros *micros, uint32_t t)
 {
-    const uint32_t p = e->plan->workload.head_first + t;
-    const uint64_t g = e->plan->workload.grad_accum;
+    const uint32_t p = e->program->workload.head_first + t;
+    const uint64_t g = e->program->workload.grad_accum;
     const uint32_t weight = st_emit_device_weight(e, p, BACKWARD);
     const uint32_t sum = open_sum(e, p, micros);
 
@@ -132,7 +134,7 @@ static void head_tile_backward(struct st_emitter *e, const struct st_micros *mic
 
 static void head_backward(struct st_emitter *e, const struct st_micros *micros)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
     uint32_t weight, sum;
 
     for (uint32_t t = 0; t < w->head_count; t++)
@@ -157,7 +159,7 @@ static void head_backward(struct st_emitter *e, const struct st_micros *micros)
 
 static void block_backward(struct st_emitter *e, const struct st_micros *micros, uint32_t b)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
     const uint32_t p = w->block_first + b;
     const uint32_t weight = st_emit_device_weight(e, p, BACKWARD);
     const uint32_t sum = open_sum(e, p, micros);
@@ -183,7 +185,7 @@ static void block_backward(struct st_emitter *e, const struct st_micros *micros,
 
 static void position_backward(struct st_emitter *e, const struct st_micros *micros)
 {
-    const uint32_t p = e->plan->workload.position_page;
+    const uint32_t p = e->program->workload.position_page;
     const uint32_t sum = open_sum(e, p, micros);
 
     for (uint32_t m = micros->first; m < micros->end; m++) {
@@ -199,7 +201,7 @@ static void position_backward(struct st_emitter *e, const struct st_micros *micr
 
 void st_emit_backward(struct st_emitter *e, const struct st_micros *micros)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
 
     head_backward(e, micros);
     for (uint32_t b = w->block_count; b-- > e->plan->sums->lowest_block;)
@@ -212,8 +214,8 @@ void st_emit_backward(struct st_emitter *e, const struct st_micros *micros)
 
 static void scatter_device(struct st_emitter *e, uint32_t p)
 {
-    const struct st_workload *w = &e->plan->workload;
-    const uint32_t sum = e->plan->pages[p].accum_region;
+    const struct st_workload *w = &e->program->workload;
+    const uint32_t sum = e->program->pages[p].accum_region;
     struct st_op *op = st_emit_op(e, ST_OP_SCATTER_DEVICE, BACKWARD);
 
     op->page = p;
@@ -227,7 +229,7 @@ static void scatter_device(struct st_emitter *e, uint32_t p)
 
 static void scatter_host(struct st_emitter *e, uint32_t micro)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
     struct st_op *op =
         st_emit_copy(e, ST_OP_DOWNLOAD_DACT, BACKWARD, e->lay->dact[micro], e->lay->dact_host, micro, w->activation_bytes);
 
@@ -238,14 +240,14 @@ static void scatter_host(struct st_emitter *e, uint32_t micro)
     st_emit_operand(e, ST_ROLE_DACT, e->lay->dact_host, micro);
     st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_host, 0);
     for (uint32_t p = w->table_first; p < w->table_first + w->table_count; p++)
-        st_emit_operand(e, ST_ROLE_SUM, e->plan->pages[p].accum_region, p);
+        st_emit_operand(e, ST_ROLE_SUM, e->program->pages[p].accum_region, p);
 }
 
 static void finish_host(struct st_emitter *e, uint32_t p)
 {
     st_emit_op(e, ST_OP_FINISH_HOST, BACKWARD)->page = p;
-    st_emit_operand(e, ST_ROLE_SUM, e->plan->pages[p].accum_region, p);
-    st_emit_operand(e, ST_ROLE_GRAD, e->plan->pages[p].grad_region, p);
+    st_emit_operand(e, ST_ROLE_SUM, e->program->pages[p].accum_region, p);
+    st_emit_operand(e, ST_ROLE_GRAD, e->program->pages[p].grad_region, p);
     st_emit_operand(e, ST_ROLE_NORMS, e->lay->at.norms_host, 1);
     if (st_emit_in_backward(e))
         st_emit_gate(e, p);
@@ -253,12 +255,12 @@ static void finish_host(struct st_emitter *e, uint32_t p)
 
 void st_emit_table_backward(struct st_emitter *e)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
     const uint32_t end = w->table_first + w->table_count;
 
     if (!trained(e, w->table_first))
         return;
-    if (!e->plan->pages[w->table_first].parked) {
+    if (!e->program->pages[w->table_first].parked) {
         for (uint32_t p = w->table_first; p < end; p++)
             scatter_device(e, p);
         return;

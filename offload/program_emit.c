@@ -32,32 +32,32 @@ static bool reserve(struct st_emitter *e, void **array, uint32_t *room, uint32_t
 
 struct st_op *st_emit_op(struct st_emitter *e, enum st_op_kind kind, unsigned phases)
 {
-    struct st_plan *plan = e->plan;
+    struct st_program *program = e->program;
 
     e->op = &e->dummy;
-    if (reserve(e, (void **)&plan->ops, &e->op_room, plan->op_count + 1, sizeof(*plan->ops)))
-        e->op = &plan->ops[plan->op_count++];
+    if (reserve(e, (void **)&program->ops, &e->op_room, program->op_count + 1, sizeof(*program->ops)))
+        e->op = &program->ops[program->op_count++];
     *e->op = (struct st_op){.kind = (uint8_t)kind,
                             .lane = (uint8_t)st_op_rows[kind].lane,
                             .phases = (uint8_t)phases,
                             .page = ST_NO_PAGE,
-                            .access_first = plan->access_count};
+                            .access_first = program->access_count};
     return e->op;
 }
 
 void st_emit_operand(struct st_emitter *e, enum st_role role, uint32_t buffer, uint64_t index)
 {
     const struct st_operand *operand = st_operand_of((enum st_op_kind)e->op->kind, role);
-    struct st_plan *plan = e->plan;
+    struct st_program *program = e->program;
 
-    assert(operand != NULL && buffer < plan->buffer_count);
-    if (!reserve(e, (void **)&plan->accesses, &e->access_room, plan->access_count + 1, sizeof(*plan->accesses)))
+    assert(operand != NULL && buffer < program->buffer_count);
+    if (!reserve(e, (void **)&program->accesses, &e->access_room, program->access_count + 1, sizeof(*program->accesses)))
         return;
-    plan->accesses[plan->access_count++] = (struct st_access){.buffer = buffer,
-                                                              .mode = (uint8_t)st_operand_mode(operand, e->op),
-                                                              .content = operand->content,
-                                                              .role = (uint8_t)role,
-                                                              .index = (uint32_t)index};
+    program->accesses[program->access_count++] = (struct st_access){.buffer = buffer,
+                                                                    .mode = (uint8_t)st_operand_mode(operand, e->op),
+                                                                    .content = operand->content,
+                                                                    .role = (uint8_t)role,
+                                                                    .index = (uint32_t)index};
     e->op->access_count++;
 }
 
@@ -101,7 +101,7 @@ void st_pool_forget(struct st_pool *pool)
 
 uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p)
 {
-    return e->plan->workload.pages[p].elems * strata_dtype_bytes(e->plan->workload.dtype);
+    return e->program->workload.pages[p].elems * strata_dtype_bytes(e->program->workload.dtype);
 }
 
 bool st_emit_gated(const struct st_emitter *e)
@@ -118,7 +118,7 @@ bool st_emit_in_backward(const struct st_emitter *e)
 
 static void upload_tokens(struct st_emitter *e)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
     const uint64_t bytes = (uint64_t)w->micro_batch * w->seq * w->grad_accum * 2 * sizeof(int32_t);
 
     (void)st_emit_copy(e, ST_OP_UPLOAD_TOKENS, FORWARD, e->lay->at.tokens_host, e->lay->at.tokens_device, 0, bytes);
@@ -126,15 +126,15 @@ static void upload_tokens(struct st_emitter *e)
 
 static bool updates_on_device(const struct st_plan *plan)
 {
-    for (uint32_t p = 0; p < plan->workload.page_count; p++)
-        if (plan->pages[p].device_update)
+    for (uint32_t p = 0; p < plan->program.workload.page_count; p++)
+        if (plan->program.pages[p].device_update)
             return true;
     return false;
 }
 
 static void end_of_step(struct st_emitter *e)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
 
     (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, FORWARD, e->lay->at.scalars_device, e->lay->at.scalars_host, 0,
                        st_scalars_bytes(w->page_count, w->grad_accum));
@@ -183,11 +183,11 @@ static void emit_pass(struct st_emitter *e, const struct st_micros *micros)
 /* Vertical: all micro-batches go through a layer together.  Horizontal: one goes through all layers, then the next. */
 static void emit_cycle(struct st_emitter *e)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
     const bool horizontal = e->plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL;
     const uint32_t together = horizontal ? 1 : w->grad_accum;
 
-    e->plan->op_count = e->plan->access_count = 0;
+    e->program->op_count = e->program->access_count = 0;
     forget_slots(e);
     upload_tokens(e);
     for (uint32_t m = 0; m < w->grad_accum; m += together) {
@@ -207,30 +207,6 @@ static void emit_cycle(struct st_emitter *e)
         st_emit_gate(e, p);
 }
 
-static void add_traffic(struct st_plan *plan)
-{
-    memset(plan->traffic, 0, sizeof(plan->traffic));
-    for (uint32_t i = 0; i < plan->op_count; i++) {
-        const struct st_op *op = &plan->ops[i];
-
-        for (uint32_t phase = 0; phase < ST_PHASE_COUNT; phase++) {
-            uint64_t *link = st_traffic_of(&plan->traffic[phase], op->lane);
-
-            if ((op->phases & (1u << phase)) != 0 && link != NULL)
-                *link += op->bytes;
-        }
-    }
-}
-
-uint32_t st_plan_backward(const struct st_plan *plan)
-{
-    uint32_t first = 0;
-
-    while (first < plan->op_count && plan->ops[first].kind != ST_OP_HEAD_GRAD)
-        first++;
-    return first;
-}
-
 /* What the lists grew beyond their end: a plan keeps them as long as it lives. */
 static void trim(void **array, uint32_t count, size_t size)
 {
@@ -242,7 +218,8 @@ static void trim(void **array, uint32_t count, size_t size)
 
 strata_status st_program_emit(struct st_plan *plan, struct st_layout *lay)
 {
-    struct st_emitter e = {.plan = plan, .lay = lay};
+    struct st_program *program = &plan->program;
+    struct st_emitter e = {.plan = plan, .program = program, .lay = lay};
     strata_status st;
 
     e.update_phases = st_emit_gated(&e) ? BODY | EPI : BODY | PRO;
@@ -250,12 +227,11 @@ strata_status st_program_emit(struct st_plan *plan, struct st_layout *lay)
     emit_cycle(&e);
     if (e.no_memory)
         return st_error(STRATA_E_NOMEM, "plan: no memory for the program");
-    add_traffic(plan);
-    if ((st = st_program_wait(plan)) != STRATA_OK)
+    if ((st = st_program_wait(program)) != STRATA_OK)
         return st;
-    trim((void **)&plan->ops, plan->op_count, sizeof(*plan->ops));
-    trim((void **)&plan->accesses, plan->access_count, sizeof(*plan->accesses));
-    trim((void **)&plan->waits, plan->wait_count, sizeof(*plan->waits));
-    trim((void **)&plan->buffers, plan->buffer_count, sizeof(*plan->buffers));
+    trim((void **)&program->ops, program->op_count, sizeof(*program->ops));
+    trim((void **)&program->accesses, program->access_count, sizeof(*program->accesses));
+    trim((void **)&program->waits, program->wait_count, sizeof(*program->waits));
+    trim((void **)&program->buffers, program->buffer_count, sizeof(*program->buffers));
     return STRATA_OK;
 }

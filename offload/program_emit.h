@@ -1,7 +1,6 @@
 /* offload/program_emit.h - the parts of the program writer: mechanics, weights and updates, activations, forward, backward.
  *
- * program_emit.c       ops, accesses, slots; one cycle; traffic
- * program_wait.c       what each op waits for
+ * program_emit.c       ops, accesses, slots; one cycle
  * program_gate.c       weights in and out, updates of a page
  * program_activation.c layer boundaries: slots, checkpoints on host and NVMe
  * program_forward.c    embedding, blocks, head and loss
@@ -24,7 +23,8 @@ enum {
 #define ST_HELD_MAX 2u /* the lowest block, the positions */
 
 struct st_emitter {
-    struct st_plan *plan;
+    const struct st_plan *plan; /* decisions */
+    struct st_program *program; /* being written */
     struct st_layout *lay;
     uint32_t op_room, access_room;
     uint64_t tick;                     /* for least recently used */
@@ -66,11 +66,6 @@ void st_pool_forget(struct st_pool *pool);
 uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p);
 bool st_emit_gated(const struct st_emitter *e);
 bool st_emit_in_backward(const struct st_emitter *e);
-
-/* --- program_wait.c --- */
-
-/* Write plan->waits from the accesses. */
-strata_status st_program_wait(struct st_plan *plan);
 
 /* --- program_gate.c --- */
 

@@ -7,7 +7,7 @@ static void gather_host(struct st_emitter *e, uint32_t p)
     struct st_op *op = st_emit_op(e, ST_OP_GATHER_HOST, FORWARD);
 
     op->page = p;
-    op->first = p == e->plan->workload.table_first;
+    op->first = p == e->program->workload.table_first;
     st_emit_operand(e, ST_ROLE_WEIGHT, weight, p);
     st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_host, 0);
     st_emit_operand(e, ST_ROLE_ROWS, e->lay->rows_host, 0);
@@ -15,7 +15,7 @@ static void gather_host(struct st_emitter *e, uint32_t p)
 
 static void embed_rows(struct st_emitter *e, uint32_t micro, uint32_t act)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
     struct st_op *op;
 
     if (!st_place_gather_on_host(e->plan)) {
@@ -23,7 +23,7 @@ static void embed_rows(struct st_emitter *e, uint32_t micro, uint32_t act)
         st_emit_operand(e, ST_ROLE_ACT_OUT, act, st_emit_act_id(e, 0, micro));
         st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_device, 0);
         for (uint32_t p = w->table_first; p < w->table_first + w->table_count; p++)
-            st_emit_operand(e, ST_ROLE_WEIGHT, e->plan->pages[p].weight_region, p);
+            st_emit_operand(e, ST_ROLE_WEIGHT, e->program->pages[p].weight_region, p);
     } else {
         op = st_emit_op(e, ST_OP_UPLOAD_ROWS, FORWARD);
         op->bytes = w->activation_bytes;
@@ -35,7 +35,7 @@ static void embed_rows(struct st_emitter *e, uint32_t micro, uint32_t act)
 
 static void embed_forward(struct st_emitter *e, const struct st_micros *micros)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
     const bool positions = w->position_page != ST_NO_PAGE;
     uint32_t weight = ST_NO_BUFFER;
 
@@ -68,7 +68,7 @@ static void embed_forward(struct st_emitter *e, const struct st_micros *micros)
 /* The first block's update and upload run beside the table's, which the host looks up meanwhile. */
 static void first_block_ahead(struct st_emitter *e, const struct st_micros *micros)
 {
-    const uint32_t p = e->plan->workload.block_first;
+    const uint32_t p = e->program->workload.block_first;
 
     if (!e->first_ahead)
         return;
@@ -80,7 +80,7 @@ static void first_block_ahead(struct st_emitter *e, const struct st_micros *micr
 /* A table that stays on the device follows piece by piece; the head is the first that needs it. */
 static void table_after_block(struct st_emitter *e, const struct st_micros *micros, uint32_t b)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
     const uint64_t tiles = w->table_count;
 
     if (!micros->opens || !st_emit_uploads_later(e))
@@ -91,7 +91,7 @@ static void table_after_block(struct st_emitter *e, const struct st_micros *micr
 
 static void block_forward(struct st_emitter *e, const struct st_micros *micros, uint32_t b)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
     const uint32_t p = w->block_first + b;
     uint32_t weight;
 
@@ -118,7 +118,7 @@ static void block_forward(struct st_emitter *e, const struct st_micros *micros, 
 
 static void head_forward(struct st_emitter *e, const struct st_micros *micros)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
     struct st_op *op;
     uint32_t weight;
 
@@ -166,8 +166,8 @@ void st_emit_forward(struct st_emitter *e, const struct st_micros *micros)
 {
     first_block_ahead(e, micros);
     embed_forward(e, micros);
-    st_emit_forget_weights(e, e->plan->workload.block_first);
-    for (uint32_t b = 0; b < e->plan->workload.block_count; b++) {
+    st_emit_forget_weights(e, e->program->workload.block_first);
+    for (uint32_t b = 0; b < e->program->workload.block_count; b++) {
         block_forward(e, micros, b);
         table_after_block(e, micros, b);
     }

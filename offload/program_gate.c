@@ -7,8 +7,8 @@
 
 uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases)
 {
-    struct st_plan *plan = e->plan;
-    const struct st_page_place *place = &plan->pages[p];
+    const struct st_program *program = e->program;
+    const struct st_page_place *place = &program->pages[p];
     uint32_t slot;
 
     if (place->weight_home == STRATA_TIER_HOST)
@@ -20,7 +20,7 @@ uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases)
     slot = st_pool_take(&e->lay->host_weights, p);
     if (phases == 0)
         return slot;
-    st_emit_copy(e, ST_OP_READ_WEIGHT, phases, place->home_region, slot, p, plan->buffers[place->home_region].bytes)->page = p;
+    st_emit_copy(e, ST_OP_READ_WEIGHT, phases, place->home_region, slot, p, program->buffers[place->home_region].bytes)->page = p;
     return slot;
 }
 
@@ -36,7 +36,7 @@ static void upload_weight(struct st_emitter *e, uint32_t p, uint32_t from, uint3
 
 uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases)
 {
-    const struct st_page_place *place = &e->plan->pages[p];
+    const struct st_page_place *place = &e->program->pages[p];
     uint32_t slot, from;
 
     if (place->resident)
@@ -52,11 +52,12 @@ uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases
 
 static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
 {
-    const struct st_page_place *place = &e->plan->pages[p];
+    const struct st_page_place *place = &e->program->pages[p];
 
     if (place->weight_home != STRATA_TIER_NVME)
         return;
-    st_emit_copy(e, ST_OP_WRITE_WEIGHT, e->update_phases, slot, place->home_region, p, e->plan->buffers[place->home_region].bytes)
+    st_emit_copy(e, ST_OP_WRITE_WEIGHT, e->update_phases, slot, place->home_region, p,
+                 e->program->buffers[place->home_region].bytes)
         ->page = p;
 }
 
@@ -64,7 +65,7 @@ static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
 
 static void move_state(struct st_emitter *e, enum st_op_kind kind, unsigned phases, uint32_t c, uint32_t from, uint32_t to)
 {
-    const struct st_chunk *chunk = &e->plan->chunks[c];
+    const struct st_chunk *chunk = &e->program->chunks[c];
     struct st_op *op = st_emit_copy(e, kind, phases, from, to, c, chunk->bytes);
 
     op->page = chunk->page;
@@ -74,7 +75,7 @@ static void move_state(struct st_emitter *e, enum st_op_kind kind, unsigned phas
 static uint32_t state_slot(struct st_emitter *e, uint32_t c)
 {
     struct st_pool *pool = &e->lay->states;
-    const struct st_chunk *chunk = &e->plan->chunks[c];
+    const struct st_chunk *chunk = &e->program->chunks[c];
     uint32_t slot = st_pool_find(pool, c);
 
     if (slot != ST_NO_BUFFER)
@@ -87,8 +88,8 @@ static uint32_t state_slot(struct st_emitter *e, uint32_t c)
 /* One chunk's update, where its page's are made.  State that the device updates and does not hold comes there, and goes back. */
 static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
 {
-    const struct st_chunk *chunk = &e->plan->chunks[c];
-    const struct st_page_place *place = &e->plan->pages[chunk->page];
+    const struct st_chunk *chunk = &e->program->chunks[c];
+    const struct st_page_place *place = &e->program->pages[chunk->page];
     const bool swapped = chunk->tier == STRATA_TIER_NVME, device = place->device_update;
     const uint32_t home = swapped ? state_slot(e, c) : chunk->region;
     const uint32_t state = place->carried ? st_pool_take(&e->lay->carries, c) : home;
@@ -114,10 +115,10 @@ static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
 
 static void update_chunks(struct st_emitter *e, uint32_t p, uint32_t weight)
 {
-    const struct st_page_place *place = &e->plan->pages[p];
+    const struct st_page_place *place = &e->program->pages[p];
 
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
-        if (e->plan->chunks[c].tier != STRATA_TIER_COUNT)
+        if (e->program->chunks[c].tier != STRATA_TIER_COUNT)
             update_chunk(e, c, weight);
 }
 
@@ -127,12 +128,12 @@ static unsigned gate_phases(const struct st_emitter *e, uint32_t p)
 {
     const bool gathered = st_place_is_table(e->plan, p) && st_place_gather_on_host(e->plan);
 
-    return st_emit_gated(e) && (gathered || !e->plan->pages[p].resident) ? ALWAYS : e->update_phases;
+    return st_emit_gated(e) && (gathered || !e->program->pages[p].resident) ? ALWAYS : e->update_phases;
 }
 
 static void gate_host(struct st_emitter *e, uint32_t p)
 {
-    const struct st_page_place *place = &e->plan->pages[p];
+    const struct st_page_place *place = &e->program->pages[p];
     const uint32_t weight = st_emit_host_weight(e, p, gate_phases(e, p));
 
     update_chunks(e, p, weight);
@@ -144,20 +145,20 @@ static void gate_host(struct st_emitter *e, uint32_t p)
 bool st_emit_uploads_later(const struct st_emitter *e)
 {
     return st_emit_gated(e) && st_place_table_resident(e->plan) && st_place_gather_on_host(e->plan) &&
-           e->plan->pages[e->plan->workload.table_first].trained;
+           e->program->pages[e->program->workload.table_first].trained;
 }
 
 void st_emit_table_tile(struct st_emitter *e, uint32_t t)
 {
-    const uint32_t p = e->plan->workload.table_first + t;
-    const struct st_page_place *place = &e->plan->pages[p];
+    const uint32_t p = e->program->workload.table_first + t;
+    const struct st_page_place *place = &e->program->pages[p];
 
     upload_weight(e, p, place->home_region, place->weight_region, e->update_phases);
 }
 
 static void gate_device(struct st_emitter *e, uint32_t p)
 {
-    const struct st_page_place *place = &e->plan->pages[p];
+    const struct st_page_place *place = &e->program->pages[p];
     const uint32_t weight = st_emit_device_weight(e, p, gate_phases(e, p));
     uint32_t host;
 
@@ -171,9 +172,9 @@ static void gate_device(struct st_emitter *e, uint32_t p)
 
 void st_emit_gate(struct st_emitter *e, uint32_t p)
 {
-    if (!e->plan->pages[p].trained)
+    if (!e->program->pages[p].trained)
         return;
-    if (e->plan->pages[p].device_update)
+    if (e->program->pages[p].device_update)
         gate_device(e, p);
     else
         gate_host(e, p);
@@ -182,7 +183,7 @@ void st_emit_gate(struct st_emitter *e, uint32_t p)
 /* The i-th page in the order of updates. */
 static uint32_t update_order(const struct st_emitter *e, uint32_t i)
 {
-    const uint32_t first = e->plan->workload.block_first;
+    const uint32_t first = e->program->workload.block_first;
 
     if (!e->first_ahead || i > first)
         return i;
@@ -192,24 +193,24 @@ static uint32_t update_order(const struct st_emitter *e, uint32_t i)
 /* It may go before the table where nothing in between takes its slot. */
 static bool can_go_ahead(const struct st_emitter *e)
 {
-    const struct st_workload *w = &e->plan->workload;
+    const struct st_workload *w = &e->program->workload;
 
-    if (e->plan->pages[w->block_first].resident)
+    if (e->program->pages[w->block_first].resident)
         return true;
-    return e->lay->weights.count > 1 && (st_place_table_resident(e->plan) || !e->plan->pages[w->table_first].device_update);
+    return e->lay->weights.count > 1 && (st_place_table_resident(e->plan) || !e->program->pages[w->table_first].device_update);
 }
 
 void st_emit_order(struct st_emitter *e)
 {
-    const struct st_plan *plan = e->plan;
+    const struct st_program *program = e->program;
 
     e->first_ahead = can_go_ahead(e);
     e->tail_reads = 0;
-    for (uint32_t i = 0; st_emit_gated(e) && i < plan->workload.page_count; i++) {
-        const struct st_page_place *place = &plan->pages[update_order(e, i)];
+    for (uint32_t i = 0; st_emit_gated(e) && i < program->workload.page_count; i++) {
+        const struct st_page_place *place = &program->pages[update_order(e, i)];
 
         for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
-            if (plan->chunks[c].tier == STRATA_TIER_NVME && e->tail_reads < e->lay->states.count)
+            if (program->chunks[c].tier == STRATA_TIER_NVME && e->tail_reads < e->lay->states.count)
                 e->ahead[e->tail_reads++] = c;
     }
 }
@@ -217,7 +218,7 @@ void st_emit_order(struct st_emitter *e)
 void st_emit_read_ahead(struct st_emitter *e)
 {
     for (uint32_t i = 0; i < e->tail_reads; i++)
-        move_state(e, ST_OP_READ_STATE, BACKWARD, e->ahead[i], e->plan->chunks[e->ahead[i]].region, e->lay->states.buffer[i]);
+        move_state(e, ST_OP_READ_STATE, BACKWARD, e->ahead[i], e->program->chunks[e->ahead[i]].region, e->lay->states.buffer[i]);
 }
 
 void st_emit_forget_weights(struct st_emitter *e, uint32_t but)

@@ -3,7 +3,7 @@
  * It follows from the accesses: a reader waits for the last writer of a buffer, a writer for the last writer and every reader
  * since.  The list is walked twice: the first walk only learns who touches each buffer last, so that in the second an op can
  * wait for ops of the previous cycle. */
-#include "offload/program_emit.h"
+#include "offload/program.h"
 
 #include "core/base/error.h"
 
@@ -23,7 +23,7 @@ struct last_touch {
 };
 
 struct waiter {
-    struct st_plan *plan;
+    struct st_program *program;
     struct last_touch *last; /* [buffer_count] */
     struct reader *readers;  /* [2 * access_count] */
     uint32_t reader_count;
@@ -33,35 +33,35 @@ struct waiter {
 
 static bool add_wait(struct waiter *k, uint32_t op, uint32_t who)
 {
-    struct st_plan *plan = k->plan;
-    const uint32_t n = plan->op_count;
+    struct st_program *program = k->program;
+    const uint32_t n = program->op_count;
 
     if (who == NONE || who == op || k->seen[who] == op + 1)
         return true;
     k->seen[who] = op + 1;
-    if (plan->wait_count == k->wait_room) {
+    if (program->wait_count == k->wait_room) {
         const uint32_t room = k->wait_room == 0 ? 1024 : 2 * k->wait_room;
-        struct st_wait *grown = realloc(plan->waits, room * sizeof(*grown));
+        struct st_wait *grown = realloc(program->waits, room * sizeof(*grown));
 
         if (grown == NULL)
             return false;
-        plan->waits = grown;
+        program->waits = grown;
         k->wait_room = room;
     }
-    plan->waits[plan->wait_count++] = (struct st_wait){.op = who % n, .previous = who >= n};
-    plan->ops[op].wait_count++;
+    program->waits[program->wait_count++] = (struct st_wait){.op = who % n, .previous = who >= n};
+    program->ops[op].wait_count++;
     return true;
 }
 
 static bool add_waits(struct waiter *k, uint32_t index)
 {
-    struct st_plan *plan = k->plan;
-    struct st_op *op = &plan->ops[index];
+    struct st_program *program = k->program;
+    struct st_op *op = &program->ops[index];
     bool ok = true;
 
-    op->wait_first = plan->wait_count;
+    op->wait_first = program->wait_count;
     for (uint32_t i = 0; i < op->access_count; i++) {
-        const struct st_access *a = &plan->accesses[op->access_first + i];
+        const struct st_access *a = &program->accesses[op->access_first + i];
         const struct last_touch *last = &k->last[a->buffer];
 
         ok = add_wait(k, index, last->writer) && ok;
@@ -87,10 +87,10 @@ static void add_reader(struct waiter *k, struct last_touch *last, uint32_t op)
 
 static void touch(struct waiter *k, uint32_t index)
 {
-    const struct st_op *op = &k->plan->ops[index];
+    const struct st_op *op = &k->program->ops[index];
 
     for (uint32_t i = 0; i < op->access_count; i++) {
-        const struct st_access *a = &k->plan->accesses[op->access_first + i];
+        const struct st_access *a = &k->program->accesses[op->access_first + i];
         struct last_touch *last = &k->last[a->buffer];
 
         if ((a->mode & ST_WRITE) != 0)
@@ -103,32 +103,32 @@ static void touch(struct waiter *k, uint32_t index)
 /* The cycle that was walked is the previous one now. */
 static void remember_as_previous(struct waiter *k)
 {
-    const uint32_t n = k->plan->op_count;
+    const uint32_t n = k->program->op_count;
 
-    for (uint32_t b = 0; b < k->plan->buffer_count; b++)
+    for (uint32_t b = 0; b < k->program->buffer_count; b++)
         if (k->last[b].writer != NONE)
             k->last[b].writer += n;
     for (uint32_t r = 0; r < k->reader_count; r++)
         k->readers[r].who += n;
 }
 
-strata_status st_program_wait(struct st_plan *plan)
+strata_status st_program_wait(struct st_program *program)
 {
-    struct waiter k = {.plan = plan};
+    struct waiter k = {.program = program};
     bool ok;
 
-    k.last = malloc(plan->buffer_count * sizeof(*k.last));
-    k.readers = malloc(2 * (size_t)plan->access_count * sizeof(*k.readers));
-    k.seen = calloc(2 * (size_t)plan->op_count, sizeof(*k.seen));
+    k.last = malloc(program->buffer_count * sizeof(*k.last));
+    k.readers = malloc(2 * (size_t)program->access_count * sizeof(*k.readers));
+    k.seen = calloc(2 * (size_t)program->op_count, sizeof(*k.seen));
     ok = k.last != NULL && k.readers != NULL && k.seen != NULL;
-    plan->wait_count = 0;
-    for (uint32_t b = 0; ok && b < plan->buffer_count; b++)
+    program->wait_count = 0;
+    for (uint32_t b = 0; ok && b < program->buffer_count; b++)
         k.last[b] = (struct last_touch){.writer = NONE, .first_reader = NONE, .last_reader = NONE};
-    for (uint32_t i = 0; ok && i < plan->op_count; i++)
+    for (uint32_t i = 0; ok && i < program->op_count; i++)
         touch(&k, i);
     if (ok)
         remember_as_previous(&k);
-    for (uint32_t i = 0; ok && i < plan->op_count; i++) {
+    for (uint32_t i = 0; ok && i < program->op_count; i++) {
         ok = add_waits(&k, i);
         touch(&k, i);
     }

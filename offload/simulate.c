@@ -32,7 +32,7 @@ struct backlog {
 };
 
 struct simulator {
-    const struct st_plan *plan;
+    const struct st_program *program;
     const struct st_machine *machine;
     double *cost;  /* [op_count] seconds on its executor; unused for I/O */
     double *after; /* [op_count] seconds of checksums that the host makes before the op counts as done */
@@ -53,19 +53,19 @@ struct simulator {
 
 static uint32_t executor_of(const struct simulator *s, uint32_t lane)
 {
-    return s->machine->device_is_host ? ST_LANE_COMPUTE : lane;
+    return s->machine->capacity.device_is_host ? ST_LANE_COMPUTE : lane;
 }
 
 static void push(const struct simulator *s, struct queue *q, uint32_t op)
 {
-    q->ops[(q->first + q->count++) % s->plan->op_count] = op;
+    q->ops[(q->first + q->count++) % s->program->op_count] = op;
 }
 
 static uint32_t pop(const struct simulator *s, struct queue *q)
 {
     const uint32_t op = q->ops[q->first];
 
-    q->first = (q->first + 1) % s->plan->op_count;
+    q->first = (q->first + 1) % s->program->op_count;
     q->count--;
     return op;
 }
@@ -88,7 +88,7 @@ static void issue_io(struct simulator *s)
 
         for (uint32_t op; st_lane_is_io(lane) && (op = st_dispatch_ready(&s->dispatch, lane)) != NONE;) {
             if (s->io[direction].count == 0)
-                s->left[direction] = (double)s->plan->ops[op].bytes;
+                s->left[direction] = (double)s->program->ops[op].bytes;
             push(s, &s->io[direction], op);
             st_dispatch_pass(&s->dispatch, lane);
         }
@@ -103,7 +103,7 @@ static void run(struct simulator *s, uint32_t executor, uint32_t op)
         return;
     }
     s->running[executor] = op;
-    s->row[executor] = s->plan->ops[op].lane;
+    s->row[executor] = s->program->ops[op].lane;
     s->end[executor] = s->now + s->cost[op];
 }
 
@@ -139,7 +139,7 @@ static bool run_here(struct simulator *s, uint32_t executor)
         return false;
     if (!st_dispatch_masked(&s->dispatch, op))
         run(s, executor, op);
-    st_dispatch_pass(&s->dispatch, s->plan->ops[op].lane);
+    st_dispatch_pass(&s->dispatch, s->program->ops[op].lane);
     return true;
 }
 
@@ -157,13 +157,13 @@ static bool start_next(struct simulator *s, uint32_t executor)
         s->checking = true;
         return true;
     }
-    return s->machine->device_is_host ? run_here(s, executor) : run_ahead(s, executor);
+    return s->machine->capacity.device_is_host ? run_here(s, executor) : run_ahead(s, executor);
 }
 
 /* Start all that can start now.  A host that runs an op itself hands out no I/O meanwhile. */
 static void dispatch(struct simulator *s)
 {
-    const bool host = s->machine->device_is_host;
+    const bool host = s->machine->capacity.device_is_host;
     bool progressed = true;
 
     while (progressed) {
@@ -201,7 +201,7 @@ static enum st_lane blame(struct simulator *s)
     struct st_dispatch *d = &s->dispatch;
     uint32_t lane = NONE;
 
-    if (!s->machine->device_is_host && st_dispatch_head(d, ST_LANE_COMPUTE) != NONE) {
+    if (!s->machine->capacity.device_is_host && st_dispatch_head(d, ST_LANE_COMPUTE) != NONE) {
         lane = ST_LANE_COMPUTE;
     } else {
         for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
@@ -215,7 +215,7 @@ static enum st_lane blame(struct simulator *s)
 
         if (on == NONE)
             return (enum st_lane)lane;
-        lane = s->plan->ops[on].lane;
+        lane = s->program->ops[on].lane;
         if (st_lane_is_io(lane) || st_dispatch_head(d, lane) == NONE || on < st_dispatch_head(d, lane) ||
             s->running[executor_of(s, lane)] != NONE)
             break;
@@ -230,7 +230,7 @@ static void account(struct simulator *s, double seconds)
             s->step.busy[s->row[i]] += seconds;
     for (int d = 0; d < DIRECTIONS; d++)
         if (s->io[d].count > 0)
-            s->step.busy[s->plan->ops[s->io[d].ops[s->io[d].first]].lane] += seconds;
+            s->step.busy[s->program->ops[s->io[d].ops[s->io[d].first]].lane] += seconds;
     if (s->running[ST_LANE_COMPUTE] == NONE)
         s->step.stall[blame(s)] += seconds;
 }
@@ -240,7 +240,7 @@ static void end_io(struct simulator *s, int direction)
     struct queue *q = &s->io[direction];
 
     landed(s, pop(s, q));
-    s->left[direction] = q->count > 0 ? (double)s->plan->ops[q->ops[q->first]].bytes : 0;
+    s->left[direction] = q->count > 0 ? (double)s->program->ops[q->ops[q->first]].bytes : 0;
 }
 
 static void end_executor(struct simulator *s, uint32_t executor)
@@ -303,7 +303,7 @@ static bool cycle_ended(const struct simulator *s)
 {
     if (!st_dispatch_over(&s->dispatch))
         return false;
-    if (s->machine->device_is_host)
+    if (s->machine->capacity.device_is_host)
         return s->running[ST_LANE_COMPUTE] == NONE;
     return s->running[ST_LANE_UPDATE] == NONE && s->ahead_count[ST_LANE_UPDATE] == 0;
 }
@@ -315,7 +315,7 @@ static strata_status deadlock(struct simulator *s)
     while ((op = st_dispatch_head(&s->dispatch, lane)) == NONE)
         lane++;
     return st_error(STRATA_E_INTERNAL, "simulation: op %u (%s) of the program waits for op %u, which never ends", op,
-                    st_op_name((enum st_op_kind)s->plan->ops[op].kind), st_dispatch_blocker(&s->dispatch, lane));
+                    st_op_name((enum st_op_kind)s->program->ops[op].kind), st_dispatch_blocker(&s->dispatch, lane));
 }
 
 static strata_status run_cycle(struct simulator *s, enum st_phase phase)
@@ -337,7 +337,7 @@ static struct backlog backlog_of(const struct simulator *s)
 
     for (int d = 0; d < DIRECTIONS; d++)
         for (uint32_t i = 1; i < s->io[d].count; i++)
-            b.bytes[d] += (double)s->plan->ops[s->io[d].ops[(s->io[d].first + i) % s->plan->op_count]].bytes;
+            b.bytes[d] += (double)s->program->ops[s->io[d].ops[(s->io[d].first + i) % s->program->op_count]].bytes;
     for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
         if (s->running[i] != NONE)
             b.seconds += s->end[i] - s->now;
@@ -394,7 +394,7 @@ static enum st_lane largest_stall(const struct st_simulation *step)
 
 static strata_status run_steps(struct simulator *s, struct st_simulation *out)
 {
-    const bool pending = s->plan->policy.update == ST_UPDATE_GATED && !s->plan->policy.forward_only;
+    const bool pending = st_program_gated(s->program);
     struct ended steps[STEPS_MAX];
     struct st_simulation mean = {0};
     uint32_t last, count = 0;
@@ -422,27 +422,27 @@ static strata_status run_steps(struct simulator *s, struct st_simulation *out)
  * threads check what has arrived. */
 static void take_costs(struct simulator *s)
 {
-    const uint32_t count = s->plan->op_count;
+    const uint32_t count = s->program->op_count;
 
     for (uint32_t i = 0; i < count; i++) {
-        const struct st_op *op = &s->plan->ops[i];
-        const double checksums = (op->phases & ST_PHASE_BODY) != 0 ? st_cost_checksums(s->plan, s->machine, op) : 0;
-        const uint32_t read = checksums > 0 ? st_cost_read_of(s->plan, op) : NONE, owner = read != NONE ? read : i;
+        const struct st_op *op = &s->program->ops[i];
+        const double checksums = (op->phases & ST_PHASE_BODY) != 0 ? st_cost_checksums(s->program, s->machine, op) : 0;
+        const uint32_t read = checksums > 0 ? st_cost_read_of(s->program, op) : NONE, owner = read != NONE ? read : i;
 
-        s->cost[i] = st_cost_op(s->plan, s->machine, op);
+        s->cost[i] = st_cost_op(s->program, s->machine, op);
         if (checksums > 0 && s->after[owner] > 0)
             continue;
         s->after[owner] = checksums > 0 ? checksums : s->after[owner];
-        if (s->machine->device_is_host)
+        if (s->machine->capacity.device_is_host)
             s->cost[i] += checksums;
     }
-    if (s->machine->device_is_host)
+    if (s->machine->capacity.device_is_host)
         memset(s->after, 0, count * sizeof(*s->after));
 }
 
 static strata_status create(struct simulator *s, void **memory)
 {
-    const size_t count = s->plan->op_count > 0 ? s->plan->op_count : 1;
+    const size_t count = s->program->op_count > 0 ? s->program->op_count : 1;
     uint32_t *words;
 
     *memory = calloc(count, 2 * sizeof(double) + 3 * sizeof(uint32_t));
@@ -457,12 +457,12 @@ static strata_status create(struct simulator *s, void **memory)
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
         s->running[lane] = NONE;
     take_costs(s);
-    return st_dispatch_init(&s->dispatch, s->plan, !s->machine->device_is_host);
+    return st_dispatch_init(&s->dispatch, s->program, !s->machine->capacity.device_is_host);
 }
 
-strata_status st_simulate(struct st_simulation *out, const struct st_plan *plan, const struct st_machine *machine)
+strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine)
 {
-    struct simulator s = {.plan = plan, .machine = machine};
+    struct simulator s = {.program = program, .machine = machine};
     void *memory;
     strata_status st = create(&s, &memory);
 
@@ -473,17 +473,17 @@ strata_status st_simulate(struct st_simulation *out, const struct st_plan *plan,
     return st;
 }
 
-bool st_simulate_possible(const struct st_plan *plan, const struct st_machine *machine)
+bool st_simulate_possible(const struct st_program *program, const struct st_machine *machine)
 {
-    for (uint32_t i = 0; i < plan->op_count; i++) {
-        const struct st_op *op = &plan->ops[i];
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct st_op *op = &program->ops[i];
         double rate = 1;
 
         if ((op->phases & ST_PHASE_BODY) == 0)
             continue;
         if (st_op_rows[op->kind].work == ST_WORK_CALL)
             rate = machine->rates.block_flops > 0 ? machine->rates.block_flops : machine->rates.matmul_flops;
-        else if (st_cost_updated(plan, machine, op) > 0)
+        else if (st_cost_updated(program, machine, op) > 0)
             rate = machine->rates.update;
         else if (st_op_rows[op->kind].work == ST_WORK_COPY)
             rate = st_cost_rate(machine, (enum st_lane)op->lane);

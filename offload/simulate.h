@@ -1,4 +1,4 @@
-/* offload/simulate.h - runs a plan's program on a clock instead of on lanes.
+/* offload/simulate.h - runs a program on a clock instead of on lanes.
  *
  * The same ops, waits and lane order as the engine's; what an op costs follows from the machine's rates (offload/cost.h).  A
  * pure function: no threads, no I/O, nothing measured.
@@ -12,7 +12,8 @@
 #ifndef OFFLOAD_SIMULATE_H
 #define OFFLOAD_SIMULATE_H
 
-#include "offload/plan.h"
+#include "offload/program.h"
+#include "offload/rates.h"
 
 struct st_simulation {
     double seconds;              /* of one steady step */
@@ -24,9 +25,9 @@ struct st_simulation {
 /** Simulate until steps repeat, one by one or in a period of a few, and report their mean.  Rates that are 0 cost nothing.
  *  E_NOMEM; E_INTERNAL: the program cannot proceed (a deadlock the verifier missed).
  *  Cost    O(steps * (ops + waits)), 3 steps as a rule, 24 at most; allocations of O(ops). */
-strata_status st_simulate(struct st_simulation *out, const struct st_plan *plan, const struct st_machine *machine);
+strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine);
 
-/** Are all rates known that this plan's program needs?  mixed, block_flops and checksum may be missing. */
-bool st_simulate_possible(const struct st_plan *plan, const struct st_machine *machine);
+/** Are all rates known that this program needs?  mixed, block_flops and checksum may be missing. */
+bool st_simulate_possible(const struct st_program *program, const struct st_machine *machine);
 
 #endif

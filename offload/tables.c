@@ -10,12 +10,12 @@ uint64_t st_act_pieces(const struct st_workload *w)
     return (w->activation_bytes + ST_ACT_PIECE - 1) / ST_ACT_PIECE;
 }
 
-static uint64_t count_transfers(const struct st_plan *plan)
+static uint64_t count_transfers(const struct st_program *program)
 {
     uint64_t count = 0;
 
-    for (uint32_t i = 0; i < plan->op_count; i++)
-        count += st_lane_is_io(plan->ops[i].lane);
+    for (uint32_t i = 0; i < program->op_count; i++)
+        count += st_lane_is_io(program->ops[i].lane);
     return count;
 }
 
@@ -28,29 +28,29 @@ static uint64_t largest_page(const struct st_workload *w)
     return elems;
 }
 
-static size_t program_bytes(const struct st_plan *plan)
+static size_t program_bytes(const struct st_program *program)
 {
-    return plan->op_count * sizeof(*plan->ops) + plan->access_count * sizeof(*plan->accesses) +
-           plan->wait_count * sizeof(*plan->waits) + plan->buffer_count * sizeof(*plan->buffers) +
-           plan->chunk_count * sizeof(*plan->chunks) +
-           plan->workload.page_count * (sizeof(*plan->pages) + sizeof(struct st_page));
+    return program->op_count * sizeof(*program->ops) + program->access_count * sizeof(*program->accesses) +
+           program->wait_count * sizeof(*program->waits) + program->buffer_count * sizeof(*program->buffers) +
+           program->chunk_count * sizeof(*program->chunks) +
+           program->workload.page_count * (sizeof(*program->pages) + sizeof(struct st_page));
 }
 
-uint64_t st_tables_size(struct st_tables *t, const struct st_plan *plan, bool queues)
+uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, uint32_t workers, bool queues)
 {
-    const struct st_workload *w = &plan->workload;
-    const uint64_t boundaries = (uint64_t)(w->block_count + 1) * w->grad_accum, ops = plan->op_count;
+    const struct st_workload *w = &program->workload;
+    const uint64_t boundaries = (uint64_t)(w->block_count + 1) * w->grad_accum, ops = program->op_count;
 
     *t = (struct st_tables){
-        .program = program_bytes(plan),
+        .program = program_bytes(program),
         .dispatch = st_dispatch_bytes(ops),
-        .transfers = count_transfers(plan) * ST_TRANSFER_RECORD_BYTES,
+        .transfers = count_transfers(program) * ST_TRANSFER_RECORD_BYTES,
         .jobs = queues ? ops * ST_JOB_RECORD_BYTES : 0,
         .checks = queues ? ops : 0,
-        .verified = plan->buffer_count,
-        .checksums = plan->tile_count * sizeof(uint64_t),
-        .act_checksums = plan->decided.activation_tier == STRATA_TIER_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
-        .scratch = plan->machine.workers * ST_SCRATCH_BYTES,
+        .verified = program->buffer_count,
+        .checksums = program->tile_count * sizeof(uint64_t),
+        .act_checksums = program->activation_tier == STRATA_TIER_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
+        .scratch = workers * ST_SCRATCH_BYTES,
         .block_sums = (largest_page(w) / ST_NORM_BLOCK + 1) * sizeof(double),
     };
     return t->program + t->dispatch + t->transfers + t->jobs + t->checks + t->verified + PLANES * t->checksums +

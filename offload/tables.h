@@ -3,7 +3,7 @@
 #ifndef OFFLOAD_TABLES_H
 #define OFFLOAD_TABLES_H
 
-#include "offload/plan.h"
+#include "offload/program.h"
 
 #include <stddef.h>
 
@@ -18,7 +18,7 @@ uint64_t st_act_pieces(const struct st_workload *w);
 
 /* Bytes of each. */
 struct st_tables {
-    size_t program;       /* the plan's own: ops, accesses, waits, buffers, pages, chunks */
+    size_t program;       /* the program's own: ops, accesses, waits, buffers, pages, chunks */
     size_t dispatch;      /* lanes and turns of every op */
     size_t transfers;     /* [I/O ops] records */
     size_t jobs;          /* [ops] records; 0 where the device has no queues of its own */
@@ -30,8 +30,8 @@ struct st_tables {
     size_t block_sums;    /* [blocks of the largest page] */
 };
 
-/** Of a plan that is built; `queues`: the device has queues of its own.  Returns their sum: four planes of checksums, two
- * scratches. */
-uint64_t st_tables_size(struct st_tables *tables, const struct st_plan *plan, bool queues);
+/** Of a program; `workers`: of the machine; `queues`: the device has queues of its own.  Returns their sum: four planes of
+ * checksums, two scratches. */
+uint64_t st_tables_size(struct st_tables *tables, const struct st_program *program, uint32_t workers, bool queues);
 
 #endif

@@ -32,20 +32,20 @@ struct variant {
 static strata_status scale_compute(struct step_bench *b, const struct st_policy *policy)
 {
     struct st_plan *plan = NULL;
-    const struct st_bounds *t;
+    struct st_bounds t;
     double rest, factor;
     strata_status st;
 
     if (!(b->opts->load > 0))
         return STRATA_OK;
-    if (b->machine.device_is_host)
+    if (b->machine.capacity.device_is_host)
         return st_error(STRATA_E_INVAL, "--load is for a paced device: on cpu the processor computes as fast as it can");
-    st = st_plan_make(&plan, b->opts->workload, &b->machine, policy);
+    st = st_plan_make(&plan, b->opts->workload, &b->machine.capacity, policy);
     if (st == STRATA_OK) {
-        t = &plan->bounds;
-        rest = fmax(fmax(t->io, t->update), fmax(t->upload, t->download));
+        st_bounds_make(&t, &plan->program, &b->machine);
+        rest = fmax(fmax(t.io, t.update), fmax(t.upload, t.download));
         if (rest > 0) {
-            factor = (t->compute_forward + t->compute_backward) / (b->opts->load * rest);
+            factor = (t.compute_forward + t.compute_backward) / (b->opts->load * rest);
             b->machine.rates.matmul_flops *= factor;
             b->machine.rates.block_flops *= factor;
             b->machine.rates.head_flops *= factor;
@@ -78,9 +78,9 @@ static double predicted(const struct st_plan *plan, const struct st_machine *mac
     struct st_simulation sim;
 
     *st = STRATA_OK;
-    if (!st_simulate_possible(plan, machine) || plan->op_count > SIM_OPS)
+    if (!st_simulate_possible(&plan->program, machine) || plan->program.op_count > SIM_OPS)
         return NAN;
-    *st = st_simulate(&sim, plan, machine);
+    *st = st_simulate(&sim, &plan->program, machine);
     return *st == STRATA_OK ? sim.seconds : NAN;
 }
 
@@ -88,8 +88,8 @@ static double predicted(const struct st_plan *plan, const struct st_machine *mac
 static strata_status check_memory(const struct step_bench *b, const struct st_plan *plan)
 {
     const uint64_t available = st_topology_memory_available(b->opts->topology);
-    const bool rehearsed = !plan->machine.device_is_host && strcmp(b->opts->device, "paced") == 0;
-    const uint64_t wanted = plan->rss_bytes_max + (rehearsed ? plan->needed[STRATA_TIER_DEVICE] : 0);
+    const bool rehearsed = !plan->capacity.device_is_host && strcmp(b->opts->device, "paced") == 0;
+    const uint64_t wanted = plan->rss_bytes_max + (rehearsed ? plan->program.needed[STRATA_TIER_DEVICE] : 0);
     char want[24], have[24];
 
     if (wanted <= available)
@@ -101,15 +101,17 @@ static strata_status check_memory(const struct step_bench *b, const struct st_pl
 /* c->machine is set. */
 static strata_status plan_case(struct step_bench *b, struct step_case *c, const struct st_policy *policy)
 {
-    strata_status st = st_plan_make(&c->plan, b->opts->workload, &c->machine, policy);
+    strata_status st = st_plan_make(&c->plan, b->opts->workload, &c->machine.capacity, policy);
 
     c->beside_bytes = NAN;
     if (st == STRATA_OK)
         st = st_plan_balance(&c->plan, &c->machine);
     if (st == STRATA_OK && b->opts->device != NULL)
         st = check_memory(b, c->plan);
-    if (st == STRATA_OK)
-        c->forecast = predicted(c->plan, &c->machine, &st);
+    if (st != STRATA_OK)
+        return st;
+    st_figures_make(&c->figures, &c->plan->program, &c->machine);
+    c->forecast = predicted(c->plan, &c->machine, &st);
     return st;
 }
 
@@ -119,7 +121,7 @@ static void settle(struct step_case *c)
     struct st_machine rates;
 
     step_median_rates(&rates, c);
-    st_plan_set_rates(c->plan, &rates.rates);
+    st_figures_make(&c->figures, &c->plan->program, &rates);
 }
 
 static void free_cases(struct step_case *cases, uint32_t count)
@@ -233,7 +235,7 @@ static strata_status run_budgets(struct step_bench *b, const struct st_policy *p
 
         snprintf(cases[i].name, sizeof(cases[i].name), "%.40s", budget->name);
         cases[i].machine = b->machine;
-        cases[i].machine.capacity[STRATA_TIER_DEVICE] = budget->bytes;
+        cases[i].machine.capacity.bytes[STRATA_TIER_DEVICE] = budget->bytes;
         st = plan_case(b, &cases[i], policy);
     }
     if (st == STRATA_OK)
@@ -255,7 +257,7 @@ static strata_status resolve_policy(const struct step_bench *b, struct st_policy
     strata_status st;
 
     st_policy_from_config(policy, b->opts->config);
-    st = st_plan_make(&plan, b->opts->workload, &b->machine, policy);
+    st = st_plan_make(&plan, b->opts->workload, &b->machine.capacity, policy);
     if (st == STRATA_OK) {
         policy->update = plan->policy.update;
         policy->accumulation = plan->decided.accumulation;

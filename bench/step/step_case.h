@@ -6,7 +6,9 @@
 #define BENCH_STEP_STEP_CASE_H
 
 #include "bench/bench_setup.h"
+#include "offload/figures.h"
 #include "offload/machine.h"
+#include "offload/plan.h"
 
 #define STEP_PROBES 8u
 
@@ -14,7 +16,8 @@ struct step_case {
     char name[64];
     struct st_machine machine; /* with its budget, and the rates of the first probe */
     struct st_plan *plan;
-    double forecast; /* seconds; NaN: not to be had */
+    struct st_figures figures; /* at the rates of the first probe; at the end, the medians of all */
+    double forecast;           /* seconds; NaN: not to be had */
     struct st_machine probed[STEP_PROBES];
     uint32_t probe_count;
     double seconds[BENCH_REPEATS_MAX], stall_ms[BENCH_REPEATS_MAX]; /* [done] */

@@ -26,19 +26,19 @@ static double link_ratio(uint64_t bytes, const double *busy_ms, uint32_t count, 
 static struct figures compute(const struct step_bench *b, const struct step_case *c, double fastest)
 {
     const bool ran = b->opts->device != NULL;
-    const struct st_workload *w = &c->plan->workload;
+    const struct st_workload *w = &c->plan->program.workload;
     const double tokens = (double)w->micro_batch * w->seq * w->grad_accum;
     const double seconds = ran ? bench_median(c->seconds, c->done) : c->forecast;
     struct figures f = {.seconds = seconds,
-                        .bound = c->plan->bounds.schedule > 0 ? c->plan->bounds.schedule : NAN,
+                        .bound = c->figures.bounds.schedule > 0 ? c->figures.bounds.schedule : NAN,
                         .mfu = over(w->model_flops_per_token * tokens / seconds, b->ceiling.flops),
                         .upload = NAN,
                         .download = NAN,
                         .practicality = fastest / seconds};
 
     if (ran) {
-        f.upload = link_ratio(c->moved.upload, c->upload_ms, c->done, c->plan->machine.rates.upload);
-        f.download = link_ratio(c->moved.download, c->download_ms, c->done, c->plan->machine.rates.download);
+        f.upload = link_ratio(c->moved.upload, c->upload_ms, c->done, c->figures.machine.rates.upload);
+        f.download = link_ratio(c->moved.download, c->download_ms, c->done, c->figures.machine.rates.download);
     }
     return f;
 }
@@ -54,7 +54,7 @@ static void print_sentence(const struct step_bench *b, const struct step_case *c
     FILE *const file = b->printer.file;
     const uint32_t size = b->ceiling.size;
 
-    st_print(file, "  step/hardware %.3f", f->seconds / c->plan->bounds.hardware);
+    st_print(file, "  step/hardware %.3f", f->seconds / c->figures.bounds.hardware);
     print_part(file, "model FLOPs utilisation", f->mfu);
     if (size > 0)
         st_print(file, " of %.4g TFLOP/s (matmul of %u x %u x %u)", b->ceiling.flops * 1e-12, size, size, size);
@@ -74,10 +74,10 @@ void step_print_row(struct step_bench *b, const struct step_case *c, double fast
         "read_mb",      "write_mb",      "step/hardware", "mfu",         "model_tflop",      "ceiling_tflops", "ceiling_size",
         "upload/link",  "download/link", "practicality",  "device_mb",   "device_beside_mb", "peak_rss_mb",    "planned_rss_mb"};
     const bool ran = b->opts->device != NULL;
-    const struct st_workload *w = &c->plan->workload;
-    const struct st_traffic *moved = ran ? &c->moved : &c->plan->traffic[st_phase_index(ST_PHASE_BODY)];
+    const struct st_workload *w = &c->plan->program.workload;
+    const struct st_traffic *moved = ran ? &c->moved : &c->figures.traffic[st_phase_index(ST_PHASE_BODY)];
     const struct figures f = compute(b, c, fastest);
-    const double tokens = (double)w->micro_batch * w->seq * w->grad_accum, hardware = c->plan->bounds.hardware;
+    const double tokens = (double)w->micro_batch * w->seq * w->grad_accum, hardware = c->figures.bounds.hardware;
     const double extra[] = {c->forecast * 1e3,
                             f.bound * 1e3,
                             f.seconds / f.bound,
@@ -95,7 +95,7 @@ void step_print_row(struct step_bench *b, const struct step_case *c, double fast
                             f.upload,
                             f.download,
                             f.practicality,
-                            (double)c->plan->needed[STRATA_TIER_DEVICE] * 1e-6,
+                            (double)c->plan->program.needed[STRATA_TIER_DEVICE] * 1e-6,
                             c->beside_bytes * 1e-6,
                             ran ? (double)st_stats_rss_peak_bytes() * 1e-6 : NAN,
                             (double)c->plan->rss_bytes_max * 1e-6};
@@ -108,7 +108,7 @@ void step_print_row(struct step_bench *b, const struct step_case *c, double fast
                                   .extra = extra,
                                   .extra_count = sizeof(names) / sizeof(names[0]),
                                   .extra_hidden = HIDDEN,
-                                  .bound_by = c->plan->bounds.bound_by};
+                                  .bound_by = c->figures.bounds.bound_by};
 
     bench_print(&b->printer, &row);
     if (ran && !b->printer.json)

@@ -154,8 +154,8 @@ static double free_memory(const struct step_bench *b)
 static strata_status run_engine(struct step_bench *b, struct step_case *c, uint32_t until)
 {
     const struct bench_step_opts *o = b->opts;
-    struct st_paced_model model = {.workload = &c->plan->workload, .machine = c->machine};
-    const struct st_engine_opts opts = {.plan = c->plan,
+    struct st_paced_model model = {.workload = &c->plan->program.workload, .machine = c->machine};
+    const struct st_engine_opts opts = {.program = &c->plan->program,
                                         .config = o->config,
                                         .compute = is_paced(b) ? st_paced_compute(&model) : o->compute,
                                         .topology = o->topology,
@@ -174,7 +174,8 @@ static strata_status run_engine(struct step_bench *b, struct step_case *c, uint3
     if (st == STRATA_OK)
         st = measured_steps(b, c, engine, until);
     if (st == STRATA_OK)
-        c->beside_bytes = fmax(c->beside_bytes, free_before - free_memory(b) - (double)c->plan->needed[STRATA_TIER_DEVICE]);
+        c->beside_bytes =
+            fmax(c->beside_bytes, free_before - free_memory(b) - (double)c->plan->program.needed[STRATA_TIER_DEVICE]);
     st_engine_destroy(engine);
     bench_progress(&b->setup, NULL, 0);
     return st;

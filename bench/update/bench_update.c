@@ -55,7 +55,7 @@ struct update {
 static strata_status probe_disk(struct update *u, uint32_t r)
 {
     const struct st_config *const c = &u->model.config;
-    const uint64_t state = u->model.plan->needed[STRATA_TIER_NVME];
+    const uint64_t state = u->model.plan->program.needed[STRATA_TIER_NVME];
     const struct st_probe_opts opts = {.dir = c->nvme_dirs[0],
                                        .method = c->io_method,
                                        .bytes = state < PROBE_FILE ? state : PROBE_FILE,

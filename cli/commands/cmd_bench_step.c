@@ -86,14 +86,14 @@ static strata_status prepare(struct st_session *s, struct budgets *budgets, cons
     take_threads(s);
     if (args->simulate)
         return STRATA_OK;
-    if (paced && s->machine.device_is_host)
+    if (paced && s->machine.capacity.device_is_host)
         return st_error(STRATA_E_INVAL,
                         "--machine %s: its device is its host; a paced device stands for a GPU: set device_is_host to false",
                         args->machine);
-    if (strcmp(args->device, "cpu") == 0 && !s->machine.device_is_host)
+    if (strcmp(args->device, "cpu") == 0 && !s->machine.capacity.device_is_host)
         return st_error(STRATA_E_INVAL, "--machine %s describes a GPU: --device paced rehearses it, --simulate predicts",
                         args->machine);
-    if (strncmp(args->device, "cuda", 4) == 0 && s->machine.device_is_host)
+    if (strncmp(args->device, "cuda", 4) == 0 && s->machine.capacity.device_is_host)
         return st_error(STRATA_E_INVAL, "--machine %s: its device is its host, not a GPU", args->machine);
     return STRATA_OK;
 }
@@ -126,7 +126,7 @@ static strata_status run(struct st_session *s, struct budgets *budgets, const st
 
     for (uint32_t i = 0; i < budgets->count; i++)
         if (budgets->items[i].bytes == ST_AUTO_BYTES)
-            budgets->items[i].bytes = s->machine.capacity[STRATA_TIER_DEVICE];
+            budgets->items[i].bytes = s->machine.capacity.bytes[STRATA_TIER_DEVICE];
     page = args->json ? stdout : st_page_open(stdout);
     st = bench_step(&opts, page);
     st_page_close(page, stdout);

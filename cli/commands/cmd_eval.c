@@ -46,7 +46,7 @@ static strata_status run(struct st_session *s, const struct cli_args *args, stru
     if (st == STRATA_OK)
         st = st_session_plan(s);
     if (s->plan != NULL && st == STRATA_E_NOFIT)
-        cli_plan_print(s->plan, false, stderr);
+        cli_plan_print(s->plan, &s->figures, false, stderr);
     if (st == STRATA_OK)
         st = st_batch_create(batch, s);
     if (st == STRATA_OK)

@@ -376,7 +376,7 @@ static strata_status prepare(struct generation *g)
     if (st == STRATA_OK)
         st = st_session_plan(&g->session);
     if (g->session.plan != NULL && st == STRATA_E_NOFIT)
-        cli_plan_print(g->session.plan, false, stderr);
+        cli_plan_print(g->session.plan, &g->session.figures, false, stderr);
     if (st == STRATA_OK)
         st = create_buffers(g);
     if (st == STRATA_OK && !args->json && !args->quiet && !reads_bytes(g))

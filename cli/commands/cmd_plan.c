@@ -15,12 +15,12 @@ static strata_status print_text(const struct st_session *s)
     strata_status st;
     FILE *file;
 
-    cli_plan_print(s->plan, true, stdout);
+    cli_plan_print(s->plan, &s->figures, true, stdout);
     if (!s->plan->fits)
         return STRATA_OK;
-    cli_bounds_print(s->plan, stdout);
+    cli_bounds_print(&s->figures, stdout);
     file = st_page_open(stdout);
-    cli_prediction_print(s->plan, file);
+    cli_prediction_print(&s->plan->program, &s->figures, file);
     cli_endurance_planned(&endurance, s);
     cli_endurance_print(&endurance, "nvme is written: ", file);
     st = cli_schedules_print(s, file);
@@ -36,7 +36,7 @@ static strata_status print_json(const struct st_session *s)
 
     st_json_begin(&w, stdout);
     st_json_object_open(&w, NULL);
-    cli_plan_put_fields(s->plan, &w);
+    cli_plan_put_fields(s->plan, &s->figures, &w);
     if (s->plan->fits) {
         cli_endurance_planned(&endurance, s);
         cli_endurance_put(&endurance, &w);
@@ -53,9 +53,9 @@ static strata_status print_json(const struct st_session *s)
 static void print_ops(const struct st_session *s, bool json)
 {
     if (json)
-        st_program_put(s->plan, stdout);
+        st_program_put(&s->plan->program, stdout);
     else if (s->plan->fits)
-        st_program_print(s->plan, stdout);
+        st_program_print(&s->plan->program, stdout);
 }
 
 int cmd_plan(const struct cli_args *args)

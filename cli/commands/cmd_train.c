@@ -133,7 +133,7 @@ static strata_status prepare(struct train *t)
         return st;
     st = st_session_plan(&t->session);
     if (t->session.plan != NULL && (!args->quiet || st == STRATA_E_NOFIT))
-        cli_plan_print(t->session.plan, false, people(args));
+        cli_plan_print(t->session.plan, &t->session.figures, false, people(args));
     return st;
 }
 
@@ -245,7 +245,7 @@ static strata_status take(struct train *t)
     if (st != STRATA_OK)
         return st;
     if (!args->quiet)
-        cli_bounds_print(t->session.plan, people(args));
+        cli_bounds_print(&t->session.figures, people(args));
     st = cli_medians_create(&t->medians);
     if (st == STRATA_OK)
         st = st_pressure_open(&t->pressure, NULL, NULL);
@@ -464,7 +464,7 @@ static strata_status summarise(struct train *t, strata_status st)
     t->summary.seconds = (double)(st_clock_ns() - t->start_ns) * 1e-9;
     summarise_pressure(t);
     write_lines(t, put_summary, NULL);
-    cli_progress_summary(&t->progress, t->session.plan, t->medians, &t->summary);
+    cli_progress_summary(&t->progress, &t->session.figures, t->medians, &t->summary);
     print_digests(t);
     if (t->metrics_on && st_new_file_commit(&t->metrics) != STRATA_OK)
         snprintf(t->metrics_sentence, sizeof(t->metrics_sentence), "--metrics %s", strata_last_error());

@@ -84,7 +84,7 @@ static void fill_bytes(double *value, const struct st_step_result *r, const stru
     value[CLI_READ] = (double)r->bytes.read;
     value[CLI_WRITE] = (double)r->bytes.write;
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
-        value[CLI_RESIDENT + t] = (double)plan->needed[t];
+        value[CLI_RESIDENT + t] = (double)plan->program.needed[t];
 }
 
 void cli_step_fill(struct cli_step *out, const struct st_session *s, const struct st_token_set *bits_per_byte_of,
@@ -106,11 +106,11 @@ void cli_step_fill(struct cli_step *out, const struct st_session *s, const struc
     value[CLI_TOKENS_TOTAL] = (double)tokens_total;
     value[CLI_TOKENS_PER_SECOND] = tokens_per_second;
     value[CLI_MFU] = s->machine.rates.matmul_flops > 0
-                         ? plan->workload.model_flops_per_token * tokens_per_second / s->machine.rates.matmul_flops
+                         ? plan->program.workload.model_flops_per_token * tokens_per_second / s->machine.rates.matmul_flops
                          : (double)NAN;
     value[CLI_STEP_SECONDS] = result->seconds;
-    value[CLI_HARDWARE_BOUND] = known(plan->bounds.hardware);
-    value[CLI_SCHEDULE_BOUND] = known(plan->bounds.schedule);
+    value[CLI_HARDWARE_BOUND] = known(s->figures.bounds.hardware);
+    value[CLI_SCHEDULE_BOUND] = known(s->figures.bounds.schedule);
     value[CLI_EVAL_LOSS] = (double)NAN;
     value[CLI_EVAL_BITS_PER_BYTE] = (double)NAN;
     fill_times(value, result);
@@ -426,7 +426,7 @@ void cli_metrics_header(struct st_json_writer *w, const struct st_session *s)
     st_json_put_u64(w, "max_steps", s->opts.config.max_steps);
     put_config(w, &s->config);
     st_json_object_open(w, "plan");
-    cli_plan_put_fields(s->plan, w);
+    cli_plan_put_fields(s->plan, &s->figures, w);
     cli_endurance_planned(&endurance, s);
     cli_endurance_put(&endurance, w);
     st_json_object_close(w);

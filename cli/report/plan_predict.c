@@ -10,12 +10,19 @@
 #include <math.h>
 #include <string.h>
 
-void cli_predict(struct cli_prediction *out, const struct st_plan *plan, const struct st_machine *machine)
+void cli_predict(struct cli_prediction *out, const struct st_program *program, const struct st_machine *machine)
 {
+    struct st_bounds bounds;
+
     memset(out, 0, sizeof(*out));
-    if (plan->op_count <= CLI_SIMULATED_OPS_MAX && st_simulate_possible(plan, machine))
-        out->simulated = st_simulate(&out->sim, plan, machine) == STRATA_OK;
-    out->seconds = out->simulated ? out->sim.seconds : plan->bounds.schedule;
+    if (program->op_count <= CLI_SIMULATED_OPS_MAX && st_simulate_possible(program, machine))
+        out->simulated = st_simulate(&out->sim, program, machine) == STRATA_OK;
+    if (out->simulated) {
+        out->seconds = out->sim.seconds;
+        return;
+    }
+    st_bounds_make(&bounds, program, machine);
+    out->seconds = bounds.schedule;
 }
 
 static void put_seconds(struct st_json_writer *w, const char *key, double seconds)
@@ -23,7 +30,7 @@ static void put_seconds(struct st_json_writer *w, const char *key, double second
     st_json_put_double(w, key, seconds > 0 ? seconds : (double)NAN);
 }
 
-/* --- the plan itself --- */
+/* --- the program itself --- */
 
 static void print_stalls(const struct st_simulation *sim, FILE *file)
 {
@@ -40,30 +47,30 @@ static void print_stalls(const struct st_simulation *sim, FILE *file)
     st_print_text(file, any ? "\n" : "  compute never stands still\n");
 }
 
-static const char *why_not_simulated(const struct st_plan *plan)
+static const char *why_not_simulated(const struct st_program *program, const struct st_machine *machine)
 {
-    if (plan->op_count > CLI_SIMULATED_OPS_MAX)
+    if (program->op_count > CLI_SIMULATED_OPS_MAX)
         return "a program this long is not simulated";
-    return st_simulate_possible(plan, &plan->machine) ? strata_last_error() : "a rate that the simulation needs is not known";
+    return st_simulate_possible(program, machine) ? strata_last_error() : "a rate that the simulation needs is not known";
 }
 
-void cli_prediction_print(const struct st_plan *plan, FILE *file)
+void cli_prediction_print(const struct st_program *program, const struct st_figures *figures, FILE *file)
 {
     struct cli_prediction p;
     char seconds[24];
 
-    cli_predict(&p, plan, &plan->machine);
+    cli_predict(&p, program, &figures->machine);
     if (!(p.seconds > 0))
         return;
     if (!p.simulated) {
         st_print(file, "  predicted step: %s, the schedule's bound, since %s\n", cli_seconds_text(seconds, p.seconds),
-                 why_not_simulated(plan));
+                 why_not_simulated(program, &figures->machine));
         return;
     }
     st_print(file, "  predicted step: %s", cli_seconds_text(seconds, p.seconds));
-    if (plan->bounds.schedule > 0)
-        st_print(file, ", %.2f of the schedule's bound, %.2f of the hardware's", p.seconds / plan->bounds.schedule,
-                 p.seconds / plan->bounds.hardware);
+    if (figures->bounds.schedule > 0)
+        st_print(file, ", %.2f of the schedule's bound, %.2f of the hardware's", p.seconds / figures->bounds.schedule,
+                 p.seconds / figures->bounds.hardware);
     st_print(file, "\n");
     print_stalls(&p.sim, file);
 }
@@ -76,11 +83,11 @@ static void put_lanes(struct st_json_writer *w, const char *key, const double se
     st_json_object_close(w);
 }
 
-void cli_prediction_put(const struct st_plan *plan, struct st_json_writer *w)
+void cli_prediction_put(const struct st_program *program, const struct st_figures *figures, struct st_json_writer *w)
 {
     struct cli_prediction p;
 
-    cli_predict(&p, plan, &plan->machine);
+    cli_predict(&p, program, &figures->machine);
     put_seconds(w, "predicted_seconds", p.seconds);
     st_json_put_bool(w, "simulated", p.simulated);
     if (!p.simulated)
@@ -100,6 +107,7 @@ struct schedule {
     bool chosen;
     struct st_plan *plan; /* NULL: not for this run */
     strata_status status;
+    struct st_bounds bounds;
     struct cli_prediction prediction;
 };
 
@@ -115,11 +123,13 @@ static void plan_schedule(struct schedule *out, const struct st_session *s)
     out->plan = NULL;
     if (out->update == ST_UPDATE_IN_BACKWARD && policy.needs_norm)
         return;
-    out->status = st_plan_make(&out->plan, st_model_workload(s->model), &s->machine, &policy);
+    out->status = st_plan_make(&out->plan, st_model_workload(s->model), &s->machine.capacity, &policy);
     if (out->status == STRATA_OK)
         out->status = st_plan_balance(&out->plan, &s->machine);
-    if (out->status == STRATA_OK)
-        cli_predict(&out->prediction, out->plan, &s->machine);
+    if (out->status != STRATA_OK)
+        return;
+    st_bounds_make(&out->bounds, &out->plan->program, &s->machine);
+    cli_predict(&out->prediction, &out->plan->program, &s->machine);
 }
 
 static const char *accumulation_name(enum st_accumulation accumulation)
@@ -140,12 +150,12 @@ static void print_schedule(const struct schedule *c, bool both, FILE *file)
                                  : "not for this run: clipping, or a step that may be skipped, needs the whole gradient first");
         return;
     }
-    st_print(file, " %s device, %s host", st_size_text(device, c->plan->needed[STRATA_TIER_DEVICE]),
-             st_size_text(host, c->plan->needed[STRATA_TIER_HOST]));
+    st_print(file, " %s device, %s host", st_size_text(device, c->plan->program.needed[STRATA_TIER_DEVICE]),
+             st_size_text(host, c->plan->program.needed[STRATA_TIER_HOST]));
     if (c->prediction.seconds > 0)
         st_print(file, ", predicted step %s", cli_seconds_text(seconds, c->prediction.seconds));
-    if (c->plan->bounds.schedule > 0)
-        st_print(file, " (shortest %s)", cli_seconds_text(seconds, c->plan->bounds.schedule));
+    if (c->bounds.schedule > 0)
+        st_print(file, " (shortest %s)", cli_seconds_text(seconds, c->bounds.schedule));
     st_print_text(file, c->chosen ? "  <- chosen\n" : "\n");
 }
 
@@ -159,9 +169,9 @@ static void put_schedule(const struct schedule *c, struct st_json_writer *w)
     st_json_put_bool(w, "chosen", c->chosen);
     st_json_put_bool(w, "possible", planned);
     if (planned) {
-        st_json_put_u64(w, "device_bytes", c->plan->needed[STRATA_TIER_DEVICE]);
-        st_json_put_u64(w, "host_bytes", c->plan->needed[STRATA_TIER_HOST]);
-        put_seconds(w, "schedule_bound_seconds", c->plan->bounds.schedule);
+        st_json_put_u64(w, "device_bytes", c->plan->program.needed[STRATA_TIER_DEVICE]);
+        st_json_put_u64(w, "host_bytes", c->plan->program.needed[STRATA_TIER_HOST]);
+        put_seconds(w, "schedule_bound_seconds", c->bounds.schedule);
         put_seconds(w, "predicted_seconds", c->prediction.seconds);
     }
     st_json_object_close(w);
@@ -172,7 +182,7 @@ static strata_status each_schedule(const struct st_session *s, FILE *file, struc
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
-    const bool both = s->plan->workload.grad_accum > 1;
+    const bool both = s->plan->program.workload.grad_accum > 1;
 
     for (size_t i = 0; i < sizeof(updates) / sizeof(updates[0]); i++) {
         for (size_t k = 0; k < sizeof(orders) / sizeof(orders[0]); k++) {
@@ -199,8 +209,8 @@ static strata_status each_schedule(const struct st_session *s, FILE *file, struc
 
 strata_status cli_schedules_print(const struct st_session *s, FILE *file)
 {
-    st_print_text(file, s->plan->workload.grad_accum > 1 ? "  schedules (strata.update, strata.accumulation):\n"
-                                                         : "  schedules (strata.update):\n");
+    st_print_text(file, s->plan->program.workload.grad_accum > 1 ? "  schedules (strata.update, strata.accumulation):\n"
+                                                                 : "  schedules (strata.update):\n");
     return each_schedule(s, file, NULL);
 }
 
@@ -258,18 +268,18 @@ static void take_rates(struct st_machine *m, enum more more)
     }
 }
 
-static bool has_updates(const struct st_plan *plan)
+static bool has_updates(const struct st_program *program, const struct st_machine *machine)
 {
-    for (uint32_t i = 0; i < plan->op_count; i++)
-        if (st_cost_updated(plan, &plan->machine, &plan->ops[i]) > 0)
+    for (uint32_t i = 0; i < program->op_count; i++)
+        if (st_cost_updated(program, machine, &program->ops[i]) > 0)
             return true;
     return false;
 }
 
 /* Does the program use it at all? */
-static bool matters(const struct st_plan *plan, enum more more)
+static bool matters(const struct st_session *s, enum more more)
 {
-    const struct st_traffic *t = &plan->traffic[st_phase_index(ST_PHASE_BODY)];
+    const struct st_traffic *t = &s->figures.traffic[st_phase_index(ST_PHASE_BODY)];
 
     switch (more) {
     case MORE_DRIVE:
@@ -277,7 +287,7 @@ static bool matters(const struct st_plan *plan, enum more more)
     case MORE_LINK:
         return t->upload + t->download > 0;
     case MORE_UPDATE:
-        return has_updates(plan);
+        return has_updates(&s->plan->program, &s->machine);
     default:
         return true;
     }
@@ -293,10 +303,11 @@ static strata_status planned_anew(double *seconds, const struct st_session *s, s
     strata_status st;
 
     st_policy_from_config(&policy, &s->config);
-    m.capacity[tier] += m.capacity[tier] / 4;
-    if ((st = st_plan_make(&plan, st_model_workload(s->model), &m, &policy)) == STRATA_OK &&
-        (st = st_plan_balance(&plan, &m)) == STRATA_OK && memcmp(plan->needed, s->plan->needed, sizeof(plan->needed)) != 0)
-        cli_predict(&p, plan, &m);
+    m.capacity.bytes[tier] += m.capacity.bytes[tier] / 4;
+    if ((st = st_plan_make(&plan, st_model_workload(s->model), &m.capacity, &policy)) == STRATA_OK &&
+        (st = st_plan_balance(&plan, &m)) == STRATA_OK &&
+        memcmp(plan->program.needed, s->plan->program.needed, sizeof(plan->program.needed)) != 0)
+        cli_predict(&p, &plan->program, &m);
     st_plan_destroy(plan);
     *seconds = p.simulated ? p.seconds : 0;
     return st == STRATA_E_NOMEM ? st : STRATA_OK;
@@ -311,10 +322,10 @@ static strata_status seconds_with(double *seconds, const struct st_session *s, e
     if (more == MORE_HOST || more == MORE_DEVICE)
         return planned_anew(seconds, s, more == MORE_HOST ? STRATA_TIER_HOST : STRATA_TIER_DEVICE);
     *seconds = 0;
-    if (!matters(s->plan, more))
+    if (!matters(s, more))
         return STRATA_OK;
     take_rates(&m, more);
-    cli_predict(&p, s->plan, &m);
+    cli_predict(&p, &s->plan->program, &m);
     *seconds = p.simulated ? p.seconds : 0;
     return STRATA_OK;
 }
@@ -326,7 +337,7 @@ static strata_status each_more(const struct st_session *s, FILE *file, bool narr
     strata_status st = STRATA_OK;
     char text[24];
 
-    cli_predict(&now, s->plan, &s->machine);
+    cli_predict(&now, &s->plan->program, &s->machine);
     for (enum more more = 0; more < MORE_COUNT && now.simulated; more++) {
         double seconds, change;
 
@@ -354,7 +365,7 @@ strata_status cli_one_more_print(const struct st_session *s, FILE *to)
     FILE *file;
     strata_status st;
 
-    if (s->plan->op_count > CLI_SIMULATED_OPS_MAX || !st_simulate_possible(s->plan, &s->machine))
+    if (s->plan->program.op_count > CLI_SIMULATED_OPS_MAX || !st_simulate_possible(&s->plan->program, &s->machine))
         return STRATA_OK;
     file = st_page_open(to);
     st_print_text(file, "  one more of each would change the step:\n");

@@ -4,6 +4,7 @@
 
 #include "api/session.h"
 #include "core/json/json.h"
+#include "offload/figures.h"
 #include "offload/simulate.h"
 
 #define CLI_SIMULATED_OPS_MAX 2000000u /* a larger program is not simulated */
@@ -14,13 +15,13 @@ struct cli_prediction {
     struct st_simulation sim;
 };
 
-/** A step of this plan on a machine with these rates; its bounds count if it cannot be simulated. */
-void cli_predict(struct cli_prediction *out, const struct st_plan *plan, const struct st_machine *machine);
+/** A step of this program on a machine with these rates; its bounds count if it cannot be simulated. */
+void cli_predict(struct cli_prediction *out, const struct st_program *program, const struct st_machine *machine);
 
 /** What a step takes and what compute waits for. */
-void cli_prediction_print(const struct st_plan *plan, FILE *file);
+void cli_prediction_print(const struct st_program *program, const struct st_figures *figures, FILE *file);
 /** "predicted_seconds" and "predicted" into an object that is open. */
-void cli_prediction_put(const struct st_plan *plan, struct st_json_writer *w);
+void cli_prediction_put(const struct st_program *program, const struct st_figures *figures, struct st_json_writer *w);
 
 /** The same run under every update policy (and, with several micro-batches, both orders of accumulation) that it may have.
  *  E_NOMEM. */

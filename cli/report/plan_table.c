@@ -38,16 +38,16 @@ const char *cli_seconds_text(char buf[24], double seconds)
     return buf;
 }
 
-static const struct st_traffic *traffic_of(const struct st_plan *plan, enum st_phase phase)
+static const struct st_traffic *traffic_of(const struct st_figures *figures, enum st_phase phase)
 {
-    return &plan->traffic[st_phase_index(phase)];
+    return &figures->traffic[st_phase_index(phase)];
 }
 
 /* --- text --- */
 
 static void print_model(const struct st_plan *plan, FILE *file)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
 
     char params[24];
 
@@ -103,7 +103,7 @@ static void print_lacking(const struct st_plan *plan, const struct tier_table *t
     uint64_t lacking[STRATA_TIER_COUNT];
 
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
-        lacking[t] = plan->needed[t] > plan->machine.capacity[t] ? plan->needed[t] - plan->machine.capacity[t] : 0;
+        lacking[t] = plan->program.needed[t] > plan->capacity.bytes[t] ? plan->program.needed[t] - plan->capacity.bytes[t] : 0;
     print_size_row(table, "lacking", lacking);
 }
 
@@ -130,8 +130,8 @@ static void print_item(const struct st_plan *plan, uint32_t item, const struct t
 static void print_tiers(const struct st_plan *plan, bool full, const struct tier_table *table)
 {
     print_tier_names(table);
-    print_size_row(table, "budget", plan->machine.capacity);
-    print_size_row(table, plan->fits ? "needed" : "needed at least", plan->needed);
+    print_size_row(table, "budget", plan->capacity.bytes);
+    print_size_row(table, plan->fits ? "needed" : "needed at least", plan->program.needed);
     if (!plan->fits) {
         print_lacking(plan, table);
         return;
@@ -148,7 +148,7 @@ static void print_memory(const struct st_plan *plan, FILE *file)
     char rss[24], fixed[24];
 
     st_print(file, "  memory of the process: at most %s = host + %s%s fixed part\n", st_size_text(rss, plan->rss_bytes_max),
-             plan->machine.device_is_host ? "device + " : "", st_size_text(fixed, plan->fixed_bytes));
+             plan->capacity.device_is_host ? "device + " : "", st_size_text(fixed, plan->fixed_bytes));
 }
 
 static void print_traffic(const char *label, const struct st_traffic *t, FILE *file)
@@ -159,17 +159,17 @@ static void print_traffic(const char *label, const struct st_traffic *t, FILE *f
              st_size_text(download, t->download), st_size_text(read, t->read), st_size_text(write, t->write));
 }
 
-static void print_all_traffic(const struct st_plan *plan, FILE *file)
+static void print_all_traffic(const struct st_plan *plan, const struct st_figures *figures, FILE *file)
 {
     static const char *const labels[ST_PHASE_COUNT] = {"bytes of the first step", "bytes of a steady step", "bytes of a flush",
                                                        "bytes of an evaluation batch"};
-    const struct st_traffic *steady = traffic_of(plan, ST_PHASE_BODY);
+    const struct st_traffic *steady = traffic_of(figures, ST_PHASE_BODY);
 
     for (size_t i = 0; i < ST_PHASE_COUNT; i++)
-        print_traffic(labels[i], traffic_of(plan, phases[i]), file);
+        print_traffic(labels[i], traffic_of(figures, phases[i]), file);
     if (steady->read + steady->write > 0)
         st_print(file, "  nvme moves %.2f bytes per parameter and step, without padding\n",
-                 (double)plan->parameter_bytes_nvme / (double)plan->workload.params);
+                 (double)figures->parameter_bytes_nvme / (double)plan->program.workload.params);
 }
 
 const char *cli_update_name(enum st_update_policy update)
@@ -186,14 +186,14 @@ static uint32_t carried_pages(const struct st_plan *plan)
 {
     uint32_t count = 0;
 
-    for (uint32_t p = 0; p < plan->workload.page_count; p++)
-        count += plan->pages[p].carried;
+    for (uint32_t p = 0; p < plan->program.workload.page_count; p++)
+        count += plan->program.pages[p].carried;
     return count;
 }
 
 static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
 
     st_print(
         file,
@@ -208,17 +208,17 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
         return;
     st_print(file,
              "  state: moments in %s; %u pages on the device, %u of %u chunks pinned in host memory; pinned weights: %u pages\n",
-             moments_name(plan->moment_format), plan->decided.device_state_pages, plan->decided.pinned_chunks, plan->chunk_count,
-             plan->decided.pinned_weight_pages);
+             moments_name(plan->program.moment_format), plan->decided.device_state_pages, plan->decided.pinned_chunks,
+             plan->program.chunk_count, plan->decided.pinned_weight_pages);
     if (carried_pages(plan) > 0)
         st_print(file, "  the state of %u of %u blocks crosses the link to be updated on the device\n", carried_pages(plan),
                  w->block_count);
     st_print(file, "  slots: %u weights, %u host weights, %u state, %u activations, %u gradients; program: %u ops, %u waits\n",
              plan->decided.slots.weights, plan->decided.slots.host_weights, plan->decided.slots.states, plan->decided.slots.acts,
-             plan->decided.slots.grads, plan->op_count, plan->wait_count);
+             plan->decided.slots.grads, plan->program.op_count, plan->program.wait_count);
 }
 
-void cli_plan_print(const struct st_plan *plan, bool full, FILE *to)
+void cli_plan_print(const struct st_plan *plan, const struct st_figures *figures, bool full, FILE *to)
 {
     FILE *const file = st_page_open(to);
     const struct tier_table table = tier_table_of(file, st_print_width(to));
@@ -228,23 +228,23 @@ void cli_plan_print(const struct st_plan *plan, bool full, FILE *to)
     if (plan->fits) {
         print_memory(plan, file);
         if (full)
-            print_all_traffic(plan, file);
+            print_all_traffic(plan, figures, file);
         else
-            print_traffic("bytes of a steady step", traffic_of(plan, ST_PHASE_BODY), file);
+            print_traffic("bytes of a steady step", traffic_of(figures, ST_PHASE_BODY), file);
         print_decisions(plan, full, file);
     }
     st_page_close(file, to);
 }
 
-void cli_bounds_print(const struct st_plan *plan, FILE *to)
+void cli_bounds_print(const struct st_figures *figures, FILE *to)
 {
-    const struct st_bounds *b = &plan->bounds;
+    const struct st_bounds *b = &figures->bounds;
     FILE *const file = st_page_open(to);
     char hardware[24], schedule[24];
 
     if (!(b->schedule > 0)) {
         st_print_text(file, "  shortest step: unknown, no rates (--machine FILE, or strata plan --measure)\n");
-        if (!plan->machine.device_is_host)
+        if (!figures->machine.capacity.device_is_host)
             st_print_text(file, "  a run measures them first and may then plan faster ways within the same budgets\n");
     } else {
         st_print(file, "  shortest step: %s for this schedule (bound by %s), %s for any schedule on this hardware\n",
@@ -275,8 +275,8 @@ static void put_tiers(struct st_json_writer *w, const struct st_plan *plan)
     st_json_object_open(w, "tiers");
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
         st_json_object_open(w, cli_tier_name((strata_tier)t));
-        st_json_put_u64(w, "capacity", plan->machine.capacity[t]);
-        st_json_put_u64(w, "needed", plan->needed[t]);
+        st_json_put_u64(w, "capacity", plan->capacity.bytes[t]);
+        st_json_put_u64(w, "needed", plan->program.needed[t]);
         st_json_put_u64(w, "minimum", plan->minimum[t]);
         st_json_object_close(w);
     }
@@ -300,17 +300,17 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_put_string(w, "param_tier", cli_tier_name(plan->policy.param_tier));
     st_json_put_string(w, "optimizer_tier", cli_tier_name(plan->policy.optimizer_tier));
     st_json_put_string(w, "activation_tier", cli_tier_name(plan->decided.activation_tier));
-    st_json_put_string(w, "moments", moments_name(plan->moment_format));
-    st_json_put_u64(w, "pages", plan->workload.page_count);
+    st_json_put_string(w, "moments", moments_name(plan->program.moment_format));
+    st_json_put_u64(w, "pages", plan->program.workload.page_count);
     st_json_put_u64(w, "resident_pages", plan->decided.resident_pages);
     st_json_put_u64(w, "device_state_pages", plan->decided.device_state_pages);
     st_json_put_u64(w, "carried_pages", carried_pages(plan));
     st_json_put_u64(w, "pinned_weight_pages", plan->decided.pinned_weight_pages);
-    st_json_put_u64(w, "chunks", plan->chunk_count);
+    st_json_put_u64(w, "chunks", plan->program.chunk_count);
     st_json_put_u64(w, "pinned_chunks", plan->decided.pinned_chunks);
-    st_json_put_u64(w, "blocks", plan->workload.block_count);
+    st_json_put_u64(w, "blocks", plan->program.workload.block_count);
     st_json_put_u64(w, "kept_blocks", plan->decided.kept_blocks);
-    st_json_put_u64(w, "head_tiles", plan->workload.head_count);
+    st_json_put_u64(w, "head_tiles", plan->program.workload.head_count);
     st_json_put_u64(w, "kept_head_tiles", plan->decided.kept_tiles);
     st_json_put_u64(w, "weight_slots", plan->decided.slots.weights);
     st_json_put_u64(w, "host_weight_slots", plan->decided.slots.host_weights);
@@ -340,24 +340,24 @@ static void put_bounds(struct st_json_writer *w, const struct st_bounds *b)
     st_json_put_string(w, "bound_by", b->schedule > 0 ? b->bound_by : NULL);
 }
 
-void cli_plan_put_fields(const struct st_plan *plan, struct st_json_writer *w)
+void cli_plan_put_fields(const struct st_plan *plan, const struct st_figures *figures, struct st_json_writer *w)
 {
     st_json_put_bool(w, "fits", plan->fits);
-    put_workload(w, &plan->workload);
+    put_workload(w, &plan->program.workload);
     put_tiers(w, plan);
     st_json_put_u64(w, "rss_bytes_max", plan->rss_bytes_max);
     st_json_put_u64(w, "fixed_bytes", plan->fixed_bytes);
     if (!plan->fits)
         return;
-    put_traffic(w, "traffic", traffic_of(plan, ST_PHASE_BODY));
+    put_traffic(w, "traffic", traffic_of(figures, ST_PHASE_BODY));
     st_json_object_open(w, "traffic_by_phase");
     for (size_t i = 0; i < ST_PHASE_COUNT; i++)
-        put_traffic(w, phase_names[i], traffic_of(plan, phases[i]));
+        put_traffic(w, phase_names[i], traffic_of(figures, phases[i]));
     st_json_object_close(w);
-    st_json_put_u64(w, "nvme_bytes_without_padding", plan->parameter_bytes_nvme);
-    put_bounds(w, &plan->bounds);
-    cli_prediction_put(plan, w);
-    st_json_put_u64(w, "ops", plan->op_count);
+    st_json_put_u64(w, "nvme_bytes_without_padding", figures->parameter_bytes_nvme);
+    put_bounds(w, &figures->bounds);
+    cli_prediction_put(&plan->program, figures, w);
+    st_json_put_u64(w, "ops", plan->program.op_count);
     put_placement(w, plan);
     put_items(w, plan);
 }

@@ -3,14 +3,15 @@
 #define CLI_REPORT_PLAN_TABLE_H
 
 #include "core/json/json.h"
+#include "offload/figures.h"
 #include "offload/plan.h"
 
 /** Tiers, memory, traffic and decisions; `full` adds what lies where and the traffic of every phase. */
-void cli_plan_print(const struct st_plan *plan, bool full, FILE *file);
+void cli_plan_print(const struct st_plan *plan, const struct st_figures *figures, bool full, FILE *file);
 /** One or two lines: the shortest possible step. */
-void cli_bounds_print(const struct st_plan *plan, FILE *file);
+void cli_bounds_print(const struct st_figures *figures, FILE *file);
 /** Keys of `strata plan --json` into an object that is open. */
-void cli_plan_put_fields(const struct st_plan *plan, struct st_json_writer *w);
+void cli_plan_put_fields(const struct st_plan *plan, const struct st_figures *figures, struct st_json_writer *w);
 
 const char *cli_tier_name(strata_tier tier);
 /** "1.2 s", "812 ms", "37.5 us" into buf; returns buf. */

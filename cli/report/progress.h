@@ -41,7 +41,7 @@ void cli_progress_close_line(struct cli_progress *p);
 /** A line of its own, after closing the one that is rewritten.  Quiet: nothing. */
 void cli_progress_note(struct cli_progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /** The block at the end: medians, distance to the bounds, bytes against the plan's, stalls, what bound the run, memory. */
-void cli_progress_summary(struct cli_progress *p, const struct st_plan *plan, struct cli_medians *m,
+void cli_progress_summary(struct cli_progress *p, const struct st_figures *figures, struct cli_medians *m,
                           const struct cli_summary *summary);
 
 /** Milliseconds, three digits or all before the point. */

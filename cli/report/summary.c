@@ -35,12 +35,12 @@ static void print_medians(FILE *file, struct cli_medians *m)
     st_print(file, "\n");
 }
 
-static void print_bounds(FILE *file, const struct st_plan *plan, struct cli_medians *m)
+static void print_bounds(FILE *file, const struct st_figures *figures, struct cli_medians *m)
 {
     const double seconds = cli_medians_get(m, CLI_STEP_SECONDS);
     char schedule[24], hardware[24];
 
-    if (!(plan->bounds.schedule > 0)) {
+    if (!(figures->bounds.schedule > 0)) {
         st_print_text(file, "  step/bound    unknown: the machine's rates are not\n");
         return;
     }
@@ -50,12 +50,12 @@ static void print_bounds(FILE *file, const struct st_plan *plan, struct cli_medi
             "  step/bound    unknown: the rates are too low, as the step takes %.2f of what they allow. They were measured while "
             "the machine was busy, or are another machine's: on a quiet one, strata info --measure --out FILE, then --machine "
             "FILE\n",
-            seconds / plan->bounds.schedule);
+            seconds / figures->bounds.schedule);
         return;
     }
-    st_print(file, "  step/bound    %.2f of the schedule's %s (%s), %.2f of the hardware's %s\n", seconds / plan->bounds.schedule,
-             cli_seconds_text(schedule, plan->bounds.schedule), plan->bounds.bound_by, seconds / plan->bounds.hardware,
-             cli_seconds_text(hardware, plan->bounds.hardware));
+    st_print(file, "  step/bound    %.2f of the schedule's %s (%s), %.2f of the hardware's %s\n",
+             seconds / figures->bounds.schedule, cli_seconds_text(schedule, figures->bounds.schedule), figures->bounds.bound_by,
+             seconds / figures->bounds.hardware, cli_seconds_text(hardware, figures->bounds.hardware));
 }
 
 static void print_link(FILE *file, const char *name, double counted, uint64_t planned)
@@ -70,9 +70,9 @@ static void print_link(FILE *file, const char *name, double counted, uint64_t pl
 }
 
 /* A run of one step has no steady one. */
-static void print_traffic(FILE *file, const struct st_plan *plan, struct cli_medians *m)
+static void print_traffic(FILE *file, const struct st_figures *figures, struct cli_medians *m)
 {
-    const struct st_traffic *planned = &plan->traffic[st_phase_index(m->steps > 1 ? ST_PHASE_BODY : ST_PHASE_PROLOGUE)];
+    const struct st_traffic *planned = &figures->traffic[st_phase_index(m->steps > 1 ? ST_PHASE_BODY : ST_PHASE_PROLOGUE)];
 
     st_print_text(file, "  bytes a step  ");
     print_link(file, "upload", cli_medians_get(m, CLI_UPLOAD), planned->upload);
@@ -142,7 +142,7 @@ static void print_pressure(FILE *file, const struct cli_medians *m, const struct
     st_print(file, "\n");
 }
 
-void cli_progress_summary(struct cli_progress *p, const struct st_plan *plan, struct cli_medians *m,
+void cli_progress_summary(struct cli_progress *p, const struct st_figures *figures, struct cli_medians *m,
                           const struct cli_summary *summary)
 {
     struct cli_endurance endurance;
@@ -157,8 +157,8 @@ void cli_progress_summary(struct cli_progress *p, const struct st_plan *plan, st
              summary->status == STRATA_OK ? "done" : strata_status_text(summary->status), (unsigned long long)m->steps,
              (unsigned long long)m->skipped, m->last[CLI_TOKENS_TOTAL], summary->seconds);
     print_medians(file, m);
-    print_bounds(file, plan, m);
-    print_traffic(file, plan, m);
+    print_bounds(file, figures, m);
+    print_traffic(file, figures, m);
     cli_endurance_counted(&endurance, m, summary->seconds);
     cli_endurance_print(&endurance, "nvme writes   ", file);
     print_stalls(file, m);

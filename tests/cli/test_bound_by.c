@@ -194,7 +194,7 @@ static void assert_holds(const char *text, const char *part)
 
 static const char *summary_of(char **text, const struct st_pressure_sample *now)
 {
-    static const struct st_plan plan;
+    static const struct st_figures figures;
     struct cli_summary summary = {.seconds = 2};
     struct cli_step step = step_of(300, 600);
     struct st_pressure_verdict verdict;
@@ -215,7 +215,7 @@ static const char *summary_of(char **text, const struct st_pressure_sample *now)
         cli_medians_add(m, &step);
     }
     st_pressure_between(&before, now, 2, &summary.pressure);
-    cli_progress_summary(&p, &plan, m, &summary);
+    cli_progress_summary(&p, &figures, m, &summary);
     st_json_begin(&writer, file);
     cli_metrics_step(&writer, &step);
     cli_metrics_summary(&writer, m, &summary);
@@ -227,11 +227,11 @@ static const char *summary_of(char **text, const struct st_pressure_sample *now)
 /* The first step has no update to make and moves other bytes than the ones after it: each is held against its own plan. */
 static void bytes_are_held_against_the_steps_own_plan(void **state)
 {
-    struct st_plan plan = {0};
+    struct st_figures figures = {0};
 
     (void)state;
-    plan.traffic[st_phase_index(ST_PHASE_PROLOGUE)].upload = 1024;
-    plan.traffic[st_phase_index(ST_PHASE_BODY)].upload = 2048;
+    figures.traffic[st_phase_index(ST_PHASE_PROLOGUE)].upload = 1024;
+    figures.traffic[st_phase_index(ST_PHASE_BODY)].upload = 2048;
     for (int steps = 1; steps <= 2; steps++) {
         const struct cli_summary summary = {.seconds = 2};
         struct cli_medians *m = NULL;
@@ -248,7 +248,7 @@ static void bytes_are_held_against_the_steps_own_plan(void **state)
             step.value[CLI_UPLOAD] = 1024 * i;
             cli_medians_add(m, &step);
         }
-        cli_progress_summary(&p, &plan, m, &summary);
+        cli_progress_summary(&p, &figures, m, &summary);
         assert_int_equal(fclose(file), 0);
         assert_holds(text, steps == 1 ? "upload 1.00 KiB (as planned)" : "upload 2.00 KiB (as planned)");
         free(text);

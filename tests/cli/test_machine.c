@@ -88,11 +88,11 @@ static void budgets_are_capacities(void **state)
     f->config.host_memory = 5 * MIB;
     f->config.threads = 2;
     assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
-    assert_int_equal(m.capacity[STRATA_TIER_DEVICE], 3 * MIB);
-    assert_int_equal(m.capacity[STRATA_TIER_HOST], 5 * MIB);
-    assert_int_equal(m.capacity[STRATA_TIER_NVME], 0);
-    assert_int_equal(m.workers, 2);
-    assert_true(m.device_is_host);
+    assert_int_equal(m.capacity.bytes[STRATA_TIER_DEVICE], 3 * MIB);
+    assert_int_equal(m.capacity.bytes[STRATA_TIER_HOST], 5 * MIB);
+    assert_int_equal(m.capacity.bytes[STRATA_TIER_NVME], 0);
+    assert_int_equal(m.capacity.workers, 2);
+    assert_true(m.capacity.device_is_host);
     assert_true(m.rates.matmul_flops == 0);
 }
 
@@ -102,13 +102,14 @@ static void automatic_budgets_leave_room(void **state)
     struct st_machine m;
 
     assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
-    assert_true(m.capacity[STRATA_TIER_DEVICE] > 0);
-    assert_true(m.capacity[STRATA_TIER_HOST] > 0);
-    assert_true(m.capacity[STRATA_TIER_DEVICE] + m.capacity[STRATA_TIER_HOST] < st_topology_memory_limit(f->topology));
-    assert_int_equal(m.workers, st_topology_core_count(f->topology));
+    assert_true(m.capacity.bytes[STRATA_TIER_DEVICE] > 0);
+    assert_true(m.capacity.bytes[STRATA_TIER_HOST] > 0);
+    assert_true(m.capacity.bytes[STRATA_TIER_DEVICE] + m.capacity.bytes[STRATA_TIER_HOST] <
+                st_topology_memory_limit(f->topology));
+    assert_int_equal(m.capacity.workers, st_topology_core_count(f->topology));
     f->config.device_memory = UINT64_C(1) << 60; /* nothing is left for the host, and nothing wraps */
     assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
-    assert_int_equal(m.capacity[STRATA_TIER_HOST], 0);
+    assert_int_equal(m.capacity.bytes[STRATA_TIER_HOST], 0);
 }
 
 static void a_missing_directory_is_refused(void **state)
@@ -125,9 +126,7 @@ static void a_missing_directory_is_refused(void **state)
 static void files_keep_every_field(void **state)
 {
     struct st_machine m = {.name = "a \"box\"",
-                           .capacity = {1, UINT64_C(1) << 52, 3},
-                           .workers = 7,
-                           .device_is_host = false,
+                           .capacity = {.bytes = {1, UINT64_C(1) << 52, 3}, .workers = 7, .device_is_host = false},
                            .rates.drives = 4,
                            .rates.matmul_flops = 1.0 / 3,
                            .rates.block_flops = 0.3,
@@ -149,9 +148,9 @@ static void files_keep_every_field(void **state)
     assert_int_equal(st_machine_write(&m, &file), STRATA_OK);
     assert_int_equal(st_machine_read(&back, path), STRATA_OK);
     assert_string_equal(back.name, m.name);
-    assert_memory_equal(back.capacity, m.capacity, sizeof(m.capacity));
-    assert_int_equal(back.workers, 7);
-    assert_false(back.device_is_host);
+    assert_memory_equal(back.capacity.bytes, m.capacity.bytes, sizeof(m.capacity.bytes));
+    assert_int_equal(back.capacity.workers, 7);
+    assert_false(back.capacity.device_is_host);
     assert_true(back.rates.matmul_flops == m.rates.matmul_flops && back.rates.upload == m.rates.upload &&
                 back.rates.download == m.rates.download);
     assert_true(back.rates.read == m.rates.read && back.rates.write == m.rates.write && back.rates.mixed == m.rates.mixed &&
@@ -165,7 +164,7 @@ static void files_keep_every_field(void **state)
 /* What was not measured is not written: no disk, no drives. */
 static void unknown_fields_are_left_out(void **state)
 {
-    const struct st_machine m = {.name = "box", .capacity = {1, 2, 0}, .workers = 1, .rates.matmul_flops = 1e9};
+    const struct st_machine m = {.name = "box", .capacity = {.bytes = {1, 2, 0}, .workers = 1}, .rates.matmul_flops = 1e9};
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
@@ -323,7 +322,7 @@ static void block_and_head_are_measured_where_they_fit(void **state)
     assert_int_equal(warnings, 2);
 
     calls.failing = false;
-    m.capacity[STRATA_TIER_DEVICE] = 1 << 20; /* a quarter holds the head, not the block's 262144 bytes of gradient */
+    m.capacity.bytes[STRATA_TIER_DEVICE] = 1 << 20; /* a quarter holds the head, not the block's 262144 bytes of gradient */
     assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
                      STRATA_OK);
     assert_true(m.rates.block_flops == 0 && m.rates.head_flops > 0);

@@ -108,17 +108,18 @@ struct st_config given_config(strata_dtype dtype, strata_tier tier)
 
 static void make_plan(struct given *g, bool smallest)
 {
-    struct st_machine machine = {.name = "given", .capacity = {AMPLE, AMPLE, AMPLE}, .workers = 2, .device_is_host = true};
+    struct st_machine machine = {.name = "given",
+                                 .capacity = {.bytes = {AMPLE, AMPLE, AMPLE}, .workers = 2, .device_is_host = true}};
     struct st_policy policy;
 
     st_policy_from_config(&policy, &g->config);
     if (smallest) {
         struct st_plan *refused;
 
-        machine.capacity[STRATA_TIER_DEVICE] = 0;
+        machine.capacity.bytes[STRATA_TIER_DEVICE] = 0;
         refused = plan_try(&g->workload, &machine, &policy, "given");
         assert_false(refused->fits);
-        machine.capacity[STRATA_TIER_DEVICE] = refused->minimum[STRATA_TIER_DEVICE];
+        machine.capacity.bytes[STRATA_TIER_DEVICE] = refused->minimum[STRATA_TIER_DEVICE];
         st_plan_destroy(refused);
     }
     g->plan = plan_try(&g->workload, &machine, &policy, "given");
@@ -144,7 +145,8 @@ void given_open(struct given *g, const struct given_opts *opts)
     *g = (struct given){.config = opts->config, .grad = opts->grad};
     plan_workload(&g->workload, &sizes, NULL);
     make_plan(g, opts->smallest);
-    engine = (struct st_engine_opts){.plan = g->plan, .config = &g->config, .compute = {.model = g, .run = run}, .fake_seed = 3};
+    engine = (struct st_engine_opts){
+        .program = &g->plan->program, .config = &g->config, .compute = {.model = g, .run = run}, .fake_seed = 3};
     g->tokens = calloc((size_t)sizes.seq * MICRO_BATCHES, sizeof(*g->tokens));
     assert_non_null(g->tokens);
     assert_int_equal(st_engine_create(&g->eng, &engine), STRATA_OK);

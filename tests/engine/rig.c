@@ -120,14 +120,14 @@ static strata_status plan_with(struct st_plan **out, const struct st_model *mode
                                uint64_t host)
 {
     const struct st_machine machine = {
-        .name = "rig", .capacity = {device, host, AMPLE}, .workers = cell->threads, .device_is_host = true};
+        .name = "rig", .capacity = {.bytes = {device, host, AMPLE}, .workers = cell->threads, .device_is_host = true}};
     struct st_policy policy;
     struct st_config config;
 
     rig_config(&config, cell, "");
     st_policy_from_config(&policy, &config);
     *out = NULL;
-    return st_plan_make(out, st_model_workload(model), &machine, &policy);
+    return st_plan_make(out, st_model_workload(model), &machine.capacity, &policy);
 }
 
 static bool plans(const struct st_model *model, const struct rig_cell *cell, uint64_t device, uint64_t host)
@@ -175,7 +175,7 @@ static uint64_t device_budget(const struct st_model *model, const struct rig_cel
         st_plan_destroy(plan);
         return AMPLE;
     }
-    most = plan->needed[STRATA_TIER_DEVICE];
+    most = plan->program.needed[STRATA_TIER_DEVICE];
     st_plan_destroy(plan);
     return smallest + (most - smallest) / 2;
 }
@@ -204,17 +204,14 @@ void rig_tokens(int32_t *tokens, int32_t *targets, const struct rig_cell *cell, 
     }
 }
 
-static void add_traffic(struct st_traffic *to, const struct st_traffic *from)
-{
-    to->upload += from->upload;
-    to->download += from->download;
-    to->read += from->read;
-    to->write += from->write;
-}
-
 static void plan_traffic(struct rig_result *out, const struct st_plan *plan, enum st_phase phase)
 {
-    add_traffic(&out->planned_bytes, &plan->traffic[st_phase_index(phase)]);
+    const struct st_traffic planned = st_program_traffic(&plan->program, phase);
+
+    out->planned_bytes.upload += planned.upload;
+    out->planned_bytes.download += planned.download;
+    out->planned_bytes.read += planned.read;
+    out->planned_bytes.write += planned.write;
 }
 
 static strata_status flush_and_eval(struct rig_result *out, struct st_engine *eng, const struct st_plan *plan,
@@ -265,7 +262,7 @@ static struct st_paced_model paced_model(const struct st_workload *w)
 {
     return (struct st_paced_model){
         .workload = w,
-        .machine = {.name = "rig", .workers = 1, .rates.matmul_flops = 20e9, .rates.upload = 2e9, .rates.download = 2e9},
+        .machine = {.name = "rig", .capacity.workers = 1, .rates.matmul_flops = 20e9, .rates.upload = 2e9, .rates.download = 2e9},
     };
 }
 
@@ -274,7 +271,7 @@ strata_status rig_engine_start(struct rig_engine *out, struct st_model *model, c
 {
     struct st_model_init init = {.model = model, .seed = 42};
     const struct st_weight_source source = st_model_init_source(&init);
-    struct st_engine_opts opts = {.plan = plan,
+    struct st_engine_opts opts = {.program = &plan->program,
                                   .config = &out->config,
                                   .compute = st_model_compute(model),
                                   .dir_rates = cell->dir_count > 0 ? cell->dir_rates : NULL,
@@ -283,7 +280,7 @@ strata_status rig_engine_start(struct rig_engine *out, struct st_model *model, c
     strata_status st;
 
     out->engine = NULL;
-    out->paced = paced_model(&plan->workload);
+    out->paced = paced_model(&plan->program.workload);
     if (cell->paced) {
         opts.device = "paced";
         opts.pace = &out->paced.machine;

@@ -5,6 +5,7 @@
 #include "model/model.h"
 #include "offload/device_paced.h"
 #include "offload/engine.h"
+#include "offload/plan.h"
 
 enum rig_budget { RIG_ALL, RIG_SMALLEST, RIG_MIDWAY };
 enum rig_clip { RIG_CLIP_NEVER, RIG_CLIP_SOMETIMES, RIG_CLIP_ALWAYS };

@@ -61,8 +61,8 @@ static void every_flipped_byte_is_found(void **state)
         cell.device = devices[i];
         sound_begin(&s, &cell, STEPS);
         sound_flips(&s, devices[i] == RIG_SMALLEST);
-        for (uint32_t p = 0; p < s.plan->workload.page_count; p++)
-            carried += s.plan->pages[p].carried;
+        for (uint32_t p = 0; p < s.plan->program.workload.page_count; p++)
+            carried += s.plan->program.pages[p].carried;
         sound_again(&s);
         sound_end(&s);
     }

@@ -31,15 +31,15 @@ static const struct rig_cell cell = {
 /* Is op `from` (of this cycle) before op `to` by waits other than number `skip`? */
 static bool implied(const struct st_plan *plan, uint32_t from, uint32_t to, uint32_t skip, bool *seen)
 {
-    const struct st_op *op = &plan->ops[to];
+    const struct st_op *op = &plan->program.ops[to];
 
     if (seen[to])
         return false;
     seen[to] = true;
     for (uint32_t i = op->wait_first; i < op->wait_first + op->wait_count; i++) {
-        if (i == skip || plan->waits[i].previous)
+        if (i == skip || plan->program.waits[i].previous)
             continue;
-        if (plan->waits[i].op == from || implied(plan, from, plan->waits[i].op, UINT32_MAX, seen))
+        if (plan->program.waits[i].op == from || implied(plan, from, plan->program.waits[i].op, UINT32_MAX, seen))
             return true;
     }
     return false;
@@ -48,17 +48,17 @@ static bool implied(const struct st_plan *plan, uint32_t from, uint32_t to, uint
 /* A wait of a `kind` op for a `producer` op of the same cycle that nothing else implies; UINT32_MAX: none left from `start`. */
 static uint32_t lone_wait(const struct st_plan *plan, enum st_op_kind kind, enum st_op_kind producer, uint32_t start)
 {
-    bool *seen = calloc(plan->op_count, sizeof(*seen));
+    bool *seen = calloc(plan->program.op_count, sizeof(*seen));
     uint32_t found = UINT32_MAX;
 
-    for (uint32_t o = 0; o < plan->op_count && found == UINT32_MAX; o++) {
-        const struct st_op *op = &plan->ops[o];
+    for (uint32_t o = 0; o < plan->program.op_count && found == UINT32_MAX; o++) {
+        const struct st_op *op = &plan->program.ops[o];
 
         for (uint32_t i = op->wait_first; op->kind == kind && i < op->wait_first + op->wait_count && found == UINT32_MAX; i++) {
-            if (i < start || plan->waits[i].previous || plan->ops[plan->waits[i].op].kind != producer)
+            if (i < start || plan->program.waits[i].previous || plan->program.ops[plan->program.waits[i].op].kind != producer)
                 continue;
-            memset(seen, 0, plan->op_count * sizeof(*seen));
-            if (!implied(plan, plan->waits[i].op, o, i, seen))
+            memset(seen, 0, plan->program.op_count * sizeof(*seen));
+            if (!implied(plan, plan->program.waits[i].op, o, i, seen))
                 found = i;
         }
     }
@@ -69,7 +69,7 @@ static uint32_t lone_wait(const struct st_plan *plan, enum st_op_kind kind, enum
 /* Point the wait at an op it already had to follow: op 0 has no predecessor to speak of, so waiting for it says nothing. */
 static void drop_wait(struct st_plan *plan, uint32_t wait)
 {
-    plan->waits[wait] = (struct st_wait){.op = 0, .previous = true};
+    plan->program.waits[wait] = (struct st_wait){.op = 0, .previous = true};
 }
 
 static void a_sound_program_passes(void **state)
@@ -101,12 +101,12 @@ static void every_lone_wait_is_missed(void **state)
 
             if (wait == UINT32_MAX)
                 continue;
-            kept = plan->waits[wait];
+            kept = plan->program.waits[wait];
             drop_wait(plan, wait);
             if (st_plan_verify(plan) == STRATA_OK)
                 fail_msg("the verifier missed a removed wait of %s for %s", st_op_name((enum st_op_kind)kind),
                          st_op_name((enum st_op_kind)producer));
-            plan->waits[wait] = kept;
+            plan->program.waits[wait] = kept;
             tried++;
         }
     }

@@ -129,7 +129,7 @@ static void frozen_weights_keep_their_bits(void **state)
 
         assert_int_equal(rig_model(&model, &cell), STRATA_OK);
         assert_int_equal(rig_plan(&plan, model, &cell), STRATA_OK);
-        k.w = &plan->workload;
+        k.w = &plan->program.workload;
         k.page_at = calloc(k.w->page_count, sizeof(*k.page_at));
         for (uint32_t p = 0; p < k.w->page_count; p++) {
             k.page_at[p] = total;
@@ -145,8 +145,8 @@ static void frozen_weights_keep_their_bits(void **state)
         assert_int_equal(rig_export(model, plan, &cell, STEPS, scratch_dir, keep, &k), STRATA_OK);
         assert_int_equal(k.moved[ST_GROUP_FROZEN], 0);
         assert_true(k.moved[ST_GROUP_DECAY] > 0);
-        for (uint32_t c = 0; c < plan->chunk_count; c++)
-            assert_int_equal(plan->chunks[c].group == ST_GROUP_FROZEN, plan->chunks[c].region == ST_NO_BUFFER);
+        for (uint32_t c = 0; c < plan->program.chunk_count; c++)
+            assert_int_equal(plan->program.chunks[c].group == ST_GROUP_FROZEN, plan->program.chunks[c].region == ST_NO_BUFFER);
         print_message("%s: %u values frozen, %u of the others moved\n", cases[i].pattern, (unsigned)frozen,
                       (unsigned)(k.moved[ST_GROUP_DECAY] + k.moved[ST_GROUP_NO_DECAY]));
         free((void *)(uintptr_t)k.before);

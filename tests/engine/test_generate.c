@@ -79,9 +79,9 @@ static void engine_config(struct st_config *out, const struct setting *s)
 static strata_status make_plan(struct bench *b, const struct setting *s, const struct st_config *config, uint64_t device)
 {
     const struct st_machine machine = {.name = "generate",
-                                       .capacity = {device, AMPLE, s->param == STRATA_TIER_NVME ? AMPLE : 0},
-                                       .workers = s->threads,
-                                       .device_is_host = true};
+                                       .capacity = {.bytes = {device, AMPLE, s->param == STRATA_TIER_NVME ? AMPLE : 0},
+                                                    .workers = s->threads,
+                                                    .device_is_host = true}};
     struct st_policy policy;
 
     st_policy_from_config(&policy, config);
@@ -89,7 +89,7 @@ static strata_status make_plan(struct bench *b, const struct setting *s, const s
     policy.activations = ST_ACT_KEPT;
     st_plan_destroy(b->plan);
     b->plan = NULL;
-    return st_plan_make(&b->plan, st_model_workload(b->model), &machine, &policy);
+    return st_plan_make(&b->plan, st_model_workload(b->model), &machine.capacity, &policy);
 }
 
 /* The least device memory that plans. */
@@ -132,7 +132,7 @@ static void bench_open(struct bench *b, const struct setting *s, bool generate)
     else
         assert_int_equal(make_plan(b, s, &here, AMPLE), STRATA_OK);
     assert_int_equal(st_plan_verify(b->plan), STRATA_OK);
-    opts.plan = b->plan;
+    opts.program = &b->plan->program;
     opts.config = &here;
     opts.compute = st_model_compute(b->model);
     assert_int_equal(st_engine_create(&b->engine, &opts), STRATA_OK);

@@ -6,6 +6,7 @@
 #include "model/data/tokens.h"
 #include "model/model.h"
 #include "offload/engine.h"
+#include "offload/plan.h"
 #include "tests/common/scratch.h"
 
 #include <math.h>
@@ -46,7 +47,7 @@ static void open_run(struct run *r, bool everything_on_nvme)
     char dirs[64];
     struct st_config_opts with = opts;
     struct st_machine machine = {
-        .name = "test", .capacity = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2, .device_is_host = true};
+        .name = "test", .capacity = {.bytes = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2, .device_is_host = true}};
     struct st_model_batch batch;
     struct st_model_config model;
     struct st_policy policy;
@@ -73,14 +74,14 @@ static void open_run(struct run *r, bool everything_on_nvme)
     if (everything_on_nvme) {
         struct st_plan *small = NULL;
 
-        machine.capacity[STRATA_TIER_DEVICE] = 1;
-        assert_int_equal(st_plan_make(&small, st_model_workload(r->model), &machine, &policy), STRATA_E_NOFIT);
-        machine.capacity[STRATA_TIER_DEVICE] = small->minimum[STRATA_TIER_DEVICE];
+        machine.capacity.bytes[STRATA_TIER_DEVICE] = 1;
+        assert_int_equal(st_plan_make(&small, st_model_workload(r->model), &machine.capacity, &policy), STRATA_E_NOFIT);
+        machine.capacity.bytes[STRATA_TIER_DEVICE] = small->minimum[STRATA_TIER_DEVICE];
         st_plan_destroy(small);
     }
-    assert_int_equal(st_plan_make(&r->plan, st_model_workload(r->model), &machine, &policy), STRATA_OK);
+    assert_int_equal(st_plan_make(&r->plan, st_model_workload(r->model), &machine.capacity, &policy), STRATA_OK);
     assert_int_equal(st_plan_verify(r->plan), STRATA_OK);
-    engine = (struct st_engine_opts){.plan = r->plan, .config = &r->config, .compute = st_model_compute(r->model)};
+    engine = (struct st_engine_opts){.program = &r->plan->program, .config = &r->config, .compute = st_model_compute(r->model)};
     assert_int_equal(st_engine_create(&r->eng, &engine), STRATA_OK);
     assert_int_equal(st_hf_reader_open(&reader, r->model, r->golden), STRATA_OK);
     weights = st_hf_reader_source(reader);
@@ -117,7 +118,8 @@ static void compare(const char *dir, const char *series, const char *tokens_name
     path_in(tokens_path, dir, tokens_name);
     path_in(json_path, dir, "golden.json");
     open_run(&r, everything_on_nvme);
-    assert_int_equal(st_token_set_open(&set, &tokens_file, 1, r.plan->workload.vocab, r.plan->workload.seq), STRATA_OK);
+    assert_int_equal(st_token_set_open(&set, &tokens_file, 1, r.plan->program.workload.vocab, r.plan->program.workload.seq),
+                     STRATA_OK);
     assert_int_equal(st_json_parse_file(&root, json_path, 1 << 20), STRATA_OK);
     loss = st_json_first(st_json_get(st_json_get(root, series), "losses"));
     norm = st_json_first(st_json_get(st_json_get(root, series), "grad_norms"));

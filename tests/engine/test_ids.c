@@ -75,7 +75,7 @@ static void train(char weights[33], struct st_model *model, const struct st_plan
         rig_tokens(b.tokens, b.targets, &cell, step);
         b.targets[3] = -1;
         if (with_wrong_ids)
-            wrong_ids_are_refused(rig.engine, &plan->workload, &b);
+            wrong_ids_are_refused(rig.engine, &plan->program.workload, &b);
         assert_int_equal(st_engine_step(rig.engine, b.tokens, b.targets, &result), STRATA_OK);
     }
     assert_int_equal(st_engine_digest(rig.engine, weights, state), STRATA_OK);

@@ -53,21 +53,21 @@ struct plane {
 
 static struct plane plane_of(const struct st_plan *plan, uint32_t c, enum st_plane which)
 {
-    const struct st_chunk *chunk = &plan->chunks[c];
-    const uint64_t width = strata_dtype_bytes(plan->workload.dtype), master = st_master_width(plan->master);
+    const struct st_chunk *chunk = &plan->program.chunks[c];
+    const uint64_t width = strata_dtype_bytes(plan->program.workload.dtype), master = st_master_width(plan->program.master);
 
     switch (which) {
     case ST_PLANE_MASTER:
         return (struct plane){chunk->region, 0, chunk->elems * master, ST_TILE_ELEMS * master};
     case ST_PLANE_MOMENT1:
-        return (struct plane){chunk->region, chunk->moment1_offset, st_moment_bytes(plan->moment_format, chunk->elems),
-                              st_moment_bytes(plan->moment_format, ST_TILE_ELEMS)};
+        return (struct plane){chunk->region, chunk->moment1_offset, st_moment_bytes(plan->program.moment_format, chunk->elems),
+                              st_moment_bytes(plan->program.moment_format, ST_TILE_ELEMS)};
     case ST_PLANE_MOMENT2:
         return (struct plane){chunk->region, chunk->moment2_offset,
-                              plan->moments == 2 ? st_moment_bytes(plan->moment_format, chunk->elems) : 0,
-                              st_moment_bytes(plan->moment_format, ST_TILE_ELEMS)};
+                              plan->program.moments == 2 ? st_moment_bytes(plan->program.moment_format, chunk->elems) : 0,
+                              st_moment_bytes(plan->program.moment_format, ST_TILE_ELEMS)};
     default:
-        return (struct plane){plan->pages[chunk->page].home_region, chunk->first * width, chunk->elems * width,
+        return (struct plane){plan->program.pages[chunk->page].home_region, chunk->first * width, chunk->elems * width,
                               ST_TILE_ELEMS * width};
     }
 }
@@ -81,12 +81,12 @@ static uint64_t tiles_of(const struct st_chunk *chunk)
 static void assert_names(const struct given *g, uint32_t c, enum st_plane which, uint64_t tile)
 {
     const struct st_plan *plan = g->plan;
-    const struct st_chunk *chunk = &plan->chunks[c];
+    const struct st_chunk *chunk = &plan->program.chunks[c];
     const struct plane plane = plane_of(plan, c, which);
     uint64_t byte;
     char place[192];
 
-    (void)st_swap_place(g->eng->swap, plan->buffers[plane.extent].offset + plane.offset + tile * plane.tile_bytes, &byte);
+    (void)st_swap_place(g->eng->swap, plan->program.buffers[plane.extent].offset + plane.offset + tile * plane.tile_bytes, &byte);
     snprintf(place, sizeof(place), "checksum mismatch in plane %s of page %u, elements from %" PRIu64 " at byte %" PRIu64 ":",
              plane_names[which], chunk->page, chunk->first + tile * ST_TILE_ELEMS, byte);
     if (strstr(strata_last_error(), place) == NULL)
@@ -105,7 +105,7 @@ struct copies {
 
 static unsigned char *read_extent(struct st_engine *eng, uint32_t extent)
 {
-    unsigned char *bytes = aligned_alloc(ST_SWAP_ALIGN, eng->plan->buffers[extent].bytes);
+    unsigned char *bytes = aligned_alloc(ST_SWAP_ALIGN, eng->program->buffers[extent].bytes);
 
     assert_non_null(bytes);
     assert_int_equal(st_engine_transfer(eng, ST_IO_READ, extent, bytes), STRATA_OK);
@@ -114,12 +114,12 @@ static unsigned char *read_extent(struct st_engine *eng, uint32_t extent)
 
 static struct copies copies_open(struct given *g, uint32_t c)
 {
-    const struct st_chunk *chunk = &g->plan->chunks[c];
+    const struct st_chunk *chunk = &g->plan->program.chunks[c];
 
     return (struct copies){.g = g,
                            .chunk = c,
                            .state = read_extent(g->eng, chunk->region),
-                           .weight = read_extent(g->eng, g->plan->pages[chunk->page].home_region),
+                           .weight = read_extent(g->eng, g->plan->program.pages[chunk->page].home_region),
                            .grad = calloc(g->workload.pages[chunk->page].elems, sizeof(float))};
 }
 
@@ -141,7 +141,7 @@ static strata_status read_by_verify(struct copies *c)
 {
     const strata_status st = st_engine_verify_state(c->g->eng, c->chunk, c->state);
 
-    return st != STRATA_OK ? st : st_engine_verify_weights(c->g->eng, c->g->plan->chunks[c->chunk].page, c->weight);
+    return st != STRATA_OK ? st : st_engine_verify_weights(c->g->eng, c->g->plan->program.chunks[c->chunk].page, c->weight);
 }
 
 typedef strata_status reader_fn(struct copies *c);
@@ -173,21 +173,22 @@ static void every_reader_checks_every_byte_it_uses(void **state)
         struct given g;
 
         open_layout(&g, &layouts[l]);
-        for (uint32_t c = 0; c < g.plan->chunk_count; c++) {
+        for (uint32_t c = 0; c < g.plan->program.chunk_count; c++) {
             struct copies copies = copies_open(&g, c);
 
             for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
                 const struct plane plane = plane_of(g.plan, c, (enum st_plane)p);
 
                 planes += plane.bytes > 0;
-                for (uint64_t tile = 0; plane.bytes > 0 && tile < tiles_of(&g.plan->chunks[c]); tile++)
+                for (uint64_t tile = 0; plane.bytes > 0 && tile < tiles_of(&g.plan->program.chunks[c]); tile++)
                     flip_in_tile(&copies, (enum st_plane)p, &plane, tile);
             }
             for (size_t r = 0; r < sizeof(readers) / sizeof(readers[0]); r++)
                 assert_int_equal(readers[r](&copies), STRATA_OK); /* all flips are undone */
             copies_close(&copies);
         }
-        assert_true(planes >= 3 * g.plan->chunk_count - (layouts[l].dtype == STRATA_F32 ? g.plan->chunk_count : 0));
+        assert_true(planes >=
+                    3 * g.plan->program.chunk_count - (layouts[l].dtype == STRATA_F32 ? g.plan->program.chunk_count : 0));
         given_close(&g);
     }
 }
@@ -200,9 +201,9 @@ static void what_lies_between_planes_is_not_read(void **state)
         struct given g;
 
         open_layout(&g, &layouts[l]);
-        for (uint32_t c = 0; c < g.plan->chunk_count; c++) {
+        for (uint32_t c = 0; c < g.plan->program.chunk_count; c++) {
             struct copies copies = copies_open(&g, c);
-            const uint64_t bytes = g.plan->buffers[g.plan->chunks[c].region].bytes;
+            const uint64_t bytes = g.plan->program.buffers[g.plan->program.chunks[c].region].bytes;
             uint64_t flipped = 0;
 
             for (uint64_t i = 0; i < bytes; i++) {
@@ -216,7 +217,7 @@ static void what_lies_between_planes_is_not_read(void **state)
                 copies.state[i] ^= used ? 0 : 0x10;
                 flipped += !used;
             }
-            assert_int_equal(flipped + st_plan_state_bytes(g.plan, g.plan->chunks[c].elems), bytes);
+            assert_int_equal(flipped + st_program_state_bytes(&g.plan->program, g.plan->program.chunks[c].elems), bytes);
             for (size_t r = 0; r < sizeof(readers) / sizeof(readers[0]); r++)
                 assert_int_equal(readers[r](&copies), STRATA_OK);
             copies_close(&copies);
@@ -266,14 +267,14 @@ static void a_run_ends_where_a_byte_changed(const struct layout *layout, bool ca
         uint32_t c = 0;
 
         given_open(&g, &opts);
-        for (uint32_t i = 0; i < g.plan->chunk_count; i++)
-            c = g.plan->chunks[i].elems > g.plan->chunks[c].elems ? i : c;
-        assert_int_equal(g.plan->pages[g.plan->chunks[c].page].carried, carried);
+        for (uint32_t i = 0; i < g.plan->program.chunk_count; i++)
+            c = g.plan->program.chunks[i].elems > g.plan->program.chunks[c].elems ? i : c;
+        assert_int_equal(g.plan->program.pages[g.plan->program.chunks[c].page].carried, carried);
         plane = plane_of(g.plan, c, (enum st_plane)p);
         if (plane.bytes > 0) {
             change(&g, &plane, plane.bytes - 1);
             assert_int_equal(use(&g), STRATA_E_CORRUPT);
-            assert_names(&g, c, (enum st_plane)p, tiles_of(&g.plan->chunks[c]) - 1);
+            assert_names(&g, c, (enum st_plane)p, tiles_of(&g.plan->program.chunks[c]) - 1);
         }
         given_close(&g);
     }

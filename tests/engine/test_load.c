@@ -91,7 +91,7 @@ static struct seen load(const struct load_case *c)
                                   .isa = "auto",
                                   .threads = 2,
                                   .dtype = STRATA_BF16};
-    const struct st_machine machine = {.capacity = {AMPLE, AMPLE, AMPLE}, .workers = 2, .device_is_host = true};
+    const struct st_machine machine = {.capacity = {.bytes = {AMPLE, AMPLE, AMPLE}, .workers = 2, .device_is_host = true}};
     struct seen seen = {.forward_only = c->forward_only};
     struct st_config config;
     struct st_engine_opts opts = {.config = &config};
@@ -104,12 +104,12 @@ static struct seen load(const struct load_case *c)
     st_policy_from_config(&policy, &config);
     policy.forward_only = c->forward_only;
     assert_int_equal(rig_model(&model, &cell), STRATA_OK);
-    assert_int_equal(st_plan_make(&plan, st_model_workload(model), &machine, &policy), STRATA_OK);
-    opts.plan = plan;
+    assert_int_equal(st_plan_make(&plan, st_model_workload(model), &machine.capacity, &policy), STRATA_OK);
+    opts.program = &plan->program;
     opts.compute = st_model_compute(model);
     assert_int_equal(st_engine_create(&engine, &opts), STRATA_OK);
     assert_int_equal(st_engine_load(engine, fill, NULL), STRATA_OK);
-    seen.w = &plan->workload;
+    seen.w = &plan->program.workload;
     assert_int_equal(st_engine_export(engine, look, &seen), STRATA_OK);
     st_engine_destroy(engine);
     st_plan_destroy(plan);

@@ -158,7 +158,7 @@ static void assert_found(struct st_engine *eng, uint32_t c, unsigned char *plane
 {
     planes[at] ^= 1;
     if (st_engine_verify_state(eng, c, planes) != STRATA_E_CORRUPT)
-        fail_msg("chunk %u of %llu elements: byte %llu is in no checksum", c, (unsigned long long)eng->plan->chunks[c].elems,
+        fail_msg("chunk %u of %llu elements: byte %llu is in no checksum", c, (unsigned long long)eng->program->chunks[c].elems,
                  (unsigned long long)at);
     planes[at] ^= 1;
 }
@@ -166,10 +166,10 @@ static void assert_found(struct st_engine *eng, uint32_t c, unsigned char *plane
 /* First, last and some bytes between of every plane of a chunk. */
 static void check_chunk(struct st_engine *eng, uint32_t c)
 {
-    const struct st_plan *plan = eng->plan;
-    const struct st_chunk *chunk = &plan->chunks[c];
-    const uint64_t moment = st_moment_bytes(plan->moment_format, chunk->elems);
-    const uint64_t bytes[3] = {chunk->elems * st_master_width(plan->master), moment, moment};
+    const struct st_program *program = eng->program;
+    const struct st_chunk *chunk = &program->chunks[c];
+    const uint64_t moment = st_moment_bytes(program->moment_format, chunk->elems);
+    const uint64_t bytes[3] = {chunk->elems * st_master_width(program->master), moment, moment};
     const uint64_t offsets[3] = {0, chunk->moment1_offset, chunk->moment2_offset};
     unsigned char *planes = malloc(chunk->bytes);
 
@@ -203,11 +203,11 @@ static void checksums_cover_every_byte(void **state)
         assert_int_equal(rig_model(&model, &cell), STRATA_OK);
         assert_int_equal(rig_plan(&plan, model, &cell), STRATA_OK);
         assert_int_equal(rig_engine_start(&rig, model, plan, &cell, scratch_dir), STRATA_OK);
-        for (uint32_t c = 0; c < plan->chunk_count; c++) {
-            if (plan->chunks[c].tier != STRATA_TIER_NVME)
+        for (uint32_t c = 0; c < plan->program.chunk_count; c++) {
+            if (plan->program.chunks[c].tier != STRATA_TIER_NVME)
                 continue;
             check_chunk(rig.engine, c);
-            most = plan->chunks[c].elems > most ? plan->chunks[c].elems : most;
+            most = plan->program.chunks[c].elems > most ? plan->program.chunks[c].elems : most;
         }
         assert_true(most > ST_TILE_ELEMS); /* more than a tile */
         rig_engine_stop(&rig);

@@ -104,7 +104,7 @@ static void reference_step(struct element *e, double gradient_sum, bool decays, 
 
 static const void *weight_of(const struct given *g, uint32_t page)
 {
-    const struct st_page_place *place = &g->plan->pages[page];
+    const struct st_page_place *place = &g->plan->program.pages[page];
 
     return st_engine_pointer(g->eng, place->weight_home == STRATA_TIER_DEVICE ? place->weight_region : place->home_region);
 }
@@ -114,9 +114,9 @@ static double master_of(const struct given *g, const struct st_chunk *chunk, uin
     const void *state = st_engine_pointer(g->eng, chunk->region), *weight = weight_of(g, chunk->page);
     float master;
 
-    if (g->plan->master == ST_MASTER_WEIGHT)
+    if (g->plan->program.master == ST_MASTER_WEIGHT)
         return ((const float *)weight)[chunk->first + i];
-    if (g->plan->master == ST_MASTER_FULL)
+    if (g->plan->program.master == ST_MASTER_FULL)
         return ((const float *)state)[i];
     g->eng->kernels->master_join(&master, (const uint16_t *)weight + chunk->first + i, (const int16_t *)state + i, 1);
     return master;
@@ -135,7 +135,7 @@ static void assert_near(const struct given *g, const struct st_chunk *chunk, uin
 
 static void compare_chunk(const struct given *g, const struct st_chunk *chunk, const struct element *elements)
 {
-    const struct st_moments moments = st_engine_moments(g->plan, chunk, st_engine_pointer(g->eng, chunk->region));
+    const struct st_moments moments = st_engine_moments(&g->plan->program, chunk, st_engine_pointer(g->eng, chunk->region));
     const float *moment1 = moments.moment1, *moment2 = moments.moment2;
 
     for (uint64_t i = 0; i < chunk->elems; i++) {
@@ -223,8 +223,8 @@ static void compare_step(struct comparison *c, uint64_t step)
                  result.grad_norm, result.lr, norm, s.lr);
     assert_int_equal(st_engine_flush(g->eng, NULL), STRATA_OK);
     reference_all(c, &s);
-    for (uint32_t i = 0; i < g->plan->chunk_count; i++)
-        compare_chunk(g, &g->plan->chunks[i], c->pages[g->plan->chunks[i].page]);
+    for (uint32_t i = 0; i < g->plan->program.chunk_count; i++)
+        compare_chunk(g, &g->plan->program.chunks[i], c->pages[g->plan->program.chunks[i].page]);
 }
 
 static void compare_run(const struct st_config *config)
@@ -388,13 +388,13 @@ static void bytes_moved_add_up(void **state)
     (void)state;
     given_open(&g, &opts);
     for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++) {
-        const struct st_traffic *planned = &g.plan->traffic[st_phase_index(phases[i])];
+        const struct st_traffic planned = st_program_traffic(&g.plan->program, phases[i]);
         struct st_step_result result;
 
         assert_int_equal(i < 3 ? given_step(&g, &result) : st_engine_flush(g.eng, &result), STRATA_OK);
-        assert_int_equal(result.bytes.upload, planned->upload);
-        assert_int_equal(result.bytes.download, planned->download);
-        add_traffic(&sum, planned);
+        assert_int_equal(result.bytes.upload, planned.upload);
+        assert_int_equal(result.bytes.download, planned.download);
+        add_traffic(&sum, &planned);
     }
     assert_true(sum.upload > 0 && sum.download > 0 && sum.read > 0 && sum.write > 0);
     st_engine_info(g.eng, &info);

@@ -44,7 +44,7 @@ static void check(strata_tier tier, bool queues)
                                      .block_params = 64,
                                      .tied = true};
     const struct st_machine machine = {
-        .name = "test", .capacity = {1u << 26, 1ull << 32, 1ull << 36}, .workers = 1, .device_is_host = !queues};
+        .name = "test", .capacity = {.bytes = {1u << 26, 1ull << 32, 1ull << 36}, .workers = 1, .device_is_host = !queues}};
     const struct st_policy policy = {.param_tier = tier,
                                      .optimizer_tier = tier,
                                      .activation_tier = tier,
@@ -68,14 +68,14 @@ static void check(strata_tier tier, bool queues)
     w.workers = 1;
     before = malloced();
     plan = plan_try(&w, &machine, &policy, "tables");
-    assert_true(plan->fits && plan->op_count > 10000);
-    with_plan.plan = plan;
+    assert_true(plan->fits && plan->program.op_count > 10000);
+    with_plan.program = &plan->program;
     assert_int_equal(st_engine_create(&eng, &with_plan), STRATA_OK);
     taken = malloced() - before;
-    planned = st_tables_size(&tables, plan, queues);
-    print_message("%u ops: %.1f MiB planned, %.1f MiB taken\n", plan->op_count, (double)planned / 1048576,
+    planned = st_tables_size(&tables, &plan->program, 1, queues);
+    print_message("%u ops: %.1f MiB planned, %.1f MiB taken\n", plan->program.op_count, (double)planned / 1048576,
                   (double)taken / 1048576);
-    assert_true(plan->fixed_bytes >= planned && plan->rss_bytes_max >= planned + plan->needed[STRATA_TIER_HOST]);
+    assert_true(plan->fixed_bytes >= planned && plan->rss_bytes_max >= planned + plan->program.needed[STRATA_TIER_HOST]);
     assert_true(taken <= planned + SLACK);
     assert_true(taken + SLACK >= planned);
     assert_true(planned > 4 * SLACK);

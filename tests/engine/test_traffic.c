@@ -5,6 +5,7 @@
  * one more reading of the head's table (its second pass), less the one reading that the positions, which backward does not need,
  * are spared. Alignment padding comes on top and is stated.  With a cache, less by exactly what it holds.  That runs move what
  * plans say is checked in every cell of the matrix. */
+#include "offload/figures.h"
 #include "offload/plan.h"
 #include "rig.h"
 #include "tests/common/scratch.h"
@@ -21,7 +22,7 @@ static struct st_plan *plan_limited(const char *preset, strata_tier param, enum 
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 256, .grad_accum = g, .dtype = dtype, .workers = 2};
     const struct st_machine machine = {
-        .name = "test", .capacity = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2, .device_is_host = true};
+        .name = "test", .capacity = {.bytes = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2, .device_is_host = true}};
     const struct st_policy policy = {.param_tier = param,
                                      .optimizer_tier = STRATA_TIER_NVME,
                                      .activation_tier = STRATA_TIER_COUNT,
@@ -36,7 +37,7 @@ static struct st_plan *plan_limited(const char *preset, strata_tier param, enum 
 
     assert_int_equal(st_model_preset(&config, preset), STRATA_OK);
     assert_int_equal(st_model_create(&model, &config, &batch), STRATA_OK);
-    assert_int_equal(st_plan_make(&plan, st_model_workload(model), &machine, &policy), STRATA_OK);
+    assert_int_equal(st_plan_make(&plan, st_model_workload(model), &machine.capacity, &policy), STRATA_OK);
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
     st_model_destroy(model);
     return plan;
@@ -65,21 +66,30 @@ static uint64_t pages_params(const struct st_plan *plan, uint32_t first, uint32_
     uint64_t params = 0;
 
     for (uint32_t p = first; p < first + count; p++)
-        params += plan->workload.pages[p].params;
+        params += plan->program.workload.pages[p].params;
     return params;
+}
+
+static struct st_figures figures_of(const struct st_plan *plan)
+{
+    struct st_figures f;
+
+    st_figures_make(&f, &plan->program, &(struct st_machine){0});
+    return f;
 }
 
 static void check(const char *preset, strata_tier param, enum st_update_policy update, strata_dtype dtype, uint32_t g,
                   enum st_accumulation order)
 {
     struct st_plan *plan = plan_of(preset, param, update, dtype, g, order);
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     const uint64_t width = strata_dtype_bytes(dtype), state = dtype == STRATA_BF16 ? 20 : dtype == STRATA_F16 ? 24 : 16;
     const uint64_t passes =
         update == ST_UPDATE_SERIAL ? 4 : 3; /* weight: update and forward share a reading when gated; backward; write */
     const uint64_t table = pages_params(plan, w->head_first, w->head_count), positions = pages_params(plan, w->position_page, 1);
     uint64_t want = state * w->params;
-    const uint64_t moved = plan->traffic[1].read + plan->traffic[1].write;
+    const struct st_figures f = figures_of(plan);
+    const uint64_t moved = f.traffic[1].read + f.traffic[1].write;
 
     if (param == STRATA_TIER_NVME)
         want += width * (passes * w->params + table - positions);
@@ -93,8 +103,8 @@ static void check(const char *preset, strata_tier param, enum st_update_policy u
                   : update == ST_UPDATE_GATED ? "gated"
                                               : "in_backward",
                   order == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", g,
-                  (double)plan->parameter_bytes_nvme / (double)w->params, (double)moved / (double)w->params);
-    assert_int_equal(plan->parameter_bytes_nvme, want);
+                  (double)f.parameter_bytes_nvme / (double)w->params, (double)moved / (double)w->params);
+    assert_int_equal(f.parameter_bytes_nvme, want);
     assert_true(moved >= want);
     st_plan_destroy(plan);
 }
@@ -144,12 +154,13 @@ static void horizontal_adds_4_a_micro_batch(void **state)
 static void check_state(const char *preset, enum st_moment_format format, uint64_t want)
 {
     struct st_plan *plan = plan_with(preset, STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL, format);
-    const struct st_traffic *t = &plan->traffic[1];
+    const struct st_figures f = figures_of(plan);
+    const struct st_traffic *t = &f.traffic[1];
 
     print_message("%s: %.3f bytes per parameter, %.3f with alignment\n", preset,
-                  (double)plan->parameter_bytes_nvme / (double)plan->workload.params,
-                  (double)(t->read + t->write) / (double)plan->workload.params);
-    assert_int_equal(plan->parameter_bytes_nvme, want);
+                  (double)f.parameter_bytes_nvme / (double)plan->program.workload.params,
+                  (double)(t->read + t->write) / (double)plan->program.workload.params);
+    assert_int_equal(f.parameter_bytes_nvme, want);
     assert_int_equal(t->read, t->write);
     assert_true(t->read >= want / 2 && t->read - want / 2 < want / 20);
     st_plan_destroy(plan);
@@ -161,7 +172,7 @@ static void moments_in_bf16_move_12(void **state)
     struct st_plan *plan = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
 
     (void)state;
-    check_state("gpt2", ST_MOMENTS_BF16, 12 * plan->workload.params);
+    check_state("gpt2", ST_MOMENTS_BF16, 12 * plan->program.workload.params);
     st_plan_destroy(plan);
 }
 
@@ -169,7 +180,7 @@ static void moments_in_bf16_move_12(void **state)
 static void moments_in_8_bits_move_8(void **state)
 {
     struct st_plan *plan = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     uint64_t want = 2 * 4 * w->params;
 
     (void)state;
@@ -194,8 +205,8 @@ static struct split split_of(const struct st_plan *plan)
 {
     struct split s = {0};
 
-    for (uint32_t i = 0; i < plan->chunk_count; i++) {
-        const struct st_chunk *c = &plan->chunks[i];
+    for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
+        const struct st_chunk *c = &plan->program.chunks[i];
         const bool held = c->tier != STRATA_TIER_NVME;
 
         *(held ? &s.held : &s.moved) += c->bytes;
@@ -212,19 +223,20 @@ static void check_cached(const char *preset, double fraction)
 {
     struct st_plan *none = plan_of(preset, STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
     const uint64_t all = split_of(none).moved, cache = (uint64_t)(fraction * (double)all);
-    const struct st_traffic before = none->traffic[1];
+    const struct st_traffic before = figures_of(none).traffic[1];
     struct st_plan *plan = plan_cached(preset, cache);
+    const struct st_figures f = figures_of(plan);
     const struct split s = split_of(plan);
     const double c = (double)s.held_params / (double)(s.held_params + s.moved_params);
 
     print_message("%s with %.3f of the state cached in %u of %u chunks: %.3f bytes per parameter\n", preset, c, s.held_chunks,
-                  plan->chunk_count, (double)plan->parameter_bytes_nvme / (double)plan->workload.params);
+                  plan->program.chunk_count, (double)f.parameter_bytes_nvme / (double)plan->program.workload.params);
     assert_int_equal(split_of(none).held, 0);
     assert_int_equal(s.held + s.moved, all);
     assert_true(s.held <= cache && (cache == all ? s.moved == 0 : cache - s.held < s.largest));
-    assert_int_equal(plan->traffic[1].read, before.read - s.held);
-    assert_int_equal(plan->traffic[1].write, before.write - s.held);
-    assert_int_equal(plan->parameter_bytes_nvme, 20 * (plan->workload.params - s.held_params)); /* 20 (1 - c) a parameter */
+    assert_int_equal(f.traffic[1].read, before.read - s.held);
+    assert_int_equal(f.traffic[1].write, before.write - s.held);
+    assert_int_equal(f.parameter_bytes_nvme, 20 * (plan->program.workload.params - s.held_params)); /* 20 (1 - c) a parameter */
     st_plan_destroy(plan);
     st_plan_destroy(none);
 }
@@ -274,8 +286,9 @@ static void runs_with_a_cache_move_as_much(void **state)
         assert_true(s.held + s.moved == all && s.held <= cell.cache);
         assert_true(cell.cache - s.held < s.largest && (fractions[i] < 1 || s.moved == 0));
         assert_int_equal(rig_train(&result, model, plan, &cell, STEPS, scratch_dir), STRATA_OK);
-        print_message("%u of %u chunks cached: %.0f bytes read and %.0f written per step\n", s.held_chunks, plan->chunk_count,
-                      (double)result.moved_bytes.read / STEPS, (double)result.moved_bytes.write / STEPS);
+        print_message("%u of %u chunks cached: %.0f bytes read and %.0f written per step\n", s.held_chunks,
+                      plan->program.chunk_count, (double)result.moved_bytes.read / STEPS,
+                      (double)result.moved_bytes.write / STEPS);
         assert_int_equal(result.moved_bytes.read, STEPS * (all - s.held));
         assert_int_equal(result.moved_bytes.write, STEPS * (all - s.held));
         st_plan_destroy(plan);
@@ -288,12 +301,13 @@ static void link_traffic_does_not_grow_with_accumulation(void **state)
 {
     struct st_plan *one = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
     struct st_plan *eight = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 8, ST_ACCUMULATE_VERTICAL);
-    const uint64_t act = one->workload.activation_bytes, tokens = 2 * 256 * sizeof(int32_t);
+    const struct st_figures less = figures_of(one), more = figures_of(eight);
+    const uint64_t act = one->program.workload.activation_bytes, tokens = 2 * 256 * sizeof(int32_t);
 
     (void)state;
     /* What grows is tokens, embedding rows up, and activation gradients for the parked table down. */
-    assert_int_equal(eight->traffic[1].upload - one->traffic[1].upload, 7 * (act + tokens));
-    assert_int_equal(eight->traffic[1].download - one->traffic[1].download, 7 * (act + sizeof(double)));
+    assert_int_equal(more.traffic[1].upload - less.traffic[1].upload, 7 * (act + tokens));
+    assert_int_equal(more.traffic[1].download - less.traffic[1].download, 7 * (act + sizeof(double)));
     st_plan_destroy(one);
     st_plan_destroy(eight);
 }

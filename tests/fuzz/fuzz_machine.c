@@ -42,8 +42,9 @@ static void check_round_trip(const struct st_machine *machine)
     st_json_object_close(&w);
     check(fclose(file) == 0);
     check(read_bytes(&again, text, bytes) == STRATA_OK);
-    check(again.workers == machine->workers && again.device_is_host == machine->device_is_host);
-    check(memcmp(again.capacity, machine->capacity, sizeof(again.capacity)) == 0);
+    check(again.capacity.workers == machine->capacity.workers &&
+          again.capacity.device_is_host == machine->capacity.device_is_host);
+    check(memcmp(again.capacity.bytes, machine->capacity.bytes, sizeof(again.capacity.bytes)) == 0);
     check(again.rates.matmul_flops == machine->rates.matmul_flops && again.rates.upload == machine->rates.upload &&
           again.rates.update == machine->rates.update);
     check(again.rates.read == machine->rates.read && again.rates.write == machine->rates.write &&

@@ -172,10 +172,15 @@ struct st_plan *plan_try(const struct st_workload *w, const struct st_machine *m
                          const char *what)
 {
     struct st_plan *plan = NULL;
-    const strata_status st = st_plan_make(&plan, w, machine, policy);
+    const strata_status st = st_plan_make(&plan, w, &machine->capacity, policy);
 
     if (plan == NULL || (st != STRATA_OK && st != STRATA_E_NOFIT))
         fail_msg("%s: %s", what, strata_last_error());
     assert_int_equal(plan->fits, st == STRATA_OK);
     return plan;
+}
+
+struct st_traffic plan_steady(const struct st_plan *plan)
+{
+    return st_program_traffic(&plan->program, ST_PHASE_BODY);
 }

@@ -79,8 +79,8 @@ static const char *sum_mode(const struct st_op *op)
 
 static void expected_roles(char text[TEXT], const struct st_plan *plan, const struct st_op *op)
 {
-    const struct st_workload *w = &plan->workload;
-    const bool trained = op->page != ST_NO_PAGE && plan->pages[op->page].trained;
+    const struct st_workload *w = &plan->program.workload;
+    const bool trained = op->page != ST_NO_PAGE && plan->program.pages[op->page].trained;
 
     snprintf(text, TEXT, "%s", roles[op->kind]);
     switch (op->kind) {
@@ -126,12 +126,12 @@ static void expected_roles(char text[TEXT], const struct st_plan *plan, const st
 
 static void check_roles(const struct st_plan *plan, uint32_t i, const char *what)
 {
-    const struct st_op *op = &plan->ops[i];
+    const struct st_op *op = &plan->program.ops[i];
     char want[TEXT], got[TEXT] = "";
 
     expected_roles(want, plan, op);
     for (uint32_t a = 0; a < op->access_count; a++) {
-        const struct st_access *access = &plan->accesses[op->access_first + a];
+        const struct st_access *access = &plan->program.accesses[op->access_first + a];
 
         add(got, modes[access->mode], contents[access->content], 1);
     }
@@ -155,10 +155,10 @@ static bool adds_to_sum(uint8_t kind)
 /* A sum begins with the first op that adds to it, and with no other; it is finished after the last. */
 static void count_sums(struct counts *counts, const struct st_plan *plan, uint32_t i, const char *what)
 {
-    const struct st_op *op = &plan->ops[i];
+    const struct st_op *op = &plan->program.ops[i];
 
     for (uint32_t a = 0; a < op->access_count; a++) {
-        const struct st_access *access = &plan->accesses[op->access_first + a];
+        const struct st_access *access = &plan->program.accesses[op->access_first + a];
         struct counts *c = &counts[access->index];
 
         if (access->content != ST_HOLDS_ACCUM)
@@ -177,24 +177,24 @@ static void count_sums(struct counts *counts, const struct st_plan *plan, uint32
 /* Every micro-batch adds to a page's sum; to the table's the lookup does, too, on the device once for all. */
 static uint32_t additions(const struct st_plan *plan, uint32_t p)
 {
-    const struct st_workload *w = &plan->workload;
+    const struct st_workload *w = &plan->program.workload;
     const bool table = p >= w->table_first && p < w->table_first + w->table_count;
 
-    if (!plan->pages[p].trained)
+    if (!plan->program.pages[p].trained)
         return 0;
     if (!table)
         return w->grad_accum;
-    return (w->tied ? w->grad_accum : 0) + (plan->pages[p].parked ? w->grad_accum : 1);
+    return (w->tied ? w->grad_accum : 0) + (plan->program.pages[p].parked ? w->grad_accum : 1);
 }
 
 static void check_sums(const struct st_plan *plan, const char *what)
 {
-    struct counts *counts = calloc(plan->workload.page_count, sizeof(*counts));
+    struct counts *counts = calloc(plan->program.workload.page_count, sizeof(*counts));
 
     assert_non_null(counts);
-    for (uint32_t i = 0; i < plan->op_count; i++)
+    for (uint32_t i = 0; i < plan->program.op_count; i++)
         count_sums(counts, plan, i, what);
-    for (uint32_t p = 0; p < plan->workload.page_count && !plan->policy.forward_only; p++) {
+    for (uint32_t p = 0; p < plan->program.workload.page_count && !plan->policy.forward_only; p++) {
         const uint32_t want = additions(plan, p);
 
         if (counts[p].added != want || counts[p].finished != (want > 0))
@@ -207,29 +207,29 @@ static void check_sums(const struct st_plan *plan, const char *what)
 /* Every chunk with state is updated once, after the step's end where that decides about it. */
 static void check_updates(const struct st_plan *plan, const char *what)
 {
-    uint32_t *updates = calloc(plan->chunk_count + 1, sizeof(*updates));
+    uint32_t *updates = calloc(plan->program.chunk_count + 1, sizeof(*updates));
 
     assert_non_null(updates);
-    for (uint32_t i = 0; i < plan->op_count; i++) {
-        const struct st_op *op = &plan->ops[i];
-        const struct st_access *last = &plan->accesses[op->access_first + op->access_count - 1];
+    for (uint32_t i = 0; i < plan->program.op_count; i++) {
+        const struct st_op *op = &plan->program.ops[i];
+        const struct st_access *last = &plan->program.accesses[op->access_first + op->access_count - 1];
 
         if (op->kind != ST_OP_UPDATE && op->kind != ST_OP_UPDATE_DEVICE)
             continue;
         updates[op->chunk]++;
-        if (plan->policy.update != ST_UPDATE_IN_BACKWARD && last->buffer != plan->at.scalars_host)
+        if (plan->policy.update != ST_UPDATE_IN_BACKWARD && last->buffer != plan->program.at.scalars_host)
             fail_msg("%s: op %u updates chunk %u without the scalars that END leaves", what, i, op->chunk);
     }
-    for (uint32_t c = 0; c < plan->chunk_count; c++)
-        if (updates[c] != (plan->chunks[c].tier != STRATA_TIER_COUNT))
+    for (uint32_t c = 0; c < plan->program.chunk_count; c++)
+        if (updates[c] != (plan->program.chunks[c].tier != STRATA_TIER_COUNT))
             fail_msg("%s: chunk %u is updated %u times", what, c, updates[c]);
     free(updates);
 }
 
 void program_roles_check(const struct st_plan *plan, const char *what)
 {
-    for (uint32_t i = 0; i < plan->op_count; i++)
-        if (roles[plan->ops[i].kind] != NULL)
+    for (uint32_t i = 0; i < plan->program.op_count; i++)
+        if (roles[plan->program.ops[i].kind] != NULL)
             check_roles(plan, i, what);
     check_sums(plan, what);
     check_updates(plan, what);

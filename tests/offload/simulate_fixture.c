@@ -7,11 +7,11 @@
 
 #include <cmocka.h>
 
-struct st_simulation simulate(const struct st_plan *plan, const struct st_machine *machine)
+struct st_simulation simulate(const struct st_program *program, const struct st_machine *machine)
 {
     struct st_simulation sim;
 
-    if (st_simulate(&sim, plan, machine) != STRATA_OK)
+    if (st_simulate(&sim, program, machine) != STRATA_OK)
         fail_msg("%s", strata_last_error());
     return sim;
 }

@@ -1,5 +1,6 @@
 /* test_bounds - what the two bounds of a step count compute at, against sums by hand. */
 #include "core/base/error.h"
+#include "offload/bounds.h"
 #include "offload/cost.h"
 #include "offload/simulate.h"
 #include "plan_fixture.h"
@@ -36,7 +37,7 @@ static void assert_near(double value, double wanted)
 static struct st_machine wide_machine(void)
 {
     return (struct st_machine){
-        .name = "wide", .capacity = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2, .rates.matmul_flops = 1e9};
+        .name = "wide", .capacity = {.bytes = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2}, .rates.matmul_flops = 1e9};
 }
 
 static struct st_plan *make_plan(const struct st_workload *w, strata_tier weights, enum st_activation_mode activations)
@@ -50,7 +51,7 @@ static struct st_plan *make_plan(const struct st_workload *w, strata_tier weight
                                      .update = ST_UPDATE_GATED};
     struct st_plan *plan = NULL;
 
-    if (st_plan_make(&plan, w, &machine, &policy) != STRATA_OK)
+    if (st_plan_make(&plan, w, &machine.capacity, &policy) != STRATA_OK)
         fail_msg("%s", strata_last_error());
     return plan;
 }
@@ -93,18 +94,18 @@ static void compute_is_counted_by_block_and_head(void **state)
         const struct st_machine rates = {
             .rates.matmul_flops = 1e9, .rates.block_flops = rows[i].block * 1e9, .rates.head_flops = rows[i].head * 1e9};
         const double block = rows[i].block_counts * 1e9, head = rows[i].head_counts * 1e9;
-        const struct st_bounds *b = &plan->bounds;
         struct st_simulation sim;
+        struct st_bounds bounds;
+        const struct st_bounds *b = &bounds;
 
-        st_plan_set_rates(plan, &rates.rates);
-        assert_true(plan->machine.rates.head_flops == rates.rates.head_flops);
+        st_bounds_make(&bounds, &plan->program, &rates);
         assert_near(b->compute_forward, f.block_forward / block + f.head_forward / head);
         assert_near(b->compute_backward, f.block_backward / block + f.head_backward / head);
         assert_near(b->schedule, b->compute_forward + b->compute_backward);
         assert_near(b->hardware,
                     (f.block_forward + f.block_backward + f.head_forward + f.head_backward) / (rows[i].fastest * 1e9));
         assert_string_equal(b->bound_by, "compute");
-        assert_int_equal(st_simulate(&sim, plan, &plan->machine), STRATA_OK);
+        assert_int_equal(st_simulate(&sim, &plan->program, &rates), STRATA_OK);
         assert_near(sim.seconds, b->schedule);
     }
     st_plan_destroy(plan);
@@ -117,20 +118,19 @@ static void a_slower_block_does_not_move_the_link(void **state)
     struct st_machine rates = {.rates.matmul_flops = 1e18, .rates.upload = 1e3, .rates.download = 1e3, .rates.update = 1e18};
     struct st_workload w;
     struct st_plan *plan;
-    struct st_bounds before;
+    struct st_bounds before, after;
 
     (void)state;
     plan_workload(&w, &sizes, NULL);
     plan = make_plan(&w, STRATA_TIER_HOST, ST_ACT_RECOMPUTED);
-    st_plan_set_rates(plan, &rates.rates);
-    before = plan->bounds;
+    st_bounds_make(&before, &plan->program, &rates);
     rates.rates.block_flops = rates.rates.head_flops = 5e17;
-    st_plan_set_rates(plan, &rates.rates);
+    st_bounds_make(&after, &plan->program, &rates);
     assert_true(before.hardware > 0 && before.compute_backward > 0);
-    assert_near(plan->bounds.hardware, before.hardware);
-    assert_near(plan->bounds.schedule, before.schedule);
-    assert_near(plan->bounds.compute_backward, 2 * before.compute_backward);
-    assert_string_equal(plan->bounds.bound_by, before.bound_by);
+    assert_near(after.hardware, before.hardware);
+    assert_near(after.schedule, before.schedule);
+    assert_near(after.compute_backward, 2 * before.compute_backward);
+    assert_string_equal(after.bound_by, before.bound_by);
     st_plan_destroy(plan);
     st_workload_fini(&w);
 }
@@ -141,13 +141,14 @@ static void without_a_matmul_s_rate_there_are_no_bounds(void **state)
     const struct st_machine rates = {.rates.block_flops = 1e9, .rates.head_flops = 1e9};
     struct st_workload w;
     struct st_plan *plan;
+    struct st_bounds bounds;
 
     (void)state;
     plan_workload(&w, &sizes, NULL);
     plan = make_plan(&w, STRATA_TIER_DEVICE, ST_ACT_RECOMPUTED);
-    st_plan_set_rates(plan, &rates.rates);
-    assert_true(plan->bounds.hardware == 0 && plan->bounds.schedule == 0);
-    assert_string_equal(plan->bounds.bound_by, "unknown");
+    st_bounds_make(&bounds, &plan->program, &rates);
+    assert_true(bounds.hardware == 0 && bounds.schedule == 0);
+    assert_string_equal(bounds.bound_by, "unknown");
     st_plan_destroy(plan);
     st_workload_fini(&w);
 }

@@ -20,7 +20,7 @@ static struct st_op ops[] = {
     {.kind = ST_OP_UPDATE, .lane = ST_LANE_UPDATE, .phases = ST_PHASE_BODY},
 };
 static struct st_wait waits[] = {{0, false}, {4, true}, {1, false}, {2, false}, {2, false}};
-static const struct st_plan plan = {.ops = ops, .op_count = 6, .waits = waits, .wait_count = 5};
+static const struct st_program program = {.ops = ops, .op_count = 6, .waits = waits, .wait_count = 5};
 
 static void start(struct st_dispatch *d, uint32_t op)
 {
@@ -38,7 +38,7 @@ static void start_and_finish(struct st_dispatch *d, uint32_t op)
 static void run_cycle(struct st_dispatch *d)
 {
     st_dispatch_begin(d, ST_PHASE_BODY);
-    for (uint32_t op = 0; op < plan.op_count; op++)
+    for (uint32_t op = 0; op < program.op_count; op++)
         start_and_finish(d, op);
     assert_true(st_dispatch_over(d));
 }
@@ -48,7 +48,7 @@ static void an_op_waits_for_what_it_names(void **state)
     struct st_dispatch d;
 
     (void)state;
-    assert_int_equal(st_dispatch_init(&d, &plan, false), STRATA_OK);
+    assert_int_equal(st_dispatch_init(&d, &program, false), STRATA_OK);
     st_dispatch_begin(&d, ST_PHASE_BODY);
     start(&d, 0);
     assert_int_equal(st_dispatch_head(&d, ST_LANE_READ_WEIGHT), ST_NO_OP); /* handed out, not done */
@@ -73,7 +73,7 @@ static void a_cycle_follows_the_one_before(void **state)
     struct st_dispatch d;
 
     (void)state;
-    assert_int_equal(st_dispatch_init(&d, &plan, false), STRATA_OK);
+    assert_int_equal(st_dispatch_init(&d, &program, false), STRATA_OK);
     run_cycle(&d);
     st_dispatch_begin(&d, ST_PHASE_BODY);
     for (uint32_t op = 0; op < 4; op++)
@@ -97,7 +97,7 @@ static void a_masked_op_only_waits(void **state)
     struct st_dispatch d;
 
     (void)state;
-    assert_int_equal(st_dispatch_init(&d, &plan, false), STRATA_OK);
+    assert_int_equal(st_dispatch_init(&d, &program, false), STRATA_OK);
     st_dispatch_begin(&d, ST_PHASE_PROLOGUE); /* no update */
     assert_true(st_dispatch_masked(&d, 5));
     assert_int_equal(st_dispatch_ready(&d, ST_LANE_UPDATE), ST_NO_OP);
@@ -114,7 +114,7 @@ static void queues_keep_their_own_order(void **state)
     struct st_dispatch d;
 
     (void)state;
-    assert_int_equal(st_dispatch_init(&d, &plan, true), STRATA_OK);
+    assert_int_equal(st_dispatch_init(&d, &program, true), STRATA_OK);
     st_dispatch_begin(&d, ST_PHASE_BODY);
     start_and_finish(&d, 0);
     start_and_finish(&d, 1);
@@ -123,7 +123,7 @@ static void queues_keep_their_own_order(void **state)
     assert_int_equal(st_dispatch_blocker(&d, ST_LANE_UPLOAD), 2);
     ops[3].phases = ST_PHASE_PROLOGUE;
     st_dispatch_fini(&d);
-    assert_int_equal(st_dispatch_init(&d, &plan, true), STRATA_OK);
+    assert_int_equal(st_dispatch_init(&d, &program, true), STRATA_OK);
     st_dispatch_begin(&d, ST_PHASE_BODY);
     start_and_finish(&d, 0);
     start_and_finish(&d, 1);

@@ -35,12 +35,12 @@ static void every_file_is_whole_and_sane(void **state)
         const double slowest = m.rates.read < m.rates.write ? m.rates.read : m.rates.write;
 
         assert_true(strlen(m.name) > 0);
-        assert_true(m.capacity[STRATA_TIER_DEVICE] >= UINT64_C(1) << 30);
-        assert_true(m.capacity[STRATA_TIER_HOST] > m.capacity[STRATA_TIER_DEVICE]);
-        assert_true(m.capacity[STRATA_TIER_NVME] > m.capacity[STRATA_TIER_HOST]);
-        assert_true(m.workers >= 1 && m.workers <= 256);
+        assert_true(m.capacity.bytes[STRATA_TIER_DEVICE] >= UINT64_C(1) << 30);
+        assert_true(m.capacity.bytes[STRATA_TIER_HOST] > m.capacity.bytes[STRATA_TIER_DEVICE]);
+        assert_true(m.capacity.bytes[STRATA_TIER_NVME] > m.capacity.bytes[STRATA_TIER_HOST]);
+        assert_true(m.capacity.workers >= 1 && m.capacity.workers <= 256);
         assert_true(m.rates.drives >= 1 && m.rates.drives <= 8);
-        assert_false(m.device_is_host);
+        assert_false(m.capacity.device_is_host);
         assert_true(m.rates.matmul_flops >= m.rates.block_flops && m.rates.block_flops >= m.rates.matmul_flops / 2);
         assert_true(m.rates.upload >= 1e9 && m.rates.upload < 64e9 && m.rates.download >= 1e9 && m.rates.download < 64e9);
         assert_true(m.rates.read / m.rates.drives >= 0.5e9 && m.rates.read / m.rates.drives < 15e9);
@@ -75,7 +75,7 @@ static void bigger_machines_are_faster(void **state)
         assert_true(more.rates.matmul_flops > less.rates.matmul_flops && more.rates.upload > less.rates.upload &&
                     more.rates.mixed > less.rates.mixed);
         for (uint32_t tier = 0; tier < STRATA_TIER_COUNT; tier++)
-            assert_true(more.capacity[tier] > less.capacity[tier]);
+            assert_true(more.capacity.bytes[tier] > less.capacity.bytes[tier]);
     }
 }
 

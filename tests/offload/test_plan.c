@@ -2,6 +2,7 @@
  * out. */
 #include "plan_fixture.h"
 
+#include "offload/bounds.h"
 #include "offload/plan_build.h"
 
 #include <setjmp.h>
@@ -42,17 +43,17 @@ static struct st_plan *plan_of(const struct plan_sizes *sizes, const struct st_m
 /* A machine with what the smallest placement needs and a share of what everything takes. */
 static struct st_machine tight(const struct plan_sizes *sizes, const struct st_policy *policy, uint64_t spare)
 {
-    struct st_machine machine = {.name = "tight", .capacity = {0, 0, 1ull << 40}, .workers = 2};
+    struct st_machine machine = {.name = "tight", .capacity = {.bytes = {0, 0, 1ull << 40}, .workers = 2}};
     struct st_plan *plan = plan_of(sizes, &machine, policy);
 
     assert_false(plan->fits);
-    machine.capacity[STRATA_TIER_DEVICE] = plan->minimum[STRATA_TIER_DEVICE] + spare;
-    machine.capacity[STRATA_TIER_HOST] = plan->minimum[STRATA_TIER_HOST] + spare;
+    machine.capacity.bytes[STRATA_TIER_DEVICE] = plan->minimum[STRATA_TIER_DEVICE] + spare;
+    machine.capacity.bytes[STRATA_TIER_HOST] = plan->minimum[STRATA_TIER_HOST] + spare;
     st_plan_destroy(plan);
     return machine;
 }
 
-static void assert_equal_programs(const struct st_plan *a, const struct st_plan *b)
+static void assert_equal_programs(const struct st_program *a, const struct st_program *b)
 {
     assert_int_equal(a->op_count, b->op_count);
     for (uint32_t i = 0; i < a->op_count; i++)
@@ -72,6 +73,7 @@ static void rates_decide_nothing(void **state)
     for (uint64_t spare = 0; spare < 8; spare++) {
         struct st_machine machine = tight(&small_sizes, &nvme_gated, spare << 20);
         struct st_plan *plain = plan_of(&small_sizes, &machine, &nvme_gated), *rated;
+        struct st_bounds bounds;
 
         machine.rates.matmul_flops = 1e12 * (double)(1 + spare);
         machine.rates.block_flops = 1e11;
@@ -79,8 +81,9 @@ static void rates_decide_nothing(void **state)
         machine.rates.read = machine.rates.write = machine.rates.mixed = 1e9;
         machine.rates.update = 1e8;
         rated = plan_of(&small_sizes, &machine, &nvme_gated);
-        assert_equal_programs(plain, rated);
-        assert_true(rated->bounds.schedule > 0 && rated->bounds.schedule >= rated->bounds.hardware);
+        assert_equal_programs(&plain->program, &rated->program);
+        st_bounds_make(&bounds, &rated->program, &machine);
+        assert_true(bounds.schedule > 0 && bounds.schedule >= bounds.hardware);
         st_plan_destroy(plain);
         st_plan_destroy(rated);
     }
@@ -88,13 +91,14 @@ static void rates_decide_nothing(void **state)
 
 static void with_all_memory_nothing_moves(void **state)
 {
-    const struct st_machine machine = {.name = "ample", .capacity = {1ull << 34, 1ull << 34, 1ull << 40}, .workers = 2};
+    const struct st_machine machine = {.name = "ample",
+                                       .capacity = {.bytes = {1ull << 34, 1ull << 34, 1ull << 40}, .workers = 2}};
     struct st_plan *plan = plan_of(&small_sizes, &machine, &nvme_gated);
 
     (void)state;
-    assert_int_equal(plan->traffic[1].read + plan->traffic[1].write, 0);
+    assert_int_equal(plan_steady(plan).read + plan_steady(plan).write, 0);
     assert_int_equal(plan->decided.kept_blocks, small_sizes.blocks);
-    assert_int_equal(plan->needed[STRATA_TIER_NVME], 0);
+    assert_int_equal(plan->program.needed[STRATA_TIER_NVME], 0);
     assert_int_equal(plan->decided.slots.states, 0); /* nothing to read ahead */
     st_plan_destroy(plan);
 }
@@ -173,7 +177,8 @@ static void state_is_laid_out(void **state)
 static void positions_are_the_models(void **state)
 {
     struct st_policy policy = nvme_gated;
-    const struct st_machine machine = {.name = "ample", .capacity = {1ull << 34, 1ull << 34, 1ull << 40}, .workers = 2};
+    const struct st_machine machine = {.name = "ample",
+                                       .capacity = {.bytes = {1ull << 34, 1ull << 34, 1ull << 40}, .workers = 2}};
     struct st_plan *large, *small;
 
     (void)state;
@@ -181,15 +186,17 @@ static void positions_are_the_models(void **state)
     large = plan_of(&small_sizes, &machine, &policy);
     policy.chunk_elems = 8192;
     small = plan_of(&small_sizes, &machine, &policy);
-    assert_true(small->chunk_count > large->chunk_count);
-    for (uint32_t c = 0, s = 0; c < large->chunk_count; c++) {
-        const struct st_chunk *whole = &large->chunks[c];
+    assert_true(small->program.chunk_count > large->program.chunk_count);
+    for (uint32_t c = 0, s = 0; c < large->program.chunk_count; c++) {
+        const struct st_chunk *whole = &large->program.chunks[c];
 
         assert_int_equal(whole->position % ST_NORM_BLOCK, 0);
         if (c > 0)
             assert_true(whole->position >= whole[-1].position + whole[-1].elems);
-        for (; s < small->chunk_count && small->chunks[s].page == whole->page && small->chunks[s].group == whole->group; s++)
-            assert_int_equal(small->chunks[s].position - whole->position, small->chunks[s].first - whole->first);
+        for (; s < small->program.chunk_count && small->program.chunks[s].page == whole->page &&
+               small->program.chunks[s].group == whole->group;
+             s++)
+            assert_int_equal(small->program.chunks[s].position - whole->position, small->program.chunks[s].first - whole->first);
     }
     st_plan_destroy(large);
     st_plan_destroy(small);
@@ -223,20 +230,20 @@ static void the_device_takes_what_host_memory_lacks(void **state)
     (void)state;
     uncached.cache = 0;
     assert_true(fits_in(&machine, &uncached));
-    machine.capacity[STRATA_TIER_DEVICE] += 64 << 20;
-    machine.capacity[STRATA_TIER_HOST] -= 1 << 20;
+    machine.capacity.bytes[STRATA_TIER_DEVICE] += 64 << 20;
+    machine.capacity.bytes[STRATA_TIER_HOST] -= 1 << 20;
     assert_false(fits_in(&machine, &uncached));
     plan = plan_of(&small_sizes, &machine, &in_ram);
     assert_true(plan->fits);
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
-    assert_true(plan->decided.device_state_pages >= plan->workload.table_count);
+    assert_true(plan->decided.device_state_pages >= plan->program.workload.table_count);
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
-        assert_true(plan->minimum[t] <= machine.capacity[t]);
-    memcpy(machine.capacity, plan->minimum, sizeof(machine.capacity));
-    least = machine.capacity[STRATA_TIER_DEVICE];
+        assert_true(plan->minimum[t] <= machine.capacity.bytes[t]);
+    memcpy(machine.capacity.bytes, plan->minimum, sizeof(machine.capacity.bytes));
+    least = machine.capacity.bytes[STRATA_TIER_DEVICE];
     st_plan_destroy(plan);
     assert_true(fits_in(&machine, &in_ram));
-    machine.capacity[STRATA_TIER_DEVICE] = least - 4096;
+    machine.capacity.bytes[STRATA_TIER_DEVICE] = least - 4096;
     assert_false(fits_in(&machine, &in_ram));
 }
 

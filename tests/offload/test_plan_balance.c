@@ -26,8 +26,7 @@ static const struct plan_sizes sizes = {.dtype = STRATA_BF16,
 static struct st_machine machine_of(double memory, double link)
 {
     return (struct st_machine){.name = "balance",
-                               .capacity = {1ull << 30, 1ull << 40, 1ull << 40},
-                               .workers = 2,
+                               .capacity = {.bytes = {1ull << 30, 1ull << 40, 1ull << 40}, .workers = 2},
                                .rates.matmul_flops = 1e18,
                                .rates.upload = link,
                                .rates.download = link,
@@ -52,8 +51,8 @@ static uint32_t carried_pages(const struct st_plan *plan)
 {
     uint32_t count = 0;
 
-    for (uint32_t p = 0; p < plan->workload.page_count; p++)
-        count += plan->pages[p].carried;
+    for (uint32_t p = 0; p < plan->program.workload.page_count; p++)
+        count += plan->program.pages[p].carried;
     return count;
 }
 
@@ -76,7 +75,7 @@ static double seconds_of(const struct st_plan *plan, const struct st_machine *m)
 {
     struct st_simulation s;
 
-    assert_int_equal(st_simulate(&s, plan, m), STRATA_OK);
+    assert_int_equal(st_simulate(&s, &plan->program, m), STRATA_OK);
     return s.seconds;
 }
 
@@ -130,7 +129,7 @@ static void nothing_is_carried_in_vain(void **state)
     m.rates.update = 0;
     assert_unchanged(&m, &in_ram, 0);
     m = machine_of(150e9, 55e9);
-    m.device_is_host = true;
+    m.capacity.device_is_host = true;
     assert_unchanged(&m, &in_ram, 0);
 }
 
@@ -145,7 +144,7 @@ static void a_share_that_is_asked_for_is_kept(void **state)
     (void)state;
     assert_int_equal(plan->decided.carried, ST_CARRY_PARTS / 2);
     least = plan->minimum[STRATA_TIER_DEVICE];
-    m.capacity[STRATA_TIER_DEVICE] = least + (plan->needed[STRATA_TIER_DEVICE] - least) / 4;
+    m.capacity.bytes[STRATA_TIER_DEVICE] = least + (plan->program.needed[STRATA_TIER_DEVICE] - least) / 4;
     st_plan_destroy(plan);
     plan = balanced(&m, &half);
     assert_in_range(plan->decided.carried, 1, ST_CARRY_PARTS / 2 - 1);
@@ -179,14 +178,14 @@ static void a_carried_parameter_moves_twelve_bytes_each_way(void **state)
     uint64_t elems = 0, state_bytes = 0;
 
     (void)state;
-    for (uint32_t p = 0; p < with->workload.page_count; p++)
-        elems += with->pages[p].carried ? with->workload.pages[p].elems : 0;
-    for (uint32_t c = 0; c < with->chunk_count; c++)
-        state_bytes += with->pages[with->chunks[c].page].carried ? with->chunks[c].bytes : 0;
+    for (uint32_t p = 0; p < with->program.workload.page_count; p++)
+        elems += with->program.pages[p].carried ? with->program.workload.pages[p].elems : 0;
+    for (uint32_t c = 0; c < with->program.chunk_count; c++)
+        state_bytes += with->program.pages[with->program.chunks[c].page].carried ? with->program.chunks[c].bytes : 0;
     assert_true(state_bytes >= 10 * elems && (double)state_bytes < 10.2 * (double)elems); /* rounded up, chunk by chunk */
     /* the serial update brings the weights in once more */
-    assert_int_equal(with->traffic[1].upload - without->traffic[1].upload, state_bytes + 2 * elems);
-    assert_int_equal(with->traffic[1].download - without->traffic[1].download - sizeof(uint64_t), state_bytes);
+    assert_int_equal(plan_steady(with).upload - plan_steady(without).upload, state_bytes + 2 * elems);
+    assert_int_equal(plan_steady(with).download - plan_steady(without).download - sizeof(uint64_t), state_bytes);
     st_plan_destroy(without);
     st_plan_destroy(with);
 }

@@ -34,7 +34,7 @@ static struct st_plan *huge_plan(uint64_t device, uint64_t host, uint64_t chunk_
                                      .cache = ST_AUTO_BYTES,
                                      .chunk_elems = chunk_elems,
                                      .chunk_most = chunk_most};
-    const struct st_machine machine = {.name = "huge", .capacity = {device, host, 1ull << 46}, .workers = 16};
+    const struct st_machine machine = {.name = "huge", .capacity = {.bytes = {device, host, 1ull << 46}, .workers = 16}};
     struct st_workload w;
     struct st_plan *plan;
     uint64_t start;
@@ -44,8 +44,8 @@ static struct st_plan *huge_plan(uint64_t device, uint64_t host, uint64_t chunk_
     plan = plan_try(&w, &machine, &policy, "huge");
     assert_true(plan->fits);
     print_message("device %u GiB, host %u GiB: %u pages, %u chunks of %u Mi, %u ops, %u waits in %.3f s\n",
-                  (unsigned)(device >> 30), (unsigned)(host >> 30), w.page_count, plan->chunk_count,
-                  (unsigned)(plan->policy.chunk_elems >> 20), plan->op_count, plan->wait_count,
+                  (unsigned)(device >> 30), (unsigned)(host >> 30), w.page_count, plan->program.chunk_count,
+                  (unsigned)(plan->policy.chunk_elems >> 20), plan->program.op_count, plan->program.wait_count,
                   (double)(st_clock_ns() - start) * 1e-9);
     st_workload_fini(&w);
     return plan;
@@ -56,10 +56,11 @@ static void chunks_grow_with_the_model(void **state)
     struct st_plan *plan = huge_plan(80ull << 30, 2560ull << 30, 0, 0);
 
     (void)state;
-    assert_true(plan->workload.params > 1000000000000);
-    assert_true(plan->chunk_count <= 20000);
+    assert_true(plan->program.workload.params > 1000000000000);
+    assert_true(plan->program.chunk_count <= 20000);
     assert_int_equal(plan->policy.chunk_elems % 4096, 0);
-    assert_true(plan->op_count < 10 * (plan->chunk_count + plan->workload.page_count * plan->workload.grad_accum));
+    assert_true(plan->program.op_count <
+                10 * (plan->program.chunk_count + plan->program.workload.page_count * plan->program.workload.grad_accum));
     st_plan_destroy(plan);
 }
 
@@ -68,7 +69,7 @@ static void ample_memory_is_divided_as_fast(void **state)
     struct st_plan *plan = huge_plan(20000ull << 30, 20000ull << 30, 0, 0);
 
     (void)state;
-    assert_int_equal(plan->traffic[1].read + plan->traffic[1].write, 0);
+    assert_int_equal(plan_steady(plan).read + plan_steady(plan).write, 0);
     st_plan_destroy(plan);
 }
 

@@ -38,11 +38,12 @@ static const char *describe(const struct st_plan *p)
              "policy param %d optimizer %d acts %d update %d accumulation %d forward_only %d cache %llx; g %u pages %u tiles %u "
              "tied %d blocks %u chunks %u; resident %u device state %u weights %u chunks %u kept %u accums %u; slots %u %u %u %u",
              (int)p->policy.param_tier, (int)p->policy.optimizer_tier, (int)p->decided.activation_tier, (int)p->policy.update,
-             (int)p->decided.accumulation, p->policy.forward_only, (unsigned long long)p->policy.cache, p->workload.grad_accum,
-             p->workload.page_count, p->workload.table_count, p->workload.tied, p->workload.block_count, p->chunk_count,
-             p->decided.resident_pages, p->decided.device_state_pages, p->decided.pinned_weight_pages, p->decided.pinned_chunks,
-             p->decided.kept_blocks, p->decided.device_accum_pages, p->decided.slots.weights, p->decided.slots.host_weights,
-             p->decided.slots.states, p->decided.slots.grads);
+             (int)p->decided.accumulation, p->policy.forward_only, (unsigned long long)p->policy.cache,
+             p->program.workload.grad_accum, p->program.workload.page_count, p->program.workload.table_count,
+             p->program.workload.tied, p->program.workload.block_count, p->program.chunk_count, p->decided.resident_pages,
+             p->decided.device_state_pages, p->decided.pinned_weight_pages, p->decided.pinned_chunks, p->decided.kept_blocks,
+             p->decided.device_accum_pages, p->decided.slots.weights, p->decided.slots.host_weights, p->decided.slots.states,
+             p->decided.slots.grads);
     return out;
 }
 
@@ -57,16 +58,17 @@ static void make_tiny(struct tiny *t, uint64_t seed)
     struct plan_draws draws = {.seed = seed};
     struct st_plan *plan;
 
-    *t = (struct tiny){.machine = {.name = "tiny", .workers = 2}};
+    *t = (struct tiny){.machine = {.name = "tiny", .capacity.workers = 2}};
     snprintf(t->what, sizeof(t->what), "seed %llu", (unsigned long long)seed);
     plan_random_workload(&t->w, &draws, true);
     plan_random_policy(&t->policy, &draws, &t->w);
     t->policy.chunk_elems = 4096ull << plan_draw(&draws, 4);
-    t->machine.device_is_host = plan_draw(&draws, 2) == 0;
-    t->machine.capacity[STRATA_TIER_NVME] = 1ull << 40;
+    t->machine.capacity.device_is_host = plan_draw(&draws, 2) == 0;
+    t->machine.capacity.bytes[STRATA_TIER_NVME] = 1ull << 40;
     plan = try_tiny(t);
     for (int tier = STRATA_TIER_DEVICE; tier <= STRATA_TIER_HOST; tier++)
-        t->machine.capacity[tier] = plan->minimum[tier] + plan_draw(&draws, 16 * t->w.params + 1) / (1 + plan_draw(&draws, 8));
+        t->machine.capacity.bytes[tier] =
+            plan->minimum[tier] + plan_draw(&draws, 16 * t->w.params + 1) / (1 + plan_draw(&draws, 8));
     st_plan_destroy(plan);
 }
 
@@ -76,8 +78,8 @@ static void count_program(struct st_moved *moved, const struct st_plan *plan)
     const enum st_phase steady = plan->policy.forward_only ? ST_PHASE_EVAL : ST_PHASE_BODY;
 
     *moved = (struct st_moved){0};
-    for (uint32_t i = 0; i < plan->op_count; i++) {
-        const struct st_op *op = &plan->ops[i];
+    for (uint32_t i = 0; i < plan->program.op_count; i++) {
+        const struct st_op *op = &plan->program.ops[i];
         const bool reads = op->lane == ST_LANE_READ_STATE || op->lane == ST_LANE_READ_WEIGHT, up = op->lane == ST_LANE_UPLOAD;
 
         if ((op->phases & steady) == 0)
@@ -153,8 +155,8 @@ static void try_host(struct oracle *o)
     const bool weights = policy->param_tier == STRATA_TIER_NVME && policy->cache != 0;
     const bool state = policy->optimizer_tier == STRATA_TIER_NVME && policy->cache != 0 && !policy->forward_only;
 
-    for (uint32_t w = 0; w <= (weights ? o->trial.workload.page_count : 0); w++)
-        for (uint32_t c = 0; c <= (state ? o->trial.chunk_count : 0); c++) {
+    for (uint32_t w = 0; w <= (weights ? o->trial.program.workload.page_count : 0); w++)
+        for (uint32_t c = 0; c <= (state ? o->trial.program.chunk_count : 0); c++) {
             o->trial.decided.pinned_weight_pages = w;
             o->trial.decided.pinned_chunks = c;
             try_placement(o);
@@ -183,13 +185,13 @@ static void start_smallest(struct oracle *o, const struct st_plan *plan)
     o->trial.decided.slots.carries = 1;
     o->trial.decided.slots.acts = 2;
     o->trial.decided.slots.host_acts = 1;
-    o->trial.decided.kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->workload.block_count : 0;
+    o->trial.decided.kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->program.workload.block_count : 0;
 }
 
 static void search(struct oracle *o, const struct st_plan *plan)
 {
     const struct st_policy *policy = &plan->policy;
-    const uint32_t pages = plan->workload.page_count, tiles = plan->workload.table_count;
+    const uint32_t pages = plan->program.workload.page_count, tiles = plan->program.workload.table_count;
     const bool promotes = policy->cache != 0;
     const uint32_t low = policy->param_tier == STRATA_TIER_DEVICE ? pages : 0;
     const bool fixed = policy->forward_only || policy->optimizer_tier == STRATA_TIER_DEVICE || !promotes;

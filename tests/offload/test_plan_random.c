@@ -33,19 +33,19 @@ static void tighten(struct random_case *c, struct plan_draws *draws)
     struct st_plan *plan = plan_try(&c->w, &c->machine, &c->policy, c->what);
 
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
-        c->machine.capacity[t] = plan->minimum[t] + plan_draw(draws, 16 * c->w.params + 1) / (1 + plan_draw(draws, 16));
+        c->machine.capacity.bytes[t] = plan->minimum[t] + plan_draw(draws, 16 * c->w.params + 1) / (1 + plan_draw(draws, 16));
     st_plan_destroy(plan);
 }
 
 static void make_case(struct random_case *c, struct plan_draws *draws)
 {
-    *c = (struct random_case){.machine = {.name = "random", .workers = 2}};
+    *c = (struct random_case){.machine = {.name = "random", .capacity.workers = 2}};
     snprintf(c->what, sizeof(c->what), "seed %llu", (unsigned long long)draws->seed);
     plan_random_workload(&c->w, draws, false);
     plan_random_policy(&c->policy, draws, &c->w);
-    c->machine.device_is_host = plan_draw(draws, 2) == 0;
+    c->machine.capacity.device_is_host = plan_draw(draws, 2) == 0;
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
-        c->machine.capacity[t] = (1ull << (20 + plan_draw(draws, 15))) + plan_draw(draws, 1u << 20);
+        c->machine.capacity.bytes[t] = (1ull << (20 + plan_draw(draws, 15))) + plan_draw(draws, 1u << 20);
     if (plan_draw(draws, 2) == 0)
         tighten(c, draws);
 }
@@ -62,31 +62,32 @@ static void check_memory(const struct st_plan *plan, const struct random_case *c
 {
     uint64_t sum[STRATA_TIER_COUNT] = {0}, items[STRATA_TIER_COUNT] = {0}, sized[STRATA_TIER_COUNT], rss;
 
-    for (uint32_t b = 0; b < plan->buffer_count; b++)
-        sum[plan->buffers[b].tier] += plan->buffers[b].bytes;
+    for (uint32_t b = 0; b < plan->program.buffer_count; b++)
+        sum[plan->program.buffers[b].tier] += plan->program.buffers[b].bytes;
     for (uint32_t i = 0; i < plan->item_count; i++)
         items[plan->items[i].tier] += plan->items[i].bytes;
     st_plan_size(plan, sized);
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
-        check(plan->needed[t] <= c->machine.capacity[t], c, "over capacity");
-        check(plan->needed[t] == sum[t], c, "needed is not the sum of the buffers");
-        check(plan->needed[t] == items[t], c, "needed is not the sum of the table's rows");
-        check(plan->needed[t] == sized[t], c, "built and sized differ");
+        check(plan->program.needed[t] <= c->machine.capacity.bytes[t], c, "over capacity");
+        check(plan->program.needed[t] == sum[t], c, "needed is not the sum of the buffers");
+        check(plan->program.needed[t] == items[t], c, "needed is not the sum of the table's rows");
+        check(plan->program.needed[t] == sized[t], c, "built and sized differ");
     }
-    rss = plan->needed[STRATA_TIER_HOST] + plan->fixed_bytes;
-    if (c->machine.device_is_host)
-        rss += plan->needed[STRATA_TIER_DEVICE];
+    rss = plan->program.needed[STRATA_TIER_HOST] + plan->fixed_bytes;
+    if (c->machine.capacity.device_is_host)
+        rss += plan->program.needed[STRATA_TIER_DEVICE];
     check(plan->rss_bytes_max == rss, c, "rss_bytes_max");
-    check(plan->fixed_bytes >= plan->tile_count * 32 + (c->policy.fixed_bytes > 0 ? c->policy.fixed_bytes : 1), c, "fixed_bytes");
+    check(plan->fixed_bytes >= plan->program.tile_count * 32 + (c->policy.fixed_bytes > 0 ? c->policy.fixed_bytes : 1), c,
+          "fixed_bytes");
 }
 
 static void check_traffic(const struct st_plan *plan, const struct random_case *c)
 {
     for (uint32_t phase = 0; phase < ST_PHASE_COUNT; phase++) {
-        struct st_traffic t = {0};
+        struct st_traffic t = {0}, planned;
 
-        for (uint32_t i = 0; i < plan->op_count; i++) {
-            const struct st_op *op = &plan->ops[i];
+        for (uint32_t i = 0; i < plan->program.op_count; i++) {
+            const struct st_op *op = &plan->program.ops[i];
 
             if ((op->phases & (1u << phase)) == 0)
                 continue;
@@ -96,7 +97,8 @@ static void check_traffic(const struct st_plan *plan, const struct random_case *
             if (op->lane == ST_LANE_READ_STATE || op->lane == ST_LANE_READ_WEIGHT || op->lane == ST_LANE_READ_ACTIVATION)
                 t.read += op->bytes;
         }
-        check(memcmp(&t, &plan->traffic[phase], sizeof(t)) == 0, c, "traffic is not the sum over the ops");
+        planned = st_program_traffic(&plan->program, (enum st_phase)(1u << phase));
+        check(memcmp(&t, &planned, sizeof(t)) == 0, c, "traffic is not the sum over the ops");
     }
 }
 
@@ -113,19 +115,19 @@ static void check_tiers(const struct st_plan *plan, const struct random_case *c)
     const size_t dt = strata_dtype_bytes(c->w.dtype);
     uint64_t above = 0;
 
-    for (uint32_t p = 0; p < plan->workload.page_count; p++) {
-        const struct st_page_place *place = &plan->pages[p];
+    for (uint32_t p = 0; p < plan->program.workload.page_count; p++) {
+        const struct st_page_place *place = &plan->program.pages[p];
         const bool copy = place->resident && plan->policy.param_tier != STRATA_TIER_DEVICE;
 
         check(place->weight_home <= plan->policy.param_tier || place->weight_home == STRATA_TIER_HOST, c, "weights lie too low");
         if (copy || (plan->policy.param_tier == STRATA_TIER_NVME && place->weight_home != STRATA_TIER_NVME))
-            above += plan->workload.pages[p].elems * dt;
+            above += plan->program.workload.pages[p].elems * dt;
     }
-    for (uint32_t i = 0; i < plan->chunk_count; i++) {
-        const strata_tier tier = plan->chunks[i].tier, most = configured(plan, &plan->chunks[i]);
+    for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
+        const strata_tier tier = plan->program.chunks[i].tier, most = configured(plan, &plan->program.chunks[i]);
 
         check(most == STRATA_TIER_COUNT ? tier == most : tier <= most, c, "state lies too low");
-        above += tier < most && most != STRATA_TIER_COUNT ? plan->chunks[i].bytes : 0;
+        above += tier < most && most != STRATA_TIER_COUNT ? plan->program.chunks[i].bytes : 0;
     }
     check(plan->policy.cache == ST_AUTO_BYTES || above <= plan->policy.cache, c, "more above its tier than the cache limit");
     check(above == st_plan_promoted(plan), c, "what lies above its tier");
@@ -133,12 +135,12 @@ static void check_tiers(const struct st_plan *plan, const struct random_case *c)
 
 static void check_moved(const struct st_plan *plan, const struct random_case *c)
 {
-    const struct st_traffic *t = &plan->traffic[plan->policy.forward_only ? 3 : 1];
+    const struct st_traffic t = st_program_traffic(&plan->program, plan->policy.forward_only ? ST_PHASE_EVAL : ST_PHASE_BODY);
     struct st_moved moved;
 
     st_plan_moved(&moved, plan);
-    check(moved.nvme <= t->read + t->write && moved.link <= t->upload + t->download, c, "closed form over the program");
-    check(plan->decided.activation_tier == STRATA_TIER_NVME || moved.nvme == t->read + t->write, c, "closed form of NVMe bytes");
+    check(moved.nvme <= t.read + t.write && moved.link <= t.upload + t.download, c, "closed form over the program");
+    check(plan->decided.activation_tier == STRATA_TIER_NVME || moved.nvme == t.read + t.write, c, "closed form of NVMe bytes");
 }
 
 static void check_plan(const struct st_plan *plan, const struct random_case *c)
@@ -162,8 +164,8 @@ static void check_refusal(const struct st_plan *plan, const struct random_case *
     bool named = false;
 
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
-        named = named || (strstr(said, words[t]) != NULL && plan->needed[t] > c->machine.capacity[t]);
-        enough.machine.capacity[t] = plan->needed[t];
+        named = named || (strstr(said, words[t]) != NULL && plan->program.needed[t] > c->machine.capacity.bytes[t]);
+        enough.machine.capacity.bytes[t] = plan->program.needed[t];
     }
     check(named, c, "the refusal names no tier that lacks");
     smallest = plan_try(&enough.w, &enough.machine, &enough.policy, enough.what);
@@ -205,10 +207,10 @@ static void reserve(struct st_plan *trial, const struct st_plan *plan, struct pl
     const bool state_stays = plan->policy.forward_only || plan->policy.optimizer_tier == STRATA_TIER_DEVICE;
 
     *trial = *plan;
-    trial->decided.resident_pages = plan->policy.param_tier == STRATA_TIER_DEVICE ? plan->workload.page_count : 0;
+    trial->decided.resident_pages = plan->policy.param_tier == STRATA_TIER_DEVICE ? plan->program.workload.page_count : 0;
     trial->decided.device_state_pages = state_stays ? plan->decided.device_state_pages : 0;
     trial->decided.pinned_weight_pages = trial->decided.pinned_chunks = trial->decided.device_accum_pages = 0;
-    trial->decided.kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->workload.block_count : 0;
+    trial->decided.kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->program.workload.block_count : 0;
     trial->decided.slots.weights = trial->decided.slots.grads = trial->decided.slots.host_weights = trial->decided.slots.states =
         trial->decided.slots.carries = 1;
     trial->decided.slots.acts = 2;
@@ -219,14 +221,14 @@ static void reserve(struct st_plan *trial, const struct st_plan *plan, struct pl
     st_plan_raise(trial, &trial->decided.slots.grads, (uint32_t)(1 + plan_draw(draws, 3)));
     st_plan_raise(trial, &trial->decided.slots.host_weights, (uint32_t)(1 + plan_draw(draws, 6)));
     st_plan_raise(trial, &trial->decided.slots.states, (uint32_t)(1 + plan_draw(draws, 16)));
-    st_plan_raise(trial, &trial->decided.device_accum_pages, (uint32_t)plan_draw(draws, plan->workload.page_count));
+    st_plan_raise(trial, &trial->decided.device_accum_pages, (uint32_t)plan_draw(draws, plan->program.workload.page_count));
 }
 
 static void place(struct st_moved *moved, const struct st_plan *reserved, const struct st_machine *machine)
 {
     struct st_plan trial = *reserved;
 
-    trial.machine = *machine;
+    trial.capacity = machine->capacity;
     st_plan_place(&trial);
     st_plan_moved(moved, &trial);
 }
@@ -243,7 +245,7 @@ static void enlarge(struct random_case *c, const struct st_plan *plan, struct pl
     for (int more = 0; more < 12; more++) {
         const uint64_t by = plan_draw(draws, 2 * c->w.params + 1);
 
-        c->machine.capacity[plan_draw(draws, STRATA_TIER_COUNT)] += by;
+        c->machine.capacity.bytes[plan_draw(draws, STRATA_TIER_COUNT)] += by;
         place(&moved, &trial, &c->machine);
         check(moved.nvme <= before.nvme, c, "more memory moves more NVMe bytes");
         check(moved.nvme < before.nvme || moved.link <= before.link, c, "more memory moves more link bytes");

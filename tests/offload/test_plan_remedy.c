@@ -62,7 +62,7 @@ static void follow(struct refusals *seen, const struct st_workload *w, const str
     char sentence[1024];
 
     snprintf(sentence, sizeof(sentence), "%s", plan->fits ? "" : strata_last_error());
-    if (plan->fits || plan->needed[STRATA_TIER_NVME] > machine->capacity[STRATA_TIER_NVME]) {
+    if (plan->fits || plan->program.needed[STRATA_TIER_NVME] > machine->capacity.bytes[STRATA_TIER_NVME]) {
         seen->fits++;
     } else if (strstr(sentence, "set ") == NULL) {
         assert_non_null(strstr(sentence, "raise --"));
@@ -92,7 +92,7 @@ static void advice_that_is_followed_fits(void **state)
         for (uint32_t host = 18; host <= 28; host += 2)
             for (int optimizer = 0; optimizer < STRATA_TIER_COUNT; optimizer++)
                 for (int param = 0; param < STRATA_TIER_COUNT; param++) {
-                    const struct st_machine machine = {.capacity = {1ull << device, 1ull << host, DISK}, .workers = 2};
+                    const struct st_machine machine = {.capacity = {.bytes = {1ull << device, 1ull << host, DISK}, .workers = 2}};
                     const struct st_policy policy =
                         policy_of((strata_tier)optimizer, (strata_tier)param, modes[(device + host / 2) % 2]);
 
@@ -107,14 +107,15 @@ static void advice_that_is_followed_fits(void **state)
 /* Host memory below the gradients: no setting and no smaller batch helps, and none is named. */
 static void gradients_alone_are_too_many(void **state)
 {
-    const struct st_machine machine = {.capacity = {1ull << 28, 1ull << 22, DISK}, .workers = 2};
+    const struct st_machine machine = {.capacity = {.bytes = {1ull << 28, 1ull << 22, DISK}, .workers = 2}};
     const struct st_policy policy = policy_of(STRATA_TIER_NVME, STRATA_TIER_NVME, ST_ACT_AUTO);
     struct st_workload w;
     struct st_plan *plan;
 
     (void)state;
     plan_workload(&w, &sizes, NULL);
-    plan = plan_try(&w, &(struct st_machine){.capacity = {1ull << 22, 1ull << 22, DISK}, .workers = 2}, &policy, "gradients");
+    plan = plan_try(&w, &(struct st_machine){.capacity = {.bytes = {1ull << 22, 1ull << 22, DISK}, .workers = 2}}, &policy,
+                    "gradients");
     assert_false(plan->fits);
     assert_non_null(strstr(strata_last_error(), "of host memory, 2 bytes per parameter; raise --"));
     assert_null(strstr(strata_last_error(), "set "));
@@ -129,7 +130,7 @@ static void gradients_alone_are_too_many(void **state)
 /* A disk that is not there counts as large enough, and the sentence says how large. */
 static void a_disk_that_is_not_named_is_asked_for(void **state)
 {
-    const struct st_machine machine = {.capacity = {1ull << 24, 110ull << 20, 0}, .workers = 2};
+    const struct st_machine machine = {.capacity = {.bytes = {1ull << 24, 110ull << 20, 0}, .workers = 2}};
     const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_HOST, ST_ACT_AUTO);
     struct st_workload w;
     struct st_plan *plan;
@@ -148,7 +149,7 @@ static void a_disk_that_is_not_named_is_asked_for(void **state)
 /* Of several directories a full one leaves no room in any: it is named, and not a directory asked for. */
 static void a_full_directory_is_named(void **state)
 {
-    struct st_machine machine = {.capacity = {1ull << 34, 1ull << 34, 0}, .nvme_tightest = "/mnt/full", .workers = 2};
+    struct st_machine machine = {.capacity = {.bytes = {1ull << 34, 1ull << 34, 0}, .nvme_tightest = "/mnt/full", .workers = 2}};
     struct st_policy policy = policy_of(STRATA_TIER_NVME, STRATA_TIER_HOST, ST_ACT_AUTO);
     struct st_workload w;
     struct st_plan *plan;
@@ -162,7 +163,7 @@ static void a_full_directory_is_named(void **state)
     assert_non_null(
         strstr(strata_last_error(), "0 B allowed: free disk space in /mnt/full, or name another directory with --nvme"));
     st_plan_destroy(plan);
-    machine.nvme_tightest[0] = '\0';
+    machine.capacity.nvme_tightest[0] = '\0';
     plan = plan_try(&w, &machine, &policy, "no disk");
     assert_non_null(strstr(strata_last_error(), "0 B allowed: give a directory with --nvme DIR"));
     st_plan_destroy(plan);

@@ -35,20 +35,20 @@ static const struct st_policy nvme_gated = {.param_tier = STRATA_TIER_HOST,
 
 static bool spread(const struct st_plan *plan, uint32_t chunk)
 {
-    return chunk >= st_place_device_chunks(plan) && plan->chunks[chunk].group != ST_GROUP_FROZEN;
+    return chunk >= st_place_device_chunks(plan) && plan->program.chunks[chunk].group != ST_GROUP_FROZEN;
 }
 
 static bool of_table(const struct st_plan *plan, uint32_t chunk)
 {
-    return st_place_is_table(plan, plan->chunks[chunk].page);
+    return st_place_is_table(plan, plan->program.chunks[chunk].page);
 }
 
 static uint32_t pinned_of(const struct st_plan *plan)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < plan->chunk_count; i++)
-        count += spread(plan, i) && plan->chunks[i].pinned;
+    for (uint32_t i = 0; i < plan->program.chunk_count; i++)
+        count += spread(plan, i) && plan->program.chunks[i].pinned;
     return count;
 }
 
@@ -56,8 +56,8 @@ static uint32_t on_disk_of(const struct st_plan *plan)
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < plan->chunk_count; i++)
-        count += plan->chunks[i].tier == STRATA_TIER_NVME;
+    for (uint32_t i = 0; i < plan->program.chunk_count; i++)
+        count += plan->program.chunks[i].tier == STRATA_TIER_NVME;
     return count;
 }
 
@@ -71,8 +71,8 @@ static void bytes_are_those_decided(const struct st_plan *plan)
     const uint32_t decided = plan->decided.pinned_chunks > first ? plan->decided.pinned_chunks : first;
     uint64_t pinned = 0, on_disk = 0;
 
-    for (uint32_t i = 0; i < plan->chunk_count; i++) {
-        const struct st_chunk *chunk = &plan->chunks[i];
+    for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
+        const struct st_chunk *chunk = &plan->program.chunks[i];
 
         if (spread(plan, i))
             assert_int_equal(chunk->tier, chunk->pinned ? STRATA_TIER_HOST : STRATA_TIER_NVME);
@@ -82,13 +82,13 @@ static void bytes_are_those_decided(const struct st_plan *plan)
             on_disk += chunk->bytes;
     }
     assert_int_equal(pinned, before[decided] - before[first]);
-    assert_int_equal(on_disk, before[plan->chunk_count] - before[decided]);
+    assert_int_equal(on_disk, before[plan->program.chunk_count] - before[decided]);
 }
 
 static void frozen_chunks_have_no_state(const struct st_plan *plan)
 {
-    for (uint32_t i = 0; i < plan->chunk_count; i++) {
-        const struct st_chunk *chunk = &plan->chunks[i];
+    for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
+        const struct st_chunk *chunk = &plan->program.chunks[i];
 
         if (chunk->group != ST_GROUP_FROZEN)
             continue;
@@ -101,12 +101,12 @@ static void frozen_chunks_have_no_state(const struct st_plan *plan)
 /* No chunk of a page is pinned before one of its size of the table. */
 static void table_goes_first(const struct st_plan *plan)
 {
-    for (uint32_t t = 0; t < plan->chunk_count; t++) {
-        if (!spread(plan, t) || !of_table(plan, t) || plan->chunks[t].pinned)
+    for (uint32_t t = 0; t < plan->program.chunk_count; t++) {
+        if (!spread(plan, t) || !of_table(plan, t) || plan->program.chunks[t].pinned)
             continue;
-        for (uint32_t i = 0; i < plan->chunk_count; i++)
-            if (spread(plan, i) && !of_table(plan, i) && plan->chunks[i].bytes == plan->chunks[t].bytes)
-                assert_false(plan->chunks[i].pinned);
+        for (uint32_t i = 0; i < plan->program.chunk_count; i++)
+            if (spread(plan, i) && !of_table(plan, i) && plan->program.chunks[i].bytes == plan->program.chunks[t].bytes)
+                assert_false(plan->program.chunks[i].pinned);
     }
 }
 
@@ -116,8 +116,8 @@ static void gaps_of_size_are_even(const struct st_plan *plan, uint64_t bytes)
     uint32_t seen = 0, last = 0, least = UINT32_MAX, most = 0;
     bool any = false;
 
-    for (uint32_t i = 0; i < plan->chunk_count; i++) {
-        const struct st_chunk *chunk = &plan->chunks[i];
+    for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
+        const struct st_chunk *chunk = &plan->program.chunks[i];
 
         if (!spread(plan, i) || of_table(plan, i) || chunk->bytes != bytes)
             continue;
@@ -138,8 +138,8 @@ static void gaps_of_size_are_even(const struct st_plan *plan, uint64_t bytes)
 
 static void gaps_are_even(const struct st_plan *plan)
 {
-    for (uint32_t i = 0; i < plan->chunk_count; i++)
-        gaps_of_size_are_even(plan, plan->chunks[i].bytes);
+    for (uint32_t i = 0; i < plan->program.chunk_count; i++)
+        gaps_of_size_are_even(plan, plan->program.chunks[i].bytes);
 }
 
 static void check(const struct st_plan *plan)
@@ -158,7 +158,7 @@ static void check(const struct st_plan *plan)
 static void needs(const struct st_workload *w, const struct st_policy *policy, uint64_t least[STRATA_TIER_COUNT],
                   uint64_t most[STRATA_TIER_COUNT])
 {
-    struct st_machine machine = {.name = "none", .capacity = {0, 0, 1ull << 50}, .workers = 2};
+    struct st_machine machine = {.name = "none", .capacity = {.bytes = {0, 0, 1ull << 50}, .workers = 2}};
     struct st_policy all = *policy;
     struct st_plan *plan = plan_try(w, &machine, policy, "none");
 
@@ -166,11 +166,11 @@ static void needs(const struct st_workload *w, const struct st_policy *policy, u
     memcpy(least, plan->minimum, sizeof(plan->minimum));
     st_plan_destroy(plan);
     all.optimizer_tier = STRATA_TIER_HOST;
-    machine.capacity[STRATA_TIER_DEVICE] = least[STRATA_TIER_DEVICE];
-    machine.capacity[STRATA_TIER_HOST] = 1ull << 50;
+    machine.capacity.bytes[STRATA_TIER_DEVICE] = least[STRATA_TIER_DEVICE];
+    machine.capacity.bytes[STRATA_TIER_HOST] = 1ull << 50;
     plan = plan_try(w, &machine, &all, "all in memory");
     assert_true(plan->fits);
-    memcpy(most, plan->needed, sizeof(plan->needed));
+    memcpy(most, plan->program.needed, sizeof(plan->program.needed));
     st_plan_destroy(plan);
 }
 
@@ -180,14 +180,14 @@ static const uint32_t shares = 16;
 static struct st_plan *plan_with_share(const struct st_workload *w, const struct st_policy *policy, uint32_t share)
 {
     uint64_t least[STRATA_TIER_COUNT], most[STRATA_TIER_COUNT];
-    struct st_machine machine = {.name = "share", .workers = 2};
+    struct st_machine machine = {.name = "share", .capacity.workers = 2};
     struct st_plan *plan;
 
     needs(w, policy, least, most);
-    machine.capacity[STRATA_TIER_DEVICE] = least[STRATA_TIER_DEVICE];
-    machine.capacity[STRATA_TIER_HOST] =
+    machine.capacity.bytes[STRATA_TIER_DEVICE] = least[STRATA_TIER_DEVICE];
+    machine.capacity.bytes[STRATA_TIER_HOST] =
         least[STRATA_TIER_HOST] + (most[STRATA_TIER_HOST] - least[STRATA_TIER_HOST]) * share / shares;
-    machine.capacity[STRATA_TIER_NVME] = 1ull << 50;
+    machine.capacity.bytes[STRATA_TIER_NVME] = 1ull << 50;
     plan = plan_try(w, &machine, policy, "share");
     assert_true(plan->fits);
     return plan;
@@ -238,9 +238,9 @@ static void both_kinds_stand_side_by_side(void **state)
     plan_workload(&w, &sizes, NULL);
     plan = plan_with_share(&w, &nvme_gated, shares / 2);
     check(plan);
-    for (uint32_t i = 1; i < plan->chunk_count; i++)
-        changes += plan->chunks[i].pinned != plan->chunks[i - 1].pinned;
-    assert_true(changes > plan->chunk_count / 8); /* pinned as a prefix there would be one */
+    for (uint32_t i = 1; i < plan->program.chunk_count; i++)
+        changes += plan->program.chunks[i].pinned != plan->program.chunks[i - 1].pinned;
+    assert_true(changes > plan->program.chunk_count / 8); /* pinned as a prefix there would be one */
     st_plan_destroy(plan);
     st_workload_fini(&w);
 }
@@ -283,7 +283,8 @@ static void without_a_cache_nothing_is_pinned(void **state)
 /* Where the state's tier is not the disk, nothing is chosen. */
 static void other_tiers_are_left_alone(void **state)
 {
-    const struct st_machine machine = {.name = "ample", .capacity = {1ull << 34, 1ull << 34, 1ull << 40}, .workers = 2};
+    const struct st_machine machine = {.name = "ample",
+                                       .capacity = {.bytes = {1ull << 34, 1ull << 34, 1ull << 40}, .workers = 2}};
     static const strata_tier tiers[] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST};
 
     (void)state;
@@ -296,8 +297,8 @@ static void other_tiers_are_left_alone(void **state)
         plan_workload(&w, &sizes, NULL);
         plan = plan_try(&w, &machine, &policy, "other tier");
         assert_int_equal(on_disk_of(plan), 0);
-        for (uint32_t i = 0; i < plan->chunk_count; i++)
-            assert_int_equal(plan->chunks[i].pinned, i < plan->decided.pinned_chunks);
+        for (uint32_t i = 0; i < plan->program.chunk_count; i++)
+            assert_int_equal(plan->program.chunks[i].pinned, i < plan->decided.pinned_chunks);
         assert_int_equal(st_plan_verify(plan), STRATA_OK);
         st_plan_destroy(plan);
         st_workload_fini(&w);
@@ -336,7 +337,7 @@ static void many_sizes_stay_as_decided(void **state)
 static struct st_plan *random_plan(uint64_t seed)
 {
     struct plan_draws draws = {.seed = seed};
-    struct st_machine machine = {.name = "random", .capacity = {0, 0, 1ull << 50}, .workers = 2};
+    struct st_machine machine = {.name = "random", .capacity = {.bytes = {0, 0, 1ull << 50}, .workers = 2}};
     struct st_policy policy;
     struct st_workload w;
     struct st_plan *plan;
@@ -349,7 +350,7 @@ static struct st_plan *random_plan(uint64_t seed)
     policy.forward_only = false;
     plan = plan_try(&w, &machine, &policy, what);
     for (int t = STRATA_TIER_DEVICE; t <= STRATA_TIER_HOST; t++)
-        machine.capacity[t] = plan->minimum[t] + plan_draw(&draws, 12 * w.params + 1);
+        machine.capacity.bytes[t] = plan->minimum[t] + plan_draw(&draws, 12 * w.params + 1);
     st_plan_destroy(plan);
     plan = plan_try(&w, &machine, &policy, what);
     st_workload_fini(&w);

@@ -27,7 +27,7 @@ static struct st_plan *small_plan(uint32_t grad_accum)
                                      .grad_accum = grad_accum,
                                      .positions = true,
                                      .tied = true};
-    const struct st_machine machine = {.name = "test", .capacity = {1u << 24, 1u << 24, 1u << 24}, .workers = 1};
+    const struct st_machine machine = {.name = "test", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 24}, .workers = 1}};
     const struct st_policy policy = {.param_tier = STRATA_TIER_NVME,
                                      .optimizer_tier = STRATA_TIER_NVME,
                                      .activation_tier = STRATA_TIER_HOST,
@@ -56,7 +56,7 @@ static void gradients_held_back_are_two_at_most(void **state)
     if (child == 0) {
         const struct st_micros all = {.first = 0, .end = 1, .opens = true, .closes = true};
         struct st_layout lay;
-        struct st_emitter e = {.plan = plan, .lay = &lay, .update_phases = BODY | EPI, .held_count = ST_HELD_MAX};
+        struct st_emitter e = {.program = &plan->program, .lay = &lay, .update_phases = BODY | EPI, .held_count = ST_HELD_MAX};
 
         close(STDERR_FILENO); /* the assertion's sentence */
         signal(SIGABRT, SIG_DFL);
@@ -77,14 +77,14 @@ static void fresh_activations_stay_for_the_next_block(void **state)
         struct st_plan *plan = small_plan(grad_accum);
         uint32_t forwards = 0;
 
-        for (uint32_t i = 0; i < plan->op_count; i++) {
-            const struct st_op *op = &plan->ops[i];
+        for (uint32_t i = 0; i < plan->program.op_count; i++) {
+            const struct st_op *op = &plan->program.ops[i];
 
             assert_false(op->kind == ST_OP_UPLOAD_ACT && (op->phases & ST_PHASE_EVAL) != 0);
             if (op->kind != ST_OP_BLOCK_FORWARD)
                 continue;
-            assert_int_not_equal(st_op_access(plan->accesses, op, ST_ROLE_ACT)->buffer,
-                                 st_op_access(plan->accesses, op, ST_ROLE_ACT_OUT)->buffer);
+            assert_int_not_equal(st_op_access(plan->program.accesses, op, ST_ROLE_ACT)->buffer,
+                                 st_op_access(plan->program.accesses, op, ST_ROLE_ACT_OUT)->buffer);
             forwards++;
         }
         assert_int_equal(forwards, 3 * grad_accum);
@@ -116,8 +116,8 @@ static void every_kind_has_a_row(void **state)
 static void must_fail(const struct st_plan *plan, const struct st_op *op, const char *what)
 {
     if (st_plan_verify(plan) == STRATA_OK)
-        fail_msg("the verifier missed op %u (%s) with %s", (unsigned)(op - plan->ops), st_op_name((enum st_op_kind)op->kind),
-                 what);
+        fail_msg("the verifier missed op %u (%s) with %s", (unsigned)(op - plan->program.ops),
+                 st_op_name((enum st_op_kind)op->kind), what);
 }
 
 static void corrupt_access(struct st_plan *plan, const struct st_op *op, struct st_access *a)
@@ -135,7 +135,7 @@ static void corrupt_access(struct st_plan *plan, const struct st_op *op, struct 
     a->content = (uint8_t)((a->content + 1) % ST_CONTENT_COUNT);
     must_fail(plan, op, "an operand that holds something else");
     *a = kept;
-    a->buffer = plan->buffer_count;
+    a->buffer = plan->program.buffer_count;
     must_fail(plan, op, "an operand in no buffer");
     *a = kept;
     a->index++;
@@ -154,16 +154,16 @@ static void corrupt_indices(struct st_plan *plan, struct st_op *op)
     op->page = op->page == ST_NO_PAGE ? 0 : ST_NO_PAGE;
     must_fail(plan, op, "a page too many or too few");
     *op = kept;
-    op->chunk += plan->chunk_count;
+    op->chunk += plan->program.chunk_count;
     must_fail(plan, op, "another chunk");
     *op = kept;
-    op->block += plan->workload.block_count;
+    op->block += plan->program.workload.block_count;
     must_fail(plan, op, "another block");
     *op = kept;
-    op->micro += plan->workload.grad_accum;
+    op->micro += plan->program.workload.grad_accum;
     must_fail(plan, op, "another micro-batch");
     *op = kept;
-    op->tile += plan->workload.head_count;
+    op->tile += plan->program.workload.head_count;
     must_fail(plan, op, "another tile");
     *op = kept;
 }
@@ -171,7 +171,7 @@ static void corrupt_indices(struct st_plan *plan, struct st_op *op)
 /* Operands that go, at either end; one that only some ops have may go. */
 static void corrupt_count(struct st_plan *plan, struct st_op *op)
 {
-    const struct st_access *last = &plan->accesses[op->access_first + op->access_count - 1];
+    const struct st_access *last = &plan->program.accesses[op->access_first + op->access_count - 1];
     const struct st_operand *operand = st_operand_of((enum st_op_kind)op->kind, (enum st_role)last->role);
     const struct st_op kept = *op;
 
@@ -191,7 +191,7 @@ static void corrupt_flags(struct st_plan *plan, struct st_op *op)
 
     for (uint32_t i = 0; i < ST_OPERANDS_MAX; i++) {
         const struct st_operand *operand = &st_op_rows[op->kind].operands[i];
-        const bool there = st_op_access(plan->accesses, op, (enum st_role)operand->role) != NULL;
+        const bool there = st_op_access(plan->program.accesses, op, (enum st_role)operand->role) != NULL;
 
         op->first = operand->use == ST_OPERAND_ADD && there ? !op->first : op->first;
         op->recompute = operand->use == ST_OPERAND_REMAKE || operand->times == ST_OPERAND_KEPT ? !op->recompute : op->recompute;
@@ -210,7 +210,7 @@ static void ops_that_do_not_match_their_row_are_found(void **state)
     (void)state;
     for (uint64_t seed = 1; missing > 0 && seed < 500; seed++) {
         struct plan_draws draws = {.seed = seed};
-        const struct st_machine machine = {.name = "test", .capacity = {4u << 20, 1u << 28, 1ull << 32}, .workers = 1};
+        const struct st_machine machine = {.name = "test", .capacity = {.bytes = {4u << 20, 1u << 28, 1ull << 32}, .workers = 1}};
         struct st_policy policy;
         struct st_workload w;
         struct st_plan *plan;
@@ -218,8 +218,8 @@ static void ops_that_do_not_match_their_row_are_found(void **state)
         plan_random_workload(&w, &draws, true);
         plan_random_policy(&policy, &draws, &w);
         plan = plan_try(&w, &machine, &policy, "random");
-        for (uint32_t i = 0; i < plan->op_count; i++) {
-            struct st_op *op = &plan->ops[i];
+        for (uint32_t i = 0; i < plan->program.op_count; i++) {
+            struct st_op *op = &plan->program.ops[i];
 
             if (seen[op->kind])
                 continue;
@@ -230,7 +230,7 @@ static void ops_that_do_not_match_their_row_are_found(void **state)
             corrupt_count(plan, op);
             corrupt_flags(plan, op);
             for (uint32_t k = 0; k < op->access_count; k++)
-                corrupt_access(plan, op, &plan->accesses[op->access_first + k]);
+                corrupt_access(plan, op, &plan->program.accesses[op->access_first + k]);
         }
         st_plan_destroy(plan);
         st_workload_fini(&w);
@@ -246,7 +246,7 @@ static void ops_that_do_not_match_their_row_are_found(void **state)
 static void a_program_without_memory_is_refused_once(void **state)
 {
     struct st_plan *plan = small_plan(1);
-    const uint32_t ops = plan->op_count;
+    const uint32_t ops = plan->program.op_count;
     uint32_t fired = 1, refused = 0;
 
     (void)state;
@@ -256,7 +256,7 @@ static void a_program_without_memory_is_refused_once(void **state)
         strata_status st;
 
         st_fault_arm(&fault);
-        st = st_plan_make(&again, &plan->workload, &plan->machine, &plan->policy);
+        st = st_plan_make(&again, &plan->program.workload, &plan->capacity, &plan->policy);
         fired = st_fault_disarm();
         if (fired > 0) {
             assert_int_equal(st, STRATA_E_NOMEM);
@@ -265,7 +265,7 @@ static void a_program_without_memory_is_refused_once(void **state)
             continue;
         }
         assert_int_equal(st, STRATA_OK);
-        assert_int_equal(again->op_count, ops);
+        assert_int_equal(again->program.op_count, ops);
         st_plan_destroy(again);
     }
     assert_true(refused >= 2); /* ops and accesses */

@@ -12,55 +12,55 @@
 /* --- programs by hand --- */
 
 struct hand {
-    struct st_plan plan;
+    struct st_program program;
     struct st_op ops[OPS_MAX];
     struct st_wait waits[OPS_MAX];
 };
 
 static uint32_t add_op(struct hand *h, enum st_op_kind kind, enum st_lane lane, uint64_t bytes)
 {
-    h->ops[h->plan.op_count] = (struct st_op){.kind = (uint8_t)kind,
-                                              .lane = (uint8_t)lane,
-                                              .phases = ST_PHASE_PROLOGUE | ST_PHASE_BODY,
-                                              .page = ST_NO_PAGE,
-                                              .wait_first = h->plan.wait_count,
-                                              .bytes = bytes};
-    h->plan.ops = h->ops;
-    h->plan.waits = h->waits;
-    return h->plan.op_count++;
+    h->ops[h->program.op_count] = (struct st_op){.kind = (uint8_t)kind,
+                                                 .lane = (uint8_t)lane,
+                                                 .phases = ST_PHASE_PROLOGUE | ST_PHASE_BODY,
+                                                 .page = ST_NO_PAGE,
+                                                 .wait_first = h->program.wait_count,
+                                                 .bytes = bytes};
+    h->program.ops = h->ops;
+    h->program.waits = h->waits;
+    return h->program.op_count++;
 }
 
 /* For the op added last. */
 static void add_wait(struct hand *h, uint32_t op, bool previous)
 {
-    h->waits[h->plan.wait_count++] = (struct st_wait){.op = op, .previous = previous};
-    h->ops[h->plan.op_count - 1].wait_count++;
+    h->waits[h->program.wait_count++] = (struct st_wait){.op = op, .previous = previous};
+    h->ops[h->program.op_count - 1].wait_count++;
 }
 
 /* While both queues have work each moves at half the mixed rate, but never faster than alone. */
 static void reads_and_writes_share_the_disk(void **state)
 {
-    struct st_machine m = {.device_is_host = true, .rates.read = 100, .rates.write = 50, .rates.mixed = 80};
+    struct st_machine m = {.capacity.device_is_host = true, .rates.read = 100, .rates.write = 50, .rates.mixed = 80};
     struct hand h = {0};
     struct st_simulation sim;
 
     (void)state;
     add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
     add_op(&h, ST_OP_WRITE_STATE, ST_LANE_WRITE, 100);
-    sim = simulate(&h.plan, &m);
+    sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 2.5); /* both at 40 */
     assert_near(sim.busy[ST_LANE_READ_STATE], 2.5);
     assert_near(sim.busy[ST_LANE_WRITE], 2.5);
     m.rates.mixed = 160; /* the write at its own 50: 2 s; the read is through after 1.25 s, at 80 */
-    assert_near(simulate(&h.plan, &m).seconds, 2);
+    assert_near(simulate(&h.program, &m).seconds, 2);
     m.rates.mixed = 0;
-    assert_near(simulate(&h.plan, &m).seconds, 2);
-    assert_near(simulate(&h.plan, &m).busy[ST_LANE_READ_STATE], 1);
+    assert_near(simulate(&h.program, &m).seconds, 2);
+    assert_near(simulate(&h.program, &m).busy[ST_LANE_READ_STATE], 1);
 }
 
 static void one_after_the_other(void **state)
 {
-    const struct st_machine m = {.device_is_host = true, .rates.read = 100, .rates.write = 50, .rates.mixed = 80};
+    const struct st_machine m = {.capacity.device_is_host = true, .rates.read = 100, .rates.write = 50, .rates.mixed = 80};
     struct hand h = {0};
     struct st_simulation sim;
 
@@ -69,7 +69,7 @@ static void one_after_the_other(void **state)
     add_wait(&h, 1, true);
     add_op(&h, ST_OP_WRITE_STATE, ST_LANE_WRITE, 100);
     add_wait(&h, 0, false);
-    sim = simulate(&h.plan, &m);
+    sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 3); /* 1 s alone, 2 s alone */
     assert_near(sim.busy[ST_LANE_READ_STATE], 1);
     assert_near(sim.busy[ST_LANE_WRITE], 2);
@@ -79,7 +79,7 @@ static void one_after_the_other(void **state)
 static void read_lanes_share_one_queue(void **state)
 {
     const struct st_machine m = {
-        .device_is_host = true, .rates.read = 100, .rates.write = 50, .rates.mixed = 80, .rates.upload = 100};
+        .capacity.device_is_host = true, .rates.read = 100, .rates.write = 50, .rates.mixed = 80, .rates.upload = 100};
     struct hand h = {0};
     struct st_simulation sim;
 
@@ -90,7 +90,7 @@ static void read_lanes_share_one_queue(void **state)
     add_wait(&h, 2, true);
     add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 200);
     add_wait(&h, 1, false);
-    sim = simulate(&h.plan, &m);
+    sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 6);
     assert_near(sim.stall[ST_LANE_READ_WEIGHT], 4);
     assert_int_equal(sim.stalled_by, ST_LANE_READ_WEIGHT);
@@ -101,40 +101,40 @@ static void read_lanes_share_one_queue(void **state)
 /* An upload of 2 s and a block of 3 s that needs it. */
 static void lanes_overlap_where_nothing_is_reused(void **state)
 {
-    struct st_machine m = {.device_is_host = false, .rates.upload = 100, .rates.matmul_flops = 10};
+    struct st_machine m = {.capacity.device_is_host = false, .rates.upload = 100, .rates.matmul_flops = 10};
     struct hand h = {0};
     struct st_simulation sim;
 
     (void)state;
-    h.plan.workload.block_forward_flops = 30;
+    h.program.workload.block_forward_flops = 30;
     add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 200);
     add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
     add_wait(&h, 0, false);
-    sim = simulate(&h.plan, &m);
+    sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 3);
     assert_int_equal(sim.stalled_by, ST_LANE_COUNT);
-    m.device_is_host = true; /* one executor */
-    sim = simulate(&h.plan, &m);
+    m.capacity.device_is_host = true; /* one executor */
+    sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 5);
     assert_near(sim.busy[ST_LANE_UPLOAD], 2);
     assert_near(sim.busy[ST_LANE_COMPUTE], 3);
     m.rates.block_flops = 5; /* goes before matmul_flops */
-    assert_near(simulate(&h.plan, &m).seconds, 8);
+    assert_near(simulate(&h.program, &m).seconds, 8);
 }
 
 static void a_reused_buffer_stalls_compute(void **state)
 {
-    const struct st_machine m = {.device_is_host = false, .rates.upload = 100, .rates.matmul_flops = 10};
+    const struct st_machine m = {.capacity.device_is_host = false, .rates.upload = 100, .rates.matmul_flops = 10};
     struct hand h = {0};
     struct st_simulation sim;
 
     (void)state;
-    h.plan.workload.block_forward_flops = 30;
+    h.program.workload.block_forward_flops = 30;
     add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 200);
     add_wait(&h, 1, true);
     add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
     add_wait(&h, 0, false);
-    sim = simulate(&h.plan, &m);
+    sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 5);
     assert_near(sim.stall[ST_LANE_UPLOAD], 2);
     assert_int_equal(sim.stalled_by, ST_LANE_UPLOAD);
@@ -143,7 +143,7 @@ static void a_reused_buffer_stalls_compute(void **state)
 /* A read of 1 s, 2 s to check what it brought, an upload of 1 s; one slot. */
 static void what_was_read_is_checked_first(void **state)
 {
-    struct st_machine m = {.device_is_host = false, .rates.upload = 100, .rates.read = 100, .rates.checksum = 100};
+    struct st_machine m = {.capacity.device_is_host = false, .rates.upload = 100, .rates.read = 100, .rates.checksum = 100};
     struct st_page page = {.elems = 50};
     struct st_access accesses[3] = {
         {.buffer = 0, .role = ST_ROLE_FROM}, {.buffer = 1, .role = ST_ROLE_TO}, {.buffer = 1, .role = ST_ROLE_FROM}};
@@ -151,9 +151,9 @@ static void what_was_read_is_checked_first(void **state)
     struct st_simulation sim;
 
     (void)state;
-    h.plan.workload.pages = &page;
-    h.plan.workload.dtype = STRATA_F32;
-    h.plan.accesses = accesses;
+    h.program.workload.pages = &page;
+    h.program.workload.dtype = STRATA_F32;
+    h.program.accesses = accesses;
     h.ops[add_op(&h, ST_OP_READ_WEIGHT, ST_LANE_READ_WEIGHT, 100)].access_count = 2;
     add_wait(&h, 1, true);
     add_op(&h, ST_OP_UPLOAD_WEIGHT, ST_LANE_UPLOAD, 100);
@@ -161,12 +161,12 @@ static void what_was_read_is_checked_first(void **state)
     h.ops[1].page = 0;
     h.ops[1].access_first = 2;
     h.ops[1].access_count = 1;
-    sim = simulate(&h.plan, &m);
+    sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 4);
     assert_near(sim.busy[ST_LANE_UPDATE], 2); /* the host's threads */
     assert_near(sim.busy[ST_LANE_UPLOAD], 1);
-    m.device_is_host = true;
-    sim = simulate(&h.plan, &m);
+    m.capacity.device_is_host = true;
+    sim = simulate(&h.program, &m);
     assert_near(sim.seconds, 4);
     assert_near(sim.busy[ST_LANE_UPLOAD], 3); /* with the check */
 }
@@ -174,11 +174,12 @@ static void what_was_read_is_checked_first(void **state)
 /* A masked op takes no time and still keeps the order. */
 static void masked_ops_only_wait(void **state)
 {
-    const struct st_machine m = {.device_is_host = true, .rates.upload = 100, .rates.read = 100, .rates.matmul_flops = 10};
+    const struct st_machine m = {
+        .capacity.device_is_host = true, .rates.upload = 100, .rates.read = 100, .rates.matmul_flops = 10};
     struct hand h = {0};
 
     (void)state;
-    h.plan.workload.block_forward_flops = 30;
+    h.program.workload.block_forward_flops = 30;
     add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
     add_wait(&h, 2, true);
     add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 200);
@@ -186,7 +187,7 @@ static void masked_ops_only_wait(void **state)
     add_wait(&h, 0, false);
     add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
     add_wait(&h, 1, false);
-    assert_near(simulate(&h.plan, &m).seconds, 4); /* read, then the block */
+    assert_near(simulate(&h.program, &m).seconds, 4); /* read, then the block */
 }
 
 int main(void)

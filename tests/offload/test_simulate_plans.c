@@ -1,5 +1,7 @@
 /* test_simulate_plans - the clock over whole plans: against sums and both bounds, and against itself on other machines. */
+#include "offload/bounds.h"
 #include "offload/cost.h"
+#include "offload/plan.h"
 #include "simulate_fixture.h"
 
 #include "core/base/rng.h"
@@ -107,14 +109,15 @@ static struct st_policy policy_of(strata_tier weights, strata_tier state, enum s
 static struct st_machine wide_machine(bool device_is_host)
 {
     return (struct st_machine){
-        .name = "wide", .capacity = {1ull << 40, 1ull << 40, 1ull << 40}, .device_is_host = device_is_host, .workers = 2};
+        .name = "wide",
+        .capacity = {.bytes = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2, .device_is_host = device_is_host}};
 }
 
 static struct st_plan *make_plan(const struct st_workload *w, const struct st_machine *machine, const struct st_policy *policy)
 {
     struct st_plan *plan = NULL;
 
-    if (st_plan_make(&plan, w, machine, policy) != STRATA_OK)
+    if (st_plan_make(&plan, w, &machine->capacity, policy) != STRATA_OK)
         fail_msg("%s", strata_last_error());
     return plan;
 }
@@ -132,12 +135,12 @@ static void a_deadlock_is_an_error(void **state)
     (void)state;
     make_workload(&w, pages, 1);
     plan = make_plan(&w, &m, &policy);
-    while (plan->ops[victim].kind != ST_OP_UPDATE || plan->ops[victim].wait_count == 0)
+    while (plan->program.ops[victim].kind != ST_OP_UPDATE || plan->program.ops[victim].wait_count == 0)
         victim++;
-    simulate(plan, &m);
+    simulate(&plan->program, &m);
     /* An update that waits for the last op of the same step. */
-    plan->waits[plan->ops[victim].wait_first] = (struct st_wait){.op = plan->op_count - 1};
-    assert_int_equal(st_simulate(&sim, plan, &m), STRATA_E_INTERNAL);
+    plan->program.waits[plan->program.ops[victim].wait_first] = (struct st_wait){.op = plan->program.op_count - 1};
+    assert_int_equal(st_simulate(&sim, &plan->program, &m), STRATA_E_INTERNAL);
     assert_non_null(strstr(strata_last_error(), "never ends"));
     st_plan_destroy(plan);
 }
@@ -161,10 +164,11 @@ static void free_io_leaves_the_sum_of_the_ops(void **state)
         make_workload(&w, pages, seed);
         m.rates.matmul_flops = 1e11, m.rates.upload = 5e9, m.rates.download = 4e9, m.rates.update = 3e8, m.rates.checksum = 1e10;
         plan = make_plan(&w, &m, &policy);
-        for (uint32_t i = 0; i < plan->op_count; i++)
-            if ((plan->ops[i].phases & ST_PHASE_BODY) != 0)
-                sum += st_cost_op(plan, &m, &plan->ops[i]) + st_cost_checksums(plan, &m, &plan->ops[i]);
-        sim = simulate(plan, &m);
+        for (uint32_t i = 0; i < plan->program.op_count; i++)
+            if ((plan->program.ops[i].phases & ST_PHASE_BODY) != 0)
+                sum += st_cost_op(&plan->program, &m, &plan->program.ops[i]) +
+                       st_cost_checksums(&plan->program, &m, &plan->program.ops[i]);
+        sim = simulate(&plan->program, &m);
         assert_near(sim.seconds, sum);
         for (int lane = 0; lane < ST_LANE_COUNT; lane++)
             stall += sim.stall[lane];
@@ -191,8 +195,11 @@ static void free_compute_leaves_the_disk(void **state)
             make_workload(&w, pages, seed);
             m.rates.read = m.rates.write = m.rates.mixed = 1e9;
             plan = make_plan(&w, &m, &policy);
-            assert_true(plan->traffic[1].read > 0 && plan->traffic[1].write > 0);
-            assert_near(simulate(plan, &m).seconds, (double)(plan->traffic[1].read + plan->traffic[1].write) / 1e9);
+            assert_true(st_program_traffic(&plan->program, ST_PHASE_BODY).read > 0 &&
+                        st_program_traffic(&plan->program, ST_PHASE_BODY).write > 0);
+            assert_near(simulate(&plan->program, &m).seconds, (double)(st_program_traffic(&plan->program, ST_PHASE_BODY).read +
+                                                                       st_program_traffic(&plan->program, ST_PHASE_BODY).write) /
+                                                                  1e9);
             st_plan_destroy(plan);
         }
     }
@@ -211,7 +218,7 @@ static void forward_alone_reads_at_the_reads_rate(void **state)
     policy.forward_only = true;
     m.rates.read = 3e9, m.rates.write = 1e9, m.rates.mixed = 1.5e9;
     plan = make_plan(&w, &m, &policy);
-    assert_near(simulate(plan, &m).seconds, (double)plan->traffic[1].read / 3e9);
+    assert_near(simulate(&plan->program, &m).seconds, (double)st_program_traffic(&plan->program, ST_PHASE_BODY).read / 3e9);
     st_plan_destroy(plan);
 }
 
@@ -228,20 +235,21 @@ static void checksums_cost_what_the_engine_hashes(void **state)
     make_workload(&w, pages, 4);
     m.rates.checksum = 1e9;
     plan = make_plan(&w, &m, &policy);
-    for (uint32_t i = 0; i < plan->op_count; i++) {
-        const struct st_op *op = &plan->ops[i];
+    for (uint32_t i = 0; i < plan->program.op_count; i++) {
+        const struct st_op *op = &plan->program.ops[i];
 
         if (op->kind == ST_OP_UPDATE)
-            updates += st_cost_op(plan, &m, op);
+            updates += st_cost_op(&plan->program, &m, op);
         if (op->kind != ST_OP_UPLOAD_WEIGHT)
             continue;
-        assert_true(st_cost_op(plan, &m, op) == 0); /* no rate of the link */
-        uploads += st_cost_checksums(plan, &m, op);
-        if (st_cost_read_of(plan, op) != ST_NO_BUFFER)
+        assert_true(st_cost_op(&plan->program, &m, op) == 0); /* no rate of the link */
+        uploads += st_cost_checksums(&plan->program, &m, op);
+        if (st_cost_read_of(&plan->program, op) != ST_NO_BUFFER)
             backward += (double)(w.pages[op->page].elems * strata_dtype_bytes(w.dtype)) / 1e9;
     }
     /* Each value of state and weight is checked and renewed with its update ... */
-    assert_near(updates, 2 * (double)w.params * (double)(strata_dtype_bytes(w.dtype) + 8 + st_master_width(plan->master)) / 1e9);
+    assert_near(updates,
+                2 * (double)w.params * (double)(strata_dtype_bytes(w.dtype) + 8 + st_master_width(plan->program.master)) / 1e9);
     /* ... and weights once more when backward reads them again. */
     assert_true(uploads > 0);
     assert_near(uploads, backward);
@@ -263,14 +271,14 @@ static void missing_rates_are_named(void **state)
     full.rates.matmul_flops = full.rates.upload = full.rates.download = full.rates.read = full.rates.write = full.rates.update =
         1e9;
     plan = make_plan(&w, &full, &policy);
-    assert_true(st_simulate_possible(plan, &full));
+    assert_true(st_simulate_possible(&plan->program, &full));
     for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
         m = full;
         *rates[i] = 0;
-        assert_false(st_simulate_possible(plan, &m));
+        assert_false(st_simulate_possible(&plan->program, &m));
     }
     m.rates.block_flops = 1e9; /* stands for the last of them */
-    assert_true(st_simulate_possible(plan, &m));
+    assert_true(st_simulate_possible(&plan->program, &m));
     st_plan_destroy(plan);
 }
 
@@ -291,8 +299,8 @@ static struct st_machine random_machine(uint64_t seed)
     m.rates.mixed = m.rates.write + (m.rates.read - m.rates.write) * (double)draw(seed, &at, 3) / 2;
     m.rates.update = draw_rate(seed, &at, 1e8, 6);
     m.rates.checksum = draw(seed, &at, 3) == 0 ? 0 : draw_rate(seed, &at, 1e9, 6);
-    m.capacity[STRATA_TIER_DEVICE] = 1ull << (22 + draw(seed, &at, 9));
-    m.capacity[STRATA_TIER_HOST] = 1ull << (23 + draw(seed, &at, 9));
+    m.capacity.bytes[STRATA_TIER_DEVICE] = 1ull << (22 + draw(seed, &at, 9));
+    m.capacity.bytes[STRATA_TIER_HOST] = 1ull << (23 + draw(seed, &at, 9));
     return m;
 }
 
@@ -312,10 +320,10 @@ static struct st_plan *random_plan(uint64_t seed, struct st_page pages[PAGES], s
     policy.cache = (uint64_t[]){0, ST_AUTO_BYTES, 1u << 20}[draw(seed, &at, 3)];
     policy.chunk_elems = 4096ull << draw(seed, &at, 8);
     policy.carried = (uint32_t[]){0, ST_CARRY_PARTS / 2, ST_CARRY_PARTS}[draw(seed, &at, 3)];
-    if (st_plan_make(&plan, &w, m, &policy) == STRATA_OK)
+    if (st_plan_make(&plan, &w, &m->capacity, &policy) == STRATA_OK)
         return plan;
     assert_non_null(plan);
-    memcpy(m->capacity, plan->needed, sizeof(m->capacity));
+    memcpy(m->capacity.bytes, plan->program.needed, sizeof(m->capacity.bytes));
     st_plan_destroy(plan);
     return make_plan(&w, m, &policy);
 }
@@ -329,7 +337,7 @@ static void assert_adds_up(const struct st_simulation *sim, const struct st_mach
         assert_true(sim->busy[lane] >= 0 && sim->busy[lane] <= sim->seconds * (1 + 1e-9));
         sum += sim->stall[lane];
     }
-    if (m->device_is_host)
+    if (m->capacity.device_is_host)
         sum += sim->busy[ST_LANE_UPLOAD] + sim->busy[ST_LANE_DOWNLOAD] + sim->busy[ST_LANE_UPDATE] +
                sim->busy[ST_LANE_UPDATE_DEVICE];
     assert_near(sum, sim->seconds);
@@ -345,18 +353,20 @@ static void no_step_beats_its_bounds(void **state)
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         struct st_machine m;
         struct st_plan *plan = random_plan(seed, pages, &m);
-        const struct st_simulation sim = simulate(plan, &m), again = simulate(plan, &m);
+        struct st_bounds bounds;
+        const struct st_simulation sim = simulate(&plan->program, &m), again = simulate(&plan->program, &m);
 
-        assert_true(st_simulate_possible(plan, &m));
+        assert_true(st_simulate_possible(&plan->program, &m));
         assert_memory_equal(&sim, &again, sizeof(sim));
         assert_adds_up(&sim, &m);
+        st_bounds_make(&bounds, &plan->program, &m);
         /* The bounds count every byte at the mixed rate: no bound for a disk that is faster at one thing alone. */
         if (m.rates.mixed >= m.rates.read) {
-            if (sim.seconds < plan->bounds.hardware * (1 - 1e-6) || sim.seconds < plan->bounds.schedule * (1 - 1e-6))
+            if (sim.seconds < bounds.hardware * (1 - 1e-6) || sim.seconds < bounds.schedule * (1 - 1e-6))
                 fail_msg("seed %u: %.9g simulated, %.9g hardware bound, %.9g schedule bound by %s", (unsigned)seed, sim.seconds,
-                         plan->bounds.hardware, plan->bounds.schedule, plan->bounds.bound_by);
+                         bounds.hardware, bounds.schedule, bounds.bound_by);
             bounded++;
-            closest = sim.seconds / plan->bounds.schedule < closest ? sim.seconds / plan->bounds.schedule : closest;
+            closest = sim.seconds / bounds.schedule < closest ? sim.seconds / bounds.schedule : closest;
         }
         st_plan_destroy(plan);
     }
@@ -373,7 +383,7 @@ static void faster_is_not_slower(void **state)
     for (uint64_t seed = 1; seed <= CASES; seed++) {
         struct st_machine m, fast;
         struct st_plan *plan = random_plan(seed, pages, &m);
-        const double before = simulate(plan, &m).seconds;
+        const double before = simulate(&plan->program, &m).seconds;
         double *const rates[] = {&fast.rates.matmul_flops, &fast.rates.upload, &fast.rates.download, &fast.rates.read,
                                  &fast.rates.write,        &fast.rates.mixed,  &fast.rates.update,   &fast.rates.checksum};
 
@@ -382,7 +392,7 @@ static void faster_is_not_slower(void **state)
 
             fast = m;
             *rates[i] *= 2;
-            change = simulate(plan, &fast).seconds / before - 1;
+            change = simulate(&plan->program, &fast).seconds / before - 1;
             if (change > ANOMALY)
                 fail_msg("seed %u: rate %u doubled, and the step takes %.4f of what it took", (unsigned)seed, (unsigned)i,
                          1 + change);
