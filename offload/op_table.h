@@ -1,7 +1,7 @@
 /* offload/op_table.h - the instructions of a program, and what each kind of them is: one row.
  *
  * Who writes, proves, runs, prices, traces or prints a program reads the row of an op's kind.  A new kind is a name in enum
- * st_op_kind, its row, the function that runs it (engine_ops.c) and the place that emits it (program_*.c).
+ * st_op_kind, its row, the function that runs it (engine_ops.c) and the place that emits it (emit_*.c).
  *
  * An op names what it touches, its operands, by the role they play in it.  In the program an operand is an access: a buffer, how
  * it is used and what it holds.  An op's accesses stand in the order of its row's operands, those that are not there left out;

@@ -248,7 +248,7 @@ strata_status st_plan_build(struct st_plan *plan)
         memcpy(plan->program.needed, lay.needed, sizeof(lay.needed));
         plan->decided.slots = plan->program.slots = st_layout_slots(&lay);
         plan->program.at = lay.at;
-        st = st_program_emit(plan, &lay);
+        st = st_emit_program(plan, &lay);
     }
     st_layout_fini(&lay);
     if (st == STRATA_OK)

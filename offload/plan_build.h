@@ -9,7 +9,7 @@
  * plan_layout.c  from decisions to sizes, and to buffers
  * plan_balance.c which processor updates what
  * plan_sums.c    what makes both quick
- * program_*.c    the program */
+ * emit*.c        the program (emit.h) */
 #ifndef OFFLOAD_PLAN_BUILD_H
 #define OFFLOAD_PLAN_BUILD_H
 
@@ -122,7 +122,7 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
                                   const struct st_policy *policy, const struct st_machine *rates);
 
 /* Write the program's ops, accesses and waits. */
-strata_status st_program_emit(struct st_plan *plan, struct st_layout *lay);
+strata_status st_emit_program(struct st_plan *plan, struct st_layout *lay);
 
 /* Bytes of the planes of a chunk of `elems` elements; offsets of the moments, of which there are `moments`. */
 uint64_t st_chunk_layout(enum st_master master, uint32_t moments, enum st_moment_format format, uint64_t elems,

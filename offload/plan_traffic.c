@@ -1,6 +1,6 @@
 /* plan_traffic.c - what a placement moves in a steady step, without writing its program.
  *
- * Page by page the counts follow the program's rules (program_gate.c, program_backward.c): a pass brings a page in once for
+ * Page by page the counts follow the program's rules (emit_gate.c, emit_backward.c): a pass brings a page in once for
  * forward and once for backward, and a gate that runs beside such a use shares it.  That the sums equal the program's is
  * tested over random plans. */
 #include "offload/plan_build.h"

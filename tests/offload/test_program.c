@@ -2,7 +2,7 @@
  */
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "offload/program_emit.h"
+#include "offload/emit.h"
 #include "plan_fixture.h"
 #include "tests/common/child.h"
 
@@ -56,7 +56,8 @@ static void gradients_held_back_are_two_at_most(void **state)
     if (child == 0) {
         const struct st_micros all = {.first = 0, .end = 1, .opens = true, .closes = true};
         struct st_layout lay;
-        struct st_emitter e = {.program = &plan->program, .lay = &lay, .update_phases = BODY | EPI, .held_count = ST_HELD_MAX};
+        struct st_emitter e = {
+            .plan = plan, .program = &plan->program, .lay = &lay, .update_phases = BODY | EPI, .held_count = ST_HELD_MAX};
 
         close(STDERR_FILENO); /* the assertion's sentence */
         signal(SIGABRT, SIG_DFL);

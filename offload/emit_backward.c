@@ -1,9 +1,9 @@
-/* program_backward.c - gradients of a run of micro-batches: their fp32 sums, the one rounding, and where they go.
+/* emit_backward.c - gradients of a run of micro-batches: their fp32 sums, the one rounding, and where they go.
  *
  * A page's sum opens with its first micro-batch (zeroed), is brought back from host memory if it was parked there, and closes
  * with the last: rounded once, its norm taken, sent where the update will be.  A frozen page has no sum; activation gradients
  * pass. */
-#include "offload/program_emit.h"
+#include "offload/emit.h"
 
 #include <assert.h>
 

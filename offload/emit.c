@@ -1,8 +1,8 @@
-/* program_emit.c - writes the op list of one step.
+/* emit.c - writes the op list of one step.
  *
  * Ops are written in an order in which they could run one after another; each states its accesses, and the waits follow from
  * them (program_wait.c).  Nothing here knows rates or time. */
-#include "offload/program_emit.h"
+#include "offload/emit.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -216,7 +216,7 @@ static void trim(void **array, uint32_t count, size_t size)
         *array = trimmed;
 }
 
-strata_status st_program_emit(struct st_plan *plan, struct st_layout *lay)
+strata_status st_emit_program(struct st_plan *plan, struct st_layout *lay)
 {
     struct st_program *program = &plan->program;
     struct st_emitter e = {.plan = plan, .program = program, .lay = lay};

@@ -1,12 +1,12 @@
-/* offload/program_emit.h - the parts of the program writer: mechanics, weights and updates, activations, forward, backward.
+/* offload/emit.h - the parts of the program writer: mechanics, weights and updates, activations, forward, backward.
  *
- * program_emit.c       ops, accesses, slots; one cycle
- * program_gate.c       weights in and out, updates of a page
- * program_activation.c layer boundaries: slots, checkpoints on host and NVMe
- * program_forward.c    embedding, blocks, head and loss
- * program_backward.c   gradients: sums, rounding, where they go */
-#ifndef OFFLOAD_PROGRAM_EMIT_H
-#define OFFLOAD_PROGRAM_EMIT_H
+ * emit.c            ops, accesses, slots; one cycle
+ * emit_gate.c       weights in and out, updates of a page
+ * emit_activation.c layer boundaries: slots, checkpoints on host and NVMe
+ * emit_forward.c    embedding, blocks, head and loss
+ * emit_backward.c   gradients: sums, rounding, where they go */
+#ifndef OFFLOAD_EMIT_H
+#define OFFLOAD_EMIT_H
 
 #include "offload/plan_build.h"
 
@@ -47,10 +47,10 @@ struct st_micros {
     bool opens, closes;  /* holds the step's first, its last micro-batch */
 };
 
-/* --- program_emit.c --- */
+/* --- emit.c --- */
 
 /* Begin an op; its indices and flags are the caller's to set, its operands follow in the order of its row.  Where memory has run
- * out it is a dummy that no list holds: emission goes on, and st_program_emit() says so at its end. */
+ * out it is a dummy that no list holds: emission goes on, and st_emit_program() says so at its end. */
 struct st_op *st_emit_op(struct st_emitter *e, enum st_op_kind kind, unsigned phases);
 /* An operand of the op begun last: how it is used and what it holds says the row. */
 void st_emit_operand(struct st_emitter *e, enum st_role role, uint32_t buffer, uint64_t index);
@@ -67,7 +67,7 @@ uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p);
 bool st_emit_gated(const struct st_emitter *e);
 bool st_emit_in_backward(const struct st_emitter *e);
 
-/* --- program_gate.c --- */
+/* --- emit_gate.c --- */
 
 /* A device buffer that holds page p's weights. */
 uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases);
@@ -86,7 +86,7 @@ void st_emit_forget_weights(struct st_emitter *e, uint32_t but);
 /* Find out whether the first block goes ahead, and which chunks are read ahead. */
 void st_emit_order(struct st_emitter *e);
 
-/* --- program_activation.c --- */
+/* --- emit_activation.c --- */
 
 uint64_t st_emit_act_id(const struct st_emitter *e, uint32_t boundary, uint32_t micro);
 /* Where a boundary's activation is to be made; the boundary's activation, fetched if it is not on the device. */
@@ -95,7 +95,7 @@ uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro
 /* Leave the checkpoint on its tier. */
 void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, uint32_t slot);
 
-/* --- program_forward.c, program_backward.c --- */
+/* --- emit_forward.c, emit_backward.c --- */
 
 void st_emit_forward(struct st_emitter *e, const struct st_micros *micros);
 void st_emit_backward(struct st_emitter *e, const struct st_micros *micros);

@@ -1,5 +1,5 @@
-/* program_activation.c - layer boundaries: on the device, or in slots with their checkpoint on host or NVMe. */
-#include "offload/program_emit.h"
+/* emit_activation.c - layer boundaries: on the device, or in slots with their checkpoint on host or NVMe. */
+#include "offload/emit.h"
 
 uint64_t st_emit_act_id(const struct st_emitter *e, uint32_t boundary, uint32_t micro)
 {

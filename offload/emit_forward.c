@@ -1,5 +1,5 @@
-/* program_forward.c - embedding, blocks, head and loss of a run of micro-batches. */
-#include "offload/program_emit.h"
+/* emit_forward.c - embedding, blocks, head and loss of a run of micro-batches. */
+#include "offload/emit.h"
 
 static void gather_host(struct st_emitter *e, uint32_t p)
 {

@@ -1,5 +1,5 @@
-/* program_gate.c - weights in and out, and the updates of a page. */
-#include "offload/program_emit.h"
+/* emit_gate.c - weights in and out, and the updates of a page. */
+#include "offload/emit.h"
 
 #include <assert.h>
 
