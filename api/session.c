@@ -345,12 +345,28 @@ static strata_status find_machine(struct st_session *s)
     return STRATA_OK;
 }
 
+/* Budgets that follow from a limit of the shell's are told with it. */
+static strata_status name_ulimit(const struct st_session *s, strata_status st)
+{
+    char have[24];
+
+    if (st != STRATA_E_NOFIT || is_foreign(s) || st_topology_ulimit(s->topology) == NULL)
+        return st;
+    return st_error(st, "%s; %s leaves %s of memory in all", strata_last_error(), st_topology_ulimit(s->topology),
+                    st_size_text(have, st_topology_memory_limit(s->topology)));
+}
+
 /* Budgets may be larger than the machine: then the plan fits them, but not the memory that is there. */
 static strata_status check_memory(const struct st_session *s)
 {
     const uint64_t limit = st_topology_memory_limit(s->topology), available = st_topology_memory_available(s->topology);
     char wanted[24], have[24];
 
+    if (s->plan->rss_bytes_max > limit && st_topology_ulimit(s->topology) != NULL)
+        return st_error(STRATA_E_NOFIT,
+                        "the plan takes %s of memory, %s leaves %s beside the threads' stacks: raise it, or lower --host-memory, "
+                        "--device-memory or --threads",
+                        st_size_text(wanted, s->plan->rss_bytes_max), st_topology_ulimit(s->topology), st_size_text(have, limit));
     if (s->plan->rss_bytes_max > limit)
         return st_error(STRATA_E_NOFIT,
                         "the plan takes %s of memory, this machine has %s: lower --host-memory or --device-memory",
@@ -372,7 +388,7 @@ strata_status st_session_plan(struct st_session *s)
     policy.forward_only = is_forward_only(s);
     if (s->opts.use == ST_USE_GENERATE)
         policy.activations = ST_ACT_KEPT; /* the key-value cache lies there */
-    st = st_plan_make(&s->plan, st_model_workload(s->model), &s->machine.capacity, &policy);
+    st = name_ulimit(s, st_plan_make(&s->plan, st_model_workload(s->model), &s->machine.capacity, &policy));
     if (st == STRATA_OK && (st = st_plan_verify(s->plan)) == STRATA_OK)
         st_figures_make(&s->figures, &s->plan->program, &s->machine);
     return st == STRATA_OK && !is_foreign(s) ? check_memory(s) : st;

@@ -8,6 +8,7 @@
 #include "core/base/page.h"
 #include "core/base/print.h"
 #include "core/base/word.h"
+#include "core/system/ulimit.h"
 #include "model/model.h"
 #include "strata/types.h"
 
@@ -297,6 +298,7 @@ int main(int argc, char **argv)
     strata_status st;
 
     open_closed_files();
+    st_ulimit_spare();
     st = cli_signals_start();
     return st == STRATA_OK ? run(argc, argv) : cli_fail(st);
 }

@@ -3,6 +3,7 @@
  * The grid is a function of the shape and of whether operands are widened (a property of the processor), never of the
  * number of workers. */
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "offload/device_cpu.h"
 #include <assert.h>
 #include <stdatomic.h>
@@ -37,6 +38,11 @@ struct matmul_job {
 
 strata_status st_cpu_matmul_status(int rc)
 {
+    rc = (int)st_fault("matmul.run", rc);
+    if (rc == ST_MATMUL_NO_MEMORY)
+        return st_error(
+            STRATA_E_NOMEM,
+            "matmul: oneDNN was refused memory: lower --host-memory or --device-memory, or raise the limit (ulimit -v)");
     return rc == 0 ? STRATA_OK : st_error(STRATA_E_INTERNAL, "matmul: oneDNN returned status %d", rc);
 }
 

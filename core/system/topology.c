@@ -8,6 +8,7 @@
 #include "core/base/log.h"
 #include "core/system/cgroup.h"
 #include "core/system/file.h"
+#include "core/system/ulimit.h"
 
 #include <errno.h>
 #include <hwloc.h>
@@ -16,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define THREADS_BESIDE 4u /* the workers: of signals, disk, host and device */
 
 struct unit {
     uint32_t os_index;
@@ -30,6 +33,7 @@ struct st_topology {
     struct st_numa_node *nodes; /* [node_count], those with usable units */
     uint32_t node_count;
     uint64_t memory_limit, memory_available;
+    const char *ulimit;    /* a literal: whose memory_limit is; or NULL */
     bool affinity_refused; /* hwloc must not ask */
     char cpu_name[128];
 };
@@ -185,6 +189,16 @@ static void apply_limits(struct st_topology *topo, const struct st_cgroup_limits
         topo->core_count = (uint32_t)ceil(limits->cpus);
 }
 
+/* It counts what this process maps; code and libraries are planned for as a part of its memory. */
+static void apply_ulimit(struct st_topology *topo, const struct st_ulimit *limit)
+{
+    topo->memory_available = smaller(topo->memory_available, limit->bytes);
+    if (limit->bytes >= topo->memory_limit)
+        return;
+    topo->memory_limit = limit->bytes;
+    topo->ulimit = limit->name;
+}
+
 static void read_cpu_name(struct st_topology *topo)
 {
     hwloc_obj_t package = hwloc_get_obj_by_type(topo->hwloc, HWLOC_OBJ_PACKAGE, 0);
@@ -219,6 +233,7 @@ strata_status st_topology_load_from(struct st_topology **out, const struct st_to
 {
     struct st_topology *topo = calloc(1, sizeof(*topo));
     struct st_cgroup_limits limits;
+    struct st_ulimit ulimit;
     strata_status st;
 
     if (topo == NULL)
@@ -233,6 +248,8 @@ strata_status st_topology_load_from(struct st_topology **out, const struct st_to
         return st;
     }
     apply_limits(topo, &limits);
+    ulimit = st_ulimit_memory(topo->core_count + THREADS_BESIDE);
+    apply_ulimit(topo, &ulimit);
     read_cpu_name(topo);
     *out = topo;
     return STRATA_OK;
@@ -274,6 +291,11 @@ uint64_t st_topology_memory_limit(const struct st_topology *topo)
 uint64_t st_topology_memory_available(const struct st_topology *topo)
 {
     return topo->memory_available;
+}
+
+const char *st_topology_ulimit(const struct st_topology *topo)
+{
+    return topo->ulimit;
 }
 
 const char *st_topology_cpu_name(const struct st_topology *topo)

@@ -29,8 +29,9 @@ strata_status st_topology_load_from(struct st_topology **out, const struct st_to
 /** Workers that make sense: usable units (affinity, cpuset), or less where a quota of time is tighter, rounded up; >= 1. */
 uint32_t st_topology_core_count(const struct st_topology *topo);
 bool st_topology_has_quota(const struct st_topology *topo);            /* time is tighter than the list of units */
-uint64_t st_topology_memory_limit(const struct st_topology *topo);     /* smaller of MemTotal and cgroup limit, bytes */
+uint64_t st_topology_memory_limit(const struct st_topology *topo);     /* smallest of MemTotal, cgroup limit and ulimits, bytes */
 uint64_t st_topology_memory_available(const struct st_topology *topo); /* smaller of MemAvailable and limit - used, bytes */
+const char *st_topology_ulimit(const struct st_topology *topo); /* the ulimit that is this limit (ulimit.h); NULL: none is */
 const char *st_topology_cpu_name(const struct st_topology *topo);
 
 /* A NUMA node with usable units. */

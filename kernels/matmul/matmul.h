@@ -47,6 +47,7 @@ uint64_t st_matmul_bytes(const struct st_matmul_engine *e);
 /** Find or make what `mm` needs (allocates; first use only; one thread at a time, none running).
  *  Returns an id >= 0, or -1 if the library refuses or memory is short. */
 int st_matmul_prepare(struct st_matmul_engine *e, const struct st_matmul *mm);
+#define ST_MATMUL_NO_MEMORY 1 /* the library's status where an allocation of its own was refused */
 /** Run a prepared shape on one thread.  Different workers may run at once.  0, or the library's status. */
 int st_matmul_run(struct st_matmul_engine *e, int id, uint32_t worker, void *c, const void *a, const void *b, const void *bias);
 

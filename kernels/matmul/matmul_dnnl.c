@@ -13,6 +13,8 @@
 /* libgomp's, which oneDNN runs on.  Declared here: omp.h belongs to one compiler, not to the library. */
 void omp_set_num_threads(int threads);
 
+_Static_assert(dnnl_out_of_memory == ST_MATMUL_NO_MEMORY, "a library's status");
+
 enum { ARG_A, ARG_B, ARG_C, ARG_BIAS, ARG_SCRATCH, ARG_COUNT };
 
 struct st_dnnl {

@@ -4,6 +4,7 @@
 #include "tests/cli/workplace.h"
 #include "tests/common/child.h"
 
+#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,13 +149,50 @@ static void metrics_end_with_a_line(void **state)
     program_free(&p);
 }
 
+/* Memory that is refused inside a library ends a process somehow; so a run that would meet a limit does not begin. */
+static void limits_on_memory_are_named(void **state)
+{
+    static const struct {
+        __rlimit_resource_t resource;
+        const char *more, *sentence;
+    } cases[] = {
+        {RLIMIT_AS, "", "does not fit: .*; ulimit -v leaves "},
+        {RLIMIT_DATA, "", "does not fit: .*; ulimit -d leaves "},
+        {RLIMIT_AS, "--host-memory 64MiB --device-memory 32MiB", "the plan takes .* of memory, ulimit -v leaves "},
+    };
+    const struct workplace *w = *state;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* they map terabytes */
+#endif
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char command[512];
+        struct rlimit before, small;
+        struct program p;
+        regex_t sentence;
+
+        snprintf(command, sizeof(command), TRAIN "%s", cases[i].more);
+        assert_int_equal(getrlimit(cases[i].resource, &before), 0);
+        small = (struct rlimit){.rlim_cur = 130u << 20, .rlim_max = before.rlim_max};
+        assert_int_equal(setrlimit(cases[i].resource, &small), 0);
+        workplace_start_piped(w, &p, command);
+        assert_int_equal(setrlimit(cases[i].resource, &before), 0);
+        program_drain(&p);
+        program_wait(&p);
+        assert_int_equal(regcomp(&sentence, cases[i].sentence, REG_EXTENDED | REG_NOSUB), 0);
+        if (p.code != 3 || regexec(&sentence, p.err, 0, NULL, 0) != 0)
+            fail_msg("strata %s: exit code %d: %s", command, p.code, p.err);
+        regfree(&sentence);
+        program_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closed_files_are_nobodys),
-        cmocka_unit_test(a_pipe_that_nobody_reads_is_named),
-        cmocka_unit_test(limits_on_files_are_named),
-        cmocka_unit_test(metrics_end_with_a_line),
+        cmocka_unit_test(closed_files_are_nobodys),   cmocka_unit_test(a_pipe_that_nobody_reads_is_named),
+        cmocka_unit_test(limits_on_files_are_named),  cmocka_unit_test(metrics_end_with_a_line),
+        cmocka_unit_test(limits_on_memory_are_named),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
