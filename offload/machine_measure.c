@@ -11,6 +11,7 @@
 #include "offload/machine_measure.h"
 #include "core/base/checksum.h"
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/rng.h"
 #include "core/base/size.h"
@@ -51,15 +52,22 @@ double st_measure_limit(const struct st_prober *m)
     return has_queues(m) ? QUEUED_SECONDS : HOST_SECONDS;
 }
 
+double st_measure_patience(double seconds)
+{
+    return st_fault("machine.patience", 1) > 0 ? seconds : 0;
+}
+
 strata_status st_measure_best(struct st_prober *m, st_measure_fn *fn, void *ctx, double limit, double *seconds)
 {
-    const uint64_t limit_ns = (uint64_t)(limit * 1e9);
+    const uint64_t limit_ns = (uint64_t)(st_measure_patience(limit) * 1e9);
     uint64_t total_ns = 0;
     double best_ns = INFINITY;
     uint32_t count = 1;
     strata_status st = fn(m, ctx, 1);
 
-    while (st == STRATA_OK && total_ns < limit_ns) {
+    if (st != STRATA_OK)
+        return st;
+    do {
         const uint64_t start_ns = st_clock_ns();
         uint64_t spent_ns;
         double each_ns;
@@ -72,7 +80,7 @@ strata_status st_measure_best(struct st_prober *m, st_measure_fn *fn, void *ctx,
         total_ns += spent_ns;
         if (has_queues(m))
             count = (uint32_t)clamp((uint64_t)((double)BURST_NS / each_ns) + 1, 1, BURST_MOST);
-    }
+    } while (st == STRATA_OK && total_ns < limit_ns);
     *seconds = best_ns * 1e-9;
     return st;
 }

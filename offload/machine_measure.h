@@ -25,11 +25,13 @@ struct st_prober {
 /* Do `count` times what is measured, and wait for all of it once. */
 typedef strata_status st_measure_fn(struct st_prober *m, void *ctx, uint32_t count);
 
-/** Seconds of one, the least of the repeats of about `limit` seconds, after one that warms up.  On a device with queues a repeat
- * is as many as take some milliseconds, so that neither enqueueing nor waiting counts; on others it is one. */
+/** Seconds of one, the least of the repeats of about `limit` seconds (one at least), after one that warms up.  On a device with
+ * queues a repeat is as many as take some milliseconds, so that neither enqueueing nor waiting counts; on others it is one. */
 strata_status st_measure_best(struct st_prober *m, st_measure_fn *fn, void *ctx, double limit, double *seconds);
 /** Seconds of the probes of this device: short where work is queued, since such a device repeats itself. */
 double st_measure_limit(const struct st_prober *m);
+/** So many seconds for repeats; none where a test makes fault site machine.patience 0: one repeat says that a probe works. */
+double st_measure_patience(double seconds);
 
 /** Workers, kernels, the device's table and the host buffer of `bytes`, less where the device has no room for as many.
  *  E_INVAL (names), E_NOMEM, E_NOSYS, E_NOFIT.  After an error, too: st_measure_close(). */

@@ -155,7 +155,7 @@ static strata_status grow(struct st_prober *m, struct matmul_probe *p, uint32_t 
             st = matmul_run(m, p, 1);
         if (st != STRATA_OK)
             return st;
-        if (at == 0 || (double)(st_clock_ns() - begin_ns) * 1e-9 * GROWTH > CALL_SECONDS_MOST)
+        if (at == 0 || (double)(st_clock_ns() - begin_ns) * 1e-9 * GROWTH > st_measure_patience(CALL_SECONDS_MOST))
             break;
     }
     *shift = at;

@@ -38,7 +38,7 @@ strata_status st_machine_measure_disk(struct st_machine *m, const struct st_conf
     struct st_probe_opts probe = {.dir = config->nvme_dirs[0],
                                   .method = config->io_method,
                                   .bytes = file_bytes(1, room),
-                                  .seconds_max = PROBE_DISK_SECONDS};
+                                  .seconds_max = st_measure_patience(PROBE_DISK_SECONDS)};
     struct st_probe_rates rates;
     strata_status st;
 

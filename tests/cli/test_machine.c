@@ -64,6 +64,7 @@ static int setup(void **state)
                                       .pages = &f.page,
                                       .page_count = 1};
     st_log_configure(count_warnings, NULL, ST_LOG_INFO);
+    st_fault_arm(&(struct st_fault_spec){.site = "machine.patience"}); /* rates are there; what they are is nobody's business */
     warnings = 0;
     *state = &f;
     return 0;
