@@ -37,7 +37,8 @@ struct sound_walk {
 };
 /** Returns the number of runs that failed, at least one. */
 uint32_t sound_walk(const struct sound *s, const struct sound_walk *walk);
-/** One byte flips in each extent that is read, one run for each: the run ends and says whose byte it was.
+/** One byte flips in an extent that is read, one run for each extent, or for a sample of them: the run ends and says whose byte
+ * it was.
  *  @param acts  checkpoints are read, too. */
 void sound_flips(const struct sound *s, bool acts);
 
