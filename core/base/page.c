@@ -64,7 +64,7 @@ static bool holds_together(const char *text, size_t bytes, size_t at)
 
     while (at + 1 + unit < bytes && text[at + 1 + unit] != ' ')
         unit++;
-    return text[at - 1] >= '0' && text[at - 1] <= '9' && unit <= UNIT_MAX;
+    return text[at - 1] >= '0' && text[at - 1] <= '9' && unit > 0 && unit <= UNIT_MAX;
 }
 
 /* Bytes of `text` that go on this line: up to the last space that leaves no more than `width` columns, or the first one. */

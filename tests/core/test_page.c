@@ -91,6 +91,16 @@ static void rows_of_a_table_are_cut_at_one_column(void **state)
                              "w             -         -          -\n              7            -\n");
 }
 
+/* Below no header, which would say where columns end; no number is the unit of another. */
+static void rows_of_numbers_alone_are_cut(void **state)
+{
+    char out[2048];
+
+    (void)state;
+    paged(out, "a      1.250      2.50      16384         1024        0.125\n");
+    assert_string_equal(out, "a      1.250      2.50      16384\n             1024        0.125\n");
+}
+
 static void elsewhere_lines_stay(void **state)
 {
     char *text = NULL;
@@ -110,6 +120,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_cut_between_words),
         cmocka_unit_test(rows_of_a_table_are_cut_at_one_column),
+        cmocka_unit_test(rows_of_numbers_alone_are_cut),
         cmocka_unit_test(elsewhere_lines_stay),
     };
 
