@@ -138,7 +138,7 @@ static void report_points(const struct tune *t, FILE *file)
                  st_size_text(flight, (uint64_t)p->block_bytes * p->queue_depth), p->rate * 1e-9);
         if (p->sample_count > 0)
             st_print(file, " %8.3f %8.3f%s", p->final_rate * 1e-9, p->final_rate / r->points[r->fastest].final_rate,
-                     i == r->knee ? "  <- taken" : "");
+                     i == r->knee ? "  <-" : "");
         st_print(file, "\n");
     }
 }
@@ -161,14 +161,13 @@ static void report(const struct tune *t, FILE *file)
     char block[24], fast[24];
 
     report_points(t, file);
-    st_print(
-        file,
-        "taken: %s x %u by %s, the fewest bytes in flight within %.0f %% of the best (%s x %u by %s, %.3f GB/s).  The pattern "
-        "is\n"
-        "the optimizer's, reads and writes in turn; \"at last\" is the median of %u more samples of what might win, in turns.\n",
-        st_size_text(block, knee->block_bytes), knee->queue_depth, t->methods[knee->method]->name, TOLERANCE * 100,
-        st_size_text(fast, best->block_bytes), best->queue_depth, t->methods[best->method]->name, best->final_rate * 1e-9,
-        ROUNDS);
+    st_print(file,
+             "taken: %s x %u by %s, the fewest bytes in flight within %.0f %% of the best (%s x %u by %s, %.3f GB/s).\n"
+             "The pattern is the optimizer's, reads and writes in turn; \"at last\" is the median of %u more samples of what "
+             "might win.\n",
+             st_size_text(block, knee->block_bytes), knee->queue_depth, t->methods[knee->method]->name, TOLERANCE * 100,
+             st_size_text(fast, best->block_bytes), best->queue_depth, t->methods[best->method]->name, best->final_rate * 1e-9,
+             ROUNDS);
     if (spread_of(knee) > VARIES)
         st_print(file,
                  "The drive is unsteady: samples of this very point differ by a factor of %.1f.  Try again when it is idle.\n",

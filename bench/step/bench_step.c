@@ -316,7 +316,7 @@ strata_status bench_step(const struct bench_step_opts *opts, FILE *out)
         return st_error(STRATA_E_NOMEM, "bench step");
     b->opts = opts;
     b->common = (struct bench_opts){.json = opts->json, .hooks = opts->hooks};
-    b->setup.opts = &b->common;
+    b->setup = (struct bench_setup){.opts = &b->common, .repeats = opts->steps};
     b->machine = *opts->machine;
     assert(opts->steps <= BENCH_REPEATS_MAX && opts->budget_count <= BENCH_BUDGETS_MAX);
     b->printer = (struct bench_printer){.file = out, .json = opts->json};

@@ -29,7 +29,7 @@ struct step_case {
 
 struct step_bench {
     const struct bench_step_opts *opts;
-    struct bench_setup setup; /* of hooks alone */
+    struct bench_setup setup; /* hooks and steps alone */
     struct bench_opts common;
     struct st_machine machine; /* as the file says, with this machine's first probe */
     struct bench_printer printer;

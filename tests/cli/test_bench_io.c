@@ -342,7 +342,7 @@ static void tune_prints_a_section_that_check_accepts(void **state)
 
     workplace_run_ok(w, &p, "tune --nvme {w}/nvme --size 4M --seconds 0.002 --out {w}/tuned.json");
     check_section(p.out);
-    assert_non_null(strstr(p.err, "<- taken"));
+    assert_non_null(strstr(p.err, "  <-\n"));
     assert_non_null(strstr(p.err, "taken: "));
     written = workplace_read(w, "tuned.json", &bytes);
     assert_string_equal(written, p.out);

@@ -184,6 +184,23 @@ static void tables_fit(void **state)
     }
 }
 
+/* A table's second row comes on a page without its header. */
+static void bench_steps_fit_and_are_counted(void **state)
+{
+    struct program p;
+    char *screen;
+
+    terminal_run(*state, &p, "bench step --model nano --seq-len 32 --steps 1 --machine {w}/machine.json", 80, "xterm", true);
+    assert_int_equal(p.code, 0);
+    screen = terminal_screen(p.out);
+    if (strstr(p.out, "step, repeat 1 of 1") == NULL || strstr(screen, "\nstep            serial ") == NULL)
+        fail_screen(p.out, "a step is not counted, or a schedule is missing", 80);
+    if (terminal_widest(screen) > 80)
+        fail_screen(screen, "wider than the terminal", 80);
+    free(screen);
+    program_free(&p);
+}
+
 /* A row of the plan's tables stays whole: closer together, then below its label. */
 static void rows_of_a_plan_stay_whole(void **state)
 {
@@ -293,6 +310,7 @@ int main(void)
         cmocka_unit_test(work_shows_itself),
         cmocka_unit_test(sentences_fit),
         cmocka_unit_test(tables_fit),
+        cmocka_unit_test(bench_steps_fit_and_are_counted),
         cmocka_unit_test(rows_of_a_plan_stay_whole),
         cmocka_unit_test(help_is_filled),
         cmocka_unit_test(info_speaks_plainly),
