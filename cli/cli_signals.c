@@ -2,10 +2,8 @@
  * thread. */
 #include "cli/cli_signals.h"
 #include "core/base/log.h"
-#include "core/system/ending.h"
-#include "core/system/file.h"
 #include "core/system/signals.h"
-#include "offload/engine.h"
+#include "strata/engine.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -18,7 +16,7 @@
 static pthread_mutex_t lock =
     PTHREAD_MUTEX_INITIALIZER; /* guards the four below: an engine is not destroyed while it is cancelled */
 static bool asks;
-static struct st_engine *engine_to_cancel;
+static struct strata_engine *engine_to_cancel;
 static const char *notice_of_first;
 static pid_t child_to_kill;
 static atomic_int signal_pending; /* first one that asked, or 0 */
@@ -48,11 +46,9 @@ static void say_last(int number)
 
 static _Noreturn void end_now(int number)
 {
-    st_ending_begin();
     if (child_to_kill != 0)
         kill(child_to_kill, SIGKILL);
-    st_swap_unlink_all();
-    st_new_file_remove_all();
+    strata_abandon();
     say_last(number);
     _exit(128 + number);
 }
@@ -65,7 +61,7 @@ static void signal_came(int number)
     if (!asks || !atomic_compare_exchange_strong(&signal_pending, &none, number))
         end_now(number);
     if (engine_to_cancel != NULL)
-        st_engine_cancel(engine_to_cancel);
+        strata_engine_cancel(engine_to_cancel);
     if (notice_of_first != NULL && is_read(STDERR_FILENO))
         st_log(ST_LOG_NOTICE, "%s: %s", cli_signals_name(number), notice_of_first);
     pthread_mutex_unlock(&lock);
@@ -84,12 +80,12 @@ void cli_signals_ask(const char *notice)
     pthread_mutex_unlock(&lock);
 }
 
-void cli_signals_engine(struct st_engine *engine)
+void cli_signals_engine(struct strata_engine *engine)
 {
     pthread_mutex_lock(&lock);
     engine_to_cancel = engine;
     if (engine != NULL && cli_signals_pending() != 0)
-        st_engine_cancel(engine);
+        strata_engine_cancel(engine);
     pthread_mutex_unlock(&lock);
 }
 

@@ -8,7 +8,7 @@
 #include "strata/status.h"
 #include <sys/types.h>
 
-struct st_engine;
+struct strata_engine;
 
 /** In main(), before there are other threads: see core/system/signals.h. */
 strata_status cli_signals_start(void);
@@ -17,7 +17,7 @@ strata_status cli_signals_start(void);
  *  @param notice  logged when it comes, static; NULL: nothing */
 void cli_signals_ask(const char *notice);
 /** The engine that a signal that asks cancels, borrowed; NULL before it is destroyed. */
-void cli_signals_engine(struct st_engine *engine);
+void cli_signals_engine(struct strata_engine *engine);
 
 /** A process to kill when this one ends at once; 0: none. */
 void cli_signals_child(pid_t pid);

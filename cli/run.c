@@ -1,42 +1,98 @@
 /* cli/run.c - see run.h. */
 #include "cli/run.h"
+#include "cli/cli_signals.h"
 
-static enum st_use use_of(enum cli_command command)
+#include <string.h>
+
+#define TRACE_STEPS_MAX 50u
+
+static bool rehearses(const struct cli_args *args)
+{
+    return args->command == CLI_CMD_BENCH_STEP && strcmp(args->device, "paced") == 0;
+}
+
+strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, struct cli_progress *progress)
+{
+    struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
+    const strata_status st = rehearses(args) ? STRATA_OK : strata_device_check(args->device);
+
+    *r = (struct cli_run){.args = args, .progress = progress};
+    if (st != STRATA_OK)
+        return st;
+    opts.file = args->config_file;
+    opts.overrides = args->overrides.items;
+    opts.override_count = args->overrides.count;
+    opts.allow_unknown = args->allow_unknown;
+    opts.forward_only = args->command == CLI_CMD_EVAL || args->command == CLI_CMD_GENERATE;
+    opts.max_steps = args->max_steps;
+    return strata_config_open(&r->config, &opts);
+}
+
+static enum strata_use use_of(enum cli_command command)
 {
     switch (command) {
     case CLI_CMD_EVAL:
-        return ST_USE_EVAL;
+        return STRATA_USE_EVAL;
     case CLI_CMD_GENERATE:
-        return ST_USE_GENERATE;
+        return STRATA_USE_GENERATE;
     case CLI_CMD_PLAN:
-        return ST_USE_PLAN;
-    case CLI_CMD_BENCH_STEP:
-        return ST_USE_REHEARSE;
+    case CLI_CMD_BENCH_STEP: /* runs the plan with weights of its own */
+        return STRATA_USE_PLAN;
     default:
-        return ST_USE_TRAIN;
+        return STRATA_USE_TRAIN;
     }
 }
 
-struct st_session_opts cli_run_opts(const struct cli_args *args, struct cli_progress *progress)
+strata_status cli_run_model(struct cli_run *r)
 {
-    return (struct st_session_opts){
-        .use = use_of(args->command),
-        .config = {.file = args->config_file,
-                   .overrides = args->overrides.items,
-                   .override_count = args->overrides.count,
-                   .allow_unknown = args->allow_unknown,
-                   .max_steps = args->max_steps},
-        .model = args->model,
-        .device = args->device,
-        .machine = args->machine,
-        .seq_len = (uint32_t)args->seq_len,
-        .max_tokens = (uint32_t)args->max_tokens,
-        .seed = args->seed,
-        .nvme_named = args->nvme.count > 0,
-        .trace = args->trace != NULL,
-        .fake_seed = args->fake_seed,
-        .fake_latency_us = (uint32_t)args->fake_latency_us,
-        .watch = progress != NULL ? cli_progress_watch : NULL,
-        .watch_ctx = progress,
-    };
+    const struct cli_args *args = r->args;
+    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
+    strata_status st;
+
+    opts.model = args->model;
+    opts.device = args->device;
+    opts.machine = args->machine;
+    opts.use = use_of(args->command);
+    opts.seq_len = (uint32_t)args->seq_len;
+    opts.prompt_tokens = r->prompt_tokens;
+    opts.max_tokens = (uint32_t)args->max_tokens;
+    opts.seed = args->seed;
+    opts.progress = r->progress != NULL ? cli_progress_watch : NULL;
+    opts.progress_ctx = r->progress;
+    st = strata_model_open(&r->model, r->config, &opts);
+    r->shape = (struct strata_model_info)STRATA_MODEL_INFO_INIT;
+    return st == STRATA_OK ? strata_model_get_info(r->model, &r->shape) : st;
+}
+
+strata_status cli_run_start(struct cli_run *r)
+{
+    struct strata_engine_opts opts = STRATA_ENGINE_OPTS_INIT;
+    strata_status st;
+
+    opts.trace_steps = r->args->trace != NULL ? TRACE_STEPS_MAX : 0;
+    opts.fake_seed = r->args->fake_seed;
+    opts.fake_latency_us = (uint32_t)r->args->fake_latency_us;
+    st = strata_engine_create(&r->engine, r->plan, &opts);
+    if (st == STRATA_OK)
+        st = strata_engine_load(r->engine);
+    if (r->progress != NULL)
+        cli_progress_work_end(r->progress);
+    return st;
+}
+
+void cli_run_close(struct cli_run *r)
+{
+    cli_signals_engine(NULL);
+    strata_engine_destroy(r->engine);
+    strata_plan_destroy(r->plan);
+    strata_model_close(r->model);
+    strata_config_close(r->config);
+    *r = (struct cli_run){0};
+}
+
+uint64_t cli_run_memory(const struct cli_run *r)
+{
+    struct strata_plan_info info = STRATA_PLAN_INFO_INIT;
+
+    return r->plan != NULL && strata_plan_get_info(r->plan, &info) == STRATA_OK ? info.memory_bytes : 0;
 }

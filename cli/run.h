@@ -1,13 +1,33 @@
-/* cli/run.h - from a command line to the options of a session. */
+/* cli/run.h - from a command line to the library's handles: what train, plan, eval, generate and the benches open, in this order.
+ *
+ * Each step needs the ones before it and may fail; cli_run_close takes a run in any state. */
 #ifndef CLI_RUN_H
 #define CLI_RUN_H
 
-#include "api/session.h"
 #include "cli/options/args.h"
 #include "cli/report/progress.h"
+#include "strata/engine.h"
 
-/** Everything is borrowed from `args` and `progress`, which shows work that takes its time (NULL: nobody watches) and ends it
- * once a signal has asked. */
-struct st_session_opts cli_run_opts(const struct cli_args *args, struct cli_progress *progress);
+struct cli_run {
+    const struct cli_args *args;   /* borrowed */
+    struct cli_progress *progress; /* borrowed; shows work that takes its time, and ends it once a signal has asked; NULL: nobody
+                                      watches */
+    uint32_t prompt_tokens;        /* generate: set before cli_run_model */
+    struct strata_config *config;
+    struct strata_model *model;
+    struct strata_model_info shape;
+    struct strata_plan *plan;
+    struct strata_engine *engine;
+};
+
+/** The configuration, after a look at the device's name. */
+strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, struct cli_progress *progress);
+strata_status cli_run_model(struct cli_run *r);
+/** The engine, with its weights loaded; the line of progress has ended. */
+strata_status cli_run_start(struct cli_run *r);
+void cli_run_close(struct cli_run *r);
+
+/** Bytes of main memory that the plan allows; 0 without one. */
+uint64_t cli_run_memory(const struct cli_run *r);
 
 #endif

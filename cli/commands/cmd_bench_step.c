@@ -42,8 +42,8 @@ static strata_status parse_budget(struct bench_budget *out, const char *text)
     return out->bytes > 0 ? STRATA_OK : st_error(STRATA_E_INVAL, "--device-memory: %s is too small: at least 1 byte", text);
 }
 
-/* The session is made for the largest; "all" is more than any size. */
-static strata_status take_budgets(struct budgets *b, struct st_session *s, const struct cli_list *texts)
+/* The model is opened for the largest; "all" is more than any size. */
+static strata_status take_budgets(struct budgets *b, struct cli_run *r, const struct cli_list *texts)
 {
     strata_status st = STRATA_OK;
 
@@ -51,65 +51,65 @@ static strata_status take_budgets(struct budgets *b, struct st_session *s, const
         return st_error(STRATA_E_INVAL, "--device-memory: more than %u budgets", BENCH_BUDGETS_MAX);
     for (uint32_t i = 0; i < texts->count && st == STRATA_OK; i++) {
         st = parse_budget(&b->items[i], texts->items[i]);
-        if (st == STRATA_OK && (i == 0 || b->items[i].bytes > s->config.device_memory))
-            s->config.device_memory = b->items[i].bytes;
+        if (st == STRATA_OK && (i == 0 || b->items[i].bytes > r->config->values.device_memory))
+            r->config->values.device_memory = b->items[i].bytes;
         b->count++;
     }
     return st;
 }
 
 /* Probes and engine run here: with the cores that are here, and no more than the scratch of the rehearsed machine is for. */
-static void take_threads(struct st_session *s)
+static void take_threads(struct strata_model *m)
 {
-    const uint32_t cores = st_topology_core_count(s->topology), most = st_model_workload(s->model)->workers;
+    const uint32_t cores = st_topology_core_count(m->topology), most = st_model_workload(m->model)->workers;
 
-    if (s->config.threads == 0)
-        s->config.threads = cores < most ? cores : most;
+    if (m->config.threads == 0)
+        m->config.threads = cores < most ? cores : most;
 }
 
-static strata_status prepare(struct st_session *s, struct budgets *budgets, const struct cli_args *args)
+static strata_status prepare(struct cli_run *r, struct budgets *budgets, const struct cli_args *args)
 {
-    const struct st_session_opts opts = cli_run_opts(args, NULL);
     const bool paced = strcmp(args->device, "paced") == 0;
     strata_status st = check(args);
 
     if (st == STRATA_OK)
-        st = st_session_configure(s, &opts);
+        st = cli_run_configure(r, args, NULL);
     if (st == STRATA_OK)
-        st = take_budgets(budgets, s, &args->budgets);
+        st = take_budgets(budgets, r, &args->budgets);
     if (st == STRATA_OK)
-        st = st_session_model(s);
+        st = cli_run_model(r);
     if (st == STRATA_OK)
-        st = st_session_plan(s);
+        st = strata_plan_make(&r->plan, r->model);
     if (st != STRATA_OK)
         return st;
-    take_threads(s);
+    take_threads(r->model);
     if (args->simulate)
         return STRATA_OK;
-    if (paced && s->machine.capacity.device_is_host)
+    if (paced && r->plan->machine.capacity.device_is_host)
         return st_error(STRATA_E_INVAL,
                         "--machine %s: its device is its host; a paced device stands for a GPU: set device_is_host to false",
                         args->machine);
-    if (strcmp(args->device, "cpu") == 0 && !s->machine.capacity.device_is_host)
+    if (strcmp(args->device, "cpu") == 0 && !r->plan->machine.capacity.device_is_host)
         return st_error(STRATA_E_INVAL, "--machine %s describes a GPU: --device paced rehearses it, --simulate predicts",
                         args->machine);
-    if (strncmp(args->device, "cuda", 4) == 0 && s->machine.capacity.device_is_host)
+    if (strncmp(args->device, "cuda", 4) == 0 && r->plan->machine.capacity.device_is_host)
         return st_error(STRATA_E_INVAL, "--machine %s: its device is its host, not a GPU", args->machine);
     return STRATA_OK;
 }
 
-static strata_status run(struct st_session *s, struct budgets *budgets, const struct cli_args *args)
+static strata_status run(const struct strata_plan *p, struct budgets *budgets, const struct cli_args *args)
 {
-    struct st_model_init init = {.model = s->model, .seed = args->seed};
+    const struct strata_model *m = p->model;
+    struct st_model_init init = {.model = m->model, .seed = args->seed};
     const struct st_weight_source source = st_model_init_source(&init);
     const struct bench_step_opts opts = {
         .json = args->json,
-        .workload = st_model_workload(s->model),
-        .config = &s->config,
-        .machine = &s->machine,
-        .topology = s->topology,
+        .workload = st_model_workload(m->model),
+        .config = &m->config,
+        .machine = &p->machine,
+        .topology = m->topology,
         .device = args->simulate ? NULL : args->device,
-        .compute = st_model_compute(s->model),
+        .compute = st_model_compute(m->model),
         .fill = source.read,
         .fill_ctx = source.ctx,
         .steps = args->max_steps != 0 ? (uint32_t)args->max_steps : STEPS_DEFAULT,
@@ -126,7 +126,7 @@ static strata_status run(struct st_session *s, struct budgets *budgets, const st
 
     for (uint32_t i = 0; i < budgets->count; i++)
         if (budgets->items[i].bytes == ST_AUTO_BYTES)
-            budgets->items[i].bytes = s->machine.capacity.bytes[STRATA_TIER_DEVICE];
+            budgets->items[i].bytes = p->machine.capacity.bytes[STRATA_TIER_DEVICE];
     page = args->json ? stdout : st_page_open(stdout);
     st = bench_step(&opts, page);
     st_page_close(page, stdout);
@@ -135,12 +135,12 @@ static strata_status run(struct st_session *s, struct budgets *budgets, const st
 
 int cmd_bench_step(const struct cli_args *args)
 {
-    struct st_session session = {0};
+    struct cli_run r = {0};
     struct budgets budgets = {.count = 0};
-    strata_status st = prepare(&session, &budgets, args);
+    strata_status st = prepare(&r, &budgets, args);
 
     if (st == STRATA_OK)
-        st = run(&session, &budgets, args);
-    st_session_close(&session);
+        st = run(r.plan, &budgets, args);
+    cli_run_close(&r);
     return cli_bench_end(st);
 }

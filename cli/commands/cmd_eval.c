@@ -11,7 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static void print_text(const struct st_eval_result *r)
+static void print_text(const struct strata_eval *r)
 {
     st_print(stdout, "loss %.6f  perplexity %.4f", r->loss, r->perplexity);
     if (!isnan(r->bits_per_byte))
@@ -19,7 +19,7 @@ static void print_text(const struct st_eval_result *r)
     st_print(stdout, "  tokens %llu\n", (unsigned long long)r->targets);
 }
 
-static void print_json(const struct st_eval_result *r, bool complete, uint64_t rss_max)
+static void print_json(const struct strata_eval *r, bool complete, uint64_t rss_max)
 {
     struct st_json_writer w;
 
@@ -36,71 +36,64 @@ static void print_json(const struct st_eval_result *r, bool complete, uint64_t r
     st_json_end_line(&w);
 }
 
-static strata_status run(struct st_session *s, const struct cli_args *args, struct st_token_set **data, struct st_batch *batch,
-                         struct st_eval_result *result)
+static strata_status run(struct cli_run *r, struct strata_data **data, struct strata_eval *result)
 {
-    strata_status st = st_session_model(s);
+    const struct cli_args *args = r->args;
+    strata_status st = cli_run_model(r);
 
     if (st == STRATA_OK)
-        st = st_session_tokens(s, data, args->data.items, args->data.count);
+        st = strata_data_open(data, r->model, args->data.items, args->data.count);
     if (st == STRATA_OK)
-        st = st_session_plan(s);
-    if (s->plan != NULL && st == STRATA_E_NOFIT)
-        cli_plan_print(s->plan, &s->figures, false, stderr);
+        st = strata_plan_make(&r->plan, r->model);
+    if (r->plan != NULL && st == STRATA_E_NOFIT)
+        cli_plan_print(r->plan->plan, &r->plan->figures, false, stderr);
     if (st == STRATA_OK)
-        st = st_batch_create(batch, s);
-    if (st == STRATA_OK)
-        st = st_session_start(s);
+        st = cli_run_start(r);
     if (st != STRATA_OK)
         return st;
-    cli_signals_engine(s->engine);
+    cli_signals_engine(r->engine);
     cli_signals_ask(NULL);
-    st = st_evaluate(s, *data, batch, result);
+    st = strata_engine_eval_data(r->engine, *data, result);
     if (st == STRATA_OK && !isfinite(result->loss))
         st = st_error(STRATA_E_NUMERICS, "the loss is not finite: the weights of %s are damaged or have diverged", args->model);
     return st;
 }
 
 /* Exit code.  What a signal cut short is printed as far as it came, and said to be so. */
-static int report(const struct cli_args *args, strata_status st, const struct st_eval_result *result, uint64_t windows,
+static int report(const struct cli_args *args, strata_status st, const struct strata_eval *result, uint64_t windows,
                   uint64_t rss_max)
 {
     const bool complete = st == STRATA_OK;
 
     if (!complete && st != STRATA_E_CANCELLED)
         return cli_fail(st);
-    if (args->json && result->windows > 0)
+    if (args->json && result->sequences > 0)
         print_json(result, complete, rss_max);
-    else if (result->windows > 0)
+    else if (result->sequences > 0)
         print_text(result);
     if (complete)
         return 0;
     st_page_print(stderr, "strata: ended by %s after %llu of %llu windows\n", cli_signals_name(cli_signals_pending()),
-                  (unsigned long long)result->windows, (unsigned long long)windows);
+                  (unsigned long long)result->sequences, (unsigned long long)windows);
     return 128 + cli_signals_pending();
 }
 
 int cmd_eval(const struct cli_args *args)
 {
     struct cli_progress progress;
-    const struct st_session_opts opts = cli_run_opts(args, &progress);
-    struct st_session session;
-    struct st_token_set *data = NULL;
-    struct st_batch batch = {0};
-    struct st_eval_result result = {0};
-    strata_status st = st_session_configure(&session, &opts);
+    struct cli_run r;
+    struct strata_data *data = NULL;
+    struct strata_eval result = STRATA_EVAL_INIT;
+    strata_status st = cli_run_configure(&r, args, &progress);
     int code;
 
     cli_progress_init(&progress, stderr, false, 0, 0);
     if (st == STRATA_OK)
-        st = run(&session, args, &data, &batch, &result);
+        st = run(&r, &data, &result);
     cli_progress_work_end(&progress);
-    cli_signals_engine(NULL);
-    code = report(args, st, &result, data != NULL ? st_token_set_windows(data) : 0,
-                  session.plan != NULL ? session.plan->rss_bytes_max : 0);
-    st_session_close(&session);
+    code = report(args, st, &result, strata_data_count(data), cli_run_memory(&r));
+    cli_run_close(&r);
     cli_progress_fini(&progress);
-    st_batch_destroy(&batch);
-    st_token_set_close(data);
+    strata_data_close(data);
     return code;
 }

@@ -21,25 +21,25 @@
 
 struct generation {
     const struct cli_args *args; /* borrowed */
-    struct st_session session;
+    struct cli_run run;
     struct cli_progress progress;
     struct cli_prompt prompt;
     struct st_generation settings; /* the files', with the command line's in their place */
     struct st_sampler *sampler;
     float *logits;   /* [vocab] f32 */
-    int32_t *tokens; /* [session.context] made so far */
+    int32_t *tokens; /* [run.shape.cache_tokens] made so far */
     uint32_t count, most;
     bool ended; /* by the model's end token */
     bool shown; /* on a terminal, which must not obey what a model says; elsewhere bytes stay as they are */
     struct st_print_bytes bytes;
     double prompt_seconds, seconds;   /* of the prompt's forward; of everything after it */
-    struct st_traffic moved;          /* by the forwards */
+    struct strata_engine_info info;   /* bytes moved by the forwards */
     uint64_t rss_max, rss_peak_bytes; /* planned and seen */
 };
 
 static bool reads_bytes(const struct generation *g)
 {
-    return st_model_config(g->session.model)->vocab == CLI_BYTE_VOCAB;
+    return g->run.shape.vocab == CLI_BYTE_VOCAB;
 }
 
 /* --- output --- */
@@ -72,12 +72,12 @@ static bool is_cut(const struct generation *g)
 {
     const uint64_t asked = g->args->max_tokens;
 
-    return !g->ended && g->count == g->most && g->most < (asked != 0 ? asked : ST_MAX_TOKENS_DEFAULT);
+    return !g->ended && g->count == g->most && g->most < (asked != 0 ? asked : STRATA_MAX_TOKENS_DEFAULT);
 }
 
 static bool has_full_context(const struct generation *g)
 {
-    return g->session.context == st_model_config(g->session.model)->context;
+    return g->run.shape.cache_tokens == g->run.shape.context;
 }
 
 static const char *stop_reason(const struct generation *g)
@@ -129,10 +129,10 @@ static void print_json(const struct generation *g)
     st_json_put_double(&w, "seconds", g->seconds);
     st_json_put_double(&w, "tokens_per_second", tokens_per_second(g));
     st_json_object_open(&w, "bytes");
-    st_json_put_u64(&w, "upload", g->moved.upload);
-    st_json_put_u64(&w, "download", g->moved.download);
-    st_json_put_u64(&w, "read", g->moved.read);
-    st_json_put_u64(&w, "write", g->moved.write);
+    st_json_put_u64(&w, "upload", g->info.upload_bytes);
+    st_json_put_u64(&w, "download", g->info.download_bytes);
+    st_json_put_u64(&w, "read", g->info.read_bytes);
+    st_json_put_u64(&w, "write", g->info.write_bytes);
     st_json_object_close(&w);
     st_json_put_u64(&w, "rss_bytes_max", g->rss_max);
     st_json_put_u64(&w, "peak_rss_bytes", g->rss_peak_bytes);
@@ -200,11 +200,12 @@ static void print_figures(const struct generation *g)
     if (!isnan(tokens_per_second(g)))
         st_print(file, " (%.1f tokens/s)", tokens_per_second(g));
     st_print(file, "\n");
-    st_print(file, "strata: moved: %s up, %s down, %s read, %s written\n", st_size_text(upload, g->moved.upload),
-             st_size_text(download, g->moved.download), st_size_text(read, g->moved.read), st_size_text(write, g->moved.write));
+    st_print(file, "strata: moved: %s up, %s down, %s read, %s written\n", st_size_text(upload, g->info.upload_bytes),
+             st_size_text(download, g->info.download_bytes), st_size_text(read, g->info.read_bytes),
+             st_size_text(write, g->info.write_bytes));
     if (is_cut(g))
         st_print(file, "strata: stopped after %u %s: the %s of %u is full\n", g->count, g->count == 1 ? "token" : "tokens",
-                 has_full_context(g) ? "context" : "sliding window", g->session.context);
+                 has_full_context(g) ? "context" : "sliding window", g->run.shape.cache_tokens);
     st_page_close(file, stderr);
 }
 
@@ -230,11 +231,11 @@ static strata_status forward_prompt(struct generation *g)
     const uint64_t start = st_clock_ns();
     strata_status st = STRATA_OK;
 
-    for (uint32_t at = 0; at < g->prompt.count && st == STRATA_OK; at += g->session.seq) {
+    for (uint32_t at = 0; at < g->prompt.count && st == STRATA_OK; at += g->run.shape.seq_len) {
         const uint32_t left = g->prompt.count - at;
 
-        st = st_engine_forward(g->session.engine, g->prompt.tokens + at, left < g->session.seq ? left : g->session.seq, at,
-                               g->logits);
+        st = strata_engine_forward(g->run.engine, g->prompt.tokens + at,
+                                   left < g->run.shape.seq_len ? left : g->run.shape.seq_len, at, g->logits);
     }
     g->prompt_seconds = (double)(st_clock_ns() - start) * 1e-9;
     return st;
@@ -258,7 +259,7 @@ static strata_status make_tokens(struct generation *g)
         int32_t token;
 
         if (g->count > 0)
-            st = st_engine_forward(g->session.engine, &g->tokens[g->count - 1], 1, position - 1, g->logits);
+            st = strata_engine_forward(g->run.engine, &g->tokens[g->count - 1], 1, position - 1, g->logits);
         if (st == STRATA_OK)
             st = st_sampler_next(g->sampler, g->logits, position, &token);
         if (st != STRATA_OK)
@@ -274,11 +275,9 @@ static strata_status make_tokens(struct generation *g)
 
 static void take_figures(struct generation *g)
 {
-    struct st_engine_info info;
-
-    st_engine_info(g->session.engine, &info);
-    g->moved = info.moved;
-    g->rss_max = g->session.plan->rss_bytes_max;
+    g->info = (struct strata_engine_info)STRATA_ENGINE_INFO_INIT;
+    (void)!strata_engine_get_info(g->run.engine, &g->info);
+    g->rss_max = cli_run_memory(&g->run);
     g->rss_peak_bytes = st_stats_rss_peak_bytes();
 }
 
@@ -289,12 +288,12 @@ static strata_status create_buffers(struct generation *g)
                                          .top_p = g->settings.top_p,
                                          .repetition_penalty = g->settings.repetition_penalty,
                                          .seed = g->args->seed};
-    const uint32_t vocab = st_model_config(g->session.model)->vocab;
+    const uint32_t vocab = g->run.shape.vocab;
     strata_status st;
 
-    g->most = g->session.context - g->prompt.count;
+    g->most = g->run.shape.cache_tokens - g->prompt.count;
     g->logits = malloc(vocab * sizeof(*g->logits));
-    g->tokens = malloc(g->session.context * sizeof(*g->tokens));
+    g->tokens = malloc(g->run.shape.cache_tokens * sizeof(*g->tokens));
     if (g->logits == NULL || g->tokens == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for the logits of %u tokens", vocab);
     st = st_sampler_create(&g->sampler, vocab, &opts);
@@ -307,7 +306,7 @@ static strata_status create_buffers(struct generation *g)
 static void print_strange_ends(const struct generation *g)
 {
     const struct st_generation *s = &g->settings;
-    const uint32_t vocab = st_model_config(g->session.model)->vocab;
+    const uint32_t vocab = g->run.shape.vocab;
     char text[ST_END_TOKENS_MAX * sizeof("4294967295, ")] = "";
     uint32_t count = 0;
     size_t length = 0;
@@ -327,10 +326,10 @@ static strata_status read_settings(struct generation *g)
     struct st_generation *s = &g->settings;
     strata_status st = STRATA_OK;
 
-    if (g->session.model_is_dir)
+    if (g->run.model->is_dir)
         st = st_generation_read(s, args->model);
     else
-        st_generation_of_preset(s, st_model_config(g->session.model));
+        st_generation_of_preset(s, st_model_config(g->run.model->model));
     if (st != STRATA_OK)
         return st;
     print_strange_ends(g);
@@ -350,7 +349,7 @@ static strata_status read_settings(struct generation *g)
 
 static strata_status check_prompt(const struct generation *g)
 {
-    const uint32_t vocab = st_model_config(g->session.model)->vocab;
+    const uint32_t vocab = g->run.shape.vocab;
 
     if (g->args->prompt_tokens == NULL && !reads_bytes(g))
         return st_error(STRATA_E_INVAL,
@@ -366,17 +365,17 @@ static strata_status prepare(struct generation *g)
     const struct cli_args *args = g->args;
     strata_status st = cli_prompt_read(&g->prompt, args);
 
-    g->session.opts.prompt_tokens = g->prompt.count;
+    g->run.prompt_tokens = g->prompt.count;
     if (st == STRATA_OK)
-        st = st_session_model(&g->session);
+        st = cli_run_model(&g->run);
     if (st == STRATA_OK)
         st = check_prompt(g);
     if (st == STRATA_OK)
         st = read_settings(g);
     if (st == STRATA_OK)
-        st = st_session_plan(&g->session);
-    if (g->session.plan != NULL && st == STRATA_E_NOFIT)
-        cli_plan_print(g->session.plan, &g->session.figures, false, stderr);
+        st = strata_plan_make(&g->run.plan, g->run.model);
+    if (g->run.plan != NULL && st == STRATA_E_NOFIT)
+        cli_plan_print(g->run.plan->plan, &g->run.plan->figures, false, stderr);
     if (st == STRATA_OK)
         st = create_buffers(g);
     if (st == STRATA_OK && !args->json && !args->quiet && !reads_bytes(g))
@@ -389,11 +388,10 @@ static strata_status run(struct generation *g)
     strata_status st = prepare(g);
 
     if (st == STRATA_OK)
-        st = st_session_start(&g->session);
-    cli_progress_work_end(&g->progress);
+        st = cli_run_start(&g->run);
     if (st != STRATA_OK)
         return st;
-    cli_signals_engine(g->session.engine);
+    cli_signals_engine(g->run.engine);
     cli_signals_ask(NULL);
     st = forward_prompt(g);
     if (st == STRATA_OK)
@@ -407,16 +405,14 @@ static strata_status run(struct generation *g)
 int cmd_generate(const struct cli_args *args)
 {
     struct generation g = {.args = args};
-    const struct st_session_opts opts = cli_run_opts(args, &g.progress);
     strata_status st;
 
     g.shown = isatty(STDOUT_FILENO) != 0;
-    st = st_session_configure(&g.session, &opts);
+    st = cli_run_configure(&g.run, args, &g.progress);
     cli_progress_init(&g.progress, stderr, args->quiet, 0, 0);
     if (st == STRATA_OK)
         st = run(&g);
-    cli_signals_engine(NULL);
-    st_session_close(&g.session);
+    cli_run_close(&g.run);
     cli_progress_fini(&g.progress);
     cli_prompt_fini(&g.prompt);
     st_sampler_destroy(g.sampler);

@@ -53,13 +53,21 @@ static uint32_t isa_found(const char *words[ISA_COUNT])
     return count;
 }
 
-static uint32_t worker_count(const struct st_session *s)
+/* Measured and printed: this machine, and the configuration that says with how many threads. */
+struct info {
+    struct cli_run run;
+    struct st_config config;
+    struct st_topology *topology;
+    struct st_machine machine;
+};
+
+static uint32_t worker_count(const struct info *s)
 {
     return s->config.threads != 0 ? s->config.threads : st_topology_core_count(s->topology);
 }
 
 /* One line per NUMA node, then which of their cores the workers take. */
-static void print_workers(FILE *file, const struct st_session *s)
+static void print_workers(FILE *file, const struct info *s)
 {
     const struct st_topology *topo = s->topology;
     const uint32_t workers = worker_count(s);
@@ -92,7 +100,7 @@ static const char *psi_scope(void)
     return name;
 }
 
-static void print_cpu(FILE *file, const struct st_session *s)
+static void print_cpu(FILE *file, const struct info *s)
 {
     const struct st_topology *topo = s->topology;
     const char *words[ISA_COUNT];
@@ -211,7 +219,7 @@ static void print_rates(FILE *file, const struct st_machine *m)
                  m->rates.write * 1e-9, m->rates.mixed * 1e-9);
 }
 
-static void print_text(const struct st_session *s, const struct cli_args *args)
+static void print_text(const struct info *s, const struct cli_args *args)
 {
     FILE *const file = st_page_open(stdout);
     struct st_gpu_report gpus;
@@ -303,7 +311,7 @@ static void put_nodes(struct st_json_writer *w, const struct st_topology *topo)
     st_json_array_close(w);
 }
 
-static void put_cpu(struct st_json_writer *w, const struct st_session *s)
+static void put_cpu(struct st_json_writer *w, const struct info *s)
 {
     const struct st_topology *topo = s->topology;
     char list[256];
@@ -355,7 +363,7 @@ static void put_gpus(struct st_json_writer *w)
     st_json_put_string(w, "nccl_problem", r.nccl[0] == '\0' ? r.nccl_problem : NULL);
 }
 
-static void print_json(const struct st_session *s, const struct cli_args *args)
+static void print_json(const struct info *s, const struct cli_args *args)
 {
     struct st_json_writer w;
 
@@ -385,7 +393,7 @@ static void print_json(const struct st_session *s, const struct cli_args *args)
 /* --- measuring --- */
 
 /* Directories come from --nvme here: no tier has to be configured to measure a disk. */
-static strata_status take_dirs(struct st_session *s, const struct cli_list *dirs)
+static strata_status take_dirs(struct info *s, const struct cli_list *dirs)
 {
     for (uint32_t i = 0; i < dirs->count && i < ST_CONFIG_DIRS_MAX; i++) {
         if (strlen(dirs->items[i]) >= ST_CONFIG_PATH_MAX)
@@ -396,7 +404,7 @@ static strata_status take_dirs(struct st_session *s, const struct cli_list *dirs
     return STRATA_OK;
 }
 
-static strata_status measure(struct st_session *s, const struct cli_args *args)
+static strata_status measure(struct info *s, const struct cli_args *args)
 {
     struct st_new_file out = {.fd = -1};
     strata_status st = cli_output_create(&out, "--out", args->out, args);
@@ -404,13 +412,13 @@ static strata_status measure(struct st_session *s, const struct cli_args *args)
     if (st == STRATA_OK)
         st = take_dirs(s, &args->nvme);
     if (st == STRATA_OK)
-        st = st_session_model(s);
+        st = cli_run_model(&s->run);
     if (st == STRATA_OK)
         st = st_machine_here_on(&s->machine, &s->config, s->topology, args->device);
     if (st == STRATA_OK) {
-        const struct st_compute compute = st_model_compute(s->model);
+        const struct st_compute compute = st_model_compute(s->run.model->model);
 
-        st = st_machine_measure_on(&s->machine, st_model_workload(s->model), &compute, &s->config, s->topology,
+        st = st_machine_measure_on(&s->machine, st_model_workload(s->run.model->model), &compute, &s->config, s->topology,
                                    s->config.nvme_dir_count > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK,
                                    args->device);
     }
@@ -423,8 +431,7 @@ static strata_status measure(struct st_session *s, const struct cli_args *args)
 int cmd_info(const struct cli_args *args)
 {
     struct cli_args with_model = *args;
-    struct st_session_opts opts;
-    struct st_session session;
+    struct info info = {0};
     strata_status st;
     int code = 0;
 
@@ -434,16 +441,20 @@ int cmd_info(const struct cli_args *args)
         with_model.model = MEASURE_MODEL;
         with_model.seq_len = args->seq_len != 0 ? args->seq_len : MEASURE_SEQ;
     }
-    opts = cli_run_opts(&with_model, NULL);
-    st = st_session_configure(&session, &opts);
+    st = cli_run_configure(&info.run, &with_model, NULL);
+    if (st == STRATA_OK) {
+        info.config = info.run.config->values;
+        st = st_topology_load(&info.topology, NULL);
+    }
     if (st == STRATA_OK && args->measure)
-        st = measure(&session, args);
+        st = measure(&info, args);
     if (st != STRATA_OK)
         code = cli_fail(st);
     else if (args->json)
-        print_json(&session, args);
+        print_json(&info, args);
     else
-        print_text(&session, args);
-    st_session_close(&session);
+        print_text(&info, args);
+    st_topology_destroy(info.topology);
+    cli_run_close(&info.run);
     return code;
 }

@@ -9,40 +9,42 @@
 
 #include <stdio.h>
 
-static strata_status print_text(const struct st_session *s)
+static strata_status print_text(const struct cli_run *r)
 {
+    const struct st_plan *plan = r->plan->plan;
     struct cli_endurance endurance;
     strata_status st;
     FILE *file;
 
-    cli_plan_print(s->plan, &s->figures, true, stdout);
-    if (!s->plan->fits)
+    cli_plan_print(plan, &r->plan->figures, true, stdout);
+    if (!plan->fits)
         return STRATA_OK;
-    cli_bounds_print(&s->figures, stdout);
+    cli_bounds_print(&r->plan->figures, stdout);
     file = st_page_open(stdout);
-    cli_prediction_print(&s->plan->program, &s->figures, file);
-    cli_endurance_planned(&endurance, s);
+    cli_prediction_print(&plan->program, &r->plan->figures, file);
+    cli_endurance_planned(&endurance, r->plan, r->args->max_steps);
     cli_endurance_print(&endurance, "nvme is written: ", file);
-    st = cli_schedules_print(s, file);
+    st = cli_schedules_print(r->plan, file);
     st_page_close(file, stdout);
-    return st == STRATA_OK ? cli_one_more_print(s, stdout) : st;
+    return st == STRATA_OK ? cli_one_more_print(r->plan, stdout) : st;
 }
 
-static strata_status print_json(const struct st_session *s)
+static strata_status print_json(const struct cli_run *r)
 {
+    const struct st_plan *plan = r->plan->plan;
     struct cli_endurance endurance;
     strata_status st = STRATA_OK;
     struct st_json_writer w;
 
     st_json_begin(&w, stdout);
     st_json_object_open(&w, NULL);
-    cli_plan_put_fields(s->plan, &s->figures, &w);
-    if (s->plan->fits) {
-        cli_endurance_planned(&endurance, s);
+    cli_plan_put_fields(plan, &r->plan->figures, &w);
+    if (plan->fits) {
+        cli_endurance_planned(&endurance, r->plan, r->args->max_steps);
         cli_endurance_put(&endurance, &w);
-        st = cli_schedules_put(s, &w);
+        st = cli_schedules_put(r->plan, &w);
         if (st == STRATA_OK)
-            st = cli_one_more_put(s, &w);
+            st = cli_one_more_put(r->plan, &w);
     }
     st_json_object_close(&w);
     st_json_end_line(&w);
@@ -50,37 +52,37 @@ static strata_status print_json(const struct st_session *s)
 }
 
 /* A plan that does not fit has no program. */
-static void print_ops(const struct st_session *s, bool json)
+static void print_ops(const struct cli_run *r)
 {
-    if (json)
-        st_program_put(&s->plan->program, stdout);
-    else if (s->plan->fits)
-        st_program_print(&s->plan->program, stdout);
+    const struct st_plan *plan = r->plan->plan;
+    if (r->args->json)
+        st_program_put(&plan->program, stdout);
+    else if (plan->fits)
+        st_program_print(&plan->program, stdout);
 }
 
 int cmd_plan(const struct cli_args *args)
 {
-    const struct st_session_opts opts = cli_run_opts(args, NULL);
-    struct st_session session;
-    strata_status st = st_session_configure(&session, &opts), shown = STRATA_OK;
+    struct cli_run run;
+    strata_status st = cli_run_configure(&run, args, NULL), shown = STRATA_OK;
     int code = 0;
 
     if (st == STRATA_OK)
-        st = st_session_model(&session);
+        st = cli_run_model(&run);
     if (st == STRATA_OK)
-        st = st_session_plan(&session);
-    if (st == STRATA_OK)
-        st = st_session_rates(&session, args->measure);
+        st = strata_plan_make(&run.plan, run.model);
+    if (st == STRATA_OK && (args->measure || args->machine != NULL))
+        st = strata_plan_measure(run.plan);
     if (st != STRATA_OK)
         code = cli_fail(st);
-    if (session.plan != NULL && args->ops)
-        print_ops(&session, args->json);
-    else if (session.plan != NULL && args->json)
-        shown = print_json(&session);
-    else if (session.plan != NULL)
-        shown = print_text(&session);
+    if (run.plan != NULL && args->ops)
+        print_ops(&run);
+    else if (run.plan != NULL && args->json)
+        shown = print_json(&run);
+    else if (run.plan != NULL)
+        shown = print_text(&run);
     if (st == STRATA_OK && shown != STRATA_OK)
         code = cli_fail(shown);
-    st_session_close(&session);
+    cli_run_close(&run);
     return code;
 }

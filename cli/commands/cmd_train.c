@@ -31,13 +31,13 @@
 
 struct train {
     const struct cli_args *args; /* borrowed */
-    struct st_session session;
-    struct st_token_set *data, *eval_data;
-    struct st_batch batch;
+    struct cli_run run;
+    struct strata_data *data, *eval_data;
+    int32_t *tokens, *targets; /* [step_sequences * seq_len] */
     struct cli_progress progress;
     struct cli_medians *medians;
     struct st_new_file metrics, trace;                                      /* --metrics, --trace */
-    struct st_hf_writer *writer;                                            /* --out */
+    struct strata_export *out;                                              /* --out */
     off_t metrics_bytes;                                                    /* of whole lines */
     bool metrics_on, stdout_on;                                             /* lines are written there: --metrics, --json */
     char metrics_sentence[SENTENCE_BYTES], stdout_sentence[SENTENCE_BYTES]; /* of the failures that ended that */
@@ -47,7 +47,7 @@ struct train {
     uint64_t sampled_ns;                                     /* when the last was taken */
     bool lines_begun;                                        /* a header stands in the metrics: a summary must follow */
     uint64_t steps_done, evaluated_at, start_ns;
-    struct st_eval_result eval;
+    struct strata_eval eval;
     bool eval_cut; /* a signal ended an evaluation */
     struct cli_summary summary;
 };
@@ -99,10 +99,10 @@ static strata_status check_out(const struct cli_args *args)
 static strata_status open_data(struct train *t)
 {
     const struct cli_args *args = t->args;
-    strata_status st = st_session_tokens(&t->session, &t->data, args->data.items, args->data.count);
+    strata_status st = strata_data_open(&t->data, t->run.model, args->data.items, args->data.count);
 
     if (st == STRATA_OK && args->eval_data != NULL)
-        st = st_session_tokens(&t->session, &t->eval_data, &args->eval_data, 1);
+        st = strata_data_open(&t->eval_data, t->run.model, &args->eval_data, 1);
     return st;
 }
 
@@ -114,13 +114,12 @@ static FILE *people(const struct cli_args *args)
 static strata_status prepare(struct train *t)
 {
     const struct cli_args *args = t->args;
-    const struct st_session_opts opts = cli_run_opts(args, &t->progress);
-    strata_status st = st_session_configure(&t->session, &opts);
+    strata_status st = cli_run_configure(&t->run, args, &t->progress);
 
     if (st == STRATA_OK && args->eval_every != 0 && args->eval_data == NULL)
         st = st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE");
     if (st == STRATA_OK)
-        st = st_session_model(&t->session);
+        st = cli_run_model(&t->run);
     if (st == STRATA_OK)
         st = open_data(t);
     if (st == STRATA_OK)
@@ -131,9 +130,9 @@ static strata_status prepare(struct train *t)
         st = cli_output_check("--trace", args->trace, args);
     if (st != STRATA_OK)
         return st;
-    st = st_session_plan(&t->session);
-    if (t->session.plan != NULL && (!args->quiet || st == STRATA_E_NOFIT))
-        cli_plan_print(t->session.plan, &t->session.figures, false, people(args));
+    st = strata_plan_make(&t->run.plan, t->run.model);
+    if (t->run.plan != NULL && (!args->quiet || st == STRATA_E_NOFIT))
+        cli_plan_print(t->run.plan->plan, &t->run.plan->figures, false, people(args));
     return st;
 }
 
@@ -143,17 +142,17 @@ static strata_status prepare(struct train *t)
 static strata_status begin_outputs(struct train *t)
 {
     const struct cli_args *args = t->args;
+    struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
     strata_status st = cli_output_create(&t->metrics, "--metrics", args->metrics, args);
 
+    opts.overwrite = args->overwrite;
     if (st == STRATA_OK && args->metrics != NULL && (st = st_new_file_stream(&t->metrics)) == STRATA_OK) {
         st_json_begin(&t->metrics_writer, t->metrics.stream);
         t->metrics_on = true;
     }
     if (st == STRATA_OK)
         st = cli_output_create(&t->trace, "--trace", args->trace, args);
-    if (st == STRATA_OK && args->out != NULL &&
-        (st = st_hf_writer_open(&t->writer, t->session.model, args->out, t->session.model_is_dir ? args->model : NULL,
-                                args->overwrite)) != STRATA_OK)
+    if (st == STRATA_OK && args->out != NULL && (st = strata_export_open(&t->out, t->run.model, args->out, &opts)) != STRATA_OK)
         st = st_error_prefix(st, "--out");
     return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st; /* no room at the start */
 }
@@ -163,7 +162,7 @@ typedef void line_fn(struct train *t, struct st_json_writer *w, const struct cli
 static void put_header(struct train *t, struct st_json_writer *w, const struct cli_step *step)
 {
     (void)step;
-    cli_metrics_header(w, &t->session);
+    cli_metrics_header(w, t->run.engine, t->args->max_steps);
 }
 
 static void put_step(struct train *t, struct st_json_writer *w, const struct cli_step *step)
@@ -233,27 +232,37 @@ static strata_status write_header(struct train *t)
     return STRATA_OK;
 }
 
+static strata_status create_batch(struct train *t)
+{
+    const size_t tokens = (size_t)t->run.shape.step_sequences * t->run.shape.seq_len;
+
+    t->tokens = calloc(tokens, sizeof(*t->tokens));
+    t->targets = calloc(tokens, sizeof(*t->targets));
+    if (t->tokens != NULL && t->targets != NULL)
+        return STRATA_OK;
+    return st_error(STRATA_E_NOMEM, "no memory for the tokens of %u sequences", t->run.shape.step_sequences);
+}
+
 static strata_status take(struct train *t)
 {
     const struct cli_args *args = t->args;
     strata_status st = begin_outputs(t);
 
-    cli_progress_init(&t->progress, people(args), args->quiet, args->max_steps, t->session.config.steps_per_print);
+    cli_progress_init(&t->progress, people(args), args->quiet, args->max_steps, t->run.config->values.steps_per_print);
     if (st == STRATA_OK)
-        st = st_session_rates(&t->session, true);
+        st = strata_plan_measure(t->run.plan);
     cli_progress_work_end(&t->progress);
     if (st != STRATA_OK)
         return st;
     if (!args->quiet)
-        cli_bounds_print(&t->session.figures, people(args));
+        cli_bounds_print(&t->run.plan->figures, people(args));
     st = cli_medians_create(&t->medians);
     if (st == STRATA_OK)
         st = st_pressure_open(&t->pressure, NULL, NULL);
     if (st == STRATA_OK)
-        st = st_batch_create(&t->batch, &t->session);
+        st = create_batch(t);
     if (st == STRATA_OK)
-        st = st_session_start(&t->session);
-    cli_progress_work_end(&t->progress);
+        st = cli_run_start(&t->run);
     if (st == STRATA_OK)
         st = write_header(t);
     return st;
@@ -261,26 +270,13 @@ static strata_status take(struct train *t)
 
 /* --- training --- */
 
-static strata_status fill_batch(struct train *t)
-{
-    const uint64_t first = t->steps_done * t->batch.sequences;
-    strata_status st = STRATA_OK;
-
-    for (uint32_t i = 0; i < t->batch.sequences && st == STRATA_OK; i++) {
-        const size_t at = (size_t)i * t->batch.seq;
-
-        st = st_token_set_window(t->data, first + i, t->args->seed, true, t->batch.tokens + at, t->batch.targets + at);
-    }
-    return st;
-}
-
 static strata_status evaluate(struct train *t, struct cli_step *step)
 {
     strata_status st;
 
     if (t->evaluated_at == t->steps_done)
         return STRATA_OK;
-    st = st_evaluate(&t->session, t->eval_data, &t->batch, &t->eval);
+    st = strata_engine_eval_data(t->run.engine, t->eval_data, &t->eval);
     cli_progress_work_end(&t->progress);
     t->eval_cut = st == STRATA_E_CANCELLED;
     if (st != STRATA_OK)
@@ -331,16 +327,18 @@ static void watch_step(struct train *t, struct cli_step *step)
 
 static strata_status one_step(struct train *t)
 {
-    struct st_step_result result;
+    const uint64_t sequences = t->run.shape.step_sequences;
+    struct strata_step result = STRATA_STEP_INIT;
     struct cli_step step;
-    strata_status st = fill_batch(t);
+    strata_status st = strata_data_read(t->data, STRATA_DATA_SHUFFLED, t->args->seed, t->steps_done * sequences,
+                                        t->run.shape.step_sequences, t->tokens, t->targets);
 
     if (st == STRATA_OK)
-        st = st_engine_step(t->session.engine, t->batch.tokens, t->batch.targets, &result);
+        st = strata_engine_step(t->run.engine, t->tokens, t->targets, &result);
     if (st != STRATA_OK)
         return st;
     t->steps_done++;
-    cli_step_fill(&step, &t->session, t->data, &result, t->steps_done, t->steps_done * t->batch.sequences * t->batch.seq);
+    cli_step_fill(&step, t->run.plan, t->data, &result, t->steps_done, t->steps_done * sequences * t->run.shape.seq_len);
     watch_step(t, &step);
     cli_progress_step(&t->progress, &step);
     if (eval_due(t)) {
@@ -355,7 +353,7 @@ static strata_status one_step(struct train *t)
 /* What was trained is worth a file. */
 static strata_status check_learnt(const struct train *t)
 {
-    strata_status st = st_engine_learnt(t->session.engine);
+    strata_status st = strata_engine_check(t->run.engine);
 
     if (st == STRATA_OK && t->evaluated_at == t->steps_done && !isfinite(t->eval.loss))
         st = st_error(
@@ -388,36 +386,21 @@ static strata_status train_loop(struct train *t)
     while (st == STRATA_OK && !is_over(t))
         st = one_step(t);
     if (st == STRATA_OK)
-        st = st_engine_flush(t->session.engine, NULL);
+        st = strata_engine_flush(t->run.engine);
     return st == STRATA_OK ? check_learnt(t) : st;
 }
 
 /* --- the end --- */
 
-static strata_status put_weights(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
-{
-    const struct train *t = ctx;
-    const strata_status st = st_model_check_finite(t->session.model, page, first, count, weight);
-
-    if (st != STRATA_OK)
-        return st_error_prefix(st, "the model is not written");
-    return st_hf_writer_put(t->writer, page, first, count, weight);
-}
-
 static strata_status write_model(struct train *t)
 {
-    struct st_hf_writer *writer = t->writer;
+    struct strata_export *out = t->out;
     strata_status st;
 
-    if (writer == NULL || t->steps_done == 0)
+    if (out == NULL || t->steps_done == 0)
         return STRATA_OK;
-    if ((st = st_engine_export(t->session.engine, put_weights, t)) != STRATA_OK)
-        return st;
-    t->writer = NULL; /* commit takes it */
-    st_ending_hold(); /* all of its files, or none */
-    st = st_hf_writer_commit(writer);
-    st_ending_release();
-    if (st == STRATA_OK)
+    t->out = NULL; /* taken */
+    if ((st = strata_engine_export(t->run.engine, out)) == STRATA_OK)
         cli_progress_note(&t->progress, "model written to %s", t->args->out);
     return st;
 }
@@ -433,7 +416,7 @@ static strata_status finish_run(struct train *t)
     strata_status st = STRATA_OK;
 
     if (t->args->digest)
-        st = st_engine_digest(t->session.engine, t->summary.weights_digest, t->summary.state_digest);
+        st = strata_engine_digest(t->run.engine, t->summary.weights_digest, t->summary.state_digest);
     if (st == STRATA_OK)
         st = write_model(t);
     if (st == STRATA_OK && is_short(t))
@@ -460,11 +443,11 @@ static strata_status summarise(struct train *t, strata_status st)
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     t->summary.status = st;
     t->summary.peak_rss_bytes = st_stats_rss_peak_bytes();
-    t->summary.rss_bytes_max = t->session.plan->rss_bytes_max;
+    t->summary.rss_bytes_max = cli_run_memory(&t->run);
     t->summary.seconds = (double)(st_clock_ns() - t->start_ns) * 1e-9;
     summarise_pressure(t);
     write_lines(t, put_summary, NULL);
-    cli_progress_summary(&t->progress, &t->session.figures, t->medians, &t->summary);
+    cli_progress_summary(&t->progress, &t->run.plan->figures, t->medians, &t->summary);
     print_digests(t);
     if (t->metrics_on && st_new_file_commit(&t->metrics) != STRATA_OK)
         snprintf(t->metrics_sentence, sizeof(t->metrics_sentence), "--metrics %s", strata_last_error());
@@ -487,7 +470,7 @@ static strata_status write_trace(struct train *t, strata_status st)
     if (path == NULL || !t->lines_begun)
         return st;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
-    written = st_engine_trace_write(t->session.engine, &t->trace);
+    written = st_engine_trace_write(t->run.engine->engine, &t->trace);
     if (written == STRATA_OK)
         cli_progress_note(&t->progress, "trace written to %s", path);
     else
@@ -497,14 +480,15 @@ static strata_status write_trace(struct train *t, strata_status st)
 
 static void train_close(struct train *t)
 {
-    st_session_close(&t->session);
+    cli_run_close(&t->run);
     cli_progress_fini(&t->progress);
-    st_batch_destroy(&t->batch);
-    st_token_set_close(t->data);
-    st_token_set_close(t->eval_data);
+    free(t->tokens);
+    free(t->targets);
+    strata_data_close(t->data);
+    strata_data_close(t->eval_data);
     st_pressure_close(t->pressure);
     free(t->medians);
-    st_hf_writer_abort(t->writer);
+    strata_export_abort(t->out);
     st_new_file_abort(&t->trace);
     st_new_file_abort(&t->metrics);
 }
@@ -528,7 +512,8 @@ static int exit_code(const struct train *t, strata_status st)
 
 int cmd_train(const struct cli_args *args)
 {
-    struct train t = {.args = args, .evaluated_at = UINT64_MAX, .metrics = {.fd = -1}, .trace = {.fd = -1}};
+    struct train t = {
+        .args = args, .eval = STRATA_EVAL_INIT, .evaluated_at = UINT64_MAX, .metrics = {.fd = -1}, .trace = {.fd = -1}};
     strata_status st = prepare(&t);
 
     if (st == STRATA_OK)

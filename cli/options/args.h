@@ -45,7 +45,7 @@ struct cli_args {
     const char *device;                               /* default "cpu" */
     const char *prompt, *prompt_file, *prompt_tokens; /* one of them */
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
-    uint64_t max_tokens, top_k; /* max_tokens 0: api/session.h */
+    uint64_t max_tokens, top_k; /* max_tokens 0: strata/model.h */
     double heldout, top_p, repetition_penalty;
     double temperature;               /* NaN: not given */
     uint64_t bytes, repeats, threads; /* bench; threads of the others are an override */

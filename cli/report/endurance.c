@@ -13,21 +13,21 @@ static double written(const struct st_figures *figures, enum st_phase phase)
     return (double)figures->traffic[st_phase_index(phase)].write;
 }
 
-void cli_endurance_planned(struct cli_endurance *out, const struct st_session *s)
+void cli_endurance_planned(struct cli_endurance *out, const struct strata_plan *of, uint64_t max_steps)
 {
-    const struct st_plan *plan = s->plan;
-    const double step = written(&s->figures, ST_PHASE_BODY);
+    const struct st_plan *plan = of->plan;
+    const double step = written(&of->figures, ST_PHASE_BODY);
     struct cli_prediction p = {0};
 
-    cli_predict(&p, &plan->program, &s->machine);
+    cli_predict(&p, &plan->program, &of->machine);
     *out = (struct cli_endurance){.step_bytes = (uint64_t)step,
                                   .run_bytes = (double)NAN,
                                   .day_bytes = p.seconds > 0 ? step / p.seconds * SECONDS_PER_DAY : (double)NAN};
-    if (s->opts.config.max_steps == 0)
+    if (max_steps == 0)
         return;
-    out->run_bytes = step * (double)s->opts.config.max_steps;
+    out->run_bytes = step * (double)max_steps;
     if (plan->policy.update == ST_UPDATE_GATED) /* the first step updates nothing, a flush makes up for it */
-        out->run_bytes += written(&s->figures, ST_PHASE_PROLOGUE) + written(&s->figures, ST_PHASE_EPILOGUE) - step;
+        out->run_bytes += written(&of->figures, ST_PHASE_PROLOGUE) + written(&of->figures, ST_PHASE_EPILOGUE) - step;
 }
 
 void cli_endurance_counted(struct cli_endurance *out, struct cli_medians *m, double seconds)

@@ -11,7 +11,7 @@ struct cli_endurance {
 };
 
 /** Of a plan: --max-steps steps at the predicted pace. */
-void cli_endurance_planned(struct cli_endurance *out, const struct st_session *s);
+void cli_endurance_planned(struct cli_endurance *out, const struct strata_plan *of, uint64_t max_steps);
 /** Of a run so far, as counted. */
 void cli_endurance_counted(struct cli_endurance *out, struct cli_medians *m, double seconds);
 

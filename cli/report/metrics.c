@@ -65,7 +65,7 @@ static double known(double value)
     return value > 0 ? value : (double)NAN;
 }
 
-static void fill_times(double *value, const struct st_step_result *r)
+static void fill_times(double *value, const struct strata_step *r)
 {
     value[CLI_MS_FORWARD] = r->forward_ms;
     value[CLI_MS_BACKWARD] = r->backward_ms;
@@ -77,26 +77,26 @@ static void fill_times(double *value, const struct st_step_result *r)
     }
 }
 
-static void fill_bytes(double *value, const struct st_step_result *r, const struct st_plan *plan)
+static void fill_bytes(double *value, const struct strata_step *r, const struct st_plan *plan)
 {
-    value[CLI_UPLOAD] = (double)r->bytes.upload;
-    value[CLI_DOWNLOAD] = (double)r->bytes.download;
-    value[CLI_READ] = (double)r->bytes.read;
-    value[CLI_WRITE] = (double)r->bytes.write;
+    value[CLI_UPLOAD] = (double)r->upload_bytes;
+    value[CLI_DOWNLOAD] = (double)r->download_bytes;
+    value[CLI_READ] = (double)r->read_bytes;
+    value[CLI_WRITE] = (double)r->write_bytes;
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
         value[CLI_RESIDENT + t] = (double)plan->program.needed[t];
 }
 
-void cli_step_fill(struct cli_step *out, const struct st_session *s, const struct st_token_set *bits_per_byte_of,
-                   const struct st_step_result *result, uint64_t step, uint64_t tokens_total)
+void cli_step_fill(struct cli_step *out, const struct strata_plan *p, const struct strata_data *bits_per_byte_of,
+                   const struct strata_step *result, uint64_t step, uint64_t tokens_total)
 {
     const double tokens_per_second = result->seconds > 0 ? (double)result->tokens / result->seconds : 0;
-    const struct st_plan *plan = s->plan;
+    const struct st_plan *plan = p->plan;
     double *value = out->value;
 
     value[CLI_STEP] = (double)step;
     value[CLI_LOSS] = result->loss;
-    value[CLI_BITS_PER_BYTE] = st_bits_per_byte(result->loss, bits_per_byte_of);
+    value[CLI_BITS_PER_BYTE] = strata_data_bits_per_byte(bits_per_byte_of, result->loss);
     value[CLI_GRAD_NORM] = result->grad_norm;
     value[CLI_LR] = result->lr;
     value[CLI_LOSS_SCALE] = result->loss_scale;
@@ -105,17 +105,17 @@ void cli_step_fill(struct cli_step *out, const struct st_session *s, const struc
     value[CLI_TOKENS] = (double)result->tokens;
     value[CLI_TOKENS_TOTAL] = (double)tokens_total;
     value[CLI_TOKENS_PER_SECOND] = tokens_per_second;
-    value[CLI_MFU] = s->machine.rates.matmul_flops > 0
-                         ? plan->program.workload.model_flops_per_token * tokens_per_second / s->machine.rates.matmul_flops
+    value[CLI_MFU] = p->machine.rates.matmul_flops > 0
+                         ? plan->program.workload.model_flops_per_token * tokens_per_second / p->machine.rates.matmul_flops
                          : (double)NAN;
     value[CLI_STEP_SECONDS] = result->seconds;
-    value[CLI_HARDWARE_BOUND] = known(s->figures.bounds.hardware);
-    value[CLI_SCHEDULE_BOUND] = known(s->figures.bounds.schedule);
+    value[CLI_HARDWARE_BOUND] = known(p->figures.bounds.hardware);
+    value[CLI_SCHEDULE_BOUND] = known(p->figures.bounds.schedule);
     value[CLI_EVAL_LOSS] = (double)NAN;
     value[CLI_EVAL_BITS_PER_BYTE] = (double)NAN;
     fill_times(value, result);
     fill_bytes(value, result, plan);
-    out->stalled_by = result->stalled_by;
+    out->stalled_by = result->stalled_by < ST_LANE_COUNT ? (enum st_lane)result->stalled_by : ST_LANE_COUNT;
 }
 
 static double counted(uint64_t value, double unit)
@@ -398,11 +398,11 @@ static void put_config(struct st_json_writer *w, const struct st_config *config)
     free(text);
 }
 
-static void put_engine(struct st_json_writer *w, struct st_engine *engine)
+static void put_engine(struct st_json_writer *w, struct strata_engine *engine)
 {
-    struct st_engine_info info;
+    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
 
-    st_engine_info(engine, &info);
+    (void)!strata_engine_get_info(engine, &info);
     st_json_object_open(w, "engine");
     st_json_put_string(w, "device", info.device);
     st_json_put_string(w, "io_method", info.io_method);
@@ -413,27 +413,29 @@ static void put_engine(struct st_json_writer *w, struct st_engine *engine)
     st_json_object_close(w);
 }
 
-void cli_metrics_header(struct st_json_writer *w, const struct st_session *s)
+void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, uint64_t max_steps)
 {
+    const struct strata_plan *p = engine->plan;
+    const struct strata_model *m = p->model;
     struct cli_endurance endurance;
 
     st_json_object_open(w, NULL);
     st_json_object_open(w, "run");
     st_json_put_string(w, "version", STRATA_VERSION_STRING);
-    st_json_put_string(w, "model", s->opts.model);
-    st_json_put_u64(w, "seed", s->opts.seed);
-    st_json_put_u64(w, "sequence_length", s->seq);
-    st_json_put_u64(w, "max_steps", s->opts.config.max_steps);
-    put_config(w, &s->config);
+    st_json_put_string(w, "model", m->name);
+    st_json_put_u64(w, "seed", m->seed);
+    st_json_put_u64(w, "sequence_length", m->seq);
+    st_json_put_u64(w, "max_steps", max_steps);
+    put_config(w, &m->config);
     st_json_object_open(w, "plan");
-    cli_plan_put_fields(s->plan, &s->figures, w);
-    cli_endurance_planned(&endurance, s);
+    cli_plan_put_fields(p->plan, &p->figures, w);
+    cli_endurance_planned(&endurance, p, max_steps);
     cli_endurance_put(&endurance, w);
     st_json_object_close(w);
     st_json_object_open(w, "machine");
-    st_machine_put_fields(&s->machine, w);
+    st_machine_put_fields(&p->machine, w);
     st_json_object_close(w);
-    put_engine(w, s->engine);
+    put_engine(w, engine);
     st_json_object_close(w);
     st_json_object_close(w);
     st_json_end_line(w);

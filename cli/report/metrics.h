@@ -4,7 +4,7 @@
 #ifndef CLI_REPORT_METRICS_H
 #define CLI_REPORT_METRICS_H
 
-#include "api/session.h"
+#include "api/handles.h"
 #include "core/json/json.h"
 #include "core/system/pressure.h"
 
@@ -53,8 +53,8 @@ struct cli_step {
 
 /** @param bits_per_byte_of  the training set, for source bytes per token.
  *  @param step  1-based; tokens_total: with this step's. */
-void cli_step_fill(struct cli_step *out, const struct st_session *s, const struct st_token_set *bits_per_byte_of,
-                   const struct st_step_result *result, uint64_t step, uint64_t tokens_total);
+void cli_step_fill(struct cli_step *out, const struct strata_plan *p, const struct strata_data *bits_per_byte_of,
+                   const struct strata_step *result, uint64_t step, uint64_t tokens_total);
 
 /** What memory pressure did to this step. */
 void cli_step_pressure(struct cli_step *out, const struct st_pressure_verdict *verdict);
@@ -86,7 +86,7 @@ struct cli_summary {
 };
 
 /** The three kinds of lines; each ends with a flush. */
-void cli_metrics_header(struct st_json_writer *w, const struct st_session *s);
+void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, uint64_t max_steps);
 void cli_metrics_step(struct st_json_writer *w, const struct cli_step *step);
 void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, const struct cli_summary *summary);
 

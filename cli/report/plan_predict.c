@@ -112,24 +112,24 @@ struct schedule {
 };
 
 /* Destroy schedule->plan. */
-static void plan_schedule(struct schedule *out, const struct st_session *s)
+static void plan_schedule(struct schedule *out, const struct strata_plan *of)
 {
     struct st_policy policy;
 
-    st_policy_from_config(&policy, &s->config);
+    st_policy_from_config(&policy, &of->model->config);
     policy.update = out->update;
     policy.accumulation = out->accumulation;
-    out->chosen = out->update == s->plan->policy.update && out->accumulation == s->plan->decided.accumulation;
+    out->chosen = out->update == of->plan->policy.update && out->accumulation == of->plan->decided.accumulation;
     out->plan = NULL;
     if (out->update == ST_UPDATE_IN_BACKWARD && policy.needs_norm)
         return;
-    out->status = st_plan_make(&out->plan, st_model_workload(s->model), &s->machine.capacity, &policy);
+    out->status = st_plan_make(&out->plan, st_model_workload(of->model->model), &of->machine.capacity, &policy);
     if (out->status == STRATA_OK)
-        out->status = st_plan_balance(&out->plan, &s->machine);
+        out->status = st_plan_balance(&out->plan, &of->machine);
     if (out->status != STRATA_OK)
         return;
-    st_bounds_make(&out->bounds, &out->plan->program, &s->machine);
-    cli_predict(&out->prediction, &out->plan->program, &s->machine);
+    st_bounds_make(&out->bounds, &out->plan->program, &of->machine);
+    cli_predict(&out->prediction, &out->plan->program, &of->machine);
 }
 
 static const char *accumulation_name(enum st_accumulation accumulation)
@@ -178,21 +178,21 @@ static void put_schedule(const struct schedule *c, struct st_json_writer *w)
 }
 
 /* Exactly one of file and w is not NULL.  A schedule for which there was no memory is not an impossible one: E_NOMEM. */
-static strata_status each_schedule(const struct st_session *s, FILE *file, struct st_json_writer *w)
+static strata_status each_schedule(const struct strata_plan *of, FILE *file, struct st_json_writer *w)
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
-    const bool both = s->plan->program.workload.grad_accum > 1;
+    const bool both = of->plan->program.workload.grad_accum > 1;
 
     for (size_t i = 0; i < sizeof(updates) / sizeof(updates[0]); i++) {
         for (size_t k = 0; k < sizeof(orders) / sizeof(orders[0]); k++) {
             struct schedule c = {.update = updates[i], .accumulation = orders[k]};
 
-            if (!both && orders[k] != s->plan->decided.accumulation)
+            if (!both && orders[k] != of->plan->decided.accumulation)
                 continue;
-            if (k > 0 && updates[i] == ST_UPDATE_IN_BACKWARD && s->plan->policy.needs_norm)
+            if (k > 0 && updates[i] == ST_UPDATE_IN_BACKWARD && of->plan->policy.needs_norm)
                 continue; /* said once */
-            plan_schedule(&c, s);
+            plan_schedule(&c, of);
             if (c.status == STRATA_E_NOMEM) {
                 st_plan_destroy(c.plan);
                 return c.status;
@@ -207,19 +207,19 @@ static strata_status each_schedule(const struct st_session *s, FILE *file, struc
     return STRATA_OK;
 }
 
-strata_status cli_schedules_print(const struct st_session *s, FILE *file)
+strata_status cli_schedules_print(const struct strata_plan *of, FILE *file)
 {
-    st_print_text(file, s->plan->program.workload.grad_accum > 1 ? "  schedules (strata.update, strata.accumulation):\n"
-                                                                 : "  schedules (strata.update):\n");
-    return each_schedule(s, file, NULL);
+    st_print_text(file, of->plan->program.workload.grad_accum > 1 ? "  schedules (strata.update, strata.accumulation):\n"
+                                                                  : "  schedules (strata.update):\n");
+    return each_schedule(of, file, NULL);
 }
 
-strata_status cli_schedules_put(const struct st_session *s, struct st_json_writer *w)
+strata_status cli_schedules_put(const struct strata_plan *of, struct st_json_writer *w)
 {
     strata_status st;
 
     st_json_array_open(w, "schedules");
-    st = each_schedule(s, NULL, w);
+    st = each_schedule(of, NULL, w);
     st_json_array_close(w);
     return st;
 }
@@ -277,9 +277,9 @@ static bool has_updates(const struct st_program *program, const struct st_machin
 }
 
 /* Does the program use it at all? */
-static bool matters(const struct st_session *s, enum more more)
+static bool matters(const struct strata_plan *of, enum more more)
 {
-    const struct st_traffic *t = &s->figures.traffic[st_phase_index(ST_PHASE_BODY)];
+    const struct st_traffic *t = &of->figures.traffic[st_phase_index(ST_PHASE_BODY)];
 
     switch (more) {
     case MORE_DRIVE:
@@ -287,26 +287,26 @@ static bool matters(const struct st_session *s, enum more more)
     case MORE_LINK:
         return t->upload + t->download > 0;
     case MORE_UPDATE:
-        return has_updates(&s->plan->program, &s->machine);
+        return has_updates(&of->plan->program, &of->machine);
     default:
         return true;
     }
 }
 
 /* A program planned anew for more memory; 0 seconds if it is no other one, or not for this run.  E_NOMEM. */
-static strata_status planned_anew(double *seconds, const struct st_session *s, strata_tier tier)
+static strata_status planned_anew(double *seconds, const struct strata_plan *of, strata_tier tier)
 {
-    struct st_machine m = s->machine;
+    struct st_machine m = of->machine;
     struct st_plan *plan = NULL;
     struct cli_prediction p = {0};
     struct st_policy policy;
     strata_status st;
 
-    st_policy_from_config(&policy, &s->config);
+    st_policy_from_config(&policy, &of->model->config);
     m.capacity.bytes[tier] += m.capacity.bytes[tier] / 4;
-    if ((st = st_plan_make(&plan, st_model_workload(s->model), &m.capacity, &policy)) == STRATA_OK &&
+    if ((st = st_plan_make(&plan, st_model_workload(of->model->model), &m.capacity, &policy)) == STRATA_OK &&
         (st = st_plan_balance(&plan, &m)) == STRATA_OK &&
-        memcmp(plan->program.needed, s->plan->program.needed, sizeof(plan->program.needed)) != 0)
+        memcmp(plan->program.needed, of->plan->program.needed, sizeof(plan->program.needed)) != 0)
         cli_predict(&p, &plan->program, &m);
     st_plan_destroy(plan);
     *seconds = p.simulated ? p.seconds : 0;
@@ -314,34 +314,34 @@ static strata_status planned_anew(double *seconds, const struct st_session *s, s
 }
 
 /* Predicted seconds with one more of it; 0: it cannot matter.  E_NOMEM. */
-static strata_status seconds_with(double *seconds, const struct st_session *s, enum more more)
+static strata_status seconds_with(double *seconds, const struct strata_plan *of, enum more more)
 {
-    struct st_machine m = s->machine;
+    struct st_machine m = of->machine;
     struct cli_prediction p;
 
     if (more == MORE_HOST || more == MORE_DEVICE)
-        return planned_anew(seconds, s, more == MORE_HOST ? STRATA_TIER_HOST : STRATA_TIER_DEVICE);
+        return planned_anew(seconds, of, more == MORE_HOST ? STRATA_TIER_HOST : STRATA_TIER_DEVICE);
     *seconds = 0;
-    if (!matters(s, more))
+    if (!matters(of, more))
         return STRATA_OK;
     take_rates(&m, more);
-    cli_predict(&p, &s->plan->program, &m);
+    cli_predict(&p, &of->plan->program, &m);
     *seconds = p.simulated ? p.seconds : 0;
     return STRATA_OK;
 }
 
 /* Exactly one of file and w is not NULL.  narrow: a row of text takes two lines. */
-static strata_status each_more(const struct st_session *s, FILE *file, bool narrow, struct st_json_writer *w)
+static strata_status each_more(const struct strata_plan *of, FILE *file, bool narrow, struct st_json_writer *w)
 {
     struct cli_prediction now;
     strata_status st = STRATA_OK;
     char text[24];
 
-    cli_predict(&now, &s->plan->program, &s->machine);
+    cli_predict(&now, &of->plan->program, &of->machine);
     for (enum more more = 0; more < MORE_COUNT && now.simulated; more++) {
         double seconds, change;
 
-        if ((st = seconds_with(&seconds, s, more)) != STRATA_OK)
+        if ((st = seconds_with(&seconds, of, more)) != STRATA_OK)
             return st;
         if (!(seconds > 0))
             continue;
@@ -360,26 +360,26 @@ static strata_status each_more(const struct st_session *s, FILE *file, bool narr
     return st;
 }
 
-strata_status cli_one_more_print(const struct st_session *s, FILE *to)
+strata_status cli_one_more_print(const struct strata_plan *of, FILE *to)
 {
     FILE *file;
     strata_status st;
 
-    if (s->plan->program.op_count > CLI_SIMULATED_OPS_MAX || !st_simulate_possible(&s->plan->program, &s->machine))
+    if (of->plan->program.op_count > CLI_SIMULATED_OPS_MAX || !st_simulate_possible(&of->plan->program, &of->machine))
         return STRATA_OK;
     file = st_page_open(to);
     st_print_text(file, "  one more of each would change the step:\n");
-    st = each_more(s, file, st_print_width(to) < MORE_COLUMNS, NULL);
+    st = each_more(of, file, st_print_width(to) < MORE_COLUMNS, NULL);
     st_page_close(file, to);
     return st;
 }
 
-strata_status cli_one_more_put(const struct st_session *s, struct st_json_writer *w)
+strata_status cli_one_more_put(const struct strata_plan *of, struct st_json_writer *w)
 {
     strata_status st;
 
     st_json_array_open(w, "one_more");
-    st = each_more(s, NULL, false, w);
+    st = each_more(of, NULL, false, w);
     st_json_array_close(w);
     return st;
 }

@@ -29,7 +29,7 @@ void cli_progress_init(struct cli_progress *p, FILE *file, bool quiet, uint64_t 
 void cli_progress_fini(struct cli_progress *p); /* a zeroed struct is fine */
 /** One step.  Always kept: the first three, the last, every skipped one. */
 void cli_progress_step(struct cli_progress *p, const struct cli_step *step);
-/** A session's watch (api/session.h) over something long: rewritten on a terminal, elsewhere a line every 30 seconds.  False once
+/** A model's strata_progress_fn over something long: rewritten on a terminal, elsewhere a line every 30 seconds.  False once
  * a signal has asked.
  *  @param progress  a struct cli_progress
  *  @param what      such as "loading weights" */

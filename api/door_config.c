@@ -1,0 +1,152 @@
+/* api/door_config.c - strata/config.h: a configuration, with what its reader should know of it said at once. */
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IDLE_NAMED_MOST 4u /* keys without effect that are named */
+
+static bool is_idle(const struct st_config_row *row)
+{
+    return row->verdict == ST_VERDICT_NOTICE && (row->origin == ST_ORIGIN_FILE || row->origin == ST_ORIGIN_COMMAND_LINE);
+}
+
+/* Names those that would change results first; the rest is a number. */
+static void log_idle_keys(const struct st_config_source *source)
+{
+    char text[512] = "";
+    size_t length = 0;
+    uint32_t count = 0, named = 0;
+
+    for (uint32_t i = 0; i < 2 * st_config_row_count(source); i++) {
+        const struct st_config_row *row = st_config_row_at(source, i % st_config_row_count(source));
+        const bool results = i < st_config_row_count(source);
+
+        if (!is_idle(row) || row->results != results)
+            continue;
+        count++;
+        if (named < IDLE_NAMED_MOST && length < sizeof(text)) {
+            length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%.64s", named == 0 ? "" : ", ", row->path);
+            named++;
+        }
+    }
+    if (count > named)
+        snprintf(text + length, sizeof(text) - length, " and %u more", count - named);
+    if (count > 0)
+        st_log(ST_LOG_NOTICE, "%u %s no effect here, strata check says why: %s", count, count == 1 ? "key has" : "keys have",
+               text);
+}
+
+/* One line for each value that the file's reader may not expect, all of which are about the update, and one for all keys that
+ * have no meaning here. */
+static void log_notices(const struct st_config_source *source, bool forward_only)
+{
+    for (uint32_t i = 0; !forward_only && i < st_config_row_count(source); i++)
+        if (st_config_row_at(source, i)->announced)
+            st_log(ST_LOG_NOTICE, "%s: %s", st_config_row_at(source, i)->path, st_config_row_at(source, i)->reason);
+    log_idle_keys(source);
+}
+
+static void log_other_problems(const struct st_config_source *source)
+{
+    for (uint32_t i = 1; source != NULL && i < st_config_problem_count(source); i++)
+        st_log(ST_LOG_ERROR, "%s", st_config_problem_at(source, i));
+}
+
+/* Who set a key; DEFAULT: nobody. */
+static enum st_config_origin origin_of(const struct st_config_source *source, const char *path)
+{
+    for (uint32_t i = 0; i < st_config_row_count(source); i++)
+        if (strcmp(st_config_row_at(source, i)->path, path) == 0)
+            return st_config_row_at(source, i)->origin;
+    return ST_ORIGIN_DEFAULT;
+}
+
+static strata_status load(struct strata_config *c, const struct strata_config_opts *o)
+{
+    const struct st_config_opts opts = {
+        .file = o->file,
+        .overrides = o->overrides,
+        .override_count = o->override_count,
+        .allow_unknown = o->allow_unknown,
+        .max_steps = o->max_steps,
+    };
+    struct st_config_source *source = NULL;
+    strata_status st;
+
+    st = o->text == NULL ? st_config_load(&c->values, &source, &opts)
+                         : st_config_load_text(&c->values, &source, o->text, strlen(o->text), "the configuration", &opts);
+    if (st != STRATA_OK) {
+        log_other_problems(source);
+    } else {
+        c->nvme_named = origin_of(source, "strata.nvme") == ST_ORIGIN_COMMAND_LINE;
+        c->bf16_off = c->values.dtype == STRATA_F32 && (origin_of(source, "bf16.enabled") == ST_ORIGIN_FILE ||
+                                                        origin_of(source, "bfloat16.enabled") == ST_ORIGIN_FILE);
+        log_notices(source, o->forward_only);
+    }
+    st_config_source_free(source);
+    return st;
+}
+
+strata_status strata_config_open(struct strata_config **config, const struct strata_config_opts *opts)
+{
+    struct strata_config_opts o;
+    struct strata_config *c;
+    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_config_opts");
+
+    if (config == NULL)
+        return st_handle_missing(__func__, "config");
+    if (st != STRATA_OK)
+        return st;
+    if (o.file != NULL && o.text != NULL)
+        return st_error(STRATA_E_INVAL, "%s: a file and a text are given: one of them must be NULL", __func__);
+    for (uint32_t i = 0; i < o.override_count; i++)
+        if (o.overrides == NULL || o.overrides[i] == NULL)
+            return st_handle_missing(__func__, "one of opts.overrides");
+    c = st_fault_refuses("api.config") ? NULL : calloc(1, sizeof(*c));
+    if (c == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a configuration");
+    st = load(c, &o);
+    if (st == STRATA_OK)
+        st = st_handle_text(&c->name, o.file != NULL ? o.file : "the configuration");
+    if (st != STRATA_OK) {
+        strata_config_close(c);
+        return st;
+    }
+    *config = c;
+    return STRATA_OK;
+}
+
+strata_status strata_config_json(struct strata_config *config, const char **json)
+{
+    size_t bytes = 0;
+    FILE *memory;
+
+    if (config == NULL || json == NULL)
+        return st_handle_missing(__func__, config == NULL ? "config" : "json");
+    if (config->json == NULL) {
+        memory = st_fault_refuses("api.config_json") ? NULL : open_memstream(&config->json, &bytes);
+        if (memory != NULL)
+            st_config_write_json(&config->values, memory);
+        if (memory == NULL || fclose(memory) != 0 || config->json == NULL) {
+            free(config->json);
+            config->json = NULL;
+            return st_error(STRATA_E_NOMEM, "no memory for the text of a configuration");
+        }
+    }
+    *json = config->json;
+    return STRATA_OK;
+}
+
+void strata_config_close(struct strata_config *config)
+{
+    if (config == NULL)
+        return;
+    free(config->json);
+    free(config->name);
+    free(config);
+}

@@ -1,0 +1,78 @@
+/* api/door_data.c - strata/data.h: sequences of token files, by their position. */
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+strata_status strata_data_open(struct strata_data **data, const struct strata_model *model, const char *const *paths,
+                               uint32_t count)
+{
+    struct strata_data *d;
+    strata_status st;
+
+    if (data == NULL || model == NULL || paths == NULL)
+        return st_handle_missing(__func__, data == NULL ? "data" : model == NULL ? "model" : "paths");
+    if (count == 0)
+        return st_error(STRATA_E_INVAL, "%s: count is 0: name a token file", __func__);
+    for (uint32_t i = 0; i < count; i++)
+        if (paths[i] == NULL)
+            return st_handle_missing(__func__, "one of paths");
+    d = st_fault_refuses("api.data") ? NULL : calloc(1, sizeof(*d));
+    if (d == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a set of token files");
+    d->seq = model->seq;
+    st = st_token_set_open(&d->set, paths, count, st_model_config(model->model)->vocab, d->seq);
+    if (st != STRATA_OK) {
+        strata_data_close(d);
+        return st;
+    }
+    *data = d;
+    return STRATA_OK;
+}
+
+uint64_t strata_data_count(const struct strata_data *data)
+{
+    return data != NULL ? st_token_set_windows(data->set) : 0;
+}
+
+static strata_status read_one(const struct strata_data *d, enum strata_data_order order, uint64_t seed, uint64_t position,
+                              int32_t *tokens, int32_t *targets)
+{
+    if (order == STRATA_DATA_SHUFFLED || position < st_token_set_windows(d->set))
+        return st_token_set_window(d->set, position, seed, order == STRATA_DATA_SHUFFLED, tokens, targets);
+    memset(tokens, 0, d->seq * sizeof(*tokens));
+    memset(targets, 0xff, d->seq * sizeof(*targets));
+    return STRATA_OK;
+}
+
+strata_status strata_data_read(const struct strata_data *data, enum strata_data_order order, uint64_t seed, uint64_t first,
+                               uint32_t count, int32_t *tokens, int32_t *targets)
+{
+    strata_status st = STRATA_OK;
+
+    if (data == NULL || tokens == NULL || targets == NULL)
+        return st_handle_missing(__func__, data == NULL ? "data" : tokens == NULL ? "tokens" : "targets");
+    if (order != STRATA_DATA_SHUFFLED && order != STRATA_DATA_IN_ORDER)
+        return st_error(STRATA_E_INVAL, "%s: %d is no order", __func__, (int)order);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = read_one(data, order, seed, first + i, tokens + (size_t)i * data->seq, targets + (size_t)i * data->seq);
+    return st;
+}
+
+double strata_data_bits_per_byte(const struct strata_data *data, double loss)
+{
+    const double bytes_per_token = data != NULL ? st_token_set_bytes_per_token(data->set) : 0;
+
+    return bytes_per_token > 0 ? loss / (bytes_per_token * M_LN2) : (double)NAN;
+}
+
+void strata_data_close(struct strata_data *data)
+{
+    if (data == NULL)
+        return;
+    st_token_set_close(data->set);
+    free(data);
+}

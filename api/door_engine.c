@@ -1,0 +1,338 @@
+/* api/door_engine.c - strata/engine.h: a plan that runs, its calls in order. */
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/system/ending.h"
+#include "core/trace/trace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(ST_LANE_COUNT <= STRATA_LANES_MAX, "every lane has its place in a step's result");
+
+/* --- create and destroy --- */
+
+/* Parts in proportion to the directories' rates, where they are known and each holds its part; else NULL, equal parts, for which
+ * the plan has found room. */
+static const double *dir_rates(const struct strata_plan *p)
+{
+    const struct st_config *config = &p->model->config;
+    const char *dirs[ST_CONFIG_DIRS_MAX];
+    uint64_t room = 0;
+
+    if (config->nvme_dir_count < 2 || p->machine.rates.dir_count != config->nvme_dir_count)
+        return NULL;
+    for (uint32_t i = 0; i < config->nvme_dir_count; i++)
+        dirs[i] = config->nvme_dirs[i];
+    if (st_swap_room(dirs, config->nvme_dir_count, p->machine.rates.dir_rates, config->block_bytes, &room, NULL) == STRATA_OK &&
+        room >= p->plan->program.needed[STRATA_TIER_NVME])
+        return p->machine.rates.dir_rates;
+    st_log(ST_LOG_NOTICE, "the nvme directories take equal parts: one of them lacks space for its part by speed");
+    return NULL;
+}
+
+/* Launchers set OMP_NUM_THREADS to 1 for every program: not obeyed, and not in silence. */
+static void log_omp_threads(const struct strata_plan *p)
+{
+    const char *text = getenv("OMP_NUM_THREADS");
+    const uint32_t workers = st_topology_core_count(p->model->topology);
+    unsigned long asked;
+    char *end;
+
+    if (text == NULL || p->model->config.threads != 0)
+        return;
+    asked = strtoul(text, &end, 10);
+    if (end != text && asked != workers)
+        st_log(ST_LOG_NOTICE, "OMP_NUM_THREADS is %lu, which is not obeyed: %u %s; --threads N sets their number", asked, workers,
+               workers == 1 ? "worker" : "workers");
+}
+
+static strata_status create_engine(struct strata_engine *e, const struct strata_engine_opts *o)
+{
+    const struct strata_plan *p = e->plan;
+    const struct strata_model *m = p->model;
+    const struct st_engine_opts opts = {
+        .program = &p->plan->program,
+        .config = &m->config,
+        .compute = st_model_compute(m->model),
+        .topology = m->topology,
+        .device = m->device,
+        .dir_rates = p->plan->program.needed[STRATA_TIER_NVME] > 0 ? dir_rates(p) : NULL,
+        .fake_seed = o->fake_seed,
+        .fake_latency_us = o->fake_latency_us,
+        .trace = e->trace,
+    };
+    const strata_status st = st_engine_create(&e->engine, &opts);
+
+    return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st; /* from here on its space is taken: a disk that fills is one that fails */
+}
+
+static strata_status check_plan(const struct strata_plan *plan)
+{
+    if (!plan->plan->fits)
+        return st_error(STRATA_E_INVAL, "a plan that does not fit makes no engine");
+    if (st_handle_only_plans(plan->model))
+        return st_error(STRATA_E_INVAL,
+                        "the model was opened for planning alone: set its use to STRATA_USE_TRAIN, _EVAL or _GENERATE");
+    return STRATA_OK;
+}
+
+strata_status strata_engine_create(struct strata_engine **engine, struct strata_plan *plan, const struct strata_engine_opts *opts)
+{
+    struct strata_engine_opts o;
+    struct strata_engine *e;
+    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_engine_opts");
+
+    if (engine == NULL || plan == NULL)
+        return st_handle_missing(__func__, engine == NULL ? "engine" : "plan");
+    if (st != STRATA_OK || (st = check_plan(plan)) != STRATA_OK)
+        return st;
+    if (atomic_flag_test_and_set(&plan->model->has_engine))
+        return st_error(STRATA_E_INVAL, "the model has an engine: destroy it, or open the model once more");
+    e = st_fault_refuses("api.engine") ? NULL : calloc(1, sizeof(*e));
+    if (e == NULL) {
+        atomic_flag_clear(&plan->model->has_engine);
+        return st_error(STRATA_E_NOMEM, "no memory for an engine");
+    }
+    e->plan = plan;
+    atomic_fetch_add(&plan->users, 1);
+    plan->has_engine = true;
+    if (o.trace_steps > 0)
+        st = st_engine_trace_create(&e->trace, &plan->plan->program, o.trace_steps);
+    log_omp_threads(plan);
+    if (st == STRATA_OK)
+        st = create_engine(e, &o);
+    if (st != STRATA_OK) {
+        strata_engine_destroy(e);
+        return st;
+    }
+    *engine = e;
+    return STRATA_OK;
+}
+
+void strata_engine_destroy(struct strata_engine *engine)
+{
+    if (engine == NULL)
+        return;
+    st_engine_destroy(engine->engine);
+    st_trace_destroy(engine->trace);
+    engine->plan->has_engine = false;
+    atomic_flag_clear(&engine->plan->model->has_engine);
+    strata_plan_destroy(engine->plan);
+    free(engine);
+}
+
+void strata_abandon(void)
+{
+    st_ending_begin();
+    st_swap_unlink_all();
+    st_new_file_remove_all();
+}
+
+/* --- weights --- */
+
+/* A source of weights, and who watches it being read.  Workers read, several at once. */
+struct watched_source {
+    struct st_weight_source source;
+    const struct strata_model *model;
+    const char *what;
+    uint64_t total;
+    atomic_uint_fast64_t done;
+};
+
+static strata_status read_watched(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
+{
+    struct watched_source *w = ctx;
+    const strata_status st = w->source.read(w->source.ctx, page, first, count, out);
+
+    return st == STRATA_OK ? st_handle_watch(w->model, w->what, atomic_fetch_add(&w->done, count) + count, w->total) : st;
+}
+
+static strata_status load(struct strata_engine *e)
+{
+    struct strata_model *m = e->plan->model;
+    struct watched_source w = {.model = m, .total = st_model_workload(m->model)->params};
+    strata_status st = STRATA_OK;
+
+    if (m->is_dir && m->reader == NULL)
+        st = st_hf_reader_open(&m->reader, m->model, m->name);
+    if (st != STRATA_OK)
+        return st;
+    w.source = m->is_dir ? st_hf_reader_source(m->reader) : st_model_init_source(&m->init);
+    w.what = m->is_dir ? "loading weights" : "making initial weights";
+    st = st_handle_watch(m, w.what, 0, w.total);
+    if (st == STRATA_OK)
+        st = st_engine_load(e->engine, read_watched, &w);
+    if (st == STRATA_OK && m->is_dir)
+        st = st_hf_reader_check_unchanged(m->reader);
+    return st;
+}
+
+strata_status strata_engine_load(struct strata_engine *engine)
+{
+    strata_status st;
+
+    if (engine == NULL)
+        return st_handle_missing(__func__, "engine");
+    st = load(engine);
+    engine->loaded = st == STRATA_OK;
+    st_hf_reader_close(engine->plan->model->reader); /* its files were open long enough */
+    engine->plan->model->reader = NULL;
+    return st;
+}
+
+/* --- steps --- */
+
+strata_status st_handle_loaded(const struct strata_engine *e, const char *function)
+{
+    if (e == NULL)
+        return st_handle_missing(function, "engine");
+    if (!e->loaded)
+        return st_error(STRATA_E_INVAL, "%s: nothing is loaded: strata_engine_load() comes first", function);
+    return STRATA_OK;
+}
+
+static strata_status check_batch(const struct strata_engine *e, const char *function, const int32_t *tokens,
+                                 const int32_t *targets, bool trains)
+{
+    const strata_status st = st_handle_loaded(e, function);
+
+    if (st != STRATA_OK)
+        return st;
+    if (tokens == NULL || targets == NULL)
+        return st_handle_missing(function, tokens == NULL ? "tokens" : "targets");
+    if (e->plan->model->use == STRATA_USE_GENERATE || (trains && e->plan->model->use != STRATA_USE_TRAIN))
+        return st_error(STRATA_E_INVAL, "%s: the model was opened for another use", function);
+    return STRATA_OK;
+}
+
+static void take_result(struct strata_step *out, const struct st_step_result *r)
+{
+    *out = (struct strata_step){
+        .loss = r->loss,
+        .grad_norm = r->grad_norm,
+        .lr = r->lr,
+        .loss_scale = r->loss_scale,
+        .skipped = r->skipped,
+        .weights_overflowed = r->weights_overflowed,
+        .tokens = r->tokens,
+        .seconds = r->seconds,
+        .forward_ms = r->forward_ms,
+        .backward_ms = r->backward_ms,
+        .stall_ms = r->stall_ms,
+        .other_ms = r->other_ms,
+        .stalled_by = r->stalled_by == ST_LANE_COUNT ? STRATA_LANES_MAX : (uint32_t)r->stalled_by,
+        .upload_bytes = r->bytes.upload,
+        .download_bytes = r->bytes.download,
+        .read_bytes = r->bytes.read,
+        .write_bytes = r->bytes.write,
+    };
+    memcpy(out->busy_ms, r->busy_ms, sizeof(r->busy_ms));
+    memcpy(out->lane_stall_ms, r->lane_stall_ms, sizeof(r->lane_stall_ms));
+}
+
+strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
+                                 struct strata_step *result)
+{
+    strata_status st = check_batch(engine, __func__, tokens, targets, true);
+    struct strata_step step = {0};
+    struct st_step_result r;
+
+    if (st == STRATA_OK && result != NULL) /* a size that is none is found before anything runs */
+        st = st_handle_result(result, sizeof(step), &step, sizeof(step), "strata_step");
+    if (st == STRATA_OK)
+        st = st_engine_step(engine->engine, tokens, targets, &r);
+    if (st != STRATA_OK || result == NULL)
+        return st;
+    take_result(&step, &r);
+    return st_handle_result(result, sizeof(step), &step, sizeof(step), "strata_step");
+}
+
+strata_status strata_engine_flush(struct strata_engine *engine)
+{
+    const strata_status st = st_handle_loaded(engine, __func__);
+
+    return st == STRATA_OK ? st_engine_flush(engine->engine, NULL) : st;
+}
+
+strata_status strata_engine_eval(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets, double *loss_sum,
+                                 uint64_t *targets_seen)
+{
+    const strata_status st = check_batch(engine, __func__, tokens, targets, false);
+
+    if (st != STRATA_OK)
+        return st;
+    if (loss_sum == NULL || targets_seen == NULL)
+        return st_handle_missing(__func__, loss_sum == NULL ? "loss_sum" : "targets_seen");
+    return st_engine_eval(engine->engine, tokens, targets, loss_sum, targets_seen);
+}
+
+strata_status strata_engine_forward(struct strata_engine *engine, const int32_t *tokens, uint32_t count, uint32_t position,
+                                    float *logits)
+{
+    const strata_status st = st_handle_loaded(engine, __func__);
+    const struct strata_model *m;
+
+    if (st != STRATA_OK)
+        return st;
+    m = engine->plan->model;
+    if (tokens == NULL || logits == NULL)
+        return st_handle_missing(__func__, tokens == NULL ? "tokens" : "logits");
+    if (m->use != STRATA_USE_GENERATE)
+        return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than generation", __func__);
+    if (count == 0 || count > m->seq || (uint64_t)position + count > m->context)
+        return st_error(STRATA_E_INVAL, "%s: %u tokens at position %u: 1 to %u at a time, %u in all have room", __func__, count,
+                        position, m->seq, m->context);
+    return st_engine_forward(engine->engine, tokens, count, position, logits);
+}
+
+strata_status strata_engine_check(const struct strata_engine *engine)
+{
+    return engine != NULL ? st_engine_learnt(engine->engine) : st_handle_missing(__func__, "engine");
+}
+
+strata_status strata_engine_digest(struct strata_engine *engine, char weights[33], char state[33])
+{
+    const strata_status st = st_handle_loaded(engine, __func__);
+
+    if (st != STRATA_OK)
+        return st;
+    if (weights == NULL || state == NULL)
+        return st_handle_missing(__func__, weights == NULL ? "weights" : "state");
+    return st_engine_digest(engine->engine, weights, state);
+}
+
+void strata_engine_cancel(struct strata_engine *engine)
+{
+    if (engine != NULL)
+        st_engine_cancel(engine->engine);
+}
+
+const char *strata_lane_name(uint32_t lane)
+{
+    return lane < ST_LANE_COUNT ? st_lane_name((enum st_lane)lane) : NULL;
+}
+
+strata_status strata_engine_get_info(struct strata_engine *engine, struct strata_engine_info *info)
+{
+    struct strata_engine_info i = {0};
+    struct st_engine_info from;
+
+    if (engine == NULL || info == NULL)
+        return st_handle_missing(__func__, engine == NULL ? "engine" : "info");
+    st_engine_info(engine->engine, &from);
+    memcpy(i.device, from.device, sizeof(i.device));
+    memcpy(i.isa, from.isa, sizeof(i.isa));
+    memcpy(i.io_method, from.io_method, sizeof(i.io_method));
+    i.io_direct = from.io_direct;
+    i.io_registered = from.io_registered;
+    i.workers = from.workers;
+    i.steps = from.steps_done;
+    i.skipped_steps = from.skipped_steps;
+    i.upload_bytes = from.moved.upload;
+    i.download_bytes = from.moved.download;
+    i.read_bytes = from.moved.read;
+    i.write_bytes = from.moved.write;
+    return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_engine_info");
+}

@@ -1,0 +1,92 @@
+/* api/door_eval.c - strata_engine_eval_data(): forward over all of the data, a step's sequences at a time. */
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* What was looked at so far, and room for the tokens of a step. */
+struct evaluation {
+    uint32_t sequences;        /* of a step */
+    int32_t *tokens, *targets; /* [sequences * seq] */
+    double loss_sum;
+    uint64_t targets_seen, windows;
+};
+
+static strata_status evaluate(struct strata_engine *engine, const struct strata_data *data, struct evaluation *e)
+{
+    const uint64_t all = strata_data_count(data);
+    strata_status st = STRATA_OK;
+
+    while (e->windows < all) {
+        const uint64_t left = all - e->windows;
+        double loss_sum;
+        uint64_t targets;
+
+        st = st_handle_watch(engine->plan->model, "evaluating", e->windows, all);
+        if (st == STRATA_OK)
+            st = strata_data_read(data, STRATA_DATA_IN_ORDER, 0, e->windows, e->sequences, e->tokens, e->targets);
+        if (st == STRATA_OK)
+            st = st_engine_eval(engine->engine, e->tokens, e->targets, &loss_sum, &targets);
+        if (st != STRATA_OK)
+            break;
+        e->loss_sum += loss_sum;
+        e->targets_seen += targets;
+        e->windows += left < e->sequences ? left : e->sequences;
+    }
+    return st;
+}
+
+static struct strata_eval result_of(const struct evaluation *e, const struct strata_data *data)
+{
+    struct strata_eval r = {.targets = e->targets_seen, .sequences = e->windows};
+
+    r.loss = e->targets_seen > 0 ? e->loss_sum / (double)e->targets_seen : (double)NAN;
+    r.perplexity = exp(r.loss);
+    r.bits_per_byte = strata_data_bits_per_byte(data, r.loss);
+    return r;
+}
+
+static strata_status check(const struct strata_engine *engine, const struct strata_data *data, const struct strata_eval *result)
+{
+    const strata_status st = st_handle_loaded(engine, "strata_engine_eval_data");
+
+    if (st != STRATA_OK)
+        return st;
+    if (data == NULL || result == NULL)
+        return st_handle_missing("strata_engine_eval_data", data == NULL ? "data" : "result");
+    if (engine->plan->model->use == STRATA_USE_GENERATE)
+        return st_error(STRATA_E_INVAL, "strata_engine_eval_data: the model was opened for another use");
+    if (data->seq != engine->plan->model->seq)
+        return st_error(STRATA_E_INVAL, "the data's sequences have %u tokens, the model's %u: open the data with this model",
+                        data->seq, engine->plan->model->seq);
+    return STRATA_OK;
+}
+
+strata_status strata_engine_eval_data(struct strata_engine *engine, const struct strata_data *data, struct strata_eval *result)
+{
+    strata_status st = check(engine, data, result);
+    struct evaluation e = {0};
+    struct strata_eval r = {0};
+    size_t count;
+
+    if (st == STRATA_OK) /* a size that is none is found before anything runs */
+        st = st_handle_result(result, sizeof(r), &r, sizeof(r), "strata_eval");
+    if (st != STRATA_OK)
+        return st;
+    e.sequences = engine->plan->model->config.micro_batch * engine->plan->model->config.grad_accum;
+    count = (size_t)e.sequences * data->seq;
+    if (!st_fault_refuses("api.eval")) {
+        e.tokens = calloc(count, sizeof(*e.tokens));
+        e.targets = calloc(count, sizeof(*e.targets));
+    }
+    st = e.tokens != NULL && e.targets != NULL
+             ? evaluate(engine, data, &e)
+             : st_error(STRATA_E_NOMEM, "no memory for the tokens of %u sequences", e.sequences);
+    free(e.tokens);
+    free(e.targets);
+    r = result_of(&e, data);
+    (void)!st_handle_result(result, sizeof(r), &r, sizeof(r), "strata_eval");
+    return st;
+}

@@ -1,0 +1,79 @@
+/* api/door_export.c - a trained model as a directory: begun before the run, written after it. */
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/ending.h"
+
+#include <stdlib.h>
+
+strata_status strata_export_open(struct strata_export **out, struct strata_model *model, const char *dir,
+                                 const struct strata_export_opts *opts)
+{
+    struct strata_export_opts o;
+    struct strata_export *x;
+    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_export_opts");
+
+    if (out == NULL || model == NULL || dir == NULL)
+        return st_handle_missing(__func__, out == NULL ? "out" : model == NULL ? "model" : "dir");
+    if (st != STRATA_OK)
+        return st;
+    x = st_fault_refuses("api.export") ? NULL : calloc(1, sizeof(*x));
+    if (x == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for an export");
+    x->model = model;
+    atomic_fetch_add(&x->model->users, 1);
+    st = st_hf_writer_open(&x->writer, model->model, dir, model->is_dir ? model->name : NULL, o.overwrite);
+    if (st != STRATA_OK) {
+        strata_export_abort(x);
+        return st;
+    }
+    *out = x;
+    return STRATA_OK;
+}
+
+static strata_status put_weights(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    const struct strata_export *x = ctx;
+    const strata_status st = st_model_check_finite(x->model->model, page, first, count, weight);
+
+    if (st != STRATA_OK)
+        return st_error_prefix(st, "the model is not written");
+    return st_hf_writer_put(x->writer, page, first, count, weight);
+}
+
+static strata_status write_model(struct strata_engine *engine, struct strata_export *x)
+{
+    strata_status st = st_engine_export(engine->engine, put_weights, x);
+    struct st_hf_writer *writer = x->writer;
+
+    if (st != STRATA_OK)
+        return st;
+    x->writer = NULL; /* commit takes it */
+    st_ending_hold(); /* all of its files, or none */
+    st = st_hf_writer_commit(writer);
+    st_ending_release();
+    return st;
+}
+
+strata_status strata_engine_export(struct strata_engine *engine, struct strata_export *out)
+{
+    strata_status st = st_handle_loaded(engine, __func__);
+
+    if (st == STRATA_OK && out == NULL)
+        st = st_handle_missing(__func__, "out");
+    if (st == STRATA_OK && out->model != engine->plan->model)
+        st = st_error(STRATA_E_INVAL, "%s: the directory was begun for another model", __func__);
+    if (st == STRATA_OK)
+        st = write_model(engine, out);
+    strata_export_abort(out);
+    return st;
+}
+
+void strata_export_abort(struct strata_export *out)
+{
+    if (out == NULL)
+        return;
+    st_hf_writer_abort(out->writer);
+    strata_model_close(out->model);
+    free(out);
+}

@@ -1,0 +1,307 @@
+/* api/door_model.c - strata/model.h: a preset or a directory, as a configuration wants it run. */
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "offload/device.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define SEQ_DEFAULT_MAX 1024u
+#define PROMPT_ROWS_MAX 256u /* tokens of a prompt in one call: the weights cross the links once for so many */
+
+strata_status strata_device_check(const char *device)
+{
+    if (device == NULL)
+        return st_handle_missing(__func__, "device");
+    if (strcmp(device, "cpu") == 0)
+        return STRATA_OK;
+    if (strncmp(device, "cuda", 4) == 0 && st_device_find("cuda") == NULL)
+        return st_error(STRATA_E_NOSYS, "--device %s: this build has no GPU support: use --device cpu", device);
+    if (strncmp(device, "cuda", 4) == 0)
+        return st_device_find(device) != NULL ? STRATA_OK
+                                              : st_error(STRATA_E_INVAL, "--device %s: use cuda or cuda:N, N from 0", device);
+    return st_error(STRATA_E_INVAL, "--device: unknown device \"%s\": use cpu", device);
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat info;
+
+    return !st_fault_refuses("model.stat") && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* ORG/NAME, as models are called where they are published. */
+static bool is_hub_id(const char *name)
+{
+    const char *slash = strchr(name, '/');
+
+    return slash != NULL && slash > name && slash[1] != '\0' && strchr(slash + 1, '/') == NULL && name[0] != '.' &&
+           name[0] != '~';
+}
+
+static strata_status no_such_model(const char *name)
+{
+    struct stat info;
+    const bool there = !st_fault_refuses("model.stat") && stat(name, &info) == 0;
+
+    if (!there && errno != ENOENT)
+        return st_error_errno(errno, "--model %s", name);
+    if (there || !is_hub_id(name))
+        return st_error(STRATA_E_INPUT, "--model %s: %s", name, there ? "is no directory" : "no such directory");
+    return st_error(
+        STRATA_E_INPUT,
+        "--model %s: no such directory, and nothing is downloaded: fetch it with \"hf download %s --local-dir DIR\", then "
+        "say --model DIR",
+        name, name);
+}
+
+static bool is_preset(const char *name)
+{
+    for (uint32_t i = 0; st_model_preset_name(i) != NULL; i++)
+        if (strcmp(st_model_preset_name(i), name) == 0)
+            return true;
+    return false;
+}
+
+/* --- sizes --- */
+
+static void size_sequence(struct strata_model *m, const struct strata_model_opts *o, const struct st_model_config *config)
+{
+    m->seq = o->seq_len;
+    if (m->seq == 0)
+        m->seq = config->context < SEQ_DEFAULT_MAX ? config->context : SEQ_DEFAULT_MAX;
+    if (o->seq_len == 0 && config->window != 0 && config->window < m->seq)
+        m->seq = config->window;
+}
+
+/* The cache holds the prompt and what is asked for, within the context; a number of tokens that nobody asked for stays within the
+ * window, too.  One that was asked for and leaves the window is refused with the model's other sizes. */
+static strata_status size_generation(struct strata_model *m, const struct strata_model_opts *o,
+                                     const struct st_model_config *config)
+{
+    const bool asked = o->max_tokens != 0;
+    const bool windowed = config->window != 0 && config->window < config->context;
+    const uint32_t room = windowed ? config->window : config->context, most = asked ? config->context : room;
+    const uint64_t wanted = (uint64_t)o->prompt_tokens + (asked ? o->max_tokens : STRATA_MAX_TOKENS_DEFAULT);
+
+    if (o->prompt_tokens == 0)
+        return st_error(STRATA_E_INVAL, "generation needs a prompt of one token or more: set prompt_tokens");
+    if (o->prompt_tokens >= room)
+        return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the %s of %s is %u: no room for another one", o->prompt_tokens,
+                        windowed ? "sliding window" : "context", m->name, room);
+    m->context = wanted < most ? (uint32_t)wanted : most;
+    m->seq = o->prompt_tokens < PROMPT_ROWS_MAX ? o->prompt_tokens : PROMPT_ROWS_MAX;
+    return STRATA_OK;
+}
+
+/* Explicitly no bf16 means fp32 here, where DeepSpeed would cast nothing. */
+static strata_status note_widening(const struct strata_model *m, const struct strata_config *config)
+{
+    strata_dtype stored = STRATA_F32;
+    strata_status st = STRATA_OK;
+
+    if (m->is_dir && config->bf16_off && (st = st_hf_stored_dtype(&stored, m->name)) == STRATA_OK && stored != STRATA_F32)
+        st_log(ST_LOG_NOTICE,
+               "%s sets bf16.enabled to false: fp32, where DeepSpeed would keep the weights of %s in %s, as they are stored; "
+               "%s.enabled true does that here",
+               config->name, m->name, strata_dtype_name(stored), strata_dtype_name(stored));
+    return st;
+}
+
+/* The file names no precision: that of the weights, which nothing casts. */
+static strata_status take_stored_dtype(struct strata_model *m, const struct strata_config *config)
+{
+    strata_dtype stored = STRATA_F32; /* what a preset's weights are drawn in */
+    strata_status st;
+
+    if (m->config.dtype != STRATA_DTYPE_INVALID)
+        return note_widening(m, config);
+    if (m->is_dir && (st = st_hf_stored_dtype(&stored, m->name)) != STRATA_OK)
+        return st;
+    if (stored == STRATA_F16 && !st_handle_forward_only(m)) /* a forward pass needs no loss scaling */
+        return st_error(
+            STRATA_E_CONFIG,
+            "%s names no precision, and the weights of %s are stored in fp16, which needs loss scaling: set fp16.enabled "
+            "or bf16.enabled to true",
+            config->name, m->name);
+    st_log(ST_LOG_NOTICE, "%s names no precision: %s, the dtype of %s%s", config->name, strata_dtype_name(stored), m->name,
+           stored == STRATA_F32 ? "; bf16.enabled true halves their bytes" : "");
+    m->config.dtype = stored;
+    return STRATA_OK;
+}
+
+uint32_t st_handle_workers(const struct strata_model *m)
+{
+    if (m->config.threads != 0)
+        return m->config.threads;
+    return st_handle_only_plans(m) && m->file.capacity.workers != 0 ? m->file.capacity.workers
+                                                                    : st_topology_core_count(m->topology);
+}
+
+/* --- opening --- */
+
+static strata_status read_config(struct st_model_config *config, struct strata_model *m)
+{
+    if (is_preset(m->name) && is_directory(m->name))
+        st_log(ST_LOG_NOTICE, "%s is a preset and a directory here: taken as the preset; for the directory say --model ./%s",
+               m->name, m->name);
+    m->is_dir = !is_preset(m->name) && (strchr(m->name, '/') != NULL || is_directory(m->name));
+    if (m->is_dir && !is_directory(m->name))
+        return no_such_model(m->name);
+    return m->is_dir ? st_model_config_read(config, m->name) : st_model_preset(config, m->name);
+}
+
+static strata_status create_model(struct strata_model *m, const struct st_model_config *config)
+{
+    struct st_model_batch batch = {
+        .micro_batch = m->config.micro_batch,
+        .seq = m->seq,
+        .grad_accum = m->config.grad_accum,
+        .dtype = m->config.dtype,
+        .decay_all = m->config.decay_all,
+        .workers = st_handle_workers(m),
+        .device = st_device_find(m->device),
+        .freeze = m->config.freeze,
+        .freeze_count = m->config.freeze_count,
+    };
+    strata_status st;
+
+    if (m->use == STRATA_USE_GENERATE)
+        batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = m->context;
+    st = st_model_create(&m->model, config, &batch);
+    if (st == STRATA_OK && m->is_dir && !st_handle_only_plans(m))
+        st = st_hf_reader_open(&m->reader, m->model, m->name);
+    m->init = (struct st_model_init){.model = m->model, .seed = m->seed};
+    return st;
+}
+
+static strata_status open_model(struct strata_model *m, const struct strata_model_opts *o, const struct strata_config *from)
+{
+    struct st_model_config config;
+    strata_status st = st_topology_load(&m->topology, NULL);
+
+    if (st == STRATA_OK && m->machine != NULL)
+        st = st_machine_read(&m->file, m->machine);
+    if (st == STRATA_OK)
+        st = read_config(&config, m);
+    if (st != STRATA_OK)
+        return st;
+    if (config.dropout > 0)
+        st_log(ST_LOG_NOTICE, "%s asks for dropout %g: not applied", m->name, (double)config.dropout);
+    if ((st = take_stored_dtype(m, from)) != STRATA_OK)
+        return st;
+    if (m->use != STRATA_USE_GENERATE)
+        size_sequence(m, o, &config);
+    else
+        st = size_generation(m, o, &config);
+    return st == STRATA_OK ? create_model(m, &config) : st;
+}
+
+static strata_status take_opts(struct strata_model *m, const struct strata_config *config, const struct strata_model_opts *o)
+{
+    strata_status st;
+
+    atomic_init(&m->users, 1);
+    atomic_flag_clear(&m->has_engine);
+    m->config = config->values;
+    m->nvme_named = config->nvme_named;
+    m->use = o->use;
+    m->seed = o->seed;
+    m->progress = o->progress;
+    m->progress_ctx = o->progress_ctx;
+    st = st_handle_text(&m->name, o->model);
+    if (st == STRATA_OK)
+        st = st_handle_text(&m->device, o->device != NULL ? o->device : "cpu");
+    return st == STRATA_OK ? st_handle_text(&m->machine, o->machine) : st;
+}
+
+/* A plan may be for the paced device, which benches run. */
+static strata_status check_opts(const struct strata_model_opts *o)
+{
+    if (o->model == NULL)
+        return st_error(STRATA_E_INVAL, "no model is named: set model to a preset or a directory");
+    if ((unsigned)o->use > STRATA_USE_PLAN)
+        return st_error(STRATA_E_INVAL, "use %u of a model: STRATA_USE_TRAIN to STRATA_USE_PLAN, 0 to %u, are there",
+                        (unsigned)o->use, (unsigned)STRATA_USE_PLAN);
+    if (o->device == NULL || (o->use == STRATA_USE_PLAN && strcmp(o->device, "paced") == 0))
+        return STRATA_OK;
+    return strata_device_check(o->device);
+}
+
+strata_status strata_model_open(struct strata_model **model, const struct strata_config *config,
+                                const struct strata_model_opts *opts)
+{
+    struct strata_model_opts o;
+    struct strata_model *m;
+    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_model_opts");
+
+    if (model == NULL || config == NULL || opts == NULL)
+        return st_handle_missing(__func__, model == NULL ? "model" : config == NULL ? "config" : "opts");
+    if (st != STRATA_OK || (st = check_opts(&o)) != STRATA_OK)
+        return st;
+    m = st_fault_refuses("api.model") ? NULL : calloc(1, sizeof(*m));
+    if (m == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a model");
+    st = take_opts(m, config, &o);
+    if (st == STRATA_OK)
+        st = open_model(m, &o, config);
+    if (st != STRATA_OK) {
+        strata_model_close(m);
+        return st;
+    }
+    *model = m;
+    return STRATA_OK;
+}
+
+strata_status strata_model_get_info(const struct strata_model *model, struct strata_model_info *info)
+{
+    struct strata_model_info i = {0};
+
+    if (model == NULL || info == NULL)
+        return st_handle_missing(__func__, model == NULL ? "model" : "info");
+    const struct st_model_config *config = st_model_config(model->model);
+    const struct st_workload *w = st_model_workload(model->model);
+
+    memcpy(i.name, config->name, sizeof(i.name));
+    i.dtype = w->dtype;
+    i.params = w->params;
+    i.blocks = config->blocks;
+    i.hidden = config->hidden;
+    i.vocab = config->vocab;
+    i.context = config->context;
+    i.seq_len = model->seq;
+    i.cache_tokens = model->context;
+    i.micro_batch = w->micro_batch;
+    i.grad_accum = w->grad_accum;
+    i.step_sequences = w->micro_batch * w->grad_accum;
+    return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_model_info");
+}
+
+const char *strata_preset_name(uint32_t index)
+{
+    return st_model_preset_name(index);
+}
+
+strata_status st_handle_watch(const struct strata_model *m, const char *what, uint64_t done, uint64_t total)
+{
+    if (m->progress == NULL || m->progress(m->progress_ctx, what, done, total))
+        return STRATA_OK;
+    return st_error(STRATA_E_CANCELLED, "%s was cancelled", what);
+}
+
+void strata_model_close(struct strata_model *model)
+{
+    if (model == NULL || atomic_fetch_sub(&model->users, 1) > 1)
+        return;
+    st_hf_reader_close(model->reader);
+    st_model_destroy(model->model);
+    st_topology_destroy(model->topology);
+    free(model->machine);
+    free(model->device);
+    free(model->name);
+    free(model);
+}

@@ -1,0 +1,213 @@
+/* api/door_plan.c - strata/plan.h: the machine, the plan for it, and what its rates change. */
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/base/size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the machine --- */
+
+/* The plan may be for another machine: what its file says holds where the configuration says nothing. */
+static void take_capacities(struct strata_plan *p)
+{
+    const struct st_machine *file = &p->model->file;
+    const uint64_t *from = file->capacity.bytes;
+    uint64_t *capacity = p->machine.capacity.bytes;
+
+    if (p->model->config.device_memory == ST_AUTO_BYTES && from[STRATA_TIER_DEVICE] != 0)
+        capacity[STRATA_TIER_DEVICE] = from[STRATA_TIER_DEVICE];
+    if (p->model->config.host_memory == ST_AUTO_BYTES && from[STRATA_TIER_HOST] != 0)
+        capacity[STRATA_TIER_HOST] = from[STRATA_TIER_HOST];
+    if (from[STRATA_TIER_NVME] != 0)
+        capacity[STRATA_TIER_NVME] = from[STRATA_TIER_NVME];
+    p->machine.capacity.workers = st_handle_workers(p->model);
+    p->machine.capacity.device_is_host = file->capacity.device_is_host;
+    if (file->name[0] != '\0')
+        memcpy(p->machine.name, file->name, sizeof(p->machine.name));
+}
+
+static void take_rates(struct strata_plan *p, const struct st_rates *rates)
+{
+    p->machine.rates = *rates;
+    p->rates_known = rates->matmul_flops > 0 || rates->update > 0 || rates->read > 0;
+}
+
+static bool uses_nvme(const struct st_config *config)
+{
+    return config->optimizer_tier == STRATA_TIER_NVME || config->param_tier == STRATA_TIER_NVME ||
+           config->activation_tier == STRATA_TIER_NVME;
+}
+
+static strata_status find_machine(struct strata_plan *p)
+{
+    const bool foreign = st_handle_only_plans(p->model);
+    struct st_config here = p->model->config;
+    strata_status st;
+
+    if (p->model->nvme_named && !uses_nvme(&p->model->config))
+        st_log(ST_LOG_NOTICE, "--nvme names a directory, but the configuration puts nothing there: set "
+                              "zero_optimization.offload_optimizer.device=nvme");
+    if (!uses_nvme(&p->model->config) || (foreign && p->model->file.capacity.bytes[STRATA_TIER_NVME] != 0))
+        here.nvme_dir_count = 0;
+    /* The plan for a foreign machine with its device's bytes asks nothing of a GPU here. */
+    st = st_machine_here_on(&p->machine, &here, p->model->topology,
+                            foreign && p->model->file.capacity.bytes[STRATA_TIER_DEVICE] != 0 ? "cpu" : p->model->device);
+    if (st != STRATA_OK || p->model->machine == NULL)
+        return st;
+    if (foreign)
+        take_capacities(p);
+    take_rates(p, &p->model->file.rates);
+    return STRATA_OK;
+}
+
+/* Budgets that follow from a limit of the shell's are told with it. */
+static strata_status name_ulimit(const struct strata_plan *p, strata_status st)
+{
+    char have[24];
+
+    if (st != STRATA_E_NOFIT || st_handle_only_plans(p->model) || st_topology_ulimit(p->model->topology) == NULL)
+        return st;
+    return st_error(st, "%s; %s leaves %s of memory in all", strata_last_error(), st_topology_ulimit(p->model->topology),
+                    st_size_text(have, st_topology_memory_limit(p->model->topology)));
+}
+
+/* Budgets may be larger than the machine: then the plan fits them, but not the memory that is there. */
+static strata_status check_memory(const struct strata_plan *p)
+{
+    const uint64_t limit = st_topology_memory_limit(p->model->topology),
+                   available = st_topology_memory_available(p->model->topology);
+    char wanted[24], have[24];
+
+    if (p->plan->rss_bytes_max > limit && st_topology_ulimit(p->model->topology) != NULL)
+        return st_error(STRATA_E_NOFIT,
+                        "the plan takes %s of memory, %s leaves %s beside the threads' stacks: raise it, or lower --host-memory, "
+                        "--device-memory or --threads",
+                        st_size_text(wanted, p->plan->rss_bytes_max), st_topology_ulimit(p->model->topology),
+                        st_size_text(have, limit));
+    if (p->plan->rss_bytes_max > limit)
+        return st_error(STRATA_E_NOFIT,
+                        "the plan takes %s of memory, this machine has %s: lower --host-memory or --device-memory",
+                        st_size_text(wanted, p->plan->rss_bytes_max), st_size_text(have, limit));
+    if (p->plan->rss_bytes_max > available)
+        st_log(ST_LOG_WARN, "the plan takes %s of memory, %s are free now", st_size_text(wanted, p->plan->rss_bytes_max),
+               st_size_text(have, available));
+    return STRATA_OK;
+}
+
+/* --- the plan --- */
+
+static strata_status make_plan(struct strata_plan *p)
+{
+    const struct strata_model *m = p->model;
+    struct st_policy policy;
+    strata_status st = find_machine(p);
+
+    if (st != STRATA_OK)
+        return st;
+    st_policy_from_config(&policy, &m->config);
+    policy.forward_only = st_handle_forward_only(m);
+    if (m->use == STRATA_USE_GENERATE)
+        policy.activations = ST_ACT_KEPT; /* the key-value cache lies there */
+    st = name_ulimit(p, st_plan_make(&p->plan, st_model_workload(m->model), &p->machine.capacity, &policy));
+    if (st == STRATA_OK && (st = st_plan_verify(p->plan)) == STRATA_OK)
+        st_figures_make(&p->figures, &p->plan->program, &p->machine);
+    return st == STRATA_OK && !st_handle_only_plans(m) ? check_memory(p) : st;
+}
+
+strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *model)
+{
+    struct strata_plan *p;
+    strata_status st;
+
+    if (plan == NULL || model == NULL)
+        return st_handle_missing(__func__, plan == NULL ? "plan" : "model");
+    p = st_fault_refuses("api.plan") ? NULL : calloc(1, sizeof(*p));
+    if (p == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a plan");
+    atomic_init(&p->users, 1);
+    p->model = model;
+    atomic_fetch_add(&model->users, 1);
+    st = make_plan(p);
+    if (p->plan != NULL && (st == STRATA_OK || st == STRATA_E_NOFIT))
+        *plan = p;
+    else
+        strata_plan_destroy(p);
+    return st;
+}
+
+static void forget_texts(struct strata_plan *p)
+{
+    free(p->text);
+    free(p->json);
+    p->text = p->json = NULL;
+}
+
+static strata_status measure(struct strata_plan *p)
+{
+    const struct strata_model *m = p->model;
+    const struct st_compute compute = st_model_compute(m->model);
+    strata_status st = st_handle_watch(m, "measuring the rates of this machine", 0, 0);
+
+    if (st != STRATA_OK)
+        return st;
+    st = st_machine_measure_on(&p->machine, st_model_workload(m->model), &compute, &m->config, m->topology,
+                               p->plan->program.needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK,
+                               m->device);
+    take_rates(p, &p->machine.rates);
+    return st;
+}
+
+strata_status strata_plan_measure(struct strata_plan *plan)
+{
+    strata_status st = STRATA_OK;
+
+    if (plan == NULL)
+        return st_handle_missing(__func__, "plan");
+    if (!plan->plan->fits || plan->has_engine)
+        return st_error(STRATA_E_INVAL, "%s: %s", __func__,
+                        plan->has_engine ? "the plan has an engine" : "the plan does not fit");
+    if (plan->model->machine == NULL)
+        st = measure(plan);
+    forget_texts(plan);
+    if (st != STRATA_OK || !plan->rates_known)
+        return st;
+    if ((st = st_plan_balance(&plan->plan, &plan->machine)) == STRATA_OK && (st = st_plan_verify(plan->plan)) == STRATA_OK)
+        st_figures_make(&plan->figures, &plan->plan->program, &plan->machine);
+    return st;
+}
+
+/* --- what it says --- */
+
+strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata_plan_info *info)
+{
+    struct strata_plan_info i = {0};
+    const struct st_traffic *body;
+
+    if (plan == NULL || info == NULL)
+        return st_handle_missing(__func__, plan == NULL ? "plan" : "info");
+    body = &plan->figures.traffic[st_phase_index(st_handle_forward_only(plan->model) ? ST_PHASE_EVAL : ST_PHASE_BODY)];
+    i.fits = plan->plan->fits;
+    memcpy(i.capacity_bytes, plan->machine.capacity.bytes, sizeof(i.capacity_bytes));
+    memcpy(i.needed_bytes, plan->plan->program.needed, sizeof(i.needed_bytes));
+    i.memory_bytes = plan->plan->rss_bytes_max;
+    i.upload_bytes = body->upload;
+    i.download_bytes = body->download;
+    i.read_bytes = body->read;
+    i.write_bytes = body->write;
+    i.hardware_bound_seconds = plan->figures.bounds.hardware;
+    i.schedule_bound_seconds = plan->figures.bounds.schedule;
+    return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_plan_info");
+}
+
+void strata_plan_destroy(struct strata_plan *plan)
+{
+    if (plan == NULL || atomic_fetch_sub(&plan->users, 1) > 1)
+        return;
+    forget_texts(plan);
+    st_plan_destroy(plan->plan);
+    strata_model_close(plan->model);
+    free(plan);
+}

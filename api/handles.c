@@ -1,0 +1,66 @@
+/* api/handles.c - what the doors share: sizes of structs that grow, missing arguments. */
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STRUCT_BYTES_MOST 4096u /* no version has one so large */
+
+strata_status st_handle_missing(const char *function, const char *what)
+{
+    return st_error(STRATA_E_INVAL, "%s: %s is NULL", function, what);
+}
+
+static strata_status check_size(size_t size, size_t first, const char *name)
+{
+    if (size >= first && size <= STRUCT_BYTES_MOST)
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "struct %s says that it has %zu bytes: set its first member to sizeof(struct %s)", name, size,
+                    name);
+}
+
+strata_status st_handle_opts(void *to, size_t bytes, size_t first, const void *from, const char *name)
+{
+    size_t size = 0;
+    strata_status st;
+
+    memset(to, 0, bytes);
+    if (from == NULL)
+        return STRATA_OK;
+    memcpy(&size, from, sizeof(size));
+    if ((st = check_size(size, first, name)) != STRATA_OK)
+        return st;
+    memcpy(to, from, size < bytes ? size : bytes);
+    for (size_t i = bytes; i < size; i++)
+        if (((const unsigned char *)from)[i] != 0)
+            return st_error(STRATA_E_INVAL,
+                            "struct %s sets byte %zu, this version of the library knows %zu: it is older than the headers", name,
+                            i, bytes);
+    return STRATA_OK;
+}
+
+strata_status st_handle_result(void *to, size_t first, const void *from, size_t bytes, const char *name)
+{
+    size_t size = 0;
+    strata_status st;
+
+    memcpy(&size, to, sizeof(size));
+    if ((st = check_size(size, first, name)) != STRATA_OK)
+        return st;
+    if (size > bytes)
+        memset((unsigned char *)to + bytes, 0, size - bytes);
+    memcpy((unsigned char *)to + sizeof(size), (const unsigned char *)from + sizeof(size),
+           (size < bytes ? size : bytes) - sizeof(size));
+    return STRATA_OK;
+}
+
+strata_status st_handle_text(char **out, const char *text)
+{
+    *out = NULL;
+    if (text == NULL)
+        return STRATA_OK;
+    *out = st_fault_refuses("api.text") ? NULL : strdup(text);
+    return *out != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a text of %zu bytes", strlen(text));
+}

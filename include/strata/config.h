@@ -1,0 +1,76 @@
+/* strata/config.h - a training configuration: DeepSpeed's JSON, read strictly, with all its values resolved.
+ *
+ *     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
+ *     struct strata_config *config;
+ *
+ *     opts.file = "ds_config.json";
+ *     if (strata_config_open(&config, &opts) != STRATA_OK)
+ *         fprintf(stderr, "%s\n", strata_last_error());
+ *
+ * docs/config.md lists every key.  Sentences name options as the program `strata` spells them: --seq-len is the member seq_len of
+ * an options struct, --set PATH=VALUE and options without such a member (--nvme, --device-memory) are overrides. */
+#ifndef STRATA_CONFIG_H
+#define STRATA_CONFIG_H
+
+#include "strata/status.h"
+#include "strata/types.h"
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct strata_config; /**< a configuration, checked; read-only */
+
+/** What a configuration is made from.  Begin with STRATA_CONFIG_OPTS_INIT; 0 and NULL mean the default. */
+struct strata_config_opts {
+    size_t opts_size; /**< sizeof(struct strata_config_opts), so that the struct can grow */
+    const char *file; /**< JSON; NULL: defaults alone.  Borrowed during the call, as all below */
+    const char *text; /**< JSON in the place of a file, ended by a NUL; NULL: none */
+    /** [override_count] "path=value", such as "optimizer.params.lr=1e-4" or "strata.nvme=[\"/scratch\"]": applied in order, the
+     *  last of a key wins, all win over the file.  A value is JSON if it parses, else a text; null: as if left out. */
+    const char *const *overrides;
+    uint32_t override_count;
+    bool allow_unknown; /**< keys that nobody knows are notices, not errors */
+    bool forward_only;  /**< for evaluation or generation: what is about updates alone is worth no notice */
+    uint64_t max_steps; /**< steps of the run, for schedules whose length is "auto"; 0: not known */
+};
+#define STRATA_CONFIG_OPTS_INIT                                                                                                  \
+    {                                                                                                                            \
+        .opts_size = sizeof(struct strata_config_opts)                                                                           \
+    }
+
+/**
+ * Read, check and resolve a configuration.
+ *
+ * Keys that have no effect here and values that mean something else than a reader may expect are notices in the log.
+ *
+ * @param config  out, returned: closed by strata_config_close()
+ * @param opts    NULL: all defaults
+ *
+ * @return STRATA_E_CONFIG  a key or value is wrong: the sentence is the first problem, the others are errors in the log
+ *         STRATA_E_INPUT   the file is missing or cannot be read
+ *         STRATA_E_INVAL   config is NULL, file and text are both given, or opts_size is none of any version
+ *         STRATA_E_NOMEM, STRATA_E_IO
+ *
+ * Thread  any.
+ */
+STRATA_API strata_status strata_config_open(struct strata_config **config, const struct strata_config_opts *opts);
+
+/**
+ * The values in force, as JSON that strata_config_open() takes and resolves to the same values.
+ *
+ * @param json  out, borrowed until the configuration is closed
+ *
+ * @return STRATA_E_INVAL  an argument is NULL
+ *         STRATA_E_NOMEM
+ */
+STRATA_API strata_status strata_config_json(struct strata_config *config, const char **json);
+
+/** Close; models that were opened with it keep what they need.  NULL is fine. */
+STRATA_API void strata_config_close(struct strata_config *config);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,286 @@
+/* strata/engine.h - training: a plan that runs.
+ *
+ *     strata_config_open(&config, &config_opts);          what DeepSpeed's JSON says
+ *     strata_model_open(&model, config, &model_opts);     a preset or a directory
+ *     strata_data_open(&data, model, paths, 1);           token files
+ *     strata_plan_make(&plan, model);                     fits, or says what is lacking
+ *     strata_export_open(&out, model, "trained", NULL);   room for the result, before hours of work
+ *     strata_engine_create(&engine, plan, NULL);          takes memory and disk space
+ *     strata_engine_load(engine);                         the weights
+ *     for (step = 0; step < steps; step++) {
+ *         strata_data_read(data, STRATA_DATA_SHUFFLED, seed, step * sequences, sequences, tokens, targets);
+ *         strata_engine_step(engine, tokens, targets, &result);
+ *     }
+ *     strata_engine_export(engine, out);
+ *     strata_engine_destroy(engine);
+ *
+ * docs/examples/train.c is this as a whole program; docs/api.md is the guide.
+ *
+ * Order   create, load, then anything.  A call out of order is STRATA_E_INVAL and changes nothing.
+ * Thread  One call at a time on one handle, from any thread; strata_engine_cancel() alone may come at any time.  Engines are
+ *         independent, each with threads of its own: together they are slower than one after the other.
+ * Errors  A call that fails while the engine runs (I/O, numerics, a cancel) ends it: transfers drain, the sentence is in
+ *         strata_last_error(), further calls return the same status, and all that is left is to destroy it.  Where a function
+ *         says that nothing has run, the engine goes on.
+ * Signals The library handles none; strata/strata.h says what its threads ask of a program that does.
+ * Exit    A process that ends without strata_engine_destroy() or strata_abandon() leaves swap files behind; the next run
+ *         removes them. */
+#ifndef STRATA_ENGINE_H
+#define STRATA_ENGINE_H
+
+#include "strata/data.h"
+#include "strata/plan.h"
+#include "strata/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct strata_engine;
+struct strata_export; /**< a directory that a model will be written to */
+
+/** Options of an engine.  Begin with STRATA_ENGINE_OPTS_INIT, or pass NULL. */
+struct strata_engine_opts {
+    size_t opts_size;         /**< sizeof(struct strata_engine_opts), so that the struct can grow */
+    uint32_t trace_steps;     /**< record what ran when, of so many first steps at most; 0: nothing */
+    uint32_t fake_latency_us; /**< I/O method "fake", for tests: of a transfer, at most */
+    uint64_t fake_seed;       /**< the same: order in which transfers end */
+};
+#define STRATA_ENGINE_OPTS_INIT                                                                                                  \
+    {                                                                                                                            \
+        .opts_size = sizeof(struct strata_engine_opts)                                                                           \
+    }
+
+/**
+ * Take all memory and disk space that the plan names, and start the threads.  Nothing is allocated later.
+ *
+ * @param engine  out, returned: destroyed by strata_engine_destroy()
+ * @param plan    shared: may be destroyed from here on.  One engine at a time for a model
+ * @param opts    copied; NULL: all defaults
+ *
+ * @return STRATA_E_INVAL       an argument is NULL, the plan does not fit or was made for another use (STRATA_USE_PLAN), the
+ * model has an engine, or opts_size is none of any version STRATA_E_NOFIT       a disk lacks the space STRATA_E_NOMEM memory that
+ * the system does not give, or no thread STRATA_E_DEVICE_OOM  the same of the device STRATA_E_INPUT       a directory for swap
+ * files that cannot be used STRATA_E_NOSYS       an I/O method or instruction set that the configuration names and this machine
+ * lacks STRATA_E_IO
+ */
+STRATA_API strata_status strata_engine_create(struct strata_engine **engine, struct strata_plan *plan,
+                                              const struct strata_engine_opts *opts);
+
+/**
+ * Read the model's weights, or draw a preset's from its seed, to where the plan has them; optimizer state becomes zero.  Called
+ * again, it starts a new run.
+ *
+ * @return STRATA_E_INVAL      engine is NULL
+ *         STRATA_E_INPUT      a file of the model is damaged, or changed since the model was opened
+ *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() asked for it
+ *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM, STRATA_E_NUMERICS
+ *         After a failure nothing is loaded.
+ */
+STRATA_API strata_status strata_engine_load(struct strata_engine *engine);
+
+#define STRATA_LANES_MAX 16u
+
+/** What became of a step.  forward_ms + backward_ms + stall_ms + other_ms are its time. */
+struct strata_step {
+    size_t step_size;            /**< sizeof(struct strata_step), set by the caller */
+    double loss;                 /**< mean over the targets that are not below 0 */
+    double grad_norm;            /**< of all gradients, before clipping */
+    double lr, loss_scale;       /**< of this step; lr 0 where it was skipped, loss_scale 1 but with fp16 */
+    bool skipped;                /**< gradients were not finite: weights stayed */
+    uint64_t weights_overflowed; /**< 16-bit weights that rounded to infinity in the last update */
+    uint64_t tokens;
+    double seconds;
+    double forward_ms, backward_ms;
+    double stall_ms; /**< compute waited */
+    double other_ms;
+    double busy_ms[STRATA_LANES_MAX];       /**< by lane, see strata_lane_name(): it worked */
+    double lane_stall_ms[STRATA_LANES_MAX]; /**< compute waited for it */
+    uint32_t stalled_by;                    /**< lane that it waited for longest; STRATA_LANES_MAX: it did not wait */
+    uint64_t upload_bytes, download_bytes;  /**< moved between host and device */
+    uint64_t read_bytes, write_bytes;       /**< from and to NVMe */
+};
+#define STRATA_STEP_INIT                                                                                                         \
+    {                                                                                                                            \
+        .step_size = sizeof(struct strata_step)                                                                                  \
+    }
+
+/** Name of a lane, a queue of one resource: "compute", "upload", "read_state", ...; NULL past the last.  Static. */
+STRATA_API const char *strata_lane_name(uint32_t lane);
+
+/**
+ * One optimizer step.
+ *
+ * @param tokens   [step_sequences * seq_len] int32, micro-batch by micro-batch; borrowed during the call
+ * @param targets  the same shape: the token that follows each; below 0: counts nowhere
+ * @param result   out, or NULL; filled as far as its step_size reaches
+ *
+ * @return STRATA_E_INPUT      a token or target outside the vocabulary: nothing has run
+ *         STRATA_E_INVAL      an argument is NULL, nothing is loaded, or the model was not opened for training: nothing has run
+ *         STRATA_E_NUMERICS   gradients that are not finite where no update may be skipped, or too many skipped steps in a row
+ *         STRATA_E_CANCELLED  strata_engine_cancel()
+ *         STRATA_E_IO, STRATA_E_TRUNC, STRATA_E_NOSPC  the drive; the sentence names file and offset
+ *         STRATA_E_CORRUPT    what came back from it is not what was written
+ *         STRATA_E_DEVICE_OOM, STRATA_E_NOSYS, STRATA_E_INTERNAL  the device's library failed
+ *
+ * Numerics  the same bits whatever the budgets, tiers, threads and I/O method.
+ */
+STRATA_API strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
+                                            struct strata_step *result);
+
+/**
+ * Run updates that a schedule has put off to the next step.  All that looks at weights does so by itself.
+ *
+ * @return as strata_engine_step()
+ */
+STRATA_API strata_status strata_engine_flush(struct strata_engine *engine);
+
+/**
+ * Forward alone over the sequences of a step; flushes first.
+ *
+ * @param tokens, targets  as in strata_engine_step()
+ * @param loss_sum         out: summed over targets that are not below 0
+ * @param targets_seen     out: how many those are
+ *
+ * @return as strata_engine_step()
+ */
+STRATA_API strata_status strata_engine_eval(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
+                                            double *loss_sum, uint64_t *targets_seen);
+
+/** A model's loss on data. */
+struct strata_eval {
+    size_t eval_size;            /**< sizeof(struct strata_eval), set by the caller */
+    double loss, perplexity;     /**< mean over targets, and e to it; NaN without any */
+    double bits_per_byte;        /**< NaN: see strata_data_bits_per_byte() */
+    uint64_t targets, sequences; /**< that were looked at */
+};
+#define STRATA_EVAL_INIT                                                                                                         \
+    {                                                                                                                            \
+        .eval_size = sizeof(struct strata_eval)                                                                                  \
+    }
+
+/**
+ * Forward over all sequences of the data, in order; flushes first.
+ *
+ * @param result  out; filled with what was done as far as it came, after a failure, too
+ *
+ * @return STRATA_E_INVAL      an argument is NULL, nothing is loaded, or the data was opened for another length of sequences
+ *         STRATA_E_CANCELLED  the model's progress function: the engine goes on; strata_engine_cancel(): it does not
+ *         STRATA_E_NOMEM      no memory for the tokens of a step: nothing has run
+ *         otherwise as strata_data_read() and strata_engine_eval()
+ */
+STRATA_API strata_status strata_engine_eval_data(struct strata_engine *engine, const struct strata_data *data,
+                                                 struct strata_eval *result);
+
+/**
+ * Forward over the next tokens of one sequence, of a model opened with STRATA_USE_GENERATE.
+ *
+ * @param tokens    [count] int32; borrowed during the call
+ * @param count     1..strata_model_info.seq_len
+ * @param position  of the first one in the sequence: what came before has been given in this order, and
+ *                  position + count is at most strata_model_info.cache_tokens
+ * @param logits    [vocab] f32, out: of the token after the last one
+ *
+ * @return STRATA_E_INVAL  an argument is NULL or out of range, nothing is loaded, or the model is for another use: nothing has
+ * run STRATA_E_INPUT  a token outside the vocabulary: nothing has run otherwise as strata_engine_step()
+ */
+STRATA_API strata_status strata_engine_forward(struct strata_engine *engine, const int32_t *tokens, uint32_t count,
+                                               uint32_t position, float *logits);
+
+/**
+ * Whether what was learnt is worth keeping.
+ *
+ * @return STRATA_E_NUMERICS  every step was skipped, or the loss of the last one is not finite; the sentence says what to try
+ *         STRATA_E_INVAL     engine is NULL
+ */
+STRATA_API strata_status strata_engine_check(const struct strata_engine *engine);
+
+/** Options of an export.  Begin with STRATA_EXPORT_OPTS_INIT, or pass NULL. */
+struct strata_export_opts {
+    size_t opts_size; /**< sizeof(struct strata_export_opts), so that the struct can grow */
+    bool overwrite;   /**< a model that lies there is replaced when the new one is whole; it may be the one that was opened */
+};
+#define STRATA_EXPORT_OPTS_INIT                                                                                                  \
+    {                                                                                                                            \
+        .opts_size = sizeof(struct strata_export_opts)                                                                           \
+    }
+
+/**
+ * Make a directory's files under other names and take their space, so that what cannot be written is known before a long run.
+ *
+ * @param out    out, returned: given to strata_engine_export(), or dropped by strata_export_abort()
+ * @param model  shared: may be closed from here on.  What lies beside a directory's weights (tokenizer, licence) is copied
+ * @param dir    copied; made if its parent is there
+ *
+ * @return STRATA_E_INVAL  an argument is NULL, or opts_size is none of any version
+ *         STRATA_E_INPUT  it holds a model and `overwrite` is false, it cannot be written, or another run writes there
+ *         STRATA_E_NOSPC  the disk lacks the space
+ *         STRATA_E_NOMEM, STRATA_E_IO
+ */
+STRATA_API strata_status strata_export_open(struct strata_export **out, struct strata_model *model, const char *dir,
+                                            const struct strata_export_opts *opts);
+
+/**
+ * Write the weights as Hugging Face reads them; flushes first.  All files appear together, or none.
+ *
+ * @param out  taken, whatever is returned
+ *
+ * @return STRATA_E_NUMERICS  a weight is not finite: nothing is written.  The sentence names the tensor
+ *         STRATA_E_INVAL     an argument is NULL, nothing is loaded, or `out` is another model's
+ *         STRATA_E_IO, STRATA_E_NOSPC and the like: no model is left in the directory, and one that lay there is still whole
+ */
+STRATA_API strata_status strata_engine_export(struct strata_engine *engine, struct strata_export *out);
+
+/** Remove the unfinished files; NULL is fine. */
+STRATA_API void strata_export_abort(struct strata_export *out);
+
+/**
+ * Digests of weights and of optimizer state, in the order of parameters wherever they lie; flushes first.  XXH3-128.
+ *
+ * @param weights, state  [33] out: 32 hex digits and a NUL; that of the weights is what `strata digest DIR` says of their export
+ *
+ * @return STRATA_E_INVAL  an argument is NULL, or nothing is loaded
+ *         otherwise as strata_engine_step()
+ */
+STRATA_API strata_status strata_engine_digest(struct strata_engine *engine, char weights[33], char state[33]);
+
+/** What an engine runs on, and what it has done. */
+struct strata_engine_info {
+    size_t info_size;                      /**< sizeof(struct strata_engine_info), set by the caller */
+    char device[16], isa[16];              /**< "cpu", "cuda"; instruction set of the host's kernels */
+    char io_method[16];                    /**< "uring", "aio", "threads", "fake"; "none": nothing on NVMe */
+    bool io_direct, io_registered;         /**< past the page cache; buffers registered with the kernel */
+    uint32_t workers;                      /**< threads that compute and update on the host */
+    uint64_t steps, skipped_steps;         /**< updates made or pending; updates skipped */
+    uint64_t upload_bytes, download_bytes; /**< moved between host and device since creation */
+    uint64_t read_bytes, write_bytes;      /**< from and to NVMe */
+};
+#define STRATA_ENGINE_INFO_INIT                                                                                                  \
+    {                                                                                                                            \
+        .info_size = sizeof(struct strata_engine_info)                                                                           \
+    }
+
+/** Fill `info` as far as its info_size reaches.
+ *
+ *  @return STRATA_E_INVAL  an argument is NULL, or info_size is none of any version */
+STRATA_API strata_status strata_engine_get_info(struct strata_engine *engine, struct strata_engine_info *info);
+
+/** Make the call in progress, or the next one, end with STRATA_E_CANCELLED; then the engine is only good to be destroyed.
+ *
+ *  Thread  any, at any time between creation and destruction, and in signal handlers. */
+STRATA_API void strata_engine_cancel(struct strata_engine *engine);
+
+/** Drain I/O, remove swap files, end threads, free; NULL is fine. */
+STRATA_API void strata_engine_destroy(struct strata_engine *engine);
+
+/** Remove the swap files and unfinished exports of all engines, for a process that ends at once: exit right after it, by _exit(),
+ *  without another call of the library.
+ *
+ *  Thread  any, while others are in the library.  Not in a signal handler: it waits, at most some seconds, for files that are
+ * being made. */
+STRATA_API void strata_abandon(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
