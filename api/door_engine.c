@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/system/ending.h"
 #include "core/trace/trace.h"
+#include "offload/config/config_options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,17 +16,13 @@ _Static_assert(ST_LANE_COUNT <= STRATA_LANES_MAX, "every lane has its place in a
 
 /* Parts in proportion to the directories' rates, where they are known and each holds its part; else NULL, equal parts, for which
  * the plan has found room. */
-static const double *dir_rates(const struct strata_plan *p)
+static const double *dir_rates(const struct strata_plan *p, const struct st_nvme_opts *nvme)
 {
-    const struct st_config *config = &p->model->config;
-    const char *dirs[ST_CONFIG_DIRS_MAX];
     uint64_t room = 0;
 
-    if (config->nvme_dir_count < 2 || p->machine.rates.dir_count != config->nvme_dir_count)
+    if (nvme->dir_count < 2 || p->machine.rates.dir_count != nvme->dir_count)
         return NULL;
-    for (uint32_t i = 0; i < config->nvme_dir_count; i++)
-        dirs[i] = config->nvme_dirs[i];
-    if (st_swap_room(dirs, config->nvme_dir_count, p->machine.rates.dir_rates, config->block_bytes, &room, NULL) == STRATA_OK &&
+    if (st_swap_room(nvme->dirs, nvme->dir_count, p->machine.rates.dir_rates, nvme->block_bytes, &room, NULL) == STRATA_OK &&
         room >= p->plan->program.needed[STRATA_TIER_NVME])
         return p->machine.rates.dir_rates;
     st_log(ST_LOG_NOTICE, "the nvme directories take equal parts: one of them lacks space for its part by speed");
@@ -52,19 +49,19 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
 {
     const struct strata_plan *p = e->plan;
     const struct strata_model *m = p->model;
-    const struct st_engine_opts opts = {
-        .program = &p->plan->program,
-        .config = &m->config,
-        .compute = st_model_compute(m->model),
-        .topology = m->topology,
-        .device = m->device,
-        .dir_rates = p->plan->program.needed[STRATA_TIER_NVME] > 0 ? dir_rates(p) : NULL,
-        .fake_seed = o->fake_seed,
-        .fake_latency_us = o->fake_latency_us,
-        .trace = e->trace,
-    };
-    const strata_status st = st_engine_create(&e->engine, &opts);
+    struct st_engine_opts opts;
+    strata_status st;
 
+    st_config_engine_opts(&opts, &m->config);
+    opts.program = &p->plan->program;
+    opts.compute = st_model_compute(m->model);
+    opts.topology = m->topology;
+    opts.device = m->device;
+    opts.nvme.dir_rates = p->plan->program.needed[STRATA_TIER_NVME] > 0 ? dir_rates(p, &opts.nvme) : NULL;
+    opts.nvme.fake_seed = o->fake_seed;
+    opts.nvme.fake_latency_us = o->fake_latency_us;
+    opts.trace = e->trace;
+    st = st_engine_create(&e->engine, &opts);
     return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st; /* from here on its space is taken: a disk that fills is one that fails */
 }
 
@@ -241,8 +238,10 @@ strata_status strata_engine_step(struct strata_engine *engine, const int32_t *to
 
     if (st == STRATA_OK && result != NULL) /* a size that is none is found before anything runs */
         st = st_handle_result(result, sizeof(step), &step, sizeof(step), "strata_step");
-    if (st == STRATA_OK)
-        st = st_engine_step(engine->engine, tokens, targets, &r);
+    if (st != STRATA_OK)
+        return st;
+    st_config_set_rates(&engine->plan->model->config, engine->engine);
+    st = st_engine_step(engine->engine, tokens, targets, &r);
     if (st != STRATA_OK || result == NULL)
         return st;
     take_result(&step, &r);

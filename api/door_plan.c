@@ -4,6 +4,7 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
+#include "offload/config/config_options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +108,7 @@ static strata_status make_plan(struct strata_plan *p)
 
     if (st != STRATA_OK)
         return st;
-    st_policy_from_config(&policy, &m->config);
+    st_config_policy(&policy, &m->config);
     policy.forward_only = st_handle_forward_only(m);
     if (m->use == STRATA_USE_GENERATE)
         policy.activations = ST_ACT_KEPT; /* the key-value cache lies there */

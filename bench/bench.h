@@ -4,6 +4,7 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
+#include "offload/config/config.h"
 #include "offload/engine.h"
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,6 +5,7 @@
 #include "core/base/rng.h"
 #include "core/base/size.h"
 #include "core/system/clock.h"
+#include "offload/config/config_options.h"
 #include "offload/device.h"
 
 #include <inttypes.h>
@@ -167,7 +168,7 @@ static strata_status make_plan(struct bench_null_model *m, const struct bench_se
     struct st_policy policy;
     strata_status st;
 
-    st_policy_from_config(&policy, &m->config);
+    st_config_policy(&policy, &m->config);
     st = st_plan_make(&m->plan, &m->workload, &machine.capacity, &policy);
     if (st == STRATA_OK)
         st = bench_check_memory(s, m->plan->rss_bytes_max + spare, "lower --params");
@@ -208,12 +209,14 @@ static strata_status fill_weights(void *ctx, uint32_t page, uint64_t first, uint
 
 static strata_status start_engine(struct bench_null_model *m, const struct bench_setup *s)
 {
-    const struct st_engine_opts opts = {.program = &m->plan->program,
-                                        .config = &m->config,
-                                        .compute = {.constants = m->noise, .run = run_call},
-                                        .topology = s->topology};
-    strata_status st = st_engine_create(&m->engine, &opts);
+    struct st_engine_opts opts;
+    strata_status st;
 
+    st_config_engine_opts(&opts, &m->config);
+    opts.program = &m->plan->program;
+    opts.compute = (struct st_compute){.constants = m->noise, .run = run_call};
+    opts.topology = s->topology;
+    st = st_engine_create(&m->engine, &opts);
     if (st == STRATA_OK)
         st = st_engine_load(m->engine, fill_weights, NULL);
     return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st;

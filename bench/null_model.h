@@ -6,6 +6,7 @@
 #define BENCH_NULL_MODEL_H
 
 #include "bench/bench_setup.h"
+#include "offload/config/config.h"
 #include "offload/engine.h"
 #include "offload/plan.h"
 

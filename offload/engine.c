@@ -42,28 +42,22 @@ static strata_status create_tables(struct st_engine *eng)
     return STRATA_OK;
 }
 
-static strata_status open_swap(struct st_engine *eng, const struct st_engine_opts *opts)
+static strata_status open_swap(struct st_engine *eng, const struct st_nvme_opts *nvme)
 {
-    const struct st_config *config = &eng->config;
-    const char *dirs[ST_CONFIG_DIRS_MAX];
-    const struct st_swap_opts swap = {.dirs = dirs,
-                                      .dir_count = config->nvme_dir_count,
-                                      .dir_rates = opts->dir_rates,
+    const struct st_swap_opts swap = {.dirs = nvme->dirs,
+                                      .dir_count = nvme->dir_count,
+                                      .dir_rates = nvme->dir_rates,
                                       .bytes = eng->program->needed[STRATA_TIER_NVME],
-                                      .method = config->io_method,
-                                      .block_bytes = config->block_bytes,
-                                      .queue_depth = config->queue_depth,
+                                      .method = nvme->method,
+                                      .block_bytes = nvme->block_bytes,
+                                      .queue_depth = nvme->queue_depth,
                                       .region = eng->host.base,
                                       .region_bytes = eng->host.bytes,
-                                      .fake_seed = opts->fake_seed,
-                                      .fake_latency_us = opts->fake_latency_us,
-                                      .fake_bytes_per_second = config->io_limit};
+                                      .fake_seed = nvme->fake_seed,
+                                      .fake_latency_us = nvme->fake_latency_us,
+                                      .fake_bytes_per_second = nvme->fake_bytes_per_second};
 
-    if (!has_nvme(eng->program))
-        return STRATA_OK;
-    for (uint32_t i = 0; i < config->nvme_dir_count; i++)
-        dirs[i] = config->nvme_dirs[i];
-    return st_swap_open(&eng->swap, &swap);
+    return has_nvme(eng->program) ? st_swap_open(&eng->swap, &swap) : STRATA_OK;
 }
 
 static strata_status open_device(struct st_engine *eng, const struct st_engine_opts *opts)
@@ -74,8 +68,8 @@ static strata_status open_device(struct st_engine *eng, const struct st_engine_o
                                           .workers = eng->workers,
                                           .kernels = eng->kernels,
                                           .topology = opts->topology,
-                                          .upload_limit = (double)eng->config.upload_limit,
-                                          .download_limit = (double)eng->config.download_limit,
+                                          .upload_limit = opts->upload_limit,
+                                          .download_limit = opts->download_limit,
                                           .pace = opts->pace};
     const struct st_device_ops *ops = st_device_find(name);
     strata_status st;
@@ -94,9 +88,17 @@ static strata_status create_workers(struct st_engine *eng, const struct st_engin
 {
     const uint32_t most = eng->program->workload.workers;
 
-    if (eng->config.threads > most)
-        return st_error(STRATA_E_INVAL, "engine: %u threads asked for, but the model was made for %u", eng->config.threads, most);
-    return st_workers_create(&eng->workers, eng->config.threads != 0 ? eng->config.threads : most, opts->topology);
+    if (opts->threads > most)
+        return st_error(STRATA_E_INVAL, "engine: %u threads asked for, but the model was made for %u", opts->threads, most);
+    return st_workers_create(&eng->workers, opts->threads != 0 ? opts->threads : most, opts->topology);
+}
+
+void st_engine_start_run(struct st_engine *eng)
+{
+    st_train_state_start(&eng->train, eng->program->workload.dtype == STRATA_F16 ? &eng->training.scaling : NULL);
+    eng->lr = eng->training.optimizer.lr;
+    eng->beta1 = st_optimizer_beta1(&eng->training.optimizer);
+    eng->beta2 = eng->training.optimizer.beta2;
 }
 
 strata_status st_engine_create(struct st_engine **out, const struct st_engine_opts *opts)
@@ -109,20 +111,20 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     pthread_mutex_init(&eng->lock, NULL);
     pthread_cond_init(&eng->wake, NULL);
     eng->program = opts->program;
-    eng->config = *opts->config;
     eng->compute = opts->compute;
+    eng->training = opts->training;
     eng->trace = opts->trace;
     eng->backward_from = st_program_backward(eng->program);
-    st_train_state_start(&eng->train, &eng->config);
-    eng->kernels = st_kernels_pick(eng->config.isa);
+    st_engine_start_run(eng);
+    eng->kernels = st_kernels_pick(opts->isa);
     if (eng->kernels == NULL) {
-        st = st_error(STRATA_E_NOSYS, "strata.isa \"%s\" cannot run on this processor: use \"auto\"", eng->config.isa);
+        st = st_error(STRATA_E_NOSYS, "strata.isa \"%s\" cannot run on this processor: use \"auto\"", opts->isa);
         goto fail;
     }
     if ((st = create_workers(eng, opts)) != STRATA_OK ||
         (st = st_arena_create_near(&eng->host, "host", eng->program->needed[STRATA_TIER_HOST], eng->workers, opts->topology)) !=
             STRATA_OK ||
-        (st = open_device(eng, opts)) != STRATA_OK || (st = open_swap(eng, opts)) != STRATA_OK ||
+        (st = open_device(eng, opts)) != STRATA_OK || (st = open_swap(eng, &opts->nvme)) != STRATA_OK ||
         (st = create_tables(eng)) != STRATA_OK ||
         (st = st_dispatch_init(&eng->dispatch, eng->program, eng->device->ops->notify != NULL)) != STRATA_OK ||
         (eng->device->ops->notify != NULL && (st = st_engine_async_create(eng)) != STRATA_OK))
@@ -162,6 +164,22 @@ void st_engine_destroy(struct st_engine *eng)
 }
 
 /* --- steps --- */
+
+void st_engine_set_lr(struct st_engine *eng, double lr)
+{
+    eng->lr = lr;
+}
+
+void st_engine_set_betas(struct st_engine *eng, double beta1, double beta2)
+{
+    eng->beta1 = beta1;
+    eng->beta2 = beta2;
+}
+
+uint64_t st_engine_steps(const struct st_engine *eng)
+{
+    return eng->train.steps_applied;
+}
 
 static strata_status outside(const struct st_engine *eng, const char *what, int32_t id, uint64_t index)
 {

@@ -8,24 +8,36 @@
 #include "core/system/file.h"
 #include "nvme/swap/swap.h"
 #include "offload/compute.h"
-#include "offload/config/config.h"
+#include "offload/loss_scale.h"
+#include "offload/optimizer.h"
 #include "offload/program.h"
 
 struct st_engine;
 struct st_topology;
 struct st_trace;
 
+/* How gradients become updates. */
+struct st_training_opts {
+    struct st_optimizer optimizer;  /* lr, betas, momentum: until st_engine_set_lr() and st_engine_set_betas() say others */
+    struct st_loss_scaling scaling; /* fp16 alone */
+    double clip_norm;               /* gradients whose norm is larger are scaled down to it; 0: off */
+    bool skip_overflow;             /* no update where a gradient is not finite; fp16: always */
+    uint32_t max_skipped;           /* steps in a row that taught nothing which end a run; 0: any number */
+};
+
+/* Pointers are borrowed during create, where nothing else is said. */
 struct st_engine_opts {
-    const struct st_program *program;   /* borrowed; outlives the engine */
-    const struct st_config *config;     /* borrowed during create; optimizer, clipping, io, isa, threads, nvme_dirs */
-    struct st_compute compute;          /* the model */
-    const struct st_topology *topology; /* borrowed during create; may be NULL */
-    const char *device;                 /* "cpu", "paced", "cuda", "cuda:N"; NULL: "cpu" */
-    const struct st_machine *pace;      /* paced: the machine it keeps the pace of; borrowed during create */
-    const double *dir_rates;            /* [config->nvme_dir_count], borrowed during create: as in st_swap_opts; NULL: equal */
-    uint64_t fake_seed;                 /* fake io: order and latency */
-    uint32_t fake_latency_us;
-    struct st_trace *trace; /* borrowed until destroy; NULL: off */
+    const struct st_program *program; /* borrowed; outlives the engine */
+    struct st_compute compute;        /* the model */
+    struct st_training_opts training;
+    const struct st_topology *topology;  /* may be NULL */
+    const char *isa;                     /* kernels: "scalar", "avx2", "avx512", "neon"; NULL or "auto": the best */
+    uint32_t threads;                    /* workers, at most as many as the workload was made for; 0: all of those */
+    const char *device;                  /* "cpu", "paced", "cuda", "cuda:N"; NULL: "cpu" */
+    const struct st_machine *pace;       /* paced: the machine it keeps the pace of */
+    double upload_limit, download_limit; /* bytes per second, cpu device; 0: none */
+    struct st_nvme_opts nvme;            /* read where the program takes space there */
+    struct st_trace *trace;              /* borrowed until destroy; NULL: off */
 };
 
 /* Initial values, see model/model.h: values [first, first+count) of a page as fp32 in page layout. */
@@ -53,9 +65,17 @@ void st_engine_destroy(struct st_engine *eng);
  * again: the next step is the first of a new run, whatever ran before. */
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx);
 
+/** Learning rate of the updates whose steps begin from now on.  The engine knows no schedule: one is evaluated before each step,
+ * for step number st_engine_steps() + 1 (offload/lr_schedule.h). */
+void st_engine_set_lr(struct st_engine *eng, double lr);
+/** Their betas; SGD: beta1 is the momentum.  Adam's bias correction takes their powers by the step's number. */
+void st_engine_set_betas(struct st_engine *eng, double beta1, double beta2);
+/** Optimizer steps of this run that were applied or whose update is pending; those that were skipped do not count. */
+uint64_t st_engine_steps(const struct st_engine *eng);
+
 /** One optimizer step: tokens and targets are [grad_accum][micro_batch * seq] int32, target < 0 is ignored; borrowed
- *  until return.  E_NUMERICS: gradients that are not finite where no update may be skipped, or config.max_skipped steps in a
- *  row that taught nothing.  E_INPUT: a token or target outside the vocabulary; nothing has run, and the engine goes on with the
+ *  until return.  E_NUMERICS: gradients that are not finite where no update may be skipped, or max_skipped steps in a row
+ *  that taught nothing.  E_INPUT: a token or target outside the vocabulary; nothing has run, and the engine goes on with the
  * next call. */
 strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, struct st_step_result *result);
 /** Run pending updates (epilogue).  result may be NULL. */

@@ -184,7 +184,7 @@ strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, voi
 
     if (ready != STRATA_OK || (ready = load_constants(eng)) != STRATA_OK)
         return ready;
-    st_train_state_start(&eng->train, &eng->config);
+    st_engine_start_run(eng);
     for (uint32_t p = 0; p < eng->program->workload.page_count; p++) {
         strata_status st = load_page(eng, p, fill, ctx);
 

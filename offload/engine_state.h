@@ -59,7 +59,8 @@ struct st_engine_async {
 
 struct st_engine {
     const struct st_program *program;
-    struct st_config config;
+    struct st_training_opts training;
+    double lr, beta1, beta2; /* of updates to come */
     struct st_compute compute;
     const struct st_kernels *kernels;
     struct st_workers *workers;
@@ -120,7 +121,9 @@ static inline struct st_moments st_engine_moments(const struct st_program *progr
                                .position = chunk->position};
 }
 
-/* engine.c: every id within the vocabulary, targets (NULL: none) or below 0?  E_INPUT names the first that is not. */
+/* engine.c: no step was taken. */
+void st_engine_start_run(struct st_engine *eng);
+/* Every id within the vocabulary, targets (NULL: none) or below 0?  E_INPUT names the first that is not. */
 strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *tokens, const int32_t *targets, uint64_t count);
 /* engine_ops.c: run one op of an executing lane, or enqueue it on the device; what must follow once its bytes have landed. */
 strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op);

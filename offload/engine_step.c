@@ -6,50 +6,40 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "offload/lr_schedule.h"
-#include "offload/optimizer.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-/* beta^t by repeated multiplication in order, so that a resumed run has the same bits; a beta that moves starts over. */
-static double power(double beta, uint64_t t, double before, bool moves)
+/* beta^step, from the one of the step before where beta has not moved: the same bits. */
+static double power(double beta, uint64_t step, double beta_before, double power_before)
 {
-    double product = 1.0;
-
-    if (!moves)
-        return before * beta;
-    for (uint64_t i = 0; i < t; i++)
-        product *= beta;
-    return product;
+    return beta == beta_before ? power_before * beta : st_beta_power(beta, step);
 }
 
-void st_train_state_start(struct st_train_state *state, const struct st_config *config)
+void st_train_state_start(struct st_train_state *state, const struct st_loss_scaling *scaling)
 {
     *state = (struct st_train_state){.beta1_power = 1.0, .beta2_power = 1.0, .update_scale = 1.0};
-    st_loss_scaler_init(&state->scaler, config->dtype == STRATA_F16 ? &config->scaling : NULL);
-}
-
-static bool betas_move(const struct st_config *c)
-{
-    return c->schedule.type == ST_LR_ONE_CYCLE && c->schedule.cycle_momentum;
+    st_loss_scaler_init(&state->scaler, scaling);
 }
 
 /* Count one more optimizer step and fold its coefficients; gradients are divided by `divisor`. */
 static void prepare_update(struct st_engine *eng, double divisor)
 {
-    const struct st_config *c = &eng->config;
+    const struct st_optimizer *o = &eng->training.optimizer;
     struct st_train_state *train = &eng->train;
     struct st_update_scalars *u = &train->update;
-    struct st_step_numbers n = {.divisor = divisor};
+    struct st_step_numbers n = {.lr = eng->lr, .beta1 = eng->beta1, .beta2 = eng->beta2, .divisor = divisor};
 
     u->step = n.step = ++train->steps_applied;
-    u->lr = n.lr = st_lr_at(&c->schedule, &c->optimizer, n.step);
-    st_betas_at(&c->schedule, &c->optimizer, n.step, &n.beta1, &n.beta2);
-    n.beta1_power = train->beta1_power = power(n.beta1, n.step, train->beta1_power, betas_move(c));
-    n.beta2_power = train->beta2_power = power(n.beta2, n.step, train->beta2_power, betas_move(c));
-    u->decay = st_fold_coef(&c->optimizer, &n, true);
-    u->no_decay = st_fold_coef(&c->optimizer, &n, false);
+    u->lr = n.lr;
+    n.beta1_power = power(n.beta1, n.step, train->beta1, train->beta1_power);
+    n.beta2_power = power(n.beta2, n.step, train->beta2, train->beta2_power);
+    train->beta1 = n.beta1;
+    train->beta2 = n.beta2;
+    train->beta1_power = n.beta1_power;
+    train->beta2_power = n.beta2_power;
+    u->decay = st_fold_coef(o, &n, true);
+    u->no_decay = st_fold_coef(o, &n, false);
 }
 
 void st_engine_begin_step(struct st_engine *eng)
@@ -88,9 +78,14 @@ static void sum_norms(const struct st_engine *eng, const struct st_norm *device,
     }
 }
 
+static bool is_f16(const struct st_engine *eng)
+{
+    return eng->program->workload.dtype == STRATA_F16;
+}
+
 static bool may_skip(const struct st_engine *eng)
 {
-    return eng->program->update != ST_UPDATE_IN_BACKWARD && (eng->config.check_grad_overflow || eng->config.dtype == STRATA_F16);
+    return eng->program->update != ST_UPDATE_IN_BACKWARD && (eng->training.skip_overflow || is_f16(eng));
 }
 
 static strata_status skip_update(struct st_engine *eng, uint64_t nonfinite, uint32_t first_bad)
@@ -112,7 +107,7 @@ static const char *advice(const struct st_engine *eng)
 {
     if (eng->train.steps_applied > 0)
         return "the run has diverged: begin again from the source with a lower learning rate or a longer warm-up";
-    return eng->config.dtype == STRATA_F16
+    return is_f16(eng)
                ? "the weights it began with are not finite, or too large for fp16: train in bf16, and see what strata eval says "
                  "of them"
                : "the weights it began with are not finite, or too large: see what strata eval says of them";
@@ -122,7 +117,7 @@ static const char *advice(const struct st_engine *eng)
 static strata_status count_idle(struct st_engine *eng)
 {
     struct st_train_state *train = &eng->train;
-    const uint32_t most = eng->config.max_skipped;
+    const uint32_t most = eng->training.max_skipped;
 
     train->loss_lost = !isfinite(train->update.loss);
     train->idle_in_row = train->update.skip || train->loss_lost ? train->idle_in_row + 1 : 0;
@@ -142,7 +137,7 @@ strata_status st_engine_learnt(const struct st_engine *eng)
                         "no update was made in %" PRIu64
                         " steps: fp16's loss scale begins at 2^%u, comes down while gradients are "
                         "not finite, and had come to %g: give more steps, or lower fp16.initial_scale_power",
-                        train->steps_skipped, eng->config.scaling.initial_power, train->scaler.scale);
+                        train->steps_skipped, eng->training.scaling.initial_power, train->scaler.scale);
     if (train->steps_applied == 0 && train->steps_skipped > 0)
         return st_error(STRATA_E_NUMERICS, "no update was made in %" PRIu64 " steps, as their gradients are not finite: %s",
                         train->steps_skipped, advice(eng));
@@ -154,7 +149,7 @@ strata_status st_engine_learnt(const struct st_engine *eng)
 static strata_status close_training_step(struct st_engine *eng, const struct st_norm *device, const struct st_norm *host)
 {
     struct st_update_scalars *u = &eng->train.update;
-    const double clip = eng->config.gradient_clipping;
+    const double clip = eng->training.clip_norm;
     uint64_t nonfinite;
     uint32_t first_bad;
     double norm2;

@@ -119,7 +119,7 @@ double st_lr_at(const struct st_lr_schedule *s, const struct st_optimizer *o, ui
 void st_betas_at(const struct st_lr_schedule *s, const struct st_optimizer *o, uint64_t optimizer_step, double *beta1,
                  double *beta2)
 {
-    *beta1 = o->type == STRATA_SGD ? o->momentum : o->beta1;
+    *beta1 = st_optimizer_beta1(o);
     *beta2 = o->beta2;
     if (s->type != ST_LR_ONE_CYCLE || !s->cycle_momentum)
         return;

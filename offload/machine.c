@@ -6,6 +6,7 @@
 #include "core/json/json.h"
 #include "core/system/topology.h"
 #include "nvme/swap/swap.h"
+#include "offload/config/config.h"
 #include "offload/device.h"
 
 #include <stdio.h>

@@ -4,9 +4,9 @@
 
 #include "core/system/file.h"
 #include "offload/compute.h"
-#include "offload/config/config.h"
 #include "offload/rates.h"
 
+struct st_config;
 struct st_topology;
 struct st_json_writer;
 

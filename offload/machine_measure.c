@@ -16,6 +16,7 @@
 #include "core/base/rng.h"
 #include "core/base/size.h"
 #include "core/system/clock.h"
+#include "offload/config/config.h"
 #include "offload/optimizer.h"
 
 #include <math.h>

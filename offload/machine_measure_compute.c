@@ -5,6 +5,7 @@
  * more would take too long.  So a GPU is measured at the shapes that fill it, and an emulated one is not waited for. */
 #include "core/base/error.h"
 #include "core/system/clock.h"
+#include "offload/config/config.h"
 #include "offload/machine_measure.h"
 
 #define CALL_SECONDS_MOST  1.0  /* of one round of products, as far as the smaller shape tells */

@@ -1,4 +1,5 @@
 /* offload/machine_measure_disk.c - what the swap directories give, each alone and all together, by nvme/measure/probe.c. */
+#include "offload/config/config.h"
 #include "offload/machine_measure.h"
 
 #include "core/base/error.h"

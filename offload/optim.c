@@ -153,7 +153,7 @@ strata_status strata_optim_create(struct strata_optim **out, const struct strata
     if ((st = take_config(&opt->optimizer, config)) != STRATA_OK)
         goto fail;
     opt->rule = st_rule_of(opt->optimizer.type);
-    opt->beta1 = opt->rule == ST_RULE_SGD ? opt->optimizer.momentum : opt->optimizer.beta1;
+    opt->beta1 = st_optimizer_beta1(&opt->optimizer);
     opt->beta2 = opt->optimizer.beta2;
     strata_optim_set_step(opt, 0);
     if ((st = pick_kernels(opt, config->isa)) != STRATA_OK)

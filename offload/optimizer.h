@@ -16,6 +16,12 @@ struct st_optimizer {
     bool nesterov;
 };
 
+/* What moments decay by: SGD's momentum is beta1. */
+static inline double st_optimizer_beta1(const struct st_optimizer *o)
+{
+    return o->type == STRATA_SGD ? o->momentum : o->beta1;
+}
+
 /* The numbers of one optimizer step. */
 struct st_step_numbers {
     uint64_t step; /* counted from 1 */

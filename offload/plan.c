@@ -21,26 +21,6 @@
 #define CHUNKS_MOST         16384u
 #define OPS_MAX             (1u << 20)
 
-void st_policy_from_config(struct st_policy *policy, const struct st_config *config)
-{
-    *policy = (struct st_policy){
-        .param_tier = config->param_tier,
-        .optimizer_tier = config->optimizer_tier,
-        .activation_tier = config->activation_tier,
-        .activations = config->activations,
-        .update = config->update,
-        .accumulation = config->accumulation,
-        .needs_norm = config->gradient_clipping > 0 || config->dtype == STRATA_F16 ||
-                      (config->dtype == STRATA_BF16 && config->check_grad_overflow),
-        .carried = isnan(config->update_ratio) ? ST_CARRY_AUTO : (uint32_t)lround((1 - config->update_ratio) * ST_CARRY_PARTS),
-        .cache = config->cache,
-        .moments = st_rule_moments(st_rule_of(config->optimizer.type)),
-        .moment_format = config->moments,
-        .chunk_elems = config->chunk_size == ST_AUTO_BYTES ? 0 : config->chunk_size,
-        .chunk_most = config->sub_group_size,
-    };
-}
-
 /* --- chunks --- */
 
 /* A function of the workload and the upper limit alone. */

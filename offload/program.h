@@ -17,8 +17,8 @@
 #define OFFLOAD_PROGRAM_H
 
 #include "kernels/kernels.h"
-#include "offload/config/config.h"
 #include "offload/op_table.h"
+#include "offload/policy.h"
 #include "offload/workload.h"
 #include "strata/status.h"
 

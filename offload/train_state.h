@@ -21,6 +21,7 @@ struct st_train_state {
     uint64_t steps_applied, steps_skipped; /* applied: or pending */
     uint64_t idle_in_row;                  /* steps up to the last one that were skipped or whose loss was not finite */
     bool loss_lost;                        /* the last step's loss was not finite */
+    double beta1, beta2;                   /* of the last update */
     double beta1_power, beta2_power;       /* beta^steps_applied, by repeated multiplication */
     struct st_loss_scaler scaler;          /* of the steps to come */
     double update_scale;                   /* loss scale of the step whose gradients are at hand */
@@ -29,7 +30,7 @@ struct st_train_state {
     struct st_update_scalars update;
 };
 
-/** Before the first step of a run. */
-void st_train_state_start(struct st_train_state *state, const struct st_config *config);
+/** Before the first step of a run.  scaling: NULL where it is not fp16. */
+void st_train_state_start(struct st_train_state *state, const struct st_loss_scaling *scaling);
 
 #endif

@@ -29,7 +29,7 @@ BEGIN {
     allow["nvme/swap"] = "nvme/method/ core/ strata/"
     allow["nvme/handle"] = "nvme/method/ core/ strata/"
     allow["nvme/measure"] = "nvme/method/ nvme/swap/ core/ strata/"
-    allow["offload/config"] = "offload/optimizer.h offload/lr_schedule.h offload/loss_scale.h core/ strata/"
+    allow["offload/config"] = "offload/optimizer.h offload/lr_schedule.h offload/loss_scale.h offload/policy.h offload/engine.h core/ strata/"
     allow["offload"] = "offload/config/ nvme/ kernels/ core/ strata/"
     allow["model"] = "offload/device.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
     allow["model/decoder"] = "model/model.h model/layout.h offload/device.h core/ strata/"

@@ -11,6 +11,7 @@
 #include "core/base/print.h"
 #include "core/base/rng.h"
 #include "core/base/size.h"
+#include "offload/config/config_options.h"
 #include "offload/simulate.h"
 
 #include <assert.h>
@@ -256,7 +257,7 @@ static strata_status resolve_policy(const struct step_bench *b, struct st_policy
     struct st_plan *plan = NULL;
     strata_status st;
 
-    st_policy_from_config(policy, b->opts->config);
+    st_config_policy(policy, b->opts->config);
     st = st_plan_make(&plan, b->opts->workload, &b->machine.capacity, policy);
     if (st == STRATA_OK) {
         policy->update = plan->policy.update;

@@ -3,6 +3,7 @@
  * A device with memory of its own is probed while no engine holds that memory; the rest of the machine between the steps, too. */
 #include "bench/step/step_case.h"
 #include "core/base/error.h"
+#include "offload/config/config_options.h"
 #include "offload/device.h"
 #include "offload/device_paced.h"
 
@@ -118,6 +119,13 @@ static void take_result(struct step_case *c, const struct st_step_result *result
     c->moved = result->bytes;
 }
 
+/* At the rates of a run: what they are changes no time, but a schedule may be what keeps the losses finite. */
+static strata_status run_step(const struct step_bench *b, struct st_engine *engine, struct st_step_result *result)
+{
+    st_config_set_rates(b->opts->config, engine);
+    return st_engine_step(engine, b->tokens, b->targets, result);
+}
+
 static strata_status measured_steps(struct step_bench *b, struct step_case *c, struct st_engine *engine, uint32_t until)
 {
     const uint32_t between = (until - c->done + BETWEEN - 1) / BETWEEN, begin = c->done;
@@ -126,9 +134,9 @@ static strata_status measured_steps(struct step_bench *b, struct step_case *c, s
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < WARM_UPS && st == STRATA_OK; i++)
-        st = st_engine_step(engine, b->tokens, b->targets, &result);
+        st = run_step(b, engine, &result);
     while (st == STRATA_OK && c->done < until) {
-        st = st_engine_step(engine, b->tokens, b->targets, &result);
+        st = run_step(b, engine, &result);
         if (st != STRATA_OK)
             break;
         take_result(c, &result);
@@ -155,18 +163,19 @@ static strata_status run_engine(struct step_bench *b, struct step_case *c, uint3
 {
     const struct bench_step_opts *o = b->opts;
     struct st_paced_model model = {.workload = &c->plan->program.workload, .machine = c->machine};
-    const struct st_engine_opts opts = {.program = &c->plan->program,
-                                        .config = o->config,
-                                        .compute = is_paced(b) ? st_paced_compute(&model) : o->compute,
-                                        .topology = o->topology,
-                                        .device = o->device,
-                                        .pace = &c->machine,
-                                        .fake_seed = o->fake_seed,
-                                        .fake_latency_us = o->fake_latency_us};
     const double free_before = free_memory(b);
     struct st_engine *engine = NULL;
+    struct st_engine_opts opts;
     strata_status st;
 
+    st_config_engine_opts(&opts, o->config);
+    opts.program = &c->plan->program;
+    opts.compute = is_paced(b) ? st_paced_compute(&model) : o->compute;
+    opts.topology = o->topology;
+    opts.device = o->device;
+    opts.pace = &c->machine;
+    opts.nvme.fake_seed = o->fake_seed;
+    opts.nvme.fake_latency_us = o->fake_latency_us;
     st = st_engine_create(&engine, &opts);
     bench_progress(&b->setup, "loading the state", 0);
     if (st == STRATA_OK)

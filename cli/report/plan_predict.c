@@ -5,6 +5,7 @@
 #include "core/base/page.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
+#include "offload/config/config_options.h"
 #include "offload/cost.h"
 
 #include <math.h>
@@ -116,7 +117,7 @@ static void plan_schedule(struct schedule *out, const struct strata_plan *of)
 {
     struct st_policy policy;
 
-    st_policy_from_config(&policy, &of->model->config);
+    st_config_policy(&policy, &of->model->config);
     policy.update = out->update;
     policy.accumulation = out->accumulation;
     out->chosen = out->update == of->plan->policy.update && out->accumulation == of->plan->decided.accumulation;
@@ -302,7 +303,7 @@ static strata_status planned_anew(double *seconds, const struct strata_plan *of,
     struct st_policy policy;
     strata_status st;
 
-    st_policy_from_config(&policy, &of->model->config);
+    st_config_policy(&policy, &of->model->config);
     m.capacity.bytes[tier] += m.capacity.bytes[tier] / 4;
     if ((st = st_plan_make(&plan, st_model_workload(of->model->model), &m.capacity, &policy)) == STRATA_OK &&
         (st = st_plan_balance(&plan, &m)) == STRATA_OK &&

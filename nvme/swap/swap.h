@@ -38,6 +38,18 @@ struct st_swap_opts {
     uint64_t fake_bytes_per_second; /* reads and writes together; 0: no limit */
 };
 
+/* What the owner of a run says about its swap; the rest of st_swap_opts follows from the plan. */
+struct st_nvme_opts {
+    const char *dirs[ST_SWAP_DIRS_MAX]; /* borrowed, as are the other pointers */
+    uint32_t dir_count;
+    const double *dir_rates; /* from here on as in st_swap_opts */
+    const char *method;
+    uint32_t block_bytes, queue_depth;
+    uint64_t fake_seed;
+    uint32_t fake_latency_us;
+    uint64_t fake_bytes_per_second;
+};
+
 /* Caller-owned; untouchable between submit and done. */
 struct st_transfer {
     enum st_io_op op;

@@ -9,6 +9,7 @@
 
 #include "offload/loss_scale.h"
 #include "offload/lr_schedule.h"
+#include "offload/policy.h"
 #include "strata/status.h"
 #include "strata/types.h"
 #include <stdbool.h>
@@ -19,11 +20,7 @@
 #define ST_CONFIG_FREEZE_MAX  8
 #define ST_CONFIG_PATTERN_MAX 128
 #define ST_CONFIG_DIRS_MAX    8
-#define ST_AUTO_BYTES         UINT64_MAX /* "auto" for a size */
 
-enum st_accumulation { ST_ACCUMULATE_VERTICAL = 0, ST_ACCUMULATE_HORIZONTAL = 1, ST_ACCUMULATE_AUTO = 2 };
-enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2, ST_UPDATE_IN_BACKWARD = 3 };
-enum st_activation_mode { ST_ACT_AUTO = 0, ST_ACT_KEPT = 1, ST_ACT_RECOMPUTED = 2 };
 /* REMOVED is a word of the field table alone: what DeepSpeed no longer has.  A row's verdict is then NOTICE, where the key is off
  * or empty, or REJECTED. */
 enum st_config_verdict { ST_VERDICT_HONOURED = 0, ST_VERDICT_NOTICE = 1, ST_VERDICT_REJECTED = 2, ST_VERDICT_REMOVED = 3 };

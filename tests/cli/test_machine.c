@@ -5,6 +5,7 @@
 #include "core/json/json.h"
 #include "core/system/topology.h"
 #include "nvme/swap/swap.h"
+#include "offload/config/config.h"
 #include "offload/machine.h"
 #include "tests/common/scratch.h"
 

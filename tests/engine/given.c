@@ -112,7 +112,7 @@ static void make_plan(struct given *g, bool smallest)
                                  .capacity = {.bytes = {AMPLE, AMPLE, AMPLE}, .workers = 2, .device_is_host = true}};
     struct st_policy policy;
 
-    st_policy_from_config(&policy, &g->config);
+    st_config_policy(&policy, &g->config);
     if (smallest) {
         struct st_plan *refused;
 
@@ -145,8 +145,10 @@ void given_open(struct given *g, const struct given_opts *opts)
     *g = (struct given){.config = opts->config, .grad = opts->grad};
     plan_workload(&g->workload, &sizes, NULL);
     make_plan(g, opts->smallest);
-    engine = (struct st_engine_opts){
-        .program = &g->plan->program, .config = &g->config, .compute = {.model = g, .run = run}, .fake_seed = 3};
+    st_config_engine_opts(&engine, &g->config);
+    engine.program = &g->plan->program;
+    engine.compute = (struct st_compute){.model = g, .run = run};
+    engine.nvme.fake_seed = 3;
     g->tokens = calloc((size_t)sizes.seq * MICRO_BATCHES, sizeof(*g->tokens));
     assert_non_null(g->tokens);
     assert_int_equal(st_engine_create(&g->eng, &engine), STRATA_OK);
@@ -166,5 +168,6 @@ strata_status given_step(struct given *g, struct st_step_result *result)
     struct st_step_result unused;
 
     g->step++;
+    st_config_set_rates(&g->config, g->eng);
     return st_engine_step(g->eng, g->tokens, g->tokens, result != NULL ? result : &unused);
 }

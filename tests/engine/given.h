@@ -2,6 +2,7 @@
 #ifndef TESTS_ENGINE_GIVEN_H
 #define TESTS_ENGINE_GIVEN_H
 
+#include "offload/config/config_options.h"
 #include "offload/engine_state.h"
 #include "offload/plan.h"
 

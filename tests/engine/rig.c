@@ -125,7 +125,7 @@ static strata_status plan_with(struct st_plan **out, const struct st_model *mode
     struct st_config config;
 
     rig_config(&config, cell, "");
-    st_policy_from_config(&policy, &config);
+    st_config_policy(&policy, &config);
     *out = NULL;
     return st_plan_make(out, st_model_workload(model), &machine.capacity, &policy);
 }
@@ -271,23 +271,25 @@ strata_status rig_engine_start(struct rig_engine *out, struct st_model *model, c
 {
     struct st_model_init init = {.model = model, .seed = 42};
     const struct st_weight_source source = st_model_init_source(&init);
-    struct st_engine_opts opts = {.program = &plan->program,
-                                  .config = &out->config,
-                                  .compute = st_model_compute(model),
-                                  .dir_rates = cell->dir_count > 0 ? cell->dir_rates : NULL,
-                                  .fake_seed = 99,
-                                  .fake_latency_us = cell->fake_latency_us != 0 ? cell->fake_latency_us : 200};
+    struct st_engine_opts opts;
+    struct st_config config;
     strata_status st;
 
     out->engine = NULL;
     out->paced = paced_model(&plan->program.workload);
+    rig_config(&config, cell, nvme_dir);
+    st_config_engine_opts(&opts, &config);
+    opts.program = &plan->program;
+    opts.compute = st_model_compute(model);
+    opts.nvme.dir_rates = cell->dir_count > 0 ? cell->dir_rates : NULL;
+    opts.nvme.fake_seed = 99;
+    opts.nvme.fake_latency_us = cell->fake_latency_us != 0 ? cell->fake_latency_us : 200;
     if (cell->paced) {
         opts.device = "paced";
         opts.pace = &out->paced.machine;
         opts.compute = st_paced_compute(&out->paced);
         opts.compute.constants = st_model_compute(model).constants;
     }
-    rig_config(&out->config, cell, nvme_dir);
     st = st_engine_create(&out->engine, &opts);
     if (st != STRATA_OK)
         return st;

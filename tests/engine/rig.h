@@ -3,8 +3,8 @@
 #define TESTS_ENGINE_RIG_H
 
 #include "model/model.h"
+#include "offload/config/config_options.h"
 #include "offload/device_paced.h"
-#include "offload/engine.h"
 #include "offload/plan.h"
 
 enum rig_budget { RIG_ALL, RIG_SMALLEST, RIG_MIDWAY };
@@ -59,7 +59,6 @@ strata_status rig_plan(struct st_plan **out, const struct st_model *model, const
 /* An engine and what it borrows. */
 struct rig_engine {
     struct st_engine *engine;
-    struct st_config config;
     struct st_paced_model paced;
 };
 /** An engine with the cell's weights loaded.  After an error, too: rig_engine_stop(). */

@@ -84,7 +84,7 @@ static strata_status make_plan(struct bench *b, const struct setting *s, const s
                                                     .device_is_host = true}};
     struct st_policy policy;
 
-    st_policy_from_config(&policy, config);
+    st_config_policy(&policy, config);
     policy.forward_only = true;
     policy.activations = ST_ACT_KEPT;
     st_plan_destroy(b->plan);
@@ -117,7 +117,7 @@ static void bench_open(struct bench *b, const struct setting *s, bool generate)
                                          .workers = s->threads,
                                          .generate = generate,
                                          .context = generate ? CONTEXT : 0};
-    struct st_engine_opts opts = {.fake_seed = 3, .fake_latency_us = 50};
+    struct st_engine_opts opts;
     struct st_model_init init = {.seed = 42};
     struct st_model_config config;
     struct st_weight_source source;
@@ -132,8 +132,10 @@ static void bench_open(struct bench *b, const struct setting *s, bool generate)
     else
         assert_int_equal(make_plan(b, s, &here, AMPLE), STRATA_OK);
     assert_int_equal(st_plan_verify(b->plan), STRATA_OK);
+    st_config_engine_opts(&opts, &here);
+    opts.nvme.fake_seed = 3;
+    opts.nvme.fake_latency_us = 50;
     opts.program = &b->plan->program;
-    opts.config = &here;
     opts.compute = st_model_compute(b->model);
     assert_int_equal(st_engine_create(&b->engine, &opts), STRATA_OK);
     init.model = b->model;

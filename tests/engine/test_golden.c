@@ -5,7 +5,7 @@
 #include "core/json/json.h"
 #include "model/data/tokens.h"
 #include "model/model.h"
-#include "offload/engine.h"
+#include "offload/config/config_options.h"
 #include "offload/plan.h"
 #include "tests/common/scratch.h"
 
@@ -70,7 +70,7 @@ static void open_run(struct run *r, bool everything_on_nvme)
                                     .dtype = r->config.dtype,
                                     .workers = 2};
     assert_int_equal(st_model_create(&r->model, &model, &batch), STRATA_OK);
-    st_policy_from_config(&policy, &r->config);
+    st_config_policy(&policy, &r->config);
     if (everything_on_nvme) {
         struct st_plan *small = NULL;
 
@@ -81,7 +81,9 @@ static void open_run(struct run *r, bool everything_on_nvme)
     }
     assert_int_equal(st_plan_make(&r->plan, st_model_workload(r->model), &machine.capacity, &policy), STRATA_OK);
     assert_int_equal(st_plan_verify(r->plan), STRATA_OK);
-    engine = (struct st_engine_opts){.program = &r->plan->program, .config = &r->config, .compute = st_model_compute(r->model)};
+    st_config_engine_opts(&engine, &r->config);
+    engine.program = &r->plan->program;
+    engine.compute = st_model_compute(r->model);
     assert_int_equal(st_engine_create(&r->eng, &engine), STRATA_OK);
     assert_int_equal(st_hf_reader_open(&reader, r->model, r->golden), STRATA_OK);
     weights = st_hf_reader_source(reader);

@@ -94,17 +94,18 @@ static struct seen load(const struct load_case *c)
     const struct st_machine machine = {.capacity = {.bytes = {AMPLE, AMPLE, AMPLE}, .workers = 2, .device_is_host = true}};
     struct seen seen = {.forward_only = c->forward_only};
     struct st_config config;
-    struct st_engine_opts opts = {.config = &config};
+    struct st_engine_opts opts;
     struct st_policy policy;
     struct st_engine *engine = NULL;
     struct st_model *model;
     struct st_plan *plan = NULL;
 
     rig_config(&config, &cell, scratch_dir);
-    st_policy_from_config(&policy, &config);
+    st_config_policy(&policy, &config);
     policy.forward_only = c->forward_only;
     assert_int_equal(rig_model(&model, &cell), STRATA_OK);
     assert_int_equal(st_plan_make(&plan, st_model_workload(model), &machine.capacity, &policy), STRATA_OK);
+    st_config_engine_opts(&opts, &config);
     opts.program = &plan->program;
     opts.compute = st_model_compute(model);
     assert_int_equal(st_engine_create(&engine, &opts), STRATA_OK);

@@ -108,8 +108,10 @@ static int steady_run(const char *method, enum rig_budget host, uint32_t steps, 
     rig_config(&config, &cell, scratch_dir);
     init = (struct st_model_init){.model = model, .seed = 1};
     source = st_model_init_source(&init);
-    opts = (struct st_engine_opts){
-        .program = &plan->program, .config = &config, .compute = st_model_compute(model), .fake_latency_us = 1};
+    st_config_engine_opts(&opts, &config);
+    opts.program = &plan->program;
+    opts.compute = st_model_compute(model);
+    opts.nvme.fake_latency_us = 1;
     (void)st_stats_rss_bytes(); /* keeps its descriptor from now on */
     if (traced && st_engine_trace_create(&trace, &plan->program, 50) != STRATA_OK)
         return fail(method);

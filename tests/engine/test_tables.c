@@ -52,25 +52,25 @@ static void check(strata_tier tier, bool queues)
                                      .update = ST_UPDATE_GATED,
                                      .accumulation = ST_ACCUMULATE_VERTICAL,
                                      .chunk_elems = 4096};
-    struct st_config config = {
-        .dtype = STRATA_BF16, .threads = 1, .io_method = "threads", .isa = "auto", .optimizer.lr = 1e-3, .nvme_dir_count = 1};
-    const struct st_engine_opts opts = {
-        .config = &config, .compute = {.run = nothing}, .device = queues ? "paced" : "cpu", .pace = &machine};
-    struct st_engine_opts with_plan = opts;
+    struct st_engine_opts opts = {.compute = {.run = nothing},
+                                  .training.optimizer.lr = 1e-3,
+                                  .threads = 1,
+                                  .device = queues ? "paced" : "cpu",
+                                  .pace = &machine,
+                                  .nvme = {.dirs = {scratch_dir}, .dir_count = 1, .method = "threads"}};
     struct st_engine *eng;
     struct st_tables tables;
     struct st_workload w;
     struct st_plan *plan;
     uint64_t before, taken, planned;
 
-    snprintf(config.nvme_dirs[0], sizeof(config.nvme_dirs[0]), "%s", scratch_dir);
     plan_workload(&w, &sizes, NULL);
     w.workers = 1;
     before = malloced();
     plan = plan_try(&w, &machine, &policy, "tables");
     assert_true(plan->fits && plan->program.op_count > 10000);
-    with_plan.program = &plan->program;
-    assert_int_equal(st_engine_create(&eng, &with_plan), STRATA_OK);
+    opts.program = &plan->program;
+    assert_int_equal(st_engine_create(&eng, &opts), STRATA_OK);
     taken = malloced() - before;
     planned = st_tables_size(&tables, &plan->program, 1, queues);
     print_message("%u ops: %.1f MiB planned, %.1f MiB taken\n", plan->program.op_count, (double)planned / 1048576,

@@ -1,4 +1,5 @@
 /* test_plan_balance - which share of the state is carried to the device: the closed form's, and only where a step is shorter. */
+#include "offload/config/config_options.h"
 #include "offload/plan_build.h"
 #include "offload/simulate.h"
 #include "plan_fixture.h"
@@ -164,7 +165,7 @@ static void the_ratio_is_the_rest(void **state)
         const struct st_config config = {.update_ratio = rows[i].ratio};
         struct st_policy policy;
 
-        st_policy_from_config(&policy, &config);
+        st_config_policy(&policy, &config);
         assert_int_equal(policy.carried, rows[i].carried);
     }
 }

@@ -1,0 +1,63 @@
+/* config_options.c - see config_options.h. */
+#include "offload/config/config_options.h"
+
+#include <math.h>
+
+void st_config_policy(struct st_policy *policy, const struct st_config *config)
+{
+    *policy = (struct st_policy){
+        .param_tier = config->param_tier,
+        .optimizer_tier = config->optimizer_tier,
+        .activation_tier = config->activation_tier,
+        .activations = config->activations,
+        .update = config->update,
+        .accumulation = config->accumulation,
+        .needs_norm = config->gradient_clipping > 0 || config->dtype == STRATA_F16 ||
+                      (config->dtype == STRATA_BF16 && config->check_grad_overflow),
+        .carried = isnan(config->update_ratio) ? ST_CARRY_AUTO : (uint32_t)lround((1 - config->update_ratio) * ST_CARRY_PARTS),
+        .cache = config->cache,
+        .moments = st_rule_moments(st_rule_of(config->optimizer.type)),
+        .moment_format = config->moments,
+        .chunk_elems = config->chunk_size == ST_AUTO_BYTES ? 0 : config->chunk_size,
+        .chunk_most = config->sub_group_size,
+    };
+}
+
+static struct st_nvme_opts nvme_opts(const struct st_config *config)
+{
+    struct st_nvme_opts nvme = {.dir_count = config->nvme_dir_count,
+                                .method = config->io_method,
+                                .block_bytes = config->block_bytes,
+                                .queue_depth = config->queue_depth,
+                                .fake_bytes_per_second = config->io_limit};
+
+    for (uint32_t i = 0; i < config->nvme_dir_count; i++)
+        nvme.dirs[i] = config->nvme_dirs[i];
+    return nvme;
+}
+
+void st_config_engine_opts(struct st_engine_opts *opts, const struct st_config *config)
+{
+    *opts = (struct st_engine_opts){
+        .training = {.optimizer = config->optimizer,
+                     .scaling = config->scaling,
+                     .clip_norm = config->gradient_clipping,
+                     .skip_overflow = config->check_grad_overflow,
+                     .max_skipped = config->max_skipped},
+        .isa = config->isa,
+        .threads = config->threads,
+        .upload_limit = (double)config->upload_limit,
+        .download_limit = (double)config->download_limit,
+        .nvme = nvme_opts(config),
+    };
+}
+
+void st_config_set_rates(const struct st_config *config, struct st_engine *engine)
+{
+    const uint64_t step = st_engine_steps(engine) + 1;
+    double beta1, beta2;
+
+    st_betas_at(&config->schedule, &config->optimizer, step, &beta1, &beta2);
+    st_engine_set_lr(engine, st_lr_at(&config->schedule, &config->optimizer, step));
+    st_engine_set_betas(engine, beta1, beta2);
+}
