@@ -305,6 +305,19 @@ static void bias_correction_and_nesterov_are_options(void **state)
     compare_everywhere(&c);
 }
 
+/* fp16 with a scale that doubles after every second good step: a step is made with the scale that its gradients have, and not
+ * with the one that comes after. */
+static void a_scale_that_grows_is_the_next_steps(void **state)
+{
+    (void)state;
+    for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++) {
+        struct st_config c = config_of(rules[r], STRATA_F16);
+
+        c.scaling = (struct st_loss_scaling){.initial_power = 10, .window = 2, .hysteresis = 1, .min_scale = 1};
+        compare_everywhere(&c);
+    }
+}
+
 /* Up in three steps, down in four, and beyond: the betas of a step are those of its bias correction, over all steps so far. */
 static void betas_that_move(void **state)
 {
@@ -407,6 +420,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rule_is_its_formula),
         cmocka_unit_test(bias_correction_and_nesterov_are_options),
+        cmocka_unit_test(a_scale_that_grows_is_the_next_steps),
         cmocka_unit_test(betas_that_move),
         cmocka_unit_test(overflowed_weights_are_counted),
         cmocka_unit_test(lost_losses_in_a_row_end_a_run),
