@@ -183,8 +183,9 @@ static void memory_lies_inside_the_others_time(void **state)
 
 /* --- what a person and a program see --- */
 
-static const struct st_pressure_sample before, after = {.major_faults = 1234, .some_us = 600000, .swap_bytes = 300u << 20},
-                                               slightly = {.major_faults = 3, .some_us = 1500};
+static const struct st_pressure_sample before,
+    after = {.major_faults = 1234, .some_us = 600000, .full_us = 250000, .swap_bytes = 300u << 20},
+    slightly = {.major_faults = 3, .some_us = 1500};
 
 static void assert_holds(const char *text, const char *part)
 {
@@ -319,9 +320,10 @@ static void pressure_is_named_when_it_is_the_cause(void **state)
                  "\n  pressure      memory pressure: 1,234 major faults, 30 % of the time waiting for memory, 300 MiB of this "
                  "process in swap: lower --host-memory (memory pressure in 2 of 2 steps)\n");
     assert_holds(text, "\n  bound by      compute: 90 %");
-    assert_holds(text, "\"pressure\":{\"major_faults\":1234,\"swap_bytes\":314572800,\"psi_some_ms\":600,\"psi_full_ms\":0}");
-    assert_holds(text, "\"pressure_total\":{\"major_faults\":1234,\"swap_bytes\":314572800,\"psi_some_ms\":600,\"psi_full_ms\":0,"
-                       "\"pressed_steps\":2}");
+    assert_holds(text, "\"pressure\":{\"major_faults\":1234,\"swap_bytes\":314572800,\"psi_some_ms\":600,\"psi_full_ms\":250}");
+    assert_holds(text,
+                 "\"pressure_total\":{\"major_faults\":1234,\"swap_bytes\":314572800,\"psi_some_ms\":600,\"psi_full_ms\":250,"
+                 "\"pressed_steps\":2}");
     assert_holds(text, "\"bound_by\":\"compute\"");
     free(text);
 }

@@ -4,6 +4,7 @@
 #include "core/base/log.h"
 #include "hf_rig.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -215,6 +216,56 @@ static void test_files_of_others_stay(void **state)
     st_model_destroy(m);
 }
 
+static void keep_notice(void *ctx, enum st_log_level level, const char *line)
+{
+    if (level == ST_LOG_NOTICE)
+        snprintf(ctx, 512, "%s", line);
+}
+
+/* Bytes `at` and at 0 of the source's file are 'x', those of the other one's may be others. */
+static void put_large(const char *name, off_t bytes, off_t at, char byte)
+{
+    const int fd = open(scratch_path(name), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+
+    assert_true(fd >= 0 && ftruncate(fd, bytes) == 0);
+    assert_int_equal(pwrite(fd, "x", 1, 0) + pwrite(fd, &byte, 1, at), 2);
+    close(fd);
+}
+
+/* A file that stays is told of where it is another one, wherever they differ; they are read in parts of 1 MiB. */
+static void test_files_that_differ_are_told(void **state)
+{
+    static const struct {
+        off_t bytes, at;
+        char byte;
+    } rows[] = {{(2 << 20) + 3, (1 << 20) + 5, 'x'},
+                {(2 << 20) + 3, (1 << 20) + 5, 'y'},
+                {(2 << 20) + 3, (2 << 20) + 2, 'y'},
+                {(2 << 20) + 3, 1, 'y'},
+                {(2 << 20) + 2, 1, 'x'},
+                {(2 << 20) + 3, 1, 'x'}};
+    struct st_model *m = tiny_model(STRATA_F32);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const bool same = rows[i].byte == 'x' && rows[i].bytes == (2 << 20) + 3;
+        char notice[512] = "";
+
+        scratch_open();
+        make_source();
+        put_large("from/tokenizer.model", (2 << 20) + 3, rows[i].at, 'x');
+        assert_int_equal(mkdir(scratch_path("to"), 0700), 0);
+        put_large("to/tokenizer.model", rows[i].bytes, rows[i].at, rows[i].byte);
+        st_log_configure(keep_notice, notice, ST_LOG_NOTICE);
+        write_out(m, "to");
+        st_log_configure(NULL, NULL, ST_LOG_INFO);
+        if ((strstr(notice, "tokenizer.model is not the source's: it stays as it is") == NULL) != same)
+            fail_msg("row %zu: \"%s\"", i, notice);
+        scratch_close();
+    }
+    st_model_destroy(m);
+}
+
 /* Where it exists it alone counts: one of the model that was there must not stay. */
 static void test_generation_config_is_the_sources_or_none(void **state)
 {
@@ -331,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_config_changes_in_its_dtype_alone),
         cmocka_unit_test(test_dtype_is_added),
         cmocka_unit_test(test_files_of_others_stay),
+        cmocka_unit_test(test_files_that_differ_are_told),
         cmocka_unit_test(test_generation_config_is_the_sources_or_none),
         cmocka_unit_test(test_what_cannot_be_read_is_known_at_the_start),
         cmocka_unit_test(test_the_source_may_go),

@@ -247,6 +247,31 @@ static void test_a_file_that_changes_is_noticed(void **state)
     scratch_close();
 }
 
+/* Every token of a window is looked at again, the last target, which is no input, too. */
+static void test_each_token_of_a_window_is_checked(void **state)
+{
+    (void)state;
+    for (uint32_t token_bytes = 2; token_bytes <= 4; token_bytes += 2)
+        for (uint32_t at = 0; at <= 8; at++) {
+            const int32_t wrong = 50;
+            int32_t tokens[8], targets[8];
+            struct st_token_set *set;
+            const char *path;
+            int fd;
+
+            scratch_open();
+            path = scratch_path("a.bin");
+            write_tokens(path, token_bytes, 100, 50, 0);
+            assert_ok(st_token_set_open(&set, &path, 1, 50, 8));
+            assert_true((fd = open(path, O_WRONLY)) >= 0);
+            assert_int_equal(pwrite(fd, &wrong, token_bytes, ST_TOKEN_HEADER_BYTES + (16 + at) * token_bytes), token_bytes);
+            close(fd);
+            assert_refused(st_token_set_window(set, 2, 0, false, tokens, targets), STRATA_E_INPUT, "is outside the vocabulary");
+            st_token_set_close(set);
+            scratch_close();
+        }
+}
+
 /* --- the byte tokenizer --- */
 
 static char *make_text(size_t bytes)
@@ -479,6 +504,7 @@ int main(void)
         cmocka_unit_test(test_bad_files_are_refused),
         cmocka_unit_test(test_headers_that_contradict_are_refused),
         cmocka_unit_test(test_a_file_that_changes_is_noticed),
+        cmocka_unit_test(test_each_token_of_a_window_is_checked),
         cmocka_unit_test(test_bytes_become_tokens),
         cmocka_unit_test(test_heldout_names),
         cmocka_unit_test(test_bad_texts_are_refused),
