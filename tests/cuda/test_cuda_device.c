@@ -317,6 +317,36 @@ static void marks_come_in_order(void **state)
     }
 }
 
+struct turn {
+    struct cuda_queue *queue;
+    uint64_t before; /* marks added before this one */
+};
+
+static void mark_is_not_given_back(void *ctx, strata_status st)
+{
+    const struct turn *turn = ctx;
+
+    pthread_mutex_lock(&turn->queue->lock);
+    assert_int_equal(turn->queue->taken, turn->before);
+    pthread_mutex_unlock(&turn->queue->lock);
+    assert_int_equal(st, STRATA_OK);
+}
+
+/* A mark is the watcher's until its callback has returned: before that, nothing else may be put in its place. */
+static void a_mark_is_kept_until_its_callback_returns(void **state)
+{
+    static struct turn turns[2 * ST_CUDA_MARKS];
+    struct st_device *dev = opened(ARENA);
+    struct cuda_queue *const queue = &cuda_of(dev)->queues[ST_QUEUE_UPLOAD];
+
+    (void)state;
+    for (uint32_t i = 0; i < 2 * ST_CUDA_MARKS; i++) {
+        turns[i] = (struct turn){queue, i};
+        ok(ops->notify(dev, ST_QUEUE_UPLOAD, mark_is_not_given_back, &turns[i]));
+    }
+    ops->close(dev);
+}
+
 /* A failed kernel is reported by every mark after it, with its sentence; nothing hangs. */
 static void a_broken_context_is_reported(void **state)
 {
@@ -559,6 +589,7 @@ int main(void)
         device_test(refused_memory_is_staged),
         device_test(without_pinned_memory_copies_are_pageable),
         device_test(marks_come_in_order),
+        device_test(a_mark_is_kept_until_its_callback_returns),
         device_test(a_broken_context_is_reported),
         device_test(shapes_are_prepared_once),
         device_test(unsupported_matmuls_are_named),
