@@ -72,14 +72,27 @@ static void fill(strata_dtype grad_dtype, enum st_moment_format format, uint64_t
     fill_grad(grad_dtype, format, seed + 5);
 }
 
-/* FNV-1a over all planes and the kernel's count. */
+/* FNV-1a. */
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
+    return hash;
+}
+
+/* Of all planes, a block and more past their ends, and of the kernel's count. */
 static void print_digest(const char *kernel, const char *variant, strata_dtype dtype, uint64_t count)
 {
-    const unsigned char *const bytes = (const unsigned char *)&planes;
-    uint64_t hash = 0xcbf29ce484222325u;
+    const size_t reach = (planes.elems / ST_NORM_BLOCK + 2) * ST_NORM_BLOCK, elems = reach < ELEMS_MAX ? reach : ELEMS_MAX;
+    const struct {
+        const void *data;
+        size_t width;
+    } all[] = {{planes.weight, 2},  {planes.copy, 2},    {planes.residual, 2}, {planes.master, 4},
+               {planes.moment1, 4}, {planes.moment2, 4}, {planes.grad, 4}};
+    uint64_t hash = hash_bytes(0xcbf29ce484222325u, planes.block_sums, sizeof(planes.block_sums));
 
-    for (size_t i = 0; i < sizeof(planes); i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        hash = hash_bytes(hash, all[i].data, elems * all[i].width);
     printf("%s %s %d, %zu elements: %" PRIu64 " %016" PRIx64 "\n", kernel, variant, (int)dtype, planes.elems, count, hash);
 }
 
