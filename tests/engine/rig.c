@@ -13,6 +13,23 @@
 #define RIG_VOCAB 8500u
 #define AMPLE     (1ull << 40)
 
+struct rig_cell rig_swapped(void)
+{
+    return (struct rig_cell){.device = RIG_SMALLEST,
+                             .host = RIG_SMALLEST,
+                             .optimizer = STRATA_TIER_NVME,
+                             .param = STRATA_TIER_NVME,
+                             .update = ST_UPDATE_GATED,
+                             .grad_accum = 1,
+                             .activations = ST_ACT_RECOMPUTED,
+                             .act_tier = STRATA_TIER_COUNT,
+                             .io_method = "fake",
+                             .isa = "auto",
+                             .threads = 2,
+                             .clip = RIG_CLIP_SOMETIMES,
+                             .dtype = STRATA_BF16};
+}
+
 void rig_model_config(struct st_model_config *out, const struct rig_cell *cell)
 {
     struct st_model_config c = {.name = "rig",

@@ -49,6 +49,8 @@ struct rig_result {
     struct st_traffic planned_bytes, moved_bytes; /* over all cycles */
 };
 
+/** Everything on a fake NVMe with as little memory as can be, gated updates, two threads. */
+struct rig_cell rig_swapped(void);
 /** The model of the rig: many table tiles, several chunks a page. */
 void rig_model_config(struct st_model_config *out, const struct rig_cell *cell);
 void rig_config(struct st_config *out, const struct rig_cell *cell, const char *nvme_dir);

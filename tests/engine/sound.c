@@ -19,22 +19,14 @@
 
 struct rig_cell sound_cell(const char *io_method, bool paced)
 {
-    return (struct rig_cell){.device = RIG_SMALLEST,
-                             .host = RIG_SMALLEST,
-                             .optimizer = STRATA_TIER_NVME,
-                             .param = STRATA_TIER_NVME,
-                             .update = ST_UPDATE_GATED,
-                             .grad_accum = 1,
-                             .activations = ST_ACT_RECOMPUTED,
-                             .act_tier = STRATA_TIER_NVME,
-                             .io_method = io_method,
-                             .isa = "auto",
-                             .threads = 2,
-                             .clip = RIG_CLIP_SOMETIMES,
-                             .dtype = STRATA_BF16,
-                             .carried = 1, /* where a device has room for that */
-                             .fake_latency_us = 1,
-                             .paced = paced};
+    struct rig_cell cell = rig_swapped();
+
+    cell.act_tier = STRATA_TIER_NVME;
+    cell.io_method = io_method;
+    cell.carried = 1; /* where a device has room for that */
+    cell.fake_latency_us = 1;
+    cell.paced = paced;
+    return cell;
 }
 
 void sound_begin(struct sound *s, const struct rig_cell *cell, uint32_t steps)

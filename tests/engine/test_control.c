@@ -12,22 +12,6 @@
 
 #include <cmocka.h>
 
-static const struct rig_cell cell = {
-    .device = RIG_SMALLEST,
-    .host = RIG_SMALLEST,
-    .optimizer = STRATA_TIER_NVME,
-    .param = STRATA_TIER_NVME,
-    .update = ST_UPDATE_GATED,
-    .grad_accum = 1,
-    .activations = ST_ACT_RECOMPUTED,
-    .act_tier = STRATA_TIER_COUNT,
-    .io_method = "fake",
-    .isa = "auto",
-    .threads = 2,
-    .clip = RIG_CLIP_SOMETIMES,
-    .dtype = STRATA_BF16,
-};
-
 /* Is op `from` (of this cycle) before op `to` by waits other than number `skip`? */
 static bool implied(const struct st_plan *plan, uint32_t from, uint32_t to, uint32_t skip, bool *seen)
 {
@@ -74,6 +58,7 @@ static void drop_wait(struct st_plan *plan, uint32_t wait)
 
 static void a_sound_program_passes(void **state)
 {
+    const struct rig_cell cell = rig_swapped();
     struct st_model *model;
     struct st_plan *plan;
 
@@ -87,6 +72,7 @@ static void a_sound_program_passes(void **state)
 
 static void every_lone_wait_is_missed(void **state)
 {
+    const struct rig_cell cell = rig_swapped();
     uint32_t tried = 0;
     struct st_model *model;
     struct st_plan *plan;
@@ -119,7 +105,7 @@ static void every_lone_wait_is_missed(void **state)
 
 static void without_the_verifier_digests_differ(void **state)
 {
-    struct rig_cell slow = cell;
+    struct rig_cell slow = rig_swapped();
     struct rig_result sound, broken;
     struct st_model *model;
     struct st_plan *plan;

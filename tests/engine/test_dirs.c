@@ -21,21 +21,13 @@
 
 static struct rig_cell cell_with(const char *io_method, uint32_t dirs, const double *rates)
 {
-    return (struct rig_cell){.device = RIG_SMALLEST,
-                             .host = RIG_SMALLEST,
-                             .optimizer = STRATA_TIER_NVME,
-                             .param = STRATA_TIER_NVME,
-                             .update = ST_UPDATE_GATED,
-                             .grad_accum = 1,
-                             .accumulation = ST_ACCUMULATE_VERTICAL,
-                             .activations = ST_ACT_RECOMPUTED,
-                             .act_tier = STRATA_TIER_COUNT,
-                             .io_method = io_method,
-                             .isa = "auto",
-                             .threads = 2,
-                             .dtype = STRATA_BF16,
-                             .dir_count = dirs,
-                             .dir_rates = rates};
+    struct rig_cell cell = rig_swapped();
+
+    cell.io_method = io_method;
+    cell.clip = RIG_CLIP_NEVER;
+    cell.dir_count = dirs;
+    cell.dir_rates = rates;
+    return cell;
 }
 
 static void assert_empty(void)

@@ -14,22 +14,6 @@
 
 #define STEPS 3u
 
-static const struct rig_cell swapped = {
-    .device = RIG_SMALLEST,
-    .host = RIG_SMALLEST,
-    .optimizer = STRATA_TIER_NVME,
-    .param = STRATA_TIER_NVME,
-    .update = ST_UPDATE_GATED,
-    .grad_accum = 1,
-    .activations = ST_ACT_RECOMPUTED,
-    .act_tier = STRATA_TIER_COUNT,
-    .io_method = "fake",
-    .isa = "auto",
-    .threads = 2,
-    .clip = RIG_CLIP_SOMETIMES,
-    .dtype = STRATA_BF16,
-};
-
 struct run {
     double losses[STEPS], norms[STEPS], scales[STEPS];
     uint64_t overflowed[STEPS], steps_done, steps_skipped;
@@ -91,17 +75,18 @@ static void twice(const struct rig_cell *cell, const char *dir, uint64_t *skippe
 
 static void pending_updates_are_forgotten(void **state)
 {
+    const struct rig_cell cell = rig_swapped();
     uint64_t skipped;
 
     (void)state;
-    twice(&swapped, scratch_dir, &skipped);
+    twice(&cell, scratch_dir, &skipped);
     assert_int_equal(skipped, 0);
 }
 
 static void so_are_steps_and_powers_of_every_policy(void **state)
 {
     static const enum st_update_policy policies[] = {ST_UPDATE_SERIAL, ST_UPDATE_IN_BACKWARD};
-    struct rig_cell cell = swapped;
+    struct rig_cell cell = rig_swapped();
     uint64_t skipped;
 
     (void)state;
@@ -114,7 +99,7 @@ static void so_are_steps_and_powers_of_every_policy(void **state)
 /* The first steps overflow: the scale shrinks, and a second run starts with the first one's. */
 static void so_are_the_loss_scale_and_skipped_steps(void **state)
 {
-    struct rig_cell cell = swapped;
+    struct rig_cell cell = rig_swapped();
     uint64_t skipped;
 
     (void)state;

@@ -23,22 +23,6 @@
 typedef void arm_fn(int on);
 typedef uint64_t total_fn(void);
 
-static const struct rig_cell base = {
-    .device = RIG_SMALLEST,
-    .host = RIG_ALL,
-    .optimizer = STRATA_TIER_NVME,
-    .param = STRATA_TIER_NVME,
-    .update = ST_UPDATE_GATED,
-    .grad_accum = 1,
-    .activations = ST_ACT_RECOMPUTED,
-    .act_tier = STRATA_TIER_NVME,
-    .isa = "auto",
-    .threads = 2,
-    .clip = RIG_CLIP_SOMETIMES,
-    .dtype = STRATA_BF16,
-    .fake_latency_us = 1,
-};
-
 struct counter {
     arm_fn *arm;
     total_fn *total, *total_all;
@@ -88,7 +72,7 @@ static strata_status run_steps(struct st_engine *eng, uint32_t steps, const stru
 /* traced: with a recorder of 50 steps. */
 static int steady_run(const char *method, enum rig_budget host, uint32_t steps, bool traced, const struct counter *counter)
 {
-    struct rig_cell cell = base;
+    struct rig_cell cell = rig_swapped();
     struct st_model *model = NULL;
     struct st_plan *plan = NULL;
     struct st_engine *eng = NULL;
@@ -103,6 +87,7 @@ static int steady_run(const char *method, enum rig_budget host, uint32_t steps, 
 
     cell.io_method = method;
     cell.host = host;
+    cell.act_tier = STRATA_TIER_NVME;
     if (rig_model(&model, &cell) != STRATA_OK || rig_plan(&plan, model, &cell) != STRATA_OK)
         return fail(method);
     rig_config(&config, &cell, scratch_dir);
