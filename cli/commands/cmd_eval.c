@@ -1,7 +1,7 @@
 /* cli/commands/cmd_eval.c - loss of a model on token files: the plan and the engine of training, forward alone. */
+#include "api/plan_report.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
-#include "cli/report/plan_table.h"
 #include "cli/run.h"
 #include "core/base/error.h"
 #include "core/base/page.h"
@@ -46,7 +46,7 @@ static strata_status run(struct cli_run *r, struct strata_data **data, struct st
     if (st == STRATA_OK)
         st = strata_plan_make(&r->plan, r->model);
     if (r->plan != NULL && st == STRATA_E_NOFIT)
-        cli_plan_print(r->plan->plan, &r->plan->figures, false, stderr);
+        st_plan_print(r->plan->plan, &r->plan->figures, false, stderr);
     if (st == STRATA_OK)
         st = cli_run_start(r);
     if (st != STRATA_OK)

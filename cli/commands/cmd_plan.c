@@ -1,8 +1,9 @@
 /* cli/commands/cmd_plan.c - the plan of a run, without the run. */
+#include "api/plan_report.h"
+#include "api/predict.h"
 #include "cli/commands/commands.h"
 #include "cli/report/endurance.h"
 #include "cli/report/plan_predict.h"
-#include "cli/report/plan_table.h"
 #include "cli/run.h"
 #include "core/base/page.h"
 #include "offload/program_print.h"
@@ -16,12 +17,12 @@ static strata_status print_text(const struct cli_run *r)
     strata_status st;
     FILE *file;
 
-    cli_plan_print(plan, &r->plan->figures, true, stdout);
+    st_plan_print(plan, &r->plan->figures, true, stdout);
     if (!plan->fits)
         return STRATA_OK;
-    cli_bounds_print(&r->plan->figures, stdout);
+    st_bounds_print(&r->plan->figures, stdout);
     file = st_page_open(stdout);
-    cli_prediction_print(&plan->program, &r->plan->figures, file);
+    st_prediction_print(&plan->program, &r->plan->figures, file);
     cli_endurance_planned(&endurance, r->plan, r->args->max_steps);
     cli_endurance_print(&endurance, "nvme is written: ", file);
     st = cli_schedules_print(r->plan, file);
@@ -38,7 +39,7 @@ static strata_status print_json(const struct cli_run *r)
 
     st_json_begin(&w, stdout);
     st_json_object_open(&w, NULL);
-    cli_plan_put_fields(plan, &r->plan->figures, &w);
+    st_plan_put(plan, &r->plan->figures, &w);
     if (plan->fits) {
         cli_endurance_planned(&endurance, r->plan, r->args->max_steps);
         cli_endurance_put(&endurance, &w);

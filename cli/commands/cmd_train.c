@@ -2,10 +2,10 @@
  *
  * Nothing is created on disk, metrics included, before the plan is known to fit.  The first signal ends the run after its step,
  * as if that had been the last one; before the first step, and the second time, it ends at once. */
+#include "api/plan_report.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
 #include "cli/options/output.h"
-#include "cli/report/plan_table.h"
 #include "cli/run.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -132,7 +132,7 @@ static strata_status prepare(struct train *t)
         return st;
     st = strata_plan_make(&t->run.plan, t->run.model);
     if (t->run.plan != NULL && (!args->quiet || st == STRATA_E_NOFIT))
-        cli_plan_print(t->run.plan->plan, &t->run.plan->figures, false, people(args));
+        st_plan_print(t->run.plan->plan, &t->run.plan->figures, false, people(args));
     return st;
 }
 
@@ -255,7 +255,7 @@ static strata_status take(struct train *t)
     if (st != STRATA_OK)
         return st;
     if (!args->quiet)
-        cli_bounds_print(&t->run.plan->figures, people(args));
+        st_bounds_print(&t->run.plan->figures, people(args));
     st = cli_medians_create(&t->medians);
     if (st == STRATA_OK)
         st = st_pressure_open(&t->pressure, NULL, NULL);

@@ -1,5 +1,6 @@
 /* cli/report/endurance.c - see endurance.h. */
 #include "cli/report/endurance.h"
+#include "api/predict.h"
 #include "cli/report/plan_predict.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
@@ -17,9 +18,9 @@ void cli_endurance_planned(struct cli_endurance *out, const struct strata_plan *
 {
     const struct st_plan *plan = of->plan;
     const double step = written(&of->figures, ST_PHASE_BODY);
-    struct cli_prediction p = {0};
+    struct st_prediction p = {0};
 
-    cli_predict(&p, &plan->program, &of->machine);
+    st_predict(&p, &plan->program, &of->machine);
     *out = (struct cli_endurance){.step_bytes = (uint64_t)step,
                                   .run_bytes = (double)NAN,
                                   .day_bytes = p.seconds > 0 ? step / p.seconds * SECONDS_PER_DAY : (double)NAN};

@@ -1,8 +1,8 @@
 /* cli/report/metrics.c - the column table and the loops over it. */
 #include "cli/report/metrics.h"
+#include "api/plan_report.h"
 #include "cli/report/bound_by.h"
 #include "cli/report/endurance.h"
-#include "cli/report/plan_table.h"
 #include "core/base/error.h"
 #include "core/trace/stats.h"
 
@@ -206,7 +206,7 @@ static const char *column_key(const struct column *column, uint32_t i)
 {
     if (column->key != NULL)
         return column->key;
-    return column->count == ST_LANE_COUNT ? st_lane_name((enum st_lane)i) : cli_tier_name((strata_tier)i);
+    return column->count == ST_LANE_COUNT ? st_lane_name((enum st_lane)i) : st_tier_name((strata_tier)i);
 }
 
 static void put_value(struct st_json_writer *w, const char *key, enum column_type type, double value)
@@ -428,7 +428,7 @@ void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, 
     st_json_put_u64(w, "max_steps", max_steps);
     put_config(w, &m->config);
     st_json_object_open(w, "plan");
-    cli_plan_put_fields(p->plan, &p->figures, w);
+    st_plan_put(p->plan, &p->figures, w);
     cli_endurance_planned(&endurance, p, max_steps);
     cli_endurance_put(&endurance, w);
     st_json_object_close(w);

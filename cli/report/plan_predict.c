@@ -1,6 +1,7 @@
-/* cli/report/plan_predict.c - predictions of a plan, of its other schedules, and of machines with one more of something. */
+/* cli/report/plan_predict.c - predictions of a plan's other schedules, and of machines with one more of something. */
 #include "cli/report/plan_predict.h"
-#include "cli/report/plan_table.h"
+#include "api/plan_report.h"
+#include "api/predict.h"
 #include "core/base/error.h"
 #include "core/base/page.h"
 #include "core/base/print.h"
@@ -11,93 +12,9 @@
 #include <math.h>
 #include <string.h>
 
-void cli_predict(struct cli_prediction *out, const struct st_program *program, const struct st_machine *machine)
-{
-    struct st_bounds bounds;
-
-    memset(out, 0, sizeof(*out));
-    if (program->op_count <= CLI_SIMULATED_OPS_MAX && st_simulate_possible(program, machine))
-        out->simulated = st_simulate(&out->sim, program, machine) == STRATA_OK;
-    if (out->simulated) {
-        out->seconds = out->sim.seconds;
-        return;
-    }
-    st_bounds_make(&bounds, program, machine);
-    out->seconds = bounds.schedule;
-}
-
 static void put_seconds(struct st_json_writer *w, const char *key, double seconds)
 {
     st_json_put_double(w, key, seconds > 0 ? seconds : (double)NAN);
-}
-
-/* --- the program itself --- */
-
-static void print_stalls(const struct st_simulation *sim, FILE *file)
-{
-    char seconds[24];
-    bool any = false;
-
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
-        if (sim->stall[lane] < sim->seconds * 5e-4)
-            continue;
-        st_print(file, "%s %s %s (%.1f %%)", any ? "," : "  compute stands still for:", st_lane_name((enum st_lane)lane),
-                 cli_seconds_text(seconds, sim->stall[lane]), 100 * sim->stall[lane] / sim->seconds);
-        any = true;
-    }
-    st_print_text(file, any ? "\n" : "  compute never stands still\n");
-}
-
-static const char *why_not_simulated(const struct st_program *program, const struct st_machine *machine)
-{
-    if (program->op_count > CLI_SIMULATED_OPS_MAX)
-        return "a program this long is not simulated";
-    return st_simulate_possible(program, machine) ? strata_last_error() : "a rate that the simulation needs is not known";
-}
-
-void cli_prediction_print(const struct st_program *program, const struct st_figures *figures, FILE *file)
-{
-    struct cli_prediction p;
-    char seconds[24];
-
-    cli_predict(&p, program, &figures->machine);
-    if (!(p.seconds > 0))
-        return;
-    if (!p.simulated) {
-        st_print(file, "  predicted step: %s, the schedule's bound, since %s\n", cli_seconds_text(seconds, p.seconds),
-                 why_not_simulated(program, &figures->machine));
-        return;
-    }
-    st_print(file, "  predicted step: %s", cli_seconds_text(seconds, p.seconds));
-    if (figures->bounds.schedule > 0)
-        st_print(file, ", %.2f of the schedule's bound, %.2f of the hardware's", p.seconds / figures->bounds.schedule,
-                 p.seconds / figures->bounds.hardware);
-    st_print(file, "\n");
-    print_stalls(&p.sim, file);
-}
-
-static void put_lanes(struct st_json_writer *w, const char *key, const double seconds[ST_LANE_COUNT])
-{
-    st_json_object_open(w, key);
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
-        st_json_put_double(w, st_lane_name((enum st_lane)lane), seconds[lane]);
-    st_json_object_close(w);
-}
-
-void cli_prediction_put(const struct st_program *program, const struct st_figures *figures, struct st_json_writer *w)
-{
-    struct cli_prediction p;
-
-    cli_predict(&p, program, &figures->machine);
-    put_seconds(w, "predicted_seconds", p.seconds);
-    st_json_put_bool(w, "simulated", p.simulated);
-    if (!p.simulated)
-        return;
-    st_json_object_open(w, "predicted");
-    put_lanes(w, "busy_seconds", p.sim.busy);
-    put_lanes(w, "stall_seconds", p.sim.stall);
-    st_json_put_string(w, "stalled_by", p.sim.stalled_by == ST_LANE_COUNT ? NULL : st_lane_name((enum st_lane)p.sim.stalled_by));
-    st_json_object_close(w);
 }
 
 /* --- its other schedules --- */
@@ -109,7 +26,7 @@ struct schedule {
     struct st_plan *plan; /* NULL: not for this run */
     strata_status status;
     struct st_bounds bounds;
-    struct cli_prediction prediction;
+    struct st_prediction prediction;
 };
 
 /* Destroy schedule->plan. */
@@ -130,7 +47,7 @@ static void plan_schedule(struct schedule *out, const struct strata_plan *of)
     if (out->status != STRATA_OK)
         return;
     st_bounds_make(&out->bounds, &out->plan->program, &of->machine);
-    cli_predict(&out->prediction, &out->plan->program, &of->machine);
+    st_predict(&out->prediction, &out->plan->program, &of->machine);
 }
 
 static const char *accumulation_name(enum st_accumulation accumulation)
@@ -142,7 +59,7 @@ static void print_schedule(const struct schedule *c, bool both, FILE *file)
 {
     char device[24], host[24], seconds[24];
 
-    st_print(file, "    %-12s", cli_update_name(c->update));
+    st_print(file, "    %-12s", st_update_name(c->update));
     if (both && c->plan != NULL)
         st_print(file, " %-11s", accumulation_name(c->accumulation));
     if (c->plan == NULL || c->status != STRATA_OK) {
@@ -154,9 +71,9 @@ static void print_schedule(const struct schedule *c, bool both, FILE *file)
     st_print(file, " %s device, %s host", st_size_text(device, c->plan->program.needed[STRATA_TIER_DEVICE]),
              st_size_text(host, c->plan->program.needed[STRATA_TIER_HOST]));
     if (c->prediction.seconds > 0)
-        st_print(file, ", predicted step %s", cli_seconds_text(seconds, c->prediction.seconds));
+        st_print(file, ", predicted step %s", st_seconds_text(seconds, c->prediction.seconds));
     if (c->bounds.schedule > 0)
-        st_print(file, " (shortest %s)", cli_seconds_text(seconds, c->bounds.schedule));
+        st_print(file, " (shortest %s)", st_seconds_text(seconds, c->bounds.schedule));
     st_print_text(file, c->chosen ? "  <- chosen\n" : "\n");
 }
 
@@ -165,7 +82,7 @@ static void put_schedule(const struct schedule *c, struct st_json_writer *w)
     const bool planned = c->plan != NULL && c->status == STRATA_OK;
 
     st_json_object_open(w, NULL);
-    st_json_put_string(w, "update", cli_update_name(c->update));
+    st_json_put_string(w, "update", st_update_name(c->update));
     st_json_put_string(w, "accumulation", accumulation_name(c->accumulation));
     st_json_put_bool(w, "chosen", c->chosen);
     st_json_put_bool(w, "possible", planned);
@@ -299,7 +216,7 @@ static strata_status planned_anew(double *seconds, const struct strata_plan *of,
 {
     struct st_machine m = of->machine;
     struct st_plan *plan = NULL;
-    struct cli_prediction p = {0};
+    struct st_prediction p = {0};
     struct st_policy policy;
     strata_status st;
 
@@ -308,7 +225,7 @@ static strata_status planned_anew(double *seconds, const struct strata_plan *of,
     if ((st = st_plan_make(&plan, st_model_workload(of->model->model), &m.capacity, &policy)) == STRATA_OK &&
         (st = st_plan_balance(&plan, &m)) == STRATA_OK &&
         memcmp(plan->program.needed, of->plan->program.needed, sizeof(plan->program.needed)) != 0)
-        cli_predict(&p, &plan->program, &m);
+        st_predict(&p, &plan->program, &m);
     st_plan_destroy(plan);
     *seconds = p.simulated ? p.seconds : 0;
     return st == STRATA_E_NOMEM ? st : STRATA_OK;
@@ -318,7 +235,7 @@ static strata_status planned_anew(double *seconds, const struct strata_plan *of,
 static strata_status seconds_with(double *seconds, const struct strata_plan *of, enum more more)
 {
     struct st_machine m = of->machine;
-    struct cli_prediction p;
+    struct st_prediction p;
 
     if (more == MORE_HOST || more == MORE_DEVICE)
         return planned_anew(seconds, of, more == MORE_HOST ? STRATA_TIER_HOST : STRATA_TIER_DEVICE);
@@ -326,7 +243,7 @@ static strata_status seconds_with(double *seconds, const struct strata_plan *of,
     if (!matters(of, more))
         return STRATA_OK;
     take_rates(&m, more);
-    cli_predict(&p, &of->plan->program, &m);
+    st_predict(&p, &of->plan->program, &m);
     *seconds = p.simulated ? p.seconds : 0;
     return STRATA_OK;
 }
@@ -334,11 +251,11 @@ static strata_status seconds_with(double *seconds, const struct strata_plan *of,
 /* Exactly one of file and w is not NULL.  narrow: a row of text takes two lines. */
 static strata_status each_more(const struct strata_plan *of, FILE *file, bool narrow, struct st_json_writer *w)
 {
-    struct cli_prediction now;
+    struct st_prediction now;
     strata_status st = STRATA_OK;
     char text[24];
 
-    cli_predict(&now, &of->plan->program, &of->machine);
+    st_predict(&now, &of->plan->program, &of->machine);
     for (enum more more = 0; more < MORE_COUNT && now.simulated; more++) {
         double seconds, change;
 
@@ -349,7 +266,7 @@ static strata_status each_more(const struct strata_plan *of, FILE *file, bool na
         change = seconds / now.seconds - 1;
         if (file != NULL) {
             st_print(file, narrow ? "    %s\n     %9s  %+6.1f %%\n" : "    %-24s %9s  %+6.1f %%\n", mores[more].text,
-                     cli_seconds_text(text, seconds), fabs(change) < LEAST_CHANGE ? 0 : 100 * change);
+                     st_seconds_text(text, seconds), fabs(change) < LEAST_CHANGE ? 0 : 100 * change);
             continue;
         }
         st_json_object_open(w, NULL);
@@ -366,7 +283,7 @@ strata_status cli_one_more_print(const struct strata_plan *of, FILE *to)
     FILE *file;
     strata_status st;
 
-    if (of->plan->program.op_count > CLI_SIMULATED_OPS_MAX || !st_simulate_possible(&of->plan->program, &of->machine))
+    if (of->plan->program.op_count > ST_SIMULATED_OPS_MAX || !st_simulate_possible(&of->plan->program, &of->machine))
         return STRATA_OK;
     file = st_page_open(to);
     st_print_text(file, "  one more of each would change the step:\n");

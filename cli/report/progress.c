@@ -3,9 +3,9 @@
  * Steps leave lines behind every so often, on a terminal and elsewhere; work leaves none on a terminal.  A line holds as much as
  * the terminal's width allows, the most important first.  The thread that trains prints steps; work is counted by any thread. */
 #include "cli/report/progress.h"
+#include "api/plan_report.h"
 #include "cli/cli_signals.h"
 #include "cli/report/bound_by.h"
-#include "cli/report/plan_table.h"
 #include "core/base/log.h"
 #include "core/base/page.h"
 #include "core/base/print.h"
@@ -148,7 +148,7 @@ static void put_tiers(struct line *l, const double *value)
 
     for (int i = 0; i < STRATA_TIER_COUNT; i++)
         if (value[CLI_RESIDENT + i] > 0)
-            put(l, "%s %s", cli_tier_name((strata_tier)i), st_size_text(size, (uint64_t)value[CLI_RESIDENT + i]));
+            put(l, "%s %s", st_tier_name((strata_tier)i), st_size_text(size, (uint64_t)value[CLI_RESIDENT + i]));
 }
 
 /* Averages over the step. */

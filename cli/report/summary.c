@@ -1,7 +1,7 @@
 /* cli/report/summary.c - the block at the end of a run: medians, bounds, traffic, stalls, memory. */
+#include "api/plan_report.h"
 #include "cli/report/bound_by.h"
 #include "cli/report/endurance.h"
-#include "cli/report/plan_table.h"
 #include "cli/report/progress.h"
 #include "core/base/page.h"
 #include "core/base/print.h"
@@ -54,8 +54,8 @@ static void print_bounds(FILE *file, const struct st_figures *figures, struct cl
         return;
     }
     st_print(file, "  step/bound    %.2f of the schedule's %s (%s), %.2f of the hardware's %s\n",
-             seconds / figures->bounds.schedule, cli_seconds_text(schedule, figures->bounds.schedule), figures->bounds.bound_by,
-             seconds / figures->bounds.hardware, cli_seconds_text(hardware, figures->bounds.hardware));
+             seconds / figures->bounds.schedule, st_seconds_text(schedule, figures->bounds.schedule), figures->bounds.bound_by,
+             seconds / figures->bounds.hardware, st_seconds_text(hardware, figures->bounds.hardware));
 }
 
 static void print_link(FILE *file, const char *name, double counted, uint64_t planned)

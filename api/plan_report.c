@@ -1,6 +1,6 @@
-/* cli/report/plan_table.c - text and JSON of a plan. */
-#include "cli/report/plan_table.h"
-#include "cli/report/plan_predict.h"
+/* api/plan_report.c - text and JSON of a plan. */
+#include "api/plan_report.h"
+#include "api/predict.h"
 #include "core/base/page.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
@@ -15,7 +15,7 @@
 static const char *const phase_names[ST_PHASE_COUNT] = {"first", "steady", "flush", "eval"};
 static const enum st_phase phases[ST_PHASE_COUNT] = {ST_PHASE_PROLOGUE, ST_PHASE_BODY, ST_PHASE_EPILOGUE, ST_PHASE_EVAL};
 
-const char *cli_tier_name(strata_tier tier)
+const char *st_tier_name(strata_tier tier)
 {
     static const char *const names[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
 
@@ -27,7 +27,7 @@ static const char *moments_name(enum st_moment_format format)
     return format == ST_MOMENTS_BF16 ? "bf16" : format == ST_MOMENTS_8BIT ? "8bit" : "fp32";
 }
 
-const char *cli_seconds_text(char buf[24], double seconds)
+const char *st_seconds_text(char buf[24], double seconds)
 {
     if (seconds >= 1)
         snprintf(buf, 24, "%.3g s", seconds);
@@ -94,7 +94,7 @@ static void print_tier_names(const struct tier_table *t)
 {
     print_label(t, "");
     for (int tier = 0; tier < STRATA_TIER_COUNT; tier++)
-        st_print(t->file, " %*s", t->cell, cli_tier_name((strata_tier)tier));
+        st_print(t->file, " %*s", t->cell, st_tier_name((strata_tier)tier));
     st_print(t->file, "\n");
 }
 
@@ -172,7 +172,7 @@ static void print_all_traffic(const struct st_plan *plan, const struct st_figure
                  (double)figures->parameter_bytes_nvme / (double)plan->program.workload.params);
 }
 
-const char *cli_update_name(enum st_update_policy update)
+const char *st_update_name(enum st_update_policy update)
 {
     return update == ST_UPDATE_SERIAL ? "serial" : update == ST_UPDATE_GATED ? "gated" : "in_backward";
 }
@@ -203,7 +203,7 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
         plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
         plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->decided.resident_pages,
         w->page_count, plan->decided.kept_blocks, w->block_count, plan->decided.kept_tiles, w->head_count,
-        cli_tier_name(plan->decided.activation_tier));
+        st_tier_name(plan->decided.activation_tier));
     if (!full || plan->policy.forward_only)
         return;
     st_print(file,
@@ -218,7 +218,7 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
              plan->decided.slots.grads, plan->program.op_count, plan->program.wait_count);
 }
 
-void cli_plan_print(const struct st_plan *plan, const struct st_figures *figures, bool full, FILE *to)
+void st_plan_print(const struct st_plan *plan, const struct st_figures *figures, bool full, FILE *to)
 {
     FILE *const file = st_page_open(to);
     const struct tier_table table = tier_table_of(file, st_print_width(to));
@@ -236,7 +236,7 @@ void cli_plan_print(const struct st_plan *plan, const struct st_figures *figures
     st_page_close(file, to);
 }
 
-void cli_bounds_print(const struct st_figures *figures, FILE *to)
+void st_bounds_print(const struct st_figures *figures, FILE *to)
 {
     const struct st_bounds *b = &figures->bounds;
     FILE *const file = st_page_open(to);
@@ -248,7 +248,7 @@ void cli_bounds_print(const struct st_figures *figures, FILE *to)
             st_print_text(file, "  a run measures them first and may then plan faster ways within the same budgets\n");
     } else {
         st_print(file, "  shortest step: %s for this schedule (bound by %s), %s for any schedule on this hardware\n",
-                 cli_seconds_text(schedule, b->schedule), b->bound_by, cli_seconds_text(hardware, b->hardware));
+                 st_seconds_text(schedule, b->schedule), b->bound_by, st_seconds_text(hardware, b->hardware));
     }
     st_page_close(file, to);
 }
@@ -274,7 +274,7 @@ static void put_tiers(struct st_json_writer *w, const struct st_plan *plan)
 {
     st_json_object_open(w, "tiers");
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
-        st_json_object_open(w, cli_tier_name((strata_tier)t));
+        st_json_object_open(w, st_tier_name((strata_tier)t));
         st_json_put_u64(w, "capacity", plan->capacity.bytes[t]);
         st_json_put_u64(w, "needed", plan->program.needed[t]);
         st_json_put_u64(w, "minimum", plan->minimum[t]);
@@ -295,11 +295,11 @@ static void put_workload(struct st_json_writer *w, const struct st_workload *wor
 static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
 {
     st_json_object_open(w, "placement");
-    st_json_put_string(w, "update", cli_update_name(plan->policy.update));
+    st_json_put_string(w, "update", st_update_name(plan->policy.update));
     st_json_put_string(w, "accumulation", plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal");
-    st_json_put_string(w, "param_tier", cli_tier_name(plan->policy.param_tier));
-    st_json_put_string(w, "optimizer_tier", cli_tier_name(plan->policy.optimizer_tier));
-    st_json_put_string(w, "activation_tier", cli_tier_name(plan->decided.activation_tier));
+    st_json_put_string(w, "param_tier", st_tier_name(plan->policy.param_tier));
+    st_json_put_string(w, "optimizer_tier", st_tier_name(plan->policy.optimizer_tier));
+    st_json_put_string(w, "activation_tier", st_tier_name(plan->decided.activation_tier));
     st_json_put_string(w, "moments", moments_name(plan->program.moment_format));
     st_json_put_u64(w, "pages", plan->program.workload.page_count);
     st_json_put_u64(w, "resident_pages", plan->decided.resident_pages);
@@ -326,7 +326,7 @@ static void put_items(struct st_json_writer *w, const struct st_plan *plan)
     for (uint32_t i = 0; i < plan->item_count; i++) {
         st_json_object_open(w, NULL);
         st_json_put_string(w, "name", plan->items[i].name);
-        st_json_put_string(w, "tier", cli_tier_name(plan->items[i].tier));
+        st_json_put_string(w, "tier", st_tier_name(plan->items[i].tier));
         st_json_put_u64(w, "bytes", plan->items[i].bytes);
         st_json_object_close(w);
     }
@@ -340,7 +340,7 @@ static void put_bounds(struct st_json_writer *w, const struct st_bounds *b)
     st_json_put_string(w, "bound_by", b->schedule > 0 ? b->bound_by : NULL);
 }
 
-void cli_plan_put_fields(const struct st_plan *plan, const struct st_figures *figures, struct st_json_writer *w)
+void st_plan_put(const struct st_plan *plan, const struct st_figures *figures, struct st_json_writer *w)
 {
     st_json_put_bool(w, "fits", plan->fits);
     put_workload(w, &plan->program.workload);
@@ -356,7 +356,7 @@ void cli_plan_put_fields(const struct st_plan *plan, const struct st_figures *fi
     st_json_object_close(w);
     st_json_put_u64(w, "nvme_bytes_without_padding", figures->parameter_bytes_nvme);
     put_bounds(w, &figures->bounds);
-    cli_prediction_put(&plan->program, figures, w);
+    st_prediction_put(&plan->program, figures, w);
     st_json_put_u64(w, "ops", plan->program.op_count);
     put_placement(w, plan);
     put_items(w, plan);

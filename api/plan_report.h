@@ -1,0 +1,23 @@
+/* api/plan_report.h - a plan as people read it, and as programs do. */
+#ifndef API_PLAN_REPORT_H
+#define API_PLAN_REPORT_H
+
+#include "core/json/json.h"
+#include "offload/figures.h"
+#include "offload/plan.h"
+
+/** Tiers, memory, traffic and decisions; `full` adds what lies where and the traffic of every phase. */
+void st_plan_print(const struct st_plan *plan, const struct st_figures *figures, bool full, FILE *file);
+/** One or two lines: the shortest possible step. */
+void st_bounds_print(const struct st_figures *figures, FILE *file);
+/** Keys of `strata plan --json` into an object that is open. */
+void st_plan_put(const struct st_plan *plan, const struct st_figures *figures, struct st_json_writer *w);
+
+const char *st_tier_name(strata_tier tier);
+/** "1.2 s", "812 ms", "37.5 us" into buf; returns buf. */
+const char *st_seconds_text(char buf[24], double seconds);
+
+/** "serial", "gated" or "in_backward".  Static. */
+const char *st_update_name(enum st_update_policy update);
+
+#endif

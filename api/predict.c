@@ -1,0 +1,97 @@
+/* api/predict.c - what a step of a program takes, and how it is said. */
+#include "api/predict.h"
+#include "api/plan_report.h"
+#include "core/base/error.h"
+#include "core/base/print.h"
+
+#include <math.h>
+#include <string.h>
+
+void st_predict(struct st_prediction *out, const struct st_program *program, const struct st_machine *machine)
+{
+    struct st_bounds bounds;
+
+    memset(out, 0, sizeof(*out));
+    if (program->op_count <= ST_SIMULATED_OPS_MAX && st_simulate_possible(program, machine))
+        out->simulated = st_simulate(&out->sim, program, machine) == STRATA_OK;
+    if (out->simulated) {
+        out->seconds = out->sim.seconds;
+        return;
+    }
+    st_bounds_make(&bounds, program, machine);
+    out->seconds = bounds.schedule;
+}
+
+static void put_seconds(struct st_json_writer *w, const char *key, double seconds)
+{
+    st_json_put_double(w, key, seconds > 0 ? seconds : (double)NAN);
+}
+
+/* --- the program itself --- */
+
+static void print_stalls(const struct st_simulation *sim, FILE *file)
+{
+    char seconds[24];
+    bool any = false;
+
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        if (sim->stall[lane] < sim->seconds * 5e-4)
+            continue;
+        st_print(file, "%s %s %s (%.1f %%)", any ? "," : "  compute stands still for:", st_lane_name((enum st_lane)lane),
+                 st_seconds_text(seconds, sim->stall[lane]), 100 * sim->stall[lane] / sim->seconds);
+        any = true;
+    }
+    st_print_text(file, any ? "\n" : "  compute never stands still\n");
+}
+
+static const char *why_not_simulated(const struct st_program *program, const struct st_machine *machine)
+{
+    if (program->op_count > ST_SIMULATED_OPS_MAX)
+        return "a program this long is not simulated";
+    return st_simulate_possible(program, machine) ? strata_last_error() : "a rate that the simulation needs is not known";
+}
+
+void st_prediction_print(const struct st_program *program, const struct st_figures *figures, FILE *file)
+{
+    struct st_prediction p;
+    char seconds[24];
+
+    st_predict(&p, program, &figures->machine);
+    if (!(p.seconds > 0))
+        return;
+    if (!p.simulated) {
+        st_print(file, "  predicted step: %s, the schedule's bound, since %s\n", st_seconds_text(seconds, p.seconds),
+                 why_not_simulated(program, &figures->machine));
+        return;
+    }
+    st_print(file, "  predicted step: %s", st_seconds_text(seconds, p.seconds));
+    if (figures->bounds.schedule > 0)
+        st_print(file, ", %.2f of the schedule's bound, %.2f of the hardware's", p.seconds / figures->bounds.schedule,
+                 p.seconds / figures->bounds.hardware);
+    st_print(file, "\n");
+    print_stalls(&p.sim, file);
+}
+
+static void put_lanes(struct st_json_writer *w, const char *key, const double seconds[ST_LANE_COUNT])
+{
+    st_json_object_open(w, key);
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+        st_json_put_double(w, st_lane_name((enum st_lane)lane), seconds[lane]);
+    st_json_object_close(w);
+}
+
+void st_prediction_put(const struct st_program *program, const struct st_figures *figures, struct st_json_writer *w)
+{
+    struct st_prediction p;
+
+    st_predict(&p, program, &figures->machine);
+    put_seconds(w, "predicted_seconds", p.seconds);
+    st_json_put_bool(w, "simulated", p.simulated);
+    if (!p.simulated)
+        return;
+    st_json_object_open(w, "predicted");
+    put_lanes(w, "busy_seconds", p.sim.busy);
+    put_lanes(w, "stall_seconds", p.sim.stall);
+    st_json_put_string(w, "stalled_by", p.sim.stalled_by == ST_LANE_COUNT ? NULL : st_lane_name((enum st_lane)p.sim.stalled_by));
+    st_json_object_close(w);
+}
