@@ -69,7 +69,7 @@ STRATA_API strata_status strata_plan_get_info(const struct strata_plan *plan, st
 /**
  * The plan for people: the lines that `strata train` begins with.
  *
- * @param text  out, borrowed until the plan is measured or destroyed, or asked for its text again
+ * @param text  out, borrowed until the plan is measured or destroyed
  *
  * @return STRATA_E_INVAL  an argument is NULL
  *         STRATA_E_NOMEM

@@ -14,8 +14,14 @@
 #ifndef STRATA_STRATA_H
 #define STRATA_STRATA_H
 
+#include "strata/config.h"
+#include "strata/data.h"
+#include "strata/engine.h"
 #include "strata/io.h"
+#include "strata/log.h"
+#include "strata/model.h"
 #include "strata/optim.h"
+#include "strata/plan.h"
 #include "strata/status.h"
 #include "strata/types.h"
 

@@ -53,12 +53,26 @@ version=$(pkg-config --modversion strata)
 "$cc" ${CFLAGS:-} -DEXPECTED_VERSION="\"$version\"" "$consumer/consumer.c" -o "$work/consumer_pc" $whole \
     $(pkg-config $static --cflags --libs strata)
 LD_LIBRARY_PATH=$libdir "$work/consumer_pc"
-for example in optim io; do
+for example in optim io train; do
     # shellcheck disable=SC2046,SC2086 # lists of words
     "$cc" ${CFLAGS:-} "$examples/$example.c" -o "$work/${example}_pc" $(pkg-config $static --cflags --libs strata)
 done
 LD_LIBRARY_PATH=$libdir "$work/optim_pc"
 LD_LIBRARY_PATH=$libdir "$work/io_pc" "$work/example.bin"
+
+echo "== the training example: weights are those of strata train"
+cat "$source/docs/design.md" "$source/docs/planning.md" >"$work/text"
+"$prefix/bin/strata" tokens "$work/text" --out "$work/text.bin" --heldout 0.5
+same="$shared/configs/zero3_cpu.json"
+"$prefix/bin/strata" train --config "$same" --model nano --data "$work/text.bin" --max-steps 3 --seq-len 128 --quiet --out "$work/by_program"
+LD_LIBRARY_PATH=$libdir "$work/train_pc" "$same" nano "$work/text.bin" "$work/text.heldout.bin" "$work/by_library" 3
+"$prefix/bin/strata" digest "$work/by_program" | cut -d" " -f1 >"$work/digest"
+"$prefix/bin/strata" digest "$work/by_library" | cut -d" " -f1 | diff "$work/digest" -
+LD_LIBRARY_PATH=$libdir "$work/train_pc" "$same" nano "$work/text.bin" "$work/text.heldout.bin" "$work/other" 3 optimizer.params.lr=0.5
+if "$prefix/bin/strata" digest "$work/other" | grep -q -f "$work/digest"; then
+    echo "another learning rate gives the same weights"
+    exit 1
+fi
 
 echo "== exported symbols"
 if [ -e "$libdir/libstrata.so" ]; then
