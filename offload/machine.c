@@ -23,6 +23,9 @@
 
 enum field_type { FIELD_TEXT, FIELD_BYTES, FIELD_COUNT, FIELD_BOOL, FIELD_RATE, FIELD_DIRS };
 
+#define COUNT_MOST      4096u /* workers, drives: tables are made for each */
+#define COUNT_MOST_TEXT "4096"
+
 struct machine_field {
     const char *key;
     enum field_type type;
@@ -122,7 +125,8 @@ static strata_status read_whole(const struct machine_field *field, const st_json
                                 uint64_t *value)
 {
     if (!st_json_u64(node, value) || *value > most)
-        return field_error(path, field->key, most == UINT32_MAX ? "a small whole number" : "a whole number of bytes");
+        return field_error(path, field->key,
+                           field->type == FIELD_COUNT ? "a whole number, at most " COUNT_MOST_TEXT : "a whole number of bytes");
     return STRATA_OK;
 }
 
@@ -171,7 +175,7 @@ static strata_status field_read(struct st_machine *m, const struct machine_field
     case FIELD_BYTES:
         return read_whole(field, node, path, UINT64_MAX, (uint64_t *)(void *)at);
     case FIELD_COUNT:
-        st = read_whole(field, node, path, UINT32_MAX, &value);
+        st = read_whole(field, node, path, COUNT_MOST, &value);
         if (st == STRATA_OK)
             *(uint32_t *)(void *)at = (uint32_t)value;
         return st;

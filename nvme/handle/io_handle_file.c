@@ -77,12 +77,13 @@ static strata_status reserve(struct strata_io_file *file, uint64_t bytes)
 {
     const int fd = file->fd;
     char text[24];
+    uint32_t interrupted = 0;
     int err = (int)-st_fault("nvme.fallocate", 0);
 
     if (err == 0)
         do
             err = posix_fallocate(fd, 0, (off_t)bytes);
-        while (err == EINTR);
+        while (st_again(-err, &interrupted));
     if (err == 0) {
         file->bytes = bytes > file->bytes ? bytes : file->bytes;
         return STRATA_OK;
@@ -190,10 +191,10 @@ strata_status st_handle_file_settle(struct strata_io_file *file, const struct st
     if (req->pads) {
         /* Nothing else that runs lies behind req->end (st_handle_claim). */
         const uint64_t keep = req->end > *bytes ? req->end : *bytes;
-        const uint64_t there = st_handle_file_look(file);
-        int rc = (int)st_fault("nvme.truncate", 0);
+        const int64_t there = st_handle_file_look(file);
+        int rc = there < 0 ? (int)there : (int)st_fault("nvme.truncate", 0);
 
-        if (rc == 0 && there > keep && (rc = ftruncate(fd, (off_t)keep)) < 0)
+        if (rc == 0 && (uint64_t)there > keep && (rc = ftruncate(fd, (off_t)keep)) < 0)
             rc = -errno;
         if (rc < 0) {
             *err = -rc;
@@ -201,20 +202,24 @@ strata_status st_handle_file_settle(struct strata_io_file *file, const struct st
         }
     }
     if (req->extends && (req->status != STRATA_OK || req->stopped)) { /* as far as it came */
-        const uint64_t there = st_handle_file_look(file);
+        const int64_t there = st_handle_file_look(file);
 
-        *bytes = there > *bytes ? there : *bytes;
+        if (there < 0) {
+            *err = (int)-there;
+            return st_error_errno(*err, "%s: its size cannot be seen", file->path);
+        }
+        *bytes = (uint64_t)there > *bytes ? (uint64_t)there : *bytes;
     }
     return STRATA_OK;
 }
 
-uint64_t st_handle_file_look(const struct strata_io_file *file)
+int64_t st_handle_file_look(const struct strata_io_file *file)
 {
     struct stat info;
 
-    if (file->fd < 0 || fstat(file->fd, &info) < 0)
+    if (file->fd < 0)
         return 0;
-    return (uint64_t)info.st_size;
+    return st_fault("nvme.look", fstat(file->fd, &info) < 0 ? -errno : info.st_size);
 }
 
 uint64_t strata_io_file_bytes(const struct strata_io_file *file)

@@ -182,8 +182,8 @@ void st_handle_merge(struct st_hslot *slot);
 /* io_handle_file.c: the I/O thread's. */
 /** A write has ended: cut off what it left behind the end.  *bytes: the file's size now; *err: errno of a failure. */
 strata_status st_handle_file_settle(struct strata_io_file *file, const struct st_hreq *req, uint64_t *bytes, int *err);
-/** The file's size as the system has it; 0 where it cannot be told. */
-uint64_t st_handle_file_look(const struct strata_io_file *file);
+/** The file's size as the system has it, or -errno; 0 of a file in memory. */
+int64_t st_handle_file_look(const struct strata_io_file *file);
 /** Close its descriptor and tell who waits. */
 void st_handle_file_close(struct strata_io_file *file);
 

@@ -286,16 +286,21 @@ static void piece_done(struct st_io_req *done, strata_status st)
 /* A read past the end as we know it: the file may have grown by other means. */
 static bool fits(struct strata_io *io, struct strata_io_file *file, struct st_hreq *req)
 {
-    const uint64_t bytes = st_handle_file_look(file);
+    const int64_t bytes = st_handle_file_look(file);
     strata_status st;
 
     pthread_mutex_lock(&io->lock);
-    if (bytes > file->bytes)
-        file->bytes = bytes;
+    if (bytes > 0 && (uint64_t)bytes > file->bytes)
+        file->bytes = (uint64_t)bytes;
     pthread_mutex_unlock(&io->lock);
     st_handle_claim(req);
     if (!req->extends)
         return true;
+    if (bytes < 0) {
+        st = st_error_errno((int)-bytes, "%s: its size cannot be seen", file->path);
+        st_handle_fail(req, st, (int)-bytes, req->offset);
+        return false;
+    }
     st = st_error(STRATA_E_TRUNC,
                   "read of %" PRIu64 " bytes at offset %" PRIu64 ": the file ends before that: it has %" PRIu64 " bytes",
                   req->end - req->offset, req->offset, file->bytes);

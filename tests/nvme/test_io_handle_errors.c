@@ -231,6 +231,25 @@ static void reads_past_the_end_say_how_long_the_file_is(void **state)
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
+/* A size that cannot be seen is not 0: the read is not one past the end, and the write is not cut off. */
+static void a_size_that_cannot_be_seen_is_an_error(void **state)
+{
+    struct strata_io *io = handle_open_default();
+    struct strata_io_file *file = handle_open_new(io, "unseen", STRATA_IO_TRUNCATE, 0);
+    strata_io_request request;
+    char buf[5000] = {0};
+
+    (void)state;
+    assert_int_equal(strata_io_write(file, 0, buf, 5000, &request), STRATA_OK);
+    assert_int_equal(strata_io_wait(io, request, -1, NULL), STRATA_OK);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.look", .result = -EIO});
+    assert_int_equal(strata_io_read(file, 0, buf, 6000, &request), STRATA_OK);
+    assert_int_equal(strata_io_wait(io, request, -1, NULL), STRATA_E_IO);
+    assert_non_null(strstr(strata_last_error(), "unseen: its size cannot be seen: Input/output error"));
+    st_fault_disarm();
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+}
+
 static void deadline_names_the_oldest(void **state)
 {
     struct strata_io_opts opts = {sizeof(opts), .method = "fake", .queue_depth = 4};
@@ -303,6 +322,7 @@ int main(void)
         EACH_HANDLE(single_failures),
         cmocka_unit_test(opening_says_what_is_wrong),
         cmocka_unit_test(reads_past_the_end_say_how_long_the_file_is),
+        cmocka_unit_test(a_size_that_cannot_be_seen_is_an_error),
         cmocka_unit_test(deadline_names_the_oldest),
         cmocka_unit_test(cancelled_requests_end_as_such),
     };
