@@ -113,6 +113,8 @@ strata_status st_hf_reader_check_unchanged(const struct st_hf_reader *r);
 
 /** Whether a model can be written to `dir`: E_INPUT if it holds one and `overwrite` is false.  Makes nothing. */
 strata_status st_hf_output_check(const char *dir, bool overwrite);
+/** E_INPUT if another output is to have the name of weights or of their index in `dir`: it would be read as such, or removed. */
+strata_status st_hf_output_check_apart(const char *dir, const char *path);
 
 /* Write one: tensors arrive page by page, any page order, ranges in order within a page; new files, then rename. */
 struct st_hf_writer;

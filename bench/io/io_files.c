@@ -73,12 +73,13 @@ static strata_status open_file(int *out, const char *dir)
 static strata_status reserve(int fd, const char *dir, uint64_t bytes)
 {
     char text[24];
+    uint32_t interrupted = 0;
     int err = (int)-st_fault("bench.reserve", 0);
 
     if (err == 0)
         do
             err = posix_fallocate(fd, 0, (off_t)bytes);
-        while (err == EINTR);
+        while (st_again(-err, &interrupted));
     return err == 0 ? STRATA_OK
                     : st_error_errno(err, "cannot reserve %s in %s: lower --size, or name another directory",
                                      st_size_text(text, bytes), dir);
@@ -86,13 +87,16 @@ static strata_status reserve(int fd, const char *dir, uint64_t bytes)
 
 static strata_status write_file(int fd, const char *dir, const char *from, uint64_t bytes)
 {
+    uint32_t interrupted = 0;
+
     for (uint64_t at = 0; at < bytes;) {
         const uint64_t left = bytes - at, part = left < FILL_BYTES ? left : FILL_BYTES;
         const ssize_t put = pwrite(fd, from, part, (off_t)at);
         const int64_t moved = st_fault("bench.write", put < 0 ? -errno : put);
 
-        if (moved == -EINTR)
+        if (st_again(moved, &interrupted))
             continue;
+        interrupted = 0;
         if (moved < IO_ALIGN) /* no whole block: the next try would bring no more */
             return st_error_errno(moved < 0 ? (int)-moved : ENOSPC, "cannot write to %s", dir);
         at += (uint64_t)moved & ~(uint64_t)(IO_ALIGN - 1);

@@ -4,6 +4,7 @@
 #include "cli/options/args_table.h"
 #include "core/base/error.h"
 #include "core/base/size.h"
+#include "core/base/text.h"
 
 #include <errno.h>
 #include <math.h>
@@ -299,6 +300,23 @@ static strata_status args_check(const struct cli_args *args)
     return st;
 }
 
+/* What a configuration can hold as one of several. */
+static strata_status check_dir_name(const char *dir)
+{
+    const size_t bytes = strlen(dir);
+
+    if (strchr(dir, ',') != NULL)
+        return st_error(
+            STRATA_E_INVAL,
+            "--nvme %s: a comma ends a directory's name in a configuration: give --nvme once for each directory, or a "
+            "link without a comma",
+            dir);
+    for (size_t at = 0, length; at < bytes; at += length)
+        if ((length = st_text_utf8_bytes(dir + at, bytes - at)) == 0)
+            return st_error(STRATA_E_INVAL, "--nvme %s: the name is not UTF-8, as a configuration is: give a link to it", dir);
+    return STRATA_OK;
+}
+
 /* All directories are one value of the config: DeepSpeed's nvme_path, comma-separated. */
 static strata_status nvme_override(struct cli_args *args)
 {
@@ -306,6 +324,10 @@ static strata_status nvme_override(struct cli_args *args)
     size_t length = 0;
 
     for (uint32_t i = 0; i < args->nvme.count; i++) {
+        const strata_status st = check_dir_name(args->nvme.items[i]);
+
+        if (st != STRATA_OK)
+            return st;
         length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%s", i == 0 ? "" : ",", args->nvme.items[i]);
         if (length >= sizeof(text))
             return st_error(STRATA_E_INVAL, "--nvme: the directories' names are longer than %zu bytes together", sizeof(text));

@@ -58,7 +58,9 @@ static strata_status check_file(const char *path, const struct cli_args *args)
 
     if (st == STRATA_OK)
         st = check_inputs(path, args);
-    return st == STRATA_OK ? check_model(path, args) : st;
+    if (st == STRATA_OK)
+        st = check_model(path, args);
+    return st == STRATA_OK && args->out != NULL && path != args->out ? st_hf_output_check_apart(args->out, path) : st;
 }
 
 strata_status cli_output_check(const char *option, const char *path, const struct cli_args *args)

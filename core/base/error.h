@@ -9,6 +9,9 @@
 #define CORE_BASE_ERROR_H
 
 #include "strata/status.h"
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 /** Record a sentence for this thread and return `st`. */
 strata_status st_error(strata_status st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -24,6 +27,14 @@ const char *st_errno_text(int err, char buf[ST_ERRNO_BYTES]);
 
 /** Put "prefix: " before the current sentence; returns `st` unchanged. */
 strata_status st_error_prefix(strata_status st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* A system that interrupts a call for ever must not keep us: after so many times in a row EINTR is an error like others. */
+#define ST_EINTR_MAX 1000u
+/** Whether a call with this result (negative errno) is made again; *interrupted: how often it was, 0 at first. */
+static inline bool st_again(int64_t result, uint32_t *interrupted)
+{
+    return result == -EINTR && ++*interrupted < ST_EINTR_MAX;
+}
 
 /** Forget the sentence. */
 void st_error_clear(void);

@@ -130,6 +130,7 @@ static strata_status read_all(int fd, const char *path, size_t max_bytes, char *
 {
     size_t capacity = 0, used = 0;
     char *buffer = NULL;
+    uint32_t interrupted = 0;
     strata_status st;
 
     for (;;) {
@@ -147,8 +148,9 @@ static strata_status read_all(int fd, const char *path, size_t max_bytes, char *
         }
         got = read(fd, buffer + used, capacity - used);
         got = (ssize_t)st_fault("file.read", got < 0 ? -errno : got);
-        if (got == -EINTR)
+        if (st_again(got, &interrupted))
             continue;
+        interrupted = 0;
         if (got < 0) {
             st = read_failed(path, (int)-got);
             break;

@@ -174,18 +174,20 @@ FILE *st_kernel_file_stream(const char *path)
 strata_status st_file_read_at(int fd, void *buf, uint64_t bytes, uint64_t offset, const char *path)
 {
     unsigned char *at = buf;
+    uint32_t interrupted = 0;
 
     while (bytes > 0) {
         const size_t part = bytes < (1u << 30) ? (size_t)bytes : 1u << 30;
         const int64_t got = passed("file.read", pread(fd, at, part, (off_t)offset));
 
-        if (got == -EINTR)
+        if (st_again(got, &interrupted))
             continue;
         if (got < 0)
             return st_error_errno((int)-got, "reading %s at byte %llu", path, (unsigned long long)offset);
         if (got == 0)
             return st_error(STRATA_E_INPUT, "%s is too short: nothing at byte %llu, which its header promises", path,
                             (unsigned long long)offset);
+        interrupted = 0;
         at += got;
         bytes -= (uint64_t)got;
         offset += (uint64_t)got;

@@ -226,12 +226,12 @@ void st_new_file_remove_all(void)
 /* 0 or -errno; -EWOULDBLOCK: its maker lives. */
 static int64_t lock_file(int fd)
 {
-    int64_t res = st_fault("file.lock", 0);
+    uint32_t interrupted = 0;
+    int64_t res;
 
-    if (res == 0)
-        do
-            res = result(flock(fd, LOCK_EX | LOCK_NB));
-        while (res == -EINTR);
+    do
+        res = st_fault("file.lock", result(flock(fd, LOCK_EX | LOCK_NB)));
+    while (st_again(res, &interrupted));
     return res;
 }
 
@@ -402,15 +402,17 @@ strata_status st_new_file_reserve(struct st_new_file *f, uint64_t bytes)
 strata_status st_new_file_write_at(struct st_new_file *f, const void *buf, uint64_t bytes, uint64_t offset)
 {
     const unsigned char *at = buf;
+    uint32_t interrupted = 0;
 
     while (bytes > 0) {
         const size_t part = bytes < (1u << 30) ? (size_t)bytes : 1u << 30;
         const int64_t put = st_fault("file.write", result(pwrite(f->fd, at, part, (off_t)offset)));
 
-        if (put == -EINTR)
+        if (st_again(put, &interrupted))
             continue;
         if (put <= 0)
             return st_error_errno(put < 0 ? (int)-put : EIO, "writing %s at byte %llu", f->path, (unsigned long long)offset);
+        interrupted = 0;
         at += put;
         bytes -= (uint64_t)put;
         offset += (uint64_t)put;
@@ -422,6 +424,7 @@ strata_status st_new_file_write_at(struct st_new_file *f, const void *buf, uint6
 static ssize_t stream_write(void *file, const char *buf, size_t bytes)
 {
     struct st_new_file *f = file;
+    uint32_t interrupted = 0;
     size_t done = 0;
 
     while (done < bytes && f->stream_errno == 0) {
@@ -429,7 +432,7 @@ static ssize_t stream_write(void *file, const char *buf, size_t bytes)
 
         if (put > 0)
             done += (size_t)put;
-        else if (put != -EINTR)
+        else if (!st_again(put, &interrupted))
             f->stream_errno = put < 0 ? (int)-put : EIO;
     }
     return (ssize_t)done;

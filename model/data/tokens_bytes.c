@@ -104,6 +104,7 @@ static strata_status block_done(struct job *j)
 /* To its end; *bytes: how many there were. */
 static strata_status read_stream(struct job *j, int fd, const char *name, uint64_t *bytes)
 {
+    uint32_t interrupted = 0;
     strata_status st;
 
     *bytes = 0;
@@ -111,8 +112,9 @@ static strata_status read_stream(struct job *j, int fd, const char *name, uint64
         const ssize_t res = read(fd, j->bytes + j->fill, BLOCK_BYTES - j->fill);
         const int64_t got = st_fault("tokens.read", res < 0 ? -errno : res);
 
-        if (got == -EINTR)
+        if (st_again(got, &interrupted))
             continue;
+        interrupted = 0;
         if (got < 0)
             return st_error(STRATA_E_INPUT, "reading %s: %s", name, strerror((int)-got));
         if (got == 0)
@@ -157,6 +159,13 @@ static strata_status read_text(struct job *j, const char *path)
     return st;
 }
 
+/* What replaced another file stays: that one cannot come back.  No fault site: one that stays is complete. */
+static void take_back(const struct st_new_file *f)
+{
+    if (!f->overwrite)
+        (void)unlink(f->path);
+}
+
 /* Both are one data set: all are on the disk before the first takes its name, and a signal finds none or both. */
 static strata_status name_both(struct job *j)
 {
@@ -165,7 +174,10 @@ static strata_status name_both(struct job *j)
     if ((st = st_new_file_sync(&j->heldout.file)) != STRATA_OK || (st = st_new_file_sync(&j->train.file)) != STRATA_OK)
         return st;
     st_ending_hold();
-    st = st_new_file_commit(&j->heldout.file);
+    if ((st = st_new_file_publish(&j->heldout.file)) == STRATA_OK && (st = st_new_file_publish(&j->train.file)) != STRATA_OK)
+        take_back(&j->heldout.file);
+    if (st == STRATA_OK)
+        st = st_new_file_commit(&j->heldout.file);
     if (st == STRATA_OK)
         st = st_new_file_commit(&j->train.file);
     st_ending_release();

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SHARD_ENDING ".safetensors"
@@ -68,6 +69,32 @@ strata_status st_hf_output_check(const char *dir, bool overwrite)
         if ((st = st_path_join(path, dir, names[i])) == STRATA_OK)
             st = st_new_file_check(path, overwrite);
     return st != STRATA_OK || overwrite ? st : check_shards(dir);
+}
+
+/* Of two directories that are there. */
+static bool same_directory(const char *a, const char *b)
+{
+    struct stat one, other;
+
+    return !st_fault_refuses("hf.same") && stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
+strata_status st_hf_output_check_apart(const char *dir, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    char parent[ST_PATH_MAX];
+
+    if (strcmp(name, ST_HF_INDEX_NAME) != 0 && strcmp(name, ST_HF_WEIGHTS_NAME) != 0 && !is_named_shard(name))
+        return STRATA_OK;
+    snprintf(parent, sizeof(parent), "%.*s",
+             slash == NULL   ? 1
+             : slash == path ? 1
+                             : (int)(slash - path),
+             slash != NULL ? path : ".");
+    if (!same_directory(parent, dir))
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT, "%s: is a name of the model's own in --out %s: name another file", path, dir);
 }
 
 /* --- small files --- */

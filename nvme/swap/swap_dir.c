@@ -65,11 +65,12 @@ static int open_at(int dir_fd, const char *name, int flags)
 /* 0 or -errno. */
 static int lock_file(int fd)
 {
-    int rc = (int)st_fault("nvme.lock", 0);
+    uint32_t interrupted = 0;
+    int rc;
 
-    while (rc == 0 && flock(fd, LOCK_EX | LOCK_NB) < 0)
-        if (errno != EINTR)
-            rc = -errno;
+    do
+        rc = (int)st_fault("nvme.lock", flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0);
+    while (st_again(rc, &interrupted));
     return rc;
 }
 
@@ -79,14 +80,16 @@ static int write_marker(int fd)
     char text[sizeof(LOCK_MARKER) + 32];
     const int length = snprintf(text, sizeof(text), LOCK_MARKER "pid %ld\n", (long)getpid());
     const int refused = (int)st_fault("nvme.marker", 0);
-    ssize_t written;
+    uint32_t interrupted = 0;
+    int64_t written;
 
     if (refused < 0)
         return refused;
     do
-        written = write(fd, text, (size_t)length);
-    while (written < 0 && errno == EINTR);
-    return written == length ? 0 : written < 0 ? -errno : -ENOSPC;
+        if ((written = write(fd, text, (size_t)length)) < 0)
+            written = -errno;
+    while (st_again(written, &interrupted));
+    return written == length ? 0 : written < 0 ? (int)written : -ENOSPC;
 }
 
 /* 0 or -errno. */

@@ -28,12 +28,13 @@ static strata_status reserve(int fd, const struct st_run_dir *run, uint32_t inde
 {
     char needed[24], free_text[24], reason[ST_ERRNO_BYTES];
     uint64_t free_bytes = 0;
+    uint32_t interrupted = 0;
     int err = (int)-st_fault("nvme.fallocate", 0);
 
     if (err == 0)
         do
             err = bytes > 0 ? posix_fallocate(fd, 0, (off_t)bytes) : 0;
-        while (err == EINTR);
+        while (st_again(-err, &interrupted));
     if (err == 0)
         return STRATA_OK;
     if (err != ENOSPC && err != EDQUOT && err != EFBIG)

@@ -209,11 +209,23 @@ static void generated_text(void **state)
     program_free(&shown);
 }
 
+/* A configuration, which has all directories' names, is UTF-8. */
+static void directories_that_a_configuration_cannot_name(void **state)
+{
+    struct program p;
+
+    workplace_run(*state, &p, "plan --model nano --nvme nv\xff");
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "--nvme nv\\xff: the name is not UTF-8"));
+    program_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arguments), cmocka_unit_test(configurations), cmocka_unit_test(machine_files),
-        cmocka_unit_test(models),    cmocka_unit_test(generated_text),
+        cmocka_unit_test(arguments),      cmocka_unit_test(directories_that_a_configuration_cannot_name),
+        cmocka_unit_test(configurations), cmocka_unit_test(machine_files),
+        cmocka_unit_test(models),         cmocka_unit_test(generated_text),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

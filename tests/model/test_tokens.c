@@ -460,6 +460,24 @@ static void test_a_full_disk_replaces_neither_file(void **state)
     free(text);
 }
 
+/* One that has its name already gives it back. */
+static void test_a_second_name_that_cannot_be_had_leaves_neither_file(void **state)
+{
+    char *text = make_text(50000);
+    const char *source;
+
+    (void)state;
+    scratch_open();
+    source = scratch_path("text");
+    write_file(source, text, 50000);
+    st_fault_arm(&(struct st_fault_spec){.site = "file.rename", .after = 1, .result = -EIO});
+    assert_refused(st_tokens_from_bytes(&source, 1, scratch_path("out.bin"), 0.5, false, NULL), STRATA_E_IO, "completing");
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 1);
+    scratch_close();
+    free(text);
+}
+
 static void test_every_single_failure_is_clean(void **state)
 {
     const uint32_t descriptors = scratch_entries("/proc/self/fd", NULL);
@@ -509,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_heldout_names),
         cmocka_unit_test(test_bad_texts_are_refused),
         cmocka_unit_test(test_texts_that_change_are_refused),
+        cmocka_unit_test(test_a_second_name_that_cannot_be_had_leaves_neither_file),
         cmocka_unit_test(test_a_full_disk_replaces_neither_file),
         cmocka_unit_test(test_every_single_failure_is_clean),
     };
