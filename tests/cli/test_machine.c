@@ -1,12 +1,12 @@
 /* tests/cli/test_machine.c - capacities from budgets, machine files, and probes that fail one by one. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "core/base/log.h"
 #include "core/json/json.h"
 #include "core/system/topology.h"
 #include "nvme/swap/swap.h"
 #include "offload/config/config.h"
 #include "offload/machine.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -32,15 +32,6 @@ struct fixture {
     struct st_page page;
 };
 
-static unsigned warnings;
-
-static void count_warnings(void *ctx, enum st_log_level level, const char *line)
-{
-    (void)ctx;
-    (void)line;
-    warnings += level == ST_LOG_WARN;
-}
-
 static int setup(void **state)
 {
     static struct fixture f;
@@ -64,9 +55,8 @@ static int setup(void **state)
                                       .params = 65536,
                                       .pages = &f.page,
                                       .page_count = 1};
-    st_log_configure(count_warnings, NULL, ST_LOG_INFO);
+    kept_log_begin(ST_LOG_WARN);
     st_fault_arm(&(struct st_fault_spec){.site = "machine.patience"}); /* rates are there; what they are is nobody's business */
-    warnings = 0;
     *state = &f;
     return 0;
 }
@@ -76,7 +66,7 @@ static int teardown(void **state)
     struct fixture *f = *state;
 
     st_fault_disarm();
-    st_log_configure(NULL, NULL, ST_LOG_INFO);
+    kept_log_end();
     st_topology_destroy(f->topology);
     return scratch_remove_empty(state); /* fails where something was left behind */
 }
@@ -197,7 +187,7 @@ static void every_rate_is_measured(void **state)
     assert_true(m.rates.matmul_flops > 0 && m.rates.upload > 0 && m.rates.download > 0 && m.rates.update > 0);
     assert_true(m.rates.read > 0 && m.rates.write > 0 && m.rates.checksum > 0);
     assert_true(m.rates.block_flops == 0 && m.rates.head_flops == 0); /* no model, no block, no head */
-    assert_int_equal(warnings, 0);
+    assert_int_equal(kept_log.count, 0);
 }
 
 static void each_of_several_directories_is_measured(void **state)
@@ -314,21 +304,21 @@ static void block_and_head_are_measured_where_they_fit(void **state)
     assert_true(m.rates.block_flops > 0 && m.rates.head_flops > 0);
     assert_true(calls.forward > 1 && calls.backward == calls.forward);
     assert_true(calls.grad > 1 && calls.norm == calls.grad);
-    assert_int_equal(warnings, 0);
+    assert_int_equal(kept_log.count, 0);
 
     m.rates.block_flops = m.rates.head_flops = 0;
     calls.failing = true;
     assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
                      STRATA_OK);
     assert_true(m.rates.block_flops == 0 && m.rates.head_flops == 0 && m.rates.update > 0);
-    assert_int_equal(warnings, 2);
+    assert_int_equal(kept_log.count, 2);
 
     calls.failing = false;
     m.capacity.bytes[STRATA_TIER_DEVICE] = 1 << 20; /* a quarter holds the head, not the block's 262144 bytes of gradient */
     assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
                      STRATA_OK);
     assert_true(m.rates.block_flops == 0 && m.rates.head_flops > 0);
-    assert_int_equal(warnings, 2);
+    assert_int_equal(kept_log.count, 2);
 }
 
 static void a_failed_disk_leaves_the_other_rates(void **state)
@@ -343,7 +333,7 @@ static void a_failed_disk_leaves_the_other_rates(void **state)
     assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &f->config, f->topology, ST_MEASURE_ALL), STRATA_OK);
     assert_true(m.rates.matmul_flops > 0 && m.rates.upload > 0 && m.rates.update > 0);
     assert_true(m.rates.read == 0 && m.rates.write == 0 && m.rates.mixed == 0);
-    assert_int_equal(warnings, 1);
+    assert_int_equal(kept_log.count, 1);
 }
 
 static void an_unknown_kernel_set_is_refused(void **state)

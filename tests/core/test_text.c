@@ -1,8 +1,8 @@
 /* tests/core/test_text.c - what a terminal would obey is written out, at every sink that people read; our own text stays. */
 #include "core/base/error.h"
-#include "core/base/log.h"
 #include "core/base/print.h"
 #include "core/base/text.h"
+#include "tests/common/kept_log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -101,24 +101,16 @@ static void cutting_leaves_whole_characters(void **state)
     }
 }
 
-static void keep_line(void *ctx, enum st_log_level level, const char *line)
-{
-    (void)level;
-    snprintf(ctx, 128, "%s", line);
-}
-
 static void errors_and_logs_are_one_safe_line(void **state)
 {
-    char line[128] = "";
-
     (void)state;
     for (size_t i = 0; i < PAIR_COUNT; i++) {
         assert_int_equal(st_error(STRATA_E_INPUT, "%s", pairs[i].in), STRATA_E_INPUT);
         assert_string_equal(strata_last_error(), pairs[i].out);
-        st_log_configure(keep_line, line, ST_LOG_INFO);
+        kept_log_begin(ST_LOG_INFO);
         st_log(ST_LOG_NOTICE, "%s", pairs[i].in);
-        st_log_configure(NULL, NULL, ST_LOG_INFO);
-        assert_string_equal(line, pairs[i].out);
+        kept_log_end();
+        assert_string_equal(kept_log.last, pairs[i].out);
     }
     assert_int_equal(st_error(STRATA_E_INPUT, "b\x1b"), STRATA_E_INPUT);
     assert_int_equal(st_error_prefix(STRATA_E_INPUT, "a\xc2\x9b"), STRATA_E_INPUT);

@@ -1,8 +1,8 @@
 /* tests/model/test_hf_source.c - what lies beside the weights of a directory goes into the one that is written: config.json with
  * another dtype alone, the rest byte by byte; what does not go along, and every failure. */
 #include "core/base/fault.h"
-#include "core/base/log.h"
 #include "hf_rig.h"
+#include "tests/common/kept_log.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -216,12 +216,6 @@ static void test_files_of_others_stay(void **state)
     st_model_destroy(m);
 }
 
-static void keep_notice(void *ctx, enum st_log_level level, const char *line)
-{
-    if (level == ST_LOG_NOTICE)
-        snprintf(ctx, 512, "%s", line);
-}
-
 /* Bytes `at` and at 0 of the source's file are 'x', those of the other one's may be others. */
 static void put_large(const char *name, off_t bytes, off_t at, char byte)
 {
@@ -249,18 +243,17 @@ static void test_files_that_differ_are_told(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const bool same = rows[i].byte == 'x' && rows[i].bytes == (2 << 20) + 3;
-        char notice[512] = "";
 
         scratch_open();
         make_source();
         put_large("from/tokenizer.model", (2 << 20) + 3, rows[i].at, 'x');
         assert_int_equal(mkdir(scratch_path("to"), 0700), 0);
         put_large("to/tokenizer.model", rows[i].bytes, rows[i].at, rows[i].byte);
-        st_log_configure(keep_notice, notice, ST_LOG_NOTICE);
+        kept_log_begin(ST_LOG_NOTICE);
         write_out(m, "to");
-        st_log_configure(NULL, NULL, ST_LOG_INFO);
-        if ((strstr(notice, "tokenizer.model is not the source's: it stays as it is") == NULL) != same)
-            fail_msg("row %zu: \"%s\"", i, notice);
+        kept_log_end();
+        if ((strstr(kept_log.last, "tokenizer.model is not the source's: it stays as it is") == NULL) != same)
+            fail_msg("row %zu: \"%s\"", i, kept_log.last);
         scratch_close();
     }
     st_model_destroy(m);

@@ -135,10 +135,3 @@ void swap_dirs_assert_works(struct st_swap *swap, uint64_t seed)
     free(out);
     free(in);
 }
-
-void swap_dirs_keep_quiet(void *ctx, enum st_log_level level, const char *line)
-{
-    (void)ctx;
-    (void)level;
-    (void)line;
-}

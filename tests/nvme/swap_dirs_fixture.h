@@ -2,7 +2,6 @@
 #ifndef TESTS_NVME_SWAP_DIRS_FIXTURE_H
 #define TESTS_NVME_SWAP_DIRS_FIXTURE_H
 
-#include "core/base/log.h"
 #include "nvme/swap/swap.h"
 
 #include <stdbool.h>
@@ -27,7 +26,5 @@ unsigned char *swap_dirs_random(uint64_t seed);
 void swap_dirs_assert_works(struct st_swap *swap, uint64_t seed);
 /** Fails if anything is left; the files that say who shares a directory count, too. */
 void swap_dirs_assert_empty(void);
-/** A sink of the log that drops every line. */
-void swap_dirs_keep_quiet(void *ctx, enum st_log_level level, const char *line);
 
 #endif

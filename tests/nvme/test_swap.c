@@ -1,10 +1,10 @@
 /* tests/nvme/test_swap.c - transfers through a swap: every method, several threads, errors, counters, close. */
 #include "core/base/checksum.h"
 #include "core/base/fault.h"
-#include "core/base/log.h"
 #include "core/base/rng.h"
 #include "core/system/clock.h"
 #include "nvme/swap/swap.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -402,15 +402,6 @@ static void fake_needs_no_directory(void **state)
     free(back);
 }
 
-static char last_notice[1024];
-
-static void keep_line(void *ctx, enum st_log_level level, const char *line)
-{
-    (void)ctx;
-    if (level >= ST_LOG_NOTICE)
-        snprintf(last_notice, sizeof(last_notice), "%s", line);
-}
-
 static void refused_registration_is_told_and_harmless(void **state)
 {
     struct st_swap_opts opts = options("uring", 4 * BLOCK);
@@ -424,12 +415,12 @@ static void refused_registration_is_told_and_harmless(void **state)
         skip();
     opts.region = arena;
     opts.region_bytes = 8 * BLOCK;
-    st_log_configure(keep_line, NULL, ST_LOG_DEBUG);
+    kept_log_begin(ST_LOG_NOTICE);
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.register", .count = 1, .result = -ENOMEM});
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
     assert_int_equal(st_fault_disarm(), 1);
-    st_log_configure(NULL, NULL, ST_LOG_INFO);
-    assert_non_null(strstr(last_notice, "ulimit -l"));
+    kept_log_end();
+    assert_non_null(strstr(kept_log.last, "ulimit -l"));
     st_swap_info(swap, &info);
     assert_false(info.registered);
     assert_int_equal(move_wait(swap, &move, ST_IO_WRITE, 0, 4 * BLOCK, arena), STRATA_OK);
@@ -469,13 +460,13 @@ static void auto_goes_on_with_the_next_best(void **state)
     if (!has_uring)
         skip();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        st_log_configure(keep_line, NULL, ST_LOG_DEBUG);
+        kept_log_begin(ST_LOG_NOTICE);
         st_fault_arm(&(struct st_fault_spec){.site = rows[i].site, .after = 1, .result = rows[i].result});
         assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
         assert_int_equal(st_fault_disarm(), rows[i].fired);
-        st_log_configure(NULL, NULL, ST_LOG_INFO);
-        assert_non_null(strstr(last_notice, rows[i].text));
-        assert_non_null(strstr(last_notice, rows[i].method));
+        kept_log_end();
+        assert_non_null(strstr(kept_log.last, rows[i].text));
+        assert_non_null(strstr(kept_log.last, rows[i].method));
         st_swap_info(swap, &info);
         assert_string_equal(info.method, rows[i].method);
         assert_int_equal(move_wait(swap, &move, ST_IO_WRITE, 0, 4 * BLOCK, buf), STRATA_OK);
@@ -505,7 +496,7 @@ static void every_single_failure_is_clean(void **state)
     unsigned char *buf = random_buffer(4 * BLOCK, 0), *back = random_buffer(4 * BLOCK, 1);
 
     (void)state;
-    st_log_configure(keep_line, NULL, ST_LOG_DEBUG);
+    kept_log_begin(ST_LOG_NOTICE);
     for (size_t k = 0; k < method_count; k++) {
         const struct st_swap_opts opts = options(methods[k], 4 * BLOCK);
         uint32_t fired = 1, failed = 0;
@@ -529,7 +520,7 @@ static void every_single_failure_is_clean(void **state)
         }
         assert_true(failed >= 8); /* each completion, at least */
     }
-    st_log_configure(NULL, NULL, ST_LOG_INFO);
+    kept_log_end();
     free(buf);
     free(back);
 }

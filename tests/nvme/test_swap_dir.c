@@ -1,10 +1,10 @@
 /* tests/nvme/test_swap_dir.c - what a swap leaves on the disk: locks, orphans, foreign files, full and read-only disks. */
 #include "core/base/fault.h"
-#include "core/base/log.h"
 #include "nvme/swap/swap.h"
 #include "nvme/swap/swap_internal.h"
 #include "swap_fixture.h"
 #include "tests/common/child.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
 
 #include <dirent.h>
@@ -333,26 +333,17 @@ static void unlink_all_empties_the_disk_and_breaks_nothing(void **state)
     st_swap_unlink_all();
 }
 
-static uint32_t warnings;
-
-static void count_warnings(void *ctx, enum st_log_level level, const char *line)
-{
-    (void)ctx;
-    warnings += level == ST_LOG_WARN && strstr(line, "too many swaps are open") != NULL;
-}
-
 static void more_swaps_than_are_remembered_are_told(void **state)
 {
     struct st_swap *swaps[33];
 
     (void)state;
-    warnings = 0;
-    st_log_configure(count_warnings, NULL, ST_LOG_DEBUG);
+    kept_log_begin(ST_LOG_WARN);
     for (uint32_t i = 0; i < 33; i++) {
         assert_int_equal(swap_open(&swaps[i], scratch_dir, ST_SWAP_ALIGN), STRATA_OK);
-        assert_int_equal(warnings, i == 32);
+        assert_int_equal(strstr(kept_log.last, "too many swaps are open") != NULL, i == 32);
     }
-    st_log_configure(NULL, NULL, ST_LOG_INFO);
+    kept_log_end();
     for (uint32_t i = 0; i < 33; i++)
         st_swap_close(swaps[i]);
     assert_int_equal(entries_in(scratch_dir), 0);

@@ -2,6 +2,7 @@
 #include "core/base/fault.h"
 #include "nvme/swap/swap_internal.h"
 #include "swap_dirs_fixture.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -183,7 +184,7 @@ static void every_single_failure_is_clean(void **state)
     uint32_t fired = 1, failed = 0;
 
     (void)state;
-    st_log_configure(swap_dirs_keep_quiet, NULL, ST_LOG_DEBUG);
+    kept_log_begin(ST_LOG_DEBUG);
     for (uint32_t nth = 0; fired > 0; nth++) {
         struct st_swap *swap;
         strata_status st;
@@ -205,7 +206,7 @@ static void every_single_failure_is_clean(void **state)
         swap_dirs_assert_empty();
     }
     assert_true(failed > 100); /* each completion, at least */
-    st_log_configure(NULL, NULL, ST_LOG_INFO);
+    kept_log_end();
     free(out);
     free(in);
 }

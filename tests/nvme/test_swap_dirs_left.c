@@ -4,6 +4,7 @@
 #include "nvme/swap/swap_internal.h"
 #include "swap_dirs_fixture.h"
 #include "tests/common/child.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -80,7 +81,7 @@ static void a_kill_at_any_point_is_swept(void **state)
             const struct st_swap_opts opts = swap_dirs_options("threads", 2, i % 2 == 0);
             unsigned char *buf = aligned_alloc(ST_SWAP_ALIGN, SWAP_DIRS_BYTES);
 
-            st_log_configure(swap_dirs_keep_quiet, NULL, ST_LOG_DEBUG);
+            kept_log_begin(ST_LOG_DEBUG);
             for (struct st_swap *swap; buf != NULL;) { /* a byte before each of its acts */
                 if (write(ends[1], "o", 1) != 1 || st_swap_open(&swap, &opts) != STRATA_OK || write(ends[1], "w", 1) != 1 ||
                     swap_dirs_move(swap, ST_IO_WRITE, buf, 1, NULL) != STRATA_OK || write(ends[1], "c", 1) != 1)
@@ -149,7 +150,7 @@ static void a_directory_without_permission_is_named(void **state)
 
         if (geteuid() == 0 && setuid(65534) != 0)
             _exit(2);
-        st_log_configure(swap_dirs_keep_quiet, NULL, ST_LOG_DEBUG);
+        kept_log_begin(ST_LOG_DEBUG);
         _exit(st_swap_open(&swap, &opts) == STRATA_E_IO && strstr(strata_last_error(), swap_dirs[1]) != NULL &&
                       strstr(strata_last_error(), "Permission denied") != NULL
                   ? 0

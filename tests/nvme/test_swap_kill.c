@@ -1,7 +1,7 @@
 /* tests/nvme/test_swap_kill.c - a run directory whose owner is killed at any system call is swept; one that lives is not. */
-#include "core/base/log.h"
 #include "nvme/swap/swap.h"
 #include "nvme/swap/swap_internal.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -21,11 +21,6 @@
 #include <cmocka.h>
 
 #define BYTES (64u << 10)
-
-static void keep_quiet(void *ctx, enum st_log_level level, const char *line)
-{
-    (void)ctx, (void)level, (void)line;
-}
 
 /* A whole life on the disk, without a thread: a tracer then sees every call. */
 static int live(void)
@@ -208,6 +203,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(unfinished_directories_are_swept_and_others_not, scratch_create, scratch_remove),
     };
 
-    st_log_configure(keep_quiet, NULL, ST_LOG_WARN);
+    kept_log_begin(ST_LOG_WARN);
     return cmocka_run_group_tests_name("swap directories of the killed", tests, NULL, NULL);
 }
