@@ -3,7 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
-#include "offload/device.h"
+#include "offload/device/device.h"
 
 #include <errno.h>
 #include <stdlib.h>

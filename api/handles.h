@@ -10,10 +10,10 @@
 #include "model/data/tokens.h"
 #include "model/model.h"
 #include "offload/config/config.h"
-#include "offload/engine.h"
-#include "offload/figures.h"
-#include "offload/machine.h"
-#include "offload/plan.h"
+#include "offload/engine/engine.h"
+#include "offload/machine/machine.h"
+#include "offload/plan/plan.h"
+#include "offload/simulate/figures.h"
 #include "strata/engine.h"
 #include <stdatomic.h>
 

@@ -3,8 +3,8 @@
 #define API_PLAN_REPORT_H
 
 #include "core/json/json.h"
-#include "offload/figures.h"
-#include "offload/plan.h"
+#include "offload/plan/plan.h"
+#include "offload/simulate/figures.h"
 
 /** Tiers, memory, traffic and decisions; `full` adds what lies where and the traffic of every phase. */
 void st_plan_print(const struct st_plan *plan, const struct st_figures *figures, bool full, FILE *file);

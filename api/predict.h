@@ -3,8 +3,8 @@
 #define API_PREDICT_H
 
 #include "core/json/json.h"
-#include "offload/figures.h"
-#include "offload/simulate.h"
+#include "offload/simulate/figures.h"
+#include "offload/simulate/simulate.h"
 
 #define ST_SIMULATED_OPS_MAX 2000000u /* a larger program is not simulated */
 

@@ -5,7 +5,7 @@
 #define BENCH_BENCH_H
 
 #include "offload/config/config.h"
-#include "offload/engine.h"
+#include "offload/engine/engine.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "core/base/size.h"
 #include "core/system/clock.h"
 #include "offload/config/config_options.h"
-#include "offload/device.h"
+#include "offload/device/device.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

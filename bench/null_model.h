@@ -7,8 +7,8 @@
 
 #include "bench/bench_setup.h"
 #include "offload/config/config.h"
-#include "offload/engine.h"
-#include "offload/plan.h"
+#include "offload/engine/engine.h"
+#include "offload/plan/plan.h"
 
 struct bench_null_model {
     struct st_workload workload;

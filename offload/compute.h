@@ -8,7 +8,7 @@
 
 #include "offload/workload.h"
 
-struct st_device; /* offload/device.h */
+struct st_device; /* offload/device/device.h */
 
 enum st_call_kind {
     ST_CALL_EMBED_FORWARD,  /* act (holds gathered rows) += positions            weight: position page */

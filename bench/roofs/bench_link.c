@@ -3,15 +3,15 @@
  * Upload, download, and both at once (on a device whose calls are done when they return: one after the other).  A repeat is as
  * many copies as make LEAST_BYTES or more (COUNT_MOST at most), handed over at once and waited for at their end, as a lane of the
  * engine has several under way; `seconds` is the least of the repeats, divided by their number.  The roof does the same with the
- * same bytes in turns with ours: on a device with memory of its own bare copies past the table (offload/link_roof.h), on a cpu
- * device a memcpy by the same number of threads between arenas of the same kind. */
+ * same bytes in turns with ours: on a device with memory of its own bare copies past the table (offload/device/cuda/link_roof.h),
+ * on a cpu device a memcpy by the same number of threads between arenas of the same kind. */
 #include "bench/bench_setup.h"
 #include "core/base/error.h"
 #include "core/base/size.h"
 #include "core/system/arena.h"
 #include "core/system/clock.h"
-#include "offload/device.h"
-#include "offload/link_roof.h"
+#include "offload/device/cuda/link_roof.h"
+#include "offload/device/device.h"
 
 #include <stdlib.h>
 #include <string.h>

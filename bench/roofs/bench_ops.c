@@ -8,7 +8,7 @@
  *     bench_ops [WORKERS [REPEATS]]      minimum and median of the repeats; tables take turns, least times count */
 #include "core/system/clock.h"
 #include "core/system/workers.h"
-#include "offload/device.h"
+#include "offload/device/device.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #include "core/base/rng.h"
 #include "core/base/size.h"
 #include "offload/config/config_options.h"
-#include "offload/simulate.h"
+#include "offload/simulate/simulate.h"
 
 #include <assert.h>
 #include <math.h>

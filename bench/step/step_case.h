@@ -6,9 +6,9 @@
 #define BENCH_STEP_STEP_CASE_H
 
 #include "bench/bench_setup.h"
-#include "offload/figures.h"
-#include "offload/machine.h"
-#include "offload/plan.h"
+#include "offload/machine/machine.h"
+#include "offload/plan/plan.h"
+#include "offload/simulate/figures.h"
 
 #define STEP_PROBES 8u
 

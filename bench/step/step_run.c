@@ -4,8 +4,8 @@
 #include "bench/step/step_case.h"
 #include "core/base/error.h"
 #include "offload/config/config_options.h"
-#include "offload/device.h"
-#include "offload/device_paced.h"
+#include "offload/device/device.h"
+#include "offload/device/paced/device_paced.h"
 
 #include <math.h>
 #include <string.h>

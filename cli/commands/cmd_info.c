@@ -9,8 +9,8 @@
 #include "core/base/size.h"
 #include "core/json/json.h"
 #include "core/system/pressure.h"
-#include "offload/gpu_report.h"
-#include "offload/machine_report.h"
+#include "offload/device/cuda/gpu_report.h"
+#include "offload/machine/machine_report.h"
 
 #include <inttypes.h>
 #include <stdio.h>

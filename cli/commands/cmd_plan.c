@@ -6,7 +6,7 @@
 #include "cli/report/plan_predict.h"
 #include "cli/run.h"
 #include "core/base/page.h"
-#include "offload/program_print.h"
+#include "offload/program/program_print.h"
 
 #include <stdio.h>
 

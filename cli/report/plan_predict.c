@@ -7,7 +7,7 @@
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "offload/config/config_options.h"
-#include "offload/cost.h"
+#include "offload/simulate/cost.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* kernels/cuda/attention.h - fused causal attention on a GPU, with grouped heads; the meaning of offload/device.h's entries.
+/* kernels/cuda/attention.h - fused causal attention on a GPU, with grouped heads; the meaning of offload/device/device.h's
+ * entries.
  *
  * Flash type: scores live in registers, one tile of keys at a time; what is kept of a row is its log-sum-exp.  bf16 and fp16
  * multiply on tensor cores (mma.sync m16n8k16, fp32 sums), fp32 by fma.  Sums run in an order fixed by the shape: same operands,

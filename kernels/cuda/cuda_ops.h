@@ -1,5 +1,5 @@
-/* kernels/cuda/cuda_ops.h - the decoder's ops on a GPU: one launcher for each entry of offload/device.h's table, which states
- * what it computes and what may alias.
+/* kernels/cuda/cuda_ops.h - the decoder's ops on a GPU: one launcher for each entry of offload/device/device.h's table, which
+ * states what it computes and what may alias.
  *
  * Tensors of dtype `dt` (BF16, F16 or F32) are widened on load and rounded to nearest even once on store; arithmetic between is
  * fp32, contracted where the compiler likes.  No alignment is asked of a pointer beyond that of its element; where pointers and

@@ -14,8 +14,8 @@
 #include "strata/types.h"
 #include <stdbool.h>
 
-/* What a device does beside the product (offload/device.h's matmul; st_matmul_prepare refuses all but NONE).  aux [m,n] has C's
- * dtype and rows; it overlaps neither C nor an operand.  With an epilogue C is dense (ldc = n) and accumulate false. */
+/* What a device does beside the product (offload/device/device.h's matmul; st_matmul_prepare refuses all but NONE).  aux [m,n]
+ * has C's dtype and rows; it overlaps neither C nor an operand.  With an epilogue C is dense (ldc = n) and accumulate false. */
 enum st_epilogue {
     ST_EPILOGUE_NONE,
     ST_EPILOGUE_GELU,         /* aux = A B + bias, rounded; C = gelu_new of aux, or of the fp32 values before their rounding */

@@ -7,9 +7,9 @@
 #ifndef CORE_CONFIG_H
 #define CORE_CONFIG_H
 
-#include "offload/loss_scale.h"
-#include "offload/lr_schedule.h"
-#include "offload/policy.h"
+#include "offload/optim/loss_scale.h"
+#include "offload/optim/lr_schedule.h"
+#include "offload/program/policy.h"
 #include "strata/status.h"
 #include "strata/types.h"
 #include <stdbool.h>

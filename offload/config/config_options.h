@@ -3,7 +3,7 @@
 #define OFFLOAD_CONFIG_CONFIG_OPTIONS_H
 
 #include "offload/config/config.h"
-#include "offload/engine.h"
+#include "offload/engine/engine.h"
 
 /** What it asks of a plan. */
 void st_config_policy(struct st_policy *policy, const struct st_config *config);

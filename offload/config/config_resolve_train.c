@@ -352,7 +352,7 @@ static void resolve_second_half(struct st_config_source *src, const char *path, 
     st_source_derive(src, path, "as on the way up");
 }
 
-/* OneCycle's momentum so many steps after the cycle: offload/lr_schedule.c's. */
+/* OneCycle's momentum so many steps after the cycle: offload/optim/lr_schedule.c's. */
 static double momentum_after(const struct st_config *c, uint64_t steps)
 {
     return c->schedule.cycle_max_mom * (1 + c->schedule.decay_mom_rate * ((double)steps / (double)c->schedule.decay_step_size));

@@ -5,7 +5,7 @@
 #include "core/system/topology.h"
 #include "nvme/swap/swap.h"
 #include "offload/config/config.h"
-#include "offload/machine.h"
+#include "offload/machine/machine.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
 

@@ -2,8 +2,8 @@
  * and their marks, a context that breaks, matmul shapes, and every single failure.  What its ops compute is checked by the
  * contract tests of tests/offload, run on it. */
 #include "core/base/error.h"
-#include "offload/device_cuda.h"
-#include "offload/gpu_report.h"
+#include "offload/device/cuda/device_cuda_internal.h"
+#include "offload/device/cuda/gpu_report.h"
 #include "tests/cuda/emulator/blas.h"
 #include "tests/cuda/emulator/twin.h"
 #include <dlfcn.h>

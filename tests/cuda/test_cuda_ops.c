@@ -1,5 +1,5 @@
 /* The decoder's CUDA ops against the scalar ops of kernels/ops/ops.h: odd and large shapes, every dtype, aligned and not, in
- * place where offload/device.h allows it; bits that stay from launch to launch, and nothing written beyond the outputs. */
+ * place where offload/device/device.h allows it; bits that stay from launch to launch, and nothing written beyond the outputs. */
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/ops/ops.h"
 #include "tests/cuda/ops_fixture.h"

@@ -3,8 +3,8 @@
 #define TESTS_ENGINE_GIVEN_H
 
 #include "offload/config/config_options.h"
-#include "offload/engine_state.h"
-#include "offload/plan.h"
+#include "offload/engine/engine_internal.h"
+#include "offload/plan/plan.h"
 
 /* Gradient of an element of a page in optimizer step number `step`, counted from 1; half of it comes from each of two
  * micro-batches, times the loss scale.  Exact in the workload's dtype. */

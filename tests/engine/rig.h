@@ -4,8 +4,8 @@
 
 #include "model/model.h"
 #include "offload/config/config_options.h"
-#include "offload/device_paced.h"
-#include "offload/plan.h"
+#include "offload/device/paced/device_paced.h"
+#include "offload/plan/plan.h"
 
 enum rig_budget { RIG_ALL, RIG_SMALLEST, RIG_MIDWAY };
 enum rig_clip { RIG_CLIP_NEVER, RIG_CLIP_SOMETIMES, RIG_CLIP_ALWAYS };

@@ -6,7 +6,7 @@
 #include "model/data/tokens.h"
 #include "model/model.h"
 #include "offload/config/config_options.h"
-#include "offload/plan.h"
+#include "offload/plan/plan.h"
 #include "tests/common/scratch.h"
 
 #include <math.h>

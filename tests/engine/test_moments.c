@@ -3,7 +3,7 @@
 #include "agree.h"
 
 #include "core/base/rng.h"
-#include "offload/engine_state.h"
+#include "offload/engine/engine_internal.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
 

@@ -6,7 +6,7 @@
 #include "given.h"
 
 #include "core/base/rng.h"
-#include "offload/lr_schedule.h"
+#include "offload/optim/lr_schedule.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* test_tables - memory that the engine takes beside its arenas, by malloc's own count, against what the plan counted.
  *
  * A program of many small ops: its tables dwarf what does not grow with it (threads' records, the swap's requests). */
-#include "offload/engine.h"
-#include "offload/tables.h"
+#include "offload/engine/engine.h"
+#include "offload/program/tables.h"
 #include "tests/common/scratch.h"
 #include "tests/offload/plan_fixture.h"
 

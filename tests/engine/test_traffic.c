@@ -5,8 +5,8 @@
  * one more reading of the head's table (its second pass), less the one reading that the positions, which backward does not need,
  * are spared. Alignment padding comes on top and is stated.  With a cache, less by exactly what it holds.  That runs move what
  * plans say is checked in every cell of the matrix. */
-#include "offload/figures.h"
-#include "offload/plan.h"
+#include "offload/plan/plan.h"
+#include "offload/simulate/figures.h"
 #include "rig.h"
 #include "tests/common/scratch.h"
 

@@ -1,6 +1,6 @@
 /* fuzz_machine.c - any bytes as a machine file: no crash; what is accepted is written as a file that reads back the same. */
 #include "core/json/json.h"
-#include "offload/machine.h"
+#include "offload/machine/machine.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "core/system/workers.h"
 #include "model/layout.h"
 #include "model_fixture.h"
-#include "offload/device.h"
+#include "offload/device/device.h"
 
 /* One model on one device. */
 struct rig {

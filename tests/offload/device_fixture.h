@@ -5,7 +5,7 @@
 #define TESTS_OFFLOAD_DEVICE_FIXTURE_H
 
 #include "core/system/workers.h"
-#include "offload/device.h"
+#include "offload/device/device.h"
 #include "tests/offload/device_values.h"
 
 #ifndef DF_DEVICE

@@ -5,7 +5,7 @@
 #ifndef TESTS_OFFLOAD_DEVICE_MIRROR_H
 #define TESTS_OFFLOAD_DEVICE_MIRROR_H
 
-#include "offload/device.h"
+#include "offload/device/device.h"
 
 /** Opens `inner` behind a mirror; close it by its own ops.  E_NOSYS where the machine has no such device. */
 strata_status df_mirror_open(struct st_device **out, const struct st_device_ops *inner, const struct st_device_opts *opts);

@@ -1,7 +1,7 @@
 /* optim_fixture.c - tensors of odd sizes, the rules, and the kernels' own steps to compare with. */
 #include "tests/offload/optim_fixture.h"
-#include "offload/lr_schedule.h"
-#include "offload/optimizer.h"
+#include "offload/optim/lr_schedule.h"
+#include "offload/optim/optimizer.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef TESTS_OFFLOAD_PLAN_FIXTURE_H
 #define TESTS_OFFLOAD_PLAN_FIXTURE_H
 
-#include "offload/plan.h"
+#include "offload/plan/plan.h"
 
 #define PLAN_PAGES_MAX 64u /* of a random workload */
 

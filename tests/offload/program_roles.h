@@ -4,7 +4,7 @@
 #ifndef TESTS_OFFLOAD_PROGRAM_ROLES_H
 #define TESTS_OFFLOAD_PROGRAM_ROLES_H
 
-#include "offload/plan.h"
+#include "offload/plan/plan.h"
 
 /** Fails the test, with `what` in the message. */
 void program_roles_check(const struct st_plan *plan, const char *what);

@@ -2,7 +2,7 @@
 #ifndef TESTS_OFFLOAD_SIMULATE_FIXTURE_H
 #define TESTS_OFFLOAD_SIMULATE_FIXTURE_H
 
-#include "offload/simulate.h"
+#include "offload/simulate/simulate.h"
 
 /** Fails the test where st_simulate() does. */
 struct st_simulation simulate(const struct st_program *program, const struct st_machine *machine);

@@ -1,8 +1,8 @@
 /* test_bounds - what the two bounds of a step count compute at, against sums by hand. */
 #include "core/base/error.h"
-#include "offload/bounds.h"
-#include "offload/cost.h"
-#include "offload/simulate.h"
+#include "offload/simulate/bounds.h"
+#include "offload/simulate/cost.h"
+#include "offload/simulate/simulate.h"
 #include "plan_fixture.h"
 
 #include <math.h>

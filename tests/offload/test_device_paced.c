@@ -3,7 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/clock.h"
-#include "offload/plan.h"
+#include "offload/plan/plan.h"
 #include "tests/offload/device_fixture.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* test_dispatch - which op goes next: waits, turns of the cycle before, masks, queues that run in order. */
-#include "offload/dispatch.h"
+#include "offload/program/dispatch.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

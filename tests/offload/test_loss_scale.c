@@ -1,6 +1,6 @@
 /* tests/offload/test_loss_scale.c - scale sequences of DeepSpeed's dynamic scaler, worked out step by step from its rules. */
 #include "offload/config/config.h"
-#include "offload/loss_scale.h"
+#include "offload/optim/loss_scale.h"
 
 #include <string.h>
 

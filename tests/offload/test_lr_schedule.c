@@ -1,7 +1,7 @@
 /* tests/offload/test_lr_schedule.c - rates read off DeepSpeed 0.19.8 by running it, optimizer steps 1..14: equal to 1e-6,
  * or to half a unit of the sixth digit, which is the last one that was printed. */
 #include "offload/config/config.h"
-#include "offload/lr_schedule.h"
+#include "offload/optim/lr_schedule.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The machine files of tests/machines: each is read, says everything, and says nothing impossible. */
-#include "offload/machine.h"
+#include "offload/machine/machine.h"
 
 #include <dirent.h>
 #include <stdio.h>

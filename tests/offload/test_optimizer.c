@@ -1,7 +1,7 @@
 /* tests/offload/test_optimizer.c - rules and coefficients of every optimizer, worked out by hand on round numbers. */
 #include "offload/config/config.h"
-#include "offload/lr_schedule.h"
-#include "offload/optimizer.h"
+#include "offload/optim/lr_schedule.h"
+#include "offload/optim/optimizer.h"
 
 #include <string.h>
 

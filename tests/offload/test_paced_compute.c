@@ -1,7 +1,7 @@
 /* Calls on the paced device: seeded gradients that follow from bytes alone, waits that are no shorter than the machine's. */
 #include "core/system/clock.h"
-#include "offload/cost.h"
-#include "offload/device_paced.h"
+#include "offload/device/paced/device_paced.h"
+#include "offload/simulate/cost.h"
 #include "tests/offload/device_fixture.h"
 
 #include <math.h>

@@ -2,8 +2,8 @@
  * out. */
 #include "plan_fixture.h"
 
-#include "offload/bounds.h"
-#include "offload/plan_build.h"
+#include "offload/plan/plan_internal.h"
+#include "offload/simulate/bounds.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

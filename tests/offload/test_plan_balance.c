@@ -1,7 +1,7 @@
 /* test_plan_balance - which share of the state is carried to the device: the closed form's, and only where a step is shorter. */
 #include "offload/config/config_options.h"
-#include "offload/plan_build.h"
-#include "offload/simulate.h"
+#include "offload/plan/plan_internal.h"
+#include "offload/simulate/simulate.h"
 #include "plan_fixture.h"
 
 #include <math.h>

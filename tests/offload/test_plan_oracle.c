@@ -8,7 +8,7 @@
  *
  * Not claimed: that the reservation is the best one.  Slots and kept blocks are chosen by simulated time, and a byte that a slot
  * takes is not there to pin state in; how much that costs is printed. */
-#include "offload/plan_build.h"
+#include "offload/plan/plan_internal.h"
 #include "plan_fixture.h"
 
 #include <setjmp.h>

@@ -5,7 +5,7 @@
  * more NVMe bytes, nor, with as many, more link bytes: the placement is the least of all that fit, and more fit.  Between plans
  * of different capacities that does not hold, since more memory may be spent on slots that shorten the step rather than on
  * state. */
-#include "offload/plan_build.h"
+#include "offload/plan/plan_internal.h"
 #include "plan_fixture.h"
 #include "program_roles.h"
 

@@ -2,7 +2,7 @@
  */
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "offload/emit.h"
+#include "offload/plan/emit_internal.h"
 #include "plan_fixture.h"
 #include "tests/common/child.h"
 

@@ -1,7 +1,7 @@
 /* test_simulate_plans - the clock over whole plans: against sums and both bounds, and against itself on other machines. */
-#include "offload/bounds.h"
-#include "offload/cost.h"
-#include "offload/plan.h"
+#include "offload/plan/plan.h"
+#include "offload/simulate/bounds.h"
+#include "offload/simulate/cost.h"
 #include "simulate_fixture.h"
 
 #include "core/base/rng.h"

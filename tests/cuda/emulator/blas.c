@@ -1,4 +1,4 @@
-/* tests/cuda/emulator/blas.c - the part of cublasLt that offload/device_cuda_blas.h names, over host memory: a library to be
+/* tests/cuda/emulator/blas.c - the part of cublasLt that offload/device/cuda/device_cuda_blas_internal.h names, over host memory: a library to be
  * opened at run time.  Column-major; fp64 sums rounded once to C; beta * C added in fp32; with the bias epilogue bias [rows of C]
  * too. As strict as the library: a bias of another type than C's has no algorithm, what an epilogue needs must be set, and
  * operands less aligned than the heuristic was told, or less workspace, are refused. And as free as it: with a GELU epilogue K is
@@ -6,7 +6,7 @@
  * with, what is not yet rounded.  The workspace is written to. */
 #include "tests/cuda/emulator/blas.h"
 #include "kernels/isa/scalar.h"
-#include "offload/device_cuda_blas.h"
+#include "offload/device/cuda/device_cuda_blas_internal.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,0 +1,256 @@
+/* offload/device/cpu/device_cpu.c - the cpu device: its arena, its copies, the gradient's last step and the update.
+ *
+ * Calls are done when they return, so the three queues never hold anything.  One thread calls at a time. */
+#include "core/base/error.h"
+#include "core/system/clock.h"
+#include "offload/device/cpu/device_cpu_internal.h"
+#include <assert.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COPY_PIECE   (256u * 1024u)        /* bytes an item copies or clears */
+#define UPDATE_PIECE (16u * ST_NORM_BLOCK) /* elements an item updates or takes norms of */
+
+static strata_status cpu_open(struct st_device **out, const struct st_device_opts *opts)
+{
+    struct cpu_device *cpu = calloc(1, sizeof(*cpu));
+    strata_status st;
+
+    if (cpu == NULL)
+        return st_error(STRATA_E_NOMEM, "cpu device: no memory for its descriptor");
+    cpu->base.ops = &st_device_cpu_ops;
+    cpu->workers = opts->workers;
+    cpu->kernels = opts->kernels;
+    cpu->ops = opts->kernels->ops;
+    cpu->upload.limit = opts->upload_limit;
+    cpu->download.limit = opts->download_limit;
+    st = st_arena_create_near(&cpu->arena, "device memory", opts->arena_bytes, opts->workers, opts->topology);
+    if (st != STRATA_OK)
+        goto fail;
+    if (st_matmul_create(&cpu->matmul, st_workers_count(opts->workers)) != 0) {
+        st = st_error(STRATA_E_NOSYS, "cpu device: oneDNN refused to start");
+        goto fail;
+    }
+    if (opts->widen_bf16)
+        st_matmul_force_widening(cpu->matmul);
+    *out = &cpu->base;
+    return STRATA_OK;
+
+fail:
+    st_device_cpu_ops.close(&cpu->base);
+    return st;
+}
+
+static void cpu_close(struct st_device *dev)
+{
+    struct cpu_device *cpu = cpu_of(dev);
+
+    if (cpu == NULL)
+        return;
+    st_matmul_destroy(cpu->matmul);
+    st_arena_destroy(&cpu->arena);
+    free(cpu);
+}
+
+static unsigned char *cpu_arena(struct st_device *dev)
+{
+    return cpu_of(dev)->arena.base;
+}
+
+/* --- bytes --- */
+
+struct copy_job {
+    unsigned char *dst;
+    const unsigned char *src; /* NULL: clear */
+    uint64_t bytes;
+};
+
+static void copy_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct copy_job *job = ctx;
+    const struct st_run run = st_run_at(index, COPY_PIECE, job->bytes);
+
+    (void)worker;
+    if (job->src == NULL)
+        memset(job->dst + run.first, 0, run.count);
+    else
+        memcpy(job->dst + run.first, job->src + run.first, run.count);
+}
+
+static void copy_bytes(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    struct copy_job job = {dst, src, bytes};
+
+    st_workers_run(cpu_of(dev)->workers, copy_item, &job, st_run_count(COPY_PIECE, bytes));
+}
+
+static strata_status cpu_copy(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    copy_bytes(dev, dst, src, bytes);
+    return STRATA_OK;
+}
+
+static strata_status cpu_zero(struct st_device *dev, void *dst, uint64_t bytes)
+{
+    return cpu_copy(dev, dst, NULL, bytes);
+}
+
+/* A copy that takes no less than the link would.  What a sleep took too long is taken off the next one, so that a train of
+ * copies has the link's rate. */
+static strata_status link_copy(struct st_device *dev, struct cpu_link *link, void *dst, const void *src, uint64_t bytes)
+{
+    const uint64_t start = st_clock_ns();
+    uint64_t due, now;
+
+    copy_bytes(dev, dst, src, bytes);
+    if (!(link->limit > 0))
+        return STRATA_OK;
+    due = start + (uint64_t)ceil((double)bytes / link->limit * 1e9);
+    due = due - start > link->late_ns ? due - link->late_ns : start;
+    link->late_ns = 0;
+    if (st_clock_ns() >= due)
+        return STRATA_OK;
+    st_clock_sleep_until(due);
+    now = st_clock_ns();
+    link->late_ns = now > due ? now - due : 0;
+    return STRATA_OK;
+}
+
+static strata_status cpu_upload(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    return link_copy(dev, &cpu_of(dev)->upload, dst, src, bytes);
+}
+
+static strata_status cpu_download(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    return link_copy(dev, &cpu_of(dev)->download, dst, src, bytes);
+}
+
+static strata_status cpu_finish(struct st_device *dev, enum st_queue queue)
+{
+    (void)dev;
+    (void)queue;
+    return STRATA_OK;
+}
+
+/* --- gradient and update --- */
+
+struct finish_job {
+    const struct st_kernels *kernels;
+    void *out;
+    const float *acc;
+    double *block_sums;
+    uint64_t elems;
+    strata_dtype dt;
+    atomic_uint_fast64_t nonfinite; /* a sum of counts: any order */
+};
+
+static void finish_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    struct finish_job *job = ctx;
+    const struct st_run run = st_run_at(index, UPDATE_PIECE, job->elems);
+    const uint64_t bad = job->kernels->grad_finish(st_elem_mut(job->out, run.first, job->dt), job->dt, job->acc + run.first,
+                                                   run.count, job->block_sums + run.first / ST_NORM_BLOCK);
+
+    (void)worker;
+    atomic_fetch_add_explicit(&job->nonfinite, bad, memory_order_relaxed);
+}
+
+static strata_status cpu_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
+                                     double *block_sums, double *norm2, uint64_t *nonfinite)
+{
+    struct cpu_device *cpu = cpu_of(dev);
+    struct finish_job job = {cpu->kernels, out, acc, block_sums, elems, dt, 0};
+    double sum = *norm2;
+
+    st_workers_run(cpu->workers, finish_item, &job, st_run_count(UPDATE_PIECE, elems));
+    for (uint64_t b = 0; b < st_run_count(ST_NORM_BLOCK, elems); b++)
+        sum += block_sums[b];
+    *norm2 = sum;
+    *nonfinite += atomic_load_explicit(&job.nonfinite, memory_order_relaxed);
+    return STRATA_OK;
+}
+
+struct update_job {
+    const struct st_kernels *kernels;
+    void *weight; /* beside a residual or a master, else the fp32 master itself */
+    int16_t *residual;
+    float *master;
+    const struct st_moments *moments;
+    const void *grad;
+    uint64_t elems;
+    strata_dtype dt; /* of grad */
+    const struct st_update_coef *coef;
+    atomic_uint_fast64_t overflowed;
+};
+
+static void update_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    struct update_job *job = ctx;
+    const struct st_run run = st_run_at(index, UPDATE_PIECE, job->elems);
+    const void *grad = st_elem(job->grad, run.first, job->dt);
+    const struct st_moments moments = st_moments_at(job->moments, run.first);
+    uint64_t count;
+
+    (void)worker;
+    if (job->residual != NULL)
+        count = job->kernels->update_split((uint16_t *)job->weight + run.first, job->residual + run.first, &moments, grad,
+                                           job->dt, run.count, job->coef);
+    else if (job->master != NULL)
+        count = job->kernels->update_master(job->master + run.first, (uint16_t *)job->weight + run.first, job->dt, &moments, grad,
+                                            job->dt, run.count, job->coef);
+    else
+        count = job->kernels->update_master((float *)job->weight + run.first, NULL, STRATA_DTYPE_INVALID, &moments, grad, job->dt,
+                                            run.count, job->coef);
+    atomic_fetch_add_explicit(&job->overflowed, count, memory_order_relaxed);
+}
+
+static strata_status cpu_update(struct st_device *dev, void *weight, int16_t *residual, float *master,
+                                const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
+                                const struct st_update_coef *coef, uint64_t *overflowed)
+{
+    struct cpu_device *cpu = cpu_of(dev);
+    struct update_job job = {cpu->kernels, weight, residual, master, moments, grad, elems, dt, coef, 0};
+
+    st_workers_run(cpu->workers, update_item, &job, st_run_count(UPDATE_PIECE, elems));
+    *overflowed += atomic_load_explicit(&job.overflowed, memory_order_relaxed);
+    return STRATA_OK;
+}
+
+const struct st_device_ops st_device_cpu_ops = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .arena = cpu_arena,
+    .upload = cpu_upload,
+    .download = cpu_download,
+    .finish = cpu_finish,
+    .zero = cpu_zero,
+    .copy = cpu_copy,
+    .matmul = st_cpu_matmul,
+    .bias_backward = st_cpu_bias_backward,
+    .layernorm_forward = st_cpu_layernorm_forward,
+    .layernorm_backward = st_cpu_layernorm_backward,
+    .rmsnorm_forward = st_cpu_rmsnorm_forward,
+    .rmsnorm_backward = st_cpu_rmsnorm_backward,
+    .rope = st_cpu_rope,
+    .swiglu_forward = st_cpu_swiglu_forward,
+    .swiglu_backward = st_cpu_swiglu_backward,
+    .gelu_forward = st_cpu_gelu_forward,
+    .add = st_cpu_add,
+    .attention_workspace = st_cpu_attention_workspace,
+    .attention_forward = st_cpu_attention_forward,
+    .attention_backward = st_cpu_attention_backward,
+    .attention_cached = st_cpu_attention_cached,
+    .embed_gather = st_cpu_embed_gather,
+    .embed_add_position = st_cpu_embed_add_position,
+    .embed_position_backward = st_cpu_embed_position_backward,
+    .embed_scatter = st_cpu_embed_scatter,
+    .xent_stats = st_cpu_xent_stats,
+    .xent_grad = st_cpu_xent_grad,
+    .xent_loss = st_cpu_xent_loss,
+    .grad_finish = cpu_grad_finish,
+    .update = cpu_update,
+};

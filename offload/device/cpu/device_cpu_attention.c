@@ -1,0 +1,293 @@
+/* offload/device/cpu/device_cpu_attention.c - causal attention by blocks of query rows; scores of one block of one head at a
+ * time.
+ *
+ * A head is one item: block after block, in order.  Matmuls are single-threaded library tiles; between them the rows
+ * pass through ops->attention_*.  Backward makes the scores again from q, k and the kept log-sum-exp.  Where a
+ * dtype is not native, the head's slices are widened once and everything runs in fp32. */
+#include "core/base/error.h"
+#include "offload/device/cpu/device_cpu_internal.h"
+#include <stdatomic.h>
+#include <string.h>
+
+/* Query rows of a block.  Smaller ones waste less above the diagonal (1 part in seq / 64), larger ones call less often. */
+#define BLOCK_ROWS      64u
+#define WORKSPACE_ALIGN 64u
+
+enum { MM_SCORES, MM_OUT, MM_DPROBS, MM_DV, MM_DK, MM_DQ, MM_COUNT };
+
+/* Byte offsets of a worker's scratch, and its size. */
+struct layout {
+    uint64_t scores, dprobs, probs, dscores, dk, dv, delta, q, k, v, dout, bytes;
+};
+
+struct attention_job {
+    struct cpu_device *cpu;
+    const struct st_attention *at;
+    struct layout layout;
+    const int *id;          /* [blocks][MM_COUNT] */
+    unsigned char *scratch; /* [workers][layout.bytes] */
+    void *out, *dqkv;
+    const void *qkv, *dout, *fwd_out;
+    float *lse;
+    const float *kept_lse;
+    strata_dtype op_dt; /* of the matmuls' operands: dt, or F32 when widened */
+    atomic_int rc;
+};
+
+/* A matrix [seq, head_dim] inside packed rows. */
+struct slice {
+    const void *p;
+    uint32_t ld;
+};
+
+static uint64_t take(uint64_t *end, uint64_t bytes)
+{
+    const uint64_t offset = *end;
+
+    *end += (bytes + WORKSPACE_ALIGN - 1) / WORKSPACE_ALIGN * WORKSPACE_ALIGN;
+    return offset;
+}
+
+static uint32_t block_count(const struct st_attention *at)
+{
+    return (at->seq + BLOCK_ROWS - 1) / BLOCK_ROWS;
+}
+
+static uint64_t id_bytes(const struct st_attention *at)
+{
+    uint64_t end = 0;
+
+    take(&end, (uint64_t)block_count(at) * MM_COUNT * sizeof(int));
+    return end;
+}
+
+/* The same on every processor: plans must not depend on what it can do. */
+static struct layout layout_of(const struct st_attention *at)
+{
+    const uint64_t rows = at->seq < BLOCK_ROWS ? at->seq : BLOCK_ROWS;
+    const uint64_t block = rows * at->seq, head = (uint64_t)at->seq * at->head_dim;
+    const bool narrow = at->dt != STRATA_F32;
+    struct layout l = {0};
+
+    l.scores = take(&l.bytes, 4 * block);
+    l.dprobs = take(&l.bytes, 4 * block);
+    l.probs = narrow ? take(&l.bytes, 2 * block) : l.scores;
+    l.dscores = narrow ? take(&l.bytes, 2 * block) : l.dprobs;
+    l.dk = take(&l.bytes, 4 * head);
+    l.dv = take(&l.bytes, 4 * head);
+    l.delta = take(&l.bytes, 4 * rows);
+    l.q = take(&l.bytes, narrow ? 4 * head : 0);
+    l.k = take(&l.bytes, narrow ? 4 * head : 0);
+    l.v = take(&l.bytes, narrow ? 4 * head : 0);
+    l.dout = take(&l.bytes, narrow ? 4 * head : 0);
+    return l;
+}
+
+uint64_t st_cpu_attention_workspace(const struct st_attention *at, uint32_t workers)
+{
+    return id_bytes(at) + workers * layout_of(at).bytes;
+}
+
+/* --- shapes --- */
+
+static struct st_matmul shape_of(const struct attention_job *job, uint32_t kind, uint32_t rows, uint32_t keys)
+{
+    const struct st_attention *at = job->at;
+    const bool widened = job->op_dt != at->dt;
+    const uint32_t d = at->head_dim, ld_qkv = widened ? d : at->qkv_stride, ld_dout = widened ? d : at->out_stride;
+    struct st_matmul mm = {.ab_dtype = job->op_dt, .c_dtype = STRATA_F32};
+
+    switch (kind) {
+    case MM_SCORES: /* q k^T */
+    case MM_DPROBS: /* dout v^T */
+        mm.m = rows, mm.n = keys, mm.k = d;
+        mm.lda = kind == MM_SCORES ? ld_qkv : ld_dout, mm.ldb = ld_qkv, mm.ldc = keys;
+        mm.trans_b = true;
+        break;
+    case MM_OUT: /* p v */
+    case MM_DQ:  /* ds k */
+        mm.m = rows, mm.n = d, mm.k = keys;
+        mm.lda = keys, mm.ldb = ld_qkv, mm.ldc = kind == MM_OUT ? at->out_stride : at->qkv_stride;
+        mm.c_dtype = at->dt;
+        break;
+    default: /* MM_DV: p^T dout, MM_DK: ds^T q */
+        mm.m = keys, mm.n = d, mm.k = rows;
+        mm.lda = keys, mm.ldb = kind == MM_DV ? ld_dout : ld_qkv, mm.ldc = d;
+        mm.trans_a = true;
+        mm.accumulate = true;
+        break;
+    }
+    return mm;
+}
+
+static strata_status prepare(struct attention_job *job, void *workspace, uint32_t first_kind, uint32_t end_kind)
+{
+    const struct st_attention *at = job->at;
+    int *id = workspace;
+
+    job->op_dt = st_cpu_widens(job->cpu, at->dt) ? STRATA_F32 : at->dt;
+    job->layout = layout_of(at);
+    job->id = id;
+    job->scratch = (unsigned char *)workspace + id_bytes(at);
+    for (uint32_t block = 0; block < block_count(at); block++) {
+        const struct st_run r = st_run_at(block, BLOCK_ROWS, at->seq);
+
+        for (uint32_t kind = 0; kind < MM_COUNT; kind++) {
+            const struct st_matmul mm = shape_of(job, kind, (uint32_t)r.count, (uint32_t)(r.first + r.count));
+            strata_status st;
+
+            if (kind != MM_SCORES && (kind < first_kind || kind >= end_kind))
+                continue;
+            st = st_cpu_prepare(job->cpu, &id[block * MM_COUNT + kind], &mm);
+            if (st != STRATA_OK)
+                return st;
+        }
+    }
+    return STRATA_OK;
+}
+
+/* --- one head --- */
+
+static void multiply(struct attention_job *job, uint32_t block, uint32_t kind, uint32_t worker, void *c, const void *a,
+                     const void *b)
+{
+    const int rc = st_matmul_run(job->cpu->matmul, job->id[block * MM_COUNT + kind], worker, c, a, b, NULL);
+    int none = 0;
+
+    if (rc != 0)
+        atomic_compare_exchange_strong(&job->rc, &none, rc);
+}
+
+/* The slice that starts at element `first` of packed rows; through `wide` when operands are widened. */
+static struct slice operand(const struct attention_job *job, const void *packed, uint64_t first, uint32_t stride, void *wide)
+{
+    const struct st_attention *at = job->at;
+    const void *p = st_elem(packed, first, at->dt);
+
+    if (job->op_dt == at->dt)
+        return (struct slice){p, stride};
+    job->cpu->ops->widen_rows(wide, at->head_dim, p, stride, at->seq, at->head_dim, at->dt);
+    return (struct slice){wide, at->head_dim};
+}
+
+static const void *row_of(const struct attention_job *job, struct slice s, uint64_t row)
+{
+    return st_elem(s.p, row * s.ld, job->op_dt);
+}
+
+/* First element of head h (or of kv head h, from `column`) of sample b. */
+static uint64_t head_at(const struct st_attention *at, uint64_t b, uint32_t stride, uint64_t column, uint64_t h)
+{
+    return b * at->seq * stride + column + h * at->head_dim;
+}
+
+static float scale_of(const struct st_attention *at)
+{
+    return 1.0f / __builtin_sqrtf((float)at->head_dim);
+}
+
+static void forward_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    struct attention_job *job = ctx;
+    const struct st_attention *at = job->at;
+    const struct layout *l = &job->layout;
+    unsigned char *s = job->scratch + worker * l->bytes;
+    const uint64_t b = index / at->heads, h = index % at->heads, kv = h / (at->heads / at->kv_heads);
+    const uint64_t k_column = (uint64_t)at->heads * at->head_dim, v_column = k_column + (uint64_t)at->kv_heads * at->head_dim;
+    const struct slice q = operand(job, job->qkv, head_at(at, b, at->qkv_stride, 0, h), at->qkv_stride, s + l->q);
+    const struct slice k = operand(job, job->qkv, head_at(at, b, at->qkv_stride, k_column, kv), at->qkv_stride, s + l->k);
+    const struct slice v = operand(job, job->qkv, head_at(at, b, at->qkv_stride, v_column, kv), at->qkv_stride, s + l->v);
+    void *const probs = job->op_dt == STRATA_F32 ? s + l->scores : s + l->probs;
+    float *const scores = (float *)(void *)(s + l->scores);
+
+    for (uint32_t block = 0; block < block_count(at); block++) {
+        const struct st_run r = st_run_at(block, BLOCK_ROWS, at->seq);
+        const uint64_t out_at = head_at(at, b, at->out_stride, 0, h) + r.first * at->out_stride;
+
+        multiply(job, block, MM_SCORES, worker, scores, row_of(job, q, r.first), k.p);
+        job->cpu->ops->attention_probs(probs, job->lse + index * at->seq + r.first, scores, (uint32_t)r.count,
+                                       (uint32_t)(r.first + r.count), (uint32_t)r.first, scale_of(at), job->op_dt);
+        multiply(job, block, MM_OUT, worker, st_elem_mut(job->out, out_at, at->dt), probs, v.p);
+    }
+}
+
+strata_status st_cpu_attention_forward(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
+                                       const void *qkv, void *workspace)
+{
+    struct attention_job job = {.cpu = cpu_of(dev), .at = at, .out = out, .lse = lse, .qkv = qkv};
+    strata_status st = prepare(&job, workspace, MM_OUT, MM_DPROBS);
+
+    if (st != STRATA_OK)
+        return st;
+    st_workers_run(job.cpu->workers, forward_item, &job, (uint64_t)at->batch * at->heads);
+    return st_cpu_matmul_status(atomic_load(&job.rc));
+}
+
+/* dq of head h, and its part of dk and dv of its kv head. */
+static void backward_head(struct attention_job *job, uint32_t worker, uint64_t b, uint64_t h, struct slice k, struct slice v)
+{
+    const struct st_attention *at = job->at;
+    const struct st_ops *ops = job->cpu->ops;
+    const struct layout *l = &job->layout;
+    unsigned char *s = job->scratch + worker * l->bytes;
+    const uint64_t q_at = head_at(at, b, at->qkv_stride, 0, h), out_at = head_at(at, b, at->out_stride, 0, h);
+    const struct slice q = operand(job, job->qkv, q_at, at->qkv_stride, s + l->q);
+    const struct slice dout = operand(job, job->dout, out_at, at->out_stride, s + l->dout);
+    void *const probs = job->op_dt == STRATA_F32 ? s + l->scores : s + l->probs;
+    void *const dscores = job->op_dt == STRATA_F32 ? s + l->dprobs : s + l->dscores;
+    float *const scores = (float *)(void *)(s + l->scores), *const dprobs = (float *)(void *)(s + l->dprobs);
+    float *const delta = (float *)(void *)(s + l->delta);
+
+    for (uint32_t block = 0; block < block_count(at); block++) {
+        const struct st_run r = st_run_at(block, BLOCK_ROWS, at->seq);
+        const uint32_t rows = (uint32_t)r.count, keys = (uint32_t)(r.first + r.count);
+        const uint64_t row_at = out_at + r.first * at->out_stride;
+        const float *lse = job->kept_lse + (b * at->heads + h) * at->seq + r.first;
+
+        ops->dot_rows(delta, st_elem(job->dout, row_at, at->dt), at->out_stride, st_elem(job->fwd_out, row_at, at->dt),
+                      at->out_stride, rows, at->head_dim, at->dt);
+        multiply(job, block, MM_SCORES, worker, scores, row_of(job, q, r.first), k.p);
+        multiply(job, block, MM_DPROBS, worker, dprobs, row_of(job, dout, r.first), v.p);
+        ops->attention_grads(probs, dscores, scores, dprobs, lse, delta, rows, keys, (uint32_t)r.first, scale_of(at), job->op_dt);
+        multiply(job, block, MM_DV, worker, s + l->dv, probs, row_of(job, dout, r.first));
+        multiply(job, block, MM_DK, worker, s + l->dk, dscores, row_of(job, q, r.first));
+        multiply(job, block, MM_DQ, worker, st_elem_mut(job->dqkv, q_at + r.first * at->qkv_stride, at->dt), dscores, k.p);
+    }
+}
+
+/* One kv head: its query heads in index order. */
+static void backward_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    struct attention_job *job = ctx;
+    const struct st_attention *at = job->at;
+    const struct layout *l = &job->layout;
+    unsigned char *s = job->scratch + worker * l->bytes;
+    const uint64_t b = index / at->kv_heads, kv = index % at->kv_heads, group = at->heads / at->kv_heads;
+    const uint64_t k_column = (uint64_t)at->heads * at->head_dim, v_column = k_column + (uint64_t)at->kv_heads * at->head_dim;
+    const uint64_t k_at = head_at(at, b, at->qkv_stride, k_column, kv), v_at = head_at(at, b, at->qkv_stride, v_column, kv);
+    const struct slice k = operand(job, job->qkv, k_at, at->qkv_stride, s + l->k);
+    const struct slice v = operand(job, job->qkv, v_at, at->qkv_stride, s + l->v);
+    const uint32_t d = at->head_dim;
+
+    memset(s + l->dk, 0, 4 * (size_t)at->seq * d);
+    memset(s + l->dv, 0, 4 * (size_t)at->seq * d);
+    for (uint64_t h = kv * group; h < (kv + 1) * group; h++)
+        backward_head(job, worker, b, h, k, v);
+    job->cpu->ops->round_rows(st_elem_mut(job->dqkv, k_at, at->dt), at->qkv_stride, (const float *)(void *)(s + l->dk), d,
+                              at->seq, d, at->dt);
+    job->cpu->ops->round_rows(st_elem_mut(job->dqkv, v_at, at->dt), at->qkv_stride, (const float *)(void *)(s + l->dv), d,
+                              at->seq, d, at->dt);
+}
+
+strata_status st_cpu_attention_backward(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
+                                        const void *out, const float *lse, const void *qkv, void *workspace)
+{
+    struct attention_job job = {
+        .cpu = cpu_of(dev), .at = at, .dqkv = dqkv, .dout = dout, .fwd_out = out, .kept_lse = lse, .qkv = qkv};
+    strata_status st = prepare(&job, workspace, MM_DPROBS, MM_COUNT);
+
+    if (st != STRATA_OK)
+        return st;
+    st_workers_run(job.cpu->workers, backward_item, &job, (uint64_t)at->batch * at->kv_heads);
+    return st_cpu_matmul_status(atomic_load(&job.rc));
+}

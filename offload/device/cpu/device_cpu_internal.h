@@ -1,0 +1,134 @@
+/* offload/device/cpu/device_cpu_internal.h - what the files of the cpu device share; nobody else includes it.
+ *
+ * Every op is one parallel loop over items whose extent is a function of the operands' shapes alone; a result is
+ * written by one item, so neither the number of workers nor the order of items shows in the bits.  Nothing is
+ * allocated after open, but for what st_matmul_prepare needs at the first use of a shape. */
+#ifndef OFFLOAD_DEVICE_CPU_DEVICE_CPU_INTERNAL_H
+#define OFFLOAD_DEVICE_CPU_DEVICE_CPU_INTERNAL_H
+
+#include "core/system/arena.h"
+#include "core/system/workers.h"
+#include "kernels/ops/ops.h"
+#include "offload/device/device.h"
+
+/* One direction of the link to the device, slower than memory when a limit says so. */
+struct cpu_link {
+    double limit;     /* bytes per second; 0: none */
+    uint64_t late_ns; /* slept too long after the last copy: the next one gets it back */
+};
+
+struct cpu_device {
+    struct st_device base; /* first: st_device * is cpu_device * */
+    struct st_arena arena;
+    struct st_workers *workers;       /* borrowed */
+    const struct st_kernels *kernels; /* borrowed */
+    const struct st_ops *ops;         /* borrowed: kernels->ops */
+    struct st_matmul_engine *matmul;
+    struct cpu_link upload, download;
+};
+
+static inline struct cpu_device *cpu_of(struct st_device *dev)
+{
+    return (struct cpu_device *)(void *)dev;
+}
+
+/* Item `index` of `total` things cut in runs of `step`. */
+struct st_run {
+    uint64_t first, count;
+};
+
+static inline struct st_run st_run_at(uint64_t index, uint64_t step, uint64_t total)
+{
+    const uint64_t first = index * step;
+
+    return (struct st_run){first, total - first < step ? total - first : step};
+}
+
+static inline uint64_t st_run_count(uint64_t step, uint64_t total)
+{
+    return (total + step - 1) / step;
+}
+
+#define ST_ITEM_ELEMS   32768u /* elements an item works on: 10 to 50 us, and both halves of a cache line stay with one worker */
+#define ST_ITEM_COLUMNS 32u    /* columns an item sums: two cache lines of fp32 */
+
+static inline uint64_t st_rows_per_item(uint32_t cols)
+{
+    return cols < ST_ITEM_ELEMS ? ST_ITEM_ELEMS / cols : 1;
+}
+
+/* Element i. */
+static inline const void *st_elem(const void *p, uint64_t i, strata_dtype dt)
+{
+    return (const char *)p + i * strata_dtype_bytes(dt);
+}
+
+static inline void *st_elem_mut(void *p, uint64_t i, strata_dtype dt)
+{
+    return (char *)p + i * strata_dtype_bytes(dt);
+}
+
+/** Whether matmuls take operands of `dt` through fp32. */
+bool st_cpu_widens(const struct cpu_device *cpu, strata_dtype dt);
+/** st_matmul_prepare with the error sentence. */
+strata_status st_cpu_prepare(struct cpu_device *cpu, int *id, const struct st_matmul *mm);
+/** The sentence for a status that st_matmul_run gave; OK for 0. */
+strata_status st_cpu_matmul_status(int rc);
+
+/* device_cpu_matmul.c */
+strata_status st_cpu_matmul(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
+                            const void *bias);
+
+/* device_cpu_attention.c */
+uint64_t st_cpu_attention_workspace(const struct st_attention *at, uint32_t workers);
+strata_status st_cpu_attention_forward(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
+                                       const void *qkv, void *workspace);
+strata_status st_cpu_attention_backward(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
+                                        const void *out, const float *lse, const void *qkv, void *workspace);
+
+/* device_cpu_cached.c */
+strata_status st_cpu_attention_cached(struct st_device *dev, const struct st_attention *at, void *out, void *keys, void *values,
+                                      const void *qkv, uint32_t first, uint32_t rows, void *workspace);
+
+/* device_cpu_llama.c */
+strata_status st_cpu_rmsnorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                     uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+strata_status st_cpu_rmsnorm_backward(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
+                                      const void *x, const float *stats, const void *weight, const void *residual, uint32_t rows,
+                                      uint32_t cols, strata_dtype dt);
+strata_status st_cpu_rope(struct st_device *dev, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
+                          uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt);
+strata_status st_cpu_swiglu_forward(struct st_device *dev, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
+                                    strata_dtype dt);
+strata_status st_cpu_swiglu_backward(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up, uint32_t rows,
+                                     uint32_t ffn, strata_dtype dt);
+
+/* device_cpu_ops.c */
+strata_status st_cpu_bias_backward(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
+                                   strata_dtype dt);
+strata_status st_cpu_layernorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                       const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+strata_status st_cpu_layernorm_backward(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
+                                        strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                        const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
+strata_status st_cpu_gelu_forward(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt);
+strata_status st_cpu_gelu_backward(struct st_device *dev, void *dx, const void *dy, const void *x, uint64_t elems,
+                                   strata_dtype dt);
+strata_status st_cpu_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
+strata_status st_cpu_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,
+                                  uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt);
+strata_status st_cpu_embed_add_position(struct st_device *dev, void *x, const void *pos, uint32_t rows, uint32_t seq,
+                                        uint32_t cols, strata_dtype dt);
+strata_status st_cpu_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, uint32_t rows, uint32_t seq,
+                                             uint32_t cols, strata_dtype dt);
+strata_status st_cpu_embed_scatter(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens, uint32_t rows,
+                                   uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt);
+strata_status st_cpu_xent_stats(struct st_device *dev, float *stats, const float *logits, const int32_t *targets, uint32_t rows,
+                                uint32_t cols, uint32_t first);
+strata_status st_cpu_xent_grad(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
+                               const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
+                               strata_dtype dt);
+strata_status st_cpu_xent_loss(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets,
+                               uint32_t rows);
+
+#endif

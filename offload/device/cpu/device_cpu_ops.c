@@ -1,0 +1,311 @@
+/* offload/device/cpu/device_cpu_ops.c - the row, column and pointwise ops of the cpu device, spread over the workers. */
+#include "offload/device/cpu/device_cpu_internal.h"
+#include <string.h>
+
+/* One job for all: what an item does is its function, what it needs are these fields. */
+struct op_job {
+    const struct st_ops *ops;
+    void *y;
+    float *f0, *f1; /* fp32 outputs: statistics or parameter gradients */
+    const void *x, *a, *b, *c;
+    const float *stats;
+    const int32_t *tokens;
+    uint32_t rows, cols, seq, batch, row_first, row_count;
+    uint64_t elems, step; /* extent, and what an item takes of it */
+    float number;         /* eps or scale */
+    strata_dtype dt, dy_dt;
+};
+
+static void run_items(struct st_device *dev, struct op_job *job, st_work_fn *item, uint64_t total, uint64_t step)
+{
+    struct cpu_device *cpu = cpu_of(dev);
+
+    job->ops = cpu->ops;
+    job->elems = total;
+    job->step = step;
+    st_workers_run(cpu->workers, item, job, st_run_count(step, total));
+}
+
+static strata_status run(struct st_device *dev, struct op_job *job, st_work_fn *item, uint64_t total, uint64_t step)
+{
+    run_items(dev, job, item, total, step);
+    return STRATA_OK;
+}
+
+/* --- pointwise --- */
+
+static void gelu_forward_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+
+    (void)worker;
+    job->ops->gelu_forward(st_elem_mut(job->y, r.first, job->dt), st_elem(job->x, r.first, job->dt), r.count, job->dt);
+}
+
+strata_status st_cpu_gelu_forward(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt)
+{
+    struct op_job job = {.y = y, .x = x, .dt = dt};
+
+    return run(dev, &job, gelu_forward_item, elems, ST_ITEM_ELEMS);
+}
+
+static void gelu_backward_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+
+    (void)worker;
+    job->ops->gelu_backward(st_elem_mut(job->y, r.first, job->dt), st_elem(job->a, r.first, job->dt),
+                            st_elem(job->x, r.first, job->dt), r.count, job->dt);
+}
+
+strata_status st_cpu_gelu_backward(struct st_device *dev, void *dx, const void *dy, const void *x, uint64_t elems,
+                                   strata_dtype dt)
+{
+    struct op_job job = {.y = dx, .a = dy, .x = x, .dt = dt};
+
+    return run(dev, &job, gelu_backward_item, elems, ST_ITEM_ELEMS);
+}
+
+static void add_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+
+    (void)worker;
+    job->ops->add(st_elem_mut(job->y, r.first, job->dt), st_elem(job->a, r.first, job->dt), st_elem(job->b, r.first, job->dt),
+                  r.count, job->dt);
+}
+
+strata_status st_cpu_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
+{
+    struct op_job job = {.y = y, .a = a, .b = b, .dt = dt};
+
+    return run(dev, &job, add_item, elems, ST_ITEM_ELEMS);
+}
+
+/* --- norms --- */
+
+static void bias_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+
+    (void)worker;
+    job->ops->sum_columns(job->f0 + r.first, st_elem(job->x, r.first, job->dt), job->cols, job->rows, (uint32_t)r.count, job->dt);
+}
+
+strata_status st_cpu_bias_backward(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
+                                   strata_dtype dt)
+{
+    struct op_job job = {.f0 = dbias, .x = dy, .rows = rows, .cols = cols, .dt = dt};
+
+    return run(dev, &job, bias_item, cols, ST_ITEM_COLUMNS);
+}
+
+static void norm_forward_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+    const uint64_t i = r.first * job->cols;
+
+    (void)worker;
+    job->ops->norm_forward(st_elem_mut(job->y, i, job->dt), job->f0 + 2 * r.first, st_elem(job->x, i, job->dt), job->a, job->b,
+                           (uint32_t)r.count, job->cols, job->number, job->dt);
+}
+
+strata_status st_cpu_layernorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                       const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+{
+    struct op_job job = {.y = y, .f0 = stats, .x = x, .a = weight, .b = bias, .cols = cols, .number = eps, .dt = dt};
+
+    return run(dev, &job, norm_forward_item, rows, st_rows_per_item(cols));
+}
+
+static void norm_columns_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+
+    (void)worker;
+    job->ops->norm_backward_columns(job->f0 != NULL ? job->f0 + r.first : NULL, job->f1 != NULL ? job->f1 + r.first : NULL,
+                                    st_elem(job->a, r.first, job->dy_dt), job->dy_dt, st_elem(job->x, r.first, job->dt),
+                                    job->cols, job->stats, job->rows, (uint32_t)r.count, job->dt);
+}
+
+static void norm_rows_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+    const uint64_t i = r.first * job->cols;
+    const void *residual = job->c != NULL ? st_elem(job->c, i, job->dt) : NULL;
+
+    (void)worker;
+    job->ops->norm_backward_rows(st_elem_mut(job->y, i, job->dt), st_elem(job->a, i, job->dy_dt), job->dy_dt,
+                                 st_elem(job->x, i, job->dt), job->stats + 2 * r.first, job->b, residual, (uint32_t)r.count,
+                                 job->cols, job->dt);
+}
+
+/* Columns first: dx may be dy's memory. */
+strata_status st_cpu_layernorm_backward(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
+                                        strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                        const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt)
+{
+    struct op_job job = {.y = dx,
+                         .f0 = dweight,
+                         .f1 = dbias,
+                         .a = dy,
+                         .b = weight,
+                         .c = residual,
+                         .x = x,
+                         .stats = stats,
+                         .rows = rows,
+                         .cols = cols,
+                         .dt = dt,
+                         .dy_dt = dy_dt};
+
+    if (dweight != NULL || dbias != NULL)
+        run_items(dev, &job, norm_columns_item, cols, ST_ITEM_COLUMNS);
+    return run(dev, &job, norm_rows_item, rows, st_rows_per_item(cols));
+}
+
+/* --- embedding --- */
+
+static void gather_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+
+    (void)worker;
+    for (uint64_t i = r.first; i < r.first + r.count; i++) {
+        const int64_t row = (int64_t)job->tokens[i] - job->row_first;
+
+        if (row >= 0 && row < job->row_count)
+            memcpy(st_elem_mut(job->y, i * job->cols, job->dt), st_elem(job->x, (uint64_t)row * job->cols, job->dt),
+                   job->cols * strata_dtype_bytes(job->dt));
+    }
+}
+
+strata_status st_cpu_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,
+                                  uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt)
+{
+    struct op_job job = {
+        .y = out, .x = table, .tokens = tokens, .cols = cols, .row_first = row_first, .row_count = row_count, .dt = dt};
+
+    return run(dev, &job, gather_item, rows, st_rows_per_item(cols));
+}
+
+static void add_position_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+
+    (void)worker;
+    job->ops->add_position_rows(st_elem_mut(job->y, r.first * job->cols, job->dt), job->x, (uint32_t)r.first, (uint32_t)r.count,
+                                job->seq, job->cols, job->dt);
+}
+
+strata_status st_cpu_embed_add_position(struct st_device *dev, void *x, const void *pos, uint32_t rows, uint32_t seq,
+                                        uint32_t cols, strata_dtype dt)
+{
+    struct op_job job = {.y = x, .x = pos, .seq = seq, .cols = cols, .dt = dt};
+
+    return run(dev, &job, add_position_item, rows, st_rows_per_item(cols));
+}
+
+static void position_backward_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+
+    (void)worker;
+    job->ops->position_backward_rows(job->f0, job->x, (uint32_t)r.first, (uint32_t)r.count, job->batch, job->seq, job->cols,
+                                     job->dt);
+}
+
+strata_status st_cpu_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, uint32_t rows, uint32_t seq,
+                                             uint32_t cols, strata_dtype dt)
+{
+    struct op_job job = {.f0 = dpos, .x = dx, .seq = seq, .batch = rows / seq, .cols = cols, .dt = dt};
+    const uint64_t step = st_rows_per_item(cols) / (job.batch > 0 ? job.batch : 1);
+
+    return run(dev, &job, position_backward_item, seq, step > 0 ? step : 1);
+}
+
+static void scatter_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+
+    (void)worker;
+    job->ops->scatter_columns(job->f0 + r.first, st_elem(job->x, r.first, job->dt), job->cols, job->tokens, job->rows,
+                              (uint32_t)r.count, job->row_first, job->row_count, job->dt);
+}
+
+strata_status st_cpu_embed_scatter(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens, uint32_t rows,
+                                   uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt)
+{
+    struct op_job job = {.f0 = dtable,
+                         .x = dx,
+                         .tokens = tokens,
+                         .rows = rows,
+                         .cols = cols,
+                         .row_first = row_first,
+                         .row_count = row_count,
+                         .dt = dt};
+
+    return run(dev, &job, scatter_item, cols, 2 * ST_ITEM_COLUMNS);
+}
+
+/* --- cross-entropy --- */
+
+static void xent_stats_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+
+    (void)worker;
+    job->ops->xent_stats(job->f0 + 3 * r.first, (const float *)job->x + r.first * job->cols, job->tokens + r.first,
+                         (uint32_t)r.count, job->cols, job->row_first);
+}
+
+strata_status st_cpu_xent_stats(struct st_device *dev, float *stats, const float *logits, const int32_t *targets, uint32_t rows,
+                                uint32_t cols, uint32_t first)
+{
+    struct op_job job = {.f0 = stats, .x = logits, .tokens = targets, .cols = cols, .row_first = first};
+
+    return run(dev, &job, xent_stats_item, rows, st_rows_per_item(cols));
+}
+
+static void xent_grad_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+    const uint64_t i = r.first * job->cols;
+
+    (void)worker;
+    job->ops->xent_grad(st_elem_mut(job->y, i, job->dt), (const float *)job->x + i, job->stats + 3 * r.first,
+                        job->tokens + r.first, (uint32_t)r.count, job->cols, job->row_first, job->number, job->dt);
+}
+
+strata_status st_cpu_xent_grad(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
+                               const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale, strata_dtype dt)
+{
+    struct op_job job = {.y = dlogits,
+                         .x = logits,
+                         .stats = stats,
+                         .tokens = targets,
+                         .cols = cols,
+                         .row_first = first,
+                         .number = scale,
+                         .dt = dt};
+
+    return run(dev, &job, xent_grad_item, rows, st_rows_per_item(cols));
+}
+
+strata_status st_cpu_xent_loss(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets, uint32_t rows)
+{
+    *loss_sum = cpu_of(dev)->ops->xent_loss(stats, targets, rows);
+    return STRATA_OK;
+}

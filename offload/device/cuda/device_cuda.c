@@ -1,0 +1,248 @@
+/* device_cuda.c - the cuda device: which GPU, its arena, what an error means, and the table.
+ *
+ * The arena is one cudaMalloc of exactly the plan's bytes; beside it lies the matmuls' workspace, one more at open.  Nothing is
+ * allocated afterwards but by cuBLAS and the driver, when a kernel is used for the first time. */
+#include "core/base/error.h"
+#include "core/base/size.h"
+#include "offload/device/cuda/device_cuda_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CAPABILITY_LEAST 8 /* major: bf16 on tensor cores */
+
+static const char *const queue_names[ST_QUEUE_COUNT] = {[ST_QUEUE_COMPUTE] = "cuda-compute",
+                                                        [ST_QUEUE_UPDATE] = "cuda-update",
+                                                        [ST_QUEUE_UPLOAD] = "cuda-upload",
+                                                        [ST_QUEUE_DOWNLOAD] = "cuda-download"};
+
+/* --- errors --- */
+
+static strata_status status_of(cudaError_t err)
+{
+    switch (err) {
+    case cudaErrorMemoryAllocation:
+        return STRATA_E_DEVICE_OOM;
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorInvalidDevice:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorInitializationError:
+    case cudaErrorNotSupported:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorSystemNotReady: /* of GPUs joined by NVSwitch: its fabric manager does not run */
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorCompatNotSupportedOnDevice:
+        return STRATA_E_NOSYS;
+    default:
+        return STRATA_E_INTERNAL;
+    }
+}
+
+strata_status st_cuda_status(cudaError_t err, const char *call)
+{
+    if (err == cudaSuccess)
+        return STRATA_OK;
+    return st_error(status_of(err), "cuda: %s: %s (%s)", call, cudaGetErrorString(err), cudaGetErrorName(err));
+}
+
+/* --- which GPU --- */
+
+static strata_status find_gpu(uint32_t index, struct cudaDeviceProp *props)
+{
+    int count = 0;
+    cudaError_t err = ST_CUDA_PASS("cuda.count", cudaGetDeviceCount(&count));
+
+    if (err == cudaSuccess && count == 0)
+        err = cudaErrorNoDevice;
+    if (err != cudaSuccess) {
+        (void)cudaGetLastError();
+        return st_error(STRATA_E_NOSYS, "cuda: no usable GPU: %s (%s): use --device cpu", cudaGetErrorString(err),
+                        cudaGetErrorName(err));
+    }
+    if (index >= (uint32_t)count)
+        return st_error(STRATA_E_NOSYS, "cuda:%u: this machine has %d %s, counted from 0", index, count,
+                        count == 1 ? "GPU" : "GPUs");
+    err = ST_CUDA_PASS("cuda.device", cudaGetDeviceProperties(props, (int)index));
+    if (err != cudaSuccess)
+        return st_cuda_status(err, "cudaGetDeviceProperties");
+    if (props->major < CAPABILITY_LEAST)
+        return st_error(STRATA_E_NOSYS, "cuda:%u: %s has compute capability %d.%d, %d.0 is needed: use --device cpu", index,
+                        props->name, props->major, props->minor, CAPABILITY_LEAST);
+    return st_cuda_status(ST_CUDA_PASS("cuda.device", cudaSetDevice((int)index)), "cudaSetDevice");
+}
+
+static strata_status cuda_memory(uint32_t index, struct st_device_memory *out)
+{
+    const uint64_t kept = ST_CUDA_WORKSPACE + ST_CUDA_RESERVE;
+    struct cudaDeviceProp props;
+    size_t free_bytes = 0, total = 0;
+    strata_status st = find_gpu(index, &props);
+
+    if (st == STRATA_OK)
+        st = st_cuda_status(ST_CUDA_PASS("cuda.info", cudaMemGetInfo(&free_bytes, &total)), "cudaMemGetInfo");
+    if (st != STRATA_OK)
+        return st;
+    *out = (struct st_device_memory){
+        .total = total, .free = free_bytes, .usable = free_bytes > kept ? (free_bytes - kept) & ~UINT64_C(4095) : 0};
+    snprintf(out->name, sizeof(out->name), "%.*s", (int)sizeof(out->name) - 1, props.name);
+    return STRATA_OK;
+}
+
+/* --- open and close --- */
+
+static strata_status no_room(uint64_t wanted)
+{
+    char want[24], have[24], all[24];
+    size_t free_bytes = 0, total = 0;
+
+    (void)cudaGetLastError();
+    (void)cudaMemGetInfo(&free_bytes, &total);
+    return st_error(STRATA_E_NOFIT, "cuda: %s of GPU memory do not fit, %s of %s are free: lower --device-memory",
+                    st_size_text(want, wanted), st_size_text(have, free_bytes), st_size_text(all, total));
+}
+
+static strata_status take_arena(struct cuda_device *cuda, uint64_t bytes)
+{
+    const uint64_t wanted = bytes + ST_CUDA_WORKSPACE;
+    size_t free_bytes = 0, total = 0;
+    void *base = NULL;
+    cudaError_t err = ST_CUDA_PASS("cuda.info", cudaMemGetInfo(&free_bytes, &total));
+
+    if (err != cudaSuccess)
+        return st_cuda_status(err, "cudaMemGetInfo");
+    if (wanted > free_bytes)
+        return no_room(wanted);
+    if (bytes == 0)
+        return STRATA_OK;
+    err = ST_CUDA_PASS("cuda.malloc", cudaMalloc(&base, bytes));
+    if (err == cudaErrorMemoryAllocation)
+        return no_room(wanted);
+    cuda->arena = base;
+    return st_cuda_status(err, "cudaMalloc of the arena");
+}
+
+static void cuda_close(struct st_device *dev)
+{
+    struct cuda_device *cuda = cuda_of(dev);
+
+    if (cuda == NULL)
+        return;
+    (void)cudaSetDevice(cuda->index);
+    for (uint32_t i = 0; i < ST_QUEUE_COUNT; i++)
+        st_cuda_queue_stop(&cuda->queues[i]);
+    st_cuda_host_fini(cuda);
+    st_cuda_matmul_destroy(cuda->matmul);
+    if (cuda->arena != NULL)
+        (void)cudaFree(cuda->arena);
+    free(cuda);
+}
+
+static strata_status cuda_open(struct st_device **out, const struct st_device_opts *opts)
+{
+    struct cuda_device *cuda;
+    struct cudaDeviceProp props;
+    strata_status st = find_gpu(opts->index, &props);
+
+    if (st != STRATA_OK)
+        return st;
+    cuda = calloc(1, sizeof(*cuda));
+    if (cuda == NULL)
+        return st_error(STRATA_E_NOMEM, "cuda device: no memory for its descriptor");
+    cuda->base.ops = &st_device_cuda_ops;
+    cuda->index = (int)opts->index;
+    st = take_arena(cuda, opts->arena_bytes);
+    if (st == STRATA_OK)
+        st = st_cuda_matmul_create(&cuda->matmul);
+    for (uint32_t i = 0; i < ST_QUEUE_COUNT && st == STRATA_OK; i++)
+        st = st_cuda_queue_start(&cuda->queues[i], cuda->index, queue_names[i]);
+    if (st != STRATA_OK)
+        cuda_close(&cuda->base);
+    else
+        *out = &cuda->base;
+    return st;
+}
+
+static unsigned char *cuda_arena(struct st_device *dev)
+{
+    return cuda_of(dev)->arena;
+}
+
+/* --- queues --- */
+
+static strata_status cuda_finish(struct st_device *dev, enum st_queue queue)
+{
+    (void)cudaSetDevice(cuda_of(dev)->index);
+    return st_cuda_queue_finish(&cuda_of(dev)->queues[queue]);
+}
+
+static strata_status cuda_notify(struct st_device *dev, enum st_queue queue, void (*done)(void *ctx, strata_status st), void *ctx)
+{
+    (void)cudaSetDevice(cuda_of(dev)->index);
+    return st_cuda_queue_notify(&cuda_of(dev)->queues[queue], done, ctx);
+}
+
+static strata_status cuda_zero(struct st_device *dev, void *dst, uint64_t bytes)
+{
+    const struct cuda_device *cuda = cuda_of(dev);
+
+    if (bytes == 0)
+        return STRATA_OK;
+    (void)cudaSetDevice(cuda->index);
+    return st_cuda_status(ST_CUDA_PASS("cuda.launch", cudaMemsetAsync(dst, 0, bytes, cuda->queues[ST_QUEUE_COMPUTE].stream)),
+                          "zero");
+}
+
+static strata_status cuda_copy(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    const struct cuda_device *cuda = cuda_of(dev);
+    const cudaStream_t stream = cuda->queues[ST_QUEUE_COMPUTE].stream;
+
+    if (bytes == 0)
+        return STRATA_OK;
+    (void)cudaSetDevice(cuda->index);
+    return st_cuda_status(ST_CUDA_PASS("cuda.launch", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, stream)),
+                          "copy");
+}
+
+const struct st_device_ops st_device_cuda_ops = {
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .arena = cuda_arena,
+    .memory = cuda_memory,
+    .pin = st_cuda_pin,
+    .unpin = st_cuda_unpin,
+    .upload = st_cuda_upload,
+    .download = st_cuda_download,
+    .finish = cuda_finish,
+    .notify = cuda_notify,
+    .zero = cuda_zero,
+    .copy = cuda_copy,
+    .matmul = st_cuda_dev_matmul,
+    .bias_backward = st_cuda_dev_bias_backward,
+    .layernorm_forward = st_cuda_dev_layernorm_forward,
+    .layernorm_backward = st_cuda_dev_layernorm_backward,
+    .rmsnorm_forward = st_cuda_dev_rmsnorm_forward,
+    .rmsnorm_backward = st_cuda_dev_rmsnorm_backward,
+    .rope = st_cuda_dev_rope,
+    .swiglu_forward = st_cuda_dev_swiglu_forward,
+    .swiglu_backward = st_cuda_dev_swiglu_backward,
+    .gelu_forward = st_cuda_dev_gelu_forward,
+    .add = st_cuda_dev_add,
+    .attention_workspace = st_cuda_dev_attention_workspace,
+    .attention_forward = st_cuda_dev_attention_forward,
+    .attention_backward = st_cuda_dev_attention_backward,
+    .attention_cached = st_cuda_dev_attention_cached,
+    .embed_gather = st_cuda_dev_embed_gather,
+    .embed_add_position = st_cuda_dev_embed_add_position,
+    .embed_position_backward = st_cuda_dev_embed_position_backward,
+    .embed_scatter = st_cuda_dev_embed_scatter,
+    .xent_stats = st_cuda_dev_xent_stats,
+    .xent_grad = st_cuda_dev_xent_grad,
+    .xent_loss = st_cuda_dev_xent_loss,
+    .grad_finish = st_cuda_dev_grad_finish,
+    .update = st_cuda_dev_update,
+};

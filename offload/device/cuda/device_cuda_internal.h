@@ -1,0 +1,158 @@
+/* offload/device/cuda/device_cuda_internal.h - the cuda device's own parts, shared by device_cuda*.c alone.
+ *
+ * Four streams, one per queue; work of a queue runs in the order of the calls.  Between queues there is no order: the engine
+ * hands an op out only when what it waits for on other lanes has been reported done (engine_async.c), and whoever else uses two
+ * queues calls finish() between.  So no stream ever waits for another.
+ *
+ * Threads.  One thread calls at a time.  Each queue has a watcher, which sleeps on the queue's marks in their order and reports
+ * them.  It is a thread of ours and not cudaLaunchHostFunc because a broken context never runs host functions: a failed kernel
+ * would be a silence.  Nobody spins: all events are created with cudaEventBlockingSync. */
+#ifndef OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_INTERNAL_H
+#define OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_INTERNAL_H
+
+#include "core/base/fault.h"
+#include "offload/device/device.h"
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+
+#define ST_CUDA_MARKS     64u                  /* notify() waits for the oldest beyond: four times what the engine hands out */
+#define ST_CUDA_REGIONS   4u                   /* pinned at once */
+#define ST_CUDA_WORKSPACE (UINT64_C(32) << 20) /* of matmuls: what cuBLAS itself takes on Hopper */
+/* Of what is free once the context exists (cudaMemGetInfo makes it, so its own bytes are gone already) so much is left to the
+ * driver and the library.  264 MiB: local memory for as many threads as an H200 holds at once, 132 multiprocessors of 2048, with
+ * the 1 KiB of stack that a thread has by default, taken when the first kernel that needs any is launched (from CUDA's
+ * documentation, not measured).  The rest is a guess: kernels are loaded when they are used for the first time, cuBLAS's a few
+ * MiB each.  What a run really took beside its arena, the workspace included, is device_beside_mb of `strata bench step`. */
+#define ST_CUDA_RESERVE       (UINT64_C(512) << 20)
+#define ST_CUDA_STAGING_BYTES (UINT64_C(4) << 20) /* of one slot */
+
+/* A foreign call behind a fault site; a failure that a test asks for leaves nothing behind, since the call is not made. */
+#define ST_CUDA_PASS(site, call) (st_fault((site), 0) != 0 ? cudaErrorUnknown : (call))
+
+struct cuda_mark {
+    cudaEvent_t event;
+    void (*done)(void *ctx, strata_status st);
+    void *ctx;
+};
+
+struct cuda_queue {
+    cudaStream_t stream;
+    cudaEvent_t drained; /* of finish() */
+    int device;          /* the GPU's index */
+    pthread_t watcher;
+    bool runs;
+    pthread_mutex_t lock; /* guards what follows, but the marks between taken and added belong to the watcher */
+    pthread_cond_t added_one, taken_one;
+    uint64_t added, taken;
+    bool stopping;
+    struct cuda_mark marks[ST_CUDA_MARKS];
+};
+
+enum cuda_path { CUDA_REGISTERED, CUDA_STAGED, CUDA_PAGEABLE };
+
+/* Host memory that pin() was told of. */
+struct cuda_region {
+    unsigned char *base;
+    uint64_t bytes;
+    enum cuda_path path;
+};
+
+/* A pinned slot beside memory that could not be registered. */
+struct cuda_slot {
+    unsigned char *base;
+    cudaEvent_t free; /* its last copy is done */
+};
+
+struct st_cuda_matmul;
+
+struct cuda_device {
+    struct st_device base;
+    int index;
+    unsigned char *arena; /* [arena_bytes] device */
+    struct cuda_queue queues[ST_QUEUE_COUNT];
+    struct cuda_region regions[ST_CUDA_REGIONS];
+    uint32_t region_count;
+    struct cuda_slot slots[2]; /* base NULL: not taken */
+    struct st_cuda_matmul *matmul;
+};
+
+static inline struct cuda_device *cuda_of(struct st_device *dev)
+{
+    return (struct cuda_device *)(void *)dev;
+}
+
+/* device_cuda.c: the status of a CUDA call, with the error's name, its text and the call. */
+strata_status st_cuda_status(cudaError_t err, const char *call);
+
+/* device_cuda_queue.c */
+strata_status st_cuda_queue_start(struct cuda_queue *q, int device, const char *name);
+void st_cuda_queue_stop(struct cuda_queue *q); /* what is enqueued is waited for; a zeroed queue is fine */
+strata_status st_cuda_queue_finish(struct cuda_queue *q);
+strata_status st_cuda_queue_notify(struct cuda_queue *q, void (*done)(void *ctx, strata_status st), void *ctx);
+
+/* device_cuda_host.c */
+strata_status st_cuda_pin(struct st_device *dev, void *base, uint64_t bytes);
+void st_cuda_unpin(struct st_device *dev, void *base);
+void st_cuda_host_fini(struct cuda_device *cuda); /* all regions, and the slots */
+strata_status st_cuda_upload(struct st_device *dev, void *dst, const void *src, uint64_t bytes);
+strata_status st_cuda_download(struct st_device *dev, void *dst, const void *src, uint64_t bytes);
+
+/* device_cuda_matmul.c: E_NOSYS without the library; workspace: ST_CUDA_WORKSPACE bytes of device memory, its own. */
+strata_status st_cuda_matmul_create(struct st_cuda_matmul **out);
+void st_cuda_matmul_destroy(struct st_cuda_matmul *m); /* NULL is fine */
+strata_status st_cuda_matmul_run(struct st_cuda_matmul *m, cudaStream_t stream, const struct st_matmul *mm, void *c,
+                                 const void *a, const void *b, const void *bias);
+
+/* device_cuda_ops.c: the table's entries that a kernel does. */
+strata_status st_cuda_dev_matmul(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
+                                 const void *bias);
+strata_status st_cuda_dev_bias_backward(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
+                                        strata_dtype dt);
+strata_status st_cuda_dev_layernorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                            const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+strata_status st_cuda_dev_layernorm_backward(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
+                                             strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                             const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
+strata_status st_cuda_dev_rmsnorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                          uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+strata_status st_cuda_dev_rmsnorm_backward(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
+                                           const void *x, const float *stats, const void *weight, const void *residual,
+                                           uint32_t rows, uint32_t cols, strata_dtype dt);
+strata_status st_cuda_dev_rope(struct st_device *dev, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
+                               uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt);
+strata_status st_cuda_dev_swiglu_forward(struct st_device *dev, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
+                                         strata_dtype dt);
+strata_status st_cuda_dev_swiglu_backward(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up,
+                                          uint32_t rows, uint32_t ffn, strata_dtype dt);
+strata_status st_cuda_dev_gelu_forward(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt);
+strata_status st_cuda_dev_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
+uint64_t st_cuda_dev_attention_workspace(const struct st_attention *at, uint32_t workers);
+strata_status st_cuda_dev_attention_forward(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
+                                            const void *qkv, void *workspace);
+strata_status st_cuda_dev_attention_backward(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
+                                             const void *out, const float *lse, const void *qkv, void *workspace);
+strata_status st_cuda_dev_attention_cached(struct st_device *dev, const struct st_attention *at, void *out, void *keys,
+                                           void *values, const void *qkv, uint32_t first, uint32_t rows, void *workspace);
+strata_status st_cuda_dev_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,
+                                       uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt);
+strata_status st_cuda_dev_embed_add_position(struct st_device *dev, void *x, const void *pos, uint32_t rows, uint32_t seq,
+                                             uint32_t cols, strata_dtype dt);
+strata_status st_cuda_dev_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, uint32_t rows, uint32_t seq,
+                                                  uint32_t cols, strata_dtype dt);
+strata_status st_cuda_dev_embed_scatter(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens,
+                                        uint32_t rows, uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt);
+strata_status st_cuda_dev_xent_stats(struct st_device *dev, float *stats, const float *logits, const int32_t *targets,
+                                     uint32_t rows, uint32_t cols, uint32_t first);
+strata_status st_cuda_dev_xent_grad(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
+                                    const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
+                                    strata_dtype dt);
+strata_status st_cuda_dev_xent_loss(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets,
+                                    uint32_t rows);
+strata_status st_cuda_dev_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
+                                      double *block_sums, double *norm2, uint64_t *nonfinite);
+strata_status st_cuda_dev_update(struct st_device *dev, void *weight, int16_t *residual, float *master,
+                                 const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
+                                 const struct st_update_coef *coef, uint64_t *overflowed);
+
+#endif

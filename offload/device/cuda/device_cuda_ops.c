@@ -1,0 +1,206 @@
+/* device_cuda_ops.c - the cuda device's compute entries: each hands its operands to its launcher on the compute stream.
+ *
+ * All pointers are device memory; structs are read during the call. */
+#include "core/base/error.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/update.h"
+#include "offload/device/cuda/device_cuda_internal.h"
+
+static cudaStream_t enter_queue(struct st_device *dev, enum st_queue queue)
+{
+    (void)cudaSetDevice(cuda_of(dev)->index); /* a GPU that is lost says so at the launch */
+    return cuda_of(dev)->queues[queue].stream;
+}
+
+static cudaStream_t enter(struct st_device *dev)
+{
+    return enter_queue(dev, ST_QUEUE_COMPUTE);
+}
+
+static strata_status launched(const char *op, cudaError_t err)
+{
+    return st_cuda_status(ST_CUDA_PASS("cuda.launch", err), op);
+}
+
+strata_status st_cuda_dev_matmul(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
+                                 const void *bias)
+{
+    return st_cuda_matmul_run(cuda_of(dev)->matmul, enter(dev), mm, c, a, b, bias);
+}
+
+strata_status st_cuda_dev_bias_backward(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
+                                        strata_dtype dt)
+{
+    return launched("bias_backward", st_cuda_bias_backward(enter(dev), dbias, dy, rows, cols, dt));
+}
+
+strata_status st_cuda_dev_layernorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                            const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+{
+    return launched("layernorm_forward", st_cuda_layernorm_forward(enter(dev), y, stats, x, weight, bias, rows, cols, eps, dt));
+}
+
+strata_status st_cuda_dev_layernorm_backward(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
+                                             strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                             const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt)
+{
+    return launched("layernorm_backward", st_cuda_layernorm_backward(enter(dev), dx, dweight, dbias, dy, dy_dt, x, stats, weight,
+                                                                     residual, rows, cols, dt));
+}
+
+strata_status st_cuda_dev_rmsnorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                          uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+{
+    return launched("rmsnorm_forward", st_cuda_rmsnorm_forward(enter(dev), y, stats, x, weight, rows, cols, eps, dt));
+}
+
+strata_status st_cuda_dev_rmsnorm_backward(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
+                                           const void *x, const float *stats, const void *weight, const void *residual,
+                                           uint32_t rows, uint32_t cols, strata_dtype dt)
+{
+    return launched("rmsnorm_backward",
+                    st_cuda_rmsnorm_backward(enter(dev), dx, dweight, dy, dy_dt, x, stats, weight, residual, rows, cols, dt));
+}
+
+strata_status st_cuda_dev_rope(struct st_device *dev, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
+                               uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt)
+{
+    return launched("rope", st_cuda_rope(enter(dev), x, stride, rows, seq, first, heads, head_dim, table, inverse, dt));
+}
+
+strata_status st_cuda_dev_swiglu_forward(struct st_device *dev, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
+                                         strata_dtype dt)
+{
+    return launched("swiglu_forward", st_cuda_swiglu_forward(enter(dev), y, gate_up, rows, ffn, dt));
+}
+
+strata_status st_cuda_dev_swiglu_backward(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up,
+                                          uint32_t rows, uint32_t ffn, strata_dtype dt)
+{
+    return launched("swiglu_backward", st_cuda_swiglu_backward(enter(dev), dgate_up, dy, gate_up, rows, ffn, dt));
+}
+
+strata_status st_cuda_dev_gelu_forward(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt)
+{
+    return launched("gelu_forward", st_cuda_gelu_forward(enter(dev), y, x, elems, dt));
+}
+
+strata_status st_cuda_dev_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
+{
+    return launched("add", st_cuda_add(enter(dev), y, a, b, elems, dt));
+}
+
+strata_status st_cuda_dev_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,
+                                       uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt)
+{
+    return launched("embed_gather", st_cuda_embed_gather(enter(dev), out, table, tokens, rows, cols, row_first, row_count, dt));
+}
+
+strata_status st_cuda_dev_embed_add_position(struct st_device *dev, void *x, const void *pos, uint32_t rows, uint32_t seq,
+                                             uint32_t cols, strata_dtype dt)
+{
+    return launched("embed_add_position", st_cuda_embed_add_position(enter(dev), x, pos, rows, seq, cols, dt));
+}
+
+strata_status st_cuda_dev_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, uint32_t rows, uint32_t seq,
+                                                  uint32_t cols, strata_dtype dt)
+{
+    return launched("embed_position_backward", st_cuda_embed_position_backward(enter(dev), dpos, dx, rows, seq, cols, dt));
+}
+
+strata_status st_cuda_dev_embed_scatter(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens,
+                                        uint32_t rows, uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt)
+{
+    return launched("embed_scatter", st_cuda_embed_scatter(enter(dev), dtable, dx, tokens, rows, cols, row_first, row_count, dt));
+}
+
+strata_status st_cuda_dev_xent_stats(struct st_device *dev, float *stats, const float *logits, const int32_t *targets,
+                                     uint32_t rows, uint32_t cols, uint32_t first)
+{
+    return launched("xent_stats", st_cuda_xent_stats(enter(dev), stats, logits, targets, rows, cols, first));
+}
+
+strata_status st_cuda_dev_xent_grad(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
+                                    const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
+                                    strata_dtype dt)
+{
+    return launched("xent_grad", st_cuda_xent_grad(enter(dev), dlogits, logits, stats, targets, rows, cols, first, scale, dt));
+}
+
+strata_status st_cuda_dev_xent_loss(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets,
+                                    uint32_t rows)
+{
+    return launched("xent_loss", st_cuda_xent_loss(enter(dev), loss_sum, stats, targets, rows));
+}
+
+/* --- attention --- */
+
+static struct st_cuda_attention shape_of(const struct st_attention *at)
+{
+    return (struct st_cuda_attention){.batch = at->batch,
+                                      .seq = at->seq,
+                                      .heads = at->heads,
+                                      .kv_heads = at->kv_heads,
+                                      .head_dim = at->head_dim,
+                                      .qkv_stride = at->qkv_stride,
+                                      .out_stride = at->out_stride,
+                                      .dt = at->dt};
+}
+
+uint64_t st_cuda_dev_attention_workspace(const struct st_attention *at, uint32_t workers)
+{
+    const struct st_cuda_attention shape = shape_of(at);
+
+    (void)workers;
+    return st_cuda_attention_workspace(&shape);
+}
+
+strata_status st_cuda_dev_attention_forward(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
+                                            const void *qkv, void *workspace)
+{
+    const struct st_cuda_attention shape = shape_of(at);
+
+    return launched("attention_forward", st_cuda_attention_forward(enter(dev), &shape, out, lse, qkv, workspace));
+}
+
+strata_status st_cuda_dev_attention_backward(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
+                                             const void *out, const float *lse, const void *qkv, void *workspace)
+{
+    const struct st_cuda_attention shape = shape_of(at);
+
+    return launched("attention_backward", st_cuda_attention_backward(enter(dev), &shape, dqkv, dout, out, lse, qkv, workspace));
+}
+
+strata_status st_cuda_dev_attention_cached(struct st_device *dev, const struct st_attention *at, void *out, void *keys,
+                                           void *values, const void *qkv, uint32_t first, uint32_t rows, void *workspace)
+{
+    const struct st_cuda_attention shape = shape_of(at);
+
+    return launched("attention_cached",
+                    st_cuda_attention_cached(enter(dev), &shape, out, keys, values, qkv, first, rows, workspace));
+}
+
+/* --- gradient and update --- */
+
+strata_status st_cuda_dev_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
+                                      double *block_sums, double *norm2, uint64_t *nonfinite)
+{
+    return launched("grad_finish", st_cuda_grad_finish(enter(dev), out, dt, acc, elems, block_sums, norm2, nonfinite));
+}
+
+strata_status st_cuda_dev_update(struct st_device *dev, void *weight, int16_t *residual, float *master,
+                                 const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
+                                 const struct st_update_coef *coef, uint64_t *overflowed)
+{
+    const cudaStream_t stream = enter_queue(dev, ST_QUEUE_UPDATE);
+    cudaError_t err;
+
+    if (residual != NULL)
+        err = st_cuda_update_split(stream, weight, residual, moments, grad, dt, elems, coef, overflowed);
+    else if (master != NULL)
+        err = st_cuda_update_master(stream, master, weight, dt, moments, grad, dt, elems, coef, overflowed);
+    else
+        err = st_cuda_update_master(stream, weight, NULL, STRATA_DTYPE_INVALID, moments, grad, dt, elems, coef, overflowed);
+    return launched("update", err);
+}

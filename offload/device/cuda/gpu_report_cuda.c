@@ -1,0 +1,64 @@
+/* gpu_report_cuda.c - which GPUs, driver, cuBLAS and NCCL this machine has.  See offload/device/cuda/gpu_report.h. */
+#include "core/base/error.h"
+#include "offload/device/cuda/device_cuda_blas_internal.h"
+#include "offload/device/cuda/device_cuda_internal.h"
+#include "offload/device/cuda/gpu_report.h"
+
+#include <stdio.h>
+
+static void take_problem(struct st_gpu_report *out, const char *text)
+{
+    if (out->problem[0] == '\0')
+        snprintf(out->problem, sizeof(out->problem), "%s", text);
+}
+
+static void report_gpu(struct st_gpu *out, int index)
+{
+    struct cudaDeviceProp props;
+    size_t free_bytes = 0, total = 0;
+
+    if (cudaGetDeviceProperties(&props, index) != cudaSuccess)
+        return;
+    snprintf(out->name, sizeof(out->name), "%.*s", (int)sizeof(out->name) - 1, props.name);
+    out->bytes = props.totalGlobalMem;
+    out->major = (uint32_t)props.major;
+    out->minor = (uint32_t)props.minor;
+    if (cudaSetDevice(index) == cudaSuccess && cudaMemGetInfo(&free_bytes, &total) == cudaSuccess)
+        out->free_bytes = free_bytes;
+    (void)cudaGetLastError();
+}
+
+static void report_blas(struct st_gpu_report *out)
+{
+    struct st_blas blas = {0};
+
+    if (st_blas_open(&blas) != STRATA_OK) {
+        take_problem(out, strata_last_error());
+        return;
+    }
+    snprintf(out->blas, sizeof(out->blas), "%s", blas.name);
+    out->blas_version = blas.version();
+    st_blas_close(&blas);
+}
+
+void st_gpu_report(struct st_gpu_report *out)
+{
+    struct st_device_memory memory;
+    int driver = 0, runtime = 0, count = 0;
+
+    *out = (struct st_gpu_report){0};
+    if (cudaDriverGetVersion(&driver) == cudaSuccess)
+        out->driver = (uint32_t)driver;
+    if (cudaRuntimeGetVersion(&runtime) == cudaSuccess)
+        out->runtime = (uint32_t)runtime;
+    if (cudaGetDeviceCount(&count) != cudaSuccess)
+        count = 0;
+    (void)cudaGetLastError();
+    for (int i = 0; i < count && i < (int)ST_GPUS_MAX; i++)
+        report_gpu(&out->gpus[out->count++], i);
+    if (st_device_cuda_ops.memory(0, &memory) != STRATA_OK)
+        take_problem(out, strata_last_error());
+    report_blas(out);
+    st_gpu_report_nccl(out);
+    st_error_clear();
+}

@@ -1,0 +1,241 @@
+/* device_paced.c - the paced device: its arena, its copies, the table's rows, the gradient's last step and the update.
+ *
+ * One caller adds tasks; each queue's own thread runs them.  The work is the cpu device's on one thread, with the same bits. */
+#include "core/base/error.h"
+#include "core/base/rng.h"
+#include "kernels/ops/ops.h"
+#include "offload/device/paced/paced_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define COPY_PIECE   (UINT64_C(1) << 20) /* bytes between two looks at the clock */
+#define PATTERN_SEED 0x7061636564u
+#define PATTERN_STD  1e-3f
+
+static const char *const queue_names[ST_QUEUE_COUNT] = {[ST_QUEUE_COMPUTE] = "paced-compute",
+                                                        [ST_QUEUE_UPDATE] = "paced-update",
+                                                        [ST_QUEUE_UPLOAD] = "paced-upload",
+                                                        [ST_QUEUE_DOWNLOAD] = "paced-download"};
+
+static void make_patterns(struct paced_device *dev)
+{
+    st_rng_normal(dev->pattern_f32, ST_PACED_PATTERN_ELEMS, PATTERN_SEED, 0, 0, PATTERN_STD);
+    dev->kernels->f32_to_bf16(dev->pattern_bf16, dev->pattern_f32, ST_PACED_PATTERN_ELEMS);
+    dev->kernels->f32_to_f16(dev->pattern_f16, dev->pattern_f32, ST_PACED_PATTERN_ELEMS);
+}
+
+static strata_status paced_open(struct st_device **out, const struct st_device_opts *opts)
+{
+    struct paced_device *dev;
+    strata_status st;
+
+    if (opts->pace == NULL)
+        return st_error(STRATA_E_INVAL, "paced device: it needs a machine to keep the pace of: give --machine FILE");
+    dev = calloc(1, sizeof(*dev));
+    if (dev == NULL)
+        return st_error(STRATA_E_NOMEM, "paced device: no memory for its descriptor");
+    dev->base.ops = &st_device_paced_ops;
+    dev->kernels = opts->kernels;
+    dev->machine = *opts->pace;
+    make_patterns(dev);
+    st = st_arena_create_near(&dev->arena, "device memory", opts->arena_bytes, opts->workers, opts->topology);
+    for (uint32_t i = 0; i < ST_QUEUE_COUNT && st == STRATA_OK; i++)
+        st = st_paced_queue_start(&dev->queues[i], dev, queue_names[i]);
+    if (st != STRATA_OK)
+        st_device_paced_ops.close(&dev->base);
+    else
+        *out = &dev->base;
+    return st;
+}
+
+static void paced_close(struct st_device *base)
+{
+    struct paced_device *dev = paced_of(base);
+
+    if (dev == NULL)
+        return;
+    for (uint32_t i = 0; i < ST_QUEUE_COUNT; i++)
+        st_paced_queue_stop(&dev->queues[i]);
+    st_arena_destroy(&dev->arena);
+    free(dev);
+}
+
+static unsigned char *paced_arena(struct st_device *dev)
+{
+    return paced_of(dev)->arena.base;
+}
+
+static strata_status enqueue(struct st_device *dev, enum st_queue queue, const struct paced_task *task)
+{
+    st_paced_queue_add(&paced_of(dev)->queues[queue], task);
+    return STRATA_OK;
+}
+
+static strata_status paced_finish(struct st_device *dev, enum st_queue queue)
+{
+    return st_paced_queue_finish(&paced_of(dev)->queues[queue]);
+}
+
+static strata_status paced_notify(struct st_device *dev, enum st_queue queue, void (*done)(void *ctx, strata_status st),
+                                  void *ctx)
+{
+    return enqueue(dev, queue, &(struct paced_task){.of.mark = {done, ctx}});
+}
+
+/* --- bytes --- */
+
+static void copy_piece(struct paced_device *dev, const struct paced_task *task, uint64_t index)
+{
+    const struct paced_copy *c = &task->of.copy;
+    const uint64_t first = index * COPY_PIECE, left = c->bytes - first;
+    const uint64_t bytes = left < COPY_PIECE ? left : COPY_PIECE;
+
+    (void)dev;
+    if (c->src == NULL)
+        memset((unsigned char *)c->dst + first, 0, bytes);
+    else
+        memcpy((unsigned char *)c->dst + first, (const unsigned char *)c->src + first, bytes);
+}
+
+static strata_status add_copy(struct st_device *dev, enum st_queue queue, void *dst, const void *src, uint64_t bytes, double rate)
+{
+    return enqueue(dev, queue,
+                   &(struct paced_task){.work = copy_piece,
+                                        .pieces = (bytes + COPY_PIECE - 1) / COPY_PIECE,
+                                        .seconds = rate > 0 ? (double)bytes / rate : 0,
+                                        .of.copy = {dst, src, bytes}});
+}
+
+static strata_status paced_upload(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    return add_copy(dev, ST_QUEUE_UPLOAD, dst, src, bytes, paced_of(dev)->machine.rates.upload);
+}
+
+static strata_status paced_download(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    return add_copy(dev, ST_QUEUE_DOWNLOAD, dst, src, bytes, paced_of(dev)->machine.rates.download);
+}
+
+static strata_status paced_copy(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
+{
+    return add_copy(dev, ST_QUEUE_COMPUTE, dst, src, bytes, 0);
+}
+
+static strata_status paced_zero(struct st_device *dev, void *dst, uint64_t bytes)
+{
+    return add_copy(dev, ST_QUEUE_COMPUTE, dst, NULL, bytes, 0);
+}
+
+/* --- the table's rows --- */
+
+static void gather(struct paced_device *dev, const struct paced_task *task, uint64_t index)
+{
+    const struct paced_rows *r = &task->of.rows;
+    const size_t row_bytes = r->cols * strata_dtype_bytes(r->dt);
+
+    (void)dev;
+    (void)index;
+    for (uint32_t i = 0; i < r->rows; i++) {
+        const int64_t row = (int64_t)r->tokens[i] - r->row_first;
+
+        if (row >= 0 && row < r->row_count)
+            memcpy((unsigned char *)r->to + i * row_bytes, (const unsigned char *)r->from + (uint64_t)row * row_bytes, row_bytes);
+    }
+}
+
+static strata_status paced_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,
+                                        uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt)
+{
+    return enqueue(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct paced_task){.work = gather, .pieces = 1, .of.rows = {out, table, tokens, rows, cols, row_first, row_count, dt}});
+}
+
+static void scatter(struct paced_device *dev, const struct paced_task *task, uint64_t index)
+{
+    const struct paced_rows *r = &task->of.rows;
+
+    (void)index;
+    dev->kernels->ops->scatter_columns(r->to, r->from, r->cols, r->tokens, r->rows, r->cols, r->row_first, r->row_count, r->dt);
+}
+
+static strata_status paced_embed_scatter(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens,
+                                         uint32_t rows, uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt)
+{
+    return enqueue(dev, ST_QUEUE_COMPUTE,
+                   &(struct paced_task){
+                       .work = scatter, .pieces = 1, .of.rows = {dtable, dx, tokens, rows, cols, row_first, row_count, dt}});
+}
+
+/* --- gradient and update --- */
+
+static void finish_grad(struct paced_device *dev, const struct paced_task *task, uint64_t index)
+{
+    const struct paced_finish *f = &task->of.finish;
+    double sum = *f->norm2;
+
+    (void)index;
+    *f->nonfinite += dev->kernels->grad_finish(f->out, f->dt, f->acc, f->elems, f->block_sums);
+    for (uint64_t b = 0; b < (f->elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK; b++)
+        sum += f->block_sums[b];
+    *f->norm2 = sum;
+}
+
+static strata_status paced_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
+                                       double *block_sums, double *norm2, uint64_t *nonfinite)
+{
+    return enqueue(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct paced_task){.work = finish_grad, .pieces = 1, .of.finish = {out, acc, elems, block_sums, norm2, nonfinite, dt}});
+}
+
+static void update(struct paced_device *dev, const struct paced_task *task, uint64_t index)
+{
+    const struct paced_update *a = &task->of.update;
+    const struct st_kernels *k = dev->kernels;
+    const bool own_master = a->master == NULL; /* the weight is its own */
+
+    (void)index;
+    if (a->residual != NULL)
+        *a->overflowed += k->update_split(a->weight, a->residual, &a->moments, a->grad, a->dt, a->elems, &a->coef);
+    else
+        *a->overflowed +=
+            k->update_master(own_master ? a->weight : a->master, own_master ? NULL : a->weight,
+                             own_master ? STRATA_DTYPE_INVALID : a->dt, &a->moments, a->grad, a->dt, a->elems, &a->coef);
+}
+
+static strata_status paced_update(struct st_device *dev, void *weight, int16_t *residual, float *master,
+                                  const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
+                                  const struct st_update_coef *coef, uint64_t *overflowed)
+{
+    return enqueue(dev, ST_QUEUE_UPDATE,
+                   &(struct paced_task){.work = update,
+                                        .pieces = 1,
+                                        .of.update = {.weight = weight,
+                                                      .residual = residual,
+                                                      .master = master,
+                                                      .moments = *moments,
+                                                      .grad = grad,
+                                                      .elems = elems,
+                                                      .overflowed = overflowed,
+                                                      .coef = *coef,
+                                                      .dt = dt}});
+}
+
+const struct st_device_ops st_device_paced_ops = {
+    .name = "paced",
+    .open = paced_open,
+    .close = paced_close,
+    .arena = paced_arena,
+    .upload = paced_upload,
+    .download = paced_download,
+    .finish = paced_finish,
+    .notify = paced_notify,
+    .zero = paced_zero,
+    .copy = paced_copy,
+    .embed_gather = paced_embed_gather,
+    .embed_scatter = paced_embed_scatter,
+    .grad_finish = paced_grad_finish,
+    .update = paced_update,
+};

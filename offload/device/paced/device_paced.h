@@ -1,0 +1,30 @@
+/* offload/device/paced/device_paced.h - a device that moves real bytes and computes by waiting as long as a machine file says.
+ *
+ * Three threads, one per queue.  Copies are real and never faster than the machine's links; gradients, their rounding and
+ * norm, the table's rows and updates of resident state are real and made on the compute thread; a layer's forward and backward
+ * wait for st_cost_call() seconds.  Time is kept on a clock of the queue's own, so late wake-ups do not add up.  A queue is
+ * late only where the real work takes longer than the wait.
+ *
+ * Gradients are seeded: those of a page in micro-batch m follow from the page's weights and the micro-batch's tokens as they
+ * lie on the device, so that digests agree across placements and a byte that did not arrive shows.
+ *
+ * The decoder's ops (matmul, norms, attention, positions, ...) are NULL in its table: run it with the compute below.  It needs
+ * st_device_opts.pace, and does not generate. */
+#ifndef OFFLOAD_DEVICE_PACED_DEVICE_PACED_H
+#define OFFLOAD_DEVICE_PACED_DEVICE_PACED_H
+
+#include "offload/compute.h"
+#include "offload/device/device.h"
+#include "offload/machine/rates.h"
+
+/* Stands where a model would: its run() is for the paced device alone. */
+struct st_paced_model {
+    const struct st_workload *workload; /* borrowed */
+    struct st_machine machine;
+};
+struct st_compute st_paced_compute(struct st_paced_model *model);
+
+/** Seeded initial values, small and finite, a function of page and element: an st_engine_fill_fn; ctx is unused. */
+strata_status st_paced_fill(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out);
+
+#endif

@@ -1,0 +1,164 @@
+/* paced_queue.c - see offload/device/paced/paced_queue.h.  One thread adds, the queue's own takes. */
+#include "offload/device/paced/paced_queue.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/clock.h"
+#include "core/system/thread.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#define TIMER_SLACK_NS 1000u /* the default, 50 us, is as long as a small layer */
+
+/* The share of one piece, rounded up: a copy is never faster than its link. */
+static uint64_t share_ns(const struct paced_task *task)
+{
+    return (uint64_t)ceil(task->seconds * 1e9 / (double)task->pieces);
+}
+
+static void run_pieces(struct paced_queue *q, const struct paced_task *task)
+{
+    const uint64_t share = task->pieces > 0 ? share_ns(task) : 0;
+
+    if (q->clock_ns < task->arrived_ns)
+        q->clock_ns = task->arrived_ns;
+    for (uint64_t i = 0; i < task->pieces; i++) {
+        const uint64_t start = st_clock_ns();
+        uint64_t spent;
+
+        task->work(q->device, task, i);
+        spent = st_clock_ns() - start;
+        q->clock_ns += spent > share ? spent : share;
+        if (share > 0)
+            st_clock_sleep_until(q->clock_ns);
+    }
+}
+
+static void note_failure(struct paced_queue *q, int err)
+{
+    const strata_status st = st_error_errno(err, "paced device: a task failed");
+
+    pthread_mutex_lock(&q->lock);
+    if (q->status == STRATA_OK) {
+        q->status = st;
+        snprintf(q->reason, sizeof(q->reason), "%s", strata_last_error());
+    }
+    pthread_mutex_unlock(&q->lock);
+}
+
+/* With the lock held: takes the failure over to this thread. */
+static strata_status report(struct paced_queue *q)
+{
+    const strata_status st = q->status;
+
+    q->status = STRATA_OK;
+    return st != STRATA_OK ? st_error(st, "%s", q->reason) : st;
+}
+
+static void run_mark(struct paced_queue *q, const struct paced_mark *mark)
+{
+    strata_status st;
+
+    pthread_mutex_lock(&q->lock);
+    st = report(q);
+    pthread_mutex_unlock(&q->lock);
+    mark->done(mark->ctx, st);
+}
+
+static void run_task(struct paced_queue *q, const struct paced_task *task)
+{
+    int64_t refused;
+
+    if (task->work == NULL)
+        run_mark(q, &task->of.mark);
+    else if ((refused = st_fault("paced.task", 0)) < 0)
+        note_failure(q, (int)-refused);
+    else
+        run_pieces(q, task);
+}
+
+static void *queue_main(void *arg)
+{
+    struct paced_queue *q = arg;
+
+    (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0); /* refused: it wakes later */
+    pthread_mutex_lock(&q->lock);
+    for (;;) {
+        while (q->taken == q->added && !q->stopping)
+            pthread_cond_wait(&q->waiting, &q->lock);
+        if (q->taken == q->added)
+            break;
+        pthread_mutex_unlock(&q->lock);
+        run_task(q, &q->ring[q->taken % ST_PACED_RING]);
+        pthread_mutex_lock(&q->lock);
+        q->taken++;
+        pthread_cond_broadcast(&q->progress);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return NULL;
+}
+
+static void destroy_locks(struct paced_queue *q)
+{
+    pthread_cond_destroy(&q->progress);
+    pthread_cond_destroy(&q->waiting);
+    pthread_mutex_destroy(&q->lock);
+}
+
+strata_status st_paced_queue_start(struct paced_queue *q, struct paced_device *device, const char *name)
+{
+    strata_status st;
+
+    q->device = device;
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->waiting, NULL);
+    pthread_cond_init(&q->progress, NULL);
+    st = st_thread_start(&q->thread, name, queue_main, q);
+    q->started = st == STRATA_OK;
+    if (!q->started)
+        destroy_locks(q);
+    return st;
+}
+
+void st_paced_queue_stop(struct paced_queue *q)
+{
+    if (!q->started)
+        return;
+    pthread_mutex_lock(&q->lock);
+    q->stopping = true;
+    pthread_cond_signal(&q->waiting);
+    pthread_mutex_unlock(&q->lock);
+    pthread_join(q->thread, NULL);
+    q->started = false;
+    destroy_locks(q);
+}
+
+void st_paced_queue_add(struct paced_queue *q, const struct paced_task *task)
+{
+    struct paced_task *slot;
+
+    pthread_mutex_lock(&q->lock);
+    while (q->added - q->taken == ST_PACED_RING)
+        pthread_cond_wait(&q->progress, &q->lock);
+    slot = &q->ring[q->added % ST_PACED_RING];
+    *slot = *task;
+    slot->arrived_ns = st_clock_ns();
+    q->added++;
+    pthread_cond_signal(&q->waiting);
+    pthread_mutex_unlock(&q->lock);
+}
+
+strata_status st_paced_queue_finish(struct paced_queue *q)
+{
+    strata_status st;
+
+    pthread_mutex_lock(&q->lock);
+    while (q->taken != q->added)
+        pthread_cond_wait(&q->progress, &q->lock);
+    st = report(q);
+    pthread_mutex_unlock(&q->lock);
+    return st;
+}

@@ -1,0 +1,105 @@
+/* offload/device/paced/paced_queue.h - one queue of the paced device: a thread, a ring of tasks and a clock of its own.
+ *
+ * A task is work in pieces and the seconds that all of it shall take.  The queue's clock says when a piece would have ended on
+ * the machine it keeps the pace of: it never lags behind a task's arrival, and each piece moves it by its share of the seconds,
+ * or by its real work where that took longer.  The thread sleeps after each piece until then.  Waking late moves nothing, so it
+ * does not add up. */
+#ifndef OFFLOAD_DEVICE_PACED_PACED_QUEUE_H
+#define OFFLOAD_DEVICE_PACED_PACED_QUEUE_H
+
+#include "kernels/kernels.h"
+#include "offload/compute.h"
+
+#include <pthread.h>
+
+#define ST_PACED_RING   256u /* tasks waiting; who adds one more is blocked */
+#define ST_PACED_REASON 256u /* bytes of an error sentence kept */
+
+struct paced_device;
+struct st_paced_model;
+
+struct paced_copy {
+    void *dst;
+    const void *src; /* NULL: clear */
+    uint64_t bytes;
+};
+
+struct paced_finish {
+    void *out;
+    const float *acc;
+    uint64_t elems;
+    double *block_sums, *norm2;
+    uint64_t *nonfinite;
+    strata_dtype dt;
+};
+
+struct paced_update {
+    void *weight;
+    int16_t *residual;
+    float *master;
+    struct st_moments moments;
+    const void *grad;
+    uint64_t elems, *overflowed;
+    struct st_update_coef coef;
+    strata_dtype dt;
+};
+
+struct paced_rows {
+    void *to;         /* rows gathered, or the table's fp32 gradient */
+    const void *from; /* the table, or the rows' gradient */
+    const int32_t *tokens;
+    uint32_t rows, cols, row_first, row_count;
+    strata_dtype dt;
+};
+
+struct paced_mark {
+    void (*done)(void *ctx, strata_status st);
+    void *ctx;
+};
+
+struct paced_call {
+    const struct st_paced_model *model; /* borrowed */
+    struct st_call call;
+};
+
+struct paced_task {
+    /* Work of piece `index` of `pieces`; on the queue's thread. */
+    void (*work)(struct paced_device *dev, const struct paced_task *task, uint64_t index);
+    uint64_t pieces;
+    double seconds; /* of all pieces, in equal shares */
+    uint64_t arrived_ns;
+    union {
+        struct paced_copy copy;
+        struct paced_finish finish;
+        struct paced_update update;
+        struct paced_rows rows;
+        struct paced_mark mark; /* work NULL */
+        struct paced_call call;
+    } of;
+};
+
+struct paced_queue {
+    struct paced_device *device;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock;         /* guards added, taken, stopping, and status and reason */
+    pthread_cond_t waiting;       /* added has grown, or stopping */
+    pthread_cond_t progress;      /* taken has grown */
+    uint64_t added, taken;        /* tasks ever; those between lie in the ring and are the thread's to read */
+    bool stopping;                /* end when the ring is empty */
+    strata_status status;         /* first failure since the last report */
+    char reason[ST_PACED_REASON]; /* its sentence */
+    uint64_t clock_ns;            /* the thread's own */
+    struct paced_task ring[ST_PACED_RING];
+};
+
+/** Start the thread of a zeroed queue.  E_NOMEM. */
+strata_status st_paced_queue_start(struct paced_queue *q, struct paced_device *device, const char *name);
+/** Run what is queued, end the thread.  A queue that was never started is fine. */
+void st_paced_queue_stop(struct paced_queue *q);
+/** Add a copy of *task; blocks while the ring is full. */
+void st_paced_queue_add(struct paced_queue *q, const struct paced_task *task);
+/** Wait until all that was added is done; the first failure since the last report, which this is. */
+strata_status st_paced_queue_finish(struct paced_queue *q);
+
+#endif

@@ -1,0 +1,327 @@
+/* engine.c - builds an engine from a program, and the steps a caller asks for. */
+#include "offload/engine/engine_internal.h"
+
+#include "core/base/error.h"
+#include "core/system/clock.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- create and destroy --- */
+
+static bool has_nvme(const struct st_program *program)
+{
+    return program->needed[STRATA_TIER_NVME] > 0;
+}
+
+_Static_assert(sizeof(struct st_engine_io) == ST_TRANSFER_RECORD_BYTES, "planned");
+_Static_assert(sizeof(struct st_engine_job) == ST_JOB_RECORD_BYTES, "planned");
+
+/* As the plan has counted them; a byte more, so that none is empty. */
+static strata_status create_tables(struct st_engine *eng)
+{
+    struct st_tables t;
+    bool taken = true;
+
+    (void)st_tables_size(&t, eng->program, st_workers_count(eng->workers), eng->device->ops->notify != NULL);
+    eng->verified = calloc(1, t.verified + 1);
+    eng->scratch = calloc(st_workers_count(eng->workers), ST_SCRATCH_BYTES);
+    eng->staging = calloc(st_workers_count(eng->workers), ST_SCRATCH_BYTES);
+    eng->block_sums = calloc(1, t.block_sums + 1);
+    eng->io = calloc(1, t.transfers + 1);
+    for (uint32_t i = 0; i < ST_PLANE_COUNT && has_nvme(eng->program); i++)
+        taken = (eng->checksums[i] = calloc(1, t.checksums + 1)) != NULL && taken;
+    if (t.act_checksums > 0)
+        taken = (eng->act_checksums = calloc(1, t.act_checksums)) != NULL && taken;
+    if (!taken || eng->verified == NULL || eng->scratch == NULL || eng->staging == NULL || eng->block_sums == NULL ||
+        eng->io == NULL)
+        return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
+    return STRATA_OK;
+}
+
+static strata_status open_swap(struct st_engine *eng, const struct st_nvme_opts *nvme)
+{
+    const struct st_swap_opts swap = {.dirs = nvme->dirs,
+                                      .dir_count = nvme->dir_count,
+                                      .dir_rates = nvme->dir_rates,
+                                      .bytes = eng->program->needed[STRATA_TIER_NVME],
+                                      .method = nvme->method,
+                                      .block_bytes = nvme->block_bytes,
+                                      .queue_depth = nvme->queue_depth,
+                                      .region = eng->host.base,
+                                      .region_bytes = eng->host.bytes,
+                                      .fake_seed = nvme->fake_seed,
+                                      .fake_latency_us = nvme->fake_latency_us,
+                                      .fake_bytes_per_second = nvme->fake_bytes_per_second};
+
+    return has_nvme(eng->program) ? st_swap_open(&eng->swap, &swap) : STRATA_OK;
+}
+
+static strata_status open_device(struct st_engine *eng, const struct st_engine_opts *opts)
+{
+    const char *name = opts->device != NULL ? opts->device : "cpu";
+    const struct st_device_opts device = {.arena_bytes = eng->program->needed[STRATA_TIER_DEVICE],
+                                          .index = st_device_index(name),
+                                          .workers = eng->workers,
+                                          .kernels = eng->kernels,
+                                          .topology = opts->topology,
+                                          .upload_limit = opts->upload_limit,
+                                          .download_limit = opts->download_limit,
+                                          .pace = opts->pace};
+    const struct st_device_ops *ops = st_device_find(name);
+    strata_status st;
+
+    if (ops == NULL)
+        return st_error(STRATA_E_INVAL, "unknown device \"%s\"", name);
+    st = ops->open(&eng->device, &device);
+    if (st != STRATA_OK)
+        return st;
+    eng->device_base = ops->arena(eng->device);
+    return ops->pin != NULL && eng->host.bytes > 0 ? ops->pin(eng->device, eng->host.base, eng->host.bytes) : STRATA_OK;
+}
+
+/* The workload's scratch is sized for a number of workers: never more than that. */
+static strata_status create_workers(struct st_engine *eng, const struct st_engine_opts *opts)
+{
+    const uint32_t most = eng->program->workload.workers;
+
+    if (opts->threads > most)
+        return st_error(STRATA_E_INVAL, "engine: %u threads asked for, but the model was made for %u", opts->threads, most);
+    return st_workers_create(&eng->workers, opts->threads != 0 ? opts->threads : most, opts->topology);
+}
+
+void st_engine_start_run(struct st_engine *eng)
+{
+    st_train_state_start(&eng->train, eng->program->workload.dtype == STRATA_F16 ? &eng->training.scaling : NULL);
+    eng->lr = eng->training.optimizer.lr;
+    eng->beta1 = st_optimizer_beta1(&eng->training.optimizer);
+    eng->beta2 = eng->training.optimizer.beta2;
+}
+
+strata_status st_engine_create(struct st_engine **out, const struct st_engine_opts *opts)
+{
+    struct st_engine *eng = calloc(1, sizeof(*eng));
+    strata_status st;
+
+    if (eng == NULL)
+        return st_error(STRATA_E_NOMEM, "engine");
+    pthread_mutex_init(&eng->lock, NULL);
+    pthread_cond_init(&eng->wake, NULL);
+    eng->program = opts->program;
+    eng->compute = opts->compute;
+    eng->training = opts->training;
+    eng->trace = opts->trace;
+    eng->backward_from = st_program_backward(eng->program);
+    st_engine_start_run(eng);
+    eng->kernels = st_kernels_pick(opts->isa);
+    if (eng->kernels == NULL) {
+        st = st_error(STRATA_E_NOSYS, "strata.isa \"%s\" cannot run on this processor: use \"auto\"", opts->isa);
+        goto fail;
+    }
+    if ((st = create_workers(eng, opts)) != STRATA_OK ||
+        (st = st_arena_create_near(&eng->host, "host", eng->program->needed[STRATA_TIER_HOST], eng->workers, opts->topology)) !=
+            STRATA_OK ||
+        (st = open_device(eng, opts)) != STRATA_OK || (st = open_swap(eng, &opts->nvme)) != STRATA_OK ||
+        (st = create_tables(eng)) != STRATA_OK ||
+        (st = st_dispatch_init(&eng->dispatch, eng->program, eng->device->ops->notify != NULL)) != STRATA_OK ||
+        (eng->device->ops->notify != NULL && (st = st_engine_async_create(eng)) != STRATA_OK))
+        goto fail;
+    *out = eng;
+    return STRATA_OK;
+
+fail:
+    st_engine_destroy(eng);
+    return st;
+}
+
+/* Also tears down a half-built engine: every part is NULL until it is whole. */
+void st_engine_destroy(struct st_engine *eng)
+{
+    if (eng == NULL)
+        return;
+    (void)st_engine_drain(eng);
+    st_engine_async_destroy(eng);
+    st_swap_close(eng->swap);
+    if (eng->device != NULL)
+        eng->device->ops->close(eng->device);
+    st_arena_destroy(&eng->host);
+    st_workers_destroy(eng->workers);
+    for (uint32_t i = 0; i < ST_PLANE_COUNT; i++)
+        free(eng->checksums[i]);
+    st_dispatch_fini(&eng->dispatch);
+    free(eng->act_checksums);
+    free(eng->verified);
+    free(eng->scratch);
+    free(eng->staging);
+    free(eng->block_sums);
+    free(eng->io);
+    pthread_cond_destroy(&eng->wake);
+    pthread_mutex_destroy(&eng->lock);
+    free(eng);
+}
+
+/* --- steps --- */
+
+void st_engine_set_lr(struct st_engine *eng, double lr)
+{
+    eng->lr = lr;
+}
+
+void st_engine_set_betas(struct st_engine *eng, double beta1, double beta2)
+{
+    eng->beta1 = beta1;
+    eng->beta2 = beta2;
+}
+
+uint64_t st_engine_steps(const struct st_engine *eng)
+{
+    return eng->train.steps_applied;
+}
+
+static strata_status outside(const struct st_engine *eng, const char *what, int32_t id, uint64_t index)
+{
+    const struct st_workload *w = &eng->program->workload;
+
+    return st_error(STRATA_E_INPUT, "%s %" PRIu64 " of sequence %" PRIu64 " is %d, the vocabulary has 0 to %u", what,
+                    index % w->seq, index / w->seq, id, w->vocab - 1);
+}
+
+strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *tokens, const int32_t *targets, uint64_t count)
+{
+    const uint32_t vocab = eng->program->workload.vocab;
+
+    for (uint64_t i = 0; i < count; i++) {
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= vocab)
+            return outside(eng, "token", tokens[i], i);
+        if (targets != NULL && targets[i] >= 0 && (uint32_t)targets[i] >= vocab)
+            return outside(eng, "target", targets[i], i);
+    }
+    return STRATA_OK;
+}
+
+static strata_status take_tokens(struct st_engine *eng, const int32_t *tokens, const int32_t *targets)
+{
+    const struct st_workload *w = &eng->program->workload;
+    const uint64_t count = (uint64_t)w->micro_batch * w->seq * w->grad_accum;
+    int32_t *into = st_engine_pointer(eng, eng->program->at.tokens_host);
+    const strata_status st = st_engine_check_ids(eng, tokens, targets, count);
+
+    if (st != STRATA_OK)
+        return st;
+    memset(&eng->result, 0, sizeof(eng->result));
+    memcpy(into, tokens, count * sizeof(*into));
+    memcpy(into + count, targets, count * sizeof(*into));
+    eng->target_count = 0;
+    for (uint64_t i = 0; i < count; i++)
+        eng->target_count += targets[i] >= 0;
+    eng->result.tokens = count;
+    return STRATA_OK;
+}
+
+/* Run one cycle and fill eng->result's times and disk bytes. */
+static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
+{
+    struct st_step_result *r = &eng->result;
+    struct st_swap_counters before = {0}, after = {0};
+    const uint64_t start = st_clock_ns();
+    strata_status st;
+    double most = 0;
+
+    if (eng->swap != NULL)
+        st_swap_counters(eng->swap, &before);
+    st = st_engine_cycle(eng, phase);
+    if (eng->swap != NULL)
+        st_swap_counters(eng->swap, &after);
+    r->seconds = (double)(st_clock_ns() - start) * 1e-9;
+    r->busy_ms[ST_LANE_READ_STATE] = (double)(after.busy_read_ns - before.busy_read_ns) * 1e-6;
+    r->busy_ms[ST_LANE_WRITE] = (double)(after.busy_write_ns - before.busy_write_ns) * 1e-6;
+    r->other_ms = fmax(0.0, r->seconds * 1e3 - r->forward_ms - r->backward_ms - r->stall_ms);
+    r->stalled_by = ST_LANE_COUNT;
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        if (r->lane_stall_ms[lane] > most) {
+            most = r->lane_stall_ms[lane];
+            r->stalled_by = (enum st_lane)lane;
+        }
+    }
+    return st;
+}
+
+strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, struct st_step_result *result)
+{
+    const bool gated = eng->program->update == ST_UPDATE_GATED;
+    strata_status st;
+
+    if ((st = take_tokens(eng, tokens, targets)) != STRATA_OK)
+        return st;
+    st_engine_begin_step(eng);
+    st = timed_cycle(eng, gated && !eng->train.pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
+    if (st != STRATA_OK)
+        return st;
+    eng->train.pending = gated;
+    eng->result.loss = eng->train.update.loss;
+    eng->result.grad_norm = eng->train.update.grad_norm;
+    eng->result.skipped = eng->train.update.skip;
+    eng->result.lr = eng->train.update.skip ? 0 : eng->train.update.lr;
+    eng->result.loss_scale = eng->train.update_scale;
+    *result = eng->result;
+    return STRATA_OK;
+}
+
+strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result)
+{
+    strata_status st = STRATA_OK;
+
+    memset(&eng->result, 0, sizeof(eng->result));
+    if (eng->train.pending)
+        st = timed_cycle(eng, ST_PHASE_EPILOGUE);
+    if (st == STRATA_OK)
+        st = st_engine_drain(eng);
+    if (st != STRATA_OK)
+        return st;
+    eng->train.pending = false;
+    if (result != NULL)
+        *result = eng->result;
+    return STRATA_OK;
+}
+
+strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, double *loss_sum,
+                             uint64_t *targets_seen)
+{
+    strata_status st = st_engine_flush(eng, NULL);
+
+    if (st == STRATA_OK)
+        st = take_tokens(eng, tokens, targets);
+    if (st != STRATA_OK || (st = timed_cycle(eng, ST_PHASE_EVAL)) != STRATA_OK)
+        return st;
+    *loss_sum = eng->train.update.loss * (double)eng->target_count;
+    *targets_seen = eng->target_count;
+    return STRATA_OK;
+}
+
+void st_engine_cancel(struct st_engine *eng)
+{
+    atomic_store_explicit(&eng->cancelled, 1, memory_order_relaxed);
+}
+
+void st_engine_info(struct st_engine *eng, struct st_engine_info *out)
+{
+    struct st_swap_info swap = {.method = "none"};
+
+    memset(out, 0, sizeof(*out));
+    if (eng->swap != NULL)
+        st_swap_info(eng->swap, &swap);
+    snprintf(out->io_method, sizeof(out->io_method), "%s", swap.method);
+    snprintf(out->isa, sizeof(out->isa), "%s", eng->kernels->name);
+    snprintf(out->device, sizeof(out->device), "%s", eng->device->ops->name);
+    out->io_direct = swap.direct;
+    out->io_registered = swap.registered;
+    out->workers = st_workers_count(eng->workers);
+    out->steps_done = eng->train.steps_applied;
+    out->skipped_steps = eng->train.steps_skipped;
+    pthread_mutex_lock(&eng->lock); /* writes of the last step may still be under way */
+    out->moved = eng->moved;
+    pthread_mutex_unlock(&eng->lock);
+}

@@ -1,0 +1,50 @@
+/* engine_generate.c - forward over the next tokens of one sequence: the key-value cache stays in the blocks' internals. */
+#include "offload/engine/engine_internal.h"
+
+#include "core/base/error.h"
+
+#include <string.h>
+
+/* The rows of this call come first in the host's tokens; what lies behind them is not looked at. */
+static void take_rows(struct st_engine *eng, const int32_t *tokens, uint32_t count, uint32_t position)
+{
+    const uint32_t seq = eng->program->workload.seq;
+    int32_t *into = st_engine_pointer(eng, eng->program->at.tokens_host);
+
+    memset(into, 0, seq * sizeof(*into));
+    memcpy(into, tokens, count * sizeof(*into));
+    memset(into + seq, 0xff, seq * sizeof(*into)); /* no targets */
+    eng->target_count = 0;
+    eng->generate_rows = count;
+    eng->generate_position = position;
+}
+
+static strata_status download_logits(struct st_engine *eng, float *logits)
+{
+    const struct st_workload *w = &eng->program->workload;
+    const unsigned char *head = st_engine_pointer(eng, eng->program->at.head_internals);
+    const uint64_t bytes = (uint64_t)w->vocab * sizeof(*logits);
+    const strata_status st = st_engine_get(eng, logits, head + w->logits_offset, bytes);
+
+    if (st == STRATA_OK)
+        eng->moved.download += bytes;
+    return st;
+}
+
+strata_status st_engine_forward(struct st_engine *eng, const int32_t *tokens, uint32_t count, uint32_t position, float *logits)
+{
+    const struct st_workload *w = &eng->program->workload;
+    strata_status st;
+
+    if (!w->generate || eng->program->kept_blocks != w->block_count)
+        return st_error(STRATA_E_INVAL, "engine: the plan is not one for generation");
+    if (count == 0 || count > w->seq)
+        return st_error(STRATA_E_INVAL, "engine: %u tokens in one call, 1 to %u are planned for", count, w->seq);
+    if ((st = st_engine_check_ids(eng, tokens, NULL, count)) != STRATA_OK || (st = st_engine_flush(eng, NULL)) != STRATA_OK)
+        return st;
+    memset(&eng->result, 0, sizeof(eng->result));
+    take_rows(eng, tokens, count, position);
+    st = st_engine_cycle(eng, ST_PHASE_EVAL);
+    eng->generate_rows = eng->generate_position = 0;
+    return st == STRATA_OK ? download_logits(eng, logits) : st;
+}

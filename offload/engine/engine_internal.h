@@ -1,0 +1,170 @@
+/* offload/engine/engine_internal.h - the engine's own state, shared by engine*.c alone.
+ *
+ * Threads.  The swap's thread completes transfers: it finishes the op (dispatch.h), then wakes the caller through `wake`.
+ * On a device whose calls are done when they return, the caller's thread runs every op of the compute, upload, download and
+ * update lanes itself, one at a time across the workers.  On one with queues of its own (device.h, notify) the caller only
+ * hands ops out: to the device's queues, and the host's work to one host thread, which then is the one that runs the workers.
+ * Both complete ops as the swap's thread does (engine_async.c). */
+#ifndef OFFLOAD_ENGINE_ENGINE_INTERNAL_H
+#define OFFLOAD_ENGINE_ENGINE_INTERNAL_H
+
+#include "core/system/arena.h"
+#include "core/system/workers.h"
+#include "core/trace/trace.h"
+#include "offload/device/device.h"
+#include "offload/engine/engine.h"
+#include "offload/engine/train_state.h"
+#include "offload/program/dispatch.h"
+#include "offload/program/tables.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum st_plane { ST_PLANE_MASTER, ST_PLANE_MOMENT1, ST_PLANE_MOMENT2, ST_PLANE_WEIGHT, ST_PLANE_COUNT };
+
+/* A transfer of one I/O op, or a synchronous one. */
+struct st_engine_io {
+    struct st_transfer transfer;
+    struct st_engine *engine;
+    uint32_t op;                    /* ST_NO_OP: synchronous */
+    struct st_trace_record *record; /* NULL: not traced; ended before the op is finished */
+    bool check;                     /* what arrives is checked before the op is done */
+    bool finished;                  /* synchronous ones; guarded by lock */
+};
+
+/* An op under way on a queue of the device or on the host thread. */
+struct st_engine_job {
+    struct st_engine *engine;
+    uint32_t op;
+    uint64_t issued_ns;
+    struct st_trace_record *record; /* NULL: not traced */
+    struct st_engine_job *next;     /* in a queue of the host thread */
+};
+struct st_engine_queue {
+    struct st_engine_job *first, *last;
+};
+
+/* The host thread, and the time that lanes were busy; guarded by the engine's lock. */
+struct st_engine_async {
+    struct st_engine_job *jobs; /* [op_count] */
+    uint8_t *check_phases;      /* [op_count] reads: phases in which what arrives is to be checked at once */
+    pthread_t host;
+    bool host_runs, stop;
+    pthread_cond_t work;               /* a queue is not empty, or stop */
+    struct st_engine_queue follow;     /* what must follow a transfer: goes before */
+    struct st_engine_queue update;     /* ops of the update lane, in order */
+    uint32_t lane_jobs[ST_LANE_COUNT]; /* under way */
+    uint64_t lane_end_ns[ST_LANE_COUNT], lane_busy_ns[ST_LANE_COUNT], forward_ns, backward_ns;
+};
+
+struct st_engine {
+    const struct st_program *program;
+    struct st_training_opts training;
+    double lr, beta1, beta2; /* of updates to come */
+    struct st_compute compute;
+    const struct st_kernels *kernels;
+    struct st_workers *workers;
+    struct st_device *device;
+    unsigned char *device_base;
+    struct st_arena host;
+    struct st_swap *swap;
+
+    uint64_t *checksums[ST_PLANE_COUNT]; /* [tile_count] of what lies on NVMe, or NULL */
+    uint64_t *act_checksums;             /* [boundaries][pieces] of activation checkpoints on NVMe, or NULL */
+    bool *verified;                      /* [buffer_count]: host weight slots whose content was checked or made here */
+    float *scratch;                      /* [workers][ST_TILE_ELEMS] f32, load and export */
+    unsigned char *staging;              /* [workers][ST_TILE_ELEMS * 4] */
+    double *block_sums;                  /* host norms of parked pages: largest page / ST_NORM_BLOCK + 1 */
+
+    /* program state */
+    struct st_dispatch dispatch;
+    struct st_engine_io *io; /* [I/O ops], by lane: st_dispatch_io() */
+    uint32_t backward_from;  /* first op of backward */
+
+    pthread_mutex_t lock; /* guards events, in_flight, io_status, io_error, st_engine_io.finished */
+    pthread_cond_t wake;
+    uint64_t events;
+    uint32_t in_flight;
+    strata_status io_status;
+    char io_error[1024];
+    atomic_int cancelled;
+    strata_status poisoned;
+
+    struct st_train_state train;
+    uint64_t target_count;                     /* of the running step */
+    uint32_t generate_rows, generate_position; /* of the running st_engine_forward; else 0 */
+
+    struct st_engine_async *async; /* NULL: the device's calls are done when they return */
+
+    struct st_trace *trace;              /* NULL: off */
+    struct st_trace_record *trace_cycle; /* of the running cycle, or NULL */
+
+    struct st_step_result result; /* being filled by the running cycle */
+    struct st_traffic moved;      /* copies made by finished cycles; guarded by lock: bytes of transfers completed for ops */
+};
+
+static inline void *st_engine_pointer(const struct st_engine *eng, uint32_t buffer)
+{
+    const struct st_buffer *b = &eng->program->buffers[buffer];
+
+    return (b->tier == STRATA_TIER_DEVICE ? eng->device_base : eng->host.base) + b->offset;
+}
+
+/* A chunk's moments, from its planes' start. */
+static inline struct st_moments st_engine_moments(const struct st_program *program, const struct st_chunk *chunk, void *planes)
+{
+    unsigned char *base = planes;
+
+    return (struct st_moments){.format = program->moment_format,
+                               .moment1 = base + chunk->moment1_offset,
+                               .moment2 = chunk->moment2_offset == 0 ? NULL : base + chunk->moment2_offset,
+                               .position = chunk->position};
+}
+
+/* engine.c: no step was taken. */
+void st_engine_start_run(struct st_engine *eng);
+/* Every id within the vocabulary, targets (NULL: none) or below 0?  E_INPUT names the first that is not. */
+strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *tokens, const int32_t *targets, uint64_t count);
+/* engine_ops.c: run one op of an executing lane, or enqueue it on the device; what must follow once its bytes have landed. */
+strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op);
+/* Where the op's operand of this role lies; it must have one. */
+void *st_engine_operand(const struct st_engine *eng, const struct st_op *op, enum st_role role);
+bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op);
+strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op);
+/* Copies outside a step: done on return. */
+strata_status st_engine_put(struct st_engine *eng, void *to_device, const void *from, uint64_t bytes);
+strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_device, uint64_t bytes);
+/* engine_update.c */
+strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t chunk, void *state, void *weight_page,
+                                     const void *grad_page);
+strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct st_op *op);
+strata_status st_engine_end_of_step(struct st_engine *eng);
+/* Rates of the step about to run, for updates that do not wait for its end. */
+void st_engine_begin_step(struct st_engine *eng);
+/* engine_integrity.c: checksums of tiles. */
+strata_status st_engine_verify_weights(struct st_engine *eng, uint32_t page, const void *weights);
+strata_status st_engine_verify_state(struct st_engine *eng, uint32_t chunk, const void *state);
+void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *weights);
+void st_engine_hash_state(struct st_engine *eng, uint32_t chunk, const void *state);
+strata_status st_engine_tile_error(struct st_engine *eng, uint32_t chunk, enum st_plane plane, uint64_t tile);
+/* Checksums of an activation checkpoint (by its boundary's id): made when it leaves, checked when it is back. */
+void st_engine_hash_act(struct st_engine *eng, uint32_t id, const void *act);
+strata_status st_engine_verify_act(struct st_engine *eng, uint32_t id, const void *act);
+/* engine_trace.c: begin the record of a cycle; eng->trace is not NULL. */
+void st_engine_trace_cycle(struct st_engine *eng, uint64_t now_ns);
+/* engine_async.c: for an engine with eng->async. */
+strata_status st_engine_async_create(struct st_engine *eng);
+void st_engine_async_destroy(struct st_engine *eng);
+strata_status st_engine_issue(struct st_engine *eng, uint32_t op);
+/* Is what op reads to be checked as soon as it is there, in the running phase?  False without eng->async. */
+bool st_engine_checks_arrival(const struct st_engine *eng, uint32_t op);
+/* It is there, on the swap's thread: the host thread checks it and completes the op. */
+void st_engine_check_arrived(struct st_engine *eng, const struct st_engine_io *io);
+void st_engine_async_begin(struct st_engine *eng); /* a cycle's times */
+void st_engine_async_end(struct st_engine *eng);
+/* engine_run.c */
+strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase);
+strata_status st_engine_drain(struct st_engine *eng);
+strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *buf); /* synchronous */
+
+#endif

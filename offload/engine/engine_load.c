@@ -1,0 +1,395 @@
+/* engine_load.c - whole planes in and out: initial values to their tiers, weights and digests back, a page at a time.
+ *
+ * Called between steps, with nothing pending; the slots of the program serve as buffers, so nothing is allocated. */
+#include "offload/engine/engine_internal.h"
+
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+
+#include <assert.h>
+#include <string.h>
+
+static uint64_t tiles_in(const struct st_chunk *chunk)
+{
+    return (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
+}
+
+/* A slot of the host: the one that the program's first read of this kind fills. */
+static void *slot_for(const struct st_engine *eng, enum st_op_kind kind)
+{
+    for (uint32_t i = 0; i < eng->program->op_count; i++)
+        if (eng->program->ops[i].kind == kind)
+            return st_engine_operand(eng, &eng->program->ops[i], ST_ROLE_TO);
+    return NULL;
+}
+
+/* --- load --- */
+
+struct fill_job {
+    struct st_engine *eng;
+    const struct st_chunk *chunk;
+    st_engine_fill_fn *fill;
+    void *ctx;
+    unsigned char *weight; /* chunk's part, host or device */
+    unsigned char *state;  /* host or device; NULL: none */
+    size_t width, master_width;
+    bool weight_on_device, state_on_device;
+    pthread_mutex_t lock; /* guards status, error */
+    strata_status status;
+    char error[1024];
+};
+
+static strata_status put(struct fill_job *j, bool on_device, void *to, const void *from, size_t bytes)
+{
+    if (on_device)
+        return st_engine_put(j->eng, to, from, bytes);
+    memcpy(to, from, bytes);
+    return STRATA_OK;
+}
+
+/* The weights, and the master beside them where there is one.  A bf16 weight without a residual, frozen or of a run without
+ * updates, is rounded to even, as torch rounds it; one with a residual as the updates will. */
+static strata_status put_master(struct fill_job *j, uint64_t first, uint64_t elems, const float *values, unsigned char *halves)
+{
+    const struct st_kernels *k = j->eng->kernels;
+    uint16_t *weight = (uint16_t *)(void *)halves;
+    int16_t *residual = (int16_t *)(void *)(halves + 2 * ST_TILE_ELEMS);
+    const void *rounded = weight, *master = residual;
+    strata_status st;
+
+    if (j->eng->program->workload.dtype == STRATA_F32) {
+        rounded = values;
+    } else if (j->eng->program->workload.dtype == STRATA_F16) {
+        k->f32_to_f16(weight, values, elems);
+        master = values;
+    } else if (j->state == NULL) {
+        k->f32_to_bf16(weight, values, elems);
+    } else {
+        k->master_split(weight, residual, values, elems);
+    }
+    st = put(j, j->weight_on_device, j->weight + first * j->width, rounded, elems * j->width);
+    if (st != STRATA_OK || j->state == NULL || j->master_width == 0)
+        return st;
+    return put(j, j->state_on_device, j->state + first * j->master_width, master, elems * j->master_width);
+}
+
+/* Values of one tile: rounded or split, moments zero, which is all bytes 0 in every format. */
+static strata_status fill_one(struct fill_job *j, uint64_t tile, float *values, unsigned char *halves)
+{
+    const struct st_chunk *chunk = j->chunk;
+    const uint64_t first = tile * ST_TILE_ELEMS, left = chunk->elems - first;
+    const uint64_t elems = left < ST_TILE_ELEMS ? left : ST_TILE_ELEMS;
+    const enum st_moment_format format = j->eng->program->moment_format;
+    const uint64_t bytes = st_moment_bytes(format, elems), at = st_moment_bytes(format, first);
+    strata_status st = j->fill(j->ctx, chunk->page, chunk->first + first, elems, values);
+
+    if (st == STRATA_OK)
+        st = put_master(j, first, elems, values, halves);
+    if (st != STRATA_OK || j->state == NULL)
+        return st;
+    memset(values, 0, bytes);
+    st = put(j, j->state_on_device, j->state + chunk->moment1_offset + at, values, bytes);
+    if (st == STRATA_OK && chunk->moment2_offset != 0)
+        st = put(j, j->state_on_device, j->state + chunk->moment2_offset + at, values, bytes);
+    return st;
+}
+
+static void fill_tile(void *ctx, uint64_t tile, uint32_t worker)
+{
+    struct fill_job *j = ctx;
+    strata_status st = fill_one(j, tile, j->eng->scratch + (uint64_t)worker * ST_TILE_ELEMS,
+                                j->eng->staging + (uint64_t)worker * ST_TILE_ELEMS * 4);
+
+    if (st == STRATA_OK)
+        return;
+    pthread_mutex_lock(&j->lock);
+    j->status = st;
+    memcpy(j->error, strata_last_error(), strnlen(strata_last_error(), sizeof(j->error) - 1) + 1);
+    pthread_mutex_unlock(&j->lock);
+}
+
+static strata_status load_chunk(struct st_engine *eng, uint32_t c, st_engine_fill_fn *fill, void *ctx, unsigned char *weight_page,
+                                bool weight_on_device)
+{
+    const struct st_chunk *chunk = &eng->program->chunks[c];
+    struct fill_job j = {.eng = eng, .chunk = chunk, .fill = fill, .ctx = ctx, .weight_on_device = weight_on_device};
+    const bool swapped = chunk->tier == STRATA_TIER_NVME;
+
+    j.width = strata_dtype_bytes(eng->program->workload.dtype);
+    j.master_width = st_master_width(eng->program->master);
+    j.weight = weight_page + chunk->first * j.width;
+    if (chunk->tier != STRATA_TIER_COUNT)
+        j.state = swapped ? slot_for(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
+    j.state_on_device = chunk->tier == STRATA_TIER_DEVICE;
+    pthread_mutex_init(&j.lock, NULL);
+    if (swapped)
+        memset(j.state, 0, chunk->bytes);
+    if (j.state_on_device || weight_on_device) { /* a device upload is not for several threads at once */
+        for (uint64_t tile = 0; tile < tiles_in(chunk) && j.status == STRATA_OK; tile++)
+            fill_tile(&j, tile, 0);
+    } else {
+        st_workers_run(eng->workers, fill_tile, &j, tiles_in(chunk));
+    }
+    pthread_mutex_destroy(&j.lock);
+    if (j.status != STRATA_OK)
+        return st_error(j.status, "%s", j.error);
+    if (!swapped)
+        return STRATA_OK;
+    st_engine_hash_state(eng, c, j.state);
+    return st_engine_transfer(eng, ST_IO_WRITE, chunk->region, j.state);
+}
+
+static strata_status load_page(struct st_engine *eng, uint32_t p, st_engine_fill_fn *fill, void *ctx)
+{
+    const struct st_page_place *place = &eng->program->pages[p];
+    const uint64_t bytes = eng->program->workload.pages[p].elems * strata_dtype_bytes(eng->program->workload.dtype);
+    const bool on_device = place->weight_home == STRATA_TIER_DEVICE;
+    unsigned char *weight;
+    strata_status st = STRATA_OK;
+
+    if (on_device)
+        weight = st_engine_pointer(eng, place->weight_region);
+    else if (place->weight_home == STRATA_TIER_HOST)
+        weight = st_engine_pointer(eng, place->home_region);
+    else
+        weight = slot_for(eng, ST_OP_READ_WEIGHT);
+    if (place->weight_home == STRATA_TIER_NVME)
+        memset(weight, 0, eng->program->buffers[place->home_region].bytes);
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)
+        st = load_chunk(eng, c, fill, ctx, weight, on_device);
+    if (st == STRATA_OK && place->weight_home == STRATA_TIER_NVME) {
+        st_engine_hash_weights(eng, p, weight);
+        st = st_engine_transfer(eng, ST_IO_WRITE, place->home_region, weight);
+    }
+    if (st == STRATA_OK && place->resident && !on_device)
+        st = st_engine_put(eng, st_engine_pointer(eng, place->weight_region), weight, bytes);
+    return st;
+}
+
+/* What the device keeps beside the model: the layers' constants, the count of overflows. */
+static strata_status load_constants(struct st_engine *eng)
+{
+    const uint64_t bytes = eng->program->workload.constants_bytes, none = 0;
+    const strata_status st = st_engine_put(eng, st_engine_pointer(eng, eng->program->at.overflows_device), &none, sizeof(none));
+
+    memcpy(st_engine_pointer(eng, eng->program->at.overflows_host), &none, sizeof(none));
+    if (st != STRATA_OK || bytes == 0)
+        return st;
+    return st_engine_put(eng, st_engine_pointer(eng, eng->program->at.constants), eng->compute.constants, bytes);
+}
+
+strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx)
+{
+    strata_status ready = st_engine_drain(eng); /* an earlier run's last step may still read and write the slots */
+
+    if (ready != STRATA_OK || (ready = load_constants(eng)) != STRATA_OK)
+        return ready;
+    st_engine_start_run(eng);
+    for (uint32_t p = 0; p < eng->program->workload.page_count; p++) {
+        strata_status st = load_page(eng, p, fill, ctx);
+
+        if (st != STRATA_OK)
+            return st;
+        if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed))
+            return st_error(STRATA_E_CANCELLED, "cancelled");
+    }
+    return STRATA_OK;
+}
+
+/* --- export and digests --- */
+
+/* Hand out a span of a plane from wherever it lies; device spans go through staging, tile by tile. */
+static strata_status emit_span(struct st_engine *eng, const unsigned char *from, bool on_device, uint64_t elems, size_t width,
+                               strata_status (*emit)(void *ctx, uint64_t first, uint64_t count, const void *data), void *ctx)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint64_t first = 0; first < elems && st == STRATA_OK; first += ST_TILE_ELEMS) {
+        const uint64_t count = elems - first < ST_TILE_ELEMS ? elems - first : ST_TILE_ELEMS;
+        const void *data = from + first * width;
+
+        if (on_device) {
+            st = st_engine_get(eng, eng->staging, data, count * width);
+            data = eng->staging;
+        }
+        if (st == STRATA_OK)
+            st = emit(ctx, first, count, data);
+    }
+    return st;
+}
+
+struct sink_span {
+    st_engine_sink_fn *sink;
+    void *ctx;
+    uint32_t page;
+    uint64_t base;
+};
+
+static strata_status sink_emit(void *ctx, uint64_t first, uint64_t count, const void *data)
+{
+    const struct sink_span *s = ctx;
+
+    return s->sink(s->ctx, s->page, s->base + first, count, data);
+}
+
+static strata_status page_weights(struct st_engine *eng, uint32_t p, const unsigned char **out, bool *on_device)
+{
+    const struct st_page_place *place = &eng->program->pages[p];
+    unsigned char *slot;
+    strata_status st;
+
+    *on_device = place->weight_home == STRATA_TIER_DEVICE;
+    if (place->weight_home != STRATA_TIER_NVME) {
+        *out = st_engine_pointer(eng, *on_device ? place->weight_region : place->home_region);
+        return STRATA_OK;
+    }
+    slot = slot_for(eng, ST_OP_READ_WEIGHT);
+    *out = slot;
+    if ((st = st_engine_transfer(eng, ST_IO_READ, place->home_region, slot)) != STRATA_OK)
+        return st;
+    return st_engine_verify_weights(eng, p, slot);
+}
+
+/* The page whose weights are at hand; loading another forgets it. */
+struct page_view {
+    uint32_t page;
+    const unsigned char *weights;
+    bool on_device;
+};
+
+static strata_status export_span(struct st_engine *eng, struct page_view *view, const struct st_span *span,
+                                 st_engine_sink_fn *sink, void *ctx)
+{
+    const size_t width = strata_dtype_bytes(eng->program->workload.dtype);
+    struct sink_span to = {.sink = sink, .ctx = ctx, .page = span->page, .base = span->offset};
+    strata_status st = STRATA_OK;
+
+    if (view->page != span->page)
+        st = page_weights(eng, span->page, &view->weights, &view->on_device);
+    if (st != STRATA_OK)
+        return st;
+    view->page = span->page;
+    return emit_span(eng, view->weights + span->offset * width, view->on_device, span->elems, width, sink_emit, &to);
+}
+
+static strata_status export_groups(struct st_engine *eng, struct page_view *view, uint32_t p, st_engine_sink_fn *sink, void *ctx)
+{
+    const struct st_page *page = &eng->program->workload.pages[p];
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < page->group_count && st == STRATA_OK; i++) {
+        const struct st_span span = {.page = p, .offset = page->groups[i].offset, .elems = page->groups[i].elems};
+
+        st = export_span(eng, view, &span, sink, ctx);
+    }
+    return st;
+}
+
+strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx)
+{
+    struct page_view view = {.page = ST_NO_PAGE};
+    strata_status st = st_engine_flush(eng, NULL);
+
+    for (uint32_t p = 0; p < eng->program->workload.page_count && st == STRATA_OK; p++)
+        st = export_groups(eng, &view, p, sink, ctx);
+    return st;
+}
+
+/* As export, but in parameter order: the same whatever is frozen. */
+static strata_status export_ordered(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx)
+{
+    const struct st_workload *w = &eng->program->workload;
+    struct page_view view = {.page = ST_NO_PAGE};
+    strata_status st;
+
+    if (w->order == NULL)
+        return st_engine_export(eng, sink, ctx);
+    st = st_engine_flush(eng, NULL);
+    for (uint32_t i = 0; i < w->order_count && st == STRATA_OK; i++)
+        st = export_span(eng, &view, &w->order[i], sink, ctx);
+    return st;
+}
+
+struct digest_span {
+    struct st_digest *digest;
+    size_t width;
+};
+
+static strata_status digest_emit(void *ctx, uint64_t first, uint64_t count, const void *data)
+{
+    const struct digest_span *d = ctx;
+
+    (void)first;
+    st_digest_update(d->digest, data, count * d->width);
+    return STRATA_OK;
+}
+
+static strata_status digest_sink(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    (void)page;
+    return digest_emit(ctx, first, count, weight);
+}
+
+static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struct st_digest *const planes[3])
+{
+    const struct st_chunk *chunk = &eng->program->chunks[c];
+    const uint64_t moment = st_moment_bytes(eng->program->moment_format, chunk->elems);
+    const uint64_t bytes[3] = {chunk->elems * st_master_width(eng->program->master), moment, moment};
+    const uint64_t offsets[3] = {0, chunk->moment1_offset, chunk->moment2_offset};
+    unsigned char *state =
+        chunk->tier == STRATA_TIER_NVME ? slot_for(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
+    strata_status st = STRATA_OK;
+
+    if (chunk->tier == STRATA_TIER_NVME) {
+        st = st_engine_transfer(eng, ST_IO_READ, chunk->region, state);
+        if (st == STRATA_OK)
+            st = st_engine_verify_state(eng, c, state);
+    }
+    for (uint32_t i = bytes[0] != 0 ? 0 : 1; i < 1 + eng->program->moments && st == STRATA_OK; i++) {
+        struct digest_span span = {.digest = planes[i], .width = 1};
+
+        st = emit_span(eng, state + offsets[i], chunk->tier == STRATA_TIER_DEVICE, bytes[i], 1, digest_emit, &span);
+    }
+    return st;
+}
+
+/* The state digest is the digest of the three planes' digests, so that one pass over the extents makes it. */
+static strata_status digest_state(struct st_engine *eng, struct st_digest *whole, struct st_digest *const planes[3])
+{
+    for (uint32_t c = 0; c < eng->program->chunk_count; c++) {
+        strata_status st = eng->program->chunks[c].tier == STRATA_TIER_COUNT ? STRATA_OK : digest_chunk_state(eng, c, planes);
+
+        if (st != STRATA_OK)
+            return st;
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        char hex[33];
+
+        st_digest_hex(planes[i], hex);
+        st_digest_update(whole, hex, 32);
+    }
+    return STRATA_OK;
+}
+
+strata_status st_engine_digest(struct st_engine *eng, char weights[33], char state[33])
+{
+    struct st_digest *d[5] = {NULL};
+    struct digest_span span;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < 5 && st == STRATA_OK; i++)
+        st = st_digest_create(&d[i]);
+    if (st == STRATA_OK) {
+        span = (struct digest_span){.digest = d[0], .width = strata_dtype_bytes(eng->program->workload.dtype)};
+        st = export_ordered(eng, digest_sink, &span);
+    }
+    if (st == STRATA_OK)
+        st = digest_state(eng, d[1], &d[2]);
+    if (st == STRATA_OK) {
+        st_digest_hex(d[0], weights);
+        st_digest_hex(d[1], state);
+    }
+    for (uint32_t i = 0; i < 5; i++)
+        st_digest_destroy(d[i]);
+    return st;
+}

@@ -1,0 +1,435 @@
+/* engine_ops.c - what each op of an executing lane does: a function of its kind, a copy, or a call of the model. */
+#include "offload/engine/engine_internal.h"
+
+#include "core/base/error.h"
+
+#include <assert.h>
+#include <string.h>
+
+void *st_engine_operand(const struct st_engine *eng, const struct st_op *op, enum st_role role)
+{
+    const struct st_access *a = st_op_access(eng->program->accesses, op, role);
+
+    assert(a != NULL);
+    return st_engine_pointer(eng, a->buffer);
+}
+
+/* Number n of an operand that the op has for each of several tiles or micro-batches. */
+static void *each(const struct st_engine *eng, const struct st_op *op, enum st_role role, uint32_t n)
+{
+    const struct st_access *a = st_op_access(eng->program->accesses, op, role) + n;
+
+    assert(a < eng->program->accesses + op->access_first + op->access_count && a->role == role);
+    return st_engine_pointer(eng, a->buffer);
+}
+
+static uint32_t rows_of(const struct st_engine *eng)
+{
+    return eng->program->workload.micro_batch * eng->program->workload.seq;
+}
+
+/* Rows whose embedding is looked up: those of a generating call, else all. */
+static uint32_t rows_to_gather(const struct st_engine *eng)
+{
+    return eng->generate_rows != 0 ? eng->generate_rows : rows_of(eng);
+}
+
+/* --- copies --- */
+
+static strata_status upload(struct st_engine *eng, void *to, const void *from, uint64_t bytes)
+{
+    eng->result.bytes.upload += bytes;
+    return eng->device->ops->upload(eng->device, to, from, bytes);
+}
+
+static strata_status download(struct st_engine *eng, void *to, const void *from, uint64_t bytes)
+{
+    eng->result.bytes.download += bytes;
+    return eng->device->ops->download(eng->device, to, from, bytes);
+}
+
+strata_status st_engine_put(struct st_engine *eng, void *to_device, const void *from, uint64_t bytes)
+{
+    const strata_status st = eng->device->ops->upload(eng->device, to_device, from, bytes);
+
+    return st != STRATA_OK ? st : eng->device->ops->finish(eng->device, ST_QUEUE_UPLOAD);
+}
+
+strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_device, uint64_t bytes)
+{
+    const strata_status st = eng->device->ops->download(eng->device, to, from_device, bytes);
+
+    return st != STRATA_OK ? st : eng->device->ops->finish(eng->device, ST_QUEUE_DOWNLOAD);
+}
+
+/* What came from NVMe and was not changed since is checked before its first use.  An update on the host checks each tile itself.
+ */
+static strata_status check(struct st_engine *eng, const struct st_access *a)
+{
+    const void *data = st_engine_pointer(eng, a->buffer);
+    strata_status st = STRATA_OK;
+
+    if (eng->verified[a->buffer])
+        return STRATA_OK;
+    if (a->content == ST_HOLDS_WEIGHT && eng->program->pages[a->index].weight_home == STRATA_TIER_NVME)
+        st = st_engine_verify_weights(eng, a->index, data);
+    else if (a->content == ST_HOLDS_STATE && eng->program->chunks[a->index].tier == STRATA_TIER_NVME)
+        st = st_engine_verify_state(eng, a->index, data);
+    else if (a->content == ST_HOLDS_ACT && eng->act_checksums != NULL)
+        st = st_engine_verify_act(eng, a->index, data);
+    else
+        return STRATA_OK;
+    eng->verified[a->buffer] = st == STRATA_OK;
+    return st;
+}
+
+static strata_status copy(struct st_engine *eng, const struct st_op *op)
+{
+    void *to = st_engine_operand(eng, op, ST_ROLE_TO);
+    const void *from = st_engine_operand(eng, op, ST_ROLE_FROM);
+    strata_status st = STRATA_OK;
+
+    if (op->lane == ST_LANE_DOWNLOAD)
+        return download(eng, to, from, op->bytes);
+    assert(op->lane == ST_LANE_UPLOAD);
+    if (st_op_rows[op->kind].seal == ST_SEAL_OPENS)
+        st = check(eng, st_op_access(eng->program->accesses, op, ST_ROLE_FROM));
+    return st != STRATA_OK ? st : upload(eng, to, from, op->bytes);
+}
+
+static strata_status upload_rows(struct st_engine *eng, const struct st_op *op)
+{
+    const unsigned char *rows = st_engine_operand(eng, op, ST_ROLE_ROWS);
+
+    return upload(eng, st_engine_operand(eng, op, ST_ROLE_ACT_OUT), rows + op->micro * op->bytes, op->bytes);
+}
+
+static strata_status update(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_page_place *place = &eng->program->pages[op->page];
+    strata_status st =
+        st_engine_update_chunk(eng, op->chunk, st_engine_operand(eng, op, ST_ROLE_STATE),
+                               st_engine_operand(eng, op, ST_ROLE_WEIGHT), st_engine_operand(eng, op, ST_ROLE_GRAD));
+
+    if (st == STRATA_OK && op->chunk + 1 == place->chunk_first + place->chunk_count)
+        eng->verified[st_op_access(eng->program->accesses, op, ST_ROLE_WEIGHT)->buffer] = true;
+    return st;
+}
+
+/* --- the embedding on the host --- */
+
+#define GATHER_ROWS 64u
+
+struct gather {
+    const struct st_page *page;
+    const unsigned char *table;
+    unsigned char *rows;
+    const int32_t *tokens;
+    size_t row_bytes;
+    uint64_t count;
+};
+
+static void gather_rows(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct gather *g = ctx;
+    const uint64_t end = (index + 1) * GATHER_ROWS < g->count ? (index + 1) * GATHER_ROWS : g->count;
+
+    (void)worker;
+    for (uint64_t r = index * GATHER_ROWS; r < end; r++) {
+        const uint32_t row = (uint32_t)g->tokens[r] - g->page->row_first;
+
+        if (row < g->page->row_count)
+            memcpy(g->rows + r * g->row_bytes, g->table + row * g->row_bytes, g->row_bytes);
+    }
+}
+
+static strata_status gather_host(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_workload *w = &eng->program->workload;
+    struct gather g = {.page = &w->pages[op->page],
+                       .table = st_engine_operand(eng, op, ST_ROLE_WEIGHT),
+                       .tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS),
+                       .rows = st_engine_operand(eng, op, ST_ROLE_ROWS),
+                       .row_bytes = w->hidden * strata_dtype_bytes(w->dtype),
+                       .count = (uint64_t)rows_to_gather(eng) * w->grad_accum};
+    strata_status st = check(eng, st_op_access(eng->program->accesses, op, ST_ROLE_WEIGHT));
+
+    if (st == STRATA_OK)
+        st_workers_run(eng->workers, gather_rows, &g, (g.count + GATHER_ROWS - 1) / GATHER_ROWS);
+    return st;
+}
+
+#define SCATTER_COLUMNS 128u
+
+struct scatter {
+    const struct st_engine *eng;
+    const unsigned char *dact;
+    const int32_t *tokens;
+};
+
+static float *parked_row(const struct scatter *s, uint32_t token)
+{
+    const struct st_workload *w = &s->eng->program->workload;
+    const uint32_t tile_rows = w->pages[w->table_first].row_count;
+    const uint32_t page = w->table_first + token / tile_rows;
+
+    assert(token >= w->pages[page].row_first && token - w->pages[page].row_first < w->pages[page].row_count);
+    return (float *)st_engine_pointer(s->eng, s->eng->program->pages[page].accum_region) +
+           (uint64_t)(token - w->pages[page].row_first) * w->hidden;
+}
+
+/* One range of columns, tokens in order: the sum of an element never depends on the split. */
+static void scatter_columns(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct scatter *s = ctx;
+    const struct st_workload *w = &s->eng->program->workload;
+    const struct st_kernels *k = s->eng->kernels;
+    const uint32_t first = (uint32_t)index * SCATTER_COLUMNS, rows = rows_of(s->eng);
+    const uint32_t count = w->hidden - first < SCATTER_COLUMNS ? w->hidden - first : SCATTER_COLUMNS;
+    const size_t width = strata_dtype_bytes(w->dtype);
+    float wide[SCATTER_COLUMNS];
+
+    (void)worker;
+    for (uint32_t r = 0; r < rows; r++) {
+        const void *from = s->dact + ((uint64_t)r * w->hidden + first) * width;
+        const float *add = from;
+
+        if (w->dtype != STRATA_F32) {
+            (w->dtype == STRATA_BF16 ? k->bf16_to_f32 : k->f16_to_f32)(wide, from, count);
+            add = wide;
+        }
+        k->add_f32(parked_row(s, (uint32_t)s->tokens[r]) + first, add, count);
+    }
+}
+
+static strata_status scatter_host(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_workload *w = &eng->program->workload;
+    const int32_t *tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS);
+    struct scatter s = {
+        .eng = eng, .dact = st_engine_operand(eng, op, ST_ROLE_DACT), .tokens = tokens + (uint64_t)op->micro * rows_of(eng)};
+
+    for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
+        memset(st_engine_pointer(eng, eng->program->pages[p].accum_region), 0, w->pages[p].elems * sizeof(float));
+    st_workers_run(eng->workers, scatter_columns, &s, (w->hidden + SCATTER_COLUMNS - 1) / SCATTER_COLUMNS);
+    return STRATA_OK;
+}
+
+struct finish_job {
+    const struct st_kernels *kernels;
+    strata_dtype dt;
+    const float *acc;
+    unsigned char *out;
+    uint64_t elems;
+    double *sums;
+    _Atomic uint64_t nonfinite;
+};
+
+static void finish_tile(void *ctx, uint64_t tile, uint32_t worker)
+{
+    struct finish_job *j = ctx;
+    const uint64_t first = tile * ST_TILE_ELEMS, left = j->elems - first;
+    const uint64_t elems = left < ST_TILE_ELEMS ? left : ST_TILE_ELEMS;
+    const uint64_t bad = j->kernels->grad_finish(j->out + first * strata_dtype_bytes(j->dt), j->dt, j->acc + first, elems,
+                                                 j->sums + first / ST_NORM_BLOCK);
+
+    (void)worker;
+    if (bad != 0)
+        atomic_fetch_add(&j->nonfinite, bad);
+}
+
+static strata_status finish_host(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_workload *w = &eng->program->workload;
+    const struct st_page *page = &w->pages[op->page];
+    const float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
+    unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
+    struct st_norm *norms = st_engine_operand(eng, op, ST_ROLE_NORMS);
+    struct st_norm total = {0};
+
+    for (uint32_t i = 0; i < page->group_count; i++) {
+        const struct st_group *group = &page->groups[i];
+        struct finish_job j = {.kernels = eng->kernels, .dt = w->dtype, .elems = group->elems, .sums = eng->block_sums};
+
+        if (group->kind == ST_GROUP_FROZEN)
+            continue;
+        j.acc = sum + group->offset;
+        j.out = grad + group->offset * strata_dtype_bytes(w->dtype);
+        st_workers_run(eng->workers, finish_tile, &j, (group->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS);
+        for (uint64_t b = 0; b < (group->elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK; b++)
+            total.norm2 += j.sums[b];
+        total.nonfinite += j.nonfinite;
+    }
+    norms[op->page] = total;
+    return STRATA_OK;
+}
+
+/* --- the device's own --- */
+
+static strata_status gather_device(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_workload *w = &eng->program->workload;
+    const int32_t *tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS);
+    void *act = st_engine_operand(eng, op, ST_ROLE_ACT_OUT);
+    strata_status st = STRATA_OK;
+
+    for (uint32_t t = 0; t < w->table_count && st == STRATA_OK; t++) {
+        const struct st_page *page = &w->pages[w->table_first + t];
+
+        st = eng->device->ops->embed_gather(eng->device, act, each(eng, op, ST_ROLE_WEIGHT, t),
+                                            tokens + (uint64_t)op->micro * rows_of(eng), rows_to_gather(eng), w->hidden,
+                                            page->row_first, page->row_count, w->dtype);
+    }
+    return st;
+}
+
+static strata_status scatter_device(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_workload *w = &eng->program->workload;
+    const struct st_page *page = &w->pages[op->page];
+    const int32_t *tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS);
+    float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
+    strata_status st = STRATA_OK;
+
+    if (op->first)
+        st = eng->device->ops->zero(eng->device, sum, page->elems * sizeof(float));
+    for (uint32_t m = 0; m < w->grad_accum && st == STRATA_OK; m++)
+        st =
+            eng->device->ops->embed_scatter(eng->device, sum, each(eng, op, ST_ROLE_DACT, m), tokens + (uint64_t)m * rows_of(eng),
+                                            rows_of(eng), w->hidden, page->row_first, page->row_count, w->dtype);
+    return st;
+}
+
+static strata_status finish_grad(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_workload *w = &eng->program->workload;
+    const struct st_page *page = &w->pages[op->page];
+    const float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
+    unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
+    struct st_norm *norm = (struct st_norm *)st_engine_operand(eng, op, ST_ROLE_SCALARS) + op->page;
+    strata_status st = eng->device->ops->zero(eng->device, norm, sizeof(*norm));
+
+    for (uint32_t i = 0; i < page->group_count && st == STRATA_OK; i++) {
+        const struct st_group *group = &page->groups[i];
+
+        if (group->kind == ST_GROUP_FROZEN)
+            continue;
+        st = eng->device->ops->grad_finish(eng->device, grad + group->offset * strata_dtype_bytes(w->dtype), w->dtype,
+                                           sum + group->offset, group->elems, st_engine_operand(eng, op, ST_ROLE_WORKSPACE),
+                                           &norm->norm2, &norm->nonfinite);
+    }
+    return st;
+}
+
+/* --- the model's --- */
+
+/* Operands that the op has not are NULL in the call. */
+static strata_status call_model(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_workload *w = &eng->program->workload;
+    const uint64_t rows = rows_of(eng);
+    const int32_t *tokens = st_engine_pointer(eng, eng->program->at.tokens_device);
+    struct st_norm *scalars = st_engine_pointer(eng, eng->program->at.scalars_device);
+    const struct st_access *accesses = &eng->program->accesses[op->access_first];
+    void *at[ST_ROLE_COUNT] = {NULL};
+    struct st_call call;
+
+    for (uint32_t i = 0; i < op->access_count; i++)
+        at[accesses[i].role] = st_engine_pointer(eng, accesses[i].buffer);
+    call = (struct st_call){
+        .kind = st_op_rows[op->kind].call,
+        .block = op->block,
+        .micro = op->micro,
+        .tile = op->tile,
+        .recompute = op->recompute,
+        .device = eng->device,
+        .weight = at[ST_ROLE_WEIGHT],
+        .grad = at[ST_ROLE_SUM],
+        .grad_elems = at[ST_ROLE_SUM] != NULL ? w->pages[op->page].elems : 0,
+        .first = at[ST_ROLE_SUM] != NULL && op->first,
+        .act = at[ST_ROLE_ACT],
+        .act_out = op->kind == ST_OP_EMBED_FORWARD ? at[ST_ROLE_ACT] : at[ST_ROLE_ACT_OUT],
+        .dact = at[ST_ROLE_DACT],
+        .internals = at[ST_ROLE_INTERNALS],
+        .logits = at[ST_ROLE_LOGITS],
+        .workspace = at[ST_ROLE_WORKSPACE],
+        .tokens = tokens + op->micro * rows,
+        .targets = tokens + (w->grad_accum + op->micro) * rows,
+        .loss_sum = st_scalars_losses(scalars, w->page_count) + op->micro,
+        .loss_gradient = eng->target_count > 0 ? (float)(eng->train.update_scale / (double)eng->target_count) : 0.0f,
+        .constants = w->constants_bytes > 0 ? st_engine_pointer(eng, eng->program->at.constants) : NULL,
+        .rows = eng->generate_rows,
+        .position = eng->generate_position,
+    };
+
+    return eng->compute.run(eng->compute.model, &call);
+}
+
+/* --- checksums around transfers --- */
+
+bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_op_row *row = &st_op_rows[op->kind];
+
+    if (row->seal != ST_SEAL_ARRIVES && row->seal != ST_SEAL_CLOSES)
+        return false;
+    switch ((enum st_content)row->operands[0].content) {
+    case ST_HOLDS_WEIGHT:
+        return eng->program->pages[op->page].weight_home == STRATA_TIER_NVME;
+    case ST_HOLDS_STATE:
+        return eng->program->pages[op->page].carried && eng->program->chunks[op->chunk].tier == STRATA_TIER_NVME;
+    default:
+        return eng->act_checksums != NULL;
+    }
+}
+
+/* What leaves for NVMe gets its checksums; what came from there is checked. */
+strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_access *a = st_op_access(eng->program->accesses, op, ST_ROLE_TO);
+    const void *data = st_engine_pointer(eng, a->buffer);
+
+    if (st_op_rows[op->kind].seal == ST_SEAL_ARRIVES)
+        return check(eng, a);
+    if (a->content == ST_HOLDS_WEIGHT)
+        st_engine_hash_weights(eng, a->index, data);
+    else if (a->content == ST_HOLDS_STATE)
+        st_engine_hash_state(eng, a->index, data);
+    else
+        st_engine_hash_act(eng, a->index, data);
+    eng->verified[a->buffer] = true;
+    return STRATA_OK;
+}
+
+/* --- dispatch --- */
+
+static strata_status end_of_step(struct st_engine *eng, const struct st_op *op)
+{
+    (void)op;
+    return st_engine_end_of_step(eng);
+}
+
+typedef strata_status run_fn(struct st_engine *eng, const struct st_op *op);
+
+/* Kinds with a function of their own. */
+static run_fn *const functions[ST_OP_KIND_COUNT] = {
+    [ST_OP_UPDATE] = update,
+    [ST_OP_UPDATE_DEVICE] = st_engine_update_chunk_device,
+    [ST_OP_GATHER_DEVICE] = gather_device,
+    [ST_OP_GATHER_HOST] = gather_host,
+    [ST_OP_UPLOAD_ROWS] = upload_rows,
+    [ST_OP_SCATTER_DEVICE] = scatter_device,
+    [ST_OP_SCATTER_HOST] = scatter_host,
+    [ST_OP_FINISH_GRAD] = finish_grad,
+    [ST_OP_FINISH_HOST] = finish_host,
+    [ST_OP_END] = end_of_step,
+};
+
+strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op)
+{
+    run_fn *run = functions[op->kind];
+
+    if (run == NULL)
+        run = st_op_copies((enum st_op_kind)op->kind) ? copy : call_model;
+    return run(eng, op);
+}

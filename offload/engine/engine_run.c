@@ -1,0 +1,363 @@
+/* engine_run.c - one cycle of the program: what the dispatcher hands out (dispatch.h) is started.
+ *
+ * Ops of I/O lanes go to the swap's thread; of the executing lanes the earliest ready op runs here, or, on a device with queues
+ * of its own, every lane's ready ops are handed out. */
+#include "offload/engine/engine_internal.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/clock.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- completion of transfers, on the swap's thread --- */
+
+/* Transfers end in an order of their own: a fault that shall meet one kind of read needs a site for it. */
+static const char *corrupt_site(const struct st_engine_io *io)
+{
+    const uint32_t lane = io->op == ST_NO_OP ? ST_LANE_COUNT : io->engine->program->ops[io->op].lane;
+
+    return lane == ST_LANE_READ_STATE        ? "engine.corrupt_state"
+           : lane == ST_LANE_READ_WEIGHT     ? "engine.corrupt_weight"
+           : lane == ST_LANE_READ_ACTIVATION ? "engine.corrupt_act"
+                                             : "engine.corrupt";
+}
+
+/* Once the op is finished, the caller may issue it again: its record is not looked at after that. */
+static void io_done(struct st_transfer *t, strata_status st)
+{
+    struct st_engine_io *io = t->owner;
+    struct st_engine *eng = io->engine;
+    const bool synchronous = io->op == ST_NO_OP, read = t->op == ST_IO_READ;
+    const uint64_t bytes = t->bytes;
+
+    if (st == STRATA_OK && read && st_fault(corrupt_site(io), 0) < 0)
+        *(unsigned char *)t->buf ^= 0x10;
+    if (io->record != NULL)
+        st_trace_end(io->record, st_clock_ns());
+    if (st == STRATA_OK && io->check)
+        st_engine_check_arrived(eng, io);
+    else if (st == STRATA_OK && !synchronous)
+        st_dispatch_finish(&eng->dispatch, io->op);
+    pthread_mutex_lock(&eng->lock);
+    if (st != STRATA_OK && eng->io_status == STRATA_OK) {
+        eng->io_status = st;
+        snprintf(eng->io_error, sizeof(eng->io_error), "%s", strata_last_error());
+    }
+    if (st == STRATA_OK && !synchronous) {
+        if (read)
+            eng->moved.read += bytes;
+        else
+            eng->moved.write += bytes;
+    }
+    eng->in_flight--;
+    eng->events++;
+    if (synchronous)
+        io->finished = true;
+    pthread_cond_signal(&eng->wake);
+    pthread_mutex_unlock(&eng->lock);
+}
+
+static strata_status submit(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent, void *buf)
+{
+    const struct st_buffer *b = &eng->program->buffers[extent];
+    strata_status st;
+
+    assert(b->tier == STRATA_TIER_NVME);
+    io->transfer =
+        (struct st_transfer){.op = op, .offset = b->offset, .bytes = b->bytes, .buf = buf, .done = io_done, .owner = io};
+    io->engine = eng;
+    io->finished = false;
+    pthread_mutex_lock(&eng->lock);
+    eng->in_flight++;
+    pthread_mutex_unlock(&eng->lock);
+    st = st_swap_submit(eng->swap, &io->transfer);
+    if (st != STRATA_OK) {
+        pthread_mutex_lock(&eng->lock);
+        eng->in_flight--;
+        pthread_mutex_unlock(&eng->lock);
+    }
+    return st;
+}
+
+static strata_status io_failure(struct st_engine *eng)
+{
+    strata_status st;
+
+    pthread_mutex_lock(&eng->lock);
+    st = eng->io_status;
+    if (st != STRATA_OK)
+        st = st_error(st, "%s", eng->io_error);
+    pthread_mutex_unlock(&eng->lock);
+    return st;
+}
+
+strata_status st_engine_drain(struct st_engine *eng)
+{
+    pthread_mutex_lock(&eng->lock);
+    while (eng->in_flight > 0)
+        pthread_cond_wait(&eng->wake, &eng->lock);
+    pthread_mutex_unlock(&eng->lock);
+    return io_failure(eng);
+}
+
+strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *buf)
+{
+    struct st_engine_io io = {.op = ST_NO_OP};
+    strata_status st = submit(eng, &io, op, extent, buf);
+
+    if (st != STRATA_OK)
+        return st;
+    pthread_mutex_lock(&eng->lock);
+    while (!io.finished)
+        pthread_cond_wait(&eng->wake, &eng->lock);
+    pthread_mutex_unlock(&eng->lock);
+    return io_failure(eng);
+}
+
+/* --- transfers --- */
+
+static strata_status issue_io(struct st_engine *eng, uint32_t index)
+{
+    const struct st_op *op = &eng->program->ops[index];
+    const bool read = st_lane_reads(op->lane);
+    const uint32_t from = st_op_access(eng->program->accesses, op, ST_ROLE_FROM)->buffer;
+    const uint32_t to = st_op_access(eng->program->accesses, op, ST_ROLE_TO)->buffer;
+    const uint32_t extent = read ? from : to, memory = read ? to : from;
+    struct st_engine_io *io = &eng->io[st_dispatch_io(&eng->dispatch, op->lane)];
+
+    io->op = index;
+    io->check = st_engine_checks_arrival(eng, index);
+    if (eng->trace != NULL)
+        io->record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, st_clock_ns());
+    *st_traffic_of(&eng->result.bytes, op->lane) += op->bytes;
+    if (read)
+        eng->verified[memory] = false;
+    return submit(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, st_engine_pointer(eng, memory));
+}
+
+static strata_status issue_ready_io(struct st_engine *eng)
+{
+    struct st_dispatch *d = &eng->dispatch;
+
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        for (uint32_t op; st_lane_is_io(lane) && (op = st_dispatch_ready(d, lane)) != ST_NO_OP;) {
+            const strata_status st = issue_io(eng, op);
+
+            if (st != STRATA_OK)
+                return st;
+            st_dispatch_pass(d, lane);
+        }
+    }
+    return STRATA_OK;
+}
+
+/* --- time --- */
+
+static void account(struct st_engine *eng, uint32_t index, uint64_t ns)
+{
+    const struct st_op *op = &eng->program->ops[index];
+    const double ms = (double)ns * 1e-6;
+
+    eng->result.busy_ms[op->lane] += ms;
+    if (op->lane == ST_LANE_UPDATE || op->lane == ST_LANE_UPDATE_DEVICE)
+        return; /* part of "other" */
+    if (index < eng->backward_from)
+        eng->result.forward_ms += ms;
+    else
+        eng->result.backward_ms += ms;
+}
+
+static strata_status execute(struct st_engine *eng, uint32_t index)
+{
+    const struct st_op *op = &eng->program->ops[index];
+    const uint64_t start = st_clock_ns();
+    struct st_trace_record *record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, start);
+    strata_status st = st_engine_run_op(eng, op);
+    uint64_t end;
+
+    if (st == STRATA_OK && st_engine_has_follow(eng, op))
+        st = st_engine_follow_op(eng, op);
+    end = st_clock_ns();
+    account(eng, index, end - start);
+    st_trace_end(record, end);
+    if (st == STRATA_OK)
+        st_dispatch_finish(&eng->dispatch, index);
+    return st;
+}
+
+/* Op to blame while op `index` cannot start: a transfer where there is one.  NO_OP: none. */
+static uint32_t stalled_on(const struct st_engine *eng, uint32_t index)
+{
+    uint32_t on = index == ST_NO_OP ? ST_NO_OP : st_dispatch_unmet(&eng->dispatch, index);
+
+    while (on != ST_NO_OP && !st_lane_is_io(eng->program->ops[on].lane)) {
+        const uint32_t next = st_dispatch_unmet(&eng->dispatch, on);
+
+        if (next == ST_NO_OP || next >= on)
+            break;
+        on = next;
+    }
+    return on;
+}
+
+/* Sleep until something finishes after event number `seen`.  With `stalled`: compute stands still until op `earliest` can
+ * start. */
+static void wait_for_event(struct st_engine *eng, uint64_t seen, bool stalled, uint32_t earliest)
+{
+    const uint64_t start = st_clock_ns();
+    const uint32_t on = stalled ? stalled_on(eng, earliest) : ST_NO_OP;
+    const enum st_lane lane = on == ST_NO_OP ? ST_LANE_WRITE : (enum st_lane)eng->program->ops[on].lane;
+    struct st_trace_record *record = stalled ? st_trace_begin(eng->trace, ST_TRACE_STALL, earliest, on, start) : NULL;
+    uint64_t end;
+
+    pthread_mutex_lock(&eng->lock);
+    assert(eng->in_flight > 0 || eng->events != seen || eng->io_status != STRATA_OK);
+    while (eng->events == seen && eng->io_status == STRATA_OK)
+        pthread_cond_wait(&eng->wake, &eng->lock);
+    pthread_mutex_unlock(&eng->lock);
+    end = st_clock_ns();
+    st_trace_end(record, end);
+    if (!stalled)
+        return;
+    eng->result.stall_ms += (double)(end - start) * 1e-6;
+    eng->result.lane_stall_ms[lane] += (double)(end - start) * 1e-6;
+}
+
+static uint64_t events_seen(struct st_engine *eng)
+{
+    uint64_t seen;
+
+    pthread_mutex_lock(&eng->lock);
+    seen = eng->events;
+    pthread_mutex_unlock(&eng->lock);
+    return seen;
+}
+
+/* --- a device whose calls are done when they return: the caller runs every op --- */
+
+static strata_status run_here(struct st_engine *eng, uint64_t seen, bool progressed)
+{
+    struct st_dispatch *d = &eng->dispatch;
+    const uint32_t op = st_dispatch_pick(d);
+    strata_status st = STRATA_OK;
+
+    if (op == ST_NO_OP) {
+        if (!progressed && !st_dispatch_over(d))
+            wait_for_event(eng, seen, true, st_dispatch_earliest(d));
+        return STRATA_OK;
+    }
+    if (!st_dispatch_masked(d, op))
+        st = execute(eng, op);
+    if (st == STRATA_OK)
+        st_dispatch_pass(d, eng->program->ops[op].lane);
+    return st;
+}
+
+/* --- a device with queues of its own: the caller hands ops out --- */
+
+static uint32_t jobs_under_way(struct st_engine *eng, uint32_t lane)
+{
+    uint32_t jobs;
+
+    pthread_mutex_lock(&eng->lock);
+    jobs = eng->async->lane_jobs[lane];
+    pthread_mutex_unlock(&eng->lock);
+    return jobs;
+}
+
+static strata_status hand_out(struct st_engine *eng)
+{
+    struct st_dispatch *d = &eng->dispatch;
+
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        uint32_t op;
+
+        while (!st_lane_is_io(lane) && (op = st_dispatch_ready(d, lane)) != ST_NO_OP &&
+               jobs_under_way(eng, lane) <= ST_JOBS_AHEAD) { /* one of them runs */
+            const strata_status st = st_engine_issue(eng, op);
+
+            if (st != STRATA_OK)
+                return st;
+            st_dispatch_pass(d, lane);
+        }
+    }
+    return STRATA_OK;
+}
+
+static strata_status hand_out_or_wait(struct st_engine *eng, uint64_t seen, bool progressed)
+{
+    const struct st_dispatch *d = &eng->dispatch;
+    const uint32_t passed = d->passed, next = st_dispatch_head(d, ST_LANE_COMPUTE);
+    const strata_status st = hand_out(eng);
+
+    if (st != STRATA_OK || progressed || d->passed != passed)
+        return st;
+    wait_for_event(eng, seen, next != ST_NO_OP && jobs_under_way(eng, ST_LANE_COMPUTE) == 0, next);
+    return STRATA_OK;
+}
+
+/* --- a cycle --- */
+
+/* Handed out is not done: what the host does must be, before the next step's scalars come. */
+static bool cycle_over(struct st_engine *eng)
+{
+    return st_dispatch_over(&eng->dispatch) && (eng->async == NULL || jobs_under_way(eng, ST_LANE_UPDATE) == 0);
+}
+
+static strata_status run_lanes(struct st_engine *eng)
+{
+    for (;;) {
+        const uint64_t seen = events_seen(eng); /* before anything is looked at: what happens from here on ends the wait */
+        const uint32_t passed = eng->dispatch.passed;
+        bool progressed;
+        strata_status st;
+
+        if (cycle_over(eng))
+            return io_failure(eng);
+        if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed))
+            return st_error(STRATA_E_CANCELLED, "cancelled");
+        if ((st = io_failure(eng)) != STRATA_OK || (st = issue_ready_io(eng)) != STRATA_OK)
+            return st;
+        progressed = eng->dispatch.passed != passed;
+        st = eng->async == NULL ? run_here(eng, seen, progressed) : hand_out_or_wait(eng, seen, progressed);
+        if (st != STRATA_OK)
+            return st;
+    }
+}
+
+/* From here on this failure is the engine's, with its sentence: what else fails while the rest drains changes neither. */
+static void poison(struct st_engine *eng, strata_status st)
+{
+    pthread_mutex_lock(&eng->lock);
+    eng->poisoned = eng->io_status = st;
+    snprintf(eng->io_error, sizeof(eng->io_error), "%s", strata_last_error());
+    pthread_mutex_unlock(&eng->lock);
+}
+
+strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
+{
+    strata_status st;
+
+    if (eng->poisoned != STRATA_OK)
+        return st_error(eng->poisoned, "the engine stopped after an earlier error: %s", eng->io_error);
+    st_dispatch_begin(&eng->dispatch, phase);
+    if (eng->trace != NULL)
+        st_engine_trace_cycle(eng, st_clock_ns());
+    if (eng->async != NULL)
+        st_engine_async_begin(eng);
+    st = run_lanes(eng);
+    if (eng->async != NULL)
+        st_engine_async_end(eng);
+    if (eng->trace != NULL)
+        st_trace_end(eng->trace_cycle, st_clock_ns());
+    eng->moved.upload += eng->result.bytes.upload;
+    eng->moved.download += eng->result.bytes.download;
+    if (st == STRATA_OK)
+        return STRATA_OK;
+    poison(eng, st);
+    (void)st_engine_drain(eng); /* nothing may touch memory after we return */
+    return st_error(st, "%s", eng->io_error);
+}

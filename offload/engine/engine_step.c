@@ -1,0 +1,188 @@
+/* engine_step.c - what a step's scalars decide: norm, clip factor, loss scale, skip, and the coefficients of its update.
+ *
+ * A gated or serial update follows the step's end and uses what it found.  An update in backward runs before the end: its
+ * coefficients are folded when the step begins, and nothing may ask for a skip. */
+#include "offload/engine/engine_internal.h"
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* beta^step, from the one of the step before where beta has not moved: the same bits. */
+static double power(double beta, uint64_t step, double beta_before, double power_before)
+{
+    return beta == beta_before ? power_before * beta : st_beta_power(beta, step);
+}
+
+void st_train_state_start(struct st_train_state *state, const struct st_loss_scaling *scaling)
+{
+    *state = (struct st_train_state){.beta1_power = 1.0, .beta2_power = 1.0, .update_scale = 1.0};
+    st_loss_scaler_init(&state->scaler, scaling);
+}
+
+/* Count one more optimizer step and fold its coefficients; gradients are divided by `divisor`. */
+static void prepare_update(struct st_engine *eng, double divisor)
+{
+    const struct st_optimizer *o = &eng->training.optimizer;
+    struct st_train_state *train = &eng->train;
+    struct st_update_scalars *u = &train->update;
+    struct st_step_numbers n = {.lr = eng->lr, .beta1 = eng->beta1, .beta2 = eng->beta2, .divisor = divisor};
+
+    u->step = n.step = ++train->steps_applied;
+    u->lr = n.lr;
+    n.beta1_power = power(n.beta1, n.step, train->beta1, train->beta1_power);
+    n.beta2_power = power(n.beta2, n.step, train->beta2, train->beta2_power);
+    train->beta1 = n.beta1;
+    train->beta2 = n.beta2;
+    train->beta1_power = n.beta1_power;
+    train->beta2_power = n.beta2_power;
+    u->decay = st_fold_coef(o, &n, true);
+    u->no_decay = st_fold_coef(o, &n, false);
+}
+
+void st_engine_begin_step(struct st_engine *eng)
+{
+    eng->train.update_scale = eng->train.scaler.scale;
+    if (eng->program->update != ST_UPDATE_IN_BACKWARD)
+        return;
+    eng->train.update.skip = false;
+    prepare_update(eng, 1.0);
+}
+
+/* Did the host take page p's norm?  Only where the table's sum lies parked; all others are finished on the device. */
+static bool finished_on_host(const struct st_program *program, uint32_t p)
+{
+    const struct st_workload *w = &program->workload;
+
+    return program->pages[p].parked && p >= w->table_first && p < w->table_first + w->table_count;
+}
+
+/* Sums over pages in index order; each page's own sum was taken in block order. */
+static void sum_norms(const struct st_engine *eng, const struct st_norm *device, const struct st_norm *host, double *norm2,
+                      uint64_t *nonfinite, uint32_t *first_bad)
+{
+    *norm2 = 0;
+    *nonfinite = 0;
+    *first_bad = ST_NO_PAGE;
+    for (uint32_t p = 0; p < eng->program->workload.page_count; p++) {
+        const struct st_norm *n = finished_on_host(eng->program, p) ? &host[p] : &device[p];
+
+        if (!eng->program->pages[p].trained)
+            continue;
+        *norm2 += n->norm2;
+        *nonfinite += n->nonfinite;
+        if (n->nonfinite > 0 && *first_bad == ST_NO_PAGE)
+            *first_bad = p;
+    }
+}
+
+static bool is_f16(const struct st_engine *eng)
+{
+    return eng->program->workload.dtype == STRATA_F16;
+}
+
+static bool may_skip(const struct st_engine *eng)
+{
+    return eng->program->update != ST_UPDATE_IN_BACKWARD && (eng->training.skip_overflow || is_f16(eng));
+}
+
+static strata_status skip_update(struct st_engine *eng, uint64_t nonfinite, uint32_t first_bad)
+{
+    eng->train.update.skip = true;
+    if (!may_skip(eng))
+        return st_error(STRATA_E_NUMERICS,
+                        "%" PRIu64 " gradient values are not finite, the first in page %u: lower the learning rate, or set "
+                        "bf16.check_grad_overflow to true (and strata.update to \"gated\") to skip such updates",
+                        nonfinite, first_bad);
+    eng->train.steps_skipped++;
+    st_log(ST_LOG_WARN, "update skipped: %" PRIu64 " gradient values are not finite, the first in page %u; loss scale %g",
+           nonfinite, first_bad, eng->train.update_scale);
+    return STRATA_OK;
+}
+
+/* What a run that taught the model nothing should do: it never began to learn, or it no longer does. */
+static const char *advice(const struct st_engine *eng)
+{
+    if (eng->train.steps_applied > 0)
+        return "the run has diverged: begin again from the source with a lower learning rate or a longer warm-up";
+    return is_f16(eng)
+               ? "the weights it began with are not finite, or too large for fp16: train in bf16, and see what strata eval says "
+                 "of them"
+               : "the weights it began with are not finite, or too large: see what strata eval says of them";
+}
+
+/* A step that was skipped, or whose loss is not finite, taught nothing: a few may be chance. */
+static strata_status count_idle(struct st_engine *eng)
+{
+    struct st_train_state *train = &eng->train;
+    const uint32_t most = eng->training.max_skipped;
+
+    train->loss_lost = !isfinite(train->update.loss);
+    train->idle_in_row = train->update.skip || train->loss_lost ? train->idle_in_row + 1 : 0;
+    if (most == 0 || train->idle_in_row < most)
+        return STRATA_OK;
+    return st_error(STRATA_E_NUMERICS,
+                    "%" PRIu64 " steps in a row had gradients or a loss that are not finite (strata.max_skipped): %s",
+                    train->idle_in_row, advice(eng));
+}
+
+strata_status st_engine_learnt(const struct st_engine *eng)
+{
+    const struct st_train_state *train = &eng->train;
+
+    if (train->steps_applied == 0 && train->steps_skipped > 0 && train->scaler.dynamic)
+        return st_error(STRATA_E_NUMERICS,
+                        "no update was made in %" PRIu64
+                        " steps: fp16's loss scale begins at 2^%u, comes down while gradients are "
+                        "not finite, and had come to %g: give more steps, or lower fp16.initial_scale_power",
+                        train->steps_skipped, eng->training.scaling.initial_power, train->scaler.scale);
+    if (train->steps_applied == 0 && train->steps_skipped > 0)
+        return st_error(STRATA_E_NUMERICS, "no update was made in %" PRIu64 " steps, as their gradients are not finite: %s",
+                        train->steps_skipped, advice(eng));
+    if (train->loss_lost)
+        return st_error(STRATA_E_NUMERICS, "the loss of the last step is not finite: %s", advice(eng));
+    return STRATA_OK;
+}
+
+static strata_status close_training_step(struct st_engine *eng, const struct st_norm *device, const struct st_norm *host)
+{
+    struct st_update_scalars *u = &eng->train.update;
+    const double clip = eng->training.clip_norm;
+    uint64_t nonfinite;
+    uint32_t first_bad;
+    double norm2;
+    strata_status st;
+
+    sum_norms(eng, device, host, &norm2, &nonfinite, &first_bad);
+    u->grad_norm = sqrt(norm2) / eng->train.update_scale;
+    u->skip = false;
+    if (nonfinite > 0 && (st = skip_update(eng, nonfinite, first_bad)) != STRATA_OK)
+        return st;
+    if ((st = st_loss_scaler_step(&eng->train.scaler, u->skip)) != STRATA_OK || (st = count_idle(eng)) != STRATA_OK || u->skip)
+        return st;
+    if (eng->program->update != ST_UPDATE_IN_BACKWARD)
+        prepare_update(eng, eng->train.update_scale * (clip > 0 ? fmax(1.0, (u->grad_norm + 1e-6) / clip) : 1.0));
+    return STRATA_OK;
+}
+
+strata_status st_engine_end_of_step(struct st_engine *eng)
+{
+    struct st_norm *device = st_engine_pointer(eng, eng->program->at.scalars_host);
+    const struct st_norm *host = st_engine_pointer(eng, eng->program->at.norms_host);
+    const struct st_workload *w = &eng->program->workload;
+    const double *losses = st_scalars_losses(device, w->page_count);
+    uint64_t overflowed;
+    double sum = 0;
+
+    for (uint32_t m = 0; m < w->grad_accum; m++)
+        sum += losses[m];
+    eng->train.update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : 0;
+    overflowed = eng->train.overflowed_host + *(const uint64_t *)st_engine_pointer(eng, eng->program->at.overflows_host);
+    eng->result.weights_overflowed = overflowed - eng->train.overflowed_seen;
+    eng->train.overflowed_seen = overflowed;
+    if (eng->dispatch.phase == ST_PHASE_EVAL)
+        return STRATA_OK;
+    return close_training_step(eng, device, host);
+}

@@ -1,0 +1,95 @@
+/* engine_trace.c - what the records of a trace mean: items are ops of the program, rows are lanes. */
+#include "offload/engine/engine_internal.h"
+
+#include "core/trace/trace.h"
+#include "strata/types.h"
+
+#include <assert.h>
+
+#define TRACE_BYTES_MAX (8ull << 20)
+
+_Static_assert(ST_NO_BUFFER == ST_TRACE_NONE, "no op");
+
+static const char *const cycle_names[ST_PHASE_COUNT] = {"step", "step", "flush", "evaluation"};
+static const char *const series_names[] = {"read", "write"};
+
+strata_status st_engine_trace_create(struct st_trace **out, const struct st_program *program, uint32_t steps_max)
+{
+    uint64_t transfers = 0;
+
+    for (uint32_t i = 0; i < program->op_count; i++)
+        transfers += st_lane_is_io(program->ops[i].lane);
+    /* Every stall ends with a transfer, of this cycle or of the one before. */
+    return st_trace_create(out, &(struct st_trace_opts){.steps_max = steps_max,
+                                                        .records_per_step = program->op_count + 2 * transfers + 1,
+                                                        .bytes_max = TRACE_BYTES_MAX});
+}
+
+void st_engine_trace_cycle(struct st_engine *eng, uint64_t now_ns)
+{
+    const bool step = eng->dispatch.phase == ST_PHASE_PROLOGUE || eng->dispatch.phase == ST_PHASE_BODY;
+
+    eng->trace_cycle = NULL;
+    if (eng->dispatch.phase == ST_PHASE_EVAL)
+        st_trace_pause(eng->trace);
+    else
+        eng->trace_cycle = st_trace_cycle(eng->trace, step, st_phase_index(eng->dispatch.phase), now_ns);
+}
+
+static void put_arg(struct st_trace_item *out, const char *key, uint64_t value)
+{
+    assert(out->arg_count < ST_TRACE_ARGS_MAX);
+    out->args[out->arg_count++] = (struct st_trace_arg){key, value};
+}
+
+static void describe(void *ctx, uint32_t item, struct st_trace_item *out)
+{
+    const struct st_program *program = ctx;
+    const struct st_op *op = &program->ops[item];
+    struct st_op_index indices[ST_OP_INDICES_MAX];
+
+    *out = (struct st_trace_item){.name = st_op_name((enum st_op_kind)op->kind), .row = op->lane, .bytes = op->bytes};
+    for (uint32_t i = 0, count = st_op_indices(op, indices); i < count; i++)
+        put_arg(out, indices[i].name, indices[i].value);
+}
+
+static uint32_t wait_of(void *ctx, uint32_t item, uint32_t n, bool *previous)
+{
+    const struct st_program *program = ctx;
+    const struct st_op *op = &program->ops[item];
+
+    if (n == op->wait_count)
+        return ST_TRACE_NONE;
+    *previous = program->waits[op->wait_first + n].previous;
+    return program->waits[op->wait_first + n].op;
+}
+
+strata_status st_engine_trace_write(struct st_engine *eng, struct st_new_file *file)
+{
+    static const char *const tiers[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
+    struct st_trace_row rows[ST_LANE_COUNT];
+    struct st_trace_arg resident[STRATA_TIER_COUNT];
+
+    assert(eng->trace != NULL);
+    (void)st_engine_drain(eng); /* a failure has been reported by the step that met it */
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+        rows[lane] = (struct st_trace_row){.name = st_lane_name((enum st_lane)lane),
+                                           .series = !st_lane_is_io(lane) ? ST_TRACE_NONE : lane == ST_LANE_WRITE};
+    for (uint32_t t = 0; t < STRATA_TIER_COUNT; t++)
+        resident[t] = (struct st_trace_arg){tiers[t], eng->program->needed[t]};
+    return st_trace_write(eng->trace,
+                          &(struct st_trace_source){.ctx = (void *)(uintptr_t)eng->program,
+                                                    .program = "strata",
+                                                    .version = STRATA_VERSION_STRING,
+                                                    .item_count = eng->program->op_count,
+                                                    .rows = rows,
+                                                    .row_count = ST_LANE_COUNT,
+                                                    .cycles = cycle_names,
+                                                    .series = series_names,
+                                                    .series_count = 2,
+                                                    .resident = resident,
+                                                    .resident_count = STRATA_TIER_COUNT,
+                                                    .item = describe,
+                                                    .wait = wait_of},
+                          file);
+}

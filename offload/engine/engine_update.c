@@ -1,0 +1,143 @@
+/* engine_update.c - the update of one chunk: checksums checked, planes and weights advanced in one pass, checksums renewed. */
+#include "offload/engine/engine_internal.h"
+
+#include "core/base/checksum.h"
+
+/* --- one chunk on the host --- */
+
+struct chunk_job {
+    struct st_engine *eng;
+    const struct st_chunk *chunk;
+    unsigned char *master; /* chunk's planes; residual or fp32 master, NULL: weight is the master */
+    size_t master_width;
+    struct st_moments moments;
+    unsigned char *weight;
+    const unsigned char *grad;
+    size_t width;                      /* bytes of a weight and of a gradient */
+    const struct st_update_coef *coef; /* NULL: skip */
+    bool state_swapped, weight_swapped, weight_unchecked;
+    _Atomic uint64_t bad; /* 1 + plane * 2^32 + tile */
+    _Atomic uint64_t overflowed;
+};
+
+/* Check (or renew) the checksum of one plane's tile. */
+static void seal(struct chunk_job *job, enum st_plane plane, const void *data, size_t bytes, uint64_t tile, bool check)
+{
+    uint64_t *stored = &job->eng->checksums[plane][job->chunk->tile_first + tile];
+    const uint64_t sum = st_checksum64(data, bytes);
+
+    if (!check)
+        *stored = sum;
+    else if (*stored != sum)
+        atomic_store(&job->bad, 1 + ((uint64_t)plane << 32) + tile);
+}
+
+static void seal_tile(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_t elems, bool check)
+{
+    if (job->state_swapped) {
+        const struct st_moments moments = st_moments_at(&job->moments, at);
+        const uint64_t bytes = st_moment_bytes(moments.format, elems);
+
+        if (job->master != NULL)
+            seal(job, ST_PLANE_MASTER, job->master + at * job->master_width, elems * job->master_width, tile, check);
+        seal(job, ST_PLANE_MOMENT1, moments.moment1, bytes, tile, check);
+        if (moments.moment2 != NULL)
+            seal(job, ST_PLANE_MOMENT2, moments.moment2, bytes, tile, check);
+    }
+    if (job->weight_swapped && (!check || job->weight_unchecked))
+        seal(job, ST_PLANE_WEIGHT, job->weight + at * job->width, elems * job->width, tile, check);
+}
+
+/* One tile by the layout's kernel; returns how many weights rounded to infinity. */
+static uint64_t update_elems(const struct chunk_job *job, uint64_t at, uint64_t elems)
+{
+    const struct st_kernels *k = job->eng->kernels;
+    const strata_dtype dt = job->eng->program->workload.dtype;
+    void *weight = job->weight + at * job->width;
+    void *master = job->master == NULL ? NULL : job->master + at * job->master_width;
+    const void *grad = job->grad + at * job->width;
+    const struct st_moments moments = st_moments_at(&job->moments, at);
+
+    switch (job->eng->program->master) {
+    case ST_MASTER_SPLIT:
+        return k->update_split(weight, master, &moments, grad, dt, elems, job->coef);
+    case ST_MASTER_FULL:
+        return k->update_master(master, weight, dt, &moments, grad, dt, elems, job->coef);
+    default:
+        return k->update_master(weight, NULL, STRATA_DTYPE_INVALID, &moments, grad, dt, elems, job->coef);
+    }
+}
+
+static void update_tile(void *ctx, uint64_t tile, uint32_t worker)
+{
+    struct chunk_job *job = ctx;
+    const uint64_t at = tile * ST_TILE_ELEMS, left = job->chunk->elems - at;
+    const uint64_t elems = left < ST_TILE_ELEMS ? left : ST_TILE_ELEMS;
+    uint64_t overflowed;
+
+    (void)worker;
+    seal_tile(job, tile, at, elems, true);
+    if (job->coef == NULL)
+        return;
+    overflowed = update_elems(job, at, elems);
+    if (overflowed != 0)
+        atomic_fetch_add(&job->overflowed, overflowed);
+    seal_tile(job, tile, at, elems, false);
+}
+
+static const struct st_update_coef *coef_of(const struct st_engine *eng, const struct st_chunk *chunk)
+{
+    if (eng->train.update.skip)
+        return NULL;
+    return chunk->group == ST_GROUP_DECAY ? &eng->train.update.decay : &eng->train.update.no_decay;
+}
+
+strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *state, void *weight_page, const void *grad_page)
+{
+    const struct st_chunk *chunk = &eng->program->chunks[c];
+    const struct st_page_place *place = &eng->program->pages[chunk->page];
+    const size_t width = strata_dtype_bytes(eng->program->workload.dtype);
+    unsigned char *planes = state;
+    struct chunk_job job = {
+        .eng = eng,
+        .chunk = chunk,
+        .master = eng->program->master == ST_MASTER_WEIGHT ? NULL : planes,
+        .master_width = st_master_width(eng->program->master),
+        .moments = st_engine_moments(eng->program, chunk, planes),
+        .weight = (unsigned char *)weight_page + chunk->first * width,
+        .grad = (const unsigned char *)grad_page + chunk->first * width,
+        .width = width,
+        .coef = coef_of(eng, chunk),
+        .state_swapped = chunk->tier == STRATA_TIER_NVME,
+        .weight_swapped = place->weight_home == STRATA_TIER_NVME,
+    };
+
+    /* The page's weights were read for this update: each chunk checks its own part. */
+    job.weight_unchecked = job.weight_swapped;
+    st_workers_run(eng->workers, update_tile, &job, (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS);
+    if (job.bad != 0)
+        return st_engine_tile_error(eng, c, (enum st_plane)((job.bad - 1) >> 32), (job.bad - 1) & UINT32_MAX);
+    eng->train.overflowed_host += job.overflowed;
+    return STRATA_OK;
+}
+
+/* --- one chunk on the device --- */
+
+strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_chunk *chunk = &eng->program->chunks[op->chunk];
+    const strata_dtype dt = eng->program->workload.dtype;
+    const size_t width = strata_dtype_bytes(dt);
+    unsigned char *state = st_engine_operand(eng, op, ST_ROLE_STATE);
+    unsigned char *weight = st_engine_operand(eng, op, ST_ROLE_WEIGHT);
+    const unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
+    const struct st_moments moments = st_engine_moments(eng->program, chunk, state);
+    const struct st_update_coef *coef = coef_of(eng, chunk);
+
+    if (coef == NULL)
+        return STRATA_OK;
+    return eng->device->ops->update(
+        eng->device, weight + chunk->first * width, eng->program->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
+        eng->program->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments, grad + chunk->first * width, dt,
+        chunk->elems, coef, st_engine_operand(eng, op, ST_ROLE_OVERFLOWS));
+}

@@ -1,0 +1,289 @@
+/* offload/machine/machine.c - capacities of this machine from budgets, and machine files.
+ *
+ * One thread; nothing is kept.  A machine file is an object of numbers, strictly read: an unknown key is an error. */
+#include "offload/machine/machine.h"
+#include "core/base/error.h"
+#include "core/json/json.h"
+#include "core/system/topology.h"
+#include "nvme/swap/swap.h"
+#include "offload/config/config.h"
+#include "offload/device/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MACHINE_FILE_BYTES_MAX (1u << 20)
+
+/* What the process needs beside the arenas, taken off an automatic host budget. */
+#define MACHINE_FIXED_BYTES (UINT64_C(96) << 20)
+/* And beside a GPU: cublasLt's file, of which every page that was read counts (516 MiB in CUDA 13.0), and as much again by guess
+ * for the driver's context and the kernels it keeps for loading.  `strata bench step` prints what a run took: peak_rss_mb,
+ * planned_rss_mb. */
+#define MACHINE_GPU_BYTES (UINT64_C(1) << 30)
+
+enum field_type { FIELD_TEXT, FIELD_BYTES, FIELD_COUNT, FIELD_BOOL, FIELD_RATE, FIELD_DIRS };
+
+#define COUNT_MOST      4096u /* workers, drives: tables are made for each */
+#define COUNT_MOST_TEXT "4096"
+
+struct machine_field {
+    const char *key;
+    enum field_type type;
+    size_t offset; /* in struct st_machine */
+};
+
+#define AT(member) offsetof(struct st_machine, member)
+static const struct machine_field machine_fields[] = {
+    {"name", FIELD_TEXT, AT(name)},
+    {"device_bytes", FIELD_BYTES, AT(capacity.bytes[STRATA_TIER_DEVICE])},
+    {"host_bytes", FIELD_BYTES, AT(capacity.bytes[STRATA_TIER_HOST])},
+    {"nvme_bytes", FIELD_BYTES, AT(capacity.bytes[STRATA_TIER_NVME])},
+    {"workers", FIELD_COUNT, AT(capacity.workers)},
+    {"device_is_host", FIELD_BOOL, AT(capacity.device_is_host)},
+    {"drives", FIELD_COUNT, AT(rates.drives)},
+    {"matmul_flops", FIELD_RATE, AT(rates.matmul_flops)},
+    {"block_flops", FIELD_RATE, AT(rates.block_flops)},
+    {"head_flops", FIELD_RATE, AT(rates.head_flops)},
+    {"upload", FIELD_RATE, AT(rates.upload)},
+    {"download", FIELD_RATE, AT(rates.download)},
+    {"read", FIELD_RATE, AT(rates.read)},
+    {"write", FIELD_RATE, AT(rates.write)},
+    {"mixed", FIELD_RATE, AT(rates.mixed)},
+    {"update", FIELD_RATE, AT(rates.update)},
+    {"checksum", FIELD_RATE, AT(rates.checksum)},
+    {"dir_rates", FIELD_DIRS, 0},
+};
+#define FIELD_TOTAL (sizeof(machine_fields) / sizeof(machine_fields[0]))
+
+static uint64_t at_least_zero(uint64_t have, uint64_t taken)
+{
+    return have > taken ? have - taken : 0;
+}
+
+strata_status st_machine_here(struct st_machine *out, const struct st_config *config, const struct st_topology *topo)
+{
+    return st_machine_here_on(out, config, topo, "cpu");
+}
+
+strata_status st_machine_here_on(struct st_machine *out, const struct st_config *config, const struct st_topology *topo,
+                                 const char *device)
+{
+    const struct st_device_ops *ops = st_device_find(device);
+    const bool is_host = ops == NULL || ops->memory == NULL;
+    const uint64_t limit = st_topology_memory_limit(topo), free_bytes = st_topology_memory_available(topo);
+    const uint64_t available = limit < free_bytes ? limit : free_bytes;
+    struct st_device_memory gpu = {0};
+    struct st_machine m = {.capacity.device_is_host = is_host};
+    uint64_t *capacity = m.capacity.bytes;
+    strata_status st = is_host ? STRATA_OK : ops->memory(st_device_index(device), &gpu);
+
+    if (st != STRATA_OK)
+        return st;
+    snprintf(m.name, sizeof(m.name), "%s", is_host ? st_topology_cpu_name(topo) : gpu.name);
+    m.capacity.workers = config->threads != 0 ? config->threads : st_topology_core_count(topo);
+    capacity[STRATA_TIER_DEVICE] = config->device_memory != ST_AUTO_BYTES ? config->device_memory
+                                   : is_host                              ? available / 2
+                                                                          : gpu.usable;
+    capacity[STRATA_TIER_HOST] =
+        config->host_memory != ST_AUTO_BYTES
+            ? config->host_memory
+            : at_least_zero(available / 5 * 4,
+                            MACHINE_FIXED_BYTES + (is_host ? capacity[STRATA_TIER_DEVICE] : MACHINE_GPU_BYTES));
+    if (config->nvme_dir_count > 0) {
+        const char *dirs[ST_CONFIG_DIRS_MAX];
+        uint32_t tightest;
+
+        for (uint32_t i = 0; i < config->nvme_dir_count; i++)
+            dirs[i] = config->nvme_dirs[i];
+        st = st_swap_room(dirs, config->nvme_dir_count, NULL, config->block_bytes, &capacity[STRATA_TIER_NVME], &tightest);
+        if (st != STRATA_OK)
+            return st;
+        snprintf(m.capacity.nvme_tightest, sizeof(m.capacity.nvme_tightest), "%s", dirs[tightest]);
+    }
+    *out = m;
+    return STRATA_OK;
+}
+
+/* --- machine files --- */
+
+static const struct machine_field *field_find(const char *key)
+{
+    for (size_t i = 0; i < FIELD_TOTAL; i++)
+        if (strcmp(machine_fields[i].key, key) == 0)
+            return &machine_fields[i];
+    return NULL;
+}
+
+static strata_status field_error(const char *path, const char *key, const char *wanted)
+{
+    return st_error(STRATA_E_CONFIG, "machine file %s: %s must be %s: write one with strata info --measure --out FILE", path, key,
+                    wanted);
+}
+
+/* Whole bytes; a float such as 1e12 counts when it is whole. */
+static strata_status read_whole(const struct machine_field *field, const st_json *node, const char *path, uint64_t most,
+                                uint64_t *value)
+{
+    if (!st_json_u64(node, value) || *value > most)
+        return field_error(path, field->key,
+                           field->type == FIELD_COUNT ? "a whole number, at most " COUNT_MOST_TEXT : "a whole number of bytes");
+    return STRATA_OK;
+}
+
+static strata_status read_rate(const struct machine_field *field, const st_json *node, const char *path, double *rate)
+{
+    if (st_json_type(node) == ST_JSON_NULL)
+        return STRATA_OK;
+    if (st_json_type(node) != ST_JSON_NUMBER || !(st_json_number(node) >= 0))
+        return field_error(path, field->key, "a number per second, not negative");
+    *rate = st_json_number(node);
+    return STRATA_OK;
+}
+
+static strata_status read_dir_rates(struct st_machine *m, const struct machine_field *field, const st_json *node,
+                                    const char *path)
+{
+    strata_status st = STRATA_OK;
+
+    if (st_json_type(node) != ST_JSON_ARRAY)
+        return field_error(path, field->key, "a list of numbers per second");
+    m->rates.dir_count = 0;
+    for (const st_json *item = st_json_first(node); item != NULL && st == STRATA_OK; item = st_json_next(item)) {
+        double rate = 0;
+
+        st = read_rate(field, item, path, &rate);
+        if (st == STRATA_OK && (m->rates.dir_count == ST_MACHINE_DIRS_MAX || !(rate > 0)))
+            st = field_error(path, field->key, "a list of at most 8 numbers above 0");
+        if (st == STRATA_OK)
+            m->rates.dir_rates[m->rates.dir_count++] = rate;
+    }
+    return st;
+}
+
+static strata_status field_read(struct st_machine *m, const struct machine_field *field, const st_json *node, const char *path)
+{
+    char *at = (char *)m + field->offset;
+    uint64_t value = 0;
+    strata_status st;
+
+    switch (field->type) {
+    case FIELD_TEXT:
+        if (st_json_type(node) != ST_JSON_STRING)
+            return field_error(path, field->key, "text");
+        snprintf(at, sizeof(m->name), "%s", st_json_string(node));
+        return STRATA_OK;
+    case FIELD_BYTES:
+        return read_whole(field, node, path, UINT64_MAX, (uint64_t *)(void *)at);
+    case FIELD_COUNT:
+        st = read_whole(field, node, path, COUNT_MOST, &value);
+        if (st == STRATA_OK)
+            *(uint32_t *)(void *)at = (uint32_t)value;
+        return st;
+    case FIELD_BOOL:
+        if (st_json_type(node) != ST_JSON_BOOL)
+            return field_error(path, field->key, "true or false");
+        *(bool *)at = st_json_bool(node);
+        return STRATA_OK;
+    case FIELD_DIRS:
+        return read_dir_rates(m, field, node, path);
+    case FIELD_RATE:
+        break;
+    }
+    return read_rate(field, node, path, (double *)(void *)at);
+}
+
+strata_status st_machine_read(struct st_machine *out, const char *path)
+{
+    struct st_machine m = {.capacity.device_is_host = true};
+    st_json *root = NULL;
+    strata_status st = st_json_parse_file(&root, path, MACHINE_FILE_BYTES_MAX);
+
+    if (st != STRATA_OK)
+        return st_error_prefix(st, "machine file");
+    if (st_json_type(root) != ST_JSON_OBJECT)
+        st = st_error(STRATA_E_CONFIG, "machine file %s: must be one JSON object", path);
+    for (const st_json *node = st == STRATA_OK ? st_json_first(root) : NULL; node != NULL && st == STRATA_OK;
+         node = st_json_next(node)) {
+        const struct machine_field *field = field_find(st_json_name(node));
+
+        st = field != NULL ? field_read(&m, field, node, path)
+                           : st_error(STRATA_E_CONFIG, "machine file %s: unknown key %s", path, st_json_name(node));
+    }
+    st_json_free(root);
+    if (st == STRATA_OK)
+        *out = m;
+    return st;
+}
+
+/* 0 is what an absent one reads as: unknown. */
+static bool field_known(const struct machine_field *field, const struct st_machine *m)
+{
+    const void *at = (const char *)m + field->offset;
+
+    switch (field->type) {
+    case FIELD_BYTES:
+        return *(const uint64_t *)at != 0;
+    case FIELD_COUNT:
+        return *(const uint32_t *)at != 0;
+    case FIELD_RATE:
+        return *(const double *)at > 0;
+    case FIELD_DIRS:
+        return m->rates.dir_count != 0;
+    case FIELD_TEXT:
+    case FIELD_BOOL:
+        break;
+    }
+    return true;
+}
+
+static void field_write(struct st_json_writer *w, const struct machine_field *field, const struct st_machine *m)
+{
+    const char *at = (const char *)m + field->offset;
+
+    switch (field->type) {
+    case FIELD_TEXT:
+        st_json_put_string(w, field->key, at);
+        return;
+    case FIELD_BYTES:
+        st_json_put_u64(w, field->key, *(const uint64_t *)(const void *)at);
+        return;
+    case FIELD_COUNT:
+        st_json_put_u64(w, field->key, *(const uint32_t *)(const void *)at);
+        return;
+    case FIELD_BOOL:
+        st_json_put_bool(w, field->key, *(const bool *)at);
+        return;
+    case FIELD_RATE:
+        st_json_put_double(w, field->key, *(const double *)(const void *)at);
+        return;
+    case FIELD_DIRS:
+        st_json_array_open(w, field->key);
+        for (uint32_t i = 0; i < m->rates.dir_count; i++)
+            st_json_put_double(w, NULL, m->rates.dir_rates[i]);
+        st_json_array_close(w);
+    }
+}
+
+void st_machine_put_fields(const struct st_machine *machine, struct st_json_writer *w)
+{
+    for (size_t i = 0; i < FIELD_TOTAL; i++)
+        if (field_known(&machine_fields[i], machine))
+            field_write(w, &machine_fields[i], machine);
+}
+
+strata_status st_machine_write(const struct st_machine *machine, struct st_new_file *file)
+{
+    struct st_json_writer w;
+    strata_status st = st_new_file_stream(file);
+
+    if (st != STRATA_OK) {
+        st_new_file_abort(file);
+        return st;
+    }
+    st_json_begin(&w, file->stream);
+    st_json_object_open(&w, NULL);
+    st_machine_put_fields(machine, &w);
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+    return st_new_file_commit(file);
+}

@@ -1,0 +1,441 @@
+/* offload/machine/machine_measure_compute.c - how fast a device multiplies matrices, and how fast it runs the model: a block, a
+ * tile of the head.
+ *
+ * Shapes are found by time: they begin small and double in every dimension until they are as large as asked for, or until one
+ * more would take too long.  So a GPU is measured at the shapes that fill it, and an emulated one is not waited for. */
+#include "core/base/error.h"
+#include "core/system/clock.h"
+#include "offload/config/config.h"
+#include "offload/machine/machine_measure_internal.h"
+
+#define CALL_SECONDS_MOST  1.0  /* of one round of products, as far as the smaller shape tells */
+#define FLOPS_FIRST        16e6 /* of the smallest shape, at least */
+#define DIMENSION_LEAST    64u  /* shapes that are smaller than asked for have multiples of it */
+#define GROWTH             8.0  /* FLOPs from one shape to the next */
+#define CEILING_TURNS      3u   /* the largest shapes: not always is the largest the fastest */
+#define CEILING_SECONDS    0.15 /* of each */
+#define CEILING_HOST       2048u
+#define CEILING_DEVICE     16384u
+#define LAYER_HOST_BYTES   (UINT64_C(1) << 30)
+#define LAYER_DEVICE_BYTES (UINT64_C(4) << 30)
+#define LAYER_SECONDS_MOST 5.0
+#define LAYER_ALIGN        4096u
+
+static uint64_t align64(uint64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static uint32_t least(uint64_t a, uint32_t b)
+{
+    return a < b ? (uint32_t)a : b;
+}
+
+static bool has_memory(const struct st_prober *m)
+{
+    return m->ops->memory != NULL;
+}
+
+/* --- matmul: forward alone, or with the gradients of input and weight, of one wide layer --- */
+
+struct matmul_probe {
+    bool with_gradients;
+    uint32_t rows_most, hidden_most, wide_most; /* asked for */
+    uint32_t rows, hidden, wide;
+    unsigned char *x, *weight, *y, *dx; /* device; [rows, hidden], [hidden, wide], [rows, wide], [rows, hidden] */
+    float *dweight;                     /* device; [hidden, wide] f32 */
+};
+
+/* Each dimension halved `shift` times, but not below what is worth a product. */
+static uint32_t halved(uint32_t most, uint32_t shift)
+{
+    const uint32_t value = (most >> shift) / DIMENSION_LEAST * DIMENSION_LEAST;
+
+    return shift == 0 || most < DIMENSION_LEAST ? most : value < DIMENSION_LEAST ? DIMENSION_LEAST : value;
+}
+
+static double flops_of(const struct matmul_probe *p)
+{
+    return (p->with_gradients ? 6.0 : 2.0) * p->rows * p->hidden * p->wide;
+}
+
+/* Takes a shape; bytes of all operands; with a base, their places. */
+static uint64_t matmul_carve(struct matmul_probe *p, uint32_t shift, strata_dtype dtype, unsigned char *base)
+{
+    const uint64_t elem = strata_dtype_bytes(dtype);
+    uint64_t x, weight, y, dweight;
+
+    p->rows = halved(p->rows_most, shift);
+    p->hidden = halved(p->hidden_most, shift);
+    p->wide = halved(p->wide_most, shift);
+    x = align64((uint64_t)p->rows * p->hidden * elem);
+    weight = align64((uint64_t)p->hidden * p->wide * elem);
+    y = align64((uint64_t)p->rows * p->wide * elem);
+    dweight = align64((uint64_t)p->hidden * p->wide * sizeof(float));
+    if (base != NULL) {
+        p->x = base;
+        p->weight = base + x;
+        p->y = p->weight + weight;
+        p->dx = p->y + y;
+        p->dweight = (float *)(void *)(p->dx + x);
+    }
+    return x + weight + y + (p->with_gradients ? x + dweight : 0);
+}
+
+/* Halved as a whole until its operands fit. */
+static void fit_memory(struct matmul_probe *p, const struct st_prober *m)
+{
+    while (matmul_carve(p, 0, m->dtype, NULL) > m->device_most &&
+           (p->rows_most > DIMENSION_LEAST || p->hidden_most > DIMENSION_LEAST || p->wide_most > DIMENSION_LEAST)) {
+        p->rows_most = halved(p->rows_most, 1);
+        p->hidden_most = halved(p->hidden_most, 1);
+        p->wide_most = halved(p->wide_most, 1);
+    }
+}
+
+static strata_status products(struct st_prober *m, const struct matmul_probe *p)
+{
+    const struct st_device_ops *ops = m->ops;
+    const strata_dtype dt = m->dtype;
+    const uint32_t rows = p->rows, hidden = p->hidden, wide = p->wide;
+    const struct st_matmul forward = {
+        .m = rows, .n = wide, .k = hidden, .lda = hidden, .ldb = wide, .ldc = wide, .ab_dtype = dt, .c_dtype = dt};
+    const struct st_matmul input = {.m = rows,
+                                    .n = hidden,
+                                    .k = wide,
+                                    .lda = wide,
+                                    .ldb = wide,
+                                    .ldc = hidden,
+                                    .trans_b = true,
+                                    .ab_dtype = dt,
+                                    .c_dtype = dt};
+    const struct st_matmul weight = {.m = hidden,
+                                     .n = wide,
+                                     .k = rows,
+                                     .lda = hidden,
+                                     .ldb = wide,
+                                     .ldc = wide,
+                                     .trans_a = true,
+                                     .accumulate = true,
+                                     .ab_dtype = dt,
+                                     .c_dtype = STRATA_F32};
+    strata_status st = ops->matmul(m->device, &forward, p->y, p->x, p->weight, NULL);
+
+    if (st == STRATA_OK && p->with_gradients)
+        st = ops->matmul(m->device, &input, p->dx, p->y, p->weight, NULL);
+    if (st == STRATA_OK && p->with_gradients)
+        st = ops->matmul(m->device, &weight, p->dweight, p->x, p->y, NULL);
+    return st;
+}
+
+static strata_status matmul_run(struct st_prober *m, void *ctx, uint32_t count)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = products(m, ctx);
+    return st == STRATA_OK ? m->ops->finish(m->device, ST_QUEUE_COMPUTE) : st;
+}
+
+/* *shift: of the largest shape that does not take too long, itself at hand then. */
+static strata_status grow(struct st_prober *m, struct matmul_probe *p, uint32_t *shift)
+{
+    unsigned char *const arena = m->ops->arena(m->device);
+    uint32_t at = 0;
+
+    for (matmul_carve(p, 0, m->dtype, arena); at < 31 && flops_of(p) > GROWTH * FLOPS_FIRST;)
+        matmul_carve(p, ++at, m->dtype, arena);
+    for (;; at--) {
+        uint64_t begin_ns;
+        strata_status st;
+
+        matmul_carve(p, at, m->dtype, arena);
+        st = matmul_run(m, p, 1); /* the first of a shape chooses an algorithm */
+        begin_ns = st_clock_ns();
+        if (st == STRATA_OK)
+            st = matmul_run(m, p, 1);
+        if (st != STRATA_OK)
+            return st;
+        if (at == 0 || (double)(st_clock_ns() - begin_ns) * 1e-9 * GROWTH > st_measure_patience(CALL_SECONDS_MOST))
+            break;
+    }
+    *shift = at;
+    return STRATA_OK;
+}
+
+static void shape_of(struct matmul_probe *p, const struct st_prober *m, const struct st_workload *w)
+{
+    const bool own = has_memory(m);
+    const uint64_t rows = (uint64_t)w->micro_batch * w->seq;
+
+    *p = (struct matmul_probe){.with_gradients = true,
+                               .rows_most = least(rows, own ? 8192 : 1024),
+                               .hidden_most = least(w->hidden, own ? 8192 : 2048),
+                               .wide_most = least(4 * (uint64_t)w->hidden, own ? 32768 : 3072)};
+    fit_memory(p, m);
+}
+
+uint64_t st_measure_matmul_bytes(const struct st_prober *m, const struct st_workload *w)
+{
+    struct matmul_probe probe;
+
+    shape_of(&probe, m, w);
+    return matmul_carve(&probe, 0, m->dtype, NULL);
+}
+
+strata_status st_measure_matmul(struct st_prober *m, const struct st_workload *w, double *flops)
+{
+    struct matmul_probe probe;
+    double seconds = 0;
+    uint32_t shift = 0;
+    strata_status st = st_measure_fill(m, st_measure_matmul_bytes(m, w));
+
+    shape_of(&probe, m, w);
+    if (st == STRATA_OK)
+        st = grow(m, &probe, &shift);
+    if (st == STRATA_OK)
+        st = st_measure_best(m, matmul_run, &probe, st_measure_limit(m), &seconds);
+    if (st == STRATA_OK)
+        *flops = flops_of(&probe) / seconds;
+    return st;
+}
+
+/* --- the ceiling: square products, the best of the largest --- */
+
+static strata_status measure_ceiling(struct st_prober *m, struct matmul_probe *p, struct st_matmul_ceiling *out)
+{
+    unsigned char *const arena = m->ops->arena(m->device);
+    uint32_t shift = 0;
+    strata_status st = st_measure_fill(m, matmul_carve(p, 0, m->dtype, NULL));
+
+    if (st == STRATA_OK)
+        st = grow(m, p, &shift);
+    for (uint32_t turn = 0; turn < CEILING_TURNS && st == STRATA_OK; turn++, shift++) {
+        double seconds = 0;
+
+        matmul_carve(p, shift, m->dtype, arena);
+        st = st_measure_best(m, matmul_run, p, CEILING_SECONDS, &seconds);
+        if (st == STRATA_OK && flops_of(p) / seconds > out->flops)
+            *out = (struct st_matmul_ceiling){.flops = flops_of(p) / seconds, .size = p->rows};
+    }
+    return st;
+}
+
+strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dtype dtype, const struct st_config *config,
+                                        const struct st_topology *topo, const char *device)
+{
+    struct st_matmul_ceiling found = {0};
+    struct matmul_probe probe;
+    struct st_prober m;
+    strata_status st = st_measure_open(&m, dtype, config, topo, device, ST_MEASURE_COPY_BYTES_MIN);
+
+    if (st == STRATA_OK) {
+        const uint32_t size = has_memory(&m) ? CEILING_DEVICE : CEILING_HOST;
+
+        probe = (struct matmul_probe){.rows_most = size, .hidden_most = size, .wide_most = size};
+        fit_memory(&probe, &m);
+        st = st_measure_open_device(&m, matmul_carve(&probe, 0, dtype, NULL));
+    }
+    if (st == STRATA_OK)
+        st = measure_ceiling(&m, &probe, &found);
+    st_measure_close(&m);
+    if (st == STRATA_OK)
+        *out = found;
+    return st;
+}
+
+/* --- layers of the model: a block, forward and backward; a tile of the head --- */
+
+/* Device addresses; those that a layer does not need are NULL. */
+struct layer_probe {
+    const struct st_workload *workload;
+    const struct st_compute *compute;
+    void (*carve)(struct layer_probe *p, unsigned char *base); /* the bytes alone without a base */
+    strata_status (*once)(struct st_prober *m, const struct layer_probe *p);
+    double flops;   /* of once() */
+    uint64_t bytes; /* of all of them */
+    bool first;     /* gradients are zeroed before they are added to, as this workload's steps do */
+    unsigned char *act, *act_out, *dact, *weight, *norm_weight, *internals, *workspace, *constants;
+    int32_t *targets;
+    float *grad; /* NULL: nothing of the page is trained */
+};
+
+static unsigned char *carve(struct layer_probe *p, unsigned char *base, uint64_t bytes)
+{
+    unsigned char *at = base != NULL ? base + p->bytes : NULL;
+
+    p->bytes += (bytes + LAYER_ALIGN - 1) / LAYER_ALIGN * LAYER_ALIGN;
+    return at;
+}
+
+/* Weights of a page, and the sums of its gradients where it has any. */
+static void carve_page(struct layer_probe *p, unsigned char *base, const struct st_page *page)
+{
+    bool trained = false;
+
+    for (uint32_t i = 0; i < page->group_count; i++)
+        trained = trained || page->groups[i].kind != ST_GROUP_FROZEN;
+    p->weight = carve(p, base, page->elems * strata_dtype_bytes(p->workload->dtype));
+    p->grad = trained ? (float *)(void *)carve(p, base, page->elems * sizeof(float)) : NULL;
+}
+
+static void carve_block(struct layer_probe *p, unsigned char *base)
+{
+    const struct st_workload *w = p->workload;
+
+    p->bytes = 0;
+    p->act = carve(p, base, w->activation_bytes);
+    p->act_out = carve(p, base, w->activation_bytes);
+    p->dact = carve(p, base, w->activation_bytes);
+    p->internals = carve(p, base, w->block_internal_bytes);
+    p->workspace = carve(p, base, w->block_workspace_bytes);
+    p->constants = w->constants_bytes > 0 ? carve(p, base, w->constants_bytes) : NULL;
+    carve_page(p, base, &w->pages[w->block_first]);
+}
+
+static void carve_head(struct layer_probe *p, unsigned char *base)
+{
+    const struct st_workload *w = p->workload;
+
+    p->bytes = 0;
+    p->act = carve(p, base, w->activation_bytes);
+    p->norm_weight = carve(p, base, w->pages[w->norm_page].elems * strata_dtype_bytes(w->dtype));
+    p->internals = carve(p, base, w->head_internal_bytes);
+    p->workspace = carve(p, base, w->head_workspace_bytes);
+    p->targets = (int32_t *)(void *)carve(p, base, (uint64_t)w->micro_batch * w->seq * sizeof(int32_t));
+    carve_page(p, base, &w->pages[w->head_first]);
+}
+
+/* The backward pass overwrites its gradient: it is made anew, which is little beside the block. */
+static strata_status block_once(struct st_prober *m, const struct layer_probe *p)
+{
+    const struct st_workload *w = p->workload;
+    struct st_call call = {.kind = ST_CALL_BLOCK_FORWARD,
+                           .device = m->device,
+                           .weight = p->weight,
+                           .act = p->act,
+                           .act_out = p->act_out,
+                           .internals = p->internals,
+                           .workspace = p->workspace,
+                           .constants = p->constants};
+    strata_status st = p->compute->run(p->compute->model, &call);
+
+    if (st == STRATA_OK)
+        st = m->ops->copy(m->device, p->dact, p->act_out, w->activation_bytes);
+    call.kind = ST_CALL_BLOCK_BACKWARD;
+    call.dact = p->dact;
+    call.grad = p->grad;
+    call.grad_elems = w->pages[w->block_first].elems;
+    call.first = p->first && p->grad != NULL;
+    return st == STRATA_OK ? p->compute->run(p->compute->model, &call) : st;
+}
+
+/* The norm stands for what the head does beside its tiles. */
+static strata_status head_once(struct st_prober *m, const struct layer_probe *p)
+{
+    const struct st_workload *w = p->workload;
+    struct st_call call = {.kind = ST_CALL_HEAD_NORM,
+                           .device = m->device,
+                           .weight = p->norm_weight,
+                           .act = p->act,
+                           .internals = p->internals,
+                           .workspace = p->workspace,
+                           .targets = p->targets};
+    strata_status st = p->compute->run(p->compute->model, &call);
+
+    call.kind = ST_CALL_HEAD_STATS;
+    call.weight = p->weight;
+    if (st == STRATA_OK)
+        st = p->compute->run(p->compute->model, &call);
+    call.kind = ST_CALL_HEAD_GRAD;
+    call.recompute = true;
+    call.grad = p->grad;
+    call.grad_elems = w->pages[w->head_first].elems;
+    call.first = p->first && p->grad != NULL;
+    call.loss_gradient = 1.0f / ((float)w->micro_batch * (float)w->seq);
+    return st == STRATA_OK ? p->compute->run(p->compute->model, &call) : st;
+}
+
+static strata_status layer_run(struct st_prober *m, void *ctx, uint32_t count)
+{
+    const struct layer_probe *p = ctx;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = p->once(m, p);
+    return st == STRATA_OK ? m->ops->finish(m->device, ST_QUEUE_COMPUTE) : st;
+}
+
+/* Every target is token 0: one of the tile's. */
+static strata_status fill_layer(struct st_prober *m, const struct layer_probe *p)
+{
+    const struct st_workload *w = p->workload;
+    strata_status st = st_measure_fill(m, p->bytes);
+
+    if (st == STRATA_OK && p->constants != NULL)
+        st = m->ops->upload(m->device, p->constants, p->compute->constants, w->constants_bytes);
+    if (st == STRATA_OK)
+        st = m->ops->finish(m->device, ST_QUEUE_UPLOAD);
+    if (st == STRATA_OK && p->targets != NULL)
+        st = m->ops->zero(m->device, p->targets, (uint64_t)w->micro_batch * w->seq * sizeof(int32_t));
+    return st;
+}
+
+static bool is_too_large(const struct st_prober *m, const struct st_machine *machine, const struct layer_probe *p)
+{
+    const uint64_t most = has_memory(m) ? LAYER_DEVICE_BYTES : LAYER_HOST_BYTES;
+
+    return p->bytes > most || p->bytes > machine->capacity.bytes[STRATA_TIER_DEVICE] / 4 || p->bytes > m->device_most ||
+           p->flops > LAYER_SECONDS_MOST * machine->rates.matmul_flops;
+}
+
+/* What a device that is the host does to zero a page's sums is counted apart (offload/simulate/cost.h).  Of several micro-batches
+ * only the first one's calls do it. */
+static strata_status measure_layer(struct st_prober *m, struct layer_probe *p, const struct st_machine *machine, double *rate)
+{
+    const struct st_workload *w = p->workload;
+    double seconds = 0;
+    strata_status st;
+
+    if (p->compute == NULL || w->generate || w->workers < st_workers_count(m->workers))
+        return STRATA_OK;
+    p->carve(p, NULL);
+    if (is_too_large(m, machine, p))
+        return STRATA_OK;
+    st = st_measure_open_device(m, p->bytes);
+    if (st != STRATA_OK)
+        return st;
+    p->first = has_memory(m) && w->grad_accum == 1;
+    p->carve(p, m->ops->arena(m->device));
+    st = fill_layer(m, p);
+    if (st == STRATA_OK)
+        st = st_measure_best(m, layer_run, p, st_measure_limit(m), &seconds);
+    if (st == STRATA_OK)
+        *rate = p->flops / seconds;
+    return st;
+}
+
+strata_status st_measure_block(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
+                               struct st_machine *machine)
+{
+    struct layer_probe probe = {.workload = w,
+                                .compute = compute,
+                                .carve = carve_block,
+                                .once = block_once,
+                                .flops = w->block_forward_flops + w->block_backward_flops};
+
+    return measure_layer(m, &probe, machine, &machine->rates.block_flops);
+}
+
+strata_status st_measure_head(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
+                              struct st_machine *machine)
+{
+    const double share = (double)w->pages[w->head_first].row_count / w->vocab;
+    struct layer_probe probe = {.workload = w,
+                                .compute = compute,
+                                .carve = carve_head,
+                                .once = head_once,
+                                .flops = share * (w->head_forward_flops + w->head_backward_flops)};
+
+    return measure_layer(m, &probe, machine, &machine->rates.head_flops);
+}

@@ -1,0 +1,65 @@
+/* offload/machine/machine_measure_disk.c - what the swap directories give, each alone and all together, by nvme/measure/probe.c.
+ */
+#include "offload/config/config.h"
+#include "offload/machine/machine_measure_internal.h"
+
+#include "core/base/error.h"
+#include "nvme/swap/swap.h"
+
+#define PROBE_DISK_SECONDS 0.9
+#define PROBE_FILE_BYTES   (UINT64_C(128) << 20)
+
+/* Of a probe over so many directories, in a room of at least one block. */
+static uint64_t file_bytes(uint32_t dirs, uint64_t room)
+{
+    return dirs * PROBE_FILE_BYTES < room ? dirs * PROBE_FILE_BYTES : room;
+}
+
+/* Each directory alone, for its part of the swap: what it moves when reads and writes share it, as they do in a step. */
+static strata_status measure_dirs(struct st_machine *m, const struct st_config *config, struct st_probe_opts *probe)
+{
+    struct st_probe_rates rates;
+
+    for (uint32_t i = 0; i < config->nvme_dir_count; i++) {
+        strata_status st;
+
+        probe->dir = config->nvme_dirs[i];
+        if ((st = st_probe_run(probe, &rates)) != STRATA_OK)
+            return st;
+        m->rates.dir_rates[i] = rates.mixed;
+    }
+    m->rates.dir_count = m->rates.drives = config->nvme_dir_count;
+    return STRATA_OK;
+}
+
+strata_status st_machine_measure_disk(struct st_machine *m, const struct st_config *config)
+{
+    const uint64_t room = m->capacity.bytes[STRATA_TIER_NVME] / 4 / ST_SWAP_ALIGN * ST_SWAP_ALIGN;
+    const uint32_t count = config->nvme_dir_count;
+    const char *dirs[ST_CONFIG_DIRS_MAX];
+    struct st_probe_opts probe = {.dir = config->nvme_dirs[0],
+                                  .method = config->io_method,
+                                  .bytes = file_bytes(1, room),
+                                  .seconds_max = st_measure_patience(PROBE_DISK_SECONDS)};
+    struct st_probe_rates rates;
+    strata_status st;
+
+    if (room == 0)
+        return st_error(STRATA_E_NOSPC, "%s: no space to measure with", config->nvme_dirs[0]);
+    if (count > 1) {
+        if ((st = measure_dirs(m, config, &probe)) != STRATA_OK)
+            return st;
+        for (uint32_t i = 0; i < count; i++)
+            dirs[i] = config->nvme_dirs[i];
+        probe.dirs = dirs;
+        probe.dir_count = count;
+        probe.dir_rates = m->rates.dir_rates;
+        probe.bytes = file_bytes(count, room);
+    }
+    if ((st = st_probe_run(&probe, &rates)) != STRATA_OK)
+        return st;
+    m->rates.read = rates.read;
+    m->rates.write = rates.write;
+    m->rates.mixed = rates.mixed;
+    return STRATA_OK;
+}

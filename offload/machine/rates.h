@@ -1,0 +1,42 @@
+/* offload/machine/rates.h - a machine: what it has room for, and how fast it is.
+ *
+ * Capacities decide what is placed where.  Rates feed figures and predictions; on a device that is not the host they choose among
+ * plans that all capacities allow (plan_balance.c). */
+#ifndef OFFLOAD_MACHINE_RATES_H
+#define OFFLOAD_MACHINE_RATES_H
+
+#include "strata/types.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ST_MACHINE_DIRS_MAX 8u
+#define ST_MACHINE_PATH_MAX 512u
+
+struct st_capacity {
+    uint64_t bytes[STRATA_TIER_COUNT];       /* that may be used; nvme 0: no directory given */
+    char nvme_tightest[ST_MACHINE_PATH_MAX]; /* directory whose free bytes limit bytes[NVME]; "": none is known */
+    uint32_t workers;
+    bool device_is_host; /* cpu device: its arena is RAM, and compute, copies and updates share the cores */
+};
+
+struct st_rates {
+    uint32_t drives;                       /* that read, write and mixed are the sum of; 0: one */
+    double matmul_flops;                   /* per second, the workload's dtype; hardware bound; 0: unknown */
+    double block_flops;                    /* per second over a whole block, norms and attention included; 0: matmul_flops */
+    double head_flops;                     /* per second over a tile of the head, softmax included; 0: block_flops */
+    double upload, download;               /* bytes per second */
+    double read, write, mixed;             /* bytes per second */
+    double update;                         /* parameters per second, state in memory */
+    double checksum;                       /* bytes per second, in cache, all workers; predictions; 0: takes no time */
+    uint32_t dir_count;                    /* of dir_rates; 0: not known, or one directory */
+    double dir_rates[ST_MACHINE_DIRS_MAX]; /* bytes per second of each NVMe directory alone; how much of the swap each holds */
+};
+
+struct st_machine {
+    char name[64];
+    struct st_capacity capacity;
+    struct st_rates rates;
+};
+
+#endif

@@ -1,0 +1,55 @@
+/* offload/optim/lr_schedule.h - learning rate and betas of an optimizer step, as DeepSpeed's schedulers give them.  Pure; any
+ * thread.
+ *
+ * The engine knows no schedule: who calls its steps evaluates one before each of them (offload/engine/engine.h,
+ * st_engine_set_lr). */
+#ifndef OFFLOAD_OPTIM_LR_SCHEDULE_H
+#define OFFLOAD_OPTIM_LR_SCHEDULE_H
+
+#include "offload/optim/optimizer.h"
+
+enum st_lr_type {
+    ST_LR_CONSTANT = 0,
+    ST_LR_WARMUP = 1,
+    ST_LR_WARMUP_DECAY = 2,
+    ST_LR_WARMUP_COSINE = 3,
+    ST_LR_ONE_CYCLE = 4,
+    ST_LR_RANGE_TEST = 5
+};
+
+/* Arguments of other schedules than `type` are 0. */
+struct st_lr_schedule {
+    enum st_lr_type type;
+    double warmup_min_lr, warmup_max_lr; /* max NaN: the optimizer's lr */
+    uint64_t warmup_steps, total_steps;
+    bool warmup_log;                        /* logarithmic (DeepSpeed's default) or linear */
+    double warmup_min_ratio, cos_min_ratio; /* WarmupCosineLR */
+    double cycle_min_lr, cycle_max_lr, decay_lr_rate, cycle_min_mom, cycle_max_mom, decay_mom_rate; /* OneCycle */
+    uint64_t cycle_first_step_size, cycle_second_step_size, cycle_first_stair_count, cycle_second_stair_count, decay_step_size;
+    bool cycle_momentum;
+    double range_min_lr, range_step_rate; /* LRRangeTest */
+    uint64_t range_step_size;
+    bool range_staircase;
+};
+
+/**
+ * Learning rate of an optimizer step.
+ *
+ * @param s               the schedule
+ * @param o               the optimizer, whose lr is the constant rate and what some schedules are shares of
+ * @param optimizer_step  counted from 1; steps whose update was skipped do not count
+ *
+ * @return the rate; a pure function of all three, so a resumed run needs no scheduler state.
+ *
+ * Numerics  double; relative error of libm's log only.
+ * Source    DeepSpeed runtime/lr_schedules.py: the constructor sets the first rate and the scheduler steps after the
+ *           optimizer, so steps 1 and 2 both use iteration 0 and step k uses iteration k - 2.
+ */
+double st_lr_at(const struct st_lr_schedule *s, const struct st_optimizer *o, uint64_t optimizer_step);
+
+/** Betas of an optimizer step: the optimizer's, or what OneCycle's momentum makes of them.  Pure, like st_lr_at.
+ * SGD's momentum is beta1; an optimizer without betas has 0. */
+void st_betas_at(const struct st_lr_schedule *s, const struct st_optimizer *o, uint64_t optimizer_step, double *beta1,
+                 double *beta2);
+
+#endif

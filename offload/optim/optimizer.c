@@ -1,0 +1,100 @@
+/* optimizer.c - rule and coefficients of an optimizer. */
+#include "offload/optim/optimizer.h"
+
+#include "core/base/rng.h"
+
+#include <math.h>
+
+#define ROUNDING_SEED   0x726f756e64696e67u
+#define ROUNDING_STREAM 0u
+
+enum st_rule st_rule_of(enum strata_optimizer type)
+{
+    switch (type) {
+    case STRATA_ADAMW:
+    case STRATA_ADAM:
+        break;
+    case STRATA_ADAGRAD:
+        return ST_RULE_ADAGRAD;
+    case STRATA_LION:
+        return ST_RULE_LION;
+    case STRATA_SGD:
+        return ST_RULE_SGD;
+    }
+    return ST_RULE_ADAM;
+}
+
+/* It ends early where it no longer moves. */
+double st_beta_power(double beta, uint64_t step)
+{
+    double product = 1.0;
+
+    for (uint64_t i = 0; i < step && product * beta != product; i++)
+        product *= beta;
+    return product;
+}
+
+static void fold_moments(struct st_update_coef *coef, const struct st_step_numbers *n)
+{
+    coef->beta1 = (float)n->beta1;
+    coef->one_minus_beta1 = (float)(1.0 - n->beta1);
+    coef->beta2 = (float)n->beta2;
+    coef->one_minus_beta2 = (float)(1.0 - n->beta2);
+}
+
+/* Bias correction goes into the step size and the second moment's scale. */
+static void fold_adam(struct st_update_coef *coef, const struct st_optimizer *o, const struct st_step_numbers *n)
+{
+    fold_moments(coef, n);
+    coef->eps = (float)o->eps;
+    coef->step_size = (float)(n->lr / (o->bias_correction ? 1.0 - n->beta1_power : 1.0));
+    coef->vhat_scale = (float)(1.0 / sqrt(o->bias_correction ? 1.0 - n->beta2_power : 1.0));
+}
+
+/* The first gradient enters the momentum whole, and without momentum the step takes every gradient as it is: as PyTorch. */
+static void fold_sgd(struct st_update_coef *coef, const struct st_optimizer *o, const struct st_step_numbers *n)
+{
+    const bool damped = n->step > 1 && n->beta1 > 0;
+
+    coef->beta1 = (float)n->beta1;
+    coef->one_minus_beta1 = (float)(damped ? 1.0 - o->dampening : 1.0);
+    coef->nesterov = o->nesterov;
+}
+
+static bool decays_decoupled(const struct st_optimizer *o)
+{
+    return o->type == STRATA_ADAMW || o->type == STRATA_LION;
+}
+
+struct st_update_coef st_fold_coef(const struct st_optimizer *o, const struct st_step_numbers *n, bool decays)
+{
+    struct st_update_coef coef = {
+        .rule = st_rule_of(o->type),
+        .grad_scale = (float)(1.0 / n->divisor),
+        .step_size = (float)n->lr,
+        .decay = 1.0f,
+        .rounding_key = st_rng_u64(ROUNDING_SEED, ROUNDING_STREAM, n->step),
+    };
+
+    switch (coef.rule) {
+    case ST_RULE_ADAM:
+        fold_adam(&coef, o, n);
+        break;
+    case ST_RULE_ADAGRAD:
+        coef.eps = (float)o->eps;
+        break;
+    case ST_RULE_LION:
+        fold_moments(&coef, n);
+        break;
+    case ST_RULE_SGD:
+        fold_sgd(&coef, o, n);
+        break;
+    case ST_RULE_COUNT:
+        break;
+    }
+    if (decays && decays_decoupled(o))
+        coef.decay = (float)(1.0 - n->lr * o->weight_decay);
+    else if (decays)
+        coef.l2 = (float)o->weight_decay;
+    return coef;
+}

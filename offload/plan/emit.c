@@ -1,0 +1,237 @@
+/* emit.c - writes the op list of one step.
+ *
+ * Ops are written in an order in which they could run one after another; each states its accesses, and the waits follow from
+ * them (program_wait.c).  Nothing here knows rates or time. */
+#include "offload/plan/emit_internal.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool reserve(struct st_emitter *e, void **array, uint32_t *room, uint32_t count, size_t size)
+{
+    uint32_t more = *room == 0 ? 1024 : *room;
+    void *grown;
+
+    if (count <= *room)
+        return true;
+    while (more < count)
+        more *= 2;
+    grown = st_fault("plan.program", 0) < 0 ? NULL : realloc(*array, (size_t)more * size);
+    if (grown == NULL) {
+        e->no_memory = true;
+        return false;
+    }
+    *array = grown;
+    *room = more;
+    return true;
+}
+
+struct st_op *st_emit_op(struct st_emitter *e, enum st_op_kind kind, unsigned phases)
+{
+    struct st_program *program = e->program;
+
+    e->op = &e->dummy;
+    if (reserve(e, (void **)&program->ops, &e->op_room, program->op_count + 1, sizeof(*program->ops)))
+        e->op = &program->ops[program->op_count++];
+    *e->op = (struct st_op){.kind = (uint8_t)kind,
+                            .lane = (uint8_t)st_op_rows[kind].lane,
+                            .phases = (uint8_t)phases,
+                            .page = ST_NO_PAGE,
+                            .access_first = program->access_count};
+    return e->op;
+}
+
+void st_emit_operand(struct st_emitter *e, enum st_role role, uint32_t buffer, uint64_t index)
+{
+    const struct st_operand *operand = st_operand_of((enum st_op_kind)e->op->kind, role);
+    struct st_program *program = e->program;
+
+    assert(operand != NULL && buffer < program->buffer_count);
+    if (!reserve(e, (void **)&program->accesses, &e->access_room, program->access_count + 1, sizeof(*program->accesses)))
+        return;
+    program->accesses[program->access_count++] = (struct st_access){.buffer = buffer,
+                                                                    .mode = (uint8_t)st_operand_mode(operand, e->op),
+                                                                    .content = operand->content,
+                                                                    .role = (uint8_t)role,
+                                                                    .index = (uint32_t)index};
+    e->op->access_count++;
+}
+
+struct st_op *st_emit_copy(struct st_emitter *e, enum st_op_kind kind, unsigned phases, uint32_t from, uint32_t to,
+                           uint64_t index, uint64_t bytes)
+{
+    struct st_op *op = st_emit_op(e, kind, phases);
+
+    st_emit_operand(e, ST_ROLE_FROM, from, index);
+    st_emit_operand(e, ST_ROLE_TO, to, index);
+    op->bytes = bytes;
+    return op;
+}
+
+/* --- slots --- */
+
+uint32_t st_pool_find(const struct st_pool *pool, uint32_t what)
+{
+    for (uint32_t i = 0; i < pool->count; i++)
+        if (pool->holds[i] == what)
+            return pool->buffer[i];
+    return ST_NO_BUFFER;
+}
+
+uint32_t st_pool_take(struct st_pool *pool, uint32_t what)
+{
+    const uint32_t slot = pool->next;
+
+    assert(pool->count > 0);
+    pool->next = (pool->next + 1) % pool->count;
+    pool->holds[slot] = what;
+    return pool->buffer[slot];
+}
+
+void st_pool_forget(struct st_pool *pool)
+{
+    memset(pool->holds, 0xff, sizeof(pool->holds));
+}
+
+/* --- helpers over the plan --- */
+
+uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p)
+{
+    return e->program->workload.pages[p].elems * strata_dtype_bytes(e->program->workload.dtype);
+}
+
+bool st_emit_gated(const struct st_emitter *e)
+{
+    return e->plan->policy.update == ST_UPDATE_GATED && !e->plan->policy.forward_only;
+}
+
+bool st_emit_in_backward(const struct st_emitter *e)
+{
+    return e->plan->policy.update == ST_UPDATE_IN_BACKWARD;
+}
+
+/* --- one cycle --- */
+
+static void upload_tokens(struct st_emitter *e)
+{
+    const struct st_workload *w = &e->program->workload;
+    const uint64_t bytes = (uint64_t)w->micro_batch * w->seq * w->grad_accum * 2 * sizeof(int32_t);
+
+    (void)st_emit_copy(e, ST_OP_UPLOAD_TOKENS, FORWARD, e->lay->at.tokens_host, e->lay->at.tokens_device, 0, bytes);
+}
+
+static bool updates_on_device(const struct st_plan *plan)
+{
+    for (uint32_t p = 0; p < plan->program.workload.page_count; p++)
+        if (plan->program.pages[p].device_update)
+            return true;
+    return false;
+}
+
+static void end_of_step(struct st_emitter *e)
+{
+    const struct st_workload *w = &e->program->workload;
+
+    (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, FORWARD, e->lay->at.scalars_device, e->lay->at.scalars_host, 0,
+                       st_scalars_bytes(w->page_count, w->grad_accum));
+    if (updates_on_device(e->plan))
+        (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, BACKWARD, e->lay->at.overflows_device, e->lay->at.overflows_host, 0,
+                           sizeof(uint64_t));
+    (void)st_emit_op(e, ST_OP_END, FORWARD);
+    st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_host, 0);
+    st_emit_operand(e, ST_ROLE_NORMS, e->lay->at.norms_host, 1);
+    st_emit_operand(e, ST_ROLE_OVERFLOWS, e->lay->at.overflows_host, 0);
+}
+
+/* At a cycle's start the state slots hold what the previous backward read ahead; nothing else is known to be anywhere. */
+static void forget_slots(struct st_emitter *e)
+{
+    struct st_pool *states = &e->lay->states;
+
+    st_emit_forget_weights(e, ST_NO_PAGE);
+    st_pool_forget(&e->lay->grads);
+    st_pool_forget(&e->lay->rounded);
+    st_pool_forget(&e->lay->small_grads);
+    st_pool_forget(&e->lay->small_rounded);
+    st_pool_forget(&e->lay->acts);
+    st_pool_forget(&e->lay->host_acts);
+    st_pool_forget(states);
+    e->lay->weights.next = e->lay->host_weights.next = e->lay->grads.next = e->lay->rounded.next = states->next = 0;
+    e->lay->host_acts.next = 0;
+    memset(e->lay->acts.used, 0, sizeof(e->lay->acts.used));
+    memcpy(states->holds, e->ahead, e->tail_reads * sizeof(*states->holds));
+    states->next = states->count == 0 ? 0 : e->tail_reads % states->count;
+}
+
+static void emit_pass(struct st_emitter *e, const struct st_micros *micros)
+{
+    st_emit_forward(e, micros);
+    if (e->plan->policy.forward_only)
+        return;
+    /* A step's traffic is the schedule's, not what slots happen to hold: each pass brings its weights in. */
+    st_emit_forget_weights(e, ST_NO_PAGE);
+    if (st_emit_gated(e) && micros->closes)
+        st_emit_read_ahead(e);
+    st_emit_backward(e, micros);
+    st_emit_forget_weights(e, ST_NO_PAGE);
+}
+
+/* Vertical: all micro-batches go through a layer together.  Horizontal: one goes through all layers, then the next. */
+static void emit_cycle(struct st_emitter *e)
+{
+    const struct st_workload *w = &e->program->workload;
+    const bool horizontal = e->plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL;
+    const uint32_t together = horizontal ? 1 : w->grad_accum;
+
+    e->program->op_count = e->program->access_count = 0;
+    forget_slots(e);
+    upload_tokens(e);
+    for (uint32_t m = 0; m < w->grad_accum; m += together) {
+        const struct st_micros micros = {
+            .first = m, .end = m + together, .opens = m == 0, .closes = m + together == w->grad_accum};
+
+        emit_pass(e, &micros);
+    }
+    if (!e->plan->policy.forward_only)
+        st_emit_table_backward(e);
+    end_of_step(e);
+    st_emit_held(e);
+    if (e->plan->policy.update != ST_UPDATE_SERIAL || e->plan->policy.forward_only)
+        return;
+    st_emit_forget_weights(e, ST_NO_PAGE);
+    for (uint32_t p = 0; p < w->page_count; p++)
+        st_emit_gate(e, p);
+}
+
+/* What the lists grew beyond their end: a plan keeps them as long as it lives. */
+static void trim(void **array, uint32_t count, size_t size)
+{
+    void *trimmed = count > 0 ? realloc(*array, (size_t)count * size) : NULL;
+
+    if (trimmed != NULL)
+        *array = trimmed;
+}
+
+strata_status st_emit_program(struct st_plan *plan, struct st_layout *lay)
+{
+    struct st_program *program = &plan->program;
+    struct st_emitter e = {.plan = plan, .program = program, .lay = lay};
+    strata_status st;
+
+    e.update_phases = st_emit_gated(&e) ? BODY | EPI : BODY | PRO;
+    st_emit_order(&e);
+    emit_cycle(&e);
+    if (e.no_memory)
+        return st_error(STRATA_E_NOMEM, "plan: no memory for the program");
+    if ((st = st_program_wait(program)) != STRATA_OK)
+        return st;
+    trim((void **)&program->ops, program->op_count, sizeof(*program->ops));
+    trim((void **)&program->accesses, program->access_count, sizeof(*program->accesses));
+    trim((void **)&program->waits, program->wait_count, sizeof(*program->waits));
+    trim((void **)&program->buffers, program->buffer_count, sizeof(*program->buffers));
+    return STRATA_OK;
+}

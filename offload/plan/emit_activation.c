@@ -1,0 +1,78 @@
+/* emit_activation.c - layer boundaries: on the device, or in slots with their checkpoint on host or NVMe. */
+#include "offload/plan/emit_internal.h"
+
+uint64_t st_emit_act_id(const struct st_emitter *e, uint32_t boundary, uint32_t micro)
+{
+    return (uint64_t)boundary * e->program->workload.grad_accum + micro;
+}
+
+static uint32_t act_slot(struct st_emitter *e, uint32_t id)
+{
+    struct st_pool *pool = &e->lay->acts;
+    uint32_t oldest = 0;
+
+    for (uint32_t i = 1; i < pool->count; i++)
+        if (pool->used[i] < pool->used[oldest])
+            oldest = i;
+    pool->holds[oldest] = id;
+    pool->used[oldest] = ++e->tick;
+    return pool->buffer[oldest];
+}
+
+uint32_t st_emit_act_fresh(struct st_emitter *e, uint32_t boundary, uint32_t micro)
+{
+    const uint64_t id = st_emit_act_id(e, boundary, micro);
+    const uint32_t region = e->lay->act_device[id];
+
+    return region != ST_NO_BUFFER ? region : act_slot(e, (uint32_t)id);
+}
+
+/* The checkpoint in host memory: its region, or a slot filled from its extent. */
+static uint32_t host_act(struct st_emitter *e, uint64_t id, uint32_t micro, unsigned phases)
+{
+    uint32_t slot;
+
+    if (e->lay->act_nvme[id] == ST_NO_BUFFER)
+        return e->lay->act_host[id];
+    slot = st_pool_find(&e->lay->host_acts, (uint32_t)id);
+    if (slot != ST_NO_BUFFER)
+        return slot;
+    slot = st_pool_take(&e->lay->host_acts, (uint32_t)id);
+    st_emit_copy(e, ST_OP_READ_ACT, phases, e->lay->act_nvme[id], slot, id, e->program->buffers[e->lay->act_nvme[id]].bytes)
+        ->micro = micro;
+    return slot;
+}
+
+uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro, unsigned phases)
+{
+    const uint64_t id = st_emit_act_id(e, boundary, micro);
+    struct st_pool *pool = &e->lay->acts;
+    uint32_t slot, host;
+
+    if (e->lay->act_device[id] != ST_NO_BUFFER)
+        return e->lay->act_device[id];
+    for (uint32_t i = 0; i < pool->count; i++) {
+        if (pool->holds[i] == id) {
+            pool->used[i] = ++e->tick;
+            return pool->buffer[i];
+        }
+    }
+    host = host_act(e, id, micro, phases);
+    slot = act_slot(e, (uint32_t)id);
+    st_emit_copy(e, ST_OP_UPLOAD_ACT, phases, host, slot, id, e->program->workload.activation_bytes)->micro = micro;
+    return slot;
+}
+
+void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, uint32_t slot)
+{
+    const uint64_t id = st_emit_act_id(e, boundary, micro);
+    const uint32_t extent = e->lay->act_nvme[id];
+    uint32_t host;
+
+    if (e->lay->act_device[id] != ST_NO_BUFFER)
+        return;
+    host = extent != ST_NO_BUFFER ? st_pool_take(&e->lay->host_acts, (uint32_t)id) : e->lay->act_host[id];
+    st_emit_copy(e, ST_OP_DOWNLOAD_ACT, FORWARD, slot, host, id, e->program->workload.activation_bytes)->micro = micro;
+    if (extent != ST_NO_BUFFER)
+        st_emit_copy(e, ST_OP_WRITE_ACT, FORWARD, host, extent, id, e->program->buffers[extent].bytes)->micro = micro;
+}

@@ -1,0 +1,233 @@
+/* emit_gate.c - weights in and out, and the updates of a page. */
+#include "offload/plan/emit_internal.h"
+
+#include <assert.h>
+
+/* --- weights --- */
+
+uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases)
+{
+    const struct st_program *program = e->program;
+    const struct st_page_place *place = &program->pages[p];
+    uint32_t slot;
+
+    if (place->weight_home == STRATA_TIER_HOST)
+        return place->home_region;
+    assert(place->weight_home == STRATA_TIER_NVME);
+    slot = st_pool_find(&e->lay->host_weights, p);
+    if (slot != ST_NO_BUFFER)
+        return slot;
+    slot = st_pool_take(&e->lay->host_weights, p);
+    if (phases == 0)
+        return slot;
+    st_emit_copy(e, ST_OP_READ_WEIGHT, phases, place->home_region, slot, p, program->buffers[place->home_region].bytes)->page = p;
+    return slot;
+}
+
+static struct st_pool *device_slots(struct st_emitter *e, uint32_t p)
+{
+    return st_place_is_small(e->plan, p) ? &e->lay->small_weights : &e->lay->weights;
+}
+
+static void upload_weight(struct st_emitter *e, uint32_t p, uint32_t from, uint32_t to, unsigned phases)
+{
+    st_emit_copy(e, ST_OP_UPLOAD_WEIGHT, phases, from, to, p, st_emit_page_bytes(e, p))->page = p;
+}
+
+uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases)
+{
+    const struct st_page_place *place = &e->program->pages[p];
+    uint32_t slot, from;
+
+    if (place->resident)
+        return place->weight_region;
+    slot = st_pool_find(device_slots(e, p), p);
+    if (slot != ST_NO_BUFFER)
+        return slot;
+    from = st_emit_host_weight(e, p, phases);
+    slot = st_pool_take(device_slots(e, p), p);
+    upload_weight(e, p, from, slot, phases);
+    return slot;
+}
+
+static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
+{
+    const struct st_page_place *place = &e->program->pages[p];
+
+    if (place->weight_home != STRATA_TIER_NVME)
+        return;
+    st_emit_copy(e, ST_OP_WRITE_WEIGHT, e->update_phases, slot, place->home_region, p,
+                 e->program->buffers[place->home_region].bytes)
+        ->page = p;
+}
+
+/* --- the gate: updates of one page --- */
+
+static void move_state(struct st_emitter *e, enum st_op_kind kind, unsigned phases, uint32_t c, uint32_t from, uint32_t to)
+{
+    const struct st_chunk *chunk = &e->program->chunks[c];
+    struct st_op *op = st_emit_copy(e, kind, phases, from, to, c, chunk->bytes);
+
+    op->page = chunk->page;
+    op->chunk = c;
+}
+
+static uint32_t state_slot(struct st_emitter *e, uint32_t c)
+{
+    struct st_pool *pool = &e->lay->states;
+    const struct st_chunk *chunk = &e->program->chunks[c];
+    uint32_t slot = st_pool_find(pool, c);
+
+    if (slot != ST_NO_BUFFER)
+        return slot;
+    slot = st_pool_take(pool, c);
+    move_state(e, ST_OP_READ_STATE, e->update_phases, c, chunk->region, slot);
+    return slot;
+}
+
+/* One chunk's update, where its page's are made.  State that the device updates and does not hold comes there, and goes back. */
+static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
+{
+    const struct st_chunk *chunk = &e->program->chunks[c];
+    const struct st_page_place *place = &e->program->pages[chunk->page];
+    const bool swapped = chunk->tier == STRATA_TIER_NVME, device = place->device_update;
+    const uint32_t home = swapped ? state_slot(e, c) : chunk->region;
+    const uint32_t state = place->carried ? st_pool_take(&e->lay->carries, c) : home;
+    struct st_op *op;
+
+    if (place->carried)
+        move_state(e, ST_OP_UPLOAD_STATE, e->update_phases, c, home, state);
+    op = st_emit_op(e, device ? ST_OP_UPDATE_DEVICE : ST_OP_UPDATE, e->update_phases);
+    op->page = chunk->page;
+    op->chunk = c;
+    st_emit_operand(e, ST_ROLE_STATE, state, c);
+    st_emit_operand(e, ST_ROLE_WEIGHT, weight, chunk->page);
+    st_emit_operand(e, ST_ROLE_GRAD, place->grad_region, chunk->page);
+    if (device)
+        st_emit_operand(e, ST_ROLE_OVERFLOWS, e->lay->at.overflows_device, 0);
+    if (!st_emit_in_backward(e)) /* the norm of the whole step, its clip factor */
+        st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_host, 0);
+    if (place->carried)
+        move_state(e, ST_OP_DOWNLOAD_STATE, e->update_phases, c, state, home);
+    if (swapped)
+        move_state(e, ST_OP_WRITE_STATE, e->update_phases, c, home, chunk->region);
+}
+
+static void update_chunks(struct st_emitter *e, uint32_t p, uint32_t weight)
+{
+    const struct st_page_place *place = &e->program->pages[p];
+
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
+        if (e->program->chunks[c].tier != STRATA_TIER_COUNT)
+            update_chunk(e, c, weight);
+}
+
+/* When the gate must bring page p's weights in: always if the forward that follows takes them from there, else for updates alone.
+ */
+static unsigned gate_phases(const struct st_emitter *e, uint32_t p)
+{
+    const bool gathered = st_place_is_table(e->plan, p) && st_place_gather_on_host(e->plan);
+
+    return st_emit_gated(e) && (gathered || !e->program->pages[p].resident) ? ALWAYS : e->update_phases;
+}
+
+static void gate_host(struct st_emitter *e, uint32_t p)
+{
+    const struct st_page_place *place = &e->program->pages[p];
+    const uint32_t weight = st_emit_host_weight(e, p, gate_phases(e, p));
+
+    update_chunks(e, p, weight);
+    write_weight(e, p, weight);
+    if (place->resident && !(st_place_is_table(e->plan, p) && st_emit_uploads_later(e)))
+        upload_weight(e, p, weight, place->weight_region, e->update_phases);
+}
+
+bool st_emit_uploads_later(const struct st_emitter *e)
+{
+    return st_emit_gated(e) && st_place_table_resident(e->plan) && st_place_gather_on_host(e->plan) &&
+           e->program->pages[e->program->workload.table_first].trained;
+}
+
+void st_emit_table_tile(struct st_emitter *e, uint32_t t)
+{
+    const uint32_t p = e->program->workload.table_first + t;
+    const struct st_page_place *place = &e->program->pages[p];
+
+    upload_weight(e, p, place->home_region, place->weight_region, e->update_phases);
+}
+
+static void gate_device(struct st_emitter *e, uint32_t p)
+{
+    const struct st_page_place *place = &e->program->pages[p];
+    const uint32_t weight = st_emit_device_weight(e, p, gate_phases(e, p));
+    uint32_t host;
+
+    update_chunks(e, p, weight);
+    if (place->weight_home == STRATA_TIER_DEVICE)
+        return;
+    host = st_emit_host_weight(e, p, gate_phases(e, p) & ~(unsigned)e->update_phases); /* an update brings newer ones down */
+    st_emit_copy(e, ST_OP_DOWNLOAD_WEIGHT, e->update_phases, weight, host, p, st_emit_page_bytes(e, p))->page = p;
+    write_weight(e, p, host);
+}
+
+void st_emit_gate(struct st_emitter *e, uint32_t p)
+{
+    if (!e->program->pages[p].trained)
+        return;
+    if (e->program->pages[p].device_update)
+        gate_device(e, p);
+    else
+        gate_host(e, p);
+}
+
+/* The i-th page in the order of updates. */
+static uint32_t update_order(const struct st_emitter *e, uint32_t i)
+{
+    const uint32_t first = e->program->workload.block_first;
+
+    if (!e->first_ahead || i > first)
+        return i;
+    return i == 0 ? first : i - 1;
+}
+
+/* It may go before the table where nothing in between takes its slot. */
+static bool can_go_ahead(const struct st_emitter *e)
+{
+    const struct st_workload *w = &e->program->workload;
+
+    if (e->program->pages[w->block_first].resident)
+        return true;
+    return e->lay->weights.count > 1 && (st_place_table_resident(e->plan) || !e->program->pages[w->table_first].device_update);
+}
+
+void st_emit_order(struct st_emitter *e)
+{
+    const struct st_program *program = e->program;
+
+    e->first_ahead = can_go_ahead(e);
+    e->tail_reads = 0;
+    for (uint32_t i = 0; st_emit_gated(e) && i < program->workload.page_count; i++) {
+        const struct st_page_place *place = &program->pages[update_order(e, i)];
+
+        for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
+            if (program->chunks[c].tier == STRATA_TIER_NVME && e->tail_reads < e->lay->states.count)
+                e->ahead[e->tail_reads++] = c;
+    }
+}
+
+void st_emit_read_ahead(struct st_emitter *e)
+{
+    for (uint32_t i = 0; i < e->tail_reads; i++)
+        move_state(e, ST_OP_READ_STATE, BACKWARD, e->ahead[i], e->program->chunks[e->ahead[i]].region, e->lay->states.buffer[i]);
+}
+
+void st_emit_forget_weights(struct st_emitter *e, uint32_t but)
+{
+    struct st_pool *pool = &e->lay->weights;
+
+    for (uint32_t i = 0; i < pool->count; i++)
+        if (but == ST_NO_PAGE || pool->holds[i] != but)
+            pool->holds[i] = ST_NO_BUFFER;
+    st_pool_forget(&e->lay->small_weights);
+    st_pool_forget(&e->lay->host_weights);
+}

@@ -1,0 +1,107 @@
+/* offload/plan/emit_internal.h - the parts of the program writer: mechanics, weights and updates, activations, forward, backward.
+ *
+ * emit.c            ops, accesses, slots; one cycle
+ * emit_gate.c       weights in and out, updates of a page
+ * emit_activation.c layer boundaries: slots, checkpoints on host and NVMe
+ * emit_forward.c    embedding, blocks, head and loss
+ * emit_backward.c   gradients: sums, rounding, where they go */
+#ifndef OFFLOAD_PLAN_EMIT_INTERNAL_H
+#define OFFLOAD_PLAN_EMIT_INTERNAL_H
+
+#include "offload/plan/plan_internal.h"
+
+enum {
+    PRO = ST_PHASE_PROLOGUE,
+    BODY = ST_PHASE_BODY,
+    EPI = ST_PHASE_EPILOGUE,
+    EVAL = ST_PHASE_EVAL,
+    FORWARD = PRO | BODY | EVAL,
+    BACKWARD = PRO | BODY,
+    ALWAYS = PRO | BODY | EPI | EVAL,
+};
+
+#define ST_HELD_MAX 2u /* the lowest block, the positions */
+
+struct st_emitter {
+    const struct st_plan *plan; /* decisions */
+    struct st_program *program; /* being written */
+    struct st_layout *lay;
+    uint32_t op_room, access_room;
+    uint64_t tick;                     /* for least recently used */
+    bool first_ahead;                  /* the first block's update and upload go before the table's */
+    uint32_t ahead[ST_POOL_SLOTS_MAX]; /* [tail_reads] chunks read ahead by the previous cycle, in the order of their updates */
+    uint32_t tail_reads;
+    uint8_t update_phases; /* when updates run */
+    struct {
+        uint32_t page, from;
+    } held[ST_HELD_MAX]; /* downloads of gradients that go after the step's end */
+    uint32_t held_count;
+    struct st_op *op; /* begun last: a place in the list, or `dummy` once memory has run out */
+    struct st_op dummy;
+    bool no_memory;
+};
+
+/* A run of micro-batches that goes through the layers together. */
+struct st_micros {
+    uint32_t first, end; /* [first, end) */
+    bool opens, closes;  /* holds the step's first, its last micro-batch */
+};
+
+/* --- emit.c --- */
+
+/* Begin an op; its indices and flags are the caller's to set, its operands follow in the order of its row.  Where memory has run
+ * out it is a dummy that no list holds: emission goes on, and st_emit_program() says so at its end. */
+struct st_op *st_emit_op(struct st_emitter *e, enum st_op_kind kind, unsigned phases);
+/* An operand of the op begun last: how it is used and what it holds says the row. */
+void st_emit_operand(struct st_emitter *e, enum st_role role, uint32_t buffer, uint64_t index);
+/* An op that copies thing `index` from one buffer to another. */
+struct st_op *st_emit_copy(struct st_emitter *e, enum st_op_kind kind, unsigned phases, uint32_t from, uint32_t to,
+                           uint64_t index, uint64_t bytes);
+
+/* The slot that holds `what`, or ST_NO_BUFFER; the next slot, which holds it from now on. */
+uint32_t st_pool_find(const struct st_pool *pool, uint32_t what);
+uint32_t st_pool_take(struct st_pool *pool, uint32_t what);
+void st_pool_forget(struct st_pool *pool);
+
+uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p);
+bool st_emit_gated(const struct st_emitter *e);
+bool st_emit_in_backward(const struct st_emitter *e);
+
+/* --- emit_gate.c --- */
+
+/* A device buffer that holds page p's weights. */
+uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases);
+/* A host buffer that holds them: the home, or a slot filled from the extent in the phases named (0: the caller fills it). */
+uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases);
+/* Page p's updates, with its state and weights brought in and written back. */
+void st_emit_gate(struct st_emitter *e, uint32_t p);
+/* State that the next cycle's gate needs first is read during this cycle's backward. */
+void st_emit_read_ahead(struct st_emitter *e);
+/* Upload tile t of a table that is looked up on the host and stays on the device. */
+void st_emit_table_tile(struct st_emitter *e, uint32_t t);
+/* Is the lookup on the host while the table stays on the device?  Then its upload is left to st_emit_table_tile(). */
+bool st_emit_uploads_later(const struct st_emitter *e);
+/* What the slots hold is not known any more; but for page `but` on the device, if not ST_NO_PAGE. */
+void st_emit_forget_weights(struct st_emitter *e, uint32_t but);
+/* Find out whether the first block goes ahead, and which chunks are read ahead. */
+void st_emit_order(struct st_emitter *e);
+
+/* --- emit_activation.c --- */
+
+uint64_t st_emit_act_id(const struct st_emitter *e, uint32_t boundary, uint32_t micro);
+/* Where a boundary's activation is to be made; the boundary's activation, fetched if it is not on the device. */
+uint32_t st_emit_act_fresh(struct st_emitter *e, uint32_t boundary, uint32_t micro);
+uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro, unsigned phases);
+/* Leave the checkpoint on its tier. */
+void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, uint32_t slot);
+
+/* --- emit_forward.c, emit_backward.c --- */
+
+void st_emit_forward(struct st_emitter *e, const struct st_micros *micros);
+void st_emit_backward(struct st_emitter *e, const struct st_micros *micros);
+/* The lookup's share of the table's gradient, all micro-batches in order, and its one rounding. */
+void st_emit_table_backward(struct st_emitter *e);
+/* The downloads that backward held back. */
+void st_emit_held(struct st_emitter *e);
+
+#endif

@@ -1,0 +1,395 @@
+/* plan.c - from workload, machine and policy to a plan: chunks, the smallest placement the policy allows, what does not fit.
+ *
+ * Spare memory is spent in plan_choose.c, by candidates that plan_place.c completes. */
+#include "offload/optim/optimizer.h"
+#include "offload/plan/plan_internal.h"
+#include "offload/program/tables.h"
+
+#include "core/base/error.h"
+#include "core/base/size.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Code, libraries, oneDNN's code and scratch, thread stacks. */
+#define FIXED_BYTES_DEFAULT (96ull << 20)
+/* Chunks: the size grows with the model so that there are at most so many. */
+#define CHUNK_ELEMS_DEFAULT (4ull << 20)
+#define CHUNKS_MOST         16384u
+#define OPS_MAX             (1u << 20)
+
+/* --- chunks --- */
+
+/* A function of the workload and the upper limit alone. */
+static uint64_t automatic_chunk(const struct st_workload *w, uint64_t most)
+{
+    uint64_t elems = CHUNK_ELEMS_DEFAULT;
+
+    while (w->params / elems >= CHUNKS_MOST)
+        elems *= 2;
+    if (most != 0 && elems > most)
+        elems = most > ST_NORM_BLOCK ? most - most % ST_NORM_BLOCK : ST_NORM_BLOCK;
+    return elems;
+}
+
+static uint32_t count_chunks(const struct st_workload *w, uint64_t chunk_elems)
+{
+    uint64_t count = 0;
+
+    for (uint32_t p = 0; p < w->page_count; p++)
+        for (uint32_t i = 0; i < w->pages[p].group_count; i++)
+            count += (w->pages[p].groups[i].elems + chunk_elems - 1) / chunk_elems;
+    return (uint32_t)count;
+}
+
+static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *group, uint64_t position)
+{
+    for (uint64_t at = 0; at < group->elems; at += plan->policy.chunk_elems) {
+        struct st_chunk *chunk = &plan->program.chunks[plan->program.chunk_count++];
+        const uint64_t left = group->elems - at;
+
+        *chunk = (struct st_chunk){.page = p, .group = group->kind, .first = group->offset + at, .region = ST_NO_BUFFER};
+        chunk->position = position + at;
+        chunk->elems = left < plan->policy.chunk_elems ? left : plan->policy.chunk_elems;
+        chunk->bytes = st_chunk_layout(plan->program.master, plan->program.moments, plan->program.moment_format, chunk->elems,
+                                       &chunk->moment1_offset, &chunk->moment2_offset);
+        chunk->tile_first = plan->program.tile_count;
+        plan->program.tile_count += (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
+    }
+}
+
+static strata_status cut_chunks(struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->program.workload;
+    uint64_t position = 0;
+    uint32_t count;
+
+    if (plan->policy.chunk_elems == 0)
+        plan->policy.chunk_elems = automatic_chunk(w, plan->policy.chunk_most);
+    count = count_chunks(w, plan->policy.chunk_elems);
+
+    plan->program.pages = calloc(w->page_count, sizeof(*plan->program.pages));
+    plan->program.chunks = calloc((size_t)count + 1, sizeof(*plan->program.chunks));
+    if (plan->program.pages == NULL || plan->program.chunks == NULL)
+        return st_error(STRATA_E_NOMEM, "plan: no memory for %u chunks", count);
+    for (uint32_t p = 0; p < w->page_count; p++) {
+        plan->program.pages[p].chunk_first = plan->program.chunk_count;
+        for (uint32_t i = 0; i < w->pages[p].group_count; i++) {
+            const struct st_group *group = &w->pages[p].groups[i];
+
+            cut_group(plan, p, group, position);
+            position += (group->elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK * ST_NORM_BLOCK;
+        }
+        plan->program.pages[p].chunk_count = plan->program.chunk_count - plan->program.pages[p].chunk_first;
+    }
+    return STRATA_OK;
+}
+
+/* --- decisions --- */
+
+void st_plan_size(const struct st_plan *plan, uint64_t needed[STRATA_TIER_COUNT])
+{
+    struct st_layout lay;
+
+    (void)st_layout_make(&lay, (struct st_plan *)plan, false); /* sizing touches nothing */
+    memcpy(needed, lay.needed, sizeof(lay.needed));
+}
+
+static bool fits(const struct st_plan *plan)
+{
+    uint64_t needed[STRATA_TIER_COUNT];
+
+    st_plan_size(plan, needed);
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        if (needed[t] > plan->capacity.bytes[t])
+            return false;
+    return true;
+}
+
+/* Weights of one page above their tier? */
+static bool page_promoted(const struct st_plan *plan, uint32_t p)
+{
+    if (plan->policy.param_tier == STRATA_TIER_DEVICE)
+        return false;
+    return st_place_resident(plan, p) ||
+           (plan->policy.param_tier == STRATA_TIER_NVME && st_place_weight_home(plan, p) != STRATA_TIER_NVME);
+}
+
+uint64_t st_plan_promoted(const struct st_plan *plan)
+{
+    const size_t dt = strata_dtype_bytes(plan->program.workload.dtype);
+    uint32_t chunks = st_place_device_chunks(plan);
+    uint64_t bytes = 0;
+
+    for (uint32_t p = 0, end; p < plan->program.workload.page_count; p = end) {
+        end = st_plan_alike_end(plan, p);
+        if (page_promoted(plan, p))
+            bytes += (end - p) * plan->program.workload.pages[p].elems * dt;
+    }
+    if (plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
+        return bytes;
+    if (plan->policy.optimizer_tier == STRATA_TIER_NVME && plan->decided.pinned_chunks > chunks)
+        chunks = plan->decided.pinned_chunks;
+    return bytes + plan->sums->state_bytes[chunks];
+}
+
+bool st_plan_allowed(const struct st_plan *plan)
+{
+    return fits(plan) && (plan->policy.cache == ST_AUTO_BYTES || st_plan_promoted(plan) <= plan->policy.cache);
+}
+
+static void decide_smallest(struct st_plan *plan, enum st_accumulation order)
+{
+    const struct st_workload *w = &plan->program.workload;
+    const struct st_policy *policy = &plan->policy;
+    const bool state_stays = policy->optimizer_tier == STRATA_TIER_DEVICE && !policy->forward_only;
+
+    plan->decided = (struct st_decisions){
+        .accumulation = order,
+        .activation_tier = policy->forward_only /* two boundaries that take turns */ ? STRATA_TIER_DEVICE
+                           : policy->activation_tier == STRATA_TIER_COUNT            ? STRATA_TIER_HOST
+                                                                                     : policy->activation_tier,
+        .kept_blocks = policy->activations == ST_ACT_KEPT ? w->block_count : 0,
+        .resident_pages = policy->param_tier == STRATA_TIER_DEVICE ? w->page_count : 0,
+        .device_state_pages = state_stays ? w->page_count : 0,
+        .slots = {.weights = 1, .host_weights = 1, .states = 1, .carries = 1, .acts = 2, .host_acts = 1, .grads = 1},
+    };
+}
+
+void st_plan_raise(struct st_plan *plan, uint32_t *decision, uint32_t high)
+{
+    uint32_t low = *decision;
+
+    while (low < high) {
+        const uint32_t middle = low + (high - low + 1) / 2;
+
+        *decision = middle;
+        if (st_plan_allowed(plan))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    *decision = low;
+}
+
+/* --- what does not fit --- */
+
+static const char *const tier_words[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
+
+static strata_status does_not_fit(const struct st_plan *plan)
+{
+    char needed[24], have[24], remedy[256 + ST_MACHINE_PATH_MAX];
+
+    for (int t = 0; t < STRATA_TIER_COUNT; t++) {
+        if (plan->program.needed[t] <= plan->capacity.bytes[t])
+            continue;
+        st_plan_remedy(remedy, sizeof(remedy), plan, (strata_tier)t);
+        return st_error(STRATA_E_NOFIT, "does not fit: %s needs %s at least, %s allowed: %s", tier_words[t],
+                        st_size_text(needed, plan->program.needed[t]), st_size_text(have, plan->capacity.bytes[t]), remedy);
+    }
+    return st_error(STRATA_E_INTERNAL, "plan: nothing lacks, yet nothing fits");
+}
+
+/* --- make --- */
+
+/* Memory of the process: the host's arena, the device's where that is RAM, the fixed part, and tables that grow with the plan. */
+static void size_process(struct st_plan *plan)
+{
+    struct st_tables tables;
+
+    plan->fixed_bytes = plan->policy.fixed_bytes +
+                        st_tables_size(&tables, &plan->program, plan->capacity.workers, !plan->capacity.device_is_host);
+    plan->rss_bytes_max = plan->program.needed[STRATA_TIER_HOST] + plan->fixed_bytes;
+    if (plan->capacity.device_is_host)
+        plan->rss_bytes_max += plan->program.needed[STRATA_TIER_DEVICE];
+}
+
+/* What the program's readers need to know of the decisions. */
+static void tell_program(struct st_plan *plan)
+{
+    plan->program.forward_only = plan->policy.forward_only;
+    plan->program.update = plan->policy.update;
+    plan->program.activation_tier = plan->decided.activation_tier;
+    plan->program.kept_blocks = plan->decided.kept_blocks;
+}
+
+/* The slots that pools of the decided layout have are fewer where nothing needs them. */
+strata_status st_plan_build(struct st_plan *plan)
+{
+    struct st_layout lay;
+    strata_status st;
+
+    tell_program(plan);
+    st = st_layout_make(&lay, plan, true);
+    if (st == STRATA_OK) {
+        memcpy(plan->program.needed, lay.needed, sizeof(lay.needed));
+        plan->decided.slots = plan->program.slots = st_layout_slots(&lay);
+        plan->program.at = lay.at;
+        st = st_emit_program(plan, &lay);
+    }
+    st_layout_fini(&lay);
+    if (st == STRATA_OK)
+        size_process(plan);
+    return st;
+}
+
+/* Host memory is too small for what the configuration puts there, but a faster tier may take some: as few pages' state on the
+ * device as will do. */
+static bool lift_state(struct st_plan *plan)
+{
+    const struct st_policy *policy = &plan->policy;
+    const struct st_workload *w = &plan->program.workload;
+    const uint32_t resident = plan->decided.resident_pages;
+
+    if (policy->forward_only || policy->optimizer_tier == STRATA_TIER_DEVICE)
+        return false;
+    for (uint32_t pages = w->table_count; pages <= w->page_count; pages++) {
+        plan->decided.device_state_pages = pages;
+        plan->decided.resident_pages = pages > resident ? pages : resident;
+        if (st_plan_allowed(plan))
+            return true;
+    }
+    plan->decided.device_state_pages = 0;
+    plan->decided.resident_pages = resident;
+    return false;
+}
+
+static bool fits_somehow(struct st_plan *plan)
+{
+    if (!fits(plan) && !lift_state(plan))
+        return false;
+    st_plan_size(plan, plan->minimum);
+    return true;
+}
+
+/* Checkpoints that may lie on either tier: the host first, else the device. */
+bool st_plan_smallest(struct st_plan *plan, enum st_accumulation order)
+{
+    decide_smallest(plan, order);
+    if (fits_somehow(plan))
+        return true;
+    plan->decided.activation_tier = STRATA_TIER_DEVICE;
+    if (plan->policy.activation_tier == STRATA_TIER_COUNT && fits_somehow(plan))
+        return true;
+    decide_smallest(plan, order);
+    st_plan_size(plan, plan->minimum);
+    return false;
+}
+
+static uint64_t lacking(const struct st_plan *plan)
+{
+    uint64_t sum = 0;
+
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        sum += plan->minimum[t] > plan->capacity.bytes[t] ? plan->minimum[t] - plan->capacity.bytes[t] : 0;
+    return sum;
+}
+
+/* In either order of accumulation, where it is open; if in none, left as the one that lacks less. */
+bool st_plan_smallest_fits(struct st_plan *plan)
+{
+    const enum st_accumulation asked = plan->policy.accumulation;
+    uint64_t vertical;
+
+    if (asked != ST_ACCUMULATE_AUTO)
+        return st_plan_smallest(plan, asked);
+    if (st_plan_smallest(plan, ST_ACCUMULATE_VERTICAL))
+        return true;
+    vertical = lacking(plan);
+    if (st_plan_smallest(plan, ST_ACCUMULATE_HORIZONTAL))
+        return true;
+    if (vertical <= lacking(plan))
+        (void)st_plan_smallest(plan, ST_ACCUMULATE_VERTICAL);
+    return false;
+}
+
+/* What "auto" means where nothing is to be chosen, and what a forward pass alone has no use for. */
+static void resolve_policy(struct st_policy *policy, const struct st_workload *w)
+{
+    if (policy->update == ST_UPDATE_AUTO)
+        policy->update = policy->needs_norm ? ST_UPDATE_GATED : ST_UPDATE_IN_BACKWARD;
+    if (policy->forward_only || (policy->accumulation == ST_ACCUMULATE_AUTO && w->grad_accum == 1))
+        policy->accumulation = ST_ACCUMULATE_VERTICAL;
+}
+
+/* A program is made, verified and simulated op by op: what would take minutes is refused before anything loops over it. */
+static strata_status check_ops(const struct st_plan *plan)
+{
+    const uint64_t ops = st_plan_ops_expected(plan);
+
+    if (ops <= OPS_MAX)
+        return STRATA_OK;
+    return st_error(STRATA_E_CONFIG,
+                    "a step of %u micro-batches through %u blocks and %u chunks takes about %llu operations, and at most %u are "
+                    "planned: raise the micro-batch and lower gradient_accumulation_steps, or raise strata.chunk_size",
+                    plan->program.workload.grad_accum, plan->program.workload.block_count, plan->program.chunk_count,
+                    (unsigned long long)ops, OPS_MAX);
+}
+
+strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
+                           const struct st_policy *policy)
+{
+    return st_plan_make_judged(out, workload, capacity, policy, NULL);
+}
+
+strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
+                                  const struct st_policy *policy, const struct st_machine *rates)
+{
+    struct st_plan *plan = calloc(1, sizeof(*plan));
+    strata_status st;
+
+    if (plan == NULL)
+        return st_error(STRATA_E_NOMEM, "plan: no memory");
+    plan->capacity = *capacity;
+    plan->policy = *policy;
+    plan->program.moments = policy->moments != 0 ? policy->moments : 2;
+    plan->program.moment_format = policy->moment_format;
+    plan->program.master = workload->dtype == STRATA_BF16  ? ST_MASTER_SPLIT
+                           : workload->dtype == STRATA_F16 ? ST_MASTER_FULL
+                                                           : ST_MASTER_WEIGHT;
+    resolve_policy(&plan->policy, workload);
+    if (policy->fixed_bytes == 0)
+        plan->policy.fixed_bytes = FIXED_BYTES_DEFAULT;
+    if ((st = st_workload_check(workload)) != STRATA_OK ||
+        (st = st_workload_copy(&plan->program.workload, workload)) != STRATA_OK || (st = cut_chunks(plan)) != STRATA_OK ||
+        (st = check_ops(plan)) != STRATA_OK || (st = st_plan_sums_make(plan)) != STRATA_OK)
+        goto fail;
+    if (!st_plan_smallest_fits(plan)) {
+        st_plan_size(plan, plan->program.needed);
+        tell_program(plan);
+        size_process(plan); /* without a program, which there is not */
+        *out = plan;
+        return does_not_fit(plan);
+    }
+    plan->fits = true;
+    if ((st = st_plan_choose(plan, rates)) != STRATA_OK)
+        goto fail;
+    *out = plan;
+    return STRATA_OK;
+
+fail:
+    st_plan_destroy(plan);
+    return st;
+}
+
+strata_status st_plan_verify(const struct st_plan *plan)
+{
+    if (!plan->fits)
+        return st_error(STRATA_E_INTERNAL, "verify: the plan does not fit");
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        if (plan->program.needed[t] > plan->capacity.bytes[t])
+            return st_error(STRATA_E_INTERNAL, "verify: tier %d has not the room that is needed", t);
+    return st_program_verify(&plan->program);
+}
+
+void st_plan_destroy(struct st_plan *plan)
+{
+    if (plan == NULL)
+        return;
+    st_program_fini(&plan->program);
+    st_plan_sums_free(plan->sums);
+    free(plan);
+}

@@ -1,0 +1,509 @@
+/* plan_layout.c - from decisions to bytes: every region, slot and extent with its tier, offset and size.
+ *
+ * The same walk sizes a candidate (no allocation) and builds the chosen one, so the two cannot differ: a sizing takes a run of
+ * pages alike at once, and chunks by their sums. */
+#include "offload/plan/plan_internal.h"
+
+#include "core/base/error.h"
+#include "kernels/kernels.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOST_ALIGN   4096u
+#define DEVICE_ALIGN 256u
+/* Moments of so many bytes have their planes staggered, which then is about 1 % of a chunk's bytes at most. */
+#define SKEWED_BYTES (1u << 20)
+
+/* Rows of the plan's table. */
+enum item {
+    WEIGHTS,
+    WEIGHT_SLOTS,
+    GRADIENTS,
+    GRADIENT_SLOTS,
+    ACCUMULATORS,
+    PARKED,
+    STATE,
+    STATE_SLOTS,
+    CHECKPOINTS,
+    ACTIVATION_SLOTS,
+    ACTIVATIONS,
+    WORKSPACE,
+    ROWS,
+    CONSTANTS,
+    SMALL,
+    ITEM_COUNT
+};
+static const char *const item_names[ITEM_COUNT] = {
+    [WEIGHTS] = "weights",
+    [WEIGHT_SLOTS] = "weight slots",
+    [GRADIENTS] = "gradients",
+    [GRADIENT_SLOTS] = "gradient slots",
+    [ACCUMULATORS] = "gradient accumulators",
+    [PARKED] = "parked accumulators",
+    [STATE] = "optimizer state",
+    [STATE_SLOTS] = "state slots",
+    [CHECKPOINTS] = "activation checkpoints",
+    [ACTIVATION_SLOTS] = "activation slots",
+    [ACTIVATIONS] = "activations",
+    [WORKSPACE] = "workspace",
+    [ROWS] = "embedding rows",
+    [CONSTANTS] = "constants",
+    [SMALL] = "tokens, losses, norms",
+};
+
+struct walk {
+    struct st_layout *lay;
+    struct st_plan *plan;
+    bool build;
+    uint32_t buffer_room;
+    bool no_memory;
+    uint8_t row[STRATA_TIER_COUNT][ITEM_COUNT];              /* 1 + index in plan->items; 0: none yet */
+    uint64_t streamed, from_nvme, slot_grads, leaving, most; /* elements of the largest page of each kind, */
+    uint64_t small_streamed, small_grads, small_leaving;     /* and of the small ones */
+    uint64_t carried;                                        /* bytes of the largest chunk that is */
+};
+
+static uint64_t round_up(uint64_t value, uint64_t to)
+{
+    return (value + to - 1) / to * to;
+}
+
+uint64_t st_chunk_layout(enum st_master master, uint32_t moments, enum st_moment_format format, uint64_t elems,
+                         uint64_t *moment1_offset, uint64_t *moment2_offset)
+{
+    const uint64_t bytes = st_moment_bytes(format, elems), skew = bytes >= SKEWED_BYTES ? ST_PLANE_SKEW : 0;
+    const uint64_t residual = master == ST_MASTER_WEIGHT ? 0 : round_up(elems * st_master_width(master), 64) + skew;
+    const uint64_t moment = round_up(bytes, 64) + skew;
+
+    *moment1_offset = residual;
+    *moment2_offset = moments > 1 ? residual + moment : 0;
+    return round_up(residual + moments * moment, ST_SWAP_PAGE);
+}
+
+static void add_to_item(struct walk *k, strata_tier tier, uint64_t bytes, enum item item)
+{
+    struct st_plan *plan = k->plan;
+    uint8_t *row = &k->row[tier][item];
+
+    if (*row == 0) {
+        assert(plan->item_count < ST_PLAN_ITEMS_MAX);
+        plan->items[plan->item_count++] = (struct st_plan_item){.name = item_names[item], .tier = tier};
+        *row = (uint8_t)plan->item_count;
+    }
+    plan->items[*row - 1].bytes += bytes;
+}
+
+/* Take `count` times `bytes` of a tier: a sizing. */
+static void take_many(struct walk *k, strata_tier tier, uint64_t bytes, uint64_t count)
+{
+    assert(!k->build);
+    k->lay->needed[tier] += count * round_up(bytes, tier == STRATA_TIER_DEVICE ? DEVICE_ALIGN : HOST_ALIGN);
+}
+
+/* Take `bytes` of a tier; returns the buffer's index when building. */
+static uint32_t take(struct walk *k, strata_tier tier, uint64_t bytes, enum item item)
+{
+    struct st_plan *plan = k->plan;
+    const uint64_t size = round_up(bytes, tier == STRATA_TIER_DEVICE ? DEVICE_ALIGN : HOST_ALIGN);
+    const uint64_t offset = k->lay->needed[tier];
+
+    k->lay->needed[tier] += size;
+    if (!k->build)
+        return ST_NO_BUFFER;
+    add_to_item(k, tier, size, item);
+    if (plan->program.buffer_count == k->buffer_room) {
+        const uint32_t room = k->buffer_room == 0 ? 256 : 2 * k->buffer_room;
+        struct st_buffer *grown = realloc(plan->program.buffers, room * sizeof(*grown));
+
+        if (grown == NULL) {
+            k->no_memory = true;
+            return ST_NO_BUFFER;
+        }
+        plan->program.buffers = grown;
+        k->buffer_room = room;
+    }
+    plan->program.buffers[plan->program.buffer_count] = (struct st_buffer){.tier = tier, .offset = offset, .bytes = size};
+    return plan->program.buffer_count++;
+}
+
+/* The same for each of `count` pages alike, which is one when building. */
+static uint32_t take_each(struct walk *k, strata_tier tier, uint64_t bytes, uint32_t count, enum item item)
+{
+    if (k->build)
+        return take(k, tier, bytes, item);
+    take_many(k, tier, bytes, count);
+    return ST_NO_BUFFER;
+}
+
+static void take_pool(struct walk *k, struct st_pool *pool, uint32_t count, strata_tier tier, uint64_t bytes, enum item item)
+{
+    assert(count <= ST_POOL_SLOTS_MAX);
+    pool->count = bytes == 0 ? 0 : count;
+    for (uint32_t i = 0; i < pool->count; i++)
+        pool->buffer[i] = take(k, tier, bytes, item);
+}
+
+static uint32_t *index_array(struct walk *k, uint64_t count)
+{
+    uint32_t *a;
+
+    if (!k->build)
+        return NULL;
+    a = malloc(count * sizeof(*a));
+    if (a == NULL)
+        k->no_memory = true;
+    else
+        memset(a, 0xff, count * sizeof(*a));
+    return a;
+}
+
+static void set_index(uint32_t *array, uint64_t i, uint32_t buffer)
+{
+    if (array != NULL)
+        array[i] = buffer;
+}
+
+/* Gradient and accumulator regions of trained pages alike. */
+static void lay_gradients(struct walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
+{
+    const struct st_plan *plan = k->plan;
+    const uint64_t elems = plan->program.workload.pages[p].elems;
+    const strata_tier tier = place->device_update ? STRATA_TIER_DEVICE : STRATA_TIER_HOST;
+
+    place->grad_region = take_each(k, tier, elems * strata_dtype_bytes(plan->program.workload.dtype), count, GRADIENTS);
+    if (place->device_update && plan->program.workload.dtype == STRATA_F32)
+        place->accum_region = place->grad_region;
+    else if (st_place_keeps_sum(plan, p))
+        place->accum_region = take_each(k, STRATA_TIER_DEVICE, elems * 4, count, ACCUMULATORS);
+    else if (place->parked)
+        place->accum_region = take_each(k, STRATA_TIER_HOST, elems * 4, count, PARKED);
+}
+
+static void grow(uint64_t *most, bool counts, uint64_t elems)
+{
+    if (counts && elems > *most)
+        *most = elems;
+}
+
+/* What the slots must be able to hold of page p. */
+static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *place)
+{
+    const uint64_t elems = k->plan->program.workload.pages[p].elems;
+    const bool small = st_place_is_small(k->plan, p);
+
+    grow(small ? &k->small_streamed : &k->streamed, !place->resident, elems);
+    grow(&k->from_nvme, place->weight_home == STRATA_TIER_NVME, elems);
+    grow(small ? &k->small_grads : &k->slot_grads, place->trained && !st_place_keeps_sum(k->plan, p), elems);
+    grow(small ? &k->small_leaving : &k->leaving, place->trained && !place->device_update && !st_place_is_table(k->plan, p),
+         elems);
+    if (place->carried && k->plan->sums->page_largest[p] > k->carried)
+        k->carried = k->plan->sums->page_largest[p];
+    grow(&k->most, true, elems);
+}
+
+/* Weight, gradient and accumulator regions of `count` pages alike from p on. */
+static void lay_page(struct walk *k, uint32_t p, uint32_t count)
+{
+    struct st_plan *plan = k->plan;
+    const struct st_page *page = &plan->program.workload.pages[p];
+    const size_t dt = strata_dtype_bytes(plan->program.workload.dtype);
+    struct st_page_place place = {
+        .weight_region = ST_NO_BUFFER, .home_region = ST_NO_BUFFER, .grad_region = ST_NO_BUFFER, .accum_region = ST_NO_BUFFER};
+
+    place.trained = st_place_trained(plan, p);
+    place.weight_home = st_place_weight_home(plan, p);
+    place.resident = st_place_resident(plan, p);
+    place.device_update = place.trained && st_place_device_update(plan, p);
+    place.carried = st_place_carried(plan, p);
+    place.parked = st_place_parked(plan, p);
+    note_slots(k, p, &place);
+    if (place.resident)
+        place.weight_region = take_each(k, STRATA_TIER_DEVICE, page->elems * dt, count, WEIGHTS);
+    if (place.weight_home != STRATA_TIER_DEVICE)
+        place.home_region = take_each(k, place.weight_home, page->elems * dt, count, WEIGHTS);
+    if (place.trained)
+        lay_gradients(k, p, count, &place);
+    if (k->build) {
+        place.chunk_first = plan->program.pages[p].chunk_first;
+        place.chunk_count = plan->program.pages[p].chunk_count;
+        plan->program.pages[p] = place;
+    }
+}
+
+static void lay_pages(struct walk *k)
+{
+    const uint32_t count = k->plan->program.workload.page_count;
+
+    for (uint32_t p = 0, end; p < count; p = end) {
+        end = k->build ? p + 1 : st_plan_alike_end(k->plan, p);
+        lay_page(k, p, end - p);
+    }
+}
+
+static strata_tier chunk_tier(const struct st_plan *plan, uint32_t i)
+{
+    if (plan->policy.forward_only || plan->program.chunks[i].group == ST_GROUP_FROZEN)
+        return STRATA_TIER_COUNT;
+    if (st_place_device_state(plan, plan->program.chunks[i].page))
+        return STRATA_TIER_DEVICE;
+    if (plan->policy.optimizer_tier == STRATA_TIER_NVME && !plan->program.chunks[i].pinned)
+        return STRATA_TIER_NVME;
+    return STRATA_TIER_HOST;
+}
+
+/* Chunks lie in order: on the device, in host memory, on NVMe. */
+static uint64_t size_chunks(struct walk *k)
+{
+    const struct st_plan *plan = k->plan;
+    const uint64_t *before = plan->sums->state_bytes;
+    const uint32_t on_device = st_place_device_chunks(plan);
+    uint32_t in_memory = plan->program.chunk_count;
+
+    if (plan->policy.forward_only)
+        return 0;
+    if (plan->policy.optimizer_tier == STRATA_TIER_NVME)
+        in_memory = plan->decided.pinned_chunks > on_device ? plan->decided.pinned_chunks : on_device;
+    take_many(k, STRATA_TIER_DEVICE, before[on_device], 1);
+    take_many(k, STRATA_TIER_HOST, before[in_memory] - before[on_device], 1);
+    take_many(k, STRATA_TIER_NVME, before[plan->program.chunk_count] - before[in_memory], 1);
+    return plan->sums->state_largest[in_memory];
+}
+
+static uint64_t build_chunks(struct walk *k)
+{
+    struct st_plan *plan = k->plan;
+    uint64_t largest = 0;
+
+    st_plan_spread(plan);
+    for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
+        struct st_chunk *chunk = &plan->program.chunks[i];
+
+        chunk->tier = chunk_tier(plan, i);
+        chunk->region = chunk->tier == STRATA_TIER_COUNT ? ST_NO_BUFFER : take(k, chunk->tier, chunk->bytes, STATE);
+        grow(&largest, chunk->tier == STRATA_TIER_NVME, chunk->bytes);
+    }
+    return largest;
+}
+
+static void lay_chunks(struct walk *k)
+{
+    const uint64_t largest = k->build ? build_chunks(k) : size_chunks(k);
+
+    take_pool(k, &k->lay->states, k->plan->decided.slots.states, STRATA_TIER_HOST, largest, STATE_SLOTS);
+    take_pool(k, &k->lay->carries, k->plan->decided.slots.carries, STRATA_TIER_DEVICE, k->carried, STATE_SLOTS);
+}
+
+static void lay_slots(struct walk *k)
+{
+    struct st_plan *plan = k->plan;
+    const strata_dtype dtype = plan->program.workload.dtype;
+    const size_t dt = strata_dtype_bytes(dtype);
+    struct st_layout *lay = k->lay;
+
+    take_pool(k, &lay->weights, plan->decided.slots.weights, STRATA_TIER_DEVICE, k->streamed * dt, WEIGHT_SLOTS);
+    take_pool(k, &lay->host_weights, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->from_nvme * dt, WEIGHT_SLOTS);
+    take_pool(k, &lay->grads, plan->decided.slots.grads, STRATA_TIER_DEVICE, k->slot_grads * 4, ACCUMULATORS);
+    take_pool(k, &lay->rounded, dtype == STRATA_F32 ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving * dt,
+              GRADIENT_SLOTS);
+    take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed * dt, WEIGHT_SLOTS);
+    take_pool(k, &lay->small_grads, 1, STRATA_TIER_DEVICE, k->small_grads * 4, ACCUMULATORS);
+    take_pool(k, &lay->small_rounded, dtype == STRATA_F32 ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving * dt, GRADIENT_SLOTS);
+    lay->block_sums = take(k, STRATA_TIER_DEVICE, (k->most / 4096 + ST_GROUPS_MAX) * sizeof(double), SMALL);
+}
+
+/* Micro-batches whose activations live at once. */
+static uint64_t live_micros(const struct st_plan *plan)
+{
+    return plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL ? 1 : plan->program.workload.grad_accum;
+}
+
+/* Entry i of an index array: a buffer of its own, or the one entry `owner` has. */
+static void set_or_share(struct walk *k, uint32_t *array, uint64_t i, uint64_t owner, strata_tier tier, uint64_t bytes,
+                         enum item item)
+{
+    if (owner == i)
+        set_index(array, i, take(k, tier, bytes, item));
+    else if (array != NULL)
+        array[i] = array[owner];
+}
+
+/* Block internals: kept ones each, the others one for all. */
+static void lay_internals(struct walk *k)
+{
+    const struct st_plan *plan = k->plan;
+    const struct st_workload *w = &plan->program.workload;
+    const uint64_t g = w->grad_accum, live = live_micros(plan);
+    const uint32_t kept_from = w->block_count - plan->decided.kept_blocks;
+    struct st_layout *lay = k->lay;
+    uint32_t shared = ST_NO_BUFFER;
+
+    if (!k->build) {
+        take_many(k, STRATA_TIER_DEVICE, w->block_internal_bytes, plan->decided.kept_blocks * live + (kept_from > 0));
+        return;
+    }
+    lay->internals = index_array(k, (uint64_t)w->block_count * g);
+    if (kept_from > 0)
+        shared = take(k, STRATA_TIER_DEVICE, w->block_internal_bytes, ACTIVATIONS);
+    for (uint64_t i = 0; i < (uint64_t)w->block_count * g; i++) {
+        if (i / g < kept_from)
+            set_index(lay->internals, i, shared);
+        else
+            set_or_share(k, lay->internals, i, i / g * g + i % g % live, STRATA_TIER_DEVICE, w->block_internal_bytes,
+                         ACTIVATIONS);
+    }
+}
+
+/* Logits of the head's first tiles. */
+static void lay_logits(struct walk *k)
+{
+    const struct st_plan *plan = k->plan;
+    const struct st_workload *w = &plan->program.workload;
+    const uint64_t g = w->grad_accum, live = live_micros(plan);
+
+    k->lay->logits = index_array(k, (uint64_t)plan->decided.kept_tiles * g + 1);
+    for (uint32_t t = 0; t < plan->decided.kept_tiles; t++) {
+        const uint64_t bytes = st_workload_logits_bytes(w, t);
+
+        if (!k->build)
+            take_many(k, STRATA_TIER_DEVICE, bytes, live);
+        for (uint64_t m = 0; m < g && k->build; m++)
+            set_or_share(k, k->lay->logits, t * g + m, t * g + m % live, STRATA_TIER_DEVICE, bytes, ACTIVATIONS);
+    }
+}
+
+static void lay_act_slots(struct walk *k)
+{
+    const struct st_plan *plan = k->plan;
+    const uint64_t bytes = plan->program.workload.activation_bytes;
+    const strata_tier tier = plan->decided.activation_tier;
+
+    take_pool(k, &k->lay->acts, plan->decided.slots.acts, STRATA_TIER_DEVICE, tier == STRATA_TIER_DEVICE ? 0 : bytes,
+              ACTIVATION_SLOTS);
+    take_pool(k, &k->lay->host_acts, plan->decided.slots.host_acts, STRATA_TIER_HOST, tier == STRATA_TIER_NVME ? bytes : 0,
+              ACTIVATION_SLOTS);
+}
+
+/* Layer boundaries: all of them for backward; two that take turns where there is none. */
+static void lay_checkpoints(struct walk *k)
+{
+    const struct st_plan *plan = k->plan;
+    const struct st_workload *w = &plan->program.workload;
+    const uint64_t g = w->grad_accum, live = live_micros(plan), boundaries = (uint64_t)(w->block_count + 1) * g;
+    const strata_tier tier = plan->decided.activation_tier;
+    struct st_layout *lay = k->lay;
+
+    if (!k->build) {
+        take_many(k, tier, w->activation_bytes, live * (plan->policy.forward_only ? 2 : w->block_count + 1));
+        lay_act_slots(k);
+        return;
+    }
+    lay->act_device = index_array(k, boundaries);
+    lay->act_host = index_array(k, boundaries);
+    lay->act_nvme = index_array(k, boundaries);
+    for (uint64_t i = 0; i < boundaries; i++) {
+        const uint64_t layer = plan->policy.forward_only ? i / g % 2 : i / g, owner = layer * g + i % g % live;
+        uint32_t *const array = tier == STRATA_TIER_DEVICE ? lay->act_device
+                                : tier == STRATA_TIER_HOST ? lay->act_host
+                                                           : lay->act_nvme;
+
+        set_or_share(k, array, i, owner, tier, w->activation_bytes, CHECKPOINTS);
+    }
+    lay_act_slots(k);
+}
+
+static void lay_activations(struct walk *k)
+{
+    struct st_plan *plan = k->plan;
+    const struct st_workload *w = &plan->program.workload;
+    const uint64_t g = w->grad_accum, live = live_micros(plan);
+    struct st_layout *lay = k->lay;
+    uint64_t workspace = w->block_workspace_bytes;
+
+    if (w->head_workspace_bytes > workspace)
+        workspace = w->head_workspace_bytes;
+    if (w->embed_workspace_bytes > workspace)
+        workspace = w->embed_workspace_bytes;
+    lay->workspace = take(k, STRATA_TIER_DEVICE, workspace, WORKSPACE);
+    lay_internals(k);
+    lay_logits(k);
+    lay->head = index_array(k, g);
+    lay->dact = index_array(k, g);
+    for (uint64_t m = 0; m < g; m++) {
+        set_or_share(k, lay->head, m, m % live, STRATA_TIER_DEVICE, w->head_internal_bytes, ACTIVATIONS);
+        if (!plan->policy.forward_only)
+            set_index(lay->dact, m, take(k, STRATA_TIER_DEVICE, w->activation_bytes, ACTIVATIONS));
+    }
+    lay->at.head_internals = lay->head != NULL ? lay->head[0] : ST_NO_BUFFER;
+    lay_checkpoints(k);
+}
+
+static void lay_small(struct walk *k)
+{
+    struct st_plan *plan = k->plan;
+    const struct st_workload *w = &plan->program.workload;
+    const uint64_t rows = (uint64_t)w->micro_batch * w->seq;
+    const uint64_t tokens = rows * w->grad_accum * 2 * sizeof(int32_t);
+    const uint64_t scalars = st_scalars_bytes(w->page_count, w->grad_accum);
+    struct st_layout *lay = k->lay;
+
+    lay->at.tokens_host = take(k, STRATA_TIER_HOST, tokens, SMALL);
+    lay->at.tokens_device = take(k, STRATA_TIER_DEVICE, tokens, SMALL);
+    lay->at.scalars_device = take(k, STRATA_TIER_DEVICE, scalars, SMALL);
+    lay->at.scalars_host = take(k, STRATA_TIER_HOST, scalars, SMALL);
+    lay->at.norms_host = take(k, STRATA_TIER_HOST, scalars, SMALL);
+    lay->at.overflows_device = take(k, STRATA_TIER_DEVICE, sizeof(uint64_t), SMALL);
+    lay->at.overflows_host = take(k, STRATA_TIER_HOST, sizeof(uint64_t), SMALL);
+    lay->at.constants = ST_NO_BUFFER;
+    if (w->constants_bytes > 0)
+        lay->at.constants = take(k, STRATA_TIER_DEVICE, w->constants_bytes, CONSTANTS);
+    lay->rows_host = ST_NO_BUFFER;
+    lay->dact_host = ST_NO_BUFFER;
+    if (st_place_gather_on_host(plan))
+        lay->rows_host = take(k, STRATA_TIER_HOST, w->activation_bytes * w->grad_accum, ROWS);
+    if (st_place_trained(plan, w->table_first) && !st_place_device_update(plan, w->table_first))
+        lay->dact_host = take(k, STRATA_TIER_HOST, w->activation_bytes, ROWS);
+}
+
+strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool build)
+{
+    struct walk k = {.lay = lay, .plan = plan, .build = build};
+
+    memset(lay, 0, sizeof(*lay));
+    if (build) {
+        plan->item_count = 0;
+        plan->program.buffer_count = 0;
+    }
+    lay_pages(&k);
+    lay_chunks(&k);
+    lay_slots(&k);
+    lay_activations(&k);
+    lay_small(&k);
+    if (k.no_memory)
+        return st_error(STRATA_E_NOMEM, "plan: no memory for its tables");
+    return STRATA_OK;
+}
+
+struct st_slots st_layout_slots(const struct st_layout *lay)
+{
+    return (struct st_slots){.weights = lay->weights.count,
+                             .host_weights = lay->host_weights.count,
+                             .states = lay->states.count,
+                             .carries = lay->carries.count,
+                             .acts = lay->acts.count,
+                             .host_acts = lay->host_acts.count,
+                             .grads = lay->grads.count > lay->rounded.count ? lay->grads.count : lay->rounded.count};
+}
+
+void st_layout_fini(struct st_layout *lay)
+{
+    free(lay->internals);
+    free(lay->head);
+    free(lay->logits);
+    free(lay->act_device);
+    free(lay->act_host);
+    free(lay->act_nvme);
+    free(lay->dact);
+    memset(lay, 0, sizeof(*lay));
+}

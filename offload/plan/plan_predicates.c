@@ -1,0 +1,112 @@
+/* plan_predicates.c - what the decisions say of a page: where its weights, its sum and its update are. */
+#include "offload/plan/plan_internal.h"
+
+bool st_place_is_table(const struct st_plan *plan, uint32_t page)
+{
+    const struct st_workload *w = &plan->program.workload;
+
+    return page >= w->table_first && page < w->table_first + w->table_count;
+}
+
+bool st_place_is_small(const struct st_plan *plan, uint32_t page)
+{
+    return page == plan->program.workload.norm_page || page == plan->program.workload.position_page;
+}
+
+bool st_place_trained(const struct st_plan *plan, uint32_t page)
+{
+    const struct st_page *p = &plan->program.workload.pages[page];
+
+    for (uint32_t i = 0; i < p->group_count; i++)
+        if (p->groups[i].kind != ST_GROUP_FROZEN)
+            return !plan->policy.forward_only;
+    return false;
+}
+
+bool st_place_resident(const struct st_plan *plan, uint32_t page)
+{
+    return page < plan->decided.resident_pages;
+}
+
+/* State goes to the device page by page from the bottom; the table's tiles all together or not at all. */
+bool st_place_device_state(const struct st_plan *plan, uint32_t page)
+{
+    return plan->decided.device_state_pages >= plan->program.workload.table_count && page < plan->decided.device_state_pages;
+}
+
+/* Blocks alone: the table's sum waits in host memory.  Evenly spread, so that both processors work all the time. */
+bool st_place_carried(const struct st_plan *plan, uint32_t page)
+{
+    const struct st_workload *w = &plan->program.workload;
+    const uint32_t first = plan->decided.device_state_pages > w->block_first ? plan->decided.device_state_pages : w->block_first;
+    uint32_t rank;
+
+    if (plan->decided.carried == 0 || page < first || page >= w->norm_page || !st_place_trained(plan, page))
+        return false;
+    rank = page - first;
+    return (rank + 1) * plan->decided.carried / ST_CARRY_PARTS > rank * plan->decided.carried / ST_CARRY_PARTS;
+}
+
+bool st_place_device_update(const struct st_plan *plan, uint32_t page)
+{
+    return st_place_device_state(plan, page) || st_place_carried(plan, page);
+}
+
+/* A table that is gathered on the host keeps all its tiles there; so does what the host updates. */
+strata_tier st_place_weight_home(const struct st_plan *plan, uint32_t page)
+{
+    const bool gathered = st_place_is_table(plan, page) && !st_place_table_resident(plan);
+    const bool host_update = st_place_trained(plan, page) && !st_place_device_update(plan, page);
+
+    if (!host_update && st_place_resident(plan, page) && !gathered)
+        return STRATA_TIER_DEVICE;
+    if (plan->policy.param_tier == STRATA_TIER_NVME && page >= plan->decided.pinned_weight_pages)
+        return STRATA_TIER_NVME;
+    return STRATA_TIER_HOST;
+}
+
+bool st_place_table_resident(const struct st_plan *plan)
+{
+    return plan->decided.resident_pages >= plan->program.workload.table_first + plan->program.workload.table_count;
+}
+
+/* A table that the host updates in its home there is looked up there, too: a few rows cross the link before the whole table has.
+ * Not one with its home on NVMe, pinned or not: what a placement needs must not jump with the pages pinned. */
+bool st_place_gather_on_host(const struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->program.workload;
+
+    return !st_place_table_resident(plan) ||
+           (plan->policy.param_tier != STRATA_TIER_NVME && st_place_weight_home(plan, w->table_first) == STRATA_TIER_HOST);
+}
+
+/* Must page p's fp32 sum outlive the ops of its layer?  The table's last addend comes at the step's end; with horizontal
+ * accumulation every page's comes with the last micro-batch. */
+static bool sum_outlives(const struct st_plan *plan, uint32_t p)
+{
+    const bool between = plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL && plan->program.workload.grad_accum > 1;
+
+    return st_place_is_table(plan, p) || between;
+}
+
+/* A device accumulator of page p's own. */
+bool st_place_keeps_sum(const struct st_plan *plan, uint32_t p)
+{
+    if (st_place_device_update(plan, p))
+        return plan->program.workload.dtype == STRATA_F32 || sum_outlives(plan, p);
+    return sum_outlives(plan, p) && !st_place_is_table(plan, p) && p < plan->decided.device_accum_pages;
+}
+
+bool st_place_parked(const struct st_plan *plan, uint32_t page)
+{
+    return st_place_trained(plan, page) && sum_outlives(plan, page) && !st_place_keeps_sum(plan, page);
+}
+
+uint32_t st_place_device_chunks(const struct st_plan *plan)
+{
+    const uint32_t pages = plan->decided.device_state_pages;
+
+    if (pages < plan->program.workload.table_count)
+        return 0;
+    return pages < plan->program.workload.page_count ? plan->program.pages[pages].chunk_first : plan->program.chunk_count;
+}

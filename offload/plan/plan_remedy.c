@@ -1,0 +1,163 @@
+/* plan_remedy.c - what would make a run fit: tried with the planner's own sizes before it is advised.
+ *
+ * Tried are slower tiers for state and weights, for the device's sake without the disk first, then recomputing what is kept, then
+ * a batch of one token. A disk counts as large enough: what it must hold is said. */
+#include "offload/plan/plan_internal.h"
+
+#include "core/base/size.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LEAST_BYTES 256u /* of a buffer that depends on the batch, where that is one token */
+
+struct text {
+    char *at;
+    size_t bytes, used;
+};
+
+__attribute__((format(printf, 2, 3))) static void put(struct text *t, const char *fmt, ...)
+{
+    va_list args;
+    int length;
+
+    va_start(args, fmt);
+    length = vsnprintf(t->at + t->used, t->bytes - t->used, fmt, args);
+    va_end(args);
+    if (length > 0)
+        t->used += (size_t)length < t->bytes - t->used ? (size_t)length : t->bytes - t->used - 1;
+}
+
+/* The plan with other tiers.  Its arrays are the plan's own: sizing writes none of them. */
+static bool try_tiers(struct st_plan *trial, const struct st_plan *plan, strata_tier optimizer, strata_tier param,
+                      enum st_activation_mode activations)
+{
+    *trial = *plan;
+    trial->policy.optimizer_tier = optimizer;
+    trial->policy.param_tier = param;
+    trial->policy.activations = activations;
+    trial->capacity.bytes[STRATA_TIER_NVME] = UINT64_MAX;
+    return st_plan_smallest_fits(trial);
+}
+
+/* Slower tiers up to `slowest`: state first, since it is the larger part and used once a step. */
+static bool try_slower(struct st_plan *trial, const struct st_plan *plan, strata_tier slowest,
+                       enum st_activation_mode activations)
+{
+    const struct st_policy *now = &plan->policy;
+    const strata_tier state_last = now->forward_only ? now->optimizer_tier : slowest;
+
+    for (strata_tier param = now->param_tier; param <= STRATA_TIER_NVME && (param <= slowest || param == now->param_tier);
+         param++)
+        for (strata_tier state = now->optimizer_tier; state == now->optimizer_tier || state <= state_last; state++)
+            if (try_tiers(trial, plan, state, param, activations))
+                return true;
+    return false;
+}
+
+static bool find(struct st_plan *trial, const struct st_plan *plan, strata_tier lacking)
+{
+    const enum st_activation_mode asked = plan->policy.activations;
+
+    return (lacking == STRATA_TIER_DEVICE && try_slower(trial, plan, STRATA_TIER_HOST, asked)) ||
+           try_slower(trial, plan, STRATA_TIER_NVME, asked) ||
+           (asked == ST_ACT_KEPT && !plan->policy.forward_only && try_slower(trial, plan, STRATA_TIER_NVME, ST_ACT_RECOMPUTED));
+}
+
+static void put_found(struct text *t, const struct st_plan *trial, const struct st_plan *plan)
+{
+    static const char *const devices[STRATA_TIER_COUNT] = {"none", "cpu", "nvme"};
+    const struct st_policy *then = &trial->policy, *now = &plan->policy;
+    const char *separator = "set ";
+    char size[24];
+
+    if (then->optimizer_tier != now->optimizer_tier) {
+        put(t, "%szero_optimization.offload_optimizer.device to \"%s\"", separator, devices[then->optimizer_tier]);
+        separator = " and ";
+    }
+    if (then->param_tier != now->param_tier) {
+        put(t, "%szero_optimization.offload_param.device to \"%s\" (stage 3)", separator, devices[then->param_tier]);
+        separator = " and ";
+    }
+    if (then->activations != now->activations)
+        put(t, "%sstrata.activations to \"recomputed\"", separator);
+    if (trial->minimum[STRATA_TIER_NVME] > plan->capacity.bytes[STRATA_TIER_NVME])
+        put(t, ", with --nvme DIR and %s of disk there", st_size_text(size, trial->minimum[STRATA_TIER_NVME]));
+}
+
+/* Could fewer tokens at a time help?  Not where one of them does not. */
+static bool smaller_batch_fits(struct st_plan *trial)
+{
+    struct st_workload *w = &trial->program.workload;
+
+    w->micro_batch = w->seq = w->grad_accum = 1;
+    w->activation_bytes = w->block_internal_bytes = w->block_workspace_bytes = LEAST_BYTES;
+    w->head_internal_bytes = w->head_workspace_bytes = w->embed_workspace_bytes = LEAST_BYTES;
+    return st_plan_smallest_fits(trial);
+}
+
+/* What the frugalest trial still lacks, of device and host, and why. */
+static void put_lacking(struct text *t, const struct st_plan *trial, const struct st_plan *plan)
+{
+    const uint64_t *needed = trial->minimum, *have = plan->capacity.bytes;
+    const bool device = needed[STRATA_TIER_DEVICE] > have[STRATA_TIER_DEVICE];
+    const bool host = needed[STRATA_TIER_HOST] > have[STRATA_TIER_HOST];
+    char device_text[24], host_text[24];
+
+    if (trial->policy.param_tier != plan->policy.param_tier || trial->policy.optimizer_tier != plan->policy.optimizer_tier) {
+        put(t, "even with %s on nvme", plan->policy.forward_only ? "the weights" : "state and weights");
+        if (device)
+            put(t, " the device needs %s", st_size_text(device_text, needed[STRATA_TIER_DEVICE]));
+        if (host)
+            put(t, "%s the host needs %s", device ? " and" : "", st_size_text(host_text, needed[STRATA_TIER_HOST]));
+        put(t, "; ");
+    }
+}
+
+/* Nothing tried fits. */
+static void put_least(struct text *t, struct st_plan *trial, const struct st_plan *plan, strata_tier tier)
+{
+    const uint64_t gradients = plan->program.workload.params * strata_dtype_bytes(plan->program.workload.dtype);
+    const bool host = trial->minimum[STRATA_TIER_HOST] > plan->capacity.bytes[STRATA_TIER_HOST];
+    char part[24];
+
+    put_lacking(t, trial, plan);
+    if (host && !plan->policy.forward_only && gradients > plan->capacity.bytes[STRATA_TIER_HOST])
+        put(t, "gradients alone take %s of host memory, %zu bytes per parameter; ", st_size_text(part, gradients),
+            strata_dtype_bytes(plan->program.workload.dtype));
+    put(t, "raise --%s-memory", tier == STRATA_TIER_HOST ? "host" : "device");
+    if (host && tier != STRATA_TIER_HOST)
+        put(t, " or --host-memory");
+    if (smaller_batch_fits(trial))
+        put(t, plan->policy.forward_only ? ", or lower the micro-batch, --seq-len or --max-tokens"
+                                         : ", or lower the micro-batch or --seq-len");
+}
+
+/* Of several directories the one that limits all, since each takes its part. */
+static void put_disk(struct text *t, const struct st_capacity *have)
+{
+    if (have->nvme_tightest[0] != '\0')
+        put(t, "free disk space in %s, or name another directory with --nvme", have->nvme_tightest);
+    else
+        put(t, have->bytes[STRATA_TIER_NVME] == 0 ? "give a directory with --nvme DIR"
+                                                  : "free disk space or name another directory with --nvme");
+}
+
+void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_tier tier)
+{
+    struct text t = {.at = buf, .bytes = bytes};
+    struct st_plan trial;
+
+    buf[0] = '\0';
+    if (tier == STRATA_TIER_NVME) {
+        put_disk(&t, &plan->capacity);
+        return;
+    }
+    if (!find(&trial, plan, tier)) {
+        put_least(&t, &trial, plan, tier); /* the last one tried is the frugalest */
+        return;
+    }
+    put_found(&t, &trial, plan);
+    put(&t, ", or raise --%s-memory", tier == STRATA_TIER_HOST ? "host" : "device");
+}

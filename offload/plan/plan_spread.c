@@ -1,0 +1,92 @@
+/* plan_spread.c - which chunks of the state are pinned in host memory, once it is known how many.
+ *
+ * Sizes are decided as if the first ones were (plan_sums.c).  Pinned together, they would leave the drive idle while their
+ * pages' updates run and crowded afterwards; so within chunks of one size, which are as good as each other, the pinned ones are
+ * spread evenly over the order of updates.  The table's come first: nothing hides its update. */
+#include "offload/plan/plan_internal.h"
+
+#include <stdlib.h>
+
+#define CLASSES_MAX 64u /* sizes that are spread; chunks of further ones stay as they were decided */
+
+struct size_class {
+    uint64_t bytes;
+    uint32_t count, pinned; /* without the table's */
+    uint32_t seen;
+};
+
+struct spread {
+    struct st_plan *plan;
+    struct size_class classes[CLASSES_MAX];
+    uint32_t class_count;
+    uint32_t first, pinned_end; /* decided: [first, pinned_end) of the chunks from `first` on */
+};
+
+static struct size_class *class_of(struct spread *s, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < s->class_count; i++)
+        if (s->classes[i].bytes == bytes)
+            return &s->classes[i];
+    if (s->class_count == CLASSES_MAX)
+        return NULL;
+    s->classes[s->class_count] = (struct size_class){.bytes = bytes};
+    return &s->classes[s->class_count++];
+}
+
+static bool of_table(const struct spread *s, uint32_t chunk)
+{
+    return st_place_is_table(s->plan, s->plan->program.chunks[chunk].page);
+}
+
+static void count_classes(struct spread *s)
+{
+    for (uint32_t i = s->first; i < s->plan->program.chunk_count; i++) {
+        struct size_class *c = class_of(s, s->plan->program.chunks[i].bytes);
+
+        if (c == NULL || s->plan->program.chunks[i].group == ST_GROUP_FROZEN)
+            continue;
+        c->count++;
+        c->pinned += i < s->pinned_end;
+    }
+}
+
+/* The table takes of its class what it can get. */
+static void pin_table(struct spread *s)
+{
+    for (uint32_t i = s->first; i < s->plan->program.chunk_count; i++) {
+        struct st_chunk *chunk = &s->plan->program.chunks[i];
+        struct size_class *c = class_of(s, chunk->bytes);
+
+        if (c == NULL || chunk->group == ST_GROUP_FROZEN || !of_table(s, i))
+            continue;
+        chunk->pinned = c->pinned > 0;
+        c->count--;
+        c->pinned -= chunk->pinned;
+    }
+}
+
+static void pin_evenly(struct spread *s)
+{
+    for (uint32_t i = s->first; i < s->plan->program.chunk_count; i++) {
+        struct st_chunk *chunk = &s->plan->program.chunks[i];
+        struct size_class *c = class_of(s, chunk->bytes);
+
+        if (c == NULL || chunk->group == ST_GROUP_FROZEN || of_table(s, i))
+            continue;
+        chunk->pinned = (uint64_t)(c->seen + 1) * c->pinned / c->count > (uint64_t)c->seen * c->pinned / c->count;
+        c->seen++;
+    }
+}
+
+void st_plan_spread(struct st_plan *plan)
+{
+    struct spread s = {.plan = plan, .first = st_place_device_chunks(plan), .pinned_end = plan->decided.pinned_chunks};
+
+    for (uint32_t i = 0; i < plan->program.chunk_count; i++)
+        plan->program.chunks[i].pinned = i < plan->decided.pinned_chunks;
+    if (plan->policy.optimizer_tier != STRATA_TIER_NVME || plan->decided.pinned_chunks <= s.first)
+        return;
+    count_classes(&s);
+    pin_table(&s);
+    pin_evenly(&s);
+}

@@ -1,0 +1,138 @@
+/* plan_sums.c - sums over pages and chunks, made once, so that sizing a candidate does not walk them. */
+#include "offload/plan/plan_internal.h"
+
+#include "core/base/error.h"
+
+#include <stdlib.h>
+
+enum page_kind { TABLE_TILE, POSITIONS, BLOCK, FINAL_NORM, HEAD_TILE };
+
+static enum page_kind kind_of(const struct st_workload *w, uint32_t page)
+{
+    if (page < w->table_count)
+        return TABLE_TILE;
+    if (page < w->block_first)
+        return POSITIONS;
+    if (page < w->norm_page)
+        return BLOCK;
+    return page == w->norm_page ? FINAL_NORM : HEAD_TILE;
+}
+
+static bool alike(const struct st_workload *w, uint32_t a, uint32_t b)
+{
+    const struct st_page *x = &w->pages[a], *y = &w->pages[b];
+
+    if (kind_of(w, a) != kind_of(w, b) || x->elems != y->elems || x->group_count != y->group_count)
+        return false;
+    for (uint32_t i = 0; i < x->group_count; i++)
+        if (x->groups[i].kind != y->groups[i].kind || x->groups[i].elems != y->groups[i].elems)
+            return false;
+    return true;
+}
+
+static void sum_chunks(const struct st_plan *plan, struct st_plan_sums *sums)
+{
+    const uint32_t count = plan->program.chunk_count;
+
+    sums->state_bytes[0] = 0;
+    for (uint32_t c = 0; c < count; c++) {
+        const struct st_chunk *chunk = &plan->program.chunks[c];
+
+        sums->state_bytes[c + 1] = sums->state_bytes[c] + (chunk->group == ST_GROUP_FROZEN ? 0 : chunk->bytes);
+    }
+    for (uint32_t p = 0; p < plan->program.workload.page_count; p++)
+        sums->page_largest[p] = 0;
+    for (uint32_t c = 0; c < count; c++) {
+        const uint64_t bytes = sums->state_bytes[c + 1] - sums->state_bytes[c];
+        uint64_t *largest = &sums->page_largest[plan->program.chunks[c].page];
+
+        *largest = bytes > *largest ? bytes : *largest;
+    }
+    sums->state_largest[count] = 0;
+    for (uint32_t c = count; c-- > 0;) {
+        const uint64_t bytes = sums->state_bytes[c + 1] - sums->state_bytes[c], after = sums->state_largest[c + 1];
+
+        sums->state_largest[c] = bytes > after ? bytes : after;
+    }
+}
+
+static uint32_t lowest_block(const struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->program.workload;
+    uint32_t b = 0;
+
+    if (st_place_trained(plan, w->table_first) || (w->position_page != ST_NO_PAGE && st_place_trained(plan, w->position_page)))
+        return 0;
+    while (b < w->block_count && !st_place_trained(plan, w->block_first + b))
+        b++;
+    return b;
+}
+
+strata_status st_plan_sums_make(struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->program.workload;
+    struct st_plan_sums *sums = calloc(1, sizeof(*sums));
+
+    plan->sums = sums;
+    if (sums == NULL)
+        return st_error(STRATA_E_NOMEM, "plan: no memory");
+    sums->run_end = malloc(w->page_count * sizeof(*sums->run_end));
+    sums->run_first = malloc(w->page_count * sizeof(*sums->run_first));
+    sums->page_largest = malloc(w->page_count * sizeof(*sums->page_largest));
+    sums->state_bytes = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_bytes));
+    sums->state_largest = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_largest));
+    if (sums->run_end == NULL || sums->run_first == NULL || sums->page_largest == NULL || sums->state_bytes == NULL ||
+        sums->state_largest == NULL)
+        return st_error(STRATA_E_NOMEM, "plan: no memory for %u chunks", plan->program.chunk_count);
+    for (uint32_t p = w->page_count; p-- > 0;) {
+        const bool last = p + 1 == w->page_count || !alike(w, p, p + 1);
+
+        sums->run_end[p] = last ? p + 1 : sums->run_end[p + 1];
+    }
+    for (uint32_t p = 0; p < w->page_count; p++)
+        sums->run_first[p] = p > 0 && sums->run_end[p - 1] == sums->run_end[p] ? sums->run_first[p - 1] : p;
+    sum_chunks(plan, sums);
+    sums->lowest_block = lowest_block(plan);
+    return STRATA_OK;
+}
+
+void st_plan_sums_free(struct st_plan_sums *sums)
+{
+    if (sums == NULL)
+        return;
+    free(sums->run_end);
+    free(sums->run_first);
+    free(sums->page_largest);
+    free(sums->state_bytes);
+    free(sums->state_largest);
+    free(sums);
+}
+
+static uint32_t cut(uint32_t end, uint32_t page, uint32_t boundary)
+{
+    return boundary > page && boundary < end ? boundary : end;
+}
+
+/* Carried blocks stand between others. */
+static uint32_t cut_carried(const struct st_plan *plan, uint32_t end, uint32_t page)
+{
+    const bool carried = st_place_carried(plan, page);
+    uint32_t p = page + 1;
+
+    if (plan->decided.carried == 0)
+        return end;
+    while (p < end && st_place_carried(plan, p) == carried)
+        p++;
+    return p;
+}
+
+uint32_t st_plan_alike_end(const struct st_plan *plan, uint32_t page)
+{
+    uint32_t end = plan->sums->run_end[page];
+
+    end = cut(end, page, plan->decided.resident_pages);
+    end = cut(end, page, plan->decided.device_state_pages);
+    end = cut(end, page, plan->decided.pinned_weight_pages);
+    end = cut(end, page, plan->decided.device_accum_pages);
+    return cut_carried(plan, end, page);
+}

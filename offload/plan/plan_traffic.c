@@ -1,0 +1,161 @@
+/* plan_traffic.c - what a placement moves in a steady step, without writing its program.
+ *
+ * Page by page the counts follow the program's rules (emit_gate.c, emit_backward.c): a pass brings a page in once for
+ * forward and once for backward, and a gate that runs beside such a use shares it.  That the sums equal the program's is
+ * tested over random plans. */
+#include "offload/plan/plan_internal.h"
+
+/* One page's moves: weights in units of the page, fp32 sums in units of theirs. */
+struct counts {
+    uint32_t reads, writes; /* to and from NVMe, where the weights' home is there */
+    uint32_t uploads, downloads;
+    uint32_t sum_uploads, sum_downloads;
+};
+
+struct page_facts {
+    uint32_t passes, forward, backward; /* uses of a pass by device ops */
+    bool trained, table, gathered, resident, device_update, gated;
+};
+
+static bool is_head(const struct st_workload *w, uint32_t p)
+{
+    return p >= w->head_first && p < w->head_first + w->head_count;
+}
+
+static struct page_facts facts_of(const struct st_plan *plan, uint32_t p)
+{
+    const struct st_workload *w = &plan->program.workload;
+    const bool block = p >= w->block_first && p < w->norm_page, table = st_place_is_table(plan, p);
+    struct page_facts f = {.trained = st_place_trained(plan, p), .table = table};
+
+    f.passes = plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL ? w->grad_accum : 1;
+    f.forward = table ? is_head(w, p) : 1;
+    f.backward = block ? p - w->block_first >= plan->sums->lowest_block : p == w->norm_page || is_head(w, p);
+    if (plan->policy.forward_only)
+        f.backward = 0;
+    f.gathered = table && !st_place_table_resident(plan);
+    f.resident = st_place_resident(plan, p);
+    f.device_update = f.trained && st_place_device_update(plan, p);
+    f.gated = plan->policy.update == ST_UPDATE_GATED;
+    return f;
+}
+
+/* Does the update find the page where a use beside it has just brought it? */
+static bool shares(const struct st_plan *plan, const struct page_facts *f)
+{
+    if (f->gated)
+        return true; /* with the forward, or the lookup */
+    return plan->policy.update == ST_UPDATE_IN_BACKWARD && f->backward > 0 && !f->table;
+}
+
+/* Weights of a page that lies on the device throughout. */
+static void count_resident(struct counts *n, const struct page_facts *f)
+{
+    const bool host_update = f->trained && !f->device_update;
+
+    n->reads = host_update ? 1 : 0;
+    if (f->gathered && !(f->trained && f->gated))
+        n->reads++; /* by the lookup; else it finds what the gate has left */
+    n->uploads = host_update ? 1 : 0;
+    n->downloads = f->device_update && f->gathered ? 1 : 0;
+    n->writes = host_update || n->downloads > 0 ? 1 : 0;
+}
+
+static void count_streamed(struct counts *n, const struct st_plan *plan, const struct page_facts *f)
+{
+    const uint32_t uses = f->passes * (f->forward + f->backward);
+    const bool shared = shares(plan, f);
+
+    n->reads = uses + (f->table ? 1 : 0) + (f->trained && !shared ? 1 : 0);
+    n->uploads = uses;
+    if (f->device_update)
+        n->uploads += !shared || f->table ? 1 : 0;
+    n->downloads = f->device_update ? 1 : 0;
+    n->writes = f->trained ? 1 : 0;
+}
+
+static void count_gradients(struct counts *n, const struct st_plan *plan, uint32_t p, const struct page_facts *f)
+{
+    const uint32_t visits =
+        f->table ? (plan->program.workload.tied ? f->passes : 0) : f->passes; /* by the ops that add to the sum */
+
+    if (!f->trained)
+        return;
+    if (!f->table && !f->device_update)
+        n->downloads++;
+    if (!st_place_parked(plan, p) || visits == 0)
+        return;
+    n->sum_uploads = visits - 1;
+    n->sum_downloads = f->table ? visits : visits - 1;
+}
+
+static uint64_t state_of(const struct st_plan *plan, uint32_t p)
+{
+    const uint32_t first = plan->program.pages[p].chunk_first;
+
+    return plan->sums->state_bytes[first + plan->program.pages[p].chunk_count] - plan->sums->state_bytes[first];
+}
+
+static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_t p, uint32_t times)
+{
+    const uint64_t elems = plan->program.workload.pages[p].elems,
+                   bytes = elems * strata_dtype_bytes(plan->program.workload.dtype);
+    const struct page_facts f = facts_of(plan, p);
+    struct counts n = {0};
+
+    if (f.resident)
+        count_resident(&n, &f);
+    else
+        count_streamed(&n, plan, &f);
+    count_gradients(&n, plan, p, &f);
+    if (st_place_weight_home(plan, p) == STRATA_TIER_NVME) {
+        const uint64_t extent = (bytes + ST_SWAP_PAGE - 1) / ST_SWAP_PAGE * ST_SWAP_PAGE;
+
+        moved->read += times * n.reads * extent;
+        moved->nvme += times * (n.reads + n.writes) * extent;
+    }
+    if (st_place_carried(plan, p)) {
+        moved->upload += times * state_of(plan, p);
+        moved->link += 2 * times * state_of(plan, p);
+    }
+    moved->upload += times * (n.uploads * bytes + n.sum_uploads * elems * 4);
+    moved->link += times * ((n.uploads + n.downloads) * bytes + (n.sum_uploads + n.sum_downloads) * elems * 4);
+}
+
+/* Rows of the table that the host gathers, and gradients of rows that it scatters. */
+static void add_rows(struct st_moved *moved, const struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->program.workload;
+    const uint64_t bytes = w->activation_bytes * w->grad_accum;
+
+    if (st_place_gather_on_host(plan)) {
+        moved->upload += bytes;
+        moved->link += bytes;
+    }
+    if (st_place_parked(plan, w->table_first))
+        moved->link += bytes;
+}
+
+static void add_state(struct st_moved *moved, const struct st_plan *plan)
+{
+    const uint32_t on_device = st_place_device_chunks(plan);
+    const uint32_t from = plan->decided.pinned_chunks > on_device ? plan->decided.pinned_chunks : on_device;
+    uint64_t bytes;
+
+    if (plan->policy.forward_only || plan->policy.optimizer_tier != STRATA_TIER_NVME)
+        return;
+    bytes = plan->sums->state_bytes[plan->program.chunk_count] - plan->sums->state_bytes[from];
+    moved->read += bytes;
+    moved->nvme += 2 * bytes;
+}
+
+void st_plan_moved(struct st_moved *moved, const struct st_plan *plan)
+{
+    *moved = (struct st_moved){0};
+    for (uint32_t p = 0, end; p < plan->program.workload.page_count; p = end) {
+        end = st_plan_alike_end(plan, p);
+        add_page(moved, plan, p, end - p);
+    }
+    add_rows(moved, plan);
+    add_state(moved, plan);
+}

@@ -1,0 +1,156 @@
+/* dispatch.c - see dispatch.h. */
+#include "offload/program/dispatch.h"
+
+#include "core/base/error.h"
+
+#include <stdlib.h>
+
+uint64_t st_dispatch_bytes(uint64_t ops)
+{
+    return ops * (sizeof(uint32_t) + sizeof(_Atomic uint32_t));
+}
+
+/* The lane goes on to another op. */
+static void begin_op(struct st_dispatch *d, uint32_t lane)
+{
+    d->lanes[lane].waits_met = 0;
+    d->lanes[lane].ready = false;
+    d->lanes[lane].on = ST_NO_OP;
+}
+
+/* Each lane's first op. */
+static void rewind_lanes(struct st_dispatch *d)
+{
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        d->lanes[lane].next = lane == 0 ? 0 : d->lanes[lane - 1].end;
+        begin_op(d, lane);
+    }
+}
+
+strata_status st_dispatch_init(struct st_dispatch *d, const struct st_program *program, bool queues)
+{
+    *d = (struct st_dispatch){.program = program, .queues = queues};
+    d->done = calloc((size_t)program->op_count + 1, sizeof(*d->done));
+    d->lane_ops = malloc(((size_t)program->op_count + 1) * sizeof(*d->lane_ops));
+    if (d->done == NULL || d->lane_ops == NULL) {
+        st_dispatch_fini(d);
+        return st_error(STRATA_E_NOMEM, "no memory for the lanes of %u ops", program->op_count);
+    }
+    for (uint32_t i = 0; i < program->op_count; i++)
+        d->lanes[program->ops[i].lane].end++;
+    for (uint32_t lane = 1; lane < ST_LANE_COUNT; lane++)
+        d->lanes[lane].end += d->lanes[lane - 1].end;
+    rewind_lanes(d);
+    for (uint32_t i = 0; i < program->op_count; i++)
+        d->lane_ops[d->lanes[program->ops[i].lane].next++] = i;
+    return STRATA_OK;
+}
+
+void st_dispatch_fini(struct st_dispatch *d)
+{
+    free(d->done);
+    free(d->lane_ops);
+    d->done = NULL;
+    d->lane_ops = NULL;
+}
+
+void st_dispatch_begin(struct st_dispatch *d, enum st_phase phase)
+{
+    d->cycle++;
+    d->phase = phase;
+    d->passed = 0;
+    rewind_lanes(d);
+}
+
+/* In which cycle was the op's last turn over? */
+static uint32_t done_in(const struct st_dispatch *d, uint32_t op)
+{
+    return atomic_load_explicit(&d->done[op], memory_order_acquire);
+}
+
+/* A queue that runs in order brings an op after those of its own lane by itself.  A masked op is not handed out: it waits. */
+static bool comes_by_itself(const struct st_dispatch *d, const struct st_op *op, uint32_t on)
+{
+    return d->queues && d->program->ops[on].lane == op->lane && (op->phases & d->phase) != 0 &&
+           (op->lane == ST_LANE_COMPUTE || op->lane == ST_LANE_UPDATE || op->lane == ST_LANE_UPDATE_DEVICE);
+}
+
+/* The first of the op's waits from *met on that is not met; *met is left there. */
+static uint32_t first_unmet(const struct st_dispatch *d, uint32_t index, uint32_t *met)
+{
+    const struct st_op *op = &d->program->ops[index];
+
+    for (; *met < op->wait_count; ++*met) {
+        const struct st_wait *wait = &d->program->waits[op->wait_first + *met];
+
+        if (done_in(d, wait->op) + (wait->previous ? 1 : 0) < d->cycle && !comes_by_itself(d, op, wait->op))
+            return wait->op;
+    }
+    return ST_NO_OP;
+}
+
+uint32_t st_dispatch_unmet(const struct st_dispatch *d, uint32_t op)
+{
+    uint32_t met = 0;
+
+    return first_unmet(d, op, &met);
+}
+
+uint32_t st_dispatch_look(struct st_dispatch *d, uint32_t lane)
+{
+    const uint32_t op = st_dispatch_head(d, lane);
+    uint32_t on_done = d->cycle - 1, on = first_unmet(d, op, &d->lanes[lane].waits_met);
+
+    if (on != ST_NO_OP)
+        on_done = d->cycle - d->program->waits[d->program->ops[op].wait_first + d->lanes[lane].waits_met].previous;
+    else if (done_in(d, op) < on_done)
+        on = op;
+    d->lanes[lane].on = on;
+    d->lanes[lane].on_done = on_done;
+    d->lanes[lane].ready = on == ST_NO_OP;
+    return on;
+}
+
+void st_dispatch_pass(struct st_dispatch *d, uint32_t lane)
+{
+    const uint32_t op = st_dispatch_head(d, lane);
+
+    if (st_dispatch_masked(d, op))
+        st_dispatch_finish(d, op);
+    d->lanes[lane].next++;
+    begin_op(d, lane);
+    d->passed++;
+}
+
+uint32_t st_dispatch_pick(struct st_dispatch *d)
+{
+    uint32_t best = ST_NO_OP;
+
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        const uint32_t op = st_lane_is_io(lane) ? ST_NO_OP : st_dispatch_head(d, lane);
+
+        if (op < best && st_dispatch_blocker(d, lane) == ST_NO_OP)
+            best = op;
+    }
+    return best;
+}
+
+uint32_t st_dispatch_earliest(const struct st_dispatch *d)
+{
+    uint32_t earliest = ST_NO_OP;
+
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        const uint32_t op = st_lane_is_io(lane) ? ST_NO_OP : st_dispatch_head(d, lane);
+
+        earliest = op < earliest ? op : earliest;
+    }
+    return earliest;
+}
+
+/* A turn begins only when the one before is over: nobody else stores meanwhile. */
+void st_dispatch_finish(struct st_dispatch *d, uint32_t op)
+{
+    const uint32_t before = atomic_load_explicit(&d->done[op], memory_order_relaxed);
+
+    atomic_store_explicit(&d->done[op], before + 1, memory_order_release);
+}

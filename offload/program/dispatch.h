@@ -1,0 +1,101 @@
+/* offload/program/dispatch.h - which op goes next: a program's ops over its lanes, cycle by cycle.
+ *
+ * The engine starts what this hands out on real lanes, the simulator on a clock.  Both ask the same code, so that a prediction
+ * and a run go through the program in the same order.
+ *
+ * A lane issues its ops in program order.  An op is ready when all that it waits for is done, and its own turn of the cycle
+ * before. An op that the phase masks is done as soon as it is ready.  On a device that is the host one executor runs whatever is
+ * not I/O, the earliest ready op first; on one with queues of its own each lane hands out what is ready, ST_JOBS_AHEAD ops beyond
+ * the one that runs.  Waits only point backwards, so the earliest op that is not done can always proceed.
+ *
+ * Threads.  One asks and passes; an op may be finished on any thread.  st_dispatch_finish() stores done[op] (release), whoever
+ * asks loads it (acquire) before it uses what the op made. */
+#ifndef OFFLOAD_PROGRAM_DISPATCH_H
+#define OFFLOAD_PROGRAM_DISPATCH_H
+
+#include "offload/program/program.h"
+
+#include <stdatomic.h>
+
+#define ST_NO_OP      UINT32_MAX
+#define ST_JOBS_AHEAD 16u /* of one lane: enough to keep a queue busy, few enough that none fills up */
+
+struct st_dispatch {
+    const struct st_program *program; /* borrowed */
+    bool queues;                      /* executing lanes are queues of their own, which run in order */
+    enum st_phase phase;              /* of the running cycle, */
+    uint32_t cycle;                   /* counted from 1 */
+    uint32_t passed;                  /* ops of it that are handed out or masked */
+    struct {
+        uint32_t next, end;   /* into lane_ops */
+        uint32_t waits_met;   /* of the next op, from its first wait on */
+        bool ready;           /* all of them: what is done stays done */
+        uint32_t on, on_done; /* else the op that it waits for, until done[on] is that; NO_OP: not looked at yet */
+    } lanes[ST_LANE_COUNT];
+    uint32_t *lane_ops;     /* [op_count], by lane */
+    _Atomic uint32_t *done; /* [op_count]: last cycle in which the op finished */
+};
+
+/** Before the first cycle.  E_NOMEM.  Cost: st_dispatch_bytes(). */
+strata_status st_dispatch_init(struct st_dispatch *d, const struct st_program *program, bool queues);
+void st_dispatch_fini(struct st_dispatch *d);
+/** Memory that this takes for a program of so many ops. */
+uint64_t st_dispatch_bytes(uint64_t ops);
+
+void st_dispatch_begin(struct st_dispatch *d, enum st_phase phase);
+/** Has every op of the cycle been passed?  Then the next one may begin, though ops may be under way. */
+static inline bool st_dispatch_over(const struct st_dispatch *d)
+{
+    return d->passed == d->program->op_count;
+}
+
+/** The lane's next op; NO_OP: it has come to its end. */
+static inline uint32_t st_dispatch_head(const struct st_dispatch *d, uint32_t lane)
+{
+    return d->lanes[lane].next == d->lanes[lane].end ? ST_NO_OP : d->lane_ops[d->lanes[lane].next];
+}
+/** Number of the lane's next op, of an I/O lane, among all I/O ops. */
+static inline uint32_t st_dispatch_io(const struct st_dispatch *d, uint32_t lane)
+{
+    return d->lanes[lane].next - d->lanes[ST_LANE_READ_STATE - 1].end;
+}
+/** Is there nothing to do for this op in this phase?  Then it is done when passed. */
+static inline bool st_dispatch_masked(const struct st_dispatch *d, uint32_t op)
+{
+    return (d->program->ops[op].phases & d->phase) == 0;
+}
+/** The op that the lane's next one waits for; NO_OP: it is ready.  The lane has not come to its end.  The first looks at further
+ *  waits, the second first at the one that was not met when it last looked. */
+uint32_t st_dispatch_look(struct st_dispatch *d, uint32_t lane);
+static inline uint32_t st_dispatch_blocker(struct st_dispatch *d, uint32_t lane)
+{
+    const uint32_t on = d->lanes[lane].on;
+
+    if (d->lanes[lane].ready)
+        return ST_NO_OP;
+    if (on != ST_NO_OP && atomic_load_explicit(&d->done[on], memory_order_acquire) < d->lanes[lane].on_done)
+        return on;
+    return st_dispatch_look(d, lane);
+}
+void st_dispatch_pass(struct st_dispatch *d, uint32_t lane);
+/** The lane's next op if it is ready to start, masked ones before it passed; else NO_OP.  Start it, then pass it. */
+static inline uint32_t st_dispatch_ready(struct st_dispatch *d, uint32_t lane)
+{
+    for (uint32_t op; (op = st_dispatch_head(d, lane)) != ST_NO_OP && st_dispatch_blocker(d, lane) == ST_NO_OP;) {
+        if (!st_dispatch_masked(d, op))
+            return op;
+        st_dispatch_pass(d, lane);
+    }
+    return ST_NO_OP;
+}
+/** The earliest next op of the executing lanes that is ready (masked ones too: pass them); NO_OP: none is. */
+uint32_t st_dispatch_pick(struct st_dispatch *d);
+/** The earliest next op of the executing lanes, ready or not; NO_OP: all have come to their end. */
+uint32_t st_dispatch_earliest(const struct st_dispatch *d);
+/** Any op, wherever its lane is: the first one that it waits for and that is not done; NO_OP: none. */
+uint32_t st_dispatch_unmet(const struct st_dispatch *d, uint32_t op);
+
+/** Its turn is over: once a cycle, in any thread. */
+void st_dispatch_finish(struct st_dispatch *d, uint32_t op);
+
+#endif

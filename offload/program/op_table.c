@@ -1,0 +1,198 @@
+/* op_table.c - see op_table.h. */
+#include "offload/program/op_table.h"
+
+/* clang-format off */
+#define PAGE  ST_INDEX_PAGE
+#define CHUNK (ST_INDEX_PAGE | ST_INDEX_CHUNK)
+#define BLOCK (ST_INDEX_PAGE | ST_INDEX_BLOCK | ST_INDEX_MICRO)
+#define MICRO ST_INDEX_MICRO
+#define TILE  (ST_INDEX_PAGE | ST_INDEX_TILE | ST_INDEX_MICRO)
+
+#define IN(r, holds)           {ST_ROLE_##r, ST_OPERAND_READ, ST_HOLDS_##holds, ST_OPERAND_ONE}
+#define OUT(r, holds)          {ST_ROLE_##r, ST_OPERAND_WRITE, ST_HOLDS_##holds, ST_OPERAND_ONE}
+#define INOUT(r, holds)        {ST_ROLE_##r, ST_OPERAND_MODIFY, ST_HOLDS_##holds, ST_OPERAND_ONE}
+#define SOME(n, r, how, holds) {ST_ROLE_##r, ST_OPERAND_##how, ST_HOLDS_##holds, ST_OPERAND_##n}
+#define COPY(holds)            .work = ST_WORK_COPY, .operands = {IN(FROM, holds), OUT(TO, holds)}
+#define CALL(c)                .work = ST_WORK_CALL, .call = ST_CALL_##c, .operands
+#define DOES(w)                .work = ST_WORK_##w, .operands
+#define ON(l)                  ST_LANE_##l
+#define SEAL(s)                .seal = ST_SEAL_##s
+
+/* Name, lane, indices, what it does with which operands, checksums. */
+const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
+    /* What comes in: tokens, weights, state. */
+    [ST_OP_UPLOAD_TOKENS]   = {"upload_tokens",   ON(UPLOAD),          0,     COPY(TOKENS)},
+    [ST_OP_READ_WEIGHT]     = {"read_weight",     ON(READ_WEIGHT),     PAGE,  COPY(WEIGHT), SEAL(ARRIVES)},
+    [ST_OP_WRITE_WEIGHT]    = {"write_weight",    ON(WRITE),           PAGE,  COPY(WEIGHT)},
+    [ST_OP_READ_STATE]      = {"read_state",      ON(READ_STATE),      CHUNK, COPY(STATE), SEAL(ARRIVES)},
+    [ST_OP_WRITE_STATE]     = {"write_state",     ON(WRITE),           CHUNK, COPY(STATE)},
+    [ST_OP_UPLOAD_STATE]    = {"upload_state",    ON(UPLOAD),          CHUNK, COPY(STATE), SEAL(OPENS)},
+    [ST_OP_DOWNLOAD_STATE]  = {"download_state",  ON(DOWNLOAD),        CHUNK, COPY(STATE), SEAL(CLOSES)},
+    [ST_OP_UPLOAD_WEIGHT]   = {"upload_weight",   ON(UPLOAD),          PAGE,  COPY(WEIGHT), SEAL(OPENS)},
+    [ST_OP_DOWNLOAD_WEIGHT] = {"download_weight", ON(DOWNLOAD),        PAGE,  COPY(WEIGHT), SEAL(CLOSES)},
+
+    /* Updates of one chunk; the scalars' clip factor is waited for unless updates run in backward. */
+    [ST_OP_UPDATE]          = {"update",          ON(UPDATE),          CHUNK, DOES(UPDATE) =
+        {INOUT(STATE, STATE), INOUT(WEIGHT, WEIGHT), IN(GRAD, GRAD), SOME(MAYBE, SCALARS, READ, SCALARS)}},
+    [ST_OP_UPDATE_DEVICE]   = {"update_device",   ON(UPDATE_DEVICE),   CHUNK, DOES(UPDATE) =
+        {INOUT(STATE, STATE), INOUT(WEIGHT, WEIGHT), IN(GRAD, GRAD), INOUT(OVERFLOWS, SCALARS), SOME(MAYBE, SCALARS, READ, SCALARS)}},
+
+    /* Forward. */
+    [ST_OP_GATHER_DEVICE]   = {"gather_device",   ON(COMPUTE),         MICRO, DOES(SMALL) =
+        {OUT(ACT_OUT, ACT), IN(TOKENS, TOKENS), SOME(EACH, WEIGHT, READ, WEIGHT)}},
+    [ST_OP_GATHER_HOST]     = {"gather_host",     ON(UPDATE),          PAGE,  DOES(GATHER) =
+        {IN(WEIGHT, WEIGHT), IN(TOKENS, TOKENS), SOME(ONE, ROWS, ADD, ROWS)}, SEAL(OPENS)},
+    [ST_OP_UPLOAD_ROWS]     = {"upload_rows",     ON(UPLOAD),          MICRO, DOES(COPY) =
+        {IN(ROWS, ROWS), OUT(ACT_OUT, ACT)}},
+    [ST_OP_EMBED_FORWARD]   = {"embed_forward",   ON(COMPUTE),         PAGE | MICRO, CALL(EMBED_FORWARD) =
+        {INOUT(ACT, ACT), IN(WEIGHT, WEIGHT)}},
+    [ST_OP_BLOCK_FORWARD]   = {"block_forward",   ON(COMPUTE),         BLOCK, CALL(BLOCK_FORWARD) =
+        {IN(ACT, ACT), OUT(ACT_OUT, ACT), IN(WEIGHT, WEIGHT), OUT(INTERNALS, INTERNALS), OUT(WORKSPACE, SCRATCH)}},
+    [ST_OP_DOWNLOAD_ACT]    = {"download_act",    ON(DOWNLOAD),        MICRO, COPY(ACT), SEAL(CLOSES)},
+    [ST_OP_WRITE_ACT]       = {"write_act",       ON(WRITE),           MICRO, COPY(ACT)},
+    [ST_OP_READ_ACT]        = {"read_act",        ON(READ_ACTIVATION), MICRO, COPY(ACT), SEAL(ARRIVES)},
+    [ST_OP_UPLOAD_ACT]      = {"upload_act",      ON(UPLOAD),          MICRO, COPY(ACT), SEAL(OPENS)},
+    [ST_OP_HEAD_NORM]       = {"head_norm",       ON(COMPUTE),         PAGE | MICRO, CALL(HEAD_NORM) =
+        {IN(ACT, ACT), IN(WEIGHT, WEIGHT), OUT(INTERNALS, HEAD)}},
+    [ST_OP_HEAD_STATS]      = {"head_stats",      ON(COMPUTE),         TILE,  CALL(HEAD_STATS) =
+        {INOUT(INTERNALS, HEAD), IN(WEIGHT, WEIGHT), IN(TOKENS, TOKENS), OUT(WORKSPACE, SCRATCH), SOME(MAYBE, LOGITS, WRITE, LOGITS)}},
+    [ST_OP_HEAD_LOSS]       = {"head_loss",       ON(COMPUTE),         MICRO, CALL(HEAD_LOSS) =
+        {IN(INTERNALS, HEAD), IN(TOKENS, TOKENS), INOUT(SCALARS, SCALARS)}},
+
+    /* Backward; a page whose groups are all frozen has no sum. */
+    [ST_OP_HEAD_GRAD]       = {"head_grad",       ON(COMPUTE),         TILE,  CALL(HEAD_GRAD) =
+        {INOUT(INTERNALS, HEAD), IN(WEIGHT, WEIGHT), IN(TOKENS, TOKENS), OUT(WORKSPACE, SCRATCH), SOME(KEPT, LOGITS, READ, LOGITS),
+         SOME(TRAINED, SUM, ADD, ACCUM)}},
+    [ST_OP_HEAD_BACKWARD]   = {"head_backward",   ON(COMPUTE),         PAGE | MICRO, CALL(HEAD_BACKWARD) =
+        {IN(ACT, ACT), IN(WEIGHT, WEIGHT), IN(INTERNALS, HEAD), OUT(DACT, DACT), OUT(WORKSPACE, SCRATCH), SOME(TRAINED, SUM, ADD, ACCUM)}},
+    [ST_OP_BLOCK_BACKWARD]  = {"block_backward",  ON(COMPUTE),         BLOCK, CALL(BLOCK_BACKWARD) =
+        {IN(ACT, ACT), IN(WEIGHT, WEIGHT), SOME(ONE, INTERNALS, REMAKE, INTERNALS), INOUT(DACT, DACT), OUT(WORKSPACE, SCRATCH),
+         SOME(TRAINED, SUM, ADD, ACCUM)}},
+    [ST_OP_EMBED_BACKWARD]  = {"embed_backward",  ON(COMPUTE),         PAGE | MICRO, CALL(EMBED_BACKWARD) =
+        {IN(DACT, DACT), SOME(ONE, SUM, ADD, ACCUM)}},
+
+    /* Gradients: their sums, the one rounding, where they go. */
+    [ST_OP_DOWNLOAD_ACCUM]  = {"download_accum",  ON(DOWNLOAD),        PAGE,  COPY(ACCUM)},
+    [ST_OP_UPLOAD_ACCUM]    = {"upload_accum",    ON(UPLOAD),          PAGE,  COPY(ACCUM)},
+    [ST_OP_SCATTER_DEVICE]  = {"scatter_device",  ON(COMPUTE),         PAGE,  DOES(SMALL) =
+        {SOME(ONE, SUM, ADD, ACCUM), IN(TOKENS, TOKENS), SOME(EACH, DACT, READ, DACT)}},
+    [ST_OP_DOWNLOAD_DACT]   = {"download_dact",   ON(DOWNLOAD),        MICRO, COPY(DACT)},
+    [ST_OP_SCATTER_HOST]    = {"scatter_host",    ON(UPDATE),          MICRO, DOES(SCATTER) =
+        {IN(DACT, DACT), IN(TOKENS, TOKENS), SOME(EACH, SUM, ADD, ACCUM)}},
+    [ST_OP_FINISH_GRAD]     = {"finish_grad",     ON(COMPUTE),         PAGE,  DOES(ROUND) =
+        {IN(SUM, ACCUM), OUT(GRAD, GRAD), INOUT(SCALARS, SCALARS), OUT(WORKSPACE, SCRATCH)}},
+    [ST_OP_FINISH_HOST]     = {"finish_host",     ON(UPDATE),          PAGE,  DOES(ROUND) =
+        {IN(SUM, ACCUM), OUT(GRAD, GRAD), INOUT(NORMS, SCALARS)}},
+    [ST_OP_DOWNLOAD_GRAD]   = {"download_grad",   ON(DOWNLOAD),        PAGE,  COPY(GRAD)},
+
+    /* The step's end. */
+    [ST_OP_DOWNLOAD_SCALARS] = {"download_scalars", ON(DOWNLOAD),      0,     COPY(SCALARS)},
+    [ST_OP_END]             = {"end",             ON(UPDATE),          0,     DOES(SMALL) =
+        {INOUT(SCALARS, SCALARS), IN(NORMS, SCALARS), IN(OVERFLOWS, SCALARS)}},
+};
+/* clang-format on */
+
+static const char *const role_names[ST_ROLE_COUNT] = {
+    [ST_ROLE_NONE] = "?",
+    [ST_ROLE_FROM] = "from",
+    [ST_ROLE_TO] = "to",
+    [ST_ROLE_STATE] = "state",
+    [ST_ROLE_WEIGHT] = "weight",
+    [ST_ROLE_GRAD] = "grad",
+    [ST_ROLE_SUM] = "sum",
+    [ST_ROLE_ACT] = "act",
+    [ST_ROLE_ACT_OUT] = "act_out",
+    [ST_ROLE_DACT] = "dact",
+    [ST_ROLE_INTERNALS] = "internals",
+    [ST_ROLE_LOGITS] = "logits",
+    [ST_ROLE_WORKSPACE] = "workspace",
+    [ST_ROLE_TOKENS] = "tokens",
+    [ST_ROLE_ROWS] = "rows",
+    [ST_ROLE_SCALARS] = "scalars",
+    [ST_ROLE_NORMS] = "norms",
+    [ST_ROLE_OVERFLOWS] = "overflows",
+};
+
+static const char *const lane_names[ST_LANE_COUNT] = {
+    [ST_LANE_COMPUTE] = "compute",
+    [ST_LANE_UPLOAD] = "upload",
+    [ST_LANE_DOWNLOAD] = "download",
+    [ST_LANE_UPDATE] = "update",
+    [ST_LANE_UPDATE_DEVICE] = "update_device",
+    [ST_LANE_READ_STATE] = "read_state",
+    [ST_LANE_READ_WEIGHT] = "read_weight",
+    [ST_LANE_READ_ACTIVATION] = "read_activation",
+    [ST_LANE_WRITE] = "write",
+    [ST_LANE_COMM] = "comm",
+};
+
+const char *st_op_name(enum st_op_kind kind)
+{
+    return kind < ST_OP_KIND_COUNT ? st_op_rows[kind].name : "?";
+}
+
+const char *st_role_name(enum st_role role)
+{
+    return role < ST_ROLE_COUNT ? role_names[role] : "?";
+}
+
+const char *st_lane_name(enum st_lane lane)
+{
+    return lane < ST_LANE_COUNT ? lane_names[lane] : "none";
+}
+
+uint32_t st_phase_index(enum st_phase phase)
+{
+    return phase == ST_PHASE_PROLOGUE ? 0 : phase == ST_PHASE_BODY ? 1 : phase == ST_PHASE_EPILOGUE ? 2 : 3;
+}
+
+uint32_t st_op_indices(const struct st_op *op, struct st_op_index out[ST_OP_INDICES_MAX])
+{
+    const struct {
+        uint8_t bit;
+        struct st_op_index index;
+    } all[ST_OP_INDICES_MAX] = {{ST_INDEX_PAGE, {"page", op->page}},
+                                {ST_INDEX_CHUNK, {"chunk", op->chunk}},
+                                {ST_INDEX_BLOCK, {"block", op->block}},
+                                {ST_INDEX_TILE, {"tile", op->tile}},
+                                {ST_INDEX_MICRO, {"micro", op->micro}}};
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < ST_OP_INDICES_MAX; i++)
+        if ((st_op_rows[op->kind].indices & all[i].bit) != 0)
+            out[count++] = all[i].index;
+    return count;
+}
+
+bool st_op_copies(enum st_op_kind kind)
+{
+    return st_op_rows[kind].operands[0].role == ST_ROLE_FROM;
+}
+
+const struct st_operand *st_operand_of(enum st_op_kind kind, enum st_role role)
+{
+    for (uint32_t i = 0; i < ST_OPERANDS_MAX; i++)
+        if (st_op_rows[kind].operands[i].role == role)
+            return &st_op_rows[kind].operands[i];
+    return NULL;
+}
+
+enum st_access_mode st_operand_mode(const struct st_operand *operand, const struct st_op *op)
+{
+    switch (operand->use) {
+    case ST_OPERAND_ADD:
+        return op->first ? ST_WRITE : ST_MODIFY;
+    case ST_OPERAND_REMAKE:
+        return op->recompute ? ST_WRITE : ST_READ;
+    default:
+        return (enum st_access_mode)operand->use;
+    }
+}
+
+const struct st_access *st_op_access(const struct st_access *accesses, const struct st_op *op, enum st_role role)
+{
+    for (uint32_t i = op->access_first; i < op->access_first + op->access_count; i++)
+        if (accesses[i].role == role)
+            return &accesses[i];
+    return NULL;
+}

@@ -1,0 +1,247 @@
+/* offload/program/op_table.h - the instructions of a program, and what each kind of them is: one row.
+ *
+ * Who writes, proves, runs, prices, traces or prints a program reads the row of an op's kind.  A new kind is a name in enum
+ * st_op_kind, its row, the function that runs it (engine_ops.c) and the place that emits it (emit_*.c).
+ *
+ * An op names what it touches, its operands, by the role they play in it.  In the program an operand is an access: a buffer, how
+ * it is used and what it holds.  An op's accesses stand in the order of its row's operands, those that are not there left out;
+ * the verifier proves that they match. */
+#ifndef OFFLOAD_PROGRAM_OP_TABLE_H
+#define OFFLOAD_PROGRAM_OP_TABLE_H
+
+#include "offload/compute.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* --- lanes and phases --- */
+
+enum st_lane {
+    ST_LANE_COMPUTE,
+    ST_LANE_UPLOAD,
+    ST_LANE_DOWNLOAD,
+    ST_LANE_UPDATE,        /* the host's */
+    ST_LANE_UPDATE_DEVICE, /* the device's, beside compute */
+    ST_LANE_READ_STATE,    /* from here on I/O, */
+    ST_LANE_READ_WEIGHT,
+    ST_LANE_READ_ACTIVATION,
+    ST_LANE_WRITE, /* up to here */
+    ST_LANE_COMM,
+    ST_LANE_COUNT
+};
+const char *st_lane_name(enum st_lane lane);
+
+static inline bool st_lane_reads(uint32_t lane)
+{
+    return lane == ST_LANE_READ_STATE || lane == ST_LANE_READ_WEIGHT || lane == ST_LANE_READ_ACTIVATION;
+}
+/* Its ops are transfers of the swap's thread. */
+static inline bool st_lane_is_io(uint32_t lane)
+{
+    return st_lane_reads(lane) || lane == ST_LANE_WRITE;
+}
+
+/* Bytes over each link. */
+struct st_traffic {
+    uint64_t upload, download, read, write;
+};
+/* The link that a lane's ops move their bytes over; NULL: none. */
+static inline uint64_t *st_traffic_of(struct st_traffic *traffic, uint32_t lane)
+{
+    if (st_lane_is_io(lane))
+        return st_lane_reads(lane) ? &traffic->read : &traffic->write;
+    return lane == ST_LANE_UPLOAD ? &traffic->upload : lane == ST_LANE_DOWNLOAD ? &traffic->download : NULL;
+}
+
+enum st_phase { ST_PHASE_PROLOGUE = 1, ST_PHASE_BODY = 2, ST_PHASE_EPILOGUE = 4, ST_PHASE_EVAL = 8 };
+#define ST_PHASE_COUNT 4u
+/* Index 0..3 of a phase bit. */
+uint32_t st_phase_index(enum st_phase phase);
+
+/* --- ops and their accesses --- */
+
+enum st_op_kind {
+    ST_OP_UPLOAD_TOKENS,
+    ST_OP_READ_WEIGHT,
+    ST_OP_WRITE_WEIGHT,
+    ST_OP_READ_STATE,
+    ST_OP_WRITE_STATE,
+    ST_OP_UPDATE, /* one chunk, by the host */
+    ST_OP_UPLOAD_STATE,
+    ST_OP_UPDATE_DEVICE, /* one chunk, by the device */
+    ST_OP_DOWNLOAD_STATE,
+    ST_OP_UPLOAD_WEIGHT,
+    ST_OP_DOWNLOAD_WEIGHT,
+    ST_OP_GATHER_DEVICE, /* a micro-batch's rows of the table */
+    ST_OP_GATHER_HOST,   /* rows of one tile, for every micro-batch */
+    ST_OP_UPLOAD_ROWS,
+    ST_OP_EMBED_FORWARD,
+    ST_OP_BLOCK_FORWARD,
+    ST_OP_DOWNLOAD_ACT,
+    ST_OP_WRITE_ACT,
+    ST_OP_READ_ACT,
+    ST_OP_UPLOAD_ACT,
+    ST_OP_HEAD_NORM,
+    ST_OP_HEAD_STATS,
+    ST_OP_HEAD_LOSS,
+    ST_OP_HEAD_GRAD, /* the first of them begins backward */
+    ST_OP_HEAD_BACKWARD,
+    ST_OP_BLOCK_BACKWARD,
+    ST_OP_EMBED_BACKWARD,
+    ST_OP_DOWNLOAD_ACCUM,
+    ST_OP_UPLOAD_ACCUM,
+    ST_OP_SCATTER_DEVICE, /* every micro-batch's gradients of rows into one tile's sum */
+    ST_OP_DOWNLOAD_DACT,
+    ST_OP_SCATTER_HOST, /* a micro-batch's gradients of rows into every tile's sum */
+    ST_OP_FINISH_GRAD,  /* a page's sum rounded, its norm taken */
+    ST_OP_FINISH_HOST,
+    ST_OP_DOWNLOAD_GRAD,
+    ST_OP_DOWNLOAD_SCALARS, /* the step's scalars, or the device's count of overflows */
+    ST_OP_END,              /* of the step: loss, norm, clip factor, skip */
+    ST_OP_KIND_COUNT
+};
+
+/* What a buffer must hold when an op reads it, or holds after the op: checked by the verifier. */
+enum st_content {
+    ST_HOLDS_SCRATCH,
+    ST_HOLDS_WEIGHT,
+    ST_HOLDS_STATE,
+    ST_HOLDS_GRAD,
+    ST_HOLDS_ACCUM,
+    ST_HOLDS_ACT,
+    ST_HOLDS_DACT,
+    ST_HOLDS_TOKENS,
+    ST_HOLDS_ROWS,
+    ST_HOLDS_INTERNALS,
+    ST_HOLDS_HEAD,
+    ST_HOLDS_LOGITS,
+    ST_HOLDS_SCALARS
+};
+#define ST_CONTENT_COUNT (ST_HOLDS_SCALARS + 1u)
+
+enum st_access_mode { ST_READ = 1, ST_WRITE = 2, ST_MODIFY = 3 };
+
+enum st_role {
+    ST_ROLE_NONE,
+    ST_ROLE_FROM, /* of a copy */
+    ST_ROLE_TO,
+    ST_ROLE_STATE,
+    ST_ROLE_WEIGHT,
+    ST_ROLE_GRAD,      /* rounded */
+    ST_ROLE_SUM,       /* fp32, of gradients */
+    ST_ROLE_ACT,       /* input of the layer */
+    ST_ROLE_ACT_OUT,   /* output of the layer */
+    ST_ROLE_DACT,      /* gradient at the layer's boundary */
+    ST_ROLE_INTERNALS, /* what a layer's forward leaves for its backward */
+    ST_ROLE_LOGITS,
+    ST_ROLE_WORKSPACE,
+    ST_ROLE_TOKENS,
+    ST_ROLE_ROWS,
+    ST_ROLE_SCALARS,
+    ST_ROLE_NORMS,     /* of pages whose sum the host finishes */
+    ST_ROLE_OVERFLOWS, /* weights that rounded to infinity on the device, ever */
+    ST_ROLE_COUNT
+};
+const char *st_role_name(enum st_role role);
+
+struct st_access {
+    uint32_t buffer;
+    uint8_t mode;    /* st_access_mode; WRITE: old content does not matter */
+    uint8_t content; /* st_content */
+    uint8_t role;    /* st_role */
+    uint32_t index;  /* page, chunk, or layer-and-micro id */
+};
+
+struct st_wait {
+    uint32_t op;
+    bool previous; /* that op of the previous cycle */
+};
+
+struct st_op {
+    uint8_t kind, lane, phases;
+    bool first;                               /* sum or rows: nothing is there yet, start it */
+    bool recompute;                           /* block backward: internals; head gradient: logits */
+    uint32_t page, chunk, block, micro, tile; /* as the row says; page else ST_NO_PAGE, the others else 0 */
+    uint32_t access_first, access_count;
+    uint32_t wait_first, wait_count;
+    uint64_t bytes; /* moved over the lane's link */
+};
+
+/* --- the table --- */
+
+/* Indices that an op carries, as bits. */
+enum { ST_INDEX_PAGE = 1, ST_INDEX_CHUNK = 2, ST_INDEX_BLOCK = 4, ST_INDEX_MICRO = 8, ST_INDEX_TILE = 16 };
+
+/* What an op does, and so what it costs (cost.c) and, where no function of its own is named, what runs it (engine_ops.c). */
+enum st_work {
+    ST_WORK_SMALL,   /* nothing that counts, but for a sum that it starts */
+    ST_WORK_COPY,    /* bytes at its lane's rate */
+    ST_WORK_CALL,    /* the model's: FLOPs */
+    ST_WORK_UPDATE,  /* a chunk's parameters */
+    ST_WORK_ROUND,   /* a page's sum, read and rounded */
+    ST_WORK_GATHER,  /* rows of the table */
+    ST_WORK_SCATTER, /* gradients of rows */
+};
+
+/* What a copy, or the lookup, has to do with checksums where its weights, state or activations lie on NVMe. */
+enum st_seal {
+    ST_SEAL_NONE,
+    ST_SEAL_ARRIVES, /* reads them: they may be checked as soon as they are there, */
+    ST_SEAL_OPENS,   /* else by the op that is the first to use them */
+    ST_SEAL_CLOSES   /* brings what leaves for NVMe next: its checksums are made */
+};
+
+/* How an operand is used: a mode, or one of the op's flags decides. */
+enum st_operand_use {
+    ST_OPERAND_READ = ST_READ,
+    ST_OPERAND_WRITE = ST_WRITE,
+    ST_OPERAND_MODIFY = ST_MODIFY,
+    ST_OPERAND_ADD,   /* written by an op that is the first, modified by the others */
+    ST_OPERAND_REMAKE /* written by an op that recomputes, else read */
+};
+/* How many accesses it has. */
+enum st_operand_times {
+    ST_OPERAND_ONE,
+    ST_OPERAND_MAYBE,   /* one or none, as the plan has decided */
+    ST_OPERAND_TRAINED, /* one, and none where the op's page is frozen */
+    ST_OPERAND_KEPT,    /* one, and none where the op recomputes */
+    ST_OPERAND_EACH     /* one for each tile of the table, or gradients of each micro-batch */
+};
+
+struct st_operand {
+    uint8_t role, use, content, times; /* st_role, st_operand_use, st_content, st_operand_times */
+};
+
+#define ST_OPERANDS_MAX 6u
+
+struct st_op_row {
+    const char *name;
+    enum st_lane lane;
+    uint8_t indices;
+    enum st_work work;
+    enum st_seal seal;
+    enum st_call_kind call;                      /* of ST_WORK_CALL */
+    struct st_operand operands[ST_OPERANDS_MAX]; /* up to the first without a role */
+};
+extern const struct st_op_row st_op_rows[ST_OP_KIND_COUNT];
+
+const char *st_op_name(enum st_op_kind kind);
+
+struct st_op_index {
+    const char *name;
+    uint32_t value;
+};
+#define ST_OP_INDICES_MAX 5u
+/* The indices that an op carries, the widest first; returns how many. */
+uint32_t st_op_indices(const struct st_op *op, struct st_op_index out[ST_OP_INDICES_MAX]);
+
+/* Does this kind leave in ST_ROLE_TO what it finds in ST_ROLE_FROM? */
+bool st_op_copies(enum st_op_kind kind);
+/* The row's operand of this role; NULL: it has none. */
+const struct st_operand *st_operand_of(enum st_op_kind kind, enum st_role role);
+enum st_access_mode st_operand_mode(const struct st_operand *operand, const struct st_op *op);
+/* The op's (first) access of this role, of the program's accesses; NULL: it has none. */
+const struct st_access *st_op_access(const struct st_access *accesses, const struct st_op *op, enum st_role role);
+
+#endif

@@ -1,0 +1,37 @@
+/* offload/program/policy.h - what a caller asks of a plan; the rest follows from workload and machine. */
+#ifndef OFFLOAD_PROGRAM_POLICY_H
+#define OFFLOAD_PROGRAM_POLICY_H
+
+#include "kernels/kernels.h"
+#include "strata/types.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ST_AUTO_BYTES UINT64_MAX /* "auto" for a size */
+
+/* Shares of blocks are counted in so many parts.  AUTO: 0, until st_plan_balance() knows better. */
+#define ST_CARRY_PARTS 64u
+#define ST_CARRY_AUTO  UINT32_MAX
+
+enum st_accumulation { ST_ACCUMULATE_VERTICAL = 0, ST_ACCUMULATE_HORIZONTAL = 1, ST_ACCUMULATE_AUTO = 2 };
+enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2, ST_UPDATE_IN_BACKWARD = 3 };
+enum st_activation_mode { ST_ACT_AUTO = 0, ST_ACT_KEPT = 1, ST_ACT_RECOMPUTED = 2 };
+
+struct st_policy {
+    strata_tier param_tier, optimizer_tier; /* slowest tier allowed for weights / for state */
+    strata_tier activation_tier;            /* checkpoints: DEVICE, HOST, NVME, or COUNT for auto */
+    enum st_activation_mode activations;
+    enum st_update_policy update;      /* AUTO: in_backward where nothing needs the whole norm first, else gated */
+    enum st_accumulation accumulation; /* AUTO: the one that is judged faster */
+    bool forward_only;                 /* evaluation, generation: no gradients, no optimizer state */
+    bool needs_norm;                   /* clipping or skipping: no update before the step's end */
+    uint32_t carried;                  /* share of the blocks with state elsewhere that the device updates; or ST_CARRY_AUTO */
+    uint64_t cache;                    /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
+    uint32_t moments;                  /* planes of the optimizer beside the master, 1 or 2; 0: 2 */
+    enum st_moment_format moment_format;
+    uint64_t chunk_elems; /* multiple of ST_NORM_BLOCK; 0: 4 Mi, more for huge models, */
+    uint64_t chunk_most;  /* up to this; 0: no limit */
+    uint64_t fixed_bytes; /* process's fixed part beside arenas and tables; 0: the built-in figure */
+};
+
+#endif

@@ -1,0 +1,154 @@
+/* offload/program/program.h - a step as data: what lies where, and the list of ops that move and compute it.
+ *
+ * The planner writes it (plan.h); the verifier proves it, the simulator clocks it, the engine runs it.  None of them asks how it
+ * came about: what they need to know of a page or a chunk stands here.
+ *
+ * Buffers.  Everything an op touches is a buffer: a region that holds one thing for the whole run, a slot that holds
+ * one thing for a while, or an extent on NVMe.  An op lists its accesses (op_table.h); what it waits for follows from them.
+ *
+ * Phases.  One list of ops is repeated, once per cycle.  Four masks over it are the phases: a masked-out op does nothing but
+ * still waits for what it would have waited for, so that slot reuse stays ordered.
+ *   PROLOGUE  first step after a start or a flush: no update is pending
+ *   BODY      every further step
+ *   EPILOGUE  flush: the pending updates alone
+ *   EVAL      forward alone
+ * A wait names an op earlier in this cycle, or any op of the previous one. */
+#ifndef OFFLOAD_PROGRAM_PROGRAM_H
+#define OFFLOAD_PROGRAM_PROGRAM_H
+
+#include "kernels/kernels.h"
+#include "offload/program/op_table.h"
+#include "offload/program/policy.h"
+#include "offload/workload.h"
+#include "strata/status.h"
+
+#define ST_SWAP_PAGE 4096u /* alignment of extents and of their slots */
+
+/* Where the fp32 master lives: split over weight and residual (bf16), a plane of its own (fp16), or the weight itself (fp32). */
+enum st_master { ST_MASTER_SPLIT, ST_MASTER_FULL, ST_MASTER_WEIGHT };
+/* Bytes per parameter of a chunk's first plane. */
+static inline size_t st_master_width(enum st_master master)
+{
+    return master == ST_MASTER_SPLIT ? 2 : master == ST_MASTER_FULL ? 4 : 0;
+}
+
+/* Planes of one chunk's state, side by side from its buffer's start; each starts at a multiple of 64 bytes. */
+struct st_chunk {
+    uint32_t page;
+    enum st_group_kind group;
+    uint64_t first, elems;                   /* elements from the page's start */
+    uint64_t position;                       /* of element 0 in the model, every group's begin rounded up to ST_NORM_BLOCK */
+    strata_tier tier;                        /* COUNT: no state (frozen, or forward only) */
+    bool pinned;                             /* in host memory though the configured tier is NVMe */
+    uint32_t region;                         /* buffer: device or host region, or the extent; ST_NO_BUFFER: no state */
+    uint64_t moment1_offset, moment2_offset; /* residual or master at 0; bytes; moment2 0: there is none */
+    uint64_t bytes;                          /* of all planes, a multiple of 4096 */
+    uint64_t tile_first;                     /* index of its first checksum tile */
+};
+
+struct st_page_place {
+    bool trained;            /* has a group that is not frozen */
+    strata_tier weight_home; /* where the authoritative weights live between uses */
+    bool resident;           /* a copy (or the home) stays on the device */
+    bool device_update;      /* gradient and update on the device; the state too, unless carried */
+    bool carried;            /* its state crosses the link for the update, and back */
+    bool parked;             /* fp32 accumulator in host memory (table tiles updated on the host) */
+    uint32_t weight_region;  /* device buffer if resident, else ST_NO_BUFFER */
+    uint32_t home_region;    /* host buffer or extent; ST_NO_BUFFER if home is the device */
+    uint32_t grad_region;    /* rounded gradient: device or host buffer */
+    uint32_t accum_region;   /* fp32 accumulator that stays (table tiles, fp32 device updates), or ST_NO_BUFFER */
+    uint32_t chunk_first, chunk_count;
+};
+
+#define ST_NO_BUFFER UINT32_MAX
+
+struct st_buffer {
+    strata_tier tier;
+    uint64_t offset; /* in the tier's arena or swap space */
+    uint64_t bytes;
+};
+
+/* Slots of each pool. */
+struct st_slots {
+    uint32_t weights, host_weights, states, carries, acts, host_acts, grads;
+};
+
+/* Buffers that are asked for by name. */
+struct st_buffer_names {
+    uint32_t tokens_host, tokens_device, scalars_device, scalars_host, norms_host, constants;
+    uint32_t overflows_device, overflows_host; /* uint64_t: weights that rounded to infinity on the device, ever */
+    uint32_t head_internals;                   /* of micro-batch 0 */
+};
+
+struct st_program {
+    struct st_workload workload;  /* own copy */
+    bool forward_only;            /* evaluation, generation: no gradients, no optimizer state */
+    enum st_update_policy update; /* not AUTO */
+    strata_tier activation_tier;  /* where layer boundaries wait for backward */
+    uint32_t kept_blocks;         /* top-most blocks whose internals are kept */
+    enum st_master master;
+    uint32_t moments; /* planes of the optimizer beside the master: 1 or 2 */
+    enum st_moment_format moment_format;
+
+    uint64_t needed[STRATA_TIER_COUNT]; /* bytes of each arena and of the swap space, exactly what is taken */
+    struct st_page_place *pages;        /* [workload.page_count] */
+    struct st_chunk *chunks;
+    uint32_t chunk_count;
+    uint64_t tile_count; /* checksum tiles over all chunks */
+    struct st_buffer *buffers;
+    uint32_t buffer_count;
+    struct st_slots slots;
+    struct st_buffer_names at;
+
+    struct st_op *ops;
+    uint32_t op_count;
+    struct st_access *accesses;
+    uint32_t access_count;
+    struct st_wait *waits;
+    uint32_t wait_count;
+};
+
+/* Frees the lists and the workload's copy, not the program itself. */
+void st_program_fini(struct st_program *program);
+
+/** Write program->waits from the ops' accesses.  E_NOMEM. */
+strata_status st_program_wait(struct st_program *program);
+
+/** Prove a program sound: every input resident and current when used under any order the waits allow, no slot in two
+ *  roles, buffers inside what is needed and disjoint, every op reachable.  E_INTERNAL with the first fault found. */
+strata_status st_program_verify(const struct st_program *program);
+
+/* The first op of backward; op_count: there is none. */
+uint32_t st_program_backward(const struct st_program *program);
+
+/* Bytes that the ops of a phase move. */
+struct st_traffic st_program_traffic(const struct st_program *program, enum st_phase phase);
+
+/* Are updates pending between steps?  Then a first step differs from the others, and a flush has something to do. */
+static inline bool st_program_gated(const struct st_program *program)
+{
+    return program->update == ST_UPDATE_GATED && !program->forward_only;
+}
+
+/* Bytes of the state of `elems` elements, without the padding of its planes. */
+static inline uint64_t st_program_state_bytes(const struct st_program *program, uint64_t elems)
+{
+    return elems * st_master_width(program->master) + program->moments * st_moment_bytes(program->moment_format, elems);
+}
+
+/* The small results of a step, its scalars, on the device and once more on the host: norms of [page_count] pages, then losses of
+ * [grad_accum] micro-batches. */
+struct st_norm {
+    double norm2;
+    uint64_t nonfinite;
+};
+static inline uint64_t st_scalars_bytes(uint32_t pages, uint32_t grad_accum)
+{
+    return pages * sizeof(struct st_norm) + grad_accum * sizeof(double);
+}
+static inline double *st_scalars_losses(struct st_norm *scalars, uint32_t pages)
+{
+    return (double *)(void *)&scalars[pages];
+}
+
+#endif

@@ -1,0 +1,425 @@
+/* program_verify.c - proves a program sound without running it.
+ *
+ * Four parts.  Buffers: inside the tier's bytes, disjoint.  Ops: lane, indices and operands are those of the kind's row, so that
+ * what runs an op finds each operand by its role.  Order: for every two conflicting accesses of a buffer, over two cycles, the
+ * waits alone force the later to come after the earlier, so no legal execution can race.  Content: replaying the list phase by
+ * phase, whatever an op reads is there and is the latest version.  Order makes the replay stand for all executions. */
+#include "offload/program/program.h"
+
+#include "core/base/error.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- buffers --- */
+
+static int by_place(const void *a, const void *b)
+{
+    const struct st_buffer *x = *(const struct st_buffer *const *)a, *y = *(const struct st_buffer *const *)b;
+
+    if (x->tier != y->tier)
+        return x->tier < y->tier ? -1 : 1;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static strata_status verify_buffers(const struct st_program *program)
+{
+    const struct st_buffer **sorted = malloc((program->buffer_count + 1) * sizeof(*sorted));
+    strata_status st = STRATA_OK;
+
+    if (sorted == NULL)
+        return st_error(STRATA_E_NOMEM, "verify: no memory");
+    for (uint32_t i = 0; i < program->buffer_count; i++)
+        sorted[i] = &program->buffers[i];
+    qsort(sorted, program->buffer_count, sizeof(*sorted), by_place);
+    for (uint32_t i = 0; i < program->buffer_count && st == STRATA_OK; i++) {
+        const struct st_buffer *b = sorted[i], *before = i > 0 ? sorted[i - 1] : NULL;
+
+        if (b->offset + b->bytes > program->needed[b->tier])
+            st = st_error(STRATA_E_INTERNAL, "verify: buffer %u ends past tier %d", (unsigned)(b - program->buffers),
+                          (int)b->tier);
+        else if (before != NULL && before->tier == b->tier && before->offset + before->bytes > b->offset)
+            st = st_error(STRATA_E_INTERNAL, "verify: buffers %u and %u overlap", (unsigned)(before - program->buffers),
+                          (unsigned)(b - program->buffers));
+    }
+    free(sorted);
+    return st;
+}
+
+/* --- ops --- */
+
+static strata_status malformed(const struct st_program *program, const struct st_op *op, const char *what)
+{
+    return st_error(STRATA_E_INTERNAL, "verify: op %u (%s): %s", (unsigned)(op - program->ops),
+                    st_op_name((enum st_op_kind)op->kind), what);
+}
+
+static strata_status operand_error(const struct st_program *program, const struct st_op *op, const struct st_operand *operand)
+{
+    return st_error(STRATA_E_INTERNAL, "verify: op %u (%s): its operand \"%s\" is not there, or is not used as its kind uses it",
+                    (unsigned)(op - program->ops), st_op_name((enum st_op_kind)op->kind),
+                    st_role_name((enum st_role)operand->role));
+}
+
+static bool carries(const struct st_op_row *row, uint8_t index, bool there)
+{
+    return ((row->indices & index) != 0) == there;
+}
+
+/* Indices that the kind carries name something; the others are left alone. */
+static bool indices_match(const struct st_program *program, const struct st_op *op, const struct st_op_row *row)
+{
+    const struct st_workload *w = &program->workload;
+
+    if (!carries(row, ST_INDEX_PAGE, op->page != ST_NO_PAGE) || (op->page != ST_NO_PAGE && op->page >= w->page_count))
+        return false;
+    if ((row->indices & ST_INDEX_CHUNK) != 0 ? op->chunk >= program->chunk_count || program->chunks[op->chunk].page != op->page
+                                             : op->chunk != 0)
+        return false;
+    return op->block < ((row->indices & ST_INDEX_BLOCK) != 0 ? w->block_count : 1) &&
+           op->micro < ((row->indices & ST_INDEX_MICRO) != 0 ? w->grad_accum : 1) &&
+           op->tile < ((row->indices & ST_INDEX_TILE) != 0 ? w->head_count : 1);
+}
+
+/* The things that an operand for each of several stands for: tiles of the table, or micro-batches. */
+static uint32_t each_first(const struct st_program *program, const struct st_operand *operand)
+{
+    return operand->content == ST_HOLDS_DACT ? 0 : program->workload.table_first;
+}
+
+static uint32_t each_count(const struct st_program *program, const struct st_operand *operand)
+{
+    return operand->content == ST_HOLDS_DACT ? program->workload.grad_accum : program->workload.table_count;
+}
+
+/* Is access number n of the operand the thing that the op's own indices name? */
+static bool names_its_thing(const struct st_program *program, const struct st_op *op, const struct st_operand *operand,
+                            uint32_t n, const struct st_access *a)
+{
+    const uint32_t g = program->workload.grad_accum;
+
+    if (operand->times == ST_OPERAND_EACH)
+        return a->index == each_first(program, operand) + n;
+    switch ((enum st_content)a->content) {
+    case ST_HOLDS_WEIGHT:
+    case ST_HOLDS_GRAD:
+    case ST_HOLDS_ACCUM:
+        return a->index == op->page;
+    case ST_HOLDS_STATE:
+        return a->index == op->chunk;
+    case ST_HOLDS_DACT:
+    case ST_HOLDS_HEAD:
+        return a->index == op->micro;
+    case ST_HOLDS_ACT:
+        return (st_op_rows[op->kind].indices & ST_INDEX_BLOCK) == 0
+                   ? a->index % g == op->micro
+                   : a->index == (uint64_t)(op->block + (a->role == ST_ROLE_ACT_OUT)) * g + op->micro;
+    case ST_HOLDS_INTERNALS:
+        return a->index == (uint64_t)op->block * g + op->micro;
+    case ST_HOLDS_LOGITS:
+        return a->index == (uint64_t)op->tile * g + op->micro;
+    default:
+        return true;
+    }
+}
+
+/* How many accesses from `at` on are this operand's; UINT32_MAX: one of them is not used as the row says. */
+static uint32_t count_operand(const struct st_program *program, const struct st_op *op, const struct st_operand *operand,
+                              uint32_t at)
+{
+    uint32_t count = 0;
+
+    for (; at < op->access_count && program->accesses[op->access_first + at].role == operand->role; at++, count++) {
+        const struct st_access *a = &program->accesses[op->access_first + at];
+
+        if (a->mode != st_operand_mode(operand, op) || a->content != operand->content || a->buffer >= program->buffer_count ||
+            !names_its_thing(program, op, operand, count, a))
+            return UINT32_MAX;
+    }
+    return count;
+}
+
+static bool count_matches(const struct st_program *program, const struct st_op *op, const struct st_operand *operand,
+                          uint32_t count)
+{
+    switch ((enum st_operand_times)operand->times) {
+    case ST_OPERAND_MAYBE:
+        return count <= 1;
+    case ST_OPERAND_TRAINED:
+        return count == (program->pages[op->page].trained ? 1 : 0);
+    case ST_OPERAND_KEPT:
+        return count == (op->recompute ? 0 : 1);
+    case ST_OPERAND_EACH:
+        return count == each_count(program, operand);
+    default:
+        return count == 1;
+    }
+}
+
+static strata_status verify_ops(const struct st_program *program)
+{
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct st_op *op = &program->ops[i];
+        const struct st_op_row *row = &st_op_rows[op->kind < ST_OP_KIND_COUNT ? op->kind : 0];
+        const struct st_access *accesses = &program->accesses[op->access_first];
+        uint32_t at = 0;
+
+        if (op->kind >= ST_OP_KIND_COUNT || op->phases == 0 || op->phases >= 1u << ST_PHASE_COUNT || op->lane != row->lane)
+            return malformed(program, op, "its kind, lane or phases are wrong");
+        if (!indices_match(program, op, row))
+            return malformed(program, op, "its indices are not those of its kind");
+        for (uint32_t k = 0; k < ST_OPERANDS_MAX && row->operands[k].role != ST_ROLE_NONE; k++) {
+            const uint32_t count = count_operand(program, op, &row->operands[k], at);
+
+            if (!count_matches(program, op, &row->operands[k], count))
+                return operand_error(program, op, &row->operands[k]);
+            at += count;
+        }
+        if (at != op->access_count)
+            return malformed(program, op, "it has operands that its kind has not");
+        if (st_op_copies((enum st_op_kind)op->kind) && accesses[0].index != accesses[1].index)
+            return malformed(program, op, "it would leave another thing than it finds");
+    }
+    return STRATA_OK;
+}
+
+/* --- order --- */
+
+struct order {
+    const struct st_program *program;
+    uint32_t *stack, *seen; /* [2 * op_count] */
+    uint32_t stamp;
+};
+
+/* Node n is op n % N of cycle n / N.  True if every execution runs `from` before `to`. */
+static bool ordered(struct order *o, uint32_t from, uint32_t to)
+{
+    const struct st_program *program = o->program;
+    const uint32_t n = program->op_count;
+    uint32_t depth = 0;
+
+    o->stamp++;
+    o->stack[depth++] = to;
+    while (depth > 0) {
+        const uint32_t node = o->stack[--depth];
+        const struct st_op *op = &program->ops[node % n];
+
+        for (uint32_t i = 0; i < op->wait_count; i++) {
+            const struct st_wait *wait = &program->waits[op->wait_first + i];
+            uint32_t next = node / n * n + wait->op;
+
+            if (wait->previous) {
+                if (node < n)
+                    continue;
+                next -= n;
+            }
+            if (next == from)
+                return true;
+            if (next > from && o->seen[next] != o->stamp) {
+                o->seen[next] = o->stamp;
+                o->stack[depth++] = next;
+            }
+        }
+    }
+    return false;
+}
+
+static strata_status conflict(const struct st_program *program, uint32_t from, uint32_t to, uint32_t buffer)
+{
+    const uint32_t n = program->op_count;
+
+    return st_error(STRATA_E_INTERNAL, "verify: op %u (%s) does not wait for op %u (%s)%s, and both use buffer %u", to % n,
+                    st_op_name(program->ops[to % n].kind), from % n, st_op_name(program->ops[from % n].kind),
+                    from / n != to / n ? " of the previous cycle" : "", buffer);
+}
+
+/* Accesses of one buffer over two cycles, in list order: compare each with the last writer and the readers since. */
+static strata_status verify_one_order(struct order *o, uint32_t buffer, const uint32_t *nodes, const uint8_t *modes,
+                                      uint32_t count)
+{
+    uint32_t writer = UINT32_MAX, readers_from = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (writer != UINT32_MAX && writer != nodes[i] && !ordered(o, writer, nodes[i]))
+            return conflict(o->program, writer, nodes[i], buffer);
+        if ((modes[i] & ST_WRITE) == 0)
+            continue;
+        for (uint32_t r = readers_from; r < i; r++)
+            if (nodes[r] != nodes[i] && !ordered(o, nodes[r], nodes[i]))
+                return conflict(o->program, nodes[r], nodes[i], buffer);
+        writer = nodes[i];
+        readers_from = i + 1;
+    }
+    return STRATA_OK;
+}
+
+static strata_status verify_order(const struct st_program *program)
+{
+    const uint32_t n = program->op_count, total = 2 * program->access_count;
+    struct order o = {.program = program};
+    uint32_t *first = calloc(program->buffer_count + 2, sizeof(*first));
+    uint32_t *nodes = malloc((total + 1) * sizeof(*nodes));
+    uint8_t *modes = malloc(total + 1);
+    strata_status st = STRATA_OK;
+
+    o.stack = malloc((2 * (size_t)n + 1) * sizeof(*o.stack));
+    o.seen = calloc(2 * (size_t)n + 1, sizeof(*o.seen));
+    if (first == NULL || nodes == NULL || modes == NULL || o.stack == NULL || o.seen == NULL) {
+        st = st_error(STRATA_E_NOMEM, "verify: no memory");
+        goto out;
+    }
+    for (uint32_t i = 0; i < program->access_count; i++)
+        first[program->accesses[i].buffer + 2] += 2;
+    for (uint32_t b = 2; b < program->buffer_count + 2; b++)
+        first[b] += first[b - 1];
+    for (uint32_t node = 0; node < 2 * n; node++) {
+        const struct st_op *op = &program->ops[node % n];
+
+        for (uint32_t i = 0; i < op->access_count; i++) {
+            const struct st_access *a = &program->accesses[op->access_first + i];
+            const uint32_t at = first[a->buffer + 1]++;
+
+            nodes[at] = node;
+            modes[at] = a->mode;
+        }
+    }
+    for (uint32_t b = 0; b < program->buffer_count && st == STRATA_OK; b++)
+        st = verify_one_order(&o, b, nodes + first[b], modes + first[b], first[b + 1] - first[b]);
+out:
+    free(first);
+    free(nodes);
+    free(modes);
+    free(o.stack);
+    free(o.seen);
+    return st;
+}
+
+static strata_status verify_waits(const struct st_program *program)
+{
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct st_op *op = &program->ops[i];
+
+        for (uint32_t w = 0; w < op->wait_count; w++) {
+            const struct st_wait *wait = &program->waits[op->wait_first + w];
+
+            if (wait->op >= program->op_count || (!wait->previous && wait->op >= i))
+                return st_error(STRATA_E_INTERNAL, "verify: op %u (%s) waits for op %u: it could never start", i,
+                                st_op_name(op->kind), wait->op);
+        }
+    }
+    return STRATA_OK;
+}
+
+/* --- content --- */
+
+struct held {
+    uint8_t content;
+    uint32_t index, version;
+};
+
+struct replay {
+    const struct st_program *program;
+    struct held *held;                   /* [buffer_count] */
+    uint32_t *current[ST_CONTENT_COUNT]; /* latest version of thing i of a content */
+    uint32_t version;
+};
+
+static bool tracked(uint8_t content)
+{
+    return content != ST_HOLDS_SCRATCH && content != ST_HOLDS_SCALARS;
+}
+
+static strata_status replay_op(struct replay *r, uint32_t index)
+{
+    const struct st_program *program = r->program;
+    const struct st_op *op = &program->ops[index];
+    const struct st_access *accesses = &program->accesses[op->access_first];
+
+    for (uint32_t i = 0; i < op->access_count; i++) {
+        const struct st_access *a = &accesses[i];
+        const struct held *h = &r->held[a->buffer];
+
+        if ((a->mode & ST_READ) == 0 || !tracked(a->content))
+            continue;
+        if (h->content != a->content || h->index != a->index)
+            return st_error(STRATA_E_INTERNAL, "verify: op %u (%s) expects content %u of %u in buffer %u, which holds %u of %u",
+                            index, st_op_name(op->kind), a->content, a->index, a->buffer, h->content, h->index);
+        if (h->version != r->current[a->content][a->index])
+            return st_error(STRATA_E_INTERNAL, "verify: op %u (%s) would read a stale copy of content %u of %u in buffer %u",
+                            index, st_op_name(op->kind), a->content, a->index, a->buffer);
+    }
+    for (uint32_t i = 0; i < op->access_count; i++) {
+        const struct st_access *a = &accesses[i];
+        struct held *h = &r->held[a->buffer];
+
+        if ((a->mode & ST_WRITE) == 0)
+            continue;
+        if (tracked(a->content) && a->role != ST_ROLE_TO)
+            r->current[a->content][a->index] = ++r->version;
+        *h = (struct held){
+            .content = a->content, .index = a->index, .version = tracked(a->content) ? r->current[a->content][a->index] : 0};
+    }
+    return STRATA_OK;
+}
+
+static void replay_start(struct replay *r)
+{
+    const struct st_program *program = r->program;
+
+    for (uint32_t p = 0; p < program->workload.page_count; p++) {
+        const struct st_page_place *place = &program->pages[p];
+        const struct held weight = {.content = ST_HOLDS_WEIGHT, .index = p};
+
+        if (place->weight_region != ST_NO_BUFFER)
+            r->held[place->weight_region] = weight;
+        if (place->home_region != ST_NO_BUFFER)
+            r->held[place->home_region] = weight;
+    }
+    for (uint32_t c = 0; c < program->chunk_count; c++)
+        if (program->chunks[c].region != ST_NO_BUFFER)
+            r->held[program->chunks[c].region] = (struct held){.content = ST_HOLDS_STATE, .index = c};
+    r->held[program->at.tokens_host] = (struct held){.content = ST_HOLDS_TOKENS};
+}
+
+static strata_status verify_content(const struct st_program *program)
+{
+    static const enum st_phase phases[] = {ST_PHASE_PROLOGUE, ST_PHASE_BODY,     ST_PHASE_BODY,     ST_PHASE_EPILOGUE,
+                                           ST_PHASE_EVAL,     ST_PHASE_PROLOGUE, ST_PHASE_EPILOGUE, ST_PHASE_EVAL,
+                                           ST_PHASE_EVAL,     ST_PHASE_PROLOGUE, ST_PHASE_BODY};
+    uint32_t things[ST_CONTENT_COUNT] = {0};
+    struct replay r = {.program = program};
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < program->access_count; i++)
+        if (program->accesses[i].index >= things[program->accesses[i].content])
+            things[program->accesses[i].content] = program->accesses[i].index + 1;
+    r.held = calloc(program->buffer_count + 1, sizeof(*r.held));
+    for (uint32_t c = 0; c < ST_CONTENT_COUNT; c++) {
+        r.current[c] = calloc(things[c] + 1, sizeof(uint32_t));
+        if (r.current[c] == NULL || r.held == NULL)
+            st = st_error(STRATA_E_NOMEM, "verify: no memory");
+    }
+    if (st == STRATA_OK)
+        replay_start(&r);
+    for (size_t phase = 0; phase < sizeof(phases) / sizeof(phases[0]) && st == STRATA_OK; phase++)
+        for (uint32_t i = 0; i < program->op_count && st == STRATA_OK; i++)
+            if ((program->ops[i].phases & phases[phase]) != 0)
+                st = replay_op(&r, i);
+    free(r.held);
+    for (uint32_t c = 0; c < ST_CONTENT_COUNT; c++)
+        free(r.current[c]);
+    return st;
+}
+
+strata_status st_program_verify(const struct st_program *program)
+{
+    strata_status st;
+
+    if (program->op_count == 0)
+        return st_error(STRATA_E_INTERNAL, "verify: there is no program");
+    if ((st = verify_buffers(program)) != STRATA_OK || (st = verify_ops(program)) != STRATA_OK ||
+        (st = verify_waits(program)) != STRATA_OK || (st = verify_order(program)) != STRATA_OK)
+        return st;
+    return verify_content(program);
+}

@@ -1,0 +1,139 @@
+/* program_wait.c - what each op waits for.
+ *
+ * It follows from the accesses: a reader waits for the last writer of a buffer, a writer for the last writer and every reader
+ * since.  The list is walked twice: the first walk only learns who touches each buffer last, so that in the second an op can
+ * wait for ops of the previous cycle. */
+#include "offload/program/program.h"
+
+#include "core/base/error.h"
+
+#include <stdlib.h>
+
+#define NONE UINT32_MAX
+
+/* An op of this cycle (below op_count) or of the previous one (from there on). */
+struct reader {
+    uint32_t who;
+    uint32_t next; /* of the same buffer; NONE: the last */
+};
+
+struct last_touch {
+    uint32_t writer;                    /* NONE: nobody yet */
+    uint32_t first_reader, last_reader; /* since then, in order */
+};
+
+struct waiter {
+    struct st_program *program;
+    struct last_touch *last; /* [buffer_count] */
+    struct reader *readers;  /* [2 * access_count] */
+    uint32_t reader_count;
+    uint32_t *seen; /* [2 * op_count]: op + 1 that waits for it already */
+    uint32_t wait_room;
+};
+
+static bool add_wait(struct waiter *k, uint32_t op, uint32_t who)
+{
+    struct st_program *program = k->program;
+    const uint32_t n = program->op_count;
+
+    if (who == NONE || who == op || k->seen[who] == op + 1)
+        return true;
+    k->seen[who] = op + 1;
+    if (program->wait_count == k->wait_room) {
+        const uint32_t room = k->wait_room == 0 ? 1024 : 2 * k->wait_room;
+        struct st_wait *grown = realloc(program->waits, room * sizeof(*grown));
+
+        if (grown == NULL)
+            return false;
+        program->waits = grown;
+        k->wait_room = room;
+    }
+    program->waits[program->wait_count++] = (struct st_wait){.op = who % n, .previous = who >= n};
+    program->ops[op].wait_count++;
+    return true;
+}
+
+static bool add_waits(struct waiter *k, uint32_t index)
+{
+    struct st_program *program = k->program;
+    struct st_op *op = &program->ops[index];
+    bool ok = true;
+
+    op->wait_first = program->wait_count;
+    for (uint32_t i = 0; i < op->access_count; i++) {
+        const struct st_access *a = &program->accesses[op->access_first + i];
+        const struct last_touch *last = &k->last[a->buffer];
+
+        ok = add_wait(k, index, last->writer) && ok;
+        if ((a->mode & ST_WRITE) == 0)
+            continue;
+        for (uint32_t r = last->first_reader; r != NONE; r = k->readers[r].next)
+            ok = add_wait(k, index, k->readers[r].who) && ok;
+    }
+    return ok;
+}
+
+static void add_reader(struct waiter *k, struct last_touch *last, uint32_t op)
+{
+    if (last->last_reader != NONE && k->readers[last->last_reader].who == op)
+        return;
+    k->readers[k->reader_count] = (struct reader){.who = op, .next = NONE};
+    if (last->last_reader == NONE)
+        last->first_reader = k->reader_count;
+    else
+        k->readers[last->last_reader].next = k->reader_count;
+    last->last_reader = k->reader_count++;
+}
+
+static void touch(struct waiter *k, uint32_t index)
+{
+    const struct st_op *op = &k->program->ops[index];
+
+    for (uint32_t i = 0; i < op->access_count; i++) {
+        const struct st_access *a = &k->program->accesses[op->access_first + i];
+        struct last_touch *last = &k->last[a->buffer];
+
+        if ((a->mode & ST_WRITE) != 0)
+            *last = (struct last_touch){.writer = index, .first_reader = NONE, .last_reader = NONE};
+        else
+            add_reader(k, last, index);
+    }
+}
+
+/* The cycle that was walked is the previous one now. */
+static void remember_as_previous(struct waiter *k)
+{
+    const uint32_t n = k->program->op_count;
+
+    for (uint32_t b = 0; b < k->program->buffer_count; b++)
+        if (k->last[b].writer != NONE)
+            k->last[b].writer += n;
+    for (uint32_t r = 0; r < k->reader_count; r++)
+        k->readers[r].who += n;
+}
+
+strata_status st_program_wait(struct st_program *program)
+{
+    struct waiter k = {.program = program};
+    bool ok;
+
+    k.last = malloc(program->buffer_count * sizeof(*k.last));
+    k.readers = malloc(2 * (size_t)program->access_count * sizeof(*k.readers));
+    k.seen = calloc(2 * (size_t)program->op_count, sizeof(*k.seen));
+    ok = k.last != NULL && k.readers != NULL && k.seen != NULL;
+    program->wait_count = 0;
+    for (uint32_t b = 0; ok && b < program->buffer_count; b++)
+        k.last[b] = (struct last_touch){.writer = NONE, .first_reader = NONE, .last_reader = NONE};
+    for (uint32_t i = 0; ok && i < program->op_count; i++)
+        touch(&k, i);
+    if (ok)
+        remember_as_previous(&k);
+    for (uint32_t i = 0; ok && i < program->op_count; i++) {
+        ok = add_waits(&k, i);
+        touch(&k, i);
+    }
+    free(k.last);
+    free(k.readers);
+    free(k.seen);
+    return ok ? STRATA_OK : st_error(STRATA_E_NOMEM, "plan: no memory for the program");
+}

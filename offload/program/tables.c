@@ -1,0 +1,58 @@
+/* tables.c - see tables.h. */
+#include "offload/program/tables.h"
+
+#include "offload/program/dispatch.h"
+
+#define PLANES 4u /* with checksums: master, two moments, weight */
+
+uint64_t st_act_pieces(const struct st_workload *w)
+{
+    return (w->activation_bytes + ST_ACT_PIECE - 1) / ST_ACT_PIECE;
+}
+
+static uint64_t count_transfers(const struct st_program *program)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < program->op_count; i++)
+        count += st_lane_is_io(program->ops[i].lane);
+    return count;
+}
+
+static uint64_t largest_page(const struct st_workload *w)
+{
+    uint64_t elems = 0;
+
+    for (uint32_t p = 0; p < w->page_count; p++)
+        elems = w->pages[p].elems > elems ? w->pages[p].elems : elems;
+    return elems;
+}
+
+static size_t program_bytes(const struct st_program *program)
+{
+    return program->op_count * sizeof(*program->ops) + program->access_count * sizeof(*program->accesses) +
+           program->wait_count * sizeof(*program->waits) + program->buffer_count * sizeof(*program->buffers) +
+           program->chunk_count * sizeof(*program->chunks) +
+           program->workload.page_count * (sizeof(*program->pages) + sizeof(struct st_page));
+}
+
+uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, uint32_t workers, bool queues)
+{
+    const struct st_workload *w = &program->workload;
+    const uint64_t boundaries = (uint64_t)(w->block_count + 1) * w->grad_accum, ops = program->op_count;
+
+    *t = (struct st_tables){
+        .program = program_bytes(program),
+        .dispatch = st_dispatch_bytes(ops),
+        .transfers = count_transfers(program) * ST_TRANSFER_RECORD_BYTES,
+        .jobs = queues ? ops * ST_JOB_RECORD_BYTES : 0,
+        .checks = queues ? ops : 0,
+        .verified = program->buffer_count,
+        .checksums = program->tile_count * sizeof(uint64_t),
+        .act_checksums = program->activation_tier == STRATA_TIER_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
+        .scratch = workers * ST_SCRATCH_BYTES,
+        .block_sums = (largest_page(w) / ST_NORM_BLOCK + 1) * sizeof(double),
+    };
+    return t->program + t->dispatch + t->transfers + t->jobs + t->checks + t->verified + PLANES * t->checksums +
+           t->act_checksums + 2 * t->scratch + t->block_sums;
+}

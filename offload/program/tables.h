@@ -1,0 +1,38 @@
+/* offload/program/tables.h - memory beside the arenas that grows with the program or the model: the plan counts it, the engine
+ * takes it.
+ */
+#ifndef OFFLOAD_PROGRAM_TABLES_H
+#define OFFLOAD_PROGRAM_TABLES_H
+
+#include "offload/program/program.h"
+
+#include <stddef.h>
+
+/* Records of the engine's, which asserts these sizes: of an op that is a transfer, of one under way on a queue of its own. */
+#define ST_TRANSFER_RECORD_BYTES 152u
+#define ST_JOB_RECORD_BYTES      40u
+
+#define ST_ACT_PIECE (256u * 1024u) /* bytes of an activation checkpoint under one checksum */
+uint64_t st_act_pieces(const struct st_workload *w);
+
+#define ST_SCRATCH_BYTES (ST_TILE_ELEMS * sizeof(float)) /* of a worker: one tile in fp32 */
+
+/* Bytes of each. */
+struct st_tables {
+    size_t program;       /* the program's own: ops, accesses, waits, buffers, pages, chunks */
+    size_t dispatch;      /* lanes and turns of every op */
+    size_t transfers;     /* [I/O ops] records */
+    size_t jobs;          /* [ops] records; 0 where the device has no queues of its own */
+    size_t checks;        /* [ops] phases in which an arrival is checked; 0 there, too */
+    size_t verified;      /* [buffers] flags */
+    size_t checksums;     /* [tiles] of one plane */
+    size_t act_checksums; /* [boundaries][pieces]; 0: no checkpoint lies on NVMe */
+    size_t scratch;       /* [the machine's workers] of ST_SCRATCH_BYTES; there are two */
+    size_t block_sums;    /* [blocks of the largest page] */
+};
+
+/** Of a program; `workers`: of the machine; `queues`: the device has queues of its own.  Returns their sum: four planes of
+ * checksums, two scratches. */
+uint64_t st_tables_size(struct st_tables *tables, const struct st_program *program, uint32_t workers, bool queues);
+
+#endif

@@ -1,0 +1,228 @@
+/* bounds.c - the two lower bounds of a step (docs/design.md, section 4).
+ *
+ * hardware: the busiest resource, compute at the fastest rate known, matmuls' as a rule; no schedule and no kernels can beat it.
+ * schedule: no execution of this plan's program can beat it with kernels as fast as they run alone: compute at the rates of a
+ * block and of the head.  A step falls into windows: forward, backward, and what follows the step's end when updates are serial.
+ * What a window's ops need of a resource must run in it, but for what slots hold over from one window to the next; so each window
+ * takes at least as long as its busiest resource, less that, and the windows add up.
+ * On a cpu device compute, copies and updates share the cores, so their times add. */
+#include "offload/simulate/bounds.h"
+
+#include "offload/simulate/cost.h"
+
+#include <string.h>
+
+enum window { FORWARD, BACKWARD, TAIL, WINDOW_COUNT };
+
+enum resource { COMPUTE, UPLOAD, DOWNLOAD, UPDATE, NVME, RESOURCE_COUNT };
+static const char *const resource_names[RESOURCE_COUNT] = {"compute", "upload", "download", "update", "nvme"};
+
+/* Bytes and parameters that a window's ops move. */
+struct demand {
+    struct st_traffic moved;
+    uint64_t updated;
+};
+
+static double per_second(double amount, double rate)
+{
+    return rate > 0 ? amount / rate : 0;
+}
+
+/* Least time of a disk that reads alone at `read`, writes alone at `write`, and shares `mixed` evenly while it does both: it
+ * does both as long as there are both, or never, whichever is shorter. */
+static double io_seconds(const struct st_machine *m, double read, double write)
+{
+    const double half = m->rates.mixed > 0 ? m->rates.mixed / 2 : m->rates.read + m->rates.write;
+    const double slow_read = half < m->rates.read ? half : m->rates.read,
+                 slow_write = half < m->rates.write ? half : m->rates.write;
+    const double apart = per_second(read, m->rates.read) + per_second(write, m->rates.write);
+    double both, together;
+
+    if (read <= 0 || write <= 0 || slow_read <= 0 || slow_write <= 0)
+        return apart;
+    both = read / slow_read < write / slow_write ? read / slow_read : write / slow_write;
+    together = both + (read - slow_read * both) / m->rates.read + (write - slow_write * both) / m->rates.write;
+    return apart < together ? apart : together;
+}
+
+static uint64_t less(uint64_t amount, uint64_t spared)
+{
+    return amount > spared ? amount - spared : 0;
+}
+
+static void add_op(struct demand *d, const struct st_program *program, const struct st_machine *m, const struct st_op *op)
+{
+    uint64_t *link = st_traffic_of(&d->moved, op->lane);
+
+    if (link != NULL)
+        *link += op->bytes;
+    d->updated += st_cost_updated(program, m, op);
+}
+
+/* What slots hold of a window's traffic: bytes that may move in the window before (reads, uploads) or after (the others).  What a
+ * gated program reads ahead stands in backward already: forward's other state reads wait for its updates. */
+static struct st_traffic held_over(const struct st_program *program, const uint64_t largest[ST_OP_KIND_COUNT], enum window w)
+{
+    const bool gated_forward = w == FORWARD && program->update == ST_UPDATE_GATED;
+
+    return (struct st_traffic){
+        .upload = (program->slots.weights + 1) * largest[ST_OP_UPLOAD_WEIGHT] + program->slots.acts * largest[ST_OP_UPLOAD_ACT] +
+                  program->slots.grads * largest[ST_OP_UPLOAD_ACCUM] + program->slots.carries * largest[ST_OP_UPLOAD_STATE],
+        .download = (program->slots.grads + 1) * (largest[ST_OP_DOWNLOAD_GRAD] + largest[ST_OP_DOWNLOAD_ACCUM]) +
+                    program->slots.acts * largest[ST_OP_DOWNLOAD_ACT] + program->slots.carries * largest[ST_OP_DOWNLOAD_STATE],
+        .read = (gated_forward ? 0 : program->slots.states * largest[ST_OP_READ_STATE]) +
+                program->slots.host_weights * largest[ST_OP_READ_WEIGHT] + program->slots.host_acts * largest[ST_OP_READ_ACT],
+        .write = program->slots.states * largest[ST_OP_WRITE_STATE] + program->slots.host_weights * largest[ST_OP_WRITE_WEIGHT] +
+                 program->slots.host_acts * largest[ST_OP_WRITE_ACT],
+    };
+}
+
+static void find_largest(const struct st_program *program, uint64_t largest[ST_OP_KIND_COUNT])
+{
+    memset(largest, 0, ST_OP_KIND_COUNT * sizeof(*largest));
+    for (uint32_t i = 0; i < program->op_count; i++)
+        if (program->ops[i].bytes > largest[program->ops[i].kind])
+            largest[program->ops[i].kind] = program->ops[i].bytes;
+}
+
+static void fill_windows(const struct st_program *program, const struct st_machine *m, struct demand windows[WINDOW_COUNT])
+{
+    const uint32_t backward = st_program_backward(program);
+    enum window now = FORWARD;
+
+    memset(windows, 0, WINDOW_COUNT * sizeof(*windows));
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct st_op *op = &program->ops[i];
+
+        if (i == backward)
+            now = BACKWARD;
+        if ((op->phases & ST_PHASE_BODY) != 0)
+            add_op(&windows[now], program, m, op);
+        if (op->kind == ST_OP_END)
+            now = TAIL;
+    }
+}
+
+/* All compute at the fastest rate known. */
+static struct st_machine fastest_compute(const struct st_machine *m)
+{
+    struct st_machine fastest = *m;
+
+    if (fastest.rates.block_flops < m->rates.matmul_flops)
+        fastest.rates.block_flops = m->rates.matmul_flops;
+    if (fastest.rates.block_flops < m->rates.head_flops)
+        fastest.rates.block_flops = m->rates.head_flops;
+    fastest.rates.head_flops = fastest.rates.block_flops;
+    return fastest;
+}
+
+/* Seconds of compute: at the machine's own rates by window, and of the whole step at the fastest. */
+static double add_compute(struct st_bounds *b, const struct st_program *program, const struct st_machine *m)
+{
+    const struct st_machine fastest = fastest_compute(m);
+    const uint32_t backward = st_program_backward(program);
+    double least = 0;
+
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct st_op *op = &program->ops[i];
+
+        if ((op->phases & (program->forward_only ? ST_PHASE_EVAL : ST_PHASE_BODY)) == 0)
+            continue;
+        *(i >= backward ? &b->compute_backward : &b->compute_forward) += st_cost_flops(program, m, op);
+        least += st_cost_flops(program, &fastest, op);
+    }
+    return least;
+}
+
+/* Seconds of each resource; on a cpu device the cores' all count as compute. */
+static void resource_seconds(double seconds[RESOURCE_COUNT], const struct st_machine *m, double compute, const struct demand *d)
+{
+    seconds[COMPUTE] = compute;
+    seconds[UPLOAD] = per_second((double)d->moved.upload, m->rates.upload);
+    seconds[DOWNLOAD] = per_second((double)d->moved.download, m->rates.download);
+    seconds[UPDATE] = per_second((double)d->updated, m->rates.update);
+    seconds[NVME] = io_seconds(m, (double)d->moved.read, (double)d->moved.write);
+    if (!m->capacity.device_is_host)
+        return;
+    seconds[COMPUTE] += seconds[UPLOAD] + seconds[DOWNLOAD] + seconds[UPDATE];
+    seconds[UPLOAD] = seconds[DOWNLOAD] = seconds[UPDATE] = 0;
+}
+
+static enum resource busiest(const double seconds[RESOURCE_COUNT])
+{
+    enum resource most = COMPUTE;
+
+    for (enum resource r = COMPUTE; r < RESOURCE_COUNT; r++)
+        if (seconds[r] > seconds[most])
+            most = r;
+    return most;
+}
+
+/* The windows' sum; bound[]: how much of it each resource accounts for. */
+static double schedule_seconds(const struct st_program *program, const struct st_machine *m, const struct st_bounds *b,
+                               const struct demand windows[WINDOW_COUNT], double bound[RESOURCE_COUNT])
+{
+    uint64_t largest[ST_OP_KIND_COUNT];
+    const double compute[WINDOW_COUNT] = {b->compute_forward, b->compute_backward, 0};
+    double sum = 0;
+
+    find_largest(program, largest);
+    for (enum window w = FORWARD; w < WINDOW_COUNT; w++) {
+        const struct st_traffic held = held_over(program, largest, w), *moved = &windows[w].moved;
+        const struct demand must = {.moved = {.upload = less(moved->upload, held.upload),
+                                              .download = less(moved->download, held.download),
+                                              .read = less(moved->read, held.read),
+                                              .write = less(moved->write, held.write)},
+                                    .updated = windows[w].updated};
+        double seconds[RESOURCE_COUNT];
+        enum resource most;
+
+        resource_seconds(seconds, m, compute[w], &must);
+        most = busiest(seconds);
+        sum += seconds[most];
+        bound[most] += seconds[most];
+    }
+    return sum;
+}
+
+static struct demand total_of(const struct demand windows[WINDOW_COUNT])
+{
+    struct demand t = {0};
+
+    for (int w = 0; w < WINDOW_COUNT; w++) {
+        t.moved.upload += windows[w].moved.upload;
+        t.moved.download += windows[w].moved.download;
+        t.moved.read += windows[w].moved.read;
+        t.moved.write += windows[w].moved.write;
+        t.updated += windows[w].updated;
+    }
+    return t;
+}
+
+void st_bounds_make(struct st_bounds *b, const struct st_program *program, const struct st_machine *m)
+{
+    double seconds[RESOURCE_COUNT], bound[RESOURCE_COUNT] = {0};
+    struct demand windows[WINDOW_COUNT], total;
+    double least_compute;
+
+    memset(b, 0, sizeof(*b));
+    b->bound_by = "unknown";
+    fill_windows(program, m, windows);
+    total = total_of(windows);
+    least_compute = add_compute(b, program, m);
+    b->upload = per_second((double)total.moved.upload, m->rates.upload);
+    b->download = per_second((double)total.moved.download, m->rates.download);
+    b->update = per_second((double)total.updated, m->rates.update);
+    b->io = io_seconds(m, (double)total.moved.read, (double)total.moved.write);
+    if (m->rates.matmul_flops <= 0 || (total.moved.read > 0 && m->rates.read <= 0) ||
+        (total.moved.write > 0 && m->rates.write <= 0))
+        return; /* a resource whose rate nobody knows could be the one that binds */
+    resource_seconds(seconds, m, least_compute, &total);
+    b->hardware = seconds[busiest(seconds)];
+    b->schedule = schedule_seconds(program, m, b, windows, bound);
+    if (b->schedule < b->hardware) {
+        b->schedule = b->hardware;
+        memcpy(bound, seconds, sizeof(bound));
+    }
+    b->bound_by = resource_names[busiest(bound)];
+}

@@ -1,0 +1,171 @@
+/* cost.c - seconds of one op by the machine's rates.  Pure functions. */
+#include "offload/simulate/cost.h"
+
+static double per_second(double amount, double rate)
+{
+    return rate > 0 ? amount / rate : 0;
+}
+
+double st_cost_call(const struct st_workload *w, const struct st_machine *machine, enum st_call_kind kind, bool recompute)
+{
+    const double block = machine->rates.block_flops > 0 ? machine->rates.block_flops : machine->rates.matmul_flops;
+    const double head = machine->rates.head_flops > 0 ? machine->rates.head_flops : block;
+
+    switch (kind) {
+    case ST_CALL_BLOCK_FORWARD:
+        return per_second(w->block_forward_flops, block);
+    case ST_CALL_BLOCK_BACKWARD:
+        return per_second(w->block_backward_flops + (recompute ? w->block_forward_flops : 0), block);
+    case ST_CALL_HEAD_STATS:
+        return per_second(w->head_forward_flops / w->head_count, head);
+    case ST_CALL_HEAD_GRAD:
+        return per_second((w->head_backward_flops - (recompute ? 0 : w->head_forward_flops)) / w->head_count, head);
+    default:
+        return 0;
+    }
+}
+
+static size_t width_of(const struct st_program *program)
+{
+    return strata_dtype_bytes(program->workload.dtype);
+}
+
+/* The host's update checks what lies on NVMe when it uses it and renews its checksums when it has changed it. */
+static double resum_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
+{
+    const struct st_chunk *chunk = &program->chunks[op->chunk];
+    uint64_t bytes = 0;
+
+    if (op->lane != ST_LANE_UPDATE)
+        return 0;
+    if (chunk->tier == STRATA_TIER_NVME)
+        bytes += st_program_state_bytes(program, chunk->elems);
+    if (program->pages[chunk->page].weight_home == STRATA_TIER_NVME)
+        bytes += chunk->elems * width_of(program);
+    return per_second(2 * (double)bytes, m->rates.checksum);
+}
+
+static double page_elems(const struct st_program *program, const struct st_op *op)
+{
+    return (double)program->workload.pages[op->page].elems;
+}
+
+/* Tokens' rows of the table, each copied once; the tiles share them. */
+static double gather_bytes(const struct st_program *program)
+{
+    return (double)program->workload.activation_bytes * program->workload.grad_accum / program->workload.table_count;
+}
+
+/* Each gradient is read and added to its fp32 sum; the first micro-batch zeroes all sums. */
+static double scatter_bytes(const struct st_program *program, const struct st_op *op)
+{
+    const struct st_workload *w = &program->workload;
+    const double width = (double)width_of(program);
+    double bytes = (double)w->activation_bytes / width * (width + 2 * sizeof(float));
+
+    for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
+        bytes += (double)w->pages[p].elems * sizeof(float);
+    return bytes;
+}
+
+/* A sum that the op is the first to add to is zeroed before; a device of its own takes no time for that. */
+static double zero_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
+{
+    return m->capacity.device_is_host && op->first ? per_second(page_elems(program, op) * sizeof(float), m->rates.checksum) : 0;
+}
+
+static double round_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
+{
+    const bool here = m->capacity.device_is_host || op->lane == ST_LANE_UPDATE;
+
+    return here ? per_second(page_elems(program, op) * (double)(sizeof(float) + width_of(program)), m->rates.checksum) : 0;
+}
+
+static double call_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
+{
+    return st_cost_call(&program->workload, m, st_op_rows[op->kind].call, op->recompute);
+}
+
+double st_cost_flops(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
+{
+    return st_op_rows[op->kind].work == ST_WORK_CALL ? call_seconds(program, machine, op) : 0;
+}
+
+uint64_t st_cost_updated(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
+{
+    const bool here = op->lane == ST_LANE_UPDATE || machine->capacity.device_is_host;
+
+    return st_op_rows[op->kind].work == ST_WORK_UPDATE && here ? program->chunks[op->chunk].elems : 0;
+}
+
+double st_cost_rate(const struct st_machine *machine, enum st_lane lane)
+{
+    if (st_lane_is_io(lane))
+        return st_lane_reads(lane) ? machine->rates.read : machine->rates.write;
+    return lane == ST_LANE_UPLOAD ? machine->rates.upload : machine->rates.download;
+}
+
+double st_cost_op(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
+{
+    switch (st_op_rows[op->kind].work) {
+    case ST_WORK_COPY:
+        return per_second((double)op->bytes, st_cost_rate(machine, (enum st_lane)op->lane));
+    case ST_WORK_CALL:
+        return zero_seconds(program, machine, op) + call_seconds(program, machine, op);
+    case ST_WORK_UPDATE:
+        return per_second((double)st_cost_updated(program, machine, op), machine->rates.update) +
+               resum_seconds(program, machine, op);
+    case ST_WORK_ROUND:
+        return round_seconds(program, machine, op);
+    case ST_WORK_GATHER:
+        return per_second(gather_bytes(program), machine->rates.checksum);
+    case ST_WORK_SCATTER:
+        return per_second(scatter_bytes(program, op), machine->rates.checksum);
+    default:
+        return zero_seconds(program, machine, op);
+    }
+}
+
+uint32_t st_cost_read_of(const struct st_program *program, const struct st_op *op)
+{
+    const uint32_t buffer = op->access_count > 0 ? program->accesses[op->access_first].buffer : ST_NO_BUFFER;
+
+    for (uint32_t i = 0; i < op->wait_count; i++) {
+        const struct st_wait *wait = &program->waits[op->wait_first + i];
+        const struct st_op *by = &program->ops[wait->op];
+
+        if (st_lane_reads(by->lane) && !wait->previous && st_op_access(program->accesses, by, ST_ROLE_TO)->buffer == buffer)
+            return wait->op;
+    }
+    return ST_NO_BUFFER;
+}
+
+/* Bytes of the thing that an op moves to or from NVMe's side of the host; 0: it does not lie there. */
+static double sealed_bytes(const struct st_program *program, const struct st_op *op)
+{
+    const bool opens = st_op_rows[op->kind].seal == ST_SEAL_OPENS;
+
+    switch ((enum st_content)st_op_rows[op->kind].operands[0].content) {
+    case ST_HOLDS_STATE:
+        return program->chunks[op->chunk].tier == STRATA_TIER_NVME
+                   ? (double)st_program_state_bytes(program, program->chunks[op->chunk].elems)
+                   : 0;
+    case ST_HOLDS_WEIGHT:
+        return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->pages[op->page].weight_home == STRATA_TIER_NVME)
+                   ? page_elems(program, op) * (double)width_of(program)
+                   : 0;
+    default:
+        return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->activation_tier == STRATA_TIER_NVME)
+                   ? (double)program->workload.activation_bytes
+                   : 0;
+    }
+}
+
+double st_cost_checksums(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
+{
+    const enum st_seal seal = st_op_rows[op->kind].seal;
+
+    if (seal != ST_SEAL_OPENS && seal != ST_SEAL_CLOSES)
+        return 0;
+    return per_second(sealed_bytes(program, op), machine->rates.checksum);
+}

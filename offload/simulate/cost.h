@@ -1,0 +1,37 @@
+/* offload/simulate/cost.h - what one op takes on a machine: the simulator's judgement and the paced device's pace.
+ *
+ * A rate that is 0 takes no time.  What a device of its own does beside FLOPs (rounding, lookups, updates of state that lies
+ * there) takes none either: its memory is faster than anything that a program waits for. */
+#ifndef OFFLOAD_SIMULATE_COST_H
+#define OFFLOAD_SIMULATE_COST_H
+
+#include "offload/compute.h"
+#include "offload/machine/rates.h"
+#include "offload/program/program.h"
+
+/** Seconds that a device of this machine computes on a call: a block's FLOPs at block_flops (else matmul_flops), the head's at
+ *  head_flops (else as a block's).  Calls without FLOPs of their own (norms, losses, lookups) are counted with their block or
+ *  head and take nothing here. */
+double st_cost_call(const struct st_workload *w, const struct st_machine *machine, enum st_call_kind kind, bool recompute);
+
+/** Seconds that an op of the program computes for a call, and nothing beside it; 0: it is none. */
+double st_cost_flops(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
+/** Parameters that the host's cores update for an op. */
+uint64_t st_cost_updated(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
+/** Bytes per second of a lane that moves some. */
+double st_cost_rate(const struct st_machine *machine, enum st_lane lane);
+
+/** Seconds of an op on its lane, alone on the machine: compute by its call, copies by bytes, updates by parameters (with
+ *  checksums where the chunk or its weights lie on NVMe), host gathers and scatters by bytes at the checksum rate.  I/O ops: by
+ *  bytes at the lane's own rate, read or write, as if nothing else used the disk.  Without st_cost_checksums(). */
+double st_cost_op(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
+
+/** Seconds of the checksums that a copy brings with it: of weights and activations that were read and are used for the first
+ *  time, of those that leave for NVMe.  On a cpu device they are part of the op; elsewhere work of the host's threads. */
+double st_cost_checksums(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
+
+/** The read of this cycle that filled the host buffer which `op` uploads or gathers from: ST_NO_BUFFER if it was not read, or
+ *  was written since. */
+uint32_t st_cost_read_of(const struct st_program *program, const struct st_op *op);
+
+#endif

@@ -1,0 +1,34 @@
+/* figures.c - see figures.h. */
+#include "offload/simulate/figures.h"
+
+/* What reads and writes of state and weights would be without the padding to whole blocks of a drive. */
+static uint64_t parameter_bytes(const struct st_program *program, const struct st_traffic *body)
+{
+    const size_t dt = strata_dtype_bytes(program->workload.dtype);
+    uint64_t padded = 0, plain = 0;
+
+    for (uint32_t c = 0; c < program->chunk_count; c++) {
+        if (program->chunks[c].tier != STRATA_TIER_NVME)
+            continue;
+        padded += 2 * program->chunks[c].bytes;
+        plain += 2 * st_program_state_bytes(program, program->chunks[c].elems);
+    }
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct st_op *op = &program->ops[i];
+
+        if ((op->kind != ST_OP_READ_WEIGHT && op->kind != ST_OP_WRITE_WEIGHT) || (op->phases & ST_PHASE_BODY) == 0)
+            continue;
+        padded += op->bytes;
+        plain += program->workload.pages[op->page].params * dt;
+    }
+    return body->read + body->write - (padded - plain);
+}
+
+void st_figures_make(struct st_figures *out, const struct st_program *program, const struct st_machine *machine)
+{
+    *out = (struct st_figures){.machine = *machine};
+    for (uint32_t i = 0; i < ST_PHASE_COUNT; i++)
+        out->traffic[i] = st_program_traffic(program, (enum st_phase)(1u << i));
+    out->parameter_bytes_nvme = parameter_bytes(program, &out->traffic[st_phase_index(ST_PHASE_BODY)]);
+    st_bounds_make(&out->bounds, program, machine);
+}

@@ -1,0 +1,494 @@
+/* simulate.c - a program over a clock: what dispatch.c hands out takes its time.
+ *
+ * Executors run one op at a time; there is one per executing lane, or one for all on a device that is the host.  The disk is a
+ * fluid: two queues whose heads move at once.  Time goes from one completion to the next. */
+#include "offload/simulate/simulate.h"
+
+#include "core/base/error.h"
+#include "offload/program/dispatch.h"
+#include "offload/simulate/cost.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPS_MAX      24u  /* simulated at most: half of them are averaged where no period is found */
+#define PERIOD_MAX     8u   /* steps */
+#define SAME           1e-9 /* relative difference of two steps that are one */
+#define NONE           ST_NO_OP
+#define BLAME_HOPS_MAX 64u
+
+enum { READ = 0, WRITE = 1, DIRECTIONS = 2 };
+
+/* Each op is in a queue at most once. */
+struct queue {
+    uint32_t *ops; /* [op_count], a ring */
+    uint32_t first, count;
+};
+
+/* What is under way when a step ends; steps repeat when this does, too. */
+struct backlog {
+    double bytes[DIRECTIONS], seconds;
+};
+
+struct simulator {
+    const struct st_program *program;
+    const struct st_machine *machine;
+    double *cost;  /* [op_count] seconds on its executor; unused for I/O */
+    double *after; /* [op_count] seconds of checksums that the host makes before the op counts as done */
+    struct st_dispatch dispatch;
+
+    uint32_t ahead[ST_LANE_COUNT][ST_JOBS_AHEAD]; /* handed out and not running yet, in order; a ring */
+    uint32_t ahead_first[ST_LANE_COUNT], ahead_count[ST_LANE_COUNT];
+    uint32_t running[ST_LANE_COUNT]; /* op on each executor, or NONE */
+    uint32_t row[ST_LANE_COUNT];     /* lane that an executor works for */
+    double end[ST_LANE_COUNT];       /* when its op ends */
+    bool checking;                   /* the update executor works on checksums of its op */
+    struct queue io[DIRECTIONS], checks;
+    double left[DIRECTIONS]; /* bytes of the queue's head still to move */
+
+    double now;
+    struct st_simulation step; /* of the running cycle */
+};
+
+static uint32_t executor_of(const struct simulator *s, uint32_t lane)
+{
+    return s->machine->capacity.device_is_host ? ST_LANE_COMPUTE : lane;
+}
+
+static void push(const struct simulator *s, struct queue *q, uint32_t op)
+{
+    q->ops[(q->first + q->count++) % s->program->op_count] = op;
+}
+
+static uint32_t pop(const struct simulator *s, struct queue *q)
+{
+    const uint32_t op = q->ops[q->first];
+
+    q->first = (q->first + 1) % s->program->op_count;
+    q->count--;
+    return op;
+}
+
+/* --- starting --- */
+
+/* The op itself is through; its checksums may follow. */
+static void landed(struct simulator *s, uint32_t op)
+{
+    if (s->after[op] > 0)
+        push(s, &s->checks, op);
+    else
+        st_dispatch_finish(&s->dispatch, op);
+}
+
+static void issue_io(struct simulator *s)
+{
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+        const int direction = lane == ST_LANE_WRITE ? WRITE : READ;
+
+        for (uint32_t op; st_lane_is_io(lane) && (op = st_dispatch_ready(&s->dispatch, lane)) != NONE;) {
+            if (s->io[direction].count == 0)
+                s->left[direction] = (double)s->program->ops[op].bytes;
+            push(s, &s->io[direction], op);
+            st_dispatch_pass(&s->dispatch, lane);
+        }
+    }
+}
+
+/* An op begins on its executor; one without a cost is over at once. */
+static void run(struct simulator *s, uint32_t executor, uint32_t op)
+{
+    if (!(s->cost[op] > 0)) {
+        landed(s, op);
+        return;
+    }
+    s->running[executor] = op;
+    s->row[executor] = s->program->ops[op].lane;
+    s->end[executor] = s->now + s->cost[op];
+}
+
+/* Hand out what is ready to a queue of its own. */
+static void hand_out(struct simulator *s, uint32_t lane)
+{
+    for (uint32_t op; (op = st_dispatch_ready(&s->dispatch, lane)) != NONE && s->ahead_count[lane] < ST_JOBS_AHEAD;) {
+        s->ahead[lane][(s->ahead_first[lane] + s->ahead_count[lane]++) % ST_JOBS_AHEAD] = op;
+        st_dispatch_pass(&s->dispatch, lane);
+    }
+}
+
+/* The queue's next op, on its own executor. */
+static bool run_ahead(struct simulator *s, uint32_t lane)
+{
+    uint32_t op;
+
+    if (s->ahead_count[lane] == 0)
+        return false;
+    op = s->ahead[lane][s->ahead_first[lane]];
+    s->ahead_first[lane] = (s->ahead_first[lane] + 1) % ST_JOBS_AHEAD;
+    s->ahead_count[lane]--;
+    run(s, lane, op);
+    return true;
+}
+
+/* On a device that is the host: the earliest ready op. */
+static bool run_here(struct simulator *s, uint32_t executor)
+{
+    const uint32_t op = st_dispatch_pick(&s->dispatch);
+
+    if (op == NONE)
+        return false;
+    if (!st_dispatch_masked(&s->dispatch, op))
+        run(s, executor, op);
+    st_dispatch_pass(&s->dispatch, s->program->ops[op].lane);
+    return true;
+}
+
+static bool start_next(struct simulator *s, uint32_t executor)
+{
+    uint32_t op;
+
+    if (s->running[executor] != NONE)
+        return false;
+    if (executor == ST_LANE_UPDATE && s->checks.count > 0) {
+        op = pop(s, &s->checks);
+        s->running[executor] = op;
+        s->row[executor] = ST_LANE_UPDATE;
+        s->end[executor] = s->now + s->after[op];
+        s->checking = true;
+        return true;
+    }
+    return s->machine->capacity.device_is_host ? run_here(s, executor) : run_ahead(s, executor);
+}
+
+/* Start all that can start now.  A host that runs an op itself hands out no I/O meanwhile. */
+static void dispatch(struct simulator *s)
+{
+    const bool host = s->machine->capacity.device_is_host;
+    bool progressed = true;
+
+    while (progressed) {
+        const uint32_t passed = s->dispatch.passed;
+
+        progressed = false;
+        if (!host || s->running[ST_LANE_COMPUTE] == NONE)
+            issue_io(s);
+        for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+            if (st_lane_is_io(lane) || executor_of(s, lane) != lane)
+                continue;
+            if (!host)
+                hand_out(s, lane);
+            progressed |= start_next(s, lane);
+        }
+        progressed |= s->dispatch.passed != passed;
+    }
+}
+
+/* --- time --- */
+
+/* Bytes per second of a queue that has work; 0: it takes no time. */
+static double io_rate(const struct simulator *s, int direction)
+{
+    const struct st_machine *m = s->machine;
+    const double alone = direction == READ ? m->rates.read : m->rates.write;
+    const bool shared = s->io[READ].count > 0 && s->io[WRITE].count > 0 && m->rates.mixed > 0;
+
+    return shared && m->rates.mixed / 2 < alone ? m->rates.mixed / 2 : alone;
+}
+
+/* The lane that compute waits for: what its next op waits for, through ops that have not started themselves. */
+static enum st_lane blame(struct simulator *s)
+{
+    struct st_dispatch *d = &s->dispatch;
+    uint32_t lane = NONE;
+
+    if (!s->machine->capacity.device_is_host && st_dispatch_head(d, ST_LANE_COMPUTE) != NONE) {
+        lane = ST_LANE_COMPUTE;
+    } else {
+        for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+            if (st_dispatch_head(d, i) != NONE &&
+                (lane == NONE || st_lane_is_io(lane) > st_lane_is_io(i) ||
+                 (st_lane_is_io(lane) == st_lane_is_io(i) && st_dispatch_head(d, i) < st_dispatch_head(d, lane))))
+                lane = i;
+    }
+    for (uint32_t hops = 0; lane != NONE && hops < BLAME_HOPS_MAX; hops++) {
+        const uint32_t on = st_dispatch_blocker(d, lane);
+
+        if (on == NONE)
+            return (enum st_lane)lane;
+        lane = s->program->ops[on].lane;
+        if (st_lane_is_io(lane) || st_dispatch_head(d, lane) == NONE || on < st_dispatch_head(d, lane) ||
+            s->running[executor_of(s, lane)] != NONE)
+            break;
+    }
+    return lane == NONE ? ST_LANE_WRITE : (enum st_lane)lane;
+}
+
+static void account(struct simulator *s, double seconds)
+{
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+        if (s->running[i] != NONE)
+            s->step.busy[s->row[i]] += seconds;
+    for (int d = 0; d < DIRECTIONS; d++)
+        if (s->io[d].count > 0)
+            s->step.busy[s->program->ops[s->io[d].ops[s->io[d].first]].lane] += seconds;
+    if (s->running[ST_LANE_COMPUTE] == NONE)
+        s->step.stall[blame(s)] += seconds;
+}
+
+static void end_io(struct simulator *s, int direction)
+{
+    struct queue *q = &s->io[direction];
+
+    landed(s, pop(s, q));
+    s->left[direction] = q->count > 0 ? (double)s->program->ops[q->ops[q->first]].bytes : 0;
+}
+
+static void end_executor(struct simulator *s, uint32_t executor)
+{
+    const uint32_t op = s->running[executor];
+
+    s->running[executor] = NONE;
+    if (executor == ST_LANE_UPDATE && s->checking)
+        st_dispatch_finish(&s->dispatch, op);
+    else
+        landed(s, op);
+    if (executor == ST_LANE_UPDATE)
+        s->checking = false;
+}
+
+/* Move all that is under way. */
+static void pass_time(struct simulator *s, double seconds)
+{
+    if (seconds > 0)
+        account(s, seconds);
+    for (int d = 0; d < DIRECTIONS; d++)
+        if (s->io[d].count > 0)
+            s->left[d] = fmax(0, s->left[d] - io_rate(s, d) * seconds);
+}
+
+/* Go to the next completion.  False: there is none. */
+static bool advance(struct simulator *s)
+{
+    double soonest = HUGE_VAL;
+    uint32_t executor = NONE;
+    int direction = READ;
+
+    for (int d = 0; d < DIRECTIONS; d++) {
+        const double rate = io_rate(s, d), seconds = rate > 0 ? s->left[d] / rate : 0;
+
+        if (s->io[d].count > 0 && seconds < soonest) {
+            soonest = seconds;
+            direction = d;
+        }
+    }
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+        if (s->running[i] != NONE && s->end[i] - s->now < soonest) {
+            soonest = fmax(0, s->end[i] - s->now);
+            executor = i;
+        }
+    if (soonest == HUGE_VAL)
+        return false;
+    pass_time(s, soonest);
+    s->now = executor != NONE ? fmax(s->now, s->end[executor]) : s->now + soonest;
+    if (executor != NONE)
+        end_executor(s, executor);
+    else
+        end_io(s, direction);
+    return true;
+}
+
+/* --- cycles --- */
+
+static bool cycle_ended(const struct simulator *s)
+{
+    if (!st_dispatch_over(&s->dispatch))
+        return false;
+    if (s->machine->capacity.device_is_host)
+        return s->running[ST_LANE_COMPUTE] == NONE;
+    return s->running[ST_LANE_UPDATE] == NONE && s->ahead_count[ST_LANE_UPDATE] == 0;
+}
+
+static strata_status deadlock(struct simulator *s)
+{
+    uint32_t lane = 0, op;
+
+    while ((op = st_dispatch_head(&s->dispatch, lane)) == NONE)
+        lane++;
+    return st_error(STRATA_E_INTERNAL, "simulation: op %u (%s) of the program waits for op %u, which never ends", op,
+                    st_op_name((enum st_op_kind)s->program->ops[op].kind), st_dispatch_blocker(&s->dispatch, lane));
+}
+
+static strata_status run_cycle(struct simulator *s, enum st_phase phase)
+{
+    const double start = s->now;
+
+    st_dispatch_begin(&s->dispatch, phase);
+    memset(&s->step, 0, sizeof(s->step));
+    for (dispatch(s); !cycle_ended(s); dispatch(s))
+        if (!advance(s))
+            return deadlock(s);
+    s->step.seconds = s->now - start;
+    return STRATA_OK;
+}
+
+static struct backlog backlog_of(const struct simulator *s)
+{
+    struct backlog b = {.bytes = {s->left[READ], s->left[WRITE]}};
+
+    for (int d = 0; d < DIRECTIONS; d++)
+        for (uint32_t i = 1; i < s->io[d].count; i++)
+            b.bytes[d] += (double)s->program->ops[s->io[d].ops[(s->io[d].first + i) % s->program->op_count]].bytes;
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+        if (s->running[i] != NONE)
+            b.seconds += s->end[i] - s->now;
+    return b;
+}
+
+static bool same(double a, double b, double scale)
+{
+    return fabs(a - b) <= SAME * scale;
+}
+
+/* A step as it ended: what it took, and what was still under way. */
+struct ended {
+    struct st_simulation step;
+    struct backlog behind;
+};
+
+static bool repeats(const struct ended *a, const struct ended *b)
+{
+    const double seconds = a->step.seconds;
+
+    return same(seconds, b->step.seconds, seconds) && same(a->behind.seconds, b->behind.seconds, seconds) &&
+           same(a->behind.bytes[READ], b->behind.bytes[READ], 1 + a->behind.bytes[READ]) &&
+           same(a->behind.bytes[WRITE], b->behind.bytes[WRITE], 1 + a->behind.bytes[WRITE]);
+}
+
+/* Steps after which the last one came back; 0: it did not.  The first step has no update to make and does not count. */
+static uint32_t period(const struct ended *steps, uint32_t last)
+{
+    for (uint32_t p = 1; p <= PERIOD_MAX && p < last; p++)
+        if (repeats(&steps[last], &steps[last - p]))
+            return p;
+    return 0;
+}
+
+static void add(struct st_simulation *sum, const struct st_simulation *step, double share)
+{
+    sum->seconds += step->seconds * share;
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++) {
+        sum->busy[i] += step->busy[i] * share;
+        sum->stall[i] += step->stall[i] * share;
+    }
+}
+
+static enum st_lane largest_stall(const struct st_simulation *step)
+{
+    enum st_lane most = ST_LANE_COUNT;
+
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+        if (step->stall[i] > (most == ST_LANE_COUNT ? 0 : step->stall[most]))
+            most = (enum st_lane)i;
+    return most;
+}
+
+static strata_status run_steps(struct simulator *s, struct st_simulation *out)
+{
+    const bool pending = st_program_gated(s->program);
+    struct ended steps[STEPS_MAX];
+    struct st_simulation mean = {0};
+    uint32_t last, count = 0;
+
+    for (last = 0; last < STEPS_MAX && count == 0; last++) {
+        const strata_status st = run_cycle(s, last == 0 && pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
+
+        if (st != STRATA_OK)
+            return st;
+        steps[last] = (struct ended){s->step, backlog_of(s)};
+        count = period(steps, last);
+    }
+    if (count == 0)
+        count = STEPS_MAX / 2;
+    for (uint32_t i = last - count; i < last; i++)
+        add(&mean, &steps[i].step, 1.0 / count);
+    mean.stalled_by = largest_stall(&mean);
+    *out = mean;
+    return STRATA_OK;
+}
+
+/* --- set up --- */
+
+/* What was read is checked once, for its first use.  A device that is the host checks in the op that uses it; else the host's
+ * threads check what has arrived. */
+static void take_costs(struct simulator *s)
+{
+    const uint32_t count = s->program->op_count;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct st_op *op = &s->program->ops[i];
+        const double checksums = (op->phases & ST_PHASE_BODY) != 0 ? st_cost_checksums(s->program, s->machine, op) : 0;
+        const uint32_t read = checksums > 0 ? st_cost_read_of(s->program, op) : NONE, owner = read != NONE ? read : i;
+
+        s->cost[i] = st_cost_op(s->program, s->machine, op);
+        if (checksums > 0 && s->after[owner] > 0)
+            continue;
+        s->after[owner] = checksums > 0 ? checksums : s->after[owner];
+        if (s->machine->capacity.device_is_host)
+            s->cost[i] += checksums;
+    }
+    if (s->machine->capacity.device_is_host)
+        memset(s->after, 0, count * sizeof(*s->after));
+}
+
+static strata_status create(struct simulator *s, void **memory)
+{
+    const size_t count = s->program->op_count > 0 ? s->program->op_count : 1;
+    uint32_t *words;
+
+    *memory = calloc(count, 2 * sizeof(double) + 3 * sizeof(uint32_t));
+    if (*memory == NULL)
+        return st_error(STRATA_E_NOMEM, "simulation: no memory for %zu ops", count);
+    s->cost = *memory;
+    s->after = s->cost + count;
+    words = (uint32_t *)(void *)(s->after + count);
+    s->io[READ].ops = words;
+    s->io[WRITE].ops = words + count;
+    s->checks.ops = words + 2 * count;
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+        s->running[lane] = NONE;
+    take_costs(s);
+    return st_dispatch_init(&s->dispatch, s->program, !s->machine->capacity.device_is_host);
+}
+
+strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine)
+{
+    struct simulator s = {.program = program, .machine = machine};
+    void *memory;
+    strata_status st = create(&s, &memory);
+
+    if (st == STRATA_OK)
+        st = run_steps(&s, out);
+    st_dispatch_fini(&s.dispatch);
+    free(memory);
+    return st;
+}
+
+bool st_simulate_possible(const struct st_program *program, const struct st_machine *machine)
+{
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct st_op *op = &program->ops[i];
+        double rate = 1;
+
+        if ((op->phases & ST_PHASE_BODY) == 0)
+            continue;
+        if (st_op_rows[op->kind].work == ST_WORK_CALL)
+            rate = machine->rates.block_flops > 0 ? machine->rates.block_flops : machine->rates.matmul_flops;
+        else if (st_cost_updated(program, machine, op) > 0)
+            rate = machine->rates.update;
+        else if (st_op_rows[op->kind].work == ST_WORK_COPY)
+            rate = st_cost_rate(machine, (enum st_lane)op->lane);
+        if (!(rate > 0))
+            return false;
+    }
+    return true;
+}

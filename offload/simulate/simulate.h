@@ -1,0 +1,33 @@
+/* offload/simulate/simulate.h - runs a program on a clock instead of on lanes.
+ *
+ * The same ops, waits and lane order as the engine's; what an op costs follows from the machine's rates
+ * (offload/simulate/cost.h).  A pure function: no threads, no I/O, nothing measured.
+ *
+ * Lanes issue in program order.  On a device that is the host, one executor runs every op that is not I/O, the earliest ready
+ * one first, and hands out I/O between two of them, as the engine does; else compute, upload, download and update each run on
+ * their own, and the checksums of what was read or leaves for NVMe take their turn with the updates.  The disk is one server
+ * of two queues, reads and writes, each in order of issue: alone, a queue moves at the machine's read or write rate; while both
+ * have work each moves at half the mixed rate, never faster than alone.  The next step begins when all ops of this one are
+ * issued. */
+#ifndef OFFLOAD_SIMULATE_SIMULATE_H
+#define OFFLOAD_SIMULATE_SIMULATE_H
+
+#include "offload/machine/rates.h"
+#include "offload/program/program.h"
+
+struct st_simulation {
+    double seconds;              /* of one steady step */
+    double busy[ST_LANE_COUNT];  /* seconds of that step in which an op of the lane was being worked on */
+    double stall[ST_LANE_COUNT]; /* seconds in which compute stood still, by the lane that it waited for */
+    enum st_lane stalled_by;     /* lane with the largest stall; COUNT: none */
+};
+
+/** Simulate until steps repeat, one by one or in a period of a few, and report their mean.  Rates that are 0 cost nothing.
+ *  E_NOMEM; E_INTERNAL: the program cannot proceed (a deadlock the verifier missed).
+ *  Cost    O(steps * (ops + waits)), 3 steps as a rule, 24 at most; allocations of O(ops). */
+strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine);
+
+/** Are all rates known that this program needs?  mixed, block_flops and checksum may be missing. */
+bool st_simulate_possible(const struct st_program *program, const struct st_machine *machine);
+
+#endif
