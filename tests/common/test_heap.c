@@ -1,0 +1,54 @@
+/* test_heap - the heap that some tests run with (tests/CMakeLists.txt) ends a program that writes past the end of a block. */
+#include "tests/common/child.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* In a child: the last of so many bytes, or the one behind it. */
+static int status_of(size_t bytes, volatile size_t at)
+{
+    const pid_t pid = child_fork();
+    int status = 0;
+
+    if (pid == 0) {
+        volatile char *const block = malloc(bytes);
+
+        (void)close(STDERR_FILENO); /* where it would say so */
+        signal(SIGABRT, SIG_DFL);
+        if (block == NULL)
+            _exit(1);
+        block[at] = (char)(block[at] + 1);
+        free((void *)(uintptr_t)block);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+static void a_byte_past_the_end_is_met(void **state)
+{
+    static const size_t sizes[] = {1, 8, 20, 24, 4095, 1 << 20};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        const int within = status_of(sizes[i], sizes[i] - 1), past = status_of(sizes[i], sizes[i]);
+
+        assert_true(WIFEXITED(within) && WEXITSTATUS(within) == 0);
+        assert_true(WIFSIGNALED(past) && WTERMSIG(past) == SIGABRT);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_byte_past_the_end_is_met)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
