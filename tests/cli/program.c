@@ -6,6 +6,8 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,10 +86,25 @@ static void spawn(struct program *p, const char *const *words, int out_fd, int e
     _exit(127);
 }
 
+/* No test wants that, whatever was printed before. */
+static bool is_crash(int code)
+{
+    static const int signals[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
+
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+        if (code == 128 + signals[i])
+            return true;
+    return false;
+}
+
 void program_wait(struct program *p)
 {
     p->code = child_wait(p->pid);
     p->err = memory_text(p->err_fd);
+    if (is_crash(p->code)) {
+        fprintf(stderr, "strata died of signal %d, after: %s\n", p->code - 128, p->err);
+        abort();
+    }
 }
 
 void program_start(struct program *p, const char *const *words, const char *out_path)

@@ -31,7 +31,7 @@ void program_start_on(struct program *p, const char *const *words, int out_fd, i
 void program_wait_for(const struct program *p, const char *wanted);
 /** Read the pipe to its end, so that the program does not block on it; returns the last byte, -1 if none came. */
 int program_drain(const struct program *p);
-/** Wait, and fill code and err. */
+/** Wait, and fill code and err.  A program that crashed ends the test. */
 void program_wait(struct program *p);
 void program_free(struct program *p);
 
