@@ -220,9 +220,9 @@ static uint32_t get_events(struct st_io *io, struct io_event *events, uint32_t l
         io->refusals = 0;
         return (uint32_t)rc;
     }
-    if (rc == -EINTR)
+    if (st_again(rc, &io->refusals))
         return 0;
-    if (st_io_refused_for_good(-rc, io->refusals))
+    if (st_io_refused_for_good(-rc, rc == -EINTR ? io->refusals - ST_EINTR_MAX : io->refusals))
         io->broken = -rc;
     else
         pause_refused(io);

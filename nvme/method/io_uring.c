@@ -40,9 +40,10 @@ static void entered(struct st_io *io, int rc)
         io->unannounced = io_uring_sq_ready(&io->ring) > 0 && !io->opts.poll_kernel; /* its thread takes them in time */
         return;
     }
-    if (rc == -EINTR)
+    if (st_again(rc, &io->refusals))
         return;
-    if (st_io_refused_for_good(-rc, ++io->refusals)) {
+    io->refusals++;
+    if (st_io_refused_for_good(-rc, rc == -EINTR ? io->refusals - ST_EINTR_MAX : io->refusals)) {
         io->broken = -rc;
         return;
     }

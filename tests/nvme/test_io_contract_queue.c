@@ -235,6 +235,25 @@ static void a_limit_ends_interrupted_waits(void **state)
     }
 }
 
+/* Without a limit on the wait they end, too, as where the kernel refuses them for good. */
+static void calls_that_are_interrupted_for_ever_end(void **state)
+{
+    static const char *const sites[] = {"nvme.enter", "nvme.getevents"};
+    const bool is_ring = strcmp(io_method_of(state)->name, "uring") == 0;
+    struct io_fixture f;
+
+    for (size_t i = is_ring ? 0 : 1; i < 2; i++) { /* io_submit's are refusals like others: two seconds */
+        assert_int_equal(io_fixture_open(&f, io_method_of(state), 1, BLOCK, 1), STRATA_OK);
+        st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -EINTR});
+        io_fixture_start(&f, 0, ST_IO_WRITE);
+        while (f.done_count < 1)
+            assert_int_equal(f.ops->reap(f.io, 1), STRATA_OK);
+        if (st_fault_disarm() > 0)
+            assert_true(f.status[0] == STRATA_OK || f.status[0] == STRATA_E_IO);
+        io_fixture_close(&f);
+    }
+}
+
 /* The kernel refuses a call for good, with requests in its hands, in the queue, or both: each ends once, with an error or done,
  * and nothing more is taken. */
 static void a_broken_method_ends_its_requests(void **state)
@@ -331,6 +350,7 @@ int main(void)
         cmocka_unit_test(a_stalled_request_is_left_and_cancelled),
         cmocka_unit_test(limits_lose_nothing),
         cmocka_unit_test(a_limit_ends_interrupted_waits),
+        cmocka_unit_test(calls_that_are_interrupted_for_ever_end),
         cmocka_unit_test(a_broken_method_ends_its_requests),
         cmocka_unit_test(cancelled_requests_end_once),
         cmocka_unit_test(a_cancelled_request_is_not_repeated),
