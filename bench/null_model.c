@@ -39,14 +39,12 @@ static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
 
 /* --- the workload --- */
 
-static void add_page(struct st_workload *w, uint32_t layer, uint64_t elems, uint32_t rows)
+static void add_page(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint64_t elems, uint32_t rows)
 {
-    w->pages[w->page_count++] = (struct st_page){.layer = layer,
-                                                 .group_count = 1,
-                                                 .groups = {{.kind = ST_GROUP_DECAY, .offset = 0, .elems = elems}},
-                                                 .elems = round_up(elems, ST_PAGE_ALIGN),
-                                                 .params = elems,
-                                                 .row_count = rows};
+    struct st_page *page = &w->pages[w->page_count++];
+
+    *page = (struct st_page){.kind = kind, .layer = layer, .row_count = rows};
+    (void)st_page_add(page, ST_GROUP_DECAY, w->dtype, elems);
     w->params += elems;
 }
 
@@ -83,11 +81,11 @@ static strata_status make_workload(struct st_workload *w, uint64_t params, uint3
     w->pages = calloc(blocks + 3, sizeof(*w->pages));
     if (w->pages == NULL)
         return st_error(STRATA_E_NOMEM, "bench: %" PRIu32 " pages", blocks + 3);
-    add_page(w, 0, VOCAB * HIDDEN, VOCAB);
+    add_page(w, ST_PAGE_TABLE, 0, VOCAB * HIDDEN, VOCAB);
     for (uint32_t b = 0; b < blocks; b++)
-        add_page(w, 1 + b, block, 0);
-    add_page(w, blocks + 1, HIDDEN, 0);
-    add_page(w, blocks + 1, VOCAB * HIDDEN, VOCAB);
+        add_page(w, ST_PAGE_BLOCK, 1 + b, block, 0);
+    add_page(w, ST_PAGE_NORM, blocks + 1, HIDDEN, 0);
+    add_page(w, ST_PAGE_HEAD, blocks + 1, VOCAB * HIDDEN, VOCAB);
     add_costs(w);
     return st_workload_check(w);
 }

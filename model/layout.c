@@ -122,21 +122,25 @@ void st_model_page_tensors(const struct st_model *m, uint32_t page, uint32_t *fi
     const struct st_workload *w = &m->workload;
 
     assert(page < w->page_count);
-    if (page < w->table_count) {
-        *first = 0;
-        *count = 1;
-    } else if (page == w->position_page) {
+    *first = 0;
+    *count = 1;
+    switch (w->pages[page].kind) {
+    case ST_PAGE_TABLE:
+        return;
+    case ST_PAGE_POSITIONS:
         *first = 1;
-        *count = 1;
-    } else if (page < w->norm_page) {
+        return;
+    case ST_PAGE_BLOCK:
         *first = m->block_tensor_first + (page - w->block_first) * m->block_tensor_count;
         *count = m->block_tensor_count;
-    } else if (page == w->norm_page) {
+        return;
+    case ST_PAGE_NORM:
         *first = m->norm_tensor_first;
         *count = m->norm_tensor_count;
-    } else {
+        return;
+    case ST_PAGE_HEAD:
         *first = m->tensor_count - 1;
-        *count = 1;
+        return;
     }
 }
 

@@ -201,47 +201,23 @@ static enum st_group_kind kind_of(const struct st_model *m, const struct st_tens
     return t->rank == 2 || m->batch.decay_all ? ST_GROUP_DECAY : ST_GROUP_NO_DECAY;
 }
 
-static uint64_t aligned(uint64_t elems)
-{
-    return (elems + ST_PAGE_ALIGN - 1) / ST_PAGE_ALIGN * ST_PAGE_ALIGN;
-}
-
-/* Returns where in the page the elements lie. */
-static uint64_t put(struct st_page *p, enum st_group_kind kind, uint64_t elems)
-{
-    struct st_group *g = p->group_count > 0 ? &p->groups[p->group_count - 1] : NULL;
-    uint64_t at;
-
-    if (g == NULL || g->kind != kind) {
-        assert(p->group_count < ST_GROUPS_MAX);
-        g = &p->groups[p->group_count++];
-        *g = (struct st_group){.kind = kind, .offset = aligned(p->elems)};
-    }
-    at = g->offset + g->elems;
-    g->elems += elems;
-    p->params += elems;
-    p->elems = at + elems;
-    return at;
-}
-
-static void place_page(struct st_model *m, uint32_t page, uint32_t layer)
+static void place_page(struct st_model *m, uint32_t page, enum st_page_kind kind, uint32_t layer)
 {
     static const enum st_group_kind kinds[] = {ST_GROUP_DECAY, ST_GROUP_NO_DECAY, ST_GROUP_FROZEN};
     struct st_page *p = &m->workload.pages[page];
     uint32_t first, count;
 
+    *p = (struct st_page){.kind = kind, .layer = layer};
     st_model_page_tensors(m, page, &first, &count);
-    *p = (struct st_page){.layer = layer};
     for (uint32_t k = 0; k < ST_GROUPS_MAX; k++) {
         for (uint32_t i = first; i < first + count; i++) {
             if (kind_of(m, &m->tensors[i]) == kinds[k])
-                m->tensors[i].offset = put(p, kinds[k], m->tensors[i].elems);
+                m->tensors[i].offset = st_page_add(p, kinds[k], m->batch.dtype, m->tensors[i].elems);
         }
     }
-    p->elems = aligned(p->elems);
 }
 
-static void place_tiles(struct st_model *m, const struct st_tensor *t, uint32_t layer)
+static void place_tiles(struct st_model *m, const struct st_tensor *t, enum st_page_kind kind, uint32_t layer)
 {
     const uint32_t vocab = m->config.vocab, tile = st_table_tile_rows(vocab, m->config.hidden);
 
@@ -249,9 +225,9 @@ static void place_tiles(struct st_model *m, const struct st_tensor *t, uint32_t 
         struct st_page *p = &m->workload.pages[t->page + i];
         const uint32_t row = i * tile;
 
-        *p = (struct st_page){.layer = layer, .row_first = row, .row_count = vocab - row < tile ? vocab - row : tile};
-        put(p, kind_of(m, t), (uint64_t)p->row_count * m->config.hidden);
-        p->elems = aligned(p->elems);
+        *p = (struct st_page){
+            .kind = kind, .layer = layer, .row_first = row, .row_count = vocab - row < tile ? vocab - row : tile};
+        (void)st_page_add(p, kind_of(m, t), m->batch.dtype, (uint64_t)p->row_count * m->config.hidden);
     }
 }
 
@@ -259,14 +235,14 @@ static void place_tensors(struct st_model *m)
 {
     const struct st_workload *w = &m->workload;
 
-    place_tiles(m, &m->tensors[0], 0);
+    place_tiles(m, &m->tensors[0], ST_PAGE_TABLE, 0);
     if (w->position_page != ST_NO_PAGE)
-        place_page(m, w->position_page, 0);
+        place_page(m, w->position_page, ST_PAGE_POSITIONS, 0);
     for (uint32_t b = 0; b < w->block_count; b++)
-        place_page(m, w->block_first + b, b + 1);
-    place_page(m, w->norm_page, w->block_count + 1);
+        place_page(m, w->block_first + b, ST_PAGE_BLOCK, b + 1);
+    place_page(m, w->norm_page, ST_PAGE_NORM, w->block_count + 1);
     if (!w->tied)
-        place_tiles(m, &m->tensors[m->tensor_count - 1], w->block_count + 1);
+        place_tiles(m, &m->tensors[m->tensor_count - 1], ST_PAGE_HEAD, w->block_count + 1);
 }
 
 /* --- freezing --- */

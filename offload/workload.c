@@ -1,6 +1,7 @@
 /* offload/workload.c - consistency of a workload's numbers; copies. */
 #include "offload/workload.h"
 #include "core/base/error.h"
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,43 @@ static strata_status fault(const struct st_workload *w, const char *what)
 static strata_status page_fault(const struct st_workload *w, uint32_t page, const char *what)
 {
     return st_error(STRATA_E_INTERNAL, "workload %s, page %u: %s", w->name, page, what);
+}
+
+static uint64_t aligned(uint64_t elems)
+{
+    return (elems + ST_PAGE_ALIGN - 1) / ST_PAGE_ALIGN * ST_PAGE_ALIGN;
+}
+
+uint64_t st_page_add(struct st_page *page, enum st_group_kind kind, strata_dtype format, uint64_t elems)
+{
+    struct st_group *g = page->group_count > 0 ? &page->groups[page->group_count - 1] : NULL;
+    uint64_t first;
+
+    if (g == NULL || g->kind != kind || g->format != format) {
+        assert(page->group_count < ST_GROUPS_MAX);
+        g = &page->groups[page->group_count++];
+        *g = (struct st_group){.kind = kind, .format = format, .offset = page->elems, .at = page->bytes};
+    }
+    first = g->offset + g->elems;
+    g->elems += elems;
+    g->bytes = st_format_bytes(format, g->elems);
+    page->params += elems;
+    page->elems = aligned(g->offset + g->elems);
+    page->bytes = g->at + st_format_bytes(format, aligned(g->elems));
+    if (kind != ST_GROUP_FROZEN) {
+        page->trained_elems = page->elems;
+        page->trained_bytes = page->bytes;
+    }
+    return first;
+}
+
+uint64_t st_page_at(const struct st_page *page, uint64_t element)
+{
+    const struct st_group *g = &page->groups[page->group_count - 1];
+
+    while (g > page->groups && element < g->offset)
+        g--;
+    return g->at + st_format_bytes(g->format, element - g->offset);
 }
 
 static strata_status check_counts(const struct st_workload *w)
@@ -59,7 +97,7 @@ static strata_status check_ranges(const struct st_workload *w)
 static strata_status check_groups(const struct st_workload *w, uint32_t page)
 {
     const struct st_page *p = &w->pages[page];
-    uint64_t end = 0, params = 0;
+    uint64_t end = 0, end_bytes = 0, params = 0, trained = 0, trained_bytes = 0;
 
     if (p->group_count == 0 || p->group_count > ST_GROUPS_MAX)
         return page_fault(w, page, "group count");
@@ -74,9 +112,18 @@ static strata_status check_groups(const struct st_workload *w, uint32_t page)
             return page_fault(w, page, "a group overlaps another or leaves the page");
         if (g->kind > ST_GROUP_FROZEN || (i > 0 && g->kind <= p->groups[i - 1].kind))
             return page_fault(w, page, "groups are out of order");
+        if (g->format != w->dtype || g->bytes != st_format_bytes(g->format, g->elems))
+            return page_fault(w, page, "the format of a group");
+        if (g->at < end_bytes || g->at > p->bytes || g->bytes > p->bytes - g->at)
+            return page_fault(w, page, "a group's weights overlap another's or leave the page's");
         end = g->offset + g->elems;
+        end_bytes = g->at + g->bytes;
         params += g->elems;
+        trained = g->kind == ST_GROUP_FROZEN ? trained : end;
+        trained_bytes = g->kind == ST_GROUP_FROZEN ? trained_bytes : end_bytes;
     }
+    if (p->trained_elems != aligned(trained) || p->trained_bytes < trained_bytes || p->trained_bytes > p->bytes)
+        return page_fault(w, page, "the extent of what is trained");
     if (p->elems % ST_PAGE_ALIGN != 0)
         return page_fault(w, page, "its extent is not aligned");
     if (p->params != params)
@@ -93,11 +140,20 @@ static uint64_t trained_params(const struct st_page *p)
     return params;
 }
 
-static uint32_t layer_of(const struct st_workload *w, uint32_t page)
+static enum st_page_kind kind_of(const struct st_workload *w, uint32_t page)
 {
     if (page < w->block_first)
+        return page < w->table_count ? ST_PAGE_TABLE : ST_PAGE_POSITIONS;
+    return page < w->norm_page ? ST_PAGE_BLOCK : page == w->norm_page ? ST_PAGE_NORM : ST_PAGE_HEAD;
+}
+
+static uint32_t layer_of(const struct st_workload *w, uint32_t page)
+{
+    const enum st_page_kind kind = w->pages[page].kind;
+
+    if (kind == ST_PAGE_TABLE || kind == ST_PAGE_POSITIONS)
         return 0;
-    return page < w->norm_page ? page - w->block_first + 1 : w->block_count + 1;
+    return kind == ST_PAGE_BLOCK ? page - w->block_first + 1 : w->block_count + 1;
 }
 
 static strata_status check_pages(const struct st_workload *w)
@@ -108,6 +164,8 @@ static strata_status check_pages(const struct st_workload *w)
     for (uint32_t i = 0; i < w->page_count; i++) {
         if ((st = check_groups(w, i)) != STRATA_OK)
             return st;
+        if (w->pages[i].kind != kind_of(w, i))
+            return page_fault(w, i, "its kind");
         if (w->pages[i].layer != layer_of(w, i))
             return page_fault(w, i, "its layer");
         params += trained_params(&w->pages[i]);

@@ -18,20 +18,47 @@
 
 enum st_group_kind { ST_GROUP_DECAY = 0, ST_GROUP_NO_DECAY = 1, ST_GROUP_FROZEN = 2 };
 
+/* Tensors that are stored and trained alike, one behind the other. */
 struct st_group {
     enum st_group_kind kind;
-    uint64_t offset; /* elements from the page's start; multiple of ST_PAGE_ALIGN */
-    uint64_t elems;  /* > 0 */
+    strata_dtype format; /* how its weights are stored */
+    uint64_t offset;     /* elements from the page's start; multiple of ST_PAGE_ALIGN */
+    uint64_t elems;      /* > 0 */
+    uint64_t at, bytes;  /* of its weights, from the start of the page's */
+};
+
+/* Bytes of `elems` weights that are stored so. */
+static inline uint64_t st_format_bytes(strata_dtype format, uint64_t elems)
+{
+    return elems * strata_dtype_bytes(format);
+}
+
+enum st_page_kind {
+    ST_PAGE_TABLE, /* a slice of the embedding table: whole rows */
+    ST_PAGE_POSITIONS,
+    ST_PAGE_BLOCK,
+    ST_PAGE_NORM, /* the final one */
+    ST_PAGE_HEAD  /* a slice of a head's matrix that is not the table's */
 };
 
 struct st_page {
+    enum st_page_kind kind;
     uint32_t layer;
     uint32_t group_count;
     struct st_group groups[ST_GROUPS_MAX];
     uint64_t elems;                /* extent of the page, padding included; multiple of ST_PAGE_ALIGN */
+    uint64_t bytes;                /* of its weights, padding included */
+    uint64_t trained_elems;        /* the same of what lies before the frozen group, */
+    uint64_t trained_bytes;        /* which is what gradients, sums and updates have */
     uint64_t params;               /* sum of the groups' elems */
     uint32_t row_first, row_count; /* table tiles: rows of the vocabulary; else 0 */
 };
+
+/** Add elements behind those of the page's last group, if that is of this kind and format, else as a group of their own.
+ *  Returns where they begin, in elements from the page's start. */
+uint64_t st_page_add(struct st_page *page, enum st_group_kind kind, strata_dtype format, uint64_t elems);
+/** Bytes from the start of the page's weights to those of an element that lies in a group. */
+uint64_t st_page_at(const struct st_page *page, uint64_t element);
 
 /* A run of elements of one page. */
 struct st_span {

@@ -15,6 +15,7 @@ static struct st_frame frame_of(const struct st_model *m, const struct st_call *
         .call = call,
         .ops = call->device->ops,
         .dev = call->device,
+        .page = &m->workload.pages[page],
         .tensors = &m->tensors[first],
         .rows = generate ? call->rows : m->batch.micro_batch * m->batch.seq,
         .seq = generate ? call->rows : m->batch.seq,
@@ -25,7 +26,7 @@ static struct st_frame frame_of(const struct st_model *m, const struct st_call *
 
 const void *st_frame_weight(const struct st_frame *f, uint64_t offset)
 {
-    return (const unsigned char *)f->call->weight + offset * strata_dtype_bytes(f->dt);
+    return (const unsigned char *)f->call->weight + st_page_at(f->page, offset);
 }
 
 float *st_frame_grad(const struct st_frame *f, uint64_t offset)

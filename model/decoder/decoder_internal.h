@@ -13,7 +13,8 @@ struct st_frame {
     const struct st_call *call;
     const struct st_device_ops *ops;
     struct st_device *dev;
-    const struct st_tensor *tensors; /* of the call's page */
+    const struct st_page *page;      /* of the call, */
+    const struct st_tensor *tensors; /* and its tensors */
     uint32_t rows;                   /* of this call */
     uint32_t seq, first;             /* positions of row r: first + r % seq */
     strata_dtype dt;

@@ -23,12 +23,12 @@ static uint64_t tile_count(const struct st_chunk *chunk)
 }
 
 /* Bytes of a plane's first `elems` elements: whole tiles, or all. */
-static uint64_t plane_bytes(const struct st_program *program, enum st_plane plane, uint64_t elems)
+static uint64_t plane_bytes(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane, uint64_t elems)
 {
     if (plane == ST_PLANE_MASTER)
         return elems * st_master_width(program->master);
     if (plane == ST_PLANE_WEIGHT)
-        return elems * strata_dtype_bytes(program->workload.dtype);
+        return st_format_bytes(chunk->format, elems);
     return st_moment_bytes(program->moment_format, elems);
 }
 
@@ -54,11 +54,12 @@ strata_status st_engine_tile_error(struct st_engine *eng, uint32_t c, enum st_pl
     snprintf(what, sizeof(what), "plane %s of page %u, elements from %" PRIu64, plane_names[plane], chunk->page,
              chunk->first + first);
     if (plane == ST_PLANE_WEIGHT)
-        return mismatch(eng, program->pages[chunk->page].home_region, plane_bytes(program, plane, chunk->first + first), what);
+        return mismatch(eng, program->pages[chunk->page].home_region, chunk->at + plane_bytes(program, chunk, plane, first),
+                        what);
     return mismatch(eng, chunk->region,
-                    plane_bytes(program, plane, first) + (plane == ST_PLANE_MOMENT1   ? chunk->moment1_offset
-                                                          : plane == ST_PLANE_MOMENT2 ? chunk->moment2_offset
-                                                                                      : 0),
+                    plane_bytes(program, chunk, plane, first) + (plane == ST_PLANE_MOMENT1   ? chunk->moment1_offset
+                                                                 : plane == ST_PLANE_MOMENT2 ? chunk->moment2_offset
+                                                                                             : 0),
                     what);
 }
 
@@ -84,7 +85,8 @@ static void scan_tile(void *ctx, uint64_t tile, uint32_t worker)
         if (s->plane[p] == NULL)
             continue;
         stored = &s->eng->checksums[p][s->chunk->tile_first + tile];
-        sum = st_checksum64(s->plane[p] + plane_bytes(program, plane, tile * ST_TILE_ELEMS), plane_bytes(program, plane, elems));
+        sum = st_checksum64(s->plane[p] + plane_bytes(program, s->chunk, plane, tile * ST_TILE_ELEMS),
+                            plane_bytes(program, s->chunk, plane, elems));
         if (!s->check)
             *stored = sum;
         else if (*stored != sum)
@@ -116,13 +118,12 @@ static strata_status scan_state(struct st_engine *eng, uint32_t c, const void *s
 static strata_status scan_weights(struct st_engine *eng, uint32_t page, const void *weights, bool check)
 {
     const struct st_page_place *place = &eng->program->pages[page];
-    const size_t width = strata_dtype_bytes(eng->program->workload.dtype);
     strata_status st = STRATA_OK;
 
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++) {
         struct scan s = {.eng = eng, .chunk = &eng->program->chunks[c], .check = check};
 
-        s.plane[ST_PLANE_WEIGHT] = (const unsigned char *)weights + s.chunk->first * width;
+        s.plane[ST_PLANE_WEIGHT] = (const unsigned char *)weights + s.chunk->at;
         st = scan_chunk(&s);
     }
     return st;

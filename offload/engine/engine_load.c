@@ -115,9 +115,9 @@ static strata_status load_chunk(struct st_engine *eng, uint32_t c, st_engine_fil
     struct fill_job j = {.eng = eng, .chunk = chunk, .fill = fill, .ctx = ctx, .weight_on_device = weight_on_device};
     const bool swapped = chunk->tier == STRATA_TIER_NVME;
 
-    j.width = strata_dtype_bytes(eng->program->workload.dtype);
+    j.width = st_format_bytes(chunk->format, 1);
     j.master_width = st_master_width(eng->program->master);
-    j.weight = weight_page + chunk->first * j.width;
+    j.weight = weight_page + chunk->at;
     if (chunk->tier != STRATA_TIER_COUNT)
         j.state = swapped ? slot_for(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
     j.state_on_device = chunk->tier == STRATA_TIER_DEVICE;
@@ -142,7 +142,7 @@ static strata_status load_chunk(struct st_engine *eng, uint32_t c, st_engine_fil
 static strata_status load_page(struct st_engine *eng, uint32_t p, st_engine_fill_fn *fill, void *ctx)
 {
     const struct st_page_place *place = &eng->program->pages[p];
-    const uint64_t bytes = eng->program->workload.pages[p].elems * strata_dtype_bytes(eng->program->workload.dtype);
+    const uint64_t bytes = eng->program->workload.pages[p].bytes;
     const bool on_device = place->weight_home == STRATA_TIER_DEVICE;
     unsigned char *weight;
     strata_status st = STRATA_OK;
@@ -260,7 +260,8 @@ struct page_view {
 static strata_status export_span(struct st_engine *eng, struct page_view *view, const struct st_span *span,
                                  st_engine_sink_fn *sink, void *ctx)
 {
-    const size_t width = strata_dtype_bytes(eng->program->workload.dtype);
+    const struct st_page *page = &eng->program->workload.pages[span->page];
+    const size_t width = strata_dtype_bytes(eng->program->workload.dtype); /* every group's format */
     struct sink_span to = {.sink = sink, .ctx = ctx, .page = span->page, .base = span->offset};
     strata_status st = STRATA_OK;
 
@@ -269,7 +270,7 @@ static strata_status export_span(struct st_engine *eng, struct page_view *view, 
     if (st != STRATA_OK)
         return st;
     view->page = span->page;
-    return emit_span(eng, view->weights + span->offset * width, view->on_device, span->elems, width, sink_emit, &to);
+    return emit_span(eng, view->weights + st_page_at(page, span->offset), view->on_device, span->elems, width, sink_emit, &to);
 }
 
 static strata_status export_groups(struct st_engine *eng, struct page_view *view, uint32_t p, st_engine_sink_fn *sink, void *ctx)

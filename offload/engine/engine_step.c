@@ -54,9 +54,7 @@ void st_engine_begin_step(struct st_engine *eng)
 /* Did the host take page p's norm?  Only where the table's sum lies parked; all others are finished on the device. */
 static bool finished_on_host(const struct st_program *program, uint32_t p)
 {
-    const struct st_workload *w = &program->workload;
-
-    return program->pages[p].parked && p >= w->table_first && p < w->table_first + w->table_count;
+    return program->pages[p].parked && program->workload.pages[p].kind == ST_PAGE_TABLE;
 }
 
 /* Sums over pages in index order; each page's own sum was taken in block order. */

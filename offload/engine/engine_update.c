@@ -104,7 +104,7 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
         .master = eng->program->master == ST_MASTER_WEIGHT ? NULL : planes,
         .master_width = st_master_width(eng->program->master),
         .moments = st_engine_moments(eng->program, chunk, planes),
-        .weight = (unsigned char *)weight_page + chunk->first * width,
+        .weight = (unsigned char *)weight_page + chunk->at,
         .grad = (const unsigned char *)grad_page + chunk->first * width,
         .width = width,
         .coef = coef_of(eng, chunk),
@@ -137,7 +137,7 @@ strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct 
     if (coef == NULL)
         return STRATA_OK;
     return eng->device->ops->update(
-        eng->device, weight + chunk->first * width, eng->program->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
+        eng->device, weight + chunk->at, eng->program->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
         eng->program->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments, grad + chunk->first * width, dt,
         chunk->elems, coef, st_engine_operand(eng, op, ST_ROLE_OVERFLOWS));
 }

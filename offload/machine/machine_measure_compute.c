@@ -271,12 +271,8 @@ static unsigned char *carve(struct layer_probe *p, unsigned char *base, uint64_t
 /* Weights of a page, and the sums of its gradients where it has any. */
 static void carve_page(struct layer_probe *p, unsigned char *base, const struct st_page *page)
 {
-    bool trained = false;
-
-    for (uint32_t i = 0; i < page->group_count; i++)
-        trained = trained || page->groups[i].kind != ST_GROUP_FROZEN;
-    p->weight = carve(p, base, page->elems * strata_dtype_bytes(p->workload->dtype));
-    p->grad = trained ? (float *)(void *)carve(p, base, page->elems * sizeof(float)) : NULL;
+    p->weight = carve(p, base, page->bytes);
+    p->grad = page->trained_elems > 0 ? (float *)(void *)carve(p, base, page->elems * sizeof(float)) : NULL;
 }
 
 static void carve_block(struct layer_probe *p, unsigned char *base)
@@ -299,7 +295,7 @@ static void carve_head(struct layer_probe *p, unsigned char *base)
 
     p->bytes = 0;
     p->act = carve(p, base, w->activation_bytes);
-    p->norm_weight = carve(p, base, w->pages[w->norm_page].elems * strata_dtype_bytes(w->dtype));
+    p->norm_weight = carve(p, base, w->pages[w->norm_page].bytes);
     p->internals = carve(p, base, w->head_internal_bytes);
     p->workspace = carve(p, base, w->head_workspace_bytes);
     p->targets = (int32_t *)(void *)carve(p, base, (uint64_t)w->micro_batch * w->seq * sizeof(int32_t));

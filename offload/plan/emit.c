@@ -101,7 +101,7 @@ void st_pool_forget(struct st_pool *pool)
 
 uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p)
 {
-    return e->program->workload.pages[p].elems * strata_dtype_bytes(e->program->workload.dtype);
+    return e->program->workload.pages[p].bytes;
 }
 
 bool st_emit_gated(const struct st_emitter *e)

@@ -52,7 +52,8 @@ static bool held_back(const struct st_emitter *e, uint32_t p)
 {
     const struct st_workload *w = &e->program->workload;
 
-    return !st_emit_in_backward(e) && (p == w->position_page || p == w->block_first + e->plan->sums->lowest_block);
+    return !st_emit_in_backward(e) &&
+           (w->pages[p].kind == ST_PAGE_POSITIONS || p == w->block_first + e->plan->sums->lowest_block);
 }
 
 static void download_grad(struct st_emitter *e, uint32_t p, uint32_t from)

@@ -51,7 +51,12 @@ static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *g
         struct st_chunk *chunk = &plan->program.chunks[plan->program.chunk_count++];
         const uint64_t left = group->elems - at;
 
-        *chunk = (struct st_chunk){.page = p, .group = group->kind, .first = group->offset + at, .region = ST_NO_BUFFER};
+        *chunk = (struct st_chunk){.page = p,
+                                   .group = group->kind,
+                                   .format = group->format,
+                                   .first = group->offset + at,
+                                   .at = group->at + st_format_bytes(group->format, at),
+                                   .region = ST_NO_BUFFER};
         chunk->position = position + at;
         chunk->elems = left < plan->policy.chunk_elems ? left : plan->policy.chunk_elems;
         chunk->bytes = st_chunk_layout(plan->program.master, plan->program.moments, plan->program.moment_format, chunk->elems,
@@ -120,14 +125,13 @@ static bool page_promoted(const struct st_plan *plan, uint32_t p)
 
 uint64_t st_plan_promoted(const struct st_plan *plan)
 {
-    const size_t dt = strata_dtype_bytes(plan->program.workload.dtype);
     uint32_t chunks = st_place_device_chunks(plan);
     uint64_t bytes = 0;
 
     for (uint32_t p = 0, end; p < plan->program.workload.page_count; p = end) {
         end = st_plan_alike_end(plan, p);
         if (page_promoted(plan, p))
-            bytes += (end - p) * plan->program.workload.pages[p].elems * dt;
+            bytes += (end - p) * plan->program.workload.pages[p].bytes;
     }
     if (plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
         return bytes;

@@ -208,7 +208,6 @@ static void lay_page(struct walk *k, uint32_t p, uint32_t count)
 {
     struct st_plan *plan = k->plan;
     const struct st_page *page = &plan->program.workload.pages[p];
-    const size_t dt = strata_dtype_bytes(plan->program.workload.dtype);
     struct st_page_place place = {
         .weight_region = ST_NO_BUFFER, .home_region = ST_NO_BUFFER, .grad_region = ST_NO_BUFFER, .accum_region = ST_NO_BUFFER};
 
@@ -220,9 +219,9 @@ static void lay_page(struct walk *k, uint32_t p, uint32_t count)
     place.parked = st_place_parked(plan, p);
     note_slots(k, p, &place);
     if (place.resident)
-        place.weight_region = take_each(k, STRATA_TIER_DEVICE, page->elems * dt, count, WEIGHTS);
+        place.weight_region = take_each(k, STRATA_TIER_DEVICE, page->bytes, count, WEIGHTS);
     if (place.weight_home != STRATA_TIER_DEVICE)
-        place.home_region = take_each(k, place.weight_home, page->elems * dt, count, WEIGHTS);
+        place.home_region = take_each(k, place.weight_home, page->bytes, count, WEIGHTS);
     if (place.trained)
         lay_gradients(k, p, count, &place);
     if (k->build) {

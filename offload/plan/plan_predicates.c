@@ -3,24 +3,19 @@
 
 bool st_place_is_table(const struct st_plan *plan, uint32_t page)
 {
-    const struct st_workload *w = &plan->program.workload;
-
-    return page >= w->table_first && page < w->table_first + w->table_count;
+    return plan->program.workload.pages[page].kind == ST_PAGE_TABLE;
 }
 
 bool st_place_is_small(const struct st_plan *plan, uint32_t page)
 {
-    return page == plan->program.workload.norm_page || page == plan->program.workload.position_page;
+    const enum st_page_kind kind = plan->program.workload.pages[page].kind;
+
+    return kind == ST_PAGE_NORM || kind == ST_PAGE_POSITIONS;
 }
 
 bool st_place_trained(const struct st_plan *plan, uint32_t page)
 {
-    const struct st_page *p = &plan->program.workload.pages[page];
-
-    for (uint32_t i = 0; i < p->group_count; i++)
-        if (p->groups[i].kind != ST_GROUP_FROZEN)
-            return !plan->policy.forward_only;
-    return false;
+    return plan->program.workload.pages[page].trained_elems > 0 && !plan->policy.forward_only;
 }
 
 bool st_place_resident(const struct st_plan *plan, uint32_t page)
@@ -41,7 +36,7 @@ bool st_place_carried(const struct st_plan *plan, uint32_t page)
     const uint32_t first = plan->decided.device_state_pages > w->block_first ? plan->decided.device_state_pages : w->block_first;
     uint32_t rank;
 
-    if (plan->decided.carried == 0 || page < first || page >= w->norm_page || !st_place_trained(plan, page))
+    if (plan->decided.carried == 0 || page < first || w->pages[page].kind != ST_PAGE_BLOCK || !st_place_trained(plan, page))
         return false;
     rank = page - first;
     return (rank + 1) * plan->decided.carried / ST_CARRY_PARTS > rank * plan->decided.carried / ST_CARRY_PARTS;

@@ -5,27 +5,15 @@
 
 #include <stdlib.h>
 
-enum page_kind { TABLE_TILE, POSITIONS, BLOCK, FINAL_NORM, HEAD_TILE };
-
-static enum page_kind kind_of(const struct st_workload *w, uint32_t page)
-{
-    if (page < w->table_count)
-        return TABLE_TILE;
-    if (page < w->block_first)
-        return POSITIONS;
-    if (page < w->norm_page)
-        return BLOCK;
-    return page == w->norm_page ? FINAL_NORM : HEAD_TILE;
-}
-
 static bool alike(const struct st_workload *w, uint32_t a, uint32_t b)
 {
     const struct st_page *x = &w->pages[a], *y = &w->pages[b];
 
-    if (kind_of(w, a) != kind_of(w, b) || x->elems != y->elems || x->group_count != y->group_count)
+    if (x->kind != y->kind || x->elems != y->elems || x->group_count != y->group_count)
         return false;
     for (uint32_t i = 0; i < x->group_count; i++)
-        if (x->groups[i].kind != y->groups[i].kind || x->groups[i].elems != y->groups[i].elems)
+        if (x->groups[i].kind != y->groups[i].kind || x->groups[i].format != y->groups[i].format ||
+            x->groups[i].elems != y->groups[i].elems)
             return false;
     return true;
 }

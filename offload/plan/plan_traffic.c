@@ -17,20 +17,22 @@ struct page_facts {
     bool trained, table, gathered, resident, device_update, gated;
 };
 
-static bool is_head(const struct st_workload *w, uint32_t p)
+static bool is_head(const struct st_workload *w, enum st_page_kind kind)
 {
-    return p >= w->head_first && p < w->head_first + w->head_count;
+    return kind == ST_PAGE_HEAD || (w->tied && kind == ST_PAGE_TABLE);
 }
 
 static struct page_facts facts_of(const struct st_plan *plan, uint32_t p)
 {
     const struct st_workload *w = &plan->program.workload;
-    const bool block = p >= w->block_first && p < w->norm_page, table = st_place_is_table(plan, p);
+    const enum st_page_kind kind = w->pages[p].kind;
+    const bool table = kind == ST_PAGE_TABLE;
     struct page_facts f = {.trained = st_place_trained(plan, p), .table = table};
 
     f.passes = plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL ? w->grad_accum : 1;
-    f.forward = table ? is_head(w, p) : 1;
-    f.backward = block ? p - w->block_first >= plan->sums->lowest_block : p == w->norm_page || is_head(w, p);
+    f.forward = table ? is_head(w, kind) : 1;
+    f.backward =
+        kind == ST_PAGE_BLOCK ? p - w->block_first >= plan->sums->lowest_block : kind == ST_PAGE_NORM || is_head(w, kind);
     if (plan->policy.forward_only)
         f.backward = 0;
     f.gathered = table && !st_place_table_resident(plan);
@@ -98,8 +100,7 @@ static uint64_t state_of(const struct st_plan *plan, uint32_t p)
 
 static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_t p, uint32_t times)
 {
-    const uint64_t elems = plan->program.workload.pages[p].elems,
-                   bytes = elems * strata_dtype_bytes(plan->program.workload.dtype);
+    const uint64_t elems = plan->program.workload.pages[p].elems, bytes = plan->program.workload.pages[p].bytes;
     const struct page_facts f = facts_of(plan, p);
     struct counts n = {0};
 

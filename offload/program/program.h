@@ -36,7 +36,9 @@ static inline size_t st_master_width(enum st_master master)
 struct st_chunk {
     uint32_t page;
     enum st_group_kind group;
+    strata_dtype format;                     /* of its weights */
     uint64_t first, elems;                   /* elements from the page's start */
+    uint64_t at;                             /* bytes from the start of the page's weights to its own */
     uint64_t position;                       /* of element 0 in the model, every group's begin rounded up to ST_NORM_BLOCK */
     strata_tier tier;                        /* COUNT: no state (frozen, or forward only) */
     bool pinned;                             /* in host memory though the configured tier is NVMe */

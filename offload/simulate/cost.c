@@ -41,7 +41,7 @@ static double resum_seconds(const struct st_program *program, const struct st_ma
     if (chunk->tier == STRATA_TIER_NVME)
         bytes += st_program_state_bytes(program, chunk->elems);
     if (program->pages[chunk->page].weight_home == STRATA_TIER_NVME)
-        bytes += chunk->elems * width_of(program);
+        bytes += st_format_bytes(chunk->format, chunk->elems);
     return per_second(2 * (double)bytes, m->rates.checksum);
 }
 
@@ -152,7 +152,7 @@ static double sealed_bytes(const struct st_program *program, const struct st_op 
                    : 0;
     case ST_HOLDS_WEIGHT:
         return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->pages[op->page].weight_home == STRATA_TIER_NVME)
-                   ? page_elems(program, op) * (double)width_of(program)
+                   ? (double)program->workload.pages[op->page].bytes
                    : 0;
     default:
         return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->activation_tier == STRATA_TIER_NVME)

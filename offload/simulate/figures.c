@@ -1,10 +1,19 @@
 /* figures.c - see figures.h. */
 #include "offload/simulate/figures.h"
 
+/* Bytes of a page's weights, without the padding between its groups. */
+static uint64_t weights_of(const struct st_page *page)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < page->group_count; i++)
+        bytes += page->groups[i].bytes;
+    return bytes;
+}
+
 /* What reads and writes of state and weights would be without the padding to whole blocks of a drive. */
 static uint64_t parameter_bytes(const struct st_program *program, const struct st_traffic *body)
 {
-    const size_t dt = strata_dtype_bytes(program->workload.dtype);
     uint64_t padded = 0, plain = 0;
 
     for (uint32_t c = 0; c < program->chunk_count; c++) {
@@ -19,7 +28,7 @@ static uint64_t parameter_bytes(const struct st_program *program, const struct s
         if ((op->kind != ST_OP_READ_WEIGHT && op->kind != ST_OP_WRITE_WEIGHT) || (op->phases & ST_PHASE_BODY) == 0)
             continue;
         padded += op->bytes;
-        plain += program->workload.pages[op->page].params * dt;
+        plain += weights_of(&program->workload.pages[op->page]);
     }
     return body->read + body->write - (padded - plain);
 }

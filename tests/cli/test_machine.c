@@ -43,7 +43,8 @@ static int setup(void **state)
     assert_int_equal(st_config_load(&f.config, &source, &opts), STRATA_OK);
     st_config_source_free(source);
     assert_int_equal(scratch_create(NULL), 0);
-    f.page = (struct st_page){.group_count = 1, .groups = {{ST_GROUP_DECAY, 0, 65536}}, .elems = 65536, .params = 65536};
+    f.page = (struct st_page){.kind = ST_PAGE_BLOCK};
+    (void)st_page_add(&f.page, ST_GROUP_DECAY, STRATA_BF16, 65536);
     f.workload = (struct st_workload){.name = "probe",
                                       .dtype = STRATA_BF16,
                                       .block_count = 1,
@@ -275,13 +276,13 @@ static strata_status count_call(void *model, const struct st_call *call)
 static void block_and_head_are_measured_where_they_fit(void **state)
 {
     struct fixture *f = *state;
-    struct st_page pages[3] = {[0] = {.row_count = 256, .elems = 16384, .params = 16384}, [1] = f->page, [2] = {.elems = 128}};
+    struct st_page pages[3] = {[0] = {.kind = ST_PAGE_TABLE, .row_count = 256}, [1] = f->page, [2] = {.kind = ST_PAGE_NORM}};
     struct calls calls = {0};
     const struct st_compute compute = {.model = &calls, .run = count_call};
     struct st_machine m;
 
-    pages[0].group_count = 1;
-    pages[0].groups[0].elems = 16384;
+    (void)st_page_add(&pages[0], ST_GROUP_DECAY, STRATA_BF16, 16384);
+    (void)st_page_add(&pages[2], ST_GROUP_DECAY, STRATA_BF16, 128);
     f->workload.pages = pages;
     f->workload.page_count = 3;
     f->workload.table_count = f->workload.head_count = 1;

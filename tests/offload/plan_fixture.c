@@ -16,43 +16,38 @@ uint64_t plan_draw(struct plan_draws *draws, uint64_t below)
     return st_rng_u64(draws->seed, 5, draws->at++) % below;
 }
 
-static uint64_t round_up(uint64_t value, uint64_t to)
-{
-    return (value + to - 1) / to * to;
-}
-
 static void add_group(struct st_workload *w, struct st_page *page, enum st_group_kind kind, uint64_t elems)
 {
     if (elems == 0)
         return;
-    page->groups[page->group_count++] = (struct st_group){.kind = kind, .offset = page->elems, .elems = elems};
-    page->elems += round_up(elems, ST_PAGE_ALIGN);
-    page->params += elems;
+    (void)st_page_add(page, kind, w->dtype, elems);
     if (kind != ST_GROUP_FROZEN)
         w->params += elems;
 }
 
-static void add_page(struct st_workload *w, uint32_t layer, uint64_t decay, uint64_t no_decay, enum plan_frozen frozen)
+static struct st_page *add_page(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint64_t decay, uint64_t no_decay,
+                                enum plan_frozen frozen)
 {
     struct st_page *page = &w->pages[w->page_count++];
 
-    page->layer = layer;
+    *page = (struct st_page){.kind = kind, .layer = layer};
     if (frozen == PLAN_FROZEN) {
         add_group(w, page, ST_GROUP_FROZEN, decay + no_decay);
-        return;
+        return page;
     }
     add_group(w, page, ST_GROUP_DECAY, decay);
     add_group(w, page, frozen == PLAN_PART_FROZEN ? ST_GROUP_FROZEN : ST_GROUP_NO_DECAY, no_decay);
+    return page;
 }
 
-static void add_tiles(struct st_workload *w, uint32_t layer, uint32_t tile_rows, enum plan_frozen frozen)
+static void add_tiles(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint32_t tile_rows, enum plan_frozen frozen)
 {
     for (uint32_t first = 0; first < w->vocab; first += tile_rows) {
         const uint32_t count = w->vocab - first < tile_rows ? w->vocab - first : tile_rows;
+        struct st_page *page = add_page(w, kind, layer, (uint64_t)count * w->hidden, 0, frozen);
 
-        add_page(w, layer, (uint64_t)count * w->hidden, 0, frozen);
-        w->pages[w->page_count - 1].row_first = first;
-        w->pages[w->page_count - 1].row_count = count;
+        page->row_first = first;
+        page->row_count = count;
     }
 }
 
@@ -60,21 +55,21 @@ static void add_pages(struct st_workload *w, const struct plan_sizes *s, const e
 {
     const uint64_t block = s->block_params != 0 ? s->block_params : 12ull * s->hidden * s->hidden;
 
-    add_tiles(w, 0, s->tile_rows, frozen[0]);
+    add_tiles(w, ST_PAGE_TABLE, 0, s->tile_rows, frozen[0]);
     w->table_count = w->page_count;
     w->position_page = s->positions ? w->page_count : ST_NO_PAGE;
     if (s->positions)
-        add_page(w, 0, (uint64_t)s->seq * s->hidden, 0, frozen[0]);
+        add_page(w, ST_PAGE_POSITIONS, 0, (uint64_t)s->seq * s->hidden, 0, frozen[0]);
     w->block_first = w->page_count;
     for (uint32_t b = 0; b < s->blocks; b++)
-        add_page(w, 1 + b, block, 13ull * s->hidden, frozen[1 + b]);
+        add_page(w, ST_PAGE_BLOCK, 1 + b, block, 13ull * s->hidden, frozen[1 + b]);
     w->norm_page = w->page_count;
-    add_page(w, s->blocks + 1, s->hidden, s->tied ? s->hidden : 0, frozen[s->blocks + 1]);
+    add_page(w, ST_PAGE_NORM, s->blocks + 1, s->hidden, s->tied ? s->hidden : 0, frozen[s->blocks + 1]);
     w->tied = s->tied;
     w->head_first = s->tied ? 0 : w->page_count;
     w->head_count = w->table_count;
     if (!s->tied)
-        add_tiles(w, s->blocks + 1, s->tile_rows, frozen[s->blocks + 1]);
+        add_tiles(w, ST_PAGE_HEAD, s->blocks + 1, s->tile_rows, frozen[s->blocks + 1]);
 }
 
 void plan_workload(struct st_workload *w, const struct plan_sizes *s, const enum plan_frozen *frozen)

@@ -14,16 +14,22 @@
 
 enum { HIDDEN = 128, SEQ = 24, MICROS = 3, BLOCKS = 2, PAGES = 5, BLOCK_ELEMS = 10240 };
 
-/* One table tile (head too), positions, two blocks (the second with a frozen group), the norm. */
-static const struct st_page net_pages[PAGES] = {
-    {.group_count = 1, .groups = {{ST_GROUP_DECAY, 0, 60 * HIDDEN}}, .elems = 60 * HIDDEN, .row_count = 60},
-    {.group_count = 1, .groups = {{ST_GROUP_DECAY, 0, SEQ *HIDDEN}}, .elems = SEQ * HIDDEN},
-    {.group_count = 2, .groups = {{ST_GROUP_DECAY, 0, 9000}, {ST_GROUP_NO_DECAY, 9088, 300}}, .elems = BLOCK_ELEMS},
-    {.group_count = 3,
-     .groups = {{ST_GROUP_DECAY, 0, 5000}, {ST_GROUP_NO_DECAY, 5120, 300}, {ST_GROUP_FROZEN, 5504, 4096}},
-     .elems = BLOCK_ELEMS},
-    {.group_count = 1, .groups = {{ST_GROUP_NO_DECAY, 0, HIDDEN}}, .elems = HIDDEN},
-};
+/* One table slice (head too), positions, two blocks (the second with a frozen group), the norm. */
+static struct st_page net_pages[PAGES];
+
+static void net_fill_pages(strata_dtype dtype)
+{
+    static const enum st_page_kind kinds[PAGES] = {ST_PAGE_TABLE, ST_PAGE_POSITIONS, ST_PAGE_BLOCK, ST_PAGE_BLOCK, ST_PAGE_NORM};
+    static const uint64_t elems[PAGES][ST_GROUPS_MAX] = {
+        {60 * HIDDEN}, {SEQ * HIDDEN}, {9000, 300}, {5000, 300, 4096}, {0, HIDDEN}};
+
+    for (uint32_t p = 0; p < PAGES; p++) {
+        net_pages[p] = (struct st_page){.kind = kinds[p], .row_count = p == 0 ? 60 : 0};
+        for (uint32_t g = 0; g < ST_GROUPS_MAX; g++)
+            if (elems[p][g] > 0)
+                (void)st_page_add(&net_pages[p], (enum st_group_kind)g, dtype, elems[p][g]);
+    }
+}
 
 struct net {
     struct df_device d;
@@ -52,6 +58,7 @@ static void net_open(struct net *n, const struct net_opts *o)
     n->d = df_open_paced(&machine);
     n->d.used = o->shift;
     memset(n->d.ops->arena(n->d.dev), o->shift != 0 ? 0xa5 : 0, n->d.bytes);
+    net_fill_pages(o->dtype);
     n->w = (struct st_workload){.dtype = o->dtype,
                                 .block_count = BLOCKS,
                                 .vocab = 60,
@@ -59,7 +66,7 @@ static void net_open(struct net *n, const struct net_opts *o)
                                 .seq = SEQ,
                                 .micro_batch = 1,
                                 .grad_accum = MICROS,
-                                .pages = (struct st_page *)(uintptr_t)net_pages,
+                                .pages = net_pages,
                                 .page_count = PAGES,
                                 .table_count = 1,
                                 .position_page = 1,
@@ -98,7 +105,7 @@ static void net_load(struct net *n, const struct net_opts *o)
         n->grad[p] = p == 0 && o->frozen_table ? NULL : net_alloc(n, net_pages[p].elems * sizeof(float));
         for (uint32_t g = 0; g < net_pages[p].group_count; g++) {
             const struct st_group *group = &net_pages[p].groups[g];
-            void *to = n->weight[p] + group->offset * width;
+            void *to = n->weight[p] + group->at;
 
             df_ok(st_paced_fill(NULL, p, group->offset, group->elems, wide));
             if (o->dtype == STRATA_F32)
@@ -319,9 +326,9 @@ static void the_first_call_defines_the_page(void **state)
     net_step(&n, &o);
     for (uint64_t i = 9000; i < 9088; i++)
         assert_true(n.grad[2][i] == 0);
-    for (uint64_t i = 9388; i < BLOCK_ELEMS; i++)
+    for (uint64_t i = 9388; i < net_pages[2].elems; i++)
         assert_true(n.grad[2][i] == 0);
-    for (uint64_t i = 5420; i < BLOCK_ELEMS; i++) /* with the frozen group */
+    for (uint64_t i = 5420; i < net_pages[3].elems; i++) /* with the frozen group */
         assert_true(n.grad[3][i] == 0);
     n.d.ops->close(n.d.dev);
 }

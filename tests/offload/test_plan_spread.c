@@ -322,10 +322,11 @@ static void many_sizes_stay_as_decided(void **state)
         struct st_page *page = &w.pages[w.block_first + b];
         const uint64_t more = (uint64_t)b * ST_PAGE_ALIGN * 16;
 
-        page->groups[0].elems += more;
-        page->groups[1].offset += more;
-        page->elems += more;
-        page->params += more;
+        const uint64_t decay = page->groups[0].elems, no_decay = page->groups[1].elems;
+
+        *page = (struct st_page){.kind = page->kind, .layer = page->layer};
+        (void)st_page_add(page, ST_GROUP_DECAY, w.dtype, decay + more);
+        (void)st_page_add(page, ST_GROUP_NO_DECAY, w.dtype, no_decay);
         w.params += more;
     }
     assert_true(check_shares(&w, &policy) > shares / 2);

@@ -144,7 +144,7 @@ static void a_reused_buffer_stalls_compute(void **state)
 static void what_was_read_is_checked_first(void **state)
 {
     struct st_machine m = {.capacity.device_is_host = false, .rates.upload = 100, .rates.read = 100, .rates.checksum = 100};
-    struct st_page page = {.elems = 50};
+    struct st_page page = {.elems = 50, .bytes = 200};
     struct st_access accesses[3] = {
         {.buffer = 0, .role = ST_ROLE_FROM}, {.buffer = 1, .role = ST_ROLE_TO}, {.buffer = 1, .role = ST_ROLE_FROM}};
     struct hand h = {0};

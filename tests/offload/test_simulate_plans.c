@@ -34,23 +34,22 @@ static double draw_rate(uint64_t seed, uint64_t *at, double least, uint64_t powe
     return least * (double)(1ull << draw(seed, at, powers)) * (1.0 + 0.1 * (double)draw(seed, at, 10));
 }
 
-static void add_page(struct st_workload *w, uint32_t layer, uint64_t elems, uint32_t row_first, uint32_t row_count)
+static void add_page(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint64_t elems, uint32_t row_first,
+                     uint32_t row_count)
 {
     struct st_page *page = &w->pages[w->page_count++];
 
-    *page = (struct st_page){.layer = layer, .row_first = row_first, .row_count = row_count};
-    page->groups[page->group_count++] = (struct st_group){.kind = ST_GROUP_DECAY, .elems = elems};
-    page->elems = (elems + ST_PAGE_ALIGN - 1) / ST_PAGE_ALIGN * ST_PAGE_ALIGN;
-    page->params = elems;
+    *page = (struct st_page){.kind = kind, .layer = layer, .row_first = row_first, .row_count = row_count};
+    (void)st_page_add(page, ST_GROUP_DECAY, w->dtype, elems);
     w->params += elems;
 }
 
-static void add_tiles(struct st_workload *w, uint32_t layer, uint32_t rows)
+static void add_tiles(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint32_t rows)
 {
     for (uint32_t first = 0; first < w->vocab; first += rows) {
         const uint32_t count = w->vocab - first < rows ? w->vocab - first : rows;
 
-        add_page(w, layer, (uint64_t)count * w->hidden, first, count);
+        add_page(w, kind, layer, (uint64_t)count * w->hidden, first, count);
     }
 }
 
@@ -72,18 +71,18 @@ static void make_workload(struct st_workload *w, struct st_page pages[PAGES], ui
     w->grad_accum = (uint32_t)(1 + draw(seed, &at, 4));
     w->workers = 2;
     rows = (uint32_t)(w->vocab / (1 + draw(seed, &at, 4)) + 1);
-    add_tiles(w, 0, rows);
+    add_tiles(w, ST_PAGE_TABLE, 0, rows);
     w->table_count = w->block_first = w->page_count;
     w->position_page = ST_NO_PAGE;
     for (uint32_t b = 0; b < w->block_count; b++)
-        add_page(w, 1 + b, 12ull * w->hidden * w->hidden, 0, 0);
+        add_page(w, ST_PAGE_BLOCK, 1 + b, 12ull * w->hidden * w->hidden, 0, 0);
     w->norm_page = w->page_count;
-    add_page(w, w->block_count + 1, w->hidden, 0, 0);
+    add_page(w, ST_PAGE_NORM, w->block_count + 1, w->hidden, 0, 0);
     w->tied = draw(seed, &at, 2) == 0;
     w->head_first = w->tied ? 0 : w->page_count;
     w->head_count = w->table_count;
     if (!w->tied)
-        add_tiles(w, w->block_count + 1, rows);
+        add_tiles(w, ST_PAGE_HEAD, w->block_count + 1, rows);
     tokens = (double)w->micro_batch * w->seq;
     w->activation_bytes = (uint64_t)tokens * w->hidden * strata_dtype_bytes(w->dtype);
     w->block_internal_bytes = 10 * w->activation_bytes;

@@ -74,13 +74,12 @@ static uint64_t tokens_hash(const struct scene *s)
 /* The groups' bytes: what lies between them is undefined. */
 static uint64_t weights_hash(const struct scene *s)
 {
-    const uint64_t width = strata_dtype_bytes(s->w->dtype);
     uint64_t hash = 0;
 
     for (uint32_t i = 0; s->call->weight != NULL && i < s->page->group_count; i++) {
         const struct st_group *group = &s->page->groups[i];
 
-        hash = mix(hash, st_checksum64((const unsigned char *)s->call->weight + group->offset * width, group->elems * width));
+        hash = mix(hash, st_checksum64((const unsigned char *)s->call->weight + group->at, group->bytes));
     }
     return hash;
 }
