@@ -63,13 +63,14 @@ struct st_model {
 };
 
 /* A linear layer of a block: one matrix, or several tensors whose outputs lie side by side.  Tensors that are neighbours
- * in the page are one part; freezing some of them takes them apart. */
+ * in the page are one part; freezing some of them takes them apart, but for the last trained and the first frozen one. */
 enum st_linear_kind { ST_LINEAR_QKV, ST_LINEAR_PROJ, ST_LINEAR_FC, ST_LINEAR_DOWN };
 #define ST_LINEAR_PARTS_MAX 3u
 
 struct st_linear_part {
-    uint64_t weight, bias; /* elements from the page's start */
-    uint32_t first, count; /* columns of the output */
+    uint64_t weight, bias;            /* elements from the page's start */
+    uint32_t first, count;            /* columns of the output */
+    uint32_t trained, trained_biases; /* of them, from the first on */
 };
 struct st_linear {
     uint32_t in, out;

@@ -320,11 +320,15 @@ static void add_part(struct st_linear *l, const struct st_tensor *weight, const 
     struct st_linear_part part = {.weight = weight->offset, .bias = bias != NULL ? bias->offset : 0, .first = l->out};
     struct st_linear_part *last = l->part_count > 0 ? &l->parts[l->part_count - 1] : NULL;
 
+    part.trained = weight->frozen ? 0 : count;
+    part.trained_biases = bias == NULL || bias->frozen ? 0 : count;
     l->bias = bias != NULL;
     l->out += count;
     if (last != NULL && last->weight + (uint64_t)last->count * l->in == part.weight &&
         (!l->bias || last->bias + last->count == part.bias)) {
         last->count += count;
+        last->trained += part.trained;
+        last->trained_biases += part.trained_biases;
         return;
     }
     part.count = count;

@@ -28,16 +28,16 @@ struct st_call {
     uint32_t tile;         /* head tile index, 0-based */
     bool recompute;        /* BLOCK_BACKWARD: internals hold nothing yet; HEAD_GRAD: there are no logits */
     struct st_device *device;
-    const void *weight;              /* page of this call, dtype; NULL if the page is absent */
-    float *grad;                     /* fp32 accumulator of that page, page layout; NULL: every group of it is frozen */
-    uint64_t grad_elems;             /* of the page, padding included */
-    bool first;                      /* grad holds garbage: zero all of it, then add */
-    const void *act;                 /* [rows, hidden] input of the layer (EMBED_FORWARD: in and out) */
-    void *act_out;                   /* [rows, hidden] output of the block */
-    void *dact;                      /* [rows, hidden] gradient at the layer's boundary, in and out */
-    void *internals;                 /* block_internal_bytes or head_internal_bytes, of this micro-batch */
-    float *logits;                   /* [rows, tile's vocabulary]: HEAD_STATS leaves them, HEAD_GRAD finds them; NULL: not kept */
-    void *workspace;                 /* the larger of the workload's workspaces */
+    const void *weight;  /* page of this call, dtype; NULL if the page is absent */
+    float *grad;         /* fp32 accumulator of that page, page layout up to its frozen group; NULL: there is nothing else */
+    uint64_t grad_elems; /* of the accumulator, padding included */
+    bool first;          /* grad holds garbage: zero all of it, then add */
+    const void *act;     /* [rows, hidden] input of the layer (EMBED_FORWARD: in and out) */
+    void *act_out;       /* [rows, hidden] output of the block */
+    void *dact;          /* [rows, hidden] gradient at the layer's boundary, in and out */
+    void *internals;     /* block_internal_bytes or head_internal_bytes, of this micro-batch */
+    float *logits;       /* [rows, tile's vocabulary]: HEAD_STATS leaves them, HEAD_GRAD finds them; NULL: not kept */
+    void *workspace;     /* the larger of the workload's workspaces */
     const int32_t *tokens, *targets; /* [rows], device */
     double *loss_sum;                /* device */
     float loss_gradient;             /* of the scaled mean loss by a token's loss: loss scale / target tokens of the step */

@@ -31,7 +31,7 @@ const void *st_frame_weight(const struct st_frame *f, uint64_t offset)
 
 float *st_frame_grad(const struct st_frame *f, uint64_t offset)
 {
-    return f->call->grad != NULL ? f->call->grad + offset : NULL;
+    return f->call->grad != NULL && offset < f->call->grad_elems ? f->call->grad + offset : NULL;
 }
 
 strata_status st_frame_norm(const struct st_frame *f, void *y, float *stats, const void *x, uint32_t weight)

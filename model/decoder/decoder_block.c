@@ -95,7 +95,8 @@ static strata_status linear_forward(const struct block *b, const struct st_linea
     return st;
 }
 
-/* dW += x^T dy, or its transpose where matrices are [out, in] */
+/* dW += x^T dy, or its transpose where matrices are [out, in]; of what is trained, all of the part or, of several such matrices,
+ * the first rows */
 static strata_status part_backward_weight(const struct block *b, const struct st_linear *l, const struct st_linear_part *part,
                                           const void *x, const void *dy)
 {
@@ -103,8 +104,8 @@ static strata_status part_backward_weight(const struct block *b, const struct st
     const bool out_in = b->m->config.out_in;
     const void *dy_part = const_column(dy, part->first, f->dt);
     const struct st_matmul mm = {
-        .m = out_in ? part->count : l->in,
-        .n = out_in ? l->in : part->count,
+        .m = out_in ? part->trained : l->in,
+        .n = out_in ? l->in : part->trained,
         .k = f->rows,
         .lda = out_in ? l->out : l->in,
         .ldb = out_in ? l->in : l->out,
@@ -115,6 +116,8 @@ static strata_status part_backward_weight(const struct block *b, const struct st
         .c_dtype = STRATA_F32,
     };
 
+    if (part->trained == 0)
+        return STRATA_OK;
     return f->ops->matmul(f->dev, &mm, st_frame_grad(f, part->weight), out_in ? dy_part : x, out_in ? x : dy_part, NULL);
 }
 
@@ -122,9 +125,14 @@ static strata_status part_backward_weight(const struct block *b, const struct st
 static strata_status linear_backward_bias(const struct block *b, const struct st_linear *l, const void *dy)
 {
     const struct st_frame *f = b->f;
+    uint32_t trained = 0;
     strata_status st;
 
-    if (l->part_count == 1)
+    for (uint32_t i = 0; i < l->part_count; i++)
+        trained += l->parts[i].trained_biases;
+    if (trained == 0)
+        return STRATA_OK;
+    if (l->part_count == 1 && trained == l->out)
         return f->ops->bias_backward(f->dev, st_frame_grad(f, l->parts[0].bias), dy, f->rows, l->out, f->dt);
     if ((st = f->ops->zero(f->dev, b->sums, l->out * sizeof(float))) != STRATA_OK ||
         (st = f->ops->bias_backward(f->dev, b->sums, dy, f->rows, l->out, f->dt)) != STRATA_OK)
@@ -133,7 +141,8 @@ static strata_status linear_backward_bias(const struct block *b, const struct st
         const struct st_linear_part *part = &l->parts[i];
         float *grad = st_frame_grad(f, part->bias);
 
-        st = f->ops->add(f->dev, grad, grad, b->sums + part->first, part->count, STRATA_F32);
+        if (part->trained_biases > 0)
+            st = f->ops->add(f->dev, grad, grad, b->sums + part->first, part->trained_biases, STRATA_F32);
     }
     return st;
 }
@@ -162,6 +171,15 @@ static strata_status linear_backward_input(const struct block *b, const struct s
             st = f->ops->add(f->dev, dx, dx, b->half, (uint64_t)f->rows * l->in, f->dt);
     }
     return st;
+}
+
+static bool trains(const struct st_frame *f, const struct st_linear *l)
+{
+    bool trained = false;
+
+    for (uint32_t i = 0; i < l->part_count; i++)
+        trained = trained || l->parts[i].trained > 0;
+    return trained && f->call->grad != NULL;
 }
 
 /* --- the other steps --- */
@@ -275,16 +293,17 @@ strata_status st_block_forward(const struct st_frame *f)
     return f->ops->add(f->dev, out, b.middle, out, (uint64_t)f->rows * b.m->config.hidden, f->dt);
 }
 
-/* dact: gradient of the block's output in, of `middle` out.  What only weight gradients need is not made for a frozen page. */
+/* dact: gradient of the block's output in, of `middle` out.  What only weight gradients need is not made where they are frozen.
+ */
 static strata_status mlp_backward(const struct block *b)
 {
-    const bool trained = b->f->call->grad != NULL;
     void *dact = b->f->call->dact;
     strata_status st;
 
-    if ((trained && (st = activate(b)) != STRATA_OK) ||
+    if ((trains(b->f, &b->down_layer) && (st = activate(b)) != STRATA_OK) ||
         (st = linear_backward_weight(b, &b->down_layer, activated(b), dact)) != STRATA_OK ||
-        (st = fc_gradient(b, dact)) != STRATA_OK || (trained && (st = norm_forward(b, 1, b->middle)) != STRATA_OK) ||
+        (st = fc_gradient(b, dact)) != STRATA_OK ||
+        (trains(b->f, &b->fc_layer) && (st = norm_forward(b, 1, b->middle)) != STRATA_OK) ||
         (st = linear_backward_weight(b, &b->fc_layer, b->narrow, b->wide)) != STRATA_OK ||
         (st = linear_backward_input(b, &b->fc_layer, b->narrow, b->wide)) != STRATA_OK)
         return st;
@@ -295,7 +314,6 @@ static strata_status mlp_backward(const struct block *b)
 static strata_status attention_backward(const struct block *b)
 {
     const struct st_frame *f = b->f;
-    const bool trained = f->call->grad != NULL;
     void *dact = f->call->dact;
     strata_status st;
 
@@ -303,7 +321,8 @@ static strata_status attention_backward(const struct block *b)
         (st = linear_backward_input(b, &b->proj_layer, b->narrow, dact)) != STRATA_OK ||
         (st = f->ops->attention_backward(f->dev, &b->m->attention, b->wide, b->narrow, b->attention, b->lse, b->qkv,
                                          b->attention_scratch)) != STRATA_OK ||
-        (st = rotate(b, b->wide, true)) != STRATA_OK || (trained && (st = norm_forward(b, 0, f->call->act)) != STRATA_OK) ||
+        (st = rotate(b, b->wide, true)) != STRATA_OK ||
+        (trains(f, &b->qkv_layer) && (st = norm_forward(b, 0, f->call->act)) != STRATA_OK) ||
         (st = linear_backward_weight(b, &b->qkv_layer, b->narrow, b->wide)) != STRATA_OK ||
         (st = linear_backward_input(b, &b->qkv_layer, b->narrow, b->wide)) != STRATA_OK)
         return st;

@@ -2,7 +2,7 @@
  *
  * Values between ops have the model's dtype (the residual stream is rounded to it); gradients of parameters add up in
  * fp32.  What backward makes again (norms, activations, whole internals) comes from the same ops on the same operands,
- * so kept and recomputed activations give the same bits.  call.grad NULL: the page is frozen, gradients only pass. */
+ * so kept and recomputed activations give the same bits.  Where a tensor is frozen, gradients only pass. */
 #ifndef MODEL_DECODER_DECODER_INTERNAL_H
 #define MODEL_DECODER_DECODER_INTERNAL_H
 
@@ -21,7 +21,7 @@ struct st_frame {
 };
 
 const void *st_frame_weight(const struct st_frame *f, uint64_t offset);
-/** NULL when the page is frozen. */
+/** NULL where a tensor is frozen. */
 float *st_frame_grad(const struct st_frame *f, uint64_t offset);
 
 /** y = norm(x) with the page's tensors `weight` and, for LayerNorm, `weight + 1`; fills stats. */

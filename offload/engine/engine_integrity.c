@@ -115,7 +115,7 @@ static strata_status scan_state(struct st_engine *eng, uint32_t c, const void *s
     return scan_chunk(&s);
 }
 
-static strata_status scan_weights(struct st_engine *eng, uint32_t page, const void *weights, bool check)
+static strata_status scan_weights(struct st_engine *eng, uint32_t page, const void *weights, bool check, bool frozen)
 {
     const struct st_page_place *place = &eng->program->pages[page];
     strata_status st = STRATA_OK;
@@ -123,6 +123,8 @@ static strata_status scan_weights(struct st_engine *eng, uint32_t page, const vo
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++) {
         struct scan s = {.eng = eng, .chunk = &eng->program->chunks[c], .check = check};
 
+        if (s.chunk->group == ST_GROUP_FROZEN && !frozen)
+            continue;
         s.plane[ST_PLANE_WEIGHT] = (const unsigned char *)weights + s.chunk->at;
         st = scan_chunk(&s);
     }
@@ -141,12 +143,17 @@ void st_engine_hash_state(struct st_engine *eng, uint32_t chunk, const void *sta
 
 strata_status st_engine_verify_weights(struct st_engine *eng, uint32_t page, const void *weights)
 {
-    return scan_weights(eng, page, weights, true);
+    return scan_weights(eng, page, weights, true, true);
 }
 
 void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *weights)
 {
-    (void)scan_weights(eng, page, weights, false);
+    (void)scan_weights(eng, page, weights, false, true);
+}
+
+void st_engine_hash_updated(struct st_engine *eng, uint32_t page, const void *weights)
+{
+    (void)scan_weights(eng, page, weights, false, false);
 }
 
 /* --- activation checkpoints --- */

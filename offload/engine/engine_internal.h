@@ -145,6 +145,7 @@ void st_engine_begin_step(struct st_engine *eng);
 strata_status st_engine_verify_weights(struct st_engine *eng, uint32_t page, const void *weights);
 strata_status st_engine_verify_state(struct st_engine *eng, uint32_t chunk, const void *state);
 void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *weights);
+void st_engine_hash_updated(struct st_engine *eng, uint32_t page, const void *weights); /* all but frozen ones */
 void st_engine_hash_state(struct st_engine *eng, uint32_t chunk, const void *state);
 strata_status st_engine_tile_error(struct st_engine *eng, uint32_t chunk, enum st_plane plane, uint64_t tile);
 /* Checksums of an activation checkpoint (by its boundary's id): made when it leaves, checked when it is back. */

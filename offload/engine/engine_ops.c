@@ -210,7 +210,7 @@ static strata_status scatter_host(struct st_engine *eng, const struct st_op *op)
         .eng = eng, .dact = st_engine_operand(eng, op, ST_ROLE_DACT), .tokens = tokens + (uint64_t)op->micro * rows_of(eng)};
 
     for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
-        memset(st_engine_pointer(eng, eng->program->pages[p].accum_region), 0, w->pages[p].elems * sizeof(float));
+        memset(st_engine_pointer(eng, eng->program->pages[p].accum_region), 0, w->pages[p].trained_elems * sizeof(float));
     st_workers_run(eng->workers, scatter_columns, &s, (w->hidden + SCATTER_COLUMNS - 1) / SCATTER_COLUMNS);
     return STRATA_OK;
 }
@@ -292,7 +292,7 @@ static strata_status scatter_device(struct st_engine *eng, const struct st_op *o
     strata_status st = STRATA_OK;
 
     if (op->first)
-        st = eng->device->ops->zero(eng->device, sum, page->elems * sizeof(float));
+        st = eng->device->ops->zero(eng->device, sum, page->trained_elems * sizeof(float));
     for (uint32_t m = 0; m < w->grad_accum && st == STRATA_OK; m++)
         st =
             eng->device->ops->embed_scatter(eng->device, sum, each(eng, op, ST_ROLE_DACT, m), tokens + (uint64_t)m * rows_of(eng),
@@ -345,7 +345,7 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         .device = eng->device,
         .weight = at[ST_ROLE_WEIGHT],
         .grad = at[ST_ROLE_SUM],
-        .grad_elems = at[ST_ROLE_SUM] != NULL ? w->pages[op->page].elems : 0,
+        .grad_elems = at[ST_ROLE_SUM] != NULL ? w->pages[op->page].trained_elems : 0,
         .first = at[ST_ROLE_SUM] != NULL && op->first,
         .act = at[ST_ROLE_ACT],
         .act_out = op->kind == ST_OP_EMBED_FORWARD ? at[ST_ROLE_ACT] : at[ST_ROLE_ACT_OUT],
@@ -392,7 +392,7 @@ strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op)
     if (st_op_rows[op->kind].seal == ST_SEAL_ARRIVES)
         return check(eng, a);
     if (a->content == ST_HOLDS_WEIGHT)
-        st_engine_hash_weights(eng, a->index, data);
+        st_engine_hash_updated(eng, a->index, data);
     else if (a->content == ST_HOLDS_STATE)
         st_engine_hash_state(eng, a->index, data);
     else

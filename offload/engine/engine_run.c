@@ -60,14 +60,15 @@ static void io_done(struct st_transfer *t, strata_status st)
     pthread_mutex_unlock(&eng->lock);
 }
 
-static strata_status submit(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent, void *buf)
+/* The first `bytes` of an extent. */
+static strata_status submit(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent, void *buf,
+                            uint64_t bytes)
 {
     const struct st_buffer *b = &eng->program->buffers[extent];
     strata_status st;
 
-    assert(b->tier == STRATA_TIER_NVME);
-    io->transfer =
-        (struct st_transfer){.op = op, .offset = b->offset, .bytes = b->bytes, .buf = buf, .done = io_done, .owner = io};
+    assert(b->tier == STRATA_TIER_NVME && bytes <= b->bytes);
+    io->transfer = (struct st_transfer){.op = op, .offset = b->offset, .bytes = bytes, .buf = buf, .done = io_done, .owner = io};
     io->engine = eng;
     io->finished = false;
     pthread_mutex_lock(&eng->lock);
@@ -106,7 +107,7 @@ strata_status st_engine_drain(struct st_engine *eng)
 strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *buf)
 {
     struct st_engine_io io = {.op = ST_NO_OP};
-    strata_status st = submit(eng, &io, op, extent, buf);
+    strata_status st = submit(eng, &io, op, extent, buf, eng->program->buffers[extent].bytes);
 
     if (st != STRATA_OK)
         return st;
@@ -135,7 +136,7 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
     *st_traffic_of(&eng->result.bytes, op->lane) += op->bytes;
     if (read)
         eng->verified[memory] = false;
-    return submit(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, st_engine_pointer(eng, memory));
+    return submit(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, st_engine_pointer(eng, memory), op->bytes);
 }
 
 static strata_status issue_ready_io(struct st_engine *eng)

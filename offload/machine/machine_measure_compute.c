@@ -272,7 +272,7 @@ static unsigned char *carve(struct layer_probe *p, unsigned char *base, uint64_t
 static void carve_page(struct layer_probe *p, unsigned char *base, const struct st_page *page)
 {
     p->weight = carve(p, base, page->bytes);
-    p->grad = page->trained_elems > 0 ? (float *)(void *)carve(p, base, page->elems * sizeof(float)) : NULL;
+    p->grad = page->trained_elems > 0 ? (float *)(void *)carve(p, base, page->trained_elems * sizeof(float)) : NULL;
 }
 
 static void carve_block(struct layer_probe *p, unsigned char *base)
@@ -321,7 +321,7 @@ static strata_status block_once(struct st_prober *m, const struct layer_probe *p
     call.kind = ST_CALL_BLOCK_BACKWARD;
     call.dact = p->dact;
     call.grad = p->grad;
-    call.grad_elems = w->pages[w->block_first].elems;
+    call.grad_elems = w->pages[w->block_first].trained_elems;
     call.first = p->first && p->grad != NULL;
     return st == STRATA_OK ? p->compute->run(p->compute->model, &call) : st;
 }
@@ -346,7 +346,7 @@ static strata_status head_once(struct st_prober *m, const struct layer_probe *p)
     call.kind = ST_CALL_HEAD_GRAD;
     call.recompute = true;
     call.grad = p->grad;
-    call.grad_elems = w->pages[w->head_first].elems;
+    call.grad_elems = w->pages[w->head_first].trained_elems;
     call.first = p->first && p->grad != NULL;
     call.loss_gradient = 1.0f / ((float)w->micro_batch * (float)w->seq);
     return st == STRATA_OK ? p->compute->run(p->compute->model, &call) : st;

@@ -104,6 +104,16 @@ uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p)
     return e->program->workload.pages[p].bytes;
 }
 
+uint64_t st_emit_grad_bytes(const struct st_emitter *e, uint32_t p)
+{
+    return e->program->workload.pages[p].trained_elems * strata_dtype_bytes(e->program->workload.dtype);
+}
+
+uint64_t st_emit_sum_bytes(const struct st_emitter *e, uint32_t p)
+{
+    return e->program->workload.pages[p].trained_elems * sizeof(float);
+}
+
 bool st_emit_gated(const struct st_emitter *e)
 {
     return e->plan->policy.update == ST_UPDATE_GATED && !e->plan->policy.forward_only;

@@ -25,8 +25,7 @@ static uint32_t open_sum(struct st_emitter *e, uint32_t p, const struct st_micro
     slot = st_pool_take(st_place_is_small(e->plan, p) ? &e->lay->small_grads : &e->lay->grads, p);
     if (micros->opens)
         return slot;
-    st_emit_copy(e, ST_OP_UPLOAD_ACCUM, BACKWARD, place->accum_region, slot, p, e->program->workload.pages[p].elems * 4)->page =
-        p;
+    st_emit_copy(e, ST_OP_UPLOAD_ACCUM, BACKWARD, place->accum_region, slot, p, st_emit_sum_bytes(e, p))->page = p;
     return slot;
 }
 
@@ -41,9 +40,7 @@ static void add_to_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t 
 
 static void park_sum(struct st_emitter *e, uint32_t p, uint32_t sum)
 {
-    st_emit_copy(e, ST_OP_DOWNLOAD_ACCUM, BACKWARD, sum, e->program->pages[p].accum_region, p,
-                 e->program->workload.pages[p].elems * 4)
-        ->page = p;
+    st_emit_copy(e, ST_OP_DOWNLOAD_ACCUM, BACKWARD, sum, e->program->pages[p].accum_region, p, st_emit_sum_bytes(e, p))->page = p;
 }
 
 /* The last gradients to leave wait until after the step's end: before it, the download lane would bring them ahead of what the
@@ -58,7 +55,7 @@ static bool held_back(const struct st_emitter *e, uint32_t p)
 
 static void download_grad(struct st_emitter *e, uint32_t p, uint32_t from)
 {
-    st_emit_copy(e, ST_OP_DOWNLOAD_GRAD, BACKWARD, from, e->program->pages[p].grad_region, p, st_emit_page_bytes(e, p))->page = p;
+    st_emit_copy(e, ST_OP_DOWNLOAD_GRAD, BACKWARD, from, e->program->pages[p].grad_region, p, st_emit_grad_bytes(e, p))->page = p;
 }
 
 void st_emit_held(struct st_emitter *e)

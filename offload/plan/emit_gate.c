@@ -29,9 +29,9 @@ static struct st_pool *device_slots(struct st_emitter *e, uint32_t p)
     return st_place_is_small(e->plan, p) ? &e->lay->small_weights : &e->lay->weights;
 }
 
-static void upload_weight(struct st_emitter *e, uint32_t p, uint32_t from, uint32_t to, unsigned phases)
+static void upload_weight(struct st_emitter *e, uint32_t p, uint32_t from, uint32_t to, unsigned phases, uint64_t bytes)
 {
-    st_emit_copy(e, ST_OP_UPLOAD_WEIGHT, phases, from, to, p, st_emit_page_bytes(e, p))->page = p;
+    st_emit_copy(e, ST_OP_UPLOAD_WEIGHT, phases, from, to, p, bytes)->page = p;
 }
 
 uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases)
@@ -46,8 +46,14 @@ uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases
         return slot;
     from = st_emit_host_weight(e, p, phases);
     slot = st_pool_take(device_slots(e, p), p);
-    upload_weight(e, p, from, slot, phases);
+    upload_weight(e, p, from, slot, phases, st_emit_page_bytes(e, p));
     return slot;
+}
+
+/* Bytes of page p's weights that an update changes; on the way to an extent the whole pages of the drive that they lie in. */
+static uint64_t updated_bytes(const struct st_emitter *e, uint32_t p)
+{
+    return st_page_updated_bytes(&e->program->workload.pages[p], e->program->pages[p].weight_home);
 }
 
 static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
@@ -56,8 +62,7 @@ static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
 
     if (place->weight_home != STRATA_TIER_NVME)
         return;
-    st_emit_copy(e, ST_OP_WRITE_WEIGHT, e->update_phases, slot, place->home_region, p,
-                 e->program->buffers[place->home_region].bytes)
+    st_emit_copy(e, ST_OP_WRITE_WEIGHT, e->update_phases, slot, place->home_region, p, st_extent_bytes(updated_bytes(e, p)))
         ->page = p;
 }
 
@@ -139,7 +144,7 @@ static void gate_host(struct st_emitter *e, uint32_t p)
     update_chunks(e, p, weight);
     write_weight(e, p, weight);
     if (place->resident && !(st_place_is_table(e->plan, p) && st_emit_uploads_later(e)))
-        upload_weight(e, p, weight, place->weight_region, e->update_phases);
+        upload_weight(e, p, weight, place->weight_region, e->update_phases, updated_bytes(e, p));
 }
 
 bool st_emit_uploads_later(const struct st_emitter *e)
@@ -153,7 +158,7 @@ void st_emit_table_tile(struct st_emitter *e, uint32_t t)
     const uint32_t p = e->program->workload.table_first + t;
     const struct st_page_place *place = &e->program->pages[p];
 
-    upload_weight(e, p, place->home_region, place->weight_region, e->update_phases);
+    upload_weight(e, p, place->home_region, place->weight_region, e->update_phases, updated_bytes(e, p));
 }
 
 static void gate_device(struct st_emitter *e, uint32_t p)
@@ -166,7 +171,7 @@ static void gate_device(struct st_emitter *e, uint32_t p)
     if (place->weight_home == STRATA_TIER_DEVICE)
         return;
     host = st_emit_host_weight(e, p, gate_phases(e, p) & ~(unsigned)e->update_phases); /* an update brings newer ones down */
-    st_emit_copy(e, ST_OP_DOWNLOAD_WEIGHT, e->update_phases, weight, host, p, st_emit_page_bytes(e, p))->page = p;
+    st_emit_copy(e, ST_OP_DOWNLOAD_WEIGHT, e->update_phases, weight, host, p, updated_bytes(e, p))->page = p;
     write_weight(e, p, host);
 }
 

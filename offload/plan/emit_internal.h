@@ -63,7 +63,10 @@ uint32_t st_pool_find(const struct st_pool *pool, uint32_t what);
 uint32_t st_pool_take(struct st_pool *pool, uint32_t what);
 void st_pool_forget(struct st_pool *pool);
 
+/* Bytes of page p's weights, of its rounded gradient, and of its sum. */
 uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p);
+uint64_t st_emit_grad_bytes(const struct st_emitter *e, uint32_t p);
+uint64_t st_emit_sum_bytes(const struct st_emitter *e, uint32_t p);
 bool st_emit_gated(const struct st_emitter *e);
 bool st_emit_in_backward(const struct st_emitter *e);
 

@@ -59,10 +59,11 @@ struct walk {
     bool build;
     uint32_t buffer_room;
     bool no_memory;
-    uint8_t row[STRATA_TIER_COUNT][ITEM_COUNT];              /* 1 + index in plan->items; 0: none yet */
-    uint64_t streamed, from_nvme, slot_grads, leaving, most; /* elements of the largest page of each kind, */
-    uint64_t small_streamed, small_grads, small_leaving;     /* and of the small ones */
-    uint64_t carried;                                        /* bytes of the largest chunk that is */
+    uint8_t row[STRATA_TIER_COUNT][ITEM_COUNT];          /* 1 + index in plan->items; 0: none yet */
+    uint64_t streamed, from_nvme;                        /* bytes of the largest page's weights, */
+    uint64_t slot_grads, leaving, most;                  /* and trained elements of the largest, of each kind, */
+    uint64_t small_streamed, small_grads, small_leaving; /* and of the small ones */
+    uint64_t carried;                                    /* bytes of the largest chunk that is */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t to)
@@ -169,7 +170,7 @@ static void set_index(uint32_t *array, uint64_t i, uint32_t buffer)
 static void lay_gradients(struct walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
 {
     const struct st_plan *plan = k->plan;
-    const uint64_t elems = plan->program.workload.pages[p].elems;
+    const uint64_t elems = plan->program.workload.pages[p].trained_elems;
     const strata_tier tier = place->device_update ? STRATA_TIER_DEVICE : STRATA_TIER_HOST;
 
     place->grad_region = take_each(k, tier, elems * strata_dtype_bytes(plan->program.workload.dtype), count, GRADIENTS);
@@ -190,11 +191,12 @@ static void grow(uint64_t *most, bool counts, uint64_t elems)
 /* What the slots must be able to hold of page p. */
 static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *place)
 {
-    const uint64_t elems = k->plan->program.workload.pages[p].elems;
+    const struct st_page *page = &k->plan->program.workload.pages[p];
+    const uint64_t elems = page->trained_elems;
     const bool small = st_place_is_small(k->plan, p);
 
-    grow(small ? &k->small_streamed : &k->streamed, !place->resident, elems);
-    grow(&k->from_nvme, place->weight_home == STRATA_TIER_NVME, elems);
+    grow(small ? &k->small_streamed : &k->streamed, !place->resident, page->bytes);
+    grow(&k->from_nvme, place->weight_home == STRATA_TIER_NVME, page->bytes);
     grow(small ? &k->small_grads : &k->slot_grads, place->trained && !st_place_keeps_sum(k->plan, p), elems);
     grow(small ? &k->small_leaving : &k->leaving, place->trained && !place->device_update && !st_place_is_table(k->plan, p),
          elems);
@@ -301,12 +303,12 @@ static void lay_slots(struct walk *k)
     const size_t dt = strata_dtype_bytes(dtype);
     struct st_layout *lay = k->lay;
 
-    take_pool(k, &lay->weights, plan->decided.slots.weights, STRATA_TIER_DEVICE, k->streamed * dt, WEIGHT_SLOTS);
-    take_pool(k, &lay->host_weights, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->from_nvme * dt, WEIGHT_SLOTS);
+    take_pool(k, &lay->weights, plan->decided.slots.weights, STRATA_TIER_DEVICE, k->streamed, WEIGHT_SLOTS);
+    take_pool(k, &lay->host_weights, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->from_nvme, WEIGHT_SLOTS);
     take_pool(k, &lay->grads, plan->decided.slots.grads, STRATA_TIER_DEVICE, k->slot_grads * 4, ACCUMULATORS);
     take_pool(k, &lay->rounded, dtype == STRATA_F32 ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving * dt,
               GRADIENT_SLOTS);
-    take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed * dt, WEIGHT_SLOTS);
+    take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed, WEIGHT_SLOTS);
     take_pool(k, &lay->small_grads, 1, STRATA_TIER_DEVICE, k->small_grads * 4, ACCUMULATORS);
     take_pool(k, &lay->small_rounded, dtype == STRATA_F32 ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving * dt, GRADIENT_SLOTS);
     lay->block_sums = take(k, STRATA_TIER_DEVICE, (k->most / 4096 + ST_GROUPS_MAX) * sizeof(double), SMALL);

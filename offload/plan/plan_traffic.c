@@ -5,11 +5,11 @@
  * tested over random plans. */
 #include "offload/plan/plan_internal.h"
 
-/* One page's moves: weights in units of the page, fp32 sums in units of theirs. */
+/* One page's moves: of all its weights, of those that an update changes, of its rounded gradient and of its fp32 sum. */
 struct counts {
-    uint32_t reads, writes; /* to and from NVMe, where the weights' home is there */
-    uint32_t uploads, downloads;
-    uint32_t sum_uploads, sum_downloads;
+    uint32_t reads, writes; /* all from NVMe, updated ones to it, where the weights' home is there */
+    uint32_t uploads, updated_uploads, updated_downloads;
+    uint32_t grads, sum_uploads, sum_downloads;
 };
 
 struct page_facts {
@@ -58,9 +58,9 @@ static void count_resident(struct counts *n, const struct page_facts *f)
     n->reads = host_update ? 1 : 0;
     if (f->gathered && !(f->trained && f->gated))
         n->reads++; /* by the lookup; else it finds what the gate has left */
-    n->uploads = host_update ? 1 : 0;
-    n->downloads = f->device_update && f->gathered ? 1 : 0;
-    n->writes = host_update || n->downloads > 0 ? 1 : 0;
+    n->updated_uploads = host_update ? 1 : 0;
+    n->updated_downloads = f->device_update && f->gathered ? 1 : 0;
+    n->writes = host_update || n->updated_downloads > 0 ? 1 : 0;
 }
 
 static void count_streamed(struct counts *n, const struct st_plan *plan, const struct page_facts *f)
@@ -72,7 +72,7 @@ static void count_streamed(struct counts *n, const struct st_plan *plan, const s
     n->uploads = uses;
     if (f->device_update)
         n->uploads += !shared || f->table ? 1 : 0;
-    n->downloads = f->device_update ? 1 : 0;
+    n->updated_downloads = f->device_update ? 1 : 0;
     n->writes = f->trained ? 1 : 0;
 }
 
@@ -84,7 +84,7 @@ static void count_gradients(struct counts *n, const struct st_plan *plan, uint32
     if (!f->trained)
         return;
     if (!f->table && !f->device_update)
-        n->downloads++;
+        n->grads++;
     if (!st_place_parked(plan, p) || visits == 0)
         return;
     n->sum_uploads = visits - 1;
@@ -100,27 +100,30 @@ static uint64_t state_of(const struct st_plan *plan, uint32_t p)
 
 static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_t p, uint32_t times)
 {
-    const uint64_t elems = plan->program.workload.pages[p].elems, bytes = plan->program.workload.pages[p].bytes;
+    const struct st_page *page = &plan->program.workload.pages[p];
+    const strata_tier home = st_place_weight_home(plan, p);
+    const uint64_t width = strata_dtype_bytes(plan->program.workload.dtype);
+    const uint64_t updated = st_page_updated_bytes(page, home), sum = page->trained_elems * sizeof(float);
     const struct page_facts f = facts_of(plan, p);
     struct counts n = {0};
+    uint64_t up;
 
     if (f.resident)
         count_resident(&n, &f);
     else
         count_streamed(&n, plan, &f);
     count_gradients(&n, plan, p, &f);
-    if (st_place_weight_home(plan, p) == STRATA_TIER_NVME) {
-        const uint64_t extent = (bytes + ST_SWAP_PAGE - 1) / ST_SWAP_PAGE * ST_SWAP_PAGE;
-
-        moved->read += times * n.reads * extent;
-        moved->nvme += times * (n.reads + n.writes) * extent;
+    if (home == STRATA_TIER_NVME) {
+        moved->read += times * n.reads * st_extent_bytes(page->bytes);
+        moved->nvme += times * (n.reads * st_extent_bytes(page->bytes) + n.writes * st_extent_bytes(updated));
     }
     if (st_place_carried(plan, p)) {
         moved->upload += times * state_of(plan, p);
         moved->link += 2 * times * state_of(plan, p);
     }
-    moved->upload += times * (n.uploads * bytes + n.sum_uploads * elems * 4);
-    moved->link += times * ((n.uploads + n.downloads) * bytes + (n.sum_uploads + n.sum_downloads) * elems * 4);
+    up = n.uploads * page->bytes + n.updated_uploads * updated + n.sum_uploads * sum;
+    moved->upload += times * up;
+    moved->link += times * (up + n.updated_downloads * updated + n.grads * page->trained_elems * width + n.sum_downloads * sum);
 }
 
 /* Rows of the table that the host gathers, and gradients of rows that it scatters. */

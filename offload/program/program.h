@@ -48,6 +48,20 @@ struct st_chunk {
     uint64_t tile_first;                     /* index of its first checksum tile */
 };
 
+/* Bytes on a drive of so many in memory: whole pages of it. */
+static inline uint64_t st_extent_bytes(uint64_t bytes)
+{
+    return (bytes + ST_SWAP_PAGE - 1) / ST_SWAP_PAGE * ST_SWAP_PAGE;
+}
+/* Bytes of a page's weights, from its start, that go home after an update: its trained groups', and on the way to a drive what
+ * the last of its pages holds beside them. */
+static inline uint64_t st_page_updated_bytes(const struct st_page *page, strata_tier home)
+{
+    const uint64_t bytes = home == STRATA_TIER_NVME ? st_extent_bytes(page->trained_bytes) : page->trained_bytes;
+
+    return bytes < page->bytes ? bytes : page->bytes;
+}
+
 struct st_page_place {
     bool trained;            /* has a group that is not frozen */
     strata_tier weight_home; /* where the authoritative weights live between uses */

@@ -315,6 +315,7 @@ static strata_status verify_waits(const struct st_program *program)
 
 struct held {
     uint8_t content;
+    bool part; /* of a page's weights: those that an update changes, without what is frozen */
     uint32_t index, version;
 };
 
@@ -330,11 +331,22 @@ static bool tracked(uint8_t content)
     return content != ST_HOLDS_SCRATCH && content != ST_HOLDS_SCALARS;
 }
 
+/* Does it copy less than a page's weights? */
+static bool copies_part(const struct st_program *program, const struct st_op *op)
+{
+    return st_op_copies((enum st_op_kind)op->kind) && st_op_rows[op->kind].operands[0].content == ST_HOLDS_WEIGHT &&
+           op->bytes < program->workload.pages[op->page].bytes;
+}
+
 static strata_status replay_op(struct replay *r, uint32_t index)
 {
     const struct st_program *program = r->program;
     const struct st_op *op = &program->ops[index];
     const struct st_access *accesses = &program->accesses[op->access_first];
+    const bool part = copies_part(program, op);
+
+    if (part && op->bytes < program->workload.pages[op->page].trained_bytes)
+        return malformed(program, op, "it leaves behind some of what an update changes");
 
     for (uint32_t i = 0; i < op->access_count; i++) {
         const struct st_access *a = &accesses[i];
@@ -345,6 +357,10 @@ static strata_status replay_op(struct replay *r, uint32_t index)
         if (h->content != a->content || h->index != a->index)
             return st_error(STRATA_E_INTERNAL, "verify: op %u (%s) expects content %u of %u in buffer %u, which holds %u of %u",
                             index, st_op_name(op->kind), a->content, a->index, a->buffer, h->content, h->index);
+        if (h->part && !part)
+            return st_error(STRATA_E_INTERNAL,
+                            "verify: op %u (%s) would read frozen weights of page %u in buffer %u, which lacks them", index,
+                            st_op_name(op->kind), a->index, a->buffer);
         if (h->version != r->current[a->content][a->index])
             return st_error(STRATA_E_INTERNAL, "verify: op %u (%s) would read a stale copy of content %u of %u in buffer %u",
                             index, st_op_name(op->kind), a->content, a->index, a->buffer);
@@ -357,8 +373,10 @@ static strata_status replay_op(struct replay *r, uint32_t index)
             continue;
         if (tracked(a->content) && a->role != ST_ROLE_TO)
             r->current[a->content][a->index] = ++r->version;
-        *h = (struct held){
-            .content = a->content, .index = a->index, .version = tracked(a->content) ? r->current[a->content][a->index] : 0};
+        *h = (struct held){.content = a->content,
+                           .part = part && (h->content != a->content || h->index != a->index || h->part),
+                           .index = a->index,
+                           .version = tracked(a->content) ? r->current[a->content][a->index] : 0};
     }
     return STRATA_OK;
 }

@@ -19,12 +19,12 @@ static uint64_t count_transfers(const struct st_program *program)
     return count;
 }
 
-static uint64_t largest_page(const struct st_workload *w)
+static uint64_t largest_sum(const struct st_workload *w)
 {
     uint64_t elems = 0;
 
     for (uint32_t p = 0; p < w->page_count; p++)
-        elems = w->pages[p].elems > elems ? w->pages[p].elems : elems;
+        elems = w->pages[p].trained_elems > elems ? w->pages[p].trained_elems : elems;
     return elems;
 }
 
@@ -51,7 +51,7 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .checksums = program->tile_count * sizeof(uint64_t),
         .act_checksums = program->activation_tier == STRATA_TIER_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
         .scratch = workers * ST_SCRATCH_BYTES,
-        .block_sums = (largest_page(w) / ST_NORM_BLOCK + 1) * sizeof(double),
+        .block_sums = (largest_sum(w) / ST_NORM_BLOCK + 1) * sizeof(double),
     };
     return t->program + t->dispatch + t->transfers + t->jobs + t->checks + t->verified + PLANES * t->checksums +
            t->act_checksums + 2 * t->scratch + t->block_sums;

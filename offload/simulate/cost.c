@@ -45,9 +45,9 @@ static double resum_seconds(const struct st_program *program, const struct st_ma
     return per_second(2 * (double)bytes, m->rates.checksum);
 }
 
-static double page_elems(const struct st_program *program, const struct st_op *op)
+static double sum_elems(const struct st_program *program, const struct st_op *op)
 {
-    return (double)program->workload.pages[op->page].elems;
+    return (double)program->workload.pages[op->page].trained_elems;
 }
 
 /* Tokens' rows of the table, each copied once; the tiles share them. */
@@ -64,21 +64,21 @@ static double scatter_bytes(const struct st_program *program, const struct st_op
     double bytes = (double)w->activation_bytes / width * (width + 2 * sizeof(float));
 
     for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
-        bytes += (double)w->pages[p].elems * sizeof(float);
+        bytes += (double)w->pages[p].trained_elems * sizeof(float);
     return bytes;
 }
 
 /* A sum that the op is the first to add to is zeroed before; a device of its own takes no time for that. */
 static double zero_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
-    return m->capacity.device_is_host && op->first ? per_second(page_elems(program, op) * sizeof(float), m->rates.checksum) : 0;
+    return m->capacity.device_is_host && op->first ? per_second(sum_elems(program, op) * sizeof(float), m->rates.checksum) : 0;
 }
 
 static double round_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
     const bool here = m->capacity.device_is_host || op->lane == ST_LANE_UPDATE;
 
-    return here ? per_second(page_elems(program, op) * (double)(sizeof(float) + width_of(program)), m->rates.checksum) : 0;
+    return here ? per_second(sum_elems(program, op) * (double)(sizeof(float) + width_of(program)), m->rates.checksum) : 0;
 }
 
 static double call_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
@@ -152,7 +152,7 @@ static double sealed_bytes(const struct st_program *program, const struct st_op 
                    : 0;
     case ST_HOLDS_WEIGHT:
         return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->pages[op->page].weight_home == STRATA_TIER_NVME)
-                   ? (double)program->workload.pages[op->page].bytes
+                   ? (double)(opens ? program->workload.pages[op->page].bytes : op->bytes)
                    : 0;
     default:
         return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->activation_tier == STRATA_TIER_NVME)

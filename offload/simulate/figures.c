@@ -1,13 +1,13 @@
 /* figures.c - see figures.h. */
 #include "offload/simulate/figures.h"
 
-/* Bytes of a page's weights, without the padding between its groups. */
-static uint64_t weights_of(const struct st_page *page)
+/* Bytes of a page's weights, without the padding between its groups: all of them, or those that an update changes. */
+static uint64_t weights_of(const struct st_page *page, bool updated)
 {
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < page->group_count; i++)
-        bytes += page->groups[i].bytes;
+        bytes += updated && page->groups[i].kind == ST_GROUP_FROZEN ? 0 : page->groups[i].bytes;
     return bytes;
 }
 
@@ -28,7 +28,7 @@ static uint64_t parameter_bytes(const struct st_program *program, const struct s
         if ((op->kind != ST_OP_READ_WEIGHT && op->kind != ST_OP_WRITE_WEIGHT) || (op->phases & ST_PHASE_BODY) == 0)
             continue;
         padded += op->bytes;
-        plain += weights_of(&program->workload.pages[op->page]);
+        plain += weights_of(&program->workload.pages[op->page], op->kind == ST_OP_WRITE_WEIGHT);
     }
     return body->read + body->write - (padded - plain);
 }

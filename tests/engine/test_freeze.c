@@ -87,6 +87,98 @@ static void placement_does_not_change_bits(void **state)
     }
 }
 
+/* --- what is trained moves, and nothing else --- */
+
+/* All of a block but its biases, which are a small part of it; on either processor, each way that its weights go home. */
+static const struct rig_cell small_parts[] = {
+    {.update = ST_UPDATE_GATED},
+    {.update = ST_UPDATE_SERIAL},
+    {.update = ST_UPDATE_SERIAL, .accumulation = ST_ACCUMULATE_HORIZONTAL},
+    {.update = ST_UPDATE_GATED, .carried = 2},
+    {.update = ST_UPDATE_SERIAL, .carried = 2},
+    {.update = ST_UPDATE_SERIAL, .carried = 2, .accumulation = ST_ACCUMULATE_HORIZONTAL},
+};
+#define SMALL_PARTS (sizeof(small_parts) / sizeof(small_parts[0]))
+
+static struct rig_cell small_part(size_t i)
+{
+    struct rig_cell cell = cell_of(0, i == 0 ? 1 : 2);
+
+    cell.freeze = "transformer.h.*.weight";
+    cell.update = small_parts[i].update;
+    cell.accumulation = small_parts[i].accumulation;
+    cell.carried = small_parts[i].carried;
+    cell.device = cell.carried > 0 ? RIG_MIDWAY : RIG_SMALLEST; /* room for the state that comes */
+    return cell;
+}
+
+static uint64_t trained_elems(const struct st_model *model, uint32_t page)
+{
+    uint64_t elems = 0;
+
+    for (uint32_t i = 0; i < st_model_tensor_count(model); i++) {
+        const struct st_tensor *t = st_model_tensor(model, i);
+
+        elems += t->page == page && !t->frozen ? t->elems : 0;
+    }
+    return elems;
+}
+
+/* Elements of `width` bytes, but for the padding of a page's one or two trained groups. */
+static void assert_about(uint64_t bytes, uint64_t elems, uint64_t width)
+{
+    assert_true(bytes >= elems * width && bytes < (elems + 2 * ST_PAGE_ALIGN) * width);
+}
+
+static void check_moves(const struct st_plan *plan, const struct st_model *model, uint32_t seen[ST_OP_KIND_COUNT])
+{
+    const struct st_workload *w = &plan->program.workload;
+
+    for (uint32_t i = 0; i < plan->program.op_count; i++) {
+        const struct st_op *op = &plan->program.ops[i];
+        uint64_t elems;
+
+        if (op->page == ST_NO_PAGE || op->page < w->block_first || op->page >= w->norm_page)
+            continue;
+        elems = trained_elems(model, op->page);
+        assert_true(20 * elems < w->pages[op->page].elems); /* the biases */
+        seen[op->kind]++;
+        if (op->kind == ST_OP_DOWNLOAD_GRAD)
+            assert_about(op->bytes, elems, 2);
+        if (op->kind == ST_OP_DOWNLOAD_ACCUM || op->kind == ST_OP_UPLOAD_ACCUM)
+            assert_about(op->bytes, elems, 4);
+        if (op->kind == ST_OP_WRITE_WEIGHT || op->kind == ST_OP_DOWNLOAD_WEIGHT)
+            assert_true(op->bytes <= (elems * 2 / ST_SWAP_PAGE + 1) * ST_SWAP_PAGE); /* whole pages of a drive */
+    }
+}
+
+static void a_small_group_moves_alone(void **state)
+{
+    uint32_t seen[ST_OP_KIND_COUNT] = {0};
+    struct rig_result want, got;
+
+    (void)state;
+    for (size_t i = 0; i < SMALL_PARTS; i++) {
+        const struct rig_cell cell = small_part(i);
+        struct st_model *model;
+        struct st_plan *plan;
+
+        assert_int_equal(rig_model(&model, &cell), STRATA_OK);
+        assert_int_equal(rig_plan(&plan, model, &cell), STRATA_OK);
+        assert_int_equal(st_plan_verify(plan), STRATA_OK);
+        check_moves(plan, model, seen);
+        st_plan_destroy(plan);
+        st_model_destroy(model);
+        run(i == 0 ? &want : &got, &cell);
+        if (i == 0)
+            continue;
+        assert_string_equal(got.weights, want.weights);
+        assert_string_equal(got.state, want.state);
+    }
+    assert_true(seen[ST_OP_DOWNLOAD_GRAD] > 0 && seen[ST_OP_DOWNLOAD_ACCUM] > 0 && seen[ST_OP_UPLOAD_ACCUM] > 0);
+    assert_true(seen[ST_OP_DOWNLOAD_WEIGHT] > 0 && seen[ST_OP_WRITE_WEIGHT] > 0);
+}
+
 /* --- what is frozen --- */
 
 struct kept {
@@ -161,6 +253,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(placement_does_not_change_bits),
+        cmocka_unit_test(a_small_group_moves_alone),
         cmocka_unit_test(frozen_weights_keep_their_bits),
     };
 

@@ -54,11 +54,11 @@ static void place_all(struct rig *r)
     r->acts = calloc(w->block_count + 1, sizeof(*r->acts));
     r->internals = calloc(w->block_count, sizeof(*r->internals));
     for (uint32_t i = 0; i < w->page_count; i++) {
-        r->weights[i] = place(r, w->pages[i].elems * strata_dtype_bytes(w->dtype));
-        if (w->pages[i].groups[0].kind == ST_GROUP_FROZEN)
+        r->weights[i] = place(r, w->pages[i].bytes);
+        if (w->pages[i].trained_elems == 0)
             continue;
-        r->grads[i] = place(r, w->pages[i].elems * 4);
-        assert_ok(r->dev->ops->zero(r->dev, r->grads[i], w->pages[i].elems * 4));
+        r->grads[i] = place(r, w->pages[i].trained_elems * 4);
+        assert_ok(r->dev->ops->zero(r->dev, r->grads[i], w->pages[i].trained_elems * 4));
     }
     for (uint32_t i = 0; i <= w->block_count; i++)
         r->acts[i] = place(r, w->activation_bytes);
@@ -154,6 +154,7 @@ struct st_call rig_call(struct rig *r, enum st_call_kind kind, uint32_t page)
         .device = r->dev,
         .weight = r->weights[page],
         .grad = r->grads[page],
+        .grad_elems = r->w->pages[page].trained_elems,
         .dact = r->dact,
         .workspace = r->workspace,
         .tokens = r->tokens,

@@ -18,7 +18,7 @@ struct rig {
     uint32_t guard_count;
     uint64_t used, arena_bytes;
     unsigned char **weights;   /* [pages] */
-    float **grads;             /* [pages]; NULL: frozen */
+    float **grads;             /* [pages], of what is trained; NULL: frozen */
     unsigned char **acts;      /* [blocks + 1] */
     unsigned char **internals; /* [blocks] */
     unsigned char *head_internals, *workspace, *dact;

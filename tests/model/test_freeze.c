@@ -75,12 +75,19 @@ static void test_parts_of_pages(void **state)
     static const char apart[][128] = {"*.q_proj.bias", "*.k_proj.weight", "*.up_proj.weight", "*layernorm.weight"};
     static const char middle[][128] = {"model.layers.1.self_attn.k_proj.*", "model.layers.0.mlp.gate_proj.weight"};
     static const char vectors[][128] = {"*.bias", "transformer.wpe.weight"};
+    static const char matrices[][128] = {"*.weight"};
+    /* The last trained matrix and the first frozen one are neighbours in the page, and one product in forward. */
+    static const char but_q[][128] = {"*.[kvo]_proj.*", "*.mlp.*", "*layernorm*", "*embed*"};
+    static const char but_up[][128] = {"*.self_attn.*", "*.up_proj.*", "*.down_proj.*", "*layernorm*"};
 
     (void)state;
     check(TIED, apart, 4, false);
     check(TIED, middle, 2, false);
     check(UNTIED, middle, 2, false);
     check(GPT2, vectors, 2, true);
+    check(GPT2, matrices, 1, true);
+    check(TIED, but_q, 4, false);
+    check(UNTIED, but_up, 4, false);
 }
 
 static void test_groups(void **state)

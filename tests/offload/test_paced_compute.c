@@ -102,7 +102,7 @@ static void net_load(struct net *n, const struct net_opts *o)
 
     for (uint32_t p = 0; p < PAGES; p++) {
         n->weight[p] = net_alloc(n, net_pages[p].elems * width);
-        n->grad[p] = p == 0 && o->frozen_table ? NULL : net_alloc(n, net_pages[p].elems * sizeof(float));
+        n->grad[p] = p == 0 && o->frozen_table ? NULL : net_alloc(n, net_pages[p].trained_elems * sizeof(float));
         for (uint32_t g = 0; g < net_pages[p].group_count; g++) {
             const struct st_group *group = &net_pages[p].groups[g];
             void *to = n->weight[p] + group->at;
@@ -138,7 +138,7 @@ static void call(struct net *n, enum st_call_kind kind, uint32_t page, uint32_t 
     if (kind != ST_CALL_EMBED_BACKWARD && kind != ST_CALL_HEAD_LOSS)
         c.weight = n->weight[page];
     if (c.grad != NULL) {
-        c.grad_elems = net_pages[page].elems;
+        c.grad_elems = net_pages[page].trained_elems;
         c.first = m == 0;
     }
     c.internals = n->head[m];
@@ -328,7 +328,7 @@ static void the_first_call_defines_the_page(void **state)
         assert_true(n.grad[2][i] == 0);
     for (uint64_t i = 9388; i < net_pages[2].elems; i++)
         assert_true(n.grad[2][i] == 0);
-    for (uint64_t i = 5420; i < net_pages[3].elems; i++) /* with the frozen group */
+    for (uint64_t i = 5420; i < net_pages[3].trained_elems; i++)
         assert_true(n.grad[3][i] == 0);
     n.d.ops->close(n.d.dev);
 }

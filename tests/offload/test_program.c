@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -119,6 +120,69 @@ static void must_fail(const struct st_plan *plan, const struct st_op *op, const 
     if (st_plan_verify(plan) == STRATA_OK)
         fail_msg("the verifier missed op %u (%s) with %s", (unsigned)(op - plan->program.ops),
                  st_op_name((enum st_op_kind)op->kind), what);
+}
+
+/* Blocks of which a part is frozen, updated on the device, with their home on NVMe: what comes down is what is trained. */
+static void a_part_of_a_page_is_no_page(void **state)
+{
+    const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                     .blocks = 2,
+                                     .hidden = 16,
+                                     .vocab = 60,
+                                     .tile_rows = 30,
+                                     .seq = 8,
+                                     .micro_batch = 1,
+                                     .grad_accum = 1,
+                                     .block_params = 9000,
+                                     .tied = true};
+    const enum plan_frozen frozen[] = {PLAN_TRAINED, PLAN_PART_FROZEN, PLAN_PART_FROZEN, PLAN_TRAINED};
+    const struct st_machine machine = {.name = "test", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 24}, .workers = 1}};
+    const struct st_policy policy = {.param_tier = STRATA_TIER_NVME,
+                                     .optimizer_tier = STRATA_TIER_NVME,
+                                     .activation_tier = STRATA_TIER_HOST,
+                                     .update = ST_UPDATE_SERIAL,
+                                     .accumulation = ST_ACCUMULATE_VERTICAL,
+                                     .carried = ST_CARRY_PARTS,
+                                     .chunk_elems = 4096};
+    uint32_t parts = 0;
+    struct st_workload w;
+    struct st_plan *plan;
+
+    (void)state;
+    plan_workload(&w, &sizes, frozen);
+    for (uint32_t b = 0; b < 2; b++) { /* much is frozen, little trained */
+        struct st_page *page = &w.pages[w.block_first + b];
+
+        w.params -= page->groups[0].elems - 600;
+        *page = (struct st_page){.kind = page->kind, .layer = page->layer};
+        (void)st_page_add(page, ST_GROUP_DECAY, w.dtype, 600);
+        (void)st_page_add(page, ST_GROUP_FROZEN, w.dtype, 9000);
+    }
+    plan = plan_try(&w, &machine, &policy, "parts");
+    assert_true(plan->fits);
+    assert_int_equal(st_plan_verify(plan), STRATA_OK);
+    for (uint32_t i = 0; i < plan->program.op_count; i++) {
+        struct st_op *op = &plan->program.ops[i];
+        const struct st_op kept = *op;
+
+        if (op->page == ST_NO_PAGE || plan->program.workload.pages[op->page].kind != ST_PAGE_BLOCK)
+            continue;
+        if (op->kind == ST_OP_UPLOAD_WEIGHT) {
+            op->bytes = 4096;
+            must_fail(plan, op, "frozen weights that stayed behind");
+            assert_non_null(strstr(strata_last_error(), "lacks them"));
+        } else if (op->kind == ST_OP_DOWNLOAD_WEIGHT || op->kind == ST_OP_WRITE_WEIGHT) {
+            parts++;
+            assert_int_equal(op->bytes, 4096);
+            op->bytes = 600; /* of 1200 that are trained */
+            must_fail(plan, op, "trained weights that stayed behind");
+            assert_non_null(strstr(strata_last_error(), "leaves behind"));
+        }
+        *op = kept;
+    }
+    assert_int_equal(parts, 4);
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
 }
 
 static void corrupt_access(struct st_plan *plan, const struct st_op *op, struct st_access *a)
@@ -277,6 +341,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_has_a_row),
+        cmocka_unit_test(a_part_of_a_page_is_no_page),
         cmocka_unit_test(ops_that_do_not_match_their_row_are_found),
         cmocka_unit_test(a_program_without_memory_is_refused_once),
         cmocka_unit_test(gradients_held_back_are_two_at_most),
