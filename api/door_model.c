@@ -164,7 +164,7 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
         .dtype = m->config.dtype,
         .decay_all = m->config.decay_all,
         .workers = st_handle_workers(m),
-        .device = st_device_find(m->device),
+        .ops = st_device_find(m->device)->tensors,
         .freeze = m->config.freeze,
         .freeze_count = m->config.freeze_count,
     };

@@ -6,7 +6,7 @@
 #define MODEL_LAYOUT_H
 
 #include "model/model.h"
-#include "offload/device/device.h"
+#include "offload/device/tensor_ops.h"
 
 #define ST_BUFFER_ALIGN 256u  /* bytes between values inside internals and workspaces */
 #define ST_HEAD_ROWS    2048u /* rows of logits made at once: bounds the head's workspace; fewer leave a GPU's processors idle */

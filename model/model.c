@@ -238,13 +238,6 @@ static strata_status make_rotary(struct st_model *m)
     return STRATA_OK;
 }
 
-static const struct st_device_ops *device_of(const struct st_model_batch *batch)
-{
-    const bool has_attention = batch->device != NULL && batch->device->attention_workspace != NULL;
-
-    return has_attention ? batch->device : &st_device_cpu_ops;
-}
-
 strata_status st_model_create(struct st_model **out, const struct st_model_config *config, const struct st_model_batch *batch)
 {
     struct st_model *m;
@@ -266,7 +259,8 @@ strata_status st_model_create(struct st_model **out, const struct st_model_confi
     if ((st = st_model_build_pages(m, batch)) != STRATA_OK || (st = make_rotary(m)) != STRATA_OK)
         goto fail;
     m->attention = attention_of(m);
-    m->attention_bytes = device_of(batch)->attention_workspace(&m->attention, m->workload.workers);
+    m->attention_bytes =
+        (batch->ops != NULL ? batch->ops : &st_tensor_cpu_ops)->attention_workspace(&m->attention, m->workload.workers);
     workload_bytes(m);
     workload_flops(m);
     if ((st = st_workload_check(&m->workload)) != STRATA_OK)

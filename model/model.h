@@ -62,6 +62,8 @@ strata_status st_model_config_read(struct st_model_config *out, const char *dir)
  * "torch_dtype", else the first tensor's; without weights too, F32.  E_INPUT: another dtype, or files that cannot be read. */
 strata_status st_hf_stored_dtype(strata_dtype *out, const char *dir);
 
+struct st_tensor_ops;
+
 struct st_model_batch {
     uint32_t micro_batch, seq, grad_accum;
     strata_dtype dtype;
@@ -70,9 +72,9 @@ struct st_model_batch {
     /* Shell patterns (fnmatch) over tensor names: what matches gets no gradient and no state.  Borrowed during create. */
     const char (*freeze)[128];
     uint32_t freeze_count;
-    const struct st_device_ops *device; /* that runs it, for its attention scratch; NULL: cpu */
-    bool generate;    /* next tokens of one sequence: micro_batch and grad_accum 1, seq the most rows of a call */
-    uint32_t context; /* generate: length of the key-value cache */
+    const struct st_tensor_ops *ops; /* of the device that runs it, for its attention scratch; NULL: the cpu's */
+    bool generate;                   /* next tokens of one sequence: micro_batch and grad_accum 1, seq the most rows of a call */
+    uint32_t context;                /* generate: length of the key-value cache */
 };
 
 /** Build pages, tensors and the workload.  E_INVAL: seq over the context or the window, zero sizes, a freeze pattern without a

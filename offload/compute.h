@@ -8,7 +8,8 @@
 
 #include "offload/workload.h"
 
-struct st_device; /* offload/device/device.h */
+struct st_device;     /* offload/device/device.h: a model hands it on */
+struct st_tensor_ops; /* offload/device/tensor_ops.h */
 
 enum st_call_kind {
     ST_CALL_EMBED_FORWARD,  /* act (holds gathered rows) += positions            weight: position page */
@@ -24,9 +25,10 @@ enum st_call_kind {
 
 struct st_call {
     enum st_call_kind kind;
-    uint32_t block, micro; /* block 0-based */
-    uint32_t tile;         /* head tile index, 0-based */
-    bool recompute;        /* BLOCK_BACKWARD: internals hold nothing yet; HEAD_GRAD: there are no logits */
+    uint32_t block, micro;           /* block 0-based */
+    uint32_t tile;                   /* head tile index, 0-based */
+    bool recompute;                  /* BLOCK_BACKWARD: internals hold nothing yet; HEAD_GRAD: there are no logits */
+    const struct st_tensor_ops *ops; /* the device's; NULL: paced */
     struct st_device *device;
     const void *weight;  /* page of this call, dtype; NULL if the page is absent */
     float *grad;         /* fp32 accumulator of that page, page layout up to its frozen group; NULL: there is nothing else */

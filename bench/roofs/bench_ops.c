@@ -9,6 +9,7 @@
 #include "core/system/clock.h"
 #include "core/system/workers.h"
 #include "offload/device/device.h"
+#include "offload/device/tensor_ops.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ struct bench {
     const char *table_names[TABLES_MAX];
     uint32_t table_count;
     const struct st_device_ops *ops;
+    const struct st_tensor_ops *tensors;
     struct st_matmul_engine *single; /* for the roof */
     uint32_t worker_count, repeats;
     unsigned char *a, *b, *c, *d; /* quarters of the arena */
@@ -65,7 +67,7 @@ static strata_status run_matmul(struct bench *b, const void *arg)
 {
     const struct st_matmul *mm = arg;
 
-    return b->ops->matmul(b->dev, mm, b->c, b->a, b->b, mm->bias ? b->d : NULL);
+    return b->tensors->matmul(b->dev, mm, b->c, b->a, b->b, mm->bias ? b->d : NULL);
 }
 
 static strata_status run_single(struct bench *b, const void *arg)
@@ -112,21 +114,21 @@ static strata_status run_attention_forward(struct bench *b, const void *arg)
 {
     const struct st_attention *at = arg;
 
-    return b->ops->attention_forward(b->dev, at, b->b, (float *)(void *)b->d, b->a, b->d + (ARENA_BYTES >> 3));
+    return b->tensors->attention_forward(b->dev, at, b->b, (float *)(void *)b->d, b->a, b->d + (ARENA_BYTES >> 3));
 }
 
 static strata_status run_attention_backward(struct bench *b, const void *arg)
 {
     const struct st_attention *at = arg;
 
-    return b->ops->attention_backward(b->dev, at, b->c, b->b, b->b, (float *)(void *)b->d, b->a, b->d + (ARENA_BYTES >> 3));
+    return b->tensors->attention_backward(b->dev, at, b->c, b->b, b->b, (float *)(void *)b->d, b->a, b->d + (ARENA_BYTES >> 3));
 }
 
 static strata_status run_attention_cached(struct bench *b, const void *arg)
 {
     const struct st_attention *at = arg;
 
-    return b->ops->attention_cached(b->dev, at, b->b, b->c, b->c + (ARENA_BYTES >> 3), b->a, at->seq - 1, 1, b->d);
+    return b->tensors->attention_cached(b->dev, at, b->b, b->c, b->c + (ARENA_BYTES >> 3), b->a, at->seq - 1, 1, b->d);
 }
 
 static void attention_row(struct bench *b, const char *name, const struct st_attention *shape, strata_dtype dt)
@@ -161,21 +163,21 @@ static strata_status run_add(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->ops->add(b->dev, b->c, b->a, b->b, (uint64_t)r->rows * r->cols, r->dt);
+    return b->tensors->add(b->dev, b->c, b->a, b->b, (uint64_t)r->rows * r->cols, r->dt);
 }
 
 static strata_status run_gelu_forward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->ops->gelu_forward(b->dev, b->c, b->a, (uint64_t)r->rows * r->cols, r->dt);
+    return b->tensors->gelu_forward(b->dev, b->c, b->a, (uint64_t)r->rows * r->cols, r->dt);
 }
 
 static strata_status run_norm_forward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->ops->layernorm_forward(b->dev, b->c, (float *)(void *)b->d, b->a, b->b, b->b, r->rows, r->cols, 1e-5f, r->dt);
+    return b->tensors->layernorm_forward(b->dev, b->c, (float *)(void *)b->d, b->a, b->b, b->b, r->rows, r->cols, 1e-5f, r->dt);
 }
 
 static strata_status run_norm_backward(struct bench *b, const void *arg)
@@ -183,22 +185,22 @@ static strata_status run_norm_backward(struct bench *b, const void *arg)
     const struct rows *r = arg;
     float *f = (float *)(void *)b->d;
 
-    return b->ops->layernorm_backward(b->dev, b->c, f + 2 * r->rows, f + 2 * r->rows + r->cols, b->a, r->dt, b->b, f, b->a, b->c,
-                                      r->rows, r->cols, r->dt);
+    return b->tensors->layernorm_backward(b->dev, b->c, f + 2 * r->rows, f + 2 * r->rows + r->cols, b->a, r->dt, b->b, f, b->a,
+                                          b->c, r->rows, r->cols, r->dt);
 }
 
 static strata_status run_bias_backward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->ops->bias_backward(b->dev, (float *)(void *)b->d, b->a, r->rows, r->cols, r->dt);
+    return b->tensors->bias_backward(b->dev, (float *)(void *)b->d, b->a, r->rows, r->cols, r->dt);
 }
 
 static strata_status run_rms_forward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->ops->rmsnorm_forward(b->dev, b->c, (float *)(void *)b->d, b->a, b->b, r->rows, r->cols, 1e-5f, r->dt);
+    return b->tensors->rmsnorm_forward(b->dev, b->c, (float *)(void *)b->d, b->a, b->b, r->rows, r->cols, 1e-5f, r->dt);
 }
 
 static strata_status run_rms_backward(struct bench *b, const void *arg)
@@ -206,7 +208,7 @@ static strata_status run_rms_backward(struct bench *b, const void *arg)
     const struct rows *r = arg;
     float *f = (float *)(void *)b->d;
 
-    return b->ops->rmsnorm_backward(b->dev, b->c, f + r->rows, b->a, r->dt, b->b, f, b->a, b->c, r->rows, r->cols, r->dt);
+    return b->tensors->rmsnorm_backward(b->dev, b->c, f + r->rows, b->a, r->dt, b->b, f, b->a, b->c, r->rows, r->cols, r->dt);
 }
 
 /* Heads of 64 over the whole row; the table's values do not matter. */
@@ -214,22 +216,22 @@ static strata_status run_rope(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->ops->rope(b->dev, b->c, r->cols, r->rows, r->rows, 0, r->cols / 64, 64, (const float *)(const void *)b->a, false,
-                        r->dt);
+    return b->tensors->rope(b->dev, b->c, r->cols, r->rows, r->rows, 0, r->cols / 64, 64, (const float *)(const void *)b->a,
+                            false, r->dt);
 }
 
 static strata_status run_swiglu_forward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->ops->swiglu_forward(b->dev, b->c, b->a, r->rows, r->cols, r->dt);
+    return b->tensors->swiglu_forward(b->dev, b->c, b->a, r->rows, r->cols, r->dt);
 }
 
 static strata_status run_swiglu_backward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->ops->swiglu_backward(b->dev, b->c, b->b, b->a, r->rows, r->cols, r->dt);
+    return b->tensors->swiglu_backward(b->dev, b->c, b->b, b->a, r->rows, r->cols, r->dt);
 }
 
 static double measure_once(struct bench *b, run_fn *run, const struct rows *r)
@@ -320,6 +322,7 @@ static void open_bench(struct bench *b, int argc, char **argv)
     b->repeats = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 7;
     b->repeats = b->repeats < 1 ? 1 : b->repeats > REPEATS_MAX ? REPEATS_MAX : b->repeats;
     b->ops = st_device_find("cpu");
+    b->tensors = b->ops->tensors;
     if (st_workers_create(&b->workers, argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0, NULL) != STRATA_OK)
         goto fail;
     b->worker_count = st_workers_count(b->workers);

@@ -13,7 +13,7 @@ static struct st_frame frame_of(const struct st_model *m, const struct st_call *
     return (struct st_frame){
         .m = m,
         .call = call,
-        .ops = call->device->ops,
+        .ops = call->ops,
         .dev = call->device,
         .page = &m->workload.pages[page],
         .tensors = &m->tensors[first],
@@ -121,7 +121,7 @@ strata_status st_decoder_run(void *model, const struct st_call *call)
     strata_status st = check_rows(m, call);
 
     if (st == STRATA_OK && call->first)
-        st = call->device->ops->zero(call->device, call->grad, call->grad_elems * sizeof(float));
+        st = f.ops->zero(f.dev, call->grad, call->grad_elems * sizeof(float));
     if (st != STRATA_OK)
         return st;
     switch (call->kind) {

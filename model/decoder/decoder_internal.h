@@ -11,7 +11,7 @@
 struct st_frame {
     const struct st_model *m;
     const struct st_call *call;
-    const struct st_device_ops *ops;
+    const struct st_tensor_ops *ops;
     struct st_device *dev;
     const struct st_page *page;      /* of the call, */
     const struct st_tensor *tensors; /* and its tensors */

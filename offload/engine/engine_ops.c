@@ -342,6 +342,7 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         .micro = op->micro,
         .tile = op->tile,
         .recompute = op->recompute,
+        .ops = eng->device->ops->tensors,
         .device = eng->device,
         .weight = at[ST_ROLE_WEIGHT],
         .grad = at[ST_ROLE_SUM],

@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/system/clock.h"
 #include "offload/config/config.h"
+#include "offload/device/tensor_ops.h"
 #include "offload/machine/machine_measure_internal.h"
 
 #define CALL_SECONDS_MOST  1.0  /* of one round of products, as far as the smaller shape tells */
@@ -95,7 +96,7 @@ static void fit_memory(struct matmul_probe *p, const struct st_prober *m)
 
 static strata_status products(struct st_prober *m, const struct matmul_probe *p)
 {
-    const struct st_device_ops *ops = m->ops;
+    const struct st_tensor_ops *ops = m->ops->tensors;
     const strata_dtype dt = m->dtype;
     const uint32_t rows = p->rows, hidden = p->hidden, wide = p->wide;
     const struct st_matmul forward = {
@@ -307,6 +308,7 @@ static strata_status block_once(struct st_prober *m, const struct layer_probe *p
 {
     const struct st_workload *w = p->workload;
     struct st_call call = {.kind = ST_CALL_BLOCK_FORWARD,
+                           .ops = m->ops->tensors,
                            .device = m->device,
                            .weight = p->weight,
                            .act = p->act,
@@ -331,6 +333,7 @@ static strata_status head_once(struct st_prober *m, const struct layer_probe *p)
 {
     const struct st_workload *w = p->workload;
     struct st_call call = {.kind = ST_CALL_HEAD_NORM,
+                           .ops = m->ops->tensors,
                            .device = m->device,
                            .weight = p->norm_weight,
                            .act = p->act,

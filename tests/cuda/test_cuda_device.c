@@ -390,19 +390,19 @@ static void shapes_are_prepared_once(void **state)
     (void)state;
     ok(ops->zero(dev, arena, ARENA));
     for (int i = 0; i < 5; i++)
-        ok(ops->matmul(dev, &mm, arena + 65536, arena + 4096 * i, arena + 32768, NULL)); /* where it lies is no matter */
+        ok(ops->tensors->matmul(dev, &mm, arena + 65536, arena + 4096 * i, arena + 32768, NULL)); /* where it lies is no matter */
     assert_int_equal(blas->heuristics - asked, 1);
-    ok(ops->matmul(dev, &mm, arena + 65536, arena + 2, arena + 32768, NULL)); /* less aligned: another algorithm */
+    ok(ops->tensors->matmul(dev, &mm, arena + 65536, arena + 2, arena + 32768, NULL)); /* less aligned: another algorithm */
     assert_int_equal(blas->heuristics - asked, 2);
     for (uint32_t n = 1; n <= 1000; n++) {
         mm = (struct st_matmul){
             .m = 1, .n = n, .k = 1, .lda = 1, .ldb = n, .ldc = n, .ab_dtype = STRATA_F32, .c_dtype = STRATA_F32};
-        ok(ops->matmul(dev, &mm, arena + 65536, arena, arena + 32768, NULL));
+        ok(ops->tensors->matmul(dev, &mm, arena + 65536, arena, arena + 32768, NULL));
         most = blas->objects > most ? blas->objects : most;
     }
     assert_true(most <= 4 * 256 + 2);
     mm.m = 0;
-    ok(ops->matmul(dev, &mm, arena + 65536, arena, arena + 32768, NULL));
+    ok(ops->tensors->matmul(dev, &mm, arena + 65536, arena, arena + 32768, NULL));
     ops->close(dev);
 }
 
@@ -415,14 +415,14 @@ static void unsupported_matmuls_are_named(void **state)
     (void)state;
     mm.bias = true;
     blas->refuses_heuristics = 1;
-    assert_int_equal(ops->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS);
+    assert_int_equal(ops->tensors->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS);
     assert_non_null(strstr(strata_last_error(), "24 x 24 x 24 from bf16 to fp32 with bias"));
     mm.epilogue = ST_EPILOGUE_GELU;
     mm.aux = arena + 4096;
-    assert_int_equal(ops->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS); /* nor without it */
+    assert_int_equal(ops->tensors->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS); /* nor without it */
     blas->refuses_heuristics = 0;
     mm = square(24, STRATA_BF16, STRATA_F32);
-    ok(ops->matmul(dev, &mm, arena + 65536, arena, arena, NULL));
+    ok(ops->tensors->matmul(dev, &mm, arena + 65536, arena, arena, NULL));
     mm = (struct st_matmul){.m = 1,
                             .n = 5000000,
                             .k = 1,
@@ -432,7 +432,7 @@ static void unsupported_matmuls_are_named(void **state)
                             .bias = true,
                             .ab_dtype = STRATA_BF16,
                             .c_dtype = STRATA_F32};
-    assert_int_equal(ops->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS);
+    assert_int_equal(ops->tensors->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS);
     assert_non_null(strstr(strata_last_error(), "a bias of 5000000 columns"));
     ops->close(dev);
 }
@@ -452,13 +452,13 @@ static void run_gelus(float *out, uint32_t size)
     mm.epilogue = ST_EPILOGUE_GELU;
     mm.aux = arena + 3 * elems;
     for (int i = 0; i < 3; i++)
-        ok(ops->matmul(dev, &mm, arena + 4 * elems, arena, arena + elems, arena + 2 * elems));
+        ok(ops->tensors->matmul(dev, &mm, arena + 4 * elems, arena, arena + elems, arena + 2 * elems));
     mm.epilogue = ST_EPILOGUE_GELU_INPUT;
     mm.aux = arena + 5 * elems;
-    ok(ops->matmul(dev, &mm, arena + 6 * elems, arena, arena + elems, arena + 2 * elems));
+    ok(ops->tensors->matmul(dev, &mm, arena + 6 * elems, arena, arena + elems, arena + 2 * elems));
     mm.bias = false;
     mm.epilogue = ST_EPILOGUE_GELU_BACKWARD;
-    ok(ops->matmul(dev, &mm, arena + 6 * elems, arena, arena + elems, NULL));
+    ok(ops->tensors->matmul(dev, &mm, arena + 6 * elems, arena, arena + elems, NULL));
     ok(ops->finish(dev, ST_QUEUE_COMPUTE));
     memcpy(out, arena + 3 * elems, 4 * elems * sizeof(float));
     ops->close(dev);
@@ -515,14 +515,15 @@ static strata_status a_run(unsigned char *host, bool *all_told)
     if (st == STRATA_OK)
         st = round_trip(dev, host);
     if (st == STRATA_OK)
-        st = ops->matmul(dev, &mm, ops->arena(dev), ops->arena(dev) + 4096, ops->arena(dev) + 8192, NULL);
+        st = ops->tensors->matmul(dev, &mm, ops->arena(dev), ops->arena(dev) + 4096, ops->arena(dev) + 8192, NULL);
     if (st == STRATA_OK)
-        st = ops->gelu_forward(dev, ops->arena(dev), ops->arena(dev), 100, STRATA_F32);
+        st = ops->tensors->gelu_forward(dev, ops->arena(dev), ops->arena(dev), 100, STRATA_F32);
     if (st == STRATA_OK) {
         gelu.bias = true;
         gelu.epilogue = ST_EPILOGUE_GELU;
         gelu.aux = ops->arena(dev) + 12288;
-        st = ops->matmul(dev, &gelu, ops->arena(dev), ops->arena(dev) + 4096, ops->arena(dev) + 8192, ops->arena(dev) + 4096);
+        st = ops->tensors->matmul(dev, &gelu, ops->arena(dev), ops->arena(dev) + 4096, ops->arena(dev) + 8192,
+                                  ops->arena(dev) + 4096);
     }
     for (unsigned q = 0; q < ST_QUEUE_COUNT && st == STRATA_OK; q++) {
         st = ops->notify(dev, (enum st_queue)q, ignore, &told);

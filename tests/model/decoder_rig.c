@@ -151,6 +151,7 @@ struct st_call rig_call(struct rig *r, enum st_call_kind kind, uint32_t page)
 {
     return (struct st_call){
         .kind = kind,
+        .ops = r->dev->ops->tensors,
         .device = r->dev,
         .weight = r->weights[page],
         .grad = r->grads[page],

@@ -219,7 +219,7 @@ static void test_bytes_and_flops(void **state)
     assert_int_equal(w->activation_bytes, 1024 * 768 * 2);
     assert_int_equal(w->block_internal_bytes, 1024 * 768 * 2 * 9 + 2 * 1024 * 8 + 1024 * 12 * 4);
     assert_true(w->block_workspace_bytes ==
-                1024 * 768 * 2 * 5 + (st_device_cpu_ops.attention_workspace(&m->attention, 2) + 255) / 256 * 256);
+                1024 * 768 * 2 * 5 + (st_tensor_cpu_ops.attention_workspace(&m->attention, 2) + 255) / 256 * 256);
     assert_int_equal(w->head_internal_bytes, 1024 * (8 + 12 + 768 * 2 + 768 * 4));
     assert_true(w->block_forward_flops == rows * (24 * hidden * hidden + 4 * 512 * hidden));
     assert_true(w->block_backward_flops == 2 * w->block_forward_flops);

@@ -3,7 +3,7 @@
 #ifndef TESTS_OFFLOAD_ATTENTION_REFERENCE_H
 #define TESTS_OFFLOAD_ATTENTION_REFERENCE_H
 
-#include "offload/device/device.h"
+#include "offload/device/tensor_ops.h"
 
 struct attention_reference {
     struct st_attention at;

@@ -25,6 +25,7 @@ static void open_device(struct df_device *d, const struct st_device_opts *opts)
     }
     df_ok(st);
     d->ops = d->dev->ops;
+    d->tensors = d->ops->tensors;
 }
 
 void df_open(struct df_device *d, const struct df_opts *opts)

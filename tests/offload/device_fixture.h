@@ -6,6 +6,7 @@
 
 #include "core/system/workers.h"
 #include "offload/device/device.h"
+#include "offload/device/tensor_ops.h"
 #include "tests/offload/device_values.h"
 
 #ifndef DF_DEVICE
@@ -16,6 +17,7 @@ struct df_device {
     struct st_workers *workers;
     struct st_device *dev;
     const struct st_device_ops *ops;
+    const struct st_tensor_ops *tensors;
     uint64_t used, bytes;
 };
 

@@ -142,7 +142,7 @@ static strata_status mirror_matmul(struct st_device *dev, const struct st_matmul
     struct st_matmul inner = *mm;
 
     inner.aux = at(m, mm->aux);
-    return leave(m, m->ops->matmul(m->inner, &inner, at(m, c), at(m, a), at(m, b), at(m, bias)));
+    return leave(m, m->ops->tensors->matmul(m->inner, &inner, at(m, c), at(m, a), at(m, b), at(m, bias)));
 }
 
 static strata_status mirror_bias_backward(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
@@ -150,7 +150,7 @@ static strata_status mirror_bias_backward(struct st_device *dev, float *dbias, c
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->bias_backward(m->inner, at(m, dbias), at(m, dy), rows, cols, dt));
+    return leave(m, m->ops->tensors->bias_backward(m->inner, at(m, dbias), at(m, dy), rows, cols, dt));
 }
 
 static strata_status mirror_layernorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
@@ -158,8 +158,8 @@ static strata_status mirror_layernorm_forward(struct st_device *dev, void *y, fl
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->layernorm_forward(m->inner, at(m, y), at(m, stats), at(m, x), at(m, weight), at(m, bias), rows, cols,
-                                              eps, dt));
+    return leave(m, m->ops->tensors->layernorm_forward(m->inner, at(m, y), at(m, stats), at(m, x), at(m, weight), at(m, bias),
+                                                       rows, cols, eps, dt));
 }
 
 static strata_status mirror_layernorm_backward(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
@@ -168,8 +168,8 @@ static strata_status mirror_layernorm_backward(struct st_device *dev, void *dx, 
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->layernorm_backward(m->inner, at(m, dx), at(m, dweight), at(m, dbias), at(m, dy), dy_dt, at(m, x),
-                                               at(m, stats), at(m, weight), at(m, residual), rows, cols, dt));
+    return leave(m, m->ops->tensors->layernorm_backward(m->inner, at(m, dx), at(m, dweight), at(m, dbias), at(m, dy), dy_dt,
+                                                        at(m, x), at(m, stats), at(m, weight), at(m, residual), rows, cols, dt));
 }
 
 static strata_status mirror_rmsnorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
@@ -177,7 +177,8 @@ static strata_status mirror_rmsnorm_forward(struct st_device *dev, void *y, floa
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->rmsnorm_forward(m->inner, at(m, y), at(m, stats), at(m, x), at(m, weight), rows, cols, eps, dt));
+    return leave(
+        m, m->ops->tensors->rmsnorm_forward(m->inner, at(m, y), at(m, stats), at(m, x), at(m, weight), rows, cols, eps, dt));
 }
 
 static strata_status mirror_rmsnorm_backward(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
@@ -186,8 +187,8 @@ static strata_status mirror_rmsnorm_backward(struct st_device *dev, void *dx, fl
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->rmsnorm_backward(m->inner, at(m, dx), at(m, dweight), at(m, dy), dy_dt, at(m, x), at(m, stats),
-                                             at(m, weight), at(m, residual), rows, cols, dt));
+    return leave(m, m->ops->tensors->rmsnorm_backward(m->inner, at(m, dx), at(m, dweight), at(m, dy), dy_dt, at(m, x),
+                                                      at(m, stats), at(m, weight), at(m, residual), rows, cols, dt));
 }
 
 static strata_status mirror_rope(struct st_device *dev, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
@@ -195,7 +196,8 @@ static strata_status mirror_rope(struct st_device *dev, void *x, uint32_t stride
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->rope(m->inner, at(m, x), stride, rows, seq, first, heads, head_dim, at(m, table), inverse, dt));
+    return leave(m,
+                 m->ops->tensors->rope(m->inner, at(m, x), stride, rows, seq, first, heads, head_dim, at(m, table), inverse, dt));
 }
 
 static strata_status mirror_swiglu_forward(struct st_device *dev, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
@@ -203,7 +205,7 @@ static strata_status mirror_swiglu_forward(struct st_device *dev, void *y, const
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->swiglu_forward(m->inner, at(m, y), at(m, gate_up), rows, ffn, dt));
+    return leave(m, m->ops->tensors->swiglu_forward(m->inner, at(m, y), at(m, gate_up), rows, ffn, dt));
 }
 
 static strata_status mirror_swiglu_backward(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up,
@@ -211,27 +213,27 @@ static strata_status mirror_swiglu_backward(struct st_device *dev, void *dgate_u
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->swiglu_backward(m->inner, at(m, dgate_up), at(m, dy), at(m, gate_up), rows, ffn, dt));
+    return leave(m, m->ops->tensors->swiglu_backward(m->inner, at(m, dgate_up), at(m, dy), at(m, gate_up), rows, ffn, dt));
 }
 
 static strata_status mirror_gelu_forward(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->gelu_forward(m->inner, at(m, y), at(m, x), elems, dt));
+    return leave(m, m->ops->tensors->gelu_forward(m->inner, at(m, y), at(m, x), elems, dt));
 }
 
 static strata_status mirror_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->add(m->inner, at(m, y), at(m, a), at(m, b), elems, dt));
+    return leave(m, m->ops->tensors->add(m->inner, at(m, y), at(m, a), at(m, b), elems, dt));
 }
 
 /* A function of the shape alone, which no device is named for: of the one that these tests are built for. */
 static uint64_t mirror_attention_workspace(const struct st_attention *attention, uint32_t workers)
 {
-    return st_device_find(DF_DEVICE)->attention_workspace(attention, workers);
+    return st_device_find(DF_DEVICE)->tensors->attention_workspace(attention, workers);
 }
 
 static strata_status mirror_attention_forward(struct st_device *dev, const struct st_attention *attention, void *out, float *lse,
@@ -239,7 +241,8 @@ static strata_status mirror_attention_forward(struct st_device *dev, const struc
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->attention_forward(m->inner, attention, at(m, out), at(m, lse), at(m, qkv), at(m, workspace)));
+    return leave(m,
+                 m->ops->tensors->attention_forward(m->inner, attention, at(m, out), at(m, lse), at(m, qkv), at(m, workspace)));
 }
 
 static strata_status mirror_attention_backward(struct st_device *dev, const struct st_attention *attention, void *dqkv,
@@ -248,8 +251,8 @@ static strata_status mirror_attention_backward(struct st_device *dev, const stru
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->attention_backward(m->inner, attention, at(m, dqkv), at(m, dout), at(m, out), at(m, lse), at(m, qkv),
-                                               at(m, workspace)));
+    return leave(m, m->ops->tensors->attention_backward(m->inner, attention, at(m, dqkv), at(m, dout), at(m, out), at(m, lse),
+                                                        at(m, qkv), at(m, workspace)));
 }
 
 static strata_status mirror_attention_cached(struct st_device *dev, const struct st_attention *attention, void *out, void *keys,
@@ -257,8 +260,8 @@ static strata_status mirror_attention_cached(struct st_device *dev, const struct
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->attention_cached(m->inner, attention, at(m, out), at(m, keys), at(m, values), at(m, qkv), first, rows,
-                                             at(m, workspace)));
+    return leave(m, m->ops->tensors->attention_cached(m->inner, attention, at(m, out), at(m, keys), at(m, values), at(m, qkv),
+                                                      first, rows, at(m, workspace)));
 }
 
 static strata_status mirror_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens,
@@ -275,7 +278,7 @@ static strata_status mirror_embed_add_position(struct st_device *dev, void *x, c
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->embed_add_position(m->inner, at(m, x), at(m, pos), rows, seq, cols, dt));
+    return leave(m, m->ops->tensors->embed_add_position(m->inner, at(m, x), at(m, pos), rows, seq, cols, dt));
 }
 
 static strata_status mirror_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, uint32_t rows,
@@ -283,7 +286,7 @@ static strata_status mirror_embed_position_backward(struct st_device *dev, float
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->embed_position_backward(m->inner, at(m, dpos), at(m, dx), rows, seq, cols, dt));
+    return leave(m, m->ops->tensors->embed_position_backward(m->inner, at(m, dpos), at(m, dx), rows, seq, cols, dt));
 }
 
 static strata_status mirror_embed_scatter(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens,
@@ -300,7 +303,7 @@ static strata_status mirror_xent_stats(struct st_device *dev, float *stats, cons
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->xent_stats(m->inner, at(m, stats), at(m, logits), at(m, targets), rows, cols, first));
+    return leave(m, m->ops->tensors->xent_stats(m->inner, at(m, stats), at(m, logits), at(m, targets), rows, cols, first));
 }
 
 static strata_status mirror_xent_grad(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
@@ -309,8 +312,8 @@ static strata_status mirror_xent_grad(struct st_device *dev, void *dlogits, cons
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->xent_grad(m->inner, at(m, dlogits), at(m, logits), at(m, stats), at(m, targets), rows, cols, first,
-                                      scale, dt));
+    return leave(m, m->ops->tensors->xent_grad(m->inner, at(m, dlogits), at(m, logits), at(m, stats), at(m, targets), rows, cols,
+                                               first, scale, dt));
 }
 
 static strata_status mirror_xent_loss(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets,
@@ -318,7 +321,7 @@ static strata_status mirror_xent_loss(struct st_device *dev, double *loss_sum, c
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->xent_loss(m->inner, at(m, loss_sum), at(m, stats), at(m, targets), rows));
+    return leave(m, m->ops->tensors->xent_loss(m->inner, at(m, loss_sum), at(m, stats), at(m, targets), rows));
 }
 
 static strata_status mirror_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
@@ -343,15 +346,8 @@ static strata_status mirror_update(struct st_device *dev, void *weight, int16_t 
                                    at(m, overflowed)));
 }
 
-static const struct st_device_ops mirror_ops = {
-    .name = "mirror",
-    .close = mirror_close,
-    .arena = mirror_arena,
-    .upload = mirror_upload,
-    .download = mirror_download,
-    .finish = mirror_finish,
+static const struct st_tensor_ops mirror_tensors = {
     .zero = mirror_zero,
-    .copy = mirror_copy,
     .matmul = mirror_matmul,
     .bias_backward = mirror_bias_backward,
     .layernorm_forward = mirror_layernorm_forward,
@@ -367,13 +363,25 @@ static const struct st_device_ops mirror_ops = {
     .attention_forward = mirror_attention_forward,
     .attention_backward = mirror_attention_backward,
     .attention_cached = mirror_attention_cached,
-    .embed_gather = mirror_embed_gather,
     .embed_add_position = mirror_embed_add_position,
     .embed_position_backward = mirror_embed_position_backward,
-    .embed_scatter = mirror_embed_scatter,
     .xent_stats = mirror_xent_stats,
     .xent_grad = mirror_xent_grad,
     .xent_loss = mirror_xent_loss,
+};
+
+static const struct st_device_ops mirror_ops = {
+    .name = "mirror",
+    .tensors = &mirror_tensors,
+    .close = mirror_close,
+    .arena = mirror_arena,
+    .upload = mirror_upload,
+    .download = mirror_download,
+    .finish = mirror_finish,
+    .zero = mirror_zero,
+    .copy = mirror_copy,
+    .embed_gather = mirror_embed_gather,
+    .embed_scatter = mirror_embed_scatter,
     .grad_finish = mirror_grad_finish,
     .update = mirror_update,
 };

@@ -48,10 +48,10 @@ static void check_shape(const struct st_attention *shape, strata_dtype dt, bool 
     out = df_alloc(&d, rows * at.out_stride, dt);
     dqkv = df_alloc(&d, rows * at.qkv_stride, dt);
     lse = df_alloc(&d, rows * at.heads, STRATA_F32);
-    workspace = df_alloc(&d, d.ops->attention_workspace(&at, 2) / 4 + 1, STRATA_F32);
+    workspace = df_alloc(&d, d.tensors->attention_workspace(&at, 2) / 4 + 1, STRATA_F32);
     r = reference_create(&at, qkv, dout);
-    df_ok(d.ops->attention_forward(d.dev, &at, out, lse, qkv, workspace));
-    df_ok(d.ops->attention_backward(d.dev, &at, dqkv, dout, out, lse, qkv, workspace));
+    df_ok(d.tensors->attention_forward(d.dev, &at, out, lse, qkv, workspace));
+    df_ok(d.tensors->attention_backward(d.dev, &at, dqkv, dout, out, lse, qkv, workspace));
     df_assert_close("attention out", out, dt, r.out, r.out_elems, df_tolerance(dt));
     df_assert_close("attention lse", lse, STRATA_F32, r.lse, r.lse_elems, df_tolerance(STRATA_F32));
     df_assert_close("attention dqkv", dqkv, dt, r.dqkv, r.qkv_elems, df_tolerance(dt));
@@ -89,7 +89,7 @@ static void workspace_is_small(void **state)
                                     .qkv_stride = 4800,
                                     .out_stride = 1600,
                                     .dt = STRATA_BF16};
-    const uint64_t one = st_device_cpu_ops.attention_workspace(&at, 1), two = st_device_cpu_ops.attention_workspace(&at, 2);
+    const uint64_t one = st_tensor_cpu_ops.attention_workspace(&at, 1), two = st_tensor_cpu_ops.attention_workspace(&at, 2);
 
     (void)state;
     assert_true(one < 4u << 20);
@@ -150,7 +150,7 @@ static void check_long_dtype(strata_dtype dt, bool widen)
 
     at.dt = dt;
     df_open(&d, &(struct df_opts){.widen_bf16 = widen, .arena_bytes = LONG_BYTES});
-    bytes = d.ops->attention_workspace(&at, 2);
+    bytes = d.tensors->attention_workspace(&at, 2);
     assert_true(bytes < sizeof(float) * LONG * LONG / 4); /* a quarter of one head's scores */
     qkv = df_random(&d, LONG * at.qkv_stride, dt, 1, 1.5, 0);
     dout = df_random(&d, LONG * at.out_stride, dt, 2, 1, 0);
@@ -160,8 +160,8 @@ static void check_long_dtype(strata_dtype dt, bool widen)
     workspace = df_alloc(&d, (LONG_BYTES - d.used) / sizeof(float), STRATA_F32); /* all that is left */
     end = d.ops->arena(d.dev) + LONG_BYTES;
     memset(workspace, 0xa5, (size_t)(end - workspace));
-    df_ok(d.ops->attention_forward(d.dev, &at, out, lse, qkv, workspace));
-    df_ok(d.ops->attention_backward(d.dev, &at, dqkv, dout, out, lse, qkv, workspace));
+    df_ok(d.tensors->attention_forward(d.dev, &at, out, lse, qkv, workspace));
+    df_ok(d.tensors->attention_backward(d.dev, &at, dqkv, dout, out, lse, qkv, workspace));
     for (const unsigned char *c = workspace + bytes; c < end; c++)
         if (*c != 0xa5)
             fail_msg("byte %td past the workspace was written", c - workspace - (ptrdiff_t)bytes);
@@ -198,8 +198,8 @@ static struct cached run_cached(struct df_device *d, const struct st_attention *
     for (uint32_t first = 0; first < at->seq; first += group) {
         const uint32_t rows = at->seq - first < group ? at->seq - first : group;
 
-        df_ok(d->ops->attention_cached(d->dev, at, (char *)c.out + (uint64_t)first * at->out_stride * bytes, c.keys, c.values,
-                                       (const char *)qkv + (uint64_t)first * at->qkv_stride * bytes, first, rows, workspace));
+        df_ok(d->tensors->attention_cached(d->dev, at, (char *)c.out + (uint64_t)first * at->out_stride * bytes, c.keys, c.values,
+                                           (const char *)qkv + (uint64_t)first * at->qkv_stride * bytes, first, rows, workspace));
     }
     return c;
 }
@@ -219,7 +219,7 @@ static void check_cached(const struct st_attention *shape, strata_dtype dt)
 
     at.dt = dt;
     df_open(&d, &(struct df_opts){0});
-    bytes = d.ops->attention_workspace(&at, 2);
+    bytes = d.tensors->attention_workspace(&at, 2);
     qkv = df_random(&d, (uint64_t)at.seq * at.qkv_stride, dt, 1, 1.5, 0);
     workspace = df_alloc(&d, bytes / 2 + 32, STRATA_F16);
     memset(workspace + bytes, 0xa5, 64);
@@ -274,8 +274,8 @@ static void cached_equals_forward(void **state)
         df_open(&d, &(struct df_opts){0});
         qkv = df_random(&d, (uint64_t)at.seq * at.qkv_stride, dt, 1, 1.5, 0);
         out = df_alloc(&d, out_elems, dt);
-        workspace = df_alloc(&d, d.ops->attention_workspace(&at, 2) / 4 + 1, STRATA_F32);
-        df_ok(d.ops->attention_forward(d.dev, &at, out, df_alloc(&d, at.seq * at.heads, STRATA_F32), qkv, workspace));
+        workspace = df_alloc(&d, d.tensors->attention_workspace(&at, 2) / 4 + 1, STRATA_F32);
+        df_ok(d.tensors->attention_forward(d.dev, &at, out, df_alloc(&d, at.seq * at.heads, STRATA_F32), qkv, workspace));
         c = run_cached(&d, &at, qkv, 5, workspace);
         want = df_doubles(out, out_elems, dt);
         df_assert_close("cached against forward", c.out, dt, want, out_elems, df_tolerance(dt));

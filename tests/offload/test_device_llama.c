@@ -67,10 +67,10 @@ static void check_norm_shape(struct df_device *d, strata_dtype dt, strata_dtype 
            *want_y = malloc(elems * sizeof(double));
     double *want_stats = malloc(rows * sizeof(double));
 
-    df_ok(d->ops->rmsnorm_forward(d->dev, y, stats, x, w, rows, cols, EPS, dt));
+    df_ok(d->tensors->rmsnorm_forward(d->dev, y, stats, x, w, rows, cols, EPS, dt));
     memcpy(dx, res, elems * strata_dtype_bytes(dt)); /* the residual may be dx itself */
-    df_ok(d->ops->rmsnorm_backward(d->dev, dx, dw, dy, dy_dt, x, stats, w, residual ? dx : NULL, rows, cols, dt));
-    df_ok(d->ops->rmsnorm_backward(d->dev, frozen, NULL, dy, dy_dt, x, stats, w, residual ? res : NULL, rows, cols, dt));
+    df_ok(d->tensors->rmsnorm_backward(d->dev, dx, dw, dy, dy_dt, x, stats, w, residual ? dx : NULL, rows, cols, dt));
+    df_ok(d->tensors->rmsnorm_backward(d->dev, frozen, NULL, dy, dy_dt, x, stats, w, residual ? res : NULL, rows, cols, dt));
     for (uint64_t i = 0; i < elems; i++) {
         want_stats[i / cols] = norm_rstd(&n, i / cols);
         want_y[i] = n.x[i] * want_stats[i / cols] * n.w[i % cols];
@@ -169,11 +169,11 @@ static void check_rope_shape(struct df_device *d, strata_dtype dt, const struct 
     const float *table = rope_table(d, p);
     double *wide = df_doubles(x, elems, dt), *wide_dy = df_doubles(dy, elems, dt), *want = malloc(elems * sizeof(double));
 
-    df_ok(d->ops->rope(d->dev, x, p->stride, p->rows, p->seq, p->first, p->heads, p->head_dim, table, false, dt));
+    df_ok(d->tensors->rope(d->dev, x, p->stride, p->rows, p->seq, p->first, p->heads, p->head_dim, table, false, dt));
     for (uint64_t i = 0; i < elems; i++)
         want[i] = rotated(p, wide, i / p->stride, (uint32_t)(i % p->stride));
     df_assert_close("rope", x, dt, want, elems, df_tolerance(dt) / 2);
-    df_ok(d->ops->rope(d->dev, dy, p->stride, p->rows, p->seq, p->first, p->heads, p->head_dim, table, true, dt));
+    df_ok(d->tensors->rope(d->dev, dy, p->stride, p->rows, p->seq, p->first, p->heads, p->head_dim, table, true, dt));
     for (uint64_t i = 0; i < elems; i++)
         want[i] = df_slope(rope_loss, &(struct rope_row){p, wide, wide_dy, i / p->stride}, &wide[i]);
     df_assert_close("rope gradient", dy, dt, want, elems, df_tolerance(dt) / 2);
@@ -216,7 +216,7 @@ static void check_swiglu_shape(struct df_device *d, strata_dtype dt, uint32_t ro
 
     for (uint64_t i = 0; i < elems; i++)
         want[i] = swiglu(x[i / ffn * 2 * ffn + i % ffn], x[i / ffn * 2 * ffn + ffn + i % ffn]);
-    df_ok(d->ops->swiglu_forward(d->dev, y, gate_up, rows, ffn, dt));
+    df_ok(d->tensors->swiglu_forward(d->dev, y, gate_up, rows, ffn, dt));
     df_assert_close("swiglu", y, dt, want, elems, df_tolerance(dt) / 3);
     for (uint64_t i = 0; i < elems; i++) {
         const uint64_t gate = i / ffn * 2 * ffn + i % ffn, up = gate + ffn;
@@ -224,9 +224,9 @@ static void check_swiglu_shape(struct df_device *d, strata_dtype dt, uint32_t ro
         want[gate] = wide_dy[i] * (swiglu(x[gate] + DF_STEP, x[up]) - swiglu(x[gate] - DF_STEP, x[up])) / (2 * DF_STEP);
         want[up] = wide_dy[i] * swiglu(x[gate], 1);
     }
-    df_ok(d->ops->swiglu_backward(d->dev, apart, dy, gate_up, rows, ffn, dt));
+    df_ok(d->tensors->swiglu_backward(d->dev, apart, dy, gate_up, rows, ffn, dt));
     df_assert_close("swiglu gradient", apart, dt, want, 2 * elems, df_tolerance(dt) / 3);
-    df_ok(d->ops->swiglu_backward(d->dev, gate_up, dy, gate_up, rows, ffn, dt)); /* in place */
+    df_ok(d->tensors->swiglu_backward(d->dev, gate_up, dy, gate_up, rows, ffn, dt)); /* in place */
     assert_memory_equal(gate_up, apart, 2 * elems * strata_dtype_bytes(dt));
     free(x), free(wide_dy), free(want);
 }

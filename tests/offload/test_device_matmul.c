@@ -53,7 +53,7 @@ static struct operands operands_of(struct df_device *d, const struct st_matmul *
 
 static void run(struct df_device *d, const struct st_matmul *mm, const struct operands *o, void *c)
 {
-    df_ok(d->ops->matmul(d->dev, mm, c, o->a, o->b, mm->bias ? o->bias : NULL));
+    df_ok(d->tensors->matmul(d->dev, mm, c, o->a, o->b, mm->bias ? o->bias : NULL));
 }
 
 /* --- the product --- */
@@ -134,7 +134,7 @@ static void check_gelu(struct df_device *d, const struct st_matmul *shape)
     mm.aux = again;
     run(d, &mm, &o, pass);
     assert_memory_equal(again, aux, elems * strata_dtype_bytes(dt));
-    df_ok(d->ops->gelu_forward(d->dev, pass, aux, elems, dt));
+    df_ok(d->tensors->gelu_forward(d->dev, pass, aux, elems, dt));
     assert_same_on_cpu(o.c, pass, elems, dt);
     for (uint64_t i = 0; i < elems; i++)
         o.product[i] = gelu(o.product[i]);

@@ -60,7 +60,7 @@ static void check_frozen(struct df_device *d, const struct norm *n, const void *
         float *got_w = form == 1 ? df_random(d, n->cols, STRATA_F32, 6, 1, 0) : NULL;
         float *got_b = form == 2 ? df_random(d, n->cols, STRATA_F32, 7, 1, 0) : NULL;
 
-        df_ok(d->ops->layernorm_backward(d->dev, got, got_w, got_b, dy, dy_dt, x, stats, w, res, n->rows, n->cols, dt));
+        df_ok(d->tensors->layernorm_backward(d->dev, got, got_w, got_b, dy, dy_dt, x, stats, w, res, n->rows, n->cols, dt));
         assert_memory_equal(got, dx, elems * strata_dtype_bytes(dt));
         if (got_w != NULL)
             assert_memory_equal(got_w, dw, n->cols * sizeof(float));
@@ -88,9 +88,9 @@ static void check_norm_shape(struct df_device *d, strata_dtype dt, strata_dtype 
            *want_b = df_doubles(db, cols, STRATA_F32);
     double *want_y = malloc(elems * sizeof(double));
 
-    df_ok(d->ops->layernorm_forward(d->dev, y, stats, x, w, b, rows, cols, 1e-5f, dt));
+    df_ok(d->tensors->layernorm_forward(d->dev, y, stats, x, w, b, rows, cols, 1e-5f, dt));
     memcpy(dx, res, elems * strata_dtype_bytes(dt)); /* the residual may be dx itself */
-    df_ok(d->ops->layernorm_backward(d->dev, dx, dw, db, dy, dy_dt, x, stats, w, residual ? dx : NULL, rows, cols, dt));
+    df_ok(d->tensors->layernorm_backward(d->dev, dx, dw, db, dy, dy_dt, x, stats, w, residual ? dx : NULL, rows, cols, dt));
     for (uint64_t i = 0; i < elems; i++) {
         want_y[i] = norm_output(&n, i / cols, i % cols);
         want[i] = (residual ? want[i] : 0) + norm_slope(&n, &n.x[i], i / cols, i / cols + 1);
@@ -137,11 +137,11 @@ static void check_pointwise(struct df_device *d, strata_dtype dt)
 
     for (uint64_t i = 0; i < elems; i++)
         want[i] = gelu(want_x[i]);
-    df_ok(d->ops->gelu_forward(d->dev, y, x, elems, dt));
+    df_ok(d->tensors->gelu_forward(d->dev, y, x, elems, dt));
     df_assert_close("gelu", y, dt, want, elems, df_tolerance(dt) / 3);
     for (uint64_t i = 0; i < elems; i++)
         want[i] = want_x[i] + want_dy[i];
-    df_ok(d->ops->add(d->dev, y, x, dy, elems, dt));
+    df_ok(d->tensors->add(d->dev, y, x, dy, elems, dt));
     df_assert_close("add", y, dt, want, elems, df_tolerance(dt) / 3);
     free(want), free(want_x), free(want_dy);
 }
@@ -161,7 +161,7 @@ static void check_bias(struct df_device *d, strata_dtype dt)
 
     for (uint64_t i = 0; i < (uint64_t)rows * cols; i++)
         want[i % cols] += df_at(dy, i, dt);
-    df_ok(d->ops->bias_backward(d->dev, db, dy, rows, cols, dt));
+    df_ok(d->tensors->bias_backward(d->dev, db, dy, rows, cols, dt));
     df_assert_close("dbias", db, STRATA_F32, want, cols, df_tolerance(STRATA_F32));
     free(want);
 }
@@ -199,8 +199,8 @@ static void check_embedding(struct df_device *d, strata_dtype dt)
         df_ok(d->ops->embed_gather(d->dev, x, tile, tokens, ROWS, COLS, first, count, dt));
         df_ok(d->ops->embed_scatter(d->dev, dtable + first * COLS, dx, tokens, ROWS, COLS, first, count, dt));
     }
-    df_ok(d->ops->embed_add_position(d->dev, x, pos, ROWS, SEQ, COLS, dt));
-    df_ok(d->ops->embed_position_backward(d->dev, dpos, dx, ROWS, SEQ, COLS, dt));
+    df_ok(d->tensors->embed_add_position(d->dev, x, pos, ROWS, SEQ, COLS, dt));
+    df_ok(d->tensors->embed_position_backward(d->dev, dpos, dx, ROWS, SEQ, COLS, dt));
     df_assert_close("embedding", x, dt, want, ROWS * COLS, df_tolerance(dt) / 3);
     df_assert_close("dtable", dtable, STRATA_F32, want_table, VOCAB * COLS, df_tolerance(STRATA_F32));
     df_assert_close("dpos", dpos, STRATA_F32, want_pos, SEQ * COLS, df_tolerance(STRATA_F32));

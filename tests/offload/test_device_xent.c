@@ -89,15 +89,15 @@ static double *run_tiles(const struct problem *p, uint32_t tile_cols, strata_dty
 
             fill_tile(p, tile, first, cols);
             if (pass == 0) {
-                df_ok(d.ops->xent_stats(d.dev, stats, tile, targets, p->rows, cols, first));
+                df_ok(d.tensors->xent_stats(d.dev, stats, tile, targets, p->rows, cols, first));
                 continue;
             }
-            df_ok(d.ops->xent_grad(d.dev, dlogits, tile, stats, targets, p->rows, cols, first, scale, dt));
+            df_ok(d.tensors->xent_grad(d.dev, dlogits, tile, stats, targets, p->rows, cols, first, scale, dt));
             for (uint64_t i = 0; i < (uint64_t)p->rows * cols; i++)
                 out[i / cols * p->vocab + first + i % cols] = df_at(dlogits, i, dt);
         }
     }
-    df_ok(d.ops->xent_loss(d.dev, loss_sum, stats, targets, p->rows));
+    df_ok(d.tensors->xent_loss(d.dev, loss_sum, stats, targets, p->rows));
     *loss = *loss_sum;
     df_close(&d);
     return out;

@@ -219,16 +219,8 @@ static strata_status cpu_update(struct st_device *dev, void *weight, int16_t *re
     return STRATA_OK;
 }
 
-const struct st_device_ops st_device_cpu_ops = {
-    .name = "cpu",
-    .open = cpu_open,
-    .close = cpu_close,
-    .arena = cpu_arena,
-    .upload = cpu_upload,
-    .download = cpu_download,
-    .finish = cpu_finish,
+const struct st_tensor_ops st_tensor_cpu_ops = {
     .zero = cpu_zero,
-    .copy = cpu_copy,
     .matmul = st_cpu_matmul,
     .bias_backward = st_cpu_bias_backward,
     .layernorm_forward = st_cpu_layernorm_forward,
@@ -244,13 +236,26 @@ const struct st_device_ops st_device_cpu_ops = {
     .attention_forward = st_cpu_attention_forward,
     .attention_backward = st_cpu_attention_backward,
     .attention_cached = st_cpu_attention_cached,
-    .embed_gather = st_cpu_embed_gather,
     .embed_add_position = st_cpu_embed_add_position,
     .embed_position_backward = st_cpu_embed_position_backward,
-    .embed_scatter = st_cpu_embed_scatter,
     .xent_stats = st_cpu_xent_stats,
     .xent_grad = st_cpu_xent_grad,
     .xent_loss = st_cpu_xent_loss,
+};
+
+const struct st_device_ops st_device_cpu_ops = {
+    .name = "cpu",
+    .tensors = &st_tensor_cpu_ops,
+    .open = cpu_open,
+    .close = cpu_close,
+    .arena = cpu_arena,
+    .upload = cpu_upload,
+    .download = cpu_download,
+    .finish = cpu_finish,
+    .zero = cpu_zero,
+    .copy = cpu_copy,
+    .embed_gather = st_cpu_embed_gather,
+    .embed_scatter = st_cpu_embed_scatter,
     .grad_finish = cpu_grad_finish,
     .update = cpu_update,
 };

@@ -10,6 +10,7 @@
 #include "core/system/workers.h"
 #include "kernels/ops/ops.h"
 #include "offload/device/device.h"
+#include "offload/device/tensor_ops.h"
 
 /* One direction of the link to the device, slower than memory when a limit says so. */
 struct cpu_link {

@@ -207,20 +207,8 @@ static strata_status cuda_copy(struct st_device *dev, void *dst, const void *src
                           "copy");
 }
 
-const struct st_device_ops st_device_cuda_ops = {
-    .name = "cuda",
-    .open = cuda_open,
-    .close = cuda_close,
-    .arena = cuda_arena,
-    .memory = cuda_memory,
-    .pin = st_cuda_pin,
-    .unpin = st_cuda_unpin,
-    .upload = st_cuda_upload,
-    .download = st_cuda_download,
-    .finish = cuda_finish,
-    .notify = cuda_notify,
+const struct st_tensor_ops st_tensor_cuda_ops = {
     .zero = cuda_zero,
-    .copy = cuda_copy,
     .matmul = st_cuda_dev_matmul,
     .bias_backward = st_cuda_dev_bias_backward,
     .layernorm_forward = st_cuda_dev_layernorm_forward,
@@ -236,13 +224,30 @@ const struct st_device_ops st_device_cuda_ops = {
     .attention_forward = st_cuda_dev_attention_forward,
     .attention_backward = st_cuda_dev_attention_backward,
     .attention_cached = st_cuda_dev_attention_cached,
-    .embed_gather = st_cuda_dev_embed_gather,
     .embed_add_position = st_cuda_dev_embed_add_position,
     .embed_position_backward = st_cuda_dev_embed_position_backward,
-    .embed_scatter = st_cuda_dev_embed_scatter,
     .xent_stats = st_cuda_dev_xent_stats,
     .xent_grad = st_cuda_dev_xent_grad,
     .xent_loss = st_cuda_dev_xent_loss,
+};
+
+const struct st_device_ops st_device_cuda_ops = {
+    .name = "cuda",
+    .tensors = &st_tensor_cuda_ops,
+    .open = cuda_open,
+    .close = cuda_close,
+    .arena = cuda_arena,
+    .memory = cuda_memory,
+    .pin = st_cuda_pin,
+    .unpin = st_cuda_unpin,
+    .upload = st_cuda_upload,
+    .download = st_cuda_download,
+    .finish = cuda_finish,
+    .notify = cuda_notify,
+    .zero = cuda_zero,
+    .copy = cuda_copy,
+    .embed_gather = st_cuda_dev_embed_gather,
+    .embed_scatter = st_cuda_dev_embed_scatter,
     .grad_finish = st_cuda_dev_grad_finish,
     .update = st_cuda_dev_update,
 };

@@ -12,6 +12,7 @@
 
 #include "core/base/fault.h"
 #include "offload/device/device.h"
+#include "offload/device/tensor_ops.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>

@@ -1,0 +1,104 @@
+/* offload/device/tensor_ops.h - what a model computes with: a table of functions over tensors on a device.
+ *
+ * Each enqueues on the device's compute queue, which runs in order; on a device without queues it is done when it returns.  What
+ * a call's pointers name stays untouched until then; structs given by pointer (st_matmul, st_attention) are copied by the call.
+ * All other pointers lie on the device, where on `cuda` the host cannot follow them.  Moving bytes between host and device, and
+ * what the engine itself runs there, is offload/device/device.h.
+ *
+ * Activations, weights and activation gradients have dtype `dt` (BF16, F16 or F32); gradients of parameters accumulate in
+ * F32.  Tile shapes are functions of the operands' shapes alone, so results never depend on budgets or thread count.  Shapes are
+ * row-major; `rows` = batch * seq of one micro-batch. */
+#ifndef OFFLOAD_DEVICE_TENSOR_OPS_H
+#define OFFLOAD_DEVICE_TENSOR_OPS_H
+
+#include "kernels/matmul/matmul.h"
+#include "strata/status.h"
+#include "strata/types.h"
+#include <stdbool.h>
+
+struct st_device; /* offload/device/device.h */
+
+/* Multi-head causal attention over packed q,k,v rows. */
+struct st_attention {
+    uint32_t batch, seq, heads, kv_heads, head_dim;
+    uint32_t qkv_stride; /* elements between rows of qkv and of dqkv; q at 0, k at heads*d, v at (heads+kv_heads)*d */
+    uint32_t out_stride; /* elements between rows of out and dout */
+    strata_dtype dt;
+};
+
+struct st_tensor_ops {
+    strata_status (*zero)(struct st_device *dev, void *dst, uint64_t bytes);
+    /* C = op(A) op(B) + bias, with the epilogue; spread over workers in tiles fixed by the shape.  What GELU leaves in C need not
+     * have the bits of gelu_forward(aux): what is made of aux later is made of aux each time. */
+    strata_status (*matmul)(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
+                            const void *bias);
+    /* dbias[cols] f32 += column sums of dy[rows, cols] dt, rows in a fixed order (cpu: by index). */
+    strata_status (*bias_backward)(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
+                                   strata_dtype dt);
+    /* y = (x - mean) * rstd * weight + bias; stats[rows][2] f32 = mean, rstd. */
+    strata_status (*layernorm_forward)(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                       const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+    /* dx = backward of the norm applied to dy (dy dtype dy_dt: dt or F32), plus `residual` (dt, may be NULL; may alias dx);
+     * dweight, dbias [cols] f32 +=, rows in a fixed order (cpu: by index). */
+    strata_status (*layernorm_backward)(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
+                                        strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                        const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps); stats[rows] f32 = rstd. */
+    strata_status (*rmsnorm_forward)(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                     uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+    /* As layernorm_backward, without a bias.  dweight and dbias may be NULL (frozen), here and above. */
+    strata_status (*rmsnorm_backward)(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
+                                      const void *x, const float *stats, const void *weight, const void *residual, uint32_t rows,
+                                      uint32_t cols, strata_dtype dt);
+    /* Rotate pairs (i, i + head_dim/2) of `heads` heads that start each row of x (`stride` elements between rows), in place, by
+     * the angle of position `first + r % seq`: table[position][head_dim / 2][2] f32 = cos, sin, device.  inverse: by minus the
+     * angle. */
+    strata_status (*rope)(struct st_device *dev, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
+                          uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt);
+    /* y[r][c] = silu(gate) * up; gate_up rows are [ffn gate values, ffn up values].  dgate_up may alias gate_up. */
+    strata_status (*swiglu_forward)(struct st_device *dev, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
+                                    strata_dtype dt);
+    strata_status (*swiglu_backward)(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up, uint32_t rows,
+                                     uint32_t ffn, strata_dtype dt);
+    /* gelu_new; its backward is an epilogue of matmul. */
+    strata_status (*gelu_forward)(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt);
+    /* y = a + b, rounded once; y may alias either. */
+    strata_status (*add)(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
+
+    /* lse [batch, heads, seq] f32 is kept for backward. workspace: st attention_workspace() bytes. */
+    uint64_t (*attention_workspace)(const struct st_attention *at, uint32_t workers);
+    strata_status (*attention_forward)(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
+                                       const void *qkv, void *workspace);
+    /* dqkv is overwritten. */
+    strata_status (*attention_backward)(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
+                                        const void *out, const float *lse, const void *qkv, void *workspace);
+    /* Generation: append the keys and values of `rows` rows (positions first..first+rows-1 of one sequence, at->batch 1) to the
+     * caches [context, kv_heads * head_dim] dt, then attend each row to all positions up to its own.  Bits of a row do not depend
+     * on the other rows of its call.  workspace: attention_workspace() of the same `at` with seq = the context. */
+    strata_status (*attention_cached)(struct st_device *dev, const struct st_attention *at, void *out, void *keys, void *values,
+                                      const void *qkv, uint32_t first, uint32_t rows, void *workspace);
+
+    /* x[r] += pos[r % seq], rounded once. */
+    strata_status (*embed_add_position)(struct st_device *dev, void *x, const void *pos, uint32_t rows, uint32_t seq,
+                                        uint32_t cols, strata_dtype dt);
+    /* dpos[s] f32 += sum over batches in order. */
+    strata_status (*embed_position_backward)(struct st_device *dev, float *dpos, const void *dx, uint32_t rows, uint32_t seq,
+                                             uint32_t cols, strata_dtype dt);
+
+    /* Softmax cross-entropy over tiles of the vocabulary.  stats [rows][3] f32: running max, sum of exp, target logit.
+     * first tile: initialises.  logits [rows, cols] f32, cols = this tile's vocabulary rows starting at `first`. */
+    strata_status (*xent_stats)(struct st_device *dev, float *stats, const float *logits, const int32_t *targets, uint32_t rows,
+                                uint32_t cols, uint32_t first);
+    /* dlogits [rows, cols] dt = (softmax - onehot) * scale; rows with target < 0 give zeros. */
+    strata_status (*xent_grad)(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
+                               const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
+                               strata_dtype dt);
+    /* *loss_sum (double, device) = sum over rows with target >= 0 of log-sum-exp - target logit, rows in index order. */
+    strata_status (*xent_loss)(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets,
+                               uint32_t rows);
+};
+
+/** The cpu's, which a model without a device of its own is sized for. */
+extern const struct st_tensor_ops st_tensor_cpu_ops, st_tensor_cuda_ops;
+
+#endif
