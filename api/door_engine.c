@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LR_MOST 1e3
+
 _Static_assert(ST_LANE_COUNT <= STRATA_LANES_MAX, "every lane has its place in a step's result");
 
 /* --- create and destroy --- */
@@ -241,11 +243,24 @@ strata_status strata_engine_step(struct strata_engine *engine, const int32_t *to
     if (st != STRATA_OK)
         return st;
     st_config_set_rates(&engine->plan->model->config, engine->engine);
+    if (engine->lr_set)
+        st_engine_set_lr(engine->engine, engine->lr);
     st = st_engine_step(engine->engine, tokens, targets, &r);
     if (st != STRATA_OK || result == NULL)
         return st;
     take_result(&step, &r);
     return st_handle_result(result, sizeof(step), &step, sizeof(step), "strata_step");
+}
+
+strata_status strata_engine_set_lr(struct strata_engine *engine, double lr)
+{
+    if (engine == NULL)
+        return st_handle_missing(__func__, "engine");
+    if (!(lr >= 0 && lr <= LR_MOST))
+        return st_error(STRATA_E_INVAL, "%s: a learning rate of %g: 0 to %g are possible", __func__, lr, LR_MOST);
+    engine->lr_set = true;
+    engine->lr = lr;
+    return STRATA_OK;
 }
 
 strata_status strata_engine_flush(struct strata_engine *engine)

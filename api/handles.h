@@ -63,6 +63,8 @@ struct strata_engine {
     struct st_engine *engine;
     struct st_trace *trace; /* NULL: off */
     bool loaded;
+    bool lr_set; /* the caller's learning rate counts, not the schedule's */
+    double lr;
 };
 
 struct strata_data {

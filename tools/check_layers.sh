@@ -62,6 +62,7 @@ BEGIN {
     allow["tests/kernels"] = "kernels/ core/ strata/ tests/"
     allow["tests/nvme"] = "nvme/ core/ strata/ tests/"
     allow["tests/offload"] = "offload/ nvme/ kernels/ core/ strata/ tests/"
+    allow["tests/api"] = "api/ core/base/ strata/ tests/"
     allow["tests/model"] = "model/ " allow["tests/offload"]
     all = "cli/ api/ " allow["tests/model"]
 

@@ -48,8 +48,8 @@ struct strata_config_opts {
  * @param config  out, returned: closed by strata_config_close()
  * @param opts    NULL: all defaults
  *
- * @return STRATA_E_CONFIG  a key or value is wrong: the sentence is the first problem, the others are errors in the log
- *         STRATA_E_INPUT   the file is missing or cannot be read
+ * @return STRATA_E_CONFIG  the file cannot be read, or a key or value is wrong: the sentence is the first problem, the others are
+ *                          errors in the log
  *         STRATA_E_INVAL   config is NULL, file and text are both given, or opts_size is none of any version
  *         STRATA_E_NOMEM, STRATA_E_IO
  *

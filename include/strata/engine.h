@@ -109,6 +109,15 @@ struct strata_step {
 STRATA_API const char *strata_lane_name(uint32_t lane);
 
 /**
+ * Set the learning rate of the steps to come, in the place of the configuration's schedule, which decides until this is called.
+ *
+ * @param lr  0..1e3
+ *
+ * @return STRATA_E_INVAL  engine is NULL, or lr is outside its range: the old one stays
+ */
+STRATA_API strata_status strata_engine_set_lr(struct strata_engine *engine, double lr);
+
+/**
  * One optimizer step.
  *
  * @param tokens   [step_sequences * seq_len] int32, micro-batch by micro-batch; borrowed during the call

@@ -1,0 +1,427 @@
+/* tests/api/test_contract.c - what the door refuses: missing arguments, calls out of order, structs of other sizes. */
+#include "api/handles.h"
+#include "tests/api/handles_fixture.h"
+#include "tests/common/scratch.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* --- arguments --- */
+
+static void nothing_is_called_with_null(void **state)
+{
+    int32_t ids[4] = {0};
+    char hex[33];
+    float logits[1];
+    double loss;
+    uint64_t seen;
+    const char *text, *path = "x";
+    struct strata_model_info shape = STRATA_MODEL_INFO_INIT;
+    struct strata_plan_info needs = STRATA_PLAN_INFO_INIT;
+    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
+    struct strata_eval eval = STRATA_EVAL_INIT;
+    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
+    struct strata_model *model = NULL;
+    struct strata_data *data = NULL;
+    struct strata_plan *plan = NULL;
+    struct strata_engine *engine = NULL;
+    struct strata_export *out = NULL;
+
+    (void)state;
+    assert_refused(strata_config_open(NULL, NULL), "config is NULL");
+    assert_refused(strata_config_json(NULL, &text), "config is NULL");
+    assert_refused(strata_model_open(&model, NULL, &opts), "config is NULL");
+    assert_refused(strata_model_get_info(NULL, &shape), "model is NULL");
+    assert_refused(strata_device_check(NULL), "device is NULL");
+    assert_refused(strata_data_open(&data, NULL, &path, 1), "model is NULL");
+    assert_refused(strata_data_read(NULL, STRATA_DATA_SHUFFLED, 0, 0, 1, ids, ids), "data is NULL");
+    assert_true(strata_data_count(NULL) == 0 && isnan(strata_data_bits_per_byte(NULL, 1)));
+    assert_refused(strata_plan_make(&plan, NULL), "model is NULL");
+    assert_refused(strata_plan_measure(NULL), "plan is NULL");
+    assert_refused(strata_plan_get_info(NULL, &needs), "plan is NULL");
+    assert_refused(strata_plan_text(NULL, &text), "plan is NULL");
+    assert_refused(strata_plan_json(NULL, &text), "plan is NULL");
+    assert_refused(strata_engine_create(&engine, NULL, NULL), "plan is NULL");
+    assert_refused(strata_engine_load(NULL), "engine is NULL");
+    assert_refused(strata_engine_set_lr(NULL, 1), "engine is NULL");
+    assert_refused(strata_engine_step(NULL, ids, ids, NULL), "engine is NULL");
+    assert_refused(strata_engine_flush(NULL), "engine is NULL");
+    assert_refused(strata_engine_eval(NULL, ids, ids, &loss, &seen), "engine is NULL");
+    assert_refused(strata_engine_eval_data(NULL, data, &eval), "engine is NULL");
+    assert_refused(strata_engine_forward(NULL, ids, 1, 0, logits), "engine is NULL");
+    assert_refused(strata_engine_check(NULL), "engine is NULL");
+    assert_refused(strata_engine_digest(NULL, hex, hex), "engine is NULL");
+    assert_refused(strata_engine_get_info(NULL, &info), "engine is NULL");
+    assert_refused(strata_export_open(&out, NULL, "x", NULL), "model is NULL");
+    assert_refused(strata_engine_export(NULL, NULL), "engine is NULL");
+    assert_null(model);
+    strata_config_close(NULL);
+    strata_model_close(NULL);
+    strata_data_close(NULL);
+    strata_plan_destroy(NULL);
+    strata_engine_destroy(NULL);
+    strata_export_abort(NULL);
+}
+
+/* The same with the handle there, and the rest not. */
+static void no_argument_is_left_out(void **state)
+{
+    struct run r = {0};
+    int32_t ids[4 * RUN_SEQ] = {0};
+    const char *paths[1] = {NULL};
+    double loss;
+    uint64_t seen;
+    char hex[33];
+    struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
+    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
+    struct strata_config *other = NULL;
+
+    (void)state;
+    config.override_count = 1;
+    assert_refused(strata_config_open(&other, &config), "overrides is NULL");
+    config.overrides = paths;
+    assert_refused(strata_config_open(&other, &config), "overrides is NULL");
+    config = (struct strata_config_opts)STRATA_CONFIG_OPTS_INIT;
+    config.file = config.text = "{}";
+    assert_refused(strata_config_open(&other, &config), "one of them must be NULL");
+    assert_null(other);
+    assert_ok(run_open(&r, run_tokens("a.bin", 400)));
+    assert_refused(strata_config_json(r.config, NULL), "json is NULL");
+    assert_refused(strata_model_open(NULL, r.config, &opts), "model is NULL");
+    assert_refused(strata_model_open(&r.model, r.config, NULL), "opts is NULL");
+    assert_refused(strata_model_open(&r.model, r.config, &opts), "no model is named");
+    opts.model = "nano";
+    opts.use = (enum strata_use)9;
+    assert_refused(strata_model_open(&r.model, r.config, &opts), "use 9");
+    opts.use = STRATA_USE_GENERATE;
+    assert_refused(strata_model_open(&r.model, r.config, &opts), "prompt_tokens");
+    assert_refused(strata_model_get_info(r.model, NULL), "info is NULL");
+    assert_refused(strata_data_open(NULL, r.model, paths, 1), "data is NULL");
+    assert_refused(strata_data_open(&r.data, r.model, NULL, 1), "paths is NULL");
+    assert_refused(strata_data_open(&r.data, r.model, paths, 1), "one of paths is NULL");
+    assert_refused(strata_data_open(&r.data, r.model, paths, 0), "count is 0");
+    assert_refused(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 0, 0, 1, NULL, ids), "tokens is NULL");
+    assert_refused(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 0, 0, 1, ids, NULL), "targets is NULL");
+    assert_refused(strata_data_read(r.data, (enum strata_data_order)7, 0, 0, 1, ids, ids), "7 is no order");
+    assert_ok(run_start(&r));
+    assert_refused(strata_plan_make(NULL, r.model), "plan is NULL");
+    assert_refused(strata_plan_get_info(r.plan, NULL), "info is NULL");
+    assert_refused(strata_plan_text(r.plan, NULL), "text is NULL");
+    assert_refused(strata_plan_json(r.plan, NULL), "json is NULL");
+    assert_refused(strata_engine_create(NULL, r.plan, NULL), "engine is NULL");
+    assert_refused(strata_engine_step(r.engine, NULL, ids, NULL), "tokens is NULL");
+    assert_refused(strata_engine_step(r.engine, ids, NULL, NULL), "targets is NULL");
+    assert_refused(strata_engine_eval(r.engine, ids, ids, NULL, &seen), "loss_sum is NULL");
+    assert_refused(strata_engine_eval(r.engine, ids, ids, &loss, NULL), "targets_seen is NULL");
+    assert_refused(strata_engine_eval_data(r.engine, NULL, NULL), "data is NULL");
+    assert_refused(strata_engine_eval_data(r.engine, r.data, NULL), "result is NULL");
+    assert_refused(strata_engine_digest(r.engine, NULL, hex), "weights is NULL");
+    assert_refused(strata_engine_digest(r.engine, hex, NULL), "state is NULL");
+    assert_refused(strata_engine_get_info(r.engine, NULL), "info is NULL");
+    assert_refused(strata_engine_export(r.engine, NULL), "out is NULL");
+    assert_refused(strata_export_open(NULL, r.model, "x", NULL), "out is NULL");
+    run_close(&r);
+}
+
+/* --- order --- */
+
+static void calls_out_of_order_are_refused(void **state)
+{
+    struct strata_eval eval = STRATA_EVAL_INIT;
+    struct strata_engine *second = NULL;
+    struct strata_export *out = NULL;
+    struct run r = {0}, other = {0};
+    int32_t ids[4 * RUN_SEQ] = {0};
+    char hex[33];
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", 400)));
+    assert_ok(run_open(&other, NULL));
+    assert_ok(strata_plan_make(&r.plan, r.model));
+    assert_ok(strata_engine_create(&r.engine, r.plan, NULL));
+    assert_refused(strata_engine_step(r.engine, ids, ids, NULL), "strata_engine_load() comes first");
+    assert_refused(strata_engine_flush(r.engine), "strata_engine_load() comes first");
+    assert_refused(strata_engine_eval_data(r.engine, r.data, &eval), "strata_engine_load() comes first");
+    assert_refused(strata_engine_digest(r.engine, hex, hex), "strata_engine_load() comes first");
+    assert_ok(strata_export_open(&out, r.model, scratch_path("out"), NULL));
+    assert_refused(strata_engine_export(r.engine, out), "strata_engine_load() comes first"); /* `out` is taken */
+    assert_refused(strata_engine_create(&second, r.plan, NULL), "the model has an engine");
+    assert_refused(strata_plan_measure(r.plan), "the plan has an engine");
+    assert_null(second);
+    assert_ok(strata_engine_load(r.engine));
+    assert_ok(strata_engine_step(r.engine, ids, ids, NULL));
+    assert_refused(strata_engine_forward(r.engine, ids, 1, 0, (float[256]){0}), "another use");
+    assert_ok(strata_export_open(&out, other.model, scratch_path("other"), NULL));
+    assert_refused(strata_engine_export(r.engine, out), "another model");
+    strata_engine_destroy(r.engine);
+    assert_ok(strata_engine_create(&r.engine, r.plan, NULL)); /* the next one begins anew */
+    assert_refused(strata_engine_step(r.engine, ids, ids, NULL), "strata_engine_load() comes first");
+    run_close(&r);
+    run_close(&other);
+}
+
+static void a_use_allows_what_it_is_for(void **state)
+{
+    struct run plans = {.use = STRATA_USE_PLAN}, evaluates = {.use = STRATA_USE_EVAL};
+    int32_t ids[4 * RUN_SEQ] = {0};
+    double loss;
+    uint64_t seen;
+
+    (void)state;
+    assert_ok(run_open(&plans, NULL));
+    assert_ok(strata_plan_make(&plans.plan, plans.model));
+    assert_refused(strata_engine_create(&plans.engine, plans.plan, NULL), "for planning alone");
+    assert_ok(run_open(&evaluates, NULL));
+    assert_ok(run_start(&evaluates));
+    assert_refused(strata_engine_step(evaluates.engine, ids, ids, NULL), "another use");
+    assert_ok(strata_engine_eval(evaluates.engine, ids, ids, &loss, &seen));
+    assert_true(seen == 4 * RUN_SEQ && loss > 0);
+    ids[3] = 256;
+    assert_status(strata_engine_eval(evaluates.engine, ids, ids, &loss, &seen), STRATA_E_INPUT, "a token outside");
+    ids[3] = 0;
+    assert_ok(strata_engine_eval(evaluates.engine, ids, ids, &loss, &seen)); /* nothing had run */
+    run_close(&plans);
+    run_close(&evaluates);
+}
+
+/* --- a plan --- */
+
+static void a_plan_says_what_it_needs_and_lacks(void **state)
+{
+    struct run fits = {0}, lacks = {.text = "{\"bf16\": {\"enabled\": true}, \"strata\": {\"device_memory\": 1000000}}"};
+    struct strata_plan_info needs = STRATA_PLAN_INFO_INIT;
+    const char *text, *again, *json;
+
+    (void)state;
+    assert_ok(run_open(&fits, NULL));
+    assert_ok(strata_plan_make(&fits.plan, fits.model));
+    assert_ok(strata_plan_get_info(fits.plan, &needs));
+    assert_true(needs.fits && needs.needed_bytes[STRATA_TIER_DEVICE] > 0 && needs.memory_bytes > needs.needed_bytes[0]);
+    assert_true(needs.needed_bytes[STRATA_TIER_DEVICE] <= needs.capacity_bytes[STRATA_TIER_DEVICE]);
+    assert_true(needs.schedule_bound_seconds == 0);
+    assert_ok(strata_plan_text(fits.plan, &text));
+    assert_ok(strata_plan_text(fits.plan, &again));
+    assert_ptr_equal(text, again);
+    assert_non_null(strstr(text, "needed"));
+    assert_null(strstr(text, "lacking"));
+    assert_ok(strata_plan_measure(fits.plan));
+    assert_ok(strata_plan_get_info(fits.plan, &needs));
+    assert_true(needs.schedule_bound_seconds >= needs.hardware_bound_seconds && needs.hardware_bound_seconds > 0);
+    assert_ok(strata_plan_text(fits.plan, &text));
+    assert_non_null(strstr(text, "shortest step"));
+
+    assert_ok(run_open(&lacks, NULL));
+    assert_status(strata_plan_make(&lacks.plan, lacks.model), STRATA_E_NOFIT, "a device of a megabyte");
+    assert_non_null(lacks.plan);
+    assert_ok(strata_plan_get_info(lacks.plan, &needs));
+    assert_true(!needs.fits && needs.needed_bytes[STRATA_TIER_DEVICE] > 1000000);
+    assert_ok(strata_plan_text(lacks.plan, &text));
+    assert_non_null(strstr(text, "lacking"));
+    assert_ok(strata_plan_json(lacks.plan, &json));
+    assert_non_null(strstr(json, "\"fits\":false"));
+    assert_refused(strata_plan_measure(lacks.plan), "does not fit");
+    assert_refused(strata_engine_create(&lacks.engine, lacks.plan, NULL), "does not fit");
+    run_close(&fits);
+    run_close(&lacks);
+}
+
+/* --- data and configuration --- */
+
+static void data_ends_in_order_and_never_shuffled(void **state)
+{
+    int32_t tokens[3 * RUN_SEQ], targets[3 * RUN_SEQ];
+    struct run r = {0}, longer = {.text = "{\"bf16\": {\"enabled\": true}}"};
+    struct strata_eval eval = STRATA_EVAL_INIT;
+    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", 2 * RUN_SEQ + 1)));
+    assert_int_equal(strata_data_count(r.data), 2);
+    assert_ok(strata_data_read(r.data, STRATA_DATA_IN_ORDER, 0, 0, 3, tokens, targets));
+    assert_memory_equal(tokens + 1, targets, (RUN_SEQ - 1) * sizeof(*tokens));
+    for (int i = 0; i < RUN_SEQ; i++)
+        assert_true(tokens[2 * RUN_SEQ + i] == 0 && targets[2 * RUN_SEQ + i] == -1);
+    assert_ok(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 1, 1000000, 3, tokens, targets));
+    assert_true(targets[2 * RUN_SEQ] >= 0);
+
+    assert_ok(run_configure(&longer));
+    opts.model = "nano";
+    opts.seq_len = 2 * RUN_SEQ;
+    assert_ok(strata_model_open(&longer.model, longer.config, &opts));
+    assert_ok(run_start(&longer));
+    assert_refused(strata_engine_eval_data(longer.engine, r.data, &eval), "open the data with this model");
+    run_close(&r);
+    run_close(&longer);
+}
+
+static char logged[8][256];
+static uint32_t log_count;
+
+static void take_line(void *ctx, enum strata_log_level level, const char *line)
+{
+    assert_ptr_equal(ctx, logged);
+    if (log_count < 8)
+        snprintf(logged[log_count++], sizeof(logged[0]), "%d %s", (int)level, line);
+}
+
+static void a_configuration_is_checked_and_dumped(void **state)
+{
+    struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
+    struct strata_config *config = NULL, *copy = NULL;
+    const char *json, *same;
+
+    (void)state;
+    log_count = 0;
+    strata_log_configure(take_line, logged, STRATA_LOG_NOTICE);
+    opts.text = "{\"zero_optimization\": {\"stagee\": 3}, \"gradient_clipping\": -1}";
+    assert_status(strata_config_open(&config, &opts), STRATA_E_CONFIG, "two problems");
+    assert_null(config);
+    assert_int_equal(log_count, 1);
+    assert_true(logged[0][0] == '0' + STRATA_LOG_ERROR);
+    opts.text = "{\"gradient_clipping\": 0.5, \"zero_optimization\": {\"overlap_comm\": true}}";
+    assert_ok(strata_config_open(&config, &opts));
+    assert_non_null(strstr(logged[log_count - 1], "zero_optimization.overlap_comm"));
+    strata_log_configure(NULL, NULL, STRATA_LOG_NONE);
+    assert_ok(strata_config_json(config, &json));
+    assert_non_null(strstr(json, "0.5"));
+    opts.text = json;
+    assert_ok(strata_config_open(&copy, &opts));
+    assert_ok(strata_config_json(copy, &same));
+    assert_string_equal(json, same);
+    opts.text = NULL;
+    opts.file = "no such file";
+    assert_status(strata_config_open(&copy, &opts), STRATA_E_CONFIG, "no such file");
+    strata_config_close(copy);
+    strata_config_close(config);
+    strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
+}
+
+static void names_are_listed(void **state)
+{
+    uint32_t count = 0;
+
+    (void)state;
+    for (; strata_preset_name(count) != NULL; count++)
+        assert_true(strlen(strata_preset_name(count)) > 0);
+    assert_true(count > 3);
+    assert_string_equal(strata_lane_name(0), "compute");
+    for (count = 0; strata_lane_name(count) != NULL; count++)
+        assert_true(count < STRATA_LANES_MAX);
+    assert_ok(strata_device_check("cpu"));
+    assert_refused(strata_device_check("tpu"), "unknown device \"tpu\"");
+    assert_refused(strata_device_check("paced"), "unknown device \"paced\"");
+}
+
+/* --- structs that grow --- */
+
+struct version1 {
+    size_t size;
+    uint32_t a, b;
+};
+
+struct version2 {
+    size_t size;
+    uint32_t a, b, c, d;
+};
+
+static void options_of_other_versions(void **state)
+{
+    const struct version1 older = {.size = sizeof(older), .a = 1, .b = 2};
+    struct version2 newer = {.size = sizeof(newer), .a = 3, .b = 4}, whole;
+    struct version1 first;
+
+    (void)state;
+    assert_ok(st_handle_opts(&whole, sizeof(whole), sizeof(older), &older, "opts"));
+    assert_true(whole.a == 1 && whole.b == 2 && whole.c == 0 && whole.d == 0);
+    assert_ok(st_handle_opts(&first, sizeof(first), sizeof(first), &newer, "opts"));
+    assert_true(first.a == 3 && first.b == 4);
+    newer.d = 1;
+    assert_refused(st_handle_opts(&first, sizeof(first), sizeof(first), &newer, "opts"), "older than the headers");
+    assert_ok(st_handle_opts(&whole, sizeof(whole), sizeof(older), NULL, "opts"));
+    assert_true(whole.a == 0 && whole.d == 0);
+    for (size_t size = 0; size < sizeof(older); size++) {
+        newer.size = size;
+        assert_refused(st_handle_opts(&whole, sizeof(whole), sizeof(older), &newer, "opts"), "sizeof(struct opts)");
+    }
+    newer.size = SIZE_MAX;
+    assert_refused(st_handle_opts(&whole, sizeof(whole), sizeof(older), &newer, "opts"), "sizeof(struct opts)");
+}
+
+static void results_of_other_versions(void **state)
+{
+    const struct version2 from = {.a = 1, .b = 2, .c = 3, .d = 4};
+    const struct version1 less = {.a = 5, .b = 6};
+    struct version1 older[2] = {{.size = sizeof(older[0])}, {.size = 77, .a = 77}};
+    struct version2 newer = {.size = sizeof(newer), .c = 9, .d = 9};
+
+    (void)state;
+    assert_ok(st_handle_result(older, sizeof(older[0]), &from, sizeof(from), "result"));
+    assert_true(older[0].size == sizeof(older[0]) && older[0].a == 1 && older[0].b == 2);
+    assert_true(older[1].size == 77 && older[1].a == 77); /* nothing behind it */
+    assert_ok(st_handle_result(&newer, sizeof(less), &less, sizeof(less), "result"));
+    assert_true(newer.size == sizeof(newer) && newer.a == 5 && newer.b == 6 && newer.c == 0 && newer.d == 0);
+    newer.size = 0;
+    assert_refused(st_handle_result(&newer, sizeof(less), &less, sizeof(less), "result"), "sizeof(struct result)");
+}
+
+/* Every public struct says its size, and one that does not is refused before anything runs. */
+static void sizes_are_looked_at(void **state)
+{
+    struct strata_config_opts config = {0};
+    struct strata_model_opts model = {0};
+    struct strata_engine_opts engine = {0};
+    struct strata_export_opts export = {0};
+    struct strata_model_info shape = {0};
+    struct strata_plan_info needs = {0};
+    struct strata_engine_info info = {0};
+    struct strata_step step = {0};
+    struct strata_eval eval = {0};
+    int32_t ids[4 * RUN_SEQ] = {0};
+    struct strata_export *out = NULL;
+    struct run r = {0};
+
+    (void)state;
+    assert_refused(strata_config_open(&r.config, &config), "strata_config_opts");
+    assert_ok(run_open(&r, run_tokens("a.bin", 400)));
+    assert_refused(strata_model_open(&r.model, r.config, &model), "strata_model_opts");
+    assert_refused(strata_model_get_info(r.model, &shape), "strata_model_info");
+    assert_ok(strata_plan_make(&r.plan, r.model));
+    assert_refused(strata_plan_get_info(r.plan, &needs), "strata_plan_info");
+    assert_refused(strata_engine_create(&r.engine, r.plan, &engine), "strata_engine_opts");
+    assert_refused(strata_export_open(&out, r.model, scratch_path("out"), &export), "strata_export_opts");
+    assert_ok(strata_engine_create(&r.engine, r.plan, NULL));
+    assert_ok(strata_engine_load(r.engine));
+    assert_refused(strata_engine_step(r.engine, ids, ids, &step), "strata_step");
+    assert_refused(strata_engine_eval_data(r.engine, r.data, &eval), "strata_eval");
+    assert_refused(strata_engine_get_info(r.engine, &info), "strata_engine_info");
+    info.info_size = sizeof(info);
+    assert_ok(strata_engine_get_info(r.engine, &info));
+    assert_true(info.steps == 0 && info.workers == 2 && strcmp(info.device, "cpu") == 0); /* no step has run */
+    assert_string_equal(info.io_method, "none");
+    run_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_called_with_null),
+        cmocka_unit_test_setup_teardown(no_argument_is_left_out, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(calls_out_of_order_are_refused, scratch_create, scratch_remove),
+        cmocka_unit_test(a_use_allows_what_it_is_for),
+        cmocka_unit_test(a_plan_says_what_it_needs_and_lacks),
+        cmocka_unit_test_setup_teardown(data_ends_in_order_and_never_shuffled, scratch_create, scratch_remove),
+        cmocka_unit_test(a_configuration_is_checked_and_dumped),
+        cmocka_unit_test(names_are_listed),
+        cmocka_unit_test(options_of_other_versions),
+        cmocka_unit_test(results_of_other_versions),
+        cmocka_unit_test_setup_teardown(sizes_are_looked_at, scratch_create, scratch_remove),
+    };
+
+    strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

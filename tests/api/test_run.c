@@ -1,0 +1,339 @@
+/* tests/api/test_run.c - whole runs through the door: the same bits however handles are closed, interleaved, loaded again or
+ * written. */
+#include "tests/api/handles_fixture.h"
+#include "tests/common/scratch.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TOKENS 2000u
+
+struct digests {
+    char weights[33], state[33];
+};
+
+static void assert_same(const struct digests *a, const struct digests *b)
+{
+    assert_string_equal(a->weights, b->weights);
+    assert_string_equal(a->state, b->state);
+}
+
+static void digest(struct digests *out, struct run *r)
+{
+    assert_ok(strata_engine_digest(r->engine, out->weights, out->state));
+    assert_int_equal(strlen(out->weights), 32);
+}
+
+/* RUN_STEPS steps, all handles closed early: what an engine needs stays. */
+static void reference(struct digests *out, const char *dir)
+{
+    struct run r = {.dir = dir};
+    struct strata_step last = STRATA_STEP_INIT;
+
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    strata_config_close(r.config);
+    strata_model_close(r.model);
+    strata_plan_destroy(r.plan);
+    r.config = NULL;
+    r.model = NULL;
+    r.plan = NULL;
+    assert_ok(run_train(&r, 0, RUN_STEPS, &last));
+    assert_true(last.loss > 4 && last.loss < 6 && last.lr == 1e-3 && !last.skipped);
+    assert_true(last.tokens == 4 * RUN_SEQ && last.seconds > 0);
+    assert_true(last.forward_ms + last.backward_ms + last.stall_ms + last.other_ms <= 1e3 * last.seconds * 1.001);
+    assert_true((last.write_bytes > 0) == (dir != NULL));
+    assert_ok(strata_engine_check(r.engine));
+    digest(out, &r);
+    run_close(&r);
+}
+
+static void placement_and_closing_change_no_bits(void **state)
+{
+    struct digests memory, disk;
+
+    (void)state;
+    reference(&memory, NULL);
+    reference(&disk, scratch_dir);
+    assert_same(&memory, &disk);
+    assert_int_equal(scratch_entries_with(scratch_dir, "strata"), 0);
+}
+
+static void two_engines_take_turns(void **state)
+{
+    const char *tokens;
+    struct digests alone, a, b;
+    struct run first = {0}, second = {.dir = scratch_dir};
+
+    (void)state;
+    reference(&alone, NULL);
+    tokens = run_tokens("a.bin", TOKENS);
+    assert_ok(run_open(&first, tokens));
+    assert_ok(run_open(&second, tokens));
+    assert_ok(run_start(&first));
+    assert_ok(run_start(&second));
+    for (uint64_t step = 0; step < RUN_STEPS; step++) {
+        assert_ok(run_train(&first, step, 1, NULL));
+        assert_ok(run_train(&second, step, 1, NULL));
+    }
+    digest(&a, &first);
+    digest(&b, &second);
+    assert_same(&a, &alone);
+    assert_same(&b, &alone);
+    run_close(&first);
+    run_close(&second);
+}
+
+struct thread {
+    struct run run;
+    strata_status status;
+};
+
+static void *train_on_a_thread(void *ctx)
+{
+    struct thread *t = ctx;
+
+    t->status = run_train(&t->run, 0, RUN_STEPS, NULL);
+    return NULL;
+}
+
+static void two_engines_run_at_once(void **state)
+{
+    struct thread threads[2] = {{.run = {0}}, {.run = {.dir = scratch_dir}}};
+    const char *tokens;
+    struct digests alone, each;
+    pthread_t ids[2];
+
+    (void)state;
+    reference(&alone, NULL);
+    tokens = run_tokens("a.bin", TOKENS);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(run_open(&threads[i].run, tokens));
+        assert_ok(run_start(&threads[i].run));
+    }
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&ids[i], NULL, train_on_a_thread, &threads[i]), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_join(ids[i], NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(threads[i].status);
+        digest(&each, &threads[i].run);
+        assert_same(&each, &alone);
+        run_close(&threads[i].run);
+    }
+}
+
+static void a_second_load_begins_again(void **state)
+{
+    struct digests once, again;
+    struct run r = {0};
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, RUN_STEPS, NULL));
+    digest(&once, &r);
+    assert_ok(strata_engine_load(r.engine));
+    assert_ok(run_train(&r, 0, RUN_STEPS, NULL));
+    digest(&again, &r);
+    assert_same(&once, &again);
+    run_close(&r);
+}
+
+/* What is written is what was trained: a model opened from it has the same weights and the same loss. */
+static void an_export_is_opened_again(void **state)
+{
+    struct strata_export_opts overwrite = STRATA_EXPORT_OPTS_INIT;
+    struct strata_eval before = STRATA_EVAL_INIT, after = STRATA_EVAL_INIT;
+    struct strata_export *out = NULL;
+    struct digests trained, read;
+    struct run r = {0}, from = {.preset = "", .use = STRATA_USE_EVAL};
+    char dir[64];
+
+    (void)state;
+    strncpy(dir, scratch_path("out"), sizeof(dir) - 1)[sizeof(dir) - 1] = '\0';
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(strata_export_open(&out, r.model, dir, NULL));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, RUN_STEPS, NULL));
+    assert_ok(strata_engine_eval_data(r.engine, r.data, &before));
+    digest(&trained, &r);
+    assert_ok(strata_engine_export(r.engine, out));
+    assert_status(strata_export_open(&out, r.model, dir, NULL), STRATA_E_INPUT, "a model lies there");
+    overwrite.overwrite = true;
+    assert_ok(strata_export_open(&out, r.model, dir, &overwrite));
+    strata_export_abort(out);
+    run_close(&r);
+
+    from.preset = dir;
+    assert_ok(run_open(&from, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&from));
+    assert_ok(strata_engine_eval_data(from.engine, from.data, &after));
+    digest(&read, &from);
+    assert_string_equal(trained.weights, read.weights);
+    assert_true(before.loss == after.loss && before.targets == after.targets && before.targets > 0);
+    assert_true(after.sequences == strata_data_count(from.data) && isnan(after.bits_per_byte));
+    assert_true(fabs(after.perplexity - exp(after.loss)) < 1e-6 * after.perplexity);
+    assert_ok(strata_engine_load(from.engine)); /* its files are opened once more */
+    run_close(&from);
+}
+
+static void a_learning_rate_of_the_callers(void **state)
+{
+    struct strata_step step = STRATA_STEP_INIT;
+    struct run r = {0};
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, 1, &step));
+    assert_true(step.lr == 1e-3);
+    assert_ok(strata_engine_set_lr(r.engine, 0.25e-3));
+    assert_refused(strata_engine_set_lr(r.engine, -1), "a learning rate of -1");
+    assert_refused(strata_engine_set_lr(r.engine, NAN), "a learning rate of");
+    assert_ok(run_train(&r, 1, 2, &step));
+    assert_true(step.lr == 0.25e-3);
+    run_close(&r);
+}
+
+static void generation_goes_forward(void **state)
+{
+    struct run r = {.use = STRATA_USE_GENERATE, .prompt_tokens = 3};
+    const int32_t prompt[] = {1, 2, 3}, beyond = 256;
+    float logits[256], again[256];
+
+    (void)state;
+    assert_ok(run_open(&r, NULL));
+    assert_true(r.shape.seq_len == 3 && r.shape.cache_tokens == 3 + STRATA_MAX_TOKENS_DEFAULT && r.shape.vocab == 256);
+    assert_ok(run_start(&r));
+    assert_ok(strata_engine_forward(r.engine, prompt, 3, 0, logits));
+    assert_ok(strata_engine_forward(r.engine, prompt, 2, 0, again));
+    assert_ok(strata_engine_forward(r.engine, prompt + 2, 1, 2, again));
+    assert_memory_equal(logits, again, sizeof(logits));
+    assert_refused(strata_engine_forward(r.engine, prompt, 4, 0, logits), "1 to 3 at a time");
+    assert_refused(strata_engine_forward(r.engine, prompt, 0, 0, logits), "1 to 3 at a time");
+    assert_refused(strata_engine_forward(r.engine, prompt, 1, r.shape.cache_tokens, logits), "131 in all");
+    assert_status(strata_engine_forward(r.engine, &beyond, 1, 3, logits), STRATA_E_INPUT, "a token beyond the vocabulary");
+    assert_ok(strata_engine_forward(r.engine, prompt, 1, 3, logits));
+    assert_refused(strata_engine_step(r.engine, prompt, prompt, NULL), "another use");
+    run_close(&r);
+}
+
+/* --- ending early --- */
+
+struct watch {
+    const char *what; /* the work that is ended */
+    uint64_t begun, ended;
+    struct run *cancels; /* by strata_engine_cancel() instead */
+};
+
+static bool watches(void *ctx, const char *what, uint64_t done, uint64_t total)
+{
+    struct watch *w = ctx;
+
+    if (strcmp(what, w->what) != 0)
+        return true;
+    w->begun += done == 0;
+    assert_true(total > 0);
+    if (w->cancels != NULL && done > 0)
+        strata_engine_cancel(w->cancels->engine);
+    return w->cancels != NULL || w->ended-- > 0;
+}
+
+static void progress_ends_work(void **state)
+{
+    struct watch w = {.what = "evaluating", .ended = 2};
+    struct strata_eval eval = STRATA_EVAL_INIT;
+    struct run r = {.progress = watches, .progress_ctx = &w};
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    assert_status(strata_engine_eval_data(r.engine, r.data, &eval), STRATA_E_CANCELLED, "evaluation");
+    assert_true(w.begun == 1 && eval.sequences == 2 * r.shape.step_sequences && eval.targets == eval.sequences * RUN_SEQ);
+    assert_ok(run_train(&r, 0, 1, NULL)); /* the engine goes on */
+    w = (struct watch){.what = "making initial weights", .ended = 0};
+    assert_status(strata_engine_load(r.engine), STRATA_E_CANCELLED, "load");
+    assert_refused(run_train(&r, 1, 1, NULL), "nothing is loaded");
+    w.ended = UINT64_MAX;
+    assert_ok(strata_engine_load(r.engine));
+    assert_ok(run_train(&r, 0, 1, NULL));
+    run_close(&r);
+}
+
+static void a_cancel_ends_the_engine(void **state)
+{
+    struct run r = {.dir = scratch_dir};
+    struct watch w = {.what = "evaluating", .cancels = &r};
+    struct strata_eval eval = STRATA_EVAL_INIT;
+
+    (void)state;
+    r.progress = watches;
+    r.progress_ctx = &w;
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, 1, NULL));
+    assert_status(strata_engine_eval_data(r.engine, r.data, &eval), STRATA_E_CANCELLED, "evaluation");
+    assert_true(eval.sequences == r.shape.step_sequences);
+    assert_status(run_train(&r, 1, 1, NULL), STRATA_E_CANCELLED, "a step behind it");
+    assert_status(strata_engine_load(r.engine), STRATA_E_CANCELLED, "a load behind it");
+    run_close(&r);
+    assert_int_equal(scratch_entries_with(scratch_dir, "strata"), 0);
+    strata_engine_cancel(NULL);
+}
+
+static atomic_bool stepping;
+
+static void *cancels_a_step(void *ctx)
+{
+    while (!atomic_load(&stepping))
+        ;
+    strata_engine_cancel(ctx);
+    return NULL;
+}
+
+static void another_thread_cancels(void **state)
+{
+    struct run r = {.dir = scratch_dir};
+    strata_status st = STRATA_OK;
+    pthread_t thread;
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    atomic_store(&stepping, false);
+    assert_int_equal(pthread_create(&thread, NULL, cancels_a_step, r.engine), 0);
+    for (uint64_t step = 0; st == STRATA_OK; step++) {
+        st = run_train(&r, step, 1, NULL);
+        atomic_store(&stepping, true);
+    }
+    assert_status(st, STRATA_E_CANCELLED, "steps until somebody cancels");
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    run_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(placement_and_closing_change_no_bits, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(two_engines_take_turns, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(two_engines_run_at_once, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_second_load_begins_again, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(an_export_is_opened_again, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_learning_rate_of_the_callers, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(generation_goes_forward, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(progress_ends_work, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_cancel_ends_the_engine, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(another_thread_cancels, scratch_create, scratch_remove),
+    };
+
+    strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
