@@ -1,7 +1,7 @@
 /* core/base/checksum_internal.h - XXH3 compiled once per instruction set; included by checksum.c and checksum_avx2.c alone.
  *
- * The compiler's flags for the including file choose the code.  XXH3 is defined by its result, so every
- * variant gives the same bits and may continue another one's stream. */
+ * The compiler flags of the including file select the code.  XXH3 is defined by its result, so every variant gives the same bits
+ * and may continue a stream that another one began. */
 #ifndef CORE_BASE_CHECKSUM_INTERNAL_H
 #define CORE_BASE_CHECKSUM_INTERNAL_H
 

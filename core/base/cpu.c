@@ -1,4 +1,5 @@
-/* core/base/cpu.c - what the processor can do and the kernel saves (the compiler's model checks both).  Any thread. */
+/* core/base/cpu.c - which instruction sets the processor has and the kernel saves the registers of (the compiler's model checks
+ * both).  Any thread. */
 #include "core/base/cpu.h"
 
 #include <stdatomic.h>
@@ -6,14 +7,14 @@
 #include <cpuid.h>
 #endif
 
-#define CPU_KNOWN (1u << 31) /* set once detected, so that "nothing" is remembered, too */
+#define CPU_KNOWN (1u << 31) /* set once detected, so that "no features" is remembered, too */
 
 #if defined(__x86_64__)
 #define LEAF1_ECX_F16C     (1u << 29) /* Intel SDM volume 2, CPUID */
 #define LEAF7_EDX_AMX_BF16 (1u << 22)
 #define XCR0_TILES         (3u << 17)
 
-/* For what compilers do not all know by name. */
+/* For the feature that not every compiler knows by name. */
 static uint32_t cpu_detect_by_cpuid(void)
 {
     uint32_t features = 0, eax, ebx, ecx, edx, xcr0, xcr0_high;

@@ -1,6 +1,6 @@
-/* core/base/error.c - the sentence behind the last failure, one per thread, and texts of the statuses.
+/* core/base/error.c - the sentence behind the last failure, one per thread, and the texts of the statuses.
  *
- * Any thread; nothing is shared.  Sentences are one line, fit to be shown (core/base/text.h), and cut at 1 KiB. */
+ * Any thread; nothing is shared.  A sentence is one line, safe to print (core/base/text.h), and is cut at 1 KiB. */
 #include "core/base/error.h"
 #include "core/base/print.h"
 #include "core/base/text.h"
@@ -55,7 +55,7 @@ const char *strata_last_error(void)
     return error_text;
 }
 
-/* The arguments may point into error_text, so the new sentence is made beside it. */
+/* The arguments may point into error_text, so the new sentence is formatted into a buffer of its own. */
 __attribute__((format(printf, 2, 0))) static void error_format(const char *tail, const char *fmt, va_list args)
 {
     char text[ERROR_BYTES];

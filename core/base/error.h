@@ -2,9 +2,9 @@
  *
  *     return st_error(STRATA_E_NOMEM, "arena: %s needed, %s free: lower --host-memory", a, b);
  *
- * The sentence is kept per thread.  A thread that fails on behalf of another hands over a copy of
- * strata_last_error(), which the other one raises again by st_error(st, "%s", copy).  Our own bugs are
- * asserts (kept in release builds), not statuses. */
+ * The sentence is kept per thread.  A thread that fails on behalf of another hands over a copy of strata_last_error(), and the
+ * other thread raises it again with st_error(st, "%s", copy).  Our own bugs are asserts (kept in release builds), not
+ * statuses. */
 #ifndef CORE_BASE_ERROR_H
 #define CORE_BASE_ERROR_H
 
@@ -21,7 +21,7 @@ strata_status st_error(strata_status st, const char *fmt, ...) __attribute__((fo
  *  E_INPUT.  ENOSYS, EOPNOTSUPP: E_NOSYS.  EBUSY, EAGAIN: E_BUSY.  ECANCELED: E_CANCELLED.  Others: E_IO. */
 strata_status st_error_errno(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/** What the system says of an errno value; of EFBIG with the limit that ulimit -f sets, if it does. */
+/** The system's text for an errno value; for EFBIG with the limit that ulimit -f sets, if there is one. */
 #define ST_ERRNO_BYTES 160
 const char *st_errno_text(int err, char buf[ST_ERRNO_BYTES]);
 

@@ -14,12 +14,13 @@
 #define FAULT_SITE_BYTES 64
 #define FAULT_SITES_MAX  256u
 
-static atomic_bool fault_armed; /* written under fault_lock; a site that reads it late misses a fault, nothing worse */
-static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static atomic_bool fault_armed; /* written under fault_lock; a site that reads it late misses a fault and does no other harm */
+static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER; /* guards everything below */
 static struct st_fault_spec fault_spec;
 static uint32_t fault_passed, fault_fired;
 static char fault_site[FAULT_SITE_BYTES];
-static struct st_fault_tally fault_tallies[FAULT_SITES_MAX]; /* of sites passed while armed, by first pass */
+static struct st_fault_tally
+    fault_tallies[FAULT_SITES_MAX]; /* of the sites passed while armed, in the order of their first pass */
 static uint32_t fault_tally_count;
 
 static struct st_fault_tally *fault_tally(const char *site)
@@ -108,7 +109,7 @@ bool st_fault_tally_at(struct st_fault_tally *out, uint32_t index)
     return found;
 }
 
-/* ":number" at *text, if there is one; a missing number leaves *out alone. */
+/* ":number" at *text, if there is one; without a number *out is left alone. */
 static int fault_parse_number(const char **text, int64_t least, int64_t most, int64_t *out)
 {
     char *end;

@@ -3,10 +3,10 @@
  * Every foreign call passes its result through a site; unarmed cost is one relaxed load.
  *     res = st_fault("nvme.cqe", res);          int results: negative errno or bytes
  *     if (st_fault("arena.mmap", 0) < 0) ...    "would this fail?" form
- *     if (st_fault_refuses("file.target") || lstat(...) != 0) ...    the same, where errno is what is looked at
- * Tests arm one fault at a time; process-wide.  The STRATA_FAULT environment variable is not read:
- * `strata --fault SITE[:after[:count[:result]]]` (hidden, for tests) arms one from the command line; SITE * is any, and at its
- * end the program says which fired.  SITE ? is none: it lists the sites that were passed. */
+ *     if (st_fault_refuses("file.target") || lstat(...) != 0) ...    the same, where the caller looks at errno
+ * Tests arm one fault at a time, for the whole process.  The STRATA_FAULT environment variable is not read: `strata --fault
+ * SITE[:after[:count[:result]]]` (hidden, for tests) arms one from the command line.  SITE * matches any site, and at the end the
+ * program says which one fired.  SITE ? matches none and lists the sites that were passed. */
 #ifndef CORE_BASE_FAULT_H
 #define CORE_BASE_FAULT_H
 
@@ -21,7 +21,7 @@ struct st_fault_spec {
 };
 
 int64_t st_fault(const char *site, int64_t result);
-/** True: the call behind this site is not to be made, and errno says why. */
+/** True: the caller must not make the call behind this site; errno says why. */
 bool st_fault_refuses(const char *site);
 void st_fault_arm(const struct st_fault_spec *spec);
 /** Disarm; returns how many times it fired. */

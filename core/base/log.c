@@ -1,4 +1,4 @@
-/* core/base/log.c - the sink of everything the library prints.
+/* core/base/log.c - the sink for everything the library prints.
  *
  * The sink is set at start, before other threads exist; lines come from any thread and reach it whole. */
 #include "core/base/log.h"

@@ -11,7 +11,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#define LINE_BYTES 4096u /* of a line; longer ones are passed on in parts */
+#define LINE_BYTES 4096u /* longest line; longer ones are passed on in parts */
 #define INDENT     4u
 #define PARTS_MAX  8u
 #define TABLE_GAPS 4u /* of two spaces in a line that is a table's row */
@@ -34,7 +34,7 @@ static size_t columns(const char *text, size_t bytes)
     return count;
 }
 
-/* The first gap that parts columns: two spaces, but not those after a sentence.  NULL: none. */
+/* The first gap between columns: two spaces, but not the two after a sentence.  NULL: none. */
 static const char *find_gap(const char *line)
 {
     const char *gap = strstr(line, "  ");
@@ -44,8 +44,8 @@ static const char *find_gap(const char *line)
     return gap;
 }
 
-/* The column where what does not fit goes on: below the second column of a table, else a little in; sentences that begin at the
- * margin go on there. */
+/* The column where the rest of a line continues: below the second column of a table, else slightly indented; a sentence that
+ * begins at the margin continues at the margin. */
 static size_t hanging(const char *line, size_t width)
 {
     const size_t lead = strspn(line, " "), length = strlen(line);
@@ -57,7 +57,7 @@ static size_t hanging(const char *line, size_t width)
     return second > 0 && second <= width / 2 ? second : lead + INDENT < width / 2 ? lead + INDENT : 0;
 }
 
-/* A space between a number and its unit. */
+/* True for a space between a number and its unit. */
 static bool holds_together(const char *text, size_t bytes, size_t at)
 {
     size_t unit = 0;
@@ -67,7 +67,8 @@ static bool holds_together(const char *text, size_t bytes, size_t at)
     return text[at - 1] >= '0' && text[at - 1] <= '9' && unit > 0 && unit <= UNIT_MAX;
 }
 
-/* Bytes of `text` that go on this line: up to the last space that leaves no more than `width` columns, or the first one. */
+/* Bytes of `text` that fit on this line: up to the last space within `width` columns, or up to the first space if that is already
+ * too far. */
 static size_t fitting(const char *text, size_t bytes, size_t width)
 {
     size_t end = strspn(text, " "), column = end, best = 0;
@@ -91,7 +92,7 @@ static bool is_row(const char *line)
     return gaps >= TABLE_GAPS;
 }
 
-/* A row is cut where the one above it was, which is where a column ended, so that columns stay below each other. */
+/* Cuts a row where the row above was cut, which is where a column ended, so that columns stay aligned. */
 static void pass_row(struct page *p)
 {
     const char *at = p->line;

@@ -1,15 +1,15 @@
-/* core/base/page.h - tables and explanations on a terminal: lines wider than it go on below, cut between words and aligned.  Rows
- * of a table are cut at the same columns. */
+/* core/base/page.h - tables and explanations on a terminal: lines that are too wide are wrapped between words and aligned.  All
+ * rows of a table are cut at the same columns. */
 #ifndef CORE_BASE_PAGE_H
 #define CORE_BASE_PAGE_H
 
 #include <stdio.h>
 
-/** A stream whose lines end up in `to`, wrapped to its width where it is a terminal; elsewhere `to` itself.  What goes on below
- *  starts where the line's second column does (after its first gap of two spaces), or four columns in.  Lines arrive when they
- * are complete. */
+/** A stream whose lines end up in `to`, wrapped to its width if it is a terminal; otherwise `to` itself.  A continuation line
+ * starts where the second column does (after the first gap of two spaces), or is indented by four columns.  A line is written
+ * when it is complete. */
 FILE *st_page_open(FILE *to);
-/** Hands over what is left.  @param page  of st_page_open(to) */
+/** Writes what is left.  @param page  of st_page_open(to) */
 void st_page_close(FILE *page, FILE *to);
 
 /** st_print on a page of its own: a sentence, or a few lines. */

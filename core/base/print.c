@@ -1,4 +1,4 @@
-/* core/base/print.c - formats, then writes what is fit to be shown. */
+/* core/base/print.c - formats, makes the text safe to print, and writes it. */
 #include "core/base/print.h"
 #include "core/base/fault.h"
 #include "core/base/text.h"
@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #define WIDTH_DEFAULT 80u
-#define PRINT_BYTES   2048  /* longer texts are made on the heap; no line of a running step is */
-#define SHOWN_BYTES   4096u /* of one write: what a pipe takes whole, between those of others */
+#define PRINT_BYTES   2048  /* longer texts are formatted on the heap; no line of a running step is that long */
+#define SHOWN_BYTES   4096u /* of one write: as much as a pipe takes atomically beside other writers */
 
 static bool is_layout(char c)
 {
@@ -27,7 +27,7 @@ static size_t count_layout(const char *text)
     return count;
 }
 
-/* What is fit to be shown, gathered: standard error has no buffer of its own. */
+/* Gathers the text that is safe to print, since standard error has no buffer of its own. */
 struct shown {
     FILE *file;
     size_t bytes;
@@ -54,7 +54,7 @@ static void shown_add(struct shown *s, const char *text, size_t bytes)
     s->bytes += bytes;
 }
 
-/* Newlines and tabs stay where `layout`, and from `tail` on.  A line is one write. */
+/* Newlines and tabs stay if `layout` is set, and from `tail` on.  A line is one write. */
 static int write_shown(FILE *file, const char *text, bool layout, size_t tail)
 {
     const size_t length = strlen(text);
@@ -86,8 +86,8 @@ void st_print_text(FILE *file, const char *text)
     write_shown(file, text, true, 0);
 }
 
-/* As many newlines and tabs as the format has are its own.  More: an argument brought some; then only those that end the line
- * stay. */
+/* The format's own newlines and tabs are allowed.  If the text has more than the format, an argument brought some, and then only
+ * those at the end of the line stay. */
 static int print_formatted(FILE *file, const char *fmt, const char *text)
 {
     const size_t own = count_layout(fmt);
@@ -133,7 +133,7 @@ int st_print(FILE *file, const char *fmt, ...)
 
 /* --- text in pieces --- */
 
-/* True while the held bytes may become a character when more come. */
+/* True while the held bytes are the beginning of a valid character. */
 static bool is_begun(const struct st_print_bytes *b)
 {
     const unsigned char lead = (unsigned char)b->held[0];
@@ -171,7 +171,7 @@ void st_print_bytes_end(FILE *file, struct st_print_bytes *b)
         put_first(file, b);
 }
 
-/* stdio keeps no reason, and errno is somebody else's by now: one more newline asks for it again. */
+/* stdio does not keep the reason, and errno may have been overwritten: writing one more newline brings it back. */
 static int flush(FILE *file)
 {
     errno = 0;

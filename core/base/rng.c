@@ -79,7 +79,7 @@ static inline float normal_radius(uint32_t x)
     return sqrtf(2.0f * (twos * 0.693147182464599609375f - log_mantissa));
 }
 
-/* Cosine and sine of x * 2 pi / 2^32: the nearest quarter turn, and a signed rest of at most an eighth. */
+/* Cosine and sine of x * 2 pi / 2^32: the nearest quarter turn, and a signed remainder of at most an eighth. */
 static inline void normal_angle(uint32_t x, float *cosine, float *sine)
 {
     float t = (float)(int32_t)(x << 2) * (1.57079637050628662109375f / 4294967296.0f); /* -pi/4 .. pi/4 */
@@ -100,7 +100,7 @@ static inline void normal_angle(uint32_t x, float *cosine, float *sine)
     *sine = float_of_bits(((sbits & ~swap) | (cbits & swap)) ^ (quadrant & 2u) << 30);
 }
 
-/* Box-Muller over `blocks` counters from `index` on: four samples each, words (0,1) and (2,3) being the pairs. */
+/* Box-Muller over `blocks` counters from `index` on: four samples each, from the word pairs (0,1) and (2,3). */
 static void normal_batch(float out[NORMAL_BLOCKS * 4], uint32_t blocks, uint64_t seed, uint64_t stream, uint64_t index, float std)
 {
     uint32_t words[NORMAL_BLOCKS * 4];

@@ -20,7 +20,7 @@ static const struct size_unit size_units[] = {
     {'p', UINT64_C(1) << 50, UINT64_C(1000000000000000)},
 };
 
-/* Bytes of a unit such as "", "B", "G", "GiB", "GB"; 0 if it is none. */
+/* Bytes of a unit such as "", "B", "G", "GiB", "GB"; 0 if the text is not a unit. */
 static uint64_t size_unit_bytes(const char *unit)
 {
     if (unit[0] == '\0' || strcasecmp(unit, "b") == 0)
@@ -36,7 +36,7 @@ static uint64_t size_unit_bytes(const char *unit)
     return 0;
 }
 
-/* Digits at *at into *value; -1 where there are none or too many. */
+/* Reads digits at *at into *value; -1 if there are none or too many. */
 static int parse_whole(const char **at, uint64_t *value)
 {
     if (!isdigit((unsigned char)**at))
@@ -47,7 +47,7 @@ static int parse_whole(const char **at, uint64_t *value)
     return 0;
 }
 
-/* ".digits" at *at, if there, as billionths. */
+/* Reads ".digits" at *at, if present, as billionths. */
 static int parse_fraction(const char **at, uint64_t *billionths)
 {
     *billionths = 0;
@@ -79,7 +79,7 @@ int st_size_parse(const char *text, uint64_t *out)
     return 0;
 }
 
-/* Three digits, or all before the point. */
+/* Digits after the point so that three are shown, or all those before the point. */
 static int digits_after_point(double value)
 {
     return value < 9.995 ? 2 : value < 99.95 ? 1 : 0;

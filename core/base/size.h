@@ -1,5 +1,5 @@
-/* core/base/size.h - sizes as people write them. "24G" and "24GiB" are 24 * 2^30, "24GB" is 24e9, plain is bytes; counts as
- * people say them. */
+/* core/base/size.h - sizes as people write them. "24G" and "24GiB" are 24 * 2^30, "24GB" is 24e9, a plain number is bytes.  Also
+ * counts as people say them. */
 #ifndef CORE_BASE_SIZE_H
 #define CORE_BASE_SIZE_H
 

@@ -1,4 +1,4 @@
-/* core/base/text.c - UTF-8, and which of its characters are written out.  Leaf functions, any thread. */
+/* core/base/text.c - UTF-8, and which characters are escaped.  Leaf functions, any thread. */
 #include "core/base/text.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@ struct range {
     uint32_t first, last;
 };
 
-/* Controls, and what Unicode calls default ignorable where it can hide or turn text (UAX #9, UTR #36). */
+/* Control characters, and those that Unicode calls default ignorable and that can hide or reorder text (UAX #9, UTR #36). */
 static const struct range hidden_ranges[] = {
     {0x00, 0x1f},       /* C0 */
     {0x7f, 0x9f},       /* DEL, C1 */

@@ -1,9 +1,9 @@
-/* core/base/text.h - text from elsewhere, made fit to be shown.
+/* core/base/text.h - text from outside, made safe to print.
  *
  * A name in a model file, an argument or a directory can hold bytes that a terminal obeys (escape sequences, C1 controls) or that
- * make a line look other than it is (bidirectional overrides, characters without width).  They are written out: \x1b, \u{202e};
- * bytes that are not UTF-8 as \x9b.  What is written out stays as it is when it passes here again.  All that people read comes
- * through here: st_error and st_log escape their sentences, core/base/print.h what goes to a FILE. */
+ * make a line look different from what it is (bidirectional overrides, characters without width).  They are escaped: \x1b,
+ * \u{202e}; bytes that are not UTF-8 as \x9b.  Escaping is idempotent.  Everything that people read comes through here: st_error
+ * and st_log escape their sentences, and core/base/print.h escapes what goes to a FILE. */
 #ifndef CORE_BASE_TEXT_H
 #define CORE_BASE_TEXT_H
 
@@ -11,22 +11,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ST_TEXT_UNIT_MAX 12u /* "\u{10ffff}" and its end */
+#define ST_TEXT_UNIT_MAX 12u /* "\u{10ffff}" and its NUL */
 
 /** Bytes of the UTF-8 sequence at `text` (1..4), or 0 if it is not one. */
 size_t st_text_utf8_bytes(const char *text, size_t bytes);
 /** The character of a whole UTF-8 sequence of `length` bytes. */
 uint32_t st_text_utf8_code(const char *text, size_t length);
 
-/** True for what must not be shown as it stands: C0, DEL, C1, bidirectional controls, characters without width that join or part.
- */
+/** True for characters that must not be printed raw: C0, DEL, C1, bidirectional controls, zero-width joiners and separators. */
 bool st_text_hidden(uint32_t code);
 
-/** The first character of `text` [bytes, at least 1], fit to be shown, into out; newline and tab are controls here.
+/** The first character of `text` [bytes, at least 1], made safe to print, into out; newline and tab count as control characters
+ *  here.
  *  @return bytes of `text` that it stands for */
 size_t st_text_unit(char out[ST_TEXT_UNIT_MAX], const char *text, size_t bytes);
 
-/** All of `text` on one line; what does not fit is cut after a whole character.  @param out  [bytes], not `text` itself */
+/** Escapes all of `text` onto one line; if it does not fit, it is cut after a whole character.  @param out  [bytes], not `text`
+ *  itself */
 void st_text_escape(char *out, size_t bytes, const char *text);
 
 #endif

@@ -1,4 +1,4 @@
-/* word.c - Levenshtein's distance, a row at a time. */
+/* word.c - Levenshtein distance, one row at a time. */
 #include "core/base/word.h"
 
 #include <ctype.h>

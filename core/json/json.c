@@ -1,7 +1,7 @@
 /* core/json/json.c - strict JSON trees.  cJSON's one home.
  *
- * Text is checked by json_scan.c before cJSON sees it; what is left to do here is what needs the tree:
- * duplicate names.  A tree is immutable after parsing, so any thread may read it. */
+ * json_scan.c checks the text before cJSON sees it; the one check left here needs the tree: duplicate names.  A tree is immutable
+ * after parsing, so any thread may read it. */
 #include "core/json/json.h"
 
 #include "core/base/error.h"
@@ -65,7 +65,7 @@ static size_t object_duplicate(const st_json *object, struct duplicate *found)
     return position;
 }
 
-/* Looks through node and all below; stops at the first. */
+/* Searches node and everything below it; stops at the first duplicate. */
 static void find_duplicate(const st_json *node, struct duplicate *found)
 {
     bool is_object = cJSON_IsObject(node);
@@ -117,7 +117,7 @@ strata_status st_json_parse(st_json **out, const char *text, size_t bytes, const
     return STRATA_OK;
 }
 
-/* A file that is missing, forbidden or no file is the config's fault; a disk that fails is not. */
+/* A file that is missing, forbidden or not a regular file is the config's fault; a failing disk is not. */
 static strata_status read_failed(const char *path, int err)
 {
     strata_status st = st_error_errno(err, "%s", path);
@@ -125,7 +125,7 @@ static strata_status read_failed(const char *path, int err)
     return st == STRATA_E_INPUT ? STRATA_E_CONFIG : st;
 }
 
-/* The rest of fd, at most max_bytes; E_CONFIG beyond. */
+/* Reads the rest of fd, at most max_bytes; E_CONFIG if there is more. */
 static strata_status read_all(int fd, const char *path, size_t max_bytes, char **text, size_t *bytes)
 {
     size_t capacity = 0, used = 0;

@@ -1,6 +1,6 @@
 /* core/json/json.h - strict JSON over cJSON (its one home), and a writer that allocates nothing.
  *
- * Strict: trailing bytes, duplicate keys, depth over 64, NaN and comments are errors that name line and column. */
+ * Strict: trailing bytes, duplicate keys, depth over 64, NaN and comments are errors that name the line and column. */
 #ifndef CORE_JSON_JSON_H
 #define CORE_JSON_JSON_H
 
@@ -31,7 +31,7 @@ const char *st_json_string(const st_json *n);
 /** 1 and *out set if n is a number that is a whole value in 0..2^53. */
 int st_json_u64(const st_json *n, uint64_t *out);
 
-/* Writer: into a FILE, commas and quoting handled, no allocation, depth at most 32. */
+/* Writer: writes into a FILE, handles commas and quoting, allocates nothing, depth at most 32. */
 struct st_json_writer {
     FILE *file;
     uint32_t depth;

@@ -1,4 +1,4 @@
-/* core/json/json_edit.c - see json_edit.h.  Text is checked by core/json/json.h first: the scan below meets good JSON alone. */
+/* core/json/json_edit.c - see json_edit.h.  core/json/json.h checks the text first, so the scan below only meets valid JSON. */
 #include "core/json/json_edit.h"
 #include "core/base/error.h"
 #include "core/json/json.h"
@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INDENT "    " /* of `value`, and of a file that shows none of its own */
+#define INDENT "    " /* that `value` comes with, and for a file that has no indent of its own */
 
 static const char *skip_space(const char *at)
 {
     return at + strspn(at, " \t\r\n");
 }
 
-/* From the opening quote to behind the closing one. */
+/* Skips from the opening quote to just past the closing one. */
 static const char *skip_string(const char *at)
 {
     for (at++; *at != '"'; at++)
@@ -24,7 +24,7 @@ static const char *skip_string(const char *at)
     return at + 1;
 }
 
-/* From the first character of a value to behind its last. */
+/* Skips from the first character of a value to just past its last. */
 static const char *skip_value(const char *at)
 {
     int depth = 0;
@@ -45,7 +45,7 @@ static const char *skip_value(const char *at)
 }
 
 struct place {
-    const char *begin, *end; /* of the member's value; of nothing, where it goes, if there is none */
+    const char *begin, *end; /* of the member's value; if there is none, both are where it belongs */
     bool found, first;       /* first: the object has no member */
 };
 
@@ -73,7 +73,7 @@ static struct place find_member(const char *text, const char *key)
     return place;
 }
 
-/* What stands before the first member on its line.  NULL: there is none, the object stands on one line. */
+/* The indent before the first member on its line.  NULL: no indent, the object is on one line. */
 static char *indent_of(const char *text)
 {
     const char *inside = skip_space(text) + 1, *first = skip_space(inside), *line = first;
@@ -85,7 +85,7 @@ static char *indent_of(const char *text)
     return line > inside ? strndup(line, (size_t)(first - line)) : NULL;
 }
 
-/* `value` with this indent in place of its own; on one line without. */
+/* `value` with this indent in place of its own; on one line if `indent` is NULL. */
 static char *lay_out(const char *value, const char *indent)
 {
     char *out = NULL;
@@ -113,7 +113,7 @@ static char *lay_out(const char *value, const char *indent)
     return fclose(file) == 0 ? out : NULL;
 }
 
-/* The text with `value`, laid out, at `place`; NULL: no memory. */
+/* The text with `value`, formatted, put at `place`; NULL: no memory. */
 static char *with_member(const char *text, const struct place *place, const char *key, const char *value, const char *indent)
 {
     const char *const end = place->first ? skip_space(place->end) : place->end;

@@ -1,7 +1,7 @@
 /* core/json/json_scan.c - a recursive-descent check of RFC 8259 that builds nothing.
  *
- * cJSON lets much through that other readers refuse (`1.`, `01`, raw newlines in strings, bad UTF-8, numbers
- * that overflow) and says no line; it sees only text that passed here.  Any thread. */
+ * cJSON accepts much that other readers refuse (`1.`, `01`, raw newlines in strings, bad UTF-8, numbers that overflow) and
+ * reports no line; it sees only text that passed this check.  Any thread. */
 #include "core/json/json_scan.h"
 #include "core/base/text.h"
 
@@ -14,7 +14,7 @@
 struct scan {
     const char *text, *at, *end;
     const char *problem;
-    uint64_t keys_before_stop; /* names still to pass in st_json_find_key; counts down */
+    uint64_t keys_before_stop; /* names still to skip in st_json_find_key; counts down */
     const char *key_found;
     unsigned depth;
 };
@@ -43,7 +43,7 @@ static void skip_space(struct scan *s)
         s->at++;
 }
 
-/* Four hex digits at `at`; -1 if they are not. */
+/* The value of four hex digits at `at`; -1 if there are none. */
 static int hex4(const char *at, const char *end)
 {
     int value = 0;

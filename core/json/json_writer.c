@@ -1,4 +1,5 @@
-/* core/json/json_writer.c - JSON straight into a FILE.  One user per writer; unbalanced levels are our bug and asserted. */
+/* core/json/json_writer.c - JSON straight into a FILE.  One user per writer; unbalanced levels are a bug in the caller and are
+ * asserted. */
 #include "core/base/text.h"
 #include "core/json/json.h"
 
@@ -9,7 +10,7 @@
 
 #define WRITER_DEPTH_MAX 32
 
-/* Hidden characters are legal in JSON text, but a terminal obeys them there, too. */
+/* Hidden characters are legal in JSON text, but a terminal obeys them there as well, so they are escaped. */
 static void write_character(FILE *file, const char *text, size_t length)
 {
     const uint32_t code = st_text_utf8_code(text, length);
@@ -20,7 +21,7 @@ static void write_character(FILE *file, const char *text, size_t length)
         fputs("\\n", file);
     else if (code == '\t')
         fputs("\\t", file);
-    else if (st_text_hidden(code) && code > 0xffff) /* as UTF-16 has it */
+    else if (st_text_hidden(code) && code > 0xffff) /* as a UTF-16 surrogate pair */
         fprintf(file, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (code >> 10)), (unsigned)(0xdc00 + (code & 0x3ff)));
     else if (st_text_hidden(code))
         fprintf(file, "\\u%04x", (unsigned)code);
@@ -36,7 +37,7 @@ static void write_string(FILE *file, const char *text)
     for (size_t i = 0; i < bytes;) {
         const size_t length = st_text_utf8_bytes(text + i, bytes - i);
 
-        if (length == 0) /* a file name, say, that is not UTF-8 */
+        if (length == 0) /* not UTF-8: a file name, say */
             fputs("\\ufffd", file);
         else
             write_character(file, text + i, length);

@@ -25,8 +25,8 @@ static void arena_touch(void *ctx, uint64_t index, uint32_t worker)
         *(volatile unsigned char *)(arena->base + at) = 0;
 }
 
-/* Gives back what alignment left over at both ends, so that no huge page reaches past the arena.  Where the
- * kernel refuses (too many mappings), the surplus stays mapped and untouched. */
+/* Unmaps what alignment left over at both ends, so that no huge page reaches past the arena.  If the kernel refuses (too many
+ * mappings), the surplus stays mapped and untouched. */
 static void arena_trim(struct st_arena *arena)
 {
     unsigned char *map = arena->base - arena->mapped_head;
@@ -73,7 +73,7 @@ strata_status st_arena_create_near(struct st_arena *arena, const char *name, uin
     made.base = (unsigned char *)map + made.mapped_head;
     arena_trim(&made);
     if (made.bytes >= ARENA_HUGE_BYTES)
-        (void)madvise(made.base, made.bytes, MADV_HUGEPAGE); /* a kernel without huge pages is slower, not wrong */
+        (void)madvise(made.base, made.bytes, MADV_HUGEPAGE); /* a kernel without huge pages is only slower */
     if (topo != NULL && workers != NULL)
         (void)st_topology_place_memory(topo, made.base, made.bytes, st_workers_count(workers)); /* else: first touch */
     if (workers != NULL)

@@ -1,4 +1,4 @@
-/* core/system/arena.h - one region of memory taken at start and carved by the plan's offsets. */
+/* core/system/arena.h - one region of memory, allocated at the start and divided by the plan's offsets. */
 #ifndef CORE_SYSTEM_ARENA_H
 #define CORE_SYSTEM_ARENA_H
 
@@ -10,16 +10,17 @@ struct st_workers;
 
 struct st_arena {
     unsigned char *base; /* 2 MiB aligned */
-    uint64_t bytes;      /* as asked, rounded up to 4 KiB */
+    uint64_t bytes;      /* as requested, rounded up to 4 KiB */
     uint64_t mapped_bytes;
     uint64_t mapped_head;
 };
 
-/** mmap anonymous memory (THP advised), touched page by page by the workers so that later use never faults.
+/** mmap anonymous memory (THP advised), touched by the workers, one kernel page after another, so that later use never faults.
  *  @param name  for the error sentence; bytes 0 gives base NULL and OK.
  *  @param workers  NULL: touched by the caller. */
 strata_status st_arena_create(struct st_arena *arena, const char *name, uint64_t bytes, struct st_workers *workers);
-/** The same with pages near these workers (st_topology_place_memory), where the system allows it.  Both may be NULL. */
+/** The same with kernel pages placed near these workers (st_topology_place_memory), if the system allows it.  Both may be
+ *  NULL. */
 strata_status st_arena_create_near(struct st_arena *arena, const char *name, uint64_t bytes, struct st_workers *workers,
                                    const struct st_topology *topo);
 void st_arena_destroy(struct st_arena *arena); /* zeroed struct is fine */

@@ -1,7 +1,7 @@
 /* core/system/cgroup.c - walks the groups of this process and takes the tightest limit of each kind.
  *
- * Version 2 has one tree; version 1 has one per controller, below root/<controller>.  Both are looked at, since
- * hybrid systems have some controllers in each.  Used once, at start. */
+ * Version 2 has one tree; version 1 has one per controller, below root/<controller>.  Both are read, since hybrid systems have
+ * some controllers in each.  Used once, at the start. */
 #include "core/system/cgroup.h"
 #include "core/base/fault.h"
 #include "core/system/file.h"
@@ -34,7 +34,7 @@ static bool open_in(FILE **file, const char *group, const char *name)
     return *file != NULL;
 }
 
-/* Up to two numbers of a file; how many there were ("max" is none). */
+/* Reads up to two numbers of a file and returns how many there were ("max" is not a number). */
 static int read_numbers(const char *group, const char *name, long long *first, long long *second)
 {
     FILE *file;
@@ -47,8 +47,7 @@ static int read_numbers(const char *group, const char *name, long long *first, l
     return count < 0 ? 0 : count;
 }
 
-/* Page cache the kernel would drop first: all inactive, and half of the active file pages, which is how MemAvailable
- * counts it, too. */
+/* Page cache that the kernel would drop first: all inactive and half of the active file pages, as MemAvailable counts it. */
 static uint64_t reclaimable_bytes(const char *group, const char *prefix)
 {
     char line[256], inactive[64], active[64];
@@ -95,7 +94,7 @@ static void apply_quota(struct st_cgroup_limits *limits, long long quota, long l
         limits->cpus = cpus;
 }
 
-/* The first line of a file, if it fits and says something. */
+/* Reads the first line of a file, if it fits and is not empty. */
 static void read_list(char list[ST_CGROUP_LIST_MAX], const char *group, const char *name)
 {
     char line[ST_CGROUP_LIST_MAX + 1];
@@ -131,7 +130,7 @@ static void apply_v1_cpu(struct st_cgroup_limits *limits, const char *group)
 static void apply_v1_cpuset(struct st_cgroup_limits *limits, const char *group)
 {
     read_list(limits->cpu_list, group, "cpuset.effective_cpus");
-    read_list(limits->cpu_list, group, "cpuset.cpus"); /* kernels before 3.17 have no other */
+    read_list(limits->cpu_list, group, "cpuset.cpus"); /* kernels before 3.17 only have this one */
 }
 
 static void apply_v2(struct st_cgroup_limits *limits, const char *group)

@@ -8,14 +8,15 @@
 
 struct st_cgroup_limits {
     uint64_t memory_limit;     /* bytes; UINT64_MAX: none */
-    uint64_t memory_available; /* bytes until a limit is met, page cache that can go counted as free; UINT64_MAX: no limit */
+    uint64_t memory_available; /* bytes until a limit is reached, with page cache that can be dropped counted as free; UINT64_MAX:
+                                  no limit */
     double cpus;               /* processors' worth of time; 0: no quota */
     char cpu_list[ST_CGROUP_LIST_MAX]; /* processors the group may run on, "0-3,8"; "": no restriction known */
 };
 
-/** Read the tightest limits from the process's group up to the root of the tree; the processors from the nearest group that
- *  states them, which is what the kernel intersected already.
- *  A group that does not exist below `root` (containers) is taken to be the root itself; without any file there is no limit.
+/** Read the tightest limits from the process's group up to the root of the tree; the processors come from the nearest group that
+ *  states them, since the kernel has already intersected that list with its ancestors'.  A group that does not exist below `root`
+ *  (containers) is taken to be the root itself; without any file there is no limit.
  *  @param root        mount point, e.g. "/sys/fs/cgroup"
  *  @param membership  file like /proc/self/cgroup */
 void st_cgroup_read(struct st_cgroup_limits *limits, const char *root, const char *membership);

@@ -6,7 +6,7 @@
 
 #define WAIT_SECONDS 5
 
-static pthread_mutex_t making = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; /* guards names on disk that nobody has noted yet */
+static pthread_mutex_t making = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; /* guards names on disk that are not in a table yet */
 
 void st_ending_hold(void)
 {
@@ -24,5 +24,5 @@ void st_ending_begin(void)
 
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += WAIT_SECONDS;
-    (void)pthread_mutex_timedlock(&making, &until); /* kept, or given up: either way the process ends */
+    (void)pthread_mutex_timedlock(&making, &until); /* locked or timed out: either way the process ends */
 }

@@ -1,5 +1,4 @@
-/* core/system/file.c - files that are read: see file.h.  Every foreign call passes a fault site; EINTR and short transfers
- * continue. */
+/* core/system/file.c - reading files: see file.h.  Every foreign call passes a fault site; EINTR and short transfers continue. */
 #include "core/system/file.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -12,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Result of a call that returns -1 and errno, as a negative errno, through a fault site. */
+/* Passes the result of a call that returns -1 and errno through a fault site, as a negative errno. */
 static int64_t passed(const char *site, int64_t result)
 {
     return st_fault(site, result < 0 ? -errno : result);
@@ -89,8 +88,8 @@ static bool same_time(struct timespec a, struct timespec b)
     return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
-/* The time of contents can be set back after a write, that of the inode cannot; but a name that is added or taken away, as by a
- * file that replaces this one, sets it, too. */
+/* A writer can set the modification time back afterwards but not the change time.  The change time alone is not enough either: it
+ * also moves when a name is added or removed, as when another file replaces this one. */
 static bool same_state(const struct st_file_identity *a, const struct st_file_identity *b)
 {
     return a->device == b->device && a->inode == b->inode && a->bytes == b->bytes && same_time(a->modified, b->modified) &&
@@ -109,7 +108,7 @@ strata_status st_file_check_unchanged(int fd, const struct st_file_identity *was
     return st_error(STRATA_E_INPUT, "%s changed while it was read: run again when nothing writes to it", path);
 }
 
-/* O_NONBLOCK: the open of a pipe does not wait for somebody at its other end. */
+/* O_NONBLOCK: opening a pipe must not wait for a process at its other end. */
 static strata_status open_checked(int *out, struct st_file_identity *identity, const char *path, strata_status missing,
                                   bool pipes)
 {
@@ -122,7 +121,7 @@ static strata_status open_checked(int *out, struct st_file_identity *identity, c
     if (res >= 0)
         res = passed("file.stat", fstat(fd, &info));
     if (res >= 0 && (S_ISREG(info.st_mode) || (pipes && S_ISFIFO(info.st_mode)))) {
-        (void)fcntl(fd, F_SETFL, 0); /* a writer at the other end is waited for */
+        (void)fcntl(fd, F_SETFL, 0); /* from here on, reads wait for a writer at the other end */
         *out = fd;
         *identity = identity_of(&info);
         return STRATA_OK;

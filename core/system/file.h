@@ -13,113 +13,113 @@
 
 #define ST_PATH_MAX 1024
 
-#define ST_NEW_FILE_MARK ".strata-" /* between the name that a new file is to have and what tells it from others */
+#define ST_NEW_FILE_MARK ".strata-" /* between the name that a new file will get and its random ID */
 
 /** Join into path[ST_PATH_MAX]; E_INVAL when too long. */
 strata_status st_path_join(char path[ST_PATH_MAX], const char *dir, const char *name);
 
-/** Whether a name lies there, a link to nothing included.  Only what does not exist is absent: a directory that may not be
- * searched or a link that leads to itself is E_INPUT. */
+/** Whether the name exists; a dangling link counts.  Only a name that does not exist is absent: a directory that may not be
+ *  searched, or a link that leads to itself, is E_INPUT. */
 strata_status st_file_find(bool *there, const char *path);
 
-/* Which file an open one is, and in which state it was when it was opened. */
+/* The identity of an open file, and its state when it was opened. */
 struct st_file_identity {
     uint64_t device, inode, links, bytes;
-    struct timespec modified, changed; /* its contents; they or its owner, mode or names */
-    unsigned permissions;              /* 0777: neither set-user-ID nor its like */
-    bool regular;                      /* else a pipe: nothing of it can be told again */
+    struct timespec modified, changed; /* when the contents changed; when they or the owner, mode or names did */
+    unsigned permissions;              /* within 0777: never set-user-ID, set-group-ID or sticky */
+    bool regular;                      /* else a pipe, which cannot be checked again */
 };
 
 /** Of an open file.  E_IO. */
 strata_status st_file_identify(struct st_file_identity *out, int fd, const char *path);
-/** After the last read, before anything is concluded from what was read.  E_INPUT: somebody wrote to the file since.  Being
- *  replaced or removed does not count, as the open file lives on; nor does being read.  Two writes within one tick of the file
- *  system's clock (up to 10 ms) look like one. */
+/** Call it after the last read, before anything is concluded from the contents.  E_INPUT: the file was written to since.  A file
+ *  that was replaced or removed is fine, as the open file lives on; so is one that was read.  Two writes within one tick of the
+ *  file system's clock (up to 10 ms) look like one. */
 strata_status st_file_check_unchanged(int fd, const struct st_file_identity *was, const char *path);
 
-/** E_INPUT if `out` is the very file that `in` leads to ("-": standard input), under any name: a run's output is none of its
- * inputs.
- */
+/** E_INPUT if `out` is the very file that `in` leads to ("-": standard input), under any name: a run must not write over one of
+ *  its inputs. */
 strata_status st_file_check_apart(const char *out, const char *in);
 
-/** Open a regular file for reading; a link to one is followed.  Never waits: a pipe or a device is refused, not opened and waited
- *  for.  `missing` is the status of what is not there, forbidden or no file: E_INPUT for a user's file; a disk that fails is
- * E_IO. */
+/** Open a regular file for reading; a link to one is followed.  Never waits: a pipe or a device is refused.  `missing` is the
+ *  status for a file that does not exist, is forbidden or is not a regular file: E_INPUT for a user's file.  A failing disk is
+ *  E_IO. */
 strata_status st_file_open(int *fd, struct st_file_identity *identity, const char *path, strata_status missing);
-/** The same for what is read from its beginning to its end: pipes are taken, too, and one that nobody writes to is empty. */
+/** The same for files that are read from beginning to end: pipes are accepted, too, and a pipe without a writer is empty. */
 strata_status st_file_open_stream(int *fd, struct st_file_identity *identity, const char *path, strata_status missing);
-/** The next entry; NULL: errno is 0 at the end, else what hinders. */
+/** The next entry; NULL: errno is 0 at the end of the directory, else the error. */
 struct dirent *st_dir_next(DIR *dir);
-/** Open what the kernel says (/proc, /sys, control groups); -1 where it is not there or not for us, with a warning where another
- *  thing hinders: what is not read counts as "no limit". */
+/** Open a file of the kernel's (/proc, /sys, control groups). -1 if it does not exist or may not be read, and, with a warning, on
+ *  any other error: a limit that cannot be read counts as "no limit". */
 int st_kernel_file_open(const char *path);
-/** The same for reading by lines; NULL. */
+/** The same as a stream, for reading line by line; NULL on failure. */
 FILE *st_kernel_file_stream(const char *path);
-/** Read exactly `bytes` at `offset`; E_IO, or E_INPUT when the file ends before. */
+/** Read exactly `bytes` at `offset`; E_IO, or E_INPUT if the file ends before that. */
 strata_status st_file_read_at(int fd, void *buf, uint64_t bytes, uint64_t offset, const char *path);
-/** Read a whole regular file of at most `bytes_max`; *text is NUL-terminated, freed by the caller.  E_INPUT: also one that
- *  changed meanwhile. */
+/** Read a whole regular file of at most `bytes_max`; *text is NUL-terminated, freed by the caller.  E_INPUT also if it changed
+ *  while it was read. */
 strata_status st_file_read_text(char **text, uint64_t *bytes, const char *path, uint64_t bytes_max);
 
-/* A file that is made beside its final name, as NAME.strata-ID.tmp, and takes the name when it is complete.
+/* A file that is written beside its final name, as NAME.strata-ID.tmp, and takes that name when it is complete.
  *
- * The ID is random and the file is new: nothing that lies there is opened, followed or overwritten.  A lock (flock) on the new
- * file says that its maker lives: a second maker of the same file is refused, whatever spelling or link to the directory it used,
- * and what dead makers left is removed.  Two that begin in the same instant may refuse each other.  On NFS the lock reaches as
- * far as its lock manager does; where a file system has no locks, makers are not kept apart and nothing is removed. Calls on one
- * file come from one thread; it must not be moved in memory between create and commit or abort. */
+ * The ID is random and the file is new: nothing that exists is opened, followed or overwritten.  A lock (flock) on the new file
+ * shows that the process writing it is alive: a second writer of the same file is refused, whatever spelling or link to the
+ * directory it uses, and files left by dead writers are removed.  Two writers that begin in the same instant may refuse each
+ * other.  On NFS the lock reaches as far as the lock manager does; on a file system without locks, writers are not kept apart and
+ * nothing is removed.  Calls on one file come from one thread; the struct must not move in memory between create and commit or
+ * abort. */
 struct st_new_file {
     int fd;                   /* -1: none */
-    int dir_fd;               /* its directory's, as long as fd is open */
-    bool overwrite, named;    /* named: it has its final name already */
-    bool kept;                /* it stays where it is, as temp */
-    unsigned permissions;     /* that it is made with, before the umask */
+    int dir_fd;               /* of its directory, valid while fd is open */
+    bool overwrite, named;    /* named: it already has its final name */
+    bool kept;                /* abort leaves it where it is, under the name `temp` */
+    unsigned permissions;     /* that it is created with, before the umask */
     FILE *stream;             /* NULL until st_new_file_stream(); has no descriptor of its own */
-    int stream_errno;         /* of its first write that failed; 0: none did */
-    struct st_new_file *next; /* of all that are being made */
-    size_t made_from;         /* length of the part of path that was there before; what follows up to base was made */
-    size_t base;              /* where the name begins in path */
+    int stream_errno;         /* of the first write that failed; 0: none did */
+    struct st_new_file *next; /* the next file that this process is writing */
+    size_t made_from; /* length of the part of path that existed before; the directories from there up to base were made */
+    size_t base;      /* where the file's name begins in path */
     char path[ST_PATH_MAX], temp[NAME_MAX + 1];
 };
 
 enum st_new_file_flags {
-    ST_NEW_FILE_OVERWRITE = 1, /* take the name from what has it at commit; without: what is there is never replaced */
+    ST_NEW_FILE_OVERWRITE = 1, /* replace the file that has the name at commit; without it, an existing file is never replaced */
     ST_NEW_FILE_PARENTS = 2,   /* make missing directories, and remove them again at abort */
 };
 
-/** Whether `path` can be made: E_INPUT if something lies there (a regular file without `overwrite`, anything else ever), or if
- * its directory cannot be written to.  Makes nothing. */
+/** Whether `path` can be created: E_INPUT if the name is taken (by a regular file unless `overwrite`, by anything else always),
+ *  or if its directory cannot be written to.  Creates nothing. */
 strata_status st_new_file_check(const char *path, bool overwrite);
-/** Begin to make `path`.  E_INPUT: as st_new_file_check(), or somebody is making it, this process included. */
+/** Begin to write `path`.  E_INPUT: as st_new_file_check(), or a process (this one included) is writing it already. */
 strata_status st_new_file_create(struct st_new_file *f, const char *path, unsigned flags);
-/** The same for a copy: with these permissions of the original (never set-user-ID and its like), less what the umask takes, as cp
- * does. */
+/** The same for a copy: with the permissions of the original (never set-user-ID and the like) less the umask, as cp does. */
 strata_status st_new_file_create_as(struct st_new_file *f, const char *path, unsigned flags, unsigned permissions);
-/** Take disk space for the whole file now: E_NOSPC early rather than late. */
+/** Allocate disk space for the whole file now, so that E_NOSPC comes early rather than late. */
 strata_status st_new_file_reserve(struct st_new_file *f, uint64_t bytes);
 strata_status st_new_file_write_at(struct st_new_file *f, const void *buf, uint64_t bytes, uint64_t offset);
-/** f->stream writes to it, owned by `f`; commit reports what failed on it first. */
+/** Open f->stream, which writes to the file and is owned by `f`; commit reports the first write that failed. */
 strata_status st_new_file_stream(struct st_new_file *f);
-/** Writes what the stream holds.  @return 0, or the errno value of its first write that failed, whenever that was */
+/** Writes what the stream holds.  @return 0, or the errno value of the first write that failed since the stream was opened */
 int st_new_file_flush(struct st_new_file *f);
-/** fsync: of several files that belong together all are synced before the first takes its name, so that a full disk shows before.
- */
+/** fsync.  If several files belong together, sync all of them before the first takes its name, so that a full disk shows up
+ *  first. */
 strata_status st_new_file_sync(struct st_new_file *f);
-/** Take the final name now and stay open, for a file that is read while it grows; abort leaves such a one where it is. */
+/** Take the final name now and stay open, for a file that is read while it grows; abort leaves such a file where it is. */
 strata_status st_new_file_publish(struct st_new_file *f);
-/** fsync, rename, fsync of the directory; closes.  On failure the new file is gone, but for one whose name was taken meanwhile by
- *  something that must not be replaced: it stays beside that, and the sentence says as what; and for one that has its name, which
- *  a power cut may take again.  E_INPUT: only where something took the name; E_NOSPC; else E_IO, as it could be begun. */
+/** fsync, rename, fsync of the directory; closes.  On failure the new file is removed, with two exceptions: if something that
+ *  must not be replaced took the name meanwhile, the new file stays beside it and the sentence names it; and if the file already
+ *  has its name, it keeps it, though a power cut may take the name away again.  E_INPUT: only if something took the name;
+ * E_NOSPC; E_IO for everything else, since creating the file had worked. */
 strata_status st_new_file_commit(struct st_new_file *f);
-/** Give up its name, but not the file: abort leaves it as f->temp, NAME.strata-ID, which no run removes.  Where that name cannot
- *  be had either, it stays as NAME.strata-ID.tmp, which the next maker of NAME removes.  For what took hours; call sync before.
- */
+/** Give up the name, but not the file: abort leaves it as f->temp, NAME.strata-ID, which no run removes.  If it cannot get that
+ *  name either, it stays as NAME.strata-ID.tmp, which the next writer of NAME removes.  For results that took hours; call sync
+ *  first. */
 void st_new_file_keep(struct st_new_file *f);
-/** Of one that is kept: the next maker of NAME removes it. */
+/** True if the kept file is one that the next writer of NAME removes. */
 bool st_new_file_kept_for_now(const struct st_new_file *f);
-/** Close and remove; nothing to do after commit. */
+/** Close and remove the file; does nothing after commit. */
 void st_new_file_abort(struct st_new_file *f);
-/** Remove all that are being made in this process, which is about to end: after st_ending_begin(). */
+/** Remove all files that this process is writing, when it is about to end: call after st_ending_begin(). */
 void st_new_file_remove_all(void);
 
 #endif

@@ -1,7 +1,8 @@
-/* core/system/file_new.c - files that are made: see file.h.
+/* core/system/file_new.c - creating files: see file.h.
  *
- * A maker locks its new file before anything tells the file from a dead one's, and looks whether it still has its name: of a
- * maker and one who removes what the dead left, one gets the lock, and the other begins again or leaves the file alone. */
+ * Until its writer has locked it, a new file looks like one that a dead process left.  So the writer takes the lock and then
+ * checks that the file still has its name: if another process is removing dead files at that moment, one of the two gets the
+ * lock, and the other begins again or leaves the file alone. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/ending.h"
@@ -23,17 +24,17 @@
 #define CREATE_TRIES 8u
 
 static pthread_mutex_t live_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct st_new_file *live; /* guarded by live_mutex, as are temp, named, kept and dir_fd of each once it is here */
+static struct st_new_file *live; /* guarded by live_mutex, as are temp, named, kept and dir_fd of each file in the list */
 
-/* Result of a call that returns -1 and errno, as a negative errno. */
+/* Turns the result of a call that returns -1 and errno into a negative errno. */
 static int64_t result(int64_t value)
 {
     return value < 0 ? -errno : value;
 }
 
-/* --- what lies there --- */
+/* --- what is there already --- */
 
-/* Length of the directory's part of a path, with its last slash. */
+/* Length of the directory part of a path, with the last slash. */
 static size_t base_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -56,15 +57,15 @@ static strata_status check_target(const char *path, bool overwrite)
     struct stat info;
 
     if (path[base_of(path)] == '\0')
-        return st_error(STRATA_E_INPUT, "%s: is not a file's name", path);
+        return st_error(STRATA_E_INPUT, "%s: is not a file name", path);
     if (st_fault_refuses("file.target") || lstat(path, &info) != 0)
-        return errno == ENOENT || errno == ENOTDIR || errno == EACCES /* its directory says more */
+        return errno == ENOENT || errno == ENOTDIR || errno == EACCES /* the check of its directory gives a better message */
                    ? STRATA_OK
                    : st_error_errno(errno, "%s: cannot be created", path);
     if (S_ISREG(info.st_mode))
         return overwrite ? STRATA_OK : st_error(STRATA_E_INPUT, "%s: exists already: --overwrite replaces it", path);
     if (S_ISLNK(info.st_mode))
-        return st_error(STRATA_E_INPUT, "%s: is a link, which is not written through: name another file", path);
+        return st_error(STRATA_E_INPUT, "%s: is a link, and strata does not write through links: name another file", path);
     return st_error(STRATA_E_INPUT, "%s: is %s, not a file", path, S_ISDIR(info.st_mode) ? "a directory" : "a device or a pipe");
 }
 
@@ -83,7 +84,7 @@ strata_status st_new_file_check(const char *path, bool overwrite)
     if (!st_fault_refuses("file.access") && access(dir, W_OK | X_OK) == 0)
         return STRATA_OK;
     if (stat(dir, &info) == 0 && !S_ISDIR(info.st_mode))
-        errno = ENOTDIR; /* root is told of permissions */
+        errno = ENOTDIR; /* for root, access() would blame permissions */
     return st_error_errno(errno, "%s: cannot be created in %s", path, dir);
 }
 
@@ -110,7 +111,7 @@ static strata_status make_one(const char *path, bool *made)
     return STRATA_OK;
 }
 
-/* mkdir -p of the directory; remembers where the new part begins. */
+/* mkdir -p of the directory; records where the new part begins. */
 static strata_status make_parents(struct st_new_file *f)
 {
     char dir[ST_PATH_MAX];
@@ -129,7 +130,7 @@ static strata_status make_parents(struct st_new_file *f)
     return STRATA_OK;
 }
 
-/* Remove the directories that were made, as far as they are empty.  No fault site: an empty directory that stays harms nobody. */
+/* Removes the directories that were made, if they are empty.  No fault site: an empty directory that stays does no harm. */
 static void remove_parents(const struct st_new_file *f)
 {
     char dir[ST_PATH_MAX];
@@ -157,7 +158,7 @@ static strata_status open_directory(struct st_new_file *f)
     return STRATA_OK;
 }
 
-/* --- the table of what is being made --- */
+/* --- the table of files being written --- */
 
 static bool same_directory(int a, int b)
 {
@@ -167,7 +168,7 @@ static bool same_directory(int a, int b)
            one.st_ino == other.st_ino;
 }
 
-/* False: this process makes that file already. */
+/* False: this process is already writing that file. */
 static bool live_add(struct st_new_file *f)
 {
     bool is_new = true;
@@ -184,7 +185,7 @@ static bool live_add(struct st_new_file *f)
     return is_new;
 }
 
-/* Its descriptors close here, so that the table never holds one that is somebody else's by now.  The lock goes with them. */
+/* Closes the descriptors here, so that the table never holds a number that has been reused.  The lock goes with them. */
 static void live_remove(struct st_new_file *f)
 {
     pthread_mutex_lock(&live_mutex);
@@ -203,7 +204,8 @@ static void live_remove(struct st_new_file *f)
     pthread_mutex_unlock(&live_mutex);
 }
 
-/* One that did not come to its name leaves nothing.  No fault site: what cannot be removed is left to the next maker's sweep. */
+/* A file that did not get its name leaves nothing behind.  No fault site: if it cannot be removed, the next writer's sweep does
+ * it. */
 static void remove_traces(const struct st_new_file *f)
 {
     if (f->named || f->kept)
@@ -223,7 +225,7 @@ void st_new_file_remove_all(void)
 
 /* --- locks --- */
 
-/* 0 or -errno; -EWOULDBLOCK: its maker lives. */
+/* 0 or -errno; -EWOULDBLOCK: its writer is alive. */
 static int64_t lock_file(int fd)
 {
     uint32_t interrupted = 0;
@@ -244,7 +246,7 @@ static bool is_temp_of(const char *name, const char *base)
            strcmp(name + length + mark + ID_DIGITS, TEMP_END) == 0;
 }
 
-/* For locks, which need no writing but on NFS: copies may be read-only. */
+/* Opens a file in order to lock it.  Locks need write access only on NFS, and copies may be read-only. */
 static int open_to_lock(int dir_fd, const char *name)
 {
     const int flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
@@ -253,7 +255,7 @@ static int open_to_lock(int dir_fd, const char *name)
     return fd < 0 && errno == EACCES ? openat(dir_fd, name, O_RDONLY | flags) : fd;
 }
 
-/* E_INPUT if a living maker has `name`; a new file of a dead one is removed. */
+/* E_INPUT if a live process is writing `name`; a new file left by a dead one is removed. */
 static strata_status look_at(const struct st_new_file *f, const char *name, bool is_temp)
 {
     const int fd = st_fault_refuses("file.look_at") ? -1 : open_to_lock(f->dir_fd, name);
@@ -274,7 +276,8 @@ static strata_status look_at(const struct st_new_file *f, const char *name, bool
     return st;
 }
 
-/* Others' new files first, then the name itself: one that takes its name in between is met there. */
+/* Looks at the new files of others first, then at the name itself, so that a file that takes its name in between is found
+ * there. */
 static strata_status look_around(const struct st_new_file *f)
 {
     const char *base = f->path + f->base;
@@ -300,7 +303,7 @@ static strata_status look_around(const struct st_new_file *f)
 
 /* --- making --- */
 
-/* A descriptor of a new file that is locked and has its name, or -errno. */
+/* A descriptor of a new file that is locked and still has its name, or -errno. */
 static int64_t open_locked(struct st_new_file *f)
 {
     struct stat info;
@@ -319,7 +322,7 @@ static int64_t open_locked(struct st_new_file *f)
         return -errno;
     res = lock_file(fd);
     if (res == -EWOULDBLOCK) {
-        close(fd); /* it was taken for a dead one's, and will be gone */
+        close(fd); /* another process took it for a dead one's file and will remove it */
         return -EAGAIN;
     }
     if (st_fault_refuses("file.links") || fstat(fd, &info) != 0) {
@@ -329,7 +332,7 @@ static int64_t open_locked(struct st_new_file *f)
         return res;
     }
     if (res == 0 && info.st_nlink == 0) {
-        close(fd); /* it was, and is gone */
+        close(fd); /* another process took it for a dead one's file and has removed it */
         return -EAGAIN;
     }
     return fd;
@@ -382,7 +385,7 @@ strata_status st_new_file_create_as(struct st_new_file *f, const char *path, uns
     if ((size_t)snprintf(f->path, sizeof(f->path), "%s", path) >= sizeof(f->path))
         return st_error(STRATA_E_INVAL, "%.64s...: the name is too long", path);
     f->base = f->made_from = base_of(path);
-    st_ending_hold(); /* until it is in the table with its name */
+    st_ending_hold(); /* until the file is in the table with its name */
     st = create(f, flags);
     st_ending_release();
     return st;
@@ -420,7 +423,7 @@ strata_status st_new_file_write_at(struct st_new_file *f, const void *buf, uint6
     return STRATA_OK;
 }
 
-/* stdio forgets why a write failed, and tries others after it. */
+/* stdio forgets why a write failed and goes on writing. */
 static ssize_t stream_write(void *file, const char *buf, size_t bytes)
 {
     struct st_new_file *f = file;
@@ -448,7 +451,8 @@ strata_status st_new_file_stream(struct st_new_file *f)
 
 /* --- taking the name --- */
 
-/* It could be begun: whatever hinders its end is the disk's, be it a call that is not there or memory that is refused. */
+/* Creating the file worked, so any failure to complete it counts as the disk's, be it a missing system call or a lack of
+ * memory. */
 static strata_status cannot_end(int err, const char *what, const char *path)
 {
     const strata_status st = st_error_errno(err, "%s %s", what, path);
@@ -456,8 +460,8 @@ static strata_status cannot_end(int err, const char *what, const char *path)
     return st == STRATA_E_NOSPC ? st : STRATA_E_IO;
 }
 
-/* A name that is taken is -EEXIST.  File systems that cannot rename so can link so, most of them; for the others there is a look.
- */
+/* -EEXIST if the name is taken.  Most file systems that cannot rename without replacing can link without replacing; on the others
+ * the name is looked up first. */
 static int64_t rename_to_free(const struct st_new_file *f, const char *base)
 {
     int64_t res = st_fault("file.rename", 0);
@@ -492,7 +496,7 @@ bool st_new_file_kept_for_now(const struct st_new_file *f)
     return is_temp_of(f->temp, f->path + f->base);
 }
 
-/* Hours of work are not thrown away for a name: the new file loses the end that would have it removed by a later run. */
+/* Hours of work are not thrown away for a name: the new file loses the suffix that would let a later run remove it. */
 static void keep(struct st_new_file *f)
 {
     char kept[sizeof(f->temp)];
@@ -502,7 +506,7 @@ static void keep(struct st_new_file *f)
     if (st_fault_refuses("file.keep") || renameat(f->dir_fd, f->temp, f->dir_fd, kept) != 0)
         return;
     memcpy(f->temp, kept, sizeof(kept));
-    (void)fsync(f->dir_fd); /* without it a power cut may bring the end back */
+    (void)fsync(f->dir_fd); /* without it a power cut may bring the suffix back */
 }
 
 void st_new_file_keep(struct st_new_file *f)
@@ -552,7 +556,7 @@ strata_status st_new_file_sync(struct st_new_file *f)
     return res >= 0 ? STRATA_OK : cannot_end((int)-res, "completing", f->path);
 }
 
-/* Makes a rename last. */
+/* Makes a rename survive a power cut. */
 static strata_status sync_directory(const struct st_new_file *f)
 {
     const int64_t res = st_fault("file.sync_directory", result(fsync(f->dir_fd)));

@@ -34,7 +34,7 @@ static int open_file(const char *dir, const char *name)
     return st_kernel_file_open(path);
 }
 
-/* The file from its start, as text, cut at FILE_BYTES_MAX - 1; false where it cannot be read. */
+/* Reads the file from its start, as text, cut at FILE_BYTES_MAX - 1; false if it cannot be read. */
 static bool read_text(int fd, char text[FILE_BYTES_MAX])
 {
     size_t length = 0;
@@ -50,7 +50,7 @@ static bool read_text(int fd, char text[FILE_BYTES_MAX])
     return got >= 0 && length > 0;
 }
 
-/* A kernel may have the file and yet refuse to read it, where PSI is switched off. */
+/* A kernel with PSI switched off may have the file and yet refuse to read it. */
 static int open_psi(const char *dir, const char *name)
 {
     char text[FILE_BYTES_MAX];
@@ -63,7 +63,7 @@ static int open_psi(const char *dir, const char *name)
     return fd;
 }
 
-/* The path of the version 2 group of this process, "/a/b"; false: it has none. */
+/* The path of the version 2 group of this process, "/a/b"; false if it has none. */
 static bool group_path(const char *proc_root, char path[PATH_MAX])
 {
     char name[PATH_MAX], line[PATH_MAX];
@@ -100,7 +100,7 @@ static void open_group(struct st_pressure *p, const char *proc_root, const char 
         p->psi = open_psi(dir, "memory.pressure");
         if (p->psi < 0)
             continue;
-        p->events = open_file(dir, "memory.events"); /* the machine's root has none */
+        p->events = open_file(dir, "memory.events"); /* the root group of the machine has none */
         p->scope =
             p->events >= 0 || (below[0] != '\0' && strcmp(below, "/") != 0) ? ST_PRESSURE_OF_GROUP : ST_PRESSURE_OF_MACHINE;
         return;
@@ -169,7 +169,7 @@ static uint64_t number_after(const char *text, const char *row, const char *key)
     return ST_PRESSURE_UNKNOWN;
 }
 
-/* Field 12 of /proc/self/stat; the name before, in parentheses, may hold anything. */
+/* Field 12 of /proc/self/stat; the name before it, in parentheses, may contain anything. */
 static uint64_t major_faults_of(const char *text)
 {
     const char *at = strrchr(text, ')');
@@ -246,7 +246,7 @@ static double share_of(uint64_t count, double seconds_each, double seconds)
     return count == ST_PRESSURE_UNKNOWN ? (double)NAN : fmin(1, (double)count * seconds_each / seconds);
 }
 
-/* Major faults are lost time, but memory pressure only where pages come from swap: a program that starts has them, too. */
+/* Major faults are lost time, but they mean memory pressure only if pages come from swap: a program that starts has them, too. */
 static double waited_share(const struct st_pressure_sample *moved, double seconds)
 {
     const double stalled = share_of(moved->some_us, 1e-6, seconds),

@@ -1,4 +1,4 @@
-/* core/system/signals.c - see core/system/signals.h.  What is static here is written once, by st_signals_start(), before other
+/* core/system/signals.c - see core/system/signals.h.  The static variables are written once, by st_signals_start(), before other
  * threads run. */
 #include "core/system/signals.h"
 
@@ -13,7 +13,7 @@ static const int raised_by_writes[] = {SIGPIPE, SIGXFSZ};
 
 static st_signals_fn *ended_by;
 static sigset_t mask_at_start;
-static sigset_t default_at_start; /* of raised_by_writes, those that were not ignored */
+static sigset_t default_at_start; /* those of raised_by_writes that were not ignored */
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -51,7 +51,7 @@ static void *wait_for_signals(void *arg)
     if (!is_ignored(SIGHUP))
         sigaddset(&ends, SIGHUP);
     sigorset(&mask, &mask, &ends);
-    pthread_sigmask(SIG_SETMASK, &mask, NULL); /* all others find a taker here */
+    pthread_sigmask(SIG_SETMASK, &mask, NULL); /* all other signals are delivered to this thread */
     for (;;)
         if (sigwait(&ends, &number) == 0)
             ended_by(number);

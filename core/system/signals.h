@@ -1,8 +1,8 @@
-/* core/system/signals.h - signals from outside: blocked in every thread but one, which waits for them.
+/* core/system/signals.h - signals from outside are blocked in every thread but one, which waits for them.
  *
- * No thread that computes may run a signal handler, neither ours nor one that somebody preloads: oneDNN's kernels before 3.12
- * use the stack pointer as a data pointer (its issue 4845, mended by its pull request 4855), and the handler's frame lands in
- * the heap.  Signals that an instruction raises (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS) are never blocked. */
+ * No thread that computes may run a signal handler, neither ours nor one of a preloaded library: oneDNN's kernels before 3.12 use
+ * the stack pointer as a data pointer (oneDNN issue 4845, fixed by its pull request 4855), and the handler's frame lands in the
+ * heap.  Signals that an instruction raises (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS) are never blocked. */
 #ifndef CORE_SYSTEM_SIGNALS_H
 #define CORE_SYSTEM_SIGNALS_H
 
@@ -15,13 +15,14 @@
 void st_signals_block(sigset_t *before);
 void st_signals_restore(const sigset_t *before);
 
-/* SIGINT, SIGTERM or SIGHUP has come.  On a thread of its own: it may lock and allocate, but who waits for it waits for ever if
- * it blocks. */
+/* Called when SIGINT, SIGTERM or SIGHUP has arrived, on a thread of its own: it may lock and allocate, but if it blocks, a thread
+ * that waits for it waits forever. */
 typedef void st_signals_fn(int number);
 
-/** Once, in main(), before there are other threads: blocks signals there and starts the thread that waits.  SIGHUP that was
- *  ignored (nohup) stays so.  All others keep their action or handler, which that thread runs: Ctrl-Z stops the program.
- *  SIGPIPE and SIGXFSZ are ignored: the write that met a closed pipe or a limit says so.  E_NOMEM: no thread. */
+/** Call once, in main(), before there are other threads: blocks signals there and starts the thread that waits for them.  An
+ *  ignored SIGHUP (nohup) stays ignored.  All other signals keep their action or handler, which that thread runs: Ctrl-Z stops
+ * the program.  SIGPIPE and SIGXFSZ are ignored, since the write that meets a closed pipe or a limit reports it.  E_NOMEM: no
+ *  thread. */
 strata_status st_signals_start(st_signals_fn *ended);
 
 /** Give a child the mask and the actions that this process was started with.

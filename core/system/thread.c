@@ -23,6 +23,6 @@ strata_status st_thread_start(pthread_t *out, const char *name, void *(*main)(vo
         return st_error(STRATA_E_NOMEM, "thread %s could not be started: %s: see ulimit -u", name,
                         strerror_r(err, reason, sizeof(reason)));
     }
-    (void)pthread_setname_np(*out, name); /* only a name */
+    (void)pthread_setname_np(*out, name); /* the name is only for display */
     return STRATA_OK;
 }

@@ -1,4 +1,4 @@
-/* core/system/thread.h - threads that leave signals to the program's own. */
+/* core/system/thread.h - threads that leave signals to the program's signal thread. */
 #ifndef CORE_SYSTEM_THREAD_H
 #define CORE_SYSTEM_THREAD_H
 

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define THREADS_BESIDE 4u /* the workers: of signals, disk, host and device */
+#define THREADS_BESIDE 4u /* the workers: the signal, disk, host and device threads */
 
 struct unit {
     uint32_t os_index;
@@ -30,11 +30,11 @@ struct st_topology {
     struct unit *units; /* [unit_count], one per core before second threads; nodes in order within each */
     uint32_t unit_count;
     uint32_t core_count;        /* unit_count, or less under a quota */
-    struct st_numa_node *nodes; /* [node_count], those with usable units */
+    struct st_numa_node *nodes; /* [node_count], the nodes with usable units */
     uint32_t node_count;
     uint64_t memory_limit, memory_available;
-    const char *ulimit;    /* a literal: whose memory_limit is; or NULL */
-    bool affinity_refused; /* hwloc must not ask */
+    const char *ulimit;    /* a literal: the ulimit that memory_limit comes from; or NULL */
+    bool affinity_refused; /* hwloc must not ask for the affinity */
     char cpu_name[128];
 };
 
@@ -47,8 +47,8 @@ static strata_status parse_list(hwloc_bitmap_t set, const char *list, const char
     return STRATA_OK;
 }
 
-/* hwloc 2 asks the kernel for this process's processors with ever larger sets until it is told: for ever, where asking is
- * forbidden (a filter of system calls).  A set that is too small is EINVAL. */
+/* True if the system refuses to tell the affinity. hwloc 2 asks the kernel for this process's processors with ever larger sets
+ * until it gets an answer, which never comes where a seccomp filter forbids the call.  A set that is too small is EINVAL. */
 static bool affinity_refused(void)
 {
     cpu_set_t set;
@@ -57,8 +57,8 @@ static bool affinity_refused(void)
     return res < 0 && res != -EINVAL;
 }
 
-/* `set` becomes the units this process may run on: affinity, what hwloc is allowed to see, and the group's cpuset.  A cpuset
- * that shares nothing with the rest is of another machine: ignored. */
+/* `set` becomes the units this process may run on: affinity, what hwloc is allowed to see, and the group's cpuset.  A cpuset that
+ * has nothing in common with the rest belongs to another machine and is ignored. */
 static strata_status usable_set(const struct st_topology *topo, hwloc_bitmap_t set, const struct st_topology_source *source,
                                 const char *cpu_list)
 {
@@ -83,7 +83,7 @@ static strata_status usable_set(const struct st_topology *topo, hwloc_bitmap_t s
     return st;
 }
 
-/* The node a unit's memory comes from.  Where several share its cores (fast memory beside ordinary), the system's first. */
+/* The node a unit's memory comes from.  If several nodes share its cores (fast memory beside ordinary), the system's first. */
 static hwloc_obj_t node_of(hwloc_topology_t hwloc, unsigned unit)
 {
     hwloc_obj_t node = NULL, best = NULL;
@@ -158,7 +158,7 @@ static strata_status list_units(struct st_topology *topo, const struct st_topolo
 
 /* --- memory and limits --- */
 
-/* "Name:   123 kB" of /proc/meminfo, in bytes; 0 if it is not there. */
+/* "Name:   123 kB" of /proc/meminfo, in bytes; 0 if there is no such line. */
 static uint64_t meminfo_bytes(const char *name)
 {
     FILE *file = st_kernel_file_stream("/proc/meminfo");
@@ -189,7 +189,7 @@ static void apply_limits(struct st_topology *topo, const struct st_cgroup_limits
         topo->core_count = (uint32_t)ceil(limits->cpus);
 }
 
-/* It counts what this process maps; code and libraries are planned for as a part of its memory. */
+/* The limit counts everything this process maps; the plan counts code and libraries as part of its memory. */
 static void apply_ulimit(struct st_topology *topo, const struct st_ulimit *limit)
 {
     topo->memory_available = smaller(topo->memory_available, limit->bytes);
@@ -218,11 +218,12 @@ static strata_status load_hwloc(struct st_topology *topo, const char *synthetic)
         return st_error(STRATA_E_INTERNAL, "topology: hwloc could not start");
     }
     if (synthetic != NULL && hwloc_topology_set_synthetic(topo->hwloc, synthetic) != 0)
-        return st_error(STRATA_E_INVAL, "topology: hwloc does not take \"%s\"", synthetic);
+        return st_error(STRATA_E_INVAL, "topology: hwloc does not understand \"%s\"", synthetic);
     topo->affinity_refused = synthetic == NULL && affinity_refused();
     if (topo->affinity_refused) {
-        st_log(ST_LOG_NOTICE, "the system does not say which processors this process may use: all of the machine's are taken");
-        (void)hwloc_topology_set_components(topo->hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86"); /* it binds to each */
+        st_log(ST_LOG_NOTICE, "the system does not say which processors this process may use: using all of the machine's");
+        (void)hwloc_topology_set_components(topo->hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+                                            "x86"); /* it binds to each processor */
     }
     if (hwloc_topology_load(topo->hwloc) != 0)
         return st_error(STRATA_E_INTERNAL, "topology: hwloc could not read the machine: %s", strerror(errno));
@@ -271,7 +272,7 @@ void st_topology_destroy(struct st_topology *topo)
     free(topo);
 }
 
-/* --- what there is --- */
+/* --- questions --- */
 
 uint32_t st_topology_core_count(const struct st_topology *topo)
 {

@@ -1,7 +1,7 @@
-/* core/system/topology.h - the cores and memory this process may really use (hwloc, affinity, cgroups).
+/* core/system/topology.h - the cores and memory that this process may actually use (hwloc, affinity, cgroups).
  *
- * A unit is a processing unit (a hardware thread).  The list of usable units is ordered so that consecutive workers fill a
- * NUMA node core by core, then the next node; second threads of cores follow in the same order. */
+ * A unit is a processing unit (a hardware thread).  The list of usable units is ordered so that consecutive workers fill one NUMA
+ * node core by core, then the next node; the second threads of the cores follow in the same order. */
 #ifndef CORE_SYSTEM_TOPOLOGY_H
 #define CORE_SYSTEM_TOPOLOGY_H
 
@@ -16,22 +16,22 @@ struct st_topology; /* holds the hwloc topology and the list of usable units */
 strata_status st_topology_load(struct st_topology **out, const char *cgroup_root);
 void st_topology_destroy(struct st_topology *topo);
 
-/* What to read instead of this machine; NULL members: this machine's. */
+/* What to read instead of this machine; a NULL member means this machine's. */
 struct st_topology_source {
     const char *synthetic;   /* hwloc's description of a machine, "numa:2 core:4 pu:2"; binding then does nothing */
     const char *affinity;    /* units this process may run on: "0-3,8" */
     const char *cgroup_root; /* "/sys/fs/cgroup" */
     const char *membership;  /* "/proc/self/cgroup" */
 };
-/** The same from any source.  E_INVAL: a description or list that hwloc does not take. */
+/** The same from any source.  E_INVAL: a description or list that hwloc does not understand. */
 strata_status st_topology_load_from(struct st_topology **out, const struct st_topology_source *source);
 
-/** Workers that make sense: usable units (affinity, cpuset), or less where a quota of time is tighter, rounded up; >= 1. */
+/** A sensible number of workers: usable units (affinity, cpuset), or fewer if a CPU quota is tighter, rounded up; >= 1. */
 uint32_t st_topology_core_count(const struct st_topology *topo);
-bool st_topology_has_quota(const struct st_topology *topo);            /* time is tighter than the list of units */
+bool st_topology_has_quota(const struct st_topology *topo);            /* the CPU quota is tighter than the list of units */
 uint64_t st_topology_memory_limit(const struct st_topology *topo);     /* smallest of MemTotal, cgroup limit and ulimits, bytes */
 uint64_t st_topology_memory_available(const struct st_topology *topo); /* smaller of MemAvailable and limit - used, bytes */
-const char *st_topology_ulimit(const struct st_topology *topo); /* the ulimit that is this limit (ulimit.h); NULL: none is */
+const char *st_topology_ulimit(const struct st_topology *topo); /* the ulimit that sets this limit (ulimit.h); NULL: none does */
 const char *st_topology_cpu_name(const struct st_topology *topo);
 
 /* A NUMA node with usable units. */
@@ -47,16 +47,16 @@ struct st_numa_node st_topology_numa_node(const struct st_topology *topo, uint32
 /** Unit (its number in the system) and node (index as above) of worker `index`, modulo the number of usable units. */
 uint32_t st_topology_unit(const struct st_topology *topo, uint32_t index);
 uint32_t st_topology_unit_node(const struct st_topology *topo, uint32_t index);
-/** Units that workers 0..workers - 1 take, as "0-3,8"; of one node, or of all with node UINT32_MAX.  Cut where text ends. */
+/** Units of workers 0..workers - 1, as "0-3,8"; of one node, or of all if node is UINT32_MAX.  Cut where `text` ends. */
 const char *st_topology_units_text(const struct st_topology *topo, uint32_t workers, uint32_t node, char *text, size_t bytes);
 
-/** Bind the calling thread to unit `index`; under a quota of time, which names no cores, to all usable units of its node.
- *  E_NOSYS where the system refuses. */
+/** Bind the calling thread to unit `index`; under a CPU quota, which names no cores, to all usable units of its node.  E_NOSYS
+ *  where the system refuses. */
 strata_status st_topology_bind(const struct st_topology *topo, uint32_t index);
 
-/** Where pages of [base, base + bytes) go that are not touched yet: near workers 0..workers - 1.  One node: preferred there;
- *  several: interleaved, since any worker may take any item.  Nothing to do on a machine with one node.
- *  E_NOSYS where the system refuses: the first touch decides, then.  base: aligned to a page. */
+/** Place the kernel pages of [base, base + bytes) that are not touched yet near workers 0..workers - 1: preferred on their node
+ *  if there is one, interleaved over several, since any worker may take any item.  Does nothing on a machine with one node.
+ *  E_NOSYS if the system refuses: then the first touch decides.  base: aligned to a page. */
 strata_status st_topology_place_memory(const struct st_topology *topo, void *base, uint64_t bytes, uint32_t workers);
 
 #endif

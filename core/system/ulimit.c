@@ -6,9 +6,9 @@
 #include <stddef.h>
 #include <sys/resource.h>
 
-#define STACK_BYTES (8u << 20) /* where ulimit -s says "unlimited", glibc takes less */
+#define STACK_BYTES (8u << 20) /* for ulimit -s "unlimited"; glibc uses less */
 
-/* What cannot be asked is not limited. */
+/* A limit that cannot be read counts as none. */
 static uint64_t limit_of(__rlimit_resource_t resource)
 {
     struct rlimit limit;

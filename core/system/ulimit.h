@@ -5,14 +5,15 @@
 #include <stdint.h>
 
 struct st_ulimit {
-    uint64_t bytes;   /* left beside stacks; UINT64_MAX: no limit */
+    uint64_t bytes;   /* left after the stacks; UINT64_MAX: no limit */
     const char *name; /* "ulimit -v", "ulimit -d"; NULL: no limit */
 };
 
 /** The tighter of RLIMIT_AS and RLIMIT_DATA, less the stacks of `threads` threads, which count whether they are touched or not.
  */
 struct st_ulimit st_ulimit_memory(uint32_t threads);
-/** Where the address space is limited, keep malloc from setting 64 MiB of it aside for every thread.  Before the first thread. */
+/** If the address space is limited, keep malloc from reserving 64 MiB of it for every thread.  Call before the first thread
+ *  starts. */
 void st_ulimit_spare(void);
 
 #endif

@@ -1,9 +1,9 @@
 /* core/system/workers.c - a pool of threads that share one parallel loop at a time.
  *
- * The whole protocol is one word, `gate`: generation of the loop, whether it is open, and how many threads
- * are inside.  A thread joins by a compare-and-swap on an open gate; the caller runs items itself, closes the
- * gate when none are left and waits for those inside.  A thread that wakes too late finds the gate closed and
- * goes back to sleep: nobody waits for it, so a busy core delays a loop by at most one item. */
+ * The whole protocol is one word, `gate`: generation of the loop, whether it is open, and how many threads are inside.  A thread
+ * joins by a compare-and-swap on an open gate; the caller runs items itself, closes the gate when none are left and waits for
+ * those inside.  A thread that wakes too late finds the gate closed and goes back to sleep.  The caller does not wait for it, so
+ * a busy core delays a loop by at most one item. */
 #include "core/system/workers.h"
 
 #include "core/base/error.h"
@@ -36,7 +36,7 @@ struct st_workers {
     uint32_t thread_count;          /* threads that exist: count - 1 once created */
     const struct st_topology *topo; /* while threads start */
 
-    /* The loop; written by the caller while the gate is closed and empty, read by those who joined. */
+    /* The loop; written by the caller while the gate is closed and empty, read by the threads that joined. */
     st_work_fn *fn;
     void *ctx;
     uint64_t items;
@@ -44,7 +44,7 @@ struct st_workers {
     _Alignas(64)
         atomic_uint_fast64_t gate; /* open: release by the caller, acquire by joiners; leave: release, acquire by the caller */
 
-    pthread_mutex_t lock; /* guards the four below, and orders gate changes against sleeping */
+    pthread_mutex_t lock; /* guards the four members below, and orders gate changes against sleeping */
     pthread_cond_t wake;  /* a loop opened, or stop */
     pthread_cond_t idle;  /* the last thread left a closed gate, or a thread started */
     uint32_t sleeper_count;
@@ -71,7 +71,7 @@ static void run_items(struct st_workers *w, uint32_t worker)
         w->fn(w->ctx, i, worker);
 }
 
-/* Joins the loop of `generation` unless it has closed or another one has come. */
+/* Joins the loop of `generation` unless it has closed or a later one has begun. */
 static bool gate_join(struct st_workers *w, uint64_t generation)
 {
     uint64_t gate = atomic_load_explicit(&w->gate, memory_order_relaxed);
@@ -122,7 +122,7 @@ static void *worker_main(void *arg)
     uint64_t seen = 0, generation;
 
     if (w->topo != NULL)
-        (void)st_topology_bind(w->topo, me->index); /* where the system refuses, the scheduler decides */
+        (void)st_topology_bind(w->topo, me->index); /* if the system refuses, the scheduler decides */
     pthread_mutex_lock(&w->lock);
     w->started_count++;
     pthread_cond_signal(&w->idle);
@@ -229,7 +229,7 @@ static void gate_open(struct st_workers *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Closes the gate and waits until nobody is inside. */
+/* Closes the gate and waits until no thread is inside. */
 static void gate_close(struct st_workers *w)
 {
     atomic_fetch_and_explicit(&w->gate, ~GATE_OPEN, memory_order_relaxed);

@@ -36,7 +36,7 @@ static void proc_open(void)
     proc_status = st_kernel_file_open("/proc/self/status");
 }
 
-/* The file from its start, as text; "" where it cannot be read. */
+/* Reads the file from its start, as text; "" if it cannot be read. */
 static void proc_read(const int *fd, char *text, size_t size)
 {
     ssize_t got;

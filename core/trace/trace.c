@@ -1,4 +1,4 @@
-/* core/trace/trace.c - the recorder.  The file is trace_write.c's. */
+/* core/trace/trace.c - the recorder.  trace_write.c writes the file. */
 #include "core/trace/trace.h"
 #include "core/base/error.h"
 

@@ -1,11 +1,11 @@
-/* core/trace/trace.h - records what ran when, and writes it as a Chrome trace (chrome://tracing, ui.perfetto.dev).
+/* core/trace/trace.h - records what ran and when, and writes it as a Chrome trace (chrome://tracing, ui.perfetto.dev).
  *
- * All memory is taken at create; recording stores into a fixed array and neither locks, allocates nor writes files.  What a
- * record stands for is asked of a source once the run is over.  When the array is full, or the steps to record are over,
- * recording stops; what did not fit is counted.
+ * All memory is taken at create; recording stores into a fixed array and neither locks, allocates nor writes files.  A source
+ * says what the records stand for once the run is over.  Recording stops when the array is full or the requested steps have run;
+ * records that did not fit are counted.
  *
- * Threads.  One thread begins records.  st_trace_end() may run on another one, once per record; whoever writes the file has
- * seen that thread's work by then. */
+ * Threads.  One thread begins records.  st_trace_end() may run on another one, once per record; the thread that writes the file
+ * must have synchronised with it by then. */
 #ifndef CORE_TRACE_TRACE_H
 #define CORE_TRACE_TRACE_H
 
@@ -35,19 +35,19 @@ struct st_trace_record {
 };
 
 struct st_trace_opts {
-    uint32_t steps_max;        /* steps that are recorded, from the first on */
-    uint64_t records_per_step; /* at most so many in one step, its own included */
-    uint64_t bytes_max;        /* of the array; fewer steps are recorded rather than more bytes taken */
+    uint32_t steps_max;        /* record at most this many steps, from the first on */
+    uint64_t records_per_step; /* the most in one step, the step's own record included */
+    uint64_t bytes_max;        /* of the array; if it is full, fewer steps are recorded */
 };
 
-/** Take the array and touch it.  E_NOMEM.  Cost: at most bytes_max, or one step's records if that is more than it. */
+/** Allocate the array and touch it.  E_NOMEM.  Cost: at most bytes_max, or one step's records if they need more. */
 strata_status st_trace_create(struct st_trace **out, const struct st_trace_opts *opts);
 void st_trace_destroy(struct st_trace *t);
 
-/** Begin a cycle.  `step`: this cycle is a training step, the next one; else it belongs to the steps before it and is
- *  recorded while they are.  `name`: index into the source's cycle names.  NULL: not recorded. */
+/** Begin a cycle.  `step`: this cycle is the next training step; else it belongs to the steps before it and is recorded if they
+ *  are.  `name`: index into the source's cycle names.  NULL: not recorded. */
 struct st_trace_record *st_trace_cycle(struct st_trace *t, bool step, uint32_t name, uint64_t now_ns);
-/** No record until the next cycle; what began already may still end. */
+/** Stop recording until the next cycle; records that have begun may still end. */
 void st_trace_pause(struct st_trace *t);
 /** Begin a record of the current cycle.  NULL: not recorded.  t may be NULL. */
 struct st_trace_record *st_trace_begin(struct st_trace *t, enum st_trace_kind kind, uint32_t item, uint32_t cause,
@@ -91,7 +91,7 @@ struct st_trace_source {
     void *ctx;
     const char *program, *version;
     uint32_t item_count;
-    const struct st_trace_row *rows; /* spans of a row that overlap are spread over rows "name 2", "name 3", ... */
+    const struct st_trace_row *rows; /* spans of a row that overlap are spread over the rows "name 2", "name 3", ... */
     uint32_t row_count;
     const char *const *cycles; /* names: "step", "flush" */
     const char *const *series; /* names */
@@ -103,9 +103,9 @@ struct st_trace_source {
     uint32_t (*wait)(void *ctx, uint32_t item, uint32_t n, bool *previous);
 };
 
-/** Write the trace to a file that was begun, and complete it.  On failure no such file is left.
- *  E_NOMEM; E_NOSPC, E_IO: the file system's answer.
- *  Cost    one pass over the records; allocates two words per item and three per span in flight at once. */
+/** Write the trace to a file that st_new_file_create() began, and commit it.  On failure no file is left.  E_NOMEM; E_NOSPC,
+ * E_IO: the file system's answer. Cost    one pass over the records; allocates two words per item and three per span in flight at
+ * once. */
 strata_status st_trace_write(const struct st_trace *t, const struct st_trace_source *source, struct st_new_file *file);
 
 #endif

@@ -1,7 +1,7 @@
-/* core/trace/trace_write.c - records to Chrome's JSON, streamed: one pass in the order in which they began.
+/* core/trace/trace_write.c - streams the records as Chrome's JSON, in one pass, in the order in which they began.
  *
- * A row is a "thread".  Spans of one thread may not overlap in that format, so a span that begins while its row is busy goes
- * to the row's next free thread.  An arrow leads to a span from the last one it waited for, where that lies on another row. */
+ * A row is a "thread".  Spans of one thread may not overlap in that format, so a span that begins while its row is busy goes to
+ * the row's next free thread.  An arrow leads to a span from the last span it waited for, if that is on another row. */
 #include "core/trace/trace.h"
 
 #include "core/base/error.h"
@@ -18,7 +18,7 @@
 #define ROWS_ALL    (ROWS_BEFORE + ST_TRACE_ROWS_MAX)
 #define NO_RECORD   UINT64_MAX
 
-/* A thread of the file, and the span that it shows at the moment. */
+/* A thread of the file, and the span that it is showing now. */
 struct span_thread {
     uint32_t row, number; /* number: 0 for the row's own, then 1, 2, ... */
     uint32_t series;
@@ -275,7 +275,7 @@ static strata_status put_item(struct trace_writer *tw, uint64_t at)
     return STRATA_OK;
 }
 
-/* A stall is named by the row of what it waited for. */
+/* A stall is named after the row of the item that it waited for. */
 static void put_stall(struct trace_writer *tw, const struct st_trace_record *r)
 {
     const struct st_trace_source *s = tw->source;
@@ -393,7 +393,7 @@ static strata_status put_all(struct trace_writer *tw)
     return st;
 }
 
-/* The whole file, under its name. */
+/* Writes the whole file and gives it its name. */
 static strata_status write_file(struct trace_writer *tw, struct st_new_file *file)
 {
     strata_status st = st_new_file_stream(file);

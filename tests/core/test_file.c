@@ -88,7 +88,7 @@ static void links_and_devices_are_not_written_through(void **state)
     refused(make("link", "x", OVERWRITE), "is a link");
     refused(make("dangling", "x", OVERWRITE), "is a link");
     refused(make("pipe", "x", OVERWRITE), "a device or a pipe");
-    refused(st_new_file_check(scratch_path("a/"), true), "not a file's name");
+    refused(st_new_file_check(scratch_path("a/"), true), "not a file name");
     refused(st_new_file_check(scratch_dir, true), "a directory");
     refused(st_new_file_check("/dev/full", true), "a device or a pipe");
     refused(st_new_file_check(scratch_path("nowhere/a"), false), "nowhere");
