@@ -19,8 +19,7 @@ static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER; /* guards everyth
 static struct st_fault_spec fault_spec;
 static uint32_t fault_passed, fault_fired;
 static char fault_site[FAULT_SITE_BYTES];
-static struct st_fault_tally
-    fault_tallies[FAULT_SITES_MAX]; /* of the sites passed while armed, in the order of their first pass */
+static struct st_fault_tally fault_tallies[FAULT_SITES_MAX]; /* of sites passed while armed, in order of first pass */
 static uint32_t fault_tally_count;
 
 static struct st_fault_tally *fault_tally(const char *site)

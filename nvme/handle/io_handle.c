@@ -1,7 +1,7 @@
-/* nvme/handle/io_handle.c - the public handle (strata/io.h): opening, starting requests, and what becomes of them.
+/* nvme/handle/io_handle.c - the public handle (strata/io.h): opening it, starting requests, and waiting for them.
  *
- * Called by any thread; all that is shared is guarded by the handle's lock, which is held for a few instructions at a time.  The
- * records of requests lie in chunks that stay where they are and grow in number with the most requests ever outstanding. */
+ * Any thread may call it; shared data is guarded by the handle's lock, which is held for a few instructions at a time.  Request
+ * records are kept in chunks that never move; their number grows with the most requests ever outstanding. */
 #include "nvme/handle/io_handle_internal.h"
 
 #include "core/base/error.h"
@@ -18,8 +18,8 @@
 
 #define DEPTH_DEFAULT     32u
 #define BLOCK_DEFAULT     (1u << 20)
-#define BOUNCE_BYTES_MAX  (1u << 20)                    /* of a piece that is copied */
-#define OPTS_BYTES_FIRST  sizeof(struct strata_io_opts) /* of the version that had the struct first */
+#define BOUNCE_BYTES_MAX  (1u << 20)                    /* largest piece that is copied */
+#define OPTS_BYTES_FIRST  sizeof(struct strata_io_opts) /* in the first version that had the struct */
 #define SECONDS_UNLIMITED 1e9
 
 strata_status st_handle_check(const struct strata_io *io)
@@ -29,7 +29,7 @@ strata_status st_handle_check(const struct strata_io *io)
     if (pid == io->pid)
         return STRATA_OK;
     return st_error(STRATA_E_INVAL,
-                    "this I/O handle was opened by process %ld, and its thread stayed there: process %ld must open its own",
+                    "this I/O handle was opened by process %ld, where its thread runs: process %ld must open its own",
                     (long)io->pid, (long)pid);
 }
 
@@ -71,7 +71,7 @@ static strata_status check_opts(struct strata_io_opts *o, const struct strata_io
     return st_io_check_depth(o->queue_depth);
 }
 
-/* One bounce buffer per slot: address space, which takes memory where it is first used. */
+/* Maps one bounce buffer per slot.  This reserves address space; memory is used when a buffer is first touched. */
 static strata_status create_slots(struct strata_io *io)
 {
     const uint32_t depth = io->opts.queue_depth;
@@ -157,7 +157,7 @@ strata_status st_handle_open(struct strata_io **out, const struct strata_io_opts
     if (fake != NULL)
         io->opts = *fake;
     io->opts.queue_depth = o.queue_depth;
-    io->opts.start_in_reap = true; /* which follows each submit() */
+    io->opts.start_in_reap = true; /* a reap() follows each submit() */
     io->opts.threads = o.threads;
     if ((io->ops = st_io_find(o.method, NULL)) == NULL) {
         st = st_error(STRATA_E_INVAL, "io method \"%s\" is unknown: auto, uring, aio, threads", o.method);
@@ -193,7 +193,7 @@ static void wait_idle(struct strata_io *io)
     pthread_mutex_unlock(&io->lock);
 }
 
-/* The earliest failure that nobody took; nothing runs any more. */
+/* The earliest failure whose status was not taken; nothing runs any more. */
 static strata_status untaken_failure(const struct strata_io *io)
 {
     const struct st_hreq *first = NULL;
@@ -306,7 +306,7 @@ static void fill(struct st_hreq *req, struct strata_io_file *file, enum st_io_op
 {
     const struct st_hreq old = *req;
 
-    /* The condition stays as it is: others may just be leaving it. */
+    /* Do not reinitialise the condition: other threads may still be leaving it. */
     req->used = req->going = true;
     req->cancel_asked = req->running = req->stopped = req->extends = req->pads = false;
     req->generation = old.generation + 1 == 0 ? 1 : old.generation + 1;
@@ -332,7 +332,7 @@ static void enqueue(struct strata_io *io, struct st_hreq *req)
     io->youngest = req;
     req->file->outstanding++;
     io->counters.outstanding++;
-    /* The first into an empty inbox makes the thread look; it takes them all. */
+    /* The first request put into an empty inbox wakes the thread, which takes all of them. */
     if (io->inbox.first == NULL)
         st_handle_nudge(io);
     if (io->inbox.first == NULL)
@@ -353,10 +353,10 @@ static strata_status start(struct strata_io_file *file, enum st_io_op op, uint64
     if ((st = st_handle_check(io)) != STRATA_OK)
         return st;
     if ((file->flags & (op == ST_IO_READ ? STRATA_IO_READ : STRATA_IO_WRITE)) == 0)
-        return st_error(STRATA_E_INVAL, "%s: %s of a file that was not opened for it", file->path, verb);
+        return st_error(STRATA_E_INVAL, "%s: %s refused: the file was not opened for it", file->path, verb);
     if (offset > INT64_MAX - ST_IO_ALIGN || bytes > INT64_MAX - ST_IO_ALIGN - offset || (buf == NULL && bytes > 0))
         return st_error(STRATA_E_INVAL, "%s: %s of %" PRIu64 " bytes at offset %" PRIu64 ": %s", file->path, verb, bytes, offset,
-                        buf == NULL ? "no buffer" : "beyond what a file can have");
+                        buf == NULL ? "no buffer" : "larger than any file can be");
     pthread_mutex_lock(&io->lock);
     if ((req = take_record(io)) == NULL) {
         pthread_mutex_unlock(&io->lock);
@@ -387,9 +387,9 @@ strata_status strata_io_write(struct strata_io_file *file, uint64_t offset, cons
     return start(file, ST_IO_WRITE, offset, memory.out, bytes, request);
 }
 
-/* --- what becomes of a request --- */
+/* --- waiting for requests --- */
 
-/* st_clock_ns() in `seconds`; 0: no limit. */
+/* The value of st_clock_ns() in `seconds` from now; 0: no limit. */
 static uint64_t deadline_of(double seconds)
 {
     return seconds >= 0 && seconds < SECONDS_UNLIMITED ? st_clock_ns() + (uint64_t)(seconds * 1e9) : 0;
@@ -400,7 +400,7 @@ static double age(const struct st_hreq *req)
     return (double)(st_clock_ns() - req->start_ns) * 1e-9;
 }
 
-/* Lock held, and something has not ended. */
+/* Lock held; at least one request has not ended. */
 static strata_status out_of_time(const struct strata_io *io, double seconds)
 {
     const struct st_hreq *oldest = io->oldest;

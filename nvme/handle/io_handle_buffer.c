@@ -1,6 +1,6 @@
 /* nvme/handle/io_handle_buffer.c - buffers for transfers: first fit in the handle's registered region, else mapped one by one.
  *
- * Any thread; the list is the lock's.  A list is enough: buffers are few, large and kept. */
+ * Any thread; the lock guards the list.  A list is enough: buffers are few, large and long-lived. */
 #include "nvme/handle/io_handle_internal.h"
 
 #include "core/base/error.h"
@@ -15,7 +15,8 @@ static uint64_t round_up(uint64_t bytes, uint64_t align)
     return (bytes + align - 1) & ~(align - 1);
 }
 
-/* Where in the region's gaps `bytes` fit; lock held.  The list is sorted by address, those outside the region included. */
+/* Finds a gap of the region that holds `bytes`; lock held.  The list is sorted by address and includes buffers outside the
+ * region. */
 static char *find_gap(const struct strata_io *io, uint64_t bytes)
 {
     const uint64_t align = bytes >= HUGE_BYTES ? HUGE_BYTES : ST_IO_ALIGN;
@@ -90,7 +91,7 @@ strata_status strata_io_buffer_free(struct strata_io *io, void *base)
         *link = found->next;
     pthread_mutex_unlock(&io->lock);
     if (found == NULL)
-        return st_error(STRATA_E_INVAL, "%p is no buffer of this handle", base);
+        return st_error(STRATA_E_INVAL, "%p is not a buffer of this handle", base);
     st_arena_destroy(&found->own);
     free(found);
     return STRATA_OK;

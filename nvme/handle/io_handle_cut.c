@@ -1,15 +1,15 @@
 /* nvme/handle/io_handle_cut.c - pieces of requests, and which requests wait for which.
  *
- * A direct file moves whole blocks between the drive and aligned memory.  What a request covers in part, or what lies at an
- * unaligned address, goes through a bounce buffer; a block written in part is fetched into it first.  Of the block that a file
- * ends in as much is read as there is.  All of it belongs to the I/O thread. */
+ * A direct file moves whole blocks between the drive and aligned memory.  Blocks that a request covers only in part, and data at
+ * an unaligned address, go through a bounce buffer; a block that is written in part is first read into it.  The last block of a
+ * file is read as far as the file goes.  Only the I/O thread runs this code. */
 #include "nvme/handle/io_handle_internal.h"
 
 #include <assert.h>
 #include <string.h>
 
 #define BLOCK       ((uint64_t)ST_IO_ALIGN)
-#define SMALL_BYTES (64u * 1024u) /* an unaligned read of no more is one transfer and one copy */
+#define SMALL_BYTES (64u * 1024u) /* an unaligned read up to this size is one transfer and one copy */
 
 static uint64_t down(uint64_t at)
 {
@@ -61,7 +61,7 @@ void st_handle_claim(struct st_hreq *req)
     req->pads = req->op == ST_IO_WRITE && direct && req->end % BLOCK != 0 && up(req->end) > bytes;
     req->claim_begin = direct ? down(req->offset) : req->offset;
     req->claim_end = direct ? up(req->end) : req->end;
-    if (req->pads) /* until its last block is cut to size, nothing else may lie behind it */
+    if (req->pads) /* until the file is cut to size after its last block, no other write may go beyond it */
         req->claim_end = UINT64_MAX;
 }
 
@@ -69,7 +69,7 @@ bool st_handle_conflict(const struct st_hreq *a, const struct st_hreq *b)
 {
     if (a->op == ST_IO_READ && b->op == ST_IO_READ)
         return false;
-    /* A read past the end may yet be right: a write that moves the end decides. */
+    /* A read past the end may still succeed if a write moves the end first, so it waits. */
     if (a->op != b->op && a->extends && b->extends)
         return true;
     return a->claim_begin < b->claim_end && b->claim_begin < a->claim_end;
@@ -82,7 +82,7 @@ static bool is_aligned(const struct st_hreq *req)
     return (uintptr_t)(req->buf + (req->at - req->offset)) % req->file->memory_align == 0;
 }
 
-/* The piece [from, from + bytes) of the file, of which the caller's bytes are [at, to). */
+/* Fills in the piece [from, from + bytes) of the file; the caller asked for [at, to) of it. */
 static void put_piece(struct st_hreq *req, struct st_hslot *slot, uint64_t from, uint64_t bytes, uint64_t to, bool bounced)
 {
     slot->request = req;
@@ -99,7 +99,7 @@ static void put_piece(struct st_hreq *req, struct st_hslot *slot, uint64_t from,
     req->at = to;
 }
 
-/* Whole blocks from an aligned place on, up to `limit`: straight where the address allows it. */
+/* Cuts whole blocks from an aligned offset on, up to `limit`, without a copy if the address is aligned. */
 static void cut_blocks(struct st_hreq *req, struct st_hslot *slot, uint64_t limit, uint32_t block_bytes, uint32_t bounce_bytes)
 {
     const bool bounced = !is_aligned(req);
@@ -123,7 +123,7 @@ static void cut_read(struct st_hreq *req, struct st_hslot *slot, uint32_t block_
         cut_blocks(req, slot, down(req->end), block_bytes, bounce_bytes);
 }
 
-/* A block that is written in part: what it holds is fetched first, unless nothing of it stays. */
+/* Cuts a block that is written in part: its old contents are read first, unless none of them stay. */
 static void cut_part(struct st_hreq *req, struct st_hslot *slot)
 {
     const uint64_t from = down(req->at), to = least(req->end, from + BLOCK);
@@ -145,7 +145,7 @@ void st_handle_merge(struct st_hslot *slot)
 {
     assert(slot->fetching);
     slot->fetching = false;
-    memset(slot->bounce + slot->req.bytes_least, 0, BLOCK - slot->req.bytes_least); /* behind the end */
+    memset(slot->bounce + slot->req.bytes_least, 0, BLOCK - slot->req.bytes_least); /* beyond the end */
     memcpy(slot->bounce + slot->into, slot->user, slot->user_bytes);
     slot->req.op = ST_IO_WRITE;
     slot->req.bytes_least = 0;

@@ -1,6 +1,6 @@
-/* nvme/handle/io_handle_file.c - files of a handle: opening, reserving, direct or buffered, exact size, closing.
+/* nvme/handle/io_handle_file.c - files of a handle: opening, reserving space, direct or buffered mode, exact size, closing.
  *
- * Opened by any thread; closed by the I/O thread, once no request is left. */
+ * Any thread opens a file; the I/O thread closes it once no request is left. */
 #include "nvme/handle/io_handle_internal.h"
 
 #include "core/base/error.h"
@@ -29,17 +29,16 @@ static strata_status check_flags(const struct strata_io *io, const char *path, u
     if (path == NULL || path[0] == '\0' || strlen(path) >= PATH_MAX)
         return st_error(STRATA_E_INVAL, "open file: a path of 1 to %d characters is needed", PATH_MAX - 1);
     if ((flags & ~(uint32_t)FLAGS_ALL) != 0 || (flags & (STRATA_IO_READ | STRATA_IO_WRITE)) == 0)
-        return st_error(STRATA_E_INVAL, "%s: flags 0x%" PRIx32 ": READ or WRITE is needed, and none that is unknown", path,
-                        flags);
+        return st_error(STRATA_E_INVAL, "%s: flags 0x%" PRIx32 ": give READ or WRITE, and no unknown flag", path, flags);
     if (!write && ((flags & (STRATA_IO_CREATE | STRATA_IO_TRUNCATE)) != 0 || (bytes > 0 && !io->fake)))
         return st_error(STRATA_E_INVAL, "%s: a file that is not opened for WRITE is not created, truncated or given a size",
                         path);
     if (bytes > INT64_MAX)
-        return st_error(STRATA_E_INVAL, "%s: %" PRIu64 " bytes are more than a file can have", path, bytes);
+        return st_error(STRATA_E_INVAL, "%s: %" PRIu64 " bytes are more than a file can hold", path, bytes);
     return STRATA_OK;
 }
 
-/* O_NONBLOCK: a pipe in the place of the file does not hold us; it is refused afterwards. */
+/* O_NONBLOCK: if the path is a pipe, open() must not block; the pipe is refused afterwards. */
 static int open_path(const char *path, uint32_t flags, bool *created)
 {
     const int mode = (flags & STRATA_IO_WRITE) != 0 ? O_RDWR : O_RDONLY;
@@ -89,7 +88,7 @@ static strata_status reserve(struct strata_io_file *file, uint64_t bytes)
         return STRATA_OK;
     }
     if (st_fault_refuses("nvme.cut_back") ||
-        ftruncate(fd, (off_t)file->bytes) < 0) /* what it had; its error would hide the cause */
+        ftruncate(fd, (off_t)file->bytes) < 0) /* back to the old size; an error here must not hide the cause */
         st_log(ST_LOG_WARN, "%s: could not be cut back to %" PRIu64 " bytes", file->path, file->bytes);
     return st_error_errno(err, "%s: cannot reserve %s", file->path, st_size_text(text, bytes));
 }
@@ -131,11 +130,11 @@ static strata_status open_real(struct strata_io_file *file, uint64_t bytes)
         return STRATA_OK;
     close(fd);
     if (created)
-        (void)unlink(file->path); /* the failure at hand is the one to report */
+        (void)unlink(file->path); /* the earlier failure is the one to report */
     return st;
 }
 
-/* Memory stands for it, in whole blocks so that the direct way is walked. */
+/* Uses memory in place of a file, in whole blocks so that the direct path is exercised. */
 static strata_status open_fake(struct strata_io_file *file, uint64_t bytes)
 {
     uint32_t count = 0;
@@ -189,7 +188,7 @@ strata_status st_handle_file_settle(struct strata_io_file *file, const struct st
     if (fd < 0)
         return STRATA_OK;
     if (req->pads) {
-        /* Nothing else that runs lies behind req->end (st_handle_claim). */
+        /* No other running request goes beyond req->end (st_handle_claim). */
         const uint64_t keep = req->end > *bytes ? req->end : *bytes;
         const int64_t there = st_handle_file_look(file);
         int rc = there < 0 ? (int)there : (int)st_fault("nvme.truncate", 0);
@@ -201,7 +200,7 @@ strata_status st_handle_file_settle(struct strata_io_file *file, const struct st
             return st_error_errno(-rc, "the file could not be cut to its size of %" PRIu64 " bytes", keep);
         }
     }
-    if (req->extends && (req->status != STRATA_OK || req->stopped)) { /* as far as it came */
+    if (req->extends && (req->status != STRATA_OK || req->stopped)) { /* as far as the write got */
         const int64_t there = st_handle_file_look(file);
 
         if (there < 0) {

@@ -1,8 +1,8 @@
 /* nvme/handle/io_handle_thread.c - the I/O thread of a handle: takes requests, keeps the method's queue full, ends requests.
  *
- * It sleeps on `work` when nothing is in flight and in reap() otherwise; who gives it something to do wakes it from either.
- * A method has room for 16 files at a time: a file is bound to it when it has a piece to move, and makes room for another while
- * it has none in flight. */
+ * It sleeps on `work` when nothing is in flight and in reap() otherwise; a thread that gives it something to do wakes it from
+ * either.  A method has room for 16 files at a time: a file is bound when it has a piece to move, and may be replaced by another
+ * while it has no piece in flight. */
 #include "nvme/handle/io_handle_internal.h"
 
 #include "core/base/error.h"
@@ -27,7 +27,7 @@ static strata_status open_method(struct strata_io *io)
         return st;
     io->registered = io->ops->register_region(io->method, io->region.base, io->region.bytes) == STRATA_OK;
     if (!io->registered)
-        st_log(ST_LOG_NOTICE, "%s; transfers go on without registered memory", strata_last_error());
+        st_log(ST_LOG_NOTICE, "%s; transfers continue without registered memory", strata_last_error());
     return STRATA_OK;
 }
 
@@ -39,10 +39,10 @@ static void unbind(struct strata_io *io, struct strata_io_file *file)
     file->place = -1;
 }
 
-/* Takes the place of a file without pieces in flight, each in its turn.  False: there is none. */
+/* Frees the place of a file that has no pieces in flight, going round in turn.  False: there is none. */
 static bool make_room(struct strata_io *io)
 {
-    assert(!io->fake); /* its bytes would go with the place */
+    assert(!io->fake); /* its bytes would be lost with the place */
     for (uint32_t i = 0; i < ST_IO_FILES_MAX; i++) {
         struct strata_io_file *file;
 
@@ -70,7 +70,7 @@ static strata_status add_file(struct strata_io *io, struct strata_io_file *file)
 
 enum bound { BOUND, NO_ROOM, FAILED };
 
-/* Make the piece's file known to the method: from here on the piece is in flight. */
+/* Makes the piece's file known to the method; from here on the piece is in flight. */
 static enum bound bind(struct strata_io *io, struct st_hslot *slot, strata_status *st)
 {
     struct strata_io_file *file = slot->request->file;
@@ -93,7 +93,7 @@ void st_handle_fail(struct st_hreq *req, strata_status st, int system_error, uin
 {
     if (req->status != STRATA_OK)
         return;
-    if (st == STRATA_E_BUSY) /* says "goes on" to who waits */
+    if (st == STRATA_E_BUSY) /* to a waiting caller E_BUSY means "still running" */
         st = STRATA_E_IO;
     req->status = st_error_prefix(st, "%s", req->file->path);
     req->sentence = strdup(strata_last_error());
@@ -119,7 +119,7 @@ static void count(struct strata_io *io, const struct st_hreq *req)
     c->outstanding--;
 }
 
-/* Lock held: nobody waits for this one, so what it has to say is kept for wait_all(). */
+/* Lock held.  No thread waits for this request, so its failure is kept for wait_all(). */
 static void end_detached(struct strata_io *io, struct st_hreq *req)
 {
     if (req->status != STRATA_OK && io->detached_status == STRATA_OK) {
@@ -130,7 +130,7 @@ static void end_detached(struct strata_io *io, struct st_hreq *req)
     st_handle_give_record(io, req);
 }
 
-/* Hand the request's status over. */
+/* Publishes the request's status to the threads that wait. */
 static void publish(struct strata_io *io, struct st_hreq *req, uint64_t file_bytes)
 {
     struct strata_io_file *file = req->file;
@@ -145,7 +145,7 @@ static void publish(struct strata_io *io, struct st_hreq *req, uint64_t file_byt
     *(req->younger != NULL ? &req->younger->older : &io->youngest) = req->older;
     count(io, req);
     file->outstanding--;
-    if (req->cancel_asked) { /* since the list was last taken, perhaps */
+    if (req->cancel_asked) { /* perhaps since the list of cancels was last taken */
         struct st_hreq **link = &io->cancels;
 
         while (*link != NULL && *link != req)
@@ -204,7 +204,7 @@ void st_handle_end(struct strata_io *io, struct st_hreq *req)
     if (file->cutting == req)
         file->cutting = NULL;
     st_handle_list_remove(req->running ? &file->running : &file->waiting, req);
-    make_ready(io, file); /* what waited for this one */
+    make_ready(io, file); /* requests that waited for this one */
     publish(io, req, bytes);
 }
 
@@ -217,7 +217,7 @@ static void slot_free(struct strata_io *io, struct st_hslot *slot)
     io->pieces--;
 }
 
-/* A piece is over, well or not; its request too if it was the last. */
+/* A piece has ended, successfully or not; the last one ends the request. */
 static void piece_end(struct strata_io *io, struct st_hslot *slot)
 {
     struct st_hreq *req = slot->request;
@@ -239,7 +239,7 @@ static void piece_failed(struct st_hslot *slot, strata_status st)
     const int64_t result = slot->req.result;
 
     st_handle_fail(slot->request, st, result < 0 ? (int)-result : 0, slot->req.offset);
-    stop(slot->request); /* the rest is not worth issuing */
+    stop(slot->request); /* do not issue the rest */
 }
 
 static void again(struct strata_io *io, struct st_hslot *slot)
@@ -283,7 +283,7 @@ static void piece_done(struct st_io_req *done, strata_status st)
 
 /* --- issuing --- */
 
-/* A read past the end as we know it: the file may have grown by other means. */
+/* For a read past the known end, looks at the size again: the file may have grown by other means. */
 static bool fits(struct strata_io *io, struct strata_io_file *file, struct st_hreq *req)
 {
     const int64_t bytes = st_handle_file_look(file);
@@ -308,7 +308,7 @@ static bool fits(struct strata_io *io, struct strata_io_file *file, struct st_hr
     return false;
 }
 
-/* The file's first waiting request, if nothing that runs is in its way; those that need no transfer end here. */
+/* Starts the file's first waiting request unless a running one conflicts with it; requests that need no transfer end here. */
 static void start_next(struct strata_io *io, struct strata_io_file *file)
 {
     struct st_hreq *req;
@@ -339,7 +339,7 @@ static void count_piece(struct strata_io *io, const struct st_hslot *slot)
     pthread_mutex_unlock(&io->lock);
 }
 
-/* A new piece: files take turns.  NULL: no file has one. */
+/* Cuts a new piece; files take turns.  NULL: no file has one. */
 static struct st_hslot *cut_next(struct strata_io *io)
 {
     while (io->ready_first != NULL) {
@@ -349,7 +349,7 @@ static struct st_hslot *cut_next(struct strata_io *io)
 
         start_next(io, file);
         if ((req = file->cutting) == NULL)
-            continue; /* ready again when something of it ends */
+            continue; /* ready again when one of its pieces ends */
         io->free_slots = slot->next;
         io->pieces++;
         req->pieces++;
@@ -386,7 +386,7 @@ static void put_back(struct strata_io *io, struct st_hslot *slot)
         io->again_last = slot;
 }
 
-/* Pieces for one submit(); *no_room: the next one waits for a file with none in flight. */
+/* Gathers pieces for one submit(); *no_room: the next piece waits until some file has none in flight. */
 static uint32_t gather(struct strata_io *io, struct st_io_req **batch, bool *no_room)
 {
     uint32_t gathered = 0;
@@ -441,7 +441,7 @@ static void issue(struct strata_io *io)
     }
 }
 
-/* --- what others ask for --- */
+/* --- requests from other threads --- */
 
 static void cancel(struct strata_io *io, struct st_hreq *req)
 {
@@ -488,7 +488,7 @@ struct work {
     struct strata_io_file *closing;
 };
 
-/* Sleeps while there is nothing to do.  False: stopping, and all is done. */
+/* Sleeps while there is nothing to do.  False: stopping, and everything has ended. */
 static bool take_work(struct strata_io *io, struct work *work)
 {
     const bool idle = is_idle(io);
@@ -520,7 +520,7 @@ static void do_work(struct strata_io *io, const struct work *work)
         make_ready(io, req->file);
         req = next;
     }
-    for (req = work->cancels; req != NULL;) { /* none of them ends but by its own turn here */
+    for (req = work->cancels; req != NULL;) { /* each ends only in its own turn of this loop */
         struct st_hreq *next = req->next_cancel;
 
         cancel(io, req);
@@ -559,7 +559,7 @@ void *st_handle_main(void *arg)
         if (io->in_flight > 0) {
             const strata_status reaped = io->ops->reap(io->method, 1);
 
-            assert(reaped == STRATA_OK); /* what breaks a method ends its requests */
+            assert(reaped == STRATA_OK); /* a method that breaks ends its requests itself */
         }
     }
     io->ops->close(io->method);

@@ -15,7 +15,7 @@ static uint32_t bucket_of(uint64_t ns)
     top = 63u - (uint32_t)__builtin_clzll(ns);
     if (top >= ST_LATENCY_BITS)
         return ST_LATENCY_BUCKETS - 1;
-    octave = top - ST_LATENCY_SUB_BITS; /* 0: [128, 256), a bucket each */
+    octave = top - ST_LATENCY_SUB_BITS; /* 0: [128, 256), one bucket per value */
     return (uint32_t)(((octave + 1) << ST_LATENCY_SUB_BITS) + ((ns >> octave) - SUB_COUNT));
 }
 

@@ -1,8 +1,7 @@
-/* nvme/measure/probe.c - a short measurement of a directory: what writing, reading and both at once can reach with a given
- * method.
+/* nvme/measure/probe.c - a short measurement of a directory: the rates of writing, reading and both at once with a given method.
  *
- * It moves bytes through a swap as a run does.  Only what the first phase wrote is read: reserved but unwritten blocks
- * are answered by the file system without the drive. */
+ * It moves bytes through a swap as a run does.  It reads only what the first phase wrote: the file system answers reads of
+ * reserved but unwritten blocks without the drive. */
 #include "nvme/swap/swap.h"
 
 #include "core/base/error.h"
@@ -16,7 +15,7 @@
 
 #define BLOCK_DEFAULT (1u << 20)
 #define DEPTH_DEFAULT 32u
-#define LANES_MAX     64u /* with several directories: their buffers are memory, too */
+#define LANES_MAX     64u /* with several directories, since the buffers take memory */
 #define PHASES        3
 #define NS_PER_SECOND 1e9
 
@@ -35,7 +34,7 @@ struct probe {
     uint64_t block_count;   /* of the file */
     double phase_ns;        /* limit of each phase */
     struct lane *lanes;     /* [lane_count] */
-    struct st_arena arena;  /* of the buffers: huge pages, as a run's arena; small ones cost a virtual disk half its rate */
+    struct st_arena arena;  /* for the buffers, in huge pages like a run's arena; small ones halve a virtual disk's rate */
     unsigned char *buffers; /* [lane_count * block_bytes] */
     pthread_mutex_t lock;   /* guards the five below */
     pthread_cond_t freed;
@@ -62,7 +61,7 @@ static void lane_done(struct st_transfer *t, strata_status st)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* NULL: a transfer has failed. */
+/* A free lane, waiting for one if need be.  NULL: a transfer has failed. */
 static struct lane *lane_acquire(struct probe *p)
 {
     struct lane *lane = NULL;
@@ -133,7 +132,7 @@ static strata_status run_phase(struct probe *p, enum phase phase, uint64_t block
     return STRATA_OK;
 }
 
-/* Random bytes: a drive or a file system may shrink what repeats. */
+/* Fills with random bytes: a drive or a file system may compress repetitive data. */
 static void fill(struct probe *p)
 {
     const uint64_t words = (uint64_t)p->lane_count * p->block_bytes / sizeof(uint64_t);

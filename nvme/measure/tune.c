@@ -7,13 +7,13 @@
 #include <assert.h>
 #include <string.h>
 
-#define FLAT_STEPS    2u /* steps of the depth walk without a gain, after which it ends */
-#define FINALISTS_MAX 4u /* of the preferred method */
+#define FLAT_STEPS    2u /* the depth walk ends after this many steps without a gain */
+#define FINALISTS_MAX 4u /* points of the preferred method */
 
 struct search {
     const struct st_tune_opts *opts;
     struct st_tune_result *out;
-    bool last_rounds; /* choosing looks at their points and rates alone */
+    bool last_rounds; /* choose among the points of the last rounds, by their final rates */
 };
 
 static uint64_t in_flight(const struct st_tune_point *p)
@@ -39,7 +39,7 @@ static struct st_tune_point *find(struct search *s, uint32_t method, uint32_t bl
     return NULL;
 }
 
-/* Measures a point that is new and within the limits. */
+/* Measures a point if it is new and within the limits. */
 static strata_status visit(struct search *s, enum st_tune_stage stage, uint32_t method, uint32_t block, uint32_t depth)
 {
     struct st_tune_point *p;
@@ -68,7 +68,7 @@ static double rate_of(const struct search *s, const struct st_tune_point *p)
     return s->last_rounds ? p->final_rate : p->rate;
 }
 
-/* UINT32_MAX: there is none. */
+/* Index of the method's fastest point; UINT32_MAX: it has none. */
 static uint32_t fastest_of(const struct search *s, uint32_t method)
 {
     uint32_t best = UINT32_MAX;
@@ -105,7 +105,7 @@ static uint32_t knee_of(const struct search *s, uint32_t method)
 
 /* --- stages --- */
 
-/* One step may be flat by chance; two in a row are the plateau. */
+/* Walks up the depths.  One step may be flat by chance; two in a row mean the plateau. */
 static strata_status walk_depths(struct search *s)
 {
     const uint32_t block = s->opts->blocks[s->opts->first_block];
@@ -126,7 +126,7 @@ static strata_status walk_depths(struct search *s)
     return STRATA_OK;
 }
 
-/* The depth of the list that comes nearest to these bytes in flight from above, else the largest. */
+/* The smallest depth of the list that reaches these bytes in flight, else the largest. */
 static uint32_t depth_for(const struct search *s, uint64_t bytes, uint32_t block)
 {
     for (uint32_t i = 0; i < s->opts->depth_count; i++)
@@ -186,7 +186,7 @@ static strata_status visit_methods(struct search *s)
     return st;
 }
 
-/* Knee and fastest, the next fastest, and the best of another method: one sample may have been luck, or a bad moment. */
+/* Chooses the knee, the fastest points and the best of another method: a single sample may have been good or bad luck. */
 static void choose_finalists(const struct search *s, bool chosen[ST_TUNE_POINTS_MAX])
 {
     uint32_t count = 1, other = UINT32_MAX;
@@ -267,7 +267,7 @@ strata_status st_tune_search(struct st_tune_result *out, const struct st_tune_op
     *out = (struct st_tune_result){0};
     st = walk_depths(&s);
     if (st == STRATA_OK && out->point_count == 0)
-        return st_error(STRATA_E_INVAL, "no request size and queue depth is within the bytes in flight allowed");
+        return st_error(STRATA_E_INVAL, "no pair of request size and queue depth is within the limit of bytes in flight");
     if (st == STRATA_OK)
         st = walk_blocks(&s);
     if (st == STRATA_OK)

@@ -11,7 +11,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* What statx says: Linux 6.1 and later, and not every file system. */
+/* Asks statx for the alignment: Linux 6.1 and later, and not on every file system. */
 static void ask_statx(struct st_direct *out, int fd)
 {
 #ifdef STATX_DIOALIGN
@@ -29,7 +29,7 @@ static void ask_statx(struct st_direct *out, int fd)
 #endif
 }
 
-/* tmpfs takes O_DIRECT and ignores it. */
+/* True for tmpfs, which accepts O_DIRECT and ignores it. */
 static bool is_memory_backed(int fd)
 {
     struct statfs info;
@@ -38,7 +38,7 @@ static bool is_memory_backed(int fd)
            (info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC);
 }
 
-/* An empty file reads nothing, and well. */
+/* Tries a direct read.  A read of an empty file returns 0 bytes, which counts as success. */
 static bool direct_read_works(int fd)
 {
     void *block;

@@ -7,11 +7,11 @@
 
 struct st_direct {
     bool works;                          /* O_DIRECT is on now, in blocks of 4096 bytes */
-    bool told;                           /* by the file system (statx); else found out by a trial read */
-    uint32_t memory_align, offset_align; /* bytes; 4096 where it is not told, 0 where there is none */
+    bool told;                           /* the file system said so (statx); otherwise a trial read decided */
+    uint32_t memory_align, offset_align; /* bytes; 4096 if the file system does not say, 0 if direct I/O does not work */
 };
 
-/** Switch a regular file to direct I/O where that works; else its flags stay.  Opened for reading, at least. */
+/** Switch a regular file to direct I/O if that works; otherwise its flags stay.  `fd` must be open for reading. */
 void st_direct_enable(struct st_direct *out, int fd);
 
 #endif

@@ -1,8 +1,8 @@
 /* nvme/method/io_aio.c - the I/O contract over Linux AIO; the one home of libaio.h.
  *
- * The owner alone touches the context; wake() writes an eventfd that a poll request in the context waits for (Linux 4.18), so one
- * call waits for both.  A request is `waiting` until the kernel takes it, then in one of the slots.  busy counts requests taken
- * and not done, in_kernel those of them that the kernel has. */
+ * Only the owner touches the context. wake() writes an eventfd that a poll request in the context waits for (Linux 4.18), so one
+ * call waits for both.  A request is `waiting` until the kernel accepts it and then occupies a slot.  `busy` counts requests
+ * taken and not done, `in_kernel` those of them that the kernel has. */
 #include "nvme/method/io_method.h"
 
 #include "core/base/error.h"
@@ -26,7 +26,7 @@
 #define NS_PER_SECOND 1000000000u
 
 struct slot {
-    struct iocb cb; /* first: the kernel hands back its address */
+    struct iocb cb; /* first member: the kernel hands back its address */
     struct st_io_req *req;
     struct slot *next; /* free list */
 };
@@ -34,16 +34,16 @@ struct slot {
 struct st_io {
     io_context_t context; /* NULL: not set up */
     bool start_in_reap;
-    bool reaping;         /* in reap(): submits of done() are entered together, later */
+    bool reaping;         /* in reap(): requests that done() submits are started together, later */
     bool woken;           /* wake() seen, not yet reported by a reap() */
     int wake_fd;          /* eventfd; written by any thread */
-    atomic_bool wake_due; /* set by wake(), which then writes wake_fd; cleared after that was read */
+    atomic_bool wake_due; /* set by wake(), which then writes wake_fd; cleared after wake_fd was read */
     struct iocb wake_cb;
     uint32_t depth, busy, in_kernel;
     uint32_t refusals;                /* in a row */
-    int broken;                       /* errno of the call that is refused for good; 0: none */
-    struct st_io_req *waiting, *last; /* to be offered to the kernel, in order */
-    bool cancelled_waiting;           /* one of them may be cancelled */
+    int broken;                       /* errno of the call that the kernel refuses permanently; 0: none */
+    struct st_io_req *waiting, *last; /* requests to offer to the kernel, in order */
+    bool cancelled_waiting;           /* one of the waiting may be cancelled */
     struct slot *slots, *free_slots;  /* [depth] */
     struct st_io_files files;
 };
@@ -80,7 +80,7 @@ static struct iocb *slot_fill(struct st_io *io, struct st_io_req *req)
     return &slot->cb;
 }
 
-/* Returns 1 if the completion ended the request. */
+/* Handles one completion.  Returns 1 if it ended the request. */
 static uint32_t complete(struct st_io *io, struct st_io_req *req, int64_t result)
 {
     strata_status st;
@@ -94,7 +94,7 @@ static uint32_t complete(struct st_io *io, struct st_io_req *req, int64_t result
     return 1;
 }
 
-/* Offers up to BATCH_MAX of what waits.  Returns how many the kernel took, or why not even the first. */
+/* Offers up to BATCH_MAX waiting requests.  Returns how many the kernel accepted, or the error for the first. */
 static int offer_batch(struct st_io *io)
 {
     struct iocb *batch[BATCH_MAX];
@@ -117,7 +117,7 @@ static int offer_batch(struct st_io *io)
     return rc;
 }
 
-/* Offers all that waits.  Returns 0, or why the first of the rest was not taken. */
+/* Offers all waiting requests.  Returns 0, or why the first remaining one was not accepted. */
 static int offer(struct st_io *io)
 {
     while (io->waiting != NULL) {
@@ -155,7 +155,8 @@ static uint32_t end_cancelled(struct st_io *io)
     return ended;
 }
 
-/* Offers all that waits and ends what the kernel will not have.  A refusal for want of room is offered again by a later call. */
+/* Offers all waiting requests and ends those that the kernel rejects.  Those refused for lack of room are offered again by a
+ * later call. */
 static uint32_t start_waiting(struct st_io *io)
 {
     uint32_t ended = io->cancelled_waiting ? end_cancelled(io) : 0;
@@ -186,7 +187,8 @@ static int arm_wake(struct st_io *io)
     return rc < 0 ? rc : 0;
 }
 
-/* The eventfd is read before the flag falls: a wake() between the two sees the flag and writes nothing, and is reported now. */
+/* Reads the eventfd before clearing the flag: a wake() between the two sees the flag set, writes nothing, and is reported by this
+ * call. */
 static void take_wake(struct st_io *io)
 {
     uint64_t value;
@@ -229,7 +231,7 @@ static uint32_t get_events(struct st_io *io, struct io_event *events, uint32_t l
     return 0;
 }
 
-/* Takes what the kernel has completed, waiting for at least `least`.  Returns requests ended. */
+/* Takes completions from the kernel, waiting for at least `least`.  Returns the number of requests ended. */
 static uint32_t drain(struct st_io *io, uint32_t least, uint64_t deadline_ns)
 {
     struct io_event events[BATCH_MAX];
@@ -263,14 +265,15 @@ static uint32_t fail(struct st_io *io, struct st_io_req *req)
     return 1;
 }
 
-/* The kernel's end of a context waits for what it has in flight, so that no request ends before its memory is free of it. */
+/* Destroying the context waits for everything that it has in flight, so no request ends while the kernel still uses its
+ * memory. */
 static uint32_t end_all(struct st_io *io)
 {
     struct st_io_req *req = io->waiting;
     uint32_t ended = 0;
     int rc;
 
-    st_log(ST_LOG_WARN, "aio: the kernel takes no more calls (%s): all that is in flight is given up", strerror(io->broken));
+    st_log(ST_LOG_WARN, "aio: the kernel accepts no more calls (%s): giving up everything in flight", strerror(io->broken));
     while ((rc = io_destroy(io->context)) < 0 && rc != -EINVAL)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     io->context = NULL;
@@ -298,13 +301,13 @@ static strata_status aio_reap_until(struct st_io *io, uint32_t min_count, uint64
     bool in_time;
     uint32_t ended = 0;
 
-    if (io->broken != 0) { /* and all has ended */
+    if (io->broken != 0) { /* and every request has ended */
         io->woken = false;
         return STRATA_OK;
     }
     io->reaping = true;
     ended += start_waiting(io);
-    /* One call takes what has finished and waits: it polls where there is nothing to wait for. */
+    /* One call both takes completions and waits; it only polls if there is nothing to wait for. */
     do {
         in_time = deadline_ns == 0 || st_clock_ns() < deadline_ns;
         ended += drain(io, ended < min_count && io->in_kernel > 0 && in_time ? 1 : 0, deadline_ns);
@@ -315,7 +318,7 @@ static strata_status aio_reap_until(struct st_io *io, uint32_t min_count, uint64
     io->woken = false;
     io->reaping = false;
     if (!io->start_in_reap && io->broken == 0)
-        (void)offer(io); /* a refusal is the next reap's to see */
+        (void)offer(io); /* the next reap() handles a refusal */
     return STRATA_OK;
 }
 
@@ -331,7 +334,7 @@ static strata_status aio_submit(struct st_io *io, struct st_io_req **reqs, uint3
     if (refused < 0)
         return st_error_errno((int)-refused, "aio submit of %" PRIu32 " requests", count);
     if (io->broken != 0)
-        return st_error(STRATA_E_IO, "aio: the kernel takes no more calls: %s", strerror(io->broken));
+        return st_error(STRATA_E_IO, "aio: the kernel accepts no more calls: %s", strerror(io->broken));
     if (count > io->depth - io->busy)
         return STRATA_E_BUSY;
     for (uint32_t i = 0; i < count; i++) {
@@ -344,7 +347,7 @@ static strata_status aio_submit(struct st_io *io, struct st_io_req **reqs, uint3
     return STRATA_OK;
 }
 
-/* The kernel stops no transfer of a file; it ends here if the kernel has not taken it, or with its next refusal. */
+/* The kernel cannot stop a file transfer.  The request ends here if the kernel has not accepted it, or at its next refusal. */
 static void aio_cancel(struct st_io *io, struct st_io_req *req)
 {
     struct io_event event;

@@ -1,6 +1,6 @@
 /* nvme/method/io_fake.c - the I/O contract over memory: completes in a seeded, shuffled order, with latency and a rate limit.
  *
- * Bytes move when a request completes, not when it is submitted, so a missing wait shows.  No threads, no disk. */
+ * Bytes move when a request completes, not when it is submitted, so that tests notice a missing wait.  No threads, no disk. */
 #include "nvme/method/io_method.h"
 
 #include "core/base/error.h"
@@ -33,8 +33,8 @@ struct st_io {
     struct content contents[ST_IO_FILES_MAX];
     uint32_t busy;
     uint64_t random_index;   /* position in the seeded sequence */
-    uint64_t link_free_ns;   /* rate limit: when the link has moved all that was submitted */
-    struct pending *pending; /* [queue_depth], busy used, in no order */
+    uint64_t link_free_ns;   /* rate limit: when the link will have moved everything submitted */
+    struct pending *pending; /* [queue_depth], the first `busy` are used, in no order */
     pthread_mutex_t lock;    /* guards woken */
     pthread_cond_t wakeup;   /* monotonic clock */
     bool woken;
@@ -69,7 +69,7 @@ static void put(struct st_io *io, struct st_io_req *req)
     io->pending[io->busy++] = (struct pending){req, deadline_of(io, st_io_remaining(req).bytes)};
 }
 
-/* One of the requests whose time has come, at random; NULL: none yet. */
+/* Picks one of the requests that are due, at random; NULL: none is due yet. */
 static struct st_io_req *take_ready(struct st_io *io)
 {
     const uint64_t now = st_clock_ns();
@@ -119,7 +119,7 @@ static uint32_t complete(struct st_io *io, struct st_io_req *req)
     return 1;
 }
 
-/* When the next request's time comes, but no later than the limit (0: none). */
+/* When the next request is due, but no later than the limit (0: none). */
 static uint64_t earliest(const struct st_io *io, uint64_t limit_ns)
 {
     uint64_t ns = limit_ns > 0 ? limit_ns : UINT64_MAX;
@@ -130,7 +130,7 @@ static uint64_t earliest(const struct st_io *io, uint64_t limit_ns)
     return ns;
 }
 
-/* With `wait`: sleep until a request's time has come, or the limit.  True if wake() was called since. */
+/* If `wait`, sleeps until a request is due or until the limit.  True if wake() was called since. */
 static bool woken_or_due(struct st_io *io, bool wait, uint64_t limit_ns)
 {
     const uint64_t due_ns = earliest(io, limit_ns);
@@ -160,7 +160,7 @@ static strata_status fake_reap_until(struct st_io *io, uint32_t min_count, uint6
         else
             break;
         if (ended > 0 && ended >= min_count && random_below(io, 4) == 0)
-            break; /* what is ready may as well be late */
+            break; /* a request that is ready may also complete later */
     }
     return STRATA_OK;
 }
@@ -170,7 +170,7 @@ static strata_status fake_reap(struct st_io *io, uint32_t min_count)
     return fake_reap_until(io, min_count, 0);
 }
 
-/* It is due at once, and moves nothing. */
+/* Makes the request due at once; it moves nothing. */
 static void fake_cancel(struct st_io *io, struct st_io_req *req)
 {
     req->cancelled = true;

@@ -1,4 +1,4 @@
-/* nvme/method/io_method.h - what the methods share; not for users of nvme/method/io.h.
+/* nvme/method/io_method.h - code shared by the methods; not for users of nvme/method/io.h.
  *
  * How a request advances over short transfers and refusals is decided in one place, so every method agrees. */
 #ifndef NVME_METHOD_IO_METHOD_H
@@ -8,7 +8,7 @@
 #include <pthread.h>
 #include <stddef.h>
 
-#define ST_IO_ALIGN       4096u      /* O_DIRECT resumes here: an unaligned resume is EINVAL */
+#define ST_IO_ALIGN       4096u      /* O_DIRECT transfers resume at this alignment: an unaligned one is EINVAL */
 #define ST_IO_FILES_MAX   16u        /* per io, at a time */
 #define ST_IO_DEPTH_MAX   4096u      /* per io */
 #define ST_IO_THREADS_MAX 64u        /* of method threads */
@@ -17,14 +17,14 @@
 
 extern const struct st_io_ops st_io_uring_ops, st_io_aio_ops, st_io_threads_ops, st_io_fake_ops;
 
-/* The part of a request still to do, from its last aligned byte. */
+/* The part of a request still to do, from the last aligned byte on. */
 struct st_io_piece {
     char *buf;
     uint64_t offset;
     uint32_t bytes;
 };
 
-/* The files of an io, by index; its owner's. */
+/* The files of an io, by index; used by the owner alone. */
 struct st_io_files {
     int fds[ST_IO_FILES_MAX]; /* -1: no file, or fake's */
     bool used[ST_IO_FILES_MAX];
@@ -33,29 +33,29 @@ struct st_io_files {
 
 void st_io_files_init(struct st_io_files *files);
 
-/** The first free place; E_INVAL: all are used. */
+/** Find the first free place; E_INVAL: all are used. */
 strata_status st_io_files_find(const struct st_io_files *files, uint32_t *index);
 /** Take the place. */
 void st_io_files_put(struct st_io_files *files, uint32_t index, int fd);
-/** Give it back: asserts that no request of it is in flight. */
+/** Give the place back; asserts that none of the file's requests is in flight. */
 void st_io_files_remove(struct st_io_files *files, uint32_t index);
 
-/** Reset progress of a request that submit() takes; asserts what the contract asks of it. */
+/** Reset progress of a request that submit() takes; asserts that it meets the contract. */
 void st_io_begin(struct st_io_files *files, struct st_io_req *req);
 
-/** The request is done: last use of it here. */
+/** End the request; the method does not use it afterwards. */
 void st_io_end(struct st_io_files *files, struct st_io_req *req, strata_status st);
 
 struct st_io_piece st_io_remaining(const struct st_io_req *req);
 
 /** Account one completion of st_io_remaining(): bytes or -errno (fault site "nvme.cqe").  True: finished, with *st and its
- *  sentence; false: offer what remains again, which a cancelled request never is. */
+ *  sentence.  False: offer the rest again (never for a cancelled request). */
 bool st_io_advance(struct st_io_req *req, int64_t result, strata_status *st);
 
-/** Status and sentence of a request that ended with `result` (bytes moved too few, or -errno). */
+/** Status and sentence of a request that ended with `result` (too few bytes moved, or -errno). */
 strata_status st_io_request_error(enum st_io_op op, uint64_t offset, uint64_t bytes, int64_t result);
 
-/** Whether a call that was refused `refusals` times in a row, 1 ms apart, is refused for good. */
+/** Whether a call that was refused `refusals` times in a row, 1 ms apart, counts as refused permanently. */
 bool st_io_refused_for_good(int err, uint32_t refusals);
 
 /** E_INVAL unless 1..ST_IO_DEPTH_MAX. */
@@ -70,7 +70,8 @@ strata_status st_io_alloc(void **out, const char *what, size_t count, size_t byt
 /** A condition on the monotonic clock, as st_io_cond_wait() needs it. */
 void st_io_cond_init(pthread_cond_t *cond);
 
-/** Waits until signalled (or for no reason) or until st_clock_ns() reaches deadline_ns (0: no limit): then false. */
+/** Wait until signalled (spurious wake-ups happen) or until st_clock_ns() reaches deadline_ns (0: no limit); false at the
+ *  deadline. */
 bool st_io_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
 
 #endif

@@ -40,7 +40,7 @@ static const struct st_io_ops *find_named(const char *name)
     return NULL;
 }
 
-/* The first whose open() works, with the reason in *why. */
+/* The first method whose open() works; *why says why earlier ones did not. */
 static const struct st_io_ops *find_best(const char **why)
 {
     strata_status ring, aio;
@@ -172,7 +172,7 @@ bool st_io_advance(struct st_io_req *req, int64_t result, strata_status *st)
         req->bytes_done = from + (uint32_t)result;
         return false;
     }
-    /* No whole block was moved: a refusal, the end of the file inside a block, or an error. */
+    /* No whole block was moved: a refusal, the end of the file within a block, or an error. */
     if ((result > 0 || is_transient(result)) && req->retry_count < ST_IO_RETRY_MAX) {
         req->retry_count++;
         return false;
@@ -209,7 +209,7 @@ strata_status st_io_request_error(enum st_io_op op, uint64_t offset, uint64_t by
         return st_error(st, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": the file ends before that (was it changed?)", verb,
                         bytes, offset);
     if (result >= 0)
-        return st_error(st, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": the system took nothing", verb, bytes, offset);
+        return st_error(st, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": the system moved nothing", verb, bytes, offset);
     return st_error(st, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": %s%s", verb, bytes, offset,
                     strerror_r((int)-result, reason, sizeof(reason)),
                     st == STRATA_E_NOSPC ? ": free space on the disk"
@@ -217,7 +217,7 @@ strata_status st_io_request_error(enum st_io_op op, uint64_t offset, uint64_t by
                                          : "");
 }
 
-/* Want of room or memory may pass; what is forbidden or unknown does not. */
+/* A lack of room or memory may be temporary; a call that is forbidden or unknown stays so. */
 bool st_io_refused_for_good(int err, uint32_t refusals)
 {
     return refusals > (err == EAGAIN || err == EBUSY || err == ENOMEM ? REFUSALS_MAX : REFUSALS_FEW);

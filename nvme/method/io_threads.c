@@ -1,6 +1,6 @@
 /* nvme/method/io_threads.c - the I/O contract by a pool of threads that call pread and pwrite: works everywhere.
  *
- * Threads take requests from `queue` and put them into `finished`; the owner alone runs done(), in reap(). */
+ * Threads take requests from `queue` and put them into `finished`; only the owner runs done(), in reap(). */
 #include "nvme/method/io_method.h"
 
 #include "core/base/error.h"
@@ -28,7 +28,7 @@ struct st_io {
     struct list queue, finished;
     bool woken, stopping;
     uint32_t depth, busy;     /* owner's */
-    struct st_io_files files; /* owner's; a descriptor stands here while a request names it */
+    struct st_io_files files; /* owner's; a descriptor stays here while a request uses it */
     uint32_t thread_count;
     pthread_t threads[POOL_MAX];
 };
@@ -77,7 +77,7 @@ static void *pool_main(void *arg)
         pthread_mutex_unlock(&io->lock);
         req->result = transfer(io, req);
         pthread_mutex_lock(&io->lock);
-        if (io->finished.first == NULL) /* the owner takes all there is */
+        if (io->finished.first == NULL) /* the owner takes all of them */
             pthread_cond_signal(&io->ended);
         list_push(&io->finished, req);
     }
@@ -109,7 +109,7 @@ static strata_status threads_submit(struct st_io *io, struct st_io_req **reqs, u
     return STRATA_OK;
 }
 
-/* All that has finished; with `wait`, at least one, or a wake, or the deadline.  *woken is set, never cleared. */
+/* Takes all finished requests; with `wait`, waits for at least one, a wake() or the deadline.  *woken is set, never cleared. */
 static struct st_io_req *take_finished(struct st_io *io, bool wait, uint64_t deadline_ns, bool *woken)
 {
     struct st_io_req *req;
@@ -174,7 +174,7 @@ static bool list_remove(struct list *list, const struct st_io_req *req)
     return true;
 }
 
-/* A thread inside pread() is not disturbed; what no thread has taken ends here. */
+/* A thread inside pread() is not interrupted; a request that no thread has taken ends here. */
 static void threads_cancel(struct st_io *io, struct st_io_req *req)
 {
     req->cancelled = true;

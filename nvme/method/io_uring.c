@@ -1,11 +1,11 @@
-/* nvme/method/io_uring.c - the I/O contract over io_uring; its ring is made in io_uring_ring.c.
+/* nvme/method/io_uring.c - the I/O contract over io_uring; io_uring_ring.c makes the ring.
  *
- * The ring belongs to the thread that opens it (SINGLE_ISSUER).  busy counts requests taken and not done; parked those of them
- * that the ring does not have, because it cannot poll their device and is about to be replaced by one that does not poll.
- * A kernel that refuses io_uring_enter for good (`broken`) gets its ring taken apart, and every request ends then, not before:
- * it may write to their memory until its last of them is over.  It says so by letting go of a pipe's end that stands in the
- * ring's table of files. wake() writes an eventfd.  A poll request in the ring completes on it, except in a ring with IOPOLL,
- * which takes none: there reap() never blocks in the kernel and looks at wake_due. */
+ * The ring belongs to the thread that opens it (SINGLE_ISSUER).  `busy` counts requests taken and not done.  `parked` holds those
+ * of them that are not in the ring, because it cannot poll their device and is about to be replaced by a ring that does not poll.
+ * If the kernel refuses io_uring_enter permanently (`broken`), the ring is destroyed, and the requests end only after that, since
+ * the kernel may write to their memory until its last request is over.  The kernel signals this by releasing a pipe's write end
+ * that is in the ring's table of files. wake() writes an eventfd, which completes a poll request in the ring.  A ring with IOPOLL
+ * takes no poll requests: there reap() never blocks in the kernel and checks wake_due. */
 #include "nvme/method/io_uring_internal.h"
 
 #include "core/base/error.h"
@@ -29,15 +29,16 @@
 #define REAP_BATCH    32u /* CQEs looked at per peek */
 #define NS_PER_SECOND 1000000000u
 
-/* user_data of what is not a request */
+/* user_data of SQEs that are not requests */
 static char wake_tag, cancel_tag;
 
-/* A refusal leaves what is staged staged; one that lasts breaks the ring, which reap() then ends. */
+/* After a refusal the staged SQEs stay staged; a permanent refusal marks the ring broken, and reap() then ends it. */
 static void entered(struct st_io *io, int rc)
 {
     if (rc >= 0 || rc == -ETIME) {
         io->refusals = 0;
-        io->unannounced = io_uring_sq_ready(&io->ring) > 0 && !io->opts.poll_kernel; /* its thread takes them in time */
+        io->unannounced =
+            io_uring_sq_ready(&io->ring) > 0 && !io->opts.poll_kernel; /* with SQPOLL the kernel's thread takes them */
         return;
     }
     if (st_again(rc, &io->refusals))
@@ -65,8 +66,8 @@ static struct timespec time_left(uint64_t deadline_ns)
     return (struct timespec){.tv_sec = (time_t)(ns / NS_PER_SECOND), .tv_nsec = (long)(ns % NS_PER_SECOND)};
 }
 
-/* The ring has more entries than requests in flight; yet they run out while the kernel's thread is behind, or by cancels.
- * NULL: the ring is broken. */
+/* The ring has more entries than there are requests in flight, but cancels or a slow kernel thread can still use them up.  NULL:
+ * the ring is broken. */
 static struct io_uring_sqe *next_sqe(struct st_io *io)
 {
     struct io_uring_sqe *sqe = NULL;
@@ -139,7 +140,8 @@ static void stage(struct st_io *io, struct st_io_req *req)
     io_uring_sqe_set_data(sqe, req);
 }
 
-/* The flag falls after the eventfd was read: a wake() between the two sees the flag and writes nothing, and is reported now. */
+/* Clears the flag after the eventfd was read: a wake() between the two sees the flag set, writes nothing, and is reported by this
+ * call. */
 static void clear_wake(struct st_io *io, bool read_first)
 {
     uint64_t value;
@@ -150,7 +152,7 @@ static void clear_wake(struct st_io *io, bool read_first)
     io->woken = true;
 }
 
-/* A multishot poll sees each write on its own and needs no read; one that has ended is put up again. */
+/* A multishot poll reports each write by itself and needs no read; a poll that has ended is submitted again. */
 static void take_wake(struct st_io *io, const struct io_uring_cqe *cqe)
 {
     const bool goes_on = (cqe->flags & IORING_CQE_F_MORE) != 0;
@@ -177,7 +179,7 @@ static void give_back(struct st_io *io, struct st_io_req *req)
     io->taken[req->place] = last;
 }
 
-/* Returns 1 if the completion ended a request. */
+/* Handles one completion.  Returns 1 if it ended a request. */
 static uint32_t complete(struct st_io *io, struct st_io_req *req, int64_t result)
 {
     strata_status st;
@@ -204,8 +206,8 @@ static uint32_t fail(struct st_io *io, struct st_io_req *req, int result)
     return 1;
 }
 
-/* A device that does not poll gets a ring that does not either, with the same files and memory.  What is parked goes there or,
- * without a new ring, ends.  Returns requests ended. */
+/* Replaces the ring by one without polling, for a device that cannot poll, with the same files and memory.  Parked requests move
+ * to the new ring or, if there is none, end.  Returns the number of requests ended. */
 static uint32_t replace_ring(struct st_io *io)
 {
     struct st_io_req *req = io->parked;
@@ -221,9 +223,10 @@ static uint32_t replace_ring(struct st_io *io)
         io->ring = old;
         io->opts.poll_device = true;
     } else {
-        st_log(ST_LOG_NOTICE, "io_uring: a device does not poll (poll queues and O_DIRECT are needed); transfers go on without");
+        st_log(ST_LOG_NOTICE,
+               "io_uring: a device cannot poll (poll queues and O_DIRECT are needed); transfers continue without polling");
         st_uring_ring_exit(&old, io->files_registered, io->region != NULL);
-        (void)st_uring_register_files(io); /* as the old ring took them, but for want of memory */
+        (void)st_uring_register_files(io); /* the old ring accepted them, so only a lack of memory can fail here */
         if (io->region != NULL && st_uring_register_pieces(&io->ring, io->region, io->region_bytes) < 0)
             io->region = NULL;
         stage_wake(io);
@@ -240,16 +243,16 @@ static uint32_t replace_ring(struct st_io *io)
     return ended;
 }
 
-/* Takes what the kernel has completed, without waiting.  Returns requests ended. */
+/* Takes completions from the kernel without waiting.  Returns the number of requests ended. */
 static uint32_t drain(struct st_io *io)
 {
     struct io_uring_cqe *cqes[REAP_BATCH];
     uint32_t count, ended = 0;
 
     if (io->unannounced && io->opts.poll_device)
-        enter(io, 0); /* which looks at the device, too */
+        enter(io, 0); /* this also polls the device */
     else if (io->opts.poll_device)
-        (void)io_uring_get_events(&io->ring); /* a refusal finds nothing, as if nothing had ended */
+        (void)io_uring_get_events(&io->ring); /* after a refusal no completion is found, as if nothing had ended */
     do {
         count = io_uring_peek_batch_cqe(&io->ring, cqes, REAP_BATCH);
         for (uint32_t i = 0; i < count; i++) {
@@ -266,12 +269,12 @@ static uint32_t drain(struct st_io *io)
     return ended;
 }
 
-/* Ends a ring that the kernel does not serve any more, waits until nothing of it is left, and ends the requests that it had. */
+/* Destroys a ring that the kernel no longer serves, waits until the kernel has finished with it, and ends its requests. */
 static void end_all(struct st_io *io)
 {
     struct pollfd ended = {.fd = io->end_pipe[0]};
 
-    st_log(ST_LOG_WARN, "io_uring: the kernel takes no more calls (%s): all that is in flight is given up", strerror(io->broken));
+    st_log(ST_LOG_WARN, "io_uring: the kernel accepts no more calls (%s): giving up everything in flight", strerror(io->broken));
     io->ring_open = false;
     io_uring_queue_exit(&io->ring);
     close(io->end_pipe[1]);
@@ -282,14 +285,14 @@ static void end_all(struct st_io *io)
         (void)fail(io, io->taken[io->busy - 1], -io->broken);
 }
 
-/* A ring with IOPOLL finds its completions in drain(), which does not block, and has no poll request. */
+/* A ring with IOPOLL has no poll request for the eventfd, and drain() finds its completions without blocking. */
 static void look_for_wake(struct st_io *io)
 {
     if (atomic_load(&io->wake_due))
         clear_wake(io, true);
 }
 
-/* For a kernel whose wait has no limit. */
+/* Waits until the deadline, for a kernel whose own wait takes no timeout. */
 static void sleep_on_ring(struct st_io *io, uint64_t deadline_ns)
 {
     const struct timespec left = time_left(deadline_ns);
@@ -317,7 +320,7 @@ static void wait_until(struct st_io *io, uint64_t deadline_ns)
 
 static strata_status uring_reap_until(struct st_io *io, uint32_t min_count, uint64_t deadline_ns)
 {
-    bool started = false; /* what was staged before this call */
+    bool started = false; /* requests staged before this call were started */
     uint32_t ended;
 
     if (!io->ring_open) { /* and all has ended */
@@ -362,7 +365,7 @@ static strata_status uring_submit(struct st_io *io, struct st_io_req **reqs, uin
     if (refused < 0)
         return st_error_errno((int)-refused, "io_uring submit of %" PRIu32 " requests", count);
     if (io->broken != 0)
-        return st_error(STRATA_E_IO, "io_uring: the kernel takes no more calls: %s", strerror(io->broken));
+        return st_error(STRATA_E_IO, "io_uring: the kernel accepts no more calls: %s", strerror(io->broken));
     if (count > io->opts.queue_depth - io->busy)
         return STRATA_E_BUSY;
     for (uint32_t i = 0; i < count; i++) {
@@ -375,13 +378,13 @@ static strata_status uring_submit(struct st_io *io, struct st_io_req **reqs, uin
     return STRATA_OK;
 }
 
-/* The kernel stops what waits in its own queues (a pipe, a full device queue), not what a device has. */
+/* The kernel stops requests in its own queues (a pipe, a full device queue), not those that a device has. */
 static void uring_cancel(struct st_io *io, struct st_io_req *req)
 {
     struct io_uring_sqe *sqe;
 
     req->cancelled = true;
-    if (io->opts.poll_device) /* such a ring takes transfers alone */
+    if (io->opts.poll_device) /* such a ring takes only transfers */
         return;
     if ((sqe = next_sqe(io)) == NULL)
         return;
@@ -419,7 +422,7 @@ static strata_status uring_add_file(struct st_io *io, int fd, uint64_t bytes, ui
     if ((st = st_io_files_find(&io->files, &at)) != STRATA_OK)
         return st;
     if (io->broken != 0)
-        return st_error(STRATA_E_IO, "io_uring: the kernel takes no more calls: %s", strerror(io->broken));
+        return st_error(STRATA_E_IO, "io_uring: the kernel accepts no more calls: %s", strerror(io->broken));
     if (io->files_registered && (rc = register_file(io, at, fd)) < 0)
         return st_error_errno(-rc, "descriptor %d could not be registered with io_uring", fd);
     st_io_files_put(&io->files, at, fd);
@@ -427,17 +430,17 @@ static strata_status uring_add_file(struct st_io *io, int fd, uint64_t bytes, ui
     return STRATA_OK;
 }
 
-/* A place that the kernel does not give back stays taken. */
+/* A place that the kernel does not release stays taken. */
 static void uring_remove_file(struct st_io *io, uint32_t index)
 {
     const int rc = io->files_registered && io->ring_open ? register_file(io, index, -1) : 0;
 
     if (io->ring_open)
-        (void)io_uring_get_events(&io->ring); /* requests that the kernel's workers ended hold the file until then */
+        (void)io_uring_get_events(&io->ring); /* until this call, requests that kernel workers ended still hold the file */
     st_io_files_remove(&io->files, index);
     if (rc >= 0)
         return;
-    st_log(ST_LOG_WARN, "io_uring keeps a file that was closed until the end: %s", strerror(-rc));
+    st_log(ST_LOG_WARN, "io_uring keeps a closed file until the ring ends: %s", strerror(-rc));
     st_io_files_put(&io->files, index, -1);
 }
 

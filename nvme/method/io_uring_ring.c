@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define KERNEL_IDLE_MS 10u /* without requests, before the kernel's thread of SQPOLL sleeps */
+#define KERNEL_IDLE_MS 10u /* without requests, before the kernel's SQPOLL thread sleeps */
 
 static int ring_init(struct st_io *io, struct io_uring *ring, unsigned flags)
 {
@@ -20,7 +20,7 @@ static int ring_init(struct st_io *io, struct io_uring *ring, unsigned flags)
     return rc < 0 ? rc : io_uring_queue_init_params(io->opts.queue_depth + 1, ring, &params);
 }
 
-/* The best ring this kernel makes for the options: the first set of flags that it knows. */
+/* Makes the best ring that this kernel has for the options: with the first set of flags that it knows. */
 int st_uring_ring_best(struct st_io *io, struct io_uring *ring)
 {
     static const unsigned own[] = {
@@ -56,7 +56,7 @@ int st_uring_register_pieces(struct io_uring *ring, char *base, uint64_t bytes)
     return rc < 0 ? rc : io_uring_register_buffers(ring, pieces, count);
 }
 
-/* Without it descriptors are looked up per request; nothing else changes. */
+/* Without the table the kernel looks up a descriptor per request; nothing else changes. */
 strata_status st_uring_register_files(struct st_io *io)
 {
     int fds[ST_IO_FILES_MAX + 1], rc;
@@ -67,10 +67,11 @@ strata_status st_uring_register_files(struct st_io *io)
                            io_uring_register_files(&io->ring, fds, ST_IO_FILES_MAX + 1) == 0;
     rc = io->files_registered ? 0 : io_uring_register_files(&io->ring, &io->end_pipe[1], 1);
     return rc == 0 ? STRATA_OK
-                   : st_error(STRATA_E_NOSYS, "io_uring takes no files here: %s: use io method aio or threads", strerror(-rc));
+                   : st_error(STRATA_E_NOSYS, "io_uring refuses to register files here: %s: use io method aio or threads",
+                              strerror(-rc));
 }
 
-/* The kernel takes a ring apart some time after its end: what it holds of ours is given back before, so that it is free now. */
+/* The kernel destroys a ring some time after it is closed.  Unregistering first releases files and memory right away. */
 void st_uring_ring_exit(struct io_uring *ring, bool files_registered, bool region_registered)
 {
     if (files_registered)
@@ -92,19 +93,21 @@ static strata_status ring_error(const struct st_io *io, int rc)
     return st_error_errno(-rc, "io_uring with queue depth %" PRIu32, depth);
 }
 
-/* Without the polls that were asked for, if the kernel refuses them, one after the other. */
+/* Drops the requested polls one after the other as the kernel refuses them. */
 strata_status st_uring_ring_open(struct st_io *io)
 {
     int rc = st_uring_ring_best(io, &io->ring);
 
     if (rc < 0 && io->opts.poll_kernel) {
-        st_log(ST_LOG_NOTICE, "io_uring: the kernel gives no thread that takes requests (SQPOLL): %s; transfers go on without",
+        st_log(ST_LOG_NOTICE,
+               "io_uring: the kernel refuses a thread that takes requests (SQPOLL): %s; transfers continue without it",
                strerror(-rc));
         io->opts.poll_kernel = false;
         rc = st_uring_ring_best(io, &io->ring);
     }
     if (rc < 0 && io->opts.poll_device) {
-        st_log(ST_LOG_NOTICE, "io_uring: the kernel gives no polled ring (IOPOLL): %s; transfers go on without", strerror(-rc));
+        st_log(ST_LOG_NOTICE, "io_uring: the kernel refuses a polled ring (IOPOLL): %s; transfers continue without polling",
+               strerror(-rc));
         io->opts.poll_device = false;
         rc = st_uring_ring_best(io, &io->ring);
     }

@@ -1,4 +1,4 @@
-/* nvme/swap/swap.c - a swap put together: run directories, files, I/O thread. */
+/* nvme/swap/swap.c - puts a swap together: run directories, files, I/O thread. */
 #include "nvme/swap/swap.h"
 
 #include "core/base/error.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One directory's part of it. */
+/* One directory's part of the swap. */
 struct part {
     struct st_run_dir run;
     struct st_share share;
@@ -28,7 +28,7 @@ struct part {
 struct st_swap {
     struct st_stripe stripe;
     struct part *parts;          /* [stripe.dir_count] */
-    struct st_mover_file *files; /* [stripe.dir_count] as the mover knows them */
+    struct st_mover_file *files; /* [stripe.dir_count] in the form the mover takes */
     uint64_t bytes;
     struct st_swap_info info;
     struct st_mover *mover;
@@ -68,7 +68,7 @@ static bool is_auto(const char *method)
     return method == NULL || strcmp(method, "auto") == 0;
 }
 
-/* The run directory, noted for st_swap_unlink_all() before anybody may end the process. */
+/* Creates the run directory and records it for st_swap_unlink_all() before any thread can end the process. */
 static strata_status create_run(struct part *part, uint32_t index, const char *dir)
 {
     strata_status st = st_run_dir_create(&part->run, dir);
@@ -91,7 +91,7 @@ static strata_status open_part(struct st_swap *swap, uint32_t index, const char 
     if (st != STRATA_OK)
         return st;
     if (part->litter < 0)
-        st_log(ST_LOG_WARN, "%s: too many swaps are open: this one stays behind if the process dies, until the next run",
+        st_log(ST_LOG_WARN, "%s: too many swaps are open: if the process dies, this one stays on disk until the next run",
                part->run.path);
     return st_swap_file_create(&part->fd, &part->direct, &part->run, index, swap->files[index].bytes);
 }
@@ -141,19 +141,20 @@ static strata_status start_mover(struct st_swap *swap, const struct st_io_ops *o
                           &swap->info.registered);
 }
 
-/* What works with a depth of 1, which is how "auto" chooses, may lack memory or the like for this one: then the next best. */
+/* "auto" chooses a method by opening it with a depth of 1.  With the real depth it may lack memory, say; then the next best is
+ * tried. */
 static strata_status start_best(struct st_swap *swap, const struct st_io_ops *ops, const struct st_swap_opts *opts)
 {
     strata_status st = start_mover(swap, ops, opts);
 
     while (st != STRATA_OK && st != STRATA_E_INVAL && is_auto(opts->method) && (ops = st_io_next(ops)) != NULL) {
-        st_log(ST_LOG_NOTICE, "%s: I/O method %s is used", strata_last_error(), ops->name);
+        st_log(ST_LOG_NOTICE, "%s: using I/O method %s", strata_last_error(), ops->name);
         st = start_mover(swap, ops, opts);
     }
     return st;
 }
 
-/* Nothing but memory yet; fake needs no more. */
+/* Allocates memory only; the fake method needs nothing else. */
 static strata_status create_parts(struct st_swap *swap, const struct st_swap_opts *opts)
 {
     const uint32_t count = opts->dir_count > 0 ? opts->dir_count : 1;
@@ -208,7 +209,7 @@ static void close_part(struct part *part)
         close(part->fd);
     st_ending_hold();
     st_run_dir_clear(&part->run);
-    st_litter_remove(part->litter); /* it holds the descriptors that close now */
+    st_litter_remove(part->litter); /* it holds the descriptors that are closed next */
     st_share_leave(&part->share);
     st_run_dir_close(&part->run);
     st_ending_release();

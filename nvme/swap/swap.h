@@ -1,12 +1,12 @@
-/* nvme/swap/swap.h - the swap space of one run: locked directories with really allocated files, and the thread that
- * moves extents between them and memory.
+/* nvme/swap/swap.h - the swap space of one run: locked directories with preallocated files, and the thread that moves extents
+ * between them and memory.
  *
- * The owner is one I/O thread inside; submit may be called from any thread.  A transfer is cut into requests of
- * block_bytes with at most queue_depth per directory in flight; every transfer completes exactly once, with its own status.
- * Layout on disk: DIR/strata-RUNID/{lock,swap-N}, N the directory's index; unlinked on close, swept by a later run when its
- * owner is dead; a directory held by a live run is refused only if it is the same run directory; nothing that is not ours is
- * deleted.  Several directories share the space in units of one block, in proportion to their rates (nvme/swap/swap_stripe.h);
- * swaps of several processes that use one directory divide its queue (nvme/swap/swap_share.h). */
+ * An internal I/O thread does the work; any thread may call submit.  A transfer is cut into requests of block_bytes, at most
+ * queue_depth of them in flight per directory; every transfer completes exactly once, with its own status.  Layout on disk:
+ * DIR/strata-RUNID/{lock,swap-N}, where N is the directory's index.  It is unlinked on close; a later run sweeps it if its owner
+ * is dead.  Several live runs may use one DIR, each with its own run directory.  Nothing that strata did not create is deleted.
+ * Several directories hold the space in units of one block, in proportion to their rates (nvme/swap/swap_stripe.h); swaps of
+ * several processes in one directory divide its queue (nvme/swap/swap_share.h). */
 #ifndef NVME_SWAP_SWAP_H
 #define NVME_SWAP_SWAP_H
 
@@ -22,12 +22,12 @@ struct st_swap;
 
 struct st_swap_opts {
     const char *const *dirs; /* borrowed during the call */
-    uint32_t dir_count;      /* 1..ST_SWAP_DIRS_MAX; "fake" takes the number alone, also 0, and touches no disk */
-    const double *dir_rates; /* [dir_count] bytes/s, borrowed during the call: each holds its part; NULL: equal parts */
-    uint64_t bytes;          /* space to reserve, multiple of ST_SWAP_ALIGN; a full disk is found here: E_NOSPC */
+    uint32_t dir_count;      /* 1..ST_SWAP_DIRS_MAX; "fake" only uses the number, which may be 0, and touches no disk */
+    const double *dir_rates; /* [dir_count] bytes/s, borrowed during the call; parts are in proportion; NULL: equal */
+    uint64_t bytes;          /* space to reserve, multiple of ST_SWAP_ALIGN; a full disk shows here: E_NOSPC */
     const char *method;      /* "auto", "uring", "aio", "threads", "fake" */
     uint32_t block_bytes;    /* request size, and unit of striping; 0: 1 MiB */
-    uint32_t queue_depth;    /* requests in flight per directory; 0: begins with 32 and follows the device */
+    uint32_t queue_depth;    /* requests in flight per directory; 0: starts at 32 and adapts to the device */
     bool unregistered;       /* as in st_io_opts, all three */
     bool poll_device;
     bool poll_kernel;
@@ -63,18 +63,18 @@ struct st_transfer {
     uint64_t start_ns;                    /* when submitted */
     strata_status status;                 /* first failure */
     uint32_t in_flight;                   /* requests */
-    uint64_t failed_offset, failed_bytes; /* of that failure's request, in its file */
+    uint64_t failed_offset, failed_bytes; /* of the request that failed, in its file */
     uint32_t failed_file;
     int64_t failed_result;
 };
 
 struct st_swap_info {
     char method[16];
-    bool direct;     /* O_DIRECT in use, in all directories */
+    bool direct;     /* O_DIRECT is in use in all directories */
     bool registered; /* arena registered with the ring */
     uint32_t block_bytes;
-    uint32_t queue_depth; /* per directory, the largest in use now */
-    uint32_t dir_count;   /* files; fake: of memory */
+    uint32_t queue_depth; /* the largest per-directory depth in use now */
+    uint32_t dir_count;   /* number of files; with fake, files in memory */
 };
 
 /* One directory's part. */
@@ -82,54 +82,54 @@ struct st_swap_dir_info {
     const char *path; /* of its file; borrowed from the swap */
     uint64_t bytes;   /* of it */
     bool direct;
-    uint32_t queue_depth; /* requests that may be in flight now, this swap's part of a shared queue */
+    uint32_t queue_depth; /* requests that may be in flight now: this swap's part of a shared queue */
     uint32_t holders;     /* live swaps that share the directory, this one included */
 };
 
-/* Bytes of requests that ended well; busy: at least one such request in flight. */
+/* Bytes of requests that succeeded; busy: time with at least one such request in flight. */
 struct st_swap_counters {
     uint64_t bytes_read, bytes_written, busy_read_ns, busy_write_ns;
 };
 
 /** In each directory: sweep orphans, check free space, create and lock the run directory, reserve its part of `bytes`
- *  (posix_fallocate), open with O_DIRECT where statx or a trial read allows; then start the I/O thread.  Nothing is left behind
- *  on failure, in no directory; the sentence names the one at fault.
- *  E_INVAL: missing directory or not a directory, a size, rate or method that cannot be; E_NOSPC; E_IO (read-only, ...);
+ *  (posix_fallocate), open with O_DIRECT if statx or a trial read allows it; then start the I/O thread.  On failure nothing is
+ *  left in any directory; the sentence names the directory at fault.
+ *  E_INVAL: missing directory or not a directory, an impossible size, rate or method; E_NOSPC; E_IO (read-only, ...);
  *  E_NOMEM; E_NOSYS (method). */
 strata_status st_swap_open(struct st_swap **out, const struct st_swap_opts *opts);
-/** Waits for all that was submitted, stops the thread, unlinks the run directory. NULL is fine. */
+/** Wait for everything submitted, stop the thread, and unlink the run directory.  NULL is fine. */
 void st_swap_close(struct st_swap *swap);
 /** Start a transfer.  OK: done() will be called exactly once, on the I/O thread, with the sentence of its first failure in
- *  strata_last_error(); after a failure no further requests of it are issued.  Never blocks on I/O.  Reads start in the order
- *  of submission, writes too; while both wait they share the queue.
- *  E_INVAL: not aligned, or outside the reserved space: nothing was started. */
+ *  strata_last_error(); after a failure no further requests of the transfer are issued.  Never blocks on I/O. Reads start in the
+ *  order of submission, and so do writes; while both wait, they share the queue.
+ *  E_INVAL: not aligned, or outside the reserved space; nothing was started. */
 strata_status st_swap_submit(struct st_swap *swap, struct st_transfer *t);
 void st_swap_info(struct st_swap *swap, struct st_swap_info *out);
 void st_swap_counters(struct st_swap *swap, struct st_swap_counters *out);
-/** One directory's, index below st_swap_info's dir_count. */
+/** About one directory; index below st_swap_info's dir_count. */
 void st_swap_dir_info(struct st_swap *swap, uint32_t index, struct st_swap_dir_info *out);
 void st_swap_dir_counters(struct st_swap *swap, uint32_t index, struct st_swap_counters *out);
-/** The file, for sentences, in which a byte of the space lies, and its place there; borrowed from the swap. */
+/** The file that holds a byte of the space, and the byte's offset there, for messages; borrowed from the swap. */
 const char *st_swap_place(const struct st_swap *swap, uint64_t offset, uint64_t *file_offset);
-/** Unlink the files of all open swaps: after st_ending_begin(), or where nobody opens or closes one. */
+/** Unlink the files of all open swaps: after st_ending_begin(), or while no thread opens or closes one. */
 void st_swap_unlink_all(void);
 /** Remove run directories of dead owners under `dir`; returns how many were removed. */
 uint32_t st_swap_sweep(const char *dir);
-/** Free bytes for us on the file system of dir; E_INVAL if it is no directory. */
+/** Bytes that this process may still use on the file system of dir; E_INVAL if it is not a directory. */
 strata_status st_swap_free_bytes(const char *dir, uint64_t *out);
-/** Largest swap that these directories hold in their parts (block_bytes and rates as in st_swap_opts); directories of one file
- *  system share its free bytes.  With one directory: st_swap_free_bytes().  E_INVAL: one is no directory.
- *  @param tightest  out, if not NULL: index of the directory whose free bytes are the limit */
+/** Largest swap that these directories can hold when divided as in st_swap_opts (block_bytes and rates); directories on one file
+ *  system share its free bytes.  With one directory: st_swap_free_bytes().  E_INVAL: one is not a directory.
+ *  @param tightest  out, if not NULL: index of the directory whose free bytes set the limit */
 strata_status st_swap_room(const char *const *dirs, uint32_t dir_count, const double *dir_rates, uint32_t block_bytes,
                            uint64_t *out, uint32_t *tightest);
 
-/* nvme/measure/probe.c: short measurement on a temporary file of `bytes`, removed afterwards. bytes/s. */
+/* nvme/measure/probe.c: a short measurement on a temporary file of `bytes`, which is removed afterwards.  Rates in bytes/s. */
 struct st_probe_rates {
     double read, write, mixed;
 };
 struct st_probe_opts {
     const char *dir, *method;          /* borrowed during the call; method NULL: "auto" */
-    const char *const *dirs;           /* several at once, instead of dir; borrowed */
+    const char *const *dirs;           /* several directories at once instead of dir; borrowed */
     uint32_t dir_count;                /* of dirs; 0: dir */
     const double *dir_rates;           /* as in st_swap_opts */
     uint64_t bytes;                    /* of the file; rounded down to blocks, at least two */

@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-#define KEEP_LOWER   0.985 /* of the rate before, and a smaller depth stays */
-#define KEEP_HIGHER  1.04  /* and a larger one stays */
+#define KEEP_LOWER   0.985 /* a smaller depth stays if the rate is at least this part of the one before */
+#define KEEP_HIGHER  1.04  /* a larger depth stays if the rate is at least this multiple of it */
 #define WINDOW_LEAST 64u   /* requests */
-#define HOLD_MOST    64u   /* windows between trials, once they fail */
+#define HOLD_MOST    64u   /* most windows between trials that keep failing */
 
 enum { MIX_NONE, MIX_READ, MIX_WRITE, MIX_BOTH };
 
@@ -32,7 +32,7 @@ static void start_trial(struct st_depth *d)
     else if (!d->rising && d->home - step >= ST_DEPTH_MIN)
         move_to(d, d->home - step);
     else
-        d->rising = !d->rising; /* at an end: the other way, from the next window on */
+        d->rising = !d->rising; /* at an end of the range: turn around from the next window on */
 }
 
 static void end_trial(struct st_depth *d, double rate)
@@ -41,7 +41,7 @@ static void end_trial(struct st_depth *d, double rate)
 
     if (keep) {
         d->home = d->depth;
-        d->home_rate = rate > d->home_rate ? rate : d->home_rate; /* small losses do not add up unseen */
+        d->home_rate = rate > d->home_rate ? rate : d->home_rate; /* so that small losses do not add up unnoticed */
         d->hold_next = 1;
         start_trial(d);
         return;
@@ -57,7 +57,7 @@ static void window_end(struct st_depth *d, double rate, uint32_t mix)
     const bool same = mix == d->mix;
 
     d->mix = mix;
-    if (!same) { /* no comparison: back home, and measure that anew */
+    if (!same) { /* not comparable: go back home and measure it again */
         move_to(d, d->home);
         d->home_rate = 0;
     } else if (d->depth != d->home) {

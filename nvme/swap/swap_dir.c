@@ -1,10 +1,11 @@
 /* nvme/swap/swap_dir.c - run directories: created, locked, removed, and swept when their owner is dead.
  *
- * Two flocks say that the owner lives: on the directory from its first moment, and on the file `lock` in it, which reaches other
- * hosts where the file system's locks do.  The kernel drops both when the owner dies.  The file's text makes the directory ours
- * before anything else is put there; it goes last.  So a kill at any instant leaves a directory of our name whose locks are free
- * and which is marked, or empty, or has an unfinished mark alone: all of them are swept.  An owner whose new directory was taken
- * for such a one makes another.  Only names we make are removed, and an unmarked directory only when nothing else is in it. */
+ * Two flocks show that the owner is alive: one on the directory, taken right after it is made, and one on the file `lock` in it,
+ * which other hosts see if the file system's locks reach them.  The kernel drops both when the owner dies.  The text in `lock`
+ * marks the directory as ours; the file is created before anything else there and removed last.  So a kill at any instant leaves
+ * a directory with a name of ours whose locks are free and which is marked, or empty, or holds nothing but an unfinished mark: a
+ * sweep removes all three.  An owner whose new directory was swept by mistake makes another.  Only names that strata makes are
+ * removed, and an unmarked directory only if nothing else is in it. */
 #include "nvme/swap/swap_internal.h"
 
 #include "core/base/error.h"
@@ -29,7 +30,7 @@
 #define RUN_PREFIX   "strata-"
 #define RUN_DIGITS   16u
 #define LOCK_MARKER  "strata swap lock 1\n"
-#define CREATE_TRIES 64u /* a sweep may take a new directory before it is locked: each try loses to one sweep at most */
+#define CREATE_TRIES 64u /* a sweep may remove a new directory before it is locked; each try loses to one sweep at most */
 
 static strata_status dir_error(int err, const char *what, const char *path)
 {
@@ -99,7 +100,7 @@ static int random_id(uint64_t *id)
 
     if (refused < 0)
         return refused;
-    return getrandom(id, sizeof(*id), 0) == sizeof(*id) ? 0 : -EIO; /* at most 256 bytes: never short */
+    return getrandom(id, sizeof(*id), 0) == sizeof(*id) ? 0 : -EIO; /* requests of up to 256 bytes are never short */
 }
 
 /* 0 or -errno. */
@@ -112,7 +113,7 @@ static int make_dir(int parent_fd, const char *name)
     return mkdirat(parent_fd, name, 0700) < 0 ? -errno : 0;
 }
 
-/* `dir` as an absolute path, which stays right after a chdir. */
+/* `dir` as an absolute path, which stays valid after a chdir. */
 static strata_status resolve(const char *dir, char path[PATH_MAX])
 {
     const int refused = (int)st_fault("nvme.realpath", 0);
@@ -127,7 +128,7 @@ static strata_status resolve(const char *dir, char path[PATH_MAX])
     return STRATA_OK;
 }
 
-/* 0 or -errno; -ENOENT: a sweep took it for a dead one's. */
+/* 0 or -errno; -ENOENT: a sweep removed it as a dead run's. */
 static int has_name(int fd)
 {
     struct stat info;
@@ -137,7 +138,7 @@ static int has_name(int fd)
     return info.st_nlink > 0 ? 0 : -ENOENT;
 }
 
-/* Open, lock and mark.  On failure *what says what could not be done. */
+/* Opens, locks and marks the directory.  On failure *what says which step failed. */
 static int occupy(struct st_run_dir *run, const char **what)
 {
     int rc;
@@ -181,7 +182,7 @@ static int make_and_occupy(struct st_run_dir *run, const char *parent, const cha
     return occupy(run, what);
 }
 
-/* A file that is already gone is fine: st_swap_unlink_all() may have been there first. */
+/* It is fine if the file is already gone: st_swap_unlink_all() may have removed it. */
 static bool unlink_known(int dir_fd, const char *name, const char *path)
 {
     int rc = (int)st_fault("nvme.unlink", 0);
@@ -194,7 +195,7 @@ static bool unlink_known(int dir_fd, const char *name, const char *path)
     return false;
 }
 
-/* The lock goes last, and stays if a file does: a later sweep knows the directory by it. */
+/* Removes the lock file last, and keeps it if a file could not be removed: a later sweep recognises the directory by it. */
 static void unlink_all_known(int dir_fd, const char *path)
 {
     bool gone = true;
@@ -219,7 +220,7 @@ void st_run_dir_clear(struct st_run_dir *run)
     run->made = false;
 }
 
-/* Drop the locks and leave what is there to a sweep. */
+/* Drops the locks and leaves the directory to a sweep. */
 static void let_go(struct st_run_dir *run)
 {
     if (run->lock_fd >= 0)
@@ -280,7 +281,7 @@ static bool is_run_name(const char *name)
 
 enum mark { MARK_FOREIGN, MARK_NONE, MARK_BEGUN, MARK_OURS };
 
-/* What the lock file of a directory says, once it is locked; *lock_fd keeps the lock.  FOREIGN: in use, or not ours. */
+/* Locks a directory's lock file and reads its mark; *lock_fd keeps the lock.  FOREIGN: in use, or not ours. */
 static enum mark mark_of(int dir_fd, int *lock_fd)
 {
     char text[sizeof(LOCK_MARKER) - 1];
@@ -298,7 +299,7 @@ static enum mark mark_of(int dir_fd, int *lock_fd)
     return bytes == (ssize_t)sizeof(text) ? MARK_OURS : MARK_BEGUN;
 }
 
-/* But for the lock file. */
+/* True if the directory holds nothing but the lock file. */
 static bool is_empty(int dir_fd)
 {
     const int fd = open_at(dir_fd, ".", O_RDONLY | O_DIRECTORY);
@@ -310,7 +311,7 @@ static bool is_empty(int dir_fd)
     for (const struct dirent *entry; empty && (entry = st_dir_next(stream)) != NULL;)
         empty =
             strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || strcmp(entry->d_name, ST_SWAP_LOCK_NAME) == 0;
-    empty = empty && errno == 0; /* of what cannot be read nothing is known */
+    empty = empty && errno == 0; /* a directory that cannot be read does not count as empty */
     if (stream != NULL)
         closedir(stream);
     return empty;
@@ -331,7 +332,7 @@ static bool sweep_one(int parent_fd, const char *parent, const char *name)
         unlink_all_known(dir_fd, name);
         gone = !st_fault_refuses("nvme.unlink") && unlinkat(parent_fd, name, AT_REMOVEDIR) == 0;
         if (!gone && errno != ENOENT)
-            st_log(ST_LOG_WARN, "%s/%s of a run that died could not be removed: %s", parent, name, strerror(errno));
+            st_log(ST_LOG_WARN, "%s/%s, left by a run that died, could not be removed: %s", parent, name, strerror(errno));
     }
     if (lock_fd >= 0)
         close(lock_fd);

@@ -1,4 +1,4 @@
-/* nvme/swap/swap_file.c - one swap file: its space is really allocated, and O_DIRECT is used where it works. */
+/* nvme/swap/swap_file.c - one swap file: its space is preallocated, and O_DIRECT is used if it works. */
 #include "nvme/swap/swap_internal.h"
 
 #include "core/base/error.h"
@@ -23,7 +23,7 @@ static strata_status file_error(int err, const char *what, const struct st_run_d
     return st_error(STRATA_E_IO, "%s/" ST_SWAP_FILE_NAME "%" PRIu32 ": cannot %s: %s", run->path, index, what, text);
 }
 
-/* A file of no bytes has nothing to reserve. */
+/* Reserves the space; an empty file needs none. */
 static strata_status reserve(int fd, const struct st_run_dir *run, uint32_t index, uint64_t bytes)
 {
     char needed[24], free_text[24], reason[ST_ERRNO_BYTES];

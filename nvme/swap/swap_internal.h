@@ -1,7 +1,7 @@
 /* nvme/swap/swap_internal.h - the parts a swap is made of; not for users of nvme/swap/swap.h.
  *
  *   swap_dir.c     the locked run directory: create, remove, sweep
- *   swap_file.c    one file in it: really allocated, direct where the file system allows
+ *   swap_file.c    one file in it: preallocated, direct if the file system allows it
  *   swap_space.c   whether the directories have room
  *   swap_litter.c  remembers paths for a dying process
  *   swap_stripe.c  which directory holds what
@@ -19,12 +19,13 @@
 #include <limits.h>
 
 #define ST_SWAP_LOCK_NAME "lock"
-#define ST_SWAP_FILE_NAME "swap-" /* and the directory's index */
+#define ST_SWAP_FILE_NAME "swap-" /* followed by the directory's index */
 
 #define ST_SWAP_BLOCK_DEFAULT (1u << 20)
 #define ST_SWAP_PATH_MAX      (PATH_MAX + 16) /* of a file in a run directory */
 
-/* DIR/strata-RUNID, locked by flock for as long as the owner lives.  Removed by descriptor: DIR may be renamed meanwhile. */
+/* DIR/strata-RUNID, locked by flock for as long as the owner lives.  Removed through descriptors, since DIR may be renamed
+ * meanwhile. */
 struct st_run_dir {
     char path[PATH_MAX]; /* absolute, for sentences */
     char name[32];
@@ -37,7 +38,7 @@ struct st_run_dir {
 /** Create and lock a run directory under `dir`.  E_INVAL: missing, or not a directory; E_IO, E_NOSPC.
  *  On failure nothing is left behind; st_run_dir_remove() is fine on the result either way. */
 strata_status st_run_dir_create(struct st_run_dir *run, const char *dir);
-/** Unlink the files we know, the lock and the directory, and keep the locks. */
+/** Unlink the known files, the lock file and the directory, but keep the locks. */
 void st_run_dir_clear(struct st_run_dir *run);
 /** Release the locks. */
 void st_run_dir_close(struct st_run_dir *run);
@@ -47,7 +48,7 @@ void st_run_dir_remove(struct st_run_dir *run);
 /** Create swap-`index` in `run`, reserve `bytes` on the disk and choose direct or buffered I/O. */
 strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_run_dir *run, uint32_t index, uint64_t bytes);
 
-/** E_NOSPC, naming the directory, if one lacks its part of `bytes`: told before anything is created. */
+/** E_NOSPC, naming the directory, if one has no room for its part of `bytes`; checked before anything is created. */
 strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe *stripe, uint64_t bytes);
 
 /** Remember a run directory for st_swap_unlink_all(); -1: no place left.  Both within st_ending_hold(). */
@@ -65,7 +66,7 @@ struct st_mover_file {
 
 struct st_mover_opts {
     const struct st_io_ops *ops;
-    struct st_io_opts io;              /* queue_depth: per file; 0: follows the device */
+    struct st_io_opts io;              /* queue_depth: per file; 0: adapts to the device */
     const struct st_mover_file *files; /* [stripe->dir_count], copied */
     const struct st_stripe *stripe;    /* copied */
     uint32_t block_bytes;
@@ -73,9 +74,9 @@ struct st_mover_opts {
     uint64_t region_bytes;
 };
 
-/** Start the thread; it opens the io method, which belongs to it.  *registered: the region is pinned. */
+/** Start the thread; it opens and owns the io method.  *registered: the region is registered with the kernel. */
 strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *opts, bool *registered);
-/** Finish all that was submitted, then end the thread.  NULL is fine. */
+/** Finish everything submitted, then end the thread.  NULL is fine. */
 void st_mover_stop(struct st_mover *mover);
 void st_mover_submit(struct st_mover *mover, struct st_transfer *t);
 void st_mover_counters(struct st_mover *mover, struct st_swap_counters *out);

@@ -1,4 +1,4 @@
-/* nvme/swap/swap_litter.c - the names of all open swaps, for who ends the process.  Guarded by st_ending_hold(). */
+/* nvme/swap/swap_litter.c - the names of all open swaps, for the thread that ends the process.  Guarded by st_ending_hold(). */
 #include "nvme/swap/swap_internal.h"
 
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 
 #define LITTER_MAX 32u /* run directories */
 
-/* Descriptors are the swap's, which forgets them here before it closes them. */
+/* The descriptors belong to the swap, which removes them here before it closes them. */
 static struct litter {
     bool used;
     int parent_fd, dir_fd;

@@ -1,8 +1,9 @@
 /* nvme/swap/swap_mover.c - the I/O thread: cuts transfers into requests of one block and keeps the queue of every file full.
  *
- * Any thread puts transfers into `inbox`; all else belongs to the I/O thread, which alone touches the io method.  It sleeps
- * on `work` when nothing is in flight and in reap() otherwise; a submitter wakes it from either.  One ring serves all files: a
- * thread and ring for each took more processor time per byte (docs/design.md, 7), and done() would run on several threads. */
+ * Any thread puts transfers into `inbox`; everything else belongs to the I/O thread; no other thread touches the io method.  It
+ * sleeps on `work` when nothing is in flight and in reap() otherwise; a submitter wakes it from either.  One ring serves all
+ * files: a thread and ring for each took more processor time per byte (docs/design.md, 7), and done() would run on several
+ * threads. */
 #include "nvme/swap/swap_internal.h"
 
 #include "core/base/error.h"
@@ -22,7 +23,7 @@
 
 #define BATCH_MAX   32u /* requests per submit() */
 #define ERROR_BYTES 1024
-#define SHARE_NS    UINT64_C(250000000) /* between looks at who shares a directory */
+#define SHARE_NS    UINT64_C(250000000) /* between counts of the swaps that share a directory */
 
 enum { READ = 0, WRITE = 1, DIRECTIONS = 2 };
 
@@ -32,16 +33,16 @@ struct queue {
 
 /* One request in flight, or free. */
 struct slot {
-    struct st_io_req req; /* first: done() gets it back by a cast */
+    struct st_io_req req; /* first member: done() casts it back */
     struct st_mover *mover;
     struct st_transfer *transfer;
     struct slot *next; /* free list */
 };
 
-/* Requests by direction, what they moved, and since when at least one is in flight (0: none is). */
+/* Requests by direction, the bytes they moved, and since when at least one is in flight (0: none is). */
 struct tally {
     struct st_swap_counters counters;   /* guarded by the mover's lock */
-    uint64_t busy_since_ns[DIRECTIONS]; /* guarded by it, too */
+    uint64_t busy_since_ns[DIRECTIONS]; /* guarded by the same lock */
     uint32_t in_flight[DIRECTIONS];     /* the thread's */
 };
 
@@ -64,14 +65,14 @@ struct st_mover {
     struct queue inbox;
     bool in_reap; /* the thread may block in reap(): wake() it */
     bool stopping;
-    bool started; /* the three below are final */
+    bool started; /* the three members below are final */
     bool registered;
     strata_status start_status;
     char start_error[ERROR_BYTES];
     pthread_t self;
     struct tally tally; /* of all files */
 
-    struct st_io *io;                 /* the thread's, as all below */
+    struct st_io *io;                 /* the I/O thread's, like everything below */
     struct queue waiting[DIRECTIONS]; /* transfers with requests still to issue; the head may be part issued */
     uint64_t share_ns;                /* when the holders were counted */
     uint32_t slot_count;
@@ -161,7 +162,7 @@ static void count_end(struct st_mover *m, struct file *file, int direction, uint
     }
 }
 
-/* A few times a second while there is work: who else uses the directories. */
+/* Counts the other users of the directories, a few times a second while there is work. */
 static void look_at_shares(struct st_mover *m)
 {
     const uint64_t now_ns = st_clock_ns();
@@ -183,7 +184,8 @@ static void transfer_end(struct st_mover *m, struct st_transfer *t)
 {
     if (t->status != STRATA_OK) {
         (void)st_io_request_error(t->op, t->failed_offset, t->failed_bytes, t->failed_result);
-        t->status = st_error_prefix(t->status, "%s", m->files[t->failed_file].opts.path); /* the sentence alone */
+        t->status =
+            st_error_prefix(t->status, "%s", m->files[t->failed_file].opts.path); /* only sets the sentence; the status stays */
     }
     t->done(t, t->status);
 }
@@ -201,7 +203,7 @@ static void request_failed(struct st_mover *m, struct st_transfer *t, const stru
     t->failed_offset = req->offset;
     t->failed_bytes = req->bytes;
     t->failed_result = req->result;
-    if (t->bytes_issued < t->bytes) { /* the rest is not worth issuing */
+    if (t->bytes_issued < t->bytes) { /* do not issue the rest */
         assert(m->waiting[direction_of(t)].first == t);
         queue_pop(&m->waiting[direction_of(t)]);
         t->bytes_issued = t->bytes;
@@ -224,7 +226,7 @@ static void request_done(struct st_io_req *req, strata_status st)
         transfer_end(m, t);
 }
 
-/* The transfer of this direction that issues next; one without bytes ends here. */
+/* The transfer of this direction that issues next; an empty transfer ends here. */
 static struct st_transfer *next_of(struct st_mover *m, int direction)
 {
     struct queue *queue = &m->waiting[direction];
@@ -234,7 +236,7 @@ static struct st_transfer *next_of(struct st_mover *m, int direction)
     return queue->first;
 }
 
-/* Whether the file that t goes on in takes another request. */
+/* Whether the file that t continues in takes another request. */
 static bool has_room(const struct st_mover *m, const struct st_transfer *t)
 {
     const struct file *file;
@@ -306,7 +308,7 @@ static bool is_idle(const struct st_mover *m)
     return in_flight_of(&m->tally) == 0 && m->waiting[READ].first == NULL && m->waiting[WRITE].first == NULL;
 }
 
-/* Sleeps while there is nothing to do, then takes the inbox.  False: stopping, and all is done. */
+/* Sleeps while there is nothing to do, then takes the inbox.  False: stopping, and everything has ended. */
 static bool take_work(struct st_mover *m)
 {
     const bool idle = is_idle(m);
@@ -345,7 +347,7 @@ static strata_status slots_create(struct st_mover *m)
     return st;
 }
 
-/* Each file may have its depth in flight, all together what an io takes. */
+/* Each file may have its own depth in flight, all of them together at most what an io takes. */
 static strata_status files_create(struct st_mover *m, const struct st_mover_file *files)
 {
     const uint32_t count = m->stripe.dir_count, depth = m->opts.io.queue_depth;
@@ -386,7 +388,7 @@ static strata_status open_io(struct st_mover *m)
     if (ops->register_region(m->io, m->opts.region, m->opts.region_bytes) == STRATA_OK)
         m->registered = true;
     else
-        st_log(ST_LOG_NOTICE, "%s; transfers go on without registered memory", strata_last_error());
+        st_log(ST_LOG_NOTICE, "%s; transfers continue without registered memory", strata_last_error());
     return STRATA_OK;
 }
 
@@ -412,7 +414,7 @@ static void *mover_main(void *arg)
         if (in_flight_of(&m->tally) > 0) {
             const strata_status reaped = m->opts.ops->reap(m->io, 1);
 
-            assert(reaped == STRATA_OK); /* what breaks a method ends its requests */
+            assert(reaped == STRATA_OK); /* a method that breaks ends its requests itself */
         }
     }
     m->opts.ops->close(m->io);
@@ -429,7 +431,7 @@ static void mover_free(struct st_mover *m)
     free(m);
 }
 
-/* Waits for the thread's word on its io. */
+/* Waits until the thread says whether its io opened. */
 static strata_status wait_started(struct st_mover *m)
 {
     pthread_mutex_lock(&m->lock);
@@ -486,8 +488,9 @@ void st_mover_stop(struct st_mover *m)
 void st_mover_submit(struct st_mover *m, struct st_transfer *t)
 {
     pthread_mutex_lock(&m->lock);
-    /* The first into an empty inbox wakes the thread; it takes them all.  done() runs on that thread, which is awake.  Woken
-     * under the lock: after it, the transfer may end and its owner close the swap. */
+    /* The first transfer put into an empty inbox wakes the thread, which takes all of them.  No wake is needed from done(), which
+     * runs on that thread.  The wake happens under the lock: once it is released, the transfer may end and its owner may close
+     * the swap. */
     if (m->inbox.first == NULL) {
         if (!m->in_reap)
             pthread_cond_signal(&m->work);

@@ -1,7 +1,7 @@
 /* nvme/swap/swap_share.c - see swap_share.h.
  *
- * A file is removed only under a lock of all its slots.  Who opened it before that finds no slot free, or one in a file that has
- * no name any more, and begins again. */
+ * A file is removed only while all its slots are locked.  A process that had opened it before finds no free slot, or gets a slot
+ * in a file that no longer has a name, and starts again. */
 #include "nvme/swap/swap_share.h"
 
 #include "core/base/fault.h"
@@ -35,7 +35,7 @@ static bool is_held(int fd, uint32_t first, uint32_t count)
     return !st_fault_refuses("nvme.share") && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-/* An empty plain file: nobody's data. */
+/* True for an empty regular file, which holds nobody's data. */
 static bool is_ours(int fd)
 {
     struct stat info;
@@ -65,7 +65,7 @@ static int open_file(int dir_fd, int flags)
     return fd;
 }
 
-/* 0; EAGAIN: none is free, or somebody removes the file; another error: no such locks here. */
+/* 0; EAGAIN: no slot is free, or another process is removing the file; any other error: such locks do not work here. */
 static int take_slot(int fd)
 {
     int err = EAGAIN;
@@ -88,7 +88,7 @@ void st_share_join_at(struct st_share *share, int dir_fd)
             share->fd = fd;
             return;
         }
-        if (err != 0 && err != EAGAIN) { /* then nobody else can use it either */
+        if (err != 0 && err != EAGAIN) { /* then no other process can use it either */
             (void)unlinkat(dir_fd, ST_SHARE_FILE_NAME, 0);
             close(fd);
             return;
@@ -98,7 +98,7 @@ void st_share_join_at(struct st_share *share, int dir_fd)
     }
 }
 
-/* The slot first: of two that leave at once, the later one finds none held. */
+/* Releases the slot first: if two leave at once, the later one finds no slot held and removes the file. */
 bool st_share_unlink(const struct st_share *share)
 {
     if (share->fd < 0)

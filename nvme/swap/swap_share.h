@@ -1,8 +1,8 @@
-/* nvme/swap/swap_share.h - how many live swaps use a directory, so that they share its queue instead of fighting for it.
+/* nvme/swap/swap_share.h - how many live swaps use a directory, so that they divide its queue instead of fighting for it.
  *
  * One empty file in the directory; every live swap holds an open-file-description lock on one byte of it, which the kernel drops
- * when the owner dies.  The last one out removes the file.  Where such locks do not exist, or the file cannot be made, a swap
- * counts itself alone: sharing is about speed, never about being right. */
+ * when the owner dies.  The last one out removes the file.  If such locks do not exist, or the file cannot be created, a swap
+ * counts only itself: sharing affects speed, never correctness. */
 #ifndef NVME_SWAP_SWAP_SHARE_H
 #define NVME_SWAP_SWAP_SHARE_H
 
@@ -10,16 +10,16 @@
 #include <stdint.h>
 
 #define ST_SHARE_FILE_NAME ".strata-share"
-#define ST_SHARE_SLOTS     64u /* more holders are not counted */
+#define ST_SHARE_SLOTS     64u /* at most this many holders are counted */
 
 struct st_share {
-    int fd;     /* -1: left out */
+    int fd;     /* -1: not taking part */
     int dir_fd; /* borrowed; the directory may be renamed meanwhile */
 };
 
 /** Take a slot in the directory, whose descriptor must outlive the share. */
 void st_share_join_at(struct st_share *share, int dir_fd);
-/** Give the slot back.  Fine on one that is left out. */
+/** Give the slot back; does nothing if fd is -1. */
 void st_share_leave(struct st_share *share);
 /** Live swaps of this directory, this one included; at least 1. */
 uint32_t st_share_holders(const struct st_share *share);

@@ -1,4 +1,5 @@
-/* nvme/swap/swap_space.c - whether directories hold their parts of a swap; those of one file system share its free bytes. */
+/* nvme/swap/swap_space.c - whether directories have room for their parts of a swap; directories on one file system share its free
+ * bytes. */
 #include "nvme/swap/swap_internal.h"
 
 #include "core/base/error.h"
@@ -23,7 +24,7 @@ static strata_status look(struct space *space, const char *dir)
     if (st != STRATA_OK)
         return st;
     if (st_fault_refuses("nvme.stat") || stat(dir, &info) != 0)
-        return st_error_errno(errno, "%s: its file system cannot be seen", dir);
+        return st_error_errno(errno, "%s: cannot look at its file system", dir);
     space->device = info.st_dev;
     return STRATA_OK;
 }

@@ -1,18 +1,18 @@
 /* nvme/swap/swap_stripe.c - see swap_stripe.h.
  *
- * Spreading w_d slots for each directory over P is a set of unit jobs, the k-th of a directory released at floor(k P / w) and
- * due at ceil((k + 1) P / w); taken by the earliest due date they all fit, so that over any run of slots from the start no
- * directory is a whole unit off its proportion.
- * Source: Baruah, Cohen, Plaxton, Varvel, "Proportionate progress", Algorithmica 15 (1996). */
+ * Spreading w_d slots for each directory over P is a set of unit jobs, the k-th of a directory released at floor(k P / w) and due
+ * at ceil((k + 1) P / w); scheduled by earliest due date they all fit, so over any run of slots from the start each directory is
+ * less than one unit off its proportion.  Source: Baruah, Cohen, Plaxton, Varvel, "Proportionate progress", Algorithmica 15
+ * (1996). */
 #include "nvme/swap/swap_stripe.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-#define ERROR_FINE 0.01 /* of a directory's share, relative */
+#define ERROR_FINE 0.01 /* relative error of a directory's part */
 
-/* Slots by largest remainder, each directory at least one.  Returns the largest relative error of a share. */
+/* Distributes slots by largest remainder, at least one per directory.  Returns the largest relative error of a part. */
 static double apportion(uint32_t weight[], uint32_t dir_count, const double rates[], double rate_sum, uint32_t slots)
 {
     uint32_t given = 0;
@@ -24,7 +24,7 @@ static double apportion(uint32_t weight[], uint32_t dir_count, const double rate
         weight[d] = exact < 1 ? 1 : (uint32_t)exact;
         given += weight[d];
     }
-    while (given != slots) { /* the directory that is farthest off takes or gives */
+    while (given != slots) { /* the directory that is farthest off gains or loses a slot */
         const double sign = given < slots ? 1 : -1;
         uint32_t best = 0;
         double most = -INFINITY;

@@ -19,11 +19,12 @@ struct st_stripe {
 struct st_stripe_place {
     uint32_t dir;
     uint64_t offset; /* in the directory's file */
-    uint64_t bytes;  /* that follow each other there; with one directory no end: UINT64_MAX */
+    uint64_t bytes;  /* contiguous bytes there; with one directory unlimited: UINT64_MAX */
 };
 
 /** The pattern for `dir_count` (1..ST_SWAP_DIRS_MAX) directories.
- *  @param rates  [dir_count] positive, finite; NULL: equal.  The shortest pattern within 1 % of them, else the nearest one. */
+ *  @param rates  [dir_count] positive, finite; NULL: equal.  Takes the shortest pattern within 1 % of them, else the nearest
+ *               one. */
 void st_stripe_init(struct st_stripe *stripe, uint32_t dir_count, const double *rates, uint32_t unit_bytes);
 struct st_stripe_place st_stripe_at(const struct st_stripe *stripe, uint64_t offset);
 /** Size of a directory's file for a logical space of `bytes`; over all directories they add up to it. */
