@@ -1,13 +1,13 @@
 /* kernels/kernels.h - optimizer, cast and norm kernels, one table per instruction set.
  *
- * The scalar files are the definition: a stated sequence of correctly rounded fp32 operations.  Every other table gives the
- * same bits for every input, length and alignment, and the result does not depend on how an array is cut into calls
- * (grad_finish and moments that are not fp32: cut at multiples of ST_NORM_BLOCK).  Leaf functions: no allocation, no errors, any
- * thread. Rounding is the default mode; subnormals are kept.  Arrays are aligned to their elements and do not overlap unless
- * said.
+ * The scalar files are the definition: a stated sequence of correctly rounded fp32 operations.  Every other table gives the same
+ * bits for every input, length and alignment, and the result does not depend on how an array is cut into calls (grad_finish, and
+ * moments that are not fp32, must be cut at multiples of ST_NORM_BLOCK).  Leaf functions: no allocation, no errors, any thread.
+ * They expect the default rounding mode and keep subnormals.  Arrays are aligned to their elements and do not overlap unless
+ * stated otherwise.
  *
- * NaN has one pattern: where a result of arithmetic or rounding is NaN, fp32 0x7fc00000, bf16 0x7fc0, fp16 0x7e00 or the
- * quiet double 0x7ff8000000000000 is written, whatever went in.  Exact copies and the widening of bf16 keep payloads. */
+ * NaN has one pattern: if a result of arithmetic or rounding is NaN, the kernel writes fp32 0x7fc00000, bf16 0x7fc0, fp16 0x7e00
+ * or the quiet double 0x7ff8000000000000, whatever the operands were.  Exact copies and the widening of bf16 keep payloads. */
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
@@ -23,11 +23,11 @@
 
 /* Elements of one gradient-norm block.  Chunk boundaries are multiples of it. */
 #define ST_NORM_BLOCK 4096u
-#define ST_TILE_ELEMS 65536u /* of an update: what one worker takes at a time; a multiple of ST_NORM_BLOCK */
+#define ST_TILE_ELEMS 65536u /* elements of an update that one worker takes at a time; a multiple of ST_NORM_BLOCK */
 
-/* Bytes by which planes that are walked together are best staggered: at equal places of equal pages they meet in the same sets
- * of the caches and the same banks of the memory (AdamW over four fp32 planes, Zen 4, two threads: 38 GB/s without, 57 to 84
- * with; strata bench optim).  Two pages and a line. */
+/* Best stagger, in bytes, between planes that are read together: at equal offsets of equally sized pages they compete for the
+ * same cache sets and the same memory banks (AdamW over four fp32 planes, Zen 4, two threads: 38 GB/s without, 57 to 84 with;
+ * strata bench optim).  Two kernel pages and a line. */
 #define ST_PLANE_SKEW 8256u
 
 enum st_rule { ST_RULE_ADAM, ST_RULE_ADAGRAD, ST_RULE_LION, ST_RULE_SGD, ST_RULE_COUNT };
@@ -38,12 +38,12 @@ ST_LEAF uint32_t st_rule_moments(enum st_rule rule)
     return rule == ST_RULE_ADAM ? 2 : 1;
 }
 
-/* How moments lie in memory.  What is not fp32 is rounded stochastically: up or down by a probability that makes the mean exact,
- * from bits that follow from the step and the element's position in the model alone (st_rounding_bits in scalar.h).
+/* How moments are stored.  Formats other than fp32 are rounded stochastically: up or down with a probability that makes the mean
+ * exact, using bits that depend only on the step and the element's position in the model (st_rounding_bits in scalar.h).
  *   BF16   2 bytes
  *   8BIT   a code of 8 bits, and an fp32 scale, never negative, for each ST_MOMENT_BLOCK elements.  In groups of ST_NORM_BLOCK
- *          elements: the group's 16 scales, then its codes; the last group has all its scales and as many codes as there are
- *          elements.  A code is a small float: a moment has its sign, 3 bits of exponent and 4 of mantissa, a sum of squares 4
+ *          elements: the group's 16 scales, then its codes; the last group has all 16 scales and as many codes as elements
+ *          remain.  A code is a small float: a moment has a sign, 3 bits of exponent and 4 of mantissa; a sum of squares has 4
  *          and 4.  Dettmers et al., arXiv:2110.02861, for moments in blocks; the format is st_code_decode's in scalar.h. */
 enum st_moment_format { ST_MOMENTS_F32, ST_MOMENTS_BF16, ST_MOMENTS_8BIT, ST_MOMENTS_COUNT };
 
@@ -64,7 +64,7 @@ ST_LEAF uint64_t st_moment_bytes(enum st_moment_format format, uint64_t elems)
     return elems * (format == ST_MOMENTS_BF16 ? 2 : 4);
 }
 
-/** The moments from element `first` on, a multiple of ST_NORM_BLOCK; F32: any. */
+/** The moments from element `first` on, which must be a multiple of ST_NORM_BLOCK; F32: any. */
 ST_LEAF struct st_moments st_moments_at(const struct st_moments *moments, uint64_t first)
 {
     const uint64_t bytes = st_moment_bytes(moments->format, first);
@@ -77,8 +77,8 @@ ST_LEAF struct st_moments st_moments_at(const struct st_moments *moments, uint64
     return at;
 }
 
-/* Folded by the caller in double, once per step, then rounded to fp32.  One element, each line rounded as written; m and v are
- * moment1 and moment2:
+/* The caller computes the coefficients in double, once per step, and rounds them to fp32.  For one element, each line is rounded
+ * as written; m and v are moment1 and moment2:
  *   g     = grad * grad_scale                     (unscale and clip in one factor)
  *   d     = fma(l2, p, g)                         L2 decay; g when l2 == 0
  * ADAM, AdamW
@@ -106,7 +106,7 @@ struct st_update_coef {
     float grad_scale;
     float beta1, one_minus_beta1, beta2, one_minus_beta2;
     float eps, step_size, vhat_scale, decay, l2;
-    uint64_t rounding_key; /* random, another for each step; moments of F32: not read */
+    uint64_t rounding_key; /* random, different for each step; not read for F32 moments */
 };
 
 /**
@@ -115,15 +115,14 @@ struct st_update_coef {
  *
  * @param weight      [elems] bf16, in and out
  * @param residual    [elems] in and out
- * @param moments     [elems] each, in and out.  A new moment is used in full by its own step and rounded once it has been.
- *                    8BIT: one that is infinite or NaN makes its block of moments NaN; a block whose magnitudes are all below
- *                    2^-100 becomes 0; squares are never rounded to 0 in any other block
+ * @param moments     [elems] each, in and out.  The step uses the new moment at full precision and rounds it afterwards. 8BIT: a
+ *                    moment that is infinite or NaN makes its whole block NaN; a block whose magnitudes are all below 2^-100
+ *                    becomes 0; squares are never rounded to 0 in any other block
  * @param grad        [elems] grad_dtype (F32, BF16, F16), widened exactly
  *
- * @return how many finite masters have a weight that rounded to infinity.
+ * @return the number of finite masters whose weight rounded to infinity.
  * Cost    with a bf16 gradient 14 bytes read, 12 written per element; 10 and 8 with one moment.  Moments in BF16: 10 and 8, 8 and
- *         6 with one; in 8BIT: 8 and 6, 7 and 5, and 1/64 more each way per moment.
- */
+ *         6 with one; in 8BIT: 8 and 6, 7 and 5, and 1/64 more each way per moment. */
 typedef uint64_t st_update_split_fn(uint16_t *weight, int16_t *residual, const struct st_moments *moments, const void *grad,
                                     strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef);
 
@@ -134,22 +133,20 @@ typedef uint64_t st_update_split_fn(uint16_t *weight, int16_t *residual, const s
  *                    or as F16 (nearest even)
  * @param copy_dtype  BF16 or F16; ignored when copy_out is NULL
  *
- * @return how many finite masters have a copy that rounded to infinity; 0 without a copy.
- * Cost    as st_update_split_fn; a copy writes 2 more.
- */
+ * @return the number of finite masters whose copy rounded to infinity; 0 without a copy.
+ * Cost    as st_update_split_fn; a copy writes 2 bytes more. */
 typedef uint64_t st_update_master_fn(float *master, uint16_t *copy_out, strata_dtype copy_dtype, const struct st_moments *moments,
                                      const void *grad, strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef);
 
 /**
- * Round the accumulated fp32 gradient once to `dtype` and take the sums of squares of what was written.
+ * Round the accumulated fp32 gradient once to `dtype` and compute the sums of squares of the values written.
  *
  * @param out         [elems] dtype: BF16 or F16 (nearest even), or F32 (copied; may be acc itself)
  * @param acc         [elems] f32
  * @param block_sums  [ceil(elems / ST_NORM_BLOCK)] out: per block, squares (exact in double) added in index order into
  *                    8 lanes by index mod 8, lanes added ((0+4)+(2+6))+((1+5)+(3+7))
  *
- * @return how many of the written values are infinite or NaN.
- */
+ * @return the number of written values that are infinite or NaN. */
 typedef uint64_t st_grad_finish_fn(void *out, strata_dtype dtype, const float *acc, size_t elems, double *block_sums);
 
 typedef void st_master_split_fn(uint16_t *weight, int16_t *residual, const float *master, size_t elems);      /* NaN: 0x7fc0, 0 */
@@ -180,7 +177,7 @@ struct st_kernels {
 
 /** Best usable table, or the named one ("auto" and NULL: best).  NULL if unknown or not usable here. */
 const struct st_kernels *st_kernels_pick(const char *want);
-/** Table i of those usable here, best first; NULL past the end. */
+/** The i-th table that is usable here, best first; NULL past the end. */
 const struct st_kernels *st_kernels_usable(size_t i);
 
 #endif

@@ -1,15 +1,15 @@
-/* kernels/cuda/attention.h - fused causal attention on a GPU, with grouped heads; the meaning of offload/device/device.h's
- * entries.
+/* kernels/cuda/attention.h - fused causal attention on a GPU, with grouped heads; offload/device/tensor_ops.h defines the
+ * results.
  *
- * Flash type: scores live in registers, one tile of keys at a time; what is kept of a row is its log-sum-exp.  bf16 and fp16
- * multiply on tensor cores (mma.sync m16n8k16, fp32 sums), fp32 by fma.  Sums run in an order fixed by the shape: same operands,
- * same bits. Any head_dim from 1 to ST_CUDA_HEAD_MAX, any stride and element-aligned address; rows of whole 16-byte groups
- * (head_dim and strides multiples of 8, addresses of 16 bytes) are fast, and of those 32, 64, 80, 96, 128, 192 and 256 waste
- * nothing.
+ * As in FlashAttention, scores live in registers, one tile of keys at a time, and only the log-sum-exp of each row is kept. bf16
+ * and fp16 are multiplied on tensor cores (mma.sync m16n8k16, fp32 sums), fp32 by fma.  The shape fixes the order of all sums:
+ * same operands, same bits.  Any head_dim from 1 to ST_CUDA_HEAD_MAX works, with any stride and element-aligned address; rows of
+ * whole 16-byte groups (head_dim and strides multiples of 8, addresses multiples of 16 bytes) are fast, and head_dims 32, 64, 80,
+ * 96, 128, 192 and 256 waste nothing.
  *
- * Every call: cudaErrorInvalidValue for a shape that contradicts itself, cudaErrorNotSupported for a larger head_dim, or one
- * above 128 on a GPU whose blocks cannot have the shared memory for it (99 KiB on capability 8.6, 8.9 and 12.0; backward of 256
- * takes 135 KiB). */
+ * Every call returns cudaErrorInvalidValue for a shape that contradicts itself, and cudaErrorNotSupported for a larger head_dim,
+ * or for one above 128 on a GPU whose blocks cannot have enough shared memory for it (99 KiB on capability 8.6, 8.9 and 12.0;
+ * backward of 256 takes 135 KiB). */
 #ifndef KERNELS_CUDA_ATTENTION_H
 #define KERNELS_CUDA_ATTENTION_H
 
@@ -26,35 +26,32 @@ struct st_cuda_attention {
     strata_dtype dt;
 };
 
-/** Bytes of workspace for all three below.  Forward and cached touch none of it. */
+/** Bytes of workspace that suffice for each of the three calls below.  Forward and cached do not use it. */
 ST_CUDA_API uint64_t st_cuda_attention_workspace(const struct st_cuda_attention *at);
 
 /**
  * out = softmax(q k^T / sqrt(head_dim)) v over the keys up to each row's own.
  *
- * @param out  [batch * seq][out_stride] dt, out; columns past the heads are left alone
+ * @param out  [batch * seq][out_stride] dt, out; columns past the heads stay unchanged
  * @param lse  [batch, heads, seq] f32, out: log of the sum of exp of the scaled scores
- * @param qkv  [batch * seq][qkv_stride] dt
- */
+ * @param qkv  [batch * seq][qkv_stride] dt */
 ST_CUDA_API cudaError_t st_cuda_attention_forward(cudaStream_t stream, const struct st_cuda_attention *at, void *out, float *lse,
                                                   const void *qkv, void *workspace);
 
 /**
- * Gradient of the above; scores are made again from qkv and lse.
+ * Gradient of the above; recomputes the scores from qkv and lse.
  *
- * @param dqkv       [batch * seq][qkv_stride] dt, out: overwritten; columns past the heads are left alone
- * @param workspace  st_cuda_attention_workspace() bytes, aligned to 16
- */
+ * @param dqkv       [batch * seq][qkv_stride] dt, out: overwritten; columns past the heads stay unchanged
+ * @param workspace  st_cuda_attention_workspace() bytes, aligned to 16 */
 ST_CUDA_API cudaError_t st_cuda_attention_backward(cudaStream_t stream, const struct st_cuda_attention *at, void *dqkv,
                                                    const void *dout, const void *out, const float *lse, const void *qkv,
                                                    void *workspace);
 
 /**
  * Generation: append keys and values of `rows` rows, positions first..first+rows-1 of one sequence (at->batch 1), then attend
- * each row to all positions up to its own.  Bits of a row do not depend on the other rows of its call.  at->seq is not read.
+ * each row to all positions up to its own.  The bits of a row do not depend on the other rows of the call.  at->seq is not read.
  *
- * @param keys, values  [context, kv_heads * head_dim] dt, in and out
- */
+ * @param keys, values  [context, kv_heads * head_dim] dt, in and out */
 ST_CUDA_API cudaError_t st_cuda_attention_cached(cudaStream_t stream, const struct st_cuda_attention *at, void *out, void *keys,
                                                  void *values, const void *qkv, uint32_t first, uint32_t rows, void *workspace);
 

@@ -1,14 +1,15 @@
 /* kernels/cuda/attention_backward.cu - see attention.h.
  *
- * Three kernels without atomics.  prepare: per row, log-sum-exp in powers of two and the scaled dot product of out and its
- * gradient, into the workspace.  to_keys: a block has 64 or 128 keys and walks the query heads of their group in order, of each
- * the queries from the diagonal on; it works on transposed scores, so that probabilities and their gradients are operands as they
- * come out.  to_queries: a block has 64 or 128 queries and walks the keys up to the diagonal.  Scores are made twice for it: two
- * products in seven. Stages of 32 rows arrive while the ones before are used. Source: Dao, arXiv:2307.08691, Algorithm 2. */
+ * Three kernels without atomics.  prepare: writes, per row, the log-sum-exp in powers of two and the scaled dot product of out
+ * and its gradient to the workspace. to_keys: a block has 64 or 128 keys and walks the query heads of their group in order, and
+ * in each head the queries from the diagonal on; it works on transposed scores, so that probabilities and their gradients can be
+ * used as operands directly. to_queries: a block has 64 or 128 queries and walks the keys up to the diagonal.  It computes the
+ * scores a second time: two products in seven.  Stages of 32 rows are loaded while the previous ones are used.  Source: Dao,
+ * arXiv:2307.08691, Algorithm 2. */
 #include "kernels/cuda/attention_tile.cuh"
 
-#define STAGE             32u         /* rows that arrive together: queries in to_keys, keys in to_queries */
-#define SHARED_EVERYWHERE (99u << 10) /* of a block, on every GPU of capability 8.0 and later */
+#define STAGE             32u         /* rows loaded together: queries in to_keys, keys in to_queries */
+#define SHARED_EVERYWHERE (99u << 10) /* shared memory of a block, on every GPU of capability 8.0 and later */
 
 struct backward_args {
     struct st_cuda_attention at;
@@ -30,7 +31,7 @@ static __device__ __forceinline__ size_t rows_at(const struct st_cuda_attention 
 #define PREPARE_THREADS 256u
 #define ROW_LANES       8u
 
-/* Sum of a[i] * b[i] over groups of eight columns, one in eight of which is this lane's; `wide`: see st_rows_are_wide(). */
+/* Sum of a[i] * b[i] over groups of eight columns; every eighth group is this lane's.  `wide`: see st_rows_are_wide(). */
 template <strata_dtype DT>
 static __device__ __forceinline__ float lane_dot(const st_elem_t<DT> *a, const st_elem_t<DT> *b, uint32_t columns, bool wide)
 {
@@ -61,7 +62,7 @@ static __device__ __forceinline__ float lane_dot(const st_elem_t<DT> *a, const s
     return sum;
 }
 
-/* Eight lanes have one head of one row. */
+/* Eight lanes work on one head of one row. */
 template <strata_dtype DT> static __global__ void __launch_bounds__(PREPARE_THREADS) prepare(struct backward_args s)
 {
     const uint64_t item = (static_cast<uint64_t>(blockIdx.x) * PREPARE_THREADS + threadIdx.x) / ROW_LANES;
@@ -109,7 +110,7 @@ static __device__ __forceinline__ struct st_head<T> gradient_of(const struct bac
     return st_head_at(s.at, static_cast<T *>(s.dqkv), s.at.qkv_stride, batch, column, s.wide_dqkv);
 }
 
-/* Start to bring the prepared values of STAGE rows; rows past seq get zeros, with which they give zeros. */
+/* Starts to load the prepared values of STAGE rows; rows past seq get zeros and so contribute zeros. */
 static __device__ __forceinline__ void
 rows_load(float2 *shared, const float2 *rows, uint32_t first, uint32_t seq)
 {
@@ -120,16 +121,16 @@ rows_load(float2 *shared, const float2 *rows, uint32_t first, uint32_t seq)
     }
 }
 
-/* score: p = exp(scale * score - lse), 0 of minus infinity; dprob: scale * p * (dprob - out . dout). */
+/* score: p = exp(scale * score - lse), 0 if the score is minus infinity; dprob: scale * p * (dprob - out . dout). */
 static __device__ __forceinline__ void slope(float &score, float &dprob, float2 row, float scale)
 {
     score = st_exp2(fmaf(score, scale * ST_LOG2E, -row.x));
     dprob = score * fmaf(dprob, scale, -row.y);
 }
 
-/* A step of a walk over the query heads of a group, of each the stages from the diagonal on. */
+/* A step of a walk over the query heads of a group and, in each head, the stages from the diagonal on. */
 struct step {
-    uint32_t head, query; /* the stage's first */
+    uint32_t head, query; /* first query of the stage */
 };
 
 static __device__ __forceinline__ struct step first_step(const struct st_cuda_attention &at, uint32_t kv, uint32_t key)
@@ -137,7 +138,7 @@ static __device__ __forceinline__ struct step first_step(const struct st_cuda_at
     return {kv * (at.heads / at.kv_heads), key};
 }
 
-/* key: the diagonal. */
+/* The next step; `key` is where the diagonal is. */
 static __device__ __forceinline__ struct step next_step(const struct st_cuda_attention &at, const struct step &now, uint32_t key)
 {
     const bool same_head = at.seq - now.query > STAGE;
@@ -152,15 +153,15 @@ static __device__ __forceinline__ uint32_t steps_from(const struct st_cuda_atten
 
 /* --- 16 bits: gradients of keys and values --- */
 
-template <uint32_t WIDTH> constexpr uint32_t keys_tall = WIDTH <= 64 ? 2 : 1; /* 16 keys each, of a warp */
+template <uint32_t WIDTH> constexpr uint32_t keys_tall = WIDTH <= 64 ? 2 : 1; /* groups of 16 keys of a warp */
 template <uint32_t WIDTH>
-constexpr uint32_t keys_parts = WIDTH <= 128 ? 1 : 2; /* blocks that share the columns: sums in registers */
-template <uint32_t WIDTH> constexpr uint32_t queries_tall = WIDTH <= 128 ? 2 : 1; /* 16 queries each, of a warp, where they fit */
+constexpr uint32_t keys_parts = WIDTH <= 128 ? 1 : 2; /* blocks that share the columns, so that the sums fit in registers */
+template <uint32_t WIDTH> constexpr uint32_t queries_tall = WIDTH <= 128 ? 2 : 1; /* groups of 16 queries of a warp that fit */
 
 template <strata_dtype DT, uint32_t WIDTH>
 constexpr uint32_t to_keys_shared = (2 * 64 * keys_tall<WIDTH> + 4 * STAGE) * st_tile_row_bytes<DT, WIDTH> + 2 * STAGE * 8;
 
-/* Queries and their gradients of a step. */
+/* The queries of a step and their gradients. */
 template <strata_dtype DT, uint32_t WIDTH>
 static __device__ __forceinline__ void stage_load(uint16_t *q, uint16_t *dout, float2 *rows, const struct backward_args &s,
                                                   uint32_t batch, const struct step &of)
@@ -172,7 +173,7 @@ static __device__ __forceinline__ void stage_load(uint16_t *q, uint16_t *dout, f
     rows_load(rows, in.rows, of.query, s.at.seq);
 }
 
-/* Transposed scores of queries before their key: minus infinity.  key, query: of this thread's first score. */
+/* Sets the transposed scores of queries before their key to minus infinity.  key, query: those of this thread's first score. */
 template <uint32_t TALL, uint32_t ACROSS>
 static __device__ __forceinline__ void hide_earlier(float (&s)[TALL][ACROSS][4], uint32_t key, uint32_t query)
 {
@@ -186,7 +187,8 @@ static __device__ __forceinline__ void hide_earlier(float (&s)[TALL][ACROSS][4],
                     s[m][n][i] = -ST_TILE_INFINITY;
 }
 
-/* Transposed scores to probabilities, their gradients to scores' gradients; rows: of this thread's first query. */
+/* Turns transposed scores into probabilities, and gradients of probabilities into those of scores; rows: from this thread's first
+ * query on. */
 template <uint32_t TALL, uint32_t ACROSS>
 static __device__ __forceinline__ void key_slopes(float (&p)[TALL][ACROSS][4], float (&ds)[TALL][ACROSS][4], const float2 *rows,
                                                   float scale)
@@ -230,11 +232,11 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys(struct backwar
         float p[TALL][STAGE / 8][4] = {}, ds[TALL][STAGE / 8][4] = {};
 
         st_copy_wait<0>();
-        __syncthreads(); /* stage i is here; the one before is used up */
+        __syncthreads(); /* stage i has arrived; the previous one is no longer used */
         if (i + 1 < steps)
             stage_load<DT, WIDTH>(q + next * stage, dout + next * stage, rows + next * STAGE, s, batch, ahead);
         st_copy_commit();
-        if (query + STAGE <= first + warp_row) /* no key of this warp is seen */
+        if (query + STAGE <= first + warp_row) /* these queries see no key of this warp */
             continue;
         st_rows_by_rows<DT, WIDTH>(p, k + warp_row * stride, q + now * stage);
         st_rows_by_rows<DT, WIDTH>(ds, v + warp_row * stride, dout + now * stage);
@@ -271,7 +273,7 @@ static __device__ __forceinline__ void query_slopes(float (&p)[TALL][ACROSS][4],
                 slope(p[m][n][i], ds[m][n][i], rows[m][i / 2], scale);
 }
 
-/* A row's sums are in the order of the keys: TALL decides no bits. */
+/* A row's sums are in the order of the keys, so TALL does not change any bits. */
 template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL>
 static __global__ void __launch_bounds__(ST_TILE_THREADS) to_queries(struct backward_args s)
 {
@@ -282,7 +284,7 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_queries(struct back
              *v = k + 2 * stage;
     const uint32_t batch = blockIdx.x / s.at.heads, head = blockIdx.x % s.at.heads, lane = threadIdx.x % ST_WARP;
     const uint32_t block_first = (gridDim.y - 1 - blockIdx.y) * QUERIES, warp_row = threadIdx.x / ST_WARP * 16 * TALL;
-    const uint32_t first = block_first + warp_row, row = first + lane / 4; /* the warp's first row, the thread's */
+    const uint32_t first = block_first + warp_row, row = first + lane / 4; /* of the warp, of the thread */
     const uint32_t end = s.at.seq - block_first < QUERIES ? s.at.seq : block_first + QUERIES;
     const struct operands<uint16_t> in = operands_of<uint16_t>(s, batch, head);
     float dq[TALL][WIDTH / 8][4] = {}, one[TALL][2];
@@ -308,13 +310,13 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_queries(struct back
         float p[TALL][STAGE / 8][4] = {}, ds[TALL][STAGE / 8][4] = {};
 
         st_copy_wait<0>();
-        __syncthreads(); /* this stage is here; the one before is used up */
+        __syncthreads(); /* this stage has arrived; the previous one is no longer used */
         if (key + STAGE < end) {
             st_tile_load<DT, WIDTH, STAGE>(k + next * stage, in.k, key + STAGE);
             st_tile_load<DT, WIDTH, STAGE>(v + next * stage, in.v, key + STAGE);
         }
         st_copy_commit();
-        if (key >= first + 16 * TALL || first >= s.at.seq) /* behind every row of this warp, or no rows */
+        if (key >= first + 16 * TALL || first >= s.at.seq) /* after every row of this warp, or the warp has no rows */
             continue;
         st_rows_by_rows<DT, WIDTH>(p, q + warp_row * stride, k + now * stage);
         st_rows_by_rows<DT, WIDTH>(ds, dout + warp_row * stride, v + now * stage);
@@ -333,7 +335,7 @@ template <uint32_t WIDTH>
 constexpr uint32_t to_keys_shared<STRATA_F32, WIDTH> = /* and of to_queries_f32 */
     4 * ST_F32_TILE *st_tile_row_bytes<STRATA_F32, WIDTH> + ST_F32_TILE *(ST_F32_STRIDE * 4 + 8);
 
-/* Four tiles, scores on their way to the threads of a row, prepared values of the queries. */
+/* Four tiles, the scores passed to the threads of a row, and the prepared values of the queries. */
 template <uint32_t WIDTH> struct tiles_f32 {
     float q[ST_F32_TILE * st_tile_stride<STRATA_F32, WIDTH>], dout[ST_F32_TILE * st_tile_stride<STRATA_F32, WIDTH>];
     float k[ST_F32_TILE * st_tile_stride<STRATA_F32, WIDTH>], v[ST_F32_TILE * st_tile_stride<STRATA_F32, WIDTH>];

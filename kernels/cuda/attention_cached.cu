@@ -1,8 +1,8 @@
 /* kernels/cuda/attention_cached.cu - see attention.h.
  *
- * A block has one head of one row.  Eight lanes have one key at a time, each of its columns every eighth group of eight; 32 such
- * teams share the keys by index, with running sums of their own, which are joined in a fixed order.  So a row's bits depend on
- * its position and its cache alone. */
+ * A block works on one head of one row.  A team of eight lanes works on one key at a time, each lane on every eighth group of
+ * eight columns; 32 teams divide the keys by index and keep running sums of their own, which are joined in a fixed order.  So a
+ * row's bits depend only on its position and its cache. */
 #include "kernels/cuda/attention_tile.cuh"
 
 #define THREADS        256u
@@ -10,7 +10,7 @@
 #define TEAM           8u
 #define TEAMS          (THREADS / TEAM)
 #define GROUP          8u /* columns */
-#define KEYS_AT_ONCE   4u /* of a team: loads under way together */
+#define KEYS_AT_ONCE   4u /* of a team: loads in flight together */
 #define APPEND_THREADS 256u
 
 struct cached_args {
@@ -19,10 +19,10 @@ struct cached_args {
     const void *qkv;
     uint32_t first, rows;
     float rate; /* scale * log2(e) */
-    bool wide;  /* all of them */
+    bool wide;  /* true for all tensors */
 };
 
-/* Keys and values of a row lie side by side, the caches apart. */
+/* Keys and values of a row are side by side in the input; their caches are separate. */
 template <typename T> static __global__ void __launch_bounds__(APPEND_THREADS) append(struct cached_args s)
 {
     const uint32_t width = s.at.kv_heads * s.at.head_dim, row = blockIdx.x;
@@ -60,12 +60,12 @@ static __device__ __forceinline__ void group_load(float (&x)[GROUP], const st_el
         x[i] = st_element_load<DT>(elem[i]);
 }
 
-/* What some of the keys give: largest score, sum of exp, and this lane's columns of the values so weighed. */
+/* The result for some of the keys: largest score, sum of exp, and this lane's columns of the weighted values. */
 template <uint32_t GROUPS> struct partial {
     float top, sum, out[GROUPS][GROUP];
 };
 
-/* 0 for keys that do not count. */
+/* The weight of a key; 0 for keys that do not count. */
 static __device__ __forceinline__ float share(float score, float top, float rate)
 {
     return score == -ST_TILE_INFINITY ? 0 : exp2f((score - top) * rate);
@@ -84,7 +84,7 @@ template <uint32_t GROUPS> static __device__ __forceinline__ void rescale(struct
             part.out[g][i] *= factor;
 }
 
-/* The keys of a team: its own index and every TEAMS-th from there, KEYS_AT_ONCE at a time. */
+/* Goes through the keys of a team: its own index and every TEAMS-th from there, KEYS_AT_ONCE at a time. */
 template <strata_dtype DT, uint32_t GROUPS>
 static __device__ __forceinline__ struct partial<GROUPS> attend_team(const struct cached_args &s, const st_elem_t<DT> *q,
                                                                      const st_elem_t<DT> *keys, const st_elem_t<DT> *values,
@@ -145,7 +145,7 @@ static __device__ __forceinline__ struct partial<GROUPS> attend_team(const struc
     return part;
 }
 
-/* The teams of a warp in a tree: every lane gets the sum for its columns. */
+/* Adds the teams of a warp in a tree: every lane gets the sum for its columns. */
 template <uint32_t GROUPS>
 static __device__ __forceinline__ void join_teams(struct partial<GROUPS> &part, float rate)
 {

@@ -1,8 +1,8 @@
 /* kernels/cuda/attention_forward.cu - see attention.h.
  *
- * A block has 64 or 128 query rows of one head and walks the keys up to its last row, a tile at a time: values arrive while
- * scores are made, the next keys while the values are weighed.  The diagonal's tiles alone are masked. Source: Dao,
- * arXiv:2307.08691, Algorithm 1. */
+ * A block has 64 or 128 query rows of one head and walks the keys up to its last row, a tile at a time: values are loaded while
+ * scores are computed, and the next keys while the values are weighted and summed.  Only tiles on the diagonal are masked.
+ * Source: Dao, arXiv:2307.08691, Algorithm 1. */
 #include "kernels/cuda/attention_tile.cuh"
 
 struct forward_args {
@@ -19,7 +19,7 @@ struct place {
     uint32_t batch, head, kv, first;
 };
 
-/* Later rows see more keys: they start first. */
+/* Later rows see more keys, so they start first. */
 static __device__ __forceinline__ struct place place_of_block(const struct st_cuda_attention &at, uint32_t queries)
 {
     const uint32_t head = blockIdx.x % at.heads;
@@ -54,12 +54,12 @@ static __device__ __forceinline__ size_t lse_at(const struct st_cuda_attention &
 
 /* --- 16 bits: tensor cores --- */
 
-/* Of a row pair g, g + 8 of each 16 rows: the largest score so far and this thread's part of the sum of exp. */
+/* For the row pair g, g + 8 of each 16 rows: the largest score so far and this thread's part of the sum of exp. */
 template <uint32_t TALL> struct running {
     float top[TALL][2], sum[TALL][2];
 };
 
-/* 16 queries each, of a warp; keys of a tile.  More would not fit the registers. */
+/* Groups of 16 queries of a warp; keys of a tile.  More would not fit into the registers. */
 template <uint32_t WIDTH> constexpr uint32_t tall_of = WIDTH <= 128 ? 2 : 1;
 template <uint32_t WIDTH> constexpr uint32_t keys_of = WIDTH == 96 || WIDTH == 128 ? 32 : 64;
 
@@ -76,7 +76,7 @@ static __device__ __forceinline__ float row_sum(float x)
     return x + __shfl_xor_sync(ST_ALL_LANES, x, 2);
 }
 
-/* Scores become exp(scale * (score - top)); what was summed before is brought to the new top.  rate: scale * log2(e). */
+/* Turns scores into exp(scale * (score - top)) and rescales earlier sums to the new top.  rate: scale * log2(e). */
 template <uint32_t TALL, uint32_t ACROSS, uint32_t COLUMNS>
 static __device__ __forceinline__ void soften(float (&s)[TALL][ACROSS][4], float (&out)[TALL][COLUMNS][4],
                                               struct running<TALL> &run, float rate)
@@ -122,7 +122,7 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) forward_halves(struct 
     const struct place p = place_of_block(s.at, QUERIES);
     const struct inputs<uint16_t> in = inputs_of<uint16_t>(s, p);
     const uint32_t warp_row = threadIdx.x / ST_WARP * 16 * TALL, lane = threadIdx.x % ST_WARP;
-    const uint32_t first = p.first + warp_row, row = first + lane / 4; /* the warp's first row, the thread's */
+    const uint32_t first = p.first + warp_row, row = first + lane / 4; /* of the warp, of the thread */
     const uint32_t end = keys_seen(s.at, p.first, QUERIES);
     const float rate = s.scale * ST_LOG2E;
     float out[TALL][WIDTH / 8][4] = {};
@@ -141,17 +141,17 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) forward_halves(struct 
     st_copy_commit();
 #pragma unroll 1
     for (uint32_t key = 0; key < end; key += KEYS) {
-        const bool seen = key < first + 16 * TALL && first < s.at.seq; /* by a row of this warp */
+        const bool seen = key < first + 16 * TALL && first < s.at.seq; /* a row of this warp sees the key */
         float scores[TALL][KEYS / 8][4] = {};
 
         st_copy_wait<0>();
-        __syncthreads(); /* keys are here; the last values are used up */
+        __syncthreads(); /* keys have arrived; the last values are no longer used */
         st_tile_load<DT, WIDTH, KEYS>(v, in.v, key);
         st_copy_commit();
         if (seen)
             st_rows_by_rows<DT, WIDTH>(scores, q + warp_row * stride, k);
         st_copy_wait<0>();
-        __syncthreads(); /* values are here; the keys are used up */
+        __syncthreads(); /* values have arrived; the keys are no longer used */
         if (key + KEYS < end)
             st_tile_load<DT, WIDTH, KEYS>(k, in.k, key + KEYS);
         st_copy_commit();
@@ -192,7 +192,7 @@ static __device__ __forceinline__ float row_sum_f32(float x)
     return x + __shfl_xor_sync(ST_ALL_LANES, x, 4);
 }
 
-/* Scores of `key`.. become exp(scale * (score - top)), 0 behind their row; sums before are brought to the new top. */
+/* Turns scores from `key` on into exp(scale * (score - top)), 0 after their row, and rescales earlier sums to the new top. */
 template <uint32_t WIDTH>
 static __device__ __forceinline__ void soften_f32(float (&scores)[ST_F32_ROWS][ST_F32_ACROSS],
                                                   float (&out)[ST_F32_ROWS][WIDTH / 8], float (&top)[ST_F32_ROWS],

@@ -1,9 +1,9 @@
-/* kernels/cuda/attention_tile.cuh - tiles of heads in shared memory and a warp's products over them: what the attention kernels
- * share.
+/* kernels/cuda/attention_tile.cuh - tiles of heads in shared memory and a warp's products over them, shared by the attention
+ * kernels.
  *
  * A tile is [rows][width + 16 bytes]: the odd number of 16-byte groups puts eight rows in eight different groups of banks, so
- * matrix loads, copies and stores meet no conflict.  Columns past head_dim and rows past seq are zeros.  A warp owns 16 * TALL
- * rows of its block's first operand; arrays of fragments are [TALL][columns / 8][4] as mma.cuh lays them out. */
+ * matrix loads, copies and stores have no bank conflicts.  Columns past head_dim and rows past seq are zeros.  A warp owns 16 *
+ * TALL rows of its block's first operand; arrays of fragments are [TALL][columns / 8][4] as mma.cuh lays them out. */
 #ifndef KERNELS_CUDA_ATTENTION_TILE_CUH
 #define KERNELS_CUDA_ATTENTION_TILE_CUH
 
@@ -78,7 +78,7 @@ static __device__ __forceinline__ struct st_head<T> st_head_at(const struct st_c
     return {packed + static_cast<size_t>(batch) * at.seq * stride + column, stride, at.seq, at.head_dim, wide};
 }
 
-/* Whether rows of such a stride from p on, head by head, are whole 16-byte groups. */
+/* Whether rows with this stride from p on are, head by head, whole 16-byte groups. */
 static inline bool
 st_rows_are_wide(const void *p, uint32_t stride, uint32_t head_dim, strata_dtype dt)
 {
@@ -89,7 +89,7 @@ st_rows_are_wide(const void *p, uint32_t stride, uint32_t head_dim, strata_dtype
 
 /* --- tiles --- */
 
-/* Start to bring rows first..first + ROWS - 1 of a head; st_copy_commit(), st_copy_wait() and a barrier end it. */
+/* Starts to load rows first..first + ROWS - 1 of a head; st_copy_commit(), st_copy_wait() and a barrier complete it. */
 template <strata_dtype DT, uint32_t WIDTH, uint32_t ROWS>
 static __device__ __forceinline__ void st_tile_load(st_elem_t<DT> *tile, const struct st_head<const st_elem_t<DT>> &head,
                                                     uint32_t first)
@@ -121,7 +121,8 @@ static __device__ __forceinline__ void st_tile_load(st_elem_t<DT> *tile, const s
     }
 }
 
-/* Columns column..column + COLUMNS - 1 of ROWS rows of a head from `first` on, out of a tile's first columns; by one warp. */
+/* Stores columns column..column + COLUMNS - 1 of ROWS rows of a head from `first` on, from a tile's first columns; by one
+ * warp. */
 template <strata_dtype DT, uint32_t WIDTH, uint32_t ROWS, uint32_t COLUMNS>
 static __device__ __forceinline__ void st_tile_store(const struct st_head<st_elem_t<DT>> &head, uint32_t first, uint32_t column,
                                                      const st_elem_t<DT> *tile)
@@ -177,7 +178,7 @@ static __device__ __forceinline__ void st_rows_by_rows(float (&sums)[TALL][ACROS
     }
 }
 
-/* Two tiles of sums side by side as a first operand. */
+/* Two adjacent tiles of sums as a first operand. */
 template <strata_dtype DT>
 static __device__ __forceinline__ void st_operand(uint32_t a[4], const float (&left)[4], const float (&right)[4])
 {
@@ -217,7 +218,7 @@ static __device__ __forceinline__ void st_weights_by_rows(float (&sums)[TALL][AC
     }
 }
 
-/* Scores of keys behind their row: minus infinity.  row, key: of this thread's first score. */
+/* Sets the scores of keys after their row to minus infinity.  row, key: those of this thread's first score. */
 template <uint32_t TALL, uint32_t ACROSS>
 static __device__ __forceinline__ void st_hide_later(float (&s)[TALL][ACROSS][4], uint32_t row, uint32_t key)
 {
@@ -231,7 +232,7 @@ static __device__ __forceinline__ void st_hide_later(float (&s)[TALL][ACROSS][4]
                     s[m][n][i] = -ST_TILE_INFINITY;
 }
 
-/* Row i's sums times factor[i / 16][i / 8 % 2], rounded, as rows of the warp's own part of a tile, and from there to memory. */
+/* Writes row i's sums times factor[i / 16][i / 8 % 2], rounded, to the warp's own part of a tile, and from there to memory. */
 template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, uint32_t ACROSS>
 static __device__ __forceinline__ void st_sums_store(const struct st_head<uint16_t> &head, uint32_t first, uint32_t column,
                                                      uint16_t *tile, const float (&sums)[TALL][ACROSS][4],
@@ -306,8 +307,8 @@ static __device__ __forceinline__ void st_f32_rows_by_rows(float (&scores)[ST_F3
     }
 }
 
-/* sums += weights x, rows of x in order; `shared` [32][ST_F32_STRIDE] takes the weights to the threads of a row, which are of one
- * warp. */
+/* sums += weights x, rows of x in order; `shared` [32][ST_F32_STRIDE] passes the weights to the threads of a row, which are in
+ * one warp. */
 template <uint32_t WIDTH>
 static __device__ __forceinline__ void st_f32_weights_by_rows(float (&sums)[ST_F32_ROWS][WIDTH / 8],
                                                               const float (&weights)[ST_F32_ROWS][ST_F32_ACROSS], float *shared,
@@ -344,7 +345,7 @@ static __device__ __forceinline__ void st_f32_weights_by_rows(float (&sums)[ST_F
     }
 }
 
-/* A thread's sums times its rows' factors, to rows of a head from `first` on. */
+/* Writes a thread's sums times its rows' factors to rows of a head from `first` on. */
 template <uint32_t WIDTH>
 static __device__ __forceinline__ void st_f32_sums_store(const struct st_head<float> &head, uint32_t first,
                                                          const float (&sums)[ST_F32_ROWS][WIDTH / 8],
@@ -392,7 +393,7 @@ static inline cudaError_t st_shared_most(uint32_t *bytes)
     return err;
 }
 
-/* One block per head (or kv head) of a sample in x, per tile in y: all heads' first tiles go first. */
+/* One block per head (or kv head) of a sample in x, per tile in y: the first tiles of all heads go first. */
 template <typename Args>
 static cudaError_t st_tile_launch(void (*kernel)(Args), uint32_t heads, uint32_t tiles, uint32_t parts, uint32_t shared_bytes,
                                   cudaStream_t stream, const Args &args)
@@ -414,7 +415,7 @@ static cudaError_t st_tile_launch(void (*kernel)(Args), uint32_t heads, uint32_t
     return cudaGetLastError();
 }
 
-/* Launch<DT, width>::run() of the least width that holds a head. */
+/* Calls Launch<DT, width>::run() with the smallest width that holds a head. */
 template <strata_dtype DT, template <strata_dtype, uint32_t> class Launch, typename Args>
 static cudaError_t st_by_width(cudaStream_t stream, const Args &args)
 {

@@ -1,15 +1,15 @@
-/* kernels/cuda/cuda_ops.h - the decoder's ops on a GPU: one launcher for each entry of offload/device/device.h's table, which
- * states what it computes and what may alias.
+/* kernels/cuda/cuda_ops.h - the decoder's ops on a GPU: one launcher for each entry of the table in offload/device/tensor_ops.h,
+ * which says what it computes and what may alias.
  *
- * Tensors of dtype `dt` (BF16, F16 or F32) are widened on load and rounded to nearest even once on store; arithmetic between is
- * fp32, contracted where the compiler likes.  No alignment is asked of a pointer beyond that of its element; where pointers and
- * rows begin at multiples of 16 bytes, accesses are that wide.  An extent of 0 does nothing.  No launcher needs a workspace.
+ * Tensors of dtype `dt` (BF16, F16 or F32) are widened on load and rounded to nearest even once on store; arithmetic in between
+ * is fp32, and the compiler may contract it.  A pointer needs only the alignment of its element; if pointers and rows begin at
+ * multiples of 16 bytes, accesses are that wide.  An extent of 0 does nothing.  No launcher needs a workspace.
  *
  * The order of every sum is a function of the operands' shapes alone.  Along a row a thread adds runs of 8 elements in order, its
- * runs lying 8 * threads apart; then a warp's threads by a tree of shuffles, and warps in index order.  Down a column there are
- * 128 lanes, of which lane l adds rows l, l + 128, ... in order; then a warp's 8 lanes by a tree, the 16 warps in index order,
- * and that sum to what was there.  Gradients of the embedding's tables and the loss add one by one in index order, as the cpu
- * device does. */
+ * runs 8 * threads apart; then the threads of a warp are added by a tree of shuffles, and the warps in index order.  Down a
+ * column there are 128 lanes, and lane l adds rows l, l + 128, ... in order; then the 8 lanes of a warp are added by a tree, the
+ * 16 warps in index order, and their sum to the old value.  Gradients of the embedding's tables and the loss are added one by one
+ * in index order, as on the cpu device. */
 #ifndef KERNELS_CUDA_CUDA_OPS_H
 #define KERNELS_CUDA_CUDA_OPS_H
 

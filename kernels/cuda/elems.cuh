@@ -1,4 +1,4 @@
-/* kernels/cuda/elems.cuh - runs of eight elements of a tensor, and sums over threads: what ops_*.cu are made of. */
+/* kernels/cuda/elems.cuh - runs of eight elements of a tensor, and sums over threads: the building blocks of ops_*.cu. */
 #ifndef KERNELS_CUDA_ELEMS_CUH
 #define KERNELS_CUDA_ELEMS_CUH
 
@@ -6,18 +6,18 @@
 #include "kernels/isa/scalar.h"
 #include <initializer_list>
 
-#define ST_RUN       8u /* elements of a run: 16 bytes, of F32 32 */
+#define ST_RUN       8u /* elements of a run: 16 bytes, or 32 in F32 */
 #define ST_WARP      32u
 #define ST_ALL_LANES 0xffffffffu
 
 /* --- a run --- */
 
-/* A run as it lies in memory. */
+/* A run as it is stored in memory. */
 template <strata_dtype DT> struct st_packed {
     uint32_t word[DT == STRATA_F32 ? ST_RUN : ST_RUN / 2];
 };
 
-/* Two elements of 16 bits, the first in the low half.  A NaN is rounded to some quiet NaN. */
+/* Two elements of 16 bits, the first in the low half.  A NaN becomes some quiet NaN. */
 template <strata_dtype DT> static __device__ uint32_t st_round_pair(float low, float high)
 {
 #ifdef __CUDA_ARCH__
@@ -136,7 +136,7 @@ static __device__ void st_store(void *tensor, uint64_t first, const float in[ST_
     st_put<DT>(tensor, first, st_pack<DT>(in), count, wide);
 }
 
-/* How much of the run that begins at `first` is there. */
+/* How many elements of the run that begins at `first` exist. */
 static inline __device__ uint32_t st_run_count(uint64_t first, uint64_t end)
 {
     if (first >= end)
@@ -154,7 +154,8 @@ static inline __device__ float st_warp_sum(float x)
     return x;
 }
 
-/* Over WARPS warps of a block, all of it when there is more than one; part [WARPS] shared, not in use by an earlier sum. */
+/* Sum over WARPS warps, which are the whole block if there is more than one; part [WARPS] is shared memory that no earlier sum is
+ * still using. */
 template <uint32_t WARPS> static __device__ float st_group_sum(float x, float *part)
 {
     float sum = st_warp_sum(x);

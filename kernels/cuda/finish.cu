@@ -1,14 +1,14 @@
-/* kernels/cuda/finish.cu - a finished gradient rounded once, with its sums of squares in the fixed tree.
+/* kernels/cuda/finish.cu - rounds a finished gradient once and takes its sums of squares in the fixed tree.
  *
- * The eight sums of a norm block are eight threads in a row, each of which adds every eighth element in index order: the
- * definition's order, and 32 bytes of each line at a time. */
+ * Eight consecutive threads compute the eight sums of a norm block, each adding every eighth element in index order.  That is the
+ * order of the definition, and it reads 32 bytes of each line at a time. */
 #include "kernels/cuda/update.h"
 #include "kernels/isa/scalar.h"
 
 #define LANES         8u
 #define BLOCK_THREADS 128u
 #define BLOCK_NORMS   (BLOCK_THREADS / LANES) /* norm blocks of one thread block */
-#define AHEAD         8u                      /* elements of a thread under way at a time */
+#define AHEAD         8u                      /* elements of a thread in flight at a time */
 #define SUM_THREADS   256u
 #define ALL_LANES     0xffffffffu
 
@@ -23,7 +23,7 @@ static __device__ void *element(void *out, strata_dtype dtype, uint64_t index)
     return static_cast<unsigned char *>(out) + index * (dtype == STRATA_F32 ? 4 : 2);
 }
 
-/* out may be acc: what is read ahead of a write is this thread's own. */
+/* out may be acc: a thread reads ahead only elements that it writes itself. */
 static __global__ void __launch_bounds__(BLOCK_THREADS)
     finish(void *out, strata_dtype dtype, const float *acc, uint64_t elems, double *block_sums, uint64_t *nonfinite)
 {
@@ -56,8 +56,8 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
     add_count(nonfinite, nonfinite_count);
 }
 
-/* One thread adds in index order what all have brought near, while the next sums are on their way.  Zeros after the last change
- * no bits: a sum of squares is never -0. */
+/* All threads load the sums and one of them adds them in index order, while the next sums are being loaded.  Zeros after the last
+ * sum change no bits, since a sum of squares is never -0. */
 static __global__ void __launch_bounds__(SUM_THREADS) add_sums(double *norm2, const double *block_sums, uint64_t count)
 {
     __shared__ double near[SUM_THREADS];

@@ -1,12 +1,13 @@
-/* kernels/cuda/mma.cuh - what the tensor core kernels say to the machine: 16x8x16 products of bf16 and fp16 with fp32 sums,
- * matrix loads from shared memory, asynchronous copies into it.
+/* kernels/cuda/mma.cuh - the machine instructions of the tensor core kernels: 16x8x16 products of bf16 and fp16 with fp32 sums,
+ * matrix loads from shared memory, and asynchronous copies into it.
  *
- * Fragments, g = lane / 4 and t = lane % 4.  A [16 rows][16]: a[0] row g columns 2t, 2t + 1; a[1] row g + 8; a[2], a[3] the same
- * 8 columns on.  B [16][8 columns]: b0 column g rows 2t, 2t + 1; b1 8 rows on.  C [16][8]: c[0], c[1] row g columns 2t, 2t + 1;
- * c[2], c[3] row g + 8.  So two C tiles side by side, packed, are an A.  Of a pair the lower half is the first. Source: PTX ISA,
- * "Matrix Fragments for mma.m16n8k16", "ldmatrix", "cp.async".
+ * Fragments, g = lane / 4 and t = lane % 4.  A [16 rows][16]: a[0] row g columns 2t, 2t + 1; a[1] row g + 8; a[2], a[3] the same,
+ * 8 columns further.  B [16][8 columns]: b0 column g rows 2t, 2t + 1; b1 8 rows further.  C [16][8]: c[0], c[1] row g columns 2t,
+ * 2t + 1; c[2], c[3] row g + 8.  So two adjacent C tiles, packed, form an A. The lower half of a pair is the first element.
+ * Source: PTX ISA, "Matrix Fragments for mma.m16n8k16", "ldmatrix", "cp.async".
  *
- * All but the copies are for whole warps.  Under the emulator of the tests the same functions are warp operations of its own. */
+ * Everything but the copies must be called by whole warps.  Under the tests' emulator the same functions are its own warp
+ * operations. */
 #ifndef KERNELS_CUDA_MMA_CUH
 #define KERNELS_CUDA_MMA_CUH
 
@@ -22,7 +23,7 @@ static __device__ __forceinline__ uint32_t st_shared_address(const void *p)
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/** Both rounded to nearest, ties to even. */
+/** Both values, rounded to nearest, ties to even. */
 template <strata_dtype DT> static __device__ __forceinline__ uint32_t st_pack(float first, float second)
 {
     uint32_t packed;
@@ -45,7 +46,7 @@ template <strata_dtype DT> static __device__ __forceinline__ float st_widen(uint
     return x;
 }
 
-/** 2^x to two units in the last place; 0 below 2^-126, which exp2f() takes three more instructions to avoid. */
+/** 2^x to two units in the last place; 0 below 2^-126, where exp2f() spends three more instructions on subnormals. */
 static __device__ __forceinline__ float st_exp2(float x)
 {
     float y;
@@ -87,8 +88,8 @@ static __device__ __forceinline__ void st_load_matrices_transposed(uint32_t r[4]
                  : "memory");
 }
 
-/** Start to copy BYTES (8 or 16), both sides aligned to them; zeros where not `inside` (global is not read then, but must be an
- *  address). */
+/** Start to copy BYTES (8 or 16), both sides aligned to them; writes zeros if not `inside` (`global` is not read then, but must
+ *  be a valid address). */
 template <uint32_t BYTES> static __device__ __forceinline__ void st_copy_async(void *shared, const void *global, bool inside)
 {
     static_assert(BYTES == 8 || BYTES == 16, "sizes of cp.async");
@@ -108,7 +109,7 @@ static __device__ __forceinline__ void st_copy_commit()
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/** Wait until at most PENDING of this thread's groups are under way.  A barrier then shows the copies to the block. */
+/** Wait until at most PENDING of this thread's groups are in flight.  A barrier then shows the copies to the block. */
 template <int PENDING> static __device__ __forceinline__ void st_copy_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
@@ -138,7 +139,7 @@ static inline float st_exp2(float x)
     return exp2f(x);
 }
 
-/* The two halves of a pair, `apart` doubles from each other. */
+/* Stores the two halves of a pair `apart` doubles from each other. */
 template <strata_dtype DT> static inline void st_widen_pair(double *to, uint32_t apart, uint32_t pair)
 {
     to[0] = static_cast<double>(st_widen<DT>(static_cast<uint16_t>(pair)));
@@ -228,7 +229,7 @@ static inline void st_load_matrices_transposed(uint32_t r[4], const void *row)
     st_emulated_load(r, row, true);
 }
 
-/* Copies arrive when they are waited for, and their targets are NaN until then: a wait too few shows. */
+/* A copy takes effect when it is waited for, and its target is NaN until then, so that a missing wait shows. */
 struct st_emulated_copy {
     void *shared;
     const void *global;

@@ -1,14 +1,14 @@
 /* kernels/cuda/ops_embed.cu - embeddings of tokens and positions: a thread takes a run of eight columns of a row.
  *
- * The table's gradient adds rows in token order without atomics: of the rows with one token, the block of the first adds them
- * all. */
+ * The table's gradient adds rows in token order without atomics: the block of the first row with a token adds all rows with that
+ * token. */
 #include "kernels/cuda/elems.cuh"
 #include "kernels/cuda/cuda_ops.h"
 
 #define THREADS       256u
 #define BLOCK_COLUMNS (THREADS * ST_RUN)
 #define WARPS         (THREADS / ST_WARP)
-#define AHEAD         4u /* rows under way at a time, where rows are added */
+#define AHEAD         4u /* rows in flight at a time when rows are added */
 
 /* The thread's columns of row blockIdx.x. */
 struct part {
@@ -54,7 +54,7 @@ struct tokens {
     uint32_t rows, cols, row_first, row_count;
 };
 
-/* The table's row of a token; not below row_count: none. */
+/* The table's row for a token; row_count or more: the token has none here. */
 static __device__ uint64_t table_row(const struct tokens &t, int32_t token)
 {
     return static_cast<uint64_t>(static_cast<int64_t>(token) - t.row_first);
@@ -171,7 +171,7 @@ static __device__ uint32_t find_rows(uint32_t found[THREADS], const struct token
 
     if (lane == 0)
         matches[warp] = lanes;
-    __syncthreads(); /* and all have read the last find's rows */
+    __syncthreads(); /* and all threads have read the rows of the previous find */
     for (uint32_t i = 0; i < WARPS; i++) {
         const uint32_t count = static_cast<uint32_t>(__popc(matches[i]));
 

@@ -1,8 +1,8 @@
 /* kernels/cuda/ops_norm.cu - LayerNorm and RMSNorm, and sums down columns.
  *
- * Rows: a row of up to 1024 columns is one warp's, of more a block's; up to 8192 columns it stays in registers between passes,
- * beyond that it is read again; of F32 half as many.  Columns: a block takes a strip of 32 and all rows, so that no partial sum
- * leaves it. */
+ * Rows: one warp handles a row of up to 1024 columns, a block a longer one; up to 8192 columns a row stays in registers between
+ * passes, and a longer one is read again; these limits are halved in F32.  Columns: a block takes a strip of 32 columns and all
+ * rows, so that no partial sum leaves it. */
 #include "kernels/cuda/elems.cuh"
 #include "kernels/cuda/cuda_ops.h"
 
@@ -10,10 +10,10 @@ enum norm { LAYER, RMS };
 
 /* --- rows --- */
 
-#define ROW_THREADS 256u /* of a block: as many threads of one row, or ROW_THREADS / ST_WARP rows */
-#define KEPT_RUNS   4u   /* runs of a row that a thread keeps, half as many where they are F32 */
+#define ROW_THREADS 256u /* threads of a block: all on one row, or ROW_THREADS / ST_WARP rows */
+#define KEPT_RUNS   4u   /* runs of a row that a thread keeps; half as many in F32 */
 
-/* The runs of row `row` that are this thread's.  GROUP threads share the row; RUNS of each are kept, 0: none. */
+/* The runs of row `row` that are this thread's.  GROUP threads share the row; each keeps RUNS of its runs; 0: none. */
 template <uint32_t GROUP, uint32_t RUNS> struct row_part {
     uint64_t row, first; /* the row, and the index of its first element */
     uint32_t lane, cols;
@@ -28,7 +28,7 @@ template <uint32_t GROUP, uint32_t RUNS> struct row_part {
     {
         return RUNS > 0 ? RUNS : (cols + GROUP * ST_RUN - 1) / (GROUP * ST_RUN);
     }
-    /* Whether any thread of the row has something in this run; one answer for all of them. */
+    /* Whether any thread of the row has elements in this run; the same answer for all of them. */
     __device__ bool has(uint32_t run) const
     {
         return RUNS <= 1 || run * GROUP * ST_RUN < cols;
@@ -43,7 +43,7 @@ template <uint32_t GROUP, uint32_t RUNS> struct row_part {
     }
 };
 
-/* What a thread keeps of the row of a tensor that begins at its element `first`; tensor NULL: zeros. */
+/* The part that a thread keeps of the row of a tensor that begins at element `first`; tensor NULL: zeros. */
 template <strata_dtype DT, uint32_t GROUP, uint32_t RUNS> struct kept_row {
     struct st_packed<DT> run[RUNS > 0 ? RUNS : 1];
     const void *tensor;
@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const stru
         for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
             float x[ST_RUN];
 
-            in.get(x, part, k); /* zeros where there is nothing */
+            in.get(x, part, k); /* zeros past the end of the row */
 #pragma unroll
             for (uint32_t i = 0; i < ST_RUN; i++)
                 sum += x[i];
@@ -147,18 +147,18 @@ struct norm_backward_args {
     float *dweight, *dbias; /* either may be NULL */
     const void *dy, *x;
     const float *stats;
-    const void *weight, *residual; /* residual: NULL or not */
+    const void *weight, *residual; /* residual: may be NULL */
     uint32_t rows, cols;
     bool wide;
 };
 
-/* What the backward pass reads of a row. */
+/* The values of a row that the backward pass reads. */
 template <strata_dtype DT, strata_dtype DY, uint32_t GROUP, uint32_t RUNS> struct backward_row {
     struct kept_row<DY, GROUP, RUNS> dy;
     struct kept_row<DT, GROUP, RUNS> x, weight;
     float mean, rstd;
 
-    /* g = dy * weight and xhat of run k; zeros where there is nothing. */
+    /* g = dy * weight and xhat of run k; zeros past the end of the row. */
     __device__ void get(float g[ST_RUN], float xhat[ST_RUN], const struct row_part<GROUP, RUNS> &part, uint32_t k) const
     {
         const uint32_t count = part.count(k);
@@ -226,12 +226,12 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_backward(const str
 #define STRIP_RUNS     (STRIP / ST_RUN)
 #define COLUMN_THREADS 512u
 #define COLUMN_LANES   (COLUMN_THREADS / STRIP_RUNS)
-#define AHEAD          4u /* rows under way at a time, of one lane */
+#define AHEAD          4u /* rows of one lane in flight at a time */
 #define COLUMN_WARPS   (COLUMN_THREADS / ST_WARP)
 
 enum columns { COLUMNS_PLAIN, COLUMNS_LAYER, COLUMNS_RMS };
 
-/* The eight lanes of a warp that hold the same columns, as a tree; part [warp][column of the strip]. */
+/* Adds the eight lanes of a warp that hold the same columns, as a tree; part [warp][column of the strip]. */
 static __device__ void put_warp_sums(float part[COLUMN_WARPS][STRIP], const float sum[ST_RUN])
 {
 #pragma unroll
@@ -344,7 +344,7 @@ static cudaError_t launch_forward(cudaStream_t stream, const struct norm_forward
     });
 }
 
-/* Columns first: dx may be dy's memory. */
+/* The columns go first, since dx may be dy's memory. */
 template <enum norm NORM, strata_dtype DT, strata_dtype DY>
 static void launch_backward_as(cudaStream_t stream, const struct norm_backward_args *s)
 {

@@ -1,6 +1,6 @@
 /* kernels/cuda/ops_pointwise.cu - gelu, SwiGLU, add and rotary positions: a thread takes a run of eight elements.
  *
- * A thread fetches all it needs before it looks at any of it, so that the loads are under way together. */
+ * A thread loads everything it needs before it uses any of it, so that the loads are in flight together. */
 #include "kernels/cuda/elems.cuh"
 #include "kernels/cuda/cuda_ops.h"
 
@@ -10,7 +10,7 @@
 #define GELU_2U_SCALE 1.5957691216057308f
 #define GELU_CUBE     0.044715f
 
-/* Gradients hold the argument of exp below this: e stays finite, and what they leave out is below 1e-34. */
+/* Gradients clamp the argument of exp to this: e stays finite, and the error is below 1e-34. */
 #define EXP_ARGUMENT_MOST 80.0f
 
 /* --- one element: as in kernels/ops/ops_pointwise.inc --- */

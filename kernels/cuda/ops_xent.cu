@@ -7,7 +7,7 @@
 #define GRAD_THREADS  256u
 #define LOSS_THREADS  256u
 #define STATS_WARPS   (STATS_THREADS / ST_WARP)
-#define AHEAD         2u /* runs under way at a time */
+#define AHEAD         2u /* runs in flight at a time */
 
 static __device__ float block_max(float x, float *part)
 {
@@ -23,7 +23,7 @@ static __device__ float block_max(float x, float *part)
     return x;
 }
 
-/* The maximum so far, and the sum of exp of what is below it.  A maximum starts finite, so that -inf adds nothing. */
+/* The maximum so far, and the sum of exp(x - maximum).  The maximum starts finite, so that -inf adds nothing. */
 struct softmax {
     float top, sum;
 };
@@ -44,7 +44,7 @@ static __device__ void take_run(struct softmax *s, const float x[ST_RUN], uint32
         s->sum += i < count ? expf(x[i] - top) : 0.0f;
 }
 
-/* A block for a row.  Each thread reads its logits once; then all sums are taken to the row's maximum and added. */
+/* A block for a row.  Each thread reads its logits once; then all sums are rescaled to the row's maximum and added. */
 static __global__ void __launch_bounds__(STATS_THREADS)
     xent_stats(float *stats, const float *logits, const int32_t *targets, uint32_t cols, uint32_t first, bool wide)
 {
@@ -140,7 +140,7 @@ static __device__ double row_loss(const float *stats, int32_t target)
     return static_cast<double>(stats[0]) - static_cast<double>(stats[2]) + log(static_cast<double>(stats[1]));
 }
 
-/* One thread adds in index order what all have computed. */
+/* All threads compute, and one adds their results in index order. */
 static __global__ void __launch_bounds__(LOSS_THREADS)
     xent_loss(double *loss_sum, const float *stats, const int32_t *targets, uint32_t rows)
 {

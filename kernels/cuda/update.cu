@@ -1,8 +1,8 @@
-/* kernels/cuda/update.cu - the update rules on a GPU, by the scalar definition of one element.
+/* kernels/cuda/update.cu - the update rules on a GPU, using the scalar definition of one element.
  *
- * A warp takes one block of ST_MOMENT_BLOCK elements, a lane eight elements in a row, so that every plane is read and written in
- * accesses of 16 bytes (codes of 8), and the largest of a block of moments is found by shuffles.  Compiled without contraction.
- */
+ * A warp takes one block of ST_MOMENT_BLOCK elements and a lane eight consecutive elements, so that every plane is read and
+ * written in accesses of 16 bytes (codes: 8 bytes), and shuffles find the largest moment of a block.  Compiled without
+ * contraction. */
 #include "kernels/cuda/update.h"
 #include "kernels/update/update_step.h"
 
@@ -29,7 +29,7 @@ struct planes {
 
 /* --- eight elements of a plane --- */
 
-/* What one access moves of eight elements of BYTES bytes. */
+/* The word that one access moves of eight elements of BYTES bytes. */
 template <size_t BYTES> struct wide_word {
     using type = uint4;
 };
@@ -107,7 +107,7 @@ static __device__ void load_master(float out[LANE_ELEMS], const struct planes &s
     }
 }
 
-/* Returns how many of them rounded to infinity. */
+/* Returns how many of the elements rounded to infinity. */
 template <enum layout LAYOUT>
 static __device__ uint64_t store_master(const struct planes &s, const float in[LANE_ELEMS], uint64_t first, uint32_t count,
                                         bool whole)
@@ -140,7 +140,7 @@ static __device__ uint64_t store_master(const struct planes &s, const float in[L
 
 /* --- moments --- */
 
-/* The group of ST_NORM_BLOCK elements that `first` is in, of a plane of 8-bit moments. */
+/* The group of ST_NORM_BLOCK elements that contains `first`, in a plane of 8-bit moments. */
 static __device__ unsigned char *coded_group(void *plane, uint64_t first)
 {
     return static_cast<unsigned char *>(plane) + st_moment_bytes(ST_MOMENTS_8BIT, first / ST_NORM_BLOCK * ST_NORM_BLOCK);
@@ -199,7 +199,7 @@ static __device__ uint32_t warp_most(const float in[LANE_ELEMS], uint32_t count)
     return most;
 }
 
-/* Round and store what lane `first` holds.  All lanes of a warp call it: in 8 bits they share a scale. */
+/* Round and store the moments that a lane holds from `first` on.  All lanes of a warp call it: in 8 bits they share a scale. */
 template <enum st_moment_format FORMAT>
 static __device__ void store_moment(void *plane, const float in[LANE_ELEMS], const struct planes &s, int which,
                                     const struct st_update_coef &coef, uint64_t first, uint32_t count, bool whole)
@@ -258,7 +258,7 @@ static __global__ void __launch_bounds__(BLOCK_THREADS) update(const struct plan
     if (two)
         load_moment<FORMAT>(moment2, s.moments.moment2, st_moment_is_squares(coef.rule, 1), first, count, whole);
     if constexpr (FORMAT == ST_MOMENTS_8BIT)
-        __syncwarp(); /* the scale is read by all before one lane renews it */
+        __syncwarp(); /* all lanes read the scale before one of them replaces it */
 #pragma unroll
     for (uint32_t i = 0; i < LANE_ELEMS; i++)
         master[i] = st_update_step(master[i], &moment1[i], &moment2[i], grad[i], &coef);
@@ -273,7 +273,7 @@ static bool is_aligned(const void *plane, size_t align)
     return reinterpret_cast<uintptr_t>(plane) % align == 0;
 }
 
-/* Whether a lane's elements of every plane begin at a multiple of what one access moves. */
+/* Whether a lane's elements of every plane begin at a multiple of the access size. */
 static bool is_wide(const struct planes *s)
 {
     const void *const planes[] = {s->weight, s->residual, s->master, s->copy, s->moments.moment1, s->moments.moment2, s->grad};

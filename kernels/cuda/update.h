@@ -9,7 +9,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/kernels.h"
 
-/** st_update_split_fn; *overflowed (device) grows by the count. */
+/** st_update_split_fn; adds the count to *overflowed (device memory). */
 ST_CUDA_API cudaError_t st_cuda_update_split(cudaStream_t stream, uint16_t *weight, int16_t *residual,
                                              const struct st_moments *moments, const void *grad, strata_dtype grad_dtype,
                                              uint64_t elems, const struct st_update_coef *coef, uint64_t *overflowed);
@@ -20,11 +20,10 @@ ST_CUDA_API cudaError_t st_cuda_update_master(cudaStream_t stream, float *master
                                               uint64_t elems, const struct st_update_coef *coef, uint64_t *overflowed);
 
 /**
- * st_grad_finish_fn, and its sums: *norm2 grows by the block sums in index order, *nonfinite by the count.
+ * st_grad_finish_fn, which also adds the block sums to *norm2 in index order and the count to *nonfinite.
  *
  * @param out         [elems] dtype; may be acc where dtype is F32
- * @param block_sums  [ceil(elems / ST_NORM_BLOCK)] out
- */
+ * @param block_sums  [ceil(elems / ST_NORM_BLOCK)] out */
 ST_CUDA_API cudaError_t st_cuda_grad_finish(cudaStream_t stream, void *out, strata_dtype dtype, const float *acc, uint64_t elems,
                                             double *block_sums, double *norm2, uint64_t *nonfinite);
 

@@ -1,7 +1,7 @@
 /* kernels/isa/avx2.h - eight elements at a time, for the *_avx2.c files alone (they get -mavx2 -mfma -mf16c).
  *
- * It, avx512.h and neon.h define one vocabulary in their own instructions, for the *_vector.inc files: VEC_LANES, VEC_KERNEL(),
- * vf, vh and the vec_ functions. */
+ * This file, avx512.h and neon.h define the same names in their own instructions, for the *_vector.inc files: VEC_LANES,
+ * VEC_KERNEL(), vf, vh and the vec_ functions. */
 #ifndef KERNELS_ISA_AVX2_H
 #define KERNELS_ISA_AVX2_H
 
@@ -83,7 +83,7 @@ static inline vf vec_sign_of(vf x, vf c)
     return _mm256_blendv_ps(nonzero, c, _mm256_cmp_ps(c, c, _CMP_UNORD_Q));
 }
 
-/** Whether any magnitude is at least that with the bits `limit`; NaN is above all. */
+/** Whether any magnitude is at least the float with the bits `limit`; NaN is above everything. */
 static inline bool vec_any_from(vf x, uint32_t limit)
 {
     const __m256i mag = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32((int)ST_F32_MAG));
@@ -144,7 +144,7 @@ static inline void vec_store_u16(void *out, vh x)
     _mm_storeu_si128((__m128i *)out, x);
 }
 
-/** Past the caches; `out` aligned to 16 bytes.  vec_stream_end() before others may look. */
+/** Store past the caches; `out` aligned to 16 bytes.  Call vec_stream_end() before other threads read it. */
 static inline void vec_stream_u16(void *out, vh x)
 {
     _mm_stream_si128((__m128i *)out, x);
@@ -205,7 +205,7 @@ static inline vu vec_add_u32(vu a, uint32_t b)
     return _mm256_add_epi32(a, vec_splat_u32(b));
 }
 
-/** st_rounding_bits(), from position + the key's low half, and what it adds between the multiplications. */
+/** st_rounding_bits(), given position + the key's low half, and the key that is added between the multiplications. */
 static inline vu vec_random(vu counter, vu key)
 {
     vu x = _mm256_mullo_epi32(counter, vec_splat_u32(ST_MIX_1));
@@ -220,7 +220,7 @@ static inline vu vec_random_part(vu random, int which, int width)
     return which == 0 ? _mm256_and_si256(random, _mm256_set1_epi32((1 << width) - 1)) : _mm256_srli_epi32(random, 32 - width);
 }
 
-/** Eight bf16, rounded stochastically; of a NaN only 0x7fc00000. */
+/** Eight bf16, rounded stochastically; the only NaN allowed is 0x7fc00000. */
 static inline vh vec_round_random(vf x, vu random, int which)
 {
     const __m256i sum = _mm256_add_epi32(_mm256_castps_si256(x), vec_random_part(random, which, 16));
@@ -228,7 +228,7 @@ static inline vh vec_round_random(vf x, vu random, int which)
     return vec_narrow(_mm256_srli_epi32(sum, 16));
 }
 
-/** The larger of `most` and x's magnitudes, as bits; of squares, which are not negative, x's bits. */
+/** The larger of `most` and x's magnitudes, as bits; for squares, which are not negative, x's own bits. */
 static inline vu vec_most(vu most, vf x, bool squares)
 {
     const __m256i bits = _mm256_castps_si256(x);
@@ -245,7 +245,7 @@ static inline uint32_t vec_most_of(vu most)
     return (uint32_t)_mm_cvtsi128_si32(half);
 }
 
-/** Eight codes; zero: the base's float times the scale.  A sign is extended, so that it is shifted into its place. */
+/** Eight codes; zero: the base's float times the scale.  Codes are sign-extended, so that a shift moves the sign into place. */
 static inline vf vec_decode(const uint8_t *codes, vf scale, vf zero, bool squares)
 {
     const __m128i in = _mm_loadl_epi64((const __m128i *)codes);
@@ -280,7 +280,7 @@ static inline void vec_encode(uint8_t *codes, vf x, vf inverse, vu random, int w
     _mm_storel_epi64((__m128i *)codes, _mm_packus_epi16(narrow, narrow));
 }
 
-/** Eight sums in double: in lane j elements whose index is j mod 8. */
+/** Eight sums in double: lane j has the elements whose index is j mod 8. */
 struct square_sums {
     __m256d low, high;
 };

@@ -1,9 +1,9 @@
 /* kernels/isa/avx512.h - sixteen elements at a time, for the *_avx512.c files alone (CMakeLists.txt has their flags).
  *
- * It, avx2.h and neon.h define one vocabulary in their own instructions, for the *_vector.inc files: VEC_LANES, VEC_KERNEL(), vf,
- * vh and the vec_ functions.
+ * This file, avx2.h and neon.h define the same names in their own instructions, for the *_vector.inc files: VEC_LANES,
+ * VEC_KERNEL(), vf, vh and the vec_ functions.
  *
- * Casts to bf16 are integer arithmetic: VCVTNEPS2BF16 takes subnormals as zero. */
+ * Casts to bf16 are integer arithmetic: VCVTNEPS2BF16 treats subnormals as zero. */
 #ifndef KERNELS_ISA_AVX512_H
 #define KERNELS_ISA_AVX512_H
 
@@ -85,7 +85,7 @@ static inline vf vec_sign_of(vf x, vf c)
     return _mm512_mask_mov_ps(nonzero, _mm512_cmp_ps_mask(c, c, _CMP_UNORD_Q), c);
 }
 
-/** Whether any magnitude is at least that with the bits `limit`; NaN is above all. */
+/** Whether any magnitude is at least the float with the bits `limit`; NaN is above everything. */
 static inline bool vec_any_from(vf x, uint32_t limit)
 {
     const __m512i mag = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32((int)ST_F32_MAG));
@@ -111,7 +111,7 @@ static inline void vec_store_u16(void *out, vh x)
     _mm256_storeu_si256((__m256i *)out, x);
 }
 
-/** Past the caches; `out` aligned to 32 bytes.  vec_stream_end() before others may look. */
+/** Store past the caches; `out` aligned to 32 bytes.  Call vec_stream_end() before other threads read it. */
 static inline void vec_stream_u16(void *out, vh x)
 {
     _mm256_stream_si256((__m256i *)out, x);
@@ -191,7 +191,7 @@ static inline vu vec_add_u32(vu a, uint32_t b)
     return _mm512_add_epi32(a, vec_splat_u32(b));
 }
 
-/** st_rounding_bits(), from position + the key's low half, and what it adds between the multiplications. */
+/** st_rounding_bits(), given position + the key's low half, and the key that is added between the multiplications. */
 static inline vu vec_random(vu counter, vu key)
 {
     vu x = _mm512_mullo_epi32(counter, vec_splat_u32(ST_MIX_1));
@@ -207,7 +207,7 @@ static inline vu vec_random_part(vu random, int which, int width)
                       : _mm512_srli_epi32(random, (unsigned)(32 - width));
 }
 
-/** Sixteen bf16, rounded stochastically; of a NaN only 0x7fc00000. */
+/** Sixteen bf16, rounded stochastically; the only NaN allowed is 0x7fc00000. */
 static inline vh vec_round_random(vf x, vu random, int which)
 {
     const __m512i sum = _mm512_add_epi32(_mm512_castps_si512(x), vec_random_part(random, which, 16));
@@ -215,7 +215,7 @@ static inline vh vec_round_random(vf x, vu random, int which)
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16));
 }
 
-/** The larger of `most` and x's magnitudes, as bits; of squares, which are not negative, x's bits. */
+/** The larger of `most` and x's magnitudes, as bits; for squares, which are not negative, x's own bits. */
 static inline vu vec_most(vu most, vf x, bool squares)
 {
     const __m512i bits = _mm512_castps_si512(x);
@@ -228,7 +228,7 @@ static inline uint32_t vec_most_of(vu most)
     return (uint32_t)_mm512_reduce_max_epi32(most);
 }
 
-/** Sixteen codes; zero: the base's float times the scale.  A sign is extended, so that it is shifted into its place. */
+/** Sixteen codes; zero: the base's float times the scale.  Codes are sign-extended, so that a shift moves the sign into place. */
 static inline vf vec_decode(const uint8_t *codes, vf scale, vf zero, bool squares)
 {
     const __m128i in = _mm_loadu_si128((const __m128i *)codes);
@@ -262,7 +262,7 @@ static inline void vec_encode(uint8_t *codes, vf x, vf inverse, vu random, int w
     _mm_storeu_si128((__m128i *)codes, _mm512_cvtepi32_epi8(out));
 }
 
-/** Eight sums in double: in lane j elements whose index is j mod 8. */
+/** Eight sums in double: lane j has the elements whose index is j mod 8. */
 struct square_sums {
     __m512d lanes;
 };

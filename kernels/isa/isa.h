@@ -1,4 +1,5 @@
-/* kernels/isa/isa.h - the kernels of every instruction set, for the tables in isa_dispatch.c and for one set's use of another. */
+/* kernels/isa/isa.h - the kernels of every instruction set, for the tables in isa_dispatch.c and for sets that use another set's
+ * kernels. */
 #ifndef KERNELS_ISA_ISA_H
 #define KERNELS_ISA_ISA_H
 
@@ -21,8 +22,8 @@ struct st_moment_block {
     float buffer[2][ST_MOMENT_BLOCK];
 };
 
-/** Moments of elements first..first + elems - 1, at most ST_MOMENT_BLOCK; in 8 bits, `first` begins a block and they are all of
- * it that there is. */
+/** Moments of elements first..first + elems - 1, at most ST_MOMENT_BLOCK; in 8 bits, `first` must begin a block and the elements
+ *  must be all that it has. */
 void st_moments_open(struct st_moment_block *o, const struct st_moments *moments, enum st_rule rule, size_t first, size_t elems);
 /** Round and store them again. */
 void st_moments_close(const struct st_moment_block *o, const struct st_moments *moments, const struct st_update_coef *coef,

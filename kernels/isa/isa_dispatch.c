@@ -1,5 +1,5 @@
-/* kernels/isa/isa_dispatch.c - the table of kernels per instruction set, and the choice among them.  Best first; scalar last,
- * usable everywhere. */
+/* kernels/isa/isa_dispatch.c - the table of kernels per instruction set, and the choice among them.  Best first; scalar, which
+ * works everywhere, last. */
 #include "core/base/cpu.h"
 #include "kernels/isa/isa.h"
 #include "kernels/ops/ops.h"
@@ -49,7 +49,7 @@ static const struct st_kernels tables[] = {
         .f32_to_bf16 = st_f32_to_bf16_neon,
         .bf16_to_f32 = st_bf16_to_f32_neon,
         .add_f32 = st_add_f32_neon,
-        .ops = &st_ops_scalar, /* four lanes: compiled to NEON as it is */
+        .ops = &st_ops_scalar, /* four lanes: the compiler makes NEON code of it */
         .f32_to_f16 = st_f32_to_f16_neon,
         .f16_to_f32 = st_f16_to_f32_neon,
     },

@@ -1,7 +1,7 @@
 /* kernels/isa/neon.h - eight elements at a time in two registers, for the *_neon.c files alone.  NEON is part of every aarch64.
  *
- * It, avx2.h and avx512.h define one vocabulary in their own instructions, for the *_vector.inc files: VEC_LANES, VEC_KERNEL(),
- * vf, vh and the vec_ functions. */
+ * This file, avx2.h and avx512.h define the same names in their own instructions, for the *_vector.inc files: VEC_LANES,
+ * VEC_KERNEL(), vf, vh and the vec_ functions. */
 #ifndef KERNELS_ISA_NEON_H
 #define KERNELS_ISA_NEON_H
 
@@ -106,7 +106,7 @@ static inline vf vec_sign_of(vf x, vf c)
     return (vf){vec_sign_of_half(x.low, c.low), vec_sign_of_half(x.high, c.high)};
 }
 
-/** Whether any magnitude is at least that with the bits `limit`; NaN is above all. */
+/** Whether any magnitude is at least the float with the bits `limit`; NaN is above everything. */
 static inline bool vec_any_from(vf x, uint32_t limit)
 {
     const uint32x4_t mask = vdupq_n_u32(ST_F32_MAG);
@@ -158,7 +158,7 @@ static inline vf vec_widen_bf16(vh x)
     return (vf){vec_from_bits(vec_upper(vget_low_u16(x))), vec_from_bits(vec_upper(vget_high_u16(x)))};
 }
 
-/* Of a NaN only 0x7fc00000. */
+/* The only NaN allowed is 0x7fc00000. */
 static inline uint16x4_t vec_round_bf16_half(uint32x4_t bits)
 {
     const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
@@ -246,7 +246,7 @@ static inline uint32x4_t vec_mix(uint32x4_t counter, uint32x4_t key)
     return veorq_u32(x, vshrq_n_u32(x, 16));
 }
 
-/** st_rounding_bits(), from position + the key's low half, and what it adds between the multiplications. */
+/** st_rounding_bits(), given position + the key's low half, and the key that is added between the multiplications. */
 static inline vu vec_random(vu counter, vu key)
 {
     return (vu){vec_mix(counter.low, key.low), vec_mix(counter.high, key.high)};
@@ -257,7 +257,7 @@ static inline uint32x4_t vec_random_part(uint32x4_t random, int which, int width
     return which == 0 ? vandq_u32(random, vdupq_n_u32((1u << width) - 1u)) : vshlq_u32(random, vdupq_n_s32(width - 32));
 }
 
-/** Eight bf16, rounded stochastically; of a NaN only 0x7fc00000. */
+/** Eight bf16, rounded stochastically; the only NaN allowed is 0x7fc00000. */
 static inline vh vec_round_random(vf x, vu random, int which)
 {
     return vcombine_u16(vaddhn_u32(vec_bits(x.low), vec_random_part(random.low, which, 16)),
@@ -289,7 +289,7 @@ static inline float32x4_t vec_decode_half(int16x4_t codes, float32x4_t scale, fl
     return vfmaq_f32(vec_from_bits(away), vec_from_bits(mag), scale);
 }
 
-/** Eight codes; zero: the base's float times the scale.  A sign is extended, so that it is shifted into its place. */
+/** Eight codes; zero: the base's float times the scale.  Codes are sign-extended, so that a shift moves the sign into place. */
 static inline vf vec_decode(const uint8_t *codes, vf scale, vf zero, bool squares)
 {
     const uint8x8_t in = vld1_u8(codes);
@@ -322,7 +322,7 @@ static inline void vec_encode(uint8_t *codes, vf x, vf inverse, vu random, int w
                                           vec_encode_half(x.high, inverse.high, high, squares))));
 }
 
-/** Eight sums in double: in lane j elements whose index is j mod 8. */
+/** Eight sums in double: lane j has the elements whose index is j mod 8. */
 struct square_sums {
     float64x2_t lanes[4];
 };

@@ -1,8 +1,9 @@
-/* kernels/isa/scalar.h - one element at a time: what the scalar kernels are made of, and the tails of the others.
+/* kernels/isa/scalar.h - functions of one element: the scalar kernels are made of them, and so are the tails of the vector
+ * kernels.
  *
- * Plain C on bits and correctly rounded operations, so a file compiled with any instruction set gets the same bits.
- * NaN has one pattern in what kernels write (0x7fc00000, bf16 0x7fc0, fp16 0x7e00): which of two NaN operands a
- * processor hands on is not defined by the C language and differs between instructions. */
+ * Plain C on bits and correctly rounded operations, so a file compiled with any instruction set gets the same bits.  Kernels
+ * write NaN in one pattern only (0x7fc00000, bf16 0x7fc0, fp16 0x7e00): the C language does not define which of two NaN operands
+ * an operation returns, and instructions differ. */
 #ifndef KERNELS_ISA_SCALAR_H
 #define KERNELS_ISA_SCALAR_H
 
@@ -23,8 +24,8 @@
 #define ST_MIX_2   0x846ca68bu
 #define ST_MIX_KEY 0x9e3779b9u
 
-/* Codes of 8 bits: the float of code 0, 2^-15 or 2^-7, whose lower exponent bits are 0, so that the largest code is 1.9375; bits
- * below a code's last; and the least magnitude that gives a block a scale, 2^-100. */
+/* Codes of 8 bits: the float of code 0, 2^-15 or 2^-7, whose lower exponent bits are 0, so that the largest code is 1.9375; the
+ * number of bits below a code's last one; and the least magnitude that gives a block a scale, 2^-100. */
 #define ST_CODE_BASE_SQUARES (112u << 23)
 #define ST_CODE_BASE_SIGNED  (120u << 23)
 #define ST_CODE_SHIFT        19
@@ -119,13 +120,13 @@ ST_LEAF uint16_t st_f32_to_f16(float x)
 
 /* Split master: bits = (weight << 16) + residual modulo 2^32, for every pattern. */
 
-/** Master bits to bf16, nearest, ties away from zero.  Of a NaN only 0x7fc00000 stays one. */
+/** Master bits to bf16, nearest, ties away from zero.  Only the NaN 0x7fc00000 stays a NaN. */
 ST_LEAF uint16_t st_split_weight(uint32_t bits)
 {
     return (uint16_t)((bits + 0x8000u) >> 16);
 }
 
-/** What st_split_weight() left behind. */
+/** The remainder that st_split_weight() drops. */
 ST_LEAF int16_t st_split_residual(uint32_t bits)
 {
     return (int16_t)(uint16_t)bits;
@@ -136,7 +137,7 @@ ST_LEAF uint32_t st_split_join(uint16_t weight, int16_t residual)
     return ((uint32_t)weight << 16) + (uint32_t)(int32_t)residual;
 }
 
-/** Whether these finite bits have an infinite weight. */
+/** Whether a master with these finite bits has an infinite weight. */
 ST_LEAF bool st_split_overflows(uint32_t bits)
 {
     return (bits & ST_F32_MAG) >= ST_BF16_OVERFLOW && st_f32_bits_are_finite(bits);
@@ -161,8 +162,8 @@ ST_LEAF float st_load_f32(const void *in, strata_dtype dtype, size_t i)
 
 /* Stochastic rounding of moments. */
 
-/** Random bits of the element at `position`.  A mixing function of two multiplications over a counter, with a key before each:
- *  rounding wants no more, and Philox would cost as much as the step. */
+/** Random bits of the element at `position`.  Mixes a counter by two multiplications, adding a key before each.  Rounding needs
+ * no better generator, and Philox would cost as much as the step. */
 ST_LEAF uint32_t st_rounding_bits(uint64_t key, uint64_t position)
 {
     uint32_t x = ((uint32_t)position + (uint32_t)key) * ST_MIX_1;
@@ -173,20 +174,20 @@ ST_LEAF uint32_t st_rounding_bits(uint64_t key, uint64_t position)
     return x ^ x >> 16;
 }
 
-/** The part of those bits that is for moment1 (which: 0) or moment2 (1), below 2^width: the lowest and the highest. */
+/** The part of those bits used for moment1 (which: 0; the lowest bits) or moment2 (1; the highest), below 2^width. */
 ST_LEAF uint32_t st_rounding_part(uint32_t random, int which, int width)
 {
     return which == 0 ? random & ((1u << width) - 1u) : random >> (32 - width);
 }
 
-/** Stochastically rounded by 16 random bits; NaN: 0x7fc0.  What lies above the largest finite one may become infinite. */
+/** Stochastically rounded by 16 random bits; NaN: 0x7fc0.  A value above the largest finite bf16 may become infinite. */
 ST_LEAF uint16_t st_f32_to_bf16_random(float x, uint32_t random16)
 {
     return (uint16_t)((st_f32_canonical_bits(x) + random16) >> 16);
 }
 
-/* Codes of moments in 8 bits.  The codes of one sign are the floats from the base on whose mantissas have 4 bits, less the base:
- * so they begin at 0, evenly spaced, and need no subnormals.  A code of the other sign has 0x80 beside. */
+/* Codes of moments in 8 bits.  The codes of one sign are the floats with 4 bits of mantissa from the base on, minus the base: so
+ * they begin at 0 with even spacing and need no subnormals.  A code of the other sign also has bit 0x80. */
 
 /** Whether a moment of `rule` is a sum of squares; which: 0 for moment1, 1 for moment2. */
 ST_LEAF bool st_moment_is_squares(enum st_rule rule, int which)
@@ -215,7 +216,8 @@ ST_LEAF float st_code_decode(uint8_t code, float scale, bool squares)
     return squares || code < 0x80u ? fmaf(mag, scale, -zero) : fmaf(-mag, scale, zero);
 }
 
-/** The scale of a block whose largest magnitude has the bits `most`, and what its moments are multiplied by to be encoded. */
+/** The scale of a block whose largest magnitude has the bits `most`, and the factor by which its moments are multiplied before
+ *  they are encoded. */
 ST_LEAF float st_code_scale(uint32_t most, bool squares, float *inverse)
 {
     *inverse = 0.0f;
@@ -223,12 +225,12 @@ ST_LEAF float st_code_scale(uint32_t most, bool squares, float *inverse)
         return st_f32_from_bits(ST_F32_NAN);
     if (most < ST_CODE_LEAST)
         return 0.0f;
-    /* one less, so that not even the largest is rounded above the last code */
+    /* one ulp less, so that not even the largest moment is rounded above the last code */
     *inverse = st_f32_from_bits(st_f32_bits(st_code_most(squares) / st_f32_from_bits(most)) - 1u);
     return st_f32_from_bits(most) / st_code_most(squares);
 }
 
-/** Stochastically rounded by ST_CODE_SHIFT random bits.  An inverse of 0 gives 0; squares become no less than 1 otherwise. */
+/** Stochastically rounded by ST_CODE_SHIFT random bits.  An inverse of 0 gives code 0; otherwise squares get at least code 1. */
 ST_LEAF uint8_t st_code_encode(float x, float inverse, uint32_t random, bool squares)
 {
     const uint32_t base = st_code_base(squares), bits = st_f32_bits(x), mag = squares ? bits : bits & ST_F32_MAG;
@@ -243,7 +245,7 @@ ST_LEAF uint8_t st_code_encode(float x, float inverse, uint32_t random, bool squ
     return (uint8_t)(code | (bits >> 24 & 0x80u));
 }
 
-/** Write element i of acc as `dtype`; returns it as rounded. */
+/** Write element i of acc as `dtype`; returns the rounded value. */
 ST_LEAF float st_finish_element(void *out, strata_dtype dtype, const float *acc, size_t i)
 {
     switch (dtype) {

@@ -1,8 +1,9 @@
-/* kernels/matmul/matmul.c - shapes of matmul tiles: each prepared once, cut and widened where the library does not multiply it.
+/* kernels/matmul/matmul.c - shapes of matmul tiles: prepares each once, and cuts and widens those that the library cannot
+ * multiply.
  *
- * The widened path cuts K in pieces of WIDEN_K, so that its scratch is bounded: each piece of A and B becomes fp32 and
- * is multiplied into an fp32 C, which is rounded at the end when C has 16 bits.  fp16 is always widened: few processors
- * multiply it, and the library refuses it on the others. */
+ * The widened path cuts K in pieces of WIDEN_K, so that its scratch is bounded: each piece of A and B becomes fp32 and is
+ * multiplied into an fp32 C, which is rounded at the end when C has 16 bits.  fp16 is always widened: few processors can multiply
+ * it, and the library refuses it on the others. */
 #include "kernels/matmul/matmul.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul/matmul_dnnl_internal.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WIDEN_K       1024u /* 256 x 1024 and 1024 x 768 floats are 4 MiB: the tiles device_cpu asks for stay in cache */
+#define WIDEN_K       1024u /* 256 x 1024 and 1024 x 768 floats are 4 MiB: the tiles that device_cpu requests stay in cache */
 #define SCRATCH_ALIGN 64u
 #define STEPS_MAX     3u
 
@@ -20,8 +21,8 @@ struct shape {
     struct st_dnnl_product *step[STEPS_MAX];
     uint32_t step_count;
     uint32_t k[STEPS_MAX], repeat[STEPS_MAX];
-    bool widen;                                   /* A and B pass through fp32 scratch */
-    bool round_c;                                 /* C passes through fp32 scratch */
+    bool widen;                                   /* A and B are widened into fp32 scratch */
+    bool round_c;                                 /* C is computed in fp32 scratch and rounded */
     size_t a_bytes, b_bytes, c_bytes, bias_bytes; /* of that scratch */
 };
 
@@ -32,12 +33,12 @@ struct scratch {
 
 struct st_matmul_engine {
     struct st_dnnl *lib;
-    struct scratch *scratch; /* [workers]; laid out per shape */
+    struct scratch *scratch; /* [workers]; its layout depends on the shape */
     struct shape **shape;    /* [shape_count], in order of preparation: the id */
     int32_t *slot;           /* [slot_count] open hash of ids, -1 empty */
     uint32_t workers, shape_count, shape_capacity, slot_count;
     bool native_bf16;
-    const struct st_kernels *kernels; /* casts: exact or nearest even in every table */
+    const struct st_kernels *kernels; /* for casts, which every table does exactly or to nearest even */
 };
 
 static size_t align_up(size_t bytes)
@@ -56,14 +57,14 @@ static void shape_destroy(struct shape *sh)
     free(sh);
 }
 
-/* A widened piece is dense. */
+/* Sets dense leading dimensions, as widened pieces have. */
 static void piece_ld(struct st_matmul *mm)
 {
     mm->lda = mm->trans_a ? mm->m : mm->k;
     mm->ldb = mm->trans_b ? mm->k : mm->n;
 }
 
-/* Cut K in a first piece, equal further pieces and a rest. */
+/* Cuts K into a first piece, further pieces of equal size and a remainder. */
 static int widened_steps(struct shape *sh, struct st_matmul_engine *e)
 {
     const uint32_t k = sh->mm.k, first = k < WIDEN_K ? k : WIDEN_K;
@@ -257,7 +258,7 @@ static st_cast_bf16_f32_fn *widening_of(const struct st_matmul_engine *e, const 
     return mm->ab_dtype == STRATA_F16 ? e->kernels->f16_to_f32 : e->kernels->bf16_to_f32;
 }
 
-/* Rows `rows` x cols of src (lds) as dense fp32. */
+/* Widens rows x cols of src (leading dimension lds) to dense fp32. */
 static void widen(st_cast_bf16_f32_fn *cast, float *dst, const uint16_t *src, size_t lds, uint32_t rows, uint32_t cols)
 {
     for (size_t r = 0; r < rows; r++)

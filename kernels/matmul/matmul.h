@@ -1,26 +1,26 @@
-/* kernels/matmul/matmul.h - single-threaded matmul tiles from a library (oneDNN; matmul_dnnl.c is its only home, matmul.c all
- * else).
+/* kernels/matmul/matmul.h - single-threaded matmul tiles from a library (oneDNN; only matmul_dnnl.c calls it, everything else is
+ * in matmul.c).
  *
- * C[m,n] = op(A)[m,k] x op(B)[k,n] (+ bias[n]) (+ C when accumulate).  Row-major with leading dimensions.
- * dtypes: A and B alike, F32, BF16 or F16; C F32 or, without accumulate, A's dtype or any if that is F32; bias of A's
- * dtype, or NULL.  F16 operands, and BF16 ones where the processor has no native bf16, are widened to fp32 first (exact)
- * and multiplied in fp32.
- * The path is chosen by the processor alone, never by strata.isa: bits must not depend on that option.
+ * C[m,n] = op(A)[m,k] x op(B)[k,n] (+ bias[n]) (+ C when accumulate).  Row-major with leading dimensions. dtypes: A and B have
+ * the same one, F32, BF16 or F16; C is F32 or, without accumulate, A's dtype, or any dtype if A's is F32; bias has A's dtype, or
+ * is NULL.  F16 operands, and BF16 ones where the processor has no native bf16, are widened to fp32 first (exact) and multiplied
+ * in fp32.  Only the processor decides the path, never strata.isa: bits must not depend on that option.
  *
- * Memory is taken in prepare, at the first use of a shape; run allocates nothing of ours (the library does inside). */
+ * Memory is taken in prepare, at the first use of a shape; run itself allocates nothing (the library may). */
 #ifndef KERNELS_MATMUL_MATMUL_H
 #define KERNELS_MATMUL_MATMUL_H
 
 #include "strata/types.h"
 #include <stdbool.h>
 
-/* What a device does beside the product (offload/device/device.h's matmul; st_matmul_prepare refuses all but NONE).  aux [m,n]
- * has C's dtype and rows; it overlaps neither C nor an operand.  With an epilogue C is dense (ldc = n) and accumulate false. */
+/* What a device does together with the product (offload/device/tensor_ops.h's matmul; st_matmul_prepare refuses all but NONE).
+ * aux [m,n] has C's dtype and rows; it overlaps neither C nor an operand.  With an epilogue C is dense (ldc = n) and accumulate
+ * false. */
 enum st_epilogue {
     ST_EPILOGUE_NONE,
     ST_EPILOGUE_GELU,         /* aux = A B + bias, rounded; C = gelu_new of aux, or of the fp32 values before their rounding */
-    ST_EPILOGUE_GELU_INPUT,   /* aux, with the bits that GELU gives it; C is scratch: it may be written or not */
-    ST_EPILOGUE_GELU_BACKWARD /* C = A B * gelu_new'(aux); the product may be rounded to C's dtype between.  No bias */
+    ST_EPILOGUE_GELU_INPUT,   /* computes aux, with the same bits as GELU; C is scratch and may or may not be written */
+    ST_EPILOGUE_GELU_BACKWARD /* C = A B * gelu_new'(aux); the product may be rounded to C's dtype in between.  No bias */
 };
 
 struct st_matmul {
@@ -35,19 +35,19 @@ struct st_matmul {
 
 struct st_matmul_engine; /* primitive cache and per-worker scratch */
 
-/** @param workers  how many worker indices will call st_matmul_run. 0 or -1 (library refused). */
+/** @param workers  the number of workers that will call st_matmul_run.  Returns 0 or -1 (the library refused). */
 int st_matmul_create(struct st_matmul_engine **out, uint32_t workers);
 void st_matmul_destroy(struct st_matmul_engine *e); /* NULL is fine */
-/** Whether bf16 operands are multiplied as they are; false: widened. */
+/** Whether bf16 operands are multiplied natively; false: they are widened. */
 bool st_matmul_native_bf16(const struct st_matmul_engine *e);
 /** Behave as on a processor without native bf16; before the first prepare.  For tests. */
 void st_matmul_force_widening(struct st_matmul_engine *e);
-/** Bytes this engine holds itself: per-worker scratch and tables, not what the library keeps. */
+/** Bytes that this engine itself holds: per-worker scratch and tables, not the library's memory. */
 uint64_t st_matmul_bytes(const struct st_matmul_engine *e);
-/** Find or make what `mm` needs (allocates; first use only; one thread at a time, none running).
- *  Returns an id >= 0, or -1 if the library refuses or memory is short. */
+/** Find or create a shape for `mm` (allocates, at first use only; one thread at a time, while no matmul runs).  Returns an id >=
+ *  0, or -1 if the library refuses or memory is short. */
 int st_matmul_prepare(struct st_matmul_engine *e, const struct st_matmul *mm);
-#define ST_MATMUL_NO_MEMORY 1 /* the library's status where an allocation of its own was refused */
+#define ST_MATMUL_NO_MEMORY 1 /* the library's status if one of its own allocations failed */
 /** Run a prepared shape on one thread.  Different workers may run at once.  0, or the library's status. */
 int st_matmul_run(struct st_matmul_engine *e, int id, uint32_t worker, void *c, const void *a, const void *b, const void *bias);
 

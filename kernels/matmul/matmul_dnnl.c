@@ -1,16 +1,17 @@
 /* kernels/matmul/matmul_dnnl.c - oneDNN 2.x or 3.x: the only file that includes dnnl.h.
  *
- * Every call is single-threaded: each thread that enters the library sets its OpenMP team to one.  A primitive is shared by all
- * workers, since its scratchpad is the worker's own.
+ * Every call is single-threaded: each thread that enters the library sets the size of its OpenMP team to one.  All workers can
+ * share a primitive, since each passes a scratchpad of its own.
  *
- * The versions differ in descriptors: 2.x has memory descriptors as values and an operation descriptor between them and the
- * primitive's; 3.x has opaque memory descriptors and none between.  cmake/find_dnnl.cmake checks the version. */
+ * The versions differ in descriptors: 2.x has memory descriptors that are values, and an operation descriptor between them and
+ * the primitive descriptor; 3.x has opaque memory descriptors and no operation descriptor.  cmake/find_dnnl.cmake checks the
+ * version. */
 #include "core/base/cpu.h"
 #include "kernels/matmul/matmul_dnnl_internal.h"
 #include <dnnl.h>
 #include <stdlib.h>
 
-/* libgomp's, which oneDNN runs on.  Declared here: omp.h belongs to one compiler, not to the library. */
+/* From libgomp, which oneDNN uses.  Declared here because omp.h belongs to a compiler, not to the library. */
 void omp_set_num_threads(int threads);
 
 _Static_assert(dnnl_out_of_memory == ST_MATMUL_NO_MEMORY, "a library's status");
@@ -42,7 +43,7 @@ static void single_threaded(void)
     done = true;
 }
 
-/* --- what the versions have differently --- */
+/* --- differences between the versions --- */
 
 #if DNNL_VERSION_MAJOR >= 3
 
@@ -272,7 +273,8 @@ int st_dnnl_product_run(const struct st_dnnl_product *s, uint32_t worker, void *
 
 /* --- the library --- */
 
-/* The library may be capped below what the processor has (DNNL_MAX_CPU_ISA): then it refuses bf16, or emulates it slowly. */
+/* The user may cap the library below the processor's instruction set (DNNL_MAX_CPU_ISA); then it refuses bf16 or emulates it
+ * slowly. */
 bool st_dnnl_multiplies_bf16(void)
 {
     const bool processor = (st_cpu_features() & (ST_CPU_AVX512_BF16 | ST_CPU_AMX_BF16)) != 0;

@@ -1,4 +1,4 @@
-/* kernels/matmul/matmul_dnnl_internal.h - oneDNN behind a few words of ours: its own types stay in matmul_dnnl.c.  For matmul.c
+/* kernels/matmul/matmul_dnnl_internal.h - a small interface to oneDNN, whose own types stay in matmul_dnnl.c.  For matmul.c
  * alone.
  *
  * Thread  create and destroy: one at a time, no product running; run: one call per worker at a time. */
@@ -10,12 +10,13 @@
 #include <stdint.h>
 
 struct st_dnnl;         /* the library's engine, and a stream for each worker */
-struct st_dnnl_product; /* a matmul that is ready to run: its primitive, and for each worker what points at the tensors */
+struct st_dnnl_product; /* a matmul that is ready to run: its primitive, and for each worker the memory objects that point at the
+                           tensors */
 
 /** 0, or -1: the library refuses, or memory is short. */
 int st_dnnl_create(struct st_dnnl **out, uint32_t workers);
 void st_dnnl_destroy(struct st_dnnl *lib); /* NULL is fine; its products are gone */
-/** Whether bf16 is multiplied by the processor itself. */
+/** Whether the processor itself multiplies bf16. */
 bool st_dnnl_multiplies_bf16(void);
 
 /** For operands in F32 or BF16.  0 or -1, as above. */
@@ -23,9 +24,9 @@ int st_dnnl_product_create(struct st_dnnl_product **out, struct st_dnnl *lib, co
 void st_dnnl_product_destroy(struct st_dnnl_product *s); /* NULL is fine */
 /** Bytes that a run needs beside its operands, aligned to 64. */
 size_t st_dnnl_product_scratchpad(const struct st_dnnl_product *s);
-/** Bytes taken for it here, not what the library keeps. */
+/** Bytes allocated for it here, not the library's memory. */
 uint64_t st_dnnl_product_bytes(const struct st_dnnl_product *s);
-/** On the calling thread alone.  0, or the library's status. */
+/** Runs on the calling thread alone.  0, or the library's status. */
 int st_dnnl_product_run(const struct st_dnnl_product *s, uint32_t worker, void *c, const void *a, const void *b, const void *bias,
                         void *scratchpad);
 

@@ -1,13 +1,13 @@
 /* kernels/ops/ops.h - the decoder's ops as leaf functions over ranges of rows, columns or elements.
  *
- * One source (ops_*.inc), compiled per instruction set with -ffp-contract=off: every result is a stated sequence of
- * correctly rounded add, sub, mul, div and sqrt, so all tables give the same bits (of numbers: the payload of a NaN is
- * not fixed).  Tensors of dtype `dt` (F32, BF16 or F16) are widened on load and rounded (nearest even, NaN 0x7fc0 or 0x7e00)
- * once on store; arithmetic between is fp32.  Sums along a row use 16 fixed lanes and a fixed tree; sums along a column add rows
- * in index order.  exp and log are our own: ops_math.inc states their errors.
+ * One source (ops_*.inc), compiled per instruction set with -ffp-contract=off: every result is a stated sequence of correctly
+ * rounded add, sub, mul, div and sqrt, so all tables give the same bits (for numbers; the payload of a NaN is not fixed). Tensors
+ * of dtype `dt` (F32, BF16 or F16) are widened on load and rounded (nearest even, NaN 0x7fc0 or 0x7e00) once on store; arithmetic
+ * in between is fp32.  Sums along a row use 16 fixed lanes and a fixed tree; sums along a column add rows in index order. exp and
+ * log are our own: ops_math.inc states their errors.
  *
- * Ranges let the caller spread work over threads: results never depend on the split.  `ld` counts elements between
- * rows.  No alignment is asked of any pointer beyond that of its element. */
+ * Ranges let the caller spread work over threads: results never depend on the split.  `ld` counts elements between rows.  A
+ * pointer needs only the alignment of its element. */
 #ifndef KERNELS_OPS_OPS_H
 #define KERNELS_OPS_OPS_H
 
@@ -25,7 +25,7 @@ struct st_ops {
     void (*gelu_backward)(void *dx, const void *dy, const void *x, size_t elems, strata_dtype dt);
     /* y[r][c] = silu(gate) * up, silu(g) = g / (1 + exp(-g)); row r of gate_up: ffn values of gate, then ffn of up. */
     void (*swiglu_forward)(void *y, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
-    /* Gradients of both, laid out alike.  dgate_up may be gate_up. */
+    /* Gradients of gate and up, laid out like them.  dgate_up may be gate_up. */
     void (*swiglu_backward)(void *dgate_up, const void *dy, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
     /* y = a + b.  y may be either. */
     void (*add)(void *y, const void *a, const void *b, size_t elems, strata_dtype dt);

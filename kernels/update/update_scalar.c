@@ -1,4 +1,5 @@
-/* kernels/update/update_scalar.c - the update of arrays, the definition: blocks of moments opened, stepped and closed again. */
+/* kernels/update/update_scalar.c - the update of arrays, the definition: opens blocks of moments, steps them and closes them
+ * again. */
 #include "kernels/isa/isa.h"
 #include "kernels/update/update_step.h"
 

@@ -1,8 +1,8 @@
-/* kernels/update/update_step.h - one element of the update rules, the definition: the operations of struct st_update_coef in its
- * order.
+/* kernels/update/update_step.h - one element of the update rules, the definition: the operations listed at struct st_update_coef,
+ * in that order.
  *
- * fmaf rounds once whether it is an instruction or libm's own, so baseline flags give the bits of any other, and a device's
- * compiler that neither contracts nor approximates gives them too. */
+ * fmaf rounds once whether it is an instruction or libm's own, so baseline flags give the same bits as any others, and so does a
+ * device compiler that neither contracts nor approximates. */
 #ifndef KERNELS_UPDATE_UPDATE_STEP_H
 #define KERNELS_UPDATE_UPDATE_STEP_H
 
@@ -36,7 +36,7 @@ ST_LEAF float st_lion_step(float p, float *moment1, float d, const struct st_upd
     float s = copysignf(coef->step_size, c);
 
     if (c == 0.0f)
-        s = 0.0f; /* of one sign, so that -0 stays -0 in the master */
+        s = 0.0f; /* always +0, so that -0 stays -0 in the master */
     if (isnan(c))
         s = c;
     *moment1 = st_f32_canonical(m);
@@ -52,8 +52,8 @@ ST_LEAF float st_sgd_step(float p, float *moment1, float d, const struct st_upda
     return st_f32_canonical(fmaf(coef->decay, p, -(coef->step_size * u)));
 }
 
-/** One element whose master is p, its moments in place; returns the new master.  moment2: not touched by a rule with one moment.
- */
+/** One element whose master is p; updates the moments in place and returns the new master.  A rule with one moment does not touch
+ *  moment2. */
 ST_LEAF float st_update_step(float p, float *moment1, float *moment2, float grad, const struct st_update_coef *coef)
 {
     const float g = grad * coef->grad_scale, d = coef->l2 != 0.0f ? fmaf(coef->l2, p, g) : g;
