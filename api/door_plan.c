@@ -44,20 +44,28 @@ static bool uses_nvme(const struct st_config *config)
            config->activation_tier == STRATA_TIER_NVME;
 }
 
+static void machine_opts(struct st_machine_opts *opts, const struct strata_model *m)
+{
+    st_config_machine_opts(opts, &m->config);
+    opts->topology = m->topology;
+    opts->device = m->device;
+}
+
 static strata_status find_machine(struct strata_plan *p)
 {
     const bool foreign = st_handle_only_plans(p->model);
-    struct st_config here = p->model->config;
+    struct st_machine_opts here;
     strata_status st;
 
     if (p->model->nvme_named && !uses_nvme(&p->model->config))
         st_log(ST_LOG_NOTICE, "--nvme names a directory, but the configuration puts nothing there: set "
                               "zero_optimization.offload_optimizer.device=nvme");
+    machine_opts(&here, p->model);
     if (!uses_nvme(&p->model->config) || (foreign && p->model->file.capacity.bytes[STRATA_TIER_NVME] != 0))
-        here.nvme_dir_count = 0;
+        here.nvme.dir_count = 0;
     /* The plan for a foreign machine with its device's bytes asks nothing of a GPU here. */
-    st = st_machine_here_on(&p->machine, &here, p->model->topology,
-                            foreign && p->model->file.capacity.bytes[STRATA_TIER_DEVICE] != 0 ? "cpu" : p->model->device);
+    here.device = foreign && p->model->file.capacity.bytes[STRATA_TIER_DEVICE] != 0 ? "cpu" : p->model->device;
+    st = st_machine_here(&p->machine, &here);
     if (st != STRATA_OK || p->model->machine == NULL)
         return st;
     if (foreign)
@@ -152,13 +160,14 @@ static strata_status measure(struct strata_plan *p)
 {
     const struct strata_model *m = p->model;
     const struct st_compute compute = st_model_compute(m->model);
+    struct st_machine_opts opts;
     strata_status st = st_handle_watch(m, "measuring the rates of this machine", 0, 0);
 
     if (st != STRATA_OK)
         return st;
-    st = st_machine_measure_on(&p->machine, st_model_workload(m->model), &compute, &m->config, m->topology,
-                               p->plan->program.needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK,
-                               m->device);
+    machine_opts(&opts, m);
+    st = st_machine_measure(&p->machine, st_model_workload(m->model), &compute, &opts,
+                            p->plan->program.needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
     take_rates(p, &p->machine.rates);
     return st;
 }

@@ -40,7 +40,7 @@ BEGIN {
     allow["offload/simulate"] = "offload/compute.h offload/program/ offload/machine/ core/ strata/"
     allow["offload/plan"] = "offload/simulate/ offload/program/ offload/machine/ offload/optim/ kernels/kernels.h core/ strata/"
     allow["offload/engine"] = "offload/compute.h offload/program/ offload/device/device.h offload/optim/ nvme/ kernels/kernels.h core/ strata/"
-    allow["offload/config"] = "offload/optim/ offload/program/policy.h offload/engine/engine.h core/ strata/"
+    allow["offload/config"] = "offload/optim/ offload/machine/machine.h offload/program/policy.h offload/engine/engine.h core/ strata/"
     allow["model"] = "offload/device/tensor_ops.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
     allow["model/decoder"] = "model/model.h model/layout.h offload/device/tensor_ops.h core/ strata/"
     allow["model/hf"] = "model/model.h model/layout.h model/decoder/sampler.h core/ strata/"
@@ -75,12 +75,9 @@ BEGIN {
     except("model/hf/generation.h", "cli/commands/cmd_generate.c", "how the next token is chosen")
     except("model/model.h", "cli/commands/cmd_digest.c cli/main.c cli/options/output.c", "names of presets and of files")
     except("offload/config/config.h",
-        "offload/machine/machine.c offload/machine/machine_measure.c offload/machine/machine_measure_compute.c offload/machine/machine_measure_disk.c",
-        "budgets, threads and directories are those of a configuration")
-    except("offload/config/config.h",
         "cli/commands/cmd_check.c cli/options/args_table.c",
         "every key with its verdict, and options that are keys")
-    except("offload/config/config_options.h", "cli/report/plan_predict.c", "a policy for each prediction")
+    except("offload/config/config_options.h", "cli/commands/cmd_info.c cli/report/plan_predict.c", "options that belong to no run")
     except("offload/device/cuda/gpu_report.h", "cli/commands/cmd_info.c", "a report")
     except("offload/machine/machine_report.h", "cli/commands/cmd_info.c", "a report")
     except("offload/program/program_print.h", "cli/commands/cmd_plan.c", "a report")

@@ -45,12 +45,22 @@ static unsigned device_parts(const struct step_bench *b)
     return is_paced(b) ? 0 : ST_MEASURE_COMPUTE | ST_MEASURE_LINKS;
 }
 
+static struct st_machine_opts machine_opts(const struct step_bench *b)
+{
+    struct st_machine_opts opts;
+
+    st_config_machine_opts(&opts, b->opts->config);
+    opts.topology = b->opts->topology;
+    opts.device = is_paced(b) ? "cpu" : b->opts->device;
+    return opts;
+}
+
 static strata_status probe(const struct step_bench *b, struct st_machine *machine, unsigned what)
 {
     const struct bench_step_opts *o = b->opts;
     const struct st_config *c = o->config;
-    const strata_status st = st_machine_measure_on(machine, o->workload, is_paced(b) ? NULL : &o->compute, c, o->topology, what,
-                                                   is_paced(b) ? "cpu" : o->device);
+    const struct st_machine_opts opts = machine_opts(b);
+    const strata_status st = st_machine_measure(machine, o->workload, is_paced(b) ? NULL : &o->compute, &opts, what);
 
     if (strcmp(c->io_method, "fake") == 0) {
         machine->rates.read = machine->rates.write = machine->rates.mixed = (double)c->io_limit;
@@ -98,11 +108,13 @@ static strata_status measure_ceiling(struct step_bench *b)
 {
     const struct bench_step_opts *o = b->opts;
     struct st_matmul_ceiling found;
+    struct st_machine_opts opts;
     strata_status st;
 
     if (is_paced(b))
         return STRATA_OK;
-    st = st_machine_matmul_ceiling(&found, o->workload->dtype, o->config, o->topology, o->device);
+    opts = machine_opts(b);
+    st = st_machine_matmul_ceiling(&found, o->workload->dtype, &opts);
     if (st == STRATA_OK && found.flops > b->ceiling.flops)
         b->ceiling = found;
     return st;

@@ -9,6 +9,7 @@
 #include "core/base/size.h"
 #include "core/json/json.h"
 #include "core/system/pressure.h"
+#include "offload/config/config_options.h"
 #include "offload/device/cuda/gpu_report.h"
 #include "offload/machine/machine_report.h"
 
@@ -393,13 +394,13 @@ static void print_json(const struct info *s, const struct cli_args *args)
 /* --- measuring --- */
 
 /* Directories come from --nvme here: no tier has to be configured to measure a disk. */
-static strata_status take_dirs(struct info *s, const struct cli_list *dirs)
+static strata_status take_dirs(struct st_machine_opts *opts, const struct cli_list *dirs)
 {
     for (uint32_t i = 0; i < dirs->count && i < ST_CONFIG_DIRS_MAX; i++) {
         if (strlen(dirs->items[i]) >= ST_CONFIG_PATH_MAX)
             return st_error(STRATA_E_INVAL, "--nvme: a name longer than %u bytes", ST_CONFIG_PATH_MAX);
-        memcpy(s->config.nvme_dirs[i], dirs->items[i], strlen(dirs->items[i]) + 1);
-        s->config.nvme_dir_count = i + 1;
+        opts->nvme.dirs[i] = dirs->items[i];
+        opts->nvme.dir_count = i + 1;
     }
     return STRATA_OK;
 }
@@ -407,20 +408,23 @@ static strata_status take_dirs(struct info *s, const struct cli_list *dirs)
 static strata_status measure(struct info *s, const struct cli_args *args)
 {
     struct st_new_file out = {.fd = -1};
+    struct st_machine_opts opts;
     strata_status st = cli_output_create(&out, "--out", args->out, args);
 
+    st_config_machine_opts(&opts, &s->config);
+    opts.topology = s->topology;
+    opts.device = args->device;
     if (st == STRATA_OK)
-        st = take_dirs(s, &args->nvme);
+        st = take_dirs(&opts, &args->nvme);
     if (st == STRATA_OK)
         st = cli_run_model(&s->run);
     if (st == STRATA_OK)
-        st = st_machine_here_on(&s->machine, &s->config, s->topology, args->device);
+        st = st_machine_here(&s->machine, &opts);
     if (st == STRATA_OK) {
         const struct st_compute compute = st_model_compute(s->run.model->model);
 
-        st = st_machine_measure_on(&s->machine, st_model_workload(s->run.model->model), &compute, &s->config, s->topology,
-                                   s->config.nvme_dir_count > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK,
-                                   args->device);
+        st = st_machine_measure(&s->machine, st_model_workload(s->run.model->model), &compute, &opts,
+                                opts.nvme.dir_count > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
     }
     if (st == STRATA_OK && args->out != NULL)
         st = st_machine_write(&s->machine, &out);

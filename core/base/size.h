@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#define ST_AUTO_BYTES UINT64_MAX /* a size that is "auto" */
+
 /** 0 and *out, or -1 on bad syntax, a negative value or overflow. */
 int st_size_parse(const char *text, uint64_t *out);
 /** "1.50 GiB", "612 KiB", "17 B" into buf[16+]; returns buf. */

@@ -52,6 +52,19 @@ void st_config_engine_opts(struct st_engine_opts *opts, const struct st_config *
     };
 }
 
+void st_config_machine_opts(struct st_machine_opts *opts, const struct st_config *config)
+{
+    *opts = (struct st_machine_opts){
+        .device_memory = config->device_memory,
+        .host_memory = config->host_memory,
+        .threads = config->threads,
+        .isa = config->isa,
+        .rule = st_rule_of(config->optimizer.type),
+        .moments = config->moments,
+        .nvme = nvme_opts(config),
+    };
+}
+
 void st_config_set_rates(const struct st_config *config, struct st_engine *engine)
 {
     const uint64_t step = st_engine_steps(engine) + 1;

@@ -6,7 +6,6 @@
 #include "core/json/json.h"
 #include "core/system/topology.h"
 #include "nvme/swap/swap.h"
-#include "offload/config/config.h"
 #include "offload/device/device.h"
 
 #include <stdio.h>
@@ -60,14 +59,10 @@ static uint64_t at_least_zero(uint64_t have, uint64_t taken)
     return have > taken ? have - taken : 0;
 }
 
-strata_status st_machine_here(struct st_machine *out, const struct st_config *config, const struct st_topology *topo)
+strata_status st_machine_here(struct st_machine *out, const struct st_machine_opts *opts)
 {
-    return st_machine_here_on(out, config, topo, "cpu");
-}
-
-strata_status st_machine_here_on(struct st_machine *out, const struct st_config *config, const struct st_topology *topo,
-                                 const char *device)
-{
+    const struct st_topology *topo = opts->topology;
+    const char *device = opts->device != NULL ? opts->device : "cpu";
     const struct st_device_ops *ops = st_device_find(device);
     const bool is_host = ops == NULL || ops->memory == NULL;
     const uint64_t limit = st_topology_memory_limit(topo), free_bytes = st_topology_memory_available(topo);
@@ -80,25 +75,23 @@ strata_status st_machine_here_on(struct st_machine *out, const struct st_config 
     if (st != STRATA_OK)
         return st;
     snprintf(m.name, sizeof(m.name), "%s", is_host ? st_topology_cpu_name(topo) : gpu.name);
-    m.capacity.workers = config->threads != 0 ? config->threads : st_topology_core_count(topo);
-    capacity[STRATA_TIER_DEVICE] = config->device_memory != ST_AUTO_BYTES ? config->device_memory
-                                   : is_host                              ? available / 2
-                                                                          : gpu.usable;
+    m.capacity.workers = opts->threads != 0 ? opts->threads : st_topology_core_count(topo);
+    capacity[STRATA_TIER_DEVICE] = opts->device_memory != ST_AUTO_BYTES ? opts->device_memory
+                                   : is_host                            ? available / 2
+                                                                        : gpu.usable;
     capacity[STRATA_TIER_HOST] =
-        config->host_memory != ST_AUTO_BYTES
-            ? config->host_memory
+        opts->host_memory != ST_AUTO_BYTES
+            ? opts->host_memory
             : at_least_zero(available / 5 * 4,
                             MACHINE_FIXED_BYTES + (is_host ? capacity[STRATA_TIER_DEVICE] : MACHINE_GPU_BYTES));
-    if (config->nvme_dir_count > 0) {
-        const char *dirs[ST_CONFIG_DIRS_MAX];
+    if (opts->nvme.dir_count > 0) {
         uint32_t tightest;
 
-        for (uint32_t i = 0; i < config->nvme_dir_count; i++)
-            dirs[i] = config->nvme_dirs[i];
-        st = st_swap_room(dirs, config->nvme_dir_count, NULL, config->block_bytes, &capacity[STRATA_TIER_NVME], &tightest);
+        st = st_swap_room(opts->nvme.dirs, opts->nvme.dir_count, NULL, opts->nvme.block_bytes, &capacity[STRATA_TIER_NVME],
+                          &tightest);
         if (st != STRATA_OK)
             return st;
-        snprintf(m.capacity.nvme_tightest, sizeof(m.capacity.nvme_tightest), "%s", dirs[tightest]);
+        snprintf(m.capacity.nvme_tightest, sizeof(m.capacity.nvme_tightest), "%s", opts->nvme.dirs[tightest]);
     }
     *out = m;
     return STRATA_OK;

@@ -2,28 +2,39 @@
 #ifndef OFFLOAD_MACHINE_MACHINE_H
 #define OFFLOAD_MACHINE_MACHINE_H
 
+#include "core/base/size.h"
 #include "core/system/file.h"
+#include "kernels/kernels.h"
+#include "nvme/swap/swap.h"
 #include "offload/compute.h"
 #include "offload/machine/rates.h"
 
-struct st_config;
 struct st_topology;
 struct st_json_writer;
 
-/** Capacities for this process: budgets of the config; auto: host 80 % of the smaller of cgroup limit and available memory, less
- * the fixed part, less what a cpu device takes; device auto: half of available memory on a cpu device.  nvme: what the
- * directories hold in equal parts. */
-strata_status st_machine_here(struct st_machine *out, const struct st_config *config, const struct st_topology *topo);
-/** The same for a device by name (offload/device/device.h).  One with memory of its own takes nothing of the host's; auto: what
- * it has free, less what its library and driver need.  E_NOSYS: there is no such device, with the reason. */
-strata_status st_machine_here_on(struct st_machine *out, const struct st_config *config, const struct st_topology *topo,
-                                 const char *device);
+/* What a run is to take of this machine.  Borrowed during a call. */
+struct st_machine_opts {
+    const struct st_topology *topology;
+    const char *device;                  /* by name (offload/device/device.h); NULL: "cpu" */
+    uint64_t device_memory, host_memory; /* budgets; ST_AUTO_BYTES: what is free */
+    uint32_t threads;                    /* workers; 0: one for each core */
+    const char *isa;                     /* kernels: a name, or "auto" */
+    enum st_rule rule;                   /* with the format of its moments, the update that is measured */
+    enum st_moment_format moments;
+    struct st_nvme_opts nvme; /* directories, method and block */
+};
+
+/** Capacities for this process: its budgets; auto: host 80 % of the smaller of cgroup limit and available memory, less the fixed
+ * part, less what a cpu device takes; device auto: half of available memory on a cpu device.  nvme: what the directories hold in
+ * equal parts.  A device with memory of its own takes nothing of the host's; auto: what it has free, less what its library and
+ * driver need.  E_NOSYS: there is no such device, with the reason. */
+strata_status st_machine_here(struct st_machine *out, const struct st_machine_opts *opts);
 
 enum st_measure {
     ST_MEASURE_COMPUTE = 1, /* matmul at the workload's shapes on the workers; a block forward and backward; a tile of the head */
     ST_MEASURE_LINKS = 2,   /* copies */
     ST_MEASURE_UPDATE = 4,  /* updates, checksums */
-    ST_MEASURE_DISK = 8,    /* the NVMe directories of the config, each alone and all together; nothing with the fake method */
+    ST_MEASURE_DISK = 8,    /* the NVMe directories, each alone and all together; nothing with the fake method */
     ST_MEASURE_ALL = 15
 };
 
@@ -33,14 +44,10 @@ enum st_measure {
  * of what is free there) and a quarter of the device's capacity; what needs more, what takes over five seconds, or NULL:
  * block_flops, head_flops are left as they are.
  *  @param what  of st_measure.
- *  Always OK but for E_NOMEM and E_INVAL (workers or kernels that the config names cannot be had). */
+ *  Matmuls, the block and copies (from memory that it pins) are the device's own; without COMPUTE and LINKS it is not opened.
+ *  Always OK but for E_NOMEM, E_INVAL (workers or kernels that are asked for cannot be had) and a device that does not open. */
 strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_compute *compute,
-                                 const struct st_config *config, const struct st_topology *topo, unsigned what);
-/** The same on a device by name: matmuls, the block and copies (from memory that it pins) are its own.  Its failure to open is
- *  returned, too; without COMPUTE and LINKS it is not opened. */
-strata_status st_machine_measure_on(struct st_machine *machine, const struct st_workload *workload,
-                                    const struct st_compute *compute, const struct st_config *config,
-                                    const struct st_topology *topo, unsigned what, const char *device);
+                                 const struct st_machine_opts *opts, unsigned what);
 
 /* What a device's own matmul does at most. */
 struct st_matmul_ceiling {
@@ -49,9 +56,8 @@ struct st_matmul_ceiling {
 };
 /** The best rate of products of large square matrices of a dtype: what a step's model FLOPs are held against.  Sizes double up to
  *  16384 on a device with memory of its own, 2048 on others, as long as a product takes less than a second; the best of the
- * largest three, about half a second.  E_NOFIT, E_DEVICE_OOM: no room for it; errors of st_machine_measure_on(). */
-strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dtype dtype, const struct st_config *config,
-                                        const struct st_topology *topo, const char *device);
+ * largest three, about half a second.  E_NOFIT, E_DEVICE_OOM: no room for it; errors of st_machine_measure(). */
+strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dtype dtype, const struct st_machine_opts *opts);
 
 /** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "drives",
  * "matmul_flops", "block_flops", "head_flops", "upload", "download", "read", "write", "mixed", "update", "checksum",

@@ -15,7 +15,6 @@
 #include "core/base/rng.h"
 #include "core/base/size.h"
 #include "core/system/clock.h"
-#include "offload/config/config.h"
 #include "offload/machine/machine_measure_internal.h"
 #include "offload/optim/optimizer.h"
 
@@ -128,20 +127,20 @@ static strata_status find_device_most(struct st_prober *m)
     return STRATA_OK;
 }
 
-strata_status st_measure_open(struct st_prober *m, strata_dtype dtype, const struct st_config *config,
-                              const struct st_topology *topo, const char *device, uint64_t bytes)
+strata_status st_measure_open(struct st_prober *m, strata_dtype dtype, const struct st_machine_opts *opts, uint64_t bytes)
 {
+    const char *device = opts->device != NULL ? opts->device : "cpu";
     strata_status st;
 
     *m = (struct st_prober){
-        .dtype = dtype, .kernels = st_kernels_pick(config->isa), .ops = st_device_find(device), .index = st_device_index(device)};
+        .dtype = dtype, .kernels = st_kernels_pick(opts->isa), .ops = st_device_find(device), .index = st_device_index(device)};
     if (m->ops == NULL)
         return st_error(STRATA_E_INVAL, "unknown device \"%s\"", device);
     if (m->kernels == NULL)
-        return st_error(STRATA_E_INVAL, "strata.isa %s is unknown or cannot run on this processor", config->isa);
+        return st_error(STRATA_E_INVAL, "strata.isa %s is unknown or cannot run on this processor", opts->isa);
     st = find_device_most(m);
     if (st == STRATA_OK)
-        st = st_workers_create(&m->workers, config->threads, topo);
+        st = st_workers_create(&m->workers, opts->threads, opts->topology);
     if (st == STRATA_OK)
         st = st_arena_create(&m->host, "copy probe", bytes < m->device_most ? bytes : m->device_most, m->workers);
     if (st == STRATA_OK)
@@ -312,15 +311,15 @@ static void update_carve(struct update_probe *p, unsigned char *base)
     p->residual = (int16_t *)(void *)((unsigned char *)p->grad + plane);
 }
 
-static strata_status measure_update(struct st_prober *m, const struct st_workload *w, const struct st_config *config,
+static strata_status measure_update(struct st_prober *m, const struct st_workload *w, const struct st_machine_opts *opts,
                                     double *rate)
 {
     struct update_probe probe = {
         .elems = clamp(w->params, UPDATE_ELEMS_MIN, UPDATE_ELEMS_MAX) / ST_TILE_ELEMS * ST_TILE_ELEMS,
         .kernels = m->kernels,
         .dtype = w->dtype,
-        .moments = {.format = config->moments},
-        .coef = {.rule = st_rule_of(config->optimizer.type),
+        .moments = {.format = opts->moments},
+        .coef = {.rule = opts->rule,
                  .grad_scale = 1,
                  .beta1 = 0.9f,
                  .one_minus_beta1 = 0.1f,
@@ -392,17 +391,10 @@ static void measure_model(struct st_prober *m, const struct st_workload *w, cons
 }
 
 strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_compute *compute,
-                                 const struct st_config *config, const struct st_topology *topo, unsigned what)
-{
-    return st_machine_measure_on(machine, workload, compute, config, topo, what, "cpu");
-}
-
-strata_status st_machine_measure_on(struct st_machine *machine, const struct st_workload *workload,
-                                    const struct st_compute *compute, const struct st_config *config,
-                                    const struct st_topology *topo, unsigned what, const char *device)
+                                 const struct st_machine_opts *opts, unsigned what)
 {
     struct st_prober m;
-    strata_status st = st_measure_open(&m, workload->dtype, config, topo, device, copy_bytes(workload));
+    strata_status st = st_measure_open(&m, workload->dtype, opts, copy_bytes(workload));
 
     if (st == STRATA_OK && (what & (ST_MEASURE_COMPUTE | ST_MEASURE_LINKS)) != 0)
         st = measure_device(&m, machine, workload, what);
@@ -411,10 +403,10 @@ strata_status st_machine_measure_on(struct st_machine *machine, const struct st_
             measure_model(&m, workload, compute, machine);
         if ((what & ST_MEASURE_UPDATE) != 0) {
             note_failure(measure_checksum(&m, &machine->rates.checksum), "the checksum");
-            note_failure(measure_update(&m, workload, config, &machine->rates.update), "the optimizer update");
+            note_failure(measure_update(&m, workload, opts, &machine->rates.update), "the optimizer update");
         }
-        if ((what & ST_MEASURE_DISK) != 0 && strcmp(config->io_method, "fake") != 0)
-            note_failure(st_machine_measure_disk(machine, config), "the disk");
+        if ((what & ST_MEASURE_DISK) != 0 && strcmp(opts->nvme.method, "fake") != 0)
+            note_failure(st_machine_measure_disk(machine, &opts->nvme), "the disk");
         st_error_clear();
     }
     st_measure_close(&m);

@@ -5,7 +5,6 @@
  * more would take too long.  So a GPU is measured at the shapes that fill it, and an emulated one is not waited for. */
 #include "core/base/error.h"
 #include "core/system/clock.h"
-#include "offload/config/config.h"
 #include "offload/device/tensor_ops.h"
 #include "offload/machine/machine_measure_internal.h"
 
@@ -222,13 +221,12 @@ static strata_status measure_ceiling(struct st_prober *m, struct matmul_probe *p
     return st;
 }
 
-strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dtype dtype, const struct st_config *config,
-                                        const struct st_topology *topo, const char *device)
+strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dtype dtype, const struct st_machine_opts *opts)
 {
     struct st_matmul_ceiling found = {0};
     struct matmul_probe probe;
     struct st_prober m;
-    strata_status st = st_measure_open(&m, dtype, config, topo, device, ST_MEASURE_COPY_BYTES_MIN);
+    strata_status st = st_measure_open(&m, dtype, opts, ST_MEASURE_COPY_BYTES_MIN);
 
     if (st == STRATA_OK) {
         const uint32_t size = has_memory(&m) ? CEILING_DEVICE : CEILING_HOST;

@@ -1,6 +1,5 @@
 /* offload/machine/machine_measure_disk.c - what the swap directories give, each alone and all together, by nvme/measure/probe.c.
  */
-#include "offload/config/config.h"
 #include "offload/machine/machine_measure_internal.h"
 
 #include "core/base/error.h"
@@ -16,42 +15,39 @@ static uint64_t file_bytes(uint32_t dirs, uint64_t room)
 }
 
 /* Each directory alone, for its part of the swap: what it moves when reads and writes share it, as they do in a step. */
-static strata_status measure_dirs(struct st_machine *m, const struct st_config *config, struct st_probe_opts *probe)
+static strata_status measure_dirs(struct st_machine *m, const struct st_nvme_opts *nvme, struct st_probe_opts *probe)
 {
     struct st_probe_rates rates;
 
-    for (uint32_t i = 0; i < config->nvme_dir_count; i++) {
+    for (uint32_t i = 0; i < nvme->dir_count; i++) {
         strata_status st;
 
-        probe->dir = config->nvme_dirs[i];
+        probe->dir = nvme->dirs[i];
         if ((st = st_probe_run(probe, &rates)) != STRATA_OK)
             return st;
         m->rates.dir_rates[i] = rates.mixed;
     }
-    m->rates.dir_count = m->rates.drives = config->nvme_dir_count;
+    m->rates.dir_count = m->rates.drives = nvme->dir_count;
     return STRATA_OK;
 }
 
-strata_status st_machine_measure_disk(struct st_machine *m, const struct st_config *config)
+strata_status st_machine_measure_disk(struct st_machine *m, const struct st_nvme_opts *nvme)
 {
     const uint64_t room = m->capacity.bytes[STRATA_TIER_NVME] / 4 / ST_SWAP_ALIGN * ST_SWAP_ALIGN;
-    const uint32_t count = config->nvme_dir_count;
-    const char *dirs[ST_CONFIG_DIRS_MAX];
-    struct st_probe_opts probe = {.dir = config->nvme_dirs[0],
-                                  .method = config->io_method,
+    const uint32_t count = nvme->dir_count;
+    struct st_probe_opts probe = {.dir = nvme->dirs[0],
+                                  .method = nvme->method,
                                   .bytes = file_bytes(1, room),
                                   .seconds_max = st_measure_patience(PROBE_DISK_SECONDS)};
     struct st_probe_rates rates;
     strata_status st;
 
     if (room == 0)
-        return st_error(STRATA_E_NOSPC, "%s: no space to measure with", config->nvme_dirs[0]);
+        return st_error(STRATA_E_NOSPC, "%s: no space to measure with", nvme->dirs[0]);
     if (count > 1) {
-        if ((st = measure_dirs(m, config, &probe)) != STRATA_OK)
+        if ((st = measure_dirs(m, nvme, &probe)) != STRATA_OK)
             return st;
-        for (uint32_t i = 0; i < count; i++)
-            dirs[i] = config->nvme_dirs[i];
-        probe.dirs = dirs;
+        probe.dirs = nvme->dirs;
         probe.dir_count = count;
         probe.dir_rates = m->rates.dir_rates;
         probe.bytes = file_bytes(count, room);

@@ -35,8 +35,7 @@ double st_measure_patience(double seconds);
 
 /** Workers, kernels, the device's table and the host buffer of `bytes`, less where the device has no room for as many.
  *  E_INVAL (names), E_NOMEM, E_NOSYS, E_NOFIT.  After an error, too: st_measure_close(). */
-strata_status st_measure_open(struct st_prober *m, strata_dtype dtype, const struct st_config *config,
-                              const struct st_topology *topo, const char *device, uint64_t bytes);
+strata_status st_measure_open(struct st_prober *m, strata_dtype dtype, const struct st_machine_opts *opts, uint64_t bytes);
 void st_measure_close(struct st_prober *m);
 strata_status st_measure_open_device(struct st_prober *m, uint64_t arena_bytes);
 void st_measure_close_device(struct st_prober *m); /* none open is fine */
@@ -54,7 +53,7 @@ strata_status st_measure_block(struct st_prober *m, const struct st_workload *w,
 strata_status st_measure_head(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                               struct st_machine *machine);
 
-/** Rates of the config's directories: of each alone where there are several, and of all.  E_NOSPC, I/O errors. */
-strata_status st_machine_measure_disk(struct st_machine *m, const struct st_config *config);
+/** Rates of the directories: of each alone where there are several, and of all.  E_NOSPC, I/O errors. */
+strata_status st_machine_measure_disk(struct st_machine *m, const struct st_nvme_opts *nvme);
 
 #endif

@@ -2,12 +2,11 @@
 #ifndef OFFLOAD_PROGRAM_POLICY_H
 #define OFFLOAD_PROGRAM_POLICY_H
 
+#include "core/base/size.h"
 #include "kernels/kernels.h"
 #include "strata/types.h"
 #include <stdbool.h>
 #include <stdint.h>
-
-#define ST_AUTO_BYTES UINT64_MAX /* "auto" for a size */
 
 /* Shares of blocks are counted in so many parts.  AUTO: 0, until st_plan_balance() knows better. */
 #define ST_CARRY_PARTS 64u

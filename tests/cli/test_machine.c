@@ -4,7 +4,7 @@
 #include "core/json/json.h"
 #include "core/system/topology.h"
 #include "nvme/swap/swap.h"
-#include "offload/config/config.h"
+#include "offload/config/config_options.h"
 #include "offload/machine/machine.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
@@ -31,6 +31,25 @@ struct fixture {
     struct st_workload workload;
     struct st_page page;
 };
+
+static strata_status here(struct st_machine *m, const struct st_config *config, const struct st_topology *topology)
+{
+    struct st_machine_opts opts;
+
+    st_config_machine_opts(&opts, config);
+    opts.topology = topology;
+    return st_machine_here(m, &opts);
+}
+
+static strata_status measure(struct st_machine *m, const struct fixture *f, const struct st_compute *compute,
+                             const struct st_config *config, unsigned what)
+{
+    struct st_machine_opts opts;
+
+    st_config_machine_opts(&opts, config);
+    opts.topology = f->topology;
+    return st_machine_measure(m, &f->workload, compute, &opts, what);
+}
 
 static int setup(void **state)
 {
@@ -80,7 +99,7 @@ static void budgets_are_capacities(void **state)
     f->config.device_memory = 3 * MIB;
     f->config.host_memory = 5 * MIB;
     f->config.threads = 2;
-    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
     assert_int_equal(m.capacity.bytes[STRATA_TIER_DEVICE], 3 * MIB);
     assert_int_equal(m.capacity.bytes[STRATA_TIER_HOST], 5 * MIB);
     assert_int_equal(m.capacity.bytes[STRATA_TIER_NVME], 0);
@@ -94,14 +113,14 @@ static void automatic_budgets_leave_room(void **state)
     struct fixture *f = *state;
     struct st_machine m;
 
-    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
     assert_true(m.capacity.bytes[STRATA_TIER_DEVICE] > 0);
     assert_true(m.capacity.bytes[STRATA_TIER_HOST] > 0);
     assert_true(m.capacity.bytes[STRATA_TIER_DEVICE] + m.capacity.bytes[STRATA_TIER_HOST] <
                 st_topology_memory_limit(f->topology));
     assert_int_equal(m.capacity.workers, st_topology_core_count(f->topology));
     f->config.device_memory = UINT64_C(1) << 60; /* nothing is left for the host, and nothing wraps */
-    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
     assert_int_equal(m.capacity.bytes[STRATA_TIER_HOST], 0);
 }
 
@@ -112,7 +131,7 @@ static void a_missing_directory_is_refused(void **state)
 
     snprintf(f->config.nvme_dirs[0], sizeof(f->config.nvme_dirs[0]), "%s/missing", scratch_dir);
     f->config.nvme_dir_count = 1;
-    assert_int_equal(strata_status_exit_code(st_machine_here(&m, &f->config, f->topology)), 2);
+    assert_int_equal(strata_status_exit_code(here(&m, &f->config, f->topology)), 2);
     assert_non_null(strstr(strata_last_error(), "missing"));
 }
 
@@ -183,8 +202,8 @@ static void every_rate_is_measured(void **state)
 
     memcpy(f->config.nvme_dirs[0], scratch_dir, sizeof(scratch_dir));
     f->config.nvme_dir_count = 1;
-    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
-    assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &f->config, f->topology, ST_MEASURE_ALL), STRATA_OK);
+    assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(measure(&m, f, NULL, &f->config, ST_MEASURE_ALL), STRATA_OK);
     assert_true(m.rates.matmul_flops > 0 && m.rates.upload > 0 && m.rates.download > 0 && m.rates.update > 0);
     assert_true(m.rates.read > 0 && m.rates.write > 0 && m.rates.checksum > 0);
     assert_true(m.rates.block_flops == 0 && m.rates.head_flops == 0); /* no model, no block, no head */
@@ -204,8 +223,8 @@ static void each_of_several_directories_is_measured(void **state)
         assert_int_equal(mkdir(config.nvme_dirs[i], 0700), 0);
     }
     config.nvme_dir_count = 2;
-    assert_int_equal(st_machine_here(&m, &config, f->topology), STRATA_OK);
-    assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &config, f->topology, ST_MEASURE_DISK), STRATA_OK);
+    assert_int_equal(here(&m, &config, f->topology), STRATA_OK);
+    assert_int_equal(measure(&m, f, NULL, &config, ST_MEASURE_DISK), STRATA_OK);
     assert_true(m.rates.read > 0 && m.rates.write > 0 && m.rates.mixed > 0);
     assert_int_equal(m.rates.dir_count, 2);
     assert_int_equal(m.rates.drives, 2);
@@ -299,9 +318,8 @@ static void block_and_head_are_measured_where_they_fit(void **state)
     f->workload.block_forward_flops = 1e6;
     f->workload.block_backward_flops = 2e6;
     f->workload.workers = 256;
-    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
-    assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
-                     STRATA_OK);
+    assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(measure(&m, f, &compute, &f->config, ST_MEASURE_ALL & ~ST_MEASURE_DISK), STRATA_OK);
     assert_true(m.rates.block_flops > 0 && m.rates.head_flops > 0);
     assert_true(calls.forward > 1 && calls.backward == calls.forward);
     assert_true(calls.grad > 1 && calls.norm == calls.grad);
@@ -309,15 +327,13 @@ static void block_and_head_are_measured_where_they_fit(void **state)
 
     m.rates.block_flops = m.rates.head_flops = 0;
     calls.failing = true;
-    assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
-                     STRATA_OK);
+    assert_int_equal(measure(&m, f, &compute, &f->config, ST_MEASURE_ALL & ~ST_MEASURE_DISK), STRATA_OK);
     assert_true(m.rates.block_flops == 0 && m.rates.head_flops == 0 && m.rates.update > 0);
     assert_int_equal(kept_log.count, 2);
 
     calls.failing = false;
     m.capacity.bytes[STRATA_TIER_DEVICE] = 1 << 20; /* a quarter holds the head, not the block's 262144 bytes of gradient */
-    assert_int_equal(st_machine_measure(&m, &f->workload, &compute, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
-                     STRATA_OK);
+    assert_int_equal(measure(&m, f, &compute, &f->config, ST_MEASURE_ALL & ~ST_MEASURE_DISK), STRATA_OK);
     assert_true(m.rates.block_flops == 0 && m.rates.head_flops > 0);
     assert_int_equal(kept_log.count, 2);
 }
@@ -329,9 +345,9 @@ static void a_failed_disk_leaves_the_other_rates(void **state)
 
     memcpy(f->config.nvme_dirs[0], scratch_dir, sizeof(scratch_dir));
     f->config.nvme_dir_count = 1;
-    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.mkdir", .result = -EIO});
-    assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &f->config, f->topology, ST_MEASURE_ALL), STRATA_OK);
+    assert_int_equal(measure(&m, f, NULL, &f->config, ST_MEASURE_ALL), STRATA_OK);
     assert_true(m.rates.matmul_flops > 0 && m.rates.upload > 0 && m.rates.update > 0);
     assert_true(m.rates.read == 0 && m.rates.write == 0 && m.rates.mixed == 0);
     assert_int_equal(kept_log.count, 1);
@@ -343,9 +359,8 @@ static void an_unknown_kernel_set_is_refused(void **state)
     struct st_machine m;
 
     snprintf(f->config.isa, sizeof(f->config.isa), "pentium");
-    assert_int_equal(st_machine_here(&m, &f->config, f->topology), STRATA_OK);
-    assert_int_equal(st_machine_measure(&m, &f->workload, NULL, &f->config, f->topology, ST_MEASURE_ALL & ~ST_MEASURE_DISK),
-                     STRATA_E_INVAL);
+    assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(measure(&m, f, NULL, &f->config, ST_MEASURE_ALL & ~ST_MEASURE_DISK), STRATA_E_INVAL);
     assert_non_null(strstr(strata_last_error(), "pentium"));
 }
 
