@@ -187,7 +187,7 @@ static uint32_t carried_pages(const struct st_plan *plan)
     uint32_t count = 0;
 
     for (uint32_t p = 0; p < plan->program.workload.page_count; p++)
-        count += plan->program.pages[p].carried;
+        count += plan->program.pages[p].state == ST_WHERE_STREAMED;
     return count;
 }
 

@@ -113,14 +113,14 @@ static strata_status load_chunk(struct st_engine *eng, uint32_t c, st_engine_fil
 {
     const struct st_chunk *chunk = &eng->program->chunks[c];
     struct fill_job j = {.eng = eng, .chunk = chunk, .fill = fill, .ctx = ctx, .weight_on_device = weight_on_device};
-    const bool swapped = chunk->tier == STRATA_TIER_NVME;
+    const bool swapped = chunk->state == ST_WHERE_NVME;
 
     j.width = st_format_bytes(chunk->format, 1);
     j.master_width = st_master_width(eng->program->master);
     j.weight = weight_page + chunk->at;
-    if (chunk->tier != STRATA_TIER_COUNT)
+    if (chunk->state != ST_WHERE_NONE)
         j.state = swapped ? slot_for(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
-    j.state_on_device = chunk->tier == STRATA_TIER_DEVICE;
+    j.state_on_device = chunk->state == ST_WHERE_DEVICE;
     pthread_mutex_init(&j.lock, NULL);
     if (swapped)
         memset(j.state, 0, chunk->bytes);
@@ -143,25 +143,25 @@ static strata_status load_page(struct st_engine *eng, uint32_t p, st_engine_fill
 {
     const struct st_page_place *place = &eng->program->pages[p];
     const uint64_t bytes = eng->program->workload.pages[p].bytes;
-    const bool on_device = place->weight_home == STRATA_TIER_DEVICE;
+    const bool on_device = place->home == ST_WHERE_DEVICE;
     unsigned char *weight;
     strata_status st = STRATA_OK;
 
     if (on_device)
         weight = st_engine_pointer(eng, place->weight_region);
-    else if (place->weight_home == STRATA_TIER_HOST)
+    else if (place->home == ST_WHERE_HOST)
         weight = st_engine_pointer(eng, place->home_region);
     else
         weight = slot_for(eng, ST_OP_READ_WEIGHT);
-    if (place->weight_home == STRATA_TIER_NVME)
+    if (place->home == ST_WHERE_NVME)
         memset(weight, 0, eng->program->buffers[place->home_region].bytes);
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)
         st = load_chunk(eng, c, fill, ctx, weight, on_device);
-    if (st == STRATA_OK && place->weight_home == STRATA_TIER_NVME) {
+    if (st == STRATA_OK && place->home == ST_WHERE_NVME) {
         st_engine_hash_weights(eng, p, weight);
         st = st_engine_transfer(eng, ST_IO_WRITE, place->home_region, weight);
     }
-    if (st == STRATA_OK && place->resident && !on_device)
+    if (st == STRATA_OK && place->weights == ST_WHERE_DEVICE && !on_device)
         st = st_engine_put(eng, st_engine_pointer(eng, place->weight_region), weight, bytes);
     return st;
 }
@@ -238,8 +238,8 @@ static strata_status page_weights(struct st_engine *eng, uint32_t p, const unsig
     unsigned char *slot;
     strata_status st;
 
-    *on_device = place->weight_home == STRATA_TIER_DEVICE;
-    if (place->weight_home != STRATA_TIER_NVME) {
+    *on_device = place->home == ST_WHERE_DEVICE;
+    if (place->home != ST_WHERE_NVME) {
         *out = st_engine_pointer(eng, *on_device ? place->weight_region : place->home_region);
         return STRATA_OK;
     }
@@ -338,10 +338,10 @@ static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struc
     const uint64_t bytes[3] = {chunk->elems * st_master_width(eng->program->master), moment, moment};
     const uint64_t offsets[3] = {0, chunk->moment1_offset, chunk->moment2_offset};
     unsigned char *state =
-        chunk->tier == STRATA_TIER_NVME ? slot_for(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
+        chunk->state == ST_WHERE_NVME ? slot_for(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
     strata_status st = STRATA_OK;
 
-    if (chunk->tier == STRATA_TIER_NVME) {
+    if (chunk->state == ST_WHERE_NVME) {
         st = st_engine_transfer(eng, ST_IO_READ, chunk->region, state);
         if (st == STRATA_OK)
             st = st_engine_verify_state(eng, c, state);
@@ -349,7 +349,7 @@ static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struc
     for (uint32_t i = bytes[0] != 0 ? 0 : 1; i < 1 + eng->program->moments && st == STRATA_OK; i++) {
         struct digest_span span = {.digest = planes[i], .width = 1};
 
-        st = emit_span(eng, state + offsets[i], chunk->tier == STRATA_TIER_DEVICE, bytes[i], 1, digest_emit, &span);
+        st = emit_span(eng, state + offsets[i], chunk->state == ST_WHERE_DEVICE, bytes[i], 1, digest_emit, &span);
     }
     return st;
 }
@@ -358,7 +358,7 @@ static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struc
 static strata_status digest_state(struct st_engine *eng, struct st_digest *whole, struct st_digest *const planes[3])
 {
     for (uint32_t c = 0; c < eng->program->chunk_count; c++) {
-        strata_status st = eng->program->chunks[c].tier == STRATA_TIER_COUNT ? STRATA_OK : digest_chunk_state(eng, c, planes);
+        strata_status st = eng->program->chunks[c].state == ST_WHERE_NONE ? STRATA_OK : digest_chunk_state(eng, c, planes);
 
         if (st != STRATA_OK)
             return st;

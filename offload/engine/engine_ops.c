@@ -71,9 +71,9 @@ static strata_status check(struct st_engine *eng, const struct st_access *a)
 
     if (eng->verified[a->buffer])
         return STRATA_OK;
-    if (a->content == ST_HOLDS_WEIGHT && eng->program->pages[a->index].weight_home == STRATA_TIER_NVME)
+    if (a->content == ST_HOLDS_WEIGHT && eng->program->pages[a->index].home == ST_WHERE_NVME)
         st = st_engine_verify_weights(eng, a->index, data);
-    else if (a->content == ST_HOLDS_STATE && eng->program->chunks[a->index].tier == STRATA_TIER_NVME)
+    else if (a->content == ST_HOLDS_STATE && eng->program->chunks[a->index].state == ST_WHERE_NVME)
         st = st_engine_verify_state(eng, a->index, data);
     else if (a->content == ST_HOLDS_ACT && eng->act_checksums != NULL)
         st = st_engine_verify_act(eng, a->index, data);
@@ -376,9 +376,9 @@ bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op)
         return false;
     switch ((enum st_content)row->operands[0].content) {
     case ST_HOLDS_WEIGHT:
-        return eng->program->pages[op->page].weight_home == STRATA_TIER_NVME;
+        return eng->program->pages[op->page].home == ST_WHERE_NVME;
     case ST_HOLDS_STATE:
-        return eng->program->pages[op->page].carried && eng->program->chunks[op->chunk].tier == STRATA_TIER_NVME;
+        return eng->program->pages[op->page].state == ST_WHERE_STREAMED && eng->program->chunks[op->chunk].state == ST_WHERE_NVME;
     default:
         return eng->act_checksums != NULL;
     }

@@ -54,7 +54,7 @@ void st_engine_begin_step(struct st_engine *eng)
 /* Did the host take page p's norm?  Only where the table's sum lies parked; all others are finished on the device. */
 static bool finished_on_host(const struct st_program *program, uint32_t p)
 {
-    return program->pages[p].parked && program->workload.pages[p].kind == ST_PAGE_TABLE;
+    return program->pages[p].sum == ST_WHERE_HOST && program->workload.pages[p].kind == ST_PAGE_TABLE;
 }
 
 /* Sums over pages in index order; each page's own sum was taken in block order. */
@@ -67,7 +67,7 @@ static void sum_norms(const struct st_engine *eng, const struct st_norm *device,
     for (uint32_t p = 0; p < eng->program->workload.page_count; p++) {
         const struct st_norm *n = finished_on_host(eng->program, p) ? &host[p] : &device[p];
 
-        if (!eng->program->pages[p].trained)
+        if (eng->program->pages[p].grad == ST_WHERE_NONE)
             continue;
         *norm2 += n->norm2;
         *nonfinite += n->nonfinite;

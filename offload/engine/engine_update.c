@@ -108,8 +108,8 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
         .grad = (const unsigned char *)grad_page + chunk->first * width,
         .width = width,
         .coef = coef_of(eng, chunk),
-        .state_swapped = chunk->tier == STRATA_TIER_NVME,
-        .weight_swapped = place->weight_home == STRATA_TIER_NVME,
+        .state_swapped = chunk->state == ST_WHERE_NVME,
+        .weight_swapped = place->home == ST_WHERE_NVME,
     };
 
     /* The page's weights were read for this update: each chunk checks its own part. */

@@ -137,7 +137,7 @@ static void upload_tokens(struct st_emitter *e)
 static bool updates_on_device(const struct st_plan *plan)
 {
     for (uint32_t p = 0; p < plan->program.workload.page_count; p++)
-        if (plan->program.pages[p].device_update)
+        if (plan->program.pages[p].grad == ST_WHERE_DEVICE)
             return true;
     return false;
 }

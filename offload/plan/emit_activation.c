@@ -22,9 +22,8 @@ static uint32_t act_slot(struct st_emitter *e, uint32_t id)
 uint32_t st_emit_act_fresh(struct st_emitter *e, uint32_t boundary, uint32_t micro)
 {
     const uint64_t id = st_emit_act_id(e, boundary, micro);
-    const uint32_t region = e->lay->act_device[id];
 
-    return region != ST_NO_BUFFER ? region : act_slot(e, (uint32_t)id);
+    return e->program->acts == ST_WHERE_DEVICE ? e->lay->checkpoints[id] : act_slot(e, (uint32_t)id);
 }
 
 /* The checkpoint in host memory: its region, or a slot filled from its extent. */
@@ -32,13 +31,13 @@ static uint32_t host_act(struct st_emitter *e, uint64_t id, uint32_t micro, unsi
 {
     uint32_t slot;
 
-    if (e->lay->act_nvme[id] == ST_NO_BUFFER)
-        return e->lay->act_host[id];
+    if (e->program->acts == ST_WHERE_HOST)
+        return e->lay->checkpoints[id];
     slot = st_pool_find(&e->lay->host_acts, (uint32_t)id);
     if (slot != ST_NO_BUFFER)
         return slot;
     slot = st_pool_take(&e->lay->host_acts, (uint32_t)id);
-    st_emit_copy(e, ST_OP_READ_ACT, phases, e->lay->act_nvme[id], slot, id, e->program->buffers[e->lay->act_nvme[id]].bytes)
+    st_emit_copy(e, ST_OP_READ_ACT, phases, e->lay->checkpoints[id], slot, id, e->program->buffers[e->lay->checkpoints[id]].bytes)
         ->micro = micro;
     return slot;
 }
@@ -49,8 +48,8 @@ uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro
     struct st_pool *pool = &e->lay->acts;
     uint32_t slot, host;
 
-    if (e->lay->act_device[id] != ST_NO_BUFFER)
-        return e->lay->act_device[id];
+    if (e->program->acts == ST_WHERE_DEVICE)
+        return e->lay->checkpoints[id];
     for (uint32_t i = 0; i < pool->count; i++) {
         if (pool->holds[i] == id) {
             pool->used[i] = ++e->tick;
@@ -66,13 +65,14 @@ uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro
 void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, uint32_t slot)
 {
     const uint64_t id = st_emit_act_id(e, boundary, micro);
-    const uint32_t extent = e->lay->act_nvme[id];
+    const uint32_t checkpoint = e->lay->checkpoints[id];
+    const bool nvme = e->program->acts == ST_WHERE_NVME;
     uint32_t host;
 
-    if (e->lay->act_device[id] != ST_NO_BUFFER)
+    if (e->program->acts == ST_WHERE_DEVICE)
         return;
-    host = extent != ST_NO_BUFFER ? st_pool_take(&e->lay->host_acts, (uint32_t)id) : e->lay->act_host[id];
+    host = nvme ? st_pool_take(&e->lay->host_acts, (uint32_t)id) : checkpoint;
     st_emit_copy(e, ST_OP_DOWNLOAD_ACT, FORWARD, slot, host, id, e->program->workload.activation_bytes)->micro = micro;
-    if (extent != ST_NO_BUFFER)
-        st_emit_copy(e, ST_OP_WRITE_ACT, FORWARD, host, extent, id, e->program->buffers[extent].bytes)->micro = micro;
+    if (nvme)
+        st_emit_copy(e, ST_OP_WRITE_ACT, FORWARD, host, checkpoint, id, e->program->buffers[checkpoint].bytes)->micro = micro;
 }

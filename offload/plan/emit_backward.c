@@ -9,7 +9,7 @@
 
 static bool trained(const struct st_emitter *e, uint32_t p)
 {
-    return e->program->pages[p].trained;
+    return e->program->pages[p].grad != ST_WHERE_NONE;
 }
 
 /* The device buffer that page p's gradient is summed in for these micro-batches. */
@@ -18,9 +18,9 @@ static uint32_t open_sum(struct st_emitter *e, uint32_t p, const struct st_micro
     const struct st_page_place *place = &e->program->pages[p];
     uint32_t slot;
 
-    if (!place->trained)
+    if (place->grad == ST_WHERE_NONE)
         return ST_NO_BUFFER;
-    if (place->accum_region != ST_NO_BUFFER && !place->parked)
+    if (place->sum == ST_WHERE_DEVICE)
         return place->accum_region;
     slot = st_pool_take(st_place_is_small(e->plan, p) ? &e->lay->small_grads : &e->lay->grads, p);
     if (micros->opens)
@@ -72,7 +72,7 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
     const struct st_page_place *place = &program->pages[p];
     uint32_t rounded = sum;
 
-    if (place->device_update)
+    if (place->grad == ST_WHERE_DEVICE)
         rounded = place->grad_region;
     else if (program->workload.dtype != STRATA_F32)
         rounded = st_pool_take(st_place_is_small(e->plan, p) ? &e->lay->small_rounded : &e->lay->rounded, p);
@@ -81,11 +81,11 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
     st_emit_operand(e, ST_ROLE_GRAD, rounded, p);
     st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_device, 0);
     st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->block_sums, 0);
-    if (!place->device_update && held_back(e, p)) {
+    if (place->grad != ST_WHERE_DEVICE && held_back(e, p)) {
         assert(e->held_count < ST_HELD_MAX);
         e->held[e->held_count].page = p;
         e->held[e->held_count++].from = rounded;
-    } else if (!place->device_update) {
+    } else if (place->grad != ST_WHERE_DEVICE) {
         download_grad(e, p, rounded);
     }
     if (st_emit_in_backward(e))
@@ -99,7 +99,7 @@ static void close_sum(struct st_emitter *e, uint32_t p, uint32_t sum, const stru
 
     if (sum == ST_NO_BUFFER)
         return;
-    if (place->parked && (!micros->closes || st_place_is_table(e->plan, p)))
+    if (place->sum == ST_WHERE_HOST && (!micros->closes || st_place_is_table(e->plan, p)))
         park_sum(e, p, sum);
     else if (micros->closes && !st_place_is_table(e->plan, p))
         finish_grad(e, p, sum);
@@ -258,7 +258,7 @@ void st_emit_table_backward(struct st_emitter *e)
 
     if (!trained(e, w->table_first))
         return;
-    if (!e->program->pages[w->table_first].parked) {
+    if (e->program->pages[w->table_first].sum != ST_WHERE_HOST) {
         for (uint32_t p = w->table_first; p < end; p++)
             scatter_device(e, p);
         return;

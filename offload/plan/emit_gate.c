@@ -11,9 +11,9 @@ uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases)
     const struct st_page_place *place = &program->pages[p];
     uint32_t slot;
 
-    if (place->weight_home == STRATA_TIER_HOST)
+    if (place->home == ST_WHERE_HOST)
         return place->home_region;
-    assert(place->weight_home == STRATA_TIER_NVME);
+    assert(place->home == ST_WHERE_NVME);
     slot = st_pool_find(&e->lay->host_weights, p);
     if (slot != ST_NO_BUFFER)
         return slot;
@@ -39,7 +39,7 @@ uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases
     const struct st_page_place *place = &e->program->pages[p];
     uint32_t slot, from;
 
-    if (place->resident)
+    if (place->weights == ST_WHERE_DEVICE)
         return place->weight_region;
     slot = st_pool_find(device_slots(e, p), p);
     if (slot != ST_NO_BUFFER)
@@ -53,14 +53,14 @@ uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases
 /* Bytes of page p's weights that an update changes; on the way to an extent the whole pages of the drive that they lie in. */
 static uint64_t updated_bytes(const struct st_emitter *e, uint32_t p)
 {
-    return st_page_updated_bytes(&e->program->workload.pages[p], e->program->pages[p].weight_home);
+    return st_page_updated_bytes(&e->program->workload.pages[p], e->program->pages[p].home);
 }
 
 static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
 {
     const struct st_page_place *place = &e->program->pages[p];
 
-    if (place->weight_home != STRATA_TIER_NVME)
+    if (place->home != ST_WHERE_NVME)
         return;
     st_emit_copy(e, ST_OP_WRITE_WEIGHT, e->update_phases, slot, place->home_region, p, st_extent_bytes(updated_bytes(e, p)))
         ->page = p;
@@ -95,12 +95,12 @@ static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
 {
     const struct st_chunk *chunk = &e->program->chunks[c];
     const struct st_page_place *place = &e->program->pages[chunk->page];
-    const bool swapped = chunk->tier == STRATA_TIER_NVME, device = place->device_update;
+    const bool swapped = chunk->state == ST_WHERE_NVME, device = place->grad == ST_WHERE_DEVICE;
     const uint32_t home = swapped ? state_slot(e, c) : chunk->region;
-    const uint32_t state = place->carried ? st_pool_take(&e->lay->carries, c) : home;
+    const uint32_t state = place->state == ST_WHERE_STREAMED ? st_pool_take(&e->lay->carries, c) : home;
     struct st_op *op;
 
-    if (place->carried)
+    if (place->state == ST_WHERE_STREAMED)
         move_state(e, ST_OP_UPLOAD_STATE, e->update_phases, c, home, state);
     op = st_emit_op(e, device ? ST_OP_UPDATE_DEVICE : ST_OP_UPDATE, e->update_phases);
     op->page = chunk->page;
@@ -112,7 +112,7 @@ static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
         st_emit_operand(e, ST_ROLE_OVERFLOWS, e->lay->at.overflows_device, 0);
     if (!st_emit_in_backward(e)) /* the norm of the whole step, its clip factor */
         st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_host, 0);
-    if (place->carried)
+    if (place->state == ST_WHERE_STREAMED)
         move_state(e, ST_OP_DOWNLOAD_STATE, e->update_phases, c, state, home);
     if (swapped)
         move_state(e, ST_OP_WRITE_STATE, e->update_phases, c, home, chunk->region);
@@ -123,7 +123,7 @@ static void update_chunks(struct st_emitter *e, uint32_t p, uint32_t weight)
     const struct st_page_place *place = &e->program->pages[p];
 
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
-        if (e->program->chunks[c].tier != STRATA_TIER_COUNT)
+        if (e->program->chunks[c].state != ST_WHERE_NONE)
             update_chunk(e, c, weight);
 }
 
@@ -133,7 +133,7 @@ static unsigned gate_phases(const struct st_emitter *e, uint32_t p)
 {
     const bool gathered = st_place_is_table(e->plan, p) && st_place_gather_on_host(e->plan);
 
-    return st_emit_gated(e) && (gathered || !e->program->pages[p].resident) ? ALWAYS : e->update_phases;
+    return st_emit_gated(e) && (gathered || e->program->pages[p].weights != ST_WHERE_DEVICE) ? ALWAYS : e->update_phases;
 }
 
 static void gate_host(struct st_emitter *e, uint32_t p)
@@ -143,14 +143,14 @@ static void gate_host(struct st_emitter *e, uint32_t p)
 
     update_chunks(e, p, weight);
     write_weight(e, p, weight);
-    if (place->resident && !(st_place_is_table(e->plan, p) && st_emit_uploads_later(e)))
+    if (place->weights == ST_WHERE_DEVICE && !(st_place_is_table(e->plan, p) && st_emit_uploads_later(e)))
         upload_weight(e, p, weight, place->weight_region, e->update_phases, updated_bytes(e, p));
 }
 
 bool st_emit_uploads_later(const struct st_emitter *e)
 {
     return st_emit_gated(e) && st_place_table_resident(e->plan) && st_place_gather_on_host(e->plan) &&
-           e->program->pages[e->program->workload.table_first].trained;
+           e->program->pages[e->program->workload.table_first].grad != ST_WHERE_NONE;
 }
 
 void st_emit_table_tile(struct st_emitter *e, uint32_t t)
@@ -168,7 +168,7 @@ static void gate_device(struct st_emitter *e, uint32_t p)
     uint32_t host;
 
     update_chunks(e, p, weight);
-    if (place->weight_home == STRATA_TIER_DEVICE)
+    if (place->home == ST_WHERE_DEVICE)
         return;
     host = st_emit_host_weight(e, p, gate_phases(e, p) & ~(unsigned)e->update_phases); /* an update brings newer ones down */
     st_emit_copy(e, ST_OP_DOWNLOAD_WEIGHT, e->update_phases, weight, host, p, updated_bytes(e, p))->page = p;
@@ -177,9 +177,9 @@ static void gate_device(struct st_emitter *e, uint32_t p)
 
 void st_emit_gate(struct st_emitter *e, uint32_t p)
 {
-    if (!e->program->pages[p].trained)
+    if (e->program->pages[p].grad == ST_WHERE_NONE)
         return;
-    if (e->program->pages[p].device_update)
+    if (e->program->pages[p].grad == ST_WHERE_DEVICE)
         gate_device(e, p);
     else
         gate_host(e, p);
@@ -200,9 +200,10 @@ static bool can_go_ahead(const struct st_emitter *e)
 {
     const struct st_workload *w = &e->program->workload;
 
-    if (e->program->pages[w->block_first].resident)
+    if (e->program->pages[w->block_first].weights == ST_WHERE_DEVICE)
         return true;
-    return e->lay->weights.count > 1 && (st_place_table_resident(e->plan) || !e->program->pages[w->table_first].device_update);
+    return e->lay->weights.count > 1 &&
+           (st_place_table_resident(e->plan) || e->program->pages[w->table_first].grad != ST_WHERE_DEVICE);
 }
 
 void st_emit_order(struct st_emitter *e)
@@ -215,7 +216,7 @@ void st_emit_order(struct st_emitter *e)
         const struct st_page_place *place = &program->pages[update_order(e, i)];
 
         for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
-            if (program->chunks[c].tier == STRATA_TIER_NVME && e->tail_reads < e->lay->states.count)
+            if (program->chunks[c].state == ST_WHERE_NVME && e->tail_reads < e->lay->states.count)
                 e->ahead[e->tail_reads++] = c;
     }
 }

@@ -119,8 +119,7 @@ static bool page_promoted(const struct st_plan *plan, uint32_t p)
 {
     if (plan->policy.param_tier == STRATA_TIER_DEVICE)
         return false;
-    return st_place_resident(plan, p) ||
-           (plan->policy.param_tier == STRATA_TIER_NVME && st_place_weight_home(plan, p) != STRATA_TIER_NVME);
+    return st_place_resident(plan, p) || (plan->policy.param_tier == STRATA_TIER_NVME && st_place_home(plan, p) != ST_WHERE_NVME);
 }
 
 uint64_t st_plan_promoted(const struct st_plan *plan)
@@ -216,7 +215,7 @@ static void tell_program(struct st_plan *plan)
 {
     plan->program.forward_only = plan->policy.forward_only;
     plan->program.update = plan->policy.update;
-    plan->program.activation_tier = plan->decided.activation_tier;
+    plan->program.acts = (enum st_where)plan->decided.activation_tier;
     plan->program.kept_blocks = plan->decided.kept_blocks;
 }
 

@@ -52,8 +52,8 @@ static strata_status step_seconds(double *seconds, const struct st_plan *plan, c
     for (uint32_t c = 0; c < plan->program.chunk_count; c++) {
         const struct st_page_place *place = &plan->program.pages[plan->program.chunks[c].page];
 
-        carried += place->carried ? (double)plan->program.chunks[c].elems : 0;
-        host += place->device_update ? 0 : (double)plan->program.chunks[c].elems;
+        carried += place->state == ST_WHERE_STREAMED ? (double)plan->program.chunks[c].elems : 0;
+        host += place->grad == ST_WHERE_DEVICE ? 0 : (double)plan->program.chunks[c].elems;
     }
     if (carried > 0 && host > 0)
         m.rates.update *= p.host * host / (p.host * host + p.carried * carried);

@@ -31,13 +31,11 @@ struct st_layout {
     struct st_buffer_names at;
     uint32_t block_sums;
     uint32_t workspace, rows_host, dact_host;
-    uint32_t *internals;  /* [blocks * g]: kept, or the shared one */
-    uint32_t *head;       /* [g] */
-    uint32_t *logits;     /* [kept tiles * g] */
-    uint32_t *act_device; /* [(blocks + 1) * g] or ST_NO_BUFFER each */
-    uint32_t *act_host;   /* the same on the host, */
-    uint32_t *act_nvme;   /* or as extents */
-    uint32_t *dact;       /* [g] */
+    uint32_t *internals;   /* [blocks * g]: kept, or the shared one */
+    uint32_t *head;        /* [g] */
+    uint32_t *logits;      /* [kept tiles * g] */
+    uint32_t *checkpoints; /* [(blocks + 1) * g], where program.acts says */
+    uint32_t *dact;        /* [g] */
     struct st_pool weights, host_weights, states, carries, acts, host_acts, grads, rounded;
     struct st_pool small_weights, small_grads, small_rounded; /* one slot each, for the norm and the positions */
 };
@@ -68,20 +66,17 @@ bool st_place_resident(const struct st_plan *plan, uint32_t page);
 bool st_place_device_state(const struct st_plan *plan, uint32_t page);
 bool st_place_carried(const struct st_plan *plan, uint32_t page);       /* its state comes to the device for the update */
 bool st_place_device_update(const struct st_plan *plan, uint32_t page); /* either */
-strata_tier st_place_weight_home(const struct st_plan *plan, uint32_t page);
-bool st_place_table_resident(const struct st_plan *plan); /* every tile */
-bool st_place_gather_on_host(const struct st_plan *plan); /* the lookup */
+enum st_where st_place_home(const struct st_plan *plan, uint32_t page); /* of its weights */
+bool st_place_table_resident(const struct st_plan *plan);               /* every tile */
+bool st_place_gather_on_host(const struct st_plan *plan);               /* the lookup */
 /* The final norm and the positions: they have slots of their own, so that no block's slot waits for them. */
 bool st_place_is_small(const struct st_plan *plan, uint32_t page);
 bool st_place_is_table(const struct st_plan *plan, uint32_t page);
 bool st_place_trained(const struct st_plan *plan, uint32_t page);
-/* It has an accumulator of its own on the device. */
-bool st_place_keeps_sum(const struct st_plan *plan, uint32_t page);
-/* The page's fp32 sum waits in host memory between the micro-batches that add to it. */
-bool st_place_parked(const struct st_plan *plan, uint32_t page);
+enum st_where st_place_sum(const struct st_plan *plan, uint32_t page); /* as in struct st_page_place */
 /* First chunk whose state is not on the device; chunks up to it, then those pinned in host memory. */
 uint32_t st_place_device_chunks(const struct st_plan *plan);
-/* Which chunks are the pinned ones (plan_spread.c): sets chunk.pinned. */
+/* Which chunks of the state are the cached ones (plan_spread.c): of those on NVMe, that many are put in host memory. */
 void st_plan_spread(struct st_plan *plan);
 
 /* What the decisions need of each tier; what of it lies above its configured tier. */

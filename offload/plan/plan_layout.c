@@ -171,15 +171,14 @@ static void lay_gradients(struct walk *k, uint32_t p, uint32_t count, struct st_
 {
     const struct st_plan *plan = k->plan;
     const uint64_t elems = plan->program.workload.pages[p].trained_elems;
-    const strata_tier tier = place->device_update ? STRATA_TIER_DEVICE : STRATA_TIER_HOST;
 
-    place->grad_region = take_each(k, tier, elems * strata_dtype_bytes(plan->program.workload.dtype), count, GRADIENTS);
-    if (place->device_update && plan->program.workload.dtype == STRATA_F32)
+    place->grad_region =
+        take_each(k, (strata_tier)place->grad, elems * strata_dtype_bytes(plan->program.workload.dtype), count, GRADIENTS);
+    if (place->grad == ST_WHERE_DEVICE && plan->program.workload.dtype == STRATA_F32)
         place->accum_region = place->grad_region;
-    else if (st_place_keeps_sum(plan, p))
-        place->accum_region = take_each(k, STRATA_TIER_DEVICE, elems * 4, count, ACCUMULATORS);
-    else if (place->parked)
-        place->accum_region = take_each(k, STRATA_TIER_HOST, elems * 4, count, PARKED);
+    else if (place->sum != ST_WHERE_STREAMED)
+        place->accum_region =
+            take_each(k, (strata_tier)place->sum, elems * 4, count, place->sum == ST_WHERE_DEVICE ? ACCUMULATORS : PARKED);
 }
 
 static void grow(uint64_t *most, bool counts, uint64_t elems)
@@ -195,12 +194,11 @@ static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *p
     const uint64_t elems = page->trained_elems;
     const bool small = st_place_is_small(k->plan, p);
 
-    grow(small ? &k->small_streamed : &k->streamed, !place->resident, page->bytes);
-    grow(&k->from_nvme, place->weight_home == STRATA_TIER_NVME, page->bytes);
-    grow(small ? &k->small_grads : &k->slot_grads, place->trained && !st_place_keeps_sum(k->plan, p), elems);
-    grow(small ? &k->small_leaving : &k->leaving, place->trained && !place->device_update && !st_place_is_table(k->plan, p),
-         elems);
-    if (place->carried && k->plan->sums->page_largest[p] > k->carried)
+    grow(small ? &k->small_streamed : &k->streamed, place->weights == ST_WHERE_STREAMED, page->bytes);
+    grow(&k->from_nvme, place->home == ST_WHERE_NVME, page->bytes);
+    grow(small ? &k->small_grads : &k->slot_grads, place->sum == ST_WHERE_STREAMED || place->sum == ST_WHERE_HOST, elems);
+    grow(small ? &k->small_leaving : &k->leaving, place->grad == ST_WHERE_HOST && !st_place_is_table(k->plan, p), elems);
+    if (place->state == ST_WHERE_STREAMED && k->plan->sums->page_largest[p] > k->carried)
         k->carried = k->plan->sums->page_largest[p];
     grow(&k->most, true, elems);
 }
@@ -210,21 +208,27 @@ static void lay_page(struct walk *k, uint32_t p, uint32_t count)
 {
     struct st_plan *plan = k->plan;
     const struct st_page *page = &plan->program.workload.pages[p];
-    struct st_page_place place = {
-        .weight_region = ST_NO_BUFFER, .home_region = ST_NO_BUFFER, .grad_region = ST_NO_BUFFER, .accum_region = ST_NO_BUFFER};
+    struct st_page_place place = {.sum = ST_WHERE_NONE,
+                                  .grad = ST_WHERE_NONE,
+                                  .state = ST_WHERE_NONE,
+                                  .weight_region = ST_NO_BUFFER,
+                                  .home_region = ST_NO_BUFFER,
+                                  .grad_region = ST_NO_BUFFER,
+                                  .accum_region = ST_NO_BUFFER};
 
-    place.trained = st_place_trained(plan, p);
-    place.weight_home = st_place_weight_home(plan, p);
-    place.resident = st_place_resident(plan, p);
-    place.device_update = place.trained && st_place_device_update(plan, p);
-    place.carried = st_place_carried(plan, p);
-    place.parked = st_place_parked(plan, p);
+    place.weights = st_place_resident(plan, p) ? ST_WHERE_DEVICE : ST_WHERE_STREAMED;
+    place.home = st_place_home(plan, p);
+    if (st_place_trained(plan, p)) {
+        place.sum = st_place_sum(plan, p);
+        place.grad = st_place_device_update(plan, p) ? ST_WHERE_DEVICE : ST_WHERE_HOST;
+        place.state = st_place_carried(plan, p) ? ST_WHERE_STREAMED : place.grad;
+    }
     note_slots(k, p, &place);
-    if (place.resident)
+    if (place.weights == ST_WHERE_DEVICE)
         place.weight_region = take_each(k, STRATA_TIER_DEVICE, page->bytes, count, WEIGHTS);
-    if (place.weight_home != STRATA_TIER_DEVICE)
-        place.home_region = take_each(k, place.weight_home, page->bytes, count, WEIGHTS);
-    if (place.trained)
+    if (place.home != ST_WHERE_DEVICE)
+        place.home_region = take_each(k, (strata_tier)place.home, page->bytes, count, WEIGHTS);
+    if (place.grad != ST_WHERE_NONE)
         lay_gradients(k, p, count, &place);
     if (k->build) {
         place.chunk_first = plan->program.pages[p].chunk_first;
@@ -243,15 +247,14 @@ static void lay_pages(struct walk *k)
     }
 }
 
-static strata_tier chunk_tier(const struct st_plan *plan, uint32_t i)
+/* As configured: none of it above its tier but what is on the device. */
+static enum st_where chunk_state(const struct st_plan *plan, uint32_t i)
 {
     if (plan->policy.forward_only || plan->program.chunks[i].group == ST_GROUP_FROZEN)
-        return STRATA_TIER_COUNT;
+        return ST_WHERE_NONE;
     if (st_place_device_state(plan, plan->program.chunks[i].page))
-        return STRATA_TIER_DEVICE;
-    if (plan->policy.optimizer_tier == STRATA_TIER_NVME && !plan->program.chunks[i].pinned)
-        return STRATA_TIER_NVME;
-    return STRATA_TIER_HOST;
+        return ST_WHERE_DEVICE;
+    return plan->policy.optimizer_tier == STRATA_TIER_NVME ? ST_WHERE_NVME : ST_WHERE_HOST;
 }
 
 /* Chunks lie in order: on the device, in host memory, on NVMe. */
@@ -277,13 +280,14 @@ static uint64_t build_chunks(struct walk *k)
     struct st_plan *plan = k->plan;
     uint64_t largest = 0;
 
+    for (uint32_t i = 0; i < plan->program.chunk_count; i++)
+        plan->program.chunks[i].state = chunk_state(plan, i);
     st_plan_spread(plan);
     for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
         struct st_chunk *chunk = &plan->program.chunks[i];
 
-        chunk->tier = chunk_tier(plan, i);
-        chunk->region = chunk->tier == STRATA_TIER_COUNT ? ST_NO_BUFFER : take(k, chunk->tier, chunk->bytes, STATE);
-        grow(&largest, chunk->tier == STRATA_TIER_NVME, chunk->bytes);
+        chunk->region = chunk->state == ST_WHERE_NONE ? ST_NO_BUFFER : take(k, (strata_tier)chunk->state, chunk->bytes, STATE);
+        grow(&largest, chunk->state == ST_WHERE_NVME, chunk->bytes);
     }
     return largest;
 }
@@ -400,16 +404,11 @@ static void lay_checkpoints(struct walk *k)
         lay_act_slots(k);
         return;
     }
-    lay->act_device = index_array(k, boundaries);
-    lay->act_host = index_array(k, boundaries);
-    lay->act_nvme = index_array(k, boundaries);
+    lay->checkpoints = index_array(k, boundaries);
     for (uint64_t i = 0; i < boundaries; i++) {
         const uint64_t layer = plan->policy.forward_only ? i / g % 2 : i / g, owner = layer * g + i % g % live;
-        uint32_t *const array = tier == STRATA_TIER_DEVICE ? lay->act_device
-                                : tier == STRATA_TIER_HOST ? lay->act_host
-                                                           : lay->act_nvme;
 
-        set_or_share(k, array, i, owner, tier, w->activation_bytes, CHECKPOINTS);
+        set_or_share(k, lay->checkpoints, i, owner, tier, w->activation_bytes, CHECKPOINTS);
     }
     lay_act_slots(k);
 }
@@ -502,9 +501,7 @@ void st_layout_fini(struct st_layout *lay)
     free(lay->internals);
     free(lay->head);
     free(lay->logits);
-    free(lay->act_device);
-    free(lay->act_host);
-    free(lay->act_nvme);
+    free(lay->checkpoints);
     free(lay->dact);
     memset(lay, 0, sizeof(*lay));
 }

@@ -48,16 +48,16 @@ bool st_place_device_update(const struct st_plan *plan, uint32_t page)
 }
 
 /* A table that is gathered on the host keeps all its tiles there; so does what the host updates. */
-strata_tier st_place_weight_home(const struct st_plan *plan, uint32_t page)
+enum st_where st_place_home(const struct st_plan *plan, uint32_t page)
 {
     const bool gathered = st_place_is_table(plan, page) && !st_place_table_resident(plan);
     const bool host_update = st_place_trained(plan, page) && !st_place_device_update(plan, page);
 
     if (!host_update && st_place_resident(plan, page) && !gathered)
-        return STRATA_TIER_DEVICE;
+        return ST_WHERE_DEVICE;
     if (plan->policy.param_tier == STRATA_TIER_NVME && page >= plan->decided.pinned_weight_pages)
-        return STRATA_TIER_NVME;
-    return STRATA_TIER_HOST;
+        return ST_WHERE_NVME;
+    return ST_WHERE_HOST;
 }
 
 bool st_place_table_resident(const struct st_plan *plan)
@@ -72,7 +72,7 @@ bool st_place_gather_on_host(const struct st_plan *plan)
     const struct st_workload *w = &plan->program.workload;
 
     return !st_place_table_resident(plan) ||
-           (plan->policy.param_tier != STRATA_TIER_NVME && st_place_weight_home(plan, w->table_first) == STRATA_TIER_HOST);
+           (plan->policy.param_tier != STRATA_TIER_NVME && st_place_home(plan, w->table_first) == ST_WHERE_HOST);
 }
 
 /* Must page p's fp32 sum outlive the ops of its layer?  The table's last addend comes at the step's end; with horizontal
@@ -84,17 +84,18 @@ static bool sum_outlives(const struct st_plan *plan, uint32_t p)
     return st_place_is_table(plan, p) || between;
 }
 
-/* A device accumulator of page p's own. */
-bool st_place_keeps_sum(const struct st_plan *plan, uint32_t p)
+enum st_where st_place_sum(const struct st_plan *plan, uint32_t p)
 {
-    if (st_place_device_update(plan, p))
-        return plan->program.workload.dtype == STRATA_F32 || sum_outlives(plan, p);
-    return sum_outlives(plan, p) && !st_place_is_table(plan, p) && p < plan->decided.device_accum_pages;
-}
+    const bool device_update = st_place_device_update(plan, p);
 
-bool st_place_parked(const struct st_plan *plan, uint32_t page)
-{
-    return st_place_trained(plan, page) && sum_outlives(plan, page) && !st_place_keeps_sum(plan, page);
+    if (!st_place_trained(plan, p))
+        return ST_WHERE_NONE;
+    if (device_update && plan->program.workload.dtype == STRATA_F32)
+        return ST_WHERE_DEVICE;
+    if (!sum_outlives(plan, p))
+        return ST_WHERE_STREAMED;
+    return device_update || (!st_place_is_table(plan, p) && p < plan->decided.device_accum_pages) ? ST_WHERE_DEVICE
+                                                                                                  : ST_WHERE_HOST;
 }
 
 uint32_t st_place_device_chunks(const struct st_plan *plan)

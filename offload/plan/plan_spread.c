@@ -1,4 +1,4 @@
-/* plan_spread.c - which chunks of the state are pinned in host memory, once it is known how many.
+/* plan_spread.c - which chunks of the state are cached in host memory, once it is known how many.
  *
  * Sizes are decided as if the first ones were (plan_sums.c).  Pinned together, they would leave the drive idle while their
  * pages' updates run and crowded afterwards; so within chunks of one size, which are as good as each other, the pinned ones are
@@ -33,6 +33,12 @@ static struct size_class *class_of(struct spread *s, uint64_t bytes)
     return &s->classes[s->class_count++];
 }
 
+static void cache(struct st_chunk *chunk, bool cached)
+{
+    if (chunk->state != ST_WHERE_NONE)
+        chunk->state = cached ? ST_WHERE_HOST : ST_WHERE_NVME;
+}
+
 static bool of_table(const struct spread *s, uint32_t chunk)
 {
     return st_place_is_table(s->plan, s->plan->program.chunks[chunk].page);
@@ -59,9 +65,9 @@ static void pin_table(struct spread *s)
 
         if (c == NULL || chunk->group == ST_GROUP_FROZEN || !of_table(s, i))
             continue;
-        chunk->pinned = c->pinned > 0;
+        cache(chunk, c->pinned > 0);
         c->count--;
-        c->pinned -= chunk->pinned;
+        c->pinned -= c->pinned > 0;
     }
 }
 
@@ -73,7 +79,7 @@ static void pin_evenly(struct spread *s)
 
         if (c == NULL || chunk->group == ST_GROUP_FROZEN || of_table(s, i))
             continue;
-        chunk->pinned = (uint64_t)(c->seen + 1) * c->pinned / c->count > (uint64_t)c->seen * c->pinned / c->count;
+        cache(chunk, (uint64_t)(c->seen + 1) * c->pinned / c->count > (uint64_t)c->seen * c->pinned / c->count);
         c->seen++;
     }
 }
@@ -82,10 +88,10 @@ void st_plan_spread(struct st_plan *plan)
 {
     struct spread s = {.plan = plan, .first = st_place_device_chunks(plan), .pinned_end = plan->decided.pinned_chunks};
 
-    for (uint32_t i = 0; i < plan->program.chunk_count; i++)
-        plan->program.chunks[i].pinned = i < plan->decided.pinned_chunks;
     if (plan->policy.optimizer_tier != STRATA_TIER_NVME || plan->decided.pinned_chunks <= s.first)
         return;
+    for (uint32_t i = s.first; i < s.pinned_end; i++)
+        cache(&plan->program.chunks[i], true);
     count_classes(&s);
     pin_table(&s);
     pin_evenly(&s);

@@ -85,7 +85,7 @@ static void count_gradients(struct counts *n, const struct st_plan *plan, uint32
         return;
     if (!f->table && !f->device_update)
         n->grads++;
-    if (!st_place_parked(plan, p) || visits == 0)
+    if (st_place_sum(plan, p) != ST_WHERE_HOST || visits == 0)
         return;
     n->sum_uploads = visits - 1;
     n->sum_downloads = f->table ? visits : visits - 1;
@@ -101,7 +101,7 @@ static uint64_t state_of(const struct st_plan *plan, uint32_t p)
 static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_t p, uint32_t times)
 {
     const struct st_page *page = &plan->program.workload.pages[p];
-    const strata_tier home = st_place_weight_home(plan, p);
+    const enum st_where home = st_place_home(plan, p);
     const uint64_t width = strata_dtype_bytes(plan->program.workload.dtype);
     const uint64_t updated = st_page_updated_bytes(page, home), sum = page->trained_elems * sizeof(float);
     const struct page_facts f = facts_of(plan, p);
@@ -113,7 +113,7 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
     else
         count_streamed(&n, plan, &f);
     count_gradients(&n, plan, p, &f);
-    if (home == STRATA_TIER_NVME) {
+    if (home == ST_WHERE_NVME) {
         moved->read += times * n.reads * st_extent_bytes(page->bytes);
         moved->nvme += times * (n.reads * st_extent_bytes(page->bytes) + n.writes * st_extent_bytes(updated));
     }
@@ -136,7 +136,7 @@ static void add_rows(struct st_moved *moved, const struct st_plan *plan)
         moved->upload += bytes;
         moved->link += bytes;
     }
-    if (st_place_parked(plan, w->table_first))
+    if (st_place_sum(plan, w->table_first) == ST_WHERE_HOST)
         moved->link += bytes;
 }
 

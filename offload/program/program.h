@@ -32,6 +32,15 @@ static inline size_t st_master_width(enum st_master master)
     return master == ST_MASTER_SPLIT ? 2 : master == ST_MASTER_FULL ? 4 : 0;
 }
 
+/* Where a thing is between its uses.  STREAMED: nowhere of its own on the device, a slot there holds it for each use. */
+enum st_where {
+    ST_WHERE_DEVICE = STRATA_TIER_DEVICE,
+    ST_WHERE_HOST = STRATA_TIER_HOST,
+    ST_WHERE_NVME = STRATA_TIER_NVME,
+    ST_WHERE_STREAMED,
+    ST_WHERE_NONE
+};
+
 /* Planes of one chunk's state, side by side from its buffer's start; each starts at a multiple of 64 bytes. */
 struct st_chunk {
     uint32_t page;
@@ -40,8 +49,7 @@ struct st_chunk {
     uint64_t first, elems;                   /* elements from the page's start */
     uint64_t at;                             /* bytes from the start of the page's weights to its own */
     uint64_t position;                       /* of element 0 in the model, every group's begin rounded up to ST_NORM_BLOCK */
-    strata_tier tier;                        /* COUNT: no state (frozen, or forward only) */
-    bool pinned;                             /* in host memory though the configured tier is NVMe */
+    enum st_where state;                     /* DEVICE, HOST or NVME; NONE: frozen, or forward only */
     uint32_t region;                         /* buffer: device or host region, or the extent; ST_NO_BUFFER: no state */
     uint64_t moment1_offset, moment2_offset; /* residual or master at 0; bytes; moment2 0: there is none */
     uint64_t bytes;                          /* of all planes, a multiple of 4096 */
@@ -55,24 +63,23 @@ static inline uint64_t st_extent_bytes(uint64_t bytes)
 }
 /* Bytes of a page's weights, from its start, that go home after an update: its trained groups', and on the way to a drive what
  * the last of its pages holds beside them. */
-static inline uint64_t st_page_updated_bytes(const struct st_page *page, strata_tier home)
+static inline uint64_t st_page_updated_bytes(const struct st_page *page, enum st_where home)
 {
-    const uint64_t bytes = home == STRATA_TIER_NVME ? st_extent_bytes(page->trained_bytes) : page->trained_bytes;
+    const uint64_t bytes = home == ST_WHERE_NVME ? st_extent_bytes(page->trained_bytes) : page->trained_bytes;
 
     return bytes < page->bytes ? bytes : page->bytes;
 }
 
 struct st_page_place {
-    bool trained;            /* has a group that is not frozen */
-    strata_tier weight_home; /* where the authoritative weights live between uses */
-    bool resident;           /* a copy (or the home) stays on the device */
-    bool device_update;      /* gradient and update on the device; the state too, unless carried */
-    bool carried;            /* its state crosses the link for the update, and back */
-    bool parked;             /* fp32 accumulator in host memory (table tiles updated on the host) */
-    uint32_t weight_region;  /* device buffer if resident, else ST_NO_BUFFER */
-    uint32_t home_region;    /* host buffer or extent; ST_NO_BUFFER if home is the device */
-    uint32_t grad_region;    /* rounded gradient: device or host buffer */
-    uint32_t accum_region;   /* fp32 accumulator that stays (table tiles, fp32 device updates), or ST_NO_BUFFER */
+    enum st_where weights;  /* DEVICE: a copy, or the home, stays there; STREAMED */
+    enum st_where home;     /* of the weights that are in force between uses: DEVICE, HOST or NVME */
+    enum st_where sum;      /* of gradients, fp32, between the layers' ops that add to it: DEVICE, HOST, STREAMED */
+    enum st_where grad;     /* DEVICE or HOST: rounded, and where the update is made; NONE: nothing of the page is trained */
+    enum st_where state;    /* for the update: DEVICE; STREAMED: it crosses the link, and back; HOST: the host updates it */
+    uint32_t weight_region; /* device buffer, or ST_NO_BUFFER */
+    uint32_t home_region;   /* host buffer or extent; ST_NO_BUFFER if home is the device */
+    uint32_t grad_region;   /* rounded gradient: device or host buffer */
+    uint32_t accum_region;  /* fp32 accumulator that stays (table tiles, fp32 device updates), or ST_NO_BUFFER */
     uint32_t chunk_first, chunk_count;
 };
 
@@ -100,7 +107,7 @@ struct st_program {
     struct st_workload workload;  /* own copy */
     bool forward_only;            /* evaluation, generation: no gradients, no optimizer state */
     enum st_update_policy update; /* not AUTO */
-    strata_tier activation_tier;  /* where layer boundaries wait for backward */
+    enum st_where acts;           /* where layer boundaries wait for backward: DEVICE, HOST or NVME */
     uint32_t kept_blocks;         /* top-most blocks whose internals are kept */
     enum st_master master;
     uint32_t moments; /* planes of the optimizer beside the master: 1 or 2 */

@@ -147,7 +147,7 @@ static bool count_matches(const struct st_program *program, const struct st_op *
     case ST_OPERAND_MAYBE:
         return count <= 1;
     case ST_OPERAND_TRAINED:
-        return count == (program->pages[op->page].trained ? 1 : 0);
+        return count == (program->pages[op->page].grad != ST_WHERE_NONE ? 1 : 0);
     case ST_OPERAND_KEPT:
         return count == (op->recompute ? 0 : 1);
     case ST_OPERAND_EACH:

@@ -49,7 +49,7 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .checks = queues ? ops : 0,
         .verified = program->buffer_count,
         .checksums = program->tile_count * sizeof(uint64_t),
-        .act_checksums = program->activation_tier == STRATA_TIER_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
+        .act_checksums = program->acts == ST_WHERE_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
         .scratch = workers * ST_SCRATCH_BYTES,
         .block_sums = (largest_sum(w) / ST_NORM_BLOCK + 1) * sizeof(double),
     };

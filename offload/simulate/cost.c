@@ -38,9 +38,9 @@ static double resum_seconds(const struct st_program *program, const struct st_ma
 
     if (op->lane != ST_LANE_UPDATE)
         return 0;
-    if (chunk->tier == STRATA_TIER_NVME)
+    if (chunk->state == ST_WHERE_NVME)
         bytes += st_program_state_bytes(program, chunk->elems);
-    if (program->pages[chunk->page].weight_home == STRATA_TIER_NVME)
+    if (program->pages[chunk->page].home == ST_WHERE_NVME)
         bytes += st_format_bytes(chunk->format, chunk->elems);
     return per_second(2 * (double)bytes, m->rates.checksum);
 }
@@ -147,15 +147,15 @@ static double sealed_bytes(const struct st_program *program, const struct st_op 
 
     switch ((enum st_content)st_op_rows[op->kind].operands[0].content) {
     case ST_HOLDS_STATE:
-        return program->chunks[op->chunk].tier == STRATA_TIER_NVME
+        return program->chunks[op->chunk].state == ST_WHERE_NVME
                    ? (double)st_program_state_bytes(program, program->chunks[op->chunk].elems)
                    : 0;
     case ST_HOLDS_WEIGHT:
-        return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->pages[op->page].weight_home == STRATA_TIER_NVME)
+        return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->pages[op->page].home == ST_WHERE_NVME)
                    ? (double)(opens ? program->workload.pages[op->page].bytes : op->bytes)
                    : 0;
     default:
-        return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->activation_tier == STRATA_TIER_NVME)
+        return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->acts == ST_WHERE_NVME)
                    ? (double)program->workload.activation_bytes
                    : 0;
     }

@@ -17,7 +17,7 @@ static uint64_t parameter_bytes(const struct st_program *program, const struct s
     uint64_t padded = 0, plain = 0;
 
     for (uint32_t c = 0; c < program->chunk_count; c++) {
-        if (program->chunks[c].tier != STRATA_TIER_NVME)
+        if (program->chunks[c].state != ST_WHERE_NVME)
             continue;
         padded += 2 * program->chunks[c].bytes;
         plain += 2 * st_program_state_bytes(program, program->chunks[c].elems);

@@ -64,7 +64,7 @@ static void every_flipped_byte_is_found(void **state)
         sound_begin(&s, &cell, STEPS);
         sound_flips(&s, devices[i] == RIG_SMALLEST);
         for (uint32_t p = 0; p < s.plan->program.workload.page_count; p++)
-            carried += s.plan->program.pages[p].carried;
+            carried += s.plan->program.pages[p].state == ST_WHERE_STREAMED;
         sound_again(&s);
         sound_end(&s);
     }

@@ -210,7 +210,7 @@ static void checksums_cover_every_byte(void **state)
         assert_int_equal(rig_plan(&plan, model, &cell), STRATA_OK);
         assert_int_equal(rig_engine_start(&rig, model, plan, &cell, scratch_dir), STRATA_OK);
         for (uint32_t c = 0; c < plan->program.chunk_count; c++) {
-            if (plan->program.chunks[c].tier != STRATA_TIER_NVME)
+            if (plan->program.chunks[c].state != ST_WHERE_NVME)
                 continue;
             check_chunk(rig.engine, c);
             most = plan->program.chunks[c].elems > most ? plan->program.chunks[c].elems : most;

@@ -106,7 +106,7 @@ static const void *weight_of(const struct given *g, uint32_t page)
 {
     const struct st_page_place *place = &g->plan->program.pages[page];
 
-    return st_engine_pointer(g->eng, place->weight_home == STRATA_TIER_DEVICE ? place->weight_region : place->home_region);
+    return st_engine_pointer(g->eng, place->home == ST_WHERE_DEVICE ? place->weight_region : place->home_region);
 }
 
 static double master_of(const struct given *g, const struct st_chunk *chunk, uint64_t i)

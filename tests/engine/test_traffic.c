@@ -207,7 +207,7 @@ static struct split split_of(const struct st_plan *plan)
 
     for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
         const struct st_chunk *c = &plan->program.chunks[i];
-        const bool held = c->tier != STRATA_TIER_NVME;
+        const bool held = c->state != ST_WHERE_NVME;
 
         *(held ? &s.held : &s.moved) += c->bytes;
         *(held ? &s.held_params : &s.moved_params) += c->elems;

@@ -80,7 +80,7 @@ static const char *sum_mode(const struct st_op *op)
 static void expected_roles(char text[TEXT], const struct st_plan *plan, const struct st_op *op)
 {
     const struct st_workload *w = &plan->program.workload;
-    const bool trained = op->page != ST_NO_PAGE && plan->program.pages[op->page].trained;
+    const bool trained = op->page != ST_NO_PAGE && plan->program.pages[op->page].grad != ST_WHERE_NONE;
 
     snprintf(text, TEXT, "%s", roles[op->kind]);
     switch (op->kind) {
@@ -180,11 +180,11 @@ static uint32_t additions(const struct st_plan *plan, uint32_t p)
     const struct st_workload *w = &plan->program.workload;
     const bool table = p >= w->table_first && p < w->table_first + w->table_count;
 
-    if (!plan->program.pages[p].trained)
+    if (plan->program.pages[p].grad == ST_WHERE_NONE)
         return 0;
     if (!table)
         return w->grad_accum;
-    return (w->tied ? w->grad_accum : 0) + (plan->program.pages[p].parked ? w->grad_accum : 1);
+    return (w->tied ? w->grad_accum : 0) + (plan->program.pages[p].sum == ST_WHERE_HOST ? w->grad_accum : 1);
 }
 
 static void check_sums(const struct st_plan *plan, const char *what)
@@ -221,7 +221,7 @@ static void check_updates(const struct st_plan *plan, const char *what)
             fail_msg("%s: op %u updates chunk %u without the scalars that END leaves", what, i, op->chunk);
     }
     for (uint32_t c = 0; c < plan->program.chunk_count; c++)
-        if (updates[c] != (plan->program.chunks[c].tier != STRATA_TIER_COUNT))
+        if (updates[c] != (plan->program.chunks[c].state != ST_WHERE_NONE))
             fail_msg("%s: chunk %u is updated %u times", what, c, updates[c]);
     free(updates);
 }

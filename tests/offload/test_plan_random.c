@@ -117,17 +117,18 @@ static void check_tiers(const struct st_plan *plan, const struct random_case *c)
 
     for (uint32_t p = 0; p < plan->program.workload.page_count; p++) {
         const struct st_page_place *place = &plan->program.pages[p];
-        const bool copy = place->resident && plan->policy.param_tier != STRATA_TIER_DEVICE;
+        const bool copy = place->weights == ST_WHERE_DEVICE && plan->policy.param_tier != STRATA_TIER_DEVICE;
 
-        check(place->weight_home <= plan->policy.param_tier || place->weight_home == STRATA_TIER_HOST, c, "weights lie too low");
-        if (copy || (plan->policy.param_tier == STRATA_TIER_NVME && place->weight_home != STRATA_TIER_NVME))
+        check(place->home <= (enum st_where)plan->policy.param_tier || place->home == ST_WHERE_HOST, c, "weights lie too low");
+        if (copy || (plan->policy.param_tier == STRATA_TIER_NVME && place->home != ST_WHERE_NVME))
             above += plan->program.workload.pages[p].elems * dt;
     }
     for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
-        const strata_tier tier = plan->program.chunks[i].tier, most = configured(plan, &plan->program.chunks[i]);
+        const strata_tier most = configured(plan, &plan->program.chunks[i]);
+        const enum st_where where = plan->program.chunks[i].state;
 
-        check(most == STRATA_TIER_COUNT ? tier == most : tier <= most, c, "state lies too low");
-        above += tier < most && most != STRATA_TIER_COUNT ? plan->program.chunks[i].bytes : 0;
+        check(most == STRATA_TIER_COUNT ? where == ST_WHERE_NONE : where <= (enum st_where)most, c, "state lies too low");
+        above += where < (enum st_where)most && most != STRATA_TIER_COUNT ? plan->program.chunks[i].bytes : 0;
     }
     check(plan->policy.cache == ST_AUTO_BYTES || above <= plan->policy.cache, c, "more above its tier than the cache limit");
     check(above == st_plan_promoted(plan), c, "what lies above its tier");

@@ -48,7 +48,7 @@ static uint32_t pinned_of(const struct st_plan *plan)
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < plan->program.chunk_count; i++)
-        count += spread(plan, i) && plan->program.chunks[i].pinned;
+        count += spread(plan, i) && plan->program.chunks[i].state == ST_WHERE_HOST;
     return count;
 }
 
@@ -57,7 +57,7 @@ static uint32_t on_disk_of(const struct st_plan *plan)
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < plan->program.chunk_count; i++)
-        count += plan->program.chunks[i].tier == STRATA_TIER_NVME;
+        count += plan->program.chunks[i].state == ST_WHERE_NVME;
     return count;
 }
 
@@ -75,10 +75,10 @@ static void bytes_are_those_decided(const struct st_plan *plan)
         const struct st_chunk *chunk = &plan->program.chunks[i];
 
         if (spread(plan, i))
-            assert_int_equal(chunk->tier, chunk->pinned ? STRATA_TIER_HOST : STRATA_TIER_NVME);
-        if (chunk->tier == STRATA_TIER_HOST)
+            assert_true(chunk->state == ST_WHERE_HOST || chunk->state == ST_WHERE_NVME);
+        if (chunk->state == ST_WHERE_HOST)
             pinned += chunk->bytes;
-        else if (chunk->tier == STRATA_TIER_NVME)
+        else if (chunk->state == ST_WHERE_NVME)
             on_disk += chunk->bytes;
     }
     assert_int_equal(pinned, before[decided] - before[first]);
@@ -92,8 +92,7 @@ static void frozen_chunks_have_no_state(const struct st_plan *plan)
 
         if (chunk->group != ST_GROUP_FROZEN)
             continue;
-        assert_int_equal(chunk->pinned, i < plan->decided.pinned_chunks);
-        assert_int_equal(chunk->tier, STRATA_TIER_COUNT);
+        assert_int_equal(chunk->state, ST_WHERE_NONE);
         assert_int_equal(chunk->region, ST_NO_BUFFER);
     }
 }
@@ -102,11 +101,11 @@ static void frozen_chunks_have_no_state(const struct st_plan *plan)
 static void table_goes_first(const struct st_plan *plan)
 {
     for (uint32_t t = 0; t < plan->program.chunk_count; t++) {
-        if (!spread(plan, t) || !of_table(plan, t) || plan->program.chunks[t].pinned)
+        if (!spread(plan, t) || !of_table(plan, t) || plan->program.chunks[t].state == ST_WHERE_HOST)
             continue;
         for (uint32_t i = 0; i < plan->program.chunk_count; i++)
             if (spread(plan, i) && !of_table(plan, i) && plan->program.chunks[i].bytes == plan->program.chunks[t].bytes)
-                assert_false(plan->program.chunks[i].pinned);
+                assert_false(plan->program.chunks[i].state == ST_WHERE_HOST);
     }
 }
 
@@ -121,7 +120,7 @@ static void gaps_of_size_are_even(const struct st_plan *plan, uint64_t bytes)
 
         if (!spread(plan, i) || of_table(plan, i) || chunk->bytes != bytes)
             continue;
-        if (!chunk->pinned) {
+        if (chunk->state != ST_WHERE_HOST) {
             const uint32_t gap = seen - last;
 
             if (any && gap < least)
@@ -239,7 +238,7 @@ static void both_kinds_stand_side_by_side(void **state)
     plan = plan_with_share(&w, &nvme_gated, shares / 2);
     check(plan);
     for (uint32_t i = 1; i < plan->program.chunk_count; i++)
-        changes += plan->program.chunks[i].pinned != plan->program.chunks[i - 1].pinned;
+        changes += plan->program.chunks[i].state != plan->program.chunks[i - 1].state;
     assert_true(changes > plan->program.chunk_count / 8); /* pinned as a prefix there would be one */
     st_plan_destroy(plan);
     st_workload_fini(&w);
@@ -297,8 +296,6 @@ static void other_tiers_are_left_alone(void **state)
         plan_workload(&w, &sizes, NULL);
         plan = plan_try(&w, &machine, &policy, "other tier");
         assert_int_equal(on_disk_of(plan), 0);
-        for (uint32_t i = 0; i < plan->program.chunk_count; i++)
-            assert_int_equal(plan->program.chunks[i].pinned, i < plan->decided.pinned_chunks);
         assert_int_equal(st_plan_verify(plan), STRATA_OK);
         st_plan_destroy(plan);
         st_workload_fini(&w);
