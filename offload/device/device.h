@@ -53,10 +53,9 @@ struct st_device_ops {
     unsigned char *(*arena)(struct st_device *dev); /* base device address */
     /* Optional (NULL: the arena is RAM, and one device is all there is).  E_NOSYS: no such device, with the reason. */
     strata_status (*memory)(uint32_t index, struct st_device_memory *out);
-    /* Optional, both or none: the caller's host memory that copies will come from and go to, until unpin() or close().  Where
-     * the system refuses to pin it a line says so, the status is OK, and copies are slower.  unpin() waits for copies. */
+    /* Optional: the caller's host memory that copies will come from and go to, until close().  Where the system refuses to pin it
+     * a line says so, the status is OK, and copies are slower. */
     strata_status (*pin)(struct st_device *dev, void *base, uint64_t bytes);
-    void (*unpin)(struct st_device *dev, void *base);
 
     strata_status (*upload)(struct st_device *dev, void *dst_device, const void *src_host, uint64_t bytes);
     strata_status (*download)(struct st_device *dev, void *dst_host, const void *src_device, uint64_t bytes);

@@ -53,8 +53,6 @@ static void mirror_close(struct st_device *dev)
 {
     struct mirror *m = (struct mirror *)(void *)dev;
 
-    if (m->ops->unpin != NULL)
-        m->ops->unpin(m->inner, m->shadow);
     m->ops->close(m->inner);
     free(m->shadow);
     free(m);

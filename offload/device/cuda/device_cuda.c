@@ -239,7 +239,6 @@ const struct st_device_ops st_device_cuda_ops = {
     .arena = cuda_arena,
     .memory = cuda_memory,
     .pin = st_cuda_pin,
-    .unpin = st_cuda_unpin,
     .upload = st_cuda_upload,
     .download = st_cuda_download,
     .finish = cuda_finish,

@@ -78,33 +78,11 @@ strata_status st_cuda_pin(struct st_device *dev, void *base, uint64_t bytes)
     return STRATA_OK;
 }
 
-static void release(struct cuda_device *cuda, uint32_t index)
-{
-    if (cuda->regions[index].path == CUDA_REGISTERED)
-        (void)cudaHostUnregister(cuda->regions[index].base);
-    cuda->regions[index] = cuda->regions[--cuda->region_count];
-}
-
-/* Copies under way from or to the region are waited for. */
-void st_cuda_unpin(struct st_device *dev, void *base)
-{
-    struct cuda_device *cuda = cuda_of(dev);
-
-    (void)cudaSetDevice(cuda->index);
-    for (uint32_t i = 0; i < cuda->region_count; i++) {
-        if (cuda->regions[i].base != base)
-            continue;
-        (void)st_cuda_queue_finish(&cuda->queues[ST_QUEUE_UPLOAD]);
-        (void)st_cuda_queue_finish(&cuda->queues[ST_QUEUE_DOWNLOAD]);
-        release(cuda, i);
-        return;
-    }
-}
-
 void st_cuda_host_fini(struct cuda_device *cuda)
 {
-    while (cuda->region_count > 0)
-        release(cuda, cuda->region_count - 1);
+    for (uint32_t i = 0; i < cuda->region_count; i++)
+        if (cuda->regions[i].path == CUDA_REGISTERED)
+            (void)cudaHostUnregister(cuda->regions[i].base);
     free_slots(cuda);
 }
 

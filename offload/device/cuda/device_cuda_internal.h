@@ -94,7 +94,6 @@ strata_status st_cuda_queue_notify(struct cuda_queue *q, void (*done)(void *ctx,
 
 /* device_cuda_host.c */
 strata_status st_cuda_pin(struct st_device *dev, void *base, uint64_t bytes);
-void st_cuda_unpin(struct st_device *dev, void *base);
 void st_cuda_host_fini(struct cuda_device *cuda); /* all regions, and the slots */
 strata_status st_cuda_upload(struct st_device *dev, void *dst, const void *src, uint64_t bytes);
 strata_status st_cuda_download(struct st_device *dev, void *dst, const void *src, uint64_t bytes);
