@@ -75,50 +75,102 @@ static strata_status load(struct strata_config *c, const struct strata_config_op
         .allow_unknown = o->allow_unknown,
         .max_steps = o->max_steps,
     };
-    struct st_config_source *source = NULL;
-    strata_status st;
+    const strata_status st = st_handle_text(&c->name, o->file != NULL ? o->file : "the configuration");
 
-    st = o->text == NULL ? st_config_load(&c->values, &source, &opts)
-                         : st_config_load_text(&c->values, &source, o->text, strlen(o->text), "the configuration", &opts);
-    if (st != STRATA_OK) {
-        log_other_problems(source);
-    } else {
-        c->nvme_named = origin_of(source, "strata.nvme") == ST_ORIGIN_COMMAND_LINE;
-        c->bf16_off = c->values.dtype == STRATA_F32 && (origin_of(source, "bf16.enabled") == ST_ORIGIN_FILE ||
-                                                        origin_of(source, "bfloat16.enabled") == ST_ORIGIN_FILE);
-        log_notices(source, o->forward_only);
-    }
-    st_config_source_free(source);
+    if (st != STRATA_OK)
+        return st;
+    return o->text == NULL ? st_config_load(&c->values, &c->source, &opts)
+                           : st_config_load_text(&c->values, &c->source, o->text, strlen(o->text), c->name, &opts);
+}
+
+static strata_status check_opts(const struct strata_config_opts *o)
+{
+    if (o->file != NULL && o->text != NULL)
+        return st_error(STRATA_E_INVAL, "a file and a text of a configuration are given: one of them must be NULL");
+    for (uint32_t i = 0; i < o->override_count; i++)
+        if (o->overrides == NULL || o->overrides[i] == NULL)
+            return st_error(STRATA_E_INVAL, "override %u of a configuration is NULL", i);
+    return STRATA_OK;
+}
+
+/* *config is set where there is something to say of it. */
+static strata_status open_any(struct strata_config **config, struct strata_config_opts *o, const struct strata_config_opts *opts)
+{
+    struct strata_config *c;
+    strata_status st = st_handle_opts(o, sizeof(*o), sizeof(*o), opts, "strata_config_opts");
+
+    if (st != STRATA_OK || (st = check_opts(o)) != STRATA_OK)
+        return st;
+    c = st_fault_refuses("api.config") ? NULL : calloc(1, sizeof(*c));
+    if (c == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a configuration");
+    st = load(c, o);
+    if (c->source != NULL)
+        *config = c;
+    else
+        strata_config_close(c);
     return st;
 }
 
 strata_status strata_config_open(struct strata_config **config, const struct strata_config_opts *opts)
 {
+    struct strata_config *c = NULL;
     struct strata_config_opts o;
-    struct strata_config *c;
-    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_config_opts");
+    strata_status st;
 
     if (config == NULL)
         return st_handle_missing(__func__, "config");
-    if (st != STRATA_OK)
-        return st;
-    if (o.file != NULL && o.text != NULL)
-        return st_error(STRATA_E_INVAL, "%s: a file and a text are given: one of them must be NULL", __func__);
-    for (uint32_t i = 0; i < o.override_count; i++)
-        if (o.overrides == NULL || o.overrides[i] == NULL)
-            return st_handle_missing(__func__, "one of opts.overrides");
-    c = st_fault_refuses("api.config") ? NULL : calloc(1, sizeof(*c));
-    if (c == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a configuration");
-    st = load(c, &o);
-    if (st == STRATA_OK)
-        st = st_handle_text(&c->name, o.file != NULL ? o.file : "the configuration");
+    st = open_any(&c, &o, opts);
     if (st != STRATA_OK) {
+        log_other_problems(c != NULL ? c->source : NULL);
         strata_config_close(c);
         return st;
     }
+    c->nvme_named = origin_of(c->source, "strata.nvme") == ST_ORIGIN_COMMAND_LINE;
+    c->bf16_off = c->values.dtype == STRATA_F32 && (origin_of(c->source, "bf16.enabled") == ST_ORIGIN_FILE ||
+                                                    origin_of(c->source, "bfloat16.enabled") == ST_ORIGIN_FILE);
+    log_notices(c->source, o.forward_only);
     *config = c;
     return STRATA_OK;
+}
+
+/* --- to be read --- */
+
+strata_status strata_config_check(struct strata_config **config, const struct strata_config_opts *opts)
+{
+    struct strata_config_opts o;
+
+    return config != NULL ? open_any(config, &o, opts) : st_handle_missing(__func__, "config");
+}
+
+uint32_t strata_config_row_count(const struct strata_config *config)
+{
+    return config != NULL ? st_config_row_count(config->source) : 0;
+}
+
+strata_status strata_config_get_row(const struct strata_config *config, uint32_t index, struct strata_config_row *row)
+{
+    static const char *const origins[] = {"default", "file", "auto", "command line", "derived"};
+    static const char *const verdicts[] = {"honoured", "notice", "rejected"};
+    struct strata_config_row r = {0};
+    const struct st_config_row *from;
+
+    if (config == NULL || row == NULL)
+        return st_handle_missing(__func__, config == NULL ? "config" : "row");
+    if (index >= st_config_row_count(config->source))
+        return st_error(STRATA_E_INVAL, "row %u of a configuration of %u", index, st_config_row_count(config->source));
+    from = st_config_row_at(config->source, index);
+    r.path = from->path;
+    r.value = from->value;
+    r.origin = origins[from->origin];
+    r.verdict = verdicts[from->verdict];
+    r.reason = from->reason;
+    return st_handle_result(row, sizeof(r), &r, sizeof(r), "strata_config_row");
+}
+
+const char *strata_config_problem(const struct strata_config *config, uint32_t index)
+{
+    return config != NULL && index < st_config_problem_count(config->source) ? st_config_problem_at(config->source, index) : NULL;
 }
 
 strata_status strata_config_json(struct strata_config *config, const char **json)
@@ -128,6 +180,8 @@ strata_status strata_config_json(struct strata_config *config, const char **json
 
     if (config == NULL || json == NULL)
         return st_handle_missing(__func__, config == NULL ? "config" : "json");
+    if (strata_config_problem(config, 0) != NULL)
+        return st_error(STRATA_E_INVAL, "%s: the configuration has problems: %s", __func__, strata_config_problem(config, 0));
     if (config->json == NULL) {
         memory = st_fault_refuses("api.config_json") ? NULL : open_memstream(&config->json, &bytes);
         if (memory != NULL)
@@ -146,6 +200,7 @@ void strata_config_close(struct strata_config *config)
 {
     if (config == NULL)
         return;
+    st_config_source_free(config->source);
     free(config->json);
     free(config->name);
     free(config);

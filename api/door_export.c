@@ -6,6 +6,16 @@
 
 #include <stdlib.h>
 
+strata_status strata_export_check(const char *dir, const struct strata_export_opts *opts)
+{
+    struct strata_export_opts o;
+    const strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_export_opts");
+
+    if (dir == NULL)
+        return st_handle_missing(__func__, "dir");
+    return st == STRATA_OK ? st_hf_output_check(dir, o.overwrite) : st;
+}
+
 strata_status strata_export_open(struct strata_export **out, struct strata_model *model, const char *dir,
                                  const struct strata_export_opts *opts)
 {

@@ -241,6 +241,8 @@ strata_status strata_model_open(struct strata_model **model, const struct strata
 
     if (model == NULL || config == NULL || opts == NULL)
         return st_handle_missing(__func__, model == NULL ? "model" : config == NULL ? "config" : "opts");
+    if (strata_config_problem(config, 0) != NULL)
+        return st_error(STRATA_E_INVAL, "%s: the configuration has problems: %s", __func__, strata_config_problem(config, 0));
     if (st != STRATA_OK || (st = check_opts(&o)) != STRATA_OK)
         return st;
     m = st_fault_refuses("api.model") ? NULL : calloc(1, sizeof(*m));
@@ -279,6 +281,13 @@ strata_status strata_model_get_info(const struct strata_model *model, struct str
     i.grad_accum = w->grad_accum;
     i.step_sequences = w->micro_batch * w->grad_accum;
     return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_model_info");
+}
+
+strata_status strata_directory_digest(const char *dir, char digest[33])
+{
+    if (dir == NULL || digest == NULL)
+        return st_handle_missing(__func__, dir == NULL ? "dir" : "digest");
+    return st_hf_digest(dir, digest);
 }
 
 const char *strata_preset_name(uint32_t index)

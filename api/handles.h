@@ -19,10 +19,11 @@
 
 struct strata_config {
     struct st_config values;
-    char *name;      /* of its file, for sentences */
-    bool nvme_named; /* directories were named for this run alone */
-    bool bf16_off;   /* its file turns bf16 off, without another precision */
-    char *json;      /* NULL: not asked for yet */
+    struct st_config_source *source; /* its rows, and the problems of one that was only to be checked */
+    char *name;                      /* of its file, for sentences */
+    bool nvme_named;                 /* directories were named for this run alone */
+    bool bf16_off;                   /* its file turns bf16 off, without another precision */
+    char *json;                      /* NULL: not asked for yet */
 };
 
 struct strata_model {

@@ -9,7 +9,7 @@
 #include "core/base/print.h"
 #include "core/base/word.h"
 #include "core/system/ulimit.h"
-#include "model/model.h"
+#include "strata/model.h"
 #include "strata/types.h"
 
 #include <fcntl.h>
@@ -178,8 +178,8 @@ static void print_overview(FILE *to)
 static void print_presets(FILE *file)
 {
     st_print_text(file, "\nPresets: ");
-    for (uint32_t i = 0; st_model_preset_name(i) != NULL; i++)
-        st_print(file, "%s%s", i > 0 ? ", " : "", st_model_preset_name(i));
+    for (uint32_t i = 0; strata_preset_name(i) != NULL; i++)
+        st_print(file, "%s%s", i > 0 ? ", " : "", strata_preset_name(i));
     st_print_text(file, "\n");
 }
 

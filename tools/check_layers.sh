@@ -72,17 +72,16 @@ BEGIN {
     except("model/decoder/sampler.h",
         "cli/commands/cmd_generate.c cli/options/args_table.c",
         "how the next token is chosen, and the ranges of its options")
+    except("model/model.h", "cli/options/output.c", "which other outputs a model leaves room for")
     except("model/hf/generation.h", "cli/commands/cmd_generate.c", "how the next token is chosen")
-    except("model/model.h", "cli/commands/cmd_digest.c cli/main.c cli/options/output.c", "names of presets and of files")
     except("offload/config/config.h",
-        "cli/commands/cmd_check.c cli/options/args_table.c",
-        "every key with its verdict, and options that are keys")
+        "cli/options/args_table.c",
+        "options that are keys")
     except("offload/config/config_options.h", "cli/commands/cmd_info.c cli/report/plan_predict.c", "options that belong to no run")
     except("offload/device/cuda/gpu_report.h", "cli/commands/cmd_info.c", "a report")
     except("offload/machine/machine_report.h", "cli/commands/cmd_info.c", "a report")
     except("offload/program/program_print.h", "cli/commands/cmd_plan.c", "a report")
     except("offload/simulate/cost.h", "cli/report/plan_predict.c", "a report")
-    except("offload/simulate/figures.h", "cli/report/plan_predict.h", "a report")
 
     # Foreign header (a prefix) -> the files it may appear in (prefixes).
     home["cJSON.h"] = home["cjson/"] = "core/json/json.c"

@@ -4,33 +4,27 @@
 #include "core/base/page.h"
 #include "core/base/print.h"
 #include "core/json/json.h"
-#include "offload/config/config.h"
+#include "strata/config.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define COLUMNS_AFTER 60u /* of the path: value, origin, verdict and the beginning of a reason */
 
-static const char *origin_name(enum st_config_origin origin)
+static struct strata_config_row row_at(const struct strata_config *config, uint32_t index)
 {
-    static const char *const names[] = {"default", "file", "auto", "command line", "derived"};
+    struct strata_config_row row = STRATA_CONFIG_ROW_INIT;
 
-    return names[origin];
+    (void)!strata_config_get_row(config, index, &row); /* there is such a row */
+    return row;
 }
 
-static const char *verdict_name(enum st_config_verdict verdict)
-{
-    static const char *const names[] = {"honoured", "notice", "rejected"};
-
-    return names[verdict];
-}
-
-static int path_width(const struct st_config_source *source)
+static int path_width(const struct strata_config *config)
 {
     size_t width = 0;
 
-    for (uint32_t i = 0; i < st_config_row_count(source); i++) {
-        const size_t length = strlen(st_config_row_at(source, i)->path);
+    for (uint32_t i = 0; i < strata_config_row_count(config); i++) {
+        const size_t length = strlen(row_at(config, i).path);
 
         width = length > width ? length : width;
     }
@@ -38,27 +32,25 @@ static int path_width(const struct st_config_source *source)
 }
 
 /* A line for each key, or two where the table is wider than the terminal. */
-static void print_text(const struct st_config_source *source)
+static void print_text(const struct strata_config *config)
 {
     FILE *const file = st_page_open(stdout);
-    const int width = path_width(source);
+    const int width = path_width(config);
     const bool narrow = file != stdout && (size_t)width + COLUMNS_AFTER > st_print_width(stdout);
 
-    for (uint32_t i = 0; i < st_config_row_count(source); i++) {
-        const struct st_config_row *row = st_config_row_at(source, i);
-        const char *reason = row->reason != NULL ? row->reason : "", *before = row->reason != NULL ? ": " : "";
+    for (uint32_t i = 0; i < strata_config_row_count(config); i++) {
+        const struct strata_config_row row = row_at(config, i);
+        const char *reason = row.reason != NULL ? row.reason : "", *before = row.reason != NULL ? ": " : "";
 
         if (narrow)
-            st_print(file, "%s = %s\n    %s, %s%s%s\n", row->path, row->value, origin_name(row->origin),
-                     verdict_name(row->verdict), before, reason);
+            st_print(file, "%s = %s\n    %s, %s%s%s\n", row.path, row.value, row.origin, row.verdict, before, reason);
         else
-            st_print(file, "%-*s  %-14s %-12s  %s%s%s\n", width, row->path, row->value, origin_name(row->origin),
-                     verdict_name(row->verdict), before, reason);
+            st_print(file, "%-*s  %-14s %-12s  %s%s%s\n", width, row.path, row.value, row.origin, row.verdict, before, reason);
     }
     st_page_close(file, stdout);
 }
 
-static void print_json(const struct st_config_source *source, bool valid)
+static void print_json(const struct strata_config *config, bool valid)
 {
     struct st_json_writer w;
 
@@ -66,34 +58,34 @@ static void print_json(const struct st_config_source *source, bool valid)
     st_json_object_open(&w, NULL);
     st_json_put_bool(&w, "valid", valid);
     st_json_array_open(&w, "values");
-    for (uint32_t i = 0; source != NULL && i < st_config_row_count(source); i++) {
-        const struct st_config_row *row = st_config_row_at(source, i);
+    for (uint32_t i = 0; i < strata_config_row_count(config); i++) {
+        const struct strata_config_row row = row_at(config, i);
 
         st_json_object_open(&w, NULL);
-        st_json_put_string(&w, "path", row->path);
-        st_json_put_string(&w, "value", row->value);
-        st_json_put_string(&w, "origin", origin_name(row->origin));
-        st_json_put_string(&w, "verdict", verdict_name(row->verdict));
-        st_json_put_string(&w, "reason", row->reason);
+        st_json_put_string(&w, "path", row.path);
+        st_json_put_string(&w, "value", row.value);
+        st_json_put_string(&w, "origin", row.origin);
+        st_json_put_string(&w, "verdict", row.verdict);
+        st_json_put_string(&w, "reason", row.reason);
         st_json_object_close(&w);
     }
     st_json_array_close(&w);
     st_json_array_open(&w, "problems");
-    for (uint32_t i = 0; source != NULL && i < st_config_problem_count(source); i++)
-        st_json_put_string(&w, NULL, st_config_problem_at(source, i));
+    for (uint32_t i = 0; strata_config_problem(config, i) != NULL; i++)
+        st_json_put_string(&w, NULL, strata_config_problem(config, i));
     st_json_array_close(&w);
     st_json_object_close(&w);
     st_json_end_line(&w);
 }
 
 /* All problems, or the one sentence of a file that could not be read at all. */
-static int print_problems(const struct st_config_source *source, strata_status st, const char *file)
+static int print_problems(const struct strata_config *config, strata_status st, const char *file)
 {
-    if (source == NULL || st_config_problem_count(source) == 0)
+    if (strata_config_problem(config, 0) == NULL)
         return cli_fail(st);
     fflush(stdout);
-    for (uint32_t i = 0; i < st_config_problem_count(source); i++) {
-        const char *problem = st_config_problem_at(source, i);
+    for (uint32_t i = 0; strata_config_problem(config, i) != NULL; i++) {
+        const char *problem = strata_config_problem(config, i);
         const bool named = strncmp(problem, file, strlen(file)) == 0; /* as the parser's are */
 
         st_page_print(stderr, "strata: error: %s%s%s\n", named ? "" : file, named ? "" : ": ", problem);
@@ -103,24 +95,23 @@ static int print_problems(const struct st_config_source *source, strata_status s
 
 int cmd_check(const struct cli_args *args)
 {
-    const struct st_config_opts opts = {
-        .file = args->config_file != NULL ? args->config_file : args->positional.items[0],
-        .overrides = args->overrides.items,
-        .override_count = args->overrides.count,
-        .allow_unknown = args->allow_unknown,
-        .max_steps = args->max_steps,
-    };
-    struct st_config_source *source = NULL;
-    struct st_config config;
-    const strata_status st = st_config_load(&config, &source, &opts);
+    struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
+    struct strata_config *config = NULL;
+    strata_status st;
     int code = 0;
 
+    opts.file = args->config_file != NULL ? args->config_file : args->positional.items[0];
+    opts.overrides = args->overrides.items;
+    opts.override_count = args->overrides.count;
+    opts.allow_unknown = args->allow_unknown;
+    opts.max_steps = args->max_steps;
+    st = strata_config_check(&config, &opts);
     if (args->json)
-        print_json(source, st == STRATA_OK);
-    else if (source != NULL)
-        print_text(source);
+        print_json(config, st == STRATA_OK);
+    else if (config != NULL)
+        print_text(config);
     if (st != STRATA_OK)
-        code = print_problems(source, st, opts.file);
-    st_config_source_free(source);
+        code = print_problems(config, st, opts.file);
+    strata_config_close(config);
     return code;
 }

@@ -2,7 +2,7 @@
 #include "cli/commands/commands.h"
 #include "core/base/print.h"
 #include "core/json/json.h"
-#include "model/model.h"
+#include "strata/model.h"
 
 #include <stdio.h>
 
@@ -11,7 +11,7 @@ int cmd_digest(const struct cli_args *args)
     const char *dir = args->positional.items[0];
     struct st_json_writer w;
     char hex[33];
-    const strata_status st = st_hf_digest(dir, hex);
+    const strata_status st = strata_directory_digest(dir, hex);
 
     if (st != STRATA_OK)
         return cli_fail(st);

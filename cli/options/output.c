@@ -2,6 +2,7 @@
 #include "cli/options/output.h"
 #include "core/base/error.h"
 #include "model/model.h"
+#include "strata/engine.h"
 
 /* Of a Hugging Face directory: read of --model, replaced in --out. */
 static const char *const model_files[] = {"config.json", "generation_config.json", "model.safetensors",
@@ -44,8 +45,11 @@ static strata_status check_model(const char *path, const struct cli_args *args)
 strata_status cli_output_check_dir(const char *option, const char *dir, const struct cli_args *args)
 {
     char path[ST_PATH_MAX];
-    strata_status st = st_hf_output_check(dir, args->overwrite);
+    struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
+    strata_status st;
 
+    opts.overwrite = args->overwrite;
+    st = strata_export_check(dir, &opts);
     for (size_t i = 0; i < MODEL_FILES && st == STRATA_OK; i++)
         if ((st = st_path_join(path, dir, model_files[i])) == STRATA_OK)
             st = check_inputs(path, args);

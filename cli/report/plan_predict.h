@@ -4,7 +4,6 @@
 
 #include "api/handles.h"
 #include "core/json/json.h"
-#include "offload/simulate/figures.h"
 
 /** The same run under every update policy (and, with several micro-batches, both orders of accumulation) that it may have.
  *  E_NOMEM. */

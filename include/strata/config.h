@@ -62,10 +62,45 @@ STRATA_API strata_status strata_config_open(struct strata_config **config, const
  *
  * @param json  out, borrowed until the configuration is closed
  *
- * @return STRATA_E_INVAL  an argument is NULL
+ * @return STRATA_E_INVAL  an argument is NULL, or the configuration has problems
  *         STRATA_E_NOMEM
  */
 STRATA_API strata_status strata_config_json(struct strata_config *config, const char **json);
+
+/**
+ * Read a configuration for its own sake: every value with where it comes from and what it means here, and all problems, of one
+ * that no run would take as well.  Logs nothing.
+ *
+ * @param config  out, returned: closed by strata_config_close().  Set with STRATA_E_CONFIG as well, where the text is JSON at
+ *                all: such a one has rows and problems, and makes no model
+ * @param opts    as for strata_config_open(), and so are the statuses
+ */
+STRATA_API strata_status strata_config_check(struct strata_config **config, const struct strata_config_opts *opts);
+
+/** One key.  Texts are borrowed until the configuration is closed. */
+struct strata_config_row {
+    size_t row_size;     /**< sizeof(struct strata_config_row), set by the caller */
+    const char *path;    /**< "zero_optimization.offload_optimizer.device" */
+    const char *value;   /**< in force */
+    const char *origin;  /**< "default", "file", "auto", "command line" (an override), "derived" from other keys */
+    const char *verdict; /**< "honoured", "notice" (no effect here), "rejected" */
+    const char *reason;  /**< of the verdict, or what else to know; NULL: nothing to say */
+};
+#define STRATA_CONFIG_ROW_INIT                                                                                                   \
+    {                                                                                                                            \
+        .row_size = sizeof(struct strata_config_row)                                                                             \
+    }
+
+/** Keys with a value in force, or given. */
+STRATA_API uint32_t strata_config_row_count(const struct strata_config *config);
+
+/** Key `index`, from 0.
+ *
+ *  @return STRATA_E_INVAL  an argument is NULL, there is no such key, or row_size is none of any version */
+STRATA_API strata_status strata_config_get_row(const struct strata_config *config, uint32_t index, struct strata_config_row *row);
+
+/** Problem `index`, from 0, as a sentence; NULL past the last.  Borrowed until the configuration is closed. */
+STRATA_API const char *strata_config_problem(const struct strata_config *config, uint32_t index);
 
 /** Close; models that were opened with it keep what they need.  NULL is fine. */
 STRATA_API void strata_config_close(struct strata_config *config);

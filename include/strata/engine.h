@@ -215,6 +215,15 @@ struct strata_export_opts {
     }
 
 /**
+ * Whether a model could be written to a directory, as far as that is to be seen; makes nothing.
+ *
+ * @return STRATA_E_INVAL  dir is NULL, or opts_size is none of any version
+ *         STRATA_E_INPUT  it holds a model and `overwrite` is false
+ *         STRATA_E_NOMEM, STRATA_E_IO
+ */
+STRATA_API strata_status strata_export_check(const char *dir, const struct strata_export_opts *opts);
+
+/**
  * Make a directory's files under other names and take their space, so that what cannot be written is known before a long run.
  *
  * @param out    out, returned: given to strata_engine_export(), or dropped by strata_export_abort()

@@ -117,6 +117,21 @@ STRATA_API void strata_model_close(struct strata_model *model);
  *          STRATA_E_NOSYS  this build has no support for it */
 STRATA_API strata_status strata_device_check(const char *device);
 
+/**
+ * Digest of the weights of a Hugging Face directory, in the order of parameters: what strata_engine_digest() says of them.
+ *
+ * @param dir     directory with config.json and weights
+ * @param digest  [33] out: 32 hex digits and a NUL.  XXH3-128
+ *
+ * @return STRATA_E_INVAL  an argument is NULL
+ *         STRATA_E_INPUT  a file is missing, damaged, or of a model that is not known
+ *         STRATA_E_NOMEM, STRATA_E_IO
+ *
+ * Cost    reads the weights once.
+ * Thread  any.
+ */
+STRATA_API strata_status strata_directory_digest(const char *dir, char digest[33]);
+
 /** Name of preset `index`, from 0; NULL past the last.  Static. */
 STRATA_API const char *strata_preset_name(uint32_t index);
 

@@ -34,7 +34,11 @@ static void nothing_is_called_with_null(void **state)
 
     (void)state;
     assert_refused(strata_config_open(NULL, NULL), "config is NULL");
+    assert_refused(strata_config_check(NULL, NULL), "config is NULL");
     assert_refused(strata_config_json(NULL, &text), "config is NULL");
+    assert_refused(strata_directory_digest(NULL, hex), "dir is NULL");
+    assert_refused(strata_directory_digest("x", NULL), "digest is NULL");
+    assert_refused(strata_export_check(NULL, NULL), "dir is NULL");
     assert_refused(strata_model_open(&model, NULL, &opts), "config is NULL");
     assert_refused(strata_model_get_info(NULL, &shape), "model is NULL");
     assert_refused(strata_device_check(NULL), "device is NULL");
@@ -83,9 +87,9 @@ static void no_argument_is_left_out(void **state)
 
     (void)state;
     config.override_count = 1;
-    assert_refused(strata_config_open(&other, &config), "overrides is NULL");
+    assert_refused(strata_config_open(&other, &config), "override 0 of a configuration is NULL");
     config.overrides = paths;
-    assert_refused(strata_config_open(&other, &config), "overrides is NULL");
+    assert_refused(strata_config_open(&other, &config), "override 0 of a configuration is NULL");
     config = (struct strata_config_opts)STRATA_CONFIG_OPTS_INIT;
     config.file = config.text = "{}";
     assert_refused(strata_config_open(&other, &config), "one of them must be NULL");
@@ -301,6 +305,54 @@ static void a_configuration_is_checked_and_dumped(void **state)
     strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
 }
 
+/* One that no run would take has rows and problems, and makes nothing. */
+static void a_configuration_is_read_for_its_own_sake(void **state)
+{
+    struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
+    struct strata_config_row row = STRATA_CONFIG_ROW_INIT;
+    struct strata_model_opts model_opts = STRATA_MODEL_OPTS_INIT;
+    const char *const overrides[] = {"gradient_clipping=0.5"};
+    struct strata_config *config = NULL;
+    struct strata_model *model = NULL;
+    const char *json;
+    bool found = false;
+
+    (void)state;
+    log_count = 0;
+    strata_log_configure(take_line, logged, STRATA_LOG_DEBUG);
+    opts.text = "{\"zero_optimization\": {\"stagee\": 3}, \"fp16\": {\"enabled\": \"perhaps\"}}";
+    opts.overrides = overrides;
+    opts.override_count = 1;
+    assert_status(strata_config_check(&config, &opts), STRATA_E_CONFIG, "two problems");
+    assert_int_equal(log_count, 0);
+    strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
+    assert_non_null(config);
+    assert_non_null(strstr(strata_config_problem(config, 0), "stagee"));
+    assert_non_null(strata_config_problem(config, 1));
+    assert_null(strata_config_problem(config, 2));
+    for (uint32_t i = 0; i < strata_config_row_count(config); i++) {
+        assert_ok(strata_config_get_row(config, i, &row));
+        assert_true(row.path != NULL && row.origin != NULL && row.verdict != NULL);
+        if (strcmp(row.path, "gradient_clipping") != 0)
+            continue;
+        found = true;
+        assert_string_equal(row.value, "0.5");
+        assert_string_equal(row.origin, "command line");
+        assert_string_equal(row.verdict, "honoured");
+    }
+    assert_true(found);
+    assert_refused(strata_config_get_row(config, strata_config_row_count(config), &row), "row");
+    model_opts.model = "nano";
+    assert_refused(strata_model_open(&model, config, &model_opts), "has problems");
+    assert_refused(strata_config_json(config, &json), "has problems");
+    strata_config_close(config);
+    config = NULL;
+    opts.text = "no JSON";
+    assert_status(strata_config_check(&config, &opts), STRATA_E_CONFIG, "no JSON");
+    strata_config_close(config);
+    assert_true(strata_config_row_count(NULL) == 0 && strata_config_problem(NULL, 0) == NULL);
+}
+
 static void names_are_listed(void **state)
 {
     uint32_t count = 0;
@@ -416,6 +468,7 @@ int main(void)
         cmocka_unit_test(a_plan_says_what_it_needs_and_lacks),
         cmocka_unit_test_setup_teardown(data_ends_in_order_and_never_shuffled, scratch_create, scratch_remove),
         cmocka_unit_test(a_configuration_is_checked_and_dumped),
+        cmocka_unit_test(a_configuration_is_read_for_its_own_sake),
         cmocka_unit_test(names_are_listed),
         cmocka_unit_test(options_of_other_versions),
         cmocka_unit_test(results_of_other_versions),

@@ -165,7 +165,11 @@ static void an_export_is_opened_again(void **state)
     assert_ok(run_train(&r, 0, RUN_STEPS, NULL));
     assert_ok(strata_engine_eval_data(r.engine, r.data, &before));
     digest(&trained, &r);
+    assert_ok(strata_export_check(dir, NULL));
     assert_ok(strata_engine_export(r.engine, out));
+    assert_ok(strata_directory_digest(dir, read.weights));
+    assert_string_equal(trained.weights, read.weights);
+    assert_status(strata_export_check(dir, NULL), STRATA_E_INPUT, "a model lies there");
     assert_status(strata_export_open(&out, r.model, dir, NULL), STRATA_E_INPUT, "a model lies there");
     overwrite.overwrite = true;
     assert_ok(strata_export_open(&out, r.model, dir, &overwrite));
