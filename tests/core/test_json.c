@@ -1,7 +1,6 @@
 /* tests/core/test_json.c - tables of good and bad text, places in errors, files, and the Nth failure. */
 #include "core/json/json.h"
-
-#include "core/base/fault.h"
+#include "tests/common/fault_walk.h"
 
 #include <errno.h>
 #include <math.h>
@@ -291,24 +290,22 @@ static void test_single_failure_walk(void **state)
 {
     char path[] = "/tmp/strata-json-XXXXXX";
     int fd = mkstemp(path);
-    uint32_t n = 0, fired;
+    struct fault_walk walk = {.result = -EIO};
 
     (void)state;
     assert_true(fd >= 0);
     close(fd);
     write_file(path, "{\"a\":{\"b\":1,\"c\":2},\"d\":3}");
-    do {
+    while (fault_walk_next(&walk)) {
         st_json *root = NULL;
-        strata_status st;
+        const strata_status st = st_json_parse_file(&root, path, 1000);
 
-        st_fault_arm(&(struct st_fault_spec){.after = n++, .count = 1, .result = -EIO});
-        st = st_json_parse_file(&root, path, 1000);
-        fired = st_fault_disarm();
-        assert_int_equal(st == STRATA_OK, fired == 0);
-        assert_int_equal(root != NULL, fired == 0);
+        fault_walk_end(&walk, st);
+        assert_int_equal(st == STRATA_OK, !walk.fired);
+        assert_int_equal(root != NULL, !walk.fired);
         st_json_free(root);
-    } while (fired > 0);
-    assert_true(n >= 6);
+    }
+    assert_true(walk.runs >= 6);
     assert_int_equal(unlink(path), 0);
 }
 

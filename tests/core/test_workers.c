@@ -1,8 +1,8 @@
 /* tests/core/test_workers.c - every item runs exactly once, on a valid worker, whatever the number of threads. */
 #include "core/system/workers.h"
 
-#include "core/base/fault.h"
 #include "core/system/topology.h"
+#include "tests/common/fault_walk.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -127,28 +127,21 @@ static void test_too_many(void **state)
     st_workers_destroy(NULL);
 }
 
-/* The Nth foreign call fails, for every N: an error, nothing left behind, until one passes. */
 static void test_single_failure_walk(void **state)
 {
-    uint32_t n = 0, fired;
+    struct fault_walk walk = {.result = -EAGAIN};
 
     (void)state;
-    do {
+    while (fault_walk_next(&walk)) {
         struct st_workers *w = NULL;
-        strata_status st;
+        const strata_status st = st_workers_create(&w, 4, NULL);
 
-        st_fault_arm(&(struct st_fault_spec){.after = n, .count = 1, .result = -EAGAIN});
-        st = st_workers_create(&w, 4, NULL);
-        fired = st_fault_disarm();
-        assert_int_equal(st, fired > 0 ? STRATA_E_NOMEM : STRATA_OK);
-        if (fired > 0) {
-            assert_null(w);
-            assert_true(strlen(strata_last_error()) > 0);
-        }
+        fault_walk_end(&walk, st);
+        assert_int_equal(st, walk.fired ? STRATA_E_NOMEM : STRATA_OK);
+        assert_true(st == STRATA_OK || w == NULL);
         st_workers_destroy(w);
-        n++;
-    } while (fired > 0);
-    assert_int_equal(n, 1 + 3 + 1);
+    }
+    assert_int_equal(walk.runs, 1 + 3 + 1);
 }
 
 int main(void)

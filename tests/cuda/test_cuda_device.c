@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "offload/device/cuda/device_cuda_internal.h"
 #include "offload/device/cuda/gpu_report.h"
+#include "tests/common/fault_walk.h"
 #include "tests/cuda/emulator/blas.h"
 #include "tests/cuda/emulator/twin.h"
 #include <dlfcn.h>
@@ -539,20 +540,19 @@ static void every_single_failure_is_clean(void **state)
         "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaHostRegister",   "cudaMemcpyAsync", "cudaMemsetAsync",
         "cudaEventRecord",           "cudaEventSynchronize",     "cudaLaunchHostFunc",
     };
+    struct fault_walk walk = {.result = -1}; /* our own sites */
     unsigned char *host = host_memory();
-    uint32_t fired = 1;
     bool all_told;
 
     (void)state;
-    for (uint32_t nth = 0; fired > 0; nth++) { /* our own sites */
-        st_fault_arm(&(struct st_fault_spec){.after = nth, .count = 1, .result = -1});
-        (void)a_run(host, &all_told);
-        fired = st_fault_disarm();
+    while (fault_walk_next(&walk)) {
+        fault_walk_end(&walk, a_run(host, &all_told));
         assert_true(all_told);
         assert_nothing_held();
     }
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) { /* the runtime's */
-        fired = 1;
+        uint32_t fired = 1;
+
         for (uint64_t nth = 0; fired > 0; nth++) {
             twin_fail(calls[i], nth, 1, cudaErrorUnknown);
             (void)a_run(host, &all_told);

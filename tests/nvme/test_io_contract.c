@@ -5,6 +5,7 @@
 #include "core/base/rng.h"
 #include "core/system/clock.h"
 #include "io_fixture.h"
+#include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -319,33 +320,24 @@ static strata_status walk(struct io_fixture *f)
     return io_fixture_read_all(f);
 }
 
-/* Fail the 1st, 2nd, 3rd... fault site passed, until a run passes none: every error path is taken once, and none of them may
- * lose a request or a byte.  More blocks than may be in flight. */
+/* None may lose a request or a byte.  More blocks than may be in flight. */
 static void every_single_failure_is_clean(void **state)
 {
-    const uint32_t descriptors = scratch_entries("/proc/self/fd", NULL);
-    uint32_t fired = 1, failed = 0;
+    struct fault_walk faults = {.result = -EIO};
 
-    for (uint32_t nth = 0; fired > 0; nth++) {
+    while (fault_walk_next(&faults)) {
         struct io_fixture f;
-        strata_status st;
+        strata_status st = io_fixture_open(&f, io_method_of(state), WALK_BLOCKS, 2 * BLOCK, 4);
 
-        st_fault_arm(&(struct st_fault_spec){.after = nth, .count = 1, .result = -EIO});
-        st = io_fixture_open(&f, io_method_of(state), WALK_BLOCKS, 2 * BLOCK, 4);
         if (st == STRATA_OK)
             st = walk(&f);
-        fired = st_fault_disarm();
-        if (fired == 0)
-            assert_int_equal(st, STRATA_OK);
+        fault_walk_end(&faults, st);
         if (st == STRATA_OK) /* a benign fault was absorbed: then the data must be right */
             io_fixture_assert_data(&f);
-        else
-            failed++;
         assert_int_equal(f.done_count, f.submit_count);
         io_fixture_close(&f);
-        assert_int_equal(scratch_entries("/proc/self/fd", NULL), descriptors);
     }
-    assert_true(failed >= 2 * WALK_BLOCKS); /* each completion, at least */
+    assert_true(faults.failed >= 2 * WALK_BLOCKS); /* each completion, at least */
 }
 
 int main(void)

@@ -4,6 +4,7 @@
 #include "core/base/rng.h"
 #include "core/system/clock.h"
 #include "nvme/swap/swap.h"
+#include "tests/common/fault_walk.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
 
@@ -499,26 +500,21 @@ static void every_single_failure_is_clean(void **state)
     kept_log_begin(ST_LOG_NOTICE);
     for (size_t k = 0; k < method_count; k++) {
         const struct st_swap_opts opts = options(methods[k], 4 * BLOCK);
-        uint32_t fired = 1, failed = 0;
+        struct fault_walk walk = {.result = -EIO};
 
-        for (uint32_t nth = 0; fired > 0; nth++) {
+        while (fault_walk_next(&walk)) {
             struct move move = {0};
             strata_status st;
 
             memset(back, 0, 4 * BLOCK);
-            st_fault_arm(&(struct st_fault_spec){.after = nth, .count = 1, .result = -EIO});
             st = use_swap(&opts, buf, back, &move);
-            fired = st_fault_disarm();
-            if (fired == 0)
-                assert_int_equal(st, STRATA_OK);
+            fault_walk_end(&walk, st);
             if (st == STRATA_OK)
                 assert_memory_equal(buf, back, 4 * BLOCK);
-            else
-                failed++;
             st_swap_sweep(scratch_dir);
             assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
         }
-        assert_true(failed >= 8); /* each completion, at least */
+        assert_true(walk.failed >= 8); /* each completion, at least */
     }
     kept_log_end();
     free(buf);

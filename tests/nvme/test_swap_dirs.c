@@ -2,6 +2,7 @@
 #include "core/base/fault.h"
 #include "nvme/swap/swap_internal.h"
 #include "swap_dirs_fixture.h"
+#include "tests/common/fault_walk.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
@@ -178,37 +179,35 @@ static void a_failed_request_names_its_file(void **state)
     swap_dirs_assert_empty();
 }
 
-/* A sample: the first 64 passes, those of opening among them, then every third. */
+/* A sample: the first 64 passages, those of opening among them, then every third. */
 static void every_single_failure_is_clean(void **state)
 {
     const struct st_swap_opts opts = swap_dirs_options("threads", 2, false);
     unsigned char *out = swap_dirs_random(1), *in = swap_dirs_random(2);
-    uint32_t fired = 1, failed = 0;
+    struct fault_walk walk = {.result = -EIO};
 
     (void)state;
     kept_log_begin(ST_LOG_DEBUG);
-    for (uint32_t nth = 0; fired > 0; nth += sample_is_all() || nth < 64 ? 1 : 3) {
+    while (fault_walk_next(&walk)) {
         struct st_swap *swap;
         strata_status st;
 
         memset(in, 0, SWAP_DIRS_BYTES);
-        st_fault_arm(&(struct st_fault_spec){.after = nth, .count = 1, .result = -EIO});
         if ((st = st_swap_open(&swap, &opts)) == STRATA_OK) {
             if ((st = swap_dirs_move(swap, ST_IO_WRITE, out, 1, NULL)) == STRATA_OK)
                 st = swap_dirs_move(swap, ST_IO_READ, in, 2, NULL);
             st_swap_close(swap);
         }
-        fired = st_fault_disarm();
-        assert_true(fired > 0 || st == STRATA_OK);
+        fault_walk_end(&walk, st);
         if (st == STRATA_OK)
             assert_memory_equal(out, in, SWAP_DIRS_BYTES);
-        failed += st != STRATA_OK;
         for (uint32_t d = 0; d < 2; d++)
             st_swap_sweep(swap_dirs[d]);
         swap_dirs_assert_empty();
+        walk.after += sample_is_all() || walk.after < 64 ? 0 : 2;
     }
-    assert_true(failed > (sample_is_all() ? 250 : 100)); /* each completion, or a third of them, at least */
-    print_message("%u failed runs\n", failed);
+    assert_true(walk.failed > (sample_is_all() ? 250 : 100)); /* each completion, or a third of them, at least */
+    print_message("%u failed runs\n", walk.failed);
     kept_log_end();
     free(out);
     free(in);

@@ -4,6 +4,7 @@
 #include "core/base/fault.h"
 #include "core/system/clock.h"
 #include "offload/plan/plan.h"
+#include "tests/common/fault_walk.h"
 #include "tests/offload/device_fixture.h"
 
 #include <errno.h>
@@ -217,24 +218,22 @@ static void open_fails_cleanly(void **state)
     struct st_machine machine = {0};
     struct st_device_opts opts = {.arena_bytes = 1u << 20, .kernels = st_kernels_pick(NULL)};
     struct st_device *dev = NULL;
-    uint32_t after = 0, fired;
+    struct fault_walk walk = {.result = -ENOMEM};
 
     (void)state;
     assert_int_equal(ops->open(&dev, &opts), STRATA_E_INVAL);
     assert_null(dev);
     opts.pace = &machine;
-    do {
-        strata_status st;
+    while (fault_walk_next(&walk)) {
+        const strata_status st = ops->open(&dev, &opts);
 
-        st_fault_arm(&(struct st_fault_spec){.after = after++, .count = 1, .result = -ENOMEM});
-        st = ops->open(&dev, &opts);
-        fired = st_fault_disarm();
+        fault_walk_end(&walk, st);
         if (st == STRATA_OK)
             ops->close(dev);
         else
             assert_int_equal(st, STRATA_E_NOMEM);
-    } while (fired > 0);
-    assert_true(after >= 4); /* the arena and three threads */
+    }
+    assert_true(walk.runs >= 4); /* the arena and three threads */
     ops->close(NULL);
 }
 

@@ -1,10 +1,10 @@
 /* test_program - ops and their rows: the table is whole, the verifier proves that ops match it, and the writer keeps its limits.
  */
 #include "core/base/error.h"
-#include "core/base/fault.h"
 #include "offload/plan/emit_internal.h"
 #include "plan_fixture.h"
 #include "tests/common/child.h"
+#include "tests/common/fault_walk.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -312,28 +312,23 @@ static void a_program_without_memory_is_refused_once(void **state)
 {
     struct st_plan *plan = small_plan(1);
     const uint32_t ops = plan->program.op_count;
-    uint32_t fired = 1, refused = 0;
+    struct fault_walk walk = {.site = "plan.program", .result = -1, .lasting = true};
 
     (void)state;
-    for (uint32_t after = 0; fired > 0; after++) {
-        const struct st_fault_spec fault = {.site = "plan.program", .after = after, .result = -1};
+    while (fault_walk_next(&walk)) {
         struct st_plan *again = NULL;
-        strata_status st;
+        const strata_status st = st_plan_make(&again, &plan->program.workload, &plan->capacity, &plan->policy);
 
-        st_fault_arm(&fault);
-        st = st_plan_make(&again, &plan->program.workload, &plan->capacity, &plan->policy);
-        fired = st_fault_disarm();
-        if (fired > 0) {
+        fault_walk_end(&walk, st);
+        if (walk.fired) {
             assert_int_equal(st, STRATA_E_NOMEM);
             assert_string_equal(strata_last_error(), "plan: no memory for the program");
-            refused++;
             continue;
         }
-        assert_int_equal(st, STRATA_OK);
         assert_int_equal(again->program.op_count, ops);
         st_plan_destroy(again);
     }
-    assert_true(refused >= 2); /* ops and accesses */
+    assert_true(walk.failed >= 2); /* ops and accesses */
     st_plan_destroy(plan);
 }
 
