@@ -1,8 +1,9 @@
-/* test_instant - every transfer has ended before its submission returns, and runs go on with the same bits.
+/* test_instant - transfers that end at the worst moments: runs go on, with the same bits.
  *
- * What the engine writes down of a transfer it must write before the submission: a thread of the swap may end the transfer while
- * the submitter has not come back.  That is rare; here it is always so, as the linker puts this file's st_swap_submit() before
- * the swap's. */
+ * Before their submission returns: what the engine writes down of a transfer it must write before.  And all of them at one of the
+ * locks that the thread that trains takes, be it that before a look at what is ready or that before the sleep which follows: who
+ * sleeps until the next event must have counted events before he looked.  Both are rare; here they are always so, as the linker
+ * puts this file's functions before the swap's and the system's. */
 #include "agree.h"
 #include "nvme/swap/swap.h"
 #include "tests/common/scratch.h"
@@ -12,77 +13,166 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
 #define STEPS 3u
 
-static uint32_t instant_count; /* transfers that ended so */
+static enum { BEFORE_SUBMIT_RETURNS, AT_SOME_LOCK } moment;
+static pthread_t trainer;
 
-/* One submission, until its transfer has ended. */
-struct submission {
-    pthread_mutex_t lock;
-    pthread_cond_t change;
-    bool ended;
-    void (*done)(struct st_transfer *t, strata_status st); /* as the engine has it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three below */
+static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
+static int32_t under_way; /* transfers; below 0: one has ended that is not counted yet */
+static uint32_t submitted;
+static bool held; /* transfers do not end */
+
+static bool in_swap;           /* the trainer submits: it holds locks that a transfer needs to end */
+static uint32_t locks, period; /* of the trainer's locks, one in so many lets all transfers end before it */
+
+/* What the engine has in a transfer, while this file's stands there. */
+struct engines {
+    void (*done)(struct st_transfer *t, strata_status st);
     void *owner;
 };
 
 strata_status __real_st_swap_submit(struct st_swap *swap, struct st_transfer *t);
 strata_status __wrap_st_swap_submit(struct st_swap *swap, struct st_transfer *t);
+int __real_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
+int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+
+static void hold(bool yes)
+{
+    __real_pthread_mutex_lock(&lock);
+    held = yes;
+    pthread_cond_broadcast(&change);
+    pthread_mutex_unlock(&lock);
+}
+
+static void wait_for_all(void)
+{
+    hold(false);
+    __real_pthread_mutex_lock(&lock);
+    while (under_way > 0)
+        __real_pthread_cond_wait(&change, &lock);
+    pthread_mutex_unlock(&lock);
+    hold(moment == AT_SOME_LOCK);
+}
+
+static bool by_trainer(void)
+{
+    return moment == AT_SOME_LOCK && pthread_equal(pthread_self(), trainer);
+}
+
+static void count(int32_t more)
+{
+    __real_pthread_mutex_lock(&lock);
+    under_way += more;
+    submitted += more > 0;
+    pthread_cond_broadcast(&change);
+    pthread_mutex_unlock(&lock);
+}
 
 /* On the swap's thread. */
 static void end(struct st_transfer *t, strata_status st)
 {
-    struct submission *s = t->owner;
+    struct engines *kept = t->owner;
+    const struct engines was = *kept;
 
-    t->owner = s->owner;
-    t->done = s->done;
-    s->done(t, st);
-    pthread_mutex_lock(&s->lock);
-    s->ended = true;
-    pthread_cond_signal(&s->change);
-    pthread_mutex_unlock(&s->lock);
+    __real_pthread_mutex_lock(&lock);
+    while (held)
+        __real_pthread_cond_wait(&change, &lock);
+    pthread_mutex_unlock(&lock);
+    free(kept);
+    t->owner = was.owner;
+    t->done = was.done;
+    was.done(t, st);
+    count(-1);
 }
 
 strata_status __wrap_st_swap_submit(struct st_swap *swap, struct st_transfer *t)
 {
-    struct submission s = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, t->done, t->owner};
+    struct engines *kept = malloc(sizeof(*kept));
     strata_status st;
 
-    t->owner = &s;
+    assert_non_null(kept);
+    *kept = (struct engines){t->done, t->owner};
+    t->owner = kept;
     t->done = end;
-    if ((st = __real_st_swap_submit(swap, t)) != STRATA_OK)
-        return st;
-    pthread_mutex_lock(&s.lock);
-    while (!s.ended)
-        pthread_cond_wait(&s.change, &s.lock);
-    pthread_mutex_unlock(&s.lock);
-    instant_count++;
-    return STRATA_OK;
+    in_swap = true;
+    st = __real_st_swap_submit(swap, t);
+    in_swap = false;
+    assert_int_equal(st, STRATA_OK);
+    count(1);
+    if (moment == BEFORE_SUBMIT_RETURNS)
+        wait_for_all();
+    return st;
+}
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    if (by_trainer() && !in_swap && ++locks % period == 0)
+        wait_for_all();
+    return __real_pthread_mutex_lock(mutex);
+}
+
+/* Who sleeps is woken. */
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
+{
+    int rc;
+
+    if (!by_trainer())
+        return __real_pthread_cond_wait(cond, mutex);
+    hold(false);
+    rc = __real_pthread_cond_wait(cond, mutex);
+    hold(true);
+    return rc;
 }
 
 /* On a device whose calls are done when they return, and on one with queues of its own; the first cell moves nothing. */
-static void runs_go_on_and_agree(void **state)
+static void agree(void)
 {
-    (void)state;
     for (uint32_t paced = 0; paced < 2; paced++) {
         struct rig_cell cells[AGREE_PLACES];
 
-        instant_count = 0;
+        submitted = 0;
         for (size_t i = 0; i < AGREE_PLACES; i++) {
             cells[i] = agree_place(i);
             cells[i].dtype = STRATA_BF16;
             cells[i].paced = paced != 0;
         }
         (void)rig_agree(cells, AGREE_PLACES, STEPS, scratch_dir);
-        assert_true(instant_count > 50);
+        assert_true(submitted > 50);
     }
+}
+
+static void transfers_end_before_their_submission_returns(void **state)
+{
+    (void)state;
+    moment = BEFORE_SUBMIT_RETURNS;
+    agree();
+}
+
+static void transfers_end_at_some_lock(void **state)
+{
+    (void)state;
+    trainer = pthread_self();
+    moment = AT_SOME_LOCK;
+    for (period = 1; period <= 4; period++)
+        agree();
+    moment = BEFORE_SUBMIT_RETURNS;
+    hold(false);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_go_on_and_agree)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(transfers_end_before_their_submission_returns),
+        cmocka_unit_test(transfers_end_at_some_lock),
+    };
 
     return cmocka_run_group_tests_name("instant transfers", tests, scratch_create, scratch_remove_empty);
 }
