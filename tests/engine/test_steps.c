@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -381,6 +382,37 @@ static void lost_losses_in_a_row_end_a_run(void **state)
     given_close(&g);
 }
 
+static strata_status zeros(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
+{
+    (void)ctx, (void)page, (void)first;
+    memset(out, 0, count * sizeof(*out));
+    return STRATA_OK;
+}
+
+/* What the caller sets holds for every step from then on; a load begins with the options' rates once more. */
+static void a_rate_holds_until_a_load(void **state)
+{
+    static const double want[] = {1e-2, 0.25, 0.25};
+    const struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_HOST), .grad = gradient};
+    struct st_step_result result;
+    struct given g;
+
+    (void)state;
+    given_open(&g, &opts);
+    for (int run = 0; run < 2; run++) {
+        for (uint64_t i = 0; i < 3; i++) {
+            assert_int_equal(st_engine_steps(g.eng), i);
+            if (i == 1)
+                st_engine_set_lr(g.eng, 0.25);
+            g.step = i + 1;
+            assert_int_equal(st_engine_step(g.eng, g.tokens, g.tokens, &result), STRATA_OK);
+            assert_true(result.lr == want[i]);
+        }
+        assert_int_equal(st_engine_load(g.eng, zeros, NULL), STRATA_OK);
+    }
+    given_close(&g);
+}
+
 static void add_traffic(struct st_traffic *to, const struct st_traffic *more)
 {
     to->upload += more->upload;
@@ -424,6 +456,7 @@ int main(void)
         cmocka_unit_test(betas_that_move),
         cmocka_unit_test(overflowed_weights_are_counted),
         cmocka_unit_test(lost_losses_in_a_row_end_a_run),
+        cmocka_unit_test(a_rate_holds_until_a_load),
         cmocka_unit_test(bytes_moved_add_up),
     };
 
