@@ -34,7 +34,7 @@ BEGIN {
     allow["offload/device"] = "kernels/kernels.h kernels/matmul/matmul.h core/ strata/"
     allow["offload/device/cpu"] = "offload/device/device.h offload/device/tensor_ops.h kernels/ core/ strata/"
     allow["offload/device/cuda"] = "offload/device/device.h offload/device/tensor_ops.h kernels/cuda/ core/ strata/"
-    allow["offload/device/paced"] = "offload/compute.h offload/device/device.h offload/machine/rates.h offload/simulate/cost.h kernels/ core/ strata/"
+    allow["offload/device/paced"] = "offload/compute.h offload/device/device.h offload/machine/rates.h kernels/ core/ strata/"
     allow["offload/machine"] = "offload/compute.h offload/device/device.h offload/device/tensor_ops.h offload/optim/ nvme/ kernels/ core/ strata/"
     allow["offload/program"] = "offload/compute.h offload/workload.h kernels/kernels.h core/ strata/"
     allow["offload/simulate"] = "offload/compute.h offload/program/ offload/machine/ core/ strata/"

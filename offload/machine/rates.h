@@ -5,6 +5,7 @@
 #ifndef OFFLOAD_MACHINE_RATES_H
 #define OFFLOAD_MACHINE_RATES_H
 
+#include "offload/compute.h"
 #include "strata/types.h"
 
 #include <stdbool.h>
@@ -38,5 +39,12 @@ struct st_machine {
     struct st_capacity capacity;
     struct st_rates rates;
 };
+
+/** Seconds of an amount; a rate that is 0 takes no time. */
+double st_seconds_at(double amount, double rate);
+/** Seconds that a device of these rates computes on a call: a block's FLOPs at block_flops (else matmul_flops), the head's at
+ *  head_flops (else as a block's).  Calls without FLOPs of their own (norms, losses, lookups) are counted with their block or
+ *  head and take nothing here. */
+double st_call_seconds(const struct st_workload *w, const struct st_rates *rates, enum st_call_kind kind, bool recompute);
 
 #endif

@@ -1,30 +1,6 @@
 /* cost.c - seconds of one op by the machine's rates.  Pure functions. */
 #include "offload/simulate/cost.h"
 
-static double per_second(double amount, double rate)
-{
-    return rate > 0 ? amount / rate : 0;
-}
-
-double st_cost_call(const struct st_workload *w, const struct st_machine *machine, enum st_call_kind kind, bool recompute)
-{
-    const double block = machine->rates.block_flops > 0 ? machine->rates.block_flops : machine->rates.matmul_flops;
-    const double head = machine->rates.head_flops > 0 ? machine->rates.head_flops : block;
-
-    switch (kind) {
-    case ST_CALL_BLOCK_FORWARD:
-        return per_second(w->block_forward_flops, block);
-    case ST_CALL_BLOCK_BACKWARD:
-        return per_second(w->block_backward_flops + (recompute ? w->block_forward_flops : 0), block);
-    case ST_CALL_HEAD_STATS:
-        return per_second(w->head_forward_flops / w->head_count, head);
-    case ST_CALL_HEAD_GRAD:
-        return per_second((w->head_backward_flops - (recompute ? 0 : w->head_forward_flops)) / w->head_count, head);
-    default:
-        return 0;
-    }
-}
-
 static size_t width_of(const struct st_program *program)
 {
     return strata_dtype_bytes(program->workload.dtype);
@@ -42,7 +18,7 @@ static double resum_seconds(const struct st_program *program, const struct st_ma
         bytes += st_program_state_bytes(program, chunk->elems);
     if (program->pages[chunk->page].home == ST_WHERE_NVME)
         bytes += st_format_bytes(chunk->format, chunk->elems);
-    return per_second(2 * (double)bytes, m->rates.checksum);
+    return st_seconds_at(2 * (double)bytes, m->rates.checksum);
 }
 
 static double sum_elems(const struct st_program *program, const struct st_op *op)
@@ -71,19 +47,19 @@ static double scatter_bytes(const struct st_program *program, const struct st_op
 /* A sum that the op is the first to add to is zeroed before; a device of its own takes no time for that. */
 static double zero_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
-    return m->capacity.device_is_host && op->first ? per_second(sum_elems(program, op) * sizeof(float), m->rates.checksum) : 0;
+    return m->capacity.device_is_host && op->first ? st_seconds_at(sum_elems(program, op) * sizeof(float), m->rates.checksum) : 0;
 }
 
 static double round_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
     const bool here = m->capacity.device_is_host || op->lane == ST_LANE_UPDATE;
 
-    return here ? per_second(sum_elems(program, op) * (double)(sizeof(float) + width_of(program)), m->rates.checksum) : 0;
+    return here ? st_seconds_at(sum_elems(program, op) * (double)(sizeof(float) + width_of(program)), m->rates.checksum) : 0;
 }
 
 static double call_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
-    return st_cost_call(&program->workload, m, st_op_rows[op->kind].call, op->recompute);
+    return st_call_seconds(&program->workload, &m->rates, st_op_rows[op->kind].call, op->recompute);
 }
 
 double st_cost_flops(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
@@ -109,18 +85,18 @@ double st_cost_op(const struct st_program *program, const struct st_machine *mac
 {
     switch (st_op_rows[op->kind].work) {
     case ST_WORK_COPY:
-        return per_second((double)op->bytes, st_cost_rate(machine, (enum st_lane)op->lane));
+        return st_seconds_at((double)op->bytes, st_cost_rate(machine, (enum st_lane)op->lane));
     case ST_WORK_CALL:
         return zero_seconds(program, machine, op) + call_seconds(program, machine, op);
     case ST_WORK_UPDATE:
-        return per_second((double)st_cost_updated(program, machine, op), machine->rates.update) +
+        return st_seconds_at((double)st_cost_updated(program, machine, op), machine->rates.update) +
                resum_seconds(program, machine, op);
     case ST_WORK_ROUND:
         return round_seconds(program, machine, op);
     case ST_WORK_GATHER:
-        return per_second(gather_bytes(program), machine->rates.checksum);
+        return st_seconds_at(gather_bytes(program), machine->rates.checksum);
     case ST_WORK_SCATTER:
-        return per_second(scatter_bytes(program, op), machine->rates.checksum);
+        return st_seconds_at(scatter_bytes(program, op), machine->rates.checksum);
     default:
         return zero_seconds(program, machine, op);
     }
@@ -167,5 +143,5 @@ double st_cost_checksums(const struct st_program *program, const struct st_machi
 
     if (seal != ST_SEAL_OPENS && seal != ST_SEAL_CLOSES)
         return 0;
-    return per_second(sealed_bytes(program, op), machine->rates.checksum);
+    return st_seconds_at(sealed_bytes(program, op), machine->rates.checksum);
 }

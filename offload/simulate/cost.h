@@ -1,4 +1,4 @@
-/* offload/simulate/cost.h - what one op takes on a machine: the simulator's judgement and the paced device's pace.
+/* offload/simulate/cost.h - what one op takes on a machine: the simulator's judgement.
  *
  * A rate that is 0 takes no time.  What a device of its own does beside FLOPs (rounding, lookups, updates of state that lies
  * there) takes none either: its memory is faster than anything that a program waits for. */
@@ -8,11 +8,6 @@
 #include "offload/compute.h"
 #include "offload/machine/rates.h"
 #include "offload/program/program.h"
-
-/** Seconds that a device of this machine computes on a call: a block's FLOPs at block_flops (else matmul_flops), the head's at
- *  head_flops (else as a block's).  Calls without FLOPs of their own (norms, losses, lookups) are counted with their block or
- *  head and take nothing here. */
-double st_cost_call(const struct st_workload *w, const struct st_machine *machine, enum st_call_kind kind, bool recompute);
 
 /** Seconds that an op of the program computes for a call, and nothing beside it; 0: it is none. */
 double st_cost_flops(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);

@@ -171,15 +171,15 @@ static void a_call_costs_its_flops(void **state)
     struct st_machine m = {.rates.matmul_flops = 10, .rates.block_flops = 5, .rates.head_flops = 2};
 
     (void)state;
-    assert_near(st_cost_call(&w, &m, ST_CALL_BLOCK_FORWARD, false), 20);
-    assert_near(st_cost_call(&w, &m, ST_CALL_BLOCK_BACKWARD, true), 60);
-    assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_STATS, false), 5);
-    assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_GRAD, true), 15);
-    assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_GRAD, false), 10);
+    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_BLOCK_FORWARD, false), 20);
+    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_BLOCK_BACKWARD, true), 60);
+    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_HEAD_STATS, false), 5);
+    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_HEAD_GRAD, true), 15);
+    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_HEAD_GRAD, false), 10);
     m.rates.head_flops = 0;
-    assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_STATS, false), 2);
+    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_HEAD_STATS, false), 2);
     m.rates.block_flops = 0;
-    assert_near(st_cost_call(&w, &m, ST_CALL_HEAD_STATS, false), 1);
+    assert_near(st_call_seconds(&w, &m.rates, ST_CALL_HEAD_STATS, false), 1);
 }
 
 /* What the host looks up and adds back for all micro-batches, whatever the number of tiles that share it. */

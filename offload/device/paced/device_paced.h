@@ -2,7 +2,7 @@
  *
  * Three threads, one per queue.  Copies are real and never faster than the machine's links; gradients, their rounding and
  * norm, the table's rows and updates of resident state are real and made on the compute thread; a layer's forward and backward
- * wait for st_cost_call() seconds.  Time is kept on a clock of the queue's own, so late wake-ups do not add up.  A queue is
+ * wait for st_call_seconds().  Time is kept on a clock of the queue's own, so late wake-ups do not add up.  A queue is
  * late only where the real work takes longer than the wait.
  *
  * Gradients are seeded: those of a page in micro-batch m follow from the page's weights and the micro-batch's tokens as they

@@ -8,7 +8,6 @@
 #include "core/base/error.h"
 #include "core/base/rng.h"
 #include "offload/device/paced/paced_internal.h"
-#include "offload/simulate/cost.h"
 
 #include <assert.h>
 #include <string.h>
@@ -295,7 +294,7 @@ static strata_status run(void *context, const struct st_call *call)
     st_paced_queue_add(&paced_of(call->device)->queues[ST_QUEUE_COMPUTE],
                        &(struct paced_task){.work = run_call,
                                             .pieces = 1,
-                                            .seconds = st_cost_call(w, &model->machine, call->kind, call->recompute),
+                                            .seconds = st_call_seconds(w, &model->machine.rates, call->kind, call->recompute),
                                             .of.call = {model, *call}});
     return STRATA_OK;
 }

@@ -1,0 +1,26 @@
+/* offload/machine/rates.c - what takes how long at a machine's rates.  Pure functions. */
+#include "offload/machine/rates.h"
+
+double st_seconds_at(double amount, double rate)
+{
+    return rate > 0 ? amount / rate : 0;
+}
+
+double st_call_seconds(const struct st_workload *w, const struct st_rates *rates, enum st_call_kind kind, bool recompute)
+{
+    const double block = rates->block_flops > 0 ? rates->block_flops : rates->matmul_flops;
+    const double head = rates->head_flops > 0 ? rates->head_flops : block;
+
+    switch (kind) {
+    case ST_CALL_BLOCK_FORWARD:
+        return st_seconds_at(w->block_forward_flops, block);
+    case ST_CALL_BLOCK_BACKWARD:
+        return st_seconds_at(w->block_backward_flops + (recompute ? w->block_forward_flops : 0), block);
+    case ST_CALL_HEAD_STATS:
+        return st_seconds_at(w->head_forward_flops / w->head_count, head);
+    case ST_CALL_HEAD_GRAD:
+        return st_seconds_at((w->head_backward_flops - (recompute ? 0 : w->head_forward_flops)) / w->head_count, head);
+    default:
+        return 0;
+    }
+}
