@@ -1,9 +1,9 @@
 /* api/plan_report.c - text and JSON of a plan. */
 #include "api/plan_report.h"
 #include "api/predict.h"
-#include "core/base/page.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
+#include "core/base/wrap.h"
 
 #include <math.h>
 #include <string.h>
@@ -220,7 +220,7 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
 
 void st_plan_print(const struct st_plan *plan, const struct st_figures *figures, bool full, FILE *to)
 {
-    FILE *const file = st_page_open(to);
+    FILE *const file = st_wrap_open(to);
     const struct tier_table table = tier_table_of(file, st_print_width(to));
 
     print_model(plan, file);
@@ -233,13 +233,13 @@ void st_plan_print(const struct st_plan *plan, const struct st_figures *figures,
             print_traffic("bytes of a steady step", traffic_of(figures, ST_PHASE_BODY), file);
         print_decisions(plan, full, file);
     }
-    st_page_close(file, to);
+    st_wrap_close(file, to);
 }
 
 void st_bounds_print(const struct st_figures *figures, FILE *to)
 {
     const struct st_bounds *b = &figures->bounds;
-    FILE *const file = st_page_open(to);
+    FILE *const file = st_wrap_open(to);
     char hardware[24], schedule[24];
 
     if (!(b->schedule > 0)) {
@@ -250,7 +250,7 @@ void st_bounds_print(const struct st_figures *figures, FILE *to)
         st_print(file, "  shortest step: %s for this schedule (bound by %s), %s for any schedule on this hardware\n",
                  st_seconds_text(schedule, b->schedule), b->bound_by, st_seconds_text(hardware, b->hardware));
     }
-    st_page_close(file, to);
+    st_wrap_close(file, to);
 }
 
 /* --- JSON --- */

@@ -5,9 +5,9 @@
 #include "cli/options/teach.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "core/base/page.h"
 #include "core/base/print.h"
 #include "core/base/word.h"
+#include "core/base/wrap.h"
 #include "core/system/ulimit.h"
 #include "strata/model.h"
 #include "strata/types.h"
@@ -153,13 +153,13 @@ int cli_fail(strata_status st)
     const char *sentence = strata_last_error();
 
     fflush(stdout);
-    st_page_print(stderr, "strata: error: %s\n", *sentence != '\0' ? sentence : strata_status_text(st));
+    st_wrap_print(stderr, "strata: error: %s\n", *sentence != '\0' ? sentence : strata_status_text(st));
     return strata_status_exit_code(st);
 }
 
 static void print_overview(FILE *to)
 {
-    FILE *const file = st_page_open(to);
+    FILE *const file = st_wrap_open(to);
 
     st_print_text(file, "strata trains transformer models whose state does not fit the compute device.\n\n"
                         "usage: strata COMMAND [options]\n\n");
@@ -172,7 +172,7 @@ static void print_overview(FILE *to)
                     "Exit codes: 0 done, 1 internal, 2 usage, configuration or input, 3 does not fit, 4 I/O, 5 numerics,\n"
                     "129, 130 and 143 ended by SIGHUP, Ctrl-C and SIGTERM.",
                     file != to ? st_print_width(to) : 0);
-    st_page_close(file, to);
+    st_wrap_close(file, to);
 }
 
 static void print_presets(FILE *file)
@@ -185,7 +185,7 @@ static void print_presets(FILE *file)
 
 static void print_help(const struct command *command)
 {
-    FILE *const file = st_page_open(stdout);
+    FILE *const file = st_wrap_open(stdout);
 
     st_print(file, "usage: strata %s %s\n\n", command->name, command->usage);
     cli_teach_print(file, command->teach, file != stdout ? st_print_width(stdout) : 0);
@@ -193,7 +193,7 @@ static void print_help(const struct command *command)
     cli_args_print_options(command->bit, file);
     if (cli_option_find(command->bit, "model") != NULL)
         print_presets(file);
-    st_page_close(file, stdout);
+    st_wrap_close(file, stdout);
 }
 
 static int unknown_command(const char *name)

@@ -2,8 +2,8 @@
 #include "cli/commands/bench_run.h"
 #include "cli/commands/commands.h"
 #include "core/base/error.h"
-#include "core/base/page.h"
 #include "core/base/word.h"
+#include "core/base/wrap.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -106,11 +106,11 @@ static int run(const struct bench_command *bench, const struct cli_args *args)
         .hooks = cli_bench_hooks(),
     };
     strata_status st;
-    FILE *page;
+    FILE *wrapped;
 
-    page = opts.json ? stdout : st_page_open(stdout);
-    st = bench->run(&opts, page);
-    st_page_close(page, stdout);
+    wrapped = opts.json ? stdout : st_wrap_open(stdout);
+    st = bench->run(&opts, wrapped);
+    st_wrap_close(wrapped, stdout);
     return cli_bench_end(st);
 }
 

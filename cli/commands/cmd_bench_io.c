@@ -2,7 +2,7 @@
 #include "cli/commands/bench_run.h"
 #include "cli/commands/commands.h"
 #include "core/base/error.h"
-#include "core/base/page.h"
+#include "core/base/wrap.h"
 
 #include <stdio.h>
 
@@ -65,11 +65,11 @@ int cmd_bench_io(const struct cli_args *args)
             .fio = args->fio,
             .hooks = cli_bench_hooks(),
         };
-        FILE *page;
+        FILE *wrapped;
 
-        page = args->json || args->fio_job ? stdout : st_page_open(stdout);
-        st = args->fio_job ? bench_io_fio_job(&opts, page) : bench_io(&opts, page);
-        st_page_close(page, stdout);
+        wrapped = args->json || args->fio_job ? stdout : st_wrap_open(stdout);
+        st = args->fio_job ? bench_io_fio_job(&opts, wrapped) : bench_io(&opts, wrapped);
+        st_wrap_close(wrapped, stdout);
     }
     return cli_bench_end(st);
 }

@@ -3,8 +3,8 @@
 #include "cli/commands/commands.h"
 #include "cli/run.h"
 #include "core/base/error.h"
-#include "core/base/page.h"
 #include "core/base/size.h"
+#include "core/base/wrap.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -122,14 +122,14 @@ static strata_status run(const struct strata_plan *p, struct budgets *budgets, c
         .hooks = cli_bench_hooks(),
     };
     strata_status st;
-    FILE *page;
+    FILE *wrapped;
 
     for (uint32_t i = 0; i < budgets->count; i++)
         if (budgets->items[i].bytes == ST_AUTO_BYTES)
             budgets->items[i].bytes = p->machine.capacity.bytes[STRATA_TIER_DEVICE];
-    page = args->json ? stdout : st_page_open(stdout);
-    st = bench_step(&opts, page);
-    st_page_close(page, stdout);
+    wrapped = args->json ? stdout : st_wrap_open(stdout);
+    st = bench_step(&opts, wrapped);
+    st_wrap_close(wrapped, stdout);
     return st;
 }
 

@@ -1,8 +1,8 @@
 /* cli/commands/cmd_check.c - every value of a configuration: where it comes from and what it means here. */
 #include "cli/commands/commands.h"
 #include "core/base/error.h"
-#include "core/base/page.h"
 #include "core/base/print.h"
+#include "core/base/wrap.h"
 #include "core/json/json.h"
 #include "strata/config.h"
 
@@ -34,7 +34,7 @@ static int path_width(const struct strata_config *config)
 /* A line for each key, or two where the table is wider than the terminal. */
 static void print_text(const struct strata_config *config)
 {
-    FILE *const file = st_page_open(stdout);
+    FILE *const file = st_wrap_open(stdout);
     const int width = path_width(config);
     const bool narrow = file != stdout && (size_t)width + COLUMNS_AFTER > st_print_width(stdout);
 
@@ -47,7 +47,7 @@ static void print_text(const struct strata_config *config)
         else
             st_print(file, "%-*s  %-14s %-12s  %s%s%s\n", width, row.path, row.value, row.origin, row.verdict, before, reason);
     }
-    st_page_close(file, stdout);
+    st_wrap_close(file, stdout);
 }
 
 static void print_json(const struct strata_config *config, bool valid)
@@ -88,7 +88,7 @@ static int print_problems(const struct strata_config *config, strata_status st, 
         const char *problem = strata_config_problem(config, i);
         const bool named = strncmp(problem, file, strlen(file)) == 0; /* as the parser's are */
 
-        st_page_print(stderr, "strata: error: %s%s%s\n", named ? "" : file, named ? "" : ": ", problem);
+        st_wrap_print(stderr, "strata: error: %s%s%s\n", named ? "" : file, named ? "" : ": ", problem);
     }
     return strata_status_exit_code(st);
 }

@@ -4,8 +4,8 @@
 #include "cli/commands/commands.h"
 #include "cli/run.h"
 #include "core/base/error.h"
-#include "core/base/page.h"
 #include "core/base/print.h"
+#include "core/base/wrap.h"
 #include "core/trace/stats.h"
 
 #include <math.h>
@@ -73,7 +73,7 @@ static int report(const struct cli_args *args, strata_status st, const struct st
         print_text(result);
     if (complete)
         return 0;
-    st_page_print(stderr, "strata: ended by %s after %llu of %llu windows\n", cli_signals_name(cli_signals_pending()),
+    st_wrap_print(stderr, "strata: ended by %s after %llu of %llu windows\n", cli_signals_name(cli_signals_pending()),
                   (unsigned long long)result->sequences, (unsigned long long)windows);
     return 128 + cli_signals_pending();
 }

@@ -6,9 +6,9 @@
 #include "cli/run.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/base/page.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
+#include "core/base/wrap.h"
 #include "core/system/clock.h"
 #include "core/trace/stats.h"
 #include "model/decoder/sampler.h"
@@ -191,7 +191,7 @@ static void print_settings(const struct st_generation *s, const struct cli_args 
 
 static void print_figures(const struct generation *g)
 {
-    FILE *const file = st_page_open(stderr);
+    FILE *const file = st_wrap_open(stderr);
     char upload[24], download[24], read[24], write[24];
 
     print_settings(&g->settings, g->args, file);
@@ -206,7 +206,7 @@ static void print_figures(const struct generation *g)
     if (is_cut(g))
         st_print(file, "strata: stopped after %u %s: the %s of %u is full\n", g->count, g->count == 1 ? "token" : "tokens",
                  has_full_context(g) ? "context" : "sliding window", g->run.shape.cache_tokens);
-    st_page_close(file, stderr);
+    st_wrap_close(file, stderr);
 }
 
 static void print_end(struct generation *g)

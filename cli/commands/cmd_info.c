@@ -4,9 +4,9 @@
 #include "cli/run.h"
 #include "core/base/cpu.h"
 #include "core/base/error.h"
-#include "core/base/page.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
+#include "core/base/wrap.h"
 #include "core/json/json.h"
 #include "core/system/pressure.h"
 #include "offload/config/config_options.h"
@@ -222,7 +222,7 @@ static void print_rates(FILE *file, const struct st_machine *m)
 
 static void print_text(const struct info *s, const struct cli_args *args)
 {
-    FILE *const file = st_page_open(stdout);
+    FILE *const file = st_wrap_open(stdout);
     struct st_gpu_report gpus;
     struct utsname os;
 
@@ -237,7 +237,7 @@ static void print_text(const struct info *s, const struct cli_args *args)
         print_dir(file, args->nvme.items[i]);
     if (args->measure)
         print_rates(file, &s->machine);
-    st_page_close(file, stdout);
+    st_wrap_close(file, stdout);
 }
 
 /* --- JSON --- */

@@ -5,7 +5,7 @@
 #include "cli/report/endurance.h"
 #include "cli/report/plan_predict.h"
 #include "cli/run.h"
-#include "core/base/page.h"
+#include "core/base/wrap.h"
 #include "offload/program/program_print.h"
 
 #include <stdio.h>
@@ -21,12 +21,12 @@ static strata_status print_text(const struct cli_run *r)
     if (!plan->fits)
         return STRATA_OK;
     st_bounds_print(&r->plan->figures, stdout);
-    file = st_page_open(stdout);
+    file = st_wrap_open(stdout);
     st_prediction_print(&plan->program, &r->plan->figures, file);
     cli_endurance_planned(&endurance, r->plan, r->args->max_steps);
     cli_endurance_print(&endurance, "nvme is written: ", file);
     st = cli_schedules_print(r->plan, file);
-    st_page_close(file, stdout);
+    st_wrap_close(file, stdout);
     return st == STRATA_OK ? cli_one_more_print(r->plan, stdout) : st;
 }
 

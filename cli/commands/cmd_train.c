@@ -10,8 +10,8 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
-#include "core/base/page.h"
 #include "core/base/print.h"
+#include "core/base/wrap.h"
 #include "core/system/clock.h"
 #include "core/system/ending.h"
 #include "core/system/pressure.h"
@@ -501,7 +501,7 @@ static int exit_code(const struct train *t, strata_status st)
         return 0;
     if (st != STRATA_E_CANCELLED)
         return cli_fail(st);
-    st_page_print(stderr, "strata: ended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s\n",
+    st_wrap_print(stderr, "strata: ended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s\n",
                   cli_signals_name(cli_signals_pending()), t->steps_done, t->args->max_steps,
                   out == NULL          ? ""
                   : t->steps_done == 0 ? ", --out was not written"

@@ -6,8 +6,8 @@
 #include "cli/options/output.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "core/base/page.h"
 #include "core/base/print.h"
+#include "core/base/wrap.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -78,16 +78,16 @@ int cmd_tune(const struct cli_args *args)
     struct bench_tune_opts opts = {
         .dirs = dirs, .method = args->io_method, .bytes = args->size, .seconds = args->seconds, .hooks = cli_bench_hooks()};
     struct bench_tuned tuned = {0};
-    FILE *page;
+    FILE *wrapped;
     struct st_new_file out = {.fd = -1};
     strata_status st = begin(&out, args);
 
     if (st == STRATA_OK)
         st = collect_dirs(dirs, &opts.dir_count, args);
     if (st == STRATA_OK) {
-        page = st_page_open(stderr);
-        st = bench_tune(&tuned, &opts, page);
-        st_page_close(page, stderr);
+        wrapped = st_wrap_open(stderr);
+        st = bench_tune(&tuned, &opts, wrapped);
+        st_wrap_close(wrapped, stderr);
     }
     if (st == STRATA_OK)
         st = deliver(&out, &tuned, args);

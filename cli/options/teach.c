@@ -1,4 +1,4 @@
-/* cli/options/teach.c - help texts are written for a wide page: filled again for a narrower one. */
+/* cli/options/teach.c - help texts are written for a wide screen: filled again for a narrower one. */
 #include "cli/options/teach.h"
 #include "core/base/print.h"
 

@@ -1,4 +1,4 @@
-/* cli/options/teach.h - the text of a help, on a page. */
+/* cli/options/teach.h - the text of a help, wrapped. */
 #ifndef CLI_OPTIONS_TEACH_H
 #define CLI_OPTIONS_TEACH_H
 

@@ -3,9 +3,9 @@
 #include "api/plan_report.h"
 #include "api/predict.h"
 #include "core/base/error.h"
-#include "core/base/page.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
+#include "core/base/wrap.h"
 #include "offload/config/config_options.h"
 #include "offload/simulate/cost.h"
 
@@ -285,10 +285,10 @@ strata_status cli_one_more_print(const struct strata_plan *of, FILE *to)
 
     if (of->plan->program.op_count > ST_SIMULATED_OPS_MAX || !st_simulate_possible(&of->plan->program, &of->machine))
         return STRATA_OK;
-    file = st_page_open(to);
+    file = st_wrap_open(to);
     st_print_text(file, "  one more of each would change the step:\n");
     st = each_more(of, file, st_print_width(to) < MORE_COLUMNS, NULL);
-    st_page_close(file, to);
+    st_wrap_close(file, to);
     return st;
 }
 

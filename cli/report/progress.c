@@ -7,9 +7,9 @@
 #include "cli/cli_signals.h"
 #include "cli/report/bound_by.h"
 #include "core/base/log.h"
-#include "core/base/page.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
+#include "core/base/wrap.h"
 #include "core/system/clock.h"
 
 #include <math.h>
@@ -55,7 +55,7 @@ static void log_line(void *ctx, enum st_log_level level, const char *line)
     static const char *const prefixes[] = {"debug: ", "", "notice: ", "warning: ", "error: "};
 
     cli_progress_close_line(ctx);
-    st_page_print(stderr, "strata: %s%s\n", prefixes[level], line);
+    st_wrap_print(stderr, "strata: %s%s\n", prefixes[level], line);
 }
 
 void cli_progress_init(struct cli_progress *p, FILE *file, bool quiet, uint64_t steps_total, uint64_t every)
@@ -226,17 +226,17 @@ void cli_progress_step(struct cli_progress *p, const struct cli_step *step)
 void cli_progress_note(struct cli_progress *p, const char *fmt, ...)
 {
     va_list args;
-    FILE *page;
+    FILE *wrapped;
 
     if (p->quiet)
         return;
     cli_progress_close_line(p);
     va_start(args, fmt);
-    page = st_page_open(p->file);
-    st_vprint(page, fmt, args);
+    wrapped = st_wrap_open(p->file);
+    st_vprint(wrapped, fmt, args);
     va_end(args);
-    st_print(page, "\n");
-    st_page_close(page, p->file);
+    st_print(wrapped, "\n");
+    st_wrap_close(wrapped, p->file);
 }
 
 /* --- work that takes its time --- */

@@ -3,9 +3,9 @@
 #include "cli/report/bound_by.h"
 #include "cli/report/endurance.h"
 #include "cli/report/progress.h"
-#include "core/base/page.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
+#include "core/base/wrap.h"
 
 #include <math.h>
 
@@ -152,7 +152,7 @@ void cli_progress_summary(struct cli_progress *p, const struct st_figures *figur
     if (p->quiet || m->steps == 0)
         return;
     cli_progress_close_line(p);
-    file = st_page_open(p->file);
+    file = st_wrap_open(p->file);
     st_print(file, "%s: %llu steps (%llu skipped), %.0f tokens in %.1f s\n",
              summary->status == STRATA_OK ? "done" : strata_status_text(summary->status), (unsigned long long)m->steps,
              (unsigned long long)m->skipped, m->last[CLI_TOKENS_TOTAL], summary->seconds);
@@ -166,5 +166,5 @@ void cli_progress_summary(struct cli_progress *p, const struct st_figures *figur
     st_print(file, "  memory        peak %s, planned at most %s\n", st_size_text(peak, summary->peak_rss_bytes),
              st_size_text(planned, summary->rss_bytes_max));
     print_pressure(file, m, &summary->pressure);
-    st_page_close(file, p->file);
+    st_wrap_close(file, p->file);
 }

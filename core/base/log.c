@@ -2,8 +2,8 @@
  *
  * The sink is set at start, before other threads exist; lines come from any thread and reach it whole. */
 #include "core/base/log.h"
-#include "core/base/page.h"
 #include "core/base/text.h"
+#include "core/base/wrap.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ static void log_to_stderr(void *ctx, enum st_log_level level, const char *line)
     static const char *const prefixes[] = {"debug: ", "", "notice: ", "warning: ", "error: "};
 
     (void)ctx;
-    st_page_print(stderr, "strata: %s%s\n", prefixes[level], line);
+    st_wrap_print(stderr, "strata: %s%s\n", prefixes[level], line);
 }
 
 static st_log_fn *log_sink = log_to_stderr;

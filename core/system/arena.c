@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define ARENA_PAGE_BYTES UINT64_C(4096)
-#define ARENA_HUGE_BYTES (UINT64_C(2) << 20)
+#define KERNEL_PAGE_BYTES UINT64_C(4096)
+#define ARENA_HUGE_BYTES  (UINT64_C(2) << 20)
 
 static void arena_touch(void *ctx, uint64_t index, uint32_t worker)
 {
@@ -21,7 +21,7 @@ static void arena_touch(void *ctx, uint64_t index, uint32_t worker)
     uint64_t end = begin + ARENA_HUGE_BYTES < arena->bytes ? begin + ARENA_HUGE_BYTES : arena->bytes;
 
     (void)worker;
-    for (uint64_t at = begin; at < end; at += ARENA_PAGE_BYTES)
+    for (uint64_t at = begin; at < end; at += KERNEL_PAGE_BYTES)
         *(volatile unsigned char *)(arena->base + at) = 0;
 }
 
@@ -48,7 +48,7 @@ strata_status st_arena_create(struct st_arena *arena, const char *name, uint64_t
 strata_status st_arena_create_near(struct st_arena *arena, const char *name, uint64_t bytes, struct st_workers *workers,
                                    const struct st_topology *topo)
 {
-    struct st_arena made = {.bytes = (bytes + ARENA_PAGE_BYTES - 1) & ~(ARENA_PAGE_BYTES - 1)};
+    struct st_arena made = {.bytes = (bytes + KERNEL_PAGE_BYTES - 1) & ~(KERNEL_PAGE_BYTES - 1)};
     uint64_t items = (made.bytes + ARENA_HUGE_BYTES - 1) / ARENA_HUGE_BYTES;
     char size[24];
     void *map;

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Above this a v1 limit means "none" (the kernel reports LONG_MAX rounded down to a page). */
+/* Above this a v1 limit means "none" (the kernel reports LONG_MAX rounded down to a kernel page). */
 #define NO_LIMIT (UINT64_C(1) << 62)
 
 struct group_files {

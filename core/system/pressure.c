@@ -246,7 +246,7 @@ static double share_of(uint64_t count, double seconds_each, double seconds)
     return count == ST_PRESSURE_UNKNOWN ? (double)NAN : fmin(1, (double)count * seconds_each / seconds);
 }
 
-/* Major faults are lost time, but they mean memory pressure only if pages come from swap: a program that starts has them, too. */
+/* Major faults are lost time, but they mean memory pressure only if they come from swap: a program that starts has them, too. */
 static double waited_share(const struct st_pressure_sample *moved, double seconds)
 {
     const double stalled = share_of(moved->some_us, 1e-6, seconds),

@@ -46,7 +46,7 @@ void st_pressure_sample(const struct st_pressure *p, struct st_pressure_sample *
 enum st_pressure_scope st_pressure_scope(const struct st_pressure *p);
 
 /** What happened between two samples, `seconds` apart.  Pressed: 5 % of the time or more went into waiting for memory (PSI;
- *  without PSI, or for pages that come from swap, major faults at 100 us each), or pages of this process went to swap. */
+ *  without PSI, or for kernel pages that come from swap, major faults at 100 us each), or ones of this process went to swap. */
 void st_pressure_between(const struct st_pressure_sample *before, const struct st_pressure_sample *after, double seconds,
                          struct st_pressure_verdict *verdict);
 

@@ -56,7 +56,7 @@ strata_status st_topology_bind(const struct st_topology *topo, uint32_t index);
 
 /** Place the kernel pages of [base, base + bytes) that are not touched yet near workers 0..workers - 1: preferred on their node
  *  if there is one, interleaved over several, since any worker may take any item.  Does nothing on a machine with one node.
- *  E_NOSYS if the system refuses: then the first touch decides.  base: aligned to a page. */
+ *  E_NOSYS if the system refuses: then the first touch decides.  base: aligned to a kernel page. */
 strata_status st_topology_place_memory(const struct st_topology *topo, void *base, uint64_t bytes, uint32_t workers);
 
 #endif

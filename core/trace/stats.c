@@ -52,7 +52,7 @@ uint64_t st_stats_rss_bytes(void)
     const char *resident;
 
     proc_read(&proc_statm, text, sizeof(text));
-    resident = strchr(text, ' '); /* "size resident shared ..." in pages */
+    resident = strchr(text, ' '); /* "size resident shared ..." in kernel pages */
     return resident != NULL ? strtoull(resident, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
 }
 

@@ -1,6 +1,6 @@
-/* core/base/page.c - a stdio stream of our own (fopencookie) that collects a line, wraps it and passes it on.  One thread per
- * page. */
-#include "core/base/page.h"
+/* core/base/wrap.c - a stdio stream of our own (fopencookie) that collects a line, wraps it and passes it on.  One thread per
+ * stream. */
+#include "core/base/wrap.h"
 #include "core/base/print.h"
 
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 #define TABLE_GAPS 4u /* of two spaces in a line that is a table's row */
 #define UNIT_MAX   4u /* letters of "B,", "KiB", "ms,", "GB/s" */
 
-struct page {
+struct wrapper {
     FILE *to;
     size_t width, used;
     size_t cuts[PARTS_MAX]; /* where the parts of the last row of a table ended; 0: nowhere yet */
@@ -93,7 +93,7 @@ static bool is_row(const char *line)
 }
 
 /* Cuts a row where the row above was cut, which is where a column ended, so that columns stay aligned. */
-static void pass_row(struct page *p)
+static void pass_row(struct wrapper *p)
 {
     const char *at = p->line;
     size_t left = p->used, indent = 0;
@@ -112,7 +112,7 @@ static void pass_row(struct page *p)
     fprintf(p->to, "%*s%.*s", (int)indent, "", (int)left, at);
 }
 
-static void pass_text(struct page *p)
+static void pass_text(struct wrapper *p)
 {
     const char *at = p->line;
     size_t left = p->used, indent = 0;
@@ -132,7 +132,7 @@ static void pass_text(struct page *p)
     fprintf(p->to, "%*s%.*s", (int)indent, "", (int)left, at);
 }
 
-static void pass_line(struct page *p)
+static void pass_line(struct wrapper *p)
 {
     p->line[p->used] = '\0';
     if (is_row(p->line)) {
@@ -144,9 +144,9 @@ static void pass_line(struct page *p)
     p->used = 0;
 }
 
-static ssize_t page_write(void *cookie, const char *text, size_t bytes)
+static ssize_t wrap_write(void *cookie, const char *text, size_t bytes)
 {
-    struct page *p = cookie;
+    struct wrapper *p = cookie;
 
     for (size_t i = 0; i < bytes; i++) {
         if (text[i] == '\n' || p->used == LINE_BYTES)
@@ -160,9 +160,9 @@ static ssize_t page_write(void *cookie, const char *text, size_t bytes)
     return (ssize_t)bytes;
 }
 
-static int page_end(void *cookie)
+static int wrap_end(void *cookie)
 {
-    struct page *p = cookie;
+    struct wrapper *p = cookie;
 
     pass_line(p);
     fflush(p->to);
@@ -170,38 +170,38 @@ static int page_end(void *cookie)
     return 0;
 }
 
-FILE *st_page_open(FILE *to)
+FILE *st_wrap_open(FILE *to)
 {
-    struct page *p = isatty(fileno(to)) != 0 ? calloc(1, sizeof(*p)) : NULL;
-    FILE *page = NULL;
+    struct wrapper *p = isatty(fileno(to)) != 0 ? calloc(1, sizeof(*p)) : NULL;
+    FILE *wrapped = NULL;
 
     if (p != NULL) {
         p->to = to;
         p->width = st_print_width(to);
-        page = fopencookie(p, "w", (cookie_io_functions_t){.write = page_write, .close = page_end});
+        wrapped = fopencookie(p, "w", (cookie_io_functions_t){.write = wrap_write, .close = wrap_end});
     }
-    if (page == NULL) {
+    if (wrapped == NULL) {
         free(p);
         return to;
     }
-    setvbuf(page, NULL, _IOLBF, 0);
-    return page;
+    setvbuf(wrapped, NULL, _IOLBF, 0);
+    return wrapped;
 }
 
-void st_page_close(FILE *page, FILE *to)
+void st_wrap_close(FILE *wrapped, FILE *to)
 {
-    if (page != to)
-        fclose(page);
+    if (wrapped != to)
+        fclose(wrapped);
     fflush(to);
 }
 
-void st_page_print(FILE *to, const char *fmt, ...)
+void st_wrap_print(FILE *to, const char *fmt, ...)
 {
-    FILE *const page = st_page_open(to);
+    FILE *const wrapped = st_wrap_open(to);
     va_list args;
 
     va_start(args, fmt);
-    st_vprint(page, fmt, args);
+    st_vprint(wrapped, fmt, args);
     va_end(args);
-    st_page_close(page, to);
+    st_wrap_close(wrapped, to);
 }

@@ -1,6 +1,6 @@
-/* tests/core/test_page.c - what a page makes of lines on a terminal of forty columns, exactly; elsewhere nothing. */
-#include "core/base/page.h"
+/* tests/core/test_wrap.c - what becomes of lines on a terminal of forty columns, exactly; elsewhere nothing. */
 #include "core/base/print.h"
+#include "core/base/wrap.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,13 +19,13 @@
 
 #define COLUMNS 40
 
-/* What arrives at a terminal when `text` is printed on a page of it. */
+/* What arrives at a terminal when `text` is printed on it, wrapped. */
 static void paged(char out[2048], const char *text)
 {
     const struct winsize size = {.ws_row = 24, .ws_col = COLUMNS};
     const int end = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     struct termios settings;
-    FILE *to, *page;
+    FILE *to, *wrapped;
     size_t used = 0;
 
     assert_true(end >= 0 && grantpt(end) == 0 && unlockpt(end) == 0);
@@ -35,11 +35,11 @@ static void paged(char out[2048], const char *text)
     cfmakeraw(&settings);
     assert_int_equal(tcsetattr(fileno(to), TCSANOW, &settings), 0);
     assert_int_equal(ioctl(end, TIOCSWINSZ, &size), 0);
-    page = st_page_open(to);
-    assert_ptr_not_equal(page, to);
-    assert_ptr_equal(st_page_open(page), page); /* a page of a page is the page */
-    st_print_text(page, text);
-    st_page_close(page, to);
+    wrapped = st_wrap_open(to);
+    assert_ptr_not_equal(wrapped, to);
+    assert_ptr_equal(st_wrap_open(wrapped), wrapped); /* wrapping twice is wrapping once */
+    st_print_text(wrapped, text);
+    st_wrap_close(wrapped, to);
     fclose(to);
     for (ssize_t got; (got = read(end, out + used, 2047 - used)) > 0;) /* the end is an error: nobody holds the other one */
         used += (size_t)got;
@@ -109,8 +109,8 @@ static void elsewhere_lines_stay(void **state)
 
     (void)state;
     assert_non_null(file);
-    assert_ptr_equal(st_page_open(file), file);
-    st_page_close(file, file);
+    assert_ptr_equal(st_wrap_open(file), file);
+    st_wrap_close(file, file);
     fclose(file);
     free(text);
 }
