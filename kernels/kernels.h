@@ -110,11 +110,11 @@ struct st_update_coef {
 };
 
 /**
- * One step on a split master: master bits = (weight << 16) + residual, the weight being the master rounded to nearest with
+ * One step on a split master: master bits = (weight << 16) + low_half, the weight being the master rounded to nearest with
  * ties away from zero.  A NaN master becomes 0x7fc00000 before the split.
  *
  * @param weight      [elems] bf16, in and out
- * @param residual    [elems] in and out
+ * @param low_half    [elems] in and out
  * @param moments     [elems] each, in and out.  The step uses the new moment at full precision and rounds it afterwards. 8BIT: a
  *                    moment that is infinite or NaN makes its whole block NaN; a block whose magnitudes are all below 2^-100
  *                    becomes 0; squares are never rounded to 0 in any other block
@@ -123,7 +123,7 @@ struct st_update_coef {
  * @return the number of finite masters whose weight rounded to infinity.
  * Cost    with a bf16 gradient 14 bytes read, 12 written per element; 10 and 8 with one moment.  Moments in BF16: 10 and 8, 8 and
  *         6 with one; in 8BIT: 8 and 6, 7 and 5, and 1/64 more each way per moment. */
-typedef uint64_t st_update_split_fn(uint16_t *weight, int16_t *residual, const struct st_moments *moments, const void *grad,
+typedef uint64_t st_update_split_fn(uint16_t *weight, int16_t *low_half, const struct st_moments *moments, const void *grad,
                                     strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef);
 
 /**
@@ -149,8 +149,8 @@ typedef uint64_t st_update_master_fn(float *master, uint16_t *copy_out, strata_d
  * @return the number of written values that are infinite or NaN. */
 typedef uint64_t st_grad_finish_fn(void *out, strata_dtype dtype, const float *acc, size_t elems, double *block_sums);
 
-typedef void st_master_split_fn(uint16_t *weight, int16_t *residual, const float *master, size_t elems);      /* NaN: 0x7fc0, 0 */
-typedef void st_master_join_fn(float *master, const uint16_t *weight, const int16_t *residual, size_t elems); /* exact */
+typedef void st_master_split_fn(uint16_t *weight, int16_t *low_half, const float *master, size_t elems);      /* NaN: 0x7fc0, 0 */
+typedef void st_master_join_fn(float *master, const uint16_t *weight, const int16_t *low_half, size_t elems); /* exact */
 typedef void st_cast_f32_bf16_fn(uint16_t *out, const float *in, size_t elems); /* nearest even; NaN: 0x7fc0, without its sign */
 typedef void st_cast_bf16_f32_fn(float *out, const uint16_t *in, size_t elems); /* exact */
 typedef void st_add_f32_fn(float *acc, const float *in, size_t elems);          /* acc += in */

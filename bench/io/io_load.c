@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define EXTENT_BYTES   (UINT64_C(40) << 20) /* residual and both moments of a chunk of 4 Mi parameters */
+#define EXTENT_BYTES   (UINT64_C(40) << 20) /* low half and both moments of a chunk of 4 Mi parameters */
 #define EXTENTS_BEHIND 2u
 
 const char *const io_pattern_names[IO_PATTERNS] = {

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 LAYOUTS = {
-    "split": "bf16 weight + residual, bf16 gradient",
+    "split": "bf16 weight + low half, bf16 gradient",
     "full": "fp32 master, bf16 gradient, bf16 copy",
     "fp32": "fp32 master and gradient",
 }

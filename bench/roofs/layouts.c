@@ -13,7 +13,7 @@ uint64_t bench_plane_bytes(enum bench_layout layout, enum bench_plane plane, uin
 
     switch (plane) {
     case BENCH_WEIGHT:
-    case BENCH_RESIDUAL:
+    case BENCH_LOW_HALF:
         return info->master == BENCH_MASTER_SPLIT ? 2 * params : 0;
     case BENCH_MASTER:
         return info->master == BENCH_MASTER_SPLIT ? 0 : 4 * params;

@@ -2,7 +2,7 @@
  *
  * Bytes that must cross the memory bus once per parameter, reads + writes (8-bit moments: 1/64 more each way for the scales of
  * each moment):
- *   split        weight 2, residual 2, moments 8, gradient 2 (bf16) read; all but the gradient written      14 + 12 = 26
+ *   split        weight 2, low half 2, moments 8, gradient 2 (bf16) read; all but the gradient written      14 + 12 = 26
  *   full         master 4, moments 8, gradient 2 (bf16) read; master, moments and a bf16 copy written       14 + 14 = 28
  *   fp32         master 4, moments 8, gradient 4 read; master and moments written                           16 + 12 = 28
  *   split_bf16m  moments 4                  10 + 8 = 18      full_bf16m  10 + 10 = 20
@@ -16,8 +16,8 @@
 #include "strata/status.h"
 
 enum bench_plane {
-    BENCH_WEIGHT, /* bf16; with residual: the split master */
-    BENCH_RESIDUAL,
+    BENCH_WEIGHT, /* bf16; with low half: the split master */
+    BENCH_LOW_HALF,
     BENCH_MASTER, /* fp32 */
     BENCH_MOMENT1,
     BENCH_MOMENT2,

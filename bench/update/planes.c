@@ -28,7 +28,7 @@ static void update_range(const struct bench_planes *p, size_t from, size_t elems
     const void *const grad = (const char *)p->planes[BENCH_GRAD] + strata_dtype_bytes(info->grad_dtype) * from;
 
     if (info->master == BENCH_MASTER_SPLIT)
-        k->update_split((uint16_t *)p->planes[BENCH_WEIGHT] + from, (int16_t *)p->planes[BENCH_RESIDUAL] + from, &moments, grad,
+        k->update_split((uint16_t *)p->planes[BENCH_WEIGHT] + from, (int16_t *)p->planes[BENCH_LOW_HALF] + from, &moments, grad,
                         info->grad_dtype, elems, &p->coef);
     else
         k->update_master((float *)p->planes[BENCH_MASTER] + from,
@@ -140,7 +140,7 @@ static void fill_element(struct bench_planes *p, const struct bench_layout_info 
         fill_moment(p->planes[BENCH_MOMENT2], info->moments, i, 1e-6f, false);
     if (info->master == BENCH_MASTER_SPLIT) {
         ((uint16_t *)p->planes[BENCH_WEIGHT])[i] = (uint16_t)(0x3c80u + i % 61);
-        ((int16_t *)p->planes[BENCH_RESIDUAL])[i] = (int16_t)(i % 1021);
+        ((int16_t *)p->planes[BENCH_LOW_HALF])[i] = (int16_t)(i % 1021);
     } else {
         ((float *)p->planes[BENCH_MASTER])[i] = sign * size * 0.02f;
     }

@@ -62,7 +62,7 @@ int main(void)
     struct strata_optim_tensor t = {
         .layout = STRATA_OPTIM_SPLIT,
         .weight = calloc(ELEMS, sizeof(uint16_t)), /* bf16 zeros */
-        .residual = calloc(ELEMS, sizeof(int16_t)),
+        .low_half = calloc(ELEMS, sizeof(int16_t)),
         .moment1 = calloc(ELEMS, sizeof(float)),
         .moment2 = calloc(ELEMS, sizeof(float)),
         .grad = grad,
@@ -85,7 +85,7 @@ int main(void)
         fprintf(stderr, "optim: %s\n", strata_last_error());
     strata_optim_destroy(opt);
     free(t.weight);
-    free(t.residual);
+    free(t.low_half);
     free(t.moment1);
     free(t.moment2);
     free(grad);

@@ -56,7 +56,7 @@ struct strata_optim_config {
 
 /** Where a tensor's fp32 master lies. */
 enum strata_optim_layout {
-    STRATA_OPTIM_SPLIT = 0, /**< master bits = (weight << 16) + residual: a bf16 weight that forward and backward use as it is */
+    STRATA_OPTIM_SPLIT = 0, /**< master bits = (weight << 16) + low_half: a bf16 weight that forward and backward use as it is */
     STRATA_OPTIM_FULL = 1,  /**< fp32 master, and a 16-bit copy of it that each step writes */
     STRATA_OPTIM_F32 = 2,   /**< fp32 master, which is the weight */
 };
@@ -100,7 +100,7 @@ enum strata_optim_moments {
 struct strata_optim_tensor {
     enum strata_optim_layout layout;
     uint16_t *weight;        /**< SPLIT: [elems] bf16, in and out: the master rounded to nearest, ties away from zero */
-    int16_t *residual;       /**< SPLIT: [elems] in and out */
+    int16_t *low_half;       /**< SPLIT: [elems] in and out */
     float *master;           /**< FULL, F32: [elems] f32, in and out */
     uint16_t *copy;          /**< FULL: [elems] copy_dtype, out */
     strata_dtype copy_dtype; /**< FULL: BF16, rounded as `weight` is, or F16, to nearest even */
@@ -191,21 +191,21 @@ STRATA_API strata_status strata_optim_grad_norm(struct strata_optim *opt, const 
                                                 double *norm, uint64_t *nonfinite);
 
 /**
- * Split fp32 masters into bf16 weights and residuals; strata_optim_join() gives the same bits back, NaNs apart, which
- * become one: weight 0x7fc0, residual 0.
+ * Split fp32 masters into bf16 weights and low halves; strata_optim_join() gives the same bits back, NaNs apart, which
+ * become one: weight 0x7fc0, low half 0.
  *
  * @param weight    [elems] bf16, out: rounded to nearest, ties away from zero
- * @param residual  [elems] out
+ * @param low_half  [elems] out
  * @param master    [elems] f32, in; overlaps neither
  *
  * @return STRATA_E_INVAL  an array is NULL or misaligned, with elems above 0
  */
-STRATA_API strata_status strata_optim_split(struct strata_optim *opt, uint16_t *weight, int16_t *residual, const float *master,
+STRATA_API strata_status strata_optim_split(struct strata_optim *opt, uint16_t *weight, int16_t *low_half, const float *master,
                                             size_t elems);
 
-/** The fp32 masters of weights and residuals, exactly; arrays and errors as strata_optim_split() has them. */
+/** The fp32 masters of weights and low halves, exactly; arrays and errors as strata_optim_split() has them. */
 STRATA_API strata_status strata_optim_join(struct strata_optim *opt, float *master, const uint16_t *weight,
-                                           const int16_t *residual, size_t elems);
+                                           const int16_t *low_half, size_t elems);
 
 /** Learning rate of the steps to come, 0..1e3.  STRATA_E_INVAL: outside; the old one stays. */
 STRATA_API strata_status strata_optim_set_lr(struct strata_optim *opt, double lr);

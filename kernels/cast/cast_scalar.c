@@ -2,20 +2,20 @@
 #include "kernels/isa/isa.h"
 #include "kernels/isa/scalar.h"
 
-void st_master_split_scalar(uint16_t *weight, int16_t *residual, const float *master, size_t elems)
+void st_master_split_scalar(uint16_t *weight, int16_t *low_half, const float *master, size_t elems)
 {
     for (size_t i = 0; i < elems; i++) {
         const uint32_t bits = st_f32_canonical_bits(master[i]);
 
         weight[i] = st_split_weight(bits);
-        residual[i] = st_split_residual(bits);
+        low_half[i] = st_split_low_half(bits);
     }
 }
 
-void st_master_join_scalar(float *master, const uint16_t *weight, const int16_t *residual, size_t elems)
+void st_master_join_scalar(float *master, const uint16_t *weight, const int16_t *low_half, size_t elems)
 {
     for (size_t i = 0; i < elems; i++)
-        master[i] = st_f32_from_bits(st_split_join(weight[i], residual[i]));
+        master[i] = st_f32_from_bits(st_split_join(weight[i], low_half[i]));
 }
 
 void st_f32_to_bf16_scalar(uint16_t *out, const float *in, size_t elems)

@@ -16,7 +16,7 @@ enum layout { SPLIT, MASTER };
 
 struct planes {
     uint16_t *weight; /* SPLIT */
-    int16_t *residual;
+    int16_t *low_half;
     float *master;  /* MASTER */
     uint16_t *copy; /* NULL: none */
     strata_dtype copy_dtype;
@@ -94,16 +94,16 @@ template <enum layout LAYOUT>
 static __device__ void load_master(float out[LANE_ELEMS], const struct planes &s, uint64_t first, uint32_t count, bool whole)
 {
     uint16_t weight[LANE_ELEMS];
-    int16_t residual[LANE_ELEMS];
+    int16_t low_half[LANE_ELEMS];
 
     if constexpr (LAYOUT == MASTER) {
         load_lane(out, s.master + first, count, whole);
     } else {
         load_lane(weight, s.weight + first, count, whole);
-        load_lane(residual, s.residual + first, count, whole);
+        load_lane(low_half, s.low_half + first, count, whole);
 #pragma unroll
         for (uint32_t i = 0; i < LANE_ELEMS; i++)
-            out[i] = st_f32_from_bits(st_split_join(weight[i], residual[i]));
+            out[i] = st_f32_from_bits(st_split_join(weight[i], low_half[i]));
     }
 }
 
@@ -113,7 +113,7 @@ static __device__ uint64_t store_master(const struct planes &s, const float in[L
                                         bool whole)
 {
     uint16_t weight[LANE_ELEMS];
-    int16_t residual[LANE_ELEMS];
+    int16_t low_half[LANE_ELEMS];
     uint64_t overflow_count = 0;
 
     if constexpr (LAYOUT == MASTER) {
@@ -129,11 +129,11 @@ static __device__ uint64_t store_master(const struct planes &s, const float in[L
             const uint32_t bits = st_f32_bits(in[i]);
 
             weight[i] = st_split_weight(bits);
-            residual[i] = st_split_residual(bits);
+            low_half[i] = st_split_low_half(bits);
             overflow_count += st_split_overflows(bits);
         }
         store_lane(s.weight + first, weight, count, whole);
-        store_lane(s.residual + first, residual, count, whole);
+        store_lane(s.low_half + first, low_half, count, whole);
     }
     return overflow_count;
 }
@@ -276,7 +276,7 @@ static bool is_aligned(const void *plane, size_t align)
 /* Whether a lane's elements of every plane begin at a multiple of the access size. */
 static bool is_wide(const struct planes *s)
 {
-    const void *const planes[] = {s->weight, s->residual, s->master, s->copy, s->moments.moment1, s->moments.moment2, s->grad};
+    const void *const planes[] = {s->weight, s->low_half, s->master, s->copy, s->moments.moment1, s->moments.moment2, s->grad};
 
     for (const void *plane : planes) {
         if (!is_aligned(plane, 16))
@@ -309,11 +309,11 @@ static cudaError_t launch(cudaStream_t stream, const struct planes *s, const str
     return cudaGetLastError();
 }
 
-cudaError_t st_cuda_update_split(cudaStream_t stream, uint16_t *weight, int16_t *residual, const struct st_moments *moments,
+cudaError_t st_cuda_update_split(cudaStream_t stream, uint16_t *weight, int16_t *low_half, const struct st_moments *moments,
                                  const void *grad, strata_dtype grad_dtype, uint64_t elems, const struct st_update_coef *coef,
                                  uint64_t *overflowed)
 {
-    const struct planes s = {weight,   residual, nullptr,    nullptr, STRATA_DTYPE_INVALID,
+    const struct planes s = {weight,   low_half, nullptr,    nullptr, STRATA_DTYPE_INVALID,
                              *moments, grad,     grad_dtype, elems,   overflowed};
 
     return launch<SPLIT>(stream, &s, coef);

@@ -10,7 +10,7 @@
 #include "kernels/kernels.h"
 
 /** st_update_split_fn; adds the count to *overflowed (device memory). */
-ST_CUDA_API cudaError_t st_cuda_update_split(cudaStream_t stream, uint16_t *weight, int16_t *residual,
+ST_CUDA_API cudaError_t st_cuda_update_split(cudaStream_t stream, uint16_t *weight, int16_t *low_half,
                                              const struct st_moments *moments, const void *grad, strata_dtype grad_dtype,
                                              uint64_t elems, const struct st_update_coef *coef, uint64_t *overflowed);
 

@@ -156,11 +156,11 @@ static inline void vec_stream_end(void)
 }
 
 /** Masters of eight split elements. */
-static inline vf vec_join(vh weight, vh residual)
+static inline vf vec_join(vh weight, vh low_half)
 {
     const __m256i high = _mm256_slli_epi32(_mm256_cvtepu16_epi32(weight), 16);
 
-    return _mm256_castsi256_ps(_mm256_add_epi32(high, _mm256_cvtepi16_epi32(residual)));
+    return _mm256_castsi256_ps(_mm256_add_epi32(high, _mm256_cvtepi16_epi32(low_half)));
 }
 
 /** bf16 weights of eight masters that hold no NaN but 0x7fc00000: nearest, ties away from zero. */
@@ -178,13 +178,13 @@ static inline void vec_store_narrow(void *out, __m256i low, __m256i high)
 }
 
 /** Split sixteen masters that hold no NaN but 0x7fc00000. */
-static inline void vec_store_split(uint16_t *weight, int16_t *residual, const vf p[STEP_VECS])
+static inline void vec_store_split(uint16_t *weight, int16_t *low_half, const vf p[STEP_VECS])
 {
     const __m256i up = _mm256_set1_epi32(0x8000), rest = _mm256_set1_epi32(0xffff);
     const __m256i l = _mm256_castps_si256(p[0]), h = _mm256_castps_si256(p[1]);
 
     vec_store_narrow(weight, _mm256_srli_epi32(_mm256_add_epi32(l, up), 16), _mm256_srli_epi32(_mm256_add_epi32(h, up), 16));
-    vec_store_narrow(residual, _mm256_and_si256(l, rest), _mm256_and_si256(h, rest));
+    vec_store_narrow(low_half, _mm256_and_si256(l, rest), _mm256_and_si256(h, rest));
 }
 
 /* Stochastic rounding and 8-bit codes, as scalar.h defines them.  `which` and `squares` are constants at every call. */

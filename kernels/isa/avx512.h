@@ -151,11 +151,11 @@ static inline vh vec_round_f16(vf x)
 }
 
 /** Masters of sixteen split elements. */
-static inline vf vec_join(vh weight, vh residual)
+static inline vf vec_join(vh weight, vh low_half)
 {
     const __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(weight), 16);
 
-    return _mm512_castsi512_ps(_mm512_add_epi32(high, _mm512_cvtepi16_epi32(residual)));
+    return _mm512_castsi512_ps(_mm512_add_epi32(high, _mm512_cvtepi16_epi32(low_half)));
 }
 
 /** bf16 weights of masters that hold no NaN but 0x7fc00000: nearest, ties away from zero. */
@@ -167,10 +167,10 @@ static inline vh vec_split_weight(vf p)
 }
 
 /** Split sixteen masters that hold no NaN but 0x7fc00000. */
-static inline void vec_store_split(uint16_t *weight, int16_t *residual, const vf p[STEP_VECS])
+static inline void vec_store_split(uint16_t *weight, int16_t *low_half, const vf p[STEP_VECS])
 {
     vec_store_u16(weight, vec_split_weight(p[0]));
-    vec_store_u16(residual, _mm512_cvtepi32_epi16(_mm512_castps_si512(p[0])));
+    vec_store_u16(low_half, _mm512_cvtepi32_epi16(_mm512_castps_si512(p[0])));
 }
 
 /* Stochastic rounding and 8-bit codes, as scalar.h defines them.  `which` and `squares` are constants at every call. */

@@ -190,15 +190,15 @@ static inline vh vec_round_f16(vf x)
     return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(c.low), c.high));
 }
 
-static inline float32x4_t vec_join_half(uint16x4_t weight, int16x4_t residual)
+static inline float32x4_t vec_join_half(uint16x4_t weight, int16x4_t low_half)
 {
-    return vreinterpretq_f32_s32(vaddw_s16(vreinterpretq_s32_u32(vec_upper(weight)), residual));
+    return vreinterpretq_f32_s32(vaddw_s16(vreinterpretq_s32_u32(vec_upper(weight)), low_half));
 }
 
 /** Masters of eight split elements. */
-static inline vf vec_join(vh weight, vh residual)
+static inline vf vec_join(vh weight, vh low_half)
 {
-    const int16x8_t rest = vreinterpretq_s16_u16(residual);
+    const int16x8_t rest = vreinterpretq_s16_u16(low_half);
 
     return (vf){vec_join_half(vget_low_u16(weight), vget_low_s16(rest)),
                 vec_join_half(vget_high_u16(weight), vget_high_s16(rest))};
@@ -211,10 +211,10 @@ static inline vh vec_split_weight(vf p)
 }
 
 /** Split eight masters that hold no NaN but 0x7fc00000. */
-static inline void vec_store_split(uint16_t *weight, int16_t *residual, const vf p[STEP_VECS])
+static inline void vec_store_split(uint16_t *weight, int16_t *low_half, const vf p[STEP_VECS])
 {
     vec_store_u16(weight, vec_split_weight(p[0]));
-    vec_store_u16(residual, vcombine_u16(vmovn_u32(vec_bits(p[0].low)), vmovn_u32(vec_bits(p[0].high))));
+    vec_store_u16(low_half, vcombine_u16(vmovn_u32(vec_bits(p[0].low)), vmovn_u32(vec_bits(p[0].high))));
 }
 
 /* Stochastic rounding and 8-bit codes, as scalar.h defines them.  `which` and `squares` are constants at every call. */

@@ -118,7 +118,7 @@ ST_LEAF uint16_t st_f32_to_f16(float x)
     return (uint16_t)(sign | ((mag - (112u << 23) + 0xfffu + (mag >> 13 & 1u)) >> 13));
 }
 
-/* Split master: bits = (weight << 16) + residual modulo 2^32, for every pattern. */
+/* Split master: bits = (weight << 16) + low_half modulo 2^32, for every pattern. */
 
 /** Master bits to bf16, nearest, ties away from zero.  Only the NaN 0x7fc00000 stays a NaN. */
 ST_LEAF uint16_t st_split_weight(uint32_t bits)
@@ -127,14 +127,14 @@ ST_LEAF uint16_t st_split_weight(uint32_t bits)
 }
 
 /** The remainder that st_split_weight() drops. */
-ST_LEAF int16_t st_split_residual(uint32_t bits)
+ST_LEAF int16_t st_split_low_half(uint32_t bits)
 {
     return (int16_t)(uint16_t)bits;
 }
 
-ST_LEAF uint32_t st_split_join(uint16_t weight, int16_t residual)
+ST_LEAF uint32_t st_split_join(uint16_t weight, int16_t low_half)
 {
-    return ((uint32_t)weight << 16) + (uint32_t)(int32_t)residual;
+    return ((uint32_t)weight << 16) + (uint32_t)(int32_t)low_half;
 }
 
 /** Whether a master with these finite bits has an infinite weight. */

@@ -93,7 +93,7 @@ static size_t block_elems(size_t first, size_t elems)
     return elems - first < ST_MOMENT_BLOCK ? elems - first : ST_MOMENT_BLOCK;
 }
 
-uint64_t st_update_split_scalar(uint16_t *weight, int16_t *residual, const struct st_moments *moments, const void *grad,
+uint64_t st_update_split_scalar(uint16_t *weight, int16_t *low_half, const struct st_moments *moments, const void *grad,
                                 strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef)
 {
     uint64_t overflow_count = 0;
@@ -104,13 +104,13 @@ uint64_t st_update_split_scalar(uint16_t *weight, int16_t *residual, const struc
 
         st_moments_open(&o, moments, coef->rule, first, count);
         for (size_t i = 0, e = first; i < count; i++, e++) {
-            const float p = st_f32_from_bits(st_split_join(weight[e], residual[e]));
+            const float p = st_f32_from_bits(st_split_join(weight[e], low_half[e]));
             const float g = st_load_f32(grad, grad_dtype, e);
             const uint32_t bits =
                 st_f32_bits(st_update_step(p, &o.moment1[i], o.moment2 == NULL ? NULL : &o.moment2[i], g, coef));
 
             weight[e] = st_split_weight(bits);
-            residual[e] = st_split_residual(bits);
+            low_half[e] = st_split_low_half(bits);
             overflow_count += st_split_overflows(bits);
         }
         st_moments_close(&o, moments, coef, first, count);

@@ -239,7 +239,7 @@ static const struct st_field bf16_rows[] = {
      .help = "skip the update of a step whose gradients are not finite; honoured at every stage; fp16 always does"},
     ST_ROW_NOTICE("bf16.immediate_grad_update", BOOL, "false", "gradients always accumulate in fp32 as backward makes them",
                   "accumulate in the backward hook"),
-    ST_ROW_OFF("bf16.bf16_master_weights_and_grads", "the master is exact fp32 (bf16 weight + 16-bit residual): set it to false",
+    ST_ROW_OFF("bf16.bf16_master_weights_and_grads", "the master is exact fp32 (bf16 weight + 16-bit low half): set it to false",
                "masters in bf16"),
     {.path = "bf16.bf16_optimizer_states", .type = ST_FIELD_BOOL, .fallback = "false",
      .help = "moments in bf16: true means strata.moments bf16, in a run of any precision"},

@@ -80,10 +80,10 @@ struct st_device_ops {
     strata_status (*grad_finish)(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
                                  double *block_sums, double *norm2, uint64_t *nonfinite);
 
-    /* On the update queue: one chunk's update on the device: split master (residual), full master with the weight copied out
+    /* On the update queue: one chunk's update on the device: split master (low half), full master with the weight copied out
      * (master), or, both NULL, the weight as its own fp32 master; the moments' planes (device) in their format.  overflowed
      * (device) += count. */
-    strata_status (*update)(struct st_device *dev, void *weight, int16_t *residual, float *master,
+    strata_status (*update)(struct st_device *dev, void *weight, int16_t *low_half, float *master,
                             const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
                             const struct st_update_coef *coef, uint64_t *overflowed);
 };

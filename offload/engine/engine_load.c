@@ -47,14 +47,14 @@ static strata_status put(struct fill_job *j, bool on_device, void *to, const voi
     return STRATA_OK;
 }
 
-/* The weights, and the master beside them where there is one.  A bf16 weight without a residual, frozen or of a run without
- * updates, is rounded to even, as torch rounds it; one with a residual as the updates will. */
+/* The weights, and the master beside them where there is one.  A bf16 weight without a low half, frozen or of a run without
+ * updates, is rounded to even, as torch rounds it; one with a low half as the updates will. */
 static strata_status put_master(struct fill_job *j, uint64_t first, uint64_t elems, const float *values, unsigned char *halves)
 {
     const struct st_kernels *k = j->eng->kernels;
     uint16_t *weight = (uint16_t *)(void *)halves;
-    int16_t *residual = (int16_t *)(void *)(halves + 2 * ST_TILE_ELEMS);
-    const void *rounded = weight, *master = residual;
+    int16_t *low_half = (int16_t *)(void *)(halves + 2 * ST_TILE_ELEMS);
+    const void *rounded = weight, *master = low_half;
     strata_status st;
 
     if (j->eng->program->workload.dtype == STRATA_F32) {
@@ -65,7 +65,7 @@ static strata_status put_master(struct fill_job *j, uint64_t first, uint64_t ele
     } else if (j->state == NULL) {
         k->f32_to_bf16(weight, values, elems);
     } else {
-        k->master_split(weight, residual, values, elems);
+        k->master_split(weight, low_half, values, elems);
     }
     st = put(j, j->weight_on_device, j->weight + first * j->width, rounded, elems * j->width);
     if (st != STRATA_OK || j->state == NULL || j->master_width == 0)

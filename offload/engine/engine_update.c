@@ -8,7 +8,7 @@
 struct chunk_job {
     struct st_engine *eng;
     const struct st_chunk *chunk;
-    unsigned char *master; /* chunk's planes; residual or fp32 master, NULL: weight is the master */
+    unsigned char *master; /* chunk's planes; low half or fp32 master, NULL: weight is the master */
     size_t master_width;
     struct st_moments moments;
     unsigned char *weight;

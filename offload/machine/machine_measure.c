@@ -264,7 +264,7 @@ struct update_probe {
     struct st_update_coef coef;
     struct st_moments moments;
     void *weight, *grad; /* [elems] dtype; f32: the master */
-    int16_t *residual;   /* [elems]; bf16 only */
+    int16_t *low_half;   /* [elems]; bf16 only */
 };
 
 static void update_tile(void *ctx, uint64_t index, uint32_t worker)
@@ -278,7 +278,7 @@ static void update_tile(void *ctx, uint64_t index, uint32_t worker)
         p->kernels->update_master((float *)p->weight + first, NULL, STRATA_DTYPE_INVALID, &moments, (float *)p->grad + first,
                                   STRATA_F32, ST_TILE_ELEMS, &p->coef);
     else
-        p->kernels->update_split((uint16_t *)p->weight + first, p->residual + first, &moments, (uint16_t *)p->grad + first,
+        p->kernels->update_split((uint16_t *)p->weight + first, p->low_half + first, &moments, (uint16_t *)p->grad + first,
                                  STRATA_BF16, ST_TILE_ELEMS, &p->coef);
 }
 
@@ -291,7 +291,7 @@ static strata_status update_run(struct st_prober *m, void *ctx, uint32_t count)
     return STRATA_OK;
 }
 
-/* Bytes of the planes, which are moments, weight, gradient and residual. */
+/* Bytes of the planes, which are moments, weight, gradient and low half. */
 static uint64_t update_bytes(const struct update_probe *p)
 {
     const uint64_t per_elem = 2 * strata_dtype_bytes(p->dtype) + (p->dtype == STRATA_F32 ? 0 : 2);
@@ -308,7 +308,7 @@ static void update_carve(struct update_probe *p, unsigned char *base)
     p->moments.moment2 = moments > 1 ? base + moment : NULL;
     p->weight = base + moments * moment;
     p->grad = (unsigned char *)p->weight + plane;
-    p->residual = (int16_t *)(void *)((unsigned char *)p->grad + plane);
+    p->low_half = (int16_t *)(void *)((unsigned char *)p->grad + plane);
 }
 
 static strata_status measure_update(struct st_prober *m, const struct st_workload *w, const struct st_machine_opts *opts,

@@ -206,7 +206,7 @@ static strata_status check_master(size_t i, const struct strata_optim_tensor *t)
     switch (t->layout) {
     case STRATA_OPTIM_SPLIT:
         st = check_array(i, "weight", t->weight, sizeof(*t->weight));
-        return st != STRATA_OK ? st : check_array(i, "residual", t->residual, sizeof(*t->residual));
+        return st != STRATA_OK ? st : check_array(i, "low_half", t->low_half, sizeof(*t->low_half));
     case STRATA_OPTIM_FULL:
         if (t->copy_dtype != STRATA_BF16 && t->copy_dtype != STRATA_F16)
             return st_error(STRATA_E_INVAL, "tensor %zu: copy_dtype is %d: it must be BF16 or F16", i, (int)t->copy_dtype);
@@ -324,7 +324,7 @@ static void update_tile(void *ctx, uint64_t index, uint32_t worker)
 
     (void)worker;
     if (t->layout == STRATA_OPTIM_SPLIT)
-        overflowed = k->update_split(t->weight + at, t->residual + at, &moments, grad, t->grad_dtype, elems, coef);
+        overflowed = k->update_split(t->weight + at, t->low_half + at, &moments, grad, t->grad_dtype, elems, coef);
     else
         overflowed = k->update_master(t->master + at, t->layout == STRATA_OPTIM_FULL ? t->copy + at : NULL, t->copy_dtype,
                                       &moments, grad, t->grad_dtype, elems, coef);
@@ -434,8 +434,8 @@ strata_status strata_optim_grad_norm(struct strata_optim *opt, const struct stra
 
 struct halves {
     const struct st_kernels *kernels;
-    uint16_t *weight; /* [elems] bf16; read alone by join, as residual is */
-    int16_t *residual;
+    uint16_t *weight; /* [elems] bf16; read alone by join, as low_half is */
+    int16_t *low_half;
     float *master; /* [elems] f32; read alone by split */
     size_t elems;
 };
@@ -446,7 +446,7 @@ static void split_tile(void *ctx, uint64_t tile, uint32_t worker)
     const size_t at = tile * ST_TILE_ELEMS;
 
     (void)worker;
-    h->kernels->master_split(h->weight + at, h->residual + at, h->master + at, tile_elems(h->elems, at));
+    h->kernels->master_split(h->weight + at, h->low_half + at, h->master + at, tile_elems(h->elems, at));
 }
 
 static void join_tile(void *ctx, uint64_t tile, uint32_t worker)
@@ -455,12 +455,12 @@ static void join_tile(void *ctx, uint64_t tile, uint32_t worker)
     const size_t at = tile * ST_TILE_ELEMS;
 
     (void)worker;
-    h->kernels->master_join(h->master + at, h->weight + at, h->residual + at, tile_elems(h->elems, at));
+    h->kernels->master_join(h->master + at, h->weight + at, h->low_half + at, tile_elems(h->elems, at));
 }
 
 static strata_status run_halves(struct strata_optim *opt, st_work_fn *fn, struct halves *h)
 {
-    const struct strata_optim_tensor t = {.weight = h->weight, .residual = h->residual};
+    const struct strata_optim_tensor t = {.weight = h->weight, .low_half = h->low_half};
     strata_status st;
 
     if (h->elems == 0)
@@ -472,16 +472,16 @@ static strata_status run_halves(struct strata_optim *opt, st_work_fn *fn, struct
     return STRATA_OK;
 }
 
-strata_status strata_optim_split(struct strata_optim *opt, uint16_t *weight, int16_t *residual, const float *master, size_t elems)
+strata_status strata_optim_split(struct strata_optim *opt, uint16_t *weight, int16_t *low_half, const float *master, size_t elems)
 {
-    return run_halves(opt, split_tile, &(struct halves){NULL, weight, residual, (float *)(uintptr_t)master, elems});
+    return run_halves(opt, split_tile, &(struct halves){NULL, weight, low_half, (float *)(uintptr_t)master, elems});
 }
 
-strata_status strata_optim_join(struct strata_optim *opt, float *master, const uint16_t *weight, const int16_t *residual,
+strata_status strata_optim_join(struct strata_optim *opt, float *master, const uint16_t *weight, const int16_t *low_half,
                                 size_t elems)
 {
     return run_halves(opt, join_tile,
-                      &(struct halves){NULL, (uint16_t *)(uintptr_t)weight, (int16_t *)(uintptr_t)residual, master, elems});
+                      &(struct halves){NULL, (uint16_t *)(uintptr_t)weight, (int16_t *)(uintptr_t)low_half, master, elems});
 }
 
 /* --- numbers --- */

@@ -75,12 +75,12 @@ uint64_t st_chunk_layout(enum st_master master, uint32_t moments, enum st_moment
                          uint64_t *moment1_offset, uint64_t *moment2_offset)
 {
     const uint64_t bytes = st_moment_bytes(format, elems), skew = bytes >= SKEWED_BYTES ? ST_PLANE_SKEW : 0;
-    const uint64_t residual = master == ST_MASTER_WEIGHT ? 0 : round_up(elems * st_master_width(master), 64) + skew;
+    const uint64_t low_half = master == ST_MASTER_WEIGHT ? 0 : round_up(elems * st_master_width(master), 64) + skew;
     const uint64_t moment = round_up(bytes, 64) + skew;
 
-    *moment1_offset = residual;
-    *moment2_offset = moments > 1 ? residual + moment : 0;
-    return round_up(residual + moments * moment, ST_SWAP_PAGE);
+    *moment1_offset = low_half;
+    *moment2_offset = moments > 1 ? low_half + moment : 0;
+    return round_up(low_half + moments * moment, ST_SWAP_PAGE);
 }
 
 static void add_to_item(struct walk *k, strata_tier tier, uint64_t bytes, enum item item)

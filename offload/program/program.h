@@ -24,7 +24,7 @@
 
 #define ST_SWAP_PAGE 4096u /* alignment of extents and of their slots */
 
-/* Where the fp32 master lives: split over weight and residual (bf16), a plane of its own (fp16), or the weight itself (fp32). */
+/* Where the fp32 master lives: split over weight and low half (bf16), a plane of its own (fp16), or the weight itself (fp32). */
 enum st_master { ST_MASTER_SPLIT, ST_MASTER_FULL, ST_MASTER_WEIGHT };
 /* Bytes per parameter of a chunk's first plane. */
 static inline size_t st_master_width(enum st_master master)
@@ -51,7 +51,7 @@ struct st_chunk {
     uint64_t position;                       /* of element 0 in the model, every group's begin rounded up to ST_NORM_BLOCK */
     enum st_where state;                     /* DEVICE, HOST or NVME; NONE: frozen, or forward only */
     uint32_t region;                         /* buffer: device or host region, or the extent; ST_NO_BUFFER: no state */
-    uint64_t moment1_offset, moment2_offset; /* residual or master at 0; bytes; moment2 0: there is none */
+    uint64_t moment1_offset, moment2_offset; /* low half or master at 0; bytes; moment2 0: there is none */
     uint64_t bytes;                          /* of all planes, a multiple of 4096 */
     uint64_t tile_first;                     /* index of its first checksum tile */
 };

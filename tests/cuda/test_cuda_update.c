@@ -67,14 +67,14 @@ static struct st_moments moments_to_device(const struct st_moments *moments, siz
 
 /* --- a table of CUDA's --- */
 
-static uint64_t cuda_split(uint16_t *weight, int16_t *residual, const struct st_moments *moments, const void *grad,
+static uint64_t cuda_split(uint16_t *weight, int16_t *low_half, const struct st_moments *moments, const void *grad,
                            strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef)
 {
     uint64_t count = 0;
     uint64_t *const count_on = to_device(&count, sizeof(count));
     const struct st_moments on = moments_to_device(moments, elems);
 
-    cf_ok(st_cuda_update_split(NULL, to_device(weight, elems * 2), to_device(residual, elems * 2), &on,
+    cf_ok(st_cuda_update_split(NULL, to_device(weight, elems * 2), to_device(low_half, elems * 2), &on,
                                to_device(grad, elems * strata_dtype_bytes(grad_dtype)), grad_dtype, elems, coef, count_on));
     all_back();
     return count;

@@ -1,5 +1,5 @@
 /* test_load - how values between two bf16 numbers are rounded when they are loaded: to even, as torch does, where the weight is
- * all that is kept; away from zero where a residual keeps the rest.  Wherever the weights lie. */
+ * all that is kept; away from zero where a low half keeps the rest.  Wherever the weights lie. */
 #include "core/base/error.h"
 #include "rig.h"
 #include "tests/common/scratch.h"

@@ -11,7 +11,7 @@
 
 struct planes {
     uint16_t weight[ELEMS_MAX], copy[ELEMS_MAX];
-    int16_t residual[ELEMS_MAX];
+    int16_t low_half[ELEMS_MAX];
     float master[ELEMS_MAX], moment1[ELEMS_MAX], moment2[ELEMS_MAX], grad[ELEMS_MAX]; /* moments, grad: of any format and dtype */
     double block_sums[BLOCKS_MAX];
     size_t elems; /* in use; the rest is 0 */
@@ -65,7 +65,7 @@ static void fill(strata_dtype grad_dtype, enum st_moment_format format, uint64_t
     memset(&planes, 0, sizeof(planes));
     planes.elems = elems;
     kf_fill(planes.weight, STRATA_BF16, elems, seed, 1.0f);
-    kf_fill(planes.residual, STRATA_F16, elems, seed + 1, 1.0f);
+    kf_fill(planes.low_half, STRATA_F16, elems, seed + 1, 1.0f);
     kf_fill(planes.master, STRATA_F32, elems, seed + 2, 1.0f);
     fill_moment(planes.moment1, format, seed + 3, 1e-3f);
     fill_moment(planes.moment2, format, seed + 4, 1e-6f);
@@ -87,7 +87,7 @@ static void print_digest(const char *kernel, const char *variant, strata_dtype d
     const struct {
         const void *data;
         size_t width;
-    } all[] = {{planes.weight, 2},  {planes.copy, 2},    {planes.residual, 2}, {planes.master, 4},
+    } all[] = {{planes.weight, 2},  {planes.copy, 2},    {planes.low_half, 2}, {planes.master, 4},
                {planes.moment1, 4}, {planes.moment2, 4}, {planes.grad, 4}};
     uint64_t hash = hash_bytes(0xcbf29ce484222325u, planes.block_sums, sizeof(planes.block_sums));
 
@@ -126,7 +126,7 @@ static void digest_updates(const struct st_kernels *k, enum st_rule rule, enum s
     snprintf(variant, sizeof(variant), "%s %s", rule_names[rule], format_names[format]);
     for (size_t d = 0; d < 3; d++) {
         fill(dtypes[d], format, 7 * d);
-        count = k->update_split(planes.weight, planes.residual, &moments, planes.grad, dtypes[d], planes.elems, &coef);
+        count = k->update_split(planes.weight, planes.low_half, &moments, planes.grad, dtypes[d], planes.elems, &coef);
         print_digest("update_split", variant, dtypes[d], count);
         fill(dtypes[d], format, 7 * d + 50);
         count = k->update_master(planes.master, d == 0 ? NULL : planes.copy, dtypes[d], &moments, planes.grad, dtypes[d],
@@ -154,10 +154,10 @@ static void digest_norms(const struct st_kernels *k)
 static void digest_casts(const struct st_kernels *k)
 {
     fill(STRATA_F32, ST_MOMENTS_F32, 200);
-    k->master_split(planes.weight, planes.residual, planes.master, planes.elems);
+    k->master_split(planes.weight, planes.low_half, planes.master, planes.elems);
     print_digest("master_split", "-", STRATA_F32, 0);
     fill(STRATA_F32, ST_MOMENTS_F32, 201);
-    k->master_join(planes.master, planes.weight, planes.residual, planes.elems);
+    k->master_join(planes.master, planes.weight, planes.low_half, planes.elems);
     print_digest("master_join", "-", STRATA_F32, 0);
     fill(STRATA_F32, ST_MOMENTS_F32, 202);
     k->f32_to_bf16(planes.copy, planes.master, planes.elems);

@@ -11,18 +11,18 @@
 #define PRIME     100003u
 
 /* One master against the definition, in double, where every distance between an fp32 and a bf16 value is exact. */
-static void check_split_element(uint32_t bits, uint16_t weight, int16_t residual)
+static void check_split_element(uint32_t bits, uint16_t weight, int16_t low_half)
 {
     const double x = (double)st_f32_from_bits(bits);
     const uint16_t toward = (uint16_t)(bits >> 16), away = (uint16_t)(toward + 1); /* neighbours in magnitude */
 
     if (st_f32_bits_are_nan(bits)) {
         assert_int_equal(weight, ST_BF16_NAN);
-        assert_int_equal(residual, 0);
+        assert_int_equal(low_half, 0);
         return;
     }
-    if (st_split_join(weight, residual) != bits)
-        fail_msg("%08x splits into %04x and %d, which join to %08x", bits, weight, residual, st_split_join(weight, residual));
+    if (st_split_join(weight, low_half) != bits)
+        fail_msg("%08x splits into %04x and %d, which join to %08x", bits, weight, low_half, st_split_join(weight, low_half));
     if (!st_f32_bits_are_finite(bits)) {
         assert_int_equal(weight, toward);
         return;
@@ -43,20 +43,20 @@ static void check_split_batch(const struct st_kernels *k, uint32_t from, uint32_
 {
     static float master[BATCH], joined[BATCH];
     static uint16_t weight[BATCH];
-    static int16_t residual[BATCH];
+    static int16_t low_half[BATCH];
 
     for (uint32_t i = 0; i < BATCH; i++)
         master[i] = st_f32_from_bits(from + i * step);
-    k->master_split(weight, residual, master, BATCH);
-    k->master_join(joined, weight, residual, BATCH);
+    k->master_split(weight, low_half, master, BATCH);
+    k->master_join(joined, weight, low_half, BATCH);
     for (uint32_t i = 0; i < BATCH; i++) {
         const uint32_t bits = from + i * step, want = st_f32_bits_are_nan(bits) ? ST_F32_NAN : bits;
 
         if (st_f32_bits(joined[i]) != want)
             fail_msg("%s: %08x came back as %08x", k->name, bits, st_f32_bits(joined[i]));
-        if (st_split_join(st_split_weight(bits), st_split_residual(bits)) != bits)
+        if (st_split_join(st_split_weight(bits), st_split_low_half(bits)) != bits)
             fail_msg("%08x does not survive the split of its bits", bits);
-        check_split_element(bits, weight[i], residual[i]);
+        check_split_element(bits, weight[i], low_half[i]);
     }
 }
 
@@ -89,10 +89,10 @@ static void split_of_specials(void **state)
     for (uint32_t i = 0; i < KF_SPECIAL_COUNT; i++) {
         const float x = st_f32_from_bits(kf_special[i]);
         uint16_t weight;
-        int16_t residual;
+        int16_t low_half;
 
-        kf_scalar()->master_split(&weight, &residual, &x, 1);
-        check_split_element(kf_special[i], weight, residual);
+        kf_scalar()->master_split(&weight, &low_half, &x, 1);
+        check_split_element(kf_special[i], weight, low_half);
     }
     assert_true(st_split_overflows(0x7f7f8000u) && st_split_overflows(0xff7fffffu));
     assert_false(st_split_overflows(0x7f7f7fffu) || st_split_overflows(0x7f800000u) || st_split_overflows(0xffc00000u));
@@ -185,7 +185,7 @@ static void fp16_of_every_table(void **state)
 }
 
 struct cast_arrays {
-    struct kf_array f32[2], in[2], weight[2], residual[2]; /* [0] of the variant, [1] of the scalar table */
+    struct kf_array f32[2], in[2], weight[2], low_half[2]; /* [0] of the variant, [1] of the scalar table */
 };
 
 static void create(struct cast_arrays *a)
@@ -194,7 +194,7 @@ static void create(struct cast_arrays *a)
         kf_array_create(&a->f32[i], PRIME * sizeof(float));
         kf_array_create(&a->in[i], PRIME * sizeof(float));
         kf_array_create(&a->weight[i], PRIME * sizeof(uint16_t));
-        kf_array_create(&a->residual[i], PRIME * sizeof(int16_t));
+        kf_array_create(&a->low_half[i], PRIME * sizeof(int16_t));
     }
 }
 
@@ -204,7 +204,7 @@ static void destroy(struct cast_arrays *a)
         kf_array_destroy(&a->f32[i]);
         kf_array_destroy(&a->in[i]);
         kf_array_destroy(&a->weight[i]);
-        kf_array_destroy(&a->residual[i]);
+        kf_array_destroy(&a->low_half[i]);
     }
 }
 
@@ -214,11 +214,11 @@ static void fill(struct cast_arrays *a, size_t elems)
     kf_fill(a->f32[1].data, STRATA_F32, elems, elems, 1.0f);
     kf_fill(a->in[1].data, STRATA_F32, elems, elems + 1, 1.0f);
     kf_fill(a->weight[1].data, STRATA_BF16, elems, elems + 2, 1.0f);
-    kf_fill(a->residual[1].data, STRATA_F16, elems, elems + 3, 1.0f);
+    kf_fill(a->low_half[1].data, STRATA_F16, elems, elems + 3, 1.0f);
     kf_array_copy(&a->f32[0], &a->f32[1]);
     kf_array_copy(&a->in[0], &a->in[1]);
     kf_array_copy(&a->weight[0], &a->weight[1]);
-    kf_array_copy(&a->residual[0], &a->residual[1]);
+    kf_array_copy(&a->low_half[0], &a->low_half[1]);
 }
 
 static void assert_all_same(const struct cast_arrays *a, const char *what)
@@ -226,7 +226,7 @@ static void assert_all_same(const struct cast_arrays *a, const char *what)
     kf_assert_same(&a->f32[0], &a->f32[1], what);
     kf_assert_same(&a->in[0], &a->in[1], what);
     kf_assert_same(&a->weight[0], &a->weight[1], what);
-    kf_assert_same(&a->residual[0], &a->residual[1], what);
+    kf_assert_same(&a->low_half[0], &a->low_half[1], what);
 }
 
 /* All kernels of table i of the arrays; each writes one plane that the next comparison sees. */
@@ -235,14 +235,14 @@ static void run_kernels(const struct st_kernels *k, const struct cast_arrays *a,
     float *const f32 = (void *)a->f32[i].data;
     const float *const in = (void *)a->in[i].data;
     uint16_t *const weight = (void *)a->weight[i].data;
-    int16_t *const residual = (void *)a->residual[i].data;
+    int16_t *const low_half = (void *)a->low_half[i].data;
 
     switch (kernel) {
     case 0:
-        k->master_split(weight, residual, in, elems);
+        k->master_split(weight, low_half, in, elems);
         break;
     case 1:
-        k->master_join(f32, weight, residual, elems);
+        k->master_join(f32, weight, low_half, elems);
         break;
     case 2:
         k->f32_to_bf16(weight, in, elems);
@@ -254,7 +254,7 @@ static void run_kernels(const struct st_kernels *k, const struct cast_arrays *a,
         k->f32_to_f16(weight, in, elems);
         break;
     case 5:
-        k->f16_to_f32(f32, (const uint16_t *)residual, elems);
+        k->f16_to_f32(f32, (const uint16_t *)low_half, elems);
         break;
     default:
         k->add_f32(f32, in, elems);
@@ -289,7 +289,7 @@ static void tables_agree_at_every_length_and_alignment(void **state)
             kf_array_place(&a.f32[1], sizeof(float), elems, shift);
             kf_array_place(&a.in[1], sizeof(float), elems, shift * 5 + elems);
             kf_array_place(&a.weight[1], sizeof(uint16_t), elems, shift);
-            kf_array_place(&a.residual[1], sizeof(int16_t), elems, shift * 3 + elems);
+            kf_array_place(&a.low_half[1], sizeof(int16_t), elems, shift * 3 + elems);
             compare(&a, elems);
         }
     }
@@ -301,7 +301,7 @@ static void place_all_at_end(struct cast_arrays *a, size_t elems)
     kf_array_place_at_end(&a->f32[1], sizeof(float), elems);
     kf_array_place_at_end(&a->in[1], sizeof(float), elems);
     kf_array_place_at_end(&a->weight[1], sizeof(uint16_t), elems);
-    kf_array_place_at_end(&a->residual[1], sizeof(int16_t), elems);
+    kf_array_place_at_end(&a->low_half[1], sizeof(int16_t), elems);
 }
 
 static void nothing_past_the_end_is_touched(void **state)

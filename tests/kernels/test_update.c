@@ -27,7 +27,7 @@ static void place_specials(struct uf_arrays *a, const struct uf_case *c, size_t 
     uint32_t *const master = (void *)a->source[UF_MASTER].data, *const grad = (void *)a->source[UF_GRAD].data;
     uint32_t *const moment1 = (void *)a->source[UF_MOMENT1].data, *const moment2 = (void *)a->source[UF_MOMENT2].data;
     uint16_t *const weight = (void *)a->source[UF_WEIGHT].data;
-    int16_t *const residual = (void *)a->source[UF_RESIDUAL].data;
+    int16_t *const low_half = (void *)a->source[UF_LOW_HALF].data;
 
     memset(a->source[UF_COPY].data, 0, 2 * c->elems);
     for (size_t i = 0; i < c->elems; i++) {
@@ -36,7 +36,7 @@ static void place_specials(struct uf_arrays *a, const struct uf_case *c, size_t 
         moment1[i] = kf_special[i / count / count % count];
         master[i] = kf_special[i / count / count / count];
         weight[i] = st_split_weight(master[i]);
-        residual[i] = st_split_residual(master[i]);
+        low_half[i] = st_split_low_half(master[i]);
     }
 }
 
@@ -49,7 +49,7 @@ static void compare_specials(struct uf_arrays *a, const struct uf_recipe *r, uns
     uf_assert_one_nan(uf_data(a, UF_MOMENT1, 1), c.elems);
     uf_assert_one_nan(uf_data(a, UF_MOMENT2, 1), c.elems);
     if (layout == UF_SPLIT)
-        kf_scalar()->master_join(uf_data(a, UF_MASTER, 1), uf_data(a, UF_WEIGHT, 1), uf_data(a, UF_RESIDUAL, 1), c.elems);
+        kf_scalar()->master_join(uf_data(a, UF_MASTER, 1), uf_data(a, UF_WEIGHT, 1), uf_data(a, UF_LOW_HALF, 1), c.elems);
     uf_assert_one_nan(uf_data(a, UF_MASTER, 1), c.elems);
 }
 
@@ -108,10 +108,10 @@ static void split_equals_full_master(void **state)
                 uf_fill(a, &split, 42);
                 uf_take_source(a, 0);
                 uf_take_source(a, 1);
-                k->master_join(uf_data(a, UF_MASTER, 1), uf_data(a, UF_WEIGHT, 1), uf_data(a, UF_RESIDUAL, 1), PRIME);
+                k->master_join(uf_data(a, UF_MASTER, 1), uf_data(a, UF_WEIGHT, 1), uf_data(a, UF_LOW_HALF, 1), PRIME);
             }
             assert_int_equal(uf_run(k, a, 0, &split), uf_run(k, a, 1, &full));
-            k->master_join(uf_data(a, UF_MASTER, 0), uf_data(a, UF_WEIGHT, 0), uf_data(a, UF_RESIDUAL, 0), PRIME);
+            k->master_join(uf_data(a, UF_MASTER, 0), uf_data(a, UF_WEIGHT, 0), uf_data(a, UF_LOW_HALF, 0), PRIME);
             memcpy(uf_data(a, UF_COPY, 0), uf_data(a, UF_WEIGHT, 0), a->plane[UF_COPY][0].data_bytes);
             for (size_t p = UF_MASTER; p < UF_PLANE_COUNT; p++)
                 kf_assert_same(&a->plane[p][0], &a->plane[p][1], "split against full");
@@ -132,13 +132,13 @@ static void overflows_are_counted(void **state)
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
         float p[28], m[28] = {0}, v[28] = {0}, g[28] = {0};
         uint16_t weight[28];
-        int16_t residual[28];
+        int16_t low_half[28];
         const struct st_moments moments = {ST_MOMENTS_F32, m, v, 0};
 
         for (size_t i = 0; i < 28; i++)
             p[i] = st_f32_from_bits(masters[i % 7]);
-        k->master_split(weight, residual, p, 28);
-        assert_int_equal(k->update_split(weight, residual, &moments, g, STRATA_F32, 28, &coef), 8);
+        k->master_split(weight, low_half, p, 28);
+        assert_int_equal(k->update_split(weight, low_half, &moments, g, STRATA_F32, 28, &coef), 8);
         assert_int_equal(k->update_master(p, weight, STRATA_BF16, &moments, g, STRATA_F32, 28, &coef), 8);
         assert_int_equal(k->update_master(p, NULL, STRATA_DTYPE_INVALID, &moments, g, STRATA_F32, 28, &coef), 0);
         for (size_t i = 0; i < 28; i++)

@@ -99,7 +99,7 @@ static void a_large_master_anywhere_in_a_block_agrees(void **state)
 
             uf_fill(a, &c, n);
             ((uint16_t *)(void *)a->source[UF_WEIGHT].data)[ST_MOMENT_BLOCK + at] = st_split_weight(bits);
-            ((int16_t *)(void *)a->source[UF_RESIDUAL].data)[ST_MOMENT_BLOCK + at] = st_split_residual(bits);
+            ((int16_t *)(void *)a->source[UF_LOW_HALF].data)[ST_MOMENT_BLOCK + at] = st_split_low_half(bits);
             uf_compare(a, &c);
         }
     }

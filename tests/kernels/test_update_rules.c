@@ -73,7 +73,7 @@ static void place_specials(struct uf_arrays *a, const struct uf_case *c, size_t 
     uint32_t *const master = (void *)a->source[UF_MASTER].data, *const moment = (void *)a->source[UF_MOMENT1].data;
     uint32_t *const grad = (void *)a->source[UF_GRAD].data;
     uint16_t *const weight = (void *)a->source[UF_WEIGHT].data;
-    int16_t *const residual = (void *)a->source[UF_RESIDUAL].data;
+    int16_t *const low_half = (void *)a->source[UF_LOW_HALF].data;
 
     memset(a->source[UF_COPY].data, 0, 2 * c->elems);
     for (size_t i = 0; i < c->elems; i++) {
@@ -81,7 +81,7 @@ static void place_specials(struct uf_arrays *a, const struct uf_case *c, size_t 
         moment[i] = kf_special[i / count % count];
         master[i] = kf_special[i / count / count];
         weight[i] = st_split_weight(master[i]);
-        residual[i] = st_split_residual(master[i]);
+        low_half[i] = st_split_low_half(master[i]);
     }
 }
 
@@ -97,7 +97,7 @@ static void compare_specials(struct uf_arrays *a, enum uf_rule rule, enum uf_lay
         uf_compare(a, &c);
         uf_assert_one_nan(uf_data(a, UF_MOMENT1, 1), elems);
         if (layout == UF_SPLIT)
-            kf_scalar()->master_join(uf_data(a, UF_MASTER, 1), uf_data(a, UF_WEIGHT, 1), uf_data(a, UF_RESIDUAL, 1), elems);
+            kf_scalar()->master_join(uf_data(a, UF_MASTER, 1), uf_data(a, UF_WEIGHT, 1), uf_data(a, UF_LOW_HALF, 1), elems);
         uf_assert_one_nan(uf_data(a, UF_MASTER, 1), elems);
     }
 }

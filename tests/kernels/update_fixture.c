@@ -155,7 +155,7 @@ void uf_fill(struct uf_arrays *a, const struct uf_case *c, uint64_t seed)
         return;
     }
     kf_fill(a->source[UF_WEIGHT].data, STRATA_BF16, c->elems, seed, 1.0f);
-    kf_fill(a->source[UF_RESIDUAL].data, STRATA_F16, c->elems, seed + 1, 1.0f);
+    kf_fill(a->source[UF_LOW_HALF].data, STRATA_F16, c->elems, seed + 1, 1.0f);
     kf_fill(a->source[UF_MASTER].data, STRATA_F32, c->elems, seed + 2, 1.0f);
     kf_fill(a->source[UF_COPY].data, STRATA_F16, c->elems, seed + 3, 1.0f);
     for (uint32_t which = 0; which < st_rule_moments(c->coef.rule); which++) {
@@ -262,7 +262,7 @@ static void fill_moment(void *plane, const struct uf_case *c, uint64_t seed, boo
 void uf_fill_blocks(struct uf_arrays *a, const struct uf_case *c, uint64_t seed)
 {
     uint16_t *const weight = (void *)a->source[UF_WEIGHT].data;
-    int16_t *const residual = (void *)a->source[UF_RESIDUAL].data;
+    int16_t *const low_half = (void *)a->source[UF_LOW_HALF].data;
     float *const master = (void *)a->source[UF_MASTER].data;
 
     kf_fill(a->source[UF_COPY].data, STRATA_F16, c->elems, seed, 1.0f);
@@ -271,7 +271,7 @@ void uf_fill_blocks(struct uf_arrays *a, const struct uf_case *c, uint64_t seed)
 
         master[i] = master_of(kind, seed ^ 0xa57e2u, i);
         weight[i] = st_split_weight(st_f32_bits(master[i]));
-        residual[i] = st_split_residual(st_f32_bits(master[i]));
+        low_half[i] = st_split_low_half(st_f32_bits(master[i]));
         store(a->source[UF_GRAD].data, c->grad_dtype, i, value_of(kind, seed ^ 0x62adu, i, 1e-2f));
     }
     fill_moment(a->source[UF_MOMENT1].data, c, seed, st_moment_is_squares(c->coef.rule, 0));
@@ -295,11 +295,11 @@ uint64_t uf_run_part(const struct st_kernels *k, struct uf_arrays *a, size_t sid
     const struct st_moments moments = uf_moments(a, c, side, at);
     const void *const grad = (char *)uf_data(a, UF_GRAD, side) + strata_dtype_bytes(c->grad_dtype) * at;
     uint16_t *const weight = uf_data(a, UF_WEIGHT, side), *const copy = uf_data(a, UF_COPY, side);
-    int16_t *const residual = uf_data(a, UF_RESIDUAL, side);
+    int16_t *const low_half = uf_data(a, UF_LOW_HALF, side);
     float *const master = uf_data(a, UF_MASTER, side);
 
     if (c->layout == UF_SPLIT)
-        return k->update_split(weight + at, residual + at, &moments, grad, c->grad_dtype, elems, &c->coef);
+        return k->update_split(weight + at, low_half + at, &moments, grad, c->grad_dtype, elems, &c->coef);
     return k->update_master(master + at, c->layout == UF_FULL ? NULL : copy + at,
                             c->layout == UF_FULL_F16 ? STRATA_F16 : STRATA_BF16, &moments, grad, c->grad_dtype, elems, &c->coef);
 }
@@ -320,7 +320,7 @@ static void name_case(char name[160], const char *table, const struct uf_case *c
 
 void uf_assert_same(struct uf_arrays *a, const char *table, const struct uf_case *c)
 {
-    static const char *const planes[UF_PLANE_COUNT] = {"weight", "residual", "master", "copy", "moment1", "moment2", "grad"};
+    static const char *const planes[UF_PLANE_COUNT] = {"weight", "low_half", "master", "copy", "moment1", "moment2", "grad"};
     char what[160];
 
     for (size_t p = 0; p < UF_PLANE_COUNT; p++) {
@@ -361,12 +361,12 @@ void uf_compare_split_and_full(struct uf_arrays *a, const struct uf_case *split,
     uf_place(a, split, 0);
     uf_fill(a, split, seed);
     for (size_t t = 0; (k = st_kernels_usable(t)) != NULL; t++) {
-        k->master_join((void *)a->source[UF_MASTER].data, (void *)a->source[UF_WEIGHT].data, (void *)a->source[UF_RESIDUAL].data,
+        k->master_join((void *)a->source[UF_MASTER].data, (void *)a->source[UF_WEIGHT].data, (void *)a->source[UF_LOW_HALF].data,
                        split->elems);
         uf_take_source(a, 0);
         uf_take_source(a, 1);
         assert_int_equal(uf_run(k, a, 0, split), uf_run(k, a, 1, &full));
-        k->master_join(uf_data(a, UF_MASTER, 0), uf_data(a, UF_WEIGHT, 0), uf_data(a, UF_RESIDUAL, 0), split->elems);
+        k->master_join(uf_data(a, UF_MASTER, 0), uf_data(a, UF_WEIGHT, 0), uf_data(a, UF_LOW_HALF, 0), split->elems);
         kf_assert_same(&a->plane[UF_MASTER][0], &a->plane[UF_MASTER][1], "split against full");
         kf_assert_same(&a->plane[UF_MOMENT1][0], &a->plane[UF_MOMENT1][1], "split against full");
         kf_assert_same(&a->plane[UF_MOMENT2][0], &a->plane[UF_MOMENT2][1], "split against full");

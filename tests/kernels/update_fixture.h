@@ -8,7 +8,7 @@
 #define UF_ELEMS_MAX 1336336u /* 34^4: every combination of special values */
 #define UF_SHIFTS    32u      /* elements: every alignment modulo 64 bytes that a plane may have */
 
-enum uf_plane { UF_WEIGHT, UF_RESIDUAL, UF_MASTER, UF_COPY, UF_MOMENT1, UF_MOMENT2, UF_GRAD, UF_PLANE_COUNT };
+enum uf_plane { UF_WEIGHT, UF_LOW_HALF, UF_MASTER, UF_COPY, UF_MOMENT1, UF_MOMENT2, UF_GRAD, UF_PLANE_COUNT };
 enum uf_layout { UF_SPLIT, UF_FULL, UF_FULL_BF16, UF_FULL_F16, UF_LAYOUT_COUNT };
 enum uf_rule { UF_ADAM, UF_ADAGRAD, UF_LION, UF_SGD, UF_NESTEROV, UF_RULE_COUNT };
 

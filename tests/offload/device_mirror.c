@@ -331,7 +331,7 @@ static strata_status mirror_grad_finish(struct st_device *dev, void *out, strata
         m, m->ops->grad_finish(m->inner, at(m, out), dt, at(m, acc), elems, at(m, block_sums), at(m, norm2), at(m, nonfinite)));
 }
 
-static strata_status mirror_update(struct st_device *dev, void *weight, int16_t *residual, float *master,
+static strata_status mirror_update(struct st_device *dev, void *weight, int16_t *low_half, float *master,
                                    const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
                                    const struct st_update_coef *coef, uint64_t *overflowed)
 {
@@ -340,7 +340,7 @@ static strata_status mirror_update(struct st_device *dev, void *weight, int16_t 
 
     inner.moment1 = at(m, moments->moment1);
     inner.moment2 = at(m, moments->moment2);
-    return leave(m, m->ops->update(m->inner, at(m, weight), at(m, residual), at(m, master), &inner, at(m, grad), dt, elems, coef,
+    return leave(m, m->ops->update(m->inner, at(m, weight), at(m, low_half), at(m, master), &inner, at(m, grad), dt, elems, coef,
                                    at(m, overflowed)));
 }
 

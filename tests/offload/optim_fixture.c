@@ -36,7 +36,7 @@ void fill_start(strata_dtype grad_dtype)
         start.master[i] = (float)((int)(i * 2654435761u % 20011) - 10005) / 4096.0f;
         grads[i] = (float)((int)(i * 40503u % 9973) - 4986) / 65536.0f;
     }
-    k->master_split(start.weight, start.residual, start.master, ELEMS);
+    k->master_split(start.weight, start.low_half, start.master, ELEMS);
     if (grad_dtype == STRATA_BF16)
         k->f32_to_bf16((uint16_t *)(void *)start.grad, grads, ELEMS);
     else if (grad_dtype == STRATA_F16)
@@ -67,7 +67,7 @@ struct strata_optim_tensor tensor_at(struct planes *p, size_t first, size_t elem
 
     if (mode == SPLIT) {
         t.weight = p->weight + first;
-        t.residual = p->residual + first;
+        t.low_half = p->low_half + first;
     } else {
         t.master = p->master + first;
     }
@@ -173,7 +173,7 @@ static void plain_steps(const struct rule_case *rc, enum mode mode, strata_dtype
             const struct st_moments moments = {(enum st_moment_format)format, t->moment1, t->moment2, t->position};
 
             if (mode == SPLIT)
-                k->update_split(t->weight, t->residual, &moments, t->grad, dt, t->elems, &coef);
+                k->update_split(t->weight, t->low_half, &moments, t->grad, dt, t->elems, &coef);
             else
                 k->update_master(t->master, t->copy, t->copy_dtype, &moments, t->grad, dt, t->elems, &coef);
         }

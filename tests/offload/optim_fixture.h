@@ -34,7 +34,7 @@ extern const struct rule_case rule_cases[RULE_CASES];
 /* Every array of all tensors, one after the other. */
 struct planes {
     uint16_t weight[ELEMS], copy[ELEMS];
-    int16_t residual[ELEMS];
+    int16_t low_half[ELEMS];
     float master[ELEMS], moment1[ROOM], moment2[ROOM]; /* moments of any format, a tensor's as far as if they were fp32 */
     float grad[ELEMS];                                 /* of any dtype */
 };

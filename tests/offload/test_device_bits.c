@@ -27,7 +27,7 @@ struct tensors {
     double *sums, *scalars; /* norm2, loss */
     uint64_t *counts;       /* nonfinite, overflowed */
     int32_t *tokens;
-    int16_t *residual;
+    int16_t *low_half;
     void *workspace;
 };
 
@@ -57,7 +57,7 @@ static void create_tensors(struct df_device *d, struct tensors *t, strata_dtype 
     t->acc = df_random(d, QKV * COLS * 4, STRATA_F32, 6, 1, 0);
     t->moment1 = df_random(d, QKV * COLS * 4, STRATA_F32, 8, 0.1, 0);
     t->moment2 = df_random(d, QKV * COLS * 4, STRATA_F32, 9, 0.1, 0.1);
-    t->residual = df_alloc(d, QKV * COLS * 4, STRATA_BF16);
+    t->low_half = df_alloc(d, QKV * COLS * 4, STRATA_BF16);
     t->sums = df_alloc(d, 128, STRATA_F32);
     t->scalars = df_alloc(d, 4, STRATA_F32);
     t->counts = df_alloc(d, 4, STRATA_F32);
@@ -171,7 +171,7 @@ static void run_ends(struct df_device *d, struct tensors *t, strata_dtype dt)
     df_ok(d->ops->embed_scatter(d->dev, t->dtable, t->dx, t->tokens, ROWS, COLS, 0, VOCAB, dt));
     df_ok(d->tensors->embed_position_backward(d->dev, t->dtable, t->dx, ROWS, SEQ, COLS, dt));
     df_ok(d->ops->grad_finish(d->dev, t->grad, dt, t->acc, QKV * COLS * 4, t->sums, &t->scalars[0], &t->counts[0]));
-    df_ok(d->ops->update(d->dev, t->weight, dt == STRATA_BF16 ? t->residual : NULL, dt == STRATA_F16 ? t->master : NULL, &moments,
+    df_ok(d->ops->update(d->dev, t->weight, dt == STRATA_BF16 ? t->low_half : NULL, dt == STRATA_F16 ? t->master : NULL, &moments,
                          t->grad, dt, QKV * COLS * 4, &coef, &t->counts[1]));
 }
 

@@ -297,7 +297,7 @@ static const struct st_update_coef coef = {.grad_scale = 0.5f,
 /* The planes of one update. */
 struct update {
     void *weight, *grad;
-    int16_t *residual;
+    int16_t *low_half;
     float *master;
     struct st_moments moments;
     uint64_t moment_bytes;
@@ -317,12 +317,12 @@ static struct update update_create(struct df_device *d, uint64_t elems, strata_d
     if (master)
         u.master = df_random(d, elems, STRATA_F32, 1, 1, 0);
     else if (dt == STRATA_BF16)
-        u.residual = df_alloc(d, elems, STRATA_BF16);
+        u.low_half = df_alloc(d, elems, STRATA_BF16);
     if (u.master != NULL)
         u.master[99999] = 65600.0f; /* after the decay still infinite in fp16 */
-    if (u.residual != NULL) {
+    if (u.low_half != NULL) {
         ((uint16_t *)u.weight)[99999] = 0x7f7f; /* the largest */
-        u.residual[99999] = 0x7fff;
+        u.low_half[99999] = 0x7fff;
     }
     return u;
 }
@@ -332,8 +332,8 @@ static uint64_t scalar_update(const struct update *u, uint64_t elems, strata_dty
     const struct st_kernels *scalar = st_kernels_pick("scalar");
     const struct st_moments *moments = &u->moments;
 
-    if (u->residual != NULL)
-        return scalar->update_split(u->weight, u->residual, moments, u->grad, dt, elems, &coef);
+    if (u->low_half != NULL)
+        return scalar->update_split(u->weight, u->low_half, moments, u->grad, dt, elems, &coef);
     if (u->master != NULL)
         return scalar->update_master(u->master, u->weight, dt, moments, u->grad, dt, elems, &coef);
     return scalar->update_master(u->weight, NULL, STRATA_DTYPE_INVALID, moments, u->grad, dt, elems, &coef);
@@ -348,14 +348,14 @@ static void check_update(struct df_device *d, strata_dtype dt, bool master, enum
 
     *overflowed = 3;
     for (int step = 0; step < 2; step++) {
-        df_ok(d->ops->update(d->dev, u.weight, u.residual, u.master, &u.moments, u.grad, dt, elems, &coef, overflowed));
+        df_ok(d->ops->update(d->dev, u.weight, u.low_half, u.master, &u.moments, u.grad, dt, elems, &coef, overflowed));
         want_overflowed += scalar_update(&want, elems, dt);
     }
     assert_int_equal(*overflowed, 3 + want_overflowed);
     assert_true(dt == STRATA_F16 ? want_overflowed > 0 : want_overflowed == 0);
     assert_memory_equal(u.weight, want.weight, elems * strata_dtype_bytes(dt));
-    if (u.residual != NULL)
-        assert_memory_equal(u.residual, want.residual, elems * 2);
+    if (u.low_half != NULL)
+        assert_memory_equal(u.low_half, want.low_half, elems * 2);
     if (u.master != NULL)
         assert_memory_equal(u.master, want.master, elems * 4);
     assert_memory_equal(u.moments.moment1, want.moments.moment1, u.moment_bytes);

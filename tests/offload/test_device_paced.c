@@ -245,7 +245,7 @@ struct work {
     void *table, *rows, *out, *weight, *grad, *rounded;
     float *dtable, *acc, *master;
     void *moment1, *moment2;
-    int16_t *residual;
+    int16_t *low_half;
     int32_t *tokens;
     double *sums, *norm2;
     uint64_t *nonfinite, *overflowed;
@@ -270,7 +270,7 @@ static void do_update(struct df_device *d, struct work *w, strata_dtype dt, enum
     /* in storage that ends with the call: the device copies what it names */
     const struct st_moments moments = {format, w->moment1, w->moment2, 3 * ST_NORM_BLOCK};
 
-    df_ok(d->ops->update(d->dev, w->weight, dt == STRATA_BF16 ? w->residual : NULL, dt == STRATA_F16 ? w->master : NULL, &moments,
+    df_ok(d->ops->update(d->dev, w->weight, dt == STRATA_BF16 ? w->low_half : NULL, dt == STRATA_F16 ? w->master : NULL, &moments,
                          w->grad, dt, ELEMS, &coef, w->overflowed));
 }
 
@@ -293,7 +293,7 @@ static void do_work(struct df_device *d, struct work *w, strata_dtype dt)
     w->weight = df_random(d, ELEMS, dt, 5, 1, 0);
     w->grad = df_random(d, ELEMS, dt, 6, 1, 0);
     w->master = df_random(d, ELEMS, STRATA_F32, 9, 1, 0);
-    w->residual = df_alloc(d, ELEMS, STRATA_BF16);
+    w->low_half = df_alloc(d, ELEMS, STRATA_BF16);
     for (uint32_t i = 0; i < ROWS; i++)
         w->tokens[i] = (int32_t)(df_bits(10, i) % VOCAB);
     *w->norm2 = 3.25;

@@ -217,13 +217,13 @@ static void split_and_join(void **state)
     (void)state;
     fill_start(STRATA_F32);
     memset(&got, 0, sizeof(got));
-    assert_int_equal(strata_optim_split(opt, got.weight, got.residual, start.master, ELEMS), STRATA_OK);
+    assert_int_equal(strata_optim_split(opt, got.weight, got.low_half, start.master, ELEMS), STRATA_OK);
     assert_memory_equal(got.weight, start.weight, sizeof(got.weight));
-    assert_memory_equal(got.residual, start.residual, sizeof(got.residual));
-    assert_int_equal(strata_optim_join(opt, got.master, start.weight, start.residual, ELEMS), STRATA_OK);
+    assert_memory_equal(got.low_half, start.low_half, sizeof(got.low_half));
+    assert_int_equal(strata_optim_join(opt, got.master, start.weight, start.low_half, ELEMS), STRATA_OK);
     assert_memory_equal(got.master, start.master, sizeof(got.master));
     assert_int_equal(strata_optim_split(opt, NULL, NULL, NULL, 0), STRATA_OK);
-    assert_int_equal(strata_optim_join(opt, NULL, got.weight, got.residual, 1), STRATA_E_INVAL);
+    assert_int_equal(strata_optim_join(opt, NULL, got.weight, got.low_half, 1), STRATA_E_INVAL);
     strata_optim_destroy(opt);
 }
 
@@ -294,7 +294,7 @@ static void bad_tensors(void **state)
     BAD(t[1].moment2 = NULL, "tensor 1: moment2 is NULL, and its rule and layout need it");
     BAD(t[1].moment1 = NULL, "tensor 1: moment1 is NULL");
     BAD(t[1].weight = NULL, "tensor 1: weight is NULL");
-    BAD(t[1].residual = NULL, "tensor 1: residual is NULL");
+    BAD(t[1].low_half = NULL, "tensor 1: low_half is NULL");
     BAD(t[1].grad = NULL, "tensor 1: grad is NULL");
     BAD(t[1].grad = (char *)got.grad + 1, "tensor 1: grad is not aligned to 2 bytes");
     BAD(t[1].grad_dtype = STRATA_DTYPE_INVALID, "tensor 1: grad_dtype is 0: it must be F32, BF16 or F16");

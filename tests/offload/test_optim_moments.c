@@ -38,7 +38,7 @@ static struct strata_optim_tensor part_of(const struct strata_optim_tensor *whol
     struct strata_optim_tensor t = *whole;
 
     t.weight += first;
-    t.residual += first;
+    t.low_half += first;
     t.moment1 = (char *)t.moment1 + bytes;
     t.moment2 = (char *)t.moment2 + bytes;
     t.grad = (const char *)t.grad + first * strata_dtype_bytes(t.grad_dtype);

@@ -175,8 +175,8 @@ static strata_status cpu_grad_finish(struct st_device *dev, void *out, strata_dt
 
 struct update_job {
     const struct st_kernels *kernels;
-    void *weight; /* beside a residual or a master, else the fp32 master itself */
-    int16_t *residual;
+    void *weight; /* beside a low half or a master, else the fp32 master itself */
+    int16_t *low_half;
     float *master;
     const struct st_moments *moments;
     const void *grad;
@@ -195,8 +195,8 @@ static void update_item(void *ctx, uint64_t index, uint32_t worker)
     uint64_t count;
 
     (void)worker;
-    if (job->residual != NULL)
-        count = job->kernels->update_split((uint16_t *)job->weight + run.first, job->residual + run.first, &moments, grad,
+    if (job->low_half != NULL)
+        count = job->kernels->update_split((uint16_t *)job->weight + run.first, job->low_half + run.first, &moments, grad,
                                            job->dt, run.count, job->coef);
     else if (job->master != NULL)
         count = job->kernels->update_master(job->master + run.first, (uint16_t *)job->weight + run.first, job->dt, &moments, grad,
@@ -207,12 +207,12 @@ static void update_item(void *ctx, uint64_t index, uint32_t worker)
     atomic_fetch_add_explicit(&job->overflowed, count, memory_order_relaxed);
 }
 
-static strata_status cpu_update(struct st_device *dev, void *weight, int16_t *residual, float *master,
+static strata_status cpu_update(struct st_device *dev, void *weight, int16_t *low_half, float *master,
                                 const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
                                 const struct st_update_coef *coef, uint64_t *overflowed)
 {
     struct cpu_device *cpu = cpu_of(dev);
-    struct update_job job = {cpu->kernels, weight, residual, master, moments, grad, elems, dt, coef, 0};
+    struct update_job job = {cpu->kernels, weight, low_half, master, moments, grad, elems, dt, coef, 0};
 
     st_workers_run(cpu->workers, update_item, &job, st_run_count(UPDATE_PIECE, elems));
     *overflowed += atomic_load_explicit(&job.overflowed, memory_order_relaxed);

@@ -151,7 +151,7 @@ strata_status st_cuda_dev_xent_loss(struct st_device *dev, double *loss_sum, con
                                     uint32_t rows);
 strata_status st_cuda_dev_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
                                       double *block_sums, double *norm2, uint64_t *nonfinite);
-strata_status st_cuda_dev_update(struct st_device *dev, void *weight, int16_t *residual, float *master,
+strata_status st_cuda_dev_update(struct st_device *dev, void *weight, int16_t *low_half, float *master,
                                  const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
                                  const struct st_update_coef *coef, uint64_t *overflowed);
 

@@ -189,15 +189,15 @@ strata_status st_cuda_dev_grad_finish(struct st_device *dev, void *out, strata_d
     return launched("grad_finish", st_cuda_grad_finish(enter(dev), out, dt, acc, elems, block_sums, norm2, nonfinite));
 }
 
-strata_status st_cuda_dev_update(struct st_device *dev, void *weight, int16_t *residual, float *master,
+strata_status st_cuda_dev_update(struct st_device *dev, void *weight, int16_t *low_half, float *master,
                                  const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
                                  const struct st_update_coef *coef, uint64_t *overflowed)
 {
     const cudaStream_t stream = enter_queue(dev, ST_QUEUE_UPDATE);
     cudaError_t err;
 
-    if (residual != NULL)
-        err = st_cuda_update_split(stream, weight, residual, moments, grad, dt, elems, coef, overflowed);
+    if (low_half != NULL)
+        err = st_cuda_update_split(stream, weight, low_half, moments, grad, dt, elems, coef, overflowed);
     else if (master != NULL)
         err = st_cuda_update_master(stream, master, weight, dt, moments, grad, dt, elems, coef, overflowed);
     else

@@ -197,15 +197,15 @@ static void update(struct paced_device *dev, const struct paced_task *task, uint
     const bool own_master = a->master == NULL; /* the weight is its own */
 
     (void)index;
-    if (a->residual != NULL)
-        *a->overflowed += k->update_split(a->weight, a->residual, &a->moments, a->grad, a->dt, a->elems, &a->coef);
+    if (a->low_half != NULL)
+        *a->overflowed += k->update_split(a->weight, a->low_half, &a->moments, a->grad, a->dt, a->elems, &a->coef);
     else
         *a->overflowed +=
             k->update_master(own_master ? a->weight : a->master, own_master ? NULL : a->weight,
                              own_master ? STRATA_DTYPE_INVALID : a->dt, &a->moments, a->grad, a->dt, a->elems, &a->coef);
 }
 
-static strata_status paced_update(struct st_device *dev, void *weight, int16_t *residual, float *master,
+static strata_status paced_update(struct st_device *dev, void *weight, int16_t *low_half, float *master,
                                   const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
                                   const struct st_update_coef *coef, uint64_t *overflowed)
 {
@@ -213,7 +213,7 @@ static strata_status paced_update(struct st_device *dev, void *weight, int16_t *
                    &(struct paced_task){.work = update,
                                         .pieces = 1,
                                         .of.update = {.weight = weight,
-                                                      .residual = residual,
+                                                      .low_half = low_half,
                                                       .master = master,
                                                       .moments = *moments,
                                                       .grad = grad,

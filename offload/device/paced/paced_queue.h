@@ -35,7 +35,7 @@ struct paced_finish {
 
 struct paced_update {
     void *weight;
-    int16_t *residual;
+    int16_t *low_half;
     float *master;
     struct st_moments moments;
     const void *grad;
