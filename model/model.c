@@ -180,7 +180,7 @@ static void workload_bytes(struct st_model *m)
 }
 
 /* Pages first .. first + count - 1 whose weights get no gradient. */
-static double frozen_share(const struct st_workload *w, uint32_t first, uint32_t count)
+static double frozen_fraction(const struct st_workload *w, uint32_t first, uint32_t count)
 {
     uint32_t frozen = 0;
 
@@ -203,9 +203,9 @@ static void workload_flops(struct st_model *m)
     for (uint32_t i = 0; i < w->page_count; i++)
         params += (double)w->pages[i].params;
     w->block_forward_flops = rows * (linear + 4.0 * seq * attention);
-    w->block_backward_flops = 2.0 * w->block_forward_flops - rows * linear * frozen_share(w, w->block_first, w->block_count);
+    w->block_backward_flops = 2.0 * w->block_forward_flops - rows * linear * frozen_fraction(w, w->block_first, w->block_count);
     w->head_forward_flops = (w->generate ? 1.0 : rows) * 2.0 * hidden * m->config.vocab;
-    w->head_backward_flops = (3.0 - frozen_share(w, w->head_first, w->head_count)) * w->head_forward_flops;
+    w->head_backward_flops = (3.0 - frozen_fraction(w, w->head_first, w->head_count)) * w->head_forward_flops;
     w->model_flops_per_token = 4.0 * params + 2.0 * (double)w->params + 12.0 * m->config.blocks * attention * seq;
 }
 

@@ -121,7 +121,7 @@ static void print_case(struct optim *o)
 /* Threads and pages, for people. */
 static void print_machine(const struct optim *o, bool bound)
 {
-    const double huge = bench_huge_share(o->planes.arena.base, o->planes.arena.bytes);
+    const double huge = bench_huge_fraction(o->planes.arena.base, o->planes.arena.bytes);
     const uint32_t threads = o->setup.threads;
     char size[24], units[UNITS_TEXT_BYTES];
 

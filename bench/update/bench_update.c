@@ -75,11 +75,11 @@ static strata_status probe_disk(struct update *u, uint32_t r)
 
 static strata_status probe(struct update *u, uint32_t r)
 {
-    const double share = (double)u->model.workload.params / (double)u->planes.params;
+    const double fraction = (double)u->model.workload.params / (double)u->planes.params;
     const double plain = bench_planes_run(&u->planes, &u->stream), ahead = bench_planes_run(&u->planes, &u->stream_prefetch);
 
-    u->roof[MEMORY][r] = (plain < ahead ? plain : ahead) * share;
-    u->roof[COMPUTE][r] = bench_planes_run(&u->planes, &u->kernel) * share;
+    u->roof[MEMORY][r] = (plain < ahead ? plain : ahead) * fraction;
+    u->roof[COMPUTE][r] = bench_planes_run(&u->planes, &u->kernel) * fraction;
     return u->nvme ? probe_disk(u, r) : STRATA_OK;
 }
 

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-double bench_huge_share(const void *base, uint64_t bytes)
+double bench_huge_fraction(const void *base, uint64_t bytes)
 {
     FILE *const file = st_kernel_file_stream("/proc/self/smaps");
     const uint64_t first = (uintptr_t)base, end = first + bytes;

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/** Share of [base, base + bytes) on huge pages, as /proc/self/smaps tells; NaN where it does not. */
-double bench_huge_share(const void *base, uint64_t bytes);
+/** Fraction of [base, base + bytes) on huge pages, as /proc/self/smaps tells; NaN where it does not. */
+double bench_huge_fraction(const void *base, uint64_t bytes);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SECOND_NAMED 0.05 /* the next resource is named from this share on */
+#define SECOND_NAMED 0.05 /* the next resource is named from this fraction on */
 #define LANE_NAMED   0.01
 #define HOLDS_FROM   0.95 /* of the bound */
 
@@ -21,7 +21,7 @@ static const enum resource resource_of[ST_LANE_COUNT] = {
     [ST_LANE_WRITE] = NVME_WRITE,      [ST_LANE_COMM] = NETWORK,
 };
 
-struct shares {
+struct fractions {
     double used[RESOURCE_COUNT];   /* of the step: it ran */
     double waited[RESOURCE_COUNT]; /* of the step: compute stood still until it was done */
     double lane[ST_LANE_COUNT];
@@ -32,13 +32,13 @@ const char *cli_resource_of_lane(enum st_lane lane)
     return names[resource_of[lane]];
 }
 
-static void share_out(struct shares *s, const double *sum)
+static void divide(struct fractions *s, const double *sum)
 {
     static const enum st_lane others[] = {ST_LANE_UPDATE, ST_LANE_UPDATE_DEVICE, ST_LANE_UPLOAD, ST_LANE_DOWNLOAD};
     const double whole = sum[CLI_STEP_SECONDS] * 1e3;
     double busy = 0;
 
-    *s = (struct shares){.used[COMPUTE] = (sum[CLI_MS_FORWARD] + sum[CLI_MS_BACKWARD]) / whole};
+    *s = (struct fractions){.used[COMPUTE] = (sum[CLI_MS_FORWARD] + sum[CLI_MS_BACKWARD]) / whole};
     for (int lane = 0; lane < ST_LANE_COUNT; lane++) {
         s->lane[lane] = sum[CLI_STALL_MS + lane] / whole;
         s->waited[resource_of[lane]] += s->lane[lane];
@@ -50,7 +50,7 @@ static void share_out(struct shares *s, const double *sum)
 }
 
 /* The largest but for `not`. */
-static int largest(const struct shares *s, int not )
+static int largest(const struct fractions *s, int not )
 {
     int best = -1;
 
@@ -60,7 +60,7 @@ static int largest(const struct shares *s, int not )
     return best;
 }
 
-static size_t put_lanes(char *text, size_t bytes, const struct shares *s, int resource)
+static size_t put_lanes(char *text, size_t bytes, const struct fractions *s, int resource)
 {
     size_t length = 0;
 
@@ -72,7 +72,7 @@ static size_t put_lanes(char *text, size_t bytes, const struct shares *s, int re
 }
 
 /* "62 % of the step stood waiting for read_state", or what ran for so long. */
-static void describe(char *text, size_t bytes, const struct shares *s, int resource)
+static void describe(char *text, size_t bytes, const struct fractions *s, int resource)
 {
     const double used = s->used[resource], waited = s->waited[resource];
     char lanes[128] = "";
@@ -84,29 +84,29 @@ static void describe(char *text, size_t bytes, const struct shares *s, int resou
         snprintf(text, bytes, "%.0f %% of the step stood waiting for %s", (used + waited) * 100, lanes);
 }
 
-static void name_memory(struct cli_bound_by *out, double share)
+static void name_memory(struct cli_bound_by *out, double fraction)
 {
     out->resource = "memory pressure";
-    out->share = share;
-    snprintf(out->text, sizeof(out->text), "memory pressure: %.0f %% of the time waiting for memory", share * 100);
+    out->fraction = fraction;
+    snprintf(out->text, sizeof(out->text), "memory pressure: %.0f %% of the time waiting for memory", fraction * 100);
 }
 
-void cli_bound_by(struct cli_bound_by *out, const struct cli_medians *m, double memory_share)
+void cli_bound_by(struct cli_bound_by *out, const struct cli_medians *m, double memory_fraction)
 {
     char text[CLI_BOUND_TEXT_MAX / 3], more[CLI_BOUND_TEXT_MAX / 3];
-    struct shares s;
+    struct fractions s;
     int first, second;
 
-    *out = (struct cli_bound_by){.share = (double)NAN};
+    *out = (struct cli_bound_by){.fraction = (double)NAN};
     if (!(m->sum[CLI_STEP_SECONDS] > 0))
         return;
-    share_out(&s, m->sum);
+    divide(&s, m->sum);
     first = largest(&s, -1);
     second = largest(&s, first);
     out->resource = names[first];
-    out->share = s.used[first] + s.waited[first];
-    if (2 * memory_share > out->share) {
-        name_memory(out, memory_share);
+    out->fraction = s.used[first] + s.waited[first];
+    if (2 * memory_fraction > out->fraction) {
+        name_memory(out, memory_fraction);
         return;
     }
     describe(text, sizeof(text), &s, first);

@@ -301,9 +301,9 @@ static void put_bound_by(struct st_json_writer *w, const struct cli_medians *med
 {
     struct cli_bound_by bound;
 
-    cli_bound_by(&bound, medians, run->pressed ? run->waited_share : 0);
+    cli_bound_by(&bound, medians, run->pressed ? run->waited_fraction : 0);
     st_json_put_string(w, "bound_by", bound.resource);
-    st_json_put_double(w, "bound_share", bound.share);
+    st_json_put_double(w, "bound_fraction", bound.fraction);
 }
 
 static void put_bound_holds(struct st_json_writer *w, struct cli_medians *medians)

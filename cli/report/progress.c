@@ -244,12 +244,12 @@ void cli_progress_note(struct cli_progress *p, const char *fmt, ...)
 static void show_work(struct cli_progress *p, uint64_t now_ns)
 {
     const uint64_t done = atomic_load(&p->work_done);
-    const double share = p->work_total > 0 ? fmin(1, (double)done / (double)p->work_total) : 0;
+    const double fraction = p->work_total > 0 ? fmin(1, (double)done / (double)p->work_total) : 0;
     char line[128], left[32];
 
-    if (share > 0)
-        snprintf(line, sizeof(line), "%s: %.0f %%, ETA %s", p->work, 100 * share,
-                 time_left(left, (double)(now_ns - p->work_start_ns) * 1e-9 * (1 - share) / share));
+    if (fraction > 0)
+        snprintf(line, sizeof(line), "%s: %.0f %%, ETA %s", p->work, 100 * fraction,
+                 time_left(left, (double)(now_ns - p->work_start_ns) * 1e-9 * (1 - fraction) / fraction));
     else
         snprintf(line, sizeof(line), "%s", p->work);
     if (!p->terminal) {

@@ -103,7 +103,7 @@ static void print_bound_by(FILE *file, const struct cli_medians *m, const struct
 {
     struct cli_bound_by bound;
 
-    cli_bound_by(&bound, m, run->pressed ? run->waited_share : 0);
+    cli_bound_by(&bound, m, run->pressed ? run->waited_fraction : 0);
     if (bound.resource != NULL)
         st_print(file, "  bound by      %s\n", bound.text);
 }

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define FILE_BYTES_MAX   16384u /* /proc/vmstat has about 4 KiB */
-#define SHARE_PRESSED    0.05
+#define FRACTION_PRESSED 0.05
 #define FAULT_SECONDS    100e-6 /* a 4 KiB read of an NVMe drive; other disks take longer */
 #define SWAP_OUT_PRESSED (1u << 20)
 
@@ -241,16 +241,16 @@ static bool some(uint64_t value)
     return value != ST_PRESSURE_UNKNOWN && value > 0;
 }
 
-static double share_of(uint64_t count, double seconds_each, double seconds)
+static double fraction_of(uint64_t count, double seconds_each, double seconds)
 {
     return count == ST_PRESSURE_UNKNOWN ? (double)NAN : fmin(1, (double)count * seconds_each / seconds);
 }
 
 /* Major faults are lost time, but they mean memory pressure only if they come from swap: a program that starts has them, too. */
-static double waited_share(const struct st_pressure_sample *moved, double seconds)
+static double waited_fraction(const struct st_pressure_sample *moved, double seconds)
 {
-    const double stalled = share_of(moved->some_us, 1e-6, seconds),
-                 faulted = share_of(moved->major_faults, FAULT_SECONDS, seconds);
+    const double stalled = fraction_of(moved->some_us, 1e-6, seconds),
+                 faulted = fraction_of(moved->major_faults, FAULT_SECONDS, seconds);
 
     if (isnan(stalled))
         return faulted;
@@ -302,8 +302,8 @@ static void put_sentence(struct st_pressure_verdict *v)
 
     if (some(moved->major_faults))
         put(&t, "%s major faults", count_text(number, moved->major_faults));
-    if (v->waited_share >= 0.005)
-        put(&t, "%.0f %% of the time waiting for memory", v->waited_share * 100);
+    if (v->waited_fraction >= 0.005)
+        put(&t, "%.0f %% of the time waiting for memory", v->waited_fraction * 100);
     if (some(moved->swap_bytes))
         put(&t, "%s of this process in swap", st_size_text(number, moved->swap_bytes));
     if (some(moved->group_limit_hits))
@@ -324,9 +324,9 @@ void st_pressure_between(const struct st_pressure_sample *before, const struct s
                                                  .some_us = grown(before->some_us, after->some_us),
                                                  .full_us = grown(before->full_us, after->full_us),
                                                  .group_limit_hits = grown(before->group_limit_hits, after->group_limit_hits)};
-    verdict->waited_share = seconds > 0 ? waited_share(&verdict->moved, seconds) : (double)NAN;
+    verdict->waited_fraction = seconds > 0 ? waited_fraction(&verdict->moved, seconds) : (double)NAN;
     verdict->pressed =
-        verdict->waited_share >= SHARE_PRESSED || (swapped_out != ST_PRESSURE_UNKNOWN && swapped_out >= SWAP_OUT_PRESSED);
+        verdict->waited_fraction >= FRACTION_PRESSED || (swapped_out != ST_PRESSURE_UNKNOWN && swapped_out >= SWAP_OUT_PRESSED);
     verdict->sentence[0] = '\0';
     if (verdict->pressed)
         put_sentence(verdict);

@@ -27,7 +27,7 @@ enum st_pressure_scope { ST_PRESSURE_NO_PSI = 0, ST_PRESSURE_OF_MACHINE, ST_PRES
 
 struct st_pressure_verdict {
     struct st_pressure_sample moved;         /* growth of the counters; swap_bytes: at the end */
-    double waited_share;                     /* part of the interval spent waiting for memory; NaN: unknown */
+    double waited_fraction;                  /* part of the interval spent waiting for memory; NaN: unknown */
     bool pressed;                            /* memory pressure explains lost time */
     char sentence[ST_PRESSURE_SENTENCE_MAX]; /* cause and remedy; "" unless pressed */
 };

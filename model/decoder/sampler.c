@@ -165,7 +165,7 @@ static double mass_of(struct st_sampler *s, const float *logits, uint32_t count)
     return mass;
 }
 
-/* Candidates of the smallest set with a share of top-p; *mass: theirs. */
+/* Candidates of the smallest set with a probability of top-p; *mass: theirs. */
 static uint32_t nucleus(struct st_sampler *s, uint32_t count, double *mass)
 {
     const double enough = s->opts.top_p * *mass;

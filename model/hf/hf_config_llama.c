@@ -84,13 +84,13 @@ static strata_status read_attention(struct st_model_config *c, const st_json *ro
     return slides ? st_hf_key_fault(where, "layer_types", "has sliding_attention: a Llama has no window") : STRATA_OK;
 }
 
-static strata_status check_rotary_share(const st_json *object, const char *where)
+static strata_status check_rotary_fraction(const st_json *object, const char *where)
 {
-    double share = 1.0;
-    const strata_status st = st_hf_read_real(object, "partial_rotary_factor", &share, where);
+    double fraction = 1.0;
+    const strata_status st = st_hf_read_real(object, "partial_rotary_factor", &fraction, where);
 
-    return st == STRATA_OK && share != 1.0 ? st_hf_key_fault(where, "partial_rotary_factor", "other than 1 is not supported")
-                                           : st;
+    return st == STRATA_OK && fraction != 1.0 ? st_hf_key_fault(where, "partial_rotary_factor", "other than 1 is not supported")
+                                              : st;
 }
 
 static strata_status check_others(const st_json *root, const char *where)
@@ -99,7 +99,7 @@ static strata_status check_others(const st_json *root, const char *where)
 
     if (st_hf_member(root, "quantization_config") != NULL)
         return st_hf_key_fault(where, "quantization_config", "is there: quantized weights are not read");
-    if ((st = check_rotary_share(root, where)) != STRATA_OK)
+    if ((st = check_rotary_fraction(root, where)) != STRATA_OK)
         return st;
     return st_hf_want_bool(root, "mlp_bias", false, where);
 }
@@ -166,7 +166,7 @@ static strata_status read_scaling(struct st_model_config *c, const st_json *root
         return st_hf_key_fault(where, key, "must be an object or null");
     if ((st = st_hf_read_text(scaling, "type", &type, where)) != STRATA_OK || /* the older spelling */
         (st = st_hf_read_text(scaling, "rope_type", &type, where)) != STRATA_OK ||
-        (st = check_rotary_share(scaling, where)) != STRATA_OK)
+        (st = check_rotary_fraction(scaling, where)) != STRATA_OK)
         return st;
     if (strcmp(type, "default") == 0)
         return STRATA_OK;

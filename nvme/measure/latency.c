@@ -40,14 +40,14 @@ void st_latency_add(struct st_latency *h, uint64_t ns)
         h->max_ns = ns;
 }
 
-double st_latency_percentile(const struct st_latency *h, double share)
+double st_latency_percentile(const struct st_latency *h, double fraction)
 {
     uint64_t rank, seen = 0;
 
-    assert(share >= 0 && share <= 1);
+    assert(fraction >= 0 && fraction <= 1);
     if (h->count == 0)
         return 0;
-    rank = (uint64_t)ceil(share * (double)h->count);
+    rank = (uint64_t)ceil(fraction * (double)h->count);
     rank = rank < 1 ? 1 : rank;
     for (uint32_t i = 0; i < ST_LATENCY_BUCKETS; i++)
         if ((seen += h->buckets[i]) >= rank)

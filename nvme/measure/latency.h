@@ -18,8 +18,8 @@ struct st_latency {
 };
 
 void st_latency_add(struct st_latency *h, uint64_t ns);
-/** The value that this fraction of the samples does not exceed; 0 without samples.  @param share  0..1 */
-double st_latency_percentile(const struct st_latency *h, double share);
+/** The value that this fraction of the samples does not exceed; 0 without samples.  @param fraction  0..1 */
+double st_latency_percentile(const struct st_latency *h, double fraction);
 double st_latency_mean(const struct st_latency *h); /* 0 without samples */
 
 #endif

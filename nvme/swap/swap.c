@@ -19,7 +19,7 @@
 /* One directory's part of the swap. */
 struct part {
     struct st_run_dir run;
-    struct st_share share;
+    struct st_users users;
     int fd;     /* -1: fake */
     int litter; /* index, or -1 */
     bool direct;
@@ -75,8 +75,8 @@ static strata_status create_run(struct part *part, uint32_t index, const char *d
 
     if (st != STRATA_OK)
         return st;
-    st_share_join_at(&part->share, part->run.parent_fd);
-    part->litter = st_litter_add(&part->run, index, &part->share);
+    st_users_join_at(&part->users, part->run.parent_fd);
+    part->litter = st_litter_add(&part->run, index, &part->users);
     return STRATA_OK;
 }
 
@@ -113,7 +113,7 @@ static strata_status open_disk(struct st_swap *swap, const char *const *dirs)
             return st;
         swap->info.direct = swap->info.direct && part->direct;
         swap->files[i].fd = part->fd;
-        swap->files[i].share = &part->share;
+        swap->files[i].users = &part->users;
         snprintf(swap->files[i].path, sizeof(swap->files[i].path), "%s/" ST_SWAP_FILE_NAME "%" PRIu32, part->run.path, i);
     }
     return STRATA_OK;
@@ -172,7 +172,7 @@ static strata_status create_parts(struct st_swap *swap, const struct st_swap_opt
         struct part *part = &swap->parts[i];
 
         part->run = ST_RUN_DIR_NONE;
-        part->share.fd = part->fd = part->litter = -1;
+        part->users.fd = part->fd = part->litter = -1;
         swap->files[i].fd = -1;
         swap->files[i].bytes = st_stripe_file_bytes(&swap->stripe, i, swap->bytes);
         snprintf(swap->files[i].path, sizeof(swap->files[i].path), "fake swap%s%.*" PRIu32, count > 1 ? " " : "", count > 1, i);
@@ -210,7 +210,7 @@ static void close_part(struct part *part)
     st_ending_hold();
     st_run_dir_clear(&part->run);
     st_litter_remove(part->litter); /* it holds the descriptors that are closed next */
-    st_share_leave(&part->share);
+    st_users_leave(&part->users);
     st_run_dir_close(&part->run);
     st_ending_release();
 }

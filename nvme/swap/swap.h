@@ -6,7 +6,7 @@
  * DIR/strata-RUNID/{lock,swap-N}, where N is the directory's index.  It is unlinked on close; a later run sweeps it if its owner
  * is dead.  Several live runs may use one DIR, each with its own run directory.  Nothing that strata did not create is deleted.
  * Several directories hold the space in units of one block, in proportion to their rates (nvme/swap/swap_stripe.h); swaps of
- * several processes in one directory divide its queue (nvme/swap/swap_share.h). */
+ * several processes in one directory divide its queue (nvme/swap/swap_users.h). */
 #ifndef NVME_SWAP_SWAP_H
 #define NVME_SWAP_SWAP_H
 

@@ -351,7 +351,7 @@ uint32_t st_swap_sweep(const char *dir)
     while ((entry = st_dir_next(stream)) != NULL)
         if (is_run_name(entry->d_name) && sweep_one(dirfd(stream), dir, entry->d_name))
             removed++;
-    st_share_sweep_at(dirfd(stream));
+    st_users_sweep_at(dirfd(stream));
     closedir(stream);
     if (removed > 0)
         st_log(ST_LOG_NOTICE, "%s: removed swap space of %" PRIu32 " dead run%s", dir, removed, removed == 1 ? "" : "s");

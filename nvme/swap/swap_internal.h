@@ -5,7 +5,7 @@
  *   swap_space.c   whether the directories have room
  *   swap_litter.c  remembers paths for a dying process
  *   swap_stripe.c  which directory holds what
- *   swap_share.c   how many swaps share a directory
+ *   swap_users.c   how many swaps share a directory
  *   swap_depth.c   how many requests a device wants
  *   swap_mover.c   the I/O thread that cuts transfers into requests
  *   swap.c         puts them together */
@@ -14,8 +14,8 @@
 
 #include "nvme/method/io.h"
 #include "nvme/swap/swap.h"
-#include "nvme/swap/swap_share.h"
 #include "nvme/swap/swap_stripe.h"
+#include "nvme/swap/swap_users.h"
 #include <limits.h>
 
 #define ST_SWAP_LOCK_NAME "lock"
@@ -52,7 +52,7 @@ strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st
 strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe *stripe, uint64_t bytes);
 
 /** Remember a run directory for st_swap_unlink_all(); -1: no place left.  Both within st_ending_hold(). */
-int st_litter_add(const struct st_run_dir *run, uint32_t index, const struct st_share *share);
+int st_litter_add(const struct st_run_dir *run, uint32_t index, const struct st_users *users);
 void st_litter_remove(int index);
 
 struct st_mover;
@@ -61,7 +61,7 @@ struct st_mover_file {
     char path[ST_SWAP_PATH_MAX]; /* for error sentences */
     int fd;                      /* borrowed until stop; -1 with fake */
     uint64_t bytes;
-    const struct st_share *share; /* borrowed until stop; NULL: alone */
+    const struct st_users *users; /* borrowed until stop; NULL: alone */
 };
 
 struct st_mover_opts {

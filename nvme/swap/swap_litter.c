@@ -14,10 +14,10 @@ static struct litter {
     bool used;
     int parent_fd, dir_fd;
     char file[32], dir[32];
-    struct st_share share;
+    struct st_users users;
 } litter[LITTER_MAX];
 
-int st_litter_add(const struct st_run_dir *run, uint32_t index, const struct st_share *share)
+int st_litter_add(const struct st_run_dir *run, uint32_t index, const struct st_users *users)
 {
     for (uint32_t i = 0; i < LITTER_MAX; i++) {
         if (litter[i].used)
@@ -27,7 +27,7 @@ int st_litter_add(const struct st_run_dir *run, uint32_t index, const struct st_
         litter[i].dir_fd = run->dir_fd;
         snprintf(litter[i].file, sizeof(litter[i].file), ST_SWAP_FILE_NAME "%" PRIu32, index);
         snprintf(litter[i].dir, sizeof(litter[i].dir), "%s", run->name);
-        litter[i].share = *share;
+        litter[i].users = *users;
         return (int)i;
     }
     return -1;
@@ -47,6 +47,6 @@ void st_swap_unlink_all(void)
         (void)unlinkat(litter[i].dir_fd, litter[i].file, 0);
         (void)unlinkat(litter[i].dir_fd, ST_SWAP_LOCK_NAME, 0);
         (void)unlinkat(litter[i].parent_fd, litter[i].dir, AT_REMOVEDIR);
-        (void)st_share_unlink(&litter[i].share); /* another run may use it */
+        (void)st_users_unlink(&litter[i].users); /* another run may use it */
     }
 }

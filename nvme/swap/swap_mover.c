@@ -23,7 +23,7 @@
 
 #define BATCH_MAX   32u /* requests per submit() */
 #define ERROR_BYTES 1024
-#define SHARE_NS    UINT64_C(250000000) /* between counts of the swaps that share a directory */
+#define USERS_NS    UINT64_C(250000000) /* between counts of the swaps that share a directory */
 
 enum { READ = 0, WRITE = 1, DIRECTIONS = 2 };
 
@@ -74,7 +74,7 @@ struct st_mover {
 
     struct st_io *io;                 /* the I/O thread's, like everything below */
     struct queue waiting[DIRECTIONS]; /* transfers with requests still to issue; the head may be part issued */
-    uint64_t share_ns;                /* when the holders were counted */
+    uint64_t users_ns;                /* when the holders were counted */
     uint32_t slot_count;
     struct slot *slots; /* [slot_count] */
     struct slot *free_slots;
@@ -137,7 +137,7 @@ static void set_limit(const struct st_mover *m, struct file *file)
 {
     const uint32_t depth = m->opts.io.queue_depth > 0 ? m->opts.io.queue_depth : file->depth.depth;
 
-    atomic_store_explicit(&file->limit, st_share_part(depth, atomic_load_explicit(&file->holders, memory_order_relaxed)),
+    atomic_store_explicit(&file->limit, st_users_part(depth, atomic_load_explicit(&file->holders, memory_order_relaxed)),
                           memory_order_relaxed);
 }
 
@@ -163,18 +163,18 @@ static void count_end(struct st_mover *m, struct file *file, int direction, uint
 }
 
 /* Counts the other users of the directories, a few times a second while there is work. */
-static void look_at_shares(struct st_mover *m)
+static void look_at_users(struct st_mover *m)
 {
     const uint64_t now_ns = st_clock_ns();
 
-    if (m->share_ns != 0 && now_ns - m->share_ns < SHARE_NS)
+    if (m->users_ns != 0 && now_ns - m->users_ns < USERS_NS)
         return;
-    m->share_ns = now_ns;
+    m->users_ns = now_ns;
     for (uint32_t i = 0; i < m->stripe.dir_count; i++) {
         struct file *file = &m->files[i];
 
-        if (file->opts.share != NULL)
-            atomic_store_explicit(&file->holders, st_share_holders(file->opts.share), memory_order_relaxed);
+        if (file->opts.users != NULL)
+            atomic_store_explicit(&file->holders, st_users_holders(file->opts.users), memory_order_relaxed);
         set_limit(m, file);
     }
 }
@@ -284,7 +284,7 @@ static struct slot *cut(struct st_mover *m, struct st_transfer *t)
 
 static void issue(struct st_mover *m)
 {
-    look_at_shares(m);
+    look_at_users(m);
     for (;;) {
         struct st_io_req *batch[BATCH_MAX];
         struct st_transfer *t;
@@ -363,7 +363,7 @@ static strata_status files_create(struct st_mover *m, const struct st_mover_file
         st_depth_init(&m->files[i].depth);
         atomic_store_explicit(&m->files[i].holders, 1, memory_order_relaxed);
     }
-    look_at_shares(m);
+    look_at_users(m);
     return STRATA_OK;
 }
 

@@ -188,22 +188,22 @@ static const struct st_field offload_rows[] = {
     ST_ROW_PLAIN("zero_optimization.offload_optimizer.super_offload", BOOL, "false", "strata.update picks the schedule",
                  "SuperOffload"),
     ST_ROW_NOTICE("zero_optimization.offload_optimizer.cpuadam_cores_perc", REAL, "0.8", "strata.threads names the workers",
-                  "SuperOffload: share of cores"),
+                  "SuperOffload: fraction of cores"),
 };
 
 static const struct st_field zenflow_rows[] = {
     {.path = "zero_optimization.zenflow", .type = ST_FIELD_OBJECT, .verdict = ST_VERDICT_REJECTED,
      .reason = "ZenFlow updates most weights late and changes results: remove the section", .help = "stale updates"},
-    ST_ROW_REJECT("zero_optimization.zenflow.topk_ratio", REAL, "0.1", ZENFLOW, "share updated at once"),
+    ST_ROW_REJECT("zero_optimization.zenflow.topk_ratio", REAL, "0.1", ZENFLOW, "fraction updated at once"),
     {.path = "zero_optimization.zenflow.select_strategy", .type = ST_FIELD_CHOICE, .choices = select_choices,
-     .fallback = "\"auto\"", .verdict = ST_VERDICT_REJECTED, .reason = ZENFLOW, .help = "when the share is chosen"},
+     .fallback = "\"auto\"", .verdict = ST_VERDICT_REJECTED, .reason = ZENFLOW, .help = "when the fraction is chosen"},
     ST_ROW_REJECT("zero_optimization.zenflow.select_interval", INT, NULL, ZENFLOW, "steps"),
     ST_ROW_REJECT("zero_optimization.zenflow.update_interval", INT, NULL, ZENFLOW, "steps"),
     ST_ROW_REJECT("zero_optimization.zenflow.overlap_step", BOOL, "false", ZENFLOW, "update in another process"),
     ST_ROW_REJECT("zero_optimization.zenflow.offload", BOOL, "false", ZENFLOW, "offload the chosen states"),
     ST_ROW_REJECT("zero_optimization.zenflow.auto_ratio", REAL, "0.99", ZENFLOW, "threshold of the automatic interval"),
     ST_ROW_REJECT("zero_optimization.zenflow.full_warm_up_rounds", INT, "0", ZENFLOW, "steps"),
-    ST_ROW_REJECT("zero_optimization.zenflow.pt_reserved_cores_perc", REAL, "0.5", ZENFLOW, "share of cores"),
+    ST_ROW_REJECT("zero_optimization.zenflow.pt_reserved_cores_perc", REAL, "0.5", ZENFLOW, "fraction of cores"),
     ST_ROW_REJECT("zero_optimization.zenflow.steps_per_epoch", INT, NULL, ZENFLOW, "internal"),
 };
 

@@ -427,12 +427,12 @@ strata_status st_measure_block(struct st_prober *m, const struct st_workload *w,
 strata_status st_measure_head(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                               struct st_machine *machine)
 {
-    const double share = (double)w->pages[w->head_first].row_count / w->vocab;
+    const double fraction = (double)w->pages[w->head_first].row_count / w->vocab;
     struct layer_probe probe = {.workload = w,
                                 .compute = compute,
                                 .carve = carve_head,
                                 .once = head_once,
-                                .flops = share * (w->head_forward_flops + w->head_backward_flops)};
+                                .flops = fraction * (w->head_forward_flops + w->head_backward_flops)};
 
     return measure_layer(m, &probe, machine, &machine->rates.head_flops);
 }

@@ -12,22 +12,22 @@ static uint64_t warmup_of(const struct st_lr_schedule *s)
     return s->warmup_steps > WARMUP_STEPS_MIN ? s->warmup_steps : WARMUP_STEPS_MIN;
 }
 
-/* Share of the way up during warm-up, at an iteration counted from 0. */
-static double warmup_share(const struct st_lr_schedule *s, uint64_t iteration)
+/* Fraction of the way up during warm-up, at an iteration counted from 0. */
+static double warmup_fraction(const struct st_lr_schedule *s, uint64_t iteration)
 {
     const double warmup = (double)warmup_of(s);
 
     return s->warmup_log ? log((double)iteration + 1) / log(warmup) : (double)iteration / warmup;
 }
 
-/* Share of the way from warmup_min_lr to warmup_max_lr. */
-static double warmup_decay_share(const struct st_lr_schedule *s, uint64_t iteration)
+/* Fraction of the way from warmup_min_lr to warmup_max_lr. */
+static double warmup_decay_fraction(const struct st_lr_schedule *s, uint64_t iteration)
 {
     const uint64_t warmup = warmup_of(s);
     uint64_t left, span;
 
     if (iteration < warmup)
-        return warmup_share(s, iteration);
+        return warmup_fraction(s, iteration);
     if (s->type == ST_LR_WARMUP)
         return 1;
     left = s->total_steps > iteration ? s->total_steps - iteration : 0;
@@ -35,15 +35,15 @@ static double warmup_decay_share(const struct st_lr_schedule *s, uint64_t iterat
     return (double)left / (double)span;
 }
 
-/* Share of the optimizer's rate. */
-static double cosine_share(const struct st_lr_schedule *s, uint64_t iteration)
+/* Fraction of the optimizer's rate. */
+static double cosine_fraction(const struct st_lr_schedule *s, uint64_t iteration)
 {
     const uint64_t warmup = warmup_of(s);
     const uint64_t span = s->total_steps > warmup + 1 ? s->total_steps - warmup : 1;
     uint64_t past;
 
     if (iteration < warmup)
-        return s->warmup_min_ratio + (1 - s->warmup_min_ratio) * warmup_share(s, iteration);
+        return s->warmup_min_ratio + (1 - s->warmup_min_ratio) * warmup_fraction(s, iteration);
     past = iteration - warmup + 1 < span ? iteration - warmup + 1 : span;
     return s->cos_min_ratio + (1 - s->cos_min_ratio) * (1 + cos(PI * (double)past / (double)span)) / 2;
 }
@@ -90,9 +90,9 @@ static double cycle_momentum(const struct st_lr_schedule *s, uint64_t iteration)
 
 static double range_test_lr(const struct st_lr_schedule *s, uint64_t steps_before)
 {
-    const double share = (double)steps_before / (double)s->range_step_size;
+    const double stairs = (double)steps_before / (double)s->range_step_size;
 
-    return s->range_min_lr * (1 + s->range_step_rate * (s->range_staircase ? floor(share) : share));
+    return s->range_min_lr * (1 + s->range_step_rate * (s->range_staircase ? floor(stairs) : stairs));
 }
 
 double st_lr_at(const struct st_lr_schedule *s, const struct st_optimizer *o, uint64_t optimizer_step)
@@ -105,9 +105,9 @@ double st_lr_at(const struct st_lr_schedule *s, const struct st_optimizer *o, ui
         break;
     case ST_LR_WARMUP:
     case ST_LR_WARMUP_DECAY:
-        return s->warmup_min_lr + (max_lr - s->warmup_min_lr) * warmup_decay_share(s, iteration);
+        return s->warmup_min_lr + (max_lr - s->warmup_min_lr) * warmup_decay_fraction(s, iteration);
     case ST_LR_WARMUP_COSINE:
-        return optimizer_step < 2 ? 0 : o->lr * cosine_share(s, iteration);
+        return optimizer_step < 2 ? 0 : o->lr * cosine_fraction(s, iteration);
     case ST_LR_ONE_CYCLE:
         return optimizer_step < 2 ? s->cycle_min_lr : cycle_lr(s, iteration);
     case ST_LR_RANGE_TEST:

@@ -36,7 +36,7 @@ struct st_lr_schedule {
  * Learning rate of an optimizer step.
  *
  * @param s               the schedule
- * @param o               the optimizer, whose lr is the constant rate and what some schedules are shares of
+ * @param o               the optimizer, whose lr is the constant rate and what some schedules are fractions of
  * @param optimizer_step  counted from 1; steps whose update was skipped do not count
  *
  * @return the rate; a pure function of all three, so a resumed run needs no scheduler state.

@@ -92,7 +92,7 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
         st_emit_gate(e, p);
 }
 
-/* What happens to page p's sum when these micro-batches are through it.  The table's stays open for the lookup's share. */
+/* What happens to page p's sum when these micro-batches are through it.  The table's stays open for the lookup's gradients. */
 static void close_sum(struct st_emitter *e, uint32_t p, uint32_t sum, const struct st_micros *micros)
 {
     const struct st_page_place *place = &e->program->pages[p];

@@ -102,7 +102,7 @@ void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, u
 
 void st_emit_forward(struct st_emitter *e, const struct st_micros *micros);
 void st_emit_backward(struct st_emitter *e, const struct st_micros *micros);
-/* The lookup's share of the table's gradient, all micro-batches in order, and its one rounding. */
+/* What the lookup adds to the table's gradient, all micro-batches in order, and its one rounding. */
 void st_emit_table_backward(struct st_emitter *e);
 /* The downloads that backward held back. */
 void st_emit_held(struct st_emitter *e);

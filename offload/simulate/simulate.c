@@ -373,12 +373,12 @@ static uint32_t period(const struct ended *steps, uint32_t last)
     return 0;
 }
 
-static void add(struct st_simulation *sum, const struct st_simulation *step, double share)
+static void add(struct st_simulation *sum, const struct st_simulation *step, double part)
 {
-    sum->seconds += step->seconds * share;
+    sum->seconds += step->seconds * part;
     for (uint32_t i = 0; i < ST_LANE_COUNT; i++) {
-        sum->busy[i] += step->busy[i] * share;
-        sum->stall[i] += step->stall[i] * share;
+        sum->busy[i] += step->busy[i] * part;
+        sum->stall[i] += step->stall[i] * part;
     }
 }
 

@@ -33,7 +33,8 @@ static void stall(struct cli_step *step, enum st_lane lane, double ms)
     step->value[CLI_MS_OTHER] -= ms;
 }
 
-static void assert_bound(const struct cli_step *step, double memory_share, const char *resource, double share, const char *text)
+static void assert_bound(const struct cli_step *step, double memory_fraction, const char *resource, double fraction,
+                         const char *text)
 {
     struct cli_medians *m = NULL;
     struct cli_bound_by bound;
@@ -42,9 +43,9 @@ static void assert_bound(const struct cli_step *step, double memory_share, const
     cli_medians_add(m, step);
     cli_medians_add(m, step);
     cli_medians_add(m, step);
-    cli_bound_by(&bound, m, memory_share);
+    cli_bound_by(&bound, m, memory_fraction);
     assert_string_equal(bound.resource, resource);
-    assert_true(fabs(bound.share - share) < 1e-9);
+    assert_true(fabs(bound.fraction - fraction) < 1e-9);
     assert_string_equal(bound.text, text);
     free(m);
 }
@@ -68,7 +69,7 @@ static void nothing_ran(void **state)
     assert_int_equal(cli_medians_create(&m), STRATA_OK);
     cli_bound_by(&bound, m, NAN);
     assert_null(bound.resource);
-    assert_true(isnan(bound.share));
+    assert_true(isnan(bound.fraction));
     assert_string_equal(bound.text, "");
     free(m);
 }

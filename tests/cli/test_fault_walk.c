@@ -139,7 +139,7 @@ static const char *left_over(const struct workplace *w)
 /* A removal that fails leaves what it was to remove, with a warning; the next run's sweep takes it. */
 static bool may_leave(const char *fault)
 {
-    return strncmp(fault, "nvme.unlink", strlen("nvme.unlink")) == 0 || strncmp(fault, "nvme.share", strlen("nvme.share")) == 0;
+    return strncmp(fault, "nvme.unlink", strlen("nvme.unlink")) == 0 || strncmp(fault, "nvme.users", strlen("nvme.users")) == 0;
 }
 
 /* One line, and the walk goes on. */

@@ -159,7 +159,7 @@ static void check_metrics(const st_json *line, unsigned index, void *ctx)
     assert_non_null(at(line, "summary.time_ms.stall"));
     assert_non_null(at(line, "summary.pressure_total.major_faults"));
     assert_true(number(line, "summary.pressure_total.pressed_steps") <= STEPS);
-    assert_true(number(line, "summary.bound_share") > 0);
+    assert_true(number(line, "summary.bound_fraction") > 0);
     assert_int_equal(st_json_type(at(line, "summary.bound_by")), ST_JSON_STRING);
     assert_string_equal(st_json_string(at(line, "summary.status")), "ok");
     assert_int_equal(strlen(st_json_string(at(line, "summary.state_digest"))), 32);

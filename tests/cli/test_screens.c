@@ -72,7 +72,7 @@ static void steps_leave_a_history(void **state)
 }
 
 /* Rates a million times too low, as of a machine that stood still while they were measured: a step beats the bound they give, so
- * it is none, and neither is the share of the peak. */
+ * it is none, and neither is the fraction of the peak. */
 static void no_step_beats_a_bound(void **state)
 {
     static const char slow[] = "{\"matmul_flops\":1e5,\"upload\":1e4,\"download\":1e4,\"update\":1e3}";

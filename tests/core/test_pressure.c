@@ -239,14 +239,14 @@ static void calm_is_calm(void **state)
     (void)state;
     memset(&unknown, 0xff, sizeof(unknown));
     v = judge(zero, zero, 1);
-    assert_true(!v.pressed && v.waited_share == 0);
+    assert_true(!v.pressed && v.waited_fraction == 0);
     v = judge(unknown, unknown, 1);
-    assert_true(!v.pressed && isnan(v.waited_share));
+    assert_true(!v.pressed && isnan(v.waited_fraction));
     assert_unknown(&v.moved);
     v = judge(zero, unknown, 1);
     assert_unknown(&v.moved);
     v = judge(zero, (struct st_pressure_sample){.some_us = 1000000}, 0); /* no time passed */
-    assert_true(!v.pressed && isnan(v.waited_share));
+    assert_true(!v.pressed && isnan(v.waited_fraction));
     v = judge((struct st_pressure_sample){.major_faults = 5, .some_us = 7}, zero, 1); /* counters that fell */
     assert_true(!v.pressed && v.moved.major_faults == 0 && v.moved.some_us == 0);
 }
@@ -262,7 +262,7 @@ static void waiting_for_memory_is_pressure(void **state)
     assert_string_equal(v.sentence, "memory pressure: 1,234 major faults, 12 % of the time waiting for memory, 300 MiB of this "
                                     "process in swap: lower --host-memory");
     v = judge(zero, (struct st_pressure_sample){.some_us = 9000000}, 2); /* several threads can wait longer than a step takes */
-    assert_true(v.waited_share == 1);
+    assert_true(v.waited_fraction == 1);
     v = judge(zero, (struct st_pressure_sample){.some_us = 200000, .group_limit_hits = 3}, 2);
     assert_string_equal(v.sentence, "memory pressure: 10 % of the time waiting for memory, its control group met a limit 3 "
                                     "times: lower --host-memory, or raise the group's limit");
@@ -280,7 +280,7 @@ static void major_faults_count_where_they_must(void **state)
     after.pages_in = 0;
     after.some_us = UNKNOWN;
     assert_true(judge(zero, after, 1).pressed);
-    assert_true(fabs(judge(zero, after, 1).waited_share - 0.1) < 1e-12);
+    assert_true(fabs(judge(zero, after, 1).waited_fraction - 0.1) < 1e-12);
     after.major_faults = 400;
     assert_false(judge(zero, after, 1).pressed);
 }

@@ -21,7 +21,7 @@
 /* --- the reference --- */
 
 struct place {
-    double logit, share;
+    double logit, probability;
     int32_t token;
 };
 
@@ -39,9 +39,9 @@ static void normalise(struct place *places, uint32_t count)
     double sum = 0;
 
     for (uint32_t i = 0; i < count; i++)
-        sum += places[i].share;
+        sum += places[i].probability;
     for (uint32_t i = 0; i < count; i++)
-        places[i].share /= sum;
+        places[i].probability /= sum;
 }
 
 /* *near: the random number lies so close to a border that rounding decides. */
@@ -58,12 +58,12 @@ static int32_t reference(const float *logits, uint32_t vocab, const struct st_sa
     if (opts->temperature == 0)
         return places[0].token;
     for (uint32_t i = 0; i < vocab; i++)
-        places[i].share = exp((places[i].logit - places[0].logit) / opts->temperature);
+        places[i].probability = exp((places[i].logit - places[0].logit) / opts->temperature);
     if (opts->top_k != 0 && opts->top_k < count)
         count = opts->top_k;
     normalise(places, count);
     for (uint32_t i = 0; i < count && opts->top_p < 1; i++) {
-        sum += places[i].share;
+        sum += places[i].probability;
         *near |= fabs(sum - opts->top_p) < 1e-12;
         if (sum >= opts->top_p)
             count = i + 1;
@@ -71,7 +71,7 @@ static int32_t reference(const float *logits, uint32_t vocab, const struct st_sa
     normalise(places, count);
     sum = 0;
     for (uint32_t i = 0; i < count; i++) {
-        sum += places[i].share;
+        sum += places[i].probability;
         *near |= fabs(sum - uniform) < 1e-12;
         if (sum > uniform)
             return places[i].token;
@@ -110,7 +110,7 @@ static void greedy_takes_the_largest_and_the_first_of_equals(void **state)
     st_sampler_destroy(s);
 }
 
-/* Shares 1/2, 1/4, 1/8, 1/8 in the order of tokens 3, 0, 1, 2: every border is exact. */
+/* Probabilities 1/2, 1/4, 1/8, 1/8 in the order of tokens 3, 0, 1, 2: every border is exact. */
 static void borders_are_exact(void **state)
 {
     const float quarter = (float)log(0.25), eighth = (float)log(0.125);
@@ -138,8 +138,8 @@ static void borders_are_exact(void **state)
     st_sampler_destroy(most);
 }
 
-/* The smallest set whose share is top-p, not the next larger one. */
-static void a_set_with_just_the_share_is_enough(void **state)
+/* The smallest set whose probability is top-p, not the next larger one. */
+static void a_set_with_just_the_probability_is_enough(void **state)
 {
     const float equal[] = {1.0f, 1.0f, 1.0f, 1.0f};
     struct st_sampler *half = make(4, 1, 0, 0.5), *quarter = make(4, 1, 0, 0.25), *more = make(4, 1, 0, 0.51);
@@ -304,7 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_takes_the_largest_and_the_first_of_equals),
         cmocka_unit_test(borders_are_exact),
-        cmocka_unit_test(a_set_with_just_the_share_is_enough),
+        cmocka_unit_test(a_set_with_just_the_probability_is_enough),
         cmocka_unit_test(every_option_matches_the_reference),
         cmocka_unit_test(a_seed_gives_the_same_tokens),
         cmocka_unit_test(logits_that_are_no_numbers_are_refused),

@@ -23,7 +23,7 @@ static int ascending(const void *a, const void *b)
 
 static void percentiles_are_within_one_percent(void **state)
 {
-    static const double shares[] = {0, 0.001, 0.1, 0.5, 0.9, 0.99, 0.999, 1};
+    static const double fractions[] = {0, 0.001, 0.1, 0.5, 0.9, 0.99, 0.999, 1};
     static struct st_latency h;
     static uint64_t samples[SAMPLES];
 
@@ -38,11 +38,11 @@ static void percentiles_are_within_one_percent(void **state)
             st_latency_add(&h, samples[i]);
         }
         qsort(samples, SAMPLES, sizeof(samples[0]), ascending);
-        for (size_t s = 0; s < sizeof(shares) / sizeof(shares[0]); s++) {
-            const double rank = ceil(shares[s] * SAMPLES);
+        for (size_t s = 0; s < sizeof(fractions) / sizeof(fractions[0]); s++) {
+            const double rank = ceil(fractions[s] * SAMPLES);
             const double want = (double)samples[rank < 1 ? 0 : (uint32_t)rank - 1];
 
-            assert_true(fabs(st_latency_percentile(&h, shares[s]) - want) <= ERROR_MAX * want);
+            assert_true(fabs(st_latency_percentile(&h, fractions[s]) - want) <= ERROR_MAX * want);
         }
         assert_int_equal(h.count, SAMPLES);
         assert_int_equal(h.max_ns, samples[SAMPLES - 1]);

@@ -26,19 +26,19 @@
 static int live(void)
 {
     struct st_run_dir run;
-    struct st_share share;
+    struct st_users users;
     bool direct;
     int fd;
 
     st_swap_sweep(scratch_dir);
     if (st_run_dir_create(&run, scratch_dir) != STRATA_OK)
         return 1;
-    st_share_join_at(&share, run.parent_fd);
+    st_users_join_at(&users, run.parent_fd);
     if (st_swap_file_create(&fd, &direct, &run, 0, BYTES) != STRATA_OK)
         return 2;
     close(fd);
     st_run_dir_clear(&run);
-    st_share_leave(&share);
+    st_users_leave(&users);
     st_run_dir_close(&run);
     return 0;
 }

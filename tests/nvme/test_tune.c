@@ -22,7 +22,7 @@ static const uint32_t depths[] = {1, 2, 4, 8, 16, 32, 64, 128};
 struct drive {
     double rate_max, requests_max, latency; /* bytes/s, 1/s, s */
     double method_factor[3];                /* 0: as fast as the first */
-    double noise;                           /* share; each sample by a random number of its own */
+    double noise;                           /* fraction; each sample by a random number of its own */
     uint32_t calls, fail_at;                /* fail_at: this call fails; 0: none */
 };
 

@@ -140,7 +140,7 @@ static void betas_stay_with_every_other_schedule(void **state)
     }
 }
 
-/* Seven stairs up in 7 steps and two down in 5: exact positions, where rounded shares would fall off a stair. */
+/* Seven stairs up in 7 steps and two down in 5: exact positions, where rounded fractions would fall off a stair. */
 static void stairs_are_exact(void **state)
 {
     const struct st_config c =

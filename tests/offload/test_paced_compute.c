@@ -187,7 +187,7 @@ static void net_step(struct net *n, const struct net_opts *o)
             for (uint32_t m = from; m < from + inner; m++)
                 backward(n, l, m, o->recompute);
     }
-    for (uint32_t m = 0; m < MICROS && n->grad[0] != NULL; m++) /* when the head's share is whole, as the program does */
+    for (uint32_t m = 0; m < MICROS && n->grad[0] != NULL; m++) /* when the head's gradient is whole, as the program does */
         df_ok(n->d.ops->embed_scatter(n->d.dev, n->grad[0], n->dact[m], n->tokens + m * SEQ, SEQ, HIDDEN, 0, 60, n->w.dtype));
     df_ok(n->d.ops->finish(n->d.dev, ST_QUEUE_COMPUTE));
 }

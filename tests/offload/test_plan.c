@@ -40,7 +40,7 @@ static struct st_plan *plan_of(const struct plan_sizes *sizes, const struct st_m
     return plan;
 }
 
-/* A machine with what the smallest placement needs and a share of what everything takes. */
+/* A machine with what the smallest placement needs and a part of what everything takes. */
 static struct st_machine tight(const struct plan_sizes *sizes, const struct st_policy *policy, uint64_t spare)
 {
     struct st_machine machine = {.name = "tight", .capacity = {.bytes = {0, 0, 1ull << 40}, .workers = 2}};

@@ -173,32 +173,32 @@ static void needs(const struct st_workload *w, const struct st_policy *policy, u
     st_plan_destroy(plan);
 }
 
-static const uint32_t shares = 16;
+static const uint32_t parts = 16;
 
-/* The smallest device, and `share` of what lies between the least host memory and enough for all state. */
-static struct st_plan *plan_with_share(const struct st_workload *w, const struct st_policy *policy, uint32_t share)
+/* The smallest device, and `part` of what lies between the least host memory and enough for all state. */
+static struct st_plan *plan_with_part(const struct st_workload *w, const struct st_policy *policy, uint32_t part)
 {
     uint64_t least[STRATA_TIER_COUNT], most[STRATA_TIER_COUNT];
-    struct st_machine machine = {.name = "share", .capacity.workers = 2};
+    struct st_machine machine = {.name = "part", .capacity.workers = 2};
     struct st_plan *plan;
 
     needs(w, policy, least, most);
     machine.capacity.bytes[STRATA_TIER_DEVICE] = least[STRATA_TIER_DEVICE];
     machine.capacity.bytes[STRATA_TIER_HOST] =
-        least[STRATA_TIER_HOST] + (most[STRATA_TIER_HOST] - least[STRATA_TIER_HOST]) * share / shares;
+        least[STRATA_TIER_HOST] + (most[STRATA_TIER_HOST] - least[STRATA_TIER_HOST]) * part / parts;
     machine.capacity.bytes[STRATA_TIER_NVME] = 1ull << 50;
-    plan = plan_try(w, &machine, policy, "share");
+    plan = plan_try(w, &machine, policy, "part");
     assert_true(plan->fits);
     return plan;
 }
 
-/* Plans with every share of pinned chunks; how many of them pin some and leave some. */
-static uint32_t check_shares(const struct st_workload *w, const struct st_policy *policy)
+/* Plans with every part of pinned chunks; how many of them pin some and leave some. */
+static uint32_t check_parts(const struct st_workload *w, const struct st_policy *policy)
 {
     uint32_t some = 0;
 
-    for (uint32_t share = 0; share <= shares; share++) {
-        struct st_plan *plan = plan_with_share(w, policy, share);
+    for (uint32_t part = 0; part <= parts; part++) {
+        struct st_plan *plan = plan_with_part(w, policy, part);
 
         check(plan);
         some += pinned_of(plan) > 0 && on_disk_of(plan) > 0;
@@ -221,7 +221,7 @@ static void pinned_chunks_are_spread(void **state)
             policy.update = updates[u];
             s.tied = tied != 0;
             plan_workload(&w, &s, NULL);
-            assert_true(check_shares(&w, &policy) > shares / 2);
+            assert_true(check_parts(&w, &policy) > parts / 2);
             st_workload_fini(&w);
         }
 }
@@ -235,7 +235,7 @@ static void both_kinds_stand_side_by_side(void **state)
 
     (void)state;
     plan_workload(&w, &sizes, NULL);
-    plan = plan_with_share(&w, &nvme_gated, shares / 2);
+    plan = plan_with_part(&w, &nvme_gated, parts / 2);
     check(plan);
     for (uint32_t i = 1; i < plan->program.chunk_count; i++)
         changes += plan->program.chunks[i].state != plan->program.chunks[i - 1].state;
@@ -253,11 +253,11 @@ static void frozen_pages_are_left_out(void **state)
     for (uint32_t layer = 1; layer < 10; layer++)
         frozen[layer] = (enum plan_frozen)(layer % 3);
     plan_workload(&w, &sizes, frozen);
-    assert_true(check_shares(&w, &nvme_gated) > 0);
+    assert_true(check_parts(&w, &nvme_gated) > 0);
     st_workload_fini(&w);
     frozen[0] = PLAN_FROZEN;
     plan_workload(&w, &sizes, frozen);
-    assert_true(check_shares(&w, &nvme_gated) > 0);
+    assert_true(check_parts(&w, &nvme_gated) > 0);
     st_workload_fini(&w);
 }
 
@@ -269,8 +269,8 @@ static void without_a_cache_nothing_is_pinned(void **state)
     (void)state;
     policy.cache = 0;
     plan_workload(&w, &sizes, NULL);
-    for (uint32_t share = 0; share <= shares; share += 4) {
-        struct st_plan *plan = plan_with_share(&w, &policy, share);
+    for (uint32_t part = 0; part <= parts; part += 4) {
+        struct st_plan *plan = plan_with_part(&w, &policy, part);
 
         check(plan);
         assert_int_equal(pinned_of(plan), 0);
@@ -326,7 +326,7 @@ static void many_sizes_stay_as_decided(void **state)
         (void)st_page_add(page, ST_GROUP_NO_DECAY, w.dtype, no_decay);
         w.params += more;
     }
-    assert_true(check_shares(&w, &policy) > shares / 2);
+    assert_true(check_parts(&w, &policy) > parts / 2);
     st_workload_fini(&w);
 }
 

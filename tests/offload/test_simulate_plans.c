@@ -328,7 +328,7 @@ static struct st_plan *random_plan(uint64_t seed, struct st_page pages[PAGES], s
     return make_plan(&w, m, &policy);
 }
 
-/* The shares of a step: what compute did and what it waited for make up all of it. */
+/* The parts of a step: what compute did and what it waited for make up all of it. */
 static void assert_adds_up(const struct st_simulation *sim, const struct st_machine *m)
 {
     double sum = sim->busy[ST_LANE_COMPUTE];

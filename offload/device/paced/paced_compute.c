@@ -162,7 +162,7 @@ static void grad_page(const struct scene *s, uint64_t seed)
         memset(call->grad + clean, 0, (call->grad_elems - clean) * sizeof(float));
 }
 
-/* A tile of the head: its share is one block, the table's rows come by the scatter. */
+/* A tile of the head: its gradient is one block, the table's rows come by the scatter. */
 static void grad_tile(const struct scene *s, uint64_t seed)
 {
     const struct st_call *call = s->call;

@@ -13,15 +13,15 @@
 
 #define TIMER_SLACK_NS 1000u /* the default, 50 us, is as long as a small layer */
 
-/* The share of one piece, rounded up: a copy is never faster than its link. */
-static uint64_t share_ns(const struct paced_task *task)
+/* The time of one piece, rounded up: a copy is never faster than its link. */
+static uint64_t piece_ns(const struct paced_task *task)
 {
     return (uint64_t)ceil(task->seconds * 1e9 / (double)task->pieces);
 }
 
 static void run_pieces(struct paced_queue *q, const struct paced_task *task)
 {
-    const uint64_t share = task->pieces > 0 ? share_ns(task) : 0;
+    const uint64_t piece = task->pieces > 0 ? piece_ns(task) : 0;
 
     if (q->clock_ns < task->arrived_ns)
         q->clock_ns = task->arrived_ns;
@@ -31,8 +31,8 @@ static void run_pieces(struct paced_queue *q, const struct paced_task *task)
 
         task->work(q->device, task, i);
         spent = st_clock_ns() - start;
-        q->clock_ns += spent > share ? spent : share;
-        if (share > 0)
+        q->clock_ns += spent > piece ? spent : piece;
+        if (piece > 0)
             st_clock_sleep_until(q->clock_ns);
     }
 }

@@ -1,7 +1,7 @@
 /* offload/device/paced/paced_queue.h - one queue of the paced device: a thread, a ring of tasks and a clock of its own.
  *
  * A task is work in pieces and the seconds that all of it shall take.  The queue's clock says when a piece would have ended on
- * the machine it keeps the pace of: it never lags behind a task's arrival, and each piece moves it by its share of the seconds,
+ * the machine it keeps the pace of: it never lags behind a task's arrival, and each piece moves it by its part of the seconds,
  * or by its real work where that took longer.  The thread sleeps after each piece until then.  Waking late moves nothing, so it
  * does not add up. */
 #ifndef OFFLOAD_DEVICE_PACED_PACED_QUEUE_H
@@ -66,7 +66,7 @@ struct paced_task {
     /* Work of piece `index` of `pieces`; on the queue's thread. */
     void (*work)(struct paced_device *dev, const struct paced_task *task, uint64_t index);
     uint64_t pieces;
-    double seconds; /* of all pieces, in equal shares */
+    double seconds; /* of all pieces, in equal parts */
     uint64_t arrived_ns;
     union {
         struct paced_copy copy;

@@ -1,6 +1,6 @@
-/* tests/nvme/test_swap_share.c - holders of a directory are counted over processes, also over one that is killed; no litter. */
+/* tests/nvme/test_swap_users.c - holders of a directory are counted over processes, also over one that is killed; no litter. */
 #include "core/base/fault.h"
-#include "nvme/swap/swap_share.h"
+#include "nvme/swap/swap_users.h"
 #include "tests/common/child.h"
 #include "tests/common/scratch.h"
 
@@ -22,7 +22,7 @@ static int scratch_fd;
 
 static void file_path(char path[128])
 {
-    snprintf(path, 128, "%s/" ST_SHARE_FILE_NAME, scratch_dir);
+    snprintf(path, 128, "%s/" ST_USERS_FILE_NAME, scratch_dir);
 }
 
 static bool file_is_there(void)
@@ -35,12 +35,12 @@ static bool file_is_there(void)
 
 static bool locks_work(void)
 {
-    struct st_share share;
+    struct st_users users;
 
-    st_share_join_at(&share, scratch_fd);
-    if (share.fd < 0)
+    st_users_join_at(&users, scratch_fd);
+    if (users.fd < 0)
         return false;
-    st_share_leave(&share);
+    st_users_leave(&users);
     return true;
 }
 
@@ -60,12 +60,12 @@ static struct member member_start(void)
     assert_int_equal(pipe2(gate, O_CLOEXEC), 0);
     m.pid = child_fork();
     if (m.pid == 0) {
-        struct st_share share;
+        struct st_users users;
 
-        st_share_join_at(&share, scratch_fd);
-        if (write(ready[1], share.fd >= 0 ? "x" : "-", 1) != 1 || read(gate[0], &byte, 1) != 1)
+        st_users_join_at(&users, scratch_fd);
+        if (write(ready[1], users.fd >= 0 ? "x" : "-", 1) != 1 || read(gate[0], &byte, 1) != 1)
             _exit(1);
-        st_share_leave(&share);
+        st_users_leave(&users);
         _exit(0);
     }
     close(ready[1]);
@@ -89,22 +89,22 @@ static void member_end(struct member m, bool killed)
 
 static void processes_are_counted_and_a_killed_one_is_not(void **state)
 {
-    struct st_share share;
+    struct st_users users;
     struct member a, b, c;
 
     (void)state;
     a = member_start();
     b = member_start();
-    st_share_join_at(&share, scratch_fd);
-    assert_int_equal(st_share_holders(&share), 3);
+    st_users_join_at(&users, scratch_fd);
+    assert_int_equal(st_users_holders(&users), 3);
     c = member_start();
-    assert_int_equal(st_share_holders(&share), 4);
+    assert_int_equal(st_users_holders(&users), 4);
     member_end(b, true);
-    assert_int_equal(st_share_holders(&share), 3);
+    assert_int_equal(st_users_holders(&users), 3);
     member_end(a, false);
-    assert_int_equal(st_share_holders(&share), 2);
+    assert_int_equal(st_users_holders(&users), 2);
     assert_true(file_is_there());
-    st_share_leave(&share);
+    st_users_leave(&users);
     assert_true(file_is_there());
     member_end(c, false); /* the last one out */
     assert_false(file_is_there());
@@ -117,49 +117,49 @@ static void what_a_killed_one_leaves_is_swept(void **state)
     (void)state;
     dead = member_start();
     alive = member_start();
-    st_share_sweep_at(scratch_fd);
+    st_users_sweep_at(scratch_fd);
     assert_true(file_is_there());
     member_end(alive, true);
     member_end(dead, true);
     assert_true(file_is_there());
-    st_share_sweep_at(scratch_fd);
+    st_users_sweep_at(scratch_fd);
     assert_false(file_is_there());
-    st_share_sweep_at(scratch_fd); /* nothing there */
+    st_users_sweep_at(scratch_fd); /* nothing there */
 }
 
 /* Two swaps of one process are two holders; a dying process leaves with both. */
 static void a_dying_process_leaves_nothing(void **state)
 {
-    struct st_share a, b;
+    struct st_users a, b;
 
     (void)state;
-    st_share_join_at(&a, scratch_fd);
-    st_share_join_at(&b, scratch_fd);
-    assert_int_equal(st_share_holders(&a), 2);
-    assert_int_equal(st_share_holders(&b), 2);
-    assert_false(st_share_unlink(&a));
-    assert_int_equal(st_share_holders(&b), 1);
-    assert_true(st_share_unlink(&b));
+    st_users_join_at(&a, scratch_fd);
+    st_users_join_at(&b, scratch_fd);
+    assert_int_equal(st_users_holders(&a), 2);
+    assert_int_equal(st_users_holders(&b), 2);
+    assert_false(st_users_unlink(&a));
+    assert_int_equal(st_users_holders(&b), 1);
+    assert_true(st_users_unlink(&b));
     assert_false(file_is_there());
-    st_share_leave(&a);
-    st_share_leave(&b);
+    st_users_leave(&a);
+    st_users_leave(&b);
 }
 
 static void more_than_the_slots_are_left_out(void **state)
 {
-    struct st_share *shares = calloc(ST_SHARE_SLOTS + 1, sizeof(*shares));
+    struct st_users *all = calloc(ST_USERS_SLOTS + 1, sizeof(*all));
 
     (void)state;
-    assert_non_null(shares);
-    for (uint32_t i = 0; i <= ST_SHARE_SLOTS; i++)
-        st_share_join_at(&shares[i], scratch_fd);
-    assert_int_equal(st_share_holders(&shares[0]), ST_SHARE_SLOTS);
-    assert_int_equal(shares[ST_SHARE_SLOTS].fd, -1);
-    assert_int_equal(st_share_holders(&shares[ST_SHARE_SLOTS]), 1);
-    for (uint32_t i = 0; i <= ST_SHARE_SLOTS; i++)
-        st_share_leave(&shares[i]);
+    assert_non_null(all);
+    for (uint32_t i = 0; i <= ST_USERS_SLOTS; i++)
+        st_users_join_at(&all[i], scratch_fd);
+    assert_int_equal(st_users_holders(&all[0]), ST_USERS_SLOTS);
+    assert_int_equal(all[ST_USERS_SLOTS].fd, -1);
+    assert_int_equal(st_users_holders(&all[ST_USERS_SLOTS]), 1);
+    for (uint32_t i = 0; i <= ST_USERS_SLOTS; i++)
+        st_users_leave(&all[i]);
     assert_false(file_is_there());
-    free(shares);
+    free(all);
 }
 
 /* Joining while others leave: whoever has joined finds the file in its place, and all that live together count each other. */
@@ -172,12 +172,12 @@ static void many_come_and_go(void **state)
         pids[i] = child_fork();
         if (pids[i] == 0) {
             for (uint32_t n = 0; n < 300; n++) {
-                struct st_share share;
+                struct st_users users;
 
-                st_share_join_at(&share, scratch_fd);
-                if (st_share_holders(&share) > 4 || (share.fd >= 0 && !file_is_there()))
+                st_users_join_at(&users, scratch_fd);
+                if (st_users_holders(&users) > 4 || (users.fd >= 0 && !file_is_there()))
                     _exit(1);
-                st_share_leave(&share);
+                st_users_leave(&users);
             }
             _exit(0);
         }
@@ -189,7 +189,7 @@ static void many_come_and_go(void **state)
 
 static void foreign_files_are_left_alone(void **state)
 {
-    struct st_share share;
+    struct st_users users;
     char path[128];
     FILE *file;
 
@@ -199,40 +199,40 @@ static void foreign_files_are_left_alone(void **state)
     assert_non_null(file);
     fputs("mine", file);
     fclose(file);
-    st_share_join_at(&share, scratch_fd);
-    assert_int_equal(share.fd, -1);
-    assert_int_equal(st_share_holders(&share), 1);
-    st_share_leave(&share);
-    st_share_sweep_at(scratch_fd);
+    st_users_join_at(&users, scratch_fd);
+    assert_int_equal(users.fd, -1);
+    assert_int_equal(st_users_holders(&users), 1);
+    st_users_leave(&users);
+    st_users_sweep_at(scratch_fd);
     assert_true(file_is_there());
     assert_int_equal(unlink(path), 0);
 
     assert_int_equal(symlink("/dev/null", path), 0);
-    st_share_join_at(&share, scratch_fd);
-    assert_int_equal(share.fd, -1);
+    st_users_join_at(&users, scratch_fd);
+    assert_int_equal(users.fd, -1);
     assert_int_equal(unlink(path), 0);
 
     assert_int_equal(mkdir(path, 0700), 0);
-    st_share_join_at(&share, scratch_fd);
-    assert_int_equal(share.fd, -1);
+    st_users_join_at(&users, scratch_fd);
+    assert_int_equal(users.fd, -1);
     assert_int_equal(rmdir(path), 0);
 
-    st_fault_arm(&(struct st_fault_spec){.site = "nvme.share", .result = -EACCES});
-    st_share_join_at(&share, scratch_fd);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.users", .result = -EACCES});
+    st_users_join_at(&users, scratch_fd);
     assert_true(st_fault_disarm() > 0);
-    assert_int_equal(share.fd, -1);
+    assert_int_equal(users.fd, -1);
     assert_false(file_is_there());
-    st_share_join_at(&share, -1);
-    assert_int_equal(share.fd, -1);
+    st_users_join_at(&users, -1);
+    assert_int_equal(users.fd, -1);
 }
 
 static void parts_are_at_least_one(void **state)
 {
     (void)state;
-    assert_int_equal(st_share_part(32, 1), 32);
-    assert_int_equal(st_share_part(32, 3), 10);
-    assert_int_equal(st_share_part(4, 4), 1);
-    assert_int_equal(st_share_part(2, 64), 1);
+    assert_int_equal(st_users_part(32, 1), 32);
+    assert_int_equal(st_users_part(32, 3), 10);
+    assert_int_equal(st_users_part(4, 4), 1);
+    assert_int_equal(st_users_part(2, 64), 1);
 }
 
 int main(void)
@@ -251,5 +251,5 @@ int main(void)
         print_message("no temporary scratch_dir, or no open file description locks in it: %s\n", strerror(errno));
         return 77;
     }
-    return cmocka_run_group_tests_name("swap share", tests, NULL, scratch_remove);
+    return cmocka_run_group_tests_name("swap users", tests, NULL, scratch_remove);
 }
