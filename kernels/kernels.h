@@ -41,8 +41,8 @@ ST_LEAF uint32_t st_rule_moments(enum st_rule rule)
 /* How moments are stored.  Formats other than fp32 are rounded stochastically: up or down with a probability that makes the mean
  * exact, using bits that depend only on the step and the element's position in the model (st_rounding_bits in scalar.h).
  *   BF16   2 bytes
- *   8BIT   a code of 8 bits, and an fp32 scale, never negative, for each ST_MOMENT_BLOCK elements.  In groups of ST_NORM_BLOCK
- *          elements: the group's 16 scales, then its codes; the last group has all 16 scales and as many codes as elements
+ *   8BIT   a code of 8 bits, and an fp32 scale, never negative, for each ST_MOMENT_BLOCK elements.  In packs of ST_NORM_BLOCK
+ *          elements: the pack's 16 scales, then its codes; the last pack has all 16 scales and as many codes as elements
  *          remain.  A code is a small float: a moment has a sign, 3 bits of exponent and 4 of mantissa; a sum of squares has 4
  *          and 4.  Dettmers et al., arXiv:2110.02861, for moments in blocks; the format is st_code_decode's in scalar.h. */
 enum st_moment_format { ST_MOMENTS_F32, ST_MOMENTS_BF16, ST_MOMENTS_8BIT, ST_MOMENTS_COUNT };

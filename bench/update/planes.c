@@ -107,9 +107,9 @@ uint32_t bench_planes_threads(const struct bench_planes *p)
 static void fill_moment(void *plane, enum st_moment_format format, size_t i, float size, bool negative)
 {
     const float value = (1.0f + (float)(i % 61) / 61.0f) * (negative ? -size : size);
-    const size_t in_group = i % ST_NORM_BLOCK;
-    unsigned char *const group = (unsigned char *)plane + st_moment_bytes(ST_MOMENTS_8BIT, i - in_group);
-    float *const scales = (float *)(void *)group;
+    const size_t in_pack = i % ST_NORM_BLOCK;
+    unsigned char *const pack = (unsigned char *)plane + st_moment_bytes(ST_MOMENTS_8BIT, i - in_pack);
+    float *const scales = (float *)(void *)pack;
     uint32_t bits;
 
     switch (format) {
@@ -121,8 +121,8 @@ static void fill_moment(void *plane, enum st_moment_format format, size_t i, flo
         ((uint16_t *)plane)[i] = (uint16_t)(bits >> 16);
         return;
     case ST_MOMENTS_8BIT: /* codes in the upper half of a sign's 128, whether there is a sign or not */
-        scales[in_group / ST_MOMENT_BLOCK] = 2.0f * size;
-        group[ST_NORM_BLOCK / ST_MOMENT_BLOCK * sizeof(float) + in_group] = (unsigned char)((negative ? 0xc0u : 0x40u) + i % 61);
+        scales[in_pack / ST_MOMENT_BLOCK] = 2.0f * size;
+        pack[ST_NORM_BLOCK / ST_MOMENT_BLOCK * sizeof(float) + in_pack] = (unsigned char)((negative ? 0xc0u : 0x40u) + i % 61);
         return;
     case ST_MOMENTS_COUNT:
         break;

@@ -14,8 +14,8 @@ enum column_type { COLUMN_REAL, COLUMN_WHOLE, COLUMN_FLAG, COLUMN_RARE /* left o
 enum column_end { END_NONE, END_MEDIAN, END_LAST }; /* what the summary says */
 
 struct column {
-    const char *group; /* object it stands in, NULL: top level; columns of a group stand together */
-    const char *key;   /* NULL: a run of `count` lanes or tiers, named by number */
+    const char *object; /* it stands in, NULL: top level; columns of an object stand together */
+    const char *key;    /* NULL: a run of `count` lanes or tiers, named by number */
     enum column_type type;
     enum column_end end;
     enum cli_column first;
@@ -233,7 +233,7 @@ static void put_value(struct st_json_writer *w, const char *key, enum column_typ
 
 typedef double column_value_fn(void *ctx, const struct column *column, uint32_t i);
 
-/* All columns that `wanted` takes, groups as objects. */
+/* All columns that `wanted` takes. */
 static void put_columns(struct st_json_writer *w, column_value_fn *value, void *ctx, bool summary)
 {
     const char *open = NULL;
@@ -243,13 +243,13 @@ static void put_columns(struct st_json_writer *w, column_value_fn *value, void *
 
         if (summary && column->end == END_NONE)
             continue;
-        if (open != NULL && (column->group == NULL || strcmp(open, column->group) != 0)) {
+        if (open != NULL && (column->object == NULL || strcmp(open, column->object) != 0)) {
             st_json_object_close(w);
             open = NULL;
         }
-        if (open == NULL && column->group != NULL) {
-            st_json_object_open(w, column->group);
-            open = column->group;
+        if (open == NULL && column->object != NULL) {
+            st_json_object_open(w, column->object);
+            open = column->object;
         }
         for (uint32_t i = 0; i < column->count; i++)
             put_value(w, column_key(column, i), column->type, value(ctx, column, i));

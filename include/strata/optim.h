@@ -61,7 +61,7 @@ enum strata_optim_layout {
     STRATA_OPTIM_F32 = 2,   /**< fp32 master, which is the weight */
 };
 
-#define STRATA_OPTIM_GROUP 4096u /**< elements of a group of low-bit moments: where tensors may be cut */
+#define STRATA_OPTIM_PACK 4096u /**< elements of a pack of low-bit moments: where tensors may be cut */
 
 /**
  * How moments lie in memory.  A step computes in fp32 whatever the format; its new moments are used in full and then rounded.
@@ -70,7 +70,7 @@ enum strata_optim_layout {
  * a format has room for.  The random bits follow from the step's number (strata_optim_get_step()) and the element's `position`,
  * and from nothing else: a run that is repeated or resumed has the same bits, with any threads, instruction set and cut.
  *
- * 8BIT lies in groups of 4096 elements: 16 fp32 scales, one for each 256 elements, then 4096 codes of a byte.  The last group
+ * 8BIT lies in packs of 4096 elements: 16 fp32 scales, one for each 256 elements, then 4096 codes of a byte.  The last pack
  * has all of its scales and as many codes as there are elements.  What a code c stands for:
  *
  *     scale 2^-15 (2^(c div 16) (1 + (c mod 16) / 16) - 1)    of a sum of squares: Adam's moment2, Adagrad's moment1
@@ -85,13 +85,13 @@ enum strata_optim_layout {
 enum strata_optim_moments {
     STRATA_OPTIM_MOMENTS_F32 = 0,  /**< 4 bytes */
     STRATA_OPTIM_MOMENTS_BF16 = 1, /**< 2 bytes */
-    STRATA_OPTIM_MOMENTS_8BIT = 2, /**< 1 byte, and 64 per group */
+    STRATA_OPTIM_MOMENTS_8BIT = 2, /**< 1 byte, and 64 per pack */
 };
 
 /**
  * One tensor, or a part of one: a step gives the same bits however tensors are cut.
  *
- * Tensors of F32 moments may be cut anywhere; others at multiples of STRATA_OPTIM_GROUP elements, the part from element `first`
+ * Tensors of F32 moments may be cut anywhere; others at multiples of STRATA_OPTIM_PACK elements, the part from element `first`
  * on having its moments strata_optim_moment_bytes(moment_format, first) bytes further and its `position` first elements further.
  *
  * All arrays have `elems` elements, are borrowed during a call, aligned to their elements (64 bytes is fastest) and do not
@@ -111,7 +111,7 @@ struct strata_optim_tensor {
     size_t elems;            /**< any number, 0 included */
     bool decay;              /**< weight_decay applies (biases and norm weights usually go without) */
     enum strata_optim_moments moment_format;
-    /** Of element 0 among all parameters: a multiple of STRATA_OPTIM_GROUP, the same in every step, so each tensor's begin is
+    /** Of element 0 among all parameters: a multiple of STRATA_OPTIM_PACK, the same in every step, so each tensor's begin is
      *  rounded up to one.  Elements at one position round by the same random bits.  F32 moments: not read. */
     uint64_t position;
 };

@@ -8,11 +8,11 @@
 /* Where the codes of a block begin; *scale is its scale. */
 static uint8_t *code_block(void *plane, size_t first, float **scale)
 {
-    unsigned char *const group = (unsigned char *)plane + st_moment_bytes(ST_MOMENTS_8BIT, first / ST_NORM_BLOCK * ST_NORM_BLOCK);
+    unsigned char *const pack = (unsigned char *)plane + st_moment_bytes(ST_MOMENTS_8BIT, first / ST_NORM_BLOCK * ST_NORM_BLOCK);
     const size_t at = first % ST_NORM_BLOCK;
 
-    *scale = (float *)(void *)group + at / ST_MOMENT_BLOCK;
-    return group + ST_NORM_BLOCK / ST_MOMENT_BLOCK * sizeof(float) + at;
+    *scale = (float *)(void *)pack + at / ST_MOMENT_BLOCK;
+    return pack + ST_NORM_BLOCK / ST_MOMENT_BLOCK * sizeof(float) + at;
 }
 
 static void open_plane(float *out, const struct st_moments *moments, enum st_rule rule, int which, size_t first, size_t elems)

@@ -27,8 +27,8 @@
 #define DECAY_MAX 1e3
 
 static_assert((int)STRATA_OPTIM_MOMENTS_F32 == ST_MOMENTS_F32 && (int)STRATA_OPTIM_MOMENTS_BF16 == ST_MOMENTS_BF16 &&
-                  (int)STRATA_OPTIM_MOMENTS_8BIT == ST_MOMENTS_8BIT && STRATA_OPTIM_GROUP == ST_NORM_BLOCK,
-              "public and internal formats of moments have the same values and groups");
+                  (int)STRATA_OPTIM_MOMENTS_8BIT == ST_MOMENTS_8BIT && STRATA_OPTIM_PACK == ST_NORM_BLOCK,
+              "public and internal formats of moments have the same values and packs");
 static_assert(ST_TILE_ELEMS % ST_NORM_BLOCK == 0, "tiles begin where moments may be cut");
 
 struct tile {
@@ -223,10 +223,10 @@ static strata_status check_format(size_t i, const struct strata_optim_tensor *t)
     if ((unsigned)t->moment_format >= ST_MOMENTS_COUNT)
         return st_error(STRATA_E_INVAL, "tensor %zu: moment_format is %d: it must be F32, BF16 or 8BIT", i,
                         (int)t->moment_format);
-    if (t->moment_format != STRATA_OPTIM_MOMENTS_F32 && t->position % STRATA_OPTIM_GROUP != 0)
+    if (t->moment_format != STRATA_OPTIM_MOMENTS_F32 && t->position % STRATA_OPTIM_PACK != 0)
         return st_error(STRATA_E_INVAL,
                         "tensor %zu: position is %" PRIu64 ": with moments that are not fp32 it must be a multiple of %u", i,
-                        t->position, STRATA_OPTIM_GROUP);
+                        t->position, STRATA_OPTIM_PACK);
     return STRATA_OK;
 }
 

@@ -176,7 +176,7 @@ static void moments_in_bf16_move_12(void **state)
     st_plan_destroy(plan);
 }
 
-/* Low half 2, two moments of 1 and, for each 4096 elements begun of a group, 64 bytes of scales: 4 1/32 each way. */
+/* Low half 2, two moments of 1 and, for each pack of 4096 elements begun of a group, 64 bytes of scales: 4 1/32 each way. */
 static void moments_in_8_bits_move_8(void **state)
 {
     struct st_plan *plan = plan_of("gpt2", STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);

@@ -55,7 +55,7 @@ static void tables_agree_at_every_length_and_alignment(void **state)
     }
 }
 
-/* In one block, around one, around one group and around two. */
+/* In one block, around one, around one pack and around two. */
 static void all_combinations_agree_and_nothing_past_the_end_is_touched(void **state)
 {
     static const size_t lengths[] = {0, 1, 31, 97, 130, 255, 256, 257, 4095, 4096, 4097, 8191, 8192, 8193};
@@ -171,19 +171,19 @@ static void split_equals_full_master(void **state)
 
 /* --- the step against that with fp32 moments --- */
 
-#define STEP_ELEMS 9001u /* two groups and a part, whose last block is a part too */
+#define STEP_ELEMS 9001u /* two packs and a part, whose last block is a part too */
 
 /* Element i of a moment that lies in `format`. */
 static float moment_at(const void *plane, enum st_moment_format format, size_t i, bool squares)
 {
-    const unsigned char *const group = (const unsigned char *)plane + st_moment_bytes(ST_MOMENTS_8BIT, i & ~(ST_NORM_BLOCK - 1u));
+    const unsigned char *const pack = (const unsigned char *)plane + st_moment_bytes(ST_MOMENTS_8BIT, i & ~(ST_NORM_BLOCK - 1u));
     const size_t at = i % ST_NORM_BLOCK;
     float scale;
 
     if (format == ST_MOMENTS_BF16)
         return st_bf16_to_f32(((const uint16_t *)plane)[i]);
-    memcpy(&scale, group + at / ST_MOMENT_BLOCK * sizeof(scale), sizeof(scale));
-    return st_code_decode(group[64 + at], scale, squares);
+    memcpy(&scale, pack + at / ST_MOMENT_BLOCK * sizeof(scale), sizeof(scale));
+    return st_code_decode(pack[64 + at], scale, squares);
 }
 
 /* Round `exact` into a block's moments as the format says. */

@@ -80,7 +80,7 @@ struct strata_optim_tensor tensor_at(struct planes *p, size_t first, size_t elem
 
 static size_t round_up(size_t elems)
 {
-    return (elems + GROUP - 1) / GROUP * GROUP;
+    return (elems + PACK - 1) / PACK * PACK;
 }
 
 static void set_moments(struct strata_optim_tensor *t, struct planes *p, enum strata_optim_moments format, uint64_t position)

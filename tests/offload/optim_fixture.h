@@ -10,7 +10,7 @@
 #define TENSORS     6u
 #define ELEMS       208805u /* of all tensors together */
 #define STEPS       3u
-#define GROUP       STRATA_OPTIM_GROUP
+#define PACK        STRATA_OPTIM_PACK
 #define ROOM        221184u /* floats of one moment of all tensors, each from its position on */
 #define GRAD_DTYPES 3u
 #define RULE_CASES  7u

@@ -52,7 +52,7 @@ static size_t cut_in_parts(struct strata_optim_tensor *parts, const struct strat
     size_t count = 0;
 
     for (size_t at = 0, elems; at < whole->elems; at += elems) {
-        elems = (1 + count % 5) * GROUP;
+        elems = (1 + count % 5) * PACK;
         elems = whole->elems - at < elems ? whole->elems - at : elems;
         parts[count++] = part_of(whole, at, elems);
     }
@@ -61,7 +61,7 @@ static size_t cut_in_parts(struct strata_optim_tensor *parts, const struct strat
 
 static void a_cut_changes_nothing(void **state)
 {
-    static struct strata_optim_tensor parts[ELEMS / GROUP + 1];
+    static struct strata_optim_tensor parts[ELEMS / PACK + 1];
     const struct strata_optim_config c = public_config(&rule_cases[0], 3, NULL);
     struct strata_optim *opt = create(&c);
 
@@ -73,7 +73,7 @@ static void a_cut_changes_nothing(void **state)
         fill_start(STRATA_BF16);
         got = want = start;
         whole.moment_format = (enum strata_optim_moments)f;
-        whole.position = 10 * GROUP;
+        whole.position = 10 * PACK;
         cut = tensor_at(&got, 0, ELEMS, SPLIT, STRATA_BF16, true);
         cut.moment_format = whole.moment_format;
         cut.position = whole.position;
@@ -114,10 +114,10 @@ static void rounding_follows_step_and_position(void **state)
     for (int f = STRATA_OPTIM_MOMENTS_BF16; f <= STRATA_OPTIM_MOMENTS_8BIT; f++) {
         const enum strata_optim_moments format = (enum strata_optim_moments)f;
 
-        sgd_step(&want, format, 7, GROUP);
-        sgd_step(&got, format, 7, GROUP);
+        sgd_step(&want, format, 7, PACK);
+        sgd_step(&got, format, 7, PACK);
         assert_memory_equal(&got, &want, sizeof(got));
-        sgd_step(&got, format, 8, GROUP);
+        sgd_step(&got, format, 8, PACK);
         assert_memory_not_equal(got.moment1, want.moment1, sizeof(got.moment1));
         assert_memory_equal(got.master, want.master, sizeof(got.master));
         sgd_step(&got, format, 7, 0);
@@ -131,11 +131,11 @@ static void rounding_follows_step_and_position(void **state)
 /* Code and scale of element i, as strata/optim.h has them. */
 static uint8_t code_at(const void *plane, size_t i, float *scale)
 {
-    const unsigned char *group =
-        (const unsigned char *)plane + strata_optim_moment_bytes(STRATA_OPTIM_MOMENTS_8BIT, i / GROUP * GROUP);
+    const unsigned char *pack =
+        (const unsigned char *)plane + strata_optim_moment_bytes(STRATA_OPTIM_MOMENTS_8BIT, i / PACK * PACK);
 
-    memcpy(scale, group + i % GROUP / 256 * 4, 4);
-    return group[64 + i % GROUP];
+    memcpy(scale, pack + i % PACK / 256 * 4, 4);
+    return pack[64 + i % PACK];
 }
 
 static double code_value(unsigned count, float scale, bool squares)
