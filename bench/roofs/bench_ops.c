@@ -1,6 +1,6 @@
 /* bench/roofs/bench_ops.c - how much of the processor the decoder's ops reach at GPT-2's and nano's shapes.
  *
- * Matmul: GF/s of the tiled op over all workers; the roof is the same product as one library call on one thread, times
+ * Matmul: GF/s of the op, in blocks over all workers; the roof is the same product as one library call on one thread, times
  * the workers.  Attention counts the whole square, as the model's FLOPs do, though half of it is not computed.  The
  * other ops: ns per element for every table of kernels, and the ratio of the bytes they must move per second (reads and
  * writes of whole tensors, each once per pass) to those of the device's copy over the same number of elements.
@@ -100,11 +100,11 @@ static void matmul_row(struct bench *b, const char *name, uint32_t m, uint32_t n
                                      .ab_dtype = dt,
                                      .c_dtype = form == 2 ? STRATA_F32 : dt};
         const double gf = 2e-9 * m * n * k;
-        const struct seconds tiled = measure(b, run_matmul, &mm), single = measure(b, run_single, &mm);
+        const struct seconds whole = measure(b, run_matmul, &mm), single = measure(b, run_single, &mm);
 
         printf("%-16s %-9s %-5s %6u %6u %6u  %8.1f %8.1f GF/s   roof %8.1f   ratio %.2f\n", name, forms[form],
-               strata_dtype_name(dt), mm.m, mm.n, mm.k, gf / tiled.min, gf / tiled.median, gf / single.min * b->worker_count,
-               single.min / b->worker_count / tiled.min);
+               strata_dtype_name(dt), mm.m, mm.n, mm.k, gf / whole.min, gf / whole.median, gf / single.min * b->worker_count,
+               single.min / b->worker_count / whole.min);
     }
 }
 

@@ -1,4 +1,4 @@
-/* kernels/matmul/matmul.c - shapes of matmul tiles: prepares each once, and cuts and widens those that the library cannot
+/* kernels/matmul/matmul.c - shapes of matmul blocks: prepares each once, and cuts and widens those that the library cannot
  * multiply.
  *
  * The widened path cuts K in pieces of WIDEN_K, so that its scratch is bounded: each piece of A and B becomes fp32 and is

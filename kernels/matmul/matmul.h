@@ -1,4 +1,4 @@
-/* kernels/matmul/matmul.h - single-threaded matmul tiles from a library (oneDNN; only matmul_dnnl.c calls it, everything else is
+/* kernels/matmul/matmul.h - single-threaded matmul blocks from a library (oneDNN; only matmul_dnnl.c calls it, everything else is
  * in matmul.c).
  *
  * C[m,n] = op(A)[m,k] x op(B)[k,n] (+ bias[n]) (+ C when accumulate).  Row-major with leading dimensions. dtypes: A and B have

@@ -1,4 +1,4 @@
-/* Matmul tiles against an fp64 reference, native and widened, every layout; then what the engine promises beside the
+/* Matmul blocks against an fp64 reference, native and widened, every layout; then what the engine promises beside the
  * numbers: bits that depend on the shape alone, ids that stay, nothing written outside C. */
 #include "kernels/isa/scalar.h"
 #include "kernels/kernels.h"
@@ -150,7 +150,7 @@ static struct st_matmul_engine *engine_create(bool widened)
     return e;
 }
 
-/* m, n, k: odd, prime, smaller than a register, one more than a tile, K in one, two and three pieces when widened. */
+/* m, n, k: odd, prime, smaller than a register, one more than a block, K in one, two and three pieces when widened. */
 static const uint32_t sizes[][3] = {
     {1, 1, 1},      {1, 7, 3},       {17, 5, 31},    {64, 64, 64},  {67, 129, 53},
     {128, 32, 256}, {33, 100, 1024}, {16, 48, 1025}, {5, 19, 2100}, {130, 70, 768},

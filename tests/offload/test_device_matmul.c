@@ -1,4 +1,4 @@
-/* The device's matmul against fp64: tiles, transposed operands, sums into fp32, biases, and its epilogues, for fp32, bf16 and
+/* The device's matmul against fp64: blocks, transposed operands, sums into fp32, biases, and its epilogues, for fp32, bf16 and
  * fp16. */
 #include "kernels/ops/ops.h"
 #include "tests/offload/device_fixture.h"
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-/* m, n, k: single tiles, several, with rests; an aux whose rows do and do not begin at multiples of 16 bytes. */
+/* m, n, k: single blocks, several, with rests; an aux whose rows do and do not begin at multiples of 16 bytes. */
 static const uint32_t sizes[][3] = {{1, 1, 1},      {300, 200, 50}, {130, 1601, 33}, {512, 96, 31},
                                     {257, 131, 67}, {90, 70, 2100}, {40, 2050, 30},  {3, 8, 5}};
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))

@@ -1,7 +1,7 @@
 /* offload/device/cpu/device_cpu_attention.c - causal attention by blocks of query rows; scores of one block of one head at a
  * time.
  *
- * A head is one item: block after block, in order.  Matmuls are single-threaded library tiles; between them the rows
+ * A head is one item: block after block, in order.  Matmuls are single-threaded library calls; between them the rows
  * pass through ops->attention_*.  Backward makes the scores again from q, k and the kept log-sum-exp.  Where a
  * dtype is not native, the head's slices are widened once and everything runs in fp32. */
 #include "core/base/error.h"

@@ -1,4 +1,4 @@
-/* offload/device/cpu/device_cpu_matmul.c - one matmul as tiles, each a single-threaded library call with K whole; then its
+/* offload/device/cpu/device_cpu_matmul.c - one matmul as blocks, each a single-threaded library call with K whole; then its
  * epilogue.
  *
  * The grid is a function of the shape and of whether operands are widened (a property of the processor), never of the
@@ -9,29 +9,29 @@
 #include <assert.h>
 #include <stdatomic.h>
 
-/* One core of a Zen 4 runs 128 x 192 x 768 as fast per FLOP as any larger tile (bench_ops); below 64 x 64 it loses. */
-#define TILE_M     128u
-#define TILE_N     768u
-#define TILE_LEAST 64u
-#define TILE_COUNT 16u /* wanted, so that workers end together */
-/* A widened operand is paid once per tile: fewer, larger ones. */
-#define WIDE_TILE_M     256u
-#define WIDE_TILE_COUNT 8u
+/* One core of a Zen 4 runs 128 x 192 x 768 as fast per FLOP as any larger block (bench_ops); below 64 x 64 it loses. */
+#define BLOCK_M     128u
+#define BLOCK_N     768u
+#define BLOCK_LEAST 64u
+#define BLOCK_COUNT 16u /* wanted, so that workers end together */
+/* A widened operand is paid once per block: fewer, larger ones. */
+#define WIDE_BLOCK_M     256u
+#define WIDE_BLOCK_COUNT 8u
 /* A transposed B with long rows is read across pages: 64 x 768 x 4096 reaches 96 and 200 GF/s (fp32, bf16) where
  * 128 x 192 and 64 x 384 reach 87 and 170, 72 and 142. */
-#define DEEP_K          2048u
-#define DEEP_TILE_M     64u
-#define DEEP_TILE_COUNT 8u
+#define DEEP_K           2048u
+#define DEEP_BLOCK_M     64u
+#define DEEP_BLOCK_COUNT 8u
 
 struct grid {
-    uint32_t tile_m, tile_n, rows, cols; /* rows x cols tiles */
+    uint32_t block_m, block_n, rows, cols; /* rows x cols blocks */
 };
 
 struct matmul_job {
     struct st_matmul_engine *engine;
     const struct st_matmul *mm;
     struct grid grid;
-    int id[2][2]; /* [last row of tiles][last column] */
+    int id[2][2]; /* [last row of blocks][last column] */
     void *c;
     const void *a, *b, *bias;
     atomic_int rc; /* the first failure */
@@ -60,8 +60,8 @@ strata_status st_cpu_prepare(struct cpu_device *cpu, int *id, const struct st_ma
     return STRATA_OK;
 }
 
-/* The extent of `parts` equal tiles over `total`, rounded up to whole vectors. */
-static uint32_t tile_extent(uint32_t total, uint32_t parts, uint32_t multiple)
+/* The extent of `parts` equal blocks over `total`, rounded up to whole vectors. */
+static uint32_t block_extent(uint32_t total, uint32_t parts, uint32_t multiple)
 {
     const uint32_t extent = (total + parts - 1) / parts;
 
@@ -71,21 +71,21 @@ static uint32_t tile_extent(uint32_t total, uint32_t parts, uint32_t multiple)
 static struct grid grid_of(const struct st_matmul *mm, bool widened)
 {
     const bool deep = mm->trans_b && mm->k >= DEEP_K;
-    const uint32_t most_m = widened ? WIDE_TILE_M : deep ? DEEP_TILE_M : TILE_M;
-    const uint32_t wanted = widened ? WIDE_TILE_COUNT : deep ? DEEP_TILE_COUNT : TILE_COUNT;
-    uint32_t parts_m = (mm->m + most_m - 1) / most_m, parts_n = (mm->n + TILE_N - 1) / TILE_N;
+    const uint32_t most_m = widened ? WIDE_BLOCK_M : deep ? DEEP_BLOCK_M : BLOCK_M;
+    const uint32_t wanted = widened ? WIDE_BLOCK_COUNT : deep ? DEEP_BLOCK_COUNT : BLOCK_COUNT;
+    uint32_t parts_m = (mm->m + most_m - 1) / most_m, parts_n = (mm->n + BLOCK_N - 1) / BLOCK_N;
     struct grid g;
 
     for (;;) {
-        g.tile_m = tile_extent(mm->m, parts_m, 16);
-        g.tile_n = tile_extent(mm->n, parts_n, 64);
-        g.rows = (mm->m + g.tile_m - 1) / g.tile_m;
-        g.cols = (mm->n + g.tile_n - 1) / g.tile_n;
+        g.block_m = block_extent(mm->m, parts_m, 16);
+        g.block_n = block_extent(mm->n, parts_n, 64);
+        g.rows = (mm->m + g.block_m - 1) / g.block_m;
+        g.cols = (mm->n + g.block_n - 1) / g.block_n;
         if ((uint64_t)g.rows * g.cols >= wanted)
             return g;
-        if (g.tile_n > 2 * TILE_LEAST)
+        if (g.block_n > 2 * BLOCK_LEAST)
             parts_n = 2 * g.cols;
-        else if (g.tile_m > TILE_LEAST)
+        else if (g.block_m > BLOCK_LEAST)
             parts_m = 2 * g.rows;
         else
             return g;
@@ -97,7 +97,7 @@ static void matmul_item(void *ctx, uint64_t index, uint32_t worker)
     struct matmul_job *job = ctx;
     const struct st_matmul *mm = job->mm;
     const uint64_t row = index / job->grid.cols, col = index % job->grid.cols;
-    const uint64_t m = row * job->grid.tile_m, n = col * job->grid.tile_n;
+    const uint64_t m = row * job->grid.block_m, n = col * job->grid.block_n;
     const int id = job->id[row == job->grid.rows - 1][col == job->grid.cols - 1];
     const void *a = st_elem(job->a, mm->trans_a ? m : m * mm->lda, mm->ab_dtype);
     const void *b = st_elem(job->b, mm->trans_b ? n * mm->ldb : n, mm->ab_dtype);
@@ -117,15 +117,15 @@ static strata_status multiply(struct cpu_device *cpu, const struct st_matmul *mm
 
     for (uint32_t i = 0; i < 2; i++) {
         for (uint32_t j = 0; j < 2; j++) {
-            struct st_matmul tile = *mm;
+            struct st_matmul block = *mm;
             strata_status st;
 
             if ((i == 0 && job.grid.rows == 1) || (j == 0 && job.grid.cols == 1))
                 continue;
-            tile.m = i == 0 ? job.grid.tile_m : mm->m - (job.grid.rows - 1) * job.grid.tile_m;
-            tile.n = j == 0 ? job.grid.tile_n : mm->n - (job.grid.cols - 1) * job.grid.tile_n;
-            tile.epilogue = ST_EPILOGUE_NONE;
-            st = st_cpu_prepare(cpu, &job.id[i][j], &tile);
+            block.m = i == 0 ? job.grid.block_m : mm->m - (job.grid.rows - 1) * job.grid.block_m;
+            block.n = j == 0 ? job.grid.block_n : mm->n - (job.grid.cols - 1) * job.grid.block_n;
+            block.epilogue = ST_EPILOGUE_NONE;
+            st = st_cpu_prepare(cpu, &job.id[i][j], &block);
             if (st != STRATA_OK)
                 return st;
         }
@@ -134,7 +134,7 @@ static strata_status multiply(struct cpu_device *cpu, const struct st_matmul *mm
     return st_cpu_matmul_status(atomic_load(&job.rc));
 }
 
-/* The epilogue is a pass of its own: finishing each tile while it was in cache took as long for GELU and 1 to 6 % longer for its
+/* The epilogue is a pass of its own: finishing each block while it was in cache took as long for GELU and 1 to 6 % longer for its
  * backward (512 to 8192 x 3072 x 768, one and two workers). */
 strata_status st_cpu_matmul(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
                             const void *bias)
