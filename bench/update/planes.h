@@ -7,8 +7,8 @@
 #define BENCH_UPDATE_PLANES_H
 
 #include "bench/bench_setup.h"
+#include "bench/roofs/cpu_probe.h"
 #include "bench/roofs/layouts.h"
-#include "bench/roofs/probe.h"
 #include "core/system/arena.h"
 
 #define BENCH_ITEM_ELEMS  (64u * 1024u) /* one worker's turn */

@@ -1,7 +1,7 @@
-/* bench/roofs/probe.h - loops that measure what a processor can do at best: streams over the planes of a layout, and division
+/* bench/roofs/cpu_probe.h - loops that measure what a processor can do at best: streams over the planes of a layout, and division
  * with square root.  One table per instruction set, so that a roof is not lower than what stands below it. */
-#ifndef BENCH_ROOFS_PROBE_H
-#define BENCH_ROOFS_PROBE_H
+#ifndef BENCH_ROOFS_CPU_PROBE_H
+#define BENCH_ROOFS_CPU_PROBE_H
 
 #include "bench/roofs/layouts.h"
 

@@ -1,5 +1,5 @@
-/* bench/roofs/probe.c - the tables of probes, best first. */
-#include "bench/roofs/probe.h"
+/* bench/roofs/cpu_probe.c - the tables of probes, best first. */
+#include "bench/roofs/cpu_probe.h"
 
 #include "core/base/cpu.h"
 

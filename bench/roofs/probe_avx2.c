@@ -1,3 +1,0 @@
-/* bench/roofs/probe_avx2.c - the probes for AVX2. */
-#define PROBE(name) name##_avx2
-#include "bench/roofs/probe.inc"

@@ -1,3 +1,0 @@
-/* bench/roofs/probe_base.c - the probes for what every processor has; on aarch64 that is NEON. */
-#define PROBE(name) name##_base
-#include "bench/roofs/probe.inc"
