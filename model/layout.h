@@ -155,7 +155,7 @@ void st_rotary_table(float *table, const struct st_model_config *config, uint32_
 /** Ranges of a model's numbers, and options that its family's files can say.  `st` with a sentence that starts with `where`. */
 strata_status st_model_config_check(const struct st_model_config *config, strata_status st, const char *where);
 
-/** Enqueue the device ops of one call. */
+/** Enqueue the tensor ops of one call. */
 strata_status st_decoder_run(void *model, const struct st_call *call);
 
 #endif

@@ -8,7 +8,7 @@
  * Gradients are seeded: those of a page in micro-batch m follow from the page's weights and the micro-batch's tokens as they
  * lie on the device, so that digests agree across placements and a byte that did not arrive shows.
  *
- * The decoder's ops (matmul, norms, attention, positions, ...) are NULL in its table: run it with the compute below.  It needs
+ * It has no tensor ops: run it with the compute below.  It needs
  * st_device_opts.pace, and does not generate. */
 #ifndef OFFLOAD_DEVICE_PACED_DEVICE_PACED_H
 #define OFFLOAD_DEVICE_PACED_DEVICE_PACED_H
