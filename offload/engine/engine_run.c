@@ -189,29 +189,24 @@ static strata_status execute(struct st_engine *eng, uint32_t index)
     return st;
 }
 
-/* Op to blame while op `index` cannot start: a transfer where there is one.  NO_OP: none. */
-static uint32_t stalled_on(const struct st_engine *eng, uint32_t index)
+/* Lanes of a device's queues that have jobs under way. */
+static uint32_t busy_lanes(struct st_engine *eng)
 {
-    uint32_t on = index == ST_NO_OP ? ST_NO_OP : st_dispatch_unmet(&eng->dispatch, index);
+    uint32_t busy = 0;
 
-    while (on != ST_NO_OP && !st_lane_is_io(eng->program->ops[on].lane)) {
-        const uint32_t next = st_dispatch_unmet(&eng->dispatch, on);
-
-        if (next == ST_NO_OP || next >= on)
-            break;
-        on = next;
-    }
-    return on;
+    pthread_mutex_lock(&eng->lock);
+    for (uint32_t lane = 0; eng->async != NULL && lane < ST_LANE_COUNT; lane++)
+        busy |= (uint32_t)(eng->async->lane_jobs[lane] > 0) << lane;
+    pthread_mutex_unlock(&eng->lock);
+    return busy;
 }
 
-/* Sleep until something finishes after event number `seen`.  With `stalled`: compute stands still until op `earliest` can
- * start. */
-static void wait_for_event(struct st_engine *eng, uint64_t seen, bool stalled, uint32_t earliest)
+/* Sleep until something finishes after event number `seen`.  With `stalled` compute stands still meanwhile. */
+static void wait_for_event(struct st_engine *eng, uint64_t seen, bool stalled)
 {
+    const struct st_stall stall = stalled ? st_dispatch_stall(&eng->dispatch, busy_lanes(eng)) : (struct st_stall){0};
     const uint64_t start = st_clock_ns();
-    const uint32_t on = stalled ? stalled_on(eng, earliest) : ST_NO_OP;
-    const enum st_lane lane = on == ST_NO_OP ? ST_LANE_WRITE : (enum st_lane)eng->program->ops[on].lane;
-    struct st_trace_record *record = stalled ? st_trace_begin(eng->trace, ST_TRACE_STALL, earliest, on, start) : NULL;
+    struct st_trace_record *record = stalled ? st_trace_begin(eng->trace, ST_TRACE_STALL, stall.op, stall.on, start) : NULL;
     uint64_t end;
 
     pthread_mutex_lock(&eng->lock);
@@ -224,7 +219,7 @@ static void wait_for_event(struct st_engine *eng, uint64_t seen, bool stalled, u
     if (!stalled)
         return;
     eng->result.stall_ms += (double)(end - start) * 1e-6;
-    eng->result.lane_stall_ms[lane] += (double)(end - start) * 1e-6;
+    eng->result.lane_stall_ms[stall.lane] += (double)(end - start) * 1e-6;
 }
 
 static uint64_t events_seen(struct st_engine *eng)
@@ -247,7 +242,7 @@ static strata_status run_here(struct st_engine *eng, uint64_t seen, bool progres
 
     if (op == ST_NO_OP) {
         if (!progressed && !st_dispatch_over(d))
-            wait_for_event(eng, seen, true, st_dispatch_earliest(d));
+            wait_for_event(eng, seen, true);
         return STRATA_OK;
     }
     if (!st_dispatch_masked(d, op))
@@ -296,7 +291,7 @@ static strata_status hand_out_or_wait(struct st_engine *eng, uint64_t seen, bool
 
     if (st != STRATA_OK || progressed || d->passed != passed)
         return st;
-    wait_for_event(eng, seen, next != ST_NO_OP && jobs_under_way(eng, ST_LANE_COMPUTE) == 0, next);
+    wait_for_event(eng, seen, next != ST_NO_OP && jobs_under_way(eng, ST_LANE_COMPUTE) == 0);
     return STRATA_OK;
 }
 

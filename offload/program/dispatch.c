@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#define STALL_HOPS_MAX 64u
+
 uint64_t st_dispatch_bytes(uint64_t ops)
 {
     return ops * (sizeof(uint32_t) + sizeof(_Atomic uint32_t));
@@ -89,13 +91,6 @@ static uint32_t first_unmet(const struct st_dispatch *d, uint32_t index, uint32_
     return ST_NO_OP;
 }
 
-uint32_t st_dispatch_unmet(const struct st_dispatch *d, uint32_t op)
-{
-    uint32_t met = 0;
-
-    return first_unmet(d, op, &met);
-}
-
 uint32_t st_dispatch_look(struct st_dispatch *d, uint32_t lane)
 {
     const uint32_t op = st_dispatch_head(d, lane);
@@ -135,16 +130,42 @@ uint32_t st_dispatch_pick(struct st_dispatch *d)
     return best;
 }
 
-uint32_t st_dispatch_earliest(const struct st_dispatch *d)
+/* The lane that stands for compute: its own, or with one executor that of the earliest op, of I/O where nothing else is left. */
+static uint32_t stalled_lane(const struct st_dispatch *d)
 {
-    uint32_t earliest = ST_NO_OP;
+    uint32_t lane = ST_LANE_COUNT;
 
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
-        const uint32_t op = st_lane_is_io(lane) ? ST_NO_OP : st_dispatch_head(d, lane);
+    if (d->queues && st_dispatch_head(d, ST_LANE_COMPUTE) != ST_NO_OP)
+        return ST_LANE_COMPUTE;
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+        if (st_dispatch_head(d, i) != ST_NO_OP &&
+            (lane == ST_LANE_COUNT || st_lane_is_io(lane) > st_lane_is_io(i) ||
+             (st_lane_is_io(lane) == st_lane_is_io(i) && st_dispatch_head(d, i) < st_dispatch_head(d, lane))))
+            lane = i;
+    return lane;
+}
 
-        earliest = op < earliest ? op : earliest;
+struct st_stall st_dispatch_stall(struct st_dispatch *d, uint32_t busy)
+{
+    struct st_stall s = {.op = ST_NO_OP, .on = ST_NO_OP, .lane = ST_LANE_WRITE};
+    uint32_t lane = stalled_lane(d);
+
+    if (lane == ST_LANE_COUNT)
+        return s;
+    s.op = st_dispatch_head(d, lane);
+    for (uint32_t hops = 0; hops < STALL_HOPS_MAX; hops++) {
+        const uint32_t on = st_dispatch_blocker(d, lane);
+
+        if (on == ST_NO_OP)
+            break;
+        s.on = on;
+        lane = d->program->ops[on].lane;
+        if (st_lane_is_io(lane) || st_dispatch_head(d, lane) == ST_NO_OP || on < st_dispatch_head(d, lane) ||
+            (busy >> lane & 1) != 0)
+            break;
     }
-    return earliest;
+    s.lane = (enum st_lane)lane;
+    return s;
 }
 
 /* A turn begins only when the one before is over: nobody else stores meanwhile. */

@@ -90,10 +90,15 @@ static inline uint32_t st_dispatch_ready(struct st_dispatch *d, uint32_t lane)
 }
 /** The earliest next op of the executing lanes that is ready (masked ones too: pass them); NO_OP: none is. */
 uint32_t st_dispatch_pick(struct st_dispatch *d);
-/** The earliest next op of the executing lanes, ready or not; NO_OP: all have come to their end. */
-uint32_t st_dispatch_earliest(const struct st_dispatch *d);
-/** Any op, wherever its lane is: the first one that it waits for and that is not done; NO_OP: none. */
-uint32_t st_dispatch_unmet(const struct st_dispatch *d, uint32_t op);
+
+/* Why compute stands still. */
+struct st_stall {
+    uint32_t op;       /* that cannot start; NO_OP: all lanes have come to their end */
+    uint32_t on;       /* what it waits for, through ops that have not been handed out themselves; NO_OP: nothing */
+    enum st_lane lane; /* of `on` */
+};
+/** busy: lanes (bits) whose executor is at work; their own ops need not be asked what they wait for. */
+struct st_stall st_dispatch_stall(struct st_dispatch *d, uint32_t busy);
 
 /** Its turn is over: once a cycle, in any thread. */
 void st_dispatch_finish(struct st_dispatch *d, uint32_t op);

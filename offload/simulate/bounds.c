@@ -10,6 +10,7 @@
 
 #include "offload/simulate/cost.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum window { FORWARD, BACKWARD, TAIL, WINDOW_COUNT };
@@ -59,22 +60,38 @@ static void add_op(struct demand *d, const struct st_program *program, const str
     d->updated += st_cost_updated(program, m, op);
 }
 
-/* What slots hold of a window's traffic: bytes that may move in the window before (reads, uploads) or after (the others).  What a
- * gated program reads ahead stands in backward already: forward's other state reads wait for its updates. */
+/* What passes through the slots of a pool: what a slot holds may move in the window before its use (reads, uploads) or after (the
+ * others).  beside: slots that a pool's kind has beyond its own: the small pages', for what is counted by the largest. */
+static const struct {
+    enum st_op_kind kind;
+    uint8_t beside;
+    size_t slots; /* in struct st_slots */
+} held[] = {
+#define SLOTS(pool) offsetof(struct st_slots, pool)
+    {ST_OP_UPLOAD_WEIGHT, 1, SLOTS(weights)},     {ST_OP_UPLOAD_ACT, 0, SLOTS(acts)},
+    {ST_OP_UPLOAD_ACCUM, 0, SLOTS(grads)},        {ST_OP_UPLOAD_STATE, 0, SLOTS(carries)},
+    {ST_OP_DOWNLOAD_GRAD, 1, SLOTS(grads)},       {ST_OP_DOWNLOAD_ACCUM, 1, SLOTS(grads)},
+    {ST_OP_DOWNLOAD_ACT, 0, SLOTS(acts)},         {ST_OP_DOWNLOAD_STATE, 0, SLOTS(carries)},
+    {ST_OP_READ_STATE, 0, SLOTS(states)},         {ST_OP_READ_WEIGHT, 0, SLOTS(host_weights)},
+    {ST_OP_READ_ACT, 0, SLOTS(host_acts)},        {ST_OP_WRITE_STATE, 0, SLOTS(states)},
+    {ST_OP_WRITE_WEIGHT, 0, SLOTS(host_weights)}, {ST_OP_WRITE_ACT, 0, SLOTS(host_acts)},
+#undef SLOTS
+};
+
+/* Bytes of a window that slots hold over.  What a gated program reads ahead stands in backward already: forward's other state
+ * reads wait for its updates. */
 static struct st_traffic held_over(const struct st_program *program, const uint64_t largest[ST_OP_KIND_COUNT], enum window w)
 {
-    const bool gated_forward = w == FORWARD && program->update == ST_UPDATE_GATED;
+    struct st_traffic bytes = {0};
 
-    return (struct st_traffic){
-        .upload = (program->slots.weights + 1) * largest[ST_OP_UPLOAD_WEIGHT] + program->slots.acts * largest[ST_OP_UPLOAD_ACT] +
-                  program->slots.grads * largest[ST_OP_UPLOAD_ACCUM] + program->slots.carries * largest[ST_OP_UPLOAD_STATE],
-        .download = (program->slots.grads + 1) * (largest[ST_OP_DOWNLOAD_GRAD] + largest[ST_OP_DOWNLOAD_ACCUM]) +
-                    program->slots.acts * largest[ST_OP_DOWNLOAD_ACT] + program->slots.carries * largest[ST_OP_DOWNLOAD_STATE],
-        .read = (gated_forward ? 0 : program->slots.states * largest[ST_OP_READ_STATE]) +
-                program->slots.host_weights * largest[ST_OP_READ_WEIGHT] + program->slots.host_acts * largest[ST_OP_READ_ACT],
-        .write = program->slots.states * largest[ST_OP_WRITE_STATE] + program->slots.host_weights * largest[ST_OP_WRITE_WEIGHT] +
-                 program->slots.host_acts * largest[ST_OP_WRITE_ACT],
-    };
+    for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++) {
+        const uint32_t slots = *(const uint32_t *)(const void *)((const char *)&program->slots + held[i].slots);
+
+        if (held[i].kind == ST_OP_READ_STATE && w == FORWARD && program->update == ST_UPDATE_GATED)
+            continue;
+        *st_traffic_of(&bytes, st_op_rows[held[i].kind].lane) += (slots + held[i].beside) * largest[held[i].kind];
+    }
+    return bytes;
 }
 
 static void find_largest(const struct st_program *program, uint64_t largest[ST_OP_KIND_COUNT])
@@ -168,11 +185,11 @@ static double schedule_seconds(const struct st_program *program, const struct st
 
     find_largest(program, largest);
     for (enum window w = FORWARD; w < WINDOW_COUNT; w++) {
-        const struct st_traffic held = held_over(program, largest, w), *moved = &windows[w].moved;
-        const struct demand must = {.moved = {.upload = less(moved->upload, held.upload),
-                                              .download = less(moved->download, held.download),
-                                              .read = less(moved->read, held.read),
-                                              .write = less(moved->write, held.write)},
+        const struct st_traffic spared = held_over(program, largest, w), *moved = &windows[w].moved;
+        const struct demand must = {.moved = {.upload = less(moved->upload, spared.upload),
+                                              .download = less(moved->download, spared.download),
+                                              .read = less(moved->read, spared.read),
+                                              .write = less(moved->write, spared.write)},
                                     .updated = windows[w].updated};
         double seconds[RESOURCE_COUNT];
         enum resource most;

@@ -12,11 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS_MAX      24u  /* simulated at most: half of them are averaged where no period is found */
-#define PERIOD_MAX     8u   /* steps */
-#define SAME           1e-9 /* relative difference of two steps that are one */
-#define NONE           ST_NO_OP
-#define BLAME_HOPS_MAX 64u
+#define STEPS_MAX  24u  /* simulated at most: half of them are averaged where no period is found */
+#define PERIOD_MAX 8u   /* steps */
+#define SAME       1e-9 /* relative difference of two steps that are one */
+#define NONE       ST_NO_OP
 
 enum { READ = 0, WRITE = 1, DIRECTIONS = 2 };
 
@@ -195,32 +194,13 @@ static double io_rate(const struct simulator *s, int direction)
     return shared && m->rates.mixed / 2 < alone ? m->rates.mixed / 2 : alone;
 }
 
-/* The lane that compute waits for: what its next op waits for, through ops that have not started themselves. */
-static enum st_lane blame(struct simulator *s)
+static uint32_t busy_lanes(const struct simulator *s)
 {
-    struct st_dispatch *d = &s->dispatch;
-    uint32_t lane = NONE;
+    uint32_t busy = 0;
 
-    if (!s->machine->capacity.device_is_host && st_dispatch_head(d, ST_LANE_COMPUTE) != NONE) {
-        lane = ST_LANE_COMPUTE;
-    } else {
-        for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
-            if (st_dispatch_head(d, i) != NONE &&
-                (lane == NONE || st_lane_is_io(lane) > st_lane_is_io(i) ||
-                 (st_lane_is_io(lane) == st_lane_is_io(i) && st_dispatch_head(d, i) < st_dispatch_head(d, lane))))
-                lane = i;
-    }
-    for (uint32_t hops = 0; lane != NONE && hops < BLAME_HOPS_MAX; hops++) {
-        const uint32_t on = st_dispatch_blocker(d, lane);
-
-        if (on == NONE)
-            return (enum st_lane)lane;
-        lane = s->program->ops[on].lane;
-        if (st_lane_is_io(lane) || st_dispatch_head(d, lane) == NONE || on < st_dispatch_head(d, lane) ||
-            s->running[executor_of(s, lane)] != NONE)
-            break;
-    }
-    return lane == NONE ? ST_LANE_WRITE : (enum st_lane)lane;
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+        busy |= (uint32_t)(s->running[executor_of(s, lane)] != NONE) << lane;
+    return busy;
 }
 
 static void account(struct simulator *s, double seconds)
@@ -232,7 +212,7 @@ static void account(struct simulator *s, double seconds)
         if (s->io[d].count > 0)
             s->step.busy[s->program->ops[s->io[d].ops[s->io[d].first]].lane] += seconds;
     if (s->running[ST_LANE_COMPUTE] == NONE)
-        s->step.stall[blame(s)] += seconds;
+        s->step.stall[st_dispatch_stall(&s->dispatch, busy_lanes(s)).lane] += seconds;
 }
 
 static void end_io(struct simulator *s, int direction)

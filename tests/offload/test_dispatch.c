@@ -54,17 +54,52 @@ static void an_op_waits_for_what_it_names(void **state)
     assert_int_equal(st_dispatch_head(&d, ST_LANE_READ_WEIGHT), ST_NO_OP); /* handed out, not done */
     assert_int_equal(st_dispatch_blocker(&d, ST_LANE_UPLOAD), 0);
     assert_int_equal(st_dispatch_ready(&d, ST_LANE_UPLOAD), ST_NO_OP);
-    assert_int_equal(st_dispatch_unmet(&d, 3), 2); /* not at its lane's head yet */
     st_dispatch_finish(&d, 0);
     start_and_finish(&d, 1);
     assert_int_equal(st_dispatch_pick(&d), 2); /* the earliest that is ready, */
-    assert_int_equal(st_dispatch_earliest(&d), 2);
+    assert_int_equal(st_dispatch_stall(&d, 0).op, 2);
     start(&d, 2);
     assert_int_equal(st_dispatch_pick(&d), 5); /* though earlier ones are not */
-    assert_int_equal(st_dispatch_earliest(&d), 3);
+    assert_int_equal(st_dispatch_stall(&d, 0).op, 3);
     st_dispatch_finish(&d, 2);
     assert_int_equal(st_dispatch_pick(&d), 3);
     st_dispatch_fini(&d);
+}
+
+/* Through an upload that has not been handed out to the read that it waits for; not through a lane that is at work. */
+static void a_stall_is_blamed_on_what_is_under_way(void **state)
+{
+    (void)state;
+    for (int queues = 0; queues <= 1; queues++) {
+        struct st_dispatch d;
+        struct st_stall s;
+
+        assert_int_equal(st_dispatch_init(&d, &program, queues), STRATA_OK);
+        st_dispatch_begin(&d, ST_PHASE_BODY);
+        start(&d, 0);
+        start(&d, 5); /* the update, which the host runs beside all this */
+        st_dispatch_finish(&d, 5);
+        s = st_dispatch_stall(&d, 0);
+        assert_int_equal(s.op, queues ? 2 : 1); /* compute's own next op; with one executor the earliest */
+        assert_int_equal(s.on, 0);
+        assert_int_equal(s.lane, ST_LANE_READ_WEIGHT);
+        s = st_dispatch_stall(&d, 1u << ST_LANE_UPLOAD);
+        assert_int_equal(s.on, queues ? 1 : 0);
+        assert_int_equal(s.lane, queues ? ST_LANE_UPLOAD : ST_LANE_READ_WEIGHT);
+        st_dispatch_finish(&d, 0);
+        start(&d, 1); /* handed out: compute waits for it, not for what it waited for */
+        s = st_dispatch_stall(&d, 0);
+        assert_int_equal(s.on, 1);
+        assert_int_equal(s.lane, ST_LANE_UPLOAD);
+        st_dispatch_finish(&d, 1);
+        start_and_finish(&d, 2);
+        start_and_finish(&d, 3);
+        start_and_finish(&d, 4);
+        s = st_dispatch_stall(&d, 0);
+        assert_int_equal(s.op, ST_NO_OP);
+        assert_int_equal(s.on, ST_NO_OP);
+        st_dispatch_fini(&d);
+    }
 }
 
 /* Of the cycle before: what a wait names, and an op's own turn. */
@@ -136,9 +171,8 @@ static void queues_keep_their_own_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_op_waits_for_what_it_names),
-        cmocka_unit_test(a_cycle_follows_the_one_before),
-        cmocka_unit_test(a_masked_op_only_waits),
+        cmocka_unit_test(an_op_waits_for_what_it_names),  cmocka_unit_test(a_stall_is_blamed_on_what_is_under_way),
+        cmocka_unit_test(a_cycle_follows_the_one_before), cmocka_unit_test(a_masked_op_only_waits),
         cmocka_unit_test(queues_keep_their_own_order),
     };
 
