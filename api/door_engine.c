@@ -348,5 +348,6 @@ strata_status strata_engine_get_info(struct strata_engine *engine, struct strata
     i.download_bytes = from.moved.download;
     i.read_bytes = from.moved.read;
     i.write_bytes = from.moved.write;
+    i.sequences = from.sequences_done;
     return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_engine_info");
 }

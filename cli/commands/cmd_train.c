@@ -329,10 +329,13 @@ static strata_status one_step(struct train *t)
 {
     const uint64_t sequences = t->run.shape.step_sequences;
     struct strata_step result = STRATA_STEP_INIT;
+    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
     struct cli_step step;
-    strata_status st = strata_data_read(t->data, STRATA_DATA_SHUFFLED, t->args->seed, t->steps_done * sequences,
-                                        t->run.shape.step_sequences, t->tokens, t->targets);
+    strata_status st = strata_engine_get_info(t->run.engine, &info);
 
+    if (st == STRATA_OK)
+        st = strata_data_read(t->data, STRATA_DATA_SHUFFLED, t->args->seed, info.sequences, t->run.shape.step_sequences,
+                              t->tokens, t->targets);
     if (st == STRATA_OK)
         st = strata_engine_step(t->run.engine, t->tokens, t->targets, &result);
     if (st != STRATA_OK)

@@ -272,6 +272,7 @@ struct strata_engine_info {
     uint64_t steps, skipped_steps;         /**< updates made or pending; updates skipped */
     uint64_t upload_bytes, download_bytes; /**< moved between host and device since creation */
     uint64_t read_bytes, write_bytes;      /**< from and to NVMe */
+    uint64_t sequences;                    /**< of the data that steps have taken, skipped ones too: where the next begins */
 };
 #define STRATA_ENGINE_INFO_INIT                                                                                                  \
     {                                                                                                                            \

@@ -251,6 +251,7 @@ static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
 
 strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, struct st_step_result *result)
 {
+    const struct st_workload *w = &eng->program->workload;
     const bool gated = eng->program->update == ST_UPDATE_GATED;
     strata_status st;
 
@@ -260,6 +261,7 @@ strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const
     st = timed_cycle(eng, gated && !eng->train.pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
     if (st != STRATA_OK)
         return st;
+    eng->train.sequences += (uint64_t)w->micro_batch * w->grad_accum;
     eng->train.pending = gated;
     eng->result.loss = eng->train.update.loss;
     eng->result.grad_norm = eng->train.update.grad_norm;
@@ -320,6 +322,7 @@ void st_engine_info(struct st_engine *eng, struct st_engine_info *out)
     out->io_registered = swap.registered;
     out->workers = st_workers_count(eng->workers);
     out->steps_done = eng->train.steps_applied;
+    out->sequences_done = eng->train.sequences;
     out->skipped_steps = eng->train.steps_skipped;
     pthread_mutex_lock(&eng->lock); /* writes of the last step may still be under way */
     out->moved = eng->moved;

@@ -113,6 +113,7 @@ struct st_engine_info {
     bool io_direct, io_registered;
     uint32_t workers;
     uint64_t steps_done, skipped_steps; /* optimizer steps applied or pending; skipped */
+    uint64_t sequences_done;            /* of the data, by all of them */
     struct st_traffic moved;            /* bytes moved by steps, flushes and evaluations: copies as made, disk as completed */
 };
 void st_engine_info(struct st_engine *eng, struct st_engine_info *out);

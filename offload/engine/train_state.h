@@ -19,6 +19,7 @@ struct st_update_scalars {
 struct st_train_state {
     bool pending;                          /* gradients wait for their update */
     uint64_t steps_applied, steps_skipped; /* applied: or pending */
+    uint64_t sequences;                    /* that steps have taken of the data, skipped steps too: the next one begins there */
     uint64_t idle_in_row;                  /* steps up to the last one that were skipped or whose loss was not finite */
     bool loss_lost;                        /* the last step's loss was not finite */
     double beta1, beta2;                   /* of the last update */

@@ -36,6 +36,7 @@ static void train(struct run *out, struct st_engine *eng, const struct rig_cell 
         st_engine_info(eng, &info); /* while the step's writes go on */
         out->steps_done = info.steps_done;
         out->steps_skipped = info.skipped_steps;
+        assert_int_equal(info.sequences_done, (i + 1) * 2 * cell->grad_accum); /* of skipped steps, too */
     }
 }
 
