@@ -1,11 +1,11 @@
 /* tests/cli/test_check.c - strata check: origins and verdicts as text and JSON, every problem at once, a run's own options. */
 #include "core/json/json.h"
 #include "tests/cli/program.h"
+#include "tests/common/scratch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,29 +22,13 @@
     "{\"fp16\": {\"enabled\": true}, \"bf16\": {\"enabled\": true}, \"strata\": {\"update\": \"in_backward\"}, \"stepps\": 1, "  \
     "\"optimizer\": {\"params\": {\"lr\": \"big\"}}}"
 
-static char path[] = "/tmp/strata-check-XXXXXX";
-
-static int create_file(void **state)
-{
-    (void)state;
-    return mkstemp(path) >= 0 ? 0 : -1;
-}
-
-static int remove_file(void **state)
-{
-    (void)state;
-    return unlink(path);
-}
-
 static void check(struct program *p, const char *text, const char *options)
 {
     const char *words[WORDS_MAX], *redirect;
-    FILE *file = fopen(path, "we");
     char line[512];
 
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
-    snprintf(line, sizeof(line), "check %s %s", path, options);
+    scratch_put("config.json", text);
+    snprintf(line, sizeof(line), "check %s %s", scratch_path("config.json"), options);
     program_split(line, words, &redirect);
     program_run(p, words, redirect);
 }
@@ -202,5 +186,5 @@ int main(void)
         cmocka_unit_test(config_is_named_as_in_a_run),
     };
 
-    return cmocka_run_group_tests(tests, create_file, remove_file);
+    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
 }

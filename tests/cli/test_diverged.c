@@ -3,6 +3,7 @@
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/whole_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,38 +23,19 @@
 #define TRAIN "train --overwrite --machine {w}/machine.json --metrics {w}/metrics.jsonl --out {w}/out --model "
 #define DATA  " --data {w}/good.bin --seq-len 32 "
 
-/* A file of the working directory, as text; owned by the caller. */
-static char *read_file(const char *dir, const char *name, size_t *bytes)
-{
-    char path[256];
-    FILE *file;
-    char *text;
-    long end;
-
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    file = fopen(path, "re");
-    assert_non_null(file);
-    assert_int_equal(fseek(file, 0, SEEK_END), 0);
-    end = ftell(file);
-    rewind(file);
-    text = malloc((size_t)end);
-    assert_non_null(text);
-    *bytes = fread(text, 1, (size_t)end, file);
-    assert_int_equal(*bytes, end);
-    fclose(file);
-    return text;
-}
-
 /* {w}/poisoned is the model in `dir` with the upper 16 bits of the last element of one tensor replaced. */
 static void poison_model(const struct workplace *w, const char *dir, const char *tensor, uint16_t value)
 {
+    char path[256], *config, *weights;
     size_t config_bytes, bytes;
-    char *config = read_file(dir, "config.json", &config_bytes);
-    char *weights = read_file(dir, "model.safetensors", &bytes);
     const st_json *offsets;
     st_json *header;
     uint64_t header_bytes, end;
 
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    config = read_file(path, &config_bytes);
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    weights = read_file(path, &bytes);
     memcpy(&header_bytes, weights, LENGTH_BYTES);
     assert_int_equal(st_json_parse(&header, weights + LENGTH_BYTES, header_bytes, "header"), STRATA_OK);
     offsets = st_json_get(st_json_get(header, tensor), "data_offsets");

@@ -2,6 +2,7 @@
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/whole_file.h"
 
 #include <signal.h>
 #include <stdbool.h>
@@ -177,15 +178,12 @@ static void make_model_of(const struct workplace *w, const char *config, size_t 
 /* With more keys in the golden model's config.json. */
 static void make_model(const struct workplace *w, const char *keys, const char *generation)
 {
-    FILE *file = fopen("tests/golden/llama_tiny_untied/config.json", "re");
-    char config[2048];
-    const int length = snprintf(config, sizeof(config), "{%s", keys);
-    size_t bytes;
+    char *golden = read_file("tests/golden/llama_tiny_untied/config.json", NULL), config[2048];
+    const int bytes = snprintf(config, sizeof(config), "{%s%s", keys, golden + 1);
 
-    assert_true(file != NULL && fgetc(file) == '{');
-    bytes = (size_t)length + fread(config + length, 1, sizeof(config) - (size_t)length, file);
-    fclose(file);
-    make_model_of(w, config, bytes, generation);
+    assert_true(golden[0] == '{' && bytes < (int)sizeof(config));
+    free(golden);
+    make_model_of(w, config, (size_t)bytes, generation);
 }
 
 /* Made by transformers 4.57.6 from the same files with generate(max_new_tokens=29). */

@@ -3,6 +3,7 @@
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/whole_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -253,12 +254,7 @@ static void machine_files_are_documented(void **state)
 
 static int setup(void **state)
 {
-    FILE *file = fopen("docs/json.md", "re");
-    size_t capacity = 0;
-
-    assert_non_null(file);
-    assert_true(getdelim(&doc, &capacity, '\0', file) > 0);
-    fclose(file);
+    doc = read_file("docs/json.md", NULL);
     return workplace_setup(state);
 }
 

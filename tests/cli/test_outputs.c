@@ -2,6 +2,7 @@
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/whole_file.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -399,16 +400,12 @@ static void openmp_threads_are_noted(void **state)
 
 static void assert_same_file(const struct workplace *w, const char *name, const char *golden)
 {
-    FILE *file = fopen(golden, "re");
-    char want[32768];
     size_t bytes, want_bytes;
-    char *have = workplace_read(w, name, &bytes);
+    char *have = workplace_read(w, name, &bytes), *want = read_file(golden, &want_bytes);
 
-    assert_non_null(file);
-    want_bytes = fread(want, 1, sizeof(want), file);
     assert_int_equal(bytes, want_bytes);
     assert_memory_equal(have, want, bytes);
-    fclose(file);
+    free(want);
     free(have);
 }
 

@@ -2,6 +2,7 @@
  * comes, and the exit code is the one that is named. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/whole_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,14 +86,9 @@ static const char *check_command(const struct workplace *w, const char *at, unsi
 
 static void fitting_is_as_it_says(void **state)
 {
-    FILE *file = fopen("docs/fitting.md", "re");
-    size_t capacity = 0;
-    char *doc = NULL;
+    char *doc = read_file("docs/fitting.md", NULL);
     unsigned commands = 0, faults = 0;
 
-    assert_non_null(file);
-    assert_true(getdelim(&doc, &capacity, '\0', file) > 0);
-    fclose(file);
     for (const char *at = doc; (at = strstr(at, "    $ strata ")) != NULL; commands++)
         at = check_command(*state, at, &faults);
     free(doc);

@@ -1,6 +1,7 @@
 /* tests/cli/workplace.c - makes the directory with the program itself, then damages copies. */
 #include "tests/cli/workplace.h"
 #include "tests/cli/program.h"
+#include "tests/common/whole_file.h"
 
 #include <assert.h>
 #include <dirent.h>
@@ -33,27 +34,17 @@ static void path_of(char path[PATH_BYTES], const struct workplace *w, const char
 void workplace_write(const struct workplace *w, const char *name, const void *data, size_t bytes)
 {
     char path[PATH_BYTES];
-    FILE *file;
 
     path_of(path, w, name);
-    file = fopen(path, "we");
-    assert(file != NULL && fwrite(data, 1, bytes, file) == bytes && fclose(file) == 0);
+    write_file(path, data, bytes);
 }
 
 char *workplace_read(const struct workplace *w, const char *name, size_t *bytes)
 {
-    char path[PATH_BYTES], *data;
-    struct stat info;
-    FILE *file;
+    char path[PATH_BYTES];
 
     path_of(path, w, name);
-    file = fopen(path, "re");
-    assert(file != NULL && fstat(fileno(file), &info) == 0);
-    *bytes = (size_t)info.st_size;
-    data = calloc(1, *bytes + 1);
-    assert(data != NULL && fread(data, 1, *bytes, file) == *bytes);
-    fclose(file);
-    return data;
+    return read_file(path, bytes);
 }
 
 bool workplace_exists(const struct workplace *w, const char *name)

@@ -1,5 +1,7 @@
 /* tests/common/scratch.c - see scratch.h. */
 #include "tests/common/scratch.h"
+#include "tests/common/whole_file.h"
+
 #include <dirent.h>
 #include <ftw.h>
 #include <limits.h>
@@ -66,7 +68,6 @@ const char *scratch_path(const char *name)
 void scratch_put(const char *name, const char *text)
 {
     char path[PATH_MAX];
-    FILE *file;
 
     snprintf(path, sizeof(path), "%s/%s", scratch_dir, name);
     for (char *at = path + strlen(scratch_dir) + 1; (at = strchr(at, '/')) != NULL; at++) {
@@ -74,10 +75,15 @@ void scratch_put(const char *name, const char *text)
         mkdir(path, 0755);
         *at = '/';
     }
-    file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
+    write_file(path, text, strlen(text));
+}
+
+void scratch_holds(const char *name, const char *text)
+{
+    char *have = read_file(scratch_path(name), NULL);
+
+    assert_string_equal(have, text);
+    free(have);
 }
 
 uint32_t scratch_entries(const char *dir, const char *except)

@@ -18,6 +18,8 @@ void scratch_close(void);
 const char *scratch_path(const char *name);
 /** Writes a file of the directory, making the folders in between. */
 void scratch_put(const char *name, const char *text);
+/** Fails where this is not all that the file holds. */
+void scratch_holds(const char *name, const char *text);
 /** Entries of a directory but for ".", ".." and `except` (NULL: no other). */
 uint32_t scratch_entries(const char *dir, const char *except);
 /** Entries whose name has `part` in it; 0 where there is no such directory. */

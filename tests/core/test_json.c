@@ -1,13 +1,13 @@
 /* tests/core/test_json.c - tables of good and bad text, places in errors, files, and the Nth failure. */
 #include "core/json/json.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -248,25 +248,15 @@ static void test_many_names(void **state)
     free(text);
 }
 
-static void write_file(const char *path, const char *text)
-{
-    FILE *file = fopen(path, "w");
-
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
-}
-
 static void test_files(void **state)
 {
-    char path[] = "/tmp/strata-json-XXXXXX";
-    int fd = mkstemp(path);
+    const char *path;
     st_json *root = NULL;
 
     (void)state;
-    assert_true(fd >= 0);
-    close(fd);
-    write_file(path, "{\"a\": 5e8}\n");
+    scratch_open();
+    scratch_put("json", "{\"a\": 5e8}\n");
+    path = scratch_path("json");
     assert_int_equal(st_json_parse_file(&root, path, 100), STRATA_OK);
     assert_true(st_json_number(st_json_get(root, "a")) == 5e8);
     st_json_free(root);
@@ -276,9 +266,9 @@ static void test_files(void **state)
     root = NULL;
     assert_int_equal(st_json_parse_file(&root, path, 10), STRATA_E_CONFIG);
     assert_non_null(strstr(strata_last_error(), "larger than 10 bytes"));
-    write_file(path, "");
+    scratch_put("json", "");
     assert_int_equal(st_json_parse_file(&root, path, 100), STRATA_E_CONFIG);
-    assert_int_equal(unlink(path), 0);
+    scratch_close();
     assert_int_equal(st_json_parse_file(&root, path, 100), STRATA_E_CONFIG);
     assert_non_null(strstr(strata_last_error(), "No such file"));
     assert_int_equal(st_json_parse_file(&root, "/tmp", 100), STRATA_E_CONFIG);
@@ -288,17 +278,14 @@ static void test_files(void **state)
 
 static void test_single_failure_walk(void **state)
 {
-    char path[] = "/tmp/strata-json-XXXXXX";
-    int fd = mkstemp(path);
     struct fault_walk walk = {.result = -EIO};
 
     (void)state;
-    assert_true(fd >= 0);
-    close(fd);
-    write_file(path, "{\"a\":{\"b\":1,\"c\":2},\"d\":3}");
+    scratch_open();
+    scratch_put("json", "{\"a\":{\"b\":1,\"c\":2},\"d\":3}");
     while (fault_walk_next(&walk)) {
         st_json *root = NULL;
-        const strata_status st = st_json_parse_file(&root, path, 1000);
+        const strata_status st = st_json_parse_file(&root, scratch_path("json"), 1000);
 
         fault_walk_end(&walk, st);
         assert_int_equal(st == STRATA_OK, !walk.fired);
@@ -306,7 +293,7 @@ static void test_single_failure_walk(void **state)
         st_json_free(root);
     }
     assert_true(walk.runs >= 6);
-    assert_int_equal(unlink(path), 0);
+    scratch_close();
 }
 
 int main(void)

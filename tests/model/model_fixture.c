@@ -1,6 +1,5 @@
 /* tests/model/model_fixture.c - see model_fixture.h. */
 #include "model_fixture.h"
-#include <stdio.h>
 
 void assert_ok_at(strata_status st, const char *file, int line)
 {
@@ -16,35 +15,6 @@ void assert_refused_at(strata_status st, strata_status want, const char *part, c
         print_error("status %d (wanted %d), sentence \"%s\" (wanted \"%s\")\n", st, want, strata_last_error(), part);
         _fail(file, line);
     }
-}
-
-void write_file(const char *path, const void *bytes, size_t count)
-{
-    FILE *f = fopen(path, "wb");
-
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, count, f), count);
-    assert_int_equal(fclose(f), 0);
-}
-
-char *read_file(const char *path, size_t *count)
-{
-    FILE *f = fopen(path, "rb");
-    char *text;
-    long size;
-
-    assert_non_null(f);
-    assert_int_equal(fseek(f, 0, SEEK_END), 0);
-    size = ftell(f);
-    rewind(f);
-    text = malloc((size_t)size + 1);
-    assert_non_null(text);
-    assert_int_equal(fread(text, 1, (size_t)size, f), size);
-    text[size] = '\0';
-    fclose(f);
-    if (count != NULL)
-        *count = (size_t)size;
-    return text;
 }
 
 struct st_model_config tiny_config(void)

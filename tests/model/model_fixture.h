@@ -25,10 +25,6 @@ void assert_ok_at(strata_status st, const char *file, int line);
 #define assert_refused(st, want, part) assert_refused_at((st), (want), (part), __FILE__, __LINE__)
 void assert_refused_at(strata_status st, strata_status want, const char *part, const char *file, int line);
 
-void write_file(const char *path, const void *bytes, size_t count);
-/** Whole file, NUL-terminated; freed by the caller. */
-char *read_file(const char *path, size_t *count);
-
 /** A model small enough for every test. */
 struct st_model_config tiny_config(void);
 struct st_model *tiny_model(strata_dtype dtype);

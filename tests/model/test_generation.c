@@ -2,6 +2,7 @@
  * said about the rest. */
 #include "model/hf/generation.h"
 #include "model_fixture.h"
+#include "tests/common/whole_file.h"
 
 static strata_status parse(struct st_generation *g, const char *text)
 {

@@ -1,6 +1,7 @@
 /* tests/model/test_hf_config.c - config.json: read, refused with file and key, written and read back. */
 #include "model/hf/hf_config_internal.h"
 #include "model_fixture.h"
+#include "tests/common/whole_file.h"
 
 #define LLAMA_SIZES                                                                                                              \
     "\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                            \

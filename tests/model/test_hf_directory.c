@@ -5,6 +5,7 @@
 #include "core/system/file.h"
 #include "hf_rig.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/whole_file.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 /* tests/model/test_hf_foreign.c - directories that others made: spellings, dtypes, shards, every refusal. */
 #include "hf_rig.h"
+#include "tests/common/whole_file.h"
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -3,6 +3,7 @@
 #include "hf_rig.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/kept_log.h"
+#include "tests/common/whole_file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,25 +16,11 @@
     "  \"n_inner\": 40,\"vocab_size\": 131, \"n_positions\": 16,\n  \"eos_token_id\": [2,5,7], \"pad_token_id\": 9,\n"           \
     "  \"initializer_range\": 0.05, \"auto_map\": {}%s,\n  \"reorder_and_upcast_attn\": true, \"model_type\": \"gpt2\"\n}\n"
 
-static void write_text(const char *name, const char *text)
-{
-    write_file(scratch_path(name), text, strlen(text));
-}
-
 static bool is_there(const char *name)
 {
     struct stat info;
 
     return lstat(scratch_path(name), &info) == 0;
-}
-
-static void assert_holds(const char *name, const char *text)
-{
-    size_t bytes;
-    char *have = read_file(scratch_path(name), &bytes);
-
-    assert_string_equal(have, text);
-    free(have);
 }
 
 /* from/: a config, a tokenizer, a licence, a link to a template, and what does not go along. */
@@ -45,14 +32,14 @@ static void make_source(void)
     assert_int_equal(mkdir(scratch_path("from/folder"), 0700), 0);
     assert_int_equal(mkdir(scratch_path("from/folder.json"), 0700), 0);
     snprintf(config, sizeof(config), CONFIG, ", \"torch_dtype\": \"float32\"");
-    write_text("from/config.json", config);
-    write_text("from/generation_config.json", "{ \"eos_token_id\": [2, 5], \"temperature\": 0.6 }");
-    write_text("from/tokenizer.json", "{\"vocab\": {}}");
-    write_text("from/LICENSE", "");
-    write_text("template", "{{ messages }}");
+    scratch_put("from/config.json", config);
+    scratch_put("from/generation_config.json", "{ \"eos_token_id\": [2, 5], \"temperature\": 0.6 }");
+    scratch_put("from/tokenizer.json", "{\"vocab\": {}}");
+    scratch_put("from/LICENSE", "");
+    scratch_put("template", "{{ messages }}");
     assert_int_equal(symlink("../template", scratch_path("from/chat_template.jinja")), 0);
     assert_int_equal(mkfifo(scratch_path("from/pipe"), 0600), 0);
-    write_text("from/folder/vocab.txt", "x");
+    scratch_put("from/folder/vocab.txt", "x");
 }
 
 static void write_out(const struct st_model *m, const char *to)
@@ -79,19 +66,19 @@ static void test_small_files_go_along(void **state)
     make_source();
     for (size_t i = 0; i < sizeof(stay) / sizeof(stay[0]); i++) {
         snprintf(name, sizeof(name), "from/%s", stay[i]);
-        write_text(name, "old");
+        scratch_put(name, "old");
     }
-    write_text("from/large", "");
+    scratch_put("from/large", "");
     assert_int_equal(truncate(scratch_path("from/large"), (64 << 20) + 1), 0);
-    write_text("from/just", "");
+    scratch_put("from/just", "");
     assert_int_equal(truncate(scratch_path("from/just"), (2 << 20) + 3), 0);
     write_out(m, "to");
     snprintf(config, sizeof(config), CONFIG, ", \"torch_dtype\": \"float32\"");
-    assert_holds("to/config.json", config);
-    assert_holds("to/generation_config.json", "{ \"eos_token_id\": [2, 5], \"temperature\": 0.6 }");
-    assert_holds("to/tokenizer.json", "{\"vocab\": {}}");
-    assert_holds("to/LICENSE", "");
-    assert_holds("to/chat_template.jinja", "{{ messages }}");
+    scratch_holds("to/config.json", config);
+    scratch_holds("to/generation_config.json", "{ \"eos_token_id\": [2, 5], \"temperature\": 0.6 }");
+    scratch_holds("to/tokenizer.json", "{\"vocab\": {}}");
+    scratch_holds("to/LICENSE", "");
+    scratch_holds("to/chat_template.jinja", "{{ messages }}");
     assert_int_equal(lstat(scratch_path("to/chat_template.jinja"), &info), 0);
     assert_true(S_ISREG(info.st_mode));
     assert_int_equal(stat(scratch_path("to/just"), &info), 0);
@@ -121,7 +108,7 @@ static void test_copies_keep_their_permissions(void **state)
     make_source();
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         snprintf(name, sizeof(name), "from/%s", rows[i].name);
-        write_text(name, "x");
+        scratch_put(name, "x");
         assert_int_equal(chmod(scratch_path(name), rows[i].mode), 0);
     }
     write_out(m, "to");
@@ -163,9 +150,9 @@ static void test_config_changes_in_its_dtype_alone(void **state)
         make_source();
         snprintf(before, sizeof(before), CONFIG, rows[i].before);
         snprintf(after, sizeof(after), CONFIG, rows[i].after);
-        write_text("from/config.json", before);
+        scratch_put("from/config.json", before);
         write_out(m, "to");
-        assert_holds("to/config.json", after);
+        scratch_holds("to/config.json", after);
         scratch_close();
         st_model_destroy(m);
     }
@@ -183,7 +170,7 @@ static void test_dtype_is_added(void **state)
     scratch_open();
     make_source();
     snprintf(config, sizeof(config), CONFIG, "");
-    write_text("from/config.json", config);
+    scratch_put("from/config.json", config);
     write_out(m, "to");
     have = read_file(scratch_path("to/config.json"), &bytes);
     assert_memory_equal(have, config, strlen(config) - 3);
@@ -202,15 +189,15 @@ static void test_files_of_others_stay(void **state)
     scratch_open();
     make_source();
     assert_int_equal(mkdir(scratch_path("to"), 0700), 0);
-    write_text("to/tokenizer.json", "mine");
+    scratch_put("to/tokenizer.json", "mine");
     write_out(m, "to");
-    assert_holds("to/tokenizer.json", "mine");
+    scratch_holds("to/tokenizer.json", "mine");
     assert_true(is_there("to/LICENSE"));
     write_out(m, "to"); /* over itself */
-    assert_holds("to/tokenizer.json", "mine");
-    assert_holds("to/chat_template.jinja", "{{ messages }}");
+    scratch_holds("to/tokenizer.json", "mine");
+    scratch_holds("to/chat_template.jinja", "{{ messages }}");
     write_out(m, "from"); /* over the source */
-    assert_holds("from/tokenizer.json", "{\"vocab\": {}}");
+    scratch_holds("from/tokenizer.json", "{\"vocab\": {}}");
     check_read(m, scratch_path("from"));
     scratch_close();
     st_model_destroy(m);
@@ -268,9 +255,9 @@ static void test_generation_config_is_the_sources_or_none(void **state)
     scratch_open();
     make_source();
     assert_int_equal(mkdir(scratch_path("to"), 0700), 0);
-    write_text("to/generation_config.json", "{\"eos_token_id\": 1}");
+    scratch_put("to/generation_config.json", "{\"eos_token_id\": 1}");
     write_out(m, "to");
-    assert_holds("to/generation_config.json", "{ \"eos_token_id\": [2, 5], \"temperature\": 0.6 }");
+    scratch_holds("to/generation_config.json", "{ \"eos_token_id\": [2, 5], \"temperature\": 0.6 }");
     assert_int_equal(unlink(scratch_path("from/generation_config.json")), 0);
     write_out(m, "to");
     assert_false(is_there("to/generation_config.json"));
@@ -293,7 +280,7 @@ static void test_what_cannot_be_read_is_known_at_the_start(void **state)
                    "from/chat_template.jinja: No such file or directory: it lies beside the weights");
     assert_false(is_there("to"));
     assert_int_equal(unlink(scratch_path("from/chat_template.jinja")), 0);
-    write_text("from/config.json", "{\"dtyp\\u0065\": \"bfloat16\"}");
+    scratch_put("from/config.json", "{\"dtyp\\u0065\": \"bfloat16\"}");
     assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, false), STRATA_E_INPUT, "from/config.json:1:");
     assert_int_equal(unlink(scratch_path("from/config.json")), 0);
     assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, false), STRATA_E_INPUT, "from/config.json: No such file");
@@ -324,7 +311,7 @@ static void test_the_source_may_go(void **state)
         free(weights);
     }
     assert_ok(st_hf_writer_commit(w));
-    assert_holds("to/tokenizer.json", "{\"vocab\": {}}");
+    scratch_holds("to/tokenizer.json", "{\"vocab\": {}}");
     assert_true(is_there("to/config.json"));
     scratch_close();
     st_model_destroy(m);

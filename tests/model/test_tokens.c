@@ -3,6 +3,7 @@
 #include "model/data/tokens.h"
 #include "model_fixture.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/whole_file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>

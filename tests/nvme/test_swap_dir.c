@@ -6,6 +6,7 @@
 #include "tests/common/child.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/whole_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -72,13 +73,9 @@ static void assert_swap_works(struct st_swap *swap)
 static void write_text(const char *dir, const char *name, const char *text)
 {
     char path[PATH_MAX + 64];
-    FILE *file;
 
     snprintf(path, sizeof(path), "%s/%s", dir, name);
-    file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    assert_int_equal(fclose(file), 0);
+    write_file(path, text, strlen(text));
 }
 
 static void remove_path(const char *dir, const char *name)

@@ -3,6 +3,7 @@
 #include "nvme/swap/swap_users.h"
 #include "tests/common/child.h"
 #include "tests/common/scratch.h"
+#include "tests/common/whole_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -191,14 +192,10 @@ static void foreign_files_are_left_alone(void **state)
 {
     struct st_users users;
     char path[128];
-    FILE *file;
 
     (void)state;
     file_path(path);
-    file = fopen(path, "w");
-    assert_non_null(file);
-    fputs("mine", file);
-    fclose(file);
+    write_file(path, "mine", 4);
     st_users_join_at(&users, scratch_fd);
     assert_int_equal(users.fd, -1);
     assert_int_equal(st_users_holders(&users), 1);

@@ -1,6 +1,7 @@
 /* tests/offload/test_config_table.c - the field table against the list of DeepSpeed's keys, against docs/config.md, and
  * against itself.  With `--write docs/config.md` it rewrites the generated part of that file instead. */
 #include "offload/config/config_source_internal.h"
+#include "tests/common/whole_file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -208,22 +209,10 @@ static char *generated(size_t *bytes)
     return text;
 }
 
-static char *read_docs(void)
-{
-    FILE *file = fopen(DOCS_FILE, "r");
-    char *text = calloc(1, 1 << 18);
-
-    assert_non_null(file);
-    assert_non_null(text);
-    assert_true(fread(text, 1, (1 << 18) - 1, file) > 0);
-    fclose(file);
-    return text;
-}
-
 static void docs_are_up_to_date(void **state)
 {
     size_t bytes;
-    char *wanted = generated(&bytes), *docs = read_docs();
+    char *wanted = generated(&bytes), *docs = read_file(DOCS_FILE, NULL);
     const char *mark = strstr(docs, DOCS_MARK);
 
     (void)state;
@@ -237,7 +226,7 @@ static void docs_are_up_to_date(void **state)
 /* Keeps what stands above the mark. */
 static int write_docs(const char *path)
 {
-    char *docs = read_docs();
+    char *docs = read_file(DOCS_FILE, NULL);
     char *mark = strstr(docs, DOCS_MARK);
     FILE *file = mark != NULL ? fopen(path, "w") : NULL;
 
