@@ -55,6 +55,22 @@ void scratch_close(void)
     assert_int_equal(scratch_remove(NULL), 0);
 }
 
+static uint32_t open_at_begin;
+
+int scratch_begin(void **state)
+{
+    const int result = scratch_create(state);
+
+    open_at_begin = scratch_entries("/proc/self/fd", NULL);
+    return result;
+}
+
+int scratch_end(void **state)
+{
+    assert_int_equal(scratch_entries("/proc/self/fd", NULL), open_at_begin);
+    return scratch_remove(state);
+}
+
 const char *scratch_path(const char *name)
 {
     static _Thread_local char paths[8][256];

@@ -11,6 +11,9 @@ int scratch_create(void **state);
 int scratch_remove(void **state);
 /** A teardown that fails where the directory holds anything. */
 int scratch_remove_empty(void **state);
+/** Of each test, which may leave no descriptor open. */
+int scratch_begin(void **state);
+int scratch_end(void **state);
 /** The same within a test, which fails where they do. */
 void scratch_open(void);
 void scratch_close(void);

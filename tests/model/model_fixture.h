@@ -1,4 +1,4 @@
-/* tests/model/model_fixture.h - status checks and small files for the model tests. */
+/* tests/model/model_fixture.h - small models for the model tests. */
 #ifndef MODEL_FIXTURE_H
 #define MODEL_FIXTURE_H
 
@@ -12,18 +12,11 @@
 
 #include "core/base/error.h"
 #include "model/model.h"
+#include "tests/common/assert_status.h"
 #include "tests/common/scratch.h"
 #include <string.h>
 
 #define GOLDEN_DIR "tests/golden/gpt2_tiny"
-
-/** Fails with the last error's sentence. */
-#define assert_ok(st) assert_ok_at((st), __FILE__, __LINE__)
-void assert_ok_at(strata_status st, const char *file, int line);
-
-/** The status, and a last error that contains `part`. */
-#define assert_refused(st, want, part) assert_refused_at((st), (want), (part), __FILE__, __LINE__)
-void assert_refused_at(strata_status st, strata_status want, const char *part, const char *file, int line);
 
 /** A model small enough for every test. */
 struct st_model_config tiny_config(void);

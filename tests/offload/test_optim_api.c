@@ -1,5 +1,6 @@
 /* The public optimizers against the engine's kernels and coefficients, called plainly: the same bits for every rule, layout,
  * gradient dtype, number of threads and instruction set; norms, resuming, and what is refused. */
+#include "tests/common/assert_status.h"
 #include "tests/common/fault_walk.h"
 #include "tests/offload/optim_fixture.h"
 
@@ -228,12 +229,6 @@ static void split_and_join(void **state)
 }
 
 /* --- refusals --- */
-
-static void assert_refused(strata_status st, strata_status status, const char *sentence)
-{
-    if (st != status || strstr(strata_last_error(), sentence) == NULL)
-        fail_msg("status %d, \"%s\": expected %d, \"%s\"", (int)st, strata_last_error(), (int)status, sentence);
-}
 
 static void bad_configs(void **state)
 {
