@@ -134,6 +134,8 @@ strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op)
 /* Copies outside a step: done on return. */
 strata_status st_engine_put(struct st_engine *eng, void *to_device, const void *from, uint64_t bytes);
 strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_device, uint64_t bytes);
+/* engine_load.c.  A slot of the host: the one that the program's first read of this kind fills; NULL: it has none. */
+void *st_engine_host_slot(const struct st_engine *eng, enum st_op_kind kind);
 /* engine_update.c */
 strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t chunk, void *state, void *weight_page,
                                      const void *grad_page);
