@@ -1,10 +1,10 @@
 /* tests/nvme/swap_dirs_fixture.c - see swap_dirs_fixture.h. */
 #include "swap_dirs_fixture.h"
+#include "core/base/error.h"
 #include "core/base/rng.h"
 #include "swap_fixture.h"
 #include "tests/common/scratch.h"
 
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,33 +58,10 @@ struct st_swap_opts swap_dirs_options(const char *method, uint32_t dir_count, bo
                                  .fake_latency_us = 30};
 }
 
-/* Ends when all of its transfers have. */
-struct batch {
-    pthread_mutex_t lock;
-    pthread_cond_t ended;
-    uint32_t pending;
-    strata_status status;
-    char sentence[512];
-    struct st_transfer moves[MOVES];
-};
-
-static void on_done(struct st_transfer *t, strata_status st)
+strata_status swap_dirs_move(struct st_swap *swap, enum st_io_op op, unsigned char *buf, uint64_t seed)
 {
-    struct batch *b = t->owner;
-
-    pthread_mutex_lock(&b->lock);
-    if (st != STRATA_OK && b->status == STRATA_OK) {
-        b->status = st;
-        snprintf(b->sentence, sizeof(b->sentence), "%s", strata_last_error());
-    }
-    if (--b->pending == 0)
-        pthread_cond_signal(&b->ended);
-    pthread_mutex_unlock(&b->lock);
-}
-
-strata_status swap_dirs_move(struct st_swap *swap, enum st_io_op op, unsigned char *buf, uint64_t seed, char sentence[512])
-{
-    struct batch b = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, MOVES, STRATA_OK, "", {{0}}};
+    struct latch latch = LATCH_INIT;
+    struct move moves[MOVES] = {0}, *failed = NULL;
     const uint64_t pages = SWAP_DIRS_BYTES / ST_SWAP_ALIGN;
     uint64_t at = 0;
 
@@ -93,23 +70,15 @@ strata_status swap_dirs_move(struct st_swap *swap, enum st_io_op op, unsigned ch
         uint64_t count = i + 1 < MOVES ? st_rng_u64(seed, 0, i) % spread : left;
 
         count = count < left ? count : left;
-        b.moves[i] = (struct st_transfer){.op = op,
-                                          .offset = at * ST_SWAP_ALIGN,
-                                          .bytes = count * ST_SWAP_ALIGN,
-                                          .buf = buf + at * ST_SWAP_ALIGN,
-                                          .done = on_done,
-                                          .owner = &b};
+        assert_int_equal(
+            move_start(swap, &moves[i], &latch, op, at * ST_SWAP_ALIGN, count * ST_SWAP_ALIGN, buf + at * ST_SWAP_ALIGN),
+            STRATA_OK);
         at += count;
     }
-    for (uint32_t i = 0; i < MOVES; i++)
-        assert_int_equal(st_swap_submit(swap, &b.moves[i]), STRATA_OK);
-    pthread_mutex_lock(&b.lock);
-    while (b.pending > 0)
-        pthread_cond_wait(&b.ended, &b.lock);
-    pthread_mutex_unlock(&b.lock);
-    if (sentence != NULL)
-        snprintf(sentence, 512, "%s", b.sentence);
-    return b.status;
+    latch_wait(&latch);
+    for (uint32_t i = 0; i < MOVES && failed == NULL; i++)
+        failed = moves[i].status != STRATA_OK ? &moves[i] : NULL;
+    return failed != NULL ? st_error(failed->status, "%s", failed->sentence) : STRATA_OK;
 }
 
 unsigned char *swap_dirs_random(uint64_t seed)
@@ -129,8 +98,8 @@ void swap_dirs_assert_works(struct st_swap *swap, uint64_t seed)
 {
     unsigned char *out = swap_dirs_random(seed), *in = swap_dirs_random(seed + 1);
 
-    assert_int_equal(swap_dirs_move(swap, ST_IO_WRITE, out, seed, NULL), STRATA_OK);
-    assert_int_equal(swap_dirs_move(swap, ST_IO_READ, in, seed + 2, NULL), STRATA_OK);
+    assert_int_equal(swap_dirs_move(swap, ST_IO_WRITE, out, seed), STRATA_OK);
+    assert_int_equal(swap_dirs_move(swap, ST_IO_READ, in, seed + 2), STRATA_OK);
     assert_memory_equal(out, in, SWAP_DIRS_BYTES);
     free(out);
     free(in);

@@ -18,8 +18,9 @@ int swap_dirs_create(void **state);
 int swap_dirs_remove(void **state);
 /** Over the first dir_count of them, equal parts or by swap_dirs_rates. */
 struct st_swap_opts swap_dirs_options(const char *method, uint32_t dir_count, bool equal);
-/** All of the space in pieces of random size, which lie anywhere over the units.  @param sentence  of the first failure; NULL */
-strata_status swap_dirs_move(struct st_swap *swap, enum st_io_op op, unsigned char *buf, uint64_t seed, char sentence[512]);
+/** All of the space in pieces of random size, which lie anywhere over the units; the first failure by place, with its sentence.
+ */
+strata_status swap_dirs_move(struct st_swap *swap, enum st_io_op op, unsigned char *buf, uint64_t seed);
 /** [SWAP_DIRS_BYTES], a function of the seed; free() it. */
 unsigned char *swap_dirs_random(uint64_t seed);
 /** Fails unless all of the space comes back as it was written. */

@@ -1,46 +1,79 @@
 /* tests/nvme/swap_fixture.c - see swap_fixture.h. */
 #include "swap_fixture.h"
+#include "core/base/error.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
 
 #include <cmocka.h>
 
-struct waiter {
-    pthread_mutex_t lock;
-    pthread_cond_t done;
-    bool ended;
-    strata_status status;
-};
+void latch_wait(struct latch *latch)
+{
+    pthread_mutex_lock(&latch->lock);
+    while (latch->pending > 0)
+        pthread_cond_wait(&latch->zero, &latch->lock);
+    pthread_mutex_unlock(&latch->lock);
+}
 
 static void on_done(struct st_transfer *t, strata_status st)
 {
-    struct waiter *w = t->owner;
+    struct move *move = t->owner;
 
-    pthread_mutex_lock(&w->lock);
-    w->ended = true;
-    w->status = st;
-    pthread_cond_signal(&w->done);
-    pthread_mutex_unlock(&w->lock);
+    if (move->again > 0) {
+        move->again--;
+        if (st_swap_submit(move->swap, t) == STRATA_OK)
+            return;
+    }
+    pthread_mutex_lock(&move->latch->lock);
+    move->done_count++;
+    move->status = st;
+    snprintf(move->sentence, sizeof(move->sentence), "%s", st == STRATA_OK ? "" : strata_last_error());
+    if (--move->latch->pending == 0)
+        pthread_cond_signal(&move->latch->zero);
+    pthread_mutex_unlock(&move->latch->lock);
+}
+
+strata_status move_start(struct st_swap *swap, struct move *move, struct latch *latch, enum st_io_op op, uint64_t offset,
+                         uint64_t bytes, void *buf)
+{
+    strata_status st;
+
+    move->transfer = (struct st_transfer){.op = op, .offset = offset, .bytes = bytes, .buf = buf, .done = on_done, .owner = move};
+    move->latch = latch;
+    move->done_count = 0;
+    pthread_mutex_lock(&latch->lock);
+    latch->pending++;
+    pthread_mutex_unlock(&latch->lock);
+    if ((st = st_swap_submit(swap, &move->transfer)) != STRATA_OK) {
+        pthread_mutex_lock(&latch->lock);
+        latch->pending--;
+        pthread_mutex_unlock(&latch->lock);
+    }
+    return st;
+}
+
+strata_status move_wait(struct st_swap *swap, struct move *move, enum st_io_op op, uint64_t offset, uint64_t bytes, void *buf)
+{
+    struct latch latch = LATCH_INIT;
+    const strata_status st = move_start(swap, move, &latch, op, offset, bytes, buf);
+
+    latch_wait(&latch);
+    if (st != STRATA_OK || move->status == STRATA_OK)
+        return st;
+    return st_error(move->status, "%s", move->sentence); /* which the I/O thread was told */
 }
 
 strata_status swap_move(struct st_swap *swap, enum st_io_op op, void *buf, uint64_t bytes)
 {
-    struct waiter w = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, STRATA_OK};
-    struct st_transfer t = {.op = op, .bytes = bytes, .buf = buf, .done = on_done, .owner = &w};
-    const strata_status st = st_swap_submit(swap, &t);
+    struct move move = {0};
 
-    pthread_mutex_lock(&w.lock);
-    while (st == STRATA_OK && !w.ended)
-        pthread_cond_wait(&w.done, &w.lock);
-    pthread_mutex_unlock(&w.lock);
-    return st != STRATA_OK ? st : w.status;
+    return move_wait(swap, &move, op, 0, bytes, buf);
 }
 
 bool swap_private_mounts(void)

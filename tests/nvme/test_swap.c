@@ -3,7 +3,7 @@
 #include "core/base/fault.h"
 #include "core/base/rng.h"
 #include "core/system/clock.h"
-#include "nvme/swap/swap.h"
+#include "swap_fixture.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
@@ -29,94 +29,6 @@
 static const char *methods[8];
 static size_t method_count;
 static bool has_uring;
-
-/* Counts transfers that are still to end. */
-struct latch {
-    pthread_mutex_t lock;
-    pthread_cond_t zero;
-    uint32_t pending;
-};
-
-struct move {
-    struct st_transfer transfer;
-    struct latch *latch;
-    uint32_t done_count;
-    strata_status status;
-    char sentence[512];
-    struct st_swap *swap; /* set: done() submits the transfer again, `again` times */
-    uint32_t again;
-};
-
-static void latch_init(struct latch *latch)
-{
-    *latch = (struct latch){0};
-    pthread_mutex_init(&latch->lock, NULL);
-    pthread_cond_init(&latch->zero, NULL);
-}
-
-static void latch_wait(struct latch *latch)
-{
-    pthread_mutex_lock(&latch->lock);
-    while (latch->pending > 0)
-        pthread_cond_wait(&latch->zero, &latch->lock);
-    pthread_mutex_unlock(&latch->lock);
-}
-
-static void latch_fini(struct latch *latch)
-{
-    pthread_cond_destroy(&latch->zero);
-    pthread_mutex_destroy(&latch->lock);
-}
-
-static void on_done(struct st_transfer *t, strata_status st)
-{
-    struct move *move = t->owner;
-
-    if (move->again > 0) {
-        move->again--;
-        if (st_swap_submit(move->swap, t) == STRATA_OK)
-            return;
-    }
-    pthread_mutex_lock(&move->latch->lock);
-    move->done_count++;
-    move->status = st;
-    snprintf(move->sentence, sizeof(move->sentence), "%s", st == STRATA_OK ? "" : strata_last_error());
-    if (--move->latch->pending == 0)
-        pthread_cond_signal(&move->latch->zero);
-    pthread_mutex_unlock(&move->latch->lock);
-}
-
-static strata_status move_start(struct st_swap *swap, struct move *move, struct latch *latch, enum st_io_op op, uint64_t offset,
-                                uint64_t bytes, void *buf)
-{
-    strata_status st;
-
-    move->transfer = (struct st_transfer){.op = op, .offset = offset, .bytes = bytes, .buf = buf, .done = on_done, .owner = move};
-    move->latch = latch;
-    move->done_count = 0;
-    pthread_mutex_lock(&latch->lock);
-    latch->pending++;
-    pthread_mutex_unlock(&latch->lock);
-    if ((st = st_swap_submit(swap, &move->transfer)) != STRATA_OK) {
-        pthread_mutex_lock(&latch->lock);
-        latch->pending--;
-        pthread_mutex_unlock(&latch->lock);
-    }
-    return st;
-}
-
-static strata_status move_wait(struct st_swap *swap, struct move *move, enum st_io_op op, uint64_t offset, uint64_t bytes,
-                               void *buf)
-{
-    struct latch latch;
-    strata_status st;
-
-    latch_init(&latch);
-    st = move_start(swap, move, &latch, op, offset, bytes, buf);
-    latch_wait(&latch);
-    latch_fini(&latch);
-    return st != STRATA_OK ? st : move->status;
-}
 
 static struct st_swap_opts options(const char *method, uint64_t bytes)
 {
@@ -160,16 +72,14 @@ struct mover_thread {
 
 static void move_all(struct mover_thread *t, enum st_io_op op, unsigned char *buf)
 {
-    struct latch latch;
+    struct latch latch = LATCH_INIT;
 
-    latch_init(&latch);
     for (uint32_t i = 0; i < MOVES_MAX; i++)
         t->wrong += move_start(t->swap, &t->moves[i], &latch, op, t->base + (uint64_t)i * EXTENT_MAX, t->bytes[i],
                                buf + (uint64_t)i * EXTENT_MAX) != STRATA_OK;
     latch_wait(&latch);
     for (uint32_t i = 0; i < MOVES_MAX; i++)
         t->wrong += t->moves[i].status != STRATA_OK || t->moves[i].done_count != 1;
-    latch_fini(&latch);
 }
 
 static void *mover_thread_main(void *arg)
@@ -239,11 +149,10 @@ static void close_waits_for_all_that_was_submitted(void **state)
         struct move *moves = calloc(MOVES_MAX, sizeof(*moves));
         const struct st_swap_opts opts = options(methods[k], MOVES_MAX * BLOCK);
         unsigned char *buf = random_buffer(BLOCK, 0);
-        struct latch latch;
+        struct latch latch = LATCH_INIT;
         struct st_swap *swap;
 
         assert_non_null(moves);
-        latch_init(&latch);
         assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
         for (uint32_t i = 0; i < MOVES_MAX; i++)
             assert_int_equal(move_start(swap, &moves[i], &latch, ST_IO_WRITE, (uint64_t)i * BLOCK, BLOCK, buf), STRATA_OK);
@@ -253,7 +162,6 @@ static void close_waits_for_all_that_was_submitted(void **state)
             assert_int_equal(moves[i].done_count, 1);
             assert_int_equal(moves[i].status, STRATA_OK);
         }
-        latch_fini(&latch);
         free(buf);
         free(moves);
         assert_int_equal(scratch_entries(scratch_dir, NULL), 0);

@@ -159,7 +159,6 @@ static void a_failed_request_names_its_file(void **state)
 {
     const struct st_swap_opts opts = swap_dirs_options("threads", 2, true);
     unsigned char *buf = swap_dirs_random(1);
-    char sentence[512];
     struct st_swap *swap;
     bool seen[2] = {false, false};
 
@@ -167,10 +166,12 @@ static void a_failed_request_names_its_file(void **state)
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
     for (uint32_t after = 0; after < 12; after++) {
         st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .after = after, .count = 1, .result = -EIO});
-        assert_int_equal(swap_dirs_move(swap, ST_IO_WRITE, buf, 1, sentence), STRATA_E_IO);
+        assert_int_equal(swap_dirs_move(swap, ST_IO_WRITE, buf, 1), STRATA_E_IO);
         assert_int_equal(st_fault_disarm(), 1);
-        seen[0] = seen[0] || (strstr(sentence, swap_dirs[0]) != NULL && strstr(sentence, "/swap-0: write of") != NULL);
-        seen[1] = seen[1] || (strstr(sentence, swap_dirs[1]) != NULL && strstr(sentence, "/swap-1: write of") != NULL);
+        seen[0] = seen[0] ||
+                  (strstr(strata_last_error(), swap_dirs[0]) != NULL && strstr(strata_last_error(), "/swap-0: write of") != NULL);
+        seen[1] = seen[1] ||
+                  (strstr(strata_last_error(), swap_dirs[1]) != NULL && strstr(strata_last_error(), "/swap-1: write of") != NULL);
     }
     assert_true(seen[0] && seen[1]);
     swap_dirs_assert_works(swap, 5);
@@ -194,8 +195,8 @@ static void every_single_failure_is_clean(void **state)
 
         memset(in, 0, SWAP_DIRS_BYTES);
         if ((st = st_swap_open(&swap, &opts)) == STRATA_OK) {
-            if ((st = swap_dirs_move(swap, ST_IO_WRITE, out, 1, NULL)) == STRATA_OK)
-                st = swap_dirs_move(swap, ST_IO_READ, in, 2, NULL);
+            if ((st = swap_dirs_move(swap, ST_IO_WRITE, out, 1)) == STRATA_OK)
+                st = swap_dirs_move(swap, ST_IO_READ, in, 2);
             st_swap_close(swap);
         }
         fault_walk_end(&walk, st);

@@ -84,7 +84,7 @@ static void a_kill_at_any_point_is_swept(void **state)
             kept_log_begin(ST_LOG_DEBUG);
             for (struct st_swap *swap; buf != NULL;) { /* a byte before each of its acts */
                 if (write(ends[1], "o", 1) != 1 || st_swap_open(&swap, &opts) != STRATA_OK || write(ends[1], "w", 1) != 1 ||
-                    swap_dirs_move(swap, ST_IO_WRITE, buf, 1, NULL) != STRATA_OK || write(ends[1], "c", 1) != 1)
+                    swap_dirs_move(swap, ST_IO_WRITE, buf, 1) != STRATA_OK || write(ends[1], "c", 1) != 1)
                     break;
                 st_swap_close(swap);
             }
