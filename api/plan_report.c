@@ -197,12 +197,12 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
 
     st_print(
         file,
-        "  %s, %s; weights of %u of %u pages stay on the device; %u of %u blocks keep their activations, %u of %u head tiles "
+        "  %s, %s; weights of %u of %u pages stay on the device; %u of %u blocks keep their activations, %u of %u head slices "
         "their "
         "logits, checkpoints on %s\n",
         plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
         plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->decided.resident_pages,
-        w->page_count, plan->decided.kept_blocks, w->block_count, plan->decided.kept_tiles, w->head_count,
+        w->page_count, plan->decided.kept_blocks, w->block_count, plan->decided.kept_slices, w->head_count,
         st_tier_name(plan->decided.activation_tier));
     if (!full || plan->policy.forward_only)
         return;
@@ -310,8 +310,8 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_put_u64(w, "pinned_chunks", plan->decided.pinned_chunks);
     st_json_put_u64(w, "blocks", plan->program.workload.block_count);
     st_json_put_u64(w, "kept_blocks", plan->decided.kept_blocks);
-    st_json_put_u64(w, "head_tiles", plan->program.workload.head_count);
-    st_json_put_u64(w, "kept_head_tiles", plan->decided.kept_tiles);
+    st_json_put_u64(w, "head_slices", plan->program.workload.head_count);
+    st_json_put_u64(w, "kept_head_slices", plan->decided.kept_slices);
     st_json_put_u64(w, "weight_slots", plan->decided.slots.weights);
     st_json_put_u64(w, "host_weight_slots", plan->decided.slots.host_weights);
     st_json_put_u64(w, "state_slots", plan->decided.slots.states);

@@ -2,9 +2,9 @@
 #include "model/layout.h"
 #include <assert.h>
 
-#define TILE_ELEMS_MAX (4u << 20)
-#define TILE_ROWS_MAX  4096u
-#define TILE_ROWS_MIN  64u
+#define SLICE_ELEMS_MAX (4u << 20)
+#define SLICE_ROWS_MAX  4096u
+#define SLICE_ROWS_MIN  64u
 
 static uint64_t rows_of(const struct st_model *m)
 {
@@ -98,7 +98,7 @@ struct st_head_internals st_head_internals_layout(const struct st_model *m)
 struct st_head_workspace st_head_workspace_layout(const struct st_model *m)
 {
     const uint64_t rows = rows_of(m) < ST_HEAD_ROWS ? rows_of(m) : ST_HEAD_ROWS;
-    const uint64_t elems = m->batch.generate ? 0 : rows * st_table_tile_rows(m->config.vocab, m->config.hidden);
+    const uint64_t elems = m->batch.generate ? 0 : rows * st_table_slice_rows(m->config.vocab, m->config.hidden);
     struct st_head_workspace l;
     uint64_t end = 0;
 
@@ -108,11 +108,11 @@ struct st_head_workspace st_head_workspace_layout(const struct st_model *m)
     return l;
 }
 
-uint32_t st_table_tile_rows(uint32_t vocab, uint32_t hidden)
+uint32_t st_table_slice_rows(uint32_t vocab, uint32_t hidden)
 {
-    uint32_t rows = TILE_ROWS_MAX;
+    uint32_t rows = SLICE_ROWS_MAX;
 
-    while (rows > TILE_ROWS_MIN && (uint64_t)rows * hidden > TILE_ELEMS_MAX)
+    while (rows > SLICE_ROWS_MIN && (uint64_t)rows * hidden > SLICE_ELEMS_MAX)
         rows /= 2;
     return rows < vocab ? rows : vocab;
 }
@@ -155,7 +155,7 @@ bool st_model_piece(const struct st_model *m, uint32_t page, uint64_t first, uin
     if (i >= tensor_count)
         return false;
     t = &m->tensors[tensor_index + i];
-    skipped = (uint64_t)p->row_first * m->config.hidden; /* of the table or head before this tile */
+    skipped = (uint64_t)p->row_first * m->config.hidden; /* of the table or head before this slice */
     elems = p->row_count > 0 ? (uint64_t)p->row_count * m->config.hidden : t->elems;
     begin = first > t->offset ? first : t->offset;
     end = first + count < t->offset + elems ? first + count : t->offset + elems;

@@ -114,7 +114,7 @@ struct st_head_internals {
     uint64_t bytes;
 };
 struct st_head_workspace {
-    uint64_t logits;  /* [min(rows, ST_HEAD_ROWS), tile rows] f32 */
+    uint64_t logits;  /* [min(rows, ST_HEAD_ROWS), slice rows] f32 */
     uint64_t dlogits; /* the same in the model's dtype */
     uint64_t bytes;
 };
@@ -125,8 +125,8 @@ struct st_block_workspace st_block_workspace_layout(const struct st_model *m);
 struct st_head_internals st_head_internals_layout(const struct st_model *m);
 struct st_head_workspace st_head_workspace_layout(const struct st_model *m);
 
-/** Rows of a table tile: the largest power of two with at most 4 Mi elements, within 64..4096, at most the vocabulary. */
-uint32_t st_table_tile_rows(uint32_t vocab, uint32_t hidden);
+/** Rows of a table slice: the largest power of two with at most 4 Mi elements, within 64..4096, at most the vocabulary. */
+uint32_t st_table_slice_rows(uint32_t vocab, uint32_t hidden);
 
 /** The tensors of one page: indices *first .. *first + *count - 1. */
 void st_model_page_tensors(const struct st_model *m, uint32_t page, uint32_t *first, uint32_t *count);

@@ -142,7 +142,7 @@ static struct st_model_widths widths_of(const struct st_model_config *c)
 static void workload_numbers(struct st_model *m)
 {
     const struct st_model_config *c = &m->config;
-    const uint32_t tile = st_table_tile_rows(c->vocab, c->hidden);
+    const uint32_t slice = st_table_slice_rows(c->vocab, c->hidden);
     struct st_workload *w = &m->workload;
 
     snprintf(w->name, sizeof(w->name), "%s", c->name);
@@ -156,7 +156,7 @@ static void workload_numbers(struct st_model *m)
     w->generate = m->batch.generate;
     w->workers = m->batch.workers > 0 ? m->batch.workers : 1;
     w->table_first = 0;
-    w->table_count = (c->vocab + tile - 1) / tile;
+    w->table_count = (c->vocab + slice - 1) / slice;
     w->position_page = c->positions == ST_POSITION_LEARNED ? w->table_count : ST_NO_PAGE;
     w->block_first = w->table_count + (c->positions == ST_POSITION_LEARNED ? 1 : 0);
     w->norm_page = w->block_first + c->blocks;

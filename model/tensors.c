@@ -1,6 +1,6 @@
 /* model/tensors.c - the tensors of a model, their names and initial values, and their places in pages.
  *
- * Page order is parameter order: table tiles, positions, blocks, final norm, head tiles.  Inside a page the decayed
+ * Page order is parameter order: table slices, positions, blocks, final norm, head slices.  Inside a page the decayed
  * matrices come first, then norms and biases, then what is frozen, each group a dense run of its tensors in list order. */
 #include "core/base/checksum.h"
 #include "core/base/error.h"
@@ -217,16 +217,16 @@ static void place_page(struct st_model *m, uint32_t page, enum st_page_kind kind
     }
 }
 
-static void place_tiles(struct st_model *m, const struct st_tensor *t, enum st_page_kind kind, uint32_t layer)
+static void place_slices(struct st_model *m, const struct st_tensor *t, enum st_page_kind kind, uint32_t layer)
 {
-    const uint32_t vocab = m->config.vocab, tile = st_table_tile_rows(vocab, m->config.hidden);
+    const uint32_t vocab = m->config.vocab, slice = st_table_slice_rows(vocab, m->config.hidden);
 
     for (uint32_t i = 0; i < t->page_count; i++) {
         struct st_page *p = &m->workload.pages[t->page + i];
-        const uint32_t row = i * tile;
+        const uint32_t row = i * slice;
 
         *p = (struct st_page){
-            .kind = kind, .layer = layer, .row_first = row, .row_count = vocab - row < tile ? vocab - row : tile};
+            .kind = kind, .layer = layer, .row_first = row, .row_count = vocab - row < slice ? vocab - row : slice};
         (void)st_page_add(p, kind_of(m, t), m->batch.dtype, (uint64_t)p->row_count * m->config.hidden);
     }
 }
@@ -235,14 +235,14 @@ static void place_tensors(struct st_model *m)
 {
     const struct st_workload *w = &m->workload;
 
-    place_tiles(m, &m->tensors[0], ST_PAGE_TABLE, 0);
+    place_slices(m, &m->tensors[0], ST_PAGE_TABLE, 0);
     if (w->position_page != ST_NO_PAGE)
         place_page(m, w->position_page, ST_PAGE_POSITIONS, 0);
     for (uint32_t b = 0; b < w->block_count; b++)
         place_page(m, w->block_first + b, ST_PAGE_BLOCK, b + 1);
     place_page(m, w->norm_page, ST_PAGE_NORM, w->block_count + 1);
     if (!w->tied)
-        place_tiles(m, &m->tensors[m->tensor_count - 1], ST_PAGE_HEAD, w->block_count + 1);
+        place_slices(m, &m->tensors[m->tensor_count - 1], ST_PAGE_HEAD, w->block_count + 1);
 }
 
 /* --- freezing --- */

@@ -17,16 +17,16 @@ enum st_call_kind {
     ST_CALL_BLOCK_FORWARD,  /* act -> act_out, internals filled                  weight: block page */
     ST_CALL_BLOCK_BACKWARD, /* dact: gradient of the output in, of the input out; internals filled again first when `recompute` */
     ST_CALL_HEAD_NORM,      /* act -> internals (normalised input); its gradient accumulator zeroed   weight: norm page */
-    ST_CALL_HEAD_STATS,     /* one tile: logits, running softmax statistics      weight: tile page */
+    ST_CALL_HEAD_STATS,     /* one slice: logits, running softmax statistics      weight: slice page */
     ST_CALL_HEAD_LOSS,      /* loss_sum = sum over rows of -log p(target) */
-    ST_CALL_HEAD_GRAD,      /* one tile: logits, again if `recompute`; dlogits; grad: tile page +=; internals' accumulator += */
+    ST_CALL_HEAD_GRAD,      /* one slice: logits, again if `recompute`; dlogits; grad: slice page +=; internals' accumulator += */
     ST_CALL_HEAD_BACKWARD,  /* norm backward: act (head input), internals -> dact; grad: norm page +=  weight: norm page */
 };
 
 struct st_call {
     enum st_call_kind kind;
     uint32_t block, micro;           /* block 0-based */
-    uint32_t tile;                   /* head tile index, 0-based */
+    uint32_t slice;                  /* head slice index, 0-based */
     bool recompute;                  /* BLOCK_BACKWARD: internals hold nothing yet; HEAD_GRAD: there are no logits */
     const struct st_tensor_ops *ops; /* the device's; NULL: paced */
     struct st_device *device;
@@ -38,7 +38,7 @@ struct st_call {
     void *act_out;       /* [rows, hidden] output of the block */
     void *dact;          /* [rows, hidden] gradient at the layer's boundary, in and out */
     void *internals;     /* block_internal_bytes or head_internal_bytes, of this micro-batch */
-    float *logits;       /* [rows, tile's vocabulary]: HEAD_STATS leaves them, HEAD_GRAD finds them; NULL: not kept */
+    float *logits;       /* [rows, slice's vocabulary]: HEAD_STATS leaves them, HEAD_GRAD finds them; NULL: not kept */
     void *workspace;     /* the larger of the workload's workspaces */
     const int32_t *tokens, *targets; /* [rows], device */
     double *loss_sum;                /* device */

@@ -73,13 +73,13 @@ static bool in_pages(const struct st_workload *w, uint32_t first, uint32_t count
     return count > 0 && first < w->page_count && count <= w->page_count - first;
 }
 
-/* Parameter order: table, positions, blocks, norm, and an untied head's tiles last. */
+/* Parameter order: table, positions, blocks, norm, and an untied head's slices last. */
 static strata_status check_ranges(const struct st_workload *w)
 {
     const uint32_t positions = w->position_page == ST_NO_PAGE ? 0 : 1;
 
     if (w->table_first != 0 || !in_pages(w, w->table_first, w->table_count))
-        return fault(w, "table tiles are not the first pages");
+        return fault(w, "table slices are not the first pages");
     if (positions > 0 && w->position_page != w->table_count)
         return fault(w, "the position page does not follow the table");
     if (w->block_first != w->table_count + positions || !in_pages(w, w->block_first, w->block_count))
@@ -173,7 +173,7 @@ static strata_status check_pages(const struct st_workload *w)
     return w->params == params ? STRATA_OK : fault(w, "params is not the sum over the pages");
 }
 
-static strata_status check_tiles(const struct st_workload *w, uint32_t first, uint32_t count)
+static strata_status check_slices(const struct st_workload *w, uint32_t first, uint32_t count)
 {
     uint32_t row = 0;
 
@@ -181,14 +181,14 @@ static strata_status check_tiles(const struct st_workload *w, uint32_t first, ui
         const struct st_page *p = &w->pages[i];
 
         if (p->row_first != row || p->row_count == 0 || p->row_count > w->vocab - row)
-            return page_fault(w, i, "tiles do not cover the vocabulary in order");
+            return page_fault(w, i, "slices do not cover the vocabulary in order");
         if (p->params != (uint64_t)p->row_count * w->hidden)
-            return page_fault(w, i, "a tile is not whole rows");
+            return page_fault(w, i, "a slice is not whole rows");
         if (p->row_count > w->pages[first].row_count || (i + 1 < first + count && p->row_count != w->pages[first].row_count))
-            return page_fault(w, i, "tiles differ in rows before the last");
+            return page_fault(w, i, "slices differ in rows before the last");
         row += p->row_count;
     }
-    return row == w->vocab ? STRATA_OK : fault(w, "tiles do not cover the vocabulary");
+    return row == w->vocab ? STRATA_OK : fault(w, "slices do not cover the vocabulary");
 }
 
 static strata_status check_costs(const struct st_workload *w)
@@ -216,8 +216,8 @@ strata_status st_workload_check(const struct st_workload *w)
     strata_status st;
 
     if ((st = check_counts(w)) != STRATA_OK || (st = check_ranges(w)) != STRATA_OK || (st = check_pages(w)) != STRATA_OK ||
-        (st = check_tiles(w, w->table_first, w->table_count)) != STRATA_OK ||
-        (st = check_tiles(w, w->head_first, w->head_count)) != STRATA_OK)
+        (st = check_slices(w, w->table_first, w->table_count)) != STRATA_OK ||
+        (st = check_slices(w, w->head_first, w->head_count)) != STRATA_OK)
         return st;
     return check_costs(w);
 }

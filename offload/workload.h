@@ -2,7 +2,7 @@
  *
  * Made by model/, read by the planner.  No pointers into the model, no tensors.
  *
- * A layer (embedding, blocks, head) is split in pages: a block is one page; the embedding table is cut in tiles
+ * A layer (embedding, blocks, head) is split in pages: a block is one page; the embedding table is cut in slices
  * of whole rows, one page each, followed by one page for what else the embedding has (positions; may be absent).
  * A page is flattened group by group; every group starts at a multiple of ST_PAGE_ALIGN elements of the page. */
 #ifndef OFFLOAD_WORKLOAD_H
@@ -51,7 +51,7 @@ struct st_page {
     uint64_t trained_elems;        /* the same of what lies before the frozen group, */
     uint64_t trained_bytes;        /* which is what gradients, sums and updates have */
     uint64_t params;               /* sum of the groups' elems */
-    uint32_t row_first, row_count; /* table tiles: rows of the vocabulary; else 0 */
+    uint32_t row_first, row_count; /* table slices: rows of the vocabulary; else 0 */
 };
 
 /** Add elements behind those of the page's last group, if that is of this kind and format, else as a group of their own.
@@ -74,13 +74,13 @@ struct st_workload {
     uint32_t vocab, hidden, seq, micro_batch, grad_accum;
     uint64_t params; /* trained parameters, tied ones once */
 
-    struct st_page *pages; /* [page_count], in parameter order: table tiles, positions, blocks, final norm */
+    struct st_page *pages; /* [page_count], in parameter order: table slices, positions, blocks, final norm */
     uint32_t page_count;
-    uint32_t table_first, table_count; /* embedding table tiles */
+    uint32_t table_first, table_count; /* embedding table slices */
     uint32_t position_page;            /* or ST_NO_PAGE */
     uint32_t block_first;              /* block b is page block_first + b */
     uint32_t norm_page;                /* final norm */
-    uint32_t head_first, head_count;   /* tiles of the head's matrix; tied: the table's */
+    uint32_t head_first, head_count;   /* slices of the head's matrix; tied: the table's */
     bool tied;
     struct st_span *order; /* [order_count] parameter order of the weights, for digests; NULL: page by page, group by group */
     uint32_t order_count;
@@ -90,7 +90,7 @@ struct st_workload {
     uint64_t block_internal_bytes;  /* what backward of a block needs beside its input; kept or recomputed */
     uint64_t block_workspace_bytes; /* scratch of a block's forward or backward, beside the above */
     uint64_t head_internal_bytes;   /* per micro-batch: normalised input, statistics, its gradient */
-    uint64_t head_workspace_bytes;  /* logits tile and the like */
+    uint64_t head_workspace_bytes;  /* logits slice and the like */
     uint64_t embed_workspace_bytes;
     uint64_t constants_bytes; /* device bytes of what never changes (rotary tables); 0: none */
     bool generate;            /* rows are the next tokens of one sequence; block internals are its key-value cache and stay */
@@ -103,10 +103,10 @@ struct st_workload {
     double model_flops_per_token; /* for MFU: 6 P + 12 L h T */
 };
 
-/** Bytes of a head tile's logits of one micro-batch: [rows, tile's vocabulary] fp32. */
-static inline uint64_t st_workload_logits_bytes(const struct st_workload *w, uint32_t tile)
+/** Bytes of a head slice's logits of one micro-batch: [rows, slice's vocabulary] fp32. */
+static inline uint64_t st_workload_logits_bytes(const struct st_workload *w, uint32_t slice)
 {
-    return (uint64_t)w->micro_batch * w->seq * w->pages[w->head_first + tile].row_count * sizeof(float);
+    return (uint64_t)w->micro_batch * w->seq * w->pages[w->head_first + slice].row_count * sizeof(float);
 }
 
 /** Multiple-of checks, group order, sums.  E_INTERNAL naming the first fault. */

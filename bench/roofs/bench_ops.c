@@ -356,7 +356,7 @@ int main(int argc, char **argv)
         matmul_row(&b, "gpt2 projection", 512, 768, 768, dtypes[i]);
         matmul_row(&b, "gpt2 ffn up", 512, 3072, 768, dtypes[i]);
         matmul_row(&b, "gpt2 ffn down", 512, 768, 3072, dtypes[i]);
-        matmul_row(&b, "gpt2 head tile", 512, 4096, 768, dtypes[i]);
+        matmul_row(&b, "gpt2 head slice", 512, 4096, 768, dtypes[i]);
         matmul_row(&b, "nano qkv", 4096, 384, 128, dtypes[i]);
         matmul_row(&b, "nano projection", 4096, 128, 128, dtypes[i]);
         matmul_row(&b, "nano ffn up", 4096, 512, 128, dtypes[i]);

@@ -92,9 +92,9 @@ struct st_ops {
     void (*attention_row)(void *out, float *s, const void *q, const void *k, const void *v, size_t ld, uint32_t keys,
                           uint32_t head_dim, float scale, strata_dtype dt);
 
-    /* --- softmax cross-entropy over one tile of the vocabulary: entries first .. first + cols - 1 --- */
+    /* --- softmax cross-entropy over one slice of the vocabulary: entries first .. first + cols - 1 --- */
 
-    /* stats[r] = {max, sum of exp(logit - max), target logit} so far; a tile with first 0 starts it. */
+    /* stats[r] = {max, sum of exp(logit - max), target logit} so far; a slice with first 0 starts it. */
     void (*xent_stats)(float *stats, const float *logits, const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first);
     /* dlogits = (softmax - onehot) * scale; zeros in rows with target < 0. */
     void (*xent_grad)(void *dlogits, const float *logits, const float *stats, const int32_t *targets, uint32_t rows,

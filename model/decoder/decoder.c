@@ -90,8 +90,8 @@ static uint32_t page_of(const struct st_model *m, const struct st_call *call)
         return w->block_first + call->block;
     case ST_CALL_HEAD_STATS:
     case ST_CALL_HEAD_GRAD:
-        assert(call->tile < w->head_count);
-        return w->head_first + call->tile;
+        assert(call->slice < w->head_count);
+        return w->head_first + call->slice;
     case ST_CALL_HEAD_NORM:
     case ST_CALL_HEAD_LOSS:
     case ST_CALL_HEAD_BACKWARD:

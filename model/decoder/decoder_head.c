@@ -1,6 +1,6 @@
-/* model/decoder/decoder_head.c - the final norm, and logits, loss and gradients by tiles of the vocabulary.
+/* model/decoder/decoder_head.c - the final norm, and logits, loss and gradients by slices of the vocabulary.
  *
- * A tile's logits are made in runs of ST_HEAD_ROWS rows, in the workspace, which they bound, or where they are kept for backward.
+ * A slice's logits are made in runs of ST_HEAD_ROWS rows: in the workspace, which they bound, or where they stay for backward.
  * Generation makes the last row's alone, where they stay. */
 #include "model/decoder/decoder_internal.h"
 
@@ -24,7 +24,7 @@ strata_status st_head_backward(const struct st_frame *f)
                                   NULL);
 }
 
-/* A run of rows against one tile of the vocabulary. */
+/* A run of rows against one slice of the vocabulary. */
 struct head_part {
     uint32_t row, rows; /* of the micro-batch */
     uint32_t hidden;
@@ -40,7 +40,7 @@ static struct head_part head_part_at(const struct st_frame *f, uint32_t row)
 {
     const struct st_head_internals in = st_head_internals_layout(f->m);
     const struct st_head_workspace ws = st_head_workspace_layout(f->m);
-    const struct st_page *page = &f->m->workload.pages[f->m->workload.head_first + f->call->tile];
+    const struct st_page *page = &f->m->workload.pages[f->m->workload.head_first + f->call->slice];
     const uint32_t hidden = f->m->config.hidden;
     const uint64_t elem = (uint64_t)row * hidden;
     unsigned char *internals = f->call->internals, *workspace = f->call->workspace;
@@ -59,7 +59,7 @@ static struct head_part head_part_at(const struct st_frame *f, uint32_t row)
     };
 }
 
-/* logits = normalised tile^T, fp32 */
+/* logits = normalised slice^T, fp32 */
 static strata_status head_logits(const struct st_frame *f, const struct head_part *p)
 {
     const struct st_matmul mm = {
@@ -77,7 +77,7 @@ static strata_status head_logits(const struct st_frame *f, const struct head_par
     return f->ops->matmul(f->dev, &mm, p->logits, p->normalised, f->call->weight, NULL);
 }
 
-/* gradient += dlogits tile; grad of the tile += dlogits^T normalised, unless it is frozen */
+/* gradient += dlogits slice; grad of the slice += dlogits^T normalised, unless it is frozen */
 static strata_status head_products(const struct st_frame *f, const struct head_part *p)
 {
     const struct st_matmul input = {
@@ -110,7 +110,7 @@ static strata_status head_products(const struct st_frame *f, const struct head_p
     return f->ops->matmul(f->dev, &weight, f->call->grad, p->dlogits, p->normalised, NULL);
 }
 
-/* The last row's logits of this tile. */
+/* The last row's logits of this slice. */
 static strata_status next_token_logits(const struct st_frame *f)
 {
     struct head_part p = head_part_at(f, f->rows - 1);

@@ -6,7 +6,7 @@
  * what the engine itself runs there, is offload/device/device.h.
  *
  * Activations, weights and activation gradients have dtype `dt` (BF16, F16 or F32); gradients of parameters accumulate in
- * F32.  Tile shapes are functions of the operands' shapes alone, so results never depend on budgets or thread count.  Shapes are
+ * F32.  Block shapes are functions of the operands' shapes alone, so results never depend on budgets or thread count.  Shapes are
  * row-major; `rows` = batch * seq of one micro-batch. */
 #ifndef OFFLOAD_DEVICE_TENSOR_OPS_H
 #define OFFLOAD_DEVICE_TENSOR_OPS_H
@@ -28,7 +28,7 @@ struct st_attention {
 
 struct st_tensor_ops {
     strata_status (*zero)(struct st_device *dev, void *dst, uint64_t bytes);
-    /* C = op(A) op(B) + bias, with the epilogue; spread over workers in tiles fixed by the shape.  What GELU leaves in C need not
+    /* C = op(A) op(B) + bias, with the epilogue; spread over workers in blocks set by the shape.  What GELU leaves in C need not
      * have the bits of gelu_forward(aux): what is made of aux later is made of aux each time. */
     strata_status (*matmul)(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
                             const void *bias);
@@ -85,8 +85,8 @@ struct st_tensor_ops {
     strata_status (*embed_position_backward)(struct st_device *dev, float *dpos, const void *dx, uint32_t rows, uint32_t seq,
                                              uint32_t cols, strata_dtype dt);
 
-    /* Softmax cross-entropy over tiles of the vocabulary.  stats [rows][3] f32: running max, sum of exp, target logit.
-     * first tile: initialises.  logits [rows, cols] f32, cols = this tile's vocabulary rows starting at `first`. */
+    /* Softmax cross-entropy over slices of the vocabulary.  stats [rows][3] f32: running max, sum of exp, target logit.
+     * first slice: initialises.  logits [rows, cols] f32, cols = this slice's vocabulary rows starting at `first`. */
     strata_status (*xent_stats)(struct st_device *dev, float *stats, const float *logits, const int32_t *targets, uint32_t rows,
                                 uint32_t cols, uint32_t first);
     /* dlogits [rows, cols] dt = (softmax - onehot) * scale; rows with target < 0 give zeros. */

@@ -14,7 +14,7 @@ void *st_engine_operand(const struct st_engine *eng, const struct st_op *op, enu
     return st_engine_pointer(eng, a->buffer);
 }
 
-/* Number n of an operand that the op has for each of several tiles or micro-batches. */
+/* Number n of an operand that the op has for each of several slices or micro-batches. */
 static void *each(const struct st_engine *eng, const struct st_op *op, enum st_role role, uint32_t n)
 {
     const struct st_access *a = st_op_access(eng->program->accesses, op, role) + n;
@@ -170,8 +170,8 @@ struct scatter {
 static float *parked_row(const struct scatter *s, uint32_t token)
 {
     const struct st_workload *w = &s->eng->program->workload;
-    const uint32_t tile_rows = w->pages[w->table_first].row_count;
-    const uint32_t page = w->table_first + token / tile_rows;
+    const uint32_t slice_rows = w->pages[w->table_first].row_count;
+    const uint32_t page = w->table_first + token / slice_rows;
 
     assert(token >= w->pages[page].row_first && token - w->pages[page].row_first < w->pages[page].row_count);
     return (float *)st_engine_pointer(s->eng, s->eng->program->pages[page].accum_region) +
@@ -340,7 +340,7 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         .kind = st_op_rows[op->kind].call,
         .block = op->block,
         .micro = op->micro,
-        .tile = op->tile,
+        .slice = op->slice,
         .recompute = op->recompute,
         .ops = eng->device->ops->tensors,
         .device = eng->device,

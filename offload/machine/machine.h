@@ -31,7 +31,7 @@ struct st_machine_opts {
 strata_status st_machine_here(struct st_machine *out, const struct st_machine_opts *opts);
 
 enum st_measure {
-    ST_MEASURE_COMPUTE = 1, /* matmul at the workload's shapes on the workers; a block forward and backward; a tile of the head */
+    ST_MEASURE_COMPUTE = 1, /* matmul at the workload's shapes on the workers; a block forward and backward; a head slice */
     ST_MEASURE_LINKS = 2,   /* copies */
     ST_MEASURE_UPDATE = 4,  /* updates, checksums */
     ST_MEASURE_DISK = 8,    /* the NVMe directories, each alone and all together; nothing with the fake method */
@@ -40,7 +40,7 @@ enum st_measure {
 
 /** Short measurement (about three seconds for all, by its limits half of that on a device with queues).  Fills the rates of
  * *machine; a probe that fails leaves its rate 0, with a warning in the log.
- *  @param compute  runs the block, then the head's tile, each on buffers of at most 1 GiB (4 in a device's own memory, and half
+ *  @param compute  runs the block, then the head's slice, each on buffers of at most 1 GiB (4 in a device's own memory, and half
  * of what is free there) and a quarter of the device's capacity; what needs more, what takes over five seconds, or NULL:
  * block_flops, head_flops are left as they are.
  *  @param what  of st_measure.

@@ -1,5 +1,5 @@
 /* offload/machine/machine_measure_compute.c - how fast a device multiplies matrices, and how fast it runs the model: a block, a
- * tile of the head.
+ * slice of the head.
  *
  * Shapes are found by time: they begin small and double in every dimension until they are as large as asked for, or until one
  * more would take too long.  So a GPU is measured at the shapes that fill it, and an emulated one is not waited for. */
@@ -243,7 +243,7 @@ strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dt
     return st;
 }
 
-/* --- layers of the model: a block, forward and backward; a tile of the head --- */
+/* --- layers of the model: a block, forward and backward; a slice of the head --- */
 
 /* Device addresses; those that a layer does not need are NULL. */
 struct layer_probe {
@@ -326,7 +326,7 @@ static strata_status block_once(struct st_prober *m, const struct layer_probe *p
     return st == STRATA_OK ? p->compute->run(p->compute->model, &call) : st;
 }
 
-/* The norm stands for what the head does beside its tiles. */
+/* The norm stands for what the head does beside its slices. */
 static strata_status head_once(struct st_prober *m, const struct layer_probe *p)
 {
     const struct st_workload *w = p->workload;
@@ -363,7 +363,7 @@ static strata_status layer_run(struct st_prober *m, void *ctx, uint32_t count)
     return st == STRATA_OK ? m->ops->finish(m->device, ST_QUEUE_COMPUTE) : st;
 }
 
-/* Every target is token 0: one of the tile's. */
+/* Every target is token 0: one of the slice's. */
 static strata_status fill_layer(struct st_prober *m, const struct layer_probe *p)
 {
     const struct st_workload *w = p->workload;

@@ -49,7 +49,7 @@ strata_status st_measure_matmul(struct st_prober *m, const struct st_workload *w
  * matmuls, is not measured: block_flops or head_flops stays as it is, and the next coarser rate stands for it. */
 strata_status st_measure_block(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                                struct st_machine *machine);
-/* The first tile, which is as large as any: norm, statistics, gradient with the logits made again. */
+/* The first slice, which is as large as any: norm, statistics, gradient with the logits made again. */
 strata_status st_measure_head(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                               struct st_machine *machine);
 

@@ -25,7 +25,7 @@ struct st_rates {
     uint32_t drives;                       /* that read, write and mixed are the sum of; 0: one */
     double matmul_flops;                   /* per second, the workload's dtype; hardware bound; 0: unknown */
     double block_flops;                    /* per second over a whole block, norms and attention included; 0: matmul_flops */
-    double head_flops;                     /* per second over a tile of the head, softmax included; 0: block_flops */
+    double head_flops;                     /* per second over a slice of the head, softmax included; 0: block_flops */
     double upload, download;               /* bytes per second */
     double read, write, mixed;             /* bytes per second */
     double update;                         /* parameters per second, state in memory */

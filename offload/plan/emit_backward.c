@@ -105,7 +105,7 @@ static void close_sum(struct st_emitter *e, uint32_t p, uint32_t sum, const stru
         finish_grad(e, p, sum);
 }
 
-static void head_tile_backward(struct st_emitter *e, const struct st_micros *micros, uint32_t t)
+static void head_slice_backward(struct st_emitter *e, const struct st_micros *micros, uint32_t t)
 {
     const uint32_t p = e->program->workload.head_first + t;
     const uint64_t g = e->program->workload.grad_accum;
@@ -117,8 +117,8 @@ static void head_tile_backward(struct st_emitter *e, const struct st_micros *mic
 
         op->page = p;
         op->micro = m;
-        op->tile = t;
-        op->recompute = t >= e->plan->decided.kept_tiles;
+        op->slice = t;
+        op->recompute = t >= e->plan->decided.kept_slices;
         st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->head[m], m);
         st_emit_operand(e, ST_ROLE_WEIGHT, weight, p);
         st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_device, 0);
@@ -136,7 +136,7 @@ static void head_backward(struct st_emitter *e, const struct st_micros *micros)
     uint32_t weight, sum;
 
     for (uint32_t t = 0; t < w->head_count; t++)
-        head_tile_backward(e, micros, t);
+        head_slice_backward(e, micros, t);
     weight = st_emit_device_weight(e, w->norm_page, BACKWARD);
     sum = open_sum(e, w->norm_page, micros);
     for (uint32_t m = micros->first; m < micros->end; m++) {

@@ -81,12 +81,12 @@ static void first_block_ahead(struct st_emitter *e, const struct st_micros *micr
 static void table_after_block(struct st_emitter *e, const struct st_micros *micros, uint32_t b)
 {
     const struct st_workload *w = &e->program->workload;
-    const uint64_t tiles = w->table_count;
+    const uint64_t slices = w->table_count;
 
     if (!micros->opens || !st_emit_uploads_later(e))
         return;
-    for (uint64_t t = tiles * b / w->block_count; t < tiles * (b + 1) / w->block_count; t++)
-        st_emit_table_tile(e, (uint32_t)t);
+    for (uint64_t t = slices * b / w->block_count; t < slices * (b + 1) / w->block_count; t++)
+        st_emit_table_slice(e, (uint32_t)t);
 }
 
 static void block_forward(struct st_emitter *e, const struct st_micros *micros, uint32_t b)
@@ -145,12 +145,12 @@ static void head_forward(struct st_emitter *e, const struct st_micros *micros)
             op = st_emit_op(e, ST_OP_HEAD_STATS, FORWARD);
             op->page = w->head_first + t;
             op->micro = m;
-            op->tile = t;
+            op->slice = t;
             st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->head[m], m);
             st_emit_operand(e, ST_ROLE_WEIGHT, weight, w->head_first + t);
             st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_device, 0);
             st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->workspace, 0);
-            if (t < e->plan->decided.kept_tiles)
+            if (t < e->plan->decided.kept_slices)
                 st_emit_operand(e, ST_ROLE_LOGITS, e->lay->logits[id], id);
         }
     }

@@ -153,7 +153,7 @@ bool st_emit_uploads_later(const struct st_emitter *e)
            e->program->pages[e->program->workload.table_first].grad != ST_WHERE_NONE;
 }
 
-void st_emit_table_tile(struct st_emitter *e, uint32_t t)
+void st_emit_table_slice(struct st_emitter *e, uint32_t t)
 {
     const uint32_t p = e->program->workload.table_first + t;
     const struct st_page_place *place = &e->program->pages[p];

@@ -80,9 +80,9 @@ uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases);
 void st_emit_gate(struct st_emitter *e, uint32_t p);
 /* State that the next cycle's gate needs first is read during this cycle's backward. */
 void st_emit_read_ahead(struct st_emitter *e);
-/* Upload tile t of a table that is looked up on the host and stays on the device. */
-void st_emit_table_tile(struct st_emitter *e, uint32_t t);
-/* Is the lookup on the host while the table stays on the device?  Then its upload is left to st_emit_table_tile(). */
+/* Upload slice t of a table that is looked up on the host and stays on the device. */
+void st_emit_table_slice(struct st_emitter *e, uint32_t t);
+/* Is the lookup on the host while the table stays on the device?  Then its upload is left to st_emit_table_slice(). */
 bool st_emit_uploads_later(const struct st_emitter *e);
 /* What the slots hold is not known any more; but for page `but` on the device, if not ST_NO_PAGE. */
 void st_emit_forget_weights(struct st_emitter *e, uint32_t but);

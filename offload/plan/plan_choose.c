@@ -96,7 +96,7 @@ static void complete(struct st_plan *plan, const struct reserve *r)
     st_plan_place(plan);
     raise_kept(plan, w->block_count);
     if (plan->policy.activations != ST_ACT_RECOMPUTED && !plan->policy.forward_only)
-        st_plan_raise(plan, &plan->decided.kept_tiles, w->head_count);
+        st_plan_raise(plan, &plan->decided.kept_slices, w->head_count);
     raise_slots(plan, leftovers);
     drop_unused_slots(plan);
 }

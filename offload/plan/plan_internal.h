@@ -33,7 +33,7 @@ struct st_layout {
     uint32_t workspace, rows_host, dact_host;
     uint32_t *internals;   /* [blocks * g]: kept, or the shared one */
     uint32_t *head;        /* [g] */
-    uint32_t *logits;      /* [kept tiles * g] */
+    uint32_t *logits;      /* [kept slices * g] */
     uint32_t *checkpoints; /* [(blocks + 1) * g], where program.acts says */
     uint32_t *dact;        /* [g] */
     struct st_pool weights, host_weights, states, carries, acts, host_acts, grads, rounded;
@@ -67,7 +67,7 @@ bool st_place_device_state(const struct st_plan *plan, uint32_t page);
 bool st_place_carried(const struct st_plan *plan, uint32_t page);       /* its state comes to the device for the update */
 bool st_place_device_update(const struct st_plan *plan, uint32_t page); /* either */
 enum st_where st_place_home(const struct st_plan *plan, uint32_t page); /* of its weights */
-bool st_place_table_resident(const struct st_plan *plan);               /* every tile */
+bool st_place_table_resident(const struct st_plan *plan);               /* every slice */
 bool st_place_gather_on_host(const struct st_plan *plan);               /* the lookup */
 /* The final norm and the positions: they have slots of their own, so that no block's slot waits for them. */
 bool st_place_is_small(const struct st_plan *plan, uint32_t page);

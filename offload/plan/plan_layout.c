@@ -360,15 +360,15 @@ static void lay_internals(struct walk *k)
     }
 }
 
-/* Logits of the head's first tiles. */
+/* Logits of the head's first slices. */
 static void lay_logits(struct walk *k)
 {
     const struct st_plan *plan = k->plan;
     const struct st_workload *w = &plan->program.workload;
     const uint64_t g = w->grad_accum, live = live_micros(plan);
 
-    k->lay->logits = index_array(k, (uint64_t)plan->decided.kept_tiles * g + 1);
-    for (uint32_t t = 0; t < plan->decided.kept_tiles; t++) {
+    k->lay->logits = index_array(k, (uint64_t)plan->decided.kept_slices * g + 1);
+    for (uint32_t t = 0; t < plan->decided.kept_slices; t++) {
         const uint64_t bytes = st_workload_logits_bytes(w, t);
 
         if (!k->build)

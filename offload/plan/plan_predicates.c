@@ -23,7 +23,7 @@ bool st_place_resident(const struct st_plan *plan, uint32_t page)
     return page < plan->decided.resident_pages;
 }
 
-/* State goes to the device page by page from the bottom; the table's tiles all together or not at all. */
+/* State goes to the device page by page from the bottom; the table's slices all together or not at all. */
 bool st_place_device_state(const struct st_plan *plan, uint32_t page)
 {
     return plan->decided.device_state_pages >= plan->program.workload.table_count && page < plan->decided.device_state_pages;
@@ -47,7 +47,7 @@ bool st_place_device_update(const struct st_plan *plan, uint32_t page)
     return st_place_device_state(plan, page) || st_place_carried(plan, page);
 }
 
-/* A table that is gathered on the host keeps all its tiles there; so does what the host updates. */
+/* A table that is gathered on the host keeps all its slices there; so does what the host updates. */
 enum st_where st_place_home(const struct st_plan *plan, uint32_t page)
 {
     const bool gathered = st_place_is_table(plan, page) && !st_place_table_resident(plan);

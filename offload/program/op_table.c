@@ -6,7 +6,7 @@
 #define CHUNK (ST_INDEX_PAGE | ST_INDEX_CHUNK)
 #define BLOCK (ST_INDEX_PAGE | ST_INDEX_BLOCK | ST_INDEX_MICRO)
 #define MICRO ST_INDEX_MICRO
-#define TILE  (ST_INDEX_PAGE | ST_INDEX_TILE | ST_INDEX_MICRO)
+#define SLICE  (ST_INDEX_PAGE | ST_INDEX_SLICE | ST_INDEX_MICRO)
 
 #define IN(r, holds)           {ST_ROLE_##r, ST_OPERAND_READ, ST_HOLDS_##holds, ST_OPERAND_ONE}
 #define OUT(r, holds)          {ST_ROLE_##r, ST_OPERAND_WRITE, ST_HOLDS_##holds, ST_OPERAND_ONE}
@@ -54,13 +54,13 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     [ST_OP_UPLOAD_ACT]      = {"upload_act",      ON(UPLOAD),          MICRO, COPY(ACT), SEAL(OPENS)},
     [ST_OP_HEAD_NORM]       = {"head_norm",       ON(COMPUTE),         PAGE | MICRO, CALL(HEAD_NORM) =
         {IN(ACT, ACT), IN(WEIGHT, WEIGHT), OUT(INTERNALS, HEAD)}},
-    [ST_OP_HEAD_STATS]      = {"head_stats",      ON(COMPUTE),         TILE,  CALL(HEAD_STATS) =
+    [ST_OP_HEAD_STATS]      = {"head_stats",      ON(COMPUTE),         SLICE, CALL(HEAD_STATS) =
         {INOUT(INTERNALS, HEAD), IN(WEIGHT, WEIGHT), IN(TOKENS, TOKENS), OUT(WORKSPACE, SCRATCH), SOME(MAYBE, LOGITS, WRITE, LOGITS)}},
     [ST_OP_HEAD_LOSS]       = {"head_loss",       ON(COMPUTE),         MICRO, CALL(HEAD_LOSS) =
         {IN(INTERNALS, HEAD), IN(TOKENS, TOKENS), INOUT(SCALARS, SCALARS)}},
 
     /* Backward; a page whose groups are all frozen has no sum. */
-    [ST_OP_HEAD_GRAD]       = {"head_grad",       ON(COMPUTE),         TILE,  CALL(HEAD_GRAD) =
+    [ST_OP_HEAD_GRAD]       = {"head_grad",       ON(COMPUTE),         SLICE, CALL(HEAD_GRAD) =
         {INOUT(INTERNALS, HEAD), IN(WEIGHT, WEIGHT), IN(TOKENS, TOKENS), OUT(WORKSPACE, SCRATCH), SOME(KEPT, LOGITS, READ, LOGITS),
          SOME(TRAINED, SUM, ADD, ACCUM)}},
     [ST_OP_HEAD_BACKWARD]   = {"head_backward",   ON(COMPUTE),         PAGE | MICRO, CALL(HEAD_BACKWARD) =
@@ -154,7 +154,7 @@ uint32_t st_op_indices(const struct st_op *op, struct st_op_index out[ST_OP_INDI
     } all[ST_OP_INDICES_MAX] = {{ST_INDEX_PAGE, {"page", op->page}},
                                 {ST_INDEX_CHUNK, {"chunk", op->chunk}},
                                 {ST_INDEX_BLOCK, {"block", op->block}},
-                                {ST_INDEX_TILE, {"tile", op->tile}},
+                                {ST_INDEX_SLICE, {"slice", op->slice}},
                                 {ST_INDEX_MICRO, {"micro", op->micro}}};
     uint32_t count = 0;
 

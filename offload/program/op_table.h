@@ -74,7 +74,7 @@ enum st_op_kind {
     ST_OP_UPLOAD_WEIGHT,
     ST_OP_DOWNLOAD_WEIGHT,
     ST_OP_GATHER_DEVICE, /* a micro-batch's rows of the table */
-    ST_OP_GATHER_HOST,   /* rows of one tile, for every micro-batch */
+    ST_OP_GATHER_HOST,   /* rows of one slice, for every micro-batch */
     ST_OP_UPLOAD_ROWS,
     ST_OP_EMBED_FORWARD,
     ST_OP_BLOCK_FORWARD,
@@ -91,9 +91,9 @@ enum st_op_kind {
     ST_OP_EMBED_BACKWARD,
     ST_OP_DOWNLOAD_ACCUM,
     ST_OP_UPLOAD_ACCUM,
-    ST_OP_SCATTER_DEVICE, /* every micro-batch's gradients of rows into one tile's sum */
+    ST_OP_SCATTER_DEVICE, /* every micro-batch's gradients of rows into one slice's sum */
     ST_OP_DOWNLOAD_DACT,
-    ST_OP_SCATTER_HOST, /* a micro-batch's gradients of rows into every tile's sum */
+    ST_OP_SCATTER_HOST, /* a micro-batch's gradients of rows into every slice's sum */
     ST_OP_FINISH_GRAD,  /* a page's sum rounded, its norm taken */
     ST_OP_FINISH_HOST,
     ST_OP_DOWNLOAD_GRAD,
@@ -160,9 +160,9 @@ struct st_wait {
 
 struct st_op {
     uint8_t kind, lane, phases;
-    bool first;                               /* sum or rows: nothing is there yet, start it */
-    bool recompute;                           /* block backward: internals; head gradient: logits */
-    uint32_t page, chunk, block, micro, tile; /* as the row says; page else ST_NO_PAGE, the others else 0 */
+    bool first;                                /* sum or rows: nothing is there yet, start it */
+    bool recompute;                            /* block backward: internals; head gradient: logits */
+    uint32_t page, chunk, block, micro, slice; /* as the row says; page else ST_NO_PAGE, the others else 0 */
     uint32_t access_first, access_count;
     uint32_t wait_first, wait_count;
     uint64_t bytes; /* moved over the lane's link */
@@ -171,7 +171,7 @@ struct st_op {
 /* --- the table --- */
 
 /* Indices that an op carries, as bits. */
-enum { ST_INDEX_PAGE = 1, ST_INDEX_CHUNK = 2, ST_INDEX_BLOCK = 4, ST_INDEX_MICRO = 8, ST_INDEX_TILE = 16 };
+enum { ST_INDEX_PAGE = 1, ST_INDEX_CHUNK = 2, ST_INDEX_BLOCK = 4, ST_INDEX_MICRO = 8, ST_INDEX_SLICE = 16 };
 
 /* What an op does, and so what it costs (cost.c) and, where no function of its own is named, what runs it (engine_ops.c). */
 enum st_work {
@@ -206,7 +206,7 @@ enum st_operand_times {
     ST_OPERAND_MAYBE,   /* one or none, as the plan has decided */
     ST_OPERAND_TRAINED, /* one, and none where the op's page is frozen */
     ST_OPERAND_KEPT,    /* one, and none where the op recomputes */
-    ST_OPERAND_EACH     /* one for each tile of the table, or gradients of each micro-batch */
+    ST_OPERAND_EACH     /* one for each slice of the table, or gradients of each micro-batch */
 };
 
 struct st_operand {

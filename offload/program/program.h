@@ -79,7 +79,7 @@ struct st_page_place {
     uint32_t weight_region; /* device buffer, or ST_NO_BUFFER */
     uint32_t home_region;   /* host buffer or extent; ST_NO_BUFFER if home is the device */
     uint32_t grad_region;   /* rounded gradient: device or host buffer */
-    uint32_t accum_region;  /* fp32 accumulator that stays (table tiles, fp32 device updates), or ST_NO_BUFFER */
+    uint32_t accum_region;  /* fp32 accumulator that stays (table slices, fp32 device updates), or ST_NO_BUFFER */
     uint32_t chunk_first, chunk_count;
 };
 

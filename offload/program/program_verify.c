@@ -79,10 +79,10 @@ static bool indices_match(const struct st_program *program, const struct st_op *
         return false;
     return op->block < ((row->indices & ST_INDEX_BLOCK) != 0 ? w->block_count : 1) &&
            op->micro < ((row->indices & ST_INDEX_MICRO) != 0 ? w->grad_accum : 1) &&
-           op->tile < ((row->indices & ST_INDEX_TILE) != 0 ? w->head_count : 1);
+           op->slice < ((row->indices & ST_INDEX_SLICE) != 0 ? w->head_count : 1);
 }
 
-/* The things that an operand for each of several stands for: tiles of the table, or micro-batches. */
+/* The things that an operand for each of several stands for: slices of the table, or micro-batches. */
 static uint32_t each_first(const struct st_program *program, const struct st_operand *operand)
 {
     return operand->content == ST_HOLDS_DACT ? 0 : program->workload.table_first;
@@ -118,7 +118,7 @@ static bool names_its_thing(const struct st_program *program, const struct st_op
     case ST_HOLDS_INTERNALS:
         return a->index == (uint64_t)op->block * g + op->micro;
     case ST_HOLDS_LOGITS:
-        return a->index == (uint64_t)op->tile * g + op->micro;
+        return a->index == (uint64_t)op->slice * g + op->micro;
     default:
         return true;
     }

@@ -26,7 +26,7 @@ static double sum_elems(const struct st_program *program, const struct st_op *op
     return (double)program->workload.pages[op->page].trained_elems;
 }
 
-/* Tokens' rows of the table, each copied once; the tiles share them. */
+/* Tokens' rows of the table, each copied once; the slices share them. */
 static double gather_bytes(const struct st_program *program)
 {
     return (double)program->workload.activation_bytes * program->workload.grad_accum / program->workload.table_count;

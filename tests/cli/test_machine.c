@@ -247,10 +247,10 @@ struct calls {
     bool failing;
 };
 
-/* The head's calls, in order: norm, statistics and gradient of the first tile, its logits made again. */
+/* The head's calls, in order: norm, statistics and gradient of the first slice, its logits made again. */
 static void count_head(struct calls *calls, const struct st_call *call)
 {
-    assert_true(call->tile == 0 && call->internals != NULL && call->weight != NULL && call->workspace != NULL);
+    assert_true(call->slice == 0 && call->internals != NULL && call->weight != NULL && call->workspace != NULL);
     if (call->kind == ST_CALL_HEAD_NORM) {
         assert_non_null(call->act);
         assert_int_equal(calls->norm++, calls->grad);

@@ -247,7 +247,7 @@ static void run_embed_positions(struct ops_call *c)
     st_ops_scalar.position_backward_rows(dpos, c->x[2], 0, seq, batch, seq, c->cols, c->dt);
 }
 
-/* Two tiles of the vocabulary, the second's logits eight times as large; every third target is in no tile. */
+/* Two slices of the vocabulary, the second's logits eight times as large; every third target is in no slice. */
 static void run_xent(struct ops_call *c)
 {
     float *const stats = ops_out(c, 1, OPS_SINGLE, 3 * (uint64_t)c->rows, 32, 1e-6);

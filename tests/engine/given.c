@@ -44,7 +44,7 @@ static uint32_t page_of(const struct st_workload *w, const struct st_call *call)
     case ST_CALL_BLOCK_BACKWARD:
         return w->block_first + call->block;
     case ST_CALL_HEAD_GRAD:
-        return w->head_first + call->tile;
+        return w->head_first + call->slice;
     default:
         return w->norm_page;
     }
@@ -133,7 +133,7 @@ void given_open(struct given *g, const struct given_opts *opts)
                                      .blocks = 2,
                                      .hidden = 16,
                                      .vocab = 64,
-                                     .tile_rows = 32,
+                                     .slice_rows = 32,
                                      .seq = 8,
                                      .micro_batch = 1,
                                      .grad_accum = MICRO_BATCHES,

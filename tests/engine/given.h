@@ -23,7 +23,7 @@ struct given {
     struct st_plan *plan;
     struct st_engine *eng;
     given_grad_fn *grad;
-    double loss; /* sum over a tile of a micro-batch; the test may change it between steps */
+    double loss; /* sum over a slice of a micro-batch; the test may change it between steps */
     uint64_t step;
     int32_t *tokens; /* [tokens of a step], all targets count */
 };

@@ -51,7 +51,7 @@ struct rig_result {
 
 /** Everything on a fake NVMe with as little memory as can be, gated updates, two threads. */
 struct rig_cell rig_swapped(void);
-/** The model of the rig: many table tiles, several chunks a page. */
+/** The model of the rig: many table slices, several chunks a page. */
 void rig_model_config(struct st_model_config *out, const struct rig_cell *cell);
 void rig_config(struct st_config *out, const struct rig_cell *cell, const char *nvme_dir);
 strata_status rig_model(struct st_model **out, const struct rig_cell *cell);

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#define VOCAB   8500u /* several tiles of the table */
+#define VOCAB   8500u /* several slices of the table */
 #define CONTEXT 40u
 #define PROMPT  19u
 #define AMPLE   (1ull << 40)

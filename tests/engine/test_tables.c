@@ -37,7 +37,7 @@ static void check(strata_tier tier, bool queues)
                                      .blocks = BLOCKS,
                                      .hidden = 8,
                                      .vocab = 64,
-                                     .tile_rows = 32,
+                                     .slice_rows = 32,
                                      .seq = 8,
                                      .micro_batch = 1,
                                      .grad_accum = 2,

@@ -204,12 +204,12 @@ static void forward(struct rig *r)
     }
 }
 
-static void head_tiles(struct rig *r, enum st_call_kind kind)
+static void head_slices(struct rig *r, enum st_call_kind kind)
 {
     for (uint32_t i = 0; i < r->w->head_count; i++) {
         struct st_call call = rig_call(r, kind, r->w->head_first + i);
 
-        call.tile = i;
+        call.slice = i;
         call.internals = r->head_internals;
         rig_run(r, &call);
     }
@@ -258,7 +258,7 @@ void rig_forward(struct rig *r, const int32_t *tokens, const int32_t *targets)
     upload(r, r->targets, targets, 4 * r->rows);
     forward(r);
     head(r, ST_CALL_HEAD_NORM);
-    head_tiles(r, ST_CALL_HEAD_STATS);
+    head_slices(r, ST_CALL_HEAD_STATS);
 }
 
 double rig_step(struct rig *r, const int32_t *tokens, const int32_t *targets, bool recompute)
@@ -267,7 +267,7 @@ double rig_step(struct rig *r, const int32_t *tokens, const int32_t *targets, bo
 
     rig_forward(r, tokens, targets);
     head(r, ST_CALL_HEAD_LOSS);
-    head_tiles(r, ST_CALL_HEAD_GRAD);
+    head_slices(r, ST_CALL_HEAD_GRAD);
     backward(r, recompute);
     assert_ok(r->dev->ops->finish(r->dev, ST_QUEUE_COMPUTE));
     assert_ok(r->dev->ops->download(r->dev, &loss_sum, r->loss_sum, sizeof(loss_sum)));

@@ -167,7 +167,7 @@ static void test_narrow_dtypes_are_finite_and_near(void **state)
     }
 }
 
-/* --- more rows than the head takes at once, more than one tile --- */
+/* --- more rows than the head takes at once, more than one slice --- */
 
 static const struct st_model_config tall_config = {
     .name = "tall", .blocks = 1, .hidden = 16, .heads = 2, .ffn = 64, .vocab = 5000, .context = 128, .norm_eps = 1e-5f};

@@ -20,7 +20,7 @@ static void load(struct rig *r, const char *dir)
         rig_load_seed(r, 11);
 }
 
-/* out[LENGTH][vocab]: the head's tiles of a plain forward, taken from the workspace. */
+/* out[LENGTH][vocab]: the head's slices of a plain forward, taken from the workspace. */
 static void plain_logits(const struct st_model_config *config, const char *dir, float *out)
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = LENGTH, .grad_accum = 1, .dtype = STRATA_F32, .workers = 2};
@@ -36,7 +36,7 @@ static void plain_logits(const struct st_model_config *config, const char *dir, 
         const float *logits = (const float *)(r.workspace + st_head_workspace_layout(r.m).logits);
         struct st_call call = rig_call(&r, ST_CALL_HEAD_STATS, r.w->head_first + t);
 
-        call.tile = t;
+        call.slice = t;
         call.internals = r.head_internals;
         rig_run(&r, &call);
         for (uint32_t row = 0; row < LENGTH; row++)
@@ -102,7 +102,7 @@ static void test_golden_models(void **state)
     }
 }
 
-static void test_several_tiles_and_wide_heads(void **state)
+static void test_several_slices_and_wide_heads(void **state)
 {
     struct st_model_config config = tiny_llama_config();
 
@@ -162,7 +162,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden_models),
-        cmocka_unit_test(test_several_tiles_and_wide_heads),
+        cmocka_unit_test(test_several_slices_and_wide_heads),
         cmocka_unit_test(test_a_full_cache_is_refused),
         cmocka_unit_test(test_bad_batches_are_refused),
     };

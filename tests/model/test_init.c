@@ -37,8 +37,8 @@ static void test_ranges_equal_the_whole(void **state)
     st_model_destroy(m);
 }
 
-/* Values of the table do not depend on where its tiles are cut: tile 1 continues tile 0. */
-static void test_tiles_continue_the_table(void **state)
+/* Values of the table do not depend on where its slices are cut: slice 1 continues slice 0. */
+static void test_slices_continue_the_table(void **state)
 {
     const struct st_model_config config = {
         .name = "wide", .blocks = 1, .hidden = 8, .heads = 1, .ffn = 8, .vocab = 6000, .context = 8, .norm_eps = 1e-5f};
@@ -153,7 +153,7 @@ static void test_padding_is_zero(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges_equal_the_whole), cmocka_unit_test(test_tiles_continue_the_table),
+        cmocka_unit_test(test_ranges_equal_the_whole), cmocka_unit_test(test_slices_continue_the_table),
         cmocka_unit_test(test_distribution_is_gpt2s),  cmocka_unit_test(test_seeds_and_tensors_differ),
         cmocka_unit_test(test_distribution_of_llama),  cmocka_unit_test(test_padding_is_zero),
     };

@@ -12,7 +12,7 @@
 static const struct {
     const char *name;
     uint64_t params; /* reference/models.md */
-    uint32_t tile_rows, tiles;
+    uint32_t slice_rows, slices;
 } presets[] = {
     {"nano", 858880, 256, 1},
     {"mini", 10942464, 256, 1},
@@ -54,8 +54,8 @@ static void test_presets_have_the_published_parameters(void **state)
             elems += st_model_tensor(m, t)->elems;
         assert_int_equal(w->params, presets[i].params);
         assert_int_equal(elems, presets[i].params);
-        assert_int_equal(w->table_count, presets[i].tiles);
-        assert_int_equal(w->pages[0].row_count, presets[i].tile_rows);
+        assert_int_equal(w->table_count, presets[i].slices);
+        assert_int_equal(w->pages[0].row_count, presets[i].slice_rows);
         assert_string_equal(st_model_preset_name(i), presets[i].name);
         st_model_destroy(m);
     }
@@ -73,15 +73,15 @@ static void test_unknown_preset_names_the_nearest(void **state)
     assert_refused(st_model_preset(&config, ""), STRATA_E_INVAL, "gpt2-xl");
 }
 
-static void test_tile_rows(void **state)
+static void test_slice_rows(void **state)
 {
     (void)state;
-    assert_int_equal(st_table_tile_rows(50257, 1024), 4096);
-    assert_int_equal(st_table_tile_rows(50257, 1025), 2048);
-    assert_int_equal(st_table_tile_rows(50257, 65536), 64);
-    assert_int_equal(st_table_tile_rows(50257, 131072), 64);
-    assert_int_equal(st_table_tile_rows(50257, 8), 4096);
-    assert_int_equal(st_table_tile_rows(96, 64), 96);
+    assert_int_equal(st_table_slice_rows(50257, 1024), 4096);
+    assert_int_equal(st_table_slice_rows(50257, 1025), 2048);
+    assert_int_equal(st_table_slice_rows(50257, 65536), 64);
+    assert_int_equal(st_table_slice_rows(50257, 131072), 64);
+    assert_int_equal(st_table_slice_rows(50257, 8), 4096);
+    assert_int_equal(st_table_slice_rows(96, 64), 96);
 }
 
 static void test_block_page_holds_its_tensors_in_order(void **state)
@@ -553,7 +553,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_presets_have_the_published_parameters),
         cmocka_unit_test(test_unknown_preset_names_the_nearest),
-        cmocka_unit_test(test_tile_rows),
+        cmocka_unit_test(test_slice_rows),
         cmocka_unit_test(test_block_page_holds_its_tensors_in_order),
         cmocka_unit_test(test_decay_all_moves_nothing),
         cmocka_unit_test(test_pieces_cover_every_tensor),

@@ -40,10 +40,11 @@ static struct st_page *add_page(struct st_workload *w, enum st_page_kind kind, u
     return page;
 }
 
-static void add_tiles(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint32_t tile_rows, enum plan_frozen frozen)
+static void add_slices(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint32_t slice_rows,
+                       enum plan_frozen frozen)
 {
-    for (uint32_t first = 0; first < w->vocab; first += tile_rows) {
-        const uint32_t count = w->vocab - first < tile_rows ? w->vocab - first : tile_rows;
+    for (uint32_t first = 0; first < w->vocab; first += slice_rows) {
+        const uint32_t count = w->vocab - first < slice_rows ? w->vocab - first : slice_rows;
         struct st_page *page = add_page(w, kind, layer, (uint64_t)count * w->hidden, 0, frozen);
 
         page->row_first = first;
@@ -55,7 +56,7 @@ static void add_pages(struct st_workload *w, const struct plan_sizes *s, const e
 {
     const uint64_t block = s->block_params != 0 ? s->block_params : 12ull * s->hidden * s->hidden;
 
-    add_tiles(w, ST_PAGE_TABLE, 0, s->tile_rows, frozen[0]);
+    add_slices(w, ST_PAGE_TABLE, 0, s->slice_rows, frozen[0]);
     w->table_count = w->page_count;
     w->position_page = s->positions ? w->page_count : ST_NO_PAGE;
     if (s->positions)
@@ -69,13 +70,13 @@ static void add_pages(struct st_workload *w, const struct plan_sizes *s, const e
     w->head_first = s->tied ? 0 : w->page_count;
     w->head_count = w->table_count;
     if (!s->tied)
-        add_tiles(w, ST_PAGE_HEAD, s->blocks + 1, s->tile_rows, frozen[s->blocks + 1]);
+        add_slices(w, ST_PAGE_HEAD, s->blocks + 1, s->slice_rows, frozen[s->blocks + 1]);
 }
 
 void plan_workload(struct st_workload *w, const struct plan_sizes *s, const enum plan_frozen *frozen)
 {
     const uint64_t rows = (uint64_t)s->micro_batch * s->seq;
-    const uint32_t tiles = (s->vocab + s->tile_rows - 1) / s->tile_rows;
+    const uint32_t slices = (s->vocab + s->slice_rows - 1) / s->slice_rows;
     enum plan_frozen *none = calloc(s->blocks + 2, sizeof(*none));
 
     *w = (struct st_workload){.name = "fixture",
@@ -87,7 +88,7 @@ void plan_workload(struct st_workload *w, const struct plan_sizes *s, const enum
                               .micro_batch = s->micro_batch,
                               .grad_accum = s->grad_accum,
                               .workers = 2};
-    w->pages = calloc(2 * (size_t)tiles + s->blocks + 2, sizeof(*w->pages));
+    w->pages = calloc(2 * (size_t)slices + s->blocks + 2, sizeof(*w->pages));
     assert_non_null(w->pages);
     assert_non_null(none);
     add_pages(w, s, frozen != NULL ? frozen : none);
@@ -96,7 +97,7 @@ void plan_workload(struct st_workload *w, const struct plan_sizes *s, const enum
     w->block_internal_bytes = 10 * w->activation_bytes;
     w->block_workspace_bytes = 5 * w->activation_bytes + 1000;
     w->head_internal_bytes = 3 * w->activation_bytes + rows * 20;
-    w->head_workspace_bytes = rows * s->tile_rows * 6;
+    w->head_workspace_bytes = rows * s->slice_rows * 6;
     w->block_forward_flops = 2.0 * (double)rows * (double)w->pages[w->block_first].params;
     w->block_backward_flops = 2 * w->block_forward_flops;
     w->head_forward_flops = 2.0 * (double)rows * w->hidden * w->vocab;
@@ -129,7 +130,7 @@ void plan_random_workload(struct st_workload *w, struct plan_draws *draws, bool 
     s.seq = (uint32_t)(1 + plan_draw(draws, tiny ? 16 : 128));
     s.micro_batch = (uint32_t)(1 + plan_draw(draws, 4));
     s.grad_accum = (uint32_t)(1 + plan_draw(draws, tiny ? 2 : 5));
-    s.tile_rows = (uint32_t)(s.vocab / (1 + plan_draw(draws, tiny ? 2 : 6)) + 1);
+    s.slice_rows = (uint32_t)(s.vocab / (1 + plan_draw(draws, tiny ? 2 : 6)) + 1);
     s.positions = plan_draw(draws, 3) != 0;
     s.tied = plan_draw(draws, 2) == 0;
     if (!tiny && plan_draw(draws, 16) == 0)

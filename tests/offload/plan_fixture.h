@@ -15,7 +15,7 @@ uint64_t plan_draw(struct plan_draws *draws, uint64_t below);
 
 struct plan_sizes {
     strata_dtype dtype;
-    uint32_t blocks, hidden, vocab, tile_rows, seq, micro_batch, grad_accum;
+    uint32_t blocks, hidden, vocab, slice_rows, seq, micro_batch, grad_accum;
     uint64_t block_params; /* 0: 12 hidden^2 */
     bool positions, tied;
 };

@@ -95,7 +95,7 @@ static void expected_roles(char text[TEXT], const struct st_plan *plan, const st
         add(text, op->page == w->table_first ? "write" : "modify", "rows", 1);
         break;
     case ST_OP_HEAD_STATS:
-        add(text, "write", "logits", op->tile < plan->decided.kept_tiles);
+        add(text, "write", "logits", op->slice < plan->decided.kept_slices);
         break;
     case ST_OP_HEAD_GRAD:
         add(text, "read", "logits", !op->recompute);

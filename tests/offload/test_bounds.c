@@ -21,7 +21,7 @@ static const struct plan_sizes sizes = {.dtype = STRATA_BF16,
                                         .blocks = BLOCKS,
                                         .hidden = 64,
                                         .vocab = 1000,
-                                        .tile_rows = 300,
+                                        .slice_rows = 300,
                                         .seq = 32,
                                         .micro_batch = 2,
                                         .grad_accum = MICROS,
@@ -160,7 +160,7 @@ static void without_a_matmul_s_rate_there_are_no_bounds(void **state)
     st_workload_fini(&w);
 }
 
-/* One call each, tiles in equal parts. */
+/* One call each, slices in equal parts. */
 static void a_call_costs_its_flops(void **state)
 {
     const struct st_workload w = {.head_count = 4,
@@ -182,7 +182,7 @@ static void a_call_costs_its_flops(void **state)
     assert_near(st_call_seconds(&w, &m.rates, ST_CALL_HEAD_STATS, false), 1);
 }
 
-/* What the host looks up and adds back for all micro-batches, whatever the number of tiles that share it. */
+/* What the host looks up and adds back for all micro-batches, whatever the number of slices that share it. */
 static void a_lookup_costs_its_rows(void **state)
 {
     struct st_machine m = wide_machine();

@@ -176,7 +176,7 @@ static void bias_matches(void **state)
 
 static void check_embedding(struct df_device *d, strata_dtype dt)
 {
-    enum { SEQ = 13, BATCH = 3, ROWS = SEQ * BATCH, COLS = 37, VOCAB = 11, TILE = 4 };
+    enum { SEQ = 13, BATCH = 3, ROWS = SEQ * BATCH, COLS = 37, VOCAB = 11, SLICE = 4 };
     void *table = df_random(d, VOCAB * COLS, dt, 1, 1, 0), *pos = df_random(d, SEQ * COLS, dt, 2, 1, 0);
     void *x = df_alloc(d, ROWS * COLS, dt), *dx = df_random(d, ROWS * COLS, dt, 3, 1, 0);
     float *dtable = df_alloc(d, VOCAB * COLS, STRATA_F32), *dpos = df_random(d, SEQ * COLS, STRATA_F32, 4, 1, 0);
@@ -192,11 +192,11 @@ static void check_embedding(struct df_device *d, strata_dtype dt)
         want_table[entry] += df_at(dx, i, dt);
         want_pos[at] += df_at(dx, i, dt);
     }
-    for (uint32_t first = 0; first < VOCAB; first += TILE) { /* the table arrives in tiles of rows */
-        const uint32_t count = VOCAB - first < TILE ? VOCAB - first : TILE;
-        const void *tile = (const char *)table + (size_t)first * COLS * strata_dtype_bytes(dt);
+    for (uint32_t first = 0; first < VOCAB; first += SLICE) { /* the table arrives in slices of rows */
+        const uint32_t count = VOCAB - first < SLICE ? VOCAB - first : SLICE;
+        const void *slice = (const char *)table + (size_t)first * COLS * strata_dtype_bytes(dt);
 
-        df_ok(d->ops->embed_gather(d->dev, x, tile, tokens, ROWS, COLS, first, count, dt));
+        df_ok(d->ops->embed_gather(d->dev, x, slice, tokens, ROWS, COLS, first, count, dt));
         df_ok(d->ops->embed_scatter(d->dev, dtable + first * COLS, dx, tokens, ROWS, COLS, first, count, dt));
     }
     df_ok(d->tensors->embed_add_position(d->dev, x, pos, ROWS, SEQ, COLS, dt));

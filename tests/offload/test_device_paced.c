@@ -239,7 +239,7 @@ static void open_fails_cleanly(void **state)
 
 /* --- the real work, against the cpu device --- */
 
-enum { ROWS = 37, COLS = 96, VOCAB = 53, TILE = 30, ELEMS = 3 * ST_NORM_BLOCK + 77 };
+enum { ROWS = 37, COLS = 96, VOCAB = 53, SLICE = 30, ELEMS = 3 * ST_NORM_BLOCK + 77 };
 
 struct work {
     void *table, *rows, *out, *weight, *grad, *rounded;
@@ -297,8 +297,8 @@ static void do_work(struct df_device *d, struct work *w, strata_dtype dt)
     for (uint32_t i = 0; i < ROWS; i++)
         w->tokens[i] = (int32_t)(df_bits(10, i) % VOCAB);
     *w->norm2 = 3.25;
-    for (uint32_t first = 0; first < VOCAB; first += TILE) {
-        const uint32_t count = VOCAB - first < TILE ? VOCAB - first : TILE;
+    for (uint32_t first = 0; first < VOCAB; first += SLICE) {
+        const uint32_t count = VOCAB - first < SLICE ? VOCAB - first : SLICE;
 
         df_ok(
             d->ops->embed_gather(d->dev, w->out, (char *)w->table + first * row_bytes, w->tokens, ROWS, COLS, first, count, dt));

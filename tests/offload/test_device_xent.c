@@ -1,5 +1,5 @@
-/* Tiled softmax cross-entropy: loss and gradient against fp64, tiles against the whole vocabulary, and a vocabulary of
- * 50257 in tiles of 4096. */
+/* Softmax cross-entropy over slices of the vocabulary: loss and gradient against fp64, slices against the whole, and a
+ * vocabulary of 50257 in slices of 4096. */
 #include "tests/offload/device_fixture.h"
 #include <math.h>
 #include <setjmp.h>
@@ -58,41 +58,41 @@ static double slope(const struct problem *p, uint32_t r, uint32_t i)
     return (up - down) / (2 * STEP);
 }
 
-/* Columns first .. first + cols - 1 of the logits, dense, as a head tile's matmul leaves them. */
-static void fill_tile(const struct problem *p, float *tile, uint32_t first, uint32_t cols)
+/* Columns first .. first + cols - 1 of the logits, dense, as a head slice's matmul leaves them. */
+static void fill_slice(const struct problem *p, float *slice, uint32_t first, uint32_t cols)
 {
     for (uint64_t r = 0; r < p->rows; r++)
         for (uint64_t c = 0; c < cols; c++)
-            tile[r * cols + c] = (float)p->logits[r * p->vocab + first + c];
+            slice[r * cols + c] = (float)p->logits[r * p->vocab + first + c];
 }
 
-/* Both passes over tiles of `tile_cols`; dlogits [rows, vocab] as doubles (free it), the loss in *loss. */
-static double *run_tiles(const struct problem *p, uint32_t tile_cols, strata_dtype dt, float scale, double *loss)
+/* Both passes over slices of `slice_cols`; dlogits [rows, vocab] as doubles (free it), the loss in *loss. */
+static double *run_slices(const struct problem *p, uint32_t slice_cols, strata_dtype dt, float scale, double *loss)
 {
-    const uint64_t tile_elems = (uint64_t)p->rows * tile_cols;
+    const uint64_t slice_elems = (uint64_t)p->rows * slice_cols;
     double *out = malloc((size_t)p->rows * p->vocab * sizeof(double)), *loss_sum;
     struct df_device d;
-    float *tile, *stats;
+    float *slice, *stats;
     void *dlogits;
     int32_t *targets;
 
-    df_open(&d, &(struct df_opts){.arena_bytes = 8 * tile_elems + (1u << 20)});
-    tile = df_alloc(&d, tile_elems, STRATA_F32);
-    dlogits = df_alloc(&d, tile_elems, dt);
-    stats = df_random(&d, 3 * (uint64_t)p->rows, STRATA_F32, 3, 100, 0); /* the first tile starts it */
+    df_open(&d, &(struct df_opts){.arena_bytes = 8 * slice_elems + (1u << 20)});
+    slice = df_alloc(&d, slice_elems, STRATA_F32);
+    dlogits = df_alloc(&d, slice_elems, dt);
+    stats = df_random(&d, 3 * (uint64_t)p->rows, STRATA_F32, 3, 100, 0); /* the first slice starts it */
     targets = df_alloc(&d, p->rows, STRATA_F32);
     loss_sum = df_alloc(&d, 2, STRATA_F32);
     memcpy(targets, p->targets, p->rows * sizeof(int32_t));
     for (uint32_t pass = 0; pass < 2; pass++) {
-        for (uint32_t first = 0; first < p->vocab; first += tile_cols) {
-            const uint32_t cols = p->vocab - first < tile_cols ? p->vocab - first : tile_cols;
+        for (uint32_t first = 0; first < p->vocab; first += slice_cols) {
+            const uint32_t cols = p->vocab - first < slice_cols ? p->vocab - first : slice_cols;
 
-            fill_tile(p, tile, first, cols);
+            fill_slice(p, slice, first, cols);
             if (pass == 0) {
-                df_ok(d.tensors->xent_stats(d.dev, stats, tile, targets, p->rows, cols, first));
+                df_ok(d.tensors->xent_stats(d.dev, stats, slice, targets, p->rows, cols, first));
                 continue;
             }
-            df_ok(d.tensors->xent_grad(d.dev, dlogits, tile, stats, targets, p->rows, cols, first, scale, dt));
+            df_ok(d.tensors->xent_grad(d.dev, dlogits, slice, stats, targets, p->rows, cols, first, scale, dt));
             for (uint64_t i = 0; i < (uint64_t)p->rows * cols; i++)
                 out[i / cols * p->vocab + first + i % cols] = df_at(dlogits, i, dt);
         }
@@ -116,7 +116,7 @@ static void check_close(const double *got, const double *want, uint64_t elems, d
 
 static void loss_and_gradient_match(void **state)
 {
-    static const uint32_t tiles[] = {1, 7, 16, 64, 101};
+    static const uint32_t slices[] = {1, 7, 16, 64, 101};
     const float scale = 0.125f;
     struct problem p;
     double *want, want_loss = 0;
@@ -129,9 +129,9 @@ static void loss_and_gradient_match(void **state)
         for (uint32_t i = 0; i < p.vocab; i++)
             want[r * p.vocab + i] = slope(&p, r, i) * (double)scale;
     }
-    for (size_t t = 0; t < sizeof(tiles) / sizeof(tiles[0]); t++) {
+    for (size_t t = 0; t < sizeof(slices) / sizeof(slices[0]); t++) {
         for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
-            double loss, *got = run_tiles(&p, tiles[t], dt, scale, &loss);
+            double loss, *got = run_slices(&p, slices[t], dt, scale, &loss);
 
             assert_true(fabs(loss - want_loss) <= 1e-6 * want_loss);
             check_close(got, want, (uint64_t)p.rows * p.vocab, dt == STRATA_BF16 ? 0x1p-8 : dt == STRATA_F16 ? 0x1p-11 : 1e-6);
@@ -142,30 +142,30 @@ static void loss_and_gradient_match(void **state)
     problem_destroy(&p);
 }
 
-/* GPT-2's head: 13 tiles of at most 4096 columns; a tile of 1024 rows is 16 MiB. */
+/* GPT-2's head: 13 slices of at most 4096 columns; a slice of 1024 rows is 16 MiB. */
 static void large_vocabulary(void **state)
 {
     struct problem p;
-    double tiled_loss, whole_loss, want_loss = 0, *tiled, *whole;
+    double sliced_loss, whole_loss, want_loss = 0, *sliced, *whole;
 
     (void)state;
     assert_true(UINT64_C(1024) * 4096 * sizeof(float) <= 64u << 20);
     problem_create(&p, 8, 50257);
-    tiled = run_tiles(&p, 4096, STRATA_F32, 1, &tiled_loss);
-    whole = run_tiles(&p, 50257, STRATA_F32, 1, &whole_loss);
+    sliced = run_slices(&p, 4096, STRATA_F32, 1, &sliced_loss);
+    whole = run_slices(&p, 50257, STRATA_F32, 1, &whole_loss);
     for (uint32_t r = 0; r < p.rows; r++)
         want_loss += row_loss(&p, r);
-    assert_true(fabs(tiled_loss - want_loss) <= 1e-6 * want_loss);
+    assert_true(fabs(sliced_loss - want_loss) <= 1e-6 * want_loss);
     assert_true(fabs(whole_loss - want_loss) <= 1e-6 * want_loss);
-    check_close(tiled, whole, (uint64_t)p.rows * p.vocab, 1e-6);
+    check_close(sliced, whole, (uint64_t)p.rows * p.vocab, 1e-6);
     for (uint32_t r = 0; r < p.rows; r++) {
         double sum = 0; /* of softmax - onehot */
 
         for (uint32_t i = 0; i < p.vocab; i++)
-            sum += tiled[(uint64_t)r * p.vocab + i];
+            sum += sliced[(uint64_t)r * p.vocab + i];
         assert_true(fabs(sum) < 1e-5);
     }
-    free(tiled);
+    free(sliced);
     free(whole);
     problem_destroy(&p);
 }
@@ -179,7 +179,7 @@ static void nan_is_seen(void **state)
     (void)state;
     problem_create(&p, 4, 50);
     p.logits[2 * 50 + 7] = (double)NAN;
-    got = run_tiles(&p, 16, STRATA_F32, 1, &loss);
+    got = run_slices(&p, 16, STRATA_F32, 1, &loss);
     assert_true(isnan(loss));
     assert_true(isnan(got[2 * 50 + 1]));
     assert_true(got[1 * 50 + 1] > 0);

@@ -16,7 +16,7 @@ static const struct plan_sizes small_sizes = {.dtype = STRATA_BF16,
                                               .blocks = 8,
                                               .hidden = 256,
                                               .vocab = 4000,
-                                              .tile_rows = 1024,
+                                              .slice_rows = 1024,
                                               .seq = 64,
                                               .micro_batch = 2,
                                               .grad_accum = 3,
@@ -103,7 +103,7 @@ static void with_all_memory_nothing_moves(void **state)
     st_plan_destroy(plan);
 }
 
-/* One block, one tile; pages of the least size; a micro-batch whose activations dwarf the weights. */
+/* One block, one slice; pages of the least size; a micro-batch whose activations dwarf the weights. */
 static void extremes_plan(void **state)
 {
     struct plan_sizes sizes[4];
@@ -112,10 +112,10 @@ static void extremes_plan(void **state)
     for (size_t i = 0; i < 4; i++)
         sizes[i] = small_sizes;
     sizes[0].blocks = 1;
-    sizes[0].tile_rows = sizes[0].vocab;
+    sizes[0].slice_rows = sizes[0].vocab;
     sizes[1].hidden = 8;
     sizes[1].block_params = 16;
-    sizes[1].tile_rows = 1;
+    sizes[1].slice_rows = 1;
     sizes[1].vocab = 3;
     sizes[2].micro_batch = 1u << 16;
     sizes[3].grad_accum = 64;

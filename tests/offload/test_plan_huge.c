@@ -15,7 +15,7 @@ static void huge_workload(struct st_workload *w)
                                      .blocks = 1000,
                                      .hidden = 9216,
                                      .vocab = 131072,
-                                     .tile_rows = 256,
+                                     .slice_rows = 256,
                                      .seq = 2048,
                                      .micro_batch = 1,
                                      .grad_accum = 4,

@@ -3,7 +3,7 @@
  * The claim: with the slots, kept blocks, activation tier and (horizontal accumulation) device accumulators that a plan has
  * reserved, no other placement of its kind that fits moves fewer bytes to and from NVMe in a steady step, nor, with as few,
  * fewer over the links.  Of its kind: what is resident, pinned and updated on the device is counted from the bottom; state lies
- * on the device for resident pages alone, for all tiles of the table or for none.  The search walks every such placement, sizes
+ * on the device for resident pages alone, for all slices of the table or for none.  The search walks every such placement, sizes
  * each as a layout and counts its bytes in closed form, which the first test compares with the programs'.
  *
  * Not claimed: that the reservation is the best one.  Slots and kept blocks are chosen by simulated time, and a byte that a slot
@@ -35,7 +35,7 @@ static const char *describe(const struct st_plan *p)
     char *const out = text[(int)(turn ^= 1)];
 
     snprintf(out, sizeof(text[0]),
-             "policy param %d optimizer %d acts %d update %d accumulation %d forward_only %d cache %llx; g %u pages %u tiles %u "
+             "policy param %d optimizer %d acts %d update %d accumulation %d forward_only %d cache %llx; g %u pages %u slices %u "
              "tied %d blocks %u chunks %u; resident %u device state %u weights %u chunks %u kept %u accums %u; slots %u %u %u %u",
              (int)p->policy.param_tier, (int)p->policy.optimizer_tier, (int)p->decided.activation_tier, (int)p->policy.update,
              (int)p->decided.accumulation, p->policy.forward_only, (unsigned long long)p->policy.cache,
@@ -191,14 +191,14 @@ static void start_smallest(struct oracle *o, const struct st_plan *plan)
 static void search(struct oracle *o, const struct st_plan *plan)
 {
     const struct st_policy *policy = &plan->policy;
-    const uint32_t pages = plan->program.workload.page_count, tiles = plan->program.workload.table_count;
+    const uint32_t pages = plan->program.workload.page_count, slices = plan->program.workload.table_count;
     const bool promotes = policy->cache != 0;
     const uint32_t low = policy->param_tier == STRATA_TIER_DEVICE ? pages : 0;
     const bool fixed = policy->forward_only || policy->optimizer_tier == STRATA_TIER_DEVICE || !promotes;
 
     for (uint32_t r = low; r <= (promotes ? pages : low); r++)
         for (uint32_t d = 0; d <= (fixed ? 0 : r); d++) {
-            if (d > 0 && d < tiles)
+            if (d > 0 && d < slices)
                 continue;
             o->trial.decided.resident_pages = r;
             o->trial.decided.device_state_pages = fixed ? plan->decided.device_state_pages : d;

@@ -22,7 +22,7 @@ static struct st_plan *small_plan(uint32_t grad_accum)
                                      .blocks = 3,
                                      .hidden = 16,
                                      .vocab = 60,
-                                     .tile_rows = 30,
+                                     .slice_rows = 30,
                                      .seq = 8,
                                      .micro_batch = 1,
                                      .grad_accum = grad_accum,
@@ -129,7 +129,7 @@ static void a_part_of_a_page_is_no_page(void **state)
                                      .blocks = 2,
                                      .hidden = 16,
                                      .vocab = 60,
-                                     .tile_rows = 30,
+                                     .slice_rows = 30,
                                      .seq = 8,
                                      .micro_batch = 1,
                                      .grad_accum = 1,
@@ -228,8 +228,8 @@ static void corrupt_indices(struct st_plan *plan, struct st_op *op)
     op->micro += plan->program.workload.grad_accum;
     must_fail(plan, op, "another micro-batch");
     *op = kept;
-    op->tile += plan->program.workload.head_count;
-    must_fail(plan, op, "another tile");
+    op->slice += plan->program.workload.head_count;
+    must_fail(plan, op, "another slice");
     *op = kept;
 }
 

@@ -44,7 +44,7 @@ static void add_page(struct st_workload *w, enum st_page_kind kind, uint32_t lay
     w->params += elems;
 }
 
-static void add_tiles(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint32_t rows)
+static void add_slices(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint32_t rows)
 {
     for (uint32_t first = 0; first < w->vocab; first += rows) {
         const uint32_t count = w->vocab - first < rows ? w->vocab - first : rows;
@@ -71,7 +71,7 @@ static void make_workload(struct st_workload *w, struct st_page pages[PAGES], ui
     w->grad_accum = (uint32_t)(1 + draw(seed, &at, 4));
     w->workers = 2;
     rows = (uint32_t)(w->vocab / (1 + draw(seed, &at, 4)) + 1);
-    add_tiles(w, ST_PAGE_TABLE, 0, rows);
+    add_slices(w, ST_PAGE_TABLE, 0, rows);
     w->table_count = w->block_first = w->page_count;
     w->position_page = ST_NO_PAGE;
     for (uint32_t b = 0; b < w->block_count; b++)
@@ -82,7 +82,7 @@ static void make_workload(struct st_workload *w, struct st_page pages[PAGES], ui
     w->head_first = w->tied ? 0 : w->page_count;
     w->head_count = w->table_count;
     if (!w->tied)
-        add_tiles(w, ST_PAGE_HEAD, w->block_count + 1, rows);
+        add_slices(w, ST_PAGE_HEAD, w->block_count + 1, rows);
     tokens = (double)w->micro_batch * w->seq;
     w->activation_bytes = (uint64_t)tokens * w->hidden * strata_dtype_bytes(w->dtype);
     w->block_internal_bytes = 10 * w->activation_bytes;

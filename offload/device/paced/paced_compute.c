@@ -20,9 +20,9 @@
 
 /* What the head keeps of a micro-batch at the start of its internals. */
 struct head_state {
-    uint64_t input; /* hash of its input and the norm's weights */
-    uint64_t tiles; /* sums over the tiles, in any order: of their weights */
-    uint64_t grads; /* and of their gradients' seeds */
+    uint64_t input;  /* hash of its input and the norm's weights */
+    uint64_t slices; /* sums over the slices, in any order: of their weights */
+    uint64_t grads;  /* and of their gradients' seeds */
 };
 
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -45,7 +45,7 @@ static uint32_t page_of(const struct st_workload *w, const struct st_call *call)
         return w->block_first + call->block;
     case ST_CALL_HEAD_STATS:
     case ST_CALL_HEAD_GRAD:
-        return w->head_first + call->tile;
+        return w->head_first + call->slice;
     case ST_CALL_HEAD_NORM:
     case ST_CALL_HEAD_LOSS:
     case ST_CALL_HEAD_BACKWARD:
@@ -162,8 +162,8 @@ static void grad_page(const struct scene *s, uint64_t seed)
         memset(call->grad + clean, 0, (call->grad_elems - clean) * sizeof(float));
 }
 
-/* A tile of the head: its gradient is one block, the table's rows come by the scatter. */
-static void grad_tile(const struct scene *s, uint64_t seed)
+/* A slice of the head: its gradient is one block, the table's rows come by the scatter. */
+static void grad_slice(const struct scene *s, uint64_t seed)
 {
     const struct st_call *call = s->call;
     const struct st_group *group = &s->page->groups[0];
@@ -204,7 +204,7 @@ static void block_backward(const struct scene *s)
 static void head_loss(const struct scene *s)
 {
     const struct head_state head = head_load(s);
-    const uint64_t bits = mix(mix(s->given, head.input), head.tiles);
+    const uint64_t bits = mix(mix(s->given, head.input), head.slices);
     uint64_t counted = 0;
 
     for (uint64_t r = 0; r < s->rows; r++)
@@ -212,16 +212,16 @@ static void head_loss(const struct scene *s)
     *s->call->loss_sum = (double)counted * (LOSS_LEAST + LOSS_RANGE * (double)(bits >> 11) * 0x1p-53);
 }
 
-static void head_tile(const struct scene *s)
+static void head_slice(const struct scene *s)
 {
     struct head_state head = head_load(s);
     uint64_t seed;
 
     if (s->call->kind == ST_CALL_HEAD_STATS) {
-        head.tiles += s->given;
+        head.slices += s->given;
     } else {
-        seed = mix(mix(s->given, head.input), head.tiles);
-        grad_tile(s, seed);
+        seed = mix(mix(s->given, head.input), head.slices);
+        grad_slice(s, seed);
         head.grads += seed;
     }
     head_store(s, &head);
@@ -230,7 +230,7 @@ static void head_tile(const struct scene *s)
 static void head_backward(const struct scene *s)
 {
     const struct head_state head = head_load(s);
-    const uint64_t seed = mix(mix(mix(s->given, sample_hash(s, s->call->act)), head.tiles), head.grads);
+    const uint64_t seed = mix(mix(mix(s->given, sample_hash(s, s->call->act)), head.slices), head.grads);
 
     grad_page(s, seed);
     dact_fill(s, seed);
@@ -256,7 +256,7 @@ static void run_scene(const struct scene *s)
         break;
     case ST_CALL_HEAD_STATS:
     case ST_CALL_HEAD_GRAD:
-        head_tile(s);
+        head_slice(s);
         break;
     case ST_CALL_HEAD_LOSS:
         head_loss(s);
