@@ -182,7 +182,7 @@ static const char *update_text(enum st_update_policy update)
     return update == ST_UPDATE_SERIAL ? "serial update" : update == ST_UPDATE_GATED ? "gated update" : "update in backward";
 }
 
-static uint32_t carried_pages(const struct st_plan *plan)
+static uint32_t streamed_pages(const struct st_plan *plan)
 {
     uint32_t count = 0;
 
@@ -210,8 +210,8 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
              "  state: moments in %s; %u pages on the device, %u of %u chunks pinned in host memory; pinned weights: %u pages\n",
              moments_name(plan->program.moment_format), plan->decided.device_state_pages, plan->decided.pinned_chunks,
              plan->program.chunk_count, plan->decided.pinned_weight_pages);
-    if (carried_pages(plan) > 0)
-        st_print(file, "  the state of %u of %u blocks crosses the link to be updated on the device\n", carried_pages(plan),
+    if (streamed_pages(plan) > 0)
+        st_print(file, "  the state of %u of %u blocks crosses the link to be updated on the device\n", streamed_pages(plan),
                  w->block_count);
     st_print(file, "  slots: %u weights, %u host weights, %u state, %u activations, %u gradients; program: %u ops, %u waits\n",
              plan->decided.slots.weights, plan->decided.slots.host_weights, plan->decided.slots.states, plan->decided.slots.acts,
@@ -304,7 +304,7 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_put_u64(w, "pages", plan->program.workload.page_count);
     st_json_put_u64(w, "resident_pages", plan->decided.resident_pages);
     st_json_put_u64(w, "device_state_pages", plan->decided.device_state_pages);
-    st_json_put_u64(w, "carried_pages", carried_pages(plan));
+    st_json_put_u64(w, "streamed_pages", streamed_pages(plan));
     st_json_put_u64(w, "pinned_weight_pages", plan->decided.pinned_weight_pages);
     st_json_put_u64(w, "chunks", plan->program.chunk_count);
     st_json_put_u64(w, "pinned_chunks", plan->decided.pinned_chunks);

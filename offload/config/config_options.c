@@ -14,7 +14,8 @@ void st_config_policy(struct st_policy *policy, const struct st_config *config)
         .accumulation = config->accumulation,
         .needs_norm = config->gradient_clipping > 0 || config->dtype == STRATA_F16 ||
                       (config->dtype == STRATA_BF16 && config->check_grad_overflow),
-        .carried = isnan(config->update_ratio) ? ST_CARRY_AUTO : (uint32_t)lround((1 - config->update_ratio) * ST_CARRY_PARTS),
+        .streamed =
+            isnan(config->update_ratio) ? ST_STREAMED_AUTO : (uint32_t)lround((1 - config->update_ratio) * ST_STREAMED_PARTS),
         .cache = config->cache,
         .moments = st_rule_moments(st_rule_of(config->optimizer.type)),
         .moment_format = config->moments,

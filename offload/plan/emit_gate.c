@@ -97,7 +97,7 @@ static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
     const struct st_page_place *place = &e->program->pages[chunk->page];
     const bool swapped = chunk->state == ST_WHERE_NVME, device = place->grad == ST_WHERE_DEVICE;
     const uint32_t home = swapped ? state_slot(e, c) : chunk->region;
-    const uint32_t state = place->state == ST_WHERE_STREAMED ? st_pool_take(&e->lay->carries, c) : home;
+    const uint32_t state = place->state == ST_WHERE_STREAMED ? st_pool_take(&e->lay->streamed_states, c) : home;
     struct st_op *op;
 
     if (place->state == ST_WHERE_STREAMED)

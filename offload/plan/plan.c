@@ -158,7 +158,7 @@ static void decide_smallest(struct st_plan *plan, enum st_accumulation order)
         .kept_blocks = policy->activations == ST_ACT_KEPT ? w->block_count : 0,
         .resident_pages = policy->param_tier == STRATA_TIER_DEVICE ? w->page_count : 0,
         .device_state_pages = state_stays ? w->page_count : 0,
-        .slots = {.weights = 1, .host_weights = 1, .states = 1, .carries = 1, .acts = 2, .host_acts = 1, .grads = 1},
+        .slots = {.weights = 1, .host_weights = 1, .states = 1, .streamed_states = 1, .acts = 2, .host_acts = 1, .grads = 1},
     };
 }
 

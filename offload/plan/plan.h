@@ -28,7 +28,7 @@ struct st_decisions {
     uint32_t resident_pages, pinned_weight_pages, device_state_pages; /* counted from the bottom, as the next two */
     uint32_t pinned_chunks;
     uint32_t device_accum_pages; /* horizontal accumulation: pages whose partial sums stay on the device */
-    uint32_t carried;            /* of ST_CARRY_PARTS: the policy's, or what fits of it */
+    uint32_t streamed;           /* of ST_STREAMED_PARTS: the policy's, or what fits of it */
     struct st_slots slots;
 };
 _Static_assert(sizeof(struct st_decisions) == 17 * sizeof(uint32_t), "no padding");
@@ -59,9 +59,9 @@ void st_plan_destroy(struct st_plan *plan);
 strata_status st_plan_verify(const struct st_plan *plan);
 
 /** Rates are known now: on a device that is not the host, *plan is replaced by what is fastest at these rates, judged by the
- *  simulator: what is kept and what recomputed, the order of accumulation where it is AUTO, and with ST_CARRY_AUTO the share of
- *  blocks whose state is carried to the device: none, the closed form's, or half, a quarter, ... of that.  Any of them gives the
- *  same bits.  After an error *plan is one of them still.  E_NOMEM. */
+ *  simulator: what is kept and what recomputed, the order of accumulation where it is AUTO, and with ST_STREAMED_AUTO the share
+ *  of blocks whose state is streamed: none, the closed form's, or half, a quarter, ... of that.  Any of them gives the same
+ *  bits.  After an error *plan is one of them still.  E_NOMEM. */
 strata_status st_plan_balance(struct st_plan **plan, const struct st_machine *rates);
 
 #endif

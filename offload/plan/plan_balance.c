@@ -1,9 +1,9 @@
-/* plan_balance.c - which processor updates what, once rates are known: the share of state that the link carries to the device.
+/* plan_balance.c - which processor updates what, once rates are known: the share of the state that is streamed to the device.
  *
  * An update on the host reads and writes state and weight in host memory, where also the gradient arrives and is read and the new
  * weight leaves from and was kept: 2 (s + w) + 4 w bytes per parameter, at the host's rate of updates.  One on the device leaves
  * 2 (s + w) to host memory, and s more bytes each way to the link beside the weight's.  With a share x on the device
- *     t(x) = max(((1 - x) host + x carried) / D, (w + s x) / B)
+ *     t(x) = max(((1 - x) host + x streamed) / D, (w + s x) / B)
  * is least where both are equal.  Compute may hide some of that: this share and smaller ones are taken only if a simulated step
  * is shorter.  The same rates judge what is kept and in which order micro-batches go, which a nominal machine had chosen before.
  */
@@ -17,8 +17,8 @@
 
 /* Bytes of host memory that pass for one parameter. */
 struct passes {
-    double host, carried; /* updated by the host; carried to the device */
-    double weight, state; /* of these, each way over the link */
+    double host, streamed; /* updated by the host; streamed to the device */
+    double weight, state;  /* of these, each way over the link */
 };
 
 static struct passes passes_of(const struct st_plan *plan)
@@ -26,43 +26,43 @@ static struct passes passes_of(const struct st_plan *plan)
     const uint64_t elems = plan->policy.chunk_elems;
     const double weight = (double)strata_dtype_bytes(plan->program.workload.dtype);
     const double state = (double)st_program_state_bytes(&plan->program, elems) / (double)elems;
-    const double carried = 2 * (state + weight);
+    const double streamed = 2 * (state + weight);
 
-    return (struct passes){.host = carried + 4 * weight, .carried = carried, .weight = weight, .state = state};
+    return (struct passes){.host = streamed + 4 * weight, .streamed = streamed, .weight = weight, .state = state};
 }
 
 static double best_share(const struct st_plan *plan, const struct st_machine *m)
 {
     const struct passes p = passes_of(plan);
     const double memory = p.host * m->rates.update, link = fmin(m->rates.upload, m->rates.download);
-    const double share = (p.host / memory - p.weight / link) / ((p.host - p.carried) / memory + p.state / link);
+    const double share = (p.host / memory - p.weight / link) / ((p.host - p.streamed) / memory + p.state / link);
 
     return fmin(fmax(share, 0), 1);
 }
 
-/* Simulated seconds of a step.  What is carried passes through host memory beside the host's updates, and slows them. */
+/* Simulated seconds of a step.  What is streamed passes through host memory beside the host's updates, and slows them. */
 static strata_status step_seconds(double *seconds, const struct st_plan *plan, const struct st_machine *rates)
 {
     const struct passes p = passes_of(plan);
     struct st_machine m = *rates;
-    double host = 0, carried = 0;
+    double host = 0, streamed = 0;
     struct st_simulation simulation;
     strata_status st;
 
     for (uint32_t c = 0; c < plan->program.chunk_count; c++) {
         const struct st_page_place *place = &plan->program.pages[plan->program.chunks[c].page];
 
-        carried += place->state == ST_WHERE_STREAMED ? (double)plan->program.chunks[c].elems : 0;
+        streamed += place->state == ST_WHERE_STREAMED ? (double)plan->program.chunks[c].elems : 0;
         host += place->grad == ST_WHERE_DEVICE ? 0 : (double)plan->program.chunks[c].elems;
     }
-    if (carried > 0 && host > 0)
-        m.rates.update *= p.host * host / (p.host * host + p.carried * carried);
+    if (streamed > 0 && host > 0)
+        m.rates.update *= p.host * host / (p.host * host + p.streamed * streamed);
     if ((st = st_simulate(&simulation, &plan->program, &m)) == STRATA_OK)
         *seconds = simulation.seconds;
     return st;
 }
 
-/* Replace *plan by the fastest one with this share carried, if its step is worth its bytes beside *best, which it then is. */
+/* Replace *plan by the fastest one with this share streamed, if its step is worth its bytes beside *best, which it then is. */
 static strata_status take_if_faster(struct st_plan **plan, double *best, const struct st_machine *rates, uint32_t share)
 {
     struct st_policy policy = (*plan)->policy;
@@ -70,7 +70,7 @@ static strata_status take_if_faster(struct st_plan **plan, double *best, const s
     double seconds = 0;
     strata_status st;
 
-    policy.carried = share;
+    policy.streamed = share;
     if ((st = st_plan_make_judged(&other, &(*plan)->program.workload, &(*plan)->capacity, &policy, rates)) != STRATA_OK ||
         (st = step_seconds(&seconds, other, rates)) != STRATA_OK || seconds >= WORTH * *best) {
         st_plan_destroy(other);
@@ -85,7 +85,7 @@ static strata_status take_if_faster(struct st_plan **plan, double *best, const s
 
 strata_status st_plan_balance(struct st_plan **plan, const struct st_machine *rates)
 {
-    const uint32_t asked = (*plan)->policy.carried;
+    const uint32_t asked = (*plan)->policy.streamed;
     double seconds;
     strata_status st;
 
@@ -94,9 +94,10 @@ strata_status st_plan_balance(struct st_plan **plan, const struct st_machine *ra
         return STRATA_OK;
     if ((st = step_seconds(&seconds, *plan, rates)) == STRATA_OK)
         st = take_if_faster(plan, &seconds, rates, asked);
-    if (asked != ST_CARRY_AUTO)
+    if (asked != ST_STREAMED_AUTO)
         return st;
-    for (uint32_t share = (uint32_t)lround(best_share(*plan, rates) * ST_CARRY_PARTS); st == STRATA_OK && share > 0; share /= 2)
+    for (uint32_t share = (uint32_t)lround(best_share(*plan, rates) * ST_STREAMED_PARTS); st == STRATA_OK && share > 0;
+         share /= 2)
         st = take_if_faster(plan, &seconds, rates, share);
     return st;
 }

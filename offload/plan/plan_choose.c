@@ -20,7 +20,7 @@
 #define QUARTERS    4u
 
 struct reserve {
-    uint8_t weights, grads, acts, host_acts, states, host_weights, carries; /* slots */
+    uint8_t weights, grads, acts, host_acts, states, host_weights, streamed_states; /* slots */
     uint8_t kept;          /* quarters of the blocks, before anything becomes resident; as many as fit */
     bool host_checkpoints; /* not on the device, where either is allowed */
 };
@@ -50,7 +50,7 @@ static void raise_slots(struct st_plan *plan, const struct reserve *r)
     st_plan_raise(plan, &plan->decided.slots.host_acts, r->host_acts);
     st_plan_raise(plan, &plan->decided.slots.states, r->states);
     st_plan_raise(plan, &plan->decided.slots.host_weights, r->host_weights);
-    st_plan_raise(plan, &plan->decided.slots.carries, r->carries);
+    st_plan_raise(plan, &plan->decided.slots.streamed_states, r->streamed_states);
 }
 
 static void raise_kept(struct st_plan *plan, uint32_t most)
@@ -85,8 +85,8 @@ static void complete(struct st_plan *plan, const struct reserve *r)
             plan->decided.activation_tier = STRATA_TIER_HOST;
     }
     raise_slots(plan, r);
-    if (plan->policy.carried != ST_CARRY_AUTO)
-        st_plan_raise(plan, &plan->decided.carried, plan->policy.carried);
+    if (plan->policy.streamed != ST_STREAMED_AUTO)
+        st_plan_raise(plan, &plan->decided.streamed, plan->policy.streamed);
     raise_kept(plan, (w->block_count * r->kept + QUARTERS - 1) / QUARTERS);
     if (plan->decided.accumulation ==
         ST_ACCUMULATE_HORIZONTAL) { /* a byte of the sums saves less than one of weights, more than state's */

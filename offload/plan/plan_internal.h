@@ -36,7 +36,7 @@ struct st_layout {
     uint32_t *logits;      /* [kept slices * g] */
     uint32_t *checkpoints; /* [(blocks + 1) * g], where program.acts says */
     uint32_t *dact;        /* [g] */
-    struct st_pool weights, host_weights, states, carries, acts, host_acts, grads, rounded;
+    struct st_pool weights, host_weights, states, streamed_states, acts, host_acts, grads, rounded;
     struct st_pool small_weights, small_grads, small_rounded; /* one slot each, for the norm and the positions */
 };
 
@@ -64,7 +64,7 @@ struct st_slots st_layout_slots(const struct st_layout *lay);
 /* Placement predicates, functions of the decisions alone. */
 bool st_place_resident(const struct st_plan *plan, uint32_t page);
 bool st_place_device_state(const struct st_plan *plan, uint32_t page);
-bool st_place_carried(const struct st_plan *plan, uint32_t page);       /* its state comes to the device for the update */
+bool st_place_streamed(const struct st_plan *plan, uint32_t page);      /* its state comes to the device for the update */
 bool st_place_device_update(const struct st_plan *plan, uint32_t page); /* either */
 enum st_where st_place_home(const struct st_plan *plan, uint32_t page); /* of its weights */
 bool st_place_table_resident(const struct st_plan *plan);               /* every slice */

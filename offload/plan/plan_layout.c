@@ -63,7 +63,7 @@ struct walk {
     uint64_t streamed, from_nvme;                        /* bytes of the largest page's weights, */
     uint64_t slot_grads, leaving, most;                  /* and trained elements of the largest, of each kind, */
     uint64_t small_streamed, small_grads, small_leaving; /* and of the small ones */
-    uint64_t carried;                                    /* bytes of the largest chunk that is */
+    uint64_t streamed_state;                             /* bytes of the largest chunk that is */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t to)
@@ -198,8 +198,8 @@ static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *p
     grow(&k->from_nvme, place->home == ST_WHERE_NVME, page->bytes);
     grow(small ? &k->small_grads : &k->slot_grads, place->sum == ST_WHERE_STREAMED || place->sum == ST_WHERE_HOST, elems);
     grow(small ? &k->small_leaving : &k->leaving, place->grad == ST_WHERE_HOST && !st_place_is_table(k->plan, p), elems);
-    if (place->state == ST_WHERE_STREAMED && k->plan->sums->page_largest[p] > k->carried)
-        k->carried = k->plan->sums->page_largest[p];
+    if (place->state == ST_WHERE_STREAMED && k->plan->sums->page_largest[p] > k->streamed_state)
+        k->streamed_state = k->plan->sums->page_largest[p];
     grow(&k->most, true, elems);
 }
 
@@ -221,7 +221,7 @@ static void lay_page(struct walk *k, uint32_t p, uint32_t count)
     if (st_place_trained(plan, p)) {
         place.sum = st_place_sum(plan, p);
         place.grad = st_place_device_update(plan, p) ? ST_WHERE_DEVICE : ST_WHERE_HOST;
-        place.state = st_place_carried(plan, p) ? ST_WHERE_STREAMED : place.grad;
+        place.state = st_place_streamed(plan, p) ? ST_WHERE_STREAMED : place.grad;
     }
     note_slots(k, p, &place);
     if (place.weights == ST_WHERE_DEVICE)
@@ -297,7 +297,8 @@ static void lay_chunks(struct walk *k)
     const uint64_t largest = k->build ? build_chunks(k) : size_chunks(k);
 
     take_pool(k, &k->lay->states, k->plan->decided.slots.states, STRATA_TIER_HOST, largest, STATE_SLOTS);
-    take_pool(k, &k->lay->carries, k->plan->decided.slots.carries, STRATA_TIER_DEVICE, k->carried, STATE_SLOTS);
+    take_pool(k, &k->lay->streamed_states, k->plan->decided.slots.streamed_states, STRATA_TIER_DEVICE, k->streamed_state,
+              STATE_SLOTS);
 }
 
 static void lay_slots(struct walk *k)
@@ -490,7 +491,7 @@ struct st_slots st_layout_slots(const struct st_layout *lay)
     return (struct st_slots){.weights = lay->weights.count,
                              .host_weights = lay->host_weights.count,
                              .states = lay->states.count,
-                             .carries = lay->carries.count,
+                             .streamed_states = lay->streamed_states.count,
                              .acts = lay->acts.count,
                              .host_acts = lay->host_acts.count,
                              .grads = lay->grads.count > lay->rounded.count ? lay->grads.count : lay->rounded.count};

@@ -30,21 +30,21 @@ bool st_place_device_state(const struct st_plan *plan, uint32_t page)
 }
 
 /* Blocks alone: the table's sum waits in host memory.  Evenly spread, so that both processors work all the time. */
-bool st_place_carried(const struct st_plan *plan, uint32_t page)
+bool st_place_streamed(const struct st_plan *plan, uint32_t page)
 {
     const struct st_workload *w = &plan->program.workload;
     const uint32_t first = plan->decided.device_state_pages > w->block_first ? plan->decided.device_state_pages : w->block_first;
     uint32_t rank;
 
-    if (plan->decided.carried == 0 || page < first || w->pages[page].kind != ST_PAGE_BLOCK || !st_place_trained(plan, page))
+    if (plan->decided.streamed == 0 || page < first || w->pages[page].kind != ST_PAGE_BLOCK || !st_place_trained(plan, page))
         return false;
     rank = page - first;
-    return (rank + 1) * plan->decided.carried / ST_CARRY_PARTS > rank * plan->decided.carried / ST_CARRY_PARTS;
+    return (rank + 1) * plan->decided.streamed / ST_STREAMED_PARTS > rank * plan->decided.streamed / ST_STREAMED_PARTS;
 }
 
 bool st_place_device_update(const struct st_plan *plan, uint32_t page)
 {
-    return st_place_device_state(plan, page) || st_place_carried(plan, page);
+    return st_place_device_state(plan, page) || st_place_streamed(plan, page);
 }
 
 /* A table that is gathered on the host keeps all its slices there; so does what the host updates. */

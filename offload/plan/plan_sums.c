@@ -101,15 +101,15 @@ static uint32_t cut(uint32_t end, uint32_t page, uint32_t boundary)
     return boundary > page && boundary < end ? boundary : end;
 }
 
-/* Carried blocks stand between others. */
-static uint32_t cut_carried(const struct st_plan *plan, uint32_t end, uint32_t page)
+/* Streamed blocks stand between others. */
+static uint32_t cut_streamed(const struct st_plan *plan, uint32_t end, uint32_t page)
 {
-    const bool carried = st_place_carried(plan, page);
+    const bool streamed = st_place_streamed(plan, page);
     uint32_t p = page + 1;
 
-    if (plan->decided.carried == 0)
+    if (plan->decided.streamed == 0)
         return end;
-    while (p < end && st_place_carried(plan, p) == carried)
+    while (p < end && st_place_streamed(plan, p) == streamed)
         p++;
     return p;
 }
@@ -122,5 +122,5 @@ uint32_t st_plan_alike_end(const struct st_plan *plan, uint32_t page)
     end = cut(end, page, plan->decided.device_state_pages);
     end = cut(end, page, plan->decided.pinned_weight_pages);
     end = cut(end, page, plan->decided.device_accum_pages);
-    return cut_carried(plan, end, page);
+    return cut_streamed(plan, end, page);
 }

@@ -117,7 +117,7 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
         moved->read += times * n.reads * st_extent_bytes(page->bytes);
         moved->nvme += times * (n.reads * st_extent_bytes(page->bytes) + n.writes * st_extent_bytes(updated));
     }
-    if (st_place_carried(plan, p)) {
+    if (st_place_streamed(plan, p)) {
         moved->upload += times * state_of(plan, p);
         moved->link += 2 * times * state_of(plan, p);
     }

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* Shares of blocks are counted in so many parts.  AUTO: 0, until st_plan_balance() knows better. */
-#define ST_CARRY_PARTS 64u
-#define ST_CARRY_AUTO  UINT32_MAX
+#define ST_STREAMED_PARTS 64u
+#define ST_STREAMED_AUTO  UINT32_MAX
 
 enum st_accumulation { ST_ACCUMULATE_VERTICAL = 0, ST_ACCUMULATE_HORIZONTAL = 1, ST_ACCUMULATE_AUTO = 2 };
 enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2, ST_UPDATE_IN_BACKWARD = 3 };
@@ -24,7 +24,7 @@ struct st_policy {
     enum st_accumulation accumulation; /* AUTO: the one that is judged faster */
     bool forward_only;                 /* evaluation, generation: no gradients, no optimizer state */
     bool needs_norm;                   /* clipping or skipping: no update before the step's end */
-    uint32_t carried;                  /* share of the blocks with state elsewhere that the device updates; or ST_CARRY_AUTO */
+    uint32_t streamed;                 /* share of the blocks with state elsewhere that the device updates; or ST_STREAMED_AUTO */
     uint64_t cache;                    /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
     uint32_t moments;                  /* planes of the optimizer beside the master, 1 or 2; 0: 2 */
     enum st_moment_format moment_format;

@@ -93,7 +93,7 @@ struct st_buffer {
 
 /* Slots of each pool. */
 struct st_slots {
-    uint32_t weights, host_weights, states, carries, acts, host_acts, grads;
+    uint32_t weights, host_weights, states, streamed_states, acts, host_acts, grads;
 };
 
 /* Buffers that are asked for by name. */

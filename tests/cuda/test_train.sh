@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_train.sh STRATA SOURCE_DIR [--all] - trains `nano` on the cuda device over the emulator: the digests are the same whatever the device's budget,
 # the tiers and the update, with activations kept or recomputed, and the losses are the cpu device's to 1e-3.  STRATA_CUBLASLT names the
-# emulator's library.  A sample, without --all: all on the device, paged, and with state carried to it for the update.
+# emulator's library.  A sample, without --all: all on the device, paged, and with state streamed to it for the update.
 set -eu
 
 strata=$1
@@ -39,9 +39,9 @@ ample="--device-memory 512MiB --set zero_optimization.offload_optimizer.device=n
 run cpu --device cpu $ample
 run all --device cuda $ample
 run small --device cuda --device-memory 6MiB
-run carried --device cuda --set strata.cache=0 --set zero_optimization.offload_optimizer.ratio=0
+run streamed --device cuda --set strata.cache=0 --set zero_optimization.offload_optimizer.ratio=0
 same all small
-same all carried
+same all streamed
 if [ "$extent" = --all ]; then
     run serial --device cuda --device-memory 6MiB --set strata.update=serial --set strata.accumulation=horizontal
     run recomputed --device cuda $ample --set strata.activations=recomputed

@@ -88,7 +88,7 @@ void rig_config(struct st_config *out, const struct rig_cell *cell, const char *
     out->optimizer.momentum = 0.9;
     out->optimizer.nesterov = true;
     out->moments = cell->moments;
-    out->update_ratio = 1 - 0.5 * cell->carried;
+    out->update_ratio = 1 - 0.5 * cell->streamed;
     out->optimizer.lr = 1e-2;
     out->optimizer.beta1 = 0.9;
     out->optimizer.beta2 = 0.95;
@@ -386,7 +386,7 @@ const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
 
     snprintf(buf, RIG_TEXT,
              "%s device=%s host=%s optimizer=%s param=%s update=%s g=%u %s act=%s on %s io=%s isa=%s threads=%u clip=%s %s "
-             "cache=%s flush=%u moments=%s carried=%u/2%s",
+             "cache=%s flush=%u moments=%s streamed=%u/2%s",
              c->llama ? "llama" : "gpt2", budgets[c->device], budgets[c->host], tiers[c->optimizer], tiers[c->param],
              c->update == ST_UPDATE_SERIAL  ? "serial"
              : c->update == ST_UPDATE_GATED ? "gated"
@@ -396,6 +396,6 @@ const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
              : c->activations == ST_ACT_RECOMPUTED ? "recomputed"
                                                    : "auto",
              act_tiers[c->act_tier], c->io_method, c->isa, c->threads, clips[c->clip], dtypes[c->dtype],
-             c->cache == 0 ? "0" : "auto", c->flush_after, moments[c->moments], c->carried, c->paced ? " paced" : "");
+             c->cache == 0 ? "0" : "auto", c->flush_after, moments[c->moments], c->streamed, c->paced ? " paced" : "");
     return buf;
 }

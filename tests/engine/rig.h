@@ -29,7 +29,7 @@ struct rig_cell {
     strata_dtype dtype;
     enum strata_optimizer rule; /* 0: AdamW */
     enum st_moment_format moments;
-    uint32_t carried;         /* halves of the blocks with state off the device that are updated there: 0, 1, 2 */
+    uint32_t streamed;        /* halves of the blocks with state off the device that are updated there: 0, 1, 2 */
     uint64_t cache;           /* ST_AUTO_BYTES or 0 */
     uint64_t chunk_elems;     /* 0: 16384 */
     uint32_t flush_after;     /* flush (and evaluate) after this step; 0: never */

@@ -23,7 +23,7 @@ struct rig_cell sound_cell(const char *io_method, bool paced)
 
     cell.act_tier = STRATA_TIER_NVME;
     cell.io_method = io_method;
-    cell.carried = 1; /* where a device has room for that */
+    cell.streamed = 1; /* where a device has room for that */
     cell.fake_latency_us = 1;
     cell.paced = paced;
     return cell;

@@ -52,8 +52,8 @@ static void every_failed_completion_is_reported(void **state)
 static void every_flipped_byte_is_found(void **state)
 {
     static const enum rig_budget devices[] = {RIG_SMALLEST,
-                                              RIG_MIDWAY}; /* one that keeps no checkpoint, one with room to carry */
-    uint32_t carried = 0;
+                                              RIG_MIDWAY}; /* one that keeps no checkpoint, one with room to stream */
+    uint32_t streamed = 0;
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
@@ -64,11 +64,11 @@ static void every_flipped_byte_is_found(void **state)
         sound_begin(&s, &cell, STEPS);
         sound_flips(&s, devices[i] == RIG_SMALLEST);
         for (uint32_t p = 0; p < s.plan->program.workload.page_count; p++)
-            carried += s.plan->program.pages[p].state == ST_WHERE_STREAMED;
+            streamed += s.plan->program.pages[p].state == ST_WHERE_STREAMED;
         sound_again(&s);
         sound_end(&s);
     }
-    assert_true(carried > 0);
+    assert_true(streamed > 0);
 }
 
 static void is_a_task(const char *why, void *ctx)

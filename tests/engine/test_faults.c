@@ -64,7 +64,7 @@ static void benign_faults_are_absorbed(void **state)
 /* One flipped byte in any extent read during a run is found by its checksum, before it is used. */
 static void a_flipped_byte_is_found(void **state)
 {
-    static const enum rig_budget devices[] = {RIG_SMALLEST, RIG_MIDWAY}; /* the latter has room to carry */
+    static const enum rig_budget devices[] = {RIG_SMALLEST, RIG_MIDWAY}; /* the latter has room to stream */
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {

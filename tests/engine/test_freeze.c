@@ -94,9 +94,9 @@ static const struct rig_cell small_parts[] = {
     {.update = ST_UPDATE_GATED},
     {.update = ST_UPDATE_SERIAL},
     {.update = ST_UPDATE_SERIAL, .accumulation = ST_ACCUMULATE_HORIZONTAL},
-    {.update = ST_UPDATE_GATED, .carried = 2},
-    {.update = ST_UPDATE_SERIAL, .carried = 2},
-    {.update = ST_UPDATE_SERIAL, .carried = 2, .accumulation = ST_ACCUMULATE_HORIZONTAL},
+    {.update = ST_UPDATE_GATED, .streamed = 2},
+    {.update = ST_UPDATE_SERIAL, .streamed = 2},
+    {.update = ST_UPDATE_SERIAL, .streamed = 2, .accumulation = ST_ACCUMULATE_HORIZONTAL},
 };
 #define SMALL_PARTS (sizeof(small_parts) / sizeof(small_parts[0]))
 
@@ -107,8 +107,8 @@ static struct rig_cell small_part(size_t i)
     cell.freeze = "transformer.h.*.weight";
     cell.update = small_parts[i].update;
     cell.accumulation = small_parts[i].accumulation;
-    cell.carried = small_parts[i].carried;
-    cell.device = cell.carried > 0 ? RIG_MIDWAY : RIG_SMALLEST; /* room for the state that comes */
+    cell.streamed = small_parts[i].streamed;
+    cell.device = cell.streamed > 0 ? RIG_MIDWAY : RIG_SMALLEST; /* room for the state that comes */
     return cell;
 }
 

@@ -252,15 +252,15 @@ static strata_status run_digest(struct given *g)
     return st_engine_digest(g->eng, weights, state);
 }
 
-/* The update on the host, on the device of carried state, and the digest: the last byte of the largest chunk's plane. */
-static void a_run_ends_where_a_byte_changed(const struct layout *layout, bool carried, strata_status (*use)(struct given *g))
+/* The update on the host, on the device of streamed state, and the digest: the last byte of the largest chunk's plane. */
+static void a_run_ends_where_a_byte_changed(const struct layout *layout, bool streamed, strata_status (*use)(struct given *g))
 {
     struct given_opts opts = {.config = given_config(layout->dtype, STRATA_TIER_NVME), .block_params = BLOCK_PARAMS};
 
-    opts.smallest = !carried;
+    opts.smallest = !streamed;
     opts.config.optimizer.type = layout->rule;
     opts.config.moments = layout->moments;
-    opts.config.update_ratio = carried ? 0 : 1;
+    opts.config.update_ratio = streamed ? 0 : 1;
     for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
         struct plane plane;
         struct given g;
@@ -269,7 +269,7 @@ static void a_run_ends_where_a_byte_changed(const struct layout *layout, bool ca
         given_open(&g, &opts);
         for (uint32_t i = 0; i < g.plan->program.chunk_count; i++)
             c = g.plan->program.chunks[i].elems > g.plan->program.chunks[c].elems ? i : c;
-        assert_int_equal(g.plan->program.pages[g.plan->program.chunks[c].page].state == ST_WHERE_STREAMED, carried);
+        assert_int_equal(g.plan->program.pages[g.plan->program.chunks[c].page].state == ST_WHERE_STREAMED, streamed);
         plane = plane_of(g.plan, c, (enum st_plane)p);
         if (plane.bytes > 0) {
             change(&g, &plane, plane.bytes - 1);

@@ -40,7 +40,7 @@ enum axis {
     A_DTYPE,
     A_MODEL,
     A_MOMENTS, /* fp32, bf16, 8bit: beyond the first in corners and in moments */
-    A_CARRIED  /* none, half, all of the blocks whose state is off the device are updated there */
+    A_STREAMED /* none, half, all of the blocks whose state is off the device are updated there */
 };
 static uint32_t values[AXES] = {3, 2, 3, 3, 3, 2, 2, 2, 3, 3, 3, 2, 3, 3, 2, 1, 3};
 
@@ -84,7 +84,7 @@ static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
                               .clip = (enum rig_clip)v[A_CLIP],
                               .dtype = dtypes[v[A_DTYPE]],
                               .moments = (enum st_moment_format)v[A_MOMENTS],
-                              .carried = v[A_CARRIED],
+                              .streamed = v[A_STREAMED],
                               /* not axes of their own: varied from cell to cell all the same */
                               .cache = mix % 2 == 0 ? 0 : ST_AUTO_BYTES,
                               .chunk_elems = mix % 3 == 0   ? 4096
@@ -186,7 +186,7 @@ static bool run_cell(uint32_t v[AXES])
 
 /* --- corners --- */
 
-/* device, host, optimizer, param, update, count, order, act, tier, io, isa, threads, clip, dtype, model, moments, carried */
+/* device, host, optimizer, param, update, count, order, act, tier, io, isa, threads, clip, dtype, model, moments, streamed */
 static void run_corners(void)
 {
     static uint32_t corners[][AXES] = {

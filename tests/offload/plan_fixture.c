@@ -158,7 +158,7 @@ void plan_random_policy(struct st_policy *policy, struct plan_draws *draws, cons
         .fixed_bytes = plan_draw(draws, 2) * 1000,
         .moments = (uint32_t)plan_draw(draws, 3),
         .moment_format = (enum st_moment_format)plan_draw(draws, ST_MOMENTS_COUNT),
-        .carried = plan_draw(draws, 3) > 0 ? 0 : (uint32_t)plan_draw(draws, ST_CARRY_PARTS + 1),
+        .streamed = plan_draw(draws, 3) > 0 ? 0 : (uint32_t)plan_draw(draws, ST_STREAMED_PARTS + 1),
     };
     if (policy->cache == 1u << 20)
         policy->cache = w->params * (1 + plan_draw(draws, 8));

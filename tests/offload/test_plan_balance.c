@@ -1,4 +1,4 @@
-/* test_plan_balance - which share of the state is carried to the device: the closed form's, and only where a step is shorter. */
+/* test_plan_balance - which share of the state is streamed to the device: the closed form's, and only where a step is shorter. */
 #include "offload/config/config_options.h"
 #include "offload/plan/plan_internal.h"
 #include "offload/simulate/simulate.h"
@@ -37,7 +37,7 @@ static struct st_machine machine_of(double memory, double link)
                                .rates.update = memory / 32};
 }
 
-static struct st_policy policy_of(strata_tier state, uint32_t carried)
+static struct st_policy policy_of(strata_tier state, uint32_t streamed)
 {
     return (struct st_policy){.param_tier = STRATA_TIER_HOST,
                               .optimizer_tier = state,
@@ -45,10 +45,10 @@ static struct st_policy policy_of(strata_tier state, uint32_t carried)
                               .update = ST_UPDATE_SERIAL,
                               .cache = 0,
                               .chunk_elems = 1u << 20,
-                              .carried = carried};
+                              .streamed = streamed};
 }
 
-static uint32_t carried_pages(const struct st_plan *plan)
+static uint32_t streamed_pages(const struct st_plan *plan)
 {
     uint32_t count = 0;
 
@@ -93,15 +93,15 @@ static void the_share_is_the_closed_form_s(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
         const struct st_machine m = machine_of(rates[i][0], rates[i][1]);
-        const struct st_policy open = policy_of(STRATA_TIER_HOST, ST_CARRY_AUTO), none = policy_of(STRATA_TIER_HOST, 0);
+        const struct st_policy open = policy_of(STRATA_TIER_HOST, ST_STREAMED_AUTO), none = policy_of(STRATA_TIER_HOST, 0);
         const double x = closed_form(rates[i][0], rates[i][1]);
         struct st_plan *plan = balanced(&m, &open), *without = balanced(&m, &none);
 
-        if (fabs(plan->decided.carried / (double)ST_CARRY_PARTS - x) > 0.5 / ST_CARRY_PARTS + 1e-12)
-            fail_msg("D %g, B %g: %u of %u carried, the closed form says %.3f", rates[i][0], rates[i][1], plan->decided.carried,
-                     ST_CARRY_PARTS, x);
-        assert_int_equal(carried_pages(plan), BLOCKS * plan->decided.carried / ST_CARRY_PARTS);
-        assert_int_equal(carried_pages(without), 0);
+        if (fabs(plan->decided.streamed / (double)ST_STREAMED_PARTS - x) > 0.5 / ST_STREAMED_PARTS + 1e-12)
+            fail_msg("D %g, B %g: %u of %u streamed, the closed form says %.3f", rates[i][0], rates[i][1], plan->decided.streamed,
+                     ST_STREAMED_PARTS, x);
+        assert_int_equal(streamed_pages(plan), BLOCKS * plan->decided.streamed / ST_STREAMED_PARTS);
+        assert_int_equal(streamed_pages(without), 0);
         assert_true(seconds_of(plan, &m) < 0.99 * seconds_of(without, &m));
         st_plan_destroy(plan);
         st_plan_destroy(without);
@@ -112,15 +112,15 @@ static void assert_unchanged(const struct st_machine *m, const struct st_policy 
 {
     struct st_plan *plan = balanced(m, policy);
 
-    assert_int_equal(plan->decided.carried, want);
+    assert_int_equal(plan->decided.streamed, want);
     st_plan_destroy(plan);
 }
 
 /* The link, the disk or compute is what the step waits for; or nobody knows; or the device is the host. */
-static void nothing_is_carried_in_vain(void **state)
+static void nothing_is_streamed_in_vain(void **state)
 {
-    const struct st_policy in_ram = policy_of(STRATA_TIER_HOST, ST_CARRY_AUTO),
-                           on_disk = policy_of(STRATA_TIER_NVME, ST_CARRY_AUTO);
+    const struct st_policy in_ram = policy_of(STRATA_TIER_HOST, ST_STREAMED_AUTO),
+                           on_disk = policy_of(STRATA_TIER_NVME, ST_STREAMED_AUTO);
     struct st_machine m = machine_of(150e9, 1e9);
 
     (void)state;
@@ -137,18 +137,18 @@ static void nothing_is_carried_in_vain(void **state)
 /* What the configuration says stands, whatever the rates; as much of it as the device has room for. */
 static void a_share_that_is_asked_for_is_kept(void **state)
 {
-    const struct st_policy half = policy_of(STRATA_TIER_HOST, ST_CARRY_PARTS / 2);
+    const struct st_policy half = policy_of(STRATA_TIER_HOST, ST_STREAMED_PARTS / 2);
     struct st_machine m = machine_of(150e9, 1e9);
     struct st_plan *plan = balanced(&m, &half);
     uint64_t least;
 
     (void)state;
-    assert_int_equal(plan->decided.carried, ST_CARRY_PARTS / 2);
+    assert_int_equal(plan->decided.streamed, ST_STREAMED_PARTS / 2);
     least = plan->minimum[STRATA_TIER_DEVICE];
     m.capacity.bytes[STRATA_TIER_DEVICE] = least + (plan->program.needed[STRATA_TIER_DEVICE] - least) / 4;
     st_plan_destroy(plan);
     plan = balanced(&m, &half);
-    assert_in_range(plan->decided.carried, 1, ST_CARRY_PARTS / 2 - 1);
+    assert_in_range(plan->decided.streamed, 1, ST_STREAMED_PARTS / 2 - 1);
     st_plan_destroy(plan);
 }
 
@@ -157,8 +157,9 @@ static void the_ratio_is_the_rest(void **state)
 {
     static const struct {
         double ratio;
-        uint32_t carried;
-    } rows[] = {{1, 0}, {0, ST_CARRY_PARTS}, {0.5, ST_CARRY_PARTS / 2}, {0.25, ST_CARRY_PARTS / 4 * 3}, {NAN, ST_CARRY_AUTO}};
+        uint32_t streamed;
+    } rows[] = {
+        {1, 0}, {0, ST_STREAMED_PARTS}, {0.5, ST_STREAMED_PARTS / 2}, {0.25, ST_STREAMED_PARTS / 4 * 3}, {NAN, ST_STREAMED_AUTO}};
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -166,15 +167,15 @@ static void the_ratio_is_the_rest(void **state)
         struct st_policy policy;
 
         st_config_policy(&policy, &config);
-        assert_int_equal(policy.carried, rows[i].carried);
+        assert_int_equal(policy.streamed, rows[i].streamed);
     }
 }
 
-/* Each way: weight and state of what is carried; of the others the weight up and the gradient down. */
-static void a_carried_parameter_moves_twelve_bytes_each_way(void **state)
+/* Each way: weight and state of what is streamed; of the others the weight up and the gradient down. */
+static void a_streamed_parameter_moves_twelve_bytes_each_way(void **state)
 {
     const struct st_machine m = machine_of(150e9, 55e9);
-    const struct st_policy none = policy_of(STRATA_TIER_HOST, 0), all = policy_of(STRATA_TIER_HOST, ST_CARRY_PARTS);
+    const struct st_policy none = policy_of(STRATA_TIER_HOST, 0), all = policy_of(STRATA_TIER_HOST, ST_STREAMED_PARTS);
     struct st_plan *without = balanced(&m, &none), *with = balanced(&m, &all);
     uint64_t elems = 0, state_bytes = 0;
 
@@ -196,10 +197,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_share_is_the_closed_form_s),
-        cmocka_unit_test(nothing_is_carried_in_vain),
+        cmocka_unit_test(nothing_is_streamed_in_vain),
         cmocka_unit_test(a_share_that_is_asked_for_is_kept),
         cmocka_unit_test(the_ratio_is_the_rest),
-        cmocka_unit_test(a_carried_parameter_moves_twelve_bytes_each_way),
+        cmocka_unit_test(a_streamed_parameter_moves_twelve_bytes_each_way),
     };
 
     return cmocka_run_group_tests_name("plan_balance", tests, NULL, NULL);

@@ -170,7 +170,7 @@ static void start(struct oracle *o, const struct st_plan *plan)
     o->trial.decided.slots.weights = plan->reserved.weights;
     o->trial.decided.slots.host_weights = plan->reserved.host_weights;
     o->trial.decided.slots.states = plan->reserved.states;
-    o->trial.decided.slots.carries = plan->reserved.carries;
+    o->trial.decided.slots.streamed_states = plan->reserved.streamed_states;
     o->trial.decided.slots.acts = plan->reserved.acts;
     o->trial.decided.slots.host_acts = plan->reserved.host_acts;
     o->trial.decided.slots.grads = plan->reserved.grads;
@@ -182,7 +182,7 @@ static void start_smallest(struct oracle *o, const struct st_plan *plan)
     *o = (struct oracle){.trial = *plan, .nvme = UINT64_MAX, .link = UINT64_MAX};
     o->trial.decided.slots.weights = o->trial.decided.slots.host_weights = o->trial.decided.slots.states =
         o->trial.decided.slots.grads = 1;
-    o->trial.decided.slots.carries = 1;
+    o->trial.decided.slots.streamed_states = 1;
     o->trial.decided.slots.acts = 2;
     o->trial.decided.slots.host_acts = 1;
     o->trial.decided.kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->program.workload.block_count : 0;

@@ -213,7 +213,7 @@ static void reserve(struct st_plan *trial, const struct st_plan *plan, struct pl
     trial->decided.pinned_weight_pages = trial->decided.pinned_chunks = trial->decided.device_accum_pages = 0;
     trial->decided.kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->program.workload.block_count : 0;
     trial->decided.slots.weights = trial->decided.slots.grads = trial->decided.slots.host_weights = trial->decided.slots.states =
-        trial->decided.slots.carries = 1;
+        trial->decided.slots.streamed_states = 1;
     trial->decided.slots.acts = 2;
     trial->decided.slots.host_acts = 1;
     if (!st_plan_allowed(trial))

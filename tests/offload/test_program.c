@@ -142,7 +142,7 @@ static void a_part_of_a_page_is_no_page(void **state)
                                      .activation_tier = STRATA_TIER_HOST,
                                      .update = ST_UPDATE_SERIAL,
                                      .accumulation = ST_ACCUMULATE_VERTICAL,
-                                     .carried = ST_CARRY_PARTS,
+                                     .streamed = ST_STREAMED_PARTS,
                                      .chunk_elems = 4096};
     uint32_t parts = 0;
     struct st_workload w;
