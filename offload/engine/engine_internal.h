@@ -74,7 +74,7 @@ struct st_engine {
     bool *verified;                      /* [buffer_count]: host weight slots whose content was checked or made here */
     float *scratch;                      /* [workers][ST_TILE_ELEMS] f32, load and export */
     unsigned char *staging;              /* [workers][ST_TILE_ELEMS * 4] */
-    double *block_sums;                  /* host norms of parked pages: largest page / ST_NORM_BLOCK + 1 */
+    double *block_sums;                  /* host norms of pages with host accumulators: largest page / ST_NORM_BLOCK + 1 */
 
     /* program state */
     struct st_dispatch dispatch;

@@ -167,7 +167,7 @@ struct scatter {
     const int32_t *tokens;
 };
 
-static float *parked_row(const struct scatter *s, uint32_t token)
+static float *accumulator_row(const struct scatter *s, uint32_t token)
 {
     const struct st_workload *w = &s->eng->program->workload;
     const uint32_t slice_rows = w->pages[w->table_first].row_count;
@@ -198,7 +198,7 @@ static void scatter_columns(void *ctx, uint64_t index, uint32_t worker)
             (w->dtype == STRATA_BF16 ? k->bf16_to_f32 : k->f16_to_f32)(wide, from, count);
             add = wide;
         }
-        k->add_f32(parked_row(s, (uint32_t)s->tokens[r]) + first, add, count);
+        k->add_f32(accumulator_row(s, (uint32_t)s->tokens[r]) + first, add, count);
     }
 }
 

@@ -51,7 +51,7 @@ void st_engine_begin_step(struct st_engine *eng)
     prepare_update(eng, 1.0);
 }
 
-/* Did the host take page p's norm?  Only where the table's sum lies parked; all others are finished on the device. */
+/* Did the host take page p's norm?  Only where the table has host accumulators; all others are finished on the device. */
 static bool finished_on_host(const struct st_program *program, uint32_t p)
 {
     return program->pages[p].sum == ST_WHERE_HOST && program->workload.pages[p].kind == ST_PAGE_TABLE;

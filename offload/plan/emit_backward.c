@@ -1,6 +1,6 @@
 /* emit_backward.c - gradients of a run of micro-batches: their fp32 sums, the one rounding, and where they go.
  *
- * A page's sum opens with its first micro-batch (zeroed), is brought back from host memory if it was parked there, and closes
+ * A page's sum opens with its first micro-batch (zeroed), is brought back from its host accumulator if it has one, and closes
  * with the last: rounded once, its norm taken, sent where the update will be.  A frozen page has no sum; activation gradients
  * pass. */
 #include "offload/plan/emit_internal.h"
@@ -38,7 +38,7 @@ static void add_to_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t 
     st_emit_operand(e, ST_ROLE_SUM, sum, p);
 }
 
-static void park_sum(struct st_emitter *e, uint32_t p, uint32_t sum)
+static void sum_to_host(struct st_emitter *e, uint32_t p, uint32_t sum)
 {
     st_emit_copy(e, ST_OP_DOWNLOAD_ACCUM, BACKWARD, sum, e->program->pages[p].accum_region, p, st_emit_sum_bytes(e, p))->page = p;
 }
@@ -100,7 +100,7 @@ static void close_sum(struct st_emitter *e, uint32_t p, uint32_t sum, const stru
     if (sum == ST_NO_BUFFER)
         return;
     if (place->sum == ST_WHERE_HOST && (!micros->closes || st_place_is_table(e->plan, p)))
-        park_sum(e, p, sum);
+        sum_to_host(e, p, sum);
     else if (micros->closes && !st_place_is_table(e->plan, p))
         finish_grad(e, p, sum);
 }

@@ -23,7 +23,7 @@ enum item {
     GRADIENTS,
     GRADIENT_SLOTS,
     ACCUMULATORS,
-    PARKED,
+    HOST_ACCUMULATORS,
     STATE,
     STATE_SLOTS,
     CHECKPOINTS,
@@ -41,7 +41,7 @@ static const char *const item_names[ITEM_COUNT] = {
     [GRADIENTS] = "gradients",
     [GRADIENT_SLOTS] = "gradient slots",
     [ACCUMULATORS] = "gradient accumulators",
-    [PARKED] = "parked accumulators",
+    [HOST_ACCUMULATORS] = "host accumulators",
     [STATE] = "optimizer state",
     [STATE_SLOTS] = "state slots",
     [CHECKPOINTS] = "activation checkpoints",
@@ -177,8 +177,8 @@ static void lay_gradients(struct walk *k, uint32_t p, uint32_t count, struct st_
     if (place->grad == ST_WHERE_DEVICE && plan->program.workload.dtype == STRATA_F32)
         place->accum_region = place->grad_region;
     else if (place->sum != ST_WHERE_STREAMED)
-        place->accum_region =
-            take_each(k, (strata_tier)place->sum, elems * 4, count, place->sum == ST_WHERE_DEVICE ? ACCUMULATORS : PARKED);
+        place->accum_region = take_each(k, (strata_tier)place->sum, elems * 4, count,
+                                        place->sum == ST_WHERE_DEVICE ? ACCUMULATORS : HOST_ACCUMULATORS);
 }
 
 static void grow(uint64_t *most, bool counts, uint64_t elems)

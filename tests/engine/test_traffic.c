@@ -305,7 +305,7 @@ static void link_traffic_does_not_grow_with_accumulation(void **state)
     const uint64_t act = one->program.workload.activation_bytes, tokens = 2 * 256 * sizeof(int32_t);
 
     (void)state;
-    /* What grows is tokens, embedding rows up, and activation gradients for the parked table down. */
+    /* What grows is tokens, embedding rows up, and activation gradients for the table's host accumulators down. */
     assert_int_equal(more.traffic[1].upload - less.traffic[1].upload, 7 * (act + tokens));
     assert_int_equal(more.traffic[1].download - less.traffic[1].download, 7 * (act + sizeof(double)));
     st_plan_destroy(one);
