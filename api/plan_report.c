@@ -207,9 +207,9 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
     if (!full || plan->policy.forward_only)
         return;
     st_print(file,
-             "  state: moments in %s; %u pages on the device, %u of %u chunks pinned in host memory; pinned weights: %u pages\n",
-             moments_name(plan->program.moment_format), plan->decided.device_state_pages, plan->decided.pinned_chunks,
-             plan->program.chunk_count, plan->decided.pinned_weight_pages);
+             "  state: moments in %s; %u pages on the device, %u of %u chunks cached in host memory; cached weights: %u pages\n",
+             moments_name(plan->program.moment_format), plan->decided.device_state_pages, plan->decided.cached_chunks,
+             plan->program.chunk_count, plan->decided.cached_weight_pages);
     if (streamed_pages(plan) > 0)
         st_print(file, "  the state of %u of %u blocks crosses the link to be updated on the device\n", streamed_pages(plan),
                  w->block_count);
@@ -305,9 +305,9 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_put_u64(w, "resident_pages", plan->decided.resident_pages);
     st_json_put_u64(w, "device_state_pages", plan->decided.device_state_pages);
     st_json_put_u64(w, "streamed_pages", streamed_pages(plan));
-    st_json_put_u64(w, "pinned_weight_pages", plan->decided.pinned_weight_pages);
+    st_json_put_u64(w, "cached_weight_pages", plan->decided.cached_weight_pages);
     st_json_put_u64(w, "chunks", plan->program.chunk_count);
-    st_json_put_u64(w, "pinned_chunks", plan->decided.pinned_chunks);
+    st_json_put_u64(w, "cached_chunks", plan->decided.cached_chunks);
     st_json_put_u64(w, "blocks", plan->program.workload.block_count);
     st_json_put_u64(w, "kept_blocks", plan->decided.kept_blocks);
     st_json_put_u64(w, "head_slices", plan->program.workload.head_count);

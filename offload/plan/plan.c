@@ -134,8 +134,8 @@ uint64_t st_plan_promoted(const struct st_plan *plan)
     }
     if (plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
         return bytes;
-    if (plan->policy.optimizer_tier == STRATA_TIER_NVME && plan->decided.pinned_chunks > chunks)
-        chunks = plan->decided.pinned_chunks;
+    if (plan->policy.optimizer_tier == STRATA_TIER_NVME && plan->decided.cached_chunks > chunks)
+        chunks = plan->decided.cached_chunks;
     return bytes + plan->sums->state_bytes[chunks];
 }
 

@@ -25,8 +25,8 @@ struct st_decisions {
     strata_tier activation_tier;
     uint32_t kept_blocks;                                             /* top-most blocks whose internals are kept */
     uint32_t kept_slices;                                             /* of the head, from the first on, whose logits are kept */
-    uint32_t resident_pages, pinned_weight_pages, device_state_pages; /* counted from the bottom, as the next two */
-    uint32_t pinned_chunks;
+    uint32_t resident_pages, cached_weight_pages, device_state_pages; /* counted from the bottom, as the next two */
+    uint32_t cached_chunks;
     uint32_t device_accum_pages; /* horizontal accumulation: pages whose partial sums stay on the device */
     uint32_t streamed;           /* of ST_STREAMED_PARTS: the policy's, or what fits of it */
     struct st_slots slots;

@@ -74,7 +74,7 @@ bool st_place_is_small(const struct st_plan *plan, uint32_t page);
 bool st_place_is_table(const struct st_plan *plan, uint32_t page);
 bool st_place_trained(const struct st_plan *plan, uint32_t page);
 enum st_where st_place_sum(const struct st_plan *plan, uint32_t page); /* as in struct st_page_place */
-/* First chunk whose state is not on the device; chunks up to it, then those pinned in host memory. */
+/* First chunk whose state is not on the device; chunks up to it, then those cached in host memory. */
 uint32_t st_place_device_chunks(const struct st_plan *plan);
 /* Which chunks of the state are the cached ones (plan_spread.c): of those on NVMe, that many are put in host memory. */
 void st_plan_spread(struct st_plan *plan);
@@ -94,7 +94,7 @@ struct st_moved {
 };
 void st_plan_moved(struct st_moved *moved, const struct st_plan *plan);
 
-/* Set what is resident, pinned and updated on the device so that, with the slots, kept blocks and accumulators that the
+/* Set what is resident, cached and updated on the device so that, with the slots, kept blocks and accumulators that the
  * decisions name, the least NVMe bytes move, and with those the least link bytes.  The decisions must be allowed with the
  * smallest of all these. */
 void st_plan_place(struct st_plan *plan);

@@ -268,7 +268,7 @@ static uint64_t size_chunks(struct walk *k)
     if (plan->policy.forward_only)
         return 0;
     if (plan->policy.optimizer_tier == STRATA_TIER_NVME)
-        in_memory = plan->decided.pinned_chunks > on_device ? plan->decided.pinned_chunks : on_device;
+        in_memory = plan->decided.cached_chunks > on_device ? plan->decided.cached_chunks : on_device;
     take_many(k, STRATA_TIER_DEVICE, before[on_device], 1);
     take_many(k, STRATA_TIER_HOST, before[in_memory] - before[on_device], 1);
     take_many(k, STRATA_TIER_NVME, before[plan->program.chunk_count] - before[in_memory], 1);

@@ -1,10 +1,10 @@
 /* plan_place.c - what lies where, given what is reserved: the least NVMe bytes, and with those the least link bytes.
  *
- * Four decisions: pages resident on the device, pages whose state is there too, pages pinned and chunks pinned in host memory,
+ * Four decisions: pages resident on the device, pages whose state is there too, pages cached and chunks cached in host memory,
  * each counted from the bottom.  Every count of device state is tried.  With it, more residency never moves more from NVMe and
  * never needs more host memory, so the most that fits is best but for the link, which is linear over a run of pages alike: only
- * ends of runs can be better.  A cache limit breaks that, since residency spends what pinning could: then all counts are tried.
- * Host memory is split by trying every count of pinned pages whose bound (all that is left filled with state, which is worth two
+ * ends of runs can be better.  A cache limit breaks that, since residency spends what caching could: then all counts are tried.
+ * Host memory is split by trying every count of cached pages whose bound (all that is left filled with state, which is worth two
  * bytes a byte) is better than the best so far; chunks take the rest. */
 #include "offload/plan/plan_internal.h"
 
@@ -20,7 +20,7 @@ struct choice {
 struct search {
     struct st_plan *plan;
     struct choice best;
-    bool found, pins_weights, pins_state, frozen;
+    bool found, caches_weights, caches_state, frozen;
 };
 
 static bool better(const struct search *s, uint64_t nvme, uint64_t link)
@@ -40,7 +40,7 @@ static void keep_if_better(struct search *s)
     s->best = (struct choice){.decided = plan->decided, .nvme = moved.nvme, .link = moved.link};
 }
 
-/* First value of the piece of [0, chunk_count] around c in which pinning one more always needs more: the slots' size stays. */
+/* First value of the piece of [0, chunk_count] around c in which caching one more always needs more: the slots' size stays. */
 static uint32_t chunk_piece(const struct st_plan *plan, uint32_t c)
 {
     const uint64_t *largest = plan->sums->state_largest;
@@ -80,7 +80,7 @@ static bool raise_in_pieces(struct st_plan *plan, uint32_t *decision, uint32_t l
     }
 }
 
-/* Bytes that pinned chunks could take at most, their slots' included; false: nothing fits even so. */
+/* Bytes that cached chunks could take at most, their slots' included; false: nothing fits even so. */
 static bool room_left(const struct st_plan *plan, uint64_t *room)
 {
     const uint64_t capacity = plan->capacity.bytes[STRATA_TIER_HOST] + plan->decided.slots.states * plan->sums->state_largest[0];
@@ -99,7 +99,7 @@ static bool room_left(const struct st_plan *plan, uint64_t *room)
     return true;
 }
 
-/* What the placement, with chunks pinned in what is left, cannot be better than. */
+/* What the placement, with chunks cached in what is left, cannot be better than. */
 static bool bound_of(const struct search *s, struct st_moved *bound)
 {
     const struct st_plan *plan = s->plan;
@@ -108,7 +108,7 @@ static bool bound_of(const struct search *s, struct st_moved *bound)
 
     if (!room_left(plan, &room))
         return false;
-    if (s->pins_state)
+    if (s->caches_state)
         state = before[plan->program.chunk_count] - before[st_place_device_chunks(plan)];
     st_plan_moved(bound, plan);
     bound->nvme -= 2 * (room < state ? room : state);
@@ -118,25 +118,25 @@ static bool bound_of(const struct search *s, struct st_moved *bound)
 static void try_chunks(struct search *s)
 {
     struct st_plan *plan = s->plan;
-    const uint32_t most = s->pins_state ? plan->program.chunk_count : plan->decided.pinned_chunks;
+    const uint32_t most = s->caches_state ? plan->program.chunk_count : plan->decided.cached_chunks;
 
-    if (raise_in_pieces(plan, &plan->decided.pinned_chunks, plan->decided.pinned_chunks, most, chunk_piece))
+    if (raise_in_pieces(plan, &plan->decided.cached_chunks, plan->decided.cached_chunks, most, chunk_piece))
         keep_if_better(s);
-    if (s->pins_state)
-        plan->decided.pinned_chunks = 0;
+    if (s->caches_state)
+        plan->decided.cached_chunks = 0;
 }
 
-/* Divide host memory.  Without frozen pages a pinned page saves at least what state in its place would, so that the bounds
+/* Divide host memory.  Without frozen pages a cached page saves at least what state in its place would, so that the bounds
  * only get worse downwards. */
 static void try_host(struct search *s)
 {
     struct st_plan *plan = s->plan;
-    const uint32_t most = s->pins_weights ? plan->program.workload.page_count : plan->decided.pinned_weight_pages;
+    const uint32_t most = s->caches_weights ? plan->program.workload.page_count : plan->decided.cached_weight_pages;
 
-    for (uint32_t pages = most + 1; pages-- > (s->pins_weights ? 0 : most);) {
+    for (uint32_t pages = most + 1; pages-- > (s->caches_weights ? 0 : most);) {
         struct st_moved bound;
 
-        plan->decided.pinned_weight_pages = pages;
+        plan->decided.cached_weight_pages = pages;
         if (!bound_of(s, &bound))
             continue;
         if (better(s, bound.nvme, bound.link))
@@ -144,8 +144,8 @@ static void try_host(struct search *s)
         else if (!s->frozen)
             break;
     }
-    if (s->pins_weights)
-        plan->decided.pinned_weight_pages = 0;
+    if (s->caches_weights)
+        plan->decided.cached_weight_pages = 0;
 }
 
 /* With device state decided: residency, from the most that fits downwards. */
@@ -198,16 +198,16 @@ void st_plan_place(struct st_plan *plan)
 {
     const struct st_policy *policy = &plan->policy;
     struct search s = {.plan = plan,
-                       .pins_weights = policy->param_tier == STRATA_TIER_NVME,
-                       .pins_state = policy->optimizer_tier == STRATA_TIER_NVME && !policy->forward_only,
+                       .caches_weights = policy->param_tier == STRATA_TIER_NVME,
+                       .caches_state = policy->optimizer_tier == STRATA_TIER_NVME && !policy->forward_only,
                        .frozen = has_frozen(&plan->program.workload)};
 
     if (policy->cache == 0)
         return;
-    if (s.pins_weights)
-        plan->decided.pinned_weight_pages = 0;
-    if (s.pins_state)
-        plan->decided.pinned_chunks = 0;
+    if (s.caches_weights)
+        plan->decided.cached_weight_pages = 0;
+    if (s.caches_state)
+        plan->decided.cached_chunks = 0;
     try_all(&s);
     assert(s.found);
     plan->decided = s.best.decided;

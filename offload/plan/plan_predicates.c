@@ -55,7 +55,7 @@ enum st_where st_place_home(const struct st_plan *plan, uint32_t page)
 
     if (!host_update && st_place_resident(plan, page) && !gathered)
         return ST_WHERE_DEVICE;
-    if (plan->policy.param_tier == STRATA_TIER_NVME && page >= plan->decided.pinned_weight_pages)
+    if (plan->policy.param_tier == STRATA_TIER_NVME && page >= plan->decided.cached_weight_pages)
         return ST_WHERE_NVME;
     return ST_WHERE_HOST;
 }
@@ -66,7 +66,7 @@ bool st_place_table_resident(const struct st_plan *plan)
 }
 
 /* A table that the host updates in its home there is looked up there, too: a few rows cross the link before the whole table has.
- * Not one with its home on NVMe, pinned or not: what a placement needs must not jump with the pages pinned. */
+ * Not one with its home on NVMe, cached or not: what a placement needs must not jump with the pages cached. */
 bool st_place_gather_on_host(const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->program.workload;

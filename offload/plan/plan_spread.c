@@ -1,7 +1,7 @@
 /* plan_spread.c - which chunks of the state are cached in host memory, once it is known how many.
  *
- * Sizes are decided as if the first ones were (plan_sums.c).  Pinned together, they would leave the drive idle while their
- * pages' updates run and crowded afterwards; so within chunks of one size, which are as good as each other, the pinned ones are
+ * Sizes are decided as if the first ones were (plan_sums.c).  Cached together, they would leave the drive idle while their
+ * pages' updates run and crowded afterwards; so within chunks of one size, which are as good as each other, the cached ones are
  * spread evenly over the order of updates.  The table's come first: nothing hides its update. */
 #include "offload/plan/plan_internal.h"
 
@@ -11,7 +11,7 @@
 
 struct size_class {
     uint64_t bytes;
-    uint32_t count, pinned; /* without the table's */
+    uint32_t count, cached; /* without the table's */
     uint32_t seen;
 };
 
@@ -19,7 +19,7 @@ struct spread {
     struct st_plan *plan;
     struct size_class classes[CLASSES_MAX];
     uint32_t class_count;
-    uint32_t first, pinned_end; /* decided: [first, pinned_end) of the chunks from `first` on */
+    uint32_t first, cached_end; /* decided: [first, cached_end) of the chunks from `first` on */
 };
 
 static struct size_class *class_of(struct spread *s, uint64_t bytes)
@@ -52,12 +52,12 @@ static void count_classes(struct spread *s)
         if (c == NULL || s->plan->program.chunks[i].group == ST_GROUP_FROZEN)
             continue;
         c->count++;
-        c->pinned += i < s->pinned_end;
+        c->cached += i < s->cached_end;
     }
 }
 
 /* The table takes of its class what it can get. */
-static void pin_table(struct spread *s)
+static void cache_table(struct spread *s)
 {
     for (uint32_t i = s->first; i < s->plan->program.chunk_count; i++) {
         struct st_chunk *chunk = &s->plan->program.chunks[i];
@@ -65,13 +65,13 @@ static void pin_table(struct spread *s)
 
         if (c == NULL || chunk->group == ST_GROUP_FROZEN || !of_table(s, i))
             continue;
-        cache(chunk, c->pinned > 0);
+        cache(chunk, c->cached > 0);
         c->count--;
-        c->pinned -= c->pinned > 0;
+        c->cached -= c->cached > 0;
     }
 }
 
-static void pin_evenly(struct spread *s)
+static void cache_evenly(struct spread *s)
 {
     for (uint32_t i = s->first; i < s->plan->program.chunk_count; i++) {
         struct st_chunk *chunk = &s->plan->program.chunks[i];
@@ -79,20 +79,20 @@ static void pin_evenly(struct spread *s)
 
         if (c == NULL || chunk->group == ST_GROUP_FROZEN || of_table(s, i))
             continue;
-        cache(chunk, (uint64_t)(c->seen + 1) * c->pinned / c->count > (uint64_t)c->seen * c->pinned / c->count);
+        cache(chunk, (uint64_t)(c->seen + 1) * c->cached / c->count > (uint64_t)c->seen * c->cached / c->count);
         c->seen++;
     }
 }
 
 void st_plan_spread(struct st_plan *plan)
 {
-    struct spread s = {.plan = plan, .first = st_place_device_chunks(plan), .pinned_end = plan->decided.pinned_chunks};
+    struct spread s = {.plan = plan, .first = st_place_device_chunks(plan), .cached_end = plan->decided.cached_chunks};
 
-    if (plan->policy.optimizer_tier != STRATA_TIER_NVME || plan->decided.pinned_chunks <= s.first)
+    if (plan->policy.optimizer_tier != STRATA_TIER_NVME || plan->decided.cached_chunks <= s.first)
         return;
-    for (uint32_t i = s.first; i < s.pinned_end; i++)
+    for (uint32_t i = s.first; i < s.cached_end; i++)
         cache(&plan->program.chunks[i], true);
     count_classes(&s);
-    pin_table(&s);
-    pin_evenly(&s);
+    cache_table(&s);
+    cache_evenly(&s);
 }

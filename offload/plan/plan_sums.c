@@ -120,7 +120,7 @@ uint32_t st_plan_alike_end(const struct st_plan *plan, uint32_t page)
 
     end = cut(end, page, plan->decided.resident_pages);
     end = cut(end, page, plan->decided.device_state_pages);
-    end = cut(end, page, plan->decided.pinned_weight_pages);
+    end = cut(end, page, plan->decided.cached_weight_pages);
     end = cut(end, page, plan->decided.device_accum_pages);
     return cut_streamed(plan, end, page);
 }

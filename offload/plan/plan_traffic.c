@@ -143,7 +143,7 @@ static void add_rows(struct st_moved *moved, const struct st_plan *plan)
 static void add_state(struct st_moved *moved, const struct st_plan *plan)
 {
     const uint32_t on_device = st_place_device_chunks(plan);
-    const uint32_t from = plan->decided.pinned_chunks > on_device ? plan->decided.pinned_chunks : on_device;
+    const uint32_t from = plan->decided.cached_chunks > on_device ? plan->decided.cached_chunks : on_device;
     uint64_t bytes;
 
     if (plan->policy.forward_only || plan->policy.optimizer_tier != STRATA_TIER_NVME)

@@ -2,12 +2,12 @@
  *
  * The claim: with the slots, kept blocks, activation tier and (horizontal accumulation) device accumulators that a plan has
  * reserved, no other placement of its kind that fits moves fewer bytes to and from NVMe in a steady step, nor, with as few,
- * fewer over the links.  Of its kind: what is resident, pinned and updated on the device is counted from the bottom; state lies
+ * fewer over the links.  Of its kind: what is resident, cached and updated on the device is counted from the bottom; state lies
  * on the device for resident pages alone, for all slices of the table or for none.  The search walks every such placement, sizes
  * each as a layout and counts its bytes in closed form, which the first test compares with the programs'.
  *
  * Not claimed: that the reservation is the best one.  Slots and kept blocks are chosen by simulated time, and a byte that a slot
- * takes is not there to pin state in; how much that costs is printed. */
+ * takes is not there to cache state in; how much that costs is printed. */
 #include "offload/plan/plan_internal.h"
 #include "plan_fixture.h"
 
@@ -41,7 +41,7 @@ static const char *describe(const struct st_plan *p)
              (int)p->decided.accumulation, p->policy.forward_only, (unsigned long long)p->policy.cache,
              p->program.workload.grad_accum, p->program.workload.page_count, p->program.workload.table_count,
              p->program.workload.tied, p->program.workload.block_count, p->program.chunk_count, p->decided.resident_pages,
-             p->decided.device_state_pages, p->decided.pinned_weight_pages, p->decided.pinned_chunks, p->decided.kept_blocks,
+             p->decided.device_state_pages, p->decided.cached_weight_pages, p->decided.cached_chunks, p->decided.kept_blocks,
              p->decided.device_accum_pages, p->decided.slots.weights, p->decided.slots.host_weights, p->decided.slots.states,
              p->decided.slots.grads);
     return out;
@@ -157,8 +157,8 @@ static void try_host(struct oracle *o)
 
     for (uint32_t w = 0; w <= (weights ? o->trial.program.workload.page_count : 0); w++)
         for (uint32_t c = 0; c <= (state ? o->trial.program.chunk_count : 0); c++) {
-            o->trial.decided.pinned_weight_pages = w;
-            o->trial.decided.pinned_chunks = c;
+            o->trial.decided.cached_weight_pages = w;
+            o->trial.decided.cached_chunks = c;
             try_placement(o);
         }
 }

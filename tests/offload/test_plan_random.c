@@ -210,7 +210,7 @@ static void reserve(struct st_plan *trial, const struct st_plan *plan, struct pl
     *trial = *plan;
     trial->decided.resident_pages = plan->policy.param_tier == STRATA_TIER_DEVICE ? plan->program.workload.page_count : 0;
     trial->decided.device_state_pages = state_stays ? plan->decided.device_state_pages : 0;
-    trial->decided.pinned_weight_pages = trial->decided.pinned_chunks = trial->decided.device_accum_pages = 0;
+    trial->decided.cached_weight_pages = trial->decided.cached_chunks = trial->decided.device_accum_pages = 0;
     trial->decided.kept_blocks = plan->policy.activations == ST_ACT_KEPT ? plan->program.workload.block_count : 0;
     trial->decided.slots.weights = trial->decided.slots.grads = trial->decided.slots.host_weights = trial->decided.slots.states =
         trial->decided.slots.streamed_states = 1;

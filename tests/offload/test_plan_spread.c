@@ -1,4 +1,4 @@
-/* test_plan_spread - which chunks of the state are pinned: as many bytes as were decided, spread evenly over the updates. */
+/* test_plan_spread - which chunks of the state are cached: as many bytes as were decided, spread evenly over the updates. */
 #include "plan_fixture.h"
 
 #include "offload/plan/plan_internal.h"
@@ -43,7 +43,7 @@ static bool of_table(const struct st_plan *plan, uint32_t chunk)
     return st_place_is_table(plan, plan->program.chunks[chunk].page);
 }
 
-static uint32_t pinned_of(const struct st_plan *plan)
+static uint32_t cached_of(const struct st_plan *plan)
 {
     uint32_t count = 0;
 
@@ -63,13 +63,13 @@ static uint32_t on_disk_of(const struct st_plan *plan)
 
 /* --- invariants --- */
 
-/* As many bytes lie in host memory and on the disk as if the first chunks were the pinned ones. */
+/* As many bytes lie in host memory and on the disk as if the first chunks were the cached ones. */
 static void bytes_are_those_decided(const struct st_plan *plan)
 {
     const uint64_t *before = plan->sums->state_bytes;
     const uint32_t first = st_place_device_chunks(plan);
-    const uint32_t decided = plan->decided.pinned_chunks > first ? plan->decided.pinned_chunks : first;
-    uint64_t pinned = 0, on_disk = 0;
+    const uint32_t decided = plan->decided.cached_chunks > first ? plan->decided.cached_chunks : first;
+    uint64_t cached = 0, on_disk = 0;
 
     for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
         const struct st_chunk *chunk = &plan->program.chunks[i];
@@ -77,11 +77,11 @@ static void bytes_are_those_decided(const struct st_plan *plan)
         if (spread(plan, i))
             assert_true(chunk->state == ST_WHERE_HOST || chunk->state == ST_WHERE_NVME);
         if (chunk->state == ST_WHERE_HOST)
-            pinned += chunk->bytes;
+            cached += chunk->bytes;
         else if (chunk->state == ST_WHERE_NVME)
             on_disk += chunk->bytes;
     }
-    assert_int_equal(pinned, before[decided] - before[first]);
+    assert_int_equal(cached, before[decided] - before[first]);
     assert_int_equal(on_disk, before[plan->program.chunk_count] - before[decided]);
 }
 
@@ -97,7 +97,7 @@ static void frozen_chunks_have_no_state(const struct st_plan *plan)
     }
 }
 
-/* No chunk of a page is pinned before one of its size of the table. */
+/* No chunk of a page is cached before one of its size of the table. */
 static void table_goes_first(const struct st_plan *plan)
 {
     for (uint32_t t = 0; t < plan->program.chunk_count; t++) {
@@ -109,7 +109,7 @@ static void table_goes_first(const struct st_plan *plan)
     }
 }
 
-/* Of the chunks of one size outside the table, those that are not pinned stand at most one further apart here than there. */
+/* Of the chunks of one size outside the table, those that are not cached stand at most one further apart here than there. */
 static void gaps_of_size_are_even(const struct st_plan *plan, uint64_t bytes)
 {
     uint32_t seen = 0, last = 0, least = UINT32_MAX, most = 0;
@@ -192,7 +192,7 @@ static struct st_plan *plan_with_part(const struct st_workload *w, const struct 
     return plan;
 }
 
-/* Plans with every part of pinned chunks; how many of them pin some and leave some. */
+/* Plans with every part of cached chunks; how many of them cache some and leave some. */
 static uint32_t check_parts(const struct st_workload *w, const struct st_policy *policy)
 {
     uint32_t some = 0;
@@ -201,13 +201,13 @@ static uint32_t check_parts(const struct st_workload *w, const struct st_policy 
         struct st_plan *plan = plan_with_part(w, policy, part);
 
         check(plan);
-        some += pinned_of(plan) > 0 && on_disk_of(plan) > 0;
+        some += cached_of(plan) > 0 && on_disk_of(plan) > 0;
         st_plan_destroy(plan);
     }
     return some;
 }
 
-static void pinned_chunks_are_spread(void **state)
+static void cached_chunks_are_spread(void **state)
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_GATED, ST_UPDATE_SERIAL, ST_UPDATE_IN_BACKWARD};
 
@@ -239,7 +239,7 @@ static void both_kinds_stand_side_by_side(void **state)
     check(plan);
     for (uint32_t i = 1; i < plan->program.chunk_count; i++)
         changes += plan->program.chunks[i].state != plan->program.chunks[i - 1].state;
-    assert_true(changes > plan->program.chunk_count / 8); /* pinned as a prefix there would be one */
+    assert_true(changes > plan->program.chunk_count / 8); /* cached as a prefix there would be one */
     st_plan_destroy(plan);
     st_workload_fini(&w);
 }
@@ -261,7 +261,7 @@ static void frozen_pages_are_left_out(void **state)
     st_workload_fini(&w);
 }
 
-static void without_a_cache_nothing_is_pinned(void **state)
+static void without_a_cache_nothing_is_cached(void **state)
 {
     struct st_policy policy = nvme_gated;
     struct st_workload w;
@@ -273,7 +273,7 @@ static void without_a_cache_nothing_is_pinned(void **state)
         struct st_plan *plan = plan_with_part(&w, &policy, part);
 
         check(plan);
-        assert_int_equal(pinned_of(plan), 0);
+        assert_int_equal(cached_of(plan), 0);
         st_plan_destroy(plan);
     }
     st_workload_fini(&w);
@@ -365,18 +365,18 @@ static void random_plans_are_spread(void **state)
 
         if (plan->fits)
             check(plan);
-        some += plan->fits && pinned_of(plan) > 0 && on_disk_of(plan) > 0;
+        some += plan->fits && cached_of(plan) > 0 && on_disk_of(plan) > 0;
         st_plan_destroy(plan);
     }
-    print_message("%u of %u plans pin some chunks and leave some\n", some, RANDOM_CASES);
+    print_message("%u of %u plans cache some chunks and leave some\n", some, RANDOM_CASES);
     assert_true(some > RANDOM_CASES / 20);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pinned_chunks_are_spread),   cmocka_unit_test(both_kinds_stand_side_by_side),
-        cmocka_unit_test(frozen_pages_are_left_out),  cmocka_unit_test(without_a_cache_nothing_is_pinned),
+        cmocka_unit_test(cached_chunks_are_spread),   cmocka_unit_test(both_kinds_stand_side_by_side),
+        cmocka_unit_test(frozen_pages_are_left_out),  cmocka_unit_test(without_a_cache_nothing_is_cached),
         cmocka_unit_test(other_tiers_are_left_alone), cmocka_unit_test(many_sizes_stay_as_decided),
         cmocka_unit_test(random_plans_are_spread),
     };
