@@ -214,7 +214,7 @@ static void emit_cycle(struct st_emitter *e)
         return;
     st_emit_forget_weights(e, ST_NO_PAGE);
     for (uint32_t p = 0; p < w->page_count; p++)
-        st_emit_gate(e, p);
+        st_emit_update(e, p);
 }
 
 /* What the lists grew beyond their end: a plan keeps them as long as it lives. */

@@ -89,7 +89,7 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
         download_grad(e, p, rounded);
     }
     if (st_emit_in_backward(e))
-        st_emit_gate(e, p);
+        st_emit_update(e, p);
 }
 
 /* What happens to page p's sum when these micro-batches are through it.  The table's stays open for the lookup's gradients. */
@@ -248,7 +248,7 @@ static void finish_host(struct st_emitter *e, uint32_t p)
     st_emit_operand(e, ST_ROLE_GRAD, e->program->pages[p].grad_region, p);
     st_emit_operand(e, ST_ROLE_NORMS, e->lay->at.norms_host, 1);
     if (st_emit_in_backward(e))
-        st_emit_gate(e, p);
+        st_emit_update(e, p);
 }
 
 void st_emit_table_backward(struct st_emitter *e)

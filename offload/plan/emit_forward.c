@@ -41,12 +41,12 @@ static void embed_forward(struct st_emitter *e, const struct st_micros *micros)
 
     for (uint32_t p = w->table_first; micros->opens && p < w->table_first + w->table_count; p++) {
         if (st_emit_gated(e))
-            st_emit_gate(e, p);
+            st_emit_update(e, p);
         if (st_place_gather_on_host(e->plan))
             gather_host(e, p);
     }
     if (positions && micros->opens && st_emit_gated(e))
-        st_emit_gate(e, w->position_page);
+        st_emit_update(e, w->position_page);
     if (positions)
         weight = st_emit_device_weight(e, w->position_page, FORWARD);
     for (uint32_t m = micros->first; m < micros->end; m++) {
@@ -73,7 +73,7 @@ static void first_block_ahead(struct st_emitter *e, const struct st_micros *micr
     if (!e->first_ahead)
         return;
     if (micros->opens && st_emit_gated(e))
-        st_emit_gate(e, p);
+        st_emit_update(e, p);
     (void)st_emit_device_weight(e, p, FORWARD);
 }
 
@@ -96,7 +96,7 @@ static void block_forward(struct st_emitter *e, const struct st_micros *micros, 
     uint32_t weight;
 
     if (micros->opens && st_emit_gated(e) && !(b == 0 && e->first_ahead))
-        st_emit_gate(e, p);
+        st_emit_update(e, p);
     weight = st_emit_device_weight(e, p, FORWARD);
     for (uint32_t m = micros->first; m < micros->end; m++) {
         const uint64_t id = (uint64_t)b * w->grad_accum + m;
@@ -123,7 +123,7 @@ static void head_forward(struct st_emitter *e, const struct st_micros *micros)
     uint32_t weight;
 
     if (micros->opens && st_emit_gated(e))
-        st_emit_gate(e, w->norm_page);
+        st_emit_update(e, w->norm_page);
     weight = st_emit_device_weight(e, w->norm_page, FORWARD);
     for (uint32_t m = micros->first; m < micros->end; m++) {
         const uint32_t act = st_emit_act_get(e, w->block_count, m, FORWARD);
@@ -137,7 +137,7 @@ static void head_forward(struct st_emitter *e, const struct st_micros *micros)
     }
     for (uint32_t t = 0; t < w->head_count; t++) {
         if (micros->opens && !w->tied && st_emit_gated(e))
-            st_emit_gate(e, w->head_first + t);
+            st_emit_update(e, w->head_first + t);
         weight = st_emit_device_weight(e, w->head_first + t, FORWARD);
         for (uint32_t m = micros->first; m < micros->end; m++) {
             const uint64_t id = (uint64_t)t * w->grad_accum + m;

@@ -1,7 +1,7 @@
 /* offload/plan/emit_internal.h - the parts of the program writer: mechanics, weights and updates, activations, forward, backward.
  *
  * emit.c            ops, accesses, slots; one cycle
- * emit_gate.c       weights in and out, updates of a page
+ * emit_update.c       weights in and out, updates of a page
  * emit_activation.c layer boundaries: slots, checkpoints on host and NVMe
  * emit_forward.c    embedding, blocks, head and loss
  * emit_backward.c   gradients: sums, rounding, where they go */
@@ -70,15 +70,15 @@ uint64_t st_emit_sum_bytes(const struct st_emitter *e, uint32_t p);
 bool st_emit_gated(const struct st_emitter *e);
 bool st_emit_in_backward(const struct st_emitter *e);
 
-/* --- emit_gate.c --- */
+/* --- emit_update.c --- */
 
 /* A device buffer that holds page p's weights. */
 uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases);
 /* A host buffer that holds them: the home, or a slot filled from the extent in the phases named (0: the caller fills it). */
 uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases);
 /* Page p's updates, with its state and weights brought in and written back. */
-void st_emit_gate(struct st_emitter *e, uint32_t p);
-/* State that the next cycle's gate needs first is read during this cycle's backward. */
+void st_emit_update(struct st_emitter *e, uint32_t p);
+/* State that the next cycle's updates need first is read during this cycle's backward. */
 void st_emit_read_ahead(struct st_emitter *e);
 /* Upload slice t of a table that is looked up on the host and stays on the device. */
 void st_emit_table_slice(struct st_emitter *e, uint32_t t);

@@ -1,7 +1,7 @@
 /* plan_traffic.c - what a placement moves in a steady step, without writing its program.
  *
- * Page by page the counts follow the program's rules (emit_gate.c, emit_backward.c): a pass brings a page in once for
- * forward and once for backward, and a gate that runs beside such a use shares it.  That the sums equal the program's is
+ * Page by page the counts follow the program's rules (emit_update.c, emit_backward.c): a pass brings a page in once for
+ * forward and once for backward, and an update that runs beside such a use shares it.  That the sums equal the program's is
  * tested over random plans. */
 #include "offload/plan/plan_internal.h"
 
@@ -57,7 +57,7 @@ static void count_resident(struct counts *n, const struct page_facts *f)
 
     n->reads = host_update ? 1 : 0;
     if (f->gathered && !(f->trained && f->gated))
-        n->reads++; /* by the lookup; else it finds what the gate has left */
+        n->reads++; /* by the lookup; else it finds what the update has left */
     n->updated_uploads = host_update ? 1 : 0;
     n->updated_downloads = f->device_update && f->gathered ? 1 : 0;
     n->writes = host_update || n->updated_downloads > 0 ? 1 : 0;

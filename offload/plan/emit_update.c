@@ -1,4 +1,4 @@
-/* emit_gate.c - weights in and out, and the updates of a page. */
+/* emit_update.c - weights in and out, and the updates of a page. */
 #include "offload/plan/emit_internal.h"
 
 #include <assert.h>
@@ -66,7 +66,7 @@ static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
         ->page = p;
 }
 
-/* --- the gate: updates of one page --- */
+/* --- updates of one page --- */
 
 static void move_state(struct st_emitter *e, enum st_op_kind kind, unsigned phases, uint32_t c, uint32_t from, uint32_t to)
 {
@@ -127,19 +127,19 @@ static void update_chunks(struct st_emitter *e, uint32_t p, uint32_t weight)
             update_chunk(e, c, weight);
 }
 
-/* When the gate must bring page p's weights in: always if the forward that follows takes them from there, else for updates alone.
- */
-static unsigned gate_phases(const struct st_emitter *e, uint32_t p)
+/* When the update must bring page p's weights in: always if the forward that follows takes them from there, else for updates
+ * alone. */
+static unsigned weight_phases(const struct st_emitter *e, uint32_t p)
 {
     const bool gathered = st_place_is_table(e->plan, p) && st_place_gather_on_host(e->plan);
 
     return st_emit_gated(e) && (gathered || e->program->pages[p].weights != ST_WHERE_DEVICE) ? ALWAYS : e->update_phases;
 }
 
-static void gate_host(struct st_emitter *e, uint32_t p)
+static void update_on_host(struct st_emitter *e, uint32_t p)
 {
     const struct st_page_place *place = &e->program->pages[p];
-    const uint32_t weight = st_emit_host_weight(e, p, gate_phases(e, p));
+    const uint32_t weight = st_emit_host_weight(e, p, weight_phases(e, p));
 
     update_chunks(e, p, weight);
     write_weight(e, p, weight);
@@ -161,28 +161,28 @@ void st_emit_table_slice(struct st_emitter *e, uint32_t t)
     upload_weight(e, p, place->home_region, place->weight_region, e->update_phases, updated_bytes(e, p));
 }
 
-static void gate_device(struct st_emitter *e, uint32_t p)
+static void update_on_device(struct st_emitter *e, uint32_t p)
 {
     const struct st_page_place *place = &e->program->pages[p];
-    const uint32_t weight = st_emit_device_weight(e, p, gate_phases(e, p));
+    const uint32_t weight = st_emit_device_weight(e, p, weight_phases(e, p));
     uint32_t host;
 
     update_chunks(e, p, weight);
     if (place->home == ST_WHERE_DEVICE)
         return;
-    host = st_emit_host_weight(e, p, gate_phases(e, p) & ~(unsigned)e->update_phases); /* an update brings newer ones down */
+    host = st_emit_host_weight(e, p, weight_phases(e, p) & ~(unsigned)e->update_phases); /* an update brings newer ones down */
     st_emit_copy(e, ST_OP_DOWNLOAD_WEIGHT, e->update_phases, weight, host, p, updated_bytes(e, p))->page = p;
     write_weight(e, p, host);
 }
 
-void st_emit_gate(struct st_emitter *e, uint32_t p)
+void st_emit_update(struct st_emitter *e, uint32_t p)
 {
     if (e->program->pages[p].grad == ST_WHERE_NONE)
         return;
     if (e->program->pages[p].grad == ST_WHERE_DEVICE)
-        gate_device(e, p);
+        update_on_device(e, p);
     else
-        gate_host(e, p);
+        update_on_host(e, p);
 }
 
 /* The i-th page in the order of updates. */
