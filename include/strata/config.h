@@ -35,10 +35,7 @@ struct strata_config_opts {
     bool forward_only;  /**< for evaluation or generation: what is about updates alone is worth no notice */
     uint64_t max_steps; /**< steps of the run, for schedules whose length is "auto"; 0: not known */
 };
-#define STRATA_CONFIG_OPTS_INIT                                                                                                  \
-    {                                                                                                                            \
-        .opts_size = sizeof(struct strata_config_opts)                                                                           \
-    }
+#define STRATA_CONFIG_OPTS_INIT STRATA_INIT(strata_config_opts, opts_size)
 
 /**
  * Read, check and resolve a configuration.
@@ -86,10 +83,7 @@ struct strata_config_row {
     const char *verdict; /**< "honoured", "notice" (no effect here), "rejected" */
     const char *reason;  /**< of the verdict, or what else to know; NULL: nothing to say */
 };
-#define STRATA_CONFIG_ROW_INIT                                                                                                   \
-    {                                                                                                                            \
-        .row_size = sizeof(struct strata_config_row)                                                                             \
-    }
+#define STRATA_CONFIG_ROW_INIT STRATA_INIT(strata_config_row, row_size)
 
 /** Keys with a value in force, or given. */
 STRATA_API uint32_t strata_config_row_count(const struct strata_config *config);

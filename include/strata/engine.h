@@ -46,10 +46,7 @@ struct strata_engine_opts {
     uint32_t fake_latency_us; /**< I/O method "fake", for tests: of a transfer, at most */
     uint64_t fake_seed;       /**< the same: order in which transfers end */
 };
-#define STRATA_ENGINE_OPTS_INIT                                                                                                  \
-    {                                                                                                                            \
-        .opts_size = sizeof(struct strata_engine_opts)                                                                           \
-    }
+#define STRATA_ENGINE_OPTS_INIT STRATA_INIT(strata_engine_opts, opts_size)
 
 /**
  * Take all memory and disk space that the plan names, and start the threads.  Nothing is allocated later.
@@ -100,10 +97,7 @@ struct strata_step {
     uint64_t upload_bytes, download_bytes;  /**< moved between host and device */
     uint64_t read_bytes, write_bytes;       /**< from and to NVMe */
 };
-#define STRATA_STEP_INIT                                                                                                         \
-    {                                                                                                                            \
-        .step_size = sizeof(struct strata_step)                                                                                  \
-    }
+#define STRATA_STEP_INIT STRATA_INIT(strata_step, step_size)
 
 /** Name of a lane, a queue of one resource: "compute", "upload", "read_state", ...; NULL past the last.  Static. */
 STRATA_API const char *strata_lane_name(uint32_t lane);
@@ -163,10 +157,7 @@ struct strata_eval {
     double bits_per_byte;        /**< NaN: see strata_data_bits_per_byte() */
     uint64_t targets, sequences; /**< that were looked at */
 };
-#define STRATA_EVAL_INIT                                                                                                         \
-    {                                                                                                                            \
-        .eval_size = sizeof(struct strata_eval)                                                                                  \
-    }
+#define STRATA_EVAL_INIT STRATA_INIT(strata_eval, eval_size)
 
 /**
  * Forward over all sequences of the data, in order; flushes first.
@@ -209,10 +200,7 @@ struct strata_export_opts {
     size_t opts_size; /**< sizeof(struct strata_export_opts), so that the struct can grow */
     bool overwrite;   /**< a model that lies there is replaced when the new one is whole; it may be the one that was opened */
 };
-#define STRATA_EXPORT_OPTS_INIT                                                                                                  \
-    {                                                                                                                            \
-        .opts_size = sizeof(struct strata_export_opts)                                                                           \
-    }
+#define STRATA_EXPORT_OPTS_INIT STRATA_INIT(strata_export_opts, opts_size)
 
 /**
  * Whether a model could be written to a directory, as far as that is to be seen; makes nothing.
@@ -245,7 +233,9 @@ STRATA_API strata_status strata_export_open(struct strata_export **out, struct s
  *
  * @return STRATA_E_NUMERICS  a weight is not finite: nothing is written.  The sentence names the tensor
  *         STRATA_E_INVAL     an argument is NULL, nothing is loaded, or `out` is another model's
- *         STRATA_E_IO, STRATA_E_NOSPC and the like: no model is left in the directory, and one that lay there is still whole
+ *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_INPUT  what failed.  Weights that are on the disk and cannot take their name stay
+ *                            beside it, and the sentence says where; so it does where the model is whole and a power cut may take
+ *                            it.  A model that was to be replaced is still whole, or the new one is
  */
 STRATA_API strata_status strata_engine_export(struct strata_engine *engine, struct strata_export *out);
 
@@ -274,10 +264,7 @@ struct strata_engine_info {
     uint64_t read_bytes, write_bytes;      /**< from and to NVMe */
     uint64_t sequences;                    /**< of the data that steps have taken, skipped ones too: where the next begins */
 };
-#define STRATA_ENGINE_INFO_INIT                                                                                                  \
-    {                                                                                                                            \
-        .info_size = sizeof(struct strata_engine_info)                                                                           \
-    }
+#define STRATA_ENGINE_INFO_INIT STRATA_INIT(strata_engine_info, info_size)
 
 /** Fill `info` as far as its info_size reaches.
  *

@@ -60,10 +60,7 @@ struct strata_model_opts {
     strata_progress_fn *progress; /**< of this model's plans and engines; NULL: nobody watches */
     void *progress_ctx;           /**< handed to it; must outlive them */
 };
-#define STRATA_MODEL_OPTS_INIT                                                                                                   \
-    {                                                                                                                            \
-        .opts_size = sizeof(struct strata_model_opts)                                                                            \
-    }
+#define STRATA_MODEL_OPTS_INIT STRATA_INIT(strata_model_opts, opts_size)
 
 /**
  * Open a model.  Of a directory config.json is read, and the weights' headers are checked (but with STRATA_USE_PLAN).
@@ -98,10 +95,7 @@ struct strata_model_info {
     uint32_t grad_accum;     /**< micro-batches of a step */
     uint32_t step_sequences; /**< of a step: micro_batch * grad_accum */
 };
-#define STRATA_MODEL_INFO_INIT                                                                                                   \
-    {                                                                                                                            \
-        .info_size = sizeof(struct strata_model_info)                                                                            \
-    }
+#define STRATA_MODEL_INFO_INIT STRATA_INIT(strata_model_info, info_size)
 
 /** Fill `info` as far as its info_size reaches.
  *

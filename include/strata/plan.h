@@ -56,10 +56,7 @@ struct strata_plan_info {
     double hardware_bound_seconds;              /**< no schedule has shorter steps; 0: rates are not known */
     double schedule_bound_seconds;              /**< nor has this one; 0: rates are not known */
 };
-#define STRATA_PLAN_INFO_INIT                                                                                                    \
-    {                                                                                                                            \
-        .info_size = sizeof(struct strata_plan_info)                                                                             \
-    }
+#define STRATA_PLAN_INFO_INIT STRATA_INIT(strata_plan_info, info_size)
 
 /** Fill `info` as far as its info_size reaches.
  *

@@ -10,6 +10,21 @@
 #define STRATA_VERSION_PATCH  0
 #define STRATA_VERSION_STRING "0.1.0"
 
+/** An initializer of a public struct that begins with its size: all else is 0.  Used by the STRATA_..._INIT of each. */
+#ifdef __cplusplus
+#define STRATA_INIT(type, size_member)                                                                                           \
+    [] {                                                                                                                         \
+        type all_zero = type();                                                                                                  \
+        all_zero.size_member = sizeof(type);                                                                                     \
+        return all_zero;                                                                                                         \
+    }()
+#else
+#define STRATA_INIT(type, size_member)                                                                                           \
+    {                                                                                                                            \
+        .size_member = sizeof(struct type)                                                                                       \
+    }
+#endif
+
 /** Element types.  bf16 and fp16 are held as uint16_t. */
 typedef enum strata_dtype {
     STRATA_DTYPE_INVALID = 0,

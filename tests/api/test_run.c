@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#define TOKENS 2000u
+#define TOKENS 2017u /* the last step of an evaluation is not full */
 
 struct digests {
     char weights[33], state[33];
@@ -207,6 +207,23 @@ static void a_learning_rate_of_the_callers(void **state)
     run_close(&r);
 }
 
+static void the_schedule_is_the_configurations(void **state)
+{
+    struct strata_step step = STRATA_STEP_INIT;
+    struct run r = {.text = "{\"bf16\": {\"enabled\": true}, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}},"
+                            " \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_min_lr\": 0, \"warmup_max_lr\": 1e-3,"
+                            " \"warmup_num_steps\": 4, \"warmup_type\": \"linear\"}}}"};
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    for (uint64_t i = 0; i < 4; i++) {
+        assert_ok(run_train(&r, i, 1, &step));
+        assert_true(fabs(step.lr - fmax(0, (double)i - 1) * 0.25e-3) < 1e-9); /* a step late, as DeepSpeed */
+    }
+    run_close(&r);
+}
+
 static void generation_goes_forward(void **state)
 {
     struct run r = {.use = STRATA_USE_GENERATE, .prompt_tokens = 3};
@@ -332,6 +349,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_second_load_begins_again, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(an_export_is_opened_again, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_learning_rate_of_the_callers, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(the_schedule_is_the_configurations, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(generation_goes_forward, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(progress_ends_work, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_cancel_ends_the_engine, scratch_create, scratch_remove),

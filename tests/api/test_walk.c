@@ -62,12 +62,19 @@ static void run_once(struct outcome *o, const char *tokens)
     run_close(&r);
 }
 
+/* A file that cannot be removed stays, and the next run removes it. */
+static bool keeps_files(const char *site)
+{
+    return strcmp(site, "nvme.unlink") == 0 || strcmp(site, "nvme.users") == 0;
+}
+
 /* The token file lies there, and what was written if all went well. */
 static void check_left(const struct outcome *o, const char *site)
 {
-    if (scratch_entries_with(scratch_path("out"), "") > 0 && o->status != STRATA_OK)
-        fail_msg("%s: a failed run leaves files in its output directory", site);
-    if (scratch_entries(scratch_dir, "out") != 1)
+    if (scratch_entries_with(scratch_path("out"), "") > 0 && o->status != STRATA_OK &&
+        strstr(o->sentence, "are kept as") == NULL && strstr(o->sentence, "the model is written") == NULL)
+        fail_msg("%s: a failed run leaves files in its output directory, and does not say so", site);
+    if (scratch_entries(scratch_dir, "out") != 1 && !keeps_files(site))
         fail_msg("%s: %u entries are left beside the tokens", site, scratch_entries(scratch_dir, "out") - 1);
 }
 
@@ -93,7 +100,8 @@ static uint32_t list_sites(struct st_fault_tally sites[SITES_MAX], struct outcom
     return count;
 }
 
-static void fail_one(const struct st_fault_tally *site, uint32_t after, int64_t result, const struct outcome *clean,
+/* Whether the run went well all the same. */
+static bool fail_one(const struct st_fault_tally *site, uint32_t after, int64_t result, const struct outcome *clean,
                      const char *tokens)
 {
     struct outcome o;
@@ -107,26 +115,29 @@ static void fail_one(const struct st_fault_tally *site, uint32_t after, int64_t 
         fail_msg("%s: other weights", site->site);
     check_left(&o, site->site);
     remove_output();
+    return o.status == STRATA_OK;
 }
 
 static void every_place_fails_once(void **state)
 {
     static struct st_fault_tally sites[SITES_MAX];
-    const char *tokens = run_tokens("a.bin", 200);
+    char tokens[64];
     struct outcome clean;
-    uint32_t count, ours = 0;
+    uint32_t count, ours = 0, well = 0;
 
     (void)state;
+    snprintf(tokens, sizeof(tokens), "%s", run_tokens("a.bin", 200));
     count = list_sites(sites, &clean, tokens);
     check_left(&clean, "no failure");
     remove_output();
     assert_true(count > 30);
     for (uint32_t i = 0; i < count; i++) {
         ours += strncmp(sites[i].site, "api.", 4) == 0;
-        fail_one(&sites[i], 0, -EIO, &clean, tokens);
-        fail_one(&sites[i], sites[i].passed - 1, -ENOMEM, &clean, tokens);
+        well += fail_one(&sites[i], 0, -EIO, &clean, tokens);
+        well += fail_one(&sites[i], sites[i].passed - 1, -ENOMEM, &clean, tokens);
     }
-    assert_int_equal(ours, 10); /* each allocation of the door's own */
+    assert_int_equal(ours, 10);            /* each allocation of the door's own */
+    assert_true(well > 0 && well < count); /* some are gone around, most end the run */
 }
 
 int main(void)
