@@ -142,7 +142,7 @@ static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struc
 {
     const struct st_chunk *chunk = &eng->program->chunks[c];
     const uint64_t moment = st_moment_bytes(eng->program->moment_format, chunk->elems);
-    const uint64_t bytes[3] = {chunk->elems * st_master_width(eng->program->master), moment, moment};
+    const uint64_t bytes[3] = {chunk->elems * st_master_width(chunk->master), moment, moment};
     const uint64_t offsets[3] = {0, chunk->moment1_offset, chunk->moment2_offset};
     unsigned char *state =
         chunk->state == ST_WHERE_NVME ? st_engine_host_slot(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);

@@ -26,7 +26,7 @@ static uint64_t tile_count(const struct st_chunk *chunk)
 static uint64_t plane_bytes(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane, uint64_t elems)
 {
     if (plane == ST_PLANE_MASTER)
-        return elems * st_master_width(program->master);
+        return elems * st_master_width(chunk->master);
     if (plane == ST_PLANE_WEIGHT)
         return st_format_bytes(chunk->format, elems);
     return st_moment_bytes(program->moment_format, elems);
@@ -109,7 +109,7 @@ static strata_status scan_state(struct st_engine *eng, uint32_t c, const void *s
     const unsigned char *base = state;
     struct scan s = {.eng = eng, .chunk = chunk, .check = check};
 
-    s.plane[ST_PLANE_MASTER] = eng->program->master != ST_MASTER_WEIGHT ? base : NULL;
+    s.plane[ST_PLANE_MASTER] = chunk->master != ST_MASTER_WEIGHT ? base : NULL;
     s.plane[ST_PLANE_MOMENT1] = base + chunk->moment1_offset;
     s.plane[ST_PLANE_MOMENT2] = chunk->moment2_offset != 0 ? base + chunk->moment2_offset : NULL;
     return scan_chunk(&s);

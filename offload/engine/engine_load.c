@@ -111,7 +111,7 @@ static strata_status load_chunk(struct st_engine *eng, uint32_t c, st_engine_fil
     const bool swapped = chunk->state == ST_WHERE_NVME;
 
     j.width = st_format_bytes(chunk->format, 1);
-    j.master_width = st_master_width(eng->program->master);
+    j.master_width = st_master_width(chunk->master);
     j.weight = weight_page + chunk->at;
     if (chunk->state != ST_WHERE_NONE)
         j.state = swapped ? st_engine_host_slot(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);

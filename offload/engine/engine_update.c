@@ -58,7 +58,7 @@ static uint64_t update_elems(const struct chunk_job *job, uint64_t at, uint64_t 
     const void *grad = job->grad + at * job->width;
     const struct st_moments moments = st_moments_at(&job->moments, at);
 
-    switch (job->eng->program->master) {
+    switch (job->chunk->master) {
     case ST_MASTER_SPLIT:
         return k->update_split(weight, master, &moments, grad, dt, elems, job->coef);
     case ST_MASTER_FULL:
@@ -101,8 +101,8 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
     struct chunk_job job = {
         .eng = eng,
         .chunk = chunk,
-        .master = eng->program->master == ST_MASTER_WEIGHT ? NULL : planes,
-        .master_width = st_master_width(eng->program->master),
+        .master = chunk->master == ST_MASTER_WEIGHT ? NULL : planes,
+        .master_width = st_master_width(chunk->master),
         .moments = st_engine_moments(eng->program, chunk, planes),
         .weight = (unsigned char *)weight_page + chunk->at,
         .grad = (const unsigned char *)grad_page + chunk->first * width,
@@ -137,7 +137,7 @@ strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct 
     if (coef == NULL)
         return STRATA_OK;
     return eng->device->ops->update(
-        eng->device, weight + chunk->at, eng->program->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
-        eng->program->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments, grad + chunk->first * width, dt,
-        chunk->elems, coef, st_engine_operand(eng, op, ST_ROLE_OVERFLOWS));
+        eng->device, weight + chunk->at, chunk->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
+        chunk->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments, grad + chunk->first * width, dt, chunk->elems,
+        coef, st_engine_operand(eng, op, ST_ROLE_OVERFLOWS));
 }

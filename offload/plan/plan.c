@@ -54,12 +54,13 @@ static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *g
         *chunk = (struct st_chunk){.page = p,
                                    .group = group->kind,
                                    .format = group->format,
+                                   .master = st_master_of(group->format),
                                    .first = group->offset + at,
                                    .at = group->at + st_format_bytes(group->format, at),
                                    .region = ST_NO_BUFFER};
         chunk->position = position + at;
         chunk->elems = left < plan->policy.chunk_elems ? left : plan->policy.chunk_elems;
-        chunk->bytes = st_chunk_layout(plan->program.master, plan->program.moments, plan->program.moment_format, chunk->elems,
+        chunk->bytes = st_chunk_layout(chunk->master, plan->program.moments, plan->program.moment_format, chunk->elems,
                                        &chunk->moment1_offset, &chunk->moment2_offset);
         chunk->tile_first = plan->program.tile_count;
         plan->program.tile_count += (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
@@ -350,9 +351,6 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
     plan->policy = *policy;
     plan->program.moments = policy->moments != 0 ? policy->moments : 2;
     plan->program.moment_format = policy->moment_format;
-    plan->program.master = workload->dtype == STRATA_BF16  ? ST_MASTER_SPLIT
-                           : workload->dtype == STRATA_F16 ? ST_MASTER_FULL
-                                                           : ST_MASTER_WEIGHT;
     resolve_policy(&plan->policy, workload);
     if (policy->fixed_bytes == 0)
         plan->policy.fixed_bytes = FIXED_BYTES_DEFAULT;

@@ -25,7 +25,8 @@ static struct passes passes_of(const struct st_plan *plan)
 {
     const uint64_t elems = plan->policy.chunk_elems;
     const double weight = (double)strata_dtype_bytes(plan->program.workload.dtype);
-    const double state = (double)st_program_state_bytes(&plan->program, elems) / (double)elems;
+    const double state =
+        (double)st_state_bytes(&plan->program, st_master_of(plan->program.workload.dtype), elems) / (double)elems;
     const double streamed = 2 * (state + weight);
 
     return (struct passes){.host = streamed + 4 * weight, .streamed = streamed, .weight = weight, .state = state};

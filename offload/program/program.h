@@ -26,6 +26,11 @@
 
 /* Where the fp32 master lives: split over weight and low half (bf16), a plane of its own (fp16), or the weight itself (fp32). */
 enum st_master { ST_MASTER_SPLIT, ST_MASTER_FULL, ST_MASTER_WEIGHT };
+/* How a group that is stored so has it. */
+static inline enum st_master st_master_of(strata_dtype format)
+{
+    return format == STRATA_BF16 ? ST_MASTER_SPLIT : format == STRATA_F16 ? ST_MASTER_FULL : ST_MASTER_WEIGHT;
+}
 /* Bytes per parameter of a chunk's first plane. */
 static inline size_t st_master_width(enum st_master master)
 {
@@ -46,6 +51,7 @@ struct st_chunk {
     uint32_t page;
     enum st_group_kind group;
     strata_dtype format;                     /* of its weights */
+    enum st_master master;                   /* that follows from it */
     uint64_t first, elems;                   /* elements from the page's start */
     uint64_t at;                             /* bytes from the start of the page's weights to its own */
     uint64_t position;                       /* of element 0 in the model, every group's begin rounded up to ST_NORM_BLOCK */
@@ -109,8 +115,7 @@ struct st_program {
     enum st_update_policy update; /* not AUTO */
     enum st_where acts;           /* where layer boundaries wait for backward: DEVICE, HOST or NVME */
     uint32_t kept_blocks;         /* top-most blocks whose internals are kept */
-    enum st_master master;
-    uint32_t moments; /* planes of the optimizer beside the master: 1 or 2 */
+    uint32_t moments;             /* planes of the optimizer beside the master: 1 or 2 */
     enum st_moment_format moment_format;
 
     uint64_t needed[STRATA_TIER_COUNT]; /* bytes of each arena and of the swap space, exactly what is taken */
@@ -153,10 +158,14 @@ static inline bool st_program_gated(const struct st_program *program)
     return program->update == ST_UPDATE_GATED && !program->forward_only;
 }
 
-/* Bytes of the state of `elems` elements, without the padding of its planes. */
-static inline uint64_t st_program_state_bytes(const struct st_program *program, uint64_t elems)
+/* Bytes of the state of so many elements, and of a chunk, without the padding of its planes. */
+static inline uint64_t st_state_bytes(const struct st_program *program, enum st_master master, uint64_t elems)
 {
-    return elems * st_master_width(program->master) + program->moments * st_moment_bytes(program->moment_format, elems);
+    return elems * st_master_width(master) + program->moments * st_moment_bytes(program->moment_format, elems);
+}
+static inline uint64_t st_chunk_state_bytes(const struct st_program *program, const struct st_chunk *chunk)
+{
+    return st_state_bytes(program, chunk->master, chunk->elems);
 }
 
 /* The small results of a step, its scalars, on the device and once more on the host: norms of [page_count] pages, then losses of

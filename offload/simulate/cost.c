@@ -15,7 +15,7 @@ static double resum_seconds(const struct st_program *program, const struct st_ma
     if (op->lane != ST_LANE_UPDATE)
         return 0;
     if (chunk->state == ST_WHERE_NVME)
-        bytes += st_program_state_bytes(program, chunk->elems);
+        bytes += st_chunk_state_bytes(program, chunk);
     if (program->pages[chunk->page].home == ST_WHERE_NVME)
         bytes += st_format_bytes(chunk->format, chunk->elems);
     return st_seconds_at(2 * (double)bytes, m->rates.checksum);
@@ -124,7 +124,7 @@ static double sealed_bytes(const struct st_program *program, const struct st_op 
     switch ((enum st_content)st_op_rows[op->kind].operands[0].content) {
     case ST_HOLDS_STATE:
         return program->chunks[op->chunk].state == ST_WHERE_NVME
-                   ? (double)st_program_state_bytes(program, program->chunks[op->chunk].elems)
+                   ? (double)st_chunk_state_bytes(program, &program->chunks[op->chunk])
                    : 0;
     case ST_HOLDS_WEIGHT:
         return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->pages[op->page].home == ST_WHERE_NVME)

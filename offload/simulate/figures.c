@@ -20,7 +20,7 @@ static uint64_t parameter_bytes(const struct st_program *program, const struct s
         if (program->chunks[c].state != ST_WHERE_NVME)
             continue;
         padded += 2 * program->chunks[c].bytes;
-        plain += 2 * st_program_state_bytes(program, program->chunks[c].elems);
+        plain += 2 * st_chunk_state_bytes(program, &program->chunks[c]);
     }
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct st_op *op = &program->ops[i];

@@ -54,7 +54,7 @@ struct plane {
 static struct plane plane_of(const struct st_plan *plan, uint32_t c, enum st_plane which)
 {
     const struct st_chunk *chunk = &plan->program.chunks[c];
-    const uint64_t width = strata_dtype_bytes(plan->program.workload.dtype), master = st_master_width(plan->program.master);
+    const uint64_t width = strata_dtype_bytes(plan->program.workload.dtype), master = st_master_width(chunk->master);
 
     switch (which) {
     case ST_PLANE_MASTER:
@@ -217,7 +217,7 @@ static void what_lies_between_planes_is_not_read(void **state)
                 copies.state[i] ^= used ? 0 : 0x10;
                 flipped += !used;
             }
-            assert_int_equal(flipped + st_program_state_bytes(&g.plan->program, g.plan->program.chunks[c].elems), bytes);
+            assert_int_equal(flipped + st_chunk_state_bytes(&g.plan->program, &g.plan->program.chunks[c]), bytes);
             for (size_t r = 0; r < sizeof(readers) / sizeof(readers[0]); r++)
                 assert_int_equal(readers[r](&copies), STRATA_OK);
             copies_close(&copies);

@@ -175,7 +175,7 @@ static void check_chunk(struct st_engine *eng, uint32_t c)
     const struct st_program *program = eng->program;
     const struct st_chunk *chunk = &program->chunks[c];
     const uint64_t moment = st_moment_bytes(program->moment_format, chunk->elems);
-    const uint64_t bytes[3] = {chunk->elems * st_master_width(program->master), moment, moment};
+    const uint64_t bytes[3] = {chunk->elems * st_master_width(chunk->master), moment, moment};
     const uint64_t offsets[3] = {0, chunk->moment1_offset, chunk->moment2_offset};
     unsigned char *planes = malloc(chunk->bytes);
 

@@ -115,9 +115,9 @@ static double master_of(const struct given *g, const struct st_chunk *chunk, uin
     const void *state = st_engine_pointer(g->eng, chunk->region), *weight = weight_of(g, chunk->page);
     float master;
 
-    if (g->plan->program.master == ST_MASTER_WEIGHT)
+    if (chunk->master == ST_MASTER_WEIGHT)
         return ((const float *)weight)[chunk->first + i];
-    if (g->plan->program.master == ST_MASTER_FULL)
+    if (chunk->master == ST_MASTER_FULL)
         return ((const float *)state)[i];
     g->eng->kernels->master_join(&master, (const uint16_t *)weight + chunk->first + i, (const int16_t *)state + i, 1);
     return master;

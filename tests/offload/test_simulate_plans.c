@@ -249,7 +249,7 @@ static void checksums_cost_what_the_engine_hashes(void **state)
     }
     /* Each value of state and weight is checked and renewed with its update ... */
     assert_near(updates,
-                2 * (double)w.params * (double)(strata_dtype_bytes(w.dtype) + 8 + st_master_width(plan->program.master)) / 1e9);
+                2 * (double)w.params * (double)(strata_dtype_bytes(w.dtype) + 8 + st_master_width(st_master_of(w.dtype))) / 1e9);
     /* ... and weights once more when backward reads them again. */
     assert_true(uploads > 0);
     assert_near(uploads, backward);
