@@ -5,6 +5,7 @@
 #include "tests/common/assert_status.h"
 #include "tests/common/child.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/file_order.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -357,6 +358,27 @@ static void a_directory_that_cannot_be_read_is_not_empty(void **state)
     assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
 }
 
+/* A power cut at any instant leaves no name of a file that is not whole: data first, then the name, then its directory. */
+static void data_is_on_the_disk_before_its_name(void **state)
+{
+    struct st_new_file f;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        if (i == 2)
+            st_fault_arm(&(struct st_fault_spec){.site = "file.rename", .result = -EINVAL});
+        file_order_begin();
+        assert_int_equal(make(i < 2 ? "a" : "b", "x", i == 1 ? OVERWRITE : 0), STRATA_OK);
+        st_fault_disarm();
+        assert_string_equal(file_order_text(), i < 2 ? "sync a, name a, sync ." : "sync b, name b, sync .");
+    }
+    assert_int_equal(st_new_file_create(&f, scratch_path("c"), 0), STRATA_OK);
+    file_order_begin();
+    st_new_file_keep(&f);
+    st_new_file_abort(&f);
+    assert_string_equal(file_order_text(), "name c, sync .");
+}
+
 /* Of two writes that fail, and of one in the midst of a text, after which others would succeed. */
 static void a_stream_tells_the_first_failure(void **state)
 {
@@ -431,6 +453,7 @@ int main(void)
         FILE_TEST(another_thread_removes_all),
         FILE_TEST(what_cannot_be_seen_is_an_error),
         FILE_TEST(a_directory_that_cannot_be_read_is_not_empty),
+        FILE_TEST(data_is_on_the_disk_before_its_name),
         FILE_TEST(a_stream_tells_the_first_failure),
         FILE_TEST(every_single_failure_is_clean),
     };

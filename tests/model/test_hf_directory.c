@@ -5,6 +5,7 @@
 #include "core/system/file.h"
 #include "hf_rig.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/file_order.h"
 #include "tests/common/whole_file.h"
 #include <dirent.h>
 #include <errno.h>
@@ -250,6 +251,26 @@ static void test_a_directory_that_cannot_be_synced_holds_the_model(void **state)
     st_model_destroy(m);
 }
 
+/* Weights and configs are one model: all of it is on the disk before the first name, and the weights take theirs last. */
+static void test_weights_take_their_name_last(void **state)
+{
+    static const char want[] = "sync model.safetensors, sync config.json, sync generation_config.json, "
+                               "sync config.json, name config.json, sync ., "
+                               "sync generation_config.json, name generation_config.json, sync ., "
+                               "name model.safetensors, sync model.safetensors, sync .";
+    struct st_model *m = tiny_model(STRATA_BF16);
+
+    (void)state;
+    scratch_open();
+    for (int i = 0; i < 2; i++) { /* and over themselves */
+        file_order_begin();
+        assert_ok(write_model(m, scratch_path("out")));
+        assert_string_equal(file_order_text(), want);
+    }
+    scratch_close();
+    st_model_destroy(m);
+}
+
 static void test_misuse_is_refused(void **state)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
@@ -328,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_short_transfers_continue),
         cmocka_unit_test(test_a_name_that_cannot_be_had_loses_no_weights),
         cmocka_unit_test(test_a_directory_that_cannot_be_synced_holds_the_model),
+        cmocka_unit_test(test_weights_take_their_name_last),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
