@@ -17,12 +17,13 @@
 
 static void files_are_sixteen_at_most(void **state)
 {
+    const int last = io_temporary_file(0);
     struct io_fixture f;
     uint32_t index = 0;
 
     assert_int_equal(io_fixture_open(&f, io_method_of(state), 2, BLOCK, 4), STRATA_OK);
     for (uint32_t i = 1; i < 16; i++) {
-        assert_int_equal(f.ops->add_file(f.io, i == 15 ? io_temporary_file(0) : f.fd, 2 * BLOCK, &index), STRATA_OK);
+        assert_int_equal(f.ops->add_file(f.io, i == 15 ? last : f.fd, 2 * BLOCK, &index), STRATA_OK);
         assert_int_equal(index, i);
     }
     assert_int_equal(f.ops->add_file(f.io, f.fd, 2 * BLOCK, &index), STRATA_E_INVAL);
@@ -37,6 +38,7 @@ static void files_are_sixteen_at_most(void **state)
     assert_int_equal(f.buf[0], 0x55);
     assert_int_equal(f.buf[2 * BLOCK - 1], 0x55);
     io_fixture_close(&f);
+    close(last);
 }
 
 /* One file stays in use while others come and go, more of them than there are places. */
