@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Elements per turn of a streaming loop: eight consecutive lines of a 4-byte plane, so that the memory stays on one DRAM page for
+/* Elements per turn of a streaming loop: eight consecutive lines of a 4-byte plane, so that the memory stays on one DRAM row for
  * a while (with two lines an fp32 AdamW takes 6 to 9 % longer on Zen 4, a split one the same time). */
 #define ST_STREAM_TURN 128u
 /* How far ahead every stream is prefetched, into the second-level cache.  The hardware prefetcher follows few streams, and none

@@ -50,7 +50,7 @@ uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases
     return slot;
 }
 
-/* Bytes of page p's weights that an update changes; on the way to an extent the whole pages of the drive that they lie in. */
+/* Bytes of page p's weights that an update changes; on the way to an extent the drive's blocks that they lie in. */
 static uint64_t updated_bytes(const struct st_emitter *e, uint32_t p)
 {
     return st_page_updated_bytes(&e->program->workload.pages[p], e->program->pages[p].home);

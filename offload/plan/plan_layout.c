@@ -80,7 +80,7 @@ uint64_t st_chunk_layout(enum st_master master, uint32_t moments, enum st_moment
 
     *moment1_offset = low_half;
     *moment2_offset = moments > 1 ? low_half + moment : 0;
-    return round_up(low_half + moments * moment, ST_SWAP_PAGE);
+    return round_up(low_half + moments * moment, ST_EXTENT_ALIGN);
 }
 
 static void add_to_item(struct walk *k, strata_tier tier, uint64_t bytes, enum item item)

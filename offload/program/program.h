@@ -22,7 +22,7 @@
 #include "offload/workload.h"
 #include "strata/status.h"
 
-#define ST_SWAP_PAGE 4096u /* alignment of extents and of their slots */
+#define ST_EXTENT_ALIGN 4096u /* alignment of extents and of their slots */
 
 /* Where the fp32 master lives: split over weight and low half (bf16), a plane of its own (fp16), or the weight itself (fp32). */
 enum st_master { ST_MASTER_SPLIT, ST_MASTER_FULL, ST_MASTER_WEIGHT };
@@ -62,13 +62,13 @@ struct st_chunk {
     uint64_t tile_first;                     /* index of its first checksum tile */
 };
 
-/* Bytes on a drive of so many in memory: whole pages of it. */
+/* Bytes on a drive of so many in memory: whole blocks of it. */
 static inline uint64_t st_extent_bytes(uint64_t bytes)
 {
-    return (bytes + ST_SWAP_PAGE - 1) / ST_SWAP_PAGE * ST_SWAP_PAGE;
+    return (bytes + ST_EXTENT_ALIGN - 1) / ST_EXTENT_ALIGN * ST_EXTENT_ALIGN;
 }
 /* Bytes of a page's weights, from its start, that go home after an update: its trained groups', and on the way to a drive what
- * the last of its pages holds beside them. */
+ * the last of its blocks holds beside them. */
 static inline uint64_t st_page_updated_bytes(const struct st_page *page, enum st_where home)
 {
     const uint64_t bytes = home == ST_WHERE_NVME ? st_extent_bytes(page->trained_bytes) : page->trained_bytes;

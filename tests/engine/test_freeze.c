@@ -148,7 +148,7 @@ static void check_moves(const struct st_plan *plan, const struct st_model *model
         if (op->kind == ST_OP_DOWNLOAD_ACCUM || op->kind == ST_OP_UPLOAD_ACCUM)
             assert_about(op->bytes, elems, 4);
         if (op->kind == ST_OP_WRITE_WEIGHT || op->kind == ST_OP_DOWNLOAD_WEIGHT)
-            assert_true(op->bytes <= (elems * 2 / ST_SWAP_PAGE + 1) * ST_SWAP_PAGE); /* whole pages of a drive */
+            assert_true(op->bytes <= (elems * 2 / ST_EXTENT_ALIGN + 1) * ST_EXTENT_ALIGN); /* whole blocks of a drive */
     }
 }
 
