@@ -26,6 +26,7 @@ build:
 test:
 	@tools/install_deps.sh test
 	tools/check_layers.sh
+	tools/check_links.sh
 	cmake --preset release -B $(CHECK) -DSTRATA_WERROR=ON
 	cmake --build $(CHECK) -j $(JOBS)
 	ctest --test-dir $(CHECK) -j $(JOBS) --output-on-failure --no-tests=error -LE matrix
