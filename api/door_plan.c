@@ -216,9 +216,9 @@ strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata
 
 static void write_text(const struct strata_plan *p, FILE *file)
 {
-    st_plan_print(p->plan, &p->figures, false, file);
+    st_plan_print(p, false, file);
     if (p->rates_known && p->plan->fits)
-        st_bounds_print(&p->figures, file);
+        st_bounds_print(p, file);
 }
 
 static void write_json(const struct strata_plan *p, FILE *file)
@@ -227,7 +227,7 @@ static void write_json(const struct strata_plan *p, FILE *file)
 
     st_json_begin(&w, file);
     st_json_object_open(&w, NULL);
-    st_plan_put(p->plan, &p->figures, &w);
+    st_plan_put(p, &w);
     st_json_object_close(&w);
     st_json_end_line(&w);
 }

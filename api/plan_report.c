@@ -1,5 +1,6 @@
 /* api/plan_report.c - text and JSON of a plan. */
 #include "api/plan_report.h"
+#include "api/handles.h"
 #include "api/predict.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
@@ -218,8 +219,10 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
              plan->decided.slots.grads, plan->program.op_count, plan->program.wait_count);
 }
 
-void st_plan_print(const struct st_plan *plan, const struct st_figures *figures, bool full, FILE *to)
+void st_plan_print(const struct strata_plan *of, bool full, FILE *to)
 {
+    const struct st_plan *plan = of->plan;
+    const struct st_figures *figures = &of->figures;
     FILE *const file = st_wrap_open(to);
     const struct tier_table table = tier_table_of(file, st_print_width(to));
 
@@ -236,8 +239,9 @@ void st_plan_print(const struct st_plan *plan, const struct st_figures *figures,
     st_wrap_close(file, to);
 }
 
-void st_bounds_print(const struct st_figures *figures, FILE *to)
+void st_bounds_print(const struct strata_plan *of, FILE *to)
 {
+    const struct st_figures *figures = &of->figures;
     const struct st_bounds *b = &figures->bounds;
     FILE *const file = st_wrap_open(to);
     char hardware[24], schedule[24];
@@ -340,8 +344,11 @@ static void put_bounds(struct st_json_writer *w, const struct st_bounds *b)
     st_json_put_string(w, "bound_by", b->schedule > 0 ? b->bound_by : NULL);
 }
 
-void st_plan_put(const struct st_plan *plan, const struct st_figures *figures, struct st_json_writer *w)
+void st_plan_put(const struct strata_plan *of, struct st_json_writer *w)
 {
+    const struct st_plan *plan = of->plan;
+    const struct st_figures *figures = &of->figures;
+
     st_json_put_bool(w, "fits", plan->fits);
     put_workload(w, &plan->program.workload);
     put_tiers(w, plan);
@@ -356,7 +363,7 @@ void st_plan_put(const struct st_plan *plan, const struct st_figures *figures, s
     st_json_object_close(w);
     st_json_put_u64(w, "nvme_bytes_without_padding", figures->parameter_bytes_nvme);
     put_bounds(w, &figures->bounds);
-    st_prediction_put(&plan->program, figures, w);
+    st_prediction_put(of, w);
     st_json_put_u64(w, "ops", plan->program.op_count);
     put_placement(w, plan);
     put_items(w, plan);

@@ -6,12 +6,14 @@
 #include "offload/plan/plan.h"
 #include "offload/simulate/figures.h"
 
+struct strata_plan;
+
 /** Tiers, memory, traffic and decisions; `full` adds what lies where and the traffic of every phase. */
-void st_plan_print(const struct st_plan *plan, const struct st_figures *figures, bool full, FILE *file);
+void st_plan_print(const struct strata_plan *of, bool full, FILE *file);
 /** One or two lines: the shortest possible step. */
-void st_bounds_print(const struct st_figures *figures, FILE *file);
+void st_bounds_print(const struct strata_plan *of, FILE *file);
 /** Keys of `strata plan --json` into an object that is open. */
-void st_plan_put(const struct st_plan *plan, const struct st_figures *figures, struct st_json_writer *w);
+void st_plan_put(const struct strata_plan *of, struct st_json_writer *w);
 
 const char *st_tier_name(strata_tier tier);
 /** "1.2 s", "812 ms", "37.5 us" into buf; returns buf. */

@@ -1,5 +1,6 @@
 /* api/predict.c - what a step of a program takes, and how it is said. */
 #include "api/predict.h"
+#include "api/handles.h"
 #include "api/plan_report.h"
 #include "core/base/error.h"
 #include "core/base/print.h"
@@ -51,8 +52,10 @@ static const char *why_not_simulated(const struct st_program *program, const str
     return st_simulate_possible(program, machine) ? strata_last_error() : "a rate that the simulation needs is not known";
 }
 
-void st_prediction_print(const struct st_program *program, const struct st_figures *figures, FILE *file)
+void st_prediction_print(const struct strata_plan *of, FILE *file)
 {
+    const struct st_program *program = &of->plan->program;
+    const struct st_figures *figures = &of->figures;
     struct st_prediction p;
     char seconds[24];
 
@@ -80,11 +83,11 @@ static void put_lanes(struct st_json_writer *w, const char *key, const double se
     st_json_object_close(w);
 }
 
-void st_prediction_put(const struct st_program *program, const struct st_figures *figures, struct st_json_writer *w)
+void st_prediction_put(const struct strata_plan *of, struct st_json_writer *w)
 {
     struct st_prediction p;
 
-    st_predict(&p, program, &figures->machine);
+    st_predict(&p, &of->plan->program, &of->figures.machine);
     put_seconds(w, "predicted_seconds", p.seconds);
     st_json_put_bool(w, "simulated", p.simulated);
     if (!p.simulated)

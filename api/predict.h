@@ -6,6 +6,8 @@
 #include "offload/simulate/figures.h"
 #include "offload/simulate/simulate.h"
 
+struct strata_plan;
+
 #define ST_SIMULATED_OPS_MAX 2000000u /* a larger program is not simulated */
 
 struct st_prediction {
@@ -18,8 +20,8 @@ struct st_prediction {
 void st_predict(struct st_prediction *out, const struct st_program *program, const struct st_machine *machine);
 
 /** What a step takes and what compute waits for. */
-void st_prediction_print(const struct st_program *program, const struct st_figures *figures, FILE *file);
+void st_prediction_print(const struct strata_plan *of, FILE *file);
 /** "predicted_seconds" and "predicted" into an object that is open. */
-void st_prediction_put(const struct st_program *program, const struct st_figures *figures, struct st_json_writer *w);
+void st_prediction_put(const struct strata_plan *of, struct st_json_writer *w);
 
 #endif

@@ -1,4 +1,5 @@
 /* cli/commands/cmd_bench_step.c - strata bench step: a run's options, the machine that is rehearsed, and one call. */
+#include "api/handles.h"
 #include "cli/commands/bench_run.h"
 #include "cli/commands/commands.h"
 #include "cli/run.h"

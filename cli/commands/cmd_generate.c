@@ -1,4 +1,5 @@
 /* cli/commands/cmd_generate.c - go on from a prompt: one forward over it, then one per token, with the engine of training. */
+#include "api/handles.h"
 #include "api/plan_report.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
@@ -375,7 +376,7 @@ static strata_status prepare(struct generation *g)
     if (st == STRATA_OK)
         st = strata_plan_make(&g->run.plan, g->run.model);
     if (g->run.plan != NULL && st == STRATA_E_NOFIT)
-        st_plan_print(g->run.plan->plan, &g->run.plan->figures, false, stderr);
+        st_plan_print(g->run.plan, false, stderr);
     if (st == STRATA_OK)
         st = create_buffers(g);
     if (st == STRATA_OK && !args->json && !args->quiet && !reads_bytes(g))

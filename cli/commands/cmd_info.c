@@ -1,4 +1,5 @@
 /* cli/commands/cmd_info.c - what this machine has and lacks; with --measure, what it does per second. */
+#include "api/handles.h"
 #include "cli/commands/commands.h"
 #include "cli/options/output.h"
 #include "cli/run.h"

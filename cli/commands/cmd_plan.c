@@ -1,4 +1,5 @@
 /* cli/commands/cmd_plan.c - the plan of a run, without the run. */
+#include "api/handles.h"
 #include "api/plan_report.h"
 #include "api/predict.h"
 #include "cli/commands/commands.h"
@@ -17,12 +18,12 @@ static strata_status print_text(const struct cli_run *r)
     strata_status st;
     FILE *file;
 
-    st_plan_print(plan, &r->plan->figures, true, stdout);
+    st_plan_print(r->plan, true, stdout);
     if (!plan->fits)
         return STRATA_OK;
-    st_bounds_print(&r->plan->figures, stdout);
+    st_bounds_print(r->plan, stdout);
     file = st_wrap_open(stdout);
-    st_prediction_print(&plan->program, &r->plan->figures, file);
+    st_prediction_print(r->plan, file);
     cli_endurance_planned(&endurance, r->plan, r->args->max_steps);
     cli_endurance_print(&endurance, "nvme is written: ", file);
     st = cli_schedules_print(r->plan, file);
@@ -39,7 +40,7 @@ static strata_status print_json(const struct cli_run *r)
 
     st_json_begin(&w, stdout);
     st_json_object_open(&w, NULL);
-    st_plan_put(plan, &r->plan->figures, &w);
+    st_plan_put(r->plan, &w);
     if (plan->fits) {
         cli_endurance_planned(&endurance, r->plan, r->args->max_steps);
         cli_endurance_put(&endurance, &w);

@@ -2,6 +2,7 @@
  *
  * Nothing is created on disk, metrics included, before the plan is known to fit.  The first signal ends the run after its step,
  * as if that had been the last one; before the first step, and the second time, it ends at once. */
+#include "api/handles.h"
 #include "api/plan_report.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
@@ -132,7 +133,7 @@ static strata_status prepare(struct train *t)
         return st;
     st = strata_plan_make(&t->run.plan, t->run.model);
     if (t->run.plan != NULL && (!args->quiet || st == STRATA_E_NOFIT))
-        st_plan_print(t->run.plan->plan, &t->run.plan->figures, false, people(args));
+        st_plan_print(t->run.plan, false, people(args));
     return st;
 }
 
@@ -255,7 +256,7 @@ static strata_status take(struct train *t)
     if (st != STRATA_OK)
         return st;
     if (!args->quiet)
-        st_bounds_print(&t->run.plan->figures, people(args));
+        st_bounds_print(t->run.plan, people(args));
     st = cli_medians_create(&t->medians);
     if (st == STRATA_OK)
         st = st_pressure_open(&t->pressure, NULL, NULL);

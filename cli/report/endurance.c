@@ -1,5 +1,6 @@
 /* cli/report/endurance.c - see endurance.h. */
 #include "cli/report/endurance.h"
+#include "api/handles.h"
 #include "api/predict.h"
 #include "cli/report/plan_predict.h"
 #include "core/base/print.h"

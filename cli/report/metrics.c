@@ -1,5 +1,6 @@
 /* cli/report/metrics.c - the column table and the loops over it. */
 #include "cli/report/metrics.h"
+#include "api/handles.h"
 #include "api/plan_report.h"
 #include "cli/report/bound_by.h"
 #include "cli/report/endurance.h"
@@ -428,7 +429,7 @@ void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, 
     st_json_put_u64(w, "max_steps", max_steps);
     put_config(w, &m->config);
     st_json_object_open(w, "plan");
-    st_plan_put(p->plan, &p->figures, w);
+    st_plan_put(p, w);
     cli_endurance_planned(&endurance, p, max_steps);
     cli_endurance_put(&endurance, w);
     st_json_object_close(w);

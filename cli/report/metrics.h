@@ -4,9 +4,10 @@
 #ifndef CLI_REPORT_METRICS_H
 #define CLI_REPORT_METRICS_H
 
-#include "api/handles.h"
+#include "api/plan_report.h"
 #include "core/json/json.h"
 #include "core/system/pressure.h"
+#include "strata/engine.h"
 
 enum cli_column {
     CLI_STEP,

@@ -1,5 +1,6 @@
 /* cli/report/plan_predict.c - predictions of a plan's other schedules, and of machines with one more of something. */
 #include "cli/report/plan_predict.h"
+#include "api/handles.h"
 #include "api/plan_report.h"
 #include "api/predict.h"
 #include "core/base/error.h"

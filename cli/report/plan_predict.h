@@ -2,8 +2,9 @@
 #ifndef CLI_REPORT_PLAN_PREDICT_H
 #define CLI_REPORT_PLAN_PREDICT_H
 
-#include "api/handles.h"
 #include "core/json/json.h"
+#include "strata/plan.h"
+#include <stdio.h>
 
 /** The same run under every update policy (and, with several micro-batches, both orders of accumulation) that it may have.
  *  E_NOMEM. */
