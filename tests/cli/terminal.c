@@ -92,13 +92,27 @@ char *terminal_screen(const char *text)
     return screen;
 }
 
+/* Columns of a line that may be broken somewhere, or 0. */
+static size_t columns_of(const char *line, size_t bytes)
+{
+    size_t columns = 0, words = 0;
+
+    for (size_t i = 0; i < bytes; i++) {
+        columns += ((unsigned char)line[i] & 0xc0) != 0x80;
+        words += line[i] != ' ' && (i == 0 || line[i - 1] == ' ');
+    }
+    return words > 1 ? columns : 0;
+}
+
 size_t terminal_widest(const char *screen)
 {
-    size_t widest = 0, width = 0;
+    size_t widest = 0;
 
-    for (; *screen != '\0'; screen++) {
-        width = *screen == '\n' ? 0 : width + (((unsigned char)*screen & 0xc0) != 0x80);
-        widest = width > widest ? width : widest;
+    for (const char *line = screen; *line != '\0';) {
+        const size_t bytes = strcspn(line, "\n"), columns = columns_of(line, bytes);
+
+        widest = columns > widest ? columns : widest;
+        line += bytes + (line[bytes] == '\n');
     }
     return widest;
 }

@@ -15,7 +15,8 @@ void terminal_run(const struct workplace *w, struct program *p, const char *comm
 /** What a screen shows of it: rewritten lines as they stood last, control sequences obeyed; owned by the caller. */
 char *terminal_screen(const char *text);
 
-/** Columns of the widest line of what a screen shows. */
+/** Columns of the widest line of what a screen shows.  A line of a single word does not count: words, such as paths and names of
+ *  errors, are not broken, so that they can be copied. */
 size_t terminal_widest(const char *screen);
 
 #endif
