@@ -1,8 +1,7 @@
 /* Adam and AdamW: special values in every combination, split master against full master over steps, counts, scalar against fp64.
  * test_update_rules.c holds the tables against scalar for every rule. */
-#include "core/base/cpu.h"
 #include "kernels/isa/scalar.h"
-#include "tests/kernels/update_fixture.h"
+#include "tests/kernels/update_scalar_fma.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -68,26 +67,15 @@ static void special_values_agree_and_nan_has_one_pattern(void **state)
     }
 }
 
-/* The scalar file compiled with -mfma, so that fmaf is an instruction. */
-extern st_update_split_fn st_update_split_scalar_fma;
-extern st_update_master_fn st_update_master_scalar_fma;
-
 static void scalar_bits_do_not_depend_on_flags(void **state)
 {
-    const struct st_kernels fma = {"scalar with -mfma", 0, .update_split = st_update_split_scalar_fma,
-                                   .update_master = st_update_master_scalar_fma};
     struct uf_arrays *const a = *state;
 
-    if ((st_cpu_features() & ST_CPU_AVX2_FMA) == 0)
-        skip();
     for (int layout = 0; layout < UF_LAYOUT_COUNT; layout++) {
         const struct uf_case c = make_case(&adam_l2, 5, (enum uf_layout)layout, STRATA_F32, UF_ELEMS_MAX);
 
         place_specials(a, &c, KF_SPECIAL_COUNT);
-        uf_take_source(a, 0);
-        uf_take_source(a, 1);
-        assert_int_equal(uf_run(&fma, a, 0, &c), uf_run(kf_scalar(), a, 1, &c));
-        uf_assert_same(a, fma.name, &c);
+        uf_compare_with_fma(a, &c);
     }
 }
 

@@ -1,7 +1,6 @@
 /* Moments in bf16 and in 8 bits: every table against scalar, the step against that with fp32 moments and against fp64. */
-#include "core/base/cpu.h"
 #include "kernels/isa/scalar.h"
-#include "tests/kernels/update_fixture.h"
+#include "tests/kernels/update_scalar_fma.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -105,27 +104,16 @@ static void a_large_master_anywhere_in_a_block_agrees(void **state)
     }
 }
 
-/* The scalar file compiled with -mfma, so that fmaf is an instruction. */
-extern st_update_split_fn st_update_split_scalar_fma;
-extern st_update_master_fn st_update_master_scalar_fma;
-
 static void scalar_bits_do_not_depend_on_flags(void **state)
 {
-    const struct st_kernels fma = {"scalar with -mfma", 0, .update_split = st_update_split_scalar_fma,
-                                   .update_master = st_update_master_scalar_fma};
     struct uf_arrays *const a = *state;
 
-    if ((st_cpu_features() & ST_CPU_AVX2_FMA) == 0)
-        skip();
     for (size_t n = 0; n < 2 * RULES_AND_ALL; n++) {
         const struct uf_case c = case_number(n / 2, formats[n % 2], 12421);
 
         uf_place(a, &c, 0);
         uf_fill(a, &c, n);
-        uf_take_source(a, 0);
-        uf_take_source(a, 1);
-        assert_int_equal(uf_run(&fma, a, 0, &c), uf_run(kf_scalar(), a, 1, &c));
-        uf_assert_same(a, fma.name, &c);
+        uf_compare_with_fma(a, &c);
     }
 }
 

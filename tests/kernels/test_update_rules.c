@@ -1,7 +1,6 @@
 /* Every rule with fp32 moments: every table against scalar by memcmp.  Adagrad, Lion and SGD: scalar against fp64. */
-#include "core/base/cpu.h"
 #include "kernels/isa/scalar.h"
-#include "tests/kernels/update_fixture.h"
+#include "tests/kernels/update_scalar_fma.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -118,19 +117,11 @@ static void special_values_agree_and_nan_has_one_pattern(void **state)
     }
 }
 
-/* The scalar file compiled with -mfma, so that fmaf is an instruction. */
-extern st_update_split_fn st_update_split_scalar_fma;
-extern st_update_master_fn st_update_master_scalar_fma;
-
 static void scalar_bits_do_not_depend_on_flags(void **state)
 {
-    const struct st_kernels fma = {"scalar with -mfma", 0, .update_split = st_update_split_scalar_fma,
-                                   .update_master = st_update_master_scalar_fma};
     const size_t elems = KF_SPECIAL_COUNT * KF_SPECIAL_COUNT * KF_SPECIAL_COUNT;
     struct uf_arrays *const a = *state;
 
-    if ((st_cpu_features() & ST_CPU_AVX2_FMA) == 0)
-        skip();
     for (size_t n = 0; n < (size_t)UF_RULE_COUNT * 4; n++) {
         const enum uf_rule rule = (enum uf_rule)(n % UF_RULE_COUNT);
         const bool specials = n / UF_RULE_COUNT % 2 == 0 && rule != UF_ADAM;
@@ -140,10 +131,7 @@ static void scalar_bits_do_not_depend_on_flags(void **state)
         uf_fill(a, &c, 5);
         if (specials)
             place_specials(a, &c, KF_SPECIAL_COUNT);
-        uf_take_source(a, 0);
-        uf_take_source(a, 1);
-        assert_int_equal(uf_run(&fma, a, 0, &c), uf_run(kf_scalar(), a, 1, &c));
-        uf_assert_same(a, fma.name, &c);
+        uf_compare_with_fma(a, &c);
     }
 }
 
