@@ -176,6 +176,18 @@ struct st_plan *plan_try(const struct st_workload *w, const struct st_machine *m
     return plan;
 }
 
+struct st_plan *plan_of(const struct plan_sizes *sizes, const struct st_machine *machine, const struct st_policy *policy,
+                        const char *what)
+{
+    struct st_workload w;
+    struct st_plan *plan;
+
+    plan_workload(&w, sizes, NULL);
+    plan = plan_try(&w, machine, policy, what);
+    st_workload_fini(&w);
+    return plan;
+}
+
 struct st_traffic plan_steady(const struct st_plan *plan)
 {
     return st_program_traffic(&plan->program, ST_PHASE_BODY);

@@ -34,6 +34,10 @@ void plan_random_policy(struct st_policy *policy, struct plan_draws *draws, cons
 struct st_plan *plan_try(const struct st_workload *w, const struct st_machine *machine, const struct st_policy *policy,
                          const char *what);
 
+/** The same of a workload of regular blocks. */
+struct st_plan *plan_of(const struct plan_sizes *sizes, const struct st_machine *machine, const struct st_policy *policy,
+                        const char *what);
+
 /** Bytes of a steady step. */
 struct st_traffic plan_steady(const struct st_plan *plan);
 

@@ -29,22 +29,11 @@ static const struct st_policy nvme_gated = {.param_tier = STRATA_TIER_NVME,
                                             .cache = ST_AUTO_BYTES,
                                             .chunk_elems = 65536};
 
-static struct st_plan *plan_of(const struct plan_sizes *sizes, const struct st_machine *machine, const struct st_policy *policy)
-{
-    struct st_workload w;
-    struct st_plan *plan;
-
-    plan_workload(&w, sizes, NULL);
-    plan = plan_try(&w, machine, policy, "given");
-    st_workload_fini(&w);
-    return plan;
-}
-
 /* A machine with what the smallest placement needs and a part of what everything takes. */
 static struct st_machine tight(const struct plan_sizes *sizes, const struct st_policy *policy, uint64_t spare)
 {
     struct st_machine machine = {.name = "tight", .capacity = {.bytes = {0, 0, 1ull << 40}, .workers = 2}};
-    struct st_plan *plan = plan_of(sizes, &machine, policy);
+    struct st_plan *plan = plan_of(sizes, &machine, policy, "given");
 
     assert_false(plan->fits);
     machine.capacity.bytes[STRATA_TIER_DEVICE] = plan->minimum[STRATA_TIER_DEVICE] + spare;
@@ -72,7 +61,7 @@ static void rates_decide_nothing(void **state)
     (void)state;
     for (uint64_t spare = 0; spare < 8; spare++) {
         struct st_machine machine = tight(&small_sizes, &nvme_gated, spare << 20);
-        struct st_plan *plain = plan_of(&small_sizes, &machine, &nvme_gated), *rated;
+        struct st_plan *plain = plan_of(&small_sizes, &machine, &nvme_gated, "given"), *rated;
         struct st_bounds bounds;
 
         machine.rates.matmul_flops = 1e12 * (double)(1 + spare);
@@ -80,7 +69,7 @@ static void rates_decide_nothing(void **state)
         machine.rates.upload = machine.rates.download = machine.rates.checksum = 3e9;
         machine.rates.read = machine.rates.write = machine.rates.mixed = 1e9;
         machine.rates.update = 1e8;
-        rated = plan_of(&small_sizes, &machine, &nvme_gated);
+        rated = plan_of(&small_sizes, &machine, &nvme_gated, "given");
         assert_equal_programs(&plain->program, &rated->program);
         st_bounds_make(&bounds, &rated->program, &machine);
         assert_true(bounds.schedule > 0 && bounds.schedule >= bounds.hardware);
@@ -93,7 +82,7 @@ static void with_all_memory_nothing_moves(void **state)
 {
     const struct st_machine machine = {.name = "ample",
                                        .capacity = {.bytes = {1ull << 34, 1ull << 34, 1ull << 40}, .workers = 2}};
-    struct st_plan *plan = plan_of(&small_sizes, &machine, &nvme_gated);
+    struct st_plan *plan = plan_of(&small_sizes, &machine, &nvme_gated, "given");
 
     (void)state;
     assert_int_equal(plan_steady(plan).read + plan_steady(plan).write, 0);
@@ -128,7 +117,7 @@ static void extremes_plan(void **state)
 
                 policy.accumulation = order == 0 ? ST_ACCUMULATE_VERTICAL : ST_ACCUMULATE_HORIZONTAL;
                 machine = tight(&sizes[i], &policy, spare * spare << 20);
-                plan = plan_of(&sizes[i], &machine, &policy);
+                plan = plan_of(&sizes[i], &machine, &policy, "given");
                 assert_true(plan->fits);
                 assert_int_equal(st_plan_verify(plan), STRATA_OK);
                 st_plan_destroy(plan);
@@ -183,9 +172,9 @@ static void positions_are_the_models(void **state)
 
     (void)state;
     policy.chunk_elems = 1u << 22;
-    large = plan_of(&small_sizes, &machine, &policy);
+    large = plan_of(&small_sizes, &machine, &policy, "given");
     policy.chunk_elems = 8192;
-    small = plan_of(&small_sizes, &machine, &policy);
+    small = plan_of(&small_sizes, &machine, &policy, "given");
     assert_true(small->program.chunk_count > large->program.chunk_count);
     for (uint32_t c = 0, s = 0; c < large->program.chunk_count; c++) {
         const struct st_chunk *whole = &large->program.chunks[c];
@@ -204,7 +193,7 @@ static void positions_are_the_models(void **state)
 
 static bool fits_in(const struct st_machine *machine, const struct st_policy *policy)
 {
-    struct st_plan *plan = plan_of(&small_sizes, machine, policy);
+    struct st_plan *plan = plan_of(&small_sizes, machine, policy, "given");
     const bool fits = plan->fits;
 
     if (fits)
@@ -233,7 +222,7 @@ static void the_device_takes_what_host_memory_lacks(void **state)
     machine.capacity.bytes[STRATA_TIER_DEVICE] += 64 << 20;
     machine.capacity.bytes[STRATA_TIER_HOST] -= 1 << 20;
     assert_false(fits_in(&machine, &uncached));
-    plan = plan_of(&small_sizes, &machine, &in_ram);
+    plan = plan_of(&small_sizes, &machine, &in_ram, "given");
     assert_true(plan->fits);
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
     assert_true(plan->decided.device_state_pages >= plan->program.workload.table_count);

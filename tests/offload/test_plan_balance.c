@@ -60,15 +60,11 @@ static uint32_t streamed_pages(const struct st_plan *plan)
 /* Balanced by the rates given; the plan has been verified. */
 static struct st_plan *balanced(const struct st_machine *m, const struct st_policy *policy)
 {
-    struct st_workload w;
-    struct st_plan *plan;
+    struct st_plan *plan = plan_of(&sizes, m, policy, "balance");
 
-    plan_workload(&w, &sizes, NULL);
-    plan = plan_try(&w, m, policy, "balance");
     assert_true(plan->fits);
     if (st_plan_balance(&plan, m) != STRATA_OK || st_plan_verify(plan) != STRATA_OK)
         fail_msg("%s", strata_last_error());
-    st_workload_fini(&w);
     return plan;
 }
 

@@ -36,13 +36,9 @@ static struct st_plan *small_plan(uint32_t grad_accum)
                                      .update = ST_UPDATE_GATED,
                                      .accumulation = ST_ACCUMULATE_VERTICAL,
                                      .chunk_elems = 4096};
-    struct st_workload w;
-    struct st_plan *plan;
+    struct st_plan *plan = plan_of(&sizes, &machine, &policy, "small");
 
-    plan_workload(&w, &sizes, NULL);
-    plan = plan_try(&w, &machine, &policy, "small");
     assert_true(plan->fits);
-    st_workload_fini(&w);
     return plan;
 }
 
