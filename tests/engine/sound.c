@@ -29,6 +29,8 @@ struct rig_cell sound_cell(const char *io_method, bool paced)
     return cell;
 }
 
+const char *const sound_methods[SOUND_METHODS] = {"uring", "threads", "fake"};
+
 void sound_begin(struct sound *s, const struct rig_cell *cell, uint32_t steps)
 {
     *s = (struct sound){.cell = *cell, .steps = steps, .dir = "/tmp/strata-sound-XXXXXX"};
@@ -36,6 +38,13 @@ void sound_begin(struct sound *s, const struct rig_cell *cell, uint32_t steps)
     assert_int_equal(rig_model(&s->model, cell), STRATA_OK);
     assert_int_equal(rig_plan(&s->plan, s->model, cell), STRATA_OK);
     assert_int_equal(rig_train(&s->want, s->model, s->plan, cell, steps, s->dir), STRATA_OK);
+}
+
+void sound_begin_with(struct sound *s, const char *io_method, bool paced)
+{
+    const struct rig_cell cell = sound_cell(io_method, paced);
+
+    sound_begin(s, &cell, SOUND_STEPS);
 }
 
 void sound_end(struct sound *s)
@@ -117,14 +126,14 @@ static void says_its_kind(const char *why, void *ctx)
     assert_non_null(strstr(why, kind->said));
 }
 
-void sound_flips(const struct sound *s, bool acts)
+static void walk_flips(const struct sound *s, bool acts)
 {
     struct kind kinds[] = {{"engine.corrupt", "plane "}, /* outside of steps */
                            {"engine.corrupt_state", "plane master"},
                            {"engine.corrupt_weight", "plane weight"},
                            {"engine.corrupt_act", "activation checkpoint"}};
 
-    for (size_t i = 0; i < (acts ? 4 : 3); i++) {
+    for (size_t i = 0; i < (acts ? 4 : 3); i++) { /* checkpoints where they are read */
         const struct sound_walk walk = {.site = kinds[i].site,
                                         .result = -1,
                                         .dense = sample_is_all() ? UINT32_MAX : 8,
@@ -135,4 +144,48 @@ void sound_flips(const struct sound *s, bool acts)
 
         print_message("%s: %u flips found\n", kinds[i].site, sound_walk(s, &walk));
     }
+}
+
+uint32_t sound_flips(bool paced)
+{
+    static const enum rig_budget devices[] = {RIG_SMALLEST, RIG_MIDWAY};
+    uint32_t streamed = 0;
+
+    for (size_t i = 0; i < 2; i++) {
+        struct rig_cell cell = sound_cell("fake", paced);
+        struct sound s;
+
+        cell.device = devices[i];
+        sound_begin(&s, &cell, SOUND_STEPS);
+        walk_flips(&s, devices[i] == RIG_SMALLEST);
+        for (uint32_t p = 0; p < s.plan->program.workload.page_count; p++)
+            streamed += s.plan->program.pages[p].state == ST_WHERE_STREAMED;
+        sound_again(&s);
+        sound_end(&s);
+    }
+    return streamed;
+}
+
+void sound_completions(bool paced, uint32_t dense)
+{
+    const struct sound_walk walk = {.site = "nvme.cqe", .result = -EIO, .dense = dense, .expected = STRATA_E_IO};
+
+    for (size_t i = 0; i < SOUND_METHODS; i++) {
+        struct sound s;
+
+        sound_begin_with(&s, sound_methods[i], paced);
+        print_message("%s: %u failed runs\n", sound_methods[i], sound_walk(&s, &walk));
+        sound_again(&s);
+        sound_end(&s);
+    }
+}
+
+void sound_single_failures(bool paced)
+{
+    static const struct sound_walk walk = {.result = -ENOMEM, .dense = 64};
+    struct sound s;
+
+    sound_begin_with(&s, "uring", paced);
+    print_message("%u failed runs\n", sound_walk(&s, &walk));
+    sound_end(&s);
 }

@@ -37,9 +37,18 @@ struct sound_walk {
 };
 /** Returns the number of runs that failed, at least one. */
 uint32_t sound_walk(const struct sound *s, const struct sound_walk *walk);
+
+/* The walks that every device goes through, `paced` or not, in runs of SOUND_STEPS. */
+#define SOUND_STEPS   2u
+#define SOUND_METHODS 3u
+extern const char *const sound_methods[SOUND_METHODS];
+void sound_begin_with(struct sound *s, const char *io_method, bool paced);
+/** Completions fail one by one, by every method: the error names the cause, or was absorbed and the bits are right. */
+void sound_completions(bool paced, uint32_t dense);
 /** One byte flips in an extent that is read, one run for each extent, or for a sample of them: the run ends and says whose byte
- * it was.
- *  @param acts  checkpoints are read, too. */
-void sound_flips(const struct sound *s, bool acts);
+ * it was.  With a device that keeps no checkpoint, and one with room to stream: returns how many pages are streamed. */
+uint32_t sound_flips(bool paced);
+/** Any one passage fails. */
+void sound_single_failures(bool paced);
 
 #endif

@@ -18,57 +18,19 @@
 
 #include <cmocka.h>
 
-#define STEPS 2u
-
-static const char *const methods[] = {"uring", "threads", "fake"};
-#define METHODS (sizeof(methods) / sizeof(methods[0]))
-
-static void begin(struct sound *s, const char *method)
-{
-    const struct rig_cell cell = sound_cell(method, true);
-
-    sound_begin(s, &cell, STEPS);
-}
-
 /* --- whole runs --- */
 
 static void every_failed_completion_is_reported(void **state)
 {
-    const struct sound_walk walk = {
-        .site = "nvme.cqe", .result = -EIO, .dense = sample_is_all() ? 24 : 8, .expected = STRATA_E_IO};
-
     (void)state;
-    for (size_t i = 0; i < METHODS; i++) {
-        struct sound s;
-
-        begin(&s, methods[i]);
-        print_message("%s: %u failed runs\n", methods[i], sound_walk(&s, &walk));
-        sound_again(&s);
-        sound_end(&s);
-    }
+    sound_completions(true, sample_is_all() ? 24 : 8);
 }
 
 /* Whoever looks first at what a read brought must check it: an update itself, before an upload the host thread. */
 static void every_flipped_byte_is_found(void **state)
 {
-    static const enum rig_budget devices[] = {RIG_SMALLEST,
-                                              RIG_MIDWAY}; /* one that keeps no checkpoint, one with room to stream */
-    uint32_t streamed = 0;
-
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
-        struct rig_cell cell = sound_cell("fake", true);
-        struct sound s;
-
-        cell.device = devices[i];
-        sound_begin(&s, &cell, STEPS);
-        sound_flips(&s, devices[i] == RIG_SMALLEST);
-        for (uint32_t p = 0; p < s.plan->program.workload.page_count; p++)
-            streamed += s.plan->program.pages[p].state == ST_WHERE_STREAMED;
-        sound_again(&s);
-        sound_end(&s);
-    }
-    assert_true(streamed > 0);
+    assert_true(sound_flips(true) > 0);
 }
 
 static void is_a_task(const char *why, void *ctx)
@@ -84,7 +46,7 @@ static void every_failed_task_is_reported(void **state)
     struct sound s;
 
     (void)state;
-    begin(&s, "fake");
+    sound_begin_with(&s, "fake", true);
     print_message("%u failed runs\n", sound_walk(&s, &walk));
     sound_again(&s);
     sound_end(&s);
@@ -92,13 +54,8 @@ static void every_failed_task_is_reported(void **state)
 
 static void every_single_failure_is_clean(void **state)
 {
-    static const struct sound_walk walk = {.result = -ENOMEM, .dense = 64};
-    struct sound s;
-
     (void)state;
-    begin(&s, "uring");
-    print_message("%u failed runs\n", sound_walk(&s, &walk));
-    sound_end(&s);
+    sound_single_failures(true);
 }
 
 /* --- one engine, step by step --- */
@@ -144,7 +101,7 @@ static void an_engine_that_failed_stays_stopped(void **state)
     struct sound s;
 
     (void)state;
-    begin(&s, "fake");
+    sound_begin_with(&s, "fake", true);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rig_engine rig;
         strata_status st = STRATA_OK;
@@ -152,7 +109,7 @@ static void an_engine_that_failed_stays_stopped(void **state)
         start(&rig, &s);
         st_fault_arm(&cases[i].fault);
         for (uint32_t n = 0; st == STRATA_OK && n < 100; n++)
-            st = step(&rig, &s.cell, n % STEPS);
+            st = step(&rig, &s.cell, n % SOUND_STEPS);
         assert_true(st_fault_disarm() > 0);
         assert_int_equal(st, cases[i].status);
         assert_non_null(strstr(strata_last_error(), cases[i].cause));
@@ -199,10 +156,10 @@ static strata_status run_until_cancelled(const struct sound *s, struct endless *
 static void another_thread_can_cancel(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < METHODS; i++) {
+    for (size_t i = 0; i < SOUND_METHODS; i++) {
         struct sound s;
 
-        begin(&s, methods[i]);
+        sound_begin_with(&s, sound_methods[i], true);
         for (uint32_t cancel_in = 0; cancel_in < 6; cancel_in++) {
             struct endless e = {.cancel_in = cancel_in};
 
@@ -226,7 +183,7 @@ static void a_cancelled_step_may_fail_as_it_drains(void **state)
     struct sound s;
 
     (void)state;
-    begin(&s, "fake");
+    sound_begin_with(&s, "fake", true);
     for (uint32_t after = 0; after < 200; after += 5) {
         struct endless e = {.cancel_in = 1};
         strata_status st;
