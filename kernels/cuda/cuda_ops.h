@@ -87,7 +87,7 @@ ST_CUDA_API cudaError_t st_cuda_embed_scatter(cudaStream_t stream, float *dtable
 
 /* --- ops_xent.cu --- */
 
-/** stats [rows][3] f32 = running max, sum of exp, target logit; a tile with first 0 starts them. */
+/** stats [rows][3] f32 = running max, sum of exp, target logit; a slice with first 0 starts them. */
 ST_CUDA_API cudaError_t st_cuda_xent_stats(cudaStream_t stream, float *stats, const float *logits, const int32_t *targets,
                                            uint32_t rows, uint32_t cols, uint32_t first);
 

@@ -1,4 +1,4 @@
-/* kernels/cuda/ops_xent.cu - softmax cross-entropy over tiles of the vocabulary. */
+/* kernels/cuda/ops_xent.cu - softmax cross-entropy over slices of the vocabulary. */
 #include "kernels/cuda/elems.cuh"
 #include "kernels/cuda/cuda_ops.h"
 #include <float.h>
@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(STATS_THREADS)
     __shared__ float top_part[STATS_WARPS], sum_part[STATS_WARPS];
     const uint64_t row = blockIdx.x;
     float *const st = stats + 3 * row;
-    struct softmax own = {-FLT_MAX, 0.0f}, tile;
+    struct softmax own = {-FLT_MAX, 0.0f}, slice;
 
     for (uint64_t column = threadIdx.x * ST_RUN; column < cols; column += AHEAD * STATS_THREADS * ST_RUN) {
         struct st_packed<STRATA_F32> from[AHEAD];
@@ -72,14 +72,14 @@ static __global__ void __launch_bounds__(STATS_THREADS)
             take_run(&own, x, count[k]);
         }
     }
-    tile.top = block_max(own.top, top_part);
-    tile.sum = st_group_sum<STATS_WARPS>(own.sum * expf(own.top - tile.top), sum_part);
+    slice.top = block_max(own.top, top_part);
+    slice.sum = st_group_sum<STATS_WARPS>(own.sum * expf(own.top - slice.top), sum_part);
     if (threadIdx.x == 0) {
         const int64_t target = static_cast<int64_t>(targets[row]) - first;
-        const float top = first == 0 || tile.top > st[0] ? tile.top : st[0];
+        const float top = first == 0 || slice.top > st[0] ? slice.top : st[0];
         const float before = first == 0 ? 0.0f : st[1] * expf(st[0] - top);
 
-        st[1] = before + tile.sum * expf(tile.top - top);
+        st[1] = before + slice.sum * expf(slice.top - top);
         st[0] = top;
         if (target >= 0 && target < cols)
             st[2] = logits[row * cols + static_cast<uint64_t>(target)];
