@@ -1,9 +1,9 @@
-/* model/finite.c - are weights numbers?  A model with NaN or infinity is not worth a file. */
+/* model/finite.c - checks that weights are finite.  A model with NaN or infinity is not written. */
 #include "core/base/error.h"
 #include "model/layout.h"
 #include <inttypes.h>
 
-/* Exponents of ones alone: infinity, or NaN. */
+/* Counts values whose exponent bits are all ones: infinity or NaN. */
 static uint64_t count_16(const uint16_t *bits, uint64_t count, uint16_t exponent)
 {
     uint64_t bad = 0;
@@ -38,7 +38,8 @@ strata_status st_model_check_finite(const struct st_model *m, uint32_t page, uin
 
         if (bad > 0)
             return st_error(STRATA_E_NUMERICS,
-                            "tensor %s holds %" PRIu64 " %s not finite: the run has diverged, or its source was so",
+                            "tensor %s holds %" PRIu64
+                            " %s not finite: the run has diverged, or the source model had them already",
                             piece.tensor->name, bad, bad == 1 ? "value that is" : "values that are");
     }
     return STRATA_OK;

@@ -1,4 +1,4 @@
-/* model/init.c - seeded initial weights, made for any range of any page without the rest of the model.
+/* model/init.c - seeded initial weights, computed for any range of any page without the rest of the model.
  *
  * Llama family: N(0, 0.02), biases 0, norms 1.  GPT-2: weights and embeddings N(0, 0.02), residual projections N(0, 0.02 / sqrt(2
  * blocks)), biases 0, norms 1 and 0. */

@@ -11,7 +11,7 @@ static uint64_t rows_of(const struct st_model *m)
     return (uint64_t)m->batch.micro_batch * m->batch.seq;
 }
 
-/* Take `bytes` at the running end, which stays aligned. */
+/* Allocates `bytes` at the running end, which stays aligned. */
 static uint64_t take(uint64_t *end, uint64_t bytes)
 {
     const uint64_t at = *end;
@@ -20,7 +20,7 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
     return at;
 }
 
-/* Per row: rstd, and the mean where the norm has one. */
+/* Per row: rstd, and the mean if the norm has one. */
 static uint64_t stats_bytes(const struct st_model *m)
 {
     return rows_of(m) * (m->config.norm == ST_NORM_LAYERNORM ? 2 : 1) * sizeof(float);
@@ -33,7 +33,7 @@ static uint32_t larger(uint32_t a, uint32_t b)
 
 struct st_block_values st_block_values_layout(const struct st_model *m)
 {
-    const uint64_t row = rows_of(m) * strata_dtype_bytes(m->batch.dtype); /* bytes of one column */
+    const uint64_t row = rows_of(m) * strata_dtype_bytes(m->batch.dtype); /* bytes of one column of all rows */
     struct st_block_values l;
     uint64_t end = 0;
 
@@ -94,7 +94,7 @@ struct st_head_internals st_head_internals_layout(const struct st_model *m)
     return l;
 }
 
-/* Generation writes its logits where they stay. */
+/* Generation writes its logits to their final place, so it needs no workspace for them. */
 struct st_head_workspace st_head_workspace_layout(const struct st_model *m)
 {
     const uint64_t rows = rows_of(m) < ST_HEAD_ROWS ? rows_of(m) : ST_HEAD_ROWS;

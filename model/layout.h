@@ -1,18 +1,18 @@
-/* model/layout.h - where tensors lie in pages, and values in a block's and the head's device buffers.
+/* model/layout.h - where tensors are placed in pages, and values in the device buffers of a block and of the head.
  *
- * Private to model/.  The sizes the workload reports and the offsets the decoder uses come from the same functions,
- * so they cannot disagree. */
+ * Private to model/.  The same functions give the sizes that the workload reports and the offsets that the decoder uses, so they
+ * cannot disagree. */
 #ifndef MODEL_LAYOUT_H
 #define MODEL_LAYOUT_H
 
 #include "model/model.h"
 #include "offload/device/tensor_ops.h"
 
-#define ST_BUFFER_ALIGN 256u  /* bytes between values inside internals and workspaces */
-#define ST_HEAD_ROWS    2048u /* rows of logits made at once: bounds the head's workspace; fewer leave a GPU's processors idle */
+#define ST_BUFFER_ALIGN 256u  /* alignment of values inside internals and workspaces, in bytes */
+#define ST_HEAD_ROWS    2048u /* rows of logits computed at once: bounds the head's workspace; fewer would not fill a GPU */
 
-/* What a tensor of a block is for, in list order: matrices (decayed), then norms and biases.  GPT-2's fused matrix of q, k
- * and v is the Q role's; its first feed-forward matrix the GATE role's. */
+/* The role of a tensor in a block, in list order: matrices (decayed), then norms and biases.  GPT-2's fused matrix of q, k and v
+ * has the role Q, its first feed-forward matrix the role GATE. */
 enum st_block_role {
     ST_ROLE_Q_WEIGHT,
     ST_ROLE_K_WEIGHT,
@@ -36,13 +36,13 @@ enum st_block_role {
 #define ST_NO_TENSOR UINT32_MAX
 
 #define ST_GPT2_VOCAB       50257u
-#define ST_GPT2_END_OF_TEXT 50256u /* where texts begin, too */
+#define ST_GPT2_END_OF_TEXT 50256u /* also marks the beginning of a text */
 
 /* Derived widths, in elements. */
 struct st_model_widths {
     uint32_t attention; /* heads * head_dim: queries, and attention's output */
     uint32_t kv;        /* kv_heads * head_dim: keys, or values */
-    uint32_t qkv;       /* of a packed row */
+    uint32_t qkv;       /* of a packed row of q, k and v */
     uint32_t fc;        /* before the activation: ffn, or gate and up values */
 };
 
@@ -58,19 +58,19 @@ struct st_model {
     uint32_t norm_tensor_first, norm_tensor_count;
     uint32_t role[ST_ROLE_COUNT]; /* index of the role's tensor in a block's list; ST_NO_TENSOR: absent */
     struct st_attention attention;
-    uint64_t attention_bytes; /* the device's scratch for it */
+    uint64_t attention_bytes; /* the device's scratch for attention */
     float *rotary;            /* [positions][head_dim / 2][2] cos, sin; NULL: learned positions */
 };
 
-/* A linear layer of a block: one matrix, or several tensors whose outputs lie side by side.  Tensors that are neighbours
- * in the page are one part; freezing some of them takes them apart, but for the last trained and the first frozen one. */
+/* A linear layer of a block: one matrix, or several tensors whose outputs are side by side.  Tensors that are adjacent in the
+ * page form one part; freezing some of them splits them, except between the last trained and the first frozen one. */
 enum st_linear_kind { ST_LINEAR_QKV, ST_LINEAR_PROJ, ST_LINEAR_FC, ST_LINEAR_DOWN };
 #define ST_LINEAR_PARTS_MAX 3u
 
 struct st_linear_part {
     uint64_t weight, bias;            /* elements from the page's start */
     uint32_t first, count;            /* columns of the output */
-    uint32_t trained, trained_biases; /* of them, from the first on */
+    uint32_t trained, trained_biases; /* how many of the columns are trained, from the first on */
 };
 struct st_linear {
     uint32_t in, out;
@@ -80,8 +80,8 @@ struct st_linear {
 };
 struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum st_linear_kind kind);
 
-/* Byte offsets of what backward of a block needs beside its input.  Normalised inputs and the activation's output are
- * made again in backward: they cost a few percent of the block's time and 40 % of its memory. */
+/* Byte offsets of the values that a block's backward needs beside its input.  Backward recomputes the normalised inputs and the
+ * activation's output: that costs a few percent of the block's time, while keeping them would cost 40 % of its memory. */
 struct st_block_values {
     uint64_t stats[2];  /* [rows] or [rows][2] f32 */
     uint64_t lse;       /* [batch, heads, seq] f32 */
@@ -91,7 +91,7 @@ struct st_block_values {
     uint64_t fc;        /* [rows, fc] before the activation */
     uint64_t bytes;
 };
-/* Generation: the values are scratch behind the workspace, and the internals are this. */
+/* In generation the values are scratch after the workspace, and the internals are this cache. */
 struct st_block_cache {
     uint64_t keys, values; /* [context, kv] */
     uint64_t bytes;
@@ -100,7 +100,7 @@ struct st_block_workspace {
     uint64_t narrow; /* [rows, max(hidden, attention)] */
     uint64_t wide;   /* [rows, max(fc, qkv)] */
     uint64_t half;   /* SwiGLU: [rows, max(ffn, hidden)] */
-    uint64_t sums;   /* [qkv] f32, where freezing may take biases apart */
+    uint64_t sums;   /* [qkv] f32, if freezing may split biases */
     uint64_t attention;
     uint64_t values; /* generation */
     uint64_t bytes;
@@ -131,7 +131,7 @@ uint32_t st_table_slice_rows(uint32_t vocab, uint32_t hidden);
 /** The tensors of one page: indices *first .. *first + *count - 1. */
 void st_model_page_tensors(const struct st_model *m, uint32_t page, uint32_t *first, uint32_t *count);
 
-/* The part of a tensor inside a range of a page. */
+/* The part of a tensor that is inside a range of a page. */
 struct st_piece {
     const struct st_tensor *tensor;
     uint64_t tensor_first; /* elements from the tensor's start */
@@ -146,13 +146,14 @@ bool st_model_piece(const struct st_model *m, uint32_t page, uint64_t first, uin
  *  everything frozen; E_NOMEM. */
 strata_status st_model_build_pages(struct st_model *m, const struct st_model_batch *batch);
 
-/** Options of the Llama family, with biases, kv_heads and rope left alone. */
+/** Set the options of the Llama family, except biases, kv_heads and rope. */
 void st_model_llama_options(struct st_model_config *config, enum st_model_family family);
 
 /** Cosines and sines of `positions` positions: table [positions][head_dim / 2][2]. */
 void st_rotary_table(float *table, const struct st_model_config *config, uint32_t positions);
 
-/** Ranges of a model's numbers, and options that its family's files can say.  `st` with a sentence that starts with `where`. */
+/** Check the ranges of a model's numbers, and that its family's files can express its options.  On failure returns `st`, with a
+ *  sentence that starts with `where`. */
 strata_status st_model_config_check(const struct st_model_config *config, strata_status st, const char *where);
 
 /** Enqueue the tensor ops of one call. */

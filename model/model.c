@@ -40,7 +40,7 @@ static strata_status rotary_check(const struct st_model_config *c, strata_status
     const uint32_t head_dim = c->head_dim > 0 ? c->head_dim : c->hidden / c->heads;
 
     if (head_dim % 2 != 0)
-        return st_error(st, "%s: heads of %u values cannot be rotated: an even number is needed", where, head_dim);
+        return st_error(st, "%s: heads of %u values cannot be rotated: the number must be even", where, head_dim);
     if (!(c->rope_base > 1.0f && isfinite(c->rope_base)))
         return st_error(st, "%s: rotary base %g; it must be above 1", where, (double)c->rope_base);
     if (c->rope_factor == 0.0f)
@@ -53,7 +53,7 @@ static strata_status rotary_check(const struct st_model_config *c, strata_status
     return STRATA_OK;
 }
 
-/* The options of a model must be those that its family's files can say. */
+/* The options of a model must be ones that its family's files can express. */
 static strata_status options_check(const struct st_model_config *c, strata_status st, const char *where)
 {
     const bool gpt2 = c->family == ST_FAMILY_GPT2;
@@ -91,7 +91,7 @@ strata_status st_model_config_check(const struct st_model_config *c, strata_stat
     return options_check(c, st, where);
 }
 
-/* A window is no obstacle where everything lies inside it. */
+/* A window does not matter if everything is inside it. */
 static strata_status window_check(const struct st_model_config *c, const struct st_model_batch *b)
 {
     const uint32_t positions = b->generate ? b->context : b->seq;
@@ -106,7 +106,7 @@ static strata_status window_check(const struct st_model_config *c, const struct 
 static strata_status batch_check(const struct st_model_config *c, const struct st_model_batch *b)
 {
     if (strata_dtype_bytes(b->dtype) == 0)
-        return st_error(STRATA_E_INVAL, "model %s: bf16, fp16 and fp32 are trained", c->name);
+        return st_error(STRATA_E_INVAL, "model %s: only bf16, fp16 and fp32 can be trained", c->name);
     if (b->micro_batch == 0 || b->seq == 0 || b->grad_accum == 0)
         return st_error(STRATA_E_INVAL, "model %s: micro-batch %u, sequence length %u, accumulation %u: none may be 0", c->name,
                         b->micro_batch, b->seq, b->grad_accum);
@@ -179,7 +179,7 @@ static void workload_bytes(struct st_model *m)
     w->embed_workspace_bytes = 0;
 }
 
-/* Pages first .. first + count - 1 whose weights get no gradient. */
+/* Fraction of pages first .. first + count - 1 whose weights get no gradient. */
 static double frozen_fraction(const struct st_workload *w, uint32_t first, uint32_t count)
 {
     uint32_t frozen = 0;
@@ -189,8 +189,8 @@ static double frozen_fraction(const struct st_workload *w, uint32_t first, uint3
     return (double)frozen / count;
 }
 
-/* Attention counts the full square, as the usual MFU formula does.  The head's backward makes the logits again.  A frozen
- * page's backward has no product for its weights; blocks are given their mean. */
+/* Attention counts the full square, as the usual MFU formula does.  The head's backward recomputes the logits. A frozen page's
+ * backward has no product for its weights; all blocks get the mean over the blocks. */
 static void workload_flops(struct st_model *m)
 {
     const double hidden = m->config.hidden, attention = m->width.attention;

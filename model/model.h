@@ -1,4 +1,4 @@
-/* model/model.h - a decoder described by numbers, its tensors' places in pages, and its compute calls. */
+/* model/model.h - a decoder described by numbers, the places of its tensors in pages, and its compute calls. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -6,7 +6,7 @@
 #include "offload/workload.h"
 #include "strata/status.h"
 
-/* Whose files: tensor names and config.json. */
+/* The family decides tensor names and the form of config.json. */
 enum st_model_family { ST_FAMILY_GPT2 = 0, ST_FAMILY_LLAMA = 1, ST_FAMILY_QWEN2 = 2, ST_FAMILY_MISTRAL = 3 };
 enum st_norm_type { ST_NORM_LAYERNORM = 0, ST_NORM_RMSNORM = 1 };
 enum st_activation_type { ST_ACTIVATION_GELU = 0, ST_ACTIVATION_SWIGLU = 1 };
@@ -19,7 +19,7 @@ struct st_model_config {
     char name[64];
     uint32_t blocks, hidden, heads, ffn, vocab, context;
     float norm_eps;
-    float dropout; /* as in the file; not applied, a notice says so */
+    float dropout; /* as in the file; not applied, and a notice says so */
     enum st_model_family family;
     enum st_norm_type norm;
     enum st_activation_type activation;
@@ -29,14 +29,14 @@ struct st_model_config {
     uint32_t head_dim;         /* 0: hidden / heads */
     float rope_base;           /* rotary: angle = position * base^(-2 i / head_dim) */
     float rope_factor;         /* llama3 scaling of the slow pairs; 0: none */
-    float rope_low, rope_high; /* original / wavelength below low: divided by factor; above high: as it is */
-    uint32_t rope_original;    /* the context it was first trained for */
-    uint32_t window;           /* tokens that attention reaches back over, its own included; 0: all.  Longer ones are refused */
-    bool out_in;               /* matrices stored [out, in], not [in, out] */
-    bool untied;               /* the head has a matrix of its own */
+    float rope_low, rope_high; /* original / wavelength below low: divided by factor; above high: unchanged */
+    uint32_t rope_original;    /* the context that the model was first trained for */
+    uint32_t window; /* tokens that attention reaches back over, its own included; 0: all.  Longer sequences are refused */
+    bool out_in;     /* matrices stored [out, in], not [in, out] */
+    bool untied;     /* the head has a matrix of its own */
 };
 
-/* One tensor of the Hugging Face layout and where it lives. */
+/* One tensor of the Hugging Face layout and its place. */
 struct st_tensor {
     char name[96];     /* "transformer.h.0.attn.c_attn.weight" */
     uint32_t rank;     /* 1 or 2 */
@@ -52,14 +52,15 @@ struct st_tensor {
 
 struct st_model;
 
-/** Preset by name: nano, gpt2, llama-1b, ...  E_INVAL lists them with the nearest match. */
+/** Preset by name: nano, gpt2, llama-1b, ...  E_INVAL lists all presets and names the nearest match. */
 strata_status st_model_preset(struct st_model_config *out, const char *name);
 const char *st_model_preset_name(uint32_t i); /* NULL past the end */
 /** config.json of a Hugging Face directory (model_type gpt2, llama, qwen2 or mistral).  E_INPUT names file and key. */
 strata_status st_model_config_read(struct st_model_config *out, const char *dir);
 
-/** The dtype that a directory's weights are stored in, as transformers' dtype="auto" has it: config.json's "dtype" or
- * "torch_dtype", else the first tensor's; without weights too, F32.  E_INPUT: another dtype, or files that cannot be read. */
+/** The dtype in which a directory stores its weights, by the rule of transformers' dtype="auto": config.json's "dtype" or
+ *  "torch_dtype", else the first tensor's; F32 if there are no weights either.  E_INPUT: another dtype, or files that cannot be
+ *  read. */
 strata_status st_hf_stored_dtype(strata_dtype *out, const char *dir);
 
 struct st_tensor_ops;
@@ -68,13 +69,13 @@ struct st_model_batch {
     uint32_t micro_batch, seq, grad_accum;
     strata_dtype dtype;
     bool decay_all;
-    uint32_t workers; /* of the device, for its attention scratch; 0: 1 */
-    /* Shell patterns (fnmatch) over tensor names: what matches gets no gradient and no state.  Borrowed during create. */
+    uint32_t workers; /* workers of the device, for its attention scratch; 0: 1 */
+    /* Shell patterns (fnmatch) over tensor names: tensors that match get no gradient and no state.  Borrowed during create. */
     const char (*freeze)[128];
     uint32_t freeze_count;
     const struct st_tensor_ops *ops; /* of the device that runs it, for its attention scratch; NULL: the cpu's */
-    bool generate;                   /* next tokens of one sequence: micro_batch and grad_accum 1, seq the most rows of a call */
-    uint32_t context;                /* generate: length of the key-value cache */
+    bool generate;    /* generate next tokens of one sequence: micro_batch and grad_accum are 1, seq is the most rows of a call */
+    uint32_t context; /* generate: length of the key-value cache */
 };
 
 /** Build pages, tensors and the workload.  E_INVAL: seq over the context or the window, zero sizes, a freeze pattern without a
@@ -88,13 +89,13 @@ const struct st_tensor *st_model_tensor(const struct st_model *m, uint32_t i);
 /** The engine's view: compute.model is `m` (borrowed). One engine at a time per model. */
 struct st_compute st_model_compute(struct st_model *m);
 
-/* Where initial values come from: values [first, first + count) of a page as fp32, in page layout (padding 0). */
+/* A source of initial values: gives values [first, first + count) of a page as fp32, in page layout (padding 0). */
 struct st_weight_source {
     void *ctx;
     strata_status (*read)(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out);
 };
 
-/** Seeded initialisation: N(0, std) per tensor, values a function of (seed, tensor name, element index) alone. */
+/** Seeded initialisation: N(0, std) per tensor; a value depends on (seed, tensor name, element index) alone. */
 struct st_model_init {
     const struct st_model *model;
     uint64_t seed;
@@ -102,7 +103,7 @@ struct st_model_init {
 struct st_weight_source st_model_init_source(struct st_model_init *init);
 
 /** E_NUMERICS, naming the tensor, if one of the values [first, first + count) of a page is NaN or infinite; weight: in the
- * workload's dtype.  Padding does not count. */
+ * workload's dtype.  Padding is ignored. */
 strata_status st_model_check_finite(const struct st_model *m, uint32_t page, uint64_t first, uint64_t count, const void *weight);
 
 /* model/hf/hf_reader.c: read weights of a Hugging Face directory (F32, BF16 or F16; single file or sharded index). */
@@ -110,31 +111,32 @@ struct st_hf_reader;
 strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model *m, const char *dir);
 void st_hf_reader_close(struct st_hf_reader *r);
 struct st_weight_source st_hf_reader_source(struct st_hf_reader *r);
-/** After the last read, before the weights are used.  E_INPUT: somebody wrote to one of the files since they were opened. */
+/** Call it after the last read, before the weights are used.  E_INPUT: one of the files was written to since it was opened. */
 strata_status st_hf_reader_check_unchanged(const struct st_hf_reader *r);
 
-/** Whether a model can be written to `dir`: E_INPUT if it holds one and `overwrite` is false.  Makes nothing. */
+/** Whether a model can be written to `dir`: E_INPUT if it holds one and `overwrite` is false.  Creates nothing. */
 strata_status st_hf_output_check(const char *dir, bool overwrite);
-/** E_INPUT if another output is to have the name of weights or of their index in `dir`: it would be read as such, or removed. */
+/** E_INPUT if another output would have the name of weights or of their index in `dir`: it would be read as such, or removed. */
 strata_status st_hf_output_check_apart(const char *dir, const char *path);
 
-/* Write one: tensors arrive page by page, any page order, ranges in order within a page; new files, then rename. */
+/* Writes a model: tensors arrive page by page, pages in any order, ranges in order within a page; writes new files, then renames
+ * them. */
 struct st_hf_writer;
-/** Makes the directory and all files under new names, which keeps others from them (core/system/file.h), and takes the space of
- * the weights: E_NOSPC at the start of a run rather than at its end.  Memory of `m` that was read from the same directory stays
- * good.
- *  @param source  directory that `m` was read from: its config.json goes along with the new dtype, small files beside its weights
- * as they are (model/hf/hf_source_internal.h); NULL: a preset, whose configs are made */
+/** Create the directory and all files under new names, which keeps other processes from writing them (core/system/file.h), and
+ *  allocate the space of the weights, so that E_NOSPC comes at the start of a run rather than at its end.  Memory of `m` that was
+ *  read from the same directory stays valid.
+ *  @param source  directory that `m` was read from: its config.json is copied with the new dtype, its small files unchanged
+ *                 (model/hf/hf_source_internal.h); NULL: a preset, whose configs are generated */
 strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, const char *source,
                                 bool overwrite);
 strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t first, uint64_t count,
                                const void *weight); /* model dtype */
-/** fsync, rename, config.json; frees w.  Weights that are on the disk and cannot take their name stay beside it
+/** fsync, rename, config.json; frees w.  If the weights are on the disk but cannot take their name, they stay beside it
  *  (st_new_file_keep), without configs; the sentence says where.  E_IO, E_NOSPC; E_INPUT: something took one of the names. */
 strata_status st_hf_writer_commit(struct st_hf_writer *w);
 void st_hf_writer_abort(struct st_hf_writer *w); /* removes temp files; frees w */
 
-/** weights_digest of a directory: XXH3-128 over the weight plane in parameter order (padding left out). */
+/** weights_digest of a directory: XXH3-128 over the weight plane in parameter order, without padding. */
 strata_status st_hf_digest(const char *dir, char hex[33]);
 
 #endif

@@ -1,11 +1,12 @@
-/* model/presets.c - models known by name.  Numbers: the published config.json files; nano and mini are ours and read bytes. */
+/* model/presets.c - models known by name.  Numbers: the published config.json files; nano and mini are strata's own and read
+ * bytes. */
 #include "core/base/error.h"
 #include "core/base/word.h"
 #include "model/layout.h"
 #include <stdio.h>
 #include <string.h>
 
-#define GPT2_DROPOUT 0.1f /* the published files ask for it */
+#define GPT2_DROPOUT 0.1f /* as in the published files */
 
 /* One row of published numbers; options follow from the family. */
 struct preset {
@@ -59,11 +60,10 @@ static strata_status unknown_preset(const char *name)
         if (length < sizeof(list))
             length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%s", i > 0 ? ", " : "", presets[i].name);
     }
-    return st_error(
-        STRATA_E_INVAL,
-        "no model preset \"%s\" (nearest: %s); known are %s. A Hugging Face model is named by its directory, and nothing "
-        "is downloaded: fetch it with \"hf download %s --local-dir DIR\", then say --model DIR",
-        name, presets[nearest].name, list, name);
+    return st_error(STRATA_E_INVAL,
+                    "no model preset \"%s\" (nearest: %s); known presets are %s. Name a Hugging Face model by its directory; "
+                    "nothing is downloaded: fetch it with \"hf download %s --local-dir DIR\", then say --model DIR",
+                    name, presets[nearest].name, list, name);
 }
 
 static struct st_model_config config_of(const struct preset *p)

@@ -1,7 +1,7 @@
 /* model/tensors.c - the tensors of a model, their names and initial values, and their places in pages.
  *
- * Page order is parameter order: table slices, positions, blocks, final norm, head slices.  Inside a page the decayed
- * matrices come first, then norms and biases, then what is frozen, each group a dense run of its tensors in list order. */
+ * Page order is parameter order: table slices, positions, blocks, final norm, head slices.  Inside a page the decayed matrices
+ * come first, then norms and biases, then frozen tensors, each group a dense run of its tensors in list order. */
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "model/layout.h"
@@ -55,7 +55,7 @@ static const struct block_tensor llama_block[] = {
     {ST_ROLE_NORM2_WEIGHT, "post_attention_layernorm.weight", DIM_HIDDEN, DIM_NONE, INIT_ONE},
 };
 
-/* A family's names; the block's go behind the number of the block. */
+/* A family's names; those of a block follow the number of the block. */
 struct names {
     const char *table, *positions, *block, *norm_weight, *norm_bias, *head;
     const struct block_tensor *tensors;
@@ -268,7 +268,7 @@ static strata_status check_freeze(const struct st_model *m, const struct st_mode
     return STRATA_OK;
 }
 
-/* Frozen tensors lie behind the others of their page; the order of the parameters is the list's all the same. */
+/* Frozen tensors follow the others of their page; the order of the parameters is still that of the list. */
 static strata_status order_parameters(struct st_model *m)
 {
     struct st_workload *w = &m->workload;

@@ -1,4 +1,5 @@
-/* model/data/token_set.c - token files seen as one sequence of windows.  A window is read straight into the caller's arrays. */
+/* model/data/token_set.c - presents token files as one sequence of windows.  A window is read straight into the caller's
+ * arrays. */
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/rng.h"
@@ -8,7 +9,7 @@
 
 struct part {
     struct st_token_file *file;
-    uint64_t window_first; /* windows of the files before */
+    uint64_t window_first; /* windows in the files before this one */
 };
 
 struct st_token_set {
@@ -29,8 +30,7 @@ static strata_status add_file(struct st_token_set *s, const char *path)
     p->window_first = s->windows;
     s->count++;
     if (st_token_file_vocab(p->file) != 0 && st_token_file_vocab(p->file) < s->vocab / 2)
-        st_log(ST_LOG_NOTICE,
-               "%s has tokens of a vocabulary of %u, the model's has %u: is it the model's tokenizer that made it?", path,
+        st_log(ST_LOG_NOTICE, "%s has a vocabulary of %u tokens, the model has %u: was it made with the model's tokenizer?", path,
                st_token_file_vocab(p->file), s->vocab);
     count = st_token_file_count(p->file);
     if (count < (uint64_t)s->seq + 1)
@@ -101,7 +101,7 @@ double st_token_set_bytes_per_token(const struct st_token_set *s)
     return s->bytes_per_token;
 }
 
-/* Last part whose windows begin at or before `window`. */
+/* The last file whose windows begin at or before `window`. */
 static const struct part *part_of(const struct st_token_set *s, uint64_t window)
 {
     uint32_t low = 0, high = s->count;
@@ -117,7 +117,7 @@ static const struct part *part_of(const struct st_token_set *s, uint64_t window)
     return &s->parts[low];
 }
 
-/* 16-bit tokens go through the targets' array: seq + 1 of them fit into seq ints. */
+/* 16-bit tokens are read into the targets' array first: seq + 1 of them fit into seq ints. */
 static strata_status read_u16(const struct st_token_file *f, uint64_t first, uint32_t seq, int32_t *tokens, int32_t *last,
                               void *scratch)
 {
@@ -143,7 +143,7 @@ static strata_status read_u32(const struct st_token_file *f, uint64_t first, uin
     return st == STRATA_OK ? st_token_file_read(f, first + seq, 1, last) : st;
 }
 
-/* The file may have been rewritten since it was scanned; its times do not tell of a write in the tick of the one before. */
+/* The file may have been rewritten since it was scanned, and its times do not change if two writes fall into one clock tick. */
 static strata_status check_window(const struct st_token_set *s, const struct st_token_file *f, const int32_t *tokens,
                                   int32_t last)
 {

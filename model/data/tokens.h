@@ -1,4 +1,4 @@
-/* model/data/tokens.h - token files (llm.c's format) and the order in which training walks them. */
+/* model/data/tokens.h - token files (llm.c's format) and the order in which training reads them. */
 #ifndef MODEL_DATA_TOKENS_H
 #define MODEL_DATA_TOKENS_H
 
@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Header: 256 little-endian int32: [0] 20240520, [1] 1, [2] token count; ours beside: [3] vocabulary (0: unknown),
- * [4..5] source bytes as u64 (0: unknown).  Then uint16 tokens; size exactly 1024 + 2 * count. (20240801/7: uint32 tokens.)
- * docs/data.md. */
+/* Header: 256 little-endian int32: [0] 20240520, [1] 1, [2] token count; strata adds [3] vocabulary (0: unknown), [4..5] source
+ * bytes as u64 (0: unknown).  Then uint16 tokens; size exactly 1024 + 2 * count. (20240801/7: uint32 tokens.) See docs/data.md.
+ */
 struct st_token_file;
 struct st_token_header {
     uint32_t token_bytes; /* 2 or 4 */
@@ -17,21 +17,21 @@ struct st_token_header {
     uint64_t source_bytes; /* 0: unknown */
 };
 #define ST_TOKEN_HEADER_BYTES 1024u
-/** The header of a file of file_bytes whose first `bytes` are in memory.  E_INPUT naming `name`: also source bytes that no text
- *  could have. */
+/** Parse the header of a file of file_bytes whose first `bytes` are in memory.  E_INPUT names `name`; an impossible number of
+ *  source bytes is E_INPUT, too. */
 strata_status st_token_header_parse(struct st_token_header *out, const void *header, uint64_t bytes, uint64_t file_bytes,
                                     const char *name);
 
-/** Open and check one file; every token is read once.  E_INPUT: missing, wrong magic, size mismatch, a token or a
- *  vocabulary in the header beyond `vocab` (0: not checked), a token beyond the header's. */
+/** Open and check one file; reads every token once.  E_INPUT: missing, wrong magic, size mismatch, a token or a vocabulary in the
+ *  header beyond `vocab` (0: not checked), a token beyond the header's vocabulary. */
 strata_status st_token_file_open(struct st_token_file **out, const char *path, uint32_t vocab);
 void st_token_file_close(struct st_token_file *f);
 uint64_t st_token_file_count(const struct st_token_file *f);
 uint64_t st_token_file_source_bytes(const struct st_token_file *f);
 uint32_t st_token_file_vocab(const struct st_token_file *f);
 
-/* Several files seen as one sequence of windows of seq + 1 tokens (windows do not overlap except by the one target token, and
- * never cross files). */
+/* Several files as one sequence of windows of seq + 1 tokens (windows overlap only by the one target token, and never cross
+ * files). */
 struct st_token_set;
 strata_status st_token_set_open(struct st_token_set **out, const char *const *paths, uint32_t count, uint32_t vocab,
                                 uint32_t seq);
@@ -39,14 +39,14 @@ void st_token_set_close(struct st_token_set *s);
 uint64_t st_token_set_windows(const struct st_token_set *s);
 double st_token_set_bytes_per_token(const struct st_token_set *s); /* 0: unknown */
 /** Window `position` of the seeded per-epoch permutation (position = samples seen so far; shuffle false: in order). tokens,
- * targets: [seq]. One read from the file: no mapping, so the resident set stays flat.  E_IO, E_INPUT (the file shrank or
- * changed).  Any thread. */
+ * targets: [seq].  It reads from the file instead of mapping it, so that the resident set stays flat.  E_IO, E_INPUT (the file
+ * shrank or changed).  Any thread. */
 strata_status st_token_set_window(const struct st_token_set *s, uint64_t position, uint64_t seed, bool shuffle, int32_t *tokens,
                                   int32_t *targets);
 
-/* Byte tokenizer: text files -> one token file; heldout > 0 sets every (1/heldout)-th 16 KiB block aside into PATH with
+/* Byte tokenizer: text files -> one token file; heldout > 0 puts every (1/heldout)-th 16 KiB block into a second file, PATH with
  * ".heldout" before the extension ("kjv.bin" -> "kjv.heldout.bin"). "-" reads standard input; texts may be pipes.
- * E_INPUT: a file has one of the two names and `overwrite` is false, it is one of the texts, or somebody makes it. */
+ * E_INPUT: one of the two names is taken and `overwrite` is false, it is one of the texts, or another process is writing it. */
 struct st_tokens_report {
     uint64_t tokens, source_bytes, heldout_tokens, heldout_bytes;
     char heldout_path[512];

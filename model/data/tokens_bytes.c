@@ -1,4 +1,4 @@
-/* model/data/tokens_bytes.c - text to token files, one token per byte; every n-th block may be set aside. */
+/* model/data/tokens_bytes.c - turns text into token files, one token per byte; every n-th block may be held out. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/ending.h"
@@ -31,13 +31,13 @@ struct output {
 
 struct job {
     struct output train, heldout;
-    uint64_t every; /* block number every - 1 of each `every` is set aside; 0: none */
+    uint64_t every; /* the last of each `every` blocks is held out; 0: none */
     uint64_t block; /* blocks done */
     uint32_t fill;  /* bytes in `bytes` */
     unsigned char bytes[BLOCK_BYTES];
 };
 
-/* Never over one of the texts. */
+/* Opens an output, which must not be one of the texts. */
 static strata_status output_open(struct output *o, const char *path, const struct texts *texts, bool overwrite)
 {
     strata_status st = STRATA_OK;
@@ -101,7 +101,7 @@ static strata_status block_done(struct job *j)
     return st;
 }
 
-/* To its end; *bytes: how many there were. */
+/* Reads to the end; *bytes: how many there were. */
 static strata_status read_stream(struct job *j, int fd, const char *name, uint64_t *bytes)
 {
     uint32_t interrupted = 0;
@@ -126,7 +126,7 @@ static strata_status read_stream(struct job *j, int fd, const char *name, uint64
     }
 }
 
-/* It may be a file of which somebody has read the beginning. */
+/* Standard input may be a file whose beginning has already been read. */
 static strata_status read_standard_input(struct job *j)
 {
     static const char name[] = "standard input";
@@ -153,20 +153,20 @@ static strata_status read_text(struct job *j, const char *path)
         return st;
     if ((st = read_stream(j, fd, path, &bytes)) == STRATA_OK && (st = st_file_check_unchanged(fd, &was, path)) == STRATA_OK &&
         was.regular && bytes != was.bytes)
-        st = st_error(STRATA_E_INPUT, "%s has %llu bytes, and its end came after %llu: run again", path,
-                      (unsigned long long)was.bytes, (unsigned long long)bytes);
+        st = st_error(STRATA_E_INPUT, "%s has %llu bytes, but ended after %llu: run again", path, (unsigned long long)was.bytes,
+                      (unsigned long long)bytes);
     close(fd);
     return st;
 }
 
-/* What replaced another file stays: that one cannot come back.  No fault site: one that stays is complete. */
+/* A file that replaced another stays, since the old one cannot be restored.  No fault site: a file that stays is complete. */
 static void take_back(const struct st_new_file *f)
 {
     if (!f->overwrite)
         (void)unlink(f->path);
 }
 
-/* Both are one data set: all are on the disk before the first takes its name, and a signal finds none or both. */
+/* Both files are one data set: they are on the disk before the first takes its name, and a signal finds neither or both. */
 static strata_status name_both(struct job *j)
 {
     strata_status st;

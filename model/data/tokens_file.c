@@ -13,8 +13,8 @@
 #define VERSION_U32 7u
 #define SCAN_BYTES  (1u << 20)
 
-#define SOURCE_BYTES_MOST  64u /* of text a token; tokenizers of today have about 4 */
-#define SOURCE_TOKENS_MOST 8u  /* a byte of text; marks of begin and end make no bytes */
+#define SOURCE_BYTES_MOST  64u /* of text per token; today's tokenizers have about 4 */
+#define SOURCE_TOKENS_MOST 8u  /* per byte of text; begin and end tokens stand for no bytes */
 
 struct st_token_file {
     int fd;
@@ -30,15 +30,15 @@ static uint32_t header_word(const unsigned char *header, uint32_t i)
     return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
-/* A wrong number of source bytes would be a wrong number of bits per byte. */
+/* A wrong number of source bytes would give a wrong number of bits per byte. */
 static strata_status check_source(const struct st_token_header *h, const char *name)
 {
     if (h->source_bytes == 0 ||
         (h->source_bytes <= h->count * SOURCE_BYTES_MOST && h->source_bytes >= h->count / SOURCE_TOKENS_MOST))
         return STRATA_OK;
     return st_error(STRATA_E_INPUT,
-                    "%s: %llu tokens from %llu bytes of text, its header says: at most %u bytes a token and %u tokens a byte are "
-                    "believed: write the right number into words 4 and 5, or 0 for unknown",
+                    "%s: its header says %llu tokens from %llu bytes of text, but at most %u bytes a token and %u tokens a byte "
+                    "are plausible: write the right number into words 4 and 5, or 0 for unknown",
                     name, (unsigned long long)h->count, (unsigned long long)h->source_bytes, SOURCE_BYTES_MOST,
                     SOURCE_TOKENS_MOST);
 }
@@ -104,7 +104,7 @@ static uint32_t largest_u32(const uint32_t *tokens, uint64_t count)
     return largest;
 }
 
-/* The vocabulary of the file, where its header names one, is no larger than the model's. */
+/* The caller has checked that a vocabulary named in the header is no larger than the model's. */
 static strata_status check_tokens(const struct st_token_file *f, const void *tokens, uint64_t first, uint64_t count,
                                   uint32_t vocab)
 {
@@ -129,7 +129,7 @@ static strata_status check_vocab(const struct st_token_file *f, uint32_t vocab)
     if (f->header.vocab <= vocab)
         return STRATA_OK;
     return st_error(STRATA_E_INPUT,
-                    "%s: its header says a vocabulary of %u tokens, the model has %u: another tokenizer made this file", f->path,
+                    "%s: its header names a vocabulary of %u tokens, the model has %u: another tokenizer made this file", f->path,
                     f->header.vocab, vocab);
 }
 

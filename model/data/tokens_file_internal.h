@@ -1,12 +1,12 @@
-/* model/data/tokens_file_internal.h - raw reads from a token file, for the set of windows.  Private to model/data/. */
+/* model/data/tokens_file_internal.h - raw reads from a token file, for token_set.c.  Private to model/data/. */
 #ifndef MODEL_DATA_TOKENS_FILE_INTERNAL_H
 #define MODEL_DATA_TOKENS_FILE_INTERNAL_H
 
 #include "model/data/tokens.h"
 
-/** Tokens [first, first + count) as stored, into count * token_bytes bytes.  E_IO; E_INPUT: the file ends before. */
+/** Tokens [first, first + count) as stored, into count * token_bytes bytes.  E_IO; E_INPUT: the file ends before that. */
 strata_status st_token_file_read(const struct st_token_file *f, uint64_t first, uint64_t count, void *out);
-/** After reads.  E_INPUT: somebody wrote to the file since it was opened. */
+/** Call it after reading.  E_INPUT: the file was written to since it was opened. */
 strata_status st_token_file_check_unchanged(const struct st_token_file *f);
 uint32_t st_token_file_token_bytes(const struct st_token_file *f);
 const char *st_token_file_path(const struct st_token_file *f);

@@ -1,5 +1,5 @@
-/* model/decoder/decoder.c - a model's calls as sequences of device ops: what calls share, the embedding, and who does which call.
- */
+/* model/decoder/decoder.c - a model's calls as sequences of device ops: code shared by the calls, the embedding, and the dispatch
+ * of calls. */
 #include "core/base/error.h"
 #include "model/decoder/decoder_internal.h"
 #include <assert.h>
@@ -61,7 +61,7 @@ strata_status st_frame_norm_backward(const struct st_frame *f, const void *dy, s
 
 static strata_status embed_forward(const struct st_frame *f)
 {
-    void *act = (void *)(uintptr_t)f->call->act; /* in and out for this call */
+    void *act = (void *)(uintptr_t)f->call->act; /* this call reads and writes it */
     const uint32_t hidden = f->m->config.hidden;
 
     return f->ops->embed_add_position(f->dev, act, st_frame_weight(f, (uint64_t)f->first * hidden), f->rows, f->seq, hidden,
@@ -100,7 +100,7 @@ static uint32_t page_of(const struct st_model *m, const struct st_call *call)
     return w->norm_page;
 }
 
-/* Rows of a generation call must fit the workspace, their positions the cache. */
+/* The rows of a generation call must fit into the workspace, and their positions into the cache. */
 static strata_status check_rows(const struct st_model *m, const struct st_call *call)
 {
     if (!m->batch.generate)
@@ -109,7 +109,7 @@ static strata_status check_rows(const struct st_model *m, const struct st_call *
         return st_error(STRATA_E_INVAL, "model %s: %u tokens at once; 1 to %u are possible", m->config.name, call->rows,
                         m->batch.seq);
     if ((uint64_t)call->position + call->rows > m->batch.context)
-        return st_error(STRATA_E_INVAL, "model %s: %u tokens from position %u on pass the cache of %u tokens", m->config.name,
+        return st_error(STRATA_E_INVAL, "model %s: %u tokens from position %u on exceed the cache of %u tokens", m->config.name,
                         call->rows, call->position, m->batch.context);
     return STRATA_OK;
 }

@@ -3,8 +3,9 @@
  * middle = x + proj(attention(norm_1 x)); y = middle + down(activation(fc(norm_2 middle))).  GPT-2: LayerNorm, GELU,
  * biases, matrices [in, out].  Llama: RMSNorm, rotated queries and keys, SwiGLU over gate and up, matrices [out, in].
  *
- * GELU is an epilogue of the matmul before it, and its backward of the one before that.  A fused GELU's output need not be
- * what backward makes again from `fc`, so backward always makes it: kept and recomputed values give the same bits. */
+ * GELU is an epilogue of the matmul before it, and its backward is an epilogue of the backward matmul before that.  The output of
+ * a fused GELU may differ from what backward recomputes from `fc`, so backward always recomputes it: kept and recomputed values
+ * then give the same bits. */
 #include "model/decoder/decoder_internal.h"
 
 /* A block call with its buffers. */
@@ -12,7 +13,7 @@ struct block {
     const struct st_frame *f;
     const struct st_model *m;
     struct st_linear qkv_layer, proj_layer, fc_layer, down_layer;
-    /* values: internals when training, scratch when generating */
+    /* values: the internals in training, scratch in generation */
     float *stats[2], *lse;
     unsigned char *qkv, *attention, *middle, *fc;
     /* workspace */
@@ -95,8 +96,8 @@ static strata_status linear_forward(const struct block *b, const struct st_linea
     return st;
 }
 
-/* dW += x^T dy, or its transpose where matrices are [out, in]; of what is trained, all of the part or, of several such matrices,
- * the first rows */
+/* dW += x^T dy, or its transpose where matrices are [out, in]; only for what is trained: the whole part or, if it has several
+ * such matrices, the first rows */
 static strata_status part_backward_weight(const struct block *b, const struct st_linear *l, const struct st_linear_part *part,
                                           const void *x, const void *dy)
 {
@@ -121,7 +122,7 @@ static strata_status part_backward_weight(const struct block *b, const struct st
     return f->ops->matmul(f->dev, &mm, st_frame_grad(f, part->weight), out_in ? dy_part : x, out_in ? x : dy_part, NULL);
 }
 
-/* dbias += column sums of dy; parts by way of `sums`. */
+/* dbias += column sums of dy; parts go through `sums`. */
 static strata_status linear_backward_bias(const struct block *b, const struct st_linear *l, const void *dy)
 {
     const struct st_frame *f = b->f;
@@ -158,7 +159,7 @@ static strata_status linear_backward_weight(const struct block *b, const struct 
     return st == STRATA_OK && l->bias ? linear_backward_bias(b, l, dy) : st;
 }
 
-/* dx[rows, in] = dy[rows, out] W^T; parts after the first are made in `half` and added. */
+/* dx[rows, in] = dy[rows, out] W^T; parts after the first are computed in `half` and added. */
 static strata_status linear_backward_input(const struct block *b, const struct st_linear *l, void *dx, const void *dy)
 {
     const struct st_frame *f = b->f;
@@ -199,7 +200,7 @@ static strata_status norm_backward(const struct block *b, uint32_t which, const 
     return st_frame_norm_backward(b->f, b->narrow, b->f->dt, x, b->stats[which], weight, b->f->call->dact);
 }
 
-/* Queries and keys lie first in a packed row. */
+/* Queries and keys come first in a packed row. */
 static strata_status rotate(const struct block *b, void *qkv, bool inverse)
 {
     const struct st_model_config *c = &b->m->config;
@@ -224,7 +225,8 @@ static strata_status attend(const struct block *b)
                                     f->rows, b->attention_scratch);
 }
 
-/* Where the activation's output, and later its gradient, lies: SwiGLU's `wide` is taken by that of both its inputs. */
+/* The buffer of the activation's output and later of its gradient: with SwiGLU, `wide` is taken by the gradients of its two
+ * inputs. */
 static unsigned char *activated(const struct block *b)
 {
     return b->m->config.activation == ST_ACTIVATION_SWIGLU ? b->half : b->wide;
@@ -240,7 +242,7 @@ static strata_status activate(const struct block *b)
     return f->ops->gelu_forward(f->dev, activated(b), b->fc, (uint64_t)f->rows * ffn, f->dt);
 }
 
-/* fc = the value before the activation, of the norm in `narrow`; `gelu`: what becomes of it, if that is GELU. */
+/* fc = the value before the activation, computed from the norm in `narrow`; `gelu`: the epilogue, if the activation is GELU. */
 static strata_status fc_forward(const struct block *b, enum st_epilogue gelu)
 {
     if (b->m->config.activation == ST_ACTIVATION_SWIGLU)
@@ -248,7 +250,7 @@ static strata_status fc_forward(const struct block *b, enum st_epilogue gelu)
     return part_multiply(b, &b->fc_layer, &b->fc_layer.parts[0], false, activated(b), b->narrow, gelu);
 }
 
-/* wide = gradient of `fc`, of that of the MLP's output */
+/* wide = gradient of `fc`, computed from the gradient of the MLP's output */
 static strata_status fc_gradient(const struct block *b, const void *dy)
 {
     const struct st_frame *f = b->f;
@@ -264,7 +266,7 @@ static strata_status fc_gradient(const struct block *b, const void *dy)
 
 /* --- the block --- */
 
-/* Fill the values from the block's input: everything up to the value before the activation, and what `gelu` adds. */
+/* Computes the values from the block's input: everything up to the value before the activation, and whatever `gelu` adds. */
 static strata_status block_fill(const struct block *b, enum st_epilogue gelu)
 {
     const struct st_frame *f = b->f;
@@ -293,8 +295,8 @@ strata_status st_block_forward(const struct st_frame *f)
     return f->ops->add(f->dev, out, b.middle, out, (uint64_t)f->rows * b.m->config.hidden, f->dt);
 }
 
-/* dact: gradient of the block's output in, of `middle` out.  What only weight gradients need is not made where they are frozen.
- */
+/* dact: gradient of the block's output in, of `middle` out.  Values that only weight gradients need are not computed if those
+ * weights are frozen. */
 static strata_status mlp_backward(const struct block *b)
 {
     void *dact = b->f->call->dact;

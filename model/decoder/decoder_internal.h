@@ -1,8 +1,8 @@
-/* model/decoder/decoder_internal.h - one call, unpacked, and what blocks and head do with it.  Private to model/decoder/.
+/* model/decoder/decoder_internal.h - one call, unpacked, and functions on it for blocks and head.  Private to model/decoder/.
  *
- * Values between ops have the model's dtype (the residual stream is rounded to it); gradients of parameters add up in
- * fp32.  What backward makes again (norms, activations, whole internals) comes from the same ops on the same operands,
- * so kept and recomputed activations give the same bits.  Where a tensor is frozen, gradients only pass. */
+ * Values between ops have the model's dtype (the residual stream is rounded to it); gradients of parameters are summed in fp32.
+ * Backward recomputes norms, activations or whole internals with the same ops on the same operands, so kept and recomputed
+ * activations give the same bits.  Gradients pass through a frozen tensor, but it gets none of its own. */
 #ifndef MODEL_DECODER_DECODER_INTERNAL_H
 #define MODEL_DECODER_DECODER_INTERNAL_H
 
@@ -13,7 +13,7 @@ struct st_frame {
     const struct st_call *call;
     const struct st_tensor_ops *ops;
     struct st_device *dev;
-    const struct st_page *page;      /* of the call, */
+    const struct st_page *page;      /* the call's page, */
     const struct st_tensor *tensors; /* and its tensors */
     uint32_t rows;                   /* of this call */
     uint32_t seq, first;             /* positions of row r: first + r % seq */
@@ -21,7 +21,7 @@ struct st_frame {
 };
 
 const void *st_frame_weight(const struct st_frame *f, uint64_t offset);
-/** NULL where a tensor is frozen. */
+/** The gradient of a tensor; NULL if it is frozen. */
 float *st_frame_grad(const struct st_frame *f, uint64_t offset);
 
 /** y = norm(x) with the page's tensors `weight` and, for LayerNorm, `weight + 1`; fills stats. */

@@ -1,7 +1,8 @@
-/* model/decoder/rotary.c - the angles of rotary positions, made once in double and rounded once.
+/* model/decoder/rotary.c - the angles of rotary positions, computed once in double and rounded once.
  *
  * Pair i of a head turns by position * base^(-2 i / head_dim).  llama3 scaling (Llama 3.1's release): pairs whose wavelength
- * exceeds original / low are slowed by `factor`, those below original / high are left, between them the two are mixed. */
+ * exceeds original / low are slowed by `factor`, those below original / high stay as they are, and in between the two are
+ * interpolated. */
 #include "model/layout.h"
 #include <math.h>
 
@@ -10,7 +11,7 @@
 static double llama3_frequency(const struct st_model_config *c, double frequency)
 {
     const double factor = (double)c->rope_factor, low = (double)c->rope_low, high = (double)c->rope_high;
-    const double turns = (double)c->rope_original * frequency / TWO_PI; /* over the first context */
+    const double turns = (double)c->rope_original * frequency / TWO_PI; /* turns over the original context */
     const double smooth = (turns - low) / (high - low);
 
     if (turns < low)

@@ -8,22 +8,22 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#define SAMPLE_STREAM UINT64_C(0x73616d706c65) /* beside the streams of initial weights and of the data's order */
+#define SAMPLE_STREAM UINT64_C(0x73616d706c65) /* distinct from the streams of the initial weights and of the data's order */
 
 struct candidate {
     float logit;
     uint32_t token;
 };
 
-/* candidates[0 .. heap_count - 1] is a heap with the likeliest on top; what was taken off it lies behind, the first at the
- * end: candidate number i in order is candidates[vocab - 1 - i]. */
+/* candidates[0 .. heap_count - 1] is a heap with the likeliest on top. Candidates taken off it are stored after it, the first one
+ * at the end: number i in order is candidates[vocab - 1 - i]. */
 struct st_sampler {
     struct st_sampler_opts opts;
     uint32_t vocab;
     uint32_t heap_count;
     double largest; /* logit */
     bool *seen;     /* [vocab] */
-    float *logits;  /* [vocab] with the penalty */
+    float *logits;  /* [vocab] with the penalty applied */
     struct candidate candidates[];
 };
 
@@ -97,7 +97,7 @@ static void sink(struct st_sampler *s, uint32_t at)
     }
 }
 
-/* Weight of a token, relative to the likeliest. */
+/* Weight of a token relative to the likeliest one. */
 static double weight(const struct st_sampler *s, float logit)
 {
     return exp(((double)logit - s->largest) / s->opts.temperature);
@@ -125,7 +125,7 @@ static void heap_make(struct st_sampler *s, const float *logits)
 
 /* --- picking --- */
 
-/* In fp32, as transformers does it. */
+/* Applies the penalty in fp32, as transformers does. */
 static const float *penalised(struct st_sampler *s, const float *logits)
 {
     const float penalty = (float)s->opts.repetition_penalty;
@@ -151,7 +151,8 @@ static strata_status likeliest(const struct st_sampler *s, const float *logits, 
     return STRATA_OK;
 }
 
-/* Sum of the weights that top-k leaves.  Over all tokens it is taken in the order of the vocabulary, which sorts nothing. */
+/* Sum of the weights that top-k leaves.  Over all tokens it is computed in the order of the vocabulary, which needs no
+ * sorting. */
 static double mass_of(struct st_sampler *s, const float *logits, uint32_t count)
 {
     double mass = 0;
@@ -207,7 +208,7 @@ strata_status st_sampler_pick(struct st_sampler *s, const float *row, double uni
             return STRATA_OK;
         }
     }
-    return STRATA_OK; /* rounding left nothing over: the likeliest */
+    return STRATA_OK; /* rounding went past the last candidate: keep the likeliest */
 }
 
 strata_status st_sampler_next(struct st_sampler *s, const float *logits, uint64_t index, int32_t *token)

@@ -13,11 +13,11 @@
 
 #define FILE_BYTES_MAX (1u << 20)
 #define TOP_K_DEFAULT  50u
-#define LLAMA_END      2u /* where config.json does not say */
+#define LLAMA_END      2u /* if config.json does not say */
 
-/* --- what is not done here --- */
+/* --- unsupported keys --- */
 
-/* Keys that change what is generated, and the number with which they do not; null, false, "" and [] never do. */
+/* Keys that change what is generated, and the number with which they have no effect; null, false, "" and [] never have one. */
 static const struct {
     const char *key;
     double none;
@@ -90,7 +90,7 @@ static strata_status add_end(struct st_generation *g, const st_json *n, const ch
     return STRATA_OK;
 }
 
-/* A config.json without the key has its family's end token. */
+/* If config.json lacks the key, the family's end token applies. */
 static void add_default_end(struct st_generation *g, const st_json *root)
 {
     const st_json *type = st_json_get(root, "model_type");
@@ -123,13 +123,13 @@ static strata_status read_ends(struct st_generation *g, const st_json *root, con
 
 /* --- sampling --- */
 
-/* How a number is called, the range it may have, and the number that null stands for, which switches it off. */
+/* A number's key, its range, and the value that null stands for, which switches it off. */
 struct number {
     const char *key;
     double least, most, none;
 };
 
-/* Absent: *out stays. */
+/* If the key is absent, *out stays. */
 static strata_status read_number(const st_json *root, const struct number *number, double *out, const char *where)
 {
     const st_json *n = st_json_get(root, number->key);
@@ -162,7 +162,7 @@ static strata_status read_sampling(struct st_generation *g, const st_json *root,
     if (top_k != floor(top_k))
         return st_hf_key_fault(where, "top_k", "must be a whole number");
     g->top_k = (uint32_t)top_k;
-    g->top_p = fmax(g->top_p, DBL_MIN); /* of nothing, the likeliest token is left */
+    g->top_p = fmax(g->top_p, DBL_MIN); /* with 0 the likeliest token is left */
     return STRATA_OK;
 }
 

@@ -1,4 +1,4 @@
-/* model/hf/hf_config.c - config.json of Hugging Face directories, read strictly where it changes the model's meaning. */
+/* model/hf/hf_config.c - reads config.json of Hugging Face directories, strictly for keys that change the model's meaning. */
 #include "core/base/error.h"
 #include "core/system/file.h"
 #include "model/hf/hf_config_internal.h"

@@ -1,13 +1,13 @@
 /* model/hf/hf_config_llama.c - config.json of model_type llama, qwen2 and mistral.  Defaults: transformers' configs.
  *
- * Rotary settings lie in "rope_theta" and "rope_scaling", or all in "rope_parameters" (transformers 5). */
+ * Rotary settings are in "rope_theta" and "rope_scaling", or all in "rope_parameters" (transformers 5). */
 #include "core/base/error.h"
 #include "model/hf/hf_fields_internal.h"
 #include "model/layout.h"
 #include <string.h>
 
 #define WINDOW_DEFAULT      4096u /* of Mistral and Qwen2 */
-#define FULL_LAYERS_DEFAULT 28u   /* of Qwen2: the first ones, which look back to the beginning */
+#define FULL_LAYERS_DEFAULT 28u   /* of Qwen2: the first layers, which attend to everything before them */
 
 static strata_status check_activation(const st_json *root, const char *where)
 {
@@ -19,7 +19,7 @@ static strata_status check_activation(const st_json *root, const char *where)
     return st_error(STRATA_E_INPUT, "%s: \"hidden_act\" is \"%.32s\"; only silu is supported", where, name);
 }
 
-/* *slides: a layer attends within the window alone, as layer_types says; as it was where the key is absent. */
+/* *slides: layer_types says that some layer attends within the window only; unchanged if the key is absent. */
 static strata_status read_layer_types(const st_json *root, bool *slides, const char *where)
 {
     const st_json *types = st_hf_member(root, "layer_types");
@@ -45,7 +45,7 @@ static strata_status read_window(const st_json *root, uint32_t *window, const ch
     return st_hf_read_size(root, "sliding_window", ST_HF_OPTIONAL, window, where);
 }
 
-/* A window needs its switch, and layers that it is for: those that layer_types names, else max_window_layers and on. */
+/* A window needs its switch and layers to apply to: those named in layer_types, else layers from max_window_layers on. */
 static strata_status read_qwen2_window(struct st_model_config *c, const st_json *root, const char *where)
 {
     const st_json *full = st_hf_member(root, "max_window_layers");
@@ -69,7 +69,7 @@ static strata_status read_qwen2_window(struct st_model_config *c, const st_json 
     return STRATA_OK;
 }
 
-/* Mistral's layers all have the window, whatever layer_types says; Llama's have none. */
+/* All Mistral layers have the window, whatever layer_types says; Llama layers have none. */
 static strata_status read_attention(struct st_model_config *c, const st_json *root, const char *where)
 {
     bool slides = false;
@@ -98,13 +98,13 @@ static strata_status check_others(const st_json *root, const char *where)
     strata_status st;
 
     if (st_hf_member(root, "quantization_config") != NULL)
-        return st_hf_key_fault(where, "quantization_config", "is there: quantized weights are not read");
+        return st_hf_key_fault(where, "quantization_config", "is set: quantized weights are not supported");
     if ((st = check_rotary_fraction(root, where)) != STRATA_OK)
         return st;
     return st_hf_want_bool(root, "mlp_bias", false, where);
 }
 
-/* Of transformers' classes, where the key is absent. */
+/* The defaults of transformers' classes if the key is absent. */
 static uint32_t kv_heads_default(const struct st_model_config *c)
 {
     return c->family == ST_FAMILY_MISTRAL ? 8 : c->family == ST_FAMILY_QWEN2 ? 32 : c->heads;
@@ -148,7 +148,7 @@ static strata_status read_llama3(struct st_model_config *c, const st_json *scali
         (st = read_float(scaling, "low_freq_factor", &c->rope_low, where)) != STRATA_OK ||
         (st = read_float(scaling, "high_freq_factor", &c->rope_high, where)) != STRATA_OK)
         return st;
-    if (!(c->rope_factor >= 1.0f)) /* 0 would read as no scaling */
+    if (!(c->rope_factor >= 1.0f)) /* 0 would mean no scaling */
         return st_hf_key_fault(where, "factor", "of the rotary scaling must be 1 or more");
     return st_hf_read_size(scaling, "original_max_position_embeddings", ST_HF_REQUIRED, &c->rope_original, where);
 }

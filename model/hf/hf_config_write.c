@@ -17,7 +17,7 @@ static double shortest(float value)
     return (double)value;
 }
 
-/* Bytes as tokens have no such marks; which tokens have them is a tokenizer's business elsewhere. */
+/* A byte vocabulary has no begin and end tokens; in other vocabularies the tokenizer defines them. */
 static void put_token_ids(struct st_json_writer *w, const struct st_model_config *c)
 {
     static const char *const keys[] = {"bos_token_id", "eos_token_id"};
@@ -102,7 +102,7 @@ static void put_llama(struct st_json_writer *w, const struct st_model_config *c)
         return;
     st_json_put_bool(w, "use_sliding_window", c->window > 0);
     if (c->window > 0)
-        st_json_put_u64(w, "max_window_layers", 0); /* every layer has it */
+        st_json_put_u64(w, "max_window_layers", 0); /* every layer has the window */
 }
 
 const char *st_hf_dtype_name(strata_dtype dtype)
@@ -142,7 +142,7 @@ void st_model_generation_config_write(const struct st_model_config *c, FILE *fil
     st_json_begin(&w, file);
     st_json_object_open(&w, NULL);
     put_token_ids(&w, c);
-    st_json_put_bool(&w, "do_sample", true); /* as st_generation_of_preset(): a small model's likeliest text goes in circles */
+    st_json_put_bool(&w, "do_sample", true); /* as st_generation_of_preset(): greedy text of a small model repeats itself */
     st_json_put_u64(&w, "top_k", 0);
     st_json_object_close(&w);
     st_json_end_line(&w);

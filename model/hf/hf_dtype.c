@@ -1,4 +1,4 @@
-/* model/hf/hf_dtype.c - the dtype that the weights of a Hugging Face directory are stored in, before any of them is read. */
+/* model/hf/hf_dtype.c - finds the dtype in which a Hugging Face directory stores its weights, before any of them is read. */
 #include "core/base/error.h"
 #include "core/system/file.h"
 #include "model/hf/hf_fields_internal.h"
@@ -36,7 +36,7 @@ static strata_status parse_dtype(strata_dtype *out, const st_json *root, const c
                     where, key, text);
 }
 
-/* INVALID where config.json does not say. */
+/* INVALID if config.json does not say. */
 static strata_status dtype_of_config(strata_dtype *out, const char *dir)
 {
     char path[ST_PATH_MAX];

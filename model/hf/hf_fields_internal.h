@@ -7,26 +7,26 @@
 
 enum st_hf_field { ST_HF_REQUIRED, ST_HF_OPTIONAL };
 
-/** E_INPUT: `where`: "key" `what`. */
+/** Returns E_INPUT with the sentence `where`: "key" `what`. */
 strata_status st_hf_key_fault(const char *where, const char *key, const char *what);
-/** A member that is there and not null, or NULL. */
+/** A member that exists and is not null, or NULL. */
 const st_json *st_hf_member(const st_json *root, const char *key);
-/** A whole number above 0; absent and optional: *out stays. */
+/** Read a whole number above 0; if it is absent and optional, *out stays. */
 strata_status st_hf_read_size(const st_json *root, const char *key, enum st_hf_field kind, uint32_t *out, const char *where);
-/** Absent: *out stays. */
+/** If the key is absent, *out stays. */
 strata_status st_hf_read_real(const st_json *root, const char *key, double *out, const char *where);
 strata_status st_hf_read_bool(const st_json *root, const char *key, bool *out, const char *where);
-/** A text; absent: *out stays.  Borrowed from root. */
+/** Read a string; if the key is absent, *out stays.  Borrowed from root. */
 strata_status st_hf_read_text(const st_json *root, const char *key, const char **out, const char *where);
-/** A switch that must have, or default to, the one value that is implemented. */
+/** Check a switch that must have, or default to, the one value that is implemented. */
 strata_status st_hf_want_bool(const st_json *root, const char *key, bool want, const char *where);
-/** A number between 0 and 1, both left out, narrowed to float. */
+/** Read a number between 0 and 1, exclusive, narrowed to float. */
 strata_status st_hf_read_eps(const st_json *root, const char *key, double value, float *out, const char *where);
 /** The largest of some dropout rates, each `value` when absent. */
 strata_status st_hf_read_dropout(const st_json *root, const char *const *keys, size_t count, double value, float *out,
                                  const char *where);
 
-/** All but name, of an object whose model_type is known. */
+/** Parse everything but the name from an object whose model_type is known. */
 strata_status st_hf_gpt2_parse(struct st_model_config *c, const st_json *root, const char *where);
 strata_status st_hf_llama_parse(struct st_model_config *c, const st_json *root, enum st_model_family family, const char *where);
 

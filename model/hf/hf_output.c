@@ -1,7 +1,7 @@
-/* model/hf/hf_output.c - a model that lies where another one is to be written.
+/* model/hf/hf_output.c - an existing model in the directory where a new one is written.
  *
- * A shard is a file whose name is model-NNNNN-of-NNNNN.safetensors, or one of that ending that the index names.  The index goes
- * last: a run that ends in between leaves what the next one still recognises. */
+ * A shard is a file whose name is model-NNNNN-of-NNNNN.safetensors, or another .safetensors file that the index names.  The index
+ * is removed last, so that a run that ends in between leaves files that the next one still recognises. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/file.h"
@@ -39,7 +39,7 @@ static bool is_named_shard(const char *name)
     return length > ending && strcmp(name + length - ending, SHARD_ENDING) == 0 && strcmp(name, ST_HF_WEIGHTS_NAME) != 0;
 }
 
-/* --- is there one? --- */
+/* --- is there a model? --- */
 
 static strata_status check_shards(const char *dir)
 {
@@ -71,7 +71,7 @@ strata_status st_hf_output_check(const char *dir, bool overwrite)
     return st != STRATA_OK || overwrite ? st : check_shards(dir);
 }
 
-/* Of two directories that are there. */
+/* For two directories that exist. */
 static bool same_directory(const char *a, const char *b)
 {
     struct stat one, other;
@@ -94,7 +94,7 @@ strata_status st_hf_output_check_apart(const char *dir, const char *path)
              slash != NULL ? path : ".");
     if (!same_directory(parent, dir))
         return STRATA_OK;
-    return st_error(STRATA_E_INPUT, "%s: is a name of the model's own in --out %s: name another file", path, dir);
+    return st_error(STRATA_E_INPUT, "%s: the model in --out %s uses this name itself: name another file", path, dir);
 }
 
 /* --- small files --- */
@@ -111,7 +111,7 @@ strata_status st_hf_output_put(struct st_new_file *file, const char *dir, const 
     return st_new_file_write_at(file, bytes, count, 0);
 }
 
-/* --- away with it --- */
+/* --- removing it --- */
 
 strata_status st_hf_output_remove(const char *dir, const char *name)
 {
@@ -124,7 +124,7 @@ strata_status st_hf_output_remove(const char *dir, const char *name)
     res = st_fault("hf.unlink", 0);
     if (res == 0 && unlink(path) != 0)
         res = -errno;
-    return res == 0 || res == -ENOENT ? STRATA_OK : st_error_errno((int)-res, "removing %s, of the model that was there", path);
+    return res == 0 || res == -ENOENT ? STRATA_OK : st_error_errno((int)-res, "removing %s of the previous model", path);
 }
 
 static strata_status remove_found(const char *dir)
@@ -142,7 +142,7 @@ static strata_status remove_found(const char *dir)
     return st;
 }
 
-/* An index that cannot be read names nothing. */
+/* An index that cannot be read counts as naming no files. */
 static strata_status remove_named(const char *dir)
 {
     char path[ST_PATH_MAX];

@@ -1,8 +1,8 @@
-/* model/hf/hf_reader.c - weights of a Hugging Face directory: one safetensors file, or shards with an index.
+/* model/hf/hf_reader.c - reads the weights of a Hugging Face directory: one safetensors file, or shards with an index.
  *
- * Strict: every tensor of the model exactly once with its shape, nothing that the model has no place for.  Names may
- * lack the prefix of the whole model ("transformer.", "model."); a tied head's lm_head.weight and buffers that are no
- * weights are passed over. */
+ * Strict: every tensor of the model must be there exactly once with its shape, and no tensor that the model has no place for.
+ * Names may lack the prefix of the whole model ("transformer.", "model."); a tied head's lm_head.weight and buffers that are not
+ * weights are skipped. */
 #include "core/base/error.h"
 #include "core/system/file.h"
 #include "model/hf/hf_index_internal.h"
@@ -70,7 +70,7 @@ static strata_status alloc_files(struct st_hf_reader *r, uint32_t count, const c
     return r->files != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "%s: %u files", dir, count);
 }
 
-/* Shards and index name the same tensors in the same files. */
+/* Checks that shards and index name the same tensors in the same files. */
 static strata_status check_index(const struct st_hf_reader *r, const struct st_hf_index *index, const char *path)
 {
     uint64_t count = 0;
@@ -80,7 +80,7 @@ static strata_status check_index(const struct st_hf_reader *r, const struct st_h
 
         for (uint32_t j = 0; j < h->count; j++) {
             if (st_hf_index_find(index, h->tensors[j].name) != i)
-                return st_error(STRATA_E_INPUT, "%s: tensor %s is here, but %s says otherwise", r->files[i].path,
+                return st_error(STRATA_E_INPUT, "%s: tensor %s is in this file, but %s says otherwise", r->files[i].path,
                                 h->tensors[j].name, path);
         }
         count += h->count;
@@ -121,7 +121,7 @@ static strata_status open_all(struct st_hf_reader *r, const char *dir)
         return open_shards(r, dir, index);
     if (!single_there)
         return st_error(STRATA_E_INPUT,
-                        "%s: neither model.safetensors nor model.safetensors.index.json (other formats are not read)", dir);
+                        "%s: neither model.safetensors nor model.safetensors.index.json (other formats are not supported)", dir);
     if ((st = alloc_files(r, 1, dir)) != STRATA_OK)
         return st;
     return open_file(r, dir, "model.safetensors");
@@ -140,7 +140,7 @@ static strata_status shape_fault(const struct hf_file *f, const struct st_safete
                     st_shape_text(have, e->shape, e->rank), st_shape_text(want, t->shape, t->rank));
 }
 
-/* Attention's masks, and frequencies of rotary positions: old files hold them. */
+/* Attention masks and rotary frequencies, which old files contain. */
 static bool is_buffer(const char *name)
 {
     return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") || ends_with(name, ".rotary_emb.inv_freq");
@@ -175,7 +175,7 @@ static strata_status place_entry(struct st_hf_reader *r, const struct hf_file *f
                         r->m->config.family == ST_FAMILY_GPT2 ? "GPT-2" : "Llama");
     place = &r->places[t - r->m->tensors];
     if (place->file != NULL)
-        return st_error(STRATA_E_INPUT, "%s: tensor %s is there twice (also as %s in %s)", f->path, e->name, place->entry->name,
+        return st_error(STRATA_E_INPUT, "%s: tensor %s occurs twice (also as %s in %s)", f->path, e->name, place->entry->name,
                         place->file->path);
     if (!same_shape(e, t))
         return shape_fault(f, e, t);
@@ -275,7 +275,7 @@ static float float_of_bits(uint32_t bits)
     return value;
 }
 
-/* Exact: subnormal halves are a whole number of 2^-24. */
+/* Exact: subnormal halves are whole multiples of 2^-24. */
 static float float_of_half(uint16_t half)
 {
     const uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = half >> 10 & 31u, mantissa = half & 1023u;
@@ -290,7 +290,7 @@ static float float_of_half(uint16_t half)
     return float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-/* The 16-bit values lie in the second half of out: value i is read before anything overwrites it. */
+/* The 16-bit values are in the second half of out, so value i is read before anything overwrites it. */
 static void widen(float *out, uint64_t count, strata_dtype dtype)
 {
     const unsigned char *in = (const unsigned char *)out + count * 2;

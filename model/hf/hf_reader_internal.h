@@ -1,10 +1,10 @@
-/* model/hf/hf_reader_internal.h - what the digest needs of an open directory.  Private to model/hf/. */
+/* model/hf/hf_reader_internal.h - access to an open directory for the digest.  Private to model/hf/. */
 #ifndef MODEL_HF_HF_READER_INTERNAL_H
 #define MODEL_HF_HF_READER_INTERNAL_H
 
 #include "model/model.h"
 
-/* Where tensor i of the model's list lies. */
+/* Where to find tensor i of the model's list. */
 struct st_hf_place {
     int fd;
     const char *path;

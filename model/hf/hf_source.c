@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define FILE_BYTES_MAX   (64u << 20)
-#define FILES_MAX        256u /* the copy of each is open during the run */
+#define FILES_MAX        256u /* every copy stays open during the run */
 #define CONFIG_BYTES_MAX (1u << 20)
 #define PART_BYTES       (1u << 20)
 
@@ -35,7 +35,7 @@ struct st_hf_source {
     uint32_t count;
 };
 
-/* --- what is taken along --- */
+/* --- which files are copied --- */
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -44,8 +44,8 @@ static bool ends_with(const char *text, const char *end)
     return length >= end_length && strcasecmp(text + length - end_length, end) == 0;
 }
 
-/* Weights in any format belong to the model that was, as do files that a run could not give their names (core/system/file.h); the
- * two configs are written apart. */
+/* Weights in any format belong to the old model and are not copied, nor are files that a run could not give their names
+ * (core/system/file.h); the two configs are written separately. */
 static bool is_taken(const char *name)
 {
     static const char *const endings[] = {".safetensors", ".bin", ".pt",     ".pth", ".ckpt", ".h5",   ".msgpack",    ".gguf",
@@ -60,14 +60,14 @@ static bool is_taken(const char *name)
     return true;
 }
 
-/* Whether a name is a regular file that is small enough; one that is not there, a link to nothing, is an error. */
+/* Whether a name is a regular file that is small enough; a dangling link is an error. */
 static strata_status is_small(const char *path, bool *small)
 {
     struct stat info;
     const int64_t res = st_fault("hf.stat", stat(path, &info) == 0 ? 0 : -errno);
 
     if (res < 0)
-        return st_error(STRATA_E_INPUT, "%s: %s: it lies beside the weights and would be copied: mend or remove it", path,
+        return st_error(STRATA_E_INPUT, "%s: %s: it is in the model's directory and would be copied: repair or remove it", path,
                         strerror((int)-res));
     *small = S_ISREG(info.st_mode) && info.st_size <= (off_t)FILE_BYTES_MAX;
     if (S_ISREG(info.st_mode) && !*small)
@@ -126,9 +126,9 @@ static strata_status add_files(struct st_hf_source *s)
     return st;
 }
 
-/* --- what is there already --- */
+/* --- files that exist already --- */
 
-/* Of equal length. */
+/* Compares two files of equal length. */
 static strata_status same_bytes(const struct side_file *f, const char *from, int fd, const char *path, unsigned char *parts,
                                 bool *same)
 {
@@ -159,11 +159,11 @@ static strata_status compare(const struct st_hf_source *s, const struct side_fil
         st = same_bytes(f, from, fd, path, parts, &same);
     close(fd);
     if (st == STRATA_OK && !same)
-        st_log(ST_LOG_NOTICE, "%s is not the source's: it stays as it is", path);
+        st_log(ST_LOG_NOTICE, "%s differs from the source's file and stays as it is", path);
     return st;
 }
 
-/* Files that `to` has keep their place there, and are let go here. */
+/* Drops the files that `to` already has; those stay as they are. */
 static strata_status leave_out(struct st_hf_source *s, const char *to)
 {
     unsigned char *parts = malloc(2 * (size_t)PART_BYTES);
@@ -191,7 +191,7 @@ static strata_status leave_out(struct st_hf_source *s, const char *to)
 
 /* --- config.json --- */
 
-/* What `key` says, without "torch."; "": it is there and says nothing; NULL: it is not there. */
+/* The value of `key` without "torch."; "": the key names no dtype; NULL: there is no such key. */
 static const char *dtype_of(const st_json *root, const char *key)
 {
     const st_json *n = st_json_get(root, key);
@@ -202,7 +202,7 @@ static const char *dtype_of(const st_json *root, const char *key)
     return strncmp(text, "torch.", 6) == 0 ? text + 6 : text;
 }
 
-/* The text with another value, in place of *text. */
+/* Replaces *text by the text with another value. */
 static strata_status edit(char **text, const char *where, const char *key, const char *dtype)
 {
     char value[16], *edited;
@@ -216,7 +216,7 @@ static strata_status edit(char **text, const char *where, const char *key, const
     return STRATA_OK;
 }
 
-/* Both spellings, where they say otherwise.  Neither there means fp32. */
+/* Sets both spellings of the key if they differ from `dtype`.  A file with neither means fp32. */
 static strata_status with_dtype(char **text, const st_json *root, const char *where, strata_dtype dtype)
 {
     static const char *const keys[] = {"torch_dtype", "dtype"};
@@ -234,7 +234,7 @@ static strata_status with_dtype(char **text, const st_json *root, const char *wh
     return st == STRATA_OK && !said && dtype != STRATA_F32 ? edit(text, where, keys[0], name) : st;
 }
 
-/* Now rather than at the end: what cannot be edited must be known before any training. */
+/* Edits the text now rather than at the end, so that a file that cannot be edited is found before training. */
 static strata_status read_config(struct st_hf_source *s, strata_dtype dtype)
 {
     char path[ST_PATH_MAX];

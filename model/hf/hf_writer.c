@@ -1,9 +1,10 @@
-/* model/hf/hf_writer.c - a Hugging Face directory written range by range, complete under its names only at commit.
+/* model/hf/hf_writer.c - writes a Hugging Face directory range by range; its files get their names only at commit, complete.
  *
- * One model.safetensors in parameter order.  All files are made when it opens, the weights with the room that they will take and
- * the others complete: what cannot be made, or is another output, shows before any training.  At commit the configs are renamed
- * first, the weights next, once all are on the disk, then what lay beside the weights that were read; shards of a model that was
- * there go.  Weights that are on the disk are never removed for a name that they cannot have.  Touches no other file. */
+ * There is one model.safetensors in parameter order.  All files are created when the writer opens, the weights with all their
+ * disk space and the others complete, so that a file that cannot be created, or that is another output, is found before training.
+ * Once everything is on the disk, commit renames first the configs, then the weights, then the copies of the source's other
+ * files; it removes shards of the previous model.  Weights that are on the disk are never removed because they cannot get their
+ * name.  No other file is touched. */
 #include "core/base/error.h"
 #include "core/system/file.h"
 #include "model/hf/hf_config_internal.h"
@@ -20,10 +21,10 @@ struct st_hf_writer {
     struct st_hf_copies *copies; /* NULL: the model began as a preset */
     struct st_new_file weights, config, generation;
     char dir[ST_PATH_MAX];
-    uint64_t *tensor_at; /* [tensor_count] bytes of the file */
+    uint64_t *tensor_at; /* [tensor_count] offsets in the file */
     struct page_state {
         uint64_t next, params;
-    } * pages;              /* [page_count] end of the last range; values put so far */
+    } * pages;              /* [page_count] end of the last range; values written so far */
     bool overwrite, synced; /* synced: the weights are complete and on the disk */
 };
 
@@ -81,7 +82,7 @@ static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *
     return st;
 }
 
-/* All that lies beside the weights. */
+/* Writes all files but the weights. */
 static strata_status make_others(struct st_hf_writer *w, const char *source)
 {
     struct st_hf_source *read;
@@ -177,7 +178,7 @@ static strata_status check_complete(const struct st_hf_writer *w)
     return STRATA_OK;
 }
 
-/* A file that has its name is there: that a power cut might take it is told at the end. */
+/* A file that got its name counts as written; the end of the run reports that a power cut might take it away. */
 static strata_status name_one(struct st_new_file *f, strata_status *unsafe)
 {
     const strata_status st = st_new_file_commit(f);
@@ -188,7 +189,8 @@ static strata_status name_one(struct st_new_file *f, strata_status *unsafe)
     return STRATA_OK;
 }
 
-/* Weights and configs are one model: all are on the disk before the first takes its name, and the weights take theirs last. */
+/* Weights and configs are one model: all of them are on the disk before the first takes its name, and the weights take theirs
+ * last. */
 static strata_status name_all(struct st_hf_writer *w, strata_status *unsafe)
 {
     const bool has_generation = w->generation.fd >= 0;
@@ -208,7 +210,7 @@ static strata_status name_all(struct st_hf_writer *w, strata_status *unsafe)
     return st == STRATA_OK ? name_one(&w->weights, unsafe) : st;
 }
 
-/* What replaced another file stays: that one cannot come back. */
+/* A file that replaced another stays, since the old one cannot be restored. */
 static void withdraw(struct st_hf_writer *w, struct st_new_file *file, const char *name)
 {
     char sentence[1024];
@@ -217,26 +219,26 @@ static void withdraw(struct st_hf_writer *w, struct st_new_file *file, const cha
     if (!file->named || w->overwrite || w->weights.named)
         return;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
-    (void)st_hf_output_remove(w->dir, name); /* the sentence is that of what failed first */
+    (void)st_hf_output_remove(w->dir, name); /* keep the sentence of the first failure */
     (void)st_error(STRATA_E_IO, "%s", sentence);
 }
 
-/* Beside the model that is there: what was copied from the source's directory, and what is left of another model. */
+/* Once the model is in place: names the files copied from the source's directory and removes what is left of another model. */
 static strata_status finish_directory(struct st_hf_writer *w)
 {
     strata_status st = st_hf_copies_commit(w->copies);
 
     w->copies = NULL;
     if (st != STRATA_OK)
-        return st_error_prefix(st, "the model is written, but not all that lay beside it");
+        return st_error_prefix(st, "the model is written, but not all files that belong with it");
     if (w->overwrite && w->generation.path[0] == '\0')
         st = st_hf_output_remove(w->dir, ST_HF_GENERATION_NAME);
     if (st == STRATA_OK && w->overwrite)
         st = st_hf_output_remove_shards(w->dir);
-    return st == STRATA_OK ? st : STRATA_E_IO; /* whatever hinders: it could be looked through at the start */
+    return st == STRATA_OK ? st : STRATA_E_IO; /* any failure: the directory could be read at the start */
 }
 
-/* Hours of training lie in it: what could not get its name stays, and the sentence of what failed says where. */
+/* The weights hold hours of training: if they cannot get their name they stay, and the error says where. */
 static void keep_weights(struct st_hf_writer *w)
 {
     const struct st_new_file *f = &w->weights;
@@ -277,6 +279,6 @@ void st_hf_writer_abort(struct st_hf_writer *w)
     withdraw(w, &w->config, ST_HF_CONFIG_NAME);
     withdraw(w, &w->generation, ST_HF_GENERATION_NAME);
     keep_weights(w);
-    st_new_file_abort(&w->weights); /* last: with the directories that were made */
+    st_new_file_abort(&w->weights); /* last, as it also removes the directories that were made */
     release(w);
 }

@@ -78,7 +78,7 @@ static strata_status parse_shape(struct st_safetensor *t, const st_json *shape, 
     return STRATA_OK;
 }
 
-/* Bytes that shape and dtype ask for. */
+/* Bytes that shape and dtype require. */
 static strata_status wanted_bytes(const struct st_safetensor *t, uint32_t bits, uint64_t *out, const char *file)
 {
     uint64_t elems = 1;
@@ -135,7 +135,7 @@ static strata_status parse_tensor(struct st_safetensor *t, const st_json *n, uin
         (st = wanted_bytes(t, row->bits, &bytes, file)) != STRATA_OK)
         return st;
     if (bytes != t->end - t->begin)
-        return st_error(STRATA_E_INPUT, "%s: tensor %s: %llu bytes in the file, but its shape and dtype ask for %llu", file,
+        return st_error(STRATA_E_INPUT, "%s: tensor %s: %llu bytes in the file, but its shape and dtype require %llu", file,
                         t->name, (unsigned long long)(t->end - t->begin), (unsigned long long)bytes);
     return STRATA_OK;
 }
@@ -160,7 +160,7 @@ static int by_place(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-/* The buffer is covered exactly once; turns offsets into file offsets. */
+/* Checks that the tensors cover the buffer exactly once; turns their offsets into file offsets. */
 static strata_status check_cover(struct st_safetensors *s, uint64_t data_offset, uint64_t data_bytes, const char *file)
 {
     uint64_t end = 0;
@@ -171,7 +171,7 @@ static strata_status check_cover(struct st_safetensors *s, uint64_t data_offset,
         struct st_safetensor *t = &s->tensors[i];
 
         if (t->begin != end)
-            return tensor_fault(file, t->name, t->begin < end ? "it overlaps another tensor" : "a hole lies before it");
+            return tensor_fault(file, t->name, t->begin < end ? "it overlaps another tensor" : "there is a gap before it");
         end = t->end;
         t->begin += data_offset;
         t->end += data_offset;
@@ -313,7 +313,7 @@ struct st_safetensors_writer {
     FILE *file;
     struct st_json_writer json;
     strata_dtype dtype;
-    uint64_t end; /* of the buffer so far */
+    uint64_t end; /* end of the buffer so far */
 };
 
 strata_status st_safetensors_writer_begin(struct st_safetensors_writer **out, strata_dtype dtype)

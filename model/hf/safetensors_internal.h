@@ -1,4 +1,4 @@
-/* model/hf/safetensors_internal.h - the header of a safetensors file, strictly.  Private to model/hf/.
+/* model/hf/safetensors_internal.h - reads and writes the header of a safetensors file, strictly.  Private to model/hf/.
  *
  * File: u64 little-endian N, N bytes of JSON, then the buffer.  Source: the format's README and reference reader. */
 #ifndef MODEL_HF_SAFETENSORS_INTERNAL_H
@@ -14,7 +14,7 @@
 
 struct st_safetensor {
     char *name;
-    strata_dtype dtype;     /* INVALID: a dtype that no weight of ours has */
+    strata_dtype dtype;     /* INVALID: a dtype that strata's weights cannot have */
     const char *dtype_name; /* static */
     uint32_t rank;
     uint64_t shape[ST_SAFETENSORS_RANK_MAX];
@@ -22,12 +22,12 @@ struct st_safetensor {
 };
 
 struct st_safetensors {
-    struct st_safetensor *tensors; /* [count], sorted by place in the file */
+    struct st_safetensor *tensors; /* [count], sorted by position in the file */
     uint32_t count;
 };
 
-/** Parse the JSON of a header whose buffer has data_bytes and starts at data_offset of the file.  E_INPUT naming `name`,
- *  the tensor and the fault: holes, overlaps, sizes that disagree with shape and dtype, duplicates, uncovered bytes. */
+/** Parse the JSON of a header whose buffer has data_bytes and starts at data_offset of the file.  E_INPUT names `name`, the
+ * tensor and the fault: gaps, overlaps, sizes that disagree with shape and dtype, duplicates, uncovered bytes. */
 strata_status st_safetensors_parse(struct st_safetensors *out, const char *json, uint64_t json_bytes, uint64_t data_offset,
                                    uint64_t data_bytes, const char *name);
 /** The same from an open file. */
@@ -43,8 +43,8 @@ const char *st_shape_text(char text[96], const uint64_t *shape, uint32_t rank);
 struct st_safetensors_writer;
 strata_status st_safetensors_writer_begin(struct st_safetensors_writer **out, strata_dtype dtype);
 void st_safetensors_writer_add(struct st_safetensors_writer *w, const char *name, const uint64_t *shape, uint32_t rank);
-/** Length word and padded JSON; *bytes is a multiple of 8 and where the buffer starts.  Frees w; *header is freed by the caller.
- */
+/** Length word and padded JSON; *bytes is a multiple of 8 and the offset at which the buffer starts.  Frees w; *header is freed
+ *  by the caller. */
 strata_status st_safetensors_writer_end(struct st_safetensors_writer *w, unsigned char **header, uint64_t *bytes);
 /** Free without a result; NULL is fine. */
 void st_safetensors_writer_abort(struct st_safetensors_writer *w);

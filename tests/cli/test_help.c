@@ -61,10 +61,10 @@ static void help_lists_every_preset(void **state)
 
     (void)state;
     program_run(&refused, words, NULL);
-    list = strstr(refused.err, "known are ");
+    list = strstr(refused.err, "known presets are ");
     assert_non_null(list);
-    list += strlen("known are ");
-    end = strstr(list, ". A Hugging Face model ");
+    list += strlen("known presets are ");
+    end = strstr(list, ". Name a Hugging Face model ");
     assert_non_null(end);
     *end = '\0';
     assert_true(strlen(list) > 60);

@@ -127,9 +127,9 @@ static void test_a_full_cache_is_refused(void **state)
     rig_open(&r, &config, &batch, st_kernels_pick(NULL));
     call = rig_call(&r, ST_CALL_BLOCK_FORWARD, r.w->block_first);
     call.position = 5;
-    assert_refused(r.compute.run(r.compute.model, &call), STRATA_E_INVAL, "pass the cache of 8 tokens");
+    assert_refused(r.compute.run(r.compute.model, &call), STRATA_E_INVAL, "exceed the cache of 8 tokens");
     call.position = UINT32_MAX;
-    assert_refused(r.compute.run(r.compute.model, &call), STRATA_E_INVAL, "pass the cache");
+    assert_refused(r.compute.run(r.compute.model, &call), STRATA_E_INVAL, "exceed the cache");
     call.position = 0;
     call.rows = 5;
     assert_refused(r.compute.run(r.compute.model, &call), STRATA_E_INVAL, "5 tokens at once");

@@ -175,7 +175,7 @@ static void test_faults_name_tensor_and_file(void **state)
     } rows[] = {
         {{.skip = "transformer.h.1.ln_2.bias"}, "tensor transformer.h.1.ln_2.bias is missing"},
         {{.extra_name = "h.2.ln_1.weight", .extra_shape = {24}, .extra_rank = 1}, "h.2.ln_1.weight has no place"},
-        {{.extra_name = "ln_f.bias", .extra_shape = {24}, .extra_rank = 1}, "tensor ln_f.bias is there twice"},
+        {{.extra_name = "ln_f.bias", .extra_shape = {24}, .extra_rank = 1}, "tensor ln_f.bias occurs twice"},
         {{.extra_name = "lm_head.weight", .extra_shape = {132, 24}, .extra_rank = 2},
          "shape [132, 24], the model's config wants [131, 24]"},
         {{.turn = "transformer.h.0.mlp.c_fc.weight"}, "c_fc.weight has shape [40, 24], the model's config wants [24, 40]"},

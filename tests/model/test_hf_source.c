@@ -239,7 +239,7 @@ static void test_files_that_differ_are_told(void **state)
         kept_log_begin(ST_LOG_NOTICE);
         write_out(m, "to");
         kept_log_end();
-        if ((strstr(kept_log.last, "tokenizer.model is not the source's: it stays as it is") == NULL) != same)
+        if ((strstr(kept_log.last, "tokenizer.model differs from the source's file and stays as it is") == NULL) != same)
             fail_msg("row %zu: \"%s\"", i, kept_log.last);
         scratch_close();
     }
@@ -277,7 +277,7 @@ static void test_what_cannot_be_read_is_known_at_the_start(void **state)
     snprintf(source, sizeof(source), "%s", scratch_path("from"));
     assert_int_equal(unlink(scratch_path("template")), 0);
     assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, false), STRATA_E_INPUT,
-                   "from/chat_template.jinja: No such file or directory: it lies beside the weights");
+                   "from/chat_template.jinja: No such file or directory: it is in the model's directory");
     assert_false(is_there("to"));
     assert_int_equal(unlink(scratch_path("from/chat_template.jinja")), 0);
     scratch_put("from/config.json", "{\"dtyp\\u0065\": \"bfloat16\"}");
@@ -338,7 +338,8 @@ static void test_every_single_failure_is_clean(void **state)
         assert_int_equal(scratch_entries_with(to, ".tmp"), 0);
         if (is_there("to/model.safetensors"))
             check_read(m, to);
-        if (st != STRATA_OK && strstr(strata_last_error(), "the model is written, but not all that lay beside it: ") != NULL) {
+        if (st != STRATA_OK &&
+            strstr(strata_last_error(), "the model is written, but not all files that belong with it: ") != NULL) {
             assert_true(is_there("to/model.safetensors") && is_there("to/config.json"));
             written_all_the_same++;
         }

@@ -204,7 +204,7 @@ static void test_headers_that_contradict_are_refused(void **state)
     for (uint32_t token_bytes = 2; token_bytes <= 4; token_bytes += 2) {
         write_tokens(path, token_bytes, 100, 50, 0);
         assert_refused(st_token_file_open(&f, path, 49), STRATA_E_INPUT,
-                       "its header says a vocabulary of 50 tokens, the model has 49");
+                       "its header names a vocabulary of 50 tokens, the model has 49");
         change_word(path, 3, 50257);
         assert_refused(st_token_file_open(&f, path, 256), STRATA_E_INPUT, "vocabulary of 50257 tokens, the model has 256");
         change_word(path, 3, 49);
@@ -412,7 +412,7 @@ static void test_texts_that_change_are_refused(void **state)
     write_file(source, text, 40000);
     st_fault_arm(&(struct st_fault_spec){.site = "tokens.read", .after = 1, .result = 0});
     assert_refused(st_tokens_from_bytes(&source, 1, scratch_path("out.bin"), 0.0, true, NULL), STRATA_E_INPUT,
-                   "text has 40000 bytes, and its end came after 16384");
+                   "text has 40000 bytes, but ended after 16384");
     st_fault_disarm();
     fd = open(source, O_RDONLY | O_CLOEXEC);
     assert_int_equal(dup2(fd, STDIN_FILENO), STDIN_FILENO);
