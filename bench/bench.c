@@ -1,4 +1,4 @@
-/* bench/bench.c - rows as tables and JSON lines, and what every bench begins and ends with. */
+/* bench/bench.c - prints rows as tables and JSON lines, and sets up and ends every bench. */
 #include "bench/bench.h"
 #include "bench/bench_setup.h"
 #include "core/base/error.h"
@@ -48,7 +48,7 @@ static int extra_width(const char *name)
     return length > EXTRA_WIDTH_MIN ? length : EXTRA_WIDTH_MIN;
 }
 
-/* Not a number: a dash. */
+/* NaN is printed as a dash. */
 static void print_number(FILE *file, int width, int decimals, double value)
 {
     if (isnan(value))
@@ -57,7 +57,7 @@ static void print_number(FILE *file, int width, int decimals, double value)
         st_print(file, " %*.*f", width, decimals, value);
 }
 
-/* Whole numbers whole, others with four digits. */
+/* Prints whole numbers without decimals, others with four digits. */
 static void print_extra(FILE *file, const char *name, double value)
 {
     const int width = extra_width(name);

@@ -1,6 +1,6 @@
-/* bench/bench.h - what the benches share: rows, tables and JSON lines, and the functions behind `strata bench NAME`.
+/* bench/bench.h - shared by the benches: rows, tables and JSON lines, and the functions behind `strata bench NAME`.
  *
- * Every rate stands beside a roof measured in the same run, turn by turn.  One thread calls. */
+ * Every rate is compared with a roof that was measured in the same run, in turns.  All calls come from one thread. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
@@ -15,15 +15,15 @@
 
 struct bench_row {
     const char *name, *variant;
-    uint64_t bytes;                 /* moved by one repeat; 0: not a matter of bytes */
-    double seconds;                 /* of one repeat: the least; where a disk takes part, the median */
+    uint64_t bytes;                 /* moved by one repeat; 0: bytes are not what is measured */
+    double seconds;                 /* of one repeat: the minimum; if a disk takes part, the median */
     double roof_gb_per_s;           /* NaN: none */
-    double ratio;                   /* attained / roof, of the same run; NaN: none */
+    double ratio;                   /* attained / roof, both from this run; NaN: none */
     const char *const *extra_names; /* more numbers of this bench; [extra_count] */
     const double *extra;
     uint32_t extra_count;
-    uint32_t extra_hidden; /* so many of the last ones are in JSON alone */
-    const char *bound_by;  /* which roof is the lowest; NULL: there is one */
+    uint32_t extra_hidden; /* this many of the last ones appear in JSON only */
+    const char *bound_by;  /* which roof is the lowest; NULL: there is only one */
 };
 
 struct bench_printer {
@@ -32,15 +32,15 @@ struct bench_printer {
     uint32_t rows;
 };
 
-/** A row as a line of a table (with a heading before the first) or as one JSON object: name, variant, bytes, seconds,
- *  gb_per_s, roof_gb_per_s, ratio, then the extra ones and bound_by.  Rows of one printer have the same extra names or none; the
- * first row has all. */
+/** A row as a line of a table (with a heading before the first) or as one JSON object: name, variant, bytes, seconds, gb_per_s,
+ *  roof_gb_per_s, ratio, then the extra ones and bound_by.  All rows of one printer have the same extra names or none; the first
+ *  row has all of them. */
 void bench_print(struct bench_printer *p, const struct bench_row *row);
 
-/* What the caller lends a bench; each may be NULL. */
+/* Callbacks and streams that the caller provides; each may be NULL. */
 struct bench_hooks {
-    void (*child)(pid_t); /* a process to kill when this one is ended by a signal; 0: none any more */
-    FILE *progress;       /* a line that is rewritten */
+    void (*child)(pid_t); /* a child process to kill when a signal ends this process; 0: none any more */
+    FILE *progress;       /* where a progress line is rewritten */
 };
 
 /* Options of all benches; 0 and NULL: the bench's default. */
@@ -52,33 +52,33 @@ struct bench_opts {
     uint32_t size_count;
     const char *const *layouts; /* optim: names (bench/roofs/layouts.h), several in one with commas; none: all */
     uint32_t layout_count;
-    uint64_t bytes;           /* link: of one copy */
+    uint64_t bytes;           /* link: bytes of one copy */
     const char *device;       /* link: "cpu", "cuda", "cuda:N"; NULL: cpu */
     const char *isa;          /* "auto" */
     const char *const *dirs;  /* update: NVMe directories; none: state in memory */
     uint32_t dir_count;       /* the first is used */
-    const char *const *likes; /* update: schemes beside ours, "zero-infinity", "mlp-offload"; [like_count] */
+    const char *const *likes; /* update: schemes to compare with, "zero-infinity", "mlp-offload"; [like_count] */
     uint32_t like_count;
     const char *io_method; /* "auto" */
-    double seconds_max;    /* update: no further repeat begins after this; 0: its default */
+    double seconds_max;    /* update: no repeat begins after this; 0: its default */
     struct bench_hooks hooks;
 };
 
-/** The optimizer kernels over each state layout against the lower of memory's and arithmetic's roof.
- *  These three: E_INVAL (an instruction set, layout, directory or method that is not there), E_NOFIT (memory or disk), E_NOMEM,
+/** Compares the optimizer kernels on each state layout with the lower of the memory and arithmetic roofs.  This and the next two
+ *  return E_INVAL (an instruction set, layout, directory or method that does not exist), E_NOFIT (memory or disk), E_NOMEM, or
  *  I/O errors. */
 strata_status bench_optim(const struct bench_opts *opts, FILE *out);
-/** Host to device and back through the device table, alone and both ways, against bare copies of the same bytes.  E_NOSYS: the
- * device is not there. */
+/** Compares copies to and from the device through the device table, each way and both at once, with bare copies of the same
+ *  bytes.  E_NOSYS: there is no such device. */
 strata_status bench_link(const struct bench_opts *opts, FILE *out);
-/** The update of a whole state that lies in memory or on NVMe, by the engine, against the slowest of disk, memory and compute. */
+/** Compares the engine's update of a whole state, in memory or on NVMe, with the slowest of disk, memory and compute. */
 strata_status bench_update(const struct bench_opts *opts, FILE *out);
 
 #define BENCH_BUDGETS_MAX 8u
 
 /* A capacity of the device's memory. */
 struct bench_budget {
-    const char *name; /* as it was asked for */
+    const char *name; /* as the user gave it */
     uint64_t bytes;
 };
 
@@ -86,30 +86,31 @@ struct bench_budget {
 struct bench_step_opts {
     bool json;
     const struct st_workload *workload;
-    const struct st_config *config;   /* its policy, and what the engine takes from it */
-    const struct st_machine *machine; /* that is rehearsed: capacities and rates */
+    const struct st_config *config;   /* source of the policy and of the engine's options */
+    const struct st_machine *machine; /* the machine to rehearse: capacities and rates */
     const struct st_topology *topology;
-    const char *device;        /* "cpu", "paced", "cuda", "cuda:N"; NULL: predict alone */
+    const char *device;        /* "cpu", "paced", "cuda", "cuda:N"; NULL: only predict */
     struct st_compute compute; /* cpu, cuda: the model's, with its weights */
     st_engine_fill_fn *fill;
     void *fill_ctx;
-    uint32_t steps; /* measured of each schedule; at most BENCH_REPEATS_MAX */
+    uint32_t steps; /* steps to measure of each schedule; at most BENCH_REPEATS_MAX */
     uint64_t fake_seed;
     uint32_t fake_latency_us;
-    double load;                        /* compute takes so many times what the rest of the step takes; 0: as the machine says */
-    bool only;                          /* the config's own schedule */
-    const struct bench_budget *budgets; /* several: the config's own schedule with each, in turns; none or one: the machine's */
-    uint32_t budget_count;              /* at most BENCH_BUDGETS_MAX */
+    double load; /* scale compute to take this many times as long as the rest of the step; 0: use the machine's rates */
+    bool only;   /* only the config's own schedule */
+    const struct bench_budget
+        *budgets;          /* several: the config's own schedule runs with each, in turns; none or one: the machine's */
+    uint32_t budget_count; /* at most BENCH_BUDGETS_MAX */
     struct bench_hooks hooks;
 };
-/** Predicted and measured steps against the schedule's bound and the hardware's, model FLOPs against the device's matmul, copies
- *  against links; rates probed before, between and after the steps.  Errors as above. */
+/** Compares predicted and measured steps with the bounds of schedule and hardware, model FLOPs with the device's matmul, and
+ *  copies with the links; probes rates before, between and after the steps.  Errors as above. */
 strata_status bench_step(const struct bench_step_opts *opts, FILE *out);
 
 #define BENCH_IO_BLOCK_MAX (64u << 20)
 #define BENCH_IO_DEPTH_MAX 1024u
 
-/* Requests to the drive; 0 and NULL: the default. */
+/* Options of bench io; 0 and NULL: the default. */
 struct bench_io_opts {
     bool json;
     const char *const *dirs; /* at least one, at most 8 */
@@ -126,18 +127,18 @@ struct bench_io_opts {
     double seconds; /* of each row and repeat */
     uint32_t repeats;
     bool unregistered, poll_device, poll_kernel; /* as in nvme/method/io.h */
-    bool fio;                                    /* run fio beside us */
+    bool fio;                                    /* also run fio */
     struct bench_hooks hooks;
 };
-/** Rates, latencies and processor time of reads and writes by each method.  Errors as above. */
+/** Measures rates, latencies and processor time of reads and writes by each method.  Errors as above. */
 strata_status bench_io(const struct bench_io_opts *opts, FILE *out);
-/** Print the job file of what bench_io would let fio do; touches nothing. */
+/** Print the fio job file that corresponds to what bench_io would run; creates no files. */
 strata_status bench_io_fio_job(const struct bench_io_opts *opts, FILE *out);
 
 struct bench_tune_opts {
     const char *const *dirs; /* at least one, at most 8 */
     uint32_t dir_count;
-    const char *method; /* NULL: the preferred one, and those that are clearly faster */
+    const char *method; /* NULL: the preferred one, and any others that are clearly faster */
     uint64_t bytes;     /* as in bench_io_opts; 0: 512 MiB in all */
     double seconds;     /* of each point; 0: 0.5 */
     struct bench_hooks hooks;
@@ -145,9 +146,10 @@ struct bench_tune_opts {
 struct bench_tuned {
     uint32_t block_bytes, queue_depth; /* depth: of each directory */
     const char *method;                /* static text */
-    bool method_is_auto;               /* it is what "auto" takes */
+    bool method_is_auto;               /* the method is the one that "auto" chooses */
 };
-/** Search request size and depth with the update's pattern; the table of what was measured and the reason go to `report`. */
+/** Search request size and depth with the update's pattern; writes the table of measurements and the reason for the choice to
+ *  `report`. */
 strata_status bench_tune(struct bench_tuned *out, const struct bench_tune_opts *opts, FILE *report);
 
 #endif

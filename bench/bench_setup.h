@@ -1,4 +1,4 @@
-/* bench/bench_setup.h - what the benches of `strata bench` share beside rows: workers, progress. */
+/* bench/bench_setup.h - shared by the benches of `strata bench`: workers and progress. */
 #ifndef BENCH_BENCH_SETUP_H
 #define BENCH_BENCH_SETUP_H
 
@@ -13,18 +13,18 @@ struct bench_setup {
     uint32_t threads, repeats;
 };
 
-/** @param repeats  where the options name none. */
+/** @param repeats  used if the options name none. */
 strata_status bench_setup_open(struct bench_setup *s, const struct bench_opts *opts, uint32_t repeats);
 void bench_setup_close(struct bench_setup *s); /* half-open and zeroed are fine */
 
-/** E_NOFIT if `bytes` more are not available; `remedy` ends the sentence. */
+/** E_NOFIT if `bytes` more bytes are not available; `remedy` ends the sentence. */
 strata_status bench_check_memory(const struct bench_setup *s, uint64_t bytes, const char *remedy);
 
 /** Rewrite the progress line; NULL clears it. */
 void bench_progress(const struct bench_setup *s, const char *what, uint32_t repeat);
 
 double bench_least(const double *values, uint32_t count);
-/** Median; values keep their order. */
+/** Median; does not reorder the values. */
 double bench_median(const double *values, uint32_t count);
 
 #endif

@@ -17,13 +17,13 @@
 #define SEQ          8u
 #define BLOCK_MOST   (UINT64_C(4) << 20) /* parameters of a block */
 #define BLOCKS_LEAST 8u
-#define CHUNKS_LEAST 32u /* so that what is read ahead of the update is little of it */
+#define CHUNKS_LEAST 32u /* so that only a small part of the state is read ahead of the update */
 #define CHUNK_MOST   (UINT64_C(4) << 20)
 #define NOISE_ELEMS  65536u
-#define AMPLE        (UINT64_C(1) << 50) /* bytes: what is really there is asked by itself */
+#define AMPLE        (UINT64_C(1) << 50) /* bytes: the real limits are checked separately */
 #define PARAMS_MOST  (UINT64_C(1) << 40)
 
-/* Host memory per parameter, at least: weight, gradient, and the state where it is not on NVMe. */
+/* Host memory per parameter, at least: weight, gradient, and the state if it is not on NVMe. */
 #define HOST_BYTES      14u
 #define HOST_BYTES_NVME 4u
 
@@ -48,7 +48,7 @@ static void add_page(struct st_workload *w, enum st_page_kind kind, uint32_t lay
     w->params += elems;
 }
 
-/* Bytes and FLOPs of compute that never happens: small, and not 0. */
+/* Bytes and FLOPs of compute that never runs: small, but not 0. */
 static void add_costs(struct st_workload *w)
 {
     w->activation_bytes = (uint64_t)SEQ * HIDDEN * strata_dtype_bytes(w->dtype);
@@ -175,7 +175,7 @@ static strata_status make_plan(struct bench_null_model *m, const struct bench_se
 
 /* --- the model --- */
 
-/* Gradients come from the constants by the device's own copies; everything else stays as it is. */
+/* Copies constants into the gradients with the device's own copies; nothing else changes. */
 static strata_status run_call(void *model, const struct st_call *call)
 {
     const struct st_device_ops *const ops = call->device->ops;
@@ -227,7 +227,7 @@ strata_status bench_null_model_open(struct bench_null_model *m, const struct ben
     *m = (struct bench_null_model){0};
     if (params > PARAMS_MOST)
         return st_error(STRATA_E_NOFIT, "%" PRIu64 " parameters: this bench takes up to %" PRIu64, params, PARAMS_MOST);
-    /* Before anything is planned: a plan of a thousand billion parameters takes its time. */
+    /* Checked before planning, since a plan for a trillion parameters takes long. */
     st = bench_check_memory(s, params * (s->opts->dir_count > 0 ? HOST_BYTES_NVME : HOST_BYTES) + spare, "lower --params");
     if (st != STRATA_OK)
         return st;

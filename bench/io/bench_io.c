@@ -1,8 +1,8 @@
-/* bench/io/bench_io.c - what do a directory's drives give, by which method, and what does it cost the processor?
+/* bench/io/bench_io.c - how fast are a directory's drives, by which method, and how much processor time does it take?
  *
- * Requests are driven by the calling thread, straight through the table of nvme/method/io.h; with --fio the same job runs under
- * fio over the same blocks.  All rows of a pattern, size and depth run one after the other, every other round backwards, so that
- * a drive that slows down slows all.  The roof of a row is the fastest row of its pattern in this run. */
+ * The calling thread issues the requests directly through the table of nvme/method/io.h; with --fio the same job runs under fio
+ * over the same blocks.  All rows of a pattern, size and depth run one after the other, in reverse order every other round, so
+ * that a drive that slows down slows all of them.  The roof of a row is the fastest row of its pattern in this run. */
 #include "bench/bench_setup.h"
 #include "bench/io/io_case.h"
 #include "core/base/error.h"
@@ -16,7 +16,7 @@
 
 struct bench {
     const struct bench_io_opts *opts;
-    struct bench_opts common; /* hooks alone: for setup */
+    struct bench_opts common; /* only the hooks, for setup */
     struct bench_setup setup;
     struct io_rows rows;
     struct io_files files;
@@ -53,7 +53,7 @@ static strata_status run_ours(struct bench *b, struct io_row *row, struct io_mea
     return STRATA_OK;
 }
 
-/* A method or an engine that this machine refuses costs its rows alone. */
+/* If this machine refuses a method or an engine, only its rows are dropped. */
 static strata_status run_row(struct bench *b, uint32_t index, uint32_t repeat)
 {
     struct io_row *row = &b->rows.row[index];
@@ -158,7 +158,7 @@ strata_status bench_io(const struct bench_io_opts *opts, FILE *out)
 
 /* --- a job file for people --- */
 
-/* fio's list of files: colons inside names are escaped. */
+/* The list of files in fio's syntax: colons inside names are escaped. */
 static strata_status job_names(char *text, size_t size, const struct bench_io_opts *opts)
 {
     FILE *list = fmemopen(text, size, "w");
@@ -189,7 +189,7 @@ strata_status bench_io_fio_job(const struct bench_io_opts *opts, FILE *out)
     if (st == STRATA_OK)
         st = job_names(names, sizeof(names), opts);
     if (st == STRATA_OK)
-        fprintf(out, "; fio FILE runs it; strata-bench-io in each directory stays behind\n");
+        fprintf(out, "; run it with: fio FILE; it leaves strata-bench-io in each directory\n");
     for (uint32_t i = 0; i < rows.count && st == STRATA_OK; i++) {
         const struct io_row *row = &rows.row[i];
 

@@ -1,5 +1,4 @@
-/* bench/io/bench_tune.c - the search of nvme/measure/tune.h over real drives, with the update's pattern: what `strata tune` runs.
- */
+/* bench/io/bench_tune.c - `strata tune`: runs the search of nvme/measure/tune.h on real drives, with the update's pattern. */
 #include "bench/bench_setup.h"
 #include "bench/io/io_load.h"
 #include "core/base/error.h"
@@ -12,11 +11,11 @@
 #include <string.h>
 
 #define SECONDS_DEFAULT 0.5
-#define BYTES_DEFAULT   (UINT64_C(512) << 20) /* of all directories */
+#define BYTES_DEFAULT   (UINT64_C(512) << 20) /* of all directories together */
 #define IN_FLIGHT_MAX   (UINT64_C(128) << 20) /* of each directory */
 #define TOLERANCE       0.03
 #define ROUNDS          3u
-#define VARIES          1.5 /* most by least of one point's last samples, from which the drive is called unsteady */
+#define VARIES          1.5 /* largest by smallest of one point's last samples; from this ratio on the drive counts as unsteady */
 #define METHODS_MAX     4u
 #define FIRST_BLOCK     3u /* 1 MiB */
 
@@ -29,7 +28,7 @@ static const char *const stage_names[] = {
 
 struct tune {
     const struct bench_tune_opts *opts;
-    struct bench_opts common; /* hooks alone: for setup */
+    struct bench_opts common; /* only the hooks, for setup */
     struct bench_setup setup;
     const struct st_io_ops *methods[METHODS_MAX];
     uint32_t method_count;
@@ -95,7 +94,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* What a small file cannot hold is not in flight either. */
+/* Limits the bytes in flight to what a small file can hold. */
 static strata_status prepare(struct tune *t)
 {
     const struct bench_tune_opts *o = t->opts;

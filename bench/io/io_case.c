@@ -1,4 +1,4 @@
-/* bench/io/io_case.c - options become rows; medians and who is compared with whom. */
+/* bench/io/io_case.c - turns options into rows; computes medians and picks the rows to compare. */
 #include "bench/io/io_case.h"
 #include "bench/bench_setup.h"
 #include "core/base/error.h"
@@ -16,7 +16,7 @@
 
 static const uint64_t block_default[] = {1u << 20}, depth_default[] = {32};
 
-/* What the options name, resolved. */
+/* The lists that the options name, resolved. */
 struct lists {
     enum io_pattern patterns[IO_PATTERNS];
     uint32_t pattern_count;
@@ -213,7 +213,7 @@ static double median_of(const struct io_row *row, uint32_t repeats, size_t offse
     return bench_median(values, repeats);
 }
 
-/* Rate and processor time per byte are medians of their own; bytes, operations and seconds are made to agree with them. */
+/* Rate and processor time per byte are separate medians; bytes, operations and seconds are set to agree with them. */
 static void conclude_row(struct io_row *row, uint32_t repeats)
 {
     double rates[BENCH_REPEATS_MAX] = {0}, cpu[BENCH_REPEATS_MAX] = {0};

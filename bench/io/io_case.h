@@ -10,10 +10,10 @@ struct io_row {
     struct io_case c;
     bool is_fio;
     enum io_fio_engine engine;
-    bool registered;            /* ours: buffers were, in the last repeat */
-    bool dropped;               /* it cannot run here: a line has said why */
+    bool registered;            /* strata's own rows: whether buffers were registered in the last repeat */
+    bool dropped;               /* it cannot run here, and a log line said why */
     struct io_measure *repeats; /* [repeats]; owned by the table */
-    struct io_measure median;   /* of each figure; max_ns: the largest */
+    struct io_measure median;   /* median of each figure; max_ns: the largest */
 };
 
 struct io_rows {
@@ -35,9 +35,9 @@ double io_cpu_per_gb(const struct io_measure *m);
 
 /** Medians of all repeats. */
 void io_rows_conclude(struct io_rows *rows);
-/** The fastest row of the same pattern. */
+/** The fastest row with the same pattern. */
 const struct io_row *io_rows_best(const struct io_rows *rows, const struct io_row *like);
-/** fio's row for the same pattern, size and depth: the fastest, or that of one engine.  NULL: there is none. */
+/** fio's row for the same pattern, size and depth: the fastest one, or that of one engine.  NULL: there is none. */
 const struct io_row *io_rows_fio_best(const struct io_rows *rows, const struct io_row *like);
 const struct io_row *io_rows_fio(const struct io_rows *rows, const struct io_row *like, enum io_fio_engine engine);
 

@@ -1,4 +1,4 @@
-/* bench/io/io_files.c - files of a load: without a name, really allocated, written once. */
+/* bench/io/io_files.c - the files of a load: nameless, preallocated, and written once. */
 #include "bench/io/io_load.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -35,7 +35,7 @@ static strata_status dir_error(int err, const char *dir)
     return st_error_errno(err, "cannot create a file in %s: name a directory that can be written with --nvme", dir);
 }
 
-/* Where the file system knows no O_TMPFILE the name lives for an instant. */
+/* If the file system does not support O_TMPFILE, the file has a name for an instant. */
 static int open_named(const char *dir)
 {
     char path[4096];
@@ -97,7 +97,7 @@ static strata_status write_file(int fd, const char *dir, const char *from, uint6
         if (st_again(moved, &interrupted))
             continue;
         interrupted = 0;
-        if (moved < IO_ALIGN) /* no whole block: the next try would bring no more */
+        if (moved < IO_ALIGN) /* not one whole block: trying again would not help */
             return st_error_errno(moved < 0 ? (int)-moved : ENOSPC, "cannot write to %s", dir);
         at += (uint64_t)moved & ~(uint64_t)(IO_ALIGN - 1);
     }

@@ -1,7 +1,7 @@
-/* bench/io/io_fio.c - fio as a child process: its job on standard input, its JSON from a file in memory.
+/* bench/io/io_fio.c - runs fio as a child process: its job goes to standard input, its JSON comes from a file in memory.
  *
- * It opens our nameless files through /proc, so both work on the same blocks of the drive.  Its buffers get huge pages as ours
- * have, by a tunable of glibc's malloc: on small pages a virtual disk gave it half the rate, which would say nothing of I/O. */
+ * fio opens our nameless files through /proc, so both use the same blocks of the drive.  A tunable of glibc's malloc gives its
+ * buffers huge pages like ours: with small pages a virtual disk gave it half the rate, which would be no fair comparison. */
 #include "bench/io/io_fio.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -77,7 +77,7 @@ static void child_close(const struct child *c)
             close(fds[i]);
 }
 
-/* Our environment with huge pages for malloc; owned by the caller, the strings are not.  NULL: no memory. */
+/* Our environment plus huge pages for malloc; the caller owns the array but not the strings.  NULL: no memory. */
 static char **child_environment(void)
 {
     static char tunables[] = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
@@ -110,7 +110,7 @@ static strata_status child_spawn(struct child *c, const char *const *argv, const
     posix_spawn_file_actions_adddup2(&actions, c->err_fd, STDERR_FILENO);
     posix_spawnattr_init(&attributes);
     err = st_signals_child(&attributes);
-    st_ending_hold(); /* so that whoever ends us knows it */
+    st_ending_hold(); /* so that the thread that ends this process knows the child */
     if (err == 0)
         err = (int)-st_fault("fio.spawn", 0);
     if (err == 0)
@@ -126,7 +126,7 @@ static strata_status child_spawn(struct child *c, const char *const *argv, const
     return err == 0 ? STRATA_OK : st_error_errno(err, "fio cannot be started");
 }
 
-/* Its exit status. */
+/* Waits for the child; *code: its exit status. */
 static strata_status child_wait(const struct child *c, const struct bench_hooks *hooks, int *code)
 {
     int status;
@@ -160,9 +160,9 @@ strata_status io_fio_find(const struct bench_hooks *hooks)
     return st;
 }
 
-/* --- what it says --- */
+/* --- its output --- */
 
-/* All of it, ended by a NUL; owned by the caller. */
+/* The whole file with a NUL at the end; owned by the caller. */
 static char *text_of(int fd)
 {
     struct stat info;
@@ -211,7 +211,7 @@ static strata_status read_job(struct io_measure *out, const st_json *root)
     return STRATA_OK;
 }
 
-/* Lines before the object are fio's remarks. */
+/* Lines before the object are messages of fio's. */
 static strata_status read_output(struct io_measure *out, int fd)
 {
     char *text = text_of(fd), *object = text != NULL ? strchr(text, '{') : NULL;

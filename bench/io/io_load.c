@@ -1,8 +1,9 @@
-/* bench/io/io_load.c - the calling thread keeps each directory's queue full: a request's done() issues the next with its buffer.
+/* bench/io/io_load.c - the calling thread keeps each directory's queue full: a request's done() issues the next one with its
+ * buffer.
  *
- * Sequential patterns walk a file from end to end, again and again; a mix walks reads from the start and writes from the
- * middle, each request the one or the other by chance, half and half.  `optimizer` is the update's: extents of EXTENT_BYTES are
- * read in order and written back two extents behind, reads and writes taking turns. */
+ * Sequential patterns go through a file from beginning to end, again and again; a mix reads from the start and writes from the
+ * middle, choosing either with probability 1/2 for each request.  `optimizer` is the update's pattern: extents of EXTENT_BYTES
+ * are read in order and written back two extents behind, with reads and writes alternating. */
 #include "bench/io/io_load.h"
 #include "core/base/error.h"
 #include "core/base/rng.h"
@@ -22,7 +23,7 @@ const char *const io_pattern_names[IO_PATTERNS] = {
     [IO_OPTIMIZER] = "optimizer",
 };
 
-/* Where a directory's next request goes. */
+/* The position of a directory's next request. */
 struct stream {
     uint64_t issued, reads, writes; /* requests */
 };
@@ -30,7 +31,7 @@ struct stream {
 struct load;
 
 struct slot {
-    struct st_io_req req; /* first: done() finds the slot by it */
+    struct st_io_req req; /* first member: done() casts it to the slot */
     struct load *load;
     uint32_t dir;
     uint64_t start_ns;
@@ -187,7 +188,7 @@ static double seconds_of(struct timeval t)
     return (double)t.tv_sec + (double)t.tv_usec * 1e-6;
 }
 
-/* The process's: threads of the method, and of the kernel on its behalf, count as well. */
+/* Processor time of the process, which includes threads of the method and kernel threads that work for it. */
 static void cpu_seconds(double *user, double *sys)
 {
     struct rusage usage;
@@ -197,7 +198,8 @@ static void cpu_seconds(double *user, double *sys)
     *sys = seconds_of(usage.ru_stime);
 }
 
-/* The last done() of a burst may have seen the end of the clock: reap() then has nothing more to wait for. */
+/* The last done() of a burst may have found that the time is over: then nothing is in flight, and reap() has nothing to wait
+ * for. */
 static strata_status drive(struct load *l, const struct io_files *files, const struct st_arena *buffers, double seconds)
 {
     double user, sys;

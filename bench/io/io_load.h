@@ -1,6 +1,6 @@
 /* bench/io/io_load.h - a load of reads and writes over files of one or more directories, driven by the calling thread.
  *
- * The files have no name: nothing is left whatever ends the process.  One thread makes every call. */
+ * The files have no name, so nothing is left however the process ends.  One thread makes every call. */
 #ifndef BENCH_IO_IO_LOAD_H
 #define BENCH_IO_IO_LOAD_H
 
@@ -12,7 +12,7 @@
 #define IO_DIRS_MAX 8u
 #define IO_ALIGN    4096u
 
-/* fio's names, and the update's own. */
+/* fio's names, and a pattern for the update. */
 enum io_pattern { IO_READ = 0, IO_WRITE, IO_RW, IO_RANDREAD, IO_RANDWRITE, IO_RANDRW, IO_OPTIMIZER, IO_PATTERNS };
 extern const char *const io_pattern_names[IO_PATTERNS];
 
@@ -20,7 +20,7 @@ struct io_files {
     int fds[IO_DIRS_MAX];
     uint32_t count;
     uint64_t bytes; /* of each */
-    bool direct;    /* all of them */
+    bool direct;    /* true if all files are */
 };
 
 struct io_case {
@@ -30,7 +30,7 @@ struct io_case {
     bool unregistered, poll_device, poll_kernel;
 };
 
-/* What one run moved and took. */
+/* Bytes moved and time taken by one run. */
 struct io_sample {
     uint64_t bytes_read, bytes_written, ops;
     double seconds;                   /* until the last request has ended */
@@ -38,22 +38,21 @@ struct io_sample {
     bool registered;                  /* buffers were registered with the kernel */
 };
 
-/** Create, reserve and write `bytes` (a multiple of IO_ALIGN) in each directory, with random contents; O_DIRECT where all of
- *  them allow it, else a line says which does not.  E_INVAL (no directory), E_NOSPC, E_NOMEM, I/O errors, E_CANCELLED. */
+/** Create, reserve and write `bytes` (a multiple of IO_ALIGN) in each directory, with random contents; O_DIRECT if all of them
+ *  allow it; otherwise a log line says which does not.  E_INVAL (no directory), E_NOSPC, E_NOMEM, I/O errors, E_CANCELLED. */
 strata_status io_files_open(struct io_files *f, const char *const *dirs, uint32_t count, uint64_t bytes);
 void io_files_close(struct io_files *f); /* zeroed is fine */
 
-/** Fill memory with bytes that nothing compresses. */
+/** Fill memory with incompressible bytes. */
 void io_fill(void *base, uint64_t bytes);
 
 /**
- * Keep queue_depth requests per directory in flight for `seconds`; then wait for the last.
+ * Keep queue_depth requests per directory in flight for `seconds`; then wait for the rest.
  *
  * @param buffers  huge-page memory of at least queue_depth * directories * block_bytes
  * @param latency  samples are added; may be NULL
  *
- * E_NOSYS: the method is not on this machine; E_NOMEM; I/O errors; E_CANCELLED.
- */
+ * E_NOSYS: this machine lacks the method; E_NOMEM; I/O errors; E_CANCELLED. */
 strata_status io_run(struct io_sample *out, struct st_latency *latency, const struct io_files *files, const struct io_case *c,
                      const struct st_arena *buffers, double seconds);
 

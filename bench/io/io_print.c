@@ -1,4 +1,4 @@
-/* bench/io/io_print.c - rows of `strata bench io` as a table, and as JSON with fio's names beside ours. */
+/* bench/io/io_print.c - prints the rows of `strata bench io` as a table, or as JSON that also has fio's names. */
 #include "bench/io/io_case.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* A row beside the best of its pattern, and beside fio; NaN: nothing to compare with. */
+/* A row compared with the best row of its pattern and with fio; NaN: nothing to compare with. */
 struct comparison {
     double roof, ratio, fio_ratio, fio_cpu_ratio;
 };

@@ -1,10 +1,11 @@
-/* bench/roofs/bench_link.c - how near do copies through a device's table come to what its links can do?
+/* bench/roofs/bench_link.c - how close do copies through a device's table come to the rate of its links?
  *
- * Upload, download, and both at once (on a device whose calls are done when they return: one after the other).  A repeat is as
- * many copies as make LEAST_BYTES or more (COUNT_MOST at most), handed over at once and waited for at their end, as a lane of the
- * engine has several under way; `seconds` is the least of the repeats, divided by their number.  The roof does the same with the
- * same bytes in turns with ours: on a device with memory of its own bare copies past the table (offload/device/cuda/link_roof.h),
- * on a cpu device a memcpy by the same number of threads between arenas of the same kind. */
+ * Upload, download, and both at once (on a device whose calls are done when they return: one after the other).  A repeat submits
+ * enough copies at once to move LEAST_BYTES or more (COUNT_MOST at most) and waits for all of them, as a lane of the engine has
+ * several in flight; `seconds` is the minimum over the repeats, divided by the number of copies.  The roof moves the same bytes
+ * in turns with the device: on a device with its own memory by bare copies that bypass the table
+ * (offload/device/cuda/link_roof.h), on a cpu device by a memcpy with the same number of threads between arenas of the same kind.
+ */
 #include "bench/bench_setup.h"
 #include "core/base/error.h"
 #include "core/base/size.h"
@@ -17,8 +18,8 @@
 #include <string.h>
 
 #define REPEATS_DEFAULT 9u
-#define LEAST_BYTES     (UINT64_C(8) << 20)  /* of a repeat: a copy of 64 KiB is too short to time */
-#define LEAST_QUEUED    (UINT64_C(64) << 20) /* on a device with queues, whose links are faster and whose waits longer */
+#define LEAST_BYTES     (UINT64_C(8) << 20)  /* least bytes of a repeat: a copy of 64 KiB is too short to time */
+#define LEAST_QUEUED    (UINT64_C(64) << 20) /* on a device with queues, which has faster links and longer waits */
 #define PIECE_BYTES     (UINT64_C(256) << 10)
 #define COUNT_MOST      1000u
 #define ALIGN           4096u
@@ -32,11 +33,11 @@ struct link {
     struct bench_setup setup;
     const struct st_device_ops *ops;
     struct st_device *device;
-    unsigned char *on_device;  /* two copies' room: source and target of a repeat never overlap */
-    struct st_arena host;      /* the same; pinned, where the device does that */
-    struct st_arena other;     /* what the plain copy copies to; cpu alone */
+    unsigned char *on_device;  /* room for two copies: source and target of a repeat never overlap */
+    struct st_arena host;      /* the same in host memory; pinned, if the device pins memory */
+    struct st_arena other;     /* target of the plain copy; only for cpu */
     struct st_link_roof *roof; /* NULL: the plain copy is the roof */
-    const char *name;          /* of the device, as it was asked for */
+    const char *name;          /* of the device, as the user gave it */
     uint64_t room;             /* bytes of one copy, at most */
     double copied[DIRECTIONS][BENCH_REPEATS_MAX], plain[DIRECTIONS][BENCH_REPEATS_MAX];
     struct bench_printer printer;
@@ -171,7 +172,7 @@ static strata_status find_device(struct link *l, const char *name)
     return STRATA_OK;
 }
 
-/* Host memory that copies come from and go to, and the roof's. */
+/* Allocates the host memory of the copies and of the roof. */
 static strata_status take_host(struct link *l)
 {
     struct bench_setup *const s = &l->setup;
@@ -202,13 +203,13 @@ static strata_status open_device(struct link *l)
     return l->ops->pin != NULL ? l->ops->pin(l->device, l->host.base, l->host.bytes) : STRATA_OK;
 }
 
-/* Arenas are taken by the workers that copy, as an engine's are. */
+/* The workers that copy also touch the arenas first, as in an engine. */
 static strata_status take(struct link *l)
 {
     strata_status st;
 
     if (l->room > BYTES_MOST)
-        return st_error(STRATA_E_NOFIT, "copies of so many bytes do not fit any memory: lower --bytes");
+        return st_error(STRATA_E_NOFIT, "copies of this many bytes do not fit any memory: lower --bytes");
     l->room = (l->room + ALIGN - 1) / ALIGN * ALIGN;
     st = take_host(l);
     if (st == STRATA_OK)

@@ -1,11 +1,11 @@
 /* bench/roofs/bench_ops.c - how much of the processor the decoder's ops reach at GPT-2's and nano's shapes.
  *
- * Matmul: GF/s of the op, in blocks over all workers; the roof is the same product as one library call on one thread, times
- * the workers.  Attention counts the whole square, as the model's FLOPs do, though half of it is not computed.  The
- * other ops: ns per element for every table of kernels, and the ratio of the bytes they must move per second (reads and
- * writes of whole tensors, each once per pass) to those of the device's copy over the same number of elements.
+ * Matmul: GF/s of the op, in blocks over all workers; the roof is the same product as one library call on one thread, times the
+ * workers.  Attention counts the whole square, as the model's FLOPs do, though half of it is not computed. Other ops: ns per
+ * element for every table of kernels, and the ratio of the bytes per second that they must move (whole tensors, read or written
+ * once per pass) to the rate of the device's copy of as many elements.
  *
- *     bench_ops [WORKERS [REPEATS]]      minimum and median of the repeats; tables take turns, least times count */
+ *     bench_ops [WORKERS [REPEATS]]      prints minimum and median of the repeats; tables take turns, and minimum times count */
 #include "core/system/clock.h"
 #include "core/system/workers.h"
 #include "offload/device/device.h"
@@ -20,8 +20,8 @@
 
 struct bench {
     struct st_workers *workers;
-    struct st_device *dev;                /* of tables[]: the one in use */
-    struct st_device *tables[TABLES_MAX]; /* best first; all work in the first one's arena */
+    struct st_device *dev;                /* the one of tables[] in use */
+    struct st_device *tables[TABLES_MAX]; /* best first; all use the first one's arena */
     const char *table_names[TABLES_MAX];
     uint32_t table_count;
     const struct st_device_ops *ops;
@@ -48,7 +48,7 @@ static struct seconds measure(struct bench *b, run_fn *run, const void *arg)
 {
     double seconds[REPEATS_MAX];
 
-    for (uint32_t i = 0; i <= b->repeats; i++) { /* the first prepares */
+    for (uint32_t i = 0; i <= b->repeats; i++) { /* the first run prepares */
         const uint64_t start = st_clock_ns();
 
         if (run(b, arg) != STRATA_OK) {
@@ -300,7 +300,7 @@ static void fill(unsigned char *p, uint64_t bytes)
         h[i] = (uint16_t)(0x3e80 + (i * 2654435761u >> 13) % 256 + (i % 3 == 0 ? 0x8000u : 0));
 }
 
-/* A device per table; all but the first have next to no arena. */
+/* Opens a device per table; all but the first have a minimal arena. */
 static strata_status open_tables(struct bench *b)
 {
     struct st_device_opts opts = {.arena_bytes = ARENA_BYTES, .workers = b->workers};

@@ -1,4 +1,4 @@
-/* bench/roofs/layouts.h - the optimizer states that a bench walks, plane by plane, and what a pass over them moves.
+/* bench/roofs/layouts.h - the optimizer states that a bench uses, plane by plane, and the bytes that a pass over them moves.
  *
  * Bytes that must cross the memory bus once per parameter, reads + writes (8-bit moments: 1/64 more each way for the scales of
  * each moment):
@@ -54,7 +54,7 @@ struct bench_layout_info {
     strata_dtype grad_dtype;
 };
 
-/* Here, so that the loops of each instruction set fold what it says. */
+/* Defined in the header so that the loops of each instruction set can fold the constants. */
 static const struct bench_layout_info bench_layouts[BENCH_LAYOUT_COUNT] = {
     [BENCH_SPLIT] = {"split", ST_RULE_ADAM, BENCH_MASTER_SPLIT, ST_MOMENTS_F32, STRATA_BF16},
     [BENCH_FULL] = {"full", ST_RULE_ADAM, BENCH_MASTER_COPIED, ST_MOMENTS_F32, STRATA_BF16},
@@ -77,14 +77,14 @@ uint64_t bench_plane_bytes(enum bench_layout layout, enum bench_plane plane, uin
 struct bench_traffic {
     uint64_t read, written;
 };
-/** What one pass over all planes of the layout reads and writes. */
+/** Bytes that one pass over all planes of the layout reads and writes. */
 struct bench_traffic bench_layout_traffic(enum bench_layout layout, uint64_t params);
 
 /** Whether a step of this rule divides and takes a square root for each element. */
 bool bench_rule_divides(enum st_rule rule);
 
-/** Mark the layouts that words name, each a name or several with commas between; no words: all.
- *  E_INVAL: there is no such layout; the sentence lists them. */
+/** Mark the layouts that `words` name, each word one name or several separated by commas; no words: all. E_INVAL: there is no
+ *  such layout; the sentence lists the known ones. */
 strata_status bench_layouts_choose(bool chosen[BENCH_LAYOUT_COUNT], const char *const *words, uint32_t count);
 
 #endif

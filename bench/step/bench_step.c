@@ -1,11 +1,12 @@
-/* bench/step/bench_step.c - a training step under each schedule: predicted before it runs, run, and held against its bounds.
+/* bench/step/bench_step.c - a training step under each schedule: predicts it, runs it, and compares it with its bounds.
  *
- * Rates that this machine lends (disk and update; on cpu and cuda links and matmuls as well) are probed before the first step,
- * between the steps and after them, never taken from the run; their medians give the bounds.  The prediction uses the first probe
- * alone, as a machine file made before the run would.  A paced device's links and compute are the machine file's.
+ * The rates that come from this machine (disk and update; on cpu and cuda also links and matmuls) are probed before the first
+ * step, between the steps and after them, and never taken from the run itself; their medians give the bounds.  The prediction
+ * uses only the first probe, like a machine file made before the run.  The links and the compute of a paced device come from the
+ * machine file.
  *
- * Several budgets of the device's memory run the configuration's own schedule in turns, every other round backwards; what the
- * smaller ones cost is the median step of the largest by theirs. */
+ * With several budgets of device memory, the configuration's own schedule runs with each in turns, in reverse order every other
+ * round; the cost of a smaller budget is the median step of the largest budget divided by its own. */
 #include "bench/step/step_case.h"
 #include "core/base/error.h"
 #include "core/base/print.h"
@@ -29,7 +30,7 @@ struct variant {
     enum st_accumulation accumulation;
 };
 
-/* --load: compute takes so many times what the busiest other resource takes. */
+/* --load: scales compute to take this many times as long as the busiest other resource. */
 static strata_status scale_compute(struct step_bench *b, const struct st_policy *policy)
 {
     struct st_plan *plan = NULL;
@@ -85,7 +86,7 @@ static double predicted(const struct st_plan *plan, const struct st_machine *mac
     return *st == STRATA_OK ? sim.seconds : NAN;
 }
 
-/* Both arenas lie in this machine's memory, whatever a file says of the one that is rehearsed; a GPU's own does not. */
+/* Both arenas are in this machine's memory, whatever a file says about the rehearsed machine; a GPU's own memory is not. */
 static strata_status check_memory(const struct step_bench *b, const struct st_plan *plan)
 {
     const uint64_t available = st_topology_memory_available(b->opts->topology);
@@ -116,7 +117,7 @@ static strata_status plan_case(struct step_bench *b, struct step_case *c, const 
     return st;
 }
 
-/* Bounds from the rates of the case's own probes. */
+/* Computes the bounds from the rates of the case's own probes. */
 static void settle(struct step_case *c)
 {
     struct st_machine rates;
@@ -132,7 +133,7 @@ static void free_cases(struct step_case *cases, uint32_t count)
     free(cases);
 }
 
-/* --- one budget: every schedule after the other --- */
+/* --- one budget: the schedules one after the other --- */
 
 static void name_variant(char name[64], const struct variant *v, bool accumulates)
 {
@@ -145,7 +146,7 @@ static void name_variant(char name[64], const struct variant *v, bool accumulate
                                                          : " horizontal");
 }
 
-/* The config's own first. */
+/* Lists the schedules, the config's own first. */
 static uint32_t list_variants(const struct step_bench *b, const struct st_policy *policy, struct variant out[CASES_MAX])
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
@@ -251,7 +252,7 @@ static strata_status run_budgets(struct step_bench *b, const struct st_policy *p
 
 /* --- all --- */
 
-/* "auto" resolved, by the planner itself. */
+/* Lets the planner itself resolve "auto". */
 static strata_status resolve_policy(const struct step_bench *b, struct st_policy *policy)
 {
     struct st_plan *plan = NULL;

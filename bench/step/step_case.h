@@ -1,5 +1,5 @@
-/* bench/step/step_case.h - the parts of bench step: a schedule with a budget of the device's memory, what its runs measured, its
- * row.
+/* bench/step/step_case.h - the parts of bench step: a case is a schedule with a budget of device memory, the measurements of its
+ * runs, and its row.
  *
  * bench_step.c decides what runs and when, step_run.c runs it, step_row.c prints.  One thread calls. */
 #ifndef BENCH_STEP_STEP_CASE_H
@@ -17,40 +17,41 @@ struct step_case {
     struct st_machine machine; /* with its budget, and the rates of the first probe */
     struct st_plan *plan;
     struct st_figures figures; /* at the rates of the first probe; at the end, the medians of all */
-    double forecast;           /* seconds; NaN: not to be had */
+    double forecast;           /* predicted seconds; NaN: not available */
     struct st_machine probed[STEP_PROBES];
     uint32_t probe_count;
     double seconds[BENCH_REPEATS_MAX], stall_ms[BENCH_REPEATS_MAX]; /* [done] */
     double upload_ms[BENCH_REPEATS_MAX], download_ms[BENCH_REPEATS_MAX];
     uint32_t done;
     struct st_traffic moved; /* of one steady step */
-    double beside_bytes;     /* device memory that driver and libraries took beside the arena, the most seen; NaN: unknown */
+    double beside_bytes;     /* the most device memory seen in use by driver and libraries beside the arena; NaN: unknown */
 };
 
 struct step_bench {
     const struct bench_step_opts *opts;
-    struct bench_setup setup; /* hooks and steps alone */
+    struct bench_setup setup; /* only hooks and steps */
     struct bench_opts common;
-    struct st_machine machine; /* as the file says, with this machine's first probe */
+    struct st_machine machine; /* as in the file, with this machine's first probe */
     struct bench_printer printer;
     bool disk;
-    struct st_matmul_ceiling ceiling; /* the best of all turns */
+    struct st_matmul_ceiling ceiling; /* the best of all its measurements */
     int32_t *tokens, *targets;
 };
 
 /* step_run.c */
 
-/** Probe what this machine lends to the device, into *machine; the other rates stay. */
+/** Probe the rates that come from this machine into *machine; the other rates stay. */
 strata_status step_probe(const struct step_bench *b, struct st_machine *machine);
-/** Run until the case has `until` steps: an engine of its own, from loading the weights on.  Before it the ceiling and all rates
- * are measured, between its steps the rates of what it leaves free, after it those of a device with memory of its own. */
+/** Run until the case has `until` steps, with an engine of its own that loads the weights.  Measures the ceiling and all rates
+ *  before the engine exists, the rates of resources that it leaves free between its steps, and the rates of a device with its own
+ *  memory after it is gone. */
 strata_status step_run(struct step_bench *b, struct step_case *c, uint32_t until);
-/** Medians of the probes over the case's machine. */
+/** Put the medians of the probes in place of the rates of the case's machine. */
 void step_median_rates(struct st_machine *out, const struct step_case *c);
 
 /* step_row.c */
 
-/** @param fastest  median seconds of the case with the largest budget; NaN: there is one budget alone. */
+/** @param fastest  median seconds of the case with the largest budget; NaN: there is only one budget. */
 void step_print_row(struct step_bench *b, const struct step_case *c, double fastest);
 
 #endif

@@ -1,13 +1,13 @@
-/* bench/step/step_row.c - what a case of bench step measured, as a row and for people as a sentence below it. */
+/* bench/step/step_row.c - prints the results of a case of bench step as a row and, for people, as a sentence below it. */
 #include "bench/step/step_case.h"
 #include "core/base/print.h"
 #include "core/trace/stats.h"
 
 #include <math.h>
 
-#define HIDDEN 12u /* of the numbers: in the sentence, not in the table */
+#define HIDDEN 12u /* numbers that are in the sentence but not in the table */
 
-/* Numbers that are not there are NaN. */
+/* Numbers that are not available are NaN. */
 struct figures {
     double seconds, bound, mfu, upload, download, practicality;
 };
@@ -17,7 +17,7 @@ static double over(double a, double b)
     return b > 0 ? a / b : NAN;
 }
 
-/* Bytes per second of a step's copies while their lane was busy, by what the link gave to the same copies alone. */
+/* The rate of a step's copies while their lane was busy, divided by the rate of the link for the same copies alone. */
 static double link_ratio(uint64_t bytes, const double *busy_ms, uint32_t count, double alone)
 {
     return bytes == 0 ? NAN : over(over((double)bytes, bench_median(busy_ms, count) * 1e-3), alone);

@@ -1,6 +1,7 @@
-/* bench/step/step_run.c - one case of bench step: an engine that runs, and probes around it.
+/* bench/step/step_run.c - one case of bench step: runs an engine, and probes around it.
  *
- * A device with memory of its own is probed while no engine holds that memory; the rest of the machine between the steps, too. */
+ * A device with its own memory is probed while no engine holds that memory; the rest of the machine is also probed between the
+ * steps. */
 #include "bench/step/step_case.h"
 #include "core/base/error.h"
 #include "offload/config/config_options.h"
@@ -10,11 +11,11 @@
 #include <math.h>
 #include <string.h>
 
-#define WARM_UPS   2u /* the first step has no update pending, the second a cold disk */
-#define BETWEEN    4u /* probes between the steps of one run, at most */
+#define WARM_UPS   2u /* the first step has no update pending, and the second has a cold disk */
+#define BETWEEN    4u /* the most probes between the steps of one run */
 #define RATE_COUNT 10u
 
-/* Rates that probes renew. */
+/* The i-th rate that probes measure. */
 static double *rate_at(struct st_rates *r, uint32_t i)
 {
     double *const rates[RATE_COUNT] = {&r->matmul_flops, &r->block_flops, &r->head_flops, &r->upload, &r->download,
@@ -78,7 +79,7 @@ strata_status step_probe(const struct step_bench *b, struct st_machine *machine)
     return b->opts->device == NULL ? STRATA_OK : probe(b, machine, host_parts(b) | device_parts(b));
 }
 
-/* One more set of rates, what is not probed as it was the last time; once all places are taken, none. */
+/* Adds a set of rates: probes `what` again and copies the other rates from the last set.  Does nothing once the table is full. */
 static strata_status probe_again(struct step_bench *b, struct step_case *c, unsigned what)
 {
     struct st_machine *m = &c->probed[c->probe_count];
@@ -131,7 +132,7 @@ static void take_result(struct step_case *c, const struct st_step_result *result
     c->moved = result->bytes;
 }
 
-/* At the rates of a run: what they are changes no time, but a schedule may be what keeps the losses finite. */
+/* Uses the learning rates of a real run: they do not affect the time, but a schedule may be needed to keep the losses finite. */
 static strata_status run_step(const struct step_bench *b, struct st_engine *engine, struct st_step_result *result)
 {
     st_config_set_rates(b->opts->config, engine);
@@ -161,7 +162,7 @@ static strata_status measured_steps(struct step_bench *b, struct step_case *c, s
 
 /* --- an engine --- */
 
-/* NaN: the device's memory is the host's. */
+/* Free device memory; NaN: the device uses host memory. */
 static double free_memory(const struct step_bench *b)
 {
     struct st_device_memory memory;

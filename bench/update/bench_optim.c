@@ -1,13 +1,13 @@
-/* bench/update/bench_optim.c - how near does an optimizer on the CPU come to what memory and arithmetic allow?
+/* bench/update/bench_optim.c - how close does an optimizer on the CPU come to the limits of memory and arithmetic?
  *
  * Each layout's kernels (bench/roofs/layouts.h) at several sizes of one tensor, against the lower of two roofs of the same turns:
  *   memory      the faster of two streams over the same planes, in memory or in caches as they are
- *   arithmetic  where a rule divides and takes square roots: the same kernel over shares that stay in the second-level caches, on
+ *   arithmetic  if a rule divides and takes square roots: the same kernel over shares that stay in the second-level caches, on
  *               as many threads
- * Variants take turns, so that all see the same machine; `seconds` is the least of the repeats and the ratio is between least
- * times, `seconds_median` tells how noisy it was.  A small tensor's repeat is many calls, each timed by itself and begun when the
- * workers have gone to sleep, as they have between the steps of a training run.  Last comes what no roof can beat: one division
- * and one square root per element, from registers. */
+ * Variants take turns, so that all see the same machine; `seconds` is the minimum over the repeats, the ratio compares minimum
+ * times, and `seconds_median` shows how noisy the measurement was.  For a small tensor a repeat is many calls, each timed
+ * separately and started after the workers have gone to sleep, as they do between the steps of a training run.  The last row is
+ * an upper limit for every roof: one division and one square root per element, from registers. */
 #include "bench/update/huge_pages.h"
 #include "bench/update/planes.h"
 #include "core/base/error.h"
@@ -28,21 +28,21 @@
 #define ONE_CALL_PARAMS  (UINT64_C(4) << 20) /* ... which one call of this size takes */
 #define TRIAL_ROUNDS     4u
 #define ITEMS_PER_THREAD 16u
-#define PLACES           4u /* of shares, in turns */
+#define PLACES           4u /* places for the shares, used in turns */
 #define ROUNDS_MAX       100000u
 #define ASLEEP_NS        50000u /* a worker sleeps a few microseconds after a call */
-#define DIVIDE_ROUNDS    10000u /* of an item: some hundred microseconds */
+#define DIVIDE_ROUNDS    10000u /* rounds of an item: some hundred microseconds */
 #define UNITS_TEXT_BYTES 64u
 
 static const uint64_t sizes_default[] = {UINT64_C(4) << 10, UINT64_C(64) << 10, UINT64_C(1) << 20, UINT64_C(16) << 20};
 
-/* One way to do a case, and what it took. */
+/* One way to run a case, and its times. */
 struct variant {
     struct bench_pass pass;
     uint64_t calls;                       /* of one repeat */
-    uint64_t rounds;                      /* over each share, for the arithmetic roof */
+    uint64_t rounds;                      /* passes over each share, for the arithmetic roof */
     double seconds[BENCH_REPEATS_MAX];    /* of a call */
-    double arithmetic[BENCH_REPEATS_MAX]; /* of as many parameters within the caches */
+    double arithmetic[BENCH_REPEATS_MAX]; /* of as many parameters that stay in the caches */
 };
 
 struct optim {
@@ -118,7 +118,7 @@ static void print_case(struct optim *o)
     }
 }
 
-/* Threads and pages, for people. */
+/* Prints threads and kernel pages, for people. */
 static void print_machine(const struct optim *o, bool bound)
 {
     const double huge = bench_huge_fraction(o->planes.arena.base, o->planes.arena.bytes);
@@ -130,14 +130,14 @@ static void print_machine(const struct optim *o, bool bound)
              threads == 1 ? "" : "s", bound ? "bound to " : "not bound: the system refuses", bound ? units : "",
              st_size_text(size, o->planes.arena.bytes));
     if (isnan(huge))
-        st_print(o->printer.file, "on pages of a size that the system does not tell\n");
+        st_print(o->printer.file, "on pages of unknown size\n");
     else
         st_print(o->printer.file, "%.0f %% of them on huge pages\n", huge * 100);
 }
 
 /* --- a case: one layout at one size --- */
 
-/* A worker that waits is asleep soon; a caller that sleeps, too, might be woken late. */
+/* Spins: waiting workers soon fall asleep, while a caller that sleeps might be woken late. */
 static void let_workers_sleep(void)
 {
     const uint64_t until_ns = st_clock_ns() + ASLEEP_NS;
@@ -160,7 +160,8 @@ static double run_calls(struct optim *o, const struct variant *v)
     return sum / (double)v->calls;
 }
 
-/* As many workers as a call has: all of them, in turns short enough for one that comes late; or one turn for each. */
+/* As many items as occupy the workers of a call: for all workers, enough short turns that one may come late; otherwise one turn
+ * each. */
 static uint64_t share_items(const struct optim *o)
 {
     const uint32_t threads = bench_planes_threads(&o->planes);
@@ -168,7 +169,7 @@ static uint64_t share_items(const struct optim *o)
     return threads > 1 && threads == o->setup.threads ? threads * ITEMS_PER_THREAD : threads;
 }
 
-/* Seconds of as many parameters as a call has. */
+/* Seconds for as many parameters as a call has. */
 static double run_arithmetic(struct optim *o, const struct variant *v, uint32_t repeat)
 {
     const struct bench_share_turns turns = {.place = repeat % PLACES, .items = share_items(o), .rounds = v->rounds};
@@ -184,7 +185,7 @@ static uint64_t count_for(double seconds, uint64_t most)
     return count < (double)most ? (uint64_t)count : most;
 }
 
-/* How often each variant runs in a repeat, from a second, warm run. */
+/* Sets how often each variant runs in a repeat, from a second, warm run. */
 static void size_samples(struct optim *o, struct variant *v, bool arithmetic)
 {
     const struct bench_share_turns trial = {.items = share_items(o), .rounds = TRIAL_ROUNDS};
@@ -213,7 +214,7 @@ static void prepare_case(struct optim *o, enum bench_layout layout, uint64_t par
         size_samples(o, &o->variants[i], arithmetic);
 }
 
-/* The variants in turns. */
+/* Runs the variants in turns. */
 static strata_status run_case(struct optim *o, enum bench_layout layout, uint64_t params)
 {
     prepare_case(o, layout, params);

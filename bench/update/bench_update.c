@@ -1,15 +1,15 @@
-/* bench/update/bench_update.c - how near does the update of a whole state come to the slowest of disk, memory and compute?
+/* bench/update/bench_update.c - how close does the update of a whole state come to the slowest of disk, memory and compute?
  *
  * An engine with an empty forward and backward (bench/null_model.h) makes an update pending and flushes it, repeatedly.  Between
- * backward and flush, in the same seconds, the roofs of what the flush will need are measured; by then what backward read ahead
- * has arrived, and the flush counts only what it moves itself.
- *   memory   26 bytes per parameter, and what the disk brings and takes, at the rate of a stream (bench/update/planes.h)
+ * backward and flush it measures the roofs of the resources that the flush will need; by then the data that backward read ahead
+ * has arrived, and the flush counts only the bytes that it moves itself.
+ *   memory   26 bytes per parameter, plus the bytes read from and written to disk, at the rate of a stream
+ *   (bench/update/planes.h)
  *   compute  the kernel alone over as many parameters in memory
  *   read, write, mixed  the bytes of the flush at the rates of st_probe_run() on the same directory, block and depth
- * Of the two probes before and after an update the faster counts.  The bound is the largest of the medians over the updates; a
- * perfect schedule would take so long.  Checksums of what came from disk are in the update's time and not in the bound.
- * After each update, the schemes of other systems that the options name (bench/update/scheme.h) take their turn over as many
- * parameters. */
+ * The faster of the two probes before and after an update counts.  The bound is the largest of the medians over the updates: the
+ * time of a perfect schedule.  The update's time includes checksums of the data read from disk; the bound does not.  After each
+ * update, the schemes of other systems that the options name (bench/update/scheme.h) run over as many parameters. */
 #include "bench/null_model.h"
 #include "bench/update/planes.h"
 #include "bench/update/scheme.h"
@@ -21,7 +21,7 @@
 #include <string.h>
 
 #define PARAMS_DEFAULT  (UINT64_C(32) << 20)
-#define PROBE_PARAMS    (UINT64_C(16) << 20) /* planes of the kernel and the stream, at most: their rates do not change beyond */
+#define PROBE_PARAMS    (UINT64_C(16) << 20) /* most parameters of kernel and stream: their rates stay the same beyond */
 #define REPEATS_DEFAULT 5u
 #define SECONDS_MAX     60.0
 #define PROBE_FILE      (UINT64_C(256) << 20)
@@ -42,7 +42,7 @@ struct update {
     double roof[ROOFS]
                [BENCH_REPEATS_MAX + 1]; /* before each update and after the last: seconds of its work there; disk: per byte */
     struct other {
-        struct bench_scheme *scheme; /* NULL: not asked for */
+        struct bench_scheme *scheme; /* NULL: not requested */
         uint64_t bytes_read, bytes_written;
         double seconds[BENCH_REPEATS_MAX];
     } others[BENCH_SCHEME_COUNT];
@@ -91,7 +91,7 @@ static uint64_t state_bytes(const struct update *u)
     return traffic.read + traffic.written;
 }
 
-/* What disturbs a probe only ever slows it: of the two beside an update the faster counts. */
+/* Interference only ever slows a probe, so the faster of the two around an update counts. */
 static double roof_median(const struct update *u, int roof)
 {
     double beside[BENCH_REPEATS_MAX];
@@ -101,7 +101,7 @@ static double roof_median(const struct update *u, int roof)
     return bench_median(beside, u->done);
 }
 
-/* Seconds that the bytes of one update take there; 0: not part of it. */
+/* Seconds that the bytes of one update take at this roof; 0: the update does not use it. */
 static double roof_seconds(const struct update *u, int roof)
 {
     const double bytes[] = {(double)u->moved.read, (double)u->moved.write, (double)(u->moved.read + u->moved.write)};
@@ -120,7 +120,7 @@ static double roof_seconds(const struct update *u, int roof)
 static const char *const extra_names[] = {"read_bytes", "written_bytes", "bound_seconds", "seconds_least",
                                           "params",     "repeats",       "threads"};
 
-/* The schemes beside ours; ratio: our time to theirs. */
+/* Prints the other schemes; ratio: our time to theirs. */
 static void print_others(struct update *u)
 {
     const double ours = bench_median(u->seconds, u->done);
@@ -180,7 +180,7 @@ static void print_rows(struct update *u)
 
     bench_print(&u->printer, &row);
     print_others(u);
-    /* Each roof by itself: the same bytes in its own time. */
+    /* One row per roof: the same bytes in the roof's own time. */
     row.name = "roof";
     row.roof_gb_per_s = row.ratio = NAN;
     row.extra_count = 0;
@@ -221,7 +221,7 @@ static strata_status repeat(struct update *u, uint32_t r)
     return st == STRATA_OK ? update_others(u, r) : st;
 }
 
-/* The first update finds moments of 0 and a cold disk: unmeasured. */
+/* The first update has moments of 0 and a cold disk, so it is not measured. */
 static strata_status warm_up(struct update *u)
 {
     strata_status st = STRATA_OK;

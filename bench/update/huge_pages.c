@@ -1,4 +1,4 @@
-/* bench/update/huge_pages.c - /proc/self/smaps: a line with the range of each mapping, then its figures. */
+/* bench/update/huge_pages.c - /proc/self/smaps: it has a line with the range of each mapping, followed by its figures. */
 #include "bench/update/huge_pages.h"
 #include "core/system/file.h"
 

@@ -10,7 +10,7 @@
 
 #define PARAMS_MOST (UINT64_C(1) << 56) /* their bytes fit 64 bits */
 #define PLANE_ALIGN 64u
-#define HUGE_BYTES  (UINT64_C(2) << 20) /* small planes lie on huge pages, too */
+#define HUGE_BYTES  (UINT64_C(2) << 20) /* small planes are on huge pages, too */
 
 static uint64_t round_up(uint64_t value, uint64_t step)
 {
@@ -103,7 +103,7 @@ uint32_t bench_planes_threads(const struct bench_planes *p)
 
 /* --- fill --- */
 
-/* Element i of a moment around `size`: the scale of its block comes with the block's first. */
+/* Sets element i of a moment to about `size`; the first element of a block also sets the block's scale. */
 static void fill_moment(void *plane, enum st_moment_format format, size_t i, float size, bool negative)
 {
     const float value = (1.0f + (float)(i % 61) / 61.0f) * (negative ? -size : size);
@@ -120,7 +120,7 @@ static void fill_moment(void *plane, enum st_moment_format format, size_t i, flo
         memcpy(&bits, &value, sizeof(bits));
         ((uint16_t *)plane)[i] = (uint16_t)(bits >> 16);
         return;
-    case ST_MOMENTS_8BIT: /* codes in the upper half of a sign's 128, whether there is a sign or not */
+    case ST_MOMENTS_8BIT: /* codes in the upper half of the 128 of one sign, whether or not the code has a sign */
         scales[in_pack / ST_MOMENT_BLOCK] = 2.0f * size;
         pack[ST_NORM_BLOCK / ST_MOMENT_BLOCK * sizeof(float) + in_pack] = (unsigned char)((negative ? 0xc0u : 0x40u) + i % 61);
         return;
@@ -160,7 +160,7 @@ static void fill_item(void *ctx, uint64_t index, uint32_t worker)
         fill_element(p, &bench_layouts[p->layout], i);
 }
 
-/* Planes one after the other, each a little out of step with the one before. */
+/* Lays out planes one after the other, each slightly staggered against the one before. */
 static void carve(struct bench_planes *p)
 {
     uint64_t at = 0;

@@ -1,4 +1,5 @@
-/* bench/update/scheme.c - a ring of chunks between a swap and the workers: read ahead, updated in order, written behind. */
+/* bench/update/scheme.c - a ring of chunks between a swap and the workers: chunks are read ahead, updated in order, and written
+ * behind. */
 #include "bench/update/scheme.h"
 
 #include "bench/update/planes.h"
@@ -23,7 +24,7 @@ const uint32_t bench_scheme_bytes[BENCH_SCHEME_COUNT] = {32, 24};
 
 enum plane { MASTER, MOMENT1, MOMENT2, GRAD, PLANES };
 
-/* A chunk on its way. */
+/* A chunk in progress. */
 struct slot {
     struct bench_scheme *scheme;
     struct st_transfer transfer[PLANES];
@@ -41,8 +42,8 @@ struct bench_scheme {
     uint16_t *weights; /* [params], written by the update */
     uint16_t *noise;   /* [NOISE_ELEMS] bf16 gradients, repeated */
     struct slot slots[SLOTS];
-    uint64_t updates;     /* taken so far */
-    pthread_mutex_t lock; /* guards busy of all slots, and the three below */
+    uint64_t updates;     /* updates done so far */
+    pthread_mutex_t lock; /* guards `busy` of all slots, and the three members below */
     pthread_cond_t ended;
     strata_status status; /* first failure */
     char error[ERROR_BYTES];
@@ -170,7 +171,7 @@ static void update_tile(void *ctx, uint64_t index, uint32_t worker)
                                    stored ? STRATA_F32 : STRATA_BF16, tile_elems(job, at), &job->coef);
 }
 
-/* A gradient as backward leaves it, in the precision that storage keeps. */
+/* Widens a gradient as backward leaves it to the precision that storage keeps. */
 static void widen_tile(void *ctx, uint64_t index, uint32_t worker)
 {
     const struct tile_job *job = ctx;
@@ -205,7 +206,7 @@ static strata_status store_grads(struct bench_scheme *s)
     return st;
 }
 
-/* Chunk that comes at `turn`. */
+/* The chunk that is updated at `turn`. */
 static uint64_t chunk_at(const struct bench_scheme *s, uint64_t turn)
 {
     return s->kind == BENCH_MLP_OFFLOAD && s->updates % 2 == 1 ? s->chunk_count - 1 - turn : turn;
@@ -226,7 +227,7 @@ static strata_status update_all(struct bench_scheme *s)
     strata_status st = STRATA_OK;
 
     for (uint64_t turn = 0; turn < s->chunk_count + ahead && st == STRATA_OK; turn++) {
-        const uint64_t now = turn - ahead; /* its reads began two turns ago */
+        const uint64_t now = turn - ahead; /* the chunk whose reads began two turns ago */
         struct slot *slot = &s->slots[now % SLOTS];
 
         if (turn < s->chunk_count)
@@ -265,7 +266,7 @@ strata_status bench_scheme_update(struct bench_scheme *s, double *seconds, uint6
 
 /* --- open and close --- */
 
-/* Masters of one ordinary value, moments of 0: the first write also makes the extents real. */
+/* Masters of one ordinary value, moments of 0.  The first write also allocates the extents. */
 static strata_status write_state(struct bench_scheme *s)
 {
     strata_status st = STRATA_OK;
@@ -295,12 +296,12 @@ static strata_status take_memory(struct bench_scheme *s)
     if (st != STRATA_OK)
         return st;
     s->noise = (uint16_t *)(void *)s->host.base;
-    s->weights = s->noise + NOISE_ELEMS + BENCH_ITEM_ELEMS; /* a tile may begin at the last of the noise */
+    s->weights = s->noise + NOISE_ELEMS + BENCH_ITEM_ELEMS; /* a tile may begin at the last element of the noise */
     for (uint64_t i = 0; i < NOISE_ELEMS + BENCH_ITEM_ELEMS; i++)
         s->noise[i] = (uint16_t)(0x3a80u + i % 61 + (i % 2 << 15));
     for (uint32_t i = 0; i < SLOTS; i++) {
         s->slots[i].scheme = s;
-        for (uint32_t p = 0; p < PLANES; p++) /* two pages apart, so that planes do not meet in the same sets */
+        for (uint32_t p = 0; p < PLANES; p++) /* two kernel pages apart, so that planes do not compete for the same cache sets */
             s->slots[i].plane[p] = (float *)(void *)(s->ring.base + (i * PLANES + p) * plane);
     }
     return STRATA_OK;
@@ -356,7 +357,7 @@ void bench_scheme_close(struct bench_scheme *s)
     if (s == NULL)
         return;
     if (s->swap != NULL)
-        (void)settle_all(s); /* only that nothing is in flight */
+        (void)settle_all(s); /* only to make sure that nothing is in flight */
     st_swap_close(s->swap);
     st_arena_destroy(&s->host);
     st_arena_destroy(&s->ring);
