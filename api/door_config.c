@@ -1,4 +1,4 @@
-/* api/door_config.c - strata/config.h: a configuration, with what its reader should know of it said at once. */
+/* api/door_config.c - strata/config.h: opens a configuration and logs at once what its user should know about it. */
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IDLE_NAMED_MOST 4u /* keys without effect that are named */
+#define IDLE_NAMED_MOST 4u /* at most this many keys without effect are named */
 
 static bool is_idle(const struct st_config_row *row)
 {
     return row->verdict == ST_VERDICT_NOTICE && (row->origin == ST_ORIGIN_FILE || row->origin == ST_ORIGIN_COMMAND_LINE);
 }
 
-/* Names those that would change results first; the rest is a number. */
+/* Names the keys that would change results first; the rest are only counted. */
 static void log_idle_keys(const struct st_config_source *source)
 {
     char text[512] = "";
@@ -41,8 +41,8 @@ static void log_idle_keys(const struct st_config_source *source)
                text);
 }
 
-/* One line for each value that the file's reader may not expect, all of which are about the update, and one for all keys that
- * have no meaning here. */
+/* One line for each value that the user may not expect, all of which concern the update, and one line for all keys that have no
+ * meaning here. */
 static void log_notices(const struct st_config_source *source, bool forward_only)
 {
     for (uint32_t i = 0; !forward_only && i < st_config_row_count(source); i++)
@@ -57,7 +57,7 @@ static void log_other_problems(const struct st_config_source *source)
         st_log(ST_LOG_ERROR, "%s", st_config_problem_at(source, i));
 }
 
-/* Who set a key; DEFAULT: nobody. */
+/* What set a key; DEFAULT: nothing did. */
 static enum st_config_origin origin_of(const struct st_config_source *source, const char *path)
 {
     for (uint32_t i = 0; i < st_config_row_count(source); i++)

@@ -1,4 +1,4 @@
-/* api/door_data.c - strata/data.h: sequences of token files, by their position. */
+/* api/door_data.c - strata/data.h: sequences of token files, addressed by position. */
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -56,7 +56,7 @@ strata_status strata_data_read(const struct strata_data *data, enum strata_data_
     if (data == NULL || tokens == NULL || targets == NULL)
         return st_handle_missing(__func__, data == NULL ? "data" : tokens == NULL ? "tokens" : "targets");
     if (order != STRATA_DATA_SHUFFLED && order != STRATA_DATA_IN_ORDER)
-        return st_error(STRATA_E_INVAL, "%s: %d is no order", __func__, (int)order);
+        return st_error(STRATA_E_INVAL, "%s: %d is not an order", __func__, (int)order);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         st = read_one(data, order, seed, first + i, tokens + (size_t)i * data->seq, targets + (size_t)i * data->seq);
     return st;

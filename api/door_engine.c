@@ -1,4 +1,4 @@
-/* api/door_engine.c - strata/engine.h: a plan that runs, its calls in order. */
+/* api/door_engine.c - strata/engine.h: runs a plan; checks the order of calls. */
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -12,12 +12,12 @@
 
 #define LR_MOST 1e3
 
-_Static_assert(ST_LANE_COUNT <= STRATA_LANES_MAX, "every lane has its place in a step's result");
+_Static_assert(ST_LANE_COUNT <= STRATA_LANES_MAX, "a step's result has a place for every lane");
 
 /* --- create and destroy --- */
 
-/* Parts in proportion to the directories' rates, where they are known and each holds its part; else NULL, equal parts, for which
- * the plan has found room. */
+/* The directories' rates, for parts in proportion, if they are known and each directory has room for its part; else NULL: equal
+ * parts, for which the plan has found room. */
 static const double *dir_rates(const struct strata_plan *p, const struct st_nvme_opts *nvme)
 {
     uint64_t room = 0;
@@ -27,11 +27,11 @@ static const double *dir_rates(const struct strata_plan *p, const struct st_nvme
     if (st_swap_room(nvme->dirs, nvme->dir_count, p->machine.rates.dir_rates, nvme->block_bytes, &room, NULL) == STRATA_OK &&
         room >= p->plan->program.needed[STRATA_TIER_NVME])
         return p->machine.rates.dir_rates;
-    st_log(ST_LOG_NOTICE, "the nvme directories take equal parts: one of them lacks space for its part by speed");
+    st_log(ST_LOG_NOTICE, "the nvme directories take equal parts: one of them lacks space for a part in proportion to its speed");
     return NULL;
 }
 
-/* Launchers set OMP_NUM_THREADS to 1 for every program: not obeyed, and not in silence. */
+/* Launchers set OMP_NUM_THREADS to 1 for every program; strata does not obey it, and says so. */
 static void log_omp_threads(const struct strata_plan *p)
 {
     const char *text = getenv("OMP_NUM_THREADS");
@@ -64,13 +64,14 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
     opts.nvme.fake_latency_us = o->fake_latency_us;
     opts.trace = e->trace;
     st = st_engine_create(&e->engine, &opts);
-    return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st; /* from here on its space is taken: a disk that fills is one that fails */
+    return st == STRATA_E_NOSPC ? STRATA_E_NOFIT
+                                : st; /* after this the space is allocated, and a disk that fills is an I/O failure */
 }
 
 static strata_status check_plan(const struct strata_plan *plan)
 {
     if (!plan->plan->fits)
-        return st_error(STRATA_E_INVAL, "a plan that does not fit makes no engine");
+        return st_error(STRATA_E_INVAL, "an engine cannot be created from a plan that does not fit");
     if (st_handle_only_plans(plan->model))
         return st_error(STRATA_E_INVAL,
                         "the model was opened for planning alone: set its use to STRATA_USE_TRAIN, _EVAL or _GENERATE");
@@ -131,7 +132,7 @@ void strata_abandon(void)
 
 /* --- weights --- */
 
-/* A source of weights, and who watches it being read.  Workers read, several at once. */
+/* A source of weights whose progress is reported.  Several workers read at once. */
 struct watched_source {
     struct st_weight_source source;
     const struct strata_model *model;
@@ -176,7 +177,7 @@ strata_status strata_engine_load(struct strata_engine *engine)
         return st_handle_missing(__func__, "engine");
     st = load(engine);
     engine->loaded = st == STRATA_OK;
-    st_hf_reader_close(engine->plan->model->reader); /* its files were open long enough */
+    st_hf_reader_close(engine->plan->model->reader); /* its files are no longer needed */
     engine->plan->model->reader = NULL;
     return st;
 }
@@ -238,7 +239,7 @@ strata_status strata_engine_step(struct strata_engine *engine, const int32_t *to
     struct strata_step step = {0};
     struct st_step_result r;
 
-    if (st == STRATA_OK && result != NULL) /* a size that is none is found before anything runs */
+    if (st == STRATA_OK && result != NULL) /* an invalid struct size is found before anything runs */
         st = st_handle_result(result, sizeof(step), &step, sizeof(step), "strata_step");
     if (st != STRATA_OK)
         return st;
@@ -296,8 +297,8 @@ strata_status strata_engine_forward(struct strata_engine *engine, const int32_t 
     if (m->use != STRATA_USE_GENERATE)
         return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than generation", __func__);
     if (count == 0 || count > m->seq || (uint64_t)position + count > m->context)
-        return st_error(STRATA_E_INVAL, "%s: %u tokens at position %u: 1 to %u at a time, %u in all have room", __func__, count,
-                        position, m->seq, m->context);
+        return st_error(STRATA_E_INVAL, "%s: %u tokens at position %u: 1 to %u at a time and %u in all are possible", __func__,
+                        count, position, m->seq, m->context);
     return st_engine_forward(engine->engine, tokens, count, position, logits);
 }
 

@@ -1,4 +1,4 @@
-/* api/door_eval.c - strata_engine_eval_data(): forward over all of the data, a step's sequences at a time. */
+/* api/door_eval.c - strata_engine_eval_data(): runs forward over all of the data, one step's sequences at a time. */
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* What was looked at so far, and room for the tokens of a step. */
+/* What has been evaluated so far, and room for the tokens of a step. */
 struct evaluation {
     uint32_t sequences;        /* of a step */
     int32_t *tokens, *targets; /* [sequences * seq] */
@@ -71,7 +71,7 @@ strata_status strata_engine_eval_data(struct strata_engine *engine, const struct
     struct strata_eval r = {0};
     size_t count;
 
-    if (st == STRATA_OK) /* a size that is none is found before anything runs */
+    if (st == STRATA_OK) /* an invalid struct size is found before anything runs */
         st = st_handle_result(result, sizeof(r), &r, sizeof(r), "strata_eval");
     if (st != STRATA_OK)
         return st;

@@ -1,4 +1,4 @@
-/* api/door_export.c - a trained model as a directory: begun before the run, written after it. */
+/* api/door_export.c - exports a trained model as a directory: begins it before the run and writes it after. */
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -58,8 +58,8 @@ static strata_status write_model(struct strata_engine *engine, struct strata_exp
 
     if (st != STRATA_OK)
         return st;
-    x->writer = NULL; /* commit takes it */
-    st_ending_hold(); /* all of its files, or none */
+    x->writer = NULL; /* commit frees it */
+    st_ending_hold(); /* so that a signal finds all of its files or none */
     st = st_hf_writer_commit(writer);
     st_ending_release();
     return st;

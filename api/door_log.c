@@ -6,7 +6,7 @@
 
 _Static_assert((int)STRATA_LOG_DEBUG == (int)ST_LOG_DEBUG && (int)STRATA_LOG_ERROR == (int)ST_LOG_ERROR, "the same levels");
 
-static strata_log_fn *user_sink; /* set at the start, before other threads */
+static strata_log_fn *user_sink; /* set at the start, before there are other threads */
 
 static void pass_on(void *ctx, enum st_log_level level, const char *line)
 {

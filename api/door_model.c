@@ -1,4 +1,4 @@
-/* api/door_model.c - strata/model.h: a preset or a directory, as a configuration wants it run. */
+/* api/door_model.c - strata/model.h: opens a preset or a directory as the configuration asks. */
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #define SEQ_DEFAULT_MAX 1024u
-#define PROMPT_ROWS_MAX 256u /* tokens of a prompt in one call: the weights cross the links once for so many */
+#define PROMPT_ROWS_MAX 256u /* tokens of a prompt in one call; each call moves the weights over the links once */
 
 strata_status strata_device_check(const char *device)
 {
@@ -34,7 +34,7 @@ static bool is_directory(const char *path)
     return !st_fault_refuses("model.stat") && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* ORG/NAME, as models are called where they are published. */
+/* True for ORG/NAME, the form of names on the Hugging Face hub. */
 static bool is_hub_id(const char *name)
 {
     const char *slash = strchr(name, '/');
@@ -78,8 +78,8 @@ static void size_sequence(struct strata_model *m, const struct strata_model_opts
         m->seq = config->window;
 }
 
-/* The cache holds the prompt and what is asked for, within the context; a number of tokens that nobody asked for stays within the
- * window, too.  One that was asked for and leaves the window is refused with the model's other sizes. */
+/* The cache holds the prompt and the requested tokens, within the context.  A default number of tokens also stays within the
+ * window; a requested number that exceeds the window is refused together with the model's other sizes. */
 static strata_status size_generation(struct strata_model *m, const struct strata_model_opts *o,
                                      const struct st_model_config *config)
 {
@@ -91,14 +91,14 @@ static strata_status size_generation(struct strata_model *m, const struct strata
     if (o->prompt_tokens == 0)
         return st_error(STRATA_E_INVAL, "generation needs a prompt of one token or more: set prompt_tokens");
     if (o->prompt_tokens >= room)
-        return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the %s of %s is %u: no room for another one", o->prompt_tokens,
-                        windowed ? "sliding window" : "context", m->name, room);
+        return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the %s of %s is %u: there is no room for another one",
+                        o->prompt_tokens, windowed ? "sliding window" : "context", m->name, room);
     m->context = wanted < most ? (uint32_t)wanted : most;
     m->seq = o->prompt_tokens < PROMPT_ROWS_MAX ? o->prompt_tokens : PROMPT_ROWS_MAX;
     return STRATA_OK;
 }
 
-/* Explicitly no bf16 means fp32 here, where DeepSpeed would cast nothing. */
+/* bf16 explicitly switched off means fp32 here, whereas DeepSpeed would cast nothing. */
 static strata_status note_widening(const struct strata_model *m, const struct strata_config *config)
 {
     strata_dtype stored = STRATA_F32;
@@ -112,10 +112,10 @@ static strata_status note_widening(const struct strata_model *m, const struct st
     return st;
 }
 
-/* The file names no precision: that of the weights, which nothing casts. */
+/* The file names no precision: take that of the stored weights, which nothing casts. */
 static strata_status take_stored_dtype(struct strata_model *m, const struct strata_config *config)
 {
-    strata_dtype stored = STRATA_F32; /* what a preset's weights are drawn in */
+    strata_dtype stored = STRATA_F32; /* the dtype in which a preset's weights are drawn */
     strata_status st;
 
     if (m->config.dtype != STRATA_DTYPE_INVALID)
@@ -147,7 +147,7 @@ uint32_t st_handle_workers(const struct strata_model *m)
 static strata_status read_config(struct st_model_config *config, struct strata_model *m)
 {
     if (is_preset(m->name) && is_directory(m->name))
-        st_log(ST_LOG_NOTICE, "%s is a preset and a directory here: taken as the preset; for the directory say --model ./%s",
+        st_log(ST_LOG_NOTICE, "%s is both a preset and a directory here: using the preset; for the directory say --model ./%s",
                m->name, m->name);
     m->is_dir = !is_preset(m->name) && (strchr(m->name, '/') != NULL || is_directory(m->name));
     if (m->is_dir && !is_directory(m->name))
@@ -219,13 +219,13 @@ static strata_status take_opts(struct strata_model *m, const struct strata_confi
     return st == STRATA_OK ? st_handle_text(&m->machine, o->machine) : st;
 }
 
-/* A plan may be for the paced device, which benches run. */
+/* A plan may be for the paced device, which benches use. */
 static strata_status check_opts(const struct strata_model_opts *o)
 {
     if (o->model == NULL)
         return st_error(STRATA_E_INVAL, "no model is named: set model to a preset or a directory");
     if ((unsigned)o->use > STRATA_USE_PLAN)
-        return st_error(STRATA_E_INVAL, "use %u of a model: STRATA_USE_TRAIN to STRATA_USE_PLAN, 0 to %u, are there",
+        return st_error(STRATA_E_INVAL, "a model cannot have use %u: use STRATA_USE_TRAIN to STRATA_USE_PLAN, 0 to %u",
                         (unsigned)o->use, (unsigned)STRATA_USE_PLAN);
     if (o->device == NULL || (o->use == STRATA_USE_PLAN && strcmp(o->device, "paced") == 0))
         return STRATA_OK;

@@ -1,4 +1,4 @@
-/* api/door_plan.c - strata/plan.h: the machine, the plan for it, and what its rates change. */
+/* api/door_plan.c - strata/plan.h: describes the machine, plans for it, and plans again when its rates are known. */
 #include "api/handles.h"
 #include "api/plan_report.h"
 #include "core/base/error.h"
@@ -13,7 +13,7 @@
 
 /* --- the machine --- */
 
-/* The plan may be for another machine: what its file says holds where the configuration says nothing. */
+/* The plan may be for another machine: its file's capacities apply if the configuration gives none. */
 static void take_capacities(struct strata_plan *p)
 {
     const struct st_machine *file = &p->model->file;
@@ -63,7 +63,7 @@ static strata_status find_machine(struct strata_plan *p)
     machine_opts(&here, p->model);
     if (!uses_nvme(&p->model->config) || (foreign && p->model->file.capacity.bytes[STRATA_TIER_NVME] != 0))
         here.nvme.dir_count = 0;
-    /* The plan for a foreign machine with its device's bytes asks nothing of a GPU here. */
+    /* A plan for another machine whose file gives the device's bytes does not query a GPU here. */
     here.device = foreign && p->model->file.capacity.bytes[STRATA_TIER_DEVICE] != 0 ? "cpu" : p->model->device;
     st = st_machine_here(&p->machine, &here);
     if (st != STRATA_OK || p->model->machine == NULL)
@@ -74,7 +74,7 @@ static strata_status find_machine(struct strata_plan *p)
     return STRATA_OK;
 }
 
-/* Budgets that follow from a limit of the shell's are told with it. */
+/* If budgets follow from a ulimit, the sentence names it. */
 static strata_status name_ulimit(const struct strata_plan *p, strata_status st)
 {
     char have[24];
@@ -85,7 +85,7 @@ static strata_status name_ulimit(const struct strata_plan *p, strata_status st)
                     st_size_text(have, st_topology_memory_limit(p->model->topology)));
 }
 
-/* Budgets may be larger than the machine: then the plan fits them, but not the memory that is there. */
+/* Budgets may be larger than the machine: then the plan fits them, but not the actual memory. */
 static strata_status check_memory(const struct strata_plan *p)
 {
     const uint64_t limit = st_topology_memory_limit(p->model->topology),
@@ -121,7 +121,7 @@ static strata_status make_plan(struct strata_plan *p)
     st_config_policy(&policy, &m->config);
     policy.forward_only = st_handle_forward_only(m);
     if (m->use == STRATA_USE_GENERATE)
-        policy.activations = ST_ACT_KEPT; /* the key-value cache lies there */
+        policy.activations = ST_ACT_KEPT; /* the key-value cache is stored there */
     st = name_ulimit(p, st_plan_make(&p->plan, st_model_workload(m->model), &p->machine.capacity, &policy));
     if (st == STRATA_OK && (st = st_plan_verify(p->plan)) == STRATA_OK)
         st_figures_make(&p->figures, &p->plan->program, &p->machine);
@@ -191,7 +191,7 @@ strata_status strata_plan_measure(struct strata_plan *plan)
     return st;
 }
 
-/* --- what it says --- */
+/* --- its text --- */
 
 strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata_plan_info *info)
 {
@@ -232,7 +232,7 @@ static void write_json(const struct strata_plan *p, FILE *file)
     st_json_end_line(&w);
 }
 
-/* Written once, and kept until the plan changes. */
+/* Writes the text once and keeps it until the plan changes. */
 static strata_status written(const struct strata_plan *p, char **kept, void (*write)(const struct strata_plan *, FILE *))
 {
     size_t bytes = 0;

@@ -1,4 +1,4 @@
-/* api/handles.c - what the doors share: sizes of structs that grow, missing arguments. */
+/* api/handles.c - shared by the public functions: sizes of structs that grow, and missing arguments. */
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STRUCT_BYTES_MOST 4096u /* no version has one so large */
+#define STRUCT_BYTES_MOST 4096u /* no version has a larger one */
 
 strata_status st_handle_missing(const char *function, const char *what)
 {
@@ -17,8 +17,8 @@ static strata_status check_size(size_t size, size_t first, const char *name)
 {
     if (size >= first && size <= STRUCT_BYTES_MOST)
         return STRATA_OK;
-    return st_error(STRATA_E_INVAL, "struct %s says that it has %zu bytes: set its first member to sizeof(struct %s)", name, size,
-                    name);
+    return st_error(STRATA_E_INVAL, "struct %s gives its size as %zu bytes: set its first member to sizeof(struct %s)", name,
+                    size, name);
 }
 
 strata_status st_handle_opts(void *to, size_t bytes, size_t first, const void *from, const char *name)

@@ -1,8 +1,8 @@
-/* api/handles.h - what the public handles hold.  For api/, and for what of the program still looks inside
+/* api/handles.h - the contents of the public handles. For api/, and for the parts of the program that still look inside
  * (tools/check_layers.sh).
  *
- * A model is shared by its plans, engines and exports, a plan by its engine: each counts who uses it and goes with the last.  The
- * counts are the one thing that two threads may touch at once, by way of two handles. */
+ * A model is shared by its plans, engines and exports, a plan by its engine: each counts its users and is freed with the last
+ * one. The counts are the only data that two threads may touch at once, through two handles. */
 #ifndef API_HANDLES_H
 #define API_HANDLES_H
 
@@ -20,8 +20,8 @@
 struct strata_config {
     struct st_config values;
     struct st_config_source *source; /* its rows, and the problems of one that was only to be checked */
-    char *name;                      /* of its file, for sentences */
-    bool nvme_named;                 /* directories were named for this run alone */
+    char *name;                      /* of its file, for messages */
+    bool nvme_named;                 /* directories were named for this run only */
     bool bf16_off;                   /* its file turns bf16 off, without another precision */
     char *json;                      /* NULL: not asked for yet */
 };
@@ -29,9 +29,9 @@ struct strata_config {
 struct strata_model {
     atomic_uint users;
     atomic_flag has_engine;
-    struct st_config config; /* a copy, its dtype known */
+    struct st_config config; /* a copy with the dtype known */
     enum strata_use use;
-    char *name; /* preset or directory */
+    char *name; /* a preset or a directory */
     char *device;
     char *machine; /* machine file; NULL: none */
     bool nvme_named;
@@ -39,23 +39,23 @@ struct strata_model {
     strata_progress_fn *progress;
     void *progress_ctx;
     struct st_topology *topology;
-    struct st_machine file; /* what the machine file says; zeros: none */
+    struct st_machine file; /* contents of the machine file; zeros: none */
     struct st_model *model;
-    uint32_t seq;     /* of a call, at most */
-    uint32_t context; /* generate: tokens the cache holds, prompt and new ones */
+    uint32_t seq;     /* the most tokens of a call */
+    uint32_t context; /* generate: tokens that the cache holds, prompt and new ones */
     bool is_dir;
-    struct st_hf_reader *reader; /* of a directory, until its weights are loaded */
-    struct st_model_init init;   /* of a preset */
+    struct st_hf_reader *reader; /* for a directory, until its weights are loaded */
+    struct st_model_init init;   /* for a preset */
 };
 
 struct strata_plan {
     atomic_uint users;
     struct strata_model *model;
     struct st_machine machine;
-    bool rates_known; /* at least one rate */
+    bool rates_known; /* at least one rate is known */
     atomic_bool has_engine;
     struct st_plan *plan;
-    struct st_figures figures; /* of a plan that fits, at the rates that are known */
+    struct st_figures figures; /* for a plan that fits, at the known rates */
     char *text, *json;         /* NULL: not asked for yet */
 };
 
@@ -78,23 +78,23 @@ struct strata_export {
     struct st_hf_writer *writer; /* NULL: written */
 };
 
-/** What a function needs and was not given: E_INVAL naming both. */
+/** Report a missing argument: E_INVAL, naming function and argument. */
 strata_status st_handle_missing(const char *function, const char *what);
-/** A caller's struct of options, which begins with its size, into *to, which has the library's: what the caller's lacks is 0.
- *  `from` NULL: all of it.
+/** Copy a caller's struct of options, which begins with its size, into *to, which has the library's size; members that the
+ *  caller's version lacks become 0. `from` NULL: all of them.
  *  @param first  bytes of the struct's first version
- *  @return E_INVAL: a size that no version has, or something set that this version does not know */
+ *  @return E_INVAL: a size that no version has, or a member set that this version does not know */
 strata_status st_handle_opts(void *to, size_t bytes, size_t first, const void *from, const char *name);
-/** The same the other way: *to, the caller's, gets what it has room for.  Its size stays. */
+/** The same in the other direction: copies into the caller's *to as much as it has room for.  Its size stays. */
 strata_status st_handle_result(void *to, size_t first, const void *from, size_t bytes, const char *name);
-/** A copy of a text; NULL stays NULL.  E_NOMEM. */
+/** Copy a string; NULL stays NULL.  E_NOMEM. */
 strata_status st_handle_text(char **out, const char *text);
 
-/** E_INVAL, naming the function: no engine, or nothing is loaded yet. */
+/** E_INVAL, naming the function: there is no engine, or nothing is loaded yet. */
 strata_status st_handle_loaded(const struct strata_engine *e, const char *function);
-/** Tell who watches the model's work; E_CANCELLED: they want no more of it. */
+/** Report the model's progress to its callback; E_CANCELLED: the callback asked to stop. */
 strata_status st_handle_watch(const struct strata_model *m, const char *what, uint64_t done, uint64_t total);
-/** Nothing is run: the plan may be for another machine. */
+/** True if nothing is run: the plan may be for another machine. */
 static inline bool st_handle_only_plans(const struct strata_model *m)
 {
     return m->use == STRATA_USE_PLAN;
@@ -103,7 +103,7 @@ static inline bool st_handle_forward_only(const struct strata_model *m)
 {
     return m->use == STRATA_USE_EVAL || m->use == STRATA_USE_GENERATE;
 }
-/** Threads, for each of which the device has scratch: those of the machine that the model is planned for. */
+/** Number of worker threads, for each of which the device has scratch, on the machine that the model is planned for. */
 uint32_t st_handle_workers(const struct strata_model *m);
 
 #endif

@@ -1,4 +1,4 @@
-/* api/plan_report.c - text and JSON of a plan. */
+/* api/plan_report.c - prints a plan as text and as JSON. */
 #include "api/plan_report.h"
 #include "api/handles.h"
 #include "api/predict.h"
@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#define LABEL_COLUMNS 26 /* of the table of tiers */
+#define LABEL_COLUMNS 26 /* width of the labels in the table of tiers */
 #define CELL_MOST     12
 #define CELL_LEAST    8 /* "1023 MiB" */
 
@@ -57,11 +57,12 @@ static void print_model(const struct st_plan *plan, FILE *file)
              w->seq);
 }
 
-/* A label and a cell for each tier; on a narrow terminal closer together, on a narrower one the label has a line of its own. */
+/* A label and a cell for each tier; on a narrow terminal they are closer together, on a narrower one the label has a line of its
+ * own. */
 struct tier_table {
     FILE *file;
     int cell;
-    bool apart; /* the label from its cells */
+    bool apart; /* the label is on a line apart from its cells */
 };
 
 static struct tier_table tier_table_of(FILE *file, size_t width)
@@ -108,7 +109,7 @@ static void print_lacking(const struct st_plan *plan, const struct tier_table *t
     print_size_row(table, "lacking", lacking);
 }
 
-/* All items of one name, a column per tier, where its first one stands. */
+/* Prints all items of one name, a column per tier, at the place of the first one. */
 static void print_item(const struct st_plan *plan, uint32_t item, const struct tier_table *table)
 {
     const char *name = plan->items[item].name;

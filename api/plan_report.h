@@ -1,4 +1,4 @@
-/* api/plan_report.h - a plan as people read it, and as programs do. */
+/* api/plan_report.h - a plan printed for people and for programs. */
 #ifndef API_PLAN_REPORT_H
 #define API_PLAN_REPORT_H
 
@@ -8,7 +8,7 @@
 
 struct strata_plan;
 
-/** Tiers, memory, traffic and decisions; `full` adds what lies where and the traffic of every phase. */
+/** Tiers, memory, traffic and decisions; `full` adds where everything is placed and the traffic of every phase. */
 void st_plan_print(const struct strata_plan *of, bool full, FILE *file);
 /** One or two lines: the shortest possible step. */
 void st_bounds_print(const struct strata_plan *of, FILE *file);

@@ -1,4 +1,4 @@
-/* api/predict.c - what a step of a program takes, and how it is said. */
+/* api/predict.c - predicts the time of a program's step and prints it. */
 #include "api/predict.h"
 #include "api/handles.h"
 #include "api/plan_report.h"

@@ -1,4 +1,4 @@
-/* api/predict.h - what a step of a program takes: by the simulator, else by its schedule bound. */
+/* api/predict.h - predicts the time of a program's step: by the simulator, else by its schedule bound. */
 #ifndef API_PREDICT_H
 #define API_PREDICT_H
 
@@ -12,14 +12,14 @@ struct strata_plan;
 
 struct st_prediction {
     double seconds; /* 0: unknown */
-    bool simulated; /* else the schedule bound */
+    bool simulated; /* false: the time is the schedule bound */
     struct st_simulation sim;
 };
 
-/** A step of this program on a machine with these rates; its bounds count if it cannot be simulated. */
+/** Predict a step of this program on a machine with these rates; uses the bound if it cannot be simulated. */
 void st_predict(struct st_prediction *out, const struct st_program *program, const struct st_machine *machine);
 
-/** What a step takes and what compute waits for. */
+/** Print the time of a step and what compute waits for. */
 void st_prediction_print(const struct strata_plan *of, FILE *file);
 /** "predicted_seconds" and "predicted" into an object that is open. */
 void st_prediction_put(const struct strata_plan *of, struct st_json_writer *w);

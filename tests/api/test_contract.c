@@ -111,7 +111,7 @@ static void no_argument_is_left_out(void **state)
     assert_refused(strata_data_open(&r.data, r.model, paths, 0), "count is 0");
     assert_refused(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 0, 0, 1, NULL, ids), "tokens is NULL");
     assert_refused(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 0, 0, 1, ids, NULL), "targets is NULL");
-    assert_refused(strata_data_read(r.data, (enum strata_data_order)7, 0, 0, 1, ids, ids), "7 is no order");
+    assert_refused(strata_data_read(r.data, (enum strata_data_order)7, 0, 0, 1, ids, ids), "7 is not an order");
     assert_ok(run_start(&r));
     assert_refused(strata_plan_make(NULL, r.model), "plan is NULL");
     assert_refused(strata_plan_get_info(r.plan, NULL), "info is NULL");
