@@ -1,5 +1,5 @@
-/* cli/cli_signals.c - see cli/cli_signals.h.  signal_came() runs on the thread that waits for signals, all else on the main
- * thread. */
+/* cli/cli_signals.c - see cli/cli_signals.h.  signal_came() runs on the thread that waits for signals, everything else on the
+ * main thread. */
 #include "cli/cli_signals.h"
 #include "core/base/log.h"
 #include "core/system/signals.h"
@@ -14,19 +14,19 @@
 #include <unistd.h>
 
 static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the four below: an engine is not destroyed while it is cancelled */
+    PTHREAD_MUTEX_INITIALIZER; /* guards the four below, so that an engine is not destroyed while it is being cancelled */
 static bool asks;
 static struct strata_engine *engine_to_cancel;
 static const char *notice_of_first;
 static pid_t child_to_kill;
-static atomic_int signal_pending; /* first one that asked, or 0 */
+static atomic_int signal_pending; /* first signal that asked, or 0 */
 
 const char *cli_signals_name(int number)
 {
     return number == SIGINT ? "Ctrl-C" : number == SIGTERM ? "SIGTERM" : "SIGHUP";
 }
 
-/* A pipe that nobody empties must not keep us. */
+/* A write to a pipe that nobody reads must not block the end of the process. */
 static bool is_read(int fd)
 {
     struct pollfd standard_error = {.fd = fd, .events = POLLOUT};
@@ -34,7 +34,7 @@ static bool is_read(int fd)
     return poll(&standard_error, 1, 0) == 1 && (standard_error.revents & POLLOUT) != 0;
 }
 
-/* Without stdio: its lock may be held by a thread that waits. */
+/* Writes without stdio, whose lock may be held by a waiting thread. */
 static void say_last(int number)
 {
     char text[128];

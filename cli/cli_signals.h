@@ -1,7 +1,8 @@
 /* cli/cli_signals.h - how Ctrl-C, SIGTERM and SIGHUP end a command.
  *
- * At once, unless the command has said that it can end by itself; then the first signal asks and the second does not wait.
- * At once means: child killed, swap and unfinished files removed, exit code 128 + the signal. */
+ * A signal ends it at once, unless the command has said that it can end by itself; then the first signal only asks, and the
+ * second ends it at once. "At once" means: kill the child, remove swap files and unfinished files, and exit with 128 + the
+ * signal. */
 #ifndef CLI_CLI_SIGNALS_H
 #define CLI_CLI_SIGNALS_H
 
@@ -10,16 +11,16 @@
 
 struct strata_engine;
 
-/** In main(), before there are other threads: see core/system/signals.h. */
+/** Call in main(), before there are other threads: see core/system/signals.h. */
 strata_status cli_signals_start(void);
 
-/** From here on the first signal only asks: the command looks at cli_signals_pending().
- *  @param notice  logged when it comes, static; NULL: nothing */
+/** From here on the first signal only asks; the command must check cli_signals_pending().
+ *  @param notice  logged when the signal comes; static; NULL: nothing */
 void cli_signals_ask(const char *notice);
-/** The engine that a signal that asks cancels, borrowed; NULL before it is destroyed. */
+/** Set the engine that an asking signal cancels; borrowed; set NULL before it is destroyed. */
 void cli_signals_engine(struct strata_engine *engine);
 
-/** A process to kill when this one ends at once; 0: none. */
+/** Set the child process to kill when this one is ended at once; 0: none. */
 void cli_signals_child(pid_t pid);
 
 /** The first signal that asked, or 0. */

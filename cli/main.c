@@ -1,4 +1,4 @@
-/* cli/main.c - picks the subcommand, teaches it with --help, and turns a status into an exit code. */
+/* cli/main.c - picks the subcommand, explains it with --help, and turns a status into an exit code. */
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
 #include "cli/options/args_table.h"
@@ -24,7 +24,7 @@ struct command {
     int (*run)(const struct cli_args *args);
     const char *summary;
     const char *usage; /* after "strata NAME " */
-    const char *teach; /* what it does, and an example */
+    const char *teach; /* an explanation with an example */
 };
 
 static const struct command commands[] = {
@@ -49,11 +49,11 @@ static const struct command commands[] = {
      "      --set zero_optimization.offload_optimizer.device=nvme --set zero_optimization.offload_param.device=cpu"},
     {"eval", CLI_CMD_EVAL, cmd_eval, "loss, perplexity and bits per byte of a model on a token file",
      "--model PRESET|DIR --data FILE... [options]",
-     "Runs forward alone over every window of the files, with the same plan and budgets as training.\n"
+     "Runs only forward passes over every window of the files, with the same plan and budgets as training.\n"
      "\n"
      "Example:\n"
      "  strata eval --model model --data book.heldout.bin"},
-    {"generate", CLI_CMD_GENERATE, cmd_generate, "go on from a prompt",
+    {"generate", CLI_CMD_GENERATE, cmd_generate, "continue a prompt",
      "--model PRESET|DIR --prompt TEXT | --prompt-file FILE | --prompt-tokens ID,ID,... [options]",
      "Writes what follows the prompt to standard output as it comes: text for models that read bytes, token ids\n"
      "for others.  Layers are paged as in training, so a model larger than the device works.  The same seed\n"
@@ -74,33 +74,33 @@ static const struct command commands[] = {
      "Example: measure once, and use the rates in every run\n"
      "  strata info --measure --model gpt2 --seq-len 512 --nvme /scratch --out machine.json\n"
      "  strata train --machine machine.json ..."},
-    {"bench", CLI_CMD_BENCH, cmd_bench, "how near this machine's parts come to what they could do",
+    {"bench", CLI_CMD_BENCH, cmd_bench, "how close this machine's parts come to what they could do",
      "optim|link|update|step|io [options]",
-     "Each row's ratio is its rate divided by that of a roof, which is measured in the same run, turn by turn; 1 is as good\n"
+     "Each row's ratio is its rate divided by that of a roof, which is measured in the same run, in turns; 1 is as good\n"
      "as it can be.  docs/bench.md says how to read the tables.\n"
      "  optim   the optimizer's kernels, by state layout, size of the tensor and instruction set.  Roof: the lower of memory\n"
      "          (a stream with the same reads and writes) and arithmetic (the kernel within the caches); bound_by names it.\n"
      "          Layouts: AdamW over a split master (split), an fp32 master with a bf16 copy (full) or without (fp32); the\n"
      "          first two with bf16 moments (split_bf16m, full_bf16m) and with 8-bit ones (split_8bit, full_8bit); other rules\n"
      "          with fp32 moments, split and full (adagrad, adagrad_full, lion, lion_full, sgd, sgd_full)\n"
-     "  link    copies to the device and back, alone and both ways.  Roof: a plain copy of the same bytes by as many threads;\n"
+     "  link    copies to the device and back, one way and both ways.  Roof: a plain copy of the same bytes by as many threads;\n"
      "          with --device cuda bare copies between memory that the driver pinned and the GPU\n"
      "  update  the update of a whole optimizer state, in memory or on disk, as training runs it.  Roof: the slowest of\n"
      "          disk (read, write, both mixed), memory and kernel, each probed between the updates\n"
      "\n"
-     "Example: is the disk, the memory or the processor what an update on /scratch waits for?\n"
+     "Example: does an update on /scratch wait for the disk, the memory or the processor?\n"
      "  strata bench update --nvme /scratch --params 64M\n"
      "\n"
      "Example: how much longer do other systems' updates take on the same drive?\n"
      "  strata bench update --nvme /scratch --params 256M --like zero-infinity --like mlp-offload\n"
      "\n"
-     "Example: do 8-bit moments gain time here, and what do small tensors cost?\n"
+     "Example: do 8-bit moments save time here, and what do small tensors cost?\n"
      "  strata bench optim --layout split,split_8bit --params 4K,64K,64M\n"
      "\n"
      "strata bench step --help explains the bench of a whole step, strata bench io --help the one of drives."},
-    {"bench io", CLI_CMD_BENCH_IO, cmd_bench_io, "what the drives of directories give, by which method, at what cost",
+    {"bench io", CLI_CMD_BENCH_IO, cmd_bench_io, "how fast the directories' drives are, by which method, at what cost",
      "DIR... [--pattern NAME,...] [--fio] [options]",
-     "Reads and writes a file without a name in each directory, directly, and prints rate, latency and processor seconds per\n"
+     "Reads and writes a nameless file in each directory with direct I/O, and prints rate, latency and processor seconds per\n"
      "10^9 bytes.  Rows run in turns; the ratio is the rate divided by the fastest of the pattern.  ds_io's names are "
      "taken:\n"
      "--read, --write, --io_size, --block_size, --queue_depth, --loops, --folder; what it says of threads has no meaning here.\n"
@@ -214,7 +214,7 @@ static int unknown_command(const char *name)
     return cli_fail(st_error(STRATA_E_INVAL, "unknown command \"%s\": strata --help lists the commands", name));
 }
 
-/* What was printed must have arrived: a full disk behind a redirection is an error. */
+/* Checks that everything printed was written: a full disk behind a redirection is an error. */
 static int finish_output(int code)
 {
     const int err = st_print_flush(stdout);
@@ -222,7 +222,7 @@ static int finish_output(int code)
     return err == 0 || code != 0 ? code : cli_fail(st_error_errno(err, "cannot write to standard output"));
 }
 
-/* For tests: which sites were passed, or which one fired. */
+/* For tests: prints which sites were passed, or which one fired. */
 static void print_faults(const char *text)
 {
     struct st_fault_tally tally;
@@ -255,7 +255,7 @@ static int run_command(const struct command *command, int argc, char **argv)
     return code;
 }
 
-/* Two benches are commands of their own, with options of their own. */
+/* Two benches are separate commands with their own options. */
 static const char *name_of_call(int argc, char **argv)
 {
     if (argc > 2 && strcmp(argv[1], "bench") == 0 && strcmp(argv[2], "step") == 0)
@@ -265,11 +265,11 @@ static const char *name_of_call(int argc, char **argv)
     return argv[1];
 }
 
-/* A file of ours that took the number of a closed one would get what others print. */
+/* Opens closed standard descriptors, as otherwise a file of ours could get such a number and receive printed output. */
 static void open_closed_files(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) /* the lowest number that is free */
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) /* open() returns the lowest free number */
             abort();
 }
 

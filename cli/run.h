@@ -1,6 +1,6 @@
-/* cli/run.h - from a command line to the library's handles: what train, plan, eval, generate and the benches open, in this order.
+/* cli/run.h - from a command line to the library's handles: train, plan, eval, generate and the benches open them in this order.
  *
- * Each step needs the ones before it and may fail; cli_run_close takes a run in any state. */
+ * Each step needs the ones before it and may fail; cli_run_close accepts a run in any state. */
 #ifndef CLI_RUN_H
 #define CLI_RUN_H
 
@@ -10,8 +10,7 @@
 
 struct cli_run {
     const struct cli_args *args;   /* borrowed */
-    struct cli_progress *progress; /* borrowed; shows work that takes its time, and ends it once a signal has asked; NULL: nobody
-                                      watches */
+    struct cli_progress *progress; /* borrowed; shows long work, and ends it once a signal has asked; NULL: no progress */
     uint32_t prompt_tokens;        /* generate: set before cli_run_model */
     struct strata_config *config;
     struct strata_model *model;
@@ -20,14 +19,14 @@ struct cli_run {
     struct strata_engine *engine;
 };
 
-/** The configuration, after a look at the device's name. */
+/** Open the configuration, after checking the device's name. */
 strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, struct cli_progress *progress);
 strata_status cli_run_model(struct cli_run *r);
-/** The engine, with its weights loaded; the line of progress has ended. */
+/** Create the engine and load its weights; closes the progress line. */
 strata_status cli_run_start(struct cli_run *r);
 void cli_run_close(struct cli_run *r);
 
-/** Bytes of main memory that the plan allows; 0 without one. */
+/** Bytes of main memory that the plan allows; 0 without a plan. */
 uint64_t cli_run_memory(const struct cli_run *r);
 
 #endif

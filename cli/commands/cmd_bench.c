@@ -1,4 +1,5 @@
-/* cli/commands/cmd_bench.c - strata bench NAME: options checked against what the bench takes, signals, and one call. */
+/* cli/commands/cmd_bench.c - strata bench NAME: checks the options against those that the bench takes, sets up signals, and calls
+ * the bench. */
 #include "cli/commands/bench_run.h"
 #include "cli/commands/commands.h"
 #include "core/base/error.h"

@@ -1,4 +1,4 @@
-/* cli/commands/cmd_bench_io.c - strata bench io: directories and lists from the command line, and one call. */
+/* cli/commands/cmd_bench_io.c - strata bench io: collects directories and lists from the command line and calls the bench. */
 #include "cli/commands/bench_run.h"
 #include "cli/commands/commands.h"
 #include "core/base/error.h"
@@ -13,7 +13,7 @@ struct words {
     uint32_t count;
 };
 
-/* Those of --nvme, then those that stand alone after "io". */
+/* The directories of --nvme, then the plain words after "io". */
 static strata_status collect_dirs(struct words *dirs, const struct cli_args *args)
 {
     const uint32_t alone = args->positional.count - 1;

@@ -1,4 +1,4 @@
-/* cli/commands/cmd_bench_step.c - strata bench step: a run's options, the machine that is rehearsed, and one call. */
+/* cli/commands/cmd_bench_step.c - strata bench step: reads a run's options and the machine to rehearse, and calls the bench. */
 #include "api/handles.h"
 #include "cli/commands/bench_run.h"
 #include "cli/commands/commands.h"
@@ -43,7 +43,7 @@ static strata_status parse_budget(struct bench_budget *out, const char *text)
     return out->bytes > 0 ? STRATA_OK : st_error(STRATA_E_INVAL, "--device-memory: %s is too small: at least 1 byte", text);
 }
 
-/* The model is opened for the largest; "all" is more than any size. */
+/* The model is opened for the largest budget; "all" counts as larger than any size. */
 static strata_status take_budgets(struct budgets *b, struct cli_run *r, const struct cli_list *texts)
 {
     strata_status st = STRATA_OK;
@@ -59,7 +59,7 @@ static strata_status take_budgets(struct budgets *b, struct cli_run *r, const st
     return st;
 }
 
-/* Probes and engine run here: with the cores that are here, and no more than the scratch of the rehearsed machine is for. */
+/* Probes and engine run on this machine: with its cores, but with no more workers than the rehearsed machine has scratch for. */
 static void take_threads(struct strata_model *m)
 {
     const uint32_t cores = st_topology_core_count(m->topology), most = st_model_workload(m->model)->workers;

@@ -1,4 +1,4 @@
-/* cli/commands/cmd_check.c - every value of a configuration: where it comes from and what it means here. */
+/* cli/commands/cmd_check.c - lists every value of a configuration, where it comes from and what it means here. */
 #include "cli/commands/commands.h"
 #include "core/base/error.h"
 #include "core/base/print.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COLUMNS_AFTER 60u /* of the path: value, origin, verdict and the beginning of a reason */
+#define COLUMNS_AFTER 60u /* columns after the path: value, origin, verdict and the beginning of a reason */
 
 static struct strata_config_row row_at(const struct strata_config *config, uint32_t index)
 {
@@ -31,7 +31,7 @@ static int path_width(const struct strata_config *config)
     return (int)width;
 }
 
-/* A line for each key, or two where the table is wider than the terminal. */
+/* Prints a line for each key, or two if the table is wider than the terminal. */
 static void print_text(const struct strata_config *config)
 {
     FILE *const file = st_wrap_open(stdout);
@@ -78,7 +78,7 @@ static void print_json(const struct strata_config *config, bool valid)
     st_json_end_line(&w);
 }
 
-/* All problems, or the one sentence of a file that could not be read at all. */
+/* Prints all problems, or the one error of a file that could not be read at all. */
 static int print_problems(const struct strata_config *config, strata_status st, const char *file)
 {
     if (strata_config_problem(config, 0) == NULL)
@@ -86,7 +86,7 @@ static int print_problems(const struct strata_config *config, strata_status st, 
     fflush(stdout);
     for (uint32_t i = 0; strata_config_problem(config, i) != NULL; i++) {
         const char *problem = strata_config_problem(config, i);
-        const bool named = strncmp(problem, file, strlen(file)) == 0; /* as the parser's are */
+        const bool named = strncmp(problem, file, strlen(file)) == 0; /* as the parser's sentences do */
 
         st_wrap_print(stderr, "strata: error: %s%s%s\n", named ? "" : file, named ? "" : ": ", problem);
     }

@@ -1,4 +1,4 @@
-/* cli/commands/cmd_digest.c - the digest of a directory's weights. */
+/* cli/commands/cmd_digest.c - prints the digest of a directory's weights. */
 #include "cli/commands/commands.h"
 #include "core/base/print.h"
 #include "core/json/json.h"

@@ -1,4 +1,4 @@
-/* cli/commands/cmd_eval.c - loss of a model on token files: the plan and the engine of training, forward alone. */
+/* cli/commands/cmd_eval.c - computes a model's loss on token files with the planner and engine of training, forward only. */
 #include "api/plan_report.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
@@ -59,7 +59,8 @@ static strata_status run(struct cli_run *r, struct strata_data **data, struct st
     return st;
 }
 
-/* Exit code.  What a signal cut short is printed as far as it came, and said to be so. */
+/* Prints the result and returns the exit code.  A result cut short by a signal is printed as far as it got, and marked as
+ * such. */
 static int report(const struct cli_args *args, strata_status st, const struct strata_eval *result, uint64_t windows,
                   uint64_t rss_max)
 {

@@ -1,4 +1,4 @@
-/* cli/commands/cmd_generate.c - go on from a prompt: one forward over it, then one per token, with the engine of training. */
+/* cli/commands/cmd_generate.c - continues a prompt: one forward pass over it, then one per token, with the engine of training. */
 #include "api/handles.h"
 #include "api/plan_report.h"
 #include "cli/cli_signals.h"
@@ -25,17 +25,17 @@ struct generation {
     struct cli_run run;
     struct cli_progress progress;
     struct cli_prompt prompt;
-    struct st_generation settings; /* the files', with the command line's in their place */
+    struct st_generation settings; /* from the model's files, overridden by the command line */
     struct st_sampler *sampler;
     float *logits;   /* [vocab] f32 */
-    int32_t *tokens; /* [run.shape.cache_tokens] made so far */
+    int32_t *tokens; /* [run.shape.cache_tokens] generated so far */
     uint32_t count, most;
-    bool ended; /* by the model's end token */
-    bool shown; /* on a terminal, which must not obey what a model says; elsewhere bytes stay as they are */
+    bool ended; /* the model produced its end token */
+    bool shown; /* escape the text for a terminal, which must not obey what a model generates; elsewhere bytes stay unchanged */
     struct st_print_bytes bytes;
-    double prompt_seconds, seconds;   /* of the prompt's forward; of everything after it */
-    struct strata_engine_info info;   /* bytes moved by the forwards */
-    uint64_t rss_max, rss_peak_bytes; /* planned and seen */
+    double prompt_seconds, seconds;   /* of the prompt's forward pass; of everything after it */
+    struct strata_engine_info info;   /* bytes moved by the forward passes */
+    uint64_t rss_max, rss_peak_bytes; /* planned and measured */
 };
 
 static bool reads_bytes(const struct generation *g)
@@ -45,7 +45,7 @@ static bool reads_bytes(const struct generation *g)
 
 /* --- output --- */
 
-/* One token as it comes; JSON waits for the end. */
+/* Prints one token as soon as it is known; with JSON the text is printed at the end. */
 static strata_status put_token(struct generation *g, int32_t token)
 {
     int err;
@@ -62,13 +62,13 @@ static strata_status put_token(struct generation *g, int32_t token)
     return err == 0 ? STRATA_OK : st_error_errno(err, "cannot write to standard output");
 }
 
-/* NaN for a single one: the first came with the prompt. */
+/* NaN for a single token, since the first one comes with the prompt's forward pass. */
 static double tokens_per_second(const struct generation *g)
 {
     return g->count > 1 && g->seconds > 0 ? (g->count - 1) / g->seconds : (double)NAN;
 }
 
-/* No room was left for the tokens that were wanted. */
+/* True if the cache had no room for all requested tokens. */
 static bool is_cut(const struct generation *g)
 {
     const uint64_t asked = g->args->max_tokens;
@@ -95,7 +95,7 @@ static void put_text(const struct generation *g, struct st_json_writer *w)
     char *text = reads_bytes(g) ? malloc(g->count + 1) : NULL;
 
     for (uint32_t i = 0; text != NULL && i < g->count; i++)
-        text[i] = g->tokens[i] != 0 ? (char)g->tokens[i] : '\xff'; /* neither has a place in JSON text: U+FFFD */
+        text[i] = g->tokens[i] != 0 ? (char)g->tokens[i] : '\xff'; /* JSON text cannot hold either: U+FFFD */
     if (text != NULL)
         text[g->count] = '\0';
     st_json_put_string(w, "text", text);
@@ -141,7 +141,7 @@ static void print_json(const struct generation *g)
     st_json_end_line(&w);
 }
 
-/* The file that the settings shown come from, and those that the command line gave in its place. */
+/* Prints the file that the settings come from, and which ones the command line overrides. */
 static void print_origin(const struct st_generation *s, const struct cli_args *args, bool drawn, FILE *file)
 {
     const struct {
@@ -170,7 +170,7 @@ static void print_origin(const struct st_generation *s, const struct cli_args *a
     st_print(file, ")");
 }
 
-/* How tokens were chosen, and who said so. */
+/* Prints how tokens were chosen, and where these settings come from. */
 static void print_settings(const struct st_generation *s, const struct cli_args *args, FILE *file)
 {
     const bool drawn = s->sample && s->temperature > 0;
@@ -303,7 +303,7 @@ static strata_status create_buffers(struct generation *g)
     return st;
 }
 
-/* No error in transformers, either: a model's family has them where its vocabulary was cut. */
+/* Warns about impossible end tokens. They are no error in transformers, either: models whose vocabulary was cut keep them. */
 static void print_strange_ends(const struct generation *g)
 {
     const struct st_generation *s = &g->settings;
@@ -320,7 +320,7 @@ static void print_strange_ends(const struct generation *g)
                count == 1 ? "token" : "tokens", text, count == 1 ? "comes" : "come", vocab);
 }
 
-/* What the files say; what the command line says wins, and asks for sampling by saying how. */
+/* Reads the files' settings. The command line overrides them, and giving it sampling options asks for sampling. */
 static strata_status read_settings(struct generation *g)
 {
     const struct cli_args *args = g->args;
@@ -335,7 +335,7 @@ static strata_status read_settings(struct generation *g)
         return st;
     print_strange_ends(g);
     if (s->ignored[0] != '\0')
-        st_log(ST_LOG_NOTICE, "%s/%s asks for what is not done here: %s", args->model, s->from, s->ignored);
+        st_log(ST_LOG_NOTICE, "%s/%s asks for unsupported features: %s", args->model, s->from, s->ignored);
     s->sample |= !isnan(args->temperature) || args->top_k != 0 || args->top_p != 0;
     if (!isnan(args->temperature))
         s->temperature = args->temperature;
@@ -360,7 +360,7 @@ static strata_status check_prompt(const struct generation *g)
     return cli_prompt_check(&g->prompt, vocab);
 }
 
-/* Everything that can be refused before the engine takes memory. */
+/* Checks everything that can be refused before the engine allocates memory. */
 static strata_status prepare(struct generation *g)
 {
     const struct cli_args *args = g->args;

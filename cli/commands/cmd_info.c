@@ -1,4 +1,4 @@
-/* cli/commands/cmd_info.c - what this machine has and lacks; with --measure, what it does per second. */
+/* cli/commands/cmd_info.c - prints what this machine has and lacks; with --measure, also its rates. */
 #include "api/handles.h"
 #include "cli/commands/commands.h"
 #include "cli/options/output.h"
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
-#define LABEL         "  %-15s" /* two spaces behind the longest: what does not fit goes on below the second column */
+#define LABEL         "  %-15s" /* two spaces after the longest label: wrapped lines continue below the second column */
 #define METHODS_MAX   8u
 #define MEASURE_MODEL "gpt2"
 #define MEASURE_SEQ   512u
@@ -55,7 +55,7 @@ static uint32_t isa_found(const char *words[ISA_COUNT])
     return count;
 }
 
-/* Measured and printed: this machine, and the configuration that says with how many threads. */
+/* The machine that is measured and printed, and the configuration, which sets the number of threads. */
 struct info {
     struct cli_run run;
     struct st_config config;
@@ -68,7 +68,7 @@ static uint32_t worker_count(const struct info *s)
     return s->config.threads != 0 ? s->config.threads : st_topology_core_count(s->topology);
 }
 
-/* One line per NUMA node, then which of their cores the workers take. */
+/* Prints one line per NUMA node, then the cores that the workers use. */
 static void print_workers(FILE *file, const struct info *s)
 {
     const struct st_topology *topo = s->topology;
@@ -89,7 +89,7 @@ static void print_workers(FILE *file, const struct info *s)
                  st_topology_units_text(topo, workers, UINT32_MAX, list, sizeof(list)));
 }
 
-/* Whose stalls for memory the kernel counts: they name memory pressure in a run.  "" : nobody's. */
+/* The scope for which the kernel counts memory stalls, which show memory pressure in a run.  "": it does not count them. */
 static const char *psi_scope(void)
 {
     static const char *const names[] = {"", "machine", "control group"};
@@ -166,7 +166,7 @@ static void print_methods(FILE *file)
 static void print_disk(FILE *file, const struct st_disk_report *disk)
 {
     if (disk->name[0] == '\0') {
-        st_print(file, LABEL "device: none that this system tells\n", "");
+        st_print(file, LABEL "device: none that this system reports\n", "");
         return;
     }
     st_print(file, LABEL "device %s%s%s%s", "", disk->name, disk->model[0] != '\0' ? " (" : "", disk->model,
@@ -394,7 +394,7 @@ static void print_json(const struct info *s, const struct cli_args *args)
 
 /* --- measuring --- */
 
-/* Directories come from --nvme here: no tier has to be configured to measure a disk. */
+/* Directories come from --nvme here, so that a disk can be measured without configuring a tier. */
 static strata_status take_dirs(struct st_machine_opts *opts, const struct cli_list *dirs)
 {
     for (uint32_t i = 0; i < dirs->count && i < ST_CONFIG_DIRS_MAX; i++) {

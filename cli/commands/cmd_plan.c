@@ -1,4 +1,4 @@
-/* cli/commands/cmd_plan.c - the plan of a run, without the run. */
+/* cli/commands/cmd_plan.c - prints the plan of a run without running it. */
 #include "api/handles.h"
 #include "api/plan_report.h"
 #include "api/predict.h"

@@ -1,4 +1,4 @@
-/* cli/commands/cmd_tokens.c - text to token files. */
+/* cli/commands/cmd_tokens.c - turns text into token files. */
 #include "cli/commands/commands.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -43,7 +43,7 @@ static bool ends_with(const char *text, const char *end)
     return length >= end_length && strcasecmp(text + length - end_length, end) == 0;
 }
 
-/* Data sets often come as JSON: its braces and keys would be learnt, too. */
+/* Data sets often come as JSON, whose braces and keys would be learnt, too. */
 static void note_json(const struct cli_list *texts)
 {
     static const char *const endings[] = {".jsonl", ".json", ".ndjson"};
@@ -51,8 +51,7 @@ static void note_json(const struct cli_list *texts)
     for (uint32_t i = 0; i < texts->count; i++)
         for (size_t k = 0; k < sizeof(endings) / sizeof(endings[0]); k++)
             if (ends_with(texts->items[i], endings[k]))
-                st_log(ST_LOG_NOTICE,
-                       "%s is taken as the text that it is, with its braces, keys and quotes: JSON is not read here",
+                st_log(ST_LOG_NOTICE, "%s is used as plain text, with its braces, keys and quotes: JSON is not parsed here",
                        texts->items[i]);
 }
 

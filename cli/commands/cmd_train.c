@@ -1,7 +1,7 @@
-/* cli/commands/cmd_train.c - plan, print, take, train, write.
+/* cli/commands/cmd_train.c - plans, prints the plan, allocates, trains, writes the model.
  *
  * Nothing is created on disk, metrics included, before the plan is known to fit.  The first signal ends the run after its step,
- * as if that had been the last one; before the first step, and the second time, it ends at once. */
+ * as if that had been the last one; before the first step, or the second time, it ends the run at once. */
 #include "api/handles.h"
 #include "api/plan_report.h"
 #include "cli/cli_signals.h"
@@ -37,25 +37,25 @@ struct train {
     int32_t *tokens, *targets; /* [step_sequences * seq_len] */
     struct cli_progress progress;
     struct cli_medians *medians;
-    struct st_new_file metrics, trace;                                      /* --metrics, --trace */
-    struct strata_export *out;                                              /* --out */
-    off_t metrics_bytes;                                                    /* of whole lines */
-    bool metrics_on, stdout_on;                                             /* lines are written there: --metrics, --json */
-    char metrics_sentence[SENTENCE_BYTES], stdout_sentence[SENTENCE_BYTES]; /* of the failures that ended that */
+    struct st_new_file metrics, trace; /* --metrics, --trace */
+    struct strata_export *out;         /* --out */
+    off_t metrics_bytes;               /* of whole lines */
+    bool metrics_on, stdout_on;        /* whether lines are still written there: --metrics, --json */
+    char metrics_sentence[SENTENCE_BYTES], stdout_sentence[SENTENCE_BYTES]; /* the errors that ended this */
     struct st_json_writer metrics_writer, stdout_writer;
     struct st_pressure *pressure;
     struct st_pressure_sample pressure_first, pressure_last; /* before the first step; before the next one */
-    uint64_t sampled_ns;                                     /* when the last was taken */
-    bool lines_begun;                                        /* a header stands in the metrics: a summary must follow */
+    uint64_t sampled_ns;                                     /* time of the last sample */
+    bool lines_begun;                                        /* the metrics have a header, so a summary must follow */
     uint64_t steps_done, evaluated_at, start_ns;
     struct strata_eval eval;
     bool eval_cut; /* a signal ended an evaluation */
     struct cli_summary summary;
 };
 
-/* --- before anything is taken --- */
+/* --- before anything is allocated --- */
 
-/* The directory that `path` stands in, into buf. */
+/* Puts the directory of `path` into buf. */
 static void parent_of(char *buf, size_t bytes, const char *path)
 {
     size_t length = strlen(path);
@@ -89,8 +89,7 @@ static strata_status check_out(const struct cli_args *args)
     if (errno != ENOENT)
         return st_error_errno(errno, "--out %s: cannot be written", path);
     if (lstat(path, &info) == 0)
-        return st_error(STRATA_E_INPUT, "--out %s: is a link to nothing: make the directory that it names, or name another",
-                        path);
+        return st_error(STRATA_E_INPUT, "--out %s: is a dangling link: make the directory that it names, or name another", path);
     parent_of(parent, sizeof(parent), path);
     if (st_fault_refuses("out.parent") || access(parent, W_OK) != 0)
         return st_error_errno(errno, "--out %s: cannot be created in %s", path, parent);
@@ -137,9 +136,9 @@ static strata_status prepare(struct train *t)
     return st;
 }
 
-/* --- taking --- */
+/* --- allocating --- */
 
-/* All outputs are begun before the first step, under other names than their own: each keeps other runs from it. */
+/* Begins all outputs before the first step, under temporary names, which keeps other runs from writing them. */
 static strata_status begin_outputs(struct train *t)
 {
     const struct cli_args *args = t->args;
@@ -178,7 +177,7 @@ static void put_summary(struct train *t, struct st_json_writer *w, const struct 
     cli_metrics_summary(w, t->medians, &t->summary);
 }
 
-/* Lines that cannot be written end there, with a warning at once; the run goes on, and ends with exit code 4. */
+/* If lines cannot be written, no more are, with a warning at once; the run continues and ends with exit code 4. */
 static void end_lines(bool *on, char sentence[SENTENCE_BYTES])
 {
     *on = false;
@@ -186,7 +185,7 @@ static void end_lines(bool *on, char sentence[SENTENCE_BYTES])
     st_log(ST_LOG_WARN, "%s: no more lines are written there, the run goes on", sentence);
 }
 
-/* A reader of lines finds whole ones. */
+/* Cuts off an incomplete last line, so that a reader finds whole lines only. */
 static void drop_half_line(struct train *t)
 {
     __fpurge(t->metrics.stream);
@@ -219,7 +218,7 @@ static void write_lines(struct train *t, line_fn *put, const struct cli_step *st
     }
 }
 
-/* The file of metrics grows under its name, for who watches it. */
+/* The metrics file gets its name now and grows, so that it can be watched. */
 static strata_status write_header(struct train *t)
 {
     strata_status st;
@@ -281,7 +280,7 @@ static strata_status evaluate(struct train *t, struct cli_step *step)
     cli_progress_work_end(&t->progress);
     t->eval_cut = st == STRATA_E_CANCELLED;
     if (st != STRATA_OK)
-        return t->eval_cut ? STRATA_OK : st; /* the run ends, too, with what it has learnt */
+        return t->eval_cut ? STRATA_OK : st; /* then the run ends as well and keeps what it has learnt */
     t->evaluated_at = t->steps_done;
     if (step != NULL) {
         step->value[CLI_EVAL_LOSS] = t->eval.loss;
@@ -298,7 +297,7 @@ static strata_status evaluate(struct train *t, struct cli_step *step)
     return STRATA_OK;
 }
 
-/* An evaluation is due after this step: the last one, or every so many. */
+/* Whether an evaluation is due after this step: after the last one, or every --eval-every steps. */
 static bool eval_due(const struct train *t)
 {
     const struct cli_args *args = t->args;
@@ -314,7 +313,7 @@ static void sample_pressure(struct train *t, struct st_pressure_sample *out)
     t->sampled_ns = st_clock_ns();
 }
 
-/* Since the last sample; a new one is taken. */
+/* Fills in the memory pressure since the last sample and takes a new one. */
 static void watch_step(struct train *t, struct cli_step *step)
 {
     const struct st_pressure_sample before = t->pressure_last;
@@ -354,7 +353,7 @@ static strata_status one_step(struct train *t)
     return st;
 }
 
-/* What was trained is worth a file. */
+/* Checks that the trained model is worth writing. */
 static strata_status check_learnt(const struct train *t)
 {
     strata_status st = strata_engine_check(t->run.engine);
@@ -372,7 +371,7 @@ static bool is_over(const struct train *t)
     return t->steps_done == t->args->max_steps || cli_signals_pending() != 0;
 }
 
-/* A signal ended it before all was done that it was to do. */
+/* Whether a signal ended the run before everything was done. */
 static bool is_short(const struct train *t)
 {
     return t->steps_done < t->args->max_steps || t->eval_cut;
@@ -385,8 +384,8 @@ static strata_status train_loop(struct train *t)
     sample_pressure(t, &t->pressure_first);
     t->pressure_last = t->pressure_first;
     t->start_ns = t->sampled_ns;
-    cli_signals_ask(t->args->out != NULL ? "the run ends after this step and writes the model; once more ends it now"
-                                         : "the run ends after this step; once more ends it now");
+    cli_signals_ask(t->args->out != NULL ? "the run ends after this step and writes the model; a second signal ends it now"
+                                         : "the run ends after this step; a second signal ends it now");
     while (st == STRATA_OK && !is_over(t))
         st = one_step(t);
     if (st == STRATA_OK)
@@ -428,7 +427,7 @@ static strata_status finish_run(struct train *t)
     return st;
 }
 
-/* Of all steps, with the evaluations between them; unknown where none began. */
+/* Memory pressure over all steps and the evaluations between them; unknown if no step began. */
 static void summarise_pressure(struct train *t)
 {
     struct st_pressure_sample now;
@@ -437,7 +436,7 @@ static void summarise_pressure(struct train *t)
     st_pressure_between(&t->pressure_first, &now, t->summary.seconds, &t->summary.pressure);
 }
 
-/* The sentence of the failure must survive what is done after it. */
+/* The error sentence must survive the work that follows it. */
 static strata_status summarise(struct train *t, strata_status st)
 {
     char sentence[SENTENCE_BYTES];
@@ -464,7 +463,7 @@ static strata_status summarise(struct train *t, strata_status st)
     return STRATA_OK;
 }
 
-/* What was recorded is written however the run ended; the first failure is the one that counts. */
+/* The trace is written however the run ended; the first failure is the one that counts. */
 static strata_status write_trace(struct train *t, strata_status st)
 {
     const char *path = t->args->trace;

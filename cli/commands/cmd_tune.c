@@ -1,5 +1,5 @@
-/* cli/commands/cmd_tune.c - strata tune: a search over request size and depth, printed or written as DeepSpeed's "aio" section.
- */
+/* cli/commands/cmd_tune.c - strata tune: searches request size and depth, and prints or writes the result as DeepSpeed's "aio"
+ * section. */
 #include "cli/commands/bench_run.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/config_edit.h"
@@ -28,7 +28,7 @@ static strata_status collect_dirs(const char *dirs[DIRS_MAX], uint32_t *count, c
     return STRATA_OK;
 }
 
-/* Before a minute is spent. */
+/* Checks the output before spending a minute on measuring. */
 static strata_status begin(struct st_new_file *out, const struct cli_args *args)
 {
     if (args->out != NULL && args->write_config != NULL)
@@ -41,7 +41,7 @@ static strata_status begin(struct st_new_file *out, const struct cli_args *args)
     return cli_output_create(out, "--out", args->out, args);
 }
 
-/* DeepSpeed's own keys alone, so that its configurations stay its. */
+/* Writes only DeepSpeed's own keys, so that the file stays a valid DeepSpeed configuration. */
 static void section_text(char text[SECTION_BYTES], const struct bench_tuned *tuned)
 {
     snprintf(

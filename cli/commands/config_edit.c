@@ -22,7 +22,7 @@ strata_status cli_config_write_file(struct st_new_file *file, const char *text)
     return st;
 }
 
-/* By a new file beside it, of its mode. */
+/* Replaces the file by a new one with the same mode. */
 static strata_status replace(const char *path, const char *text)
 {
     struct st_new_file file = {.fd = -1};

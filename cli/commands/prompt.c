@@ -1,4 +1,4 @@
-/* cli/commands/prompt.c - text as bytes, files as bytes, and lists of ids. */
+/* cli/commands/prompt.c - prompts from text and files, as bytes, and from lists of ids. */
 #include "cli/commands/prompt.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -30,7 +30,7 @@ static strata_status from_bytes(struct cli_prompt *p, const unsigned char *bytes
     return STRATA_OK;
 }
 
-/* `was`: of the open file; NULL: standard input. */
+/* `was`: identity of the open file; NULL: standard input. */
 static strata_status from_stream(struct cli_prompt *p, FILE *file, const struct st_file_identity *was, const char *path)
 {
     unsigned char *bytes = st_fault_refuses("prompt.alloc") ? NULL : malloc(PROMPT_TOKENS_MAX + 1);
@@ -46,7 +46,7 @@ static strata_status from_stream(struct cli_prompt *p, FILE *file, const struct 
     if (error != 0)
         st = st_error_errno(error, "--prompt-file %s", path);
     else if (count == 0)
-        st = st_error(STRATA_E_INPUT, "--prompt-file %s is empty: there is nothing to go on from", path);
+        st = st_error(STRATA_E_INPUT, "--prompt-file %s is empty: there is nothing to continue", path);
     else if (count > PROMPT_TOKENS_MAX)
         st = st_error(STRATA_E_INPUT, "--prompt-file %s is longer than %u bytes", path, PROMPT_TOKENS_MAX);
     else if (was == NULL || (st = st_file_check_unchanged(fileno(file), was, path)) == STRATA_OK)

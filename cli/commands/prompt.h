@@ -1,4 +1,4 @@
-/* cli/commands/prompt.h - the tokens that generation goes on from. */
+/* cli/commands/prompt.h - the tokens of the prompt that generation continues. */
 #ifndef CLI_COMMANDS_PROMPT_H
 #define CLI_COMMANDS_PROMPT_H
 
@@ -14,7 +14,7 @@ struct cli_prompt {
 /** From --prompt, --prompt-file or --prompt-tokens.  E_INVAL: not a list of ids.  E_INPUT: a file that cannot be read, is
  *  empty or longer than any context. */
 strata_status cli_prompt_read(struct cli_prompt *p, const struct cli_args *args);
-/** Every token is one of the vocabulary's.  E_INVAL. */
+/** Check that every token is in the vocabulary; E_INVAL. */
 strata_status cli_prompt_check(const struct cli_prompt *p, uint32_t vocab);
 void cli_prompt_fini(struct cli_prompt *p);
 

@@ -1,5 +1,5 @@
-/* cli/options/args.c - the command line's words by the option table: values to fields and to the config, and what may not be
- * missing. */
+/* cli/options/args.c - parses the command line by the option table: puts values into fields and into the config, and checks what
+ * must be given. */
 #include "cli/options/args.h"
 #include "cli/options/args_table.h"
 #include "core/base/error.h"
@@ -235,7 +235,7 @@ static strata_status word_take(struct cli_args *args, struct cursor *c)
     return list_push(&args->positional, word);
 }
 
-/* --- what a command cannot do without --- */
+/* --- what a command requires --- */
 
 static strata_status require(bool given, const char *what)
 {
@@ -300,7 +300,7 @@ static strata_status args_check(const struct cli_args *args)
     return st;
 }
 
-/* What a configuration can hold as one of several. */
+/* Checks that a configuration can hold the name as one of several. */
 static strata_status check_dir_name(const char *dir)
 {
     const size_t bytes = strlen(dir);
@@ -317,7 +317,7 @@ static strata_status check_dir_name(const char *dir)
     return STRATA_OK;
 }
 
-/* All directories are one value of the config: DeepSpeed's nvme_path, comma-separated. */
+/* All directories form one value of the config: DeepSpeed's nvme_path, comma-separated. */
 static strata_status nvme_override(struct cli_args *args)
 {
     char text[4096] = "";

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Bits: an option names the commands that take it. */
+/* Bits, so that an option can name the commands that take it. */
 enum cli_command {
     CLI_CMD_TRAIN = 1,
     CLI_CMD_PLAN = 2,
@@ -24,7 +24,7 @@ enum cli_command {
 };
 
 struct cli_list {
-    const char **items; /* borrowed strings, but for overrides */
+    const char **items; /* borrowed strings, except overrides */
     uint32_t count;
 };
 
@@ -35,7 +35,7 @@ struct cli_sizes {
     uint32_t count;
 };
 
-/* Values of one call.  Strings are borrowed from argv; NULL and 0: not given, unless a default is named. */
+/* Values of one call.  Strings are borrowed from argv; NULL and 0 mean not given, unless a default is stated. */
 struct cli_args {
     enum cli_command command;
     struct cli_list positional;
@@ -43,33 +43,33 @@ struct cli_args {
     struct cli_list data, nvme;
     const char *model, *config_file, *out, *eval_data, *machine, *metrics, *trace, *tokenizer, *fault;
     const char *device;                               /* default "cpu" */
-    const char *prompt, *prompt_file, *prompt_tokens; /* one of them */
+    const char *prompt, *prompt_file, *prompt_tokens; /* exactly one of them */
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
     uint64_t max_tokens, top_k; /* max_tokens 0: strata/model.h */
     double heldout, top_p, repetition_penalty;
     double temperature;               /* NaN: not given */
-    uint64_t bytes, repeats, threads; /* bench; threads of the others are an override */
+    uint64_t bytes, repeats, threads; /* bench; other commands turn threads into an override */
     struct cli_sizes params;          /* bench, too */
-    struct cli_list layouts;          /* names, or several with commas between */
+    struct cli_list layouts;          /* names, or several separated by commas */
     struct cli_list likes;
     const char *isa, *io_method;
     double load;                         /* bench step; 0: not given */
     struct cli_list budgets;             /* bench step: sizes of the device's memory, or "all" */
-    const char *patterns, *write_config; /* bench io: names with commas between; tune */
-    struct cli_sizes blocks, depths;     /* bench io, as the next lines */
+    const char *patterns, *write_config; /* bench io: names separated by commas; tune */
+    struct cli_sizes blocks, depths;     /* bench io, like the next lines */
     uint64_t size;
     double seconds;
     bool unregistered, poll_device, poll_kernel, fio, fio_job, read, write;
-    bool ignored; /* any flag that has no meaning here */
+    bool ignored; /* set by any flag that has no meaning here */
     bool json, quiet, digest, allow_unknown, measure, ops, simulate, only, overwrite, help;
 };
 
-/** Parse argv[2..] for a command.  E_INVAL: unknown option (with the nearest one), missing or bad value, and what the
- *  command cannot do without.  With --help given, nothing else is required. */
+/** Parse argv[2..] for a command.  E_INVAL: unknown option (with the nearest one), missing or bad value, or a missing required
+ *  option or word.  With --help nothing is required. */
 strata_status cli_args_parse(struct cli_args *args, enum cli_command command, int argc, char **argv);
 void cli_args_fini(struct cli_args *args);
 
-/** The options of a command, one or more lines each, to stdout. */
+/** Print the options of a command, one or more lines each. */
 void cli_args_print_options(enum cli_command command, FILE *file);
 
 #endif

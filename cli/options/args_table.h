@@ -1,4 +1,4 @@
-/* cli/options/args_table.h - the options of all commands: one row each, and how rows are found. */
+/* cli/options/args_table.h - the options of all commands: one row each, and functions to find rows. */
 #ifndef CLI_OPTIONS_ARGS_TABLE_H
 #define CLI_OPTIONS_ARGS_TABLE_H
 
@@ -9,13 +9,13 @@
 #define CLI_NAMES_MAX 4
 #define CLI_WORD_MAX  64 /* bytes of an option's name, and of a number among several */
 
-/* What commands share: config, model and budgets. */
+/* Commands that share options: config, model and budgets. */
 #define RUNS   (CLI_CMD_TRAIN | CLI_CMD_PLAN | CLI_CMD_EVAL)
 #define LOADS  (RUNS | CLI_CMD_GENERATE)
 #define TRAINS (CLI_CMD_TRAIN | CLI_CMD_PLAN)
-/* ... and what check resolves, too. */
+/* ... and check, which resolves them, too. */
 #define CONFIGURES (LOADS | CLI_CMD_CHECK)
-#define NO_OFFSET  SIZE_MAX /* of an option that sets no field */
+#define NO_OFFSET  SIZE_MAX /* offset of an option that sets no field */
 
 enum value_kind {
     VALUE_FLAG,   /* none; sets a bool */
@@ -24,15 +24,15 @@ enum value_kind {
     VALUE_COUNT,  /* whole number in least..most */
     VALUE_REAL,   /* number in least..most */
     VALUE_SIZE,   /* size, at least 1 byte */
-    VALUE_SIZES,  /* sizes with commas between */
-    VALUE_COUNTS, /* whole numbers in least..most with commas between */
+    VALUE_SIZES,  /* sizes separated by commas */
+    VALUE_COUNTS, /* whole numbers in least..most separated by commas */
     VALUE_SET,    /* PATH=VALUE */
     VALUE_IGNORED /* one word, dropped */
 };
 
 /* A number goes to a field (offset), or to the config (path). */
 struct cli_option {
-    const char *names[CLI_NAMES_MAX]; /* without the dashes; the first is the one that help shows */
+    const char *names[CLI_NAMES_MAX]; /* without the dashes; help shows the first */
     uint32_t commands;
     enum value_kind kind;
     size_t offset;
@@ -42,7 +42,7 @@ struct cli_option {
     const char *help;  /* NULL: hidden */
 };
 
-/** The option of this name that the command takes; NULL: none. */
+/** Find the option of this name that the command takes; NULL: none. */
 const struct cli_option *cli_option_find(enum cli_command command, const char *name);
 /** E_INVAL, with the nearest name that the command takes. */
 strata_status cli_option_unknown(enum cli_command command, const char *name);

@@ -4,7 +4,7 @@
 #include "model/model.h"
 #include "strata/engine.h"
 
-/* Of a Hugging Face directory: read of --model, replaced in --out. */
+/* Files of a Hugging Face directory that are read from --model and replaced in --out. */
 static const char *const model_files[] = {"config.json", "generation_config.json", "model.safetensors",
                                           "model.safetensors.index.json"};
 #define MODEL_FILES (sizeof(model_files) / sizeof(model_files[0]))
@@ -19,7 +19,7 @@ static strata_status check_list(const char *path, const char *const *inputs, uin
     return st;
 }
 
-/* An input that is replaced is lost, and what was read of it may be neither. */
+/* An input that is overwritten is lost, and data read from it meanwhile may be neither the old nor the new. */
 static strata_status check_inputs(const char *path, const struct cli_args *args)
 {
     const char *const files[] = {args->config_file, args->machine, args->eval_data, args->prompt_file};

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #define LINE_BYTES           2048u
-#define TEACH_ITEM_INDENT    8u /* at least, of an item's further lines */
-#define TEACH_COMMAND_INDENT 6u /* of a command's */
+#define TEACH_ITEM_INDENT    8u /* least indent of an item's further lines */
+#define TEACH_COMMAND_INDENT 6u /* indent of a command's further lines */
 
 /* A line of a help text: a paragraph's, an item's ("  optim   ..."), or a command's ("  strata ..."). */
 enum teach_line { TEACH_TEXT, TEACH_ITEM, TEACH_COMMAND };
@@ -18,7 +18,7 @@ static enum teach_line teach_line_of(const char *line)
     return line[0] != ' ' ? TEACH_TEXT : strncmp(line, "  strata ", 9) == 0 ? TEACH_COMMAND : TEACH_ITEM;
 }
 
-/* Whether what stands at `next` goes on where a line of this kind ended. */
+/* Whether the line at `next` continues one of this kind. */
 static bool goes_on(enum teach_line kind, const char *next)
 {
     const size_t indent = strspn(next, " ");
@@ -28,7 +28,7 @@ static bool goes_on(enum teach_line kind, const char *next)
     return kind == TEACH_TEXT ? indent == 0 : kind == TEACH_ITEM ? indent >= TEACH_ITEM_INDENT : indent == TEACH_COMMAND_INDENT;
 }
 
-/* Where a command is broken: before the last option that leaves room for the backslash, else before a word.  0: nowhere. */
+/* Where to break a command: before the last option that leaves room for the backslash, else before a word.  0: nowhere. */
 static size_t break_of(const char *line, size_t width)
 {
     size_t word = 0;
@@ -43,7 +43,7 @@ static size_t break_of(const char *line, size_t width)
     return word;
 }
 
-/* Broken so that it can be copied as it stands. */
+/* Prints a command, broken with backslashes so that it can be copied. */
 static void print_command(FILE *file, char *line, size_t width)
 {
     for (size_t end; strlen(line) > width && (end = break_of(line, width)) > 0;) {
@@ -77,7 +77,7 @@ void cli_teach_print(FILE *file, const char *teach, size_t width)
                 break;
             teach += strspn(teach, " ");
             if (kind == TEACH_COMMAND)
-                used--; /* the backslash; a space stands before it */
+                used--; /* the backslash, which has a space before it */
             else
                 line[used++] = ' ';
         }

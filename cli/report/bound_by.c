@@ -1,4 +1,4 @@
-/* cli/report/bound_by.c - adds the steps' time up by resource and names the largest. */
+/* cli/report/bound_by.c - adds up the steps' time by resource and names the largest. */
 #include "cli/report/bound_by.h"
 
 #include <math.h>
@@ -22,8 +22,8 @@ static const enum resource resource_of[ST_LANE_COUNT] = {
 };
 
 struct fractions {
-    double used[RESOURCE_COUNT];   /* of the step: it ran */
-    double waited[RESOURCE_COUNT]; /* of the step: compute stood still until it was done */
+    double used[RESOURCE_COUNT];   /* part of the step in which it ran */
+    double waited[RESOURCE_COUNT]; /* part of the step in which compute waited for it */
     double lane[ST_LANE_COUNT];
 };
 
@@ -49,7 +49,7 @@ static void divide(struct fractions *s, const double *sum)
         s->used[resource_of[others[i]]] += sum[CLI_MS_OTHER] / whole * sum[CLI_BUSY_MS + others[i]] / busy;
 }
 
-/* The largest but for `not`. */
+/* The largest resource except `not`. */
 static int largest(const struct fractions *s, int not )
 {
     int best = -1;
@@ -71,7 +71,7 @@ static size_t put_lanes(char *text, size_t bytes, const struct fractions *s, int
     return length;
 }
 
-/* "62 % of the step stood waiting for read_state", or what ran for so long. */
+/* Writes "62 % of the step waited for read_state", or the resource that ran that long. */
 static void describe(char *text, size_t bytes, const struct fractions *s, int resource)
 {
     const double used = s->used[resource], waited = s->waited[resource];
@@ -81,7 +81,7 @@ static void describe(char *text, size_t bytes, const struct fractions *s, int re
         snprintf(text, bytes, "%.0f %% of the step went into %s", (used + waited) * 100,
                  resource == COMPUTE ? "forward and backward" : names[resource]);
     else
-        snprintf(text, bytes, "%.0f %% of the step stood waiting for %s", (used + waited) * 100, lanes);
+        snprintf(text, bytes, "%.0f %% of the step waited for %s", (used + waited) * 100, lanes);
 }
 
 static void name_memory(struct cli_bound_by *out, double fraction)

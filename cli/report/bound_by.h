@@ -1,4 +1,4 @@
-/* cli/report/bound_by.h - what a run was bound by, in words of resources: where its steps' time went. */
+/* cli/report/bound_by.h - what bound a run: the resources on which its steps spent their time. */
 #ifndef CLI_REPORT_BOUND_BY_H
 #define CLI_REPORT_BOUND_BY_H
 
@@ -15,14 +15,14 @@ struct cli_bound_by {
 /** "nvme read" for the lanes that read, and so on. */
 const char *cli_resource_of_lane(enum st_lane lane);
 
-/** Time that is not forward, backward or a stall goes to update, upload and download as they were busy.  Memory pressure lies
- *  inside the others' time: it is the reason when it takes more than half of the largest.
+/** Time that is not forward, backward or a stall is divided among update, upload and download by how busy they were. Memory
+ *  pressure is part of the others' time: it is named as the cause if it takes more than half of the largest.
  *  @param m            steps so far
- *  @param memory_fraction  of the run, waiting for memory; NaN or 0: no pressure */
+ *  @param memory_fraction  part of the run spent waiting for memory; NaN or 0: no pressure */
 void cli_bound_by(struct cli_bound_by *out, const struct cli_medians *m, double memory_fraction);
 
-/** No step beats a lower bound.  One that does, by more than rates scatter (5 %), shows that a rate is too low and the bound is
- *  none: it was measured while the machine was busy, or is another machine's.  True where either is unknown. */
+/** No step can be shorter than a lower bound. If one is, by more than the scatter of rates (5 %), then a rate is too low and the
+ *  bound is invalid: the rate was measured while the machine was busy, or on another machine. True if either value is unknown. */
 bool cli_bound_holds(double step_seconds, double bound_seconds);
 
 #endif

@@ -28,7 +28,7 @@ void cli_endurance_planned(struct cli_endurance *out, const struct strata_plan *
     if (max_steps == 0)
         return;
     out->run_bytes = step * (double)max_steps;
-    if (plan->policy.update == ST_UPDATE_GATED) /* the first step updates nothing, a flush makes up for it */
+    if (plan->policy.update == ST_UPDATE_GATED) /* the first step updates nothing; the final flush makes up for it */
         out->run_bytes += written(&of->figures, ST_PHASE_PROLOGUE) + written(&of->figures, ST_PHASE_EPILOGUE) - step;
 }
 
@@ -52,7 +52,7 @@ void cli_endurance_print(const struct cli_endurance *e, const char *label, FILE 
         st_print(file, ", %s by the run", st_size_text(text, (uint64_t)e->run_bytes));
     if (isfinite(e->day_bytes))
         st_print(file, ", %s a day at this pace", st_size_text(text, (uint64_t)e->day_bytes));
-    st_print_text(file, "; a drive's data sheet says how much it bears (TBW, DWPD)\n");
+    st_print_text(file, "; a drive's data sheet says how much it endures (TBW, DWPD)\n");
 }
 
 void cli_endurance_put(const struct cli_endurance *e, struct st_json_writer *w)

@@ -1,4 +1,4 @@
-/* cli/report/endurance.h - what a run writes to its drives: they wear by bytes written. */
+/* cli/report/endurance.h - how much a run writes to its drives, which wear out by bytes written. */
 #ifndef CLI_REPORT_ENDURANCE_H
 #define CLI_REPORT_ENDURANCE_H
 
@@ -6,16 +6,16 @@
 
 struct cli_endurance {
     uint64_t step_bytes; /* of a steady step */
-    double run_bytes;    /* by all steps, without the first filling; NaN: their number is not known */
+    double run_bytes;    /* by all steps, without the initial write; NaN: the number of steps is not known */
     double day_bytes;    /* at this pace; NaN: unknown */
 };
 
-/** Of a plan: --max-steps steps at the predicted pace. */
+/** For a plan: --max-steps steps at the predicted pace. */
 void cli_endurance_planned(struct cli_endurance *out, const struct strata_plan *of, uint64_t max_steps);
-/** Of a run so far, as counted. */
+/** For a run so far, from its counters. */
 void cli_endurance_counted(struct cli_endurance *out, struct cli_medians *m, double seconds);
 
-/** One line; nothing where nothing is written. */
+/** Prints one line, or nothing if nothing is written. */
 void cli_endurance_print(const struct cli_endurance *e, const char *label, FILE *file);
 /** "written": {"step", "run", "day"} in bytes, into an object that is open. */
 void cli_endurance_put(const struct cli_endurance *e, struct st_json_writer *w);

@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum column_type { COLUMN_REAL, COLUMN_WHOLE, COLUMN_FLAG, COLUMN_RARE /* left out where unknown */ };
-enum column_end { END_NONE, END_MEDIAN, END_LAST }; /* what the summary says */
+enum column_type { COLUMN_REAL, COLUMN_WHOLE, COLUMN_FLAG, COLUMN_RARE /* left out if unknown */ };
+enum column_end { END_NONE, END_MEDIAN, END_LAST }; /* what the summary shows */
 
 struct column {
     const char *object; /* it stands in, NULL: top level; columns of an object stand together */
-    const char *key;    /* NULL: a run of `count` lanes or tiers, named by number */
+    const char *key;    /* NULL: `count` columns for lanes or tiers, named by number */
     enum column_type type;
     enum column_end end;
     enum cli_column first;
@@ -146,7 +146,7 @@ strata_status cli_medians_create(struct cli_medians **out)
 
     if (m == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for the medians of a run");
-    memset(m, 0xff, sizeof(*m)); /* touched now, and NaN */
+    memset(m, 0xff, sizeof(*m)); /* touches the memory now, and makes all values NaN */
     memset(m->sum, 0, sizeof(m->sum));
     m->steps = m->skipped = m->pressed = 0;
     m->stride = 1;
@@ -156,7 +156,7 @@ strata_status cli_medians_create(struct cli_medians **out)
     return STRATA_OK;
 }
 
-/* Every other sample goes; the step at hand stays a sample, since the count is even. */
+/* Drops every other sample; the current step remains a sample, since the count is even. */
 static void thin_out(struct cli_medians *m)
 {
     for (int c = 0; c < CLI_COLUMN_COUNT; c++)
@@ -284,7 +284,7 @@ void cli_metrics_step(struct st_json_writer *w, const struct cli_step *step)
     st_json_end_line(w);
 }
 
-/* Of the whole run, where "pressure" has medians of the steps. */
+/* Pressure over the whole run; "pressure" itself has the medians of the steps. */
 static void put_pressure(struct st_json_writer *w, const struct cli_medians *medians, const struct st_pressure_verdict *run)
 {
     struct cli_step total;
@@ -347,7 +347,7 @@ void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, 
 
 /* --- the header --- */
 
-/* Depth is bounded by the parser. */
+/* The parser bounds the depth. */
 static void put_node(struct st_json_writer *w, const char *key, const st_json *node)
 {
     switch (st_json_type(node)) {
@@ -377,7 +377,7 @@ static void put_node(struct st_json_writer *w, const char *key, const st_json *n
     }
 }
 
-/* The effective config is written as a text of several lines: read it back, and put it on one. */
+/* The effective config is a text of several lines: parse it, and write it on one line. */
 static void put_config(struct st_json_writer *w, const struct st_config *config)
 {
     char *text = NULL;

@@ -1,6 +1,6 @@
-/* cli/report/metrics.h - one step as numbers: JSON lines while a run goes on, medians at its end.
+/* cli/report/metrics.h - the numbers of a step: JSON lines during a run, medians at its end.
  *
- * One table of columns drives the lines and the medians.  All memory is taken at creation: a step allocates nothing. */
+ * One table of columns drives the lines and the medians.  All memory is allocated at creation; a step allocates nothing. */
 #ifndef CLI_REPORT_METRICS_H
 #define CLI_REPORT_METRICS_H
 
@@ -45,7 +45,7 @@ enum cli_column {
     CLI_COLUMN_COUNT
 };
 
-/* Whole numbers up to 2^53 are exact; what is unknown is NaN. */
+/* Whole numbers up to 2^53 are exact; unknown values are NaN. */
 struct cli_step {
     double value[CLI_COLUMN_COUNT];
     enum st_lane stalled_by;
@@ -53,17 +53,17 @@ struct cli_step {
 };
 
 /** @param bits_per_byte_of  the training set, for source bytes per token.
- *  @param step  1-based; tokens_total: with this step's. */
+ *  @param step  1-based; tokens_total: including this step's. */
 void cli_step_fill(struct cli_step *out, const struct strata_plan *p, const struct strata_data *bits_per_byte_of,
                    const struct strata_step *result, uint64_t step, uint64_t tokens_total);
 
-/** What memory pressure did to this step. */
+/** Fill in the memory pressure during this step. */
 void cli_step_pressure(struct cli_step *out, const struct st_pressure_verdict *verdict);
 
 #define CLI_SAMPLES_MAX 256u
 
-/* Medians and sums over all steps, or an even thinning of them: every stride-th (sums: over all).  The first step warms up and
- * has no update pending: it counts only while it is alone. */
+/* Medians over all steps, or over every stride-th if there are many; sums are over all.  The first step warms up and has no
+ * update pending, so it counts only if it is the only one. */
 struct cli_medians {
     double samples[CLI_COLUMN_COUNT][CLI_SAMPLES_MAX];
     double scratch[CLI_SAMPLES_MAX];
@@ -77,7 +77,7 @@ strata_status cli_medians_create(struct cli_medians **out);
 void cli_medians_add(struct cli_medians *m, const struct cli_step *step);
 double cli_medians_get(struct cli_medians *m, enum cli_column column); /* NaN: never known */
 
-/* What a run ends with. */
+/* The results of a run. */
 struct cli_summary {
     strata_status status;
     uint64_t peak_rss_bytes, rss_bytes_max;
@@ -86,7 +86,7 @@ struct cli_summary {
     char weights_digest[33], state_digest[33]; /* "" if not asked for */
 };
 
-/** The three kinds of lines; each ends with a flush. */
+/** Write the three kinds of lines; each is flushed. */
 void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, uint64_t max_steps);
 void cli_metrics_step(struct st_json_writer *w, const struct cli_step *step);
 void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, const struct cli_summary *summary);

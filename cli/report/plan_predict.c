@@ -1,4 +1,4 @@
-/* cli/report/plan_predict.c - predictions of a plan's other schedules, and of machines with one more of something. */
+/* cli/report/plan_predict.c - predicts a plan's other schedules, and machines with one more of something. */
 #include "cli/report/plan_predict.h"
 #include "api/handles.h"
 #include "api/plan_report.h"
@@ -96,7 +96,7 @@ static void put_schedule(const struct schedule *c, struct st_json_writer *w)
     st_json_object_close(w);
 }
 
-/* Exactly one of file and w is not NULL.  A schedule for which there was no memory is not an impossible one: E_NOMEM. */
+/* Exactly one of file and w is not NULL.  Running out of memory does not make a schedule impossible: that is E_NOMEM. */
 static strata_status each_schedule(const struct strata_plan *of, FILE *file, struct st_json_writer *w)
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
@@ -146,7 +146,7 @@ strata_status cli_schedules_put(const struct strata_plan *of, struct st_json_wri
 /* --- one more of each --- */
 
 #define MORE_COLUMNS 48
-#define LEAST_CHANGE 5e-4 /* of a step: less reads as -0.0 % */
+#define LEAST_CHANGE 5e-4 /* of a step: a smaller change would print as -0.0 % */
 
 enum more { MORE_DRIVE, MORE_LINK, MORE_COMPUTE, MORE_UPDATE, MORE_HOST, MORE_DEVICE, MORE_COUNT };
 
@@ -161,7 +161,7 @@ static const struct {
     [MORE_DEVICE] = {"device_memory", "25 % more device memory"},
 };
 
-/* *m with one more of it; the program that is planned already runs on it. */
+/* Gives *m one more of it; the existing program runs on that machine. */
 static void take_rates(struct st_machine *m, enum more more)
 {
     const double drives = m->rates.drives > 0 ? m->rates.drives : 1;
@@ -195,7 +195,7 @@ static bool has_updates(const struct st_program *program, const struct st_machin
     return false;
 }
 
-/* Does the program use it at all? */
+/* Whether the program uses it at all. */
 static bool matters(const struct strata_plan *of, enum more more)
 {
     const struct st_traffic *t = &of->figures.traffic[st_phase_index(ST_PHASE_BODY)];
@@ -212,7 +212,7 @@ static bool matters(const struct strata_plan *of, enum more more)
     }
 }
 
-/* A program planned anew for more memory; 0 seconds if it is no other one, or not for this run.  E_NOMEM. */
+/* Plans again with more memory; 0 seconds if the program stays the same or cannot be used for this run.  E_NOMEM. */
 static strata_status planned_anew(double *seconds, const struct strata_plan *of, strata_tier tier)
 {
     struct st_machine m = of->machine;
@@ -232,7 +232,7 @@ static strata_status planned_anew(double *seconds, const struct strata_plan *of,
     return st == STRATA_E_NOMEM ? st : STRATA_OK;
 }
 
-/* Predicted seconds with one more of it; 0: it cannot matter.  E_NOMEM. */
+/* Predicts the seconds with one more of it; 0: it cannot matter.  E_NOMEM. */
 static strata_status seconds_with(double *seconds, const struct strata_plan *of, enum more more)
 {
     struct st_machine m = of->machine;

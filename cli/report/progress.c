@@ -1,7 +1,7 @@
-/* cli/report/progress.c - the line that is rewritten on a terminal: steps, and work that takes its time.
+/* cli/report/progress.c - the line that is rewritten on a terminal, for steps and for long work.
  *
- * Steps leave lines behind every so often, on a terminal and elsewhere; work leaves none on a terminal.  A line holds as much as
- * the terminal's width allows, the most important first.  The thread that trains prints steps; work is counted by any thread. */
+ * Every few steps a line stays, on a terminal and elsewhere; lines about work do not stay on a terminal.  A line holds as much as
+ * fits into the terminal's width, the most important first.  The training thread prints steps; any thread may report work. */
 #include "cli/report/progress.h"
 #include "api/plan_report.h"
 #include "cli/cli_signals.h"
@@ -19,11 +19,11 @@
 
 #define LINES_WANTED    40u
 #define LINES_AT_FIRST  3u
-#define AVERAGE_WEIGHT  0.1 /* of the newest step */
+#define AVERAGE_WEIGHT  0.1 /* weight of the newest step */
 #define WORK_REWRITE_NS UINT64_C(100000000)
-#define WORK_LINE_NS    UINT64_C(30000000000) /* where lines are not rewritten: only long work is told of */
+#define WORK_LINE_NS    UINT64_C(30000000000) /* between lines if they cannot be rewritten, so that only long work is reported */
 
-/* 1, 2, 5, 10, 20, 50...: the first that gives at most 50 lines. */
+/* 1, 2, 5, 10, 20, 50...: the first of these that gives at most 50 lines. */
 static uint64_t lines_every(uint64_t steps)
 {
     static const uint64_t leads[] = {1, 2, 5};
@@ -79,7 +79,7 @@ void cli_progress_fini(struct cli_progress *p)
 
 /* --- pieces of the line --- */
 
-/* Pieces are put while they fit; after the first that does not, none is. */
+/* Pieces are added while they fit; after the first that does not, no more are. */
 struct line {
     char *text;
     size_t length, most;
@@ -162,7 +162,7 @@ static void put_links(struct line *l, const double *value)
             put(l, "%s %.2f GB/s", names[i], value[bytes[i]] / value[CLI_STEP_SECONDS] * 1e-9);
 }
 
-/* What every terminal should show stands first: 60 columns hold it. */
+/* What every terminal should show comes first and fits into 60 columns. */
 static void make_line(struct cli_progress *p, const struct cli_step *step, size_t width)
 {
     struct line l = {.text = p->text, .most = width < sizeof(p->text) ? width : sizeof(p->text) - 1};
@@ -239,7 +239,7 @@ void cli_progress_note(struct cli_progress *p, const char *fmt, ...)
     st_wrap_close(wrapped, p->file);
 }
 
-/* --- work that takes its time --- */
+/* --- long work --- */
 
 static void show_work(struct cli_progress *p, uint64_t now_ns)
 {

@@ -1,4 +1,4 @@
-/* cli/report/progress.h - what a person sees of a run: a line while it goes on, a block when it ends. */
+/* cli/report/progress.h - what a person sees of a run: a line during it, and a block at its end. */
 #ifndef CLI_REPORT_PROGRESS_H
 #define CLI_REPORT_PROGRESS_H
 
@@ -7,15 +7,15 @@
 
 #define CLI_PROGRESS_LINE_MAX 512
 
-/* What the terminal's last line holds, to be rewritten; log lines, from any thread, close it first. */
+/* What the terminal's last line shows and may be rewritten; a log line, from any thread, closes it first. */
 enum cli_line { CLI_LINE_NONE, CLI_LINE_STEP, CLI_LINE_WORK };
 
 struct cli_progress {
     FILE *file;
-    bool quiet, terminal;        /* terminal: its last line can be rewritten */
+    bool quiet, terminal;        /* terminal: the last line can be rewritten */
     bool narrow;                 /* a terminal of any kind: lines are cut to its width */
-    uint64_t steps_total, every; /* a step's line stays every `every` steps */
-    double seconds_per_step;     /* moving average, for the time left */
+    uint64_t steps_total, every; /* one line in `every` steps stays */
+    double seconds_per_step;     /* moving average, for the remaining time */
     _Atomic(enum cli_line) line;
     char text[CLI_PROGRESS_LINE_MAX];
     const char *work; /* borrowed */
@@ -23,28 +23,29 @@ struct cli_progress {
     atomic_uint_fast64_t work_done, work_shown_ns;
 };
 
-/** On a terminal, log lines pass through here until fini.
- *  @param every  0: so that a run has 20 to 50 lines */
+/** On a terminal, log lines go through here until fini.
+ *  @param every  0: chosen so that a run has 20 to 50 lines */
 void cli_progress_init(struct cli_progress *p, FILE *file, bool quiet, uint64_t steps_total, uint64_t every);
 void cli_progress_fini(struct cli_progress *p); /* a zeroed struct is fine */
-/** One step.  Always kept: the first three, the last, every skipped one. */
+/** Report one step.  Lines of the first three steps, of the last and of skipped ones always stay. */
 void cli_progress_step(struct cli_progress *p, const struct cli_step *step);
-/** A model's strata_progress_fn over something long: rewritten on a terminal, elsewhere a line every 30 seconds.  False once
- * a signal has asked.
+/** A model's strata_progress_fn for long work: rewrites a line on a terminal, and prints one every 30 seconds elsewhere.  False
+ *  once a signal has asked the run to end.
  *  @param progress  a struct cli_progress
  *  @param what      such as "loading weights" */
 bool cli_progress_watch(void *progress, const char *what, uint64_t done, uint64_t total);
-/** It ended: its line goes. */
+/** The work has ended: remove its line. */
 void cli_progress_work_end(struct cli_progress *p);
-/** What comes next starts on a line of its own. */
+/** Make the next output start on a line of its own. */
 void cli_progress_close_line(struct cli_progress *p);
-/** A line of its own, after closing the one that is rewritten.  Quiet: nothing. */
+/** Print a line of its own, after closing the one that is rewritten.  Quiet: nothing. */
 void cli_progress_note(struct cli_progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/** The block at the end: medians, distance to the bounds, bytes against the plan's, stalls, what bound the run, memory. */
+/** Print the block at the end: medians, distance to the bounds, bytes compared with the plan, stalls, what bound the run,
+ *  memory. */
 void cli_progress_summary(struct cli_progress *p, const struct st_figures *figures, struct cli_medians *m,
                           const struct cli_summary *summary);
 
-/** Milliseconds, three digits or all before the point. */
+/** Milliseconds with three digits, or all digits before the point. */
 const char *cli_ms_text(char buf[16], double ms);
 
 #endif

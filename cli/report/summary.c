@@ -41,14 +41,14 @@ static void print_bounds(FILE *file, const struct st_figures *figures, struct cl
     char schedule[24], hardware[24];
 
     if (!(figures->bounds.schedule > 0)) {
-        st_print_text(file, "  step/bound    unknown: the machine's rates are not\n");
+        st_print_text(file, "  step/bound    unknown, as the machine's rates are\n");
         return;
     }
     if (!bounds_hold(m)) {
         st_print(
             file,
             "  step/bound    unknown: the rates are too low, as the step takes %.2f of what they allow. They were measured while "
-            "the machine was busy, or are another machine's: on a quiet one, strata info --measure --out FILE, then --machine "
+            "the machine was busy, or on another machine: on a quiet one, strata info --measure --out FILE, then --machine "
             "FILE\n",
             seconds / figures->bounds.schedule);
         return;
@@ -69,7 +69,7 @@ static void print_link(FILE *file, const char *name, double counted, uint64_t pl
         st_print(file, "%s (planned %s)", st_size_text(have, counted > 0 ? (uint64_t)counted : 0), st_size_text(want, planned));
 }
 
-/* A run of one step has no steady one. */
+/* A run of one step has no steady step. */
 static void print_traffic(FILE *file, const struct st_figures *figures, struct cli_medians *m)
 {
     const struct st_traffic *planned = &figures->traffic[st_phase_index(m->steps > 1 ? ST_PHASE_BODY : ST_PHASE_PROLOGUE)];
@@ -125,14 +125,14 @@ static void print_pressure_totals(FILE *file, const struct st_pressure_sample *m
         st_print(file, "%s%s in swap", before, st_size_text(size, moved->swap_bytes));
 }
 
-/* Of the run; the sentence, where it names the cause, has the totals in it. */
+/* Memory pressure of the run; if the verdict's sentence names it as the cause, that has the totals in it. */
 static void print_pressure(FILE *file, const struct cli_medians *m, const struct st_pressure_verdict *run)
 {
     st_print_text(file, "  pressure      ");
     if (run->pressed) {
         st_print_text(file, run->sentence);
     } else if (run->moved.major_faults == ST_PRESSURE_UNKNOWN && run->moved.some_us == ST_PRESSURE_UNKNOWN) {
-        st_print_text(file, "unknown: the system does not tell");
+        st_print_text(file, "unknown: the system does not report it");
     } else {
         st_print_text(file, m->pressed == 0 ? "none: " : "at times: ");
         print_pressure_totals(file, &run->moved);

@@ -129,16 +129,15 @@ static void the_largest_is_named(void **state)
     step = step_of(100, 200);
     stall(&step, ST_LANE_READ_STATE, 620);
     assert_bound(&step, NAN, "nvme read", 0.62,
-                 "nvme read: 62 % of the step stood waiting for read_state; then compute: 30 % of the step went into forward and "
+                 "nvme read: 62 % of the step waited for read_state; then compute: 30 % of the step went into forward and "
                  "backward");
     step = step_of(100, 200);
     stall(&step, ST_LANE_READ_STATE, 310);
     stall(&step, ST_LANE_READ_WEIGHT, 310);
     stall(&step, ST_LANE_WRITE, 40);
-    assert_bound(
-        &step, NAN, "nvme read", 0.62,
-        "nvme read: 62 % of the step stood waiting for read_state, read_weight; then compute: 30 % of the step went into "
-        "forward and backward");
+    assert_bound(&step, NAN, "nvme read", 0.62,
+                 "nvme read: 62 % of the step waited for read_state, read_weight; then compute: 30 % of the step went into "
+                 "forward and backward");
 }
 
 /* What is neither forward, backward nor a stall is shared out as update and copies were busy. */
@@ -341,7 +340,7 @@ static void without_pressure_there_are_only_totals(void **state)
     free(text);
     memset(&unknown, 0xff, sizeof(unknown));
     summary_of(&text, &unknown);
-    assert_holds(text, "\n  pressure      unknown: the system does not tell\n");
+    assert_holds(text, "\n  pressure      unknown: the system does not report it\n");
     assert_holds(text, "\"pressure\":{\"major_faults\":null,\"swap_bytes\":null,\"psi_some_ms\":null,\"psi_full_ms\":null}");
     free(text);
 }

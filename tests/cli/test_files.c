@@ -90,7 +90,7 @@ static void a_link_to_a_directory_is_followed(void **state)
     char *path = workplace_expand(w, "{w}/out");
 
     link_to(w, "elsewhere", "{w}/out");
-    ends(w, RUN "--out {w}/out", 2, "out: is a link to nothing: make the directory that it names");
+    ends(w, RUN "--out {w}/out", 2, "out: is a dangling link: make the directory that it names");
     workplace_make_dir(w, "elsewhere");
     ends(w, RUN "--out {w}/out", 0, "");
     assert_true(workplace_exists(w, "elsewhere/model.safetensors"));

@@ -250,7 +250,7 @@ static void files_and_options_draw_the_same(void **state)
     by_file = output_of(w, "generate --model {w}/m --prompt-tokens 1,2,3 --seed 7 --quiet");
     workplace_run_ok(w, &p, "generate --model {w}/m --prompt-tokens 1,2,3 --seed 7");
     assert_non_null(strstr(p.err, "drawn at temperature 5, top-k 40, top-p 0.9 (by generation_config.json and defaults)"));
-    assert_non_null(strstr(p.err, "m/generation_config.json asks for what is not done here: num_beams"));
+    assert_non_null(strstr(p.err, "m/generation_config.json asks for unsupported features: num_beams"));
     program_free(&p);
     make_model(w, "", NULL);
     by_options =
