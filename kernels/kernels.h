@@ -122,7 +122,8 @@ struct st_update_coef {
  *
  * @return the number of finite masters whose weight rounded to infinity.
  * Cost    with a bf16 gradient 14 bytes read, 12 written per element; 10 and 8 with one moment.  Moments in BF16: 10 and 8, 8 and
- *         6 with one; in 8BIT: 8 and 6, 7 and 5, and 1/64 more each way per moment. */
+ *         6 with one; in 8BIT: 8 and 6, 7 and 5, and 1/64 more each way per moment.
+ */
 typedef uint64_t st_update_split_fn(uint16_t *weight, int16_t *low_half, const struct st_moments *moments, const void *grad,
                                     strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef);
 
@@ -134,7 +135,8 @@ typedef uint64_t st_update_split_fn(uint16_t *weight, int16_t *low_half, const s
  * @param copy_dtype  BF16 or F16; ignored when copy_out is NULL
  *
  * @return the number of finite masters whose copy rounded to infinity; 0 without a copy.
- * Cost    as st_update_split_fn; a copy writes 2 bytes more. */
+ * Cost    as st_update_split_fn; a copy writes 2 bytes more.
+ */
 typedef uint64_t st_update_master_fn(float *master, uint16_t *copy_out, strata_dtype copy_dtype, const struct st_moments *moments,
                                      const void *grad, strata_dtype grad_dtype, size_t elems, const struct st_update_coef *coef);
 
@@ -146,7 +148,8 @@ typedef uint64_t st_update_master_fn(float *master, uint16_t *copy_out, strata_d
  * @param block_sums  [ceil(elems / ST_NORM_BLOCK)] out: per block, squares (exact in double) added in index order into
  *                    8 lanes by index mod 8, lanes added ((0+4)+(2+6))+((1+5)+(3+7))
  *
- * @return the number of written values that are infinite or NaN. */
+ * @return the number of written values that are infinite or NaN.
+ */
 typedef uint64_t st_grad_finish_fn(void *out, strata_dtype dtype, const float *acc, size_t elems, double *block_sums);
 
 typedef void st_master_split_fn(uint16_t *weight, int16_t *low_half, const float *master, size_t elems);      /* NaN: 0x7fc0, 0 */

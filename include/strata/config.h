@@ -7,8 +7,8 @@
  *     if (strata_config_open(&config, &opts) != STRATA_OK)
  *         fprintf(stderr, "%s\n", strata_last_error());
  *
- * docs/config.md lists every key.  Sentences name options as the program `strata` spells them: --seq-len is the member seq_len of
- * an options struct, --set PATH=VALUE and options without such a member (--nvme, --device-memory) are overrides. */
+ * docs/config.md lists every key.  Error sentences name options as the program `strata` spells them: --seq-len is the member
+ * seq_len of an options struct; --set PATH=VALUE and options without such a member (--nvme, --device-memory) are overrides. */
 #ifndef STRATA_CONFIG_H
 #define STRATA_CONFIG_H
 
@@ -25,14 +25,15 @@ struct strata_config; /**< a configuration, checked; read-only */
 /** What a configuration is made from.  Begin with STRATA_CONFIG_OPTS_INIT; 0 and NULL mean the default. */
 struct strata_config_opts {
     size_t opts_size; /**< sizeof(struct strata_config_opts), so that the struct can grow */
-    const char *file; /**< JSON; NULL: defaults alone.  Borrowed during the call, as all below */
-    const char *text; /**< JSON in the place of a file, ended by a NUL; NULL: none */
-    /** [override_count] "path=value", such as "optimizer.params.lr=1e-4" or "strata.nvme=[\"/scratch\"]": applied in order, the
-     *  last of a key wins, all win over the file.  A value is JSON if it parses, else a text; null: as if left out. */
+    const char *file; /**< JSON; NULL: only defaults.  Borrowed during the call, like everything below */
+    const char *text; /**< JSON in place of a file, ended by a NUL; NULL: none */
+    /** [override_count] "path=value", such as "optimizer.params.lr=1e-4" or "strata.nvme=[\"/scratch\"]": applied in order; the
+     *  last one for a key wins, and all win over the file.  A value is JSON if it parses as such, else a string; null: as if the
+     *  key were absent. */
     const char *const *overrides;
     uint32_t override_count;
-    bool allow_unknown; /**< keys that nobody knows are notices, not errors */
-    bool forward_only;  /**< for evaluation or generation: what is about updates alone is worth no notice */
+    bool allow_unknown; /**< unknown keys are notices, not errors */
+    bool forward_only;  /**< for evaluation or generation: no notices about keys that only concern updates */
     uint64_t max_steps; /**< steps of the run, for schedules whose length is "auto"; 0: not known */
 };
 #define STRATA_CONFIG_OPTS_INIT STRATA_INIT(strata_config_opts, opts_size)
@@ -40,14 +41,14 @@ struct strata_config_opts {
 /**
  * Read, check and resolve a configuration.
  *
- * Keys that have no effect here and values that mean something else than a reader may expect are notices in the log.
+ * Keys without effect here, and values that mean something other than a reader may expect, are notices in the log.
  *
  * @param config  out, returned: closed by strata_config_close()
  * @param opts    NULL: all defaults
  *
  * @return STRATA_E_CONFIG  the file cannot be read, or a key or value is wrong: the sentence is the first problem, the others are
  *                          errors in the log
- *         STRATA_E_INVAL   config is NULL, file and text are both given, or opts_size is none of any version
+ *         STRATA_E_INVAL   config is NULL, file and text are both given, or no version has this opts_size
  *         STRATA_E_NOMEM, STRATA_E_IO
  *
  * Thread  any.

@@ -1,6 +1,6 @@
-/* strata/data.h - token files (docs/data.md) cut into sequences, and the order in which training walks through them.
+/* strata/data.h - token files (docs/data.md) cut into sequences, and the order in which training reads them.
  *
- * Files are not held in memory: each sequence is read when it is asked for. */
+ * Files are not held in memory: each sequence is read when it is requested. */
 #ifndef STRATA_DATA_H
 #define STRATA_DATA_H
 
@@ -14,18 +14,18 @@ extern "C" {
 struct strata_data;
 
 /**
- * Open token files as one row of sequences of the model's length; each sequence ends one token early, so that every token has a
- * target, and lies in one file.
+ * Open token files as one series of sequences of the model's length.  A sequence is within one file, and ends early enough that
+ * each of its tokens has a target.
  *
  * @param data   out, returned: closed by strata_data_close()
  * @param model  borrowed during the call: length of a sequence, vocabulary
  * @param paths  [count], count 1 or more; borrowed during the call
  *
  * @return STRATA_E_INVAL  an argument is NULL, or count is 0
- *         STRATA_E_INPUT  a file is missing, is no token file, has a token outside the vocabulary or less than one sequence
+ *         STRATA_E_INPUT  a file is missing, is not a token file, has a token outside the vocabulary or less than one sequence
  *         STRATA_E_NOMEM, STRATA_E_IO
  *
- * Cost    every token is read once, to be checked.
+ * Cost    reads every token once, to check it.
  * Thread  any.
  */
 STRATA_API strata_status strata_data_open(struct strata_data **data, const struct strata_model *model, const char *const *paths,
@@ -35,30 +35,30 @@ STRATA_API strata_status strata_data_open(struct strata_data **data, const struc
 STRATA_API uint64_t strata_data_count(const struct strata_data *data);
 
 enum strata_data_order {
-    STRATA_DATA_SHUFFLED = 0, /**< each pass over the data in an order of its own that `seed` decides; it never ends */
-    STRATA_DATA_IN_ORDER = 1, /**< as in the files; behind the last one tokens are 0 and targets -1, which count nowhere */
+    STRATA_DATA_SHUFFLED = 0, /**< each pass over the data in an order of its own that `seed` determines; never ends */
+    STRATA_DATA_IN_ORDER = 1, /**< as in the files; after the last one tokens are 0 and targets -1, which are not counted */
 };
 
 /**
- * Read sequences.  A position says all: nothing is remembered between calls, so a run can go on from any step.
+ * Read sequences.  The position is all that matters: nothing is remembered between calls, so a run can continue from any step.
  *
  * @param first    position of the first one: sequences seen so far
- * @param count    how many; of a step: strata_model_info.step_sequences
+ * @param count    how many; for a step: strata_model_info.step_sequences
  * @param tokens   [count * seq_len] int32, out
  * @param targets  [count * seq_len] int32, out: the token that follows each
  *
- * @return STRATA_E_INVAL  an argument is NULL or no order
+ * @return STRATA_E_INVAL  an argument is NULL, or `order` is invalid
  *         STRATA_E_INPUT  a file changed or shrank since it was opened
  *         STRATA_E_IO
- *         Otherwise than with STRATA_OK the arrays hold anything.
+ *         Unless STRATA_OK is returned, the contents of the arrays are undefined.
  *
  * Thread  any, several at once.
  */
 STRATA_API strata_status strata_data_read(const struct strata_data *data, enum strata_data_order order, uint64_t seed,
                                           uint64_t first, uint32_t count, int32_t *tokens, int32_t *targets);
 
-/** A mean loss per token in bits per byte of the text that the tokens were made from; NaN where the files do not say how long it
- *  was. */
+/** Convert a mean loss per token to bits per byte of the text that the tokens were made from; NaN if the files do not say how
+ *  long it was. */
 STRATA_API double strata_data_bits_per_byte(const struct strata_data *data, double loss);
 
 /** Close; NULL is fine. */

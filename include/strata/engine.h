@@ -1,10 +1,10 @@
-/* strata/engine.h - training: a plan that runs.
+/* strata/engine.h - training: running a plan.
  *
- *     strata_config_open(&config, &config_opts);          what DeepSpeed's JSON says
+ *     strata_config_open(&config, &config_opts);          reads DeepSpeed's JSON
  *     strata_model_open(&model, config, &model_opts);     a preset or a directory
  *     strata_data_open(&data, model, paths, 1);           token files
- *     strata_plan_make(&plan, model);                     fits, or says what is lacking
- *     strata_export_open(&out, model, "trained", NULL);   room for the result, before hours of work
+ *     strata_plan_make(&plan, model);                     fits, or says what is missing
+ *     strata_export_open(&out, model, "trained", NULL);   reserves room for the result before hours of work
  *     strata_engine_create(&engine, plan, NULL);          takes memory and disk space
  *     strata_engine_load(engine);                         the weights
  *     for (step = 0; step < steps; step++) {
@@ -14,15 +14,15 @@
  *     strata_engine_export(engine, out);
  *     strata_engine_destroy(engine);
  *
- * docs/examples/train.c is this as a whole program; docs/api.md is the guide.
+ * docs/examples/train.c is this as a complete program; docs/api.md is the guide.
  *
- * Order   create, load, then anything.  A call out of order is STRATA_E_INVAL and changes nothing.
- * Thread  One call at a time on one handle, from any thread; strata_engine_cancel() alone may come at any time.  Engines are
- *         independent, each with threads of its own: together they are slower than one after the other.
+ * Order   create, load, then any other call. A call out of order returns STRATA_E_INVAL and changes nothing.
+ * Thread  One call at a time on one handle, from any thread; only strata_engine_cancel() may be called at any time. Engines are
+ * independent, each with threads of its own; running two at once is slower than one after the other.
  * Errors  A call that fails while the engine runs (I/O, numerics, a cancel) ends it: transfers drain, the sentence is in
- *         strata_last_error(), further calls return the same status, and all that is left is to destroy it.  Where a function
- *         says that nothing has run, the engine goes on.
- * Signals The library handles none; strata/strata.h says what its threads ask of a program that does.
+ * strata_last_error(), further calls return the same status, and the engine can only be destroyed. Where a function says that
+ * nothing has run, the engine stays usable. Signals The library handles none; strata/strata.h says what a program that handles
+ * signals must do for the library's threads.
  * Exit    A process that ends without strata_engine_destroy() or strata_abandon() leaves swap files behind; the next run
  *         removes them. */
 #ifndef STRATA_ENGINE_H
@@ -42,14 +42,14 @@ struct strata_export; /**< a directory that a model will be written to */
 /** Options of an engine.  Begin with STRATA_ENGINE_OPTS_INIT, or pass NULL. */
 struct strata_engine_opts {
     size_t opts_size;         /**< sizeof(struct strata_engine_opts), so that the struct can grow */
-    uint32_t trace_steps;     /**< record what ran when, of so many first steps at most; 0: nothing */
-    uint32_t fake_latency_us; /**< I/O method "fake", for tests: of a transfer, at most */
-    uint64_t fake_seed;       /**< the same: order in which transfers end */
+    uint32_t trace_steps;     /**< record what ran and when in at most this many first steps; 0: nothing */
+    uint32_t fake_latency_us; /**< I/O method "fake", for tests: largest latency of a transfer */
+    uint64_t fake_seed;       /**< the same: determines the order in which transfers end */
 };
 #define STRATA_ENGINE_OPTS_INIT STRATA_INIT(strata_engine_opts, opts_size)
 
 /**
- * Take all memory and disk space that the plan names, and start the threads.  Nothing is allocated later.
+ * Allocate all memory and disk space that the plan names, and start the threads. Nothing is allocated later.
  *
  * @param engine  out, returned: destroyed by strata_engine_destroy()
  * @param plan    shared: may be destroyed from here on.  One engine at a time for a model
@@ -59,41 +59,39 @@ struct strata_engine_opts {
  * model has an engine, or opts_size is none of any version STRATA_E_NOFIT       a disk lacks the space STRATA_E_NOMEM memory that
  * the system does not give, or no thread STRATA_E_DEVICE_OOM  the same of the device STRATA_E_INPUT       a directory for swap
  * files that cannot be used STRATA_E_NOSYS       an I/O method or instruction set that the configuration names and this machine
- * lacks STRATA_E_IO
- */
+ * lacks STRATA_E_IO */
 STRATA_API strata_status strata_engine_create(struct strata_engine **engine, struct strata_plan *plan,
                                               const struct strata_engine_opts *opts);
 
 /**
- * Read the model's weights, or draw a preset's from its seed, to where the plan has them; optimizer state becomes zero.  Called
- * again, it starts a new run.
+ * Read the model's weights, or draw a preset's from its seed, to where the plan places them; optimizer state becomes zero. A
+ * second call starts a new run.
  *
  * @return STRATA_E_INVAL      engine is NULL
  *         STRATA_E_INPUT      a file of the model is damaged, or changed since the model was opened
- *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() asked for it
+ *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() requested it
  *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM, STRATA_E_NUMERICS
- *         After a failure nothing is loaded.
- */
+ *         After a failure nothing is loaded. */
 STRATA_API strata_status strata_engine_load(struct strata_engine *engine);
 
 #define STRATA_LANES_MAX 16u
 
-/** What became of a step.  forward_ms + backward_ms + stall_ms + other_ms are its time. */
+/** The result of a step.  Its time is forward_ms + backward_ms + stall_ms + other_ms. */
 struct strata_step {
     size_t step_size;            /**< sizeof(struct strata_step), set by the caller */
     double loss;                 /**< mean over the targets that are not below 0 */
     double grad_norm;            /**< of all gradients, before clipping */
-    double lr, loss_scale;       /**< of this step; lr 0 where it was skipped, loss_scale 1 but with fp16 */
-    bool skipped;                /**< gradients were not finite: weights stayed */
+    double lr, loss_scale;       /**< of this step; lr is 0 if it was skipped, loss_scale is 1 except with fp16 */
+    bool skipped;                /**< gradients were not finite, so the weights stayed the same */
     uint64_t weights_overflowed; /**< 16-bit weights that rounded to infinity in the last update */
     uint64_t tokens;
     double seconds;
     double forward_ms, backward_ms;
     double stall_ms; /**< compute waited */
     double other_ms;
-    double busy_ms[STRATA_LANES_MAX];       /**< by lane, see strata_lane_name(): it worked */
-    double lane_stall_ms[STRATA_LANES_MAX]; /**< compute waited for it */
-    uint32_t stalled_by;                    /**< lane that it waited for longest; STRATA_LANES_MAX: it did not wait */
+    double busy_ms[STRATA_LANES_MAX];       /**< time that each lane worked, see strata_lane_name() */
+    double lane_stall_ms[STRATA_LANES_MAX]; /**< time that compute waited for it */
+    uint32_t stalled_by;                    /**< lane that compute waited for longest; STRATA_LANES_MAX: it did not wait */
     uint64_t upload_bytes, download_bytes;  /**< moved between host and device */
     uint64_t read_bytes, write_bytes;       /**< from and to NVMe */
 };
@@ -103,50 +101,46 @@ struct strata_step {
 STRATA_API const char *strata_lane_name(uint32_t lane);
 
 /**
- * Set the learning rate of the steps to come, in the place of the configuration's schedule, which decides until this is called.
+ * Set the learning rate of the following steps. It replaces the configuration's schedule, which applies until this is called.
  *
  * @param lr  0..1e3
  *
- * @return STRATA_E_INVAL  engine is NULL, or lr is outside its range: the old one stays
- */
+ * @return STRATA_E_INVAL  engine is NULL, or lr is outside its range: the old one stays */
 STRATA_API strata_status strata_engine_set_lr(struct strata_engine *engine, double lr);
 
 /**
  * One optimizer step.
  *
  * @param tokens   [step_sequences * seq_len] int32, micro-batch by micro-batch; borrowed during the call
- * @param targets  the same shape: the token that follows each; below 0: counts nowhere
+ * @param targets  the same shape: the token that follows each; below 0: not counted
  * @param result   out, or NULL; filled as far as its step_size reaches
  *
  * @return STRATA_E_INPUT      a token or target outside the vocabulary: nothing has run
  *         STRATA_E_INVAL      an argument is NULL, nothing is loaded, or the model was not opened for training: nothing has run
- *         STRATA_E_NUMERICS   gradients that are not finite where no update may be skipped, or too many skipped steps in a row
+ *         STRATA_E_NUMERICS   gradients that are not finite when updates may not be skipped, or too many skipped steps in a row
  *         STRATA_E_CANCELLED  strata_engine_cancel()
  *         STRATA_E_IO, STRATA_E_TRUNC, STRATA_E_NOSPC  the drive; the sentence names file and offset
- *         STRATA_E_CORRUPT    what came back from it is not what was written
+ *         STRATA_E_CORRUPT    data read from the drive is not what was written
  *         STRATA_E_DEVICE_OOM, STRATA_E_NOSYS, STRATA_E_INTERNAL  the device's library failed
  *
- * Numerics  the same bits whatever the budgets, tiers, threads and I/O method.
- */
+ * Numerics  the same bits whatever the budgets, tiers, threads and I/O method. */
 STRATA_API strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
                                             struct strata_step *result);
 
 /**
- * Run updates that a schedule has put off to the next step.  All that looks at weights does so by itself.
+ * Run updates that the schedule has deferred to the next step. Functions that read weights do so by themselves.
  *
- * @return as strata_engine_step()
- */
+ * @return as strata_engine_step() */
 STRATA_API strata_status strata_engine_flush(struct strata_engine *engine);
 
 /**
- * Forward alone over the sequences of a step; flushes first.
+ * Run only forward over the sequences of a step; flushes first.
  *
  * @param tokens, targets  as in strata_engine_step()
  * @param loss_sum         out: summed over targets that are not below 0
- * @param targets_seen     out: how many those are
+ * @param targets_seen     out: the number of those targets
  *
- * @return as strata_engine_step()
- */
+ * @return as strata_engine_step() */
 STRATA_API strata_status strata_engine_eval(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
                                             double *loss_sum, uint64_t *targets_seen);
 
@@ -155,50 +149,48 @@ struct strata_eval {
     size_t eval_size;            /**< sizeof(struct strata_eval), set by the caller */
     double loss, perplexity;     /**< mean over targets, and e to it; NaN without any */
     double bits_per_byte;        /**< NaN: see strata_data_bits_per_byte() */
-    uint64_t targets, sequences; /**< that were looked at */
+    uint64_t targets, sequences; /**< that were evaluated */
 };
 #define STRATA_EVAL_INIT STRATA_INIT(strata_eval, eval_size)
 
 /**
- * Forward over all sequences of the data, in order; flushes first.
+ * Run forward over all sequences of the data, in order; flushes first.
  *
- * @param result  out; filled with what was done as far as it came, after a failure, too
+ * @param result  out; also filled after a failure, with what was evaluated by then
  *
  * @return STRATA_E_INVAL      an argument is NULL, nothing is loaded, or the data was opened for another length of sequences
- *         STRATA_E_CANCELLED  the model's progress function: the engine goes on; strata_engine_cancel(): it does not
+ *         STRATA_E_CANCELLED  requested by the model's progress function (the engine stays usable) or by strata_engine_cancel()
+ *         (it does not)
  *         STRATA_E_NOMEM      no memory for the tokens of a step: nothing has run
- *         otherwise as strata_data_read() and strata_engine_eval()
- */
+ *         otherwise as strata_data_read() and strata_engine_eval() */
 STRATA_API strata_status strata_engine_eval_data(struct strata_engine *engine, const struct strata_data *data,
                                                  struct strata_eval *result);
 
 /**
- * Forward over the next tokens of one sequence, of a model opened with STRATA_USE_GENERATE.
+ * Run forward over the next tokens of one sequence; the model must be opened with STRATA_USE_GENERATE.
  *
  * @param tokens    [count] int32; borrowed during the call
  * @param count     1..strata_model_info.seq_len
- * @param position  of the first one in the sequence: what came before has been given in this order, and
- *                  position + count is at most strata_model_info.cache_tokens
+ * @param position  of the first one in the sequence: all tokens before it must have been given, in order, and position + count is
+ *                  at most strata_model_info.cache_tokens
  * @param logits    [vocab] f32, out: of the token after the last one
  *
  * @return STRATA_E_INVAL  an argument is NULL or out of range, nothing is loaded, or the model is for another use: nothing has
- * run STRATA_E_INPUT  a token outside the vocabulary: nothing has run otherwise as strata_engine_step()
- */
+ * run STRATA_E_INPUT  a token outside the vocabulary: nothing has run otherwise as strata_engine_step() */
 STRATA_API strata_status strata_engine_forward(struct strata_engine *engine, const int32_t *tokens, uint32_t count,
                                                uint32_t position, float *logits);
 
 /**
- * Whether what was learnt is worth keeping.
+ * Check whether the trained weights are worth keeping.
  *
  * @return STRATA_E_NUMERICS  every step was skipped, or the loss of the last one is not finite; the sentence says what to try
- *         STRATA_E_INVAL     engine is NULL
- */
+ *         STRATA_E_INVAL     engine is NULL */
 STRATA_API strata_status strata_engine_check(const struct strata_engine *engine);
 
 /** Options of an export.  Begin with STRATA_EXPORT_OPTS_INIT, or pass NULL. */
 struct strata_export_opts {
     size_t opts_size; /**< sizeof(struct strata_export_opts), so that the struct can grow */
-    bool overwrite;   /**< a model that lies there is replaced when the new one is whole; it may be the one that was opened */
+    bool overwrite;   /**< replaces a model in the directory when the new one is complete; it may be the model that was opened */
 };
 #define STRATA_EXPORT_OPTS_INIT STRATA_INIT(strata_export_opts, opts_size)
 
@@ -212,22 +204,22 @@ struct strata_export_opts {
 STRATA_API strata_status strata_export_check(const char *dir, const struct strata_export_opts *opts);
 
 /**
- * Make a directory's files under other names and take their space, so that what cannot be written is known before a long run.
+ * Create a directory's files under other names and allocate their space, so that a model that cannot be written is found before a
+ * long run.
  *
  * @param out    out, returned: given to strata_engine_export(), or dropped by strata_export_abort()
- * @param model  shared: may be closed from here on.  What lies beside a directory's weights (tokenizer, licence) is copied
- * @param dir    copied; made if its parent is there
+ * @param model  shared: may be closed from here on.  The other files of a model's directory (tokenizer, licence) are copied
+ * @param dir    copied; created if its parent exists
  *
- * @return STRATA_E_INVAL  an argument is NULL, or opts_size is none of any version
+ * @return STRATA_E_INVAL  an argument is NULL, or no version has this opts_size
  *         STRATA_E_INPUT  it holds a model and `overwrite` is false, it cannot be written, or another run writes there
  *         STRATA_E_NOSPC  the disk lacks the space
- *         STRATA_E_NOMEM, STRATA_E_IO
- */
+ *         STRATA_E_NOMEM, STRATA_E_IO */
 STRATA_API strata_status strata_export_open(struct strata_export **out, struct strata_model *model, const char *dir,
                                             const struct strata_export_opts *opts);
 
 /**
- * Write the weights as Hugging Face reads them; flushes first.  All files appear together, or none.
+ * Write the weights in Hugging Face's format; flushes first.  All files appear together, or none.
  *
  * @param out  taken, whatever is returned
  *
@@ -235,21 +227,20 @@ STRATA_API strata_status strata_export_open(struct strata_export **out, struct s
  *         STRATA_E_INVAL     an argument is NULL, nothing is loaded, or `out` is another model's
  *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_INPUT  what failed.  Weights that are on the disk and cannot take their name stay
  *                            beside it, and the sentence says where; so it does where the model is whole and a power cut may take
- *                            it.  A model that was to be replaced is still whole, or the new one is
- */
+ *                            it.  A model that was to be replaced is still whole, or the new one is */
 STRATA_API strata_status strata_engine_export(struct strata_engine *engine, struct strata_export *out);
 
 /** Remove the unfinished files; NULL is fine. */
 STRATA_API void strata_export_abort(struct strata_export *out);
 
 /**
- * Digests of weights and of optimizer state, in the order of parameters wherever they lie; flushes first.  XXH3-128.
+ * Digests of weights and of optimizer state, XXH3-128, in parameter order wherever they are stored; flushes first.
  *
- * @param weights, state  [33] out: 32 hex digits and a NUL; that of the weights is what `strata digest DIR` says of their export
+ * @param weights, state  [33] out: 32 hex digits and a NUL; the digest of the weights is the one that `strata digest DIR` prints
+ *   for their export
  *
  * @return STRATA_E_INVAL  an argument is NULL, or nothing is loaded
- *         otherwise as strata_engine_step()
- */
+ *         otherwise as strata_engine_step() */
 STRATA_API strata_status strata_engine_digest(struct strata_engine *engine, char weights[33], char state[33]);
 
 /** What an engine runs on, and what it has done. */
@@ -268,10 +259,10 @@ struct strata_engine_info {
 
 /** Fill `info` as far as its info_size reaches.
  *
- *  @return STRATA_E_INVAL  an argument is NULL, or info_size is none of any version */
+ *  @return STRATA_E_INVAL  an argument is NULL, or no version has this info_size */
 STRATA_API strata_status strata_engine_get_info(struct strata_engine *engine, struct strata_engine_info *info);
 
-/** Make the call in progress, or the next one, end with STRATA_E_CANCELLED; then the engine is only good to be destroyed.
+/** Make the call in progress, or the next one, end with STRATA_E_CANCELLED; after that the engine can only be destroyed.
  *
  *  Thread  any, at any time between creation and destruction, and in signal handlers. */
 STRATA_API void strata_engine_cancel(struct strata_engine *engine);
@@ -279,11 +270,11 @@ STRATA_API void strata_engine_cancel(struct strata_engine *engine);
 /** Drain I/O, remove swap files, end threads, free; NULL is fine. */
 STRATA_API void strata_engine_destroy(struct strata_engine *engine);
 
-/** Remove the swap files and unfinished exports of all engines, for a process that ends at once: exit right after it, by _exit(),
- *  without another call of the library.
+/** Remove the swap files and unfinished exports of all engines, for a process that ends at once: call _exit() right after it,
+ *  without any other call of the library.
  *
- *  Thread  any, while others are in the library.  Not in a signal handler: it waits, at most some seconds, for files that are
- * being made. */
+ *  Thread  any, while other threads are in the library.  Not in a signal handler: it waits a few seconds at most for files that
+ *  are being created. */
 STRATA_API void strata_abandon(void);
 
 #ifdef __cplusplus

@@ -13,19 +13,20 @@
  *     strata_io_close_file(file);
  *     strata_io_close(io);
  *
- * Files are read and written past the page cache (O_DIRECT) where they allow it.  Offsets, sizes and addresses are free all the
- * same: what does not fall on blocks is handled inside, and a file is as long as its furthest write, to the byte.
+ * Files are read and written past the page cache (O_DIRECT) if they allow it.  Offsets, sizes and addresses may still be
+ * arbitrary: the library handles those that are not aligned to blocks, and a file ends exactly, to the byte, where its furthest
+ * write ends.
  *
- * Order   Requests that overlap in a file, one of them a write, take effect in the order in which they were started.  Others
- *         run at once, reads beside writes, in any number; what exceeds the queue depth waits inside.  "Overlap" counts whole
- *         blocks of 4096 bytes, and a read past the end waits for writes that move the end.
- * Errors  A request has one status, and it is handed out once: to who waits for that request, with a sentence in
- *         strata_last_error() of the waiting thread that names file, operation, offset and cause.
- * Memory  A buffer belongs to its request from start to end: leave it alone until strata_io_wait() or _poll() has said how it
- *         ended.  Buffers of strata_io_buffer_alloc() are the fastest; any other memory works.
- * Thread  Every function, from any thread.  One thread inside does the I/O; threads that wait cost no processor time.
- * fork    The I/O thread stays with the parent.  In the child each call on the handle, closing included, is STRATA_E_INVAL and
- *         says so; what the handle holds is gone with exec or exit.  Open a handle of the child's own.
+ * Order   Requests that overlap in a file, one of them a write, take effect in the order in which they were started.  Others run
+ *         at the same time, reads together with writes, in any number; requests beyond the queue depth wait inside.  "Overlap"
+ *         counts whole blocks of 4096 bytes, and a read past the end waits for writes that move the end.
+ * Errors  A request has one status, which is handed out once, to the thread that waits for that request; the sentence in that
+ *         thread's strata_last_error() names file, operation, offset and cause.
+ * Memory  A buffer belongs to its request from start to end: do not touch it until strata_io_wait() or _poll() has returned its
+ *         status.  Buffers of strata_io_buffer_alloc() are the fastest, but any memory works.
+ * Thread  Every function, from any thread.  One internal thread does the I/O; waiting threads use no processor time.
+ * fork    The I/O thread stays with the parent.  In the child every call on the handle, closing included, returns STRATA_E_INVAL
+ *         and says so; exec or exit releases what the handle holds.  The child must open its own handle.
  *
  * Guide: docs/io.md.  Example: docs/examples/io.c. */
 #ifndef STRATA_IO_H
@@ -42,49 +43,50 @@ extern "C" {
 struct strata_io;      /**< a handle: a queue and the thread that serves it */
 struct strata_io_file; /**< a file, opened through a handle */
 
-/** A request in progress, or one whose status was not taken yet.  Stale and zero ones are STRATA_E_INVAL, never a crash. */
+/** A request in progress, or one whose status was not taken yet.  A stale or zero request gives STRATA_E_INVAL, never a crash. */
 typedef struct strata_io_request {
     uint64_t bits;
 } strata_io_request;
 
-/** Options of a handle.  `struct strata_io_opts opts = {sizeof(opts)};`, then those that matter: 0 and NULL mean the default. */
+/** Options of a handle.  `struct strata_io_opts opts = {sizeof(opts)};`, then set the members that matter: 0 and NULL mean the
+ *  default. */
 struct strata_io_opts {
     size_t opts_size;     /**< sizeof(struct strata_io_opts), so that the struct can grow */
-    const char *method;   /**< "uring", "aio", "threads"; NULL or "auto": the best that works here; "fake": memory in the place of
-                               files, for tests.  Borrowed during the call */
+    const char *method;   /**< "uring", "aio", "threads"; NULL or "auto": the best that works here; "fake": memory in place of
+                             files, for tests.  Borrowed during the call */
     uint32_t queue_depth; /**< blocks in flight, 1..4096; 0: 32 */
-    uint32_t block_bytes; /**< larger requests are cut into such blocks, in flight together; a multiple of 4096, at most
-                               1 GiB; 0: 1 MiB */
+    uint32_t block_bytes; /**< larger requests are cut into blocks of this size, in flight together; a multiple of 4096, at most 1
+                             GiB; 0: 1 MiB */
     uint64_t buffer_bytes; /**< memory set aside and registered with the kernel for strata_io_buffer_alloc(); 0: none */
     uint32_t threads;      /**< of method "threads", 1..64, and never more than queue_depth; 0: 8.  Others ignore it */
 };
 
-/** How a file is opened: any of them or-ed together. */
+/** How a file is opened: any combination, or-ed together. */
 enum strata_io_flags {
     STRATA_IO_READ = 1,
     STRATA_IO_WRITE = 2,
-    STRATA_IO_CREATE = 4,    /**< make it if it is not there, mode 0666 less the umask; needs WRITE */
-    STRATA_IO_TRUNCATE = 8,  /**< drop what it holds; needs WRITE */
-    STRATA_IO_BUFFERED = 16, /**< through the page cache, even where direct I/O works */
+    STRATA_IO_CREATE = 4,    /**< create it if it does not exist, mode 0666 less the umask; needs WRITE */
+    STRATA_IO_TRUNCATE = 8,  /**< discard its contents; needs WRITE */
+    STRATA_IO_BUFFERED = 16, /**< use the page cache even if direct I/O works */
 };
 
-/** What became of a request, beyond its status. */
+/** Details of a request's result, beyond its status. */
 struct strata_io_result {
     strata_status status;
-    int system_error;       /**< errno of the transfer that failed; 0: none, or not the system's */
-    uint64_t failed_offset; /**< where it failed: offset in the file, bytes */
+    int system_error;       /**< errno of the transfer that failed; 0: none failed, or not by a system error */
+    uint64_t failed_offset; /**< offset in the file where it failed, in bytes */
     uint64_t bytes_moved;   /**< of the request; all of them with STRATA_OK */
-    double seconds;         /**< from start to end; where it has not ended, to now */
+    double seconds;         /**< from start to end, or to now if it has not ended */
 };
 
-/** What a handle did since it was opened, in requests as they were started and bytes as they were asked for. */
+/** What a handle has done since it was opened, counted in requests as started and bytes as requested. */
 struct strata_io_counters {
-    uint64_t reads, writes;             /**< requests that ended well */
+    uint64_t reads, writes;             /**< requests that succeeded */
     uint64_t bytes_read, bytes_written; /**< of theirs */
-    uint64_t failed, cancelled;         /**< requests that ended otherwise */
-    uint64_t bytes_bounced;             /**< copied once more, since address or offset were not aligned */
-    uint64_t blocks_merged;             /**< read first, since a write covered a part of them */
-    uint64_t outstanding;               /**< requests that have not ended, now */
+    uint64_t failed, cancelled;         /**< requests that did not succeed */
+    uint64_t bytes_bounced;             /**< copied an extra time because address or offset was not aligned */
+    uint64_t blocks_merged;             /**< read first because a write covered only part of them */
+    uint64_t outstanding;               /**< requests that have not ended by now */
 };
 
 /**
@@ -93,56 +95,56 @@ struct strata_io_counters {
  * @param io    out, returned: the caller closes it
  * @param opts  copied; NULL: all defaults
  *
- * @return STRATA_E_INVAL  an option outside its range, an unknown method, or opts_size that no version has
- *         STRATA_E_NOSYS  this machine lacks the method that was named
+ * @return STRATA_E_INVAL  an option outside its range, an unknown method, or an opts_size that no version has
+ *         STRATA_E_NOSYS  this machine lacks the named method
  *         STRATA_E_NOMEM  no memory, or no thread from the system
  *         STRATA_E_IO     the method could not be set up (descriptors: ulimit -n)
  *
- * Cost  buffer_bytes of memory, resident.  Where the kernel refuses to register it (ulimit -l), a notice is printed and
- *       transfers go on without.
+ * Cost  buffer_bytes of memory, resident.  If the kernel refuses to register it (ulimit -l), a notice is printed and transfers
+ *       continue without registration.
  */
 STRATA_API strata_status strata_io_open(struct strata_io **io, const struct strata_io_opts *opts);
 
 /**
- * Finish all that was started, close the files and buffers that are still open, end the thread and free.
+ * Finish all started requests, close the files and buffers that are still open, end the thread and free everything.
  *
- * @param io  taken, whatever is returned (in a forked child: left alone).  NULL is fine.  No other call on it may be in progress
+ * @param io  taken, whatever is returned (in a forked child: not touched).  NULL is fine.  No other call on it may be in progress
  *
- * @return the first failure that nobody has taken, of a request or of a file's closing; STRATA_OK if there was none
+ * @return the first failure of a request or of closing a file whose status was not taken; STRATA_OK if there was none
  */
 STRATA_API strata_status strata_io_close(struct strata_io *io);
 
 /**
- * Open a regular file.  By one handle at a time if it is written.
+ * Open a regular file.  A file that is written must be open in one handle at a time.
  *
  * @param file   out, returned: closed by strata_io_close_file() or by strata_io_close()
  * @param path   copied
  * @param flags  of enum strata_io_flags; READ or WRITE at least
- * @param bytes  make it at least so long and really reserve the space, so that a full disk is found now; 0: leave its size
+ * @param bytes  make it at least this long and allocate the space, so that a full disk is found now; 0: leave its size
  *
  * @return STRATA_E_INVAL  flags that do not go together, or bytes without WRITE
  *         STRATA_E_INPUT  no such file, a directory, a device, no permission
- *         STRATA_E_NOSPC  the space cannot be reserved; a file that was made for it is removed again
+ *         STRATA_E_NOSPC  the space cannot be reserved; a file that this call created is removed again
  *         STRATA_E_IO, STRATA_E_NOMEM
  *
- * Where direct I/O does not work the file goes through the page cache, see strata_io_file_direct().
+ * If direct I/O does not work, the file goes through the page cache: see strata_io_file_direct().
  */
 STRATA_API strata_status strata_io_open_file(struct strata_io *io, struct strata_io_file **file, const char *path, uint32_t flags,
                                              uint64_t bytes);
 
-/** Wait for the file's requests, then close it; start no others meanwhile.  Their statuses stay until taken.
+/** Wait for the file's requests, then close it; start no others meanwhile.  Their statuses stay until they are taken.
  *
  *  @param file  taken, whatever is returned.  NULL is fine
  *
- *  @return STRATA_E_IO and the like: what the system said on closing */
+ *  @return STRATA_E_IO and the like: the error of closing */
 STRATA_API strata_status strata_io_close_file(struct strata_io_file *file);
 
-/** Wait until no request of the file is outstanding, then until what was written would survive a loss of power (fdatasync).
+/** Wait until no request of the file is outstanding, then until everything written would survive a loss of power (fdatasync).
  *
- *  @return STRATA_E_IO and the like: some of it may not */
+ *  @return STRATA_E_IO and the like: some of it might not survive */
 STRATA_API strata_status strata_io_sync_file(struct strata_io_file *file);
 
-/** Bytes in the file, as of the writes that have ended. */
+/** Size of the file in bytes, after the writes that have ended. */
 STRATA_API uint64_t strata_io_file_bytes(const struct strata_io_file *file);
 
 /** Whether the file is read and written past the page cache. */
@@ -154,20 +156,20 @@ STRATA_API bool strata_io_file_direct(const struct strata_io_file *file);
  * @param offset   of the first byte in the file
  * @param buf      [bytes] out; borrowed until the request has ended
  * @param bytes    any number, 0 included
- * @param request  out; NULL: nobody waits for this one, and strata_io_wait_all() reports its failure
+ * @param request  out; NULL: no one waits for this request, and strata_io_wait_all() reports its failure
  *
  * @return STRATA_OK: the request ends exactly once, with its own status.  Otherwise nothing was started:
  *         STRATA_E_INVAL  a file not opened for it, or a range beyond 2^63 - 1
- *         STRATA_E_NOMEM  no memory for one more request
+ *         STRATA_E_NOMEM  no memory for another request
  *
- * The request ends with STRATA_OK: every byte is there.  Otherwise buf holds anything:
+ * The request ends with STRATA_OK: every byte is there.  Otherwise the contents of buf are undefined:
  *         STRATA_E_TRUNC      the file ends before offset + bytes
- *         STRATA_E_IO         what the drive said is in the sentence, its errno in strata_io_result
+ *         STRATA_E_IO         the sentence has the drive's error, strata_io_result its errno
  *         STRATA_E_CANCELLED  see strata_io_cancel()
  *         STRATA_E_NOMEM, STRATA_E_NOSYS  the system had no memory for it, or cannot do it
  *
- * Cost  no allocation once as many requests were outstanding before.  Straight into buf where address and offset are aligned
- *       to what the drive asks (4096 bytes always suffice); other parts are copied once.
+ * Cost  no allocation once as many requests have been outstanding before.  Reads directly into buf where address and offset are
+ *       aligned as the drive requires (4096 bytes always suffice); other parts are copied once.
  */
 STRATA_API strata_status strata_io_read(struct strata_io_file *file, uint64_t offset, void *buf, uint64_t bytes,
                                         strata_io_request *request);
@@ -178,24 +180,25 @@ STRATA_API strata_status strata_io_read(struct strata_io_file *file, uint64_t of
  * @param buf  [bytes] in; borrowed until the request has ended
  *
  * The request ends with STRATA_OK: the drive has taken every byte (see strata_io_sync_file() for power cuts), and the file has
- * grown to offset + bytes if it was shorter.  Otherwise any part of the range may be written, and nothing outside of it:
+ * grown to offset + bytes if it was shorter.  Otherwise any part of the range may have been written, and nothing outside it:
  *         STRATA_E_NOSPC  no space left, or a quota, or a file larger than allowed
  *
- * Cost  blocks of 4096 bytes that the range covers in part are read first.  A write that ends inside the file's last block, or
- *       inside a block behind it, runs alone from there on: reserve the space at opening and this is rare.
+ * Cost  blocks of 4096 bytes that the range covers only in part are read first.  A write that ends inside the file's last block,
+ *       or inside a block after it, excludes all others from there on; if the space is reserved at opening, this is rare.
  */
 STRATA_API strata_status strata_io_write(struct strata_io_file *file, uint64_t offset, const void *buf, uint64_t bytes,
                                          strata_io_request *request);
 
 /**
- * Wait for a request and take its status: after it the request is gone.
+ * Wait for a request and take its status; after that the request no longer exists.
  *
- * @param seconds  at most so long; negative: without limit
- * @param result   out, or NULL; written in any case but STRATA_E_INVAL
+ * @param seconds  how long to wait at most; negative: no limit
+ * @param result   out, or NULL; always written, except with STRATA_E_INVAL
  *
  * @return the request's own status, with its sentence; or
- *         STRATA_E_BUSY   the time ran out and the request goes on: wait again.  The sentence names the oldest request of the
- *                         handle that has not ended: file, offset, bytes, age.  No request ends with this status
+ *         STRATA_E_BUSY   the time ran out and the request is still in progress: wait again.  The sentence names the oldest
+ *                         request of the handle that has not ended: file, offset, bytes, age.  No request has this as its own
+ *                         status
  *         STRATA_E_INVAL  not in progress: its status was taken, or it was never started here
  */
 STRATA_API strata_status strata_io_wait(struct strata_io *io, strata_io_request request, double seconds,
@@ -205,8 +208,8 @@ STRATA_API strata_status strata_io_wait(struct strata_io *io, strata_io_request 
 STRATA_API strata_status strata_io_poll(struct strata_io *io, strata_io_request request, struct strata_io_result *result);
 
 /**
- * Ask that a request end early.  It ends still, and strata_io_wait() takes its status: STRATA_E_CANCELLED where a part of it was
- * left out, else what it would have been.  What a drive is busy with is not stopped by anybody.
+ * Ask that a request end early.  strata_io_wait() still takes its status: STRATA_E_CANCELLED if a part of it was left out,
+ * otherwise the status that it would have had anyway.  A transfer that the drive is working on cannot be stopped.
  *
  * @return STRATA_E_INVAL  not in progress
  */
@@ -215,18 +218,19 @@ STRATA_API strata_status strata_io_cancel(struct strata_io *io, strata_io_reques
 /**
  * Wait until every request that was started before this call has ended.
  *
- * @param seconds  at most so long; negative: without limit
+ * @param seconds  how long to wait at most; negative: no limit
  *
- * @return STRATA_OK, with nothing to wait for too.  STRATA_E_BUSY: the time ran out, as in strata_io_wait().  Otherwise the first
- *         failure since the last such call among requests that were started without `request`.  Those with one keep their
- *         statuses for who waits for them.
+ * @return STRATA_OK, also if there is nothing to wait for.  STRATA_E_BUSY: the time ran out, as in strata_io_wait().  Otherwise
+ * the first failure since the last such call among requests that were started without `request`.  Requests started with one keep
+ *   their status for the thread that waits for them.
  */
 STRATA_API strata_status strata_io_wait_all(struct strata_io *io, double seconds);
 
 /**
- * Memory for transfers: aligned to 4096 bytes, from 2 MiB on to 2 MiB and in huge pages where the system has them, touched.
+ * Memory for transfers: aligned to 4096 bytes; buffers of 2 MiB or more are aligned to 2 MiB and in huge pages if the system has
+ * them.  The memory is touched.
  *
- * It is taken from the buffer_bytes of the handle, which the kernel knows by heart; when they are used up, from elsewhere.
+ * It comes from the handle's buffer_bytes, which are registered with the kernel, and when those are used up from other memory.
  *
  * @param buffer  out, returned: freed by strata_io_buffer_free(), or by strata_io_close()
  *
@@ -235,10 +239,10 @@ STRATA_API strata_status strata_io_wait_all(struct strata_io *io, double seconds
  */
 STRATA_API strata_status strata_io_buffer_alloc(struct strata_io *io, void **buffer, uint64_t bytes);
 
-/** Free a buffer that no request uses; NULL is fine.  STRATA_E_INVAL: none of this handle's, nothing was freed. */
+/** Free a buffer that no request uses; NULL is fine.  STRATA_E_INVAL: not one of this handle's; nothing was freed. */
 STRATA_API strata_status strata_io_buffer_free(struct strata_io *io, void *buffer);
 
-/** What happened so far. */
+/** Get the counters so far. */
 STRATA_API void strata_io_get_counters(struct strata_io *io, struct strata_io_counters *counters);
 
 /** Name of the method in use, static; whether the buffer_bytes are registered with the kernel. */

@@ -1,4 +1,4 @@
-/* strata/model.h - a decoder as a configuration wants it run: its shape, its weights' source, the size of a step.
+/* strata/model.h - a decoder to run as a configuration says: its shape, the source of its weights, the size of a step.
  *
  *     struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
  *     struct strata_model *model;
@@ -7,7 +7,7 @@
  *     opts.seq_len = 2048;
  *     st = strata_model_open(&model, config, &opts);
  *
- * Nothing of its weights is in memory yet: they are read when an engine loads them. */
+ * Opening a model reads no weights into memory: an engine does when it loads them. */
 #ifndef STRATA_MODEL_H
 #define STRATA_MODEL_H
 
@@ -22,55 +22,55 @@ extern "C" {
 
 struct strata_model; /**< lives as long as its plans and engines do, even if it is closed before them */
 
-#define STRATA_MAX_TOKENS_DEFAULT 128u /**< tokens that generation makes where nobody says how many */
+#define STRATA_MAX_TOKENS_DEFAULT 128u /**< tokens to generate if no number is given */
 
 /** What a model is opened for. */
 enum strata_use {
     STRATA_USE_TRAIN = 0,    /**< steps, and evaluation between them */
     STRATA_USE_EVAL = 1,     /**< forward alone: no gradients, no optimizer state */
-    STRATA_USE_GENERATE = 2, /**< forward over the next tokens of one sequence, behind those that a cache remembers */
-    STRATA_USE_PLAN = 3,     /**< nothing is run: weights may be missing, and with `machine` another machine is planned for */
+    STRATA_USE_GENERATE = 2, /**< forward over the next tokens of one sequence; a cache remembers the earlier ones */
+    STRATA_USE_PLAN = 3,     /**< nothing is run: weights may be missing, and with `machine` the plan is for another machine */
 };
 
-/** Told of work that takes its time: measuring rates, loading weights, evaluating.
+/** Receives the progress of long work: measuring rates, loading weights, evaluating.
  *
- *  @param what   static text; another piece of work begins with done 0
- *  @param done   of `total`, in units of the work; may come out of order from several threads
+ *  @param what   static text; new work begins with `done` 0
+ *  @param done   out of `total`, in units of the work; several threads may report out of order
  *  @param total  0: not known
  *
- *  @return false: end it early, with STRATA_E_CANCELLED
+ *  @return false: end the work early, with STRATA_E_CANCELLED
  *
- *  Thread  the caller's, and while weights are loaded any of the library's, several at once.  It may not call the library, but
- * for strata_engine_cancel(). */
+ *  Thread  the caller's; while weights are loaded any of the library's, several at once.  It may call no function of the
+ *          library but strata_engine_cancel(). */
 typedef bool strata_progress_fn(void *ctx, const char *what, uint64_t done, uint64_t total);
 
-/** Which model, and what for.  Begin with STRATA_MODEL_OPTS_INIT; texts are copied. */
+/** Which model to open, and what for.  Begin with STRATA_MODEL_OPTS_INIT; texts are copied. */
 struct strata_model_opts {
     size_t opts_size;   /**< sizeof(struct strata_model_opts), so that the struct can grow */
     const char *model;  /**< a preset ("nano", "gpt2", "llama-1b", ...) or a directory as Hugging Face writes it */
     const char *device; /**< "cpu", "cuda" or "cuda:N": where forward and backward run; NULL: "cpu" */
-    /** Machine file (`strata info --measure --out FILE`): rates that need not be measured then; with STRATA_USE_PLAN the
-     *  capacities of that machine, too.  NULL: none. */
+    /** Machine file (`strata info --measure --out FILE`): its rates are used instead of measuring; with STRATA_USE_PLAN its
+     *  capacities, too.  NULL: none. */
     const char *machine;
     enum strata_use use;
     uint32_t seq_len;       /**< tokens of a sequence; 0: the model's context or window, at most 1024 */
     uint32_t prompt_tokens; /**< GENERATE: tokens of the prompt, 1 or more */
-    uint32_t max_tokens; /**< GENERATE: tokens to be made; 0: STRATA_MAX_TOKENS_DEFAULT, or as many as the model has room for */
-    uint64_t seed;       /**< of a preset's initial weights */
-    strata_progress_fn *progress; /**< of this model's plans and engines; NULL: nobody watches */
-    void *progress_ctx;           /**< handed to it; must outlive them */
+    uint32_t max_tokens; /**< GENERATE: tokens to generate; 0: STRATA_MAX_TOKENS_DEFAULT, or as many as the model has room for */
+    uint64_t seed;       /**< for a preset's initial weights */
+    strata_progress_fn *progress; /**< for this model's plans and engines; NULL: no progress is reported */
+    void *progress_ctx;           /**< passed to it; must outlive them */
 };
 #define STRATA_MODEL_OPTS_INIT STRATA_INIT(strata_model_opts, opts_size)
 
 /**
- * Open a model.  Of a directory config.json is read, and the weights' headers are checked (but with STRATA_USE_PLAN).
+ * Open a model.  For a directory this reads config.json and checks the headers of the weights (except with STRATA_USE_PLAN).
  *
  * @param model   out, returned: closed by strata_model_close()
  * @param config  borrowed during the call: precision, micro-batch, accumulation, frozen tensors, budgets, directories
  *
  * @return STRATA_E_INVAL   an argument is NULL or out of range: no such preset or device, a sequence over the model's context or
  *                          window, a pattern of frozen tensors that names none
- *         STRATA_E_INPUT   a directory or machine file that is missing or wrong, by file and key
+ *         STRATA_E_INPUT   a directory or machine file is missing or wrong; the sentence names file and key
  *         STRATA_E_CONFIG  the configuration names no precision, and the weights are stored in fp16
  *         STRATA_E_NOSYS   this build or machine lacks the device
  *         STRATA_E_NOMEM, STRATA_E_IO
@@ -80,7 +80,7 @@ struct strata_model_opts {
 STRATA_API strata_status strata_model_open(struct strata_model **model, const struct strata_config *config,
                                            const struct strata_model_opts *opts);
 
-/** What a model is, and what a step of it takes. */
+/** Facts about a model, and the size of its step. */
 struct strata_model_info {
     size_t info_size; /**< sizeof(struct strata_model_info), set by the caller */
     char name[64];
@@ -88,21 +88,21 @@ struct strata_model_info {
     uint64_t params;         /**< trained and frozen, tied ones once */
     uint32_t blocks, hidden; /**< transformer blocks; width of the residual stream */
     uint32_t vocab;          /**< tokens are 0..vocab - 1 */
-    uint32_t context;        /**< positions that the model knows */
-    uint32_t seq_len;        /**< tokens of a sequence; GENERATE: of one forward, at most */
+    uint32_t context;        /**< the most positions that the model supports */
+    uint32_t seq_len;        /**< tokens of a sequence; GENERATE: the most tokens of one forward pass */
     uint32_t cache_tokens;   /**< GENERATE: prompt and new tokens that the cache has room for; else 0 */
     uint32_t micro_batch;    /**< sequences of a forward and backward pass */
     uint32_t grad_accum;     /**< micro-batches of a step */
-    uint32_t step_sequences; /**< of a step: micro_batch * grad_accum */
+    uint32_t step_sequences; /**< sequences of a step: micro_batch * grad_accum */
 };
 #define STRATA_MODEL_INFO_INIT STRATA_INIT(strata_model_info, info_size)
 
 /** Fill `info` as far as its info_size reaches.
  *
- *  @return STRATA_E_INVAL  an argument is NULL, or info_size is none of any version */
+ *  @return STRATA_E_INVAL  an argument is NULL, or no version has this info_size */
 STRATA_API strata_status strata_model_get_info(const struct strata_model *model, struct strata_model_info *info);
 
-/** Close; plans, engines and exports made from it stay good.  NULL is fine. */
+/** Close; plans, engines and exports made from it stay valid.  NULL is fine. */
 STRATA_API void strata_model_close(struct strata_model *model);
 
 /** Whether models can be opened for a device of this name.

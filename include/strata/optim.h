@@ -1,4 +1,4 @@
-/* strata/optim.h - the CPU optimizers alone: AdamW, Adam, Adagrad, Lion and SGD over arrays that the caller owns.
+/* strata/optim.h - the CPU optimizers by themselves: AdamW, Adam, Adagrad, Lion and SGD over arrays that the caller owns.
  *
  *     struct strata_optim_config config;
  *     struct strata_optim *opt;
@@ -15,11 +15,11 @@
  *     strata_optim_destroy(opt);
  *
  * A step reads each array once and writes it once: unscale, clip, decay, moments, weight and its 16-bit copy in one pass. Results
- * are the same bits for every number of threads and every instruction set; NaNs have one pattern (fp32 0x7fc00000).  The
- * thread that calls is in the default rounding mode and keeps subnormals, as C programs start.
+ * have the same bits for every number of threads and every instruction set; NaNs have one pattern (fp32 0x7fc00000). The calling
+ * thread must be in the default rounding mode and keep subnormals, as C programs do from the start.
  *
- * An optimizer holds its parameters, a step count and its threads, and no array: the caller's arrays and
- * strata_optim_get_step() are its checkpoint.  One call at a time on one optimizer; different ones are independent. */
+ * An optimizer holds its parameters, a step count and its threads, but no arrays: the caller's arrays and strata_optim_get_step()
+ * are a complete checkpoint. One call at a time on one optimizer; different optimizers are independent. */
 #ifndef STRATA_OPTIM_H
 #define STRATA_OPTIM_H
 
@@ -31,22 +31,22 @@
 extern "C" {
 #endif
 
-/** The rules.  g is the gradient after division, p the master; "moments" are arrays beside it. */
+/** The rules.  g is the gradient after division, p the master; "moments" are arrays that go with it. */
 enum strata_optimizer {
     STRATA_ADAMW = 0,   /**< two moments; decay decoupled: p (1 - lr weight_decay).  Loshchilov & Hutter, arXiv:1711.05101 */
     STRATA_ADAM = 1,    /**< two moments; decay added to g.  Kingma & Ba, arXiv:1412.6980 */
     STRATA_ADAGRAD = 2, /**< one: the sum of squares; decay added to g.  Duchi, Hazan & Singer, JMLR 12 (2011) */
     STRATA_LION = 3,    /**< one; decay decoupled.  Chen et al., arXiv:2302.06675, Algorithm 2 */
-    STRATA_SGD = 4,     /**< one: the momentum, kept without momentum too; decay added to g.  torch.optim.SGD */
+    STRATA_SGD = 4,     /**< one: the momentum, also kept with a momentum of 0; decay added to g.  torch.optim.SGD */
 };
 
-/** Parameters of an optimizer.  Those that its rule does not read are ignored.  Fill by strata_optim_defaults(). */
+/** Parameters of an optimizer.  Members that its rule does not use are ignored.  Fill it with strata_optim_defaults(). */
 struct strata_optim_config {
     enum strata_optimizer optimizer;
     double lr;                  /**< learning rate, 0..1e3; see strata_optim_set_lr() */
     double beta1, beta2;        /**< AdamW, Adam, Lion: 0..0.9999999 */
-    double eps;                 /**< AdamW, Adam: beside sqrt(v); Adagrad: beside sqrt(sum); 1e-30..1 */
-    double weight_decay;        /**< 0..1e3, for tensors that say `decay` */
+    double eps;                 /**< AdamW, Adam: added to sqrt(v); Adagrad: added to sqrt(sum); 1e-30..1 */
+    double weight_decay;        /**< 0..1e3, for tensors with `decay` set */
     bool bias_correction;       /**< AdamW, Adam */
     bool nesterov;              /**< SGD; needs momentum above 0 and dampening 0 */
     double momentum, dampening; /**< SGD: 0..0.9999999; 0..1, from step 2 on */
@@ -54,31 +54,33 @@ struct strata_optim_config {
     const char *isa;            /**< "avx512", "avx2", "neon", "scalar"; NULL or "auto": best.  Borrowed during the call */
 };
 
-/** Where a tensor's fp32 master lies. */
+/** How a tensor's fp32 master is stored. */
 enum strata_optim_layout {
-    STRATA_OPTIM_SPLIT = 0, /**< master bits = (weight << 16) + low_half: a bf16 weight that forward and backward use as it is */
+    STRATA_OPTIM_SPLIT = 0, /**< master bits = (weight << 16) + low_half: the bf16 weight is what forward and backward use */
     STRATA_OPTIM_FULL = 1,  /**< fp32 master, and a 16-bit copy of it that each step writes */
-    STRATA_OPTIM_F32 = 2,   /**< fp32 master, which is the weight */
+    STRATA_OPTIM_F32 = 2,   /**< the fp32 master is the weight */
 };
 
 #define STRATA_OPTIM_PACK 4096u /**< elements of a pack of low-bit moments: where tensors may be cut */
 
 /**
- * How moments lie in memory.  A step computes in fp32 whatever the format; its new moments are used in full and then rounded.
+ * How moments are stored. A step computes in fp32 whatever the format; it uses its new moments at full precision and then rounds
+ * them.
  *
- * BF16 and 8BIT round stochastically, up or down by a probability that makes the mean exact: moments often move by less than such
- * a format has room for.  The random bits follow from the step's number (strata_optim_get_step()) and the element's `position`,
- * and from nothing else: a run that is repeated or resumed has the same bits, with any threads, instruction set and cut.
+ * BF16 and 8BIT round stochastically, up or down with a probability that makes the mean exact, because moments often change by
+ * less than such a format can represent. The random bits depend only on the step number (strata_optim_get_step()) and the
+ * element's `position`: a repeated or resumed run has the same bits, with any threads, instruction set and way of cutting
+ * tensors.
  *
  * 8BIT lies in packs of 4096 elements: 16 fp32 scales, one for each 256 elements, then 4096 codes of a byte.  The last pack
  * has all of its scales and as many codes as there are elements.  What a code c stands for:
  *
  *     scale 2^-15 (2^(c div 16) (1 + (c mod 16) / 16) - 1)    of a sum of squares: Adam's moment2, Adagrad's moment1
  *
- *     scale 2^-7 (2^(c div 16) (1 + (c mod 16) / 16) - 1)     of other moments: c is the low 7 bits; the highest, the sign
+ *     scale 2^-7 (2^(c div 16) (1 + (c mod 16) / 16) - 1)     of other moments: c is the low 7 bits; the highest bit is the sign
  *
- * The largest magnitude of 256 has the largest code; if it is below 2^-100, all are 0; if it is infinite or NaN, all are NaN.  No
- * sum of squares becomes 0 beside one that does not: the least code is 1 there.  Zero bytes are zeros.
+ * The largest magnitude of 256 has the largest code; if it is below 2^-100, all are 0; if it is infinite or NaN, all are NaN.  In
+ * a block that is not all 0, no sum of squares becomes 0: its least code is 1. Bytes of zero stand for zeros.
  *
  * Source  Dettmers et al., arXiv:2110.02861, for moments in blocks.
  */
@@ -95,7 +97,7 @@ enum strata_optim_moments {
  * on having its moments strata_optim_moment_bytes(moment_format, first) bytes further and its `position` first elements further.
  *
  * All arrays have `elems` elements, are borrowed during a call, aligned to their elements (64 bytes is fastest) and do not
- * overlap.  With elems 0 pointers may be NULL.  The caller zeroes the moments before the first step.
+ * overlap. If elems is 0, pointers may be NULL.  The caller zeroes the moments before the first step.
  */
 struct strata_optim_tensor {
     enum strata_optim_layout layout;
@@ -109,7 +111,7 @@ struct strata_optim_tensor {
     const void *grad;        /**< [elems] grad_dtype, in */
     strata_dtype grad_dtype; /**< F32, BF16 or F16; widened exactly */
     size_t elems;            /**< any number, 0 included */
-    bool decay;              /**< weight_decay applies (biases and norm weights usually go without) */
+    bool decay;              /**< whether weight_decay applies (usually not to biases and norm weights) */
     enum strata_optim_moments moment_format;
     /** Of element 0 among all parameters: a multiple of STRATA_OPTIM_PACK, the same in every step, so each tensor's begin is
      *  rounded up to one.  Elements at one position round by the same random bits.  F32 moments: not read. */
@@ -119,11 +121,11 @@ struct strata_optim_tensor {
 struct strata_optim;
 
 /**
- * Defaults of a rule, as DeepSpeed has them, for SGD as PyTorch: lr 1e-3 (Adagrad 1e-2), betas 0.9 and 0.999, eps 1e-8
- * (Adagrad 1e-10), no weight decay, bias correction, no momentum; threads 0, isa NULL.
+ * Defaults of a rule as in DeepSpeed, for SGD as in PyTorch: lr 1e-3 (Adagrad 1e-2), betas 0.9 and 0.999, eps 1e-8 (Adagrad
+ * 1e-10), no weight decay, bias correction, no momentum; threads 0, isa NULL.
  *
  * @param config     out
- * @param optimizer  copied, whatever it is: strata_optim_create() judges it
+ * @param optimizer  copied unchecked: strata_optim_create() checks it
  *
  * Thread  any.
  */
@@ -139,31 +141,31 @@ STRATA_API void strata_optim_defaults(struct strata_optim_config *config, enum s
  *         STRATA_E_NOSYS  isa is unknown, or this CPU lacks it
  *         STRATA_E_NOMEM  no memory, or no more threads from the system
  *
- * Cost    all that it ever allocates: about 150 KiB and 16 KiB per thread.
- * Thread  any.  The threads made are bound to cores near each other; the caller's, which takes part, is left as it is.
- *         OMP_NUM_THREADS, which launchers set to 1, is not looked at: `threads` alone counts.
+ * Cost    everything that it ever allocates: about 150 KiB plus 16 KiB per thread.
+ * Thread  any.  The new threads are bound to cores near each other; the calling thread, which takes part, is not bound.
+ *         OMP_NUM_THREADS, which launchers set to 1, is ignored: only `threads` counts.
  */
 STRATA_API strata_status strata_optim_create(struct strata_optim **opt, const struct strata_optim_config *config);
 
 /** End the threads and free; NULL is fine. */
 STRATA_API void strata_optim_destroy(struct strata_optim *opt);
 
-/** Bytes of one moment of `elems` elements; 0 for a format that is none.  Thread: any. */
+/** Bytes of one moment of `elems` elements; 0 for an invalid format.  Thread: any. */
 STRATA_API uint64_t strata_optim_moment_bytes(enum strata_optim_moments format, uint64_t elems);
 
 /**
  * One optimizer step over all tensors.
  *
- * @param tensors       [count] borrowed; all of them in one call, since each call is a step
+ * @param tensors       [count] borrowed; pass all of them in one call, since each call is a step
  * @param grad_divisor  gradients are divided by it: loss scale times clip factor, above 0; 1 leaves them as they are
- * @param overflowed    out, or NULL: how many finite masters have a weight or copy that rounded to infinity
+ * @param overflowed    out, or NULL: the number of finite masters whose weight or copy rounded to infinity
  *
- * @return STRATA_OK: every tensor was advanced and one more step is counted.  Otherwise nothing was touched:
- *         STRATA_E_INVAL  a tensor lacks an array, has moment2 where the rule has one moment, is misaligned, has an unknown
+ * @return STRATA_OK: every tensor was updated and the step count went up by one. Otherwise nothing was changed:
+ *         STRATA_E_INVAL  a tensor lacks an array, has moment2 although the rule has one moment, is misaligned, has an unknown
  *                         dtype, layout or format, or a position that its format does not allow; or grad_divisor is not finite
  *                         and above 0
  *
- * Gradients that are not finite are not looked for: see strata_optim_grad_norm().
+ * It does not check that gradients are finite: see strata_optim_grad_norm().
  *
  * Cost      per element, with a 16-bit gradient: 14 bytes read and 12 written with two moments, 10 and 8 with one; moments in
  *           BF16: 10 and 8, 8 and 6; in 8BIT: 8 and 6, 7 and 5, and 1/64 more each way per moment.  An fp32 gradient adds 2 read,
@@ -175,24 +177,24 @@ STRATA_API strata_status strata_optim_step(struct strata_optim *opt, const struc
                                            double grad_divisor, uint64_t *overflowed);
 
 /**
- * L2 norm of all gradients as they lie in memory, undivided, and how many are infinite or NaN.
+ * L2 norm of all gradients as stored, without division, and how many are infinite or NaN.
  *
  * @param tensors    [count] borrowed; grad, grad_dtype and elems are read, other members may be anything
- * @param norm       out; infinite or NaN where nonfinite is above 0
+ * @param norm       out; infinite or NaN if nonfinite is above 0
  * @param nonfinite  out, or NULL
  *
  * @return STRATA_E_INVAL  a tensor has no grad, or it is misaligned or of an unknown dtype
  *
  * Cost      reads the gradients once.  No allocation.
- * Numerics  squares are exact in double, added in a fixed order: within blocks of 4096 elements from each tensor's begin, then
- *           block by block.  The same bits for every number of threads and every instruction set.
+ * Numerics  squares are exact in double, added in a fixed order: within blocks of 4096 elements from each tensor's beginning,
+ *           then block by block.  The same bits for every number of threads and every instruction set.
  */
 STRATA_API strata_status strata_optim_grad_norm(struct strata_optim *opt, const struct strata_optim_tensor *tensors, size_t count,
                                                 double *norm, uint64_t *nonfinite);
 
 /**
- * Split fp32 masters into bf16 weights and low halves; strata_optim_join() gives the same bits back, NaNs apart, which
- * become one: weight 0x7fc0, low half 0.
+ * Split fp32 masters into bf16 weights and low halves; strata_optim_join() gives the same bits back, except that all NaNs become
+ * one: weight 0x7fc0, low half 0.
  *
  * @param weight    [elems] bf16, out: rounded to nearest, ties away from zero
  * @param low_half  [elems] out
@@ -203,20 +205,20 @@ STRATA_API strata_status strata_optim_grad_norm(struct strata_optim *opt, const 
 STRATA_API strata_status strata_optim_split(struct strata_optim *opt, uint16_t *weight, int16_t *low_half, const float *master,
                                             size_t elems);
 
-/** The fp32 masters of weights and low halves, exactly; arrays and errors as strata_optim_split() has them. */
+/** The fp32 masters of weights and low halves, exactly; arrays and errors as in strata_optim_split(). */
 STRATA_API strata_status strata_optim_join(struct strata_optim *opt, float *master, const uint16_t *weight,
                                            const int16_t *low_half, size_t elems);
 
-/** Learning rate of the steps to come, 0..1e3.  STRATA_E_INVAL: outside; the old one stays. */
+/** Set the learning rate of the following steps, 0..1e3.  STRATA_E_INVAL: outside; the old one stays. */
 STRATA_API strata_status strata_optim_set_lr(struct strata_optim *opt, double lr);
 
-/** Steps taken so far: 0 at creation; set to resume.
+/** Set or get the number of steps taken: 0 at creation; set it to resume.
  *
- *  Cost  of setting: a multiplication per step and beta, until beta^step is 0 or stays. */
+ *  Cost  setting takes a multiplication per step and beta, until beta^step is 0 or no longer changes. */
 STRATA_API void strata_optim_set_step(struct strata_optim *opt, uint64_t step);
 STRATA_API uint64_t strata_optim_get_step(const struct strata_optim *opt);
 
-/** Threads that work, the caller's included; name of the instruction set, static. */
+/** Number of working threads, the caller's included; name of the instruction set, static. */
 STRATA_API uint32_t strata_optim_get_threads(const struct strata_optim *opt);
 STRATA_API const char *strata_optim_get_isa(const struct strata_optim *opt);
 

@@ -1,4 +1,4 @@
-/* strata/status.h - result codes of every call, and the sentence behind the last error.
+/* strata/status.h - the result codes of all calls, and the sentence that explains the last error.
  *
  * A call returns STRATA_OK (0) or a negative status.  Outputs are written only on success.
  * strata_last_error() is this thread's sentence: file, value, limit and remedy. */
@@ -15,7 +15,7 @@ extern "C" {
 #define STRATA_API
 #endif
 
-/* On a type: what a call returns of it must be looked at, or the compiler warns. */
+/* On a type: the compiler warns if a returned value of the type is not used. */
 #if defined(__clang__)
 #define STRATA_MUST_USE __attribute__((warn_unused_result))
 #elif defined(__GNUC__)
@@ -45,7 +45,7 @@ extern "C" {
     X(E_INTERNAL,  -15,   1, "internal error")
 
 #ifdef __GNUC__
-__extension__ /* C before C23 knows no [[ ]] */
+__extension__ /* C before C23 has no [[ ]] */
 #endif
 typedef enum STRATA_MUST_USE strata_status {
 #define STRATA_X(name, value, exit_code, text) STRATA_##name = (value),

@@ -7,10 +7,11 @@
  *
  * or with pkg-config: cc program.c $(pkg-config --static --cflags --libs strata); a shared library needs no --static.
  *
- * Signals.  The library starts its own threads with every signal from outside blocked.  Block them, too, in threads that call
- * what computes (pthread_sigmask), and take them on another thread.  Kernels of oneDNN before 3.12 use the stack pointer as a
- * data pointer (its issue 4845, mended by its pull request 4855): the frame of a handler that runs on such a thread lands in the
- * heap.  Where that cannot be, give those threads an alternate stack (sigaltstack) and every handler SA_ONSTACK. */
+ * Signals.  The library starts its own threads with every signal from outside blocked.  Block them, too (pthread_sigmask), in
+ * threads that call functions that compute, and handle them on another thread.  Kernels of oneDNN before 3.12 use the stack
+ * pointer as a data pointer (oneDNN issue 4845, fixed by its pull request 4855): the frame of a handler that runs on such a
+ * thread lands in the heap.  If you cannot block them, give those threads an alternate stack (sigaltstack) and every handler
+ * SA_ONSTACK. */
 #ifndef STRATA_STRATA_H
 #define STRATA_STRATA_H
 
@@ -29,7 +30,7 @@
 extern "C" {
 #endif
 
-/** Version of the library that runs, e.g. "0.1.0"; STRATA_VERSION_STRING is that of the headers compiled against.
+/** Version of the library in use, e.g. "0.1.0"; STRATA_VERSION_STRING is the version of the headers compiled against.
  *
  *  Never NULL; borrowed, static.
  *  Thread  any. */

@@ -1,4 +1,4 @@
-/* strata/types.h - the few words every interface shares: dtypes, tiers, version. */
+/* strata/types.h - the few types that every interface shares: dtypes, tiers, version. */
 #ifndef STRATA_TYPES_H
 #define STRATA_TYPES_H
 
@@ -39,7 +39,7 @@ static inline const char *strata_dtype_name(strata_dtype dtype)
     return dtype == STRATA_F32 ? "fp32" : dtype == STRATA_BF16 ? "bf16" : dtype == STRATA_F16 ? "fp16" : "no dtype";
 }
 
-/** Where bytes live, fastest first. */
+/** Where data is stored, fastest first. */
 typedef enum strata_tier {
     STRATA_TIER_DEVICE = 0, /**< GPU memory; on the cpu device a capped arena in RAM */
     STRATA_TIER_HOST = 1,   /**< pinned host memory */

@@ -34,7 +34,8 @@ ST_CUDA_API uint64_t st_cuda_attention_workspace(const struct st_cuda_attention 
  *
  * @param out  [batch * seq][out_stride] dt, out; columns past the heads stay unchanged
  * @param lse  [batch, heads, seq] f32, out: log of the sum of exp of the scaled scores
- * @param qkv  [batch * seq][qkv_stride] dt */
+ * @param qkv  [batch * seq][qkv_stride] dt
+ */
 ST_CUDA_API cudaError_t st_cuda_attention_forward(cudaStream_t stream, const struct st_cuda_attention *at, void *out, float *lse,
                                                   const void *qkv, void *workspace);
 
@@ -42,7 +43,8 @@ ST_CUDA_API cudaError_t st_cuda_attention_forward(cudaStream_t stream, const str
  * Gradient of the above; recomputes the scores from qkv and lse.
  *
  * @param dqkv       [batch * seq][qkv_stride] dt, out: overwritten; columns past the heads stay unchanged
- * @param workspace  st_cuda_attention_workspace() bytes, aligned to 16 */
+ * @param workspace  st_cuda_attention_workspace() bytes, aligned to 16
+ */
 ST_CUDA_API cudaError_t st_cuda_attention_backward(cudaStream_t stream, const struct st_cuda_attention *at, void *dqkv,
                                                    const void *dout, const void *out, const float *lse, const void *qkv,
                                                    void *workspace);
@@ -51,7 +53,8 @@ ST_CUDA_API cudaError_t st_cuda_attention_backward(cudaStream_t stream, const st
  * Generation: append keys and values of `rows` rows, positions first..first+rows-1 of one sequence (at->batch 1), then attend
  * each row to all positions up to its own.  The bits of a row do not depend on the other rows of the call.  at->seq is not read.
  *
- * @param keys, values  [context, kv_heads * head_dim] dt, in and out */
+ * @param keys, values  [context, kv_heads * head_dim] dt, in and out
+ */
 ST_CUDA_API cudaError_t st_cuda_attention_cached(cudaStream_t stream, const struct st_cuda_attention *at, void *out, void *keys,
                                                  void *values, const void *qkv, uint32_t first, uint32_t rows, void *workspace);
 

@@ -23,7 +23,8 @@ ST_CUDA_API cudaError_t st_cuda_update_master(cudaStream_t stream, float *master
  * st_grad_finish_fn, which also adds the block sums to *norm2 in index order and the count to *nonfinite.
  *
  * @param out         [elems] dtype; may be acc where dtype is F32
- * @param block_sums  [ceil(elems / ST_NORM_BLOCK)] out */
+ * @param block_sums  [ceil(elems / ST_NORM_BLOCK)] out
+ */
 ST_CUDA_API cudaError_t st_cuda_grad_finish(cudaStream_t stream, void *out, strata_dtype dtype, const float *acc, uint64_t elems,
                                             double *block_sums, double *norm2, uint64_t *nonfinite);
 

@@ -55,7 +55,8 @@ struct st_tune_result {
  * the neighbours of the knee, then the other methods there.  A drive's rate drifts, so the finalists are measured again at the
  * end, in turns, and only those samples decide.  Another method is chosen only if it is faster by more than the tolerance.
  *
- * @return STRATA_OK; E_INVAL if no point is within bytes_in_flight; else the status that measure() returned. */
+ * @return STRATA_OK; E_INVAL if no point is within bytes_in_flight; else the status that measure() returned.
+ */
 strata_status st_tune_search(struct st_tune_result *out, const struct st_tune_opts *opts);
 
 #endif

@@ -24,7 +24,7 @@ struct st_stripe_place {
 
 /** The pattern for `dir_count` (1..ST_SWAP_DIRS_MAX) directories.
  *  @param rates  [dir_count] positive, finite; NULL: equal.  Takes the shortest pattern within 1 % of them, else the nearest
- *               one. */
+ *                one. */
 void st_stripe_init(struct st_stripe *stripe, uint32_t dir_count, const double *rates, uint32_t unit_bytes);
 struct st_stripe_place st_stripe_at(const struct st_stripe *stripe, uint64_t offset);
 /** Size of a directory's file for a logical space of `bytes`; over all directories they add up to it. */
