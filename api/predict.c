@@ -38,11 +38,11 @@ static void print_stalls(const struct st_simulation *sim, FILE *file)
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
         if (sim->stall[lane] < sim->seconds * 5e-4)
             continue;
-        st_print(file, "%s %s %s (%.1f %%)", any ? "," : "  compute stands still for:", st_lane_name((enum st_lane)lane),
+        st_print(file, "%s %s %s (%.1f %%)", any ? "," : "  compute waits for:", st_lane_name((enum st_lane)lane),
                  st_seconds_text(seconds, sim->stall[lane]), 100 * sim->stall[lane] / sim->seconds);
         any = true;
     }
-    st_print_text(file, any ? "\n" : "  compute never stands still\n");
+    st_print_text(file, any ? "\n" : "  compute never waits\n");
 }
 
 static const char *why_not_simulated(const struct st_program *program, const struct st_machine *machine)

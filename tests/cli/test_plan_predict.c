@@ -111,7 +111,7 @@ static void text_says_the_same(void **state)
     write_machine(w, "6e9", "12e9", "1e9");
     workplace_run_ok(w, &p, "plan --model gpt2-xl --machine {w}/card.json --nvme /nowhere " SWAPPED);
     assert_non_null(strstr(p.out, "predicted step: "));
-    assert_non_null(strstr(p.out, "compute stands still for: "));
+    assert_non_null(strstr(p.out, "compute waits for: "));
     assert_non_null(strstr(p.out, "<- chosen"));
     assert_non_null(strstr(p.out, "one more drive"));
     program_free(&p);
