@@ -1,21 +1,22 @@
 /* offload/compute.h - what the engine asks of a model: one call per compute op of the program.
  *
- * The engine guarantees that everything named is resident and ordered; the model only enqueues device ops.  All
- * pointers are device addresses unless said otherwise.  Gradient buffers accumulate (+=) in fp32; a call with `first` finds
- * nothing in its buffer and starts the sum. */
+ * The engine guarantees that everything named is resident and ordered; the model only enqueues device ops.  All pointers are
+ * device addresses unless said otherwise.  Gradient buffers accumulate (+=) in fp32; a call with `first` finds garbage in its
+ * buffer and starts the sum. */
 #ifndef OFFLOAD_COMPUTE_H
 #define OFFLOAD_COMPUTE_H
 
 #include "offload/workload.h"
 
-struct st_device;     /* offload/device/device.h: a model hands it on */
+struct st_device;     /* offload/device/device.h: a model only passes it on */
 struct st_tensor_ops; /* offload/device/tensor_ops.h */
 
 enum st_call_kind {
     ST_CALL_EMBED_FORWARD,  /* act (holds gathered rows) += positions            weight: position page */
     ST_CALL_EMBED_BACKWARD, /* grad of positions += from dact                    grad: position page */
     ST_CALL_BLOCK_FORWARD,  /* act -> act_out, internals filled                  weight: block page */
-    ST_CALL_BLOCK_BACKWARD, /* dact: gradient of the output in, of the input out; internals filled again first when `recompute` */
+    ST_CALL_BLOCK_BACKWARD, /* dact: gradient of the output in, of the input out; if `recompute`, internals are filled again first
+                             */
     ST_CALL_HEAD_NORM,      /* act -> internals (normalised input); its gradient accumulator zeroed   weight: norm page */
     ST_CALL_HEAD_STATS,     /* one slice: logits, running softmax statistics      weight: slice page */
     ST_CALL_HEAD_LOSS,      /* loss_sum = sum over rows of -log p(target) */
@@ -27,24 +28,25 @@ struct st_call {
     enum st_call_kind kind;
     uint32_t block, micro;           /* block 0-based */
     uint32_t slice;                  /* head slice index, 0-based */
-    bool recompute;                  /* BLOCK_BACKWARD: internals hold nothing yet; HEAD_GRAD: there are no logits */
+    bool recompute;                  /* BLOCK_BACKWARD: internals are not filled yet; HEAD_GRAD: there are no logits */
     const struct st_tensor_ops *ops; /* the device's; NULL: paced */
     struct st_device *device;
     const void *weight;  /* page of this call, dtype; NULL if the page is absent */
-    float *grad;         /* fp32 accumulator of that page, page layout up to its frozen group; NULL: there is nothing else */
+    float *grad;         /* fp32 accumulator of that page, page layout up to its frozen group; NULL: everything is frozen */
     uint64_t grad_elems; /* of the accumulator, padding included */
     bool first;          /* grad holds garbage: zero all of it, then add */
     const void *act;     /* [rows, hidden] input of the layer (EMBED_FORWARD: in and out) */
     void *act_out;       /* [rows, hidden] output of the block */
     void *dact;          /* [rows, hidden] gradient at the layer's boundary, in and out */
     void *internals;     /* block_internal_bytes or head_internal_bytes, of this micro-batch */
-    float *logits;       /* [rows, slice's vocabulary]: HEAD_STATS leaves them, HEAD_GRAD finds them; NULL: not kept */
+    float *logits;       /* [rows, slice's vocabulary]: HEAD_STATS writes them for HEAD_GRAD; NULL: not kept */
     void *workspace;     /* the larger of the workload's workspaces */
     const int32_t *tokens, *targets; /* [rows], device */
     double *loss_sum;                /* device */
-    float loss_gradient;             /* of the scaled mean loss by a token's loss: loss scale / target tokens of the step */
-    const void *constants;           /* the model's constants (compute.constants) on the device */
-    uint32_t rows, position;         /* generation: rows of this call and the first one's position; else 0 */
+    float loss_gradient;   /* derivative of the scaled mean loss with respect to a token's loss: loss scale / target tokens of the
+                              step */
+    const void *constants; /* the model's constants (compute.constants) on the device */
+    uint32_t rows, position; /* generation: rows of this call and the first one's position; else 0 */
 };
 
 struct st_compute {

@@ -1,9 +1,10 @@
 /* offload/config/config.h - DeepSpeed JSON, strictly: one field table drives parsing, ranges, defaults, verdicts,
  * `strata check` and docs/config.md.  One thread per source; a loaded source is read-only.
  *
- * Precedence: command line > file > default.  What is left out of a file means DeepSpeed's default where it changes results,
- * "auto" where it changes speed or place; "auto", and a run without a file, mean ours.  Every key of the table is honoured,
- * accepted with a notice and the reason, or rejected; any other key is an error with its path and the nearest match. */
+ * Precedence: command line > file > default.  A key left out of a file means DeepSpeed's default if it changes results, and
+ * "auto" if it changes speed or placement; "auto", and a run without a file, mean strata's own default.  Every key of the table
+ * is honoured, accepted with a notice and the reason, or rejected; any other key is an error with its path and the nearest
+ * match. */
 #ifndef CORE_CONFIG_H
 #define CORE_CONFIG_H
 
@@ -21,8 +22,8 @@
 #define ST_CONFIG_PATTERN_MAX 128
 #define ST_CONFIG_DIRS_MAX    8
 
-/* REMOVED is a word of the field table alone: what DeepSpeed no longer has.  A row's verdict is then NOTICE, where the key is off
- * or empty, or REJECTED. */
+/* REMOVED occurs only in the field table, for keys that DeepSpeed no longer has.  The row's verdict is then NOTICE if the key is
+ * off or empty, else REJECTED. */
 enum st_config_verdict { ST_VERDICT_HONOURED = 0, ST_VERDICT_NOTICE = 1, ST_VERDICT_REJECTED = 2, ST_VERDICT_REMOVED = 3 };
 enum st_config_origin {
     ST_ORIGIN_DEFAULT = 0,
@@ -40,10 +41,10 @@ struct st_config {
     /* batch */
     uint32_t train_batch, micro_batch, grad_accum; /* train = micro * accum (one rank) */
     /* numerics */
-    strata_dtype dtype;             /* STRATA_BF16, STRATA_F16 or STRATA_F32; INVALID: the one its weights are stored in */
+    strata_dtype dtype; /* STRATA_BF16, STRATA_F16 or STRATA_F32; INVALID: the dtype in which the model's weights are stored */
     double gradient_clipping;       /* 0: off */
     bool check_grad_overflow;       /* skip the update when a gradient is not finite */
-    uint32_t max_skipped;           /* steps in a row that taught nothing which end a run; 0: any number */
+    uint32_t max_skipped;           /* this many steps in a row without an update or a finite loss end a run; 0: no limit */
     struct st_loss_scaling scaling; /* fp16 (reference: DeepSpeed's fp16 section); other dtypes: scale 1 */
     struct st_optimizer optimizer;
     bool decay_all; /* strata.decay_all: decay biases and norms too */
@@ -55,10 +56,10 @@ struct st_config {
     strata_tier param_tier;     /* offload_param.device */
     char nvme_dirs[ST_CONFIG_DIRS_MAX][ST_CONFIG_PATH_MAX];
     uint32_t nvme_dir_count;
-    double update_ratio;     /* offload_optimizer.ratio: share of state off the device that the host updates; NaN: auto */
+    double update_ratio;     /* offload_optimizer.ratio: fraction of the state off the device that the host updates; NaN: auto */
     uint64_t sub_group_size; /* elements; an upper limit for the chunk */
     /* aio */
-    uint32_t block_bytes, queue_depth; /* depth 0: follows the device */
+    uint32_t block_bytes, queue_depth; /* depth 0: adapts to the device */
     /* strata section */
     uint64_t device_memory, host_memory; /* ST_AUTO_BYTES: from the machine */
     uint64_t cache;                      /* ST_AUTO_BYTES: spare memory; 0: nothing above its configured tier */
@@ -66,13 +67,13 @@ struct st_config {
     enum st_update_policy update;
     enum st_accumulation accumulation;
     enum st_activation_mode activations;
-    strata_tier activation_tier;                              /* where checkpoints may lie: DEVICE, HOST or NVME; COUNT: auto */
+    strata_tier activation_tier; /* slowest tier for checkpoints: DEVICE, HOST or NVME; COUNT: auto */
     char freeze[ST_CONFIG_FREEZE_MAX][ST_CONFIG_PATTERN_MAX]; /* shell patterns over tensor names: no gradient, no state */
     uint32_t freeze_count;
     uint32_t threads;                                /* 0: one per usable core */
     char io_method[16];                              /* "auto", "uring", "threads", "fake" */
     char isa[16];                                    /* "auto", "scalar", "avx2", "avx512" */
-    uint64_t upload_limit, download_limit, io_limit; /* bytes per second; 0: none; io: with io_method "fake" alone */
+    uint64_t upload_limit, download_limit, io_limit; /* bytes per second; 0: none; io: only with io_method "fake" */
     uint32_t steps_per_print;                        /* 0: automatic */
 };
 
@@ -82,10 +83,10 @@ struct st_config_row {
     const char *value; /* as text */
     enum st_config_origin origin;
     enum st_config_verdict verdict;
-    const char *reason; /* why it has no meaning here, what is wrong, or what else to know of an honoured key
-                           ("honoured below stage 3 too ..."); NULL: nothing to say.  Worth a line wherever it is set */
-    bool results;       /* another value would change results where the key counts */
-    bool announced;     /* the reason is a notice at each start: results differ from what the file's reader may expect */
+    const char *reason; /* why it has no meaning here, what is wrong, or what else to know of an honoured key ("honoured below
+                           stage 3 too ..."); NULL: none.  Print it wherever it is set */
+    bool results;       /* another value would change results when the key has an effect */
+    bool announced;     /* the reason is a notice at each start, since results differ from what the file's reader may expect */
 };
 
 struct st_config_source; /* parsed file + overrides + rows; owns strings */
@@ -108,9 +109,8 @@ struct st_config_opts {
  *                rows hold every value in force and every key given.  NULL after any other error.
  * @param opts    borrowed during the call
  *
- * @return STRATA_OK, or E_CONFIG: strata_last_error() is the first problem with the count of the others; E_NOMEM; what
- *         reading the file gave.
- */
+ * @return STRATA_OK, or E_CONFIG: strata_last_error() is the first problem with the count of the others; E_NOMEM; the status of
+ *   reading the file. */
 strata_status st_config_load(struct st_config *config, struct st_config_source **source, const struct st_config_opts *opts);
 void st_config_source_free(struct st_config_source *source);
 uint32_t st_config_row_count(const struct st_config_source *source);
@@ -118,8 +118,8 @@ const struct st_config_row *st_config_row_at(const struct st_config_source *sour
 uint32_t st_config_problem_count(const struct st_config_source *source);
 const char *st_config_problem_at(const struct st_config_source *source, uint32_t i);
 
-/** Write the effective config as one JSON object that st_config_load, for the same max_steps, accepts and resolves to the
- * same values. */
+/** Write the effective config as one JSON object that st_config_load accepts and, given the same max_steps, resolves to the same
+ *  values. */
 void st_config_write_json(const struct st_config *config, FILE *file);
 /** The generated part of docs/config.md: one table per section from the field table. */
 void st_config_write_markdown(FILE *file);

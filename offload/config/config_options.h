@@ -1,4 +1,4 @@
-/* offload/config/config_options.h - a configuration as the plain options of what a run stands on. */
+/* offload/config/config_options.h - turns a configuration into the plain options of planner, engine and machine. */
 #ifndef OFFLOAD_CONFIG_CONFIG_OPTIONS_H
 #define OFFLOAD_CONFIG_CONFIG_OPTIONS_H
 
@@ -6,17 +6,17 @@
 #include "offload/engine/engine.h"
 #include "offload/machine/machine.h"
 
-/** What it asks of a plan. */
+/** The policy for the planner. */
 void st_config_policy(struct st_policy *policy, const struct st_config *config);
 
-/** What it says about an engine; plan, model, device and what belongs to one run are the caller's to add.  Strings are borrowed
+/** The options of an engine; the caller adds plan, model, device and everything that belongs to one run.  Strings are borrowed
  * from the configuration. */
 void st_config_engine_opts(struct st_engine_opts *opts, const struct st_config *config);
 
-/** What it takes of this machine; topology and device are the caller's to add.  Strings are borrowed from the configuration. */
+/** What the run may use of this machine; the caller adds topology and device.  Strings are borrowed from the configuration. */
 void st_config_machine_opts(struct st_machine_opts *opts, const struct st_config *config);
 
-/** Before each step of an engine: its learning rate and betas, as the configuration schedules them. */
+/** Set the learning rate and betas that the configuration schedules; call it before each step of an engine. */
 void st_config_set_rates(const struct st_config *config, struct st_engine *engine);
 
 #endif

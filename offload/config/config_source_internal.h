@@ -1,4 +1,4 @@
-/* offload/config/config_source_internal.h - one config while it is read: what was given for each field, what was said about it.
+/* offload/config/config_source_internal.h - a config while it is read: the value given for each field, and remarks about it.
  *
  * Private to offload/config.  One thread.  Strings and values live until st_config_source_free; running out of
  * memory is remembered in `failed` and reported once, so that nothing here needs a check after every call. */
@@ -8,13 +8,13 @@
 #include "core/json/json.h"
 #include "offload/config/config_table_internal.h"
 
-/* What is known of one row of the field table. */
+/* The state of one row of the field table. */
 struct st_field_state {
     const st_json *node;  /* as given; NULL: left out, or null */
     const char *spelling; /* path as written, with the alias; NULL: left out */
     enum st_config_origin origin;
     enum st_config_verdict verdict;
-    const char *reason; /* NULL: nothing to say */
+    const char *reason; /* NULL: none */
     bool announced;     /* the reason is a notice at each start */
     bool usable;        /* node has a value that may be stored: right type, in range, not "auto", not rejected */
 };
@@ -28,10 +28,10 @@ struct st_config_source {
     struct st_field_state *fields; /* [st_field_count()], in table order */
     struct st_list trees;          /* st_json *: the file and the values of overrides */
     struct st_list strings;        /* char * */
-    struct st_list strays;         /* struct st_config_row: keys that are no rows of the table */
+    struct st_list strays;         /* struct st_config_row: keys that are not rows of the table */
     struct st_list rows;           /* struct st_config_row: the answer */
     struct st_list problems;       /* const char * */
-    bool has_file;                 /* what is left out means DeepSpeed's default */
+    bool has_file;                 /* keys left out mean DeepSpeed's default */
     bool allow_unknown;
     bool failed; /* out of memory */
 };
@@ -49,29 +49,29 @@ struct st_field_state *st_source_state(struct st_config_source *src, const char 
 const char *st_source_keep(struct st_config_source *src, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /** True if a value of the field was given that is neither "auto" nor rejected. */
 bool st_source_given(struct st_config_source *src, const char *path);
-/** Something else to know of a key. */
+/** Record a remark about a key. */
 void st_source_note(struct st_config_source *src, const char *path, const char *text);
-/** The same, and results may not be what the file's reader expects: a notice at each start. */
+/** The same, with a notice at each start, since results may not be what the file's reader expects. */
 void st_source_announce(struct st_config_source *src, const char *path, const char *text);
 /** The value in force comes from other keys; text as above, may be NULL. */
 void st_source_derive(struct st_config_source *src, const char *path, const char *text);
 /** The key was given and has no effect in this run. */
 void st_source_idle(struct st_config_source *src, const char *path, const char *reason);
-/** One more problem, at this key. */
+/** Record a problem at this key. */
 void st_source_reject(struct st_config_source *src, const char *path, const char *reason);
 void st_source_problem(struct st_config_source *src, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* config_value.c: one value of one field. */
 
-/** NULL if node has the field's type and lies in its range; else what is wrong, kept in src. */
+/** NULL if node has the field's type and is in its range; else what is wrong, kept in src. */
 const char *st_value_check(struct st_config_source *src, const struct st_field *field, const st_json *node);
-/** True if the value stands in the field's `plain` list. */
+/** True if the value is in the field's `plain` list. */
 bool st_value_is_plain(const struct st_field *field, const st_json *node);
 bool st_value_is_auto(const st_json *node);
 /** True if the value asks for nothing: false, 0, "", [], {}, the plain one, or a section with "enabled" false and nowhere true.
  */
 bool st_value_is_off(const struct st_field *field, const st_json *node);
-/** Put a checked value where the field is bound. */
+/** Store a checked value in the member that the field is bound to. */
 void st_value_store(struct st_config *config, const struct st_field *field, const st_json *node);
 /** As if nothing had been given and there were no default: zero. */
 void st_value_clear(struct st_config *config, const struct st_field *field);

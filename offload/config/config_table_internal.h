@@ -1,8 +1,8 @@
-/* offload/config/config_table_internal.h - the field table behind offload/config/config.h: one row per key that may stand in a
- * config.
+/* offload/config/config_table_internal.h - the field table behind offload/config/config.h: one row per key that a config may
+ * contain.
  *
- * Private to offload/config and its tests.  Constant data; any thread.  A row says where the key stands, what
- * values it takes, what it means here (verdict and reason) and which member of struct st_config it fills. */
+ * Private to offload/config and its tests.  Constant data; any thread.  A row says where the key belongs, which values it takes,
+ * what it means here (verdict and reason) and which member of struct st_config it fills. */
 #ifndef CORE_CONFIG_TABLE_H
 #define CORE_CONFIG_TABLE_H
 
@@ -11,7 +11,7 @@
 
 enum st_field_type {
     ST_FIELD_OBJECT = 0, /* members are rows of the table */
-    ST_FIELD_OPEN,       /* the same, but members that are no rows are taken with the section's reason */
+    ST_FIELD_OPEN,       /* the same, but members that are not rows are accepted with the section's reason */
     ST_FIELD_BOOL,
     ST_FIELD_INT, /* a whole number, 5e8 included */
     ST_FIELD_REAL,
@@ -45,11 +45,12 @@ enum st_bind {
     ST_BIND_PATTERNS,    /* freeze */
 };
 
-/* What another value would change.  Left out of a file, what changes results means DeepSpeed's default, the rest "auto". */
+/* What another value would change.  If left out of a file, a key that changes results means DeepSpeed's default, any other
+ * "auto". */
 enum st_changes {
-    ST_CHANGES_INHERITED = 0, /* as the section that the key stands in */
+    ST_CHANGES_INHERITED = 0, /* as for the section that contains the key */
     ST_CHANGES_RESULTS,
-    ST_CHANGES_SPEED, /* or where things lie */
+    ST_CHANGES_SPEED, /* or placement */
     ST_CHANGES_NEITHER,
 };
 
@@ -66,16 +67,16 @@ struct st_field {
     enum st_bind bind;
     size_t offset;
     double min, max;                 /* both 0: any */
-    uint32_t lr_types;               /* bits of the schedulers it is an argument of; 0: it is no such argument */
-    uint32_t optimizers;             /* bits of the optimizers it is an argument of; 0: of all, or it is no such argument */
+    uint32_t lr_types;               /* bits of the schedulers it is an argument of; 0: it is not such an argument */
+    uint32_t optimizers;             /* bits of the optimizers it is an argument of; 0: of all, or it is not such an argument */
     const struct st_choice *choices; /* ends with text NULL */
     const char *fallback;            /* JSON text: value when left out of a file; NULL: none */
     const char *auto_text;           /* JSON text: value when "auto", and without a file; NULL: as fallback */
     enum st_changes changes;
     enum st_config_verdict verdict;
-    const char *plain;  /* values separated by '|' that mean here what they say: no notice, no rejection */
+    const char *plain;  /* values separated by '|' that are implemented as stated: no notice, no rejection */
     const char *reason; /* with NOTICE and REJECTED, and for rejected choices */
-    const char *mutes;  /* once rejected, members of this section are not judged */
+    const char *mutes;  /* if this key is rejected, members of this section are not judged */
     const char *help;
 };
 
@@ -97,11 +98,11 @@ uint32_t st_field_index(const struct st_field *field);
 const struct st_field *st_field_known(const char *path);
 /** Member `key` of a section (NULL: top level), by name or alias.  NULL if there is none. */
 const struct st_field *st_field_child(const struct st_field *section, const char *key);
-/** True if `field` stands inside the section at `path`. */
+/** True if `field` is inside the section at `path`. */
 bool st_field_inside(const struct st_field *field, const char *path);
 /** True if the field counts with this optimizer, scheduler and precision. */
 bool st_field_applies(const struct st_field *field, const struct st_config *config);
-/** What the field changes: its own word, else its nearest section's. */
+/** What the field changes: its own entry, else its nearest section's. */
 enum st_changes st_field_changes(const struct st_field *field);
 /** Last part of a path. */
 const char *st_field_leaf(const char *path);
@@ -112,7 +113,7 @@ const char *st_choice_nearest(const struct st_choice *choices, const char *text)
 const struct st_choice *st_choice_find(const struct st_choice *choices, const char *text);
 const char *st_choice_text(const struct st_choice *choices, int value); /* NULL if there is none */
 
-/* Row makers: a section, a key without meaning here, a key that cannot be had, a section whose members are no rows, what
+/* Row makers: a section, a key without meaning here, a key that is not supported, a section whose members are not rows, what
  * DeepSpeed has removed, a switch that must stay off. */
 #define ST_ROW_SECTION(path_, help_)                                                                                             \
     {                                                                                                                            \

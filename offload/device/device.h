@@ -1,16 +1,16 @@
 /* offload/device/device.h - where forward, backward and resident updates run, as the engine sees it: memory, queues, copies, the
- * table's rows, rounding and updates.  What a model computes there with is tensor_ops.h.
+ * table's rows, rounding and updates.  The ops that models compute with are in tensor_ops.h.
  *
- * `cpu` is a real device: a capped arena of its own, copies and compute spread over the workers, optional limits of the
- * two links so that a slow PCIe can be rehearsed.  `paced`, for benches and tests, moves real bytes and computes by waiting
- * (offload/device/paced/device_paced.h).  `cuda` is an NVIDIA GPU (offload/device/cuda/device_cuda_internal.h), where the build
- * has the toolkit.
+ * `cpu` is a real device: a capped arena of its own, copies and compute spread over the workers, optional limits of the two links
+ * so that a slow PCIe can be rehearsed.  `paced`, for benches and tests, moves real bytes and computes by waiting
+ * (offload/device/paced/device_paced.h).  `cuda` is an NVIDIA GPU (offload/device/cuda/device_cuda_internal.h), if the build has
+ * the toolkit.
  *
  * Calls enqueue on the queue of their kind and each queue runs in order; on a device without notify() they are done when they
- * return.  What a call's pointers name stays untouched until then; structs given by pointer (st_moments, st_update_coef) are
- * copied by the call.  One thread calls at a time.  finish() waits for a queue; between queues there is no order but what
- * finish() and notify() report.  All pointers named "device" lie inside the arena, and so do all that no comment calls the
- * host's; on `cuda` the host cannot follow them.  dtypes are as in tensor_ops.h. */
+ * return.  The memory that a call's pointers name must not change until then; structs given by pointer (st_moments,
+ * st_update_coef) are copied by the call.  One thread calls at a time. finish() waits for a queue; there is no order between
+ * queues except what finish() and notify() report.  All pointers named "device" are inside the arena, and so are all that no
+ * comment calls the host's; on `cuda` the host cannot dereference them.  dtypes are as in tensor_ops.h. */
 #ifndef OFFLOAD_DEVICE_DEVICE_H
 #define OFFLOAD_DEVICE_DEVICE_H
 
@@ -28,47 +28,48 @@ struct st_workers;
 enum st_queue { ST_QUEUE_COMPUTE, ST_QUEUE_UPDATE, ST_QUEUE_UPLOAD, ST_QUEUE_DOWNLOAD, ST_QUEUE_COUNT };
 
 struct st_device_opts {
-    uint64_t arena_bytes;                /* device memory to take, exactly the plan's */
+    uint64_t arena_bytes;                /* device memory to allocate, exactly as planned */
     uint32_t index;                      /* cuda: which GPU, from 0 */
     struct st_workers *workers;          /* borrowed: cpu device */
     const struct st_kernels *kernels;    /* borrowed */
     bool widen_bf16;                     /* tests: compute as on a processor without native bf16 */
     const struct st_topology *topology;  /* borrowed during open: cpu device, memory near its workers; may be NULL */
-    double upload_limit, download_limit; /* bytes per second; cpu: no copy is faster than this; 0: no limit */
-    const struct st_machine *pace;       /* copied during open: paced, the machine it keeps the pace of */
+    double upload_limit, download_limit; /* bytes per second; cpu: limits of the copies; 0: no limit */
+    const struct st_machine *pace;       /* copied during open: paced, the machine that it imitates */
 };
 
-/* What a device with memory of its own has. */
+/* Memory of a device that has its own. */
 struct st_device_memory {
     char name[64];
     uint64_t total, free;
-    uint64_t usable; /* the largest arena that may be asked for now */
+    uint64_t usable; /* the largest arena that can be requested now */
 };
 
 struct st_device_ops {
     const char *name;
-    const struct st_tensor_ops *tensors; /* what models compute with; NULL: it runs none (paced) */
+    const struct st_tensor_ops *tensors; /* ops for models; NULL: it runs no models (paced) */
     strata_status (*open)(struct st_device **out, const struct st_device_opts *opts);
     void (*close)(struct st_device *dev);
     unsigned char *(*arena)(struct st_device *dev); /* base device address */
-    /* Optional (NULL: the arena is RAM, and one device is all there is).  E_NOSYS: no such device, with the reason. */
+    /* Optional (NULL: the arena is RAM, and there is only one device).  E_NOSYS: no such device, with the reason. */
     strata_status (*memory)(uint32_t index, struct st_device_memory *out);
-    /* Optional: the caller's host memory that copies will come from and go to, until close().  Where the system refuses to pin it
-     * a line says so, the status is OK, and copies are slower. */
+    /* Optional: announce the caller's host memory for copies, until close().  If the system refuses to pin it, a log line says
+     * so, the status is OK, and copies are slower. */
     strata_status (*pin)(struct st_device *dev, void *base, uint64_t bytes);
 
     strata_status (*upload)(struct st_device *dev, void *dst_device, const void *src_host, uint64_t bytes);
     strata_status (*download)(struct st_device *dev, void *dst_host, const void *src_device, uint64_t bytes);
     strata_status (*finish)(struct st_device *dev, enum st_queue queue);
-    /* Optional (NULL: every call is done when it returns).  done(ctx, st) runs once, on a thread of the device's own, when all
-     * that was enqueued on the queue so far is done; st: the first failure among it.  It must be short and call nothing here. */
+    /* Optional (NULL: every call is done when it returns).  done(ctx, st) runs once, on a thread of the device's own, when
+     * everything enqueued on the queue so far is done; st: the first failure in it.  It must be short and must not call the
+     * device. */
     strata_status (*notify)(struct st_device *dev, enum st_queue queue, void (*done)(void *ctx, strata_status st), void *ctx);
 
     /* --- on the compute queue --- */
     strata_status (*zero)(struct st_device *dev, void *dst, uint64_t bytes);
     strata_status (*copy)(struct st_device *dev, void *dst, const void *src, uint64_t bytes);
 
-    /* out[i] = table row (tokens[i] - row_first) for tokens in [row_first, row_first+row_count); others untouched. */
+    /* out[i] = table row (tokens[i] - row_first) for tokens in [row_first, row_first+row_count); other rows stay unchanged. */
     strata_status (*embed_gather)(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,
                                   uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt);
     /* dtable[tokens[i] - row_first] f32 += dx[i], i in order, for tokens in the range. */
@@ -93,7 +94,7 @@ struct st_device {
 };
 
 extern const struct st_device_ops st_device_cpu_ops, st_device_paced_ops, st_device_cuda_ops;
-/** "cpu", "paced", "cuda" or "cuda:N" (builds with CUDA alone); NULL if unknown. */
+/** "cpu", "paced", "cuda" or "cuda:N" (only in builds with CUDA); NULL if unknown. */
 const struct st_device_ops *st_device_find(const char *name);
 /** N of "cuda:N"; else 0. */
 uint32_t st_device_index(const char *name);

@@ -1,9 +1,9 @@
-/* offload/device/tensor_ops.h - what a model computes with: a table of functions over tensors on a device.
+/* offload/device/tensor_ops.h - the ops that models compute with: a table of functions over tensors on a device.
  *
- * Each enqueues on the device's compute queue, which runs in order; on a device without queues it is done when it returns.  What
- * a call's pointers name stays untouched until then; structs given by pointer (st_matmul, st_attention) are copied by the call.
- * All other pointers lie on the device, where on `cuda` the host cannot follow them.  Moving bytes between host and device, and
- * what the engine itself runs there, is offload/device/device.h.
+ * Each enqueues on the device's compute queue, which runs in order; on a device without queues it is done when it returns. The
+ * memory that a call's pointers name must not change until then; structs given by pointer (st_matmul, st_attention) are copied by
+ * the call. All other pointers are to device memory, which the host cannot dereference on `cuda`. offload/device/device.h moves
+ * bytes between host and device and has the ops of the engine itself.
  *
  * Activations, weights and activation gradients have dtype `dt` (BF16, F16 or F32); gradients of parameters accumulate in
  * F32.  Block shapes are functions of the operands' shapes alone, so results never depend on budgets or thread count.  Shapes are
@@ -28,8 +28,8 @@ struct st_attention {
 
 struct st_tensor_ops {
     strata_status (*zero)(struct st_device *dev, void *dst, uint64_t bytes);
-    /* C = op(A) op(B) + bias, with the epilogue; spread over workers in blocks set by the shape.  What GELU leaves in C need not
-     * have the bits of gelu_forward(aux): what is made of aux later is made of aux each time. */
+    /* C = op(A) op(B) + bias, with the epilogue; spread over workers in blocks set by the shape.  GELU's C may differ in bits
+     * from gelu_forward(aux), so later values must always be computed from aux. */
     strata_status (*matmul)(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
                             const void *bias);
     /* dbias[cols] f32 += column sums of dy[rows, cols] dt, rows in a fixed order (cpu: by index). */
@@ -73,8 +73,8 @@ struct st_tensor_ops {
     strata_status (*attention_backward)(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
                                         const void *out, const float *lse, const void *qkv, void *workspace);
     /* Generation: append the keys and values of `rows` rows (positions first..first+rows-1 of one sequence, at->batch 1) to the
-     * caches [context, kv_heads * head_dim] dt, then attend each row to all positions up to its own.  Bits of a row do not depend
-     * on the other rows of its call.  workspace: attention_workspace() of the same `at` with seq = the context. */
+     * caches [context, kv_heads * head_dim] dt, then attend each row to all positions up to its own.  The bits of a row do not
+     * depend on the other rows of the call.  workspace: attention_workspace() of the same `at` with seq = the context. */
     strata_status (*attention_cached)(struct st_device *dev, const struct st_attention *at, void *out, void *keys, void *values,
                                       const void *qkv, uint32_t first, uint32_t rows, void *workspace);
 
@@ -98,7 +98,7 @@ struct st_tensor_ops {
                                uint32_t rows);
 };
 
-/** The cpu's, which a model without a device of its own is sized for. */
+/** The cpu's ops, for which a model is sized if no device is given. */
 extern const struct st_tensor_ops st_tensor_cpu_ops, st_tensor_cuda_ops;
 
 #endif

@@ -1,4 +1,5 @@
-/* offload/machine/machine.h - the machine a plan is made for: capacities from budgets, rates measured or read from a file. */
+/* offload/machine/machine.h - describes the machine that a plan is for: capacities from budgets, and rates measured or read from
+ * a file. */
 #ifndef OFFLOAD_MACHINE_MACHINE_H
 #define OFFLOAD_MACHINE_MACHINE_H
 
@@ -12,22 +13,22 @@
 struct st_topology;
 struct st_json_writer;
 
-/* What a run is to take of this machine.  Borrowed during a call. */
+/* What a run may use of this machine.  Borrowed during a call. */
 struct st_machine_opts {
     const struct st_topology *topology;
     const char *device;                  /* by name (offload/device/device.h); NULL: "cpu" */
     uint64_t device_memory, host_memory; /* budgets; ST_AUTO_BYTES: what is free */
     uint32_t threads;                    /* workers; 0: one for each core */
     const char *isa;                     /* kernels: a name, or "auto" */
-    enum st_rule rule;                   /* with the format of its moments, the update that is measured */
+    enum st_rule rule;                   /* with the format of its moments: the update to measure */
     enum st_moment_format moments;
     struct st_nvme_opts nvme; /* directories, method and block */
 };
 
 /** Capacities for this process: its budgets; auto: host 80 % of the smaller of cgroup limit and available memory, less the fixed
  * part, less what a cpu device takes; device auto: half of available memory on a cpu device.  nvme: what the directories hold in
- * equal parts.  A device with memory of its own takes nothing of the host's; auto: what it has free, less what its library and
- * driver need.  E_NOSYS: there is no such device, with the reason. */
+ * equal parts.  A device with its own memory takes none of the host's; auto: its free memory, less what its library and driver
+ * need.  E_NOSYS: there is no such device, with the reason. */
 strata_status st_machine_here(struct st_machine *out, const struct st_machine_opts *opts);
 
 enum st_measure {
@@ -38,34 +39,34 @@ enum st_measure {
     ST_MEASURE_ALL = 15
 };
 
-/** Short measurement (about three seconds for all, by its limits half of that on a device with queues).  Fills the rates of
- * *machine; a probe that fails leaves its rate 0, with a warning in the log.
+/** A short measurement (about three seconds for everything, half of that on a device with queues). Fills in the rates of
+ *  *machine; if a probe fails, its rate stays 0, with a warning in the log.
  *  @param compute  runs the block, then the head's slice, each on buffers of at most 1 GiB (4 in a device's own memory, and half
- * of what is free there) and a quarter of the device's capacity; what needs more, what takes over five seconds, or NULL:
- * block_flops, head_flops are left as they are.
- *  @param what  of st_measure.
- *  Matmuls, the block and copies (from memory that it pins) are the device's own; without COMPUTE and LINKS it is not opened.
- *  Always OK but for E_NOMEM, E_INVAL (workers or kernels that are asked for cannot be had) and a device that does not open. */
+ * of what is free there) and a quarter of the device's capacity; if a probe needs more, or takes over five seconds, or compute is
+ * NULL, block_flops and head_flops stay as they are.
+ *  @param what  of st_measure. Matmuls, the block and copies (from memory that it pins) are the device's own; without COMPUTE and
+ *  LINKS it is not opened. Always OK except for E_NOMEM, E_INVAL (the requested workers or kernels are not available) and a
+ *  device that does not open. */
 strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_compute *compute,
                                  const struct st_machine_opts *opts, unsigned what);
 
-/* What a device's own matmul does at most. */
+/* The highest rate of a device's own matmul. */
 struct st_matmul_ceiling {
     double flops;  /* per second */
     uint32_t size; /* of the square matrices that reached it */
 };
-/** The best rate of products of large square matrices of a dtype: what a step's model FLOPs are held against.  Sizes double up to
+/** The best rate of products of large square matrices of a dtype: a step's model FLOPs are compared with it.  Sizes double up to
  *  16384 on a device with memory of its own, 2048 on others, as long as a product takes less than a second; the best of the
  * largest three, about half a second.  E_NOFIT, E_DEVICE_OOM: no room for it; errors of st_machine_measure(). */
 strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dtype dtype, const struct st_machine_opts *opts);
 
 /** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "drives",
  * "matmul_flops", "block_flops", "head_flops", "upload", "download", "read", "write", "mixed", "update", "checksum",
- * "dir_rates"}; rates in units per second; absent ones stay 0; dir_rates, a list, is there with several directories alone. */
+ * "dir_rates"}; rates in units per second; absent ones stay 0; dir_rates, a list, is only there with several directories. */
 strata_status st_machine_read(struct st_machine *out, const char *path);
-/** Into a file that was begun, which it completes; on failure nothing of it is left. */
+/** Write it to a file that was begun, and commit that; on failure nothing is left. */
 strata_status st_machine_write(const struct st_machine *machine, struct st_new_file *file);
-/** The same keys into an object that is open; what is unknown (0) is left out. */
+/** Write the same keys into an open object; unknown values (0) are left out. */
 void st_machine_put_fields(const struct st_machine *machine, struct st_json_writer *w);
 
 #endif

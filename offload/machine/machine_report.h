@@ -1,4 +1,4 @@
-/* offload/machine/machine_report.h - what `strata info` tells about this machine: kernels, I/O methods, directories. */
+/* offload/machine/machine_report.h - what `strata info` prints about this machine: kernels, I/O methods, directories. */
 #ifndef OFFLOAD_MACHINE_MACHINE_REPORT_H
 #define OFFLOAD_MACHINE_MACHINE_REPORT_H
 
@@ -11,7 +11,7 @@
 struct st_method_report {
     const char *name;
     bool usable;
-    bool automatic;                 /* what "auto" takes */
+    bool automatic;                 /* the method that "auto" takes */
     char why[ST_REPORT_TEXT_BYTES]; /* why it cannot be used; "" if it can */
 };
 
@@ -24,26 +24,26 @@ struct st_dir_report {
     bool registers;                      /* memory of a run's usual requests could be registered with io_uring */
     struct st_disk_report {
         char name[32];  /* whole device, such as nvme0n1; "": the file system has none here */
-        char model[64]; /* "": not told */
+        char model[64]; /* "": unknown */
         bool rotational;
-        char scheduler[32];                   /* in use; "": not told */
-        uint64_t nr_requests, max_sectors_kb; /* 0: not told */
+        char scheduler[32];                   /* in use; "": unknown */
+        uint64_t nr_requests, max_sectors_kb; /* 0: unknown */
     } disk;
     char problem[ST_REPORT_TEXT_BYTES];
-    char advice[ST_REPORT_TEXT_BYTES * 2]; /* what to change, sentences; "": nothing */
+    char advice[ST_REPORT_TEXT_BYTES * 2]; /* sentences that say what to change; "": nothing */
 };
 
 /** I/O methods in order of preference; the fake one is left out.  Returns how many of out[] were filled. */
 uint32_t st_report_methods(struct st_method_report *out, uint32_t most);
 
-/** A directory for swap files; problem is "" or says what is wrong with it.  Leaves nothing behind.
- *  (The device's part is in machine_report_disk.c.) */
+/** A directory for swap files; `problem` is "" or says what is wrong with it.  Leaves nothing on disk. (The device's part is in
+ *  machine_report_disk.c.) */
 void st_report_dir(struct st_dir_report *out, const char *dir);
 
 /** The block device under an open file, from /sys. */
 void st_report_disk(struct st_disk_report *out, int fd);
-/** Try what a run does: a direct write to an empty file without a name, in blocks as the file system wants them, and registration
- *  of its buffers. */
+/** Try what a run does: a direct write to an empty nameless file, in blocks as the file system requires, and registration of its
+ *  buffers. */
 void st_report_try(struct st_dir_report *out, int fd);
 /** Fill `advice` from the other fields. */
 void st_report_advise(struct st_dir_report *out);

@@ -1,7 +1,7 @@
-/* offload/machine/rates.h - a machine: what it has room for, and how fast it is.
+/* offload/machine/rates.h - a machine's capacities and rates.
  *
- * Capacities decide what is placed where.  Rates feed figures and predictions; on a device that is not the host they choose among
- * plans that all capacities allow (plan_balance.c). */
+ * Capacities decide what is placed where.  Rates feed figures and predictions; on a device that is not the host they also decide
+ * among plans that fit the capacities (plan_balance.c). */
 #ifndef OFFLOAD_MACHINE_RATES_H
 #define OFFLOAD_MACHINE_RATES_H
 
@@ -22,7 +22,7 @@ struct st_capacity {
 };
 
 struct st_rates {
-    uint32_t drives;                       /* that read, write and mixed are the sum of; 0: one */
+    uint32_t drives;                       /* number of drives whose sum read, write and mixed are; 0: one */
     double matmul_flops;                   /* per second, the workload's dtype; hardware bound; 0: unknown */
     double block_flops;                    /* per second over a whole block, norms and attention included; 0: matmul_flops */
     double head_flops;                     /* per second over a slice of the head, softmax included; 0: block_flops */
@@ -42,9 +42,9 @@ struct st_machine {
 
 /** Seconds of an amount; a rate that is 0 takes no time. */
 double st_seconds_at(double amount, double rate);
-/** Seconds that a device of these rates computes on a call: a block's FLOPs at block_flops (else matmul_flops), the head's at
+/** Seconds that a device with these rates computes for a call: a block's FLOPs at block_flops (else matmul_flops), the head's at
  *  head_flops (else as a block's).  Calls without FLOPs of their own (norms, losses, lookups) are counted with their block or
- *  head and take nothing here. */
+ *  head and take no time here. */
 double st_call_seconds(const struct st_workload *w, const struct st_rates *rates, enum st_call_kind kind, bool recompute);
 
 #endif

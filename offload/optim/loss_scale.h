@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct st_loss_scaling {
-    double scale; /* 0: dynamic, beginning with 2^initial_power */
+    double scale; /* 0: dynamic, starting at 2^initial_power */
     uint32_t initial_power, window, hysteresis;
     double min_scale;
     bool consecutive_hysteresis;
@@ -24,11 +24,11 @@ struct st_loss_scaler {
     int64_t last_overflow; /* -1: none yet */
 };
 
-/** As the options say; NULL: a scale of 1 that stays (not fp16). */
+/** Initialise from the options; NULL: a constant scale of 1 (not fp16). */
 void st_loss_scaler_init(struct st_loss_scaler *s, const struct st_loss_scaling *opts);
 
 /** After a step: overflow says whether a gradient was not finite (that step's update is skipped).
- *  E_NUMERICS: overflow at the smallest scale: training cannot go on.
+ *  E_NUMERICS: overflow at the smallest scale: training cannot continue.
  *  Source: DeepSpeed runtime/fp16/loss_scaler.py; docs/design.md. */
 strata_status st_loss_scaler_step(struct st_loss_scaler *s, bool overflow);
 

@@ -1,8 +1,6 @@
-/* offload/optim/lr_schedule.h - learning rate and betas of an optimizer step, as DeepSpeed's schedulers give them.  Pure; any
- * thread.
+/* offload/optim/lr_schedule.h - learning rate and betas of an optimizer step, as in DeepSpeed's schedulers.  Pure; any thread.
  *
- * The engine knows no schedule: who calls its steps evaluates one before each of them (offload/engine/engine.h,
- * st_engine_set_lr). */
+ * The engine has no schedule: its caller evaluates one before each step (offload/engine/engine.h, st_engine_set_lr). */
 #ifndef OFFLOAD_OPTIM_LR_SCHEDULE_H
 #define OFFLOAD_OPTIM_LR_SCHEDULE_H
 
@@ -47,8 +45,8 @@ struct st_lr_schedule {
  */
 double st_lr_at(const struct st_lr_schedule *s, const struct st_optimizer *o, uint64_t optimizer_step);
 
-/** Betas of an optimizer step: the optimizer's, or what OneCycle's momentum makes of them.  Pure, like st_lr_at.
- * SGD's momentum is beta1; an optimizer without betas has 0. */
+/** Betas of an optimizer step: the optimizer's, changed by OneCycle's momentum if that is in use.  Pure, like st_lr_at.  SGD's
+ * momentum is beta1; an optimizer without betas has 0. */
 void st_betas_at(const struct st_lr_schedule *s, const struct st_optimizer *o, uint64_t optimizer_step, double *beta1,
                  double *beta2);
 

@@ -1,4 +1,4 @@
-/* offload/optim/optimizer.h - an optimizer's arguments, and the kernels' rule and coefficients that follow from them.  Pure; any
+/* offload/optim/optimizer.h - an optimizer's arguments, and the kernels' rule and coefficients that they determine.  Pure; any
  * thread. */
 #ifndef OFFLOAD_OPTIM_OPTIMIZER_H
 #define OFFLOAD_OPTIM_OPTIMIZER_H
@@ -16,7 +16,7 @@ struct st_optimizer {
     bool nesterov;
 };
 
-/* What moments decay by: SGD's momentum is beta1. */
+/* The factor by which the first moment decays: SGD's momentum is beta1. */
 static inline double st_optimizer_beta1(const struct st_optimizer *o)
 {
     return o->type == STRATA_SGD ? o->momentum : o->beta1;
@@ -31,7 +31,7 @@ struct st_step_numbers {
     double divisor;                  /* gradients are divided by it: loss scale x clip factor; above 0 */
 };
 
-/** The rule of an optimizer: Adam for Adam and AdamW, which differ in how weights decay alone. */
+/** The rule of an optimizer: Adam for Adam and AdamW, which differ only in how weights decay. */
 enum st_rule st_rule_of(enum strata_optimizer type);
 
 /** beta^step as that many multiplications make it, in order, so that a resumed run has the same bits. */
@@ -40,15 +40,14 @@ double st_beta_power(double beta, uint64_t step);
 /**
  * Fold the coefficients of a step, as struct st_update_coef states them.
  *
- * @param o       lr, betas and momentum are not read: n has them
+ * @param o       its lr, betas and momentum are not read, since n has them
  * @param n       the step's numbers
- * @param decays  with weight decay, or as for a group without it
+ * @param decays  whether weight decay applies to the group
  *
  * @return the coefficients; members that the rule does not read are 0, decay is 1 and l2 is 0 without weight decay.  rounding_key
- *         follows from the step's number alone, so that a resumed run rounds as one that never stopped.
+ *   depends only on the step's number, so that a resumed run rounds like one that never stopped.
  *
- * Numerics  each in double from doubles, then rounded once to fp32.
- */
+ * Numerics  each in double from doubles, then rounded once to fp32. */
 struct st_update_coef st_fold_coef(const struct st_optimizer *o, const struct st_step_numbers *n, bool decays);
 
 #endif

@@ -1,7 +1,7 @@
-/* offload/simulate/cost.h - what one op takes on a machine: the simulator's judgement.
+/* offload/simulate/cost.h - the time that one op takes on a machine, for the simulator.
  *
- * A rate that is 0 takes no time.  What a device of its own does beside FLOPs (rounding, lookups, updates of state that lies
- * there) takes none either: its memory is faster than anything that a program waits for. */
+ * A rate that is 0 takes no time.  Work of a separate device other than FLOPs (rounding, lookups, updates of state in its memory)
+ * takes none either: its memory is faster than anything that a program waits for. */
 #ifndef OFFLOAD_SIMULATE_COST_H
 #define OFFLOAD_SIMULATE_COST_H
 
@@ -9,7 +9,7 @@
 #include "offload/machine/rates.h"
 #include "offload/program/program.h"
 
-/** Seconds that an op of the program computes for a call, and nothing beside it; 0: it is none. */
+/** Seconds of computing for an op that is a call, without anything else; 0: it is not a call. */
 double st_cost_flops(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
 /** Parameters that the host's cores update for an op. */
 uint64_t st_cost_updated(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
@@ -17,7 +17,7 @@ uint64_t st_cost_updated(const struct st_program *program, const struct st_machi
 double st_cost_rate(const struct st_machine *machine, enum st_lane lane);
 
 /** Seconds of an op on its lane, alone on the machine: compute by its call, copies by bytes, updates by parameters (with
- *  checksums where the chunk or its weights lie on NVMe), host gathers and scatters by bytes at the checksum rate.  I/O ops: by
+ *  checksums if the chunk or its weights are on NVMe), host gathers and scatters by bytes at the checksum rate.  I/O ops: by
  *  bytes at the lane's own rate, read or write, as if nothing else used the disk.  Without st_cost_checksums(). */
 double st_cost_op(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
 

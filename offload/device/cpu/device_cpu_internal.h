@@ -1,8 +1,8 @@
-/* offload/device/cpu/device_cpu_internal.h - what the files of the cpu device share; nobody else includes it.
+/* offload/device/cpu/device_cpu_internal.h - shared by the files of the cpu device; no other file includes it.
  *
- * Every op is one parallel loop over items whose extent is a function of the operands' shapes alone; a result is
- * written by one item, so neither the number of workers nor the order of items shows in the bits.  Nothing is
- * allocated after open, but for what st_matmul_prepare needs at the first use of a shape. */
+ * Every op is one parallel loop over items whose extent depends only on the operands' shapes; each result is written by one item,
+ * so neither the number of workers nor the order of items affects the bits.  Nothing is allocated after open, except what
+ * st_matmul_prepare needs at the first use of a shape. */
 #ifndef OFFLOAD_DEVICE_CPU_DEVICE_CPU_INTERNAL_H
 #define OFFLOAD_DEVICE_CPU_DEVICE_CPU_INTERNAL_H
 
@@ -15,11 +15,11 @@
 /* One direction of the link to the device, slower than memory when a limit says so. */
 struct cpu_link {
     double limit;     /* bytes per second; 0: none */
-    uint64_t late_ns; /* slept too long after the last copy: the next one gets it back */
+    uint64_t late_ns; /* how much too long the last copy slept; subtracted from the next one */
 };
 
 struct cpu_device {
-    struct st_device base; /* first: st_device * is cpu_device * */
+    struct st_device base; /* first member: st_device * is cpu_device * */
     struct st_arena arena;
     struct st_workers *workers;       /* borrowed */
     const struct st_kernels *kernels; /* borrowed */
@@ -33,7 +33,7 @@ static inline struct cpu_device *cpu_of(struct st_device *dev)
     return (struct cpu_device *)(void *)dev;
 }
 
-/* Item `index` of `total` things cut in runs of `step`. */
+/* Item `index` of `total` elements cut into runs of `step`. */
 struct st_run {
     uint64_t first, count;
 };
@@ -50,8 +50,8 @@ static inline uint64_t st_run_count(uint64_t step, uint64_t total)
     return (total + step - 1) / step;
 }
 
-#define ST_ITEM_ELEMS   32768u /* elements an item works on: 10 to 50 us, and both halves of a cache line stay with one worker */
-#define ST_ITEM_COLUMNS 32u    /* columns an item sums: two cache lines of fp32 */
+#define ST_ITEM_ELEMS   32768u /* elements of an item: 10 to 50 us, and both halves of a cache line stay with one worker    \ */
+#define ST_ITEM_COLUMNS 32u    /* columns that an item sums: two cache lines of fp32 */
 
 static inline uint64_t st_rows_per_item(uint32_t cols)
 {
@@ -69,11 +69,11 @@ static inline void *st_elem_mut(void *p, uint64_t i, strata_dtype dt)
     return (char *)p + i * strata_dtype_bytes(dt);
 }
 
-/** Whether matmuls take operands of `dt` through fp32. */
+/** Whether matmuls widen operands of `dt` to fp32. */
 bool st_cpu_widens(const struct cpu_device *cpu, strata_dtype dt);
 /** st_matmul_prepare with the error sentence. */
 strata_status st_cpu_prepare(struct cpu_device *cpu, int *id, const struct st_matmul *mm);
-/** The sentence for a status that st_matmul_run gave; OK for 0. */
+/** Turn the result of st_matmul_run into a status and sentence; OK for 0. */
 strata_status st_cpu_matmul_status(int rc);
 
 /* device_cpu_matmul.c */

@@ -1,7 +1,7 @@
 /* offload/device/cuda/device_cuda_blas_internal.h - the part of cublasLt that matmuls need, opened at run time.
  *
- * Own declarations, with the names and values of the toolkit's cublasLt.h (12 and 13 alike): neither headers nor library are
- * needed to build.  Matrices are column-major.  A function returns 0, or a cublasStatus_t. */
+ * Own declarations, with the names and values of the toolkit's cublasLt.h (12 and 13 alike): the build needs neither the headers
+ * nor the library.  Matrices are column-major.  A function returns 0, or a cublasStatus_t. */
 #ifndef OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_BLAS_INTERNAL_H
 #define OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_BLAS_INTERNAL_H
 
@@ -55,7 +55,7 @@ struct blas_heuristic {
 
 struct st_blas {
     void *library;
-    char name[256]; /* what was opened */
+    char name[256]; /* name of the library that was opened */
     size_t (*version)(void);
     int (*create)(blas_handle_t *handle);
     int (*destroy)(blas_handle_t handle);
@@ -75,7 +75,7 @@ struct st_blas {
                   cudaStream_t stream);
 };
 
-/** The library named by the environment's STRATA_CUBLASLT (a file's path; then no other is tried), else libcublasLt.so.13 or .12
+/** The library named by the environment's STRATA_CUBLASLT (a file's path; no other is tried then), else libcublasLt.so.13 or .12
  *  as the system finds it, else the one in /usr/local/cuda.  E_NOSYS: none, with what to install. */
 strata_status st_blas_open(struct st_blas *out);
 void st_blas_close(struct st_blas *blas); /* zeroed is fine */

@@ -1,12 +1,12 @@
-/* offload/device/cuda/device_cuda_internal.h - the cuda device's own parts, shared by device_cuda*.c alone.
+/* offload/device/cuda/device_cuda_internal.h - the cuda device's internals, for device_cuda*.c only.
  *
  * Four streams, one per queue; work of a queue runs in the order of the calls.  Between queues there is no order: the engine
- * hands an op out only when what it waits for on other lanes has been reported done (engine_async.c), and whoever else uses two
- * queues calls finish() between.  So no stream ever waits for another.
+ * hands out an op only when the ops that it waits for on other lanes were reported done (engine_async.c), and other users of two
+ * queues call finish() in between.  So no stream ever waits for another.
  *
- * Threads.  One thread calls at a time.  Each queue has a watcher, which sleeps on the queue's marks in their order and reports
- * them.  It is a thread of ours and not cudaLaunchHostFunc because a broken context never runs host functions: a failed kernel
- * would be a silence.  Nobody spins: all events are created with cudaEventBlockingSync. */
+ * Threads.  One thread calls at a time.  Each queue has a watcher thread, which sleeps on the queue's marks in their order and
+ * reports them.  It is our own thread and not cudaLaunchHostFunc because a broken context never runs host functions, so a failed
+ * kernel would never be reported.  No thread spins: all events are created with cudaEventBlockingSync. */
 #ifndef OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_INTERNAL_H
 #define OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_INTERNAL_H
 
@@ -17,18 +17,19 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
-#define ST_CUDA_MARKS     64u                  /* notify() waits for the oldest beyond: four times what the engine hands out */
-#define ST_CUDA_REGIONS   4u                   /* pinned at once */
-#define ST_CUDA_WORKSPACE (UINT64_C(32) << 20) /* of matmuls: what cuBLAS itself takes on Hopper */
-/* Of what is free once the context exists (cudaMemGetInfo makes it, so its own bytes are gone already) so much is left to the
- * driver and the library.  264 MiB: local memory for as many threads as an H200 holds at once, 132 multiprocessors of 2048, with
- * the 1 KiB of stack that a thread has by default, taken when the first kernel that needs any is launched (from CUDA's
- * documentation, not measured).  The rest is a guess: kernels are loaded when they are used for the first time, cuBLAS's a few
- * MiB each.  What a run really took beside its arena, the workspace included, is device_beside_mb of `strata bench step`. */
+#define ST_CUDA_MARKS     64u /* with more, notify() waits for the oldest; four times as many as the engine hands out */
+#define ST_CUDA_REGIONS   4u  /* regions pinned at once */
+#define ST_CUDA_WORKSPACE (UINT64_C(32) << 20) /* workspace of matmuls: as much as cuBLAS itself takes on Hopper */
+/* Of the memory that is free once the context exists (cudaMemGetInfo creates it, so its own bytes are already deducted) this much
+ * is left to the driver and the library.  264 MiB: local memory for as many threads as an H200 holds at once, 132 multiprocessors
+ * of 2048, with the 1 KiB of stack that a thread has by default, taken when the first kernel that needs any is launched (from
+ * CUDA's documentation, not measured).  The rest is a guess: kernels are loaded when they are used for the first time, cuBLAS's a
+ * few MiB each.  `strata bench step` reports what a run really used beside its arena, including the workspace, as
+ * device_beside_mb. */
 #define ST_CUDA_RESERVE       (UINT64_C(512) << 20)
 #define ST_CUDA_STAGING_BYTES (UINT64_C(4) << 20) /* of one slot */
 
-/* A foreign call behind a fault site; a failure that a test asks for leaves nothing behind, since the call is not made. */
+/* A foreign call behind a fault site; if a test requests a failure, the call is not made and so leaves nothing behind. */
 #define ST_CUDA_PASS(site, call) (st_fault((site), 0) != 0 ? cudaErrorUnknown : (call))
 
 struct cuda_mark {
@@ -43,7 +44,7 @@ struct cuda_queue {
     int device;          /* the GPU's index */
     pthread_t watcher;
     bool runs;
-    pthread_mutex_t lock; /* guards what follows, but the marks between taken and added belong to the watcher */
+    pthread_mutex_t lock; /* guards the members below, except that the marks between taken and added belong to the watcher */
     pthread_cond_t added_one, taken_one;
     uint64_t added, taken;
     bool stopping;
@@ -52,7 +53,7 @@ struct cuda_queue {
 
 enum cuda_path { CUDA_REGISTERED, CUDA_STAGED, CUDA_PAGEABLE };
 
-/* Host memory that pin() was told of. */
+/* Host memory that pin() was given. */
 struct cuda_region {
     unsigned char *base;
     uint64_t bytes;
@@ -62,7 +63,7 @@ struct cuda_region {
 /* A pinned slot beside memory that could not be registered. */
 struct cuda_slot {
     unsigned char *base;
-    cudaEvent_t free; /* its last copy is done */
+    cudaEvent_t free; /* recorded after its last copy */
 };
 
 struct st_cuda_matmul;
@@ -88,7 +89,7 @@ strata_status st_cuda_status(cudaError_t err, const char *call);
 
 /* device_cuda_queue.c */
 strata_status st_cuda_queue_start(struct cuda_queue *q, int device, const char *name);
-void st_cuda_queue_stop(struct cuda_queue *q); /* what is enqueued is waited for; a zeroed queue is fine */
+void st_cuda_queue_stop(struct cuda_queue *q); /* waits for enqueued work; a zeroed queue is fine */
 strata_status st_cuda_queue_finish(struct cuda_queue *q);
 strata_status st_cuda_queue_notify(struct cuda_queue *q, void (*done)(void *ctx, strata_status st), void *ctx);
 
@@ -104,7 +105,7 @@ void st_cuda_matmul_destroy(struct st_cuda_matmul *m); /* NULL is fine */
 strata_status st_cuda_matmul_run(struct st_cuda_matmul *m, cudaStream_t stream, const struct st_matmul *mm, void *c,
                                  const void *a, const void *b, const void *bias);
 
-/* device_cuda_ops.c: the table's entries that a kernel does. */
+/* device_cuda_ops.c: the table's entries that are kernels. */
 strata_status st_cuda_dev_matmul(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
                                  const void *bias);
 strata_status st_cuda_dev_bias_backward(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,

@@ -1,4 +1,4 @@
-/* offload/device/cuda/gpu_report.h - what `strata info` tells about GPUs: which there are, or why there is none. */
+/* offload/device/cuda/gpu_report.h - what `strata info` prints about GPUs: which there are, or why there is none. */
 #ifndef OFFLOAD_DEVICE_CUDA_GPU_REPORT_H
 #define OFFLOAD_DEVICE_CUDA_GPU_REPORT_H
 
@@ -8,7 +8,7 @@
 
 struct st_gpu {
     char name[64];
-    uint64_t bytes, free_bytes; /* of its memory; free_bytes 0: it could not be asked */
+    uint64_t bytes, free_bytes; /* of its memory; free_bytes 0: the query failed */
     uint32_t major, minor;      /* compute capability */
 };
 
@@ -18,15 +18,15 @@ struct st_gpu_report {
     struct st_gpu gpus[ST_GPUS_MAX]; /* by the index of "cuda:N" */
     uint32_t driver, runtime;        /* CUDA versions, 1000 * major + 10 * minor; 0: none */
     char blas[256];                  /* cublasLt's file; "": not found, or nothing to look for */
-    uint64_t blas_version;           /* as it states it: 10000 * major + 100 * minor + patch */
+    uint64_t blas_version;           /* as the library states it: 10000 * major + 100 * minor + patch */
     char nccl[256];                  /* NCCL's file; "": not found, or nothing to look for */
-    uint32_t nccl_version;           /* as it states it: 10000 * major + 100 * minor + patch */
+    uint32_t nccl_version;           /* as the library states it: 10000 * major + 100 * minor + patch */
     char nccl_problem[256];          /* why there is none */
 };
 
-/** Asks the driver; every GPU gets a context for a moment, which takes some tenths of a second. */
+/** Query the driver; creates a context on every GPU for a moment, which takes some tenths of a second. */
 void st_gpu_report(struct st_gpu_report *out);
-/** Its part on NCCL. */
+/** The part of the report about NCCL. */
 void st_gpu_report_nccl(struct st_gpu_report *out);
 
 #endif

@@ -1,10 +1,10 @@
-/* offload/device/cuda/link_roof.h - what a device's links can do, measured past the device table: the roof that its copies are
- * held against.
+/* offload/device/cuda/link_roof.h - the rate of a device's links, measured without the device table: the roof with which its
+ * copies are compared.
  *
  * On cuda: cudaMemcpyAsync between host memory from cudaHostAlloc and device memory from cudaMalloc, each direction on a stream
- * of its own, as many copies as asked for back to back and waited for once by cudaStreamSynchronize.  Nothing of ours stands
- * between but the clock, and the memory is the driver's own: the table's copies start from an arena that was registered, and are
- * waited for by events that let the core sleep, so what these two cost shows in the ratio.  One thread calls. */
+ * of its own, the requested number of copies back to back, waited for once by cudaStreamSynchronize.  None of our code is in
+ * between but the clock, and the memory is the driver's own: the table's copies use a registered arena and wait by events that
+ * let the core sleep, so the ratio shows the cost of these two.  All calls come from one thread. */
 #ifndef OFFLOAD_DEVICE_CUDA_LINK_ROOF_H
 #define OFFLOAD_DEVICE_CUDA_LINK_ROOF_H
 
@@ -15,13 +15,13 @@ struct st_link_roof;
 
 enum st_link_direction { ST_LINK_UPLOAD = 1, ST_LINK_DOWNLOAD = 2, ST_LINK_BOTH = 3 };
 
-/** Takes `bytes` of device memory and as much pinned host memory for each direction.
+/** Allocate `bytes` of device memory and as much pinned host memory for each direction.
  *  @param device  "cuda" or "cuda:N" (offload/device/device.h)
  *  @return E_NOSYS: no such device, or one whose memory is the host's; E_DEVICE_OOM; E_NOMEM; E_INTERNAL. */
 strata_status st_link_roof_open(struct st_link_roof **out, const char *device, uint64_t bytes);
 void st_link_roof_close(struct st_link_roof *roof); /* half-open and NULL are fine */
 
-/** @param bytes    of one copy, at most what open() was told
+/** @param bytes    of one copy, at most the value given to open()
  *  @param count    copies in each direction
  *  @param seconds  out: of one copy; of a pair of them for ST_LINK_BOTH */
 strata_status st_link_roof_run(struct st_link_roof *roof, enum st_link_direction directions, uint64_t bytes, uint64_t count,

@@ -1,12 +1,12 @@
 /* offload/device/paced/device_paced.h - a device that moves real bytes and computes by waiting as long as a machine file says.
  *
- * Three threads, one per queue.  Copies are real and never faster than the machine's links; gradients, their rounding and
- * norm, the table's rows and updates of resident state are real and made on the compute thread; a layer's forward and backward
- * wait for st_call_seconds().  Time is kept on a clock of the queue's own, so late wake-ups do not add up.  A queue is
- * late only where the real work takes longer than the wait.
+ * Three threads, one per queue.  Copies are real and never faster than the machine's links; gradients, their rounding and norm,
+ * the table's rows and updates of resident state are real and made on the compute thread; a layer's forward and backward wait for
+ * st_call_seconds().  Each queue has its own clock, so late wake-ups do not add up.  A queue is late only if the real work takes
+ * longer than the wait.
  *
- * Gradients are seeded: those of a page in micro-batch m follow from the page's weights and the micro-batch's tokens as they
- * lie on the device, so that digests agree across placements and a byte that did not arrive shows.
+ * Gradients are seeded: those of a page in micro-batch m are computed from the page's weights and the micro-batch's tokens on the
+ * device, so that digests agree across placements and a byte that did not arrive is noticed.
  *
  * It has no tensor ops: run it with the compute below.  It needs
  * st_device_opts.pace, and does not generate. */
@@ -17,7 +17,7 @@
 #include "offload/device/device.h"
 #include "offload/machine/rates.h"
 
-/* Stands where a model would: its run() is for the paced device alone. */
+/* Takes the place of a model; its run() only works with the paced device. */
 struct st_paced_model {
     const struct st_workload *workload; /* borrowed */
     struct st_machine machine;

@@ -1,4 +1,4 @@
-/* offload/device/paced/paced_internal.h - what the files of the paced device share; nobody else includes it. */
+/* offload/device/paced/paced_internal.h - shared by the files of the paced device; no other file includes it. */
 #ifndef OFFLOAD_DEVICE_PACED_PACED_INTERNAL_H
 #define OFFLOAD_DEVICE_PACED_PACED_INTERNAL_H
 
@@ -6,15 +6,15 @@
 #include "offload/device/paced/device_paced.h"
 #include "offload/device/paced/paced_queue.h"
 
-#define ST_PACED_PATTERNS      16u /* blocks of ST_NORM_BLOCK gradients that all others are made of */
+#define ST_PACED_PATTERNS      16u /* blocks of ST_NORM_BLOCK gradients from which all others are made */
 #define ST_PACED_PATTERN_ELEMS (ST_PACED_PATTERNS * ST_NORM_BLOCK)
 
 struct paced_device {
-    struct st_device base; /* first: st_device * is paced_device * */
+    struct st_device base; /* first member: st_device * is paced_device * */
     struct st_arena arena;
     const struct st_kernels *kernels; /* borrowed */
     struct st_machine machine;
-    float pattern_f32[ST_PACED_PATTERN_ELEMS]; /* constant after open, as are the next two */
+    float pattern_f32[ST_PACED_PATTERN_ELEMS]; /* constant after open, like the next two */
     uint16_t pattern_bf16[ST_PACED_PATTERN_ELEMS], pattern_f16[ST_PACED_PATTERN_ELEMS];
     struct paced_queue queues[ST_QUEUE_COUNT];
 };

@@ -1,9 +1,9 @@
 /* offload/device/paced/paced_queue.h - one queue of the paced device: a thread, a ring of tasks and a clock of its own.
  *
- * A task is work in pieces and the seconds that all of it shall take.  The queue's clock says when a piece would have ended on
- * the machine it keeps the pace of: it never lags behind a task's arrival, and each piece moves it by its part of the seconds,
- * or by its real work where that took longer.  The thread sleeps after each piece until then.  Waking late moves nothing, so it
- * does not add up. */
+ * A task is work in pieces, with the seconds that all of it must take.  The queue's clock says when a piece would have ended on
+ * the imitated machine: it never lags behind a task's arrival, and each piece advances it by its part of the seconds, or by its
+ * real work if that took longer.  After each piece the thread sleeps until then.  Waking late does not advance the clock, so
+ * delays do not add up. */
 #ifndef OFFLOAD_DEVICE_PACED_PACED_QUEUE_H
 #define OFFLOAD_DEVICE_PACED_PACED_QUEUE_H
 
@@ -12,7 +12,7 @@
 
 #include <pthread.h>
 
-#define ST_PACED_RING   256u /* tasks waiting; who adds one more is blocked */
+#define ST_PACED_RING   256u /* tasks waiting; adding another blocks */
 #define ST_PACED_REASON 256u /* bytes of an error sentence kept */
 
 struct paced_device;
@@ -85,21 +85,21 @@ struct paced_queue {
     pthread_mutex_t lock;         /* guards added, taken, stopping, and status and reason */
     pthread_cond_t waiting;       /* added has grown, or stopping */
     pthread_cond_t progress;      /* taken has grown */
-    uint64_t added, taken;        /* tasks ever; those between lie in the ring and are the thread's to read */
+    uint64_t added, taken;        /* counts since the start; the tasks in between are in the ring, for the thread to read */
     bool stopping;                /* end when the ring is empty */
     strata_status status;         /* first failure since the last report */
     char reason[ST_PACED_REASON]; /* its sentence */
-    uint64_t clock_ns;            /* the thread's own */
+    uint64_t clock_ns;            /* used by the thread alone */
     struct paced_task ring[ST_PACED_RING];
 };
 
 /** Start the thread of a zeroed queue.  E_NOMEM. */
 strata_status st_paced_queue_start(struct paced_queue *q, struct paced_device *device, const char *name);
-/** Run what is queued, end the thread.  A queue that was never started is fine. */
+/** Run the queued tasks, then end the thread.  A queue that was never started is fine. */
 void st_paced_queue_stop(struct paced_queue *q);
 /** Add a copy of *task; blocks while the ring is full. */
 void st_paced_queue_add(struct paced_queue *q, const struct paced_task *task);
-/** Wait until all that was added is done; the first failure since the last report, which this is. */
+/** Wait until all added tasks are done; returns the first failure since the last report, and so reports it. */
 strata_status st_paced_queue_finish(struct paced_queue *q);
 
 #endif
