@@ -15,8 +15,7 @@ enum st_call_kind {
     ST_CALL_EMBED_FORWARD,  /* act (holds gathered rows) += positions            weight: position page */
     ST_CALL_EMBED_BACKWARD, /* grad of positions += from dact                    grad: position page */
     ST_CALL_BLOCK_FORWARD,  /* act -> act_out, internals filled                  weight: block page */
-    ST_CALL_BLOCK_BACKWARD, /* dact: gradient of the output in, of the input out; if `recompute`, internals are filled again first
-                             */
+    ST_CALL_BLOCK_BACKWARD, /* dact: gradient of the output in, of the input out; with `recompute` fills internals first */
     ST_CALL_HEAD_NORM,      /* act -> internals (normalised input); its gradient accumulator zeroed   weight: norm page */
     ST_CALL_HEAD_STATS,     /* one slice: logits, running softmax statistics      weight: slice page */
     ST_CALL_HEAD_LOSS,      /* loss_sum = sum over rows of -log p(target) */

@@ -1,4 +1,4 @@
-/* engine.c - builds an engine from a program, and the steps a caller asks for. */
+/* engine.c - builds an engine from a program, and runs the steps that a caller asks for. */
 #include "offload/engine/engine_internal.h"
 
 #include "core/base/error.h"
@@ -20,7 +20,7 @@ static bool has_nvme(const struct st_program *program)
 _Static_assert(sizeof(struct st_engine_io) == ST_TRANSFER_RECORD_BYTES, "planned");
 _Static_assert(sizeof(struct st_engine_job) == ST_JOB_RECORD_BYTES, "planned");
 
-/* As the plan has counted them; a byte more, so that none is empty. */
+/* Tables have the sizes that the plan counted, plus a byte, so that none is empty. */
 static strata_status create_tables(struct st_engine *eng)
 {
     struct st_tables t;
@@ -83,7 +83,7 @@ static strata_status open_device(struct st_engine *eng, const struct st_engine_o
     return ops->pin != NULL && eng->host.bytes > 0 ? ops->pin(eng->device, eng->host.base, eng->host.bytes) : STRATA_OK;
 }
 
-/* The workload's scratch is sized for a number of workers: never more than that. */
+/* The workload's scratch is sized for a number of workers, so there must never be more. */
 static strata_status create_workers(struct st_engine *eng, const struct st_engine_opts *opts)
 {
     const uint32_t most = eng->program->workload.workers;
@@ -324,7 +324,7 @@ void st_engine_info(struct st_engine *eng, struct st_engine_info *out)
     out->steps_done = eng->train.steps_applied;
     out->sequences_done = eng->train.sequences;
     out->skipped_steps = eng->train.steps_skipped;
-    pthread_mutex_lock(&eng->lock); /* writes of the last step may still be under way */
+    pthread_mutex_lock(&eng->lock); /* writes of the last step may still be in flight */
     out->moved = eng->moved;
     pthread_mutex_unlock(&eng->lock);
 }

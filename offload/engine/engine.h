@@ -1,8 +1,8 @@
 /* offload/engine/engine.h - runs a program on real lanes: one thread for I/O, the workers for the host's part, the device's
  * queues.
  *
- * All memory and disk space is taken in create(); a step allocates nothing.  One thread calls; a failed op poisons the
- * engine: in-flight I/O drains, the error is returned once, and further steps return it again. */
+ * create() allocates all memory and disk space; a step allocates nothing.  All calls come from one thread.  A failed op poisons
+ * the engine: in-flight I/O drains, the step returns the error, and further steps return it again. */
 #ifndef OFFLOAD_ENGINE_ENGINE_H
 #define OFFLOAD_ENGINE_ENGINE_H
 
@@ -19,25 +19,26 @@ struct st_trace;
 
 /* How gradients become updates. */
 struct st_training_opts {
-    struct st_optimizer optimizer;  /* lr, betas, momentum: until st_engine_set_lr() and st_engine_set_betas() say others */
+    struct st_optimizer
+        optimizer; /* its lr, betas and momentum apply until st_engine_set_lr() and st_engine_set_betas() change them */
     struct st_loss_scaling scaling; /* fp16 alone */
-    double clip_norm;               /* gradients whose norm is larger are scaled down to it; 0: off */
-    bool skip_overflow;             /* no update where a gradient is not finite; fp16: always */
-    uint32_t max_skipped;           /* steps in a row that taught nothing which end a run; 0: any number */
+    double clip_norm;               /* gradients with a larger norm are scaled down to it; 0: off */
+    bool skip_overflow;             /* skip the update if a gradient is not finite; always so with fp16 */
+    uint32_t max_skipped;           /* this many steps in a row without an update or a finite loss end a run; 0: no limit */
 };
 
-/* Pointers are borrowed during create, where nothing else is said. */
+/* Pointers are borrowed during create unless stated otherwise. */
 struct st_engine_opts {
     const struct st_program *program; /* borrowed; outlives the engine */
     struct st_compute compute;        /* the model */
     struct st_training_opts training;
     const struct st_topology *topology;  /* may be NULL */
     const char *isa;                     /* kernels: "scalar", "avx2", "avx512", "neon"; NULL or "auto": the best */
-    uint32_t threads;                    /* workers, at most as many as the workload was made for; 0: all of those */
+    uint32_t threads;                    /* workers, at most as many as the workload was made for; 0: that number */
     const char *device;                  /* "cpu", "paced", "cuda", "cuda:N"; NULL: "cpu" */
-    const struct st_machine *pace;       /* paced: the machine it keeps the pace of */
+    const struct st_machine *pace;       /* paced: the machine that it imitates */
     double upload_limit, download_limit; /* bytes per second, cpu device; 0: none */
-    struct st_nvme_opts nvme;            /* read where the program takes space there */
+    struct st_nvme_opts nvme;            /* read if the program uses NVMe */
     struct st_trace *trace;              /* borrowed until destroy; NULL: off */
 };
 
@@ -52,8 +53,8 @@ struct st_step_result {
     uint64_t weights_overflowed; /* bf16 weights that rounded to infinity in the last applied update */
     uint64_t tokens;
     double seconds;
-    double forward_ms, backward_ms, stall_ms, other_ms;          /* add up to seconds */
-    double busy_ms[ST_LANE_COUNT], lane_stall_ms[ST_LANE_COUNT]; /* stall: waiting for that lane, nothing else to run */
+    double forward_ms, backward_ms, stall_ms, other_ms;          /* these add up to `seconds` */
+    double busy_ms[ST_LANE_COUNT], lane_stall_ms[ST_LANE_COUNT]; /* stall: waiting for that lane with nothing else to run */
     struct st_traffic bytes;                                     /* counted where they move */
     enum st_lane stalled_by;                                     /* lane with the largest stall; COUNT: none */
 };
@@ -62,47 +63,46 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
 /** Drains I/O, unlinks swap files, frees all. NULL is fine. */
 void st_engine_destroy(struct st_engine *eng);
 
-/** Fill weights from `fill` (rounded or split as the program says), zero the moments; straight to each tier.  May be called
- * again: the next step is the first of a new run, whatever ran before. */
+/** Fill weights from `fill` (rounded or split as the program says) directly on each tier, and zero the moments.  May be called
+ *  again: the next step is then the first of a new run. */
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx);
 
-/** Learning rate of the updates whose steps begin from now on.  The engine knows no schedule: one is evaluated before each step,
- * for step number st_engine_steps() + 1 (offload/optim/lr_schedule.h). */
+/** Set the learning rate of the updates of all following steps.  The engine has no schedule: the caller evaluates one before each
+ * step, for step number st_engine_steps() + 1 (offload/optim/lr_schedule.h). */
 void st_engine_set_lr(struct st_engine *eng, double lr);
-/** Their betas; SGD: beta1 is the momentum.  Adam's bias correction takes their powers by the step's number. */
+/** Set the betas of the same updates; SGD: beta1 is the momentum.  Adam's bias correction uses their powers by the step's
+ *  number. */
 void st_engine_set_betas(struct st_engine *eng, double beta1, double beta2);
-/** Optimizer steps of this run that were applied or whose update is pending; those that were skipped do not count. */
+/** Optimizer steps of this run that were applied or whose update is pending; skipped ones do not count. */
 uint64_t st_engine_steps(const struct st_engine *eng);
 
-/** One optimizer step: tokens and targets are [grad_accum][micro_batch * seq] int32, target < 0 is ignored; borrowed
- *  until return.  E_NUMERICS: gradients that are not finite where no update may be skipped, or max_skipped steps in a row
- *  that taught nothing.  E_INPUT: a token or target outside the vocabulary; nothing has run, and the engine goes on with the
- * next call. */
+/** One optimizer step: tokens and targets are [grad_accum][micro_batch * seq] int32, target < 0 is ignored; borrowed until
+ *  return.  E_NUMERICS: gradients that are not finite when updates may not be skipped, or max_skipped steps in a row without an
+ *  update or a finite loss.  E_INPUT: a token or target outside the vocabulary; nothing has run, and the engine stays usable. */
 strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, struct st_step_result *result);
 /** Run pending updates (epilogue).  result may be NULL. */
 strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result);
 /** E_NUMERICS: every step was skipped, or the last one's loss is not finite; the sentence says what to try. */
 strata_status st_engine_learnt(const struct st_engine *eng);
-/** Forward alone over one step's worth of micro-batches; flushes first.  *loss_sum: summed over target tokens, *targets_seen:
- * their count.  E_INPUT as in a step. */
+/** Run only forward over one step's micro-batches; flushes first.  *loss_sum: summed over target tokens, *targets_seen: their
+ * count.  E_INPUT as in a step. */
 strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, double *loss_sum,
                              uint64_t *targets_seen);
 
 /** Forward over the next `count` (1..workload.seq) tokens of one sequence, the first at `position`; a program with
- *  workload.generate and every block's internals kept.  logits: out, [vocab] f32, of the last token; host.
- *  What came before lies in the cache; positions past it are the caller's fault (asserted by the model).
- *  E_INVAL: another program, more tokens than planned for.  E_INPUT: a token outside the vocabulary. */
+ *  workload.generate and every block's internals kept.  logits: out, [vocab] f32, of the last token; host.  The earlier tokens
+ * are in the cache; positions beyond it are a bug in the caller (the model asserts). E_INVAL: another program, more tokens than
+ * planned for.  E_INPUT: a token outside the vocabulary. */
 strata_status st_engine_forward(struct st_engine *eng, const int32_t *tokens, uint32_t count, uint32_t position, float *logits);
 
-/** Weight plane page by page, group by group; flushes first. */
+/** Write the weight plane page by page, group by group; flushes first. */
 strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx);
 /** Digests over weight and state planes in parameter order (flushes first): 32 hex digits each. */
 strata_status st_engine_digest(struct st_engine *eng, char weights[33], char state[33]);
 
-/** A recorder for the first steps_max steps of this program, fewer where more would take over 8 MiB (but always one). */
+/** Create a recorder for the first steps_max steps of this program, or fewer if more would take over 8 MiB (but at least one). */
 strata_status st_engine_trace_create(struct st_trace **out, const struct st_program *program, uint32_t steps_max);
-/** Drains I/O and writes what the engine's recorder holds as a Chrome trace into a file that was begun: see core/trace/trace.h.
- */
+/** Drain I/O and write the records as a Chrome trace into a file that was begun: see core/trace/trace.h. */
 strata_status st_engine_trace_write(struct st_engine *eng, struct st_new_file *file);
 
 /** Make the current step return E_CANCELLED at the next op; async-signal-safe. */
@@ -113,7 +113,7 @@ struct st_engine_info {
     bool io_direct, io_registered;
     uint32_t workers;
     uint64_t steps_done, skipped_steps; /* optimizer steps applied or pending; skipped */
-    uint64_t sequences_done;            /* of the data, by all of them */
+    uint64_t sequences_done;            /* sequences of the data that all steps used */
     struct st_traffic moved;            /* bytes moved by steps, flushes and evaluations: copies as made, disk as completed */
 };
 void st_engine_info(struct st_engine *eng, struct st_engine_info *out);

@@ -1,8 +1,8 @@
-/* engine_async.c - ops under way elsewhere: on the device's queues, and on the host thread that runs the workers.
+/* engine_async.c - ops in flight elsewhere: on the device's queues, and on the host thread that runs the workers.
  *
- * The caller hands out an op as soon as what it waits for is done, and sleeps between events.  The compute queue and the update
- * lane run in order, so an op there need not wait for an earlier one of its own lane.  Whoever finishes an op wakes the caller;
- * after a failure the host thread only passes on what is queued. */
+ * The caller hands out an op as soon as everything that it waits for is done, and sleeps between events.  The compute queue and
+ * the update lane run in order, so an op there need not wait for an earlier one of its own lane.  The thread that finishes an op
+ * wakes the caller; after a failure the host thread finishes queued ops without running them. */
 #include "offload/engine/engine_internal.h"
 
 #include "core/base/error.h"
@@ -28,7 +28,8 @@ static enum st_queue queue_of(uint32_t lane)
 
 /* --- completion, on any thread --- */
 
-/* A queue runs one op after the other: this one began when it was issued or when the one before it ended. */
+/* A queue runs one op after the other, so this one began when it was issued or when the previous one ended, whichever was
+ * later. */
 static void take_time(struct st_engine *eng, const struct st_engine_job *job, uint64_t end)
 {
     struct st_engine_async *a = eng->async;
@@ -48,7 +49,7 @@ static void take_time(struct st_engine *eng, const struct st_engine_job *job, ui
     }
 }
 
-/* Once the op is finished, the caller may issue it again: its job is not looked at after that. */
+/* Once the op is finished, the caller may issue it again, so its job must not be touched after that. */
 static void finish_job(struct st_engine_job *job, strata_status st)
 {
     struct st_engine *eng = job->engine;
@@ -81,7 +82,7 @@ static void push(struct st_engine *eng, struct st_engine_queue *queue, struct st
     pthread_mutex_unlock(&eng->lock);
 }
 
-/* On a thread of the device. */
+/* Runs on a thread of the device. */
 static void device_done(void *ctx, strata_status st)
 {
     struct st_engine_job *job = ctx;
@@ -124,7 +125,7 @@ static struct st_engine_job *pop(struct st_engine_queue *queue)
     return job;
 }
 
-/* The next job; NULL: stop.  *follow: its op has run, what follows it has not. */
+/* Take the next job; NULL: stop.  *follow: its op has run, but the work that follows it has not. */
 static struct st_engine_job *next_job(struct st_engine *eng, bool *follow, bool *failed)
 {
     struct st_engine_async *a = eng->async;
@@ -219,8 +220,8 @@ void st_engine_async_end(struct st_engine *eng)
 
 /* --- create and destroy --- */
 
-/* Reads whose first use in a phase is an upload are checked when they arrive, since uploads run on a queue of the device;
- * an update checks each chunk itself. */
+/* Finds the reads to check on arrival: those whose first use in a phase is an upload, since uploads run on a queue of the device.
+ * An update checks each chunk itself. */
 static strata_status find_checks(struct st_engine *eng)
 {
     const struct st_program *program = eng->program;
@@ -281,7 +282,7 @@ strata_status st_engine_async_create(struct st_engine *eng)
     return STRATA_OK;
 }
 
-/* After drain: nothing is queued. */
+/* Call it after a drain, when nothing is queued. */
 void st_engine_async_destroy(struct st_engine *eng)
 {
     struct st_engine_async *a = eng->async;

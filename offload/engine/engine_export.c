@@ -1,11 +1,11 @@
-/* engine_export.c - whole planes out: weights and digests, from wherever they lie, a page at a time.
+/* engine_export.c - reads whole planes for exports and digests, wherever they are stored, a page at a time.
  *
- * Called between steps, with nothing pending; the slots of the program serve as buffers, so nothing is allocated. */
+ * Called between steps, with no update pending; the program's slots serve as buffers, so nothing is allocated. */
 #include "offload/engine/engine_internal.h"
 
 #include "core/base/checksum.h"
 
-/* Hand out a span of a plane from wherever it lies; device spans go through staging, tile by tile. */
+/* Hands a span of a plane to the sink, wherever it is stored; device spans go through staging, tile by tile. */
 static strata_status emit_span(struct st_engine *eng, const unsigned char *from, bool on_device, uint64_t elems, size_t width,
                                strata_status (*emit)(void *ctx, uint64_t first, uint64_t count, const void *data), void *ctx)
 {
@@ -57,7 +57,7 @@ static strata_status page_weights(struct st_engine *eng, uint32_t p, const unsig
     return st_engine_verify_weights(eng, p, slot);
 }
 
-/* The page whose weights are at hand; loading another forgets it. */
+/* The page whose weights are loaded; loading another replaces it. */
 struct page_view {
     uint32_t page;
     const unsigned char *weights;
@@ -103,7 +103,7 @@ strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, v
     return st;
 }
 
-/* As export, but in parameter order: the same whatever is frozen. */
+/* Exports in parameter order, so that the result does not depend on what is frozen. */
 static strata_status export_ordered(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx)
 {
     const struct st_workload *w = &eng->program->workload;
@@ -161,7 +161,7 @@ static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struc
     return st;
 }
 
-/* The state digest is the digest of the three planes' digests, so that one pass over the extents makes it. */
+/* The state digest is the digest of the three planes' digests, so that one pass over the extents is enough. */
 static strata_status digest_state(struct st_engine *eng, struct st_digest *whole, struct st_digest *const planes[3])
 {
     for (uint32_t c = 0; c < eng->program->chunk_count; c++) {

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* The rows of this call come first in the host's tokens; what lies behind them is not looked at. */
+/* Puts the rows of this call first into the host's tokens; those after them are not used. */
 static void take_rows(struct st_engine *eng, const int32_t *tokens, uint32_t count, uint32_t position)
 {
     const uint32_t seq = eng->program->workload.seq;

@@ -1,4 +1,4 @@
-/* engine_integrity.c - checksums of what lies on NVMe: one XXH3-64 per plane and tile, kept in host memory. */
+/* engine_integrity.c - checksums of data on NVMe: one XXH3-64 per plane and tile, kept in host memory. */
 #include "offload/engine/engine_internal.h"
 
 #include "core/base/checksum.h"
@@ -32,7 +32,7 @@ static uint64_t plane_bytes(const struct st_program *program, const struct st_ch
     return st_moment_bytes(program->moment_format, elems);
 }
 
-/* `what` was read from NVMe, from byte `at` of an extent on, and is not what was written. */
+/* Reports that `what`, read from NVMe from byte `at` of an extent on, differs from what was written. */
 static strata_status mismatch(const struct st_engine *eng, uint32_t extent, uint64_t at, const char *what)
 {
     uint64_t place;
@@ -66,7 +66,7 @@ strata_status st_engine_tile_error(struct st_engine *eng, uint32_t c, enum st_pl
 struct scan {
     struct st_engine *eng;
     const struct st_chunk *chunk;
-    const unsigned char *plane[ST_PLANE_COUNT]; /* start of the chunk's part, or NULL */
+    const unsigned char *plane[ST_PLANE_COUNT]; /* start of the chunk's part of each plane, or NULL */
     bool check;
     _Atomic uint64_t bad; /* 1 + plane * 2^32 + tile of a mismatch */
 };
@@ -138,7 +138,7 @@ strata_status st_engine_verify_state(struct st_engine *eng, uint32_t chunk, cons
 
 void st_engine_hash_state(struct st_engine *eng, uint32_t chunk, const void *state)
 {
-    (void)scan_state(eng, chunk, state, false); /* cannot fail without checking */
+    (void)scan_state(eng, chunk, state, false); /* cannot fail if it does not check */
 }
 
 strata_status st_engine_verify_weights(struct st_engine *eng, uint32_t page, const void *weights)

@@ -1,10 +1,10 @@
-/* offload/engine/engine_internal.h - the engine's own state, shared by engine*.c alone.
+/* offload/engine/engine_internal.h - the engine's internal state, for engine*.c only.
  *
- * Threads.  The swap's thread completes transfers: it finishes the op (dispatch.h), then wakes the caller through `wake`.
- * On a device whose calls are done when they return, the caller's thread runs every op of the compute, upload, download and
- * update lanes itself, one at a time across the workers.  On one with queues of its own (device.h, notify) the caller only
- * hands ops out: to the device's queues, and the host's work to one host thread, which then is the one that runs the workers.
- * Both complete ops as the swap's thread does (engine_async.c). */
+ * Threads.  The swap's thread completes transfers: it finishes the op (dispatch.h), then wakes the caller through `wake`.  On a
+ * device whose calls are done when they return, the caller's thread runs every op of the compute, upload, download and update
+ * lanes itself, one at a time across the workers.  On one with queues of its own (device.h, notify) the caller only hands ops
+ * out: to the device's queues, and the host's work to one host thread, which alone runs the workers then.  Both complete ops in
+ * the same way as the swap's thread (engine_async.c). */
 #ifndef OFFLOAD_ENGINE_ENGINE_INTERNAL_H
 #define OFFLOAD_ENGINE_ENGINE_INTERNAL_H
 
@@ -28,11 +28,11 @@ struct st_engine_io {
     struct st_engine *engine;
     uint32_t op;                    /* ST_NO_OP: synchronous */
     struct st_trace_record *record; /* NULL: not traced; ended before the op is finished */
-    bool check;                     /* what arrives is checked before the op is done */
-    bool finished;                  /* synchronous ones; guarded by lock */
+    bool check;                     /* check the data that arrives before the op counts as done */
+    bool finished;                  /* only for synchronous ones; guarded by lock */
 };
 
-/* An op under way on a queue of the device or on the host thread. */
+/* An op in flight on a queue of the device or on the host thread. */
 struct st_engine_job {
     struct st_engine *engine;
     uint32_t op;
@@ -47,11 +47,11 @@ struct st_engine_queue {
 /* The host thread, and the time that lanes were busy; guarded by the engine's lock. */
 struct st_engine_async {
     struct st_engine_job *jobs; /* [op_count] */
-    uint8_t *check_phases;      /* [op_count] reads: phases in which what arrives is to be checked at once */
+    uint8_t *check_phases;      /* [op_count] for reads: phases in which the data is checked as soon as it arrives */
     pthread_t host;
     bool host_runs, stop;
     pthread_cond_t work;               /* a queue is not empty, or stop */
-    struct st_engine_queue follow;     /* what must follow a transfer: goes before */
+    struct st_engine_queue follow;     /* work that must follow a transfer; goes before updates */
     struct st_engine_queue update;     /* ops of the update lane, in order */
     uint32_t lane_jobs[ST_LANE_COUNT]; /* under way */
     uint64_t lane_end_ns[ST_LANE_COUNT], lane_busy_ns[ST_LANE_COUNT], forward_ns, backward_ns;
@@ -60,7 +60,7 @@ struct st_engine_async {
 struct st_engine {
     const struct st_program *program;
     struct st_training_opts training;
-    double lr, beta1, beta2; /* of updates to come */
+    double lr, beta1, beta2; /* of the following updates */
     struct st_compute compute;
     const struct st_kernels *kernels;
     struct st_workers *workers;
@@ -69,9 +69,9 @@ struct st_engine {
     struct st_arena host;
     struct st_swap *swap;
 
-    uint64_t *checksums[ST_PLANE_COUNT]; /* [tile_count] of what lies on NVMe, or NULL */
+    uint64_t *checksums[ST_PLANE_COUNT]; /* [tile_count] of data on NVMe, or NULL */
     uint64_t *act_checksums;             /* [boundaries][pieces] of activation checkpoints on NVMe, or NULL */
-    bool *verified;                      /* [buffer_count]: host weight slots whose content was checked or made here */
+    bool *verified;                      /* [buffer_count]: host weight slots whose contents were checked or computed here */
     float *scratch;                      /* [workers][ST_TILE_ELEMS] f32, load and export */
     unsigned char *staging;              /* [workers][ST_TILE_ELEMS * 4] */
     double *block_sums;                  /* host norms of pages with host accumulators: largest page / ST_NORM_BLOCK + 1 */
@@ -99,7 +99,7 @@ struct st_engine {
     struct st_trace *trace;              /* NULL: off */
     struct st_trace_record *trace_cycle; /* of the running cycle, or NULL */
 
-    struct st_step_result result; /* being filled by the running cycle */
+    struct st_step_result result; /* filled by the running cycle */
     struct st_traffic moved;      /* copies made by finished cycles; guarded by lock: bytes of transfers completed for ops */
 };
 
@@ -121,27 +121,28 @@ static inline struct st_moments st_engine_moments(const struct st_program *progr
                                .position = chunk->position};
 }
 
-/* engine.c: no step was taken. */
+/* engine.c: reset to the state before the first step. */
 void st_engine_start_run(struct st_engine *eng);
-/* Every id within the vocabulary, targets (NULL: none) or below 0?  E_INPUT names the first that is not. */
+/* Check that every id is in the vocabulary, or, for targets (NULL: none), below 0.  E_INPUT names the first that is not. */
 strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *tokens, const int32_t *targets, uint64_t count);
-/* engine_ops.c: run one op of an executing lane, or enqueue it on the device; what must follow once its bytes have landed. */
+/* engine_ops.c: run one op of an executing lane, or enqueue it on the device; then the work that follows once its bytes have
+ * arrived. */
 strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op);
-/* Where the op's operand of this role lies; it must have one. */
+/* Address of the op's operand of this role, which it must have. */
 void *st_engine_operand(const struct st_engine *eng, const struct st_op *op, enum st_role role);
 bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op);
-/* Copies outside a step: done on return. */
+/* Copies outside a step, which are done on return. */
 strata_status st_engine_put(struct st_engine *eng, void *to_device, const void *from, uint64_t bytes);
 strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_device, uint64_t bytes);
-/* engine_load.c.  A slot of the host: the one that the program's first read of this kind fills; NULL: it has none. */
+/* engine_load.c.  A host slot: the one that the program's first read of this kind fills; NULL: the program has no such read. */
 void *st_engine_host_slot(const struct st_engine *eng, enum st_op_kind kind);
 /* engine_update.c */
 strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t chunk, void *state, void *weight_page,
                                      const void *grad_page);
 strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_end_of_step(struct st_engine *eng);
-/* Rates of the step about to run, for updates that do not wait for its end. */
+/* Set the rates of the step about to run, for updates that do not wait for its end. */
 void st_engine_begin_step(struct st_engine *eng);
 /* engine_integrity.c: checksums of tiles. */
 strata_status st_engine_verify_weights(struct st_engine *eng, uint32_t page, const void *weights);
@@ -150,7 +151,7 @@ void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *we
 void st_engine_hash_updated(struct st_engine *eng, uint32_t page, const void *weights); /* all but frozen ones */
 void st_engine_hash_state(struct st_engine *eng, uint32_t chunk, const void *state);
 strata_status st_engine_tile_error(struct st_engine *eng, uint32_t chunk, enum st_plane plane, uint64_t tile);
-/* Checksums of an activation checkpoint (by its boundary's id): made when it leaves, checked when it is back. */
+/* Checksums of an activation checkpoint (by its boundary's id): computed when it leaves, checked when it is back. */
 void st_engine_hash_act(struct st_engine *eng, uint32_t id, const void *act);
 strata_status st_engine_verify_act(struct st_engine *eng, uint32_t id, const void *act);
 /* engine_trace.c: begin the record of a cycle; eng->trace is not NULL. */
@@ -159,9 +160,9 @@ void st_engine_trace_cycle(struct st_engine *eng, uint64_t now_ns);
 strata_status st_engine_async_create(struct st_engine *eng);
 void st_engine_async_destroy(struct st_engine *eng);
 strata_status st_engine_issue(struct st_engine *eng, uint32_t op);
-/* Is what op reads to be checked as soon as it is there, in the running phase?  False without eng->async. */
+/* Whether the data that op reads is checked as soon as it arrives, in the running phase.  False without eng->async. */
 bool st_engine_checks_arrival(const struct st_engine *eng, uint32_t op);
-/* It is there, on the swap's thread: the host thread checks it and completes the op. */
+/* It has arrived (called on the swap's thread): have the host thread check it and complete the op. */
 void st_engine_check_arrived(struct st_engine *eng, const struct st_engine_io *io);
 void st_engine_async_begin(struct st_engine *eng); /* a cycle's times */
 void st_engine_async_end(struct st_engine *eng);

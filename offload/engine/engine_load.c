@@ -1,6 +1,6 @@
-/* engine_load.c - whole planes in: initial values to their tiers, a page at a time.
+/* engine_load.c - loads whole planes: puts initial values on their tiers, a page at a time.
  *
- * Called between steps, with nothing pending; the slots of the program serve as buffers, so nothing is allocated. */
+ * Called between steps, with no update pending; the program's slots serve as buffers, so nothing is allocated. */
 #include "offload/engine/engine_internal.h"
 
 #include "core/base/error.h"
@@ -42,8 +42,8 @@ static strata_status put(struct fill_job *j, bool on_device, void *to, const voi
     return STRATA_OK;
 }
 
-/* The weights, and the master beside them where there is one.  A bf16 weight without a low half, frozen or of a run without
- * updates, is rounded to even, as torch rounds it; one with a low half as the updates will. */
+/* Stores the weights, and the master with them if there is one.  A bf16 weight without a low half, frozen or of a run without
+ * updates, is rounded to even, as torch rounds it; one with a low half is rounded as the updates round it. */
 static strata_status put_master(struct fill_job *j, uint64_t first, uint64_t elems, const float *values, unsigned char *halves)
 {
     const struct st_kernels *k = j->eng->kernels;
@@ -68,7 +68,7 @@ static strata_status put_master(struct fill_job *j, uint64_t first, uint64_t ele
     return put(j, j->state_on_device, j->state + first * j->master_width, master, elems * j->master_width);
 }
 
-/* Values of one tile: rounded or split, moments zero, which is all bytes 0 in every format. */
+/* Stores the values of one tile, rounded or split; moments are zero, which is all bytes 0 in every format. */
 static strata_status fill_one(struct fill_job *j, uint64_t tile, float *values, unsigned char *halves)
 {
     const struct st_chunk *chunk = j->chunk;
@@ -119,7 +119,7 @@ static strata_status load_chunk(struct st_engine *eng, uint32_t c, st_engine_fil
     pthread_mutex_init(&j.lock, NULL);
     if (swapped)
         memset(j.state, 0, chunk->bytes);
-    if (j.state_on_device || weight_on_device) { /* a device upload is not for several threads at once */
+    if (j.state_on_device || weight_on_device) { /* several threads must not upload at once */
         for (uint64_t tile = 0; tile < tiles_in(chunk) && j.status == STRATA_OK; tile++)
             fill_tile(&j, tile, 0);
     } else {
@@ -161,7 +161,7 @@ static strata_status load_page(struct st_engine *eng, uint32_t p, st_engine_fill
     return st;
 }
 
-/* What the device keeps beside the model: the layers' constants, the count of overflows. */
+/* Loads what the device keeps beside the model: the layers' constants and the count of overflows. */
 static strata_status load_constants(struct st_engine *eng)
 {
     const uint64_t bytes = eng->program->workload.constants_bytes, none = 0;

@@ -28,7 +28,7 @@ static uint32_t rows_of(const struct st_engine *eng)
     return eng->program->workload.micro_batch * eng->program->workload.seq;
 }
 
-/* Rows whose embedding is looked up: those of a generating call, else all. */
+/* Rows whose embedding is looked up: those of a generation call, else all. */
 static uint32_t rows_to_gather(const struct st_engine *eng)
 {
     return eng->generate_rows != 0 ? eng->generate_rows : rows_of(eng);
@@ -62,8 +62,7 @@ strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_de
     return st != STRATA_OK ? st : eng->device->ops->finish(eng->device, ST_QUEUE_DOWNLOAD);
 }
 
-/* What came from NVMe and was not changed since is checked before its first use.  An update on the host checks each tile itself.
- */
+/* Checks data from NVMe that was not changed since, before its first use.  An update on the host checks each tile itself. */
 static strata_status check(struct st_engine *eng, const struct st_access *a)
 {
     const void *data = st_engine_pointer(eng, a->buffer);
@@ -178,7 +177,7 @@ static float *accumulator_row(const struct scatter *s, uint32_t token)
            (uint64_t)(token - w->pages[page].row_first) * w->hidden;
 }
 
-/* One range of columns, tokens in order: the sum of an element never depends on the split. */
+/* Adds one range of columns, tokens in order, so that the sum of an element never depends on the split. */
 static void scatter_columns(void *ctx, uint64_t index, uint32_t worker)
 {
     const struct scatter *s = ctx;
@@ -323,7 +322,7 @@ static strata_status finish_grad(struct st_engine *eng, const struct st_op *op)
 
 /* --- the model's --- */
 
-/* Operands that the op has not are NULL in the call. */
+/* Operands that the op lacks are NULL in the call. */
 static strata_status call_model(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->program->workload;
@@ -384,7 +383,7 @@ bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op)
     }
 }
 
-/* What leaves for NVMe gets its checksums; what came from there is checked. */
+/* Computes the checksums of data that leaves for NVMe, and checks data that came from there. */
 strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_access *a = st_op_access(eng->program->accesses, op, ST_ROLE_TO);

@@ -1,4 +1,4 @@
-/* engine_run.c - one cycle of the program: what the dispatcher hands out (dispatch.h) is started.
+/* engine_run.c - one cycle of the program: starts the ops that the dispatcher hands out (dispatch.h).
  *
  * Ops of I/O lanes go to the swap's thread; of the executing lanes the earliest ready op runs here, or, on a device with queues
  * of its own, every lane's ready ops are handed out. */
@@ -14,7 +14,7 @@
 
 /* --- completion of transfers, on the swap's thread --- */
 
-/* Transfers end in an order of their own: a fault that shall meet one kind of read needs a site for it. */
+/* Transfers end in no fixed order, so a fault that must hit one kind of read needs its own site. */
 static const char *corrupt_site(const struct st_engine_io *io)
 {
     const uint32_t lane = io->op == ST_NO_OP ? ST_LANE_COUNT : io->engine->program->ops[io->op].lane;
@@ -25,7 +25,7 @@ static const char *corrupt_site(const struct st_engine_io *io)
                                              : "engine.corrupt";
 }
 
-/* Once the op is finished, the caller may issue it again: its record is not looked at after that. */
+/* Once the op is finished, the caller may issue it again, so its record must not be touched after that. */
 static void io_done(struct st_transfer *t, strata_status st)
 {
     struct st_engine_io *io = t->owner;
@@ -60,7 +60,7 @@ static void io_done(struct st_transfer *t, strata_status st)
     pthread_mutex_unlock(&eng->lock);
 }
 
-/* The first `bytes` of an extent. */
+/* Submits a transfer of the first `bytes` of an extent. */
 static strata_status submit(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent, void *buf,
                             uint64_t bytes)
 {
@@ -189,7 +189,7 @@ static strata_status execute(struct st_engine *eng, uint32_t index)
     return st;
 }
 
-/* Lanes of a device's queues that have jobs under way. */
+/* Lanes of a device's queues that have jobs in flight. */
 static uint32_t busy_lanes(struct st_engine *eng)
 {
     uint32_t busy = 0;
@@ -201,7 +201,7 @@ static uint32_t busy_lanes(struct st_engine *eng)
     return busy;
 }
 
-/* Sleep until something finishes after event number `seen`.  With `stalled` compute stands still meanwhile. */
+/* Sleep until something finishes after event number `seen`.  `stalled`: compute is waiting, too. */
 static void wait_for_event(struct st_engine *eng, uint64_t seen, bool stalled)
 {
     const struct st_stall stall = stalled ? st_dispatch_stall(&eng->dispatch, busy_lanes(eng)) : (struct st_stall){0};
@@ -297,7 +297,8 @@ static strata_status hand_out_or_wait(struct st_engine *eng, uint64_t seen, bool
 
 /* --- a cycle --- */
 
-/* Handed out is not done: what the host does must be, before the next step's scalars come. */
+/* Whether the cycle is over.  Ops that were handed out may not be done yet; those of the host must be, before the next step's
+ * scalars are set. */
 static bool cycle_over(struct st_engine *eng)
 {
     return st_dispatch_over(&eng->dispatch) && (eng->async == NULL || jobs_under_way(eng, ST_LANE_UPDATE) == 0);
@@ -306,7 +307,7 @@ static bool cycle_over(struct st_engine *eng)
 static strata_status run_lanes(struct st_engine *eng)
 {
     for (;;) {
-        const uint64_t seen = events_seen(eng); /* before anything is looked at: what happens from here on ends the wait */
+        const uint64_t seen = events_seen(eng); /* read it first, so that any later event ends the wait */
         const uint32_t passed = eng->dispatch.passed;
         bool progressed;
         strata_status st;
@@ -324,7 +325,7 @@ static strata_status run_lanes(struct st_engine *eng)
     }
 }
 
-/* From here on this failure is the engine's, with its sentence: what else fails while the rest drains changes neither. */
+/* Makes this failure and its sentence the engine's; later failures, while the rest drains, change neither. */
 static void poison(struct st_engine *eng, strata_status st)
 {
     pthread_mutex_lock(&eng->lock);
@@ -354,6 +355,6 @@ strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
     if (st == STRATA_OK)
         return STRATA_OK;
     poison(eng, st);
-    (void)st_engine_drain(eng); /* nothing may touch memory after we return */
+    (void)st_engine_drain(eng); /* no transfer may touch memory after we return */
     return st_error(st, "%s", eng->io_error);
 }

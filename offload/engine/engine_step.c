@@ -1,7 +1,7 @@
-/* engine_step.c - what a step's scalars decide: norm, clip factor, loss scale, skip, and the coefficients of its update.
+/* engine_step.c - a step's scalars: norm, clip factor, loss scale, skip, and the coefficients of its update.
  *
- * A gated or serial update follows the step's end and uses what it found.  An update in backward runs before the end: its
- * coefficients are folded when the step begins, and nothing may ask for a skip. */
+ * A gated or serial update follows the step's end and uses the scalars found there. An update in backward runs before the end, so
+ * its coefficients are computed when the step begins, and it cannot be skipped. */
 #include "offload/engine/engine_internal.h"
 
 #include "core/base/error.h"
@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* beta^step, from the one of the step before where beta has not moved: the same bits. */
+/* beta^step, computed from the previous step's power if beta has not changed, which gives the same bits. */
 static double power(double beta, uint64_t step, double beta_before, double power_before)
 {
     return beta == beta_before ? power_before * beta : st_beta_power(beta, step);
@@ -22,7 +22,7 @@ void st_train_state_start(struct st_train_state *state, const struct st_loss_sca
     st_loss_scaler_init(&state->scaler, scaling);
 }
 
-/* Count one more optimizer step and fold its coefficients; gradients are divided by `divisor`. */
+/* Counts another optimizer step and computes its coefficients; gradients are divided by `divisor`. */
 static void prepare_update(struct st_engine *eng, double divisor)
 {
     const struct st_optimizer *o = &eng->training.optimizer;
@@ -57,7 +57,7 @@ static bool finished_on_host(const struct st_program *program, uint32_t p)
     return program->pages[p].sum == ST_WHERE_HOST && program->workload.pages[p].kind == ST_PAGE_TABLE;
 }
 
-/* Sums over pages in index order; each page's own sum was taken in block order. */
+/* Sums over pages in index order; each page's own sum was computed in block order. */
 static void sum_norms(const struct st_engine *eng, const struct st_norm *device, const struct st_norm *host, double *norm2,
                       uint64_t *nonfinite, uint32_t *first_bad)
 {
@@ -100,7 +100,7 @@ static strata_status skip_update(struct st_engine *eng, uint64_t nonfinite, uint
     return STRATA_OK;
 }
 
-/* What a run that taught the model nothing should do: it never began to learn, or it no longer does. */
+/* Advice for a run that learns nothing: it never did, or it has diverged. */
 static const char *advice(const struct st_engine *eng)
 {
     if (eng->train.steps_applied > 0)
@@ -111,7 +111,7 @@ static const char *advice(const struct st_engine *eng)
                : "the weights it began with are not finite, or too large: see what strata eval says of them";
 }
 
-/* A step that was skipped, or whose loss is not finite, taught nothing: a few may be chance. */
+/* Counts steps in a row that were skipped or whose loss is not finite; a few may be chance. */
 static strata_status count_idle(struct st_engine *eng)
 {
     struct st_train_state *train = &eng->train;

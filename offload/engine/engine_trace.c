@@ -1,4 +1,4 @@
-/* engine_trace.c - what the records of a trace mean: items are ops of the program, rows are lanes. */
+/* engine_trace.c - the meaning of trace records: items are ops of the program, rows are lanes. */
 #include "offload/engine/engine_internal.h"
 
 #include "core/trace/trace.h"
@@ -71,7 +71,7 @@ strata_status st_engine_trace_write(struct st_engine *eng, struct st_new_file *f
     struct st_trace_arg resident[STRATA_TIER_COUNT];
 
     assert(eng->trace != NULL);
-    (void)st_engine_drain(eng); /* a failure has been reported by the step that met it */
+    (void)st_engine_drain(eng); /* the step that failed has reported it */
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
         rows[lane] = (struct st_trace_row){.name = st_lane_name((enum st_lane)lane),
                                            .series = !st_lane_is_io(lane) ? ST_TRACE_NONE : lane == ST_LANE_WRITE};

@@ -1,4 +1,5 @@
-/* engine_update.c - the update of one chunk: checksums checked, planes and weights advanced in one pass, checksums renewed. */
+/* engine_update.c - the update of one chunk: checks checksums, updates planes and weights in one pass, and renews the
+ * checksums. */
 #include "offload/engine/engine_internal.h"
 
 #include "core/base/checksum.h"
@@ -20,7 +21,7 @@ struct chunk_job {
     _Atomic uint64_t overflowed;
 };
 
-/* Check (or renew) the checksum of one plane's tile. */
+/* Checks (or renews) the checksum of one plane's tile. */
 static void seal(struct chunk_job *job, enum st_plane plane, const void *data, size_t bytes, uint64_t tile, bool check)
 {
     uint64_t *stored = &job->eng->checksums[plane][job->chunk->tile_first + tile];
@@ -48,7 +49,7 @@ static void seal_tile(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_
         seal(job, ST_PLANE_WEIGHT, job->weight + at * job->width, elems * job->width, tile, check);
 }
 
-/* One tile by the layout's kernel; returns how many weights rounded to infinity. */
+/* Updates one tile with the layout's kernel; returns how many weights rounded to infinity. */
 static uint64_t update_elems(const struct chunk_job *job, uint64_t at, uint64_t elems)
 {
     const struct st_kernels *k = job->eng->kernels;

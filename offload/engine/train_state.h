@@ -1,14 +1,14 @@
-/* offload/engine/train_state.h - what a run knows of its own course beside weights and optimizer state.
+/* offload/engine/train_state.h - the state of a run beside weights and optimizer state.
  *
- * Together with the planes this is all that a run needs to go on with the same bits; loading weights starts it afresh.  END
- * writes it on the thread that runs updates, the caller reads it between steps. */
+ * Together with the planes this is all that a run needs to continue with the same bits; loading weights resets it.  The END op
+ * writes it on the thread that runs updates, and the caller reads it between steps. */
 #ifndef OFFLOAD_ENGINE_TRAIN_STATE_H
 #define OFFLOAD_ENGINE_TRAIN_STATE_H
 
 #include "kernels/kernels.h"
 #include "offload/optim/loss_scale.h"
 
-/* What END found out about a step; the update that follows uses it. */
+/* Results of END for a step, which the following update uses. */
 struct st_update_scalars {
     bool skip;
     double loss, grad_norm, lr;
@@ -19,19 +19,19 @@ struct st_update_scalars {
 struct st_train_state {
     bool pending;                          /* gradients wait for their update */
     uint64_t steps_applied, steps_skipped; /* applied: or pending */
-    uint64_t sequences;                    /* that steps have taken of the data, skipped steps too: the next one begins there */
-    uint64_t idle_in_row;                  /* steps up to the last one that were skipped or whose loss was not finite */
-    bool loss_lost;                        /* the last step's loss was not finite */
-    double beta1, beta2;                   /* of the last update */
-    double beta1_power, beta2_power;       /* beta^steps_applied, by repeated multiplication */
-    struct st_loss_scaler scaler;          /* of the steps to come */
-    double update_scale;                   /* loss scale of the step whose gradients are at hand */
-    uint64_t overflowed_host;              /* weights that rounded to infinity on the host, ever */
-    uint64_t overflowed_seen;              /* the same on both processors, as of the last step's end */
+    uint64_t sequences;   /* sequences of the data that steps have used, skipped ones included; the next step begins there */
+    uint64_t idle_in_row; /* steps up to the last one that were skipped or whose loss was not finite */
+    bool loss_lost;       /* the last step's loss was not finite */
+    double beta1, beta2;  /* of the last update */
+    double beta1_power, beta2_power; /* beta^steps_applied, by repeated multiplication */
+    struct st_loss_scaler scaler;    /* for the following steps */
+    double update_scale;             /* loss scale of the step that made the current gradients */
+    uint64_t overflowed_host;        /* weights that rounded to infinity on the host since the start */
+    uint64_t overflowed_seen;        /* the same on both processors, as of the last step's end */
     struct st_update_scalars update;
 };
 
-/** Before the first step of a run.  scaling: NULL where it is not fp16. */
+/** Initialise before the first step of a run.  scaling: NULL unless fp16. */
 void st_train_state_start(struct st_train_state *state, const struct st_loss_scaling *scaling);
 
 #endif

@@ -34,9 +34,9 @@ struct st_emitter {
     uint8_t update_phases; /* when updates run */
     struct {
         uint32_t page, from;
-    } held[ST_HELD_MAX]; /* downloads of gradients that go after the step's end */
+    } held[ST_HELD_MAX]; /* downloads of gradients that are deferred to after the step's end */
     uint32_t held_count;
-    struct st_op *op; /* begun last: a place in the list, or `dummy` once memory has run out */
+    struct st_op *op; /* the op begun last: in the list, or `dummy` once memory has run out */
     struct st_op dummy;
     bool no_memory;
 };
@@ -44,21 +44,21 @@ struct st_emitter {
 /* A run of micro-batches that goes through the layers together. */
 struct st_micros {
     uint32_t first, end; /* [first, end) */
-    bool opens, closes;  /* holds the step's first, its last micro-batch */
+    bool opens, closes;  /* contains the step's first, its last micro-batch */
 };
 
 /* --- emit.c --- */
 
-/* Begin an op; its indices and flags are the caller's to set, its operands follow in the order of its row.  Where memory has run
- * out it is a dummy that no list holds: emission goes on, and st_emit_program() says so at its end. */
+/* Begin an op; the caller sets its indices and flags, and adds its operands in the order of its row. If memory has run out it is
+ * a dummy that is in no list: emission continues, and st_emit_program() reports it at the end. */
 struct st_op *st_emit_op(struct st_emitter *e, enum st_op_kind kind, unsigned phases);
-/* An operand of the op begun last: how it is used and what it holds says the row. */
+/* Add an operand to the op begun last; the row says how it is used and what it holds. */
 void st_emit_operand(struct st_emitter *e, enum st_role role, uint32_t buffer, uint64_t index);
-/* An op that copies thing `index` from one buffer to another. */
+/* Emit an op that copies thing `index` from one buffer to another. */
 struct st_op *st_emit_copy(struct st_emitter *e, enum st_op_kind kind, unsigned phases, uint32_t from, uint32_t to,
                            uint64_t index, uint64_t bytes);
 
-/* The slot that holds `what`, or ST_NO_BUFFER; the next slot, which holds it from now on. */
+/* The slot that holds `what`, or ST_NO_BUFFER; take the next slot, which holds it from now on. */
 uint32_t st_pool_find(const struct st_pool *pool, uint32_t what);
 uint32_t st_pool_take(struct st_pool *pool, uint32_t what);
 void st_pool_forget(struct st_pool *pool);
@@ -72,11 +72,12 @@ bool st_emit_in_backward(const struct st_emitter *e);
 
 /* --- emit_update.c --- */
 
-/* A device buffer that holds page p's weights. */
+/* Get a device buffer that holds page p's weights. */
 uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases);
-/* A host buffer that holds them: the home, or a slot filled from the extent in the phases named (0: the caller fills it). */
+/* Get a host buffer that holds them: the home, or a slot that is filled from the extent in the given phases (0: the caller fills
+ * it). */
 uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases);
-/* Page p's updates, with its state and weights brought in and written back. */
+/* Emit page p's updates, and the ops that bring in its state and weights and write them back. */
 void st_emit_update(struct st_emitter *e, uint32_t p);
 /* State that the next cycle's updates need first is read during this cycle's backward. */
 void st_emit_read_ahead(struct st_emitter *e);
@@ -84,7 +85,7 @@ void st_emit_read_ahead(struct st_emitter *e);
 void st_emit_table_slice(struct st_emitter *e, uint32_t t);
 /* Is the lookup on the host while the table stays on the device?  Then its upload is left to st_emit_table_slice(). */
 bool st_emit_uploads_later(const struct st_emitter *e);
-/* What the slots hold is not known any more; but for page `but` on the device, if not ST_NO_PAGE. */
+/* Forget what the slots hold, except page `but` on the device, if not ST_NO_PAGE. */
 void st_emit_forget_weights(struct st_emitter *e, uint32_t but);
 /* Find out whether the first block goes ahead, and which chunks are read ahead. */
 void st_emit_order(struct st_emitter *e);
@@ -92,19 +93,19 @@ void st_emit_order(struct st_emitter *e);
 /* --- emit_activation.c --- */
 
 uint64_t st_emit_act_id(const struct st_emitter *e, uint32_t boundary, uint32_t micro);
-/* Where a boundary's activation is to be made; the boundary's activation, fetched if it is not on the device. */
+/* Buffer in which to compute a boundary's activation; the boundary's activation itself, fetched if it is not on the device. */
 uint32_t st_emit_act_fresh(struct st_emitter *e, uint32_t boundary, uint32_t micro);
 uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro, unsigned phases);
-/* Leave the checkpoint on its tier. */
+/* Store the checkpoint on its tier. */
 void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, uint32_t slot);
 
 /* --- emit_forward.c, emit_backward.c --- */
 
 void st_emit_forward(struct st_emitter *e, const struct st_micros *micros);
 void st_emit_backward(struct st_emitter *e, const struct st_micros *micros);
-/* What the lookup adds to the table's gradient, all micro-batches in order, and its one rounding. */
+/* Emit the lookup's part of the table's gradient, all micro-batches in order, and its one rounding. */
 void st_emit_table_backward(struct st_emitter *e);
-/* The downloads that backward held back. */
+/* Emit the downloads that backward deferred. */
 void st_emit_held(struct st_emitter *e);
 
 #endif

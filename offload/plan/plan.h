@@ -1,8 +1,8 @@
-/* offload/plan/plan.h - the one plan: what is decided, and the program that follows from it.
+/* offload/plan/plan.h - the plan: the decisions, and the program that follows from them.
  *
- * st_plan_make() is a pure function of workload, capacities and policy: no I/O, no threads, no tiers touched.  The
- * estimator (`strata plan`), the preflight check and the engine all use its result: the engine the program alone.  What is
- * foreseen of it stands apart (figures.h, simulate.h). */
+ * st_plan_make() is a pure function of workload, capacities and policy: no I/O, no threads, no tiers touched.  The estimator
+ * (`strata plan`), the preflight check and the engine all use its result; the engine uses only the program. Predictions about it
+ * are separate (figures.h, simulate.h). */
 #ifndef OFFLOAD_PLAN_PLAN_H
 #define OFFLOAD_PLAN_PLAN_H
 
@@ -19,13 +19,14 @@ struct st_plan_item {
     uint64_t bytes;
 };
 
-/* What is open where workload, machine and policy are given.  Candidates are compared as bytes: there is no padding. */
+/* The decisions that are open once workload, machine and policy are given.  Candidates are compared as bytes, so there is no
+ * padding. */
 struct st_decisions {
     enum st_accumulation accumulation; /* not AUTO */
     strata_tier activation_tier;
-    uint32_t kept_blocks;                                             /* top-most blocks whose internals are kept */
-    uint32_t kept_slices;                                             /* of the head, from the first on, whose logits are kept */
-    uint32_t resident_pages, cached_weight_pages, device_state_pages; /* counted from the bottom, as the next two */
+    uint32_t kept_blocks; /* top-most blocks whose internals are kept */
+    uint32_t kept_slices; /* tiles of the head, from the first on, whose logits are kept */
+    uint32_t resident_pages, cached_weight_pages, device_state_pages; /* counted from the bottom, like the next two */
     uint32_t cached_chunks;
     uint32_t device_accum_pages; /* horizontal accumulation: pages whose partial sums stay on the device */
     uint32_t streamed;           /* of ST_STREAMED_PARTS: the policy's, or what fits of it */
@@ -35,33 +36,33 @@ _Static_assert(sizeof(struct st_decisions) == 17 * sizeof(uint32_t), "no padding
 
 struct st_plan {
     struct st_program program;
-    struct st_capacity capacity; /* that it is made for */
+    struct st_capacity capacity; /* the capacity that it is made for */
     struct st_policy policy;
     struct st_decisions decided;
-    struct st_slots reserved;  /* decided.slots before pools that nothing uses were dropped */
-    struct st_plan_sums *sums; /* the planner's own */
+    struct st_slots reserved;  /* decided.slots before unused pools were dropped */
+    struct st_plan_sums *sums; /* used by the planner alone */
 
     bool fits;
-    uint64_t minimum[STRATA_TIER_COUNT];          /* what the smallest placement of this policy needs */
+    uint64_t minimum[STRATA_TIER_COUNT];          /* needed by the smallest placement of this policy */
     uint64_t fixed_bytes, rss_bytes_max;          /* with tables.h; host + cpu device + that */
-    struct st_plan_item items[ST_PLAN_ITEMS_MAX]; /* rows of the table: what lies where */
+    struct st_plan_item items[ST_PLAN_ITEMS_MAX]; /* rows of the table: what is placed where */
     uint32_t item_count;
 };
 
-/** Plan.  *out is set also on E_NOFIT (fits false; needed[] is the smallest placement's, so it says what is lacking);
- *  the error sentence names the tier, both figures and what would help.
+/** Plan.  *out is set also on E_NOFIT (fits is false, and needed[] is that of the smallest placement, so it shows what is
+ *  lacking); the error sentence names the tier, what is needed, what there is, and what would help.
  *  E_NOFIT: a tier lacks room.  E_INVAL: bad workload.  E_NOMEM. */
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                            const struct st_policy *policy);
 void st_plan_destroy(struct st_plan *plan);
 
-/** Prove the program sound (program.h), within the capacities.  E_INTERNAL with the first fault found. */
+/** Prove that the program is sound (program.h) and within the capacities.  E_INTERNAL with the first fault found. */
 strata_status st_plan_verify(const struct st_plan *plan);
 
-/** Rates are known now: on a device that is not the host, *plan is replaced by what is fastest at these rates, judged by the
- *  simulator: what is kept and what recomputed, the order of accumulation where it is AUTO, and with ST_STREAMED_AUTO the share
- *  of blocks whose state is streamed: none, the closed form's, or half, a quarter, ... of that.  Any of them gives the same
- *  bits.  After an error *plan is one of them still.  E_NOMEM. */
+/** Plan again with known rates: on a device that is not the host, *plan is replaced by the plan that the simulator judges fastest
+ *  at these rates: what is kept and what is recomputed, the order of accumulation where it is AUTO, and with ST_STREAMED_AUTO the
+ *  share of blocks whose state is streamed: none, the closed form's, or half, a quarter, ... of that.  Any of them gives the same
+ *  bits.  After an error *plan is still one of these plans.  E_NOMEM. */
 strata_status st_plan_balance(struct st_plan **plan, const struct st_machine *rates);
 
 #endif

@@ -1,15 +1,13 @@
-/* offload/plan/plan_internal.h - what the makers of a plan share.
+/* offload/plan/plan_internal.h - shared by the parts of the planner.
  *
  * plan.c         policy, chunks, the smallest placement, refusals; makes the plan
  * plan_remedy.c  what a refusal advises
  * plan_choose.c  candidates, judged by the simulator
- * plan_place.c   what lies where, given what is reserved: the least bytes moved
- * plan_traffic.c those bytes, from the decisions alone
+ * plan_place.c   placement, given the reserved slots: the fewest bytes moved plan_traffic.c those bytes, from the decisions alone
  * plan_predicates.c  what the decisions say of a page
  * plan_layout.c  from decisions to sizes, and to buffers
  * plan_balance.c which processor updates what
- * plan_sums.c    what makes both quick
- * emit*.c        the program (emit_internal.h) */
+ * plan_sums.c    sums that make both quick emit*.c        the program (emit_internal.h) */
 #ifndef OFFLOAD_PLAN_PLAN_INTERNAL_H
 #define OFFLOAD_PLAN_PLAN_INTERNAL_H
 
@@ -17,7 +15,7 @@
 
 #define ST_POOL_SLOTS_MAX 16u
 
-/* Slots of one kind, handed out round robin.  holds[]: what the emitter knows to be inside; ST_NO_BUFFER: nothing. */
+/* Slots of one kind, handed out round robin.  holds[]: what the emitter knows a slot to hold; ST_NO_BUFFER: nothing. */
 struct st_pool {
     uint32_t count, next;
     uint32_t buffer[ST_POOL_SLOTS_MAX];
@@ -25,7 +23,7 @@ struct st_pool {
     uint64_t used[ST_POOL_SLOTS_MAX]; /* time of last use, for the activation slots */
 };
 
-/* Where everything lies: buffer indices, valid when built. */
+/* Buffer indices of everything; valid once built. */
 struct st_layout {
     uint64_t needed[STRATA_TIER_COUNT];
     struct st_buffer_names at;
@@ -40,15 +38,15 @@ struct st_layout {
     struct st_pool small_weights, small_grads, small_rounded; /* one slot each, for the norm and the positions */
 };
 
-/* Sums over pages and chunks that no decision changes.  Pages alike that follow each other form a run: they are sized and
- * counted by one of them. */
+/* Sums over pages and chunks that no decision changes.  Consecutive equal pages form a run, of which only one is sized and
+ * counted. */
 struct st_plan_sums {
     uint32_t *run_first;     /* [page_count]: first page of the run that this page is in, */
     uint32_t *run_end;       /* [page_count]: first page after it */
-    uint64_t *state_bytes;   /* [chunk_count + 1]: of the chunks before this one, where they have state */
+    uint64_t *state_bytes;   /* [chunk_count + 1]: of the chunks before this one that have state */
     uint64_t *state_largest; /* [chunk_count + 1]: of one chunk, this or a later one */
     uint64_t *page_largest;  /* [page_count]: of one chunk of this page */
-    uint32_t lowest_block;   /* that backward must reach */
+    uint32_t lowest_block;   /* the lowest block that backward must reach */
 };
 strata_status st_plan_sums_make(struct st_plan *plan);
 void st_plan_sums_free(struct st_plan_sums *sums);
@@ -58,18 +56,18 @@ uint32_t st_plan_alike_end(const struct st_plan *plan, uint32_t page);
 /* Size (and with `build`, place) everything for the decisions in plan.  Without build no allocation is made. */
 strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool build);
 void st_layout_fini(struct st_layout *lay);
-/* The slots that its pools have: none where nothing needs them. */
+/* The slots of its pools; 0 if nothing needs them. */
 struct st_slots st_layout_slots(const struct st_layout *lay);
 
 /* Placement predicates, functions of the decisions alone. */
 bool st_place_resident(const struct st_plan *plan, uint32_t page);
 bool st_place_device_state(const struct st_plan *plan, uint32_t page);
-bool st_place_streamed(const struct st_plan *plan, uint32_t page);      /* its state comes to the device for the update */
+bool st_place_streamed(const struct st_plan *plan, uint32_t page);      /* its state is moved to the device for the update */
 bool st_place_device_update(const struct st_plan *plan, uint32_t page); /* either */
 enum st_where st_place_home(const struct st_plan *plan, uint32_t page); /* of its weights */
 bool st_place_table_resident(const struct st_plan *plan);               /* every slice */
 bool st_place_gather_on_host(const struct st_plan *plan);               /* the lookup */
-/* The final norm and the positions: they have slots of their own, so that no block's slot waits for them. */
+/* The final norm and the positions: they have their own slots, so that no block's slot waits for them. */
 bool st_place_is_small(const struct st_plan *plan, uint32_t page);
 bool st_place_is_table(const struct st_plan *plan, uint32_t page);
 bool st_place_trained(const struct st_plan *plan, uint32_t page);
@@ -79,38 +77,39 @@ uint32_t st_place_device_chunks(const struct st_plan *plan);
 /* Which chunks of the state are the cached ones (plan_spread.c): of those on NVMe, that many are put in host memory. */
 void st_plan_spread(struct st_plan *plan);
 
-/* What the decisions need of each tier; what of it lies above its configured tier. */
+/* Bytes that the decisions need on each tier, and how many of them are above their configured tier. */
 void st_plan_size(const struct st_plan *plan, uint64_t needed[STRATA_TIER_COUNT]);
 uint64_t st_plan_promoted(const struct st_plan *plan);
-/* Do the decisions fit the machine and the cache limit? */
+/* Whether the decisions fit the machine and the cache limit. */
 bool st_plan_allowed(const struct st_plan *plan);
-/* Largest value up to `high` of a decision with which they do; the decision is left there. */
+/* Set a decision to the largest value up to `high` with which they fit. */
 void st_plan_raise(struct st_plan *plan, uint32_t *decision, uint32_t high);
 
-/* Bytes of one steady step that depend on placement: weights, state, gradients, rows of the table; not activations. */
+/* Bytes of a steady step that depend on placement: weights, state, gradients, rows of the table; not activations. */
 struct st_moved {
-    uint64_t nvme, read;   /* read and written; read alone */
-    uint64_t link, upload; /* up and down; up alone */
+    uint64_t nvme, read;   /* read and written; only read */
+    uint64_t link, upload; /* up and down; only up */
 };
 void st_plan_moved(struct st_moved *moved, const struct st_plan *plan);
 
-/* Set what is resident, cached and updated on the device so that, with the slots, kept blocks and accumulators that the
- * decisions name, the least NVMe bytes move, and with those the least link bytes.  The decisions must be allowed with the
+/* Set what is resident, cached and updated on the device so that, with the slots, kept blocks and accumulators that the decisions
+ * name, the fewest NVMe bytes move, and among those placements the fewest link bytes.  The decisions must be allowed with the
  * smallest of all these. */
 void st_plan_place(struct st_plan *plan);
 
-/** About as many ops as its programs have, whatever the placement. */
+/** About the number of ops of its programs, whatever the placement. */
 uint64_t st_plan_ops_expected(const struct st_plan *plan);
 
 /* Lay out and write the program for the decisions. */
 strata_status st_plan_build(struct st_plan *plan);
-/* Decide on the smallest placement for this order of accumulation; plan->minimum: what it needs.  False: it does not fit. */
+/* Decide on the smallest placement for this order of accumulation; sets plan->minimum to what it needs.  False: it does not
+ * fit. */
 bool st_plan_smallest(struct st_plan *plan, enum st_accumulation order);
-/* In either order of accumulation, where it is open; if in none, left as the one that lacks less. */
+/* The same in either order of accumulation, if that is open; if neither fits, leaves the one that lacks less. */
 bool st_plan_smallest_fits(struct st_plan *plan);
-/* For a plan that lacks bytes of `tier`: what to change, as text.  Settings that are named have been tried, and fit. */
+/* For a plan that lacks bytes of `tier`: what to change, as text.  The settings that it names have been tried, and fit. */
 void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_tier tier);
-/* From the smallest placement to the plan: decide and build.  rates: what it is judged by; NULL: a nominal machine. */
+/* From the smallest placement to the plan: decide and build.  rates: the machine to judge by; NULL: a nominal machine. */
 strata_status st_plan_choose(struct st_plan *plan, const struct st_machine *rates);
 /* st_plan_make() with the judge's rates. */
 strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,

@@ -1,15 +1,15 @@
-/* offload/program/dispatch.h - which op goes next: a program's ops over its lanes, cycle by cycle.
+/* offload/program/dispatch.h - chooses the next op: takes a program's ops over its lanes, cycle by cycle.
  *
- * The engine starts what this hands out on real lanes, the simulator on a clock.  Both ask the same code, so that a prediction
- * and a run go through the program in the same order.
+ * The engine starts the ops that this hands out on real lanes, the simulator on a clock.  Both use the same code, so that a
+ * prediction and a run go through the program in the same order.
  *
- * A lane issues its ops in program order.  An op is ready when all that it waits for is done, and its own turn of the cycle
- * before. An op that the phase masks is done as soon as it is ready.  On a device that is the host one executor runs whatever is
- * not I/O, the earliest ready op first; on one with queues of its own each lane hands out what is ready, ST_JOBS_AHEAD ops beyond
- * the one that runs.  Waits only point backwards, so the earliest op that is not done can always proceed.
+ * A lane issues its ops in program order.  An op is ready when everything that it waits for is done, including its own run in the
+ * previous cycle.  An op that the phase masks is done as soon as it is ready.  On a device that is the host, one executor runs
+ * everything but I/O, the earliest ready op first; on a device with queues each lane hands out ready ops, up to ST_JOBS_AHEAD
+ * beyond the running one.  Waits only point backwards, so the earliest op that is not done can always proceed.
  *
- * Threads.  One asks and passes; an op may be finished on any thread.  st_dispatch_finish() stores done[op] (release), whoever
- * asks loads it (acquire) before it uses what the op made. */
+ * Threads.  One thread asks and passes; any thread may finish an op. st_dispatch_finish() stores done[op] (release); the asking
+ * thread loads it (acquire) before it uses the op's results. */
 #ifndef OFFLOAD_PROGRAM_DISPATCH_H
 #define OFFLOAD_PROGRAM_DISPATCH_H
 
@@ -22,34 +22,34 @@
 
 struct st_dispatch {
     const struct st_program *program; /* borrowed */
-    bool queues;                      /* executing lanes are queues of their own, which run in order */
+    bool queues;                      /* each executing lane is a queue, which runs in order */
     enum st_phase phase;              /* of the running cycle, */
     uint32_t cycle;                   /* counted from 1 */
-    uint32_t passed;                  /* ops of it that are handed out or masked */
+    uint32_t passed;                  /* ops of the cycle that were handed out or masked */
     struct {
         uint32_t next, end;   /* into lane_ops */
         uint32_t waits_met;   /* of the next op, from its first wait on */
-        bool ready;           /* all of them: what is done stays done */
-        uint32_t on, on_done; /* else the op that it waits for, until done[on] is that; NO_OP: not looked at yet */
+        bool ready;           /* all waits are met, which stays so within the cycle */
+        uint32_t on, on_done; /* else the op that it waits for, until done[on] equals on_done; NO_OP: not checked yet */
     } lanes[ST_LANE_COUNT];
     uint32_t *lane_ops;     /* [op_count], by lane */
     _Atomic uint32_t *done; /* [op_count]: last cycle in which the op finished */
 };
 
-/** Before the first cycle.  E_NOMEM.  Cost: st_dispatch_bytes(). */
+/** Initialise before the first cycle.  E_NOMEM.  Cost: st_dispatch_bytes(). */
 strata_status st_dispatch_init(struct st_dispatch *d, const struct st_program *program, bool queues);
 void st_dispatch_fini(struct st_dispatch *d);
-/** Memory that this takes for a program of so many ops. */
+/** Memory that this takes for a program of `ops` ops. */
 uint64_t st_dispatch_bytes(uint64_t ops);
 
 void st_dispatch_begin(struct st_dispatch *d, enum st_phase phase);
-/** Has every op of the cycle been passed?  Then the next one may begin, though ops may be under way. */
+/** Whether every op of the cycle has been passed.  Then the next cycle may begin, though ops may still be in flight. */
 static inline bool st_dispatch_over(const struct st_dispatch *d)
 {
     return d->passed == d->program->op_count;
 }
 
-/** The lane's next op; NO_OP: it has come to its end. */
+/** The lane's next op; NO_OP: the lane is at its end. */
 static inline uint32_t st_dispatch_head(const struct st_dispatch *d, uint32_t lane)
 {
     return d->lanes[lane].next == d->lanes[lane].end ? ST_NO_OP : d->lane_ops[d->lanes[lane].next];
@@ -59,13 +59,13 @@ static inline uint32_t st_dispatch_io(const struct st_dispatch *d, uint32_t lane
 {
     return d->lanes[lane].next - d->lanes[ST_LANE_READ_STATE - 1].end;
 }
-/** Is there nothing to do for this op in this phase?  Then it is done when passed. */
+/** Whether this op has nothing to do in this phase.  Then it is done when passed. */
 static inline bool st_dispatch_masked(const struct st_dispatch *d, uint32_t op)
 {
     return (d->program->ops[op].phases & d->phase) == 0;
 }
-/** The op that the lane's next one waits for; NO_OP: it is ready.  The lane has not come to its end.  The first looks at further
- *  waits, the second first at the one that was not met when it last looked. */
+/** The op that the lane's next one waits for; NO_OP: it is ready.  The lane must not be at its end.  The first checks further
+ *  waits, the second starts with the one that was not met last time. */
 uint32_t st_dispatch_look(struct st_dispatch *d, uint32_t lane);
 static inline uint32_t st_dispatch_blocker(struct st_dispatch *d, uint32_t lane)
 {
@@ -91,16 +91,16 @@ static inline uint32_t st_dispatch_ready(struct st_dispatch *d, uint32_t lane)
 /** The earliest next op of the executing lanes that is ready (masked ones too: pass them); NO_OP: none is. */
 uint32_t st_dispatch_pick(struct st_dispatch *d);
 
-/* Why compute stands still. */
+/* Why compute is waiting. */
 struct st_stall {
-    uint32_t op;       /* that cannot start; NO_OP: all lanes have come to their end */
-    uint32_t on;       /* what it waits for, through ops that have not been handed out themselves; NO_OP: nothing */
+    uint32_t op;       /* the op that cannot start; NO_OP: all lanes are at their end */
+    uint32_t on;       /* the op that it ultimately waits for, following ops that were not handed out themselves; NO_OP: none */
     enum st_lane lane; /* of `on` */
 };
 /** busy: lanes (bits) whose executor is at work; their own ops need not be asked what they wait for. */
 struct st_stall st_dispatch_stall(struct st_dispatch *d, uint32_t busy);
 
-/** Its turn is over: once a cycle, in any thread. */
+/** Mark the op as done in this cycle: once per cycle, on any thread. */
 void st_dispatch_finish(struct st_dispatch *d, uint32_t op);
 
 #endif

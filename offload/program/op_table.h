@@ -1,11 +1,11 @@
-/* offload/program/op_table.h - the instructions of a program, and what each kind of them is: one row.
+/* offload/program/op_table.h - the instructions of a program, with one row for each kind.
  *
- * Who writes, proves, runs, prices, traces or prints a program reads the row of an op's kind.  A new kind is a name in enum
- * st_op_kind, its row, the function that runs it (engine_ops.c) and the place that emits it (emit_*.c).
+ * Code that writes, verifies, runs, prices, traces or prints a program reads the row of an op's kind.  A new kind is a name in
+ * enum st_op_kind, its row, the function that runs it (engine_ops.c) and the place that emits it (emit_*.c).
  *
- * An op names what it touches, its operands, by the role they play in it.  In the program an operand is an access: a buffer, how
- * it is used and what it holds.  An op's accesses stand in the order of its row's operands, those that are not there left out;
- * the verifier proves that they match. */
+ * An op names the things that it touches, its operands, by their roles. In the program an operand is an access: a buffer, how it
+ * is used and what it holds. An op's accesses are in the order of its row's operands, without the absent ones; the verifier
+ * proves that they match. */
 #ifndef OFFLOAD_PROGRAM_OP_TABLE_H
 #define OFFLOAD_PROGRAM_OP_TABLE_H
 
@@ -22,7 +22,7 @@ enum st_lane {
     ST_LANE_UPLOAD,
     ST_LANE_DOWNLOAD,
     ST_LANE_UPDATE,        /* the host's */
-    ST_LANE_UPDATE_DEVICE, /* the device's, beside compute */
+    ST_LANE_UPDATE_DEVICE, /* updates on the device, in parallel with compute */
     ST_LANE_READ_STATE,    /* from here on I/O, */
     ST_LANE_READ_WEIGHT,
     ST_LANE_READ_ACTIVATION,
@@ -36,7 +36,7 @@ static inline bool st_lane_reads(uint32_t lane)
 {
     return lane == ST_LANE_READ_STATE || lane == ST_LANE_READ_WEIGHT || lane == ST_LANE_READ_ACTIVATION;
 }
-/* Its ops are transfers of the swap's thread. */
+/* Whether the lane's ops are transfers by the swap's thread. */
 static inline bool st_lane_is_io(uint32_t lane)
 {
     return st_lane_reads(lane) || lane == ST_LANE_WRITE;
@@ -46,7 +46,7 @@ static inline bool st_lane_is_io(uint32_t lane)
 struct st_traffic {
     uint64_t upload, download, read, write;
 };
-/* The link that a lane's ops move their bytes over; NULL: none. */
+/* The counter of the link over which a lane's ops move their bytes; NULL: none. */
 static inline uint64_t *st_traffic_of(struct st_traffic *traffic, uint32_t lane)
 {
     if (st_lane_is_io(lane))
@@ -85,7 +85,7 @@ enum st_op_kind {
     ST_OP_HEAD_NORM,
     ST_OP_HEAD_STATS,
     ST_OP_HEAD_LOSS,
-    ST_OP_HEAD_GRAD, /* the first of them begins backward */
+    ST_OP_HEAD_GRAD, /* the first one begins backward */
     ST_OP_HEAD_BACKWARD,
     ST_OP_BLOCK_BACKWARD,
     ST_OP_EMBED_BACKWARD,
@@ -94,15 +94,15 @@ enum st_op_kind {
     ST_OP_SCATTER_DEVICE, /* every micro-batch's gradients of rows into one slice's sum */
     ST_OP_DOWNLOAD_DACT,
     ST_OP_SCATTER_HOST, /* a micro-batch's gradients of rows into every slice's sum */
-    ST_OP_FINISH_GRAD,  /* a page's sum rounded, its norm taken */
+    ST_OP_FINISH_GRAD,  /* rounds a page's sum and computes its norm */
     ST_OP_FINISH_HOST,
     ST_OP_DOWNLOAD_GRAD,
     ST_OP_DOWNLOAD_SCALARS, /* the step's scalars, or the device's count of overflows */
-    ST_OP_END,              /* of the step: loss, norm, clip factor, skip */
+    ST_OP_END,              /* the end of the step: loss, norm, clip factor, skip */
     ST_OP_KIND_COUNT
 };
 
-/* What a buffer must hold when an op reads it, or holds after the op: checked by the verifier. */
+/* What a buffer must hold when an op reads it, or holds after the op; the verifier checks it. */
 enum st_content {
     ST_HOLDS_SCRATCH,
     ST_HOLDS_WEIGHT,
@@ -133,21 +133,21 @@ enum st_role {
     ST_ROLE_ACT,       /* input of the layer */
     ST_ROLE_ACT_OUT,   /* output of the layer */
     ST_ROLE_DACT,      /* gradient at the layer's boundary */
-    ST_ROLE_INTERNALS, /* what a layer's forward leaves for its backward */
+    ST_ROLE_INTERNALS, /* values that a layer's forward keeps for its backward */
     ST_ROLE_LOGITS,
     ST_ROLE_WORKSPACE,
     ST_ROLE_TOKENS,
     ST_ROLE_ROWS,
     ST_ROLE_SCALARS,
-    ST_ROLE_NORMS,     /* of pages whose sum the host finishes */
-    ST_ROLE_OVERFLOWS, /* weights that rounded to infinity on the device, ever */
+    ST_ROLE_NORMS,     /* norms of pages whose sum the host finishes */
+    ST_ROLE_OVERFLOWS, /* count of weights that rounded to infinity on the device since the start */
     ST_ROLE_COUNT
 };
 const char *st_role_name(enum st_role role);
 
 struct st_access {
     uint32_t buffer;
-    uint8_t mode;    /* st_access_mode; WRITE: old content does not matter */
+    uint8_t mode;    /* st_access_mode; WRITE: the old contents do not matter */
     uint8_t content; /* st_content */
     uint8_t role;    /* st_role */
     uint32_t index;  /* page, chunk, or layer-and-micro id */
@@ -155,14 +155,14 @@ struct st_access {
 
 struct st_wait {
     uint32_t op;
-    bool previous; /* that op of the previous cycle */
+    bool previous; /* the op of the previous cycle */
 };
 
 struct st_op {
     uint8_t kind, lane, phases;
-    bool first;                                /* sum or rows: nothing is there yet, start it */
+    bool first;                                /* of a sum or of rows: there is nothing yet, so start it */
     bool recompute;                            /* block backward: internals; head gradient: logits */
-    uint32_t page, chunk, block, micro, slice; /* as the row says; page else ST_NO_PAGE, the others else 0 */
+    uint32_t page, chunk, block, micro, slice; /* those that the row lists; otherwise page is ST_NO_PAGE and the others are 0 */
     uint32_t access_first, access_count;
     uint32_t wait_first, wait_count;
     uint64_t bytes; /* moved over the lane's link */
@@ -173,39 +173,39 @@ struct st_op {
 /* Indices that an op carries, as bits. */
 enum { ST_INDEX_PAGE = 1, ST_INDEX_CHUNK = 2, ST_INDEX_BLOCK = 4, ST_INDEX_MICRO = 8, ST_INDEX_SLICE = 16 };
 
-/* What an op does, and so what it costs (cost.c) and, where no function of its own is named, what runs it (engine_ops.c). */
+/* What an op does, which determines its cost (cost.c) and, unless it has its own function, what runs it (engine_ops.c). */
 enum st_work {
-    ST_WORK_SMALL,   /* nothing that counts, but for a sum that it starts */
+    ST_WORK_SMALL,   /* a negligible amount, except for a sum that it starts */
     ST_WORK_COPY,    /* bytes at its lane's rate */
-    ST_WORK_CALL,    /* the model's: FLOPs */
+    ST_WORK_CALL,    /* a call of the model: FLOPs */
     ST_WORK_UPDATE,  /* a chunk's parameters */
-    ST_WORK_ROUND,   /* a page's sum, read and rounded */
+    ST_WORK_ROUND,   /* reads and rounds a page's sum */
     ST_WORK_GATHER,  /* rows of the table */
     ST_WORK_SCATTER, /* gradients of rows */
 };
 
-/* What a copy, or the lookup, has to do with checksums where its weights, state or activations lie on NVMe. */
+/* What a copy or the lookup does with checksums if its weights, state or activations are on NVMe. */
 enum st_seal {
     ST_SEAL_NONE,
-    ST_SEAL_ARRIVES, /* reads them: they may be checked as soon as they are there, */
-    ST_SEAL_OPENS,   /* else by the op that is the first to use them */
-    ST_SEAL_CLOSES   /* brings what leaves for NVMe next: its checksums are made */
+    ST_SEAL_ARRIVES, /* reads data from NVMe, which may be checked as soon as it arrives, */
+    ST_SEAL_OPENS,   /* or else by the first op that uses it */
+    ST_SEAL_CLOSES   /* brings data that goes to NVMe next: its checksums are computed */
 };
 
-/* How an operand is used: a mode, or one of the op's flags decides. */
+/* How an operand is used: a fixed mode, or one decided by a flag of the op. */
 enum st_operand_use {
     ST_OPERAND_READ = ST_READ,
     ST_OPERAND_WRITE = ST_WRITE,
     ST_OPERAND_MODIFY = ST_MODIFY,
-    ST_OPERAND_ADD,   /* written by an op that is the first, modified by the others */
+    ST_OPERAND_ADD,   /* written by the first op, modified by the others */
     ST_OPERAND_REMAKE /* written by an op that recomputes, else read */
 };
-/* How many accesses it has. */
+/* How many accesses an operand has. */
 enum st_operand_times {
     ST_OPERAND_ONE,
-    ST_OPERAND_MAYBE,   /* one or none, as the plan has decided */
-    ST_OPERAND_TRAINED, /* one, and none where the op's page is frozen */
-    ST_OPERAND_KEPT,    /* one, and none where the op recomputes */
+    ST_OPERAND_MAYBE,   /* one or none, as the plan decides */
+    ST_OPERAND_TRAINED, /* one, or none if the op's page is frozen */
+    ST_OPERAND_KEPT,    /* one, or none if the op recomputes */
     ST_OPERAND_EACH     /* one for each slice of the table, or gradients of each micro-batch */
 };
 
@@ -236,7 +236,7 @@ struct st_op_index {
 /* The indices that an op carries, the widest first; returns how many. */
 uint32_t st_op_indices(const struct st_op *op, struct st_op_index out[ST_OP_INDICES_MAX]);
 
-/* Does this kind leave in ST_ROLE_TO what it finds in ST_ROLE_FROM? */
+/* Whether this kind copies ST_ROLE_FROM to ST_ROLE_TO unchanged. */
 bool st_op_copies(enum st_op_kind kind);
 /* The row's operand of this role; NULL: it has none. */
 const struct st_operand *st_operand_of(enum st_op_kind kind, enum st_role role);

@@ -1,4 +1,4 @@
-/* offload/program/policy.h - what a caller asks of a plan; the rest follows from workload and machine. */
+/* offload/program/policy.h - a caller's requests for a plan; everything else follows from workload and machine. */
 #ifndef OFFLOAD_PROGRAM_POLICY_H
 #define OFFLOAD_PROGRAM_POLICY_H
 
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Shares of blocks are counted in so many parts.  AUTO: 0, until st_plan_balance() knows better. */
+/* Unit for fractions of the blocks.  AUTO: 0, until st_plan_balance() decides. */
 #define ST_STREAMED_PARTS 64u
 #define ST_STREAMED_AUTO  UINT32_MAX
 
@@ -20,12 +20,12 @@ struct st_policy {
     strata_tier param_tier, optimizer_tier; /* slowest tier allowed for weights / for state */
     strata_tier activation_tier;            /* checkpoints: DEVICE, HOST, NVME, or COUNT for auto */
     enum st_activation_mode activations;
-    enum st_update_policy update;      /* AUTO: in_backward where nothing needs the whole norm first, else gated */
-    enum st_accumulation accumulation; /* AUTO: the one that is judged faster */
+    enum st_update_policy update;      /* AUTO: in_backward if nothing needs the whole norm first, else gated */
+    enum st_accumulation accumulation; /* AUTO: the one judged to be faster */
     bool forward_only;                 /* evaluation, generation: no gradients, no optimizer state */
     bool needs_norm;                   /* clipping or skipping: no update before the step's end */
     uint32_t streamed;                 /* share of the blocks with state elsewhere that the device updates; or ST_STREAMED_AUTO */
-    uint64_t cache;                    /* bytes that may lie above their configured tier; ST_AUTO_BYTES: as many as fit */
+    uint64_t cache;                    /* bytes that may be above their configured tier; ST_AUTO_BYTES: as many as fit */
     uint32_t moments;                  /* planes of the optimizer beside the master, 1 or 2; 0: 2 */
     enum st_moment_format moment_format;
     uint64_t chunk_elems; /* multiple of ST_NORM_BLOCK; 0: 4 Mi, more for huge models, */

@@ -1,7 +1,7 @@
-/* offload/program/program.h - a step as data: what lies where, and the list of ops that move and compute it.
+/* offload/program/program.h - a step as data: where everything is placed, and the list of ops that move and compute it.
  *
- * The planner writes it (plan.h); the verifier proves it, the simulator clocks it, the engine runs it.  None of them asks how it
- * came about: what they need to know of a page or a chunk stands here.
+ * The planner writes it (plan.h); the verifier proves it, the simulator times it, the engine runs it.  None of them depends on
+ * how it was made: all they need to know about a page or a chunk is here.
  *
  * Buffers.  Everything an op touches is a buffer: a region that holds one thing for the whole run, a slot that holds
  * one thing for a while, or an extent on NVMe.  An op lists its accesses (op_table.h); what it waits for follows from them.
@@ -10,8 +10,8 @@
  * still waits for what it would have waited for, so that slot reuse stays ordered.
  *   PROLOGUE  first step after a start or a flush: no update is pending
  *   BODY      every further step
- *   EPILOGUE  flush: the pending updates alone
- *   EVAL      forward alone
+ *   EPILOGUE  flush: only the pending updates
+ *   EVAL      only forward
  * A wait names an op earlier in this cycle, or any op of the previous one. */
 #ifndef OFFLOAD_PROGRAM_PROGRAM_H
 #define OFFLOAD_PROGRAM_PROGRAM_H
@@ -24,7 +24,8 @@
 
 #define ST_EXTENT_ALIGN 4096u /* alignment of extents and of their slots */
 
-/* Where the fp32 master lives: split over weight and low half (bf16), a plane of its own (fp16), or the weight itself (fp32). */
+/* How the fp32 master is stored: split over weight and low half (bf16), in its own plane (fp16), or as the weight itself
+ * (fp32). */
 enum st_master { ST_MASTER_SPLIT, ST_MASTER_FULL, ST_MASTER_WEIGHT };
 /* How a group that is stored so has it. */
 static inline enum st_master st_master_of(strata_dtype format)
@@ -37,7 +38,7 @@ static inline size_t st_master_width(enum st_master master)
     return master == ST_MASTER_SPLIT ? 2 : master == ST_MASTER_FULL ? 4 : 0;
 }
 
-/* Where a thing is between its uses.  STREAMED: nowhere of its own on the device, a slot there holds it for each use. */
+/* Where a thing is between its uses.  STREAMED: it has no fixed place on the device; a slot there holds it for each use. */
 enum st_where {
     ST_WHERE_DEVICE = STRATA_TIER_DEVICE,
     ST_WHERE_HOST = STRATA_TIER_HOST,
@@ -46,7 +47,7 @@ enum st_where {
     ST_WHERE_NONE
 };
 
-/* Planes of one chunk's state, side by side from its buffer's start; each starts at a multiple of 64 bytes. */
+/* Planes of one chunk's state, one after the other from its buffer's start; each starts at a multiple of 64 bytes. */
 struct st_chunk {
     uint32_t page;
     enum st_group_kind group;
