@@ -18,11 +18,11 @@
  *
  * Order   create, load, then any other call. A call out of order returns STRATA_E_INVAL and changes nothing.
  * Thread  One call at a time on one handle, from any thread; only strata_engine_cancel() may be called at any time. Engines are
- * independent, each with threads of its own; running two at once is slower than one after the other.
+ *         independent, each with threads of its own; running two at once is slower than one after the other.
  * Errors  A call that fails while the engine runs (I/O, numerics, a cancel) ends it: transfers drain, the sentence is in
- * strata_last_error(), further calls return the same status, and the engine can only be destroyed. Where a function says that
- * nothing has run, the engine stays usable. Signals The library handles none; strata/strata.h says what a program that handles
- * signals must do for the library's threads.
+ *         strata_last_error(), further calls return the same status, and the engine can only be destroyed. Where a function says
+ *         that nothing has run, the engine stays usable.
+ * Signals The library handles none; strata/strata.h says what a program that handles signals must do for the library's threads.
  * Exit    A process that ends without strata_engine_destroy() or strata_abandon() leaves swap files behind; the next run
  *         removes them. */
 #ifndef STRATA_ENGINE_H
@@ -55,11 +55,15 @@ struct strata_engine_opts {
  * @param plan    shared: may be destroyed from here on.  One engine at a time for a model
  * @param opts    copied; NULL: all defaults
  *
- * @return STRATA_E_INVAL       an argument is NULL, the plan does not fit or was made for another use (STRATA_USE_PLAN), the
- * model has an engine, or opts_size is none of any version STRATA_E_NOFIT       a disk lacks the space STRATA_E_NOMEM memory that
- * the system does not give, or no thread STRATA_E_DEVICE_OOM  the same of the device STRATA_E_INPUT       a directory for swap
- * files that cannot be used STRATA_E_NOSYS       an I/O method or instruction set that the configuration names and this machine
- * lacks STRATA_E_IO */
+ * @return STRATA_E_INVAL       an argument is NULL, the plan does not fit or was made for another use (STRATA_USE_PLAN),
+ *                              the model has an engine, or no version has this opts_size
+ *         STRATA_E_NOFIT       a disk lacks the space
+ *         STRATA_E_NOMEM       the system does not give the memory, or no thread
+ *         STRATA_E_DEVICE_OOM  the device does not give the memory
+ *         STRATA_E_INPUT       a directory for swap files cannot be used
+ *         STRATA_E_NOSYS       this machine lacks an I/O method or instruction set that the configuration names
+ *         STRATA_E_IO
+ */
 STRATA_API strata_status strata_engine_create(struct strata_engine **engine, struct strata_plan *plan,
                                               const struct strata_engine_opts *opts);
 
@@ -71,7 +75,8 @@ STRATA_API strata_status strata_engine_create(struct strata_engine **engine, str
  *         STRATA_E_INPUT      a file of the model is damaged, or changed since the model was opened
  *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() requested it
  *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM, STRATA_E_NUMERICS
- *         After a failure nothing is loaded. */
+ *         After a failure nothing is loaded.
+ */
 STRATA_API strata_status strata_engine_load(struct strata_engine *engine);
 
 #define STRATA_LANES_MAX 16u
@@ -105,7 +110,8 @@ STRATA_API const char *strata_lane_name(uint32_t lane);
  *
  * @param lr  0..1e3
  *
- * @return STRATA_E_INVAL  engine is NULL, or lr is outside its range: the old one stays */
+ * @return STRATA_E_INVAL  engine is NULL, or lr is outside its range: the old one stays
+ */
 STRATA_API strata_status strata_engine_set_lr(struct strata_engine *engine, double lr);
 
 /**
@@ -123,14 +129,16 @@ STRATA_API strata_status strata_engine_set_lr(struct strata_engine *engine, doub
  *         STRATA_E_CORRUPT    data read from the drive is not what was written
  *         STRATA_E_DEVICE_OOM, STRATA_E_NOSYS, STRATA_E_INTERNAL  the device's library failed
  *
- * Numerics  the same bits whatever the budgets, tiers, threads and I/O method. */
+ * Numerics  the same bits whatever the budgets, tiers, threads and I/O method.
+ */
 STRATA_API strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
                                             struct strata_step *result);
 
 /**
  * Run updates that the schedule has deferred to the next step. Functions that read weights do so by themselves.
  *
- * @return as strata_engine_step() */
+ * @return as strata_engine_step()
+ */
 STRATA_API strata_status strata_engine_flush(struct strata_engine *engine);
 
 /**
@@ -140,7 +148,8 @@ STRATA_API strata_status strata_engine_flush(struct strata_engine *engine);
  * @param loss_sum         out: summed over targets that are not below 0
  * @param targets_seen     out: the number of those targets
  *
- * @return as strata_engine_step() */
+ * @return as strata_engine_step()
+ */
 STRATA_API strata_status strata_engine_eval(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
                                             double *loss_sum, uint64_t *targets_seen);
 
@@ -160,9 +169,10 @@ struct strata_eval {
  *
  * @return STRATA_E_INVAL      an argument is NULL, nothing is loaded, or the data was opened for another length of sequences
  *         STRATA_E_CANCELLED  requested by the model's progress function (the engine stays usable) or by strata_engine_cancel()
- *         (it does not)
+ *                             (it does not)
  *         STRATA_E_NOMEM      no memory for the tokens of a step: nothing has run
- *         otherwise as strata_data_read() and strata_engine_eval() */
+ *         otherwise as strata_data_read() and strata_engine_eval()
+ */
 STRATA_API strata_status strata_engine_eval_data(struct strata_engine *engine, const struct strata_data *data,
                                                  struct strata_eval *result);
 
@@ -175,8 +185,11 @@ STRATA_API strata_status strata_engine_eval_data(struct strata_engine *engine, c
  *                  at most strata_model_info.cache_tokens
  * @param logits    [vocab] f32, out: of the token after the last one
  *
- * @return STRATA_E_INVAL  an argument is NULL or out of range, nothing is loaded, or the model is for another use: nothing has
- * run STRATA_E_INPUT  a token outside the vocabulary: nothing has run otherwise as strata_engine_step() */
+ * @return STRATA_E_INVAL  an argument is NULL or out of range, nothing is loaded, or the model was opened for another use:
+ *                         nothing has run
+ *         STRATA_E_INPUT  a token outside the vocabulary: nothing has run
+ *         otherwise as strata_engine_step()
+ */
 STRATA_API strata_status strata_engine_forward(struct strata_engine *engine, const int32_t *tokens, uint32_t count,
                                                uint32_t position, float *logits);
 
@@ -184,7 +197,8 @@ STRATA_API strata_status strata_engine_forward(struct strata_engine *engine, con
  * Check whether the trained weights are worth keeping.
  *
  * @return STRATA_E_NUMERICS  every step was skipped, or the loss of the last one is not finite; the sentence says what to try
- *         STRATA_E_INVAL     engine is NULL */
+ *         STRATA_E_INVAL     engine is NULL
+ */
 STRATA_API strata_status strata_engine_check(const struct strata_engine *engine);
 
 /** Options of an export.  Begin with STRATA_EXPORT_OPTS_INIT, or pass NULL. */
@@ -214,7 +228,8 @@ STRATA_API strata_status strata_export_check(const char *dir, const struct strat
  * @return STRATA_E_INVAL  an argument is NULL, or no version has this opts_size
  *         STRATA_E_INPUT  it holds a model and `overwrite` is false, it cannot be written, or another run writes there
  *         STRATA_E_NOSPC  the disk lacks the space
- *         STRATA_E_NOMEM, STRATA_E_IO */
+ *         STRATA_E_NOMEM, STRATA_E_IO
+ */
 STRATA_API strata_status strata_export_open(struct strata_export **out, struct strata_model *model, const char *dir,
                                             const struct strata_export_opts *opts);
 
@@ -226,8 +241,10 @@ STRATA_API strata_status strata_export_open(struct strata_export **out, struct s
  * @return STRATA_E_NUMERICS  a weight is not finite: nothing is written.  The sentence names the tensor
  *         STRATA_E_INVAL     an argument is NULL, nothing is loaded, or `out` is another model's
  *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_INPUT  what failed.  Weights that are on the disk and cannot take their name stay
- *                            beside it, and the sentence says where; so it does where the model is whole and a power cut may take
- *                            it.  A model that was to be replaced is still whole, or the new one is */
+ *                                                      beside it, and the sentence says where; so it does where the model is
+ *                                                      whole and a power cut may take it.  A model that was to be replaced is
+ *                                                      still whole, or the new one is
+ */
 STRATA_API strata_status strata_engine_export(struct strata_engine *engine, struct strata_export *out);
 
 /** Remove the unfinished files; NULL is fine. */
@@ -237,10 +254,11 @@ STRATA_API void strata_export_abort(struct strata_export *out);
  * Digests of weights and of optimizer state, XXH3-128, in parameter order wherever they are stored; flushes first.
  *
  * @param weights, state  [33] out: 32 hex digits and a NUL; the digest of the weights is the one that `strata digest DIR` prints
- *   for their export
+ *                        for their export
  *
  * @return STRATA_E_INVAL  an argument is NULL, or nothing is loaded
- *         otherwise as strata_engine_step() */
+ *         otherwise as strata_engine_step()
+ */
 STRATA_API strata_status strata_engine_digest(struct strata_engine *engine, char weights[33], char state[33]);
 
 /** What an engine runs on, and what it has done. */
@@ -273,8 +291,8 @@ STRATA_API void strata_engine_destroy(struct strata_engine *engine);
 /** Remove the swap files and unfinished exports of all engines, for a process that ends at once: call _exit() right after it,
  *  without any other call of the library.
  *
- *  Thread  any, while other threads are in the library.  Not in a signal handler: it waits a few seconds at most for files that
- *  are being created. */
+ *  Thread  any, while other threads are in the library.  Not in a signal handler: it waits a few seconds at most for files
+ *          that are being created. */
 STRATA_API void strata_abandon(void);
 
 #ifdef __cplusplus

@@ -19,8 +19,7 @@ struct st_trace;
 
 /* How gradients become updates. */
 struct st_training_opts {
-    struct st_optimizer
-        optimizer; /* its lr, betas and momentum apply until st_engine_set_lr() and st_engine_set_betas() change them */
+    struct st_optimizer optimizer;  /* its lr, betas and momentum apply until st_engine_set_...() changes them */
     struct st_loss_scaling scaling; /* fp16 alone */
     double clip_norm;               /* gradients with a larger norm are scaled down to it; 0: off */
     bool skip_overflow;             /* skip the update if a gradient is not finite; always so with fp16 */

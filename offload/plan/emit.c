@@ -157,7 +157,7 @@ static void end_of_step(struct st_emitter *e)
     st_emit_operand(e, ST_ROLE_OVERFLOWS, e->lay->at.overflows_host, 0);
 }
 
-/* At a cycle's start the state slots hold what the previous backward read ahead; nothing else is known to be anywhere. */
+/* At a cycle's start the state slots hold what the previous backward read ahead; the contents of all other slots are unknown. */
 static void forget_slots(struct st_emitter *e)
 {
     struct st_pool *states = &e->lay->states;
@@ -182,7 +182,7 @@ static void emit_pass(struct st_emitter *e, const struct st_micros *micros)
     st_emit_forward(e, micros);
     if (e->plan->policy.forward_only)
         return;
-    /* A step's traffic is the schedule's, not what slots happen to hold: each pass brings its weights in. */
+    /* A step's traffic must depend on the schedule, not on what slots happen to hold, so each pass brings its weights in. */
     st_emit_forget_weights(e, ST_NO_PAGE);
     if (st_emit_gated(e) && micros->closes)
         st_emit_read_ahead(e);
@@ -190,7 +190,8 @@ static void emit_pass(struct st_emitter *e, const struct st_micros *micros)
     st_emit_forget_weights(e, ST_NO_PAGE);
 }
 
-/* Vertical: all micro-batches go through a layer together.  Horizontal: one goes through all layers, then the next. */
+/* Vertical: all micro-batches go through a layer together.  Horizontal: one micro-batch goes through all layers, then the
+ * next. */
 static void emit_cycle(struct st_emitter *e)
 {
     const struct st_workload *w = &e->program->workload;
@@ -217,7 +218,7 @@ static void emit_cycle(struct st_emitter *e)
         st_emit_update(e, p);
 }
 
-/* What the lists grew beyond their end: a plan keeps them as long as it lives. */
+/* Frees the unused ends of the lists, since a plan keeps them as long as it lives. */
 static void trim(void **array, uint32_t count, size_t size)
 {
     void *trimmed = count > 0 ? realloc(*array, (size_t)count * size) : NULL;

@@ -12,7 +12,7 @@ static bool trained(const struct st_emitter *e, uint32_t p)
     return e->program->pages[p].grad != ST_WHERE_NONE;
 }
 
-/* The device buffer that page p's gradient is summed in for these micro-batches. */
+/* The device buffer in which page p's gradient is summed for these micro-batches. */
 static uint32_t open_sum(struct st_emitter *e, uint32_t p, const struct st_micros *micros)
 {
     const struct st_page_place *place = &e->program->pages[p];
@@ -29,7 +29,7 @@ static uint32_t open_sum(struct st_emitter *e, uint32_t p, const struct st_micro
     return slot;
 }
 
-/* The op begun last, of micro-batch m, adds to page p's sum; the step's first one starts it. */
+/* Makes the op begun last, of micro-batch m, add to page p's sum; the step's first micro-batch starts the sum. */
 static void add_to_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t m)
 {
     if (sum == ST_NO_BUFFER)
@@ -43,8 +43,8 @@ static void sum_to_host(struct st_emitter *e, uint32_t p, uint32_t sum)
     st_emit_copy(e, ST_OP_DOWNLOAD_ACCUM, BACKWARD, sum, e->program->pages[p].accum_region, p, st_emit_sum_bytes(e, p))->page = p;
 }
 
-/* The last gradients to leave wait until after the step's end: before it, the download lane would bring them ahead of what the
- * norm waits for, and their own updates come later anyway.  Each holds its slot for so long. */
+/* The last gradients to leave wait until after the step's end: before it, the download lane would bring them ahead of the data
+ * that the norm waits for, and their own updates come later anyway. Each holds its slot until then. */
 static bool held_back(const struct st_emitter *e, uint32_t p)
 {
     const struct st_workload *w = &e->program->workload;
@@ -65,7 +65,8 @@ void st_emit_held(struct st_emitter *e)
     e->held_count = 0;
 }
 
-/* Round once, take the norm, send it where the update will be; then update, where nothing has to be waited for. */
+/* Rounds once, computes the norm, and sends the gradient to where the update will be; then updates, if the update need not
+ * wait. */
 static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
 {
     const struct st_program *program = e->program;
@@ -92,7 +93,7 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
         st_emit_update(e, p);
 }
 
-/* What happens to page p's sum when these micro-batches are through it.  The table's stays open for the lookup's gradients. */
+/* Deals with page p's sum after these micro-batches.  The table's stays open for the lookup's gradients. */
 static void close_sum(struct st_emitter *e, uint32_t p, uint32_t sum, const struct st_micros *micros)
 {
     const struct st_page_place *place = &e->program->pages[p];

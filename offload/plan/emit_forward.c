@@ -65,7 +65,7 @@ static void embed_forward(struct st_emitter *e, const struct st_micros *micros)
     }
 }
 
-/* The first block's update and upload run beside the table's, which the host looks up meanwhile. */
+/* The first block's update and upload run in parallel with the table's, while the host does the look-ups. */
 static void first_block_ahead(struct st_emitter *e, const struct st_micros *micros)
 {
     const uint32_t p = e->program->workload.block_first;
@@ -77,7 +77,7 @@ static void first_block_ahead(struct st_emitter *e, const struct st_micros *micr
     (void)st_emit_device_weight(e, p, FORWARD);
 }
 
-/* A table that stays on the device follows piece by piece; the head is the first that needs it. */
+/* A table that stays on the device is uploaded piece by piece; the head is the first to need it. */
 static void table_after_block(struct st_emitter *e, const struct st_micros *micros, uint32_t b)
 {
     const struct st_workload *w = &e->program->workload;

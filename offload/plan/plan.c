@@ -1,6 +1,6 @@
-/* plan.c - from workload, machine and policy to a plan: chunks, the smallest placement the policy allows, what does not fit.
+/* plan.c - makes a plan from workload, machine and policy: chunks, the smallest placement that the policy allows, and refusals.
  *
- * Spare memory is spent in plan_choose.c, by candidates that plan_place.c completes. */
+ * plan_choose.c spends the spare memory, with candidates that plan_place.c completes. */
 #include "offload/optim/optimizer.h"
 #include "offload/plan/plan_internal.h"
 #include "offload/program/tables.h"
@@ -16,14 +16,14 @@
 
 /* Code, libraries, oneDNN's code and scratch, thread stacks. */
 #define FIXED_BYTES_DEFAULT (96ull << 20)
-/* Chunks: the size grows with the model so that there are at most so many. */
+/* The chunk size grows with the model, so that there are at most this many chunks. */
 #define CHUNK_ELEMS_DEFAULT (4ull << 20)
 #define CHUNKS_MOST         16384u
 #define OPS_MAX             (1u << 20)
 
 /* --- chunks --- */
 
-/* A function of the workload and the upper limit alone. */
+/* The chunk size; depends only on the workload and the upper limit. */
 static uint64_t automatic_chunk(const struct st_workload *w, uint64_t most)
 {
     uint64_t elems = CHUNK_ELEMS_DEFAULT;
@@ -100,7 +100,7 @@ void st_plan_size(const struct st_plan *plan, uint64_t needed[STRATA_TIER_COUNT]
 {
     struct st_layout lay;
 
-    (void)st_layout_make(&lay, (struct st_plan *)plan, false); /* sizing touches nothing */
+    (void)st_layout_make(&lay, (struct st_plan *)plan, false); /* sizing does not change the plan */
     memcpy(needed, lay.needed, sizeof(lay.needed));
 }
 
@@ -115,7 +115,7 @@ static bool fits(const struct st_plan *plan)
     return true;
 }
 
-/* Weights of one page above their tier? */
+/* Whether weights of the page are above their configured tier. */
 static bool page_promoted(const struct st_plan *plan, uint32_t p)
 {
     if (plan->policy.param_tier == STRATA_TIER_DEVICE)
@@ -153,9 +153,9 @@ static void decide_smallest(struct st_plan *plan, enum st_accumulation order)
 
     plan->decided = (struct st_decisions){
         .accumulation = order,
-        .activation_tier = policy->forward_only /* two boundaries that take turns */ ? STRATA_TIER_DEVICE
-                           : policy->activation_tier == STRATA_TIER_COUNT            ? STRATA_TIER_HOST
-                                                                                     : policy->activation_tier,
+        .activation_tier = policy->forward_only /* two boundaries used in turn */ ? STRATA_TIER_DEVICE
+                           : policy->activation_tier == STRATA_TIER_COUNT         ? STRATA_TIER_HOST
+                                                                                  : policy->activation_tier,
         .kept_blocks = policy->activations == ST_ACT_KEPT ? w->block_count : 0,
         .resident_pages = policy->param_tier == STRATA_TIER_DEVICE ? w->page_count : 0,
         .device_state_pages = state_stays ? w->page_count : 0,
@@ -194,7 +194,7 @@ static strata_status does_not_fit(const struct st_plan *plan)
         return st_error(STRATA_E_NOFIT, "does not fit: %s needs %s at least, %s allowed: %s", tier_words[t],
                         st_size_text(needed, plan->program.needed[t]), st_size_text(have, plan->capacity.bytes[t]), remedy);
     }
-    return st_error(STRATA_E_INTERNAL, "plan: nothing lacks, yet nothing fits");
+    return st_error(STRATA_E_INTERNAL, "plan: no tier lacks room, yet nothing fits");
 }
 
 /* --- make --- */
@@ -211,7 +211,7 @@ static void size_process(struct st_plan *plan)
         plan->rss_bytes_max += plan->program.needed[STRATA_TIER_DEVICE];
 }
 
-/* What the program's readers need to know of the decisions. */
+/* Copies into the program what its readers need to know about the decisions. */
 static void tell_program(struct st_plan *plan)
 {
     plan->program.forward_only = plan->policy.forward_only;
@@ -220,7 +220,7 @@ static void tell_program(struct st_plan *plan)
     plan->program.kept_blocks = plan->decided.kept_blocks;
 }
 
-/* The slots that pools of the decided layout have are fewer where nothing needs them. */
+/* Pools of the decided layout that nothing needs have fewer slots. */
 strata_status st_plan_build(struct st_plan *plan)
 {
     struct st_layout lay;
@@ -240,8 +240,8 @@ strata_status st_plan_build(struct st_plan *plan)
     return st;
 }
 
-/* Host memory is too small for what the configuration puts there, but a faster tier may take some: as few pages' state on the
- * device as will do. */
+/* If host memory is too small for what the configuration puts there, the device may take some: the state of as few pages as will
+ * do. */
 static bool lift_state(struct st_plan *plan)
 {
     const struct st_policy *policy = &plan->policy;
@@ -269,7 +269,7 @@ static bool fits_somehow(struct st_plan *plan)
     return true;
 }
 
-/* Checkpoints that may lie on either tier: the host first, else the device. */
+/* Checkpoints that may be on either tier go to the host first, else to the device. */
 bool st_plan_smallest(struct st_plan *plan, enum st_accumulation order)
 {
     decide_smallest(plan, order);
@@ -292,7 +292,7 @@ static uint64_t lacking(const struct st_plan *plan)
     return sum;
 }
 
-/* In either order of accumulation, where it is open; if in none, left as the one that lacks less. */
+/* Tries either order of accumulation, if that is open; if neither fits, leaves the one that lacks less. */
 bool st_plan_smallest_fits(struct st_plan *plan)
 {
     const enum st_accumulation asked = plan->policy.accumulation;
@@ -310,7 +310,7 @@ bool st_plan_smallest_fits(struct st_plan *plan)
     return false;
 }
 
-/* What "auto" means where nothing is to be chosen, and what a forward pass alone has no use for. */
+/* Resolves "auto" where there is no choice, and drops what a forward-only run does not use. */
 static void resolve_policy(struct st_policy *policy, const struct st_workload *w)
 {
     if (policy->update == ST_UPDATE_AUTO)
@@ -319,7 +319,7 @@ static void resolve_policy(struct st_policy *policy, const struct st_workload *w
         policy->accumulation = ST_ACCUMULATE_VERTICAL;
 }
 
-/* A program is made, verified and simulated op by op: what would take minutes is refused before anything loops over it. */
+/* A program is written, verified and simulated op by op, so one that would take minutes is refused before any such loop. */
 static strata_status check_ops(const struct st_plan *plan)
 {
     const uint64_t ops = st_plan_ops_expected(plan);
@@ -361,7 +361,7 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
     if (!st_plan_smallest_fits(plan)) {
         st_plan_size(plan, plan->program.needed);
         tell_program(plan);
-        size_process(plan); /* without a program, which there is not */
+        size_process(plan); /* without a program, since there is none */
         *out = plan;
         return does_not_fit(plan);
     }
@@ -382,7 +382,7 @@ strata_status st_plan_verify(const struct st_plan *plan)
         return st_error(STRATA_E_INTERNAL, "verify: the plan does not fit");
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
         if (plan->program.needed[t] > plan->capacity.bytes[t])
-            return st_error(STRATA_E_INTERNAL, "verify: tier %d has not the room that is needed", t);
+            return st_error(STRATA_E_INTERNAL, "verify: tier %d lacks the room that is needed", t);
     return st_program_verify(&plan->program);
 }
 

@@ -1,21 +1,21 @@
 /* plan_balance.c - which processor updates what, once rates are known: the share of the state that is streamed to the device.
  *
- * An update on the host reads and writes state and weight in host memory, where also the gradient arrives and is read and the new
- * weight leaves from and was kept: 2 (s + w) + 4 w bytes per parameter, at the host's rate of updates.  One on the device leaves
- * 2 (s + w) to host memory, and s more bytes each way to the link beside the weight's.  With a share x on the device
+ * An update on the host reads and writes state and weight in host memory; there, too, the gradient arrives and is read, and the
+ * new weight is kept and sent out: 2 (s + w) + 4 w bytes per parameter, at the host's rate of updates.  One on the device leaves
+ * 2 (s + w) to host memory, and s more bytes each way to the link, in addition to the weight's.  With a share x on the device
  *     t(x) = max(((1 - x) host + x streamed) / D, (w + s x) / B)
- * is least where both are equal.  Compute may hide some of that: this share and smaller ones are taken only if a simulated step
- * is shorter.  The same rates judge what is kept and in which order micro-batches go, which a nominal machine had chosen before.
- */
+ * is least where both are equal. Compute may hide some of that, so this share or a smaller one is used only if a simulated step
+ * is shorter. The same rates also judge what is kept and the order of micro-batches, which were first chosen for a nominal
+ * machine. */
 #include "offload/plan/plan_internal.h"
 
 #include "offload/simulate/simulate.h"
 
 #include <math.h>
 
-#define WORTH 0.99 /* of the step without: less gained is not worth the bytes */
+#define WORTH 0.99 /* of the step without it: a smaller gain is not worth the bytes */
 
-/* Bytes of host memory that pass for one parameter. */
+/* Bytes of host memory traffic for one parameter. */
 struct passes {
     double host, streamed; /* updated by the host; streamed to the device */
     double weight, state;  /* of these, each way over the link */
@@ -63,7 +63,7 @@ static strata_status step_seconds(double *seconds, const struct st_plan *plan, c
     return st;
 }
 
-/* Replace *plan by the fastest one with this share streamed, if its step is worth its bytes beside *best, which it then is. */
+/* Replace *plan by the fastest one with this share streamed, if its step is enough shorter than *best; updates *best then. */
 static strata_status take_if_faster(struct st_plan **plan, double *best, const struct st_machine *rates, uint32_t share)
 {
     struct st_policy policy = (*plan)->policy;

@@ -1,10 +1,11 @@
-/* plan_choose.c - how spare memory is divided: a few candidates, completed in closed form, judged by the simulator.
+/* plan_choose.c - divides spare memory: completes a few candidates in closed form, and the simulator judges them.
  *
- * A candidate reserves slots to prefetch into and blocks whose activations are kept; what is left goes to the placement that
- * moves least (plan_place.c), and what that leaves to more slots and kept blocks; both orders of accumulation, where that is
- * open.  The judge simulates each program on a nominal machine, in which compute, update, disk and both links take equally long
- * for the smallest placement (updates and copies little, where the device is the host): no measurement enters, so that the same
- * plan is made everywhere.  Only a device that is not the host is judged once more, when its rates are known (plan_balance.c). */
+ * A candidate reserves slots to prefetch into and blocks whose activations are kept; the rest goes to the placement that moves
+ * the fewest bytes (plan_place.c), and what that leaves goes to more slots and kept blocks. Both orders of accumulation are tried
+ * if that is open. The judge simulates each program on a nominal machine, on which compute, update, disk and both links take
+ * equally long for the smallest placement (updates and copies less, if the device is the host): no measurement enters, so that
+ * the plan is the same everywhere. Only for a device that is not the host is the choice made again when its rates are known
+ * (plan_balance.c). */
 #include "offload/plan/plan_internal.h"
 
 #include "core/base/error.h"
@@ -14,18 +15,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPS_JUDGED  60000u /* larger programs: the first candidate, unjudged */
+#define OPS_JUDGED  60000u /* larger programs get the first candidate without a judgement */
 #define TIE         1.005  /* simulated seconds within this are equal */
-#define STATE_SLOTS 8u     /* that leftovers are spent on */
+#define STATE_SLOTS 8u     /* the most that leftovers are spent on */
 #define QUARTERS    4u
 
 struct reserve {
     uint8_t weights, grads, acts, host_acts, states, host_weights, streamed_states; /* slots */
-    uint8_t kept;          /* quarters of the blocks, before anything becomes resident; as many as fit */
-    bool host_checkpoints; /* not on the device, where either is allowed */
+    uint8_t kept;          /* quarters of the blocks to keep before anything becomes resident; as many as fit */
+    bool host_checkpoints; /* checkpoints not on the device, if either tier is allowed */
 };
 
-/* The first is what huge workloads get. */
+/* Huge workloads get the first one, without a judgement. */
 static const struct reserve reserves[] = {
     {2, 2, 4, 4, 2, 3, 3, 0, false},  {2, 2, 4, 4, 4, 3, 3, 0, false}, {2, 2, 4, 4, 8, 4, 3, 0, false},
     {3, 2, 4, 4, 16, 6, 4, 0, false}, {1, 1, 2, 1, 1, 1, 1, 0, false}, {2, 2, 4, 4, 4, 3, 3, 2, false},
@@ -37,7 +38,7 @@ struct candidate {
     struct st_decisions decided;
     struct st_slots reserved;
     double seconds;
-    uint64_t moved, memory; /* bytes of a steady step on disk and links; of device and host */
+    uint64_t moved, memory; /* bytes of a steady step on disk and links; bytes used of device and host */
 };
 
 /* --- one candidate --- */
@@ -59,20 +60,20 @@ static void raise_kept(struct st_plan *plan, uint32_t most)
         st_plan_raise(plan, &plan->decided.kept_blocks, most);
 }
 
-/* Pools that the placement has no use for are empty; candidates that differ in them alone are one. */
+/* Empties pools that the placement does not use, so that candidates that differ only in those become equal. */
 static void drop_unused_slots(struct st_plan *plan)
 {
     struct st_layout lay;
 
     plan->reserved = plan->decided.slots;
-    (void)st_layout_make(&lay, plan, false); /* a sizing fails in nothing */
+    (void)st_layout_make(&lay, plan, false); /* sizing cannot fail */
     plan->decided.slots = st_layout_slots(&lay);
 }
 
-/* From the smallest placement: reserve, place, spend what is left. */
+/* Starts from the smallest placement: reserves, places, and spends what is left. */
 static void complete(struct st_plan *plan, const struct reserve *r)
 {
-    /* Deeper queues pay only where lanes run by themselves. */
+    /* Deeper queues pay only if lanes run independently. */
     static const struct reserve leftovers_of[] = {{4, 8, 4, 4, STATE_SLOTS, 4, 6, 0, false},
                                                   {2, 2, 4, 4, STATE_SLOTS, 3, 3, 0, false}};
     const struct reserve *leftovers = &leftovers_of[plan->capacity.device_is_host];
@@ -89,7 +90,7 @@ static void complete(struct st_plan *plan, const struct reserve *r)
         st_plan_raise(plan, &plan->decided.streamed, plan->policy.streamed);
     raise_kept(plan, (w->block_count * r->kept + QUARTERS - 1) / QUARTERS);
     if (plan->decided.accumulation ==
-        ST_ACCUMULATE_HORIZONTAL) { /* a byte of the sums saves less than one of weights, more than state's */
+        ST_ACCUMULATE_HORIZONTAL) { /* a byte spent on sums saves less than one on weights and more than one on state */
         st_plan_raise(plan, &plan->decided.resident_pages, w->page_count);
         st_plan_raise(plan, &plan->decided.device_accum_pages, w->page_count);
     }
@@ -110,12 +111,13 @@ static double flops(const struct st_workload *w)
     return w->grad_accum * (blocks + w->head_forward_flops + w->head_backward_flops);
 }
 
-/* On a device that is the host an update and a copy are passes over memory, little beside what its cores compute. */
+/* On a device that is the host, updates and copies are passes over memory, which take little time compared with compute. */
 #define HOST_UPDATE 0.125
 #define HOST_LINK   0.03125
 
-/* Each resource takes one second for the smallest placement; on a device that is the host, where they take turns, updates and
- * copies less, and the disk as long as all of them.  One that has nothing to do is as fast as the slowest link. */
+/* Each resource takes one second for the smallest placement. On a device that is the host, where they take turns, updates and
+ * copies take less, and the disk takes as long as all of them together. A resource without work is as fast as the slowest
+ * link. */
 static void nominal_machine(struct st_machine *machine, const struct st_plan *smallest)
 {
     const struct st_workload *w = &smallest->program.workload;
@@ -141,7 +143,8 @@ static bool preferred(const struct candidate *a, const struct candidate *b)
     return a->moved != b->moved ? a->moved < b->moved : a->memory < b->memory;
 }
 
-/* Index of the best: fewest bytes, then least memory, then the first, of those that take no longer than the fastest. */
+/* Index of the best: of those about as fast as the fastest, the one with the fewest bytes, then the least memory, then the
+ * first. */
 static uint32_t best_of(const struct candidate *candidates, uint32_t count)
 {
     double fastest = candidates[0].seconds;
@@ -156,7 +159,7 @@ static uint32_t best_of(const struct candidate *candidates, uint32_t count)
     return best;
 }
 
-/* Build it and, with a machine to do it on, simulate a step. */
+/* Builds it and, given a machine, simulates a step. */
 static strata_status judge(struct candidate *c, struct st_plan *plan, const struct st_machine *nominal)
 {
     struct st_simulation simulation;
@@ -193,12 +196,12 @@ uint64_t st_plan_ops_expected(const struct st_plan *plan)
 
 struct choice {
     struct st_plan *plan;
-    const struct st_machine *judge; /* NULL: a huge program, whose first candidate is taken */
+    const struct st_machine *judge; /* NULL: a huge program, which gets the first candidate */
     struct candidate candidates[2 * RESERVES];
     uint32_t count;
 };
 
-/* From the smallest placement of one order of accumulation: complete and judge the candidates. */
+/* Completes and judges the candidates from the smallest placement of one order of accumulation. */
 static strata_status judge_order(struct choice *choice)
 {
     struct st_plan *plan = choice->plan;
@@ -221,7 +224,7 @@ static strata_status judge_order(struct choice *choice)
     return STRATA_OK;
 }
 
-/* The other order, where both are open: what it needs at least does not count as the plan's minimum. */
+/* Judges the other order, if both are open; its smallest need does not count as the plan's minimum. */
 static strata_status judge_other_order(struct choice *choice)
 {
     struct st_plan *plan = choice->plan;

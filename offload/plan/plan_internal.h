@@ -3,11 +3,13 @@
  * plan.c         policy, chunks, the smallest placement, refusals; makes the plan
  * plan_remedy.c  what a refusal advises
  * plan_choose.c  candidates, judged by the simulator
- * plan_place.c   placement, given the reserved slots: the fewest bytes moved plan_traffic.c those bytes, from the decisions alone
+ * plan_place.c   placement, given the reserved slots: the fewest bytes moved
+ * plan_traffic.c those bytes, from the decisions alone
  * plan_predicates.c  what the decisions say of a page
  * plan_layout.c  from decisions to sizes, and to buffers
  * plan_balance.c which processor updates what
- * plan_sums.c    sums that make both quick emit*.c        the program (emit_internal.h) */
+ * plan_sums.c    sums that make both quick
+ * emit*.c        the program (emit_internal.h) */
 #ifndef OFFLOAD_PLAN_PLAN_INTERNAL_H
 #define OFFLOAD_PLAN_PLAN_INTERNAL_H
 

@@ -1,7 +1,7 @@
-/* plan_layout.c - from decisions to bytes: every region, slot and extent with its tier, offset and size.
+/* plan_layout.c - turns decisions into bytes: every region, slot and extent with its tier, offset and size.
  *
- * The same walk sizes a candidate (no allocation) and builds the chosen one, so the two cannot differ: a sizing takes a run of
- * pages alike at once, and chunks by their sums. */
+ * The same walk sizes a candidate (no allocation) and builds the chosen one, so the two cannot differ. Sizing takes a run of
+ * equal pages at once, and chunks by their sums. */
 #include "offload/plan/plan_internal.h"
 
 #include "core/base/error.h"
@@ -13,7 +13,7 @@
 
 #define HOST_ALIGN   4096u
 #define DEVICE_ALIGN 256u
-/* Moments of so many bytes have their planes staggered, which then is about 1 % of a chunk's bytes at most. */
+/* Moments of at least this size have staggered planes, which adds about 1 % to a chunk's bytes at most. */
 #define SKEWED_BYTES (1u << 20)
 
 /* Rows of the plan's table. */
@@ -63,7 +63,7 @@ struct walk {
     uint64_t streamed, from_nvme;                        /* bytes of the largest page's weights, */
     uint64_t slot_grads, leaving, most;                  /* and trained elements of the largest, of each kind, */
     uint64_t small_streamed, small_grads, small_leaving; /* and of the small ones */
-    uint64_t streamed_state;                             /* bytes of the largest chunk that is */
+    uint64_t streamed_state;                             /* bytes of the largest carried chunk */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t to)
@@ -96,7 +96,7 @@ static void add_to_item(struct walk *k, strata_tier tier, uint64_t bytes, enum i
     plan->items[*row - 1].bytes += bytes;
 }
 
-/* Take `count` times `bytes` of a tier: a sizing. */
+/* Takes `count` times `bytes` of a tier, when sizing. */
 static void take_many(struct walk *k, strata_tier tier, uint64_t bytes, uint64_t count)
 {
     assert(!k->build);
@@ -129,7 +129,7 @@ static uint32_t take(struct walk *k, strata_tier tier, uint64_t bytes, enum item
     return plan->program.buffer_count++;
 }
 
-/* The same for each of `count` pages alike, which is one when building. */
+/* The same for each of `count` equal pages (one when building). */
 static uint32_t take_each(struct walk *k, strata_tier tier, uint64_t bytes, uint32_t count, enum item item)
 {
     if (k->build)
@@ -166,7 +166,7 @@ static void set_index(uint32_t *array, uint64_t i, uint32_t buffer)
         array[i] = buffer;
 }
 
-/* Gradient and accumulator regions of trained pages alike. */
+/* Lays out gradient and accumulator regions of equal trained pages. */
 static void lay_gradients(struct walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
 {
     const struct st_plan *plan = k->plan;
@@ -187,7 +187,7 @@ static void grow(uint64_t *most, bool counts, uint64_t elems)
         *most = elems;
 }
 
-/* What the slots must be able to hold of page p. */
+/* Notes what the slots must be able to hold of page p. */
 static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *place)
 {
     const struct st_page *page = &k->plan->program.workload.pages[p];
@@ -203,7 +203,7 @@ static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *p
     grow(&k->most, true, elems);
 }
 
-/* Weight, gradient and accumulator regions of `count` pages alike from p on. */
+/* Lays out weight, gradient and accumulator regions of `count` equal pages from p on. */
 static void lay_page(struct walk *k, uint32_t p, uint32_t count)
 {
     struct st_plan *plan = k->plan;
@@ -247,7 +247,7 @@ static void lay_pages(struct walk *k)
     }
 }
 
-/* As configured: none of it above its tier but what is on the device. */
+/* Where chunk i's state is by configuration: nothing above its tier, except on the device. */
 static enum st_where chunk_state(const struct st_plan *plan, uint32_t i)
 {
     if (plan->policy.forward_only || plan->program.chunks[i].group == ST_GROUP_FROZEN)
@@ -257,7 +257,7 @@ static enum st_where chunk_state(const struct st_plan *plan, uint32_t i)
     return plan->policy.optimizer_tier == STRATA_TIER_NVME ? ST_WHERE_NVME : ST_WHERE_HOST;
 }
 
-/* Chunks lie in order: on the device, in host memory, on NVMe. */
+/* Chunks are placed in order: on the device, in host memory, on NVMe. */
 static uint64_t size_chunks(struct walk *k)
 {
     const struct st_plan *plan = k->plan;
@@ -325,7 +325,7 @@ static uint64_t live_micros(const struct st_plan *plan)
     return plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL ? 1 : plan->program.workload.grad_accum;
 }
 
-/* Entry i of an index array: a buffer of its own, or the one entry `owner` has. */
+/* Sets entry i of an index array to a buffer of its own, or to the one of entry `owner`. */
 static void set_or_share(struct walk *k, uint32_t *array, uint64_t i, uint64_t owner, strata_tier tier, uint64_t bytes,
                          enum item item)
 {
@@ -335,7 +335,7 @@ static void set_or_share(struct walk *k, uint32_t *array, uint64_t i, uint64_t o
         array[i] = array[owner];
 }
 
-/* Block internals: kept ones each, the others one for all. */
+/* Block internals: one each for kept blocks, one for all others. */
 static void lay_internals(struct walk *k)
 {
     const struct st_plan *plan = k->plan;
@@ -391,7 +391,7 @@ static void lay_act_slots(struct walk *k)
               ACTIVATION_SLOTS);
 }
 
-/* Layer boundaries: all of them for backward; two that take turns where there is none. */
+/* Layer boundaries: all of them for backward; two used in turn if there is no backward. */
 static void lay_checkpoints(struct walk *k)
 {
     const struct st_plan *plan = k->plan;

@@ -1,4 +1,4 @@
-/* plan_place.c - what lies where, given what is reserved: the least NVMe bytes, and with those the least link bytes.
+/* plan_place.c - placement, given the reserved slots: the fewest NVMe bytes, and then the fewest link bytes.
  *
  * Four decisions: pages resident on the device, pages whose state is there too, pages cached and chunks cached in host memory,
  * each counted from the bottom.  Every count of device state is tried.  With it, more residency never moves more from NVMe and
@@ -10,7 +10,7 @@
 
 #include <assert.h>
 
-#define ALL_RESIDENCIES_PAGES 256u /* most pages for which a limited cache is divided exactly; beyond, at ends of runs */
+#define ALL_RESIDENCIES_PAGES 256u /* most pages for which a limited cache is divided exactly; with more, at ends of runs */
 
 struct choice {
     struct st_decisions decided;

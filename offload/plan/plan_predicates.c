@@ -1,4 +1,4 @@
-/* plan_predicates.c - what the decisions say of a page: where its weights, its sum and its update are. */
+/* plan_predicates.c - what the decisions mean for a page: where its weights, its sum and its update are. */
 #include "offload/plan/plan_internal.h"
 
 bool st_place_is_table(const struct st_plan *plan, uint32_t page)
@@ -29,7 +29,8 @@ bool st_place_device_state(const struct st_plan *plan, uint32_t page)
     return plan->decided.device_state_pages >= plan->program.workload.table_count && page < plan->decided.device_state_pages;
 }
 
-/* Blocks alone: the table's sum waits in host memory.  Evenly spread, so that both processors work all the time. */
+/* Only blocks are carried, since the table's sum waits in host memory. They are evenly spread, so that both processors work all
+ * the time. */
 bool st_place_streamed(const struct st_plan *plan, uint32_t page)
 {
     const struct st_workload *w = &plan->program.workload;
@@ -47,7 +48,7 @@ bool st_place_device_update(const struct st_plan *plan, uint32_t page)
     return st_place_device_state(plan, page) || st_place_streamed(plan, page);
 }
 
-/* A table that is gathered on the host keeps all its slices there; so does what the host updates. */
+/* A table that is gathered on the host keeps all its slices there; so does a page that the host updates. */
 enum st_where st_place_home(const struct st_plan *plan, uint32_t page)
 {
     const bool gathered = st_place_is_table(plan, page) && !st_place_table_resident(plan);
@@ -75,7 +76,7 @@ bool st_place_gather_on_host(const struct st_plan *plan)
            (plan->policy.param_tier != STRATA_TIER_NVME && st_place_home(plan, w->table_first) == ST_WHERE_HOST);
 }
 
-/* Must page p's fp32 sum outlive the ops of its layer?  The table's last addend comes at the step's end; with horizontal
+/* Whether page p's fp32 sum must outlive the ops of its layer.  The table's last addend comes at the step's end; with horizontal
  * accumulation every page's comes with the last micro-batch. */
 static bool sum_outlives(const struct st_plan *plan, uint32_t p)
 {

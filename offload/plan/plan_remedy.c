@@ -1,7 +1,7 @@
-/* plan_remedy.c - what would make a run fit: tried with the planner's own sizes before it is advised.
+/* plan_remedy.c - finds what would make a run fit, and tries it with the planner's own sizes before advising it.
  *
- * Tried are slower tiers for state and weights, for the device's sake without the disk first, then recomputing what is kept, then
- * a batch of one token. A disk counts as large enough: what it must hold is said. */
+ * It tries slower tiers for state and weights (for the device's sake first without the disk), then recomputing activations that
+ * are kept, then a batch of one token.  A disk counts as large enough; the advice says how much it must hold. */
 #include "offload/plan/plan_internal.h"
 
 #include "core/base/size.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LEAST_BYTES 256u /* of a buffer that depends on the batch, where that is one token */
+#define LEAST_BYTES 256u /* least size of a buffer that depends on the batch, for a batch of one token */
 
 struct text {
     char *at;
@@ -29,7 +29,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct text *t, const char
         t->used += (size_t)length < t->bytes - t->used ? (size_t)length : t->bytes - t->used - 1;
 }
 
-/* The plan with other tiers.  Its arrays are the plan's own: sizing writes none of them. */
+/* The plan with other tiers.  It shares the plan's arrays, since sizing does not write to them. */
 static bool try_tiers(struct st_plan *trial, const struct st_plan *plan, strata_tier optimizer, strata_tier param,
                       enum st_activation_mode activations)
 {
@@ -86,7 +86,7 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
         put(t, ", with --nvme DIR and %s of disk there", st_size_text(size, trial->minimum[STRATA_TIER_NVME]));
 }
 
-/* Could fewer tokens at a time help?  Not where one of them does not. */
+/* Whether fewer tokens at a time could help: not if even one token does not fit. */
 static bool smaller_batch_fits(struct st_plan *trial)
 {
     struct st_workload *w = &trial->program.workload;
@@ -97,7 +97,7 @@ static bool smaller_batch_fits(struct st_plan *trial)
     return st_plan_smallest_fits(trial);
 }
 
-/* What the frugalest trial still lacks, of device and host, and why. */
+/* Says what the most frugal trial still lacks, of device and host, and why. */
 static void put_lacking(struct text *t, const struct st_plan *trial, const struct st_plan *plan)
 {
     const uint64_t *needed = trial->minimum, *have = plan->capacity.bytes;
@@ -115,7 +115,7 @@ static void put_lacking(struct text *t, const struct st_plan *trial, const struc
     }
 }
 
-/* Nothing tried fits. */
+/* The advice if nothing that was tried fits. */
 static void put_least(struct text *t, struct st_plan *trial, const struct st_plan *plan, strata_tier tier)
 {
     const uint64_t gradients = plan->program.workload.params * strata_dtype_bytes(plan->program.workload.dtype);
@@ -134,7 +134,7 @@ static void put_least(struct text *t, struct st_plan *trial, const struct st_pla
                                          : ", or lower the micro-batch or --seq-len");
 }
 
-/* Of several directories the one that limits all, since each takes its part. */
+/* Names, of several directories, the one that limits all, since each takes its part. */
 static void put_disk(struct text *t, const struct st_capacity *have)
 {
     if (have->nvme_tightest[0] != '\0')
@@ -155,7 +155,7 @@ void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_
         return;
     }
     if (!find(&trial, plan, tier)) {
-        put_least(&t, &trial, plan, tier); /* the last one tried is the frugalest */
+        put_least(&t, &trial, plan, tier); /* the last one tried is the most frugal */
         return;
     }
     put_found(&t, &trial, plan);

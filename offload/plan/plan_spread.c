@@ -1,4 +1,4 @@
-/* plan_spread.c - which chunks of the state are cached in host memory, once it is known how many.
+/* plan_spread.c - decides which chunks of the state are cached in host memory, once their number is known.
  *
  * Sizes are decided as if the first ones were (plan_sums.c).  Cached together, they would leave the drive idle while their
  * pages' updates run and crowded afterwards; so within chunks of one size, which are as good as each other, the cached ones are
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-#define CLASSES_MAX 64u /* sizes that are spread; chunks of further ones stay as they were decided */
+#define CLASSES_MAX 64u /* most sizes that are spread; chunks of further sizes stay as they are */
 
 struct size_class {
     uint64_t bytes;
@@ -56,7 +56,7 @@ static void count_classes(struct spread *s)
     }
 }
 
-/* The table takes of its class what it can get. */
+/* The table takes as many of its class as it can. */
 static void cache_table(struct spread *s)
 {
     for (uint32_t i = s->first; i < s->plan->program.chunk_count; i++) {

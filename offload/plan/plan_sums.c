@@ -1,4 +1,4 @@
-/* plan_sums.c - sums over pages and chunks, made once, so that sizing a candidate does not walk them. */
+/* plan_sums.c - sums over pages and chunks, computed once, so that sizing a candidate need not go through them. */
 #include "offload/plan/plan_internal.h"
 
 #include "core/base/error.h"

@@ -1,4 +1,4 @@
-/* plan_traffic.c - what a placement moves in a steady step, without writing its program.
+/* plan_traffic.c - computes what a placement moves in a steady step, without writing its program.
  *
  * Page by page the counts follow the program's rules (emit_update.c, emit_backward.c): a pass brings a page in once for
  * forward and once for backward, and an update that runs beside such a use shares it.  That the sums equal the program's is
@@ -7,7 +7,7 @@
 
 /* One page's moves: of all its weights, of those that an update changes, of its rounded gradient and of its fp32 sum. */
 struct counts {
-    uint32_t reads, writes; /* all from NVMe, updated ones to it, where the weights' home is there */
+    uint32_t reads, writes; /* all from NVMe, updated ones to it, if the weights' home is there */
     uint32_t uploads, updated_uploads, updated_downloads;
     uint32_t grads, sum_uploads, sum_downloads;
 };
@@ -42,7 +42,7 @@ static struct page_facts facts_of(const struct st_plan *plan, uint32_t p)
     return f;
 }
 
-/* Does the update find the page where a use beside it has just brought it? */
+/* Whether the update finds the page in the place to which an adjacent use has just brought it. */
 static bool shares(const struct st_plan *plan, const struct page_facts *f)
 {
     if (f->gated)
@@ -50,7 +50,7 @@ static bool shares(const struct st_plan *plan, const struct page_facts *f)
     return plan->policy.update == ST_UPDATE_IN_BACKWARD && f->backward > 0 && !f->table;
 }
 
-/* Weights of a page that lies on the device throughout. */
+/* Counts the weights of a page that is always on the device. */
 static void count_resident(struct counts *n, const struct page_facts *f)
 {
     const bool host_update = f->trained && !f->device_update;

@@ -12,7 +12,7 @@ uint64_t st_dispatch_bytes(uint64_t ops)
     return ops * (sizeof(uint32_t) + sizeof(_Atomic uint32_t));
 }
 
-/* The lane goes on to another op. */
+/* The lane moves on to another op. */
 static void begin_op(struct st_dispatch *d, uint32_t lane)
 {
     d->lanes[lane].waits_met = 0;
@@ -64,20 +64,21 @@ void st_dispatch_begin(struct st_dispatch *d, enum st_phase phase)
     rewind_lanes(d);
 }
 
-/* In which cycle was the op's last turn over? */
+/* The cycle in which the op was last done. */
 static uint32_t done_in(const struct st_dispatch *d, uint32_t op)
 {
     return atomic_load_explicit(&d->done[op], memory_order_acquire);
 }
 
-/* A queue that runs in order brings an op after those of its own lane by itself.  A masked op is not handed out: it waits. */
+/* A queue that runs in order puts an op after earlier ones of its own lane by itself.  A masked op is not handed out, so it must
+ * wait. */
 static bool comes_by_itself(const struct st_dispatch *d, const struct st_op *op, uint32_t on)
 {
     return d->queues && d->program->ops[on].lane == op->lane && (op->phases & d->phase) != 0 &&
            (op->lane == ST_LANE_COMPUTE || op->lane == ST_LANE_UPDATE || op->lane == ST_LANE_UPDATE_DEVICE);
 }
 
-/* The first of the op's waits from *met on that is not met; *met is left there. */
+/* The first of the op's waits from *met on that is not met; *met is set to it. */
 static uint32_t first_unmet(const struct st_dispatch *d, uint32_t index, uint32_t *met)
 {
     const struct st_op *op = &d->program->ops[index];
@@ -168,7 +169,7 @@ struct st_stall st_dispatch_stall(struct st_dispatch *d, uint32_t busy)
     return s;
 }
 
-/* A turn begins only when the one before is over: nobody else stores meanwhile. */
+/* An op is started again only after it was done, so no other thread stores meanwhile. */
 void st_dispatch_finish(struct st_dispatch *d, uint32_t op)
 {
     const uint32_t before = atomic_load_explicit(&d->done[op], memory_order_relaxed);

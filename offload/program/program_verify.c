@@ -1,9 +1,10 @@
 /* program_verify.c - proves a program sound without running it.
  *
- * Four parts.  Buffers: inside the tier's bytes, disjoint.  Ops: lane, indices and operands are those of the kind's row, so that
- * what runs an op finds each operand by its role.  Order: for every two conflicting accesses of a buffer, over two cycles, the
- * waits alone force the later to come after the earlier, so no legal execution can race.  Content: replaying the list phase by
- * phase, whatever an op reads is there and is the latest version.  Order makes the replay stand for all executions. */
+ * Four parts.  Buffers: inside the tier's bytes, disjoint.  Ops: lane, indices and operands match the kind's row, so that the
+ * function that runs an op finds each operand by its role.  Order: for every two conflicting accesses of a buffer, over two
+ * cycles, the waits alone force the later to come after the earlier, so no legal execution can race. Content: when the list is
+ * replayed phase by phase, everything that an op reads is there and is the latest version. Because of the proven order, the
+ * replay stands for all executions. */
 #include "offload/program/program.h"
 
 #include "core/base/error.h"
@@ -67,7 +68,7 @@ static bool carries(const struct st_op_row *row, uint8_t index, bool there)
     return ((row->indices & index) != 0) == there;
 }
 
-/* Indices that the kind carries name something; the others are left alone. */
+/* Whether indices that the kind carries name something and the others are unset. */
 static bool indices_match(const struct st_program *program, const struct st_op *op, const struct st_op_row *row)
 {
     const struct st_workload *w = &program->workload;
@@ -93,7 +94,7 @@ static uint32_t each_count(const struct st_program *program, const struct st_ope
     return operand->content == ST_HOLDS_DACT ? program->workload.grad_accum : program->workload.table_count;
 }
 
-/* Is access number n of the operand the thing that the op's own indices name? */
+/* Whether access number n of the operand is the thing that the op's own indices name. */
 static bool names_its_thing(const struct st_program *program, const struct st_op *op, const struct st_operand *operand,
                             uint32_t n, const struct st_access *a)
 {
@@ -124,7 +125,7 @@ static bool names_its_thing(const struct st_program *program, const struct st_op
     }
 }
 
-/* How many accesses from `at` on are this operand's; UINT32_MAX: one of them is not used as the row says. */
+/* How many accesses from `at` on belong to this operand; UINT32_MAX: one of them is not used as the row says. */
 static uint32_t count_operand(const struct st_program *program, const struct st_op *op, const struct st_operand *operand,
                               uint32_t at)
 {
@@ -177,7 +178,7 @@ static strata_status verify_ops(const struct st_program *program)
             at += count;
         }
         if (at != op->access_count)
-            return malformed(program, op, "it has operands that its kind has not");
+            return malformed(program, op, "it has operands that its kind does not have");
         if (st_op_copies((enum st_op_kind)op->kind) && accesses[0].index != accesses[1].index)
             return malformed(program, op, "it would leave another thing than it finds");
     }
@@ -315,7 +316,7 @@ static strata_status verify_waits(const struct st_program *program)
 
 struct held {
     uint8_t content;
-    bool part; /* of a page's weights: those that an update changes, without what is frozen */
+    bool part; /* only the part of a page's weights that an update changes, without frozen ones */
     uint32_t index, version;
 };
 
@@ -331,7 +332,7 @@ static bool tracked(uint8_t content)
     return content != ST_HOLDS_SCRATCH && content != ST_HOLDS_SCALARS;
 }
 
-/* Does it copy less than a page's weights? */
+/* Whether it copies less than all of a page's weights. */
 static bool copies_part(const struct st_program *program, const struct st_op *op)
 {
     return st_op_copies((enum st_op_kind)op->kind) && st_op_rows[op->kind].operands[0].content == ST_HOLDS_WEIGHT &&

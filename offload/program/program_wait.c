@@ -1,8 +1,8 @@
-/* program_wait.c - what each op waits for.
+/* program_wait.c - computes what each op waits for.
  *
- * It follows from the accesses: a reader waits for the last writer of a buffer, a writer for the last writer and every reader
- * since.  The list is walked twice: the first walk only learns who touches each buffer last, so that in the second an op can
- * wait for ops of the previous cycle. */
+ * The waits follow from the accesses: a reader waits for the last writer of a buffer, a writer for the last writer and every
+ * reader since.  The list is walked twice: the first walk only finds the last ops that touch each buffer, so that in the second
+ * an op can wait for ops of the previous cycle. */
 #include "offload/program/program.h"
 
 #include "core/base/error.h"
@@ -18,7 +18,7 @@ struct reader {
 };
 
 struct last_touch {
-    uint32_t writer;                    /* NONE: nobody yet */
+    uint32_t writer;                    /* NONE: no writer yet */
     uint32_t first_reader, last_reader; /* since then, in order */
 };
 
@@ -27,7 +27,7 @@ struct waiter {
     struct last_touch *last; /* [buffer_count] */
     struct reader *readers;  /* [2 * access_count] */
     uint32_t reader_count;
-    uint32_t *seen; /* [2 * op_count]: op + 1 that waits for it already */
+    uint32_t *seen; /* [2 * op_count]: op + 1 of an op that already waits for it */
     uint32_t wait_room;
 };
 
@@ -100,7 +100,7 @@ static void touch(struct waiter *k, uint32_t index)
     }
 }
 
-/* The cycle that was walked is the previous one now. */
+/* Makes the cycle just walked the previous one. */
 static void remember_as_previous(struct waiter *k)
 {
     const uint32_t n = k->program->op_count;

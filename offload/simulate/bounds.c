@@ -1,11 +1,11 @@
 /* bounds.c - the two lower bounds of a step (docs/design.md, section 4).
  *
- * hardware: the busiest resource, compute at the fastest rate known, matmuls' as a rule; no schedule and no kernels can beat it.
- * schedule: no execution of this plan's program can beat it with kernels as fast as they run alone: compute at the rates of a
- * block and of the head.  A step falls into windows: forward, backward, and what follows the step's end when updates are serial.
- * What a window's ops need of a resource must run in it, but for what slots hold over from one window to the next; so each window
- * takes at least as long as its busiest resource, less that, and the windows add up.
- * On a cpu device compute, copies and updates share the cores, so their times add. */
+ * hardware: the busiest resource, with compute at the fastest rate known, usually that of matmuls; no schedule and no kernels can
+ * beat it. schedule: no execution of this plan's program can beat it with kernels as fast as they run alone: compute at the rates
+ * of a block and of the head.  A step falls into windows: forward, backward, and what follows the step's end when updates are
+ * serial.  The work of a window's ops on a resource must run in that window, except for what slots hold over to the next; so each
+ * window takes at least as long as its busiest resource, less that, and the windows add up.  On a cpu device compute, copies and
+ * updates share the cores, so their times add. */
 #include "offload/simulate/bounds.h"
 
 #include "offload/simulate/cost.h"
@@ -29,8 +29,8 @@ static double per_second(double amount, double rate)
     return rate > 0 ? amount / rate : 0;
 }
 
-/* Least time of a disk that reads alone at `read`, writes alone at `write`, and shares `mixed` evenly while it does both: it
- * does both as long as there are both, or never, whichever is shorter. */
+/* Least time of a disk that reads alone at `read`, writes alone at `write`, and shares `mixed` evenly while it does both: it does
+ * both while there is work for both, or never, whichever is shorter. */
 static double io_seconds(const struct st_machine *m, double read, double write)
 {
     const double half = m->rates.mixed > 0 ? m->rates.mixed / 2 : m->rates.read + m->rates.write;
@@ -60,8 +60,8 @@ static void add_op(struct demand *d, const struct st_program *program, const str
     d->updated += st_cost_updated(program, m, op);
 }
 
-/* What passes through the slots of a pool: what a slot holds may move in the window before its use (reads, uploads) or after (the
- * others).  beside: slots that a pool's kind has beyond its own: the small pages', for what is counted by the largest. */
+/* Traffic through the slots of a pool: the contents of a slot may move in the window before its use (reads, uploads) or after it
+ * (the others). beside: further slots of the same kind: those of the small pages, for traffic counted by the largest. */
 static const struct {
     enum st_op_kind kind;
     uint8_t beside;
@@ -78,8 +78,8 @@ static const struct {
 #undef SLOTS
 };
 
-/* Bytes of a window that slots hold over.  What a gated program reads ahead stands in backward already: forward's other state
- * reads wait for its updates. */
+/* Bytes of a window that slots hold over.  State that a gated program reads ahead is already counted in backward; forward's other
+ * state reads wait for its updates. */
 static struct st_traffic held_over(const struct st_program *program, const uint64_t largest[ST_OP_KIND_COUNT], enum window w)
 {
     struct st_traffic bytes = {0};
@@ -233,7 +233,7 @@ void st_bounds_make(struct st_bounds *b, const struct st_program *program, const
     b->io = io_seconds(m, (double)total.moved.read, (double)total.moved.write);
     if (m->rates.matmul_flops <= 0 || (total.moved.read > 0 && m->rates.read <= 0) ||
         (total.moved.write > 0 && m->rates.write <= 0))
-        return; /* a resource whose rate nobody knows could be the one that binds */
+        return; /* a resource with an unknown rate could be the one that binds */
     resource_seconds(seconds, m, least_compute, &total);
     b->hardware = seconds[busiest(seconds)];
     b->schedule = schedule_seconds(program, m, b, windows, bound);

@@ -6,7 +6,7 @@ static size_t width_of(const struct st_program *program)
     return strata_dtype_bytes(program->workload.dtype);
 }
 
-/* The host's update checks what lies on NVMe when it uses it and renews its checksums when it has changed it. */
+/* The host's update verifies data from NVMe when it uses it, and renews the checksums when it has changed it. */
 static double resum_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
     const struct st_chunk *chunk = &program->chunks[op->chunk];
@@ -44,7 +44,7 @@ static double scatter_bytes(const struct st_program *program, const struct st_op
     return bytes;
 }
 
-/* A sum that the op is the first to add to is zeroed before; a device of its own takes no time for that. */
+/* The first op that adds to a sum zeroes it; on a separate device that takes no time. */
 static double zero_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
     return m->capacity.device_is_host && op->first ? st_seconds_at(sum_elems(program, op) * sizeof(float), m->rates.checksum) : 0;
@@ -116,7 +116,7 @@ uint32_t st_cost_read_of(const struct st_program *program, const struct st_op *o
     return ST_NO_BUFFER;
 }
 
-/* Bytes of the thing that an op moves to or from NVMe's side of the host; 0: it does not lie there. */
+/* Bytes with checksums that an op moves; 0: the thing is not on NVMe. */
 static double sealed_bytes(const struct st_program *program, const struct st_op *op)
 {
     const bool opens = st_op_rows[op->kind].seal == ST_SEAL_OPENS;

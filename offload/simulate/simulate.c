@@ -1,7 +1,7 @@
-/* simulate.c - a program over a clock: what dispatch.c hands out takes its time.
+/* simulate.c - runs a program on a clock: each op that dispatch.c hands out takes its time.
  *
- * Executors run one op at a time; there is one per executing lane, or one for all on a device that is the host.  The disk is a
- * fluid: two queues whose heads move at once.  Time goes from one completion to the next. */
+ * Executors run one op at a time; there is one per executing lane, or one for all on a device that is the host.  The disk is
+ * modelled as a fluid: two queues whose heads move at the same time.  Time advances from one completion to the next. */
 #include "offload/simulate/simulate.h"
 
 #include "core/base/error.h"
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEPS_MAX  24u  /* simulated at most: half of them are averaged where no period is found */
+#define STEPS_MAX  24u  /* the most to simulate; if no period is found, half of them are averaged */
 #define PERIOD_MAX 8u   /* steps */
-#define SAME       1e-9 /* relative difference of two steps that are one */
+#define SAME       1e-9 /* largest relative difference of two steps that count as equal */
 #define NONE       ST_NO_OP
 
 enum { READ = 0, WRITE = 1, DIRECTIONS = 2 };
@@ -25,7 +25,7 @@ struct queue {
     uint32_t first, count;
 };
 
-/* What is under way when a step ends; steps repeat when this does, too. */
+/* The ops in flight when a step ends; steps repeat only if this repeats, too. */
 struct backlog {
     double bytes[DIRECTIONS], seconds;
 };
@@ -34,7 +34,7 @@ struct simulator {
     const struct st_program *program;
     const struct st_machine *machine;
     double *cost;  /* [op_count] seconds on its executor; unused for I/O */
-    double *after; /* [op_count] seconds of checksums that the host makes before the op counts as done */
+    double *after; /* [op_count] seconds of checksums that the host computes before the op counts as done */
     struct st_dispatch dispatch;
 
     uint32_t ahead[ST_LANE_COUNT][ST_JOBS_AHEAD]; /* handed out and not running yet, in order; a ring */
@@ -71,7 +71,7 @@ static uint32_t pop(const struct simulator *s, struct queue *q)
 
 /* --- starting --- */
 
-/* The op itself is through; its checksums may follow. */
+/* The op itself has ended; its checksums may follow. */
 static void landed(struct simulator *s, uint32_t op)
 {
     if (s->after[op] > 0)
@@ -94,7 +94,7 @@ static void issue_io(struct simulator *s)
     }
 }
 
-/* An op begins on its executor; one without a cost is over at once. */
+/* Starts an op on its executor; an op without a cost ends at once. */
 static void run(struct simulator *s, uint32_t executor, uint32_t op)
 {
     if (!(s->cost[op] > 0)) {
@@ -106,7 +106,7 @@ static void run(struct simulator *s, uint32_t executor, uint32_t op)
     s->end[executor] = s->now + s->cost[op];
 }
 
-/* Hand out what is ready to a queue of its own. */
+/* Hands ready ops out to the lane's own queue. */
 static void hand_out(struct simulator *s, uint32_t lane)
 {
     for (uint32_t op; (op = st_dispatch_ready(&s->dispatch, lane)) != NONE && s->ahead_count[lane] < ST_JOBS_AHEAD;) {
@@ -159,7 +159,7 @@ static bool start_next(struct simulator *s, uint32_t executor)
     return s->machine->capacity.device_is_host ? run_here(s, executor) : run_ahead(s, executor);
 }
 
-/* Start all that can start now.  A host that runs an op itself hands out no I/O meanwhile. */
+/* Starts everything that can start now.  A host that runs an op itself hands out no I/O meanwhile. */
 static void dispatch(struct simulator *s)
 {
     const bool host = s->machine->capacity.device_is_host;
@@ -236,7 +236,7 @@ static void end_executor(struct simulator *s, uint32_t executor)
         s->checking = false;
 }
 
-/* Move all that is under way. */
+/* Advances everything in flight. */
 static void pass_time(struct simulator *s, double seconds)
 {
     if (seconds > 0)
@@ -246,7 +246,7 @@ static void pass_time(struct simulator *s, double seconds)
             s->left[d] = fmax(0, s->left[d] - io_rate(s, d) * seconds);
 }
 
-/* Go to the next completion.  False: there is none. */
+/* Advances to the next completion.  False: there is none. */
 static bool advance(struct simulator *s)
 {
     double soonest = HUGE_VAL;
@@ -329,7 +329,7 @@ static bool same(double a, double b, double scale)
     return fabs(a - b) <= SAME * scale;
 }
 
-/* A step as it ended: what it took, and what was still under way. */
+/* A finished step: its time, and the ops that were still in flight. */
 struct ended {
     struct st_simulation step;
     struct backlog behind;
@@ -344,7 +344,7 @@ static bool repeats(const struct ended *a, const struct ended *b)
            same(a->behind.bytes[WRITE], b->behind.bytes[WRITE], 1 + a->behind.bytes[WRITE]);
 }
 
-/* Steps after which the last one came back; 0: it did not.  The first step has no update to make and does not count. */
+/* The number of steps after which the last one repeats; 0: it does not.  The first step has no update and does not count. */
 static uint32_t period(const struct ended *steps, uint32_t last)
 {
     for (uint32_t p = 1; p <= PERIOD_MAX && p < last; p++)
@@ -398,8 +398,8 @@ static strata_status run_steps(struct simulator *s, struct st_simulation *out)
 
 /* --- set up --- */
 
-/* What was read is checked once, for its first use.  A device that is the host checks in the op that uses it; else the host's
- * threads check what has arrived. */
+/* Data that was read is checked once, for its first use.  A device that is the host checks in the op that uses it; else the
+ * host's threads check data as it arrives. */
 static void take_costs(struct simulator *s)
 {
     const uint32_t count = s->program->op_count;
