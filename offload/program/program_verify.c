@@ -181,6 +181,9 @@ static strata_status verify_ops(const struct st_program *program)
             return malformed(program, op, "it has operands that its kind does not have");
         if (st_op_copies((enum st_op_kind)op->kind) && accesses[0].index != accesses[1].index)
             return malformed(program, op, "it would leave another thing than it finds");
+        if (st_op_copies((enum st_op_kind)op->kind) &&
+            (op->bytes > program->buffers[accesses[0].buffer].bytes || op->bytes > program->buffers[accesses[1].buffer].bytes))
+            return malformed(program, op, "it copies more bytes than one of its buffers has");
     }
     return STRATA_OK;
 }

@@ -262,6 +262,20 @@ static void corrupt_flags(struct st_plan *plan, struct st_op *op)
     }
 }
 
+/* One byte more than the smaller of its two buffers has. */
+static void corrupt_bytes(struct st_plan *plan, struct st_op *op)
+{
+    const struct st_access *accesses = &plan->program.accesses[op->access_first];
+    const struct st_op kept = *op;
+
+    for (uint32_t i = 0; i < 2 && st_op_copies((enum st_op_kind)op->kind); i++) {
+        op->bytes = plan->program.buffers[accesses[i].buffer].bytes + 1;
+        must_fail(plan, op, "more bytes than its buffers have");
+        assert_non_null(strstr(strata_last_error(), "more bytes than one of its buffers"));
+        *op = kept;
+    }
+}
+
 /* The first op of every kind, once: from random plans until none is missing. */
 static void ops_that_do_not_match_their_row_are_found(void **state)
 {
@@ -289,6 +303,7 @@ static void ops_that_do_not_match_their_row_are_found(void **state)
             assert_int_equal(st_plan_verify(plan), STRATA_OK);
             corrupt_indices(plan, op);
             corrupt_count(plan, op);
+            corrupt_bytes(plan, op);
             corrupt_flags(plan, op);
             for (uint32_t k = 0; k < op->access_count; k++)
                 corrupt_access(plan, op, &plan->program.accesses[op->access_first + k]);
