@@ -1,0 +1,145 @@
+/* test_workload - numbers of a workload that contradict each other are refused, one at a time. */
+#include "plan_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                        .blocks = 2,
+                                        .hidden = 16,
+                                        .vocab = 60,
+                                        .slice_rows = 30,
+                                        .seq = 8,
+                                        .micro_batch = 2,
+                                        .grad_accum = 3,
+                                        .positions = true};
+
+/* A number of the workload, set to another value. */
+struct row {
+    size_t offset, bytes;
+    int64_t by; /* added; 0: it becomes 0 */
+    const char *sentence;
+};
+
+#define MEMBER(member)  offsetof(struct st_workload, member), sizeof(((struct st_workload *)0)->member)
+#define OF_PAGE(member) offsetof(struct st_page, member), sizeof(((struct st_page *)0)->member)
+
+static void change(void *base, const struct row *row)
+{
+    uint64_t value = 0;
+
+    memcpy(&value, (char *)base + row->offset, row->bytes);
+    value = row->by == 0 ? 0 : value + (uint64_t)row->by;
+    memcpy((char *)base + row->offset, &value, row->bytes);
+}
+
+static void refused(const struct st_workload *w, const char *sentence)
+{
+    assert_int_equal(st_workload_check(w), STRATA_E_INTERNAL);
+    if (strstr(strata_last_error(), sentence) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", strata_last_error(), sentence);
+}
+
+static void a_number_that_contradicts_the_others_is_refused(void **state)
+{
+    static const struct row rows[] = {
+        {MEMBER(dtype), 0, "dtype is none of"},
+        {MEMBER(block_count), 0, "a size is 0"},
+        {MEMBER(vocab), 0, "a size is 0"},
+        {MEMBER(hidden), 0, "a size is 0"},
+        {MEMBER(seq), 0, "a size is 0"},
+        {MEMBER(micro_batch), 0, "a size is 0"},
+        {MEMBER(grad_accum), 0, "a size is 0"},
+        {MEMBER(workers), 0, "sized for no worker"},
+        {MEMBER(page_count), 0, "no pages"},
+        {MEMBER(table_first), 1, "table slices are not the first"},
+        {MEMBER(table_count), 0, "table slices are not the first"},
+        {MEMBER(position_page), 1, "position page does not follow"},
+        {MEMBER(block_first), 1, "blocks do not follow"},
+        {MEMBER(block_count), 100, "blocks do not follow"},
+        {MEMBER(norm_page), 1, "final norm does not follow"},
+        {MEMBER(head_first), 1, "head does not follow"},
+        {MEMBER(head_count), 0, "head does not follow"},
+        {MEMBER(page_count), -1, "head does not follow"},
+        {MEMBER(tied), 1, "a tied head is not the table"},
+        {MEMBER(params), 1, "params is not the sum over the pages"},
+        {MEMBER(vocab), 1, "slices do not cover the vocabulary"},
+        {MEMBER(hidden), 1, "a slice is not whole rows"},
+        {MEMBER(activation_bytes), 1, "activation bytes are not"},
+        {MEMBER(block_internal_bytes), 0, "a buffer of 0 bytes"},
+        {MEMBER(block_workspace_bytes), 0, "a buffer of 0 bytes"},
+        {MEMBER(head_internal_bytes), 0, "a buffer of 0 bytes"},
+        {MEMBER(head_workspace_bytes), 0, "a buffer of 0 bytes"},
+        {MEMBER(block_forward_flops), 0, "FLOPs"},
+        {MEMBER(block_backward_flops), 0, "FLOPs"},
+        {MEMBER(head_forward_flops), 0, "FLOPs"},
+        {MEMBER(head_backward_flops), 0, "FLOPs"},
+        {MEMBER(model_flops_per_token), 0, "FLOPs"},
+        {MEMBER(generate), 1, "more than one sequence"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_workload w, changed;
+
+        plan_workload(&w, &sizes, NULL);
+        assert_int_equal(st_workload_check(&w), STRATA_OK);
+        changed = w;
+        change(&changed, &rows[i]);
+        refused(&changed, rows[i].sentence);
+        st_workload_fini(&w);
+    }
+}
+
+static void a_page_that_contradicts_its_groups_is_refused(void **state)
+{
+    static const struct row rows[] = {
+        {OF_PAGE(kind), 1, "its kind"},
+        {OF_PAGE(layer), 1, "its layer"},
+        {OF_PAGE(group_count), 0, "group count"},
+        {OF_PAGE(group_count), ST_GROUPS_MAX, "group count"},
+        {OF_PAGE(groups[0].elems), 0, "an empty group"},
+        {OF_PAGE(groups[0].elems), 1 << 20, "leaves the page"},
+        {OF_PAGE(groups[0].offset), 1, "a group is not aligned"},
+        {OF_PAGE(groups[0].kind), ST_GROUP_FROZEN + 1, "out of order"},
+        {OF_PAGE(groups[0].format), 0, "the format of a group"},
+        {OF_PAGE(groups[0].bytes), 1, "the format of a group"},
+        {OF_PAGE(groups[0].at), 1 << 20, "weights overlap another's or leave"},
+        {OF_PAGE(trained_elems), 1, "the extent of what is trained"},
+        {OF_PAGE(trained_bytes), 1 << 20, "the extent of what is trained"},
+        {OF_PAGE(trained_bytes), 0, "the extent of what is trained"},
+        {OF_PAGE(elems), 1, "its extent is not aligned"},
+        {OF_PAGE(params), 1, "not the sum of its groups"},
+    };
+    static const struct row slices[] = {
+        {OF_PAGE(row_first), 1, "cover the vocabulary in order"},
+        {OF_PAGE(row_count), 0, "cover the vocabulary in order"},
+        {OF_PAGE(row_count), 100, "cover the vocabulary in order"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) + sizeof(slices) / sizeof(slices[0]); i++) {
+        const bool of_slice = i >= sizeof(rows) / sizeof(rows[0]);
+        const struct row *row = of_slice ? &slices[i - sizeof(rows) / sizeof(rows[0])] : &rows[i];
+        struct st_workload w;
+
+        plan_workload(&w, &sizes, NULL);
+        change(&w.pages[of_slice ? w.table_first : w.block_first], row);
+        refused(&w, row->sentence);
+        st_workload_fini(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_number_that_contradicts_the_others_is_refused),
+        cmocka_unit_test(a_page_that_contradicts_its_groups_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
