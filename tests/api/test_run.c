@@ -1,6 +1,7 @@
 /* tests/api/test_run.c - whole runs through the door: the same bits however handles are closed, interleaved, loaded again or
  * written. */
 #include "tests/api/handles_fixture.h"
+#include "tests/common/heap_use.h"
 #include "tests/common/scratch.h"
 
 #include <math.h>
@@ -8,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -189,6 +191,30 @@ static void an_export_is_opened_again(void **state)
     run_close(&from);
 }
 
+/* What is frozen lies apart in its page, not in the digest. */
+static void a_frozen_model_has_its_files_digest(void **state)
+{
+    static const char text[] = "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2, "
+                               "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}}, "
+                               "\"strata\": {\"freeze\": [\"transformer.h.*.mlp.*\"]}}";
+    struct strata_export *out = NULL;
+    struct run r = {.text = text};
+    struct digests trained;
+    char written[33], dir[64];
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s", scratch_path("out"));
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(strata_export_open(&out, r.model, dir, NULL));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, 1, NULL));
+    digest(&trained, &r);
+    assert_ok(strata_engine_export(r.engine, out));
+    assert_ok(strata_directory_digest(dir, written));
+    assert_string_equal(trained.weights, written);
+    run_close(&r);
+}
+
 static void a_learning_rate_of_the_callers(void **state)
 {
     struct strata_step step = STRATA_STEP_INIT;
@@ -340,6 +366,31 @@ static void another_thread_cancels(void **state)
     run_close(&r);
 }
 
+static void run_once(void *ctx)
+{
+    const struct run *like = ctx;
+    struct run r = *like;
+
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, 1, NULL));
+    run_close(&r);
+}
+
+static void a_run_that_is_closed_takes_no_memory(void **state)
+{
+    enum { RUNS = 8 };
+    struct run rows[] = {{0}, {.dir = scratch_dir}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const int64_t grown = heap_growth(run_once, &rows[i], RUNS);
+
+        if (grown >= (int64_t)RUNS * 1024)
+            fail_msg("row %zu: %u runs that are closed took %lld bytes", i, RUNS, (long long)grown);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,12 +399,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(two_engines_run_at_once, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_second_load_begins_again, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(an_export_is_opened_again, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_frozen_model_has_its_files_digest, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_learning_rate_of_the_callers, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_schedule_is_the_configurations, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(generation_goes_forward, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(progress_ends_work, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_cancel_ends_the_engine, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(another_thread_cancels, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_run_that_is_closed_takes_no_memory, scratch_create, scratch_remove),
     };
 
     strata_log_configure(NULL, NULL, STRATA_LOG_WARN);

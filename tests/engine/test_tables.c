@@ -3,10 +3,10 @@
  * A program of many small ops: its tables dwarf what does not grow with it (threads' records, the swap's requests). */
 #include "offload/engine/engine.h"
 #include "offload/program/tables.h"
+#include "tests/common/heap_use.h"
 #include "tests/common/scratch.h"
 #include "tests/offload/plan_fixture.h"
 
-#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,13 +22,6 @@ static strata_status nothing(void *model, const struct st_call *call)
     (void)model;
     (void)call;
     return STRATA_OK;
-}
-
-static uint64_t malloced(void)
-{
-    const struct mallinfo2 info = mallinfo2();
-
-    return info.uordblks + info.hblkhd;
 }
 
 static void check(strata_tier tier, bool queues)
@@ -66,12 +59,12 @@ static void check(strata_tier tier, bool queues)
 
     plan_workload(&w, &sizes, NULL);
     w.workers = 1;
-    before = malloced();
+    before = heap_used();
     plan = plan_try(&w, &machine, &policy, "tables");
     assert_true(plan->fits && plan->program.op_count > 10000);
     opts.program = &plan->program;
     assert_int_equal(st_engine_create(&eng, &opts), STRATA_OK);
-    taken = malloced() - before;
+    taken = heap_used() - before;
     planned = st_tables_size(&tables, &plan->program, 1, queues);
     print_message("%u ops: %.1f MiB planned, %.1f MiB taken\n", plan->program.op_count, (double)planned / 1048576,
                   (double)taken / 1048576);

@@ -3,6 +3,7 @@
 #include "io_handle_fixture.h"
 #include "nvme/handle/io_handle_internal.h"
 #include "tests/common/child.h"
+#include "tests/common/heap_use.h"
 #include "tests/common/scratch.h"
 
 #include <fcntl.h>
@@ -117,6 +118,23 @@ static void a_closed_file_is_let_go(void **state)
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
+static void open_and_close(void *io)
+{
+    assert_int_equal(strata_io_close_file(handle_open_new(io, "again", 0, 4096)), STRATA_OK);
+}
+
+static void a_closed_file_takes_no_memory(void **state)
+{
+    enum { FILES = 64 };
+    struct strata_io *io = handle_open_default();
+    const int64_t grown = heap_growth(open_and_close, io, FILES);
+
+    (void)state;
+    if (grown >= (int64_t)FILES * 64)
+        fail_msg("%u files that are closed took %lld bytes", FILES, (long long)grown);
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+}
+
 static void closing_finishes_what_was_started(void **state)
 {
     enum { REQUESTS = 200, BYTES = 5003 };
@@ -223,6 +241,7 @@ int main(void)
         EACH_HANDLE(overlapping_writes_keep_their_order),
         EACH_HANDLE(more_files_than_a_method_takes),
         EACH_HANDLE(a_closed_file_is_let_go),
+        cmocka_unit_test(a_closed_file_takes_no_memory),
         cmocka_unit_test(closing_finishes_what_was_started),
         cmocka_unit_test(requests_are_without_number),
         cmocka_unit_test(buffers_are_aligned_and_apart),
