@@ -265,6 +265,36 @@ static void test_generation_config_is_the_sources_or_none(void **state)
     st_model_destroy(m);
 }
 
+/* Of a configuration that names no dtype, the weights' own; what cannot be read is no fp32. */
+static void test_a_dtype_is_read_or_refused(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_BF16);
+    strata_dtype dtype;
+
+    (void)state;
+    scratch_open();
+    assert_ok(write_new_model(m, scratch_path("out")));
+    assert_int_equal(unlink(scratch_path("out/config.json")), 0);
+    scratch_put("out/config.json", "{}");
+    for (uint32_t i = 0; i < 2; i++) {
+        struct fault_walk walk = {.result = -EIO};
+
+        while (fault_walk_next(&walk)) {
+            strata_status st;
+
+            dtype = STRATA_DTYPE_INVALID;
+            st = st_hf_stored_dtype(&dtype, scratch_path("out"));
+            fault_walk_end(&walk, st);
+            if (st == STRATA_OK)
+                assert_int_equal(dtype, i == 0 ? STRATA_BF16 : STRATA_F32);
+        }
+        assert_true(walk.failed > 2);
+        (void)unlink(scratch_path("out/model.safetensors")); /* then without weights: fp32 */
+    }
+    scratch_close();
+    st_model_destroy(m);
+}
+
 static void test_what_cannot_be_read_is_known_at_the_start(void **state)
 {
     struct st_model *m = tiny_model(STRATA_F32);
@@ -359,6 +389,7 @@ int main(void)
         cmocka_unit_test(test_files_of_others_stay),
         cmocka_unit_test(test_files_that_differ_are_told),
         cmocka_unit_test(test_generation_config_is_the_sources_or_none),
+        cmocka_unit_test(test_a_dtype_is_read_or_refused),
         cmocka_unit_test(test_what_cannot_be_read_is_known_at_the_start),
         cmocka_unit_test(test_the_source_may_go),
         cmocka_unit_test(test_every_single_failure_is_clean),
