@@ -274,6 +274,31 @@ static void plan_json_has_its_stable_keys(void **state)
     program_free(&p);
 }
 
+/* The figures themselves are checked where they are JSON. */
+static void a_run_says_what_it_writes_and_its_plan_in_short(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    const char *line;
+    char text[160];
+
+    workplace_run_ok(w, &p, RUN);
+    line = strstr(p.out, "  nvme writes   ");
+    assert_non_null(line);
+    snprintf(text, sizeof(text), "%.*s", (int)strcspn(line, "\n"), line);
+    assert_non_null(strstr(text, " a step, "));
+    assert_non_null(strstr(text, " by the run, "));
+    assert_non_null(strstr(text, " a day at this pace; a drive's data sheet says"));
+    assert_non_null(strstr(p.out, " logits, checkpoints on "));
+    assert_null(strstr(p.out, "\n  state: "));
+    assert_null(strstr(p.out, "\n  slots: "));
+    program_free(&p);
+    workplace_run_ok(w, &p, "plan --model nano");
+    assert_non_null(strstr(p.out, "\n  state: "));
+    assert_non_null(strstr(p.out, "\n  slots: "));
+    program_free(&p);
+}
+
 static void plan_without_rates_says_so(void **state)
 {
     const struct workplace *w = *state;
@@ -456,15 +481,11 @@ static void a_model_that_was_read_is_written_as_it_was(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metrics_model_and_eval_agree),
-        cmocka_unit_test(json_train_keeps_standard_output_clean),
-        cmocka_unit_test(plan_json_has_its_stable_keys),
-        cmocka_unit_test(plan_without_rates_says_so),
-        cmocka_unit_test(plan_for_another_machine),
-        cmocka_unit_test(info_and_check_speak_json),
-        cmocka_unit_test(measured_rates_can_be_read_back),
-        cmocka_unit_test(openmp_threads_are_noted),
-        cmocka_unit_test(a_model_that_was_read_is_written_as_it_was),
+        cmocka_unit_test(metrics_model_and_eval_agree),  cmocka_unit_test(json_train_keeps_standard_output_clean),
+        cmocka_unit_test(plan_json_has_its_stable_keys), cmocka_unit_test(a_run_says_what_it_writes_and_its_plan_in_short),
+        cmocka_unit_test(plan_without_rates_says_so),    cmocka_unit_test(plan_for_another_machine),
+        cmocka_unit_test(info_and_check_speak_json),     cmocka_unit_test(measured_rates_can_be_read_back),
+        cmocka_unit_test(openmp_threads_are_noted),      cmocka_unit_test(a_model_that_was_read_is_written_as_it_was),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

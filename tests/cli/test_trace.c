@@ -268,6 +268,7 @@ static void long_runs_are_cut_at_fifty_steps(void **state)
     trace = parse_file(w, "t.json");
     other = st_json_get(trace, "otherData");
     assert_true(json_number(other, "steps_run") == 52 && json_number(other, "steps_recorded") == 50);
+    assert_true(json_number(other, "steps_recorded_at_most") == 50);
     for (const st_json *e = first_event(trace); e != NULL; e = st_json_next(e)) {
         steps += strncmp(json_text(e, "name"), "step ", 5) == 0;
         flushes += strcmp(json_text(e, "name"), "flush") == 0;
