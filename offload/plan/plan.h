@@ -25,7 +25,7 @@ struct st_decisions {
     enum st_accumulation accumulation; /* not AUTO */
     strata_tier activation_tier;
     uint32_t kept_blocks; /* top-most blocks whose internals are kept */
-    uint32_t kept_slices; /* tiles of the head, from the first on, whose logits are kept */
+    uint32_t kept_slices; /* slices of the head, from the first on, whose logits are kept */
     uint32_t resident_pages, cached_weight_pages, device_state_pages; /* counted from the bottom, like the next two */
     uint32_t cached_chunks;
     uint32_t device_accum_pages; /* horizontal accumulation: pages whose partial sums stay on the device */

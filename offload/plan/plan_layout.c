@@ -63,7 +63,7 @@ struct walk {
     uint64_t streamed, from_nvme;                        /* bytes of the largest page's weights, */
     uint64_t slot_grads, leaving, most;                  /* and trained elements of the largest, of each kind, */
     uint64_t small_streamed, small_grads, small_leaving; /* and of the small ones */
-    uint64_t streamed_state;                             /* bytes of the largest carried chunk */
+    uint64_t streamed_state;                             /* bytes of the largest streamed chunk */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t to)

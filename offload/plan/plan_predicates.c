@@ -29,7 +29,7 @@ bool st_place_device_state(const struct st_plan *plan, uint32_t page)
     return plan->decided.device_state_pages >= plan->program.workload.table_count && page < plan->decided.device_state_pages;
 }
 
-/* Only blocks are carried, since the table's sum waits in host memory. They are evenly spread, so that both processors work all
+/* Only blocks are streamed, since the table's sum waits in host memory. They are evenly spread, so that both processors work all
  * the time. */
 bool st_place_streamed(const struct st_plan *plan, uint32_t page)
 {

@@ -170,7 +170,7 @@ struct st_op {
 
 /* --- the table --- */
 
-/* Indices that an op carries, as bits. */
+/* Indices that an op has, as bits. */
 enum { ST_INDEX_PAGE = 1, ST_INDEX_CHUNK = 2, ST_INDEX_BLOCK = 4, ST_INDEX_MICRO = 8, ST_INDEX_SLICE = 16 };
 
 /* What an op does, which determines its cost (cost.c) and, unless it has its own function, what runs it (engine_ops.c). */
@@ -233,7 +233,7 @@ struct st_op_index {
     uint32_t value;
 };
 #define ST_OP_INDICES_MAX 5u
-/* The indices that an op carries, the widest first; returns how many. */
+/* The indices that an op has, the widest first; returns how many. */
 uint32_t st_op_indices(const struct st_op *op, struct st_op_index out[ST_OP_INDICES_MAX]);
 
 /* Whether this kind copies ST_ROLE_FROM to ST_ROLE_TO unchanged. */

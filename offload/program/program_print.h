@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/** Columns: number, lane, phases (p prologue, b body, e epilogue, v eval), kind, bytes, the indices that the kind carries,
+/** Columns: number, lane, phases (p prologue, b body, e epilogue, v eval), kind, bytes, the indices that the kind has,
  * operands as role=tier:buffer (`*`: the op writes it), and the ops that it waits for (`'`: of the previous cycle). */
 void st_program_print(const struct st_program *program, FILE *file);
 
