@@ -13,7 +13,7 @@ static const struct st_device_ops *const devices[] = {
 #endif
 };
 
-/* What follows the colon is a number, and the device one of which there may be several. */
+/* What follows the colon must be a number, and the device must be of a kind of which there may be several. */
 static bool is_index(const struct st_device_ops *ops, const char *text)
 {
     const size_t digits = strspn(text, "0123456789");

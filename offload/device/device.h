@@ -38,7 +38,7 @@ struct st_device_opts {
     const struct st_machine *pace;       /* copied during open: paced, the machine that it imitates */
 };
 
-/* Memory of a device that has its own. */
+/* Memory of a device with its own memory. */
 struct st_device_memory {
     char name[64];
     uint64_t total, free;

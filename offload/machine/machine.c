@@ -1,6 +1,7 @@
-/* offload/machine/machine.c - capacities of this machine from budgets, and machine files.
+/* offload/machine/machine.c - finds the capacities of this machine from budgets, and reads and writes machine files.
  *
- * One thread; nothing is kept.  A machine file is an object of numbers, strictly read: an unknown key is an error. */
+ * One thread calls, and nothing is kept between calls.  A machine file is an object of numbers and is read strictly: an unknown
+ * key is an error. */
 #include "offload/machine/machine.h"
 #include "core/base/error.h"
 #include "core/json/json.h"
@@ -13,16 +14,16 @@
 
 #define MACHINE_FILE_BYTES_MAX (1u << 20)
 
-/* What the process needs beside the arenas, taken off an automatic host budget. */
+/* What the process needs beside the arenas; subtracted from an automatic host budget. */
 #define MACHINE_FIXED_BYTES (UINT64_C(96) << 20)
-/* And beside a GPU: cublasLt's file, of which every page that was read counts (516 MiB in CUDA 13.0), and as much again by guess
- * for the driver's context and the kernels it keeps for loading.  `strata bench step` prints what a run took: peak_rss_mb,
- * planned_rss_mb. */
+/* The additional need beside a GPU: the file of cublasLt, of which every page that was read counts (516 MiB in CUDA 13.0), and,
+ * as a guess, as much again for the driver's context and the kernels it keeps for loading.  `strata bench step` prints what a
+ * run used: peak_rss_mb, planned_rss_mb. */
 #define MACHINE_GPU_BYTES (UINT64_C(1) << 30)
 
 enum field_type { FIELD_TEXT, FIELD_BYTES, FIELD_COUNT, FIELD_BOOL, FIELD_RATE, FIELD_DIRS };
 
-#define COUNT_MOST      4096u /* workers, drives: tables are made for each */
+#define COUNT_MOST      4096u /* limit on workers and drives, since tables have an entry for each */
 #define COUNT_MOST_TEXT "4096"
 
 struct machine_field {
@@ -113,7 +114,7 @@ static strata_status field_error(const char *path, const char *key, const char *
                     wanted);
 }
 
-/* Whole bytes; a float such as 1e12 counts when it is whole. */
+/* A whole number of bytes; a float such as 1e12 is accepted if it is whole. */
 static strata_status read_whole(const struct machine_field *field, const st_json *node, const char *path, uint64_t most,
                                 uint64_t *value)
 {
@@ -208,7 +209,7 @@ strata_status st_machine_read(struct st_machine *out, const char *path)
     return st;
 }
 
-/* 0 is what an absent one reads as: unknown. */
+/* 0 means unknown, as for a key that is absent. */
 static bool field_known(const struct machine_field *field, const struct st_machine *m)
 {
     const void *at = (const char *)m + field->offset;

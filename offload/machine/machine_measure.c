@@ -1,13 +1,12 @@
-/* offload/machine/machine_measure.c - what this machine does per second, measured on the very code a step runs.
+/* offload/machine/machine_measure.c - measures what this machine does per second, on the same code that a step runs.
  *
- * Seven probes: matmuls, a block and the head of the model (machine_measure_compute.c) and copies through the device table,
- * checksums and the optimizer kernel on the workers, the disk (machine_measure_disk.c).  How much each does follows from time,
- * never from bytes: half a second at most but for a block or a head that takes longer; 0.15 seconds on a device with queues,
- * which is given as much at once as takes some milliseconds.  A rate feeds lower bounds, so it is the best of the repeats, not
- * their mean.
+ * There are seven probes: matmuls, a block and the head of the model (machine_measure_compute.c), copies through the device
+ * table, checksums and the optimizer kernel on the workers, and the disk (machine_measure_disk.c).  Time, not bytes, limits how
+ * much each one does: at most half a second, unless a block or a head takes longer; 0.15 seconds on a device with queues, which
+ * gets batches that take some milliseconds.  A rate feeds lower bounds, so it is the best of the repeats, not their mean.
  *
- * One probe's buffers are gone before the next begins, and no larger than the workload's own pages and state, nor, on a device
- * with memory of its own, than half of what is free there. */
+ * The buffers of one probe are freed before the next begins.  They are no larger than the workload's own pages and state and, on
+ * a device with memory of its own, no larger than half of its free memory. */
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -21,16 +20,16 @@
 #include <math.h>
 #include <string.h>
 
-#define HOST_SECONDS     0.35 /* of repeats, after one that warms up */
+#define HOST_SECONDS     0.35 /* of the repeats, which follow one warm-up run */
 #define QUEUED_SECONDS   0.15
-#define BURST_NS         UINT64_C(5000000) /* of one repeat on a device with queues, at least */
+#define BURST_NS         UINT64_C(5000000) /* minimum for one repeat on a device with queues */
 #define BURST_MOST       64u
 #define COPY_BYTES_MAX   (UINT64_C(64) << 20)
 #define UPDATE_ELEMS_MIN (UINT64_C(1) << 20)
 #define UPDATE_ELEMS_MAX (UINT64_C(8) << 20)
-#define CHECKSUM_BYTES   (ST_TILE_ELEMS * sizeof(float)) /* of a tile, each worker's own */
+#define CHECKSUM_BYTES   (ST_TILE_ELEMS * sizeof(float)) /* of a tile; each worker has its own */
 #define CHECKSUM_ROUNDS  64u                             /* tiles per worker and repeat */
-#define DEVICE_BESIDE    (UINT64_C(64) << 20) /* of a device's free memory: its matmuls' workspace, kernels that are loaded */
+#define DEVICE_BESIDE    (UINT64_C(64) << 20) /* of a device's free memory: the workspace of its matmuls and loaded kernels */
 #define FILL_SEED        0x626c6f63u
 #define FILL_STD         0.02f
 #define FILL_BYTE        0x3c /* 0x3c3c3c3c and 0x3c3c are about 0.0115 in f32 and bf16 */
@@ -85,9 +84,9 @@ strata_status st_measure_best(struct st_prober *m, st_measure_fn *fn, void *ctx,
     return st;
 }
 
-/* --- what probes stand on --- */
+/* --- what probes use --- */
 
-/* Some normal values, and these again: drawing them all takes longer than a probe. */
+/* Draws some normal values and repeats them, because drawing them all takes longer than a probe. */
 static void fill_normal(const struct st_prober *m)
 {
     const uint64_t elem = strata_dtype_bytes(m->dtype), elems = clamp(m->host.bytes, 1, ST_MEASURE_COPY_BYTES_MIN) / elem;
@@ -156,7 +155,7 @@ void st_measure_close(struct st_prober *m)
     *m = (struct st_prober){0};
 }
 
-/* Copies are measured as a run makes them: from and to memory that the device has pinned, where it does that. */
+/* Copies are measured as a run makes them: from and to memory that the device has pinned, if it pins memory. */
 strata_status st_measure_open_device(struct st_prober *m, uint64_t arena_bytes)
 {
     const struct st_device_opts opts = {
@@ -224,7 +223,7 @@ static strata_status measure_link(struct st_prober *m, st_measure_fn *fn, double
 
 struct checksum_probe {
     const unsigned char *tiles;
-    uint32_t tile_count; /* workers, or as many as there is room for */
+    uint32_t tile_count; /* as many as there are workers, or as fit into memory */
 };
 
 static void checksum_tile(void *ctx, uint64_t index, uint32_t worker)
@@ -291,7 +290,7 @@ static strata_status update_run(struct st_prober *m, void *ctx, uint32_t count)
     return STRATA_OK;
 }
 
-/* Bytes of the planes, which are moments, weight, gradient and low half. */
+/* Bytes of the planes: moments, weight, gradient and low half. */
 static uint64_t update_bytes(const struct update_probe *p)
 {
     const uint64_t per_elem = 2 * strata_dtype_bytes(p->dtype) + (p->dtype == STRATA_F32 ? 0 : 2);
@@ -346,7 +345,7 @@ static strata_status measure_update(struct st_prober *m, const struct st_workloa
     return st;
 }
 
-/* --- all of them --- */
+/* --- all probes --- */
 
 static void note_failure(strata_status st, const char *what)
 {
@@ -363,7 +362,7 @@ static uint64_t copy_bytes(const struct st_workload *w)
     return clamp(largest * strata_dtype_bytes(w->dtype), ST_MEASURE_COPY_BYTES_MIN, COPY_BYTES_MAX);
 }
 
-/* On a device that is open for as long. */
+/* The probes that need the device; it is open while they run. */
 static strata_status measure_device(struct st_prober *m, struct st_machine *machine, const struct st_workload *w, unsigned what)
 {
     const uint64_t matmul = st_measure_matmul_bytes(m, w);

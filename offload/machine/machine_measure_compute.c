@@ -1,19 +1,19 @@
-/* offload/machine/machine_measure_compute.c - how fast a device multiplies matrices, and how fast it runs the model: a block, a
- * slice of the head.
+/* offload/machine/machine_measure_compute.c - measures how fast a device multiplies matrices, and how fast it runs parts of the
+ * model: a block and a slice of the head.
  *
- * Shapes are found by time: they begin small and double in every dimension until they are as large as asked for, or until one
- * more would take too long.  So a GPU is measured at the shapes that fill it, and an emulated one is not waited for. */
+ * Time decides the shapes: they start small and double in every dimension until they have the requested size or until the next
+ * size would take too long.  So a GPU is measured at shapes that fill it, and an emulated GPU does not make the run wait. */
 #include "core/base/error.h"
 #include "core/system/clock.h"
 #include "offload/device/tensor_ops.h"
 #include "offload/machine/machine_measure_internal.h"
 
-#define CALL_SECONDS_MOST  1.0  /* of one round of products, as far as the smaller shape tells */
-#define FLOPS_FIRST        16e6 /* of the smallest shape, at least */
-#define DIMENSION_LEAST    64u  /* shapes that are smaller than asked for have multiples of it */
-#define GROWTH             8.0  /* FLOPs from one shape to the next */
-#define CEILING_TURNS      3u   /* the largest shapes: not always is the largest the fastest */
-#define CEILING_SECONDS    0.15 /* of each */
+#define CALL_SECONDS_MOST  1.0  /* of one round of products, as estimated from the smaller shape */
+#define FLOPS_FIRST        16e6 /* minimum for the smallest shape */
+#define DIMENSION_LEAST    64u  /* dimensions that are smaller than requested are multiples of it */
+#define GROWTH             8.0  /* factor in FLOPs from one shape to the next */
+#define CEILING_TURNS      3u   /* the number of largest shapes to try, since the largest is not always the fastest */
+#define CEILING_SECONDS    0.15 /* for each of them */
 #define CEILING_HOST       2048u
 #define CEILING_DEVICE     16384u
 #define LAYER_HOST_BYTES   (UINT64_C(1) << 30)
@@ -40,13 +40,13 @@ static bool has_memory(const struct st_prober *m)
 
 struct matmul_probe {
     bool with_gradients;
-    uint32_t rows_most, hidden_most, wide_most; /* asked for */
+    uint32_t rows_most, hidden_most, wide_most; /* the requested size */
     uint32_t rows, hidden, wide;
     unsigned char *x, *weight, *y, *dx; /* device; [rows, hidden], [hidden, wide], [rows, wide], [rows, hidden] */
     float *dweight;                     /* device; [hidden, wide] f32 */
 };
 
-/* Each dimension halved `shift` times, but not below what is worth a product. */
+/* Halves a dimension `shift` times, but not below the least size that is worth measuring. */
 static uint32_t halved(uint32_t most, uint32_t shift)
 {
     const uint32_t value = (most >> shift) / DIMENSION_LEAST * DIMENSION_LEAST;
@@ -59,7 +59,7 @@ static double flops_of(const struct matmul_probe *p)
     return (p->with_gradients ? 6.0 : 2.0) * p->rows * p->hidden * p->wide;
 }
 
-/* Takes a shape; bytes of all operands; with a base, their places. */
+/* Sets the dimensions and returns the bytes of all operands; with a base, it also sets their addresses. */
 static uint64_t matmul_carve(struct matmul_probe *p, uint32_t shift, strata_dtype dtype, unsigned char *base)
 {
     const uint64_t elem = strata_dtype_bytes(dtype);
@@ -82,7 +82,7 @@ static uint64_t matmul_carve(struct matmul_probe *p, uint32_t shift, strata_dtyp
     return x + weight + y + (p->with_gradients ? x + dweight : 0);
 }
 
-/* Halved as a whole until its operands fit. */
+/* Halves all dimensions together until the operands fit. */
 static void fit_memory(struct matmul_probe *p, const struct st_prober *m)
 {
     while (matmul_carve(p, 0, m->dtype, NULL) > m->device_most &&
@@ -137,7 +137,7 @@ static strata_status matmul_run(struct st_prober *m, void *ctx, uint32_t count)
     return st == STRATA_OK ? m->ops->finish(m->device, ST_QUEUE_COMPUTE) : st;
 }
 
-/* *shift: of the largest shape that does not take too long, itself at hand then. */
+/* *shift: of the largest shape that does not take too long; its operands are in place on return. */
 static strata_status grow(struct st_prober *m, struct matmul_probe *p, uint32_t *shift)
 {
     unsigned char *const arena = m->ops->arena(m->device);
@@ -150,7 +150,7 @@ static strata_status grow(struct st_prober *m, struct matmul_probe *p, uint32_t 
         strata_status st;
 
         matmul_carve(p, at, m->dtype, arena);
-        st = matmul_run(m, p, 1); /* the first of a shape chooses an algorithm */
+        st = matmul_run(m, p, 1); /* the first call with a shape chooses an algorithm */
         begin_ns = st_clock_ns();
         if (st == STRATA_OK)
             st = matmul_run(m, p, 1);
@@ -243,20 +243,20 @@ strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dt
     return st;
 }
 
-/* --- layers of the model: a block, forward and backward; a slice of the head --- */
+/* --- layers of the model: a block, forward and backward, and a slice of the head --- */
 
-/* Device addresses; those that a layer does not need are NULL. */
+/* Device addresses; NULL for those that a layer does not need. */
 struct layer_probe {
     const struct st_workload *workload;
     const struct st_compute *compute;
-    void (*carve)(struct layer_probe *p, unsigned char *base); /* the bytes alone without a base */
+    void (*carve)(struct layer_probe *p, unsigned char *base); /* without a base it only counts bytes */
     strata_status (*once)(struct st_prober *m, const struct layer_probe *p);
-    double flops;   /* of once() */
-    uint64_t bytes; /* of all of them */
-    bool first;     /* gradients are zeroed before they are added to, as this workload's steps do */
+    double flops;   /* of one once() */
+    uint64_t bytes; /* of all buffers */
+    bool first;     /* gradients are zeroed before they are added to, as in the steps of this workload */
     unsigned char *act, *act_out, *dact, *weight, *norm_weight, *internals, *workspace, *constants;
     int32_t *targets;
-    float *grad; /* NULL: nothing of the page is trained */
+    float *grad; /* NULL: the page has nothing trained */
 };
 
 static unsigned char *carve(struct layer_probe *p, unsigned char *base, uint64_t bytes)
@@ -267,7 +267,7 @@ static unsigned char *carve(struct layer_probe *p, unsigned char *base, uint64_t
     return at;
 }
 
-/* Weights of a page, and the sums of its gradients where it has any. */
+/* Weights of a page, and its gradient sums if it has any. */
 static void carve_page(struct layer_probe *p, unsigned char *base, const struct st_page *page)
 {
     p->weight = carve(p, base, page->bytes);
@@ -301,7 +301,7 @@ static void carve_head(struct layer_probe *p, unsigned char *base)
     carve_page(p, base, &w->pages[w->head_first]);
 }
 
-/* The backward pass overwrites its gradient: it is made anew, which is little beside the block. */
+/* The backward pass overwrites its gradient, so it is made again; that is little time beside the block. */
 static strata_status block_once(struct st_prober *m, const struct layer_probe *p)
 {
     const struct st_workload *w = p->workload;
@@ -326,7 +326,7 @@ static strata_status block_once(struct st_prober *m, const struct layer_probe *p
     return st == STRATA_OK ? p->compute->run(p->compute->model, &call) : st;
 }
 
-/* The norm stands for what the head does beside its slices. */
+/* The norm represents the work of the head beside its slices. */
 static strata_status head_once(struct st_prober *m, const struct layer_probe *p)
 {
     const struct st_workload *w = p->workload;
@@ -363,7 +363,7 @@ static strata_status layer_run(struct st_prober *m, void *ctx, uint32_t count)
     return st == STRATA_OK ? m->ops->finish(m->device, ST_QUEUE_COMPUTE) : st;
 }
 
-/* Every target is token 0: one of the slice's. */
+/* Every target is token 0, which is in the slice. */
 static strata_status fill_layer(struct st_prober *m, const struct layer_probe *p)
 {
     const struct st_workload *w = p->workload;
@@ -386,8 +386,8 @@ static bool is_too_large(const struct st_prober *m, const struct st_machine *mac
            p->flops > LAYER_SECONDS_MOST * machine->rates.matmul_flops;
 }
 
-/* What a device that is the host does to zero a page's sums is counted apart (offload/simulate/cost.h).  Of several micro-batches
- * only the first one's calls do it. */
+/* On a device that is the host, zeroing the sums of a page is accounted for separately (offload/simulate/cost.h).  With several
+ * micro-batches only the calls of the first one zero them. */
 static strata_status measure_layer(struct st_prober *m, struct layer_probe *p, const struct st_machine *machine, double *rate)
 {
     const struct st_workload *w = p->workload;

@@ -1,5 +1,5 @@
-/* offload/machine/machine_measure_disk.c - what the swap directories give, each alone and all together, by nvme/measure/probe.c.
- */
+/* offload/machine/machine_measure_disk.c - measures the rates of the swap directories, each alone and all together, with
+ * nvme/measure/probe.c. */
 #include "offload/machine/machine_measure_internal.h"
 
 #include "core/base/error.h"
@@ -8,13 +8,14 @@
 #define PROBE_DISK_SECONDS 0.9
 #define PROBE_FILE_BYTES   (UINT64_C(128) << 20)
 
-/* Of a probe over so many directories, in a room of at least one block. */
+/* Bytes of the files of a probe over `dirs` directories; there is room for at least one block. */
 static uint64_t file_bytes(uint32_t dirs, uint64_t room)
 {
     return dirs * PROBE_FILE_BYTES < room ? dirs * PROBE_FILE_BYTES : room;
 }
 
-/* Each directory alone, for its part of the swap: what it moves when reads and writes share it, as they do in a step. */
+/* Measures each directory alone, to find its share of the swap.  The rate is that of reads and writes together, since a step
+ * mixes them. */
 static strata_status measure_dirs(struct st_machine *m, const struct st_nvme_opts *nvme, struct st_probe_opts *probe)
 {
     struct st_probe_rates rates;

@@ -17,7 +17,7 @@ struct st_prober {
     const struct st_kernels *kernels;
     const struct st_device_ops *ops;
     uint32_t index;
-    uint64_t device_most; /* most bytes of a probe's arena: of a device's own memory less than half of what is free */
+    uint64_t device_most; /* limit on the bytes of a probe's arena: less than half of the free memory of a device with its own */
     struct st_device *device;
     struct st_arena host; /* pinned while a device that pins memory is open */
 };
@@ -40,18 +40,19 @@ double st_measure_patience(double seconds);
 strata_status st_measure_open(struct st_prober *m, strata_dtype dtype, const struct st_machine_opts *opts, uint64_t bytes);
 void st_measure_close(struct st_prober *m);
 strata_status st_measure_open_device(struct st_prober *m, uint64_t arena_bytes);
-void st_measure_close_device(struct st_prober *m); /* fine if none is open */
+void st_measure_close_device(struct st_prober *m); /* allowed if none is open */
 /** Fill the first `bytes` of the device's arena from the host buffer, piece by piece. */
 strata_status st_measure_fill(struct st_prober *m, uint64_t bytes);
 
 /* machine_measure_compute.c.  The device is open, with st_measure_matmul_bytes() at least. */
 uint64_t st_measure_matmul_bytes(const struct st_prober *m, const struct st_workload *w);
 strata_status st_measure_matmul(struct st_prober *m, const struct st_workload *w, double *flops);
-/* No device is open; one may be afterwards.  A block or head that is too large for a probe, or would take too long at the
- * machine's rate of matmuls, is not measured: block_flops or head_flops stays as it is, and the next coarser rate is used. */
+/* No device is open on entry; one may be open on return.  A block or head that is too large for a probe, or would take too long
+ * at the machine's rate of matmuls, is not measured: block_flops or head_flops stays unchanged, and the next coarser rate is
+ * used. */
 strata_status st_measure_block(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                                struct st_machine *machine);
-/* The first slice, which is as large as any: norm, statistics, gradient with the logits recomputed. */
+/* The first slice, which is the largest: norm, statistics, and the gradient with recomputed logits. */
 strata_status st_measure_head(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                               struct st_machine *machine);
 

@@ -1,4 +1,4 @@
-/* offload/machine/machine_report.c - asks the kernel and the tables; keeps nothing and leaves nothing behind. */
+/* offload/machine/machine_report.c - asks the kernel and the tables; keeps nothing and leaves nothing on disk. */
 #include "offload/machine/machine_report.h"
 #include "core/base/fault.h"
 #include "kernels/kernels.h"

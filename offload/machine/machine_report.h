@@ -11,7 +11,7 @@
 struct st_method_report {
     const char *name;
     bool usable;
-    bool automatic;                 /* the method that "auto" takes */
+    bool automatic;                 /* the method that "auto" chooses */
     char why[ST_REPORT_TEXT_BYTES]; /* why it cannot be used; "" if it can */
 };
 

@@ -1,5 +1,5 @@
-/* offload/machine/machine_report_disk.c - the device under a directory, whether what a run does works there, and what to change.
- */
+/* offload/machine/machine_report_disk.c - the device under a directory, whether the operations of a run work there, and what to
+ * change. */
 #include "core/base/fault.h"
 #include "core/system/arena.h"
 #include "core/system/file.h"
@@ -25,7 +25,7 @@
 
 /* --- /sys --- */
 
-/* First line of a file, without its end; "" if it is not there. */
+/* First line of a file, without the newline; "" if there is no such file. */
 static void read_line(char *out, size_t size, const char *directory, const char *name)
 {
     char path[PATH_BYTES];
@@ -50,7 +50,7 @@ static uint64_t read_number(const char *directory, const char *name)
     return strtoull(text, NULL, 10);
 }
 
-/* "none [mq-deadline] kyber": the word in brackets. */
+/* The file says "none [mq-deadline] kyber"; the word in brackets is the one in use. */
 static void read_scheduler(char *out, size_t size, const char *directory)
 {
     char text[ATTRIBUTE_BYTES];
@@ -74,7 +74,8 @@ static bool has_queue(const char *directory)
            stat(path, &info) == 0;
 }
 
-/* Owned by the caller; NULL: no block device.  A partition's directory lies in that of its disk, which has the queue. */
+/* The caller frees the string; NULL: no block device.  The directory of a partition lies inside that of its disk, which has the
+ * queue. */
 static char *disk_directory(dev_t device)
 {
     char link[64], *directory, *slash;
@@ -108,7 +109,7 @@ void st_report_disk(struct st_disk_report *out, int fd)
     free(directory);
 }
 
-/* --- a try --- */
+/* --- trying it --- */
 
 static void try_direct(struct st_dir_report *out, int fd, const void *block)
 {

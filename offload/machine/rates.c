@@ -1,4 +1,4 @@
-/* offload/machine/rates.c - what takes how long at a machine's rates.  Pure functions. */
+/* offload/machine/rates.c - computes how long an amount of work takes at a machine's rates.  Pure functions. */
 #include "offload/machine/rates.h"
 
 double st_seconds_at(double amount, double rate)

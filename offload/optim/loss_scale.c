@@ -1,4 +1,4 @@
-/* loss_scale.c - the scale doubles after a window of good steps and halves once overflows have used up the hysteresis. */
+/* loss_scale.c - the scale doubles after a window of good steps, and halves once overflows have used up the hysteresis. */
 #include "offload/optim/loss_scale.h"
 
 #include "core/base/error.h"

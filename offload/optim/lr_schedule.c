@@ -35,7 +35,7 @@ static double warmup_decay_fraction(const struct st_lr_schedule *s, uint64_t ite
     return (double)left / (double)span;
 }
 
-/* Fraction of the optimizer's rate. */
+/* The rate as a fraction of the optimizer's rate. */
 static double cosine_fraction(const struct st_lr_schedule *s, uint64_t iteration)
 {
     const uint64_t warmup = warmup_of(s);
@@ -53,7 +53,7 @@ static uint64_t cycle_steps(const struct st_lr_schedule *s)
     return s->cycle_first_step_size + s->cycle_second_step_size;
 }
 
-/* Height in the triangle, 0 at its ends and 1 at its top; stairs take the floor of exact positions. */
+/* Height in the triangle: 0 at its ends, 1 at its top.  With stairs the position is rounded down. */
 static double cycle_height(const struct st_lr_schedule *s, uint64_t iteration)
 {
     const uint64_t at = iteration % cycle_steps(s);
@@ -80,7 +80,7 @@ static double cycle_lr(const struct st_lr_schedule *s, uint64_t iteration)
     return s->cycle_min_lr + (s->cycle_max_lr - s->cycle_min_lr) * cycle_height(s, iteration + 1);
 }
 
-/* Runs opposite to the rate. */
+/* Momentum runs opposite to the rate. */
 static double cycle_momentum(const struct st_lr_schedule *s, uint64_t iteration)
 {
     if (iteration >= cycle_steps(s))

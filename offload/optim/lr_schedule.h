@@ -15,7 +15,7 @@ enum st_lr_type {
     ST_LR_RANGE_TEST = 5
 };
 
-/* Arguments of other schedules than `type` are 0. */
+/* Arguments that belong to other schedules than `type` are 0. */
 struct st_lr_schedule {
     enum st_lr_type type;
     double warmup_min_lr, warmup_max_lr; /* max NaN: the optimizer's lr */
@@ -45,8 +45,8 @@ struct st_lr_schedule {
  */
 double st_lr_at(const struct st_lr_schedule *s, const struct st_optimizer *o, uint64_t optimizer_step);
 
-/** Betas of an optimizer step: the optimizer's, changed by OneCycle's momentum if that is in use.  Pure, like st_lr_at.  SGD's
- * momentum is beta1; an optimizer without betas has 0. */
+/** Betas of an optimizer step: those of the optimizer, changed by OneCycle's momentum if that is in use.  Pure, like st_lr_at.
+ *  The momentum of SGD is beta1; for an optimizer without betas it is 0. */
 void st_betas_at(const struct st_lr_schedule *s, const struct st_optimizer *o, uint64_t optimizer_step, double *beta1,
                  double *beta2);
 

@@ -1,7 +1,7 @@
-/* optim.c - the public optimizers (strata/optim.h): the engine's rules, coefficients and kernels over the caller's arrays.
+/* optim.c - the public optimizers (strata/optim.h): apply the engine's rules, coefficients and kernels to the caller's arrays.
  *
- * Work is cut into tiles of one tensor each.  A wave is a list of tiles that the workers share; it has a fixed place, so that
- * nothing is allocated after creation, however many tensors there are. */
+ * Work is cut into tiles, each inside one tensor.  A wave is a list of tiles that the workers share.  The list has a fixed size,
+ * so that nothing is allocated after creation, however many tensors there are. */
 #include "strata/optim.h"
 
 #include "core/base/error.h"
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAVE_TILES  1024u /* 64 Mi elements of large tensors: the wait at a wave's end is small beside them */
+#define WAVE_TILES  1024u /* 64 Mi elements of large tensors, so that the wait at a wave's end is short beside the work */
 #define TILE_BLOCKS (ST_TILE_ELEMS / ST_NORM_BLOCK)
 /* The ranges of offload/config/config_table_train.c. */
 #define LR_MAX    1e3
@@ -32,7 +32,7 @@ static_assert((int)STRATA_OPTIM_MOMENTS_F32 == ST_MOMENTS_F32 && (int)STRATA_OPT
 static_assert(ST_TILE_ELEMS % ST_NORM_BLOCK == 0, "tiles begin where moments may be cut");
 
 struct tile {
-    size_t tensor, first; /* elements first .. first + ST_TILE_ELEMS - 1, or to the tensor's end */
+    size_t tensor, first; /* elements first .. first + ST_TILE_ELEMS - 1, or up to the tensor's end */
 };
 
 struct strata_optim {
@@ -66,12 +66,12 @@ void strata_optim_defaults(struct strata_optim_config *config, enum strata_optim
 
 static strata_status check_range(const char *name, double value, double min, double max)
 {
-    if (value >= min && value <= max) /* not so for NaN */
+    if (value >= min && value <= max) /* false for NaN, too */
         return STRATA_OK;
     return st_error(STRATA_E_INVAL, "optimizer: %s is %g: it must be from %g to %.7g", name, value, min, max);
 }
 
-/* Check what the optimizer reads and copy it; the rest stays 0. */
+/* Checks and copies what the optimizer reads; the rest stays 0. */
 static strata_status take_config(struct st_optimizer *to, const struct strata_optim_config *from)
 {
     const bool adam = from->optimizer == STRATA_ADAMW || from->optimizer == STRATA_ADAM;
@@ -125,7 +125,7 @@ static strata_status pick_kernels(struct strata_optim *opt, const char *isa)
     return st_error(STRATA_E_NOSYS, "optimizer: isa \"%s\" is unknown, or this CPU lacks it: usable here are %s", isa, names);
 }
 
-/* Threads bound by the topology, and what each needs. */
+/* Creates threads bound according to the topology, and the scratch that each needs. */
 static strata_status start_workers(struct strata_optim *opt, uint32_t threads)
 {
     struct st_topology *topo;
@@ -177,7 +177,7 @@ void strata_optim_destroy(struct strata_optim *opt)
     free(opt);
 }
 
-/* --- what a caller may give --- */
+/* --- checks of the caller's arguments --- */
 
 static const char *const names_of_rules[ST_RULE_COUNT] = {"Adam", "Adagrad", "Lion", "SGD"};
 
@@ -275,7 +275,7 @@ struct job {
     _Atomic uint64_t counted;      /* masters that overflowed, or gradients that are not finite */
 };
 
-/* List the next tiles; 0: all were listed. */
+/* Lists the next tiles; returns 0 when all have been listed. */
 static uint32_t next_wave(struct job *job)
 {
     uint32_t tiles = 0;
@@ -332,7 +332,7 @@ static void update_tile(void *ctx, uint64_t index, uint32_t worker)
         atomic_fetch_add(&job->counted, overflowed);
 }
 
-/* Count one more step and fold its coefficients; the powers grow by one multiplication, as the engine's. */
+/* Counts one more step and computes its coefficients.  The powers grow by one multiplication per step, as the engine's do. */
 static void begin_step(struct strata_optim *opt, double divisor, struct st_update_coef coef[2])
 {
     struct st_step_numbers n = {.lr = opt->optimizer.lr, .beta1 = opt->beta1, .beta2 = opt->beta2, .divisor = divisor};
@@ -365,7 +365,7 @@ strata_status strata_optim_step(struct strata_optim *opt, const struct strata_op
 
 /* --- norm --- */
 
-/* The sum of squares of one block, widened into the worker's scratch: the gradients stay as they are. */
+/* The sum of squares of one block, widened into the worker's scratch so that the gradients stay unchanged. */
 static uint64_t norm_block(const struct st_kernels *k, const struct strata_optim_tensor *t, size_t first, size_t elems,
                            float *widened, double *sum)
 {
@@ -434,9 +434,9 @@ strata_status strata_optim_grad_norm(struct strata_optim *opt, const struct stra
 
 struct halves {
     const struct st_kernels *kernels;
-    uint16_t *weight; /* [elems] bf16; read alone by join, as low_half is */
+    uint16_t *weight; /* [elems] bf16; join only reads it, as it does low_half */
     int16_t *low_half;
-    float *master; /* [elems] f32; read alone by split */
+    float *master; /* [elems] f32; split only reads it */
     size_t elems;
 };
 

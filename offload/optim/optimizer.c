@@ -1,4 +1,4 @@
-/* optimizer.c - rule and coefficients of an optimizer. */
+/* optimizer.c - the rule and the coefficients of an optimizer. */
 #include "offload/optim/optimizer.h"
 
 #include "core/base/rng.h"
@@ -24,7 +24,7 @@ enum st_rule st_rule_of(enum strata_optimizer type)
     return ST_RULE_ADAM;
 }
 
-/* It ends early where it no longer moves. */
+/* Stops early when the value no longer changes. */
 double st_beta_power(double beta, uint64_t step)
 {
     double product = 1.0;
@@ -42,7 +42,7 @@ static void fold_moments(struct st_update_coef *coef, const struct st_step_numbe
     coef->one_minus_beta2 = (float)(1.0 - n->beta2);
 }
 
-/* Bias correction goes into the step size and the second moment's scale. */
+/* Bias correction is folded into the step size and into the scale of the second moment. */
 static void fold_adam(struct st_update_coef *coef, const struct st_optimizer *o, const struct st_step_numbers *n)
 {
     fold_moments(coef, n);
@@ -51,7 +51,8 @@ static void fold_adam(struct st_update_coef *coef, const struct st_optimizer *o,
     coef->vhat_scale = (float)(1.0 / sqrt(o->bias_correction ? 1.0 - n->beta2_power : 1.0));
 }
 
-/* The first gradient enters the momentum whole, and without momentum the step takes every gradient as it is: as PyTorch. */
+/* The first gradient enters the momentum undamped, and without momentum every step takes the gradient unchanged, both as in
+ * PyTorch. */
 static void fold_sgd(struct st_update_coef *coef, const struct st_optimizer *o, const struct st_step_numbers *n)
 {
     const bool damped = n->step > 1 && n->beta1 > 0;

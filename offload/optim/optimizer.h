@@ -16,25 +16,25 @@ struct st_optimizer {
     bool nesterov;
 };
 
-/* The factor by which the first moment decays: SGD's momentum is beta1. */
+/* The factor by which the first moment decays; for SGD this is beta1, its momentum. */
 static inline double st_optimizer_beta1(const struct st_optimizer *o)
 {
     return o->type == STRATA_SGD ? o->momentum : o->beta1;
 }
 
-/* The numbers of one optimizer step. */
+/* The numbers that belong to one optimizer step. */
 struct st_step_numbers {
     uint64_t step; /* counted from 1 */
     double lr;
-    double beta1, beta2;             /* SGD: beta1 is the momentum; 0 where the type has none */
-    double beta1_power, beta2_power; /* beta^step; Adam's alone */
+    double beta1, beta2;             /* SGD: beta1 is the momentum; 0 if the type has none */
+    double beta1_power, beta2_power; /* beta^step; used only by Adam */
     double divisor;                  /* gradients are divided by it: loss scale x clip factor; above 0 */
 };
 
 /** The rule of an optimizer: Adam for Adam and AdamW, which differ only in how weights decay. */
 enum st_rule st_rule_of(enum strata_optimizer type);
 
-/** beta^step as that many multiplications make it, in order, so that a resumed run has the same bits. */
+/** beta^step computed by that many multiplications, in order, so that a resumed run has the same bits. */
 double st_beta_power(double beta, uint64_t step);
 
 /**

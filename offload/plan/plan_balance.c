@@ -1,11 +1,13 @@
-/* plan_balance.c - which processor updates what, once rates are known: the share of the state that is streamed to the device.
+/* plan_balance.c - decides which processor updates what, once rates are known: the share of the state that is streamed to the
+ * device.
  *
- * An update on the host reads and writes state and weight in host memory; there, too, the gradient arrives and is read, and the
- * new weight is kept and sent out: 2 (s + w) + 4 w bytes per parameter, at the host's rate of updates.  One on the device leaves
- * 2 (s + w) to host memory, and s more bytes each way to the link, in addition to the weight's.  With a share x on the device
+ * An update on the host reads and writes state and weight in host memory.  The gradient also arrives there and is read, and the
+ * new weight is stored there and sent out.  That is 2 (s + w) + 4 w bytes per parameter, at the host's rate of updates.  An
+ * update on the device costs host memory only 2 (s + w), but the link carries s more bytes each way, in addition to the weight's.
+ * With a share x updated on the device, the time
  *     t(x) = max(((1 - x) host + x streamed) / D, (w + s x) / B)
- * is least where both are equal. Compute may hide some of that, so this share or a smaller one is used only if a simulated step
- * is shorter. The same rates also judge what is kept and the order of micro-batches, which were first chosen for a nominal
+ * is least where both terms are equal.  Compute may hide some of that, so this share or a smaller one is used only if a simulated
+ * step is shorter.  The same rates also judge what is kept and the order of micro-batches, which were first chosen for a nominal
  * machine. */
 #include "offload/plan/plan_internal.h"
 
@@ -13,12 +15,12 @@
 
 #include <math.h>
 
-#define WORTH 0.99 /* of the step without it: a smaller gain is not worth the bytes */
+#define WORTH 0.99 /* of the step without it; a smaller gain does not justify the bytes */
 
 /* Bytes of host memory traffic for one parameter. */
 struct passes {
-    double host, streamed; /* updated by the host; streamed to the device */
-    double weight, state;  /* of these, each way over the link */
+    double host, streamed; /* a parameter updated by the host; one whose state is streamed to the device */
+    double weight, state;  /* the weight's and the state's part, which crosses the link once each way */
 };
 
 static struct passes passes_of(const struct st_plan *plan)
@@ -41,7 +43,8 @@ static double best_share(const struct st_plan *plan, const struct st_machine *m)
     return fmin(fmax(share, 0), 1);
 }
 
-/* Simulated seconds of a step.  What is streamed passes through host memory beside the host's updates, and slows them. */
+/* Simulated seconds of a step.  Streamed state passes through host memory while the host updates, and slows the host's
+ * updates. */
 static strata_status step_seconds(double *seconds, const struct st_plan *plan, const struct st_machine *rates)
 {
     const struct passes p = passes_of(plan);
@@ -63,7 +66,7 @@ static strata_status step_seconds(double *seconds, const struct st_plan *plan, c
     return st;
 }
 
-/* Replace *plan by the fastest one with this share streamed, if its step is enough shorter than *best; updates *best then. */
+/* If a plan with this share streamed has a step that is enough shorter than *best, it replaces *plan, and *best is updated. */
 static strata_status take_if_faster(struct st_plan **plan, double *best, const struct st_machine *rates, uint32_t share)
 {
     struct st_policy policy = (*plan)->policy;

@@ -1,16 +1,20 @@
-/* plan_place.c - placement, given the reserved slots: the fewest NVMe bytes, and then the fewest link bytes.
+/* plan_place.c - chooses the placement, given the reserved slots: the fewest NVMe bytes, and among equals the fewest link bytes.
  *
- * Four decisions: pages resident on the device, pages whose state is there too, pages cached and chunks cached in host memory,
- * each counted from the bottom.  Every count of device state is tried.  With it, more residency never moves more from NVMe and
- * never needs more host memory, so the most that fits is best but for the link, which is linear over a run of pages alike: only
- * ends of runs can be better.  A cache limit breaks that, since residency spends what caching could: then all counts are tried.
- * Host memory is split by trying every count of cached pages whose bound (all that is left filled with state, which is worth two
- * bytes a byte) is better than the best so far; chunks take the rest. */
+ * It makes four decisions: how many pages are resident on the device, for how many the state is there too, how many pages and how
+ * many chunks are cached in host memory.  Each is a count from the bottom.
+ *
+ * Every count of device state is tried.  With that count fixed, more residency never moves more bytes from NVMe and never needs
+ * more host memory, so the largest count that fits would be best if it were not for the link.  Link bytes are linear over a run
+ * of equal pages, so only the ends of runs can be better, and only those are tried.  With a cache limit this does not hold, since
+ * residency uses bytes that caching could use; then all counts are tried.
+ *
+ * Host memory is divided by trying every count of cached pages whose bound is better than the best placement so far.  The bound
+ * fills all remaining memory with state, where a byte saves two.  Chunks take the rest. */
 #include "offload/plan/plan_internal.h"
 
 #include <assert.h>
 
-#define ALL_RESIDENCIES_PAGES 256u /* most pages for which a limited cache is divided exactly; with more, at ends of runs */
+#define ALL_RESIDENCIES_PAGES 256u /* most pages for which a limited cache is divided exactly; else only ends of runs */
 
 struct choice {
     struct st_decisions decided;
@@ -40,7 +44,8 @@ static void keep_if_better(struct search *s)
     s->best = (struct choice){.decided = plan->decided, .nvme = moved.nvme, .link = moved.link};
 }
 
-/* First value of the piece of [0, chunk_count] around c in which caching one more always needs more: the slots' size stays. */
+/* First count of the piece of [0, chunk_count] that contains c.  Inside a piece the slots keep their size, so caching one chunk
+ * more always needs more memory. */
 static uint32_t chunk_piece(const struct st_plan *plan, uint32_t c)
 {
     const uint64_t *largest = plan->sums->state_largest;
@@ -62,7 +67,7 @@ static uint32_t page_piece(const struct st_plan *plan, uint32_t p)
     return p < plan->program.workload.page_count ? plan->sums->run_first[p] : p;
 }
 
-/* Set a decision to its largest value in [low, high] that is allowed; false: none is. */
+/* Sets a decision to the largest allowed value in [low, high]; false if there is none. */
 static bool raise_in_pieces(struct st_plan *plan, uint32_t *decision, uint32_t low, uint32_t high,
                             uint32_t (*piece)(const struct st_plan *, uint32_t))
 {
@@ -80,7 +85,7 @@ static bool raise_in_pieces(struct st_plan *plan, uint32_t *decision, uint32_t l
     }
 }
 
-/* Bytes that cached chunks could take at most, their slots' included; false: nothing fits even so. */
+/* The most bytes that cached chunks could take, including those of their slots; false if nothing fits even then. */
 static bool room_left(const struct st_plan *plan, uint64_t *room)
 {
     const uint64_t capacity = plan->capacity.bytes[STRATA_TIER_HOST] + plan->decided.slots.states * plan->sums->state_largest[0];
@@ -99,7 +104,7 @@ static bool room_left(const struct st_plan *plan, uint64_t *room)
     return true;
 }
 
-/* What the placement, with chunks cached in what is left, cannot be better than. */
+/* A bound that no placement reaches by caching chunks in the remaining memory. */
 static bool bound_of(const struct search *s, struct st_moved *bound)
 {
     const struct st_plan *plan = s->plan;
@@ -126,8 +131,8 @@ static void try_chunks(struct search *s)
         plan->decided.cached_chunks = 0;
 }
 
-/* Divide host memory.  Without frozen pages a cached page saves at least what state in its place would, so that the bounds
- * only get worse downwards. */
+/* Divides host memory.  Without frozen pages a cached page saves at least as much as state in its place would, so the bounds
+ * only get worse as the count falls. */
 static void try_host(struct search *s)
 {
     struct st_plan *plan = s->plan;
@@ -148,7 +153,7 @@ static void try_host(struct search *s)
         plan->decided.cached_weight_pages = 0;
 }
 
-/* With device state decided: residency, from the most that fits downwards. */
+/* Tries residency for a fixed count of device state, from the largest count that fits downwards. */
 static void try_residency(struct search *s, uint32_t low)
 {
     struct st_plan *plan = s->plan;

@@ -1,17 +1,18 @@
 /* plan_spread.c - decides which chunks of the state are cached in host memory, once their number is known.
  *
- * Sizes are decided as if the first ones were (plan_sums.c).  Cached together, they would leave the drive idle while their
- * pages' updates run and crowded afterwards; so within chunks of one size, which are as good as each other, the cached ones are
- * spread evenly over the order of updates.  The table's come first: nothing hides its update. */
+ * The sizes are computed as if the cached chunks were the first ones (plan_sums.c).  If they really were, the drive would be idle
+ * while the updates of their pages run and overloaded afterwards.  Chunks of the same size are interchangeable, so within each
+ * size the cached ones are spread evenly over the order of updates.  The table's chunks come first, since nothing hides the
+ * table's update. */
 #include "offload/plan/plan_internal.h"
 
 #include <stdlib.h>
 
-#define CLASSES_MAX 64u /* most sizes that are spread; chunks of further sizes stay as they are */
+#define CLASSES_MAX 64u /* at most this many sizes are spread; chunks of further sizes stay unchanged */
 
 struct size_class {
     uint64_t bytes;
-    uint32_t count, cached; /* without the table's */
+    uint32_t count, cached; /* without the chunks of the table */
     uint32_t seen;
 };
 
@@ -19,7 +20,7 @@ struct spread {
     struct st_plan *plan;
     struct size_class classes[CLASSES_MAX];
     uint32_t class_count;
-    uint32_t first, cached_end; /* decided: [first, cached_end) of the chunks from `first` on */
+    uint32_t first, cached_end; /* the decision: [first, cached_end) of the chunks from `first` on */
 };
 
 static struct size_class *class_of(struct spread *s, uint64_t bytes)
@@ -56,7 +57,7 @@ static void count_classes(struct spread *s)
     }
 }
 
-/* The table takes as many of its class as it can. */
+/* Caches as many chunks of the table as its class has cached ones. */
 static void cache_table(struct spread *s)
 {
     for (uint32_t i = s->first; i < s->plan->program.chunk_count; i++) {

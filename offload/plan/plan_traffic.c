@@ -1,19 +1,19 @@
 /* plan_traffic.c - computes what a placement moves in a steady step, without writing its program.
  *
- * Page by page the counts follow the program's rules (emit_update.c, emit_backward.c): a pass brings a page in once for
- * forward and once for backward, and an update that runs beside such a use shares it.  That the sums equal the program's is
- * tested over random plans. */
+ * The counts of each page follow the program's rules (emit_update.c, emit_backward.c): a pass brings a page in once for forward
+ * and once for backward, and an update that runs beside such a use shares the transfer.  A test over random plans checks that the
+ * sums equal those of the program. */
 #include "offload/plan/plan_internal.h"
 
-/* One page's moves: of all its weights, of those that an update changes, of its rounded gradient and of its fp32 sum. */
+/* Transfers of one page: of all its weights, of those that an update changes, of its rounded gradient and of its fp32 sum. */
 struct counts {
-    uint32_t reads, writes; /* all from NVMe, updated ones to it, if the weights' home is there */
+    uint32_t reads, writes; /* reads of all weights from NVMe and writes of updated ones to it, if the weights' home is there */
     uint32_t uploads, updated_uploads, updated_downloads;
     uint32_t grads, sum_uploads, sum_downloads;
 };
 
 struct page_facts {
-    uint32_t passes, forward, backward; /* uses of a pass by device ops */
+    uint32_t passes, forward, backward; /* uses of the page by device ops in one pass */
     bool trained, table, gathered, resident, device_update, gated;
 };
 
@@ -42,11 +42,11 @@ static struct page_facts facts_of(const struct st_plan *plan, uint32_t p)
     return f;
 }
 
-/* Whether the update finds the page in the place to which an adjacent use has just brought it. */
+/* Whether the update can use the copy of the page that an adjacent use has just brought in. */
 static bool shares(const struct st_plan *plan, const struct page_facts *f)
 {
     if (f->gated)
-        return true; /* with the forward, or the lookup */
+        return true; /* shared with the forward, or with the lookup */
     return plan->policy.update == ST_UPDATE_IN_BACKWARD && f->backward > 0 && !f->table;
 }
 
@@ -57,7 +57,7 @@ static void count_resident(struct counts *n, const struct page_facts *f)
 
     n->reads = host_update ? 1 : 0;
     if (f->gathered && !(f->trained && f->gated))
-        n->reads++; /* by the lookup; else it finds what the update has left */
+        n->reads++; /* by the lookup; otherwise it uses what the update has left */
     n->updated_uploads = host_update ? 1 : 0;
     n->updated_downloads = f->device_update && f->gathered ? 1 : 0;
     n->writes = host_update || n->updated_downloads > 0 ? 1 : 0;
@@ -79,7 +79,7 @@ static void count_streamed(struct counts *n, const struct st_plan *plan, const s
 static void count_gradients(struct counts *n, const struct st_plan *plan, uint32_t p, const struct page_facts *f)
 {
     const uint32_t visits =
-        f->table ? (plan->program.workload.tied ? f->passes : 0) : f->passes; /* by the ops that add to the sum */
+        f->table ? (plan->program.workload.tied ? f->passes : 0) : f->passes; /* uses by the ops that add to the sum */
 
     if (!f->trained)
         return;

@@ -1,6 +1,6 @@
-/* offload/device/cpu/device_cpu.c - the cpu device: its arena, its copies, the gradient's last step and the update.
+/* offload/device/cpu/device_cpu.c - the cpu device: its arena, its copies, the last step of the gradient, and the update.
  *
- * Calls are done when they return, so the three queues never hold anything.  One thread calls at a time. */
+ * Every call has done its work when it returns, so the three queues are always empty.  One thread calls at a time. */
 #include "core/base/error.h"
 #include "core/system/clock.h"
 #include "offload/device/cpu/device_cpu_internal.h"
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COPY_PIECE   (256u * 1024u)        /* bytes an item copies or clears */
-#define UPDATE_PIECE (16u * ST_NORM_BLOCK) /* elements an item updates or takes norms of */
+#define COPY_PIECE   (256u * 1024u)        /* bytes that one item copies or clears */
+#define UPDATE_PIECE (16u * ST_NORM_BLOCK) /* elements that one item updates or takes norms of */
 
 static strata_status cpu_open(struct st_device **out, const struct st_device_opts *opts)
 {
@@ -97,8 +97,8 @@ static strata_status cpu_zero(struct st_device *dev, void *dst, uint64_t bytes)
     return cpu_copy(dev, dst, NULL, bytes);
 }
 
-/* A copy that takes no less than the link would.  What a sleep took too long is taken off the next one, so that a train of
- * copies has the link's rate. */
+/* A copy that takes at least as long as the link would.  If the sleep overruns, the excess is subtracted from the next one, so
+ * that a series of copies runs at the link's rate. */
 static strata_status link_copy(struct st_device *dev, struct cpu_link *link, void *dst, const void *src, uint64_t bytes)
 {
     const uint64_t start = st_clock_ns();
@@ -144,7 +144,7 @@ struct finish_job {
     double *block_sums;
     uint64_t elems;
     strata_dtype dt;
-    atomic_uint_fast64_t nonfinite; /* a sum of counts: any order */
+    atomic_uint_fast64_t nonfinite; /* counts are added, so the order does not matter */
 };
 
 static void finish_item(void *ctx, uint64_t index, uint32_t worker)
@@ -175,13 +175,13 @@ static strata_status cpu_grad_finish(struct st_device *dev, void *out, strata_dt
 
 struct update_job {
     const struct st_kernels *kernels;
-    void *weight; /* beside a low half or a master, else the fp32 master itself */
+    void *weight; /* the 16-bit weight beside a low half or a master; otherwise the fp32 master itself */
     int16_t *low_half;
     float *master;
     const struct st_moments *moments;
     const void *grad;
     uint64_t elems;
-    strata_dtype dt; /* of grad */
+    strata_dtype dt; /* of the gradient */
     const struct st_update_coef *coef;
     atomic_uint_fast64_t overflowed;
 };

@@ -1,21 +1,21 @@
-/* offload/device/cpu/device_cpu_attention.c - causal attention by blocks of query rows; scores of one block of one head at a
- * time.
+/* offload/device/cpu/device_cpu_attention.c - causal attention in blocks of query rows; a worker holds the scores of one block
+ * of one head at a time.
  *
- * A head is one item: block after block, in order.  Matmuls are single-threaded library calls; between them the rows
- * pass through ops->attention_*.  Backward makes the scores again from q, k and the kept log-sum-exp.  Where a
- * dtype is not native, the head's slices are widened once and everything runs in fp32. */
+ * A head is one item and processes its blocks in order.  Matmuls are single-threaded library calls; between them the rows pass
+ * through ops->attention_*.  The backward pass recomputes the scores from q, k and the kept log-sum-exp.  If the dtype is not
+ * native, the head's slices are widened once and everything runs in fp32. */
 #include "core/base/error.h"
 #include "offload/device/cpu/device_cpu_internal.h"
 #include <stdatomic.h>
 #include <string.h>
 
-/* Query rows of a block.  Smaller ones waste less above the diagonal (1 part in seq / 64), larger ones call less often. */
+/* Query rows of a block.  Smaller blocks waste less above the diagonal (1 part in seq / 64), larger ones need fewer calls. */
 #define BLOCK_ROWS      64u
 #define WORKSPACE_ALIGN 64u
 
 enum { MM_SCORES, MM_OUT, MM_DPROBS, MM_DV, MM_DK, MM_DQ, MM_COUNT };
 
-/* Byte offsets of a worker's scratch, and its size. */
+/* Byte offsets inside a worker's scratch, and the size of the scratch. */
 struct layout {
     uint64_t scores, dprobs, probs, dscores, dk, dv, delta, q, k, v, dout, bytes;
 };
@@ -30,7 +30,7 @@ struct attention_job {
     const void *qkv, *dout, *fwd_out;
     float *lse;
     const float *kept_lse;
-    strata_dtype op_dt; /* of the matmuls' operands: dt, or F32 when widened */
+    strata_dtype op_dt; /* of the matmuls' operands: dt, or F32 if they are widened */
     atomic_int rc;
 };
 
@@ -61,7 +61,7 @@ static uint64_t id_bytes(const struct st_attention *at)
     return end;
 }
 
-/* The same on every processor: plans must not depend on what it can do. */
+/* The same size on every processor, since a plan must not depend on what the processor can do. */
 static struct layout layout_of(const struct st_attention *at)
 {
     const uint64_t rows = at->seq < BLOCK_ROWS ? at->seq : BLOCK_ROWS;
@@ -158,7 +158,7 @@ static void multiply(struct attention_job *job, uint32_t block, uint32_t kind, u
         atomic_compare_exchange_strong(&job->rc, &none, rc);
 }
 
-/* The slice that starts at element `first` of packed rows; through `wide` when operands are widened. */
+/* The slice that starts at element `first` of packed rows; copied into `wide` if operands are widened. */
 static struct slice operand(const struct attention_job *job, const void *packed, uint64_t first, uint32_t stride, void *wide)
 {
     const struct st_attention *at = job->at;
@@ -223,7 +223,7 @@ strata_status st_cpu_attention_forward(struct st_device *dev, const struct st_at
     return st_cpu_matmul_status(atomic_load(&job.rc));
 }
 
-/* dq of head h, and its part of dk and dv of its kv head. */
+/* dq of head h, and its contribution to dk and dv of its kv head. */
 static void backward_head(struct attention_job *job, uint32_t worker, uint64_t b, uint64_t h, struct slice k, struct slice v)
 {
     const struct st_attention *at = job->at;
@@ -255,7 +255,7 @@ static void backward_head(struct attention_job *job, uint32_t worker, uint64_t b
     }
 }
 
-/* One kv head: its query heads in index order. */
+/* One kv head: processes its query heads in index order. */
 static void backward_item(void *ctx, uint64_t index, uint32_t worker)
 {
     struct attention_job *job = ctx;

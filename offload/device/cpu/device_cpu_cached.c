@@ -1,6 +1,6 @@
 /* offload/device/cpu/device_cpu_cached.c - attention of new rows over a key-value cache, for generation.
  *
- * One item is one query head of one row, by vector dot products: its bits depend on the row's position alone, not on
+ * One item is one query head of one row, computed by vector dot products.  Its bits depend only on the row's position, not on
  * which rows share the call. */
 #include "offload/device/cpu/device_cpu_internal.h"
 #include <string.h>
@@ -50,7 +50,7 @@ strata_status st_cpu_attention_cached(struct st_device *dev, const struct st_att
     struct cpu_device *cpu = cpu_of(dev);
     struct cached_job job = {cpu->ops, at, out, keys, values, qkv, workspace, 0, first, rows};
 
-    job.scores_bytes = (4 * ((uint64_t)first + rows) + 63) / 64 * 64; /* within a worker's part of attention_workspace() */
+    job.scores_bytes = (4 * ((uint64_t)first + rows) + 63) / 64 * 64; /* inside a worker's part of attention_workspace() */
     st_workers_run(cpu->workers, append_item, &job, rows);
     st_workers_run(cpu->workers, attend_item, &job, (uint64_t)rows * at->heads);
     return STRATA_OK;

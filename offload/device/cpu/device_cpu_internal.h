@@ -12,7 +12,7 @@
 #include "offload/device/device.h"
 #include "offload/device/tensor_ops.h"
 
-/* One direction of the link to the device, slower than memory when a limit says so. */
+/* One direction of the link to the device; slower than memory if a limit is set. */
 struct cpu_link {
     double limit;     /* bytes per second; 0: none */
     uint64_t late_ns; /* how much too long the last copy slept; subtracted from the next one */
@@ -71,7 +71,7 @@ static inline void *st_elem_mut(void *p, uint64_t i, strata_dtype dt)
 
 /** Whether matmuls widen operands of `dt` to fp32. */
 bool st_cpu_widens(const struct cpu_device *cpu, strata_dtype dt);
-/** st_matmul_prepare with the error sentence. */
+/** Calls st_matmul_prepare and sets the error sentence on failure. */
 strata_status st_cpu_prepare(struct cpu_device *cpu, int *id, const struct st_matmul *mm);
 /** Turn the result of st_matmul_run into a status and sentence; OK for 0. */
 strata_status st_cpu_matmul_status(int rc);

@@ -66,7 +66,7 @@ static void rms_rows_item(void *ctx, uint64_t index, uint32_t worker)
                                 job->cols, job->dt);
 }
 
-/* Columns first: dx may be dy's memory. */
+/* Columns first, since dx may be the memory of dy. */
 strata_status st_cpu_rmsnorm_backward(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
                                       const void *x, const float *stats, const void *weight, const void *residual, uint32_t rows,
                                       uint32_t cols, strata_dtype dt)

@@ -1,24 +1,25 @@
-/* offload/device/cpu/device_cpu_matmul.c - one matmul as blocks, each a single-threaded library call with K whole; then its
- * epilogue.
+/* offload/device/cpu/device_cpu_matmul.c - cuts a matmul into blocks, each one single-threaded library call over all of K, and
+ * then runs the epilogue.
  *
- * The grid is a function of the shape and of whether operands are widened (a property of the processor), never of the
- * number of workers. */
+ * The grid is a function of the shape and of whether operands are widened (a property of the processor), never of the number of
+ * workers. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "offload/device/cpu/device_cpu_internal.h"
 #include <assert.h>
 #include <stdatomic.h>
 
-/* One core of a Zen 4 runs 128 x 192 x 768 as fast per FLOP as any larger block (bench_ops); below 64 x 64 it loses. */
+/* One core of a Zen 4 runs blocks of 128 x 192 x 768 as fast per FLOP as any larger block (bench_ops); below 64 x 64 it is
+ * slower. */
 #define BLOCK_M     128u
 #define BLOCK_N     768u
 #define BLOCK_LEAST 64u
-#define BLOCK_COUNT 16u /* wanted, so that workers end together */
-/* A widened operand is paid once per block: fewer, larger ones. */
+#define BLOCK_COUNT 16u /* blocks wanted, so that the workers finish together */
+/* An operand is widened once per block, so widening wants fewer and larger blocks. */
 #define WIDE_BLOCK_M     256u
 #define WIDE_BLOCK_COUNT 8u
-/* A transposed B with long rows is read across pages: 64 x 768 x 4096 reaches 96 and 200 GF/s (fp32, bf16) where
- * 128 x 192 and 64 x 384 reach 87 and 170, 72 and 142. */
+/* Reading a transposed B with long rows crosses pages: blocks of 64 x 768 x 4096 reach 96 and 200 GF/s (fp32, bf16), while 128 x
+ * 192 reaches 87 and 170, and 64 x 384 reaches 72 and 142. */
 #define DEEP_K           2048u
 #define DEEP_BLOCK_M     64u
 #define DEEP_BLOCK_COUNT 8u
@@ -60,7 +61,7 @@ strata_status st_cpu_prepare(struct cpu_device *cpu, int *id, const struct st_ma
     return STRATA_OK;
 }
 
-/* The extent of `parts` equal blocks over `total`, rounded up to whole vectors. */
+/* The size of one of `parts` equal blocks of `total`, rounded up to whole vectors. */
 static uint32_t block_extent(uint32_t total, uint32_t parts, uint32_t multiple)
 {
     const uint32_t extent = (total + parts - 1) / parts;
@@ -134,8 +135,8 @@ static strata_status multiply(struct cpu_device *cpu, const struct st_matmul *mm
     return st_cpu_matmul_status(atomic_load(&job.rc));
 }
 
-/* The epilogue is a pass of its own: finishing each block while it was in cache took as long for GELU and 1 to 6 % longer for its
- * backward (512 to 8192 x 3072 x 768, one and two workers). */
+/* The epilogue is a separate pass.  Applying it to each block while the block was in cache took the same time for GELU and 1 to
+ * 6 % longer for its backward (512 to 8192 x 3072 x 768, one and two workers). */
 strata_status st_cpu_matmul(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
                             const void *bias)
 {

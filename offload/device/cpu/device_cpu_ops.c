@@ -2,7 +2,7 @@
 #include "offload/device/cpu/device_cpu_internal.h"
 #include <string.h>
 
-/* One job for all: what an item does is its function, what it needs are these fields. */
+/* One job type for all ops: the item function says what is done, and these fields hold its operands. */
 struct op_job {
     const struct st_ops *ops;
     void *y;
@@ -11,7 +11,7 @@ struct op_job {
     const float *stats;
     const int32_t *tokens;
     uint32_t rows, cols, seq, batch, row_first, row_count;
-    uint64_t elems, step; /* extent, and what an item takes of it */
+    uint64_t elems, step; /* the extent, and how much of it one item processes */
     float number;         /* eps or scale */
     strata_dtype dt, dy_dt;
 };
@@ -147,7 +147,7 @@ static void norm_rows_item(void *ctx, uint64_t index, uint32_t worker)
                                  job->cols, job->dt);
 }
 
-/* Columns first: dx may be dy's memory. */
+/* Columns first, since dx may be the memory of dy. */
 strata_status st_cpu_layernorm_backward(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
                                         strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
                                         const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt)

@@ -1,7 +1,7 @@
-/* device_cuda.c - the cuda device: which GPU, its arena, what an error means, and the table.
+/* device_cuda.c - the cuda device: choosing the GPU, its arena, the meaning of errors, and the table.
  *
- * The arena is one cudaMalloc of exactly the plan's bytes; beside it lies the matmuls' workspace, one more at open.  Nothing is
- * allocated afterwards but by cuBLAS and the driver, when a kernel is used for the first time. */
+ * The arena is one cudaMalloc of exactly the plan's bytes; the workspace of the matmuls is a second one, made at open.  After
+ * that only cuBLAS and the driver allocate, when a kernel is used for the first time. */
 #include "core/base/error.h"
 #include "core/base/size.h"
 #include "offload/device/cuda/device_cuda_internal.h"
@@ -32,7 +32,7 @@ static strata_status status_of(cudaError_t err)
     case cudaErrorInitializationError:
     case cudaErrorNotSupported:
     case cudaErrorUnsupportedPtxVersion:
-    case cudaErrorSystemNotReady: /* of GPUs joined by NVSwitch: its fabric manager does not run */
+    case cudaErrorSystemNotReady: /* GPUs joined by NVSwitch need a fabric manager, and it does not run */
     case cudaErrorSystemDriverMismatch:
     case cudaErrorCompatNotSupportedOnDevice:
         return STRATA_E_NOSYS;

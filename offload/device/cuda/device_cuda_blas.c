@@ -1,4 +1,5 @@
-/* device_cuda_blas.c - finds cublasLt and its functions.  Half a gigabyte: nothing of it is needed on a machine without a GPU. */
+/* device_cuda_blas.c - finds cublasLt and its functions.  The library has half a gigabyte, and a machine without a GPU needs
+ * none of it. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "offload/device/cuda/device_cuda_blas_internal.h"
@@ -32,7 +33,7 @@ static const struct symbol symbols[] = {
 
 static const char *const usual_names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so"};
 
-/* Never unloaded: CUDA libraries do not all survive it, and opening it again takes long. */
+/* Never unloaded, because not all CUDA libraries survive it and opening one again takes long. */
 static void *open_library(const char *name)
 {
     return st_fault("cuda.blas", 0) != 0 ? NULL : dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

@@ -1,7 +1,7 @@
 /* offload/device/cuda/device_cuda_blas_internal.h - the part of cublasLt that matmuls need, opened at run time.
  *
- * Own declarations, with the names and values of the toolkit's cublasLt.h (12 and 13 alike): the build needs neither the headers
- * nor the library.  Matrices are column-major.  A function returns 0, or a cublasStatus_t. */
+ * The declarations are our own, with the names and values of the toolkit's cublasLt.h (the same in 12 and 13), so the build needs
+ * neither the headers nor the library.  Matrices are column-major.  A function returns 0 or a cublasStatus_t. */
 #ifndef OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_BLAS_INTERNAL_H
 #define OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_BLAS_INTERNAL_H
 
@@ -11,13 +11,13 @@
 #include <stdint.h>
 
 enum { BLAS_R_32F = 0, BLAS_R_16F = 2, BLAS_R_16BF = 14 }; /* cudaDataType_t */
-enum { BLAS_COMPUTE_32F = 68 };                            /* cublasComputeType_t; fp32 operands: no TF32 */
+enum { BLAS_COMPUTE_32F = 68 };                            /* cublasComputeType_t; for fp32 operands this does not use TF32 */
 enum { BLAS_OP_N = 0, BLAS_OP_T = 1 };                     /* cublasOperation_t */
 enum {                                                     /* cublasLtEpilogue_t, 32 bits; gelu: the tanh form */
        BLAS_EPILOGUE_DEFAULT = 1,
-       BLAS_EPILOGUE_BIAS = 4,       /* may be or-ed with GELU_AUX: the bias comes first */
-       BLAS_EPILOGUE_GELU_AUX = 160, /* keeps gelu's input in aux */
-       BLAS_EPILOGUE_DGELU = 192     /* times gelu'(aux) */
+       BLAS_EPILOGUE_BIAS = 4,       /* may be combined with GELU_AUX; the bias is added first */
+       BLAS_EPILOGUE_GELU_AUX = 160, /* keeps the input of gelu in aux */
+       BLAS_EPILOGUE_DGELU = 192     /* multiplies by gelu'(aux) */
 };
 enum { BLAS_REDUCTION_COMPUTE_TYPE = 2 }; /* cublasLtReductionScheme_t, as a mask, 32 bits */
 enum {                                    /* cublasLtMatmulDescAttributes_t */
@@ -75,9 +75,10 @@ struct st_blas {
                   cudaStream_t stream);
 };
 
-/** The library named by the environment's STRATA_CUBLASLT (a file's path; no other is tried then), else libcublasLt.so.13 or .12
- *  as the system finds it, else the one in /usr/local/cuda.  E_NOSYS: none, with what to install. */
+/** Opens the library named by the environment variable STRATA_CUBLASLT (the path of a file; if it is set, no other is tried);
+ *  otherwise libcublasLt.so.13 or .12 as the system finds it, otherwise the one in /usr/local/cuda.  E_NOSYS: none was found; the
+ *  sentence says what to install. */
 strata_status st_blas_open(struct st_blas *out);
-void st_blas_close(struct st_blas *blas); /* zeroed is fine */
+void st_blas_close(struct st_blas *blas); /* a zeroed struct is allowed */
 
 #endif

@@ -1,8 +1,8 @@
-/* device_cuda_host.c - host memory of the cuda device: pinning, and copies from and to it.
+/* device_cuda_host.c - host memory of the cuda device: pinning it, and copies from and to it.
  *
- * A region is registered, so that copies run beside everything else.  Where the system refuses, its copies pass two pinned slots;
- * where it refuses these too, they are pageable, and the driver copies in between.  Both keep the calling thread waiting.  Memory
- * that pin() was never told of (loading, exporting) is pageable. */
+ * A region is registered, so that its copies run beside everything else.  If the system refuses to register it, its copies go
+ * through two pinned slots; if it refuses those too, the copies are pageable and the driver stages them.  In both cases the
+ * calling thread waits.  Memory that was never given to pin() (loading, exporting) is pageable. */
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
@@ -44,21 +44,22 @@ static cudaError_t take_slots(struct cuda_device *cuda)
     return err;
 }
 
-/* What to do with memory that the system does not let us register. */
+/* Chooses how to copy memory that the system does not let us register. */
 static enum cuda_path path_without(struct cuda_device *cuda, uint64_t bytes, cudaError_t refused)
 {
     const cudaError_t err = take_slots(cuda);
     char size[24], slots[24];
 
-    (void)cudaGetLastError(); /* a refusal is not for the next launch to report */
+    (void)cudaGetLastError(); /* clears the error, so that the next launch does not report it */
     st_size_text(size, bytes);
     if (err == cudaSuccess) {
         st_log(ST_LOG_WARN, "cuda: %s of host memory cannot be registered (%s: %s): copies pass %s of pinned memory, slower",
                size, cudaGetErrorName(refused), cudaGetErrorString(refused), st_size_text(slots, 2 * ST_CUDA_STAGING_BYTES));
         return CUDA_STAGED;
     }
-    st_log(ST_LOG_WARN, "cuda: no pinned host memory (registering %s: %s; allocating: %s): copies are pageable, slower, and wait",
-           size, cudaGetErrorName(refused), cudaGetErrorName(err));
+    st_log(ST_LOG_WARN,
+           "cuda: no pinned host memory (registering %s: %s; allocating: %s): copies are pageable, slower, and block", size,
+           cudaGetErrorName(refused), cudaGetErrorName(err));
     return CUDA_PAGEABLE;
 }
 
@@ -105,7 +106,7 @@ static uint64_t piece_bytes(uint64_t at, uint64_t bytes)
     return bytes - at < ST_CUDA_STAGING_BYTES ? bytes - at : ST_CUDA_STAGING_BYTES;
 }
 
-/* A slot is filled as soon as its last copy is done; what the slots hold may still be under way on return. */
+/* A slot is filled as soon as its last copy is done; copies out of the slots may still be in progress on return. */
 static cudaError_t staged_upload(struct cuda_device *cuda, unsigned char *dst, const unsigned char *src, uint64_t bytes)
 {
     const cudaStream_t stream = cuda->queues[ST_QUEUE_UPLOAD].stream;
@@ -125,7 +126,7 @@ static cudaError_t staged_upload(struct cuda_device *cuda, unsigned char *dst, c
     return err;
 }
 
-/* One piece is copied out of its slot while the next one arrives in the other. */
+/* One piece is copied out of its slot while the next one arrives in the other slot. */
 static cudaError_t staged_download(struct cuda_device *cuda, unsigned char *dst, const unsigned char *src, uint64_t bytes)
 {
     const cudaStream_t stream = cuda->queues[ST_QUEUE_DOWNLOAD].stream;
@@ -137,7 +138,7 @@ static cudaError_t staged_download(struct cuda_device *cuda, unsigned char *dst,
         const uint64_t at = i * ST_CUDA_STAGING_BYTES, was = at - ST_CUDA_STAGING_BYTES;
 
         if (i < pieces) {
-            err = cudaEventSynchronize(slot->free); /* an upload may hold it */
+            err = cudaEventSynchronize(slot->free); /* an upload may still use it */
             if (err == cudaSuccess)
                 err = cudaMemcpyAsync(slot->base, src + at, piece_bytes(at, bytes), cudaMemcpyDeviceToHost, stream);
             if (err == cudaSuccess)

@@ -17,19 +17,19 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
-#define ST_CUDA_MARKS     64u /* with more, notify() waits for the oldest; four times as many as the engine hands out */
+#define ST_CUDA_MARKS     64u /* if there are more, notify() waits for the oldest; four times as many as the engine hands out */
 #define ST_CUDA_REGIONS   4u  /* regions pinned at once */
-#define ST_CUDA_WORKSPACE (UINT64_C(32) << 20) /* workspace of matmuls: as much as cuBLAS itself takes on Hopper */
-/* Of the memory that is free once the context exists (cudaMemGetInfo creates it, so its own bytes are already deducted) this much
- * is left to the driver and the library.  264 MiB: local memory for as many threads as an H200 holds at once, 132 multiprocessors
- * of 2048, with the 1 KiB of stack that a thread has by default, taken when the first kernel that needs any is launched (from
- * CUDA's documentation, not measured).  The rest is a guess: kernels are loaded when they are used for the first time, cuBLAS's a
- * few MiB each.  `strata bench step` reports what a run really used beside its arena, including the workspace, as
- * device_beside_mb. */
+#define ST_CUDA_WORKSPACE (UINT64_C(32) << 20) /* workspace of matmuls: the size that cuBLAS itself uses on Hopper */
+/* How much of the free memory is left to the driver and the library.  Free memory is what cudaMemGetInfo reports; the call
+ * creates the context, so the context's own bytes are already deducted.  264 MiB of it: local memory for as many threads as an
+ * H200 holds at once, 132 multiprocessors of 2048, with the 1 KiB of stack that a thread has by default, allocated when the
+ * first kernel that needs any is launched (from CUDA's documentation, not measured).  The rest is a guess: kernels are loaded
+ * when they are used for the first time, those of cuBLAS at a few MiB each.  `strata bench step` reports as device_beside_mb
+ * what a run really used beside its arena, including the workspace. */
 #define ST_CUDA_RESERVE       (UINT64_C(512) << 20)
 #define ST_CUDA_STAGING_BYTES (UINT64_C(4) << 20) /* of one slot */
 
-/* A foreign call behind a fault site; if a test requests a failure, the call is not made and so leaves nothing behind. */
+/* A foreign call behind a fault site.  If a test requests a failure, the call is not made and so leaves nothing behind. */
 #define ST_CUDA_PASS(site, call) (st_fault((site), 0) != 0 ? cudaErrorUnknown : (call))
 
 struct cuda_mark {
@@ -40,7 +40,7 @@ struct cuda_mark {
 
 struct cuda_queue {
     cudaStream_t stream;
-    cudaEvent_t drained; /* of finish() */
+    cudaEvent_t drained; /* used by finish() */
     int device;          /* the GPU's index */
     pthread_t watcher;
     bool runs;
@@ -53,14 +53,14 @@ struct cuda_queue {
 
 enum cuda_path { CUDA_REGISTERED, CUDA_STAGED, CUDA_PAGEABLE };
 
-/* Host memory that pin() was given. */
+/* Host memory that was given to pin(). */
 struct cuda_region {
     unsigned char *base;
     uint64_t bytes;
     enum cuda_path path;
 };
 
-/* A pinned slot beside memory that could not be registered. */
+/* A pinned slot, for copies of memory that could not be registered. */
 struct cuda_slot {
     unsigned char *base;
     cudaEvent_t free; /* recorded after its last copy */
@@ -75,7 +75,7 @@ struct cuda_device {
     struct cuda_queue queues[ST_QUEUE_COUNT];
     struct cuda_region regions[ST_CUDA_REGIONS];
     uint32_t region_count;
-    struct cuda_slot slots[2]; /* base NULL: not taken */
+    struct cuda_slot slots[2]; /* base NULL: not allocated */
     struct st_cuda_matmul *matmul;
 };
 
@@ -84,24 +84,25 @@ static inline struct cuda_device *cuda_of(struct st_device *dev)
     return (struct cuda_device *)(void *)dev;
 }
 
-/* device_cuda.c: the status of a CUDA call, with the error's name, its text and the call. */
+/* device_cuda.c: the status of a CUDA call; the sentence has the error's name, its text and the call. */
 strata_status st_cuda_status(cudaError_t err, const char *call);
 
 /* device_cuda_queue.c */
 strata_status st_cuda_queue_start(struct cuda_queue *q, int device, const char *name);
-void st_cuda_queue_stop(struct cuda_queue *q); /* waits for enqueued work; a zeroed queue is fine */
+void st_cuda_queue_stop(struct cuda_queue *q); /* waits for the enqueued work; a zeroed queue is allowed */
 strata_status st_cuda_queue_finish(struct cuda_queue *q);
 strata_status st_cuda_queue_notify(struct cuda_queue *q, void (*done)(void *ctx, strata_status st), void *ctx);
 
 /* device_cuda_host.c */
 strata_status st_cuda_pin(struct st_device *dev, void *base, uint64_t bytes);
-void st_cuda_host_fini(struct cuda_device *cuda); /* all regions, and the slots */
+void st_cuda_host_fini(struct cuda_device *cuda); /* frees all regions and the slots */
 strata_status st_cuda_upload(struct st_device *dev, void *dst, const void *src, uint64_t bytes);
 strata_status st_cuda_download(struct st_device *dev, void *dst, const void *src, uint64_t bytes);
 
-/* device_cuda_matmul.c: E_NOSYS without the library; workspace: ST_CUDA_WORKSPACE bytes of device memory, its own. */
+/* device_cuda_matmul.c: E_NOSYS without the library.  It allocates its own workspace of ST_CUDA_WORKSPACE bytes of device
+ * memory. */
 strata_status st_cuda_matmul_create(struct st_cuda_matmul **out);
-void st_cuda_matmul_destroy(struct st_cuda_matmul *m); /* NULL is fine */
+void st_cuda_matmul_destroy(struct st_cuda_matmul *m); /* NULL is allowed */
 strata_status st_cuda_matmul_run(struct st_cuda_matmul *m, cudaStream_t stream, const struct st_matmul *mm, void *c,
                                  const void *a, const void *b, const void *bias);
 

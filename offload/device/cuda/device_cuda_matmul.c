@@ -1,13 +1,15 @@
-/* device_cuda_matmul.c - matmuls by cublasLt: fp32 sums, bias and GELU in the epilogue, gradients added in fp32 to what C holds.
+/* device_cuda_matmul.c - matmuls by cublasLt: sums in fp32, bias and GELU in the epilogue, gradients added in fp32 to what C
+ * holds.
  *
- * The library is column-major: a row-major C = op(A) op(B) is its C' = op(B)' op(A)', so B goes first and no operand moves.
- * The algorithm of a shape is the first that the library's heuristic names for it: a function of shape, dtypes and the operands'
- * alignment (of which no more than 16 bytes count, so that where a buffer lies decides nothing), never of what ran before.
- * Partial sums are only ever reduced in fp32, in the workspace.
+ * The library is column-major: a row-major C = op(A) op(B) is its C' = op(B)' op(A)', so B is passed first and no operand moves.
+ * The algorithm of a shape is the first that the library's heuristic returns for it.  It is a function of shape, dtypes and the
+ * operands' alignment, never of what ran before.  At most 16 bytes of alignment count, so that the place of a buffer decides
+ * nothing.  Partial sums are only ever reduced in fp32, in the workspace.
  *
- * A GELU that the library has no algorithm for (a function of the same things) is a pass after the plain matmul.  Its DGELU_BGRAD
- * is left alone: that writes a bias gradient in C's dtype, where ours adds in fp32, in an order of its own.
- * A bias has C's dtype there: that of 16-bit operands is made fp32, at the end of the workspace, for an fp32 C. */
+ * If the library has no algorithm for a GELU (again a function of the same things), the GELU is a pass after the plain matmul.
+ * The library's DGELU_BGRAD is not used: it writes a bias gradient in C's dtype and in an order of its own, while ours adds in
+ * fp32.  The library wants a bias in C's dtype, so for an fp32 C the bias of 16-bit operands is converted to fp32 at the end of
+ * the workspace. */
 #include "core/base/error.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "offload/device/cuda/device_cuda_blas_internal.h"
@@ -17,24 +19,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CACHE_SETS      64u /* of CACHE_WAYS shapes each: a model has a few dozen; the oldest of a full set is made anew */
+#define CACHE_SETS      64u /* of CACHE_WAYS shapes each: a model has a few dozen; a full set replaces its oldest entry */
 #define CACHE_WAYS      4u
 #define ALIGN_MOST      16u
 #define LT_OPERANDS     3u
 #define AUX_MULTIPLE    8u /* of aux's leading dimension */
 #define WORKSPACE_ALIGN 256u
 
-enum { KEY_C = 9, KEY_A, KEY_B, KEY_BIAS, KEY_AUX, KEY_WORDS }; /* from KEY_C on: alignments */
+enum { KEY_C = 9, KEY_A, KEY_B, KEY_BIAS, KEY_AUX, KEY_WORDS }; /* the words from KEY_C on are alignments */
 
 struct matmul_key {
     uint32_t word[KEY_WORDS]; /* no padding: compared and hashed as bytes */
 };
 
 struct prepared {
-    bool used, refused; /* refused: no algorithm with this epilogue */
+    bool used, refused; /* refused: the library has no algorithm with this epilogue */
     struct matmul_key key;
     blas_desc_t desc;
-    blas_layout_t layout[LT_OPERANDS]; /* as the library has them: B, A, C */
+    blas_layout_t layout[LT_OPERANDS]; /* in the library's order: B, A, C */
     struct blas_algo algo;
 };
 
@@ -132,7 +134,7 @@ static int type_of(strata_dtype dt)
     return dt == STRATA_BF16 ? BLAS_R_16BF : dt == STRATA_F16 ? BLAS_R_16F : BLAS_R_32F;
 }
 
-/* An epilogue's own number: GELU_INPUT's is GELU's, whose bits it has. */
+/* The number that stands for an epilogue.  GELU_INPUT shares the number of GELU, since it gives the same bits. */
 static uint32_t epilogue_of(const struct st_matmul *mm)
 {
     const uint32_t bias = mm->bias ? BLAS_EPILOGUE_BIAS : 0;
@@ -163,7 +165,7 @@ static uint32_t set_of(const struct matmul_key *key)
     return (uint32_t)(hash >> 40) % CACHE_SETS;
 }
 
-/* Of the bias in C's dtype, where that is another: it stands behind what the library may use. */
+/* Bytes of the bias in C's dtype if that is another dtype; they lie after the part of the workspace that the library may use. */
 static uint64_t bias_bytes(const struct st_matmul *mm)
 {
     const uint64_t bytes = mm->bias && mm->c_dtype != mm->ab_dtype ? (uint64_t)mm->n * sizeof(float) : 0;
@@ -188,7 +190,7 @@ static int set_pointers(const struct st_blas *blas, const struct prepared *p, co
     return rc;
 }
 
-/* The heuristic takes alignments from the pointers, whose places stand for the call's. */
+/* The heuristic reads alignments from the pointers, so addresses with the alignments of the call's pointers are set here. */
 static int make_desc(const struct st_cuda_matmul *m, struct prepared *p, const struct st_matmul *mm)
 {
     const struct st_blas *blas = &m->blas;
@@ -242,7 +244,7 @@ static int set_limits(struct st_cuda_matmul *m, const struct prepared *p, const 
     return rc;
 }
 
-/* Sets p->algo, or with an epilogue p->refused. */
+/* Sets p->algo, or p->refused if there is an epilogue. */
 static strata_status choose_algo(struct st_cuda_matmul *m, struct prepared *p, const struct st_matmul *mm)
 {
     struct blas_heuristic found;
@@ -308,7 +310,7 @@ static strata_status launched(cudaError_t err, const char *what)
     return st_cuda_status(ST_CUDA_PASS("cuda.launch", err), what);
 }
 
-/* *bias in C's dtype, fp32: added to zeros. */
+/* *bias in C's dtype, fp32, made by adding it to zeros. */
 static strata_status convert_bias(struct st_cuda_matmul *m, cudaStream_t stream, const struct st_matmul *mm, const void **bias)
 {
     float *const to = (float *)(void *)((unsigned char *)m->workspace + workspace_of(mm));
@@ -340,7 +342,7 @@ static strata_status run_prepared(struct st_cuda_matmul *m, cudaStream_t stream,
     return blas_status(m, rc, "cublasLtMatmul");
 }
 
-/* The product by itself, then the epilogue. */
+/* The product alone, then the epilogue. */
 static strata_status run_apart(struct st_cuda_matmul *m, cudaStream_t stream, const struct st_matmul *mm, void *c, const void *a,
                                const void *b, const void *bias)
 {

@@ -1,4 +1,4 @@
-/* device_cuda_ops.c - the cuda device's compute entries: each hands its operands to its launcher on the compute stream.
+/* device_cuda_ops.c - the compute entries of the cuda device: each passes its operands to its launcher on the compute stream.
  *
  * All pointers are device memory; structs are read during the call. */
 #include "core/base/error.h"
@@ -9,7 +9,7 @@
 
 static cudaStream_t enter_queue(struct st_device *dev, enum st_queue queue)
 {
-    (void)cudaSetDevice(cuda_of(dev)->index); /* a GPU that is lost says so at the launch */
+    (void)cudaSetDevice(cuda_of(dev)->index); /* if the GPU is lost, the launch says so */
     return cuda_of(dev)->queues[queue].stream;
 }
 

@@ -7,7 +7,7 @@
 
 /* --- the watcher --- */
 
-/* The oldest mark; NULL: stop, all have been reported. */
+/* The oldest mark; NULL: the queue stops and all marks have been reported. */
 static struct cuda_mark *next_mark(struct cuda_queue *q)
 {
     struct cuda_mark *mark = NULL;

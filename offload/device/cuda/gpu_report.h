@@ -1,4 +1,4 @@
-/* offload/device/cuda/gpu_report.h - what `strata info` prints about GPUs: which there are, or why there is none. */
+/* offload/device/cuda/gpu_report.h - what `strata info` prints about GPUs: which ones there are, or why there is none. */
 #ifndef OFFLOAD_DEVICE_CUDA_GPU_REPORT_H
 #define OFFLOAD_DEVICE_CUDA_GPU_REPORT_H
 
@@ -13,18 +13,18 @@ struct st_gpu {
 };
 
 struct st_gpu_report {
-    char problem[256]; /* why no GPU can be used; "": one can */
+    char problem[256]; /* why no GPU can be used; "" if one can */
     uint32_t count;
-    struct st_gpu gpus[ST_GPUS_MAX]; /* by the index of "cuda:N" */
+    struct st_gpu gpus[ST_GPUS_MAX]; /* by index, the N of "cuda:N" */
     uint32_t driver, runtime;        /* CUDA versions, 1000 * major + 10 * minor; 0: none */
-    char blas[256];                  /* cublasLt's file; "": not found, or nothing to look for */
-    uint64_t blas_version;           /* as the library states it: 10000 * major + 100 * minor + patch */
-    char nccl[256];                  /* NCCL's file; "": not found, or nothing to look for */
-    uint32_t nccl_version;           /* as the library states it: 10000 * major + 100 * minor + patch */
+    char blas[256];                  /* file of cublasLt; "": not found, or there was no reason to look */
+    uint64_t blas_version;           /* as the library reports it: 10000 * major + 100 * minor + patch */
+    char nccl[256];                  /* file of NCCL; "": not found, or there was no reason to look */
+    uint32_t nccl_version;           /* as the library reports it: 10000 * major + 100 * minor + patch */
     char nccl_problem[256];          /* why there is none */
 };
 
-/** Query the driver; creates a context on every GPU for a moment, which takes some tenths of a second. */
+/** Query the driver.  It creates a context on every GPU for a moment, which takes some tenths of a second. */
 void st_gpu_report(struct st_gpu_report *out);
 /** The part of the report about NCCL. */
 void st_gpu_report_nccl(struct st_gpu_report *out);

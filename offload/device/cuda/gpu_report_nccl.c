@@ -1,7 +1,7 @@
 /* gpu_report_nccl.c - whether NCCL, which does the collectives of several GPUs, can be opened.  See
  * offload/device/cuda/gpu_report.h.
  *
- * Of its functions only the version is asked for: no run has several ranks yet. */
+ * Only its version is asked for, since no run has several ranks yet. */
 #include "core/base/fault.h"
 #include "offload/device/cuda/gpu_report.h"
 
@@ -11,10 +11,10 @@
 
 #define NAME "libnccl.so.2"
 
-/* Where the system looks, then the toolkit's own. */
+/* The system's library first, then the toolkit's own. */
 static const char *const usual_names[] = {NAME, "/usr/local/cuda/lib64/" NAME, "/usr/local/cuda/lib/" NAME};
 
-/* NULL: none; `problem` then says why the system's own was not opened. */
+/* NULL: none; `problem` then says why the system's library was not opened */
 static void *open_library(char *problem, size_t bytes)
 {
     if (st_fault("cuda.nccl", 0) != 0) {

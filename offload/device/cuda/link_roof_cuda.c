@@ -1,4 +1,4 @@
-/* link_roof_cuda.c - bare copies over a GPU's links.  See offload/device/cuda/link_roof.h. */
+/* link_roof_cuda.c - plain copies over a GPU's links.  See offload/device/cuda/link_roof.h. */
 #include "core/base/error.h"
 #include "core/system/clock.h"
 #include "offload/device/cuda/device_cuda_internal.h"
@@ -44,7 +44,7 @@ strata_status st_link_roof_open(struct st_link_roof **out, const char *device, u
     assert(bytes > 0);
     if (ops != &st_device_cuda_ops)
         return st_error(STRATA_E_NOSYS, "%s has no links of its own", device);
-    st = ops->memory(st_device_index(device), &memory); /* is it there, and can it be used? */
+    st = ops->memory(st_device_index(device), &memory); /* does it exist, and can it be used? */
     if (st != STRATA_OK)
         return st;
     roof = calloc(1, sizeof(*roof));
@@ -76,7 +76,7 @@ void st_link_roof_close(struct st_link_roof *roof)
         if (w->host != NULL)
             (void)cudaFreeHost(w->host);
     }
-    (void)cudaGetLastError(); /* a refusal is not for the next launch to report */
+    (void)cudaGetLastError(); /* clears the error, so that the next launch does not report it */
     free(roof);
 }
 
@@ -101,7 +101,7 @@ strata_status st_link_roof_run(struct st_link_roof *roof, enum st_link_direction
     assert(bytes > 0 && bytes <= roof->bytes && count > 0);
     for (uint64_t i = 0; i < count && err == cudaSuccess; i++)
         err = ST_CUDA_PASS("cuda.link", copy_once(roof, directions, bytes));
-    for (int i = 0; i < WAYS; i++) { /* what was enqueued is waited for, whatever came of the rest */
+    for (int i = 0; i < WAYS; i++) { /* wait for what was enqueued even if the rest failed */
         const cudaError_t waited = cudaStreamSynchronize(roof->way[i].stream);
 
         err = err == cudaSuccess ? waited : err;

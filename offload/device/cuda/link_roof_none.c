@@ -1,4 +1,4 @@
-/* link_roof_none.c - the links' roof in a build without CUDA: there is none. */
+/* link_roof_none.c - the roof of the links in a build without CUDA, which has none. */
 #include "core/base/error.h"
 #include "offload/device/cuda/link_roof.h"
 

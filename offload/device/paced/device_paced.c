@@ -1,6 +1,7 @@
-/* device_paced.c - the paced device: its arena, its copies, the table's rows, the gradient's last step and the update.
+/* device_paced.c - the paced device: its arena, its copies, the table's rows, the last step of the gradient, and the update.
  *
- * One caller adds tasks; each queue's own thread runs them.  The work is the cpu device's on one thread, with the same bits. */
+ * One thread adds tasks; the thread of each queue runs them.  The work is the same as the cpu device's on one thread, with the
+ * same bits. */
 #include "core/base/error.h"
 #include "core/base/rng.h"
 #include "kernels/ops/ops.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COPY_PIECE   (UINT64_C(1) << 20) /* bytes between two looks at the clock */
+#define COPY_PIECE   (UINT64_C(1) << 20) /* bytes copied between two readings of the clock */
 #define PATTERN_SEED 0x7061636564u
 #define PATTERN_STD  1e-3f
 
@@ -194,7 +195,7 @@ static void update(struct paced_device *dev, const struct paced_task *task, uint
 {
     const struct paced_update *a = &task->of.update;
     const struct st_kernels *k = dev->kernels;
-    const bool own_master = a->master == NULL; /* the weight is its own */
+    const bool own_master = a->master == NULL; /* the weight is its own master */
 
     (void)index;
     if (a->low_half != NULL)

@@ -1,15 +1,15 @@
-/* offload/device/paced/device_paced.h - a device that moves real bytes and computes by waiting as long as a machine file says.
+/* offload/device/paced/device_paced.h - a device that moves real bytes and, instead of computing, waits as long as a machine
+ * file says the computation takes.
  *
- * Three threads, one per queue.  Copies are real and never faster than the machine's links; gradients, their rounding and norm,
- * the table's rows and updates of resident state are real and made on the compute thread; a layer's forward and backward wait for
- * st_call_seconds().  Each queue has its own clock, so late wake-ups do not add up.  A queue is late only if the real work takes
- * longer than the wait.
+ * It has three threads, one per queue.  Copies are real and never faster than the machine's links.  Gradients, their rounding and
+ * norm, the table's rows and updates of resident state are real and are made on the compute thread.  A layer's forward and
+ * backward wait for st_call_seconds().  Each queue has its own clock, so late wake-ups do not add up.  A queue is late only if
+ * the real work takes longer than the wait.
  *
  * Gradients are seeded: those of a page in micro-batch m are computed from the page's weights and the micro-batch's tokens on the
- * device, so that digests agree across placements and a byte that did not arrive is noticed.
+ * device.  So digests agree across placements, and a byte that did not arrive changes the digest.
  *
- * It has no tensor ops: run it with the compute below.  It needs
- * st_device_opts.pace, and does not generate. */
+ * It has no tensor ops, so it runs with the compute declared below.  It needs st_device_opts.pace, and it cannot generate. */
 #ifndef OFFLOAD_DEVICE_PACED_DEVICE_PACED_H
 #define OFFLOAD_DEVICE_PACED_DEVICE_PACED_H
 
@@ -17,7 +17,7 @@
 #include "offload/device/device.h"
 #include "offload/machine/rates.h"
 
-/* Takes the place of a model; its run() only works with the paced device. */
+/* Used in place of a model; its run() works only with the paced device. */
 struct st_paced_model {
     const struct st_workload *workload; /* borrowed */
     struct st_machine machine;

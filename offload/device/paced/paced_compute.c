@@ -1,9 +1,9 @@
-/* paced_compute.c - what stands for a model on the paced device: waits that leave seeded values behind.
+/* paced_compute.c - takes the place of a model on the paced device: waits, and leaves seeded values behind.
  *
- * A value follows from the bytes a call is given on the device (weights, tokens, its activation and gradient) and from the
- * page's index: never from addresses, placement, the order of micro-batches, or what was kept.  Of activations only the first
- * and last ST_SAMPLE elements count; gradients are blocks of a few patterns made at open, so that a call costs as much memory
- * traffic as its gradient's sum and no more. */
+ * A value follows from the bytes that a call is given on the device (weights, tokens, its activation and gradient) and from the
+ * page's index.  It never depends on addresses, placement, the order of micro-batches, or what was kept.  Of an activation only
+ * the first and last ST_SAMPLE elements count.  Gradients are blocks of a few patterns made at open, so that a call causes no
+ * more memory traffic than the sum of its gradient. */
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/rng.h"
@@ -18,16 +18,16 @@
 #define LOSS_LEAST 1.0 /* per token */
 #define LOSS_RANGE 9.0
 
-/* What the head keeps of a micro-batch at the start of its internals. */
+/* What the head keeps of a micro-batch, at the start of its internals. */
 struct head_state {
     uint64_t input;  /* hash of its input and the norm's weights */
-    uint64_t slices; /* sums over the slices, in any order: of their weights */
-    uint64_t grads;  /* and of their gradients' seeds */
+    uint64_t slices; /* sum over the slices, in any order, of hashes of their weights */
+    uint64_t grads;  /* the same of the seeds of their gradients */
 };
 
 static uint64_t mix(uint64_t a, uint64_t b)
 {
-    uint64_t z = (a ^ b >> 32 ^ b << 32) + 0x9e3779b97f4a7c15u; /* then splitmix64's finish */
+    uint64_t z = (a ^ b >> 32 ^ b << 32) + 0x9e3779b97f4a7c15u; /* what follows is the finish of splitmix64 */
 
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
@@ -70,7 +70,7 @@ static uint64_t tokens_hash(const struct scene *s)
     return st_checksum64(s->call->tokens, s->rows * sizeof(int32_t));
 }
 
-/* The groups' bytes: what lies between them is undefined. */
+/* Hashes the bytes of the groups only, since the gaps between them are undefined. */
 static uint64_t weights_hash(const struct scene *s)
 {
     uint64_t hash = 0;
@@ -100,9 +100,9 @@ static uint64_t sample_hash(const struct scene *s, const void *act)
     return mix(st_checksum64(act, bytes), st_checksum64(last_sample(s, act), bytes));
 }
 
-/* --- what it leaves behind --- */
+/* --- what a call leaves behind --- */
 
-/* Finite values about +-1e-3 that follow from the seed. */
+/* Finite values around +-1e-3 that follow from the seed. */
 static void sample_write(const struct scene *s, void *act, uint64_t seed)
 {
     const uint64_t width = strata_dtype_bytes(s->w->dtype), bytes = sample_elems(s) * width;
@@ -140,11 +140,11 @@ static void grad_group(const struct scene *s, const struct st_group *group, uint
     }
 }
 
-/* Every trained group; the first micro-batch also clears what lies between them. */
+/* Writes every trained group; the first micro-batch also clears the gaps between them. */
 static void grad_page(const struct scene *s, uint64_t seed)
 {
     const struct st_call *call = s->call;
-    uint64_t clean = 0; /* elements from the page's start that hold something */
+    uint64_t clean = 0; /* elements from the page's start that have been written */
 
     if (call->grad == NULL)
         return;
@@ -162,7 +162,7 @@ static void grad_page(const struct scene *s, uint64_t seed)
         memset(call->grad + clean, 0, (call->grad_elems - clean) * sizeof(float));
 }
 
-/* A slice of the head: its gradient is one block, the table's rows come by the scatter. */
+/* A slice of the head: its gradient is one block; the scatter adds the table's rows. */
 static void grad_slice(const struct scene *s, uint64_t seed)
 {
     const struct st_call *call = s->call;

@@ -6,7 +6,7 @@
 #include "offload/device/paced/device_paced.h"
 #include "offload/device/paced/paced_queue.h"
 
-#define ST_PACED_PATTERNS      16u /* blocks of ST_NORM_BLOCK gradients from which all others are made */
+#define ST_PACED_PATTERNS      16u /* blocks of ST_NORM_BLOCK gradients, from which all gradients are made */
 #define ST_PACED_PATTERN_ELEMS (ST_PACED_PATTERNS * ST_NORM_BLOCK)
 
 struct paced_device {
@@ -14,7 +14,7 @@ struct paced_device {
     struct st_arena arena;
     const struct st_kernels *kernels; /* borrowed */
     struct st_machine machine;
-    float pattern_f32[ST_PACED_PATTERN_ELEMS]; /* constant after open, like the next two */
+    float pattern_f32[ST_PACED_PATTERN_ELEMS]; /* constant after open, like the next two members */
     uint16_t pattern_bf16[ST_PACED_PATTERN_ELEMS], pattern_f16[ST_PACED_PATTERN_ELEMS];
     struct paced_queue queues[ST_QUEUE_COUNT];
 };

@@ -1,4 +1,4 @@
-/* paced_queue.c - see offload/device/paced/paced_queue.h.  One thread adds, the queue's own takes. */
+/* paced_queue.c - see offload/device/paced/paced_queue.h.  One thread adds tasks, the queue's own thread takes them. */
 #include "offload/device/paced/paced_queue.h"
 
 #include "core/base/error.h"
@@ -11,9 +11,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#define TIMER_SLACK_NS 1000u /* the default, 50 us, is as long as a small layer */
+#define TIMER_SLACK_NS 1000u /* the default, 50 us, is as long as a small layer takes */
 
-/* The time of one piece, rounded up: a copy is never faster than its link. */
+/* The time of one piece, rounded up so that a copy is never faster than its link. */
 static uint64_t piece_ns(const struct paced_task *task)
 {
     return (uint64_t)ceil(task->seconds * 1e9 / (double)task->pieces);
@@ -49,7 +49,7 @@ static void note_failure(struct paced_queue *q, int err)
     pthread_mutex_unlock(&q->lock);
 }
 
-/* With the lock held: takes the failure over to this thread. */
+/* Called with the lock held: moves the failure and its sentence to the calling thread. */
 static strata_status report(struct paced_queue *q)
 {
     const strata_status st = q->status;
@@ -84,7 +84,7 @@ static void *queue_main(void *arg)
 {
     struct paced_queue *q = arg;
 
-    (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0); /* refused: it wakes later */
+    (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0); /* if this is refused, the thread wakes later */
     pthread_mutex_lock(&q->lock);
     for (;;) {
         while (q->taken == q->added && !q->stopping)

@@ -1,9 +1,9 @@
 /* offload/device/paced/paced_queue.h - one queue of the paced device: a thread, a ring of tasks and a clock of its own.
  *
- * A task is work in pieces, with the seconds that all of it must take.  The queue's clock says when a piece would have ended on
- * the imitated machine: it never lags behind a task's arrival, and each piece advances it by its part of the seconds, or by its
- * real work if that took longer.  After each piece the thread sleeps until then.  Waking late does not advance the clock, so
- * delays do not add up. */
+ * A task is work in pieces, with the seconds that the whole task must take.  The queue's clock says when a piece would have ended
+ * on the imitated machine.  It never lags behind a task's arrival, and each piece advances it by its share of the seconds, or by
+ * the time of the real work if that was longer.  After each piece the thread sleeps until the clock's time.  Waking late does not
+ * advance the clock, so delays do not add up. */
 #ifndef OFFLOAD_DEVICE_PACED_PACED_QUEUE_H
 #define OFFLOAD_DEVICE_PACED_PACED_QUEUE_H
 
@@ -12,8 +12,8 @@
 
 #include <pthread.h>
 
-#define ST_PACED_RING   256u /* tasks waiting; adding another blocks */
-#define ST_PACED_REASON 256u /* bytes of an error sentence kept */
+#define ST_PACED_RING   256u /* tasks that can wait; adding one more blocks */
+#define ST_PACED_REASON 256u /* bytes kept of an error sentence */
 
 struct paced_device;
 struct st_paced_model;
@@ -63,17 +63,17 @@ struct paced_call {
 };
 
 struct paced_task {
-    /* Work of piece `index` of `pieces`; on the queue's thread. */
+    /* Does the work of piece `index` of `pieces`, on the queue's thread. */
     void (*work)(struct paced_device *dev, const struct paced_task *task, uint64_t index);
     uint64_t pieces;
-    double seconds; /* of all pieces, in equal parts */
+    double seconds; /* of all pieces together, which take equal parts */
     uint64_t arrived_ns;
     union {
         struct paced_copy copy;
         struct paced_finish finish;
         struct paced_update update;
         struct paced_rows rows;
-        struct paced_mark mark; /* work NULL */
+        struct paced_mark mark; /* if work is NULL */
         struct paced_call call;
     } of;
 };
@@ -87,19 +87,19 @@ struct paced_queue {
     pthread_cond_t progress;      /* taken has grown */
     uint64_t added, taken;        /* counts since the start; the tasks in between are in the ring, for the thread to read */
     bool stopping;                /* end when the ring is empty */
-    strata_status status;         /* first failure since the last report */
+    strata_status status;         /* the first failure since the last report */
     char reason[ST_PACED_REASON]; /* its sentence */
-    uint64_t clock_ns;            /* used by the thread alone */
+    uint64_t clock_ns;            /* used only by the thread */
     struct paced_task ring[ST_PACED_RING];
 };
 
-/** Start the thread of a zeroed queue.  E_NOMEM. */
+/** Start the thread of a queue that was zeroed.  E_NOMEM. */
 strata_status st_paced_queue_start(struct paced_queue *q, struct paced_device *device, const char *name);
-/** Run the queued tasks, then end the thread.  A queue that was never started is fine. */
+/** Run the queued tasks, then end the thread.  A queue that was never started is allowed. */
 void st_paced_queue_stop(struct paced_queue *q);
 /** Add a copy of *task; blocks while the ring is full. */
 void st_paced_queue_add(struct paced_queue *q, const struct paced_task *task);
-/** Wait until all added tasks are done; returns the first failure since the last report, and so reports it. */
+/** Wait until all added tasks are done.  Returns the first failure since the last report; it is not reported again. */
 strata_status st_paced_queue_finish(struct paced_queue *q);
 
 #endif
