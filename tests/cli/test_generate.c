@@ -4,6 +4,8 @@
 #include "tests/cli/workplace.h"
 #include "tests/common/whole_file.h"
 
+#include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -436,6 +438,51 @@ static void ctrl_c_keeps_what_was_made(void **state)
     program_free(&p);
 }
 
+/* How often the main thread has waited; UINT_MAX once it has ended. */
+static unsigned waits_of(pid_t pid)
+{
+    char path[64], line[128];
+    unsigned waits = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL)
+        if (strncmp(line, "State:\tZ", 8) == 0)
+            waits = UINT_MAX;
+        else if (waits == 0)
+            (void)sscanf(line, "voluntary_ctxt_switches: %u", &waits);
+    fclose(file);
+    return waits;
+}
+
+/* Nothing is printed before the end: loading waits less than fifty times, each token for its weights. */
+static void ctrl_c_is_a_reason_to_stop(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    char text[16384];
+    size_t bytes = 0;
+    ssize_t got;
+    st_json *root;
+
+    workplace_start_piped(w, &p,
+                          "generate --json --model {w}/model --prompt x --max-tokens 250 --threads 2" ON_NVME
+                          " --set strata.io_method=fake --fake-latency-us 20000");
+    while (waits_of(p.pid) < 200)
+        sched_yield();
+    assert_int_equal(kill(p.pid, SIGINT), 0);
+    while ((got = read(p.out_fd, text + bytes, sizeof(text) - bytes)) > 0)
+        bytes += (size_t)got;
+    program_wait(&p);
+    assert_int_equal(p.code, 130);
+    assert_int_equal(st_json_parse(&root, text, bytes, "output"), STRATA_OK);
+    assert_string_equal(st_json_string(st_json_get(root, "stopped_by")), "signal");
+    st_json_free(root);
+    program_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +501,7 @@ int main(void)
         cmocka_unit_test(bytes_are_counted),
         cmocka_unit_test(memory_stays_within_the_plan),
         cmocka_unit_test(ctrl_c_keeps_what_was_made),
+        cmocka_unit_test(ctrl_c_is_a_reason_to_stop),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
