@@ -236,6 +236,22 @@ static void the_device_takes_what_host_memory_lacks(void **state)
     assert_false(fits_in(&machine, &in_ram));
 }
 
+/* Checkpoints that host memory has no room for lie on the device, with no more pages kept there than before. */
+static void checkpoints_go_where_there_is_room(void **state)
+{
+    struct st_policy on_device = nvme_gated, on_host = nvme_gated;
+    struct st_machine machine;
+
+    (void)state;
+    assert_int_equal(nvme_gated.activation_tier, STRATA_TIER_COUNT);
+    on_device.activation_tier = STRATA_TIER_DEVICE;
+    on_host.activation_tier = STRATA_TIER_HOST;
+    machine = tight(&small_sizes, &on_device, 0);
+    assert_true(fits_in(&machine, &on_device));
+    assert_false(fits_in(&machine, &on_host));
+    assert_true(fits_in(&machine, &nvme_gated));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +261,7 @@ int main(void)
         cmocka_unit_test(state_is_laid_out),
         cmocka_unit_test(positions_are_the_models),
         cmocka_unit_test(the_device_takes_what_host_memory_lacks),
+        cmocka_unit_test(checkpoints_go_where_there_is_room),
     };
 
     return cmocka_run_group_tests_name("plan", tests, NULL, NULL);
