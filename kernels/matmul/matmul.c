@@ -70,6 +70,7 @@ static int widened_steps(struct shape *sh, struct st_matmul_engine *e)
     const uint32_t k = sh->mm.k, first = k < WIDEN_K ? k : WIDEN_K;
     const uint32_t length[STEPS_MAX] = {first, WIDEN_K, (k - first) % WIDEN_K};
     const uint32_t repeat[STEPS_MAX] = {1, (k - first) / WIDEN_K, (k - first) % WIDEN_K != 0};
+    int rc;
 
     for (uint32_t i = 0; i < STEPS_MAX; i++) {
         struct st_matmul mm = sh->mm;
@@ -85,8 +86,8 @@ static int widened_steps(struct shape *sh, struct st_matmul_engine *e)
         mm.bias = mm.bias && i == 0;
         sh->k[sh->step_count] = length[i];
         sh->repeat[sh->step_count] = repeat[i];
-        if (st_dnnl_product_create(&sh->step[sh->step_count++], e->lib, &mm) != 0)
-            return -1;
+        if ((rc = st_dnnl_product_create(&sh->step[sh->step_count++], e->lib, &mm)) != 0)
+            return rc;
     }
     sh->a_bytes = align_up(4 * (size_t)sh->mm.m * first);
     sh->b_bytes = align_up(4 * (size_t)sh->mm.n * first);
@@ -108,21 +109,23 @@ static int plain_step(struct shape *sh, struct st_matmul_engine *e)
     return st_dnnl_product_create(&sh->step[0], e->lib, &mm);
 }
 
-static struct shape *shape_create(struct st_matmul_engine *e, const struct st_matmul *mm)
+static int shape_create(struct shape **out, struct st_matmul_engine *e, const struct st_matmul *mm)
 {
     struct shape *sh = calloc(1, sizeof(*sh));
+    int rc;
 
     if (sh == NULL)
-        return NULL;
+        return ST_MATMUL_NO_MEMORY;
     memcpy(&sh->mm, mm, sizeof(*mm));
     sh->widen = mm->ab_dtype == STRATA_F16 || (mm->ab_dtype == STRATA_BF16 && !e->native_bf16);
     sh->round_c = mm->c_dtype != STRATA_F32 && (sh->widen || mm->ab_dtype == STRATA_F32);
     sh->c_bytes = sh->round_c ? align_up(4 * (size_t)mm->m * mm->n) : 0;
-    if ((sh->widen ? widened_steps(sh, e) : plain_step(sh, e)) != 0) {
+    rc = sh->widen ? widened_steps(sh, e) : plain_step(sh, e);
+    if (rc == 0)
+        *out = sh;
+    else
         shape_destroy(sh);
-        return NULL;
-    }
-    return sh;
+    return rc;
 }
 
 static size_t shape_scratch_bytes(const struct shape *sh)
@@ -164,11 +167,11 @@ static int grow_table(struct st_matmul_engine *e)
     int32_t *slot;
 
     if (shape == NULL)
-        return -1;
+        return ST_MATMUL_NO_MEMORY;
     e->shape = shape;
     slot = realloc(e->slot, 2 * capacity * sizeof(*slot));
     if (slot == NULL)
-        return -1;
+        return ST_MATMUL_NO_MEMORY;
     e->slot = slot;
     e->shape_capacity = capacity;
     e->slot_count = 2 * capacity;
@@ -187,7 +190,7 @@ static int grow_scratch(struct st_matmul_engine *e, size_t bytes)
             continue;
         base = aligned_alloc(SCRATCH_ALIGN, bytes);
         if (base == NULL)
-            return -1;
+            return ST_MATMUL_NO_MEMORY;
         free(e->scratch[w].base);
         e->scratch[w] = (struct scratch){base, bytes};
     }
@@ -227,24 +230,24 @@ int st_matmul_prepare(struct st_matmul_engine *e, const struct st_matmul *mm)
     struct st_matmul key;
     struct shape *sh;
     uint32_t slot;
+    int rc;
 
     if (!supported(mm))
-        return -1;
+        return -ST_MATMUL_UNSUPPORTED;
     normalise(&key, mm);
     slot = find_slot(e, &key);
     if (e->slot[slot] >= 0)
         return e->slot[slot];
     if (e->shape_count == e->shape_capacity) {
-        if (grow_table(e) != 0)
-            return -1;
+        if ((rc = grow_table(e)) != 0)
+            return -rc;
         slot = find_slot(e, &key);
     }
-    sh = shape_create(e, &key);
-    if (sh == NULL)
-        return -1;
-    if (grow_scratch(e, shape_scratch_bytes(sh)) != 0) {
+    if ((rc = shape_create(&sh, e, &key)) != 0)
+        return -rc;
+    if ((rc = grow_scratch(e, shape_scratch_bytes(sh))) != 0) {
         shape_destroy(sh);
-        return -1;
+        return -rc;
     }
     e->shape[e->shape_count] = sh;
     e->slot[slot] = (int32_t)e->shape_count;
@@ -332,15 +335,17 @@ int st_matmul_run(struct st_matmul_engine *e, int id, uint32_t worker, void *c, 
 int st_matmul_create(struct st_matmul_engine **out, uint32_t workers)
 {
     struct st_matmul_engine *e = calloc(1, sizeof(*e));
+    int rc;
 
     if (e == NULL)
-        return -1;
+        return ST_MATMUL_NO_MEMORY;
     e->workers = workers;
     e->kernels = st_kernels_pick(NULL);
     e->scratch = calloc(workers, sizeof(*e->scratch));
-    if (e->scratch == NULL || grow_table(e) != 0 || st_dnnl_create(&e->lib, workers) != 0) {
+    rc = e->scratch != NULL ? grow_table(e) : ST_MATMUL_NO_MEMORY;
+    if (rc != 0 || (rc = st_dnnl_create(&e->lib, workers)) != 0) {
         st_matmul_destroy(e);
-        return -1;
+        return rc;
     }
     e->native_bf16 = st_dnnl_multiplies_bf16();
     *out = e;

@@ -35,7 +35,11 @@ struct st_matmul {
 
 struct st_matmul_engine; /* primitive cache and per-worker scratch */
 
-/** @param workers  the number of workers that will call st_matmul_run.  Returns 0 or -1 (the library refused). */
+/* Statuses of the library that have a meaning here; others say which of its calls failed, to those who know it. */
+#define ST_MATMUL_NO_MEMORY   1 /* an allocation failed, the library's or one of those here */
+#define ST_MATMUL_UNSUPPORTED 3
+
+/** @param workers  the number of workers that will call st_matmul_run.  Returns 0 or the library's status. */
 int st_matmul_create(struct st_matmul_engine **out, uint32_t workers);
 void st_matmul_destroy(struct st_matmul_engine *e); /* NULL is fine */
 /** Whether bf16 operands are multiplied natively; false: they are widened. */
@@ -45,9 +49,8 @@ void st_matmul_force_widening(struct st_matmul_engine *e);
 /** Bytes that this engine itself holds: per-worker scratch and tables, not the library's memory. */
 uint64_t st_matmul_bytes(const struct st_matmul_engine *e);
 /** Find or create a shape for `mm` (allocates, at first use only; one thread at a time, while no matmul runs).  Returns an id >=
- *  0, or -1 if the library refuses or memory is short. */
+ *  0, or the library's status, negated. */
 int st_matmul_prepare(struct st_matmul_engine *e, const struct st_matmul *mm);
-#define ST_MATMUL_NO_MEMORY 1 /* the library's status if one of its own allocations failed */
 /** Run a prepared shape on one thread.  Different workers may run at once.  0, or the library's status. */
 int st_matmul_run(struct st_matmul_engine *e, int id, uint32_t worker, void *c, const void *a, const void *b, const void *bias);
 

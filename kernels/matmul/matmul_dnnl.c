@@ -14,7 +14,7 @@
 /* From libgomp, which oneDNN uses.  Declared here because omp.h belongs to a compiler, not to the library. */
 void omp_set_num_threads(int threads);
 
-_Static_assert(dnnl_out_of_memory == ST_MATMUL_NO_MEMORY, "a library's status");
+_Static_assert(dnnl_out_of_memory == ST_MATMUL_NO_MEMORY && dnnl_unimplemented == ST_MATMUL_UNSUPPORTED, "a library's status");
 
 enum { ARG_A, ARG_B, ARG_C, ARG_BIAS, ARG_SCRATCH, ARG_COUNT };
 
@@ -189,36 +189,39 @@ static dnnl_status_t make_primitive(struct st_dnnl_product *s, const struct st_m
     return rc;
 }
 
-static int make_memory(struct st_dnnl_product *s)
+static dnnl_status_t make_memory(struct st_dnnl_product *s)
 {
     const uint32_t workers = s->lib->workers;
 
     s->memory = calloc((size_t)workers * ARG_COUNT, sizeof(dnnl_memory_t));
     if (s->memory == NULL)
-        return -1;
+        return dnnl_out_of_memory;
     for (uint32_t w = 0; w < workers; w++) {
         for (uint32_t arg = 0; arg < ARG_COUNT; arg++) {
+            dnnl_status_t rc;
+
             if ((arg == ARG_BIAS && !s->bias) || (arg == ARG_SCRATCH && s->scratchpad_bytes == 0))
                 continue;
-            if (dnnl_memory_create(&s->memory[w * ARG_COUNT + arg], ref_of(&s->desc[arg]), s->lib->engine, DNNL_MEMORY_NONE) !=
-                dnnl_success)
-                return -1;
+            rc = dnnl_memory_create(&s->memory[w * ARG_COUNT + arg], ref_of(&s->desc[arg]), s->lib->engine, DNNL_MEMORY_NONE);
+            if (rc != dnnl_success)
+                return rc;
         }
     }
-    return 0;
+    return dnnl_success;
 }
 
 int st_dnnl_product_create(struct st_dnnl_product **out, struct st_dnnl *lib, const struct st_matmul *mm)
 {
     struct st_dnnl_product *s = calloc(1, sizeof(*s));
+    dnnl_status_t rc;
 
     if (s == NULL)
-        return -1;
+        return ST_MATMUL_NO_MEMORY;
     single_threaded();
     s->lib = lib;
-    if (make_primitive(s, mm) != dnnl_success || make_memory(s) != 0) {
+    if ((rc = make_primitive(s, mm)) != dnnl_success || (rc = make_memory(s)) != dnnl_success) {
         st_dnnl_product_destroy(s);
-        return -1;
+        return (int)rc;
     }
     *out = s;
     return 0;
@@ -285,23 +288,21 @@ bool st_dnnl_multiplies_bf16(void)
 int st_dnnl_create(struct st_dnnl **out, uint32_t workers)
 {
     struct st_dnnl *lib = calloc(1, sizeof(*lib));
+    dnnl_status_t rc;
 
     if (lib == NULL)
-        return -1;
+        return ST_MATMUL_NO_MEMORY;
     single_threaded();
     lib->workers = workers;
     lib->stream = calloc(workers, sizeof(dnnl_stream_t));
-    if (lib->stream == NULL || dnnl_engine_create(&lib->engine, dnnl_cpu, 0) != dnnl_success)
-        goto fail;
-    for (uint32_t w = 0; w < workers; w++)
-        if (dnnl_stream_create(&lib->stream[w], lib->engine, dnnl_stream_default_flags) != dnnl_success)
-            goto fail;
-    *out = lib;
-    return 0;
-
-fail:
-    st_dnnl_destroy(lib);
-    return -1;
+    rc = lib->stream != NULL ? dnnl_engine_create(&lib->engine, dnnl_cpu, 0) : dnnl_out_of_memory;
+    for (uint32_t w = 0; rc == dnnl_success && w < workers; w++)
+        rc = dnnl_stream_create(&lib->stream[w], lib->engine, dnnl_stream_default_flags);
+    if (rc == dnnl_success)
+        *out = lib;
+    else
+        st_dnnl_destroy(lib);
+    return (int)rc;
 }
 
 void st_dnnl_destroy(struct st_dnnl *lib)

@@ -13,13 +13,13 @@ struct st_dnnl;         /* the library's engine, and a stream for each worker */
 struct st_dnnl_product; /* a matmul that is ready to run: its primitive, and for each worker the memory objects that point at the
                            tensors */
 
-/** 0, or -1: the library refuses, or memory is short. */
+/** 0, or the library's status: ST_MATMUL_NO_MEMORY also where an allocation here failed. */
 int st_dnnl_create(struct st_dnnl **out, uint32_t workers);
 void st_dnnl_destroy(struct st_dnnl *lib); /* NULL is fine; its products are gone */
 /** Whether the processor itself multiplies bf16. */
 bool st_dnnl_multiplies_bf16(void);
 
-/** For operands in F32 or BF16.  0 or -1, as above. */
+/** For operands in F32 or BF16.  0 or a status, as above. */
 int st_dnnl_product_create(struct st_dnnl_product **out, struct st_dnnl *lib, const struct st_matmul *mm);
 void st_dnnl_product_destroy(struct st_dnnl_product *s); /* NULL is fine */
 /** Bytes that a run needs beside its operands, aligned to 64. */

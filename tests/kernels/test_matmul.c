@@ -326,25 +326,25 @@ static void what_it_cannot_do_is_refused(void **state)
 
     (void)state;
     mm.accumulate = true;
-    assert_int_equal(st_matmul_prepare(e, &mm), -1);
+    assert_int_equal(st_matmul_prepare(e, &mm), -ST_MATMUL_UNSUPPORTED);
     mm.accumulate = false;
     mm.ab_dtype = STRATA_F16; /* to bf16: nobody asks */
-    assert_int_equal(st_matmul_prepare(e, &mm), -1);
+    assert_int_equal(st_matmul_prepare(e, &mm), -ST_MATMUL_UNSUPPORTED);
     mm.c_dtype = STRATA_F16;
     mm.accumulate = true;
-    assert_int_equal(st_matmul_prepare(e, &mm), -1);
+    assert_int_equal(st_matmul_prepare(e, &mm), -ST_MATMUL_UNSUPPORTED);
     mm.accumulate = false;
     mm.c_dtype = STRATA_DTYPE_INVALID;
-    assert_int_equal(st_matmul_prepare(e, &mm), -1);
+    assert_int_equal(st_matmul_prepare(e, &mm), -ST_MATMUL_UNSUPPORTED);
     mm.c_dtype = STRATA_F32;
     mm.ab_dtype = STRATA_DTYPE_INVALID;
-    assert_int_equal(st_matmul_prepare(e, &mm), -1);
+    assert_int_equal(st_matmul_prepare(e, &mm), -ST_MATMUL_UNSUPPORTED);
     mm.ab_dtype = STRATA_F32;
     mm.epilogue = ST_EPILOGUE_GELU_INPUT; /* a device's affair */
-    assert_int_equal(st_matmul_prepare(e, &mm), -1);
+    assert_int_equal(st_matmul_prepare(e, &mm), -ST_MATMUL_UNSUPPORTED);
     mm.epilogue = ST_EPILOGUE_NONE;
     mm.k = 0;
-    assert_int_equal(st_matmul_prepare(e, &mm), -1);
+    assert_int_equal(st_matmul_prepare(e, &mm), -ST_MATMUL_UNSUPPORTED);
     st_matmul_destroy(e);
     st_matmul_destroy(NULL);
 }

@@ -29,10 +29,9 @@ static strata_status cpu_open(struct st_device **out, const struct st_device_opt
     st = st_arena_create_near(&cpu->arena, "device memory", opts->arena_bytes, opts->workers, opts->topology);
     if (st != STRATA_OK)
         goto fail;
-    if (st_matmul_create(&cpu->matmul, st_workers_count(opts->workers)) != 0) {
-        st = st_error(STRATA_E_NOSYS, "cpu device: oneDNN refused to start");
+    st = st_cpu_matmul_status("matmul.create", st_matmul_create(&cpu->matmul, st_workers_count(opts->workers)));
+    if (st != STRATA_OK)
         goto fail;
-    }
     if (opts->widen_bf16)
         st_matmul_force_widening(cpu->matmul);
     *out = &cpu->base;

@@ -220,7 +220,7 @@ strata_status st_cpu_attention_forward(struct st_device *dev, const struct st_at
     if (st != STRATA_OK)
         return st;
     st_workers_run(job.cpu->workers, forward_item, &job, (uint64_t)at->batch * at->heads);
-    return st_cpu_matmul_status(atomic_load(&job.rc));
+    return st_cpu_matmul_status("matmul.run", atomic_load(&job.rc));
 }
 
 /* dq of head h, and its contribution to dk and dv of its kv head. */
@@ -289,5 +289,5 @@ strata_status st_cpu_attention_backward(struct st_device *dev, const struct st_a
     if (st != STRATA_OK)
         return st;
     st_workers_run(job.cpu->workers, backward_item, &job, (uint64_t)at->batch * at->kv_heads);
-    return st_cpu_matmul_status(atomic_load(&job.rc));
+    return st_cpu_matmul_status("matmul.run", atomic_load(&job.rc));
 }

@@ -71,10 +71,10 @@ static inline void *st_elem_mut(void *p, uint64_t i, strata_dtype dt)
 
 /** Whether matmuls widen operands of `dt` to fp32. */
 bool st_cpu_widens(const struct cpu_device *cpu, strata_dtype dt);
-/** Calls st_matmul_prepare and sets the error sentence on failure. */
+/** Call st_matmul_prepare, with a sentence on failure. */
 strata_status st_cpu_prepare(struct cpu_device *cpu, int *id, const struct st_matmul *mm);
-/** Turn the result of st_matmul_run into a status and sentence; OK for 0. */
-strata_status st_cpu_matmul_status(int rc);
+/** Turn a status of oneDNN into ours, with a sentence; OK for 0.  `site` is the call's fault site. */
+strata_status st_cpu_matmul_status(const char *site, int rc);
 
 /* device_cpu_matmul.c */
 strata_status st_cpu_matmul(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,

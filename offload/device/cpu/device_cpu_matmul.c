@@ -38,14 +38,21 @@ struct matmul_job {
     atomic_int rc; /* the first failure */
 };
 
-strata_status st_cpu_matmul_status(int rc)
+strata_status st_cpu_matmul_status(const char *site, int rc)
 {
-    rc = (int)st_fault("matmul.run", rc);
-    if (rc == ST_MATMUL_NO_MEMORY)
+    rc = (int)st_fault(site, rc);
+    switch (rc) {
+    case 0:
+        return STRATA_OK;
+    case ST_MATMUL_NO_MEMORY:
         return st_error(
             STRATA_E_NOMEM,
             "matmul: oneDNN was refused memory: lower --host-memory or --device-memory, or raise the limit (ulimit -v)");
-    return rc == 0 ? STRATA_OK : st_error(STRATA_E_INTERNAL, "matmul: oneDNN returned status %d", rc);
+    case ST_MATMUL_UNSUPPORTED:
+        return st_error(STRATA_E_NOSYS, "matmul: oneDNN cannot do this on this processor");
+    default:
+        return st_error(STRATA_E_INTERNAL, "matmul: oneDNN returned status %d", rc);
+    }
 }
 
 bool st_cpu_widens(const struct cpu_device *cpu, strata_dtype dt)
@@ -55,10 +62,11 @@ bool st_cpu_widens(const struct cpu_device *cpu, strata_dtype dt)
 
 strata_status st_cpu_prepare(struct cpu_device *cpu, int *id, const struct st_matmul *mm)
 {
+    strata_status st;
+
     *id = st_matmul_prepare(cpu->matmul, mm);
-    if (*id < 0)
-        return st_error(STRATA_E_NOSYS, "matmul: oneDNN cannot do %u x %u x %u", mm->m, mm->n, mm->k);
-    return STRATA_OK;
+    st = st_cpu_matmul_status("matmul.prepare", *id < 0 ? -*id : 0);
+    return st == STRATA_OK ? st : st_error_prefix(st, "%u x %u x %u", mm->m, mm->n, mm->k);
 }
 
 /* The size of one of `parts` equal blocks of `total`, rounded up to whole vectors. */
@@ -132,7 +140,7 @@ static strata_status multiply(struct cpu_device *cpu, const struct st_matmul *mm
         }
     }
     st_workers_run(cpu->workers, matmul_item, &job, (uint64_t)job.grid.rows * job.grid.cols);
-    return st_cpu_matmul_status(atomic_load(&job.rc));
+    return st_cpu_matmul_status("matmul.run", atomic_load(&job.rc));
 }
 
 /* The epilogue is a separate pass.  Applying it to each block while the block was in cache took the same time for GELU and 1 to
