@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LR_MOST 1e3
 
@@ -95,6 +96,8 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
         atomic_flag_clear(&plan->model->has_engine);
         return st_error(STRATA_E_NOMEM, "no memory for an engine");
     }
+    e->pid = getpid();
+    atomic_flag_clear(&e->busy);
     e->plan = plan;
     atomic_fetch_add(&plan->users, 1);
     plan->has_engine = true;
@@ -113,8 +116,12 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
 
 void strata_engine_destroy(struct strata_engine *engine)
 {
-    if (engine == NULL)
+    if (engine == NULL || engine->pid != getpid()) /* its threads and files are the parent's */
         return;
+    if (atomic_flag_test_and_set(&engine->busy)) {
+        st_log(ST_LOG_ERROR, "%s: a call on this engine is in progress: it is not destroyed", __func__);
+        return;
+    }
     st_engine_destroy(engine->engine);
     st_trace_destroy(engine->trace);
     engine->plan->has_engine = false;
@@ -171,35 +178,24 @@ static strata_status load(struct strata_engine *e)
 
 strata_status strata_engine_load(struct strata_engine *engine)
 {
-    strata_status st;
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_GOES_ON);
 
-    if (engine == NULL)
-        return st_handle_missing(__func__, "engine");
+    if (st != STRATA_OK)
+        return st;
     st = load(engine);
     engine->loaded = st == STRATA_OK;
+    engine->lr_set = false;                          /* a new run has the configuration's schedule */
     st_hf_reader_close(engine->plan->model->reader); /* its files are no longer needed */
     engine->plan->model->reader = NULL;
+    st_handle_leave(engine);
     return st;
 }
 
 /* --- steps --- */
 
-strata_status st_handle_loaded(const struct strata_engine *e, const char *function)
-{
-    if (e == NULL)
-        return st_handle_missing(function, "engine");
-    if (!e->loaded)
-        return st_error(STRATA_E_INVAL, "%s: nothing is loaded: strata_engine_load() comes first", function);
-    return STRATA_OK;
-}
-
 static strata_status check_batch(const struct strata_engine *e, const char *function, const int32_t *tokens,
                                  const int32_t *targets, bool trains)
 {
-    const strata_status st = st_handle_loaded(e, function);
-
-    if (st != STRATA_OK)
-        return st;
     if (tokens == NULL || targets == NULL)
         return st_handle_missing(function, tokens == NULL ? "tokens" : "targets");
     if (e->plan->model->use == STRATA_USE_GENERATE || (trains && e->plan->model->use != STRATA_USE_TRAIN))
@@ -232,10 +228,10 @@ static void take_result(struct strata_step *out, const struct st_step_result *r)
     memcpy(out->lane_stall_ms, r->lane_stall_ms, sizeof(r->lane_stall_ms));
 }
 
-strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
-                                 struct strata_step *result)
+static strata_status run_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
+                              struct strata_step *result)
 {
-    strata_status st = check_batch(engine, __func__, tokens, targets, true);
+    strata_status st = check_batch(engine, "strata_engine_step", tokens, targets, true);
     struct strata_step step = {0};
     struct st_step_result r;
 
@@ -253,69 +249,121 @@ strata_status strata_engine_step(struct strata_engine *engine, const int32_t *to
     return st_handle_result(result, sizeof(step), &step, sizeof(step), "strata_step");
 }
 
-strata_status strata_engine_set_lr(struct strata_engine *engine, double lr)
+strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
+                                 struct strata_step *result)
 {
-    if (engine == NULL)
-        return st_handle_missing(__func__, "engine");
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
+
+    if (st != STRATA_OK)
+        return st;
+    st = run_step(engine, tokens, targets, result);
+    st_handle_leave(engine);
+    return st;
+}
+
+static strata_status set_lr(struct strata_engine *engine, double lr)
+{
+    static const char name[] = "strata_engine_set_lr";
+
+    if (engine->plan->model->use != STRATA_USE_TRAIN)
+        return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than training", name);
     if (!(lr >= 0 && lr <= LR_MOST))
-        return st_error(STRATA_E_INVAL, "%s: a learning rate of %g: 0 to %g are possible", __func__, lr, LR_MOST);
+        return st_error(STRATA_E_INVAL, "%s: a learning rate of %g: 0 to %g are possible", name, lr, LR_MOST);
     engine->lr_set = true;
     engine->lr = lr;
     return STRATA_OK;
 }
 
+strata_status strata_engine_set_lr(struct strata_engine *engine, double lr)
+{
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
+
+    if (st != STRATA_OK)
+        return st;
+    st = set_lr(engine, lr);
+    st_handle_leave(engine);
+    return st;
+}
+
 strata_status strata_engine_flush(struct strata_engine *engine)
 {
-    const strata_status st = st_handle_loaded(engine, __func__);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
 
-    return st == STRATA_OK ? st_engine_flush(engine->engine, NULL) : st;
+    if (st != STRATA_OK)
+        return st;
+    st = st_engine_flush(engine->engine, NULL);
+    st_handle_leave(engine);
+    return st;
 }
 
 strata_status strata_engine_eval(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets, double *loss_sum,
                                  uint64_t *targets_seen)
 {
-    const strata_status st = check_batch(engine, __func__, tokens, targets, false);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
 
     if (st != STRATA_OK)
         return st;
-    if (loss_sum == NULL || targets_seen == NULL)
-        return st_handle_missing(__func__, loss_sum == NULL ? "loss_sum" : "targets_seen");
-    return st_engine_eval(engine->engine, tokens, targets, loss_sum, targets_seen);
+    st = check_batch(engine, __func__, tokens, targets, false);
+    if (st == STRATA_OK && (loss_sum == NULL || targets_seen == NULL))
+        st = st_handle_missing(__func__, loss_sum == NULL ? "loss_sum" : "targets_seen");
+    if (st == STRATA_OK)
+        st = st_engine_eval(engine->engine, tokens, targets, loss_sum, targets_seen);
+    st_handle_leave(engine);
+    return st;
+}
+
+static strata_status check_forward(const struct strata_engine *engine, const int32_t *tokens, uint32_t count, uint32_t position,
+                                   const float *logits)
+{
+    static const char name[] = "strata_engine_forward";
+    const struct strata_model *m = engine->plan->model;
+
+    if (tokens == NULL || logits == NULL)
+        return st_handle_missing(name, tokens == NULL ? "tokens" : "logits");
+    if (m->use != STRATA_USE_GENERATE)
+        return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than generation", name);
+    if (count == 0 || count > m->seq || (uint64_t)position + count > m->context)
+        return st_error(STRATA_E_INVAL, "%s: %u tokens at position %u: 1 to %u at a time and %u in all are possible", name, count,
+                        position, m->seq, m->context);
+    return STRATA_OK;
 }
 
 strata_status strata_engine_forward(struct strata_engine *engine, const int32_t *tokens, uint32_t count, uint32_t position,
                                     float *logits)
 {
-    const strata_status st = st_handle_loaded(engine, __func__);
-    const struct strata_model *m;
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
 
     if (st != STRATA_OK)
         return st;
-    m = engine->plan->model;
-    if (tokens == NULL || logits == NULL)
-        return st_handle_missing(__func__, tokens == NULL ? "tokens" : "logits");
-    if (m->use != STRATA_USE_GENERATE)
-        return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than generation", __func__);
-    if (count == 0 || count > m->seq || (uint64_t)position + count > m->context)
-        return st_error(STRATA_E_INVAL, "%s: %u tokens at position %u: 1 to %u at a time and %u in all are possible", __func__,
-                        count, position, m->seq, m->context);
-    return st_engine_forward(engine->engine, tokens, count, position, logits);
+    st = check_forward(engine, tokens, count, position, logits);
+    if (st == STRATA_OK)
+        st = st_engine_forward(engine->engine, tokens, count, position, logits);
+    st_handle_leave(engine);
+    return st;
 }
 
 strata_status strata_engine_check(const struct strata_engine *engine)
 {
-    return engine != NULL ? st_engine_learnt(engine->engine) : st_handle_missing(__func__, "engine");
+    struct strata_engine *e = (struct strata_engine *)(uintptr_t)engine; /* only its flag changes */
+    strata_status st = st_handle_enter(e, __func__, ST_HANDLE_LOADED);
+
+    if (st != STRATA_OK)
+        return st;
+    st = st_engine_learnt(e->engine);
+    st_handle_leave(e);
+    return st;
 }
 
 strata_status strata_engine_digest(struct strata_engine *engine, char weights[33], char state[33])
 {
-    const strata_status st = st_handle_loaded(engine, __func__);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
 
     if (st != STRATA_OK)
         return st;
-    if (weights == NULL || state == NULL)
-        return st_handle_missing(__func__, weights == NULL ? "weights" : "state");
-    return st_engine_digest(engine->engine, weights, state);
+    st = weights == NULL || state == NULL ? st_handle_missing(__func__, weights == NULL ? "weights" : "state")
+                                          : st_engine_digest(engine->engine, weights, state);
+    st_handle_leave(engine);
+    return st;
 }
 
 void strata_engine_cancel(struct strata_engine *engine)
@@ -333,10 +381,14 @@ strata_status strata_engine_get_info(struct strata_engine *engine, struct strata
 {
     struct strata_engine_info i = {0};
     struct st_engine_info from;
+    strata_status st;
 
     if (engine == NULL || info == NULL)
         return st_handle_missing(__func__, engine == NULL ? "engine" : "info");
+    if ((st = st_handle_enter(engine, __func__, ST_HANDLE_EXISTS)) != STRATA_OK)
+        return st;
     st_engine_info(engine->engine, &from);
+    st_handle_leave(engine);
     memcpy(i.device, from.device, sizeof(i.device));
     memcpy(i.isa, from.isa, sizeof(i.isa));
     memcpy(i.io_method, from.io_method, sizeof(i.io_method));

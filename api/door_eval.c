@@ -50,10 +50,6 @@ static struct strata_eval result_of(const struct evaluation *e, const struct str
 
 static strata_status check(const struct strata_engine *engine, const struct strata_data *data, const struct strata_eval *result)
 {
-    const strata_status st = st_handle_loaded(engine, "strata_engine_eval_data");
-
-    if (st != STRATA_OK)
-        return st;
     if (data == NULL || result == NULL)
         return st_handle_missing("strata_engine_eval_data", data == NULL ? "data" : "result");
     if (engine->plan->model->use == STRATA_USE_GENERATE)
@@ -64,7 +60,7 @@ static strata_status check(const struct strata_engine *engine, const struct stra
     return STRATA_OK;
 }
 
-strata_status strata_engine_eval_data(struct strata_engine *engine, const struct strata_data *data, struct strata_eval *result)
+static strata_status eval_data(struct strata_engine *engine, const struct strata_data *data, struct strata_eval *result)
 {
     strata_status st = check(engine, data, result);
     struct evaluation e = {0};
@@ -88,5 +84,16 @@ strata_status strata_engine_eval_data(struct strata_engine *engine, const struct
     free(e.targets);
     r = result_of(&e, data);
     (void)!st_handle_result(result, sizeof(r), &r, sizeof(r), "strata_eval");
+    return st;
+}
+
+strata_status strata_engine_eval_data(struct strata_engine *engine, const struct strata_data *data, struct strata_eval *result)
+{
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
+
+    if (st != STRATA_OK)
+        return st;
+    st = eval_data(engine, data, result);
+    st_handle_leave(engine);
     return st;
 }

@@ -67,14 +67,19 @@ static strata_status write_model(struct strata_engine *engine, struct strata_exp
 
 strata_status strata_engine_export(struct strata_engine *engine, struct strata_export *out)
 {
-    strata_status st = st_handle_loaded(engine, __func__);
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
+    const bool entered = st == STRATA_OK;
 
+    if (st == STRATA_E_BUSY) /* `out` may be in use by that call */
+        return st;
     if (st == STRATA_OK && out == NULL)
         st = st_handle_missing(__func__, "out");
     if (st == STRATA_OK && out->model != engine->plan->model)
         st = st_error(STRATA_E_INVAL, "%s: the directory was begun for another model", __func__);
     if (st == STRATA_OK)
         st = write_model(engine, out);
+    if (entered)
+        st_handle_leave(engine);
     strata_export_abort(out);
     return st;
 }

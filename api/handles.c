@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define STRUCT_BYTES_MOST 4096u /* no version has a larger one */
 
@@ -54,6 +55,40 @@ strata_status st_handle_result(void *to, size_t first, const void *from, size_t 
     memcpy((unsigned char *)to + sizeof(size), (const unsigned char *)from + sizeof(size),
            (size < bytes ? size : bytes) - sizeof(size));
     return STRATA_OK;
+}
+
+static strata_status check_needs(const struct strata_engine *e, const char *function, enum st_handle_needs needs)
+{
+    const strata_status st = needs >= ST_HANDLE_GOES_ON ? st_engine_ended(e->engine) : STRATA_OK;
+
+    if (st != STRATA_OK || needs < ST_HANDLE_LOADED || e->loaded)
+        return st;
+    return st_error(STRATA_E_INVAL, "%s: nothing is loaded: strata_engine_load() comes first", function);
+}
+
+strata_status st_handle_enter(struct strata_engine *e, const char *function, enum st_handle_needs needs)
+{
+    strata_status st;
+
+    if (e == NULL)
+        return st_handle_missing(function, "engine");
+    if (e->pid != getpid())
+        return st_error(STRATA_E_INVAL,
+                        "%s: the engine was created by process %ld, where its threads run: process %ld must create its own",
+                        function, (long)e->pid, (long)getpid());
+    if (atomic_flag_test_and_set(&e->busy))
+        return st_error(STRATA_E_BUSY,
+                        "%s: another call on this engine is in progress: wait for its end; only strata_engine_cancel() may be "
+                        "called meanwhile",
+                        function);
+    if ((st = check_needs(e, function, needs)) != STRATA_OK)
+        st_handle_leave(e);
+    return st;
+}
+
+void st_handle_leave(struct strata_engine *e)
+{
+    atomic_flag_clear(&e->busy);
 }
 
 strata_status st_handle_text(char **out, const char *text)

@@ -16,6 +16,7 @@
 #include "offload/simulate/figures.h"
 #include "strata/engine.h"
 #include <stdatomic.h>
+#include <sys/types.h>
 
 struct strata_config {
     struct st_config values;
@@ -60,6 +61,8 @@ struct strata_plan {
 };
 
 struct strata_engine {
+    pid_t pid;        /* of the process that created it: a child of fork() has none of its threads */
+    atomic_flag busy; /* a call is in progress */
     struct strata_plan *plan;
     struct st_engine *engine;
     struct st_trace *trace; /* NULL: off */
@@ -90,8 +93,15 @@ strata_status st_handle_result(void *to, size_t first, const void *from, size_t 
 /** Copy a string; NULL stays NULL.  E_NOMEM. */
 strata_status st_handle_text(char **out, const char *text);
 
-/** E_INVAL, naming the function: there is no engine, or nothing is loaded yet. */
-strata_status st_handle_loaded(const struct strata_engine *e, const char *function);
+/* What a call needs of its engine; each includes those before it. */
+enum st_handle_needs { ST_HANDLE_EXISTS, ST_HANDLE_GOES_ON, ST_HANDLE_LOADED };
+
+/** Begin a call on an engine; after STRATA_OK st_handle_leave() ends it.
+ *
+ *  @return E_INVAL: there is no engine, another process created it, or nothing is loaded; E_BUSY: another call is in progress;
+ *          the status that ended the engine */
+strata_status st_handle_enter(struct strata_engine *e, const char *function, enum st_handle_needs needs);
+void st_handle_leave(struct strata_engine *e);
 /** Report the model's progress to its callback; E_CANCELLED: the callback asked to stop. */
 strata_status st_handle_watch(const struct strata_model *m, const char *what, uint64_t done, uint64_t total);
 /** True if nothing is run: the plan may be for another machine. */

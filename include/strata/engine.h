@@ -17,10 +17,16 @@
  * docs/examples/train.c is this as a complete program; docs/api.md is the guide.
  *
  * Order   create, load, then any other call. A call out of order returns STRATA_E_INVAL and changes nothing.
- * Thread  One call at a time on one handle, from any thread; only strata_engine_cancel() may be called at any time. Engines are
- *         independent, each with threads of its own; running two at once is slower than one after the other.
+ * Thread  One call at a time on one handle, from any thread; only strata_engine_cancel() may be called at any time. A call on an
+ *         engine while another is in progress, from another thread or from the model's progress function, returns STRATA_E_BUSY
+ *         and changes nothing. Engines are independent, each with threads of its own; running two at once is slower than one
+ *         after the other.
+ * Fork    A child of fork() has the memory of an engine, but none of its threads: every call on its parent's engine returns
+ *         STRATA_E_INVAL, and strata_engine_destroy() does nothing. It may open a model and create an engine of its own, if no
+ *         other thread was in the library at the fork; a parent that uses the GPU should fork only to exec.
  * Errors  A call that fails while the engine runs (I/O, numerics, a cancel) ends it: transfers drain, the sentence is in
- *         strata_last_error(), further calls return the same status, and the engine can only be destroyed. Where a function says
+ *         strata_last_error(), further calls return the same status, and the engine can only be destroyed (and asked by
+ *         strata_engine_get_info()). Where a function says
  *         that nothing has run, the engine stays usable.
  * Signals The library handles none; strata/strata.h says what a program that handles signals must do for the library's threads.
  * Exit    A process that ends without strata_engine_destroy() or strata_abandon() leaves swap files behind; the next run
@@ -106,11 +112,14 @@ struct strata_step {
 STRATA_API const char *strata_lane_name(uint32_t lane);
 
 /**
- * Set the learning rate of the following steps. It replaces the configuration's schedule, which applies until this is called.
+ * Set the learning rate of the following steps. It replaces the configuration's schedule, which applies until this is called
+ * and again after the next strata_engine_load().
  *
  * @param lr  0..1e3
  *
- * @return STRATA_E_INVAL  engine is NULL, or lr is outside its range: the old one stays
+ * @return STRATA_E_INVAL  engine is NULL, nothing is loaded, the model was not opened for training, or lr is outside its range:
+ *                         the old one stays
+ *         the status that ended the engine
  */
 STRATA_API strata_status strata_engine_set_lr(struct strata_engine *engine, double lr);
 
@@ -197,7 +206,8 @@ STRATA_API strata_status strata_engine_forward(struct strata_engine *engine, con
  * Check whether the trained weights are worth keeping.
  *
  * @return STRATA_E_NUMERICS  every step was skipped, or the loss of the last one is not finite; the sentence says what to try
- *         STRATA_E_INVAL     engine is NULL
+ *         STRATA_E_INVAL     engine is NULL, or nothing is loaded
+ *         the status that ended the engine
  */
 STRATA_API strata_status strata_engine_check(const struct strata_engine *engine);
 
@@ -236,7 +246,7 @@ STRATA_API strata_status strata_export_open(struct strata_export **out, struct s
 /**
  * Write the weights in Hugging Face's format; flushes first.  All files appear together, or none.
  *
- * @param out  taken, whatever is returned
+ * @param out  taken, whatever is returned but STRATA_E_BUSY
  *
  * @return STRATA_E_NUMERICS  a weight is not finite: nothing is written.  The sentence names the tensor
  *         STRATA_E_INVAL     an argument is NULL, nothing is loaded, or `out` is another model's
@@ -285,7 +295,8 @@ STRATA_API strata_status strata_engine_get_info(struct strata_engine *engine, st
  *  Thread  any, at any time between creation and destruction, and in signal handlers. */
 STRATA_API void strata_engine_cancel(struct strata_engine *engine);
 
-/** Drain I/O, remove swap files, end threads, free; NULL is fine. */
+/** Drain I/O, remove swap files, end threads, free; NULL is fine. While another call on the engine is in progress, and in a child
+ *  of fork(), it does nothing; the first is logged as an error. */
 STRATA_API void strata_engine_destroy(struct strata_engine *engine);
 
 /** Remove the swap files and unfinished exports of all engines, for a process that ends at once: call _exit() right after it,

@@ -81,6 +81,8 @@ uint64_t st_engine_steps(const struct st_engine *eng);
 strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, struct st_step_result *result);
 /** Run pending updates (epilogue).  result may be NULL. */
 strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result);
+/** The status and sentence of the failure or cancel that ended the engine; OK: it goes on. */
+strata_status st_engine_ended(const struct st_engine *eng);
 /** E_NUMERICS: every step was skipped, or the last one's loss is not finite; the sentence says what to try. */
 strata_status st_engine_learnt(const struct st_engine *eng);
 /** Run only forward over one step's micro-batches; flushes first.  *loss_sum: summed over target tokens, *targets_seen: their

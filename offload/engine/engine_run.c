@@ -334,12 +334,21 @@ static void poison(struct st_engine *eng, strata_status st)
     pthread_mutex_unlock(&eng->lock);
 }
 
-strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
+strata_status st_engine_ended(const struct st_engine *eng)
 {
-    strata_status st;
-
     if (eng->poisoned != STRATA_OK)
         return st_error(eng->poisoned, "the engine stopped after an earlier error: %s", eng->io_error);
+    if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed))
+        return st_error(STRATA_E_CANCELLED, "cancelled");
+    return STRATA_OK;
+}
+
+strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
+{
+    strata_status st = st_engine_ended(eng);
+
+    if (st != STRATA_OK)
+        return st;
     st_dispatch_begin(&eng->dispatch, phase);
     if (eng->trace != NULL)
         st_engine_trace_cycle(eng, st_clock_ns());
