@@ -1,4 +1,4 @@
-/* config.c - reading a config: take the keys, judge each, resolve them together, collect every problem. */
+/* config.c - reads a config: takes the keys, judges each one, resolves them together, and collects every problem. */
 #include "offload/config/config_source_internal.h"
 
 #include "core/base/error.h"
@@ -7,9 +7,9 @@
 
 #define FILE_BYTES_MAX ((size_t)1 << 20)
 #define STRICT_HINT                                                                                                              \
-    " (configs are strict JSON here: the comments, trailing commas and bare keys that DeepSpeed's hjson takes are errors)"
+    " (configs are strict JSON: the comments, trailing commas and bare keys that DeepSpeed's hjson accepts are errors)"
 
-/* The section whose rejection makes this key not worth judging, or NULL. */
+/* The section whose rejection makes it pointless to judge this key, or NULL. */
 static const struct st_field *muted_by(struct st_config_source *src, const struct st_field *field)
 {
     const struct st_field *f;
@@ -66,7 +66,7 @@ static void judge(struct st_config_source *src, const struct st_field *field, st
         state->verdict = ST_VERDICT_NOTICE;
         state->reason = field->reason;
         break;
-    case ST_VERDICT_REMOVED: /* no verdict on a value */
+    case ST_VERDICT_REMOVED: /* occurs only in the table, never as the verdict on a value */
     case ST_VERDICT_REJECTED:
         st_value_show(shown, sizeof(shown), state->node);
         st_source_reject(src, field->path,
@@ -85,7 +85,7 @@ static void judge_all(struct st_config_source *src)
             judge(src, f, &src->fields[i]);
 }
 
-/* One sentence for all problems: the first, and how many more there are. */
+/* One sentence for all problems: the first one, and how many others there are. */
 static strata_status problems_error(const struct st_config_source *src, const char *name)
 {
     const uint32_t count = st_config_problem_count(src);
@@ -95,7 +95,7 @@ static strata_status problems_error(const struct st_config_source *src, const ch
     return st_error(STRATA_E_CONFIG, "%s: %s (and %u more)", name, st_config_problem_at(src, 0), count - 1);
 }
 
-/* `root` is taken; NULL: no file. */
+/* Takes ownership of `root`; NULL: no file. */
 static strata_status load_tree(struct st_config *config, struct st_config_source **source, st_json *root, const char *name,
                                const struct st_config_opts *opts)
 {
@@ -124,7 +124,8 @@ static strata_status load_tree(struct st_config *config, struct st_config_source
     return STRATA_OK;
 }
 
-/* True for the parser's "name:line:column: ..." about the text's form, false for missing files and duplicate keys. */
+/* True if the parser's message is "name:line:column: ...", about the form of the text; false for missing files and duplicate
+ * keys. */
 static bool is_about_form(const char *sentence, const char *name)
 {
     const size_t len = strlen(name);
@@ -133,7 +134,7 @@ static bool is_about_form(const char *sentence, const char *name)
            strstr(sentence, "duplicate key") == NULL;
 }
 
-/* The text is no JSON: the parser's sentence is the one problem. */
+/* The text is not JSON: the parser's sentence is the only problem. */
 static strata_status syntax_error(struct st_config_source **source, strata_status st, const char *name)
 {
     struct st_config_source *src;

@@ -83,8 +83,8 @@ struct st_config_row {
     const char *value; /* as text */
     enum st_config_origin origin;
     enum st_config_verdict verdict;
-    const char *reason; /* why it has no meaning here, what is wrong, or what else to know of an honoured key ("honoured below
-                           stage 3 too ..."); NULL: none.  Print it wherever it is set */
+    const char *reason; /* why it has no meaning here, what is wrong, or what else to know of an honoured key ("also honoured
+                           below stage 3 ..."); NULL: none.  Print it wherever it is set */
     bool results;       /* another value would change results when the key has an effect */
     bool announced;     /* the reason is a notice at each start, since results differ from what the file's reader may expect */
 };

@@ -9,11 +9,11 @@
 /** The policy for the planner. */
 void st_config_policy(struct st_policy *policy, const struct st_config *config);
 
-/** The options of an engine; the caller adds plan, model, device and everything that belongs to one run.  Strings are borrowed
- * from the configuration. */
+/** The options of an engine.  The caller adds plan, model, device and everything else that belongs to one run.  Strings are
+ *  borrowed from the configuration. */
 void st_config_engine_opts(struct st_engine_opts *opts, const struct st_config *config);
 
-/** What the run may use of this machine; the caller adds topology and device.  Strings are borrowed from the configuration. */
+/** What the run may use of this machine.  The caller adds topology and device.  Strings are borrowed from the configuration. */
 void st_config_machine_opts(struct st_machine_opts *opts, const struct st_config *config);
 
 /** Set the learning rate and betas that the configuration schedules; call it before each step of an engine. */

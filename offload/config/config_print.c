@@ -1,11 +1,11 @@
-/* config_print.c - the effective config as JSON, and the field table as Markdown. */
+/* config_print.c - prints the effective config as JSON, and the field table as Markdown. */
 #include "offload/config/config_source_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Closes and opens objects so that the writer stands in `path`'s section.  `open` is the section it stands in. */
+/* Closes and opens objects until the writer is in the section of `path`.  `open` is the section it is in. */
 static void move_to_section(struct st_json_writer *w, char *open, size_t bytes, const char *path)
 {
     const char *leaf = st_field_leaf(path);
@@ -33,7 +33,7 @@ static bool is_written(const struct st_config *config, const struct st_field *fi
     if (field->bind == ST_BIND_NONE)
         return false;
     if (config->dtype == STRATA_DTYPE_INVALID && (field->bind == ST_BIND_F16 || field->bind == ST_BIND_BF16))
-        return false; /* named, neither would be left open */
+        return false; /* writing either key would decide the dtype, which is still open */
     if (!st_field_applies(field, config) || (st_field_inside(field, "scheduler") && config->schedule.type == ST_LR_CONSTANT))
         return false;
     return field->bind != ST_BIND_DIRS || config->nvme_dir_count > 0;
@@ -107,7 +107,7 @@ static void put_type(FILE *file, const struct st_field *field)
     fprintf(file, ", %s to %s", low, high);
 }
 
-/* The verdict; values that are an exception to it follow. */
+/* The verdict, followed by the values that are exceptions to it. */
 static void put_verdict(FILE *file, const struct st_field *field)
 {
     static const char *const names[] = {"honoured", "notice", "rejected", "removed"};
@@ -141,7 +141,7 @@ static void put_names(FILE *file, const struct st_field *field)
     }
 }
 
-/* The optimizers or schedulers that take an argument which not all take. */
+/* The optimizers or schedulers that take an argument, if not all of them do. */
 static void put_takers(FILE *file, const struct st_field *field)
 {
     const uint32_t bits = field->optimizers != 0 ? field->optimizers : field->lr_types;

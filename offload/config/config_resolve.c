@@ -1,4 +1,4 @@
-/* config_resolve.c - from judged values to a whole st_config: defaults first, then the rules between keys. */
+/* config_resolve.c - turns judged values into a complete st_config: first the defaults, then the rules between keys. */
 #include "offload/config/config_source_internal.h"
 
 #include <assert.h>
@@ -11,13 +11,13 @@
 #define OFFLOAD_PARAM "zero_optimization.offload_param."
 #define OFFLOAD_OPTIM "zero_optimization.offload_optimizer."
 
-/* Defaults are JSON text, so that they take the same way as values of a file. */
+/* Defaults are JSON text, so that they are stored in the same way as values of a file. */
 static bool store_text(struct st_config *config, const struct st_field *field, const char *text)
 {
     st_json *node;
 
     if (st_json_parse(&node, text, strlen(text), field->path) != STRATA_OK)
-        return false; /* no memory: the table's texts are good, as a test shows */
+        return false; /* out of memory; the texts of the table parse, as a test shows */
     st_value_store(config, field, node);
     st_json_free(node);
     return true;
@@ -39,7 +39,7 @@ static void store_all(struct st_config_source *src, struct st_config *config)
     }
 }
 
-/* The deprecated switch of a section, where the section does not name its device. */
+/* The deprecated switch of a section; it counts only if the section does not name its device. */
 static void resolve_old_switch(struct st_config_source *src, const char *old_path, const char *device_path, strata_tier *tier)
 {
     const struct st_field_state *old = st_source_state(src, old_path);
@@ -61,11 +61,11 @@ static void resolve_tiers(struct st_config_source *src, struct st_config *config
     resolve_old_switch(src, "zero_optimization.cpu_offload", OFFLOAD_OPTIM "device", &config->optimizer_tier);
     resolve_old_switch(src, "zero_optimization.cpu_offload_param", OFFLOAD_PARAM "device", &config->param_tier);
     if (config->param_tier != STRATA_TIER_DEVICE && config->zero_stage < 3)
-        st_source_note(src, OFFLOAD_PARAM "device", "honoured below stage 3 too, where DeepSpeed ignores it");
+        st_source_note(src, OFFLOAD_PARAM "device", "also honoured below stage 3, where DeepSpeed ignores it");
     if (config->optimizer_tier != STRATA_TIER_DEVICE && config->zero_stage == 0)
-        st_source_note(src, OFFLOAD_OPTIM "device", "honoured at stage 0 too, where DeepSpeed ignores it");
+        st_source_note(src, OFFLOAD_OPTIM "device", "also honoured at stage 0, where DeepSpeed ignores it");
     else if (config->optimizer_tier == STRATA_TIER_NVME && config->zero_stage < 3)
-        st_source_note(src, OFFLOAD_OPTIM "device", "honoured below stage 3 too, where DeepSpeed takes it for cpu");
+        st_source_note(src, OFFLOAD_OPTIM "device", "also honoured below stage 3, where DeepSpeed treats it as cpu");
 }
 
 static void add_dir(struct st_config_source *src, struct st_config *config, const char *path, const char *dir, size_t len)
@@ -76,18 +76,19 @@ static void add_dir(struct st_config_source *src, struct st_config *config, cons
         len--;
     for (uint32_t i = 0; i < config->nvme_dir_count; i++)
         if (strlen(config->nvme_dirs[i]) == len && memcmp(config->nvme_dirs[i], dir, len) == 0)
-            return; /* one directory for weights and state is common */
+            return; /* it is common to name one directory for weights and state */
     if (len == 0)
         st_source_problem(src, "%s: a directory's name is empty", path);
     else if (len >= ST_CONFIG_PATH_MAX)
-        st_source_problem(src, "%s: a directory's name has %zu bytes, at most %d are taken", path, len, ST_CONFIG_PATH_MAX - 1);
+        st_source_problem(src, "%s: a directory's name has %zu bytes, and at most %d are allowed", path, len,
+                          ST_CONFIG_PATH_MAX - 1);
     else if (config->nvme_dir_count == ST_CONFIG_DIRS_MAX)
         st_source_problem(src, "%s: more than %d directories for tier nvme", path, ST_CONFIG_DIRS_MAX);
     else
         memcpy(config->nvme_dirs[config->nvme_dir_count++], dir, len);
 }
 
-/* A string is split at commas; members of a list are taken as they are. */
+/* A string is split at commas; members of a list are used unchanged. */
 static void add_dirs(struct st_config_source *src, struct st_config *config, const char *path)
 {
     const struct st_field_state *state = st_source_state(src, path);
@@ -116,7 +117,7 @@ static void add_section_dirs(struct st_config_source *src, struct st_config *con
     if (tier != STRATA_TIER_NVME)
         st_source_note(src, path, "not used: the section's device is not nvme");
     else if (st_source_given(src, "strata.nvme"))
-        st_source_note(src, path, "not used: strata.nvme (--nvme) wins");
+        st_source_note(src, path, "not used: strata.nvme (--nvme) takes precedence");
     else
         add_dirs(src, config, path);
 }
@@ -139,7 +140,7 @@ static void resolve_dirs(struct st_config_source *src, struct st_config *config)
         st_source_reject(src, "strata.activation_tier", "nvme, but no directory is named: give --nvme DIR or strata.nvme");
 }
 
-/* An update inside backward cannot wait for what is known at its end only. */
+/* An update inside backward cannot wait for something that is known only at its end. */
 static void resolve_update(struct st_config_source *src, struct st_config *config)
 {
     if (config->update != ST_UPDATE_IN_BACKWARD)
@@ -165,7 +166,7 @@ static void resolve_chunk(struct st_config_source *src, struct st_config *config
     const uint64_t asked = config->chunk_size;
 
     if (asked == ST_AUTO_BYTES)
-        return; /* the planner's choice, and it knows the limit */
+        return; /* chosen by the planner, which knows the limit */
     if (config->chunk_size > config->sub_group_size)
         config->chunk_size = config->sub_group_size;
     config->chunk_size -= config->chunk_size % CHUNK_BLOCK;
@@ -174,7 +175,7 @@ static void resolve_chunk(struct st_config_source *src, struct st_config *config
     st_source_note(
         src, "strata.chunk_size",
         st_source_keep(src, "%" PRIu64 " %s a multiple of %u, the norm block", asked,
-                       asked > config->sub_group_size ? "is over sub_group_size: lowered to it and to" : "is rounded down to",
+                       asked > config->sub_group_size ? "is above sub_group_size: lowered to it and to" : "is rounded down to",
                        CHUNK_BLOCK));
 }
 
@@ -190,7 +191,7 @@ static void resolve_rest(struct st_config_source *src, struct st_config *config)
     if (!cpu->usable || !st_json_bool(cpu->node))
         return;
     if (st_source_given(src, "strata.activation_tier")) {
-        st_source_note(src, "activation_checkpointing.cpu_checkpointing", "not used: strata.activation_tier wins");
+        st_source_note(src, "activation_checkpointing.cpu_checkpointing", "not used: strata.activation_tier takes precedence");
         return;
     }
     config->activation_tier = STRATA_TIER_HOST;

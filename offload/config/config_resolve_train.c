@@ -1,4 +1,4 @@
-/* config_resolve_train.c - the rules between keys of batch, precision, optimizer and scheduler. */
+/* config_resolve_train.c - the rules between the keys of batch, precision, optimizer and scheduler. */
 #include "offload/config/config_source_internal.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #define ADAGRAD_LR   1e-2
 #define ADAGRAD_EPS  1e-10
 #define TORCH_DECAY  0.01
-#define SKIPPED_MOST 8u /* in a row, beside what a loss scale needs */
+#define SKIPPED_MOST 8u /* in a row, in addition to what a loss scale needs */
 #define STEPS_END    (UINT64_C(1) << 53)
 #define OPTIMIZER    "optimizer.params."
 #define SCHEDULER    "scheduler.params."
@@ -20,7 +20,7 @@
 
 /* --- batch --- */
 
-/* One of the batch triple as given; 0: to be derived. */
+/* One of the three batch keys; 0 if it is to be derived. */
 static uint64_t given_count(struct st_config_source *src, const char *path)
 {
     const struct st_field_state *state = st_source_state(src, path);
@@ -40,8 +40,8 @@ static bool is_on(struct st_config_source *src, const char *path)
     return state->usable && st_json_bool(state->node);
 }
 
-/* reference: DeepSpeed's _set_batch_related_parameters at world size 1.  The one addition: where nothing says how
- * large a batch is, a micro-batch is 1, unless a file gives the accumulation alone. */
+/* reference: DeepSpeed's _set_batch_related_parameters at world size 1.  There is one addition: if nothing says how large a
+ * batch is, a micro-batch is 1, unless a file gives only the accumulation. */
 static void resolve_batch(struct st_config_source *src, struct st_config *config)
 {
     static const char *const paths[] = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"};
@@ -95,7 +95,7 @@ static void resolve_batch(struct st_config_source *src, struct st_config *config
 
 /* --- precision --- */
 
-/* What the fp16 section says where it has no effect, and the values that stand in for it. */
+/* Reports fp16 keys that have no effect, and sets the values used in their place. */
 static void clear_scaling(struct st_config_source *src, struct st_config *config)
 {
     const struct st_field *f;
@@ -130,7 +130,7 @@ static void resolve_scaling(struct st_config_source *src, struct st_config *conf
                                         config->scaling.initial_power));
 }
 
-/* bf16 where nothing is said but "auto", and without a file.  A file that names no precision casts nothing, as in DeepSpeed. */
+/* bf16 if everything is "auto" or there is no file.  A file that names no precision casts nothing, as in DeepSpeed. */
 static void resolve_precision(struct st_config_source *src, struct st_config *config)
 {
     const bool f16 = is_on(src, "fp16.enabled"), bf16 = is_on(src, "bf16.enabled");
@@ -152,12 +152,12 @@ static void resolve_precision(struct st_config_source *src, struct st_config *co
         config->dtype = STRATA_DTYPE_INVALID;
         st_source_derive(
             src, "bf16.enabled",
-            "no precision is named: the dtype the weights are stored in (presets: fp32), as DeepSpeed casts nothing");
+            "no precision is named: the dtype in which the weights are stored (presets: fp32), since DeepSpeed casts nothing");
     }
     resolve_scaling(src, config);
 }
 
-/* A dynamic scale may have to halve all the way down before the first step counts. */
+/* A dynamic scale may have to be halved all the way down before the first step is applied. */
 static void resolve_max_skipped(struct st_config_source *src, struct st_config *config)
 {
     const bool dynamic = config->dtype == STRATA_F16 && config->scaling.scale == 0;
@@ -172,10 +172,11 @@ static void resolve_max_skipped(struct st_config_source *src, struct st_config *
 static void resolve_clipping(struct st_config_source *src)
 {
     if (src->has_file && st_source_state(src, "gradient_clipping")->node == NULL)
-        st_source_announce(src, "gradient_clipping", "left out of the file: 1, as in DeepSpeed since 0.19.3 (before: 0, off)");
+        st_source_announce(src, "gradient_clipping",
+                           "left out of the file: 1, as in DeepSpeed since 0.19.3 (before that: 0, off)");
 }
 
-/* "WarmupDecayLR, WarmupCosineLR": the values of a choice whose bits are set, those that take an argument. */
+/* "WarmupDecayLR, WarmupCosineLR": the values of a choice whose bits are set, which are those that take an argument. */
 static const char *takers(struct st_config_source *src, const char *choice_path, uint32_t bits)
 {
     char names[128] = "";
@@ -191,14 +192,14 @@ static const char *takers(struct st_config_source *src, const char *choice_path,
 
 /* --- optimizer --- */
 
-/* As clear_arguments below: arguments of other optimizers are errors, and 0. */
+/* Like clear_arguments below: arguments of other optimizers are errors, and 0. */
 static void clear_params(struct st_config_source *src, struct st_config *config)
 {
     const char *type = st_choice_text(st_field_known("optimizer.type")->choices, (int)config->optimizer.type);
     const struct st_field *f;
 
     if (st_source_state(src, "optimizer.type")->verdict == ST_VERDICT_REJECTED)
-        return; /* which arguments are right is not known */
+        return; /* it is unknown which arguments are right */
     for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
         if (f->optimizers == 0 || st_field_applies(f, config))
             continue;
@@ -218,12 +219,12 @@ static void resolve_adam(struct st_config_source *src, struct st_config *config)
         config->optimizer.type = STRATA_ADAMW;
         st_source_derive(src, "optimizer.type", "Adam with adam_w_mode, which is on by default, is AdamW");
     } else if (config->optimizer.type == STRATA_ADAMW && mode->usable && !st_json_bool(mode->node)) {
-        st_source_derive(src, OPTIMIZER "adam_w_mode", "type AdamW decouples the decay whatever this says");
+        st_source_derive(src, OPTIMIZER "adam_w_mode", "type AdamW decouples the decay, whatever this key says");
     }
 }
 
-/* What the optimizer that a file names decays: DeepSpeed hands it every parameter, and PyTorch's AdamW has a default of its own.
- */
+/* What the optimizer that a file names decays: DeepSpeed passes every parameter to it, and PyTorch's AdamW has a default of its
+ * own. */
 static void resolve_decay(struct st_config_source *src, struct st_config *config, bool named)
 {
     if (is_on(src, OPTIMIZER "torch_adam") && config->optimizer.type == STRATA_ADAMW &&
@@ -233,7 +234,7 @@ static void resolve_decay(struct st_config_source *src, struct st_config *config
     }
     if (named && config->optimizer.weight_decay > 0 && st_source_state(src, "strata.decay_all")->node == NULL) {
         config->decay_all = true;
-        st_source_derive(src, "strata.decay_all", "the file names an optimizer, and DeepSpeed hands it every parameter");
+        st_source_derive(src, "strata.decay_all", "the file names an optimizer, and DeepSpeed passes every parameter to it");
     }
 }
 
@@ -249,7 +250,7 @@ static void resolve_adagrad(struct st_config_source *src, struct st_config *conf
     if (config->optimizer.weight_decay > 0)
         st_source_announce(
             src, OPTIMIZER "weight_decay",
-            "as in PyTorch, accumulator and step take the decayed gradient; DeepSpeed's CPU kernel takes the raw one "
+            "as in PyTorch, accumulator and step use the decayed gradient; DeepSpeed's CPU kernel uses the raw one "
             "for the step");
 }
 
@@ -261,7 +262,7 @@ static void check_nesterov(struct st_config_source *src, const struct st_config 
                                         config->optimizer.momentum, config->optimizer.dampening));
 }
 
-/* A switch over moments that says otherwise than the format in force, which `chosen_by` asks for. */
+/* A switch over moments that contradicts the format in force, which `chosen_by` asked for. */
 static void check_moments(struct st_config_source *src, const struct st_config *config, const char *path,
                           enum st_moment_format when_true, const char *chosen_by)
 {
@@ -273,7 +274,7 @@ static void check_moments(struct st_config_source *src, const struct st_config *
                                         is_on(src, path) ? "true" : "false", chosen_by, format));
 }
 
-/* DeepSpeed's switches choose bf16 where strata.moments is left out, and contradict it nowhere. */
+/* DeepSpeed's switches choose bf16 if strata.moments is left out; where it is given, they must not contradict it. */
 static void resolve_moments(struct st_config_source *src, struct st_config *config)
 {
     const bool not_fp32 = st_source_given(src, FP32_STATES) && !is_on(src, FP32_STATES);
@@ -285,9 +286,9 @@ static void resolve_moments(struct st_config_source *src, struct st_config *conf
         st_source_derive(src, MOMENTS, st_source_keep(src, "from %s", chosen_by));
     }
     if (not_fp32)
-        st_source_note(src, FP32_STATES, "moments alone: masters stay exact fp32");
+        st_source_note(src, FP32_STATES, "applies only to moments: masters stay exact fp32");
     if (is_on(src, BF16_STATES))
-        st_source_note(src, BF16_STATES, "moments alone: masters stay exact fp32");
+        st_source_note(src, BF16_STATES, "applies only to moments: masters stay exact fp32");
     check_moments(src, config, FP32_STATES, ST_MOMENTS_F32, chosen_by);
     check_moments(src, config, BF16_STATES, ST_MOMENTS_BF16, chosen_by);
 }
@@ -313,8 +314,8 @@ static void resolve_optimizer(struct st_config_source *src, struct st_config *co
 
 /* --- scheduler --- */
 
-/* Arguments of other schedulers are errors, as in DeepSpeed, and have one fixed value each, so that equal configs are equal
- * bit for bit.  Without a scheduler arguments are idle. */
+/* Arguments of other schedulers are errors, as in DeepSpeed.  They get one fixed value each, so that equal configs are equal bit
+ * for bit.  Without a scheduler, arguments have no effect. */
 static void clear_arguments(struct st_config_source *src, struct st_config *config)
 {
     const char *type = st_choice_text(st_field_known("scheduler.type")->choices, (int)config->schedule.type);
@@ -343,7 +344,7 @@ static void resolve_total_steps(struct st_config_source *src, struct st_config *
     st_source_derive(src, path, max_steps > 0 ? "--max-steps" : "known once --max-steps is given");
 }
 
-/* Left out, it is as the first half has it. */
+/* If it is left out, it is equal to the first half. */
 static void resolve_second_half(struct st_config_source *src, const char *path, uint64_t *second, uint64_t first)
 {
     if (st_source_given(src, path))
@@ -352,13 +353,14 @@ static void resolve_second_half(struct st_config_source *src, const char *path, 
     st_source_derive(src, path, "as on the way up");
 }
 
-/* OneCycle's momentum so many steps after the cycle: offload/optim/lr_schedule.c's. */
+/* OneCycle's momentum the given number of steps after the cycle, as in offload/optim/lr_schedule.c. */
 static double momentum_after(const struct st_config *c, uint64_t steps)
 {
     return c->schedule.cycle_max_mom * (1 + c->schedule.decay_mom_rate * ((double)steps / (double)c->schedule.decay_step_size));
 }
 
-/* The first optimizer step whose beta1 (SGD: momentum) is 1 or more, where the moment would never forget; 0: none. */
+/* The first optimizer step whose beta1 (SGD: momentum) is 1 or more, at which the moment would never forget; 0 if there is
+ * none. */
 static uint64_t first_bad_step(const struct st_config *c)
 {
     uint64_t good = 0, bad = STEPS_END;
@@ -387,7 +389,7 @@ static void check_momentum(struct st_config_source *src, const struct st_config 
                                         step));
 }
 
-/* What the cycle does to the optimizer's momentum, if it has any. */
+/* How the cycle changes the optimizer's momentum, if it has any. */
 static void resolve_cycle_momentum(struct st_config_source *src, struct st_config *config)
 {
     if (!config->schedule.cycle_momentum)
@@ -398,9 +400,9 @@ static void resolve_cycle_momentum(struct st_config_source *src, struct st_confi
     } else if (config->optimizer.type == STRATA_SGD) {
         st_source_announce(
             src, OPTIMIZER "momentum",
-            "OneCycle writes it at every step, where DeepSpeed leaves SGD's alone: set cycle_momentum to false for that");
+            "OneCycle sets it at every step, while DeepSpeed leaves SGD's unchanged: set cycle_momentum to false for that");
     } else {
-        st_source_note(src, OPTIMIZER "betas", "OneCycle writes (momentum, 0.99) at every step");
+        st_source_note(src, OPTIMIZER "betas", "OneCycle sets them to (momentum, 0.99) at every step");
     }
 }
 
@@ -434,7 +436,7 @@ static void resolve_scheduler(struct st_config_source *src, struct st_config *co
         config->schedule.type = ST_LR_CONSTANT;
         if (warmup->usable && warmup->origin == ST_ORIGIN_COMMAND_LINE && config->schedule.warmup_steps > 0) {
             config->schedule.type = ST_LR_WARMUP;
-            st_source_derive(src, "scheduler.type", "a warm-up is asked for on the command line");
+            st_source_derive(src, "scheduler.type", "the command line asks for a warm-up");
         }
     }
     clear_arguments(src, config);

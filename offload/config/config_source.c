@@ -1,4 +1,4 @@
-/* config_source.c - taking keys from the file and the command line, and telling afterwards what became of them. */
+/* config_source.c - takes keys from the file and the command line, and reports afterwards what became of them. */
 #include "core/base/text.h"
 #include "offload/config/config_source_internal.h"
 
@@ -8,12 +8,12 @@
 #include <string.h>
 
 #define KEY_SHOWN  64  /* bytes of a key inside a message */
-#define TEXT_BYTES 512 /* of one message or value; longer ones are cut */
+#define TEXT_BYTES 512 /* of one message or value; longer ones are truncated */
 
 static void take_members(struct st_config_source *src, const struct st_field *section, const st_json *object,
                          const char *spelling, enum st_config_origin origin);
 
-/* Room for one more item; NULL, and src failed, if there is no memory. */
+/* Space for one more item; returns NULL and marks src as failed if there is no memory. */
 static void *list_add(struct st_config_source *src, struct st_list *list, size_t item_bytes)
 {
     if (list->count == list->capacity) {
@@ -154,7 +154,7 @@ void st_source_reject(struct st_config_source *src, const char *path, const char
                       state->origin == ST_ORIGIN_COMMAND_LINE ? " (command line)" : "", reason);
 }
 
-/* The tree is freed with src; on failure at once, and NULL comes back. */
+/* The tree is freed with src; on failure it is freed at once, and NULL is returned. */
 static const st_json *adopt(struct st_config_source *src, st_json *tree)
 {
     st_json **slot = list_add(src, &src->trees, sizeof(st_json *));
@@ -201,12 +201,12 @@ static const st_json *string_value(struct st_config_source *src, const char *tex
     return node;
 }
 
-/* A key that is no row: said so, with the nearest that is. */
+/* Reports a key that is not in the table, with the nearest one that is. */
 static void take_unknown(struct st_config_source *src, const struct st_field *section, const char *key, const st_json *node,
                          const char *spelling, enum st_config_origin origin)
 {
     const bool open = section != NULL && section->type == ST_FIELD_OPEN;
-    const char *hint = src->allow_unknown ? "" : "; --allow-unknown passes it over";
+    const char *hint = src->allow_unknown ? "" : "; --allow-unknown ignores it";
     struct st_config_row *row = list_add(src, &src->strays, sizeof(*row));
     char nearest[128], shown[TEXT_BYTES];
     const char *reason;
@@ -231,7 +231,7 @@ static void take_unknown(struct st_config_source *src, const struct st_field *se
         st_source_problem(src, "%s: %s", spelling, reason);
 }
 
-/* `"scheduler": null` on the command line takes the file's section away. */
+/* `"scheduler": null` on the command line removes the file's section. */
 static void forget_members(struct st_config_source *src, const struct st_field *section)
 {
     const struct st_field *f;
@@ -292,7 +292,7 @@ void st_source_take_file(struct st_config_source *src, st_json *root)
         st_source_problem(src, "a config is one JSON object: { ... }");
 }
 
-/* The value of an override: JSON if it parses and the field could take it, else the text as a string. */
+/* The value of an override: JSON if it parses and the field could take it, otherwise the text as a string. */
 static const st_json *override_value(struct st_config_source *src, const struct st_field *field, const char *text)
 {
     const bool textual =
@@ -345,13 +345,14 @@ static void add_row(struct st_config_source *src, const struct st_config_row *ro
         *slot = *row;
 }
 
-/* Of a section's own: it is refused, or nothing in it says why it has no meaning here. */
+/* Whether the section's own row has something to say: it is rejected, or it has no members that say why it has no meaning
+ * here. */
 static bool section_speaks(const struct st_field_state *state)
 {
     return state->verdict == ST_VERDICT_REJECTED || (state->verdict == ST_VERDICT_NOTICE && st_json_first(state->node) == NULL);
 }
 
-/* A row for what is in force, or was given; sections only when something is to be said about them. */
+/* A row for each value in force or given; a section gets one only if there is something to say about it. */
 static void add_field_row(struct st_config_source *src, const struct st_field *field, const struct st_config *config)
 {
     const struct st_field_state *state = &src->fields[st_field_index(field)];

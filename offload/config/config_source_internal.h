@@ -1,7 +1,8 @@
-/* offload/config/config_source_internal.h - a config while it is read: the value given for each field, and remarks about it.
+/* offload/config/config_source_internal.h - a config while it is being read: the value given for each field, and remarks about
+ * it.
  *
- * Private to offload/config.  One thread.  Strings and values live until st_config_source_free; running out of
- * memory is remembered in `failed` and reported once, so that nothing here needs a check after every call. */
+ * Private to offload/config.  One thread.  Strings and values live until st_config_source_free.  If memory runs out, `failed`
+ * records it and it is reported once, so that calls to these functions need no checks. */
 #ifndef CORE_CONFIG_SOURCE_H
 #define CORE_CONFIG_SOURCE_H
 
@@ -11,12 +12,12 @@
 /* The state of one row of the field table. */
 struct st_field_state {
     const st_json *node;  /* as given; NULL: left out, or null */
-    const char *spelling; /* path as written, with the alias; NULL: left out */
+    const char *spelling; /* path as written, with an alias if one was used; NULL: left out */
     enum st_config_origin origin;
     enum st_config_verdict verdict;
     const char *reason; /* NULL: none */
     bool announced;     /* the reason is a notice at each start */
-    bool usable;        /* node has a value that may be stored: right type, in range, not "auto", not rejected */
+    bool usable;        /* node has a value that can be stored: of the right type, in range, not "auto", not rejected */
 };
 
 struct st_list {
@@ -31,13 +32,13 @@ struct st_config_source {
     struct st_list strays;         /* struct st_config_row: keys that are not rows of the table */
     struct st_list rows;           /* struct st_config_row: the answer */
     struct st_list problems;       /* const char * */
-    bool has_file;                 /* keys left out mean DeepSpeed's default */
+    bool has_file;                 /* a key that is left out means DeepSpeed's default */
     bool allow_unknown;
     bool failed; /* out of memory */
 };
 
 struct st_config_source *st_source_create(bool allow_unknown); /* NULL: no memory */
-/** Take every key of the file's root object; `root` is taken. */
+/** Take every key of the file's root object; takes ownership of `root`. */
 void st_source_take_file(struct st_config_source *src, st_json *root);
 /** Take one "path=value" of the command line. */
 void st_source_take_override(struct st_config_source *src, const char *text);
@@ -45,17 +46,17 @@ void st_source_take_override(struct st_config_source *src, const char *text);
 void st_source_build_rows(struct st_config_source *src, const struct st_config *config);
 
 struct st_field_state *st_source_state(struct st_config_source *src, const char *path);
-/** A string that lives as long as src; control characters become '?'.  Never NULL. */
+/** Formats a string that lives as long as src; control characters become '?'.  Never NULL. */
 const char *st_source_keep(struct st_config_source *src, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /** True if a value of the field was given that is neither "auto" nor rejected. */
 bool st_source_given(struct st_config_source *src, const char *path);
 /** Record a remark about a key. */
 void st_source_note(struct st_config_source *src, const char *path, const char *text);
-/** The same, with a notice at each start, since results may not be what the file's reader expects. */
+/** The same, with a notice at each start, since results may differ from what the reader of the file expects. */
 void st_source_announce(struct st_config_source *src, const char *path, const char *text);
-/** The value in force comes from other keys; text as above, may be NULL. */
+/** Records that the value in force comes from other keys; text as above, may be NULL. */
 void st_source_derive(struct st_config_source *src, const char *path, const char *text);
-/** The key was given and has no effect in this run. */
+/** Records that the key was given but has no effect in this run. */
 void st_source_idle(struct st_config_source *src, const char *path, const char *reason);
 /** Record a problem at this key. */
 void st_source_reject(struct st_config_source *src, const char *path, const char *reason);
@@ -63,22 +64,22 @@ void st_source_problem(struct st_config_source *src, const char *fmt, ...) __att
 
 /* config_value.c: one value of one field. */
 
-/** NULL if node has the field's type and is in its range; else what is wrong, kept in src. */
+/** NULL if node has the field's type and is in its range; otherwise what is wrong, kept in src. */
 const char *st_value_check(struct st_config_source *src, const struct st_field *field, const st_json *node);
 /** True if the value is in the field's `plain` list. */
 bool st_value_is_plain(const struct st_field *field, const st_json *node);
 bool st_value_is_auto(const st_json *node);
-/** True if the value asks for nothing: false, 0, "", [], {}, the plain one, or a section with "enabled" false and nowhere true.
- */
+/** True if the value turns nothing on: false, 0, "", [], {}, the plain value, or a section with "enabled" false and true
+ *  nowhere. */
 bool st_value_is_off(const struct st_field *field, const st_json *node);
 /** Store a checked value in the member that the field is bound to. */
 void st_value_store(struct st_config *config, const struct st_field *field, const st_json *node);
-/** As if nothing had been given and there were no default: zero. */
+/** Sets the member to zero, as if nothing had been given and there were no default. */
 void st_value_clear(struct st_config *config, const struct st_field *field);
 /** A bound field's value as text (buf), and as a member of the open JSON object. */
 void st_value_text(char *buf, size_t bytes, const struct st_config *config, const struct st_field *field);
 void st_value_put(struct st_json_writer *w, const struct st_config *config, const struct st_field *field);
-/** A JSON value as given, as text; long ones are cut. */
+/** A JSON value as given, as text; a long one is truncated. */
 void st_value_show(char *buf, size_t bytes, const st_json *node);
 /** The shortest text that reads back as the same number. */
 void st_value_number(char buf[32], double value);

@@ -1,4 +1,4 @@
-/* config_table.c - finding rows of the field table: by number, by path, by member name, by likeness. */
+/* config_table.c - finds rows of the field table: by number, by path, by name of a member, by similarity. */
 #include "core/base/word.h"
 #include "offload/config/config_table_internal.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define NAME_MAX_LEN 64 /* longer names are like nothing in the table */
+#define NAME_MAX_LEN 64 /* longer names are not compared */
 
 static const struct st_section *const section_lists[] = {st_sections_train, st_sections_offload, st_sections_other};
 
@@ -112,7 +112,7 @@ bool st_field_applies(const struct st_field *field, const struct st_config *conf
     return config->dtype == STRATA_F16 || !st_field_inside(field, "fp16") || field->bind == ST_BIND_F16;
 }
 
-/* Member of the section itself, not of one inside it. */
+/* A member of the section itself, not of a section inside it. */
 static bool is_member(const struct st_field *section, const struct st_field *field)
 {
     if (section == NULL)
@@ -153,7 +153,7 @@ const struct st_field *st_field_child(const struct st_field *section, const char
     return NULL;
 }
 
-/* What counts as near: a third of the letters wrong, at least 2. */
+/* The largest distance that counts as near: a third of the letters, and at least 2. */
 static uint32_t near_limit(const char *key)
 {
     const uint32_t third = (uint32_t)strlen(key) / 3;
@@ -174,7 +174,7 @@ bool st_field_nearest(char *buf, size_t bytes, const struct st_field *section, c
 
         while (next_name(f, &at, name)) {
             const uint32_t distance = st_word_edits(key, name);
-            const uint32_t score = 2 * distance + !is_member(section, f); /* at the same place before elsewhere */
+            const uint32_t score = 2 * distance + !is_member(section, f); /* prefers a match in the same section */
 
             if (distance > near_limit(key) || 2 * distance > strlen(key) || score >= best)
                 continue;

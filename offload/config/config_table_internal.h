@@ -11,7 +11,7 @@
 
 enum st_field_type {
     ST_FIELD_OBJECT = 0, /* members are rows of the table */
-    ST_FIELD_OPEN,       /* the same, but members that are not rows are accepted with the section's reason */
+    ST_FIELD_OPEN,       /* the same, but members without a row are accepted with the section's reason */
     ST_FIELD_BOOL,
     ST_FIELD_INT, /* a whole number, 5e8 included */
     ST_FIELD_REAL,
@@ -37,7 +37,7 @@ enum st_bind {
     ST_BIND_BOOL,
     ST_BIND_CHOICE,      /* int-sized enum */
     ST_BIND_NAME,        /* char[16]: the choice's text */
-    ST_BIND_F16,         /* dtype as a boolean; filled by st_config_resolve, as are the next two and DIRS */
+    ST_BIND_F16,         /* dtype as a boolean; filled by st_config_resolve, like the next two and DIRS */
     ST_BIND_BF16,        /* dtype as a boolean */
     ST_BIND_ADAM_W_MODE, /* optimizer as a boolean */
     ST_BIND_BETAS,       /* beta1 and beta2 */
@@ -57,7 +57,7 @@ enum st_changes {
 struct st_choice {
     const char *text;
     int value;
-    enum st_config_verdict verdict; /* REJECTED: a known value that this version does not have */
+    enum st_config_verdict verdict; /* REJECTED: a known value that this version does not support */
 };
 
 struct st_field {
@@ -76,7 +76,7 @@ struct st_field {
     enum st_config_verdict verdict;
     const char *plain;  /* values separated by '|' that are implemented as stated: no notice, no rejection */
     const char *reason; /* with NOTICE and REJECTED, and for rejected choices */
-    const char *mutes;  /* if this key is rejected, members of this section are not judged */
+    const char *mutes;  /* if this key is rejected, the members of this section are not judged */
     const char *help;
 };
 
@@ -100,21 +100,21 @@ const struct st_field *st_field_known(const char *path);
 const struct st_field *st_field_child(const struct st_field *section, const char *key);
 /** True if `field` is inside the section at `path`. */
 bool st_field_inside(const struct st_field *field, const char *path);
-/** True if the field counts with this optimizer, scheduler and precision. */
+/** True if the field has an effect with this optimizer, scheduler and precision. */
 bool st_field_applies(const struct st_field *field, const struct st_config *config);
-/** What the field changes: its own entry, else its nearest section's. */
+/** What the field changes: its own entry, otherwise that of the nearest enclosing section. */
 enum st_changes st_field_changes(const struct st_field *field);
 /** Last part of a path. */
 const char *st_field_leaf(const char *path);
-/** The path nearest to `key` in `section`, into buf; false if nothing is near. */
+/** Writes the path nearest to `key` in `section` into buf; false if nothing is near. */
 bool st_field_nearest(char *buf, size_t bytes, const struct st_field *section, const char *key);
 /** The choice nearest to `text`; NULL if nothing is near. */
 const char *st_choice_nearest(const struct st_choice *choices, const char *text);
 const struct st_choice *st_choice_find(const struct st_choice *choices, const char *text);
 const char *st_choice_text(const struct st_choice *choices, int value); /* NULL if there is none */
 
-/* Row makers: a section, a key without meaning here, a key that is not supported, a section whose members are not rows, what
- * DeepSpeed has removed, a switch that must stay off. */
+/* Row makers: a section, a key without meaning here, a key that is not supported, a section whose members have no rows, a key
+ * that DeepSpeed has removed, a switch that must stay off. */
 #define ST_ROW_SECTION(path_, help_)                                                                                             \
     {                                                                                                                            \
         .path = (path_), .type = ST_FIELD_OBJECT, .help = (help_)                                                                \

@@ -1,6 +1,6 @@
 /* config_table_offload.c - rows of the field table: ZeRO, the offload sections, aio, activations, strata.
  *
- * Rows of one section stand together: the effective config is written in this order. */
+ * Rows of one section are adjacent, because the effective config is written in this order. */
 #include "offload/config/config_table_internal.h"
 
 #define ONE_RANK   "one rank: nothing is sent, reduced or gathered"
@@ -77,10 +77,10 @@ static const struct st_choice isa_choices[] = {
 static const struct st_field zero_rows[] = {
     ST_ROW_SECTION("zero_optimization", "a bare true means stage 1"),
     {.path = "zero_optimization.stage", .type = ST_FIELD_INT, ST_BOUND(U32, zero_stage), .min = 0, .max = 3, .fallback = "0",
-     .help = "0 to 3 train alike on one rank; the offload sections decide where things lie, at every stage"},
+     .help = "0 to 3 train alike on one rank; at every stage the offload sections decide where data is stored"},
     {.path = "zero_optimization.sub_group_size", .type = ST_FIELD_INT, ST_BOUND(U64, sub_group_size), .min = 4096,
-     .max = COUNT_MAX, .fallback = "1e9", .help = "elements; an upper limit for strata.chunk_size, not its size"},
-    ST_ROW_NOTICE("zero_optimization.contiguous_gradients", BOOL, "true", "gradients are always made in one buffer per layer",
+     .max = COUNT_MAX, .fallback = "1e9", .help = "elements; an upper limit for strata.chunk_size, not its value"},
+    ST_ROW_NOTICE("zero_optimization.contiguous_gradients", BOOL, "true", "gradients are always computed into one buffer per layer",
                   "copy gradients into one buffer"),
     ST_ROW_NOTICE("zero_optimization.reduce_scatter", BOOL, "true", ONE_RANK, "reduce-scatter instead of all-reduce"),
     ST_ROW_NOTICE("zero_optimization.reduce_bucket_size", INT, "5e8", NO_BUCKETS " (HF's \"auto\": hidden^2)", "elements"),
@@ -157,43 +157,43 @@ static const struct st_field zero_rows[] = {
 };
 
 static const struct st_field offload_rows[] = {
-    ST_ROW_SECTION("zero_optimization.offload_param", "where weights lie; honoured below stage 3 too, with a notice"),
+    ST_ROW_SECTION("zero_optimization.offload_param", "where weights are stored; also honoured below stage 3, with a notice"),
     {.path = "zero_optimization.offload_param.device", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, param_tier),
      .choices = tier_choices, .fallback = "\"none\"", .help = "the slowest tier allowed for weights"},
     {.path = "zero_optimization.offload_param.nvme_path", .type = ST_FIELD_DIRS,
-     .help = "directory, comma-separated directories, or a list of them; strata.nvme and --nvme win"},
+     .help = "directory, comma-separated directories, or a list of them; strata.nvme and --nvme take precedence"},
     ST_ROW_NOTICE("zero_optimization.offload_param.buffer_count", INT, "5", PLANNED, "swap-in buffers"),
     ST_ROW_NOTICE("zero_optimization.offload_param.buffer_size", INT, "1e8", PLANNED, "elements per buffer"),
     ST_ROW_NOTICE("zero_optimization.offload_param.max_in_cpu", INT, "1e9",
                   "strata.host_memory and strata.cache bound host memory", "elements kept in RAM"),
     ST_ROW_NOTICE("zero_optimization.offload_param.pin_memory", BOOL, "true", PLANNED, "pin host memory"),
     ST_ROW_SECTION("zero_optimization.offload_optimizer",
-                   "where optimizer state lies; honoured at every stage, nvme at stages 1 and 2 too, with a notice"),
+                   "where optimizer state is stored; honoured at every stage, also nvme at stages 1 and 2, with a notice"),
     {.path = "zero_optimization.offload_optimizer.device", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, optimizer_tier),
      .choices = tier_choices, .fallback = "\"none\"", .help = "the slowest tier allowed for optimizer state"},
     {.path = "zero_optimization.offload_optimizer.nvme_path", .type = ST_FIELD_DIRS,
-     .help = "directory, comma-separated directories, or a list of them; strata.nvme and --nvme win"},
+     .help = "directory, comma-separated directories, or a list of them; strata.nvme and --nvme take precedence"},
     ST_ROW_NOTICE("zero_optimization.offload_optimizer.buffer_count", INT, "4", PLANNED, "swap buffers"),
     ST_ROW_NOTICE("zero_optimization.offload_optimizer.buffer_size", INT, NULL,
                   "DeepSpeed has no such key in this section; it is copied around. " PLANNED, "elements per buffer"),
     ST_ROW_NOTICE("zero_optimization.offload_optimizer.pin_memory", BOOL, "true", PLANNED, "pin host memory"),
     ST_ROW_NOTICE("zero_optimization.offload_optimizer.pipeline_read", BOOL, "false", AHEAD, "read ahead"),
     ST_ROW_NOTICE("zero_optimization.offload_optimizer.pipeline_write", BOOL, "false", AHEAD, "write behind"),
-    ST_ROW_NOTICE("zero_optimization.offload_optimizer.fast_init", BOOL, "false", "state is always made in place, in bulk",
+    ST_ROW_NOTICE("zero_optimization.offload_optimizer.fast_init", BOOL, "false", "state is always created in place, in bulk",
                   "bulk initialisation"),
     {.path = "zero_optimization.offload_optimizer.ratio", .type = ST_FIELD_REAL, ST_BOUND(F64, update_ratio), .min = 0, .max = 1,
      .fallback = "\"auto\"",
-     .help = "share of the blocks whose state is not on the device that the CPU updates; the state of the others crosses the link "
-             "and is updated on the device (Twin-Flow, at every stage); auto: from the measured rates; the same bits for any"},
+     .help = "the CPU updates this share of the blocks whose state is not on the device; the state of the others crosses the link "
+             "and is updated on the device (Twin-Flow, at every stage); auto: from the measured rates; every value gives the same bits"},
     ST_ROW_PLAIN("zero_optimization.offload_optimizer.super_offload", BOOL, "false", "strata.update picks the schedule",
                  "SuperOffload"),
-    ST_ROW_NOTICE("zero_optimization.offload_optimizer.cpuadam_cores_perc", REAL, "0.8", "strata.threads names the workers",
+    ST_ROW_NOTICE("zero_optimization.offload_optimizer.cpuadam_cores_perc", REAL, "0.8", "strata.threads sets the number of workers",
                   "SuperOffload: fraction of cores"),
 };
 
 static const struct st_field zenflow_rows[] = {
     {.path = "zero_optimization.zenflow", .type = ST_FIELD_OBJECT, .verdict = ST_VERDICT_REJECTED,
-     .reason = "ZenFlow updates most weights late and changes results: remove the section", .help = "stale updates"},
+     .reason = "ZenFlow updates most weights late, which changes results: remove the section", .help = "stale updates"},
     ST_ROW_REJECT("zero_optimization.zenflow.topk_ratio", REAL, "0.1", ZENFLOW, "fraction updated at once"),
     {.path = "zero_optimization.zenflow.select_strategy", .type = ST_FIELD_CHOICE, .choices = select_choices,
      .fallback = "\"auto\"", .verdict = ST_VERDICT_REJECTED, .reason = ZENFLOW, .help = "when the fraction is chosen"},
@@ -213,19 +213,19 @@ static const struct st_field aio_rows[] = {
      .fallback = "1048576", .help = "bytes per request; a multiple of 4096"},
     {.path = "aio.queue_depth", .type = ST_FIELD_INT, ST_BOUND(COUNT, queue_depth), .min = 1, .max = 4096,
      .fallback = "\"auto\"",
-     .help = "requests in flight per directory; auto begins with 32 and follows the device; DeepSpeed's default is 8 per thread"},
+     .help = "requests in flight per directory; auto starts at 32 and adapts to the device; DeepSpeed's default is 8 per thread"},
     ST_ROW_NOTICE("aio.intra_op_parallelism", INT, "1", "one ring keeps queue_depth requests in flight", "threads per handle"),
     ST_ROW_NOTICE("aio.thread_count", INT, "1",
                   "the old name of intra_op_parallelism, which DeepSpeed ignores; one ring keeps queue_depth requests in flight",
                   "threads per handle"),
     ST_ROW_NOTICE("aio.single_submit", BOOL, "false", "requests are always submitted in batches", "submit one by one"),
-    ST_ROW_NOTICE("aio.overlap_events", BOOL, "true", "completions are always reaped while others run", "keep the queue full"),
+    ST_ROW_NOTICE("aio.overlap_events", BOOL, "true", "completions are always reaped while other requests run", "keep the queue full"),
     ST_ROW_PLAIN("aio.use_gds", BOOL, "false", "GPUDirect Storage is not used: transfers go through pinned host memory",
                  "cuFile"),
 };
 
 static const struct st_field activation_rows[] = {
-    ST_ROW_SECTION("activation_checkpointing", "the plan keeps or recomputes layer by layer: strata.activations"),
+    ST_ROW_SECTION("activation_checkpointing", "the plan decides layer by layer what is kept or recomputed: strata.activations"),
     ST_ROW_NOTICE("activation_checkpointing.partition_activations", BOOL, "false", ONE_RANK, "split checkpoints over ranks"),
     ST_ROW_NOTICE("activation_checkpointing.contiguous_memory_optimization", BOOL, "false", PLANNED, "copy into one buffer"),
     {.path = "activation_checkpointing.cpu_checkpointing", .type = ST_FIELD_BOOL, .fallback = "false",
@@ -237,23 +237,23 @@ static const struct st_field activation_rows[] = {
 };
 
 static const struct st_field strata_rows[] = {
-    ST_ROW_SECTION("strata", "what DeepSpeed has no word for"),
+    ST_ROW_SECTION("strata", "settings for which DeepSpeed has no key"),
     {.path = "strata.device_memory", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, device_memory), .min = 1, .max = COUNT_MAX,
      .fallback = "\"auto\"", .help = "budget of the device; auto: from the machine (--device-memory)"},
     {.path = "strata.host_memory", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, host_memory), .min = 1, .max = COUNT_MAX,
-     .fallback = "\"auto\"", .help = "budget of the host arena; auto: 80 % of what the machine has free (--host-memory)"},
+     .fallback = "\"auto\"", .help = "budget of the host arena; auto: 80 % of the machine's free memory (--host-memory)"},
     {.path = "strata.cache", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, cache), .min = 0, .max = COUNT_MAX, .fallback = "\"auto\"",
      .help = "spare memory that may hold what is configured for a slower tier; 0: none"},
     {.path = "strata.nvme", .type = ST_FIELD_DIRS, ST_BOUND(DIRS, nvme_dirs),
-     .help = "directories for tier nvme (--nvme); wins over both nvme_path keys; does not switch the tier on"},
+     .help = "directories for tier nvme (--nvme); takes precedence over both nvme_path keys; does not turn the tier on"},
     {.path = "strata.chunk_size", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, chunk_size), .min = 4096, .max = 4294967296.0,
      .fallback = "\"auto\"",
      .help = "elements; at most sub_group_size, rounded down to a multiple of 4096, the norm block; auto: 4 Mi, more for models "
              "over 68e9 parameters"},
     {.path = "strata.update", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, update), .choices = update_choices,
      .fallback = "\"auto\"", .reason = "not in this version: serial, gated, in_backward or auto",
-     .help = "when the optimizer runs: after backward, before a layer's next forward, or as soon as a gradient is whole; auto: "
-             "in_backward where nothing needs all gradients first, else gated"},
+     .help = "when the optimizer runs: after backward, before a layer's next forward, or as soon as a gradient is complete; auto: "
+             "in_backward if nothing needs all gradients first, otherwise gated"},
     {.path = "strata.accumulation", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, accumulation), .choices = accumulation_choices,
      .fallback = "\"auto\"",
      .help = "vertical: all micro-batches go through a layer before the next layer, so weights cross the link once for all; horizontal: "
@@ -262,11 +262,11 @@ static const struct st_field strata_rows[] = {
      .fallback = "\"auto\"", .help = "keep what backward needs, or recompute it; auto: layer by layer, by budget"},
     {.path = "strata.activation_tier", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activation_tier),
      .choices = activation_tier_choices, .fallback = "\"auto\"",
-     .help = "where activation checkpoints may lie; nvme needs a directory"},
+     .help = "where activation checkpoints may be stored; nvme needs a directory"},
     {.path = "strata.freeze", .type = ST_FIELD_PATTERNS, ST_BOUND(PATTERNS, freeze), .changes = ST_CHANGES_RESULTS, .fallback = "[]",
      .help = "shell patterns over tensor names, such as \"transformer.wte.*\": these tensors get no gradient and no state"},
     {.path = "strata.decay_all", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, decay_all), .changes = ST_CHANGES_RESULTS, .auto_text = "false",
-     .help = "decay biases and norm weights too; left out: true where the file names an optimizer, which DeepSpeed then hands every parameter, "
+     .help = "decay biases and norm weights too; left out: true if the file names an optimizer, to which DeepSpeed passes every parameter, "
              "else false, as trainers do"},
     {.path = "strata.moments", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, moments), .choices = moment_choices,
      .changes = ST_CHANGES_RESULTS, .fallback = "\"fp32\"",
@@ -274,15 +274,15 @@ static const struct st_field strata_rows[] = {
              "way in every run"},
     {.path = "strata.max_skipped", .type = ST_FIELD_INT, ST_BOUND(U32, max_skipped), .changes = ST_CHANGES_RESULTS, .min = 0,
      .max = 4294967295.0,
-     .help = "a run ends with exit code 5 after so many steps in a row that were skipped or whose loss is not finite; left out or auto: "
-             "8, with fp16's dynamic scale initial_scale_power + hysteresis + 8, so that it finds its way down; 0: any number"},
+     .help = "a run ends with exit code 5 after this many steps in a row that were skipped or had a loss that is not finite; left out or auto: "
+             "8, with fp16's dynamic scale initial_scale_power + hysteresis + 8, so that the scale can fall far enough; 0: no limit"},
     {.path = "strata.threads", .type = ST_FIELD_INT, ST_BOUND(U32, threads), .min = 0, .max = 256, .fallback = "0",
-     .help = "workers; 0: one per usable core (--threads)"},
+     .help = "number of workers; 0: one per usable core (--threads)"},
     {.path = "strata.io_method", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, io_method), .choices = io_choices,
      .fallback = "\"auto\"", .help = "auto: uring, else aio, else threads; fake: in memory, for tests"},
     {.path = "strata.isa", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, isa), .choices = isa_choices, .fallback = "\"auto\"",
      .help = "kernels; all give the same bits"},
-    ST_ROW_SECTION("strata.limits", "rehearse slower links: no transfer is faster than this"),
+    ST_ROW_SECTION("strata.limits", "rehearse slower links: no transfer is faster than its limit"),
     {.path = "strata.limits.upload", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, upload_limit), .min = 0, .max = COUNT_MAX,
      .fallback = "0", .help = "rehearse a slower link: bytes per second from host to device; 0: no limit"},
     {.path = "strata.limits.download", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, download_limit), .min = 0, .max = COUNT_MAX,

@@ -1,9 +1,9 @@
-/* config_table_other.c - rows of the field table without meaning here: profiler, monitors, checkpoint engines,
- * and keys that circulate in public configs without being DeepSpeed's. */
+/* config_table_other.c - rows of the field table for keys without meaning here: profiler, monitors, checkpoint engines, and keys
+ * found in public configs that are not DeepSpeed's. */
 #include "offload/config/config_table_internal.h"
 
 #define METRICS   "metrics go to --metrics FILE.jsonl"
-#define PROFILED  "time, FLOPs and utilisation stand in every progress line and in --metrics"
+#define PROFILED  "every progress line and --metrics show time, FLOPs and utilisation"
 #define OWN_FILES "strata writes its own files; DeepSpeed's checkpoints are neither written nor read"
 #define TRAINER   "an argument of a trainer, not of the engine"
 

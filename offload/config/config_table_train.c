@@ -1,16 +1,16 @@
 /* config_table_train.c - rows of the field table: batch, optimizer, scheduler, precision, gradients, top level.
  *
- * Order matters twice: a key that mutes a section stands before the section's members, and rows of one section
- * stand together, since the effective config is written in this order. */
+ * The order matters for two reasons: a key that mutes a section comes before the section's members, and rows of one section are
+ * adjacent, because the effective config is written in this order. */
 #include "offload/config/config_table_internal.h"
 
 #define ONE_RANK   "one rank: nothing is sent, reduced or gathered"
 #define NO_BUCKETS "one rank: no reductions, so no buckets"
 #define U32_MAX    4294967295.0
 #define COUNT_MAX  9007199254740992.0 /* 2^53: whole numbers are exact up to here */
-#define STEPS_MAX  1099511627776.0    /* 2^40: sums of two stay exact, products with stairs nearly so */
+#define STEPS_MAX  1099511627776.0    /* 2^40: sums of two stay exact, and products with stairs almost */
 #define BETA_MAX   0.9999999
-#define SCALE_MIN  1e-30 /* loss scales and their inverses are fp32 numbers */
+#define SCALE_MIN  1e-30 /* loss scales and their inverses must be fp32 numbers */
 #define SCALE_MAX  1e30
 
 static const struct st_choice optimizer_choices[] = {
@@ -68,13 +68,13 @@ static const struct st_choice reduce_choices[] = {
 /* clang-format off */
 static const struct st_field batch_rows[] = {
     {.path = "train_batch_size", .type = ST_FIELD_INT, ST_BOUND(U32, train_batch), .min = 1, .max = U32_MAX, .fallback = "1",
-     .help = "samples per optimizer step: micro-batch x accumulation; the missing ones of the three are derived"},
+     .help = "samples per optimizer step: micro-batch x accumulation; if some of the three are missing, they are derived"},
     {.path = "train_micro_batch_size_per_gpu", .type = ST_FIELD_INT, ST_BOUND(U32, micro_batch), .min = 1, .max = U32_MAX,
      .fallback = "1", .help = "samples per forward and backward"},
     {.path = "gradient_accumulation_steps", .type = ST_FIELD_INT, ST_BOUND(U32, grad_accum), .min = 1,
      .max = ST_GRAD_ACCUM_MAX,
      .fallback = "1", .help = "micro-batches per optimizer step"},
-    ST_ROW_PLAIN("managed_gradient_accumulation", BOOL, "true", "no client calls step() here: the engine knows the boundary",
+    ST_ROW_PLAIN("managed_gradient_accumulation", BOOL, "true", "no client calls step(): the engine knows the boundary",
                  "false: the client marks the accumulation boundary itself"),
 };
 
@@ -89,55 +89,55 @@ static const struct st_field optimizer_rows[] = {
     ST_ROW_SECTION("optimizer", "left out: AdamW, betas 0.9 and 0.999, eps 1e-8, no decay, lr 5e-5"),
     {.path = "optimizer.type", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, optimizer.type), .choices = optimizer_choices,
      .fallback = "\"AdamW\"", .reason = OPTIMIZERS, .mutes = "optimizer.params",
-     .help = "Adam is AdamW too unless adam_w_mode is false"},
+     .help = "Adam also means AdamW unless adam_w_mode is false"},
     {.path = "optimizer.legacy_fusion", .type = ST_FIELD_BOOL, .fallback = "false", .changes = ST_CHANGES_NEITHER,
-     .verdict = ST_VERDICT_NOTICE, .reason = "picks between DeepSpeed's wrappers; strata has one", .help = "older fused wrapper"},
+     .verdict = ST_VERDICT_NOTICE, .reason = "chooses between wrappers of DeepSpeed; strata has one", .help = "older fused wrapper"},
     ST_ROW_SECTION("optimizer.params", "arguments of the optimizer"),
     {.path = "optimizer.params.lr", .type = ST_FIELD_REAL, ST_BOUND(F64, optimizer.lr), .min = 0, .max = 1e3, .fallback = "5e-5",
      .help = "learning rate; 1e-3 (Adagrad: 1e-2), as in DeepSpeed, when the file names a type and no lr"},
     {.path = "optimizer.params.betas", .type = ST_FIELD_PAIR, ST_BOUND(BETAS, optimizer.beta1), .min = 0, .max = BETA_MAX,
      .optimizers = ADAMS | LION, .fallback = "[0.9,0.999]",
-     .help = "decay of the two moments; below 1. With Lion the first weighs the gradient for the sign, the second for the moment"},
+     .help = "decay of the two moments; below 1. With Lion the first weights the gradient in the sign, the second in the moment"},
     {.path = "optimizer.params.eps", .type = ST_FIELD_REAL, ST_BOUND(F64, optimizer.eps), .min = 1e-30, .max = 1,
      .optimizers = ADAMS | ADAGRAD, .fallback = "1e-8",
      .help = "added to the root of the second moment (Adagrad: of the sum of squares, default 1e-10); not 0, since a zero "
              "gradient would then give 0/0"},
     {.path = "optimizer.params.weight_decay", .type = ST_FIELD_REAL, ST_BOUND(F64, optimizer.weight_decay), .min = 0, .max = 1e3,
      .fallback = "0", .help = "decoupled (AdamW, Lion) or added to the gradient (Adam, Adagrad, SGD: L2); strata.decay_all "
-                              "says whether biases and norm weights are too. Adagrad as in PyTorch: accumulator and step take the "
-                              "decayed gradient, while DeepSpeed's CPU kernel takes the raw one for the step"},
+                              "says whether biases and norm weights decay too. Adagrad works as in PyTorch: accumulator and step use the "
+                              "decayed gradient, while DeepSpeed's CPU kernel uses the raw one for the step"},
     {.path = "optimizer.params.bias_correction", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, optimizer.bias_correction),
      .optimizers = ADAMS, .fallback = "true", .help = "divide the moments by 1 - beta^t"},
     {.path = "optimizer.params.momentum", .type = ST_FIELD_REAL, ST_BOUND(F64, optimizer.momentum), .min = 0, .max = BETA_MAX,
      .optimizers = SGD, .fallback = "0", .help = "fraction of the moment that is kept; below 1"},
     {.path = "optimizer.params.dampening", .type = ST_FIELD_REAL, ST_BOUND(F64, optimizer.dampening), .min = 0, .max = 1,
      .optimizers = SGD, .fallback = "0",
-     .help = "from step 2 on the gradient enters the moment times 1 - this, as in PyTorch; without momentum it does nothing"},
+     .help = "from step 2 on the gradient is multiplied by 1 - this before it enters the moment, as in PyTorch; it has no effect without momentum"},
     {.path = "optimizer.params.nesterov", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, optimizer.nesterov), .optimizers = SGD,
      .fallback = "false", .help = "look one step ahead; needs momentum above 0 and dampening 0"},
     {.path = "optimizer.params.adam_w_mode", .aliases = "adamw_mode", .type = ST_FIELD_BOOL, ST_BOUND(ADAM_W_MODE, optimizer.type),
      .optimizers = ADAMS, .fallback = "true", .help = "decoupled decay; false with type Adam: decay is added to the gradient (L2)"},
     {.path = "optimizer.params.torch_adam", .type = ST_FIELD_BOOL, .optimizers = ADAMS, .fallback = "false",
-     .verdict = ST_VERDICT_NOTICE, .reason = "strata has one Adam, bit-equal on every tier and kernel; weight_decay left out means 0.01 then, as in PyTorch's AdamW",
+     .verdict = ST_VERDICT_NOTICE, .reason = "strata has one Adam, bit-equal on every tier and kernel; if weight_decay is left out, it is then 0.01, as in PyTorch's AdamW",
      .help = "use PyTorch's Adam instead of DeepSpeed's"},
     {.path = "optimizer.params.amsgrad", .type = ST_FIELD_BOOL, .optimizers = ADAMS | ADAGRAD, .fallback = "false",
      .plain = "false", .verdict = ST_VERDICT_REJECTED, .reason = "AMSGrad is not in this version: set it to false",
      .help = "keep the largest second moment"},
     {.path = "optimizer.params.fp32_optimizer_states", .type = ST_FIELD_BOOL, .optimizers = ADAMS | ADAGRAD | LION,
-     .fallback = "true", .help = "moments in fp32; false: strata.moments bf16, unless that is given"},
+     .fallback = "true", .help = "moments in fp32; false means strata.moments bf16, unless that is given"},
     ST_ROW_REJECT("optimizer.params.max_grad_norm", REAL, NULL, "use the top-level gradient_clipping, as DeepSpeed demands too",
                   "clipping inside the optimizer"),
     MUON("muon_lr", REAL),
     MUON("adam_lr", REAL),
     MUON("ns_method", TEXT),
-    ST_ROW_NOTICE("optimizer.params.foreach", BOOL, NULL, "how PyTorch's Adam walks tensors; strata has one Adam", "of torch_adam"),
-    ST_ROW_NOTICE("optimizer.params.set_grad_none", BOOL, "true", "gradients are never cleared here: the first one overwrites",
+    ST_ROW_NOTICE("optimizer.params.foreach", BOOL, NULL, "how PyTorch's Adam goes through tensors; strata has one Adam", "of torch_adam"),
+    ST_ROW_NOTICE("optimizer.params.set_grad_none", BOOL, "true", "gradients are never cleared: the first one overwrites",
                   "drop gradients instead of clearing them"),
     {.path = "zero_allow_untested_optimizer", .type = ST_FIELD_BOOL, .fallback = "false", .changes = ST_CHANGES_NEITHER,
      .verdict = ST_VERDICT_NOTICE, .reason = "strata has no list of untested optimizers",
      .help = "allow optimizers outside DeepSpeed's tested list"},
     {.path = "zero_force_ds_cpu_optimizer", .type = ST_FIELD_BOOL, .fallback = "true", .changes = ST_CHANGES_NEITHER,
-     .verdict = ST_VERDICT_NOTICE, .reason = "no client optimizers here: the update is strata's on every tier",
+     .verdict = ST_VERDICT_NOTICE, .reason = "there are no client optimizers: strata does the update on every tier",
      .help = "refuse a client optimizer under CPU offload"},
 };
 
@@ -166,26 +166,26 @@ static const struct st_field scheduler_rows[] = {
     {.path = "scheduler.params.total_num_steps", .type = ST_FIELD_INT, ST_BOUND(STEPS, schedule.total_steps), .min = 1, .max = COUNT_MAX,
      .lr_types = TOTALS, .help = "the step at which decay has ended; left out or \"auto\": --max-steps"},
     {.path = "scheduler.params.last_batch_iteration", .type = ST_FIELD_INT, .min = -1, .max = COUNT_MAX, .fallback = "-1",
-     .plain = "-1", .verdict = ST_VERDICT_REJECTED, .reason = "the position in the schedule comes with the run: leave it out",
+     .plain = "-1", .verdict = ST_VERDICT_REJECTED, .reason = "a run knows its position in the schedule: leave it out",
      .help = "where the schedule resumes"},
     {.path = "scheduler.params.warmup_min_ratio", .type = ST_FIELD_REAL, ST_BOUND(F64, schedule.warmup_min_ratio), .min = 0, .max = 1,
      .lr_types = COSINE, .fallback = "0", .help = "where warm-up starts, as a fraction of the optimizer's lr"},
     {.path = "scheduler.params.cos_min_ratio", .type = ST_FIELD_REAL, ST_BOUND(F64, schedule.cos_min_ratio), .min = 0, .max = 1,
      .lr_types = COSINE, .fallback = "1e-4", .help = "where the cosine ends, as a fraction of the optimizer's lr"},
     {.path = "scheduler.params.cycle_min_lr", .type = ST_FIELD_REAL, ST_BOUND(F64, schedule.cycle_min_lr), .min = 0, .max = 1e3,
-     .lr_types = ONE_CYCLE, .auto_text = "0", .help = "rate at both ends of the cycle; must be given"},
+     .lr_types = ONE_CYCLE, .auto_text = "0", .help = "rate at both ends of the cycle; required"},
     {.path = "scheduler.params.cycle_max_lr", .type = ST_FIELD_REAL, ST_BOUND(F64, schedule.cycle_max_lr), .min = 0, .max = 1e3,
-     .lr_types = ONE_CYCLE, .help = "rate at the top of the cycle; must be given; \"auto\": the optimizer's lr"},
+     .lr_types = ONE_CYCLE, .help = "rate at the top of the cycle; required; \"auto\": the optimizer's lr"},
     {.path = "scheduler.params.decay_lr_rate", .type = ST_FIELD_REAL, ST_BOUND(F64, schedule.decay_lr_rate), .min = 0, .max = 1e6,
      .lr_types = ONE_CYCLE, .fallback = "0", .help = "after the cycle: cycle_min_lr / (1 + this x decay intervals)"},
     {.path = "scheduler.params.cycle_first_step_size", .type = ST_FIELD_INT, ST_BOUND(U64, schedule.cycle_first_step_size), .min = 1,
-     .max = STEPS_MAX, .lr_types = ONE_CYCLE, .fallback = "2000", .help = "optimizer steps of the way up"},
+     .max = STEPS_MAX, .lr_types = ONE_CYCLE, .fallback = "2000", .help = "optimizer steps in which the rate rises"},
     {.path = "scheduler.params.cycle_second_step_size", .type = ST_FIELD_INT, ST_BOUND(U64, schedule.cycle_second_step_size), .min = 0,
-     .max = STEPS_MAX, .lr_types = ONE_CYCLE, .help = "optimizer steps of the way down; left out: as many as up"},
+     .max = STEPS_MAX, .lr_types = ONE_CYCLE, .help = "optimizer steps in which the rate falls; left out: as many as it rises"},
     {.path = "scheduler.params.cycle_first_stair_count", .type = ST_FIELD_INT, ST_BOUND(U64, schedule.cycle_first_stair_count), .min = 0,
-     .max = U32_MAX, .lr_types = ONE_CYCLE, .fallback = "0", .help = "stairs of the way up; 0: every step moves"},
+     .max = U32_MAX, .lr_types = ONE_CYCLE, .fallback = "0", .help = "stairs while the rate rises; 0: it changes with every step"},
     {.path = "scheduler.params.cycle_second_stair_count", .type = ST_FIELD_INT, ST_BOUND(U64, schedule.cycle_second_stair_count), .min = 0,
-     .max = U32_MAX, .lr_types = ONE_CYCLE, .help = "stairs of the way down; left out: as many as up"},
+     .max = U32_MAX, .lr_types = ONE_CYCLE, .help = "stairs while the rate falls; left out: as many as while it rises"},
     {.path = "scheduler.params.decay_step_size", .type = ST_FIELD_INT, ST_BOUND(U64, schedule.decay_step_size), .min = 0, .max = STEPS_MAX,
      .lr_types = ONE_CYCLE, .fallback = "0", .help = "optimizer steps of one decay interval; 0: no decay"},
     {.path = "scheduler.params.cycle_momentum", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, schedule.cycle_momentum), .lr_types = ONE_CYCLE,
@@ -203,15 +203,15 @@ static const struct st_field scheduler_rows[] = {
     {.path = "scheduler.params.lr_range_test_step_size", .type = ST_FIELD_INT, ST_BOUND(U64, schedule.range_step_size), .min = 1,
      .max = STEPS_MAX, .lr_types = RANGE, .fallback = "2000", .help = "optimizer steps of one interval"},
     {.path = "scheduler.params.lr_range_test_step_rate", .type = ST_FIELD_REAL, ST_BOUND(F64, schedule.range_step_rate), .min = 0,
-     .max = 1e6, .lr_types = RANGE, .fallback = "1.0", .help = "growth per interval, in first rates"},
+     .max = 1e6, .lr_types = RANGE, .fallback = "1.0", .help = "growth per interval, in units of the first rate"},
     {.path = "scheduler.params.lr_range_test_staircase", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, schedule.range_staircase),
-     .lr_types = RANGE, .fallback = "false", .help = "grow at the end of an interval only"},
+     .lr_types = RANGE, .fallback = "false", .help = "grow only at the end of an interval"},
 };
 
 static const struct st_field fp16_rows[] = {
-    ST_ROW_SECTION("fp16", "half precision with loss scaling; its keys count in a run that trains in fp16"),
+    ST_ROW_SECTION("fp16", "half precision with loss scaling; its keys have an effect only in a run that trains in fp16"),
     {.path = "fp16.enabled", .type = ST_FIELD_BOOL, ST_BOUND(F16, dtype), .fallback = "false",
-     .help = "fp16 weights and gradients, fp32 masters; \"auto\" is off; not together with bf16"},
+     .help = "fp16 weights and gradients, fp32 masters; \"auto\" means false; cannot be combined with bf16"},
     ST_ROW_PLAIN("fp16.auto_cast", BOOL, "false", "inputs are token numbers: there is nothing to cast", "cast inputs to fp16"),
     {.path = "fp16.loss_scale", .type = ST_FIELD_REAL, ST_BOUND(F64, scaling.scale), .min = 0, .max = SCALE_MAX, .fallback = "0",
      .help = "0: dynamic; else fixed"},
@@ -222,7 +222,7 @@ static const struct st_field fp16_rows[] = {
     {.path = "fp16.hysteresis", .type = ST_FIELD_INT, ST_BOUND(U32, scaling.hysteresis), .min = 1, .max = U32_MAX, .fallback = "2",
      .help = "overflows until the scale halves"},
     {.path = "fp16.consecutive_hysteresis", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, scaling.consecutive_hysteresis), .fallback = "false",
-     .help = "every good step refills the hysteresis; else only a doubling does"},
+     .help = "every good step resets the hysteresis; otherwise only a doubling does"},
     {.path = "fp16.min_loss_scale", .type = ST_FIELD_REAL, ST_BOUND(F64, scaling.min_scale), .min = SCALE_MIN, .max = SCALE_MAX,
      .fallback = "1", .help = "floor of the scale; an overflow there ends the run with exit code 5"},
     ST_ROW_OFF("fp16.fp16_master_weights_and_grads",
@@ -231,12 +231,12 @@ static const struct st_field fp16_rows[] = {
 
 static const struct st_field bf16_rows[] = {
     {.path = "bf16", .aliases = "bfloat16", .type = ST_FIELD_OBJECT,
-     .help = "left out of a file, like fp16: the dtype the weights are stored in; without a file: on"},
+     .help = "if both this and fp16 are left out of a file: the dtype in which the weights are stored; without a file: on"},
     {.path = "bf16.enabled", .type = ST_FIELD_BOOL, ST_BOUND(BF16, dtype), .fallback = "false", .auto_text = "true",
-     .help = "bf16 weights and gradients, exact fp32 masters. Left out: the dtype the weights are stored in, unless fp16 is on. False: "
-             "fp32, unless fp16 is on; DeepSpeed casts nothing then, so a start with weights that are stored otherwise says so"},
+     .help = "bf16 weights and gradients, exact fp32 masters. Left out: the dtype in which the weights are stored, unless fp16 is on. False: "
+             "fp32, unless fp16 is on; DeepSpeed casts nothing then, so a run prints a notice if its weights are stored in another dtype"},
     {.path = "bf16.check_grad_overflow", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, check_grad_overflow), .fallback = "true",
-     .help = "skip the update of a step whose gradients are not finite; honoured at every stage; fp16 always does"},
+     .help = "skip the update of a step whose gradients are not finite; honoured at every stage; fp16 always skips it"},
     ST_ROW_NOTICE("bf16.immediate_grad_update", BOOL, "false", "gradients always accumulate in fp32 as backward makes them",
                   "accumulate in the backward hook"),
     ST_ROW_OFF("bf16.bf16_master_weights_and_grads", "the master is exact fp32 (bf16 weight + 16-bit low half): set it to false",
@@ -262,25 +262,25 @@ static const struct st_field gradient_rows[] = {
     ST_ROW_NOTICE("disable_allgather", BOOL, "false", ONE_RANK, "legacy"),
     ST_ROW_SECTION("data_types", "dtypes"),
     {.path = "data_types.grad_accum_dtype", .type = ST_FIELD_CHOICE, .choices = accum_dtype_choices, .fallback = "\"fp32\"",
-     .reason = "gradients accumulate in fp32: leave it out or say fp32", .help = "dtype of the gradient accumulator"},
+     .reason = "gradients accumulate in fp32: leave it out or write fp32", .help = "dtype of the gradient accumulator"},
     {.path = "data_types.param_dtype", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .verdict = ST_VERDICT_NOTICE,
      .reason = "bf16.enabled and fp16.enabled decide the dtype of weights", .help = "dtype of parameters"},
     {.path = "data_types.buffer_dtype", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .verdict = ST_VERDICT_NOTICE,
      .reason = "the models here have no buffers beside parameters", .help = "dtype of module buffers"},
     {.path = "data_types.keep_in_fp32_modules", .type = ST_FIELD_LIST, .fallback = "\"auto\"", .plain = "[]",
-     .verdict = ST_VERDICT_REJECTED, .reason = "all weights of a run have one dtype: leave it out, or say []",
-     .help = "patterns of modules that stay in fp32; auto: those the model names, and the models here name none"},
+     .verdict = ST_VERDICT_REJECTED, .reason = "all weights of a run have one dtype: leave it out, or write []",
+     .help = "patterns of modules that stay in fp32; auto: those that the model names, and the built-in models name none"},
 };
 
 static const struct st_field toplevel_rows[] = {
     {.path = "steps_per_print", .type = ST_FIELD_INT, ST_BOUND(U32, steps_per_print), .min = 0, .max = U32_MAX, .fallback = "0",
      .help = "optimizer steps between progress lines; 0: automatic"},
-    ST_ROW_NOTICE("wall_clock_breakdown", BOOL, "false", "the time split stands in every progress line and in --metrics",
+    ST_ROW_NOTICE("wall_clock_breakdown", BOOL, "false", "every progress line and --metrics show how the time is divided",
                   "print the time split"),
-    ST_ROW_NOTICE("memory_breakdown", BOOL, "false", "the memory of each tier stands in the plan and in --metrics",
+    ST_ROW_NOTICE("memory_breakdown", BOOL, "false", "the plan and --metrics show the memory of each tier",
                   "print memory use"),
     ST_ROW_NOTICE("dump_state", BOOL, "false", "strata check prints every value with its origin", "print the engine's state"),
-    ST_ROW_NOTICE("dataloader_drop_last", BOOL, "false", "windows of equal length are dealt out: there is no short last batch",
+    ST_ROW_NOTICE("dataloader_drop_last", BOOL, "false", "all windows have the same length: there is no short last batch",
                   "drop the last short batch"),
     ST_ROW_NOTICE("disable_python_gc", BOOL, "false", "there is no Python here", "collect garbage between steps"),
     ST_ROW_NOTICE("log_level", TEXT, NULL, "messages go to stderr at one level", "level of DeepSpeed's logger"),
@@ -288,7 +288,7 @@ static const struct st_field toplevel_rows[] = {
     ST_ROW_SECTION("timers", "timers"),
     ST_ROW_SECTION("timers.throughput", "throughput timer"),
     ST_ROW_NOTICE("timers.throughput.enabled", BOOL, "true", "throughput is always measured", "throughput timer"),
-    ST_ROW_NOTICE("timers.throughput.synchronized", BOOL, "true", "steps are timed at their end; no extra synchronisation",
+    ST_ROW_NOTICE("timers.throughput.synchronized", BOOL, "true", "steps are timed at their end, without extra synchronisation",
                   "synchronise the device for the timer"),
     ST_ROW_SECTION("comms_logger", "log of collectives"),
     ST_ROW_NOTICE("comms_logger.enabled", BOOL, "false", ONE_RANK, "log collectives"),
@@ -319,20 +319,20 @@ static const struct st_field feature_rows[] = {
     ST_ROW_OPEN("autotuning", NOTICE, SPEED, "the planner needs no trial runs: strata plan shows what it chose, strata tune finds the aio section",
                 "trial runs that choose batch size and stage"),
     ST_ROW_OPEN("data_efficiency", REJECTED, RESULTS, "curricula, random-LTD and dynamic batches are not in this version: set enabled to false",
-                "what is drawn from the data, and which tokens layers see"),
+                "which data is drawn, and which tokens the layers see"),
     ST_ROW_OPEN("weight_quantization", REJECTED, RESULTS, "quantised weights are not in this version: set enabled to false", "for inference"),
     ST_ROW_OPEN("tensor_parallel", NOTICE, SPEED, ONE_RANK, "layers split over ranks"),
-    ST_ROW_OPEN("pipeline", NOTICE, SPEED, ONE_RANK, "layers dealt out to ranks"),
-    ST_ROW_OPEN("expert_parallel", NOTICE, SPEED, NO_EXPERTS, "experts dealt out to ranks"),
+    ST_ROW_OPEN("pipeline", NOTICE, SPEED, ONE_RANK, "layers distributed over ranks"),
+    ST_ROW_OPEN("expert_parallel", NOTICE, SPEED, NO_EXPERTS, "experts distributed over ranks"),
     ST_ROW_NOTICE("use_data_before_expert_parallelism", BOOL, "false", NO_EXPERTS, "order of ranks"),
     ST_ROW_NOTICE("sequence_parallel_size", INT, "1", ONE_RANK, "ranks that share a sequence"),
-    ST_ROW_NOTICE("allgather_size", INT, "5e8", NO_BUCKETS, "of configs older than zero_optimization's section"),
+    ST_ROW_NOTICE("allgather_size", INT, "5e8", NO_BUCKETS, "from configs older than the zero_optimization section"),
     ST_ROW_REMOVED("amp", OPEN, NULL, GONE "use bf16", "Apex mixed precision"),
     ST_ROW_REMOVED("elasticity", OPEN, NULL, GONE "give the batch sizes", "choose batch sizes for a range of GPU counts"),
-    ST_ROW_REMOVED("curriculum_learning", OPEN, NULL, GONE "prepare the data in the order wanted", "sequences that grow"),
+    ST_ROW_REMOVED("curriculum_learning", OPEN, NULL, GONE "prepare the data in the order you want", "sequences that grow"),
     ST_ROW_REMOVED("progressive_layer_drop", OPEN, NULL, GONE "every layer runs in every step", "skip layers at random"),
-    ST_ROW_REMOVED("compression_training", OPEN, NULL, GONE "train first, and compress the result elsewhere", "pruning and quantisation"),
-    ST_ROW_REMOVED("quantize_training", OPEN, NULL, GONE "train first, and quantise the result elsewhere", "quantisation that grows"),
+    ST_ROW_REMOVED("compression_training", OPEN, NULL, GONE "train first, then compress the result with another tool", "pruning and quantisation"),
+    ST_ROW_REMOVED("quantize_training", OPEN, NULL, GONE "train first, then quantise the result with another tool", "quantisation that grows"),
     ST_ROW_REMOVED("eigenvalue", OPEN, NULL, GONE "nothing here needs eigenvalues", "of layers, for quantize_training"),
     ST_ROW_REMOVED("sparse_attention", OPEN, NULL, GONE "attention is dense and exact", "block-sparse attention"),
     ST_ROW_REMOVED("sparse_gradients", BOOL, "false", GONE "one rank sends no gradients", "sparse reduction of embedding gradients"),

@@ -1,4 +1,4 @@
-/* config_value.c - one value of one field: is it right, store it, print it. */
+/* config_value.c - checks, stores and prints one value of one field. */
 #include "offload/config/config_source_internal.h"
 
 #include "core/base/size.h"
@@ -23,7 +23,7 @@ void st_value_number(char buf[32], double value)
     }
 }
 
-/* Appends what fits. */
+/* Appends as much as fits. */
 static void append(char *buf, size_t bytes, const char *text)
 {
     const size_t used = strlen(buf);
@@ -75,7 +75,7 @@ void st_value_show(char *buf, size_t bytes, const st_json *node)
     }
 }
 
-/* "is X, not Y" with the hint that fits the commonest slips. */
+/* "is X, not Y", with a hint for the most common mistakes. */
 static const char *wrong_type(struct st_config_source *src, const st_json *node, const char *wanted)
 {
     char shown[SHOW_BYTES];
@@ -187,7 +187,7 @@ static const char *check_dirs(struct st_config_source *src, const st_json *node)
     return NULL;
 }
 
-/* One pattern or a list of them, each with room in the config. */
+/* One pattern or a list of them; the config has room for each. */
 static const char *check_patterns(struct st_config_source *src, const st_json *node)
 {
     const bool list = st_json_type(node) == ST_JSON_ARRAY;
@@ -199,11 +199,11 @@ static const char *check_patterns(struct st_config_source *src, const st_json *n
         if (st_json_string(n)[0] == '\0')
             return "a pattern is empty: it would match nothing";
         if (strlen(st_json_string(n)) >= ST_CONFIG_PATTERN_MAX)
-            return st_source_keep(src, "a pattern has %zu bytes, at most %d are taken", strlen(st_json_string(n)),
+            return st_source_keep(src, "a pattern has %zu bytes, and at most %d are allowed", strlen(st_json_string(n)),
                                   ST_CONFIG_PATTERN_MAX - 1);
         if (++count > ST_CONFIG_FREEZE_MAX)
             return st_source_keep(
-                src, "lists more than %d patterns, the most that are taken: \"*\" and \"[0-9]\" say many names in one",
+                src, "lists more than %d patterns, the most that are allowed: \"*\" and \"[0-9]\" match many names with one",
                 ST_CONFIG_FREEZE_MAX);
     }
     return NULL;
@@ -252,7 +252,7 @@ bool st_value_is_plain(const struct st_field *field, const st_json *node)
     return strcmp(shown, field->plain) == 0;
 }
 
-/* Counts the "enabled" of a section and of all inside it: false ones, and true ones. */
+/* Counts the "enabled" keys of a section and of everything inside it: the false ones and the true ones. */
 static void count_switches(const st_json *object, uint32_t counts[2])
 {
     for (const st_json *n = st_json_first(object); n != NULL; n = st_json_next(n)) {
@@ -332,7 +332,7 @@ void st_value_store(struct st_config *config, const struct st_field *field, cons
 
     switch (field->bind) {
     case ST_BIND_NONE:
-    case ST_BIND_F16: /* these by st_config_resolve */
+    case ST_BIND_F16: /* st_config_resolve stores these */
     case ST_BIND_BF16:
     case ST_BIND_ADAM_W_MODE:
     case ST_BIND_DIRS:
@@ -372,7 +372,7 @@ void st_value_store(struct st_config *config, const struct st_field *field, cons
     }
 }
 
-/* A bound value as one of few kinds, for both printers. */
+/* Reduces a bound value to one of a few kinds, for both printers. */
 struct plain_value {
     enum { PLAIN_AUTO, PLAIN_WHOLE, PLAIN_REAL, PLAIN_BOOL, PLAIN_TEXT, PLAIN_PAIR, PLAIN_LIST } kind;
     uint64_t whole;

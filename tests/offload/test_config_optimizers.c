@@ -164,7 +164,7 @@ static void rows_say_what_is_in_force(void **state)
         {TYPE("Adagrad"), "optimizer.params.betas", NULL, ST_ORIGIN_DEFAULT, NULL},
         {TYPE("Adagrad"), "optimizer.params.weight_decay", "0", ST_ORIGIN_DEFAULT, NULL},
         {PARAMS("Adagrad", "\"weight_decay\": 0.5"), "optimizer.params.weight_decay", "0.5", ST_ORIGIN_FILE,
-         "DeepSpeed's CPU kernel takes the raw one"},
+         "DeepSpeed's CPU kernel uses the raw one"},
         {PARAMS("SGD", "\"weight_decay\": 0.5"), "optimizer.params.weight_decay", "0.5", ST_ORIGIN_FILE, NULL},
         {TYPE("lion"), "optimizer.type", "Lion", ST_ORIGIN_FILE, NULL},
         {TYPE("Lion"), "optimizer.params.betas", "[0.9, 0.999]", ST_ORIGIN_DEFAULT, NULL},
