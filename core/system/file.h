@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 #include <time.h>
 
 #define ST_PATH_MAX 1024
@@ -70,6 +71,7 @@ strata_status st_file_read_text(char **text, uint64_t *bytes, const char *path, 
  * abort. */
 struct st_new_file {
     int fd;                   /* -1: none */
+    pid_t pid;                /* of the process that makes it; a child of fork() leaves the file alone */
     int dir_fd;               /* of its directory, valid while fd is open */
     bool overwrite, named;    /* named: it already has its final name */
     bool kept;                /* abort leaves it where it is, under the name `temp` */
@@ -117,9 +119,10 @@ strata_status st_new_file_commit(struct st_new_file *f);
 void st_new_file_keep(struct st_new_file *f);
 /** True if the kept file is one that the next writer of NAME removes. */
 bool st_new_file_kept_for_now(const struct st_new_file *f);
-/** Close and remove the file; does nothing after commit. */
+/** Close and remove the file; does nothing after commit.  In a child of fork() the parent's file stays. */
 void st_new_file_abort(struct st_new_file *f);
-/** Remove all files that this process is writing, when it is about to end: call after st_ending_begin(). */
+/** Remove all files that this process is writing (not those of its parent), when it is about to end: call after
+ * st_ending_begin(). */
 void st_new_file_remove_all(void);
 
 #endif

@@ -208,7 +208,7 @@ static void live_remove(struct st_new_file *f)
  * it. */
 static void remove_traces(const struct st_new_file *f)
 {
-    if (f->named || f->kept)
+    if (f->named || f->kept || f->pid != getpid())
         return;
     if (f->temp[0] != '\0')
         (void)unlinkat(f->dir_fd, f->temp, 0);
@@ -380,8 +380,11 @@ strata_status st_new_file_create_as(struct st_new_file *f, const char *path, uns
 {
     strata_status st;
 
-    *f = (struct st_new_file){
-        .fd = -1, .dir_fd = -1, .overwrite = (flags & ST_NEW_FILE_OVERWRITE) != 0, .permissions = (permissions & 0777) | S_IRUSR};
+    *f = (struct st_new_file){.fd = -1,
+                              .pid = getpid(),
+                              .dir_fd = -1,
+                              .overwrite = (flags & ST_NEW_FILE_OVERWRITE) != 0,
+                              .permissions = (permissions & 0777) | S_IRUSR};
     if ((size_t)snprintf(f->path, sizeof(f->path), "%s", path) >= sizeof(f->path))
         return st_error(STRATA_E_INVAL, "%.64s...: the name is too long", path);
     f->base = f->made_from = base_of(path);
@@ -430,6 +433,8 @@ static ssize_t stream_write(void *file, const char *buf, size_t bytes)
     uint32_t interrupted = 0;
     size_t done = 0;
 
+    if (f->pid != getpid())
+        return (ssize_t)bytes; /* a copy of what the parent will write itself */
     while (done < bytes && f->stream_errno == 0) {
         const int64_t put = st_fault("file.stream_write", result(write(f->fd, buf + done, bytes - done)));
 

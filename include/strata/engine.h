@@ -254,10 +254,12 @@ STRATA_API strata_status strata_export_open(struct strata_export **out, struct s
  *                                                      beside it, and the sentence says where; so it does where the model is
  *                                                      whole and a power cut may take it.  A model that was to be replaced is
  *                                                      still whole, or the new one is
+ *         After a failure the engine still has the weights if strata_engine_digest() gives them: another strata_export_open(),
+ *         to a directory that works, and another strata_engine_export() may follow.
  */
 STRATA_API strata_status strata_engine_export(struct strata_engine *engine, struct strata_export *out);
 
-/** Remove the unfinished files; NULL is fine. */
+/** Remove the unfinished files; NULL is fine.  In a child of fork() the parent's files stay. */
 STRATA_API void strata_export_abort(struct strata_export *out);
 
 /**
@@ -299,8 +301,8 @@ STRATA_API void strata_engine_cancel(struct strata_engine *engine);
  *  of fork(), it does nothing; the first is logged as an error. */
 STRATA_API void strata_engine_destroy(struct strata_engine *engine);
 
-/** Remove the swap files and unfinished exports of all engines, for a process that ends at once: call _exit() right after it,
- *  without any other call of the library.
+/** Remove the swap files and unfinished exports of all engines of this process (not of its parent), for one that ends at once:
+ *  call _exit() right after it, without any other call of the library.
  *
  *  Thread  any, while other threads are in the library.  Not in a signal handler: it waits a few seconds at most for files
  *          that are being created. */

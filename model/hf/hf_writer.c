@@ -6,6 +6,7 @@
  * files; it removes shards of the previous model.  Weights that are on the disk are never removed because they cannot get their
  * name.  No other file is touched. */
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "core/system/file.h"
 #include "model/hf/hf_config_internal.h"
 #include "model/hf/hf_output_internal.h"
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct st_hf_writer {
     const struct st_model *m;
@@ -238,7 +240,19 @@ static strata_status finish_directory(struct st_hf_writer *w)
     return st == STRATA_OK ? st : STRATA_E_IO; /* any failure: the directory could be read at the start */
 }
 
-/* The weights hold hours of training: if they cannot get their name they stay, and the error says where. */
+/* False once the directory was removed or moved. */
+static bool is_where_it_was(const struct st_new_file *f)
+{
+    char path[sizeof(f->path) + sizeof(f->temp)];
+    struct stat kept, there;
+
+    snprintf(path, sizeof(path), "%.*s%s", (int)f->base, f->path, f->temp);
+    return !st_fault_refuses("hf.kept") && fstat(f->fd, &kept) == 0 && lstat(path, &there) == 0 && kept.st_dev == there.st_dev &&
+           kept.st_ino == there.st_ino;
+}
+
+/* The weights hold hours of training: if they cannot get their name they stay, and the error says where; but not if their
+ * directory is gone. */
 static void keep_weights(struct st_hf_writer *w)
 {
     const struct st_new_file *f = &w->weights;
@@ -246,6 +260,13 @@ static void keep_weights(struct st_hf_writer *w)
     if (!w->synced || f->named || f->kept)
         return;
     st_new_file_keep(&w->weights);
+    if (!is_where_it_was(f)) {
+        (void)st_error(STRATA_E_IO,
+                       "%s; the trained weights could not be kept either, as %.*s was removed or moved meanwhile: give a "
+                       "directory that stays until the end",
+                       strata_last_error(), (int)f->base, f->path);
+        return;
+    }
     (void)st_error(STRATA_E_IO,
                    "%s; the trained weights are kept as %.*s%s: name them " ST_HF_WEIGHTS_NAME
                    " in a directory with the " ST_HF_CONFIG_NAME " of --model, of a preset that of a run of one step%s",

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #define LITTER_MAX 32u /* run directories */
@@ -12,6 +13,7 @@
 /* The descriptors belong to the swap, which removes them here before it closes them. */
 static struct litter {
     bool used;
+    pid_t pid; /* that made it: a child of fork() leaves it alone */
     int parent_fd, dir_fd;
     char file[32], dir[32];
     struct st_users users;
@@ -23,6 +25,7 @@ int st_litter_add(const struct st_run_dir *run, uint32_t index, const struct st_
         if (litter[i].used)
             continue;
         litter[i].used = true;
+        litter[i].pid = getpid();
         litter[i].parent_fd = run->parent_fd;
         litter[i].dir_fd = run->dir_fd;
         snprintf(litter[i].file, sizeof(litter[i].file), ST_SWAP_FILE_NAME "%" PRIu32, index);
@@ -42,7 +45,7 @@ void st_litter_remove(int index)
 void st_swap_unlink_all(void)
 {
     for (uint32_t i = 0; i < LITTER_MAX; i++) {
-        if (!litter[i].used)
+        if (!litter[i].used || litter[i].pid != getpid())
             continue;
         (void)unlinkat(litter[i].dir_fd, litter[i].file, 0);
         (void)unlinkat(litter[i].dir_fd, ST_SWAP_LOCK_NAME, 0);

@@ -1,5 +1,5 @@
 /* tests/api/test_misuse.c - calls at the wrong time: while another is in progress, in a child of fork(), on an engine that has
- * ended. */
+ * ended, and again after an export that failed. */
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
 
@@ -169,6 +169,63 @@ static void a_child_leaves_its_parents_engine_alone(void **state)
     assert_int_equal(scratch_entries_with(scratch_dir, "strata"), 0);
 }
 
+static void drop_in_child(struct run *r, struct strata_export *out)
+{
+    (void)r;
+    strata_export_abort(out);
+    strata_abandon();
+}
+
+static void a_child_leaves_its_parents_files_alone(void **state)
+{
+    struct run r = {.dir = scratch_dir};
+    struct strata_export *out = NULL;
+    char weights[33], written[33], state_digest[33];
+    uint32_t files;
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(strata_export_open(&out, r.model, scratch_path("out"), NULL));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, 1, NULL));
+    files = scratch_entries(scratch_dir, NULL);
+    in_child(drop_in_child, &r, out);
+    assert_int_equal(scratch_entries(scratch_dir, NULL), files);
+    assert_ok(run_train(&r, 1, 1, NULL));
+    assert_ok(strata_engine_digest(r.engine, weights, state_digest));
+    assert_ok(strata_engine_export(r.engine, out));
+    assert_ok(strata_directory_digest(scratch_path("out"), written));
+    assert_string_equal(weights, written);
+    run_close(&r);
+}
+
+/* --- an export whose directory has gone --- */
+
+static void an_export_that_failed_is_tried_again(void **state)
+{
+    struct strata_export *out = NULL;
+    char weights[33], written[33], state_digest[33], command[320];
+    struct run r = {0};
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(strata_export_open(&out, r.model, scratch_path("out"), NULL));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, 1, NULL));
+    assert_ok(strata_engine_digest(r.engine, weights, state_digest));
+    snprintf(command, sizeof(command), "rm -rf %s", scratch_path("out"));
+    assert_int_equal(system(command), 0);
+    assert_status(strata_engine_export(r.engine, out), STRATA_E_IO, "the directory is gone");
+    assert_sentence("the trained weights could not be kept either");
+    assert_null(strstr(strata_last_error(), "are kept as"));
+    assert_int_equal(scratch_entries(scratch_dir, "a.bin"), 0);
+    assert_ok(strata_export_open(&out, r.model, scratch_path("other"), NULL));
+    assert_ok(strata_engine_export(r.engine, out));
+    assert_ok(strata_directory_digest(scratch_path("other"), written));
+    assert_string_equal(weights, written);
+    run_close(&r);
+}
+
 /* --- an engine that has ended --- */
 
 static void assert_ended(struct run *r, strata_status with, const char *sentence)
@@ -257,6 +314,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_call_at_a_time, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_child_leaves_its_parents_engine_alone, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_child_leaves_its_parents_files_alone, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(an_export_that_failed_is_tried_again, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(an_engine_that_diverged_has_ended, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_load_that_was_cancelled_has_ended_it, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_new_run_has_the_schedules_rate, scratch_create, scratch_remove),
