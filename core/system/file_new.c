@@ -105,6 +105,9 @@ static strata_status make_one(const char *path, bool *made)
     res = st_fault("file.mkdir", 0);
     if (res == 0)
         res = result(mkdir(path, 0777));
+    if (res == -EEXIST) /* a file, a link to nothing, or a directory that another run made meanwhile */
+        return stat(path, &info) == 0 && S_ISDIR(info.st_mode) ? STRATA_OK
+                                                               : st_error(STRATA_E_INPUT, "%s is not a directory", path);
     if (res < 0)
         return st_error_errno((int)-res, "making directory %s", path);
     *made = true;

@@ -147,7 +147,8 @@ static strata_status start_best(struct st_swap *swap, const struct st_io_ops *op
 {
     strata_status st = start_mover(swap, ops, opts);
 
-    while (st != STRATA_OK && st != STRATA_E_INVAL && is_auto(opts->method) && (ops = st_io_next(ops)) != NULL) {
+    while (st != STRATA_OK && st != STRATA_E_INVAL && st != STRATA_E_INPUT && is_auto(opts->method) &&
+           (ops = st_io_next(ops)) != NULL) {
         st_log(ST_LOG_NOTICE, "%s: using I/O method %s", strata_last_error(), ops->name);
         st = start_mover(swap, ops, opts);
     }

@@ -94,7 +94,7 @@ struct st_swap_counters {
 /** In each directory: sweep orphans, check free space, create and lock the run directory, reserve its part of `bytes`
  *  (posix_fallocate), open with O_DIRECT if statx or a trial read allows it; then start the I/O thread.  On failure nothing is
  *  left in any directory; the sentence names the directory at fault.
- *  E_INVAL: missing directory or not a directory, an impossible size, rate or method; E_NOSPC; E_IO (read-only, ...);
+ *  E_INPUT: missing directory or not a directory; E_INVAL: an impossible size, rate or method; E_NOSPC; E_IO (read-only, ...);
  *  E_NOMEM; E_NOSYS (method). */
 strata_status st_swap_open(struct st_swap **out, const struct st_swap_opts *opts);
 /** Wait for everything submitted, stop the thread, and unlink the run directory.  NULL is fine. */
@@ -115,10 +115,10 @@ const char *st_swap_place(const struct st_swap *swap, uint64_t offset, uint64_t 
 void st_swap_unlink_all(void);
 /** Remove run directories of dead owners under `dir`; returns how many were removed. */
 uint32_t st_swap_sweep(const char *dir);
-/** Bytes that this process may still use on the file system of dir; E_INVAL if it is not a directory. */
+/** Bytes that this process may still use on the file system of dir; E_INPUT if it is not a directory. */
 strata_status st_swap_free_bytes(const char *dir, uint64_t *out);
 /** Largest swap that these directories can hold when divided as in st_swap_opts (block_bytes and rates); directories on one file
- *  system share its free bytes.  With one directory: st_swap_free_bytes().  E_INVAL: one is not a directory.
+ *  system share its free bytes.  With one directory: st_swap_free_bytes().  E_INPUT: one is not a directory.
  *  @param tightest  out, if not NULL: index of the directory whose free bytes set the limit */
 strata_status st_swap_room(const char *const *dirs, uint32_t dir_count, const double *dir_rates, uint32_t block_bytes,
                            uint64_t *out, uint32_t *tightest);

@@ -39,9 +39,9 @@ static strata_status dir_error(int err, const char *what, const char *path)
 
     switch (err) {
     case ENOENT:
-        return st_error(STRATA_E_INVAL, "%s: there is no such directory: create it, or name another with --nvme", path);
+        return st_error(STRATA_E_INPUT, "%s: there is no such directory: create it, or name another with --nvme", path);
     case ENOTDIR:
-        return st_error(STRATA_E_INVAL, "%s is not a directory: --nvme takes a directory", path);
+        return st_error(STRATA_E_INPUT, "%s is not a directory: --nvme takes a directory", path);
     case ENOSPC:
     case EDQUOT:
         return st_error(STRATA_E_NOSPC, "%s %s: %s: free space there, or name another directory with --nvme", what, path, text);

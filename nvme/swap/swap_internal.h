@@ -35,7 +35,7 @@ struct st_run_dir {
 };
 #define ST_RUN_DIR_NONE ((struct st_run_dir){.parent_fd = -1, .dir_fd = -1, .lock_fd = -1})
 
-/** Create and lock a run directory under `dir`.  E_INVAL: missing, or not a directory; E_IO, E_NOSPC.
+/** Create and lock a run directory under `dir`.  E_INPUT: missing, or not a directory; E_IO, E_NOSPC.
  *  On failure nothing is left behind; st_run_dir_remove() is fine on the result either way. */
 strata_status st_run_dir_create(struct st_run_dir *run, const char *dir);
 /** Unlink the known files, the lock file and the directory, but keep the locks. */

@@ -14,11 +14,9 @@
 
 #define MACHINE_FILE_BYTES_MAX (1u << 20)
 
-/* What the process needs beside the arenas; subtracted from an automatic host budget. */
-#define MACHINE_FIXED_BYTES (UINT64_C(96) << 20)
-/* The additional need beside a GPU: the file of cublasLt, of which every page that was read counts (516 MiB in CUDA 13.0), and,
- * as a guess, as much again for the driver's context and the kernels it keeps for loading.  `strata bench step` prints what a
- * run used: peak_rss_mb, planned_rss_mb. */
+/* What is set aside in addition beside a GPU: the file of cublasLt, of which every page that was read counts (516 MiB in
+ * CUDA 13.0), and, as a guess, as much again for the driver's context and the kernels it keeps for loading.  `strata bench step`
+ * prints what a run used: peak_rss_mb, planned_rss_mb. */
 #define MACHINE_GPU_BYTES (UINT64_C(1) << 30)
 
 enum field_type { FIELD_TEXT, FIELD_BYTES, FIELD_COUNT, FIELD_BOOL, FIELD_RATE, FIELD_DIRS };
@@ -84,7 +82,7 @@ strata_status st_machine_here(struct st_machine *out, const struct st_machine_op
         opts->host_memory != ST_AUTO_BYTES
             ? opts->host_memory
             : at_least_zero(available / 5 * 4,
-                            MACHINE_FIXED_BYTES + (is_host ? capacity[STRATA_TIER_DEVICE] : MACHINE_GPU_BYTES));
+                            ST_MACHINE_FIXED_BYTES + (is_host ? capacity[STRATA_TIER_DEVICE] : MACHINE_GPU_BYTES));
     if (opts->nvme.dir_count > 0) {
         uint32_t tightest;
 
@@ -110,7 +108,7 @@ static const struct machine_field *field_find(const char *key)
 
 static strata_status field_error(const char *path, const char *key, const char *wanted)
 {
-    return st_error(STRATA_E_CONFIG, "machine file %s: %s must be %s: write one with strata info --measure --out FILE", path, key,
+    return st_error(STRATA_E_INPUT, "machine file %s: %s must be %s: write one with strata info --measure --out FILE", path, key,
                     wanted);
 }
 
@@ -193,15 +191,15 @@ strata_status st_machine_read(struct st_machine *out, const char *path)
     strata_status st = st_json_parse_file(&root, path, MACHINE_FILE_BYTES_MAX);
 
     if (st != STRATA_OK)
-        return st_error_prefix(st, "machine file");
+        return st_error_prefix(st == STRATA_E_CONFIG ? STRATA_E_INPUT : st, "machine file");
     if (st_json_type(root) != ST_JSON_OBJECT)
-        st = st_error(STRATA_E_CONFIG, "machine file %s: must be one JSON object", path);
+        st = st_error(STRATA_E_INPUT, "machine file %s: must be one JSON object", path);
     for (const st_json *node = st == STRATA_OK ? st_json_first(root) : NULL; node != NULL && st == STRATA_OK;
          node = st_json_next(node)) {
         const struct machine_field *field = field_find(st_json_name(node));
 
         st = field != NULL ? field_read(&m, field, node, path)
-                           : st_error(STRATA_E_CONFIG, "machine file %s: unknown key %s", path, st_json_name(node));
+                           : st_error(STRATA_E_INPUT, "machine file %s: unknown key %s", path, st_json_name(node));
     }
     st_json_free(root);
     if (st == STRATA_OK)

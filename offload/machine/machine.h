@@ -13,6 +13,9 @@
 struct st_topology;
 struct st_json_writer;
 
+/* What an automatic host budget sets aside for the process itself: what it needs beside the arenas. */
+#define ST_MACHINE_FIXED_BYTES (UINT64_C(96) << 20)
+
 /* What a run may use of this machine.  Borrowed during a call. */
 struct st_machine_opts {
     const struct st_topology *topology;
@@ -62,7 +65,8 @@ strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dt
 
 /** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "drives",
  * "matmul_flops", "block_flops", "head_flops", "upload", "download", "read", "write", "mixed", "update", "checksum",
- * "dir_rates"}; rates in units per second; absent ones stay 0; dir_rates, a list, is only there with several directories. */
+ * "dir_rates"}; rates in units per second; absent ones stay 0; dir_rates, a list, is only there with several directories.
+ * E_INPUT: missing or wrong. */
 strata_status st_machine_read(struct st_machine *out, const char *path);
 /** Write it to a file that was begun, and commit that; on failure nothing is left. */
 strata_status st_machine_write(const struct st_machine *machine, struct st_new_file *file);

@@ -81,6 +81,20 @@ static void links_and_devices_are_not_written_through(void **state)
     assert_int_equal(scratch_entries(scratch_dir, NULL), 4);
 }
 
+/* Of directories to be made, one is a file already, or a link to nothing. */
+static void parents_are_directories(void **state)
+{
+    struct st_new_file f;
+
+    (void)state;
+    scratch_put("victim", "precious");
+    assert_int_equal(symlink("nothing", scratch_path("dangling")), 0);
+    assert_refused(st_new_file_create(&f, scratch_path("victim/a"), ST_NEW_FILE_PARENTS), STRATA_E_INPUT, "is not a directory");
+    assert_refused(st_new_file_create(&f, scratch_path("dangling/a"), ST_NEW_FILE_PARENTS), STRATA_E_INPUT, "is not a directory");
+    scratch_holds("victim", "precious");
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 2);
+}
+
 /* The old fixed name of the new file, and the pattern of today's, planted as links. */
 static void planted_links_are_not_followed(void **state)
 {
@@ -441,6 +455,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FILE_TEST(what_is_there_is_kept_unless_asked_for),
         FILE_TEST(links_and_devices_are_not_written_through),
+        FILE_TEST(parents_are_directories),
         FILE_TEST(planted_links_are_not_followed),
         FILE_TEST(a_name_that_appears_meanwhile_is_kept),
         FILE_TEST(a_file_is_kept_without_its_name),

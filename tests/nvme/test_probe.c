@@ -47,7 +47,7 @@ static void failures_are_reported(void **state)
     struct st_probe_rates rates = {.read = -1};
 
     (void)state;
-    assert_int_equal(st_probe_rates("/nowhere/at/all", "auto", MIB, 1.0, &rates), STRATA_E_INVAL);
+    assert_int_equal(st_probe_rates("/nowhere/at/all", "auto", MIB, 1.0, &rates), STRATA_E_INPUT);
     assert_non_null(strstr(strata_last_error(), "/nowhere/at/all"));
     assert_int_equal(st_probe_rates(scratch_dir, "abacus", MIB, 1.0, &rates), STRATA_E_INVAL);
     for (uint32_t after = 0; after < 24; after += 5) {

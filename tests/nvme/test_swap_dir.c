@@ -256,18 +256,18 @@ static void a_wrong_directory_is_named(void **state)
 
     (void)state;
     snprintf(path, sizeof(path), "%s/missing", scratch_dir);
-    assert_int_equal(swap_open(&swap, path, MIB), STRATA_E_INVAL);
+    assert_int_equal(swap_open(&swap, path, MIB), STRATA_E_INPUT);
     assert_non_null(strstr(strata_last_error(), path));
     assert_non_null(strstr(strata_last_error(), "no such directory"));
-    assert_int_equal(st_swap_free_bytes(path, &bytes), STRATA_E_INVAL);
+    assert_int_equal(st_swap_free_bytes(path, &bytes), STRATA_E_INPUT);
 
     write_text(scratch_dir, "file", "mine");
     snprintf(path, sizeof(path), "%s/file", scratch_dir);
-    assert_int_equal(swap_open(&swap, path, MIB), STRATA_E_INVAL);
+    assert_int_equal(swap_open(&swap, path, MIB), STRATA_E_INPUT);
     assert_non_null(strstr(strata_last_error(), "not a directory"));
-    assert_int_equal(st_swap_free_bytes(path, &bytes), STRATA_E_INVAL);
+    assert_int_equal(st_swap_free_bytes(path, &bytes), STRATA_E_INPUT);
     snprintf(path, sizeof(path), "%s/file/below", scratch_dir);
-    assert_int_equal(swap_open(&swap, path, MIB), STRATA_E_INVAL);
+    assert_int_equal(swap_open(&swap, path, MIB), STRATA_E_INPUT);
     remove_path(scratch_dir, "file");
 
     assert_int_equal(st_swap_free_bytes(scratch_dir, &bytes), STRATA_OK);

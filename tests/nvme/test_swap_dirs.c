@@ -147,7 +147,7 @@ static void a_failing_directory_is_named(void **state)
         swap_dirs_assert_empty();
     }
     opts.dirs = missing;
-    assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
+    assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INPUT);
     assert_non_null(strstr(strata_last_error(), "/nowhere/at/all"));
     opts.dirs = swap_dirs;
     opts.dir_rates = bad;
