@@ -25,7 +25,7 @@ strata_status strata_export_open(struct strata_export **out, struct strata_model
 
     if (out == NULL || model == NULL || dir == NULL)
         return st_handle_missing(__func__, out == NULL ? "out" : model == NULL ? "model" : "dir");
-    if (st != STRATA_OK)
+    if (st != STRATA_OK || (st = st_hf_output_check(dir, o.overwrite)) != STRATA_OK)
         return st;
     x = st_fault_refuses("api.export") ? NULL : calloc(1, sizeof(*x));
     if (x == NULL)

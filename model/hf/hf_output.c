@@ -10,6 +10,7 @@
 #include "model/model.h"
 #include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -56,15 +57,40 @@ static strata_status check_shards(const char *dir)
     return st;
 }
 
+/* Finds what stands in the way of directories that are yet to be made: the deepest one that exists cannot be written, or is none.
+ */
+static strata_status check_parents(const char *dir)
+{
+    char path[ST_PATH_MAX], deepest[ST_PATH_MAX] = ".";
+    struct stat info;
+
+    for (size_t end = 1; end <= strlen(dir); end++) {
+        if (dir[end] != '/' && dir[end] != '\0')
+            continue;
+        snprintf(path, sizeof(path), "%.*s", (int)end, dir);
+        if (st_fault_refuses("hf.parent") || stat(path, &info) != 0) {
+            if (errno != ENOENT)
+                return st_error_errno(errno, "%s", path);
+            break;
+        }
+        if (!S_ISDIR(info.st_mode))
+            return st_error(STRATA_E_INPUT, "%s: %s is not a directory", dir, path);
+        memcpy(deepest, path, sizeof(deepest));
+    }
+    return access(deepest, W_OK | X_OK) == 0 ? STRATA_OK : st_error_errno(errno, "%s: cannot be created in %s", dir, deepest);
+}
+
 strata_status st_hf_output_check(const char *dir, bool overwrite)
 {
     static const char *const names[] = {ST_HF_CONFIG_NAME, ST_HF_GENERATION_NAME, ST_HF_WEIGHTS_NAME, ST_HF_INDEX_NAME};
     char path[ST_PATH_MAX];
     bool there;
-    strata_status st = st_file_find(&there, dir);
+    strata_status st;
 
-    if (st != STRATA_OK || !there)
-        return st;
+    if (dir[0] == '\0' || strlen(dir) >= sizeof(path))
+        return st_error(STRATA_E_INPUT, "output directory \"%.64s\": the name is %s", dir, dir[0] == '\0' ? "empty" : "too long");
+    if ((st = st_file_find(&there, dir)) != STRATA_OK || !there)
+        return st == STRATA_OK ? check_parents(dir) : st;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && st == STRATA_OK; i++)
         if ((st = st_path_join(path, dir, names[i])) == STRATA_OK)
             st = st_new_file_check(path, overwrite);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,60 @@ static void nothing_is_called_with_null(void **state)
     strata_plan_destroy(NULL);
     strata_engine_destroy(NULL);
     strata_export_abort(NULL);
+}
+
+/* --- what cannot be used --- */
+
+/* Files and directories that a caller names, and that are not what they should be. */
+static void what_is_named_wrongly_is_input(void **state)
+{
+    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
+    struct run r = {.use = STRATA_USE_EVAL}, swaps = {0};
+    char dir[64];
+    struct strata_model *other = NULL;
+    struct strata_plan *plan = NULL;
+
+    (void)state;
+    assert_ok(run_configure(&r));
+    opts.model = "nano";
+    opts.machine = scratch_path("missing.json");
+    assert_status(strata_model_open(&other, r.config, &opts), STRATA_E_INPUT, "no machine file");
+    opts.machine = "/proc/self/cmdline";
+    assert_status(strata_model_open(&other, r.config, &opts), STRATA_E_INPUT, "no JSON in a machine file");
+    run_close(&r);
+    snprintf(dir, sizeof(dir), "%s", scratch_path("missing"));
+    swaps.dir = dir;
+    assert_ok(run_open(&swaps, run_tokens("a.bin", 200)));
+    assert_status(strata_plan_make(&plan, swaps.model), STRATA_E_INPUT, "no directory for swap files");
+    assert_null(other);
+    assert_null(plan);
+    run_close(&swaps);
+}
+
+/* What one refuses, the other does, with the same sentence. */
+static void a_check_of_an_export_says_what_opening_it_does(void **state)
+{
+    static char too_long[6000];
+    const char *const names[] = {"", "/etc/passwd", "/etc/passwd/x", "/proc/self/exe/x", "/dev/null/x/y", too_long};
+    struct run r = {0};
+    struct strata_export *out = NULL;
+
+    (void)state;
+    memset(too_long, 'a', sizeof(too_long) - 1);
+    assert_ok(run_open(&r, run_tokens("a.bin", 200)));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char sentence[512];
+
+        assert_status(strata_export_check(names[i], NULL), STRATA_E_INPUT, names[i]);
+        snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+        assert_status(strata_export_open(&out, r.model, names[i], NULL), STRATA_E_INPUT, names[i]);
+        assert_string_equal(strata_last_error(), sentence);
+    }
+    assert_ok(strata_export_check(scratch_path("p/q/r"), NULL));
+    assert_ok(strata_export_open(&out, r.model, scratch_path("p/q/r"), NULL));
+    strata_export_abort(out);
+    assert_int_equal(scratch_entries_with(scratch_dir, "p"), 0);
+    run_close(&r);
 }
 
 /* The same with the handle there, and the rest not. */
@@ -462,6 +517,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_called_with_null),
+        cmocka_unit_test_setup_teardown(what_is_named_wrongly_is_input, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_check_of_an_export_says_what_opening_it_does, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(no_argument_is_left_out, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(calls_out_of_order_are_refused, scratch_create, scratch_remove),
         cmocka_unit_test(a_use_allows_what_it_is_for),
