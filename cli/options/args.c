@@ -303,18 +303,15 @@ static strata_status args_check(const struct cli_args *args)
 /* Checks that a configuration can hold the name as one of several. */
 static strata_status check_dir_name(const char *dir)
 {
-    const size_t bytes = strlen(dir);
-
     if (strchr(dir, ',') != NULL)
         return st_error(
             STRATA_E_INVAL,
             "--nvme %s: a comma ends a directory's name in a configuration: give --nvme once for each directory, or a "
             "link without a comma",
             dir);
-    for (size_t at = 0, length; at < bytes; at += length)
-        if ((length = st_text_utf8_bytes(dir + at, bytes - at)) == 0)
-            return st_error(STRATA_E_INVAL, "--nvme %s: the name is not UTF-8, as a configuration is: give a link to it", dir);
-    return STRATA_OK;
+    return st_text_is_utf8(dir)
+               ? STRATA_OK
+               : st_error(STRATA_E_INVAL, "--nvme %s: the name is not UTF-8, as a configuration is: give a link to it", dir);
 }
 
 /* All directories form one value of the config: DeepSpeed's nvme_path, comma-separated. */

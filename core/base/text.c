@@ -50,6 +50,16 @@ size_t st_text_utf8_bytes(const char *text, size_t bytes)
     return 4;
 }
 
+bool st_text_is_utf8(const char *text)
+{
+    const size_t bytes = strlen(text);
+
+    for (size_t at = 0, length; at < bytes; at += length)
+        if ((length = st_text_utf8_bytes(text + at, bytes - at)) == 0)
+            return false;
+    return true;
+}
+
 uint32_t st_text_utf8_code(const char *text, size_t length)
 {
     static const unsigned char lead_bits[] = {0, 0x7f, 0x1f, 0x0f, 0x07};

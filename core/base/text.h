@@ -15,6 +15,8 @@
 
 /** Bytes of the UTF-8 sequence at `text` (1..4), or 0 if it is not one. */
 size_t st_text_utf8_bytes(const char *text, size_t bytes);
+/** Whether all of it is UTF-8. */
+bool st_text_is_utf8(const char *text);
 /** The character of a whole UTF-8 sequence of `length` bytes. */
 uint32_t st_text_utf8_code(const char *text, size_t length);
 
