@@ -74,14 +74,40 @@ static strata_status find_machine(struct strata_plan *p)
     return STRATA_OK;
 }
 
-/* If budgets follow from a ulimit, the sentence names it. */
+/* If an automatic budget follows from a ulimit, the sentence says how. */
 static strata_status name_ulimit(const struct strata_plan *p, strata_status st)
 {
-    char have[24];
+    const struct st_config *config = &p->model->config;
+    const char *ulimit = st_topology_ulimit(p->model->topology);
+    char have[24], fixed[24], device[24];
 
-    if (st != STRATA_E_NOFIT || st_handle_only_plans(p->model) || st_topology_ulimit(p->model->topology) == NULL)
+    if (st_handle_only_plans(p->model) || ulimit == NULL ||
+        (config->host_memory != ST_AUTO_BYTES && config->device_memory != ST_AUTO_BYTES))
         return st;
-    return st_error(st, "%s; %s leaves %s of memory in all", strata_last_error(), st_topology_ulimit(p->model->topology),
+    return st_error(st,
+                    "%s; %s leaves %s of memory: a fifth stays free, %s are set aside for the process and %s for the device: "
+                    "raise %s, or give both --host-memory and --device-memory",
+                    strata_last_error(), ulimit, st_size_text(have, st_topology_memory_limit(p->model->topology)),
+                    st_size_text(fixed, ST_MACHINE_FIXED_BYTES),
+                    st_size_text(device, p->machine.capacity.bytes[STRATA_TIER_DEVICE]), ulimit);
+}
+
+/* The planner sees budgets, not where they come from. */
+static strata_status name_budgets(const struct strata_plan *p, strata_status st)
+{
+    const struct st_config *config = &p->model->config;
+    const struct st_capacity *capacity = &p->machine.capacity;
+    char device[24], have[24];
+
+    if (st != STRATA_E_NOFIT)
+        return st;
+    if (!capacity->device_is_host || capacity->bytes[STRATA_TIER_HOST] != 0 || config->device_memory == ST_AUTO_BYTES ||
+        config->host_memory != ST_AUTO_BYTES)
+        return name_ulimit(p, st);
+    return st_error(st,
+                    "does not fit: the device's budget of %s is taken from this machine's memory of %s and leaves none for the "
+                    "host: lower --device-memory, or give --host-memory too",
+                    st_size_text(device, config->device_memory),
                     st_size_text(have, st_topology_memory_limit(p->model->topology)));
 }
 
@@ -122,7 +148,7 @@ static strata_status make_plan(struct strata_plan *p)
     policy.forward_only = st_handle_forward_only(m);
     if (m->use == STRATA_USE_GENERATE)
         policy.activations = ST_ACT_KEPT; /* the key-value cache is stored there */
-    st = name_ulimit(p, st_plan_make(&p->plan, st_model_workload(m->model), &p->machine.capacity, &policy));
+    st = name_budgets(p, st_plan_make(&p->plan, st_model_workload(m->model), &p->machine.capacity, &policy));
     if (st == STRATA_OK && (st = st_plan_verify(p->plan)) == STRATA_OK)
         st_figures_make(&p->figures, &p->plan->program, &p->machine);
     return st == STRATA_OK && !st_handle_only_plans(m) ? check_memory(p) : st;
