@@ -55,7 +55,9 @@ struct strata_engine_opts {
 #define STRATA_ENGINE_OPTS_INIT STRATA_INIT(strata_engine_opts, opts_size)
 
 /**
- * Allocate all memory and disk space that the plan names, and start the threads. Nothing is allocated later.
+ * Allocate all memory and disk space that the plan names, and start the threads. Later only libraries allocate, inside
+ * their calls: oneDNN makes the code of a product at the first use of its shape, in the first steps and evaluations. Memory that
+ * is refused there ends the call with STRATA_E_NOMEM if oneDNN says so.
  *
  * @param engine  out, returned: destroyed by strata_engine_destroy()
  * @param plan    shared: may be destroyed from here on.  One engine at a time for a model
@@ -66,9 +68,9 @@ struct strata_engine_opts {
  *         STRATA_E_NOFIT       a disk lacks the space
  *         STRATA_E_NOMEM       the system does not give the memory, or no thread
  *         STRATA_E_DEVICE_OOM  the device does not give the memory
- *         STRATA_E_INPUT       a directory for swap files cannot be used
+ *         STRATA_E_INPUT       a directory for swap files is missing, or is none
  *         STRATA_E_NOSYS       this machine lacks an I/O method or instruction set that the configuration names
- *         STRATA_E_IO
+ *         STRATA_E_IO          the drive, or a directory for swap files that cannot be written
  */
 STRATA_API strata_status strata_engine_create(struct strata_engine **engine, struct strata_plan *plan,
                                               const struct strata_engine_opts *opts);
@@ -136,7 +138,7 @@ STRATA_API strata_status strata_engine_set_lr(struct strata_engine *engine, doub
  *         STRATA_E_CANCELLED  strata_engine_cancel()
  *         STRATA_E_IO, STRATA_E_TRUNC, STRATA_E_NOSPC  the drive; the sentence names file and offset
  *         STRATA_E_CORRUPT    data read from the drive is not what was written
- *         STRATA_E_DEVICE_OOM, STRATA_E_NOSYS, STRATA_E_INTERNAL  the device's library failed
+ *         STRATA_E_NOMEM, STRATA_E_DEVICE_OOM, STRATA_E_NOSYS, STRATA_E_INTERNAL  the device's library failed
  *
  * Numerics  the same bits whatever the budgets, tiers, threads and I/O method.
  */
@@ -219,10 +221,12 @@ struct strata_export_opts {
 #define STRATA_EXPORT_OPTS_INIT STRATA_INIT(strata_export_opts, opts_size)
 
 /**
- * Whether a model could be written to a directory, as far as that is to be seen; makes nothing.
+ * Whether a model could be written to a directory, as far as that is to be seen without making anything:
+ * strata_export_open() begins with the same check.
  *
  * @return STRATA_E_INVAL  dir is NULL, or opts_size is none of any version
- *         STRATA_E_INPUT  it holds a model and `overwrite` is false
+ *         STRATA_E_INPUT  it holds a model and `overwrite` is false, its name is empty or too long, or something that is no
+ *                         directory, or that cannot be written, is in its way
  *         STRATA_E_NOMEM, STRATA_E_IO
  */
 STRATA_API strata_status strata_export_check(const char *dir, const struct strata_export_opts *opts);
@@ -233,10 +237,10 @@ STRATA_API strata_status strata_export_check(const char *dir, const struct strat
  *
  * @param out    out, returned: given to strata_engine_export(), or dropped by strata_export_abort()
  * @param model  shared: may be closed from here on.  The other files of a model's directory (tokenizer, licence) are copied
- * @param dir    copied; created if its parent exists
+ * @param dir    copied; created with all parents that are missing, which are removed again if the export is dropped
  *
  * @return STRATA_E_INVAL  an argument is NULL, or no version has this opts_size
- *         STRATA_E_INPUT  it holds a model and `overwrite` is false, it cannot be written, or another run writes there
+ *         STRATA_E_INPUT  as strata_export_check(), or another run writes there
  *         STRATA_E_NOSPC  the disk lacks the space
  *         STRATA_E_NOMEM, STRATA_E_IO
  */
@@ -250,6 +254,7 @@ STRATA_API strata_status strata_export_open(struct strata_export **out, struct s
  *
  * @return STRATA_E_NUMERICS  a weight is not finite: nothing is written.  The sentence names the tensor
  *         STRATA_E_INVAL     an argument is NULL, nothing is loaded, or `out` is another model's
+ *         STRATA_E_INPUT     a file took the name of one of them meanwhile
  *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_INPUT  what failed.  Weights that are on the disk and cannot take their name stay
  *                                                      beside it, and the sentence says where; so it does where the model is
  *                                                      whole and a power cut may take it.  A model that was to be replaced is

@@ -24,7 +24,7 @@ struct strata_plan; /**< lives as long as its engines do, even if it is destroye
  * @return STRATA_E_NOFIT  a tier lacks room; the sentence names it, what is needed, what there is, and what would help
  *         STRATA_E_INVAL  an argument is NULL
  *         STRATA_E_NOSYS  there is no such device, with the reason
- *         STRATA_E_INPUT  a directory for swap files that cannot be used
+ *         STRATA_E_INPUT  a directory for swap files is missing, or is none
  *         STRATA_E_NOMEM, STRATA_E_IO
  *
  * Cost    milliseconds for small models, seconds for huge ones.  Nothing is written or reserved.
@@ -73,7 +73,8 @@ STRATA_API strata_status strata_plan_get_info(const struct strata_plan *plan, st
  */
 STRATA_API strata_status strata_plan_text(struct strata_plan *plan, const char **text);
 
-/** The plan for programs: one JSON object with the keys of `strata plan --json` (docs/json.md).  As strata_plan_text(). */
+/** The plan for programs: the JSON object that `strata plan --json` prints (docs/json.md), without the keys that the program
+ *  adds: `schedules`, `one_more` and `written`.  As strata_plan_text(). */
 STRATA_API strata_status strata_plan_json(struct strata_plan *plan, const char **json);
 
 /** Destroy; NULL is fine. */
