@@ -119,7 +119,7 @@ strata_status strata_config_open(struct strata_config **config, const struct str
     strata_status st;
 
     if (config == NULL)
-        return st_handle_missing(__func__, "config");
+        return st_error_missing(__func__, "config");
     st = open_any(&c, &o, opts);
     if (st != STRATA_OK) {
         log_other_problems(c != NULL ? c->source : NULL);
@@ -140,7 +140,7 @@ strata_status strata_config_check(struct strata_config **config, const struct st
 {
     struct strata_config_opts o;
 
-    return config != NULL ? open_any(config, &o, opts) : st_handle_missing(__func__, "config");
+    return config != NULL ? open_any(config, &o, opts) : st_error_missing(__func__, "config");
 }
 
 uint32_t strata_config_row_count(const struct strata_config *config)
@@ -156,7 +156,7 @@ strata_status strata_config_get_row(const struct strata_config *config, uint32_t
     const struct st_config_row *from;
 
     if (config == NULL || row == NULL)
-        return st_handle_missing(__func__, config == NULL ? "config" : "row");
+        return st_error_missing(__func__, config == NULL ? "config" : "row");
     if (index >= st_config_row_count(config->source))
         return st_error(STRATA_E_INVAL, "row %u of a configuration of %u", index, st_config_row_count(config->source));
     from = st_config_row_at(config->source, index);
@@ -179,7 +179,7 @@ strata_status strata_config_json(struct strata_config *config, const char **json
     FILE *memory;
 
     if (config == NULL || json == NULL)
-        return st_handle_missing(__func__, config == NULL ? "config" : "json");
+        return st_error_missing(__func__, config == NULL ? "config" : "json");
     if (strata_config_problem(config, 0) != NULL)
         return st_error(STRATA_E_INVAL, "%s: the configuration has problems: %s", __func__, strata_config_problem(config, 0));
     if (config->json == NULL) {

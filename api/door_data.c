@@ -14,12 +14,12 @@ strata_status strata_data_open(struct strata_data **data, const struct strata_mo
     strata_status st;
 
     if (data == NULL || model == NULL || paths == NULL)
-        return st_handle_missing(__func__, data == NULL ? "data" : model == NULL ? "model" : "paths");
+        return st_error_missing(__func__, data == NULL ? "data" : model == NULL ? "model" : "paths");
     if (count == 0)
         return st_error(STRATA_E_INVAL, "%s: count is 0: name a token file", __func__);
     for (uint32_t i = 0; i < count; i++)
         if (paths[i] == NULL)
-            return st_handle_missing(__func__, "one of paths");
+            return st_error_missing(__func__, "one of paths");
     d = st_fault_refuses("api.data") ? NULL : calloc(1, sizeof(*d));
     if (d == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for a set of token files");
@@ -54,7 +54,7 @@ strata_status strata_data_read(const struct strata_data *data, enum strata_data_
     strata_status st = STRATA_OK;
 
     if (data == NULL || tokens == NULL || targets == NULL)
-        return st_handle_missing(__func__, data == NULL ? "data" : tokens == NULL ? "tokens" : "targets");
+        return st_error_missing(__func__, data == NULL ? "data" : tokens == NULL ? "tokens" : "targets");
     if (order != STRATA_DATA_SHUFFLED && order != STRATA_DATA_IN_ORDER)
         return st_error(STRATA_E_INVAL, "%s: %d is not an order", __func__, (int)order);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)

@@ -86,7 +86,7 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
     strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_engine_opts");
 
     if (engine == NULL || plan == NULL)
-        return st_handle_missing(__func__, engine == NULL ? "engine" : "plan");
+        return st_error_missing(__func__, engine == NULL ? "engine" : "plan");
     if (st != STRATA_OK || (st = check_plan(plan)) != STRATA_OK)
         return st;
     if (atomic_flag_test_and_set(&plan->model->has_engine))
@@ -197,7 +197,7 @@ static strata_status check_batch(const struct strata_engine *e, const char *func
                                  const int32_t *targets, bool trains)
 {
     if (tokens == NULL || targets == NULL)
-        return st_handle_missing(function, tokens == NULL ? "tokens" : "targets");
+        return st_error_missing(function, tokens == NULL ? "tokens" : "targets");
     if (e->plan->model->use == STRATA_USE_GENERATE || (trains && e->plan->model->use != STRATA_USE_TRAIN))
         return st_error(STRATA_E_INVAL, "%s: the model was opened for another use", function);
     return STRATA_OK;
@@ -305,7 +305,7 @@ strata_status strata_engine_eval(struct strata_engine *engine, const int32_t *to
         return st;
     st = check_batch(engine, __func__, tokens, targets, false);
     if (st == STRATA_OK && (loss_sum == NULL || targets_seen == NULL))
-        st = st_handle_missing(__func__, loss_sum == NULL ? "loss_sum" : "targets_seen");
+        st = st_error_missing(__func__, loss_sum == NULL ? "loss_sum" : "targets_seen");
     if (st == STRATA_OK)
         st = st_engine_eval(engine->engine, tokens, targets, loss_sum, targets_seen);
     st_handle_leave(engine);
@@ -319,7 +319,7 @@ static strata_status check_forward(const struct strata_engine *engine, const int
     const struct strata_model *m = engine->plan->model;
 
     if (tokens == NULL || logits == NULL)
-        return st_handle_missing(name, tokens == NULL ? "tokens" : "logits");
+        return st_error_missing(name, tokens == NULL ? "tokens" : "logits");
     if (m->use != STRATA_USE_GENERATE)
         return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than generation", name);
     if (count == 0 || count > m->seq || (uint64_t)position + count > m->context)
@@ -360,7 +360,7 @@ strata_status strata_engine_digest(struct strata_engine *engine, char weights[33
 
     if (st != STRATA_OK)
         return st;
-    st = weights == NULL || state == NULL ? st_handle_missing(__func__, weights == NULL ? "weights" : "state")
+    st = weights == NULL || state == NULL ? st_error_missing(__func__, weights == NULL ? "weights" : "state")
                                           : st_engine_digest(engine->engine, weights, state);
     st_handle_leave(engine);
     return st;
@@ -384,7 +384,7 @@ strata_status strata_engine_get_info(struct strata_engine *engine, struct strata
     strata_status st;
 
     if (engine == NULL || info == NULL)
-        return st_handle_missing(__func__, engine == NULL ? "engine" : "info");
+        return st_error_missing(__func__, engine == NULL ? "engine" : "info");
     if ((st = st_handle_enter(engine, __func__, ST_HANDLE_EXISTS)) != STRATA_OK)
         return st;
     st_engine_info(engine->engine, &from);

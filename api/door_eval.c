@@ -51,7 +51,7 @@ static struct strata_eval result_of(const struct evaluation *e, const struct str
 static strata_status check(const struct strata_engine *engine, const struct strata_data *data, const struct strata_eval *result)
 {
     if (data == NULL || result == NULL)
-        return st_handle_missing("strata_engine_eval_data", data == NULL ? "data" : "result");
+        return st_error_missing("strata_engine_eval_data", data == NULL ? "data" : "result");
     if (engine->plan->model->use == STRATA_USE_GENERATE)
         return st_error(STRATA_E_INVAL, "strata_engine_eval_data: the model was opened for another use");
     if (data->seq != engine->plan->model->seq)

@@ -12,7 +12,7 @@ strata_status strata_export_check(const char *dir, const struct strata_export_op
     const strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_export_opts");
 
     if (dir == NULL)
-        return st_handle_missing(__func__, "dir");
+        return st_error_missing(__func__, "dir");
     return st == STRATA_OK ? st_hf_output_check(dir, o.overwrite) : st;
 }
 
@@ -24,7 +24,7 @@ strata_status strata_export_open(struct strata_export **out, struct strata_model
     strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_export_opts");
 
     if (out == NULL || model == NULL || dir == NULL)
-        return st_handle_missing(__func__, out == NULL ? "out" : model == NULL ? "model" : "dir");
+        return st_error_missing(__func__, out == NULL ? "out" : model == NULL ? "model" : "dir");
     if (st != STRATA_OK || (st = st_hf_output_check(dir, o.overwrite)) != STRATA_OK)
         return st;
     x = st_fault_refuses("api.export") ? NULL : calloc(1, sizeof(*x));
@@ -73,7 +73,7 @@ strata_status strata_engine_export(struct strata_engine *engine, struct strata_e
     if (st == STRATA_E_BUSY) /* `out` may be in use by that call */
         return st;
     if (st == STRATA_OK && out == NULL)
-        st = st_handle_missing(__func__, "out");
+        st = st_error_missing(__func__, "out");
     if (st == STRATA_OK && out->model != engine->plan->model)
         st = st_error(STRATA_E_INVAL, "%s: the directory was begun for another model", __func__);
     if (st == STRATA_OK)

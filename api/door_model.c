@@ -16,7 +16,7 @@
 strata_status strata_device_check(const char *device)
 {
     if (device == NULL)
-        return st_handle_missing(__func__, "device");
+        return st_error_missing(__func__, "device");
     if (strcmp(device, "cpu") == 0)
         return STRATA_OK;
     if (strncmp(device, "cuda", 4) == 0 && st_device_find("cuda") == NULL)
@@ -240,7 +240,7 @@ strata_status strata_model_open(struct strata_model **model, const struct strata
     strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_model_opts");
 
     if (model == NULL || config == NULL || opts == NULL)
-        return st_handle_missing(__func__, model == NULL ? "model" : config == NULL ? "config" : "opts");
+        return st_error_missing(__func__, model == NULL ? "model" : config == NULL ? "config" : "opts");
     if (strata_config_problem(config, 0) != NULL)
         return st_error(STRATA_E_INVAL, "%s: the configuration has problems: %s", __func__, strata_config_problem(config, 0));
     if (st != STRATA_OK || (st = check_opts(&o)) != STRATA_OK)
@@ -264,7 +264,7 @@ strata_status strata_model_get_info(const struct strata_model *model, struct str
     struct strata_model_info i = {0};
 
     if (model == NULL || info == NULL)
-        return st_handle_missing(__func__, model == NULL ? "model" : "info");
+        return st_error_missing(__func__, model == NULL ? "model" : "info");
     const struct st_model_config *config = st_model_config(model->model);
     const struct st_workload *w = st_model_workload(model->model);
 
@@ -286,7 +286,7 @@ strata_status strata_model_get_info(const struct strata_model *model, struct str
 strata_status strata_directory_digest(const char *dir, char digest[33])
 {
     if (dir == NULL || digest == NULL)
-        return st_handle_missing(__func__, dir == NULL ? "dir" : "digest");
+        return st_error_missing(__func__, dir == NULL ? "dir" : "digest");
     return st_hf_digest(dir, digest);
 }
 

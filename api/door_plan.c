@@ -160,7 +160,7 @@ strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *m
     strata_status st;
 
     if (plan == NULL || model == NULL)
-        return st_handle_missing(__func__, plan == NULL ? "plan" : "model");
+        return st_error_missing(__func__, plan == NULL ? "plan" : "model");
     p = st_fault_refuses("api.plan") ? NULL : calloc(1, sizeof(*p));
     if (p == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for a plan");
@@ -203,7 +203,7 @@ strata_status strata_plan_measure(struct strata_plan *plan)
     strata_status st = STRATA_OK;
 
     if (plan == NULL)
-        return st_handle_missing(__func__, "plan");
+        return st_error_missing(__func__, "plan");
     if (!plan->plan->fits || plan->has_engine)
         return st_error(STRATA_E_INVAL, "%s: %s", __func__,
                         plan->has_engine ? "the plan has an engine" : "the plan does not fit");
@@ -225,7 +225,7 @@ strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata
     const struct st_traffic *body;
 
     if (plan == NULL || info == NULL)
-        return st_handle_missing(__func__, plan == NULL ? "plan" : "info");
+        return st_error_missing(__func__, plan == NULL ? "plan" : "info");
     body = &plan->figures.traffic[st_phase_index(st_handle_forward_only(plan->model) ? ST_PHASE_EVAL : ST_PHASE_BODY)];
     i.fits = plan->plan->fits;
     memcpy(i.capacity_bytes, plan->machine.capacity.bytes, sizeof(i.capacity_bytes));
@@ -281,7 +281,7 @@ strata_status strata_plan_text(struct strata_plan *plan, const char **text)
     strata_status st;
 
     if (plan == NULL || text == NULL)
-        return st_handle_missing(__func__, plan == NULL ? "plan" : "text");
+        return st_error_missing(__func__, plan == NULL ? "plan" : "text");
     if ((st = written(plan, &plan->text, write_text)) == STRATA_OK)
         *text = plan->text;
     return st;
@@ -292,7 +292,7 @@ strata_status strata_plan_json(struct strata_plan *plan, const char **json)
     strata_status st;
 
     if (plan == NULL || json == NULL)
-        return st_handle_missing(__func__, plan == NULL ? "plan" : "json");
+        return st_error_missing(__func__, plan == NULL ? "plan" : "json");
     if ((st = written(plan, &plan->json, write_json)) == STRATA_OK)
         *json = plan->json;
     return st;

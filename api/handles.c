@@ -9,11 +9,6 @@
 
 #define STRUCT_BYTES_MOST 4096u /* no version has a larger one */
 
-strata_status st_handle_missing(const char *function, const char *what)
-{
-    return st_error(STRATA_E_INVAL, "%s: %s is NULL", function, what);
-}
-
 static strata_status check_size(size_t size, size_t first, const char *name)
 {
     if (size >= first && size <= STRUCT_BYTES_MOST)
@@ -71,7 +66,7 @@ strata_status st_handle_enter(struct strata_engine *e, const char *function, enu
     strata_status st;
 
     if (e == NULL)
-        return st_handle_missing(function, "engine");
+        return st_error_missing(function, "engine");
     if (e->pid != getpid())
         return st_error(STRATA_E_INVAL,
                         "%s: the engine was created by process %ld, where its threads run: process %ld must create its own",

@@ -81,8 +81,6 @@ struct strata_export {
     struct st_hf_writer *writer; /* NULL: written */
 };
 
-/** Report a missing argument: E_INVAL, naming function and argument. */
-strata_status st_handle_missing(const char *function, const char *what);
 /** Copy a caller's struct of options, which begins with its size, into *to, which has the library's size; members that the
  *  caller's version lacks become 0. `from` NULL: all of them.
  *  @param first  bytes of the struct's first version

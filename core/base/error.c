@@ -148,3 +148,8 @@ void st_error_clear(void)
 {
     error_text[0] = '\0';
 }
+
+strata_status st_error_missing(const char *function, const char *what)
+{
+    return st_error(STRATA_E_INVAL, "%s: %s is NULL", function, what);
+}

@@ -21,6 +21,9 @@ strata_status st_error(strata_status st, const char *fmt, ...) __attribute__((fo
  *  E_INPUT.  ENOSYS, EOPNOTSUPP: E_NOSYS.  EBUSY, EAGAIN: E_BUSY.  ECANCELED: E_CANCELLED.  Others: E_IO. */
 strata_status st_error_errno(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/** Report an argument that is NULL: E_INVAL, naming function and argument. */
+strata_status st_error_missing(const char *function, const char *what);
+
 /** The system's text for an errno value; for EFBIG with the limit that ulimit -f sets, if there is one. */
 #define ST_ERRNO_BYTES 160
 const char *st_errno_text(int err, char buf[ST_ERRNO_BYTES]);

@@ -144,10 +144,10 @@ STRATA_API strata_status strata_io_close_file(struct strata_io_file *file);
  *  @return STRATA_E_IO and the like: some of it might not survive */
 STRATA_API strata_status strata_io_sync_file(struct strata_io_file *file);
 
-/** Size of the file in bytes, after the writes that have ended. */
+/** Size of the file in bytes, after the writes that have ended; 0 of NULL. */
 STRATA_API uint64_t strata_io_file_bytes(const struct strata_io_file *file);
 
-/** Whether the file is read and written past the page cache. */
+/** Whether the file is read and written past the page cache; false of NULL. */
 STRATA_API bool strata_io_file_direct(const struct strata_io_file *file);
 
 /**
@@ -242,10 +242,10 @@ STRATA_API strata_status strata_io_buffer_alloc(struct strata_io *io, void **buf
 /** Free a buffer that no request uses; NULL is fine.  STRATA_E_INVAL: not one of this handle's; nothing was freed. */
 STRATA_API strata_status strata_io_buffer_free(struct strata_io *io, void *buffer);
 
-/** Get the counters so far. */
+/** Get the counters so far; zeros if io is NULL. */
 STRATA_API void strata_io_get_counters(struct strata_io *io, struct strata_io_counters *counters);
 
-/** Name of the method in use, static; whether the buffer_bytes are registered with the kernel. */
+/** Name of the method in use, static; whether the buffer_bytes are registered with the kernel.  NULL: "" and false. */
 STRATA_API const char *strata_io_get_method(const struct strata_io *io);
 STRATA_API bool strata_io_get_registered(const struct strata_io *io);
 

@@ -218,7 +218,7 @@ STRATA_API strata_status strata_optim_set_lr(struct strata_optim *opt, double lr
 STRATA_API void strata_optim_set_step(struct strata_optim *opt, uint64_t step);
 STRATA_API uint64_t strata_optim_get_step(const struct strata_optim *opt);
 
-/** Number of working threads, the caller's included; name of the instruction set, static. */
+/** Number of working threads, the caller's included; name of the instruction set, static.  NULL: 0 and "". */
 STRATA_API uint32_t strata_optim_get_threads(const struct strata_optim *opt);
 STRATA_API const char *strata_optim_get_isa(const struct strata_optim *opt);
 

@@ -11,7 +11,10 @@
  * threads that call functions that compute, and handle them on another thread.  Kernels of oneDNN before 3.12 use the stack
  * pointer as a data pointer (oneDNN issue 4845, fixed by its pull request 4855): the frame of a handler that runs on such a
  * thread lands in the heap.  If you cannot block them, give those threads an alternate stack (sigaltstack) and every handler
- * SA_ONSTACK. */
+ * SA_ONSTACK.
+ *
+ * Under a limit on the size of files (RLIMIT_FSIZE, ulimit -f) a write beyond it raises SIGXFSZ, which ends a program that has it
+ * at its default. Ignore it, signal(SIGXFSZ, SIG_IGN): then the call returns STRATA_E_NOSPC and its sentence names the limit. */
 #ifndef STRATA_STRATA_H
 #define STRATA_STRATA_H
 

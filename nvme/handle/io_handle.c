@@ -26,6 +26,8 @@ strata_status st_handle_check(const struct strata_io *io)
 {
     const pid_t pid = getpid();
 
+    if (io == NULL)
+        return st_error(STRATA_E_INVAL, "io is NULL: strata_io_open() gives a handle");
     if (pid == io->pid)
         return STRATA_OK;
     return st_error(STRATA_E_INVAL,
@@ -180,7 +182,7 @@ fail:
 
 strata_status strata_io_open(struct strata_io **io, const struct strata_io_opts *opts)
 {
-    return st_handle_open(io, opts, NULL);
+    return io != NULL ? st_handle_open(io, opts, NULL) : st_error_missing(__func__, "io");
 }
 
 /* --- closing --- */
@@ -346,10 +348,13 @@ static strata_status start(struct strata_io_file *file, enum st_io_op op, uint64
                            strata_io_request *request)
 {
     const char *verb = op == ST_IO_READ ? "read" : "write";
-    struct strata_io *io = file->io;
     struct st_hreq *req;
+    struct strata_io *io;
     strata_status st;
 
+    if (file == NULL)
+        return st_error_missing(verb, "file");
+    io = file->io;
     if ((st = st_handle_check(io)) != STRATA_OK)
         return st;
     if ((file->flags & (op == ST_IO_READ ? STRATA_IO_READ : STRATA_IO_WRITE)) == 0)
@@ -519,6 +524,11 @@ strata_status strata_io_wait_all(struct strata_io *io, double seconds)
 
 void strata_io_get_counters(struct strata_io *io, struct strata_io_counters *counters)
 {
+    if (counters == NULL)
+        return;
+    *counters = (struct strata_io_counters){0};
+    if (io == NULL)
+        return;
     pthread_mutex_lock(&io->lock);
     *counters = io->counters;
     pthread_mutex_unlock(&io->lock);
@@ -526,10 +536,10 @@ void strata_io_get_counters(struct strata_io *io, struct strata_io_counters *cou
 
 const char *strata_io_get_method(const struct strata_io *io)
 {
-    return io->ops->name;
+    return io != NULL ? io->ops->name : "";
 }
 
 bool strata_io_get_registered(const struct strata_io *io)
 {
-    return io->registered;
+    return io != NULL && io->registered;
 }

@@ -52,6 +52,8 @@ strata_status strata_io_buffer_alloc(struct strata_io *io, void **out, uint64_t 
 
     if ((st = st_handle_check(io)) != STRATA_OK)
         return st;
+    if (out == NULL)
+        return st_error_missing(__func__, "buffer");
     if (bytes == 0 || bytes > UINT64_MAX / 2)
         return st_error(STRATA_E_INVAL, "a buffer of %" PRIu64 " bytes", bytes);
     if ((st = st_io_alloc((void **)&buffer, "buffer", 1, sizeof(*buffer))) != STRATA_OK)

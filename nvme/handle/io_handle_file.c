@@ -157,6 +157,8 @@ strata_status strata_io_open_file(struct strata_io *io, struct strata_io_file **
     struct strata_io_file *file;
     strata_status st;
 
+    if (out == NULL)
+        return st_error_missing(__func__, "file");
     if ((st = st_handle_check(io)) != STRATA_OK || (st = check_flags(io, path, flags, bytes)) != STRATA_OK)
         return st;
     if ((st = st_io_alloc((void **)&file, path, 1, sizeof(*file))) != STRATA_OK)
@@ -223,18 +225,19 @@ int64_t st_handle_file_look(const struct strata_io_file *file)
 
 uint64_t strata_io_file_bytes(const struct strata_io_file *file)
 {
-    struct strata_io *io = file->io;
     uint64_t bytes;
 
-    pthread_mutex_lock(&io->lock);
+    if (file == NULL)
+        return 0;
+    pthread_mutex_lock(&file->io->lock);
     bytes = file->bytes;
-    pthread_mutex_unlock(&io->lock);
+    pthread_mutex_unlock(&file->io->lock);
     return bytes;
 }
 
 bool strata_io_file_direct(const struct strata_io_file *file)
 {
-    return file->direct && !file->io->fake;
+    return file != NULL && file->direct && !file->io->fake;
 }
 
 static void wait_for_requests(struct strata_io_file *file)
@@ -245,10 +248,12 @@ static void wait_for_requests(struct strata_io_file *file)
 
 strata_status strata_io_sync_file(struct strata_io_file *file)
 {
-    strata_status st = st_handle_check(file->io);
+    strata_status st;
     int rc;
 
-    if (st != STRATA_OK)
+    if (file == NULL)
+        return st_error_missing(__func__, "file");
+    if ((st = st_handle_check(file->io)) != STRATA_OK)
         return st;
     pthread_mutex_lock(&file->io->lock);
     wait_for_requests(file);

@@ -54,6 +54,8 @@ void strata_optim_defaults(struct strata_optim_config *config, enum strata_optim
 {
     const bool adagrad = optimizer == STRATA_ADAGRAD;
 
+    if (config == NULL)
+        return;
     *config = (struct strata_optim_config){
         .optimizer = optimizer,
         .lr = adagrad ? 1e-2 : 1e-3,
@@ -145,9 +147,12 @@ static strata_status start_workers(struct strata_optim *opt, uint32_t threads)
 
 strata_status strata_optim_create(struct strata_optim **out, const struct strata_optim_config *config)
 {
-    struct strata_optim *opt = st_fault("optim.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*opt));
+    struct strata_optim *opt;
     strata_status st;
 
+    if (out == NULL || config == NULL)
+        return st_error_missing(__func__, out == NULL ? "opt" : "config");
+    opt = st_fault("optim.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*opt));
     if (opt == NULL)
         return st_error(STRATA_E_NOMEM, "optimizer: no memory for %zu bytes", sizeof(*opt));
     if ((st = take_config(&opt->optimizer, config)) != STRATA_OK)
@@ -351,6 +356,8 @@ strata_status strata_optim_step(struct strata_optim *opt, const struct strata_op
     uint32_t tiles;
     strata_status st;
 
+    if (opt == NULL || (tensors == NULL && count > 0))
+        return st_error_missing(__func__, opt == NULL ? "opt" : "tensors");
     if (!(grad_divisor > 0 && isfinite(grad_divisor)))
         return st_error(STRATA_E_INVAL, "optimizer: grad_divisor is %g: it must be finite and above 0", grad_divisor);
     if ((st = check_tensors(opt, tensors, count, false)) != STRATA_OK)
@@ -418,6 +425,8 @@ strata_status strata_optim_grad_norm(struct strata_optim *opt, const struct stra
     uint32_t tiles;
     strata_status st;
 
+    if (opt == NULL || norm == NULL || (tensors == NULL && count > 0))
+        return st_error_missing(__func__, opt == NULL ? "opt" : norm == NULL ? "norm" : "tensors");
     if ((st = check_tensors(opt, tensors, count, true)) != STRATA_OK)
         return st;
     while ((tiles = next_wave(&job)) > 0) {
@@ -463,6 +472,8 @@ static strata_status run_halves(struct strata_optim *opt, st_work_fn *fn, struct
     const struct strata_optim_tensor t = {.weight = h->weight, .low_half = h->low_half};
     strata_status st;
 
+    if (opt == NULL)
+        return st_error_missing(fn == split_tile ? "strata_optim_split" : "strata_optim_join", "opt");
     if (h->elems == 0)
         return STRATA_OK;
     if ((st = check_master(0, &t)) != STRATA_OK || (st = check_array(0, "master", h->master, sizeof(*h->master))) != STRATA_OK)
@@ -495,6 +506,8 @@ strata_status strata_optim_set_lr(struct strata_optim *opt, double lr)
 {
     const strata_status st = check_range("lr", lr, 0, LR_MAX);
 
+    if (opt == NULL)
+        return st_error_missing(__func__, "opt");
     if (st == STRATA_OK)
         opt->optimizer.lr = lr;
     return st;
@@ -502,6 +515,8 @@ strata_status strata_optim_set_lr(struct strata_optim *opt, double lr)
 
 void strata_optim_set_step(struct strata_optim *opt, uint64_t step)
 {
+    if (opt == NULL)
+        return;
     opt->step = step;
     opt->beta1_power = st_beta_power(opt->beta1, step);
     opt->beta2_power = st_beta_power(opt->beta2, step);
@@ -509,15 +524,15 @@ void strata_optim_set_step(struct strata_optim *opt, uint64_t step)
 
 uint64_t strata_optim_get_step(const struct strata_optim *opt)
 {
-    return opt->step;
+    return opt != NULL ? opt->step : 0;
 }
 
 uint32_t strata_optim_get_threads(const struct strata_optim *opt)
 {
-    return st_workers_count(opt->workers);
+    return opt != NULL ? st_workers_count(opt->workers) : 0;
 }
 
 const char *strata_optim_get_isa(const struct strata_optim *opt)
 {
-    return opt->kernels->name;
+    return opt != NULL ? opt->kernels->name : "";
 }

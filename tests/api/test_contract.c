@@ -73,6 +73,65 @@ static void nothing_is_called_with_null(void **state)
     strata_export_abort(NULL);
 }
 
+static void no_file_is_called_with_null(void **state)
+{
+    struct strata_io_counters counters = {.outstanding = 1};
+    struct strata_io_file *file = NULL;
+    struct strata_io *io = NULL;
+    strata_io_request request = {0};
+    char byte = 0;
+    void *buffer;
+
+    (void)state;
+    assert_refused(strata_io_open(NULL, NULL), "io is NULL");
+    assert_refused(strata_io_open_file(NULL, &file, "x", STRATA_IO_READ, 0), "io is NULL");
+    assert_refused(strata_io_read(NULL, 0, &byte, 1, &request), "file is NULL");
+    assert_refused(strata_io_write(NULL, 0, &byte, 1, &request), "file is NULL");
+    assert_refused(strata_io_wait(NULL, request, 0, NULL), "io is NULL");
+    assert_refused(strata_io_poll(NULL, request, NULL), "io is NULL");
+    assert_refused(strata_io_cancel(NULL, request), "io is NULL");
+    assert_refused(strata_io_wait_all(NULL, 0), "io is NULL");
+    assert_refused(strata_io_sync_file(NULL), "file is NULL");
+    assert_refused(strata_io_buffer_alloc(NULL, &buffer, 1), "io is NULL");
+    strata_io_get_counters(NULL, &counters);
+    assert_int_equal(counters.outstanding, 0);
+    assert_true(strata_io_file_bytes(NULL) == 0 && !strata_io_file_direct(NULL) && !strata_io_get_registered(NULL));
+    assert_string_equal(strata_io_get_method(NULL), "");
+    assert_ok(strata_io_open(&io, NULL));
+    assert_refused(strata_io_open_file(io, NULL, "x", STRATA_IO_READ, 0), "file is NULL");
+    assert_refused(strata_io_buffer_alloc(io, NULL, 1), "buffer is NULL");
+    strata_io_get_counters(io, NULL);
+    assert_ok(strata_io_close(io));
+}
+
+static void no_optimizer_is_called_with_null(void **state)
+{
+    struct strata_optim_tensor tensor = {0};
+    struct strata_optim_config config;
+    struct strata_optim *opt = NULL;
+    double norm;
+
+    (void)state;
+    strata_optim_defaults(NULL, STRATA_ADAMW);
+    strata_optim_defaults(&config, STRATA_ADAMW);
+    config.threads = 1;
+    assert_refused(strata_optim_create(NULL, &config), "opt is NULL");
+    assert_refused(strata_optim_create(&opt, NULL), "config is NULL");
+    assert_refused(strata_optim_step(NULL, &tensor, 1, 1, NULL), "opt is NULL");
+    assert_refused(strata_optim_grad_norm(NULL, &tensor, 1, &norm, NULL), "opt is NULL");
+    assert_refused(strata_optim_split(NULL, NULL, NULL, NULL, 1), "opt is NULL");
+    assert_refused(strata_optim_join(NULL, NULL, NULL, NULL, 1), "opt is NULL");
+    assert_refused(strata_optim_set_lr(NULL, 1), "opt is NULL");
+    strata_optim_set_step(NULL, 1);
+    assert_true(strata_optim_get_step(NULL) == 0 && strata_optim_get_threads(NULL) == 0);
+    assert_string_equal(strata_optim_get_isa(NULL), "");
+    assert_ok(strata_optim_create(&opt, &config));
+    assert_refused(strata_optim_step(opt, NULL, 1, 1, NULL), "tensors is NULL");
+    assert_refused(strata_optim_grad_norm(opt, NULL, 1, &norm, NULL), "tensors is NULL");
+    assert_refused(strata_optim_grad_norm(opt, &tensor, 1, NULL, NULL), "norm is NULL");
+    strata_optim_destroy(opt);
+}
+
 /* --- what cannot be used --- */
 
 /* Files and directories that a caller names, and that are not what they should be. */
@@ -517,6 +576,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_called_with_null),
+        cmocka_unit_test(no_file_is_called_with_null),
+        cmocka_unit_test(no_optimizer_is_called_with_null),
         cmocka_unit_test_setup_teardown(what_is_named_wrongly_is_input, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_check_of_an_export_says_what_opening_it_does, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(no_argument_is_left_out, scratch_create, scratch_remove),
