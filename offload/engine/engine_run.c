@@ -345,10 +345,10 @@ strata_status st_engine_ended(const struct st_engine *eng)
 
 strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
 {
-    strata_status st = st_engine_ended(eng);
+    strata_status st;
 
-    if (st != STRATA_OK)
-        return st;
+    if (eng->poisoned != STRATA_OK) /* a cancel that comes just before the cycle ends it like one that comes within it */
+        return st_engine_ended(eng);
     st_dispatch_begin(&eng->dispatch, phase);
     if (eng->trace != NULL)
         st_engine_trace_cycle(eng, st_clock_ns());
