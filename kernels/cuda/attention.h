@@ -13,21 +13,13 @@
 #ifndef KERNELS_CUDA_ATTENTION_H
 #define KERNELS_CUDA_ATTENTION_H
 
+#include "kernels/attention_shape.h"
 #include "kernels/cuda/launch.h"
-#include "strata/types.h"
 
 #define ST_CUDA_HEAD_MAX 256u
 
-/* Multi-head causal attention over packed q,k,v rows: struct st_attention. */
-struct st_cuda_attention {
-    uint32_t batch, seq, heads, kv_heads, head_dim;
-    uint32_t qkv_stride; /* elements between rows of qkv and of dqkv; q at 0, k at heads*d, v at (heads+kv_heads)*d */
-    uint32_t out_stride; /* elements between rows of out and dout */
-    strata_dtype dt;
-};
-
 /** Bytes of workspace that suffice for each of the three calls below.  Forward and cached do not use it. */
-ST_CUDA_API uint64_t st_cuda_attention_workspace(const struct st_cuda_attention *at);
+ST_CUDA_API uint64_t st_cuda_attention_workspace(const struct st_attention *at);
 
 /**
  * out = softmax(q k^T / sqrt(head_dim)) v over the keys up to each row's own.
@@ -36,7 +28,7 @@ ST_CUDA_API uint64_t st_cuda_attention_workspace(const struct st_cuda_attention 
  * @param lse  [batch, heads, seq] f32, out: log of the sum of exp of the scaled scores
  * @param qkv  [batch * seq][qkv_stride] dt
  */
-ST_CUDA_API cudaError_t st_cuda_attention_forward(cudaStream_t stream, const struct st_cuda_attention *at, void *out, float *lse,
+ST_CUDA_API cudaError_t st_cuda_attention_forward(cudaStream_t stream, const struct st_attention *at, void *out, float *lse,
                                                   const void *qkv, void *workspace);
 
 /**
@@ -45,7 +37,7 @@ ST_CUDA_API cudaError_t st_cuda_attention_forward(cudaStream_t stream, const str
  * @param dqkv       [batch * seq][qkv_stride] dt, out: overwritten; columns past the heads stay unchanged
  * @param workspace  st_cuda_attention_workspace() bytes, aligned to 16
  */
-ST_CUDA_API cudaError_t st_cuda_attention_backward(cudaStream_t stream, const struct st_cuda_attention *at, void *dqkv,
+ST_CUDA_API cudaError_t st_cuda_attention_backward(cudaStream_t stream, const struct st_attention *at, void *dqkv,
                                                    const void *dout, const void *out, const float *lse, const void *qkv,
                                                    void *workspace);
 
@@ -55,7 +47,7 @@ ST_CUDA_API cudaError_t st_cuda_attention_backward(cudaStream_t stream, const st
  *
  * @param keys, values  [context, kv_heads * head_dim] dt, in and out
  */
-ST_CUDA_API cudaError_t st_cuda_attention_cached(cudaStream_t stream, const struct st_cuda_attention *at, void *out, void *keys,
+ST_CUDA_API cudaError_t st_cuda_attention_cached(cudaStream_t stream, const struct st_attention *at, void *out, void *keys,
                                                  void *values, const void *qkv, uint32_t first, uint32_t rows, void *workspace);
 
 #endif

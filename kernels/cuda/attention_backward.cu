@@ -12,7 +12,7 @@
 #define SHARED_EVERYWHERE (99u << 10) /* shared memory of a block, on every GPU of capability 8.0 and later */
 
 struct backward_args {
-    struct st_cuda_attention at;
+    struct st_attention at;
     void *dqkv;
     const void *dout, *out, *qkv;
     const float *lse;
@@ -21,7 +21,7 @@ struct backward_args {
     bool wide_qkv, wide_dqkv, wide_dout, wide_out;
 };
 
-static __device__ __forceinline__ size_t rows_at(const struct st_cuda_attention &at, uint32_t batch, uint32_t head)
+static __device__ __forceinline__ size_t rows_at(const struct st_attention &at, uint32_t batch, uint32_t head)
 {
     return (static_cast<size_t>(batch) * at.heads + head) * at.seq;
 }
@@ -133,20 +133,20 @@ struct step {
     uint32_t head, query; /* first query of the stage */
 };
 
-static __device__ __forceinline__ struct step first_step(const struct st_cuda_attention &at, uint32_t kv, uint32_t key)
+static __device__ __forceinline__ struct step first_step(const struct st_attention &at, uint32_t kv, uint32_t key)
 {
     return {kv * (at.heads / at.kv_heads), key};
 }
 
 /* The next step; `key` is where the diagonal is. */
-static __device__ __forceinline__ struct step next_step(const struct st_cuda_attention &at, const struct step &now, uint32_t key)
+static __device__ __forceinline__ struct step next_step(const struct st_attention &at, const struct step &now, uint32_t key)
 {
     const bool same_head = at.seq - now.query > STAGE;
 
     return {same_head ? now.head : now.head + 1, same_head ? now.query + STAGE : key};
 }
 
-static __device__ __forceinline__ uint32_t steps_from(const struct st_cuda_attention &at, uint32_t key)
+static __device__ __forceinline__ uint32_t steps_from(const struct st_attention &at, uint32_t key)
 {
     return (at.seq - key + STAGE - 1) / STAGE * (at.heads / at.kv_heads);
 }
@@ -499,12 +499,12 @@ static cudaError_t prepare_launch(cudaStream_t stream, const struct backward_arg
     return cudaGetLastError();
 }
 
-uint64_t st_cuda_attention_workspace(const struct st_cuda_attention *at)
+uint64_t st_cuda_attention_workspace(const struct st_attention *at)
 {
     return sizeof(float2) * at->batch * at->heads * at->seq;
 }
 
-cudaError_t st_cuda_attention_backward(cudaStream_t stream, const struct st_cuda_attention *at, void *dqkv, const void *dout,
+cudaError_t st_cuda_attention_backward(cudaStream_t stream, const struct st_attention *at, void *dqkv, const void *dout,
                                        const void *out, const float *lse, const void *qkv, void *workspace)
 {
     const struct backward_args s = {*at,

@@ -14,7 +14,7 @@
 #define APPEND_THREADS 256u
 
 struct cached_args {
-    struct st_cuda_attention at;
+    struct st_attention at;
     void *out, *keys, *values;
     const void *qkv;
     uint32_t first, rows;
@@ -219,7 +219,7 @@ template <strata_dtype DT> static cudaError_t run(cudaStream_t stream, const str
     return cudaGetLastError();
 }
 
-cudaError_t st_cuda_attention_cached(cudaStream_t stream, const struct st_cuda_attention *at, void *out, void *keys, void *values,
+cudaError_t st_cuda_attention_cached(cudaStream_t stream, const struct st_attention *at, void *out, void *keys, void *values,
                                      const void *qkv, uint32_t first, uint32_t rows, void *workspace)
 {
     const uint32_t width = at->kv_heads * at->head_dim, d = at->head_dim;

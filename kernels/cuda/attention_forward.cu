@@ -6,7 +6,7 @@
 #include "kernels/cuda/attention_tile.cuh"
 
 struct forward_args {
-    struct st_cuda_attention at;
+    struct st_attention at;
     void *out;
     float *lse;
     const void *qkv;
@@ -20,7 +20,7 @@ struct place {
 };
 
 /* Later rows see more keys, so they start first. */
-static __device__ __forceinline__ struct place place_of_block(const struct st_cuda_attention &at, uint32_t queries)
+static __device__ __forceinline__ struct place place_of_block(const struct st_attention &at, uint32_t queries)
 {
     const uint32_t head = blockIdx.x % at.heads;
 
@@ -42,12 +42,12 @@ static __device__ __forceinline__ struct inputs<T> inputs_of(const struct forwar
 
 /* One past the last key that rows first..first + queries - 1 see. */
 static __device__ __forceinline__ uint32_t
-keys_seen(const struct st_cuda_attention &at, uint32_t first, uint32_t queries)
+keys_seen(const struct st_attention &at, uint32_t first, uint32_t queries)
 {
     return at.seq - first < queries ? at.seq : first + queries;
 }
 
-static __device__ __forceinline__ size_t lse_at(const struct st_cuda_attention &at, const struct place &p, uint32_t row)
+static __device__ __forceinline__ size_t lse_at(const struct st_attention &at, const struct place &p, uint32_t row)
 {
     return (static_cast<size_t>(p.batch) * at.heads + p.head) * at.seq + row;
 }
@@ -285,8 +285,8 @@ template <strata_dtype DT, uint32_t WIDTH> struct forward_launch {
     }
 };
 
-cudaError_t st_cuda_attention_forward(cudaStream_t stream, const struct st_cuda_attention *at, void *out, float *lse,
-                                      const void *qkv, void *workspace)
+cudaError_t st_cuda_attention_forward(cudaStream_t stream, const struct st_attention *at, void *out, float *lse, const void *qkv,
+                                      void *workspace)
 {
     const struct forward_args s = {*at,
                                    out,

@@ -57,23 +57,23 @@ template <typename T> struct st_head {
 };
 
 /* First columns of a head of q, k and v in qkv; of out, a query's. */
-static __device__ __forceinline__ uint32_t st_query_column(const struct st_cuda_attention &at, uint32_t head)
+static __device__ __forceinline__ uint32_t st_query_column(const struct st_attention &at, uint32_t head)
 {
     return head * at.head_dim;
 }
 
-static __device__ __forceinline__ uint32_t st_key_column(const struct st_cuda_attention &at, uint32_t kv)
+static __device__ __forceinline__ uint32_t st_key_column(const struct st_attention &at, uint32_t kv)
 {
     return (at.heads + kv) * at.head_dim;
 }
 
-static __device__ __forceinline__ uint32_t st_value_column(const struct st_cuda_attention &at, uint32_t kv)
+static __device__ __forceinline__ uint32_t st_value_column(const struct st_attention &at, uint32_t kv)
 {
     return (at.heads + at.kv_heads + kv) * at.head_dim;
 }
 
 template <typename T>
-static __device__ __forceinline__ struct st_head<T> st_head_at(const struct st_cuda_attention &at, T *packed, uint32_t stride,
+static __device__ __forceinline__ struct st_head<T> st_head_at(const struct st_attention &at, T *packed, uint32_t stride,
                                                                uint32_t batch, uint32_t column, bool wide) {
     return {packed + static_cast<size_t>(batch) * at.seq * stride + column, stride, at.seq, at.head_dim, wide};
 }
@@ -364,12 +364,12 @@ static __device__ __forceinline__ void st_f32_sums_store(const struct st_head<fl
 
 /* --- launches --- */
 
-static inline float st_attention_scale(const struct st_cuda_attention &at)
+static inline float st_attention_scale(const struct st_attention &at)
 {
     return 1.0f / sqrtf(static_cast<float>(at.head_dim));
 }
 
-static inline cudaError_t st_attention_check(const struct st_cuda_attention &at)
+static inline cudaError_t st_attention_check(const struct st_attention &at)
 {
     const uint64_t width = static_cast<uint64_t>(at.heads) * at.head_dim,
                    kv_width = static_cast<uint64_t>(at.kv_heads) * at.head_dim;

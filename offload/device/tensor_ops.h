@@ -11,20 +11,13 @@
 #ifndef OFFLOAD_DEVICE_TENSOR_OPS_H
 #define OFFLOAD_DEVICE_TENSOR_OPS_H
 
+#include "kernels/attention_shape.h"
 #include "kernels/matmul/matmul.h"
 #include "strata/status.h"
 #include "strata/types.h"
 #include <stdbool.h>
 
 struct st_device; /* offload/device/device.h */
-
-/* Multi-head causal attention over packed q,k,v rows. */
-struct st_attention {
-    uint32_t batch, seq, heads, kv_heads, head_dim;
-    uint32_t qkv_stride; /* elements between rows of qkv and of dqkv; q at 0, k at heads*d, v at (heads+kv_heads)*d */
-    uint32_t out_stride; /* elements between rows of out and dout */
-    strata_dtype dt;
-};
 
 struct st_tensor_ops {
     strata_status (*zero)(struct st_device *dev, void *dst, uint64_t bytes);

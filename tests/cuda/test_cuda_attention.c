@@ -22,25 +22,17 @@
 
 /* --- one shape --- */
 
-static struct attention_reference reference_create(const struct st_cuda_attention *at, const struct cf_buffer *qkv,
+static struct attention_reference reference_create(const struct st_attention *at, const struct cf_buffer *qkv,
                                                    const struct cf_buffer *dout)
 {
-    const struct st_attention shape = {.batch = at->batch,
-                                       .seq = at->seq,
-                                       .heads = at->heads,
-                                       .kv_heads = at->kv_heads,
-                                       .head_dim = at->head_dim,
-                                       .qkv_stride = at->qkv_stride,
-                                       .out_stride = at->out_stride,
-                                       .dt = at->dt};
-    struct attention_reference r = ar_create(&shape, qkv->host, dout != NULL ? dout->host : NULL);
+    struct attention_reference r = ar_create(at, qkv->host, dout != NULL ? dout->host : NULL);
 
     ar_forward(&r);
     ar_backward(&r);
     return r;
 }
 
-static void assert_close(const char *what, const struct st_cuda_attention *at, const struct cf_buffer *got, strata_dtype dt,
+static void assert_close(const char *what, const struct st_attention *at, const struct cf_buffer *got, strata_dtype dt,
                          const double *want, double loss)
 {
     char where[160];
@@ -51,13 +43,13 @@ static void assert_close(const char *what, const struct st_cuda_attention *at, c
 }
 
 struct tensors {
-    struct st_cuda_attention at;
+    struct st_attention at;
     uint64_t rows;
     struct cf_buffer qkv, dout, out, lse, dqkv, workspace;
 };
 
 /* shift: every address but that of fp32 values is one element off a 16-byte group. */
-static struct tensors tensors_create(const struct st_cuda_attention *at, bool shift)
+static struct tensors tensors_create(const struct st_attention *at, bool shift)
 {
     const size_t bytes = strata_dtype_bytes(at->dt), off = shift ? bytes : 0;
     const uint64_t rows = (uint64_t)at->batch * at->seq;
@@ -99,9 +91,9 @@ static void assert_padding(struct cf_buffer *b, uint64_t rows, uint32_t stride, 
         }
 }
 
-static void check_shape(const struct st_cuda_attention *shape, strata_dtype dt, bool shift)
+static void check_shape(const struct st_attention *shape, strata_dtype dt, bool shift)
 {
-    struct st_cuda_attention at = *shape;
+    struct st_attention at = *shape;
     const uint32_t out_used = at.heads * at.head_dim, qkv_used = out_used + 2 * at.kv_heads * at.head_dim;
     struct tensors t;
     struct attention_reference r;
@@ -119,19 +111,19 @@ static void check_shape(const struct st_cuda_attention *shape, strata_dtype dt, 
     tensors_destroy(&t);
 }
 
-static struct st_cuda_attention shape_of(uint32_t batch, uint32_t seq, uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
-                                         uint32_t padding)
+static struct st_attention shape_of(uint32_t batch, uint32_t seq, uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
+                                    uint32_t padding)
 {
-    return (struct st_cuda_attention){.batch = batch,
-                                      .seq = seq,
-                                      .heads = heads,
-                                      .kv_heads = kv_heads,
-                                      .head_dim = head_dim,
-                                      .qkv_stride = (heads + 2 * kv_heads) * head_dim + padding,
-                                      .out_stride = heads * head_dim + padding};
+    return (struct st_attention){.batch = batch,
+                                 .seq = seq,
+                                 .heads = heads,
+                                 .kv_heads = kv_heads,
+                                 .head_dim = head_dim,
+                                 .qkv_stride = (heads + 2 * kv_heads) * head_dim + padding,
+                                 .out_stride = heads * head_dim + padding};
 }
 
-static void check_dtypes(const struct st_cuda_attention *shape, bool shift)
+static void check_dtypes(const struct st_attention *shape, bool shift)
 {
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++)
         check_shape(shape, dt, shift);
@@ -145,7 +137,7 @@ static void lengths_match(void **state)
     (void)state;
     for (size_t s = 0; s < sizeof(seqs) / sizeof(seqs[0]); s++)
         for (size_t h = 0; h < sizeof(heads) / sizeof(heads[0]); h++) {
-            const struct st_cuda_attention shape = shape_of(h == 1 ? 2 : 1, seqs[s], heads[h][0], heads[h][1], 32, 0);
+            const struct st_attention shape = shape_of(h == 1 ? 2 : 1, seqs[s], heads[h][0], heads[h][1], 32, 0);
 
             check_dtypes(&shape, false);
         }
@@ -157,7 +149,7 @@ static void head_dims_match(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
-        const struct st_cuda_attention shape = shape_of(1, 35, 2, 1, dims[i], 8);
+        const struct st_attention shape = shape_of(1, 35, 2, 1, dims[i], 8);
 
         check_dtypes(&shape, false);
     }
@@ -170,7 +162,7 @@ static void long_rows_match(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
-        const struct st_cuda_attention shape = shape_of(1, 135, 1, 1, dims[i], 0);
+        const struct st_attention shape = shape_of(1, 135, 1, 1, dims[i], 0);
 
         check_dtypes(&shape, false);
     }
@@ -178,9 +170,8 @@ static void long_rows_match(void **state)
 
 static void odd_rows_match(void **state)
 {
-    const struct st_cuda_attention shapes[] = {shape_of(1, 1, 1, 1, 1, 0), shape_of(2, 7, 3, 3, 5, 0),
-                                               shape_of(1, 66, 4, 2, 8, 3), shape_of(2, 65, 2, 1, 33, 1),
-                                               shape_of(1, 65, 2, 2, 64, 0)};
+    const struct st_attention shapes[] = {shape_of(1, 1, 1, 1, 1, 0), shape_of(2, 7, 3, 3, 5, 0), shape_of(1, 66, 4, 2, 8, 3),
+                                          shape_of(2, 65, 2, 1, 33, 1), shape_of(1, 65, 2, 2, 64, 0)};
 
     (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
@@ -190,7 +181,7 @@ static void odd_rows_match(void **state)
 /* The emulator runs threads and blocks in another order each time. */
 static void bits_repeat(void **state)
 {
-    struct st_cuda_attention at = shape_of(2, 130, 2, 1, 64, 0);
+    struct st_attention at = shape_of(2, 130, 2, 1, 64, 0);
 
     (void)state;
     for (at.dt = STRATA_F32; at.dt <= STRATA_F16; at.dt++) {
@@ -206,9 +197,9 @@ static void bits_repeat(void **state)
 
 /* --- gradients: the reference's own, by central differences --- */
 
-static void check_slopes(const struct st_cuda_attention *shape)
+static void check_slopes(const struct st_attention *shape)
 {
-    struct st_cuda_attention at = *shape;
+    struct st_attention at = *shape;
     struct tensors t;
     struct attention_reference r;
 
@@ -223,7 +214,7 @@ static void check_slopes(const struct st_cuda_attention *shape)
 
 static void reference_is_the_gradient(void **state)
 {
-    const struct st_cuda_attention grouped = shape_of(2, 9, 4, 2, 8, 0), shared = shape_of(1, 5, 4, 1, 16, 0);
+    const struct st_attention grouped = shape_of(2, 9, 4, 2, 8, 0), shared = shape_of(1, 5, 4, 1, 16, 0);
 
     (void)state;
     check_slopes(&grouped);
@@ -252,7 +243,7 @@ static void strides_do_not_matter(void **state)
 {
     (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
-        struct st_cuda_attention even = shape_of(1, 70, 2, 1, 64, 0), odd = shape_of(1, 70, 2, 1, 64, 5);
+        struct st_attention even = shape_of(1, 70, 2, 1, 64, 0), odd = shape_of(1, 70, 2, 1, 64, 5);
         const uint32_t out_used = even.out_stride, qkv_used = even.qkv_stride;
         const size_t bytes = strata_dtype_bytes(dt);
         struct tensors a, b;
@@ -278,7 +269,7 @@ struct cached {
 /* All rows in calls of `group` rows. */
 static struct cached run_cached(const struct tensors *t, uint32_t group)
 {
-    const struct st_cuda_attention *at = &t->at;
+    const struct st_attention *at = &t->at;
     const size_t bytes = strata_dtype_bytes(at->dt), cache = (size_t)at->seq * at->kv_heads * at->head_dim * bytes;
     struct cached c = {cf_create(t->out.bytes, 0), cf_create(cache, 0), cf_create(cache, 0)};
 
@@ -299,10 +290,10 @@ static void cached_destroy(struct cached *c)
     cf_destroy(&c->out), cf_destroy(&c->keys), cf_destroy(&c->values);
 }
 
-static void check_cached(const struct st_cuda_attention *shape, strata_dtype dt, bool shift)
+static void check_cached(const struct st_attention *shape, strata_dtype dt, bool shift)
 {
     static const uint32_t groups[] = {1, 2, 7, 64};
-    struct st_cuda_attention at = *shape;
+    struct st_attention at = *shape;
     const uint32_t width = at.kv_heads * at.head_dim, column = at.heads * at.head_dim;
     const size_t bytes = strata_dtype_bytes(dt);
     struct tensors t;
@@ -337,9 +328,9 @@ static void check_cached(const struct st_cuda_attention *shape, strata_dtype dt,
 /* More keys than one turn takes, and rows of keys that are wider. */
 static void cached_rows_match(void **state)
 {
-    const struct st_cuda_attention shapes[] = {shape_of(1, 1, 1, 1, 64, 0),    shape_of(1, 7, 3, 3, 5, 2),
-                                               shape_of(1, 131, 2, 1, 128, 8), shape_of(1, 66, 4, 2, 40, 0),
-                                               shape_of(1, 34, 2, 1, 200, 0),  shape_of(1, 5, 5, 5, 112, 0)};
+    const struct st_attention shapes[] = {shape_of(1, 1, 1, 1, 64, 0),    shape_of(1, 7, 3, 3, 5, 2),
+                                          shape_of(1, 131, 2, 1, 128, 8), shape_of(1, 66, 4, 2, 40, 0),
+                                          shape_of(1, 34, 2, 1, 200, 0),  shape_of(1, 5, 5, 5, 112, 0)};
 
     (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
@@ -350,14 +341,14 @@ static void cached_rows_match(void **state)
 
 /* --- what is refused, and what is nothing to do --- */
 
-static cudaError_t forward_of(struct st_cuda_attention at)
+static cudaError_t forward_of(struct st_attention at)
 {
     return st_cuda_attention_forward(NULL, &at, NULL, NULL, NULL, NULL);
 }
 
 static void shapes_are_checked(void **state)
 {
-    struct st_cuda_attention at = shape_of(1, 4, 4, 2, 64, 0), bad;
+    struct st_attention at = shape_of(1, 4, 4, 2, 64, 0), bad;
 
     (void)state;
     at.dt = STRATA_BF16;
@@ -385,7 +376,7 @@ static void shapes_are_checked(void **state)
 /* Blocks of 99 KiB, as on consumers' GPUs: the same bits, or a refusal. */
 static void smaller_blocks_give_the_same_bits(void **state)
 {
-    struct st_cuda_attention at = shape_of(1, 135, 2, 1, 128, 0), wide = shape_of(1, 4, 1, 1, 256, 0);
+    struct st_attention at = shape_of(1, 135, 2, 1, 128, 0), wide = shape_of(1, 4, 1, 1, 256, 0);
     struct tensors large, small;
 
     (void)state;

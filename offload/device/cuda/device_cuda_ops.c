@@ -136,49 +136,28 @@ strata_status st_cuda_dev_xent_loss(struct st_device *dev, double *loss_sum, con
 
 /* --- attention --- */
 
-static struct st_cuda_attention shape_of(const struct st_attention *at)
-{
-    return (struct st_cuda_attention){.batch = at->batch,
-                                      .seq = at->seq,
-                                      .heads = at->heads,
-                                      .kv_heads = at->kv_heads,
-                                      .head_dim = at->head_dim,
-                                      .qkv_stride = at->qkv_stride,
-                                      .out_stride = at->out_stride,
-                                      .dt = at->dt};
-}
-
 uint64_t st_cuda_dev_attention_workspace(const struct st_attention *at, uint32_t workers)
 {
-    const struct st_cuda_attention shape = shape_of(at);
-
     (void)workers;
-    return st_cuda_attention_workspace(&shape);
+    return st_cuda_attention_workspace(at);
 }
 
 strata_status st_cuda_dev_attention_forward(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
                                             const void *qkv, void *workspace)
 {
-    const struct st_cuda_attention shape = shape_of(at);
-
-    return launched("attention_forward", st_cuda_attention_forward(enter(dev), &shape, out, lse, qkv, workspace));
+    return launched("attention_forward", st_cuda_attention_forward(enter(dev), at, out, lse, qkv, workspace));
 }
 
 strata_status st_cuda_dev_attention_backward(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
                                              const void *out, const float *lse, const void *qkv, void *workspace)
 {
-    const struct st_cuda_attention shape = shape_of(at);
-
-    return launched("attention_backward", st_cuda_attention_backward(enter(dev), &shape, dqkv, dout, out, lse, qkv, workspace));
+    return launched("attention_backward", st_cuda_attention_backward(enter(dev), at, dqkv, dout, out, lse, qkv, workspace));
 }
 
 strata_status st_cuda_dev_attention_cached(struct st_device *dev, const struct st_attention *at, void *out, void *keys,
                                            void *values, const void *qkv, uint32_t first, uint32_t rows, void *workspace)
 {
-    const struct st_cuda_attention shape = shape_of(at);
-
-    return launched("attention_cached",
-                    st_cuda_attention_cached(enter(dev), &shape, out, keys, values, qkv, first, rows, workspace));
+    return launched("attention_cached", st_cuda_attention_cached(enter(dev), at, out, keys, values, qkv, first, rows, workspace));
 }
 
 /* --- gradient and update --- */
