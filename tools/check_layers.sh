@@ -37,7 +37,7 @@ BEGIN {
     allow["offload/device/paced"] = "offload/compute.h offload/device/device.h offload/machine/rates.h kernels/ core/ strata/"
     allow["offload/machine"] = "offload/compute.h offload/device/device.h offload/device/tensor_ops.h offload/optim/ nvme/ kernels/ core/ strata/"
     allow["offload/program"] = "offload/compute.h offload/workload.h kernels/kernels.h core/ strata/"
-    allow["offload/simulate"] = "offload/compute.h offload/program/ offload/machine/ core/ strata/"
+    allow["offload/simulate"] = "offload/compute.h offload/device/op_traffic.h offload/program/ offload/machine/ core/ strata/"
     allow["offload/plan"] = "offload/simulate/ offload/program/ offload/machine/ offload/optim/ kernels/kernels.h core/ strata/"
     allow["offload/engine"] = "offload/compute.h offload/program/ offload/device/device.h offload/optim/ nvme/ kernels/kernels.h core/ strata/"
     allow["offload/config"] = "offload/optim/ offload/machine/machine.h offload/program/policy.h offload/engine/engine.h core/ strata/"

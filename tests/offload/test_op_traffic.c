@@ -1,0 +1,108 @@
+/* tests/offload/test_op_traffic.c - bytes and FLOPs of each op of the device, added up operand by operand. */
+#include "offload/device/op_traffic.h"
+
+#include <stdio.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#define SHAPE(id, ...)                                                                                                           \
+    {                                                                                                                            \
+        .op = ST_DEVICE_##id, __VA_ARGS__                                                                                        \
+    }
+#define BF16   .dt = STRATA_BF16
+#define FP32   .dt = STRATA_F32
+#define C_BF16 .other = STRATA_BF16
+#define C_FP32 .other = STRATA_F32
+
+struct row {
+    struct st_op_shape shape;
+    double bytes, flops;
+};
+
+/* 100 rows, 64 columns; k 32; a table of 10 rows.  Each sum names the operands in the order of the call. */
+/* clang-format off */
+static const struct row table[] = {
+    {SHAPE(UPLOAD, .rows = 1, .cols = 1000), 1000, 0},
+    {SHAPE(DOWNLOAD, .rows = 1, .cols = 1000), 1000, 0},
+    {SHAPE(ZERO, .rows = 1, .cols = 1000), 1000, 0},
+    {SHAPE(COPY, .rows = 1, .cols = 1000), 1000 + 1000, 0},
+    {SHAPE(EMBED_GATHER, BF16, .rows = 100, .cols = 64), 12800 + 12800 + 400, 0},
+    {SHAPE(EMBED_SCATTER, BF16, .rows = 100, .cols = 64, .positions = 10), 2 * 2560 + 12800 + 400, 0},
+    {SHAPE(GRAD_FINISH, BF16, .rows = 1, .cols = 1000), 2000 + 4000, 0},
+    {SHAPE(GRAD_FINISH, FP32, .rows = 1, .cols = 1000), 4000 + 4000, 0},
+    /* AdamW, 26 bytes: weight, low half and moments both ways, gradient; 28 with a master and the weight written alone */
+    {SHAPE(UPDATE, BF16, .rows = 1, .cols = 1000, .state_bytes = 12000), 26000, 0},
+    {SHAPE(UPDATE, BF16, C_BF16, .rows = 1, .cols = 1000, .state_bytes = 12000, .more.others = 1), 28000, 0},
+    {SHAPE(MATMUL, BF16, C_BF16, .rows = 100, .cols = 64, .depth = 32), 12800 + 6400 + 4096, 409600},
+    {SHAPE(MATMUL, BF16, C_BF16, .rows = 100, .cols = 64, .depth = 32, .more.others = 1, .more.params = 1),
+     12800 + 12800 + 6400 + 4096 + 128, 409600},
+    {SHAPE(MATMUL, BF16, C_FP32, .rows = 100, .cols = 64, .depth = 32, .more.others = 1), 2 * 25600 + 6400 + 4096, 409600},
+    {SHAPE(MATMUL, FP32, C_FP32, .rows = 100, .cols = 64, .depth = 32), 25600 + 12800 + 8192, 409600},
+    {SHAPE(BIAS_BACKWARD, BF16, .rows = 100, .cols = 64), 2 * 256 + 12800, 0},
+    {SHAPE(LAYERNORM_FORWARD, BF16, .rows = 100, .cols = 64), 12800 + 800 + 12800 + 128 + 128, 0},
+    {SHAPE(LAYERNORM_BACKWARD, BF16, C_BF16, .rows = 100, .cols = 64), 12800 + 4 * 256 + 12800 + 12800 + 800 + 128, 0},
+    {SHAPE(LAYERNORM_BACKWARD, BF16, C_FP32, .rows = 100, .cols = 64, .frozen = true, .more.values = 1),
+     12800 + 25600 + 12800 + 800 + 128 + 12800, 0},
+    {SHAPE(RMSNORM_FORWARD, BF16, .rows = 100, .cols = 64), 12800 + 400 + 12800 + 128, 0},
+    {SHAPE(RMSNORM_BACKWARD, BF16, C_BF16, .rows = 100, .cols = 64, .more.values = 1),
+     12800 + 2 * 256 + 12800 + 12800 + 400 + 128 + 12800, 0},
+    {SHAPE(ROPE, BF16, .rows = 100, .cols = 64, .depth = 16, .positions = 50), 2 * 12800 + 50 * 8 * 2 * 4, 0},
+    {SHAPE(SWIGLU_FORWARD, BF16, .rows = 100, .cols = 64), 12800 + 25600, 0},
+    {SHAPE(SWIGLU_BACKWARD, BF16, .rows = 100, .cols = 64), 25600 + 12800 + 25600, 0},
+    {SHAPE(GELU_FORWARD, BF16, .rows = 1, .cols = 6400), 12800 + 12800, 0},
+    {SHAPE(ADD, FP32, .rows = 1, .cols = 6400), 3 * 25600, 0},
+    /* 2 sequences of 50 rows, 4 heads of 16 columns, 2 of keys and values: 2 * 50 * 51 / 2 pairs, each 16 columns in 4 heads */
+    {SHAPE(ATTENTION_FORWARD, BF16, .rows = 100, .cols = 64, .depth = 25.5, .heads = 4, .kv_cols = 32),
+     12800 + 1600 + 12800 + 6400 + 6400, 4.0 * 2550 * 64},
+    {SHAPE(ATTENTION_BACKWARD, BF16, .rows = 100, .cols = 64, .depth = 25.5, .heads = 4, .kv_cols = 32),
+     12800 + 12800 + 12800 + 12800 + 1600 + 12800 + 12800, 10.0 * 2550 * 64},
+    {SHAPE(ATTENTION_CACHED, BF16, .rows = 1, .cols = 64, .depth = 10, .positions = 10, .heads = 4, .kv_cols = 32),
+     128 + 2 * 640 + 2 * 64 + 128 + 2 * 64, 4.0 * 10 * 64},
+    {SHAPE(EMBED_ADD_POSITION, BF16, .rows = 100, .cols = 64, .positions = 50), 2 * 12800 + 6400, 0},
+    {SHAPE(EMBED_POSITION_BACKWARD, BF16, .rows = 100, .cols = 64, .positions = 50), 2 * 12800 + 12800, 0},
+    {SHAPE(XENT_STATS, .rows = 100, .cols = 64), 2 * 1200 + 25600 + 400, 0},
+    {SHAPE(XENT_GRAD, BF16, .rows = 100, .cols = 64), 12800 + 25600 + 1200 + 400, 0},
+    {SHAPE(XENT_LOSS, .rows = 100), 1200 + 400, 0},
+};
+/* clang-format on */
+
+static void traffic_is_the_sum_of_the_operands(void **state)
+{
+    bool seen[ST_DEVICE_OP_COUNT] = {false};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        const struct st_op_traffic t = st_op_traffic(&table[i].shape);
+        const char *name = st_device_op_rows[table[i].shape.op].name;
+
+        if (t.bytes != table[i].bytes || t.flops != table[i].flops)
+            fail_msg("%s, row %zu: %.0f bytes and %.0f FLOPs, not %.0f and %.0f", name, i, t.bytes, t.flops, table[i].bytes,
+                     table[i].flops);
+        seen[table[i].shape.op] = true;
+    }
+    for (uint32_t op = 0; op < ST_DEVICE_OP_COUNT; op++)
+        if (!seen[op])
+            fail_msg("%s has no row in this test", st_device_op_rows[op].name);
+}
+
+static void causal_rows_attend_to_half(void **state)
+{
+    (void)state;
+    assert_true(st_op_causal_depth(0, 1) == 1);
+    assert_true(st_op_causal_depth(0, 50) == 25.5);
+    assert_true(st_op_causal_depth(7, 1) == 8);   /* positions 0 to 7 */
+    assert_true(st_op_causal_depth(10, 3) == 12); /* 11, 12, 13 */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(traffic_is_the_sum_of_the_operands),
+        cmocka_unit_test(causal_rows_attend_to_half),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
