@@ -64,14 +64,15 @@ struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
 {
     const uint64_t row = rows_of(m) * strata_dtype_bytes(m->batch.dtype);
     const bool swiglu = m->config.activation == ST_ACTIVATION_SWIGLU;
-    const bool apart = m->batch.freeze_count > 0 && m->config.biases != ST_BIAS_NONE;
+    const bool apart = m->batch.freeze_count > 0 && (m->config.biases != ST_BIAS_NONE || m->config.mlp_bias);
+    const uint32_t sums = m->config.mlp_bias ? larger(m->width.qkv, m->width.fc) : m->width.qkv;
     struct st_block_workspace l;
     uint64_t end = 0;
 
     l.narrow = take(&end, row * larger(m->config.hidden, m->width.attention));
     l.wide = take(&end, row * larger(m->width.fc, m->width.qkv));
     l.half = take(&end, swiglu ? row * larger(m->config.ffn, m->config.hidden) : 0);
-    l.sums = take(&end, apart ? m->width.qkv * sizeof(float) : 0);
+    l.sums = take(&end, apart ? sums * sizeof(float) : 0);
     l.attention = take(&end, m->attention_bytes);
     l.values = take(&end, m->batch.generate ? st_block_values_layout(m).bytes : 0);
     l.bytes = end;

@@ -5,38 +5,13 @@
 #ifndef MODEL_LAYOUT_H
 #define MODEL_LAYOUT_H
 
-#include "model/model.h"
+#include "model/family.h"
 #include "offload/device/tensor_ops.h"
 
 #define ST_BUFFER_ALIGN 256u  /* alignment of values inside internals and workspaces, in bytes */
 #define ST_HEAD_ROWS    2048u /* rows of logits computed at once: bounds the head's workspace; fewer would not fill a GPU */
 
-/* The role of a tensor in a block, in list order: matrices (decayed), then norms and biases.  GPT-2's fused matrix of q, k and v
- * has the role Q, its first feed-forward matrix the role GATE. */
-enum st_block_role {
-    ST_ROLE_Q_WEIGHT,
-    ST_ROLE_K_WEIGHT,
-    ST_ROLE_V_WEIGHT,
-    ST_ROLE_PROJ_WEIGHT,
-    ST_ROLE_GATE_WEIGHT,
-    ST_ROLE_UP_WEIGHT,
-    ST_ROLE_DOWN_WEIGHT,
-    ST_ROLE_NORM1_WEIGHT,
-    ST_ROLE_NORM1_BIAS,
-    ST_ROLE_Q_BIAS,
-    ST_ROLE_K_BIAS,
-    ST_ROLE_V_BIAS,
-    ST_ROLE_PROJ_BIAS,
-    ST_ROLE_NORM2_WEIGHT,
-    ST_ROLE_NORM2_BIAS,
-    ST_ROLE_GATE_BIAS,
-    ST_ROLE_DOWN_BIAS,
-    ST_ROLE_COUNT,
-};
 #define ST_NO_TENSOR UINT32_MAX
-
-#define ST_GPT2_VOCAB       50257u
-#define ST_GPT2_END_OF_TEXT 50256u /* also marks the beginning of a text */
 
 /* Derived widths, in elements. */
 struct st_model_widths {
@@ -100,7 +75,7 @@ struct st_block_workspace {
     uint64_t narrow; /* [rows, max(hidden, attention)] */
     uint64_t wide;   /* [rows, max(fc, qkv)] */
     uint64_t half;   /* SwiGLU: [rows, max(ffn, hidden)] */
-    uint64_t sums;   /* [qkv] f32, if freezing may split biases */
+    uint64_t sums;   /* [qkv or fc] f32, if freezing may split biases */
     uint64_t attention;
     uint64_t values; /* generation */
     uint64_t bytes;
@@ -145,9 +120,6 @@ bool st_model_piece(const struct st_model *m, uint32_t page, uint64_t first, uin
 /** Pages, groups and tensors of a model whose workload's counts are known.  E_INVAL: a pattern that matches nothing, or
  *  everything frozen; E_NOMEM. */
 strata_status st_model_build_pages(struct st_model *m, const struct st_model_batch *batch);
-
-/** Set the options of the Llama family, except biases, kv_heads and rope. */
-void st_model_llama_options(struct st_model_config *config, enum st_model_family family);
 
 /** Cosines and sines of `positions` positions: table [positions][head_dim / 2][2]. */
 void st_rotary_table(float *table, const struct st_model_config *config, uint32_t positions);

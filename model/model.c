@@ -14,15 +14,6 @@
 #define HEAD_MAX    4096u /* head_dim */
 #define SIZE_STEP   8u    /* hidden and ffn: whole vectors */
 
-void st_model_llama_options(struct st_model_config *c, enum st_model_family family)
-{
-    c->family = family;
-    c->norm = ST_NORM_RMSNORM;
-    c->activation = ST_ACTIVATION_SWIGLU;
-    c->positions = ST_POSITION_ROTARY;
-    c->out_in = true;
-}
-
 static strata_status heads_check(const struct st_model_config *c, strata_status st, const char *where)
 {
     if (c->heads < 1 || (c->head_dim == 0 && c->hidden % c->heads != 0))
@@ -56,11 +47,11 @@ static strata_status rotary_check(const struct st_model_config *c, strata_status
 /* The options of a model must be ones that its family's files can express. */
 static strata_status options_check(const struct st_model_config *c, strata_status st, const char *where)
 {
-    const bool gpt2 = c->family == ST_FAMILY_GPT2;
-    const bool rms = c->norm == ST_NORM_RMSNORM, swiglu = c->activation == ST_ACTIVATION_SWIGLU;
-    const bool rotary = c->positions == ST_POSITION_ROTARY;
+    const struct st_model_config *own = &st_family_of(c->family)->defaults;
+    const bool rotary = c->positions == ST_POSITION_ROTARY, gpt2 = !rotary;
 
-    if (rms == gpt2 || swiglu == gpt2 || rotary == gpt2 || c->out_in == gpt2 || (c->biases == ST_BIAS_ALL) != gpt2)
+    if (c->norm != own->norm || c->activation != own->activation || c->positions != own->positions || c->out_in != own->out_in ||
+        (c->biases == ST_BIAS_ALL) != (own->biases == ST_BIAS_ALL))
         return st_error(st, "%s: norm, activation, positions, biases or storage are not those of its family", where);
     if (gpt2 && (c->untied || (c->kv_heads != 0 && c->kv_heads != c->heads) ||
                  (c->head_dim != 0 && (uint64_t)c->head_dim * c->heads != c->hidden)))

@@ -6,8 +6,8 @@
 #include "offload/workload.h"
 #include "strata/status.h"
 
-/* The family decides tensor names and the form of config.json. */
-enum st_model_family { ST_FAMILY_GPT2 = 0, ST_FAMILY_LLAMA = 1, ST_FAMILY_QWEN2 = 2, ST_FAMILY_MISTRAL = 3 };
+/* The family decides tensor names and the form of config.json: a row of model/family.c. */
+enum st_model_family { ST_FAMILY_GPT2 = 0, ST_FAMILY_LLAMA, ST_FAMILY_QWEN2, ST_FAMILY_MISTRAL, ST_FAMILY_COUNT };
 enum st_norm_type { ST_NORM_LAYERNORM = 0, ST_NORM_RMSNORM = 1 };
 enum st_activation_type { ST_ACTIVATION_GELU = 0, ST_ACTIVATION_SWIGLU = 1 };
 enum st_position_type { ST_POSITION_LEARNED = 0, ST_POSITION_ROTARY = 1 };
@@ -25,6 +25,7 @@ struct st_model_config {
     enum st_activation_type activation;
     enum st_position_type positions;
     enum st_bias_type biases;
+    bool mlp_bias;             /* the feed-forward of a model without all biases has them too */
     uint32_t kv_heads;         /* 0: heads */
     uint32_t head_dim;         /* 0: hidden / heads */
     float rope_base;           /* rotary: angle = position * base^(-2 i / head_dim) */

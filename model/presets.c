@@ -68,23 +68,21 @@ static strata_status unknown_preset(const char *name)
 
 static struct st_model_config config_of(const struct preset *p)
 {
-    struct st_model_config c = {
-        .blocks = p->blocks,
-        .hidden = p->hidden,
-        .heads = p->heads,
-        .ffn = p->ffn,
-        .vocab = p->vocab,
-        .context = p->context,
-        .norm_eps = p->norm_eps,
-    };
+    struct st_model_config c = st_family_of(p->family)->defaults;
 
     snprintf(c.name, sizeof(c.name), "%s", p->name);
+    c.blocks = p->blocks;
+    c.hidden = p->hidden;
+    c.heads = p->heads;
+    c.ffn = p->ffn;
+    c.vocab = p->vocab;
+    c.context = p->context;
+    c.norm_eps = p->norm_eps;
+    c.window = 0;
     if (p->family == ST_FAMILY_GPT2) {
         c.dropout = p->vocab == ST_GPT2_VOCAB ? GPT2_DROPOUT : 0.0f;
         return c;
     }
-    st_model_llama_options(&c, p->family);
-    c.biases = p->family == ST_FAMILY_QWEN2 ? ST_BIAS_QKV : ST_BIAS_NONE;
     c.kv_heads = p->kv_heads;
     c.head_dim = p->hidden / p->heads;
     c.rope_base = p->rope_base;

@@ -14,100 +14,66 @@
 
 #define INIT_STD 0.02
 
-enum dim { DIM_NONE, DIM_HIDDEN, DIM_ATTENTION, DIM_KV, DIM_QKV, DIM_FFN };
 enum init { INIT_NORMAL, INIT_RESIDUAL, INIT_ONE, INIT_ZERO };
 
-struct block_tensor {
-    enum st_block_role role;
-    const char *name;
-    enum dim rows, cols;
-    enum init init;
+/* Rows and columns of a block's matrix as a product sees it, or the length of a vector (in is 0). */
+struct shape {
+    uint64_t in, out;
 };
 
-static const struct block_tensor gpt2_block[] = {
-    {ST_ROLE_Q_WEIGHT, "attn.c_attn.weight", DIM_HIDDEN, DIM_QKV, INIT_NORMAL},
-    {ST_ROLE_PROJ_WEIGHT, "attn.c_proj.weight", DIM_HIDDEN, DIM_HIDDEN, INIT_RESIDUAL},
-    {ST_ROLE_GATE_WEIGHT, "mlp.c_fc.weight", DIM_HIDDEN, DIM_FFN, INIT_NORMAL},
-    {ST_ROLE_DOWN_WEIGHT, "mlp.c_proj.weight", DIM_FFN, DIM_HIDDEN, INIT_RESIDUAL},
-    {ST_ROLE_NORM1_WEIGHT, "ln_1.weight", DIM_HIDDEN, DIM_NONE, INIT_ONE},
-    {ST_ROLE_NORM1_BIAS, "ln_1.bias", DIM_HIDDEN, DIM_NONE, INIT_ZERO},
-    {ST_ROLE_Q_BIAS, "attn.c_attn.bias", DIM_QKV, DIM_NONE, INIT_ZERO},
-    {ST_ROLE_PROJ_BIAS, "attn.c_proj.bias", DIM_HIDDEN, DIM_NONE, INIT_ZERO},
-    {ST_ROLE_NORM2_WEIGHT, "ln_2.weight", DIM_HIDDEN, DIM_NONE, INIT_ONE},
-    {ST_ROLE_NORM2_BIAS, "ln_2.bias", DIM_HIDDEN, DIM_NONE, INIT_ZERO},
-    {ST_ROLE_GATE_BIAS, "mlp.c_fc.bias", DIM_FFN, DIM_NONE, INIT_ZERO},
-    {ST_ROLE_DOWN_BIAS, "mlp.c_proj.bias", DIM_HIDDEN, DIM_NONE, INIT_ZERO},
-};
-
-static const struct block_tensor llama_block[] = {
-    {ST_ROLE_Q_WEIGHT, "self_attn.q_proj.weight", DIM_ATTENTION, DIM_HIDDEN, INIT_NORMAL},
-    {ST_ROLE_K_WEIGHT, "self_attn.k_proj.weight", DIM_KV, DIM_HIDDEN, INIT_NORMAL},
-    {ST_ROLE_V_WEIGHT, "self_attn.v_proj.weight", DIM_KV, DIM_HIDDEN, INIT_NORMAL},
-    {ST_ROLE_PROJ_WEIGHT, "self_attn.o_proj.weight", DIM_HIDDEN, DIM_ATTENTION, INIT_NORMAL},
-    {ST_ROLE_GATE_WEIGHT, "mlp.gate_proj.weight", DIM_FFN, DIM_HIDDEN, INIT_NORMAL},
-    {ST_ROLE_UP_WEIGHT, "mlp.up_proj.weight", DIM_FFN, DIM_HIDDEN, INIT_NORMAL},
-    {ST_ROLE_DOWN_WEIGHT, "mlp.down_proj.weight", DIM_HIDDEN, DIM_FFN, INIT_NORMAL},
-    {ST_ROLE_NORM1_WEIGHT, "input_layernorm.weight", DIM_HIDDEN, DIM_NONE, INIT_ONE},
-    {ST_ROLE_Q_BIAS, "self_attn.q_proj.bias", DIM_ATTENTION, DIM_NONE, INIT_ZERO},
-    {ST_ROLE_K_BIAS, "self_attn.k_proj.bias", DIM_KV, DIM_NONE, INIT_ZERO},
-    {ST_ROLE_V_BIAS, "self_attn.v_proj.bias", DIM_KV, DIM_NONE, INIT_ZERO},
-    {ST_ROLE_PROJ_BIAS, "self_attn.o_proj.bias", DIM_HIDDEN, DIM_NONE, INIT_ZERO},
-    {ST_ROLE_NORM2_WEIGHT, "post_attention_layernorm.weight", DIM_HIDDEN, DIM_NONE, INIT_ONE},
-};
-
-/* A family's names; those of a block follow the number of the block. */
-struct names {
-    const char *table, *positions, *block, *norm_weight, *norm_bias, *head;
-    const struct block_tensor *tensors;
-    uint32_t count;
-};
-
-static const struct names gpt2_names = {
-    .table = "transformer.wte.weight",
-    .positions = "transformer.wpe.weight",
-    .block = "transformer.h",
-    .norm_weight = "transformer.ln_f.weight",
-    .norm_bias = "transformer.ln_f.bias",
-    .tensors = gpt2_block,
-    .count = sizeof(gpt2_block) / sizeof(gpt2_block[0]),
-};
-static const struct names llama_names = {
-    .table = "model.embed_tokens.weight",
-    .block = "model.layers",
-    .norm_weight = "model.norm.weight",
-    .head = "lm_head.weight",
-    .tensors = llama_block,
-    .count = sizeof(llama_block) / sizeof(llama_block[0]),
-};
-
-static const struct names *names_of(const struct st_model *m)
+/* A fused matrix has the columns of all its parts. */
+static struct shape shape_of(const struct st_model *m, enum st_block_role role)
 {
-    return m->config.family == ST_FAMILY_GPT2 ? &gpt2_names : &llama_names;
+    const char *const *names = st_family_of(m->config.family)->tensors;
+    const uint32_t hidden = m->config.hidden, ffn = m->config.ffn;
+
+    switch (role) {
+    case ST_ROLE_Q_WEIGHT:
+    case ST_ROLE_Q_BIAS:
+        return (struct shape){role == ST_ROLE_Q_WEIGHT ? hidden : 0,
+                              names[ST_ROLE_K_WEIGHT] != NULL ? m->width.attention : m->width.qkv};
+    case ST_ROLE_K_WEIGHT:
+    case ST_ROLE_V_WEIGHT:
+        return (struct shape){hidden, m->width.kv};
+    case ST_ROLE_K_BIAS:
+    case ST_ROLE_V_BIAS:
+        return (struct shape){0, m->width.kv};
+    case ST_ROLE_PROJ_WEIGHT:
+        return (struct shape){m->width.attention, hidden};
+    case ST_ROLE_GATE_WEIGHT:
+    case ST_ROLE_GATE_BIAS:
+        return (struct shape){role == ST_ROLE_GATE_WEIGHT ? hidden : 0, names[ST_ROLE_UP_WEIGHT] != NULL ? ffn : m->width.fc};
+    case ST_ROLE_UP_WEIGHT:
+        return (struct shape){hidden, ffn};
+    case ST_ROLE_UP_BIAS:
+        return (struct shape){0, ffn};
+    case ST_ROLE_DOWN_WEIGHT:
+        return (struct shape){ffn, hidden};
+    default:
+        return (struct shape){0, hidden};
+    }
 }
 
-static uint64_t extent(const struct st_model *m, enum dim dim)
+static enum init init_of(const struct st_model *m, enum st_block_role role)
 {
-    switch (dim) {
-    case DIM_NONE:
-        return 0;
-    case DIM_HIDDEN:
-        return m->config.hidden;
-    case DIM_ATTENTION:
-        return m->width.attention;
-    case DIM_KV:
-        return m->width.kv;
-    case DIM_QKV:
-        return m->width.qkv;
-    case DIM_FFN:
-        break;
+    switch (role) {
+    case ST_ROLE_PROJ_WEIGHT:
+    case ST_ROLE_DOWN_WEIGHT:
+        return st_family_of(m->config.family)->residual_init ? INIT_RESIDUAL : INIT_NORMAL;
+    case ST_ROLE_NORM1_WEIGHT:
+    case ST_ROLE_NORM2_WEIGHT:
+        return INIT_ONE;
+    default:
+        return role < ST_ROLE_NORM1_WEIGHT ? INIT_NORMAL : INIT_ZERO;
     }
-    return m->config.ffn;
 }
 
 static bool wanted(const struct st_model *m, enum st_block_role role)
 {
     const enum st_bias_type biases = m->config.biases;
 
+    if (st_family_of(m->config.family)->tensors[role] == NULL)
+        return false;
     switch (role) {
     case ST_ROLE_Q_BIAS:
     case ST_ROLE_K_BIAS:
@@ -115,6 +81,10 @@ static bool wanted(const struct st_model *m, enum st_block_role role)
         return biases != ST_BIAS_NONE;
     case ST_ROLE_PROJ_BIAS:
         return biases == ST_BIAS_ALL || biases == ST_BIAS_ATTENTION;
+    case ST_ROLE_GATE_BIAS:
+    case ST_ROLE_UP_BIAS:
+    case ST_ROLE_DOWN_BIAS:
+        return biases == ST_BIAS_ALL || m->config.mlp_bias;
     default:
         return true;
     }
@@ -153,43 +123,45 @@ static struct st_tensor *add(struct st_model *m, const struct st_model_batch *ba
 
 static void list_block(struct st_model *m, const struct st_model_batch *batch, uint32_t block)
 {
-    const struct names *names = names_of(m);
+    const struct st_family *family = st_family_of(m->config.family);
 
-    for (uint32_t i = 0; i < names->count; i++) {
-        const struct block_tensor *t = &names->tensors[i];
+    for (enum st_block_role role = 0; role < ST_ROLE_COUNT; role++) {
+        const struct shape shape = shape_of(m, role);
+        const bool swap = shape.in > 0 && !m->config.out_in;
         char name[sizeof(m->tensors->name)];
 
-        if (!wanted(m, t->role))
+        if (!wanted(m, role))
             continue;
         if (block == 0)
-            m->role[t->role] = m->tensor_count - m->block_tensor_first;
-        snprintf(name, sizeof(name), "%s.%u.%s", names->block, block, t->name);
-        add(m, batch, m->workload.block_first + block, name, extent(m, t->rows), extent(m, t->cols), t->init);
+            m->role[role] = m->tensor_count - m->block_tensor_first;
+        snprintf(name, sizeof(name), "%s.%u.%s", family->block, block, family->tensors[role]);
+        add(m, batch, m->workload.block_first + block, name, swap ? shape.in : shape.out, swap ? shape.out : shape.in,
+            init_of(m, role));
     }
 }
 
 static void list_tensors(struct st_model *m, const struct st_model_batch *batch)
 {
-    const struct names *names = names_of(m);
+    const struct st_family *family = st_family_of(m->config.family);
     const struct st_model_config *c = &m->config;
     const struct st_workload *w = &m->workload;
 
     for (uint32_t i = 0; i < ST_ROLE_COUNT; i++)
         m->role[i] = ST_NO_TENSOR;
-    add(m, batch, w->table_first, names->table, c->vocab, c->hidden, INIT_NORMAL)->page_count = w->table_count;
+    add(m, batch, w->table_first, family->table, c->vocab, c->hidden, INIT_NORMAL)->page_count = w->table_count;
     if (c->positions == ST_POSITION_LEARNED)
-        add(m, batch, w->position_page, names->positions, c->context, c->hidden, INIT_NORMAL);
+        add(m, batch, w->position_page, family->positions, c->context, c->hidden, INIT_NORMAL);
     m->block_tensor_first = m->tensor_count;
     for (uint32_t b = 0; b < c->blocks; b++)
         list_block(m, batch, b);
     m->block_tensor_count = (m->tensor_count - m->block_tensor_first) / c->blocks;
     m->norm_tensor_first = m->tensor_count;
-    add(m, batch, w->norm_page, names->norm_weight, c->hidden, 0, INIT_ONE);
+    add(m, batch, w->norm_page, family->norm_weight, c->hidden, 0, INIT_ONE);
     if (c->norm == ST_NORM_LAYERNORM)
-        add(m, batch, w->norm_page, names->norm_bias, c->hidden, 0, INIT_ZERO);
+        add(m, batch, w->norm_page, family->norm_bias, c->hidden, 0, INIT_ZERO);
     m->norm_tensor_count = m->tensor_count - m->norm_tensor_first;
     if (c->untied)
-        add(m, batch, w->head_first, names->head, c->vocab, c->hidden, INIT_NORMAL)->page_count = w->head_count;
+        add(m, batch, w->head_first, family->head, c->vocab, c->hidden, INIT_NORMAL)->page_count = w->head_count;
 }
 
 /* --- places --- */
@@ -294,7 +266,7 @@ strata_status st_model_build_pages(struct st_model *m, const struct st_model_bat
     strata_status st;
 
     m->workload.pages = calloc(m->workload.page_count, sizeof(*m->workload.pages));
-    m->tensors = calloc(5 + (size_t)m->config.blocks * names_of(m)->count, sizeof(*m->tensors));
+    m->tensors = calloc(5 + (size_t)m->config.blocks * ST_ROLE_COUNT, sizeof(*m->tensors));
     if (m->workload.pages == NULL || m->tensors == NULL)
         return st_error(STRATA_E_NOMEM, "pages of model %s", m->config.name);
     list_tensors(m, batch);
@@ -344,7 +316,7 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
                            {ST_ROLE_K_WEIGHT, ST_ROLE_K_BIAS},
                            {ST_ROLE_V_WEIGHT, ST_ROLE_V_BIAS}},
         [ST_LINEAR_PROJ] = {{ST_ROLE_PROJ_WEIGHT, ST_ROLE_PROJ_BIAS}},
-        [ST_LINEAR_FC] = {{ST_ROLE_GATE_WEIGHT, ST_ROLE_GATE_BIAS}, {ST_ROLE_UP_WEIGHT, ST_ROLE_GATE_BIAS}},
+        [ST_LINEAR_FC] = {{ST_ROLE_GATE_WEIGHT, ST_ROLE_GATE_BIAS}, {ST_ROLE_UP_WEIGHT, ST_ROLE_UP_BIAS}},
         [ST_LINEAR_DOWN] = {{ST_ROLE_DOWN_WEIGHT, ST_ROLE_DOWN_BIAS}},
     };
     static const uint32_t counts[] = {[ST_LINEAR_QKV] = 3, [ST_LINEAR_PROJ] = 1, [ST_LINEAR_FC] = 2, [ST_LINEAR_DOWN] = 1};

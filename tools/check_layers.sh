@@ -43,7 +43,7 @@ BEGIN {
     allow["offload/config"] = "offload/optim/ offload/machine/machine.h offload/program/policy.h offload/engine/engine.h core/ strata/"
     allow["model"] = "offload/device/tensor_ops.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
     allow["model/decoder"] = "model/model.h model/layout.h offload/device/tensor_ops.h core/ strata/"
-    allow["model/hf"] = "model/model.h model/layout.h model/decoder/sampler.h core/ strata/"
+    allow["model/hf"] = "model/model.h model/family.h model/layout.h model/decoder/sampler.h core/ strata/"
     allow["model/data"] = "core/ strata/"
     allow["bench"] = "offload/config/ offload/engine/engine.h offload/plan/plan.h offload/device/device.h core/ strata/"
     allow["bench/io"] = "bench/bench.h bench/bench_setup.h nvme/ core/ strata/"

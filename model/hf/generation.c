@@ -13,7 +13,6 @@
 
 #define FILE_BYTES_MAX (1u << 20)
 #define TOP_K_DEFAULT  50u
-#define LLAMA_END      2u /* if config.json does not say */
 
 /* --- unsupported keys --- */
 
@@ -94,12 +93,11 @@ static strata_status add_end(struct st_generation *g, const st_json *n, const ch
 static void add_default_end(struct st_generation *g, const st_json *root)
 {
     const st_json *type = st_json_get(root, "model_type");
-    const char *name = type != NULL && st_json_type(type) == ST_JSON_STRING ? st_json_string(type) : "";
+    const struct st_family *family =
+        type != NULL && st_json_type(type) == ST_JSON_STRING ? st_family_named(st_json_string(type)) : NULL;
 
-    if (strcmp(name, "gpt2") == 0)
-        g->end_tokens[g->end_count++] = ST_GPT2_END_OF_TEXT;
-    else if (strcmp(name, "llama") == 0 || strcmp(name, "mistral") == 0)
-        g->end_tokens[g->end_count++] = LLAMA_END;
+    if (family != NULL && family->end_token != 0)
+        g->end_tokens[g->end_count++] = family->end_token;
 }
 
 static strata_status read_ends(struct st_generation *g, const st_json *root, const char *where)

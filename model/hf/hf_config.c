@@ -9,12 +9,23 @@
 
 #define CONFIG_BYTES_MAX (1u << 20)
 
+static strata_status unknown_family(const char *type, const char *where)
+{
+    char list[256] = "";
+    size_t length = 0;
+
+    for (enum st_model_family i = 0; i < ST_FAMILY_COUNT; i++)
+        length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%s",
+                                   i == 0                    ? ""
+                                   : i + 1 < ST_FAMILY_COUNT ? ", "
+                                                             : " and ",
+                                   st_family_of(i)->model_type);
+    return st_error(STRATA_E_INPUT, "%s: \"model_type\" is \"%.32s\"; %s are supported", where, type, list);
+}
+
 static strata_status parse_family(struct st_model_config *c, const st_json *root, const char *where)
 {
-    static const struct {
-        const char *name;
-        enum st_model_family family;
-    } llamas[] = {{"llama", ST_FAMILY_LLAMA}, {"qwen2", ST_FAMILY_QWEN2}, {"mistral", ST_FAMILY_MISTRAL}};
+    const struct st_family *family;
     const char *type = NULL;
     const strata_status st = st_hf_read_text(root, "model_type", &type, where);
 
@@ -22,13 +33,10 @@ static strata_status parse_family(struct st_model_config *c, const st_json *root
         return st;
     if (type == NULL)
         return st_hf_key_fault(where, "model_type", "is missing");
-    if (strcmp(type, "gpt2") == 0)
-        return st_hf_gpt2_parse(c, root, where);
-    for (size_t i = 0; i < sizeof(llamas) / sizeof(llamas[0]); i++) {
-        if (strcmp(type, llamas[i].name) == 0)
-            return st_hf_llama_parse(c, root, llamas[i].family, where);
-    }
-    return st_error(STRATA_E_INPUT, "%s: \"model_type\" is \"%.32s\"; gpt2, llama, qwen2 and mistral are supported", where, type);
+    if ((family = st_family_named(type)) == NULL)
+        return unknown_family(type, where);
+    *c = family->defaults;
+    return family->positions != NULL ? st_hf_gpt2_parse(c, root, where) : st_hf_llama_parse(c, root, family, where);
 }
 
 static strata_status parse_root(struct st_model_config *c, const st_json *root, const char *where)
@@ -50,8 +58,8 @@ strata_status st_model_config_parse(struct st_model_config *out, const char *tex
 
     if (st != STRATA_OK)
         return st == STRATA_E_NOMEM ? st : st_error_prefix(STRATA_E_INPUT, "model config");
-    memcpy(config.name, out->name, sizeof(config.name));
     st = parse_root(&config, root, where);
+    memcpy(config.name, out->name, sizeof(config.name));
     st_json_free(root);
     if (st == STRATA_OK)
         *out = config;

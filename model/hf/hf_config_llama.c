@@ -6,8 +6,7 @@
 #include "model/layout.h"
 #include <string.h>
 
-#define WINDOW_DEFAULT      4096u /* of Mistral and Qwen2 */
-#define FULL_LAYERS_DEFAULT 28u   /* of Qwen2: the first layers, which attend to everything before them */
+#define FULL_LAYERS_DEFAULT 28u /* of Qwen2: the first layers, which attend to everything before them */
 
 static strata_status check_activation(const st_json *root, const char *where)
 {
@@ -41,17 +40,18 @@ static strata_status read_layer_types(const st_json *root, bool *slides, const c
 /* null: none. */
 static strata_status read_window(const st_json *root, uint32_t *window, const char *where)
 {
-    *window = st_json_get(root, "sliding_window") != NULL ? 0 : WINDOW_DEFAULT;
+    if (st_json_get(root, "sliding_window") != NULL)
+        *window = 0;
     return st_hf_read_size(root, "sliding_window", ST_HF_OPTIONAL, window, where);
 }
 
 /* A window needs its switch and layers to apply to: those named in layer_types, else layers from max_window_layers on. */
-static strata_status read_qwen2_window(struct st_model_config *c, const st_json *root, const char *where)
+static strata_status read_window_from(struct st_model_config *c, const st_json *root, const char *where)
 {
     const st_json *full = st_hf_member(root, "max_window_layers");
     uint64_t full_count = FULL_LAYERS_DEFAULT;
+    uint32_t window = c->window;
     bool on = false, slides;
-    uint32_t window;
     strata_status st;
 
     if (full != NULL && !st_json_u64(full, &full_count))
@@ -69,19 +69,19 @@ static strata_status read_qwen2_window(struct st_model_config *c, const st_json 
     return STRATA_OK;
 }
 
-/* All Mistral layers have the window, whatever layer_types says; Llama layers have none. */
-static strata_status read_attention(struct st_model_config *c, const st_json *root, const char *where)
+static strata_status read_attention(struct st_model_config *c, const st_json *root, enum st_window_rule rule, const char *where)
 {
     bool slides = false;
     strata_status st;
 
-    if (c->family == ST_FAMILY_QWEN2)
-        return read_qwen2_window(c, root, where);
+    if (rule == ST_WINDOW_FROM)
+        return read_window_from(c, root, where);
     if ((st = read_layer_types(root, &slides, where)) != STRATA_OK)
         return st;
-    if (c->family == ST_FAMILY_MISTRAL)
+    if (rule == ST_WINDOW_ALL)
         return read_window(root, &c->window, where);
-    return slides ? st_hf_key_fault(where, "layer_types", "has sliding_attention: a Llama has no window") : STRATA_OK;
+    return slides ? st_hf_key_fault(where, "layer_types", "has sliding_attention: a model of this type has no window")
+                  : STRATA_OK;
 }
 
 static strata_status check_rotary_fraction(const st_json *object, const char *where)
@@ -95,19 +95,9 @@ static strata_status check_rotary_fraction(const st_json *object, const char *wh
 
 static strata_status check_others(const st_json *root, const char *where)
 {
-    strata_status st;
-
     if (st_hf_member(root, "quantization_config") != NULL)
         return st_hf_key_fault(where, "quantization_config", "is set: quantized weights are not supported");
-    if ((st = check_rotary_fraction(root, where)) != STRATA_OK)
-        return st;
-    return st_hf_want_bool(root, "mlp_bias", false, where);
-}
-
-/* The defaults of transformers' classes if the key is absent. */
-static uint32_t kv_heads_default(const struct st_model_config *c)
-{
-    return c->family == ST_FAMILY_MISTRAL ? 8 : c->family == ST_FAMILY_QWEN2 ? 32 : c->heads;
+    return check_rotary_fraction(root, where);
 }
 
 static strata_status read_sizes(struct st_model_config *c, const st_json *root, const char *where)
@@ -121,7 +111,8 @@ static strata_status read_sizes(struct st_model_config *c, const st_json *root, 
         (st = st_hf_read_size(root, "vocab_size", ST_HF_REQUIRED, &c->vocab, where)) != STRATA_OK ||
         (st = st_hf_read_size(root, "max_position_embeddings", ST_HF_REQUIRED, &c->context, where)) != STRATA_OK)
         return st;
-    c->kv_heads = st_json_get(root, "num_key_value_heads") != NULL ? c->heads : kv_heads_default(c); /* null: heads */
+    if (st_json_get(root, "num_key_value_heads") != NULL || c->kv_heads == 0) /* null: heads */
+        c->kv_heads = c->heads;
     if ((st = st_hf_read_size(root, "num_key_value_heads", ST_HF_OPTIONAL, &c->kv_heads, where)) != STRATA_OK)
         return st;
     c->head_dim = c->hidden % c->heads == 0 ? c->hidden / c->heads : 0;
@@ -183,7 +174,7 @@ static strata_status read_scaling(struct st_model_config *c, const st_json *root
 static strata_status read_rotary(struct st_model_config *c, const st_json *root, const char *where)
 {
     const st_json *parameters = st_hf_member(root, "rope_parameters");
-    double base = 10000.0, other;
+    double base = (double)c->rope_base, other;
     strata_status st;
 
     if ((st = st_hf_read_real(root, "rope_theta", &base, where)) != STRATA_OK ||
@@ -200,29 +191,32 @@ static strata_status read_rotary(struct st_model_config *c, const st_json *root,
     return STRATA_OK;
 }
 
-static strata_status read_switches(struct st_model_config *c, const st_json *root, const char *where)
+static strata_status read_switches(struct st_model_config *c, const st_json *root, uint32_t keys, const char *where)
 {
-    bool tied = false, biases = false;
+    bool tied = !c->untied, biases = c->biases == ST_BIAS_ATTENTION;
     strata_status st;
 
-    if ((st = st_hf_read_bool(root, "tie_word_embeddings", &tied, where)) != STRATA_OK ||
-        (c->family == ST_FAMILY_LLAMA && (st = st_hf_read_bool(root, "attention_bias", &biases, where)) != STRATA_OK))
+    if ((st = st_hf_read_bool(root, "tie_word_embeddings", &tied, where)) != STRATA_OK)
         return st;
     c->untied = !tied;
-    c->biases = c->family == ST_FAMILY_QWEN2 ? ST_BIAS_QKV : biases ? ST_BIAS_ATTENTION : ST_BIAS_NONE;
-    return STRATA_OK;
+    if ((keys & ST_KEY_MLP_BIAS) != 0 && (st = st_hf_read_bool(root, "mlp_bias", &c->mlp_bias, where)) != STRATA_OK)
+        return st;
+    if ((keys & ST_KEY_ATTENTION_BIAS) == 0)
+        return STRATA_OK;
+    st = st_hf_read_bool(root, "attention_bias", &biases, where);
+    c->biases = biases ? ST_BIAS_ATTENTION : ST_BIAS_NONE;
+    return st;
 }
 
-strata_status st_hf_llama_parse(struct st_model_config *c, const st_json *root, enum st_model_family family, const char *where)
+strata_status st_hf_llama_parse(struct st_model_config *c, const st_json *root, const struct st_family *family, const char *where)
 {
     static const char *const dropouts[] = {"attention_dropout"};
     strata_status st;
 
-    st_model_llama_options(c, family);
     if ((st = check_activation(root, where)) != STRATA_OK || (st = check_others(root, where)) != STRATA_OK ||
-        (st = read_sizes(c, root, where)) != STRATA_OK || (st = read_attention(c, root, where)) != STRATA_OK ||
-        (st = read_switches(c, root, where)) != STRATA_OK || (st = read_rotary(c, root, where)) != STRATA_OK ||
+        (st = read_sizes(c, root, where)) != STRATA_OK || (st = read_attention(c, root, family->windows, where)) != STRATA_OK ||
+        (st = read_switches(c, root, family->keys, where)) != STRATA_OK || (st = read_rotary(c, root, where)) != STRATA_OK ||
         (st = st_hf_read_dropout(root, dropouts, 1, 0.0, &c->dropout, where)) != STRATA_OK)
         return st;
-    return st_hf_read_eps(root, "rms_norm_eps", 1e-6, &c->norm_eps, where);
+    return st_hf_read_eps(root, "rms_norm_eps", (double)c->norm_eps, &c->norm_eps, where);
 }

@@ -32,7 +32,6 @@ static void put_token_ids(struct st_json_writer *w, const struct st_model_config
 
 static void put_gpt2(struct st_json_writer *w, const struct st_model_config *c)
 {
-    st_json_put_string(w, "model_type", "gpt2");
     st_json_put_string(w, "activation_function", "gelu_new");
     st_json_put_u64(w, "vocab_size", c->vocab);
     st_json_put_u64(w, "n_positions", c->context);
@@ -72,10 +71,8 @@ static void put_rotary(struct st_json_writer *w, const struct st_model_config *c
 
 static void put_llama(struct st_json_writer *w, const struct st_model_config *c)
 {
-    static const char *const types[] = {
-        [ST_FAMILY_LLAMA] = "llama", [ST_FAMILY_QWEN2] = "qwen2", [ST_FAMILY_MISTRAL] = "mistral"};
+    const struct st_family *family = st_family_of(c->family);
 
-    st_json_put_string(w, "model_type", types[c->family]);
     st_json_put_string(w, "hidden_act", "silu");
     st_json_put_u64(w, "vocab_size", c->vocab);
     st_json_put_u64(w, "max_position_embeddings", c->context);
@@ -89,16 +86,15 @@ static void put_llama(struct st_json_writer *w, const struct st_model_config *c)
     st_json_put_double(w, "initializer_range", 0.02);
     st_json_put_double(w, "attention_dropout", shortest(c->dropout));
     put_rotary(w, c);
-    if (c->family == ST_FAMILY_LLAMA) {
+    if ((family->keys & ST_KEY_ATTENTION_BIAS) != 0)
         st_json_put_bool(w, "attention_bias", c->biases == ST_BIAS_ATTENTION);
-        st_json_put_bool(w, "mlp_bias", false);
-        return;
-    }
+    if ((family->keys & ST_KEY_MLP_BIAS) != 0)
+        st_json_put_bool(w, "mlp_bias", c->mlp_bias);
     if (c->window > 0)
         st_json_put_u64(w, "sliding_window", c->window);
-    else
+    else if (family->windows != ST_WINDOW_NONE)
         st_json_put_string(w, "sliding_window", NULL);
-    if (c->family != ST_FAMILY_QWEN2)
+    if (family->windows != ST_WINDOW_FROM)
         return;
     st_json_put_bool(w, "use_sliding_window", c->window > 0);
     if (c->window > 0)
@@ -112,17 +108,15 @@ const char *st_hf_dtype_name(strata_dtype dtype)
 
 void st_model_config_write(const struct st_model_config *c, strata_dtype dtype, FILE *file)
 {
-    static const char *const classes[] = {[ST_FAMILY_GPT2] = "GPT2LMHeadModel",
-                                          [ST_FAMILY_LLAMA] = "LlamaForCausalLM",
-                                          [ST_FAMILY_QWEN2] = "Qwen2ForCausalLM",
-                                          [ST_FAMILY_MISTRAL] = "MistralForCausalLM"};
+    const struct st_family *family = st_family_of(c->family);
     struct st_json_writer w;
 
     st_json_begin(&w, file);
     st_json_object_open(&w, NULL);
     st_json_array_open(&w, "architectures");
-    st_json_put_string(&w, NULL, classes[c->family]);
+    st_json_put_string(&w, NULL, family->architecture);
     st_json_array_close(&w);
+    st_json_put_string(&w, "model_type", family->model_type);
     if (c->family == ST_FAMILY_GPT2)
         put_gpt2(&w, c);
     else

@@ -3,7 +3,7 @@
 #define MODEL_HF_HF_FIELDS_INTERNAL_H
 
 #include "core/json/json.h"
-#include "model/model.h"
+#include "model/family.h"
 
 enum st_hf_field { ST_HF_REQUIRED, ST_HF_OPTIONAL };
 
@@ -26,8 +26,9 @@ strata_status st_hf_read_eps(const st_json *root, const char *key, double value,
 strata_status st_hf_read_dropout(const st_json *root, const char *const *keys, size_t count, double value, float *out,
                                  const char *where);
 
-/** Parse everything but the name from an object whose model_type is known. */
+/** Parse everything but the name from an object whose model_type is known; *c: the family's defaults. */
 strata_status st_hf_gpt2_parse(struct st_model_config *c, const st_json *root, const char *where);
-strata_status st_hf_llama_parse(struct st_model_config *c, const st_json *root, enum st_model_family family, const char *where);
+strata_status st_hf_llama_parse(struct st_model_config *c, const st_json *root, const struct st_family *family,
+                                const char *where);
 
 #endif

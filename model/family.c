@@ -1,0 +1,95 @@
+/* model/family.c - the table of families.  Names and defaults: transformers' configuration and model classes. */
+#include "model/family.h"
+#include <string.h>
+
+#define LLAMA_END 2u
+
+/* Of families whose blocks are named like Llama's. */
+#define LLAMA_NAMES                                                                                                              \
+    .table = "model.embed_tokens.weight", .block = "model.layers", .norm_weight = "model.norm.weight", .head = "lm_head.weight"
+#define LLAMA_ATTENTION                                                                                                          \
+    [ST_ROLE_Q_WEIGHT] = "self_attn.q_proj.weight", [ST_ROLE_K_WEIGHT] = "self_attn.k_proj.weight",                              \
+    [ST_ROLE_V_WEIGHT] = "self_attn.v_proj.weight", [ST_ROLE_PROJ_WEIGHT] = "self_attn.o_proj.weight",                           \
+    [ST_ROLE_Q_BIAS] = "self_attn.q_proj.bias", [ST_ROLE_K_BIAS] = "self_attn.k_proj.bias",                                      \
+    [ST_ROLE_V_BIAS] = "self_attn.v_proj.bias", [ST_ROLE_PROJ_BIAS] = "self_attn.o_proj.bias"
+#define LLAMA_MLP                                                                                                                \
+    [ST_ROLE_GATE_WEIGHT] = "mlp.gate_proj.weight", [ST_ROLE_UP_WEIGHT] = "mlp.up_proj.weight",                                  \
+    [ST_ROLE_DOWN_WEIGHT] = "mlp.down_proj.weight", [ST_ROLE_GATE_BIAS] = "mlp.gate_proj.bias",                                  \
+    [ST_ROLE_UP_BIAS] = "mlp.up_proj.bias", [ST_ROLE_DOWN_BIAS] = "mlp.down_proj.bias"
+#define LLAMA_NORMS [ST_ROLE_NORM1_WEIGHT] = "input_layernorm.weight", [ST_ROLE_NORM2_WEIGHT] = "post_attention_layernorm.weight"
+#define LLAMA_OPTIONS                                                                                                            \
+    .norm = ST_NORM_RMSNORM, .activation = ST_ACTIVATION_SWIGLU, .positions = ST_POSITION_ROTARY, .rope_base = 10000.0f,         \
+    .out_in = true
+
+static const struct st_family families[] = {
+    [ST_FAMILY_GPT2] = {.model_type = "gpt2",
+                        .architecture = "GPT2LMHeadModel",
+                        .table = "transformer.wte.weight",
+                        .positions = "transformer.wpe.weight",
+                        .block = "transformer.h",
+                        .norm_weight = "transformer.ln_f.weight",
+                        .norm_bias = "transformer.ln_f.bias",
+                        .tensors = {[ST_ROLE_Q_WEIGHT] = "attn.c_attn.weight",
+                                    [ST_ROLE_PROJ_WEIGHT] = "attn.c_proj.weight",
+                                    [ST_ROLE_GATE_WEIGHT] = "mlp.c_fc.weight",
+                                    [ST_ROLE_DOWN_WEIGHT] = "mlp.c_proj.weight",
+                                    [ST_ROLE_NORM1_WEIGHT] = "ln_1.weight",
+                                    [ST_ROLE_NORM1_BIAS] = "ln_1.bias",
+                                    [ST_ROLE_Q_BIAS] = "attn.c_attn.bias",
+                                    [ST_ROLE_PROJ_BIAS] = "attn.c_proj.bias",
+                                    [ST_ROLE_NORM2_WEIGHT] = "ln_2.weight",
+                                    [ST_ROLE_NORM2_BIAS] = "ln_2.bias",
+                                    [ST_ROLE_GATE_BIAS] = "mlp.c_fc.bias",
+                                    [ST_ROLE_DOWN_BIAS] = "mlp.c_proj.bias"},
+                        .defaults = {.family = ST_FAMILY_GPT2, .norm_eps = 1e-5f},
+                        .end_token = ST_GPT2_END_OF_TEXT,
+                        .residual_init = true},
+    [ST_FAMILY_LLAMA] =
+        {.model_type = "llama",
+         .architecture = "LlamaForCausalLM",
+         LLAMA_NAMES,
+         .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS},
+         .defaults = {.family = ST_FAMILY_LLAMA, LLAMA_OPTIONS, .biases = ST_BIAS_NONE, .norm_eps = 1e-6f, .untied = true},
+         .keys = ST_KEY_ATTENTION_BIAS | ST_KEY_MLP_BIAS,
+         .end_token = LLAMA_END},
+    [ST_FAMILY_QWEN2] = {.model_type = "qwen2",
+                         .architecture = "Qwen2ForCausalLM",
+                         LLAMA_NAMES,
+                         .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS},
+                         .defaults = {.family = ST_FAMILY_QWEN2,
+                                      LLAMA_OPTIONS,
+                                      .biases = ST_BIAS_QKV,
+                                      .norm_eps = 1e-6f,
+                                      .kv_heads = 32,
+                                      .window = 4096,
+                                      .untied = true},
+                         .windows = ST_WINDOW_FROM},
+    [ST_FAMILY_MISTRAL] = {.model_type = "mistral",
+                           .architecture = "MistralForCausalLM",
+                           LLAMA_NAMES,
+                           .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS},
+                           .defaults = {.family = ST_FAMILY_MISTRAL,
+                                        LLAMA_OPTIONS,
+                                        .biases = ST_BIAS_NONE,
+                                        .norm_eps = 1e-6f,
+                                        .kv_heads = 8,
+                                        .window = 4096,
+                                        .untied = true},
+                           .windows = ST_WINDOW_ALL,
+                           .end_token = LLAMA_END},
+};
+#define FAMILY_COUNT (sizeof(families) / sizeof(families[0]))
+
+const struct st_family *st_family_of(enum st_model_family family)
+{
+    return &families[family];
+}
+
+const struct st_family *st_family_named(const char *model_type)
+{
+    for (size_t i = 0; i < FAMILY_COUNT; i++) {
+        if (strcmp(model_type, families[i].model_type) == 0)
+            return &families[i];
+    }
+    return NULL;
+}

@@ -1,0 +1,82 @@
+/* model/family.h - the families of models that the one decoder computes: a row each, which layout, decoder, readers and writers
+ * of config.json read.
+ *
+ * A row says what a family's files can express: the names of its tensors, and, as a config without sizes, its fixed options and
+ * the values of keys that are absent.  What a block computes follows from options and from which tensors it has, never from the
+ * family's name: a norm is there if its weight is, q, k and v are one matrix if k has no name. */
+#ifndef MODEL_FAMILY_H
+#define MODEL_FAMILY_H
+
+#include "model/model.h"
+
+#define ST_GPT2_VOCAB       50257u
+#define ST_GPT2_END_OF_TEXT 50256u /* also marks the beginning of a text */
+
+/* The role of a tensor in a block, in list order: matrices (decayed), then norms and biases.  A fused matrix of q, k and v has
+ * the role Q; GPT-2's first feed-forward matrix, and a fused matrix of gate and up values, the role GATE. */
+enum st_block_role {
+    ST_ROLE_Q_WEIGHT,
+    ST_ROLE_K_WEIGHT,
+    ST_ROLE_V_WEIGHT,
+    ST_ROLE_PROJ_WEIGHT,
+    ST_ROLE_GATE_WEIGHT,
+    ST_ROLE_UP_WEIGHT,
+    ST_ROLE_DOWN_WEIGHT,
+    ST_ROLE_NORM1_WEIGHT, /* of attention's input */
+    ST_ROLE_NORM1_BIAS,
+    ST_ROLE_Q_BIAS,
+    ST_ROLE_K_BIAS,
+    ST_ROLE_V_BIAS,
+    ST_ROLE_Q_NORM, /* of queries and keys, before they are rotated */
+    ST_ROLE_K_NORM,
+    ST_ROLE_PROJ_BIAS,
+    ST_ROLE_POST1_WEIGHT, /* of what attention adds to the residual stream */
+    ST_ROLE_NORM2_WEIGHT, /* of the feed-forward's input */
+    ST_ROLE_NORM2_BIAS,
+    ST_ROLE_GATE_BIAS,
+    ST_ROLE_UP_BIAS,
+    ST_ROLE_DOWN_BIAS,
+    ST_ROLE_POST2_WEIGHT, /* of what the feed-forward adds */
+    ST_ROLE_COUNT,
+};
+
+/* How config.json says which layers have the window. */
+enum st_window_rule {
+    ST_WINDOW_NONE,    /* none; layer_types must agree */
+    ST_WINDOW_ALL,     /* sliding_window: every layer, whatever layer_types says */
+    ST_WINDOW_FROM,    /* use_sliding_window: layer_types, else the layers from max_window_layers on */
+    ST_WINDOW_PERIOD,  /* layer_types, else every layer but each sliding_window_pattern-th */
+    ST_WINDOW_NO_ROPE, /* use_sliding_window: layer_types, else the layers that are not rotated */
+};
+
+/* Keys of config.json that only some families have. */
+enum st_family_key {
+    ST_KEY_ATTENTION_BIAS = 1 << 0,
+    ST_KEY_MLP_BIAS = 1 << 1,
+    ST_KEY_PARTIAL_ROTARY = 1 << 2,
+    ST_KEY_SU_IS_LONGROPE = 1 << 3, /* and so is yarn */
+    ST_KEY_NO_ROPE_LAYERS = 1 << 4,
+    ST_KEY_LAYER_ROPES = 1 << 5,  /* sliding layers have a base of their own */
+    ST_KEY_QUERY_SCALAR = 1 << 6, /* query_pre_attn_scalar, hidden_activation */
+    ST_KEY_ATTENTION_CAP = 1 << 7,
+    ST_KEY_LOGIT_CAP = 1 << 8,
+};
+
+struct st_family {
+    const char *model_type, *architecture;
+    const char *table, *positions, *block, *norm_weight, *norm_bias, *head; /* a block's tensors follow its number */
+    const char *tensors[ST_ROLE_COUNT];                                     /* in a block; NULL: none in this family */
+    struct st_model_config defaults;                                        /* options, and values of absent keys */
+    enum st_window_rule windows;
+    uint32_t window_period; /* ST_WINDOW_PERIOD: if neither key is there */
+    uint32_t keys;          /* bits of st_family_key */
+    uint32_t end_token;     /* in generation, if config.json lacks the key, as in transformers 4; 0: none */
+    bool residual_init;     /* projections to the residual stream begin smaller, by sqrt(2 blocks) */
+};
+
+/** The row of a family. */
+const struct st_family *st_family_of(enum st_model_family family);
+/** The family of a model_type; NULL: none. */
+const struct st_family *st_family_named(const char *model_type);
+
+#endif
