@@ -18,6 +18,14 @@
 
 #define ST_CUDA_HEAD_MAX 256u
 
+/**
+ * Let all kernels of a direction have the shared memory that they need; once for each device, before its first call.
+ *
+ * @param shared_most  bytes that a block may have on the current device (sharedMemPerBlockOptin); the calls get the same
+ */
+ST_CUDA_API cudaError_t st_cuda_attention_forward_allow(uint32_t shared_most);
+ST_CUDA_API cudaError_t st_cuda_attention_backward_allow(uint32_t shared_most);
+
 /** Bytes of workspace that suffice for each of the three calls below.  Forward and cached do not use it. */
 ST_CUDA_API uint64_t st_cuda_attention_workspace(const struct st_attention *at);
 
@@ -28,8 +36,8 @@ ST_CUDA_API uint64_t st_cuda_attention_workspace(const struct st_attention *at);
  * @param lse  [batch, heads, seq] f32, out: log of the sum of exp of the scaled scores
  * @param qkv  [batch * seq][qkv_stride] dt
  */
-ST_CUDA_API cudaError_t st_cuda_attention_forward(cudaStream_t stream, const struct st_attention *at, void *out, float *lse,
-                                                  const void *qkv, void *workspace);
+ST_CUDA_API cudaError_t st_cuda_attention_forward(cudaStream_t stream, uint32_t shared_most, const struct st_attention *at,
+                                                  void *out, float *lse, const void *qkv, void *workspace);
 
 /**
  * Gradient of the above; recomputes the scores from qkv and lse.
@@ -37,9 +45,9 @@ ST_CUDA_API cudaError_t st_cuda_attention_forward(cudaStream_t stream, const str
  * @param dqkv       [batch * seq][qkv_stride] dt, out: overwritten; columns past the heads stay unchanged
  * @param workspace  st_cuda_attention_workspace() bytes, aligned to 16
  */
-ST_CUDA_API cudaError_t st_cuda_attention_backward(cudaStream_t stream, const struct st_attention *at, void *dqkv,
-                                                   const void *dout, const void *out, const float *lse, const void *qkv,
-                                                   void *workspace);
+ST_CUDA_API cudaError_t st_cuda_attention_backward(cudaStream_t stream, uint32_t shared_most, const struct st_attention *at,
+                                                   void *dqkv, const void *dout, const void *out, const float *lse,
+                                                   const void *qkv, void *workspace);
 
 /**
  * Generation: append keys and values of `rows` rows, positions first..first+rows-1 of one sequence (at->batch 1), then attend

@@ -434,54 +434,72 @@ template <uint32_t WIDTH> static __global__ void __launch_bounds__(ST_TILE_THREA
 
 /* --- launch --- */
 
-template <strata_dtype DT, uint32_t WIDTH> static cudaError_t to_keys_launch(cudaStream_t stream, const struct backward_args &s)
+template <strata_dtype DT, uint32_t WIDTH> static constexpr auto to_keys_kernel()
 {
-    constexpr uint32_t keys = DT == STRATA_F32 ? ST_F32_TILE : 64 * keys_tall<WIDTH>;
-    constexpr uint32_t parts = DT == STRATA_F32 ? 1 : keys_parts<WIDTH>;
-    void (*kernel)(struct backward_args);
-
     if constexpr (DT == STRATA_F32)
-        kernel = to_keys_f32<WIDTH>;
+        return to_keys_f32<WIDTH>;
     else
-        kernel = to_keys<DT, WIDTH>;
-    return st_tile_launch(kernel, s.at.batch * s.at.kv_heads, (s.at.seq + keys - 1) / keys, parts, to_keys_shared<DT, WIDTH>,
-                          stream, s);
+        return to_keys<DT, WIDTH>;
 }
 
-template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL>
-static cudaError_t to_queries_launch_as(cudaStream_t stream, const struct backward_args &s)
+/* TALL is not read in fp32. */
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL> static constexpr auto to_queries_kernel()
 {
-    return st_tile_launch(to_queries<DT, WIDTH, TALL>, s.at.batch * s.at.heads, (s.at.seq + 64 * TALL - 1) / (64 * TALL), 1,
-                          to_queries_shared<DT, WIDTH, TALL>, stream, s);
+    if constexpr (DT == STRATA_F32)
+        return to_queries_f32<WIDTH>;
+    else
+        return to_queries<DT, WIDTH, TALL>;
 }
 
-template <strata_dtype DT, uint32_t WIDTH>
-static cudaError_t to_queries_launch(cudaStream_t stream, const struct backward_args &s)
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL> static constexpr uint32_t to_queries_bytes()
 {
-    constexpr uint32_t TALL = queries_tall<WIDTH>;
-
-    if constexpr (DT == STRATA_F32) {
-        return st_tile_launch(to_queries_f32<WIDTH>, s.at.batch * s.at.heads, (s.at.seq + ST_F32_TILE - 1) / ST_F32_TILE, 1,
-                              to_keys_shared<STRATA_F32, WIDTH>, stream, s);
-    } else if constexpr (TALL > 1 && to_queries_shared<DT, WIDTH, TALL> > SHARED_EVERYWHERE) {
-        uint32_t shared_most;
-        const cudaError_t err = st_shared_most(&shared_most);
-
-        if (err != cudaSuccess)
-            return err;
-        return shared_most >= to_queries_shared<DT, WIDTH, TALL> ? to_queries_launch_as<DT, WIDTH, TALL>(stream, s)
-                                                                 : to_queries_launch_as<DT, WIDTH, 1>(stream, s);
-    } else {
-        return to_queries_launch_as<DT, WIDTH, TALL>(stream, s);
-    }
+    if constexpr (DT == STRATA_F32)
+        return to_keys_shared<DT, WIDTH>;
+    else
+        return to_queries_shared<DT, WIDTH, TALL>;
 }
 
 template <strata_dtype DT, uint32_t WIDTH> struct backward_launch {
-    static cudaError_t run(cudaStream_t stream, const struct backward_args &s)
-    {
-        const cudaError_t err = to_keys_launch<DT, WIDTH>(stream, s);
+    static constexpr uint32_t TALL = DT == STRATA_F32 ? 1 : queries_tall<WIDTH>;
+    /* Where a GPU's blocks have too little for TALL. */
+    static constexpr uint32_t LEAST = to_queries_bytes<DT, WIDTH, TALL>() > SHARED_EVERYWHERE ? 1 : TALL;
 
-        return err != cudaSuccess ? err : to_queries_launch<DT, WIDTH>(stream, s);
+    static cudaError_t allow(uint32_t shared_most)
+    {
+        cudaError_t err = st_tile_allow(to_keys_kernel<DT, WIDTH>(), to_keys_shared<DT, WIDTH>, shared_most);
+
+        if (err == cudaSuccess)
+            err = allow_queries<TALL>(shared_most);
+        if (err == cudaSuccess && LEAST != TALL)
+            err = allow_queries<LEAST>(shared_most);
+        return err;
+    }
+
+    static cudaError_t run(const struct st_tile_queue &queue, const struct backward_args &s)
+    {
+        constexpr uint32_t keys = DT == STRATA_F32 ? ST_F32_TILE : 64 * keys_tall<WIDTH>;
+        constexpr uint32_t parts = DT == STRATA_F32 ? 1 : keys_parts<WIDTH>;
+        const cudaError_t err = st_tile_launch(to_keys_kernel<DT, WIDTH>(), s.at.batch * s.at.kv_heads,
+                                               (s.at.seq + keys - 1) / keys, parts, to_keys_shared<DT, WIDTH>, queue, s);
+
+        if (err != cudaSuccess)
+            return err;
+        return queue.shared_most >= to_queries_bytes<DT, WIDTH, TALL>() ? run_queries<TALL>(queue, s)
+                                                                        : run_queries<LEAST>(queue, s);
+    }
+
+  private:
+    template <uint32_t ROWS> static cudaError_t allow_queries(uint32_t shared_most)
+    {
+        return st_tile_allow(to_queries_kernel<DT, WIDTH, ROWS>(), to_queries_bytes<DT, WIDTH, ROWS>(), shared_most);
+    }
+
+    template <uint32_t ROWS> static cudaError_t run_queries(const struct st_tile_queue &queue, const struct backward_args &s)
+    {
+        constexpr uint32_t rows = DT == STRATA_F32 ? ST_F32_TILE : 64 * ROWS;
+
+        return st_tile_launch(to_queries_kernel<DT, WIDTH, ROWS>(), s.at.batch * s.at.heads, (s.at.seq + rows - 1) / rows, 1,
+                              to_queries_bytes<DT, WIDTH, ROWS>(), queue, s);
     }
 };
 
@@ -499,13 +517,18 @@ static cudaError_t prepare_launch(cudaStream_t stream, const struct backward_arg
     return cudaGetLastError();
 }
 
+cudaError_t st_cuda_attention_backward_allow(uint32_t shared_most)
+{
+    return st_allow_all<backward_launch>(shared_most);
+}
+
 uint64_t st_cuda_attention_workspace(const struct st_attention *at)
 {
     return sizeof(float2) * at->batch * at->heads * at->seq;
 }
 
-cudaError_t st_cuda_attention_backward(cudaStream_t stream, const struct st_attention *at, void *dqkv, const void *dout,
-                                       const void *out, const float *lse, const void *qkv, void *workspace)
+cudaError_t st_cuda_attention_backward(cudaStream_t stream, uint32_t shared_most, const struct st_attention *at, void *dqkv,
+                                       const void *dout, const void *out, const float *lse, const void *qkv, void *workspace)
 {
     const struct backward_args s = {*at,
                                     dqkv,
@@ -524,5 +547,5 @@ cudaError_t st_cuda_attention_backward(cudaStream_t stream, const struct st_atte
     if (err != cudaSuccess || at->batch == 0 || at->seq == 0)
         return err;
     err = prepare_launch(stream, s);
-    return err != cudaSuccess ? err : st_by_dtype<backward_launch>(stream, s);
+    return err != cudaSuccess ? err : st_by_dtype<backward_launch>({stream, shared_most}, s);
 }

@@ -271,22 +271,35 @@ template <uint32_t WIDTH> static __global__ void __launch_bounds__(ST_TILE_THREA
 /* --- launch --- */
 
 template <strata_dtype DT, uint32_t WIDTH> struct forward_launch {
-    static cudaError_t run(cudaStream_t stream, const struct forward_args &s)
+    static constexpr auto kernel()
+    {
+        if constexpr (DT == STRATA_F32)
+            return forward_f32<WIDTH>;
+        else
+            return forward_halves<DT, WIDTH>;
+    }
+
+    static cudaError_t allow(uint32_t shared_most)
+    {
+        return st_tile_allow(kernel(), forward_shared<DT, WIDTH>, shared_most);
+    }
+
+    static cudaError_t run(const struct st_tile_queue &queue, const struct forward_args &s)
     {
         constexpr uint32_t queries = DT == STRATA_F32 ? ST_F32_TILE : 64 * tall_of<WIDTH>;
-        void (*kernel)(struct forward_args);
 
-        if constexpr (DT == STRATA_F32)
-            kernel = forward_f32<WIDTH>;
-        else
-            kernel = forward_halves<DT, WIDTH>;
-        return st_tile_launch(kernel, s.at.batch * s.at.heads, (s.at.seq + queries - 1) / queries, 1, forward_shared<DT, WIDTH>,
-                              stream, s);
+        return st_tile_launch(kernel(), s.at.batch * s.at.heads, (s.at.seq + queries - 1) / queries, 1, forward_shared<DT, WIDTH>,
+                              queue, s);
     }
 };
 
-cudaError_t st_cuda_attention_forward(cudaStream_t stream, const struct st_attention *at, void *out, float *lse, const void *qkv,
-                                      void *workspace)
+cudaError_t st_cuda_attention_forward_allow(uint32_t shared_most)
+{
+    return st_allow_all<forward_launch>(shared_most);
+}
+
+cudaError_t st_cuda_attention_forward(cudaStream_t stream, uint32_t shared_most, const struct st_attention *at, void *out,
+                                      float *lse, const void *qkv, void *workspace)
 {
     const struct forward_args s = {*at,
                                    out,
@@ -300,5 +313,5 @@ cudaError_t st_cuda_attention_forward(cudaStream_t stream, const struct st_atten
     (void)workspace;
     if (err != cudaSuccess || at->batch == 0 || at->seq == 0)
         return err;
-    return st_by_dtype<forward_launch>(stream, s);
+    return st_by_dtype<forward_launch>({stream, shared_most}, s);
 }

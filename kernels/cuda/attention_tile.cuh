@@ -381,67 +381,89 @@ static inline cudaError_t st_attention_check(const struct st_attention &at)
     return at.head_dim > ST_CUDA_HEAD_MAX ? cudaErrorNotSupported : cudaSuccess;
 }
 
-/* Shared memory that a block may have on the current device. */
-static inline cudaError_t st_shared_most(uint32_t *bytes)
-{
-    int device = 0, most = 0;
-    cudaError_t err = cudaGetDevice(&device);
+/* Where to launch, and the shared memory that a block may have there. */
+struct st_tile_queue {
+    cudaStream_t stream;
+    uint32_t shared_most;
+};
 
-    if (err == cudaSuccess)
-        err = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    *bytes = static_cast<uint32_t>(most);
-    return err;
+/* Lets the kernel's blocks have as much shared memory as they ask for, where the GPU has it. */
+template <typename Args> static cudaError_t st_tile_allow(void (*kernel)(Args), uint32_t shared_bytes, uint32_t shared_most)
+{
+    if (shared_bytes > shared_most)
+        return cudaSuccess; /* st_tile_launch() refuses */
+    return cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                static_cast<int>(shared_bytes));
 }
 
-/* One block per head (or kv head) of a sample in x, per tile in y: the first tiles of all heads go first. */
+/* One block per head (or kv head) of a sample in x, per tile in y: the first tiles of all heads go first.  The kernel's shared
+ * memory was allowed when the device was opened. */
 template <typename Args>
 static cudaError_t st_tile_launch(void (*kernel)(Args), uint32_t heads, uint32_t tiles, uint32_t parts, uint32_t shared_bytes,
-                                  cudaStream_t stream, const Args &args)
+                                  const struct st_tile_queue &queue, const Args &args)
 {
-    uint32_t shared_most;
-    cudaError_t err = st_shared_most(&shared_most);
-
-    if (err != cudaSuccess)
-        return err;
     if (tiles > ST_GRID_Y_MAX || heads > INT32_MAX)
         return cudaErrorInvalidValue;
-    if (shared_bytes > shared_most)
+    if (shared_bytes > queue.shared_most)
         return cudaErrorNotSupported;
-    err = cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shared_bytes));
-    if (err != cudaSuccess)
-        return err;
-    ST_LAUNCH(kernel, dim3(heads, tiles, parts), dim3(ST_TILE_THREADS), shared_bytes, stream, args);
+    ST_LAUNCH(kernel, dim3(heads, tiles, parts), dim3(ST_TILE_THREADS), shared_bytes, queue.stream, args);
     return cudaGetLastError();
 }
 
+/* The widths that kernels are made for, in ascending order. */
+template <uint32_t... WIDTHS> struct st_widths {
+};
+template <strata_dtype DT> struct st_widths_of {
+    using type = st_widths<32, 64, 80, 96, 128, 192, 256>;
+};
+template <> struct st_widths_of<STRATA_F32> {
+    using type = st_widths<64, 128, 256>;
+};
+
 /* Calls Launch<DT, width>::run() with the smallest width that holds a head. */
-template <strata_dtype DT, template <strata_dtype, uint32_t> class Launch, typename Args>
-static cudaError_t st_by_width(cudaStream_t stream, const Args &args)
+template <strata_dtype DT, template <strata_dtype, uint32_t> class Launch, typename Args, uint32_t... WIDTHS>
+static cudaError_t st_by_width(const struct st_tile_queue &queue, const Args &args, st_widths<WIDTHS...>)
 {
     const uint32_t d = args.at.head_dim;
+    cudaError_t err = cudaErrorNotSupported;
 
-    if constexpr (DT == STRATA_F32) {
-        return d <= 64    ? Launch<DT, 64>::run(stream, args)
-               : d <= 128 ? Launch<DT, 128>::run(stream, args)
-                          : Launch<DT, 256>::run(stream, args);
-    } else {
-        return d <= 32    ? Launch<DT, 32>::run(stream, args)
-               : d <= 64  ? Launch<DT, 64>::run(stream, args)
-               : d <= 80  ? Launch<DT, 80>::run(stream, args)
-               : d <= 96  ? Launch<DT, 96>::run(stream, args)
-               : d <= 128 ? Launch<DT, 128>::run(stream, args)
-               : d <= 192 ? Launch<DT, 192>::run(stream, args)
-                          : Launch<DT, 256>::run(stream, args);
-    }
+    (void)((d <= WIDTHS && (err = Launch<DT, WIDTHS>::run(queue, args), true)) || ...);
+    return err;
+}
+
+template <strata_dtype DT, template <strata_dtype, uint32_t> class Launch, uint32_t... WIDTHS>
+static cudaError_t st_allow_widths(uint32_t shared_most, st_widths<WIDTHS...>)
+{
+    cudaError_t err = cudaSuccess;
+
+    (void)(((err = Launch<DT, WIDTHS>::allow(shared_most)) == cudaSuccess) && ...);
+    return err;
+}
+
+/* Calls allow() of every launch that st_by_dtype() can choose. */
+template <template <strata_dtype, uint32_t> class Launch> static cudaError_t st_allow_all(uint32_t shared_most)
+{
+    cudaError_t err = st_allow_widths<STRATA_F32, Launch>(shared_most, typename st_widths_of<STRATA_F32>::type());
+
+    if (err == cudaSuccess)
+        err = st_allow_widths<STRATA_BF16, Launch>(shared_most, typename st_widths_of<STRATA_BF16>::type());
+    if (err == cudaSuccess)
+        err = st_allow_widths<STRATA_F16, Launch>(shared_most, typename st_widths_of<STRATA_F16>::type());
+    return err;
+}
+
+template <strata_dtype DT, template <strata_dtype, uint32_t> class Launch, typename Args>
+static cudaError_t st_by_width_of(const struct st_tile_queue &queue, const Args &args)
+{
+    return st_by_width<DT, Launch>(queue, args, typename st_widths_of<DT>::type());
 }
 
 template <template <strata_dtype, uint32_t> class Launch, typename Args>
-static cudaError_t st_by_dtype(cudaStream_t stream, const Args &args)
+static cudaError_t st_by_dtype(const struct st_tile_queue &queue, const Args &args)
 {
-    return args.at.dt == STRATA_BF16  ? st_by_width<STRATA_BF16, Launch>(stream, args)
-           : args.at.dt == STRATA_F16 ? st_by_width<STRATA_F16, Launch>(stream, args)
-                                      : st_by_width<STRATA_F32, Launch>(stream, args);
+    return args.at.dt == STRATA_BF16  ? st_by_width_of<STRATA_BF16, Launch>(queue, args)
+           : args.at.dt == STRATA_F16 ? st_by_width_of<STRATA_F16, Launch>(queue, args)
+                                      : st_by_width_of<STRATA_F32, Launch>(queue, args);
 }
 
 #endif

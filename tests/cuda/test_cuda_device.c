@@ -489,6 +489,41 @@ static void gelu_is_an_epilogue_or_a_pass(void **state)
     assert_memory_not_equal(fused, apart, sizeof(fused)); /* neither is promised the other's bits */
 }
 
+/* --- attention --- */
+
+/* The driver is asked for shared memory when the device opens, and never by a launch. */
+static void kernels_are_allowed_their_memory_once(void **state)
+{
+    const struct st_attention at = {.batch = 1,
+                                    .seq = 8,
+                                    .heads = 1,
+                                    .kv_heads = 1,
+                                    .head_dim = 128,
+                                    .qkv_stride = 384,
+                                    .out_stride = 128,
+                                    .dt = STRATA_BF16};
+    struct st_device *dev = opened(ARENA);
+    unsigned char *arena = ops->arena(dev), *workspace = arena + 4 * 65536;
+    float *lse = (float *)(void *)(arena + 3 * 65536);
+
+    (void)state;
+    ok(ops->zero(dev, arena, ARENA));
+    for (int direction = 0; direction < 2; direction++) {
+        static const char *const calls[] = {"cudaFuncSetAttribute", "cudaGetDeviceProperties", "cudaGetDevice"};
+
+        for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+            twin_fail(calls[i], 0, UINT64_MAX, cudaErrorUnknown);
+            if (direction == 0)
+                ok(ops->tensors->attention_forward(dev, &at, arena + 65536, lse, arena, workspace));
+            else
+                ok(ops->tensors->attention_backward(dev, &at, arena + 2 * 65536, arena + 65536, arena + 65536, lse, arena,
+                                                    workspace));
+            assert_int_equal(twin_disarm(), 0);
+        }
+    }
+    ops->close(dev);
+}
+
 /* --- every single failure --- */
 
 static void ignore(void *ctx, strata_status st)
@@ -536,9 +571,9 @@ static strata_status a_run(unsigned char *host, bool *all_told)
 static void every_single_failure_is_clean(void **state)
 {
     static const char *const calls[] = {
-        "cudaGetDeviceCount",        "cudaGetDeviceProperties",  "cudaSetDevice",      "cudaMemGetInfo",  "cudaMalloc",
-        "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaHostRegister",   "cudaMemcpyAsync", "cudaMemsetAsync",
-        "cudaEventRecord",           "cudaEventSynchronize",     "cudaLaunchHostFunc",
+        "cudaGetDeviceCount",        "cudaGetDeviceProperties",  "cudaSetDevice",      "cudaMemGetInfo",       "cudaMalloc",
+        "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaHostRegister",   "cudaMemcpyAsync",      "cudaMemsetAsync",
+        "cudaEventRecord",           "cudaEventSynchronize",     "cudaLaunchHostFunc", "cudaFuncSetAttribute",
     };
     struct fault_walk walk = {.result = -1}; /* our own sites */
     unsigned char *host = host_memory();
@@ -593,6 +628,7 @@ int main(void)
         device_test(shapes_are_prepared_once),
         device_test(unsupported_matmuls_are_named),
         device_test(gelu_is_an_epilogue_or_a_pass),
+        device_test(kernels_are_allowed_their_memory_once),
         device_test(every_single_failure_is_clean),
     };
     void *library;

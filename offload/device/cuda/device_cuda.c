@@ -153,7 +153,10 @@ static strata_status cuda_open(struct st_device **out, const struct st_device_op
         return st_error(STRATA_E_NOMEM, "cuda device: no memory for its descriptor");
     cuda->base.ops = &st_device_cuda_ops;
     cuda->index = (int)opts->index;
-    st = take_arena(cuda, opts->arena_bytes);
+    cuda->shared_most = (uint32_t)props.sharedMemPerBlockOptin;
+    st = st_cuda_allow(cuda);
+    if (st == STRATA_OK)
+        st = take_arena(cuda, opts->arena_bytes);
     if (st == STRATA_OK)
         st = st_cuda_matmul_create(&cuda->matmul);
     for (uint32_t i = 0; i < ST_QUEUE_COUNT && st == STRATA_OK; i++)

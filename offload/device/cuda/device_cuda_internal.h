@@ -71,6 +71,7 @@ struct st_cuda_matmul;
 struct cuda_device {
     struct st_device base;
     int index;
+    uint32_t shared_most; /* shared memory that a block may have */
     unsigned char *arena; /* [arena_bytes] device */
     struct cuda_queue queues[ST_QUEUE_COUNT];
     struct cuda_region regions[ST_CUDA_REGIONS];
@@ -106,7 +107,9 @@ void st_cuda_matmul_destroy(struct st_cuda_matmul *m); /* NULL is allowed */
 strata_status st_cuda_matmul_run(struct st_cuda_matmul *m, cudaStream_t stream, const struct st_matmul *mm, void *c,
                                  const void *a, const void *b, const void *bias);
 
-/* device_cuda_ops.c: the table's entries that are kernels. */
+/* device_cuda_ops.c: asks the GPU for what its kernels need, once. */
+strata_status st_cuda_allow(const struct cuda_device *cuda);
+/* The table's entries that are kernels. */
 strata_status st_cuda_dev_matmul(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
                                  const void *bias);
 strata_status st_cuda_dev_bias_backward(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,

@@ -18,6 +18,15 @@ static cudaStream_t enter(struct st_device *dev)
     return enter_queue(dev, ST_QUEUE_COMPUTE);
 }
 
+strata_status st_cuda_allow(const struct cuda_device *cuda)
+{
+    cudaError_t err = ST_CUDA_PASS("cuda.allow", st_cuda_attention_forward_allow(cuda->shared_most));
+
+    if (err == cudaSuccess)
+        err = ST_CUDA_PASS("cuda.allow", st_cuda_attention_backward_allow(cuda->shared_most));
+    return st_cuda_status(err, "cudaFuncSetAttribute");
+}
+
 static strata_status launched(const char *op, cudaError_t err)
 {
     return st_cuda_status(ST_CUDA_PASS("cuda.launch", err), op);
@@ -145,13 +154,15 @@ uint64_t st_cuda_dev_attention_workspace(const struct st_attention *at, uint32_t
 strata_status st_cuda_dev_attention_forward(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
                                             const void *qkv, void *workspace)
 {
-    return launched("attention_forward", st_cuda_attention_forward(enter(dev), at, out, lse, qkv, workspace));
+    return launched("attention_forward",
+                    st_cuda_attention_forward(enter(dev), cuda_of(dev)->shared_most, at, out, lse, qkv, workspace));
 }
 
 strata_status st_cuda_dev_attention_backward(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
                                              const void *out, const float *lse, const void *qkv, void *workspace)
 {
-    return launched("attention_backward", st_cuda_attention_backward(enter(dev), at, dqkv, dout, out, lse, qkv, workspace));
+    return launched("attention_backward",
+                    st_cuda_attention_backward(enter(dev), cuda_of(dev)->shared_most, at, dqkv, dout, out, lse, qkv, workspace));
 }
 
 strata_status st_cuda_dev_attention_cached(struct st_device *dev, const struct st_attention *at, void *out, void *keys,
