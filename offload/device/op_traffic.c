@@ -3,7 +3,7 @@
 #include "offload/device/device.h"
 #include "offload/device/tensor_ops.h"
 
-const struct st_op_row st_device_op_rows[ST_DEVICE_OP_COUNT] = {
+const struct st_device_op_row st_device_op_rows[ST_DEVICE_OP_COUNT] = {
 #define ST_X(id, member, ...) [ST_DEVICE_##id] = {#member, __VA_ARGS__},
     ST_DEVICE_OPS(ST_X) ST_TENSOR_OPS(ST_X)
 #undef ST_X
@@ -22,7 +22,7 @@ _Static_assert(sizeof(struct st_tensor_ops) == (ST_TENSOR_OPS(ST_X) + OTHERS_OF_
 
 struct st_op_traffic st_op_traffic(const struct st_op_shape *shape)
 {
-    const struct st_op_row *row = &st_device_op_rows[shape->op];
+    const struct st_device_op_row *row = &st_device_op_rows[shape->op];
     const double value = (double)strata_dtype_bytes(shape->dt), other = (double)strata_dtype_bytes(shape->other);
     const double rows = (double)shape->rows, cols = (double)shape->cols, positions = (double)shape->positions;
     const double element =

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 /* What the columns of a row count.  An array is read or written once for each 1; what an op reads and writes counts 2. */
-struct st_op_row {
+struct st_device_op_row {
     const char *name;
     uint8_t bytes;      /* [rows, cols] bytes */
     uint8_t values;     /* [rows, cols] of dt */
@@ -69,7 +69,7 @@ enum st_device_op {
         ST_DEVICE_OP_COUNT
 };
 
-extern const struct st_op_row st_device_op_rows[ST_DEVICE_OP_COUNT];
+extern const struct st_device_op_row st_device_op_rows[ST_DEVICE_OP_COUNT];
 
 /* Of one call; what the op's row does not count may stay 0. */
 struct st_op_shape {
