@@ -170,7 +170,7 @@ static strata_status run_gelu_forward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->tensors->gelu_forward(b->dev, b->c, b->a, (uint64_t)r->rows * r->cols, r->dt);
+    return b->tensors->activation_forward(b->dev, ST_GELU_TANH, b->c, b->a, (uint64_t)r->rows * r->cols, r->dt);
 }
 
 static strata_status run_norm_forward(struct bench *b, const void *arg)
@@ -199,16 +199,18 @@ static strata_status run_bias_backward(struct bench *b, const void *arg)
 static strata_status run_rms_forward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
+    const struct st_rmsnorm norm = {.rows = r->rows, .heads = 1, .cols = r->cols, .stride = r->cols, .eps = 1e-5f, .dt = r->dt};
 
-    return b->tensors->rmsnorm_forward(b->dev, b->c, (float *)(void *)b->d, b->a, b->b, r->rows, r->cols, 1e-5f, r->dt);
+    return b->tensors->rmsnorm_forward(b->dev, &norm, b->c, (float *)(void *)b->d, b->a, b->b);
 }
 
 static strata_status run_rms_backward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
+    const struct st_rmsnorm norm = {.rows = r->rows, .heads = 1, .cols = r->cols, .stride = r->cols, .dt = r->dt};
     float *f = (float *)(void *)b->d;
 
-    return b->tensors->rmsnorm_backward(b->dev, b->c, f + r->rows, b->a, r->dt, b->b, f, b->a, b->c, r->rows, r->cols, r->dt);
+    return b->tensors->rmsnorm_backward(b->dev, &norm, b->c, f + r->rows, b->a, r->dt, b->b, f, b->a, b->c);
 }
 
 /* Heads of 64 over the whole row; the table's values do not matter. */
@@ -216,22 +218,30 @@ static strata_status run_rope(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->tensors->rope(b->dev, b->c, r->cols, r->rows, r->rows, 0, r->cols / 64, 64, (const float *)(const void *)b->a,
-                            false, r->dt);
+    const struct st_rope rope = {.rows = r->rows,
+                                 .stride = r->cols,
+                                 .heads = r->cols / 64,
+                                 .head_dim = 64,
+                                 .rotary_dim = 64,
+                                 .seq = r->rows,
+                                 .table = (const float *)(const void *)b->a,
+                                 .dt = r->dt};
+
+    return b->tensors->rope(b->dev, &rope, b->c);
 }
 
 static strata_status run_swiglu_forward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->tensors->swiglu_forward(b->dev, b->c, b->a, r->rows, r->cols, r->dt);
+    return b->tensors->gated_forward(b->dev, ST_SILU, b->c, b->a, r->rows, r->cols, r->dt);
 }
 
 static strata_status run_swiglu_backward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->tensors->swiglu_backward(b->dev, b->c, b->b, b->a, r->rows, r->cols, r->dt);
+    return b->tensors->gated_backward(b->dev, ST_SILU, b->c, b->b, b->a, r->rows, r->cols, r->dt);
 }
 
 static double measure_once(struct bench *b, run_fn *run, const struct rows *r)
@@ -343,10 +353,14 @@ fail:
 int main(int argc, char **argv)
 {
     static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
-    static const struct st_attention gpt2 = {1, 512, 12, 12, 64, 2304, 768, STRATA_F32};
-    static const struct st_attention gpt2_long = {1, 1024, 12, 12, 64, 2304, 768, STRATA_F32};
-    static const struct st_attention nano = {16, 256, 4, 4, 32, 384, 128, STRATA_F32};
-    static const struct st_attention nano_llama = {1, 4096, 4, 2, 32, 256, 128, STRATA_F32};
+    static const struct st_attention gpt2 = {
+        .batch = 1, .seq = 512, .heads = 12, .kv_heads = 12, .head_dim = 64, .qkv_stride = 2304, .out_stride = 768};
+    static const struct st_attention gpt2_long = {
+        .batch = 1, .seq = 1024, .heads = 12, .kv_heads = 12, .head_dim = 64, .qkv_stride = 2304, .out_stride = 768};
+    static const struct st_attention nano = {
+        .batch = 16, .seq = 256, .heads = 4, .kv_heads = 4, .head_dim = 32, .qkv_stride = 384, .out_stride = 128};
+    static const struct st_attention nano_llama = {
+        .batch = 1, .seq = 4096, .heads = 4, .kv_heads = 2, .head_dim = 32, .qkv_stride = 256, .out_stride = 128};
     struct bench b = {0};
 
     open_bench(&b, argc, argv);

@@ -13,8 +13,8 @@
 #ifndef KERNELS_CUDA_ATTENTION_H
 #define KERNELS_CUDA_ATTENTION_H
 
-#include "kernels/attention_shape.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/op_shapes.h"
 
 #define ST_CUDA_HEAD_MAX 256u
 

@@ -10,17 +10,16 @@
 #ifndef KERNELS_MATMUL_MATMUL_H
 #define KERNELS_MATMUL_MATMUL_H
 
-#include "strata/types.h"
-#include <stdbool.h>
+#include "kernels/op_shapes.h"
 
 /* What a device does together with the product (offload/device/tensor_ops.h's matmul; st_matmul_prepare refuses all but NONE).
  * aux [m,n] has C's dtype and rows; it overlaps neither C nor an operand.  With an epilogue C is dense (ldc = n) and accumulate
  * false. */
 enum st_epilogue {
     ST_EPILOGUE_NONE,
-    ST_EPILOGUE_GELU,         /* aux = A B + bias, rounded; C = gelu_new of aux, or of the fp32 values before their rounding */
+    ST_EPILOGUE_GELU,         /* aux = A B + bias, rounded; C = gelu of aux, or of the fp32 values before their rounding */
     ST_EPILOGUE_GELU_INPUT,   /* computes aux, with the same bits as GELU; C is scratch and may or may not be written */
-    ST_EPILOGUE_GELU_BACKWARD /* C = A B * gelu_new'(aux); the product may be rounded to C's dtype in between.  No bias */
+    ST_EPILOGUE_GELU_BACKWARD /* C = A B * gelu'(aux); the product may be rounded to C's dtype in between.  No bias */
 };
 
 struct st_matmul {
@@ -30,7 +29,8 @@ struct st_matmul {
     bool accumulate, bias;
     strata_dtype ab_dtype, c_dtype;
     enum st_epilogue epilogue;
-    void *aux; /* of the epilogue */
+    enum st_activation activation; /* the epilogue's gelu */
+    void *aux;                     /* of the epilogue */
 };
 
 struct st_matmul_engine; /* primitive cache and per-worker scratch */

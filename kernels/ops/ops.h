@@ -11,22 +11,24 @@
 #ifndef KERNELS_OPS_OPS_H
 #define KERNELS_OPS_OPS_H
 
-#include "strata/types.h"
-#include <stdbool.h>
+#include "kernels/op_shapes.h"
 
 struct st_ops {
     const char *name;
 
     /* --- pointwise over `elems` elements --- */
 
-    /* y = x / (1 + exp(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3): gelu_new without its cancellation.  y may be x. */
-    void (*gelu_forward)(void *y, const void *x, size_t elems, strata_dtype dt);
-    /* dx = dy * gelu'(x).  dx may be dy. */
-    void (*gelu_backward)(void *dx, const void *dy, const void *x, size_t elems, strata_dtype dt);
-    /* y[r][c] = silu(gate) * up, silu(g) = g / (1 + exp(-g)); row r of gate_up: ffn values of gate, then ffn of up. */
-    void (*swiglu_forward)(void *y, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
+    /* y = activation(x); gelu_new is x / (1 + exp(-2 u)), without its cancellation.  y may be x. */
+    void (*activation_forward)(enum st_activation activation, void *y, const void *x, size_t elems, strata_dtype dt);
+    /* dx = dy * activation'(x).  dx may be dy. */
+    void (*activation_backward)(enum st_activation activation, void *dx, const void *dy, const void *x, size_t elems,
+                                strata_dtype dt);
+    /* y[r][c] = activation(gate) * up; row r of gate_up: ffn values of gate, then ffn of up. */
+    void (*gated_forward)(enum st_activation activation, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
+                          strata_dtype dt);
     /* Gradients of gate and up, laid out like them.  dgate_up may be gate_up. */
-    void (*swiglu_backward)(void *dgate_up, const void *dy, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
+    void (*gated_backward)(enum st_activation activation, void *dgate_up, const void *dy, const void *gate_up, uint32_t rows,
+                           uint32_t ffn, strata_dtype dt);
     /* y = a + b.  y may be either. */
     void (*add)(void *y, const void *a, const void *b, size_t elems, strata_dtype dt);
 
@@ -44,19 +46,18 @@ struct st_ops {
     /* dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) + residual, g = dy * weight.  residual may be NULL or dx. */
     void (*norm_backward_rows)(void *dx, const void *dy, strata_dtype dy_dt, const void *x, const float *stats,
                                const void *weight, const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
-    /* y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps); stats[r] = rstd. */
-    void (*rms_forward)(void *y, float *stats, const void *x, const void *weight, uint32_t rows, uint32_t cols, float eps,
-                        strata_dtype dt);
-    /* dx = rstd * (g - xhat * mean(g * xhat)) + residual, g = dy * weight, xhat = x * rstd.  residual may be NULL or dx. */
-    void (*rms_backward_rows)(void *dx, const void *dy, strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
-                              const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
-    /* Rotate the pairs (i, head_dim / 2 + i) of `heads` heads at the start of each row, in place, by the angle of position
-     * position_first + (row_first + r) % seq: table[position][head_dim / 2] = {cos, sin}; inverse: by minus the angle. */
-    void (*rope_rows)(void *x, size_t ld, uint32_t row_first, uint32_t rows, uint32_t seq, uint32_t position_first,
-                      uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt);
-    /* x[r] += pos[(first + r) % seq]. */
-    void (*add_position_rows)(void *x, const void *pos, uint32_t first, uint32_t rows, uint32_t seq, uint32_t cols,
-                              strata_dtype dt);
+    /* `rows` of the norm's rows: y = x * rstd * (offset + weight), rstd = 1 / sqrt(mean(x^2) + eps); stats[r * heads + h] =
+     * rstd.  y may be x. */
+    void (*rms_forward)(const struct st_rmsnorm *norm, void *y, float *stats, const void *x, const void *weight, uint32_t rows);
+    /* dx = rstd * (g - xhat * mean(g * xhat)) + residual, g = dy * (offset + weight), xhat = x * rstd.  residual may be NULL or
+     * dx, dx may be dy. */
+    void (*rms_backward_rows)(const struct st_rmsnorm *norm, void *dx, const void *dy, strata_dtype dy_dt, const void *x,
+                              const float *stats, const void *weight, const void *residual, uint32_t rows);
+    /* Rows row_first .. row_first + rows - 1; x: whole tensor. */
+    void (*rope_rows)(const struct st_rope *rope, void *x, uint32_t row_first, uint32_t rows);
+    /* x[r] += pos[position of first + r]: positions[first + r], or (first + r) % seq if positions is NULL. */
+    void (*add_position_rows)(void *x, const void *pos, const int32_t *positions, uint32_t first, uint32_t rows, uint32_t seq,
+                              uint32_t cols, strata_dtype dt);
     /* dpos[first + i] += dx[b * seq + first + i] for b = 0, 1, ..., batch - 1 and i < count; dpos, dx: whole tensors. */
     void (*position_backward_rows)(float *dpos, const void *dx, uint32_t first, uint32_t count, uint32_t batch, uint32_t seq,
                                    uint32_t cols, strata_dtype dt);
@@ -68,9 +69,9 @@ struct st_ops {
     /* dweight[c] += sum of dy * xhat, dbias[c] += sum of dy; either may be NULL. */
     void (*norm_backward_columns)(float *dweight, float *dbias, const void *dy, strata_dtype dy_dt, const void *x, size_t ld,
                                   const float *stats, uint32_t rows, uint32_t cols, strata_dtype dt);
-    /* dweight[c] += sum of dy * x * rstd. */
-    void (*rms_backward_columns)(float *dweight, const void *dy, strata_dtype dy_dt, const void *x, size_t ld, const float *stats,
-                                 uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* dweight[c] += sum over the norm's rows and heads in order of dy * x * rstd. */
+    void (*rms_backward_columns)(const struct st_rmsnorm *norm, float *dweight, const void *dy, strata_dtype dy_dt, const void *x,
+                                 const float *stats, uint32_t cols);
     /* dtable[(tokens[i] - row_first) * ld + c] += dx[i * ld + c], i in order, for tokens in [row_first, row_first + row_count).
      */
     void (*scatter_columns)(float *dtable, const void *dx, size_t ld, const int32_t *tokens, uint32_t rows, uint32_t cols,
@@ -94,16 +95,19 @@ struct st_ops {
 
     /* --- softmax cross-entropy over one slice of the vocabulary: entries first .. first + cols - 1 --- */
 
-    /* stats[r] = {max, sum of exp(logit - max), target logit} so far; a slice with first 0 starts it. */
-    void (*xent_stats)(float *stats, const float *logits, const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first);
-    /* dlogits = (softmax - onehot) * scale; zeros in rows with target < 0. */
+    /* stats[r] = {max, sum of exp(x - max), target's x} so far, x = softcap * tanh(logit / softcap), or the logit if softcap is
+     * 0; a slice with first 0 starts it. */
+    void (*xent_stats)(float *stats, const float *logits, const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first,
+                       float softcap);
+    /* dlogits = (softmax - onehot) * scale, times 1 - (x / softcap)^2; zeros in rows with target < 0. */
     void (*xent_grad)(void *dlogits, const float *logits, const float *stats, const int32_t *targets, uint32_t rows,
-                      uint32_t cols, uint32_t first, float scale, strata_dtype dt);
+                      uint32_t cols, uint32_t first, float scale, float softcap, strata_dtype dt);
     /* Sum over rows with target >= 0, in order, of max + log(sum) - target logit, in double. */
     double (*xent_loss)(const float *stats, const int32_t *targets, uint32_t rows);
 
     /* --- for tests: the functions everything above is made of --- */
     void (*exp_f32)(float *y, const float *x, size_t elems);
+    void (*tanh_f32)(float *y, const float *x, size_t elems);
     double (*log_f64)(double x);
 };
 

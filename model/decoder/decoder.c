@@ -34,13 +34,22 @@ float *st_frame_grad(const struct st_frame *f, uint64_t offset)
     return f->call->grad != NULL && offset < f->call->grad_elems ? f->call->grad + offset : NULL;
 }
 
+static struct st_rmsnorm rmsnorm_of(const struct st_frame *f)
+{
+    const uint32_t hidden = f->m->config.hidden;
+
+    return (struct st_rmsnorm){
+        .rows = f->rows, .heads = 1, .cols = hidden, .stride = hidden, .eps = f->m->config.norm_eps, .dt = f->dt};
+}
+
 strata_status st_frame_norm(const struct st_frame *f, void *y, float *stats, const void *x, uint32_t weight)
 {
     const struct st_model_config *c = &f->m->config;
     const void *scale = st_frame_weight(f, f->tensors[weight].offset);
+    const struct st_rmsnorm norm = rmsnorm_of(f);
 
     if (c->norm == ST_NORM_RMSNORM)
-        return f->ops->rmsnorm_forward(f->dev, y, stats, x, scale, f->rows, c->hidden, c->norm_eps, f->dt);
+        return f->ops->rmsnorm_forward(f->dev, &norm, y, stats, x, scale);
     return f->ops->layernorm_forward(f->dev, y, stats, x, scale, st_frame_weight(f, f->tensors[weight + 1].offset), f->rows,
                                      c->hidden, c->norm_eps, f->dt);
 }
@@ -50,10 +59,11 @@ strata_status st_frame_norm_backward(const struct st_frame *f, const void *dy, s
 {
     const uint64_t at = f->tensors[weight].offset;
     const uint32_t hidden = f->m->config.hidden;
+    const struct st_rmsnorm norm = rmsnorm_of(f);
 
     if (f->m->config.norm == ST_NORM_RMSNORM)
-        return f->ops->rmsnorm_backward(f->dev, f->call->dact, st_frame_grad(f, at), dy, dy_dt, x, stats, st_frame_weight(f, at),
-                                        residual, f->rows, hidden, f->dt);
+        return f->ops->rmsnorm_backward(f->dev, &norm, f->call->dact, st_frame_grad(f, at), dy, dy_dt, x, stats,
+                                        st_frame_weight(f, at), residual);
     return f->ops->layernorm_backward(f->dev, f->call->dact, st_frame_grad(f, at),
                                       st_frame_grad(f, f->tensors[weight + 1].offset), dy, dy_dt, x, stats,
                                       st_frame_weight(f, at), residual, f->rows, hidden, f->dt);
@@ -64,7 +74,7 @@ static strata_status embed_forward(const struct st_frame *f)
     void *act = (void *)(uintptr_t)f->call->act; /* this call reads and writes it */
     const uint32_t hidden = f->m->config.hidden;
 
-    return f->ops->embed_add_position(f->dev, act, st_frame_weight(f, (uint64_t)f->first * hidden), f->rows, f->seq, hidden,
+    return f->ops->embed_add_position(f->dev, act, st_frame_weight(f, (uint64_t)f->first * hidden), NULL, f->rows, f->seq, hidden,
                                       f->dt);
 }
 
@@ -72,7 +82,8 @@ static strata_status embed_backward(const struct st_frame *f)
 {
     if (f->call->grad == NULL)
         return STRATA_OK;
-    return f->ops->embed_position_backward(f->dev, f->call->grad, f->call->dact, f->rows, f->seq, f->m->config.hidden, f->dt);
+    return f->ops->embed_position_backward(f->dev, f->call->grad, f->call->dact, NULL, f->rows, f->seq, f->m->config.hidden,
+                                           f->dt);
 }
 
 static uint32_t page_of(const struct st_model *m, const struct st_call *call)

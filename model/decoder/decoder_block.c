@@ -206,10 +206,20 @@ static strata_status rotate(const struct block *b, void *qkv, bool inverse)
     const struct st_model_config *c = &b->m->config;
     const struct st_frame *f = b->f;
 
-    if (c->positions != ST_POSITION_ROTARY)
-        return STRATA_OK;
-    return f->ops->rope(f->dev, qkv, b->m->width.qkv, f->rows, f->seq, f->first, c->heads + c->kv_heads, c->head_dim,
-                        f->call->constants, inverse, f->dt);
+    const struct st_rope rope = {
+        .rows = f->rows,
+        .stride = b->m->width.qkv,
+        .heads = c->heads + c->kv_heads,
+        .head_dim = c->head_dim,
+        .rotary_dim = c->head_dim,
+        .seq = f->seq,
+        .first = f->first,
+        .table = f->call->constants,
+        .inverse = inverse,
+        .dt = f->dt,
+    };
+
+    return c->positions == ST_POSITION_ROTARY ? f->ops->rope(f->dev, &rope, qkv) : STRATA_OK;
 }
 
 static strata_status attend(const struct block *b)
@@ -238,8 +248,8 @@ static strata_status activate(const struct block *b)
     const uint32_t ffn = b->m->config.ffn;
 
     if (b->m->config.activation == ST_ACTIVATION_SWIGLU)
-        return f->ops->swiglu_forward(f->dev, activated(b), b->fc, f->rows, ffn, f->dt);
-    return f->ops->gelu_forward(f->dev, activated(b), b->fc, (uint64_t)f->rows * ffn, f->dt);
+        return f->ops->gated_forward(f->dev, ST_SILU, activated(b), b->fc, f->rows, ffn, f->dt);
+    return f->ops->activation_forward(f->dev, ST_GELU_TANH, activated(b), b->fc, (uint64_t)f->rows * ffn, f->dt);
 }
 
 /* fc = the value before the activation, computed from the norm in `narrow`; `gelu`: the epilogue, if the activation is GELU. */
@@ -261,7 +271,7 @@ static strata_status fc_gradient(const struct block *b, const void *dy)
     st = linear_backward_input(b, &b->down_layer, activated(b), dy);
     if (st != STRATA_OK)
         return st;
-    return f->ops->swiglu_backward(f->dev, b->wide, activated(b), b->fc, f->rows, b->m->config.ffn, f->dt);
+    return f->ops->gated_backward(f->dev, ST_SILU, b->wide, activated(b), b->fc, f->rows, b->m->config.ffn, f->dt);
 }
 
 /* --- the block --- */

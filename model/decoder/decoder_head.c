@@ -130,7 +130,7 @@ strata_status st_head_stats(const struct st_frame *f)
         const struct head_part p = head_part_at(f, row);
 
         if ((st = head_logits(f, &p)) == STRATA_OK)
-            st = f->ops->xent_stats(f->dev, p.xent, p.logits, f->call->targets + row, p.rows, p.vocab, p.vocab_first);
+            st = f->ops->xent_stats(f->dev, p.xent, p.logits, f->call->targets + row, p.rows, p.vocab, p.vocab_first, 0.0f);
     }
     return st;
 }
@@ -145,7 +145,7 @@ strata_status st_head_grad(const struct st_frame *f)
         if (f->call->logits == NULL)
             st = head_logits(f, &p);
         if (st == STRATA_OK && (st = f->ops->xent_grad(f->dev, p.dlogits, p.logits, p.xent, f->call->targets + row, p.rows,
-                                                       p.vocab, p.vocab_first, f->call->loss_gradient, f->dt)) == STRATA_OK)
+                                                       p.vocab, p.vocab_first, f->call->loss_gradient, 0.0f, f->dt)) == STRATA_OK)
             st = head_products(f, &p);
     }
     return st;

@@ -48,9 +48,9 @@ struct st_device_op_row {
     X(RMSNORM_FORWARD, rmsnorm_forward, .values = 2, .params = 1, .row_bytes = 4)                          \
     X(RMSNORM_BACKWARD, rmsnorm_backward, .values = 2, .others = 1, .params = 1, .sums = 1, .row_bytes = 4) \
     X(ROPE, rope, .values = 2, .angles = 1)                                                                \
-    X(SWIGLU_FORWARD, swiglu_forward, .values = 3)                                                         \
-    X(SWIGLU_BACKWARD, swiglu_backward, .values = 5)                                                       \
-    X(GELU_FORWARD, gelu_forward, .values = 2)                                                             \
+    X(GATED_FORWARD, gated_forward, .values = 3)                                                           \
+    X(GATED_BACKWARD, gated_backward, .values = 5)                                                         \
+    X(ACTIVATION_FORWARD, activation_forward, .values = 2)                                                 \
     X(ADD, add, .values = 3)                                                                               \
     X(ATTENTION_FORWARD, attention_forward, .values = 2, .kv = 2, .lse = 1, .flops = 4)                    \
     X(ATTENTION_BACKWARD, attention_backward, .values = 4, .kv = 4, .lse = 1, .flops = 10)                 \

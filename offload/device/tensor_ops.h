@@ -1,9 +1,9 @@
 /* offload/device/tensor_ops.h - the ops that models compute with: a table of functions over tensors on a device.
  *
  * Each enqueues on the device's compute queue, which runs in order; on a device without queues it is done when it returns. The
- * memory that a call's pointers name must not change until then; structs given by pointer (st_matmul, st_attention) are copied by
- * the call. All other pointers are to device memory, which the host cannot dereference on `cuda`. offload/device/device.h moves
- * bytes between host and device and has the ops of the engine itself.
+ * memory that a call's pointers name must not change until then; structs given by pointer (st_matmul, st_attention, st_rmsnorm,
+ * st_rope) are copied by the call. All other pointers are to device memory, which the host cannot dereference on `cuda`.
+ * offload/device/device.h moves bytes between host and device and has the ops of the engine itself.
  *
  * Activations, weights and activation gradients have dtype `dt` (BF16, F16 or F32); gradients of parameters accumulate in
  * F32.  Block shapes are functions of the operands' shapes alone, so results never depend on budgets or thread count.  Shapes are
@@ -11,8 +11,8 @@
 #ifndef OFFLOAD_DEVICE_TENSOR_OPS_H
 #define OFFLOAD_DEVICE_TENSOR_OPS_H
 
-#include "kernels/attention_shape.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/op_shapes.h"
 #include "strata/status.h"
 #include "strata/types.h"
 #include <stdbool.h>
@@ -22,7 +22,7 @@ struct st_device; /* offload/device/device.h */
 struct st_tensor_ops {
     strata_status (*zero)(struct st_device *dev, void *dst, uint64_t bytes);
     /* C = op(A) op(B) + bias, with the epilogue; spread over workers in blocks set by the shape.  GELU's C may differ in bits
-     * from gelu_forward(aux), so later values must always be computed from aux. */
+     * from activation_forward(aux), so later values must always be computed from aux. */
     strata_status (*matmul)(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
                             const void *bias);
     /* dbias[cols] f32 += column sums of dy[rows, cols] dt, rows in a fixed order (cpu: by index). */
@@ -36,25 +36,24 @@ struct st_tensor_ops {
     strata_status (*layernorm_backward)(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
                                         strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
                                         const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
-    /* y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps); stats[rows] f32 = rstd. */
-    strata_status (*rmsnorm_forward)(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
-                                     uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+    /* y = x * rstd * (offset + weight), rstd = 1 / sqrt(mean(x^2) + eps), rounded once; stats[rows * heads] f32 = rstd.  y may
+     * alias x. */
+    strata_status (*rmsnorm_forward)(struct st_device *dev, const struct st_rmsnorm *norm, void *y, float *stats, const void *x,
+                                     const void *weight);
     /* As layernorm_backward, without a bias.  dweight and dbias may be NULL (frozen), here and above. */
-    strata_status (*rmsnorm_backward)(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
-                                      const void *x, const float *stats, const void *weight, const void *residual, uint32_t rows,
-                                      uint32_t cols, strata_dtype dt);
-    /* Rotate pairs (i, i + head_dim/2) of `heads` heads that start each row of x (`stride` elements between rows), in place, by
-     * the angle of position `first + r % seq`: table[position][head_dim / 2][2] f32 = cos, sin, device.  inverse: by minus the
-     * angle. */
-    strata_status (*rope)(struct st_device *dev, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
-                          uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt);
-    /* y[r][c] = silu(gate) * up; gate_up rows are [ffn gate values, ffn up values].  dgate_up may alias gate_up. */
-    strata_status (*swiglu_forward)(struct st_device *dev, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
-                                    strata_dtype dt);
-    strata_status (*swiglu_backward)(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up, uint32_t rows,
-                                     uint32_t ffn, strata_dtype dt);
-    /* gelu_new; its backward is an epilogue of matmul. */
-    strata_status (*gelu_forward)(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt);
+    strata_status (*rmsnorm_backward)(struct st_device *dev, const struct st_rmsnorm *norm, void *dx, float *dweight,
+                                      const void *dy, strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                      const void *residual);
+    /* Rotates x in place. */
+    strata_status (*rope)(struct st_device *dev, const struct st_rope *rope, void *x);
+    /* y[r][c] = activation(gate) * up; gate_up rows are [ffn gate values, ffn up values].  dgate_up may alias gate_up. */
+    strata_status (*gated_forward)(struct st_device *dev, enum st_activation activation, void *y, const void *gate_up,
+                                   uint32_t rows, uint32_t ffn, strata_dtype dt);
+    strata_status (*gated_backward)(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
+                                    const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
+    /* Its backward is an epilogue of matmul. */
+    strata_status (*activation_forward)(struct st_device *dev, enum st_activation activation, void *y, const void *x,
+                                        uint64_t elems, strata_dtype dt);
     /* y = a + b, rounded once; y may alias either. */
     strata_status (*add)(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
 
@@ -71,20 +70,21 @@ struct st_tensor_ops {
     strata_status (*attention_cached)(struct st_device *dev, const struct st_attention *at, void *out, void *keys, void *values,
                                       const void *qkv, uint32_t first, uint32_t rows, void *workspace);
 
-    /* x[r] += pos[r % seq], rounded once. */
-    strata_status (*embed_add_position)(struct st_device *dev, void *x, const void *pos, uint32_t rows, uint32_t seq,
-                                        uint32_t cols, strata_dtype dt);
-    /* dpos[s] f32 += sum over batches in order. */
-    strata_status (*embed_position_backward)(struct st_device *dev, float *dpos, const void *dx, uint32_t rows, uint32_t seq,
-                                             uint32_t cols, strata_dtype dt);
+    /* x[r] += pos[position of r], rounded once; positions [rows] as in st_attention, NULL: r % seq. */
+    strata_status (*embed_add_position)(struct st_device *dev, void *x, const void *pos, const int32_t *positions, uint32_t rows,
+                                        uint32_t seq, uint32_t cols, strata_dtype dt);
+    /* dpos[s] f32 += sum over the rows with position s < seq, in order. */
+    strata_status (*embed_position_backward)(struct st_device *dev, float *dpos, const void *dx, const int32_t *positions,
+                                             uint32_t rows, uint32_t seq, uint32_t cols, strata_dtype dt);
 
     /* Softmax cross-entropy over slices of the vocabulary.  stats [rows][3] f32: running max, sum of exp, target logit.
-     * first slice: initialises.  logits [rows, cols] f32, cols = this slice's vocabulary rows starting at `first`. */
+     * first slice: initialises.  logits [rows, cols] f32, cols = this slice's vocabulary rows starting at `first`.
+     * softcap: it is of softcap * tanh(logit / softcap); 0: of the logits themselves. */
     strata_status (*xent_stats)(struct st_device *dev, float *stats, const float *logits, const int32_t *targets, uint32_t rows,
-                                uint32_t cols, uint32_t first);
-    /* dlogits [rows, cols] dt = (softmax - onehot) * scale; rows with target < 0 give zeros. */
+                                uint32_t cols, uint32_t first, float softcap);
+    /* dlogits [rows, cols] dt = (softmax - onehot) * scale, times the slope of soft-capping; rows with target < 0 give zeros. */
     strata_status (*xent_grad)(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
-                               const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
+                               const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale, float softcap,
                                strata_dtype dt);
     /* *loss_sum (double, device) = sum over rows with target >= 0 of log-sum-exp - target logit, rows in index order. */
     strata_status (*xent_loss)(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets,

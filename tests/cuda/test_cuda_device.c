@@ -551,7 +551,7 @@ static strata_status a_run(unsigned char *host, bool *all_told)
     if (st == STRATA_OK)
         st = ops->tensors->matmul(dev, &mm, ops->arena(dev), ops->arena(dev) + 4096, ops->arena(dev) + 8192, NULL);
     if (st == STRATA_OK)
-        st = ops->tensors->gelu_forward(dev, ops->arena(dev), ops->arena(dev), 100, STRATA_F32);
+        st = ops->tensors->activation_forward(dev, ST_GELU_TANH, ops->arena(dev), ops->arena(dev), 100, STRATA_F32);
     if (st == STRATA_OK) {
         gelu.bias = true;
         gelu.epilogue = ST_EPILOGUE_GELU;

@@ -29,9 +29,9 @@ static void run_gelu(struct ops_call *c)
     void *const over_dy = ops_in_place(c, 2, c->x[1], elems, c->dt == STRATA_F32 ? 16 : 1, 1e-6);
 
     if (!c->device) {
-        st_ops_scalar.gelu_forward(y, c->x[0], elems, c->dt);
-        st_ops_scalar.gelu_backward(dx, c->x[1], c->x[0], elems, c->dt);
-        st_ops_scalar.gelu_backward(over_dy, over_dy, c->x[0], elems, c->dt);
+        st_ops_scalar.activation_forward(ST_GELU_TANH, y, c->x[0], elems, c->dt);
+        st_ops_scalar.activation_backward(ST_GELU_TANH, dx, c->x[1], c->x[0], elems, c->dt);
+        st_ops_scalar.activation_backward(ST_GELU_TANH, over_dy, over_dy, c->x[0], elems, c->dt);
         return;
     }
     cf_ok(st_cuda_gelu_forward(c->stream, y, c->x[0], elems, c->dt));
@@ -65,9 +65,9 @@ static void run_swiglu(struct ops_call *c)
     void *const over = ops_in_place(c, 2, c->x[0], 2 * elems, ulps, 1e-6);
 
     if (!c->device) {
-        st_ops_scalar.swiglu_forward(y, c->x[0], c->rows, c->cols, c->dt);
-        st_ops_scalar.swiglu_backward(d, c->x[1], c->x[0], c->rows, c->cols, c->dt);
-        st_ops_scalar.swiglu_backward(over, c->x[1], over, c->rows, c->cols, c->dt);
+        st_ops_scalar.gated_forward(ST_SILU, y, c->x[0], c->rows, c->cols, c->dt);
+        st_ops_scalar.gated_backward(ST_SILU, d, c->x[1], c->x[0], c->rows, c->cols, c->dt);
+        st_ops_scalar.gated_backward(ST_SILU, over, c->x[1], over, c->rows, c->cols, c->dt);
         return;
     }
     cf_ok(st_cuda_swiglu_forward(c->stream, y, c->x[0], c->rows, c->cols, c->dt));
@@ -87,7 +87,17 @@ static void run_rope(struct ops_call *c)
         if (c->device)
             cf_ok(st_cuda_rope(c->stream, x, c->cols, c->rows, 3, 1, heads, head_dim, c->f[1], i == 1, c->dt));
         else
-            st_ops_scalar.rope_rows(x, c->cols, 0, c->rows, 3, 1, heads, head_dim, c->f[1], i == 1, c->dt);
+            st_ops_scalar.rope_rows(&(struct st_rope){.rows = c->rows,
+                                                      .stride = c->cols,
+                                                      .heads = heads,
+                                                      .head_dim = head_dim,
+                                                      .rotary_dim = head_dim,
+                                                      .seq = 3,
+                                                      .first = 1,
+                                                      .table = c->f[1],
+                                                      .inverse = i == 1,
+                                                      .dt = c->dt},
+                                    x, 0, c->rows);
     }
 }
 
@@ -102,15 +112,21 @@ static void run_layernorm_forward(struct ops_call *c)
         st_ops_scalar.norm_forward(y, stats, c->x[0], c->x[1], c->x[2], c->rows, c->cols, EPS, c->dt);
 }
 
+static struct st_rmsnorm rmsnorm_of(const struct ops_call *c)
+{
+    return (struct st_rmsnorm){.rows = c->rows, .heads = 1, .cols = c->cols, .stride = c->cols, .eps = EPS, .dt = c->dt};
+}
+
 static void run_rmsnorm_forward(struct ops_call *c)
 {
     void *const y = ops_out(c, 0, OPS_OWN_DTYPE, (uint64_t)c->rows * c->cols, 2, 4e-6);
     float *const stats = ops_out(c, 1, OPS_SINGLE, c->rows, 16, 0);
+    const struct st_rmsnorm norm = rmsnorm_of(c);
 
     if (c->device)
         cf_ok(st_cuda_rmsnorm_forward(c->stream, y, stats, c->x[0], c->x[1], c->rows, c->cols, EPS, c->dt));
     else
-        st_ops_scalar.rms_forward(y, stats, c->x[0], c->x[1], c->rows, c->cols, EPS, c->dt);
+        st_ops_scalar.rms_forward(&norm, y, stats, c->x[0], c->x[1], c->rows);
 }
 
 /* Statistics of positive numbers: any will do here. */
@@ -168,14 +184,16 @@ static void run_layernorm_backward_over_dy(struct ops_call *c)
 
 static void rms_backward(struct ops_call *c, void *dx, const void *dy, strata_dtype dy_dt, const void *residual, float *dweight)
 {
+    const struct st_rmsnorm norm = rmsnorm_of(c);
+
     if (c->device) {
         cf_ok(st_cuda_rmsnorm_backward(c->stream, dx, dweight, dy, dy_dt, c->x[0], c->stats, c->x[1], residual, c->rows, c->cols,
                                        c->dt));
         return;
     }
     if (dweight != NULL)
-        st_ops_scalar.rms_backward_columns(dweight, dy, dy_dt, c->x[0], c->cols, c->stats, c->rows, c->cols, c->dt);
-    st_ops_scalar.rms_backward_rows(dx, dy, dy_dt, c->x[0], c->stats, c->x[1], residual, c->rows, c->cols, c->dt);
+        st_ops_scalar.rms_backward_columns(&norm, dweight, dy, dy_dt, c->x[0], c->stats, c->cols);
+    st_ops_scalar.rms_backward_rows(&norm, dx, dy, dy_dt, c->x[0], c->stats, c->x[1], residual, c->rows);
 }
 
 static void run_rmsnorm_backward(struct ops_call *c)
@@ -243,7 +261,7 @@ static void run_embed_positions(struct ops_call *c)
         cf_ok(st_cuda_embed_position_backward(c->stream, dpos, c->x[2], rows, seq, c->cols, c->dt));
         return;
     }
-    st_ops_scalar.add_position_rows(x, c->x[1], 0, rows, seq, c->cols, c->dt);
+    st_ops_scalar.add_position_rows(x, c->x[1], NULL, 0, rows, seq, c->cols, c->dt);
     st_ops_scalar.position_backward_rows(dpos, c->x[2], 0, seq, batch, seq, c->cols, c->dt);
 }
 
@@ -255,9 +273,9 @@ static void run_xent(struct ops_call *c)
     double *const loss = ops_out(c, 2, OPS_DOUBLE, 1, 0, 1e-5 * c->rows);
 
     if (!c->device) {
-        st_ops_scalar.xent_stats(stats, c->f[0], c->tokens, c->rows, c->cols, 0);
-        st_ops_scalar.xent_stats(stats, c->f[1], c->tokens, c->rows, c->cols, c->cols);
-        st_ops_scalar.xent_grad(dlogits, c->f[0], stats, c->tokens, c->rows, c->cols, 0, 0.37f, c->dt);
+        st_ops_scalar.xent_stats(stats, c->f[0], c->tokens, c->rows, c->cols, 0, 0.0f);
+        st_ops_scalar.xent_stats(stats, c->f[1], c->tokens, c->rows, c->cols, c->cols, 0.0f);
+        st_ops_scalar.xent_grad(dlogits, c->f[0], stats, c->tokens, c->rows, c->cols, 0, 0.37f, 0.0f, c->dt);
         *loss = st_ops_scalar.xent_loss(stats, c->tokens, c->rows);
         return;
     }

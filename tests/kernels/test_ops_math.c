@@ -71,40 +71,64 @@ static void log_error_is_bounded(void **state)
     }
 }
 
-static double gelu_reference(double x)
+static void tanh_is_right(void **state)
+{
+    static float x[BATCH], y[BATCH];
+
+    (void)state;
+    for (uint32_t i = 0; i < BATCH; i++)
+        x[i] = kf_uniform(5, i) * (i % 2 == 0 ? 12.0f : 0.7f);
+    x[0] = 0.0f, x[1] = INFINITY, x[2] = -INFINITY, x[3] = NAN, x[4] = 1e-30f, x[5] = 0.625f;
+    for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
+        (*ops)->tanh_f32(y, x, BATCH);
+        for (uint32_t i = 0; i < BATCH; i++) {
+            const double want = tanh((double)x[i]);
+
+            if (isnan(x[i]) ? !isnan(y[i]) : !(fabs(y[i] - want) <= 0x1p-22 * fabs(want)))
+                fail_msg("tanh(%.9g) is %.9g, not %.9g", (double)x[i], (double)y[i], want);
+        }
+    }
+}
+
+static double gelu_tanh(double x)
 {
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-/* Central differences, in double. */
-static double gelu_slope(double x)
+static double gelu_erf(double x)
 {
-    const double h = 1e-5;
-
-    return (gelu_reference(x + h) - gelu_reference(x - h)) / (2 * h);
+    return 0.5 * x * erfc(-x / sqrt(2));
 }
 
-static void gelu_is_right(void **state)
+/* loss: of the value, relative to it down to 1e-3. */
+static void check_gelu(enum st_activation activation, double (*reference)(double x), double loss)
 {
     static float x[BATCH], y[BATCH], dx[BATCH], one[BATCH];
+    const double h = 1e-5; /* of a central difference */
 
-    (void)state;
     for (uint32_t i = 0; i < BATCH; i++) {
         x[i] = kf_uniform(3, i) * 12.0f;
         one[i] = 1.0f;
     }
     for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
-        (*ops)->gelu_forward(y, x, BATCH, STRATA_F32);
-        (*ops)->gelu_backward(dx, one, x, BATCH, STRATA_F32);
+        (*ops)->activation_forward(activation, y, x, BATCH, STRATA_F32);
+        (*ops)->activation_backward(activation, dx, one, x, BATCH, STRATA_F32);
         for (uint32_t i = 0; i < BATCH; i++) {
-            const double want = gelu_reference((double)x[i]), slope = gelu_slope((double)x[i]);
+            const double at = (double)x[i], want = reference(at), slope = (reference(at + h) - reference(at - h)) / (2 * h);
 
-            if (!(fabs(y[i] - want) <= 1e-6 * fmax(fabs(want), 1e-3)))
-                fail_msg("gelu(%.9g) is %.9g, not %.9g", (double)x[i], (double)y[i], want);
+            if (!(fabs(y[i] - want) <= loss * fmax(fabs(want), 1e-3)))
+                fail_msg("gelu %d (%.9g) is %.9g, not %.9g", (int)activation, at, (double)y[i], want);
             if (!(fabs(dx[i] - slope) <= 2e-6))
-                fail_msg("gelu'(%.9g) is %.9g, not %.9g", (double)x[i], (double)dx[i], slope);
+                fail_msg("gelu %d'(%.9g) is %.9g, not %.9g", (int)activation, at, (double)dx[i], slope);
         }
     }
+}
+
+static void gelu_is_right(void **state)
+{
+    (void)state;
+    check_gelu(ST_GELU_TANH, gelu_tanh, 1e-6);
+    check_gelu(ST_GELU_ERF, gelu_erf, 1e-6);
 }
 
 static void gelu_far_out(void **state)
@@ -113,10 +137,11 @@ static void gelu_far_out(void **state)
     float y[sizeof(x) / sizeof(x[0])];
 
     (void)state;
-    for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
-        (*ops)->gelu_forward(y, x, sizeof(x) / sizeof(x[0]), STRATA_F32);
-        assert_true(y[1] == INFINITY && isnan(y[2]) && y[3] == 0.0f && y[4] == 1e10f && y[5] == 0.0f);
-    }
+    for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++)
+        for (enum st_activation gelu = ST_GELU_TANH; gelu <= ST_GELU_ERF; gelu++) {
+            (*ops)->activation_forward(gelu, y, x, sizeof(x) / sizeof(x[0]), STRATA_F32);
+            assert_true(y[1] == INFINITY && isnan(y[2]) && y[3] == 0.0f && y[4] == 1e10f && y[5] == 0.0f);
+        }
 }
 
 static double silu_reference(double x)
@@ -136,8 +161,8 @@ static void silu_is_right(void **state)
         gate_up[BATCH + i] = one[i] = 1.0f;
     }
     for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
-        (*ops)->swiglu_forward(y, gate_up, 1, BATCH, STRATA_F32);
-        (*ops)->swiglu_backward(slope, one, gate_up, 1, BATCH, STRATA_F32);
+        (*ops)->gated_forward(ST_SILU, y, gate_up, 1, BATCH, STRATA_F32);
+        (*ops)->gated_backward(ST_SILU, slope, one, gate_up, 1, BATCH, STRATA_F32);
         for (uint32_t i = 0; i < BATCH; i++) {
             const double x = (double)gate_up[i], want = silu_reference(x);
             const double want_slope = (silu_reference(x + h) - silu_reference(x - h)) / (2 * h);
@@ -159,8 +184,8 @@ static void silu_far_out(void **state)
 
     (void)state;
     for (const struct st_ops *const *ops = usable_ops(); *ops != NULL; ops++) {
-        (*ops)->swiglu_forward(y, gate_up, 1, 5, STRATA_F32);
-        (*ops)->swiglu_backward(d, one, gate_up, 1, 5, STRATA_F32);
+        (*ops)->gated_forward(ST_SILU, y, gate_up, 1, 5, STRATA_F32);
+        (*ops)->gated_backward(ST_SILU, d, one, gate_up, 1, 5, STRATA_F32);
         assert_true(y[0] == 1e30f && y[1] == 0.0f && y[2] == 200.0f && y[3] == 0.0f && isnan(y[4]));
         assert_true(d[0] == 1.0f && fabsf(d[1]) < 1e-3f && d[2] == 1.0f && fabsf(d[3]) < 1e-30f && isnan(d[4]));
     }
@@ -210,9 +235,10 @@ static void fp16_rounds_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exp_error_is_bounded), cmocka_unit_test(exp_edges),           cmocka_unit_test(log_error_is_bounded),
-        cmocka_unit_test(gelu_is_right),        cmocka_unit_test(gelu_far_out),        cmocka_unit_test(silu_is_right),
-        cmocka_unit_test(silu_far_out),         cmocka_unit_test(fp16_widens_exactly), cmocka_unit_test(fp16_rounds_once),
+        cmocka_unit_test(exp_error_is_bounded), cmocka_unit_test(exp_edges),     cmocka_unit_test(log_error_is_bounded),
+        cmocka_unit_test(tanh_is_right),        cmocka_unit_test(gelu_is_right), cmocka_unit_test(gelu_far_out),
+        cmocka_unit_test(silu_is_right),        cmocka_unit_test(silu_far_out),  cmocka_unit_test(fp16_widens_exactly),
+        cmocka_unit_test(fp16_rounds_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

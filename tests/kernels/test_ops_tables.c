@@ -29,14 +29,18 @@ struct call {
 
 typedef void case_fn(const struct call *c);
 
-static void run_gelu_forward(const struct call *c)
+static const enum st_activation activations[] = {ST_GELU_TANH, ST_GELU_ERF, ST_SILU};
+
+static void run_activation_forward(const struct call *c)
 {
-    c->ops->gelu_forward(c->out[0], c->x[0], (size_t)ROWS * c->cols, c->dt);
+    for (uint32_t i = 0; i < 3; i++)
+        c->ops->activation_forward(activations[i], c->out[i], c->x[0], (size_t)ROWS * c->cols, c->dt);
 }
 
-static void run_gelu_backward(const struct call *c)
+static void run_activation_backward(const struct call *c)
 {
-    c->ops->gelu_backward(c->out[0], c->x[0], c->x[1], (size_t)ROWS * c->cols, c->dt);
+    for (uint32_t i = 0; i < 3; i++)
+        c->ops->activation_backward(activations[i], c->out[i], c->x[0], c->x[1], (size_t)ROWS * c->cols, c->dt);
 }
 
 static void run_add(const struct call *c)
@@ -75,37 +79,76 @@ static void run_norm_frozen(const struct call *c)
     c->ops->norm_backward_columns(NULL, c->out[1], c->x[3], c->dt, c->x[0], c->cols, c->stats, ROWS, c->cols, c->dt);
 }
 
+/* Whole rows, without an offset and with one. */
 static void run_rms(const struct call *c)
 {
+    struct st_rmsnorm norm = {.rows = ROWS, .heads = 1, .cols = c->cols, .stride = c->cols, .eps = 1e-5f, .dt = c->dt};
     float *stats = c->out[1];
 
-    c->ops->rms_forward(c->out[0], stats, c->x[0], c->x[1], ROWS, c->cols, 1e-5f, c->dt);
-    c->ops->rms_backward_rows(c->out[2], c->x[3], c->dt, c->x[0], stats, c->x[1], c->x[2], ROWS, c->cols, c->dt);
+    c->ops->rms_forward(&norm, c->out[0], stats, c->x[0], c->x[1], ROWS);
+    norm.offset = 1.0f;
+    c->ops->rms_backward_rows(&norm, c->out[2], c->x[3], c->dt, c->x[0], stats, c->x[1], c->x[2], ROWS);
 }
 
 static void run_rms_gradients(const struct call *c)
 {
-    c->ops->rms_backward_rows(c->out[0], c->f[3], STRATA_F32, c->x[0], c->stats, c->x[1], NULL, ROWS, c->cols, c->dt);
-    c->ops->rms_backward_columns(c->out[1], c->f[3], STRATA_F32, c->x[0], c->cols, c->stats, ROWS, c->cols, c->dt);
-    c->ops->rms_backward_columns(c->out[2], c->x[3], c->dt, c->x[0], c->cols, c->stats, ROWS, c->cols, c->dt);
+    const struct st_rmsnorm norm = {.rows = ROWS, .heads = 1, .cols = c->cols, .stride = c->cols, .eps = 1e-5f, .dt = c->dt};
+
+    c->ops->rms_backward_rows(&norm, c->out[0], c->f[3], STRATA_F32, c->x[0], c->stats, c->x[1], NULL, ROWS);
+    c->ops->rms_backward_columns(&norm, c->out[1], c->f[3], STRATA_F32, c->x[0], c->stats, c->cols);
+    c->ops->rms_backward_columns(&norm, c->out[2], c->x[3], c->dt, c->x[0], c->stats, c->cols);
 }
 
-static void run_swiglu(const struct call *c)
+/* Two heads at the start of a longer row; what is past them stays. */
+static void run_rms_heads(const struct call *c)
 {
-    c->ops->swiglu_forward(c->out[0], c->x[0], 2, c->cols, c->dt);
-    c->ops->swiglu_backward(c->out[1], c->x[1], c->x[0], 2, c->cols, c->dt);
-    memcpy(c->out[2], c->x[0], (size_t)4 * c->cols * strata_dtype_bytes(c->dt));
-    c->ops->swiglu_backward(c->out[2], c->x[1], c->out[2], 2, c->cols, c->dt);
+    const struct st_rmsnorm norm = {.rows = ROWS,
+                                    .heads = c->cols < 2 ? 1 : 2,
+                                    .cols = (c->cols + 2) / 3,
+                                    .stride = c->cols,
+                                    .eps = 1e-5f,
+                                    .offset = 1.0f,
+                                    .dt = c->dt};
+
+    c->ops->rms_forward(&norm, c->out[0], c->out[1], c->x[0], c->x[1], ROWS);
+    c->ops->rms_backward_rows(&norm, c->out[2], c->x[3], c->dt, c->x[0], c->stats, c->x[1], c->x[2], ROWS);
+    c->ops->rms_backward_columns(&norm, (float *)c->out[1] + 2 * ROWS, c->x[3], c->dt, c->x[0], c->stats, norm.cols);
 }
 
-/* Positions 3, 1, 2, 3, 1 of the table; up to three heads of an even size. */
+static void run_gated(const struct call *c)
+{
+    const enum st_activation gate = activations[c->cols % 3];
+
+    c->ops->gated_forward(gate, c->out[0], c->x[0], 2, c->cols, c->dt);
+    c->ops->gated_backward(gate, c->out[1], c->x[1], c->x[0], 2, c->cols, c->dt);
+    memcpy(c->out[2], c->x[0], (size_t)4 * c->cols * strata_dtype_bytes(c->dt));
+    c->ops->gated_backward(gate, c->out[2], c->x[1], c->out[2], 2, c->cols, c->dt);
+}
+
+/* Rows 2 and on of positions 3, 1, 2, 3, 1 of the table, then of a document's; up to three heads of an even size, of which at
+ * first all is rotated, then as little as a pair. */
 static void run_rope(const struct call *c)
 {
+    static const int32_t positions[2 + ROWS] = {0, 1, 2, 3, 0, 1, 0};
     const uint32_t heads = c->cols < 6 ? 1 : 3, head_dim = c->cols / heads / 2 * 2;
+    struct st_rope rope = {.rows = 2 + ROWS,
+                           .stride = c->cols,
+                           .heads = heads,
+                           .head_dim = head_dim,
+                           .rotary_dim = head_dim,
+                           .seq = 3,
+                           .first = 1,
+                           .table = c->f[1],
+                           .dt = c->dt};
 
-    for (uint32_t i = 0; i < 2; i++) {
-        memcpy(c->out[i], c->x[0], (size_t)ROWS * c->cols * strata_dtype_bytes(c->dt));
-        c->ops->rope_rows(c->out[i], c->cols, 2, ROWS, 3, 1, heads, head_dim, c->f[1], i == 1, c->dt);
+    for (uint32_t i = 0; i < 3; i++) {
+        const size_t bytes = c->cols * strata_dtype_bytes(c->dt);
+
+        rope.inverse = i == 1;
+        rope.positions = i == 2 ? positions : NULL;
+        rope.rotary_dim = i == 2 ? head_dim / 4 * 2 : head_dim;
+        memcpy((char *)c->out[i] + 2 * bytes, c->x[0], ROWS * bytes);
+        c->ops->rope_rows(&rope, c->out[i], 2, ROWS);
     }
 }
 
@@ -124,8 +167,12 @@ static void run_columns(const struct call *c)
 
 static void run_positions(const struct call *c)
 {
-    memcpy(c->out[0], c->x[1], (size_t)ROWS * c->cols * strata_dtype_bytes(c->dt));
-    c->ops->add_position_rows(c->out[0], c->x[0], 1, ROWS, 3, c->cols, c->dt);
+    static const int32_t positions[1 + ROWS] = {4, 0, 1, 2, 0, 3};
+
+    for (uint32_t i = 0; i < 3; i += 2) {
+        memcpy(c->out[i], c->x[1], (size_t)ROWS * c->cols * strata_dtype_bytes(c->dt));
+        c->ops->add_position_rows(c->out[i], c->x[0], i == 2 ? positions : NULL, 1, ROWS, 3, c->cols, c->dt);
+    }
     c->ops->position_backward_rows(c->out[1], c->x[2], 1, 1, 2, 2, c->cols, c->dt);
 }
 
@@ -152,10 +199,12 @@ static void run_xent(const struct call *c)
 {
     float *stats = c->out[0];
 
-    c->ops->xent_stats(stats, c->f[0], c->tokens, ROWS, c->cols, 0);
-    c->ops->xent_stats(stats, c->f[1], c->tokens, ROWS, c->cols, c->cols);
+    const float softcap = c->cols % 2 == 0 ? 3.0f : 0.0f;
+
+    c->ops->xent_stats(stats, c->f[0], c->tokens, ROWS, c->cols, 0, softcap);
+    c->ops->xent_stats(stats, c->f[1], c->tokens, ROWS, c->cols, c->cols, softcap);
     *(double *)c->out[1] = c->ops->xent_loss(stats, c->tokens, ROWS);
-    c->ops->xent_grad(c->out[2], c->f[0], stats, c->tokens, ROWS, c->cols, 0, 0.125f, c->dt);
+    c->ops->xent_grad(c->out[2], c->f[0], stats, c->tokens, ROWS, c->cols, 0, 0.125f, softcap, c->dt);
 }
 
 static void run_math(const struct call *c)
@@ -163,6 +212,7 @@ static void run_math(const struct call *c)
     double *logs = c->out[1];
 
     c->ops->exp_f32(c->out[0], c->f[0], (size_t)ROWS * c->cols);
+    c->ops->tanh_f32(c->out[2], c->f[0], (size_t)ROWS * c->cols);
     logs[0] = c->ops->log_f64(1.0 + (double)c->f[0][0] * (double)c->f[0][0]);
 }
 
@@ -170,8 +220,8 @@ static const struct {
     const char *name;
     case_fn *run;
 } cases[] = {
-    {"gelu_forward", run_gelu_forward},
-    {"gelu_backward", run_gelu_backward},
+    {"activation_forward", run_activation_forward},
+    {"activation_backward", run_activation_backward},
     {"add", run_add},
     {"round_rows, widen_rows", run_round},
     {"dot_rows", run_dot},
@@ -180,7 +230,8 @@ static const struct {
     {"norm, frozen parameters", run_norm_frozen},
     {"rms", run_rms},
     {"rms, gradients", run_rms_gradients},
-    {"swiglu", run_swiglu},
+    {"rms, heads", run_rms_heads},
+    {"gated", run_gated},
     {"rope_rows", run_rope},
     {"attention_row", run_attention_row},
     {"columns", run_columns},
@@ -189,7 +240,7 @@ static const struct {
     {"attention_probs", run_probs},
     {"attention_grads", run_grads},
     {"xent", run_xent},
-    {"exp, log", run_math},
+    {"exp, tanh, log", run_math},
 };
 
 struct fixture {

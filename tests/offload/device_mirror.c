@@ -170,55 +170,57 @@ static strata_status mirror_layernorm_backward(struct st_device *dev, void *dx, 
                                                         at(m, x), at(m, stats), at(m, weight), at(m, residual), rows, cols, dt));
 }
 
-static strata_status mirror_rmsnorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
-                                            uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+static strata_status mirror_rmsnorm_forward(struct st_device *dev, const struct st_rmsnorm *norm, void *y, float *stats,
+                                            const void *x, const void *weight)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->rmsnorm_forward(m->inner, norm, at(m, y), at(m, stats), at(m, x), at(m, weight)));
+}
+
+static strata_status mirror_rmsnorm_backward(struct st_device *dev, const struct st_rmsnorm *norm, void *dx, float *dweight,
+                                             const void *dy, strata_dtype dy_dt, const void *x, const float *stats,
+                                             const void *weight, const void *residual)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->rmsnorm_backward(m->inner, norm, at(m, dx), at(m, dweight), at(m, dy), dy_dt, at(m, x),
+                                                      at(m, stats), at(m, weight), at(m, residual)));
+}
+
+static strata_status mirror_rope(struct st_device *dev, const struct st_rope *rope, void *x)
+{
+    struct mirror *m = enter(dev);
+    struct st_rope inner = *rope;
+
+    inner.table = at(m, rope->table);
+    inner.positions = at(m, rope->positions);
+    return leave(m, m->ops->tensors->rope(m->inner, &inner, at(m, x)));
+}
+
+static strata_status mirror_gated_forward(struct st_device *dev, enum st_activation activation, void *y, const void *gate_up,
+                                          uint32_t rows, uint32_t ffn, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->gated_forward(m->inner, activation, at(m, y), at(m, gate_up), rows, ffn, dt));
+}
+
+static strata_status mirror_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
+                                           const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
 
     return leave(
-        m, m->ops->tensors->rmsnorm_forward(m->inner, at(m, y), at(m, stats), at(m, x), at(m, weight), rows, cols, eps, dt));
+        m, m->ops->tensors->gated_backward(m->inner, activation, at(m, dgate_up), at(m, dy), at(m, gate_up), rows, ffn, dt));
 }
 
-static strata_status mirror_rmsnorm_backward(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
-                                             const void *x, const float *stats, const void *weight, const void *residual,
-                                             uint32_t rows, uint32_t cols, strata_dtype dt)
+static strata_status mirror_activation_forward(struct st_device *dev, enum st_activation activation, void *y, const void *x,
+                                               uint64_t elems, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->tensors->rmsnorm_backward(m->inner, at(m, dx), at(m, dweight), at(m, dy), dy_dt, at(m, x),
-                                                      at(m, stats), at(m, weight), at(m, residual), rows, cols, dt));
-}
-
-static strata_status mirror_rope(struct st_device *dev, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
-                                 uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt)
-{
-    struct mirror *m = enter(dev);
-
-    return leave(m,
-                 m->ops->tensors->rope(m->inner, at(m, x), stride, rows, seq, first, heads, head_dim, at(m, table), inverse, dt));
-}
-
-static strata_status mirror_swiglu_forward(struct st_device *dev, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
-                                           strata_dtype dt)
-{
-    struct mirror *m = enter(dev);
-
-    return leave(m, m->ops->tensors->swiglu_forward(m->inner, at(m, y), at(m, gate_up), rows, ffn, dt));
-}
-
-static strata_status mirror_swiglu_backward(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up,
-                                            uint32_t rows, uint32_t ffn, strata_dtype dt)
-{
-    struct mirror *m = enter(dev);
-
-    return leave(m, m->ops->tensors->swiglu_backward(m->inner, at(m, dgate_up), at(m, dy), at(m, gate_up), rows, ffn, dt));
-}
-
-static strata_status mirror_gelu_forward(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt)
-{
-    struct mirror *m = enter(dev);
-
-    return leave(m, m->ops->tensors->gelu_forward(m->inner, at(m, y), at(m, x), elems, dt));
+    return leave(m, m->ops->tensors->activation_forward(m->inner, activation, at(m, y), at(m, x), elems, dt));
 }
 
 static strata_status mirror_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
@@ -234,13 +236,21 @@ static uint64_t mirror_attention_workspace(const struct st_attention *attention,
     return st_device_find(DF_DEVICE)->tensors->attention_workspace(attention, workers);
 }
 
+static struct st_attention inner_attention(const struct mirror *m, const struct st_attention *attention)
+{
+    struct st_attention inner = *attention;
+
+    inner.positions = at(m, attention->positions);
+    return inner;
+}
+
 static strata_status mirror_attention_forward(struct st_device *dev, const struct st_attention *attention, void *out, float *lse,
                                               const void *qkv, void *workspace)
 {
     struct mirror *m = enter(dev);
+    const struct st_attention inner = inner_attention(m, attention);
 
-    return leave(m,
-                 m->ops->tensors->attention_forward(m->inner, attention, at(m, out), at(m, lse), at(m, qkv), at(m, workspace)));
+    return leave(m, m->ops->tensors->attention_forward(m->inner, &inner, at(m, out), at(m, lse), at(m, qkv), at(m, workspace)));
 }
 
 static strata_status mirror_attention_backward(struct st_device *dev, const struct st_attention *attention, void *dqkv,
@@ -248,8 +258,9 @@ static strata_status mirror_attention_backward(struct st_device *dev, const stru
                                                void *workspace)
 {
     struct mirror *m = enter(dev);
+    const struct st_attention inner = inner_attention(m, attention);
 
-    return leave(m, m->ops->tensors->attention_backward(m->inner, attention, at(m, dqkv), at(m, dout), at(m, out), at(m, lse),
+    return leave(m, m->ops->tensors->attention_backward(m->inner, &inner, at(m, dqkv), at(m, dout), at(m, out), at(m, lse),
                                                         at(m, qkv), at(m, workspace)));
 }
 
@@ -257,9 +268,10 @@ static strata_status mirror_attention_cached(struct st_device *dev, const struct
                                              void *values, const void *qkv, uint32_t first, uint32_t rows, void *workspace)
 {
     struct mirror *m = enter(dev);
+    const struct st_attention inner = inner_attention(m, attention);
 
-    return leave(m, m->ops->tensors->attention_cached(m->inner, attention, at(m, out), at(m, keys), at(m, values), at(m, qkv),
-                                                      first, rows, at(m, workspace)));
+    return leave(m, m->ops->tensors->attention_cached(m->inner, &inner, at(m, out), at(m, keys), at(m, values), at(m, qkv), first,
+                                                      rows, at(m, workspace)));
 }
 
 static strata_status mirror_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens,
@@ -271,20 +283,21 @@ static strata_status mirror_embed_gather(struct st_device *dev, void *out, const
                  m->ops->embed_gather(m->inner, at(m, out), at(m, table), at(m, tokens), rows, cols, row_first, row_count, dt));
 }
 
-static strata_status mirror_embed_add_position(struct st_device *dev, void *x, const void *pos, uint32_t rows, uint32_t seq,
-                                               uint32_t cols, strata_dtype dt)
+static strata_status mirror_embed_add_position(struct st_device *dev, void *x, const void *pos, const int32_t *positions,
+                                               uint32_t rows, uint32_t seq, uint32_t cols, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->tensors->embed_add_position(m->inner, at(m, x), at(m, pos), rows, seq, cols, dt));
+    return leave(m, m->ops->tensors->embed_add_position(m->inner, at(m, x), at(m, pos), at(m, positions), rows, seq, cols, dt));
 }
 
-static strata_status mirror_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, uint32_t rows,
-                                                    uint32_t seq, uint32_t cols, strata_dtype dt)
+static strata_status mirror_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, const int32_t *positions,
+                                                    uint32_t rows, uint32_t seq, uint32_t cols, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->tensors->embed_position_backward(m->inner, at(m, dpos), at(m, dx), rows, seq, cols, dt));
+    return leave(
+        m, m->ops->tensors->embed_position_backward(m->inner, at(m, dpos), at(m, dx), at(m, positions), rows, seq, cols, dt));
 }
 
 static strata_status mirror_embed_scatter(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens,
@@ -297,21 +310,22 @@ static strata_status mirror_embed_scatter(struct st_device *dev, float *dtable, 
 }
 
 static strata_status mirror_xent_stats(struct st_device *dev, float *stats, const float *logits, const int32_t *targets,
-                                       uint32_t rows, uint32_t cols, uint32_t first)
+                                       uint32_t rows, uint32_t cols, uint32_t first, float softcap)
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->tensors->xent_stats(m->inner, at(m, stats), at(m, logits), at(m, targets), rows, cols, first));
+    return leave(m,
+                 m->ops->tensors->xent_stats(m->inner, at(m, stats), at(m, logits), at(m, targets), rows, cols, first, softcap));
 }
 
 static strata_status mirror_xent_grad(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
                                       const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
-                                      strata_dtype dt)
+                                      float softcap, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
 
     return leave(m, m->ops->tensors->xent_grad(m->inner, at(m, dlogits), at(m, logits), at(m, stats), at(m, targets), rows, cols,
-                                               first, scale, dt));
+                                               first, scale, softcap, dt));
 }
 
 static strata_status mirror_xent_loss(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets,
@@ -353,9 +367,9 @@ static const struct st_tensor_ops mirror_tensors = {
     .rmsnorm_forward = mirror_rmsnorm_forward,
     .rmsnorm_backward = mirror_rmsnorm_backward,
     .rope = mirror_rope,
-    .swiglu_forward = mirror_swiglu_forward,
-    .swiglu_backward = mirror_swiglu_backward,
-    .gelu_forward = mirror_gelu_forward,
+    .gated_forward = mirror_gated_forward,
+    .gated_backward = mirror_gated_backward,
+    .activation_forward = mirror_activation_forward,
     .add = mirror_add,
     .attention_workspace = mirror_attention_workspace,
     .attention_forward = mirror_attention_forward,

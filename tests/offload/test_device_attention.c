@@ -61,10 +61,14 @@ static void check_shape(const struct st_attention *shape, strata_dtype dt, bool 
     df_close(&d);
 }
 
-/* batch, seq, heads, kv_heads, head_dim, qkv_stride, out_stride */
+#define SHAPE(b, s, h, kv, d, qkv, out)                                                                                          \
+    {                                                                                                                            \
+        .batch = b, .seq = s, .heads = h, .kv_heads = kv, .head_dim = d, .qkv_stride = qkv, .out_stride = out, .dt = STRATA_F32  \
+    }
+
 static const struct st_attention shapes[] = {
-    {1, 1, 1, 1, 1, 3, 1, STRATA_F32},    {2, 7, 3, 3, 5, 45, 15, STRATA_F32},   {1, 64, 2, 2, 16, 96, 32, STRATA_F32},
-    {1, 67, 4, 2, 8, 67, 33, STRATA_F32}, {2, 131, 4, 1, 8, 48, 32, STRATA_F32}, {1, 200, 2, 2, 32, 192, 64, STRATA_F32},
+    SHAPE(1, 1, 1, 1, 1, 3, 1),    SHAPE(2, 7, 3, 3, 5, 45, 15),   SHAPE(1, 64, 2, 2, 16, 96, 32),
+    SHAPE(1, 67, 4, 2, 8, 67, 33), SHAPE(2, 131, 4, 1, 8, 48, 32), SHAPE(1, 200, 2, 2, 32, 192, 64),
 };
 
 static void attention_matches(void **state)
@@ -104,7 +108,7 @@ static void workspace_is_small(void **state)
 #endif
 #define LONG_BYTES (64u << 20)
 
-static const struct st_attention nano_llama = {1, LONG, 4, 2, 32, 256, 128, STRATA_F32};
+static const struct st_attention nano_llama = SHAPE(1, LONG, 4, 2, 32, 256, 128);
 
 static void assert_near(const char *what, const void *got, uint64_t at, strata_dtype dt, const double *want, uint32_t elems,
                         double size)
@@ -264,13 +268,14 @@ static void cached_equals_forward(void **state)
 {
     (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
-        struct st_attention at = {1, 131, 4, 2, 24, 192, 96, dt};
+        struct st_attention at = SHAPE(1, 131, 4, 2, 24, 192, 96);
         const uint64_t out_elems = (uint64_t)at.seq * at.out_stride;
         struct df_device d;
         struct cached c;
         void *qkv, *out, *workspace;
         double *want;
 
+        at.dt = dt;
         df_open(&d, &(struct df_opts){0});
         qkv = df_random(&d, (uint64_t)at.seq * at.qkv_stride, dt, 1, 1.5, 0);
         out = df_alloc(&d, out_elems, dt);

@@ -112,12 +112,12 @@ static void run_block(struct df_device *d, struct tensors *t, const struct st_at
                                  .c_dtype = STRATA_F32};
 
     df_ok(d->ops->embed_gather(d->dev, t->x, t->weight, t->tokens, ROWS, COLS, 3, VOCAB - 3, dt));
-    df_ok(d->tensors->embed_add_position(d->dev, t->x, t->w, ROWS, SEQ, COLS, dt));
+    df_ok(d->tensors->embed_add_position(d->dev, t->x, t->w, NULL, ROWS, SEQ, COLS, dt));
     df_ok(d->tensors->layernorm_forward(d->dev, t->y, t->stats, t->x, t->w, t->b, ROWS, COLS, 1e-5f, dt));
     df_ok(d->tensors->matmul(d->dev, &fwd, t->qkv, t->y, t->w, t->b));
     df_ok(d->tensors->attention_forward(d->dev, at, t->z, t->lse, t->qkv, t->workspace));
     df_ok(d->tensors->attention_backward(d->dev, at, t->dqkv, t->dx, t->z, t->lse, t->qkv, t->workspace));
-    df_ok(d->tensors->gelu_forward(d->dev, t->wide, t->qkv, ROWS * QKV, dt));
+    df_ok(d->tensors->activation_forward(d->dev, ST_GELU_TANH, t->wide, t->qkv, ROWS * QKV, dt));
     df_ok(d->tensors->matmul(d->dev, &gelu, t->expanded, t->y, t->w, t->b));
     df_ok(d->tensors->matmul(d->dev, &gelu_dx, t->dexpanded, t->dx, t->w, NULL));
     df_ok(d->tensors->matmul(d->dev, &dw, t->f0, t->y, t->dqkv, NULL));
@@ -131,15 +131,26 @@ static void run_block(struct df_device *d, struct tensors *t, const struct st_at
 static void run_llama(struct df_device *d, struct tensors *t, const struct st_attention *at)
 {
     const strata_dtype dt = at->dt;
+    const struct st_rmsnorm norm = {.rows = ROWS, .heads = 1, .cols = COLS, .stride = COLS, .eps = 1e-5f, .dt = dt};
+    struct st_rope rope = {.rows = ROWS,
+                           .stride = QKV,
+                           .heads = 2 * HEADS,
+                           .head_dim = HEAD_DIM,
+                           .rotary_dim = HEAD_DIM,
+                           .seq = SEQ,
+                           .first = 1,
+                           .table = t->angles,
+                           .dt = dt};
 
-    df_ok(d->tensors->rmsnorm_forward(d->dev, t->y, t->stats, t->x, t->w, ROWS, COLS, 1e-5f, dt));
-    df_ok(d->tensors->rope(d->dev, t->qkv, QKV, ROWS, SEQ, 1, 2 * HEADS, HEAD_DIM, t->angles, false, dt));
-    df_ok(d->tensors->rope(d->dev, t->dqkv, QKV, ROWS, SEQ, 1, 2 * HEADS, HEAD_DIM, t->angles, true, dt));
-    df_ok(d->tensors->swiglu_forward(d->dev, t->z, t->qkv, ROWS / 2, COLS, dt));
-    df_ok(d->tensors->swiglu_backward(d->dev, t->wide, t->z, t->qkv, ROWS, FFN, dt));
+    df_ok(d->tensors->rmsnorm_forward(d->dev, &norm, t->y, t->stats, t->x, t->w));
+    df_ok(d->tensors->rope(d->dev, &rope, t->qkv));
+    rope.inverse = true;
+    df_ok(d->tensors->rope(d->dev, &rope, t->dqkv));
+    df_ok(d->tensors->gated_forward(d->dev, ST_SILU, t->z, t->qkv, ROWS / 2, COLS, dt));
+    df_ok(d->tensors->gated_backward(d->dev, ST_SILU, t->wide, t->z, t->qkv, ROWS, FFN, dt));
     df_ok(d->tensors->attention_cached(d->dev, at, t->z, t->keys, t->values, t->qkv, 0, SEQ - 1, t->workspace));
     df_ok(d->tensors->attention_cached(d->dev, at, t->z, t->keys, t->values, t->qkv, SEQ - 1, 1, t->workspace));
-    df_ok(d->tensors->rmsnorm_backward(d->dev, t->dx, t->f0, t->y, dt, t->x, t->stats, t->w, t->dx, ROWS, COLS, dt));
+    df_ok(d->tensors->rmsnorm_backward(d->dev, &norm, t->dx, t->f0, t->y, dt, t->x, t->stats, t->w, t->dx));
 }
 
 static void run_ends(struct df_device *d, struct tensors *t, strata_dtype dt)
@@ -165,11 +176,11 @@ static void run_ends(struct df_device *d, struct tensors *t, strata_dtype dt)
     const struct st_moments moments = {.moment1 = t->moment1, .moment2 = t->moment2};
 
     df_ok(d->tensors->matmul(d->dev, &head, t->logits, t->z, t->weight, NULL));
-    df_ok(d->tensors->xent_stats(d->dev, t->xent, t->logits, t->tokens, ROWS, VOCAB, 0));
+    df_ok(d->tensors->xent_stats(d->dev, t->xent, t->logits, t->tokens, ROWS, VOCAB, 0, 0.0f));
     df_ok(d->tensors->xent_loss(d->dev, &t->scalars[1], t->xent, t->tokens, ROWS));
-    df_ok(d->tensors->xent_grad(d->dev, t->wide, t->logits, t->xent, t->tokens, ROWS, QKV, 0, 0.01f, dt));
+    df_ok(d->tensors->xent_grad(d->dev, t->wide, t->logits, t->xent, t->tokens, ROWS, QKV, 0, 0.01f, 0.0f, dt));
     df_ok(d->ops->embed_scatter(d->dev, t->dtable, t->dx, t->tokens, ROWS, COLS, 0, VOCAB, dt));
-    df_ok(d->tensors->embed_position_backward(d->dev, t->dtable, t->dx, ROWS, SEQ, COLS, dt));
+    df_ok(d->tensors->embed_position_backward(d->dev, t->dtable, t->dx, NULL, ROWS, SEQ, COLS, dt));
     df_ok(d->ops->grad_finish(d->dev, t->grad, dt, t->acc, QKV * COLS * 4, t->sums, &t->scalars[0], &t->counts[0]));
     df_ok(d->ops->update(d->dev, t->weight, dt == STRATA_BF16 ? t->low_half : NULL, dt == STRATA_F16 ? t->master : NULL, &moments,
                          t->grad, dt, QKV * COLS * 4, &coef, &t->counts[1]));

@@ -63,14 +63,15 @@ static void check_norm_shape(struct df_device *d, strata_dtype dt, strata_dtype 
                      .x = df_doubles(x, elems, dt),
                      .w = df_doubles(w, cols, dt),
                      .dy = df_doubles(dy, elems, dy_dt)};
+    const struct st_rmsnorm norm = {.rows = rows, .heads = 1, .cols = cols, .stride = cols, .eps = EPS, .dt = dt};
     double *want = df_doubles(res, elems, dt), *want_w = df_doubles(dw, cols, STRATA_F32),
            *want_y = malloc(elems * sizeof(double));
     double *want_stats = malloc(rows * sizeof(double));
 
-    df_ok(d->tensors->rmsnorm_forward(d->dev, y, stats, x, w, rows, cols, EPS, dt));
+    df_ok(d->tensors->rmsnorm_forward(d->dev, &norm, y, stats, x, w));
     memcpy(dx, res, elems * strata_dtype_bytes(dt)); /* the residual may be dx itself */
-    df_ok(d->tensors->rmsnorm_backward(d->dev, dx, dw, dy, dy_dt, x, stats, w, residual ? dx : NULL, rows, cols, dt));
-    df_ok(d->tensors->rmsnorm_backward(d->dev, frozen, NULL, dy, dy_dt, x, stats, w, residual ? res : NULL, rows, cols, dt));
+    df_ok(d->tensors->rmsnorm_backward(d->dev, &norm, dx, dw, dy, dy_dt, x, stats, w, residual ? dx : NULL));
+    df_ok(d->tensors->rmsnorm_backward(d->dev, &norm, frozen, NULL, dy, dy_dt, x, stats, w, residual ? res : NULL));
     for (uint64_t i = 0; i < elems; i++) {
         want_stats[i / cols] = norm_rstd(&n, i / cols);
         want_y[i] = n.x[i] * want_stats[i / cols] * n.w[i % cols];
@@ -166,14 +167,23 @@ static void check_rope_shape(struct df_device *d, strata_dtype dt, const struct 
 {
     const uint64_t elems = (uint64_t)p->rows * p->stride;
     void *x = df_random(d, elems, dt, 1, 2, 0), *dy = df_random(d, elems, dt, 2, 1, 0);
-    const float *table = rope_table(d, p);
+    struct st_rope rope = {.rows = p->rows,
+                           .stride = p->stride,
+                           .heads = p->heads,
+                           .head_dim = p->head_dim,
+                           .rotary_dim = p->head_dim,
+                           .seq = p->seq,
+                           .first = p->first,
+                           .table = rope_table(d, p),
+                           .dt = dt};
     double *wide = df_doubles(x, elems, dt), *wide_dy = df_doubles(dy, elems, dt), *want = malloc(elems * sizeof(double));
 
-    df_ok(d->tensors->rope(d->dev, x, p->stride, p->rows, p->seq, p->first, p->heads, p->head_dim, table, false, dt));
+    df_ok(d->tensors->rope(d->dev, &rope, x));
     for (uint64_t i = 0; i < elems; i++)
         want[i] = rotated(p, wide, i / p->stride, (uint32_t)(i % p->stride));
     df_assert_close("rope", x, dt, want, elems, df_tolerance(dt) / 2);
-    df_ok(d->tensors->rope(d->dev, dy, p->stride, p->rows, p->seq, p->first, p->heads, p->head_dim, table, true, dt));
+    rope.inverse = true;
+    df_ok(d->tensors->rope(d->dev, &rope, dy));
     for (uint64_t i = 0; i < elems; i++)
         want[i] = df_slope(rope_loss, &(struct rope_row){p, wide, wide_dy, i / p->stride}, &wide[i]);
     df_assert_close("rope gradient", dy, dt, want, elems, df_tolerance(dt) / 2);
@@ -216,7 +226,7 @@ static void check_swiglu_shape(struct df_device *d, strata_dtype dt, uint32_t ro
 
     for (uint64_t i = 0; i < elems; i++)
         want[i] = swiglu(x[i / ffn * 2 * ffn + i % ffn], x[i / ffn * 2 * ffn + ffn + i % ffn]);
-    df_ok(d->tensors->swiglu_forward(d->dev, y, gate_up, rows, ffn, dt));
+    df_ok(d->tensors->gated_forward(d->dev, ST_SILU, y, gate_up, rows, ffn, dt));
     df_assert_close("swiglu", y, dt, want, elems, df_tolerance(dt) / 3);
     for (uint64_t i = 0; i < elems; i++) {
         const uint64_t gate = i / ffn * 2 * ffn + i % ffn, up = gate + ffn;
@@ -224,9 +234,9 @@ static void check_swiglu_shape(struct df_device *d, strata_dtype dt, uint32_t ro
         want[gate] = wide_dy[i] * (swiglu(x[gate] + DF_STEP, x[up]) - swiglu(x[gate] - DF_STEP, x[up])) / (2 * DF_STEP);
         want[up] = wide_dy[i] * swiglu(x[gate], 1);
     }
-    df_ok(d->tensors->swiglu_backward(d->dev, apart, dy, gate_up, rows, ffn, dt));
+    df_ok(d->tensors->gated_backward(d->dev, ST_SILU, apart, dy, gate_up, rows, ffn, dt));
     df_assert_close("swiglu gradient", apart, dt, want, 2 * elems, df_tolerance(dt) / 3);
-    df_ok(d->tensors->swiglu_backward(d->dev, gate_up, dy, gate_up, rows, ffn, dt)); /* in place */
+    df_ok(d->tensors->gated_backward(d->dev, ST_SILU, gate_up, dy, gate_up, rows, ffn, dt)); /* in place */
     assert_memory_equal(gate_up, apart, 2 * elems * strata_dtype_bytes(dt));
     free(x), free(wide_dy), free(want);
 }

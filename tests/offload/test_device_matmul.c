@@ -134,7 +134,7 @@ static void check_gelu(struct df_device *d, const struct st_matmul *shape)
     mm.aux = again;
     run(d, &mm, &o, pass);
     assert_memory_equal(again, aux, elems * strata_dtype_bytes(dt));
-    df_ok(d->tensors->gelu_forward(d->dev, pass, aux, elems, dt));
+    df_ok(d->tensors->activation_forward(d->dev, ST_GELU_TANH, pass, aux, elems, dt));
     assert_same_on_cpu(o.c, pass, elems, dt);
     for (uint64_t i = 0; i < elems; i++)
         o.product[i] = gelu(o.product[i]);
@@ -157,7 +157,7 @@ static void check_gelu_backward(struct df_device *d, const struct st_matmul *sha
     kept = df_random(d, elems, dt, 5, 4, 0);
     pass = df_alloc(d, elems, dt);
     run(d, &mm, &o, pass);
-    st_ops_scalar.gelu_backward(pass, pass, aux, elems, dt);
+    st_ops_scalar.activation_backward(ST_GELU_TANH, pass, pass, aux, elems, dt);
     mm.epilogue = ST_EPILOGUE_GELU_BACKWARD;
     mm.aux = aux;
     run(d, &mm, &o, o.c);

@@ -137,7 +137,7 @@ static void check_pointwise(struct df_device *d, strata_dtype dt)
 
     for (uint64_t i = 0; i < elems; i++)
         want[i] = gelu(want_x[i]);
-    df_ok(d->tensors->gelu_forward(d->dev, y, x, elems, dt));
+    df_ok(d->tensors->activation_forward(d->dev, ST_GELU_TANH, y, x, elems, dt));
     df_assert_close("gelu", y, dt, want, elems, df_tolerance(dt) / 3);
     for (uint64_t i = 0; i < elems; i++)
         want[i] = want_x[i] + want_dy[i];
@@ -199,8 +199,8 @@ static void check_embedding(struct df_device *d, strata_dtype dt)
         df_ok(d->ops->embed_gather(d->dev, x, slice, tokens, ROWS, COLS, first, count, dt));
         df_ok(d->ops->embed_scatter(d->dev, dtable + first * COLS, dx, tokens, ROWS, COLS, first, count, dt));
     }
-    df_ok(d->tensors->embed_add_position(d->dev, x, pos, ROWS, SEQ, COLS, dt));
-    df_ok(d->tensors->embed_position_backward(d->dev, dpos, dx, ROWS, SEQ, COLS, dt));
+    df_ok(d->tensors->embed_add_position(d->dev, x, pos, NULL, ROWS, SEQ, COLS, dt));
+    df_ok(d->tensors->embed_position_backward(d->dev, dpos, dx, NULL, ROWS, SEQ, COLS, dt));
     df_assert_close("embedding", x, dt, want, ROWS * COLS, df_tolerance(dt) / 3);
     df_assert_close("dtable", dtable, STRATA_F32, want_table, VOCAB * COLS, df_tolerance(STRATA_F32));
     df_assert_close("dpos", dpos, STRATA_F32, want_pos, SEQ * COLS, df_tolerance(STRATA_F32));

@@ -89,10 +89,10 @@ static double *run_slices(const struct problem *p, uint32_t slice_cols, strata_d
 
             fill_slice(p, slice, first, cols);
             if (pass == 0) {
-                df_ok(d.tensors->xent_stats(d.dev, stats, slice, targets, p->rows, cols, first));
+                df_ok(d.tensors->xent_stats(d.dev, stats, slice, targets, p->rows, cols, first, 0.0f));
                 continue;
             }
-            df_ok(d.tensors->xent_grad(d.dev, dlogits, slice, stats, targets, p->rows, cols, first, scale, dt));
+            df_ok(d.tensors->xent_grad(d.dev, dlogits, slice, stats, targets, p->rows, cols, first, scale, 0.0f, dt));
             for (uint64_t i = 0; i < (uint64_t)p->rows * cols; i++)
                 out[i / cols * p->vocab + first + i % cols] = df_at(dlogits, i, dt);
         }

@@ -50,9 +50,9 @@ static const struct row table[] = {
     {SHAPE(RMSNORM_BACKWARD, BF16, C_BF16, .rows = 100, .cols = 64, .more.values = 1),
      12800 + 2 * 256 + 12800 + 12800 + 400 + 128 + 12800, 0},
     {SHAPE(ROPE, BF16, .rows = 100, .cols = 64, .depth = 16, .positions = 50), 2 * 12800 + 50 * 8 * 2 * 4, 0},
-    {SHAPE(SWIGLU_FORWARD, BF16, .rows = 100, .cols = 64), 12800 + 25600, 0},
-    {SHAPE(SWIGLU_BACKWARD, BF16, .rows = 100, .cols = 64), 25600 + 12800 + 25600, 0},
-    {SHAPE(GELU_FORWARD, BF16, .rows = 1, .cols = 6400), 12800 + 12800, 0},
+    {SHAPE(GATED_FORWARD, BF16, .rows = 100, .cols = 64), 12800 + 25600, 0},
+    {SHAPE(GATED_BACKWARD, BF16, .rows = 100, .cols = 64), 25600 + 12800 + 25600, 0},
+    {SHAPE(ACTIVATION_FORWARD, BF16, .rows = 1, .cols = 6400), 12800 + 12800, 0},
     {SHAPE(ADD, FP32, .rows = 1, .cols = 6400), 3 * 25600, 0},
     /* 2 sequences of 50 rows, 4 heads of 16 columns, 2 of keys and values: 2 * 50 * 51 / 2 pairs, each 16 columns in 4 heads */
     {SHAPE(ATTENTION_FORWARD, BF16, .rows = 100, .cols = 64, .depth = 25.5, .heads = 4, .kv_cols = 32),

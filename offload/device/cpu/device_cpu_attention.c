@@ -125,6 +125,9 @@ static strata_status prepare(struct attention_job *job, void *workspace, uint32_
     const struct st_attention *at = job->at;
     int *id = workspace;
 
+    if (at->window != 0 || at->scale != 0.0f || at->softcap != 0.0f || at->positions != NULL)
+        return st_error(STRATA_E_NOSYS,
+                        "the cpu device cannot do attention with a window, a scale, soft-capping or documents yet");
     job->op_dt = st_cpu_widens(job->cpu, at->dt) ? STRATA_F32 : at->dt;
     job->layout = layout_of(at);
     job->id = id;

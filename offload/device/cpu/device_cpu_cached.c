@@ -2,6 +2,7 @@
  *
  * One item is one query head of one row, computed by vector dot products.  Its bits depend only on the row's position, not on
  * which rows share the call. */
+#include "core/base/error.h"
 #include "offload/device/cpu/device_cpu_internal.h"
 #include <string.h>
 
@@ -50,6 +51,8 @@ strata_status st_cpu_attention_cached(struct st_device *dev, const struct st_att
     struct cpu_device *cpu = cpu_of(dev);
     struct cached_job job = {cpu->ops, at, out, keys, values, qkv, workspace, 0, first, rows};
 
+    if (at->window != 0 || at->scale != 0.0f || at->softcap != 0.0f)
+        return st_error(STRATA_E_NOSYS, "the cpu device cannot do attention with a window, a scale or soft-capping yet");
     job.scores_bytes = (4 * ((uint64_t)first + rows) + 63) / 64 * 64; /* inside a worker's part of attention_workspace() */
     st_workers_run(cpu->workers, append_item, &job, rows);
     st_workers_run(cpu->workers, attend_item, &job, (uint64_t)rows * at->heads);

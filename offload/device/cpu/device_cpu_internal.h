@@ -92,17 +92,16 @@ strata_status st_cpu_attention_cached(struct st_device *dev, const struct st_att
                                       const void *qkv, uint32_t first, uint32_t rows, void *workspace);
 
 /* device_cpu_llama.c */
-strata_status st_cpu_rmsnorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
-                                     uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
-strata_status st_cpu_rmsnorm_backward(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
-                                      const void *x, const float *stats, const void *weight, const void *residual, uint32_t rows,
-                                      uint32_t cols, strata_dtype dt);
-strata_status st_cpu_rope(struct st_device *dev, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
-                          uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt);
-strata_status st_cpu_swiglu_forward(struct st_device *dev, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
-                                    strata_dtype dt);
-strata_status st_cpu_swiglu_backward(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up, uint32_t rows,
-                                     uint32_t ffn, strata_dtype dt);
+strata_status st_cpu_rmsnorm_forward(struct st_device *dev, const struct st_rmsnorm *norm, void *y, float *stats, const void *x,
+                                     const void *weight);
+strata_status st_cpu_rmsnorm_backward(struct st_device *dev, const struct st_rmsnorm *norm, void *dx, float *dweight,
+                                      const void *dy, strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                      const void *residual);
+strata_status st_cpu_rope(struct st_device *dev, const struct st_rope *rope, void *x);
+strata_status st_cpu_gated_forward(struct st_device *dev, enum st_activation activation, void *y, const void *gate_up,
+                                   uint32_t rows, uint32_t ffn, strata_dtype dt);
+strata_status st_cpu_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
+                                    const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
 
 /* device_cpu_ops.c */
 strata_status st_cpu_bias_backward(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
@@ -112,22 +111,23 @@ strata_status st_cpu_layernorm_forward(struct st_device *dev, void *y, float *st
 strata_status st_cpu_layernorm_backward(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
                                         strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
                                         const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
-strata_status st_cpu_gelu_forward(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt);
-strata_status st_cpu_gelu_backward(struct st_device *dev, void *dx, const void *dy, const void *x, uint64_t elems,
-                                   strata_dtype dt);
+strata_status st_cpu_activation_forward(struct st_device *dev, enum st_activation activation, void *y, const void *x,
+                                        uint64_t elems, strata_dtype dt);
+strata_status st_cpu_activation_backward(struct st_device *dev, enum st_activation activation, void *dx, const void *dy,
+                                         const void *x, uint64_t elems, strata_dtype dt);
 strata_status st_cpu_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
 strata_status st_cpu_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,
                                   uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt);
-strata_status st_cpu_embed_add_position(struct st_device *dev, void *x, const void *pos, uint32_t rows, uint32_t seq,
-                                        uint32_t cols, strata_dtype dt);
-strata_status st_cpu_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, uint32_t rows, uint32_t seq,
-                                             uint32_t cols, strata_dtype dt);
+strata_status st_cpu_embed_add_position(struct st_device *dev, void *x, const void *pos, const int32_t *positions, uint32_t rows,
+                                        uint32_t seq, uint32_t cols, strata_dtype dt);
+strata_status st_cpu_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, const int32_t *positions,
+                                             uint32_t rows, uint32_t seq, uint32_t cols, strata_dtype dt);
 strata_status st_cpu_embed_scatter(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens, uint32_t rows,
                                    uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt);
 strata_status st_cpu_xent_stats(struct st_device *dev, float *stats, const float *logits, const int32_t *targets, uint32_t rows,
-                                uint32_t cols, uint32_t first);
+                                uint32_t cols, uint32_t first, float softcap);
 strata_status st_cpu_xent_grad(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
-                               const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
+                               const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale, float softcap,
                                strata_dtype dt);
 strata_status st_cpu_xent_loss(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets,
                                uint32_t rows);

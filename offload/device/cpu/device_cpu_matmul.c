@@ -158,8 +158,8 @@ strata_status st_cpu_matmul(struct st_device *dev, const struct st_matmul *mm, v
     assert(!backward || !mm->bias);
     st = multiply(cpu_of(dev), mm, to_aux ? mm->aux : c, a, b, bias);
     if (st == STRATA_OK && mm->epilogue == ST_EPILOGUE_GELU)
-        st = st_cpu_gelu_forward(dev, c, mm->aux, elems, mm->c_dtype);
+        st = st_cpu_activation_forward(dev, mm->activation, c, mm->aux, elems, mm->c_dtype);
     else if (st == STRATA_OK && backward)
-        st = st_cpu_gelu_backward(dev, c, c, mm->aux, elems, mm->c_dtype);
+        st = st_cpu_activation_backward(dev, mm->activation, c, c, mm->aux, elems, mm->c_dtype);
     return st;
 }

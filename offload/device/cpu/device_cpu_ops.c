@@ -5,14 +5,15 @@
 /* One job type for all ops: the item function says what is done, and these fields hold its operands. */
 struct op_job {
     const struct st_ops *ops;
+    enum st_activation activation;
     void *y;
     float *f0, *f1; /* fp32 outputs: statistics or parameter gradients */
     const void *x, *a, *b, *c;
     const float *stats;
-    const int32_t *tokens;
+    const int32_t *tokens; /* or positions */
     uint32_t rows, cols, seq, batch, row_first, row_count;
-    uint64_t elems, step; /* the extent, and how much of it one item processes */
-    float number;         /* eps or scale */
+    uint64_t elems, step;  /* the extent, and how much of it one item processes */
+    float number, softcap; /* eps or scale */
     strata_dtype dt, dy_dt;
 };
 
@@ -34,38 +35,40 @@ static strata_status run(struct st_device *dev, struct op_job *job, st_work_fn *
 
 /* --- pointwise --- */
 
-static void gelu_forward_item(void *ctx, uint64_t index, uint32_t worker)
+static void activation_forward_item(void *ctx, uint64_t index, uint32_t worker)
 {
     const struct op_job *job = ctx;
     const struct st_run r = st_run_at(index, job->step, job->elems);
 
     (void)worker;
-    job->ops->gelu_forward(st_elem_mut(job->y, r.first, job->dt), st_elem(job->x, r.first, job->dt), r.count, job->dt);
+    job->ops->activation_forward(job->activation, st_elem_mut(job->y, r.first, job->dt), st_elem(job->x, r.first, job->dt),
+                                 r.count, job->dt);
 }
 
-strata_status st_cpu_gelu_forward(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt)
+strata_status st_cpu_activation_forward(struct st_device *dev, enum st_activation activation, void *y, const void *x,
+                                        uint64_t elems, strata_dtype dt)
 {
-    struct op_job job = {.y = y, .x = x, .dt = dt};
+    struct op_job job = {.activation = activation, .y = y, .x = x, .dt = dt};
 
-    return run(dev, &job, gelu_forward_item, elems, ST_ITEM_ELEMS);
+    return run(dev, &job, activation_forward_item, elems, ST_ITEM_ELEMS);
 }
 
-static void gelu_backward_item(void *ctx, uint64_t index, uint32_t worker)
+static void activation_backward_item(void *ctx, uint64_t index, uint32_t worker)
 {
     const struct op_job *job = ctx;
     const struct st_run r = st_run_at(index, job->step, job->elems);
 
     (void)worker;
-    job->ops->gelu_backward(st_elem_mut(job->y, r.first, job->dt), st_elem(job->a, r.first, job->dt),
-                            st_elem(job->x, r.first, job->dt), r.count, job->dt);
+    job->ops->activation_backward(job->activation, st_elem_mut(job->y, r.first, job->dt), st_elem(job->a, r.first, job->dt),
+                                  st_elem(job->x, r.first, job->dt), r.count, job->dt);
 }
 
-strata_status st_cpu_gelu_backward(struct st_device *dev, void *dx, const void *dy, const void *x, uint64_t elems,
-                                   strata_dtype dt)
+strata_status st_cpu_activation_backward(struct st_device *dev, enum st_activation activation, void *dx, const void *dy,
+                                         const void *x, uint64_t elems, strata_dtype dt)
 {
-    struct op_job job = {.y = dx, .a = dy, .x = x, .dt = dt};
+    struct op_job job = {.activation = activation, .y = dx, .a = dy, .x = x, .dt = dt};
 
-    return run(dev, &job, gelu_backward_item, elems, ST_ITEM_ELEMS);
+    return run(dev, &job, activation_backward_item, elems, ST_ITEM_ELEMS);
 }
 
 static void add_item(void *ctx, uint64_t index, uint32_t worker)
@@ -202,14 +205,14 @@ static void add_position_item(void *ctx, uint64_t index, uint32_t worker)
     const struct st_run r = st_run_at(index, job->step, job->elems);
 
     (void)worker;
-    job->ops->add_position_rows(st_elem_mut(job->y, r.first * job->cols, job->dt), job->x, (uint32_t)r.first, (uint32_t)r.count,
-                                job->seq, job->cols, job->dt);
+    job->ops->add_position_rows(st_elem_mut(job->y, r.first * job->cols, job->dt), job->x, job->tokens, (uint32_t)r.first,
+                                (uint32_t)r.count, job->seq, job->cols, job->dt);
 }
 
-strata_status st_cpu_embed_add_position(struct st_device *dev, void *x, const void *pos, uint32_t rows, uint32_t seq,
-                                        uint32_t cols, strata_dtype dt)
+strata_status st_cpu_embed_add_position(struct st_device *dev, void *x, const void *pos, const int32_t *positions, uint32_t rows,
+                                        uint32_t seq, uint32_t cols, strata_dtype dt)
 {
-    struct op_job job = {.y = x, .x = pos, .seq = seq, .cols = cols, .dt = dt};
+    struct op_job job = {.y = x, .x = pos, .tokens = positions, .seq = seq, .cols = cols, .dt = dt};
 
     return run(dev, &job, add_position_item, rows, st_rows_per_item(cols));
 }
@@ -222,15 +225,6 @@ static void position_backward_item(void *ctx, uint64_t index, uint32_t worker)
     (void)worker;
     job->ops->position_backward_rows(job->f0, job->x, (uint32_t)r.first, (uint32_t)r.count, job->batch, job->seq, job->cols,
                                      job->dt);
-}
-
-strata_status st_cpu_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, uint32_t rows, uint32_t seq,
-                                             uint32_t cols, strata_dtype dt)
-{
-    struct op_job job = {.f0 = dpos, .x = dx, .seq = seq, .batch = rows / seq, .cols = cols, .dt = dt};
-    const uint64_t step = st_rows_per_item(cols) / (job.batch > 0 ? job.batch : 1);
-
-    return run(dev, &job, position_backward_item, seq, step > 0 ? step : 1);
 }
 
 static void scatter_item(void *ctx, uint64_t index, uint32_t worker)
@@ -258,6 +252,18 @@ strata_status st_cpu_embed_scatter(struct st_device *dev, float *dtable, const v
     return run(dev, &job, scatter_item, cols, 2 * ST_ITEM_COLUMNS);
 }
 
+/* Rows are added in order either way: the same bits where positions are r % seq. */
+strata_status st_cpu_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, const int32_t *positions,
+                                             uint32_t rows, uint32_t seq, uint32_t cols, strata_dtype dt)
+{
+    struct op_job job = {.f0 = dpos, .x = dx, .seq = seq, .batch = rows / seq, .cols = cols, .dt = dt};
+    const uint64_t step = st_rows_per_item(cols) / (job.batch > 0 ? job.batch : 1);
+
+    if (positions != NULL)
+        return st_cpu_embed_scatter(dev, dpos, dx, positions, rows, cols, 0, seq, dt);
+    return run(dev, &job, position_backward_item, seq, step > 0 ? step : 1);
+}
+
 /* --- cross-entropy --- */
 
 static void xent_stats_item(void *ctx, uint64_t index, uint32_t worker)
@@ -267,13 +273,13 @@ static void xent_stats_item(void *ctx, uint64_t index, uint32_t worker)
 
     (void)worker;
     job->ops->xent_stats(job->f0 + 3 * r.first, (const float *)job->x + r.first * job->cols, job->tokens + r.first,
-                         (uint32_t)r.count, job->cols, job->row_first);
+                         (uint32_t)r.count, job->cols, job->row_first, job->softcap);
 }
 
 strata_status st_cpu_xent_stats(struct st_device *dev, float *stats, const float *logits, const int32_t *targets, uint32_t rows,
-                                uint32_t cols, uint32_t first)
+                                uint32_t cols, uint32_t first, float softcap)
 {
-    struct op_job job = {.f0 = stats, .x = logits, .tokens = targets, .cols = cols, .row_first = first};
+    struct op_job job = {.f0 = stats, .x = logits, .tokens = targets, .cols = cols, .row_first = first, .softcap = softcap};
 
     return run(dev, &job, xent_stats_item, rows, st_rows_per_item(cols));
 }
@@ -286,11 +292,12 @@ static void xent_grad_item(void *ctx, uint64_t index, uint32_t worker)
 
     (void)worker;
     job->ops->xent_grad(st_elem_mut(job->y, i, job->dt), (const float *)job->x + i, job->stats + 3 * r.first,
-                        job->tokens + r.first, (uint32_t)r.count, job->cols, job->row_first, job->number, job->dt);
+                        job->tokens + r.first, (uint32_t)r.count, job->cols, job->row_first, job->number, job->softcap, job->dt);
 }
 
 strata_status st_cpu_xent_grad(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
-                               const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale, strata_dtype dt)
+                               const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale, float softcap,
+                               strata_dtype dt)
 {
     struct op_job job = {.y = dlogits,
                          .x = logits,
@@ -299,6 +306,7 @@ strata_status st_cpu_xent_grad(struct st_device *dev, void *dlogits, const float
                          .cols = cols,
                          .row_first = first,
                          .number = scale,
+                         .softcap = softcap,
                          .dt = dt};
 
     return run(dev, &job, xent_grad_item, rows, st_rows_per_item(cols));

@@ -32,9 +32,16 @@ static strata_status launched(const char *op, cudaError_t err)
     return st_cuda_status(ST_CUDA_PASS("cuda.launch", err), op);
 }
 
+static strata_status missing(const char *what)
+{
+    return st_error(STRATA_E_NOSYS, "the cuda device cannot do %s yet", what);
+}
+
 strata_status st_cuda_dev_matmul(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
                                  const void *bias)
 {
+    if (mm->activation != ST_GELU_TANH)
+        return missing("an activation but gelu_new");
     return st_cuda_matmul_run(cuda_of(dev)->matmul, enter(dev), mm, c, a, b, bias);
 }
 
@@ -58,41 +65,55 @@ strata_status st_cuda_dev_layernorm_backward(struct st_device *dev, void *dx, fl
                                                                      residual, rows, cols, dt));
 }
 
-strata_status st_cuda_dev_rmsnorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
-                                          uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+strata_status st_cuda_dev_rmsnorm_forward(struct st_device *dev, const struct st_rmsnorm *norm, void *y, float *stats,
+                                          const void *x, const void *weight)
 {
-    return launched("rmsnorm_forward", st_cuda_rmsnorm_forward(enter(dev), y, stats, x, weight, rows, cols, eps, dt));
+    if (norm->heads != 1 || norm->stride != norm->cols || norm->offset != 0.0f)
+        return missing("RMSNorm of heads or with an offset");
+    return launched("rmsnorm_forward",
+                    st_cuda_rmsnorm_forward(enter(dev), y, stats, x, weight, norm->rows, norm->cols, norm->eps, norm->dt));
 }
 
-strata_status st_cuda_dev_rmsnorm_backward(struct st_device *dev, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
-                                           const void *x, const float *stats, const void *weight, const void *residual,
-                                           uint32_t rows, uint32_t cols, strata_dtype dt)
+strata_status st_cuda_dev_rmsnorm_backward(struct st_device *dev, const struct st_rmsnorm *norm, void *dx, float *dweight,
+                                           const void *dy, strata_dtype dy_dt, const void *x, const float *stats,
+                                           const void *weight, const void *residual)
 {
-    return launched("rmsnorm_backward",
-                    st_cuda_rmsnorm_backward(enter(dev), dx, dweight, dy, dy_dt, x, stats, weight, residual, rows, cols, dt));
+    if (norm->heads != 1 || norm->stride != norm->cols || norm->offset != 0.0f)
+        return missing("RMSNorm of heads or with an offset");
+    return launched("rmsnorm_backward", st_cuda_rmsnorm_backward(enter(dev), dx, dweight, dy, dy_dt, x, stats, weight, residual,
+                                                                 norm->rows, norm->cols, norm->dt));
 }
 
-strata_status st_cuda_dev_rope(struct st_device *dev, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
-                               uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt)
+strata_status st_cuda_dev_rope(struct st_device *dev, const struct st_rope *rope, void *x)
 {
-    return launched("rope", st_cuda_rope(enter(dev), x, stride, rows, seq, first, heads, head_dim, table, inverse, dt));
+    if (rope->rotary_dim != rope->head_dim || rope->positions != NULL)
+        return missing("partial rotation or positions of documents");
+    return launched("rope", st_cuda_rope(enter(dev), x, rope->stride, rope->rows, rope->seq, rope->first, rope->heads,
+                                         rope->head_dim, rope->table, rope->inverse, rope->dt));
 }
 
-strata_status st_cuda_dev_swiglu_forward(struct st_device *dev, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
-                                         strata_dtype dt)
+strata_status st_cuda_dev_gated_forward(struct st_device *dev, enum st_activation activation, void *y, const void *gate_up,
+                                        uint32_t rows, uint32_t ffn, strata_dtype dt)
 {
-    return launched("swiglu_forward", st_cuda_swiglu_forward(enter(dev), y, gate_up, rows, ffn, dt));
+    if (activation != ST_SILU)
+        return missing("a gate but silu");
+    return launched("gated_forward", st_cuda_swiglu_forward(enter(dev), y, gate_up, rows, ffn, dt));
 }
 
-strata_status st_cuda_dev_swiglu_backward(struct st_device *dev, void *dgate_up, const void *dy, const void *gate_up,
-                                          uint32_t rows, uint32_t ffn, strata_dtype dt)
+strata_status st_cuda_dev_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
+                                         const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
 {
-    return launched("swiglu_backward", st_cuda_swiglu_backward(enter(dev), dgate_up, dy, gate_up, rows, ffn, dt));
+    if (activation != ST_SILU)
+        return missing("a gate but silu");
+    return launched("gated_backward", st_cuda_swiglu_backward(enter(dev), dgate_up, dy, gate_up, rows, ffn, dt));
 }
 
-strata_status st_cuda_dev_gelu_forward(struct st_device *dev, void *y, const void *x, uint64_t elems, strata_dtype dt)
+strata_status st_cuda_dev_activation_forward(struct st_device *dev, enum st_activation activation, void *y, const void *x,
+                                             uint64_t elems, strata_dtype dt)
 {
-    return launched("gelu_forward", st_cuda_gelu_forward(enter(dev), y, x, elems, dt));
+    if (activation != ST_GELU_TANH)
+        return missing("an activation but gelu_new");
+    return launched("activation_forward", st_cuda_gelu_forward(enter(dev), y, x, elems, dt));
 }
 
 strata_status st_cuda_dev_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
@@ -106,15 +127,19 @@ strata_status st_cuda_dev_embed_gather(struct st_device *dev, void *out, const v
     return launched("embed_gather", st_cuda_embed_gather(enter(dev), out, table, tokens, rows, cols, row_first, row_count, dt));
 }
 
-strata_status st_cuda_dev_embed_add_position(struct st_device *dev, void *x, const void *pos, uint32_t rows, uint32_t seq,
-                                             uint32_t cols, strata_dtype dt)
+strata_status st_cuda_dev_embed_add_position(struct st_device *dev, void *x, const void *pos, const int32_t *positions,
+                                             uint32_t rows, uint32_t seq, uint32_t cols, strata_dtype dt)
 {
+    if (positions != NULL)
+        return missing("positions of documents");
     return launched("embed_add_position", st_cuda_embed_add_position(enter(dev), x, pos, rows, seq, cols, dt));
 }
 
-strata_status st_cuda_dev_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, uint32_t rows, uint32_t seq,
-                                                  uint32_t cols, strata_dtype dt)
+strata_status st_cuda_dev_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, const int32_t *positions,
+                                                  uint32_t rows, uint32_t seq, uint32_t cols, strata_dtype dt)
 {
+    if (positions != NULL)
+        return missing("positions of documents");
     return launched("embed_position_backward", st_cuda_embed_position_backward(enter(dev), dpos, dx, rows, seq, cols, dt));
 }
 
@@ -125,15 +150,19 @@ strata_status st_cuda_dev_embed_scatter(struct st_device *dev, float *dtable, co
 }
 
 strata_status st_cuda_dev_xent_stats(struct st_device *dev, float *stats, const float *logits, const int32_t *targets,
-                                     uint32_t rows, uint32_t cols, uint32_t first)
+                                     uint32_t rows, uint32_t cols, uint32_t first, float softcap)
 {
+    if (softcap != 0.0f)
+        return missing("soft-capping");
     return launched("xent_stats", st_cuda_xent_stats(enter(dev), stats, logits, targets, rows, cols, first));
 }
 
 strata_status st_cuda_dev_xent_grad(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
                                     const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
-                                    strata_dtype dt)
+                                    float softcap, strata_dtype dt)
 {
+    if (softcap != 0.0f)
+        return missing("soft-capping");
     return launched("xent_grad", st_cuda_xent_grad(enter(dev), dlogits, logits, stats, targets, rows, cols, first, scale, dt));
 }
 
@@ -145,6 +174,11 @@ strata_status st_cuda_dev_xent_loss(struct st_device *dev, double *loss_sum, con
 
 /* --- attention --- */
 
+static bool is_plain(const struct st_attention *at)
+{
+    return at->window == 0 && at->scale == 0.0f && at->softcap == 0.0f && at->positions == NULL;
+}
+
 uint64_t st_cuda_dev_attention_workspace(const struct st_attention *at, uint32_t workers)
 {
     (void)workers;
@@ -154,6 +188,8 @@ uint64_t st_cuda_dev_attention_workspace(const struct st_attention *at, uint32_t
 strata_status st_cuda_dev_attention_forward(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
                                             const void *qkv, void *workspace)
 {
+    if (!is_plain(at))
+        return missing("attention with a window, a scale, soft-capping or documents");
     return launched("attention_forward",
                     st_cuda_attention_forward(enter(dev), cuda_of(dev)->shared_most, at, out, lse, qkv, workspace));
 }
@@ -161,6 +197,8 @@ strata_status st_cuda_dev_attention_forward(struct st_device *dev, const struct 
 strata_status st_cuda_dev_attention_backward(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
                                              const void *out, const float *lse, const void *qkv, void *workspace)
 {
+    if (!is_plain(at))
+        return missing("attention with a window, a scale, soft-capping or documents");
     return launched("attention_backward",
                     st_cuda_attention_backward(enter(dev), cuda_of(dev)->shared_most, at, dqkv, dout, out, lse, qkv, workspace));
 }
@@ -168,6 +206,8 @@ strata_status st_cuda_dev_attention_backward(struct st_device *dev, const struct
 strata_status st_cuda_dev_attention_cached(struct st_device *dev, const struct st_attention *at, void *out, void *keys,
                                            void *values, const void *qkv, uint32_t first, uint32_t rows, void *workspace)
 {
+    if (!is_plain(at))
+        return missing("attention with a window, a scale, soft-capping or documents");
     return launched("attention_cached", st_cuda_attention_cached(enter(dev), at, out, keys, values, qkv, first, rows, workspace));
 }
 

@@ -1,0 +1,54 @@
+/* kernels/op_shapes.h - what ops are told beside their tensors: one description for the table of a device
+ * (offload/device/tensor_ops.h), the ops of the processor (kernels/ops/ops.h) and the launchers of a GPU (kernels/cuda/).
+ *
+ * Zero in every option is what GPT-2 does. */
+#ifndef KERNELS_OP_SHAPES_H
+#define KERNELS_OP_SHAPES_H
+
+#include "strata/types.h"
+#include <stdbool.h>
+
+enum st_activation {
+    ST_GELU_TANH, /* gelu_new: x (1 + tanh u) / 2, u = sqrt(2/pi) (x + 0.044715 x^3) */
+    ST_GELU_ERF,  /* x (1 + erf(x / sqrt 2)) / 2 */
+    ST_SILU       /* x / (1 + exp(-x)) */
+};
+
+/* Multi-head causal attention over packed q,k,v rows.  Row i of a sequence attends to its rows j <= i, fewer with a window or
+ * with documents; keys that no row of a tile attends to cost nothing. */
+struct st_attention {
+    uint32_t batch, seq, heads, kv_heads, head_dim;
+    uint32_t qkv_stride; /* elements between rows of qkv and of dqkv; q at 0, k at heads*d, v at (heads+kv_heads)*d */
+    uint32_t out_stride; /* elements between rows of out and dout */
+    strata_dtype dt;
+    uint32_t window; /* i - window < j; 0: every j */
+    float scale;     /* a score is scale * q k; 0: 1 / sqrt(head_dim) */
+    float softcap;   /* a score is softcap * tanh(scale * q k / softcap); 0: scale * q k */
+    /* [batch * seq] device: the row's position in its document, 0 where one begins and one more than the row before elsewhere;
+     * the first row of a sequence begins one.  A row attends to its own document.  NULL: a sequence is one document.
+     * attention_cached does not read it. */
+    const int32_t *positions;
+};
+
+/* RMSNorm of `heads` groups of `cols` elements that follow each other at the start of each row; all share the weight. */
+struct st_rmsnorm {
+    uint32_t rows, heads, cols;
+    uint32_t stride; /* elements between rows, the same in every tensor; rows without gaps: heads * cols */
+    float eps;
+    float offset; /* added to the weight in fp32: 0, or 1 where weights are stored as their distance from 1 */
+    strata_dtype dt;
+};
+
+/* Rotary positions: rotates the pairs (i, i + rotary_dim / 2) of each of `heads` heads at the start of each row. */
+struct st_rope {
+    uint32_t rows, stride; /* elements between rows */
+    uint32_t heads, head_dim;
+    uint32_t rotary_dim;      /* even; elements past it stay as they are */
+    uint32_t seq, first;      /* the position of row r is first + r % seq */
+    const int32_t *positions; /* [rows] device: of st_attention, instead of r % seq; or NULL */
+    const float *table;       /* [position][rotary_dim / 2][2] device: cos, sin */
+    bool inverse;             /* by minus the angle */
+    strata_dtype dt;
+};
+
+#endif
