@@ -140,7 +140,8 @@ static void print_gpus(FILE *file, const struct st_gpu_report *r)
         st_print(file, LABEL "no driver", "cuda");
     st_print(file, ", runtime %u.%u, cublasLt ", r->runtime / 1000, r->runtime % 1000 / 10);
     if (r->blas[0] != '\0')
-        st_print(file, "%" PRIu64 " (%s)\n", r->blas_version, r->blas);
+        st_print(file, "%" PRIu64 ".%" PRIu64 ".%" PRIu64 " (%s)\n", r->blas_version / 10000, r->blas_version % 10000 / 100,
+                 r->blas_version % 100, r->blas);
     else
         st_print(file, "not found\n");
     if (r->nccl[0] != '\0')

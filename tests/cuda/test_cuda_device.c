@@ -134,9 +134,9 @@ static void nccl_is_named_or_missed(void **state)
     st_gpu_report(&report);
     assert_true((report.nccl[0] != '\0') == (report.nccl_version >= 20000));
     assert_true((report.nccl[0] != '\0') == (report.nccl_problem[0] == '\0'));
-    st_fault_arm(&(struct st_fault_spec){.site = "cuda.nccl", .count = 1, .result = -1});
+    st_fault_arm(&(struct st_fault_spec){.site = "cuda.nccl", .count = 0, .result = -1});
     st_gpu_report(&report);
-    assert_int_equal(st_fault_disarm(), 1);
+    assert_true(st_fault_disarm() > 0);
     assert_string_equal(report.nccl, "");
     assert_int_equal(report.nccl_version, 0);
     assert_non_null(strstr(report.nccl_problem, "libnccl.so.2"));

@@ -6,7 +6,6 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct symbol {
@@ -31,61 +30,76 @@ static const struct symbol symbols[] = {
     {"cublasLtMatmul", AT(matmul)},
 };
 
-static const char *const usual_names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so"};
-
-/* Never unloaded, because not all CUDA libraries survive it and opening one again takes long. */
-static void *open_library(const char *name)
+static strata_status load_symbols(struct st_blas *blas, void *handle)
 {
-    return st_fault("cuda.blas", 0) != 0 ? NULL : dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
+        void *found = dlsym(handle, symbols[i].name);
+
+        if (found == NULL)
+            return st_error(STRATA_E_NOSYS, "%s has no %s: cuBLAS 12 or 13 is needed", blas->name, symbols[i].name);
+        memcpy((char *)blas + symbols[i].offset, &found, sizeof(found));
+    }
+    return STRATA_OK;
 }
 
-static strata_status find_library(struct st_blas *blas)
+/* A library whose handle cannot be made is too new or too old for the driver, or lacks a part of itself. */
+static strata_status create(struct st_blas *blas)
 {
-    const char *asked = getenv("STRATA_CUBLASLT");
+    const int rc = st_fault("cuda.blas_create", 0) != 0 ? 1 : blas->create(&blas->handle);
 
-    if (asked != NULL && asked[0] != '\0') {
-        blas->library = open_library(asked);
-        if (blas->library == NULL)
-            return st_error(STRATA_E_NOSYS, "cuda: STRATA_CUBLASLT names %s, which cannot be opened: %s", asked, dlerror());
-        snprintf(blas->name, sizeof(blas->name), "%s", asked);
+    if (rc == 0)
         return STRATA_OK;
-    }
-    for (size_t i = 0; i < sizeof(usual_names) / sizeof(usual_names[0]); i++) {
-        blas->library = open_library(usual_names[i]);
-        if (blas->library != NULL) {
-            snprintf(blas->name, sizeof(blas->name), "%s", usual_names[i]);
-            return STRATA_OK;
-        }
-    }
-    return st_error(STRATA_E_NOSYS, "cuda: no cuBLAS found (libcublasLt.so.13 or .12), which does the matmuls: install NVIDIA's "
-                                    "libcublas (package libcublas-13-0, or pip's nvidia-cublas), and set LD_LIBRARY_PATH to its "
-                                    "folder or STRATA_CUBLASLT to the file");
+    blas->handle = NULL;
+    return st_error(rc == BLAS_ALLOC_FAILED ? STRATA_E_DEVICE_OOM : STRATA_E_NOSYS, "cublasLtCreate of %s returned status %d",
+                    blas->name, rc);
 }
 
-strata_status st_blas_open(struct st_blas *out)
-{
-    struct st_blas blas = {0};
-    strata_status st = find_library(&blas);
+struct wanted {
+    struct st_blas *out;
+    bool with_handle;
+};
 
+static strata_status accept(void *ctx, void *handle, const char *file)
+{
+    const struct wanted *wanted = ctx;
+    struct st_blas blas = {0};
+    strata_status st;
+
+    snprintf(blas.name, sizeof(blas.name), "%s", file);
+    st = load_symbols(&blas, handle);
+    if (st == STRATA_OK && wanted->with_handle)
+        st = create(&blas);
     if (st != STRATA_OK)
         return st;
-    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
-        void *found = dlsym(blas.library, symbols[i].name);
-
-        if (found == NULL) {
-            st = st_error(STRATA_E_NOSYS, "cuda: %s has no %s: cuBLAS 12 or 13 is needed", blas.name, symbols[i].name);
-            st_blas_close(&blas);
-            return st;
-        }
-        memcpy((char *)&blas + symbols[i].offset, &found, sizeof(found));
-    }
-    *out = blas;
+    blas.library = handle;
+    *wanted->out = blas;
     return STRATA_OK;
+}
+
+/* The build's own major comes first: with it the program was compiled, and it is the one that an installation is likely to match.
+ */
+const struct st_library_kind st_blas_library = {
+    .name = "libcublasLt.so",
+    .versions = {CUDART_VERSION / 1000, CUDART_VERSION / 1000 == 13 ? 12 : 13, CUDART_VERSION / 1000 > 13 ? 12 : 0},
+    .asked = "STRATA_CUBLASLT",
+    .site = "cuda.blas",
+    .missing = "cuda: no cuBLAS that can be used, which does the matmuls: install NVIDIA's libcublas 12 or 13 (package "
+               "libcublas-13-0, or pip's nvidia-cublas), or set STRATA_CUBLASLT to the file libcublasLt.so.13",
+    .accept = accept,
+};
+
+strata_status st_blas_open(struct st_blas *out, const struct st_library_kind *kind, bool with_handle)
+{
+    struct wanted wanted = {out, with_handle};
+
+    return st_library_find(kind, &wanted);
 }
 
 void st_blas_close(struct st_blas *blas)
 {
+    if (blas->handle != NULL)
+        (void)blas->destroy(blas->handle);
     if (blas->library != NULL)
         (void)dlclose(blas->library);
-    blas->library = NULL;
+    *blas = (struct st_blas){0};
 }

@@ -5,11 +5,14 @@
 #ifndef OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_BLAS_INTERNAL_H
 #define OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_BLAS_INTERNAL_H
 
+#include "offload/device/cuda/cuda_library_internal.h"
 #include "strata/status.h"
 #include <cuda_runtime_api.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+enum { BLAS_ALLOC_FAILED = 3 };                            /* cublasStatus_t */
 enum { BLAS_R_32F = 0, BLAS_R_16F = 2, BLAS_R_16BF = 14 }; /* cudaDataType_t */
 enum { BLAS_COMPUTE_32F = 68 };                            /* cublasComputeType_t; for fp32 operands this does not use TF32 */
 enum { BLAS_OP_N = 0, BLAS_OP_T = 1 };                     /* cublasOperation_t */
@@ -55,7 +58,8 @@ struct blas_heuristic {
 
 struct st_blas {
     void *library;
-    char name[256]; /* name of the library that was opened */
+    char name[256];       /* file of the library that was opened */
+    blas_handle_t handle; /* of the device that was current; NULL: none was wanted */
     size_t (*version)(void);
     int (*create)(blas_handle_t *handle);
     int (*destroy)(blas_handle_t handle);
@@ -75,10 +79,13 @@ struct st_blas {
                   cudaStream_t stream);
 };
 
-/** Opens the library named by the environment variable STRATA_CUBLASLT (the path of a file; if it is set, no other is tried);
- *  otherwise libcublasLt.so.13 or .12 as the system finds it, otherwise the one in /usr/local/cuda.  E_NOSYS: none was found; the
- *  sentence says what to install. */
-strata_status st_blas_open(struct st_blas *out);
-void st_blas_close(struct st_blas *blas); /* a zeroed struct is allowed */
+extern const struct st_library_kind st_blas_library; /* where it is searched for, and in which order */
+
+/** Opens cublasLt (cuda_library_internal.h says where it is searched for).
+ *  @param kind         st_blas_library; tests search for another name
+ *  @param with_handle  a library counts only if cublasLtCreate succeeds on the current device; false: only named, no GPU needed
+ *  @return E_NOSYS: none can be used; the sentence says what to install and what was tried.  E_DEVICE_OOM */
+strata_status st_blas_open(struct st_blas *out, const struct st_library_kind *kind, bool with_handle);
+void st_blas_close(struct st_blas *blas); /* destroys the handle; a zeroed struct is allowed */
 
 #endif

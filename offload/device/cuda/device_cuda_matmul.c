@@ -42,7 +42,6 @@ struct prepared {
 
 struct st_cuda_matmul {
     struct st_blas blas;
-    blas_handle_t handle;
     blas_preference_t preference;
     void *workspace; /* [ST_CUDA_WORKSPACE] device */
     struct prepared cache[CACHE_SETS][CACHE_WAYS];
@@ -53,7 +52,7 @@ static strata_status blas_status(const struct st_cuda_matmul *m, int rc, const c
 {
     if (rc == 0)
         return STRATA_OK;
-    return st_error(rc == 3                          ? STRATA_E_DEVICE_OOM
+    return st_error(rc == BLAS_ALLOC_FAILED          ? STRATA_E_DEVICE_OOM
                     : rc == 1 || rc == 8 || rc == 15 ? STRATA_E_NOSYS
                                                      : STRATA_E_INTERNAL,
                     "cuda: %s of %s returned status %d", call, m->blas.name, rc);
@@ -78,9 +77,7 @@ strata_status st_cuda_matmul_create(struct st_cuda_matmul **out)
 
     if (m == NULL)
         return st_error(STRATA_E_NOMEM, "cuda device: no memory for its matmuls");
-    st = st_blas_open(&m->blas);
-    if (st == STRATA_OK)
-        st = blas_status(m, m->blas.create(&m->handle), "cublasLtCreate");
+    st = st_blas_open(&m->blas, &st_blas_library, true);
     if (st == STRATA_OK)
         st = set_preference(m);
     if (st == STRATA_OK)
@@ -112,8 +109,6 @@ void st_cuda_matmul_destroy(struct st_cuda_matmul *m)
             forget(&m->blas, &m->cache[set][way]);
     if (m->preference != NULL)
         (void)m->blas.preference_destroy(m->preference);
-    if (m->handle != NULL)
-        (void)m->blas.destroy(m->handle);
     if (m->workspace != NULL)
         (void)cudaFree(m->workspace);
     st_blas_close(&m->blas);
@@ -252,8 +247,8 @@ static strata_status choose_algo(struct st_cuda_matmul *m, struct prepared *p, c
 
     if (rc != 0)
         return blas_status(m, rc, "cublasLtMatmulPreferenceSetAttribute");
-    rc = m->blas.heuristic(m->handle, p->desc, p->layout[0], p->layout[1], p->layout[2], p->layout[2], m->preference, 1, &found,
-                           &count);
+    rc = m->blas.heuristic(m->blas.handle, p->desc, p->layout[0], p->layout[1], p->layout[2], p->layout[2], m->preference, 1,
+                           &found, &count);
     if (rc == 0 && count > 0)
         rc = found.state;
     p->refused = rc != 0 || count == 0;
@@ -337,7 +332,7 @@ static strata_status run_prepared(struct st_cuda_matmul *m, cudaStream_t stream,
     if (rc == 0)
         rc = st_fault("cuda.launch", 0) != 0
                  ? 13
-                 : m->blas.matmul(m->handle, p->desc, &alpha, b, p->layout[0], a, p->layout[1], &beta, c, p->layout[2], c,
+                 : m->blas.matmul(m->blas.handle, p->desc, &alpha, b, p->layout[0], a, p->layout[1], &beta, c, p->layout[2], c,
                                   p->layout[2], &p->algo, m->workspace, workspace_of(mm), stream);
     return blas_status(m, rc, "cublasLtMatmul");
 }

@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-#define ST_GPUS_MAX 16u
+#define ST_GPUS_MAX          16u
+#define ST_GPU_PROBLEM_BYTES 1024u
 
 struct st_gpu {
     char name[64];
@@ -13,15 +14,15 @@ struct st_gpu {
 };
 
 struct st_gpu_report {
-    char problem[256]; /* why no GPU can be used; "" if one can */
+    char problem[ST_GPU_PROBLEM_BYTES]; /* why no GPU can be used; "" if one can */
     uint32_t count;
-    struct st_gpu gpus[ST_GPUS_MAX]; /* by index, the N of "cuda:N" */
-    uint32_t driver, runtime;        /* CUDA versions, 1000 * major + 10 * minor; 0: none */
-    char blas[256];                  /* file of cublasLt; "": not found, or there was no reason to look */
-    uint64_t blas_version;           /* as the library reports it: 10000 * major + 100 * minor + patch */
-    char nccl[256];                  /* file of NCCL; "": not found, or there was no reason to look */
-    uint32_t nccl_version;           /* as the library reports it: 10000 * major + 100 * minor + patch */
-    char nccl_problem[256];          /* why there is none */
+    struct st_gpu gpus[ST_GPUS_MAX];         /* by index, the N of "cuda:N" */
+    uint32_t driver, runtime;                /* CUDA versions, 1000 * major + 10 * minor; 0: none */
+    char blas[256];                          /* file of cublasLt; "": not found, or there was no reason to look */
+    uint64_t blas_version;                   /* as the library reports it: 10000 * major + 100 * minor + patch */
+    char nccl[256];                          /* file of NCCL; "": not found, or there was no reason to look */
+    uint32_t nccl_version;                   /* as the library reports it: 10000 * major + 100 * minor + patch */
+    char nccl_problem[ST_GPU_PROBLEM_BYTES]; /* why there is none */
 };
 
 /** Query the driver.  It creates a context on every GPU for a moment, which takes some tenths of a second. */

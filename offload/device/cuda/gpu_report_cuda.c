@@ -32,7 +32,7 @@ static void report_blas(struct st_gpu_report *out)
 {
     struct st_blas blas = {0};
 
-    if (st_blas_open(&blas) != STRATA_OK) {
+    if (st_blas_open(&blas, &st_blas_library, false) != STRATA_OK) {
         take_problem(out, strata_last_error());
         return;
     }

@@ -1,9 +1,9 @@
-/* tests/cuda/emulator/blas.c - the part of cublasLt that offload/device/cuda/device_cuda_blas_internal.h names, over host memory: a library to be
- * opened at run time.  Column-major; fp64 sums rounded once to C; beta * C added in fp32; with the bias epilogue bias [rows of C]
- * too. As strict as the library: a bias of another type than C's has no algorithm, what an epilogue needs must be set, and
- * operands less aligned than the heuristic was told, or less workspace, are refused. And as free as it: with a GELU epilogue K is
- * summed in two halves, so that neither aux nor C have a plain matmul's bits, and gelu and its slope are taken of, or multiplied
- * with, what is not yet rounded.  The workspace is written to. */
+/* tests/cuda/emulator/blas.c - the part of cublasLt that offload/device/cuda/device_cuda_blas_internal.h names, over host memory:
+ * a library to be opened at run time.  Column-major; fp64 sums rounded once to C; beta * C added in fp32; with the bias epilogue
+ * bias [rows of C] too. As strict as the library: a bias of another type than C's has no algorithm, what an epilogue needs must
+ * be set, and operands less aligned than the heuristic was told, or less workspace, are refused. And as free as it: with a GELU
+ * epilogue K is summed in two halves, so that neither aux nor C have a plain matmul's bits, and gelu and its slope are taken of,
+ * or multiplied with, what is not yet rounded.  The workspace is written to. */
 #include "tests/cuda/emulator/blas.h"
 #include "kernels/isa/scalar.h"
 #include "offload/device/cuda/device_cuda_blas_internal.h"
@@ -12,9 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifndef TWIN_BLAS_BROKEN
+#define TWIN_BLAS_BROKEN 0
+#endif
+#ifndef TWIN_BLAS_LACKING
+#define TWIN_BLAS_LACKING 0
+#endif
 #define API __attribute__((visibility("default")))
 
-enum { OK = 0, ALLOC_FAILED = 3, INVALID_VALUE = 7, NOT_SUPPORTED = 15 }; /* cublasStatus_t */
+enum { OK = 0, NOT_INITIALIZED = 1, ALLOC_FAILED = 3, INVALID_VALUE = 7, NOT_SUPPORTED = 15 }; /* cublasStatus_t */
 enum { ALIGN_MOST = 16, SCRIBBLE = 64 };
 
 extern API struct twin_blas twin_blas;
@@ -104,10 +110,18 @@ static int drop(void *object)
     return OK;
 }
 
+#if TWIN_BLAS_BROKEN /* a stand-in for one that cannot work on this machine */
+int cublasLtCreate(blas_handle_t *handle)
+{
+    *handle = NULL;
+    return NOT_INITIALIZED;
+}
+#elif !TWIN_BLAS_LACKING /* nor for one of other functions */
 int cublasLtCreate(blas_handle_t *handle)
 {
     return make((void **)handle, sizeof(**handle));
 }
+#endif
 
 int cublasLtDestroy(blas_handle_t handle)
 {
