@@ -72,6 +72,7 @@ fi
 if ! command -v nvidia-smi >/dev/null 2>&1 || ! gpus=$(nvidia-smi -L 2>/dev/null) || [ -z "$gpus" ]; then
     skip "nvidia-smi lists no GPU on this machine"
 fi
+export CUDA_DEVICE_ORDER=PCI_BUS_ID # the order of nvidia-smi: cuda:N is its N, unless CUDA_VISIBLE_DEVICES leaves some out
 case $device in cuda:*) index=${device#cuda:} ;; *) index=0 ;; esac
 smi() { nvidia-smi -i "$index" "--query-gpu=$1" --format=csv,noheader,nounits; }
 card=$(smi name,driver_version,memory.total)

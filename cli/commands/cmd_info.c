@@ -126,10 +126,14 @@ static void print_gpus(FILE *file, const struct st_gpu_report *r)
 
     if (r->count == 0)
         st_print(file, LABEL "none: %s\n", "gpu", r->problem);
-    for (uint32_t i = 0; i < r->count; i++)
-        st_print(file, LABEL "cuda:%u: %s, %s, %s free, compute capability %u.%u\n", i == 0 ? "gpu" : "", i, r->gpus[i].name,
-                 st_size_text(size, r->gpus[i].bytes), st_size_text(available, r->gpus[i].free_bytes), r->gpus[i].major,
-                 r->gpus[i].minor);
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct st_gpu *gpu = &r->gpus[i];
+
+        st_print(file, LABEL "cuda:%u: %s, %s, %s free, compute capability %u.%u\n", i == 0 ? "gpu" : "", i, gpu->name,
+                 st_size_text(size, gpu->bytes), st_size_text(available, gpu->free_bytes), gpu->major, gpu->minor);
+        st_print(file, LABEL "PCI %s, %s%s\n", "", gpu->pci[0] != '\0' ? gpu->pci : "unknown", gpu->uuid,
+                 gpu->is_slice ? ", a MIG slice: a part of its card" : "");
+    }
     if (r->count > 0 && r->problem[0] != '\0')
         st_print(file, LABEL "not usable: %s\n", "", r->problem);
     if (r->runtime == 0)
@@ -350,6 +354,9 @@ static void put_gpus(struct st_json_writer *w)
     for (uint32_t i = 0; i < r.count; i++) {
         st_json_object_open(w, NULL);
         st_json_put_string(w, "device_name", r.gpus[i].name);
+        st_json_put_string(w, "pci_bus_id", r.gpus[i].pci[0] != '\0' ? r.gpus[i].pci : NULL);
+        st_json_put_string(w, "uuid", r.gpus[i].uuid);
+        st_json_put_bool(w, "mig_slice", r.gpus[i].is_slice);
         st_json_put_u64(w, "memory_bytes", r.gpus[i].bytes);
         st_json_put_u64(w, "memory_free_bytes", r.gpus[i].free_bytes);
         st_json_put_u64(w, "compute_major", r.gpus[i].major);

@@ -2,6 +2,7 @@
 #ifndef OFFLOAD_DEVICE_CUDA_GPU_REPORT_H
 #define OFFLOAD_DEVICE_CUDA_GPU_REPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define ST_GPUS_MAX          16u
@@ -9,7 +10,10 @@
 
 struct st_gpu {
     char name[64];
-    uint64_t bytes, free_bytes; /* of its memory; free_bytes 0: the query failed */
+    char pci[32];               /* its bus id, "0000:04:00.0", by which it is the same GPU to every program; "": unknown */
+    char uuid[48];              /* as nvidia-smi writes it: "GPU-..." or "MIG-..." */
+    bool is_slice;              /* a MIG slice: a part of a card, which appears as a GPU of its own */
+    uint64_t bytes, free_bytes; /* of its memory, a slice's own; free_bytes 0: the query failed */
     uint32_t major, minor;      /* compute capability */
 };
 
@@ -25,7 +29,8 @@ struct st_gpu_report {
     char nccl_problem[ST_GPU_PROBLEM_BYTES]; /* why there is none */
 };
 
-/** Query the driver.  It creates a context on every GPU for a moment, which takes some tenths of a second. */
+/** Query the driver.  It creates a context on every GPU for a moment, which takes some tenths of a second, and destroys this
+ *  process's contexts: no device may be open. */
 void st_gpu_report(struct st_gpu_report *out);
 /** The part of the report about NCCL. */
 void st_gpu_report_nccl(struct st_gpu_report *out);

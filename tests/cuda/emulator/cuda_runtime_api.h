@@ -110,8 +110,13 @@ struct cudaPointerAttributes {
     void *devicePointer, *hostPointer;
 };
 
+typedef struct CUuuid_st {
+    char bytes[16];
+} cudaUUID_t;
+
 struct cudaDeviceProp {
     char name[256];
+    cudaUUID_t uuid;
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
     int warpSize, maxThreadsPerBlock, major, minor, multiProcessorCount, asyncEngineCount;
     int pciBusID, pciDeviceID, pciDomainID, integrated, canMapHostMemory, hostRegisterSupported;
@@ -131,6 +136,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
 cudaError_t cudaDeviceGetPCIBusId(char *id, int bytes, int device);
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 cudaError_t cudaDeviceSynchronize(void);
+cudaError_t cudaDeviceReset(void);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 
 const char *cudaGetErrorName(cudaError_t err);

@@ -1,6 +1,7 @@
 /* tests/cuda/emulator/cudart.cpp - errors and devices; memory is in memory.cpp, streams and launches in streams.cpp. */
 #include "tests/cuda/emulator/world.h"
 #include <stdio.h>
+#include <stdlib.h>
 
 using namespace twin;
 
@@ -76,6 +77,7 @@ cudaError_t cudaSetDevice(int device)
     if (device < 0 || device >= the_world.device_count)
         return note(cudaErrorInvalidDevice);
     device_of_thread = device;
+    use_context(); /* since CUDA 12 */
     return cudaSuccess;
 }
 
@@ -105,8 +107,10 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     if (device < 0 || device >= the_world.device_count)
         return note(cudaErrorInvalidDevice);
     *prop = {};
-    snprintf(prop->name, sizeof(prop->name), "Emulated GPU %d", device);
-    prop->totalGlobalMem = the_world.device_bytes;
+    snprintf(prop->name, sizeof(prop->name), "Emulated GPU %d%s", device, the_world.has_slices ? " MIG 1g.1gb" : "");
+    for (int i = 0; i < 16; i++)
+        prop->uuid.bytes[i] = static_cast<char>(16 * i + device);
+    prop->totalGlobalMem = the_world.device_bytes * (the_world.has_slices ? 2 : 1);
     prop->sharedMemPerBlock = 48u << 10;
     prop->sharedMemPerBlockOptin = the_world.shared_most;
     prop->warpSize = 32;
@@ -185,13 +189,32 @@ cudaError_t cudaDeviceSynchronize(void)
     return err != cudaSuccess ? err : note(twin::synchronize_all());
 }
 
-cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+/* With memory, streams or events still held it would pull them from under their owners. */
+cudaError_t cudaDeviceReset(void)
 {
-    const cudaError_t err = enter("cudaMemGetInfo");
+    const cudaError_t err = enter("cudaDeviceReset");
     const std::lock_guard<std::mutex> guard(the_world.lock);
+    bool &has = the_world.has_context[device_of_thread];
 
     if (err != cudaSuccess)
         return err;
+    if (the_world.used[device_of_thread] > 0 || the_world.held.streams > 0 || the_world.held.events > 0)
+        abort();
+    the_world.held.contexts -= has;
+    has = false;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
+{
+    const cudaError_t err = enter("cudaMemGetInfo");
+
+    if (err != cudaSuccess)
+        return err;
+    use_context();
+
+    const std::lock_guard<std::mutex> guard(the_world.lock);
+
     *free_bytes = the_world.device_bytes - the_world.used[device_of_thread];
     *total_bytes = the_world.device_bytes;
     return cudaSuccess;

@@ -16,6 +16,8 @@ void twin_reset(void);
 void twin_set_devices(int count, uint64_t bytes);
 /** Dynamic shared memory that a block may ask for, at most and at first 227 KiB; a kernel that asked for more before keeps it. */
 void twin_set_shared(uint32_t bytes);
+/** Every device is a MIG slice with the memory of twin_set_devices(), of a card with twice as much. */
+void twin_make_slices(void);
 /** A machine without a driver: every call that needs a device is cudaErrorInsufficientDriver. */
 void twin_remove_driver(void);
 /**
@@ -27,10 +29,10 @@ void twin_fail(const char *call, uint64_t after, uint64_t count, cudaError_t err
 uint64_t twin_disarm(void);
 /** The next but `after` operation that a stream runs fails, and then all: the context is lost, as after an illegal address. */
 void twin_break(uint64_t after, cudaError_t err);
-/** What is held now: bytes of device memory, bytes of pinned host memory, streams and events. */
+/** What is held now: bytes of device memory, bytes of pinned host memory, streams and events, and devices with a context. */
 struct twin_holdings {
     uint64_t device_bytes, pinned_bytes;
-    uint32_t streams, events;
+    uint32_t streams, events, contexts;
 };
 struct twin_holdings twin_held(void);
 

@@ -104,6 +104,15 @@ bool is_pinned(const void *at, size_t bytes)
     return is_in(the_world.pinned, at, bytes);
 }
 
+void use_context()
+{
+    const std::lock_guard<std::mutex> guard(the_world.lock);
+    bool &has = the_world.has_context[device_of_thread];
+
+    the_world.held.contexts += !has;
+    has = true;
+}
+
 void count_stream(int change)
 {
     const std::lock_guard<std::mutex> guard(the_world.lock);
@@ -130,6 +139,10 @@ void twin_reset(void)
     w.device_count = 1;
     w.device_bytes = DEVICE_BYTES;
     w.has_driver = true;
+    w.has_slices = false;
+    w.held.contexts = 0;
+    for (bool &has : w.has_context)
+        has = false;
     w.shared_most = SHARED_MOST;
     w.fail = {};
     w.is_breaking = false;
@@ -157,6 +170,13 @@ void twin_set_shared(uint32_t bytes)
     const std::lock_guard<std::mutex> guard(the_world.lock);
 
     the_world.shared_most = bytes < SHARED_MOST ? bytes : SHARED_MOST;
+}
+
+void twin_make_slices(void)
+{
+    const std::lock_guard<std::mutex> guard(the_world.lock);
+
+    the_world.has_slices = true;
 }
 
 void twin_remove_driver(void)

@@ -33,7 +33,7 @@ struct world {
     std::mutex lock; /* guards all below */
     int device_count = 1;
     uint64_t device_bytes = DEVICE_BYTES, used[DEVICES_MAX] = {};
-    bool has_driver = true;
+    bool has_driver = true, has_slices = false, has_context[DEVICES_MAX] = {};
     size_t shared_most = SHARED_MOST;          /* that a block may ask for */
     std::map<uintptr_t, range> device, pinned; /* by address */
     failure fail = {};
@@ -67,6 +67,8 @@ bool is_pinned(const void *at, size_t bytes);
 cudaError_t push(cudaStream_t stream, std::function<void()> op);
 cudaError_t synchronize_all();
 
+/** What needs the thread's device makes its context. */
+void use_context();
 void count_stream(int change);
 void count_event(int change);
 
