@@ -76,6 +76,10 @@ ST_CUDA_API cudaError_t st_cuda_embed_gather(cudaStream_t stream, void *out, con
 ST_CUDA_API cudaError_t st_cuda_embed_add_position(cudaStream_t stream, void *x, const void *pos, uint32_t rows, uint32_t seq,
                                                    uint32_t cols, strata_dtype dt);
 
+/** x[r][c] = of[c], or with `add` x[r][c] += of[c], rounded once; `stride` elements between rows of x. */
+ST_CUDA_API cudaError_t st_cuda_fill_rows(cudaStream_t stream, void *x, uint32_t stride, const void *of, uint32_t rows,
+                                          uint32_t cols, bool add, strata_dtype dt);
+
 /** dpos[s] f32 += dx[b * seq + s], b in order. */
 ST_CUDA_API cudaError_t st_cuda_embed_position_backward(cudaStream_t stream, float *dpos, const void *dx, uint32_t rows,
                                                         uint32_t seq, uint32_t cols, strata_dtype dt);

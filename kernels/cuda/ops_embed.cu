@@ -2,8 +2,8 @@
  *
  * The table's gradient adds rows in token order without atomics: the block of the first row with a token adds all rows with that
  * token. */
-#include "kernels/cuda/elems.cuh"
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/elems.cuh"
 
 #define THREADS       256u
 #define BLOCK_COLUMNS (THREADS * ST_RUN)
@@ -106,6 +106,36 @@ cudaError_t st_cuda_embed_add_position(cudaStream_t stream, void *x, const void 
     return st_by_dtype(dt, [&](auto tag) {
         ST_LAUNCH((add_position<decltype(tag)::value>), grid_of(rows, cols), threads_of(cols), 0, stream, x, pos, seq, cols,
                   wide);
+    });
+}
+
+template <strata_dtype DT>
+static __global__ void __launch_bounds__(THREADS)
+    fill(void *x, uint32_t stride, const void *of, uint32_t cols, bool add, bool wide)
+{
+    const struct part p = part_of(cols);
+    const uint64_t first = p.row * stride + p.column;
+    struct st_packed<DT> row = st_fetch<DT>(of, p.column, p.count, wide);
+
+    if (add) {
+        float sum[ST_RUN];
+
+        st_load<DT>(sum, x, first, p.count, wide);
+        add_run<DT>(sum, row);
+        row = st_pack<DT>(sum);
+    }
+    st_put<DT>(x, first, row, p.count, wide);
+}
+
+cudaError_t st_cuda_fill_rows(cudaStream_t stream, void *x, uint32_t stride, const void *of, uint32_t rows, uint32_t cols,
+                              bool add, strata_dtype dt)
+{
+    const bool wide = cols % ST_RUN == 0 && stride % ST_RUN == 0 && st_are_aligned({x, of});
+
+    if (rows == 0 || cols == 0)
+        return cudaSuccess;
+    return st_by_dtype(dt, [&](auto tag) {
+        ST_LAUNCH((fill<decltype(tag)::value>), grid_of(rows, cols), threads_of(cols), 0, stream, x, stride, of, cols, add, wide);
     });
 }
 

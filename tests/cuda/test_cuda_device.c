@@ -7,6 +7,7 @@
 #include "tests/common/fault_walk.h"
 #include "tests/cuda/emulator/blas.h"
 #include "tests/cuda/emulator/twin.h"
+#include "tests/offload/device_values.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
@@ -33,6 +34,7 @@ static int before_each(void **state)
     setenv("STRATA_CUBLASLT", blas_file, 1);
     blas->refuses_heuristics = 0;
     blas->refuses_gelu = 0;
+    blas->refuses_bias = 0;
     return 0;
 }
 
@@ -453,10 +455,10 @@ static void unsupported_matmuls_are_named(void **state)
     mm.bias = true;
     blas->refuses_heuristics = 1;
     assert_int_equal(ops->tensors->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS);
-    assert_non_null(strstr(strata_last_error(), "24 x 24 x 24 from bf16 to fp32 with bias"));
+    assert_non_null(strstr(strata_last_error(), "24 x 24 x 24 from bf16 to fp32")); /* nor without the bias */
     mm.epilogue = ST_EPILOGUE_GELU;
     mm.aux = arena + 4096;
-    assert_int_equal(ops->tensors->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS); /* nor without it */
+    assert_int_equal(ops->tensors->matmul(dev, &mm, arena, arena, arena, arena), STRATA_E_NOSYS); /* nor without GELU */
     blas->refuses_heuristics = 0;
     mm = square(24, STRATA_BF16, STRATA_F32);
     ok(ops->tensors->matmul(dev, &mm, arena + 65536, arena, arena, NULL));
@@ -525,6 +527,71 @@ static void gelu_is_an_epilogue_or_a_pass(void **state)
     for (int i = 0; i < 4 * ELEMS; i++)
         assert_true(fabsf(fused[i] - apart[i]) <= 2e-5f);
     assert_memory_not_equal(fused, apart, sizeof(fused)); /* neither is promised the other's bits */
+    blas->refuses_gelu = 1;
+    blas->refuses_bias = 1; /* two passes */
+    run_gelus(apart, SIZE);
+    for (int i = 0; i < 4 * ELEMS; i++)
+        assert_true(fabsf(fused[i] - apart[i]) <= 2e-5f);
+}
+
+enum { BIAS_ROWS = 9, BIAS_COLS = 21, BIAS_DEEP = 24, BIAS_STRIDE = 25, BIAS_ELEMS = BIAS_ROWS * BIAS_STRIDE };
+
+/* C of one matmul with a bias; its last columns are not the matmul's. */
+static void run_bias(float out[BIAS_ELEMS], strata_dtype ab, strata_dtype c, bool accumulate)
+{
+    struct st_device *dev = opened(ARENA);
+    unsigned char *arena = ops->arena(dev);
+    const struct st_matmul mm = {.m = BIAS_ROWS,
+                                 .n = BIAS_COLS,
+                                 .k = BIAS_DEEP,
+                                 .lda = BIAS_DEEP,
+                                 .ldb = BIAS_COLS,
+                                 .ldc = BIAS_STRIDE,
+                                 .accumulate = accumulate,
+                                 .bias = true,
+                                 .ab_dtype = ab,
+                                 .c_dtype = c};
+
+    for (uint32_t i = 0; i < 3 * 4096 / strata_dtype_bytes(ab); i++) /* a, b, bias; the emulator's memory is ours */
+        df_set(arena, i, ab, (double)((i * 37u) % 23u) / 11 - 1);
+    for (uint32_t i = 0; i < BIAS_ELEMS; i++)
+        df_set(arena + 16384, i, c, (double)(i % 5));
+    for (int i = 0; i < (accumulate ? 1 : 3); i++)
+        ok(ops->tensors->matmul(dev, &mm, arena + 16384, arena, arena + 4096, arena + 8192));
+    ok(ops->finish(dev, ST_QUEUE_COMPUTE));
+    for (uint32_t i = 0; i < BIAS_ELEMS; i++)
+        out[i] = (float)df_at(arena + 16384, i, c);
+    ops->close(dev);
+}
+
+/* The library's epilogue where it has one; else a pass of ours, with the same one rounding. */
+static void bias_is_an_epilogue_or_a_pass(void **state)
+{
+    static const struct {
+        strata_dtype ab, c;
+        bool accumulate;
+        float loss;
+    } cases[] = {{STRATA_F32, STRATA_F32, false, 1e-5f},
+                 {STRATA_F32, STRATA_F32, true, 1e-5f},
+                 {STRATA_BF16, STRATA_BF16, false, 0.04f}, /* half a unit in the last place of the largest */
+                 {STRATA_F16, STRATA_F16, false, 0.005f},
+                 {STRATA_BF16, STRATA_F32, false, 1e-5f}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        float fused[BIAS_ELEMS], apart[BIAS_ELEMS];
+        const uint64_t asked = blas->heuristics;
+
+        run_bias(fused, cases[i].ab, cases[i].c, cases[i].accumulate);
+        assert_int_equal(blas->heuristics - asked, 1);
+        blas->refuses_bias = 1;
+        run_bias(apart, cases[i].ab, cases[i].c, cases[i].accumulate);
+        blas->refuses_bias = 0;
+        assert_int_equal(blas->heuristics - asked, 3); /* once with and once without */
+        for (uint32_t e = 0; e < BIAS_ELEMS; e++)
+            if (fabsf(fused[e] - apart[e]) > (e % BIAS_STRIDE < BIAS_COLS ? cases[i].loss : 0))
+                fail_msg("case %zu, element %u: %g, not %g", i, e, (double)apart[e], (double)fused[e]);
+    }
 }
 
 /* --- attention --- */
@@ -668,6 +735,7 @@ int main(void)
         device_test(shapes_are_prepared_once),
         device_test(unsupported_matmuls_are_named),
         device_test(gelu_is_an_epilogue_or_a_pass),
+        device_test(bias_is_an_epilogue_or_a_pass),
         device_test(kernels_are_allowed_their_memory_once),
         device_test(every_single_failure_is_clean),
     };

@@ -6,7 +6,8 @@
  * operands' alignment, never of what ran before.  At most 16 bytes of alignment count, so that the place of a buffer decides
  * nothing.  Partial sums are only ever reduced in fp32, in the workspace.
  *
- * If the library has no algorithm for a GELU (again a function of the same things), the GELU is a pass after the plain matmul.
+ * If the library has no algorithm for a GELU (again a function of the same things), the GELU is a pass after the plain matmul; if
+ * it has none with a bias, C is filled with the bias before a matmul that adds to C, so the sum is still rounded once.
  * The library's DGELU_BGRAD is not used: it writes a bias gradient in C's dtype and in an order of its own, while ours adds in
  * fp32.  The library wants a bias in C's dtype, so for an fp32 C the bias of 16-bit operands is converted to fp32 at the end of
  * the workspace. */
@@ -239,7 +240,7 @@ static int set_limits(struct st_cuda_matmul *m, const struct prepared *p, const 
     return rc;
 }
 
-/* Sets p->algo, or p->refused if there is an epilogue. */
+/* Sets p->algo, or p->refused if there is an epilogue or a bias. */
 static strata_status choose_algo(struct st_cuda_matmul *m, struct prepared *p, const struct st_matmul *mm)
 {
     struct blas_heuristic found;
@@ -252,10 +253,9 @@ static strata_status choose_algo(struct st_cuda_matmul *m, struct prepared *p, c
     if (rc == 0 && count > 0)
         rc = found.state;
     p->refused = rc != 0 || count == 0;
-    if (p->refused && mm->epilogue == ST_EPILOGUE_NONE)
-        return st_error(STRATA_E_NOSYS, "cuda: %s has no matmul of %u x %u x %u from %s to %s%s (status %d)", m->blas.name, mm->m,
-                        mm->n, mm->k, strata_dtype_name(mm->ab_dtype), strata_dtype_name(mm->c_dtype),
-                        mm->bias ? " with bias" : "", rc);
+    if (p->refused && mm->epilogue == ST_EPILOGUE_NONE && !mm->bias)
+        return st_error(STRATA_E_NOSYS, "cuda: %s has no matmul of %u x %u x %u from %s to %s (status %d)", m->blas.name, mm->m,
+                        mm->n, mm->k, strata_dtype_name(mm->ab_dtype), strata_dtype_name(mm->c_dtype), rc);
     if (!p->refused)
         p->algo = found.algo;
     return STRATA_OK;
@@ -337,7 +337,23 @@ static strata_status run_prepared(struct st_cuda_matmul *m, cudaStream_t stream,
     return blas_status(m, rc, "cublasLtMatmul");
 }
 
-/* The product alone, then the epilogue. */
+/* The bias, then the product added to it. */
+static strata_status run_bias_apart(struct st_cuda_matmul *m, cudaStream_t stream, const struct st_matmul *mm, void *c,
+                                    const void *a, const void *b, const void *bias)
+{
+    struct st_matmul plain = *mm;
+    strata_status st = STRATA_OK;
+
+    plain.bias = false;
+    plain.accumulate = true;
+    if (mm->c_dtype != mm->ab_dtype)
+        st = convert_bias(m, stream, mm, &bias);
+    if (st == STRATA_OK)
+        st = launched(st_cuda_fill_rows(stream, c, mm->ldc, bias, mm->m, mm->n, mm->accumulate, mm->c_dtype), "bias");
+    return st == STRATA_OK ? st_cuda_matmul_run(m, stream, &plain, c, a, b, NULL) : st;
+}
+
+/* The product with its bias, then the epilogue. */
 static strata_status run_apart(struct st_cuda_matmul *m, cudaStream_t stream, const struct st_matmul *mm, void *c, const void *a,
                                const void *b, const void *bias)
 {
@@ -346,6 +362,8 @@ static strata_status run_apart(struct st_cuda_matmul *m, cudaStream_t stream, co
     struct st_matmul plain = *mm;
     strata_status st;
 
+    if (mm->epilogue == ST_EPILOGUE_NONE)
+        return run_bias_apart(m, stream, mm, c, a, b, bias);
     plain.epilogue = ST_EPILOGUE_NONE;
     plain.aux = NULL;
     st = st_cuda_matmul_run(m, stream, &plain, backward ? c : mm->aux, a, b, bias);

@@ -240,6 +240,8 @@ static int check_epilogue(const struct blas_desc *desc, const struct blas_layout
         return invalid();
     if (has_bias(desc) && desc->bias_type != -1 && desc->bias_type != d->type)
         return NOT_SUPPORTED;
+    if (has_bias(desc) && twin_blas.refuses_bias)
+        return NOT_SUPPORTED;
     if (!has_gelu(desc) && !has_slope(desc))
         return OK;
     if (desc->aux == NULL || desc->aux_ld < (int64_t)d->rows || desc->aux_ld % 8 != 0)

@@ -13,6 +13,7 @@ struct twin_blas {
     int64_t objects;                /* alive: handles, descriptions, layouts, preferences */
     int refuses_heuristics;         /* name no algorithm */
     int refuses_gelu;               /* name none with one of those epilogues */
+    int refuses_bias;               /* name none with a bias */
 };
 #define TWIN_BLAS_SYMBOL "twin_blas"
 
