@@ -13,6 +13,14 @@
 
 #include "kernels/op_shapes.h"
 
+/* A block of query rows against `keys` keys.  Row r sees keys low(r) .. first + r, low(r) being the largest of 0, first + r + 1 -
+ * window (if there is a window) and first + r - positions[r] (if there are positions). */
+struct st_attention_rows {
+    uint32_t rows, keys, first, window;
+    const int32_t *positions; /* [rows] or NULL */
+    float scale, softcap;     /* a score is scale * s or, if softcap is not 0, softcap * tanh(scale * s / softcap) */
+};
+
 struct st_ops {
     const char *name;
 
@@ -77,21 +85,20 @@ struct st_ops {
     void (*scatter_columns)(float *dtable, const void *dx, size_t ld, const int32_t *tokens, uint32_t rows, uint32_t cols,
                             uint32_t row_first, uint32_t row_count, strata_dtype dt);
 
-    /* --- attention: a block of query rows against keys 0..keys-1; query r sees keys 0..first + r --- */
+    /* --- attention --- */
 
-    /* p = softmax(scale * s) over the seen keys, 0 beyond; lse[r] = log of the sum of exp(scale * s).
+    /* p = softmax(scores) over the seen keys, 0 elsewhere; lse[r] = log of the sum of exp(score).
      * s [rows, keys] f32 is scratch afterwards; p [rows, keys] dt may be s when dt is F32. */
-    void (*attention_probs)(void *p, float *lse, float *s, uint32_t rows, uint32_t keys, uint32_t first, float scale,
-                            strata_dtype dt);
-    /* p = exp(scale * s - lse), ds = scale * p * (dp - delta) over the seen keys, 0 beyond; p may be s and ds may be dp
-     * when dt is F32. */
-    void (*attention_grads)(void *p, void *ds, const float *s, const float *dp, const float *lse, const float *delta,
-                            uint32_t rows, uint32_t keys, uint32_t first, float scale, strata_dtype dt);
+    void (*attention_probs)(const struct st_attention_rows *at, void *p, float *lse, float *s, strata_dtype dt);
+    /* p = exp(score - lse), ds = p * (dp - delta) * the score's slope over the seen keys, 0 elsewhere; p may be s and ds may be
+     * dp when dt is F32. */
+    void (*attention_grads)(const struct st_attention_rows *at, void *p, void *ds, const float *s, const float *dp,
+                            const float *lse, const float *delta, strata_dtype dt);
 
-    /* One query row against `keys` cached rows: out = sum over keys in order of softmax(scale * q k) v.  out, q: [head_dim];
+    /* One query row against `keys` cached rows: out = sum over keys in order of softmax(scores of q k) v.  out, q: [head_dim];
      * k, v: [keys][ld], the head's first element; s: [keys] scratch. */
     void (*attention_row)(void *out, float *s, const void *q, const void *k, const void *v, size_t ld, uint32_t keys,
-                          uint32_t head_dim, float scale, strata_dtype dt);
+                          uint32_t head_dim, float scale, float softcap, strata_dtype dt);
 
     /* --- softmax cross-entropy over one slice of the vocabulary: entries first .. first + cols - 1 --- */
 

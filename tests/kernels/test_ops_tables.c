@@ -155,8 +155,8 @@ static void run_rope(const struct call *c)
 /* Many keys of a small head, then few of a large one. */
 static void run_attention_row(const struct call *c)
 {
-    c->ops->attention_row(c->out[0], c->out[1], c->x[0], c->x[1], c->x[2], ROWS, c->cols, ROWS, 0.3f, c->dt);
-    c->ops->attention_row(c->out[2], c->out[1], c->x[0], c->x[1], c->x[2], c->cols, ROWS, c->cols, 0.1f, c->dt);
+    c->ops->attention_row(c->out[0], c->out[1], c->x[0], c->x[1], c->x[2], ROWS, c->cols, ROWS, 0.3f, 0.0f, c->dt);
+    c->ops->attention_row(c->out[2], c->out[1], c->x[0], c->x[1], c->x[2], c->cols, ROWS, c->cols, 0.1f, 2.0f, c->dt);
 }
 
 static void run_columns(const struct call *c)
@@ -183,16 +183,48 @@ static void run_scatter(const struct call *c)
     c->ops->scatter_columns(c->out[0], c->x[0], c->cols, tokens, ROWS, c->cols, 1, 3, c->dt);
 }
 
+/* The last rows of causal attention; with `bounded` also a window, documents and soft-capping. */
+static struct st_attention_rows last_rows(const struct call *c, bool bounded)
+{
+    static const int32_t positions[ROWS] = {1000, 7, 0, 40, 41};
+    struct st_attention_rows at = {.rows = ROWS, .keys = c->cols, .first = c->cols > ROWS ? c->cols - ROWS : 0, .scale = 0.3f};
+
+    if (bounded) {
+        at.window = 1 + c->cols / 2;
+        at.positions = positions;
+        at.softcap = 1.5f;
+    }
+    return at;
+}
+
 static void run_probs(const struct call *c)
 {
+    const struct st_attention_rows plain = last_rows(c, false);
+
     memcpy(c->out[2], c->f[0], (size_t)ROWS * c->cols * sizeof(float));
-    c->ops->attention_probs(c->out[0], c->out[1], c->out[2], ROWS, c->cols, c->cols > ROWS ? c->cols - ROWS : 0, 0.3f, c->dt);
+    c->ops->attention_probs(&plain, c->out[0], c->out[1], c->out[2], c->dt);
+}
+
+static void run_bounded_probs(const struct call *c)
+{
+    const struct st_attention_rows bounded = last_rows(c, true);
+
+    memcpy(c->out[2], c->f[0], (size_t)ROWS * c->cols * sizeof(float));
+    c->ops->attention_probs(&bounded, c->out[0], c->out[1], c->out[2], c->dt);
 }
 
 static void run_grads(const struct call *c)
 {
-    c->ops->attention_grads(c->out[0], c->out[1], c->f[0], c->f[1], c->f[2], c->f[3], ROWS, c->cols,
-                            c->cols > ROWS ? c->cols - ROWS : 0, 0.3f, c->dt);
+    const struct st_attention_rows plain = last_rows(c, false);
+
+    c->ops->attention_grads(&plain, c->out[0], c->out[1], c->f[0], c->f[1], c->f[2], c->f[3], c->dt);
+}
+
+static void run_bounded_grads(const struct call *c)
+{
+    const struct st_attention_rows bounded = last_rows(c, true);
+
+    c->ops->attention_grads(&bounded, c->out[0], c->out[1], c->f[0], c->f[1], c->f[2], c->f[3], c->dt);
 }
 
 static void run_xent(const struct call *c)
@@ -239,6 +271,8 @@ static const struct {
     {"scatter_columns", run_scatter},
     {"attention_probs", run_probs},
     {"attention_grads", run_grads},
+    {"attention_probs, bounded", run_bounded_probs},
+    {"attention_grads, bounded", run_bounded_grads},
     {"xent", run_xent},
     {"exp, tanh, log", run_math},
 };

@@ -60,19 +60,47 @@ static void add_scaled(double *to, double factor, const double *of, uint32_t n)
         to[i] += factor * of[i];
 }
 
-/* p[0..t] of a row; its log-sum-exp. */
+uint64_t ar_first_key(const struct st_attention *at, uint64_t b, uint64_t t)
+{
+    uint64_t first = at->positions != NULL ? t - (uint64_t)at->positions[b * at->seq + t] : 0;
+
+    if (at->window > 0 && t >= at->window && first < t + 1 - at->window)
+        first = t + 1 - at->window;
+    return first;
+}
+
+static double scale_of(const struct st_attention *at)
+{
+    return at->scale != 0.0f ? (double)at->scale : 1 / sqrt((double)at->head_dim);
+}
+
+/* A score, and its slope along the scaled product of query and key. */
+static double score_of(const struct attention_reference *r, uint64_t b, uint64_t h, uint64_t t, uint64_t i, double *slope)
+{
+    const double cap = (double)r->at.softcap;
+    const double x = scale_of(&r->at) * dot(r->qkv + query_at(r, b, h, t), r->qkv + key_at(r, b, h, i), r->at.head_dim);
+
+    if (cap == 0) {
+        *slope = 1;
+        return x;
+    }
+    *slope = 1 - tanh(x / cap) * tanh(x / cap);
+    return cap * tanh(x / cap);
+}
+
+/* p of a row's keys; its log-sum-exp. */
 static double probabilities(struct attention_reference *r, uint64_t b, uint64_t h, uint64_t t)
 {
-    const double scale = 1 / sqrt((double)r->at.head_dim);
-    double top = -INFINITY, sum = 0;
+    const uint64_t first = ar_first_key(&r->at, b, t);
+    double top = -INFINITY, sum = 0, slope;
 
-    for (uint64_t i = 0; i <= t; i++) {
-        r->p[i] = scale * dot(r->qkv + query_at(r, b, h, t), r->qkv + key_at(r, b, h, i), r->at.head_dim);
+    for (uint64_t i = first; i <= t; i++) {
+        r->p[i] = score_of(r, b, h, t, i, &slope);
         top = fmax(top, r->p[i]);
     }
-    for (uint64_t i = 0; i <= t; i++)
+    for (uint64_t i = first; i <= t; i++)
         sum += r->p[i] = exp(r->p[i] - top);
-    for (uint64_t i = 0; i <= t; i++)
+    for (uint64_t i = first; i <= t; i++)
         r->p[i] /= sum;
     return top + log(sum);
 }
@@ -83,24 +111,40 @@ void ar_forward_row(struct attention_reference *r, uint64_t b, uint64_t h, uint6
 
     r->lse[(b * r->at.heads + h) * r->at.seq + t] = probabilities(r, b, h, t);
     memset(out, 0, r->at.head_dim * sizeof(*out));
-    for (uint64_t i = 0; i <= t; i++)
+    for (uint64_t i = ar_first_key(&r->at, b, t); i <= t; i++)
         add_scaled(out, r->p[i], r->qkv + value_at(r, b, h, i), r->at.head_dim);
 }
 
 void ar_backward_row(struct attention_reference *r, uint64_t b, uint64_t h, uint64_t t)
 {
     const uint32_t d = r->at.head_dim;
-    const double scale = 1 / sqrt((double)d), *dout = r->dout + out_at(r, b, h, t);
-    const double delta = dot(dout, r->out + out_at(r, b, h, t), d);
+    const double *dout = r->dout + out_at(r, b, h, t), delta = dot(dout, r->out + out_at(r, b, h, t), d);
 
     probabilities(r, b, h, t);
-    for (uint64_t i = 0; i <= t; i++) {
-        const double ds = scale * r->p[i] * (dot(dout, r->qkv + value_at(r, b, h, i), d) - delta);
+    for (uint64_t i = ar_first_key(&r->at, b, t); i <= t; i++) {
+        double slope = 1, ds;
 
+        if (r->at.softcap != 0.0f)
+            (void)score_of(r, b, h, t, i, &slope);
+        ds = scale_of(&r->at) * slope * r->p[i] * (dot(dout, r->qkv + value_at(r, b, h, i), d) - delta);
         add_scaled(r->dqkv + query_at(r, b, h, t), ds, r->qkv + key_at(r, b, h, i), d);
         add_scaled(r->dqkv + key_at(r, b, h, i), ds, r->qkv + query_at(r, b, h, t), d);
         add_scaled(r->dqkv + value_at(r, b, h, i), r->p[i], dout, d);
     }
+}
+
+void ar_documents(int32_t *positions, uint32_t batch, uint32_t seq, uint64_t seed)
+{
+    for (uint64_t b = 0; b < batch; b++)
+        for (uint64_t t = 0, end = 0, begin = 0; t < seq; t++) {
+            if (t == end) {
+                const uint64_t bits = df_bits(seed + b, t);
+
+                begin = t;
+                end = t + 1 + (bits % 3 == 0 ? bits / 3 % 4 : bits / 3 % 90);
+            }
+            positions[b * seq + t] = (int32_t)(t - begin);
+        }
 }
 
 static void for_rows(struct attention_reference *r,

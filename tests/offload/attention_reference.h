@@ -14,7 +14,8 @@ struct attention_reference {
     double *p;          /* [seq], scratch */
 };
 
-/** Of operands that have at->dt; dout NULL: zeros.  Nothing is computed yet: out, lse and dqkv are zeros. */
+/** Of operands that have at->dt, and positions that the host may read; dout NULL: zeros.  Nothing is computed yet: out, lse and
+ * dqkv are zeros. */
 struct attention_reference ar_create(const struct st_attention *at, const void *qkv, const void *dout);
 void ar_destroy(struct attention_reference *r);
 
@@ -27,6 +28,11 @@ void ar_backward_row(struct attention_reference *r, uint64_t b, uint64_t h, uint
 
 /** Fails unless element i of dqkv is the slope of out . dout along element i of qkv, by a central difference. */
 void ar_assert_slope(struct attention_reference *r, uint64_t i);
+
+/** The first key that row t of sample b sees. */
+uint64_t ar_first_key(const struct st_attention *at, uint64_t b, uint64_t t);
+/** Positions of rows in documents of 1 to 90 rows, one in three of at most 4: a function of the seed. */
+void ar_documents(int32_t *positions, uint32_t batch, uint32_t seq, uint64_t seed);
 
 /** Columns of qkv where the keys begin, and the values, and where they end. */
 uint64_t ar_key_column(const struct st_attention *at);

@@ -1,5 +1,6 @@
 /* Causal attention against an fp64 reference whose own gradient is checked by central differences: one and several
- * blocks, grouped heads, padded rows, fp32, bf16, widened bf16 and fp16.  A long sequence, a key-value cache. */
+ * blocks, grouped heads, padded rows, fp32, bf16, widened bf16 and fp16.  Windows, documents, scales, soft-capping.  A long
+ * sequence, a key-value cache. */
 #include "tests/common/sample.h"
 #include "tests/offload/attention_reference.h"
 #include "tests/offload/device_fixture.h"
@@ -32,7 +33,45 @@ static void assert_padding(const void *p, uint64_t rows, uint32_t stride, uint64
             assert_true(df_at(p, r * stride + c, dt) == 0);
 }
 
-static void check_shape(const struct st_attention *shape, strata_dtype dt, bool widen)
+/* What a family may ask of attention. */
+struct option {
+    uint32_t window;
+    float scale, softcap;
+    bool documents;
+};
+
+static bool missing(void) /* on the cuda device, for the moment */
+{
+    return strcmp(DF_DEVICE, "cpu") != 0;
+}
+
+static void skip_where_missing(void)
+{
+    if (missing())
+        skip();
+}
+
+static const struct option plain = {0};
+static const struct option options[] = {
+    {.window = 1},     {.window = 7},       {.window = 64},
+    {.window = 70},    {.window = 100000},  {.scale = 0.3f},
+    {.softcap = 2.0f}, {.documents = true}, {.window = 20, .scale = 0.2f, .softcap = 3.0f, .documents = true},
+};
+
+static void set_option(struct df_device *d, struct st_attention *at, const struct option *o)
+{
+    at->window = o->window;
+    at->scale = o->scale;
+    at->softcap = o->softcap;
+    if (o->documents) {
+        int32_t *positions = df_alloc(d, (uint64_t)at->batch * at->seq, STRATA_F32);
+
+        ar_documents(positions, at->batch, at->seq, 5);
+        at->positions = positions;
+    }
+}
+
+static void check_shape(const struct st_attention *shape, strata_dtype dt, bool widen, const struct option *o)
 {
     struct st_attention at = *shape;
     const uint64_t rows = (uint64_t)at.batch * at.seq;
@@ -43,6 +82,7 @@ static void check_shape(const struct st_attention *shape, strata_dtype dt, bool 
 
     at.dt = dt;
     df_open(&d, &(struct df_opts){.widen_bf16 = widen});
+    set_option(&d, &at, o);
     qkv = df_random(&d, rows * at.qkv_stride, dt, 1, 1.5, 0);
     dout = df_random(&d, rows * at.out_stride, dt, 2, 1, 0);
     out = df_alloc(&d, rows * at.out_stride, dt);
@@ -75,10 +115,128 @@ static void attention_matches(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-        check_shape(&shapes[i], STRATA_F32, false);
-        check_shape(&shapes[i], STRATA_BF16, false);
-        check_shape(&shapes[i], STRATA_BF16, true);
-        check_shape(&shapes[i], STRATA_F16, false);
+        check_shape(&shapes[i], STRATA_F32, false, &plain);
+        check_shape(&shapes[i], STRATA_BF16, false, &plain);
+        check_shape(&shapes[i], STRATA_BF16, true, &plain);
+        check_shape(&shapes[i], STRATA_F16, false, &plain);
+    }
+}
+
+/* Windows and documents that begin anywhere in a block, and borders of blocks; head sizes of the families. */
+static void options_match(void **state)
+{
+    static const struct st_attention several = SHAPE(2, 140, 2, 1, 24, 100, 50);
+    static const uint32_t dims[] = {64, 80, 96, 128, 256};
+
+    (void)state;
+    skip_where_missing();
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        check_shape(&several, STRATA_F32, false, &options[i]);
+        if (sample_takes(i, 3, 0))
+            check_shape(&several, STRATA_BF16, i % 2 == 0, &options[i]);
+        if (sample_takes(i, 3, 1))
+            check_shape(&several, STRATA_F16, false, &options[i]);
+    }
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++) {
+        const struct st_attention wide = SHAPE(1, 70, 2, 1, dims[i], 4 * dims[i], 2 * dims[i]);
+
+        check_shape(&wide, i % 2 == 0 ? STRATA_F32 : STRATA_BF16, false, &options[8]);
+    }
+}
+
+struct results {
+    void *out, *dqkv;
+    float *lse;
+    uint64_t out_bytes, qkv_bytes, lse_bytes;
+};
+
+static struct results run_both(struct df_device *d, const struct st_attention *at, const void *qkv, const void *dout)
+{
+    const uint64_t rows = (uint64_t)at->batch * at->seq, width = strata_dtype_bytes(at->dt);
+    struct results r = {.out_bytes = rows * at->out_stride * width,
+                        .qkv_bytes = rows * at->qkv_stride * width,
+                        .lse_bytes = rows * at->heads * sizeof(float)};
+    void *workspace = df_alloc(d, d->tensors->attention_workspace(at, 2) / 4 + 1, STRATA_F32);
+
+    r.out = df_alloc(d, rows * at->out_stride, at->dt);
+    r.dqkv = df_alloc(d, rows * at->qkv_stride, at->dt);
+    r.lse = df_alloc(d, rows * at->heads, STRATA_F32);
+    df_ok(d->tensors->attention_forward(d->dev, at, r.out, r.lse, qkv, workspace));
+    df_ok(d->tensors->attention_backward(d->dev, at, r.dqkv, dout, r.out, r.lse, qkv, workspace));
+    return r;
+}
+
+/* A window over everything, and documents that are whole sequences, are what attention is without them: bit by bit. */
+static void what_bounds_nothing_changes_no_bits(void **state)
+{
+    (void)state;
+    skip_where_missing();
+    for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
+        struct st_attention at = SHAPE(2, 150, 4, 2, 24, 200, 100);
+        struct df_device d;
+        struct results want, got;
+        int32_t *positions;
+        void *qkv, *dout;
+
+        at.dt = dt;
+        df_open(&d, &(struct df_opts){0});
+        qkv = df_random(&d, (uint64_t)at.batch * at.seq * at.qkv_stride, dt, 1, 1.5, 0);
+        dout = df_random(&d, (uint64_t)at.batch * at.seq * at.out_stride, dt, 2, 1, 0);
+        positions = df_alloc(&d, (uint64_t)at.batch * at.seq, STRATA_F32);
+        for (uint32_t r = 0; r < at.batch * at.seq; r++)
+            positions[r] = (int32_t)(r % at.seq);
+        want = run_both(&d, &at, qkv, dout);
+        at.window = at.seq;
+        at.positions = positions;
+        got = run_both(&d, &at, qkv, dout);
+        assert_memory_equal(got.out, want.out, want.out_bytes);
+        assert_memory_equal(got.lse, want.lse, want.lse_bytes);
+        assert_memory_equal(got.dqkv, want.dqkv, want.qkv_bytes);
+        df_close(&d);
+    }
+}
+
+/* Rows of far tiles hold NaNs, which would be seen by whoever multiplied by them, even by 0. */
+static void check_skipped(strata_dtype dt, bool documents)
+{
+    const uint32_t seq = 320, border = 128;
+    struct st_attention at = SHAPE(1, seq, 2, 1, 32, 128, 64);
+    struct df_device d;
+    struct results clean, spoiled;
+    int32_t *positions;
+    void *qkv, *dout;
+
+    at.dt = dt;
+    df_open(&d, &(struct df_opts){0});
+    qkv = df_random(&d, (uint64_t)seq * at.qkv_stride, dt, 1, 1.5, 0);
+    dout = df_random(&d, (uint64_t)seq * at.out_stride, dt, 2, 1, 0);
+    positions = df_alloc(&d, seq, STRATA_F32);
+    for (uint32_t t = 0; t < seq; t++)
+        positions[t] = (int32_t)(t < border ? t : t - border);
+    at.positions = documents ? positions : NULL;
+    at.window = documents ? 0 : 32;
+    clean = run_both(&d, &at, qkv, dout);
+    for (uint64_t i = 0; i < (documents ? border : border / 2) * (uint64_t)at.qkv_stride; i++)
+        df_set(qkv, i, dt, (double)NAN);
+    spoiled = run_both(&d, &at, qkv, dout);
+    for (uint64_t row = border; row < seq; row++) {
+        const uint64_t width = strata_dtype_bytes(dt), out = row * at.out_stride * width, q = row * at.qkv_stride * width;
+
+        assert_memory_equal((char *)spoiled.out + out, (char *)clean.out + out, at.out_stride * width);
+        assert_memory_equal((char *)spoiled.dqkv + q, (char *)clean.dqkv + q, at.heads * at.head_dim * width);
+        if (documents)
+            assert_memory_equal((char *)spoiled.dqkv + q, (char *)clean.dqkv + q, at.qkv_stride * width);
+    }
+    df_close(&d);
+}
+
+static void masked_tiles_are_skipped(void **state)
+{
+    (void)state;
+    skip_where_missing();
+    for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
+        check_skipped(dt, false);
+        check_skipped(dt, true);
     }
 }
 
@@ -209,7 +367,7 @@ static struct cached run_cached(struct df_device *d, const struct st_attention *
 }
 
 /* Against fp64 within the tolerance of attention_forward; however rows are grouped, the same bits. */
-static void check_cached(const struct st_attention *shape, strata_dtype dt)
+static void check_cached(const struct st_attention *shape, strata_dtype dt, const struct option *o)
 {
     static const uint32_t groups[] = {1, 2, 7, 64};
     struct st_attention at = *shape;
@@ -223,6 +381,7 @@ static void check_cached(const struct st_attention *shape, strata_dtype dt)
 
     at.dt = dt;
     df_open(&d, &(struct df_opts){0});
+    set_option(&d, &at, o);
     bytes = d.tensors->attention_workspace(&at, 2);
     qkv = df_random(&d, (uint64_t)at.seq * at.qkv_stride, dt, 1, 1.5, 0);
     workspace = df_alloc(&d, bytes / 2 + 32, STRATA_F16);
@@ -259,7 +418,10 @@ static void cached_rows_match(void **state)
         at.batch = 1;
         for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++)
             if (sample_takes(i, 3, dt))
-                check_cached(&at, dt);
+                check_cached(&at, dt, &plain);
+        for (size_t o = 0; !missing() && o < sizeof(options) / sizeof(options[0]); o++)
+            if (!options[o].documents && i >= 3 && sample_takes(o, 2, i))
+                check_cached(&at, (strata_dtype)(STRATA_F32 + o % 3), &options[o]);
     }
 }
 
@@ -269,6 +431,7 @@ static void cached_equals_forward(void **state)
     (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
         struct st_attention at = SHAPE(1, 131, 4, 2, 24, 192, 96);
+        const struct option window = {.window = 50, .scale = 0.25f, .softcap = 4.0f};
         const uint64_t out_elems = (uint64_t)at.seq * at.out_stride;
         struct df_device d;
         struct cached c;
@@ -277,6 +440,7 @@ static void cached_equals_forward(void **state)
 
         at.dt = dt;
         df_open(&d, &(struct df_opts){0});
+        set_option(&d, &at, missing() || dt == STRATA_BF16 ? &plain : &window);
         qkv = df_random(&d, (uint64_t)at.seq * at.qkv_stride, dt, 1, 1.5, 0);
         out = df_alloc(&d, out_elems, dt);
         workspace = df_alloc(&d, d.tensors->attention_workspace(&at, 2) / 4 + 1, STRATA_F32);
@@ -293,6 +457,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_matches),
+        cmocka_unit_test(options_match),
+        cmocka_unit_test(what_bounds_nothing_changes_no_bits),
+        cmocka_unit_test(masked_tiles_are_skipped),
         cmocka_unit_test(workspace_is_small),
         cmocka_unit_test(cached_rows_match),
         cmocka_unit_test(cached_equals_forward),

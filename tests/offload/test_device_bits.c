@@ -1,5 +1,6 @@
 /* Every op once, on devices that differ in number of workers, table of kernels and addresses: the bytes they leave must
  * be the same. */
+#include "tests/offload/attention_reference.h"
 #include "tests/offload/device_fixture.h"
 #include <math.h>
 #include <setjmp.h>
@@ -26,7 +27,7 @@ struct tensors {
     float *angles, *master, *stats, *f0, *f1, *lse, *acc, *moment1, *moment2, *dtable, *logits, *xent;
     double *sums, *scalars; /* norm2, loss */
     uint64_t *counts;       /* nonfinite, overflowed */
-    int32_t *tokens;
+    int32_t *tokens, *positions;
     int16_t *low_half;
     void *workspace;
 };
@@ -68,6 +69,8 @@ static void create_tensors(struct df_device *d, struct tensors *t, strata_dtype 
     t->tokens = df_alloc(d, ROWS, STRATA_F32);
     for (uint32_t i = 0; i < ROWS; i++)
         t->tokens[i] = (int32_t)(df_bits(7, i) % VOCAB);
+    t->positions = df_alloc(d, ROWS, STRATA_F32);
+    ar_documents(t->positions, BATCH, SEQ, 3);
     t->workspace = df_alloc(d, d->tensors->attention_workspace(at, workers) / 4 + 1, STRATA_F32);
 }
 
@@ -125,6 +128,19 @@ static void run_block(struct df_device *d, struct tensors *t, const struct st_at
     df_ok(d->tensors->matmul(d->dev, &dx, t->y, t->dqkv, t->w, NULL));
     df_ok(d->tensors->layernorm_backward(d->dev, t->dx, t->f0, t->f1, t->y, dt, t->x, t->stats, t->w, t->dx, ROWS, COLS, dt));
     df_ok(d->tensors->add(d->dev, t->z, t->z, t->dx, ROWS * COLS, dt));
+}
+
+/* Attention of a window within documents, with soft-capping. */
+static void run_bounded(struct df_device *d, struct tensors *t, const struct st_attention *plain)
+{
+    struct st_attention at = *plain;
+
+    at.window = 70;
+    at.scale = 0.2f;
+    at.softcap = 3.0f;
+    at.positions = t->positions;
+    df_ok(d->tensors->attention_forward(d->dev, &at, t->z, t->lse, t->qkv, t->workspace));
+    df_ok(d->tensors->attention_backward(d->dev, &at, t->dqkv, t->dx, t->z, t->lse, t->qkv, t->workspace));
 }
 
 /* Llama's ops over the same tensors: the sample's rows once more, then as a cache of one sequence. */
@@ -206,6 +222,7 @@ static unsigned char *run_all(strata_dtype dt, bool widen, uint32_t workers, con
     create_tensors(&d, &t, dt, workers, &at);
     for (uint32_t repeat = 0; repeat < 2; repeat++) {
         run_block(&d, &t, &at);
+        run_bounded(&d, &t, &at);
         run_llama(&d, &t, &at);
         run_ends(&d, &t, dt);
     }

@@ -1,5 +1,5 @@
 /* offload/device/cpu/device_cpu_attention.c - causal attention in blocks of query rows; a worker holds the scores of one block
- * of one head at a time.
+ * of one head at a time, against the blocks of keys that its rows see.
  *
  * A head is one item and processes its blocks in order.  Matmuls are single-threaded library calls; between them the rows pass
  * through ops->attention_*.  The backward pass recomputes the scores from q, k and the kept log-sum-exp.  If the dtype is not
@@ -47,6 +47,14 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
     *end += (bytes + WORKSPACE_ALIGN - 1) / WORKSPACE_ALIGN * WORKSPACE_ALIGN;
     return offset;
 }
+
+/* A block of query rows of one sample, and the keys that its rows see: whole blocks from the one with the first row's first key
+ * to its own. */
+struct block {
+    uint32_t first, rows;     /* query rows of the sequence */
+    uint32_t key_first, keys; /* the same of keys */
+    uint32_t id;              /* of its matmuls: row of attention_job.id */
+};
 
 static uint32_t block_count(const struct st_attention *at)
 {
@@ -120,41 +128,71 @@ static struct st_matmul shape_of(const struct attention_job *job, uint32_t kind,
     return mm;
 }
 
+/* The first key that row `row` sees, if it is in a document that it is `position` rows into. */
+static uint32_t first_key(const struct st_attention *at, uint32_t row, uint32_t position)
+{
+    const uint32_t reach = at->window > 0 && at->window <= position ? at->window - 1 : position;
+
+    return row - reach;
+}
+
+/* Blocks of fewer rows than the others begin with the window's first block, whatever their document, so that a shape has at most
+ * as many kinds of blocks as blocks: blocks of 64 rows have their number of key blocks, and the short one has its own. */
+static struct block block_at(const struct st_attention *at, uint64_t sample, uint32_t index)
+{
+    const struct st_run r = st_run_at(index, BLOCK_ROWS, at->seq);
+    const uint32_t first = (uint32_t)r.first, rows = (uint32_t)r.count;
+    const bool whole = rows == BLOCK_ROWS;
+    const uint32_t position = whole && at->positions != NULL ? (uint32_t)at->positions[sample * at->seq + first] : first;
+    const uint32_t key_block = first_key(at, first, position) / BLOCK_ROWS;
+
+    return (struct block){.first = first,
+                          .rows = rows,
+                          .key_first = key_block * BLOCK_ROWS,
+                          .keys = first + rows - key_block * BLOCK_ROWS,
+                          .id = whole ? index - key_block : index};
+}
+
+static strata_status prepare_block(struct attention_job *job, int *id, const struct block *block, uint32_t first_kind,
+                                   uint32_t end_kind)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t kind = 0; kind < MM_COUNT && st == STRATA_OK; kind++) {
+        const struct st_matmul mm = shape_of(job, kind, block->rows, block->keys);
+
+        if (kind == MM_SCORES || (kind >= first_kind && kind < end_kind))
+            st = st_cpu_prepare(job->cpu, &id[block->id * MM_COUNT + kind], &mm);
+    }
+    return st;
+}
+
+/* Every kind of block that positions may ask for. */
 static strata_status prepare(struct attention_job *job, void *workspace, uint32_t first_kind, uint32_t end_kind)
 {
-    const struct st_attention *at = job->at;
+    struct st_attention causal = *job->at;
     int *id = workspace;
+    strata_status st = STRATA_OK;
 
-    if (at->window != 0 || at->scale != 0.0f || at->softcap != 0.0f || at->positions != NULL)
-        return st_error(STRATA_E_NOSYS,
-                        "the cpu device cannot do attention with a window, a scale, soft-capping or documents yet");
-    job->op_dt = st_cpu_widens(job->cpu, at->dt) ? STRATA_F32 : at->dt;
-    job->layout = layout_of(at);
+    causal.positions = NULL;
+    job->op_dt = st_cpu_widens(job->cpu, causal.dt) ? STRATA_F32 : causal.dt;
+    job->layout = layout_of(&causal);
     job->id = id;
-    job->scratch = (unsigned char *)workspace + id_bytes(at);
-    for (uint32_t block = 0; block < block_count(at); block++) {
-        const struct st_run r = st_run_at(block, BLOCK_ROWS, at->seq);
+    job->scratch = (unsigned char *)workspace + id_bytes(&causal);
+    for (uint32_t index = 0; index < block_count(&causal) && st == STRATA_OK; index++) {
+        const struct block block = block_at(&causal, 0, index);
 
-        for (uint32_t kind = 0; kind < MM_COUNT; kind++) {
-            const struct st_matmul mm = shape_of(job, kind, (uint32_t)r.count, (uint32_t)(r.first + r.count));
-            strata_status st;
-
-            if (kind != MM_SCORES && (kind < first_kind || kind >= end_kind))
-                continue;
-            st = st_cpu_prepare(job->cpu, &id[block * MM_COUNT + kind], &mm);
-            if (st != STRATA_OK)
-                return st;
-        }
+        st = prepare_block(job, id, &block, first_kind, end_kind);
     }
-    return STRATA_OK;
+    return st;
 }
 
 /* --- one head --- */
 
-static void multiply(struct attention_job *job, uint32_t block, uint32_t kind, uint32_t worker, void *c, const void *a,
+static void multiply(struct attention_job *job, const struct block *block, uint32_t kind, uint32_t worker, void *c, const void *a,
                      const void *b)
 {
-    const int rc = st_matmul_run(job->cpu->matmul, job->id[block * MM_COUNT + kind], worker, c, a, b, NULL);
+    const int rc = st_matmul_run(job->cpu->matmul, job->id[block->id * MM_COUNT + kind], worker, c, a, b, NULL);
     int none = 0;
 
     if (rc != 0)
@@ -184,9 +222,17 @@ static uint64_t head_at(const struct st_attention *at, uint64_t b, uint32_t stri
     return b * at->seq * stride + column + h * at->head_dim;
 }
 
-static float scale_of(const struct st_attention *at)
+static struct st_attention_rows rows_of(const struct st_attention *at, uint64_t sample, const struct block *block)
 {
-    return 1.0f / __builtin_sqrtf((float)at->head_dim);
+    return (struct st_attention_rows){
+        .rows = block->rows,
+        .keys = block->keys,
+        .first = block->first - block->key_first,
+        .window = at->window,
+        .positions = at->positions != NULL ? at->positions + sample * at->seq + block->first : NULL,
+        .scale = st_cpu_attention_scale(at),
+        .softcap = at->softcap,
+    };
 }
 
 static void forward_item(void *ctx, uint64_t index, uint32_t worker)
@@ -203,14 +249,14 @@ static void forward_item(void *ctx, uint64_t index, uint32_t worker)
     void *const probs = job->op_dt == STRATA_F32 ? s + l->scores : s + l->probs;
     float *const scores = (float *)(void *)(s + l->scores);
 
-    for (uint32_t block = 0; block < block_count(at); block++) {
-        const struct st_run r = st_run_at(block, BLOCK_ROWS, at->seq);
-        const uint64_t out_at = head_at(at, b, at->out_stride, 0, h) + r.first * at->out_stride;
+    for (uint32_t i = 0; i < block_count(at); i++) {
+        const struct block block = block_at(at, b, i);
+        const struct st_attention_rows rows = rows_of(at, b, &block);
+        const uint64_t out_at = head_at(at, b, at->out_stride, 0, h) + (uint64_t)block.first * at->out_stride;
 
-        multiply(job, block, MM_SCORES, worker, scores, row_of(job, q, r.first), k.p);
-        job->cpu->ops->attention_probs(probs, job->lse + index * at->seq + r.first, scores, (uint32_t)r.count,
-                                       (uint32_t)(r.first + r.count), (uint32_t)r.first, scale_of(at), job->op_dt);
-        multiply(job, block, MM_OUT, worker, st_elem_mut(job->out, out_at, at->dt), probs, v.p);
+        multiply(job, &block, MM_SCORES, worker, scores, row_of(job, q, block.first), row_of(job, k, block.key_first));
+        job->cpu->ops->attention_probs(&rows, probs, job->lse + index * at->seq + block.first, scores, job->op_dt);
+        multiply(job, &block, MM_OUT, worker, st_elem_mut(job->out, out_at, at->dt), probs, row_of(job, v, block.key_first));
     }
 }
 
@@ -241,20 +287,23 @@ static void backward_head(struct attention_job *job, uint32_t worker, uint64_t b
     float *const scores = (float *)(void *)(s + l->scores), *const dprobs = (float *)(void *)(s + l->dprobs);
     float *const delta = (float *)(void *)(s + l->delta);
 
-    for (uint32_t block = 0; block < block_count(at); block++) {
-        const struct st_run r = st_run_at(block, BLOCK_ROWS, at->seq);
-        const uint32_t rows = (uint32_t)r.count, keys = (uint32_t)(r.first + r.count);
-        const uint64_t row_at = out_at + r.first * at->out_stride;
-        const float *lse = job->kept_lse + (b * at->heads + h) * at->seq + r.first;
+    for (uint32_t i = 0; i < block_count(at); i++) {
+        const struct block block = block_at(at, b, i);
+        const struct st_attention_rows rows = rows_of(at, b, &block);
+        const uint64_t row_at = out_at + (uint64_t)block.first * at->out_stride,
+                       sums_at = 4 * (uint64_t)block.key_first * at->head_dim;
+        const void *q_rows = row_of(job, q, block.first), *dout_rows = row_of(job, dout, block.first);
+        const float *lse = job->kept_lse + (b * at->heads + h) * at->seq + block.first;
 
         ops->dot_rows(delta, st_elem(job->dout, row_at, at->dt), at->out_stride, st_elem(job->fwd_out, row_at, at->dt),
-                      at->out_stride, rows, at->head_dim, at->dt);
-        multiply(job, block, MM_SCORES, worker, scores, row_of(job, q, r.first), k.p);
-        multiply(job, block, MM_DPROBS, worker, dprobs, row_of(job, dout, r.first), v.p);
-        ops->attention_grads(probs, dscores, scores, dprobs, lse, delta, rows, keys, (uint32_t)r.first, scale_of(at), job->op_dt);
-        multiply(job, block, MM_DV, worker, s + l->dv, probs, row_of(job, dout, r.first));
-        multiply(job, block, MM_DK, worker, s + l->dk, dscores, row_of(job, q, r.first));
-        multiply(job, block, MM_DQ, worker, st_elem_mut(job->dqkv, q_at + r.first * at->qkv_stride, at->dt), dscores, k.p);
+                      at->out_stride, block.rows, at->head_dim, at->dt);
+        multiply(job, &block, MM_SCORES, worker, scores, q_rows, row_of(job, k, block.key_first));
+        multiply(job, &block, MM_DPROBS, worker, dprobs, dout_rows, row_of(job, v, block.key_first));
+        ops->attention_grads(&rows, probs, dscores, scores, dprobs, lse, delta, job->op_dt);
+        multiply(job, &block, MM_DV, worker, s + l->dv + sums_at, probs, dout_rows);
+        multiply(job, &block, MM_DK, worker, s + l->dk + sums_at, dscores, q_rows);
+        multiply(job, &block, MM_DQ, worker, st_elem_mut(job->dqkv, q_at + (uint64_t)block.first * at->qkv_stride, at->dt),
+                 dscores, row_of(job, k, block.key_first));
     }
 }
 

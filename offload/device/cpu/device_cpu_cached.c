@@ -2,7 +2,6 @@
  *
  * One item is one query head of one row, computed by vector dot products.  Its bits depend only on the row's position, not on
  * which rows share the call. */
-#include "core/base/error.h"
 #include "offload/device/cpu/device_cpu_internal.h"
 #include <string.h>
 
@@ -36,13 +35,15 @@ static void attend_item(void *ctx, uint64_t index, uint32_t worker)
     const struct cached_job *job = ctx;
     const struct st_attention *at = job->at;
     const uint32_t d = at->head_dim, width = at->kv_heads * d;
-    const uint64_t row = index / at->heads, head = index % at->heads, kv_at = head / (at->heads / at->kv_heads) * d;
+    const uint64_t row = index / at->heads, head = index % at->heads, position = job->first + row;
+    const uint64_t keys = at->window > 0 && at->window <= position ? at->window : position + 1;
+    const uint64_t kv_at = (position + 1 - keys) * width + head / (at->heads / at->kv_heads) * d;
 
     job->ops->attention_row(st_elem_mut(job->out, row * at->out_stride + head * d, at->dt),
                             (float *)(void *)(job->scores + worker * job->scores_bytes),
                             st_elem(job->qkv, row * at->qkv_stride + head * d, at->dt), st_elem(job->keys, kv_at, at->dt),
-                            st_elem(job->values, kv_at, at->dt), width, (uint32_t)(job->first + row + 1), d,
-                            1.0f / __builtin_sqrtf((float)d), at->dt);
+                            st_elem(job->values, kv_at, at->dt), width, (uint32_t)keys, d, st_cpu_attention_scale(at),
+                            at->softcap, at->dt);
 }
 
 strata_status st_cpu_attention_cached(struct st_device *dev, const struct st_attention *at, void *out, void *keys, void *values,
@@ -51,8 +52,6 @@ strata_status st_cpu_attention_cached(struct st_device *dev, const struct st_att
     struct cpu_device *cpu = cpu_of(dev);
     struct cached_job job = {cpu->ops, at, out, keys, values, qkv, workspace, 0, first, rows};
 
-    if (at->window != 0 || at->scale != 0.0f || at->softcap != 0.0f)
-        return st_error(STRATA_E_NOSYS, "the cpu device cannot do attention with a window, a scale or soft-capping yet");
     job.scores_bytes = (4 * ((uint64_t)first + rows) + 63) / 64 * 64; /* inside a worker's part of attention_workspace() */
     st_workers_run(cpu->workers, append_item, &job, rows);
     st_workers_run(cpu->workers, attend_item, &job, (uint64_t)rows * at->heads);

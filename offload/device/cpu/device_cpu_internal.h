@@ -81,6 +81,11 @@ strata_status st_cpu_matmul(struct st_device *dev, const struct st_matmul *mm, v
                             const void *bias);
 
 /* device_cpu_attention.c */
+static inline float st_cpu_attention_scale(const struct st_attention *at)
+{
+    return at->scale != 0.0f ? at->scale : 1.0f / __builtin_sqrtf((float)at->head_dim);
+}
+
 uint64_t st_cpu_attention_workspace(const struct st_attention *at, uint32_t workers);
 strata_status st_cpu_attention_forward(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
                                        const void *qkv, void *workspace);
