@@ -240,6 +240,31 @@ void st_plan_print(const struct strata_plan *of, bool full, FILE *to)
     st_wrap_close(file, to);
 }
 
+static void print_passes(const struct st_bounds *b, FILE *file)
+{
+    const struct {
+        const char *name;
+        double seconds;
+    } parts[] = {{"updates", b->passes.update},
+                 {"gradients rounded", b->passes.round},
+                 {"sums zeroed", b->passes.zero},
+                 {"rows and norms", b->passes.rows}};
+    const double sum = st_passes_sum(&b->passes);
+    const char *comma = "";
+    char text[24];
+
+    if (!(sum > 0))
+        return;
+    st_print(file, "  the device's own passes over its memory: %s of a step:", st_seconds_text(text, sum));
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (!(parts[i].seconds > 0))
+            continue;
+        st_print(file, "%s %s %s", comma, parts[i].name, st_seconds_text(text, parts[i].seconds));
+        comma = ",";
+    }
+    st_print_text(file, "\n");
+}
+
 void st_bounds_print(const struct strata_plan *of, FILE *to)
 {
     const struct st_figures *figures = &of->figures;
@@ -254,6 +279,7 @@ void st_bounds_print(const struct strata_plan *of, FILE *to)
     } else {
         st_print(file, "  shortest step: %s for this schedule (bound by %s), %s for any schedule on this hardware\n",
                  st_seconds_text(schedule, b->schedule), b->bound_by, st_seconds_text(hardware, b->hardware));
+        print_passes(b, file);
     }
     st_wrap_close(file, to);
 }
@@ -343,6 +369,12 @@ static void put_bounds(struct st_json_writer *w, const struct st_bounds *b)
     put_seconds(w, "hardware_bound_seconds", b->hardware);
     put_seconds(w, "schedule_bound_seconds", b->schedule);
     st_json_put_string(w, "bound_by", b->schedule > 0 ? b->bound_by : NULL);
+    st_json_object_open(w, "pass_seconds");
+    st_json_put_double(w, "update", b->passes.update);
+    st_json_put_double(w, "round", b->passes.round);
+    st_json_put_double(w, "zero", b->passes.zero);
+    st_json_put_double(w, "rows", b->passes.rows);
+    st_json_object_close(w);
 }
 
 void st_plan_put(const struct strata_plan *of, struct st_json_writer *w)

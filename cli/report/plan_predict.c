@@ -148,7 +148,7 @@ strata_status cli_schedules_put(const struct strata_plan *of, struct st_json_wri
 #define MORE_COLUMNS 48
 #define LEAST_CHANGE 5e-4 /* of a step: a smaller change would print as -0.0 % */
 
-enum more { MORE_DRIVE, MORE_LINK, MORE_COMPUTE, MORE_UPDATE, MORE_HOST, MORE_DEVICE, MORE_COUNT };
+enum more { MORE_DRIVE, MORE_LINK, MORE_COMPUTE, MORE_PASSES, MORE_UPDATE, MORE_HOST, MORE_DEVICE, MORE_COUNT };
 
 static const struct {
     const char *name, *text;
@@ -156,6 +156,7 @@ static const struct {
     [MORE_DRIVE] = {"drive", "one more drive"},
     [MORE_LINK] = {"link", "a link twice as fast"},
     [MORE_COMPUTE] = {"compute", "compute twice as fast"},
+    [MORE_PASSES] = {"passes", "a memory twice as fast"},
     [MORE_UPDATE] = {"update", "updates twice as fast"},
     [MORE_HOST] = {"host_memory", "25 % more host memory"},
     [MORE_DEVICE] = {"device_memory", "25 % more device memory"},
@@ -181,6 +182,9 @@ static void take_rates(struct st_machine *m, enum more more)
         m->rates.block_flops *= 2;
         m->rates.head_flops *= 2;
         return;
+    case MORE_PASSES:
+        m->rates.memory *= 2;
+        return;
     default:
         m->rates.update *= 2;
         m->rates.checksum *= 2;
@@ -205,6 +209,8 @@ static bool matters(const struct strata_plan *of, enum more more)
         return t->read + t->write > 0;
     case MORE_LINK:
         return t->upload + t->download > 0;
+    case MORE_PASSES:
+        return st_passes_sum(&of->figures.bounds.passes) > 0;
     case MORE_UPDATE:
         return has_updates(&of->plan->program, &of->machine);
     default:

@@ -42,6 +42,7 @@ static const struct machine_field machine_fields[] = {
     {"matmul_flops", FIELD_RATE, AT(rates.matmul_flops)},
     {"block_flops", FIELD_RATE, AT(rates.block_flops)},
     {"head_flops", FIELD_RATE, AT(rates.head_flops)},
+    {"memory", FIELD_RATE, AT(rates.memory)},
     {"upload", FIELD_RATE, AT(rates.upload)},
     {"download", FIELD_RATE, AT(rates.download)},
     {"read", FIELD_RATE, AT(rates.read)},
@@ -202,6 +203,8 @@ strata_status st_machine_read(struct st_machine *out, const char *path)
                            : st_error(STRATA_E_INPUT, "machine file %s: unknown key %s", path, st_json_name(node));
     }
     st_json_free(root);
+    if (m.rates.memory <= 0 && !m.capacity.device_is_host)
+        m.rates.memory = m.rates.matmul_flops / ST_MACHINE_FLOPS_PER_BYTE;
     if (st == STRATA_OK)
         *out = m;
     return st;

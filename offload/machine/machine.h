@@ -36,7 +36,7 @@ strata_status st_machine_here(struct st_machine *out, const struct st_machine_op
 
 enum st_measure {
     ST_MEASURE_COMPUTE = 1, /* matmul at the workload's shapes on the workers; a block forward and backward; a head slice */
-    ST_MEASURE_LINKS = 2,   /* copies */
+    ST_MEASURE_LINKS = 2,   /* copies, over the link and within a device's own memory */
     ST_MEASURE_UPDATE = 4,  /* updates, checksums */
     ST_MEASURE_DISK = 8,    /* the NVMe directories, each alone and all together; nothing with the fake method */
     ST_MEASURE_ALL = 15
@@ -64,8 +64,9 @@ struct st_matmul_ceiling {
 strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dtype dtype, const struct st_machine_opts *opts);
 
 /** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "drives",
- * "matmul_flops", "block_flops", "head_flops", "upload", "download", "read", "write", "mixed", "update", "checksum",
- * "dir_rates"}; rates in units per second; absent ones stay 0; dir_rates, a list, is only there with several directories.
+ * "matmul_flops", "block_flops", "head_flops", "memory", "upload", "download", "read", "write", "mixed", "update", "checksum",
+ * "dir_rates"}; rates in units per second; absent ones stay 0, but for `memory` of a device that is not the host, which then
+ * follows from matmul_flops (ST_MACHINE_FLOPS_PER_BYTE); dir_rates, a list, is only there with several directories.
  * E_INPUT: missing or wrong. */
 strata_status st_machine_read(struct st_machine *out, const char *path);
 /** Write it to a file that was begun, and commit that; on failure nothing is left. */

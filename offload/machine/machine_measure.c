@@ -1,9 +1,10 @@
 /* offload/machine/machine_measure.c - measures what this machine does per second, on the same code that a step runs.
  *
- * There are seven probes: matmuls, a block and the head of the model (machine_measure_compute.c), copies through the device
- * table, checksums and the optimizer kernel on the workers, and the disk (machine_measure_disk.c).  Time, not bytes, limits how
- * much each one does: at most half a second, unless a block or a head takes longer; 0.15 seconds on a device with queues, which
- * gets batches that take some milliseconds.  A rate feeds lower bounds, so it is the best of the repeats, not their mean.
+ * There are eight probes: matmuls, a block and the head of the model (machine_measure_compute.c), copies through the device
+ * table, over the link and within memory of its own, checksums and the optimizer kernel on the workers, and the disk
+ * (machine_measure_disk.c).  Time, not bytes, limits how much each one does: at most half a second, unless a block or a head
+ * takes longer; 0.15 seconds on a device with queues, which gets batches that take some milliseconds.  A rate feeds lower bounds,
+ * so it is the best of the repeats, not their mean.
  *
  * The buffers of one probe are freed before the next begins.  They are no larger than the workload's own pages and state and, on
  * a device with memory of its own, no larger than half of its free memory. */
@@ -25,6 +26,7 @@
 #define BURST_NS         UINT64_C(5000000) /* minimum for one repeat on a device with queues */
 #define BURST_MOST       64u
 #define COPY_BYTES_MAX   (UINT64_C(64) << 20)
+#define MEMORY_BYTES     (UINT64_C(256) << 20) /* read and written at once: several times the caches of a device */
 #define UPDATE_ELEMS_MIN (UINT64_C(1) << 20)
 #define UPDATE_ELEMS_MAX (UINT64_C(8) << 20)
 #define CHECKSUM_BYTES   (ST_TILE_ELEMS * sizeof(float)) /* of a tile; each worker has its own */
@@ -219,6 +221,36 @@ static strata_status measure_link(struct st_prober *m, st_measure_fn *fn, double
     return st;
 }
 
+/* --- a device's own memory --- */
+
+static uint64_t memory_bytes(const struct st_prober *m)
+{
+    return m->ops->memory == NULL ? 0 : m->device_most < MEMORY_BYTES ? m->device_most : MEMORY_BYTES;
+}
+
+/* Copies the first half of the probe's memory to the second. */
+static strata_status memory_run(struct st_prober *m, void *ctx, uint32_t count)
+{
+    unsigned char *const base = m->ops->arena(m->device);
+    const uint64_t half = memory_bytes(m) / 2;
+    strata_status st = STRATA_OK;
+
+    (void)ctx;
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = m->ops->copy(m->device, base + half, base, half);
+    return st == STRATA_OK ? m->ops->finish(m->device, ST_QUEUE_COMPUTE) : st;
+}
+
+static strata_status measure_memory(struct st_prober *m, double *rate)
+{
+    double seconds = 0;
+    const strata_status st = st_measure_best(m, memory_run, NULL, st_measure_limit(m), &seconds);
+
+    if (st == STRATA_OK)
+        *rate = (double)memory_bytes(m) / seconds;
+    return st;
+}
+
 /* --- checksums --- */
 
 struct checksum_probe {
@@ -365,8 +397,9 @@ static uint64_t copy_bytes(const struct st_workload *w)
 /* The probes that need the device; it is open while they run. */
 static strata_status measure_device(struct st_prober *m, struct st_machine *machine, const struct st_workload *w, unsigned what)
 {
-    const uint64_t matmul = st_measure_matmul_bytes(m, w);
-    const strata_status st = st_measure_open_device(m, matmul > m->host.bytes ? matmul : m->host.bytes);
+    const uint64_t matmul = st_measure_matmul_bytes(m, w), memory = memory_bytes(m);
+    const uint64_t most = matmul > memory ? matmul : memory;
+    const strata_status st = st_measure_open_device(m, most > m->host.bytes ? most : m->host.bytes);
 
     if (st != STRATA_OK)
         return st;
@@ -375,6 +408,8 @@ static strata_status measure_device(struct st_prober *m, struct st_machine *mach
     if ((what & ST_MEASURE_LINKS) != 0) {
         note_failure(measure_link(m, upload_run, &machine->rates.upload), "the upload link");
         note_failure(measure_link(m, download_run, &machine->rates.download), "the download link");
+        if (memory > 0)
+            note_failure(measure_memory(m, &machine->rates.memory), "the device's memory");
     }
     st_measure_close_device(m);
     return STRATA_OK;

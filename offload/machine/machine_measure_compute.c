@@ -253,7 +253,6 @@ struct layer_probe {
     strata_status (*once)(struct st_prober *m, const struct layer_probe *p);
     double flops;   /* of one once() */
     uint64_t bytes; /* of all buffers */
-    bool first;     /* gradients are zeroed before they are added to, as in the steps of this workload */
     unsigned char *act, *act_out, *dact, *weight, *norm_weight, *internals, *workspace, *constants;
     int32_t *targets;
     float *grad; /* NULL: the page has nothing trained */
@@ -322,11 +321,11 @@ static strata_status block_once(struct st_prober *m, const struct layer_probe *p
     call.dact = p->dact;
     call.grad = p->grad;
     call.grad_elems = w->pages[w->block_first].trained_elems;
-    call.first = p->first && p->grad != NULL;
     return st == STRATA_OK ? p->compute->run(p->compute->model, &call) : st;
 }
 
-/* The norm represents the work of the head beside its slices. */
+/* On a device that is the host, the norm represents the work of the head beside its slices; on others that is counted by its
+ * bytes (offload/simulate/cost.h). */
 static strata_status head_once(struct st_prober *m, const struct layer_probe *p)
 {
     const struct st_workload *w = p->workload;
@@ -338,7 +337,7 @@ static strata_status head_once(struct st_prober *m, const struct layer_probe *p)
                            .internals = p->internals,
                            .workspace = p->workspace,
                            .targets = p->targets};
-    strata_status st = p->compute->run(p->compute->model, &call);
+    strata_status st = has_memory(m) ? STRATA_OK : p->compute->run(p->compute->model, &call);
 
     call.kind = ST_CALL_HEAD_STATS;
     call.weight = p->weight;
@@ -348,7 +347,6 @@ static strata_status head_once(struct st_prober *m, const struct layer_probe *p)
     call.recompute = true;
     call.grad = p->grad;
     call.grad_elems = w->pages[w->head_first].trained_elems;
-    call.first = p->first && p->grad != NULL;
     call.loss_gradient = 1.0f / ((float)w->micro_batch * (float)w->seq);
     return st == STRATA_OK ? p->compute->run(p->compute->model, &call) : st;
 }
@@ -386,8 +384,7 @@ static bool is_too_large(const struct st_prober *m, const struct st_machine *mac
            p->flops > LAYER_SECONDS_MOST * machine->rates.matmul_flops;
 }
 
-/* On a device that is the host, zeroing the sums of a page is accounted for separately (offload/simulate/cost.h).  With several
- * micro-batches only the calls of the first one zero them. */
+/* Zeroing the sums of a page is accounted for separately (offload/simulate/cost.h). */
 static strata_status measure_layer(struct st_prober *m, struct layer_probe *p, const struct st_machine *machine, double *rate)
 {
     const struct st_workload *w = p->workload;
@@ -402,7 +399,6 @@ static strata_status measure_layer(struct st_prober *m, struct layer_probe *p, c
     st = st_measure_open_device(m, p->bytes);
     if (st != STRATA_OK)
         return st;
-    p->first = has_memory(m) && w->grad_accum == 1;
     p->carve(p, m->ops->arena(m->device));
     st = fill_layer(m, p);
     if (st == STRATA_OK)

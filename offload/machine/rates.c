@@ -1,6 +1,8 @@
 /* offload/machine/rates.c - computes how long an amount of work takes at a machine's rates.  Pure functions. */
 #include "offload/machine/rates.h"
 
+#include "offload/device/op_traffic.h"
+
 double st_seconds_at(double amount, double rate)
 {
     return rate > 0 ? amount / rate : 0;
@@ -23,4 +25,36 @@ double st_call_seconds(const struct st_workload *w, const struct st_rates *rates
     default:
         return 0;
     }
+}
+
+double st_call_bytes(const struct st_workload *w, enum st_call_kind kind)
+{
+    struct st_op_shape shape = {
+        .dt = w->dtype, .other = STRATA_F32, .rows = (uint64_t)w->micro_batch * w->seq, .cols = w->hidden, .positions = w->seq};
+    double beside = 0;
+
+    switch (kind) {
+    case ST_CALL_EMBED_FORWARD:
+        shape.op = ST_DEVICE_EMBED_ADD_POSITION;
+        break;
+    case ST_CALL_EMBED_BACKWARD:
+        shape.op = ST_DEVICE_EMBED_POSITION_BACKWARD;
+        break;
+    case ST_CALL_HEAD_NORM: /* it also clears the fp32 gradient of the norm's output */
+        shape.op = ST_DEVICE_RMSNORM_FORWARD;
+        beside = (double)shape.rows * w->hidden * sizeof(float);
+        break;
+    case ST_CALL_HEAD_LOSS:
+        shape.op = ST_DEVICE_XENT_LOSS;
+        break;
+    case ST_CALL_HEAD_BACKWARD:
+        shape.op = ST_DEVICE_RMSNORM_BACKWARD;
+        break;
+    case ST_CALL_BLOCK_FORWARD:
+    case ST_CALL_BLOCK_BACKWARD:
+    case ST_CALL_HEAD_STATS:
+    case ST_CALL_HEAD_GRAD:
+        return 0;
+    }
+    return st_op_traffic(&shape).bytes + beside;
 }

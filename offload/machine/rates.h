@@ -14,6 +14,10 @@
 #define ST_MACHINE_DIRS_MAX 8u
 #define ST_MACHINE_PATH_MAX 512u
 
+/* A card multiplies about this often for each byte that its memory moves, both as attained: what a machine file without `memory`
+ * stands for.  H100: 620e12 / 2.9e12 = 214; RTX 4090: 132e12 / 0.92e12 = 143. */
+#define ST_MACHINE_FLOPS_PER_BYTE 150.0
+
 struct st_capacity {
     uint64_t bytes[STRATA_TIER_COUNT];       /* that may be used; nvme 0: no directory given */
     char nvme_tightest[ST_MACHINE_PATH_MAX]; /* directory whose free bytes limit bytes[NVME]; "": none is known */
@@ -26,6 +30,8 @@ struct st_rates {
     double matmul_flops;                   /* per second, the workload's dtype; hardware bound; 0: unknown */
     double block_flops;                    /* per second over a whole block, norms and attention included; 0: matmul_flops */
     double head_flops;                     /* per second over a slice of the head, softmax included; 0: block_flops */
+    double memory;                         /* bytes per second that a device's own passes read and write in memory of its own;
+                                              0: they take no time, as on a device that is the host, where workers make them */
     double upload, download;               /* bytes per second */
     double read, write, mixed;             /* bytes per second */
     double update;                         /* parameters per second, state in memory */
@@ -43,8 +49,9 @@ struct st_machine {
 /** Seconds of an amount; a rate that is 0 takes no time. */
 double st_seconds_at(double amount, double rate);
 /** Seconds that a device with these rates computes for a call: a block's FLOPs at block_flops (else matmul_flops), the head's at
- *  head_flops (else as a block's).  Calls without FLOPs of their own (norms, losses, lookups) are counted with their block or
- *  head and take no time here. */
+ *  head_flops (else as a block's).  The passes of a block or slice beside its products are part of these rates. */
 double st_call_seconds(const struct st_workload *w, const struct st_rates *rates, enum st_call_kind kind, bool recompute);
+/** Bytes that a call without FLOPs of its own (positions, the final norm, losses) reads and writes; 0 for the others. */
+double st_call_bytes(const struct st_workload *w, enum st_call_kind kind);
 
 #endif

@@ -1,27 +1,28 @@
 /* bounds.c - the two lower bounds of a step (docs/design.md, section 4).
  *
- * hardware: the busiest resource, with compute at the fastest rate known, usually that of matmuls; no schedule and no kernels can
- * beat it. schedule: no execution of this plan's program can beat it with kernels as fast as they run alone: compute at the rates
- * of a block and of the head.  A step falls into windows: forward, backward, and what follows the step's end when updates are
+ * hardware: the busiest resource, with compute at the fastest rate known, usually that of matmuls, and of a separate device's own
+ * passes the updates, whose bytes no kernel can avoid; no schedule and no kernels can beat it. schedule: no execution of this
+ * plan's program can beat it with kernels as fast as they run alone: compute at the rates of a block and of the head, with the
+ * device's own passes in between.  A step falls into windows: forward, backward, and what follows the step's end when updates are
  * serial.  The work of a window's ops on a resource must run in that window, except for what slots hold over to the next; so each
  * window takes at least as long as its busiest resource, less that, and the windows add up.  On a cpu device compute, copies and
  * updates share the cores, so their times add. */
 #include "offload/simulate/bounds.h"
-
-#include "offload/simulate/cost.h"
 
 #include <stddef.h>
 #include <string.h>
 
 enum window { FORWARD, BACKWARD, TAIL, WINDOW_COUNT };
 
-enum resource { COMPUTE, UPLOAD, DOWNLOAD, UPDATE, NVME, RESOURCE_COUNT };
-static const char *const resource_names[RESOURCE_COUNT] = {"compute", "upload", "download", "update", "nvme"};
+enum resource { COMPUTE, UPLOAD, DOWNLOAD, UPDATE, NVME, DEVICE_MEMORY, RESOURCE_COUNT };
+static const char *const resource_names[RESOURCE_COUNT] = {"compute", "upload", "download", "update", "nvme", "device_memory"};
 
-/* Bytes and parameters that a window's ops move. */
+/* Bytes and parameters that a window's ops move, and seconds for which they keep the device busy; `beside` of them may also be
+ * spent beside the next window. */
 struct demand {
     struct st_traffic moved;
     uint64_t updated;
+    double compute, beside;
 };
 
 static double per_second(double amount, double rate)
@@ -51,13 +52,17 @@ static uint64_t less(uint64_t amount, uint64_t spared)
     return amount > spared ? amount - spared : 0;
 }
 
+/* The device's updates end within their window if the window's forward needs them, as in a gated program. */
 static void add_op(struct demand *d, const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
+    const struct st_passes passes = st_cost_passes(program, m, op);
     uint64_t *link = st_traffic_of(&d->moved, op->lane);
 
     if (link != NULL)
         *link += op->bytes;
     d->updated += st_cost_updated(program, m, op);
+    d->compute += st_cost_flops(program, m, op) + st_passes_sum(&passes);
+    d->beside += program->update == ST_UPDATE_GATED ? 0 : passes.update;
 }
 
 /* Traffic through the slots of a pool: the contents of a slot may move in the window before its use (reads, uploads) or after it
@@ -133,28 +138,32 @@ static struct st_machine fastest_compute(const struct st_machine *m)
     return fastest;
 }
 
-/* Seconds of compute: at the machine's own rates by window, and of the whole step at the fastest. */
-static double add_compute(struct st_bounds *b, const struct st_program *program, const struct st_machine *m)
+/* The device's passes; returns the seconds of all FLOPs at the fastest rate. */
+static double add_passes(struct st_passes *sum, const struct st_program *program, const struct st_machine *m)
 {
     const struct st_machine fastest = fastest_compute(m);
-    const uint32_t backward = st_program_backward(program);
     double least = 0;
 
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct st_op *op = &program->ops[i];
+        const struct st_passes p = st_cost_passes(program, m, op);
 
-        if ((op->phases & (program->forward_only ? ST_PHASE_EVAL : ST_PHASE_BODY)) == 0)
+        if ((op->phases & ST_PHASE_BODY) == 0)
             continue;
-        *(i >= backward ? &b->compute_backward : &b->compute_forward) += st_cost_flops(program, m, op);
+        sum->update += p.update;
+        sum->round += p.round;
+        sum->zero += p.zero;
+        sum->rows += p.rows;
         least += st_cost_flops(program, &fastest, op);
     }
     return least;
 }
 
 /* Seconds of each resource; on a cpu device the cores' all count as compute. */
-static void resource_seconds(double seconds[RESOURCE_COUNT], const struct st_machine *m, double compute, const struct demand *d)
+static void resource_seconds(double seconds[RESOURCE_COUNT], const struct st_machine *m, const struct demand *d)
 {
-    seconds[COMPUTE] = compute;
+    seconds[COMPUTE] = d->compute;
+    seconds[DEVICE_MEMORY] = 0; /* part of compute, unless all else may be faster */
     seconds[UPLOAD] = per_second((double)d->moved.upload, m->rates.upload);
     seconds[DOWNLOAD] = per_second((double)d->moved.download, m->rates.download);
     seconds[UPDATE] = per_second((double)d->updated, m->rates.update);
@@ -176,11 +185,10 @@ static enum resource busiest(const double seconds[RESOURCE_COUNT])
 }
 
 /* The windows' sum; bound[]: how much of it each resource accounts for. */
-static double schedule_seconds(const struct st_program *program, const struct st_machine *m, const struct st_bounds *b,
+static double schedule_seconds(const struct st_program *program, const struct st_machine *m,
                                const struct demand windows[WINDOW_COUNT], double bound[RESOURCE_COUNT])
 {
     uint64_t largest[ST_OP_KIND_COUNT];
-    const double compute[WINDOW_COUNT] = {b->compute_forward, b->compute_backward, 0};
     double sum = 0;
 
     find_largest(program, largest);
@@ -190,11 +198,12 @@ static double schedule_seconds(const struct st_program *program, const struct st
                                               .download = less(moved->download, spared.download),
                                               .read = less(moved->read, spared.read),
                                               .write = less(moved->write, spared.write)},
-                                    .updated = windows[w].updated};
+                                    .updated = windows[w].updated,
+                                    .compute = windows[w].compute - windows[w].beside};
         double seconds[RESOURCE_COUNT];
         enum resource most;
 
-        resource_seconds(seconds, m, compute[w], &must);
+        resource_seconds(seconds, m, &must);
         most = busiest(seconds);
         sum += seconds[most];
         bound[most] += seconds[most];
@@ -212,21 +221,23 @@ static struct demand total_of(const struct demand windows[WINDOW_COUNT])
         t.moved.read += windows[w].moved.read;
         t.moved.write += windows[w].moved.write;
         t.updated += windows[w].updated;
+        t.compute += windows[w].compute;
     }
     return t;
 }
 
 void st_bounds_make(struct st_bounds *b, const struct st_program *program, const struct st_machine *m)
 {
-    double seconds[RESOURCE_COUNT], bound[RESOURCE_COUNT] = {0};
+    double seconds[RESOURCE_COUNT], bound[RESOURCE_COUNT] = {0}, least_compute;
     struct demand windows[WINDOW_COUNT], total;
-    double least_compute;
 
     memset(b, 0, sizeof(*b));
     b->bound_by = "unknown";
     fill_windows(program, m, windows);
     total = total_of(windows);
-    least_compute = add_compute(b, program, m);
+    least_compute = add_passes(&b->passes, program, m);
+    b->compute_forward = windows[FORWARD].compute;
+    b->compute_backward = windows[BACKWARD].compute + windows[TAIL].compute;
     b->upload = per_second((double)total.moved.upload, m->rates.upload);
     b->download = per_second((double)total.moved.download, m->rates.download);
     b->update = per_second((double)total.updated, m->rates.update);
@@ -234,12 +245,15 @@ void st_bounds_make(struct st_bounds *b, const struct st_program *program, const
     if (m->rates.matmul_flops <= 0 || (total.moved.read > 0 && m->rates.read <= 0) ||
         (total.moved.write > 0 && m->rates.write <= 0))
         return; /* a resource with an unknown rate could be the one that binds */
-    resource_seconds(seconds, m, least_compute, &total);
-    b->hardware = seconds[busiest(seconds)];
-    b->schedule = schedule_seconds(program, m, b, windows, bound);
-    if (b->schedule < b->hardware) {
-        b->schedule = b->hardware;
+    b->schedule = schedule_seconds(program, m, windows, bound);
+    resource_seconds(seconds, m, &total);
+    if (b->schedule < seconds[busiest(seconds)]) {
+        b->schedule = seconds[busiest(seconds)];
         memcpy(bound, seconds, sizeof(bound));
     }
+    total.compute = least_compute;
+    resource_seconds(seconds, m, &total);
+    seconds[DEVICE_MEMORY] = b->passes.update;
+    b->hardware = seconds[busiest(seconds)];
     b->bound_by = resource_names[busiest(bound)];
 }

@@ -4,11 +4,14 @@
 
 #include "offload/machine/rates.h"
 #include "offload/program/program.h"
+#include "offload/simulate/cost.h"
 
-/* Seconds of one steady step.  compute_*: blocks and head at their own rates, as the schedule bound counts them; the hardware
- * bound counts the same FLOPs at the fastest rate known. */
+/* Seconds of one steady step.  compute_*: blocks and head at their own rates and a separate device's own passes, as the schedule
+ * bound counts them; the hardware bound counts the same FLOPs at the fastest rate known, and of the passes the updates alone, as
+ * work of the device's memory. */
 struct st_bounds {
     double compute_forward, compute_backward, upload, download, update, io; /* per resource */
+    struct st_passes passes;                                                /* of the device, a part of compute_* */
     double hardware, schedule;                                              /* lower bounds; 0 if rates are unknown */
     const char *bound_by;                                                   /* resource that binds the schedule bound */
 };

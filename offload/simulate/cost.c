@@ -1,6 +1,8 @@
 /* cost.c - seconds of one op by the machine's rates.  Pure functions. */
 #include "offload/simulate/cost.h"
 
+#include "offload/device/op_traffic.h"
+
 static size_t width_of(const struct st_program *program)
 {
     return strata_dtype_bytes(program->workload.dtype);
@@ -44,17 +46,113 @@ static double scatter_bytes(const struct st_program *program, const struct st_op
     return bytes;
 }
 
-/* The first op that adds to a sum zeroes it; on a separate device that takes no time. */
-static double zero_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
+/* The first op that adds to a sum zeroes it. */
+static double zero_bytes(const struct st_program *program, const struct st_op *op)
 {
-    return m->capacity.device_is_host && op->first ? st_seconds_at(sum_elems(program, op) * sizeof(float), m->rates.checksum) : 0;
+    return op->first ? sum_elems(program, op) * sizeof(float) : 0;
 }
 
 static double round_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
-    const bool here = m->capacity.device_is_host || op->lane == ST_LANE_UPDATE;
+    return st_seconds_at(sum_elems(program, op) * (double)(sizeof(float) + width_of(program)), m->rates.checksum);
+}
 
-    return here ? st_seconds_at(sum_elems(program, op) * (double)(sizeof(float) + width_of(program)), m->rates.checksum) : 0;
+/* --- a separate device's own passes --- */
+
+/* Rows of one micro-batch, from a table that is on the device. */
+static double gather_pass(const struct st_workload *w)
+{
+    return st_op_traffic(
+               &(struct st_op_shape){
+                   .op = ST_DEVICE_EMBED_GATHER, .dt = w->dtype, .rows = (uint64_t)w->micro_batch * w->seq, .cols = w->hidden})
+        .bytes;
+}
+
+/* All tokens of a step, as if every slice of the table had an equal part of them and no token came twice. */
+static double scatter_pass(const struct st_workload *w, const struct st_op *op)
+{
+    const uint64_t rows = (uint64_t)w->micro_batch * w->seq * w->grad_accum / w->table_count;
+    const uint32_t held = w->pages[op->page].row_count;
+
+    return st_op_traffic(&(struct st_op_shape){.op = ST_DEVICE_EMBED_SCATTER,
+                                               .dt = w->dtype,
+                                               .rows = rows,
+                                               .cols = w->hidden,
+                                               .positions = rows < held ? rows : held})
+        .bytes;
+}
+
+static double finish_pass(const struct st_program *program, const struct st_op *op)
+{
+    return st_op_traffic(&(struct st_op_shape){.op = ST_DEVICE_GRAD_FINISH,
+                                               .dt = program->workload.dtype,
+                                               .rows = 1,
+                                               .cols = program->workload.pages[op->page].trained_elems})
+        .bytes;
+}
+
+/* A full master leaves a copy as the weight; other weights are part of what is read and written. */
+static double update_pass(const struct st_program *program, const struct st_chunk *chunk)
+{
+    const bool copied = chunk->master == ST_MASTER_FULL;
+
+    return st_op_traffic(&(struct st_op_shape){.op = ST_DEVICE_UPDATE,
+                                               .dt = program->workload.dtype,
+                                               .other = chunk->format,
+                                               .rows = 1,
+                                               .cols = chunk->elems,
+                                               .state_bytes = st_chunk_state_bytes(program, chunk) +
+                                                              (copied ? 0 : st_format_bytes(chunk->format, chunk->elems)),
+                                               .more.others = copied})
+        .bytes;
+}
+
+struct st_passes st_cost_passes(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
+{
+    const struct st_workload *w = &program->workload;
+    const double rate = machine->rates.memory;
+    struct st_passes p = {0};
+
+    if (machine->capacity.device_is_host || (op->lane != ST_LANE_COMPUTE && op->lane != ST_LANE_UPDATE_DEVICE))
+        return p;
+    p.zero = st_seconds_at(zero_bytes(program, op), rate);
+    if (op->kind == ST_OP_UPDATE_DEVICE)
+        p.update = st_seconds_at(update_pass(program, &program->chunks[op->chunk]), rate);
+    else if (op->kind == ST_OP_FINISH_GRAD)
+        p.round = st_seconds_at(finish_pass(program, op), rate);
+    else if (op->kind == ST_OP_GATHER_DEVICE)
+        p.rows = st_seconds_at(gather_pass(w), rate);
+    else if (op->kind == ST_OP_SCATTER_DEVICE)
+        p.rows = st_seconds_at(scatter_pass(w, op), rate);
+    else if (st_op_rows[op->kind].work == ST_WORK_CALL)
+        p.rows = st_seconds_at(st_call_bytes(w, st_op_rows[op->kind].call), rate);
+    return p;
+}
+
+static double pass_seconds(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
+{
+    const struct st_passes p = st_cost_passes(program, machine, op);
+
+    return st_passes_sum(&p);
+}
+
+/* --- ops --- */
+
+/* What the host's workers do for an op; on a device that is the host, all of it but the calls. */
+static double host_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
+{
+    switch (st_op_rows[op->kind].work) {
+    case ST_WORK_UPDATE:
+        return st_seconds_at((double)st_cost_updated(program, m, op), m->rates.update) + resum_seconds(program, m, op);
+    case ST_WORK_ROUND:
+        return round_seconds(program, m, op);
+    case ST_WORK_GATHER:
+        return st_seconds_at(gather_bytes(program), m->rates.checksum);
+    case ST_WORK_SCATTER:
+        return st_seconds_at(scatter_bytes(program, op), m->rates.checksum);
+    default:
+        return st_seconds_at(zero_bytes(program, op), m->rates.checksum);
+    }
 }
 
 static double call_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
@@ -83,23 +181,11 @@ double st_cost_rate(const struct st_machine *machine, enum st_lane lane)
 
 double st_cost_op(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
 {
-    switch (st_op_rows[op->kind].work) {
-    case ST_WORK_COPY:
+    const bool here = machine->capacity.device_is_host || op->lane == ST_LANE_UPDATE;
+
+    if (st_op_rows[op->kind].work == ST_WORK_COPY)
         return st_seconds_at((double)op->bytes, st_cost_rate(machine, (enum st_lane)op->lane));
-    case ST_WORK_CALL:
-        return zero_seconds(program, machine, op) + call_seconds(program, machine, op);
-    case ST_WORK_UPDATE:
-        return st_seconds_at((double)st_cost_updated(program, machine, op), machine->rates.update) +
-               resum_seconds(program, machine, op);
-    case ST_WORK_ROUND:
-        return round_seconds(program, machine, op);
-    case ST_WORK_GATHER:
-        return st_seconds_at(gather_bytes(program), machine->rates.checksum);
-    case ST_WORK_SCATTER:
-        return st_seconds_at(scatter_bytes(program, op), machine->rates.checksum);
-    default:
-        return zero_seconds(program, machine, op);
-    }
+    return st_cost_flops(program, machine, op) + (here ? host_seconds(program, machine, op) : pass_seconds(program, machine, op));
 }
 
 uint32_t st_cost_read_of(const struct st_program *program, const struct st_op *op)

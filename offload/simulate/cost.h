@@ -1,7 +1,8 @@
 /* offload/simulate/cost.h - the time that one op takes on a machine, for the simulator.
  *
- * A rate that is 0 takes no time.  Work of a separate device other than FLOPs (rounding, lookups, updates of state in its memory)
- * takes none either: its memory is faster than anything that a program waits for. */
+ * A rate that is 0 takes no time.  A separate device's own passes (updates of state in its memory, rounding, zeroing, rows of the
+ * table, calls without FLOPs) take the time of the bytes that they read and write (offload/device/op_traffic.h) at its memory's
+ * rate.  On a device that is the host the workers make these passes: updates at their own rate, the rest at that of checksums. */
 #ifndef OFFLOAD_SIMULATE_COST_H
 #define OFFLOAD_SIMULATE_COST_H
 
@@ -11,13 +12,27 @@
 
 /** Seconds of computing for an op that is a call, without anything else; 0: it is not a call. */
 double st_cost_flops(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
+/* Seconds of a separate device's own passes over its memory. */
+struct st_passes {
+    double update; /* of state */
+    double round;  /* of finished gradients */
+    double zero;   /* of sums, before the first gradient is added */
+    double rows;   /* of activations, outside the products' rates: lookup, scatter, positions, the final norm, losses */
+};
+static inline double st_passes_sum(const struct st_passes *p)
+{
+    return p->update + p->round + p->zero + p->rows;
+}
+/** Of one op; all 0 on a device that is the host. */
+struct st_passes st_cost_passes(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
 /** Parameters that the host's cores update for an op. */
 uint64_t st_cost_updated(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
 /** Bytes per second of a lane that moves some. */
 double st_cost_rate(const struct st_machine *machine, enum st_lane lane);
 
-/** Seconds of an op on its lane, alone on the machine: compute by its call, copies by bytes, updates by parameters (with
- *  checksums if the chunk or its weights are on NVMe), host gathers and scatters by bytes at the checksum rate.  I/O ops: by
+/** Seconds of an op on its lane, alone on the machine: compute by its call, a device's own passes by bytes, copies by bytes,
+ *  the host's updates by parameters (with checksums if the chunk or its weights are on NVMe), its gathers, scatters and roundings
+ *  by bytes at the checksum rate.  I/O ops: by
  *  bytes at the lane's own rate, read or write, as if nothing else used the disk.  Without st_cost_checksums(). */
 double st_cost_op(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
 

@@ -1,7 +1,8 @@
 /* simulate.c - runs a program on a clock: each op that dispatch.c hands out takes its time.
  *
- * Executors run one op at a time; there is one per executing lane, or one for all on a device that is the host.  The disk is
- * modelled as a fluid: two queues whose heads move at the same time.  Time advances from one completion to the next. */
+ * Executors run one op at a time; there is one per executing lane, or one for all on a device that is the host.  Compute and
+ * updates on a separate device are two queues of one processor: while both run, each has half of it.  The disk is modelled as a
+ * fluid: two queues whose heads move at the same time.  Time advances from one completion to the next. */
 #include "offload/simulate/simulate.h"
 
 #include "core/base/error.h"
@@ -184,6 +185,21 @@ static void dispatch(struct simulator *s)
 
 /* --- time --- */
 
+/* Executors among which a separate device's one processor is divided evenly, as far as they run. */
+static bool shares(const struct simulator *s, uint32_t executor)
+{
+    const uint32_t other = executor == ST_LANE_COMPUTE ? ST_LANE_UPDATE_DEVICE : ST_LANE_COMPUTE;
+
+    return (executor == ST_LANE_COMPUTE || executor == ST_LANE_UPDATE_DEVICE) && s->running[executor] != NONE &&
+           s->running[other] != NONE;
+}
+
+/* Until the executor's op ends, if nothing else changes; end[] is as if it were alone from now on. */
+static double seconds_left(const struct simulator *s, uint32_t executor)
+{
+    return fmax(0, s->end[executor] - s->now) * (shares(s, executor) ? 2 : 1);
+}
+
 /* Bytes per second of a queue that has work; 0: it takes no time. */
 static double io_rate(const struct simulator *s, int direction)
 {
@@ -244,6 +260,9 @@ static void pass_time(struct simulator *s, double seconds)
     for (int d = 0; d < DIRECTIONS; d++)
         if (s->io[d].count > 0)
             s->left[d] = fmax(0, s->left[d] - io_rate(s, d) * seconds);
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+        if (shares(s, i))
+            s->end[i] += seconds / 2;
 }
 
 /* Advances to the next completion.  False: there is none. */
@@ -262,8 +281,8 @@ static bool advance(struct simulator *s)
         }
     }
     for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
-        if (s->running[i] != NONE && s->end[i] - s->now < soonest) {
-            soonest = fmax(0, s->end[i] - s->now);
+        if (s->running[i] != NONE && seconds_left(s, i) < soonest) {
+            soonest = seconds_left(s, i);
             executor = i;
         }
     if (soonest == HUGE_VAL)

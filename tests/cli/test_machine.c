@@ -143,6 +143,7 @@ static void files_keep_every_field(void **state)
                            .rates.matmul_flops = 1.0 / 3,
                            .rates.block_flops = 0.3,
                            .rates.head_flops = 0.2,
+                           .rates.memory = 0.1,
                            .rates.upload = 1e10,
                            .rates.download = 2e10,
                            .rates.read = 3e9,
@@ -169,7 +170,35 @@ static void files_keep_every_field(void **state)
                 back.rates.update == m.rates.update);
     assert_true(back.rates.drives == 4 && back.rates.block_flops == m.rates.block_flops &&
                 back.rates.checksum == m.rates.checksum);
-    assert_true(back.rates.head_flops == m.rates.head_flops);
+    assert_true(back.rates.head_flops == m.rates.head_flops && back.rates.memory == m.rates.memory);
+    unlink(path);
+}
+
+/* A file that was written before its rate was measured: a card's memory is as fast as its products let expect, a host's is not
+ * asked for. */
+static void a_file_without_the_memorys_rate_has_a_stated_one(void **state)
+{
+    static const struct {
+        const char *text;
+        double memory;
+    } files[] = {{"{\"matmul_flops\": 3e14}", 0},
+                 {"{\"matmul_flops\": 3e14, \"device_is_host\": false}", 2e12},
+                 {"{\"matmul_flops\": 3e14, \"device_is_host\": false, \"memory\": 1e12}", 1e12},
+                 {"{\"device_is_host\": false}", 0}};
+    char path[128];
+
+    (void)state;
+    snprintf(path, sizeof(path), "%s/old.json", scratch_dir);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        struct st_machine m;
+        FILE *file = fopen(path, "w");
+
+        assert_non_null(file);
+        fputs(files[i].text, file);
+        assert_int_equal(fclose(file), 0);
+        assert_int_equal(st_machine_read(&m, path), STRATA_OK);
+        assert_true(m.rates.memory == files[i].memory);
+    }
     unlink(path);
 }
 
@@ -207,6 +236,7 @@ static void every_rate_is_measured(void **state)
     assert_true(m.rates.matmul_flops > 0 && m.rates.upload > 0 && m.rates.download > 0 && m.rates.update > 0);
     assert_true(m.rates.read > 0 && m.rates.write > 0 && m.rates.checksum > 0);
     assert_true(m.rates.block_flops == 0 && m.rates.head_flops == 0); /* no model, no block, no head */
+    assert_true(m.rates.memory == 0);                                 /* the device is the host */
     assert_int_equal(kept_log.count, 0);
 }
 
@@ -371,6 +401,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(automatic_budgets_leave_room, setup, teardown),
         cmocka_unit_test_setup_teardown(a_missing_directory_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(files_keep_every_field, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_file_without_the_memorys_rate_has_a_stated_one, setup, teardown),
         cmocka_unit_test(unknown_fields_are_left_out),
         cmocka_unit_test_setup_teardown(every_rate_is_measured, setup, teardown),
         cmocka_unit_test_setup_teardown(each_of_several_directories_is_measured, setup, teardown),

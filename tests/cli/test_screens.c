@@ -209,13 +209,13 @@ static void rows_of_a_plan_stay_whole(void **state)
         const char *budget, *more; /* NULL: not looked for */
     } rows[] = {
         {80, "\n  budget                       7.00 GiB     11.0 GiB      466 GiB\n",
-         "\n    compute twice as fast      87.5 ms   -50.0 %\n"},
+         "\n    compute twice as fast       108 ms   -44.8 %\n"},
         {64, "\n  budget                      7.00 GiB    11.0 GiB     466 GiB\n",
-         "\n    compute twice as fast      87.5 ms   -50.0 %\n"},
-        {54, "\n  budget                   7.00 GiB 11.0 GiB  466 GiB\n", "\n    compute twice as fast      87.5 ms   -50.0 %\n"},
+         "\n    compute twice as fast       108 ms   -44.8 %\n"},
+        {54, "\n  budget                   7.00 GiB 11.0 GiB  466 GiB\n", "\n    compute twice as fast       108 ms   -44.8 %\n"},
         {52, "\n       device         host         nvme\n  budget\n     7.00 GiB     11.0 GiB      466 GiB\n", NULL},
         {40, "\n       device         host         nvme\n  budget\n     7.00 GiB     11.0 GiB      466 GiB\n",
-         "\n    compute twice as fast\n       87.5 ms   -50.0 %\n"},
+         "\n    compute twice as fast\n        108 ms   -44.8 %\n"},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -109,7 +109,7 @@ static void a_capped_device_is_held_against_the_whole(void **state)
 
 static void rates_of_an_asynchronous_device_are_measured(void **state)
 {
-    static const char *const rates[] = {"matmul_flops", "block_flops", "upload", "download", "update", "checksum"};
+    static const char *const rates[] = {"matmul_flops", "block_flops", "memory", "upload", "download", "update", "checksum"};
     struct program p;
     st_json *root = NULL;
     const st_json *machine;

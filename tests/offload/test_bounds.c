@@ -211,6 +211,46 @@ static void a_lookup_costs_its_rows(void **state)
     st_workload_fini(&w);
 }
 
+/* What a device with everything in its memory does beside its products, in bytes by hand, at a byte a second: 26 bytes an update
+ * (weight, low half and moments both ways, the gradient once), 6 a gradient, 4 a zeroed sum.  Updates and products share the
+ * device: a step takes the sum. */
+static void a_devices_own_passes_cost_their_bytes(void **state)
+{
+    struct st_machine m = wide_machine();
+    struct st_workload w;
+    struct st_plan *plan;
+    struct st_bounds without, b;
+    struct st_simulation sim;
+    double elems = 0, act;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    plan = make_plan(&w, STRATA_TIER_DEVICE, ST_ACT_RECOMPUTED);
+    for (uint32_t p = 0; p < w.page_count; p++)
+        elems += (double)w.pages[p].trained_elems;
+    st_bounds_make(&without, &plan->program, &m);
+    assert_true(st_passes_sum(&without.passes) == 0);
+    m.rates.memory = 1;
+    st_bounds_make(&b, &plan->program, &m);
+    assert_near(b.passes.update, 26 * (double)w.params);
+    assert_near(b.passes.round, 6 * elems);
+    assert_near(b.passes.zero, 4 * elems);
+    /* A token's values are looked up (4 bytes each), scattered (10) and normalised both ways (8, 8): the rest is small. */
+    act = (double)MICROS * w.micro_batch * w.seq * w.hidden;
+    assert_true(b.passes.rows > 30 * act && b.passes.rows < 36 * act);
+    assert_near(b.compute_forward + b.compute_backward,
+                without.compute_forward + without.compute_backward + st_passes_sum(&b.passes));
+    assert_near(b.schedule, b.compute_forward + b.compute_backward);
+    assert_near(b.hardware, b.passes.update); /* what no kernel can avoid */
+    assert_int_equal(st_simulate(&sim, &plan->program, &m), STRATA_OK);
+    assert_near(sim.seconds, b.schedule);
+    m.capacity.device_is_host = true;
+    st_bounds_make(&b, &plan->program, &m);
+    assert_true(st_passes_sum(&b.passes) == 0);
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +259,7 @@ int main(void)
         cmocka_unit_test(without_a_matmul_s_rate_there_are_no_bounds),
         cmocka_unit_test(a_call_costs_its_flops),
         cmocka_unit_test(a_lookup_costs_its_rows),
+        cmocka_unit_test(a_devices_own_passes_cost_their_bytes),
     };
 
     return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);

@@ -330,6 +330,21 @@ static void real_work_has_the_cpu_devices_bits(void **state)
     }
 }
 
+/* Bytes of passes over the device's memory; updates and the other passes are made by one processor.  Lower bounds alone. */
+static void passes_take_turns_at_the_memorys_rate(void **state)
+{
+    struct df_device d = df_open_paced(&(struct st_machine){.rates.memory = 20e6});
+    const uint64_t start = st_clock_ns();
+    struct work w;
+
+    (void)state;
+    do_work(&d, &w, STRATA_F16);
+    /* ROWS rows looked up and scattered, a gradient rounded, three updates of a master by moments in 32, 16 and 8 bits. */
+    assert_true(seconds_since(start) >=
+                ((double)ROWS * COLS * (4 + 2) + ELEMS * (6.0 + 3 * (2 + 2 + 8) + 2 * (8 + 4 + 2))) / 20e6);
+    d.ops->close(d.dev);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +356,7 @@ int main(void)
         cmocka_unit_test(failures_are_reported_once),
         cmocka_unit_test(open_fails_cleanly),
         cmocka_unit_test(real_work_has_the_cpu_devices_bits),
+        cmocka_unit_test(passes_take_turns_at_the_memorys_rate),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,6 +42,7 @@ static void every_file_is_whole_and_sane(void **state)
         assert_true(m.rates.drives >= 1 && m.rates.drives <= 8);
         assert_false(m.capacity.device_is_host);
         assert_true(m.rates.matmul_flops >= m.rates.block_flops && m.rates.block_flops >= m.rates.matmul_flops / 2);
+        assert_true(m.rates.memory >= 10 * m.rates.upload && m.rates.memory <= 8e12);
         assert_true(m.rates.upload >= 1e9 && m.rates.upload < 64e9 && m.rates.download >= 1e9 && m.rates.download < 64e9);
         assert_true(m.rates.read / m.rates.drives >= 0.5e9 && m.rates.read / m.rates.drives < 15e9);
         assert_true(m.rates.write / m.rates.drives >= 0.5e9 && m.rates.write <= m.rates.read);

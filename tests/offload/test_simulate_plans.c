@@ -20,6 +20,7 @@
 
 /* A change of one rate moves which op goes first, so a faster machine may be slower by a little (Graham's anomaly). */
 #define ANOMALY 0.10
+#define LEAST   1e-9 /* rounding */
 
 /* --- workloads and machines --- */
 
@@ -292,6 +293,7 @@ static struct st_machine random_machine(uint64_t seed)
     m.rates.matmul_flops = draw_rate(seed, &at, 1e10, 10);
     m.rates.block_flops = draw(seed, &at, 2) == 0 ? 0 : m.rates.matmul_flops * 0.6;
     m.rates.head_flops = (const double[]){0, 0.3, 1.2}[draw(seed, &at, 3)] * m.rates.matmul_flops;
+    m.rates.memory = draw(seed, &at, 4) == 0 ? 0 : m.rates.matmul_flops / (double)(1ull << draw(seed, &at, 9));
     m.rates.upload = draw_rate(seed, &at, 1e9, 6);
     m.rates.download = draw_rate(seed, &at, 1e9, 6);
     m.rates.read = draw_rate(seed, &at, 1e8, 7);
@@ -384,20 +386,21 @@ static void no_step_beats_its_bounds(void **state)
  * over from one window to the next is no more than they hold, and no less. */
 static void no_step_beats_the_bound_of_what_is_slow(void **state)
 {
-    double closest[5] = {1e9, 1e9, 1e9, 1e9, 1e9};
+    double closest[6] = {1e9, 1e9, 1e9, 1e9, 1e9, 1e9};
     struct st_page pages[PAGES];
 
     (void)state;
     for (uint64_t seed = 1; seed <= CASES / 2; seed++) {
         struct st_machine m;
         struct st_plan *plan = random_plan(seed, pages, &m);
-        double *const rates[5] = {&m.rates.upload, &m.rates.download, &m.rates.read, &m.rates.write, &m.rates.update};
+        double *const rates[6] = {&m.rates.upload, &m.rates.download, &m.rates.read,
+                                  &m.rates.write,  &m.rates.update,   &m.rates.memory};
 
-        for (size_t slow = 0; slow < 5; slow++) {
+        for (size_t slow = 0; slow < 6; slow++) {
             struct st_simulation sim;
             struct st_bounds bounds;
 
-            for (size_t i = 0; i < 5; i++)
+            for (size_t i = 0; i < 6; i++)
                 *rates[i] = i == slow ? 1e3 : 1e9;
             m.rates.mixed = 2e9; /* neither waits for the other */
             m.rates.checksum = m.rates.matmul_flops = 1e15;
@@ -408,7 +411,7 @@ static void no_step_beats_the_bound_of_what_is_slow(void **state)
         }
         st_plan_destroy(plan);
     }
-    for (size_t slow = 0; slow < 5; slow++)
+    for (size_t slow = 0; slow < 6; slow++)
         print_message("rate %zu alone is slow: the closest takes %.6f of its schedule bound\n", slow, closest[slow]);
 }
 
@@ -422,8 +425,9 @@ static void faster_is_not_slower(void **state)
         struct st_machine m, fast;
         struct st_plan *plan = random_plan(seed, pages, &m);
         const double before = simulate(&plan->program, &m).seconds;
-        double *const rates[] = {&fast.rates.matmul_flops, &fast.rates.upload, &fast.rates.download, &fast.rates.read,
-                                 &fast.rates.write,        &fast.rates.mixed,  &fast.rates.update,   &fast.rates.checksum};
+        double *const rates[] = {&fast.rates.matmul_flops, &fast.rates.memory, &fast.rates.upload,
+                                 &fast.rates.download,     &fast.rates.read,   &fast.rates.write,
+                                 &fast.rates.mixed,        &fast.rates.update, &fast.rates.checksum};
 
         for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
             double change;
@@ -442,6 +446,47 @@ static void faster_is_not_slower(void **state)
     print_message("one rate doubled: at worst %.4f longer\n", worst);
 }
 
+/* Passes over a device's memory are part of what it does: a faster one never has a higher bound nor, where no disk changes which
+ * op goes first, a longer step. */
+static void a_faster_memory_is_not_slower(void **state)
+{
+    struct st_page pages[PAGES];
+    uint32_t told = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= CASES; seed++) {
+        struct st_machine m;
+        struct st_plan *plan = random_plan(seed, pages, &m);
+        const struct st_traffic t = st_program_traffic(&plan->program, ST_PHASE_BODY);
+        const double most = t.read + t.write > 0 ? ANOMALY : LEAST;
+        double rate = m.rates.matmul_flops / 512, before, without;
+        struct st_bounds last;
+
+        m.rates.memory = 0;
+        without = simulate(&plan->program, &m).seconds;
+        m.rates.memory = rate;
+        before = simulate(&plan->program, &m).seconds;
+        st_bounds_make(&last, &plan->program, &m);
+        assert_true((before > without * (1 + 1e-9)) <= (st_passes_sum(&last.passes) > 0));
+        told += before > without * 1.01;
+        for (int i = 0; i < 6; i++) {
+            struct st_bounds bounds;
+            double now;
+
+            m.rates.memory = rate *= 4;
+            now = simulate(&plan->program, &m).seconds;
+            st_bounds_make(&bounds, &plan->program, &m);
+            assert_true(bounds.schedule <= last.schedule * (1 + 1e-9) && bounds.hardware <= last.hardware * (1 + 1e-9));
+            if (now > before * (1 + most))
+                fail_msg("seed %u: %.9g at %.4g bytes a second, %.9g at a quarter", (unsigned)seed, now, rate, before);
+            before = now;
+            last = bounds;
+        }
+        st_plan_destroy(plan);
+    }
+    assert_true(told > CASES / 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -454,6 +499,7 @@ int main(void)
         cmocka_unit_test(no_step_beats_its_bounds),
         cmocka_unit_test(no_step_beats_the_bound_of_what_is_slow),
         cmocka_unit_test(faster_is_not_slower),
+        cmocka_unit_test(a_faster_memory_is_not_slower),
     };
 
     return cmocka_run_group_tests_name("simulate, plans", tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/rng.h"
 #include "kernels/ops/ops.h"
+#include "offload/device/op_traffic.h"
 #include "offload/device/paced/paced_internal.h"
 
 #include <stdlib.h>
@@ -41,8 +42,11 @@ static strata_status paced_open(struct st_device **out, const struct st_device_o
     dev->machine = *opts->pace;
     make_patterns(dev);
     st = st_arena_create_near(&dev->arena, "device memory", opts->arena_bytes, opts->workers, opts->topology);
+    for (uint32_t i = 0; i < ST_QUEUE_COUNT; i++)
+        st_paced_processor_init(&dev->processors[i]);
     for (uint32_t i = 0; i < ST_QUEUE_COUNT && st == STRATA_OK; i++)
-        st = st_paced_queue_start(&dev->queues[i], dev, queue_names[i]);
+        st = st_paced_queue_start(&dev->queues[i], dev, &dev->processors[i == ST_QUEUE_UPDATE ? ST_QUEUE_COMPUTE : i],
+                                  queue_names[i]);
     if (st != STRATA_OK)
         st_device_paced_ops.close(&dev->base);
     else
@@ -58,6 +62,8 @@ static void paced_close(struct st_device *base)
         return;
     for (uint32_t i = 0; i < ST_QUEUE_COUNT; i++)
         st_paced_queue_stop(&dev->queues[i]);
+    for (uint32_t i = 0; i < ST_QUEUE_COUNT; i++)
+        st_paced_processor_fini(&dev->processors[i]);
     st_arena_destroy(&dev->arena);
     free(dev);
 }
@@ -118,14 +124,20 @@ static strata_status paced_download(struct st_device *dev, void *dst, const void
     return add_copy(dev, ST_QUEUE_DOWNLOAD, dst, src, bytes, paced_of(dev)->machine.rates.download);
 }
 
+/* Seconds that a pass over the device's memory takes by the machine file. */
+static double pass_seconds(struct st_device *dev, const struct st_op_shape *shape)
+{
+    return st_seconds_at(st_op_traffic(shape).bytes, paced_of(dev)->machine.rates.memory);
+}
+
 static strata_status paced_copy(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
 {
-    return add_copy(dev, ST_QUEUE_COMPUTE, dst, src, bytes, 0);
+    return add_copy(dev, ST_QUEUE_COMPUTE, dst, src, bytes, paced_of(dev)->machine.rates.memory / 2);
 }
 
 static strata_status paced_zero(struct st_device *dev, void *dst, uint64_t bytes)
 {
-    return add_copy(dev, ST_QUEUE_COMPUTE, dst, NULL, bytes, 0);
+    return add_copy(dev, ST_QUEUE_COMPUTE, dst, NULL, bytes, paced_of(dev)->machine.rates.memory);
 }
 
 /* --- the table's rows --- */
@@ -145,12 +157,24 @@ static void gather(struct paced_device *dev, const struct paced_task *task, uint
     }
 }
 
+/* Of the tokens, which are on the device when the op is added, those whose rows this slice of the table has. */
+static uint64_t rows_within(const struct paced_rows *r)
+{
+    uint64_t within = 0;
+
+    for (uint32_t i = 0; i < r->rows; i++)
+        within += (int64_t)r->tokens[i] >= r->row_first && (int64_t)r->tokens[i] - r->row_first < r->row_count;
+    return within;
+}
+
 static strata_status paced_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,
                                         uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt)
 {
-    return enqueue(
-        dev, ST_QUEUE_COMPUTE,
-        &(struct paced_task){.work = gather, .pieces = 1, .of.rows = {out, table, tokens, rows, cols, row_first, row_count, dt}});
+    const struct paced_rows r = {out, table, tokens, rows, cols, row_first, row_count, dt};
+    const struct st_op_shape shape = {.op = ST_DEVICE_EMBED_GATHER, .dt = dt, .rows = rows_within(&r), .cols = cols};
+
+    return enqueue(dev, ST_QUEUE_COMPUTE,
+                   &(struct paced_task){.work = gather, .pieces = 1, .seconds = pass_seconds(dev, &shape), .of.rows = r});
 }
 
 static void scatter(struct paced_device *dev, const struct paced_task *task, uint64_t index)
@@ -164,9 +188,16 @@ static void scatter(struct paced_device *dev, const struct paced_task *task, uin
 static strata_status paced_embed_scatter(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens,
                                          uint32_t rows, uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt)
 {
+    const struct paced_rows r = {dtable, dx, tokens, rows, cols, row_first, row_count, dt};
+    const uint64_t within = rows_within(&r);
+    const struct st_op_shape shape = {.op = ST_DEVICE_EMBED_SCATTER,
+                                      .dt = dt,
+                                      .rows = within,
+                                      .cols = cols,
+                                      .positions = within < row_count ? within : row_count};
+
     return enqueue(dev, ST_QUEUE_COMPUTE,
-                   &(struct paced_task){
-                       .work = scatter, .pieces = 1, .of.rows = {dtable, dx, tokens, rows, cols, row_first, row_count, dt}});
+                   &(struct paced_task){.work = scatter, .pieces = 1, .seconds = pass_seconds(dev, &shape), .of.rows = r});
 }
 
 /* --- gradient and update --- */
@@ -186,9 +217,13 @@ static void finish_grad(struct paced_device *dev, const struct paced_task *task,
 static strata_status paced_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
                                        double *block_sums, double *norm2, uint64_t *nonfinite)
 {
-    return enqueue(
-        dev, ST_QUEUE_COMPUTE,
-        &(struct paced_task){.work = finish_grad, .pieces = 1, .of.finish = {out, acc, elems, block_sums, norm2, nonfinite, dt}});
+    const struct st_op_shape shape = {.op = ST_DEVICE_GRAD_FINISH, .dt = dt, .rows = 1, .cols = elems};
+
+    return enqueue(dev, ST_QUEUE_COMPUTE,
+                   &(struct paced_task){.work = finish_grad,
+                                        .pieces = 1,
+                                        .seconds = pass_seconds(dev, &shape),
+                                        .of.finish = {out, acc, elems, block_sums, norm2, nonfinite, dt}});
 }
 
 static void update(struct paced_device *dev, const struct paced_task *task, uint64_t index)
@@ -210,9 +245,17 @@ static strata_status paced_update(struct st_device *dev, void *weight, int16_t *
                                   const struct st_moments *moments, const void *grad, strata_dtype dt, uint64_t elems,
                                   const struct st_update_coef *coef, uint64_t *overflowed)
 {
+    const bool copied = master != NULL;
+    const uint64_t planes = st_moment_bytes(moments->format, elems) * (moments->moment2 != NULL ? 2 : 1) +
+                            (low_half != NULL ? elems * sizeof(*low_half) : 0) +
+                            elems * (copied ? sizeof(*master) : strata_dtype_bytes(dt));
+    const struct st_op_shape shape = {
+        .op = ST_DEVICE_UPDATE, .dt = dt, .other = dt, .rows = 1, .cols = elems, .state_bytes = planes, .more.others = copied};
+
     return enqueue(dev, ST_QUEUE_UPDATE,
                    &(struct paced_task){.work = update,
                                         .pieces = 1,
+                                        .seconds = pass_seconds(dev, &shape),
                                         .of.update = {.weight = weight,
                                                       .low_half = low_half,
                                                       .master = master,

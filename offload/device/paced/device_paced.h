@@ -1,10 +1,10 @@
 /* offload/device/paced/device_paced.h - a device that moves real bytes and, instead of computing, waits as long as a machine
  * file says the computation takes.
  *
- * It has three threads, one per queue.  Copies are real and never faster than the machine's links.  Gradients, their rounding and
- * norm, the table's rows and updates of resident state are real and are made on the compute thread.  A layer's forward and
- * backward wait for st_call_seconds().  Each queue has its own clock, so late wake-ups do not add up.  A queue is late only if
- * the real work takes longer than the wait.
+ * It has four threads, one per queue.  Copies are real and never faster than the machine's links.  Gradients, their rounding and
+ * norm, the table's rows and updates of resident state are real, and never faster than the machine's memory.  A layer's forward
+ * and backward wait for st_call_seconds().  Compute and updates take turns, as on one processor; the other queues have clocks of
+ * their own, so late wake-ups do not add up.  A queue is late only if the real work takes longer than the wait.
  *
  * Gradients are seeded: those of a page in micro-batch m are computed from the page's weights and the micro-batch's tokens on the
  * device.  So digests agree across placements, and a byte that did not arrive changes the digest.

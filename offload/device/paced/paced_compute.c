@@ -281,6 +281,16 @@ static void run_call(struct paced_device *dev, const struct paced_task *task, ui
     run_scene(&s);
 }
 
+/* A call's FLOPs or passes, and the zeroing of the sums that it is the first to add to. */
+static double call_seconds(const struct st_paced_model *model, const struct st_call *call)
+{
+    const struct st_rates *rates = &model->machine.rates;
+    const double zeroed = call->first && call->grad != NULL ? (double)call->grad_elems * sizeof(float) : 0;
+
+    return st_call_seconds(model->workload, rates, call->kind, call->recompute) +
+           st_seconds_at(st_call_bytes(model->workload, call->kind) + zeroed, rates->memory);
+}
+
 static strata_status run(void *context, const struct st_call *call)
 {
     const struct st_paced_model *model = context;
@@ -291,11 +301,9 @@ static strata_status run(void *context, const struct st_call *call)
     if (w->generate)
         return st_error(STRATA_E_NOSYS, "the paced device does not generate: it has no logits");
     assert(page_of(w, call) < w->page_count && w->head_internal_bytes >= sizeof(struct head_state));
-    st_paced_queue_add(&paced_of(call->device)->queues[ST_QUEUE_COMPUTE],
-                       &(struct paced_task){.work = run_call,
-                                            .pieces = 1,
-                                            .seconds = st_call_seconds(w, &model->machine.rates, call->kind, call->recompute),
-                                            .of.call = {model, *call}});
+    st_paced_queue_add(
+        &paced_of(call->device)->queues[ST_QUEUE_COMPUTE],
+        &(struct paced_task){.work = run_call, .pieces = 1, .seconds = call_seconds(model, call), .of.call = {model, *call}});
     return STRATA_OK;
 }
 

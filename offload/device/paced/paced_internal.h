@@ -16,6 +16,7 @@ struct paced_device {
     struct st_machine machine;
     float pattern_f32[ST_PACED_PATTERN_ELEMS]; /* constant after open, like the next two members */
     uint16_t pattern_bf16[ST_PACED_PATTERN_ELEMS], pattern_f16[ST_PACED_PATTERN_ELEMS];
+    struct paced_processor processors[ST_QUEUE_COUNT]; /* each queue's, but that updates run on the one of compute */
     struct paced_queue queues[ST_QUEUE_COUNT];
 };
 

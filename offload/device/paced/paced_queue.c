@@ -19,21 +19,62 @@ static uint64_t piece_ns(const struct paced_task *task)
     return (uint64_t)ceil(task->seconds * 1e9 / (double)task->pieces);
 }
 
+void st_paced_processor_init(struct paced_processor *p)
+{
+    *p = (struct paced_processor){0};
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->turned, NULL);
+}
+
+void st_paced_processor_fini(struct paced_processor *p)
+{
+    pthread_cond_destroy(&p->turned);
+    pthread_mutex_destroy(&p->lock);
+}
+
+/* Waits for the processor, in the order of asking; the clock and what runs on it are the caller's until give_turn(). */
+static void take_turn(struct paced_processor *p)
+{
+    uint64_t mine;
+
+    pthread_mutex_lock(&p->lock);
+    mine = p->asked++;
+    while (p->turn != mine)
+        pthread_cond_wait(&p->turned, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void give_turn(struct paced_processor *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->turn++;
+    pthread_cond_broadcast(&p->turned);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void run_piece(struct paced_queue *q, const struct paced_task *task, uint64_t index, uint64_t least_ns)
+{
+    struct paced_processor *const p = q->processor;
+    const uint64_t start = st_clock_ns();
+    uint64_t spent;
+
+    if (p->clock_ns < task->arrived_ns)
+        p->clock_ns = task->arrived_ns;
+    task->work(q->device, task, index);
+    spent = st_clock_ns() - start;
+    p->clock_ns += spent > least_ns ? spent : least_ns;
+    if (least_ns > 0)
+        st_clock_sleep_until(p->clock_ns);
+}
+
 static void run_pieces(struct paced_queue *q, const struct paced_task *task)
 {
     const uint64_t piece = task->pieces > 0 ? piece_ns(task) : 0;
 
-    if (q->clock_ns < task->arrived_ns)
-        q->clock_ns = task->arrived_ns;
     for (uint64_t i = 0; i < task->pieces; i++) {
-        const uint64_t start = st_clock_ns();
-        uint64_t spent;
-
-        task->work(q->device, task, i);
-        spent = st_clock_ns() - start;
-        q->clock_ns += spent > piece ? spent : piece;
-        if (piece > 0)
-            st_clock_sleep_until(q->clock_ns);
+        take_turn(q->processor);
+        run_piece(q, task, i, piece);
+        give_turn(q->processor);
     }
 }
 
@@ -108,11 +149,13 @@ static void destroy_locks(struct paced_queue *q)
     pthread_mutex_destroy(&q->lock);
 }
 
-strata_status st_paced_queue_start(struct paced_queue *q, struct paced_device *device, const char *name)
+strata_status st_paced_queue_start(struct paced_queue *q, struct paced_device *device, struct paced_processor *processor,
+                                   const char *name)
 {
     strata_status st;
 
     q->device = device;
+    q->processor = processor;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->waiting, NULL);
     pthread_cond_init(&q->progress, NULL);

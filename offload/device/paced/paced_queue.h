@@ -3,7 +3,10 @@
  * A task is work in pieces, with the seconds that the whole task must take.  The queue's clock says when a piece would have ended
  * on the imitated machine.  It never lags behind a task's arrival, and each piece advances it by its share of the seconds, or by
  * the time of the real work if that was longer.  After each piece the thread sleeps until the clock's time.  Waking late does not
- * advance the clock, so delays do not add up. */
+ * advance the clock, so delays do not add up.
+ *
+ * Queues of one processor take turns, a piece each, and have one clock: what a processor does for both takes as long as their
+ * sum. */
 #ifndef OFFLOAD_DEVICE_PACED_PACED_QUEUE_H
 #define OFFLOAD_DEVICE_PACED_PACED_QUEUE_H
 
@@ -78,8 +81,17 @@ struct paced_task {
     } of;
 };
 
+/* A clock, and whose turn it is. */
+struct paced_processor {
+    pthread_mutex_t lock;  /* guards all of it */
+    pthread_cond_t turned; /* turn has grown */
+    uint64_t asked, turn;  /* pieces that queues asked to run; the one that may */
+    uint64_t clock_ns;
+};
+
 struct paced_queue {
     struct paced_device *device;
+    struct paced_processor *processor; /* borrowed; may be shared */
     pthread_t thread;
     bool started;
     pthread_mutex_t lock;         /* guards added, taken, stopping, and status and reason */
@@ -89,12 +101,16 @@ struct paced_queue {
     bool stopping;                /* end when the ring is empty */
     strata_status status;         /* the first failure since the last report */
     char reason[ST_PACED_REASON]; /* its sentence */
-    uint64_t clock_ns;            /* used only by the thread */
     struct paced_task ring[ST_PACED_RING];
 };
 
+void st_paced_processor_init(struct paced_processor *p);
+/** No queue that runs may have it. */
+void st_paced_processor_fini(struct paced_processor *p);
+
 /** Start the thread of a queue that was zeroed.  E_NOMEM. */
-strata_status st_paced_queue_start(struct paced_queue *q, struct paced_device *device, const char *name);
+strata_status st_paced_queue_start(struct paced_queue *q, struct paced_device *device, struct paced_processor *processor,
+                                   const char *name);
 /** Run the queued tasks, then end the thread.  A queue that was never started is allowed. */
 void st_paced_queue_stop(struct paced_queue *q);
 /** Add a copy of *task; blocks while the ring is full. */
