@@ -2,13 +2,16 @@
  *
  * Bits are the same on every machine: integers, and fp32 add, mul and sqrt in a stated order (this file is
  * compiled with -ffp-contract=off), with polynomials of its own for log, sine and cosine (Cephes logf, sinf,
- * cosf; Moshier 1992).  Loops go over NORMAL_BLOCKS counters at a time so that the compiler vectorises them. */
+ * cosf; Moshier 1992).  The scalar functions are the definition, and loops go over NORMAL_BLOCKS counters at a time so that the
+ * compiler vectorises them; rng_vector.inc does the same operations on the vectors of one instruction set. */
 #include "core/base/rng.h"
+
+#include "core/base/cpu.h"
+#include "core/base/rng_internal.h"
 
 #include <math.h>
 #include <string.h>
 
-#define PHILOX_ROUNDS  10
 #define NORMAL_BLOCKS  64 /* counters per batch */
 #define FEISTEL_ROUNDS 6  /* 4 make a pseudorandom permutation (Luby and Rackoff 1988) */
 
@@ -17,7 +20,7 @@ void st_rng_block(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t inde
     uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 
-    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+    for (int round = 0; round < ST_RNG_PHILOX_ROUNDS; round++) {
         uint64_t p0 = UINT64_C(0xD2511F53) * c0, p1 = UINT64_C(0xCD9E8D57) * c2;
 
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
@@ -100,36 +103,67 @@ static inline void normal_angle(uint32_t x, float *cosine, float *sine)
     *sine = float_of_bits(((sbits & ~swap) | (cbits & swap)) ^ (quadrant & 2u) << 30);
 }
 
-/* Box-Muller over `blocks` counters from `index` on: four samples each, from the word pairs (0,1) and (2,3). */
-static void normal_batch(float out[NORMAL_BLOCKS * 4], uint32_t blocks, uint64_t seed, uint64_t stream, uint64_t index, float std)
+/* Box-Muller: four samples of each counter, from the word pairs (0,1) and (2,3). */
+size_t st_rng_normal_scalar(float *out, size_t blocks, uint64_t seed, uint64_t stream, uint64_t index, float std)
 {
     uint32_t words[NORMAL_BLOCKS * 4];
 
-    for (uint32_t i = 0; i < blocks; i++)
-        st_rng_block(words + (size_t)i * 4, seed, stream, index + i);
-    for (uint32_t i = 0; i < blocks * 2; i++) {
-        float radius = std * normal_radius(words[i * 2]), cosine, sine;
+    for (size_t at = 0; at < blocks; at += NORMAL_BLOCKS) {
+        const size_t batch = blocks - at < NORMAL_BLOCKS ? blocks - at : NORMAL_BLOCKS;
 
-        normal_angle(words[i * 2 + 1], &cosine, &sine);
-        out[i * 2] = radius * cosine;
-        out[i * 2 + 1] = radius * sine;
+        for (size_t i = 0; i < batch; i++)
+            st_rng_block(words + i * 4, seed, stream, index + at + i);
+        for (size_t i = 0; i < batch * 2; i++) {
+            float radius = std * normal_radius(words[i * 2]), cosine, sine;
+
+            normal_angle(words[i * 2 + 1], &cosine, &sine);
+            out[at * 4 + i * 2] = radius * cosine;
+            out[at * 4 + i * 2 + 1] = radius * sine;
+        }
     }
+    return blocks;
+}
+
+static void part_of_block(float *out, size_t count, uint64_t seed, uint64_t stream, uint64_t first, float std)
+{
+    float block[4];
+
+    (void)st_rng_normal_scalar(block, 1, seed, stream, first / 4, std);
+    memcpy(out, block + first % 4, count * sizeof(out[0]));
+}
+
+void st_rng_normal_by(st_rng_normal_fn *fill, float *out, size_t count, uint64_t seed, uint64_t stream, uint64_t first, float std)
+{
+    const size_t lead = (size_t)(-first % 4), head = lead < count ? lead : count;
+    const size_t blocks = (count - head) / 4, tail = (count - head) % 4;
+    const uint64_t index = (first + head) / 4;
+    size_t done;
+
+    if (head > 0)
+        part_of_block(out, head, seed, stream, first, std);
+    out += head;
+    done = fill(out, blocks, seed, stream, index, std);
+    (void)st_rng_normal_scalar(out + done * 4, blocks - done, seed, stream, index + done, std);
+    if (tail > 0)
+        part_of_block(out + blocks * 4, tail, seed, stream, first + head + blocks * 4, std);
+}
+
+static st_rng_normal_fn *normal_variant(void)
+{
+#if defined(__x86_64__)
+    const uint32_t features = st_cpu_features();
+
+    if ((features & ST_CPU_AVX512) != 0)
+        return st_rng_normal_avx512;
+    if ((features & ST_CPU_AVX2_FMA) != 0)
+        return st_rng_normal_avx2;
+#endif
+    return st_rng_normal_scalar;
 }
 
 void st_rng_normal(float *out, size_t count, uint64_t seed, uint64_t stream, uint64_t first, float std)
 {
-    float batch[NORMAL_BLOCKS * 4];
-
-    while (count > 0) {
-        size_t skip = (size_t)(first % 4), most = NORMAL_BLOCKS * 4 - skip;
-        size_t take = count < most ? count : most;
-
-        normal_batch(batch, (uint32_t)((skip + take + 3) / 4), seed, stream, first / 4, std);
-        memcpy(out, batch + skip, take * sizeof(out[0]));
-        out += take;
-        first += take;
-        count -= take;
-    }
+    st_rng_normal_by(normal_variant(), out, count, seed, stream, first, std);
 }
 
 /* One pass of a balanced Feistel network over 2 * half_bits bits. */

@@ -2,6 +2,8 @@
 #include "core/base/rng.h"
 
 #include "core/base/checksum.h"
+#include "core/base/cpu.h"
+#include "core/base/rng_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -103,6 +105,79 @@ static void test_normal_bits(void **state)
     free(values);
 }
 
+static const struct {
+    const char *name;
+    st_rng_normal_fn *fill;
+    uint32_t feature;
+} variants[] = {
+#if defined(__x86_64__)
+    {"avx2", st_rng_normal_avx2, ST_CPU_AVX2_FMA},
+    {"avx512", st_rng_normal_avx512, ST_CPU_AVX512},
+#endif
+    {"scalar", st_rng_normal_scalar, 0},
+};
+#define VARIANTS (sizeof(variants) / sizeof(variants[0]))
+
+/* Some whole counters, by every variant, between canaries that stay; what a variant leaves to the scalar one stays, too. */
+static void check_counters(size_t blocks, uint64_t seed, uint64_t stream, uint64_t index, float std)
+{
+    enum { MOST = 4 * 300, PAD = 16 };
+    static float want[MOST], got[PAD + MOST + PAD];
+
+    assert_true(blocks * 4 <= MOST);
+    assert_int_equal(st_rng_normal_scalar(want, blocks, seed, stream, index, std), blocks);
+    for (size_t v = 0; v < VARIANTS; v++) {
+        size_t done;
+
+        if ((st_cpu_features() & variants[v].feature) != variants[v].feature)
+            continue;
+        for (size_t i = 0; i < PAD + MOST + PAD; i++)
+            got[i] = 123.0f;
+        done = variants[v].fill(got + PAD, blocks, seed, stream, index, std);
+        assert_true(done <= blocks && blocks - done < 16);
+        if (memcmp(got + PAD, want, done * 4 * sizeof(got[0])) != 0)
+            fail_msg("%s: %zu counters from %llx of stream %llx differ", variants[v].name, blocks, (unsigned long long)index,
+                     (unsigned long long)stream);
+        for (size_t i = 0; i < PAD; i++)
+            assert_true(got[i] == 123.0f && got[PAD + done * 4 + i] == 123.0f);
+    }
+}
+
+/* Many streams, places (the ends of both halves of the counter included), lengths and deviations. */
+static void test_every_variant_gives_the_scalar_bits(void **state)
+{
+    static const float stds[] = {0.02f, 1.0f, 0.0f, 0.0036084391824351613f, 3.4e38f, 1.2e-38f, -0.5f};
+    static const uint64_t places[] = {0, 1, 7, UINT32_MAX - 130ull, UINT64_C(5) << 40, UINT64_MAX / 4 - 400};
+
+    (void)state;
+    for (size_t blocks = 0; blocks < 80; blocks++)
+        for (size_t p = 0; p < sizeof(places) / sizeof(places[0]); p++)
+            check_counters(blocks, blocks, places[p], places[p] + blocks, stds[blocks % 7]);
+    for (uint64_t i = 0; i < 3000; i++) {
+        const uint64_t seed = st_rng_u64(1, 2, 3 * i), stream = st_rng_u64(1, 2, 3 * i + 1), index = st_rng_u64(1, 2, 3 * i + 2);
+
+        check_counters(260 + i % 40, seed, stream, index, stds[i % 7]);
+    }
+}
+
+/* Slices that begin and end within a counter, as st_rng_normal() takes them. */
+static void test_every_variant_cuts_the_same_slices(void **state)
+{
+    enum { COUNT = 400 };
+    static float whole[COUNT], part[COUNT + 1];
+
+    (void)state;
+    (void)st_rng_normal_scalar(whole, COUNT / 4, 5, 6, 0, 0.02f);
+    for (size_t v = 0; v < VARIANTS; v++)
+        for (size_t first = 0; first < 40 && (st_cpu_features() & variants[v].feature) == variants[v].feature; first++)
+            for (size_t count = 0; first + count <= COUNT; count += 1 + count / 16) {
+                part[count] = 123.0f;
+                st_rng_normal_by(variants[v].fill, part, count, 5, 6, first, 0.02f);
+                assert_memory_equal(part, whole + first, count * sizeof(part[0]));
+                assert_true(part[count] == 123.0f);
+            }
+}
+
 static double normal_cdf(double x)
 {
     return 0.5 * erfc(-x / sqrt(2.0));
@@ -198,6 +273,8 @@ int main(void)
         cmocka_unit_test(test_normal_slices),
         cmocka_unit_test(test_normal_is_box_muller),
         cmocka_unit_test(test_normal_bits),
+        cmocka_unit_test(test_every_variant_gives_the_scalar_bits),
+        cmocka_unit_test(test_every_variant_cuts_the_same_slices),
         cmocka_unit_test(test_normal_distribution),
         cmocka_unit_test(test_normal_scale),
         cmocka_unit_test(test_permutation_is_a_bijection),
