@@ -69,10 +69,11 @@ static void print_link(FILE *file, const char *name, double counted, uint64_t pl
         st_print(file, "%s (planned %s)", st_size_text(have, counted > 0 ? (uint64_t)counted : 0), st_size_text(want, planned));
 }
 
-/* A run of one step has no steady step. */
+/* A run of one step or two has no steady step. */
 static void print_traffic(FILE *file, const struct st_figures *figures, struct cli_medians *m)
 {
-    const struct st_traffic *planned = &figures->traffic[st_phase_index(m->steps > 1 ? ST_PHASE_BODY : ST_PHASE_PROLOGUE)];
+    const struct st_traffic *planned =
+        m->steps <= 2 ? &figures->fresh[m->steps > 1] : &figures->traffic[st_phase_index(ST_PHASE_BODY)];
 
     st_print_text(file, "  bytes a step  ");
     print_link(file, "upload", cli_medians_get(m, CLI_UPLOAD), planned->upload);

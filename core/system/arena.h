@@ -16,6 +16,7 @@ struct st_arena {
 };
 
 /** mmap anonymous memory (THP advised), touched by the workers, one kernel page after another, so that later use never faults.
+ *  It holds zeros.
  *  @param name  for the error sentence; bytes 0 gives base NULL and OK.
  *  @param workers  NULL: touched by the caller. */
 strata_status st_arena_create(struct st_arena *arena, const char *name, uint64_t bytes, struct st_workers *workers);

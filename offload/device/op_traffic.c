@@ -9,9 +9,9 @@ const struct st_device_op_row st_device_op_rows[ST_DEVICE_OP_COUNT] = {
 #undef ST_X
 };
 
-/* Members that are not ops: name, tensors, open, close, arena, memory, pin, finish and notify; attention_workspace, and zero,
- * which is the device's. */
-#define OTHERS_OF_DEVICE      9
+/* Members that are not ops, each as large as a pointer: name, arena_is_zero, tensors, open, close, arena, memory, pin, finish and
+ * notify; attention_workspace, and zero, which is the device's. */
+#define OTHERS_OF_DEVICE      10
 #define OTHERS_OF_TENSORS     2
 #define ST_X(id, member, ...) +1
 _Static_assert(sizeof(struct st_device_ops) == (ST_DEVICE_OPS(ST_X) + OTHERS_OF_DEVICE) * sizeof(void (*)(void)),

@@ -20,26 +20,28 @@ static bool has_nvme(const struct st_program *program)
 _Static_assert(sizeof(struct st_engine_io) == ST_TRANSFER_RECORD_BYTES, "planned");
 _Static_assert(sizeof(struct st_engine_job) == ST_JOB_RECORD_BYTES, "planned");
 
-/* Tables have the sizes that the plan counted, plus a byte, so that none is empty. */
+/* Tables have the sizes that the plan counted, plus a byte, so that none is empty.  Loads upload from the scratch. */
 static strata_status create_tables(struct st_engine *eng)
 {
+    const size_t scratch = st_workers_count(eng->workers) * ST_SCRATCH_BYTES;
     struct st_tables t;
     bool taken = true;
 
     (void)st_tables_size(&t, eng->program, st_workers_count(eng->workers), eng->device->ops->notify != NULL);
     eng->verified = calloc(1, t.verified + 1);
-    eng->scratch = calloc(st_workers_count(eng->workers), ST_SCRATCH_BYTES);
-    eng->staging = calloc(st_workers_count(eng->workers), ST_SCRATCH_BYTES);
+    eng->fresh = calloc(1, t.fresh + 1);
+    eng->scratch = aligned_alloc(ST_EXTENT_ALIGN, 2 * scratch);
     eng->block_sums = calloc(1, t.block_sums + 1);
     eng->io = calloc(1, t.transfers + 1);
     for (uint32_t i = 0; i < ST_PLANE_COUNT && has_nvme(eng->program); i++)
         taken = (eng->checksums[i] = calloc(1, t.checksums + 1)) != NULL && taken;
     if (t.act_checksums > 0)
         taken = (eng->act_checksums = calloc(1, t.act_checksums)) != NULL && taken;
-    if (!taken || eng->verified == NULL || eng->scratch == NULL || eng->staging == NULL || eng->block_sums == NULL ||
+    if (!taken || eng->verified == NULL || eng->fresh == NULL || eng->scratch == NULL || eng->block_sums == NULL ||
         eng->io == NULL)
         return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
-    return STRATA_OK;
+    eng->staging = (unsigned char *)eng->scratch + scratch;
+    return eng->device->ops->pin != NULL ? eng->device->ops->pin(eng->device, eng->scratch, 2 * scratch) : STRATA_OK;
 }
 
 static strata_status open_swap(struct st_engine *eng, const struct st_nvme_opts *nvme)
@@ -154,8 +156,8 @@ void st_engine_destroy(struct st_engine *eng)
     st_dispatch_fini(&eng->dispatch);
     free(eng->act_checksums);
     free(eng->verified);
-    free(eng->scratch);
-    free(eng->staging);
+    free(eng->fresh);
+    free(eng->scratch); /* and staging */
     free(eng->block_sums);
     free(eng->io);
     pthread_cond_destroy(&eng->wake);

@@ -63,7 +63,8 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
 void st_engine_destroy(struct st_engine *eng);
 
 /** Fill weights from `fill` (rounded or split as the program says) directly on each tier, and zero the moments.  May be called
- *  again: the next step is then the first of a new run. */
+ *  again: the next step is then the first of a new run.  Several workers call `fill` at once, each for a tile or less.
+ *  E_CANCELLED: st_engine_cancel(), within the time that a chunk takes. */
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx);
 
 /** Set the learning rate of the updates of all following steps.  The engine has no schedule: the caller evaluates one before each

@@ -138,6 +138,19 @@ static strata_status digest_sink(void *ctx, uint32_t page, uint64_t first, uint6
     return digest_emit(ctx, first, count, weight);
 }
 
+/* Reads a chunk's state from NVMe, of a fresh one what is there, and checks it. */
+static strata_status read_state(struct st_engine *eng, uint32_t c, void *state)
+{
+    const struct st_chunk *chunk = &eng->program->chunks[c];
+    struct st_engine_io io;
+    strata_status st = st_engine_transfer_start(eng, &io, ST_IO_READ, chunk->region, state,
+                                                eng->fresh[c] ? st_chunk_fresh_bytes(chunk) : chunk->bytes);
+
+    if (st != STRATA_OK || (st = st_engine_transfer_wait(eng, &io)) != STRATA_OK)
+        return st;
+    return st_engine_verify_state(eng, c, state);
+}
+
 static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struct st_digest *const planes[3])
 {
     const struct st_chunk *chunk = &eng->program->chunks[c];
@@ -148,11 +161,8 @@ static strata_status digest_chunk_state(struct st_engine *eng, uint32_t c, struc
         chunk->state == ST_WHERE_NVME ? st_engine_host_slot(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
     strata_status st = STRATA_OK;
 
-    if (chunk->state == ST_WHERE_NVME) {
-        st = st_engine_transfer(eng, ST_IO_READ, chunk->region, state);
-        if (st == STRATA_OK)
-            st = st_engine_verify_state(eng, c, state);
-    }
+    if (chunk->state == ST_WHERE_NVME)
+        st = read_state(eng, c, state);
     for (uint32_t i = bytes[0] != 0 ? 0 : 1; i < 1 + eng->program->moments && st == STRATA_OK; i++) {
         struct digest_span span = {.digest = planes[i], .width = 1};
 

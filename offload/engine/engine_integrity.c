@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *const plane_names[ST_PLANE_COUNT] = {"master", "moment1", "moment2", "weight"};
 
@@ -66,9 +67,9 @@ strata_status st_engine_tile_error(struct st_engine *eng, uint32_t c, enum st_pl
 struct scan {
     struct st_engine *eng;
     const struct st_chunk *chunk;
-    const unsigned char *plane[ST_PLANE_COUNT]; /* start of the chunk's part of each plane, or NULL */
-    bool check;
-    _Atomic uint64_t bad; /* 1 + plane * 2^32 + tile of a mismatch */
+    unsigned char *plane[ST_PLANE_COUNT]; /* start of the chunk's part of each plane, or NULL */
+    bool check, zero;                     /* zero: moments, which were never written, rather than checking them */
+    _Atomic uint64_t bad;                 /* 1 + plane * 2^32 + tile of a mismatch */
 };
 
 static void scan_tile(void *ctx, uint64_t tile, uint32_t worker)
@@ -80,13 +81,19 @@ static void scan_tile(void *ctx, uint64_t tile, uint32_t worker)
     (void)worker;
     for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
         const enum st_plane plane = (enum st_plane)p;
+        const uint64_t bytes = plane_bytes(program, s->chunk, plane, elems);
+        unsigned char *data = s->plane[p];
         uint64_t *stored, sum;
 
-        if (s->plane[p] == NULL)
+        if (data == NULL)
             continue;
+        data += plane_bytes(program, s->chunk, plane, tile * ST_TILE_ELEMS);
+        if (s->zero && (plane == ST_PLANE_MOMENT1 || plane == ST_PLANE_MOMENT2)) {
+            memset(data, 0, bytes);
+            continue;
+        }
         stored = &s->eng->checksums[p][s->chunk->tile_first + tile];
-        sum = st_checksum64(s->plane[p] + plane_bytes(program, s->chunk, plane, tile * ST_TILE_ELEMS),
-                            plane_bytes(program, s->chunk, plane, elems));
+        sum = st_checksum64(data, bytes);
         if (!s->check)
             *stored = sum;
         else if (*stored != sum)
@@ -103,16 +110,17 @@ static strata_status scan_chunk(struct scan *s)
     return STRATA_OK;
 }
 
-static strata_status scan_state(struct st_engine *eng, uint32_t c, const void *state, bool check)
+/* The planes of a chunk's state; nothing is written to them unless s.zero is set. */
+static struct scan state_of(struct st_engine *eng, uint32_t c, const void *state)
 {
     const struct st_chunk *chunk = &eng->program->chunks[c];
-    const unsigned char *base = state;
-    struct scan s = {.eng = eng, .chunk = chunk, .check = check};
+    unsigned char *base = (unsigned char *)(uintptr_t)state;
+    struct scan s = {.eng = eng, .chunk = chunk};
 
     s.plane[ST_PLANE_MASTER] = chunk->master != ST_MASTER_WEIGHT ? base : NULL;
     s.plane[ST_PLANE_MOMENT1] = base + chunk->moment1_offset;
     s.plane[ST_PLANE_MOMENT2] = chunk->moment2_offset != 0 ? base + chunk->moment2_offset : NULL;
-    return scan_chunk(&s);
+    return s;
 }
 
 static strata_status scan_weights(struct st_engine *eng, uint32_t page, const void *weights, bool check, bool frozen)
@@ -125,20 +133,35 @@ static strata_status scan_weights(struct st_engine *eng, uint32_t page, const vo
 
         if (s.chunk->group == ST_GROUP_FROZEN && !frozen)
             continue;
-        s.plane[ST_PLANE_WEIGHT] = (const unsigned char *)weights + s.chunk->at;
+        s.plane[ST_PLANE_WEIGHT] = (unsigned char *)(uintptr_t)weights + s.chunk->at; /* only read */
         st = scan_chunk(&s);
     }
     return st;
 }
 
-strata_status st_engine_verify_state(struct st_engine *eng, uint32_t chunk, const void *state)
+strata_status st_engine_verify_state(struct st_engine *eng, uint32_t chunk, void *state)
 {
-    return scan_state(eng, chunk, state, true);
+    struct scan s = state_of(eng, chunk, state);
+
+    s.check = true;
+    s.zero = eng->fresh[chunk];
+    return scan_chunk(&s);
 }
 
 void st_engine_hash_state(struct st_engine *eng, uint32_t chunk, const void *state)
 {
-    (void)scan_state(eng, chunk, state, false); /* cannot fail if it does not check */
+    struct scan s = state_of(eng, chunk, state);
+
+    (void)scan_chunk(&s); /* cannot fail if it does not check */
+}
+
+void st_engine_hash_master(struct st_engine *eng, uint32_t chunk, const void *state)
+{
+    struct scan s = state_of(eng, chunk, state);
+
+    s.plane[ST_PLANE_MOMENT1] = s.plane[ST_PLANE_MOMENT2] = NULL;
+    if (s.plane[ST_PLANE_MASTER] != NULL)
+        (void)scan_chunk(&s);
 }
 
 strata_status st_engine_verify_weights(struct st_engine *eng, uint32_t page, const void *weights)

@@ -72,7 +72,8 @@ struct st_engine {
     uint64_t *checksums[ST_PLANE_COUNT]; /* [tile_count] of data on NVMe, or NULL */
     uint64_t *act_checksums;             /* [boundaries][pieces] of activation checkpoints on NVMe, or NULL */
     bool *verified;                      /* [buffer_count]: host weight slots whose contents were checked or computed here */
-    float *scratch;                      /* [workers][ST_TILE_ELEMS] f32, load and export */
+    bool *fresh;                         /* [chunk_count]: on NVMe its moments were never written, see below */
+    float *scratch;                      /* [workers][ST_TILE_ELEMS] f32, load and export; staging follows it */
     unsigned char *staging;              /* [workers][ST_TILE_ELEMS * 4] */
     double *block_sums;                  /* host norms of pages with host accumulators: largest page / ST_NORM_BLOCK + 1 */
 
@@ -88,6 +89,7 @@ struct st_engine {
     strata_status io_status;
     char io_error[1024];
     atomic_int cancelled;
+    bool has_run; /* a cycle: until then the arenas hold only what a load has put there */
     strata_status poisoned;
 
     struct st_train_state train;
@@ -135,6 +137,11 @@ strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op)
 /* Copies outside a step, which are done on return. */
 strata_status st_engine_put(struct st_engine *eng, void *to_device, const void *from, uint64_t bytes);
 strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_device, uint64_t bytes);
+/* Fresh chunks.  A load writes no moments to NVMe, since they are zero: until a chunk's first update is written back, a read of
+ * its state moves st_chunk_fresh_bytes(), and whoever would check its moments (engine_integrity.c, engine_update.c) zeroes them.
+ * Their checksums are those of zeros from the load on.  The flag is set by a load and cleared when the chunk's state is first
+ * written; the program orders both with all who use the state. */
+
 /* engine_load.c.  A host slot: the one that the program's first read of this kind fills; NULL: the program has no such read. */
 void *st_engine_host_slot(const struct st_engine *eng, enum st_op_kind kind);
 /* engine_update.c */
@@ -146,10 +153,11 @@ strata_status st_engine_end_of_step(struct st_engine *eng);
 void st_engine_begin_step(struct st_engine *eng);
 /* engine_integrity.c: checksums of tiles. */
 strata_status st_engine_verify_weights(struct st_engine *eng, uint32_t page, const void *weights);
-strata_status st_engine_verify_state(struct st_engine *eng, uint32_t chunk, const void *state);
+strata_status st_engine_verify_state(struct st_engine *eng, uint32_t chunk, void *state); /* zeroes a fresh one's moments */
 void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *weights);
 void st_engine_hash_updated(struct st_engine *eng, uint32_t page, const void *weights); /* all but frozen ones */
 void st_engine_hash_state(struct st_engine *eng, uint32_t chunk, const void *state);
+void st_engine_hash_master(struct st_engine *eng, uint32_t chunk, const void *state); /* alone */
 strata_status st_engine_tile_error(struct st_engine *eng, uint32_t chunk, enum st_plane plane, uint64_t tile);
 /* Checksums of an activation checkpoint (by its boundary's id): computed when it leaves, checked when it is back. */
 void st_engine_hash_act(struct st_engine *eng, uint32_t id, const void *act);
@@ -169,6 +177,10 @@ void st_engine_async_end(struct st_engine *eng);
 /* engine_run.c */
 strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase);
 strata_status st_engine_drain(struct st_engine *eng);
-strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *buf); /* synchronous */
+/* Transfers outside a step: of an extent's first bytes, from or to `buf`; io stays untouched until the wait is over. */
+strata_status st_engine_transfer_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent,
+                                       void *buf, uint64_t bytes);
+strata_status st_engine_transfer_wait(struct st_engine *eng, const struct st_engine_io *io);
+strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *buf); /* a whole one */
 
 #endif

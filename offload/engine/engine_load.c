@@ -1,16 +1,37 @@
-/* engine_load.c - loads whole planes: puts initial values on their tiers, a page at a time.
+/* engine_load.c - loads whole planes: puts initial values on their tiers, chunk after chunk.
  *
- * Called between steps, with no update pending; the program's slots serve as buffers, so nothing is allocated. */
+ * Called between steps, with no update pending; the program's slots and the workers' scratch serve as buffers, so nothing is
+ * allocated.  The workers draw (or read) and round; what lies in host memory they write where it belongs.  What goes to the
+ * device waits in two halves of the scratch: one is uploaded while the other is filled.  What goes to NVMe waits in the slots of
+ * the program's reads: one is written while the next is filled.  Moments are zero: arenas that nothing has run on hold zeros, the
+ * device zeroes its own, and on NVMe they are not even written (fresh chunks, engine_internal.h). */
 #include "offload/engine/engine_internal.h"
 
+#include "core/base/checksum.h"
 #include "core/base/error.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static uint64_t tiles_in(const struct st_chunk *chunk)
-{
-    return (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
-}
+#define SLOTS_MAX    8u
+#define STAGED_ELEMS (ST_TILE_ELEMS / 2) /* of one worker, in each half of the scratch */
+
+/* Slots that take turns, each with the write from it. */
+struct ring {
+    unsigned char *slot[SLOTS_MAX];
+    struct st_engine_io write[SLOTS_MAX];
+    bool writing[SLOTS_MAX];
+    uint32_t count, next;
+};
+
+struct load {
+    struct st_engine *eng;
+    st_engine_fill_fn *fill;
+    void *ctx;
+    struct ring states, weights;
+    uint32_t half;     /* of the scratch, to be filled next */
+    uint64_t zero_sum; /* checksum of a whole tile's moments */
+};
 
 void *st_engine_host_slot(const struct st_engine *eng, enum st_op_kind kind)
 {
@@ -20,81 +41,149 @@ void *st_engine_host_slot(const struct st_engine *eng, enum st_op_kind kind)
     return NULL;
 }
 
+/* --- slots --- */
+
+static void ring_open(struct ring *ring, const struct st_engine *eng, enum st_op_kind kind)
+{
+    for (uint32_t i = 0; i < eng->program->op_count && ring->count < SLOTS_MAX; i++) {
+        unsigned char *slot;
+        uint32_t known = 0;
+
+        if (eng->program->ops[i].kind != kind)
+            continue;
+        slot = st_engine_operand(eng, &eng->program->ops[i], ST_ROLE_TO);
+        while (known < ring->count && ring->slot[known] != slot)
+            known++;
+        ring->slot[known] = slot;
+        ring->count += known == ring->count;
+    }
+}
+
+static strata_status ring_wait(struct ring *ring, struct st_engine *eng, uint32_t i)
+{
+    if (!ring->writing[i])
+        return STRATA_OK;
+    ring->writing[i] = false;
+    return st_engine_transfer_wait(eng, &ring->write[i]);
+}
+
+/* The next slot, free to be filled. */
+static strata_status ring_take(struct ring *ring, struct st_engine *eng, unsigned char **out)
+{
+    *out = ring->slot[ring->next];
+    return ring_wait(ring, eng, ring->next);
+}
+
+/* Writes the start of an extent from the slot that was taken last. */
+static strata_status ring_write(struct ring *ring, struct st_engine *eng, uint32_t extent, uint64_t bytes)
+{
+    const uint32_t i = ring->next;
+    const strata_status st = st_engine_transfer_start(eng, &ring->write[i], ST_IO_WRITE, extent, ring->slot[i], bytes);
+
+    ring->writing[i] = st == STRATA_OK;
+    ring->next = (i + 1) % ring->count;
+    return st;
+}
+
+static strata_status ring_close(struct ring *ring, struct st_engine *eng)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < ring->count; i++) {
+        const strata_status one = ring_wait(ring, eng, i);
+
+        st = st == STRATA_OK ? one : st;
+    }
+    return st;
+}
+
+/* --- values --- */
+
+/* A plane's part: in host memory, or on the device, to which it goes through the scratch. */
+struct target {
+    unsigned char *to;
+    size_t width;
+    bool on_device;
+};
+
 struct fill_job {
-    struct st_engine *eng;
+    struct load *load;
     const struct st_chunk *chunk;
-    st_engine_fill_fn *fill;
-    void *ctx;
-    unsigned char *weight; /* chunk's part, host or device */
-    unsigned char *state;  /* host or device; NULL: none */
-    size_t width, master_width;
-    bool weight_on_device, state_on_device;
-    pthread_mutex_t lock; /* guards status, error */
+    struct target weight, master; /* master.to NULL: the chunk has no state, or its weight is its master */
+    struct st_moments moments;    /* to be zeroed here; moment1 NULL: not here */
+    bool has_state, staged;
+    uint64_t first, elems, item_elems; /* the part of the chunk that is filled now, and what a worker takes of it */
+    pthread_mutex_t lock;              /* guards status, error */
     strata_status status;
     char error[1024];
 };
 
-static strata_status put(struct fill_job *j, bool on_device, void *to, const void *from, size_t bytes)
+/* Where the values of a part wait for their upload, and behind it rounded ones: weights, then low halves. */
+static float *half_values(const struct load *l)
 {
-    if (on_device)
-        return st_engine_put(j->eng, to, from, bytes);
-    memcpy(to, from, bytes);
+    return l->eng->scratch + (uint64_t)l->half * st_workers_count(l->eng->workers) * STAGED_ELEMS;
+}
+
+static unsigned char *half_rounded(const struct load *l, bool low)
+{
+    const uint64_t elems = (uint64_t)st_workers_count(l->eng->workers) * STAGED_ELEMS;
+
+    return l->eng->staging + (l->half * 2 + low) * elems * sizeof(uint16_t);
+}
+
+/* Where to put an item's part of a plane whose part of the chunk waits at `staged` if it goes to the device. */
+static void *place(const struct fill_job *j, const struct target *t, void *staged, uint64_t at)
+{
+    return t->on_device ? (unsigned char *)staged + at * t->width : t->to + (j->first + at) * t->width;
+}
+
+/* Draws one item and rounds it.  A bf16 weight without a low half, frozen or of a run without updates, is rounded to even, as
+ * torch rounds it; one with a low half is rounded as the updates round it. */
+static strata_status fill_values(struct fill_job *j, uint64_t at, uint64_t elems, float *spare)
+{
+    const struct st_kernels *k = j->load->eng->kernels;
+    const strata_dtype dt = j->load->eng->program->workload.dtype;
+    void *weight = place(j, &j->weight, dt == STRATA_F32 ? (void *)half_values(j->load) : half_rounded(j->load, false), at);
+    void *master = NULL;
+    float *values = dt == STRATA_F32 ? weight : spare;
+    strata_status st;
+
+    if (j->master.to != NULL)
+        master = place(j, &j->master, dt == STRATA_F16 ? (void *)half_values(j->load) : half_rounded(j->load, true), at);
+    if (dt == STRATA_F16 && master != NULL)
+        values = master;
+    st = j->load->fill(j->load->ctx, j->chunk->page, j->chunk->first + j->first + at, elems, values);
+    if (st != STRATA_OK || dt == STRATA_F32)
+        return st;
+    if (dt == STRATA_F16)
+        k->f32_to_f16(weight, values, elems);
+    else if (master == NULL)
+        k->f32_to_bf16(weight, values, elems);
+    else
+        k->master_split(weight, master, values, elems);
     return STRATA_OK;
 }
 
-/* Stores the weights, and the master with them if there is one.  A bf16 weight without a low half, frozen or of a run without
- * updates, is rounded to even, as torch rounds it; one with a low half is rounded as the updates round it. */
-static strata_status put_master(struct fill_job *j, uint64_t first, uint64_t elems, const float *values, unsigned char *halves)
+static void zero_moments(const struct fill_job *j, uint64_t at, uint64_t elems)
 {
-    const struct st_kernels *k = j->eng->kernels;
-    uint16_t *weight = (uint16_t *)(void *)halves;
-    int16_t *low_half = (int16_t *)(void *)(halves + 2 * ST_TILE_ELEMS);
-    const void *rounded = weight, *master = low_half;
-    strata_status st;
+    const struct st_moments moments = st_moments_at(&j->moments, j->first + at);
+    const uint64_t bytes = st_moment_bytes(moments.format, elems);
 
-    if (j->eng->program->workload.dtype == STRATA_F32) {
-        rounded = values;
-    } else if (j->eng->program->workload.dtype == STRATA_F16) {
-        k->f32_to_f16(weight, values, elems);
-        master = values;
-    } else if (j->state == NULL) {
-        k->f32_to_bf16(weight, values, elems);
-    } else {
-        k->master_split(weight, low_half, values, elems);
-    }
-    st = put(j, j->weight_on_device, j->weight + first * j->width, rounded, elems * j->width);
-    if (st != STRATA_OK || j->state == NULL || j->master_width == 0)
-        return st;
-    return put(j, j->state_on_device, j->state + first * j->master_width, master, elems * j->master_width);
+    memset(moments.moment1, 0, bytes);
+    if (moments.moment2 != NULL)
+        memset(moments.moment2, 0, bytes);
 }
 
-/* Stores the values of one tile, rounded or split; moments are zero, which is all bytes 0 in every format. */
-static strata_status fill_one(struct fill_job *j, uint64_t tile, float *values, unsigned char *halves)
-{
-    const struct st_chunk *chunk = j->chunk;
-    const uint64_t first = tile * ST_TILE_ELEMS, left = chunk->elems - first;
-    const uint64_t elems = left < ST_TILE_ELEMS ? left : ST_TILE_ELEMS;
-    const enum st_moment_format format = j->eng->program->moment_format;
-    const uint64_t bytes = st_moment_bytes(format, elems), at = st_moment_bytes(format, first);
-    strata_status st = j->fill(j->ctx, chunk->page, chunk->first + first, elems, values);
-
-    if (st == STRATA_OK)
-        st = put_master(j, first, elems, values, halves);
-    if (st != STRATA_OK || j->state == NULL)
-        return st;
-    memset(values, 0, bytes);
-    st = put(j, j->state_on_device, j->state + chunk->moment1_offset + at, values, bytes);
-    if (st == STRATA_OK && chunk->moment2_offset != 0)
-        st = put(j, j->state_on_device, j->state + chunk->moment2_offset + at, values, bytes);
-    return st;
-}
-
-static void fill_tile(void *ctx, uint64_t tile, uint32_t worker)
+static void fill_item(void *ctx, uint64_t item, uint32_t worker)
 {
     struct fill_job *j = ctx;
-    strata_status st = fill_one(j, tile, j->eng->scratch + (uint64_t)worker * ST_TILE_ELEMS,
-                                j->eng->staging + (uint64_t)worker * ST_TILE_ELEMS * 4);
+    const uint64_t at = item * j->item_elems, left = j->elems - at;
+    const uint64_t elems = left < j->item_elems ? left : j->item_elems;
+    float *spare = j->staged ? half_values(j->load) + at : j->load->eng->scratch + (uint64_t)worker * ST_TILE_ELEMS;
+    const strata_status st = fill_values(j, at, elems, spare);
 
+    if (j->moments.moment1 != NULL)
+        zero_moments(j, at, elems);
     if (st == STRATA_OK)
         return;
     pthread_mutex_lock(&j->lock);
@@ -103,62 +192,171 @@ static void fill_tile(void *ctx, uint64_t tile, uint32_t worker)
     pthread_mutex_unlock(&j->lock);
 }
 
-static strata_status load_chunk(struct st_engine *eng, uint32_t c, st_engine_fill_fn *fill, void *ctx, unsigned char *weight_page,
-                                bool weight_on_device)
-{
-    const struct st_chunk *chunk = &eng->program->chunks[c];
-    struct fill_job j = {.eng = eng, .chunk = chunk, .fill = fill, .ctx = ctx, .weight_on_device = weight_on_device};
-    const bool swapped = chunk->state == ST_WHERE_NVME;
+/* --- chunks --- */
 
-    j.width = st_format_bytes(chunk->format, 1);
-    j.master_width = st_master_width(chunk->master);
-    j.weight = weight_page + chunk->at;
-    if (chunk->state != ST_WHERE_NONE)
-        j.state = swapped ? st_engine_host_slot(eng, ST_OP_READ_STATE) : st_engine_pointer(eng, chunk->region);
-    j.state_on_device = chunk->state == ST_WHERE_DEVICE;
-    pthread_mutex_init(&j.lock, NULL);
-    if (swapped)
-        memset(j.state, 0, chunk->bytes);
-    if (j.state_on_device || weight_on_device) { /* several threads must not upload at once */
-        for (uint64_t tile = 0; tile < tiles_in(chunk) && j.status == STRATA_OK; tile++)
-            fill_tile(&j, tile, 0);
-    } else {
-        st_workers_run(eng->workers, fill_tile, &j, tiles_in(chunk));
-    }
-    pthread_mutex_destroy(&j.lock);
-    if (j.status != STRATA_OK)
-        return st_error(j.status, "%s", j.error);
-    if (!swapped)
-        return STRATA_OK;
-    st_engine_hash_state(eng, c, j.state);
-    return st_engine_transfer(eng, ST_IO_WRITE, chunk->region, j.state);
+static strata_status upload_part(struct fill_job *j, const struct target *t, const void *from)
+{
+    struct st_device *dev = j->load->eng->device;
+
+    return dev->ops->upload(dev, t->to + j->first * t->width, from, j->elems * t->width);
 }
 
-static strata_status load_page(struct st_engine *eng, uint32_t p, st_engine_fill_fn *fill, void *ctx)
+/* Uploads the half that has been filled, once the other one's uploads are done; then that one is free. */
+static strata_status upload_half(struct fill_job *j)
 {
-    const struct st_page_place *place = &eng->program->pages[p];
-    const uint64_t bytes = eng->program->workload.pages[p].bytes;
-    const bool on_device = place->home == ST_WHERE_DEVICE;
-    unsigned char *weight;
+    struct load *l = j->load;
+    const strata_dtype dt = l->eng->program->workload.dtype;
+    strata_status st = l->eng->device->ops->finish(l->eng->device, ST_QUEUE_UPLOAD);
+
+    if (st == STRATA_OK && j->weight.on_device)
+        st = upload_part(j, &j->weight, dt == STRATA_F32 ? (const void *)half_values(l) : half_rounded(l, false));
+    if (st == STRATA_OK && j->master.to != NULL && j->master.on_device)
+        st = upload_part(j, &j->master, dt == STRATA_F16 ? (const void *)half_values(l) : half_rounded(l, true));
+    l->half ^= 1;
+    return st;
+}
+
+/* Fills the chunk's weights and master, in parts that the scratch has room for if any of them goes through it. */
+static strata_status fill_chunk(struct fill_job *j)
+{
+    const uint64_t room = (uint64_t)st_workers_count(j->load->eng->workers) * STAGED_ELEMS;
     strata_status st = STRATA_OK;
 
-    if (on_device)
-        weight = st_engine_pointer(eng, place->weight_region);
-    else if (place->home == ST_WHERE_HOST)
-        weight = st_engine_pointer(eng, place->home_region);
-    else
-        weight = st_engine_host_slot(eng, ST_OP_READ_WEIGHT);
-    if (place->home == ST_WHERE_NVME)
-        memset(weight, 0, eng->program->buffers[place->home_region].bytes);
-    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)
-        st = load_chunk(eng, c, fill, ctx, weight, on_device);
-    if (st == STRATA_OK && place->home == ST_WHERE_NVME) {
-        st_engine_hash_weights(eng, p, weight);
-        st = st_engine_transfer(eng, ST_IO_WRITE, place->home_region, weight);
+    j->staged = j->weight.on_device || (j->master.to != NULL && j->master.on_device);
+    j->item_elems = j->staged ? STAGED_ELEMS : ST_TILE_ELEMS;
+    pthread_mutex_init(&j->lock, NULL);
+    for (j->first = 0; j->first < j->chunk->elems && st == STRATA_OK; j->first += j->elems) {
+        const uint64_t left = j->chunk->elems - j->first;
+
+        j->elems = j->staged && left > room ? room : left;
+        st_workers_run(j->load->eng->workers, fill_item, j, (j->elems + j->item_elems - 1) / j->item_elems);
+        st = j->status == STRATA_OK ? STRATA_OK : st_error(j->status, "%s", j->error);
+        if (st == STRATA_OK && atomic_load_explicit(&j->load->eng->cancelled, memory_order_relaxed))
+            st = st_error(STRATA_E_CANCELLED, "cancelled");
+        if (st == STRATA_OK && j->staged)
+            st = upload_half(j);
     }
-    if (st == STRATA_OK && place->weights == ST_WHERE_DEVICE && !on_device)
-        st = st_engine_put(eng, st_engine_pointer(eng, place->weight_region), weight, bytes);
+    pthread_mutex_destroy(&j->lock);
     return st;
+}
+
+/* Whether the chunk's moments hold zeros since their arena was taken. */
+static bool never_written(const struct st_engine *eng, const struct st_chunk *chunk)
+{
+    return !eng->has_run && (chunk->state == ST_WHERE_HOST || eng->device->ops->arena_is_zero);
+}
+
+static strata_status zero_on_device(struct st_engine *eng, const struct st_moments *moments, uint64_t elems)
+{
+    const uint64_t bytes = st_moment_bytes(moments->format, elems);
+    strata_status st = eng->device->ops->zero(eng->device, moments->moment1, bytes);
+
+    if (st == STRATA_OK && moments->moment2 != NULL)
+        st = eng->device->ops->zero(eng->device, moments->moment2, bytes);
+    return st;
+}
+
+/* The checksum of so many zero moments, at most a tile's. */
+static uint64_t zeros_sum(struct st_engine *eng, uint64_t elems)
+{
+    const uint64_t bytes = st_moment_bytes(eng->program->moment_format, elems);
+
+    memset(eng->scratch, 0, bytes);
+    return st_checksum64(eng->scratch, bytes);
+}
+
+/* Sets the checksums of a fresh chunk's moments: what they are once somebody zeroes them. */
+static void seal_zeros(struct load *l, const struct st_chunk *chunk)
+{
+    const uint64_t tiles = (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS, rest = chunk->elems % ST_TILE_ELEMS;
+    const uint64_t last = rest != 0 ? zeros_sum(l->eng, rest) : l->zero_sum;
+
+    for (uint32_t p = 0; p < l->eng->program->moments; p++) {
+        uint64_t *sums = l->eng->checksums[ST_PLANE_MOMENT1 + p] + chunk->tile_first;
+
+        for (uint64_t tile = 0; tile < tiles; tile++)
+            sums[tile] = tile + 1 < tiles ? l->zero_sum : last;
+    }
+}
+
+static strata_status load_chunk(struct load *l, uint32_t c, unsigned char *weight_page, bool weight_on_device)
+{
+    struct st_engine *eng = l->eng;
+    const struct st_chunk *chunk = &eng->program->chunks[c];
+    const bool swapped = chunk->state == ST_WHERE_NVME, state_on_device = chunk->state == ST_WHERE_DEVICE;
+    const size_t master_width = st_master_width(chunk->master);
+    struct fill_job j = {
+        .load = l, .chunk = chunk, .weight = {weight_page + chunk->at, st_format_bytes(chunk->format, 1), weight_on_device}};
+    unsigned char *state = NULL;
+    strata_status st = STRATA_OK;
+
+    if (swapped)
+        st = ring_take(&l->states, eng, &state);
+    else if (chunk->state != ST_WHERE_NONE)
+        state = st_engine_pointer(eng, chunk->region);
+    if (st != STRATA_OK)
+        return st;
+    if (state != NULL && master_width != 0)
+        j.master = (struct target){state, master_width, state_on_device};
+    if (state != NULL && !swapped && !never_written(eng, chunk)) {
+        const struct st_moments moments = st_engine_moments(eng->program, chunk, state);
+
+        if (state_on_device)
+            st = zero_on_device(eng, &moments, chunk->elems);
+        else
+            j.moments = moments;
+    }
+    if (swapped)
+        seal_zeros(l, chunk);
+    if (st == STRATA_OK)
+        st = fill_chunk(&j);
+    if (st != STRATA_OK || !swapped)
+        return st;
+    st_engine_hash_master(eng, c, state);
+    eng->fresh[c] = true;
+    return ring_write(&l->states, eng, chunk->region, st_chunk_fresh_bytes(chunk));
+}
+
+/* --- pages --- */
+
+/* Zeroes what of an extent's slot belongs to no chunk. */
+static void zero_gaps(const struct st_engine *eng, uint32_t p, unsigned char *slot)
+{
+    const struct st_page_place *place = &eng->program->pages[p];
+    const uint64_t bytes = eng->program->buffers[place->home_region].bytes;
+    uint64_t end = 0;
+
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++) {
+        const struct st_chunk *chunk = &eng->program->chunks[c];
+
+        memset(slot + end, 0, chunk->at - end);
+        end = chunk->at + st_format_bytes(chunk->format, chunk->elems);
+    }
+    memset(slot + end, 0, bytes - end);
+}
+
+static strata_status load_page(struct load *l, uint32_t p)
+{
+    struct st_engine *eng = l->eng;
+    const struct st_page_place *place = &eng->program->pages[p];
+    const bool on_device = place->home == ST_WHERE_DEVICE, swapped = place->home == ST_WHERE_NVME;
+    unsigned char *weight = NULL;
+    strata_status st = STRATA_OK;
+
+    if (swapped)
+        st = ring_take(&l->weights, eng, &weight);
+    else
+        weight = st_engine_pointer(eng, on_device ? place->weight_region : place->home_region);
+    if (st == STRATA_OK && swapped)
+        zero_gaps(eng, p, weight);
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)
+        st = load_chunk(l, c, weight, on_device);
+    if (st == STRATA_OK && place->weights == ST_WHERE_DEVICE && !on_device)
+        st = st_engine_put(eng, st_engine_pointer(eng, place->weight_region), weight, eng->program->workload.pages[p].bytes);
+    if (st != STRATA_OK || !swapped)
+        return st;
+    st_engine_hash_weights(eng, p, weight);
+    return ring_write(&l->weights, eng, place->home_region, eng->program->buffers[place->home_region].bytes);
 }
 
 /* Loads what the device keeps beside the model: the layers' constants and the count of overflows. */
@@ -173,20 +371,38 @@ static strata_status load_constants(struct st_engine *eng)
     return st_engine_put(eng, st_engine_pointer(eng, eng->program->at.constants), eng->compute.constants, bytes);
 }
 
+/* Waits for everything that is under way, whatever has failed; the first failure is the load's. */
+static strata_status finish(struct load *l, strata_status st)
+{
+    struct st_engine *eng = l->eng;
+    char error[1024];
+
+    snprintf(error, sizeof(error), "%s", strata_last_error());
+    for (uint32_t i = 0; i < 4; i++) {
+        const strata_status one = i == 0   ? eng->device->ops->finish(eng->device, ST_QUEUE_UPLOAD)
+                                  : i == 1 ? eng->device->ops->finish(eng->device, ST_QUEUE_COMPUTE)
+                                  : i == 2 ? ring_close(&l->states, eng)
+                                           : ring_close(&l->weights, eng);
+
+        if (st == STRATA_OK && (st = one) != STRATA_OK)
+            snprintf(error, sizeof(error), "%s", strata_last_error());
+    }
+    return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", error);
+}
+
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx)
 {
-    strata_status ready = st_engine_drain(eng); /* an earlier run's last step may still read and write the slots */
+    struct load l = {.eng = eng, .fill = fill, .ctx = ctx};
+    strata_status st = st_engine_drain(eng); /* an earlier run's last step may still read and write the slots */
 
-    if (ready != STRATA_OK || (ready = load_constants(eng)) != STRATA_OK)
-        return ready;
+    if (st != STRATA_OK || (st = load_constants(eng)) != STRATA_OK)
+        return st;
     st_engine_start_run(eng);
-    for (uint32_t p = 0; p < eng->program->workload.page_count; p++) {
-        strata_status st = load_page(eng, p, fill, ctx);
-
-        if (st != STRATA_OK)
-            return st;
-        if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed))
-            return st_error(STRATA_E_CANCELLED, "cancelled");
-    }
-    return STRATA_OK;
+    ring_open(&l.states, eng, ST_OP_READ_STATE);
+    ring_open(&l.weights, eng, ST_OP_READ_WEIGHT);
+    if (l.states.count > 0)
+        l.zero_sum = zeros_sum(eng, ST_TILE_ELEMS);
+    for (uint32_t p = 0; p < eng->program->workload.page_count && st == STRATA_OK; p++)
+        st = load_page(&l, p);
+    return finish(&l, st);
 }

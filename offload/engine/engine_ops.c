@@ -65,7 +65,7 @@ strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_de
 /* Checks data from NVMe that was not changed since, before its first use.  An update on the host checks each tile itself. */
 static strata_status check(struct st_engine *eng, const struct st_access *a)
 {
-    const void *data = st_engine_pointer(eng, a->buffer);
+    void *data = st_engine_pointer(eng, a->buffer);
     strata_status st = STRATA_OK;
 
     if (eng->verified[a->buffer])

@@ -104,21 +104,41 @@ strata_status st_engine_drain(struct st_engine *eng)
     return io_failure(eng);
 }
 
-strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *buf)
+strata_status st_engine_transfer_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent,
+                                       void *buf, uint64_t bytes)
 {
-    struct st_engine_io io = {.op = ST_NO_OP};
-    strata_status st = submit(eng, &io, op, extent, buf, eng->program->buffers[extent].bytes);
+    *io = (struct st_engine_io){.op = ST_NO_OP};
+    return submit(eng, io, op, extent, buf, bytes);
+}
 
-    if (st != STRATA_OK)
-        return st;
+strata_status st_engine_transfer_wait(struct st_engine *eng, const struct st_engine_io *io)
+{
     pthread_mutex_lock(&eng->lock);
-    while (!io.finished)
+    while (!io->finished)
         pthread_cond_wait(&eng->wake, &eng->lock);
     pthread_mutex_unlock(&eng->lock);
     return io_failure(eng);
 }
 
+strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *buf)
+{
+    struct st_engine_io io;
+    const strata_status st = st_engine_transfer_start(eng, &io, op, extent, buf, eng->program->buffers[extent].bytes);
+
+    return st != STRATA_OK ? st : st_engine_transfer_wait(eng, &io);
+}
+
 /* --- transfers --- */
+
+/* Bytes that the op moves: those of its extent, or what a fresh chunk has there.  What is written is fresh no more. */
+static uint64_t bytes_of(struct st_engine *eng, const struct st_op *op)
+{
+    if (op->kind == ST_OP_WRITE_STATE)
+        eng->fresh[op->chunk] = false;
+    if (op->kind == ST_OP_READ_STATE && eng->fresh[op->chunk])
+        return st_chunk_fresh_bytes(&eng->program->chunks[op->chunk]);
+    return op->bytes;
+}
 
 static strata_status issue_io(struct st_engine *eng, uint32_t index)
 {
@@ -127,16 +147,17 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
     const uint32_t from = st_op_access(eng->program->accesses, op, ST_ROLE_FROM)->buffer;
     const uint32_t to = st_op_access(eng->program->accesses, op, ST_ROLE_TO)->buffer;
     const uint32_t extent = read ? from : to, memory = read ? to : from;
+    const uint64_t bytes = bytes_of(eng, op);
     struct st_engine_io *io = &eng->io[st_dispatch_io(&eng->dispatch, op->lane)];
 
     io->op = index;
     io->check = st_engine_checks_arrival(eng, index);
     if (eng->trace != NULL)
         io->record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, st_clock_ns());
-    *st_traffic_of(&eng->result.bytes, op->lane) += op->bytes;
+    *st_traffic_of(&eng->result.bytes, op->lane) += bytes;
     if (read)
         eng->verified[memory] = false;
-    return submit(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, st_engine_pointer(eng, memory), op->bytes);
+    return submit(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, st_engine_pointer(eng, memory), bytes);
 }
 
 static strata_status issue_ready_io(struct st_engine *eng)
@@ -349,6 +370,7 @@ strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
 
     if (eng->poisoned != STRATA_OK) /* a cancel that comes just before the cycle ends it like one that comes within it */
         return st_engine_ended(eng);
+    eng->has_run = true;
     st_dispatch_begin(&eng->dispatch, phase);
     if (eng->trace != NULL)
         st_engine_trace_cycle(eng, st_clock_ns());

@@ -4,6 +4,8 @@
 
 #include "core/base/checksum.h"
 
+#include <string.h>
+
 /* --- one chunk on the host --- */
 
 struct chunk_job {
@@ -17,6 +19,7 @@ struct chunk_job {
     size_t width;                      /* bytes of a weight and of a gradient */
     const struct st_update_coef *coef; /* NULL: skip */
     bool state_swapped, weight_swapped, weight_unchecked;
+    bool fresh;           /* the moments were never written: zero */
     _Atomic uint64_t bad; /* 1 + plane * 2^32 + tile */
     _Atomic uint64_t overflowed;
 };
@@ -33,17 +36,26 @@ static void seal(struct chunk_job *job, enum st_plane plane, const void *data, s
         atomic_store(&job->bad, 1 + ((uint64_t)plane << 32) + tile);
 }
 
+static void seal_moment(struct chunk_job *job, enum st_plane plane, void *data, uint64_t elems, uint64_t tile, bool check)
+{
+    const uint64_t bytes = st_moment_bytes(job->moments.format, elems);
+
+    if (check && job->fresh)
+        memset(data, 0, bytes);
+    else
+        seal(job, plane, data, bytes, tile, check);
+}
+
 static void seal_tile(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_t elems, bool check)
 {
     if (job->state_swapped) {
         const struct st_moments moments = st_moments_at(&job->moments, at);
-        const uint64_t bytes = st_moment_bytes(moments.format, elems);
 
         if (job->master != NULL)
             seal(job, ST_PLANE_MASTER, job->master + at * job->master_width, elems * job->master_width, tile, check);
-        seal(job, ST_PLANE_MOMENT1, moments.moment1, bytes, tile, check);
+        seal_moment(job, ST_PLANE_MOMENT1, moments.moment1, elems, tile, check);
         if (moments.moment2 != NULL)
-            seal(job, ST_PLANE_MOMENT2, moments.moment2, bytes, tile, check);
+            seal_moment(job, ST_PLANE_MOMENT2, moments.moment2, elems, tile, check);
     }
     if (job->weight_swapped && (!check || job->weight_unchecked))
         seal(job, ST_PLANE_WEIGHT, job->weight + at * job->width, elems * job->width, tile, check);
@@ -111,6 +123,7 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
         .coef = coef_of(eng, chunk),
         .state_swapped = chunk->state == ST_WHERE_NVME,
         .weight_swapped = place->home == ST_WHERE_NVME,
+        .fresh = eng->fresh[c],
     };
 
     /* The page's weights were read for this update: each chunk checks its own part. */

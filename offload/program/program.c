@@ -23,6 +23,20 @@ uint32_t st_program_backward(const struct st_program *program)
     return first;
 }
 
+static uint64_t spared(const struct st_chunk *chunk)
+{
+    return chunk->state == ST_WHERE_NVME ? chunk->bytes - st_chunk_fresh_bytes(chunk) : 0;
+}
+
+uint64_t st_program_spared(const struct st_program *program)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t c = 0; c < program->chunk_count; c++)
+        bytes += spared(&program->chunks[c]);
+    return bytes;
+}
+
 struct st_traffic st_program_traffic(const struct st_program *program, enum st_phase phase)
 {
     struct st_traffic traffic = {0};
@@ -32,6 +46,21 @@ struct st_traffic st_program_traffic(const struct st_program *program, enum st_p
 
         if ((program->ops[i].phases & phase) != 0 && link != NULL)
             *link += program->ops[i].bytes;
+    }
+    return traffic;
+}
+
+struct st_traffic st_program_fresh_traffic(const struct st_program *program, uint32_t step)
+{
+    const enum st_phase first = st_program_gated(program) ? ST_PHASE_PROLOGUE : ST_PHASE_BODY;
+    struct st_traffic traffic = st_program_traffic(program, step == 0 ? first : ST_PHASE_BODY);
+
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct st_op *op = &program->ops[i];
+        const bool before = (op->phases & first) != 0; /* already in the first step */
+
+        if (op->kind == ST_OP_READ_STATE && (step == 0 ? before : !before && (op->phases & ST_PHASE_BODY) != 0))
+            traffic.read -= spared(&program->chunks[op->chunk]);
     }
     return traffic;
 }

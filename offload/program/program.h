@@ -68,6 +68,12 @@ static inline uint64_t st_extent_bytes(uint64_t bytes)
 {
     return (bytes + ST_EXTENT_ALIGN - 1) / ST_EXTENT_ALIGN * ST_EXTENT_ALIGN;
 }
+/* Bytes of a chunk's extent that a load writes, and its first read after that moves: those before the moments, which are zero
+ * then; at least a block, so that every read is one. */
+static inline uint64_t st_chunk_fresh_bytes(const struct st_chunk *chunk)
+{
+    return st_extent_bytes(chunk->moment1_offset > 0 ? chunk->moment1_offset : 1);
+}
 /* Bytes of a page's weights, from its start, that go home after an update: its trained groups', and on the way to a drive what
  * the last of its blocks holds beside them. */
 static inline uint64_t st_page_updated_bytes(const struct st_page *page, enum st_where home)
@@ -152,6 +158,10 @@ uint32_t st_program_backward(const struct st_program *program);
 
 /* Bytes that the ops of a phase move. */
 struct st_traffic st_program_traffic(const struct st_program *program, enum st_phase phase);
+/* The same of the first (0) or second (1) step after a load: each chunk's first read finds it fresh.  And the bytes by which a
+ * run reads less for that, once every chunk has been updated. */
+struct st_traffic st_program_fresh_traffic(const struct st_program *program, uint32_t step);
+uint64_t st_program_spared(const struct st_program *program);
 
 /* Are updates pending between steps?  Then a first step differs from the others, and a flush has something to do. */
 static inline bool st_program_gated(const struct st_program *program)

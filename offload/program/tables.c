@@ -48,11 +48,12 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .jobs = queues ? ops * ST_JOB_RECORD_BYTES : 0,
         .checks = queues ? ops : 0,
         .verified = program->buffer_count,
+        .fresh = program->chunk_count,
         .checksums = program->tile_count * sizeof(uint64_t),
         .act_checksums = program->acts == ST_WHERE_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
         .scratch = workers * ST_SCRATCH_BYTES,
         .block_sums = (largest_sum(w) / ST_NORM_BLOCK + 1) * sizeof(double),
     };
-    return t->program + t->dispatch + t->transfers + t->jobs + t->checks + t->verified + PLANES * t->checksums +
+    return t->program + t->dispatch + t->transfers + t->jobs + t->checks + t->verified + t->fresh + PLANES * t->checksums +
            t->act_checksums + 2 * t->scratch + t->block_sums;
 }

@@ -38,6 +38,8 @@ void st_figures_make(struct st_figures *out, const struct st_program *program, c
     *out = (struct st_figures){.machine = *machine};
     for (uint32_t i = 0; i < ST_PHASE_COUNT; i++)
         out->traffic[i] = st_program_traffic(program, (enum st_phase)(1u << i));
+    for (uint32_t i = 0; i < 2; i++)
+        out->fresh[i] = st_program_fresh_traffic(program, i);
     out->parameter_bytes_nvme = parameter_bytes(program, &out->traffic[st_phase_index(ST_PHASE_BODY)]);
     st_bounds_make(&out->bounds, program, machine);
 }

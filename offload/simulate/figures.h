@@ -10,6 +10,7 @@
 struct st_figures {
     struct st_machine machine;                 /* that they are for */
     struct st_traffic traffic[ST_PHASE_COUNT]; /* by phase: PROLOGUE, BODY, EPILOGUE, EVAL */
+    struct st_traffic fresh[2];                /* of the first two steps after a load */
     uint64_t parameter_bytes_nvme;             /* read + written per step without alignment padding */
     struct st_bounds bounds;
 };

@@ -271,6 +271,8 @@ static strata_status steps_of(struct rig_result *out, struct st_engine *eng, con
     }
     if (st == STRATA_OK && pending)
         plan_traffic(out, plan, ST_PHASE_EPILOGUE);
+    if (steps > 0) /* by the flush, every chunk has been read fresh once */
+        out->planned_bytes.read -= st_program_spared(&plan->program);
     return st == STRATA_OK ? st_engine_flush(eng, NULL) : st;
 }
 

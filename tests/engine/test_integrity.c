@@ -4,6 +4,7 @@
 #include "given.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +33,14 @@ static const struct layout layouts[] = {
 };
 #define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
 
-/* All state and weights on NVMe. */
+static strata_status run_step(struct given *g)
+{
+    const strata_status st = given_step(g, NULL);
+
+    return st != STRATA_OK ? st : st_engine_flush(g->eng, NULL);
+}
+
+/* All state and weights on NVMe, moments included: an update has written them. */
 static void open_layout(struct given *g, const struct layout *layout)
 {
     struct given_opts opts = {
@@ -41,6 +49,7 @@ static void open_layout(struct given *g, const struct layout *layout)
     opts.config.optimizer.type = layout->rule;
     opts.config.moments = layout->moments;
     given_open(g, &opts);
+    assert_int_equal(run_step(g), STRATA_OK);
 }
 
 /* --- planes --- */
@@ -228,7 +237,7 @@ static void what_lies_between_planes_is_not_read(void **state)
 
 /* --- in whole runs --- */
 
-/* A byte changes on the medium after the weights were loaded. */
+/* A byte changes on the medium. */
 static void change(struct given *g, const struct plane *plane, uint64_t at)
 {
     unsigned char *bytes = read_extent(g->eng, plane->extent);
@@ -236,13 +245,6 @@ static void change(struct given *g, const struct plane *plane, uint64_t at)
     bytes[plane->offset + at] ^= 0x10;
     assert_int_equal(st_engine_transfer(g->eng, ST_IO_WRITE, plane->extent, bytes), STRATA_OK);
     free(bytes);
-}
-
-static strata_status run_step(struct given *g)
-{
-    const strata_status st = given_step(g, NULL);
-
-    return st != STRATA_OK ? st : st_engine_flush(g->eng, NULL);
 }
 
 static strata_status run_digest(struct given *g)
@@ -267,6 +269,7 @@ static void a_run_ends_where_a_byte_changed(const struct layout *layout, bool st
         uint32_t c = 0;
 
         given_open(&g, &opts);
+        assert_int_equal(run_step(&g), STRATA_OK);
         for (uint32_t i = 0; i < g.plan->program.chunk_count; i++)
             c = g.plan->program.chunks[i].elems > g.plan->program.chunks[c].elems ? i : c;
         assert_int_equal(g.plan->program.pages[g.plan->program.chunks[c].page].state == ST_WHERE_STREAMED, streamed);
@@ -290,9 +293,94 @@ static void whole_runs_end_with_it(void **state)
     }
 }
 
+/* --- chunks that no update has written --- */
+
+static double gradient(uint32_t page, uint64_t elem, uint64_t step)
+{
+    return (double)((page + elem + step) % 17) / 64 - 0.125;
+}
+
+static double overflow_first(uint32_t page, uint64_t elem, uint64_t step)
+{
+    return step == 1 && elem == 0 ? (double)INFINITY : gradient(page, elem, step);
+}
+
+struct digests {
+    char loaded[33], stepped[33], weights[33];
+};
+
+/* Loads, changes every byte of every moment on the medium if asked to, and steps twice; an overflow skips the first update. */
+static struct digests run_fresh(const struct layout *layout, bool streamed, bool changed, bool skipped)
+{
+    struct given_opts opts = {.config = given_config(layout->dtype, STRATA_TIER_NVME),
+                              .block_params = BLOCK_PARAMS,
+                              .grad = skipped ? overflow_first : gradient};
+    struct st_engine_info info;
+    struct digests d;
+    struct given g;
+
+    opts.smallest = !streamed;
+    opts.config.optimizer.type = layout->rule;
+    opts.config.moments = layout->moments;
+    opts.config.update_ratio = streamed ? 0 : 1;
+    given_open(&g, &opts);
+    g.eng->training.skip_overflow = true;
+    for (uint32_t c = 0; changed && c < g.plan->program.chunk_count; c++) {
+        const struct st_chunk *chunk = &g.plan->program.chunks[c];
+        unsigned char *bytes = read_extent(g.eng, chunk->region);
+
+        memset(bytes + chunk->moment1_offset, 0xa5, chunk->bytes - chunk->moment1_offset);
+        assert_int_equal(st_engine_transfer(g.eng, ST_IO_WRITE, chunk->region, bytes), STRATA_OK);
+        free(bytes);
+    }
+    assert_int_equal(st_engine_digest(g.eng, d.weights, d.loaded), STRATA_OK);
+    for (int step = 0; step < 2; step++)
+        assert_int_equal(run_step(&g), STRATA_OK);
+    st_engine_info(g.eng, &info);
+    assert_int_equal(info.skipped_steps, skipped);
+    assert_int_equal(st_engine_digest(g.eng, d.weights, d.stepped), STRATA_OK);
+    given_close(&g);
+    return d;
+}
+
+/* What the drive holds in the place of moments that were never written changes nothing: they are zero. */
+static void moments_are_zero_until_they_are_written(void **state)
+{
+    (void)state;
+    for (size_t l = 0; l < LAYOUTS; l++)
+        for (int way = 0; way < 4; way++) {
+            const bool streamed = way % 2 == 1, skipped = way / 2 == 1;
+            const struct digests want = run_fresh(&layouts[l], streamed, false, skipped);
+            const struct digests got = run_fresh(&layouts[l], streamed, true, skipped);
+
+            assert_memory_equal(&want, &got, sizeof(want));
+            assert_string_not_equal(want.loaded, want.stepped);
+        }
+}
+
+/* Master and weights of such chunks are checked like all others. */
+static void what_a_load_wrote_is_checked(void **state)
+{
+    (void)state;
+    for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
+        struct given_opts opts = {
+            .config = given_config(STRATA_BF16, STRATA_TIER_NVME), .block_params = BLOCK_PARAMS, .smallest = true};
+        struct plane plane;
+        struct given g;
+
+        given_open(&g, &opts);
+        plane = plane_of(g.plan, 0, (enum st_plane)p);
+        change(&g, &plane, plane.bytes - 1);
+        assert_int_equal(run_digest(&g), p == ST_PLANE_MOMENT1 || p == ST_PLANE_MOMENT2 ? STRATA_OK : STRATA_E_CORRUPT);
+        given_close(&g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(moments_are_zero_until_they_are_written),
+        cmocka_unit_test(what_a_load_wrote_is_checked),
         cmocka_unit_test(every_reader_checks_every_byte_it_uses),
         cmocka_unit_test(what_lies_between_planes_is_not_read),
         cmocka_unit_test(whole_runs_end_with_it),

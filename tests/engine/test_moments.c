@@ -153,7 +153,8 @@ static void fewer_bytes_move(void **state)
 
         if (less < spared[f] * params * 0.95 || less > spared[f] * params * 1.05)
             fail_msg("format %u: %g bytes less per parameter, not %g", f, less / params, spared[f]);
-        assert_int_equal(r[f].moved_bytes.read, r[f].moved_bytes.write);
+        assert_true(r[f].moved_bytes.read < r[f].moved_bytes.write); /* the first time without moments */
+        assert_int_equal(r[f].moved_bytes.read, r[f].planned_bytes.read);
     }
     st_model_destroy(model);
 }

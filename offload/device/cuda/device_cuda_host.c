@@ -2,7 +2,7 @@
  *
  * A region is registered, so that its copies run beside everything else.  If the system refuses to register it, its copies go
  * through two pinned slots; if it refuses those too, the copies are pageable and the driver stages them.  In both cases the
- * calling thread waits.  Memory that was never given to pin() (loading, exporting) is pageable. */
+ * calling thread waits.  Memory that was never given to pin() is pageable. */
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
