@@ -147,10 +147,14 @@ static void print_tiers(const struct st_plan *plan, bool full, const struct tier
 
 static void print_memory(const struct st_plan *plan, FILE *file)
 {
-    char rss[24], fixed[24];
+    char rss[24], fixed[24], gpu[24], beside[24];
 
     st_print(file, "  memory of the process: at most %s = host + %s%s fixed part\n", st_size_text(rss, plan->rss_bytes_max),
              plan->capacity.device_is_host ? "device + " : "", st_size_text(fixed, plan->fixed_bytes));
+    if (plan->capacity.device_beside > 0)
+        st_print(file, "  memory of the GPU: at most %s = device + %s for driver, libraries and kernels\n",
+                 st_size_text(gpu, plan->program.needed[STRATA_TIER_DEVICE] + plan->capacity.device_beside),
+                 st_size_text(beside, plan->capacity.device_beside));
 }
 
 static void print_traffic(const char *label, const struct st_traffic *t, FILE *file)

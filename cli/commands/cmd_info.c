@@ -131,6 +131,8 @@ static void print_gpus(FILE *file, const struct st_gpu_report *r)
 
         st_print(file, LABEL "cuda:%u: %s, %s, %s free, compute capability %u.%u\n", i == 0 ? "gpu" : "", i, gpu->name,
                  st_size_text(size, gpu->bytes), st_size_text(available, gpu->free_bytes), gpu->major, gpu->minor);
+        st_print(file, LABEL "at most %s for the arena of a run, the rest for the code and stacks of kernels\n", "",
+                 st_size_text(size, gpu->usable_bytes));
         st_print(file, LABEL "PCI %s, %s%s\n", "", gpu->pci[0] != '\0' ? gpu->pci : "unknown", gpu->uuid,
                  gpu->is_slice ? ", a MIG slice: a part of its card" : "");
     }
@@ -361,6 +363,7 @@ static void put_gpus(struct st_json_writer *w)
         st_json_put_bool(w, "mig_slice", r.gpus[i].is_slice);
         st_json_put_u64(w, "memory_bytes", r.gpus[i].bytes);
         st_json_put_u64(w, "memory_free_bytes", r.gpus[i].free_bytes);
+        st_json_put_u64(w, "memory_usable_bytes", r.gpus[i].usable_bytes);
         st_json_put_u64(w, "compute_major", r.gpus[i].major);
         st_json_put_u64(w, "compute_minor", r.gpus[i].minor);
         st_json_object_close(w);

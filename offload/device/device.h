@@ -43,6 +43,7 @@ struct st_device_memory {
     char name[64];
     uint64_t total, free;
     uint64_t usable; /* the largest arena that can be requested now */
+    uint64_t beside; /* what driver and libraries may take of the free memory beside an arena */
 };
 
 struct st_device_ops {

@@ -79,6 +79,7 @@ strata_status st_machine_here(struct st_machine *out, const struct st_machine_op
     capacity[STRATA_TIER_DEVICE] = opts->device_memory != ST_AUTO_BYTES ? opts->device_memory
                                    : is_host                            ? available / 2
                                                                         : gpu.usable;
+    m.capacity.device_beside = gpu.beside;
     capacity[STRATA_TIER_HOST] =
         opts->host_memory != ST_AUTO_BYTES
             ? opts->host_memory

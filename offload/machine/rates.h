@@ -21,6 +21,7 @@
 struct st_capacity {
     uint64_t bytes[STRATA_TIER_COUNT];       /* that may be used; nvme 0: no directory given */
     char nvme_tightest[ST_MACHINE_PATH_MAX]; /* directory whose free bytes limit bytes[NVME]; "": none is known */
+    uint64_t device_beside; /* GPU memory that driver and libraries may take beside bytes[DEVICE]; 0: none, or unknown */
     uint32_t workers;
     bool device_is_host; /* cpu device: its arena is RAM, and compute, copies and updates share the cores */
 };

@@ -117,13 +117,16 @@ static void gpus_are_counted(void **state)
     ok(ops->memory(1, &memory));
     assert_int_equal(memory.total, UINT64_C(4) << 30);
     assert_true(memory.free <= memory.total - ARENA - ST_CUDA_WORKSPACE);
-    assert_true(memory.usable < memory.free && memory.usable > UINT64_C(3) << 30);
+    /* 4 multiprocessors of 2048 threads with 1 KiB of stack */
+    assert_int_equal(memory.beside, ST_CUDA_WORKSPACE + ST_CUDA_CODE + (UINT64_C(8) << 20));
+    assert_int_equal(memory.usable, memory.free - memory.beside);
     ops->close(dev);
     st_gpu_report(&report);
     assert_int_equal(report.count, 2);
     assert_string_equal(report.problem, "");
     assert_int_equal(report.gpus[1].bytes, UINT64_C(4) << 30);
-    assert_true(report.gpus[1].free_bytes > 0 && report.runtime > 0 && report.driver > 0);
+    assert_int_equal(report.gpus[1].usable_bytes, report.gpus[1].free_bytes - memory.beside);
+    assert_true(report.gpus[1].usable_bytes > 0 && report.runtime > 0 && report.driver > 0);
     assert_string_equal(report.blas, blas_file);
 }
 

@@ -52,6 +52,8 @@ if [ "$extent" = --all ]; then
     same all host
     same all half
 fi
+"$strata" plan --model nano --seq-len 32 --device cuda >plan
+grep -q 'memory of the GPU: at most .* = device + 176 MiB ' plan || { echo "the plan says nothing of the GPU's memory" >&2; exit 1; }
 [ -s cpu.loss ] && [ "$(wc -l <cpu.loss)" -eq "$(wc -l <all.loss)" ]
 paste cpu.loss all.loss | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-3 * $1) { print "losses differ:", $0; exit 1 } }'
 [ -z "$(ls swap)" ] || { echo "files were left in the swap directory" >&2; exit 1; }

@@ -20,13 +20,10 @@
 #define ST_CUDA_MARKS     64u /* if there are more, notify() waits for the oldest; four times as many as the engine hands out */
 #define ST_CUDA_REGIONS   4u  /* regions pinned at once */
 #define ST_CUDA_WORKSPACE (UINT64_C(32) << 20) /* workspace of matmuls: the size that cuBLAS itself uses on Hopper */
-/* How much of the free memory is left to the driver and the library.  Free memory is what cudaMemGetInfo reports; the call
- * creates the context, so the context's own bytes are already deducted.  264 MiB of it: local memory for as many threads as an
- * H200 holds at once, 132 multiprocessors of 2048, with the 1 KiB of stack that a thread has by default, allocated when the
- * first kernel that needs any is launched (from CUDA's documentation, not measured).  The rest is a guess: kernels are loaded
- * when they are used for the first time, those of cuBLAS at a few MiB each.  `strata bench step` reports as device_beside_mb
- * what a run really used beside its arena, including the workspace. */
-#define ST_CUDA_RESERVE       (UINT64_C(512) << 20)
+/* Device memory for the machine code of kernels, which is loaded when they are used for the first time: those of cuBLAS, at most
+ * one for each shape of a model, of which there are fewer than 64, in at most a granule of 2 MiB each; and 8 MiB for our own,
+ * which are 4.7 MB for sm_90. */
+#define ST_CUDA_CODE          (UINT64_C(136) << 20)
 #define ST_CUDA_STAGING_BYTES (UINT64_C(4) << 20) /* of one slot */
 
 /* A foreign call behind a fault site.  If a test requests a failure, the call is not made and so leaves nothing behind. */

@@ -14,6 +14,7 @@ struct st_gpu {
     char uuid[48];              /* as nvidia-smi writes it: "GPU-..." or "MIG-..." */
     bool is_slice;              /* a MIG slice: a part of a card, which appears as a GPU of its own */
     uint64_t bytes, free_bytes; /* of its memory, a slice's own; free_bytes 0: the query failed */
+    uint64_t usable_bytes;      /* the largest arena of a run; 0: this GPU cannot be used */
     uint32_t major, minor;      /* compute capability */
 };
 

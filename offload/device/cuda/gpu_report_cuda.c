@@ -31,8 +31,8 @@ static void name_gpu(struct st_gpu *out, const struct cudaDeviceProp *props, int
 /* Of a slice, the properties may tell the whole card's memory. */
 static void report_gpu(struct st_gpu *out, int index)
 {
+    struct st_device_memory memory;
     struct cudaDeviceProp props;
-    size_t free_bytes = 0, total = 0;
 
     if (cudaGetDeviceProperties(&props, index) != cudaSuccess)
         return;
@@ -40,9 +40,10 @@ static void report_gpu(struct st_gpu *out, int index)
     out->bytes = props.totalGlobalMem;
     out->major = (uint32_t)props.major;
     out->minor = (uint32_t)props.minor;
-    if (cudaSetDevice(index) == cudaSuccess && cudaMemGetInfo(&free_bytes, &total) == cudaSuccess) {
-        out->bytes = total;
-        out->free_bytes = free_bytes;
+    if (st_device_cuda_ops.memory((uint32_t)index, &memory) == STRATA_OK) {
+        out->bytes = memory.total;
+        out->free_bytes = memory.free;
+        out->usable_bytes = memory.usable;
     }
     (void)cudaGetLastError();
 }

@@ -97,6 +97,8 @@ enum cudaDeviceAttr {
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
 
+enum cudaLimit { cudaLimitStackSize = 0 };
+
 enum cudaMemoryType {
     cudaMemoryTypeUnregistered = 0,
     cudaMemoryTypeHost = 1,
@@ -118,7 +120,7 @@ struct cudaDeviceProp {
     char name[256];
     cudaUUID_t uuid;
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
-    int warpSize, maxThreadsPerBlock, major, minor, multiProcessorCount, asyncEngineCount;
+    int warpSize, maxThreadsPerBlock, maxThreadsPerMultiProcessor, major, minor, multiProcessorCount, asyncEngineCount;
     int pciBusID, pciDeviceID, pciDomainID, integrated, canMapHostMemory, hostRegisterSupported;
     int l2CacheSize, memoryBusWidth;
 };
@@ -137,6 +139,7 @@ cudaError_t cudaDeviceGetPCIBusId(char *id, int bytes, int device);
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaDeviceReset(void);
+cudaError_t cudaDeviceGetLimit(size_t *value, enum cudaLimit limit);
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 
 const char *cudaGetErrorName(cudaError_t err);

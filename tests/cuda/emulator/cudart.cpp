@@ -115,6 +115,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     prop->sharedMemPerBlockOptin = the_world.shared_most;
     prop->warpSize = 32;
     prop->maxThreadsPerBlock = 1024;
+    prop->maxThreadsPerMultiProcessor = 2048;
     prop->major = 9;
     prop->multiProcessorCount = 4;
     prop->asyncEngineCount = 2;
@@ -187,6 +188,17 @@ cudaError_t cudaDeviceSynchronize(void)
     const cudaError_t err = enter("cudaDeviceSynchronize");
 
     return err != cudaSuccess ? err : note(twin::synchronize_all());
+}
+
+cudaError_t cudaDeviceGetLimit(size_t *value, enum cudaLimit limit)
+{
+    const cudaError_t err = enter("cudaDeviceGetLimit");
+
+    if (err != cudaSuccess)
+        return err;
+    use_context();
+    *value = limit == cudaLimitStackSize ? 1024 : 0;
+    return cudaSuccess;
 }
 
 /* With memory, streams or events still held it would pull them from under their owners. */
