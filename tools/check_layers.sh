@@ -45,6 +45,7 @@ BEGIN {
     allow["model/decoder"] = "model/model.h model/layout.h offload/device/tensor_ops.h core/ strata/"
     allow["model/hf"] = "model/model.h model/family.h model/layout.h model/decoder/sampler.h core/ strata/"
     allow["model/data"] = "core/ strata/"
+    allow["model/template"] = "core/base/ core/json/json.h strata/"
     allow["bench"] = "offload/config/ offload/engine/engine.h offload/plan/plan.h offload/device/device.h core/ strata/"
     allow["bench/io"] = "bench/bench.h bench/bench_setup.h nvme/ core/ strata/"
     allow["bench/step"] = "bench/bench.h bench/bench_setup.h bench/null_model.h offload/config/config_options.h offload/device/ offload/machine/"
