@@ -1,0 +1,425 @@
+/* template_run.c - statements: one rendering of a template, its scopes and its limits. */
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "model/template/template_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MEMORY_MAX  ((size_t)256 << 20) /* values, of which none is freed before the end */
+#define NESTING_MAX 300u                /* expressions, calls and values inside each other */
+
+/* --- limits --- */
+
+struct st_value st_render_fail(struct st_render *r, strata_status st, const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+
+    if (r->status != STRATA_OK)
+        return st_val_undefined("");
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    r->status = st_error(st, "%s, line %u: %s", r->t->name, r->line, text);
+    return st_val_undefined("");
+}
+
+bool st_render_spend(struct st_render *r, size_t bytes)
+{
+    const uint64_t steps = 1 + bytes / 64;
+
+    if (steps > r->steps_left)
+        st_render_fail(r, STRATA_E_INPUT, "the template has not ended after %llu steps", (unsigned long long)r->steps_max);
+    else
+        r->steps_left -= steps;
+    return r->status == STRATA_OK;
+}
+
+bool st_render_enter(struct st_render *r)
+{
+    if (r->depth++ >= NESTING_MAX)
+        st_render_fail(r, STRATA_E_INPUT, "more than %u calls and values inside each other", NESTING_MAX);
+    return r->status == STRATA_OK;
+}
+
+void st_render_leave(struct st_render *r)
+{
+    r->depth--;
+}
+
+void *st_render_get(struct st_render *r, size_t bytes)
+{
+    void *got = r->status == STRATA_OK && st_render_spend(r, bytes) ? st_arena_get(&r->arena, bytes) : NULL;
+
+    if (got == NULL && r->status == STRATA_OK) {
+        if (bytes > MEMORY_MAX - r->arena.used)
+            st_render_fail(r, STRATA_E_INPUT, "the template needs more than %zu MiB", MEMORY_MAX >> 20);
+        else
+            r->status = st_error(STRATA_E_NOMEM, "%s: no memory to render a conversation", r->t->name);
+    }
+    return got;
+}
+
+/* --- scopes --- */
+
+struct st_variable {
+    struct st_variable *next;
+    const char *name;
+    struct st_value value;
+};
+
+struct st_scope *st_scope_open(struct st_render *r, struct st_scope *parent)
+{
+    struct st_scope *s = st_render_get(r, sizeof(*s));
+
+    if (s != NULL)
+        s->parent = parent;
+    return s;
+}
+
+void st_scope_set(struct st_render *r, struct st_scope *s, const char *name, struct st_value v)
+{
+    struct st_variable *at = s == NULL ? NULL : s->variables;
+
+    while (at != NULL && strcmp(at->name, name) != 0)
+        at = at->next;
+    if (at == NULL && s != NULL && (at = st_render_get(r, sizeof(*at))) != NULL) {
+        *at = (struct st_variable){.next = s->variables, .name = name};
+        s->variables = at;
+    }
+    if (at != NULL)
+        at->value = v;
+}
+
+struct st_value st_scope_get(const struct st_render *r, const char *name)
+{
+    for (const struct st_scope *s = r->scope; s != NULL; s = s->parent)
+        for (const struct st_variable *v = s->variables; v != NULL; v = v->next)
+            if (strcmp(v->name, name) == 0)
+                return v->value;
+    return st_is_function(name) ? (struct st_value){.kind = VAL_FUNCTION, .as.name = name} : st_val_undefined(name);
+}
+
+/* --- statements --- */
+
+enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
+
+static enum flow run(struct st_render *r, const struct st_node *n);
+
+/* In a scope of its own; the text goes to `out`. */
+static enum flow run_inside(struct st_render *r, const struct st_node *body, struct st_builder *out)
+{
+    struct st_scope *scope = r->scope;
+    struct st_builder *before = r->out;
+    enum flow flow = FLOW_ON;
+
+    r->scope = st_scope_open(r, scope);
+    r->out = out;
+    if (r->scope != NULL)
+        flow = run(r, body);
+    r->scope = scope;
+    r->out = before;
+    return flow;
+}
+
+static void assign(struct st_render *r, const struct st_node *target, const struct st_value *v)
+{
+    const struct st_list *items;
+    size_t count = 0, i = 0;
+
+    if (r->status != STRATA_OK)
+        return;
+    if (target->kind == NODE_NAME) {
+        st_scope_set(r, r->scope, target->text, *v);
+    } else if (target->kind == NODE_ATTRIBUTE) {
+        const struct st_value space = st_eval(r, target->a);
+
+        if (space.kind == VAL_NAMESPACE)
+            st_dict_put(r, space.as.dict, st_val_text(r, target->text), *v);
+        else
+            st_render_fail(r, STRATA_E_INPUT, "'%s' is no namespace: its .%s cannot be set", target->a->text, target->text);
+    } else {
+        items = st_val_items(r, v);
+        for (const struct st_node *name = target->first; name != NULL; name = name->next)
+            count++;
+        if (items != NULL && items->count != count)
+            st_render_fail(r, STRATA_E_INPUT, "%zu values for %zu names", items->count, count);
+        for (const struct st_node *name = target->first; name != NULL && r->status == STRATA_OK; name = name->next)
+            st_scope_set(r, r->scope, name->text, items->items[i++]);
+    }
+}
+
+/* The items for which the loop's condition holds. */
+static struct st_list *chosen(struct st_render *r, const struct st_node *n, struct st_list *items)
+{
+    const struct st_value kept = st_val_list(r, VAL_LIST);
+    struct st_scope *scope = r->scope;
+
+    for (size_t i = 0; i < items->count && r->status == STRATA_OK; i++) {
+        struct st_value holds;
+
+        r->scope = st_scope_open(r, scope);
+        assign(r, n->target, &items->items[i]);
+        holds = st_eval(r, n->b);
+        if (st_val_true(&holds))
+            st_list_push(r, kept.as.list, items->items[i]);
+    }
+    r->scope = scope;
+    return r->status == STRATA_OK ? kept.as.list : items;
+}
+
+static void run_for(struct st_render *r, const struct st_node *n)
+{
+    const struct st_value of = st_eval(r, n->a);
+    struct st_list *items = r->status == STRATA_OK ? st_val_items(r, &of) : NULL;
+    struct st_loop *loop = st_render_get(r, sizeof(*loop));
+    struct st_scope *scope = r->scope;
+    enum flow flow = FLOW_ON;
+
+    if (items == NULL || loop == NULL)
+        return;
+    if (n->b != NULL)
+        items = chosen(r, n, items);
+    loop->items = items;
+    for (loop->index = 0; loop->index < items->count && flow != FLOW_BREAK && r->status == STRATA_OK; loop->index++) {
+        r->scope = st_scope_open(r, scope); /* each turn has variables of its own */
+        st_scope_set(r, r->scope, "loop", (struct st_value){.kind = VAL_LOOP, .as.loop = loop});
+        assign(r, n->target, &items->items[loop->index]);
+        flow = run(r, n->body);
+    }
+    r->scope = scope;
+    if (items->count == 0 && n->other != NULL)
+        (void)run_inside(r, n->other, r->out);
+}
+
+static enum flow run_if(struct st_render *r, const struct st_node *n)
+{
+    for (; n != NULL && n->kind == NODE_IF && r->status == STRATA_OK; n = n->other) {
+        const struct st_value holds = st_eval(r, n->a);
+
+        if (st_val_true(&holds))
+            return run(r, n->body);
+        if (n->other == NULL || n->other->kind != NODE_IF || n->other->next != NULL)
+            return run(r, n->other);
+    }
+    return FLOW_ON;
+}
+
+static void run_set_block(struct st_render *r, const struct st_node *n)
+{
+    struct st_builder text = {0};
+    struct st_value v;
+
+    (void)run_inside(r, n->body, &text);
+    v = st_val_built(r, &text);
+    if (n->a != NULL)
+        v = st_eval_filters(r, n->a, &v);
+    assign(r, n->target, &v);
+}
+
+static void run_filter_block(struct st_render *r, const struct st_node *n)
+{
+    struct st_builder text = {0};
+    struct st_value v;
+
+    (void)run_inside(r, n->body, &text);
+    v = st_val_built(r, &text);
+    v = st_eval_filters(r, n->a, &v);
+    if (r->status == STRATA_OK)
+        st_build_value(r, r->out, &v);
+}
+
+static void run_generation(struct st_render *r, const struct st_node *n)
+{
+    const uint8_t bits = r->origin_bits;
+
+    r->origin_bits |= ST_ORIGIN_GENERATION;
+    (void)run_inside(r, n->body, r->out);
+    r->origin_bits = bits;
+}
+
+static void run_macro(struct st_render *r, const struct st_node *n)
+{
+    struct st_macro *m = st_render_get(r, sizeof(*m));
+
+    if (m == NULL)
+        return;
+    *m = (struct st_macro){.node = n, .scope = r->scope};
+    st_scope_set(r, r->scope, n->text, (struct st_value){.kind = VAL_MACRO, .as.macro = m});
+}
+
+static enum flow run_one(struct st_render *r, const struct st_node *n)
+{
+    struct st_value v;
+
+    switch (n->kind) {
+    case NODE_DATA:
+        st_build(r, r->out, n->text, n->bytes, NULL);
+        return FLOW_ON;
+    case NODE_PRINT:
+        v = st_eval(r, n->a);
+        if (r->status == STRATA_OK)
+            st_build_value(r, r->out, &v);
+        return FLOW_ON;
+    case NODE_IF:
+        return run_if(r, n);
+    case NODE_FOR:
+        run_for(r, n);
+        return FLOW_ON;
+    case NODE_SET:
+        v = st_eval(r, n->a);
+        assign(r, n->target, &v);
+        return FLOW_ON;
+    case NODE_SET_BLOCK:
+        run_set_block(r, n);
+        return FLOW_ON;
+    case NODE_FILTER_BLOCK:
+        run_filter_block(r, n);
+        return FLOW_ON;
+    case NODE_GENERATION:
+        run_generation(r, n);
+        return FLOW_ON;
+    case NODE_MACRO:
+        run_macro(r, n);
+        return FLOW_ON;
+    case NODE_BREAK:
+        return FLOW_BREAK;
+    default:
+        return FLOW_CONTINUE;
+    }
+}
+
+static enum flow run(struct st_render *r, const struct st_node *n)
+{
+    enum flow flow = FLOW_ON;
+
+    if (!st_render_enter(r))
+        n = NULL;
+    for (; n != NULL && flow == FLOW_ON && st_render_spend(r, 1); n = n->next) {
+        r->line = n->line;
+        flow = run_one(r, n);
+    }
+    st_render_leave(r);
+    return flow;
+}
+
+struct st_value st_call_macro(struct st_render *r, const struct st_macro *m, const struct st_arguments *args)
+{
+    struct st_scope *scope = r->scope;
+    struct st_builder text = {0};
+    uint32_t index = 0;
+
+    if (!st_render_enter(r) || (r->scope = st_scope_open(r, m->scope)) == NULL) {
+        r->scope = scope;
+        st_render_leave(r);
+        return st_val_undefined("");
+    }
+    for (const struct st_node *p = m->node->first; p != NULL && r->status == STRATA_OK; p = p->next, index++) {
+        const struct st_value *given = st_argument(args, index, p->text);
+
+        st_scope_set(r, r->scope, p->text, given != NULL ? *given : p->a != NULL ? st_eval(r, p->a) : st_val_undefined(p->text));
+    }
+    if (args->count > index)
+        st_render_fail(r, STRATA_E_INPUT, "the macro %s takes at most %u arguments", m->node->text, index);
+    if (r->status == STRATA_OK)
+        (void)run_inside(r, m->node->body, &text);
+    r->scope = scope;
+    st_render_leave(r);
+    return st_val_built(r, &text);
+}
+
+/* --- the input --- */
+
+/* What the assistant wrote itself is trained. */
+static uint8_t origin_of(const st_json *message, const char *field)
+{
+    const st_json *role = st_json_type(message) == ST_JSON_OBJECT ? st_json_get(message, "role") : NULL;
+    const bool assistant = role != NULL && st_json_type(role) == ST_JSON_STRING && strcmp(st_json_string(role), "assistant") == 0;
+    const bool thought = strcmp(field, "reasoning_content") == 0 || strcmp(field, "thinking") == 0;
+
+    if (strcmp(field, "content") != 0 && !(assistant && thought))
+        return ST_ORIGIN_TEMPLATE;
+    return assistant ? ST_ORIGIN_ANSWER : ST_ORIGIN_MESSAGE;
+}
+
+static struct st_value message_value(struct st_render *r, const st_json *message)
+{
+    const struct st_value v = st_val_dict(r, VAL_DICT);
+
+    if (st_json_type(message) != ST_JSON_OBJECT)
+        return st_val_json(r, message, ST_ORIGIN_TEMPLATE);
+    for (const st_json *m = st_json_first(message); m != NULL && r->status == STRATA_OK; m = st_json_next(m))
+        st_dict_put(r, v.as.dict, st_val_text(r, st_json_name(m)), st_val_json(r, m, origin_of(message, st_json_name(m))));
+    return v;
+}
+
+static void set_input(struct st_render *r)
+{
+    const struct st_template_input *input = r->input;
+    const struct st_value messages = st_val_list(r, VAL_LIST);
+
+    if (r->status != STRATA_OK)
+        return;
+    if (input->messages == NULL || st_json_type(input->messages) != ST_JSON_ARRAY) {
+        st_render_fail(r, STRATA_E_INPUT, "a conversation that is no list of messages");
+        return;
+    }
+    for (const st_json *m = st_json_first(input->messages); m != NULL && r->status == STRATA_OK; m = st_json_next(m))
+        st_list_push(r, messages.as.list, message_value(r, m));
+    st_scope_set(r, r->scope, "messages", messages);
+    st_scope_set(r, r->scope, "add_generation_prompt", st_val_bool(input->add_generation_prompt));
+    st_scope_set(r, r->scope, "tools", st_val_none());
+    st_scope_set(r, r->scope, "documents", st_val_none());
+    for (uint32_t i = 0; i < input->special_count; i++)
+        st_scope_set(r, r->scope, input->specials[i].name, st_val_text(r, input->specials[i].text));
+    if (input->variables == NULL)
+        return;
+    for (const st_json *v = st_json_first(input->variables); v != NULL && r->status == STRATA_OK; v = st_json_next(v))
+        st_scope_set(r, r->scope, st_json_name(v), st_val_json(r, v, ST_ORIGIN_TEMPLATE));
+}
+
+static strata_status keep(struct st_rendered *out, const struct st_render *r, const struct st_builder *text)
+{
+    struct st_rendered kept = {.bytes = text->bytes, .has_generation = r->t->has_generation};
+
+    kept.text = st_fault("template.alloc", 0) < 0 ? NULL : malloc(text->bytes + 1);
+    kept.origins = st_fault("template.alloc", 0) < 0 ? NULL : malloc(text->bytes + 1);
+    if (kept.text == NULL || kept.origins == NULL) {
+        st_rendered_free(&kept);
+        return st_error(STRATA_E_NOMEM, "%s: no memory for a rendered conversation", r->t->name);
+    }
+    if (text->bytes > 0) {
+        memcpy(kept.text, text->text, text->bytes);
+        memcpy(kept.origins, text->origins, text->bytes);
+    }
+    kept.text[text->bytes] = '\0';
+    *out = kept;
+    return STRATA_OK;
+}
+
+strata_status st_template_render(struct st_rendered *out, const struct st_template *t, const struct st_template_input *input)
+{
+    struct st_builder text = {0};
+    struct st_render r = {.t = t, .input = input, .arena.limit = MEMORY_MAX, .out = &text, .line = 1};
+
+    r.steps_max = r.steps_left = input->steps_max != 0 ? input->steps_max : ST_TEMPLATE_STEPS_MAX;
+    r.scope = st_scope_open(&r, NULL);
+    if (r.status == STRATA_OK)
+        set_input(&r);
+    if (r.status == STRATA_OK)
+        (void)run(&r, t->body);
+    if (r.status == STRATA_OK)
+        r.status = keep(out, &r, &text);
+    st_arena_free(&r.arena);
+    return r.status;
+}
+
+void st_rendered_free(struct st_rendered *rendered)
+{
+    free(rendered->text);
+    free(rendered->origins);
+    *rendered = (struct st_rendered){0};
+}
