@@ -1,0 +1,222 @@
+/* template_filter_text.c - filters of text and of numbers. */
+#include "model/template/template_internal.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- arguments --- */
+
+bool st_argument_flag(const struct st_arguments *args, uint32_t index, const char *name)
+{
+    const struct st_value *v = st_argument(args, index, name);
+
+    return v != NULL && st_val_true(v);
+}
+
+bool st_value_integer(const struct st_value *v, int64_t *out)
+{
+    if (v == NULL || v->kind != VAL_INT)
+        return false;
+    *out = v->as.integer;
+    return true;
+}
+
+/* --- text --- */
+
+/* The text of a value, as Jinja's soft_str gives it. */
+const struct st_string *st_soft_text(struct st_render *r, const struct st_value *v)
+{
+    const struct st_value text = st_val_str(r, v);
+
+    return r->status == STRATA_OK ? text.as.string : NULL;
+}
+
+/* Letters outside ASCII have rules of their own (one character may become three), which the subset leaves out. */
+struct st_value st_with_case(struct st_render *r, const struct st_value *v, enum st_letter_case wanted)
+{
+    const struct st_string *s = st_soft_text(r, v);
+    bool first = true;
+    char *text;
+
+    if (s == NULL || (text = st_render_get(r, s->bytes + 1)) == NULL)
+        return st_val_undefined("");
+    for (size_t i = 0; i < s->bytes; i++) {
+        const unsigned char c = (unsigned char)s->text[i];
+
+        if (c >= 0x80)
+            return st_render_fail(r, STRATA_E_NOSYS, "upper and lower case of letters outside ASCII are not supported");
+        text[i] = (char)(wanted == CASE_UPPER || (wanted != CASE_LOWER && first) ? toupper(c) : tolower(c));
+        first = wanted == CASE_TITLE && (isspace(c) || strchr("-({[<", c) != NULL);
+    }
+    return st_val_string(r, text, s->bytes, s->origins);
+}
+
+struct st_value st_filter_upper(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    (void)args;
+    return st_with_case(r, v, CASE_UPPER);
+}
+
+struct st_value st_filter_lower(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    (void)args;
+    return st_with_case(r, v, CASE_LOWER);
+}
+
+struct st_value st_filter_capitalize(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    (void)args;
+    return st_with_case(r, v, CASE_CAPITAL);
+}
+
+struct st_value st_filter_title(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    (void)args;
+    return st_with_case(r, v, CASE_TITLE);
+}
+
+struct st_value st_filter_trim(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    const struct st_value *chars = st_argument(args, 0, "chars");
+    const struct st_string *s = st_soft_text(r, v);
+
+    if (s == NULL)
+        return st_val_undefined("");
+    return st_val_strip(r, s, chars != NULL && chars->kind == VAL_STRING ? chars->as.string : NULL, true, true);
+}
+
+struct st_value st_filter_string(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    (void)args;
+    return st_val_str(r, v);
+}
+
+struct st_value st_filter_safe(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    const struct st_string *s = st_soft_text(r, v);
+    struct st_value out;
+
+    (void)args;
+    if (s == NULL)
+        return st_val_undefined("");
+    out = st_val_part(r, s, 0, s->bytes);
+    if (r->status == STRATA_OK)
+        out.as.string->safe = true;
+    return out;
+}
+
+struct st_value st_filter_replace(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    const struct st_value *from = st_argument(args, 0, "old"), *to = st_argument(args, 1, "new");
+    const struct st_string *s = st_soft_text(r, v);
+    int64_t count = -1;
+
+    st_value_integer(st_argument(args, 2, "count"), &count);
+    if (s == NULL || from == NULL || to == NULL)
+        return st_render_fail(r, STRATA_E_INPUT, "replace needs two texts");
+    if (from->kind != VAL_STRING || to->kind != VAL_STRING)
+        return st_render_fail(r, STRATA_E_INPUT, "replace of %s by %s", st_val_type(from), st_val_type(to));
+    return st_val_replace(r, s, from->as.string, to->as.string, count);
+}
+
+struct st_value st_filter_indent(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    const struct st_value *width = st_argument(args, 0, "width");
+    const bool first = st_argument_flag(args, 1, "first"), blank = st_argument_flag(args, 2, "blank");
+    const struct st_string *s = st_soft_text(r, v);
+    struct st_builder b = {0};
+    int64_t spaces = 4;
+
+    if (s == NULL || (width != NULL && (!st_value_integer(width, &spaces) || spaces < 0 || spaces > 1000)))
+        return st_render_fail(r, STRATA_E_NOSYS, "indent by something else than 0 to 1000 spaces is not supported");
+    for (size_t at = 0; at < s->bytes && r->status == STRATA_OK;) {
+        const char *line = memchr(s->text + at, '\n', s->bytes - at);
+        const size_t to = line == NULL ? s->bytes : (size_t)(line - s->text) + 1;
+        const bool empty = line != NULL && to == at + 1;
+
+        for (int64_t i = 0; (at > 0 || first) && (!empty || blank) && i < spaces; i++)
+            st_build_text(r, &b, " ");
+        st_build(r, &b, s->text + at, to - at, s->origins == NULL ? NULL : s->origins + at);
+        at = to;
+    }
+    return st_val_built(r, &b);
+}
+
+struct st_value st_filter_tojson(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    const struct st_value *indent = st_argument(args, 1, "indent");
+    struct st_builder b = {0};
+    int64_t spaces = -1;
+
+    if (st_argument_flag(args, 0, "ensure_ascii") || st_argument(args, 2, "separators") != NULL)
+        return st_render_fail(r, STRATA_E_NOSYS, "tojson with ensure_ascii or separators is not supported");
+    if (indent != NULL && indent->kind != VAL_NONE && (!st_value_integer(indent, &spaces) || spaces < 0 || spaces > 100))
+        return st_render_fail(r, STRATA_E_NOSYS, "tojson indented by something else than 0 to 100 spaces is not supported");
+    st_build_json(r, &b, v, spaces, st_argument_flag(args, 3, "sort_keys"));
+    return st_val_built(r, &b);
+}
+
+/* --- numbers --- */
+
+struct st_value st_filter_int(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    const struct st_value *other = st_argument(args, 0, "default");
+    const struct st_value none = other != NULL ? *other : st_val_int(0);
+    double real = 0;
+    char text[64] = "", *end = text;
+
+    if (st_argument(args, 1, "base") != NULL)
+        return st_render_fail(r, STRATA_E_NOSYS, "int with a base is not supported");
+    if (v->kind == VAL_INT || v->kind == VAL_BOOL)
+        return st_val_int(v->kind == VAL_INT ? v->as.integer : v->as.truth);
+    if (v->kind == VAL_FLOAT) {
+        real = v->as.real;
+    } else if (v->kind == VAL_STRING && v->as.string->bytes < sizeof(text)) {
+        memcpy(text, v->as.string->text, v->as.string->bytes);
+        errno = 0;
+        const long long whole = strtoll(text, &end, 10);
+        end += strspn(end, " \t\n");
+        if (end != text && *end == '\0' && errno == 0)
+            return st_val_int(whole);
+        real = strtod(text, &end);
+        if (end == text || *end != '\0')
+            return none;
+    } else {
+        return none;
+    }
+    return fabs(real) < 9e18 ? st_val_int((int64_t)real) : none;
+}
+
+struct st_value st_filter_float(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    const struct st_value *other = st_argument(args, 0, "default");
+    const struct st_string *s;
+    char text[64] = "", *end;
+    double real;
+
+    if (v->kind == VAL_FLOAT)
+        return *v;
+    if (v->kind == VAL_INT || v->kind == VAL_BOOL)
+        return st_val_float(v->kind == VAL_INT ? (double)v->as.integer : v->as.truth);
+    s = st_soft_text(r, v);
+    if (s != NULL && s->bytes < sizeof(text)) {
+        memcpy(text, s->text, s->bytes);
+        real = strtod(text, &end);
+        if (end != text && end[strspn(end, " \t\n")] == '\0')
+            return st_val_float(real);
+    }
+    return other != NULL ? *other : st_val_float(0.0);
+}
+
+struct st_value st_filter_abs(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    (void)args;
+    if (v->kind == VAL_FLOAT)
+        return st_val_float(fabs(v->as.real));
+    if (v->kind == VAL_INT && v->as.integer != INT64_MIN)
+        return st_val_int(v->as.integer < 0 ? -v->as.integer : v->as.integer);
+    return st_render_fail(r, STRATA_E_INPUT, "abs of %s", st_val_type(v));
+}
