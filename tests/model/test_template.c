@@ -1,0 +1,320 @@
+/* test_template.c - chat templates against what transformers renders (templates_golden.json), where each byte came from, limits,
+ * and refusals. */
+#include "model/template/template.h"
+
+#include "tests/common/assert_status.h"
+#include "tests/common/fault_walk.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct st_template_variable specials[] = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
+
+static struct st_template_input input_of(const st_json *messages)
+{
+    return (struct st_template_input){
+        .messages = messages, .specials = specials, .special_count = 2, .year = 2026, .month = 2, .day = 3};
+}
+
+/* --- against the reference --- */
+
+static const char *text_of(const st_json *c)
+{
+    const st_json *builtin = st_json_get(c, "builtin");
+
+    return builtin != NULL ? st_template_builtin(st_json_string(builtin)) : st_json_string(st_json_get(c, "template"));
+}
+
+static void check_case(const st_json *c)
+{
+    const char *text = text_of(c);
+    const st_json *wanted = st_json_get(c, "text");
+    struct st_template_input input = input_of(st_json_get(c, "messages"));
+    struct st_rendered out;
+    struct st_template *t = NULL;
+    strata_status st = st_template_open(&t, text, strlen(text), "case");
+
+    input.variables = st_json_get(c, "variables");
+    input.add_generation_prompt = st_json_bool(st_json_get(c, "add_generation_prompt"));
+    if (st == STRATA_OK)
+        st = st_template_render(&out, t, &input);
+    if ((st == STRATA_OK) != (st_json_type(wanted) == ST_JSON_STRING)) {
+        fail_msg("template <%s>: %s; the reference has %s", text, st == STRATA_OK ? out.text : strata_last_error(),
+                 st_json_type(wanted) == ST_JSON_STRING ? st_json_string(wanted) : "an error");
+    } else if (st == STRATA_OK) {
+        if (strcmp(out.text, st_json_string(wanted)) != 0)
+            fail_msg("template <%s>:\n%s\nthe reference has\n%s", text, out.text, st_json_string(wanted));
+        assert_int_equal(out.bytes, strlen(out.text));
+        st_rendered_free(&out);
+    }
+    st_template_close(t);
+}
+
+static void same_as_reference(void **state)
+{
+    st_json *cases;
+    uint32_t count = 0;
+
+    (void)state;
+    assert_ok(st_json_parse_file(&cases, "tests/model/templates_golden.json", 1 << 20));
+    for (const st_json *c = st_json_first(cases); c != NULL; c = st_json_next(c), count++)
+        check_case(c);
+    assert_true(count > 100);
+    st_json_free(cases);
+}
+
+/* --- origins --- */
+
+static st_json *talk(const char *text)
+{
+    st_json *messages;
+
+    assert_ok(st_json_parse(&messages, text, strlen(text), "talk"));
+    return messages;
+}
+
+/* Renders and returns the origins as digits beside the text. */
+static void assert_origins(const char *template, const char *messages, const char *text, const char *origins)
+{
+    st_json *m = talk(messages);
+    const struct st_template_input input = input_of(m);
+    struct st_rendered out;
+    struct st_template *t;
+    char digits[256];
+
+    assert_ok(st_template_open(&t, template, strlen(template), "case"));
+    assert_ok(st_template_render(&out, t, &input));
+    assert_string_equal(out.text, text);
+    assert_true(out.bytes < sizeof(digits));
+    for (size_t i = 0; i < out.bytes; i++)
+        digits[i] = (char)('0' + out.origins[i]);
+    digits[out.bytes] = '\0';
+    assert_string_equal(digits, origins);
+    st_rendered_free(&out);
+    st_template_close(t);
+    st_json_free(m);
+}
+
+#define TALK "[{\"role\":\"user\",\"content\":\"ab\"},{\"role\":\"assistant\",\"content\":\" cd\",\"reasoning_content\":\"r\"}]"
+
+static void bytes_keep_their_origin(void **state)
+{
+    (void)state;
+    assert_origins("{% for m in messages %}{{ m.role[0] + m.content }}{% endfor %}", TALK, "uaba cd", "0110222");
+    assert_origins("{{ messages[1].content.strip().split('c')[1] ~ messages[1].content[::-1] }}", TALK, "ddc ", "2222");
+    assert_origins("{{ messages[1].content | upper | trim | replace('C', 'xy') }}", TALK, "xyD", "002");
+    assert_origins("{{ messages[1].content | tojson }}{{ [messages[1].content] }}", TALK, "\" cd\"[' cd']",
+                   "02220002220"
+                   "0");
+    assert_origins("{% set x %}<{{ messages[1].content }}>{% endset %}{{ [x, messages[0].content] | join('-') }}", TALK,
+                   "< cd>-ab", "02220011");
+    assert_origins("{% macro f(x) %}({{ x }}){% endmacro %}{{ f(messages[1].reasoning_content) }}", TALK, "(r)", "020");
+    assert_origins("{{ messages[1].role }}", TALK, "assistant", "000000000");
+}
+
+static void generation_blocks_are_marked(void **state)
+{
+    (void)state;
+    assert_origins("{% for m in messages %}<{% generation %}{{ m.content }}!{% endgeneration %}>{% endfor %}", TALK,
+                   "<ab!>< cd!>", "05540066640");
+    assert_origins("{% macro f(x) %}({{ x }}){% endmacro %}{% generation %}{{ f('a') }}{% endgeneration %}.", TALK, "(a).",
+                   "4440");
+}
+
+static void generation_is_told(void **state)
+{
+    static const char text[] = "{% if 0 %}{% generation %}{% endgeneration %}{% endif %}";
+    struct st_template *t;
+    struct st_rendered out;
+    st_json *m = talk(TALK);
+    const struct st_template_input input = input_of(m);
+
+    (void)state;
+    assert_ok(st_template_open(&t, text, sizeof(text) - 1, "case"));
+    assert_ok(st_template_render(&out, t, &input));
+    assert_true(out.has_generation);
+    st_rendered_free(&out);
+    st_template_close(t);
+    st_json_free(m);
+}
+
+/* --- refusals and limits --- */
+
+static void assert_render_fails(const char *template, strata_status wanted, const char *sentence)
+{
+    st_json *m = talk(TALK);
+    const struct st_template_input input = input_of(m);
+    struct st_rendered out;
+    struct st_template *t;
+
+    assert_ok(st_template_open(&t, template, strlen(template), "chat.jinja"));
+    assert_refused(st_template_render(&out, t, &input), wanted, sentence);
+    st_template_close(t);
+    st_json_free(m);
+}
+
+static void assert_open_fails(const char *template, const char *sentence)
+{
+    struct st_template *t;
+
+    assert_refused(st_template_open(&t, template, strlen(template), "chat.jinja"), STRATA_E_CONFIG, sentence);
+}
+
+static void refusals_name_the_line(void **state)
+{
+    (void)state;
+    assert_open_fails("a\n{% include 'x' %}", "chat.jinja, line 2: the tag 'include' is not supported here");
+    assert_open_fails("{% if x %}\n\n", "line 2: the text ends before elif");
+    assert_open_fails("\n{{ 'a\n\n", "line 2: the string that begins here has no end");
+    assert_open_fails("{{ \"\\N{DASH}\" }}", "escape");
+    assert_open_fails("{% for x in y recursive %}{% endfor %}", "recursive");
+    assert_open_fails("\xff", "byte 0 of the template is not UTF-8");
+    assert_render_fails("\n\n{{ 'a' | xmlattr }}", STRATA_E_NOSYS, "chat.jinja, line 3: the filter 'xmlattr' is not supported");
+    assert_render_fails("{{ 'a'.zfill(3) }}", STRATA_E_NOSYS, "the method .zfill() of a string");
+    assert_render_fails("{{ 'é' | upper }}", STRATA_E_NOSYS, "outside ASCII");
+    assert_render_fails("{{ '%s' % 1 }}", STRATA_E_NOSYS, "formatting with %");
+    assert_render_fails("{{ ('<'|safe) + '>' }}", STRATA_E_NOSYS, "marked safe");
+    assert_render_fails("{{ lipsum() }}", STRATA_E_NOSYS, "the function lipsum()");
+    assert_render_fails("{{ messages | tojson(separators=(',', ':')) }}", STRATA_E_NOSYS, "separators");
+    assert_render_fails("{{ strftime_now('%c') }}", STRATA_E_NOSYS, "strftime_now()");
+    assert_render_fails("{{ raise_exception('no ' ~ 2) }}", STRATA_E_INPUT, "the template refuses the conversation: no 2");
+    assert_render_fails("{{ x.y }}", STRATA_E_INPUT, "'x' is undefined");
+}
+
+static void hostile_templates_end(void **state)
+{
+    (void)state;
+    assert_render_fails("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}", STRATA_E_INPUT, "");
+    assert_render_fails("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", STRATA_E_INPUT, "inside each other");
+    assert_render_fails("{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(64) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+                        STRATA_E_INPUT, "");
+    assert_render_fails("{% set ns = namespace(x=[]) %}{% for i in range(1000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
+                        STRATA_E_INPUT, "inside each other");
+    assert_render_fails("{% set ns = namespace(x=1, y=1) %}{% for i in range(64) %}{% set ns.x = [ns.x, ns.x] %}"
+                        "{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
+                        STRATA_E_INPUT, "has not ended after 20000000 steps");
+    assert_render_fails("{% set ns = namespace(x=[1]) %}{% for i in range(64) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+                        STRATA_E_INPUT, "");
+    assert_render_fails("{{ 'a' * 10000000000 }}", STRATA_E_INPUT, "");
+    assert_render_fails("{{ 9 ** 99 }}", STRATA_E_INPUT, "past 64 bits");
+}
+
+/* {{ (((...1...))) }} */
+static void assert_too_deep(char open, char close)
+{
+    enum { LEVELS = 1000 };
+    char text[2 * LEVELS + 8] = "{{ ";
+
+    memset(text + 3, open, LEVELS);
+    text[3 + LEVELS] = '1';
+    memset(text + 4 + LEVELS, close, LEVELS);
+    memcpy(text + 4 + 2 * LEVELS, " }}", 4);
+    assert_open_fails(text, "levels of nesting");
+}
+
+static void deep_templates_are_refused(void **state)
+{
+    char text[10001] = "";
+
+    (void)state;
+    assert_too_deep('(', ')');
+    assert_too_deep('[', ']');
+    assert_too_deep('-', ' ');
+    for (size_t i = 0; i + 10 < sizeof(text); i += 10)
+        memcpy(text + i, "{% if 1 %}", 11);
+    assert_open_fails(text, "levels of nesting");
+}
+
+static void large_templates_are_refused(void **state)
+{
+    char *large = malloc(ST_TEMPLATE_BYTES_MAX + 1);
+    struct st_template *t;
+
+    (void)state;
+    assert_non_null(large);
+    memset(large, 'a', ST_TEMPLATE_BYTES_MAX + 1);
+    assert_refused(st_template_open(&t, large, ST_TEMPLATE_BYTES_MAX + 1, "large"), STRATA_E_CONFIG, "1048577 bytes");
+    assert_ok(st_template_open(&t, large, ST_TEMPLATE_BYTES_MAX, "large"));
+    st_template_close(t);
+    assert_refused(st_template_open(&t, "a\0b", 3, "nul"), STRATA_E_CONFIG, "NUL");
+    free(large);
+}
+
+static void messages_must_be_a_list(void **state)
+{
+    static const char *const talks[] = {"{}", "null", "3", "\"x\""};
+    struct st_template *t;
+    struct st_rendered out;
+
+    (void)state;
+    assert_ok(st_template_open(&t, "{{ messages }}", 14, "case"));
+    for (size_t i = 0; i < sizeof(talks) / sizeof(talks[0]); i++) {
+        st_json *m = talk(talks[i]);
+        const struct st_template_input input = input_of(m);
+
+        assert_refused(st_template_render(&out, t, &input), STRATA_E_INPUT, "no list of messages");
+        st_json_free(m);
+    }
+    st_template_close(t);
+}
+
+/* --- failures of the system --- */
+
+static strata_status open_and_render(const st_json *messages)
+{
+    static const char text[] = "{% for m in messages %}{{ m.content ~ m.role }}{% endfor %}";
+    const struct st_template_input input = input_of(messages);
+    struct st_rendered out;
+    struct st_template *t;
+    strata_status st = st_template_open(&t, text, sizeof(text) - 1, "case");
+
+    if (st != STRATA_OK)
+        return st;
+    st = st_template_render(&out, t, &input);
+    if (st == STRATA_OK) {
+        assert_string_equal(out.text, "abuser cdassistant");
+        st_rendered_free(&out);
+    }
+    st_template_close(t);
+    return st;
+}
+
+static void memory_that_runs_out(void **state)
+{
+    struct fault_walk walk = {.site = "template.alloc", .result = -1};
+    st_json *m = talk(TALK);
+
+    (void)state;
+    while (fault_walk_next(&walk)) {
+        const strata_status st = open_and_render(m);
+
+        fault_walk_end(&walk, st);
+        assert_int_equal(st, walk.fired ? STRATA_E_NOMEM : STRATA_OK);
+    }
+    assert_true(walk.failed > 5);
+    st_json_free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_as_reference),
+        cmocka_unit_test(bytes_keep_their_origin),
+        cmocka_unit_test(generation_blocks_are_marked),
+        cmocka_unit_test(generation_is_told),
+        cmocka_unit_test(refusals_name_the_line),
+        cmocka_unit_test(hostile_templates_end),
+        cmocka_unit_test(deep_templates_are_refused),
+        cmocka_unit_test(large_templates_are_refused),
+        cmocka_unit_test(messages_must_be_a_list),
+        cmocka_unit_test(memory_that_runs_out),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

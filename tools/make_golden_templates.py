@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Writes tests/model/templates_golden.json: templates, conversations and what transformers renders of them.
+
+    tools/make_golden_templates.py RENDER > tests/model/templates_golden.json
+
+RENDER is build/*/tests/model/render_template, which is asked for the texts of the built-in templates alone.
+Written with transformers 4.57.6 and 5.23.0 (equal results), Jinja2 3.1.6.
+"""
+import json
+import subprocess
+import sys
+
+from transformers.utils import chat_template_utils
+
+TALK = [
+    {"role": "system", "content": " Be kind. "},
+    {"role": "user", "content": "Grüße\n"},
+    {"role": "assistant", "content": "<think>\nhm\n</think>\n\n\"Yes\" 日本 🙂", "reasoning_content": "so"},
+    {"role": "user", "content": "it's 2"},
+]
+SHORT = [{"role": "user", "content": "hi"}]
+PAIR = SHORT + [{"role": "assistant", "content": " ok "}]
+TOOLS = {"tools": [{"name": "f", "parameters": {"b": [1, True, None, 2.5], "a": {}, "c": "é\n\"", "e": []}}], "n": 7}
+
+# White space.
+SPACE = [
+    "a\n  {% if true %}\n  b\n  {% endif %}\n  c\n",
+    "a {%- if true -%}  b  {%- endif -%} c",
+    "a\n  {%+ if true %}\nb\n  {%+ endif +%}\nc",
+    "{{ 'x' }}  {% if true %}y{% endif %}\n{# note #}\n  {#- note -#}  z",
+    "a\r\nb\rc\n\n",
+    "{% raw %}{{ x }} {% y %}{% endraw %}|{%- raw -%}  z  {%- endraw %}",
+    "  {{- ' a ' -}}  b\n",
+    "{% for x in [1,2] %}\n    {{ x }}\n{% endfor %}\n\n",
+    "x\u00a0\u3000{%- set a = 1 %}\n y",
+    "{{ messages | length }}\n{# a\nb #}\n\nc",
+]
+# Expressions: each is printed.
+VALUES = """1 + 2 * 3 - 4
+7 // 2, -7 // 2, 7 % 3, -7 % 3, 7 / 2, 2 ** 10
+1.5 + 1, 1e3, 2.0 * 3, 1 / 3, 1e16, 123456789.0, 1e-5, 0.0001
+-2 ** 2, -(3), +4, - 1 | abs
+1 < 2 < 3, 1 < 3 < 2, 1 == 1.0, true == 1, 'a' < 'b', [1, 2] < [1, 3]
+not true or true and false, none or 'x', 'a' and 'b', '' or []
+'a' ~ 1 ~ none ~ true, 'a' 'b' "c", 'a' + 'b', 'ab' * 2, [1] + [2], (1,) + (2,)
+'x' if 1 else 'y', 'x' if 0, ('x' if false else 'y') ~ 'z'
+'ell' in 'hello', 3 in [1, 2], 3 not in [1, 2], 'role' in messages[0], 'x' in none_such
+messages[0].role, messages[0]['role'], messages[-1].content, messages[9], messages[0].none_such
+'héllo'[1], 'héllo'[-2:], 'héllo'[::-1], 'héllo'[1:4:2], 'abc'[5:], 'abc'[:-5], [1, 2, 3, 4][1:-1], [1, 2, 3, 4][::-2], (1, 2, 3)[1:]
+{'a': 1, 'b': [1, 'x']}, [], (), (1,), {'k': none}, ['it\\'s', 'a"b', 'é\\n\\t\\x01', "\\\\"]
+'a\\x41\\u00e9\\101\\q', "don't", 'tab\\t'
+messages is defined, none_such is defined, none_such is undefined, none is none, 1 is none, not 1 is none, 1 is not none
+1 is number, true is number, 1.0 is float, 1 is integer, true is integer, 'a' is string, {} is mapping, [] is mapping, [] is sequence, 'a' is sequence, 1 is iterable, none_such is iterable, true is boolean, true is true, 1 is true, false is false
+3 is odd, 4 is even, 9 is divisibleby 3, 2 is eq 2, 2 is ne 2, 1 is lt 2, 1 is in [1], 'a' is equalto 'a', 5 is ge(5)
+'Abc' | upper, 'ABC' | lower, 'aBC dEF-gh' | title, 'aBC' | capitalize, ' a ' | trim | length, 'xxaxx' | trim('x')
+[1, 2] | join, ['a', 2, none] | join(', '), messages | join('|', attribute='role'), 'abc' | join('-')
+[3, 1, 2] | sort, ['b', 'A', 'c'] | sort, ['b', 'A'] | sort(case_sensitive=true), [1, 2] | sort(reverse=true), messages | sort(attribute='role') | map(attribute='role') | list
+[1, 2, 3] | first, [1, 2, 3] | last, [1, 2] | reverse | list, 'abc' | reverse, 'ab' | list, {'a': 1} | list
+{'b': 1, 'a': 2} | dictsort, {'b': 1, 'a': 2} | dictsort(by='value'), {'b': 1} | items | list, {'a': 1}.items() | list, {'a': 1}.keys() | list, {'a': 1}.values() | list
+messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | list, messages | rejectattr('role', 'in', ['user']) | list | length, [1, 0, 2] | select | list, [1, 2, 3] | reject('odd') | list, [1, 2] | select('>', 1) | list, none | select | list, none | map('upper') | list
+['a', 'b'] | map('upper') | list, [' a '] | map('trim') | list, messages | map(attribute='reasoning_content', default='-') | list
+none_such | default('d'), '' | default('d'), '' | default('d', true), none | default('d'), none_such | d(1)
+'5' | int, '5.9' | int, 'x' | int, 'x' | int(3), 2.9 | int, '2.5' | float, 3 | float, -3 | abs, -1.5 | abs
+[1, 3, 2] | max, [1, 3, 2] | min, ['b', 'A', 'b'] | unique | list, 3 | string, none | string, 'a\\nb' | indent(2), 'a\\n\\nb' | indent(2, true)
+'a,b,,c'.split(','), 'a b  c '.split(), 'a,b,c'.split(',', 1), 'x'.split('y'), ' a b c'.split(none, 1), 'a\\nb\\n'.splitlines()
+' a '.strip(), 'xax'.strip('x'), 'xax'.lstrip('x'), 'xax'.rstrip('x'), 'é a é'.strip('é'), 'abc'.startswith('ab'), 'abc'.endswith(('x', 'c'))
+'aXbX'.replace('X', '--'), 'aXbX'.replace('X', '', 1), 'abc'.find('c'), 'héb'.find('b'), 'abab'.count('ab'), 'a'.upper(), '-'.join(['a', 'b'])
+{'a': {'b': 1}}.get('a').get('c'), {'a': 1}.get('x', 2), {'items': 3}['items']
+n, tools | tojson, tools[0].parameters | tojson(indent=2), {'b': 1, 'a': 2} | tojson(sort_keys=true), 'é"\\\\/\\n' | tojson, [] | tojson, {} | tojson(indent=1), none | tojson, 1.0 | tojson
+range(3) | list, range(1, 7, 2) | list, range(3, 0, -1) | list, dict(a=1), dict({'x': 1}, y=2)
+strftime_now('%d %b %Y'), strftime_now('%A, %B %d, %Y - %j %y-%m %%'), bos_token, eos_token, add_generation_prompt
+loop is defined, raise_exception is callable, messages.0.role
+""".strip().split("\n")
+# Statements.
+STATEMENTS = [
+    "{% for m in messages %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}"
+    "{{ loop.length }}{{ loop.previtem.role if not loop.first }}{{ loop.nextitem is defined }};{% endfor %}",
+    "{% for m in messages if m.role == 'user' %}{{ loop.index }}/{{ loop.length }}{{ m.content }}{% else %}none{% endfor %}",
+    "{% for m in [] %}x{% else %}none{% endfor %}{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}={{ v }}{{ ',' if not loop.last }}{% endfor %}",
+    "{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{% if i == 5 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+    "{% set x = 1 %}{% for i in [1, 2] %}{{ x }}{% set x = x + i %}{{ x }};{% endfor %}{{ x }}",
+    "{% set ns = namespace(x=1, y='a') %}{% for i in [1, 2] %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x }}{{ ns.y }}{{ ns.z is defined }}",
+    "{% set a, b = 1, 2 %}{{ a }}{{ b }}{% set c %} x{{ a }} {% endset %}[{{ c }}]{% set d | upper | trim %} y {% endset %}[{{ d }}]",
+    "{% if none_such %}a{% elif messages %}b{% else %}c{% endif %}{% if 0 %}a{% elif 0 %}b{% else %}{% if 1 %}d{% endif %}{% endif %}",
+    "{% macro m(a, b='B', c=none) %}{{ a }}{{ b }}{{ c }}{{ n }}{% endmacro %}{{ m(1) }}|{{ m(1, c=3) }}|{{ m('x', 'y') }}|{{ m() }}",
+    "{% macro deep(n) %}{{ n }}{% if n > 0 %}{{ deep(n - 1) }}{% endif %}{% endmacro %}{{ deep(5) }}{{ deep(2) | length }}",
+    "{% filter upper %}a{{ 'b' }}{% endfilter %}",
+    "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}!{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}",
+    "{% for x in [[1, 2], [3, 4]] %}{% for y in x %}{{ loop.depth }}{{ y }}{% endfor %}{% endfor %}",
+    "{%- set messages = messages[1:] %}{% for m in messages %}{{ m.role }}{% endfor %}",
+]
+# What both refuse.
+REFUSED = [
+    "{{ raise_exception('no ' ~ n) }}", "{{ none_such.x }}", "{{ none_such['x'] }}", "{{ 1 + 'a' }}", "{{ none_such + 'a' }}",
+    "{{ 1 / 0 }}", "{{ [1] < 2 }}", "{{ none_such() }}", "{{ messages.append(1) }}", "{{ {'a': 1}.update({}) }}",
+    "{% for a, b in [[1]] %}{% endfor %}", "{% if x %}", "{{ 'a }}", "{{ a b }}", "{% endif %}", "{% for %}", "{# x", "{{ }}",
+    "{% set x = %}", "{% unknown %}", "{{ (1 }}", "{{ [1 }}", "{{ 'x' | none_such }}", "{{ 1 is none_such }}", "{{ n[1:2] }}",
+    "{{ none_such | tojson }}", "{{ range(200000) }}", "{% set m.x = 1 %}",
+]
+BUILTINS = ["alpaca", "chatml", "gemma", "llama2", "llama3", "mistral", "qwen"]
+
+
+class Date(chat_template_utils.datetime):
+    @classmethod
+    def now(cls):
+        return cls(2026, 2, 3)
+
+
+def render(text, messages, variables, prompt):
+    try:
+        template = chat_template_utils._compile_jinja_template(text)
+        given = {"tools": None, "documents": None, "bos_token": "<s>", "eos_token": "</s>", **variables}
+        return template.render(messages=messages, add_generation_prompt=prompt, **given)
+    except Exception:
+        return None
+
+
+def main():
+    chat_template_utils.datetime = Date
+    cases = []
+
+    def add(text, messages, variables=None, prompt=False, builtin=None, refused=False):
+        variables = variables or {}
+        out = render(text, messages, variables, prompt)
+        assert (out is None) == refused, (text, out)
+        cases.append({"builtin": builtin} if builtin else {"template": text})
+        cases[-1].update(messages=messages, variables=variables, add_generation_prompt=prompt, text=out)
+
+    for text in SPACE + STATEMENTS:
+        add(text, TALK, TOOLS)
+    for line in VALUES:
+        add("{{ [" + line + "] | map('string') | join('\u00a6') }}", TALK, TOOLS)
+    for text in REFUSED:
+        add(text, TALK, TOOLS, refused=True)
+    for name in BUILTINS:
+        text = subprocess.run([sys.argv[1], "--builtin", name], capture_output=True, check=True, text=True).stdout
+        for messages in [TALK, TALK[1:], SHORT, PAIR]:
+            add(text, messages, None, messages[-1]["role"] == "user", builtin=name)
+        if name in ("alpaca", "gemma", "llama2", "mistral"):
+            add(text, SHORT + SHORT, None, False, builtin=name, refused=True)
+    json.dump(cases, sys.stdout, ensure_ascii=False, indent=0)
+    print()
+
+
+main()
