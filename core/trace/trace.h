@@ -19,13 +19,15 @@
 #define ST_TRACE_ARGS_MAX   4u
 #define ST_TRACE_SERIES_MAX 4u
 #define ST_TRACE_ROWS_MAX   32u
+#define ST_TRACE_DETAIL     96u
 
 struct st_trace;
 
 enum st_trace_kind {
     ST_TRACE_CYCLE, /* item: number of the step, 0: none; cause: what st_trace_cycle() was given as `name` */
     ST_TRACE_ITEM,  /* item: ran from start to end */
-    ST_TRACE_STALL  /* item: could not start; cause: the item it waited for */
+    ST_TRACE_STALL, /* item: could not start; cause: the item it waited for */
+    ST_TRACE_CALL   /* item: number of the call in the source's calls; cause: the item of this cycle that it is part of */
 };
 
 struct st_trace_record {
@@ -81,6 +83,14 @@ struct st_trace_item {
     uint32_t arg_count;
 };
 
+/* Part of an item: shown within its span.  A call that seems to begin before the item or to end after it is cut there, as the
+ * times of the two may come from different clocks; its rates are those of its whole time. */
+struct st_trace_call {
+    const char *name;
+    char detail[ST_TRACE_DETAIL];
+    double bytes, flops; /* 0: none */
+};
+
 struct st_trace_row {
     const char *name;
     uint32_t series; /* of the counter "bytes in flight"; ST_TRACE_NONE: not counted */
@@ -99,6 +109,7 @@ struct st_trace_source {
     const struct st_trace_arg *resident; /* constant counters, in bytes */
     uint32_t resident_count;
     void (*item)(void *ctx, uint32_t item, struct st_trace_item *out);
+    void (*call)(void *ctx, uint32_t call, struct st_trace_call *out); /* NULL: there are none */
     /* The n-th item that `item` waits for, of this cycle or the previous one; ST_TRACE_NONE: no more. */
     uint32_t (*wait)(void *ctx, uint32_t item, uint32_t n, bool *previous);
 };

@@ -188,6 +188,11 @@ static strata_status take_thread(struct trace_writer *tw, uint32_t row, uint32_t
 
 /* --- spans --- */
 
+static uint64_t between(uint64_t value, uint64_t least, uint64_t most)
+{
+    return value < least ? least : value > most ? most : value;
+}
+
 /* Record of the last item that `item` waited for, and its thread; NO_RECORD: none was recorded. */
 static uint64_t last_cause(const struct trace_writer *tw, uint32_t item, uint32_t *thread)
 {
@@ -305,6 +310,34 @@ static void put_stall(struct trace_writer *tw, const struct st_trace_record *r)
     st_json_object_close(&tw->w);
 }
 
+/* On the thread of its item, if that is in the trace. */
+static void put_call(struct trace_writer *tw, const struct st_trace_record *r)
+{
+    const struct st_trace_source *s = tw->source;
+    const uint64_t at = tw->now[r->cause];
+    const double ns = (double)(r->end_ns - r->start_ns);
+    const struct st_trace_record *within;
+    struct st_trace_call call = {0};
+    struct st_trace_record cut = *r;
+
+    if (at == NO_RECORD)
+        return;
+    within = st_trace_at(tw->trace, at);
+    cut.start_ns = between(r->start_ns, within->start_ns, within->end_ns);
+    cut.end_ns = between(r->end_ns, cut.start_ns, within->end_ns);
+    s->call(s->ctx, r->item, &call);
+    span_open(tw, "call", call.name, (uint32_t)tw->thread_of[r->cause], &cut);
+    st_json_put_u64(&tw->w, "step", tw->step);
+    st_json_put_u64(&tw->w, "op", r->cause);
+    st_json_put_string(&tw->w, "shape", call.detail);
+    st_json_put_double(&tw->w, "us", ns / 1e3);
+    if (call.bytes > 0 && ns > 0)
+        st_json_put_double(&tw->w, "GB/s", call.bytes / ns);
+    if (call.flops > 0 && ns > 0)
+        st_json_put_double(&tw->w, "TFLOP/s", call.flops / ns * 1e-3);
+    args_and_event_close(tw);
+}
+
 static void begin_cycle(struct trace_writer *tw, const struct st_trace_record *r)
 {
     const uint32_t items = tw->source->item_count;
@@ -348,6 +381,8 @@ static strata_status put_records(struct trace_writer *tw, uint64_t count)
             put_cycle(tw, r);
         else if (r->kind == ST_TRACE_STALL)
             put_stall(tw, r);
+        else if (r->kind == ST_TRACE_CALL)
+            put_call(tw, r);
         else
             st = put_item(tw, i);
     }

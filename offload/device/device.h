@@ -67,6 +67,12 @@ struct st_device_ops {
      * device. */
     strata_status (*notify)(struct st_device *dev, enum st_queue queue, void (*done)(void *ctx, strata_status st), void *ctx);
 
+    /* Optional, for a device with notify() (NULL: its calls cannot be timed): take `count` time stamps, once; put one on a queue;
+     * the nanoseconds between two that both queues have passed. */
+    strata_status (*stamps)(struct st_device *dev, uint32_t count);
+    strata_status (*stamp)(struct st_device *dev, enum st_queue queue, uint32_t index);
+    strata_status (*stamp_ns)(struct st_device *dev, uint32_t from, uint32_t to, uint64_t *ns);
+
     /* --- on the compute queue --- */
     strata_status (*zero)(struct st_device *dev, void *dst, uint64_t bytes);
     strata_status (*copy)(struct st_device *dev, void *dst, const void *src, uint64_t bytes);

@@ -71,19 +71,22 @@ enum st_device_op {
 
 extern const struct st_device_op_row st_device_op_rows[ST_DEVICE_OP_COUNT];
 
-/* Of one call; what the op's row does not count may stay 0. */
+/* Of one call; what the op's row does not count may stay 0.  Without padding, so that equal shapes have equal bytes. */
 struct st_op_shape {
     enum st_device_op op;
     strata_dtype dt, other; /* other: of C, of the norms' dy, of the weight that an update copies from its master */
-    uint64_t rows, cols;    /* a plain array: one row.  Attention: rows of the micro-batch x q's columns */
-    double depth;           /* matmul: k; attention: positions that a row attends to, on average; rope: head_dim */
-    uint64_t positions;     /* rows of the table that the op uses, each once */
-    uint32_t heads, kv_cols;
-    bool frozen;          /* the parameters have no gradient */
-    uint64_t state_bytes; /* update: planes that it reads and writes back (low half and weight, master, moments) */
-    struct {              /* arrays beside those of the row: a residual; accumulated C, aux, a copied weight; a bias */
+    uint32_t heads;
+    bool frozen; /* the parameters have no gradient */
+    struct {     /* arrays beside those of the row: a residual; accumulated C, aux, a copied weight; a bias */
         uint8_t values, others, params;
     } more;
+    bool trans_a, trans_b, accumulate; /* of a product; these and the epilogue (enum st_epilogue) move nothing by themselves */
+    uint8_t epilogue;
+    uint64_t kv_cols;
+    uint64_t rows, cols;  /* a plain array: one row.  Attention: rows of the micro-batch x q's columns */
+    uint64_t positions;   /* rows of the table that the op uses, each once */
+    double depth;         /* matmul: k; attention: positions that a row attends to, on average; rope: head_dim */
+    uint64_t state_bytes; /* update: planes that it reads and writes back (low half and weight, master, moments) */
 };
 
 struct st_op_traffic {
@@ -91,7 +94,11 @@ struct st_op_traffic {
 };
 struct st_op_traffic st_op_traffic(const struct st_op_shape *shape);
 
-/** On average, of rows first .. first + rows - 1 that each attend to all positions up to their own. */
-double st_op_causal_depth(uint64_t first, uint64_t rows);
+#define ST_OP_SHAPE_TEXT 96u
+/** The shape in words: "1024 x 3072 x 768 bf16 bias gelu". */
+const char *st_op_shape_text(char out[ST_OP_SHAPE_TEXT], const struct st_op_shape *shape);
+
+/** On average, of rows first .. first + rows - 1 that each attend to the last `window` positions up to their own; 0: to all. */
+double st_op_causal_depth(uint64_t first, uint64_t rows, uint64_t window);
 
 #endif

@@ -9,16 +9,32 @@
 
 #include <cmocka.h>
 
+strata_status df_open_timed(struct st_device **out, struct st_op_times *times, const struct st_device_ops *ops,
+                            const struct st_device_opts *opts)
+{
+    strata_status st = ops->open(out, opts);
+
+    if (st != STRATA_OK || times == NULL)
+        return st;
+    df_ok(st_device_timed_open(out, times));
+    st_device_timed_op(*out, 0);
+    return STRATA_OK;
+}
+
 static void open_device(struct df_device *d, const struct st_device_opts *opts)
 {
     const struct st_device_ops *ops = st_device_find(DF_DEVICE);
     strata_status st;
 
     assert_non_null(ops);
+    d->times = NULL;
+#ifdef DF_TIMED
+    df_ok(st_op_times_create(&d->times, &(struct st_op_times_opts){.records = true}));
+#endif
     if (ops == &st_device_cpu_ops)
-        st = ops->open(&d->dev, opts);
+        st = df_open_timed(&d->dev, d->times, ops, opts);
     else
-        st = df_mirror_open(&d->dev, ops, opts);
+        st = df_mirror_open(&d->dev, d->times, ops, opts);
     if (st == STRATA_E_NOSYS) {
         fprintf(stderr, "skipped: %s\n", strata_last_error());
         exit(77);
@@ -45,6 +61,7 @@ void df_open(struct df_device *d, const struct df_opts *opts)
 void df_close(struct df_device *d)
 {
     d->ops->close(d->dev);
+    st_op_times_destroy(d->times);
     st_workers_destroy(d->workers);
 }
 

@@ -1,11 +1,12 @@
 /* tests/offload/device_fixture.h - a cpu device with tensors in its arena; their values, device_values.h.
  *
- * Compiled with DF_DEVICE, another device's name: that one behind a mirror (device_mirror.h), for the same tests. */
+ * Compiled with DF_DEVICE, another device's name: that one behind a mirror (device_mirror.h), for the same tests.  With DF_TIMED:
+ * each op is called through a timed device (offload/device/device_timed.h). */
 #ifndef TESTS_OFFLOAD_DEVICE_FIXTURE_H
 #define TESTS_OFFLOAD_DEVICE_FIXTURE_H
 
 #include "core/system/workers.h"
-#include "offload/device/device.h"
+#include "offload/device/device_timed.h"
 #include "offload/device/tensor_ops.h"
 #include "tests/offload/device_values.h"
 
@@ -18,6 +19,7 @@ struct df_device {
     struct st_device *dev;
     const struct st_device_ops *ops;
     const struct st_tensor_ops *tensors;
+    struct st_op_times *times; /* NULL: not timed */
     uint64_t used, bytes;
 };
 
@@ -30,6 +32,9 @@ struct df_opts {
 
 void df_open(struct df_device *d, const struct df_opts *opts);
 void df_close(struct df_device *d);
+/** A device, timed if there are times. */
+strata_status df_open_timed(struct st_device **out, struct st_op_times *times, const struct st_device_ops *ops,
+                            const struct st_device_opts *opts);
 /** A paced device of 16 MiB on this machine, without workers; close it by its own ops. */
 struct df_device df_open_paced(const struct st_machine *machine);
 /** Run a check with a fresh device for fp32, bf16 and fp16. */

@@ -58,24 +58,25 @@ static void mirror_close(struct st_device *dev)
     free(m);
 }
 
-strata_status df_mirror_open(struct st_device **out, const struct st_device_ops *inner, const struct st_device_opts *opts)
+strata_status df_mirror_open(struct st_device **out, struct st_op_times *times, const struct st_device_ops *inner,
+                             const struct st_device_opts *opts)
 {
     struct mirror *m = calloc(1, sizeof(*m));
     strata_status st;
 
     assert(m != NULL);
     m->base.ops = &mirror_ops;
-    m->ops = inner;
     m->bytes = opts->arena_bytes;
-    st = inner->open(&m->inner, opts);
+    st = df_open_timed(&m->inner, times, inner, opts);
     if (st != STRATA_OK) {
         free(m);
         return st;
     }
+    m->ops = m->inner->ops;
     m->shadow = aligned_alloc(4096, (m->bytes + 4095) / 4096 * 4096);
     assert(m->shadow != NULL);
-    if (inner->pin != NULL)
-        st = inner->pin(m->inner, m->shadow, m->bytes);
+    if (m->ops->pin != NULL)
+        st = m->ops->pin(m->inner, m->shadow, m->bytes);
     assert(st == STRATA_OK);
     *out = &m->base;
     return STRATA_OK;

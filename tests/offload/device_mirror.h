@@ -5,10 +5,12 @@
 #ifndef TESTS_OFFLOAD_DEVICE_MIRROR_H
 #define TESTS_OFFLOAD_DEVICE_MIRROR_H
 
-#include "offload/device/device.h"
+#include "offload/device/op_times.h"
 
-/** Opens `inner` behind a mirror; close it by its own ops.  E_NOSYS where the machine has no such device. */
-strata_status df_mirror_open(struct st_device **out, const struct st_device_ops *inner, const struct st_device_opts *opts);
+/** Opens `inner` behind a mirror, timed if there are times; close it by its own ops.  E_NOSYS where the machine has no such
+ * device. */
+strata_status df_mirror_open(struct st_device **out, struct st_op_times *times, const struct st_device_ops *inner,
+                             const struct st_device_opts *opts);
 /** Calls move the first `bytes` of the arena from now on, none before; nothing happens on a device that is no mirror. */
 void df_mirror_use(struct st_device *dev, uint64_t bytes);
 

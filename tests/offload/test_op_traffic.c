@@ -1,4 +1,5 @@
 /* tests/offload/test_op_traffic.c - bytes and FLOPs of each op of the device, added up operand by operand. */
+#include "kernels/matmul/matmul.h"
 #include "offload/device/op_traffic.h"
 
 #include <stdio.h>
@@ -88,20 +89,55 @@ static void traffic_is_the_sum_of_the_operands(void **state)
             fail_msg("%s has no row in this test", st_device_op_rows[op].name);
 }
 
-static void causal_rows_attend_to_half(void **state)
+static void causal_rows_attend_to_half_or_to_a_window(void **state)
 {
     (void)state;
-    assert_true(st_op_causal_depth(0, 1) == 1);
-    assert_true(st_op_causal_depth(0, 50) == 25.5);
-    assert_true(st_op_causal_depth(7, 1) == 8);   /* positions 0 to 7 */
-    assert_true(st_op_causal_depth(10, 3) == 12); /* 11, 12, 13 */
+    assert_true(st_op_causal_depth(0, 1, 0) == 1);
+    assert_true(st_op_causal_depth(0, 50, 0) == 25.5);
+    assert_true(st_op_causal_depth(7, 1, 0) == 8);    /* positions 0 to 7 */
+    assert_true(st_op_causal_depth(10, 3, 0) == 12);  /* 11, 12, 13 */
+    assert_true(st_op_causal_depth(0, 4, 2) == 1.75); /* 1, 2, 2, 2 */
+    assert_true(st_op_causal_depth(0, 4, 4) == 2.5);
+    assert_true(st_op_causal_depth(0, 4, 100) == 2.5);
+    assert_true(st_op_causal_depth(10, 3, 12) == 35.0 / 3); /* 11, 12, 12 */
+    assert_true(st_op_causal_depth(10, 3, 5) == 5);
+    assert_true(st_op_causal_depth(0, 3, 1) == 1);
+}
+
+static void shapes_are_put_in_words(void **state)
+{
+    static const struct {
+        struct st_op_shape shape;
+        const char *text;
+    } words[] = {
+        {SHAPE(ZERO, .rows = 1, .cols = 4096), "4096 bytes"},
+        {SHAPE(ADD, BF16, .rows = 1, .cols = 4096), "4096 bf16"},
+        {SHAPE(XENT_LOSS, .rows = 100), "100 rows fp32"},
+        {SHAPE(LAYERNORM_BACKWARD, BF16, C_FP32, .rows = 100, .cols = 64, .frozen = true, .more.values = 1),
+         "100 x 64 bf16 fp32 residual frozen"},
+        {SHAPE(ATTENTION_FORWARD, BF16, .rows = 100, .cols = 64, .depth = 25.5), "100 x 64 x 25.5 bf16"},
+        {SHAPE(MATMUL, BF16, C_BF16, .rows = 100, .cols = 64, .depth = 32, .more.params = 1, .epilogue = ST_EPILOGUE_GELU),
+         "100 x 64 x 32 bf16 nn bias gelu"},
+        {SHAPE(MATMUL, BF16, C_FP32, .rows = 100, .cols = 64, .depth = 32, .trans_a = true, .accumulate = true),
+         "100 x 64 x 32 bf16 fp32 tn +="},
+        {SHAPE(MATMUL, .dt = STRATA_F16, .other = STRATA_F16, .rows = UINT32_MAX, .cols = UINT32_MAX, .depth = UINT32_MAX,
+               .trans_b = true, .epilogue = ST_EPILOGUE_GELU_BACKWARD),
+         "4294967295 x 4294967295 x 4294967295 fp16 nt gelu_backward"},
+        {SHAPE(UPDATE), "other shapes"},
+    };
+    char text[ST_OP_SHAPE_TEXT];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        assert_string_equal(st_op_shape_text(text, &words[i].shape), words[i].text);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traffic_is_the_sum_of_the_operands),
-        cmocka_unit_test(causal_rows_attend_to_half),
+        cmocka_unit_test(causal_rows_attend_to_half_or_to_a_window),
+        cmocka_unit_test(shapes_are_put_in_words),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -151,6 +151,7 @@ static void cuda_close(struct st_device *dev)
     for (uint32_t i = 0; i < ST_QUEUE_COUNT; i++)
         st_cuda_queue_stop(&cuda->queues[i]);
     st_cuda_host_fini(cuda);
+    st_cuda_stamps_destroy(cuda);
     st_cuda_matmul_destroy(cuda->matmul);
     if (cuda->arena != NULL)
         (void)cudaFree(cuda->arena);
@@ -263,6 +264,9 @@ const struct st_device_ops st_device_cuda_ops = {
     .download = st_cuda_download,
     .finish = cuda_finish,
     .notify = cuda_notify,
+    .stamps = st_cuda_stamps,
+    .stamp = st_cuda_stamp,
+    .stamp_ns = st_cuda_stamp_ns,
     .zero = cuda_zero,
     .copy = cuda_copy,
     .embed_gather = st_cuda_dev_embed_gather,

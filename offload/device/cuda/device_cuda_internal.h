@@ -75,6 +75,8 @@ struct cuda_device {
     uint32_t region_count;
     struct cuda_slot slots[2]; /* base NULL: not allocated */
     struct st_cuda_matmul *matmul;
+    cudaEvent_t *stamps; /* [stamp_count]; NULL: none were asked for */
+    uint32_t stamp_count;
 };
 
 static inline struct cuda_device *cuda_of(struct st_device *dev)
@@ -96,6 +98,12 @@ strata_status st_cuda_pin(struct st_device *dev, void *base, uint64_t bytes);
 void st_cuda_host_fini(struct cuda_device *cuda); /* frees all regions and the slots */
 strata_status st_cuda_upload(struct st_device *dev, void *dst, const void *src, uint64_t bytes);
 strata_status st_cuda_download(struct st_device *dev, void *dst, const void *src, uint64_t bytes);
+
+/* device_cuda_stamps.c */
+strata_status st_cuda_stamps(struct st_device *dev, uint32_t count);
+void st_cuda_stamps_destroy(struct cuda_device *cuda); /* none is fine */
+strata_status st_cuda_stamp(struct st_device *dev, enum st_queue queue, uint32_t index);
+strata_status st_cuda_stamp_ns(struct st_device *dev, uint32_t from, uint32_t to, uint64_t *ns);
 
 /* device_cuda_matmul.c: E_NOSYS without the library.  It allocates its own workspace of ST_CUDA_WORKSPACE bytes of device
  * memory. */

@@ -1,0 +1,255 @@
+/* device_timed_tensors.c - the ops of models, timed: each says its shape, and calls the inner device's. */
+#include "offload/device/device_timed_internal.h"
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* --- products --- */
+
+/* C and aux are the arrays of C's dtype: of GELU_INPUT only aux need be written. */
+static strata_status timed_matmul(struct st_device *dev, const struct st_matmul *mm, void *out, const void *a, const void *b,
+                                  const void *bias)
+{
+    const bool two = mm->accumulate || mm->epilogue == ST_EPILOGUE_GELU || mm->epilogue == ST_EPILOGUE_GELU_BACKWARD;
+    const struct timed_call c = st_timed_begin(dev, ST_QUEUE_COMPUTE,
+                                               &(struct st_op_shape){.op = ST_DEVICE_MATMUL,
+                                                                     .dt = mm->ab_dtype,
+                                                                     .other = mm->c_dtype,
+                                                                     .more.others = two,
+                                                                     .more.params = mm->bias,
+                                                                     .trans_a = mm->trans_a,
+                                                                     .trans_b = mm->trans_b,
+                                                                     .accumulate = mm->accumulate,
+                                                                     .epilogue = (uint8_t)mm->epilogue,
+                                                                     .rows = mm->m,
+                                                                     .cols = mm->n,
+                                                                     .depth = mm->k});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->matmul(c.inner, mm, out, a, b, bias) : c.st);
+}
+
+static strata_status timed_bias_backward(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
+                                         strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_BIAS_BACKWARD, .dt = dt, .rows = rows, .cols = cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->bias_backward(c.inner, dbias, dy, rows, cols, dt) : c.st);
+}
+
+/* --- norms --- */
+
+static strata_status timed_layernorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
+                                             const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_LAYERNORM_FORWARD, .dt = dt, .rows = rows, .cols = cols});
+
+    return st_timed_end(
+        &c, c.st == STRATA_OK ? c.tensors->layernorm_forward(c.inner, y, stats, x, weight, bias, rows, cols, eps, dt) : c.st);
+}
+
+static strata_status timed_layernorm_backward(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
+                                              strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                              const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(dev, ST_QUEUE_COMPUTE,
+                                               &(struct st_op_shape){.op = ST_DEVICE_LAYERNORM_BACKWARD,
+                                                                     .dt = dt,
+                                                                     .other = dy_dt,
+                                                                     .more.values = residual != NULL,
+                                                                     .frozen = dweight == NULL,
+                                                                     .rows = rows,
+                                                                     .cols = cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->layernorm_backward(c.inner, dx, dweight, dbias, dy, dy_dt, x, stats,
+                                                                              weight, residual, rows, cols, dt)
+                                              : c.st);
+}
+
+static strata_status timed_rmsnorm_forward(struct st_device *dev, const struct st_rmsnorm *norm, void *y, float *stats,
+                                           const void *x, const void *weight)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct st_op_shape){
+            .op = ST_DEVICE_RMSNORM_FORWARD, .dt = norm->dt, .rows = (uint64_t)norm->rows * norm->heads, .cols = norm->cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->rmsnorm_forward(c.inner, norm, y, stats, x, weight) : c.st);
+}
+
+static strata_status timed_rmsnorm_backward(struct st_device *dev, const struct st_rmsnorm *norm, void *dx, float *dweight,
+                                            const void *dy, strata_dtype dy_dt, const void *x, const float *stats,
+                                            const void *weight, const void *residual)
+{
+    const struct timed_call c = st_timed_begin(dev, ST_QUEUE_COMPUTE,
+                                               &(struct st_op_shape){.op = ST_DEVICE_RMSNORM_BACKWARD,
+                                                                     .dt = norm->dt,
+                                                                     .other = dy_dt,
+                                                                     .more.values = residual != NULL,
+                                                                     .frozen = dweight == NULL,
+                                                                     .rows = (uint64_t)norm->rows * norm->heads,
+                                                                     .cols = norm->cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK
+                                ? c.tensors->rmsnorm_backward(c.inner, norm, dx, dweight, dy, dy_dt, x, stats, weight, residual)
+                                : c.st);
+}
+
+/* --- elements --- */
+
+static strata_status timed_rope(struct st_device *dev, const struct st_rope *rope, void *x)
+{
+    const struct timed_call c = st_timed_begin(dev, ST_QUEUE_COMPUTE,
+                                               &(struct st_op_shape){.op = ST_DEVICE_ROPE,
+                                                                     .dt = rope->dt,
+                                                                     .rows = rope->rows,
+                                                                     .cols = (uint64_t)rope->heads * rope->rotary_dim,
+                                                                     .positions = least(rope->rows, rope->seq),
+                                                                     .depth = rope->rotary_dim});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->rope(c.inner, rope, x) : c.st);
+}
+
+static strata_status timed_gated_forward(struct st_device *dev, enum st_activation activation, void *y, const void *gate_up,
+                                         uint32_t rows, uint32_t ffn, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_GATED_FORWARD, .dt = dt, .rows = rows, .cols = ffn});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->gated_forward(c.inner, activation, y, gate_up, rows, ffn, dt) : c.st);
+}
+
+static strata_status timed_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
+                                          const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_GATED_BACKWARD, .dt = dt, .rows = rows, .cols = ffn});
+
+    return st_timed_end(
+        &c, c.st == STRATA_OK ? c.tensors->gated_backward(c.inner, activation, dgate_up, dy, gate_up, rows, ffn, dt) : c.st);
+}
+
+static strata_status timed_activation_forward(struct st_device *dev, enum st_activation activation, void *y, const void *x,
+                                              uint64_t elems, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_ACTIVATION_FORWARD, .dt = dt, .rows = 1, .cols = elems});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->activation_forward(c.inner, activation, y, x, elems, dt) : c.st);
+}
+
+static strata_status timed_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
+{
+    const struct timed_call c =
+        st_timed_begin(dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_ADD, .dt = dt, .rows = 1, .cols = elems});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->add(c.inner, y, a, b, elems, dt) : c.st);
+}
+
+/* --- attention --- */
+
+/* Documents are not known here: each sequence counts as one. */
+static struct st_op_shape attention_shape(enum st_device_op op, const struct st_attention *at, uint64_t first, uint64_t seq)
+{
+    return (struct st_op_shape){.op = op,
+                                .dt = at->dt,
+                                .heads = at->heads,
+                                .kv_cols = (uint64_t)at->kv_heads * at->head_dim,
+                                .rows = at->batch * seq,
+                                .cols = (uint64_t)at->heads * at->head_dim,
+                                .positions = at->window > 0 ? least(first + seq, at->window + seq - 1) : first + seq,
+                                .depth = st_op_causal_depth(first, seq, at->window)};
+}
+
+static strata_status timed_attention_forward(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
+                                             const void *qkv, void *workspace)
+{
+    const struct st_op_shape s = attention_shape(ST_DEVICE_ATTENTION_FORWARD, at, 0, at->seq);
+    const struct timed_call c = st_timed_begin(dev, ST_QUEUE_COMPUTE, &s);
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->attention_forward(c.inner, at, out, lse, qkv, workspace) : c.st);
+}
+
+static strata_status timed_attention_backward(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
+                                              const void *out, const float *lse, const void *qkv, void *workspace)
+{
+    const struct st_op_shape s = attention_shape(ST_DEVICE_ATTENTION_BACKWARD, at, 0, at->seq);
+    const struct timed_call c = st_timed_begin(dev, ST_QUEUE_COMPUTE, &s);
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->attention_backward(c.inner, at, dqkv, dout, out, lse, qkv, workspace)
+                                              : c.st);
+}
+
+static strata_status timed_attention_cached(struct st_device *dev, const struct st_attention *at, void *out, void *keys,
+                                            void *values, const void *qkv, uint32_t first, uint32_t rows, void *workspace)
+{
+    const struct st_op_shape s = attention_shape(ST_DEVICE_ATTENTION_CACHED, at, first, rows);
+    const struct timed_call c = st_timed_begin(dev, ST_QUEUE_COMPUTE, &s);
+
+    return st_timed_end(
+        &c, c.st == STRATA_OK ? c.tensors->attention_cached(c.inner, at, out, keys, values, qkv, first, rows, workspace) : c.st);
+}
+
+/* --- positions and loss --- */
+
+static strata_status timed_embed_add_position(struct st_device *dev, void *x, const void *pos, const int32_t *positions,
+                                              uint32_t rows, uint32_t seq, uint32_t cols, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct st_op_shape){
+            .op = ST_DEVICE_EMBED_ADD_POSITION, .dt = dt, .rows = rows, .cols = cols, .positions = least(rows, seq)});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->embed_add_position(c.inner, x, pos, positions, rows, seq, cols, dt)
+                                              : c.st);
+}
+
+static strata_status timed_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, const int32_t *positions,
+                                                   uint32_t rows, uint32_t seq, uint32_t cols, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct st_op_shape){
+            .op = ST_DEVICE_EMBED_POSITION_BACKWARD, .dt = dt, .rows = rows, .cols = cols, .positions = least(rows, seq)});
+
+    return st_timed_end(
+        &c, c.st == STRATA_OK ? c.tensors->embed_position_backward(c.inner, dpos, dx, positions, rows, seq, cols, dt) : c.st);
+}
+
+static strata_status timed_xent_stats(struct st_device *dev, float *stats, const float *logits, const int32_t *targets,
+                                      uint32_t rows, uint32_t cols, uint32_t first, float softcap)
+{
+    const struct timed_call c =
+        st_timed_begin(dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_XENT_STATS, .rows = rows, .cols = cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->xent_stats(c.inner, stats, logits, targets, rows, cols, first, softcap)
+                                              : c.st);
+}
+
+static strata_status timed_xent_grad(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
+                                     const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
+                                     float softcap, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_XENT_GRAD, .dt = dt, .rows = rows, .cols = cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->xent_grad(c.inner, dlogits, logits, stats, targets, rows, cols, first,
+                                                                     scale, softcap, dt)
+                                              : c.st);
+}
+
+static strata_status timed_xent_loss(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets,
+                                     uint32_t rows)
+{
+    const struct timed_call c =
+        st_timed_begin(dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_XENT_LOSS, .rows = rows});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->xent_loss(c.inner, loss_sum, stats, targets, rows) : c.st);
+}
+
+#define ST_X(id, member, ...) .member = timed_##member,
+const struct st_tensor_ops st_timed_tensor_ops = {ST_TENSOR_OPS(ST_X)};
+#undef ST_X

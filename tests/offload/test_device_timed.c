@@ -1,0 +1,255 @@
+/* tests/offload/test_device_timed.c - the timed device: what is counted, in which class, when it ran.
+ *
+ * Compiled with DF_DEVICE, another device's name, as device_fixture.h is; needs no tensors on the host. */
+#include "core/base/error.h"
+#include "core/system/clock.h"
+#include "core/system/workers.h"
+#include "core/trace/trace.h"
+#include "offload/device/device_timed.h"
+#include "offload/device/tensor_ops.h"
+
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#ifndef DF_DEVICE
+#define DF_DEVICE "cpu"
+#endif
+
+#define ARENA     (1u << 20)
+#define RECORDS   20000u
+#define OP        7u
+#define MANY      5000u /* more than the stamps of any queue */
+#define MANY_ROWS 600u  /* more shapes than there are classes */
+
+struct timed {
+    struct st_workers *workers;
+    struct st_trace *trace;
+    struct st_op_times *times;
+    struct st_device *dev;
+    unsigned char *arena;
+    uint64_t opened_ns;
+};
+
+static void ok(strata_status st)
+{
+    if (st != STRATA_OK)
+        fail_msg("%s", strata_last_error());
+}
+
+static void open_timed(struct timed *t)
+{
+    const struct st_trace_opts trace = {.steps_max = 1, .records_per_step = RECORDS, .bytes_max = UINT64_MAX};
+    struct st_device_opts opts = {.arena_bytes = ARENA, .kernels = st_kernels_pick(NULL)};
+
+    ok(st_workers_create(&t->workers, 2, NULL));
+    ok(st_trace_create(&t->trace, &trace));
+    ok(st_op_times_create(&t->times, &(struct st_op_times_opts){.table_rows = 100, .trace = t->trace, .records = true}));
+    opts.workers = t->workers;
+    ok(st_device_find(DF_DEVICE)->open(&t->dev, &opts));
+    t->opened_ns = st_clock_ns();
+    ok(st_device_timed_open(&t->dev, t->times));
+    st_device_timed_op(t->dev, OP);
+    t->arena = t->dev->ops->arena(t->dev);
+    assert_non_null(st_trace_cycle(t->trace, true, 0, t->opened_ns));
+}
+
+static void close_timed(struct timed *t)
+{
+    t->dev->ops->close(t->dev);
+    st_op_times_destroy(t->times);
+    st_trace_destroy(t->trace);
+    st_workers_destroy(t->workers);
+}
+
+static void zero(struct timed *t, uint64_t bytes)
+{
+    ok(t->dev->ops->zero(t->dev, t->arena, bytes));
+}
+
+static void multiply(struct timed *t, uint32_t m)
+{
+    const struct st_matmul mm = {
+        .m = m, .n = 32, .k = 16, .lda = 16, .ldb = 32, .ldc = 32, .ab_dtype = STRATA_F32, .c_dtype = STRATA_F32};
+
+    ok(t->dev->ops->tensors->matmul(t->dev, &mm, t->arena, t->arena + 65536, t->arena + 131072, NULL));
+}
+
+/* The class of an op that has this many rows and columns; 0, 0: of several shapes. */
+static const struct st_op_class *class_of(const struct timed *t, enum st_device_op op, uint64_t rows, uint64_t cols)
+{
+    for (uint32_t i = 0; i < ST_OP_CLASSES; i++) {
+        const struct st_op_class *c = st_op_times_at(t->times, i);
+
+        if (c->shape.op == op && c->shape.rows == rows && c->shape.cols == cols)
+            return c;
+    }
+    fail_msg("no class of %s with %u x %u", st_device_op_rows[op].name, (unsigned)rows, (unsigned)cols);
+    return NULL;
+}
+
+static uint64_t all_calls(const struct timed *t)
+{
+    uint64_t calls = 0;
+
+    for (uint32_t i = 0; i < ST_OP_CLASSES; i++)
+        calls += st_op_times_at(t->times, i)->calls;
+    return calls;
+}
+
+static void calls_are_counted_by_shape(void **state)
+{
+    struct timed t;
+    unsigned char host[512];
+    const struct st_op_class *c;
+
+    (void)state;
+    open_timed(&t);
+    for (uint32_t i = 0; i < 3; i++)
+        zero(&t, 4096);
+    zero(&t, 64);
+    ok(t.dev->ops->tensors->zero(t.dev, t.arena, 64));
+    ok(t.dev->ops->copy(t.dev, t.arena + 4096, t.arena, 4096));
+    multiply(&t, 8);
+    multiply(&t, 8);
+    multiply(&t, 24);
+    ok(t.dev->ops->finish(t.dev, ST_QUEUE_COMPUTE));
+    ok(t.dev->ops->upload(t.dev, t.arena, host, sizeof(host)));
+    ok(t.dev->ops->finish(t.dev, ST_QUEUE_UPLOAD));
+    ok(t.dev->ops->download(t.dev, host, t.arena, sizeof(host)));
+    ok(st_device_timed_collect(t.dev));
+    assert_int_equal(all_calls(&t), 11);
+    c = class_of(&t, ST_DEVICE_ZERO, 1, 4096);
+    assert_true(c->calls == 3 && c->bytes == 3 * 4096 && c->flops == 0 && c->queue == ST_QUEUE_COMPUTE && c->ns > 0);
+    assert_true(class_of(&t, ST_DEVICE_ZERO, 1, 64)->calls == 2); /* of either table */
+    assert_true(class_of(&t, ST_DEVICE_COPY, 1, 4096)->bytes == 8192);
+    c = class_of(&t, ST_DEVICE_MATMUL, 8, 32);
+    assert_true(c->calls == 2 && c->flops == 2 * 2 * 8 * 32 * 16 && c->ns > 0);
+    assert_true(c->bytes == 2 * 4 * (8 * 16 + 16 * 32 + 8 * 32));
+    assert_true(class_of(&t, ST_DEVICE_MATMUL, 24, 32)->calls == 1);
+    assert_true(class_of(&t, ST_DEVICE_UPLOAD, 1, 512)->queue == ST_QUEUE_UPLOAD);
+    assert_true(class_of(&t, ST_DEVICE_DOWNLOAD, 1, 512)->queue == ST_QUEUE_DOWNLOAD);
+    close_timed(&t);
+}
+
+/* In the order of the calls, one after the other, between the clock before and after; the same times as the classes have. */
+static void calls_ran_when_the_trace_says(void **state)
+{
+    struct st_trace_count count;
+    struct timed t;
+    uint64_t before, ns = 0, last;
+
+    (void)state;
+    open_timed(&t);
+    for (uint32_t i = 0; i < MANY; i++)
+        zero(&t, 64 * (1 + i % 2));
+    ok(st_device_timed_collect(t.dev));
+    st_trace_count(t.trace, &count);
+    assert_true(count.records == 1 + MANY && count.dropped == 0);
+    before = t.opened_ns;
+    for (uint64_t i = 1; i < count.records; i++) {
+        const struct st_trace_record *r = st_trace_at(t.trace, i);
+
+        assert_true(r->kind == ST_TRACE_CALL && r->cause == OP);
+        assert_true(st_op_times_at(t.times, r->item) == class_of(&t, ST_DEVICE_ZERO, 1, 64 * (1 + (i - 1) % 2)));
+        assert_true(r->start_ns + 1000 >= before && r->end_ns >= r->start_ns); /* an event's time is rounded */
+        before = r->end_ns;
+        ns += r->end_ns - r->start_ns;
+    }
+    last = st_clock_ns();
+    assert_true(before <= last + 1000);
+    assert_true(ns == class_of(&t, ST_DEVICE_ZERO, 1, 64)->ns + class_of(&t, ST_DEVICE_ZERO, 1, 128)->ns);
+    close_timed(&t);
+}
+
+static void only_what_is_asked_for_is_recorded(void **state)
+{
+    struct timed t;
+
+    (void)state;
+    open_timed(&t);
+    st_op_times_record(t.times, false);
+    zero(&t, 64);
+    st_op_times_record(t.times, true);
+    st_device_timed_op(t.dev, ST_NO_CLASS);
+    zero(&t, 64);
+    ok(st_device_timed_collect(t.dev));
+    assert_int_equal(all_calls(&t), 0);
+    st_device_timed_op(t.dev, OP);
+    zero(&t, 64);
+    ok(st_device_timed_collect(t.dev));
+    assert_int_equal(all_calls(&t), 1);
+    close_timed(&t);
+}
+
+static void shapes_beyond_the_classes_share_one(void **state)
+{
+    const struct st_op_class *shared;
+    struct timed t;
+    char text[ST_OP_SHAPE_TEXT];
+
+    (void)state;
+    open_timed(&t);
+    for (uint32_t i = 1; i <= MANY_ROWS; i++)
+        zero(&t, 4 * i);
+    multiply(&t, 8);
+    ok(st_device_timed_collect(t.dev));
+    shared = class_of(&t, ST_DEVICE_ZERO, 0, 0);
+    assert_int_equal(shared->calls, MANY_ROWS - ST_OP_CLASSES_OWN);
+    assert_true(shared->bytes == 2.0 * (MANY_ROWS * (MANY_ROWS + 1.0) - ST_OP_CLASSES_OWN * (ST_OP_CLASSES_OWN + 1.0)));
+    assert_true(shared->ns > 0);
+    assert_string_equal(st_op_shape_text(text, &shared->shape), "other shapes");
+    assert_true(class_of(&t, ST_DEVICE_MATMUL, 0, 0)->flops == 2 * 8 * 32 * 16);
+    assert_int_equal(all_calls(&t), MANY_ROWS + 1);
+    close_timed(&t);
+}
+
+/* A slice has its part of the tokens: 25 of 100 rows. */
+static void slices_of_the_table_have_their_part_of_the_rows(void **state)
+{
+    static const int32_t tokens[40] = {0};
+    struct timed t;
+
+    (void)state;
+    open_timed(&t);
+    ok(t.dev->ops->upload(t.dev, t.arena, tokens, sizeof(tokens)));
+    ok(t.dev->ops->finish(t.dev, ST_QUEUE_UPLOAD));
+    ok(t.dev->ops->embed_gather(t.dev, t.arena + 4096, t.arena + 65536, (const int32_t *)(void *)t.arena, 40, 32, 0, 25,
+                                STRATA_F32));
+    ok(t.dev->ops->embed_scatter(t.dev, (float *)(void *)(t.arena + 65536), t.arena + 4096, (const int32_t *)(void *)t.arena, 40,
+                                 32, 0, 5, STRATA_F32));
+    ok(st_device_timed_collect(t.dev));
+    assert_true(class_of(&t, ST_DEVICE_EMBED_GATHER, 10, 32)->bytes == 10 * (2 * 128 + 4));
+    assert_true(class_of(&t, ST_DEVICE_EMBED_SCATTER, 2, 32)->bytes == 2 * (128 + 4) + 2 * 2 * 128);
+    close_timed(&t);
+}
+
+static void a_device_that_waits_cannot_be_timed(void **state)
+{
+    struct st_device inner = {.ops = &st_device_paced_ops}, *dev = &inner;
+    struct st_op_times *times;
+
+    (void)state;
+    ok(st_op_times_create(&times, &(struct st_op_times_opts){0}));
+    assert_int_equal(st_device_timed_open(&dev, times), STRATA_E_NOSYS);
+    assert_non_null(strstr(strata_last_error(), "paced"));
+    assert_ptr_equal(dev, &inner);
+    st_op_times_destroy(times);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_are_counted_by_shape),
+        cmocka_unit_test(calls_ran_when_the_trace_says),
+        cmocka_unit_test(only_what_is_asked_for_is_recorded),
+        cmocka_unit_test(shapes_beyond_the_classes_share_one),
+        cmocka_unit_test(slices_of_the_table_have_their_part_of_the_rows),
+        cmocka_unit_test(a_device_that_waits_cannot_be_timed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
