@@ -6,6 +6,7 @@
 #include "core/system/ending.h"
 #include "core/trace/trace.h"
 #include "offload/config/config_options.h"
+#include "offload/device/op_times.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,7 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
     opts.nvme.fake_seed = o->fake_seed;
     opts.nvme.fake_latency_us = o->fake_latency_us;
     opts.trace = e->trace;
+    opts.op_times = e->op_times;
     st = st_engine_create(&e->engine, &opts);
     return st == STRATA_E_NOSPC ? STRATA_E_NOFIT
                                 : st; /* after this the space is allocated, and a disk that fills is an I/O failure */
@@ -102,7 +104,11 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
     atomic_fetch_add(&plan->users, 1);
     plan->has_engine = true;
     if (o.trace_steps > 0)
-        st = st_engine_trace_create(&e->trace, &plan->plan->program, o.trace_steps);
+        st = st_engine_trace_create(&e->trace, &plan->plan->program, o.trace_steps, o.trace_ops);
+    if (st == STRATA_OK && e->trace != NULL && o.trace_ops)
+        st = st_op_times_create(
+            &e->op_times,
+            &(struct st_op_times_opts){.table_rows = plan->plan->program.workload.vocab, .trace = e->trace, .records = true});
     log_omp_threads(plan);
     if (st == STRATA_OK)
         st = create_engine(e, &o);
@@ -123,6 +129,7 @@ void strata_engine_destroy(struct strata_engine *engine)
         return;
     }
     st_engine_destroy(engine->engine);
+    st_op_times_destroy(engine->op_times);
     st_trace_destroy(engine->trace);
     engine->plan->has_engine = false;
     atomic_flag_clear(&engine->plan->model->has_engine);

@@ -66,6 +66,7 @@ struct strata_engine {
     struct strata_plan *plan;
     struct st_engine *engine;
     struct st_trace *trace; /* NULL: off */
+    struct st_op_times *op_times;
     bool loaded;
     bool lr_set; /* the caller's learning rate counts, not the schedule's */
     double lr;

@@ -70,6 +70,7 @@ strata_status cli_run_start(struct cli_run *r)
     strata_status st;
 
     opts.trace_steps = r->args->trace != NULL ? TRACE_STEPS_MAX : 0;
+    opts.trace_ops = r->args->ops;
     opts.fake_seed = r->args->fake_seed;
     opts.fake_latency_us = (uint32_t)r->args->fake_latency_us;
     st = strata_engine_create(&r->engine, r->plan, &opts);

@@ -39,7 +39,7 @@ BEGIN {
     allow["offload/program"] = "offload/compute.h offload/workload.h kernels/kernels.h core/ strata/"
     allow["offload/simulate"] = "offload/compute.h offload/device/op_traffic.h offload/program/ offload/machine/ core/ strata/"
     allow["offload/plan"] = "offload/simulate/ offload/program/ offload/machine/ offload/optim/ kernels/kernels.h core/ strata/"
-    allow["offload/engine"] = "offload/compute.h offload/program/ offload/device/device.h offload/optim/ nvme/ kernels/kernels.h core/ strata/"
+    allow["offload/engine"] = "offload/compute.h offload/program/ offload/device/device.h offload/device/device_timed.h offload/optim/ nvme/ kernels/kernels.h core/ strata/"
     allow["offload/config"] = "offload/optim/ offload/machine/machine.h offload/program/policy.h offload/engine/engine.h core/ strata/"
     allow["model"] = "offload/device/tensor_ops.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
     allow["model/decoder"] = "model/model.h model/layout.h offload/device/tensor_ops.h core/ strata/"

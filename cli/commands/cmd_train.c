@@ -118,6 +118,8 @@ static strata_status prepare(struct train *t)
 
     if (st == STRATA_OK && args->eval_every != 0 && args->eval_data == NULL)
         st = st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE");
+    if (st == STRATA_OK && args->ops && args->trace == NULL)
+        st = st_error(STRATA_E_INVAL, "--ops needs --trace FILE.json; strata bench step --ops prints the ops as a table");
     if (st == STRATA_OK)
         st = cli_run_model(&t->run);
     if (st == STRATA_OK)

@@ -135,6 +135,7 @@ static const struct cli_option options[] = {
      "one JSON line per step, a header and a summary"},
     {{"trace"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(trace), NULL, 0, 0, "FILE.json",
      "what ran and when, for ui.perfetto.dev: the first 50 steps, or as many as fit into 8 MiB of memory"},
+    {{"ops"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(ops), NULL, 0, 0, NULL, "with --trace: also every call of the device's ops"},
     {{"overwrite"}, CLI_CMD_TRAIN | CLI_CMD_TOKENS | CLI_CMD_INFO | CLI_CMD_TUNE, VALUE_FLAG, AT(overwrite), NULL, 0, 0, NULL,
      "replace files that have the name of an output; without it nothing is ever overwritten"},
     {{"digest"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(digest), NULL, 0, 0, NULL,

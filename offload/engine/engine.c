@@ -82,7 +82,9 @@ static strata_status open_device(struct st_engine *eng, const struct st_engine_o
     if (st != STRATA_OK)
         return st;
     eng->device_base = ops->arena(eng->device);
-    return ops->pin != NULL && eng->host.bytes > 0 ? ops->pin(eng->device, eng->host.base, eng->host.bytes) : STRATA_OK;
+    if (ops->pin != NULL && eng->host.bytes > 0)
+        st = ops->pin(eng->device, eng->host.base, eng->host.bytes);
+    return st == STRATA_OK && eng->op_times != NULL ? st_device_timed_open(&eng->device, eng->op_times) : st;
 }
 
 /* The workload's scratch is sized for a number of workers, so there must never be more. */
@@ -116,6 +118,7 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     eng->compute = opts->compute;
     eng->training = opts->training;
     eng->trace = opts->trace;
+    eng->op_times = opts->op_times;
     eng->backward_from = st_program_backward(eng->program);
     st_engine_start_run(eng);
     eng->kernels = st_kernels_pick(opts->isa);
@@ -248,7 +251,7 @@ static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
             r->stalled_by = (enum st_lane)lane;
         }
     }
-    return st;
+    return st == STRATA_OK ? st_engine_collect_times(eng) : st; /* no part of the cycle's time */
 }
 
 strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, struct st_step_result *result)

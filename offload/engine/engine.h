@@ -14,6 +14,7 @@
 #include "offload/program/program.h"
 
 struct st_engine;
+struct st_op_times;
 struct st_topology;
 struct st_trace;
 
@@ -39,6 +40,7 @@ struct st_engine_opts {
     double upload_limit, download_limit; /* bytes per second, cpu device; 0: none */
     struct st_nvme_opts nvme;            /* read if the program uses NVMe */
     struct st_trace *trace;              /* borrowed until destroy; NULL: off */
+    struct st_op_times *op_times;        /* the same: times every call of the device's ops */
 };
 
 /* Initial values, see model/model.h: values [first, first+count) of a page as fp32 in page layout. */
@@ -102,8 +104,9 @@ strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, v
 /** Digests over weight and state planes in parameter order (flushes first): 32 hex digits each. */
 strata_status st_engine_digest(struct st_engine *eng, char weights[33], char state[33]);
 
-/** Create a recorder for the first steps_max steps of this program, or fewer if more would take over 8 MiB (but at least one). */
-strata_status st_engine_trace_create(struct st_trace **out, const struct st_program *program, uint32_t steps_max);
+/** Create a recorder for the first steps_max steps of this program, or fewer if more would take over 8 MiB (but at least one).
+ *  calls: with room for those of the device's ops, too. */
+strata_status st_engine_trace_create(struct st_trace **out, const struct st_program *program, uint32_t steps_max, bool calls);
 /** Drain I/O and write the records as a Chrome trace into a file that was begun: see core/trace/trace.h. */
 strata_status st_engine_trace_write(struct st_engine *eng, struct st_new_file *file);
 

@@ -186,7 +186,7 @@ strata_status st_engine_issue(struct st_engine *eng, uint32_t index)
         push(eng, &eng->async->update, job);
         return STRATA_OK;
     }
-    st = st_engine_run_op(eng, op);
+    st = st_engine_run_timed(eng, index);
     if (st == STRATA_OK)
         st = eng->device->ops->notify(eng->device, queue_of(op->lane), device_done, job);
     if (st != STRATA_OK)

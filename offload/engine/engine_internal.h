@@ -11,7 +11,7 @@
 #include "core/system/arena.h"
 #include "core/system/workers.h"
 #include "core/trace/trace.h"
-#include "offload/device/device.h"
+#include "offload/device/device_timed.h"
 #include "offload/engine/engine.h"
 #include "offload/engine/train_state.h"
 #include "offload/program/dispatch.h"
@@ -98,6 +98,7 @@ struct st_engine {
 
     struct st_engine_async *async; /* NULL: the device's calls are done when they return */
 
+    struct st_op_times *op_times;        /* NULL: off; else device is a timed one */
     struct st_trace *trace;              /* NULL: off */
     struct st_trace_record *trace_cycle; /* of the running cycle, or NULL */
 
@@ -127,7 +128,9 @@ static inline struct st_moments st_engine_moments(const struct st_program *progr
 void st_engine_start_run(struct st_engine *eng);
 /* Check that every id is in the vocabulary, or, for targets (NULL: none), below 0.  E_INPUT names the first that is not. */
 strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *tokens, const int32_t *targets, uint64_t count);
-/* engine_ops.c: run one op of an executing lane, or enqueue it on the device; then the work that follows once its bytes have
+/* engine_ops.c: run one op of an executing lane on the caller's thread, whose calls of the device are timed as the op's; */
+strata_status st_engine_run_timed(struct st_engine *eng, uint32_t op);
+/* run one op of an executing lane, or enqueue it on the device; then the work that follows once its bytes have
  * arrived. */
 strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op);
 /* Address of the op's operand of this role, which it must have. */
@@ -177,6 +180,8 @@ void st_engine_async_end(struct st_engine *eng);
 /* engine_run.c */
 strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase);
 strata_status st_engine_drain(struct st_engine *eng);
+/* Take the times of the calls of a cycle that is over; the device is idle then.  Without op_times it does nothing. */
+strata_status st_engine_collect_times(struct st_engine *eng);
 /* Transfers outside a step: of an extent's first bytes, from or to `buf`; io stays untouched until the wait is over. */
 strata_status st_engine_transfer_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent,
                                        void *buf, uint64_t bytes);

@@ -433,3 +433,15 @@ strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op)
         run = st_op_copies((enum st_op_kind)op->kind) ? copy : call_model;
     return run(eng, op);
 }
+
+strata_status st_engine_run_timed(struct st_engine *eng, uint32_t op)
+{
+    strata_status st;
+
+    if (eng->op_times == NULL)
+        return st_engine_run_op(eng, &eng->program->ops[op]);
+    st_device_timed_op(eng->device, op);
+    st = st_engine_run_op(eng, &eng->program->ops[op]);
+    st_device_timed_op(eng->device, ST_NO_OP);
+    return st;
+}

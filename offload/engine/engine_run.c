@@ -197,7 +197,7 @@ static strata_status execute(struct st_engine *eng, uint32_t index)
     const struct st_op *op = &eng->program->ops[index];
     const uint64_t start = st_clock_ns();
     struct st_trace_record *record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, start);
-    strata_status st = st_engine_run_op(eng, op);
+    strata_status st = st_engine_run_timed(eng, index);
     uint64_t end;
 
     if (st == STRATA_OK && st_engine_has_follow(eng, op))
@@ -362,6 +362,16 @@ strata_status st_engine_ended(const struct st_engine *eng)
     if (atomic_load_explicit(&eng->cancelled, memory_order_relaxed))
         return st_error(STRATA_E_CANCELLED, "cancelled");
     return STRATA_OK;
+}
+
+strata_status st_engine_collect_times(struct st_engine *eng)
+{
+    const strata_status st = eng->op_times != NULL ? st_device_timed_collect(eng->device) : STRATA_OK;
+
+    if (st == STRATA_OK)
+        return STRATA_OK;
+    poison(eng, st);
+    return st_error(st, "%s", eng->io_error);
 }
 
 strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)

@@ -7,21 +7,25 @@
 #include <assert.h>
 
 #define TRACE_BYTES_MAX (8ull << 20)
+#define CALLS_PER_OP    64u /* of the device's ops, on average at most: the backward of a block with recompute has about 40 */
 
-_Static_assert(ST_NO_BUFFER == ST_TRACE_NONE, "no op");
+_Static_assert(ST_NO_BUFFER == ST_TRACE_NONE && ST_NO_OP == ST_NO_CLASS, "no op");
+_Static_assert(ST_TRACE_DETAIL >= ST_OP_SHAPE_TEXT, "a shape in words is a detail");
 
 static const char *const cycle_names[ST_PHASE_COUNT] = {"step", "step", "flush", "evaluation"};
 static const char *const series_names[] = {"read", "write"};
 
-strata_status st_engine_trace_create(struct st_trace **out, const struct st_program *program, uint32_t steps_max)
+strata_status st_engine_trace_create(struct st_trace **out, const struct st_program *program, uint32_t steps_max, bool calls)
 {
+    const uint64_t calls_per_op = calls ? CALLS_PER_OP : 0;
     uint64_t transfers = 0;
 
     for (uint32_t i = 0; i < program->op_count; i++)
         transfers += st_lane_is_io(program->ops[i].lane);
     /* Every stall ends with a transfer, of this cycle or of the one before. */
     return st_trace_create(out, &(struct st_trace_opts){.steps_max = steps_max,
-                                                        .records_per_step = program->op_count + 2 * transfers + 1,
+                                                        .records_per_step = program->op_count + 2 * transfers + 1 +
+                                                                            (program->op_count - transfers) * calls_per_op,
                                                         .bytes_max = TRACE_BYTES_MAX});
 }
 
@@ -44,7 +48,7 @@ static void put_arg(struct st_trace_item *out, const char *key, uint64_t value)
 
 static void describe(void *ctx, uint32_t item, struct st_trace_item *out)
 {
-    const struct st_program *program = ctx;
+    const struct st_program *program = ((const struct st_engine *)ctx)->program;
     const struct st_op *op = &program->ops[item];
     struct st_op_index indices[ST_OP_INDICES_MAX];
 
@@ -53,9 +57,19 @@ static void describe(void *ctx, uint32_t item, struct st_trace_item *out)
         put_arg(out, indices[i].name, indices[i].value);
 }
 
+static void describe_call(void *ctx, uint32_t call, struct st_trace_call *out)
+{
+    const struct st_op_class *class = st_op_times_at(((const struct st_engine *)ctx)->op_times, call);
+
+    out->name = st_device_op_rows[class->shape.op].name;
+    (void)st_op_shape_text(out->detail, &class->shape);
+    out->bytes = class->bytes / (double)class->calls;
+    out->flops = class->flops / (double)class->calls;
+}
+
 static uint32_t wait_of(void *ctx, uint32_t item, uint32_t n, bool *previous)
 {
-    const struct st_program *program = ctx;
+    const struct st_program *program = ((const struct st_engine *)ctx)->program;
     const struct st_op *op = &program->ops[item];
 
     if (n == op->wait_count)
@@ -78,7 +92,7 @@ strata_status st_engine_trace_write(struct st_engine *eng, struct st_new_file *f
     for (uint32_t t = 0; t < STRATA_TIER_COUNT; t++)
         resident[t] = (struct st_trace_arg){tiers[t], eng->program->needed[t]};
     return st_trace_write(eng->trace,
-                          &(struct st_trace_source){.ctx = (void *)(uintptr_t)eng->program,
+                          &(struct st_trace_source){.ctx = eng,
                                                     .program = "strata",
                                                     .version = STRATA_VERSION_STRING,
                                                     .item_count = eng->program->op_count,
@@ -90,6 +104,7 @@ strata_status st_engine_trace_write(struct st_engine *eng, struct st_new_file *f
                                                     .resident = resident,
                                                     .resident_count = STRATA_TIER_COUNT,
                                                     .item = describe,
+                                                    .call = describe_call,
                                                     .wait = wait_of},
                           file);
 }

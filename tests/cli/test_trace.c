@@ -1,6 +1,7 @@
 /* tests/cli/test_trace.c - --trace: every op of the steady step on its lane, stalls as in the metrics, the same bits. */
 #include "core/json/json.h"
 #include "tests/cli/program.h"
+#include "tests/cli/trace_calls.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
 
@@ -60,17 +61,6 @@ static uint32_t lane_index(const char *name)
             return i;
     fail_msg("no lane %s", name);
     return 0;
-}
-
-static st_json *parse_file(const struct workplace *w, const char *name)
-{
-    st_json *root = NULL;
-    size_t bytes;
-    char *data = workplace_read(w, name, &bytes);
-
-    assert_int_equal(st_json_parse(&root, data, bytes, name), STRATA_OK);
-    free(data);
-    return root;
 }
 
 static const st_json *first_event(const st_json *trace)
@@ -240,7 +230,7 @@ static void every_op_once_a_step_and_the_same_bits(void **state)
     workplace_run_ok(w, &traced, RUN "--quiet --max-steps 4 --metrics {w}/m.jsonl --trace {w}/t.json");
     workplace_run_ok(w, &plain, RUN "--quiet --max-steps 4");
     assert_string_equal(digests(&traced), digests(&plain));
-    trace = parse_file(w, "t.json");
+    trace = trace_parse(w, "t.json");
     other = st_json_get(trace, "otherData");
     assert_true(json_number(other, "steps_recorded") == STEPS && json_number(other, "records_dropped") == 0);
     find_rows(trace, &rows);
@@ -255,6 +245,29 @@ static void every_op_once_a_step_and_the_same_bits(void **state)
     workplace_remove(w, "t.json");
 }
 
+/* As many in every steady step, and none is lost; the first step has no updates. */
+static void calls_of_ops_lie_within_them(void **state)
+{
+    const struct workplace *w = *state;
+    struct program timed, plain;
+    uint32_t calls[STEPS];
+    st_json *trace;
+
+    workplace_run_ok(w, &timed, RUN "--quiet --max-steps 4 --ops --trace {w}/t.json");
+    workplace_run_ok(w, &plain, RUN "--quiet --max-steps 4");
+    assert_string_equal(digests(&timed), digests(&plain));
+    trace = trace_parse(w, "t.json");
+    assert_true(json_number(st_json_get(trace, "otherData"), "records_dropped") == 0);
+    trace_check_calls(trace, calls, STEPS);
+    assert_true(calls[0] > 3 * 4 * 20); /* of three micro-batches and four blocks */
+    for (uint32_t i = 1; i < STEPS; i++)
+        assert_true(calls[i] == calls[1] && calls[i] >= calls[0]);
+    st_json_free(trace);
+    program_free(&timed);
+    program_free(&plain);
+    workplace_remove(w, "t.json");
+}
+
 /* Evaluations are not recorded; the updates that they bring forward are. */
 static void long_runs_are_cut_at_fifty_steps(void **state)
 {
@@ -265,7 +278,7 @@ static void long_runs_are_cut_at_fifty_steps(void **state)
     uint32_t steps = 0, flushes = 0;
 
     workplace_run_ok(w, &p, RUN "--quiet --max-steps 52 --eval-data {w}/good.heldout.bin --eval-every 26 --trace {w}/t.json");
-    trace = parse_file(w, "t.json");
+    trace = trace_parse(w, "t.json");
     other = st_json_get(trace, "otherData");
     assert_true(json_number(other, "steps_run") == 52 && json_number(other, "steps_recorded") == 50);
     assert_true(json_number(other, "steps_recorded_at_most") == 50);
@@ -312,7 +325,7 @@ static void ctrl_c_writes_what_was_recorded(void **state)
     program_drain(&p);
     program_wait(&p);
     assert_int_equal(p.code, 130);
-    trace = parse_file(w, "t.json");
+    trace = trace_parse(w, "t.json");
     assert_true(json_number(st_json_get(trace, "otherData"), "steps_recorded") >= 1);
     st_json_free(trace);
     program_free(&p);
@@ -339,22 +352,22 @@ static void bad_places_are_refused_before_training(void **state)
     refuse(w, RUN "--max-steps 1 --metrics {w}/m.jsonl --trace {w}/nvme", 2, "is a directory");
     refuse(w, RUN "--max-steps 1 --metrics {w}/m.jsonl --trace /dev/full", 2, "is a device");
     refuse(w, RUN "--max-steps 1 --trace", 2, "--trace needs a value");
+    refuse(w, RUN "--max-steps 1 --ops", 2, "--ops needs --trace FILE.json");
     assert_false(workplace_exists(w, "m.jsonl"));
     refuse(w, RUN "--max-steps 1 --trace {w}/t.json --device-memory 1KiB", 3, "does not fit");
     assert_false(workplace_exists(w, "t.json"));
     refuse(w, RUN "--max-steps 1 --trace {w}/t.json --fault file.flush:0:1:-28", 4, "--trace: completing");
     assert_false(workplace_exists(w, "t.json"));
     refuse(w, RUN "--max-steps 4 --trace {w}/t.json --fault engine.corrupt_state", 4, "checksum mismatch");
-    st_json_free(parse_file(w, "t.json"));
+    st_json_free(trace_parse(w, "t.json"));
     workplace_remove(w, "t.json");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_op_once_a_step_and_the_same_bits),
-        cmocka_unit_test(long_runs_are_cut_at_fifty_steps),
-        cmocka_unit_test(ctrl_c_writes_what_was_recorded),
+        cmocka_unit_test(every_op_once_a_step_and_the_same_bits), cmocka_unit_test(calls_of_ops_lie_within_them),
+        cmocka_unit_test(long_runs_are_cut_at_fifty_steps),       cmocka_unit_test(ctrl_c_writes_what_was_recorded),
         cmocka_unit_test(bad_places_are_refused_before_training),
     };
 

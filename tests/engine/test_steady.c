@@ -9,6 +9,7 @@
 
 #include "core/trace/stats.h"
 #include "core/trace/trace.h"
+#include "offload/device/op_times.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
 
@@ -69,7 +70,7 @@ static strata_status run_steps(struct st_engine *eng, uint32_t steps, const stru
     return st;
 }
 
-/* traced: with a recorder of 50 steps. */
+/* traced: with a recorder of 50 steps and of every call of the device's ops. */
 static int steady_run(const char *method, enum rig_budget host, uint32_t steps, bool traced, const struct counter *counter)
 {
     struct rig_cell cell = rig_swapped();
@@ -77,6 +78,7 @@ static int steady_run(const char *method, enum rig_budget host, uint32_t steps, 
     struct st_plan *plan = NULL;
     struct st_engine *eng = NULL;
     struct st_trace *trace = NULL;
+    struct st_op_times *op_times = NULL;
     struct st_model_init init;
     struct st_weight_source source;
     struct st_engine_opts opts;
@@ -98,9 +100,11 @@ static int steady_run(const char *method, enum rig_budget host, uint32_t steps, 
     opts.compute = st_model_compute(model);
     opts.nvme.fake_latency_us = 1;
     (void)st_stats_rss_bytes(); /* keeps its descriptor from now on */
-    if (traced && st_engine_trace_create(&trace, &plan->program, 50) != STRATA_OK)
+    if (traced && (st_engine_trace_create(&trace, &plan->program, 50, true) != STRATA_OK ||
+                   st_op_times_create(&op_times, &(struct st_op_times_opts){.trace = trace, .records = true}) != STRATA_OK))
         return fail(method);
     opts.trace = trace;
+    opts.op_times = op_times;
     if (st_engine_create(&eng, &opts) != STRATA_OK || st_engine_load(eng, source.read, source.ctx) != STRATA_OK ||
         run_steps(eng, steps, counter, rss) != STRATA_OK)
         failed = fail(method);
@@ -122,6 +126,7 @@ static int steady_run(const char *method, enum rig_budget host, uint32_t steps, 
         }
     }
     st_engine_destroy(eng);
+    st_op_times_destroy(op_times);
     st_trace_destroy(trace);
     st_plan_destroy(plan);
     st_model_destroy(model);
