@@ -98,6 +98,7 @@ struct bench_step_opts {
     uint32_t fake_latency_us;
     double load; /* scale compute to take this many times as long as the rest of the step; 0: use the machine's rates */
     bool only;   /* only the config's own schedule */
+    bool ops;    /* also time every call of the device's ops: not if paced */
     const struct bench_budget *budgets; /* several: the config's own schedule with each, in turns; else the machine's budget */
     uint32_t budget_count;              /* at most BENCH_BUDGETS_MAX */
     struct bench_hooks hooks;

@@ -107,6 +107,8 @@ static strata_status plan_case(struct step_bench *b, struct step_case *c, const 
     strata_status st = st_plan_make(&c->plan, b->opts->workload, &c->machine.capacity, policy);
 
     c->beside_bytes = NAN;
+    if (st == STRATA_OK && b->opts->ops)
+        st = st_op_times_create(&c->op_times, &(struct st_op_times_opts){.table_rows = b->opts->workload->vocab});
     if (st == STRATA_OK)
         st = st_plan_balance(&c->plan, &c->machine);
     if (st == STRATA_OK && b->opts->device != NULL)
@@ -129,8 +131,10 @@ static void settle(struct step_case *c)
 
 static void free_cases(struct step_case *cases, uint32_t count)
 {
-    for (uint32_t i = 0; cases != NULL && i < count; i++)
+    for (uint32_t i = 0; cases != NULL && i < count; i++) {
         st_plan_destroy(cases[i].plan);
+        st_op_times_destroy(cases[i].op_times);
+    }
     free(cases);
 }
 
@@ -191,6 +195,7 @@ static strata_status run_schedules(struct step_bench *b, const struct st_policy 
         if (st == STRATA_OK) {
             settle(c);
             step_print_row(b, c, NAN);
+            st = step_print_ops(b, c);
         }
         free_cases(c, 1);
     }
@@ -246,6 +251,7 @@ static strata_status run_budgets(struct step_bench *b, const struct st_policy *p
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
         settle(&cases[i]);
         step_print_row(b, &cases[i], largest_seconds(b, cases));
+        st = step_print_ops(b, &cases[i]);
     }
     free_cases(cases, count);
     return st;

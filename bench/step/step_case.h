@@ -6,6 +6,7 @@
 #define BENCH_STEP_STEP_CASE_H
 
 #include "bench/bench_setup.h"
+#include "offload/device/op_times.h"
 #include "offload/machine/machine.h"
 #include "offload/plan/plan.h"
 #include "offload/simulate/figures.h"
@@ -23,8 +24,10 @@ struct step_case {
     double seconds[BENCH_REPEATS_MAX], stall_ms[BENCH_REPEATS_MAX]; /* [done] */
     double upload_ms[BENCH_REPEATS_MAX], download_ms[BENCH_REPEATS_MAX];
     uint32_t done;
-    struct st_traffic moved; /* of one steady step */
-    double beside_bytes;     /* the most device memory seen in use by driver and libraries beside the arena; NaN: unknown */
+    struct st_traffic moved;       /* of one steady step */
+    struct st_op_times *op_times;  /* NULL: off */
+    double busy_ms[ST_LANE_COUNT]; /* of all measured steps together */
+    double beside_bytes;           /* the most device memory seen in use by driver and libraries beside the arena; NaN: unknown */
 };
 
 struct step_bench {
@@ -53,5 +56,9 @@ void step_median_rates(struct st_machine *out, const struct step_case *c);
 
 /** @param fastest  median seconds of the case with the largest budget; NaN: there is only one budget. */
 void step_print_row(struct step_bench *b, const struct step_case *c, double fastest);
+
+/* step_ops.c: the calls of the device's ops in the measured steps, by shape, those that took most first; then their sums beside
+ * the time in which the lanes were busy.  Nothing if they were not timed. */
+strata_status step_print_ops(const struct step_bench *b, const struct step_case *c);
 
 #endif

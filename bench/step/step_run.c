@@ -130,6 +130,8 @@ static void take_result(struct step_case *c, const struct st_step_result *result
     c->upload_ms[c->done] = result->busy_ms[ST_LANE_UPLOAD];
     c->download_ms[c->done++] = result->busy_ms[ST_LANE_DOWNLOAD];
     c->moved = result->bytes;
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+        c->busy_ms[lane] += result->busy_ms[lane];
 }
 
 /* Uses the learning rates of a real run: they do not affect the time, but a schedule may be needed to keep the losses finite. */
@@ -148,6 +150,8 @@ static strata_status measured_steps(struct step_bench *b, struct step_case *c, s
 
     for (uint32_t i = 0; i < WARM_UPS && st == STRATA_OK; i++)
         st = run_step(b, engine, &result);
+    if (c->op_times != NULL)
+        st_op_times_record(c->op_times, true);
     while (st == STRATA_OK && c->done < until) {
         st = run_step(b, engine, &result);
         if (st != STRATA_OK)
@@ -157,6 +161,8 @@ static strata_status measured_steps(struct step_bench *b, struct step_case *c, s
         if ((c->done - begin) % between == 0)
             st = probe_again(b, c, what);
     }
+    if (c->op_times != NULL)
+        st_op_times_record(c->op_times, false);
     return st;
 }
 
@@ -187,6 +193,7 @@ static strata_status run_engine(struct step_bench *b, struct step_case *c, uint3
     opts.topology = o->topology;
     opts.device = o->device;
     opts.pace = &c->machine;
+    opts.op_times = c->op_times;
     opts.nvme.fake_seed = o->fake_seed;
     opts.nvme.fake_latency_us = o->fake_latency_us;
     st = st_engine_create(&engine, &opts);

@@ -26,6 +26,9 @@ static strata_status check(const struct cli_args *args)
                         paced ? "--device paced" : "--simulate");
     if (args->load > 0 && !paced)
         return st_error(STRATA_E_INVAL, "--load is for --device paced: on cpu the processor computes as fast as it can");
+    if (args->ops && (paced || args->simulate))
+        return st_error(STRATA_E_INVAL, "--ops times what a device computes: %s computes nothing",
+                        paced ? "--device paced waits and" : "--simulate");
     return STRATA_OK;
 }
 
@@ -118,6 +121,7 @@ static strata_status run(const struct strata_plan *p, struct budgets *budgets, c
         .fake_latency_us = (uint32_t)args->fake_latency_us,
         .load = args->load,
         .only = args->only,
+        .ops = args->ops,
         .budgets = budgets->items,
         .budget_count = budgets->count,
         .hooks = cli_bench_hooks(),

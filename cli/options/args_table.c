@@ -125,6 +125,8 @@ static const struct cli_option options[] = {
      "measure this machine's rates (about two seconds)"},
     {{"ops"}, CLI_CMD_PLAN, VALUE_FLAG, AT(ops), NULL, 0, 0, NULL,
      "print the program instead: every op of a step, what it touches and what it waits for; with --json one object per line"},
+    {{"ops"}, CLI_CMD_BENCH_STEP, VALUE_FLAG, AT(ops), NULL, 0, 0, NULL,
+     "below each row: calls of the device's ops by shape, with their time, rates and share of the step"},
     {{"eval-data"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(eval_data), NULL, 0, 0, "FILE", "held-out token file, evaluated at the end"},
     {{"eval-every"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(eval_every), NULL, 1, WHOLE_MAX, "N", "evaluate every N steps as well"},
     {{"out"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(out), NULL, 0, 0, "DIR",

@@ -151,6 +151,86 @@ static void cpu_steps_run_on_this_machine(void **state)
     free_rows(&r);
 }
 
+/* --- the device's ops --- */
+
+#define BLOCKS 4u
+#define HIDDEN 128.0
+#define TOKENS 32.0
+
+/* Rows of ops follow the step's, the longest first; returns their end. */
+static uint32_t check_ops(const struct rows *r, uint32_t first, double step_ms)
+{
+    uint32_t i = first;
+
+    for (double before = INFINITY; i < r->count && strcmp(text(r, i, "name"), "op") == 0; i++) {
+        const double ms = number(r, i, "ms"), calls = number(r, i, "calls");
+
+        assert_true(ms <= before && calls >= 1);
+        assert_close(number(r, i, "seconds") * calls * 1e3, ms);
+        assert_close(number(r, i, "share"), ms / step_ms);
+        before = ms;
+    }
+    return i;
+}
+
+static double sum_of(const struct rows *r, uint32_t end, const char *lane)
+{
+    double ms = 0;
+
+    for (uint32_t i = 1; i < end; i++)
+        if (strcmp(text(r, i, "lane"), lane) == 0)
+            ms += number(r, i, "ms");
+    return ms;
+}
+
+/* The products of a step without recompute: three for each matrix of the blocks and the head, 2 FLOPs for each value and token.
+ */
+static void check_products(const struct rows *r, uint32_t end)
+{
+    double flops = 0;
+    uint32_t wide = 0;
+
+    for (uint32_t i = 1; i < end; i++) {
+        if (strcmp(text(r, i, "op"), "matmul") != 0)
+            continue;
+        flops += number(r, i, "tflops") * 1e12 * number(r, i, "ms") * 1e-3;
+        if (strcmp(text(r, i, "shape"), "32 x 384 x 128 bf16 nn bias") != 0)
+            continue;
+        wide++;
+        assert_true(number(r, i, "calls") == BLOCKS && number(r, i, "bytes") == 2 * (32 * 128 + 128 * 384 + 32 * 384 + 384));
+    }
+    assert_int_equal(wide, 1);
+    assert_close(flops, 6 * TOKENS * (BLOCKS * 12 * HIDDEN * HIDDEN + 256 * HIDDEN));
+}
+
+static void ops_add_up_to_the_lanes(void **state)
+{
+    static const char *const lanes[] = {"compute", "upload", "download", "update_device"};
+    struct rows r;
+    uint32_t sums;
+
+    run_rows(*state, &r, STEP "--device cpu --only --set strata.update=serial --steps 2 --ops --json");
+    check_step(&r, 0, "serial", true);
+    sums = check_ops(&r, 1, number(&r, r.count - 1, "step_ms"));
+    assert_int_equal(sums, r.count - 1);
+    assert_string_equal(text(&r, sums, "name"), "ops");
+    for (size_t i = 0; i < sizeof(lanes) / sizeof(lanes[0]); i++) {
+        const double ops_ms = st_json_number(st_json_get(st_json_get(r.row[sums], "ops_ms"), lanes[i]));
+        const double busy_ms = st_json_number(st_json_get(st_json_get(r.row[sums], "busy_ms"), lanes[i]));
+
+        assert_close(ops_ms, sum_of(&r, sums, lanes[i]));
+        assert_true(ops_ms <= busy_ms && (ops_ms > 0) == (busy_ms > 0));
+    }
+    check_products(&r, sums);
+    free_rows(&r);
+}
+
+static void what_computes_nothing_has_no_ops(void **state)
+{
+    fails(*state, STEP REHEARSE "--simulate --ops", "--ops times what a device computes: --simulate computes nothing");
+    fails(*state, STEP REHEARSE "--device paced --ops", "--ops times what a device computes: --device paced waits");
+}
+
 /* --- budgets --- */
 
 #define ON_HOST                                                                                                                  \
@@ -204,6 +284,8 @@ int main(void)
         cmocka_unit_test(paced_steps_run_and_leave_nothing),
         cmocka_unit_test(paced_steps_take_a_load),
         cmocka_unit_test(cpu_steps_run_on_this_machine),
+        cmocka_unit_test(ops_add_up_to_the_lanes),
+        cmocka_unit_test(what_computes_nothing_has_no_ops),
         cmocka_unit_test(budgets_take_turns),
         cmocka_unit_test(budgets_are_sizes),
         cmocka_unit_test(signals_leave_no_swap_files),

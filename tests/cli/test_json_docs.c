@@ -209,6 +209,7 @@ static void every_key_is_documented_and_comes(void **state)
         {"bench link", "bench link --bytes 64K --repeats 1 --json"},
         {"bench update", "bench update --params 64K --repeats 1 --json"},
         {"bench step", "bench step --model nano --seq-len 32 --simulate --machine tests/machines/two-cores.json --json"},
+        {"bench step", "bench step --model nano --seq-len 32 --only --steps 1 --ops --json --fault machine.patience:0:0:0"},
         {"bench io", "bench io {w}/nvme --size 4M --seconds 0.01 --repeats 1 --pattern read --json"},
     };
     static struct section section;

@@ -1,6 +1,8 @@
 /* tests/cuda/test_bench_cuda.c - strata bench and strata info --measure on the cuda device, over the emulator: what a GPU must
  * show is measured by the same code.  Rates of the emulator mean nothing; what they say of each other does. */
 #include "tests/cli/bench_rows.h"
+#include "tests/cli/trace_calls.h"
+#include "tests/common/json_member.h"
 #include "tests/common/sample.h"
 
 #include <math.h>
@@ -107,6 +109,69 @@ static void a_capped_device_is_held_against_the_whole(void **state)
     free_rows(&r);
 }
 
+/* By the emulator's events.  Products of a step without recompute: as test_bench_step.c counts them. */
+static void ops_are_timed_by_events(void **state)
+{
+    double flops = 0, ms = 0;
+    uint32_t i;
+    struct rows r;
+
+    run_rows(*state, &r, STEP "--only --ops --json");
+    for (i = 1; i < r.count && strcmp(text(&r, i, "name"), "op") == 0; i++) {
+        assert_true(number(&r, i, "calls") >= 1 && number(&r, i, "ms") > 0);
+        ms += strcmp(text(&r, i, "lane"), "compute") == 0 ? number(&r, i, "ms") : 0;
+        if (strcmp(text(&r, i, "op"), "matmul") == 0)
+            flops += number(&r, i, "tflops") * 1e12 * number(&r, i, "ms") * 1e-3;
+    }
+    assert_int_equal(i, r.count - 1);
+    assert_close(flops, 6 * 32.0 * (4 * 12 * 128 * 128 + 256 * 128));
+    assert_close(ms, json_number(st_json_get(r.row[i], "ops_ms"), "compute"));
+    assert_true(ms <= json_number(st_json_get(r.row[i], "busy_ms"), "compute"));
+    free_rows(&r);
+}
+
+#define TRAIN                                                                                                                    \
+    "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 3 --machine {w}/machine.json --quiet --digest --device "    \
+    "cuda --device-memory 6MiB " ON_HOST
+
+/* Streamed through a small device: all lanes have calls, and the times between their queues' events are those of the trace. */
+static void calls_lie_within_the_ops_of_the_program(void **state)
+{
+    const struct workplace *w = *state;
+    struct program timed, plain;
+    uint32_t calls[3];
+    st_json *trace;
+
+    workplace_run_ok(w, &timed, TRAIN "--trace {w}/t.json --ops");
+    workplace_run_ok(w, &plain, TRAIN);
+    assert_string_equal(strstr(timed.out, "weights_digest"), strstr(plain.out, "weights_digest"));
+    trace = trace_parse(w, "t.json");
+    trace_check_calls(trace, calls, 3);
+    assert_true(calls[0] > 100 && calls[1] >= calls[0] && calls[2] == calls[1]);
+    st_json_free(trace);
+    program_free(&timed);
+    program_free(&plain);
+    workplace_remove(w, "t.json");
+}
+
+/* The event of a call cannot be made, recorded or read: the run ends, and says so. */
+static void events_that_fail_end_the_run(void **state)
+{
+    static const char *const faults[] = {"cuda.event:600:1", "cuda.record:60:1", "cuda.elapsed:60:1"};
+
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        struct program p;
+        char command[512];
+
+        snprintf(command, sizeof(command), TRAIN "--trace {w}/t.json --overwrite --ops --fault %s", faults[i]);
+        workplace_run(*state, &p, command);
+        assert_int_equal(p.code, 1);
+        assert_non_null(strstr(p.err, "cuda: "));
+        program_free(&p);
+    }
+    workplace_remove(*state, "t.json");
+}
+
 static void rates_of_an_asynchronous_device_are_measured(void **state)
 {
     static const char *const rates[] = {"matmul_flops", "block_flops", "memory", "upload", "download", "update", "checksum"};
@@ -135,6 +200,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_link_needs_room_on_the_device),
         cmocka_unit_test(steps_name_what_they_are_held_against),
         cmocka_unit_test(a_capped_device_is_held_against_the_whole),
+        cmocka_unit_test(ops_are_timed_by_events),
+        cmocka_unit_test(calls_lie_within_the_ops_of_the_program),
+        cmocka_unit_test(events_that_fail_end_the_run),
         cmocka_unit_test(rates_of_an_asynchronous_device_are_measured),
     };
 
