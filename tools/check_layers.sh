@@ -44,6 +44,7 @@ BEGIN {
     allow["model"] = "offload/device/tensor_ops.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
     allow["model/decoder"] = "model/model.h model/layout.h offload/device/tensor_ops.h core/ strata/"
     allow["model/hf"] = "model/model.h model/family.h model/layout.h model/decoder/sampler.h core/ strata/"
+    allow["model/tokenizer"] = "core/ strata/"
     allow["model/data"] = "core/ strata/"
     allow["model/template"] = "core/base/ core/json/json.h strata/"
     allow["bench"] = "offload/config/ offload/engine/engine.h offload/plan/plan.h offload/device/device.h core/ strata/"

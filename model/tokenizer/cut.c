@@ -1,0 +1,170 @@
+/* model/tokenizer/cut.c - where a long text may be cut.
+ *
+ * The ids of a text are those of its two parts where every step sees both alike: no normalizer and no pattern joins the two
+ * characters or looks across them, no merge reaches across, and no added token lies across or asks what stands beside it.  Where
+ * a tokenizer has a part that cannot be judged so (a pattern of its own), no text is cut. */
+#include "model/tokenizer/encode_internal.h"
+
+#include "core/base/error.h"
+
+#include <string.h>
+
+/* Normalizers that change each character by itself, but for what composes (NFC) and what comes in front of all. */
+static bool normals_are_local(struct st_tokenizer *t)
+{
+    for (uint32_t i = 0; i < t->normal_count; i++) {
+        const struct st_normal *n = &t->normals[i];
+        size_t length = 0;
+
+        if (n->kind != ST_NORMAL_REPLACE)
+            continue;
+        if (n->pattern.regex != NULL || n->pattern.scan != ST_SCAN_NONE || strcmp(n->pattern.text, " ") != 0 ||
+            n->content_bytes == 0)
+            return false;
+        t->cut.space = st_utf8_at(n->content, &length);
+        if (length != n->content_bytes)
+            return false;
+    }
+    return true;
+}
+
+/* A Split at spaces, after a normalizer has replaced them all. */
+static bool never_matches(const struct st_tokenizer *t, const struct st_pre *p)
+{
+    return p->kind == ST_PRE_SPLIT && t->cut.space != ' ' && p->pattern.regex == NULL && p->pattern.scan == ST_SCAN_NONE &&
+           strcmp(p->pattern.text, " ") == 0 && !p->invert;
+}
+
+static enum st_cut_kind kind_of(struct st_tokenizer *t)
+{
+    enum st_cut_kind kind = ST_CUT_PAIRS;
+    bool first = true; /* no part before this one cuts or adds anything but digits */
+
+    t->cut.space = ' ';
+    if (!normals_are_local(t))
+        return ST_CUT_NEVER;
+    for (uint32_t i = 0; i < t->pre_count; i++) {
+        const struct st_pre *p = &t->pres[i];
+
+        if (p->kind == ST_PRE_DIGITS || never_matches(t, p))
+            continue;
+        if (p->kind == ST_PRE_METASPACE && first) {
+            t->cut.before_spaces = p->cuts;
+            t->cut.space = st_utf8_at(p->replacement, &(size_t){0});
+        } else if (p->kind == ST_PRE_SPLIT && first && p->pattern.scan != ST_SCAN_NONE && p->behavior == ST_ISOLATED &&
+                   !p->invert && t->cut.space == ' ') {
+            kind = ST_CUT_WORDS;
+        } else if (p->kind == ST_PRE_BYTE_LEVEL && p->cuts && first && t->cut.space == ' ') {
+            kind = ST_CUT_WORDS;
+        } else if (p->kind != ST_PRE_BYTE_LEVEL || first || p->add_prefix_space) {
+            return ST_CUT_NEVER;
+        }
+        first = false;
+    }
+    return kind == ST_CUT_PAIRS && t->bpe.pairs.bits == NULL && !t->cut.before_spaces ? ST_CUT_NEVER : kind;
+}
+
+static bool put_text(struct st_cut *cut, const char *text, size_t bytes)
+{
+    if (!st_tokenizer_grow(&cut->texts, &cut->text_capacity, cut->text_bytes + bytes + 1, 1))
+        return false;
+    memcpy(cut->texts + cut->text_bytes, text, bytes);
+    cut->text_bytes += bytes;
+    cut->texts[cut->text_bytes++] = '\n';
+    return true;
+}
+
+/* The texts that are searched for after normalization are normalized, too. */
+static strata_status add_normalized(struct st_tokenizer *t, struct st_encoder *e, uint32_t index)
+{
+    const struct st_added *added = &t->added[index];
+    struct st_view v = {.text = added->text, .bytes = added->bytes};
+    unsigned which = 0;
+    strata_status st = st_normalize(e, &v, &which, false);
+
+    if (st != STRATA_OK)
+        return st;
+    if (!put_text(&t->cut, v.text, v.bytes) || !st_trie_add(&t->normal_trie, v.text, v.bytes, index + 1))
+        return st_tokenizer_no_memory();
+    return STRATA_OK;
+}
+
+strata_status st_cut_prepare(struct st_tokenizer *t)
+{
+    struct st_encoder *e;
+    strata_status st = st_encoder_create(&e, t);
+
+    if (st != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < t->added_count && st == STRATA_OK; i++) {
+        const struct st_added *added = &t->added[i];
+
+        t->cut.edges = t->cut.edges || added->single_word || added->lstrip || added->rstrip;
+        if (!put_text(&t->cut, added->text, added->bytes) ||
+            (!added->normalized && !st_trie_add(&t->trie, added->text, added->bytes, i + 1)))
+            st = st_tokenizer_no_memory();
+        else if (added->normalized)
+            st = add_normalized(t, e, i);
+    }
+    st_encoder_destroy(e);
+    t->cut.kind = kind_of(t);
+    return st;
+}
+
+/* Whether some added token has these two characters side by side. */
+static bool inside_added(const struct st_tokenizer *t, uint32_t first, uint32_t second)
+{
+    char both[8];
+    size_t bytes = st_utf8_put(both, first);
+
+    bytes += st_utf8_put(both + bytes, second);
+    return t->cut.text_bytes > 0 && memmem(t->cut.texts, t->cut.text_bytes, both, bytes) != NULL;
+}
+
+/* Whether some added token would look across. */
+static bool beside_added(const struct st_tokenizer *t, const char *text, size_t begin, size_t at, bool spaces)
+{
+    size_t length;
+
+    (void)st_utf8_at(text + at, &length);
+    for (size_t i = 0; i < t->added_count; i++) {
+        const struct st_added *a = &t->added[i];
+        const bool ends = a->bytes >= at - begin && memcmp(a->text + a->bytes - (at - begin), text + begin, at - begin) == 0;
+
+        if ((ends && a->single_word) || (ends && a->rstrip && spaces) ||
+            (a->single_word && a->bytes >= length && memcmp(a->text, text + at, length) == 0))
+            return true;
+    }
+    return false;
+}
+
+bool st_encode_may_cut(const struct st_encoder *e, size_t at)
+{
+    const struct st_tokenizer *t = e->t;
+    size_t begin = at, length;
+    uint32_t first, second;
+    unsigned before, after;
+
+    if (t->cut.kind == ST_CUT_NEVER || ((unsigned char)e->held[at] & 0xc0) == 0x80)
+        return false;
+    do
+        begin--;
+    while (((unsigned char)e->held[begin] & 0xc0) == 0x80);
+    first = st_utf8_at(e->held + begin, &length);
+    second = st_utf8_at(e->held + at, &length);
+    before = t->unicode->flags[first];
+    after = t->unicode->flags[second];
+    if ((before & ST_UC_LETTER) == 0 || t->unicode->nfc[second] != 0)
+        return false;
+    if (t->cut.kind == ST_CUT_WORDS) {
+        if ((after & ~(unsigned)ST_UC_SPACE) != 0 || second == '\'')
+            return false;
+    } else {
+        const uint32_t mapped = second == ' ' ? t->cut.space : second;
+
+        if (!(t->cut.before_spaces && second == ' ') && (t->bpe.pairs.bits == NULL || !st_bpe_apart(&t->bpe, first, mapped)))
+            return false;
+    }
+    return !inside_added(t, first, second) && !(second == ' ' && inside_added(t, first, t->cut.space)) &&
+           !(t->cut.edges && beside_added(t, e->held, begin, at, (after & ST_UC_SPACE) != 0));
+}

@@ -1,0 +1,320 @@
+/* tests/model/test_tokenizer.c - ids and texts as the reference library gives them (tests/golden/tokenizers), whole and in parts.
+ *
+ * The shapes are those of known models' files, with small vocabularies; tools/make_golden_tokenizers.py made them and the hashes.
+ */
+#include "core/json/json.h"
+#include "model/tokenizer/tokenizer.h"
+#include "model_fixture.h"
+#include "tests/common/whole_file.h"
+
+#define GOLDEN "tests/golden/tokenizers"
+
+static const char *const shapes[] = {"gpt2", "llama2", "llama3", "qwen2", "smollm", "phi3", "mistral", "gemma", "corners"};
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
+struct golden {
+    st_json *root;
+    const char *texts[64];
+    uint32_t count; /* the last text is every character */
+    char *every;
+};
+
+static size_t put_code(char *out, uint32_t code)
+{
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    if (code < 0x800) {
+        out[0] = (char)(0xc0 | code >> 6);
+        out[1] = (char)(0x80 | (code & 63));
+        return 2;
+    }
+    if (code < 0x10000) {
+        out[0] = (char)(0xe0 | code >> 12);
+        out[1] = (char)(0x80 | (code >> 6 & 63));
+        out[2] = (char)(0x80 | (code & 63));
+        return 3;
+    }
+    out[0] = (char)(0xf0 | code >> 18);
+    out[1] = (char)(0x80 | (code >> 12 & 63));
+    out[2] = (char)(0x80 | (code >> 6 & 63));
+    out[3] = (char)(0x80 | (code & 63));
+    return 4;
+}
+
+/* every_character() of tools/make_golden_tokenizers.py; it begins with a NUL. */
+static size_t every_character(char *out)
+{
+    size_t bytes = 0;
+
+    for (uint32_t code = 0; code < 0xe0200; code++) {
+        if (code == 0x33480)
+            code = 0xe0000;
+        if (code >= 0xd800 && code < 0xe000)
+            continue;
+        bytes += put_code(out + bytes, code);
+        if (code % 7 == 0)
+            out[bytes++] = ' ';
+        else if (code % 5 == 0)
+            out[bytes++] = 'e';
+    }
+    return bytes;
+}
+
+static int load(void **state)
+{
+    struct golden *g = calloc(1, sizeof(*g));
+
+    assert_non_null(g);
+    assert_ok(st_json_parse_file(&g->root, GOLDEN "/golden.json", 1 << 20));
+    for (const st_json *n = st_json_first(st_json_get(g->root, "texts")); n != NULL; n = st_json_next(n)) {
+        assert_true(g->count < 63);
+        g->texts[g->count++] = st_json_string(n);
+    }
+    g->every = malloc(2 << 20);
+    assert_non_null(g->every);
+    g->texts[g->count++] = g->every;
+    *state = g;
+    return 0;
+}
+
+static int unload(void **state)
+{
+    struct golden *g = *state;
+
+    st_json_free(g->root);
+    free(g->every);
+    free(g);
+    return 0;
+}
+
+static struct st_tokenizer *open_shape(const char *name)
+{
+    struct st_tokenizer *t;
+    char path[128];
+
+    snprintf(path, sizeof(path), GOLDEN "/%s.json", name);
+    assert_ok(st_tokenizer_open(&t, path));
+    return t;
+}
+
+static void fnv1a(char out[17], const void *data, size_t bytes)
+{
+    uint64_t value = 0xcbf29ce484222325;
+
+    for (size_t i = 0; i < bytes; i++)
+        value = (value ^ ((const unsigned char *)data)[i]) * 0x100000001b3;
+    snprintf(out, 17, "%016llx", (unsigned long long)value);
+}
+
+/* The next element of a row. */
+static const st_json *next(const st_json **at)
+{
+    const st_json *n = *at;
+
+    assert_non_null(n);
+    *at = st_json_next(n);
+    return n;
+}
+
+static void check_hash(const st_json *want, const void *data, size_t bytes)
+{
+    char hash[17];
+
+    fnv1a(hash, data, bytes);
+    assert_string_equal(hash, st_json_string(want));
+}
+
+/* What each id stands for lies in the text, from left to right. */
+static void check_spans(const struct st_encoding *out, size_t bytes)
+{
+    for (size_t i = 0; i < out->count; i++) {
+        assert_true(out->begins[i] <= out->ends[i] && out->ends[i] <= bytes);
+        assert_true(i == 0 || (out->begins[i - 1] <= out->begins[i] && out->ends[i - 1] <= out->ends[i]));
+    }
+}
+
+static void check_row(const struct st_tokenizer *t, struct st_encoder *e, const char *text, size_t bytes, const st_json *row)
+{
+    const struct st_encode_opts with_special = {.add_special = true}, as_text = {.special_as_text = true};
+    struct st_encoding out = {0}, full = {0};
+    struct st_decoded back = {0};
+    const st_json *at = st_json_first(row);
+
+    assert_ok(st_encode(e, text, bytes, NULL, &out));
+    assert_int_equal(out.count, (size_t)st_json_number(next(&at)));
+    check_hash(next(&at), out.ids, out.count * sizeof(out.ids[0]));
+    check_spans(&out, bytes);
+    assert_ok(st_decode(t, out.ids, out.count, false, &back));
+    check_hash(next(&at), back.bytes, back.count);
+    assert_ok(st_encode(e, text, bytes, &with_special, &full));
+    assert_int_equal(full.count - out.count, (size_t)st_json_number(next(&at)));
+    full.count = 0;
+    assert_ok(st_encode(e, text, bytes, &as_text, &full));
+    check_hash(next(&at), full.ids, full.count * sizeof(full.ids[0]));
+    st_encoding_free(&out);
+    st_encoding_free(&full);
+    st_decoded_free(&back);
+}
+
+static void test_ids_are_the_references(void **state)
+{
+    const struct golden *g = *state;
+    const size_t every_bytes = every_character(g->every);
+
+    for (size_t s = 0; s < SHAPES; s++) {
+        const st_json *row = st_json_first(st_json_get(st_json_get(g->root, "shapes"), shapes[s]));
+        struct st_tokenizer *t = open_shape(shapes[s]);
+        struct st_encoder *e;
+
+        assert_ok(st_encoder_create(&e, t));
+        for (uint32_t i = 0; i < g->count; i++) {
+            check_row(t, e, g->texts[i], i + 1 < g->count ? strlen(g->texts[i]) : every_bytes, next(&row));
+        }
+        st_encoder_destroy(e);
+        st_tokenizer_close(t);
+    }
+}
+
+static void assert_same(const struct st_encoding *a, const struct st_encoding *b)
+{
+    assert_int_equal(a->count, b->count);
+    if (a->count == 0)
+        return;
+    assert_memory_equal(a->ids, b->ids, a->count * sizeof(a->ids[0]));
+    assert_memory_equal(a->begins, b->begins, a->count * sizeof(a->begins[0]));
+    assert_memory_equal(a->ends, b->ends, a->count * sizeof(a->ends[0]));
+}
+
+static void feed_in_parts(struct st_encoder *e, const char *text, size_t bytes, size_t part, struct st_encoding *out)
+{
+    st_encode_begin(e, NULL);
+    for (size_t at = 0; at < bytes; at += part)
+        assert_ok(st_encode_feed(e, text + at, part < bytes - at ? part : bytes - at, out));
+    assert_ok(st_encode_finish(e, out));
+}
+
+/* All texts many times, with bytes that are no UTF-8 between them: several windows. */
+static char *long_text(const struct golden *g, size_t *bytes)
+{
+    static const char *const bad[] = {"\xff", "\xe2\x82", "\xf0\x9f\x98", "\xc3(", "\xed\xa0\x80", "\x80\x80", " \xe2"};
+    char *text = malloc(1 << 20);
+
+    assert_non_null(text);
+    *bytes = 0;
+    for (unsigned i = 0; *bytes < 300000; i++) {
+        const char *next_text = g->texts[i % (g->count - 1)];
+
+        memcpy(text + *bytes, next_text, strlen(next_text));
+        *bytes += strlen(next_text);
+        if (i % 3 == 0) {
+            memcpy(text + *bytes, bad[i / 3 % 7], strlen(bad[i / 3 % 7]));
+            *bytes += strlen(bad[i / 3 % 7]);
+        }
+    }
+    return text;
+}
+
+/* In windows, whatever the parts: the same ids and places as the text in one piece, which a window of its own shows. */
+static void test_parts_give_the_same(void **state)
+{
+    static const size_t parts[] = {1, 3, 4096, 70000};
+    size_t bytes;
+    char *text = long_text(*state, &bytes);
+
+    for (size_t s = 0; s < SHAPES; s++) {
+        struct st_tokenizer *t = open_shape(shapes[s]);
+        struct st_encoding whole = {0}, out = {0};
+        struct st_encoder *e;
+        uint64_t replaced;
+
+        assert_ok(st_encoder_create(&e, t));
+        assert_ok(st_encode(e, text, bytes, NULL, &whole));
+        check_spans(&whole, bytes);
+        replaced = st_encoder_replaced(e);
+        assert_true(replaced > 100);
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+            out.count = 0;
+            feed_in_parts(e, text, bytes, parts[i], &out);
+            assert_same(&out, &whole);
+            assert_int_equal(st_encoder_replaced(e), replaced);
+        }
+        st_encoding_free(&whole);
+        st_encoding_free(&out);
+        st_encoder_destroy(e);
+        st_tokenizer_close(t);
+    }
+    free(text);
+}
+
+/* Id by id, the pieces of text make up the whole, and none ends within a character. */
+static void test_streamed_text_is_the_whole(void **state)
+{
+    const struct golden *g = *state;
+
+    for (size_t s = 0; s < SHAPES; s++) {
+        struct st_tokenizer *t = open_shape(shapes[s]);
+        struct st_decoder *d;
+        struct st_encoder *e;
+
+        assert_ok(st_encoder_create(&e, t));
+        assert_ok(st_decoder_create(&d, t, true));
+        for (uint32_t i = 0; i + 1 < g->count; i++) {
+            struct st_encoding out = {0};
+            struct st_decoded whole = {0}, parts = {0};
+
+            assert_ok(st_encode(e, g->texts[i], strlen(g->texts[i]), NULL, &out));
+            assert_ok(st_decode(t, out.ids, out.count, true, &whole));
+            for (size_t k = 0; k < out.count; k++) {
+                assert_ok(st_decoder_push(d, out.ids[k], &parts));
+                assert_true(parts.count == whole.count || ((unsigned char)whole.bytes[parts.count] & 0xc0) != 0x80);
+            }
+            assert_ok(st_decoder_finish(d, &parts));
+            assert_int_equal(parts.count, whole.count);
+            if (parts.count > 0)
+                assert_memory_equal(parts.bytes, whole.bytes, parts.count);
+            st_encoding_free(&out);
+            st_decoded_free(&whole);
+            st_decoded_free(&parts);
+        }
+        st_decoder_destroy(d);
+        st_encoder_destroy(e);
+        st_tokenizer_close(t);
+    }
+}
+
+static void test_what_a_tokenizer_says_of_itself(void **state)
+{
+    struct st_tokenizer *llama3 = open_shape("llama3"), *qwen2 = open_shape("qwen2");
+    const uint32_t bos = st_tokenizer_find(llama3, "<|begin_of_text|>"), *ids;
+    const char *text;
+    size_t bytes;
+
+    (void)state;
+    assert_int_equal(bos + 4, st_tokenizer_vocab(llama3));
+    assert_true(st_tokenizer_is_special(llama3, bos) && !st_tokenizer_is_special(llama3, 0));
+    assert_int_equal(st_tokenizer_prefix(llama3, &ids), 1);
+    assert_int_equal(ids[0], bos);
+    assert_int_equal(st_tokenizer_suffix(llama3, &ids), 0);
+    text = st_tokenizer_text(llama3, bos, &bytes);
+    assert_int_equal(bytes, 17);
+    assert_memory_equal(text, "<|begin_of_text|>", 17);
+    assert_null(st_tokenizer_text(llama3, st_tokenizer_vocab(llama3), &bytes));
+    assert_int_equal(st_tokenizer_find(llama3, "<|no such token|>"), ST_TOKEN_NONE);
+    assert_true(st_tokenizer_hash(llama3) != st_tokenizer_hash(qwen2));
+    st_tokenizer_close(llama3);
+    st_tokenizer_close(qwen2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ids_are_the_references),
+        cmocka_unit_test(test_parts_give_the_same),
+        cmocka_unit_test(test_streamed_text_is_the_whole),
+        cmocka_unit_test(test_what_a_tokenizer_says_of_itself),
+    };
+
+    return cmocka_run_group_tests(tests, load, unload);
+}
