@@ -547,5 +547,5 @@ cudaError_t st_cuda_attention_backward(cudaStream_t stream, uint32_t shared_most
     if (err != cudaSuccess || at->batch == 0 || at->seq == 0)
         return err;
     err = prepare_launch(stream, s);
-    return err != cudaSuccess ? err : st_by_dtype<backward_launch>({stream, shared_most}, s);
+    return err != cudaSuccess ? err : st_launch_by_dtype<backward_launch>({stream, shared_most}, s);
 }

@@ -313,5 +313,5 @@ cudaError_t st_cuda_attention_forward(cudaStream_t stream, uint32_t shared_most,
     (void)workspace;
     if (err != cudaSuccess || at->batch == 0 || at->seq == 0)
         return err;
-    return st_by_dtype<forward_launch>({stream, shared_most}, s);
+    return st_launch_by_dtype<forward_launch>({stream, shared_most}, s);
 }

@@ -14,7 +14,6 @@
 #define ST_TILE_THREADS  128u
 #define ST_GRID_Y_MAX    65535u
 #define ST_TILE_INFINITY __builtin_huge_valf()
-#define ST_ALL_LANES     0xffffffffu
 
 template <strata_dtype DT> struct st_element {
     using type = uint16_t;
@@ -44,7 +43,7 @@ template <strata_dtype DT> static __device__ __forceinline__ st_elem_t<DT> st_el
     if constexpr (DT == STRATA_F32)
         return x;
     else
-        return static_cast<uint16_t>(st_pack<DT>(x, 0));
+        return static_cast<uint16_t>(st_round_pair<DT>(x, 0));
 }
 
 /* --- packed rows --- */
@@ -182,10 +181,10 @@ static __device__ __forceinline__ void st_rows_by_rows(float (&sums)[TALL][ACROS
 template <strata_dtype DT>
 static __device__ __forceinline__ void st_operand(uint32_t a[4], const float (&left)[4], const float (&right)[4])
 {
-    a[0] = st_pack<DT>(left[0], left[1]);
-    a[1] = st_pack<DT>(left[2], left[3]);
-    a[2] = st_pack<DT>(right[0], right[1]);
-    a[3] = st_pack<DT>(right[2], right[3]);
+    a[0] = st_round_pair<DT>(left[0], left[1]);
+    a[1] = st_round_pair<DT>(left[2], left[3]);
+    a[2] = st_round_pair<DT>(right[0], right[1]);
+    a[3] = st_round_pair<DT>(right[2], right[3]);
 }
 
 /* sums += weights x: weights [16 * TALL][8 * DEEP] rounded to DT, x the first 8 * ACROSS columns from x on of 8 * DEEP rows. */
@@ -250,7 +249,7 @@ static __device__ __forceinline__ void st_sums_store(const struct st_head<uint16
 #pragma unroll
             for (uint32_t half = 0; half < 2; half++)
                 *reinterpret_cast<uint32_t *>(row + (16 * m + 8 * half) * stride + 8 * n) =
-                    st_pack<DT>(sums[m][n][2 * half] * factor[m][half], sums[m][n][2 * half + 1] * factor[m][half]);
+                    st_round_pair<DT>(sums[m][n][2 * half] * factor[m][half], sums[m][n][2 * half + 1] * factor[m][half]);
     __syncwarp();
     st_tile_store<DT, WIDTH, 16 * TALL, 8 * ACROSS>(head, first, column, tile);
 }
@@ -440,7 +439,7 @@ static cudaError_t st_allow_widths(uint32_t shared_most, st_widths<WIDTHS...>)
     return err;
 }
 
-/* Calls allow() of every launch that st_by_dtype() can choose. */
+/* Calls allow() of every launch that st_launch_by_dtype() can choose. */
 template <template <strata_dtype, uint32_t> class Launch> static cudaError_t st_allow_all(uint32_t shared_most)
 {
     cudaError_t err = st_allow_widths<STRATA_F32, Launch>(shared_most, typename st_widths_of<STRATA_F32>::type());
@@ -459,7 +458,7 @@ static cudaError_t st_by_width_of(const struct st_tile_queue &queue, const Args 
 }
 
 template <template <strata_dtype, uint32_t> class Launch, typename Args>
-static cudaError_t st_by_dtype(const struct st_tile_queue &queue, const Args &args)
+static cudaError_t st_launch_by_dtype(const struct st_tile_queue &queue, const Args &args)
 {
     return args.at.dt == STRATA_BF16  ? st_by_width_of<STRATA_BF16, Launch>(queue, args)
            : args.at.dt == STRATA_F16 ? st_by_width_of<STRATA_F16, Launch>(queue, args)

@@ -2,13 +2,10 @@
 #ifndef KERNELS_CUDA_ELEMS_CUH
 #define KERNELS_CUDA_ELEMS_CUH
 
-#include "kernels/cuda/launch.h"
-#include "kernels/isa/scalar.h"
+#include "kernels/cuda/halves.cuh"
 #include <initializer_list>
 
-#define ST_RUN       8u /* elements of a run: 16 bytes, or 32 in F32 */
-#define ST_WARP      32u
-#define ST_ALL_LANES 0xffffffffu
+#define ST_RUN 8u /* elements of a run: 16 bytes, or 32 in F32 */
 
 /* --- a run --- */
 
@@ -16,38 +13,6 @@
 template <strata_dtype DT> struct st_packed {
     uint32_t word[DT == STRATA_F32 ? ST_RUN : ST_RUN / 2];
 };
-
-/* Two elements of 16 bits, the first in the low half.  A NaN becomes some quiet NaN. */
-template <strata_dtype DT> static __device__ uint32_t st_round_pair(float low, float high)
-{
-#ifdef __CUDA_ARCH__
-    uint32_t word;
-
-    if (DT == STRATA_BF16)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-    return word;
-#else
-    if (DT == STRATA_BF16)
-        return st_f32_to_bf16(low) | static_cast<uint32_t>(st_f32_to_bf16(high)) << 16;
-    return st_f32_to_f16(low) | static_cast<uint32_t>(st_f32_to_f16(high)) << 16;
-#endif
-}
-
-template <strata_dtype DT> static __device__ float st_widen(uint16_t x)
-{
-    if (DT == STRATA_BF16)
-        return st_bf16_to_f32(x);
-#ifdef __CUDA_ARCH__
-    float wide;
-
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
-    return wide;
-#else
-    return st_f16_to_f32(x);
-#endif
-}
 
 template <strata_dtype DT> static __device__ void st_unpack(float out[ST_RUN], const struct st_packed<DT> &in)
 {

@@ -11,39 +11,13 @@
 #ifndef KERNELS_CUDA_MMA_CUH
 #define KERNELS_CUDA_MMA_CUH
 
-#include "kernels/cuda/launch.h"
-#include "kernels/isa/scalar.h"
-
-#define ST_WARP 32u
+#include "kernels/cuda/halves.cuh"
 
 #ifndef ST_CUDA_EMULATOR
 
 static __device__ __forceinline__ uint32_t st_shared_address(const void *p)
 {
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-
-/** Both values, rounded to nearest, ties to even. */
-template <strata_dtype DT> static __device__ __forceinline__ uint32_t st_pack(float first, float second)
-{
-    uint32_t packed;
-
-    if (DT == STRATA_BF16)
-        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(second), "f"(first));
-    else
-        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(second), "f"(first));
-    return packed;
-}
-
-/** One half, widened exactly. */
-template <strata_dtype DT> static __device__ __forceinline__ float st_widen(uint16_t half)
-{
-    float x;
-
-    if (DT == STRATA_BF16)
-        return __uint_as_float(static_cast<uint32_t>(half) << 16);
-    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(half));
-    return x;
 }
 
 /** 2^x to two units in the last place; 0 below 2^-126, where exp2f() spends three more instructions on subnormals. */
@@ -120,19 +94,6 @@ template <int PENDING> static __device__ __forceinline__ void st_copy_wait()
 #include <vector>
 
 #define ST_EMULATED_THREADS 1024u
-
-template <strata_dtype DT> static inline uint32_t st_pack(float first, float second)
-{
-    const uint16_t low = DT == STRATA_BF16 ? st_f32_to_bf16(first) : st_f32_to_f16(first);
-    const uint16_t high = DT == STRATA_BF16 ? st_f32_to_bf16(second) : st_f32_to_f16(second);
-
-    return static_cast<uint32_t>(high) << 16 | low;
-}
-
-template <strata_dtype DT> static inline float st_widen(uint16_t half)
-{
-    return DT == STRATA_BF16 ? st_bf16_to_f32(half) : st_f16_to_f32(half);
-}
 
 static inline float st_exp2(float x)
 {
