@@ -3,6 +3,7 @@
 #include "tests/common/child.h"
 #include "tests/cuda/emulator/twin.h"
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -450,6 +451,53 @@ static void what_is_enqueued_is_not_done(void **)
     ok(cudaStreamDestroy(stream));
 }
 
+static void lazy_streams_run_what_is_waited_for(void **)
+{
+    uint32_t *const device = device_words(64);
+    cudaStream_t stream;
+    cudaEvent_t event;
+
+    ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    ok(cudaEventCreate(&event));
+    twin_be_lazy(1);
+    ok(cudaMemsetAsync(device, 1, 4, stream));
+    ok(cudaEventRecord(event, stream));
+    ok(cudaMemsetAsync(device + 1, 2, 4, stream));
+    assert_int_equal(twin_pending(), 2);
+    ok(cudaEventSynchronize(event));
+    assert_int_equal(device[0], 0x01010101u);
+    assert_int_equal(device[1], 0);
+    assert_int_equal(cudaStreamQuery(stream), cudaErrorNotReady);
+    ok(cudaStreamSynchronize(stream));
+    assert_int_equal(device[1], 0x02020202u);
+    assert_int_equal(twin_pending(), 0);
+    ok(cudaEventDestroy(event));
+    ok(cudaFree(device));
+    twin_reset(); /* destroys the stream */
+    assert_int_equal(twin_held().streams, 0);
+}
+
+static void an_operation_may_hang(void **)
+{
+    uint32_t *const device = device_words(64);
+    cudaStream_t stream;
+
+    ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    twin_hang(1);
+    ok(cudaMemsetAsync(device, 1, 4, stream));
+    ok(cudaMemsetAsync(device + 1, 2, 4, stream));
+    while (twin_pending() > 1)
+        sched_yield();
+    assert_int_equal(cudaStreamQuery(stream), cudaErrorNotReady);
+    assert_int_equal(device[0], 0x01010101u);
+    assert_int_equal(device[1], 0);
+    twin_release();
+    ok(cudaStreamSynchronize(stream));
+    assert_int_equal(device[1], 0x02020202u);
+    ok(cudaStreamDestroy(stream));
+    ok(cudaFree(device));
+}
+
 static void copies_say_which_side_is_the_device(void **)
 {
     uint32_t *const device = device_words(16), host[16] = {};
@@ -546,6 +594,8 @@ int main(void)
         cmocka_unit_test(misaligned_vectors_abort),
         cmocka_unit_test(streams_run_in_order_and_events_join_them),
         cmocka_unit_test(what_is_enqueued_is_not_done),
+        cmocka_unit_test(lazy_streams_run_what_is_waited_for),
+        cmocka_unit_test(an_operation_may_hang),
         cmocka_unit_test(copies_say_which_side_is_the_device),
         cmocka_unit_test(devices_and_drivers_may_lack),
         cmocka_unit_test(calls_fail_when_told),

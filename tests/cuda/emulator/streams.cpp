@@ -3,6 +3,8 @@
  * The stream NULL runs on the thread that calls, when all other streams but the non-blocking ones are done. */
 #include "tests/cuda/emulator/block.h"
 #include "tests/cuda/emulator/world.h"
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -12,6 +14,7 @@
 #include <set>
 #include <stdio.h>
 #include <stdlib.h>
+#include <thread>
 #include <time.h>
 
 namespace
@@ -24,12 +27,54 @@ struct marks {
     std::mutex lock; /* guards all below */
     std::condition_variable changed;
     uint64_t recorded = 0, reached = 0; /* how many records were enqueued, and which of them is done */
+    cudaStream_t stream = nullptr;      /* of the last record */
+    uint64_t place = 0;                 /* in that stream */
     timespec when = {};
 };
 
-std::mutex registry_lock; /* guards `registry` and `shared_limits` */
+std::mutex registry_lock; /* guards `registry`, `events` and `shared_limits` */
 std::set<cudaStream_t> registry;
+std::set<cudaEvent_t> events;
+std::atomic<uint32_t> waiting; /* threads that wait for an event */
+std::atomic<uint64_t> pending; /* operations, marks of events not counted */
 std::map<std::pair<int, const void *>, size_t> shared_limits; /* dynamic shared memory that a kernel asked for on a device */
+std::atomic<bool> is_lazy;
+
+/* Where an operation that never ends waits.  Never destroyed: it may still wait when the process ends. */
+struct hang {
+    std::mutex lock; /* guards all below */
+    std::condition_variable changed;
+    bool is_armed = false;
+    uint64_t after = 0, releases = 0;
+};
+
+hang &the_hang()
+{
+    static hang *const h = [] {
+        hang *made = new hang;
+        const char *after = getenv("TWIN_HANG"); /* of a whole program: as twin_hang() */
+
+        made->is_armed = after != nullptr;
+        made->after = after != nullptr ? strtoull(after, nullptr, 10) : 0;
+        return made;
+    }();
+
+    return *h;
+}
+
+void pass_hang()
+{
+    hang &h = the_hang();
+    std::unique_lock<std::mutex> guard(h.lock);
+
+    if (!h.is_armed || h.after-- > 0)
+        return;
+    h.is_armed = false;
+
+    const uint64_t releases = h.releases;
+
+    h.changed.wait(guard, [&] { return h.releases != releases; });
+}
 
 } // namespace
 
@@ -40,6 +85,7 @@ struct CUstream_st {
     std::mutex lock; /* guards all below */
     std::condition_variable changed;
     std::deque<std::function<void()>> queue;
+    uint64_t pushed, taken, wanted; /* operations enqueued, begun, and waited for by somebody: a lazy stream begins no others */
     bool is_busy, is_closing;
     uint64_t launches;
 };
@@ -59,13 +105,14 @@ void *stream_main(void *arg)
     std::unique_lock<std::mutex> guard(s->lock);
 
     for (;;) {
-        s->changed.wait(guard, [s] { return s->is_closing || !s->queue.empty(); });
+        s->changed.wait(guard, [s] { return s->is_closing || (!s->queue.empty() && (!is_lazy || s->taken < s->wanted)); });
         if (s->queue.empty())
             return nullptr;
 
         const std::function<void()> op = std::move(s->queue.front());
 
         s->queue.pop_front();
+        s->taken++;
         s->is_busy = true;
         guard.unlock();
         op();
@@ -79,6 +126,8 @@ void drain(cudaStream_t s)
 {
     std::unique_lock<std::mutex> guard(s->lock);
 
+    s->wanted = s->pushed;
+    s->changed.notify_all();
     s->changed.wait(guard, [s] { return s->queue.empty() && !s->is_busy; });
 }
 
@@ -101,8 +150,8 @@ bool is_known(cudaStream_t s)
     return s == nullptr || registry.count(s) > 0;
 }
 
-/* Enqueue what runs even when the context is lost: marks of events, so that nobody waits for ever. */
-cudaError_t push_always(cudaStream_t stream, std::function<void()> op)
+/* Enqueue what runs even when the context is lost: marks of events, so that nobody waits for ever.  *place: out, or NULL. */
+cudaError_t push_always(cudaStream_t stream, std::function<void()> op, uint64_t *place = nullptr)
 {
     if (!is_known(stream))
         return cudaErrorInvalidResourceHandle;
@@ -116,6 +165,9 @@ cudaError_t push_always(cudaStream_t stream, std::function<void()> op)
     const std::lock_guard<std::mutex> guard(stream->lock);
 
     stream->queue.push_back(std::move(op));
+    stream->pushed++;
+    if (place != nullptr)
+        *place = stream->pushed;
     stream->changed.notify_all();
     return cudaSuccess;
 }
@@ -123,7 +175,17 @@ cudaError_t push_always(cudaStream_t stream, std::function<void()> op)
 void wait_for(marks &m, uint64_t record)
 {
     std::unique_lock<std::mutex> guard(m.lock);
+    const cudaStream_t stream = m.stream;
+    const uint64_t place = m.place;
 
+    guard.unlock();
+    if (stream != nullptr && is_known(stream)) {
+        const std::lock_guard<std::mutex> stream_guard(stream->lock);
+
+        stream->wanted = std::max(stream->wanted, place);
+        stream->changed.notify_all();
+    }
+    guard.lock();
     m.changed.wait(guard, [&] { return m.reached >= record; });
 }
 
@@ -134,10 +196,18 @@ namespace twin
 
 cudaError_t push(cudaStream_t stream, std::function<void()> op)
 {
-    return push_always(stream, [op = std::move(op)]() {
+    pending++;
+
+    const cudaError_t err = push_always(stream, [op = std::move(op)]() {
+        pass_hang();
         if (may_run())
             op();
+        pending--;
     });
+
+    if (err != cudaSuccess)
+        pending--;
+    return err;
 }
 
 cudaError_t synchronize_all()
@@ -186,7 +256,51 @@ cudaError_t enqueue(const void *kernel, cudaStream_t stream, launch &&l)
     return note(push(stream, [l = std::move(l)]() { run(l); }));
 }
 
+void destroy_handles()
+{
+    for (cudaStream_t s : streams(true))
+        (void)cudaStreamDestroy(s); /* runs what it holds, so that all waits end */
+    while (waiting > 0)
+        std::this_thread::yield();
+    while (!events.empty())
+        (void)cudaEventDestroy(*events.begin());
+}
+
 } // namespace twin
+
+void twin_hang(uint64_t after)
+{
+    hang &h = the_hang();
+    const std::lock_guard<std::mutex> guard(h.lock);
+
+    h.is_armed = true;
+    h.after = after;
+}
+
+void twin_release(void)
+{
+    hang &h = the_hang();
+    const std::lock_guard<std::mutex> guard(h.lock);
+
+    h.is_armed = false;
+    h.releases++;
+    h.changed.notify_all();
+}
+
+void twin_be_lazy(int lazy)
+{
+    is_lazy = lazy != 0;
+    for (cudaStream_t s : streams(true)) {
+        const std::lock_guard<std::mutex> guard(s->lock);
+
+        s->changed.notify_all();
+    }
+}
+
+uint64_t twin_pending(void)
+{
+    return pending;
+}
 
 using twin::enter;
 using twin::note;
@@ -295,6 +409,10 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
         return err;
     *event = new CUevent_st{std::make_shared<marks>(), twin::device_of_thread, (flags & cudaEventDisableTiming) == 0};
     twin::count_event(1);
+
+    const std::lock_guard<std::mutex> guard(registry_lock);
+
+    events.insert(*event);
     return cudaSuccess;
 }
 
@@ -307,6 +425,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     if (event == nullptr)
         return note(cudaErrorInvalidResourceHandle);
+    {
+        const std::lock_guard<std::mutex> guard(registry_lock);
+
+        events.erase(event);
+    }
     delete event;
     twin::count_event(-1);
     return note(twin::lost());
@@ -327,13 +450,23 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
         record = ++m->recorded;
     }
-    return note(push_always(stream, [m, record]() {
-        const std::lock_guard<std::mutex> guard(m->lock);
 
-        m->reached = record;
-        clock_gettime(CLOCK_MONOTONIC, &m->when);
-        m->changed.notify_all();
-    }));
+    uint64_t place = 0;
+    const cudaError_t pushed = push_always(
+        stream,
+        [m, record]() {
+            const std::lock_guard<std::mutex> guard(m->lock);
+
+            m->reached = record;
+            clock_gettime(CLOCK_MONOTONIC, &m->when);
+            m->changed.notify_all();
+        },
+        &place);
+    const std::lock_guard<std::mutex> guard(m->lock);
+
+    m->stream = stream;
+    m->place = place;
+    return note(pushed);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int)
@@ -378,7 +511,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 
         record = event->state->recorded;
     }
+    waiting++;
     wait_for(*event->state, record);
+    waiting--;
     return note(twin::lost());
 }
 

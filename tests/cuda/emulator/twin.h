@@ -1,7 +1,7 @@
 /* tests/cuda/emulator/twin.h - what a test may do to the emulated devices.
  *
  * One process is one world of devices: twin_reset() brings it back to how it began, one device of 1 GiB and no failures.  It is
- * called when no stream or event of the emulator exists; device memory that is left is freed. */
+ * called when nobody uses a stream or event of the emulator any more; streams and memory that are left are freed. */
 #ifndef TESTS_CUDA_EMULATOR_TWIN_H
 #define TESTS_CUDA_EMULATOR_TWIN_H
 
@@ -29,6 +29,14 @@ void twin_fail(const char *call, uint64_t after, uint64_t count, cudaError_t err
 uint64_t twin_disarm(void);
 /** The next but `after` operation that a stream runs fails, and then all: the context is lost, as after an illegal address. */
 void twin_break(uint64_t after, cudaError_t err);
+/** The next but `after` operation that a stream runs does not end until twin_release().  Of a whole program: TWIN_HANG=after in its
+ *  environment. */
+void twin_hang(uint64_t after);
+void twin_release(void);
+/** Lazy streams run an operation only when somebody waits for it or for a later one of its stream. */
+void twin_be_lazy(int lazy);
+/** Kernels, copies and callbacks that are enqueued or run, in all streams. */
+uint64_t twin_pending(void);
 /** What is held now: bytes of device memory, bytes of pinned host memory, streams and events, and devices with a context. */
 struct twin_holdings {
     uint64_t device_bytes, pinned_bytes;

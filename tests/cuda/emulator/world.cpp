@@ -133,6 +133,15 @@ using namespace twin;
 
 void twin_reset(void)
 {
+    {
+        const std::lock_guard<std::mutex> guard(the_world.lock);
+
+        the_world.is_lost = cudaErrorLaunchFailure; /* what still hangs or waits is given up: its memory may be gone */
+    }
+    twin_release();
+    twin_be_lazy(0);
+    destroy_handles();
+
     const std::lock_guard<std::mutex> guard(the_world.lock);
     world &w = the_world;
 
@@ -153,6 +162,11 @@ void twin_reset(void)
         free(reinterpret_cast<void *>(left.first));
     }
     w.device.clear();
+    for (auto left = w.pinned.begin(); left != w.pinned.end(); left = w.pinned.erase(left)) {
+        w.held.pinned_bytes -= left->second.bytes;
+        if (!left->second.registered)
+            free(reinterpret_cast<void *>(left->first));
+    }
     last_error = cudaSuccess;
     device_of_thread = 0;
 }

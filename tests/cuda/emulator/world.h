@@ -66,6 +66,8 @@ bool is_pinned(const void *at, size_t bytes);
 /** Runs op after all that is in the stream; on the calling thread, after all blocking streams, where stream is NULL. */
 cudaError_t push(cudaStream_t stream, std::function<void()> op);
 cudaError_t synchronize_all();
+/** What a lost device left. */
+void destroy_handles();
 
 /** What needs the thread's device makes its context. */
 void use_context();
