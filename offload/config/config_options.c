@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#define NS_PER_SECOND UINT64_C(1000000000)
+
 void st_config_policy(struct st_policy *policy, const struct st_config *config)
 {
     *policy = (struct st_policy){
@@ -49,6 +51,7 @@ void st_config_engine_opts(struct st_engine_opts *opts, const struct st_config *
         .threads = config->threads,
         .upload_limit = (double)config->upload_limit,
         .download_limit = (double)config->download_limit,
+        .device_deadline_ns = config->device_deadline * NS_PER_SECOND,
         .nvme = nvme_opts(config),
     };
 }
@@ -62,6 +65,7 @@ void st_config_machine_opts(struct st_machine_opts *opts, const struct st_config
         .isa = config->isa,
         .rule = st_rule_of(config->optimizer.type),
         .moments = config->moments,
+        .device_deadline_ns = config->device_deadline * NS_PER_SECOND,
         .nvme = nvme_opts(config),
     };
 }

@@ -9,8 +9,9 @@
  * Calls enqueue on the queue of their kind and each queue runs in order; on a device without notify() they are done when they
  * return.  The memory that a call's pointers name must not change until then; structs given by pointer (st_moments,
  * st_update_coef) are copied by the call.  One thread calls at a time. finish() waits for a queue; there is no order between
- * queues except what finish() and notify() report.  All pointers named "device" are inside the arena, and so are all that no
- * comment calls the host's; on `cuda` the host cannot dereference them.  dtypes are as in tensor_ops.h. */
+ * queues except what finish() and notify() report.  Neither lasts longer than the deadline: then the device is lost, its calls
+ * fail, and its pinned memory stays with the driver until the process ends.  All pointers named "device" are inside the arena,
+ * and so are all that no comment calls the host's; on `cuda` the host cannot dereference them.  dtypes are as in tensor_ops.h. */
 #ifndef OFFLOAD_DEVICE_DEVICE_H
 #define OFFLOAD_DEVICE_DEVICE_H
 
@@ -27,6 +28,9 @@ struct st_workers;
 
 enum st_queue { ST_QUEUE_COMPUTE, ST_QUEUE_UPDATE, ST_QUEUE_UPLOAD, ST_QUEUE_DOWNLOAD, ST_QUEUE_COUNT };
 
+/* Five minutes: a call takes seconds at most, so that only what never ends reaches it. */
+#define ST_DEVICE_DEADLINE_NS UINT64_C(300000000000)
+
 struct st_device_opts {
     uint64_t arena_bytes;                /* device memory to allocate, exactly as planned */
     uint32_t index;                      /* cuda: which GPU, from 0 */
@@ -36,6 +40,8 @@ struct st_device_opts {
     const struct st_topology *topology;  /* borrowed during open: cpu device, memory near its workers; may be NULL */
     double upload_limit, download_limit; /* bytes per second; cpu: limits of the copies; 0: no limit */
     const struct st_machine *pace;       /* copied during open: paced, the machine that it imitates */
+    uint64_t
+        deadline_ns; /* cuda: how long a queue may make no progress before the GPU counts as lost; 0: ST_DEVICE_DEADLINE_NS */
 };
 
 /* Memory of a device with its own memory. */

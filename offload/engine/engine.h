@@ -2,7 +2,7 @@
  * queues.
  *
  * create() allocates all memory and disk space; a step allocates nothing.  All calls come from one thread.  A failed op poisons
- * the engine: in-flight I/O drains, the step returns the error, and further steps return it again. */
+ * the engine: in-flight I/O drains, the device's queues finish, the step returns the error, and further steps return it again. */
 #ifndef OFFLOAD_ENGINE_ENGINE_H
 #define OFFLOAD_ENGINE_ENGINE_H
 
@@ -38,6 +38,7 @@ struct st_engine_opts {
     const char *device;                  /* "cpu", "paced", "cuda", "cuda:N"; NULL: "cpu" */
     const struct st_machine *pace;       /* paced: the machine that it imitates */
     double upload_limit, download_limit; /* bytes per second, cpu device; 0: none */
+    uint64_t device_deadline_ns;         /* cuda: see st_device_opts.deadline_ns */
     struct st_nvme_opts nvme;            /* read if the program uses NVMe */
     struct st_trace *trace;              /* borrowed until destroy; NULL: off */
     struct st_op_times *op_times;        /* the same: times every call of the device's ops */

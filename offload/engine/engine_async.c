@@ -87,11 +87,14 @@ static void device_done(void *ctx, strata_status st)
 {
     struct st_engine_job *job = ctx;
     struct st_engine *eng = job->engine;
+    const struct st_op *op = &eng->program->ops[job->op];
 
+    if (st != STRATA_OK)
+        (void)st_error_prefix(st, "op %u of the program, %s", job->op, st_op_name((enum st_op_kind)op->kind));
     pthread_mutex_lock(&eng->lock);
     take_time(eng, job, st_clock_ns());
     pthread_mutex_unlock(&eng->lock);
-    if (st == STRATA_OK && st_engine_has_follow(eng, &eng->program->ops[job->op]))
+    if (st == STRATA_OK && st_engine_has_follow(eng, op))
         push(eng, &eng->async->follow, job);
     else
         finish_job(job, st);

@@ -95,6 +95,7 @@ static strata_status io_failure(struct st_engine *eng)
     return st;
 }
 
+/* Jobs of the device end by its deadline at the latest (st_device_opts.deadline_ns). */
 strata_status st_engine_drain(struct st_engine *eng)
 {
     pthread_mutex_lock(&eng->lock);

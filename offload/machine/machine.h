@@ -25,7 +25,8 @@ struct st_machine_opts {
     const char *isa;                     /* kernels: a name, or "auto" */
     enum st_rule rule;                   /* with the format of its moments: the update to measure */
     enum st_moment_format moments;
-    struct st_nvme_opts nvme; /* directories, method and block */
+    uint64_t device_deadline_ns; /* see st_device_opts.deadline_ns */
+    struct st_nvme_opts nvme;    /* directories, method and block */
 };
 
 /** Capacities for this process: its budgets; auto: host 80 % of the smaller of cgroup limit and available memory, less the fixed

@@ -133,8 +133,11 @@ strata_status st_measure_open(struct st_prober *m, strata_dtype dtype, const str
     const char *device = opts->device != NULL ? opts->device : "cpu";
     strata_status st;
 
-    *m = (struct st_prober){
-        .dtype = dtype, .kernels = st_kernels_pick(opts->isa), .ops = st_device_find(device), .index = st_device_index(device)};
+    *m = (struct st_prober){.dtype = dtype,
+                            .kernels = st_kernels_pick(opts->isa),
+                            .ops = st_device_find(device),
+                            .index = st_device_index(device),
+                            .deadline_ns = opts->device_deadline_ns};
     if (m->ops == NULL)
         return st_error(STRATA_E_INVAL, "unknown device \"%s\"", device);
     if (m->kernels == NULL)
@@ -160,8 +163,11 @@ void st_measure_close(struct st_prober *m)
 /* Copies are measured as a run makes them: from and to memory that the device has pinned, if it pins memory. */
 strata_status st_measure_open_device(struct st_prober *m, uint64_t arena_bytes)
 {
-    const struct st_device_opts opts = {
-        .arena_bytes = arena_bytes, .index = m->index, .workers = m->workers, .kernels = m->kernels};
+    const struct st_device_opts opts = {.arena_bytes = arena_bytes,
+                                        .index = m->index,
+                                        .workers = m->workers,
+                                        .kernels = m->kernels,
+                                        .deadline_ns = m->deadline_ns};
     const strata_status st = m->ops->open(&m->device, &opts);
 
     if (st != STRATA_OK || m->ops->pin == NULL)

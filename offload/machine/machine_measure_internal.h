@@ -17,6 +17,7 @@ struct st_prober {
     const struct st_kernels *kernels;
     const struct st_device_ops *ops;
     uint32_t index;
+    uint64_t deadline_ns; /* of the device */
     uint64_t device_most; /* limit on the bytes of a probe's arena: less than half of the free memory of a device with its own */
     struct st_device *device;
     struct st_arena host; /* pinned while a device that pins memory is open */

@@ -2,6 +2,7 @@
  * and their marks, a context that breaks, matmul shapes, and every single failure.  What its ops compute is checked by the
  * contract tests of tests/offload, run on it. */
 #include "core/base/error.h"
+#include "core/system/clock.h"
 #include "offload/device/cuda/device_cuda_internal.h"
 #include "offload/device/cuda/gpu_report.h"
 #include "tests/common/fault_walk.h"
@@ -413,6 +414,122 @@ static void a_broken_context_is_reported(void **state)
     twin_reset(); /* a lost context takes its memory along */
 }
 
+/* --- the deadline --- */
+
+static struct st_device *opened_impatient(void)
+{
+    struct st_device *dev = NULL;
+
+    ok(ops->open(&dev, &(struct st_device_opts){.arena_bytes = ARENA, .deadline_ns = 20000000}));
+    return dev;
+}
+
+static void assert_says_lost(const char *text, const char *queue)
+{
+    const char *const words[] = {queue, "no progress for 0.02", "strata.device_deadline", "nvidia-smi", "Xid"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strstr(text, words[i]) == NULL)
+            fail_msg("\"%s\" says nothing of %s", text, words[i]);
+}
+
+/* Another device of this process would wait for the same kernel. */
+static void assert_refused_while_lost(void)
+{
+    struct st_device *dev = NULL;
+    struct st_device_memory memory;
+
+    assert_int_equal(ops->open(&dev, &(struct st_device_opts){.arena_bytes = ARENA}), STRATA_E_IO);
+    assert_null(dev);
+    assert_int_equal(ops->memory(0, &memory), STRATA_E_IO);
+    assert_says_lost(strata_last_error(), "cuda-compute");
+}
+
+/* A lost device leaves its handles to the driver; here they are given back. */
+static void forget_lost(void)
+{
+    assert_int_equal(twin_held().streams, ST_QUEUE_COUNT);
+    assert_int_equal(blas->objects, 1);
+    assert_refused_while_lost();
+    blas->objects = 0;
+    st_cuda_forget_loss();
+    twin_reset();
+}
+
+/* A kernel that never ends: every mark behind it is reported, each call returns, and close() waits for nothing. */
+static void a_deadline_ends_every_wait(void **state)
+{
+    static struct note notes[3];
+    atomic_uint clock = 0;
+    struct st_device *dev = opened_impatient();
+    unsigned char *arena = ops->arena(dev);
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        notes[i] = (struct note){.clock = &clock, .st = STRATA_OK};
+    twin_hang(0);
+    for (int i = 0; i < 3; i++) {
+        ok(ops->zero(dev, arena, 64));
+        ok(ops->notify(dev, ST_QUEUE_COMPUTE, take_note, &notes[i]));
+    }
+    assert_int_equal(ops->finish(dev, ST_QUEUE_COMPUTE), STRATA_E_IO);
+    assert_says_lost(strata_last_error(), "cuda-compute");
+    assert_int_equal(atomic_load(&clock), 3);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(notes[i].came, i + 1);
+        assert_int_equal(notes[i].st, STRATA_E_IO);
+        assert_says_lost(notes[i].text, "cuda-compute");
+    }
+    for (unsigned q = 0; q < ST_QUEUE_COUNT; q++) {
+        assert_int_equal(ops->finish(dev, (enum st_queue)q), STRATA_E_IO);
+        assert_int_equal(ops->notify(dev, (enum st_queue)q, take_note, &notes[0]), STRATA_E_IO);
+    }
+    assert_int_equal(atomic_load(&clock), 3);
+    ops->close(dev);
+    forget_lost();
+}
+
+/* More calls than a queue keeps marks, and the kernel ends after all, late: its watcher finds the queue abandoned. */
+static void what_comes_late_is_ignored(void **state)
+{
+    enum { NOTES = 2 * ST_CUDA_MARKS };
+    static struct note notes[NOTES];
+    atomic_uint clock = 0;
+    struct st_device *dev = opened_impatient();
+    unsigned promised = 0;
+
+    (void)state;
+    ok(ops->zero(dev, ops->arena(dev), 64));
+    ok(ops->finish(dev, ST_QUEUE_COMPUTE));
+    twin_hang(0);
+    ok(ops->zero(dev, ops->arena(dev), 64));
+    for (unsigned i = 0; i < NOTES; i++) {
+        notes[i] = (struct note){.clock = &clock};
+        promised += ops->notify(dev, ST_QUEUE_COMPUTE, take_note, &notes[i]) == STRATA_OK;
+    }
+    assert_true(promised >= ST_CUDA_MARKS && promised < NOTES);
+    assert_int_equal(ops->finish(dev, ST_QUEUE_COMPUTE), STRATA_E_IO);
+    assert_int_equal(atomic_load(&clock), promised);
+    twin_release();
+    ops->close(dev);
+    forget_lost();
+    assert_int_equal(atomic_load(&clock), promised);
+}
+
+/* A queue that has nothing to wait for is never late. */
+static void idle_queues_have_no_deadline(void **state)
+{
+    struct st_device *dev = opened_impatient();
+    const uint64_t until = st_clock_ns() + 60000000; /* three deadlines */
+
+    (void)state;
+    while (st_clock_ns() < until)
+        ok(ops->finish(dev, ST_QUEUE_UPLOAD));
+    for (unsigned q = 0; q < ST_QUEUE_COUNT; q++)
+        ok(ops->finish(dev, (enum st_queue)q));
+    ops->close(dev);
+}
+
 /* --- matmul --- */
 
 static struct st_matmul square(uint32_t size, strata_dtype ab, strata_dtype c)
@@ -735,6 +852,9 @@ int main(void)
         device_test(marks_come_in_order),
         device_test(a_mark_is_kept_until_its_callback_returns),
         device_test(a_broken_context_is_reported),
+        device_test(a_deadline_ends_every_wait),
+        device_test(what_comes_late_is_ignored),
+        device_test(idle_queues_have_no_deadline),
         device_test(shapes_are_prepared_once),
         device_test(unsupported_matmuls_are_named),
         device_test(gelu_is_an_epilogue_or_a_pass),

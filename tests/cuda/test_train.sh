@@ -54,6 +54,13 @@ if [ "$extent" = --all ]; then
 fi
 "$strata" plan --model nano --seq-len 32 --device cuda >plan
 grep -q 'memory of the GPU: at most .* = device + 176 MiB ' plan || { echo "the plan says nothing of the GPU's memory" >&2; exit 1; }
+
+# A kernel that never ends: the run does, at its deadline, and says where to look.
+status=0
+TWIN_HANG=0 timeout -k 1 60 "$strata" train --model nano --data text.bin --config "$configs/demo_nano.json" --seq-len 32 --max-steps 3 --quiet \
+    --nvme swap --device cuda --set strata.device_deadline=1 >hung.log 2>&1 || status=$?
+[ "$status" -eq 4 ] && grep -q 'error: cuda:0: the queue cuda-.* no progress .*nvidia-smi.*Xid' hung.log ||
+    { echo "a hung GPU: exit code $status" >&2; cat hung.log >&2; exit 1; }
 [ -s cpu.loss ] && [ "$(wc -l <cpu.loss)" -eq "$(wc -l <all.loss)" ]
 paste cpu.loss all.loss | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-3 * $1) { print "losses differ:", $0; exit 1 } }'
 [ -z "$(ls swap)" ] || { echo "files were left in the swap directory" >&2; exit 1; }

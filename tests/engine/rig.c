@@ -124,7 +124,8 @@ strata_status rig_model(struct st_model **out, const struct rig_cell *cell)
                                          .dtype = cell->dtype,
                                          .freeze = freeze,
                                          .freeze_count = cell->freeze != NULL ? 1 : 0,
-                                         .workers = cell->threads};
+                                         .workers = cell->threads,
+                                         .ops = cell->cuda ? st_device_find("cuda")->tensors : NULL};
     struct st_model_config config;
 
     if (cell->freeze != NULL)
@@ -303,6 +304,8 @@ strata_status rig_engine_start(struct rig_engine *out, struct st_model *model, c
     opts.nvme.dir_rates = cell->dir_count > 0 ? cell->dir_rates : NULL;
     opts.nvme.fake_seed = 99;
     opts.nvme.fake_latency_us = cell->fake_latency_us != 0 ? cell->fake_latency_us : 200;
+    opts.device = cell->cuda ? "cuda" : NULL;
+    opts.device_deadline_ns = cell->deadline_ns;
     if (cell->paced) {
         opts.device = "paced";
         opts.pace = &out->paced.machine;

@@ -38,6 +38,8 @@ struct rig_cell {
     uint32_t dir_count;       /* 0: the directory of a run itself; else its subdirectories drive-0, drive-1, ... */
     const double *dir_rates;  /* [dir_count]; NULL: equal */
     bool paced;               /* on the paced device, with its gradients, at its own pace of some microseconds an op */
+    bool cuda;                /* on the cuda device */
+    uint64_t deadline_ns;     /* cuda; 0: the device's own */
 };
 
 struct rig_result {

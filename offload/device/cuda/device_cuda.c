@@ -53,8 +53,12 @@ strata_status st_cuda_status(cudaError_t err, const char *call)
 static strata_status find_gpu(uint32_t index, struct cudaDeviceProp *props)
 {
     int count = 0;
-    cudaError_t err = ST_CUDA_PASS("cuda.count", cudaGetDeviceCount(&count));
+    strata_status st = st_cuda_lost();
+    cudaError_t err;
 
+    if (st != STRATA_OK)
+        return st;
+    err = ST_CUDA_PASS("cuda.count", cudaGetDeviceCount(&count));
     if (err == cudaSuccess && count == 0)
         err = cudaErrorNoDevice;
     if (err != cudaSuccess) {
@@ -141,21 +145,34 @@ static strata_status take_arena(struct cuda_device *cuda, uint64_t bytes)
     return st_cuda_status(err, "cudaMalloc of the arena");
 }
 
+void st_cuda_release(struct cuda_device *cuda)
+{
+    if (atomic_fetch_sub(&cuda->holders, 1) == 1)
+        free(cuda);
+}
+
 static void cuda_close(struct st_device *dev)
 {
     struct cuda_device *cuda = cuda_of(dev);
+    bool lost;
 
     if (cuda == NULL)
         return;
     (void)cudaSetDevice(cuda->index);
     for (uint32_t i = 0; i < ST_QUEUE_COUNT; i++)
         st_cuda_queue_stop(&cuda->queues[i]);
-    st_cuda_host_fini(cuda);
-    st_cuda_stamps_destroy(cuda);
-    st_cuda_matmul_destroy(cuda->matmul);
-    if (cuda->arena != NULL)
-        (void)cudaFree(cuda->arena);
-    free(cuda);
+    st_cuda_guard_stop(cuda);
+    lost = st_cuda_is_lost();
+    for (uint32_t i = 0; i < ST_QUEUE_COUNT; i++)
+        st_cuda_queue_fini(&cuda->queues[i]);
+    st_cuda_stamps_destroy(cuda, lost);
+    st_cuda_matmul_destroy(cuda->matmul, lost);
+    if (!lost) { /* these wait for the GPU, too */
+        st_cuda_host_fini(cuda);
+        if (cuda->arena != NULL)
+            (void)cudaFree(cuda->arena);
+    }
+    st_cuda_release(cuda);
 }
 
 static strata_status cuda_open(struct st_device **out, const struct st_device_opts *opts)
@@ -171,6 +188,7 @@ static strata_status cuda_open(struct st_device **out, const struct st_device_op
         return st_error(STRATA_E_NOMEM, "cuda device: no memory for its descriptor");
     cuda->base.ops = &st_device_cuda_ops;
     cuda->index = (int)opts->index;
+    atomic_init(&cuda->holders, 1);
     cuda->shared_most = (uint32_t)props.sharedMemPerBlockOptin;
     st = st_cuda_allow(cuda);
     if (st == STRATA_OK)
@@ -178,7 +196,9 @@ static strata_status cuda_open(struct st_device **out, const struct st_device_op
     if (st == STRATA_OK)
         st = st_cuda_matmul_create(&cuda->matmul);
     for (uint32_t i = 0; i < ST_QUEUE_COUNT && st == STRATA_OK; i++)
-        st = st_cuda_queue_start(&cuda->queues[i], cuda->index, queue_names[i]);
+        st = st_cuda_queue_start(&cuda->queues[i], cuda, queue_names[i]);
+    if (st == STRATA_OK)
+        st = st_cuda_guard_start(cuda, opts->deadline_ns);
     if (st != STRATA_OK)
         cuda_close(&cuda->base);
     else

@@ -6,7 +6,16 @@
  *
  * Threads.  One thread calls at a time.  Each queue has a watcher thread, which sleeps on the queue's marks in their order and
  * reports them.  It is our own thread and not cudaLaunchHostFunc because a broken context never runs host functions, so a failed
- * kernel would never be reported.  No thread spins: all events are created with cudaEventBlockingSync. */
+ * kernel would never be reported.  No thread spins: all events are created with cudaEventBlockingSync.
+ *
+ * Deadline.  CUDA has no wait with a limit, and with a lost card or a kernel that never ends it waits for ever.  So nothing but a
+ * watcher waits for the GPU, and one guard thread, which never calls CUDA, looks at all watchers.  When a queue's oldest mark is
+ * not reached in time, the guard abandons the queue: it reports the queue's marks as failed in the watcher's place, and the
+ * device counts as lost from then on, for the whole process: its context is the process's, and cannot be opened again.  A watcher
+ * of an abandoned queue ends without touching anything when its wait returns, if it ever does.  Closing a lost device calls
+ * nothing of CUDA, since freeing memory would wait for the same kernel; the process's end gives the GPU's memory back.  What
+ * remains without a limit are calls that only enqueue: if the driver's own queue of some thousand launches is full, they wait in
+ * the driver. */
 #ifndef OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_INTERNAL_H
 #define OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_INTERNAL_H
 
@@ -16,9 +25,11 @@
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
-#define ST_CUDA_MARKS     64u /* if there are more, notify() waits for the oldest; four times as many as the engine hands out */
-#define ST_CUDA_REGIONS   4u  /* regions pinned at once */
+#define ST_CUDA_MARKS     64u  /* if there are more, notify() waits for the oldest; four times as many as the engine hands out */
+#define ST_CUDA_SENTENCE  512u /* bytes kept of an error */
+#define ST_CUDA_REGIONS   4u   /* regions pinned at once */
 #define ST_CUDA_WORKSPACE (UINT64_C(32) << 20) /* workspace of matmuls: the size that cuBLAS itself uses on Hopper */
 /* Device memory for the machine code of kernels, which is loaded when they are used for the first time: those of cuBLAS, at most
  * one for each shape of a model, of which there are fewer than 64, in at most a granule of 2 MiB each; and 8 MiB for our own,
@@ -35,17 +46,31 @@ struct cuda_mark {
     void *ctx;
 };
 
+struct cuda_device;
+
 struct cuda_queue {
     cudaStream_t stream;
-    cudaEvent_t drained; /* used by finish() */
-    int device;          /* the GPU's index */
+    struct cuda_device *cuda;
+    const char *name;
     pthread_t watcher;
     bool runs;
     pthread_mutex_t lock; /* guards the members below, except that the marks between taken and added belong to the watcher */
-    pthread_cond_t added_one, taken_one;
+    pthread_cond_t added_one, changed; /* changed: a mark was reported, the watcher has ended, or the queue was abandoned */
     uint64_t added, taken;
-    bool stopping;
+    uint64_t waits_since_ns; /* since when the watcher has waited for the GPU; 0: it does not */
+    bool stopping, ended;    /* ended: the watcher */
+    bool abandoned;          /* the marks belong to the guard, and no more are added */
     struct cuda_mark marks[ST_CUDA_MARKS];
+};
+
+/* The thread that keeps the deadline. */
+struct cuda_guard {
+    pthread_t thread;
+    bool runs;
+    uint64_t deadline_ns;
+    pthread_mutex_t lock; /* guards stopping */
+    pthread_cond_t stop;
+    bool stopping;
 };
 
 enum cuda_path { CUDA_REGISTERED, CUDA_STAGED, CUDA_PAGEABLE };
@@ -70,6 +95,8 @@ struct cuda_device {
     int index;
     uint32_t shared_most; /* shared memory that a block may have */
     unsigned char *arena; /* [arena_bytes] device */
+    atomic_uint holders;  /* the caller, and each watcher; the last one frees this struct */
+    struct cuda_guard guard;
     struct cuda_queue queues[ST_QUEUE_COUNT];
     struct cuda_region regions[ST_CUDA_REGIONS];
     uint32_t region_count;
@@ -87,9 +114,22 @@ static inline struct cuda_device *cuda_of(struct st_device *dev)
 /* device_cuda.c: the status of a CUDA call; the sentence has the error's name, its text and the call. */
 strata_status st_cuda_status(cudaError_t err, const char *call);
 
+/* device_cuda.c: give back one hold of the struct. */
+void st_cuda_release(struct cuda_device *cuda);
+
+/* device_cuda_guard.c.  It runs from after the start of all queues until all have stopped.  deadline_ns 0:
+ * ST_DEVICE_DEADLINE_NS. */
+strata_status st_cuda_guard_start(struct cuda_device *cuda, uint64_t deadline_ns);
+void st_cuda_guard_stop(struct cuda_device *cuda); /* one that was never started is allowed */
+/* E_IO, with the sentence that names the queue, once a deadline has passed in this process; OK until then. */
+strata_status st_cuda_lost(void);
+bool st_cuda_is_lost(void);
+void st_cuda_forget_loss(void); /* tests: the emulated GPU is whole again */
+
 /* device_cuda_queue.c */
-strata_status st_cuda_queue_start(struct cuda_queue *q, int device, const char *name);
-void st_cuda_queue_stop(struct cuda_queue *q); /* waits for the enqueued work; a zeroed queue is allowed */
+strata_status st_cuda_queue_start(struct cuda_queue *q, struct cuda_device *cuda, const char *name);
+void st_cuda_queue_stop(struct cuda_queue *q); /* waits for the enqueued work and ends the watcher; a zeroed queue is allowed */
+void st_cuda_queue_fini(struct cuda_queue *q); /* after the guard has stopped; a zeroed queue is allowed */
 strata_status st_cuda_queue_finish(struct cuda_queue *q);
 strata_status st_cuda_queue_notify(struct cuda_queue *q, void (*done)(void *ctx, strata_status st), void *ctx);
 
@@ -101,14 +141,15 @@ strata_status st_cuda_download(struct st_device *dev, void *dst, const void *src
 
 /* device_cuda_stamps.c */
 strata_status st_cuda_stamps(struct st_device *dev, uint32_t count);
-void st_cuda_stamps_destroy(struct cuda_device *cuda); /* none is fine */
+void st_cuda_stamps_destroy(struct cuda_device *cuda, bool lost); /* none is fine */
 strata_status st_cuda_stamp(struct st_device *dev, enum st_queue queue, uint32_t index);
 strata_status st_cuda_stamp_ns(struct st_device *dev, uint32_t from, uint32_t to, uint64_t *ns);
 
 /* device_cuda_matmul.c: E_NOSYS without the library.  It allocates its own workspace of ST_CUDA_WORKSPACE bytes of device
  * memory. */
 strata_status st_cuda_matmul_create(struct st_cuda_matmul **out);
-void st_cuda_matmul_destroy(struct st_cuda_matmul *m); /* NULL is allowed */
+/* NULL is allowed.  lost: leave to the driver what would wait for the GPU. */
+void st_cuda_matmul_destroy(struct st_cuda_matmul *m, bool lost);
 strata_status st_cuda_matmul_run(struct st_cuda_matmul *m, cudaStream_t stream, const struct st_matmul *mm, void *c,
                                  const void *a, const void *b, const void *bias);
 

@@ -85,7 +85,7 @@ strata_status st_cuda_matmul_create(struct st_cuda_matmul **out)
         st = st_cuda_status(ST_CUDA_PASS("cuda.malloc", cudaMalloc(&m->workspace, ST_CUDA_WORKSPACE)),
                             "cudaMalloc of the matmuls' workspace");
     if (st != STRATA_OK)
-        st_cuda_matmul_destroy(m);
+        st_cuda_matmul_destroy(m, false);
     else
         *out = m;
     return st;
@@ -101,7 +101,7 @@ static void forget(const struct st_blas *blas, struct prepared *p)
     *p = (struct prepared){0};
 }
 
-void st_cuda_matmul_destroy(struct st_cuda_matmul *m)
+void st_cuda_matmul_destroy(struct st_cuda_matmul *m, bool lost)
 {
     if (m == NULL)
         return;
@@ -110,9 +110,11 @@ void st_cuda_matmul_destroy(struct st_cuda_matmul *m)
             forget(&m->blas, &m->cache[set][way]);
     if (m->preference != NULL)
         (void)m->blas.preference_destroy(m->preference);
-    if (m->workspace != NULL)
-        (void)cudaFree(m->workspace);
-    st_blas_close(&m->blas);
+    if (!lost) { /* these wait for the GPU */
+        if (m->workspace != NULL)
+            (void)cudaFree(m->workspace);
+        st_blas_close(&m->blas);
+    }
     free(m);
 }
 

@@ -1,13 +1,16 @@
 /* device_cuda_queue.c - one queue of the cuda device: a stream, the marks on it and the watcher that reports them. */
 #include "core/base/error.h"
+#include "core/system/clock.h"
 #include "core/system/thread.h"
 #include "offload/device/cuda/device_cuda_internal.h"
+
+#include <stdio.h>
 
 #define EVENT_FLAGS (cudaEventBlockingSync | cudaEventDisableTiming)
 
 /* --- the watcher --- */
 
-/* The oldest mark; NULL: the queue stops and all marks have been reported. */
+/* The oldest mark, for which the watcher waits from now on; NULL: the queue stops and all marks have been reported. */
 static struct cuda_mark *next_mark(struct cuda_queue *q)
 {
     struct cuda_mark *mark = NULL;
@@ -15,28 +18,49 @@ static struct cuda_mark *next_mark(struct cuda_queue *q)
     pthread_mutex_lock(&q->lock);
     while (q->taken == q->added && !q->stopping)
         pthread_cond_wait(&q->added_one, &q->lock);
-    if (q->taken != q->added)
+    if (q->taken != q->added) {
         mark = &q->marks[q->taken % ST_CUDA_MARKS];
+        q->waits_since_ns = st_clock_ns();
+    }
     pthread_mutex_unlock(&q->lock);
     return mark;
+}
+
+/* After a wait: false if the guard abandoned the queue meanwhile; else it no longer can. */
+static bool stop_waiting(struct cuda_queue *q)
+{
+    bool in_time;
+
+    pthread_mutex_lock(&q->lock);
+    in_time = !q->abandoned;
+    q->waits_since_ns = 0;
+    pthread_mutex_unlock(&q->lock);
+    return in_time;
 }
 
 static void *watch(void *arg)
 {
     struct cuda_queue *q = arg;
+    struct cuda_device *cuda = q->cuda;
     struct cuda_mark *mark;
 
-    (void)cudaSetDevice(q->device);
+    (void)cudaSetDevice(cuda->index);
     while ((mark = next_mark(q)) != NULL) {
-        const strata_status st =
-            st_cuda_status(ST_CUDA_PASS("cuda.wait", cudaEventSynchronize(mark->event)), "work on the device");
+        const cudaError_t err = ST_CUDA_PASS("cuda.wait", cudaEventSynchronize(mark->event));
 
-        mark->done(mark->ctx, st);
+        if (!stop_waiting(q))
+            break;
+        mark->done(mark->ctx, st_cuda_status(err, "work on the device"));
         pthread_mutex_lock(&q->lock);
         q->taken++;
-        pthread_cond_signal(&q->taken_one);
+        pthread_cond_broadcast(&q->changed);
         pthread_mutex_unlock(&q->lock);
     }
+    pthread_mutex_lock(&q->lock);
+    q->ended = true;
+    pthread_cond_broadcast(&q->changed);
+    pthread_mutex_unlock(&q->lock);
+    st_cuda_release(cuda);
     return NULL;
 }
 
@@ -50,7 +74,6 @@ static strata_status create_handles(struct cuda_queue *q)
         q->stream = NULL;
         return st_cuda_status(err, "cudaStreamCreateWithFlags");
     }
-    err = ST_CUDA_PASS("cuda.event", cudaEventCreateWithFlags(&q->drained, EVENT_FLAGS));
     for (uint32_t i = 0; i < ST_CUDA_MARKS && err == cudaSuccess; i++)
         err = ST_CUDA_PASS("cuda.event", cudaEventCreateWithFlags(&q->marks[i].event, EVENT_FLAGS));
     return st_cuda_status(err, "cudaEventCreateWithFlags");
@@ -61,8 +84,6 @@ static void destroy_handles(struct cuda_queue *q)
     for (uint32_t i = 0; i < ST_CUDA_MARKS; i++)
         if (q->marks[i].event != NULL)
             (void)cudaEventDestroy(q->marks[i].event);
-    if (q->drained != NULL)
-        (void)cudaEventDestroy(q->drained);
     if (q->stream != NULL)
         (void)cudaStreamDestroy(q->stream);
 }
@@ -70,23 +91,26 @@ static void destroy_handles(struct cuda_queue *q)
 static void destroy_locks(struct cuda_queue *q)
 {
     pthread_cond_destroy(&q->added_one);
-    pthread_cond_destroy(&q->taken_one);
+    pthread_cond_destroy(&q->changed);
     pthread_mutex_destroy(&q->lock);
 }
 
-strata_status st_cuda_queue_start(struct cuda_queue *q, int device, const char *name)
+strata_status st_cuda_queue_start(struct cuda_queue *q, struct cuda_device *cuda, const char *name)
 {
     strata_status st;
 
-    q->device = device;
+    q->cuda = cuda;
+    q->name = name;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->added_one, NULL);
-    pthread_cond_init(&q->taken_one, NULL);
+    pthread_cond_init(&q->changed, NULL);
     st = create_handles(q);
+    atomic_fetch_add(&cuda->holders, 1); /* the watcher's */
     if (st == STRATA_OK)
         st = st_thread_start(&q->watcher, name, watch, q);
     q->runs = st == STRATA_OK;
     if (!q->runs) {
+        st_cuda_release(cuda);
         destroy_handles(q);
         destroy_locks(q);
     }
@@ -95,48 +119,97 @@ strata_status st_cuda_queue_start(struct cuda_queue *q, int device, const char *
 
 void st_cuda_queue_stop(struct cuda_queue *q)
 {
+    bool ended;
+
     if (!q->runs)
         return;
+    if (q->cuda->guard.runs && !st_cuda_is_lost()) /* not opened: nothing is enqueued */
+        (void)st_cuda_queue_finish(q);
     pthread_mutex_lock(&q->lock);
     q->stopping = true;
     pthread_cond_signal(&q->added_one);
+    while (!q->ended && !q->abandoned) /* the guard runs, so one of them comes */
+        pthread_cond_wait(&q->changed, &q->lock);
+    ended = q->ended;
     pthread_mutex_unlock(&q->lock);
-    pthread_join(q->watcher, NULL);
-    (void)cudaStreamSynchronize(q->stream);
-    destroy_handles(q);
-    destroy_locks(q);
+    if (ended)
+        pthread_join(q->watcher, NULL);
+    else
+        pthread_detach(q->watcher);
+}
+
+/* The watcher of an abandoned queue may still come and look at it. */
+void st_cuda_queue_fini(struct cuda_queue *q)
+{
+    if (!q->runs)
+        return;
+    if (!st_cuda_is_lost())
+        destroy_handles(q);
+    if (!q->abandoned)
+        destroy_locks(q);
     q->runs = false;
 }
 
 /* --- marks --- */
 
-strata_status st_cuda_queue_finish(struct cuda_queue *q)
-{
-    cudaError_t err = ST_CUDA_PASS("cuda.record", cudaEventRecord(q->drained, q->stream));
-
-    if (err == cudaSuccess)
-        err = ST_CUDA_PASS("cuda.wait", cudaEventSynchronize(q->drained));
-    return st_cuda_status(err, "work on the device");
-}
-
 strata_status st_cuda_queue_notify(struct cuda_queue *q, void (*done)(void *ctx, strata_status st), void *ctx)
 {
+    strata_status st = st_cuda_lost();
     struct cuda_mark *mark;
-    cudaError_t err;
 
+    if (st != STRATA_OK)
+        return st;
     pthread_mutex_lock(&q->lock);
-    while (q->added - q->taken == ST_CUDA_MARKS)
-        pthread_cond_wait(&q->taken_one, &q->lock);
+    while (q->added - q->taken == ST_CUDA_MARKS) /* each ends by its deadline */
+        pthread_cond_wait(&q->changed, &q->lock);
     mark = &q->marks[q->added % ST_CUDA_MARKS];
     pthread_mutex_unlock(&q->lock);
-    err = ST_CUDA_PASS("cuda.record", cudaEventRecord(mark->event, q->stream));
-    if (err != cudaSuccess)
-        return st_cuda_status(err, "cudaEventRecord");
+    st = st_cuda_status(ST_CUDA_PASS("cuda.record", cudaEventRecord(mark->event, q->stream)), "cudaEventRecord");
+    if (st != STRATA_OK)
+        return st;
     mark->done = done;
     mark->ctx = ctx;
     pthread_mutex_lock(&q->lock);
-    q->added++;
+    if (q->abandoned)
+        st = st_cuda_lost();
+    else
+        q->added++;
     pthread_cond_signal(&q->added_one);
     pthread_mutex_unlock(&q->lock);
-    return STRATA_OK;
+    return st;
+}
+
+/* What a call of finish() waits for. */
+struct drained {
+    struct cuda_queue *queue; /* its lock guards the other members */
+    bool over;
+    strata_status status;
+    char sentence[ST_CUDA_SENTENCE];
+};
+
+static void note_drained(void *ctx, strata_status st)
+{
+    struct drained *d = ctx;
+
+    pthread_mutex_lock(&d->queue->lock);
+    d->status = st;
+    if (st != STRATA_OK)
+        snprintf(d->sentence, sizeof(d->sentence), "%s", strata_last_error());
+    d->over = true;
+    pthread_cond_broadcast(&d->queue->changed);
+    pthread_mutex_unlock(&d->queue->lock);
+}
+
+strata_status st_cuda_queue_finish(struct cuda_queue *q)
+{
+    struct drained d = {.queue = q};
+    const strata_status st = st_cuda_queue_notify(q, note_drained, &d);
+
+    if (st != STRATA_OK)
+        return st;
+    pthread_mutex_lock(&q->lock);
+    while (!d.over)
+        pthread_cond_wait(&q->changed, &q->lock);
+    pthread_mutex_unlock(&q->lock);
+    return d.status != STRATA_OK ? st_error(d.status, "%s", d.sentence) : STRATA_OK;
 }

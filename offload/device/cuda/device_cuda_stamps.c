@@ -22,9 +22,9 @@ strata_status st_cuda_stamps(struct st_device *dev, uint32_t count)
     return st_cuda_status(err, "cudaEventCreateWithFlags");
 }
 
-void st_cuda_stamps_destroy(struct cuda_device *cuda)
+void st_cuda_stamps_destroy(struct cuda_device *cuda, bool lost)
 {
-    for (uint32_t i = 0; i < cuda->stamp_count; i++)
+    for (uint32_t i = 0; i < cuda->stamp_count && !lost; i++)
         (void)cudaEventDestroy(cuda->stamps[i]);
     free(cuda->stamps);
 }
@@ -41,15 +41,19 @@ strata_status st_cuda_stamp(struct st_device *dev, enum st_queue queue, uint32_t
 
 strata_status st_cuda_stamp_ns(struct st_device *dev, uint32_t from, uint32_t to, uint64_t *ns)
 {
-    const struct cuda_device *cuda = cuda_of(dev);
+    struct cuda_device *cuda = cuda_of(dev);
+    strata_status st = STRATA_OK;
     float ms = 0;
     cudaError_t err;
 
     assert(from < cuda->stamp_count && to < cuda->stamp_count);
     (void)cudaSetDevice(cuda->index);
-    err = ST_CUDA_PASS("cuda.wait", cudaEventSynchronize(cuda->stamps[to]));
-    if (err == cudaSuccess)
-        err = ST_CUDA_PASS("cuda.elapsed", cudaEventElapsedTime(&ms, cuda->stamps[from], cuda->stamps[to]));
+    if (cudaEventQuery(cuda->stamps[to]) == cudaErrorNotReady) /* finish() has a deadline, an event's wait has none */
+        for (uint32_t i = 0; i < ST_QUEUE_COUNT && st == STRATA_OK; i++)
+            st = st_cuda_queue_finish(&cuda->queues[i]);
+    if (st != STRATA_OK)
+        return st;
+    err = ST_CUDA_PASS("cuda.elapsed", cudaEventElapsedTime(&ms, cuda->stamps[from], cuda->stamps[to]));
     if (err != cudaSuccess)
         return st_cuda_status(err, "work on the device");
     *ns = ms > 0 ? (uint64_t)((double)ms * 1e6 + 0.5) : 0;

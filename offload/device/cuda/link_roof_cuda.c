@@ -101,7 +101,8 @@ strata_status st_link_roof_run(struct st_link_roof *roof, enum st_link_direction
     assert(bytes > 0 && bytes <= roof->bytes && count > 0);
     for (uint64_t i = 0; i < count && err == cudaSuccess; i++)
         err = ST_CUDA_PASS("cuda.link", copy_once(roof, directions, bytes));
-    for (int i = 0; i < WAYS; i++) { /* wait for what was enqueued even if the rest failed */
+    /* Wait for what was enqueued even if the rest failed.  Without a deadline: somebody looks at a bench, and may end it. */
+    for (int i = 0; i < WAYS; i++) {
         const cudaError_t waited = cudaStreamSynchronize(roof->way[i].stream);
 
         err = err == cudaSuccess ? waited : err;

@@ -194,6 +194,7 @@ void st_paced_queue_add(struct paced_queue *q, const struct paced_task *task)
     pthread_mutex_unlock(&q->lock);
 }
 
+/* Without a deadline: its thread only copies, computes and sleeps for known times. */
 strata_status st_paced_queue_finish(struct paced_queue *q)
 {
     strata_status st;

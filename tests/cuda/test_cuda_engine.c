@@ -1,0 +1,107 @@
+/* test_cuda_engine.c - an engine on the cuda device over the emulator, when something fails while its queues run: nothing that
+ * was enqueued runs on after the step has returned, and no wait lasts longer than the deadline. */
+#include "core/base/error.h"
+#include "offload/device/cuda/device_cuda_internal.h"
+#include "tests/cuda/emulator/twin.h"
+#include "tests/engine/rig.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define ok(call)    assert_int_equal((call), STRATA_OK)
+#define STEPS_MOST  4u
+#define DEADLINE_NS UINT64_C(50000000)
+
+struct scene {
+    char dir[32];
+    struct rig_cell cell;
+    struct st_model *model;
+    struct st_plan *plan;
+    struct rig_engine rig;
+};
+
+/* Everything leaves the device, so that all queues are used. */
+static int begin(void **state)
+{
+    static struct scene s;
+
+    s = (struct scene){.dir = "/tmp/strata_cuda_XXXXXX", .cell = rig_swapped()};
+    s.cell.cuda = true;
+    s.cell.deadline_ns = DEADLINE_NS;
+    s.cell.streamed = 1;
+    assert_non_null(mkdtemp(s.dir));
+    ok(rig_model(&s.model, &s.cell));
+    ok(rig_plan(&s.plan, s.model, &s.cell));
+    *state = &s;
+    return 0;
+}
+
+static int end(void **state)
+{
+    struct scene *s = *state;
+
+    st_plan_destroy(s->plan);
+    st_model_destroy(s->model);
+    return rmdir(s->dir); /* no file is left */
+}
+
+static strata_status step(struct scene *s, uint32_t number)
+{
+    int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
+    struct st_step_result result;
+
+    rig_tokens(tokens, targets, &s->cell, number);
+    return st_engine_step(s->rig.engine, tokens, targets, &result);
+}
+
+/* Steps until one fails. */
+static strata_status run(struct scene *s)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < STEPS_MOST && st == STRATA_OK; i++)
+        st = step(s, i);
+    return st;
+}
+
+static void start(struct scene *s)
+{
+    ok(rig_engine_start(&s->rig, s->model, s->plan, &s->cell, s->dir));
+}
+
+/* The step ends with the queue's and the op's names, so does every later call, and destroying the engine waits for nothing. */
+static void a_kernel_that_never_ends_ends_the_run(void **state)
+{
+    struct scene *s = *state;
+    const char *const words[] = {"op ", " of the program, ", "the queue cuda-", "nvidia-smi"};
+
+    for (uint64_t nth = 0; nth < 300; nth += 37) {
+        start(s);
+        twin_hang(nth);
+        assert_int_equal(run(s), STRATA_E_IO);
+        for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+            if (strstr(strata_last_error(), words[i]) == NULL)
+                fail_msg("\"%s\" says nothing of %s", strata_last_error(), words[i]);
+        assert_int_equal(step(s, 0), STRATA_E_IO);
+        rig_engine_stop(&s->rig);
+        twin_reset();
+        st_cuda_forget_loss();
+    }
+    start(s);
+    ok(run(s));
+    rig_engine_stop(&s->rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_kernel_that_never_ends_ends_the_run, begin, end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
