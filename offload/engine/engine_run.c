@@ -356,6 +356,15 @@ static void poison(struct st_engine *eng, strata_status st)
     pthread_mutex_unlock(&eng->lock);
 }
 
+/* What was enqueued for an op that failed halfway, or for one whose failure was reported early, may still run, and nobody was
+ * told to wait for it.  If finish() fails, too, the context is broken or the device is lost, and its close() holds what may still
+ * be used. */
+static void finish_queues(struct st_engine *eng)
+{
+    for (uint32_t queue = 0; queue < ST_QUEUE_COUNT; queue++)
+        (void)eng->device->ops->finish(eng->device, (enum st_queue)queue);
+}
+
 strata_status st_engine_ended(const struct st_engine *eng)
 {
     if (eng->poisoned != STRATA_OK)
@@ -397,6 +406,7 @@ strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
     if (st == STRATA_OK)
         return STRATA_OK;
     poison(eng, st);
-    (void)st_engine_drain(eng); /* no transfer may touch memory after we return */
+    (void)st_engine_drain(eng); /* no transfer and no kernel may touch memory after we return */
+    finish_queues(eng);
     return st_error(st, "%s", eng->io_error);
 }

@@ -74,6 +74,37 @@ static void start(struct scene *s)
     ok(rig_engine_start(&s->rig, s->model, s->plan, &s->cell, s->dir));
 }
 
+/* Lazy streams run only what somebody waits for.  An op of several launches whose second one is refused has no mark, so its first
+ * one runs when the engine waits for the queue, or when its memory is given to somebody else. */
+static void a_failed_op_leaves_nothing_running(void **state)
+{
+    struct scene *s = *state;
+    uint32_t failed = 0;
+
+    s->cell.deadline_ns = 0;
+    for (uint64_t nth = 0;; nth += 1 + nth / 2) {
+        strata_status st;
+
+        start(s);
+        twin_be_lazy(1);
+        twin_fail("cudaLaunchKernel", nth, 1, cudaErrorUnknown);
+        st = run(s);
+        if (twin_disarm() == 0) {
+            ok(st);
+            break;
+        }
+        assert_int_equal(st, STRATA_E_INTERNAL);
+        assert_non_null(strstr(strata_last_error(), "cudaErrorUnknown"));
+        assert_int_equal(twin_pending(), 0);
+        failed++;
+        rig_engine_stop(&s->rig);
+        twin_reset();
+    }
+    rig_engine_stop(&s->rig);
+    twin_reset();
+    assert_true(failed > 8);
+}
+
 /* The step ends with the queue's and the op's names, so does every later call, and destroying the engine waits for nothing. */
 static void a_kernel_that_never_ends_ends_the_run(void **state)
 {
@@ -100,6 +131,7 @@ static void a_kernel_that_never_ends_ends_the_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_failed_op_leaves_nothing_running, begin, end),
         cmocka_unit_test_setup_teardown(a_kernel_that_never_ends_ends_the_run, begin, end),
     };
 
