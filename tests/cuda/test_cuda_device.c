@@ -416,17 +416,17 @@ static void a_broken_context_is_reported(void **state)
 
 /* --- the deadline --- */
 
-static struct st_device *opened_impatient(void)
+static struct st_device *opened_impatient(uint64_t deadline_ns)
 {
     struct st_device *dev = NULL;
 
-    ok(ops->open(&dev, &(struct st_device_opts){.arena_bytes = ARENA, .deadline_ns = 20000000}));
+    ok(ops->open(&dev, &(struct st_device_opts){.arena_bytes = ARENA, .deadline_ns = deadline_ns}));
     return dev;
 }
 
 static void assert_says_lost(const char *text, const char *queue)
 {
-    const char *const words[] = {queue, "no progress for 0.02", "strata.device_deadline", "nvidia-smi", "Xid"};
+    const char *const words[] = {queue, "no progress for ", "strata.device_deadline", "nvidia-smi", "Xid"};
 
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         if (strstr(text, words[i]) == NULL)
@@ -461,7 +461,7 @@ static void a_deadline_ends_every_wait(void **state)
 {
     static struct note notes[3];
     atomic_uint clock = 0;
-    struct st_device *dev = opened_impatient();
+    struct st_device *dev = opened_impatient(20000000);
     unsigned char *arena = ops->arena(dev);
 
     (void)state;
@@ -495,12 +495,10 @@ static void what_comes_late_is_ignored(void **state)
     enum { NOTES = 2 * ST_CUDA_MARKS };
     static struct note notes[NOTES];
     atomic_uint clock = 0;
-    struct st_device *dev = opened_impatient();
+    struct st_device *dev = opened_impatient(20000000);
     unsigned promised = 0;
 
     (void)state;
-    ok(ops->zero(dev, ops->arena(dev), 64));
-    ok(ops->finish(dev, ST_QUEUE_COMPUTE));
     twin_hang(0);
     ok(ops->zero(dev, ops->arena(dev), 64));
     for (unsigned i = 0; i < NOTES; i++) {
@@ -519,12 +517,13 @@ static void what_comes_late_is_ignored(void **state)
 /* A queue that has nothing to wait for is never late. */
 static void idle_queues_have_no_deadline(void **state)
 {
-    struct st_device *dev = opened_impatient();
-    const uint64_t until = st_clock_ns() + 60000000; /* three deadlines */
+    const uint64_t deadline_ns = 300000000;
+    struct st_device *dev = opened_impatient(deadline_ns);
 
     (void)state;
-    while (st_clock_ns() < until)
-        ok(ops->finish(dev, ST_QUEUE_UPLOAD));
+    for (unsigned q = 0; q < ST_QUEUE_COUNT; q++)
+        ok(ops->finish(dev, (enum st_queue)q));
+    st_clock_sleep_until(st_clock_ns() + 2 * deadline_ns);
     for (unsigned q = 0; q < ST_QUEUE_COUNT; q++)
         ok(ops->finish(dev, (enum st_queue)q));
     ops->close(dev);
