@@ -14,8 +14,7 @@
 #define KERNELS_CUDA_CUDA_OPS_H
 
 #include "kernels/cuda/launch.h"
-#include "strata/types.h"
-#include <stdbool.h>
+#include "kernels/op_shapes.h"
 
 /* --- ops_norm.cu --- */
 
@@ -32,35 +31,35 @@ ST_CUDA_API cudaError_t st_cuda_layernorm_backward(cudaStream_t stream, void *dx
                                                    strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
                                                    const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
 
-/** stats [rows] f32 out = rstd. */
-ST_CUDA_API cudaError_t st_cuda_rmsnorm_forward(cudaStream_t stream, void *y, float *stats, const void *x, const void *weight,
-                                                uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+/** stats [rows * heads] f32 out = rstd; y may be x. */
+ST_CUDA_API cudaError_t st_cuda_rmsnorm_forward(cudaStream_t stream, const struct st_rmsnorm *norm, void *y, float *stats,
+                                                const void *x, const void *weight);
 
 /** As st_cuda_layernorm_backward, without a bias. */
-ST_CUDA_API cudaError_t st_cuda_rmsnorm_backward(cudaStream_t stream, void *dx, float *dweight, const void *dy,
-                                                 strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
-                                                 const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
+ST_CUDA_API cudaError_t st_cuda_rmsnorm_backward(cudaStream_t stream, const struct st_rmsnorm *norm, void *dx, float *dweight,
+                                                 const void *dy, strata_dtype dy_dt, const void *x, const float *stats,
+                                                 const void *weight, const void *residual);
 
 /* --- ops_pointwise.cu --- */
 
-/** In place; table [position][head_dim / 2][2] f32 = cos, sin. */
-ST_CUDA_API cudaError_t st_cuda_rope(cudaStream_t stream, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
-                                     uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt);
+/** In place. */
+ST_CUDA_API cudaError_t st_cuda_rope(cudaStream_t stream, const struct st_rope *rope, void *x);
 
-/** y [rows, ffn] = silu(gate) * up; rows of gate_up: ffn gate values, ffn up values. */
-ST_CUDA_API cudaError_t st_cuda_swiglu_forward(cudaStream_t stream, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
-                                               strata_dtype dt);
+/** y [rows, ffn] = activation(gate) * up; rows of gate_up: ffn gate values, ffn up values. */
+ST_CUDA_API cudaError_t st_cuda_gated_forward(cudaStream_t stream, enum st_activation activation, void *y, const void *gate_up,
+                                              uint32_t rows, uint32_t ffn, strata_dtype dt);
 
 /** dgate_up may be gate_up. */
-ST_CUDA_API cudaError_t st_cuda_swiglu_backward(cudaStream_t stream, void *dgate_up, const void *dy, const void *gate_up,
-                                                uint32_t rows, uint32_t ffn, strata_dtype dt);
+ST_CUDA_API cudaError_t st_cuda_gated_backward(cudaStream_t stream, enum st_activation activation, void *dgate_up, const void *dy,
+                                               const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
 
-/** gelu_new; y may be x. */
-ST_CUDA_API cudaError_t st_cuda_gelu_forward(cudaStream_t stream, void *y, const void *x, uint64_t elems, strata_dtype dt);
+/** y may be x. */
+ST_CUDA_API cudaError_t st_cuda_activation_forward(cudaStream_t stream, enum st_activation activation, void *y, const void *x,
+                                                   uint64_t elems, strata_dtype dt);
 
 /** dx may be dy or x. */
-ST_CUDA_API cudaError_t st_cuda_gelu_backward(cudaStream_t stream, void *dx, const void *dy, const void *x, uint64_t elems,
-                                              strata_dtype dt);
+ST_CUDA_API cudaError_t st_cuda_activation_backward(cudaStream_t stream, enum st_activation activation, void *dx, const void *dy,
+                                                    const void *x, uint64_t elems, strata_dtype dt);
 
 /** y may be a or b. */
 ST_CUDA_API cudaError_t st_cuda_add(cudaStream_t stream, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
@@ -72,17 +71,18 @@ ST_CUDA_API cudaError_t st_cuda_embed_gather(cudaStream_t stream, void *out, con
                                              uint32_t rows, uint32_t cols, uint32_t row_first, uint32_t row_count,
                                              strata_dtype dt);
 
-/** x[r] += pos[r % seq], rounded once. */
-ST_CUDA_API cudaError_t st_cuda_embed_add_position(cudaStream_t stream, void *x, const void *pos, uint32_t rows, uint32_t seq,
-                                                   uint32_t cols, strata_dtype dt);
+/** x[r] += pos[positions[r]], or pos[r % seq] if positions is NULL, rounded once. */
+ST_CUDA_API cudaError_t st_cuda_embed_add_position(cudaStream_t stream, void *x, const void *pos, const int32_t *positions,
+                                                   uint32_t rows, uint32_t seq, uint32_t cols, strata_dtype dt);
 
 /** x[r][c] = of[c], or with `add` x[r][c] += of[c], rounded once; `stride` elements between rows of x. */
 ST_CUDA_API cudaError_t st_cuda_fill_rows(cudaStream_t stream, void *x, uint32_t stride, const void *of, uint32_t rows,
                                           uint32_t cols, bool add, strata_dtype dt);
 
-/** dpos[s] f32 += dx[b * seq + s], b in order. */
-ST_CUDA_API cudaError_t st_cuda_embed_position_backward(cudaStream_t stream, float *dpos, const void *dx, uint32_t rows,
-                                                        uint32_t seq, uint32_t cols, strata_dtype dt);
+/** dpos[position of r] f32 += dx[r], r in order. */
+ST_CUDA_API cudaError_t st_cuda_embed_position_backward(cudaStream_t stream, float *dpos, const void *dx,
+                                                        const int32_t *positions, uint32_t rows, uint32_t seq, uint32_t cols,
+                                                        strata_dtype dt);
 
 /** dtable[tokens[i] - row_first] f32 += dx[i], i in order, for tokens in the range. */
 ST_CUDA_API cudaError_t st_cuda_embed_scatter(cudaStream_t stream, float *dtable, const void *dx, const int32_t *tokens,
@@ -93,12 +93,12 @@ ST_CUDA_API cudaError_t st_cuda_embed_scatter(cudaStream_t stream, float *dtable
 
 /** stats [rows][3] f32 = running max, sum of exp, target logit; a slice with first 0 starts them. */
 ST_CUDA_API cudaError_t st_cuda_xent_stats(cudaStream_t stream, float *stats, const float *logits, const int32_t *targets,
-                                           uint32_t rows, uint32_t cols, uint32_t first);
+                                           uint32_t rows, uint32_t cols, uint32_t first, float softcap);
 
 /** dlogits [rows, cols] dt = (softmax - onehot) * scale; may be logits where dt is F32. */
 ST_CUDA_API cudaError_t st_cuda_xent_grad(cudaStream_t stream, void *dlogits, const float *logits, const float *stats,
                                           const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
-                                          strata_dtype dt);
+                                          float softcap, strata_dtype dt);
 
 /** *loss_sum (double, device) = sum over rows with target >= 0 of log-sum-exp - target logit. */
 ST_CUDA_API cudaError_t st_cuda_xent_loss(cudaStream_t stream, double *loss_sum, const float *stats, const int32_t *targets,

@@ -84,11 +84,13 @@ cudaError_t st_cuda_embed_gather(cudaStream_t stream, void *out, const void *tab
 }
 
 template <strata_dtype DT>
-static __global__ void __launch_bounds__(THREADS) add_position(void *x, const void *pos, uint32_t seq, uint32_t cols, bool wide)
+static __global__ void __launch_bounds__(THREADS)
+    add_position(void *x, const void *pos, const int32_t *positions, uint32_t seq, uint32_t cols, bool wide)
 {
     const struct part p = part_of(cols);
     const struct st_packed<DT> from_x = st_fetch<DT>(x, p.row * cols + p.column, p.count, wide);
-    const struct st_packed<DT> from_pos = st_fetch<DT>(pos, p.row % seq * cols + p.column, p.count, wide);
+    const uint64_t position = positions != nullptr ? static_cast<uint32_t>(positions[p.row]) : p.row % seq;
+    const struct st_packed<DT> from_pos = st_fetch<DT>(pos, position * cols + p.column, p.count, wide);
     float sum[ST_RUN];
 
     st_unpack<DT>(sum, from_x);
@@ -96,16 +98,16 @@ static __global__ void __launch_bounds__(THREADS) add_position(void *x, const vo
     st_store<DT>(x, p.row * cols + p.column, sum, p.count, wide);
 }
 
-cudaError_t st_cuda_embed_add_position(cudaStream_t stream, void *x, const void *pos, uint32_t rows, uint32_t seq, uint32_t cols,
-                                       strata_dtype dt)
+cudaError_t st_cuda_embed_add_position(cudaStream_t stream, void *x, const void *pos, const int32_t *positions, uint32_t rows,
+                                       uint32_t seq, uint32_t cols, strata_dtype dt)
 {
     const bool wide = cols % ST_RUN == 0 && st_are_aligned({x, pos});
 
     if (rows == 0 || cols == 0)
         return cudaSuccess;
     return st_by_dtype(dt, [&](auto tag) {
-        ST_LAUNCH((add_position<decltype(tag)::value>), grid_of(rows, cols), threads_of(cols), 0, stream, x, pos, seq, cols,
-                  wide);
+        ST_LAUNCH((add_position<decltype(tag)::value>), grid_of(rows, cols), threads_of(cols), 0, stream, x, pos, positions, seq,
+                  cols, wide);
     });
 }
 
@@ -163,19 +165,6 @@ static __global__ void __launch_bounds__(THREADS)
         }
     }
     st_store<STRATA_F32>(dpos, first, sum, p.count, wide);
-}
-
-cudaError_t st_cuda_embed_position_backward(cudaStream_t stream, float *dpos, const void *dx, uint32_t rows, uint32_t seq,
-                                            uint32_t cols, strata_dtype dt)
-{
-    const bool wide = cols % ST_RUN == 0 && st_are_aligned({dpos, dx});
-
-    if (rows == 0 || seq == 0 || cols == 0)
-        return cudaSuccess;
-    return st_by_dtype(dt, [&](auto tag) {
-        ST_LAUNCH((position_backward<decltype(tag)::value>), grid_of(seq, cols), threads_of(cols), 0, stream, dpos, dx,
-                  rows / seq, seq, cols, wide);
-    });
 }
 
 /* Whether an earlier row has the token; all threads call it. */
@@ -258,5 +247,20 @@ cudaError_t st_cuda_embed_scatter(cudaStream_t stream, float *dtable, const void
         return cudaSuccess;
     return st_by_dtype(dt, [&](auto tag) {
         ST_LAUNCH((scatter<decltype(tag)::value>), grid_of(rows, cols), THREADS, 0, stream, dtable, dx, t, wide);
+    });
+}
+
+cudaError_t st_cuda_embed_position_backward(cudaStream_t stream, float *dpos, const void *dx, const int32_t *positions,
+                                            uint32_t rows, uint32_t seq, uint32_t cols, strata_dtype dt)
+{
+    const bool wide = cols % ST_RUN == 0 && st_are_aligned({dpos, dx});
+
+    if (rows == 0 || seq == 0 || cols == 0)
+        return cudaSuccess;
+    if (positions != nullptr)
+        return st_cuda_embed_scatter(stream, dpos, dx, positions, rows, cols, 0, seq, dt);
+    return st_by_dtype(dt, [&](auto tag) {
+        ST_LAUNCH((position_backward<decltype(tag)::value>), grid_of(seq, cols), threads_of(cols), 0, stream, dpos, dx,
+                  rows / seq, seq, cols, wide);
     });
 }

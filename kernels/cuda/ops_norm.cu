@@ -2,9 +2,9 @@
  *
  * Rows: one warp handles a row of up to 1024 columns, a block a longer one; up to 8192 columns a row stays in registers between
  * passes, and a longer one is read again; these limits are halved in F32.  Columns: a block takes a strip of 32 columns and all
- * rows, so that no partial sum leaves it. */
-#include "kernels/cuda/elems.cuh"
+ * rows, so that no partial sum leaves it.  Each head of an RMSNorm over heads is a row. */
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/elems.cuh"
 
 enum norm { LAYER, RMS };
 
@@ -13,15 +13,42 @@ enum norm { LAYER, RMS };
 #define ROW_THREADS 256u /* threads of a block: all on one row, or ROW_THREADS / ST_WARP rows */
 #define KEPT_RUNS   4u   /* runs of a row that a thread keeps; half as many in F32 */
 
+/* Where rows begin: `heads` of `cols` elements in each `stride` elements. */
+struct row_places {
+    uint64_t rows; /* heads included */
+    uint32_t cols, heads, stride;
+
+    __device__ uint64_t first(uint64_t row) const
+    {
+        return row / heads * stride + row % heads * cols;
+    }
+};
+
+static struct row_places dense_rows(uint32_t rows, uint32_t cols)
+{
+    return {rows, cols, 1, cols};
+}
+
+static struct row_places norm_rows(const struct st_rmsnorm *norm)
+{
+    return {static_cast<uint64_t>(norm->rows) * norm->heads, norm->cols, norm->heads, norm->stride};
+}
+
+/* Whether runs are whole: where rows begin at multiples of runs, if the tensors do. */
+static bool rows_are_wide(const struct row_places &at)
+{
+    return at.cols % ST_RUN == 0 && at.stride % ST_RUN == 0;
+}
+
 /* The runs of row `row` that are this thread's.  GROUP threads share the row; each keeps RUNS of its runs; 0: none. */
 template <uint32_t GROUP, uint32_t RUNS> struct row_part {
     uint64_t row, first; /* the row, and the index of its first element */
     uint32_t lane, cols;
     bool wide;
 
-    __device__ row_part(uint32_t cols_, bool wide_)
-        : row(static_cast<uint64_t>(blockIdx.x) * (ROW_THREADS / GROUP) + threadIdx.x / GROUP), first(row * cols_),
-          lane(threadIdx.x % GROUP), cols(cols_), wide(wide_)
+    __device__ row_part(const struct row_places &at, bool wide_)
+        : row(static_cast<uint64_t>(blockIdx.x) * (ROW_THREADS / GROUP) + threadIdx.x / GROUP), first(at.first(row)),
+          lane(threadIdx.x % GROUP), cols(at.cols), wide(wide_)
     {
     }
     __device__ uint32_t runs() const
@@ -76,19 +103,25 @@ struct norm_forward_args {
     void *y;
     float *stats;
     const void *x, *weight, *bias;
-    uint32_t rows, cols;
-    float eps;
+    struct row_places at;
+    float eps, offset; /* offset: of the weight of RMS */
     bool wide;
 };
+
+/* An offset of 0 is not added: it would make a weight of -0 a 0. */
+static __device__ float offset_weight(float weight, float offset)
+{
+    return offset != 0.0f ? weight + offset : weight;
+}
 
 template <enum norm NORM, strata_dtype DT, uint32_t GROUP, uint32_t RUNS>
 static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const struct norm_forward_args s)
 {
     __shared__ float shared[2][ROW_THREADS / ST_WARP];
-    const struct row_part<GROUP, RUNS> part(s.cols, s.wide);
+    const struct row_part<GROUP, RUNS> part(s.at, s.wide);
     float mean = 0.0f, squares = 0.0f, rstd;
 
-    if (part.row >= s.rows)
+    if (part.row >= s.at.rows)
         return;
     const struct kept_row<DT, GROUP, RUNS> in(s.x, part.first, part), weights(s.weight, 0, part);
     const struct kept_row<DT, GROUP, RUNS> biases(s.bias, 0, part);
@@ -105,7 +138,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const stru
             for (uint32_t i = 0; i < ST_RUN; i++)
                 sum += x[i];
         }
-        mean = row_sum<GROUP>(sum, shared[0]) / static_cast<float>(s.cols);
+        mean = row_sum<GROUP>(sum, shared[0]) / static_cast<float>(s.at.cols);
     }
 #pragma unroll
     for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
@@ -120,7 +153,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const stru
             squares += d * d;
         }
     }
-    rstd = 1.0f / sqrtf(row_sum<GROUP>(squares, shared[1]) / static_cast<float>(s.cols) + s.eps);
+    rstd = 1.0f / sqrtf(row_sum<GROUP>(squares, shared[1]) / static_cast<float>(s.at.cols) + s.eps);
 #pragma unroll
     for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
         const uint32_t count = part.count(k);
@@ -131,7 +164,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const stru
         biases.get(bias, part, k);
 #pragma unroll
         for (uint32_t i = 0; i < ST_RUN; i++)
-            x[i] = NORM == LAYER ? (x[i] - mean) * rstd * weight[i] + bias[i] : x[i] * rstd * weight[i];
+            x[i] = NORM == LAYER ? (x[i] - mean) * rstd * weight[i] + bias[i] : x[i] * rstd * offset_weight(weight[i], s.offset);
         st_store<DT>(s.y, part.first + part.column(k), x, count, s.wide);
     }
     if (part.lane == 0 && NORM == LAYER) {
@@ -148,7 +181,8 @@ struct norm_backward_args {
     const void *dy, *x;
     const float *stats;
     const void *weight, *residual; /* residual: may be NULL */
-    uint32_t rows, cols;
+    struct row_places at;
+    float offset; /* of the weight of RMS */
     bool wide;
 };
 
@@ -156,7 +190,7 @@ struct norm_backward_args {
 template <strata_dtype DT, strata_dtype DY, uint32_t GROUP, uint32_t RUNS> struct backward_row {
     struct kept_row<DY, GROUP, RUNS> dy;
     struct kept_row<DT, GROUP, RUNS> x, weight;
-    float mean, rstd;
+    float mean, rstd, offset;
 
     /* g = dy * weight and xhat of run k; zeros past the end of the row. */
     __device__ void get(float g[ST_RUN], float xhat[ST_RUN], const struct row_part<GROUP, RUNS> &part, uint32_t k) const
@@ -169,7 +203,7 @@ template <strata_dtype DT, strata_dtype DY, uint32_t GROUP, uint32_t RUNS> struc
         weight.get(w, part, k);
 #pragma unroll
         for (uint32_t i = 0; i < ST_RUN; i++) {
-            g[i] *= w[i];
+            g[i] *= offset_weight(w[i], offset);
             xhat[i] = i < count ? (xhat[i] - mean) * rstd : 0.0f;
         }
     }
@@ -181,14 +215,14 @@ template <enum norm NORM, strata_dtype DT, strata_dtype DY, uint32_t GROUP, uint
 static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_backward(const struct norm_backward_args s)
 {
     __shared__ float shared[2][ROW_THREADS / ST_WARP];
-    const struct row_part<GROUP, RUNS> part(s.cols, s.wide);
+    const struct row_part<GROUP, RUNS> part(s.at, s.wide);
     float g_sum = 0.0f, gx_sum = 0.0f, g_mean = 0.0f, gx_mean;
 
-    if (part.row >= s.rows)
+    if (part.row >= s.at.rows)
         return;
     const struct backward_row<DT, DY, GROUP, RUNS> in = {
         {s.dy, part.first, part}, {s.x, part.first, part}, {s.weight, 0, part}, NORM == LAYER ? s.stats[2 * part.row] : 0.0f,
-            NORM == LAYER ? s.stats[2 * part.row + 1] : s.stats[part.row]
+            NORM == LAYER ? s.stats[2 * part.row + 1] : s.stats[part.row], s.offset
     };
 
 #pragma unroll
@@ -203,8 +237,8 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_backward(const str
         }
     }
     if (NORM == LAYER)
-        g_mean = row_sum<GROUP>(g_sum, shared[0]) / static_cast<float>(s.cols);
-    gx_mean = row_sum<GROUP>(gx_sum, shared[1]) / static_cast<float>(s.cols);
+        g_mean = row_sum<GROUP>(g_sum, shared[0]) / static_cast<float>(s.at.cols);
+    gx_mean = row_sum<GROUP>(gx_sum, shared[1]) / static_cast<float>(s.at.cols);
     const struct kept_row<DT, GROUP, RUNS> residuals(s.residual, part.first, part);
 
 #pragma unroll
@@ -265,18 +299,18 @@ static __global__ void __launch_bounds__(COLUMN_THREADS) column_sums(const struc
 {
     __shared__ float weight_part[COLUMN_WARPS][STRIP], bias_part[COLUMN_WARPS][STRIP];
     const uint64_t column = static_cast<uint64_t>(blockIdx.x) * STRIP + threadIdx.x % STRIP_RUNS * ST_RUN;
-    const uint32_t count = st_run_count(column, s.cols);
+    const uint32_t count = st_run_count(column, s.at.cols);
     float weight[ST_RUN] = {}, bias[ST_RUN] = {};
 
-    for (uint64_t row = threadIdx.x / STRIP_RUNS; row < s.rows; row += AHEAD * COLUMN_LANES) {
+    for (uint64_t row = threadIdx.x / STRIP_RUNS; row < s.at.rows; row += AHEAD * COLUMN_LANES) {
         struct st_packed<DY> from_dy[AHEAD];
         struct st_packed<DT> from_x[AHEAD];
         float mean[AHEAD], rstd[AHEAD];
 
 #pragma unroll
         for (uint32_t k = 0; k < AHEAD; k++) {
-            const uint64_t r = row + k * COLUMN_LANES, first = r * s.cols + column;
-            const bool there = r < s.rows;
+            const uint64_t r = row + k * COLUMN_LANES, first = s.at.first(r) + column;
+            const bool there = r < s.at.rows;
 
             from_dy[k] = st_fetch<DY>(s.dy, first, there ? count : 0, s.wide);
             from_x[k] = st_fetch<DT>(s.x, first, there && WHAT != COLUMNS_PLAIN ? count : 0, s.wide);
@@ -304,9 +338,9 @@ static __global__ void __launch_bounds__(COLUMN_THREADS) column_sums(const struc
         put_warp_sums(bias_part, bias);
     __syncthreads();
     if (WHAT != COLUMNS_PLAIN && threadIdx.x / STRIP == 0)
-        add_warp_sums(s.dweight, weight_part, threadIdx.x, s.cols);
+        add_warp_sums(s.dweight, weight_part, threadIdx.x, s.at.cols);
     if (WHAT != COLUMNS_RMS && threadIdx.x / STRIP == 1)
-        add_warp_sums(s.dbias, bias_part, threadIdx.x - STRIP, s.cols);
+        add_warp_sums(s.dbias, bias_part, threadIdx.x - STRIP, s.at.cols);
 }
 
 /* --- launchers --- */
@@ -317,27 +351,27 @@ template <uint32_t GROUP_, uint32_t RUNS_> struct row_shape {
 };
 
 /* Calls body with the shape for rows of `cols` columns of DT, and the grid for `rows` of them. */
-template <strata_dtype DT, typename BODY> static void by_row_shape(uint32_t rows, uint32_t cols, BODY body)
+template <strata_dtype DT, typename BODY> static void by_row_shape(uint64_t rows, uint32_t cols, BODY body)
 {
     constexpr uint32_t runs = DT == STRATA_F32 ? KEPT_RUNS / 2 : KEPT_RUNS;
 
     if (cols <= ST_WARP * runs * ST_RUN)
         body(row_shape<ST_WARP, runs>(), st_blocks(rows, ROW_THREADS / ST_WARP));
     else if (cols <= ROW_THREADS * runs * ST_RUN)
-        body(row_shape<ROW_THREADS, runs>(), rows);
+        body(row_shape<ROW_THREADS, runs>(), st_blocks(rows, 1));
     else
-        body(row_shape<ROW_THREADS, 0>(), rows);
+        body(row_shape<ROW_THREADS, 0>(), st_blocks(rows, 1));
 }
 
 template <enum norm NORM>
 static cudaError_t launch_forward(cudaStream_t stream, const struct norm_forward_args *s, strata_dtype dt)
 {
-    if (s->rows == 0 || s->cols == 0)
+    if (s->at.rows == 0 || s->at.cols == 0)
         return cudaSuccess;
     return st_by_dtype(dt, [&](auto tag) {
         constexpr strata_dtype own = decltype(tag)::value;
 
-        by_row_shape<own>(s->rows, s->cols, [&](auto shape, unsigned blocks) {
+        by_row_shape<own>(s->at.rows, s->at.cols, [&](auto shape, unsigned blocks) {
             ST_LAUNCH((norm_forward<NORM, own, decltype(shape)::group, decltype(shape)::runs>), blocks, ROW_THREADS, 0, stream,
                       *s);
         });
@@ -351,8 +385,8 @@ static void launch_backward_as(cudaStream_t stream, const struct norm_backward_a
     constexpr enum columns what = NORM == LAYER ? COLUMNS_LAYER : COLUMNS_RMS;
 
     if (s->dweight != nullptr || s->dbias != nullptr)
-        ST_LAUNCH((column_sums<what, DT, DY>), st_blocks(s->cols, STRIP), COLUMN_THREADS, 0, stream, *s);
-    by_row_shape<DT>(s->rows, s->cols, [&](auto shape, unsigned blocks) {
+        ST_LAUNCH((column_sums<what, DT, DY>), st_blocks(s->at.cols, STRIP), COLUMN_THREADS, 0, stream, *s);
+    by_row_shape<DT>(s->at.rows, s->at.cols, [&](auto shape, unsigned blocks) {
         ST_LAUNCH((norm_backward<NORM, DT, DY, decltype(shape)::group, decltype(shape)::runs>), blocks, ROW_THREADS, 0, stream,
                   *s);
     });
@@ -361,7 +395,7 @@ static void launch_backward_as(cudaStream_t stream, const struct norm_backward_a
 template <enum norm NORM>
 static cudaError_t launch_backward(cudaStream_t stream, const struct norm_backward_args *s, strata_dtype dy_dt, strata_dtype dt)
 {
-    if (s->rows == 0 || s->cols == 0)
+    if (s->at.rows == 0 || s->at.cols == 0)
         return cudaSuccess;
     if (dy_dt != dt && dy_dt != STRATA_F32)
         return cudaErrorInvalidValue;
@@ -384,8 +418,7 @@ cudaError_t st_cuda_bias_backward(cudaStream_t stream, float *dbias, const void 
         return cudaSuccess;
     s.dbias = dbias;
     s.dy = dy;
-    s.rows = rows;
-    s.cols = cols;
+    s.at = dense_rows(rows, cols);
     s.wide = cols % ST_RUN == 0 && st_are_aligned({dy});
     return st_by_dtype(dt, [&](auto tag) {
         constexpr strata_dtype own = decltype(tag)::value;
@@ -398,18 +431,19 @@ cudaError_t st_cuda_layernorm_forward(cudaStream_t stream, void *y, float *stats
                                       const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
 {
     const bool wide = cols % ST_RUN == 0 && st_are_aligned({y, x, weight, bias});
-    const struct norm_forward_args s = {y, stats, x, weight, bias, rows, cols, eps, wide};
+    const struct norm_forward_args s = {y, stats, x, weight, bias, dense_rows(rows, cols), eps, 0.0f, wide};
 
     return launch_forward<LAYER>(stream, &s, dt);
 }
 
-cudaError_t st_cuda_rmsnorm_forward(cudaStream_t stream, void *y, float *stats, const void *x, const void *weight, uint32_t rows,
-                                    uint32_t cols, float eps, strata_dtype dt)
+cudaError_t st_cuda_rmsnorm_forward(cudaStream_t stream, const struct st_rmsnorm *norm, void *y, float *stats, const void *x,
+                                    const void *weight)
 {
-    const bool wide = cols % ST_RUN == 0 && st_are_aligned({y, x, weight});
-    const struct norm_forward_args s = {y, stats, x, weight, nullptr, rows, cols, eps, wide};
+    const struct row_places at = norm_rows(norm);
+    const bool wide = rows_are_wide(at) && st_are_aligned({y, x, weight});
+    const struct norm_forward_args s = {y, stats, x, weight, nullptr, at, norm->eps, norm->offset, wide};
 
-    return launch_forward<RMS>(stream, &s, dt);
+    return launch_forward<RMS>(stream, &s, norm->dt);
 }
 
 cudaError_t st_cuda_layernorm_backward(cudaStream_t stream, void *dx, float *dweight, float *dbias, const void *dy,
@@ -417,17 +451,18 @@ cudaError_t st_cuda_layernorm_backward(cudaStream_t stream, void *dx, float *dwe
                                        const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt)
 {
     const bool wide = cols % ST_RUN == 0 && st_are_aligned({dx, dy, x, weight, residual});
-    const struct norm_backward_args s = {dx, dweight, dbias, dy, x, stats, weight, residual, rows, cols, wide};
+    const struct norm_backward_args s = {dx, dweight, dbias, dy, x, stats, weight, residual, dense_rows(rows, cols), 0.0f, wide};
 
     return launch_backward<LAYER>(stream, &s, dy_dt, dt);
 }
 
-cudaError_t st_cuda_rmsnorm_backward(cudaStream_t stream, void *dx, float *dweight, const void *dy, strata_dtype dy_dt,
-                                     const void *x, const float *stats, const void *weight, const void *residual, uint32_t rows,
-                                     uint32_t cols, strata_dtype dt)
+cudaError_t st_cuda_rmsnorm_backward(cudaStream_t stream, const struct st_rmsnorm *norm, void *dx, float *dweight, const void *dy,
+                                     strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
+                                     const void *residual)
 {
-    const bool wide = cols % ST_RUN == 0 && st_are_aligned({dx, dy, x, weight, residual});
-    const struct norm_backward_args s = {dx, dweight, nullptr, dy, x, stats, weight, residual, rows, cols, wide};
+    const struct row_places at = norm_rows(norm);
+    const bool wide = rows_are_wide(at) && st_are_aligned({dx, dy, x, weight, residual});
+    const struct norm_backward_args s = {dx, dweight, nullptr, dy, x, stats, weight, residual, at, norm->offset, wide};
 
-    return launch_backward<RMS>(stream, &s, dy_dt, dt);
+    return launch_backward<RMS>(stream, &s, dy_dt, norm->dt);
 }

@@ -1,8 +1,8 @@
-/* kernels/cuda/ops_pointwise.cu - gelu, SwiGLU, add and rotary positions: a thread takes a run of eight elements.
+/* kernels/cuda/ops_pointwise.cu - activations, gates, add and rotary positions: a thread takes a run of eight elements.
  *
  * A thread loads everything it needs before it uses any of it, so that the loads are in flight together. */
-#include "kernels/cuda/elems.cuh"
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/elems.cuh"
 
 #define THREADS 256u
 
@@ -13,102 +13,146 @@
 /* Gradients clamp the argument of exp to this: e stays finite, and the error is below 1e-34. */
 #define EXP_ARGUMENT_MOST 80.0f
 
-/* --- one element: as in kernels/ops/ops_pointwise.inc --- */
+/* --- one element: as in kernels/ops/ops_activation.inc --- */
 
 static __device__ float gelu_2u(float x)
 {
     return x * GELU_2U_SCALE * (x * x * GELU_CUBE + 1.0f);
 }
 
-/* x (1 + tanh u) / 2 = x / (1 + e), e = exp(-2u) */
-static __device__ float gelu_value(float x)
+/* The normal distribution's probability of less than x. */
+static __device__ float normal_less(float x)
 {
-    return x / (expf(-gelu_2u(x)) + 1.0f);
+    return 0.5f * erfcf(x * -0.70710678f);
 }
 
-/* s + x s (1 - s) 2u', s = 1 / (1 + e); 1 - s = e s without cancellation. */
-static __device__ float gelu_slope(float x)
+template <enum st_activation A> static __device__ float activation_value(float x)
 {
-    const float e = expf(-fmaxf(-EXP_ARGUMENT_MOST, gelu_2u(x)));
-    const float s = 1.0f / (e + 1.0f);
+    if (A == ST_GELU_ERF)
+        return x * normal_less(x);
+    if (A == ST_GELU_TANH) /* x (1 + tanh u) / 2 = x / (1 + exp(-2u)) */
+        return x / (expf(-gelu_2u(x)) + 1.0f);
+    return x / (expf(-x) + 1.0f);
+}
+
+struct activated {
+    float value, slope;
+};
+
+/* For x s with s = 1 / (1 + e), e = exp(-v): the slope is s + x s (1 - s) v', 1 - s = e s without cancellation.  -v is clamped
+ * so that e is finite.  Exact gelu: x p has the slope p + x p', p' = exp(-x^2 / 2) / sqrt(2 pi). */
+template <enum st_activation A> static __device__ struct activated activation_slope(float x)
+{
+    if (A == ST_GELU_ERF) {
+        const float p = normal_less(x);
+
+        return {x * p, p + x * expf(x * x * -0.5f) * 0.39894228f};
+    }
+    const float e = expf(-fmaxf(-EXP_ARGUMENT_MOST, A == ST_GELU_TANH ? gelu_2u(x) : x));
+    const float s = 1.0f / (e + 1.0f), value = x * s;
     const float two_du = (x * x * (3.0f * GELU_CUBE) + 1.0f) * GELU_2U_SCALE;
 
-    return s + x * s * (e * s) * two_du;
+    return {value, A == ST_GELU_TANH ? s + value * (e * s) * two_du : s + value * (e * s)};
 }
 
-static __device__ float swiglu_value(float gate, float up)
-{
-    return gate / (expf(-gate) + 1.0f) * up;
-}
+template <enum st_activation A> struct activation_tag {
+    static constexpr enum st_activation value = A;
+};
 
-/* With s = 1 / (1 + e), e = exp(-gate): silu = gate s, silu' = s + gate s (1 - s), 1 - s = e s. */
-static __device__ void swiglu_slopes(float *dgate, float *dup, float dy, float gate, float up)
+/* Calls body with the tag of `activation`. */
+template <typename BODY> static cudaError_t by_activation(enum st_activation activation, BODY body)
 {
-    const float e = expf(-fmaxf(-EXP_ARGUMENT_MOST, gate));
-    const float s = 1.0f / (e + 1.0f), silu = gate * s;
-
-    *dgate = dy * up * (s + silu * (e * s));
-    *dup = dy * silu;
+    switch (activation) {
+    case ST_GELU_TANH:
+        return body(activation_tag<ST_GELU_TANH>());
+    case ST_GELU_ERF:
+        return body(activation_tag<ST_GELU_ERF>());
+    case ST_SILU:
+        return body(activation_tag<ST_SILU>());
+    }
+    return cudaErrorInvalidValue;
 }
 
 /* --- arrays of elements --- */
 
-enum operation { GELU_FORWARD, GELU_BACKWARD, ADD };
+/* y = activation(x), or dy * activation'(x) where dy is given.  Reads its elements before it writes them: y may be dy or x. */
+template <enum st_activation A, strata_dtype DT>
+static __global__ void __launch_bounds__(THREADS) activate(void *y, const void *dy, const void *x, uint64_t elems, bool wide)
+{
+    const uint64_t first = (static_cast<uint64_t>(blockIdx.x) * THREADS + threadIdx.x) * ST_RUN;
+    const uint32_t count = st_run_count(first, elems);
+    const struct st_packed<DT> from_dy = st_fetch<DT>(dy, first, dy != nullptr ? count : 0, wide);
+    const struct st_packed<DT> from_x = st_fetch<DT>(x, first, count, wide);
+    float d[ST_RUN], in[ST_RUN];
 
-/* y = gelu(a), a * gelu'(b) or a + b.  Reads its elements before it writes them: y may be a or b. */
-template <enum operation OP, strata_dtype DT>
-static __global__ void __launch_bounds__(THREADS) pointwise(void *y, const void *a, const void *b, uint64_t elems, bool wide)
+    st_unpack<DT>(d, from_dy);
+    st_unpack<DT>(in, from_x);
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i++)
+        in[i] = dy != nullptr ? d[i] * activation_slope<A>(in[i]).slope : activation_value<A>(in[i]);
+    st_store<DT>(y, first, in, count, wide);
+}
+
+static cudaError_t launch_activation(cudaStream_t stream, enum st_activation activation, void *y, const void *dy, const void *x,
+                                     uint64_t elems, strata_dtype dt)
+{
+    const bool wide = st_are_aligned({y, dy, x});
+
+    if (elems == 0)
+        return cudaSuccess;
+    return by_activation(activation, [&](auto kind) {
+        return st_by_dtype(dt, [&](auto tag) {
+            ST_LAUNCH((activate<decltype(kind)::value, decltype(tag)::value>), st_blocks(elems, THREADS * ST_RUN), THREADS, 0,
+                      stream, y, dy, x, elems, wide);
+        });
+    });
+}
+
+cudaError_t st_cuda_activation_forward(cudaStream_t stream, enum st_activation activation, void *y, const void *x, uint64_t elems,
+                                       strata_dtype dt)
+{
+    return launch_activation(stream, activation, y, nullptr, x, elems, dt);
+}
+
+cudaError_t st_cuda_activation_backward(cudaStream_t stream, enum st_activation activation, void *dx, const void *dy,
+                                        const void *x, uint64_t elems, strata_dtype dt)
+{
+    return launch_activation(stream, activation, dx, dy, x, elems, dt);
+}
+
+/* Reads its elements before it writes them: y may be a or b. */
+template <strata_dtype DT>
+static __global__ void __launch_bounds__(THREADS) add(void *y, const void *a, const void *b, uint64_t elems, bool wide)
 {
     const uint64_t first = (static_cast<uint64_t>(blockIdx.x) * THREADS + threadIdx.x) * ST_RUN;
     const uint32_t count = st_run_count(first, elems);
     const struct st_packed<DT> from_a = st_fetch<DT>(a, first, count, wide);
-    const struct st_packed<DT> from_b = st_fetch<DT>(b, first, OP == GELU_FORWARD ? 0 : count, wide);
+    const struct st_packed<DT> from_b = st_fetch<DT>(b, first, count, wide);
     float left[ST_RUN], right[ST_RUN];
 
     st_unpack<DT>(left, from_a);
     st_unpack<DT>(right, from_b);
 #pragma unroll
-    for (uint32_t i = 0; i < ST_RUN; i++) {
-        if (OP == GELU_FORWARD)
-            left[i] = gelu_value(left[i]);
-        else
-            left[i] = OP == ADD ? left[i] + right[i] : left[i] * gelu_slope(right[i]);
-    }
+    for (uint32_t i = 0; i < ST_RUN; i++)
+        left[i] += right[i];
     st_store<DT>(y, first, left, count, wide);
 }
 
-template <enum operation OP>
-static cudaError_t launch_pointwise(cudaStream_t stream, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
+cudaError_t st_cuda_add(cudaStream_t stream, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
 {
     const bool wide = st_are_aligned({y, a, b});
 
     if (elems == 0)
         return cudaSuccess;
     return st_by_dtype(dt, [&](auto tag) {
-        ST_LAUNCH((pointwise<OP, decltype(tag)::value>), st_blocks(elems, THREADS * ST_RUN), THREADS, 0, stream, y, a, b, elems,
-                  wide);
+        ST_LAUNCH((add<decltype(tag)::value>), st_blocks(elems, THREADS * ST_RUN), THREADS, 0, stream, y, a, b, elems, wide);
     });
 }
 
-cudaError_t st_cuda_gelu_forward(cudaStream_t stream, void *y, const void *x, uint64_t elems, strata_dtype dt)
-{
-    return launch_pointwise<GELU_FORWARD>(stream, y, x, nullptr, elems, dt);
-}
+/* --- gates: a block for THREADS runs of a row --- */
 
-cudaError_t st_cuda_gelu_backward(cudaStream_t stream, void *dx, const void *dy, const void *x, uint64_t elems, strata_dtype dt)
-{
-    return launch_pointwise<GELU_BACKWARD>(stream, dx, dy, x, elems, dt);
-}
-
-cudaError_t st_cuda_add(cudaStream_t stream, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
-{
-    return launch_pointwise<ADD>(stream, y, a, b, elems, dt);
-}
-
-/* --- SwiGLU: a block for THREADS runs of a row --- */
-
-template <strata_dtype DT>
-static __global__ void __launch_bounds__(THREADS) swiglu_forward(void *y, const void *gate_up, uint32_t ffn, bool wide)
+template <enum st_activation A, strata_dtype DT>
+static __global__ void __launch_bounds__(THREADS) gated_forward(void *y, const void *gate_up, uint32_t ffn, bool wide)
 {
     const uint64_t row = blockIdx.x, column = (static_cast<uint64_t>(blockIdx.y) * THREADS + threadIdx.x) * ST_RUN;
     const uint64_t gate_first = 2 * row * ffn + column;
@@ -121,13 +165,13 @@ static __global__ void __launch_bounds__(THREADS) swiglu_forward(void *y, const 
     st_unpack<DT>(up, from_up);
 #pragma unroll
     for (uint32_t i = 0; i < ST_RUN; i++)
-        gate[i] = swiglu_value(gate[i], up[i]);
+        gate[i] = activation_value<A>(gate[i]) * up[i];
     st_store<DT>(y, row * ffn + column, gate, count, wide);
 }
 
-template <strata_dtype DT>
+template <enum st_activation A, strata_dtype DT>
 static __global__ void __launch_bounds__(THREADS)
-    swiglu_backward(void *dgate_up, const void *dy, const void *gate_up, uint32_t ffn, bool wide)
+    gated_backward(void *dgate_up, const void *dy, const void *gate_up, uint32_t ffn, bool wide)
 {
     const uint64_t row = blockIdx.x, column = (static_cast<uint64_t>(blockIdx.y) * THREADS + threadIdx.x) * ST_RUN;
     const uint64_t gate_first = 2 * row * ffn + column;
@@ -141,62 +185,66 @@ static __global__ void __launch_bounds__(THREADS)
     st_unpack<DT>(up, from_up);
     st_unpack<DT>(d, from_dy);
 #pragma unroll
-    for (uint32_t i = 0; i < ST_RUN; i++)
-        swiglu_slopes(&gate[i], &up[i], d[i], gate[i], up[i]);
+    for (uint32_t i = 0; i < ST_RUN; i++) {
+        const struct activated a = activation_slope<A>(gate[i]);
+
+        gate[i] = d[i] * up[i] * a.slope;
+        up[i] = d[i] * a.value;
+    }
     st_store<DT>(dgate_up, gate_first, gate, count, wide);
     st_store<DT>(dgate_up, gate_first + ffn, up, count, wide);
 }
 
-cudaError_t st_cuda_swiglu_forward(cudaStream_t stream, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
-                                   strata_dtype dt)
+cudaError_t st_cuda_gated_forward(cudaStream_t stream, enum st_activation activation, void *y, const void *gate_up, uint32_t rows,
+                                  uint32_t ffn, strata_dtype dt)
 {
     const dim3 grid(rows, st_blocks(ffn, THREADS * ST_RUN));
     const bool wide = ffn % ST_RUN == 0 && st_are_aligned({y, gate_up});
 
     if (rows == 0 || ffn == 0)
         return cudaSuccess;
-    return st_by_dtype(dt, [&](auto tag) {
-        ST_LAUNCH((swiglu_forward<decltype(tag)::value>), grid, THREADS, 0, stream, y, gate_up, ffn, wide);
+    return by_activation(activation, [&](auto kind) {
+        return st_by_dtype(dt, [&](auto tag) {
+            ST_LAUNCH((gated_forward<decltype(kind)::value, decltype(tag)::value>), grid, THREADS, 0, stream, y, gate_up, ffn,
+                      wide);
+        });
     });
 }
 
-cudaError_t st_cuda_swiglu_backward(cudaStream_t stream, void *dgate_up, const void *dy, const void *gate_up, uint32_t rows,
-                                    uint32_t ffn, strata_dtype dt)
+cudaError_t st_cuda_gated_backward(cudaStream_t stream, enum st_activation activation, void *dgate_up, const void *dy,
+                                   const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
 {
     const dim3 grid(rows, st_blocks(ffn, THREADS * ST_RUN));
     const bool wide = ffn % ST_RUN == 0 && st_are_aligned({dgate_up, dy, gate_up});
 
     if (rows == 0 || ffn == 0)
         return cudaSuccess;
-    return st_by_dtype(dt, [&](auto tag) {
-        ST_LAUNCH((swiglu_backward<decltype(tag)::value>), grid, THREADS, 0, stream, dgate_up, dy, gate_up, ffn, wide);
+    return by_activation(activation, [&](auto kind) {
+        return st_by_dtype(dt, [&](auto tag) {
+            ST_LAUNCH((gated_backward<decltype(kind)::value, decltype(tag)::value>), grid, THREADS, 0, stream, dgate_up, dy,
+                      gate_up, ffn, wide);
+        });
     });
 }
 
 /* --- rotary positions: a block for a row, a thread for eight pairs of a head --- */
 
-struct rope {
-    void *x;
-    uint32_t stride, seq, first, heads, head_dim;
-    const float *table;
-    bool inverse, wide;
-};
-
-template <strata_dtype DT> static __global__ void __launch_bounds__(THREADS) rope_rows(const struct rope s)
+template <strata_dtype DT> static __global__ void __launch_bounds__(THREADS) rope_rows(const struct st_rope s, void *x, bool wide)
 {
-    const uint64_t row = blockIdx.x, position = s.first + row % s.seq;
-    const uint32_t half = s.head_dim / 2, head_runs = (half + ST_RUN - 1) / ST_RUN;
-    const float *const angles = s.table + position * s.head_dim;
+    const uint64_t row = blockIdx.x;
+    const uint64_t position = s.first + (s.positions != nullptr ? static_cast<uint32_t>(s.positions[row]) : row % s.seq);
+    const uint32_t half = s.rotary_dim / 2, head_runs = (half + ST_RUN - 1) / ST_RUN;
+    const float *const angles = s.table + position * s.rotary_dim;
 
     for (uint32_t item = threadIdx.x; item < s.heads * head_runs; item += blockDim.x) {
         const uint32_t head = item / head_runs, pair = item % head_runs * ST_RUN, count = st_run_count(pair, half);
         const uint64_t low_first = row * s.stride + static_cast<uint64_t>(head) * s.head_dim + pair;
-        const struct st_packed<DT> from_low = st_fetch<DT>(s.x, low_first, count, s.wide);
-        const struct st_packed<DT> from_high = st_fetch<DT>(s.x, low_first + half, count, s.wide);
+        const struct st_packed<DT> from_low = st_fetch<DT>(x, low_first, count, wide);
+        const struct st_packed<DT> from_high = st_fetch<DT>(x, low_first + half, count, wide);
         float low[ST_RUN], high[ST_RUN], turn[2 * ST_RUN];
 
-        st_load<STRATA_F32>(turn, angles, 2 * pair, st_run_count(2 * pair, 2 * half), s.wide);
-        st_load<STRATA_F32>(turn + ST_RUN, angles, 2 * pair + ST_RUN, st_run_count(2 * pair + ST_RUN, 2 * half), s.wide);
+        st_load<STRATA_F32>(turn, angles, 2 * pair, st_run_count(2 * pair, 2 * half), wide);
+        st_load<STRATA_F32>(turn + ST_RUN, angles, 2 * pair + ST_RUN, st_run_count(2 * pair + ST_RUN, 2 * half), wide);
         st_unpack<DT>(low, from_low);
         st_unpack<DT>(high, from_high);
 #pragma unroll
@@ -206,21 +254,22 @@ template <strata_dtype DT> static __global__ void __launch_bounds__(THREADS) rop
             low[i] = a * c - b * d;
             high[i] = b * c + a * d;
         }
-        st_store<DT>(s.x, low_first, low, count, s.wide);
-        st_store<DT>(s.x, low_first + half, high, count, s.wide);
+        st_store<DT>(x, low_first, low, count, wide);
+        st_store<DT>(x, low_first + half, high, count, wide);
     }
 }
 
-cudaError_t st_cuda_rope(cudaStream_t stream, void *x, uint32_t stride, uint32_t rows, uint32_t seq, uint32_t first,
-                         uint32_t heads, uint32_t head_dim, const float *table, bool inverse, strata_dtype dt)
+cudaError_t st_cuda_rope(cudaStream_t stream, const struct st_rope *rope, void *x)
 {
-    const uint32_t half = head_dim / 2;
-    const uint32_t warps = st_blocks(static_cast<uint64_t>(heads) * st_blocks(half, ST_RUN), ST_WARP);
+    const uint32_t half = rope->rotary_dim / 2;
+    const uint32_t warps = st_blocks(static_cast<uint64_t>(rope->heads) * st_blocks(half, ST_RUN), ST_WARP);
     const uint32_t threads = warps * ST_WARP < THREADS ? warps * ST_WARP : THREADS;
-    const bool wide = half % ST_RUN == 0 && stride % ST_RUN == 0 && st_are_aligned({x, table});
-    const struct rope s = {x, stride, seq, first, heads, head_dim, table, inverse, wide};
+    const bool wide =
+        half % ST_RUN == 0 && rope->head_dim % ST_RUN == 0 && rope->stride % ST_RUN == 0 && st_are_aligned({x, rope->table});
 
-    if (rows == 0 || warps == 0)
+    if (rope->rows == 0 || warps == 0)
         return cudaSuccess;
-    return st_by_dtype(dt, [&](auto tag) { ST_LAUNCH((rope_rows<decltype(tag)::value>), rows, threads, 0, stream, s); });
+    return st_by_dtype(rope->dt, [&](auto tag) {
+        ST_LAUNCH((rope_rows<decltype(tag)::value>), rope->rows, threads, 0, stream, *rope, x, wide);
+    });
 }

@@ -1,6 +1,6 @@
 /* kernels/cuda/ops_xent.cu - softmax cross-entropy over slices of the vocabulary. */
-#include "kernels/cuda/elems.cuh"
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/elems.cuh"
 #include <float.h>
 
 #define STATS_THREADS 512u
@@ -21,6 +21,12 @@ static __device__ float block_max(float x, float *part)
     for (uint32_t i = 1; i < STATS_WARPS; i++)
         x = fmaxf(x, part[i]);
     return x;
+}
+
+/* softcap * tanh(x / softcap) */
+static __device__ float capped(float x, float softcap)
+{
+    return softcap * tanhf(x / softcap);
 }
 
 /* The maximum so far, and the sum of exp(x - maximum).  The maximum starts finite, so that -inf adds nothing. */
@@ -45,8 +51,9 @@ static __device__ void take_run(struct softmax *s, const float x[ST_RUN], uint32
 }
 
 /* A block for a row.  Each thread reads its logits once; then all sums are rescaled to the row's maximum and added. */
+template <bool CAPPED>
 static __global__ void __launch_bounds__(STATS_THREADS)
-    xent_stats(float *stats, const float *logits, const int32_t *targets, uint32_t cols, uint32_t first, bool wide)
+    xent_stats(float *stats, const float *logits, const int32_t *targets, uint32_t cols, uint32_t first, float softcap, bool wide)
 {
     __shared__ float top_part[STATS_WARPS], sum_part[STATS_WARPS];
     const uint64_t row = blockIdx.x;
@@ -69,6 +76,11 @@ static __global__ void __launch_bounds__(STATS_THREADS)
             float x[ST_RUN];
 
             st_unpack<STRATA_F32>(x, from[k]);
+            if (CAPPED) {
+#pragma unroll
+                for (uint32_t i = 0; i < ST_RUN; i++)
+                    x[i] = capped(x[i], softcap);
+            }
             take_run(&own, x, count[k]);
         }
     }
@@ -81,28 +93,34 @@ static __global__ void __launch_bounds__(STATS_THREADS)
 
         st[1] = before + slice.sum * expf(slice.top - top);
         st[0] = top;
-        if (target >= 0 && target < cols)
-            st[2] = logits[row * cols + static_cast<uint64_t>(target)];
-        else if (first == 0)
+        if (target >= 0 && target < cols) {
+            const float logit = logits[row * cols + static_cast<uint64_t>(target)];
+
+            st[2] = CAPPED ? capped(logit, softcap) : logit;
+        } else if (first == 0) {
             st[2] = 0.0f;
+        }
     }
 }
 
 cudaError_t st_cuda_xent_stats(cudaStream_t stream, float *stats, const float *logits, const int32_t *targets, uint32_t rows,
-                               uint32_t cols, uint32_t first)
+                               uint32_t cols, uint32_t first, float softcap)
 {
     const bool wide = cols % ST_RUN == 0 && st_are_aligned({logits});
 
     if (rows == 0)
         return cudaSuccess;
-    ST_LAUNCH(xent_stats, rows, STATS_THREADS, 0, stream, stats, logits, targets, cols, first, wide);
+    if (softcap != 0.0f)
+        ST_LAUNCH(xent_stats<true>, rows, STATS_THREADS, 0, stream, stats, logits, targets, cols, first, softcap, wide);
+    else
+        ST_LAUNCH(xent_stats<false>, rows, STATS_THREADS, 0, stream, stats, logits, targets, cols, first, softcap, wide);
     return cudaGetLastError();
 }
 
-template <strata_dtype DT>
+template <strata_dtype DT, bool CAPPED>
 static __global__ void __launch_bounds__(GRAD_THREADS)
     xent_grad(void *dlogits, const float *logits, const float *stats, const int32_t *targets, uint32_t cols, uint32_t first,
-              float scale, bool wide)
+              float scale, float softcap, bool wide)
 {
     const uint64_t row = blockIdx.x, column = (static_cast<uint64_t>(blockIdx.y) * GRAD_THREADS + threadIdx.x) * ST_RUN;
     const uint32_t count = st_run_count(column, cols);
@@ -114,22 +132,34 @@ static __global__ void __launch_bounds__(GRAD_THREADS)
     if (token >= 0) {
         st_load<STRATA_F32>(x, logits, row * cols + column, count, wide);
 #pragma unroll
-        for (uint32_t i = 0; i < ST_RUN; i++)
-            x[i] = (expf(x[i] - top) * inverse - (target == i ? 1.0f : 0.0f)) * scale;
+        for (uint32_t i = 0; i < ST_RUN; i++) {
+            const float c = CAPPED ? capped(x[i], softcap) : x[i];
+
+            x[i] = (expf(c - top) * inverse - (target == i ? 1.0f : 0.0f)) * scale;
+            if (CAPPED)
+                x[i] *= 1.0f - c / softcap * (c / softcap);
+        }
     }
     st_store<DT>(dlogits, row * cols + column, x, count, wide);
 }
 
 cudaError_t st_cuda_xent_grad(cudaStream_t stream, void *dlogits, const float *logits, const float *stats, const int32_t *targets,
-                              uint32_t rows, uint32_t cols, uint32_t first, float scale, strata_dtype dt)
+                              uint32_t rows, uint32_t cols, uint32_t first, float scale, float softcap, strata_dtype dt)
 {
     const bool wide = cols % ST_RUN == 0 && st_are_aligned({dlogits, logits});
 
     if (rows == 0 || cols == 0)
         return cudaSuccess;
     return st_by_dtype(dt, [&](auto tag) {
-        ST_LAUNCH((xent_grad<decltype(tag)::value>), dim3(rows, st_blocks(cols, GRAD_THREADS * ST_RUN)), GRAD_THREADS, 0, stream,
-                  dlogits, logits, stats, targets, cols, first, scale, wide);
+        constexpr strata_dtype own = decltype(tag)::value;
+        const dim3 grid(rows, st_blocks(cols, GRAD_THREADS * ST_RUN));
+
+        if (softcap != 0.0f)
+            ST_LAUNCH((xent_grad<own, true>), grid, GRAD_THREADS, 0, stream, dlogits, logits, stats, targets, cols, first, scale,
+                      softcap, wide);
+        else
+            ST_LAUNCH((xent_grad<own, false>), grid, GRAD_THREADS, 0, stream, dlogits, logits, stats, targets, cols, first, scale,
+                      softcap, wide);
     });
 }
 

@@ -42,14 +42,17 @@ static uint64_t seed_of(const struct ops_call *c, uint64_t operand)
 
 static void fill_few(struct ops_memory *m, const struct ops_call *c)
 {
-    int32_t *const tokens = (int32_t *)(void *)m->tokens.host;
+    int32_t *const tokens = (int32_t *)(void *)m->tokens.host, *const positions = (int32_t *)(void *)m->positions.host;
 
     for (uint32_t i = 0; i < c->rows * 3; i++)
         df_set(m->stats.host, i, STRATA_F32, 0.6 + 0.2 * df_uniform(seed_of(c, 14), i));
     for (uint32_t i = 0; i < c->rows; i++)
         tokens[i] = (int32_t)(df_bits(seed_of(c, 15), i) % (i % 2 == 0 ? 5 : c->rows + 5)) - 1;
+    for (uint32_t i = 0; i < c->rows; i++)
+        positions[i] = i % 3 == 0 || i % 5 == 0 ? 0 : positions[i - 1] + 1;
     cf_upload(&m->stats);
     cf_upload(&m->tokens);
+    cf_upload(&m->positions);
 }
 
 void ops_open(struct ops_memory *m, struct ops_call *c, uint32_t shift)
@@ -65,6 +68,8 @@ void ops_open(struct ops_memory *m, struct ops_call *c, uint32_t shift)
     }
     m->stats = cf_create(c->rows * 3 * sizeof(float), 0);
     m->tokens = cf_create(c->rows * sizeof(int32_t), 0);
+    m->positions = cf_create(c->rows * sizeof(int32_t), 0);
+    m->scratch = cf_create(c->rows * 2 * sizeof(float), 0);
     fill_few(m, c);
     for (uint32_t k = 0; k < OPS_OUTPUTS; k++) {
         m->out[k] = cf_create(2 * MARGIN + elems * sizeof(float), 0);
@@ -88,6 +93,8 @@ void ops_close(struct ops_memory *m, struct ops_call *c)
     }
     cf_destroy(&m->stats);
     cf_destroy(&m->tokens);
+    cf_destroy(&m->positions);
+    cf_destroy(&m->scratch);
     cf_ok(cudaStreamDestroy(c->stream));
 }
 
@@ -106,6 +113,8 @@ static void aim(struct ops_call *c, const struct ops_memory *m, bool device)
     }
     c->stats = side(&m->stats, device, 0);
     c->tokens = side(&m->tokens, device, 0);
+    c->positions = side(&m->positions, device, 0);
+    c->scratch = side(&m->scratch, device, 0);
     for (uint32_t k = 0; k < OPS_OUTPUTS; k++) {
         for (size_t i = 0; i < m->out[k].bytes / sizeof(float); i++)
             df_set(m->out[k].host, i, STRATA_F32, 2 * df_uniform(k, i));

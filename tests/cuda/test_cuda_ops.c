@@ -21,22 +21,32 @@ static double sum_slack(uint32_t terms)
     return 2e-6 * sqrt(terms);
 }
 
-static void run_gelu(struct ops_call *c)
+static void activate(struct ops_call *c, enum st_activation activation, double slack)
 {
     const uint64_t elems = (uint64_t)c->rows * c->cols;
-    void *const y = ops_out(c, 0, OPS_OWN_DTYPE, elems, c->dt == STRATA_F32 ? 16 : 1, 1e-7);
+    void *const y = ops_out(c, 0, OPS_OWN_DTYPE, elems, c->dt == STRATA_F32 ? 16 : 1, slack);
     void *const dx = ops_out(c, 1, OPS_OWN_DTYPE, elems, c->dt == STRATA_F32 ? 16 : 1, 1e-6);
     void *const over_dy = ops_in_place(c, 2, c->x[1], elems, c->dt == STRATA_F32 ? 16 : 1, 1e-6);
 
     if (!c->device) {
-        st_ops_scalar.activation_forward(ST_GELU_TANH, y, c->x[0], elems, c->dt);
-        st_ops_scalar.activation_backward(ST_GELU_TANH, dx, c->x[1], c->x[0], elems, c->dt);
-        st_ops_scalar.activation_backward(ST_GELU_TANH, over_dy, over_dy, c->x[0], elems, c->dt);
+        st_ops_scalar.activation_forward(activation, y, c->x[0], elems, c->dt);
+        st_ops_scalar.activation_backward(activation, dx, c->x[1], c->x[0], elems, c->dt);
+        st_ops_scalar.activation_backward(activation, over_dy, over_dy, c->x[0], elems, c->dt);
         return;
     }
-    cf_ok(st_cuda_gelu_forward(c->stream, y, c->x[0], elems, c->dt));
-    cf_ok(st_cuda_gelu_backward(c->stream, dx, c->x[1], c->x[0], elems, c->dt));
-    cf_ok(st_cuda_gelu_backward(c->stream, over_dy, over_dy, c->x[0], elems, c->dt));
+    cf_ok(st_cuda_activation_forward(c->stream, activation, y, c->x[0], elems, c->dt));
+    cf_ok(st_cuda_activation_backward(c->stream, activation, dx, c->x[1], c->x[0], elems, c->dt));
+    cf_ok(st_cuda_activation_backward(c->stream, activation, over_dy, over_dy, c->x[0], elems, c->dt));
+}
+
+static void run_gelu(struct ops_call *c)
+{
+    activate(c, ST_GELU_TANH, 1e-7);
+}
+
+static void run_gelu_erf(struct ops_call *c)
+{
+    activate(c, ST_GELU_ERF, 1e-6);
 }
 
 static void run_add(struct ops_call *c)
@@ -56,48 +66,61 @@ static void run_add(struct ops_call *c)
     cf_ok(st_cuda_add(c->stream, over_b, c->x[0], over_b, elems, c->dt));
 }
 
-static void run_swiglu(struct ops_call *c)
+static void gate(struct ops_call *c, enum st_activation activation, double slack)
 {
     const uint64_t elems = (uint64_t)c->rows * c->cols;
     const double ulps = c->dt == STRATA_F32 ? 16 : 1;
-    void *const y = ops_out(c, 0, OPS_OWN_DTYPE, elems, ulps, 1e-7), *const d =
-                                                                         ops_out(c, 1, OPS_OWN_DTYPE, 2 * elems, ulps, 1e-6);
-    void *const over = ops_in_place(c, 2, c->x[0], 2 * elems, ulps, 1e-6);
+    void *const y = ops_out(c, 0, OPS_OWN_DTYPE, elems, ulps, slack);
+    void *const d = ops_out(c, 1, OPS_OWN_DTYPE, 2 * elems, ulps, 10 * slack);
+    void *const over = ops_in_place(c, 2, c->x[0], 2 * elems, ulps, 10 * slack);
 
     if (!c->device) {
-        st_ops_scalar.gated_forward(ST_SILU, y, c->x[0], c->rows, c->cols, c->dt);
-        st_ops_scalar.gated_backward(ST_SILU, d, c->x[1], c->x[0], c->rows, c->cols, c->dt);
-        st_ops_scalar.gated_backward(ST_SILU, over, c->x[1], over, c->rows, c->cols, c->dt);
+        st_ops_scalar.gated_forward(activation, y, c->x[0], c->rows, c->cols, c->dt);
+        st_ops_scalar.gated_backward(activation, d, c->x[1], c->x[0], c->rows, c->cols, c->dt);
+        st_ops_scalar.gated_backward(activation, over, c->x[1], over, c->rows, c->cols, c->dt);
         return;
     }
-    cf_ok(st_cuda_swiglu_forward(c->stream, y, c->x[0], c->rows, c->cols, c->dt));
-    cf_ok(st_cuda_swiglu_backward(c->stream, d, c->x[1], c->x[0], c->rows, c->cols, c->dt));
-    cf_ok(st_cuda_swiglu_backward(c->stream, over, c->x[1], over, c->rows, c->cols, c->dt));
+    cf_ok(st_cuda_gated_forward(c->stream, activation, y, c->x[0], c->rows, c->cols, c->dt));
+    cf_ok(st_cuda_gated_backward(c->stream, activation, d, c->x[1], c->x[0], c->rows, c->cols, c->dt));
+    cf_ok(st_cuda_gated_backward(c->stream, activation, over, c->x[1], over, c->rows, c->cols, c->dt));
 }
 
-/* Up to three heads at the start of rows that may be longer; positions 1, 2, 3, 1, ... */
+static void run_swiglu(struct ops_call *c)
+{
+    gate(c, ST_SILU, 1e-7);
+}
+
+static void run_geglu(struct ops_call *c)
+{
+    gate(c, c->cols % 2 == 0 ? ST_GELU_TANH : ST_GELU_ERF, 1e-6);
+}
+
+/* Up to three heads at the start of rows that may be longer; positions 1, 2, 3, 1, ..., then those of documents, and a part of
+ * each head. */
 static void run_rope(struct ops_call *c)
 {
     const uint32_t heads = c->cols < 6 ? 1 : 3, head_dim = c->cols / heads / 2 * 2;
     const uint64_t elems = (uint64_t)c->rows * c->cols;
+    struct st_rope rope = {.rows = c->rows,
+                           .stride = c->cols,
+                           .heads = heads,
+                           .head_dim = head_dim,
+                           .rotary_dim = head_dim,
+                           .seq = 3,
+                           .first = 1,
+                           .table = c->f[1],
+                           .dt = c->dt};
 
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < 3; i++) {
         void *const x = ops_in_place(c, i, c->x[0], elems, 1, 8e-6);
 
+        rope.inverse = i == 1;
+        rope.positions = i == 2 ? c->positions : NULL;
+        rope.rotary_dim = i == 2 ? head_dim / 4 * 2 : head_dim;
         if (c->device)
-            cf_ok(st_cuda_rope(c->stream, x, c->cols, c->rows, 3, 1, heads, head_dim, c->f[1], i == 1, c->dt));
+            cf_ok(st_cuda_rope(c->stream, &rope, x));
         else
-            st_ops_scalar.rope_rows(&(struct st_rope){.rows = c->rows,
-                                                      .stride = c->cols,
-                                                      .heads = heads,
-                                                      .head_dim = head_dim,
-                                                      .rotary_dim = head_dim,
-                                                      .seq = 3,
-                                                      .first = 1,
-                                                      .table = c->f[1],
-                                                      .inverse = i == 1,
-                                                      .dt = c->dt},
-                                    x, 0, c->rows);
+            st_ops_scalar.rope_rows(&rope, x, 0, c->rows);
     }
 }
 
@@ -124,7 +147,7 @@ static void run_rmsnorm_forward(struct ops_call *c)
     const struct st_rmsnorm norm = rmsnorm_of(c);
 
     if (c->device)
-        cf_ok(st_cuda_rmsnorm_forward(c->stream, y, stats, c->x[0], c->x[1], c->rows, c->cols, EPS, c->dt));
+        cf_ok(st_cuda_rmsnorm_forward(c->stream, &norm, y, stats, c->x[0], c->x[1]));
     else
         st_ops_scalar.rms_forward(&norm, y, stats, c->x[0], c->x[1], c->rows);
 }
@@ -187,8 +210,7 @@ static void rms_backward(struct ops_call *c, void *dx, const void *dy, strata_dt
     const struct st_rmsnorm norm = rmsnorm_of(c);
 
     if (c->device) {
-        cf_ok(st_cuda_rmsnorm_backward(c->stream, dx, dweight, dy, dy_dt, c->x[0], c->stats, c->x[1], residual, c->rows, c->cols,
-                                       c->dt));
+        cf_ok(st_cuda_rmsnorm_backward(c->stream, &norm, dx, dweight, dy, dy_dt, c->x[0], c->stats, c->x[1], residual));
         return;
     }
     if (dweight != NULL)
@@ -218,6 +240,30 @@ static void run_rmsnorm_backward_frozen(struct ops_call *c)
     void *const dx = ops_in_place(c, 0, c->x[2], (uint64_t)c->rows * c->cols, 2, 2e-5);
 
     rms_backward(c, dx, c->x[3], c->dt, dx, NULL);
+}
+
+/* Two heads at the start of a row, with an offset weight. */
+static void run_rmsnorm_heads(struct ops_call *c)
+{
+    const struct st_rmsnorm norm = {.rows = c->rows,
+                                    .heads = c->cols < 2 ? 1 : 2,
+                                    .cols = (c->cols + 2) / 3,
+                                    .stride = c->cols,
+                                    .eps = EPS,
+                                    .offset = 1.0f,
+                                    .dt = c->dt};
+    const uint64_t elems = (uint64_t)c->rows * c->cols;
+    void *const y = ops_in_place(c, 0, c->x[0], elems, 2, 8e-6), *const dx = ops_in_place(c, 1, c->x[3], elems, 2, 4e-5);
+    float *const sums = ops_out(c, 2, OPS_SINGLE, norm.cols, 1, 4 * sum_slack(2 * c->rows));
+
+    if (c->device) {
+        cf_ok(st_cuda_rmsnorm_forward(c->stream, &norm, y, c->scratch, y, c->x[1]));
+        cf_ok(st_cuda_rmsnorm_backward(c->stream, &norm, dx, sums, dx, c->dt, c->x[0], c->scratch, c->x[1], c->x[2]));
+        return;
+    }
+    st_ops_scalar.rms_forward(&norm, y, c->scratch, y, c->x[1], c->rows);
+    st_ops_scalar.rms_backward_columns(&norm, sums, dx, c->dt, c->x[0], c->scratch, norm.cols);
+    st_ops_scalar.rms_backward_rows(&norm, dx, dx, c->dt, c->x[0], c->scratch, c->x[1], c->x[2], c->rows);
 }
 
 static void run_bias_backward(struct ops_call *c)
@@ -250,39 +296,62 @@ static void run_embed_tokens(struct ops_call *c)
     st_ops_scalar.scatter_columns(dtable, c->x[1], c->cols, c->tokens, c->rows, c->cols, 2, c->rows, c->dt);
 }
 
-static void run_embed_positions(struct ops_call *c)
+static void add_positions(struct ops_call *c, const int32_t *positions)
 {
     const uint32_t seq = (c->rows + 6) / 7, batch = c->rows / seq, rows = batch * seq;
     void *const x = ops_in_place(c, 0, c->x[0], (uint64_t)rows * c->cols, 0, 0);
     float *const dpos = ops_out(c, 1, OPS_SINGLE, (uint64_t)seq * c->cols, 0, 0);
 
     if (c->device) {
-        cf_ok(st_cuda_embed_add_position(c->stream, x, c->x[1], rows, seq, c->cols, c->dt));
-        cf_ok(st_cuda_embed_position_backward(c->stream, dpos, c->x[2], rows, seq, c->cols, c->dt));
+        cf_ok(st_cuda_embed_add_position(c->stream, x, c->x[1], positions, rows, seq, c->cols, c->dt));
+        cf_ok(st_cuda_embed_position_backward(c->stream, dpos, c->x[2], positions, rows, seq, c->cols, c->dt));
         return;
     }
-    st_ops_scalar.add_position_rows(x, c->x[1], NULL, 0, rows, seq, c->cols, c->dt);
-    st_ops_scalar.position_backward_rows(dpos, c->x[2], 0, seq, batch, seq, c->cols, c->dt);
+    st_ops_scalar.add_position_rows(x, c->x[1], positions, 0, rows, seq, c->cols, c->dt);
+    if (positions != NULL)
+        st_ops_scalar.scatter_columns(dpos, c->x[2], c->cols, positions, rows, c->cols, 0, seq, c->dt);
+    else
+        st_ops_scalar.position_backward_rows(dpos, c->x[2], 0, seq, batch, seq, c->cols, c->dt);
+}
+
+static void run_embed_positions(struct ops_call *c)
+{
+    add_positions(c, NULL);
+}
+
+static void run_embed_documents(struct ops_call *c)
+{
+    add_positions(c, c->positions);
 }
 
 /* Two slices of the vocabulary, the second's logits eight times as large; every third target is in no slice. */
-static void run_xent(struct ops_call *c)
+static void xent(struct ops_call *c, float softcap)
 {
     float *const stats = ops_out(c, 1, OPS_SINGLE, 3 * (uint64_t)c->rows, 32, 1e-6);
     void *const dlogits = ops_out(c, 0, OPS_OWN_DTYPE, (uint64_t)c->rows * c->cols, c->dt == STRATA_F32 ? 64 : 1, 1e-6);
     double *const loss = ops_out(c, 2, OPS_DOUBLE, 1, 0, 1e-5 * c->rows);
 
     if (!c->device) {
-        st_ops_scalar.xent_stats(stats, c->f[0], c->tokens, c->rows, c->cols, 0, 0.0f);
-        st_ops_scalar.xent_stats(stats, c->f[1], c->tokens, c->rows, c->cols, c->cols, 0.0f);
-        st_ops_scalar.xent_grad(dlogits, c->f[0], stats, c->tokens, c->rows, c->cols, 0, 0.37f, 0.0f, c->dt);
+        st_ops_scalar.xent_stats(stats, c->f[0], c->tokens, c->rows, c->cols, 0, softcap);
+        st_ops_scalar.xent_stats(stats, c->f[1], c->tokens, c->rows, c->cols, c->cols, softcap);
+        st_ops_scalar.xent_grad(dlogits, c->f[0], stats, c->tokens, c->rows, c->cols, 0, 0.37f, softcap, c->dt);
         *loss = st_ops_scalar.xent_loss(stats, c->tokens, c->rows);
         return;
     }
-    cf_ok(st_cuda_xent_stats(c->stream, stats, c->f[0], c->tokens, c->rows, c->cols, 0));
-    cf_ok(st_cuda_xent_stats(c->stream, stats, c->f[1], c->tokens, c->rows, c->cols, c->cols));
-    cf_ok(st_cuda_xent_grad(c->stream, dlogits, c->f[0], stats, c->tokens, c->rows, c->cols, 0, 0.37f, c->dt));
+    cf_ok(st_cuda_xent_stats(c->stream, stats, c->f[0], c->tokens, c->rows, c->cols, 0, softcap));
+    cf_ok(st_cuda_xent_stats(c->stream, stats, c->f[1], c->tokens, c->rows, c->cols, c->cols, softcap));
+    cf_ok(st_cuda_xent_grad(c->stream, dlogits, c->f[0], stats, c->tokens, c->rows, c->cols, 0, 0.37f, softcap, c->dt));
     cf_ok(st_cuda_xent_loss(c->stream, loss, stats, c->tokens, c->rows));
+}
+
+static void run_xent(struct ops_call *c)
+{
+    xent(c, 0.0f);
+}
+
+static void run_capped_xent(struct ops_call *c)
+{
+    xent(c, 3.0f);
 }
 
 static void run_xent_loss(struct ops_call *c)
@@ -303,6 +372,10 @@ static const uint32_t row_shapes[][2] = {{1, 1},    {1, 8},    {3, 7},    {5, 96
 /* Fewer and more rows than lanes, and than one turn takes. */
 static const uint32_t column_shapes[][2] = {{1, 1}, {2, 31}, {127, 32}, {129, 33}, {700, 8}, {641, 5}, {60, 104}};
 
+/* For what shares its kernels with an op that meets all of them. */
+static const uint32_t few_shapes[][2] = {{1, 1}, {3, 7}, {5, 96}, {17, 100}, {2, 1031}, {1, 6001}};
+
+#define FEW(run)     ops_check(run, #run, few_shapes, sizeof(few_shapes) / sizeof(few_shapes[0]))
 #define ROWS(run)    ops_check(run, #run, row_shapes, sizeof(row_shapes) / sizeof(row_shapes[0]))
 #define COLUMNS(run) ops_check(run, #run, column_shapes, sizeof(column_shapes) / sizeof(column_shapes[0]))
 
@@ -310,8 +383,10 @@ static void test_pointwise(void **state)
 {
     (void)state;
     ROWS(run_gelu);
+    FEW(run_gelu_erf);
     ROWS(run_add);
     ROWS(run_swiglu);
+    FEW(run_geglu);
     ROWS(run_rope);
 }
 
@@ -328,6 +403,7 @@ static void test_norm_backward(void **state)
     ROWS(run_layernorm_backward_frozen);
     ROWS(run_layernorm_backward_frozen_fp32);
     ROWS(run_rmsnorm_backward_frozen);
+    FEW(run_rmsnorm_heads);
 }
 
 static void test_columns(void **state)
@@ -346,6 +422,7 @@ static void test_embed(void **state)
     (void)state;
     ROWS(run_embed_tokens);
     ROWS(run_embed_positions);
+    FEW(run_embed_documents);
     COLUMNS(run_embed_tokens);
     COLUMNS(run_embed_positions);
 }
@@ -354,6 +431,7 @@ static void test_xent(void **state)
 {
     (void)state;
     ROWS(run_xent);
+    FEW(run_capped_xent);
     COLUMNS(run_xent_loss);
 }
 
@@ -362,7 +440,7 @@ static void test_special_numbers(void **state)
 {
     static const float special[] = {0.0f,   -0.0f,   1e-30f, -1e-30f, 9.5f,     -9.5f,     40.0f, -40.0f,
                                     100.0f, -100.0f, 6e4f,   -6e4f,   INFINITY, -INFINITY, NAN,   1.0f};
-    ops_case_fn *const runs[] = {run_gelu, run_add, run_swiglu};
+    ops_case_fn *const runs[] = {run_gelu, run_gelu_erf, run_add, run_swiglu, run_geglu};
 
     (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
@@ -403,16 +481,20 @@ static void test_xent_infinite_logits(void **state)
 
 static void test_nothing_and_nonsense(void **state)
 {
+    const struct st_rope rope = {.heads = 1, .head_dim = 8, .rotary_dim = 8, .stride = 8, .seq = 1, .dt = STRATA_F32};
+    const struct st_rmsnorm norm = {.rows = 1, .heads = 1, .cols = 8, .stride = 8, .eps = EPS, .dt = STRATA_BF16};
+
     (void)state;
-    cf_ok(st_cuda_gelu_forward(NULL, NULL, NULL, 0, STRATA_BF16));
+    cf_ok(st_cuda_activation_forward(NULL, ST_GELU_TANH, NULL, NULL, 0, STRATA_BF16));
     cf_ok(st_cuda_layernorm_forward(NULL, NULL, NULL, NULL, NULL, NULL, 0, 8, EPS, STRATA_BF16));
     cf_ok(st_cuda_bias_backward(NULL, NULL, NULL, 8, 0, STRATA_BF16));
-    cf_ok(st_cuda_rope(NULL, NULL, 8, 0, 1, 0, 1, 8, NULL, false, STRATA_F32));
-    cf_ok(st_cuda_swiglu_forward(NULL, NULL, NULL, 0, 8, STRATA_F32));
+    cf_ok(st_cuda_rope(NULL, &rope, NULL));
+    cf_ok(st_cuda_gated_forward(NULL, ST_SILU, NULL, NULL, 0, 8, STRATA_F32));
     cf_ok(st_cuda_embed_gather(NULL, NULL, NULL, NULL, 0, 8, 0, 8, STRATA_F32));
-    cf_ok(st_cuda_xent_stats(NULL, NULL, NULL, NULL, 0, 8, 0));
+    cf_ok(st_cuda_xent_stats(NULL, NULL, NULL, NULL, 0, 8, 0, 0.0f));
     assert_int_equal(st_cuda_add(NULL, NULL, NULL, NULL, 8, STRATA_DTYPE_INVALID), cudaErrorInvalidValue);
-    assert_int_equal(st_cuda_rmsnorm_backward(NULL, NULL, NULL, NULL, STRATA_F16, NULL, NULL, NULL, NULL, 1, 8, STRATA_BF16),
+    assert_int_equal(st_cuda_gated_forward(NULL, (enum st_activation)3, NULL, NULL, 1, 8, STRATA_F32), cudaErrorInvalidValue);
+    assert_int_equal(st_cuda_rmsnorm_backward(NULL, &norm, NULL, NULL, NULL, STRATA_F16, NULL, NULL, NULL, NULL),
                      cudaErrorInvalidValue);
 }
 

@@ -96,14 +96,14 @@ static void products_match(void **state)
 
 /* --- epilogues --- */
 
-static double gelu(double x)
+static double gelu(enum st_activation form, double x)
 {
-    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    return 0.5 * x * (form == ST_GELU_ERF ? erfc(-x / sqrt(2)) : 1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
-static double gelu_slope(double x)
+static double gelu_slope(enum st_activation form, double x)
 {
-    return (gelu(x + DF_STEP) - gelu(x - DF_STEP)) / (2 * DF_STEP);
+    return (gelu(form, x + DF_STEP) - gelu(form, x - DF_STEP)) / (2 * DF_STEP);
 }
 
 /* The cpu device's have the bits of the pass they save. */
@@ -134,10 +134,10 @@ static void check_gelu(struct df_device *d, const struct st_matmul *shape)
     mm.aux = again;
     run(d, &mm, &o, pass);
     assert_memory_equal(again, aux, elems * strata_dtype_bytes(dt));
-    df_ok(d->tensors->activation_forward(d->dev, ST_GELU_TANH, pass, aux, elems, dt));
+    df_ok(d->tensors->activation_forward(d->dev, mm.activation, pass, aux, elems, dt));
     assert_same_on_cpu(o.c, pass, elems, dt);
     for (uint64_t i = 0; i < elems; i++)
-        o.product[i] = gelu(o.product[i]);
+        o.product[i] = gelu(mm.activation, o.product[i]);
     df_assert_close("gelu", o.c, dt, o.product, elems, df_tolerance(dt));
     free(o.product);
 }
@@ -157,14 +157,14 @@ static void check_gelu_backward(struct df_device *d, const struct st_matmul *sha
     kept = df_random(d, elems, dt, 5, 4, 0);
     pass = df_alloc(d, elems, dt);
     run(d, &mm, &o, pass);
-    st_ops_scalar.activation_backward(ST_GELU_TANH, pass, pass, aux, elems, dt);
+    st_ops_scalar.activation_backward(mm.activation, pass, pass, aux, elems, dt);
     mm.epilogue = ST_EPILOGUE_GELU_BACKWARD;
     mm.aux = aux;
     run(d, &mm, &o, o.c);
     assert_memory_equal(aux, kept, elems * strata_dtype_bytes(dt));
     assert_same_on_cpu(o.c, pass, elems, dt);
     for (uint64_t i = 0; i < elems; i++)
-        o.product[i] *= gelu_slope(df_at(aux, i, dt));
+        o.product[i] *= gelu_slope(mm.activation, df_at(aux, i, dt));
     df_assert_close("gelu backward", o.c, dt, o.product, elems, df_tolerance(dt));
     free(o.product);
 }
@@ -183,6 +183,7 @@ static void check_epilogues(struct df_device *d, strata_dtype dt)
                                          .ldc = n,
                                          .trans_b = trans_b,
                                          .bias = (bits & 2) != 0,
+                                         .activation = i % 2 == 0 ? ST_GELU_TANH : ST_GELU_ERF,
                                          .ab_dtype = dt,
                                          .c_dtype = wide ? STRATA_F32 : dt};
 

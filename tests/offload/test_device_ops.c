@@ -124,9 +124,11 @@ static void norm_matches(void **state)
 
 /* --- gelu, add, bias --- */
 
-static double gelu(double x)
+static double activate(enum st_activation activation, double x)
 {
-    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    if (activation == ST_SILU)
+        return x / (1 + exp(-x));
+    return 0.5 * x * (activation == ST_GELU_ERF ? erfc(-x / sqrt(2)) : 1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
 static void check_pointwise(struct df_device *d, strata_dtype dt)
@@ -135,10 +137,12 @@ static void check_pointwise(struct df_device *d, strata_dtype dt)
     void *x = df_random(d, elems, dt, 1, 5, 0), *dy = df_random(d, elems, dt, 2, 1, 0), *y = df_alloc(d, elems, dt);
     double *want_x = df_doubles(x, elems, dt), *want_dy = df_doubles(dy, elems, dt), *want = df_doubles(x, elems, dt);
 
-    for (uint64_t i = 0; i < elems; i++)
-        want[i] = gelu(want_x[i]);
-    df_ok(d->tensors->activation_forward(d->dev, ST_GELU_TANH, y, x, elems, dt));
-    df_assert_close("gelu", y, dt, want, elems, df_tolerance(dt) / 3);
+    for (enum st_activation a = ST_GELU_TANH; a <= ST_SILU; a++) {
+        for (uint64_t i = 0; i < elems; i++)
+            want[i] = activate(a, want_x[i]);
+        df_ok(d->tensors->activation_forward(d->dev, a, y, x, elems, dt));
+        df_assert_close("activation", y, dt, want, elems, df_tolerance(dt) / 3);
+    }
     for (uint64_t i = 0; i < elems; i++)
         want[i] = want_x[i] + want_dy[i];
     df_ok(d->tensors->add(d->dev, y, x, dy, elems, dt));
@@ -174,23 +178,59 @@ static void bias_matches(void **state)
 
 /* --- embedding --- */
 
+/* documents: positions begin anew in rows 0, 4, 8, ... of a sequence. */
+static void check_positions(struct df_device *d, strata_dtype dt, bool documents)
+{
+    enum { SEQ = 13, ROWS = 3 * SEQ, COLS = 37 };
+    void *x = df_random(d, ROWS * COLS, dt, 1, 1, 0), *pos = df_random(d, SEQ * COLS, dt, 2, 1, 0);
+    void *dx = df_random(d, ROWS * COLS, dt, 3, 1, 0);
+    float *dpos = df_random(d, SEQ * COLS, STRATA_F32, 4, 1, 0);
+    int32_t *positions = df_alloc(d, ROWS, STRATA_F32);
+    double *want = df_doubles(x, ROWS * COLS, dt), *want_pos = df_doubles(dpos, SEQ * COLS, STRATA_F32);
+
+    for (uint32_t i = 0; i < ROWS; i++)
+        positions[i] = (int32_t)(i % SEQ % (documents ? 4 : SEQ));
+    for (uint32_t i = 0; i < ROWS * COLS; i++) {
+        const uint32_t at = (uint32_t)positions[i / COLS] * COLS + i % COLS;
+
+        want[i] += df_at(pos, at, dt);
+        want_pos[at] += df_at(dx, i, dt);
+    }
+    df_ok(d->tensors->embed_add_position(d->dev, x, pos, documents ? positions : NULL, ROWS, SEQ, COLS, dt));
+    df_ok(d->tensors->embed_position_backward(d->dev, dpos, dx, documents ? positions : NULL, ROWS, SEQ, COLS, dt));
+    df_assert_close("positions", x, dt, want, ROWS * COLS, df_tolerance(dt) / 3);
+    df_assert_close("dpos", dpos, STRATA_F32, want_pos, SEQ * COLS, df_tolerance(STRATA_F32));
+    free(want), free(want_pos);
+}
+
+static void check_both_positions(struct df_device *d, strata_dtype dt)
+{
+    check_positions(d, dt, false);
+    check_positions(d, dt, true);
+}
+
+static void positions_match(void **state)
+{
+    (void)state;
+    df_each_dtype(check_both_positions);
+}
+
 static void check_embedding(struct df_device *d, strata_dtype dt)
 {
-    enum { SEQ = 13, BATCH = 3, ROWS = SEQ * BATCH, COLS = 37, VOCAB = 11, SLICE = 4 };
-    void *table = df_random(d, VOCAB * COLS, dt, 1, 1, 0), *pos = df_random(d, SEQ * COLS, dt, 2, 1, 0);
+    enum { ROWS = 39, COLS = 37, VOCAB = 11, SLICE = 4 };
+    void *table = df_random(d, VOCAB * COLS, dt, 1, 1, 0);
     void *x = df_alloc(d, ROWS * COLS, dt), *dx = df_random(d, ROWS * COLS, dt, 3, 1, 0);
-    float *dtable = df_alloc(d, VOCAB * COLS, STRATA_F32), *dpos = df_random(d, SEQ * COLS, STRATA_F32, 4, 1, 0);
+    float *dtable = df_alloc(d, VOCAB * COLS, STRATA_F32);
     int32_t *tokens = df_alloc(d, ROWS, STRATA_F32);
-    double want[ROWS * COLS], want_table[VOCAB * COLS] = {0}, *want_pos = df_doubles(dpos, SEQ * COLS, STRATA_F32);
+    double want[ROWS * COLS], want_table[VOCAB * COLS] = {0};
 
     for (uint32_t i = 0; i < ROWS; i++)
         tokens[i] = (int32_t)(df_bits(5, i) % VOCAB);
     for (uint32_t i = 0; i < ROWS * COLS; i++) {
-        const uint32_t row = i / COLS, c = i % COLS, entry = (uint32_t)tokens[row] * COLS + c, at = row % SEQ * COLS + c;
+        const uint32_t entry = (uint32_t)tokens[i / COLS] * COLS + i % COLS;
 
-        want[i] = df_at(table, entry, dt) + df_at(pos, at, dt);
+        want[i] = df_at(table, entry, dt);
         want_table[entry] += df_at(dx, i, dt);
-        want_pos[at] += df_at(dx, i, dt);
     }
     for (uint32_t first = 0; first < VOCAB; first += SLICE) { /* the table arrives in slices of rows */
         const uint32_t count = VOCAB - first < SLICE ? VOCAB - first : SLICE;
@@ -199,12 +239,8 @@ static void check_embedding(struct df_device *d, strata_dtype dt)
         df_ok(d->ops->embed_gather(d->dev, x, slice, tokens, ROWS, COLS, first, count, dt));
         df_ok(d->ops->embed_scatter(d->dev, dtable + first * COLS, dx, tokens, ROWS, COLS, first, count, dt));
     }
-    df_ok(d->tensors->embed_add_position(d->dev, x, pos, NULL, ROWS, SEQ, COLS, dt));
-    df_ok(d->tensors->embed_position_backward(d->dev, dpos, dx, NULL, ROWS, SEQ, COLS, dt));
     df_assert_close("embedding", x, dt, want, ROWS * COLS, df_tolerance(dt) / 3);
     df_assert_close("dtable", dtable, STRATA_F32, want_table, VOCAB * COLS, df_tolerance(STRATA_F32));
-    df_assert_close("dpos", dpos, STRATA_F32, want_pos, SEQ * COLS, df_tolerance(STRATA_F32));
-    free(want_pos);
 }
 
 static void embedding_matches(void **state)
@@ -392,10 +428,9 @@ static void devices_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(devices_by_name),      cmocka_unit_test(norm_matches),
-        cmocka_unit_test(pointwise_matches),    cmocka_unit_test(bias_matches),
-        cmocka_unit_test(embedding_matches),    cmocka_unit_test(bytes_move),
-        cmocka_unit_test(gradient_is_finished), cmocka_unit_test(update_equals_the_kernel),
+        cmocka_unit_test(devices_by_name), cmocka_unit_test(norm_matches),         cmocka_unit_test(pointwise_matches),
+        cmocka_unit_test(bias_matches),    cmocka_unit_test(embedding_matches),    cmocka_unit_test(positions_match),
+        cmocka_unit_test(bytes_move),      cmocka_unit_test(gradient_is_finished), cmocka_unit_test(update_equals_the_kernel),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

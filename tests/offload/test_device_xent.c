@@ -13,13 +13,14 @@
 
 struct problem {
     uint32_t rows, vocab;
+    float softcap;
     double *logits; /* [rows, vocab] */
     int32_t *targets;
 };
 
 static void problem_create(struct problem *p, uint32_t rows, uint32_t vocab)
 {
-    *p = (struct problem){rows, vocab, malloc((size_t)rows * vocab * sizeof(double)), malloc(rows * sizeof(int32_t))};
+    *p = (struct problem){rows, vocab, 0.0f, malloc((size_t)rows * vocab * sizeof(double)), malloc(rows * sizeof(int32_t))};
     for (uint64_t i = 0; i < (uint64_t)rows * vocab; i++)
         p->logits[i] = (double)(float)((double)(df_bits(1, i) >> 40) * 0x1p-21 - 4);
     for (uint32_t r = 0; r < rows; r++)
@@ -32,6 +33,11 @@ static void problem_destroy(struct problem *p)
     free(p->targets);
 }
 
+static double capped(const struct problem *p, double x)
+{
+    return p->softcap != 0.0f ? (double)p->softcap * tanh(x / (double)p->softcap) : x;
+}
+
 static double row_loss(const struct problem *p, uint32_t r)
 {
     const double *x = p->logits + (uint64_t)r * p->vocab;
@@ -40,10 +46,10 @@ static double row_loss(const struct problem *p, uint32_t r)
     if (p->targets[r] < 0)
         return 0;
     for (uint32_t i = 0; i < p->vocab; i++)
-        top = fmax(top, x[i]);
+        top = fmax(top, capped(p, x[i]));
     for (uint32_t i = 0; i < p->vocab; i++)
-        sum += exp(x[i] - top);
-    return top + log(sum) - x[p->targets[r]];
+        sum += exp(capped(p, x[i]) - top);
+    return top + log(sum) - capped(p, x[p->targets[r]]);
 }
 
 static double slope(const struct problem *p, uint32_t r, uint32_t i)
@@ -89,10 +95,10 @@ static double *run_slices(const struct problem *p, uint32_t slice_cols, strata_d
 
             fill_slice(p, slice, first, cols);
             if (pass == 0) {
-                df_ok(d.tensors->xent_stats(d.dev, stats, slice, targets, p->rows, cols, first, 0.0f));
+                df_ok(d.tensors->xent_stats(d.dev, stats, slice, targets, p->rows, cols, first, p->softcap));
                 continue;
             }
-            df_ok(d.tensors->xent_grad(d.dev, dlogits, slice, stats, targets, p->rows, cols, first, scale, 0.0f, dt));
+            df_ok(d.tensors->xent_grad(d.dev, dlogits, slice, stats, targets, p->rows, cols, first, scale, p->softcap, dt));
             for (uint64_t i = 0; i < (uint64_t)p->rows * cols; i++)
                 out[i / cols * p->vocab + first + i % cols] = df_at(dlogits, i, dt);
         }
@@ -114,15 +120,15 @@ static void check_close(const double *got, const double *want, uint64_t elems, d
             fail_msg("dlogits[%llu] is %.9g, not %.9g", (unsigned long long)i, got[i], want[i]);
 }
 
-static void loss_and_gradient_match(void **state)
+static void check_softcap(float softcap)
 {
     static const uint32_t slices[] = {1, 7, 16, 64, 101};
     const float scale = 0.125f;
     struct problem p;
     double *want, want_loss = 0;
 
-    (void)state;
     problem_create(&p, 11, 101);
+    p.softcap = softcap;
     want = malloc((size_t)p.rows * p.vocab * sizeof(double));
     for (uint32_t r = 0; r < p.rows; r++) {
         want_loss += row_loss(&p, r);
@@ -140,6 +146,13 @@ static void loss_and_gradient_match(void **state)
     }
     free(want);
     problem_destroy(&p);
+}
+
+static void loss_and_gradient_match(void **state)
+{
+    (void)state;
+    check_softcap(0.0f);
+    check_softcap(3.0f);
 }
 
 /* GPT-2's head: 13 slices of at most 4096 columns; a slice of 1024 rows is 16 MiB. */

@@ -6,11 +6,11 @@
  * operands' alignment, never of what ran before.  At most 16 bytes of alignment count, so that the place of a buffer decides
  * nothing.  Partial sums are only ever reduced in fp32, in the workspace.
  *
- * If the library has no algorithm for a GELU (again a function of the same things), the GELU is a pass after the plain matmul; if
- * it has none with a bias, C is filled with the bias before a matmul that adds to C, so the sum is still rounded once.
- * The library's DGELU_BGRAD is not used: it writes a bias gradient in C's dtype and in an order of its own, while ours adds in
- * fp32.  The library wants a bias in C's dtype, so for an fp32 C the bias of 16-bit operands is converted to fp32 at the end of
- * the workspace. */
+ * If the library has no algorithm for a GELU (again a function of the same things; it never has one for the exact GELU), the
+ * GELU is a pass after the plain matmul; if it has none with a bias, C is filled with the bias before a matmul that adds to C, so
+ * the sum is still rounded once. The library's DGELU_BGRAD is not used: it writes a bias gradient in C's dtype and in an order of
+ * its own, while ours adds in fp32.  The library wants a bias in C's dtype, so for an fp32 C the bias of 16-bit operands is
+ * converted to fp32 at the end of the workspace. */
 #include "core/base/error.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "offload/device/cuda/device_cuda_blas_internal.h"
@@ -370,9 +370,10 @@ static strata_status run_apart(struct st_cuda_matmul *m, cudaStream_t stream, co
     plain.aux = NULL;
     st = st_cuda_matmul_run(m, stream, &plain, backward ? c : mm->aux, a, b, bias);
     if (st == STRATA_OK && backward)
-        st = launched(st_cuda_gelu_backward(stream, c, c, mm->aux, elems, mm->c_dtype), "gelu_backward");
+        st = launched(st_cuda_activation_backward(stream, mm->activation, c, c, mm->aux, elems, mm->c_dtype),
+                      "activation_backward");
     else if (st == STRATA_OK && mm->epilogue == ST_EPILOGUE_GELU)
-        st = launched(st_cuda_gelu_forward(stream, c, mm->aux, elems, mm->c_dtype), "gelu_forward");
+        st = launched(st_cuda_activation_forward(stream, mm->activation, c, mm->aux, elems, mm->c_dtype), "activation_forward");
     return st;
 }
 
@@ -388,7 +389,7 @@ strata_status st_cuda_matmul_run(struct st_cuda_matmul *m, cudaStream_t stream, 
     assert(mm->epilogue != ST_EPILOGUE_GELU_BACKWARD || !mm->bias);
     if (mm->m == 0 || mm->n == 0)
         return STRATA_OK;
-    if (mm->epilogue != ST_EPILOGUE_NONE && mm->ldc % AUX_MULTIPLE != 0)
+    if (mm->epilogue != ST_EPILOGUE_NONE && (mm->ldc % AUX_MULTIPLE != 0 || mm->activation != ST_GELU_TANH))
         return run_apart(m, stream, mm, c, a, b, bias);
     st = find(m, mm, &key, &p);
     if (st != STRATA_OK)

@@ -40,8 +40,6 @@ static strata_status missing(const char *what)
 strata_status st_cuda_dev_matmul(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
                                  const void *bias)
 {
-    if (mm->activation != ST_GELU_TANH)
-        return missing("an activation but gelu_new");
     return st_cuda_matmul_run(cuda_of(dev)->matmul, enter(dev), mm, c, a, b, bias);
 }
 
@@ -68,52 +66,38 @@ strata_status st_cuda_dev_layernorm_backward(struct st_device *dev, void *dx, fl
 strata_status st_cuda_dev_rmsnorm_forward(struct st_device *dev, const struct st_rmsnorm *norm, void *y, float *stats,
                                           const void *x, const void *weight)
 {
-    if (norm->heads != 1 || norm->stride != norm->cols || norm->offset != 0.0f)
-        return missing("RMSNorm of heads or with an offset");
-    return launched("rmsnorm_forward",
-                    st_cuda_rmsnorm_forward(enter(dev), y, stats, x, weight, norm->rows, norm->cols, norm->eps, norm->dt));
+    return launched("rmsnorm_forward", st_cuda_rmsnorm_forward(enter(dev), norm, y, stats, x, weight));
 }
 
 strata_status st_cuda_dev_rmsnorm_backward(struct st_device *dev, const struct st_rmsnorm *norm, void *dx, float *dweight,
                                            const void *dy, strata_dtype dy_dt, const void *x, const float *stats,
                                            const void *weight, const void *residual)
 {
-    if (norm->heads != 1 || norm->stride != norm->cols || norm->offset != 0.0f)
-        return missing("RMSNorm of heads or with an offset");
-    return launched("rmsnorm_backward", st_cuda_rmsnorm_backward(enter(dev), dx, dweight, dy, dy_dt, x, stats, weight, residual,
-                                                                 norm->rows, norm->cols, norm->dt));
+    return launched("rmsnorm_backward",
+                    st_cuda_rmsnorm_backward(enter(dev), norm, dx, dweight, dy, dy_dt, x, stats, weight, residual));
 }
 
 strata_status st_cuda_dev_rope(struct st_device *dev, const struct st_rope *rope, void *x)
 {
-    if (rope->rotary_dim != rope->head_dim || rope->positions != NULL)
-        return missing("partial rotation or positions of documents");
-    return launched("rope", st_cuda_rope(enter(dev), x, rope->stride, rope->rows, rope->seq, rope->first, rope->heads,
-                                         rope->head_dim, rope->table, rope->inverse, rope->dt));
+    return launched("rope", st_cuda_rope(enter(dev), rope, x));
 }
 
 strata_status st_cuda_dev_gated_forward(struct st_device *dev, enum st_activation activation, void *y, const void *gate_up,
                                         uint32_t rows, uint32_t ffn, strata_dtype dt)
 {
-    if (activation != ST_SILU)
-        return missing("a gate but silu");
-    return launched("gated_forward", st_cuda_swiglu_forward(enter(dev), y, gate_up, rows, ffn, dt));
+    return launched("gated_forward", st_cuda_gated_forward(enter(dev), activation, y, gate_up, rows, ffn, dt));
 }
 
 strata_status st_cuda_dev_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
                                          const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
 {
-    if (activation != ST_SILU)
-        return missing("a gate but silu");
-    return launched("gated_backward", st_cuda_swiglu_backward(enter(dev), dgate_up, dy, gate_up, rows, ffn, dt));
+    return launched("gated_backward", st_cuda_gated_backward(enter(dev), activation, dgate_up, dy, gate_up, rows, ffn, dt));
 }
 
 strata_status st_cuda_dev_activation_forward(struct st_device *dev, enum st_activation activation, void *y, const void *x,
                                              uint64_t elems, strata_dtype dt)
 {
-    if (activation != ST_GELU_TANH)
-        return missing("an activation but gelu_new");
-    return launched("activation_forward", st_cuda_gelu_forward(enter(dev), y, x, elems, dt));
+    return launched("activation_forward", st_cuda_activation_forward(enter(dev), activation, y, x, elems, dt));
 }
 
 strata_status st_cuda_dev_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
@@ -130,17 +114,14 @@ strata_status st_cuda_dev_embed_gather(struct st_device *dev, void *out, const v
 strata_status st_cuda_dev_embed_add_position(struct st_device *dev, void *x, const void *pos, const int32_t *positions,
                                              uint32_t rows, uint32_t seq, uint32_t cols, strata_dtype dt)
 {
-    if (positions != NULL)
-        return missing("positions of documents");
-    return launched("embed_add_position", st_cuda_embed_add_position(enter(dev), x, pos, rows, seq, cols, dt));
+    return launched("embed_add_position", st_cuda_embed_add_position(enter(dev), x, pos, positions, rows, seq, cols, dt));
 }
 
 strata_status st_cuda_dev_embed_position_backward(struct st_device *dev, float *dpos, const void *dx, const int32_t *positions,
                                                   uint32_t rows, uint32_t seq, uint32_t cols, strata_dtype dt)
 {
-    if (positions != NULL)
-        return missing("positions of documents");
-    return launched("embed_position_backward", st_cuda_embed_position_backward(enter(dev), dpos, dx, rows, seq, cols, dt));
+    return launched("embed_position_backward",
+                    st_cuda_embed_position_backward(enter(dev), dpos, dx, positions, rows, seq, cols, dt));
 }
 
 strata_status st_cuda_dev_embed_scatter(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens,
@@ -152,18 +133,15 @@ strata_status st_cuda_dev_embed_scatter(struct st_device *dev, float *dtable, co
 strata_status st_cuda_dev_xent_stats(struct st_device *dev, float *stats, const float *logits, const int32_t *targets,
                                      uint32_t rows, uint32_t cols, uint32_t first, float softcap)
 {
-    if (softcap != 0.0f)
-        return missing("soft-capping");
-    return launched("xent_stats", st_cuda_xent_stats(enter(dev), stats, logits, targets, rows, cols, first));
+    return launched("xent_stats", st_cuda_xent_stats(enter(dev), stats, logits, targets, rows, cols, first, softcap));
 }
 
 strata_status st_cuda_dev_xent_grad(struct st_device *dev, void *dlogits, const float *logits, const float *stats,
                                     const int32_t *targets, uint32_t rows, uint32_t cols, uint32_t first, float scale,
                                     float softcap, strata_dtype dt)
 {
-    if (softcap != 0.0f)
-        return missing("soft-capping");
-    return launched("xent_grad", st_cuda_xent_grad(enter(dev), dlogits, logits, stats, targets, rows, cols, first, scale, dt));
+    return launched("xent_grad",
+                    st_cuda_xent_grad(enter(dev), dlogits, logits, stats, targets, rows, cols, first, scale, softcap, dt));
 }
 
 strata_status st_cuda_dev_xent_loss(struct st_device *dev, double *loss_sum, const float *stats, const int32_t *targets,
