@@ -1,6 +1,7 @@
 #!/bin/sh
 # gpu_deps.sh collect DIR          - copies into DIR what strata is built with beside CUDA, for a machine without the -dev packages:
 #                                    include/, and lib/ with uring, aio, hwloc, cjson, dnnl, xxhash, cmocka and what they stand on
+# gpu_deps.sh pack BUILD FILE      - packs the program and the GPU's tests of a build, and the libraries that they need, for gpu.sh --carried
 # gpu_deps.sh pkg-config DIR FILE  - writes to FILE a pkg-config that answers for them there: neither root nor .pc files are needed
 set -eu
 
@@ -27,8 +28,7 @@ collect_library()
     soname=$(objdump -p "$real" | awk '$1 == "SONAME" { print $2 }')
     cp "$real" "$2/$soname"
     ln -sf "$soname" "$2/lib$1.so"
-    ldd "$real" | awk '$2 == "=>" { print $1, $3 }' | while read -r name path; do
-        case $name in libc.so* | libm.so* | libgcc_s.so* | libstdc++.so* | libpthread.so* | libdl.so* | librt.so*) continue ;; esac
+    libraries_of "$real" | while read -r name path; do
         cp -L "$path" "$2/$name"
     done
 }
@@ -46,6 +46,34 @@ collect()
         collect_library "$name" "$1/lib"
     done
     du -sh "$1"
+}
+
+# Libraries that a program or library needs, but libc's and the compiler's, which every such machine has, newer than those here.
+libraries_of()
+{
+    ldd "$1" | awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' | while read -r name path; do
+        case $name in libc.so* | libm.so* | libgcc_s.so* | libstdc++.so* | libpthread.so* | libdl.so* | librt.so*) continue ;; esac
+        echo "$name $path"
+    done
+}
+
+pack()
+{
+    stage=$(mktemp -d)
+    trap 'rm -rf "$stage"' EXIT
+    mkdir "$stage/bin" "$stage/lib"
+    for file in "$1"/cli/strata "$1"/tests/cuda/test_gpu_*; do
+        [ -x "$file" ] || fail "$file: was not built"
+        strip -o "$stage/bin/$(basename "$file")" "$file"
+        libraries_of "$file" >>"$stage/needed"
+    done
+    sort -u "$stage/needed" | while read -r name path; do
+        cp -L "$path" "$stage/lib/$name"
+    done
+    rm "$stage/needed"
+    tar -C "$stage" -c bin lib | gzip -9 >"$2.new"
+    mv "$2.new" "$2"
+    du -h "$2"
 }
 
 write_pkg_config()
@@ -82,6 +110,7 @@ SCRIPT
 
 case ${1-}:$# in
 collect:2) collect "$2" ;;
+pack:3) pack "$2" "$3" ;;
 pkg-config:3)
     if [ ! -d "$2/include" ] || [ ! -d "$2/lib" ]; then
         fail "$2: include/ and lib/ are expected there"

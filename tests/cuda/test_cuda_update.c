@@ -1,6 +1,6 @@
 /* The CUDA optimizer and gradient kernels against the scalar definition, bit by bit: on a GPU, or under the emulator.
  *
- *     test_cuda_update [--long]      1e9 random elements instead of 3e5 */
+ *     test_cuda_update [--elems N]   N random elements instead of 3e5 */
 #include "core/base/cpu.h"
 #include "kernels/cuda/update.h"
 #include "tests/cuda/cuda_fixture.h"
@@ -238,8 +238,8 @@ int main(int argc, char **argv)
     };
     int count = 0, failed;
 
-    if (argc > 1 && strcmp(argv[1], "--long") == 0)
-        elems_wanted = 1000000000;
+    if (argc > 2 && strcmp(argv[1], "--elems") == 0)
+        elems_wanted = strtoull(argv[2], NULL, 10);
     if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0)
         return NO_GPU;
     if (cudaMalloc((void **)&device, DEVICE_BYTES) != cudaSuccess)

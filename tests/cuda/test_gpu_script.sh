@@ -1,27 +1,68 @@
 #!/bin/sh
-# test_gpu_script.sh STRATA SOURCE_DIR [--all] - tools/gpu.sh with toy sizes, over the emulator and a nvidia-smi of its own: every part that needs
-# no test programs runs and leaves a verdict; what fails is told from what passes; nothing is left but the results.
+# test_gpu_script.sh STRATA SOURCE_DIR [--all] - tools/gpu.sh with toy sizes, over the emulator, with a nvidia-smi, a compute-sanitizer and test
+# programs of its own: every part leaves a verdict; one that fails or hangs costs its limit, and what it started ends with it; what is
+# done is packed after every part, for a session that is cut off.
 set -eu
 
 strata=$1
 script=$2/tools/gpu.sh
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-mkdir "$dir/bin" "$dir/none"
+mkdir "$dir/bin" "$dir/none" "$dir/good" "$dir/bad"
+export dir strata
 
-cat >"$dir/bin/nvidia-smi" <<'SMI'
-#!/bin/sh
+# program FILE: a script of its own, from standard input.
+program()
+{
+    { echo '#!/bin/sh'; cat; } >"$1"
+    chmod +x "$1"
+}
+
+program "$dir/bin/nvidia-smi" <<'SMI'
 case $* in
--L) echo "GPU 0: Emulated GPU 0" ;;
-*name,driver_version,memory.total*) echo "Emulated GPU 0, 580.00, 1024" ;;
+-L) echo "GPU 0: NVIDIA H200" ;;
+*dmon*-c*) exit 0 ;;
+*dmon*) echo "# gpu pwr"; exec sleep 1000 ;;
+*name,driver_version,memory.total*) echo "NVIDIA H200, 580.00, 1024" ;;
 *memory.total*) echo 1024 ;;
 *compute_cap*) echo 9.0 ;;
 *) exit 1 ;;
 esac
 SMI
-printf '#!/bin/sh\nexit 9\n' >"$dir/none/nvidia-smi"
-printf '#!/bin/sh\necho "strata: error: all is lost" >&2\nexit 4\n' >"$dir/broken"
-chmod +x "$dir/bin/nvidia-smi" "$dir/none/nvidia-smi" "$dir/broken"
+program "$dir/bin/compute-sanitizer" <<'SAN'
+while [ "${1#--}" != "$1" ]; do shift; [ "${1#--}" != "$1" ] || [ "${1#/}" != "$1" ] || shift; done
+"$@" || { echo "========= ERROR SUMMARY: 3 errors"; exit 99; }
+SAN
+program "$dir/none/nvidia-smi" <<'SMI'
+exit 9
+SMI
+# A program that hangs, with a child that does so too, and leaves their numbers.
+program "$dir/hangs" <<'HANG'
+sleep 1000 &
+echo "$$ $!" >>"$dir/hung"
+wait
+HANG
+program "$dir/broken" <<'BROKEN'
+echo "strata: error: all is lost" >&2
+exit 4
+BROKEN
+# One repeat shows that a probe works.
+program "$dir/quick" <<'QUICK'
+exec "$strata" "$@" --fault machine.patience:0:0:0
+QUICK
+# What ends gpu.sh itself while the table is measured.
+program "$dir/cut" <<'CUT'
+case "$*" in *--ops*) kill -s KILL "$(cat "$dir/pid")" ;; esac
+exec "$dir/quick" "$@"
+CUT
+for name in update ops attention device_ops device_matmul device_llama device_attention device_xent; do
+    program "$dir/good/test_gpu_$name" <<'GOOD'
+echo "[       OK ] one"
+[ "$1" != --elems ] || echo "$2 elements"
+GOOD
+    cp "$dir/hangs" "$dir/bad/test_gpu_$name"
+done
+cp "$dir/broken" "$dir/bad/test_gpu_ops"
 
 # gpu CODE OPTIONS...: the script ends with this code; what it said is in $dir/said.
 gpu()
@@ -29,59 +70,114 @@ gpu()
     want=$1 code=0
     shift
     PATH=$dir/bin:$PATH sh "$script" --small --build "$dir/build" "$@" >"$dir/said" 2>&1 || code=$?
-    [ "$code" -eq "$want" ] || { echo "gpu.sh $*: ended with $code, not $want" >&2; cat "$dir/said" >&2; exit 1; }
+    [ "$code" -eq "$want" ] || complain "gpu.sh $*: ended with $code, not $want"
 }
 
-# verdict FILE PART VERDICT COUNT: so many lines of the part, all with this verdict.
+complain()
+{
+    echo "$*" >&2
+    cat "$dir/said" >&2
+    exit 1
+}
+
+# verdict PART VERDICT COUNT: so many lines of the part, all with this verdict.
 verdict()
 {
-    all=$(grep -c "\"part\":\"$2\"" "$1") || all=0
-    same=$(grep -c "\"part\":\"$2\",\"verdict\":\"$3\"" "$1") || same=0
-    if [ "$all" -ne "$4" ] || [ "$same" -ne "$4" ]; then
-        echo "$2: $same of $all lines say $3, not $4" >&2
-        cat "$dir/said" "$1" >&2
-        exit 1
-    fi
+    results=$dir/build/results/results.jsonl
+    all=$(grep -c "\"part\":\"$1\"" "$results") || all=0
+    same=$(grep -c "\"part\":\"$1\",\"verdict\":\"$2\"" "$results") || same=0
+    if [ "$all" -ne "$3" ] || [ "$same" -ne "$3" ]; then complain "$1: $same of $all lines say $2, not $3"; fi
 }
 
-sh "$script" --list >"$dir/list"
-[ "$(wc -l <"$dir/list")" -eq 12 ]
-
-parts=losses,link,mfu,bound,rates
-[ "${3:-sample}" != --all ] || parts=$(awk '{ print $1 }' "$dir/list" | paste -sd,)
-gpu 0 --program "$strata" --only "$parts"
-results=$dir/build/results/results.jsonl
-verdict "$results" losses ran 1
-verdict "$results" link ran 2
-verdict "$results" mfu ran 2
-verdict "$results" rates ran 1
-for part in link mfu; do
-    grep -q '^{"name"' "$dir/build/results/$part.jsonl"
-done
-if [ "${3:-sample}" = --all ]; then
-    for part in contract ops update sanitize; do
-        verdict "$results" $part "not run" 1
+# The results are what a lent machine gives back, and the archive has these files.
+packed()
+{
+    (cd "$dir/build/results" && [ "$(echo *)" = "gpu.tar.gz line.txt results.jsonl summary.txt" ]) || complain "other files in results"
+    tar -tzf "$dir/build/results/gpu.tar.gz" >"$dir/packed"
+    for file in "$@"; do
+        grep -q "^./$file\$" "$dir/packed" || complain "$file is not packed"
     done
-    verdict "$results" matrix passed 1
-    verdict "$results" capped ran 4
-    verdict "$results" bound ran 5
-    verdict "$results" exceeds ran 2
-    grep -q '^{"name"' "$dir/build/results/capped.jsonl"
-fi
-[ -z "$(ls "$dir/build/swap")" ] || { echo "files were left in the swap directory" >&2; exit 1; }
+}
 
-gpu 1 --program "$dir/broken" --only link,rates --out "$dir/out"
-verdict "$dir/out/results.jsonl" link FAILED 1
-verdict "$dir/out/results.jsonl" rates FAILED 1
-grep -q 'all is lost' "$dir/out/results.jsonl"
-gpu 0 --program "$strata" --only link,rates --minutes 0
-verdict "$results" link "not run" 1
-verdict "$results" rates "not run" 1
+# Each window is nine minutes at most, with the build that comes first.
+sh "$script" --list >"$dir/list"
+awk '{ s[$1] += $3 } END { for (w in s) if (w != "-" && s[w] + s["-"] > 540) { print w, s[w]; exit 1 } }' "$dir/list"
+
+# A: as on a GPU.
+gpu 0 --program "$dir/quick" --tests "$dir/good" --window A
+verdict info passed 1
+verdict contract passed 4
+verdict ops passed 1
+verdict attention passed 2
+verdict link ran 2
+verdict table ran 1
+verdict mfu ran 3
+packed results.jsonl info.json info.txt device_ops.txt link.jsonl table.txt mfu.jsonl dmon.txt
+grep -q '^info passed | contract passed | .* | table ran | mfu ran' "$dir/build/results/line.txt"
+
+# B and C; a sample of what takes long.
+sample=losses,bound,rates,update_1e8,update_1e9,sanitize
+[ "${3:-sample}" != --all ] || sample=$(awk '$1 ~ /[BC]/ { print $2 }' "$dir/list" | paste -sd,)
+gpu 0 --program "$dir/quick" --tests "$dir/good" --only "$sample"
+verdict losses ran 1
+verdict rates ran 1
+verdict update_1e8 ran 1
+verdict update_1e9 ran 1
+verdict sanitize passed 4
+if [ "${3:-sample}" = --all ]; then
+    verdict matrix passed 1
+    verdict capped ran 4
+    verdict bound ran 4
+    verdict trace ran 1
+    verdict exceeds ran 2
+    packed capped.jsonl trace.json.gz exceeds-card.jsonl
+else
+    verdict bound "not run" 1
+fi
+[ ! -e "$dir/build/swap" ] || [ -z "$(ls "$dir/build/swap")" ] || complain "files were left in the swap directory"
+
+# A test that fails is run again under memcheck.
+gpu 1 --program "$dir/quick" --tests "$dir/bad" --only ops
+grep -q '"part":"ops","verdict":"FAILED","figure":"ops ended with 4; memcheck 99: .*ERROR SUMMARY: 3 errors' "$dir/build/results/results.jsonl"
+packed results.jsonl ops.txt ops.memcheck.txt
+
+# Everything hangs: each part says so and costs its limit, and all of them together the window's minutes.
+gpu 1 --program "$dir/hangs" --tests "$dir/bad" --limit 0.4
+awk '$2 != "build" { print $2 }' "$dir/list" >"$dir/parts"
+while read -r part; do
+    grep -q "\"part\":\"$part\"" "$dir/build/results/results.jsonl" || complain "$part left no verdict"
+    [ "$part" = bound ] || ! grep "\"part\":\"$part\"" "$dir/build/results/results.jsonl" | grep -qv FAILED || complain "$part did not fail"
+done <"$dir/parts"
+for pid in $(cat "$dir/hung"); do
+    timeout 30 tail --pid="$pid" -f /dev/null || complain "$pid still runs" # what is killed is gone soon
+done
+gpu 1 --program "$dir/hangs" --only link,mfu,rates --minutes 0.02
+verdict link FAILED 1
+for part in mfu rates; do verdict "$part" "not run" 1; done
+
+# Everything fails at once; no time; nothing to run.
+gpu 1 --program "$dir/broken" --only link,mfu,rates
+for part in link mfu rates; do verdict "$part" FAILED 1; done
+grep -q 'all is lost' "$dir/build/results/results.jsonl"
+gpu 0 --program "$dir/quick" --only link,rates --minutes 0
+verdict link "not run" 1
+verdict rates "not run" 1
 gpu 1 --program "$dir/missing"
 gpu 1 --only speed
 grep -q 'there is no such part' "$dir/said"
-gpu 0 --program "$strata" --quick --only link
-verdict "$results" link ran 2
-rm "$dir/bin/nvidia-smi"
-mv "$dir/none/nvidia-smi" "$dir/bin/"
-gpu 77 --program "$strata"
+
+# What was carried is unpacked and run; a cut keeps what was done.
+mkdir "$dir/carried" "$dir/carried/bin" "$dir/carried/lib"
+cp "$dir/good"/* "$dir/carried/bin"
+cp "$dir/cut" "$dir/carried/bin/strata"
+tar -C "$dir/carried" -czf "$dir/carried.tar.gz" bin lib
+PATH=$dir/bin:$PATH sh -c 'echo $$ >"$dir/pid"; exec sh "$0" --small --build "$dir/build" --carried "$dir/carried.tar.gz" --window A' "$script" \
+    >"$dir/said" 2>&1 && complain "it was not cut"
+verdict build passed 1
+verdict attention passed 2
+verdict link ran 2
+verdict mfu ran 0
+packed results.jsonl link.jsonl
+
+mv "$dir/none/nvidia-smi" "$dir/bin/nvidia-smi"
+gpu 77 --program "$dir/quick"
