@@ -194,6 +194,16 @@ strata_status st_file_read_at(int fd, void *buf, uint64_t bytes, uint64_t offset
     return STRATA_OK;
 }
 
+/* A request for more than the device's readahead is cut to that, without a word. */
+#define AHEAD_BYTES (128u * 1024u)
+
+void st_file_read_ahead(int fd, uint64_t bytes, uint64_t offset)
+{
+    for (uint64_t end = offset + bytes; offset < end; offset += AHEAD_BYTES)
+        (void)posix_fadvise(fd, (off_t)offset, end - offset < AHEAD_BYTES ? (off_t)(end - offset) : AHEAD_BYTES,
+                            POSIX_FADV_WILLNEED);
+}
+
 strata_status st_file_read_text(char **text, uint64_t *bytes, const char *path, uint64_t bytes_max)
 {
     struct st_file_identity was = {0};

@@ -57,6 +57,8 @@ int st_kernel_file_open(const char *path);
 FILE *st_kernel_file_stream(const char *path);
 /** Read exactly `bytes` at `offset`; E_IO, or E_INPUT if the file ends before that. */
 strata_status st_file_read_at(int fd, void *buf, uint64_t bytes, uint64_t offset, const char *path);
+/** Ask the kernel to read these bytes into its page cache while the caller goes on; it may decline. */
+void st_file_read_ahead(int fd, uint64_t bytes, uint64_t offset);
 /** Read a whole regular file of at most `bytes_max`; *text is NUL-terminated, freed by the caller.  E_INPUT also if it changed
  *  while it was read. */
 strata_status st_file_read_text(char **text, uint64_t *bytes, const char *path, uint64_t bytes_max);

@@ -54,7 +54,7 @@ struct st_device_memory {
 
 struct st_device_ops {
     const char *name;
-    bool arena_is_zero;                  /* after open() the whole arena holds zeros */
+    bool arena_is_host;                  /* the arena is host memory, holds zeros after open(), and a load may write to it */
     const struct st_tensor_ops *tensors; /* ops for models; NULL: it runs no models (paced) */
     strata_status (*open)(struct st_device **out, const struct st_device_opts *opts);
     void (*close)(struct st_device *dev);

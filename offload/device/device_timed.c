@@ -258,7 +258,7 @@ static void fill_tables(struct timed_device *t, const struct st_device_ops *inne
 {
     t->ops = timed_ops;
     t->ops.name = inner->name;
-    t->ops.arena_is_zero = inner->arena_is_zero;
+    t->ops.arena_is_host = inner->arena_is_host;
     t->ops.memory = inner->memory;
     t->ops.tensors = &t->tensors;
     if (inner->pin == NULL)

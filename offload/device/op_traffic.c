@@ -13,7 +13,7 @@ const struct st_device_op_row st_device_op_rows[ST_DEVICE_OP_COUNT] = {
 #undef ST_X
 };
 
-/* Members that are not ops, each as large as a pointer: name, arena_is_zero, tensors, open, close, arena, memory, pin, finish,
+/* Members that are not ops, each as large as a pointer: name, arena_is_host, tensors, open, close, arena, memory, pin, finish,
  * notify, stamps, stamp and stamp_ns, which device_timed.c passes on where they are for its callers; attention_workspace, and
  * zero, which is the device's. */
 #define OTHERS_OF_DEVICE      13

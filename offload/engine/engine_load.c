@@ -243,7 +243,7 @@ static strata_status fill_chunk(struct fill_job *j)
 /* Whether the chunk's moments hold zeros since their arena was taken. */
 static bool never_written(const struct st_engine *eng, const struct st_chunk *chunk)
 {
-    return !eng->has_run && (chunk->state == ST_WHERE_HOST || eng->device->ops->arena_is_zero);
+    return !eng->has_run && (chunk->state == ST_WHERE_HOST || eng->device->ops->arena_is_host);
 }
 
 static strata_status zero_on_device(struct st_engine *eng, const struct st_moments *moments, uint64_t elems)
@@ -279,11 +279,13 @@ static void seal_zeros(struct load *l, const struct st_chunk *chunk)
     }
 }
 
+/* In all of this, what lies in an arena that is host memory is not on the device. */
 static strata_status load_chunk(struct load *l, uint32_t c, unsigned char *weight_page, bool weight_on_device)
 {
     struct st_engine *eng = l->eng;
     const struct st_chunk *chunk = &eng->program->chunks[c];
-    const bool swapped = chunk->state == ST_WHERE_NVME, state_on_device = chunk->state == ST_WHERE_DEVICE;
+    const bool swapped = chunk->state == ST_WHERE_NVME;
+    const bool state_on_device = chunk->state == ST_WHERE_DEVICE && !eng->device->ops->arena_is_host;
     const size_t master_width = st_master_width(chunk->master);
     struct fill_job j = {
         .load = l, .chunk = chunk, .weight = {weight_page + chunk->at, st_format_bytes(chunk->format, 1), weight_on_device}};
@@ -350,7 +352,7 @@ static strata_status load_page(struct load *l, uint32_t p)
     if (st == STRATA_OK && swapped)
         zero_gaps(eng, p, weight);
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)
-        st = load_chunk(l, c, weight, on_device);
+        st = load_chunk(l, c, weight, on_device && !eng->device->ops->arena_is_host);
     if (st == STRATA_OK && place->weights == ST_WHERE_DEVICE && !on_device)
         st = st_engine_put(eng, st_engine_pointer(eng, place->weight_region), weight, eng->program->workload.pages[p].bytes);
     if (st != STRATA_OK || !swapped)

@@ -11,10 +11,12 @@
 
 #include <cmocka.h>
 
-#define AMPLE (1ull << 40)
+#define AMPLE  (1ull << 40)
+#define PLACES 4u /* on the device or on NVMe, of a device that is host memory or has its own */
 
 struct load_case {
-    bool forward_only, paged;
+    bool forward_only;
+    uint32_t place;     /* below PLACES */
     const char *freeze; /* NULL: nothing */
 };
 
@@ -82,16 +84,18 @@ static strata_status look(void *ctx, uint32_t page, uint64_t first, uint64_t cou
 
 static struct seen load(const struct load_case *c)
 {
+    const bool paged = c->place % 2 == 1;
     const struct rig_cell cell = {.freeze = c->freeze,
                                   .grad_accum = 1,
-                                  .optimizer = c->paged ? STRATA_TIER_NVME : STRATA_TIER_DEVICE,
-                                  .param = c->paged ? STRATA_TIER_NVME : STRATA_TIER_DEVICE,
+                                  .optimizer = paged ? STRATA_TIER_NVME : STRATA_TIER_DEVICE,
+                                  .param = paged ? STRATA_TIER_NVME : STRATA_TIER_DEVICE,
                                   .act_tier = STRATA_TIER_COUNT,
                                   .io_method = "auto",
                                   .isa = "auto",
                                   .threads = 2,
                                   .dtype = STRATA_BF16};
-    const struct st_machine machine = {.capacity = {.bytes = {AMPLE, AMPLE, AMPLE}, .workers = 2, .device_is_host = true}};
+    const struct st_machine machine = {.capacity = {.bytes = {AMPLE, AMPLE, AMPLE}, .workers = 2, .device_is_host = true},
+                                       .rates = {.upload = 1e12, .download = 1e12}};
     struct seen seen = {.forward_only = c->forward_only};
     struct st_config config;
     struct st_engine_opts opts;
@@ -108,6 +112,10 @@ static struct seen load(const struct load_case *c)
     st_config_engine_opts(&opts, &config);
     opts.program = &plan->program;
     opts.compute = st_model_compute(model);
+    if (c->place / 2 == 1) {
+        opts.device = "paced";
+        opts.pace = &machine;
+    }
     assert_int_equal(st_engine_create(&engine, &opts), STRATA_OK);
     assert_int_equal(st_engine_load(engine, fill, NULL), STRATA_OK);
     seen.w = &plan->program.workload;
@@ -121,8 +129,8 @@ static struct seen load(const struct load_case *c)
 static void what_is_trained_is_rounded_as_its_updates_will(void **state)
 {
     (void)state;
-    for (uint32_t paged = 0; paged < 2; paged++) {
-        const struct seen seen = load(&(struct load_case){.paged = paged == 1});
+    for (uint32_t place = 0; place < PLACES; place++) {
+        const struct seen seen = load(&(struct load_case){.place = place});
 
         assert_int_equal(seen.wrong, 0);
         assert_int_equal(seen.even, 0);
@@ -133,8 +141,8 @@ static void what_is_trained_is_rounded_as_its_updates_will(void **state)
 static void forward_alone_is_rounded_as_torch_rounds(void **state)
 {
     (void)state;
-    for (uint32_t paged = 0; paged < 2; paged++) {
-        const struct seen seen = load(&(struct load_case){.forward_only = true, .paged = paged == 1});
+    for (uint32_t place = 0; place < PLACES; place++) {
+        const struct seen seen = load(&(struct load_case){.forward_only = true, .place = place});
 
         assert_int_equal(seen.wrong, 0);
         assert_int_equal(seen.away, 0);
@@ -145,8 +153,8 @@ static void forward_alone_is_rounded_as_torch_rounds(void **state)
 static void what_is_frozen_is_rounded_as_torch_rounds(void **state)
 {
     (void)state;
-    for (uint32_t paged = 0; paged < 2; paged++) {
-        const struct seen seen = load(&(struct load_case){.paged = paged == 1, .freeze = "transformer.h.1.*"});
+    for (uint32_t place = 0; place < PLACES; place++) {
+        const struct seen seen = load(&(struct load_case){.place = place, .freeze = "transformer.h.1.*"});
 
         assert_int_equal(seen.wrong, 0);
         assert_true(seen.even > 10000 && seen.away > 10000);

@@ -244,7 +244,7 @@ const struct st_tensor_ops st_tensor_cpu_ops = {
 
 const struct st_device_ops st_device_cpu_ops = {
     .name = "cpu",
-    .arena_is_zero = true,
+    .arena_is_host = true,
     .tensors = &st_tensor_cpu_ops,
     .open = cpu_open,
     .close = cpu_close,

@@ -269,7 +269,6 @@ static strata_status paced_update(struct st_device *dev, void *weight, int16_t *
 
 const struct st_device_ops st_device_paced_ops = {
     .name = "paced",
-    .arena_is_zero = true,
     .open = paced_open,
     .close = paced_close,
     .arena = paced_arena,
