@@ -149,6 +149,31 @@ cudaError_t st_cuda_add(cudaStream_t stream, void *y, const void *a, const void 
     });
 }
 
+template <strata_dtype DT>
+static __global__ void __launch_bounds__(THREADS) scale(void *y, const void *x, float factor, uint64_t elems, bool wide)
+{
+    const uint64_t first = (static_cast<uint64_t>(blockIdx.x) * THREADS + threadIdx.x) * ST_RUN;
+    const uint32_t count = st_run_count(first, elems);
+    float values[ST_RUN];
+
+    st_unpack<DT>(values, st_fetch<DT>(x, first, count, wide));
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i++)
+        values[i] *= factor;
+    st_store<DT>(y, first, values, count, wide);
+}
+
+cudaError_t st_cuda_scale(cudaStream_t stream, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt)
+{
+    const bool wide = st_are_aligned({y, x});
+
+    if (elems == 0)
+        return cudaSuccess;
+    return st_by_dtype(dt, [&](auto tag) {
+        ST_LAUNCH((scale<decltype(tag)::value>), st_blocks(elems, THREADS * ST_RUN), THREADS, 0, stream, y, x, factor, elems, wide);
+    });
+}
+
 /* --- gates: a block for THREADS runs of a row --- */
 
 template <enum st_activation A, strata_dtype DT>

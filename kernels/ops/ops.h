@@ -39,6 +39,8 @@ struct st_ops {
                            uint32_t ffn, strata_dtype dt);
     /* y = a + b.  y may be either. */
     void (*add)(void *y, const void *a, const void *b, size_t elems, strata_dtype dt);
+    /* y = factor x, rounded once; y may alias x. */
+    void (*scale)(void *y, const void *x, float factor, size_t elems, strata_dtype dt);
 
     /* --- rows --- */
 

@@ -149,6 +149,14 @@ static strata_status timed_add(struct st_device *dev, void *y, const void *a, co
     return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->add(c.inner, y, a, b, elems, dt) : c.st);
 }
 
+static strata_status timed_scale(struct st_device *dev, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt)
+{
+    const struct timed_call c =
+        st_timed_begin(dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_SCALE, .dt = dt, .rows = 1, .cols = elems});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->scale(c.inner, y, x, factor, elems, dt) : c.st);
+}
+
 /* --- attention --- */
 
 /* Documents are not known here: each sequence counts as one. */

@@ -52,6 +52,7 @@ struct st_device_op_row {
     X(GATED_BACKWARD, gated_backward, .values = 5)                                                         \
     X(ACTIVATION_FORWARD, activation_forward, .values = 2)                                                 \
     X(ADD, add, .values = 3)                                                                               \
+    X(SCALE, scale, .values = 2)                                                                           \
     X(ATTENTION_FORWARD, attention_forward, .values = 2, .kv = 2, .lse = 1, .flops = 4)                    \
     X(ATTENTION_BACKWARD, attention_backward, .values = 4, .kv = 4, .lse = 1, .flops = 10)                 \
     X(ATTENTION_CACHED, attention_cached, .values = 2, .kv = 4, .kv_table = 2, .flops = 4)                 \

@@ -56,6 +56,8 @@ struct st_tensor_ops {
                                         uint64_t elems, strata_dtype dt);
     /* y = a + b, rounded once; y may alias either. */
     strata_status (*add)(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
+    /* y = factor x, rounded once; y may alias x. */
+    strata_status (*scale)(struct st_device *dev, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt);
 
     /* lse [batch, heads, seq] f32 is kept for backward. workspace: st attention_workspace() bytes. */
     uint64_t (*attention_workspace)(const struct st_attention *at, uint32_t workers);

@@ -66,6 +66,20 @@ static void run_add(struct ops_call *c)
     cf_ok(st_cuda_add(c->stream, over_b, c->x[0], over_b, elems, c->dt));
 }
 
+static void run_scale(struct ops_call *c)
+{
+    const uint64_t elems = (uint64_t)c->rows * c->cols;
+    void *const y = ops_out(c, 0, OPS_OWN_DTYPE, elems, 0, 0), *const over_x = ops_in_place(c, 1, c->x[0], elems, 0, 0);
+
+    if (!c->device) {
+        st_ops_scalar.scale(y, c->x[0], 1.7f, elems, c->dt);
+        st_ops_scalar.scale(over_x, over_x, 1.7f, elems, c->dt);
+        return;
+    }
+    cf_ok(st_cuda_scale(c->stream, y, c->x[0], 1.7f, elems, c->dt));
+    cf_ok(st_cuda_scale(c->stream, over_x, over_x, 1.7f, elems, c->dt));
+}
+
 static void gate(struct ops_call *c, enum st_activation activation, double slack)
 {
     const uint64_t elems = (uint64_t)c->rows * c->cols;
@@ -385,6 +399,7 @@ static void test_pointwise(void **state)
     ROWS(run_gelu);
     FEW(run_gelu_erf);
     ROWS(run_add);
+    ROWS(run_scale);
     ROWS(run_swiglu);
     FEW(run_geglu);
     ROWS(run_rope);
@@ -440,8 +455,7 @@ static void test_special_numbers(void **state)
 {
     static const float special[] = {0.0f,   -0.0f,   1e-30f, -1e-30f, 9.5f,     -9.5f,     40.0f, -40.0f,
                                     100.0f, -100.0f, 6e4f,   -6e4f,   INFINITY, -INFINITY, NAN,   1.0f};
-    ops_case_fn *const runs[] = {run_gelu, run_gelu_erf, run_add, run_swiglu, run_geglu};
-
+    ops_case_fn *const runs[] = {run_gelu, run_gelu_erf, run_add, run_scale, run_swiglu, run_geglu};
     (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
         struct ops_call c = {.rows = 16, .cols = 16, .dt = dt};

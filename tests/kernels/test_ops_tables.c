@@ -48,6 +48,11 @@ static void run_add(const struct call *c)
     c->ops->add(c->out[0], c->x[0], c->x[1], (size_t)ROWS * c->cols, c->dt);
 }
 
+static void run_scale(const struct call *c)
+{
+    c->ops->scale(c->out[0], c->x[0], 1.7f, (size_t)ROWS * c->cols, c->dt);
+}
+
 static void run_round(const struct call *c)
 {
     c->ops->round_rows(c->out[0], c->cols, c->f[0], c->cols, ROWS, c->cols, c->dt);
@@ -255,6 +260,7 @@ static const struct {
     {"activation_forward", run_activation_forward},
     {"activation_backward", run_activation_backward},
     {"add", run_add},
+    {"scale", run_scale},
     {"round_rows, widen_rows", run_round},
     {"dot_rows", run_dot},
     {"norm", run_norm},

@@ -224,6 +224,13 @@ static strata_status mirror_activation_forward(struct st_device *dev, enum st_ac
     return leave(m, m->ops->tensors->activation_forward(m->inner, activation, at(m, y), at(m, x), elems, dt));
 }
 
+static strata_status mirror_scale(struct st_device *dev, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->scale(m->inner, at(m, y), at(m, x), factor, elems, dt));
+}
+
 static strata_status mirror_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
@@ -372,6 +379,7 @@ static const struct st_tensor_ops mirror_tensors = {
     .gated_backward = mirror_gated_backward,
     .activation_forward = mirror_activation_forward,
     .add = mirror_add,
+    .scale = mirror_scale,
     .attention_workspace = mirror_attention_workspace,
     .attention_forward = mirror_attention_forward,
     .attention_backward = mirror_attention_backward,

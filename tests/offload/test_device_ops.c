@@ -147,6 +147,10 @@ static void check_pointwise(struct df_device *d, strata_dtype dt)
         want[i] = want_x[i] + want_dy[i];
     df_ok(d->tensors->add(d->dev, y, x, dy, elems, dt));
     df_assert_close("add", y, dt, want, elems, df_tolerance(dt) / 3);
+    for (uint64_t i = 0; i < elems; i++)
+        want[i] = 2.53125 * want_x[i];
+    df_ok(d->tensors->scale(d->dev, y, x, 2.53125f, elems, dt));
+    df_assert_close("scale", y, dt, want, elems, df_tolerance(dt) / 3);
     free(want), free(want_x), free(want_dy);
 }
 

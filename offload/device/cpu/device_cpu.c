@@ -231,6 +231,7 @@ const struct st_tensor_ops st_tensor_cpu_ops = {
     .gated_backward = st_cpu_gated_backward,
     .activation_forward = st_cpu_activation_forward,
     .add = st_cpu_add,
+    .scale = st_cpu_scale,
     .attention_workspace = st_cpu_attention_workspace,
     .attention_forward = st_cpu_attention_forward,
     .attention_backward = st_cpu_attention_backward,

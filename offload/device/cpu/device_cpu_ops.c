@@ -88,6 +88,22 @@ strata_status st_cpu_add(struct st_device *dev, void *y, const void *a, const vo
     return run(dev, &job, add_item, elems, ST_ITEM_ELEMS);
 }
 
+static void scale_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+
+    (void)worker;
+    job->ops->scale(st_elem_mut(job->y, r.first, job->dt), st_elem(job->x, r.first, job->dt), job->number, r.count, job->dt);
+}
+
+strata_status st_cpu_scale(struct st_device *dev, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt)
+{
+    struct op_job job = {.y = y, .x = x, .number = factor, .dt = dt};
+
+    return run(dev, &job, scale_item, elems, ST_ITEM_ELEMS);
+}
+
 /* --- norms --- */
 
 static void bias_item(void *ctx, uint64_t index, uint32_t worker)

@@ -261,6 +261,7 @@ const struct st_tensor_ops st_tensor_cuda_ops = {
     .gated_backward = st_cuda_dev_gated_backward,
     .activation_forward = st_cuda_dev_activation_forward,
     .add = st_cuda_dev_add,
+    .scale = st_cuda_dev_scale,
     .attention_workspace = st_cuda_dev_attention_workspace,
     .attention_forward = st_cuda_dev_attention_forward,
     .attention_backward = st_cuda_dev_attention_backward,
