@@ -74,26 +74,20 @@ static void size_sequence(struct strata_model *m, const struct strata_model_opts
     m->seq = o->seq_len;
     if (m->seq == 0)
         m->seq = config->context < SEQ_DEFAULT_MAX ? config->context : SEQ_DEFAULT_MAX;
-    if (o->seq_len == 0 && config->window != 0 && config->window < m->seq)
-        m->seq = config->window;
 }
 
-/* The cache holds the prompt and the requested tokens, within the context.  A default number of tokens also stays within the
- * window; a requested number that exceeds the window is refused together with the model's other sizes. */
+/* The cache holds the prompt and the requested tokens, within the context. */
 static strata_status size_generation(struct strata_model *m, const struct strata_model_opts *o,
                                      const struct st_model_config *config)
 {
-    const bool asked = o->max_tokens != 0;
-    const bool windowed = config->window != 0 && config->window < config->context;
-    const uint32_t room = windowed ? config->window : config->context, most = asked ? config->context : room;
-    const uint64_t wanted = (uint64_t)o->prompt_tokens + (asked ? o->max_tokens : STRATA_MAX_TOKENS_DEFAULT);
+    const uint64_t wanted = (uint64_t)o->prompt_tokens + (o->max_tokens != 0 ? o->max_tokens : STRATA_MAX_TOKENS_DEFAULT);
 
     if (o->prompt_tokens == 0)
         return st_error(STRATA_E_INVAL, "generation needs a prompt of one token or more: set prompt_tokens");
-    if (o->prompt_tokens >= room)
-        return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the %s of %s is %u: there is no room for another one",
-                        o->prompt_tokens, windowed ? "sliding window" : "context", m->name, room);
-    m->context = wanted < most ? (uint32_t)wanted : most;
+    if (o->prompt_tokens >= config->context)
+        return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the context of %s is %u: there is no room for another one",
+                        o->prompt_tokens, m->name, config->context);
+    m->context = wanted < config->context ? (uint32_t)wanted : config->context;
     m->seq = o->prompt_tokens < PROMPT_ROWS_MAX ? o->prompt_tokens : PROMPT_ROWS_MAX;
     return STRATA_OK;
 }

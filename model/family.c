@@ -3,6 +3,7 @@
 #include <string.h>
 
 #define LLAMA_END 2u
+#define GEMMA_END 1u
 
 /* Of families whose blocks are named like Llama's. */
 #define LLAMA_NAMES                                                                                                              \
@@ -16,10 +17,16 @@
     [ST_ROLE_GATE_WEIGHT] = "mlp.gate_proj.weight", [ST_ROLE_UP_WEIGHT] = "mlp.up_proj.weight",                                  \
     [ST_ROLE_DOWN_WEIGHT] = "mlp.down_proj.weight", [ST_ROLE_GATE_BIAS] = "mlp.gate_proj.bias",                                  \
     [ST_ROLE_UP_BIAS] = "mlp.up_proj.bias", [ST_ROLE_DOWN_BIAS] = "mlp.down_proj.bias"
-#define LLAMA_NORMS [ST_ROLE_NORM1_WEIGHT] = "input_layernorm.weight", [ST_ROLE_NORM2_WEIGHT] = "post_attention_layernorm.weight"
-#define LLAMA_OPTIONS                                                                                                            \
-    .norm = ST_NORM_RMSNORM, .activation = ST_ACTIVATION_SWIGLU, .positions = ST_POSITION_ROTARY, .rope_base = 10000.0f,         \
-    .out_in = true
+#define LLAMA_NORMS   [ST_ROLE_NORM1_WEIGHT] = "input_layernorm.weight", [ST_ROLE_NORM2_WEIGHT] = "post_attention_layernorm.weight"
+#define LLAMA_OPTIONS .positions = ST_POSITION_ROTARY, .rope_base = 10000.0f, .out_in = true
+#define QK_NORMS      [ST_ROLE_Q_NORM] = "self_attn.q_norm.weight", [ST_ROLE_K_NORM] = "self_attn.k_norm.weight"
+#define GEMMA_NORMS                                                                                                              \
+    [ST_ROLE_NORM1_WEIGHT] = "input_layernorm.weight", [ST_ROLE_POST1_WEIGHT] = "post_attention_layernorm.weight",               \
+    [ST_ROLE_NORM2_WEIGHT] = "pre_feedforward_layernorm.weight", [ST_ROLE_POST2_WEIGHT] = "post_feedforward_layernorm.weight"
+#define GEMMA_OPTIONS                                                                                                            \
+    .positions = ST_POSITION_ROTARY, .out_in = true, .norm = ST_NORM_RMSNORM_FROM_1, .activation = ST_ACTIVATION_GEGLU,          \
+    .biases = ST_BIAS_NONE, .norm_eps = 1e-6f, .kv_heads = 4, .head_dim = 256, .query_scalar = 256.0f, .embed_scaled = true,     \
+    .window = 4096
 
 static const struct st_family families[] = {
     [ST_FAMILY_GPT2] = {.model_type = "gpt2",
@@ -29,6 +36,7 @@ static const struct st_family families[] = {
                         .block = "transformer.h",
                         .norm_weight = "transformer.ln_f.weight",
                         .norm_bias = "transformer.ln_f.bias",
+                        .head = "lm_head.weight",
                         .tensors = {[ST_ROLE_Q_WEIGHT] = "attn.c_attn.weight",
                                     [ST_ROLE_PROJ_WEIGHT] = "attn.c_proj.weight",
                                     [ST_ROLE_GATE_WEIGHT] = "mlp.c_fc.weight",
@@ -44,20 +52,27 @@ static const struct st_family families[] = {
                         .defaults = {.family = ST_FAMILY_GPT2, .norm_eps = 1e-5f},
                         .end_token = ST_GPT2_END_OF_TEXT,
                         .residual_init = true},
-    [ST_FAMILY_LLAMA] =
-        {.model_type = "llama",
-         .architecture = "LlamaForCausalLM",
-         LLAMA_NAMES,
-         .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS},
-         .defaults = {.family = ST_FAMILY_LLAMA, LLAMA_OPTIONS, .biases = ST_BIAS_NONE, .norm_eps = 1e-6f, .untied = true},
-         .keys = ST_KEY_ATTENTION_BIAS | ST_KEY_MLP_BIAS,
-         .end_token = LLAMA_END},
+    [ST_FAMILY_LLAMA] = {.model_type = "llama",
+                         .architecture = "LlamaForCausalLM",
+                         LLAMA_NAMES,
+                         .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS},
+                         .defaults = {.family = ST_FAMILY_LLAMA,
+                                      LLAMA_OPTIONS,
+                                      .norm = ST_NORM_RMSNORM,
+                                      .activation = ST_ACTIVATION_SWIGLU,
+                                      .biases = ST_BIAS_NONE,
+                                      .norm_eps = 1e-6f,
+                                      .untied = true},
+                         .keys = ST_KEY_ATTENTION_BIAS | ST_KEY_MLP_BIAS,
+                         .end_token = LLAMA_END},
     [ST_FAMILY_QWEN2] = {.model_type = "qwen2",
                          .architecture = "Qwen2ForCausalLM",
                          LLAMA_NAMES,
                          .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS},
                          .defaults = {.family = ST_FAMILY_QWEN2,
                                       LLAMA_OPTIONS,
+                                      .norm = ST_NORM_RMSNORM,
+                                      .activation = ST_ACTIVATION_SWIGLU,
                                       .biases = ST_BIAS_QKV,
                                       .norm_eps = 1e-6f,
                                       .kv_heads = 32,
@@ -70,6 +85,8 @@ static const struct st_family families[] = {
                            .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS},
                            .defaults = {.family = ST_FAMILY_MISTRAL,
                                         LLAMA_OPTIONS,
+                                        .norm = ST_NORM_RMSNORM,
+                                        .activation = ST_ACTIVATION_SWIGLU,
                                         .biases = ST_BIAS_NONE,
                                         .norm_eps = 1e-6f,
                                         .kv_heads = 8,
@@ -77,6 +94,96 @@ static const struct st_family families[] = {
                                         .untied = true},
                            .windows = ST_WINDOW_ALL,
                            .end_token = LLAMA_END},
+    [ST_FAMILY_QWEN3] = {.model_type = "qwen3",
+                         .architecture = "Qwen3ForCausalLM",
+                         LLAMA_NAMES,
+                         .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS, QK_NORMS},
+                         .defaults = {.family = ST_FAMILY_QWEN3,
+                                      LLAMA_OPTIONS,
+                                      .norm = ST_NORM_RMSNORM,
+                                      .qk_norm = ST_QK_NORM_HEAD,
+                                      .activation = ST_ACTIVATION_SWIGLU,
+                                      .biases = ST_BIAS_NONE,
+                                      .norm_eps = 1e-6f,
+                                      .kv_heads = 32,
+                                      .head_dim = 128,
+                                      .window = 4096,
+                                      .untied = true},
+                         .windows = ST_WINDOW_FROM,
+                         .keys = ST_KEY_ATTENTION_BIAS},
+    [ST_FAMILY_SMOLLM3] = {.model_type = "smollm3",
+                           .architecture = "SmolLM3ForCausalLM",
+                           LLAMA_NAMES,
+                           .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS},
+                           .defaults = {.family = ST_FAMILY_SMOLLM3,
+                                        .norm = ST_NORM_RMSNORM,
+                                        .activation = ST_ACTIVATION_SWIGLU,
+                                        .positions = ST_POSITION_ROTARY,
+                                        .biases = ST_BIAS_NONE,
+                                        .out_in = true,
+                                        .norm_eps = 1e-6f,
+                                        .rope_base = 2000000.0f,
+                                        .kv_heads = 4},
+                           .windows = ST_WINDOW_NO_ROPE,
+                           .keys = ST_KEY_ATTENTION_BIAS | ST_KEY_MLP_BIAS | ST_KEY_NO_ROPE_LAYERS,
+                           .end_token = 128001},
+    [ST_FAMILY_PHI3] =
+        {.model_type = "phi3",
+         .architecture = "Phi3ForCausalLM",
+         LLAMA_NAMES,
+         .tensors =
+             {LLAMA_NORMS, [ST_ROLE_Q_WEIGHT] = "self_attn.qkv_proj.weight", [ST_ROLE_PROJ_WEIGHT] = "self_attn.o_proj.weight",
+              [ST_ROLE_GATE_WEIGHT] = "mlp.gate_up_proj.weight", [ST_ROLE_DOWN_WEIGHT] = "mlp.down_proj.weight"},
+         .defaults = {.family = ST_FAMILY_PHI3,
+                      LLAMA_OPTIONS,
+                      .norm = ST_NORM_RMSNORM,
+                      .activation = ST_ACTIVATION_SWIGLU,
+                      .biases = ST_BIAS_NONE,
+                      .norm_eps = 1e-5f,
+                      .rope_original = 4096,
+                      .untied = true},
+         .windows = ST_WINDOW_ALL,
+         .keys = ST_KEY_PARTIAL_ROTARY | ST_KEY_SU_IS_LONGROPE,
+         .end_token = 32000},
+    [ST_FAMILY_GEMMA2] =
+        {.model_type = "gemma2",
+         .architecture = "Gemma2ForCausalLM",
+         LLAMA_NAMES,
+         .tensors = {LLAMA_ATTENTION, LLAMA_MLP, GEMMA_NORMS},
+         .defaults = {.family = ST_FAMILY_GEMMA2, GEMMA_OPTIONS, .rope_base = 10000.0f, .score_cap = 50.0f, .logit_cap = 30.0f},
+         .windows = ST_WINDOW_PERIOD,
+         .window_period = 2,
+         .keys = ST_KEY_ATTENTION_BIAS | ST_KEY_QUERY_SCALAR | ST_KEY_SCORE_CAP,
+         .end_token = GEMMA_END},
+    [ST_FAMILY_GEMMA3] = {.model_type = "gemma3_text",
+                          .architecture = "Gemma3ForCausalLM",
+                          LLAMA_NAMES,
+                          .tensors = {LLAMA_ATTENTION, LLAMA_MLP, GEMMA_NORMS, QK_NORMS},
+                          .defaults = {.family = ST_FAMILY_GEMMA3,
+                                       GEMMA_OPTIONS,
+                                       .qk_norm = ST_QK_NORM_HEAD,
+                                       .rope_base = 1000000.0f,
+                                       .rope_local_base = 10000.0f},
+                          .windows = ST_WINDOW_PERIOD,
+                          .window_period = 6,
+                          .keys = ST_KEY_ATTENTION_BIAS | ST_KEY_QUERY_SCALAR | ST_KEY_LAYER_ROPES,
+                          .end_token = GEMMA_END},
+    [ST_FAMILY_OLMO2] = {.model_type = "olmo2",
+                         .architecture = "Olmo2ForCausalLM",
+                         LLAMA_NAMES,
+                         .tensors = {LLAMA_ATTENTION, LLAMA_MLP,
+                                     QK_NORMS, [ST_ROLE_POST1_WEIGHT] = "post_attention_layernorm.weight",
+                                     [ST_ROLE_POST2_WEIGHT] = "post_feedforward_layernorm.weight"},
+                         .defaults = {.family = ST_FAMILY_OLMO2,
+                                      LLAMA_OPTIONS,
+                                      .norm = ST_NORM_RMSNORM,
+                                      .qk_norm = ST_QK_NORM_ALL,
+                                      .activation = ST_ACTIVATION_SWIGLU,
+                                      .biases = ST_BIAS_NONE,
+                                      .norm_eps = 1e-5f,
+                                      .untied = true},
+                         .keys = ST_KEY_ATTENTION_BIAS,
+                         .end_token = 50279},
 };
 #define FAMILY_COUNT (sizeof(families) / sizeof(families[0]))
 

@@ -56,10 +56,9 @@ enum st_family_key {
     ST_KEY_PARTIAL_ROTARY = 1 << 2,
     ST_KEY_SU_IS_LONGROPE = 1 << 3, /* and so is yarn */
     ST_KEY_NO_ROPE_LAYERS = 1 << 4,
-    ST_KEY_LAYER_ROPES = 1 << 5,  /* sliding layers have a base of their own */
-    ST_KEY_QUERY_SCALAR = 1 << 6, /* query_pre_attn_scalar, hidden_activation */
-    ST_KEY_ATTENTION_CAP = 1 << 7,
-    ST_KEY_LOGIT_CAP = 1 << 8,
+    ST_KEY_LAYER_ROPES = 1 << 5,  /* sliding layers have a base of their own; sliding_window_pattern */
+    ST_KEY_QUERY_SCALAR = 1 << 6, /* query_pre_attn_scalar, hidden_activation, final_logit_softcapping */
+    ST_KEY_SCORE_CAP = 1 << 7,    /* attn_logit_softcapping */
 };
 
 struct st_family {

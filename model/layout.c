@@ -1,6 +1,7 @@
 /* model/layout.c - sizes and offsets: see layout.h. */
 #include "model/layout.h"
 #include <assert.h>
+#include <math.h>
 
 #define SLICE_ELEMS_MAX (4u << 20)
 #define SLICE_ROWS_MAX  4096u
@@ -31,19 +32,73 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
+bool st_model_is_gated(const struct st_model_config *c)
+{
+    return c->activation != ST_ACTIVATION_GELU && c->activation != ST_ACTIVATION_GELU_EXACT;
+}
+
+enum st_activation st_model_activation(const struct st_model_config *c)
+{
+    static const enum st_activation activations[] = {[ST_ACTIVATION_GELU] = ST_GELU_TANH,
+                                                     [ST_ACTIVATION_SWIGLU] = ST_SILU,
+                                                     [ST_ACTIVATION_GELU_EXACT] = ST_GELU_ERF,
+                                                     [ST_ACTIVATION_GEGLU] = ST_GELU_TANH,
+                                                     [ST_ACTIVATION_GEGLU_EXACT] = ST_GELU_ERF};
+
+    return activations[c->activation];
+}
+
+/* Scale 0 is the ops' own, 1 / sqrt(head_dim).  A window that holds the whole sequence is none. */
+struct st_attention st_block_attention(const struct st_model *m, uint32_t block)
+{
+    const struct st_model_config *c = &m->config;
+    const double scalar = c->query_scalar > 0.0f ? (double)c->query_scalar : c->head_dim;
+    const bool own = c->query_scalar == 0.0f && !c->inverse_layer_scale;
+    const uint32_t seq = m->batch.generate ? m->batch.context : m->batch.seq;
+
+    return (struct st_attention){
+        .batch = m->batch.micro_batch,
+        .seq = seq,
+        .heads = c->heads,
+        .kv_heads = c->kv_heads,
+        .head_dim = c->head_dim,
+        .qkv_stride = m->width.packed,
+        .out_stride = m->width.attention,
+        .dt = m->batch.dtype,
+        .window = st_layer_bit(c->sliding, block) && c->window < seq ? c->window : 0,
+        .scale = own ? 0.0f : (float)(1.0 / sqrt(scalar) / (c->inverse_layer_scale ? block + 1.0 : 1.0)),
+        .softcap = c->score_cap,
+    };
+}
+
+/* RMSNorm's statistics of queries and keys: one number for all heads, or one each. */
+static uint64_t qk_stats_bytes(const struct st_model *m, uint32_t heads)
+{
+    const enum st_qk_norm_type norm = m->config.qk_norm;
+
+    return norm == ST_QK_NORM_NONE ? 0 : rows_of(m) * (norm == ST_QK_NORM_HEAD ? heads : 1) * sizeof(float);
+}
+
 struct st_block_values st_block_values_layout(const struct st_model *m)
 {
     const uint64_t row = rows_of(m) * strata_dtype_bytes(m->batch.dtype); /* bytes of one column of all rows */
+    const bool post = m->role[ST_ROLE_POST1_WEIGHT] != ST_NO_TENSOR;
     struct st_block_values l;
     uint64_t end = 0;
 
     l.stats[0] = take(&end, stats_bytes(m));
     l.stats[1] = take(&end, stats_bytes(m));
+    l.post_stats[0] = take(&end, post ? stats_bytes(m) : 0);
+    l.post_stats[1] = take(&end, post ? stats_bytes(m) : 0);
+    l.qk_stats[0] = take(&end, qk_stats_bytes(m, m->config.heads));
+    l.qk_stats[1] = take(&end, qk_stats_bytes(m, m->config.kv_heads));
     l.lse = take(&end, rows_of(m) * m->config.heads * sizeof(float));
-    l.qkv = take(&end, row * m->width.qkv);
+    l.qkv = take(&end, row * m->width.packed);
     l.attention = take(&end, row * m->width.attention);
+    l.projected = take(&end, post ? row * m->config.hidden : 0);
     l.middle = take(&end, row * m->config.hidden);
     l.fc = take(&end, row * m->width.fc);
+    l.down = take(&end, post ? row * m->config.hidden : 0);
     l.bytes = end;
     return l;
 }
@@ -63,15 +118,16 @@ struct st_block_cache st_block_cache_layout(const struct st_model *m)
 struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
 {
     const uint64_t row = rows_of(m) * strata_dtype_bytes(m->batch.dtype);
-    const bool swiglu = m->config.activation == ST_ACTIVATION_SWIGLU;
-    const bool apart = m->batch.freeze_count > 0 && (m->config.biases != ST_BIAS_NONE || m->config.mlp_bias);
-    const uint32_t sums = m->config.mlp_bias ? larger(m->width.qkv, m->width.fc) : m->width.qkv;
+    const bool half = st_model_is_gated(&m->config) || m->role[ST_ROLE_POST1_WEIGHT] != ST_NO_TENSOR || m->config.embed_scaled;
+    const bool biases = m->config.biases != ST_BIAS_NONE || m->config.mlp_bias;
+    const bool apart = biases && (m->batch.freeze_count > 0 || m->width.packed != m->width.qkv);
+    const uint32_t sums = m->config.mlp_bias ? larger(m->width.packed, m->width.fc) : m->width.packed;
     struct st_block_workspace l;
     uint64_t end = 0;
 
     l.narrow = take(&end, row * larger(m->config.hidden, m->width.attention));
-    l.wide = take(&end, row * larger(m->width.fc, m->width.qkv));
-    l.half = take(&end, swiglu ? row * larger(m->config.ffn, m->config.hidden) : 0);
+    l.wide = take(&end, row * larger(m->width.fc, m->width.packed));
+    l.half = take(&end, half ? row * larger(m->config.ffn, m->config.hidden) : 0);
     l.sums = take(&end, apart ? sums * sizeof(float) : 0);
     l.attention = take(&end, m->attention_bytes);
     l.values = take(&end, m->batch.generate ? st_block_values_layout(m).bytes : 0);

@@ -17,7 +17,8 @@
 struct st_model_widths {
     uint32_t attention; /* heads * head_dim: queries, and attention's output */
     uint32_t kv;        /* kv_heads * head_dim: keys, or values */
-    uint32_t qkv;       /* of a packed row of q, k and v */
+    uint32_t qkv;       /* q, k and v side by side */
+    uint32_t packed;    /* of a row that has them, and behind them q and k as they were before their norm */
     uint32_t fc;        /* before the activation: ffn, or gate and up values */
 };
 
@@ -32,14 +33,15 @@ struct st_model {
     uint32_t block_tensor_first, block_tensor_count; /* of block 0; of each block */
     uint32_t norm_tensor_first, norm_tensor_count;
     uint32_t role[ST_ROLE_COUNT]; /* index of the role's tensor in a block's list; ST_NO_TENSOR: absent */
-    struct st_attention attention;
-    uint64_t attention_bytes; /* the device's scratch for attention */
-    float *rotary;            /* [positions][head_dim / 2][2] cos, sin; NULL: learned positions */
+    uint64_t attention_bytes;     /* the device's scratch for attention */
+    float *rotary;                /* [tables][positions][rotary_dim / 2][2] cos, sin; NULL: learned positions */
+    uint64_t rotary_elems;        /* of one table; the second one is that of sliding layers */
+    float embed_factor;           /* of the first block\'s input */
 };
 
 /* A linear layer of a block: one matrix, or several tensors whose outputs are side by side.  Tensors that are adjacent in the
  * page form one part; freezing some of them splits them, except between the last trained and the first frozen one. */
-enum st_linear_kind { ST_LINEAR_QKV, ST_LINEAR_PROJ, ST_LINEAR_FC, ST_LINEAR_DOWN };
+enum st_linear_kind { ST_LINEAR_QKV, ST_LINEAR_QK, ST_LINEAR_V, ST_LINEAR_PROJ, ST_LINEAR_FC, ST_LINEAR_DOWN };
 #define ST_LINEAR_PARTS_MAX 3u
 
 struct st_linear_part {
@@ -49,6 +51,7 @@ struct st_linear_part {
 };
 struct st_linear {
     uint32_t in, out;
+    uint32_t stride; /* elements between rows of the output */
     bool bias;
     uint32_t part_count;
     struct st_linear_part parts[ST_LINEAR_PARTS_MAX];
@@ -58,12 +61,16 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
 /* Byte offsets of the values that a block's backward needs beside its input.  Backward recomputes the normalised inputs and the
  * activation's output: that costs a few percent of the block's time, while keeping them would cost 40 % of its memory. */
 struct st_block_values {
-    uint64_t stats[2];  /* [rows] or [rows][2] f32 */
-    uint64_t lse;       /* [batch, heads, seq] f32 */
-    uint64_t qkv;       /* [rows, qkv], rotated */
-    uint64_t attention; /* [rows, attention] */
-    uint64_t middle;    /* [rows, hidden] residual stream between the halves */
-    uint64_t fc;        /* [rows, fc] before the activation */
+    uint64_t stats[2];      /* [rows] or [rows][2] f32 */
+    uint64_t post_stats[2]; /* [rows] f32; of norms that the block does not have: 0 bytes, here and below */
+    uint64_t qk_stats[2];   /* [rows, heads] and [rows, kv_heads], or [rows] each, f32 */
+    uint64_t lse;           /* [batch, heads, seq] f32 */
+    uint64_t qkv;           /* [rows, packed], rotated */
+    uint64_t attention;     /* [rows, attention] */
+    uint64_t projected;     /* [rows, hidden] attention's half before its post norm */
+    uint64_t middle;        /* [rows, hidden] residual stream between the halves */
+    uint64_t fc;            /* [rows, fc] before the activation */
+    uint64_t down;          /* [rows, hidden] the feed-forward's half before its post norm */
     uint64_t bytes;
 };
 /* In generation the values are scratch after the workspace, and the internals are this cache. */
@@ -73,9 +80,9 @@ struct st_block_cache {
 };
 struct st_block_workspace {
     uint64_t narrow; /* [rows, max(hidden, attention)] */
-    uint64_t wide;   /* [rows, max(fc, qkv)] */
-    uint64_t half;   /* SwiGLU: [rows, max(ffn, hidden)] */
-    uint64_t sums;   /* [qkv or fc] f32, if freezing may split biases */
+    uint64_t wide;   /* [rows, max(fc, packed)] */
+    uint64_t half;   /* gated, post norms or a factor of the embedding: [rows, max(ffn, hidden)] */
+    uint64_t sums;   /* [packed or fc] f32, if parts of a layer's biases may be summed apart */
     uint64_t attention;
     uint64_t values; /* generation */
     uint64_t bytes;
@@ -121,8 +128,16 @@ bool st_model_piece(const struct st_model *m, uint32_t page, uint64_t first, uin
  *  everything frozen; E_NOMEM. */
 strata_status st_model_build_pages(struct st_model *m, const struct st_model_batch *batch);
 
-/** Cosines and sines of `positions` positions: table [positions][head_dim / 2][2]. */
-void st_rotary_table(float *table, const struct st_model_config *config, uint32_t positions);
+/** Cosines and sines of `positions` positions: table [positions][rotary_dim / 2][2]; sliding: of sliding layers. */
+void st_rotary_table(float *table, const struct st_model_config *config, uint32_t positions, bool sliding);
+
+/** Attention of a block. */
+struct st_attention st_block_attention(const struct st_model *m, uint32_t block);
+
+/** Whether a second matrix multiplies the activation's values. */
+bool st_model_is_gated(const struct st_model_config *config);
+/** The activation's function, for ops. */
+enum st_activation st_model_activation(const struct st_model_config *config);
 
 /** Check the ranges of a model's numbers, and that its family's files can express its options.  On failure returns `st`, with a
  *  sentence that starts with `where`. */

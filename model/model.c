@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define BLOCKS_MAX  4096u
 #define HIDDEN_MAX  (1u << 17)
 #define FFN_MAX     (1u << 20)
 #define VOCAB_MAX   (1u << 24)
@@ -26,22 +25,39 @@ static strata_status heads_check(const struct st_model_config *c, strata_status 
     return STRATA_OK;
 }
 
+static strata_status rope_type_check(const struct st_model_config *c, strata_status st, const char *where)
+{
+    const bool ramp = c->rope_type == ST_ROPE_LLAMA3 || c->rope_type == ST_ROPE_YARN;
+
+    if (c->rope_type == ST_ROPE_DEFAULT)
+        return STRATA_OK;
+    if (c->rope_type != ST_ROPE_LONGROPE && !(c->rope_factor >= 1.0f && isfinite(c->rope_factor)))
+        return st_error(st, "%s: rotary scaling factor %g; it must be 1 or more", where, (double)c->rope_factor);
+    if (ramp && (!(c->rope_low > 0.0f && c->rope_high > c->rope_low && isfinite(c->rope_high)) || c->rope_original == 0))
+        return st_error(st, "%s: rotary scaling from %g to %g over %u tokens; 0 < low < high and an original context are needed",
+                        where, (double)c->rope_low, (double)c->rope_high, c->rope_original);
+    if (!(c->rope_attention >= 0.0f && isfinite(c->rope_attention)))
+        return st_error(st, "%s: rotary attention factor %g; it must be 0 or more", where, (double)c->rope_attention);
+    return STRATA_OK;
+}
+
+static bool is_base(float base)
+{
+    return base > 1.0f && isfinite(base);
+}
+
 static strata_status rotary_check(const struct st_model_config *c, strata_status st, const char *where)
 {
     const uint32_t head_dim = c->head_dim > 0 ? c->head_dim : c->hidden / c->heads;
+    const uint32_t rotary_dim = c->rotary_dim > 0 ? c->rotary_dim : head_dim;
 
-    if (head_dim % 2 != 0)
-        return st_error(st, "%s: heads of %u values cannot be rotated: the number must be even", where, head_dim);
-    if (!(c->rope_base > 1.0f && isfinite(c->rope_base)))
-        return st_error(st, "%s: rotary base %g; it must be above 1", where, (double)c->rope_base);
-    if (c->rope_factor == 0.0f)
-        return STRATA_OK;
-    if (!(c->rope_factor >= 1.0f && isfinite(c->rope_factor)))
-        return st_error(st, "%s: rotary scaling factor %g; it must be 1 or more", where, (double)c->rope_factor);
-    if (!(c->rope_low > 0.0f && c->rope_high > c->rope_low && isfinite(c->rope_high)) || c->rope_original == 0)
-        return st_error(st, "%s: rotary scaling from %g to %g over %u tokens; 0 < low < high and an original context are needed",
-                        where, (double)c->rope_low, (double)c->rope_high, c->rope_original);
-    return STRATA_OK;
+    if (rotary_dim % 2 != 0 || rotary_dim > head_dim)
+        return st_error(st, "%s: heads of %u values, of which %u are rotated: an even number is needed", where, head_dim,
+                        rotary_dim);
+    if (!is_base(c->rope_base) || (c->rope_local_base != 0.0f && !is_base(c->rope_local_base)))
+        return st_error(st, "%s: rotary base %g; it must be above 1", where,
+                        (double)(is_base(c->rope_base) ? c->rope_local_base : c->rope_base));
+    return rope_type_check(c, st, where);
 }
 
 /* The options of a model must be ones that its family's files can express. */
@@ -50,12 +66,12 @@ static strata_status options_check(const struct st_model_config *c, strata_statu
     const struct st_model_config *own = &st_family_of(c->family)->defaults;
     const bool rotary = c->positions == ST_POSITION_ROTARY, gpt2 = !rotary;
 
-    if (c->norm != own->norm || c->activation != own->activation || c->positions != own->positions || c->out_in != own->out_in ||
-        (c->biases == ST_BIAS_ALL) != (own->biases == ST_BIAS_ALL))
+    if (c->norm != own->norm || c->qk_norm != own->qk_norm || st_model_is_gated(c) != st_model_is_gated(own) ||
+        c->positions != own->positions || c->out_in != own->out_in || (c->biases == ST_BIAS_ALL) != (own->biases == ST_BIAS_ALL))
         return st_error(st, "%s: norm, activation, positions, biases or storage are not those of its family", where);
-    if (gpt2 && (c->untied || (c->kv_heads != 0 && c->kv_heads != c->heads) ||
-                 (c->head_dim != 0 && (uint64_t)c->head_dim * c->heads != c->hidden)))
-        return st_error(st, "%s: a GPT-2 has a tied head and attention as wide as its hidden size", where);
+    if (gpt2 &&
+        ((c->kv_heads != 0 && c->kv_heads != c->heads) || (c->head_dim != 0 && (uint64_t)c->head_dim * c->heads != c->hidden)))
+        return st_error(st, "%s: a GPT-2 has attention as wide as its hidden size", where);
     return rotary ? rotary_check(c, st, where) : STRATA_OK;
 }
 
@@ -63,8 +79,8 @@ strata_status st_model_config_check(const struct st_model_config *c, strata_stat
 {
     strata_status heads;
 
-    if (c->blocks < 1 || c->blocks > BLOCKS_MAX)
-        return st_error(st, "%s: %u blocks; 1 to %u are possible", where, c->blocks, BLOCKS_MAX);
+    if (c->blocks < 1 || c->blocks > ST_BLOCKS_MAX)
+        return st_error(st, "%s: %u blocks; 1 to %u are possible", where, c->blocks, ST_BLOCKS_MAX);
     if (c->hidden < SIZE_STEP || c->hidden > HIDDEN_MAX || c->hidden % SIZE_STEP != 0)
         return st_error(st, "%s: hidden size %u; multiples of %u up to %u are possible", where, c->hidden, SIZE_STEP, HIDDEN_MAX);
     if (c->ffn < SIZE_STEP || c->ffn > FFN_MAX || c->ffn % SIZE_STEP != 0)
@@ -82,18 +98,6 @@ strata_status st_model_config_check(const struct st_model_config *c, strata_stat
     return options_check(c, st, where);
 }
 
-/* A window does not matter if everything is inside it. */
-static strata_status window_check(const struct st_model_config *c, const struct st_model_batch *b)
-{
-    const uint32_t positions = b->generate ? b->context : b->seq;
-
-    if (c->window == 0 || positions <= c->window)
-        return STRATA_OK;
-    return st_error(STRATA_E_INVAL, "%s %u is over the sliding window of model %s, %u, which is not computed: lower %s",
-                    b->generate ? "prompt and new tokens together:" : "sequence length", positions, c->name, c->window,
-                    b->generate ? "--max-tokens" : "--seq-len");
-}
-
 static strata_status batch_check(const struct st_model_config *c, const struct st_model_batch *b)
 {
     if (strata_dtype_bytes(b->dtype) == 0)
@@ -108,14 +112,24 @@ static strata_status batch_check(const struct st_model_config *c, const struct s
         return st_error(STRATA_E_INVAL, "a micro-batch of %u x %u tokens is over %u: lower it and raise the accumulation",
                         b->micro_batch, b->seq, ROWS_MAX);
     if (!b->generate)
-        return window_check(c, b);
+        return STRATA_OK;
     if (b->micro_batch != 1 || b->grad_accum != 1)
         return st_error(STRATA_E_INVAL, "model %s: generation takes one sequence, not %u x %u", c->name, b->micro_batch,
                         b->grad_accum);
     if (b->context < b->seq || b->context > c->context)
         return st_error(STRATA_E_INVAL, "model %s: a cache of %u tokens; %u to the context, %u, are possible", c->name,
                         b->context, b->seq, c->context);
-    return window_check(c, b);
+    return STRATA_OK;
+}
+
+/* sqrt(hidden), rounded to the significant bits of the dtype. */
+static float embed_factor_of(const struct st_model_config *c, strata_dtype dtype)
+{
+    const int bits = dtype == STRATA_BF16 ? 8 : dtype == STRATA_F16 ? 11 : 24;
+    int exponent;
+    const float fraction = frexpf(sqrtf((float)c->hidden), &exponent);
+
+    return c->embed_scaled ? ldexpf(nearbyintf(ldexpf(fraction, bits)), exponent - bits) : 1.0f;
 }
 
 static struct st_model_widths widths_of(const struct st_model_config *c)
@@ -126,7 +140,8 @@ static struct st_model_widths widths_of(const struct st_model_config *c)
         .attention = attention,
         .kv = kv,
         .qkv = attention + 2 * kv,
-        .fc = c->activation == ST_ACTIVATION_SWIGLU ? 2 * c->ffn : c->ffn,
+        .packed = c->qk_norm != ST_QK_NORM_NONE ? 2 * (attention + kv) + kv : attention + 2 * kv,
+        .fc = st_model_is_gated(c) ? 2 * c->ffn : c->ffn,
     };
 }
 
@@ -200,33 +215,38 @@ static void workload_flops(struct st_model *m)
     w->model_flops_per_token = 4.0 * params + 2.0 * (double)w->params + 12.0 * m->config.blocks * attention * seq;
 }
 
-static struct st_attention attention_of(const struct st_model *m)
-{
-    return (struct st_attention){
-        .batch = m->batch.micro_batch,
-        .seq = m->batch.generate ? m->batch.context : m->batch.seq,
-        .heads = m->config.heads,
-        .kv_heads = m->config.kv_heads,
-        .head_dim = m->config.head_dim,
-        .qkv_stride = m->width.qkv,
-        .out_stride = m->width.attention,
-        .dt = m->batch.dtype,
-    };
-}
-
 static strata_status make_rotary(struct st_model *m)
 {
+    const struct st_model_config *c = &m->config;
     const uint32_t positions = m->batch.generate ? m->batch.context : m->batch.seq;
-    const uint64_t bytes = (uint64_t)positions * m->config.head_dim * sizeof(float);
+    const uint32_t tables = c->rope_local_base > 0.0f ? 2 : 1;
 
-    if (m->config.positions != ST_POSITION_ROTARY)
+    if (c->positions != ST_POSITION_ROTARY)
         return STRATA_OK;
-    m->rotary = malloc(bytes);
+    m->rotary_elems = (uint64_t)positions * c->rotary_dim;
+    m->workload.constants_bytes = tables * m->rotary_elems * sizeof(float);
+    m->rotary = malloc(m->workload.constants_bytes);
     if (m->rotary == NULL)
-        return st_error(STRATA_E_NOMEM, "rotary positions of model %s", m->config.name);
-    st_rotary_table(m->rotary, &m->config, positions);
-    m->workload.constants_bytes = bytes;
+        return st_error(STRATA_E_NOMEM, "rotary positions of model %s", c->name);
+    st_rotary_table(m->rotary, c, positions, false);
+    if (tables == 2)
+        st_rotary_table(m->rotary + m->rotary_elems, c, positions, true);
     return STRATA_OK;
+}
+
+/* The device's scratch: the most that a block's attention needs. */
+static uint64_t attention_bytes(const struct st_model *m)
+{
+    const struct st_tensor_ops *ops = m->batch.ops != NULL ? m->batch.ops : &st_tensor_cpu_ops;
+    uint64_t bytes = 0;
+
+    for (uint32_t b = 0; b < m->config.blocks; b++) {
+        const struct st_attention at = st_block_attention(m, b);
+        const uint64_t own = ops->attention_workspace(&at, m->workload.workers);
+
+        bytes = own > bytes ? own : bytes;
+    }
+    return bytes;
 }
 
 strata_status st_model_create(struct st_model **out, const struct st_model_config *config, const struct st_model_batch *batch)
@@ -243,15 +263,15 @@ strata_status st_model_create(struct st_model **out, const struct st_model_confi
     m->config = *config;
     m->config.kv_heads = config->kv_heads > 0 ? config->kv_heads : config->heads;
     m->config.head_dim = config->head_dim > 0 ? config->head_dim : config->hidden / config->heads;
+    m->config.rotary_dim = config->rotary_dim > 0 ? config->rotary_dim : m->config.head_dim;
     m->batch = *batch;
     m->batch.freeze = NULL;
     m->width = widths_of(&m->config);
+    m->embed_factor = embed_factor_of(&m->config, batch->dtype);
     workload_numbers(m);
     if ((st = st_model_build_pages(m, batch)) != STRATA_OK || (st = make_rotary(m)) != STRATA_OK)
         goto fail;
-    m->attention = attention_of(m);
-    m->attention_bytes =
-        (batch->ops != NULL ? batch->ops : &st_tensor_cpu_ops)->attention_workspace(&m->attention, m->workload.workers);
+    m->attention_bytes = attention_bytes(m);
     workload_bytes(m);
     workload_flops(m);
     if ((st = st_workload_check(&m->workload)) != STRATA_OK)

@@ -6,13 +6,41 @@
 #include "offload/workload.h"
 #include "strata/status.h"
 
+#define ST_BLOCKS_MAX         4096u
+#define ST_LAYER_WORDS        (ST_BLOCKS_MAX / 64u)
+#define ST_LONGROPE_PAIRS_MAX 128u
+
 /* The family decides tensor names and the form of config.json: a row of model/family.c. */
-enum st_model_family { ST_FAMILY_GPT2 = 0, ST_FAMILY_LLAMA, ST_FAMILY_QWEN2, ST_FAMILY_MISTRAL, ST_FAMILY_COUNT };
-enum st_norm_type { ST_NORM_LAYERNORM = 0, ST_NORM_RMSNORM = 1 };
-enum st_activation_type { ST_ACTIVATION_GELU = 0, ST_ACTIVATION_SWIGLU = 1 };
+enum st_model_family {
+    ST_FAMILY_GPT2 = 0,
+    ST_FAMILY_LLAMA,
+    ST_FAMILY_QWEN2,
+    ST_FAMILY_MISTRAL,
+    ST_FAMILY_QWEN3,
+    ST_FAMILY_SMOLLM3,
+    ST_FAMILY_PHI3,
+    ST_FAMILY_GEMMA2,
+    ST_FAMILY_GEMMA3,
+    ST_FAMILY_OLMO2,
+    ST_FAMILY_COUNT
+};
+/* FROM_1: the stored weight is the distance from 1. */
+enum st_norm_type { ST_NORM_LAYERNORM = 0, ST_NORM_RMSNORM = 1, ST_NORM_RMSNORM_FROM_1 = 2 };
+/* An RMSNorm of queries and keys: none; of each head, which share a weight; of all heads together. */
+enum st_qk_norm_type { ST_QK_NORM_NONE = 0, ST_QK_NORM_HEAD = 1, ST_QK_NORM_ALL = 2 };
+/* SWIGLU, GEGLU: a second matrix multiplies silu's, or gelu's, values.  EXACT: of the error function, not of tanh. */
+enum st_activation_type {
+    ST_ACTIVATION_GELU = 0,
+    ST_ACTIVATION_SWIGLU = 1,
+    ST_ACTIVATION_GELU_EXACT = 2,
+    ST_ACTIVATION_GEGLU = 3,
+    ST_ACTIVATION_GEGLU_EXACT = 4
+};
 enum st_position_type { ST_POSITION_LEARNED = 0, ST_POSITION_ROTARY = 1 };
 /* Which linear layers have biases: all; none; q, k, v; q, k, v and attention's output. */
 enum st_bias_type { ST_BIAS_ALL = 0, ST_BIAS_NONE = 1, ST_BIAS_QKV = 2, ST_BIAS_ATTENTION = 3 };
+/* What slows the turning of pairs: model/decoder/rotary.c. */
+enum st_rope_type { ST_ROPE_DEFAULT = 0, ST_ROPE_LINEAR, ST_ROPE_LLAMA3, ST_ROPE_YARN, ST_ROPE_LONGROPE };
 
 /* Zero in every option is GPT-2. */
 struct st_model_config {
@@ -22,20 +50,48 @@ struct st_model_config {
     float dropout; /* as in the file; not applied, and a notice says so */
     enum st_model_family family;
     enum st_norm_type norm;
+    enum st_qk_norm_type qk_norm;
     enum st_activation_type activation;
     enum st_position_type positions;
     enum st_bias_type biases;
-    bool mlp_bias;             /* the feed-forward of a model without all biases has them too */
-    uint32_t kv_heads;         /* 0: heads */
-    uint32_t head_dim;         /* 0: hidden / heads */
-    float rope_base;           /* rotary: angle = position * base^(-2 i / head_dim) */
-    float rope_factor;         /* llama3 scaling of the slow pairs; 0: none */
-    float rope_low, rope_high; /* original / wavelength below low: divided by factor; above high: unchanged */
-    uint32_t rope_original;    /* the context that the model was first trained for */
-    uint32_t window; /* tokens that attention reaches back over, its own included; 0: all.  Longer sequences are refused */
-    bool out_in;     /* matrices stored [out, in], not [in, out] */
-    bool untied;     /* the head has a matrix of its own */
+    bool mlp_bias;            /* the feed-forward of a model without all biases has them too */
+    bool out_in;              /* matrices stored [out, in], not [in, out] */
+    bool untied;              /* the head has a matrix of its own */
+    bool embed_scaled;        /* rows of the table are multiplied by sqrt(hidden), rounded to the weights' dtype */
+    bool inverse_layer_scale; /* scores of block i are divided by i + 1, too */
+    uint32_t kv_heads;        /* 0: heads */
+    uint32_t head_dim;        /* 0: hidden / heads */
+    float query_scalar;       /* a score is q k / sqrt(query_scalar); 0: head_dim */
+    float score_cap;          /* scores are cap * tanh(score / cap); 0: not capped */
+    float logit_cap;          /* the same of logits */
+
+    enum st_rope_type rope_type;
+    uint32_t rotary_dim;    /* the first values of a head that are rotated; 0: all */
+    float rope_base;        /* angle = position * base^(-2 i / rotary_dim) */
+    float rope_local_base;  /* of sliding layers, whose type is the default; 0: that of the others, type and all */
+    float rope_factor;      /* 0: not scaled */
+    float rope_low;         /* llama3: original / wavelength below it: divided by factor; yarn: beta_slow */
+    float rope_high;        /* llama3: above it: unchanged; yarn: beta_fast */
+    uint32_t rope_original; /* the context that the model was first trained for */
+    bool rope_whole_pairs;  /* yarn: the ramp between the two begins and ends at whole pairs */
+    float rope_attention;   /* yarn, longrope: cos and sin are multiplied by it; 0: not */
+    float rope_short[ST_LONGROPE_PAIRS_MAX]; /* longrope: divisors of the pairs' frequencies for sequences up to `original` */
+    float rope_long[ST_LONGROPE_PAIRS_MAX];  /* for longer ones */
+
+    uint32_t window; /* tokens that a sliding layer's attention reaches back over, its own included; 0: no layer slides */
+    uint64_t sliding[ST_LAYER_WORDS];   /* a bit per block */
+    uint64_t unrotated[ST_LAYER_WORDS]; /* blocks whose queries and keys are not rotated */
 };
+
+static inline bool st_layer_bit(const uint64_t *bits, uint32_t block)
+{
+    return (bits[block / 64] >> (block % 64) & 1) != 0;
+}
+
+static inline void st_layer_set(uint64_t *bits, uint32_t block)
+{
+    bits[block / 64] |= UINT64_C(1) << (block % 64);
+}
 
 /* One tensor of the Hugging Face layout and its place. */
 struct st_tensor {
@@ -56,7 +112,7 @@ struct st_model;
 /** Preset by name: nano, gpt2, llama-1b, ...  E_INVAL lists all presets and names the nearest match. */
 strata_status st_model_preset(struct st_model_config *out, const char *name);
 const char *st_model_preset_name(uint32_t i); /* NULL past the end */
-/** config.json of a Hugging Face directory (model_type gpt2, llama, qwen2 or mistral).  E_INPUT names file and key. */
+/** config.json of a Hugging Face directory (a model_type of model/family.c).  E_INPUT names file and key. */
 strata_status st_model_config_read(struct st_model_config *out, const char *dir);
 
 /** The dtype in which a directory stores its weights, by the rule of transformers' dtype="auto": config.json's "dtype" or
@@ -79,8 +135,7 @@ struct st_model_batch {
     uint32_t context; /* generate: length of the key-value cache */
 };
 
-/** Build pages, tensors and the workload.  E_INVAL: seq over the context or the window, zero sizes, a freeze pattern without a
- * match. */
+/** Build pages, tensors and the workload.  E_INVAL: seq over the context, zero sizes, a freeze pattern without a match. */
 strata_status st_model_create(struct st_model **out, const struct st_model_config *config, const struct st_model_batch *batch);
 void st_model_destroy(struct st_model *m);
 const struct st_workload *st_model_workload(const struct st_model *m);   /* borrowed */

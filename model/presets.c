@@ -6,12 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define GPT2_DROPOUT 0.1f /* as in the published files */
+#define NO_ROPE_INTERVAL 4u   /* of smollm3-3b */
+#define GPT2_DROPOUT     0.1f /* as in the published files */
 
 /* One row of published numbers; options follow from the family. */
 struct preset {
     const char *name;
-    uint32_t blocks, hidden, heads, kv_heads, ffn, vocab, context;
+    uint32_t blocks, hidden, heads, kv_heads, head_dim, ffn, vocab, context, window;
     float norm_eps;
     enum st_model_family family;
     float rope_base; /* GPT-2: 0 */
@@ -19,26 +20,41 @@ struct preset {
     bool untied;
 };
 
-#define GPT2  ST_FAMILY_GPT2
-#define LLAMA ST_FAMILY_LLAMA
-#define QWEN2 ST_FAMILY_QWEN2
+#define GPT2    ST_FAMILY_GPT2
+#define LLAMA   ST_FAMILY_LLAMA
+#define QWEN2   ST_FAMILY_QWEN2
+#define QWEN3   ST_FAMILY_QWEN3
+#define MISTRAL ST_FAMILY_MISTRAL
+#define SMOLLM3 ST_FAMILY_SMOLLM3
+#define PHI3    ST_FAMILY_PHI3
+#define GEMMA2  ST_FAMILY_GEMMA2
+#define GEMMA3  ST_FAMILY_GEMMA3
+#define OLMO2   ST_FAMILY_OLMO2
 
 static const struct preset presets[] = {
-    {"nano", 4, 128, 4, 4, 512, 256, 256, 1e-5f, GPT2, 0, false, false},
-    {"mini", 6, 384, 6, 6, 1536, 256, 512, 1e-5f, GPT2, 0, false, false},
-    {"gpt2", 12, 768, 12, 12, 3072, 50257, 1024, 1e-5f, GPT2, 0, false, false},
-    {"gpt2-medium", 24, 1024, 16, 16, 4096, 50257, 1024, 1e-5f, GPT2, 0, false, false},
-    {"gpt2-large", 36, 1280, 20, 20, 5120, 50257, 1024, 1e-5f, GPT2, 0, false, false},
-    {"gpt2-xl", 48, 1600, 25, 25, 6400, 50257, 1024, 1e-5f, GPT2, 0, false, false},
-    {"nano-llama", 4, 128, 4, 2, 384, 256, 8192, 1e-5f, LLAMA, 10000, false, false},
-    {"mini-llama", 6, 384, 6, 2, 1024, 256, 8192, 1e-5f, LLAMA, 10000, false, false},
-    {"smollm2-135m", 30, 576, 9, 3, 1536, 49152, 8192, 1e-5f, LLAMA, 100000, false, false},
-    {"qwen2.5-0.5b", 24, 896, 14, 2, 4864, 151936, 32768, 1e-6f, QWEN2, 1000000, false, false},
-    {"tinyllama-1.1b", 22, 2048, 32, 4, 5632, 32000, 2048, 1e-5f, LLAMA, 10000, false, true},
-    {"llama-1b", 16, 2048, 32, 8, 8192, 128256, 131072, 1e-5f, LLAMA, 500000, true, false},
-    {"llama-2-7b", 32, 4096, 32, 32, 11008, 32000, 4096, 1e-5f, LLAMA, 10000, false, true},
+    {"nano", 4, 128, 4, 4, 32, 512, 256, 256, 0, 1e-5f, GPT2, 0, false, false},
+    {"mini", 6, 384, 6, 6, 64, 1536, 256, 512, 0, 1e-5f, GPT2, 0, false, false},
+    {"gpt2", 12, 768, 12, 12, 64, 3072, 50257, 1024, 0, 1e-5f, GPT2, 0, false, false},
+    {"gpt2-medium", 24, 1024, 16, 16, 64, 4096, 50257, 1024, 0, 1e-5f, GPT2, 0, false, false},
+    {"gpt2-large", 36, 1280, 20, 20, 64, 5120, 50257, 1024, 0, 1e-5f, GPT2, 0, false, false},
+    {"gpt2-xl", 48, 1600, 25, 25, 64, 6400, 50257, 1024, 0, 1e-5f, GPT2, 0, false, false},
+    {"nano-llama", 4, 128, 4, 2, 32, 384, 256, 8192, 0, 1e-5f, LLAMA, 10000, false, false},
+    {"mini-llama", 6, 384, 6, 2, 64, 1024, 256, 8192, 0, 1e-5f, LLAMA, 10000, false, false},
+    {"smollm2-135m", 30, 576, 9, 3, 64, 1536, 49152, 8192, 0, 1e-5f, LLAMA, 100000, false, false},
+    {"gemma-3-270m", 18, 640, 4, 1, 256, 2048, 262144, 32768, 512, 1e-6f, GEMMA3, 1000000, false, false},
+    {"qwen2.5-0.5b", 24, 896, 14, 2, 64, 4864, 151936, 32768, 0, 1e-6f, QWEN2, 1000000, false, false},
+    {"qwen3-0.6b", 28, 1024, 16, 8, 128, 3072, 151936, 40960, 0, 1e-6f, QWEN3, 1000000, false, false},
+    {"tinyllama-1.1b", 22, 2048, 32, 4, 64, 5632, 32000, 2048, 0, 1e-5f, LLAMA, 10000, false, true},
+    {"llama-1b", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 0, 1e-5f, LLAMA, 500000, true, false},
+    {"olmo-2-1b", 16, 2048, 16, 16, 128, 8192, 100352, 4096, 0, 1e-6f, OLMO2, 500000, false, true},
+    {"gemma-2-2b", 26, 2304, 8, 4, 256, 9216, 256000, 8192, 4096, 1e-6f, GEMMA2, 10000, false, false},
+    {"smollm3-3b", 36, 2048, 16, 4, 128, 11008, 128256, 65536, 0, 1e-6f, SMOLLM3, 5000000, false, false},
+    {"phi-3-mini", 32, 3072, 32, 32, 96, 8192, 32064, 4096, 2047, 1e-5f, PHI3, 10000, false, true},
+    {"llama-2-7b", 32, 4096, 32, 32, 128, 11008, 32000, 4096, 0, 1e-5f, LLAMA, 10000, false, true},
+    {"mistral-7b", 32, 4096, 32, 8, 128, 14336, 32000, 32768, 4096, 1e-5f, MISTRAL, 10000, false, true},
 };
 #define PRESET_COUNT (sizeof(presets) / sizeof(presets[0]))
+
 const char *st_model_preset_name(uint32_t i)
 {
     return i < PRESET_COUNT ? presets[i].name : NULL;
@@ -47,7 +63,7 @@ const char *st_model_preset_name(uint32_t i)
 static strata_status unknown_preset(const char *name)
 {
     uint32_t nearest = 0, nearest_distance = UINT32_MAX;
-    char list[256] = "";
+    char list[512] = "";
     size_t length = 0;
 
     for (uint32_t i = 0; i < PRESET_COUNT; i++) {
@@ -68,7 +84,8 @@ static strata_status unknown_preset(const char *name)
 
 static struct st_model_config config_of(const struct preset *p)
 {
-    struct st_model_config c = st_family_of(p->family)->defaults;
+    const struct st_family *family = st_family_of(p->family);
+    struct st_model_config c = family->defaults;
 
     snprintf(c.name, sizeof(c.name), "%s", p->name);
     c.blocks = p->blocks;
@@ -78,16 +95,23 @@ static struct st_model_config config_of(const struct preset *p)
     c.vocab = p->vocab;
     c.context = p->context;
     c.norm_eps = p->norm_eps;
-    c.window = 0;
+    c.window = p->window;
+    for (uint32_t i = 0; i < p->blocks; i++) {
+        if (p->window > 0 && (family->windows == ST_WINDOW_ALL || (i + 1) % family->window_period != 0))
+            st_layer_set(c.sliding, i);
+        if ((family->keys & ST_KEY_NO_ROPE_LAYERS) != 0 && (i + 1) % NO_ROPE_INTERVAL == 0)
+            st_layer_set(c.unrotated, i);
+    }
     if (p->family == ST_FAMILY_GPT2) {
         c.dropout = p->vocab == ST_GPT2_VOCAB ? GPT2_DROPOUT : 0.0f;
         return c;
     }
     c.kv_heads = p->kv_heads;
-    c.head_dim = p->hidden / p->heads;
+    c.head_dim = p->head_dim;
     c.rope_base = p->rope_base;
     c.untied = p->untied;
     if (p->llama3) {
+        c.rope_type = ST_ROPE_LLAMA3;
         c.rope_factor = 32.0f;
         c.rope_low = 1.0f;
         c.rope_high = 4.0f;

@@ -26,6 +26,7 @@ static struct shape shape_of(const struct st_model *m, enum st_block_role role)
 {
     const char *const *names = st_family_of(m->config.family)->tensors;
     const uint32_t hidden = m->config.hidden, ffn = m->config.ffn;
+    const bool per_head = m->config.qk_norm == ST_QK_NORM_HEAD;
 
     switch (role) {
     case ST_ROLE_Q_WEIGHT:
@@ -49,9 +50,19 @@ static struct shape shape_of(const struct st_model *m, enum st_block_role role)
         return (struct shape){0, ffn};
     case ST_ROLE_DOWN_WEIGHT:
         return (struct shape){ffn, hidden};
+    case ST_ROLE_Q_NORM:
+        return (struct shape){0, per_head ? m->config.head_dim : m->width.attention};
+    case ST_ROLE_K_NORM:
+        return (struct shape){0, per_head ? m->config.head_dim : m->width.kv};
     default:
         return (struct shape){0, hidden};
     }
+}
+
+/* A norm that begins as one. */
+static enum init norm_init(const struct st_model *m)
+{
+    return m->config.norm == ST_NORM_RMSNORM_FROM_1 ? INIT_ZERO : INIT_ONE;
 }
 
 static enum init init_of(const struct st_model *m, enum st_block_role role)
@@ -62,7 +73,11 @@ static enum init init_of(const struct st_model *m, enum st_block_role role)
         return st_family_of(m->config.family)->residual_init ? INIT_RESIDUAL : INIT_NORMAL;
     case ST_ROLE_NORM1_WEIGHT:
     case ST_ROLE_NORM2_WEIGHT:
-        return INIT_ONE;
+    case ST_ROLE_POST1_WEIGHT:
+    case ST_ROLE_POST2_WEIGHT:
+    case ST_ROLE_Q_NORM:
+    case ST_ROLE_K_NORM:
+        return norm_init(m);
     default:
         return role < ST_ROLE_NORM1_WEIGHT ? INIT_NORMAL : INIT_ZERO;
     }
@@ -156,7 +171,7 @@ static void list_tensors(struct st_model *m, const struct st_model_batch *batch)
         list_block(m, batch, b);
     m->block_tensor_count = (m->tensor_count - m->block_tensor_first) / c->blocks;
     m->norm_tensor_first = m->tensor_count;
-    add(m, batch, w->norm_page, family->norm_weight, c->hidden, 0, INIT_ONE);
+    add(m, batch, w->norm_page, family->norm_weight, c->hidden, 0, norm_init(m));
     if (c->norm == ST_NORM_LAYERNORM)
         add(m, batch, w->norm_page, family->norm_bias, c->hidden, 0, INIT_ZERO);
     m->norm_tensor_count = m->tensor_count - m->norm_tensor_first;
@@ -315,11 +330,14 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
         [ST_LINEAR_QKV] = {{ST_ROLE_Q_WEIGHT, ST_ROLE_Q_BIAS},
                            {ST_ROLE_K_WEIGHT, ST_ROLE_K_BIAS},
                            {ST_ROLE_V_WEIGHT, ST_ROLE_V_BIAS}},
+        [ST_LINEAR_QK] = {{ST_ROLE_Q_WEIGHT, ST_ROLE_Q_BIAS}, {ST_ROLE_K_WEIGHT, ST_ROLE_K_BIAS}},
+        [ST_LINEAR_V] = {{ST_ROLE_V_WEIGHT, ST_ROLE_V_BIAS}},
         [ST_LINEAR_PROJ] = {{ST_ROLE_PROJ_WEIGHT, ST_ROLE_PROJ_BIAS}},
         [ST_LINEAR_FC] = {{ST_ROLE_GATE_WEIGHT, ST_ROLE_GATE_BIAS}, {ST_ROLE_UP_WEIGHT, ST_ROLE_UP_BIAS}},
         [ST_LINEAR_DOWN] = {{ST_ROLE_DOWN_WEIGHT, ST_ROLE_DOWN_BIAS}},
     };
-    static const uint32_t counts[] = {[ST_LINEAR_QKV] = 3, [ST_LINEAR_PROJ] = 1, [ST_LINEAR_FC] = 2, [ST_LINEAR_DOWN] = 1};
+    static const uint32_t counts[] = {[ST_LINEAR_QKV] = 3,  [ST_LINEAR_QK] = 2, [ST_LINEAR_V] = 1,
+                                      [ST_LINEAR_PROJ] = 1, [ST_LINEAR_FC] = 2, [ST_LINEAR_DOWN] = 1};
     const uint32_t out_at = m->config.out_in ? 0 : 1;
     struct st_linear l = {0};
 
@@ -331,5 +349,6 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
         l.in = (uint32_t)weight->shape[1 - out_at];
         add_part(&l, weight, role_tensor(m, block, roles[kind][i].bias), (uint32_t)weight->shape[out_at]);
     }
+    l.stride = kind == ST_LINEAR_QKV || kind == ST_LINEAR_QK || kind == ST_LINEAR_V ? m->width.packed : l.out;
     return l;
 }

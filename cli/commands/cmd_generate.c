@@ -76,18 +76,13 @@ static bool is_cut(const struct generation *g)
     return !g->ended && g->count == g->most && g->most < (asked != 0 ? asked : STRATA_MAX_TOKENS_DEFAULT);
 }
 
-static bool has_full_context(const struct generation *g)
-{
-    return g->run.shape.cache_tokens == g->run.shape.context;
-}
-
 static const char *stop_reason(const struct generation *g)
 {
     if (g->ended)
         return "end";
     if (g->count < g->most)
         return "signal";
-    return !is_cut(g) ? "length" : has_full_context(g) ? "context" : "window";
+    return is_cut(g) ? "context" : "length";
 }
 
 static void put_text(const struct generation *g, struct st_json_writer *w)
@@ -205,8 +200,8 @@ static void print_figures(const struct generation *g)
              st_size_text(download, g->info.download_bytes), st_size_text(read, g->info.read_bytes),
              st_size_text(write, g->info.write_bytes));
     if (is_cut(g))
-        st_print(file, "strata: stopped after %u %s: the %s of %u is full\n", g->count, g->count == 1 ? "token" : "tokens",
-                 has_full_context(g) ? "context" : "sliding window", g->run.shape.cache_tokens);
+        st_print(file, "strata: stopped after %u %s: the context of %u is full\n", g->count, g->count == 1 ? "token" : "tokens",
+                 g->run.shape.cache_tokens);
     st_wrap_close(file, stderr);
 }
 

@@ -53,7 +53,7 @@ struct strata_model_opts {
      *  capacities, too.  NULL: none. */
     const char *machine;
     enum strata_use use;
-    uint32_t seq_len;       /**< tokens of a sequence; 0: the model's context or window, at most 1024 */
+    uint32_t seq_len;       /**< tokens of a sequence; 0: the model's context, at most 1024 */
     uint32_t prompt_tokens; /**< GENERATE: tokens of the prompt, 1 or more */
     uint32_t max_tokens; /**< GENERATE: tokens to generate; 0: STRATA_MAX_TOKENS_DEFAULT, or as many as the model has room for */
     uint64_t seed;       /**< for a preset's initial weights */
@@ -68,8 +68,8 @@ struct strata_model_opts {
  * @param model   out, returned: closed by strata_model_close()
  * @param config  borrowed during the call: precision, micro-batch, accumulation, frozen tensors, budgets, directories
  *
- * @return STRATA_E_INVAL   an argument is NULL or out of range: no such preset or device, a sequence over the model's context or
- *                          window, a pattern of frozen tensors that names none
+ * @return STRATA_E_INVAL   an argument is NULL or out of range: no such preset or device, a sequence over the model's context,
+ *                          a pattern of frozen tensors that names none
  *         STRATA_E_INPUT   a directory or machine file is missing or wrong; the sentence names file and key
  *         STRATA_E_CONFIG  the configuration names no precision, and the weights are stored in fp16
  *         STRATA_E_NOSYS   this build or machine lacks the device

@@ -34,39 +34,43 @@ float *st_frame_grad(const struct st_frame *f, uint64_t offset)
     return f->call->grad != NULL && offset < f->call->grad_elems ? f->call->grad + offset : NULL;
 }
 
-static struct st_rmsnorm rmsnorm_of(const struct st_frame *f)
+struct st_rmsnorm st_frame_rmsnorm(const struct st_frame *f)
 {
     const uint32_t hidden = f->m->config.hidden;
 
-    return (struct st_rmsnorm){
-        .rows = f->rows, .heads = 1, .cols = hidden, .stride = hidden, .eps = f->m->config.norm_eps, .dt = f->dt};
+    return (struct st_rmsnorm){.rows = f->rows,
+                               .heads = 1,
+                               .cols = hidden,
+                               .stride = hidden,
+                               .eps = f->m->config.norm_eps,
+                               .offset = f->m->config.norm == ST_NORM_RMSNORM_FROM_1 ? 1.0f : 0.0f,
+                               .dt = f->dt};
 }
 
 strata_status st_frame_norm(const struct st_frame *f, void *y, float *stats, const void *x, uint32_t weight)
 {
     const struct st_model_config *c = &f->m->config;
     const void *scale = st_frame_weight(f, f->tensors[weight].offset);
-    const struct st_rmsnorm norm = rmsnorm_of(f);
+    const struct st_rmsnorm norm = st_frame_rmsnorm(f);
 
-    if (c->norm == ST_NORM_RMSNORM)
+    if (c->norm != ST_NORM_LAYERNORM)
         return f->ops->rmsnorm_forward(f->dev, &norm, y, stats, x, scale);
     return f->ops->layernorm_forward(f->dev, y, stats, x, scale, st_frame_weight(f, f->tensors[weight + 1].offset), f->rows,
                                      c->hidden, c->norm_eps, f->dt);
 }
 
-strata_status st_frame_norm_backward(const struct st_frame *f, const void *dy, strata_dtype dy_dt, const void *x,
+strata_status st_frame_norm_backward(const struct st_frame *f, void *dx, const void *dy, strata_dtype dy_dt, const void *x,
                                      const float *stats, uint32_t weight, const void *residual)
 {
     const uint64_t at = f->tensors[weight].offset;
     const uint32_t hidden = f->m->config.hidden;
-    const struct st_rmsnorm norm = rmsnorm_of(f);
+    const struct st_rmsnorm norm = st_frame_rmsnorm(f);
 
-    if (f->m->config.norm == ST_NORM_RMSNORM)
-        return f->ops->rmsnorm_backward(f->dev, &norm, f->call->dact, st_frame_grad(f, at), dy, dy_dt, x, stats,
-                                        st_frame_weight(f, at), residual);
-    return f->ops->layernorm_backward(f->dev, f->call->dact, st_frame_grad(f, at),
-                                      st_frame_grad(f, f->tensors[weight + 1].offset), dy, dy_dt, x, stats,
-                                      st_frame_weight(f, at), residual, f->rows, hidden, f->dt);
+    if (f->m->config.norm != ST_NORM_LAYERNORM)
+        return f->ops->rmsnorm_backward(f->dev, &norm, dx, st_frame_grad(f, at), dy, dy_dt, x, stats, st_frame_weight(f, at),
+                                        residual);
+    return f->ops->layernorm_backward(f->dev, dx, st_frame_grad(f, at), st_frame_grad(f, f->tensors[weight + 1].offset), dy,
+                                      dy_dt, x, stats, st_frame_weight(f, at), residual, f->rows, hidden, f->dt);
 }
 
 static strata_status embed_forward(const struct st_frame *f)

@@ -1,7 +1,9 @@
 /* model/decoder/decoder_block.c - a transformer block, forward and backward.
  *
  * middle = x + proj(attention(norm_1 x)); y = middle + down(activation(fc(norm_2 middle))).  GPT-2: LayerNorm, GELU,
- * biases, matrices [in, out].  Llama: RMSNorm, rotated queries and keys, SwiGLU over gate and up, matrices [out, in].
+ * biases, matrices [in, out].  Llama: RMSNorm, rotated queries and keys, SwiGLU over gate and up, matrices [out, in].  Other
+ * families have norms of what is added to the residual stream (post norms), behind those of the input or instead of them, and
+ * norms of queries and keys.
  *
  * GELU is an epilogue of the matmul before it, and its backward is an epilogue of the backward matmul before that.  The output of
  * a fused GELU may differ from what backward recomputes from `fc`, so backward always recomputes it: kept and recomputed values
@@ -14,8 +16,8 @@ struct block {
     const struct st_model *m;
     struct st_linear qkv_layer, proj_layer, fc_layer, down_layer;
     /* values: the internals in training, scratch in generation */
-    float *stats[2], *lse;
-    unsigned char *qkv, *attention, *middle, *fc;
+    float *stats[2], *post_stats[2], *qk_stats[2], *lse;
+    unsigned char *qkv, *attention, *projected, *middle, *fc, *down;
     /* workspace */
     unsigned char *narrow, *wide, *half, *attention_scratch;
     float *sums;
@@ -37,17 +39,26 @@ static struct block block_of(const struct st_frame *f)
         .fc_layer = st_block_linear(m, f->call->block, ST_LINEAR_FC),
         .down_layer = st_block_linear(m, f->call->block, ST_LINEAR_DOWN),
         .stats = {(float *)(values + in.stats[0]), (float *)(values + in.stats[1])},
+        .post_stats = {(float *)(values + in.post_stats[0]), (float *)(values + in.post_stats[1])},
+        .qk_stats = {(float *)(values + in.qk_stats[0]), (float *)(values + in.qk_stats[1])},
         .lse = (float *)(values + in.lse),
         .qkv = values + in.qkv,
         .attention = values + in.attention,
+        .projected = values + in.projected,
         .middle = values + in.middle,
         .fc = values + in.fc,
+        .down = values + in.down,
         .narrow = workspace + ws.narrow,
         .wide = workspace + ws.wide,
         .half = workspace + ws.half,
         .attention_scratch = workspace + ws.attention,
         .sums = (float *)(workspace + ws.sums),
     };
+}
+
+static bool has(const struct block *b, enum st_block_role role)
+{
+    return b->m->role[role] != ST_NO_TENSOR;
 }
 
 /* --- linear layers --- */
@@ -72,14 +83,15 @@ static strata_status part_multiply(const struct block *b, const struct st_linear
         .m = f->rows,
         .n = backward ? l->in : part->count,
         .k = backward ? part->count : l->in,
-        .lda = backward ? l->out : l->in,
+        .lda = backward ? l->stride : l->in,
         .ldb = out_in ? l->in : l->out,
-        .ldc = backward ? l->in : l->out,
+        .ldc = backward ? l->in : l->stride,
         .trans_b = out_in != backward,
         .bias = bias,
         .ab_dtype = f->dt,
         .c_dtype = f->dt,
         .epilogue = epilogue,
+        .activation = st_model_activation(&b->m->config),
         .aux = epilogue != ST_EPILOGUE_NONE ? b->fc : NULL,
     };
 
@@ -108,8 +120,8 @@ static strata_status part_backward_weight(const struct block *b, const struct st
         .m = out_in ? part->trained : l->in,
         .n = out_in ? l->in : part->trained,
         .k = f->rows,
-        .lda = out_in ? l->out : l->in,
-        .ldb = out_in ? l->in : l->out,
+        .lda = out_in ? l->stride : l->in,
+        .ldb = out_in ? l->in : l->stride,
         .ldc = out_in ? l->in : l->out,
         .trans_a = true,
         .accumulate = true,
@@ -133,10 +145,10 @@ static strata_status linear_backward_bias(const struct block *b, const struct st
         trained += l->parts[i].trained_biases;
     if (trained == 0)
         return STRATA_OK;
-    if (l->part_count == 1 && trained == l->out)
+    if (l->part_count == 1 && trained == l->stride)
         return f->ops->bias_backward(f->dev, st_frame_grad(f, l->parts[0].bias), dy, f->rows, l->out, f->dt);
-    if ((st = f->ops->zero(f->dev, b->sums, l->out * sizeof(float))) != STRATA_OK ||
-        (st = f->ops->bias_backward(f->dev, b->sums, dy, f->rows, l->out, f->dt)) != STRATA_OK)
+    if ((st = f->ops->zero(f->dev, b->sums, l->stride * sizeof(float))) != STRATA_OK ||
+        (st = f->ops->bias_backward(f->dev, b->sums, dy, f->rows, l->stride, f->dt)) != STRATA_OK)
         return st;
     for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
         const struct st_linear_part *part = &l->parts[i];
@@ -185,19 +197,126 @@ static bool trains(const struct st_frame *f, const struct st_linear *l)
 
 /* --- the other steps --- */
 
-static strata_status norm_forward(const struct block *b, uint32_t which, const void *x)
+/* *x: the block's input.  That of the first block is multiplied by the factor of the embedding, in `half`, whenever it is
+ * used. */
+static strata_status block_input(const struct block *b, const void **x)
 {
-    const uint32_t weight = b->m->role[which == 0 ? ST_ROLE_NORM1_WEIGHT : ST_ROLE_NORM2_WEIGHT];
+    const struct st_frame *f = b->f;
+    const bool scaled = f->call->block == 0 && b->m->embed_factor != 1.0f;
 
-    return st_frame_norm(b->f, b->narrow, b->stats[which], x, weight);
+    *x = scaled ? b->half : f->call->act;
+    if (!scaled)
+        return STRATA_OK;
+    return f->ops->scale(f->dev, b->half, f->call->act, b->m->embed_factor, (uint64_t)f->rows * b->m->config.hidden, f->dt);
 }
 
-/* dact += backward of the norm applied to `narrow` */
+/* The norm of an input, to `narrow`; *out: where the input of the next layer is: there, or x if the block has no such norm. */
+static strata_status norm_forward(const struct block *b, uint32_t which, const void *x, const void **out)
+{
+    const enum st_block_role role = which == 0 ? ST_ROLE_NORM1_WEIGHT : ST_ROLE_NORM2_WEIGHT;
+
+    *out = has(b, role) ? b->narrow : x;
+    return has(b, role) ? st_frame_norm(b->f, b->narrow, b->stats[which], x, b->m->role[role]) : STRATA_OK;
+}
+
+/* dact += gradient of the input, computed from that in `narrow` of the next layer's input. */
 static strata_status norm_backward(const struct block *b, uint32_t which, const void *x)
 {
-    const uint32_t weight = b->m->role[which == 0 ? ST_ROLE_NORM1_WEIGHT : ST_ROLE_NORM2_WEIGHT];
+    const enum st_block_role role = which == 0 ? ST_ROLE_NORM1_WEIGHT : ST_ROLE_NORM2_WEIGHT;
+    const struct st_frame *f = b->f;
+    void *dact = f->call->dact;
 
-    return st_frame_norm_backward(b->f, b->narrow, b->f->dt, x, b->stats[which], weight, b->f->call->dact);
+    if (!has(b, role))
+        return f->ops->add(f->dev, dact, dact, b->narrow, (uint64_t)f->rows * b->m->config.hidden, f->dt);
+    return st_frame_norm_backward(f, dact, b->narrow, f->dt, x, b->stats[which], b->m->role[role], dact);
+}
+
+/* The post norm of what a half computed, if the block has one. */
+static strata_status post_norm(const struct block *b, uint32_t which, void *y, const void *x)
+{
+    const enum st_block_role role = which == 0 ? ST_ROLE_POST1_WEIGHT : ST_ROLE_POST2_WEIGHT;
+
+    return has(b, role) ? st_frame_norm(b->f, y, b->post_stats[which], x, b->m->role[role]) : STRATA_OK;
+}
+
+/* *dy = gradient of what the half computed: in `buffer` if it has a post norm, else dact. */
+static strata_status half_gradient(const struct block *b, uint32_t which, const void *value, void *buffer, const void **dy)
+{
+    const enum st_block_role role = which == 0 ? ST_ROLE_POST1_WEIGHT : ST_ROLE_POST2_WEIGHT;
+    const void *dact = b->f->call->dact;
+
+    *dy = has(b, role) ? buffer : dact;
+    if (!has(b, role))
+        return STRATA_OK;
+    return st_frame_norm_backward(b->f, buffer, dact, b->f->dt, value, b->post_stats[which], b->m->role[role], NULL);
+}
+
+/* Queries (0) or keys (1) of packed rows: their norm, and the columns of the first one. */
+static struct st_rmsnorm qk_norm_of(const struct block *b, uint32_t which, uint32_t *first)
+{
+    const struct st_model_config *c = &b->m->config;
+    const uint32_t heads = which == 0 ? c->heads : c->kv_heads;
+    struct st_rmsnorm norm = st_frame_rmsnorm(b->f);
+
+    *first = which == 0 ? 0 : b->m->width.attention;
+    norm.stride = b->m->width.packed;
+    norm.heads = c->qk_norm == ST_QK_NORM_HEAD ? heads : 1;
+    norm.cols = heads * c->head_dim / norm.heads;
+    return norm;
+}
+
+/* Queries and keys as they are before their norm lie behind the values. */
+static strata_status qk_norm_forward(const struct block *b)
+{
+    static const enum st_block_role roles[] = {ST_ROLE_Q_NORM, ST_ROLE_K_NORM};
+    const struct st_frame *f = b->f;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < 2 && st == STRATA_OK; i++) {
+        uint32_t first;
+        const struct st_rmsnorm norm = qk_norm_of(b, i, &first);
+
+        st = f->ops->rmsnorm_forward(f->dev, &norm, column(b->qkv, first, f->dt), b->qk_stats[i],
+                                     column(b->qkv, b->m->width.qkv + first, f->dt),
+                                     st_frame_weight(f, f->tensors[b->m->role[roles[i]]].offset));
+    }
+    return st;
+}
+
+/* In place, in the packed rows of gradients. */
+static strata_status qk_norm_backward(const struct block *b, void *dqkv)
+{
+    static const enum st_block_role roles[] = {ST_ROLE_Q_NORM, ST_ROLE_K_NORM};
+    const struct st_frame *f = b->f;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < 2 && st == STRATA_OK && b->m->config.qk_norm != ST_QK_NORM_NONE; i++) {
+        uint32_t first;
+        const struct st_rmsnorm norm = qk_norm_of(b, i, &first);
+        const uint64_t at = f->tensors[b->m->role[roles[i]]].offset;
+        void *dx = column(dqkv, first, f->dt);
+
+        st = f->ops->rmsnorm_backward(f->dev, &norm, dx, st_frame_grad(f, at), dx, f->dt,
+                                      column(b->qkv, b->m->width.qkv + first, f->dt), b->qk_stats[i], st_frame_weight(f, at),
+                                      NULL);
+    }
+    return st;
+}
+
+/* Packed rows of queries, keys and values. */
+static strata_status qkv_forward(const struct block *b, const void *x)
+{
+    const struct st_model_widths *w = &b->m->width;
+    const struct st_linear qk = st_block_linear(b->m, b->f->call->block, ST_LINEAR_QK);
+    const struct st_linear v = st_block_linear(b->m, b->f->call->block, ST_LINEAR_V);
+    strata_status st;
+
+    if (b->m->config.qk_norm == ST_QK_NORM_NONE)
+        return linear_forward(b, &b->qkv_layer, b->qkv, x);
+    if ((st = linear_forward(b, &qk, column(b->qkv, w->qkv, b->f->dt), x)) != STRATA_OK ||
+        (st = linear_forward(b, &v, column(b->qkv, w->attention + w->kv, b->f->dt), x)) != STRATA_OK)
+        return st;
+    return qk_norm_forward(b);
 }
 
 /* Queries and keys come first in a packed row. */
@@ -205,150 +324,175 @@ static strata_status rotate(const struct block *b, void *qkv, bool inverse)
 {
     const struct st_model_config *c = &b->m->config;
     const struct st_frame *f = b->f;
-
+    const uint32_t block = f->call->block;
+    const bool local = c->rope_local_base > 0.0f && st_layer_bit(c->sliding, block);
+    const float *tables = f->call->constants;
     const struct st_rope rope = {
         .rows = f->rows,
-        .stride = b->m->width.qkv,
+        .stride = b->m->width.packed,
         .heads = c->heads + c->kv_heads,
         .head_dim = c->head_dim,
-        .rotary_dim = c->head_dim,
+        .rotary_dim = c->rotary_dim,
         .seq = f->seq,
         .first = f->first,
-        .table = f->call->constants,
+        .table = local ? tables + b->m->rotary_elems : tables,
         .inverse = inverse,
         .dt = f->dt,
     };
 
-    return c->positions == ST_POSITION_ROTARY ? f->ops->rope(f->dev, &rope, qkv) : STRATA_OK;
+    if (c->positions != ST_POSITION_ROTARY || st_layer_bit(c->unrotated, block))
+        return STRATA_OK;
+    return f->ops->rope(f->dev, &rope, qkv);
 }
 
 static strata_status attend(const struct block *b)
 {
     const struct st_frame *f = b->f;
-    const struct st_attention *at = &b->m->attention;
+    const struct st_attention at = st_block_attention(b->m, f->call->block);
     const struct st_block_cache cache = st_block_cache_layout(b->m);
     unsigned char *internals = f->call->internals;
 
     if (!b->m->batch.generate)
-        return f->ops->attention_forward(f->dev, at, b->attention, b->lse, b->qkv, b->attention_scratch);
-    return f->ops->attention_cached(f->dev, at, b->attention, internals + cache.keys, internals + cache.values, b->qkv, f->first,
+        return f->ops->attention_forward(f->dev, &at, b->attention, b->lse, b->qkv, b->attention_scratch);
+    return f->ops->attention_cached(f->dev, &at, b->attention, internals + cache.keys, internals + cache.values, b->qkv, f->first,
                                     f->rows, b->attention_scratch);
 }
 
-/* The buffer of the activation's output and later of its gradient: with SwiGLU, `wide` is taken by the gradients of its two
+/* The buffer of the activation's output and later of its gradient: if it is gated, `wide` is taken by the gradients of its two
  * inputs. */
 static unsigned char *activated(const struct block *b)
 {
-    return b->m->config.activation == ST_ACTIVATION_SWIGLU ? b->half : b->wide;
+    return st_model_is_gated(&b->m->config) ? b->half : b->wide;
 }
 
 static strata_status activate(const struct block *b)
 {
     const struct st_frame *f = b->f;
-    const uint32_t ffn = b->m->config.ffn;
+    const struct st_model_config *c = &b->m->config;
+    const enum st_activation activation = st_model_activation(c);
 
-    if (b->m->config.activation == ST_ACTIVATION_SWIGLU)
-        return f->ops->gated_forward(f->dev, ST_SILU, activated(b), b->fc, f->rows, ffn, f->dt);
-    return f->ops->activation_forward(f->dev, ST_GELU_TANH, activated(b), b->fc, (uint64_t)f->rows * ffn, f->dt);
+    if (st_model_is_gated(c))
+        return f->ops->gated_forward(f->dev, activation, activated(b), b->fc, f->rows, c->ffn, f->dt);
+    return f->ops->activation_forward(f->dev, activation, activated(b), b->fc, (uint64_t)f->rows * c->ffn, f->dt);
 }
 
-/* fc = the value before the activation, computed from the norm in `narrow`; `gelu`: the epilogue, if the activation is GELU. */
-static strata_status fc_forward(const struct block *b, enum st_epilogue gelu)
+/* fc = the value before the activation; `gelu`: the epilogue, if the activation is not gated. */
+static strata_status fc_forward(const struct block *b, const void *x, enum st_epilogue gelu)
 {
-    if (b->m->config.activation == ST_ACTIVATION_SWIGLU)
-        return linear_forward(b, &b->fc_layer, b->fc, b->narrow);
-    return part_multiply(b, &b->fc_layer, &b->fc_layer.parts[0], false, activated(b), b->narrow, gelu);
+    if (st_model_is_gated(&b->m->config))
+        return linear_forward(b, &b->fc_layer, b->fc, x);
+    return part_multiply(b, &b->fc_layer, &b->fc_layer.parts[0], false, activated(b), x, gelu);
 }
 
 /* wide = gradient of `fc`, computed from the gradient of the MLP's output */
 static strata_status fc_gradient(const struct block *b, const void *dy)
 {
+    const struct st_model_config *c = &b->m->config;
     const struct st_frame *f = b->f;
     strata_status st;
 
-    if (b->m->config.activation != ST_ACTIVATION_SWIGLU)
+    if (!st_model_is_gated(c))
         return part_multiply(b, &b->down_layer, &b->down_layer.parts[0], true, b->wide, dy, ST_EPILOGUE_GELU_BACKWARD);
     st = linear_backward_input(b, &b->down_layer, activated(b), dy);
     if (st != STRATA_OK)
         return st;
-    return f->ops->gated_backward(f->dev, ST_SILU, b->wide, activated(b), b->fc, f->rows, b->m->config.ffn, f->dt);
+    return f->ops->gated_backward(f->dev, st_model_activation(c), b->wide, activated(b), b->fc, f->rows, c->ffn, f->dt);
 }
 
 /* --- the block --- */
 
-/* Computes the values from the block's input: everything up to the value before the activation, and whatever `gelu` adds. */
+/* Computes the values from the block's input: everything up to the value before the activation, and whatever `gelu` adds.  With a
+ * post norm everything up to that norm, whose output is in `narrow` then. */
 static strata_status block_fill(const struct block *b, enum st_epilogue gelu)
 {
     const struct st_frame *f = b->f;
-    const uint64_t elems = (uint64_t)f->rows * b->m->config.hidden;
+    const void *act, *x;
     strata_status st;
 
-    if ((st = norm_forward(b, 0, f->call->act)) != STRATA_OK ||
-        (st = linear_forward(b, &b->qkv_layer, b->qkv, b->narrow)) != STRATA_OK || (st = rotate(b, b->qkv, false)) != STRATA_OK ||
-        (st = attend(b)) != STRATA_OK || (st = linear_forward(b, &b->proj_layer, b->middle, b->attention)) != STRATA_OK ||
-        (st = f->ops->add(f->dev, b->middle, f->call->act, b->middle, elems, f->dt)) != STRATA_OK ||
-        (st = norm_forward(b, 1, b->middle)) != STRATA_OK)
+    if ((st = block_input(b, &act)) != STRATA_OK || (st = norm_forward(b, 0, act, &x)) != STRATA_OK ||
+        (st = qkv_forward(b, x)) != STRATA_OK || (st = rotate(b, b->qkv, false)) != STRATA_OK || (st = attend(b)) != STRATA_OK ||
+        (st = linear_forward(b, &b->proj_layer, has(b, ST_ROLE_POST1_WEIGHT) ? b->projected : b->middle, b->attention)) !=
+            STRATA_OK ||
+        (st = post_norm(b, 0, b->middle, b->projected)) != STRATA_OK ||
+        (st = f->ops->add(f->dev, b->middle, act, b->middle, (uint64_t)f->rows * b->m->config.hidden, f->dt)) != STRATA_OK ||
+        (st = norm_forward(b, 1, b->middle, &x)) != STRATA_OK || (st = fc_forward(b, x, gelu)) != STRATA_OK)
         return st;
-    return fc_forward(b, gelu);
+    if (!has(b, ST_ROLE_POST2_WEIGHT))
+        return STRATA_OK;
+    if ((st = activate(b)) != STRATA_OK || (st = linear_forward(b, &b->down_layer, b->down, activated(b))) != STRATA_OK)
+        return st;
+    return post_norm(b, 1, b->narrow, b->down);
 }
 
 strata_status st_block_forward(const struct st_frame *f)
 {
     const struct block b = block_of(f);
-    const bool swiglu = b.m->config.activation == ST_ACTIVATION_SWIGLU;
+    const bool post = has(&b, ST_ROLE_POST2_WEIGHT);
     void *out = f->call->act_out;
-    strata_status st;
+    strata_status st = block_fill(&b, ST_EPILOGUE_GELU);
 
-    if ((st = block_fill(&b, ST_EPILOGUE_GELU)) != STRATA_OK || (swiglu && (st = activate(&b)) != STRATA_OK) ||
-        (st = linear_forward(&b, &b.down_layer, out, activated(&b))) != STRATA_OK)
-        return st;
-    return f->ops->add(f->dev, out, b.middle, out, (uint64_t)f->rows * b.m->config.hidden, f->dt);
+    if (st == STRATA_OK && !post && st_model_is_gated(&b.m->config))
+        st = activate(&b);
+    if (st == STRATA_OK && !post)
+        st = linear_forward(&b, &b.down_layer, out, activated(&b));
+    return st == STRATA_OK
+               ? f->ops->add(f->dev, out, b.middle, post ? b.narrow : out, (uint64_t)f->rows * b.m->config.hidden, f->dt)
+               : st;
 }
 
 /* dact: gradient of the block's output in, of `middle` out.  Values that only weight gradients need are not computed if those
  * weights are frozen. */
 static strata_status mlp_backward(const struct block *b)
 {
-    void *dact = b->f->call->dact;
+    const void *dy, *x = has(b, ST_ROLE_NORM2_WEIGHT) ? b->narrow : b->middle;
     strata_status st;
 
-    if ((trains(b->f, &b->down_layer) && (st = activate(b)) != STRATA_OK) ||
-        (st = linear_backward_weight(b, &b->down_layer, activated(b), dact)) != STRATA_OK ||
-        (st = fc_gradient(b, dact)) != STRATA_OK ||
-        (trains(b->f, &b->fc_layer) && (st = norm_forward(b, 1, b->middle)) != STRATA_OK) ||
-        (st = linear_backward_weight(b, &b->fc_layer, b->narrow, b->wide)) != STRATA_OK ||
+    if ((st = half_gradient(b, 1, b->down, b->narrow, &dy)) != STRATA_OK ||
+        (trains(b->f, &b->down_layer) && (st = activate(b)) != STRATA_OK) ||
+        (st = linear_backward_weight(b, &b->down_layer, activated(b), dy)) != STRATA_OK ||
+        (st = fc_gradient(b, dy)) != STRATA_OK ||
+        (trains(b->f, &b->fc_layer) && (st = norm_forward(b, 1, b->middle, &x)) != STRATA_OK) ||
+        (st = linear_backward_weight(b, &b->fc_layer, x, b->wide)) != STRATA_OK ||
         (st = linear_backward_input(b, &b->fc_layer, b->narrow, b->wide)) != STRATA_OK)
         return st;
     return norm_backward(b, 1, b->middle);
 }
 
-/* dact: gradient of `middle` in, of the block's input out. */
+/* dact: gradient of `middle` in, of the block's input out.  `half` may be used between two uses of the input. */
 static strata_status attention_backward(const struct block *b)
 {
     const struct st_frame *f = b->f;
-    void *dact = f->call->dact;
+    const struct st_attention at = st_block_attention(b->m, f->call->block);
+    const void *act, *dy, *x;
     strata_status st;
 
-    if ((st = linear_backward_weight(b, &b->proj_layer, b->attention, dact)) != STRATA_OK ||
-        (st = linear_backward_input(b, &b->proj_layer, b->narrow, dact)) != STRATA_OK ||
-        (st = f->ops->attention_backward(f->dev, &b->m->attention, b->wide, b->narrow, b->attention, b->lse, b->qkv,
-                                         b->attention_scratch)) != STRATA_OK ||
-        (st = rotate(b, b->wide, true)) != STRATA_OK ||
-        (trains(f, &b->qkv_layer) && (st = norm_forward(b, 0, f->call->act)) != STRATA_OK) ||
-        (st = linear_backward_weight(b, &b->qkv_layer, b->narrow, b->wide)) != STRATA_OK ||
-        (st = linear_backward_input(b, &b->qkv_layer, b->narrow, b->wide)) != STRATA_OK)
+    if ((st = half_gradient(b, 0, b->projected, b->half, &dy)) != STRATA_OK ||
+        (st = linear_backward_weight(b, &b->proj_layer, b->attention, dy)) != STRATA_OK ||
+        (st = linear_backward_input(b, &b->proj_layer, b->narrow, dy)) != STRATA_OK ||
+        (st = f->ops->attention_backward(f->dev, &at, b->wide, b->narrow, b->attention, b->lse, b->qkv, b->attention_scratch)) !=
+            STRATA_OK ||
+        (st = rotate(b, b->wide, true)) != STRATA_OK || (st = qk_norm_backward(b, b->wide)) != STRATA_OK ||
+        (st = block_input(b, &act)) != STRATA_OK)
         return st;
-    return norm_backward(b, 0, f->call->act);
+    x = has(b, ST_ROLE_NORM1_WEIGHT) ? b->narrow : act;
+    if ((trains(f, &b->qkv_layer) && (st = norm_forward(b, 0, act, &x)) != STRATA_OK) ||
+        (st = linear_backward_weight(b, &b->qkv_layer, x, b->wide)) != STRATA_OK ||
+        (st = linear_backward_input(b, &b->qkv_layer, b->narrow, b->wide)) != STRATA_OK ||
+        (st = block_input(b, &act)) != STRATA_OK)
+        return st;
+    return norm_backward(b, 0, act);
 }
 
 strata_status st_block_backward(const struct st_frame *f)
 {
     const struct block b = block_of(f);
+    void *dact = f->call->dact;
     strata_status st;
 
     if (f->call->recompute && (st = block_fill(&b, ST_EPILOGUE_GELU_INPUT)) != STRATA_OK)
         return st;
-    if ((st = mlp_backward(&b)) != STRATA_OK)
+    if ((st = mlp_backward(&b)) != STRATA_OK || (st = attention_backward(&b)) != STRATA_OK || f->call->block != 0 ||
+        b.m->embed_factor == 1.0f)
         return st;
-    return attention_backward(&b);
+    return f->ops->scale(f->dev, dact, dact, b.m->embed_factor, (uint64_t)f->rows * b.m->config.hidden, f->dt);
 }

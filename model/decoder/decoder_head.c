@@ -20,8 +20,8 @@ strata_status st_head_backward(const struct st_frame *f)
     const struct st_head_internals in = st_head_internals_layout(f->m);
     const unsigned char *internals = f->call->internals;
 
-    return st_frame_norm_backward(f, internals + in.gradient, STRATA_F32, f->call->act, (const float *)(internals + in.stats), 0,
-                                  NULL);
+    return st_frame_norm_backward(f, f->call->dact, internals + in.gradient, STRATA_F32, f->call->act,
+                                  (const float *)(internals + in.stats), 0, NULL);
 }
 
 /* A run of rows against one slice of the vocabulary. */
@@ -130,7 +130,8 @@ strata_status st_head_stats(const struct st_frame *f)
         const struct head_part p = head_part_at(f, row);
 
         if ((st = head_logits(f, &p)) == STRATA_OK)
-            st = f->ops->xent_stats(f->dev, p.xent, p.logits, f->call->targets + row, p.rows, p.vocab, p.vocab_first, 0.0f);
+            st = f->ops->xent_stats(f->dev, p.xent, p.logits, f->call->targets + row, p.rows, p.vocab, p.vocab_first,
+                                    f->m->config.logit_cap);
     }
     return st;
 }
@@ -144,8 +145,9 @@ strata_status st_head_grad(const struct st_frame *f)
 
         if (f->call->logits == NULL)
             st = head_logits(f, &p);
-        if (st == STRATA_OK && (st = f->ops->xent_grad(f->dev, p.dlogits, p.logits, p.xent, f->call->targets + row, p.rows,
-                                                       p.vocab, p.vocab_first, f->call->loss_gradient, 0.0f, f->dt)) == STRATA_OK)
+        if (st == STRATA_OK &&
+            (st = f->ops->xent_grad(f->dev, p.dlogits, p.logits, p.xent, f->call->targets + row, p.rows, p.vocab, p.vocab_first,
+                                    f->call->loss_gradient, f->m->config.logit_cap, f->dt)) == STRATA_OK)
             st = head_products(f, &p);
     }
     return st;

@@ -26,8 +26,10 @@ float *st_frame_grad(const struct st_frame *f, uint64_t offset);
 
 /** y = norm(x) with the page's tensors `weight` and, for LayerNorm, `weight + 1`; fills stats. */
 strata_status st_frame_norm(const struct st_frame *f, void *y, float *stats, const void *x, uint32_t weight);
-/** dact = backward of that norm applied to dy (dtype dy_dt), plus `residual`, which may be NULL or dact. */
-strata_status st_frame_norm_backward(const struct st_frame *f, const void *dy, strata_dtype dy_dt, const void *x,
+/** The RMSNorm of rows of the residual stream. */
+struct st_rmsnorm st_frame_rmsnorm(const struct st_frame *f);
+/** dx = backward of that norm applied to dy (dtype dy_dt), plus `residual`, which may be NULL or dx. */
+strata_status st_frame_norm_backward(const struct st_frame *f, void *dx, const void *dy, strata_dtype dy_dt, const void *x,
                                      const float *stats, uint32_t weight, const void *residual);
 
 strata_status st_block_forward(const struct st_frame *f);

@@ -32,7 +32,7 @@ static void put_token_ids(struct st_json_writer *w, const struct st_model_config
 
 static void put_gpt2(struct st_json_writer *w, const struct st_model_config *c)
 {
-    st_json_put_string(w, "activation_function", "gelu_new");
+    st_json_put_string(w, "activation_function", c->activation == ST_ACTIVATION_GELU_EXACT ? "gelu" : "gelu_new");
     st_json_put_u64(w, "vocab_size", c->vocab);
     st_json_put_u64(w, "n_positions", c->context);
     st_json_put_u64(w, "n_ctx", c->context);
@@ -48,32 +48,119 @@ static void put_gpt2(struct st_json_writer *w, const struct st_model_config *c)
     st_json_put_double(w, "resid_pdrop", shortest(c->dropout));
     st_json_put_double(w, "embd_pdrop", shortest(c->dropout));
     st_json_put_double(w, "attn_pdrop", shortest(c->dropout));
-    st_json_put_bool(w, "scale_attn_weights", true);
-    st_json_put_bool(w, "scale_attn_by_inverse_layer_idx", false);
+    st_json_put_bool(w, "scale_attn_weights", c->query_scalar == 0.0f);
+    st_json_put_bool(w, "scale_attn_by_inverse_layer_idx", c->inverse_layer_scale);
     st_json_put_bool(w, "reorder_and_upcast_attn", false);
+}
+
+static void put_divisors(struct st_json_writer *w, const char *key, const float *divisors, uint32_t count)
+{
+    st_json_array_open(w, key);
+    for (uint32_t i = 0; i < count; i++)
+        st_json_put_double(w, NULL, shortest(divisors[i]));
+    st_json_array_close(w);
+}
+
+/* The numbers of the type. */
+static void put_scaling(struct st_json_writer *w, const struct st_model_config *c)
+{
+    const uint32_t pairs = (c->rotary_dim > 0 ? c->rotary_dim : c->head_dim) / 2;
+    const bool llama3 = c->rope_type == ST_ROPE_LLAMA3, longrope = c->rope_type == ST_ROPE_LONGROPE;
+
+    if (!longrope)
+        st_json_put_double(w, "factor", shortest(c->rope_factor));
+    if (c->rope_type == ST_ROPE_LINEAR)
+        return;
+    st_json_put_u64(w, "original_max_position_embeddings", c->rope_original);
+    if (longrope) {
+        put_divisors(w, "short_factor", c->rope_short, pairs);
+        put_divisors(w, "long_factor", c->rope_long, pairs);
+    } else {
+        st_json_put_double(w, llama3 ? "low_freq_factor" : "beta_slow", shortest(c->rope_low));
+        st_json_put_double(w, llama3 ? "high_freq_factor" : "beta_fast", shortest(c->rope_high));
+    }
+    if (llama3)
+        return;
+    st_json_put_double(w, "attention_factor", shortest(c->rope_attention));
+    if (!longrope)
+        st_json_put_bool(w, "truncate", c->rope_whole_pairs);
+}
+
+/* The fraction of a head, of which a reader takes the whole part: a half more where a quotient would be rounded down. */
+static double rotary_fraction(const struct st_model_config *c)
+{
+    const double fraction = (double)c->rotary_dim / c->head_dim;
+
+    return (uint32_t)(c->head_dim * fraction) == c->rotary_dim ? fraction : (c->rotary_dim + 0.5) / c->head_dim;
 }
 
 static void put_rotary(struct st_json_writer *w, const struct st_model_config *c)
 {
+    static const char *const types[] = {
+        [ST_ROPE_LINEAR] = "linear", [ST_ROPE_LLAMA3] = "llama3", [ST_ROPE_YARN] = "yarn", [ST_ROPE_LONGROPE] = "longrope"};
+
     st_json_put_double(w, "rope_theta", shortest(c->rope_base));
-    if (c->rope_factor == 0.0f) {
+    if (c->rope_local_base > 0.0f)
+        st_json_put_double(w, "rope_local_base_freq", shortest(c->rope_local_base));
+    if (c->rotary_dim > 0)
+        st_json_put_double(w, "partial_rotary_factor", rotary_fraction(c));
+    if (c->rope_type == ST_ROPE_DEFAULT) {
         st_json_put_string(w, "rope_scaling", NULL);
         return;
     }
     st_json_object_open(w, "rope_scaling");
-    st_json_put_string(w, "rope_type", "llama3");
-    st_json_put_double(w, "factor", shortest(c->rope_factor));
-    st_json_put_double(w, "low_freq_factor", shortest(c->rope_low));
-    st_json_put_double(w, "high_freq_factor", shortest(c->rope_high));
-    st_json_put_u64(w, "original_max_position_embeddings", c->rope_original);
+    st_json_put_string(w, "rope_type", types[c->rope_type]);
+    put_scaling(w, c);
     st_json_object_close(w);
+}
+
+/* A number above 0, or null. */
+static void put_positive(struct st_json_writer *w, const char *key, float value)
+{
+    if (value > 0.0f)
+        st_json_put_double(w, key, shortest(value));
+    else
+        st_json_put_string(w, key, NULL);
+}
+
+static void put_layers(struct st_json_writer *w, const struct st_model_config *c, const struct st_family *family)
+{
+    if (c->window > 0)
+        st_json_put_u64(w, "sliding_window", c->window);
+    else if (family->windows != ST_WINDOW_NONE)
+        st_json_put_string(w, "sliding_window", NULL);
+    if (family->windows == ST_WINDOW_FROM || family->windows == ST_WINDOW_NO_ROPE)
+        st_json_put_bool(w, "use_sliding_window", c->window > 0);
+    if (c->window > 0 && family->windows != ST_WINDOW_ALL) {
+        st_json_array_open(w, "layer_types");
+        for (uint32_t i = 0; i < c->blocks; i++)
+            st_json_put_string(w, NULL, st_layer_bit(c->sliding, i) ? "sliding_attention" : "full_attention");
+        st_json_array_close(w);
+    }
+    if ((family->keys & ST_KEY_NO_ROPE_LAYERS) == 0)
+        return;
+    st_json_array_open(w, "no_rope_layers");
+    for (uint32_t i = 0; i < c->blocks; i++)
+        st_json_put_u64(w, NULL, st_layer_bit(c->unrotated, i) ? 0 : 1);
+    st_json_array_close(w);
+}
+
+/* Gemma's own keys. */
+static void put_scores(struct st_json_writer *w, const struct st_model_config *c)
+{
+    put_positive(w, "query_pre_attn_scalar", c->query_scalar);
+    put_positive(w, "final_logit_softcapping", c->logit_cap);
+    put_positive(w, "attn_logit_softcapping", c->score_cap);
 }
 
 static void put_llama(struct st_json_writer *w, const struct st_model_config *c)
 {
+    static const char *const activations[] = {
+        [ST_ACTIVATION_SWIGLU] = "silu", [ST_ACTIVATION_GEGLU] = "gelu_pytorch_tanh", [ST_ACTIVATION_GEGLU_EXACT] = "gelu"};
     const struct st_family *family = st_family_of(c->family);
+    const bool gemma = (family->keys & ST_KEY_QUERY_SCALAR) != 0;
 
-    st_json_put_string(w, "hidden_act", "silu");
+    st_json_put_string(w, gemma ? "hidden_activation" : "hidden_act", activations[c->activation]);
     st_json_put_u64(w, "vocab_size", c->vocab);
     st_json_put_u64(w, "max_position_embeddings", c->context);
     st_json_put_u64(w, "hidden_size", c->hidden);
@@ -86,19 +173,13 @@ static void put_llama(struct st_json_writer *w, const struct st_model_config *c)
     st_json_put_double(w, "initializer_range", 0.02);
     st_json_put_double(w, "attention_dropout", shortest(c->dropout));
     put_rotary(w, c);
+    if (gemma)
+        put_scores(w, c);
     if ((family->keys & ST_KEY_ATTENTION_BIAS) != 0)
         st_json_put_bool(w, "attention_bias", c->biases == ST_BIAS_ATTENTION);
     if ((family->keys & ST_KEY_MLP_BIAS) != 0)
         st_json_put_bool(w, "mlp_bias", c->mlp_bias);
-    if (c->window > 0)
-        st_json_put_u64(w, "sliding_window", c->window);
-    else if (family->windows != ST_WINDOW_NONE)
-        st_json_put_string(w, "sliding_window", NULL);
-    if (family->windows != ST_WINDOW_FROM)
-        return;
-    st_json_put_bool(w, "use_sliding_window", c->window > 0);
-    if (c->window > 0)
-        st_json_put_u64(w, "max_window_layers", 0); /* every layer has the window */
+    put_layers(w, c, family);
 }
 
 const char *st_hf_dtype_name(strata_dtype dtype)

@@ -1,5 +1,5 @@
-/* test_golden - 20 optimizer steps of a tiny GPT-2 and two tiny Llamas (grouped heads; tied, untied) in fp32, loss by loss
- * against PyTorch (tools/make_golden.py).
+/* test_golden - 20 optimizer steps of tiny models of every family in fp32, loss by loss against PyTorch (tools/make_golden.py)
+ * and transformers (tools/make_golden_families.py).
  *
  * The run goes through config file, Hugging Face directory, token file, plan and engine, with state and weights on NVMe. */
 #include "core/json/json.h"
@@ -7,6 +7,7 @@
 #include "model/model.h"
 #include "offload/config/config_options.h"
 #include "offload/plan/plan.h"
+#include "tests/common/golden.h"
 #include "tests/common/scratch.h"
 
 #include <math.h>
@@ -20,6 +21,7 @@
 #include <cmocka.h>
 
 #define STEPS     20
+#define SEQ       32
 #define TOLERANCE 1e-5
 
 struct run {
@@ -65,7 +67,7 @@ static void open_run(struct run *r, bool everything_on_nvme)
     r->config.threads = 2;
     assert_int_equal(st_model_config_read(&model, r->golden), STRATA_OK);
     batch = (struct st_model_batch){.micro_batch = r->config.micro_batch,
-                                    .seq = model.context,
+                                    .seq = SEQ,
                                     .grad_accum = r->config.grad_accum,
                                     .dtype = r->config.dtype,
                                     .workers = 2};
@@ -148,7 +150,7 @@ static void compare(const char *dir, const char *series, const char *tokens_name
     close_run(&r);
 }
 
-static const char *const goldens[] = {"tests/golden/gpt2_tiny", "tests/golden/llama_tiny_tied", "tests/golden/llama_tiny_untied"};
+static const char *const goldens[] = {GOLDEN_TORCH, GOLDEN_FAMILIES};
 
 static void losses_match_pytorch(void **state)
 {

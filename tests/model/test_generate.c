@@ -1,6 +1,7 @@
 /* tests/model/test_generate.c - next-token logits out of a key-value cache against those of the plain forward, whether the
  * sequence comes token by token or in chunks; a cache that is overrun is refused. */
 #include "decoder_rig.h"
+#include "tests/common/golden.h"
 #include <math.h>
 
 enum { LENGTH = 24 };
@@ -90,8 +91,7 @@ static void check_model(const struct st_model_config *config, const char *dir)
 
 static void test_golden_models(void **state)
 {
-    static const char *const dirs[] = {"tests/golden/gpt2_tiny", "tests/golden/llama_tiny_tied",
-                                       "tests/golden/llama_tiny_untied"};
+    static const char *const dirs[] = {GOLDEN_TORCH, GOLDEN_FAMILIES};
 
     (void)state;
     for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {

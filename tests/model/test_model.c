@@ -23,10 +23,17 @@ static const struct {
     {"nano-llama", LLAMA_PARAMS(256, 128, 4, 4, 2, 384), 256, 1},
     {"mini-llama", LLAMA_PARAMS(256, 384, 6, 6, 2, 1024), 256, 1},
     {"smollm2-135m", 134515008, 4096, 12},
+    {"gemma-3-270m", 268098176, 4096, 64},
     {"qwen2.5-0.5b", 494032768, 4096, 38},
+    {"qwen3-0.6b", 596049920, 4096, 38},
     {"tinyllama-1.1b", 1100048384, 2048, 16},
     {"llama-1b", 1235814400, 2048, 63},
+    {"olmo-2-1b", 1484916736, 2048, 49},
+    {"gemma-2-2b", 2614341888, 1024, 250},
+    {"smollm3-3b", 3075098624, 2048, 63},
+    {"phi-3-mini", 3821079552, 1024, 32},
     {"llama-2-7b", 6738415616, 1024, 32},
+    {"mistral-7b", 7241732096, 1024, 32},
 };
 enum { PRESETS = sizeof(presets) / sizeof(presets[0]) };
 
@@ -214,12 +221,13 @@ static void test_bytes_and_flops(void **state)
     struct st_model *m = create("gpt2", &batch);
     const struct st_workload *w = st_model_workload(m);
     const double rows = 1024, hidden = 768;
+    const struct st_attention attention = st_block_attention(m, 0);
 
     (void)state;
     assert_int_equal(w->activation_bytes, 1024 * 768 * 2);
     assert_int_equal(w->block_internal_bytes, 1024 * 768 * 2 * 9 + 2 * 1024 * 8 + 1024 * 12 * 4);
     assert_true(w->block_workspace_bytes ==
-                1024 * 768 * 2 * 5 + (st_tensor_cpu_ops.attention_workspace(&m->attention, 2) + 255) / 256 * 256);
+                1024 * 768 * 2 * 5 + (st_tensor_cpu_ops.attention_workspace(&attention, 2) + 255) / 256 * 256);
     assert_int_equal(w->head_internal_bytes, 1024 * (8 + 12 + 768 * 2 + 768 * 4));
     assert_true(w->block_forward_flops == rows * (24 * hidden * hidden + 4 * 512 * hidden));
     assert_true(w->block_backward_flops == 2 * w->block_forward_flops);
@@ -344,7 +352,8 @@ static void test_rotary_table(void **state)
     double turns;
 
     (void)state;
-    st_rotary_table(plain, &c, 16);
+    c.rotary_dim = 8;
+    st_rotary_table(plain, &c, 16, false);
     for (uint32_t p = 0; p < 16; p++) {
         for (uint32_t i = 0; i < 4; i++) {
             const double angle = p * pow(10000.0, -2.0 * i / 8.0);
@@ -353,11 +362,12 @@ static void test_rotary_table(void **state)
             assert_true(plain[(p * 4 + i) * 2 + 1] == (float)sin(angle));
         }
     }
+    c.rope_type = ST_ROPE_LLAMA3;
     c.rope_factor = 8.0f;
     c.rope_low = 1.0f;
     c.rope_high = 4.0f;
     c.rope_original = 128; /* wavelengths 6.3, 63, 628, 6283: as it is, mixed, divided, divided */
-    st_rotary_table(scaled, &c, 16);
+    st_rotary_table(scaled, &c, 16, false);
     turns = 128.0 * 0.1 / (2.0 * acos(-1.0));
     for (uint32_t p = 0; p < 16; p++) {
         const double smooth = (turns - 1.0) / 3.0, mixed = ((1.0 - smooth) / 8.0 + smooth) * 0.1;
@@ -433,6 +443,7 @@ static void test_bad_llama_configs_are_refused(void **state)
         {"rotary base 1", offsetof(struct st_model_config, rope_base), 1.0f},
         {"rotary base inf", offsetof(struct st_model_config, rope_base), INFINITY},
         {"scaling factor 0.5", offsetof(struct st_model_config, rope_factor), 0.5f},
+        {"rotary base 0.5", offsetof(struct st_model_config, rope_local_base), 0.5f},
         {"rotary scaling from 0 to 0", offsetof(struct st_model_config, rope_factor), 8.0f},
     };
     struct st_model_config config;
@@ -441,6 +452,7 @@ static void test_bad_llama_configs_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         config = tiny_llama_config();
+        config.rope_type = ST_ROPE_LLAMA3;
         memcpy((char *)&config + rows[i].offset, &rows[i].value, sizeof(rows[i].value));
         assert_refused(st_model_create(&m, &config, &bf16_batch), STRATA_E_INVAL, rows[i].part);
     }

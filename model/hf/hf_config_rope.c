@@ -1,0 +1,293 @@
+/* model/hf/hf_config_rope.c - rotary positions of a config.json.
+ *
+ * Settings are in "rope_theta" and "rope_scaling", or all in "rope_parameters" (transformers 5), there by the type of layer where
+ * sliding layers have a base of their own.  Where transformers 4 and 5 would compute something else from the same keys, they are
+ * refused. */
+#include "core/base/error.h"
+#include "model/hf/hf_fields_internal.h"
+#include <math.h>
+#include <string.h>
+
+#define YARN_SLOW 1.0
+#define YARN_FAST 32.0
+
+static strata_status read_factor(const st_json *object, const char *key, float *out, const char *where)
+{
+    double value;
+    strata_status st;
+
+    if (st_hf_member(object, key) == NULL)
+        return st_hf_key_fault(where, key, "is missing from the rotary scaling");
+    if ((st = st_hf_read_real(object, key, &value, where)) == STRATA_OK)
+        *out = (float)value;
+    return st;
+}
+
+/* 0 would mean no scaling. */
+static strata_status read_scale(struct st_model_config *c, const st_json *scaling, const char *where)
+{
+    const strata_status st = read_factor(scaling, "factor", &c->rope_factor, where);
+
+    if (st == STRATA_OK && !(c->rope_factor >= 1.0f))
+        return st_hf_key_fault(where, "factor", "of the rotary scaling must be 1 or more");
+    return st;
+}
+
+/* Scaling by 1 is none. */
+static strata_status read_linear(struct st_model_config *c, const st_json *scaling, const char *where)
+{
+    const strata_status st = read_scale(c, scaling, where);
+
+    if (st == STRATA_OK && c->rope_factor == 1.0f) {
+        c->rope_type = ST_ROPE_DEFAULT;
+        c->rope_factor = 0.0f;
+    }
+    return st;
+}
+
+static strata_status read_llama3(struct st_model_config *c, const st_json *scaling, const char *where)
+{
+    strata_status st;
+
+    if ((st = read_scale(c, scaling, where)) != STRATA_OK ||
+        (st = read_factor(scaling, "low_freq_factor", &c->rope_low, where)) != STRATA_OK ||
+        (st = read_factor(scaling, "high_freq_factor", &c->rope_high, where)) != STRATA_OK)
+        return st;
+    return st_hf_read_size(scaling, "original_max_position_embeddings", ST_HF_REQUIRED, &c->rope_original, where);
+}
+
+/* What cos and sin are multiplied by, unless the file says another number. */
+static strata_status read_attention(struct st_model_config *c, const st_json *scaling, double attention, const char *where)
+{
+    const strata_status st = st_hf_read_real(scaling, "attention_factor", &attention, where);
+
+    c->rope_attention = (float)attention;
+    if (st == STRATA_OK && !(c->rope_attention > 0.0f && isfinite(c->rope_attention)))
+        return st_hf_key_fault(where, "attention_factor", "of the rotary scaling must be above 0");
+    return st;
+}
+
+/* In the scaling, or beside it; neither: the family's, or the context. */
+static strata_status read_original(struct st_model_config *c, const st_json *scaling, const st_json *root, const char *where)
+{
+    static const char key[] = "original_max_position_embeddings";
+    uint32_t beside;
+    strata_status st;
+
+    if (c->rope_original == 0)
+        c->rope_original = c->context;
+    if ((st = st_hf_read_size(scaling, key, ST_HF_OPTIONAL, &c->rope_original, where)) != STRATA_OK)
+        return st;
+    beside = c->rope_original;
+    if ((st = st_hf_read_size(root, key, ST_HF_OPTIONAL, &beside, where)) != STRATA_OK)
+        return st;
+    if (beside != c->rope_original && st_hf_member(scaling, key) != NULL)
+        return st_hf_key_fault(where, key, "differs from the one in the rotary scaling: keep one of them");
+    c->rope_original = beside;
+    return STRATA_OK;
+}
+
+static double yarn_attention(double factor, double weight)
+{
+    return factor <= 1.0 ? 1.0 : 0.1 * weight * log(factor) + 1.0;
+}
+
+static strata_status read_yarn(struct st_model_config *c, const st_json *scaling, const st_json *root, const char *where)
+{
+    double slow = 0.0, fast = 0.0, weight = 0.0, weight_all = 0.0, attention;
+    bool whole = true;
+    strata_status st;
+
+    if ((st = read_scale(c, scaling, where)) != STRATA_OK || (st = read_original(c, scaling, root, where)) != STRATA_OK ||
+        (st = st_hf_read_real(scaling, "beta_slow", &slow, where)) != STRATA_OK ||
+        (st = st_hf_read_real(scaling, "beta_fast", &fast, where)) != STRATA_OK ||
+        (st = st_hf_read_real(scaling, "mscale", &weight, where)) != STRATA_OK ||
+        (st = st_hf_read_real(scaling, "mscale_all_dim", &weight_all, where)) != STRATA_OK ||
+        (st = st_hf_read_bool(scaling, "truncate", &whole, where)) != STRATA_OK)
+        return st;
+    attention = yarn_attention((double)c->rope_factor, 1.0);
+    if (weight != 0.0 && weight_all != 0.0)
+        attention = yarn_attention((double)c->rope_factor, weight) / yarn_attention((double)c->rope_factor, weight_all);
+    c->rope_low = (float)(slow != 0.0 ? slow : YARN_SLOW);
+    c->rope_high = (float)(fast != 0.0 ? fast : YARN_FAST);
+    c->rope_whole_pairs = whole;
+    return read_attention(c, scaling, attention, where);
+}
+
+/* One divisor for each pair. */
+static strata_status read_divisors(float *out, const st_json *scaling, const char *key, uint32_t pairs, const char *where)
+{
+    const st_json *list = st_hf_member(scaling, key);
+    uint32_t count = 0;
+
+    for (const st_json *n = list != NULL ? st_json_first(list) : NULL; n != NULL; n = st_json_next(n)) {
+        const double value = st_json_type(n) == ST_JSON_NUMBER ? st_json_number(n) : 0.0;
+
+        if (!((float)value > 0.0f && value < 1e30))
+            return st_hf_key_fault(where, key, "must list numbers above 0");
+        if (count < ST_LONGROPE_PAIRS_MAX)
+            out[count] = (float)value;
+        count++;
+    }
+    if (pairs <= ST_LONGROPE_PAIRS_MAX && count == pairs)
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT, "%s: \"%s\" lists %u numbers; the %u pairs of a head need one each, at most %u are possible",
+                    where, key, count, pairs, ST_LONGROPE_PAIRS_MAX);
+}
+
+/* The factor is the context's over the original one; transformers 4 does not read one that is given as well. */
+static strata_status read_longrope(struct st_model_config *c, const st_json *scaling, const st_json *root, const char *where)
+{
+    const uint32_t dim = c->rotary_dim > 0 ? c->rotary_dim : c->head_dim;
+    double factor, attention;
+    strata_status st;
+
+    if ((st = read_original(c, scaling, root, where)) != STRATA_OK ||
+        (st = read_divisors(c->rope_short, scaling, "short_factor", dim / 2, where)) != STRATA_OK ||
+        (st = read_divisors(c->rope_long, scaling, "long_factor", dim / 2, where)) != STRATA_OK)
+        return st;
+    factor = (double)c->context / c->rope_original;
+    if ((st = st_hf_read_real(scaling, "factor", &factor, where)) != STRATA_OK)
+        return st;
+    if (!(factor > 0.0))
+        return st_hf_key_fault(where, "factor", "of the rotary scaling must be above 0");
+    attention = factor <= 1.0 ? 1.0 : sqrt(1.0 + log(factor) / log((double)c->rope_original));
+    return read_attention(c, scaling, attention, where);
+}
+
+/* rope_type, or type in older files; both: the latter is a copy. */
+static strata_status read_type(enum st_rope_type *type, const st_json *scaling, const char *key, bool su_is_longrope,
+                               const char *where)
+{
+    static const struct {
+        const char *name;
+        enum st_rope_type type;
+    } types[] = {{"default", ST_ROPE_DEFAULT}, {"linear", ST_ROPE_LINEAR},     {"llama3", ST_ROPE_LLAMA3},
+                 {"yarn", ST_ROPE_YARN},       {"longrope", ST_ROPE_LONGROPE}, {"su", ST_ROPE_LONGROPE}};
+    const char *name = "default";
+    strata_status st;
+
+    if ((st = st_hf_read_text(scaling, "type", &name, where)) != STRATA_OK ||
+        (st = st_hf_read_text(scaling, "rope_type", &name, where)) != STRATA_OK)
+        return st;
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        if (strcmp(name, types[i].name) != 0 || (strcmp(name, "su") == 0 && !su_is_longrope))
+            continue;
+        *type = su_is_longrope && types[i].type == ST_ROPE_YARN ? ST_ROPE_LONGROPE : types[i].type;
+        if (!su_is_longrope || *type == ST_ROPE_DEFAULT || *type == ST_ROPE_LONGROPE)
+            return STRATA_OK;
+    }
+    return st_error(STRATA_E_INPUT, "%s: \"%s\" has type \"%.32s\"; %s are supported", where, key, name,
+                    su_is_longrope ? "default and longrope (also called su and yarn)"
+                                   : "default, linear, llama3, yarn and longrope");
+}
+
+/* "rope_scaling", or "rope_parameters" or a member of it for one type of layer. */
+static strata_status read_scaling(struct st_model_config *c, const st_json *scaling, const char *key, const st_json *root,
+                                  uint32_t keys, const char *where)
+{
+    strata_status st;
+
+    if (scaling == NULL)
+        return STRATA_OK;
+    if (st_json_type(scaling) != ST_JSON_OBJECT)
+        return st_hf_key_fault(where, key, "must be an object or null");
+    if ((st = read_type(&c->rope_type, scaling, key, (keys & ST_KEY_SU_IS_LONGROPE) != 0, where)) != STRATA_OK)
+        return st;
+    switch (c->rope_type) {
+    case ST_ROPE_DEFAULT:
+        break;
+    case ST_ROPE_LINEAR:
+        return read_linear(c, scaling, where);
+    case ST_ROPE_LLAMA3:
+        return read_llama3(c, scaling, where);
+    case ST_ROPE_YARN:
+        return read_yarn(c, scaling, root, where);
+    case ST_ROPE_LONGROPE:
+        return read_longrope(c, scaling, root, where);
+    }
+    return STRATA_OK;
+}
+
+/* The fraction of a head that is rotated, in rope_parameters or beside them. */
+static strata_status read_fraction(struct st_model_config *c, const st_json *root, const st_json *parameters, uint32_t keys,
+                                   const char *where)
+{
+    static const char key[] = "partial_rotary_factor";
+    double fraction = 1.0;
+    strata_status st;
+
+    if ((st = st_hf_read_real(root, key, &fraction, where)) != STRATA_OK ||
+        (parameters != NULL && (st = st_hf_read_real(parameters, key, &fraction, where)) != STRATA_OK))
+        return st;
+    if (fraction == 1.0)
+        return STRATA_OK;
+    if ((keys & ST_KEY_PARTIAL_ROTARY) == 0)
+        return st_hf_key_fault(where, key, "other than 1 is not supported");
+    if (!(fraction > 0.0 && fraction < 1.0 && c->head_dim * fraction >= 2.0))
+        return st_hf_key_fault(where, key, "must leave two values of a head to rotate, and be at most 1");
+    c->rotary_dim = (uint32_t)(c->head_dim * fraction);
+    return STRATA_OK;
+}
+
+/* A base, in rope_parameters or beside them. */
+static strata_status read_base(float *out, const st_json *root, const char *key, const st_json *parameters, const char *where)
+{
+    double base = (double)*out, other;
+    strata_status st;
+
+    if ((st = st_hf_read_real(root, key, &base, where)) != STRATA_OK)
+        return st;
+    other = base;
+    if (parameters != NULL && (st = st_hf_read_real(parameters, "rope_theta", &other, where)) != STRATA_OK)
+        return st;
+    if (other != base && st_hf_member(root, key) != NULL) /* transformers' versions differ in which one counts */
+        return st_hf_key_fault(where, key, "differs from the one in rope_parameters: keep one of them");
+    *out = (float)other;
+    return STRATA_OK;
+}
+
+/* rope_parameters of the two types of layer. */
+static strata_status read_layer_ropes(struct st_model_config *c, const st_json *root, const st_json *parameters, uint32_t keys,
+                                      const char *where)
+{
+    const st_json *global = parameters != NULL ? st_hf_member(parameters, "full_attention") : NULL;
+    const st_json *local = parameters != NULL ? st_hf_member(parameters, "sliding_attention") : NULL;
+    enum st_rope_type type = ST_ROPE_DEFAULT;
+    strata_status st;
+
+    if (parameters != NULL && global == NULL && local == NULL)
+        return st_hf_key_fault(where, "rope_parameters",
+                               "must have full_attention and sliding_attention in a model of this type");
+    if (local != NULL && st_json_type(local) != ST_JSON_OBJECT)
+        return st_hf_key_fault(where, "sliding_attention", "must be an object or null");
+    if ((local != NULL && (st = read_type(&type, local, "sliding_attention", false, where)) != STRATA_OK) ||
+        (st = read_scaling(c, global, "full_attention", root, keys, where)) != STRATA_OK ||
+        (st = read_base(&c->rope_base, root, "rope_theta", global, where)) != STRATA_OK)
+        return st;
+    if (type != ST_ROPE_DEFAULT)
+        return st_hf_key_fault(where, "sliding_attention", "has rotary scaling: only full_attention may have it");
+    return read_base(&c->rope_local_base, root, "rope_local_base_freq", local, where);
+}
+
+strata_status st_hf_read_rope(struct st_model_config *c, const st_json *root, const struct st_family *family, const char *where)
+{
+    const st_json *parameters = st_hf_member(root, "rope_parameters");
+    const bool layers = (family->keys & ST_KEY_LAYER_ROPES) != 0;
+    strata_status st;
+
+    if (parameters != NULL && st_json_type(parameters) != ST_JSON_OBJECT)
+        return st_hf_key_fault(where, "rope_parameters", "must be an object or null");
+    if (parameters != NULL && st_hf_member(root, "rope_scaling") != NULL)
+        return st_hf_key_fault(where, "rope_scaling", "is there beside rope_parameters: keep one of them");
+    if (parameters != NULL && !layers && st_hf_member(parameters, "full_attention") != NULL)
+        return st_hf_key_fault(where, "rope_parameters", "has full_attention: layers of this type do not differ in it");
+    if ((st = read_fraction(c, root, layers ? NULL : parameters, family->keys, where)) != STRATA_OK ||
+        (st = read_scaling(c, st_hf_member(root, "rope_scaling"), "rope_scaling", root, family->keys, where)) != STRATA_OK)
+        return st;
+    if (layers)
+        return read_layer_ropes(c, root, parameters, family->keys, where);
+    if ((st = read_scaling(c, parameters, "rope_parameters", root, family->keys, where)) != STRATA_OK)
+        return st;
+    return read_base(&c->rope_base, root, "rope_theta", parameters, where);
+}

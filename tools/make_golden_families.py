@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Make tests/golden/families: a tiny model of each family, and what transformers computes with it.
+
+Never run by tests or CI; its output is committed.  Made with transformers 4, then checked with transformers 5, which adds the
+config.json that it would write:
+
+    python4 tools/make_golden_families.py make [NAME...]
+    python5 tools/make_golden_families.py check [NAME...]
+
+Files of each: config.json, config5.json, model.safetensors (initial weights, bf16 numbers), tokens.bin (80 windows), config_ds.json
+(DeepSpeed), golden.json: loss and samples of the gradients of the first micro-batch in fp64, losses and gradient norms of 20 AdamW
+steps in fp32, and the 64 likeliest tokens after a prompt, with the smallest distance between the first and second logit.
+"""
+import argparse
+import json
+import os
+import shutil
+
+import numpy
+import torch
+import transformers
+from make_golden import (CLIP, CONTEXT, DECAY, BETAS, EPS, LR, MICRO_BATCH, ACCUMULATION, STEPS, VOCAB, DEEPSPEED_CONFIG, SEED,
+                         make_tokens, micro_batch, write_json, write_tokens)
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+SAMPLES, PROMPT, NEW = 4, 20, 64
+# No pad token: torch's embedding gives its row no gradient.
+SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-5, attention_dropout=0.0, pad_token_id=None)
+
+FAMILIES = {
+    "gpt2_exact": dict(model_type="gpt2", vocab_size=VOCAB, n_positions=128, n_embd=32, n_layer=2, n_head=4, n_inner=40,
+                       resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, activation_function="gelu", tie_word_embeddings=False,
+                       scale_attn_by_inverse_layer_idx=True),
+    "llama_linear": dict(SIZES, model_type="llama", head_dim=16, attention_bias=True, mlp_bias=True,
+                         rope_scaling={"rope_type": "linear", "factor": 2.0}),
+    "mistral_window": dict(SIZES, model_type="mistral", head_dim=16, sliding_window=8),
+    "qwen2_layers": dict(SIZES, model_type="qwen2", use_sliding_window=True, sliding_window=12, max_window_layers=1),
+    "qwen3_bias": dict(SIZES, model_type="qwen3", head_dim=16, attention_bias=True, tie_word_embeddings=True),
+    "smollm3_yarn": dict(SIZES, model_type="smollm3", no_rope_layers=[1, 0], mlp_bias=True, tie_word_embeddings=True,
+                         rope_scaling={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16}),
+    "phi3_long": dict(SIZES, model_type="phi3", partial_rotary_factor=0.5, sliding_window=12,
+                      original_max_position_embeddings=16,
+                      rope_scaling={"type": "su", "short_factor": [1.0, 1.5], "long_factor": [1.25, 3.0]}),
+    "gemma2_caps": dict(SIZES, model_type="gemma2", head_dim=16, sliding_window=8, query_pre_attn_scalar=24,
+                        attn_logit_softcapping=2.0, final_logit_softcapping=3.0),
+    "gemma3_local": dict(SIZES, model_type="gemma3_text", num_hidden_layers=3, head_dim=16, sliding_window=8,
+                         sliding_window_pattern=2, query_pre_attn_scalar=24, rope_theta=1000.0, rope_local_base_freq=100.0,
+                         rope_scaling={"rope_type": "linear", "factor": 4.0}),
+    "olmo2": dict(SIZES, model_type="olmo2", attention_bias=True),
+}
+
+
+def make_weights(model):
+    """Larger than a model's own, with biases and norms off their rest values, so that every path matters."""
+    rng = numpy.random.Generator(numpy.random.Philox(SEED))
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            rest = float(p.flatten()[0]) if p.dim() == 1 and "norm" in name or ".ln_" in name and "weight" in name else 0.0
+            value = rest + (0.25 if p.dim() == 2 else 0.1) * rng.standard_normal(tuple(p.shape))
+            p.copy_(torch.from_numpy(value).to(torch.bfloat16).to(p.dtype))
+
+
+def build(path, dtype):
+    return AutoModelForCausalLM.from_pretrained(path, torch_dtype=dtype, attn_implementation="eager").eval()
+
+
+def mean_loss(model, tokens, targets):
+    logits = model(input_ids=tokens, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1))
+
+
+def first_gradients(path, tokens):
+    model = build(path, torch.float64)
+    loss = mean_loss(model, *micro_batch(tokens, 0))
+    loss.backward()
+    gradients = {}
+    for name, p in model.named_parameters():
+        flat = p.grad.flatten()
+        stride = max(1, flat.numel() // SAMPLES)
+        gradients[name] = {"norm": float(flat.norm()), "stride": stride, "samples": [float(v) for v in flat[::stride][:SAMPLES]]}
+    return {"loss": float(loss), "gradients": gradients}
+
+
+def train(path, tokens):
+    model = build(path, torch.float32)
+    parameters = list(model.parameters())
+    optimizer = torch.optim.AdamW([{"params": [p for p in parameters if p.dim() == 2], "weight_decay": DECAY},
+                                   {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}],
+                                  lr=LR, betas=BETAS, eps=EPS)
+    losses, norms, position = [], [], 0
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        total = 0.0
+        for _ in range(ACCUMULATION):
+            loss = mean_loss(model, *micro_batch(tokens, position))
+            (loss / ACCUMULATION).backward()
+            total += loss.item() / ACCUMULATION
+            position += MICRO_BATCH
+        norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, CLIP)))
+        losses.append(total)
+        optimizer.step()
+    return {"losses": losses, "grad_norms": norms}
+
+
+def greedy(path, tokens):
+    """The first prompt in the data whose choices are all clear."""
+    model = build(path, torch.float32)
+    for start in range(0, len(tokens) - PROMPT, PROMPT):
+        prompt = [int(t) for t in tokens[start:start + PROMPT]]
+        ids, margin = list(prompt), float("inf")
+        with torch.no_grad():
+            for _ in range(NEW):
+                top = torch.topk(model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1], 2)
+                margin = min(margin, float(top.values[0] - top.values[1]))
+                ids.append(int(top.indices[0]))
+        if margin > 1e-3:
+            return {"prompt": prompt, "tokens": ids[PROMPT:], "margin": margin}
+    raise SystemExit(path + ": no prompt with clear choices")
+
+
+def make(name, path):
+    values = dict(FAMILIES[name])
+    rng = numpy.random.Generator(numpy.random.Philox(SEED + 1))
+    tokens = make_tokens(STEPS * ACCUMULATION * MICRO_BATCH * CONTEXT + 1, rng)
+    shutil.rmtree(path, ignore_errors=True)
+    config = AutoConfig.for_model(values.pop("model_type"), **values)
+    model = AutoModelForCausalLM.from_config(config, torch_dtype=torch.float32)
+    make_weights(model)
+    config.architectures, config.torch_dtype = [type(model).__name__], "float32"
+    config.save_pretrained(path)
+    save_file({n: p.detach().to(torch.bfloat16) for n, p in model.named_parameters()}, path + "/model.safetensors",
+              metadata={"format": "pt"})
+    write_tokens(path + "/tokens.bin", tokens)
+    write_json(path + "/config_ds.json", DEEPSPEED_CONFIG)
+    write_json(path + "/golden.json", {
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "seq_len": CONTEXT,
+        "first_micro_batch": first_gradients(path, tokens),
+        "in_order": train(path, tokens),
+        "greedy": greedy(path, tokens),
+    })
+
+
+def same(have, want, tolerance):
+    return all(abs(a - b) <= tolerance * abs(b) for a, b in zip(have, want))
+
+
+def check(name, path):
+    """This version's numbers against those of the one that made them."""
+    golden = json.load(open(path + "/golden.json"))
+    tokens = numpy.fromfile(path + "/tokens.bin", dtype="<u2", offset=1024)
+    first, steps = first_gradients(path, tokens), train(path, tokens)
+    names = golden["first_micro_batch"]["gradients"]
+    wrong = [key for key, ok in {
+        "loss": same([first["loss"]], [golden["first_micro_batch"]["loss"]], 1e-6),
+        "gradients": same([first["gradients"][n]["norm"] for n in names], [names[n]["norm"] for n in names], 1e-5),
+        "losses": same(steps["losses"], golden["in_order"]["losses"], 1e-5),
+        "greedy": greedy(path, tokens)["tokens"] == golden["greedy"]["tokens"]}.items() if not ok]
+    AutoConfig.from_pretrained(path).save_pretrained(path + "/5")
+    os.rename(path + "/5/config.json", path + "/config5.json")
+    shutil.rmtree(path + "/5")
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", default=os.path.join(os.path.dirname(__file__), "..", "tests", "golden", "families"))
+    parser.add_argument("action", choices=["make", "check"])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(FAMILIES) + "; default: all")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    for name in args.names or FAMILIES:
+        wrong = {"make": make, "check": check}[args.action](name, os.path.join(args.out, name))
+        print(f"{name}: transformers {transformers.__version__}", "differs: " + ", ".join(wrong) if wrong else "ok")
+
+
+if __name__ == "__main__":
+    main()
