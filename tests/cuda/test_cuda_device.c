@@ -283,7 +283,7 @@ static void refused_memory_is_staged(void **state)
     twin_fail("cudaHostRegister", 0, 1, cudaErrorNotSupported);
     ok(ops->pin(dev, host, 2 * BYTES));
     assert_int_equal(twin_disarm(), 1);
-    assert_int_equal(twin_held().pinned_bytes, 2 * ST_CUDA_STAGING_BYTES);
+    assert_int_equal(twin_held().pinned_bytes, 4 * ST_CUDA_STAGING_BYTES);
     for (int i = 0; i < 3; i++)
         assert_round_trip(dev, host);
     ops->close(dev);
@@ -442,7 +442,7 @@ static void assert_refused_while_lost(void)
     assert_int_equal(ops->open(&dev, &(struct st_device_opts){.arena_bytes = ARENA}), STRATA_E_IO);
     assert_null(dev);
     assert_int_equal(ops->memory(0, &memory), STRATA_E_IO);
-    assert_says_lost(strata_last_error(), "cuda-compute");
+    assert_says_lost(strata_last_error(), "the queue cuda-");
 }
 
 /* A lost device leaves its handles to the driver; here they are given back. */
@@ -512,6 +512,33 @@ static void what_comes_late_is_ignored(void **state)
     ops->close(dev);
     forget_lost();
     assert_int_equal(atomic_load(&clock), promised);
+}
+
+/* The calling thread enqueues a staged copy and goes on: nothing of it runs before somebody waits.  Marks come after it. */
+static void staged_copies_do_not_keep_the_caller(void **state)
+{
+    static struct note notes[2];
+    unsigned char *host = host_memory();
+    struct st_device *dev = opened_impatient(20000000);
+    atomic_uint clock = 0;
+
+    (void)state;
+    twin_fail("cudaHostRegister", 0, 1, cudaErrorNotSupported);
+    ok(ops->pin(dev, host, 2 * BYTES));
+    assert_int_equal(twin_disarm(), 1);
+    twin_hang(1); /* the second piece */
+    for (int i = 0; i < 2; i++) {
+        notes[i] = (struct note){.clock = &clock};
+        ok(ops->upload(dev, ops->arena(dev), host, BYTES));
+        (void)ops->notify(dev, ST_QUEUE_UPLOAD, take_note, &notes[i]);
+    }
+    assert_int_equal(ops->finish(dev, ST_QUEUE_UPLOAD), STRATA_E_IO);
+    assert_says_lost(strata_last_error(), "cuda-upload");
+    assert_int_equal(atomic_load(&clock), 2);
+    assert_int_equal(notes[0].st, STRATA_E_IO);
+    ops->close(dev);
+    forget_lost();
+    free(host);
 }
 
 /* A queue that has nothing to wait for is never late. */
@@ -853,6 +880,7 @@ int main(void)
         device_test(a_broken_context_is_reported),
         device_test(a_deadline_ends_every_wait),
         device_test(what_comes_late_is_ignored),
+        device_test(staged_copies_do_not_keep_the_caller),
         device_test(idle_queues_have_no_deadline),
         device_test(shapes_are_prepared_once),
         device_test(unsupported_matmuls_are_named),

@@ -56,7 +56,8 @@ static void abandon(struct cuda_device *cuda, struct cuda_queue *q, uint64_t wai
         const struct cuda_mark *mark = &q->marks[q->taken % ST_CUDA_MARKS];
 
         pthread_mutex_unlock(&q->lock);
-        mark->done(mark->ctx, st_cuda_lost());
+        if (mark->done != NULL)
+            mark->done(mark->ctx, st_cuda_lost());
         pthread_mutex_lock(&q->lock);
         q->taken++;
     }

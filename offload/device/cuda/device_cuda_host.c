@@ -13,14 +13,18 @@
 
 /* --- regions --- */
 
+#define WAYS 2u /* up, down */
+
 static void free_slots(struct cuda_device *cuda)
 {
-    for (uint32_t i = 0; i < 2; i++) {
-        if (cuda->slots[i].base != NULL)
-            (void)cudaFreeHost(cuda->slots[i].base);
-        if (cuda->slots[i].free != NULL)
-            (void)cudaEventDestroy(cuda->slots[i].free);
-        cuda->slots[i] = (struct cuda_slot){0};
+    for (uint32_t i = 0; i < WAYS * 2; i++) {
+        struct cuda_slot *slot = &cuda->slots[i / 2][i % 2];
+
+        if (slot->base != NULL)
+            (void)cudaFreeHost(slot->base);
+        if (slot->free != NULL)
+            (void)cudaEventDestroy(slot->free);
+        *slot = (struct cuda_slot){0};
     }
 }
 
@@ -28,8 +32,8 @@ static cudaError_t take_slots(struct cuda_device *cuda)
 {
     cudaError_t err = cudaSuccess;
 
-    for (uint32_t i = 0; i < 2 && err == cudaSuccess && cuda->slots[i].base == NULL; i++) {
-        struct cuda_slot *slot = &cuda->slots[i];
+    for (uint32_t i = 0; i < WAYS * 2 && err == cudaSuccess && cuda->slots[i / 2][i % 2].base == NULL; i++) {
+        struct cuda_slot *slot = &cuda->slots[i / 2][i % 2];
         void *base = NULL;
 
         err = ST_CUDA_PASS("cuda.host_alloc", cudaHostAlloc(&base, ST_CUDA_STAGING_BYTES, cudaHostAllocDefault));
@@ -53,8 +57,10 @@ static enum cuda_path path_without(struct cuda_device *cuda, uint64_t bytes, cud
     (void)cudaGetLastError(); /* clears the error, so that the next launch does not report it */
     st_size_text(size, bytes);
     if (err == cudaSuccess) {
-        st_log(ST_LOG_WARN, "cuda: %s of host memory cannot be registered (%s: %s): copies pass %s of pinned memory, slower",
-               size, cudaGetErrorName(refused), cudaGetErrorString(refused), st_size_text(slots, 2 * ST_CUDA_STAGING_BYTES));
+        st_log(ST_LOG_WARN,
+               "cuda: %s of host memory cannot be registered (%s: %s): copies are staged in %s of pinned memory, slower", size,
+               cudaGetErrorName(refused), cudaGetErrorString(refused), st_size_text(slots, WAYS * 2 * ST_CUDA_STAGING_BYTES));
+        cuda->queues[ST_QUEUE_UPLOAD].copies = cuda->queues[ST_QUEUE_DOWNLOAD].copies = true;
         return CUDA_STAGED;
     }
     st_log(ST_LOG_WARN,
@@ -106,77 +112,95 @@ static uint64_t piece_bytes(uint64_t at, uint64_t bytes)
     return bytes - at < ST_CUDA_STAGING_BYTES ? bytes - at : ST_CUDA_STAGING_BYTES;
 }
 
-/* A slot is filled as soon as its last copy is done; copies out of the slots may still be in progress on return. */
-static cudaError_t staged_upload(struct cuda_device *cuda, unsigned char *dst, const unsigned char *src, uint64_t bytes)
+/* A slot is filled as soon as its last copy is done. */
+static bool staged_upload(struct cuda_queue *q, const struct cuda_mark *m, cudaError_t *err)
 {
-    const cudaStream_t stream = cuda->queues[ST_QUEUE_UPLOAD].stream;
-    cudaError_t err = cudaSuccess;
+    const struct cuda_slot *slots = q->cuda->slots[0];
     uint32_t i = 0;
 
-    for (uint64_t at = 0; at < bytes && err == cudaSuccess; at += ST_CUDA_STAGING_BYTES, i ^= 1) {
-        const struct cuda_slot *slot = &cuda->slots[i];
+    for (uint64_t at = 0; at < m->bytes && *err == cudaSuccess; at += ST_CUDA_STAGING_BYTES, i ^= 1) {
+        const uint64_t bytes = piece_bytes(at, m->bytes);
 
-        if ((err = cudaEventSynchronize(slot->free)) != cudaSuccess)
+        if (!st_cuda_queue_await(q, slots[i].free, err))
+            return false;
+        if (*err != cudaSuccess)
             break;
-        memcpy(slot->base, src + at, piece_bytes(at, bytes));
-        err = cudaMemcpyAsync(dst + at, slot->base, piece_bytes(at, bytes), cudaMemcpyHostToDevice, stream);
-        if (err == cudaSuccess)
-            err = cudaEventRecord(slot->free, stream);
+        memcpy(slots[i].base, m->src + at, bytes);
+        *err = cudaMemcpyAsync(m->dst + at, slots[i].base, bytes, cudaMemcpyHostToDevice, q->stream);
+        if (*err == cudaSuccess)
+            *err = cudaEventRecord(slots[i].free, q->stream);
     }
-    return err;
+    return true;
 }
 
 /* One piece is copied out of its slot while the next one arrives in the other slot. */
-static cudaError_t staged_download(struct cuda_device *cuda, unsigned char *dst, const unsigned char *src, uint64_t bytes)
+static bool staged_download(struct cuda_queue *q, const struct cuda_mark *m, cudaError_t *err)
 {
-    const cudaStream_t stream = cuda->queues[ST_QUEUE_DOWNLOAD].stream;
-    const uint64_t pieces = (bytes + ST_CUDA_STAGING_BYTES - 1) / ST_CUDA_STAGING_BYTES;
-    cudaError_t err = cudaSuccess;
+    const uint64_t pieces = (m->bytes + ST_CUDA_STAGING_BYTES - 1) / ST_CUDA_STAGING_BYTES;
 
-    for (uint64_t i = 0; i <= pieces && err == cudaSuccess; i++) {
-        const struct cuda_slot *slot = &cuda->slots[i % 2], *before = &cuda->slots[(i + 1) % 2];
+    for (uint64_t i = 0; i <= pieces && *err == cudaSuccess; i++) {
+        const struct cuda_slot *slot = &q->cuda->slots[1][i % 2], *before = &q->cuda->slots[1][(i + 1) % 2];
         const uint64_t at = i * ST_CUDA_STAGING_BYTES, was = at - ST_CUDA_STAGING_BYTES;
 
-        if (i < pieces) {
-            err = cudaEventSynchronize(slot->free); /* an upload may still use it */
-            if (err == cudaSuccess)
-                err = cudaMemcpyAsync(slot->base, src + at, piece_bytes(at, bytes), cudaMemcpyDeviceToHost, stream);
-            if (err == cudaSuccess)
-                err = cudaEventRecord(slot->free, stream);
-        }
-        if (i > 0 && err == cudaSuccess) {
-            err = cudaEventSynchronize(before->free);
-            if (err == cudaSuccess)
-                memcpy(dst + was, before->base, piece_bytes(was, bytes));
-        }
+        if (i < pieces)
+            *err = cudaMemcpyAsync(slot->base, m->src + at, piece_bytes(at, m->bytes), cudaMemcpyDeviceToHost, q->stream);
+        if (i < pieces && *err == cudaSuccess)
+            *err = cudaEventRecord(slot->free, q->stream);
+        if (i == 0 || *err != cudaSuccess)
+            continue;
+        if (!st_cuda_queue_await(q, before->free, err))
+            return false;
+        if (*err == cudaSuccess)
+            memcpy(m->dst + was, before->base, piece_bytes(was, m->bytes));
     }
-    return err;
+    return true;
+}
+
+bool st_cuda_host_copy(struct cuda_queue *q, const struct cuda_mark *m, cudaError_t *err)
+{
+    const bool up = q == &q->cuda->queues[ST_QUEUE_UPLOAD];
+    const cudaEvent_t last = m->event; /* of a copy it is free */
+    cudaError_t waited;
+
+    if (is_staged(q->cuda, up ? m->src : m->dst)) {
+        if (!(up ? staged_upload(q, m, err) : staged_download(q, m, err)))
+            return false;
+    } else {
+        *err = cudaMemcpyAsync(m->dst, m->src, m->bytes, up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, q->stream);
+    }
+    waited = cudaEventRecord(last, q->stream);
+    if (waited == cudaSuccess && !st_cuda_queue_await(q, last, &waited))
+        return false;
+    *err = *err == cudaSuccess ? waited : *err;
+    return true;
 }
 
 strata_status st_cuda_upload(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
 {
     struct cuda_device *cuda = cuda_of(dev);
-    const cudaStream_t stream = cuda->queues[ST_QUEUE_UPLOAD].stream;
+    struct cuda_queue *q = &cuda->queues[ST_QUEUE_UPLOAD];
 
     if (bytes == 0)
         return STRATA_OK;
     (void)cudaSetDevice(cuda->index);
-    return st_cuda_status(ST_CUDA_PASS("cuda.upload", is_staged(cuda, src)
-                                                          ? staged_upload(cuda, dst, src, bytes)
-                                                          : cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, stream)),
+    if (q->copies)
+        return st_fault("cuda.upload", 0) != 0 ? st_cuda_status(cudaErrorUnknown, "upload")
+                                               : st_cuda_queue_copy(q, dst, src, bytes);
+    return st_cuda_status(ST_CUDA_PASS("cuda.upload", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, q->stream)),
                           "upload");
 }
 
 strata_status st_cuda_download(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
 {
     struct cuda_device *cuda = cuda_of(dev);
-    const cudaStream_t stream = cuda->queues[ST_QUEUE_DOWNLOAD].stream;
+    struct cuda_queue *q = &cuda->queues[ST_QUEUE_DOWNLOAD];
 
     if (bytes == 0)
         return STRATA_OK;
     (void)cudaSetDevice(cuda->index);
-    return st_cuda_status(ST_CUDA_PASS("cuda.download", is_staged(cuda, dst)
-                                                            ? staged_download(cuda, dst, src, bytes)
-                                                            : cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, stream)),
+    if (q->copies)
+        return st_fault("cuda.download", 0) != 0 ? st_cuda_status(cudaErrorUnknown, "download")
+                                                 : st_cuda_queue_copy(q, dst, src, bytes);
+    return st_cuda_status(ST_CUDA_PASS("cuda.download", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, q->stream)),
                           "download");
 }

@@ -40,10 +40,14 @@
 /* A foreign call behind a fault site.  If a test requests a failure, the call is not made and so leaves nothing behind. */
 #define ST_CUDA_PASS(site, call) (st_fault((site), 0) != 0 ? cudaErrorUnknown : (call))
 
+/* What a watcher does next: report that the queue has come so far, or copy. */
 struct cuda_mark {
     cudaEvent_t event;
-    void (*done)(void *ctx, strata_status st);
+    void (*done)(void *ctx, strata_status st); /* NULL: a copy */
     void *ctx;
+    unsigned char *dst;
+    const unsigned char *src;
+    uint64_t bytes;
 };
 
 struct cuda_device;
@@ -61,6 +65,8 @@ struct cuda_queue {
     bool stopping, ended;    /* ended: the watcher */
     bool abandoned;          /* the marks belong to the guard, and no more are added */
     struct cuda_mark marks[ST_CUDA_MARKS];
+    bool copies;                   /* the watcher makes this queue's copies, in order with its marks; set before the first one */
+    char failed[ST_CUDA_SENTENCE]; /* of a copy since the last mark; empty: none; the watcher's own */
 };
 
 /* The thread that keeps the deadline. */
@@ -100,7 +106,7 @@ struct cuda_device {
     struct cuda_queue queues[ST_QUEUE_COUNT];
     struct cuda_region regions[ST_CUDA_REGIONS];
     uint32_t region_count;
-    struct cuda_slot slots[2]; /* base NULL: not allocated */
+    struct cuda_slot slots[2][2]; /* of uploads, of downloads; base NULL: not allocated */
     struct st_cuda_matmul *matmul;
     cudaEvent_t *stamps; /* [stamp_count]; NULL: none were asked for */
     uint32_t stamp_count;
@@ -131,9 +137,15 @@ strata_status st_cuda_queue_start(struct cuda_queue *q, struct cuda_device *cuda
 void st_cuda_queue_stop(struct cuda_queue *q); /* waits for the enqueued work and ends the watcher; a zeroed queue is allowed */
 void st_cuda_queue_fini(struct cuda_queue *q); /* after the guard has stopped; a zeroed queue is allowed */
 strata_status st_cuda_queue_finish(struct cuda_queue *q);
+/* Have the watcher copy. */
+strata_status st_cuda_queue_copy(struct cuda_queue *q, void *dst, const void *src, uint64_t bytes);
+/* By the watcher: wait for an event.  False: the guard has abandoned the queue, and the watcher must touch nothing more. */
+bool st_cuda_queue_await(struct cuda_queue *q, cudaEvent_t event, cudaError_t *err);
+
 strata_status st_cuda_queue_notify(struct cuda_queue *q, void (*done)(void *ctx, strata_status st), void *ctx);
 
-/* device_cuda_host.c */
+/* device_cuda_host.c.  The first: by the watcher; the copy is done on return.  False: as st_cuda_queue_await(). */
+bool st_cuda_host_copy(struct cuda_queue *q, const struct cuda_mark *mark, cudaError_t *err);
 strata_status st_cuda_pin(struct st_device *dev, void *base, uint64_t bytes);
 void st_cuda_host_fini(struct cuda_device *cuda); /* frees all regions and the slots */
 strata_status st_cuda_upload(struct st_device *dev, void *dst, const void *src, uint64_t bytes);

@@ -10,7 +10,7 @@
 
 /* --- the watcher --- */
 
-/* The oldest mark, for which the watcher waits from now on; NULL: the queue stops and all marks have been reported. */
+/* The oldest mark; NULL: the queue stops and all marks have been reported. */
 static struct cuda_mark *next_mark(struct cuda_queue *q)
 {
     struct cuda_mark *mark = NULL;
@@ -18,24 +18,52 @@ static struct cuda_mark *next_mark(struct cuda_queue *q)
     pthread_mutex_lock(&q->lock);
     while (q->taken == q->added && !q->stopping)
         pthread_cond_wait(&q->added_one, &q->lock);
-    if (q->taken != q->added) {
+    if (q->taken != q->added)
         mark = &q->marks[q->taken % ST_CUDA_MARKS];
-        q->waits_since_ns = st_clock_ns();
-    }
     pthread_mutex_unlock(&q->lock);
     return mark;
 }
 
-/* After a wait: false if the guard abandoned the queue meanwhile; else it no longer can. */
-static bool stop_waiting(struct cuda_queue *q)
+bool st_cuda_queue_await(struct cuda_queue *q, cudaEvent_t event, cudaError_t *err)
 {
     bool in_time;
 
     pthread_mutex_lock(&q->lock);
-    in_time = !q->abandoned;
+    q->waits_since_ns = st_clock_ns();
+    pthread_mutex_unlock(&q->lock);
+    *err = ST_CUDA_PASS("cuda.wait", cudaEventSynchronize(event));
+    pthread_mutex_lock(&q->lock);
+    in_time = !q->abandoned; /* from here on the guard no longer can */
     q->waits_since_ns = 0;
     pthread_mutex_unlock(&q->lock);
     return in_time;
+}
+
+/* False: the queue was abandoned. */
+static bool copy(struct cuda_queue *q, const struct cuda_mark *mark)
+{
+    cudaError_t err = cudaSuccess;
+
+    if (!st_cuda_host_copy(q, mark, &err))
+        return false;
+    if (err != cudaSuccess && q->failed[0] == '\0') {
+        (void)st_cuda_status(err, "copy");
+        snprintf(q->failed, sizeof(q->failed), "%s", strata_last_error());
+    }
+    return true;
+}
+
+static bool report(struct cuda_queue *q, const struct cuda_mark *mark)
+{
+    cudaError_t err;
+    strata_status st;
+
+    if (!st_cuda_queue_await(q, mark->event, &err))
+        return false;
+    st = q->failed[0] != '\0' ? st_error(STRATA_E_INTERNAL, "%s", q->failed) : st_cuda_status(err, "work on the device");
+    q->failed[0] = '\0';
+    mark->done(mark->ctx, st);
+    return true;
 }
 
 static void *watch(void *arg)
@@ -46,11 +74,8 @@ static void *watch(void *arg)
 
     (void)cudaSetDevice(cuda->index);
     while ((mark = next_mark(q)) != NULL) {
-        const cudaError_t err = ST_CUDA_PASS("cuda.wait", cudaEventSynchronize(mark->event));
-
-        if (!stop_waiting(q))
+        if (mark->done != NULL ? !report(q, mark) : !copy(q, mark))
             break;
-        mark->done(mark->ctx, st_cuda_status(err, "work on the device"));
         pthread_mutex_lock(&q->lock);
         q->taken++;
         pthread_cond_broadcast(&q->changed);
@@ -152,10 +177,12 @@ void st_cuda_queue_fini(struct cuda_queue *q)
 
 /* --- marks --- */
 
-strata_status st_cuda_queue_notify(struct cuda_queue *q, void (*done)(void *ctx, strata_status st), void *ctx)
+/* Adds a mark; an event for it is recorded if it reports. */
+static strata_status add(struct cuda_queue *q, const struct cuda_mark *what)
 {
     strata_status st = st_cuda_lost();
     struct cuda_mark *mark;
+    cudaEvent_t event;
 
     if (st != STRATA_OK)
         return st;
@@ -164,11 +191,13 @@ strata_status st_cuda_queue_notify(struct cuda_queue *q, void (*done)(void *ctx,
         pthread_cond_wait(&q->changed, &q->lock);
     mark = &q->marks[q->added % ST_CUDA_MARKS];
     pthread_mutex_unlock(&q->lock);
-    st = st_cuda_status(ST_CUDA_PASS("cuda.record", cudaEventRecord(mark->event, q->stream)), "cudaEventRecord");
+    event = mark->event;
+    if (what->done != NULL)
+        st = st_cuda_status(ST_CUDA_PASS("cuda.record", cudaEventRecord(event, q->stream)), "cudaEventRecord");
     if (st != STRATA_OK)
         return st;
-    mark->done = done;
-    mark->ctx = ctx;
+    *mark = *what;
+    mark->event = event;
     pthread_mutex_lock(&q->lock);
     if (q->abandoned)
         st = st_cuda_lost();
@@ -177,6 +206,16 @@ strata_status st_cuda_queue_notify(struct cuda_queue *q, void (*done)(void *ctx,
     pthread_cond_signal(&q->added_one);
     pthread_mutex_unlock(&q->lock);
     return st;
+}
+
+strata_status st_cuda_queue_notify(struct cuda_queue *q, void (*done)(void *ctx, strata_status st), void *ctx)
+{
+    return add(q, &(struct cuda_mark){.done = done, .ctx = ctx});
+}
+
+strata_status st_cuda_queue_copy(struct cuda_queue *q, void *dst, const void *src, uint64_t bytes)
+{
+    return add(q, &(struct cuda_mark){.dst = dst, .src = src, .bytes = bytes});
 }
 
 /* What a call of finish() waits for. */
