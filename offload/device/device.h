@@ -62,7 +62,8 @@ struct st_device_ops {
     /* Optional (NULL: the arena is RAM, and there is only one device).  E_NOSYS: no such device, with the reason. */
     strata_status (*memory)(uint32_t index, struct st_device_memory *out);
     /* Optional: announce the caller's host memory for copies, until close().  If the system refuses to pin it, a log line says
-     * so, the status is OK, and copies are slower. */
+     * so, with the rate of the copies, which are slower; the status is OK.  Call it before anything is in the arena: bytes are
+     * copied there and back to find the rate. */
     strata_status (*pin)(struct st_device *dev, void *base, uint64_t bytes);
 
     strata_status (*upload)(struct st_device *dev, void *dst_device, const void *src_host, uint64_t bytes);

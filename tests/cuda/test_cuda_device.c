@@ -290,6 +290,33 @@ static void refused_memory_is_staged(void **state)
     free(host);
 }
 
+/* A limit on what may be registered at once: pieces, and the rest staged.  A copy across all of them arrives. */
+static void memory_is_registered_in_pieces(void **state)
+{
+    const uint64_t bytes = 2 * ST_CUDA_PIECE_MIN + 8192, first = ST_CUDA_PIECE_MIN - BYTES / 2;
+    unsigned char *host = aligned_alloc(4096, bytes);
+
+    (void)state;
+    assert_non_null(host);
+    for (int refused = 1; refused <= 2; refused++) { /* whole alone, then the second piece, too */
+        struct st_device *dev = opened(ARENA);
+        unsigned char *at = host + first;
+
+        twin_fail("cudaHostRegister", 0, 1, cudaErrorMemoryAllocation);
+        if (refused == 2)
+            st_fault_arm(&(struct st_fault_spec){.site = "cuda.register", .after = 2, .count = 1, .result = -1});
+        ok(ops->pin(dev, host, bytes));
+        assert_int_equal(twin_disarm(), 1);
+        assert_int_equal(st_fault_disarm(), refused - 1);
+        assert_int_equal(twin_held().pinned_bytes, refused == 1 ? bytes : ST_CUDA_PIECE_MIN + 4 * ST_CUDA_STAGING_BYTES);
+        for (uint64_t i = 0; i < BYTES; i++)
+            at[i] = (unsigned char)(i * 2654435761u >> 13);
+        assert_round_trip(dev, at);
+        ops->close(dev);
+    }
+    free(host);
+}
+
 static void without_pinned_memory_copies_are_pageable(void **state)
 {
     unsigned char *host = host_memory();
@@ -874,6 +901,7 @@ int main(void)
         device_test(without_cublas_it_does_not_open),
         device_test(pinned_memory_is_registered),
         device_test(refused_memory_is_staged),
+        device_test(memory_is_registered_in_pieces),
         device_test(without_pinned_memory_copies_are_pageable),
         device_test(marks_come_in_order),
         device_test(a_mark_is_kept_until_its_callback_returns),

@@ -142,6 +142,7 @@ static strata_status take_arena(struct cuda_device *cuda, uint64_t bytes)
     if (err == cudaErrorMemoryAllocation)
         return no_room(wanted);
     cuda->arena = base;
+    cuda->arena_bytes = base != NULL ? bytes : 0;
     return st_cuda_status(err, "cudaMalloc of the arena");
 }
 

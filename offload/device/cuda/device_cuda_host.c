@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
+#include "core/system/clock.h"
 #include "offload/device/cuda/device_cuda_internal.h"
 
 #include <assert.h>
@@ -13,7 +14,8 @@
 
 /* --- regions --- */
 
-#define WAYS 2u /* up, down */
+#define WAYS         2u                   /* up, down */
+#define STAGED_PROBE (UINT64_C(32) << 20) /* copied to find the rate */
 
 static void free_slots(struct cuda_device *cuda)
 {
@@ -48,40 +50,97 @@ static cudaError_t take_slots(struct cuda_device *cuda)
     return err;
 }
 
-/* Chooses how to copy memory that the system does not let us register. */
-static enum cuda_path path_without(struct cuda_device *cuda, uint64_t bytes, cudaError_t refused)
+static void add_region(struct cuda_device *cuda, unsigned char *base, uint64_t bytes, enum cuda_path path)
 {
+    assert(cuda->region_count < ST_CUDA_REGIONS && bytes > 0);
+    cuda->regions[cuda->region_count++] = (struct cuda_region){.base = base, .bytes = bytes, .path = path};
+}
+
+static cudaError_t add_registered(struct cuda_device *cuda, unsigned char *base, uint64_t bytes)
+{
+    const cudaError_t err = ST_CUDA_PASS("cuda.register", cudaHostRegister(base, bytes, cudaHostRegisterDefault));
+
+    if (err == cudaSuccess)
+        add_region(cuda, base, bytes, CUDA_REGISTERED);
+    else
+        (void)cudaGetLastError(); /* clears the error, so that the next launch does not report it */
+    return err;
+}
+
+/* Registers as much as the system allows in pieces, from the start, and returns how much that is. */
+static uint64_t register_pieces(struct cuda_device *cuda, unsigned char *base, uint64_t bytes)
+{
+    const uint64_t share = (bytes / ST_CUDA_PIECES + ST_CUDA_STAGING_BYTES) & ~(ST_CUDA_STAGING_BYTES - 1);
+    const uint64_t piece = share > ST_CUDA_PIECE_MIN ? share : ST_CUDA_PIECE_MIN;
+    uint64_t at = 0;
+
+    while (bytes > piece && at < bytes) {
+        const uint64_t next = bytes - at < piece ? bytes - at : piece;
+
+        if (add_registered(cuda, base + at, next) != cudaSuccess)
+            break;
+        at += next;
+    }
+    return at;
+}
+
+/* GB/s of a copy of the staged memory up (ST_QUEUE_UPLOAD) or back down; 0: unknown.  The memory's bytes stay as they are. */
+static double staged_rate(struct cuda_device *cuda, enum st_queue queue, unsigned char *base, uint64_t bytes)
+{
+    const uint64_t start_ns = st_clock_ns();
+    strata_status st;
+
+    if (bytes == 0)
+        return 0;
+    st = queue == ST_QUEUE_UPLOAD ? st_cuda_upload(&cuda->base, cuda->arena, base, bytes)
+                                  : st_cuda_download(&cuda->base, base, cuda->arena, bytes);
+    if (st == STRATA_OK)
+        st = st_cuda_queue_finish(&cuda->queues[queue]);
+    return st == STRATA_OK ? (double)bytes / (double)(st_clock_ns() - start_ns) : 0;
+}
+
+/* The rest of a region, which the system does not let us register. */
+static void add_refused(struct cuda_device *cuda, unsigned char *base, uint64_t bytes, cudaError_t refused)
+{
+    const uint64_t probed = bytes < STAGED_PROBE ? bytes : STAGED_PROBE;
+    const uint64_t room = probed < cuda->arena_bytes ? probed : cuda->arena_bytes;
     const cudaError_t err = take_slots(cuda);
     char size[24], slots[24];
+    double up, down;
 
-    (void)cudaGetLastError(); /* clears the error, so that the next launch does not report it */
+    (void)cudaGetLastError();
     st_size_text(size, bytes);
-    if (err == cudaSuccess) {
+    add_region(cuda, base, bytes, err == cudaSuccess ? CUDA_STAGED : CUDA_PAGEABLE);
+    if (err != cudaSuccess) {
         st_log(ST_LOG_WARN,
-               "cuda: %s of host memory cannot be registered (%s: %s): copies are staged in %s of pinned memory, slower", size,
-               cudaGetErrorName(refused), cudaGetErrorString(refused), st_size_text(slots, WAYS * 2 * ST_CUDA_STAGING_BYTES));
-        cuda->queues[ST_QUEUE_UPLOAD].copies = cuda->queues[ST_QUEUE_DOWNLOAD].copies = true;
-        return CUDA_STAGED;
+               "cuda: no pinned host memory (registering %s: %s; allocating: %s): copies are pageable, slower, and block", size,
+               cudaGetErrorName(refused), cudaGetErrorName(err));
+        return;
     }
-    st_log(ST_LOG_WARN,
-           "cuda: no pinned host memory (registering %s: %s; allocating: %s): copies are pageable, slower, and block", size,
-           cudaGetErrorName(refused), cudaGetErrorName(err));
-    return CUDA_PAGEABLE;
+    cuda->queues[ST_QUEUE_UPLOAD].copies = cuda->queues[ST_QUEUE_DOWNLOAD].copies = true;
+    up = staged_rate(cuda, ST_QUEUE_UPLOAD, base, room);
+    down = up > 0 ? staged_rate(cuda, ST_QUEUE_DOWNLOAD, base, room) : 0;
+    st_log(
+        ST_LOG_WARN,
+        "cuda: %s of host memory cannot be registered (%s: %s): its copies are staged in %s of pinned memory, %.3g GB/s up, %.3g "
+        "GB/s down",
+        size, cudaGetErrorName(refused), cudaGetErrorString(refused), st_size_text(slots, WAYS * 2 * ST_CUDA_STAGING_BYTES), up,
+        down);
 }
 
 strata_status st_cuda_pin(struct st_device *dev, void *base, uint64_t bytes)
 {
     struct cuda_device *cuda = cuda_of(dev);
-    struct cuda_region *region = &cuda->regions[cuda->region_count];
-    cudaError_t err;
+    cudaError_t refused;
+    uint64_t pieces;
 
-    assert(cuda->region_count < ST_CUDA_REGIONS && bytes > 0);
-    *region = (struct cuda_region){.base = base, .bytes = bytes, .path = CUDA_REGISTERED};
     (void)cudaSetDevice(cuda->index);
-    err = ST_CUDA_PASS("cuda.register", cudaHostRegister(base, bytes, cudaHostRegisterDefault));
-    if (err != cudaSuccess)
-        region->path = path_without(cuda, bytes, err);
-    cuda->region_count++;
+    refused = add_registered(cuda, base, bytes);
+    if (refused == cudaSuccess)
+        return STRATA_OK;
+    pieces = register_pieces(cuda, base, bytes);
+    if (pieces < bytes)
+        add_refused(cuda, (unsigned char *)base + pieces, bytes - pieces, refused);
     return STRATA_OK;
 }
 
@@ -95,16 +154,33 @@ void st_cuda_host_fini(struct cuda_device *cuda)
 
 /* --- copies --- */
 
-static bool is_staged(const struct cuda_device *cuda, const void *host)
+/* The region that this address lies in, or NULL. */
+static const struct cuda_region *region_of(const struct cuda_device *cuda, const void *host)
 {
     for (uint32_t i = 0; i < cuda->region_count; i++) {
         const struct cuda_region *region = &cuda->regions[i];
         const uintptr_t at = (uintptr_t)host, first = (uintptr_t)region->base;
 
         if (at >= first && at - first < region->bytes)
-            return region->path == CUDA_STAGED;
+            return region;
     }
-    return false;
+    return NULL;
+}
+
+static bool is_staged(const struct cuda_device *cuda, const void *host)
+{
+    const struct cuda_region *region = region_of(cuda, host);
+
+    return region != NULL && region->path == CUDA_STAGED;
+}
+
+/* How many of these bytes lie in the same region: the driver refuses a copy across two. */
+static uint64_t bytes_within(const struct cuda_device *cuda, const unsigned char *host, uint64_t bytes)
+{
+    const struct cuda_region *region = region_of(cuda, host);
+    const uint64_t left = region != NULL ? region->bytes - (uint64_t)(host - region->base) : bytes;
+
+    return left < bytes ? left : bytes;
 }
 
 static uint64_t piece_bytes(uint64_t at, uint64_t bytes)
@@ -175,32 +251,34 @@ bool st_cuda_host_copy(struct cuda_queue *q, const struct cuda_mark *m, cudaErro
     return true;
 }
 
+static strata_status enqueue(struct cuda_device *cuda, enum st_queue queue, unsigned char *dst, const unsigned char *src,
+                             uint64_t bytes)
+{
+    struct cuda_queue *q = &cuda->queues[queue];
+    const bool up = queue == ST_QUEUE_UPLOAD;
+    strata_status st = STRATA_OK;
+
+    (void)cudaSetDevice(cuda->index);
+    for (uint64_t at = 0, part; at < bytes && st == STRATA_OK; at += part) {
+        part = bytes_within(cuda, up ? src + at : dst + at, bytes - at);
+        if (st_fault(up ? "cuda.upload" : "cuda.download", 0) != 0)
+            st = st_cuda_status(cudaErrorUnknown, up ? "upload" : "download");
+        else if (q->copies)
+            st = st_cuda_queue_copy(q, dst + at, src + at, part);
+        else
+            st = st_cuda_status(
+                cudaMemcpyAsync(dst + at, src + at, part, up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, q->stream),
+                up ? "upload" : "download");
+    }
+    return st;
+}
+
 strata_status st_cuda_upload(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
 {
-    struct cuda_device *cuda = cuda_of(dev);
-    struct cuda_queue *q = &cuda->queues[ST_QUEUE_UPLOAD];
-
-    if (bytes == 0)
-        return STRATA_OK;
-    (void)cudaSetDevice(cuda->index);
-    if (q->copies)
-        return st_fault("cuda.upload", 0) != 0 ? st_cuda_status(cudaErrorUnknown, "upload")
-                                               : st_cuda_queue_copy(q, dst, src, bytes);
-    return st_cuda_status(ST_CUDA_PASS("cuda.upload", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, q->stream)),
-                          "upload");
+    return enqueue(cuda_of(dev), ST_QUEUE_UPLOAD, dst, src, bytes);
 }
 
 strata_status st_cuda_download(struct st_device *dev, void *dst, const void *src, uint64_t bytes)
 {
-    struct cuda_device *cuda = cuda_of(dev);
-    struct cuda_queue *q = &cuda->queues[ST_QUEUE_DOWNLOAD];
-
-    if (bytes == 0)
-        return STRATA_OK;
-    (void)cudaSetDevice(cuda->index);
-    if (q->copies)
-        return st_fault("cuda.download", 0) != 0 ? st_cuda_status(cudaErrorUnknown, "download")
-                                                 : st_cuda_queue_copy(q, dst, src, bytes);
-    return st_cuda_status(ST_CUDA_PASS("cuda.download", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, q->stream)),
-                          "download");
+    return enqueue(cuda_of(dev), ST_QUEUE_DOWNLOAD, dst, src, bytes);
 }

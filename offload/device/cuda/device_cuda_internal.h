@@ -29,7 +29,9 @@
 
 #define ST_CUDA_MARKS     64u  /* if there are more, notify() waits for the oldest; four times as many as the engine hands out */
 #define ST_CUDA_SENTENCE  512u /* bytes kept of an error */
-#define ST_CUDA_REGIONS   4u   /* regions pinned at once */
+#define ST_CUDA_REGIONS   72u  /* pinned at once: two calls of pin() whose memory is registered in pieces */
+#define ST_CUDA_PIECES    32u  /* of memory that the system refuses to register whole */
+#define ST_CUDA_PIECE_MIN (UINT64_C(64) << 20)
 #define ST_CUDA_WORKSPACE (UINT64_C(32) << 20) /* workspace of matmuls: the size that cuBLAS itself uses on Hopper */
 /* Device memory for the machine code of kernels, which is loaded when they are used for the first time: those of cuBLAS, at most
  * one for each shape of a model, of which there are fewer than 64, in at most a granule of 2 MiB each; and 8 MiB for our own,
@@ -101,7 +103,8 @@ struct cuda_device {
     int index;
     uint32_t shared_most; /* shared memory that a block may have */
     unsigned char *arena; /* [arena_bytes] device */
-    atomic_uint holders;  /* the caller, and each watcher; the last one frees this struct */
+    uint64_t arena_bytes;
+    atomic_uint holders; /* the caller, and each watcher; the last one frees this struct */
     struct cuda_guard guard;
     struct cuda_queue queues[ST_QUEUE_COUNT];
     struct cuda_region regions[ST_CUDA_REGIONS];
