@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Train tokenizers of six shapes with the reference library, and write what it says about texts.
 
-Never run by tests or CI; its output is committed.  Needs tokenizers (pip install tokenizers==0.22.2):
+Never run by tests or CI; its output is committed.  Needs tokenizers, sentencepiece and transformers (pip install
+tokenizers==0.22.2 sentencepiece==0.2.3 transformers==4.57.6):
 
     python3 tools/make_golden_tokenizers.py [--out tests/golden/tokenizers] [--vocab 420] [--text FILE]
 
 The shapes are those of the tokenizer.json of GPT-2, Llama 2, Llama 3, Qwen2, SmolLM and Phi-3: their normalizers, pre-tokenizers,
 post-processors, decoders and kinds of added tokens.  The vocabularies are small, and trained on the text given, or on this
-repository's documents.  Of each shape: NAME.json; and golden.json with texts and, for each
+repository's documents.  sentencepiece/tokenizer.model is one of SentencePiece's own, and its answers are those of what transformers
+makes of it.  Of each shape: NAME.json; and golden.json with texts and, for each
 shape and text and one text of every character, hashes of the ids and of what they decode to.
 """
 import argparse
@@ -15,7 +17,9 @@ import json
 import os
 import random
 
+import sentencepiece
 import tokenizers
+import transformers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 LLAMA3 = (
@@ -93,7 +97,7 @@ def smollm(vocab, lines):
     return byte_level(vocab, lines, tokenizer, trainer_tokens)
 
 
-def sentencepiece(vocab, lines, tokens, metaspace=None):
+def llama_like(vocab, lines, tokens, metaspace=None):
     """Llama 2's: trained with words that begin with the replacement of the space; bytes for what is unknown."""
     trained = Tokenizer(models.BPE())
     trained.normalizer = normalizers.Replace(" ", "\u2581")
@@ -125,25 +129,25 @@ def sentencepiece(vocab, lines, tokens, metaspace=None):
 
 
 def llama2(vocab, lines):
-    return sentencepiece(vocab, lines, [special(t, normalized=False) for t in ("<unk>", "<s>", "</s>")])
+    return llama_like(vocab, lines, [special(t, normalized=False) for t in ("<unk>", "<s>", "</s>")])
 
 
 def mistral(vocab, lines):
-    return sentencepiece(vocab, lines, [special(t, normalized=False) for t in ("<unk>", "<s>", "</s>", "[INST]", "[/INST]")], "first")
+    return llama_like(vocab, lines, [special(t, normalized=False) for t in ("<unk>", "<s>", "</s>", "[INST]", "[/INST]")], "first")
 
 
 def phi3(vocab, lines):
     tokens = [special(t, normalized=False) for t in ("<unk>", "<s>")] + [AddedToken("</s>", special=False, normalized=False, rstrip=True)]
     tokens += [special(t, normalized=False, rstrip=True) for t in ("<|assistant|>", "<|end|>", "<|user|>")]
     tokens.append(special("<|endoftext|>", normalized=False))
-    tokenizer = sentencepiece(vocab, lines, tokens)
+    tokenizer = llama_like(vocab, lines, tokens)
     tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B:1", special_tokens=[])
     return tokenizer
 
 
 def gemma(vocab, lines):
     """Spaces replaced, nothing split, tokens of several words; normalized tokens."""
-    tokenizer = sentencepiece(vocab, lines, [special(t, normalized=False) for t in ("<unk>", "<s>", "</s>", "<start_of_turn>")])
+    tokenizer = llama_like(vocab, lines, [special(t, normalized=False) for t in ("<unk>", "<s>", "</s>", "<start_of_turn>")])
     tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
@@ -172,6 +176,18 @@ def corners(vocab, lines):
 
 SHAPES = {"gpt2": gpt2, "llama2": llama2, "llama3": llama3, "qwen2": qwen2, "smollm": smollm, "phi3": phi3}
 MORE = {"mistral": mistral, "gemma": gemma, "corners": corners}
+
+
+def sentencepiece_model(vocab, lines, folder):
+    """tokenizer.model, and the reference's tokenizer for it."""
+    os.makedirs(folder, exist_ok=True)
+    prefix = os.path.join(folder, "tokenizer")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_prefix=prefix, vocab_size=vocab, model_type="bpe", normalization_rule_name="identity",
+        remove_extra_whitespaces=False, byte_fallback=True, split_digits=True, allow_whitespace_only_pieces=True, minloglevel=2,
+    )
+    os.remove(prefix + ".vocab")
+    return transformers.LlamaTokenizerFast(vocab_file=prefix + ".model", add_prefix_space=True).backend_tokenizer
 
 
 def texts():
@@ -241,7 +257,8 @@ def main():
         with open(path, encoding="utf-8", errors="replace") as file:
             lines += file.readlines()
     os.makedirs(arguments.out, exist_ok=True)
-    answers = {"tokenizers": tokenizers.__version__, "texts": texts(), "shapes": {}}
+    versions = {m.__name__: m.__version__ for m in (tokenizers, sentencepiece, transformers)}
+    answers = {"versions": versions, "texts": texts(), "shapes": {}}
     for name, make in {**SHAPES, **MORE}.items():
         tokenizer = make(arguments.vocab, lines)
         saved = json.loads(tokenizer.to_str())
@@ -251,6 +268,8 @@ def main():
         if not arguments.no_golden:
             answers["shapes"][name] = [row(tokenizer, text) for text in texts() + [every_character()]]
     if not arguments.no_golden:
+        tokenizer = sentencepiece_model(arguments.vocab, lines, os.path.join(arguments.out, "sentencepiece"))
+        answers["shapes"]["sentencepiece"] = [row(tokenizer, text) for text in texts() + [every_character()]]
         with open(os.path.join(arguments.out, "golden.json"), "w", encoding="utf-8") as file:
             json.dump(answers, file, separators=(",", ":"))
 

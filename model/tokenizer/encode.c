@@ -4,6 +4,7 @@
  * Text is held until there is about a window of it, then cut where the ids of both sides are those of the whole (encode_cut.c),
  * and the left side is encoded.  So the memory is a window's, however long the text, unless it offers no such place. */
 #include "model/tokenizer/encode_internal.h"
+#include "model/tokenizer/regex_internal.h"
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -49,6 +50,7 @@ void st_encoder_destroy(struct st_encoder *e)
         free(e->pieces[i].items);
     }
     st_nfc_work_free(&e->nfc);
+    st_regex_run_destroy(e->regex_run);
     st_bpe_work_free(&e->work);
     free(e);
 }

@@ -33,6 +33,7 @@ bool st_rewrite_keep(struct st_rewrite *r, const struct st_view *v, size_t begin
 bool st_rewrite_put(struct st_rewrite *r, const char *text, size_t bytes, size_t from, size_t to);
 struct st_view st_rewrite_view(const struct st_rewrite *r);
 
+struct st_encoder;
 /* The matches of a pattern in a text, from left to right, as the reference finds them. */
 struct st_matcher {
     const struct st_pattern *pattern;
@@ -42,8 +43,7 @@ struct st_matcher {
     struct st_regex_run *run;   /* regex */
     strata_status status;       /* why the last search ended */
 };
-void st_matcher_begin(struct st_matcher *m, const struct st_pattern *pattern, const struct st_unicode *u,
-                      const struct st_view *v);
+void st_matcher_begin(struct st_matcher *m, const struct st_pattern *pattern, struct st_encoder *e, const struct st_view *v);
 /** False: no more, or m->status says why. */
 bool st_matcher_next(struct st_matcher *m, size_t *begin, size_t *end);
 
@@ -101,8 +101,9 @@ struct st_encoder {
     struct st_pieces pieces[2];
     struct st_nfc_work nfc;
     struct st_bpe_work work;
-    struct st_word *words; /* [ST_WORDS] */
-    strata_status failure; /* of a pattern; else what fails is memory */
+    struct st_word *words;          /* [ST_WORDS] */
+    struct st_regex_run *regex_run; /* NULL: none was needed */
+    strata_status failure;          /* of a pattern; else what fails is memory */
 };
 
 /** The byte of the original where a byte of the buffer comes from, or, with `end`, where the byte before it ends. */

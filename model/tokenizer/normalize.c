@@ -63,7 +63,7 @@ static bool replace_matches(struct st_encoder *e, const struct st_normal *n, con
     struct st_matcher m;
     size_t at = 0, begin, end;
 
-    st_matcher_begin(&m, &n->pattern, e->t->unicode, v);
+    st_matcher_begin(&m, &n->pattern, e, v);
     while (st_matcher_next(&m, &begin, &end)) {
         const size_t from = begin < v->bytes ? st_view_from(v, begin) : v->bytes > 0 ? st_view_to(v, v->bytes - 1) : v->base;
 

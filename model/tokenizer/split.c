@@ -79,7 +79,7 @@ static strata_status cut_by_pattern(struct st_encoder *e, const struct st_pre *p
     struct st_matcher m;
     size_t begin, end, done = 0;
 
-    st_matcher_begin(&m, &part->pattern, e->t->unicode, &text);
+    st_matcher_begin(&m, &part->pattern, e, &text);
     while (st_matcher_next(&m, &begin, &end)) {
         if (done < begin)
             put_stretch(&c, piece.begin + done, piece.begin + begin, part->invert);

@@ -118,28 +118,54 @@ static strata_status prepare(struct st_tokenizer *t)
     return STRATA_OK;
 }
 
-/* The tokenizer's file: the path itself, or the first of those that a directory may have. */
-static strata_status find_file(char file[ST_PATH_MAX], const char *path)
+/* The files that a tokenizer may be, best first, and who reads them. */
+static const struct kind {
+    const char *name;
+    strata_status (*read)(struct st_tokenizer *t, const char *path);
+} kinds[] = {
+    {"tokenizer.json", st_tokenizer_read_json},
+    {"tokenizer.model", st_tokenizer_read_proto},
+    {"vocab.json", st_tokenizer_read_files},
+};
+
+static bool ends_with(const char *text, const char *end)
 {
-    static const char *const names[] = {"tokenizer.json"};
+    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+/* What kind of file a path names: any that ends in .model or vocab.json is one, the rest is tokenizer.json's. */
+static const struct kind *kind_of_file(const char *path)
+{
+    return ends_with(path, ".model") ? &kinds[1] : ends_with(path, kinds[2].name) ? &kinds[2] : &kinds[0];
+}
+
+/* The tokenizer's file: the path itself, or the first of those that a directory may have. */
+static strata_status find_file(char file[ST_PATH_MAX], const struct kind **kind, const char *path)
+{
     struct stat what;
     bool there;
     strata_status st;
 
     if (st_fault_refuses("tokenizer.stat") || stat(path, &what) != 0)
         return st_error_errno(errno, "%s", path);
-    if (!S_ISDIR(what.st_mode))
-        return snprintf(file, ST_PATH_MAX, "%s", path) < (int)ST_PATH_MAX ? STRATA_OK
-                                                                          : st_error(STRATA_E_INVAL, "path too long: %s", path);
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if ((st = st_path_join(file, path, names[i])) != STRATA_OK || (st = st_file_find(&there, file)) != STRATA_OK || there)
+    if (!S_ISDIR(what.st_mode)) {
+        *kind = kind_of_file(path);
+        return snprintf(file, ST_PATH_MAX, "%s", path) < ST_PATH_MAX ? STRATA_OK
+                                                                     : st_error(STRATA_E_INVAL, "path too long: %s", path);
+    }
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        *kind = &kinds[i];
+        if ((st = st_path_join(file, path, kinds[i].name)) != STRATA_OK || (st = st_file_find(&there, file)) != STRATA_OK ||
+            there)
             return st;
-    return st_error(STRATA_E_INPUT, "%s has no tokenizer.json", path);
+    }
+    return st_error(STRATA_E_INPUT, "%s has no tokenizer: no tokenizer.json, tokenizer.model or vocab.json", path);
 }
 
 strata_status st_tokenizer_open(struct st_tokenizer **out, const char *path)
 {
     struct st_tokenizer *t = st_tokenizer_alloc(1, sizeof(*t));
+    const struct kind *kind = NULL;
     char file[ST_PATH_MAX];
     strata_status st;
 
@@ -148,13 +174,15 @@ strata_status st_tokenizer_open(struct st_tokenizer **out, const char *path)
     t->bpe.unk = ST_TOKEN_NONE;
     for (unsigned i = 0; i < ST_TOKEN_ROLES; i++)
         t->roles[i] = ST_TOKEN_NONE;
-    st = find_file(file, path);
+    st = find_file(file, &kind, path);
     if (st == STRATA_OK && (t->path = strdup(file)) == NULL)
         st = st_tokenizer_no_memory();
     if (st == STRATA_OK)
-        st = st_tokenizer_read_json(t, t->path);
+        st = kind->read(t, t->path);
     if (st == STRATA_OK)
         st = prepare(t);
+    if (st == STRATA_OK)
+        st = st_tokenizer_read_roles(t);
     if (st != STRATA_OK) {
         st_tokenizer_close(t);
         return st;

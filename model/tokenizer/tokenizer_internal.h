@@ -219,6 +219,23 @@ const struct st_added *st_tokenizer_added(const struct st_tokenizer *t, uint32_t
 
 /* Read one kind of file into `t`. */
 strata_status st_tokenizer_read_json(struct st_tokenizer *t, const char *path);
+strata_status st_tokenizer_read_proto(struct st_tokenizer *t, const char *path); /* tokenizer.model */
+strata_status st_tokenizer_read_files(struct st_tokenizer *t, const char *path); /* vocab.json, with merges.txt beside it */
+/** tokenizer_config.json and special_tokens_map.json beside the tokenizer's file, where they exist. */
+strata_status st_tokenizer_read_roles(struct st_tokenizer *t);
+
+/* Parts of those files. */
+/** An object in a file `name` of path's directory; *out NULL: there is none. */
+strata_status st_tokenizer_beside(st_json **out, const char *path, const char *name);
+/** normalizer, pre_tokenizer, post_processor and decoder, as tokenizer.json writes them; of `parts`, the text of such a file. */
+strata_status st_tokenizer_parse_parts(struct st_tokenizer *t, const char *parts, const char *path);
+strata_status st_tokenizer_read_vocab(struct st_vocab *v, const struct st_place *vocab);
+/** E_INPUT: the text or the id is taken. */
+strata_status st_tokenizer_add_token(struct st_vocab *v, const struct st_place *at, const char *key, const char *text,
+                                     size_t bytes, uint32_t id);
+strata_status st_tokenizer_read_added(struct st_tokenizer *t, const struct st_place *at, uint32_t id);
+strata_status st_tokenizer_put_added(struct st_tokenizer *t, const struct st_place *at, const struct st_added *token,
+                                     const char *text);
 strata_status st_tokenizer_read_parts(struct st_tokenizer *t, const struct st_place *root);
 
 /** The byte that ByteLevel writes as this character, or -1. */

@@ -10,38 +10,39 @@
 #define FILE_BYTES_MAX  (256u << 20) /* the largest known (a vocabulary of 262,144) has 33 MB */
 #define TOKEN_BYTES_MAX 65536u
 
-static strata_status add_to_vocab(struct st_vocab *v, const struct st_place *at, const char *key, const char *text, uint32_t id)
+strata_status st_tokenizer_add_token(struct st_vocab *v, const struct st_place *at, const char *key, const char *text,
+                                     size_t bytes, uint32_t id)
 {
-    switch (st_vocab_add(v, id, text, strlen(text))) {
+    const int shown = bytes < 40 ? (int)bytes : 40;
+
+    switch (st_vocab_add(v, id, text, bytes)) {
     case ST_VOCAB_ADDED:
         return STRATA_OK;
     case ST_VOCAB_ID_TWICE:
-        return st_place_fault(at, key, "two tokens have the id %u; one is \"%.40s\"", id, text);
+        return st_place_fault(at, key, "two tokens have the id %u; one is \"%.*s\"", id, shown, text);
     case ST_VOCAB_TEXT_TWICE:
-        return st_place_fault(at, key, "the token \"%.40s\" is there twice", text);
+        return st_place_fault(at, key, "the token \"%.*s\" is there twice", shown, text);
     default:
         return st_tokenizer_no_memory();
     }
 }
 
-static strata_status read_vocab(struct st_vocab *v, const struct st_place *model)
+strata_status st_tokenizer_read_vocab(struct st_vocab *v, const struct st_place *vocab)
 {
-    struct st_place at;
-    strata_status st = st_place_object(&at, model, "vocab");
+    strata_status st = STRATA_OK;
 
-    if (st != STRATA_OK)
-        return st;
-    if (at.node == NULL || st_json_first(at.node) == NULL)
-        return st_place_fault(model, "vocab", "is missing or empty");
-    for (const st_json *node = st_json_first(at.node); node != NULL && st == STRATA_OK; node = st_json_next(node)) {
+    if (st_json_first(vocab->node) == NULL)
+        return st_place_fault(vocab, NULL, "is empty");
+    for (const st_json *node = st_json_first(vocab->node); node != NULL && st == STRATA_OK; node = st_json_next(node)) {
+        const char *text = st_json_name(node);
         uint64_t id;
 
-        if (strlen(st_json_name(node)) > TOKEN_BYTES_MAX)
-            return st_place_fault(model, "vocab", "a token of more than %u bytes", TOKEN_BYTES_MAX);
+        if (strlen(text) > TOKEN_BYTES_MAX)
+            return st_place_fault(vocab, NULL, "a token of more than %u bytes", TOKEN_BYTES_MAX);
         if (!st_json_u64(node, &id) || id >= ST_TOKENIZER_VOCAB_MAX)
-            return st_place_fault(model, "vocab", "the id of \"%.40s\" must be a whole number below %u", st_json_name(node),
+            return st_place_fault(vocab, NULL, "the id of \"%.40s\" must be a whole number below %u", text,
                                   ST_TOKENIZER_VOCAB_MAX);
-        st = add_to_vocab(v, model, "vocab", st_json_name(node), (uint32_t)id);
+        st = st_tokenizer_add_token(v, vocab, NULL, text, strlen(text), (uint32_t)id);
     }
     return st;
 }
@@ -127,7 +128,7 @@ static strata_status read_unk(struct st_tokenizer *t, const struct st_place *mod
 
 static strata_status read_model(struct st_tokenizer *t, const struct st_place *root)
 {
-    struct st_place at;
+    struct st_place at, vocab;
     const char *type = "BPE"; /* old files do not say */
     const st_json *dropout;
     strata_status st;
@@ -150,7 +151,11 @@ static strata_status read_model(struct st_tokenizer *t, const struct st_place *r
         (st = st_place_bool(&t->bpe.fuse_unk, &at, "fuse_unk")) != STRATA_OK ||
         (st = st_place_bool(&t->bpe.byte_fallback, &at, "byte_fallback")) != STRATA_OK ||
         (st = st_place_bool(&t->bpe.ignore_merges, &at, "ignore_merges")) != STRATA_OK ||
-        (st = read_vocab(&t->bpe.vocab, &at)) != STRATA_OK || (st = read_unk(t, &at)) != STRATA_OK)
+        (st = st_place_object(&vocab, &at, "vocab")) != STRATA_OK)
+        return st;
+    if (vocab.node == NULL)
+        return st_place_fault(&at, "vocab", "is missing");
+    if ((st = st_tokenizer_read_vocab(&t->bpe.vocab, &vocab)) != STRATA_OK || (st = read_unk(t, &at)) != STRATA_OK)
         return st;
     return read_merges(t, &at);
 }
@@ -165,14 +170,34 @@ static uint32_t id_of_added(const struct st_tokenizer *t, const char *text)
     return t->added_end > t->bpe.vocab.count ? t->added_end : t->bpe.vocab.count;
 }
 
-static strata_status read_added_token(struct st_tokenizer *t, const struct st_place *at)
+strata_status st_tokenizer_put_added(struct st_tokenizer *t, const struct st_place *at, const struct st_added *token,
+                                     const char *text)
 {
-    struct st_added token = {.normalized = true};
+    struct st_added *put;
+    char *copy;
+    strata_status st = st_tokenizer_add_token(&t->added_texts, at, NULL, text, token->bytes, (uint32_t)t->added_count);
+
+    if (st != STRATA_OK)
+        return st;
+    if (!st_tokenizer_grow(&t->added, &t->added_capacity, t->added_count + 1, sizeof(t->added[0])) ||
+        (copy = st_tokenizer_alloc(token->bytes + 1, 1)) == NULL)
+        return st_tokenizer_no_memory();
+    memcpy(copy, text, token->bytes);
+    put = &t->added[t->added_count++];
+    *put = *token;
+    put->text = copy;
+    if (token->id >= t->added_end)
+        t->added_end = token->id + 1;
+    return STRATA_OK;
+}
+
+strata_status st_tokenizer_read_added(struct st_tokenizer *t, const struct st_place *at, uint32_t id)
+{
+    struct st_added token = {.id = id, .normalized = true};
     const char *text;
     strata_status st;
 
     if ((st = st_place_known(at, "id content special normalized single_word lstrip rstrip")) != STRATA_OK ||
-        (st = st_place_number(&token.id, at, "id", ST_TOKENIZER_VOCAB_MAX - 1)) != STRATA_OK ||
         (st = st_place_need_text(&text, at, "content")) != STRATA_OK ||
         (st = st_place_bool(&token.special, at, "special")) != STRATA_OK ||
         (st = st_place_bool(&token.normalized, at, "normalized")) != STRATA_OK ||
@@ -180,36 +205,27 @@ static strata_status read_added_token(struct st_tokenizer *t, const struct st_pl
         (st = st_place_bool(&token.lstrip, at, "lstrip")) != STRATA_OK ||
         (st = st_place_bool(&token.rstrip, at, "rstrip")) != STRATA_OK)
         return st;
-    if (text[0] == '\0')
-        return STRATA_OK; /* the reference passes over it, too */
     token.bytes = strlen(text);
+    if (token.bytes == 0)
+        return STRATA_OK; /* the reference passes over it, too */
     if (token.bytes > TOKEN_BYTES_MAX)
         return st_place_fault(at, "content", "of more than %u bytes", TOKEN_BYTES_MAX);
-    if (id_of_added(t, text) != token.id)
-        return st_place_fault(at, "id", "is %u, but \"%.40s\" has the id %u by its place", token.id, text, id_of_added(t, text));
-    if ((st = add_to_vocab(&t->added_texts, at, "content", text, (uint32_t)t->added_count)) != STRATA_OK)
-        return st;
-    if (!st_tokenizer_grow(&t->added, &t->added_capacity, t->added_count + 1, sizeof(t->added[0])) ||
-        (token.text = st_tokenizer_alloc(token.bytes + 1, 1)) == NULL)
-        return st_tokenizer_no_memory();
-    memcpy(token.text, text, token.bytes);
-    t->added[t->added_count++] = token;
-    if (token.id >= t->added_end)
-        t->added_end = token.id + 1;
-    return STRATA_OK;
+    if (id_of_added(t, text) != id)
+        return st_place_fault(at, "id", "is %u, but \"%.40s\" has the id %u by its place", id, text, id_of_added(t, text));
+    return st_tokenizer_put_added(t, at, &token, text);
 }
 
 static strata_status read_added(struct st_tokenizer *t, const struct st_place *root)
 {
     const st_json *first;
     struct st_place at;
-    uint32_t index = 0;
+    uint32_t index = 0, id;
     strata_status st = st_place_array(&first, root, "added_tokens");
 
     for (const st_json *node = first; node != NULL && st == STRATA_OK; node = st_json_next(node)) {
         st = st_place_element(&at, root, "added_tokens", node, index++);
-        if (st == STRATA_OK)
-            st = read_added_token(t, &at);
+        if (st == STRATA_OK && (st = st_place_number(&id, &at, "id", ST_TOKENIZER_VOCAB_MAX - 1)) == STRATA_OK)
+            st = st_tokenizer_read_added(t, &at, id);
     }
     return st;
 }

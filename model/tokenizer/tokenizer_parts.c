@@ -388,6 +388,25 @@ static strata_status check_order(const struct st_tokenizer *t, const struct st_p
     return STRATA_OK;
 }
 
+/* Bytes, and texts of several characters, are looked for in whole tokens: what makes one text of all comes after. */
+static strata_status check_decoders(const struct st_tokenizer *t, const struct st_place *root)
+{
+    bool joined = false;
+
+    for (uint32_t i = 0; i < t->decode_count; i++) {
+        const struct st_decode_step *d = &t->decodes[i];
+
+        if (joined && (d->kind == ST_DECODE_BYTE_LEVEL || d->kind == ST_DECODE_BYTE_FALLBACK ||
+                       (d->kind == ST_DECODE_REPLACE && d->pattern_bytes > 1)))
+            return st_place_fault(root, "decoder", "%s must come before Fuse and ByteLevel",
+                                  d->kind == ST_DECODE_REPLACE      ? "Replace"
+                                  : d->kind == ST_DECODE_BYTE_LEVEL ? "ByteLevel"
+                                                                    : "ByteFallback");
+        joined = joined || d->kind == ST_DECODE_BYTE_LEVEL || d->kind == ST_DECODE_FUSE;
+    }
+    return STRATA_OK;
+}
+
 strata_status st_tokenizer_read_parts(struct st_tokenizer *t, const struct st_place *root)
 {
     const struct {
@@ -409,5 +428,7 @@ strata_status st_tokenizer_read_parts(struct st_tokenizer *t, const struct st_pl
             return st;
         t->has_decoder = at.node != NULL; /* the last one */
     }
-    return check_order(t, root);
+    if ((st = check_order(t, root)) != STRATA_OK)
+        return st;
+    return check_decoders(t, root);
 }

@@ -9,7 +9,8 @@
 
 #define GOLDEN "tests/golden/tokenizers"
 
-static const char *const shapes[] = {"gpt2", "llama2", "llama3", "qwen2", "smollm", "phi3", "mistral", "gemma", "corners"};
+static const char *const shapes[] = {"gpt2", "llama2",  "llama3", "qwen2",   "smollm",
+                                     "phi3", "mistral", "gemma",  "corners", "sentencepiece"};
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
 struct golden {
@@ -94,7 +95,7 @@ static struct st_tokenizer *open_shape(const char *name)
     struct st_tokenizer *t;
     char path[128];
 
-    snprintf(path, sizeof(path), GOLDEN "/%s.json", name);
+    snprintf(path, sizeof(path), strcmp(name, "sentencepiece") == 0 ? GOLDEN "/%s" : GOLDEN "/%s.json", name);
     assert_ok(st_tokenizer_open(&t, path));
     return t;
 }

@@ -1,0 +1,84 @@
+/* model/tokenizer/tokenizer_roles.c - which tokens begin, end and fill texts: tokenizer_config.json and special_tokens_map.json.
+ */
+#include "model/tokenizer/tokenizer_internal.h"
+
+#include "core/base/error.h"
+#include "core/system/file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define FILE_BYTES_MAX (16u << 20)
+
+static const char *const keys[ST_TOKEN_ROLES] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+
+strata_status st_tokenizer_beside(st_json **out, const char *path, const char *name)
+{
+    const char *slash = strrchr(path, '/');
+    char dir[ST_PATH_MAX], file[ST_PATH_MAX];
+    bool there;
+    strata_status st;
+
+    *out = NULL;
+    if (snprintf(dir, sizeof(dir), "%.*s", slash != NULL ? (int)(slash - path) + (slash == path) : 1,
+                 slash != NULL ? path : ".") >= (int)sizeof(dir))
+        return st_error(STRATA_E_INVAL, "path too long: %s", path);
+    if ((st = st_path_join(file, dir, name)) != STRATA_OK || (st = st_file_find(&there, file)) != STRATA_OK || !there)
+        return st;
+    if ((st = st_tokenizer_parse_file(out, file, FILE_BYTES_MAX)) != STRATA_OK || st_json_type(*out) == ST_JSON_OBJECT)
+        return st;
+    st_json_free(*out);
+    *out = NULL;
+    return st_error(STRATA_E_INPUT, "%s: must be an object", file);
+}
+
+/* "eos_token": "</s>", {"content": "</s>", ...} or null. */
+static strata_status read_text(const char **out, const struct st_place *at, const char *key)
+{
+    const st_json *node = st_json_get(at->node, key);
+    struct st_place token;
+    strata_status st;
+
+    *out = NULL;
+    if (node == NULL || st_json_type(node) != ST_JSON_OBJECT)
+        return st_place_text(out, at, key);
+    st = st_place_object(&token, at, key);
+    return st == STRATA_OK ? st_place_text(out, &token, "content") : st;
+}
+
+/* A token that fills, or stands for what is unknown, may be one that transformers would add: nothing here needs it. */
+static strata_status read_roles(struct st_tokenizer *t, const struct st_place *at)
+{
+    const char *text;
+    strata_status st;
+
+    for (unsigned role = 0; role < ST_TOKEN_ROLES; role++) {
+        if ((st = read_text(&text, at, keys[role])) != STRATA_OK)
+            return st;
+        if (text == NULL || t->roles[role] != ST_TOKEN_NONE)
+            continue;
+        t->roles[role] = st_tokenizer_find(t, text);
+        if (t->roles[role] == ST_TOKEN_NONE && (role == ST_TOKEN_BOS || role == ST_TOKEN_EOS))
+            return st_place_fault(at, keys[role], "\"%.40s\" is no token of %s", text, t->path);
+    }
+    return STRATA_OK;
+}
+
+strata_status st_tokenizer_read_roles(struct st_tokenizer *t)
+{
+    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    strata_status st = STRATA_OK;
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && st == STRATA_OK; i++) {
+        struct st_place at = {.file = files[i]};
+        st_json *root;
+
+        st = st_tokenizer_beside(&root, t->path, files[i]);
+        if (st != STRATA_OK || root == NULL)
+            continue;
+        at.node = root;
+        st = read_roles(t, &at);
+        st_json_free(root);
+    }
+    return st;
+}

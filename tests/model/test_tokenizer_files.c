@@ -1,0 +1,284 @@
+/* tests/model/test_tokenizer_files.c - what tokenizer files may say: all that is refused, by name; older files; who begins and
+ * ends. */
+#include "core/base/fault.h"
+#include "core/system/file.h"
+#include "model/tokenizer/tokenizer.h"
+#include "model_fixture.h"
+#include "tests/common/scratch.h"
+#include "tests/common/whole_file.h"
+
+#include <unistd.h>
+
+#define GOLDEN "tests/golden/tokenizers"
+
+static void drop_file(const char *name)
+{
+    (void)unlink(scratch_path(name));
+}
+
+static strata_status open_text(struct st_tokenizer **t, const char *json)
+{
+    scratch_put("tokenizer.json", json);
+    return st_tokenizer_open(t, scratch_dir);
+}
+
+#define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
+
+static void test_what_is_not_understood_is_refused_by_name(void **state)
+{
+    static const struct {
+        const char *json, *part;
+    } rows[] = {
+        {"[]", "must be an object"},
+        {"{}", "model: is missing"},
+        {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "model.type: \"Unigram\": only BPE"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}", "model.dropout: must be null"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"novelty\":1}}", "model.novelty: not supported"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}", "model.end_of_word_suffix: \"</w>\""},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"?\"}}",
+         "model.unk_token: \"?\" is not in the vocabulary"},
+        {"{\"model\":{\"merges\":[]}}", "model.vocab: is missing"},
+        {"{\"model\":{\"vocab\":{},\"merges\":[]}}", "model.vocab: is empty"},
+        {"{\"model\":{\"vocab\":{\"a\":4194304},\"merges\":[]}}", "the id of \"a\" must be a whole number below 4194304"},
+        {"{\"model\":{\"vocab\":{\"a\":1e18},\"merges\":[]}}", "the id of \"a\""},
+        {"{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}", "the id of \"a\""},
+        {"{\"model\":{\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "two tokens have the id 0"},
+        {"{\"model\":{\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]}}", "duplicate key \"a\""},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a\"]}}", "model.merges: entry 0 must be \"LEFT RIGHT\""},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a a a\"]}}", "entry 0 must be"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[[\"a\"]]}}", "entry 0 must be"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[[\"a\",\"x\"]]}}", "entry 0: \"x\" is not in the vocabulary"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[\"a a\"]}}", "what \"a\" and \"a\" merge to is not in the vocabulary"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":7}}", "model.merges: must be a list"},
+        {"{" MODEL ",\"added_tokens\":[{\"id\":7,\"content\":\"x\"}]}",
+         "added_tokens[0].id: is 7, but \"x\" has the id 3 by its place"},
+        {"{" MODEL ",\"added_tokens\":[{\"id\":3,\"content\":\"x\"},{\"id\":4,\"content\":\"x\"}]}", "added_tokens[1]"},
+        {"{" MODEL ",\"added_tokens\":[{\"id\":3}]}", "added_tokens[0].content: is missing"},
+        {"{" MODEL ",\"added_tokens\":[{\"id\":99999999999,\"content\":\"x\"}]}", "added_tokens[0].id: must be a whole number"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"NFKC\"}}", "normalizer.type: \"NFKC\": not supported"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Lowercase\"}]}}",
+         "normalizer.normalizers[0].type: \"Lowercase\": not supported"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"x\"}}",
+         "normalizer.pattern"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"Prepend\"}}", "normalizer.prepend: is missing"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Whitespace\"}}", "pre_tokenizer.type: \"Whitespace\": not supported"},
+        {"{" MODEL
+         ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+         "{\"type\":\"Digits\",\"individual_digits\":true}]}}",
+         "pre_tokenizer: ByteLevel must be the last part"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a(?#b)\"},\"behavior\":\"Isolated\"}}",
+         "pre_tokenizer.pattern.Regex: not supported: a group other than"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\p{Greek}\"},\"behavior\":\"Isolated\"}}",
+         "a property that is no general category"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a)\"},\"behavior\":\"Isolated\"}}",
+         "unmatched closing parenthesis"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Sideways\"}}",
+         "pre_tokenizer.behavior: \"Sideways\""},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"__\"}}",
+         "pre_tokenizer.replacement: must be one character"},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\"}}",
+         "post_processor.type: \"BertProcessing\": not supported"},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}}",
+         "post_processor.single: must have the text once"},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\"}},"
+         "{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{}}}",
+         "special_tokens has no \"<s>\""},
+        {"{" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\"}},"
+         "{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"<s>\":{\"ids\":[77]}}}}",
+         "post_processor: no token has the id 77"},
+        {"{" MODEL ",\"decoder\":{\"type\":\"WordPiece\"}}", "decoder.type: \"WordPiece\": not supported"},
+        {"{" MODEL ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}]}}",
+         "decoder: ByteFallback must come before"},
+        {"{" MODEL ",\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":-1,\"stop\":0}}",
+         "decoder.start: must be a whole number"},
+        {"{" MODEL ",\"spell_checker\":{}}", "spell_checker: not supported"},
+    };
+    struct st_tokenizer *t;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_refused(open_text(&t, rows[i].json), STRATA_E_INPUT, rows[i].part);
+}
+
+/* Sequences in Sequences: to a depth, and to a number of parts. */
+static void test_depth_and_number_of_parts_are_limited(void **state)
+{
+    char text[16384] = "{" MODEL ",\"pre_tokenizer\":";
+    struct st_tokenizer *t;
+
+    (void)state;
+    for (unsigned i = 0; i < 12; i++)
+        strcat(text, "{\"type\":\"Sequence\",\"pretokenizers\":[");
+    for (unsigned i = 0; i < 12; i++)
+        strcat(text, "]}");
+    strcat(text, "}");
+    assert_refused(open_text(&t, text), STRATA_E_INPUT, "nested deeper than 8");
+    strcpy(text, "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[");
+    for (unsigned i = 0; i < 65; i++)
+        strcat(text, i == 0 ? "{\"type\":\"Digits\"}" : ",{\"type\":\"Digits\"}");
+    strcat(text, "]}}");
+    assert_refused(open_text(&t, text), STRATA_E_INPUT, "more than 64 parts");
+}
+
+static void test_a_directory_without_a_tokenizer(void **state)
+{
+    struct st_tokenizer *t;
+
+    (void)state;
+    drop_file("tokenizer.json");
+    assert_refused(st_tokenizer_open(&t, scratch_dir), STRATA_E_INPUT, "no tokenizer.json, tokenizer.model or vocab.json");
+    assert_refused(st_tokenizer_open(&t, "no/such/directory"), STRATA_E_INPUT, "no/such/directory");
+}
+
+static void test_roles(void **state)
+{
+    static const struct {
+        const char *config, *map;
+        uint32_t bos, eos, pad;
+    } rows[] = {
+        {NULL, NULL, ST_TOKEN_NONE, ST_TOKEN_NONE, ST_TOKEN_NONE},
+        {"{\"bos_token\":null,\"eos_token\":\"b\"}", NULL, ST_TOKEN_NONE, 1, ST_TOKEN_NONE},
+        {"{\"bos_token\":{\"content\":\"a\"},\"pad_token\":\"not there\"}", "{\"eos_token\":\"ab\",\"bos_token\":\"b\"}", 0, 2,
+         ST_TOKEN_NONE},
+    };
+    struct st_tokenizer *t;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (rows[i].config != NULL)
+            scratch_put("tokenizer_config.json", rows[i].config);
+        if (rows[i].map != NULL)
+            scratch_put("special_tokens_map.json", rows[i].map);
+        assert_ok(open_text(&t, "{" MODEL "}"));
+        assert_int_equal(st_tokenizer_role(t, ST_TOKEN_BOS), rows[i].bos);
+        assert_int_equal(st_tokenizer_role(t, ST_TOKEN_EOS), rows[i].eos);
+        assert_int_equal(st_tokenizer_role(t, ST_TOKEN_PAD), rows[i].pad);
+        st_tokenizer_close(t);
+    }
+    scratch_put("tokenizer_config.json", "{\"eos_token\":\"</s>\"}");
+    assert_refused(open_text(&t, "{" MODEL "}"), STRATA_E_INPUT, "tokenizer_config.json: eos_token: \"</s>\" is no token of");
+    drop_file("tokenizer_config.json");
+    drop_file("special_tokens_map.json");
+}
+
+/* The same tokens out of vocab.json and merges.txt as out of tokenizer.json. */
+static void test_vocab_and_merges(void **state)
+{
+    static const char text[] = "Hello,  world's 12 <|endoftext|>caf\xc3\xa9";
+    char *json = read_file(GOLDEN "/gpt2.json", NULL), *vocab, *merges, *end;
+    struct st_encoding a = {0}, b = {0};
+    struct st_tokenizer *t, *from_json;
+    struct st_encoder *e;
+
+    (void)state;
+    drop_file("tokenizer.json");
+    vocab = strchr(strstr(json, "\"vocab\":") + 8, '{');
+    end = strstr(vocab, ",\"merges\":");
+    *end = '\0';
+    scratch_put("vocab.json", vocab);
+    merges = end + strlen(",\"merges\":") + 1; /* ["a","b"],... */
+    *strstr(merges, "]]") = '\0';
+    {
+        char *lines = calloc(1, strlen(merges) + 64), *to = lines + sprintf(lines, "#version: 0.2\n");
+
+        for (char *at = merges; *at != '\0'; at++)
+            if (strncmp(at, "\",\"", 3) == 0 && (*to++ = ' '))
+                at += 2;
+            else if (strncmp(at, "\"],[\"", 5) == 0 && (*to++ = '\n'))
+                at += 4;
+            else if (*at != '[' && *at != '"')
+                *to++ = *at;
+        scratch_put("merges.txt", lines);
+        free(lines);
+    }
+    free(json);
+    scratch_put("tokenizer_config.json", "{\"tokenizer_class\":\"GPT2TokenizerFast\",\"eos_token\":\"<|endoftext|>\","
+                                         "\"added_tokens_decoder\":{\"420\":{\"content\":\"<|endoftext|>\",\"special\":true}}}");
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_ok(st_tokenizer_open(&from_json, GOLDEN "/gpt2.json"));
+    assert_int_equal(st_tokenizer_vocab(t), st_tokenizer_vocab(from_json));
+    assert_int_equal(st_tokenizer_role(t, ST_TOKEN_EOS), 420);
+    assert_ok(st_encoder_create(&e, t));
+    assert_ok(st_encode(e, text, sizeof(text) - 1, NULL, &a));
+    st_encoder_destroy(e);
+    assert_ok(st_encoder_create(&e, from_json));
+    assert_ok(st_encode(e, text, sizeof(text) - 1, NULL, &b));
+    st_encoder_destroy(e);
+    assert_int_equal(a.count, b.count);
+    assert_memory_equal(a.ids, b.ids, a.count * sizeof(a.ids[0]));
+    st_encoding_free(&a);
+    st_encoding_free(&b);
+    st_tokenizer_close(t);
+    st_tokenizer_close(from_json);
+    scratch_put("tokenizer_config.json", "{\"tokenizer_class\":\"BertTokenizer\"}");
+    assert_refused(st_tokenizer_open(&t, scratch_dir), STRATA_E_INPUT,
+                   "tokenizer_class: \"BertTokenizer\": not supported without a tokenizer.json");
+    drop_file("tokenizer_config.json");
+    scratch_put("merges.txt", "a b c\n");
+    assert_refused(st_tokenizer_open(&t, scratch_dir), STRATA_E_INPUT, "merge 1 must be two tokens");
+    drop_file("merges.txt");
+    drop_file("vocab.json");
+}
+
+/* A SentencePiece model: cut off anywhere, or with another kind of model in it, it is refused; never more. */
+static void test_sentencepiece_files(void **state)
+{
+    size_t bytes;
+    char *model = read_file(GOLDEN "/sentencepiece/tokenizer.model", &bytes), path[ST_PATH_MAX];
+    struct st_tokenizer *t;
+
+    (void)state;
+    assert_ok(st_path_join(path, scratch_dir, "tokenizer.model"));
+    for (size_t cut = 0; cut < bytes; cut += 1 + cut / 40) {
+        write_file(path, model, cut);
+        assert_refused(st_tokenizer_open(&t, path), STRATA_E_INPUT, "tokenizer.model: ");
+    }
+    write_file(path, "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11); /* a piece of nearly 2^64 bytes */
+    assert_refused(st_tokenizer_open(&t, path), STRATA_E_INPUT, "is no SentencePiece model");
+    write_file(path, "\x0a\x03\x0a\x01\x61", 5);
+    assert_refused(st_tokenizer_open(&t, path), STRATA_E_INPUT, "trainer_spec.model_type must be BPE");
+    write_file(path, "\x0a\x05\x0a\x01\x61\x18\x04\x12\x02\x18\x02", 11);
+    assert_refused(st_tokenizer_open(&t, path), STRATA_E_INPUT, "piece 0 is of type 4");
+    (void)unlink(path);
+    free(model);
+}
+
+static uint32_t open_with_fault(const char *path, uint32_t after)
+{
+    struct st_tokenizer *t;
+    uint32_t fired;
+    strata_status st;
+
+    st_fault_arm(&(struct st_fault_spec){.site = "tokenizer.alloc", .after = after, .count = 1, .result = -ENOMEM});
+    st = st_tokenizer_open(&t, path);
+    fired = st_fault_disarm();
+    assert_true(fired == 0 ? st == STRATA_OK : st == STRATA_E_NOMEM);
+    if (st == STRATA_OK)
+        st_tokenizer_close(t);
+    return fired;
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    static const char *const paths[] = {GOLDEN "/llama2.json", GOLDEN "/corners.json", GOLDEN "/sentencepiece"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        for (uint32_t after = 0; open_with_fault(paths[i], after) > 0; after = after < 60 ? after + 1 : after + after / 8)
+            ;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_not_understood_is_refused_by_name),
+        cmocka_unit_test(test_depth_and_number_of_parts_are_limited),
+        cmocka_unit_test(test_a_directory_without_a_tokenizer),
+        cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_vocab_and_merges),
+        cmocka_unit_test(test_sentencepiece_files),
+        cmocka_unit_test(test_every_allocation_may_fail),
+    };
+
+    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
+}

@@ -1,0 +1,126 @@
+/* tests/model/test_tokenizer_pattern.c - hand-written scanners against the same pattern as a regular expression, on the texts of
+ * the golden files, on every pair of kinds of characters, and cut at every place. */
+#include "model/tokenizer/tokenizer.h"
+#include "model_fixture.h"
+#include "tests/common/scratch.h"
+
+#include <stdio.h>
+
+static const char *const patterns[] = {
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| ?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+",
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}{1,3}| "
+    "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|"
+    "\\\\s+(?!\\\\S)|\\\\s+",
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "
+    "?[^\\\\s\\\\p{L}\\\\p{N}]+[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|"
+    "\\\\s+(?!\\\\S)|\\\\s+",
+};
+
+/* One of each kind that the patterns tell apart. */
+static const char *const kinds[] = {" ",      "  ", "\n",     "\r\n",   "\t",         "\u00a0", "a",     "Zz",  "\u00e9",
+                                    "\u4e2d", "1",  "22",     "\u0663", "\u00bd",     "'",      "'s",    "'LL", "'\u017f",
+                                    "!",      "?!", "\u0301", "_",      "\U0001f600", "\u200d", "\u3000"};
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+/* Every word begins with a bar, and bytes are tokens: so ids show where words begin. */
+static char *tokenizer_text(const char *pattern, bool wrapped)
+{
+    static const char front[] =
+        "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"";
+    static const char middle[] =
+        "\"},\"behavior\":\"Isolated\",\"invert\":false},{\"type\":\"Metaspace\",\"replacement\":\"|\","
+        "\"prepend_scheme\":\"always\",\"split\":false}]},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,"
+        "\"vocab\":{\"|\":0";
+    char *text = malloc(32768), *to = text;
+
+    assert_non_null(text);
+    to += sprintf(to, "%s%s%s%s%s", front, wrapped ? "(?:" : "", pattern, wrapped ? ")" : "", middle);
+    for (unsigned byte = 0; byte < 256; byte++)
+        to += sprintf(to, ",\"<0x%02X>\":%u", byte, byte + 1);
+    sprintf(to, "},\"merges\":[]}}");
+    return text;
+}
+
+struct pair {
+    struct st_tokenizer *t[2];
+    struct st_encoder *e[2];
+};
+
+static void open_pair(struct pair *p, const char *pattern)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        char *text = tokenizer_text(pattern, i == 1);
+
+        scratch_put("tokenizer.json", text);
+        assert_ok(st_tokenizer_open(&p->t[i], scratch_dir));
+        assert_ok(st_encoder_create(&p->e[i], p->t[i]));
+        free(text);
+    }
+}
+
+static void check_text(struct pair *p, const char *text, size_t bytes)
+{
+    struct st_encoding out[2] = {{0}};
+
+    for (unsigned i = 0; i < 2; i++)
+        assert_ok(st_encode(p->e[i], text, bytes, NULL, &out[i]));
+    if (out[0].count != out[1].count || (bytes > 0 && memcmp(out[0].ids, out[1].ids, out[0].count * sizeof(uint32_t)) != 0))
+        fail_msg("the scanner cuts \"%.*s\" otherwise", (int)bytes, text);
+    for (unsigned i = 0; i < 2; i++)
+        st_encoding_free(&out[i]);
+}
+
+static void test_scanners_cut_as_their_patterns(void **state)
+{
+    char text[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
+        struct pair p;
+
+        open_pair(&p, patterns[i]);
+        for (size_t a = 0; a < KINDS; a++)
+            for (size_t b = 0; b < KINDS; b++)
+                for (size_t c = 0; c < KINDS; c++) {
+                    const int bytes =
+                        snprintf(text, sizeof(text), "%s%s%s%s", kinds[a], kinds[b], kinds[c], kinds[(a + b + c) % KINDS]);
+
+                    check_text(&p, text, (size_t)bytes);
+                }
+        for (unsigned k = 0; k < 2; k++) {
+            st_encoder_destroy(p.e[k]);
+            st_tokenizer_close(p.t[k]);
+        }
+    }
+}
+
+/* A pattern that searches for ever ends with a sentence. */
+static void test_a_hostile_pattern_gives_up(void **state)
+{
+    char *text = tokenizer_text("(a+)+cx", false), subject[64];
+    struct st_encoding out = {0};
+    struct st_tokenizer *t;
+    struct st_encoder *e;
+
+    (void)state;
+    scratch_put("tokenizer.json", text);
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_ok(st_encoder_create(&e, t));
+    memset(subject, 'a', sizeof(subject));
+    memcpy(subject + 61, "cyx", 3);
+    assert_refused(st_encode(e, subject, sizeof(subject), NULL, &out), STRATA_E_INPUT, "gave up on a text: match limit exceeded");
+    st_encoder_destroy(e);
+    st_tokenizer_close(t);
+    st_encoding_free(&out);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scanners_cut_as_their_patterns),
+        cmocka_unit_test(test_a_hostile_pattern_gives_up),
+    };
+
+    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
+}
