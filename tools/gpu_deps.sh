@@ -1,6 +1,6 @@
 #!/bin/sh
 # gpu_deps.sh collect DIR          - copies into DIR what strata is built with beside CUDA, for a machine without the -dev packages:
-#                                    include/, and lib/ with uring, aio, hwloc, cjson, dnnl, xxhash, cmocka and what they stand on
+#                                    include/, and lib/ with uring, aio, hwloc, cjson, dnnl, xxhash, pcre2, cmocka and what they stand on
 # gpu_deps.sh pack BUILD FILE      - packs the program and the GPU's tests of a build, and the libraries that they need, for gpu.sh --carried
 # gpu_deps.sh pkg-config DIR FILE  - writes to FILE a pkg-config that answers for them there: neither root nor .pc files are needed
 set -eu
@@ -37,12 +37,12 @@ collect()
 {
     mkdir -p "$1/include" "$1/lib"
     for header in liburing.h liburing libaio.h hwloc.h hwloc cjson dnnl.h dnnl_types.h dnnl_config.h dnnl_version.h oneapi xxhash.h \
-        xxh3.h cmocka.h; do
+        xxh3.h pcre2.h cmocka.h; do
         for dir in /usr/include "/usr/include/$(cc -dumpmachine)"; do
             [ ! -e "$dir/$header" ] || cp -RL "$dir/$header" "$1/include/"
         done
     done
-    for name in uring aio hwloc cjson dnnl xxhash cmocka; do
+    for name in uring aio hwloc cjson dnnl xxhash pcre2-8 cmocka; do
         collect_library "$name" "$1/lib"
     done
     du -sh "$1"
