@@ -1,5 +1,5 @@
-/* kernels/cuda/attention.h - fused causal attention on a GPU, with grouped heads; offload/device/tensor_ops.h defines the
- * results.
+/* kernels/cuda/attention.h - fused causal attention on a GPU, with grouped heads; kernels/op_shapes.h and
+ * offload/device/tensor_ops.h define the results.
  *
  * As in FlashAttention, scores live in registers, one tile of keys at a time, and only the log-sum-exp of each row is kept. bf16
  * and fp16 are multiplied on tensor cores (mma.sync m16n8k16, fp32 sums), fp32 by fma.  The shape fixes the order of all sums:
@@ -30,10 +30,10 @@ ST_CUDA_API cudaError_t st_cuda_attention_backward_allow(uint32_t shared_most);
 ST_CUDA_API uint64_t st_cuda_attention_workspace(const struct st_attention *at);
 
 /**
- * out = softmax(q k^T / sqrt(head_dim)) v over the keys up to each row's own.
+ * out = softmax(scores of q k^T) v over the keys that each row sees.
  *
  * @param out  [batch * seq][out_stride] dt, out; columns past the heads stay unchanged
- * @param lse  [batch, heads, seq] f32, out: log of the sum of exp of the scaled scores
+ * @param lse  [batch, heads, seq] f32, out: log of the sum of exp of the scores
  * @param qkv  [batch * seq][qkv_stride] dt
  */
 ST_CUDA_API cudaError_t st_cuda_attention_forward(cudaStream_t stream, uint32_t shared_most, const struct st_attention *at,
@@ -51,7 +51,8 @@ ST_CUDA_API cudaError_t st_cuda_attention_backward(cudaStream_t stream, uint32_t
 
 /**
  * Generation: append keys and values of `rows` rows, positions first..first+rows-1 of one sequence (at->batch 1), then attend
- * each row to all positions up to its own.  The bits of a row do not depend on the other rows of the call.  at->seq is not read.
+ * each row to the positions up to its own, within the window.  The bits of a row do not depend on the other rows of the call.
+ * at->seq is not read.
  *
  * @param keys, values  [context, kv_heads * head_dim] dt, in and out
  */

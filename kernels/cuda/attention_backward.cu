@@ -4,8 +4,9 @@
  * and its gradient to the workspace. to_keys: a block has 64 or 128 keys and walks the query heads of their group in order, and
  * in each head the queries from the diagonal on; it works on transposed scores, so that probabilities and their gradients can be
  * used as operands directly. to_queries: a block has 64 or 128 queries and walks the keys up to the diagonal.  It computes the
- * scores a second time: two products in seven.  Stages of 32 rows are loaded while the previous ones are used.  Source: Dao,
- * arXiv:2307.08691, Algorithm 2. */
+ * scores a second time: two products in seven.  Stages of 32 rows are loaded while the previous ones are used.  BOUND kernels,
+ * for windows, documents and soft-capping, walk from the first row to the last one of which a pair may see each other.  Source:
+ * Dao, arXiv:2307.08691, Algorithm 2. */
 #include "kernels/cuda/attention_tile.cuh"
 
 #define STAGE             32u         /* rows loaded together: queries in to_keys, keys in to_queries */
@@ -121,11 +122,27 @@ rows_load(float2 *shared, const float2 *rows, uint32_t first, uint32_t seq)
     }
 }
 
-/* score: p = exp(scale * score - lse), 0 if the score is minus infinity; dprob: scale * p * (dprob - out . dout). */
-static __device__ __forceinline__ void slope(float &score, float &dprob, float2 row, float scale)
+/* The first keys that STAGE queries see. */
+static __device__ __forceinline__ void low_load(uint32_t *shared, const struct st_attention &at, uint32_t batch, uint32_t first)
 {
-    score = st_exp2(fmaf(score, scale * ST_LOG2E, -row.x));
-    dprob = score * fmaf(dprob, scale, -row.y);
+    if (threadIdx.x < STAGE)
+        shared[threadIdx.x] = st_first_key_or_0(at, batch, first + threadIdx.x);
+}
+
+/* score: p = exp(scale * score - lse), 0 if the score is minus infinity; dprob: scale * p * (dprob - out . dout).  Of a capped
+ * score the scale is 1, and dprob is also multiplied by the slope of capping, 1 - (score / softcap)^2. */
+template <bool BOUND>
+static __device__ __forceinline__ void slope(float &score, float &dprob, float2 row, const struct backward_args &s)
+{
+    if (BOUND && s.at.softcap != 0.0f) {
+        const float t = score / s.at.softcap;
+
+        score = st_exp2(fmaf(score, ST_LOG2E, -row.x));
+        dprob = score * fmaf(dprob, s.scale, -row.y) * fmaxf(fmaf(-t, t, 1.0f), 0.0f); /* not minus infinity */
+        return;
+    }
+    score = st_exp2(fmaf(score, s.scale * ST_LOG2E, -row.x));
+    dprob = score * fmaf(dprob, s.scale, -row.y);
 }
 
 /* A step of a walk over the query heads of a group and, in each head, the stages from the diagonal on. */
@@ -138,17 +155,25 @@ static __device__ __forceinline__ struct step first_step(const struct st_attenti
     return {kv * (at.heads / at.kv_heads), key};
 }
 
-/* The next step; `key` is where the diagonal is. */
-static __device__ __forceinline__ struct step next_step(const struct st_attention &at, const struct step &now, uint32_t key)
+/* The next step; `key` is where the diagonal is, `end` where the queries end. */
+static __device__ __forceinline__ struct step next_step(const struct step &now, uint32_t key, uint32_t end)
 {
-    const bool same_head = at.seq - now.query > STAGE;
+    const bool same_head = end - now.query > STAGE;
 
     return {same_head ? now.head : now.head + 1, same_head ? now.query + STAGE : key};
 }
 
-static __device__ __forceinline__ uint32_t steps_from(const struct st_attention &at, uint32_t key)
+static __device__ __forceinline__ uint32_t steps_from(const struct st_attention &at, uint32_t key, uint32_t end)
 {
-    return (at.seq - key + STAGE - 1) / STAGE * (at.heads / at.kv_heads);
+    return (end - key + STAGE - 1) / STAGE * (at.heads / at.kv_heads);
+}
+
+/* One past the last query that sees one of `keys` keys from `first` on. */
+template <bool BOUND>
+static __device__ __forceinline__ uint32_t queries_end(const struct st_attention &at, uint32_t batch, uint32_t first,
+                                                       uint32_t keys)
+{
+    return BOUND ? st_rows_end(at, batch, (at.seq - first < keys ? at.seq : first + keys) - 1) : at.seq;
 }
 
 /* --- 16 bits: gradients of keys and values --- */
@@ -159,7 +184,7 @@ constexpr uint32_t keys_parts = WIDTH <= 128 ? 1 : 2; /* blocks that share the c
 template <uint32_t WIDTH> constexpr uint32_t queries_tall = WIDTH <= 128 ? 2 : 1; /* groups of 16 queries of a warp that fit */
 
 template <strata_dtype DT, uint32_t WIDTH>
-constexpr uint32_t to_keys_shared = (2 * 64 * keys_tall<WIDTH> + 4 * STAGE) * st_tile_row_bytes<DT, WIDTH> + 2 * STAGE * 8;
+constexpr uint32_t to_keys_shared = (2 * 64 * keys_tall<WIDTH> + 4 * STAGE) * st_tile_row_bytes<DT, WIDTH> + 2 * STAGE *(8 + 4);
 
 /* The queries of a step and their gradients. */
 template <strata_dtype DT, uint32_t WIDTH>
@@ -187,11 +212,28 @@ static __device__ __forceinline__ void hide_earlier(float (&s)[TALL][ACROSS][4],
                     s[m][n][i] = -ST_TILE_INFINITY;
 }
 
+/* The same for keys before the first one that their query sees; low: from this thread's first query on. */
+template <uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void hide_before(float (&s)[TALL][ACROSS][4], const uint32_t *low, uint32_t key)
+{
+#pragma unroll
+    for (uint32_t n = 0; n < ACROSS; n++)
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t least = low[8 * n + i % 2];
+
+#pragma unroll
+            for (uint32_t m = 0; m < TALL; m++)
+                if (key + 16 * m + 8 * (i / 2) < least)
+                    s[m][n][i] = -ST_TILE_INFINITY;
+        }
+}
+
 /* Turns transposed scores into probabilities, and gradients of probabilities into those of scores; rows: from this thread's first
  * query on. */
-template <uint32_t TALL, uint32_t ACROSS>
+template <bool BOUND, uint32_t TALL, uint32_t ACROSS>
 static __device__ __forceinline__ void key_slopes(float (&p)[TALL][ACROSS][4], float (&ds)[TALL][ACROSS][4], const float2 *rows,
-                                                  float scale)
+                                                  const struct backward_args &s)
 {
 #pragma unroll
     for (uint32_t n = 0; n < ACROSS; n++)
@@ -203,11 +245,11 @@ static __device__ __forceinline__ void key_slopes(float (&p)[TALL][ACROSS][4], f
             for (uint32_t m = 0; m < TALL; m++)
 #pragma unroll
                 for (uint32_t half = 0; half < 2; half++)
-                    slope(p[m][n][2 * half + i], ds[m][n][2 * half + i], row, scale);
+                    slope<BOUND>(p[m][n][2 * half + i], ds[m][n][2 * half + i], row, s);
         }
 }
 
-template <strata_dtype DT, uint32_t WIDTH>
+template <strata_dtype DT, uint32_t WIDTH, bool BOUND>
 static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys(struct backward_args s)
 {
     constexpr uint32_t TALL = keys_tall<WIDTH>, KEYS = 64 * TALL, COLUMNS = WIDTH / keys_parts<WIDTH>;
@@ -215,10 +257,11 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys(struct backwar
     ST_SHARED_DYNAMIC(shared);
     uint16_t *k = reinterpret_cast<uint16_t *>(shared), *v = k + KEYS * stride, *q = v + KEYS * stride, *dout = q + 2 * stage;
     float2 *rows = reinterpret_cast<float2 *>(dout + 2 * stage);
+    uint32_t *low = reinterpret_cast<uint32_t *>(rows + 2 * STAGE); /* BOUND: the first keys of the stages' queries */
     const uint32_t batch = blockIdx.x / s.at.kv_heads, kv = blockIdx.x % s.at.kv_heads, first = blockIdx.y * KEYS;
     const uint32_t part = blockIdx.z * COLUMNS, lane = threadIdx.x % ST_WARP, warp_row = threadIdx.x / ST_WARP * 16 * TALL;
-    const uint32_t steps = steps_from(s.at, first);
-    struct step at = first_step(s.at, kv, first), ahead = next_step(s.at, at, first);
+    const uint32_t end = queries_end<BOUND>(s.at, batch, first, KEYS), steps = steps_from(s.at, first, end);
+    struct step at = first_step(s.at, kv, first), ahead = next_step(at, first, end);
     float dk[TALL][COLUMNS / 8][4] = {}, dv[TALL][COLUMNS / 8][4] = {};
     float one[TALL][2];
 
@@ -226,8 +269,10 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys(struct backwar
     st_tile_load<DT, WIDTH, KEYS>(v, operands_of<uint16_t>(s, batch, at.head).v, first);
     stage_load<DT, WIDTH>(q, dout, rows, s, batch, at);
     st_copy_commit();
+    if constexpr (BOUND)
+        low_load(low, s.at, batch, at.query);
 #pragma unroll 1
-    for (uint32_t i = 0; i < steps; i++, at = ahead, ahead = next_step(s.at, at, first)) {
+    for (uint32_t i = 0; i < steps; i++, at = ahead, ahead = next_step(at, first, end)) {
         const uint32_t query = at.query, now = i % 2, next = 1 - now;
         float p[TALL][STAGE / 8][4] = {}, ds[TALL][STAGE / 8][4] = {};
 
@@ -236,13 +281,22 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys(struct backwar
         if (i + 1 < steps)
             stage_load<DT, WIDTH>(q + next * stage, dout + next * stage, rows + next * STAGE, s, batch, ahead);
         st_copy_commit();
+        if constexpr (BOUND)
+            low_load(low + next * STAGE, s.at, batch, i + 1 < steps ? ahead.query : 0);
         if (query + STAGE <= first + warp_row) /* these queries see no key of this warp */
+            continue;
+        if (BOUND && low[now * STAGE] >= first + warp_row + 16 * TALL) /* nor do these */
             continue;
         st_rows_by_rows<DT, WIDTH>(p, k + warp_row * stride, q + now * stage);
         st_rows_by_rows<DT, WIDTH>(ds, v + warp_row * stride, dout + now * stage);
+        if constexpr (BOUND) {
+            if (s.at.softcap != 0.0f)
+                st_cap(p, s.scale, s.at.softcap);
+            hide_before(p, low + now * STAGE + lane % 4 * 2, first + warp_row + lane / 4);
+        }
         if (query < first + warp_row + 16 * TALL)
             hide_earlier(p, first + warp_row + lane / 4, query + lane % 4 * 2);
-        key_slopes(p, ds, rows + now * STAGE + lane % 4 * 2, s.scale);
+        key_slopes<BOUND>(p, ds, rows + now * STAGE + lane % 4 * 2, s);
         st_weights_by_rows<DT, WIDTH>(dv, p, dout + now * stage + part);
         st_weights_by_rows<DT, WIDTH>(dk, ds, q + now * stage + part);
     }
@@ -260,9 +314,9 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys(struct backwar
 template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL>
 constexpr uint32_t to_queries_shared = (2 * 64 * TALL + 4 * STAGE) * st_tile_row_bytes<DT, WIDTH>;
 
-template <uint32_t TALL, uint32_t ACROSS>
+template <bool BOUND, uint32_t TALL, uint32_t ACROSS>
 static __device__ __forceinline__ void query_slopes(float (&p)[TALL][ACROSS][4], float (&ds)[TALL][ACROSS][4],
-                                                    const float2 (&rows)[TALL][2], float scale)
+                                                    const float2 (&rows)[TALL][2], const struct backward_args &s)
 {
 #pragma unroll
     for (uint32_t m = 0; m < TALL; m++)
@@ -270,11 +324,11 @@ static __device__ __forceinline__ void query_slopes(float (&p)[TALL][ACROSS][4],
         for (uint32_t n = 0; n < ACROSS; n++)
 #pragma unroll
             for (uint32_t i = 0; i < 4; i++)
-                slope(p[m][n][i], ds[m][n][i], rows[m][i / 2], scale);
+                slope<BOUND>(p[m][n][i], ds[m][n][i], rows[m][i / 2], s);
 }
 
 /* A row's sums are in the order of the keys, so TALL does not change any bits. */
-template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL>
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, bool BOUND>
 static __global__ void __launch_bounds__(ST_TILE_THREADS) to_queries(struct backward_args s)
 {
     constexpr uint32_t QUERIES = 64 * TALL;
@@ -285,15 +339,19 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_queries(struct back
     const uint32_t batch = blockIdx.x / s.at.heads, head = blockIdx.x % s.at.heads, lane = threadIdx.x % ST_WARP;
     const uint32_t block_first = (gridDim.y - 1 - blockIdx.y) * QUERIES, warp_row = threadIdx.x / ST_WARP * 16 * TALL;
     const uint32_t first = block_first + warp_row, row = first + lane / 4; /* of the warp, of the thread */
+    const uint32_t begin = BOUND ? st_first_key(s.at, batch, block_first) / STAGE * STAGE : 0;
     const uint32_t end = s.at.seq - block_first < QUERIES ? s.at.seq : block_first + QUERIES;
     const struct operands<uint16_t> in = operands_of<uint16_t>(s, batch, head);
     float dq[TALL][WIDTH / 8][4] = {}, one[TALL][2];
     float2 rows[TALL][2];
+    uint32_t low[TALL][2]; /* BOUND: the first keys of the thread's rows */
 
+    if constexpr (BOUND)
+        st_first_keys(low, s.at, batch, row);
     st_tile_load<DT, WIDTH, QUERIES>(q, in.q, block_first);
     st_tile_load<DT, WIDTH, QUERIES>(dout, in.dout, block_first);
-    st_tile_load<DT, WIDTH, STAGE>(k, in.k, 0);
-    st_tile_load<DT, WIDTH, STAGE>(v, in.v, 0);
+    st_tile_load<DT, WIDTH, STAGE>(k, in.k, begin);
+    st_tile_load<DT, WIDTH, STAGE>(v, in.v, begin);
     st_copy_commit();
 #pragma unroll
     for (uint32_t m = 0; m < TALL; m++)
@@ -305,8 +363,8 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_queries(struct back
             rows[m][half] = at < s.at.seq ? in.rows[at] : make_float2(0, 0);
         }
 #pragma unroll 1
-    for (uint32_t key = 0; key < end; key += STAGE) {
-        const uint32_t now = key / STAGE % 2, next = 1 - now;
+    for (uint32_t key = begin; key < end; key += STAGE) {
+        const uint32_t now = (key - begin) / STAGE % 2, next = 1 - now;
         float p[TALL][STAGE / 8][4] = {}, ds[TALL][STAGE / 8][4] = {};
 
         st_copy_wait<0>();
@@ -320,9 +378,14 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_queries(struct back
             continue;
         st_rows_by_rows<DT, WIDTH>(p, q + warp_row * stride, k + now * stage);
         st_rows_by_rows<DT, WIDTH>(ds, dout + warp_row * stride, v + now * stage);
+        if constexpr (BOUND) {
+            if (s.at.softcap != 0.0f)
+                st_cap(p, s.scale, s.at.softcap);
+            st_hide_before(p, low, key + lane % 4 * 2);
+        }
         if (key + STAGE > first)
             st_hide_later(p, row, key + lane % 4 * 2);
-        query_slopes(p, ds, rows, s.scale);
+        query_slopes<BOUND>(p, ds, rows, s);
         st_weights_by_rows<DT, WIDTH>(dq, ds, k + now * stage);
     }
     st_sums_store<DT, WIDTH>(gradient_of<uint16_t>(s, batch, st_query_column(s.at, head)), first, 0, q + warp_row * stride, dq,
@@ -366,31 +429,38 @@ static __device__ __forceinline__ void copies_arrive()
     __syncthreads();
 }
 
-template <uint32_t WIDTH> static __global__ void __launch_bounds__(ST_TILE_THREADS, 1) to_keys_f32(struct backward_args s)
+template <uint32_t WIDTH, bool BOUND>
+static __global__ void __launch_bounds__(ST_TILE_THREADS, 1) to_keys_f32(struct backward_args s)
 {
     ST_SHARED_DYNAMIC(shared);
     struct tiles_f32<WIDTH> *t = reinterpret_cast<struct tiles_f32<WIDTH> *>(shared);
     const uint32_t batch = blockIdx.x / s.at.kv_heads, kv = blockIdx.x % s.at.kv_heads, first = blockIdx.y * ST_F32_TILE;
-    const uint32_t steps = steps_from(s.at, first);
+    const uint32_t end = queries_end<BOUND>(s.at, batch, first, ST_F32_TILE);
     struct step at = first_step(s.at, kv, first);
     float dk[ST_F32_ROWS][WIDTH / 8] = {}, dv[ST_F32_ROWS][WIDTH / 8] = {};
     const float one[ST_F32_ROWS] = {1, 1};
 
     keys_load_f32(t, operands_of<float>(s, batch, at.head), first);
-    for (uint32_t left = steps; left > 0; left--, at = next_step(s.at, at, first)) {
+    for (uint32_t left = steps_from(s.at, first, end); left > 0; left--, at = next_step(at, first, end)) {
         float p[ST_F32_ROWS][ST_F32_ACROSS], ds[ST_F32_ROWS][ST_F32_ACROSS];
+        uint32_t low[ST_F32_ACROSS] = {};
 
         queries_load_f32(t, operands_of<float>(s, batch, at.head), at.query, s.at.seq);
         copies_arrive();
         st_f32_rows_by_rows<WIDTH>(p, t->k, t->q);
         st_f32_rows_by_rows<WIDTH>(ds, t->v, t->dout);
+        if (BOUND && s.at.softcap != 0.0f)
+            st_f32_cap(p, s.scale, s.at.softcap);
+#pragma unroll
+        for (uint32_t j = 0; BOUND && j < ST_F32_ACROSS; j++)
+            low[j] = st_first_key_or_0(s.at, batch, at.query + st_f32_column(j));
 #pragma unroll
         for (uint32_t i = 0; i < ST_F32_ROWS; i++)
 #pragma unroll
             for (uint32_t j = 0; j < ST_F32_ACROSS; j++) {
-                if (first + st_f32_row(i) > at.query + st_f32_column(j))
+                if (first + st_f32_row(i) > at.query + st_f32_column(j) || (BOUND && first + st_f32_row(i) < low[j]))
                     p[i][j] = -ST_TILE_INFINITY;
-                slope(p[i][j], ds[i][j], t->rows[st_f32_column(j)], s.scale);
+                slope<BOUND>(p[i][j], ds[i][j], t->rows[st_f32_column(j)], s);
             }
         st_f32_weights_by_rows<WIDTH>(dv, p, t->weights, t->dout);
         st_f32_weights_by_rows<WIDTH>(dk, ds, t->weights, t->q);
@@ -400,31 +470,39 @@ template <uint32_t WIDTH> static __global__ void __launch_bounds__(ST_TILE_THREA
     st_f32_sums_store<WIDTH>(gradient_of<float>(s, batch, st_value_column(s.at, kv)), first, dv, one);
 }
 
-template <uint32_t WIDTH> static __global__ void __launch_bounds__(ST_TILE_THREADS, 1) to_queries_f32(struct backward_args s)
+template <uint32_t WIDTH, bool BOUND>
+static __global__ void __launch_bounds__(ST_TILE_THREADS, 1) to_queries_f32(struct backward_args s)
 {
     ST_SHARED_DYNAMIC(shared);
     struct tiles_f32<WIDTH> *t = reinterpret_cast<struct tiles_f32<WIDTH> *>(shared);
     const uint32_t batch = blockIdx.x / s.at.heads, head = blockIdx.x % s.at.heads;
     const uint32_t first = (gridDim.y - 1 - blockIdx.y) * ST_F32_TILE;
     const struct operands<float> in = operands_of<float>(s, batch, head);
+    const uint32_t begin = BOUND ? st_first_key(s.at, batch, first) / ST_F32_TILE * ST_F32_TILE : 0;
     float dq[ST_F32_ROWS][WIDTH / 8] = {};
     const float one[ST_F32_ROWS] = {1, 1};
+    uint32_t low[ST_F32_ROWS] = {};
 
+#pragma unroll
+    for (uint32_t i = 0; BOUND && i < ST_F32_ROWS; i++)
+        low[i] = st_first_key_or_0(s.at, batch, first + st_f32_row(i));
     queries_load_f32(t, in, first, s.at.seq);
-    for (uint32_t key = 0; key <= first; key += ST_F32_TILE) {
+    for (uint32_t key = begin; key <= first; key += ST_F32_TILE) {
         float p[ST_F32_ROWS][ST_F32_ACROSS], ds[ST_F32_ROWS][ST_F32_ACROSS];
 
         keys_load_f32(t, in, key);
         copies_arrive();
         st_f32_rows_by_rows<WIDTH>(p, t->q, t->k);
         st_f32_rows_by_rows<WIDTH>(ds, t->dout, t->v);
+        if (BOUND && s.at.softcap != 0.0f)
+            st_f32_cap(p, s.scale, s.at.softcap);
 #pragma unroll
         for (uint32_t i = 0; i < ST_F32_ROWS; i++)
 #pragma unroll
             for (uint32_t j = 0; j < ST_F32_ACROSS; j++) {
-                if (key + st_f32_column(j) > first + st_f32_row(i))
+                if (key + st_f32_column(j) > first + st_f32_row(i) || (BOUND && key + st_f32_column(j) < low[i]))
                     p[i][j] = -ST_TILE_INFINITY;
-                slope(p[i][j], ds[i][j], t->rows[st_f32_row(i)], s.scale);
+                slope<BOUND>(p[i][j], ds[i][j], t->rows[st_f32_row(i)], s);
             }
         st_f32_weights_by_rows<WIDTH>(dq, ds, t->weights, t->k);
         __syncthreads();
@@ -434,21 +512,21 @@ template <uint32_t WIDTH> static __global__ void __launch_bounds__(ST_TILE_THREA
 
 /* --- launch --- */
 
-template <strata_dtype DT, uint32_t WIDTH> static constexpr auto to_keys_kernel()
+template <strata_dtype DT, uint32_t WIDTH, bool BOUND> static constexpr auto to_keys_kernel()
 {
     if constexpr (DT == STRATA_F32)
-        return to_keys_f32<WIDTH>;
+        return to_keys_f32<WIDTH, BOUND>;
     else
-        return to_keys<DT, WIDTH>;
+        return to_keys<DT, WIDTH, BOUND>;
 }
 
 /* TALL is not read in fp32. */
-template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL> static constexpr auto to_queries_kernel()
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, bool BOUND> static constexpr auto to_queries_kernel()
 {
     if constexpr (DT == STRATA_F32)
-        return to_queries_f32<WIDTH>;
+        return to_queries_f32<WIDTH, BOUND>;
     else
-        return to_queries<DT, WIDTH, TALL>;
+        return to_queries<DT, WIDTH, TALL, BOUND>;
 }
 
 template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL> static constexpr uint32_t to_queries_bytes()
@@ -466,40 +544,53 @@ template <strata_dtype DT, uint32_t WIDTH> struct backward_launch {
 
     static cudaError_t allow(uint32_t shared_most)
     {
-        cudaError_t err = st_tile_allow(to_keys_kernel<DT, WIDTH>(), to_keys_shared<DT, WIDTH>, shared_most);
+        const cudaError_t err = allow_as<false>(shared_most);
 
-        if (err == cudaSuccess)
-            err = allow_queries<TALL>(shared_most);
-        if (err == cudaSuccess && LEAST != TALL)
-            err = allow_queries<LEAST>(shared_most);
-        return err;
+        return err != cudaSuccess ? err : allow_as<true>(shared_most);
     }
 
     static cudaError_t run(const struct st_tile_queue &queue, const struct backward_args &s)
     {
+        return st_attention_is_bound(s.at) ? run_as<true>(queue, s) : run_as<false>(queue, s);
+    }
+
+  private:
+    template <bool BOUND> static cudaError_t allow_as(uint32_t shared_most)
+    {
+        cudaError_t err = st_tile_allow(to_keys_kernel<DT, WIDTH, BOUND>(), to_keys_shared<DT, WIDTH>, shared_most);
+
+        if (err == cudaSuccess)
+            err = allow_queries<TALL, BOUND>(shared_most);
+        if (err == cudaSuccess && LEAST != TALL)
+            err = allow_queries<LEAST, BOUND>(shared_most);
+        return err;
+    }
+
+    template <bool BOUND> static cudaError_t run_as(const struct st_tile_queue &queue, const struct backward_args &s)
+    {
         constexpr uint32_t keys = DT == STRATA_F32 ? ST_F32_TILE : 64 * keys_tall<WIDTH>;
         constexpr uint32_t parts = DT == STRATA_F32 ? 1 : keys_parts<WIDTH>;
-        const cudaError_t err = st_tile_launch(to_keys_kernel<DT, WIDTH>(), s.at.batch * s.at.kv_heads,
+        const cudaError_t err = st_tile_launch(to_keys_kernel<DT, WIDTH, BOUND>(), s.at.batch * s.at.kv_heads,
                                                (s.at.seq + keys - 1) / keys, parts, to_keys_shared<DT, WIDTH>, queue, s);
 
         if (err != cudaSuccess)
             return err;
-        return queue.shared_most >= to_queries_bytes<DT, WIDTH, TALL>() ? run_queries<TALL>(queue, s)
-                                                                        : run_queries<LEAST>(queue, s);
+        return queue.shared_most >= to_queries_bytes<DT, WIDTH, TALL>() ? run_queries<TALL, BOUND>(queue, s)
+                                                                        : run_queries<LEAST, BOUND>(queue, s);
     }
 
-  private:
-    template <uint32_t ROWS> static cudaError_t allow_queries(uint32_t shared_most)
+    template <uint32_t ROWS, bool BOUND> static cudaError_t allow_queries(uint32_t shared_most)
     {
-        return st_tile_allow(to_queries_kernel<DT, WIDTH, ROWS>(), to_queries_bytes<DT, WIDTH, ROWS>(), shared_most);
+        return st_tile_allow(to_queries_kernel<DT, WIDTH, ROWS, BOUND>(), to_queries_bytes<DT, WIDTH, ROWS>(), shared_most);
     }
 
-    template <uint32_t ROWS> static cudaError_t run_queries(const struct st_tile_queue &queue, const struct backward_args &s)
+    template <uint32_t ROWS, bool BOUND>
+    static cudaError_t run_queries(const struct st_tile_queue &queue, const struct backward_args &s)
     {
         constexpr uint32_t rows = DT == STRATA_F32 ? ST_F32_TILE : 64 * ROWS;
 
-        return st_tile_launch(to_queries_kernel<DT, WIDTH, ROWS>(), s.at.batch * s.at.heads, (s.at.seq + rows - 1) / rows, 1,
-                              to_queries_bytes<DT, WIDTH, ROWS>(), queue, s);
+        return st_tile_launch(to_queries_kernel<DT, WIDTH, ROWS, BOUND>(), s.at.batch * s.at.heads, (s.at.seq + rows - 1) / rows,
+                              1, to_queries_bytes<DT, WIDTH, ROWS>(), queue, s);
     }
 };
 

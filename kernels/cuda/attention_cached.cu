@@ -18,8 +18,9 @@ struct cached_args {
     void *out, *keys, *values;
     const void *qkv;
     uint32_t first, rows;
-    float rate; /* scale * log2(e) */
-    bool wide;  /* true for all tensors */
+    float scale; /* of products; capped scores are not scaled */
+    float rate;  /* scale of scores * log2(e) */
+    bool wide;   /* true for all tensors */
 };
 
 /* Keys and values of a row are side by side in the input; their caches are separate. */
@@ -121,6 +122,8 @@ static __device__ __forceinline__ struct partial<GROUPS> attend_team(const struc
 #pragma unroll
             for (int lanes = TEAM / 2; lanes > 0; lanes /= 2)
                 score[u] += __shfl_xor_sync(ST_ALL_LANES, score[u], lanes);
+            if (s.at.softcap != 0.0f)
+                score[u] = st_capped(score[u], s.scale, s.at.softcap);
             score[u] = key < count ? score[u] : -ST_TILE_INFINITY;
             top = fmaxf(top, score[u]);
         }
@@ -168,10 +171,12 @@ static __global__ void __launch_bounds__(THREADS, GROUPS < 4 ? 2 : 1) attend(str
     __shared__ float top[WARPS], sum[WARPS], out[WARPS][columns];
     const uint32_t row = blockIdx.x / s.at.heads, head = blockIdx.x % s.at.heads, kv = head / (s.at.heads / s.at.kv_heads);
     const uint32_t warp = threadIdx.x / ST_WARP, lane = threadIdx.x % ST_WARP, d = s.at.head_dim, c = threadIdx.x;
-    const st_elem_t<DT> *keys = static_cast<const st_elem_t<DT> *>(s.keys) + kv * d;
-    const st_elem_t<DT> *values = static_cast<const st_elem_t<DT> *>(s.values) + kv * d;
+    const uint32_t position = s.first + row, low = s.at.window > 0 && position >= s.at.window ? position + 1 - s.at.window : 0;
+    const size_t from = static_cast<size_t>(low) * s.at.kv_heads * d + kv * d;
+    const st_elem_t<DT> *keys = static_cast<const st_elem_t<DT> *>(s.keys) + from;
+    const st_elem_t<DT> *values = static_cast<const st_elem_t<DT> *>(s.values) + from;
     const st_elem_t<DT> *q = static_cast<const st_elem_t<DT> *>(s.qkv) + static_cast<size_t>(row) * s.at.qkv_stride + head * d;
-    struct partial<GROUPS> part = attend_team<DT, GROUPS>(s, q, keys, values, s.first + row + 1);
+    struct partial<GROUPS> part = attend_team<DT, GROUPS>(s, q, keys, values, position + 1 - low);
     float block_top = -ST_TILE_INFINITY, block_sum = 0, block_out = 0;
 
     join_teams(part, s.rate);
@@ -225,7 +230,8 @@ cudaError_t st_cuda_attention_cached(cudaStream_t stream, const struct st_attent
     const uint32_t width = at->kv_heads * at->head_dim, d = at->head_dim;
     const bool wide = d % GROUP == 0 && st_rows_are_wide(qkv, at->qkv_stride, d, at->dt) &&
                       st_rows_are_wide(keys, width, d, at->dt) && st_rows_are_wide(values, width, d, at->dt);
-    const struct cached_args s = {*at, out, keys, values, qkv, first, rows, st_attention_scale(*at) * ST_LOG2E, wide};
+    const float scale = st_attention_scale(*at), rate = (at->softcap != 0.0f ? 1.0f : scale) * ST_LOG2E;
+    const struct cached_args s = {*at, out, keys, values, qkv, first, rows, scale, rate, wide};
     const cudaError_t err = st_attention_check(*at);
 
     (void)workspace;

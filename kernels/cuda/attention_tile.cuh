@@ -231,6 +231,88 @@ static __device__ __forceinline__ void st_hide_later(float (&s)[TALL][ACROSS][4]
                     s[m][n][i] = -ST_TILE_INFINITY;
 }
 
+/* --- which keys a row sees, and soft-capping: BOUND kernels alone ask for more than all keys up to the row --- */
+
+/* The first key that a row sees.  It never falls from row to row. */
+static __device__ __forceinline__ uint32_t st_first_key(const struct st_attention &at, uint32_t batch, uint32_t row)
+{
+    uint32_t reach = row;
+
+    if (at.positions != nullptr)
+        reach = static_cast<uint32_t>(at.positions[static_cast<size_t>(batch) * at.seq + row]);
+    if (at.window > 0 && reach >= at.window)
+        reach = at.window - 1;
+    return row - reach;
+}
+
+/* The same; rows past the sequence, whose results nobody takes, see everything. */
+static __device__ __forceinline__ uint32_t st_first_key_or_0(const struct st_attention &at, uint32_t batch, uint32_t row)
+{
+    return row < at.seq ? st_first_key(at, batch, row) : 0;
+}
+
+/* One past the last row that sees a key up to `key`. */
+static __device__ __forceinline__ uint32_t st_rows_end(const struct st_attention &at, uint32_t batch, uint32_t key)
+{
+    uint32_t seen = key, end = at.seq; /* row `seen` does, row `end` does not */
+
+    if (at.window > 0 && at.seq - key > at.window)
+        end = key + at.window;
+    while (at.positions != nullptr && end - seen > 1) {
+        const uint32_t middle = seen + (end - seen) / 2;
+
+        if (st_first_key(at, batch, middle) <= key)
+            seen = middle;
+        else
+            end = middle;
+    }
+    return end;
+}
+
+/* For this thread's row pairs: row + 16 m and 8 more. */
+template <uint32_t TALL>
+static __device__ __forceinline__ void st_first_keys(uint32_t (&low)[TALL][2], const struct st_attention &at, uint32_t batch,
+                                                     uint32_t row)
+{
+#pragma unroll
+    for (uint32_t m = 0; m < TALL; m++)
+#pragma unroll
+        for (uint32_t half = 0; half < 2; half++)
+            low[m][half] = st_first_key_or_0(at, batch, row + 16 * m + 8 * half);
+}
+
+/* Sets the scores of keys before the first one that their row sees to minus infinity; key: that of this thread's first score. */
+template <uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void st_hide_before(float (&s)[TALL][ACROSS][4], const uint32_t (&low)[TALL][2], uint32_t key)
+{
+#pragma unroll
+    for (uint32_t m = 0; m < TALL; m++)
+#pragma unroll
+        for (uint32_t n = 0; n < ACROSS; n++)
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++)
+                if (key + 8 * n + i % 2 < low[m][i / 2])
+                    s[m][n][i] = -ST_TILE_INFINITY;
+}
+
+static __device__ __forceinline__ float st_capped(float score, float scale, float softcap)
+{
+    return softcap * tanhf(score * scale / softcap);
+}
+
+/* Turns products of queries and keys into capped scores, of which the scale is then 1. */
+template <uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void st_cap(float (&s)[TALL][ACROSS][4], float scale, float softcap)
+{
+#pragma unroll
+    for (uint32_t m = 0; m < TALL; m++)
+#pragma unroll
+        for (uint32_t n = 0; n < ACROSS; n++)
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++)
+                s[m][n][i] = st_capped(s[m][n][i], scale, softcap);
+}
+
 /* Writes row i's sums times factor[i / 16][i / 8 % 2], rounded, to the warp's own part of a tile, and from there to memory. */
 template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, uint32_t ACROSS>
 static __device__ __forceinline__ void st_sums_store(const struct st_head<uint16_t> &head, uint32_t first, uint32_t column,
@@ -344,6 +426,16 @@ static __device__ __forceinline__ void st_f32_weights_by_rows(float (&sums)[ST_F
     }
 }
 
+/* As st_cap. */
+static __device__ __forceinline__ void st_f32_cap(float (&s)[ST_F32_ROWS][ST_F32_ACROSS], float scale, float softcap)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < ST_F32_ROWS; i++)
+#pragma unroll
+        for (uint32_t j = 0; j < ST_F32_ACROSS; j++)
+            s[i][j] = st_capped(s[i][j], scale, softcap);
+}
+
 /* Writes a thread's sums times its rows' factors to rows of a head from `first` on. */
 template <uint32_t WIDTH>
 static __device__ __forceinline__ void st_f32_sums_store(const struct st_head<float> &head, uint32_t first,
@@ -365,7 +457,13 @@ static __device__ __forceinline__ void st_f32_sums_store(const struct st_head<fl
 
 static inline float st_attention_scale(const struct st_attention &at)
 {
-    return 1.0f / sqrtf(static_cast<float>(at.head_dim));
+    return at.scale != 0.0f ? at.scale : 1.0f / sqrtf(static_cast<float>(at.head_dim));
+}
+
+/* Whether BOUND kernels are needed. */
+static inline bool st_attention_is_bound(const struct st_attention &at)
+{
+    return at.window > 0 || at.softcap != 0.0f || at.positions != nullptr;
 }
 
 static inline cudaError_t st_attention_check(const struct st_attention &at)

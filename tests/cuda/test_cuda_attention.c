@@ -36,11 +36,13 @@ static int allow(void **state)
 
 /* --- one shape --- */
 
+/* positions: NULL, or a buffer whose device side at->positions is. */
 static struct attention_reference reference_create(const struct st_attention *at, const struct cf_buffer *qkv,
-                                                   const struct cf_buffer *dout)
+                                                   const struct cf_buffer *dout, const struct cf_buffer *positions)
 {
     struct attention_reference r = ar_create(at, qkv->host, dout != NULL ? dout->host : NULL);
 
+    r.at.positions = positions != NULL ? (const int32_t *)(const void *)positions->host : NULL;
     ar_forward(&r);
     ar_backward(&r);
     return r;
@@ -105,24 +107,41 @@ static void assert_padding(struct cf_buffer *b, uint64_t rows, uint32_t stride, 
         }
 }
 
-static void check_shape(const struct st_attention *shape, strata_dtype dt, bool shift)
+static struct cf_buffer positions_create(const struct st_attention *at)
+{
+    struct cf_buffer b = cf_create((size_t)at->batch * at->seq * sizeof(int32_t), 0);
+
+    ar_documents((int32_t *)(void *)b.host, at->batch, at->seq, 6);
+    cf_upload(&b);
+    return b;
+}
+
+static void check_shape_in(const struct st_attention *shape, strata_dtype dt, bool shift, bool documents)
 {
     struct st_attention at = *shape;
     const uint32_t out_used = at.heads * at.head_dim, qkv_used = out_used + 2 * at.kv_heads * at.head_dim;
+    struct cf_buffer positions = positions_create(&at);
     struct tensors t;
     struct attention_reference r;
 
     at.dt = dt;
+    at.positions = documents ? positions.device : NULL;
     t = tensors_create(&at, shift);
     run(&t);
     assert_padding(&t.out, t.rows, at.out_stride, out_used, dt);
     assert_padding(&t.dqkv, t.rows, at.qkv_stride, qkv_used, dt);
-    r = reference_create(&at, &t.qkv, &t.dout);
+    r = reference_create(&at, &t.qkv, &t.dout, documents ? &positions : NULL);
     assert_close("out", &at, &t.out, dt, r.out, df_tolerance(dt));
     assert_close("lse", &at, &t.lse, STRATA_F32, r.lse, LSE_LOSS);
     assert_close("dqkv", &at, &t.dqkv, dt, r.dqkv, df_tolerance(dt));
     ar_destroy(&r);
     tensors_destroy(&t);
+    cf_destroy(&positions);
+}
+
+static void check_shape(const struct st_attention *shape, strata_dtype dt, bool shift)
+{
+    check_shape_in(shape, dt, shift, false);
 }
 
 static struct st_attention shape_of(uint32_t batch, uint32_t seq, uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
@@ -182,6 +201,25 @@ static void long_rows_match(void **state)
     }
 }
 
+/* A window, documents and soft-capping in kernels of every width, and rows of several tiles. */
+static void bounds_match(void **state)
+{
+    static const uint32_t dims[][2] = {{32, 130}, {64, 135}, {80, 70}, {96, 40}, {128, 135}, {192, 40}, {256, 70}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(dims) / sizeof(dims[0]); i++)
+        for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
+            struct st_attention shape = shape_of(1, dims[i][1], 1, 1, dims[i][0], 0);
+
+            if (!sample_takes(i, 3, dt) && dims[i][0] != 128)
+                continue;
+            shape.window = i % 2 == 0 ? 40 : 0;
+            shape.softcap = i % 3 != 0 ? 2.0f : 0.0f;
+            shape.scale = 0.11f;
+            check_shape_in(&shape, dt, false, i % 4 != 0);
+        }
+}
+
 static void odd_rows_match(void **state)
 {
     const struct st_attention shapes[] = {shape_of(1, 1, 1, 1, 1, 0), shape_of(2, 7, 3, 3, 5, 0), shape_of(1, 66, 4, 2, 8, 3),
@@ -219,7 +257,7 @@ static void check_slopes(const struct st_attention *shape)
 
     at.dt = STRATA_F32;
     t = tensors_create(&at, false);
-    r = reference_create(&at, &t.qkv, &t.dout);
+    r = reference_create(&at, &t.qkv, &t.dout, NULL);
     for (uint64_t i = 0; i < r.qkv_elems; i += 7)
         ar_assert_slope(&r, i);
     ar_destroy(&r);
@@ -332,7 +370,7 @@ static void check_cached(const struct st_attention *shape, strata_dtype dt, bool
         assert_memory_equal(whole.values.host + row * width * bytes, k + width * bytes, width * bytes);
     }
     assert_padding(&whole.out, t.rows, at.out_stride, column, dt);
-    r = reference_create(&at, &t.qkv, NULL);
+    r = reference_create(&at, &t.qkv, NULL, NULL);
     assert_close("cached", &at, &whole.out, dt, r.out, df_tolerance(dt));
     ar_destroy(&r);
     cached_destroy(&whole);
@@ -420,6 +458,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(lengths_match),
         cmocka_unit_test(head_dims_match),
         cmocka_unit_test(long_rows_match),
+        cmocka_unit_test(bounds_match),
         cmocka_unit_test(odd_rows_match),
         cmocka_unit_test(bits_repeat),
         cmocka_unit_test(strides_do_not_matter),

@@ -32,11 +32,6 @@ static strata_status launched(const char *op, cudaError_t err)
     return st_cuda_status(ST_CUDA_PASS("cuda.launch", err), op);
 }
 
-static strata_status missing(const char *what)
-{
-    return st_error(STRATA_E_NOSYS, "the cuda device cannot do %s yet", what);
-}
-
 strata_status st_cuda_dev_matmul(struct st_device *dev, const struct st_matmul *mm, void *c, const void *a, const void *b,
                                  const void *bias)
 {
@@ -157,11 +152,6 @@ strata_status st_cuda_dev_xent_loss(struct st_device *dev, double *loss_sum, con
 
 /* --- attention --- */
 
-static bool is_plain(const struct st_attention *at)
-{
-    return at->window == 0 && at->scale == 0.0f && at->softcap == 0.0f && at->positions == NULL;
-}
-
 uint64_t st_cuda_dev_attention_workspace(const struct st_attention *at, uint32_t workers)
 {
     (void)workers;
@@ -171,8 +161,6 @@ uint64_t st_cuda_dev_attention_workspace(const struct st_attention *at, uint32_t
 strata_status st_cuda_dev_attention_forward(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
                                             const void *qkv, void *workspace)
 {
-    if (!is_plain(at))
-        return missing("attention with a window, a scale, soft-capping or documents");
     return launched("attention_forward",
                     st_cuda_attention_forward(enter(dev), cuda_of(dev)->shared_most, at, out, lse, qkv, workspace));
 }
@@ -180,8 +168,6 @@ strata_status st_cuda_dev_attention_forward(struct st_device *dev, const struct 
 strata_status st_cuda_dev_attention_backward(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
                                              const void *out, const float *lse, const void *qkv, void *workspace)
 {
-    if (!is_plain(at))
-        return missing("attention with a window, a scale, soft-capping or documents");
     return launched("attention_backward",
                     st_cuda_attention_backward(enter(dev), cuda_of(dev)->shared_most, at, dqkv, dout, out, lse, qkv, workspace));
 }
@@ -189,8 +175,6 @@ strata_status st_cuda_dev_attention_backward(struct st_device *dev, const struct
 strata_status st_cuda_dev_attention_cached(struct st_device *dev, const struct st_attention *at, void *out, void *keys,
                                            void *values, const void *qkv, uint32_t first, uint32_t rows, void *workspace)
 {
-    if (!is_plain(at))
-        return missing("attention with a window, a scale, soft-capping or documents");
     return launched("attention_cached", st_cuda_attention_cached(enter(dev), at, out, keys, values, qkv, first, rows, workspace));
 }
 
