@@ -168,9 +168,10 @@ run_part()
 {
     part_began=$(now) part_ms=$(thousandths "$part_seconds") rc=0
     [ "$part_ms" -le "$limit_ms" ] || part_ms=$limit_ms
+    least_ms=$((part_ms / 10)) # with less a part shows nothing
     [ -z "$ends" ] || [ $((part_began + part_ms)) -le "$ends" ] || part_ms=$((ends - part_began))
     part_ends=$((part_began + part_ms))
-    if [ "$part_ms" -le 0 ]; then
+    if [ "$part_ms" -lt "$least_ms" ]; then
         tell "not run" "no time was left" "$part_text"
         return
     fi

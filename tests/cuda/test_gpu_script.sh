@@ -23,8 +23,8 @@ case $* in
 -L) echo "GPU 0: NVIDIA H200" ;;
 *dmon*-c*) exit 0 ;;
 *dmon*) echo "# gpu pwr"; exec sleep 1000 ;;
-*name,driver_version,memory.total*) echo "NVIDIA H200, 580.00, 1024" ;;
-*memory.total*) echo 1024 ;;
+*name,driver_version,memory.total*) echo "NVIDIA H200, 580.00, 8192" ;;
+*memory.total*) echo 8192 ;;
 *compute_cap*) echo 9.0 ;;
 *) exit 1 ;;
 esac
@@ -112,6 +112,7 @@ verdict attention passed 2
 verdict link ran 2
 verdict table ran 1
 verdict mfu ran 3
+grep -q '"part":"info".* 1024 MiB' "$dir/build/results/results.jsonl" # the device that the program sees, not the card
 packed results.jsonl info.json info.txt device_ops.txt link.jsonl table.txt mfu.jsonl dmon.txt
 grep -q '^info passed | contract passed | .* | table ran | mfu ran' "$dir/build/results/line.txt"
 
@@ -151,7 +152,7 @@ done <"$dir/parts"
 for pid in $(cat "$dir/hung"); do
     timeout 30 tail --pid="$pid" -f /dev/null || complain "$pid still runs" # what is killed is gone soon
 done
-gpu 1 --program "$dir/hangs" --only link,mfu,rates --minutes 0.02
+gpu 1 --program "$dir/hangs" --only link,mfu,rates --limit 6 --minutes 0.05
 verdict link FAILED 1
 for part in mfu rates; do verdict "$part" "not run" 1; done
 
