@@ -191,7 +191,7 @@ static strata_status run_schedules(struct step_bench *b, const struct st_policy 
         c->machine = b->machine;
         st = plan_case(b, c, &policy);
         if (st == STRATA_OK && b->opts->device != NULL)
-            st = step_run(b, c, b->opts->steps);
+            st = step_run(b, c, b->opts->steps, false);
         if (st == STRATA_OK) {
             settle(c);
             step_print_row(b, c, NAN);
@@ -225,8 +225,8 @@ static strata_status run_rounds(struct step_bench *b, struct step_case *cases)
         for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
             struct step_case *c = &cases[round % 2 == 0 ? i : count - 1 - i];
 
-            if (c->done < until)
-                st = step_run(b, c, until);
+            if (c->done < until) /* the last one of a round is the next round's first */
+                st = step_run(b, c, until, i + 1 == count && round + 1 < rounds && until < b->opts->steps);
         }
     }
     return st;

@@ -7,6 +7,7 @@
 
 #include "bench/bench_setup.h"
 #include "offload/device/op_times.h"
+#include "offload/device/paced/device_paced.h"
 #include "offload/machine/machine.h"
 #include "offload/plan/plan.h"
 #include "offload/simulate/figures.h"
@@ -39,6 +40,9 @@ struct step_bench {
     bool disk;
     struct st_matmul_ceiling ceiling; /* the best of all its measurements */
     int32_t *tokens, *targets;
+    struct st_engine *engine;    /* of the case that runs; NULL: none */
+    struct st_paced_model paced; /* its model */
+    double free_before;          /* device memory before it was made */
 };
 
 /* step_run.c */
@@ -47,8 +51,8 @@ struct step_bench {
 strata_status step_probe(const struct step_bench *b, struct st_machine *machine);
 /** Run until the case has `until` steps, with an engine of its own that loads the weights.  Measures the ceiling and all rates
  *  before the engine exists, the rates of resources that it leaves free between its steps, and the rates of a device with its own
- *  memory after it is gone. */
-strata_status step_run(struct step_bench *b, struct step_case *c, uint32_t until);
+ *  memory after it is gone.  keep: the engine stays, since the same case runs next. */
+strata_status step_run(struct step_bench *b, struct step_case *c, uint32_t until, bool keep);
 /** Put the medians of the probes in place of the rates of the case's machine. */
 void step_median_rates(struct st_machine *out, const struct step_case *c);
 

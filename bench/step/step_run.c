@@ -178,48 +178,61 @@ static double free_memory(const struct step_bench *b)
     return (double)memory.free;
 }
 
-static strata_status run_engine(struct step_bench *b, struct step_case *c, uint32_t until)
+static strata_status open_engine(struct step_bench *b, struct step_case *c)
 {
     const struct bench_step_opts *o = b->opts;
-    struct st_paced_model model = {.workload = &c->plan->program.workload, .machine = c->machine};
-    const double free_before = free_memory(b);
-    struct st_engine *engine = NULL;
     struct st_engine_opts opts;
     strata_status st;
 
+    b->paced = (struct st_paced_model){.workload = &c->plan->program.workload, .machine = c->machine};
+    b->free_before = free_memory(b);
     st_config_engine_opts(&opts, o->config);
     opts.program = &c->plan->program;
-    opts.compute = is_paced(b) ? st_paced_compute(&model) : o->compute;
+    opts.compute = is_paced(b) ? st_paced_compute(&b->paced) : o->compute;
     opts.topology = o->topology;
     opts.device = o->device;
     opts.pace = &c->machine;
     opts.op_times = c->op_times;
     opts.nvme.fake_seed = o->fake_seed;
     opts.nvme.fake_latency_us = o->fake_latency_us;
-    st = st_engine_create(&engine, &opts);
+    st = st_engine_create(&b->engine, &opts);
     bench_progress(&b->setup, "loading the state", 0);
     if (st == STRATA_OK)
-        st = is_paced(b) ? st_engine_load(engine, st_paced_fill, NULL) : st_engine_load(engine, o->fill, o->fill_ctx);
-    if (st == STRATA_OK)
-        st = measured_steps(b, c, engine, until);
-    if (st == STRATA_OK)
-        c->beside_bytes =
-            fmax(c->beside_bytes, free_before - free_memory(b) - (double)c->plan->program.needed[STRATA_TIER_DEVICE]);
-    st_engine_destroy(engine);
-    bench_progress(&b->setup, NULL, 0);
+        st = is_paced(b) ? st_engine_load(b->engine, st_paced_fill, NULL) : st_engine_load(b->engine, o->fill, o->fill_ctx);
     return st;
 }
 
-strata_status step_run(struct step_bench *b, struct step_case *c, uint32_t until)
+static void close_engine(struct step_bench *b)
+{
+    st_engine_destroy(b->engine);
+    b->engine = NULL;
+}
+
+/* Before its engine exists. */
+static strata_status measure_first(struct step_bench *b, struct step_case *c)
 {
     strata_status st;
 
     bench_progress(&b->setup, "measuring the device", 0);
     st = measure_ceiling(b);
+    return st == STRATA_OK ? probe_again(b, c, host_parts(b) | device_parts(b)) : st;
+}
+
+strata_status step_run(struct step_bench *b, struct step_case *c, uint32_t until, bool keep)
+{
+    strata_status st = STRATA_OK;
+
+    if (b->engine == NULL && (st = measure_first(b, c)) == STRATA_OK)
+        st = open_engine(b, c);
     if (st == STRATA_OK)
-        st = probe_again(b, c, host_parts(b) | device_parts(b));
+        st = measured_steps(b, c, b->engine, until);
     if (st == STRATA_OK)
-        st = run_engine(b, c, until);
+        c->beside_bytes =
+            fmax(c->beside_bytes, b->free_before - free_memory(b) - (double)c->plan->program.needed[STRATA_TIER_DEVICE]);
+    bench_progress(&b->setup, NULL, 0);
+    if (st == STRATA_OK && keep)
+        return STRATA_OK;
+    close_engine(b);
     if (st == STRATA_OK && has_memory(b))
         st = probe_again(b, c, device_parts(b));
     return st;
