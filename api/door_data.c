@@ -2,6 +2,7 @@
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "model/data/token_meta.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -29,7 +30,34 @@ strata_status strata_data_open(struct strata_data **data, const struct strata_mo
         strata_data_close(d);
         return st;
     }
+    if (st_token_set_documents(d->set) && !model->documents) {
+        strata_data_close(d);
+        return st_error(STRATA_E_INPUT, "%s: sequences hold several documents: open the model with strata_model_opts.documents",
+                        paths[0]);
+    }
     *data = d;
+    return STRATA_OK;
+}
+
+strata_status strata_data_documents(const char *const *paths, uint32_t count, bool *documents)
+{
+    bool found = false;
+
+    if (paths == NULL || documents == NULL)
+        return st_error_missing(__func__, paths == NULL ? "paths" : "documents");
+    if (count == 0)
+        return st_error(STRATA_E_INVAL, "%s: count is 0: name a token file", __func__);
+    for (uint32_t i = 0; i < count; i++) {
+        enum st_token_layout layout;
+        strata_status st;
+
+        if (paths[i] == NULL)
+            return st_error_missing(__func__, "one of paths");
+        if ((st = st_token_meta_layout(&layout, paths[i])) != STRATA_OK)
+            return st;
+        found = found || layout == ST_LAYOUT_PACKED;
+    }
+    *documents = found;
     return STRATA_OK;
 }
 
@@ -39,17 +67,19 @@ uint64_t strata_data_count(const struct strata_data *data)
 }
 
 static strata_status read_one(const struct strata_data *d, enum strata_data_order order, uint64_t seed, uint64_t position,
-                              int32_t *tokens, int32_t *targets)
+                              int32_t *tokens, int32_t *targets, int32_t *positions)
 {
     if (order == STRATA_DATA_SHUFFLED || position < st_token_set_windows(d->set))
-        return st_token_set_window(d->set, position, seed, order == STRATA_DATA_SHUFFLED, tokens, targets);
+        return st_token_set_window(d->set, position, seed, order == STRATA_DATA_SHUFFLED, tokens, targets, positions);
     memset(tokens, 0, d->seq * sizeof(*tokens));
     memset(targets, 0xff, d->seq * sizeof(*targets));
+    for (uint32_t i = 0; positions != NULL && i < d->seq; i++)
+        positions[i] = (int32_t)i;
     return STRATA_OK;
 }
 
 strata_status strata_data_read(const struct strata_data *data, enum strata_data_order order, uint64_t seed, uint64_t first,
-                               uint32_t count, int32_t *tokens, int32_t *targets)
+                               uint32_t count, int32_t *tokens, int32_t *targets, int32_t *positions)
 {
     strata_status st = STRATA_OK;
 
@@ -58,7 +88,8 @@ strata_status strata_data_read(const struct strata_data *data, enum strata_data_
     if (order != STRATA_DATA_SHUFFLED && order != STRATA_DATA_IN_ORDER)
         return st_error(STRATA_E_INVAL, "%s: %d is not an order", __func__, (int)order);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
-        st = read_one(data, order, seed, first + i, tokens + (size_t)i * data->seq, targets + (size_t)i * data->seq);
+        st = read_one(data, order, seed, first + i, tokens + (size_t)i * data->seq, targets + (size_t)i * data->seq,
+                      positions != NULL ? positions + (size_t)i * data->seq : NULL);
     return st;
 }
 

@@ -236,7 +236,7 @@ static void take_result(struct strata_step *out, const struct st_step_result *r)
 }
 
 static strata_status run_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
-                              struct strata_step *result)
+                              const int32_t *positions, struct strata_step *result)
 {
     strata_status st = check_batch(engine, "strata_engine_step", tokens, targets, true);
     struct strata_step step = {0};
@@ -249,7 +249,7 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
     st_config_set_rates(&engine->plan->model->config, engine->engine);
     if (engine->lr_set)
         st_engine_set_lr(engine->engine, engine->lr);
-    st = st_engine_step(engine->engine, tokens, targets, &r);
+    st = st_engine_step(engine->engine, tokens, targets, positions, &r);
     if (st != STRATA_OK || result == NULL)
         return st;
     take_result(&step, &r);
@@ -257,13 +257,13 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
 }
 
 strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
-                                 struct strata_step *result)
+                                 const int32_t *positions, struct strata_step *result)
 {
     strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
 
     if (st != STRATA_OK)
         return st;
-    st = run_step(engine, tokens, targets, result);
+    st = run_step(engine, tokens, targets, positions, result);
     st_handle_leave(engine);
     return st;
 }
@@ -303,8 +303,8 @@ strata_status strata_engine_flush(struct strata_engine *engine)
     return st;
 }
 
-strata_status strata_engine_eval(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets, double *loss_sum,
-                                 uint64_t *targets_seen)
+strata_status strata_engine_eval(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
+                                 const int32_t *positions, double *loss_sum, uint64_t *targets_seen)
 {
     strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
 
@@ -314,7 +314,7 @@ strata_status strata_engine_eval(struct strata_engine *engine, const int32_t *to
     if (st == STRATA_OK && (loss_sum == NULL || targets_seen == NULL))
         st = st_error_missing(__func__, loss_sum == NULL ? "loss_sum" : "targets_seen");
     if (st == STRATA_OK)
-        st = st_engine_eval(engine->engine, tokens, targets, loss_sum, targets_seen);
+        st = st_engine_eval(engine->engine, tokens, targets, positions, loss_sum, targets_seen);
     st_handle_leave(engine);
     return st;
 }

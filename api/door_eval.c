@@ -10,6 +10,7 @@
 struct evaluation {
     uint32_t sequences;        /* of a step */
     int32_t *tokens, *targets; /* [sequences * seq] */
+    int32_t *positions;        /* the same, where the model was opened for documents; else NULL */
     double loss_sum;
     uint64_t targets_seen, windows;
 };
@@ -26,9 +27,9 @@ static strata_status evaluate(struct strata_engine *engine, const struct strata_
 
         st = st_handle_watch(engine->plan->model, "evaluating", e->windows, all);
         if (st == STRATA_OK)
-            st = strata_data_read(data, STRATA_DATA_IN_ORDER, 0, e->windows, e->sequences, e->tokens, e->targets);
+            st = strata_data_read(data, STRATA_DATA_IN_ORDER, 0, e->windows, e->sequences, e->tokens, e->targets, e->positions);
         if (st == STRATA_OK)
-            st = st_engine_eval(engine->engine, e->tokens, e->targets, &loss_sum, &targets);
+            st = st_engine_eval(engine->engine, e->tokens, e->targets, e->positions, &loss_sum, &targets);
         if (st != STRATA_OK)
             break;
         e->loss_sum += loss_sum;
@@ -62,6 +63,7 @@ static strata_status check(const struct strata_engine *engine, const struct stra
 
 static strata_status eval_data(struct strata_engine *engine, const struct strata_data *data, struct strata_eval *result)
 {
+    const bool documents = engine->plan->model->documents;
     strata_status st = check(engine, data, result);
     struct evaluation e = {0};
     struct strata_eval r = {0};
@@ -76,12 +78,14 @@ static strata_status eval_data(struct strata_engine *engine, const struct strata
     if (!st_fault_refuses("api.eval")) {
         e.tokens = calloc(count, sizeof(*e.tokens));
         e.targets = calloc(count, sizeof(*e.targets));
+        e.positions = documents ? calloc(count, sizeof(*e.positions)) : NULL;
     }
-    st = e.tokens != NULL && e.targets != NULL
+    st = e.tokens != NULL && e.targets != NULL && (e.positions != NULL || !documents)
              ? evaluate(engine, data, &e)
              : st_error(STRATA_E_NOMEM, "no memory for the tokens of %u sequences", e.sequences);
     free(e.tokens);
     free(e.targets);
+    free(e.positions);
     r = result_of(&e, data);
     (void)!st_handle_result(result, sizeof(r), &r, sizeof(r), "strata_eval");
     return st;

@@ -164,6 +164,7 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
     };
     strata_status st;
 
+    batch.documents = m->documents && m->use != STRATA_USE_GENERATE;
     if (m->use == STRATA_USE_GENERATE)
         batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = m->context;
     st = st_model_create(&m->model, config, &batch);
@@ -205,6 +206,7 @@ static strata_status take_opts(struct strata_model *m, const struct strata_confi
     m->nvme_named = config->nvme_named;
     m->use = o->use;
     m->seed = o->seed;
+    m->documents = o->documents;
     m->progress = o->progress;
     m->progress_ctx = o->progress_ctx;
     st = st_handle_text(&m->name, o->model);

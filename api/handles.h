@@ -37,6 +37,7 @@ struct strata_model {
     char *machine; /* machine file; NULL: none */
     bool nvme_named;
     uint64_t seed;
+    bool documents; /* a sequence may hold several */
     strata_progress_fn *progress;
     void *progress_ctx;
     struct st_topology *topology;

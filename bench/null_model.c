@@ -260,7 +260,7 @@ strata_status bench_null_model_step(struct bench_null_model *m)
 {
     struct st_step_result unused;
 
-    return st_engine_step(m->engine, m->tokens, m->tokens, &unused);
+    return st_engine_step(m->engine, m->tokens, m->tokens, NULL, &unused);
 }
 
 strata_status bench_null_model_update(struct bench_null_model *m, double *seconds, struct st_traffic *moved)

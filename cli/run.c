@@ -1,6 +1,7 @@
 /* cli/run.c - see run.h. */
 #include "cli/run.h"
 #include "cli/cli_signals.h"
+#include "strata/data.h"
 
 #include <string.h>
 
@@ -43,6 +44,21 @@ static enum strata_use use_of(enum cli_command command)
     }
 }
 
+/* Whether the data that is trained or evaluated on has documents within its sequences. */
+static strata_status find_documents(const struct cli_args *args, bool *found)
+{
+    bool eval = false;
+    strata_status st = STRATA_OK;
+
+    *found = false;
+    if (args->data.count > 0)
+        st = strata_data_documents(args->data.items, args->data.count, found);
+    if (st == STRATA_OK && args->eval_data != NULL)
+        st = strata_data_documents(&args->eval_data, 1, &eval);
+    *found = *found || eval;
+    return st;
+}
+
 strata_status cli_run_model(struct cli_run *r)
 {
     const struct cli_args *args = r->args;
@@ -59,6 +75,9 @@ strata_status cli_run_model(struct cli_run *r)
     opts.seed = args->seed;
     opts.progress = r->progress != NULL ? cli_progress_watch : NULL;
     opts.progress_ctx = r->progress;
+    if ((st = find_documents(args, &r->documents)) != STRATA_OK)
+        return st;
+    opts.documents = r->documents;
     st = strata_model_open(&r->model, r->config, &opts);
     r->shape = (struct strata_model_info)STRATA_MODEL_INFO_INIT;
     return st == STRATA_OK ? strata_model_get_info(r->model, &r->shape) : st;

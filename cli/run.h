@@ -15,6 +15,7 @@ struct cli_run {
     struct strata_config *config;
     struct strata_model *model;
     struct strata_model_info shape;
+    bool documents; /* sequences of the data hold several */
     struct strata_plan *plan;
     struct strata_engine *engine;
 };

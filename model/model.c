@@ -159,6 +159,7 @@ static void workload_numbers(struct st_model *m)
     w->seq = m->batch.seq;
     w->micro_batch = m->batch.micro_batch;
     w->grad_accum = m->batch.grad_accum;
+    w->documents = m->batch.documents;
     w->generate = m->batch.generate;
     w->workers = m->batch.workers > 0 ? m->batch.workers : 1;
     w->table_first = 0;

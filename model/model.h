@@ -131,6 +131,7 @@ struct st_model_batch {
     const char (*freeze)[128];
     uint32_t freeze_count;
     const struct st_tensor_ops *ops; /* of the device that runs it, for its attention scratch; NULL: the cpu's */
+    bool documents;                  /* a sequence may hold several documents; positions and attention begin anew with each */
     bool generate;    /* generate next tokens of one sequence: micro_batch and grad_accum are 1, seq is the most rows of a call */
     uint32_t context; /* generate: length of the key-value cache */
 };

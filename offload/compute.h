@@ -41,6 +41,7 @@ struct st_call {
     float *logits;       /* [rows, slice's vocabulary]: HEAD_STATS writes them for HEAD_GRAD; NULL: not kept */
     void *workspace;     /* the larger of the workload's workspaces */
     const int32_t *tokens, *targets; /* [rows], device */
+    const int32_t *positions;        /* [rows], device: in its document, as in st_attention; NULL: a sequence is one document */
     double *loss_sum;                /* device */
     float loss_gradient;   /* derivative of the scaled mean loss with respect to a token's loss: loss scale / target tokens of the
                               step */

@@ -93,6 +93,7 @@ struct st_workload {
     uint64_t head_workspace_bytes;  /* logits slice and the like */
     uint64_t embed_workspace_bytes;
     uint64_t constants_bytes; /* device bytes of what never changes (rotary tables); 0: none */
+    bool documents;           /* a sequence may hold several documents: each step says where they begin */
     bool generate;            /* rows are the next tokens of one sequence; block internals are its key-value cache and stay */
     uint64_t logits_offset;   /* generate: of the last row's logits, fp32 [vocab], in the head's internals */
     uint32_t workers;         /* of the device that the workspaces are sized for; an engine may have no more */
@@ -104,6 +105,12 @@ struct st_workload {
 };
 
 /** Bytes of a head slice's logits of one micro-batch: [rows, slice's vocabulary] fp32. */
+/** Bytes of a step's tokens and targets, and of positions where sequences hold documents: each [grad_accum][rows] int32. */
+static inline uint64_t st_workload_tokens_bytes(const struct st_workload *w)
+{
+    return (uint64_t)w->micro_batch * w->seq * w->grad_accum * (w->documents ? 3 : 2) * sizeof(int32_t);
+}
+
 static inline uint64_t st_workload_logits_bytes(const struct st_workload *w, uint32_t slice)
 {
     return (uint64_t)w->micro_batch * w->seq * w->pages[w->head_first + slice].row_count * sizeof(float);

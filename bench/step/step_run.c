@@ -138,7 +138,7 @@ static void take_result(struct step_case *c, const struct st_step_result *result
 static strata_status run_step(const struct step_bench *b, struct st_engine *engine, struct st_step_result *result)
 {
     st_config_set_rates(b->opts->config, engine);
-    return st_engine_step(engine, b->tokens, b->targets, result);
+    return st_engine_step(engine, b->tokens, b->targets, NULL, result);
 }
 
 static strata_status measured_steps(struct step_bench *b, struct step_case *c, struct st_engine *engine, uint32_t until)

@@ -35,6 +35,7 @@ struct train {
     struct cli_run run;
     struct strata_data *data, *eval_data;
     int32_t *tokens, *targets; /* [step_sequences * seq_len] */
+    int32_t *positions;        /* the same, where sequences hold documents; else NULL */
     struct cli_progress progress;
     struct cli_medians *medians;
     struct st_new_file metrics, trace; /* --metrics, --trace */
@@ -240,7 +241,8 @@ static strata_status create_batch(struct train *t)
 
     t->tokens = calloc(tokens, sizeof(*t->tokens));
     t->targets = calloc(tokens, sizeof(*t->targets));
-    if (t->tokens != NULL && t->targets != NULL)
+    t->positions = t->run.documents ? calloc(tokens, sizeof(*t->positions)) : NULL;
+    if (t->tokens != NULL && t->targets != NULL && (t->positions != NULL || !t->run.documents))
         return STRATA_OK;
     return st_error(STRATA_E_NOMEM, "no memory for the tokens of %u sequences", t->run.shape.step_sequences);
 }
@@ -337,9 +339,9 @@ static strata_status one_step(struct train *t)
 
     if (st == STRATA_OK)
         st = strata_data_read(t->data, STRATA_DATA_SHUFFLED, t->args->seed, info.sequences, t->run.shape.step_sequences,
-                              t->tokens, t->targets);
+                              t->tokens, t->targets, t->positions);
     if (st == STRATA_OK)
-        st = strata_engine_step(t->run.engine, t->tokens, t->targets, &result);
+        st = strata_engine_step(t->run.engine, t->tokens, t->targets, t->positions, &result);
     if (st != STRATA_OK)
         return st;
     t->steps_done++;
@@ -489,6 +491,7 @@ static void train_close(struct train *t)
     cli_progress_fini(&t->progress);
     free(t->tokens);
     free(t->targets);
+    free(t->positions);
     strata_data_close(t->data);
     strata_data_close(t->eval_data);
     st_pressure_close(t->pressure);

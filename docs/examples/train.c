@@ -90,8 +90,8 @@ static strata_status train(struct run *r, uint64_t steps)
         struct strata_step result = STRATA_STEP_INIT;
 
         st = strata_data_read(r->data, STRATA_DATA_SHUFFLED, SEED, step * r->shape.step_sequences, r->shape.step_sequences,
-                              r->tokens, r->targets);
-        if (st != STRATA_OK || (st = strata_engine_step(r->engine, r->tokens, r->targets, &result)) != STRATA_OK)
+                              r->tokens, r->targets, NULL);
+        if (st != STRATA_OK || (st = strata_engine_step(r->engine, r->tokens, r->targets, NULL, &result)) != STRATA_OK)
             return st;
         printf("step %llu: loss %.4f, gradient norm %.3f, lr %.3g, %.0f tokens/s\n", (unsigned long long)step + 1, result.loss,
                result.grad_norm, result.lr, (double)result.tokens / result.seconds);

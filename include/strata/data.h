@@ -6,6 +6,7 @@
 
 #include "strata/model.h"
 #include "strata/status.h"
+#include <stdbool.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,7 +23,8 @@ struct strata_data;
  * @param paths  [count], count 1 or more; borrowed during the call
  *
  * @return STRATA_E_INVAL  an argument is NULL, or count is 0
- *         STRATA_E_INPUT  a file is missing, is not a token file, has a token outside the vocabulary or less than one sequence
+ *         STRATA_E_INPUT  a file is missing, is not a token file, has a token outside the vocabulary or less than one sequence,
+ *                         or has documents with borders, for which the model was not opened
  *         STRATA_E_NOMEM, STRATA_E_IO
  *
  * Cost    reads every token once, to check it.
@@ -30,6 +32,17 @@ struct strata_data;
  */
 STRATA_API strata_status strata_data_open(struct strata_data **data, const struct strata_model *model, const char *const *paths,
                                           uint32_t count);
+
+/**
+ * Whether sequences of these files hold documents with borders between them: models for them are opened with
+ * strata_model_opts.documents.
+ *
+ * @param paths  [count] as in strata_data_open()
+ *
+ * @return STRATA_E_INVAL  an argument is NULL, or count is 0
+ *         STRATA_E_INPUT, STRATA_E_NOMEM, STRATA_E_IO  the file beside a token file is damaged or cannot be read
+ */
+STRATA_API strata_status strata_data_documents(const char *const *paths, uint32_t count, bool *documents);
 
 /** Sequences in all files; 0 for NULL. */
 STRATA_API uint64_t strata_data_count(const struct strata_data *data);
@@ -45,7 +58,9 @@ enum strata_data_order {
  * @param first    position of the first one: sequences seen so far
  * @param count    how many; for a step: strata_model_info.step_sequences
  * @param tokens   [count * seq_len] int32, out
- * @param targets  [count * seq_len] int32, out: the token that follows each
+ * @param targets  [count * seq_len] int32, out: the token that follows each; -1 where that one is not trained
+ * @param positions  [count * seq_len] int32, out: each token's place in its document, for strata_engine_step(); NULL for data
+ *                 without borders (strata_data_documents())
  *
  * @return STRATA_E_INVAL  an argument is NULL, or `order` is invalid
  *         STRATA_E_INPUT  a file changed or shrank since it was opened
@@ -55,7 +70,7 @@ enum strata_data_order {
  * Thread  any, several at once.
  */
 STRATA_API strata_status strata_data_read(const struct strata_data *data, enum strata_data_order order, uint64_t seed,
-                                          uint64_t first, uint32_t count, int32_t *tokens, int32_t *targets);
+                                          uint64_t first, uint32_t count, int32_t *tokens, int32_t *targets, int32_t *positions);
 
 /** Convert a mean loss per token to bits per byte of the text that the tokens were made from; NaN if the files do not say how
  *  long it was. */

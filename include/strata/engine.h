@@ -8,8 +8,8 @@
  *     strata_engine_create(&engine, plan, NULL);          takes memory and disk space
  *     strata_engine_load(engine);                         the weights
  *     for (step = 0; step < steps; step++) {
- *         strata_data_read(data, STRATA_DATA_SHUFFLED, seed, step * sequences, sequences, tokens, targets);
- *         strata_engine_step(engine, tokens, targets, &result);
+ *         strata_data_read(data, STRATA_DATA_SHUFFLED, seed, step * sequences, sequences, tokens, targets, NULL);
+ *         strata_engine_step(engine, tokens, targets, NULL, &result);
  *     }
  *     strata_engine_export(engine, out);
  *     strata_engine_destroy(engine);
@@ -131,9 +131,12 @@ STRATA_API strata_status strata_engine_set_lr(struct strata_engine *engine, doub
  *
  * @param tokens   [step_sequences * seq_len] int32, micro-batch by micro-batch; borrowed during the call
  * @param targets  the same shape: the token that follows each; below 0: not counted
+ * @param positions  the same shape: each token's place in its document, 0 where one begins and one more than before elsewhere;
+ *                 attention does not look across that border.  NULL: each sequence is one document.  Only for models opened with
+ *                 strata_model_opts.documents
  * @param result   out, or NULL; filled as far as its step_size reaches
  *
- * @return STRATA_E_INPUT      a token or target outside the vocabulary: nothing has run
+ * @return STRATA_E_INPUT      a token or target outside the vocabulary, or an impossible position: nothing has run
  *         STRATA_E_INVAL      an argument is NULL, nothing is loaded, or the model was not opened for training: nothing has run
  *         STRATA_E_NUMERICS   gradients that are not finite when updates may not be skipped, or too many skipped steps in a row
  *         STRATA_E_CANCELLED  strata_engine_cancel()
@@ -144,7 +147,7 @@ STRATA_API strata_status strata_engine_set_lr(struct strata_engine *engine, doub
  * Numerics  the same bits whatever the budgets, tiers, threads and I/O method.
  */
 STRATA_API strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
-                                            struct strata_step *result);
+                                            const int32_t *positions, struct strata_step *result);
 
 /**
  * Run updates that the schedule has deferred to the next step. Functions that read weights do so by themselves.
@@ -156,14 +159,14 @@ STRATA_API strata_status strata_engine_flush(struct strata_engine *engine);
 /**
  * Run only forward over the sequences of a step; flushes first.
  *
- * @param tokens, targets  as in strata_engine_step()
+ * @param tokens, targets, positions  as in strata_engine_step()
  * @param loss_sum         out: summed over targets that are not below 0
  * @param targets_seen     out: the number of those targets
  *
  * @return as strata_engine_step()
  */
 STRATA_API strata_status strata_engine_eval(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
-                                            double *loss_sum, uint64_t *targets_seen);
+                                            const int32_t *positions, double *loss_sum, uint64_t *targets_seen);
 
 /** A model's loss on data. */
 struct strata_eval {

@@ -57,6 +57,7 @@ struct strata_model_opts {
     uint32_t prompt_tokens; /**< GENERATE: tokens of the prompt, 1 or more */
     uint32_t max_tokens; /**< GENERATE: tokens to generate; 0: STRATA_MAX_TOKENS_DEFAULT, or as many as the model has room for */
     uint64_t seed;       /**< for a preset's initial weights */
+    bool documents; /**< TRAIN, EVAL: a sequence may hold several documents (strata_data_documents()): steps take positions */
     strata_progress_fn *progress; /**< for this model's plans and engines; NULL: no progress is reported */
     void *progress_ctx;           /**< passed to it; must outlive them */
 };

@@ -3,14 +3,22 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/rng.h"
+#include "model/data/token_pack.h"
 #include "model/data/tokens_file_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
 struct part {
     struct st_token_file *file;
-    uint64_t window_first; /* windows in the files before this one */
+    const struct st_token_meta *meta; /* NULL: there is none */
+    struct st_packing packing;        /* if its layout is packed */
+    uint64_t window_first;            /* windows in the files before this one */
 };
+
+static enum st_token_layout layout_of(const struct part *p)
+{
+    return p->meta == NULL ? ST_LAYOUT_CONCATENATED : p->meta->layout;
+}
 
 struct st_token_set {
     struct part *parts; /* [count] */
@@ -19,27 +27,67 @@ struct st_token_set {
     double bytes_per_token;
 };
 
+static void note_cut(const struct st_token_set *s, const struct part *p, uint64_t cut)
+{
+    if (cut > 0)
+        st_log(ST_LOG_NOTICE, "%s: %llu of %llu documents are longer than a sequence of %u tokens and are cut: raise --seq-len",
+               st_token_file_path(p->file), (unsigned long long)cut, (unsigned long long)p->meta->documents, s->seq);
+}
+
+/* One document a window. */
+static uint64_t count_rows(const struct st_token_set *s, const struct part *p)
+{
+    uint64_t cut = 0;
+
+    for (uint64_t i = 0; i < p->meta->documents; i++)
+        cut += p->meta->starts[i + 1] - p->meta->starts[i] > s->seq;
+    note_cut(s, p, cut);
+    return p->meta->documents;
+}
+
+static strata_status count_windows(const struct st_token_set *s, struct part *p, uint64_t *windows)
+{
+    const uint64_t count = st_token_file_count(p->file);
+    strata_status st;
+
+    if (layout_of(p) == ST_LAYOUT_ROWS) {
+        *windows = count_rows(s, p);
+        return STRATA_OK;
+    }
+    if (layout_of(p) == ST_LAYOUT_PACKED) {
+        st = st_pack_documents(&p->packing, p->meta->starts, p->meta->documents, s->seq);
+        *windows = p->packing.sequences;
+        note_cut(s, p, p->packing.cut);
+        return st;
+    }
+    if (count < (uint64_t)s->seq + 1)
+        return st_error(STRATA_E_INPUT, "%s: %llu tokens are fewer than one window of %llu: lower --seq-len",
+                        st_token_file_path(p->file), (unsigned long long)count, (unsigned long long)s->seq + 1);
+    *windows = (count - 1) / s->seq;
+    return STRATA_OK;
+}
+
 static strata_status add_file(struct st_token_set *s, const char *path)
 {
     struct part *p = &s->parts[s->count];
-    uint64_t count;
+    uint64_t windows = 0;
     strata_status st;
 
     if ((st = st_token_file_open(&p->file, path, s->vocab)) != STRATA_OK)
         return st;
+    p->meta = st_token_file_meta(p->file);
     p->window_first = s->windows;
     s->count++;
     if (st_token_file_vocab(p->file) != 0 && st_token_file_vocab(p->file) < s->vocab / 2)
         st_log(ST_LOG_NOTICE, "%s has a vocabulary of %u tokens, the model has %u: was it made with the model's tokenizer?", path,
                st_token_file_vocab(p->file), s->vocab);
-    count = st_token_file_count(p->file);
-    if (count < (uint64_t)s->seq + 1)
-        return st_error(STRATA_E_INPUT, "%s: %llu tokens are fewer than one window of %llu: lower --seq-len", path,
-                        (unsigned long long)count, (unsigned long long)s->seq + 1);
-    s->windows += (count - 1) / s->seq;
-    return STRATA_OK;
+    st = count_windows(s, p, &windows);
+    if (st == STRATA_OK)
+        s->windows += windows;
+    return st;
 }
 
+/* Unknown where some tokens have no target: the loss says nothing of their bytes. */
 static double bytes_per_token(const struct st_token_set *s)
 {
     double bytes = 0.0, tokens = 0.0;
@@ -47,7 +95,8 @@ static double bytes_per_token(const struct st_token_set *s)
     for (uint32_t i = 0; i < s->count; i++) {
         const uint64_t source_bytes = st_token_file_source_bytes(s->parts[i].file);
 
-        if (source_bytes == 0)
+        if (source_bytes == 0 || layout_of(&s->parts[i]) != ST_LAYOUT_CONCATENATED ||
+            (s->parts[i].meta != NULL && s->parts[i].meta->has_mask))
             return 0.0;
         bytes += (double)source_bytes;
         tokens += (double)st_token_file_count(s->parts[i].file);
@@ -85,8 +134,10 @@ void st_token_set_close(struct st_token_set *s)
 {
     if (s == NULL)
         return;
-    for (uint32_t i = 0; i < s->count; i++)
+    for (uint32_t i = 0; i < s->count; i++) {
+        st_packing_free(&s->parts[i].packing);
         st_token_file_close(s->parts[i].file);
+    }
     free(s->parts);
     free(s);
 }
@@ -94,6 +145,14 @@ void st_token_set_close(struct st_token_set *s)
 uint64_t st_token_set_windows(const struct st_token_set *s)
 {
     return s->windows;
+}
+
+bool st_token_set_documents(const struct st_token_set *s)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (layout_of(&s->parts[i]) == ST_LAYOUT_PACKED)
+            return true;
+    return false;
 }
 
 double st_token_set_bytes_per_token(const struct st_token_set *s)
@@ -156,13 +215,11 @@ static strata_status check_window(const struct st_token_set *s, const struct st_
     return st_token_file_check_unchanged(f);
 }
 
-strata_status st_token_set_window(const struct st_token_set *s, uint64_t position, uint64_t seed, bool shuffle, int32_t *tokens,
-                                  int32_t *targets)
+/* seq + 1 tokens from anywhere: each has a target, unless the mask says otherwise. */
+static strata_status concatenated_window(const struct st_token_set *s, const struct part *p, uint64_t window, int32_t *tokens,
+                                         int32_t *targets)
 {
-    const uint64_t epoch = position / s->windows, index = position % s->windows;
-    const uint64_t window = shuffle ? st_rng_permute(index, s->windows, seed, epoch) : index;
-    const struct part *p = part_of(s, window);
-    const uint64_t first = (window - p->window_first) * s->seq;
+    const uint64_t first = window * s->seq;
     int32_t last;
     strata_status st;
 
@@ -174,5 +231,67 @@ strata_status st_token_set_window(const struct st_token_set *s, uint64_t positio
         return st;
     memcpy(targets, tokens + 1, (size_t)(s->seq - 1) * sizeof(*targets));
     targets[s->seq - 1] = last;
-    return STRATA_OK;
+    return p->meta != NULL ? st_token_meta_mask(p->meta, first + 1, s->seq, targets) : STRATA_OK;
+}
+
+/* Up to `room` tokens of one document: tokens, targets and positions behind those that the window has.  *count: how many. */
+static strata_status add_document(const struct part *p, uint64_t document, uint32_t room, int32_t *tokens, int32_t *targets,
+                                  int32_t *positions, uint32_t *count)
+{
+    const uint64_t first = p->meta->starts[document], length = p->meta->starts[document + 1] - first;
+    const uint32_t n = length < room ? (uint32_t)length : room;
+    strata_status st = st_token_file_read(p->file, first, n, tokens);
+
+    if (st != STRATA_OK)
+        return st;
+    if (st_token_file_token_bytes(p->file) == 2)
+        for (uint32_t i = n; i > 0; i--) { /* widened in place, from the end */
+            uint16_t token;
+
+            memcpy(&token, (const unsigned char *)tokens + 2 * (size_t)(i - 1), sizeof(token));
+            tokens[i - 1] = token;
+        }
+    memcpy(targets, tokens + 1, (size_t)(n - 1) * sizeof(*targets));
+    targets[n - 1] = -1;
+    for (uint32_t i = 0; positions != NULL && i < n; i++)
+        positions[i] = (int32_t)i;
+    *count = n;
+    return st_token_meta_mask(p->meta, first + 1, n - 1, targets);
+}
+
+/* Whole documents, then nothing: tokens 0 that have no target and see nothing that counts. */
+static strata_status document_window(const struct st_token_set *s, const struct part *p, uint64_t window, int32_t *tokens,
+                                     int32_t *targets, int32_t *positions)
+{
+    const bool packed = layout_of(p) == ST_LAYOUT_PACKED;
+    const uint64_t begin = packed ? p->packing.firsts[window] : window, end = packed ? p->packing.firsts[window + 1] : window + 1;
+    uint32_t at = 0, count;
+    strata_status st = STRATA_OK;
+
+    for (uint64_t i = begin; i < end && st == STRATA_OK; i++, at += count)
+        st = add_document(p, packed ? p->packing.order[i] : i, s->seq - at, tokens + at, targets + at,
+                          positions != NULL ? positions + at : NULL, &count);
+    if (st != STRATA_OK)
+        return st;
+    for (uint32_t first = at; at < s->seq; at++) {
+        tokens[at] = 0;
+        targets[at] = -1;
+        if (positions != NULL)
+            positions[at] = (int32_t)(at - first);
+    }
+    return check_window(s, p->file, tokens, 0);
+}
+
+strata_status st_token_set_window(const struct st_token_set *s, uint64_t position, uint64_t seed, bool shuffle, int32_t *tokens,
+                                  int32_t *targets, int32_t *positions)
+{
+    const uint64_t epoch = position / s->windows, index = position % s->windows;
+    const uint64_t window = shuffle ? st_rng_permute(index, s->windows, seed, epoch) : index;
+    const struct part *p = part_of(s, window);
+
+    if (layout_of(p) != ST_LAYOUT_CONCATENATED)
+        return document_window(s, p, window - p->window_first, tokens, targets, positions);
+    for (uint32_t i = 0; positions != NULL && i < s->seq; i++)
+        positions[i] = (int32_t)i;
+    return concatenated_window(s, p, window - p->window_first, tokens, targets);
 }

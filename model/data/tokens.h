@@ -22,6 +22,9 @@ struct st_token_header {
 strata_status st_token_header_parse(struct st_token_header *out, const void *header, uint64_t bytes, uint64_t file_bytes,
                                     const char *name);
 
+/** The header of such a file; 32-bit tokens if token_bytes is 4. */
+void st_token_header_write(unsigned char out[ST_TOKEN_HEADER_BYTES], const struct st_token_header *header);
+
 /** Open and check one file; reads every token once.  E_INPUT: missing, wrong magic, size mismatch, a token or a vocabulary in the
  *  header beyond `vocab` (0: not checked), a token beyond the header's vocabulary. */
 strata_status st_token_file_open(struct st_token_file **out, const char *path, uint32_t vocab);
@@ -30,19 +33,23 @@ uint64_t st_token_file_count(const struct st_token_file *f);
 uint64_t st_token_file_source_bytes(const struct st_token_file *f);
 uint32_t st_token_file_vocab(const struct st_token_file *f);
 
-/* Several files as one sequence of windows of seq + 1 tokens (windows overlap only by the one target token, and never cross
- * files). */
+/* Several files as one sequence of windows.  Without X.bin.meta, or where that says "concatenated", a window has seq + 1 tokens
+ * of one file and overlaps its neighbour by the target token alone.  "packed": a window holds whole documents, in an order that
+ * depends on their lengths and seq alone; "rows": it holds one.  There the last token of a document has no target, a document
+ * over seq tokens is cut, and what is left of a window is tokens 0 and targets -1. */
 struct st_token_set;
 strata_status st_token_set_open(struct st_token_set **out, const char *const *paths, uint32_t count, uint32_t vocab,
                                 uint32_t seq);
 void st_token_set_close(struct st_token_set *s);
 uint64_t st_token_set_windows(const struct st_token_set *s);
+/** Whether a window may hold several documents with borders between them. */
+bool st_token_set_documents(const struct st_token_set *s);
 double st_token_set_bytes_per_token(const struct st_token_set *s); /* 0: unknown */
 /** Window `position` of the seeded per-epoch permutation (position = samples seen so far; shuffle false: in order). tokens,
- * targets: [seq].  It reads from the file instead of mapping it, so that the resident set stays flat.  E_IO, E_INPUT (the file
- * shrank or changed).  Any thread. */
+ * targets: [seq]; positions: [seq] or NULL, each token's place in its document.  It reads from the file instead of mapping it, so
+ * that the resident set stays flat.  E_IO, E_INPUT (the file shrank or changed).  Any thread. */
 strata_status st_token_set_window(const struct st_token_set *s, uint64_t position, uint64_t seed, bool shuffle, int32_t *tokens,
-                                  int32_t *targets);
+                                  int32_t *targets, int32_t *positions);
 
 /* Byte tokenizer: text files -> one token file; heldout > 0 puts every (1/heldout)-th 16 KiB block into a second file, PATH with
  * ".heldout" before the extension ("kjv.bin" -> "kjv.heldout.bin"). "-" reads standard input; texts may be pipes.

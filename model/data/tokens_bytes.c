@@ -14,8 +14,6 @@
 
 #define BLOCK_BYTES 16384u
 #define BYTE_VOCAB  256u
-#define MAGIC       20240520u
-#define VERSION     1u
 #define TOKENS_MAX  INT32_MAX /* the header's count is an int32 */
 
 struct texts {
@@ -66,22 +64,13 @@ static strata_status output_put(struct output *o, const unsigned char *bytes, ui
     return st_new_file_write_at(&o->file, words, 2 * (uint64_t)count, at);
 }
 
-static void put_word(unsigned char *header, uint32_t i, uint32_t value)
-{
-    for (uint32_t b = 0; b < 4; b++)
-        header[4 * i + b] = (unsigned char)(value >> (8 * b));
-}
-
 static strata_status output_header(struct output *o)
 {
-    unsigned char header[ST_TOKEN_HEADER_BYTES] = {0};
+    unsigned char header[ST_TOKEN_HEADER_BYTES];
 
-    put_word(header, 0, MAGIC);
-    put_word(header, 1, VERSION);
-    put_word(header, 2, (uint32_t)o->tokens);
-    put_word(header, 3, BYTE_VOCAB);
-    put_word(header, 4, (uint32_t)o->tokens); /* one byte of text per token */
-    put_word(header, 5, 0);
+    /* one byte of text per token */
+    st_token_header_write(
+        header, &(struct st_token_header){.token_bytes = 2, .vocab = BYTE_VOCAB, .count = o->tokens, .source_bytes = o->tokens});
     return st_new_file_write_at(&o->file, header, sizeof(header), 0);
 }
 

@@ -1,4 +1,5 @@
 /* model/data/tokens_file.c - one token file: header, size and a scan of every token when it is opened. */
+#include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/system/file.h"
 #include "model/data/tokens_file_internal.h"
@@ -21,6 +22,7 @@ struct st_token_file {
     char path[ST_PATH_MAX];
     struct st_file_identity identity;
     struct st_token_header header;
+    struct st_token_meta *meta; /* NULL: there is none */
 };
 
 static uint32_t header_word(const unsigned char *header, uint32_t i)
@@ -71,6 +73,18 @@ strata_status st_token_header_parse(struct st_token_header *out, const void *hea
         return st;
     *out = h;
     return STRATA_OK;
+}
+
+void st_token_header_write(unsigned char out[ST_TOKEN_HEADER_BYTES], const struct st_token_header *header)
+{
+    const bool wide = header->token_bytes == 4;
+    const uint32_t words[] = {wide ? MAGIC_U32 : MAGIC_U16,   wide ? VERSION_U32 : VERSION_U16,
+                              (uint32_t)header->count,        header->vocab,
+                              (uint32_t)header->source_bytes, (uint32_t)(header->source_bytes >> 32)};
+
+    memset(out, 0, ST_TOKEN_HEADER_BYTES);
+    for (uint32_t i = 0; i < 4 * sizeof(words) / sizeof(words[0]); i++)
+        out[i] = (unsigned char)(words[i / 4] >> (8 * (i % 4)));
 }
 
 static uint32_t token_at(const unsigned char *bytes, uint64_t i, uint32_t token_bytes)
@@ -133,7 +147,22 @@ static strata_status check_vocab(const struct st_token_file *f, uint32_t vocab)
                     f->header.vocab, vocab);
 }
 
-static strata_status scan(const struct st_token_file *f, uint32_t vocab)
+/* What lies beside the file may be of an older one with as many tokens. */
+static strata_status check_digest(const struct st_token_file *f, const struct st_digest *digest)
+{
+    char hex[33];
+
+    if (f->meta == NULL)
+        return STRATA_OK;
+    st_digest_hex(digest, hex);
+    if (strcmp(hex, f->meta->tokens_digest) == 0)
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT,
+                    "%s is not for the tokens in %s: make both files again with strata tokens, or remove the first",
+                    f->meta->path, f->path);
+}
+
+static strata_status scan(const struct st_token_file *f, struct st_digest *digest, uint32_t vocab)
 {
     const uint64_t step = SCAN_BYTES / f->header.token_bytes;
     void *buf = malloc(SCAN_BYTES);
@@ -145,8 +174,24 @@ static strata_status scan(const struct st_token_file *f, uint32_t vocab)
         st = st_token_file_read(f, at, count, buf);
         if (st == STRATA_OK)
             st = check_tokens(f, buf, at, count, vocab);
+        if (st == STRATA_OK && f->meta != NULL)
+            st_digest_update(digest, buf, count * f->header.token_bytes);
     }
     free(buf);
+    return st == STRATA_OK ? check_digest(f, digest) : st;
+}
+
+/* Reads the file beside it, then every token once. */
+static strata_status check_contents(struct st_token_file *f, uint32_t vocab)
+{
+    struct st_digest *digest = NULL;
+    strata_status st = st_token_meta_open(&f->meta, f->path, f->header.count);
+
+    if (st == STRATA_OK && f->meta != NULL)
+        st = st_digest_create(&digest);
+    if (st == STRATA_OK && (vocab > 0 || f->meta != NULL))
+        st = scan(f, digest, vocab > 0 ? vocab : UINT32_MAX);
+    st_digest_destroy(digest);
     return st;
 }
 
@@ -183,8 +228,8 @@ strata_status st_token_file_open(struct st_token_file **out, const char *path, u
     if ((size_t)snprintf(f->path, sizeof(f->path), "%s", path) >= sizeof(f->path))
         st = st_error(STRATA_E_INPUT, "path too long: %s", path);
     else if ((st = st_file_open(&f->fd, &f->identity, path, STRATA_E_INPUT)) == STRATA_OK && (st = read_header(f)) == STRATA_OK &&
-             vocab > 0 && (st = check_vocab(f, vocab)) == STRATA_OK)
-        st = scan(f, vocab);
+             (vocab == 0 || (st = check_vocab(f, vocab)) == STRATA_OK))
+        st = check_contents(f, vocab);
     if (st == STRATA_OK)
         st = st_token_file_check_unchanged(f);
     if (st != STRATA_OK) {
@@ -201,6 +246,7 @@ void st_token_file_close(struct st_token_file *f)
         return;
     if (f->fd >= 0)
         close(f->fd);
+    st_token_meta_close(f->meta);
     free(f);
 }
 
@@ -222,6 +268,11 @@ uint32_t st_token_file_vocab(const struct st_token_file *f)
 uint32_t st_token_file_token_bytes(const struct st_token_file *f)
 {
     return f->header.token_bytes;
+}
+
+const struct st_token_meta *st_token_file_meta(const struct st_token_file *f)
+{
+    return f->meta;
 }
 
 const char *st_token_file_path(const struct st_token_file *f)

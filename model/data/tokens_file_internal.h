@@ -2,6 +2,7 @@
 #ifndef MODEL_DATA_TOKENS_FILE_INTERNAL_H
 #define MODEL_DATA_TOKENS_FILE_INTERNAL_H
 
+#include "model/data/token_meta.h"
 #include "model/data/tokens.h"
 
 /** Tokens [first, first + count) as stored, into count * token_bytes bytes.  E_IO; E_INPUT: the file ends before that. */
@@ -9,6 +10,8 @@ strata_status st_token_file_read(const struct st_token_file *f, uint64_t first, 
 /** Call it after reading.  E_INPUT: the file was written to since it was opened. */
 strata_status st_token_file_check_unchanged(const struct st_token_file *f);
 uint32_t st_token_file_token_bytes(const struct st_token_file *f);
+/** What lies beside it; NULL: nothing does. */
+const struct st_token_meta *st_token_file_meta(const struct st_token_file *f);
 const char *st_token_file_path(const struct st_token_file *f);
 
 #endif

@@ -78,16 +78,16 @@ static strata_status embed_forward(const struct st_frame *f)
     void *act = (void *)(uintptr_t)f->call->act; /* this call reads and writes it */
     const uint32_t hidden = f->m->config.hidden;
 
-    return f->ops->embed_add_position(f->dev, act, st_frame_weight(f, (uint64_t)f->first * hidden), NULL, f->rows, f->seq, hidden,
-                                      f->dt);
+    return f->ops->embed_add_position(f->dev, act, st_frame_weight(f, (uint64_t)f->first * hidden), f->call->positions, f->rows,
+                                      f->seq, hidden, f->dt);
 }
 
 static strata_status embed_backward(const struct st_frame *f)
 {
     if (f->call->grad == NULL)
         return STRATA_OK;
-    return f->ops->embed_position_backward(f->dev, f->call->grad, f->call->dact, NULL, f->rows, f->seq, f->m->config.hidden,
-                                           f->dt);
+    return f->ops->embed_position_backward(f->dev, f->call->grad, f->call->dact, f->call->positions, f->rows, f->seq,
+                                           f->m->config.hidden, f->dt);
 }
 
 static uint32_t page_of(const struct st_model *m, const struct st_call *call)

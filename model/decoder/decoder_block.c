@@ -335,6 +335,7 @@ static strata_status rotate(const struct block *b, void *qkv, bool inverse)
         .rotary_dim = c->rotary_dim,
         .seq = f->seq,
         .first = f->first,
+        .positions = f->call->positions,
         .table = local ? tables + b->m->rotary_elems : tables,
         .inverse = inverse,
         .dt = f->dt,
@@ -345,10 +346,19 @@ static strata_status rotate(const struct block *b, void *qkv, bool inverse)
     return f->ops->rope(f->dev, &rope, qkv);
 }
 
+/* Documents of this micro-batch do not see each other. */
+static struct st_attention attention_of(const struct block *b)
+{
+    struct st_attention at = st_block_attention(b->m, b->f->call->block);
+
+    at.positions = b->f->call->positions;
+    return at;
+}
+
 static strata_status attend(const struct block *b)
 {
     const struct st_frame *f = b->f;
-    const struct st_attention at = st_block_attention(b->m, f->call->block);
+    const struct st_attention at = attention_of(b);
     const struct st_block_cache cache = st_block_cache_layout(b->m);
     unsigned char *internals = f->call->internals;
 
@@ -462,7 +472,7 @@ static strata_status mlp_backward(const struct block *b)
 static strata_status attention_backward(const struct block *b)
 {
     const struct st_frame *f = b->f;
-    const struct st_attention at = st_block_attention(b->m, f->call->block);
+    const struct st_attention at = attention_of(b);
     const void *act, *dy, *x;
     strata_status st;
 

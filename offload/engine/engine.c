@@ -208,13 +208,34 @@ strata_status st_engine_check_ids(const struct st_engine *eng, const int32_t *to
     return STRATA_OK;
 }
 
-static strata_status take_tokens(struct st_engine *eng, const int32_t *tokens, const int32_t *targets)
+/* A document's first token has position 0, and each other one more than the token before; a sequence begins a document. */
+static strata_status take_positions(const struct st_workload *w, int32_t *into, const int32_t *positions, uint64_t count)
+{
+    if (!w->documents)
+        return positions == NULL ? STRATA_OK
+                                 : st_error(STRATA_E_INVAL, "positions for a model that was not opened for documents");
+    for (uint64_t i = 0; i < count; i++) {
+        const bool first = i % w->seq == 0;
+        const int32_t next = first ? 0 : into[i - 1] + 1;
+
+        into[i] = positions == NULL ? next : positions[i];
+        if (into[i] != 0 && into[i] != next)
+            return st_error(STRATA_E_INPUT,
+                            "position %" PRIu64 " of sequence %" PRIu64 " is %d: it can be 0, where a document begins, or %d",
+                            i % w->seq, i / w->seq, into[i], next);
+    }
+    return STRATA_OK;
+}
+
+static strata_status take_tokens(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions)
 {
     const struct st_workload *w = &eng->program->workload;
     const uint64_t count = (uint64_t)w->micro_batch * w->seq * w->grad_accum;
     int32_t *into = st_engine_pointer(eng, eng->program->at.tokens_host);
-    const strata_status st = st_engine_check_ids(eng, tokens, targets, count);
+    strata_status st = st_engine_check_ids(eng, tokens, targets, count);
 
+    if (st == STRATA_OK)
+        st = take_positions(w, into + 2 * count, positions, count);
     if (st != STRATA_OK)
         return st;
     memset(&eng->result, 0, sizeof(eng->result));
@@ -255,13 +276,14 @@ static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
     return st == STRATA_OK ? st_engine_collect_times(eng) : st; /* no part of the cycle's time */
 }
 
-strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, struct st_step_result *result)
+strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
+                             struct st_step_result *result)
 {
     const struct st_workload *w = &eng->program->workload;
     const bool gated = eng->program->update == ST_UPDATE_GATED;
     strata_status st;
 
-    if ((st = take_tokens(eng, tokens, targets)) != STRATA_OK)
+    if ((st = take_tokens(eng, tokens, targets, positions)) != STRATA_OK)
         return st;
     st_engine_begin_step(eng);
     st = timed_cycle(eng, gated && !eng->train.pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
@@ -295,13 +317,13 @@ strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *resu
     return STRATA_OK;
 }
 
-strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, double *loss_sum,
-                             uint64_t *targets_seen)
+strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
+                             double *loss_sum, uint64_t *targets_seen)
 {
     strata_status st = st_engine_flush(eng, NULL);
 
     if (st == STRATA_OK)
-        st = take_tokens(eng, tokens, targets);
+        st = take_tokens(eng, tokens, targets, positions);
     if (st != STRATA_OK || (st = timed_cycle(eng, ST_PHASE_EVAL)) != STRATA_OK)
         return st;
     *loss_sum = eng->train.update.loss * (double)eng->target_count;

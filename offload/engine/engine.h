@@ -82,7 +82,8 @@ uint64_t st_engine_steps(const struct st_engine *eng);
 /** One optimizer step: tokens and targets are [grad_accum][micro_batch * seq] int32, target < 0 is ignored; borrowed until
  *  return.  E_NUMERICS: gradients that are not finite when updates may not be skipped, or max_skipped steps in a row without an
  *  update or a finite loss.  E_INPUT: a token or target outside the vocabulary; nothing has run, and the engine stays usable. */
-strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, struct st_step_result *result);
+strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
+                             struct st_step_result *result);
 /** Run pending updates (epilogue).  result may be NULL. */
 strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result);
 /** The status and sentence of the failure or cancel that ended the engine; OK: it goes on. */
@@ -91,8 +92,8 @@ strata_status st_engine_ended(const struct st_engine *eng);
 strata_status st_engine_learnt(const struct st_engine *eng);
 /** Run only forward over one step's micro-batches; flushes first.  *loss_sum: summed over target tokens, *targets_seen: their
  * count.  E_INPUT as in a step. */
-strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, double *loss_sum,
-                             uint64_t *targets_seen);
+strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
+                             double *loss_sum, uint64_t *targets_seen);
 
 /** Forward over the next `count` (1..workload.seq) tokens of one sequence, the first at `position`; a program with
  *  workload.generate and every block's internals kept.  logits: out, [vocab] f32, of the last token; host.  The earlier tokens

@@ -355,6 +355,7 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         .workspace = at[ST_ROLE_WORKSPACE],
         .tokens = tokens + op->micro * rows,
         .targets = tokens + (w->grad_accum + op->micro) * rows,
+        .positions = w->documents ? tokens + (2 * w->grad_accum + op->micro) * rows : NULL,
         .loss_sum = st_scalars_losses(scalars, w->page_count) + op->micro,
         .loss_gradient = eng->target_count > 0 ? (float)(eng->train.update_scale / (double)eng->target_count) : 0.0f,
         .constants = w->constants_bytes > 0 ? st_engine_pointer(eng, eng->program->at.constants) : NULL,

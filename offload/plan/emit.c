@@ -128,10 +128,8 @@ bool st_emit_in_backward(const struct st_emitter *e)
 
 static void upload_tokens(struct st_emitter *e)
 {
-    const struct st_workload *w = &e->program->workload;
-    const uint64_t bytes = (uint64_t)w->micro_batch * w->seq * w->grad_accum * 2 * sizeof(int32_t);
-
-    (void)st_emit_copy(e, ST_OP_UPLOAD_TOKENS, FORWARD, e->lay->at.tokens_host, e->lay->at.tokens_device, 0, bytes);
+    (void)st_emit_copy(e, ST_OP_UPLOAD_TOKENS, FORWARD, e->lay->at.tokens_host, e->lay->at.tokens_device, 0,
+                       st_workload_tokens_bytes(&e->program->workload));
 }
 
 static bool updates_on_device(const struct st_plan *plan)

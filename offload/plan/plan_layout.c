@@ -444,8 +444,7 @@ static void lay_small(struct walk *k)
 {
     struct st_plan *plan = k->plan;
     const struct st_workload *w = &plan->program.workload;
-    const uint64_t rows = (uint64_t)w->micro_batch * w->seq;
-    const uint64_t tokens = rows * w->grad_accum * 2 * sizeof(int32_t);
+    const uint64_t tokens = st_workload_tokens_bytes(w);
     const uint64_t scalars = st_scalars_bytes(w->page_count, w->grad_accum);
     struct st_layout *lay = k->lay;
 

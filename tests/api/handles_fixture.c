@@ -96,9 +96,9 @@ strata_status run_train(struct run *r, uint64_t first, uint64_t count, struct st
     assert_true(tokens != NULL && targets != NULL);
     for (uint64_t step = first; step < first + count && st == STRATA_OK; step++) {
         st = strata_data_read(r->data, STRATA_DATA_SHUFFLED, 5, step * r->shape.step_sequences, r->shape.step_sequences, tokens,
-                              targets);
+                              targets, NULL);
         if (st == STRATA_OK)
-            st = strata_engine_step(r->engine, tokens, targets, last);
+            st = strata_engine_step(r->engine, tokens, targets, NULL, last);
     }
     free(tokens);
     free(targets);

@@ -44,7 +44,7 @@ static void nothing_is_called_with_null(void **state)
     assert_refused(strata_model_get_info(NULL, &shape), "model is NULL");
     assert_refused(strata_device_check(NULL), "device is NULL");
     assert_refused(strata_data_open(&data, NULL, &path, 1), "model is NULL");
-    assert_refused(strata_data_read(NULL, STRATA_DATA_SHUFFLED, 0, 0, 1, ids, ids), "data is NULL");
+    assert_refused(strata_data_read(NULL, STRATA_DATA_SHUFFLED, 0, 0, 1, ids, ids, NULL), "data is NULL");
     assert_true(strata_data_count(NULL) == 0 && isnan(strata_data_bits_per_byte(NULL, 1)));
     assert_refused(strata_plan_make(&plan, NULL), "model is NULL");
     assert_refused(strata_plan_measure(NULL), "plan is NULL");
@@ -54,9 +54,9 @@ static void nothing_is_called_with_null(void **state)
     assert_refused(strata_engine_create(&engine, NULL, NULL), "plan is NULL");
     assert_refused(strata_engine_load(NULL), "engine is NULL");
     assert_refused(strata_engine_set_lr(NULL, 1), "engine is NULL");
-    assert_refused(strata_engine_step(NULL, ids, ids, NULL), "engine is NULL");
+    assert_refused(strata_engine_step(NULL, ids, ids, NULL, NULL), "engine is NULL");
     assert_refused(strata_engine_flush(NULL), "engine is NULL");
-    assert_refused(strata_engine_eval(NULL, ids, ids, &loss, &seen), "engine is NULL");
+    assert_refused(strata_engine_eval(NULL, ids, ids, NULL, &loss, &seen), "engine is NULL");
     assert_refused(strata_engine_eval_data(NULL, data, &eval), "engine is NULL");
     assert_refused(strata_engine_forward(NULL, ids, 1, 0, logits), "engine is NULL");
     assert_refused(strata_engine_check(NULL), "engine is NULL");
@@ -223,19 +223,19 @@ static void no_argument_is_left_out(void **state)
     assert_refused(strata_data_open(&r.data, r.model, NULL, 1), "paths is NULL");
     assert_refused(strata_data_open(&r.data, r.model, paths, 1), "one of paths is NULL");
     assert_refused(strata_data_open(&r.data, r.model, paths, 0), "count is 0");
-    assert_refused(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 0, 0, 1, NULL, ids), "tokens is NULL");
-    assert_refused(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 0, 0, 1, ids, NULL), "targets is NULL");
-    assert_refused(strata_data_read(r.data, (enum strata_data_order)7, 0, 0, 1, ids, ids), "7 is not an order");
+    assert_refused(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 0, 0, 1, NULL, ids, NULL), "tokens is NULL");
+    assert_refused(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 0, 0, 1, ids, NULL, NULL), "targets is NULL");
+    assert_refused(strata_data_read(r.data, (enum strata_data_order)7, 0, 0, 1, ids, ids, NULL), "7 is not an order");
     assert_ok(run_start(&r));
     assert_refused(strata_plan_make(NULL, r.model), "plan is NULL");
     assert_refused(strata_plan_get_info(r.plan, NULL), "info is NULL");
     assert_refused(strata_plan_text(r.plan, NULL), "text is NULL");
     assert_refused(strata_plan_json(r.plan, NULL), "json is NULL");
     assert_refused(strata_engine_create(NULL, r.plan, NULL), "engine is NULL");
-    assert_refused(strata_engine_step(r.engine, NULL, ids, NULL), "tokens is NULL");
-    assert_refused(strata_engine_step(r.engine, ids, NULL, NULL), "targets is NULL");
-    assert_refused(strata_engine_eval(r.engine, ids, ids, NULL, &seen), "loss_sum is NULL");
-    assert_refused(strata_engine_eval(r.engine, ids, ids, &loss, NULL), "targets_seen is NULL");
+    assert_refused(strata_engine_step(r.engine, NULL, ids, NULL, NULL), "tokens is NULL");
+    assert_refused(strata_engine_step(r.engine, ids, NULL, NULL, NULL), "targets is NULL");
+    assert_refused(strata_engine_eval(r.engine, ids, ids, NULL, NULL, &seen), "loss_sum is NULL");
+    assert_refused(strata_engine_eval(r.engine, ids, ids, NULL, &loss, NULL), "targets_seen is NULL");
     assert_refused(strata_engine_eval_data(r.engine, NULL, NULL), "data is NULL");
     assert_refused(strata_engine_eval_data(r.engine, r.data, NULL), "result is NULL");
     assert_refused(strata_engine_digest(r.engine, NULL, hex), "weights is NULL");
@@ -262,7 +262,7 @@ static void calls_out_of_order_are_refused(void **state)
     assert_ok(run_open(&other, NULL));
     assert_ok(strata_plan_make(&r.plan, r.model));
     assert_ok(strata_engine_create(&r.engine, r.plan, NULL));
-    assert_refused(strata_engine_step(r.engine, ids, ids, NULL), "strata_engine_load() comes first");
+    assert_refused(strata_engine_step(r.engine, ids, ids, NULL, NULL), "strata_engine_load() comes first");
     assert_refused(strata_engine_flush(r.engine), "strata_engine_load() comes first");
     assert_refused(strata_engine_eval_data(r.engine, r.data, &eval), "strata_engine_load() comes first");
     assert_refused(strata_engine_digest(r.engine, hex, hex), "strata_engine_load() comes first");
@@ -272,13 +272,13 @@ static void calls_out_of_order_are_refused(void **state)
     assert_refused(strata_plan_measure(r.plan), "the plan has an engine");
     assert_null(second);
     assert_ok(strata_engine_load(r.engine));
-    assert_ok(strata_engine_step(r.engine, ids, ids, NULL));
+    assert_ok(strata_engine_step(r.engine, ids, ids, NULL, NULL));
     assert_refused(strata_engine_forward(r.engine, ids, 1, 0, (float[256]){0}), "another use");
     assert_ok(strata_export_open(&out, other.model, scratch_path("other"), NULL));
     assert_refused(strata_engine_export(r.engine, out), "another model");
     strata_engine_destroy(r.engine);
     assert_ok(strata_engine_create(&r.engine, r.plan, NULL)); /* the next one begins anew */
-    assert_refused(strata_engine_step(r.engine, ids, ids, NULL), "strata_engine_load() comes first");
+    assert_refused(strata_engine_step(r.engine, ids, ids, NULL, NULL), "strata_engine_load() comes first");
     run_close(&r);
     run_close(&other);
 }
@@ -296,13 +296,13 @@ static void a_use_allows_what_it_is_for(void **state)
     assert_refused(strata_engine_create(&plans.engine, plans.plan, NULL), "for planning alone");
     assert_ok(run_open(&evaluates, NULL));
     assert_ok(run_start(&evaluates));
-    assert_refused(strata_engine_step(evaluates.engine, ids, ids, NULL), "another use");
-    assert_ok(strata_engine_eval(evaluates.engine, ids, ids, &loss, &seen));
+    assert_refused(strata_engine_step(evaluates.engine, ids, ids, NULL, NULL), "another use");
+    assert_ok(strata_engine_eval(evaluates.engine, ids, ids, NULL, &loss, &seen));
     assert_true(seen == 4 * RUN_SEQ && loss > 0);
     ids[3] = 256;
-    assert_status(strata_engine_eval(evaluates.engine, ids, ids, &loss, &seen), STRATA_E_INPUT, "a token outside");
+    assert_status(strata_engine_eval(evaluates.engine, ids, ids, NULL, &loss, &seen), STRATA_E_INPUT, "a token outside");
     ids[3] = 0;
-    assert_ok(strata_engine_eval(evaluates.engine, ids, ids, &loss, &seen)); /* nothing had run */
+    assert_ok(strata_engine_eval(evaluates.engine, ids, ids, NULL, &loss, &seen)); /* nothing had run */
     run_close(&plans);
     run_close(&evaluates);
 }
@@ -360,11 +360,11 @@ static void data_ends_in_order_and_never_shuffled(void **state)
     (void)state;
     assert_ok(run_open(&r, run_tokens("a.bin", 2 * RUN_SEQ + 1)));
     assert_int_equal(strata_data_count(r.data), 2);
-    assert_ok(strata_data_read(r.data, STRATA_DATA_IN_ORDER, 0, 0, 3, tokens, targets));
+    assert_ok(strata_data_read(r.data, STRATA_DATA_IN_ORDER, 0, 0, 3, tokens, targets, NULL));
     assert_memory_equal(tokens + 1, targets, (RUN_SEQ - 1) * sizeof(*tokens));
     for (int i = 0; i < RUN_SEQ; i++)
         assert_true(tokens[2 * RUN_SEQ + i] == 0 && targets[2 * RUN_SEQ + i] == -1);
-    assert_ok(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 1, 1000000, 3, tokens, targets));
+    assert_ok(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 1, 1000000, 3, tokens, targets, NULL));
     assert_true(targets[2 * RUN_SEQ] >= 0);
 
     assert_ok(run_configure(&longer));
@@ -562,7 +562,7 @@ static void sizes_are_looked_at(void **state)
     assert_refused(strata_export_open(&out, r.model, scratch_path("out"), &export), "strata_export_opts");
     assert_ok(strata_engine_create(&r.engine, r.plan, NULL));
     assert_ok(strata_engine_load(r.engine));
-    assert_refused(strata_engine_step(r.engine, ids, ids, &step), "strata_step");
+    assert_refused(strata_engine_step(r.engine, ids, ids, NULL, &step), "strata_step");
     assert_refused(strata_engine_eval_data(r.engine, r.data, &eval), "strata_eval");
     assert_refused(strata_engine_get_info(r.engine, &info), "strata_engine_info");
     info.info_size = sizeof(info);

@@ -52,9 +52,9 @@ static void *intrude(void *ctx)
     uint64_t seen;
 
     assert_busy(strata_engine_load(r->engine), "load");
-    assert_busy(strata_engine_step(r->engine, ids, ids, NULL), "step");
+    assert_busy(strata_engine_step(r->engine, ids, ids, NULL, NULL), "step");
     assert_busy(strata_engine_flush(r->engine), "flush");
-    assert_busy(strata_engine_eval(r->engine, ids, ids, &loss, &seen), "eval");
+    assert_busy(strata_engine_eval(r->engine, ids, ids, NULL, &loss, &seen), "eval");
     assert_busy(strata_engine_eval_data(r->engine, r->data, &eval), "eval_data");
     assert_busy(strata_engine_forward(r->engine, ids, 1, 0, logits), "forward");
     assert_busy(strata_engine_set_lr(r->engine, 1e-3), "set_lr");
@@ -142,7 +142,7 @@ static void call_in_child(struct run *r, struct strata_export *out)
     struct strata_eval eval = STRATA_EVAL_INIT;
     char hex[33], state[33];
 
-    child_wants(is_anothers(strata_engine_step(r->engine, ids, ids, NULL)), 1);
+    child_wants(is_anothers(strata_engine_step(r->engine, ids, ids, NULL, NULL)), 1);
     child_wants(is_anothers(strata_engine_digest(r->engine, hex, state)), 2);
     child_wants(is_anothers(strata_engine_load(r->engine)), 3);
     child_wants(is_anothers(strata_engine_eval_data(r->engine, r->data, &eval)), 4);
@@ -233,7 +233,7 @@ static void assert_ended(struct run *r, strata_status with, const char *sentence
     struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
     char hex[33], state[33];
 
-    assert_status(strata_engine_step(r->engine, ids, ids, NULL), with, "step");
+    assert_status(strata_engine_step(r->engine, ids, ids, NULL, NULL), with, "step");
     assert_sentence(sentence);
     assert_status(strata_engine_check(r->engine), with, "check");
     assert_sentence(sentence);

@@ -269,7 +269,7 @@ static void generation_goes_forward(void **state)
     assert_refused(strata_engine_forward(r.engine, prompt, 1, r.shape.cache_tokens, logits), "131 in all");
     assert_status(strata_engine_forward(r.engine, &beyond, 1, 3, logits), STRATA_E_INPUT, "a token beyond the vocabulary");
     assert_ok(strata_engine_forward(r.engine, prompt, 1, 3, logits));
-    assert_refused(strata_engine_step(r.engine, prompt, prompt, NULL), "another use");
+    assert_refused(strata_engine_step(r.engine, prompt, prompt, NULL, NULL), "another use");
     run_close(&r);
 }
 

@@ -56,7 +56,7 @@ static strata_status step(struct scene *s, uint32_t number)
     struct st_step_result result;
 
     rig_tokens(tokens, targets, &s->cell, number);
-    return st_engine_step(s->rig.engine, tokens, targets, &result);
+    return st_engine_step(s->rig.engine, tokens, targets, NULL, &result);
 }
 
 /* Steps until one fails. */

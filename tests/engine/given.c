@@ -169,5 +169,5 @@ strata_status given_step(struct given *g, struct st_step_result *result)
 
     g->step++;
     st_config_set_rates(&g->config, g->eng);
-    return st_engine_step(g->eng, g->tokens, g->tokens, result != NULL ? result : &unused);
+    return st_engine_step(g->eng, g->tokens, g->tokens, NULL, result != NULL ? result : &unused);
 }

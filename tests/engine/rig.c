@@ -241,7 +241,7 @@ static strata_status flush_and_eval(struct rig_result *out, struct st_engine *en
     if (plan->policy.update == ST_UPDATE_GATED)
         plan_traffic(out, plan, ST_PHASE_EPILOGUE);
     plan_traffic(out, plan, ST_PHASE_EVAL);
-    return st_engine_eval(eng, tokens, targets, &sum, &seen);
+    return st_engine_eval(eng, tokens, targets, NULL, &sum, &seen);
 }
 
 static strata_status steps_of(struct rig_result *out, struct st_engine *eng, const struct st_plan *plan,
@@ -258,7 +258,7 @@ static strata_status steps_of(struct rig_result *out, struct st_engine *eng, con
         rig_tokens(tokens, targets, cell, i);
         plan_traffic(out, plan, gated && !pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
         pending = gated;
-        st = st_engine_step(eng, tokens, targets, &result);
+        st = st_engine_step(eng, tokens, targets, NULL, &result);
         if (st != STRATA_OK)
             return st;
         out->losses[i] = result.loss;

@@ -71,7 +71,7 @@ static strata_status step(struct rig_engine *rig, const struct rig_cell *cell, u
     struct st_step_result result;
 
     rig_tokens(tokens, targets, cell, number);
-    return st_engine_step(rig->engine, tokens, targets, &result);
+    return st_engine_step(rig->engine, tokens, targets, NULL, &result);
 }
 
 /* After an error every call returns it, with its cause. */

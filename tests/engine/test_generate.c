@@ -237,7 +237,7 @@ static void losses_of_evaluation(bool llama, double losses[CONTEXT])
 
         memset(targets, 0xff, sizeof(targets));
         targets[i] = tokens[i + 1];
-        assert_int_equal(st_engine_eval(b.engine, tokens, targets, &losses[i], &seen), STRATA_OK);
+        assert_int_equal(st_engine_eval(b.engine, tokens, targets, NULL, &losses[i], &seen), STRATA_OK);
         assert_int_equal(seen, 1);
     }
     bench_close(&b);

@@ -132,8 +132,8 @@ static void compare(const char *dir, const char *series, const char *tokens_name
         struct st_step_result result;
 
         for (int i = 0; i < 4; i++)
-            assert_int_equal(st_token_set_window(set, position++, 0, false, tokens + i * 32, targets + i * 32), STRATA_OK);
-        assert_int_equal(st_engine_step(r.eng, tokens, targets, &result), STRATA_OK);
+            assert_int_equal(st_token_set_window(set, position++, 0, false, tokens + i * 32, targets + i * 32, NULL), STRATA_OK);
+        assert_int_equal(st_engine_step(r.eng, tokens, targets, NULL, &result), STRATA_OK);
         losses[step] = result.loss;
         worst = fmax(worst, relative(result.loss, st_json_number(loss)));
         if (relative(result.loss, st_json_number(loss)) > TOLERANCE)

@@ -19,9 +19,9 @@ static void refused(struct st_engine *engine, const struct batch *b, const char 
     double loss;
     uint64_t seen;
 
-    assert_int_equal(st_engine_step(engine, b->tokens, b->targets, &result), STRATA_E_INPUT);
+    assert_int_equal(st_engine_step(engine, b->tokens, b->targets, NULL, &result), STRATA_E_INPUT);
     assert_string_equal(strata_last_error(), sentence);
-    assert_int_equal(st_engine_eval(engine, b->tokens, b->targets, &loss, &seen), STRATA_E_INPUT);
+    assert_int_equal(st_engine_eval(engine, b->tokens, b->targets, NULL, &loss, &seen), STRATA_E_INPUT);
     assert_string_equal(strata_last_error(), sentence);
 }
 
@@ -60,7 +60,7 @@ static void train(char weights[33], struct st_model *model, const struct st_plan
         b.targets[3] = -1;
         if (with_wrong_ids)
             wrong_ids_are_refused(rig.engine, &plan->program.workload, &b);
-        assert_int_equal(st_engine_step(rig.engine, b.tokens, b.targets, &result), STRATA_OK);
+        assert_int_equal(st_engine_step(rig.engine, b.tokens, b.targets, NULL, &result), STRATA_OK);
     }
     assert_int_equal(st_engine_digest(rig.engine, weights, state), STRATA_OK);
     rig_engine_stop(&rig);

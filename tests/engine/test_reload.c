@@ -28,7 +28,7 @@ static void train(struct run *out, struct st_engine *eng, const struct rig_cell 
         struct st_step_result r;
 
         rig_tokens(tokens, targets, cell, i);
-        assert_int_equal(st_engine_step(eng, tokens, targets, &r), STRATA_OK);
+        assert_int_equal(st_engine_step(eng, tokens, targets, NULL, &r), STRATA_OK);
         out->losses[i] = r.loss;
         out->norms[i] = r.grad_norm;
         out->scales[i] = r.loss_scale;

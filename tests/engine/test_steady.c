@@ -57,7 +57,7 @@ static strata_status run_steps(struct st_engine *eng, uint32_t steps, const stru
             tokens[t] = (int32_t)((i * 31 + t * 17) % 8500);
             targets[t] = (int32_t)((i * 31 + t * 17 + 5) % 8500);
         }
-        st = st_engine_step(eng, tokens, targets, &result);
+        st = st_engine_step(eng, tokens, targets, NULL, &result);
         if (i == 2)
             counter->arm(1);
         if (i == settled())

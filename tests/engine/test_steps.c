@@ -405,7 +405,7 @@ static void a_rate_holds_until_a_load(void **state)
             if (i == 1)
                 st_engine_set_lr(g.eng, 0.25);
             g.step = i + 1;
-            assert_int_equal(st_engine_step(g.eng, g.tokens, g.tokens, &result), STRATA_OK);
+            assert_int_equal(st_engine_step(g.eng, g.tokens, g.tokens, NULL, &result), STRATA_OK);
             assert_true(result.lr == want[i]);
         }
         assert_int_equal(st_engine_load(g.eng, zeros, NULL), STRATA_OK);

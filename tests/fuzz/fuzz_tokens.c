@@ -22,7 +22,7 @@ static void check_windows(const struct st_token_set *set)
     int32_t tokens[SEQ], targets[SEQ];
 
     for (uint64_t i = 0; i < windows; i++) {
-        check(st_token_set_window(set, i, 1, i % 2 == 0, tokens, targets) == STRATA_OK);
+        check(st_token_set_window(set, i, 1, i % 2 == 0, tokens, targets, NULL) == STRATA_OK);
         for (uint32_t j = 0; j < SEQ; j++) {
             check(tokens[j] >= 0 && tokens[j] < VOCAB && targets[j] >= 0 && targets[j] < VOCAB);
             check(j == 0 || tokens[j] == targets[j - 1]);

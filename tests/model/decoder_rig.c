@@ -297,7 +297,7 @@ double golden_loss(struct rig *r, const char *dir, bool recompute)
     snprintf(path, sizeof(path), "%s/tokens.bin", dir);
     assert_ok(st_token_set_open(&set, &(const char *){path}, 1, r->w->vocab, 32));
     for (uint32_t i = 0; i < 2; i++)
-        assert_ok(st_token_set_window(set, i, 0, false, tokens + 32 * i, targets + 32 * i));
+        assert_ok(st_token_set_window(set, i, 0, false, tokens + 32 * i, targets + 32 * i, NULL));
     st_token_set_close(set);
     return rig_step(r, tokens, targets, recompute);
 }

@@ -65,7 +65,7 @@ static void test_windows_in_order_cross_no_file(void **state)
         const uint32_t window = (uint32_t)(position % 5), first = window < 3 ? 8 * window : 8 * (window - 3);
         const uint32_t modulo = window < 3 ? 1000 : 7;
 
-        assert_ok(st_token_set_window(set, position, 9, false, tokens, targets));
+        assert_ok(st_token_set_window(set, position, 9, false, tokens, targets, NULL));
         for (uint32_t i = 0; i < 8; i++) {
             assert_int_equal(tokens[i], (first + i) % modulo);
             assert_int_equal(targets[i], (first + i + 1) % modulo);
@@ -89,7 +89,7 @@ static void test_window_of_one_token(void **state)
         assert_ok(st_token_set_open(&set, &path, 1, 5, 1));
         assert_int_equal(st_token_set_windows(set), 4);
         assert_true(st_token_set_bytes_per_token(set) == 0.0);
-        assert_ok(st_token_set_window(set, 3, 0, false, &token, &target));
+        assert_ok(st_token_set_window(set, 3, 0, false, &token, &target, NULL));
         assert_int_equal(token, 3);
         assert_int_equal(target, 4);
         st_token_set_close(set);
@@ -114,14 +114,14 @@ static void test_shuffle_is_a_permutation_per_epoch(void **state)
         bool seen[WINDOWS] = {false};
 
         for (uint64_t i = 0; i < WINDOWS; i++) {
-            assert_ok(st_token_set_window(set, epoch * WINDOWS + i, 11, true, tokens, targets));
+            assert_ok(st_token_set_window(set, epoch * WINDOWS + i, 11, true, tokens, targets, NULL));
             assert_int_equal(tokens[0] % 4, 0);
             assert_false(seen[tokens[0] / 4]);
             seen[tokens[0] / 4] = true;
             if (epoch == 0)
                 first_order[i] = tokens[0];
             differs += tokens[0] != first_order[i];
-            assert_ok(st_token_set_window(set, epoch * WINDOWS + i, 12, true, targets, tokens));
+            assert_ok(st_token_set_window(set, epoch * WINDOWS + i, 12, true, targets, tokens, NULL));
             seed_differs += targets[0] != first_order[i];
         }
     }
@@ -238,13 +238,14 @@ static void test_a_file_that_changes_is_noticed(void **state)
     write_tokens(path, 2, 100, 50, 0);
     assert_int_equal(utimensat(AT_FDCWD, path, long_ago, 0), 0);
     assert_ok(st_token_set_open(&set, &path, 1, 50, 8));
-    assert_ok(st_token_set_window(set, 0, 0, false, tokens, targets));
+    assert_ok(st_token_set_window(set, 0, 0, false, tokens, targets, NULL));
     write_tokens(path, 2, 100, 40, 0); /* of the vocabulary, too */
-    assert_refused(st_token_set_window(set, 0, 0, false, tokens, targets), STRATA_E_INPUT, "a.bin changed while it was read");
+    assert_refused(st_token_set_window(set, 0, 0, false, tokens, targets, NULL), STRATA_E_INPUT,
+                   "a.bin changed while it was read");
     write_tokens(path, 2, 100, 60, 0);
-    assert_refused(st_token_set_window(set, 6, 0, false, tokens, targets), STRATA_E_INPUT, "is outside the vocabulary");
+    assert_refused(st_token_set_window(set, 6, 0, false, tokens, targets, NULL), STRATA_E_INPUT, "is outside the vocabulary");
     assert_int_equal(truncate(path, 1100), 0);
-    assert_refused(st_token_set_window(set, 9, 0, false, tokens, targets), STRATA_E_INPUT, "nothing at byte 1168");
+    assert_refused(st_token_set_window(set, 9, 0, false, tokens, targets, NULL), STRATA_E_INPUT, "nothing at byte 1168");
     st_token_set_close(set);
     scratch_close();
 }
@@ -268,7 +269,8 @@ static void test_each_token_of_a_window_is_checked(void **state)
             assert_true((fd = open(path, O_WRONLY)) >= 0);
             assert_int_equal(pwrite(fd, &wrong, token_bytes, ST_TOKEN_HEADER_BYTES + (16 + at) * token_bytes), token_bytes);
             close(fd);
-            assert_refused(st_token_set_window(set, 2, 0, false, tokens, targets), STRATA_E_INPUT, "is outside the vocabulary");
+            assert_refused(st_token_set_window(set, 2, 0, false, tokens, targets, NULL), STRATA_E_INPUT,
+                           "is outside the vocabulary");
             st_token_set_close(set);
             scratch_close();
         }
@@ -498,7 +500,7 @@ static void test_every_single_failure_is_clean(void **state)
         write_file(source, text, 50000);
         st = st_tokens_from_bytes(&source, 1, out, 0.5, true, NULL);
         if (st == STRATA_OK && (st = st_token_set_open(&set, &out, 1, 256, 16)) == STRATA_OK) {
-            st = st_token_set_window(set, 3, 1, true, tokens, targets);
+            st = st_token_set_window(set, 3, 1, true, tokens, targets, NULL);
             st_token_set_close(set);
         }
         fault_walk_end(&walk, st);

@@ -1,0 +1,12 @@
+/* model/data/token_meta_internal.h - the numbers of the format, for its reader and its writer.  Private to model/data/. */
+#ifndef MODEL_DATA_TOKEN_META_INTERNAL_H
+#define MODEL_DATA_TOKEN_META_INTERNAL_H
+
+#define ST_TOKEN_META_MAGIC     "STRATAMD"
+#define ST_TOKEN_META_VERSION   1u
+#define ST_TOKEN_META_HEADER    96u /* bytes */
+#define ST_TOKEN_META_DIGEST_AT 64u
+#define ST_TOKEN_META_TRAILER   32u
+#define ST_TOKEN_META_HAS_MASK  1u
+
+#endif

@@ -1,0 +1,259 @@
+/* token_writer.c - see token_writer.h.  Ids go to the disk in blocks; documents' starts and the mask wait in memory for the end.
+ */
+#include "model/data/token_writer.h"
+
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/ending.h"
+#include "core/system/file.h"
+#include "model/data/token_meta_internal.h"
+#include "model/data/tokens.h"
+#include "model/data/tokens_file_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES 65536u
+#define TOKENS_MAX  INT32_MAX /* the header's count is an int32 */
+
+struct st_token_writer {
+    struct st_new_file bin, meta;
+    bool bin_open, meta_open;
+    struct st_token_writer_opts opts;
+    uint32_t width;                      /* bytes of an id */
+    uint64_t tokens, documents, written; /* written: bytes of ids on their way to the disk */
+    uint64_t *starts;
+    uint64_t starts_room;
+    unsigned char *mask;
+    uint64_t mask_room; /* bytes */
+    struct st_digest *digest;
+    uint32_t fill;
+    unsigned char block[BLOCK_BYTES];
+};
+
+static strata_status no_memory(const char *path)
+{
+    return st_error(STRATA_E_NOMEM, "%s: no memory to write tokens", path);
+}
+
+strata_status st_token_writer_create(struct st_token_writer **out, const char *path, const struct st_token_writer_opts *opts)
+{
+    struct st_token_writer *w = st_fault("token_writer.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*w));
+    const unsigned flags = opts->overwrite ? ST_NEW_FILE_OVERWRITE : 0;
+    char name[ST_PATH_MAX];
+    strata_status st;
+
+    if (w == NULL)
+        return no_memory(path);
+    w->opts = *opts;
+    w->width = opts->vocab > 65536 ? 4 : 2;
+    st = st_digest_create(&w->digest);
+    if (st == STRATA_OK && (size_t)snprintf(name, sizeof(name), "%s%s", path, ST_TOKEN_META_SUFFIX) >= sizeof(name))
+        st = st_error(STRATA_E_INPUT, "path too long: %s", path);
+    if (st == STRATA_OK && (st = st_new_file_create(&w->bin, path, flags)) == STRATA_OK) {
+        w->bin_open = true;
+        st = st_new_file_create(&w->meta, name, flags);
+        w->meta_open = st == STRATA_OK;
+    }
+    if (st != STRATA_OK) {
+        st_token_writer_abort(w);
+        return st;
+    }
+    *out = w;
+    return STRATA_OK;
+}
+
+/* Room for one more start, and for the mask of `tokens` tokens. */
+static strata_status make_room(struct st_token_writer *w, uint64_t tokens)
+{
+    if (w->documents == w->starts_room) {
+        const uint64_t room = w->starts_room == 0 ? 1024 : 2 * w->starts_room;
+        uint64_t *grown = st_fault("token_writer.alloc", 0) < 0 ? NULL : realloc(w->starts, room * sizeof(*grown));
+
+        if (grown == NULL)
+            return no_memory(w->bin.path);
+        w->starts = grown;
+        w->starts_room = room;
+    }
+    if (w->opts.masked && (tokens + 7) / 8 > w->mask_room) {
+        const uint64_t twice = 2 * w->mask_room, needed = (tokens + 7) / 8, room = twice > needed ? twice : needed + 4096;
+        unsigned char *grown = st_fault("token_writer.alloc", 0) < 0 ? NULL : realloc(w->mask, room);
+
+        if (grown == NULL)
+            return no_memory(w->bin.path);
+        memset(grown + w->mask_room, 0, room - w->mask_room);
+        w->mask = grown;
+        w->mask_room = room;
+    }
+    return STRATA_OK;
+}
+
+static strata_status flush(struct st_token_writer *w)
+{
+    const strata_status st = st_new_file_write_at(&w->bin, w->block, w->fill, ST_TOKEN_HEADER_BYTES + w->written);
+
+    st_digest_update(w->digest, w->block, w->fill);
+    w->written += w->fill;
+    w->fill = 0;
+    return st;
+}
+
+strata_status st_token_writer_put(struct st_token_writer *w, const uint32_t *ids, const uint8_t *trained, uint64_t count)
+{
+    strata_status st;
+
+    if (count == 0)
+        return STRATA_OK;
+    if (count > TOKENS_MAX - w->tokens)
+        return st_error(STRATA_E_INPUT, "%s: over %d tokens; a token file holds no more: split the text", w->bin.path,
+                        TOKENS_MAX);
+    st = make_room(w, w->tokens + count);
+    for (uint64_t i = 0; i < count && st == STRATA_OK; i++) {
+        for (uint32_t b = 0; b < w->width; b++)
+            w->block[w->fill++] = (unsigned char)(ids[i] >> (8 * b));
+        if (w->opts.masked && (trained == NULL || trained[i]))
+            w->mask[(w->tokens + i) / 8] |= (unsigned char)(1u << ((w->tokens + i) % 8));
+        if (w->fill == BLOCK_BYTES)
+            st = flush(w);
+    }
+    if (st != STRATA_OK)
+        return st;
+    w->starts[w->documents++] = w->tokens;
+    w->tokens += count;
+    return STRATA_OK;
+}
+
+uint64_t st_token_writer_tokens(const struct st_token_writer *w)
+{
+    return w->tokens;
+}
+
+uint64_t st_token_writer_documents(const struct st_token_writer *w)
+{
+    return w->documents;
+}
+
+static void put_number(unsigned char *out, uint64_t value, uint32_t width)
+{
+    for (uint32_t b = 0; b < width; b++)
+        out[b] = (unsigned char)(value >> (8 * b));
+}
+
+/* One part of the meta file at *at, into its checksum too. */
+static strata_status put_part(struct st_token_writer *w, struct st_digest *digest, const void *part, uint64_t bytes, uint64_t *at)
+{
+    const strata_status st = st_new_file_write_at(&w->meta, part, bytes, *at);
+
+    st_digest_update(digest, part, bytes);
+    *at += bytes;
+    return st;
+}
+
+static strata_status write_starts(struct st_token_writer *w, struct st_digest *digest, uint64_t *at)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint64_t i = 0; i < w->documents && st == STRATA_OK;) {
+        uint32_t fill = 0;
+
+        for (; i < w->documents && fill < BLOCK_BYTES; i++, fill += 8)
+            put_number(w->block + fill, w->starts[i], 8);
+        st = put_part(w, digest, w->block, fill, at);
+    }
+    return st;
+}
+
+static strata_status write_meta(struct st_token_writer *w, struct st_digest *digest)
+{
+    unsigned char header[ST_TOKEN_META_HEADER] = {0};
+    char hex[33];
+    uint64_t at = 0;
+    strata_status st;
+
+    memcpy(header, ST_TOKEN_META_MAGIC, 8);
+    put_number(header + 8, ST_TOKEN_META_VERSION, 4);
+    put_number(header + 12, w->opts.layout, 4);
+    put_number(header + 16, w->tokens, 8);
+    put_number(header + 24, w->documents, 8);
+    put_number(header + 32, w->opts.tokenizer, 8);
+    put_number(header + 40, w->opts.masked ? ST_TOKEN_META_HAS_MASK : 0, 4);
+    st_digest_hex(w->digest, hex);
+    memcpy(header + ST_TOKEN_META_DIGEST_AT, hex, 32);
+    st = put_part(w, digest, header, sizeof(header), &at);
+    if (st == STRATA_OK)
+        st = write_starts(w, digest, &at);
+    if (st == STRATA_OK && w->opts.masked)
+        st = put_part(w, digest, w->mask, (w->tokens + 7) / 8, &at);
+    if (st != STRATA_OK)
+        return st;
+    st_digest_hex(digest, hex);
+    return st_new_file_write_at(&w->meta, hex, ST_TOKEN_META_TRAILER, at);
+}
+
+static strata_status complete(struct st_token_writer *w, uint64_t source_bytes)
+{
+    struct st_digest *digest = NULL;
+    unsigned char header[ST_TOKEN_HEADER_BYTES];
+    strata_status st;
+
+    if (w->tokens == 0)
+        return st_error(STRATA_E_INPUT, "%s: there is no text", w->bin.path);
+    st_token_header_write(header,
+                          &(struct st_token_header){
+                              .token_bytes = w->width, .vocab = w->opts.vocab, .count = w->tokens, .source_bytes = source_bytes});
+    if ((st = flush(w)) != STRATA_OK || (st = st_new_file_write_at(&w->bin, header, sizeof(header), 0)) != STRATA_OK ||
+        (st = st_digest_create(&digest)) != STRATA_OK)
+        return st;
+    st = write_meta(w, digest);
+    st_digest_destroy(digest);
+    return st;
+}
+
+/* A signal finds neither name or both. */
+static strata_status name_both(struct st_token_writer *w)
+{
+    strata_status st;
+
+    if ((st = st_new_file_sync(&w->meta)) != STRATA_OK || (st = st_new_file_sync(&w->bin)) != STRATA_OK)
+        return st;
+    st_ending_hold();
+    if ((st = st_new_file_publish(&w->meta)) == STRATA_OK && (st = st_new_file_publish(&w->bin)) != STRATA_OK &&
+        !w->meta.overwrite)
+        (void)unlink(
+            w->meta.path); /* one that replaced another stays; its checksum of the ids says that it is not for this file */
+    if (st == STRATA_OK)
+        st = st_new_file_commit(&w->meta);
+    if (st == STRATA_OK)
+        st = st_new_file_commit(&w->bin);
+    st_ending_release();
+    return st;
+}
+
+strata_status st_token_writer_finish(struct st_token_writer *w, uint64_t source_bytes)
+{
+    strata_status st = complete(w, source_bytes);
+
+    if (st == STRATA_OK)
+        st = name_both(w);
+    if (st == STRATA_OK)
+        w->bin_open = w->meta_open = false;
+    st_token_writer_abort(w);
+    return st;
+}
+
+void st_token_writer_abort(struct st_token_writer *w)
+{
+    if (w == NULL)
+        return;
+    if (w->bin_open)
+        st_new_file_abort(&w->bin);
+    if (w->meta_open)
+        st_new_file_abort(&w->meta);
+    st_digest_destroy(w->digest);
+    free(w->starts);
+    free(w->mask);
+    free(w);
+}

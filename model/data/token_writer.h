@@ -1,0 +1,31 @@
+/* model/data/token_writer.h - writes a token file and what lies beside it, document by document. */
+#ifndef MODEL_DATA_TOKEN_WRITER_H
+#define MODEL_DATA_TOKEN_WRITER_H
+
+#include "model/data/token_meta.h"
+
+struct st_token_writer_opts {
+    uint32_t vocab;     /* ids are below it; over 65536: 32 bits each */
+    uint64_t tokenizer; /* its hash; 0: unknown */
+    enum st_token_layout layout;
+    bool masked;    /* some tokens are not trained */
+    bool overwrite; /* files of these names may exist */
+};
+
+struct st_token_writer;
+
+/** Begin X.bin and X.bin.meta; they take their names in st_token_writer_finish().  E_INPUT: as st_new_file_create().  E_NOMEM,
+ *  E_IO, E_NOSPC. */
+strata_status st_token_writer_create(struct st_token_writer **out, const char *path, const struct st_token_writer_opts *opts);
+/** Add one document (count 0: nothing).  trained: [count], or NULL: all are.  E_INPUT: the file holds no more tokens (2^31 - 1);
+ * E_IO, E_NOSPC, E_NOMEM. */
+strata_status st_token_writer_put(struct st_token_writer *w, const uint32_t *ids, const uint8_t *trained, uint64_t count);
+uint64_t st_token_writer_tokens(const struct st_token_writer *w);
+uint64_t st_token_writer_documents(const struct st_token_writer *w);
+/** Complete both files; on success they have their names.  source_bytes: of the text, 0: unknown.  E_INPUT: there are no tokens.
+ * The writer is gone either way. */
+strata_status st_token_writer_finish(struct st_token_writer *w, uint64_t source_bytes);
+/** Remove both; NULL: nothing. */
+void st_token_writer_abort(struct st_token_writer *w);
+
+#endif

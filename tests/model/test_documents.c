@@ -1,0 +1,323 @@
+/* test_documents.c - token files with documents: written, read back in each layout, packed, masked; every refusal of what lies
+ * beside a token file. */
+#include "core/base/fault.h"
+#include "core/base/rng.h"
+#include "model/data/token_pack.h"
+#include "model/data/token_writer.h"
+#include "model/data/tokens.h"
+#include "model_fixture.h"
+#include "tests/common/fault_walk.h"
+#include "tests/common/file_order.h"
+#include "tests/common/whole_file.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { VOCAB = 1000, DOCUMENTS = 7 };
+
+/* Document d has lengths[d] tokens, 100 * d + i; of each the tokens with i % 3 != 0 are trained. */
+static const uint32_t lengths[DOCUMENTS] = {5, 1, 8, 3, 12, 2, 4};
+
+static bool trained(uint32_t i)
+{
+    return i % 3 != 0;
+}
+
+static strata_status write_documents(const char *path, enum st_token_layout layout, bool masked, uint32_t vocab)
+{
+    const struct st_token_writer_opts opts = {.vocab = vocab, .tokenizer = 77, .layout = layout, .masked = masked};
+    struct st_token_writer *w;
+    strata_status st = st_token_writer_create(&w, path, &opts);
+
+    if (st != STRATA_OK)
+        return st;
+    for (uint32_t d = 0; d < DOCUMENTS && st == STRATA_OK; d++) {
+        uint32_t ids[16];
+        uint8_t mask[16];
+
+        for (uint32_t i = 0; i < lengths[d]; i++) {
+            ids[i] = 100 * d + i;
+            mask[i] = trained(i);
+        }
+        st = st_token_writer_put(w, ids, masked ? mask : NULL, lengths[d]);
+    }
+    if (st != STRATA_OK) {
+        st_token_writer_abort(w);
+        return st;
+    }
+    return st_token_writer_finish(w, 0);
+}
+
+/* Opens a file of this layout with sequences of `seq` tokens. */
+static struct st_token_set *open_set(enum st_token_layout layout, bool masked, uint32_t vocab, uint32_t seq)
+{
+    const char *path;
+    struct st_token_set *set;
+
+    scratch_open();
+    path = scratch_path("a.bin");
+    assert_ok(write_documents(path, layout, masked, vocab));
+    assert_ok(st_token_set_open(&set, &path, 1, vocab, seq));
+    return set;
+}
+
+/* One document in a window, from `at` on, cut at seq. */
+static uint32_t check_document(const int32_t *tokens, const int32_t *targets, const int32_t *positions, uint32_t at, uint32_t seq,
+                               uint32_t d, bool masked)
+{
+    const uint32_t n = lengths[d] < seq - at ? lengths[d] : seq - at;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const bool counts = i + 1 < n && (!masked || trained(i + 1));
+
+        assert_int_equal(tokens[at + i], 100 * d + i);
+        assert_int_equal(targets[at + i], counts ? (int32_t)(100 * d + i + 1) : -1);
+        assert_int_equal(positions[at + i], i);
+    }
+    return at + n;
+}
+
+static void check_padding(const int32_t *tokens, const int32_t *targets, const int32_t *positions, uint32_t at, uint32_t seq)
+{
+    for (uint32_t i = at; i < seq; i++) {
+        assert_int_equal(tokens[i], 0);
+        assert_int_equal(targets[i], -1);
+        assert_int_equal(positions[i], i - at);
+    }
+}
+
+static void rows_hold_one_document(void **state)
+{
+    (void)state;
+    for (uint32_t wide = 0; wide < 2; wide++) {
+        struct st_token_set *set = open_set(ST_LAYOUT_ROWS, wide == 0, wide != 0 ? 100000 : VOCAB, 8);
+        int32_t tokens[8], targets[8], positions[8];
+
+        assert_int_equal(st_token_set_windows(set), DOCUMENTS);
+        assert_false(st_token_set_documents(set));
+        for (uint32_t d = 0; d < DOCUMENTS; d++) {
+            assert_ok(st_token_set_window(set, d, 0, false, tokens, targets, positions));
+            check_padding(tokens, targets, positions, check_document(tokens, targets, positions, 0, 8, d, wide == 0), 8);
+        }
+        st_token_set_close(set);
+        scratch_close();
+    }
+}
+
+/* Longest first into the fullest window that has room: 12 (cut to 8) | 8 | 5 3 | 4 2 1. */
+static void packed_windows_hold_whole_documents(void **state)
+{
+    static const uint32_t wanted[4][4] = {{2, DOCUMENTS}, {4, DOCUMENTS}, {0, 3, DOCUMENTS}, {6, 5, 1, DOCUMENTS}};
+    struct st_token_set *set = open_set(ST_LAYOUT_PACKED, true, VOCAB, 8);
+    int32_t tokens[8], targets[8], positions[8];
+
+    (void)state;
+    assert_int_equal(st_token_set_windows(set), 4);
+    assert_true(st_token_set_documents(set));
+    assert_true(st_token_set_bytes_per_token(set) == 0);
+    for (uint32_t w = 0; w < 4; w++) {
+        uint32_t at = 0;
+
+        assert_ok(st_token_set_window(set, w, 0, false, tokens, targets, positions));
+        for (uint32_t i = 0; wanted[w][i] != DOCUMENTS; i++)
+            at = check_document(tokens, targets, positions, at, 8, wanted[w][i], true);
+        check_padding(tokens, targets, positions, at, 8);
+    }
+    st_token_set_close(set);
+    scratch_close();
+}
+
+/* 35 tokens in windows of 8 and their targets; a target that is not trained is -1. */
+static void concatenated_windows_are_masked(void **state)
+{
+    struct st_token_set *set = open_set(ST_LAYOUT_CONCATENATED, true, VOCAB, 8);
+    int32_t tokens[8], targets[8], positions[8];
+    uint32_t d = 0, i = 0;
+
+    (void)state;
+    assert_int_equal(st_token_set_windows(set), 4);
+    for (uint32_t at = 0; at < 32; at++) {
+        const int32_t token = (int32_t)(100 * d + i);
+
+        if (at % 8 == 0)
+            assert_ok(st_token_set_window(set, at / 8, 0, false, tokens, targets, positions));
+        i++;
+        if (i == lengths[d])
+            d++, i = 0;
+        assert_int_equal(tokens[at % 8], token);
+        assert_int_equal(targets[at % 8], trained(i) ? (int32_t)(100 * d + i) : -1);
+        assert_int_equal(positions[at % 8], at % 8);
+    }
+    st_token_set_close(set);
+    scratch_close();
+}
+
+/* Seeded lengths: each document is in one sequence, none is over full, and few tokens are wasted. */
+static void packing_is_whole_and_tight(void **state)
+{
+    enum { COUNT = 10000, SEQ = 512 };
+    uint64_t *starts = calloc(COUNT + 1, sizeof(*starts)), sum = 0;
+    uint8_t *seen = calloc(COUNT, 1);
+    struct st_packing p;
+
+    (void)state;
+    assert_true(starts != NULL && seen != NULL);
+    for (uint32_t i = 0; i < COUNT; i++)
+        starts[i + 1] = starts[i] + 1 + st_rng_permute(i % 600, 600, 3, i / 600);
+    assert_ok(st_pack_documents(&p, starts, COUNT, SEQ));
+    for (uint64_t s = 0; s < p.sequences; s++) {
+        uint64_t tokens = 0;
+
+        assert_true(p.firsts[s] < p.firsts[s + 1]);
+        for (uint64_t i = p.firsts[s]; i < p.firsts[s + 1]; i++) {
+            const uint64_t length = starts[p.order[i] + 1] - starts[p.order[i]];
+
+            assert_int_equal(seen[p.order[i]]++, 0);
+            tokens += length < SEQ ? length : SEQ;
+        }
+        assert_true(tokens <= SEQ);
+        sum += tokens;
+    }
+    assert_int_equal(p.firsts[p.sequences], COUNT);
+    assert_true(sum >= p.sequences * SEQ / 10 * 9);
+    st_packing_free(&p);
+    free(starts);
+    free(seen);
+}
+
+/* --- refusals --- */
+
+static void assert_open_fails(const char *path, const char *sentence)
+{
+    struct st_token_set *set;
+
+    assert_refused(st_token_set_open(&set, &path, 1, VOCAB, 8), STRATA_E_INPUT, sentence);
+}
+
+/* Every byte of what lies beside a token file is checked. */
+static void damage_is_found(void **state)
+{
+    const char *path, *meta;
+    size_t bytes;
+    char *good;
+
+    (void)state;
+    scratch_open();
+    path = scratch_path("a.bin");
+    meta = scratch_path("a.bin.meta");
+    assert_ok(write_documents(path, ST_LAYOUT_PACKED, true, VOCAB));
+    good = read_file(meta, &bytes);
+    for (size_t i = 0; i < bytes; i++) {
+        good[i] = (char)(good[i] ^ 0x10);
+        write_file(meta, good, bytes);
+        good[i] = (char)(good[i] ^ 0x10);
+        assert_open_fails(path, "a.bin");
+    }
+    for (size_t cut = 0; cut < bytes; cut += 7) {
+        write_file(meta, good, cut);
+        assert_open_fails(path, "a.bin.meta");
+    }
+    free(good);
+    scratch_close();
+}
+
+static void files_belong_together(void **state)
+{
+    const char *a, *b;
+    size_t bytes;
+    char *text;
+
+    (void)state;
+    scratch_open();
+    a = scratch_path("a.bin");
+    b = scratch_path("b.bin");
+    assert_ok(write_documents(a, ST_LAYOUT_PACKED, true, VOCAB));
+    assert_ok(write_documents(b, ST_LAYOUT_ROWS, true, VOCAB));
+    text = read_file(a, &bytes);
+    text[1024 + 6] = (char)(text[1024 + 6] ^ 1); /* another token, of the same vocabulary */
+    write_file(a, text, bytes);
+    free(text);
+    assert_open_fails(a, "a.bin.meta is not for the tokens in");
+    scratch_close();
+}
+
+static void names_that_are_taken(void **state)
+{
+    const char *path, *meta;
+    struct stat s;
+
+    (void)state;
+    scratch_open();
+    path = scratch_path("a.bin");
+    meta = scratch_path("a.bin.meta");
+    write_file(meta, "mine", 4);
+    assert_refused(write_documents(path, ST_LAYOUT_ROWS, false, VOCAB), STRATA_E_INPUT, "a.bin.meta");
+    assert_int_equal(stat(path, &s), -1);
+    assert_int_equal(stat(meta, &s), 0);
+    assert_int_equal(s.st_size, 4);
+    scratch_close();
+}
+
+static void no_tokens_is_no_file(void **state)
+{
+    const struct st_token_writer_opts opts = {.vocab = VOCAB};
+    struct st_token_writer *w;
+    struct stat s;
+
+    (void)state;
+    scratch_open();
+    assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
+    assert_ok(st_token_writer_put(w, NULL, NULL, 0));
+    assert_refused(st_token_writer_finish(w, 0), STRATA_E_INPUT, "there is no text");
+    assert_int_equal(stat(scratch_path("a.bin"), &s), -1);
+    assert_int_equal(stat(scratch_path("a.bin.meta"), &s), -1);
+    scratch_close();
+}
+
+/* Whatever fails, both files are there or neither, and a set reads what was written. */
+static void one_failure_at_a_time(void **state)
+{
+    struct fault_walk walk = {.result = -EIO};
+
+    (void)state;
+    scratch_open();
+    while (fault_walk_next(&walk)) {
+        const char *path = scratch_path("a.bin");
+        int32_t tokens[8], targets[8], positions[8];
+        struct st_token_set *set = NULL;
+        struct stat s;
+        strata_status st = write_documents(path, ST_LAYOUT_PACKED, true, VOCAB);
+
+        if (st == STRATA_OK)
+            st = st_token_set_open(&set, &path, 1, VOCAB, 8);
+        if (st == STRATA_OK)
+            st = st_token_set_window(set, 3, 0, false, tokens, targets, positions);
+        if (st == STRATA_OK)
+            (void)check_document(tokens, targets, positions, 0, 8, 6, true);
+        st_token_set_close(set);
+        fault_walk_end(&walk, st);
+        assert_int_equal(stat(path, &s), stat(scratch_path("a.bin.meta"), &s));
+        (void)unlink(path);
+        (void)unlink(scratch_path("a.bin.meta"));
+    }
+    assert_true(walk.failed > 20);
+    scratch_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_hold_one_document),
+        cmocka_unit_test(packed_windows_hold_whole_documents),
+        cmocka_unit_test(concatenated_windows_are_masked),
+        cmocka_unit_test(packing_is_whole_and_tight),
+        cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(files_belong_together),
+        cmocka_unit_test(names_that_are_taken),
+        cmocka_unit_test(no_tokens_is_no_file),
+        cmocka_unit_test(one_failure_at_a_time),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
