@@ -46,6 +46,7 @@ BEGIN {
     allow["model/hf"] = "model/model.h model/family.h model/layout.h model/decoder/sampler.h core/ strata/"
     allow["model/tokenizer"] = "core/ strata/"
     allow["model/data"] = "core/ strata/"
+    allow["model/data/dialog"] = "model/tokenizer/tokenizer.h model/template/template.h core/ strata/"
     allow["model/template"] = "core/base/ core/json/json.h strata/"
     allow["bench"] = "offload/config/ offload/engine/engine.h offload/plan/plan.h offload/device/device.h core/ strata/"
     allow["bench/io"] = "bench/bench.h bench/bench_setup.h nvme/ core/ strata/"

@@ -1,0 +1,174 @@
+/* model/data/dialog/dialog.c - opens what a conversation needs, and encodes conversations. */
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "model/data/dialog/dialog_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct st_dialog {
+    const struct st_tokenizer *tokenizer;
+    struct st_encoder *encoder;
+    struct st_template_texts texts;
+    struct st_template *usual, *tools; /* tools NULL: the usual one */
+    struct st_date date;
+    struct st_template_variable specials[ST_TOKEN_ROLES];
+    char *special_texts[ST_TOKEN_ROLES];
+    uint32_t special_count;
+    uint64_t hash;
+};
+
+bool st_date_parse(struct st_date *out, const char *text)
+{
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    struct st_date d;
+    int length = 0;
+    bool leap;
+
+    if (strlen(text) != 10 || strspn(text, "0123456789-") != 10 ||
+        sscanf(text, "%4d-%2d-%2d%n", &d.year, &d.month, &d.day, &length) != 3 || length != 10)
+        return false;
+    leap = (d.year % 4 == 0 && d.year % 100 != 0) || d.year % 400 == 0;
+    if (d.year < 1 || d.month < 1 || d.month > 12 || d.day < 1 || d.day > days[d.month - 1] + (d.month == 2 && leap))
+        return false;
+    *out = d;
+    return true;
+}
+
+struct st_date st_date_today(void)
+{
+    const time_t now = time(NULL);
+    struct tm parts = {0};
+
+    localtime_r(&now, &parts);
+    return (struct st_date){.year = parts.tm_year + 1900, .month = parts.tm_mon + 1, .day = parts.tm_mday};
+}
+
+/* Templates see the texts of the tokens that begin, end and fill a text. */
+static strata_status name_specials(struct st_dialog *d)
+{
+    static const char *const names[ST_TOKEN_ROLES] = {
+        [ST_TOKEN_BOS] = "bos_token", [ST_TOKEN_EOS] = "eos_token", [ST_TOKEN_UNK] = "unk_token", [ST_TOKEN_PAD] = "pad_token"};
+
+    for (unsigned role = 0; role < ST_TOKEN_ROLES; role++) {
+        const uint32_t id = st_tokenizer_role(d->tokenizer, (enum st_token_role)role);
+        size_t bytes = 0;
+        const char *text = id == ST_TOKEN_NONE ? NULL : st_tokenizer_text(d->tokenizer, id, &bytes);
+
+        if (text == NULL)
+            continue;
+        d->special_texts[role] = st_fault("dialog.alloc", 0) < 0 ? NULL : strndup(text, bytes);
+        if (d->special_texts[role] == NULL)
+            return st_error(STRATA_E_NOMEM, "no memory for the names of special tokens");
+        d->specials[d->special_count++] = (struct st_template_variable){names[role], d->special_texts[role]};
+    }
+    return STRATA_OK;
+}
+
+static strata_status open_templates(struct st_dialog *d, const char *wanted)
+{
+    strata_status st = st_template_texts_find(&d->texts, d->tokenizer, wanted);
+
+    if (st == STRATA_OK)
+        st = st_template_open(&d->usual, d->texts.usual, strlen(d->texts.usual), d->texts.name);
+    if (st == STRATA_OK && d->texts.tools != NULL)
+        st = st_template_open(&d->tools, d->texts.tools, strlen(d->texts.tools), d->texts.name);
+    if (st == STRATA_OK)
+        d->hash = st_checksum64(d->texts.usual, strlen(d->texts.usual));
+    if (st == STRATA_OK && d->texts.tools != NULL)
+        d->hash ^= st_checksum64(d->texts.tools, strlen(d->texts.tools));
+    return st;
+}
+
+strata_status st_dialog_open(struct st_dialog **out, const struct st_tokenizer *t, const struct st_dialog_opts *opts)
+{
+    struct st_dialog *d = st_fault("dialog.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*d));
+    strata_status st;
+
+    if (d == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for conversations");
+    d->tokenizer = t;
+    d->date = opts->date;
+    st = open_templates(d, opts->template);
+    if (st == STRATA_OK)
+        st = name_specials(d);
+    if (st == STRATA_OK)
+        st = st_encoder_create(&d->encoder, t);
+    if (st != STRATA_OK) {
+        st_dialog_close(d);
+        return st;
+    }
+    *out = d;
+    return STRATA_OK;
+}
+
+void st_dialog_close(struct st_dialog *d)
+{
+    if (d == NULL)
+        return;
+    st_encoder_destroy(d->encoder);
+    st_template_close(d->usual);
+    st_template_close(d->tools);
+    st_template_texts_free(&d->texts);
+    for (unsigned role = 0; role < ST_TOKEN_ROLES; role++)
+        free(d->special_texts[role]);
+    free(d);
+}
+
+const char *st_dialog_template_name(const struct st_dialog *d)
+{
+    return d->texts.name;
+}
+
+uint64_t st_dialog_template_hash(const struct st_dialog *d)
+{
+    return d->hash;
+}
+
+bool st_dialog_uses_date(const struct st_dialog *d)
+{
+    return strstr(d->texts.usual, "strftime_now") != NULL ||
+           (d->texts.tools != NULL && strstr(d->texts.tools, "strftime_now") != NULL);
+}
+
+void st_dialog_ids_free(struct st_dialog_ids *out)
+{
+    st_encoding_free(&out->encoding);
+    free(out->trained);
+    *out = (struct st_dialog_ids){0};
+}
+
+/* The directory's template for tools serves conversations that have some. */
+static const struct st_template *choose(const struct st_dialog *d, const st_json *variables)
+{
+    const st_json *tools = variables != NULL ? st_json_get(variables, "tools") : NULL;
+
+    return d->tools != NULL && tools != NULL && st_json_type(tools) != ST_JSON_NULL ? d->tools : d->usual;
+}
+
+strata_status st_dialog_encode(struct st_dialog *d, const st_json *messages, const st_json *variables, bool prompt,
+                               struct st_dialog_ids *out)
+{
+    const struct st_template_input input = {.messages = messages,
+                                            .variables = variables,
+                                            .specials = d->specials,
+                                            .special_count = d->special_count,
+                                            .add_generation_prompt = prompt,
+                                            .year = d->date.year,
+                                            .month = d->date.month,
+                                            .day = d->date.day};
+    struct st_rendered text;
+    strata_status st = st_template_render(&text, choose(d, variables), &input);
+
+    if (st != STRATA_OK)
+        return st;
+    out->encoding.count = 0;
+    st = st_encode(d->encoder, text.text, text.bytes, NULL, &out->encoding);
+    if (st == STRATA_OK)
+        st = st_dialog_mask(out, d->tokenizer, &text);
+    st_rendered_free(&text);
+    return st;
+}

@@ -1,0 +1,105 @@
+/* dialog_mask.c - which tokens of a rendered conversation are trained: the rule is in dialog.h. */
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "model/data/dialog/dialog_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A token that stands for no byte is the template's. */
+static uint8_t origin_of_begin(const struct st_encoding *e, const struct st_rendered *r, size_t i)
+{
+    return e->begins[i] < e->ends[i] ? r->origins[e->begins[i]] : ST_ORIGIN_TEMPLATE;
+}
+
+static bool covers_generation(const struct st_encoding *e, const struct st_rendered *r, size_t i)
+{
+    for (uint64_t at = e->begins[i]; at < e->ends[i]; at++)
+        if ((r->origins[at] & ST_ORIGIN_GENERATION) != 0)
+            return true;
+    return false;
+}
+
+static bool is_white_space(const struct st_encoding *e, const struct st_rendered *r, size_t i)
+{
+    for (uint64_t at = e->begins[i]; at < e->ends[i]; at++)
+        if (r->text[at] == '\0' || strchr(" \t\n\r", r->text[at]) == NULL)
+            return false;
+    return true;
+}
+
+/* The token that ends the answer whose last token is before `i`; SIZE_MAX: none does. */
+static size_t find_end(const struct st_encoding *e, const struct st_tokenizer *t, const struct st_rendered *r, size_t i)
+{
+    for (; i < e->count && origin_of_begin(e, r, i) == ST_ORIGIN_TEMPLATE; i++) {
+        if (st_tokenizer_is_special(t, e->ids[i]) || e->ids[i] == st_tokenizer_role(t, ST_TOKEN_EOS))
+            return i;
+        if (!is_white_space(e, r, i))
+            break;
+    }
+    return SIZE_MAX;
+}
+
+static void mask_answers(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *r)
+{
+    const struct st_encoding *e = &out->encoding;
+    bool before = false;
+
+    for (size_t i = 0; i <= e->count; i++) {
+        const bool answer = i < e->count && (origin_of_begin(e, r, i) & ST_ORIGIN_ANSWER) != 0;
+        const size_t end = before && !answer ? find_end(e, t, r, i) : SIZE_MAX;
+
+        out->answers += answer && !before;
+        if (end != SIZE_MAX) {
+            memset(out->trained + i, 1, end + 1 - i);
+            i = end;
+        } else {
+            out->unended += before && !answer;
+        }
+        if (i < e->count && answer)
+            out->trained[i] = 1;
+        before = answer;
+    }
+}
+
+/* The last token of a run is the end token, where the template's author put it inside. */
+static void mask_generation(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *r)
+{
+    const struct st_encoding *e = &out->encoding;
+
+    for (size_t i = 0; i < e->count; i++) {
+        const bool inside = covers_generation(e, r, i), first = inside && (i == 0 || out->trained[i - 1] == 0);
+
+        out->trained[i] = inside;
+        out->answers += first;
+        if (!inside && i > 0 && out->trained[i - 1] != 0) {
+            size_t last = i - 1;
+
+            while (last > 0 && out->trained[last - 1] != 0 && is_white_space(e, r, last))
+                last--;
+            out->unended += !st_tokenizer_is_special(t, e->ids[last]) && e->ids[last] != st_tokenizer_role(t, ST_TOKEN_EOS);
+        }
+    }
+}
+
+strata_status st_dialog_mask(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *text)
+{
+    const size_t count = out->encoding.count;
+
+    if (count > out->trained_capacity) {
+        uint8_t *grown = st_fault("dialog.alloc", 0) < 0 ? NULL : realloc(out->trained, 2 * count);
+
+        if (grown == NULL)
+            return st_error(STRATA_E_NOMEM, "no memory for a conversation of %zu tokens", count);
+        out->trained = grown;
+        out->trained_capacity = 2 * count;
+    }
+    if (count > 0)
+        memset(out->trained, 0, count);
+    out->answers = out->unended = 0;
+    if (text->has_generation)
+        mask_generation(out, t, text);
+    else
+        mask_answers(out, t, text);
+    return STRATA_OK;
+}

@@ -1,0 +1,256 @@
+/* tests/model/test_dialog.c - conversations as ids and masks: those of transformers (dialogs_golden.json, by
+ * tools/make_golden_dialogs.py), where a template is found, and how a date is written. */
+#include "core/json/json.h"
+#include "model/data/dialog/dialog.h"
+#include "model_fixture.h"
+#include "tests/common/whole_file.h"
+
+#define TOKENIZERS "tests/golden/tokenizers"
+
+/* The scratch directory becomes a model's, with a copy of a small tokenizer. */
+static void begin(const char *shape)
+{
+    char path[160], *text;
+
+    scratch_open();
+    snprintf(path, sizeof(path), TOKENIZERS "/%s.json", shape);
+    text = read_file(path, NULL);
+    scratch_put("tokenizer.json", text);
+    free(text);
+}
+
+static void fnv1a(uint64_t *value, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        *value = (*value ^ ((const unsigned char *)data)[i]) * 0x100000001b3;
+}
+
+static void check_conversation(struct st_dialog *d, struct st_dialog_ids *out, const st_json *messages, const char *want)
+{
+    uint64_t value = 0xcbf29ce484222325;
+    char hash[17];
+
+    assert_ok(st_dialog_encode(d, messages, NULL, false, out));
+    fnv1a(&value, out->encoding.ids, out->encoding.count * sizeof(out->encoding.ids[0]));
+    fnv1a(&value, out->trained, out->encoding.count);
+    snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)value);
+    assert_string_equal(hash, want);
+}
+
+static void quote(char *out, size_t bytes, const st_json *text)
+{
+    if (st_json_type(text) == ST_JSON_STRING)
+        snprintf(out, bytes, "\"%s\"", st_json_string(text));
+    else
+        snprintf(out, bytes, "null");
+}
+
+static void check_case(const st_json *c, const st_json *talks)
+{
+    const char *template = st_json_string(st_json_get(c, "template"));
+    const st_json *talk = st_json_first(talks);
+    char config[256], bos[64], eos[64];
+    struct st_dialog_ids out = {0};
+    struct st_dialog_opts opts = {.template = template};
+    struct st_tokenizer *t;
+    struct st_dialog *d;
+
+    begin(st_json_string(st_json_get(c, "tokenizer")));
+    quote(bos, sizeof(bos), st_json_get(c, "bos_token"));
+    quote(eos, sizeof(eos), st_json_get(c, "eos_token"));
+    snprintf(config, sizeof(config), "{\"bos_token\": %s, \"eos_token\": %s}", bos, eos);
+    scratch_put("tokenizer_config.json", config);
+    if (strchr(template, '{') != NULL) {
+        scratch_put("chat_template.jinja", template);
+        opts.template = NULL;
+    }
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_ok(st_dialog_open(&d, t, &opts));
+    for (const st_json *want = st_json_first(st_json_get(c, "hashes")); want != NULL; want = st_json_next(want)) {
+        check_conversation(d, &out, talk, st_json_string(want));
+        talk = st_json_next(talk);
+    }
+    assert_null(talk);
+    st_dialog_ids_free(&out);
+    st_dialog_close(d);
+    st_tokenizer_close(t);
+    scratch_close();
+}
+
+static void test_masks_are_the_references(void **state)
+{
+    st_json *golden;
+
+    (void)state;
+    assert_ok(st_json_parse_file(&golden, "tests/model/dialogs_golden.json", 1u << 20));
+    for (const st_json *c = st_json_first(st_json_get(golden, "cases")); c != NULL; c = st_json_next(c))
+        check_case(c, st_json_get(golden, "conversations"));
+    st_json_free(golden);
+}
+
+/* Which answers a tokenizer can end, and the template of the directory. */
+static void encode_one(struct st_dialog_ids *out, const char *template, const char *messages, bool prompt)
+{
+    const struct st_dialog_opts opts = {.template = template};
+    struct st_tokenizer *t;
+    struct st_dialog *d;
+    st_json *root;
+
+    assert_ok(st_json_parse(&root, messages, strlen(messages), "messages"));
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_ok(st_dialog_open(&d, t, &opts));
+    assert_ok(st_dialog_encode(d, root, NULL, prompt, out));
+    st_dialog_close(d);
+    st_tokenizer_close(t);
+    st_json_free(root);
+}
+
+static uint32_t count_trained(const struct st_dialog_ids *out)
+{
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < out->encoding.count; i++)
+        count += out->trained[i];
+    return count;
+}
+
+#define TALK                                                                                                                     \
+    "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"},"                                         \
+    "{\"role\":\"user\",\"content\":\"c\"},{\"role\":\"assistant\",\"content\":\"d\"}]"
+
+static void test_answers_without_an_end_are_counted(void **state)
+{
+    struct st_dialog_ids out = {0};
+
+    (void)state;
+    begin("gpt2"); /* has no <|im_end|> */
+    encode_one(&out, "chatml", TALK, false);
+    assert_int_equal(out.answers, 2);
+    assert_int_equal(out.unended, 2);
+    assert_int_equal(count_trained(&out), 2);
+    scratch_close();
+    begin("qwen2");
+    encode_one(&out, "chatml", TALK, false);
+    assert_int_equal(out.answers, 2);
+    assert_int_equal(out.unended, 0);
+    assert_int_equal(count_trained(&out), 4);
+    encode_one(&out, "chatml", "[{\"role\":\"user\",\"content\":\"a\"}]", true); /* nothing is answered yet */
+    assert_int_equal(out.answers, 0);
+    assert_int_equal(count_trained(&out), 0);
+    scratch_close();
+    st_dialog_ids_free(&out);
+}
+
+static void expect_open(const char *template, strata_status want, const char *name)
+{
+    const struct st_dialog_opts opts = {.template = template};
+    struct st_tokenizer *t;
+    struct st_dialog *d;
+
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_int_equal(st_dialog_open(&d, t, &opts), want);
+    if (want == STRATA_OK) {
+        assert_non_null(strstr(st_dialog_template_name(d), name));
+        st_dialog_close(d);
+    } else {
+        assert_non_null(strstr(strata_last_error(), name));
+    }
+    st_tokenizer_close(t);
+}
+
+static void test_the_directory_says_which_template(void **state)
+{
+
+    (void)state;
+    begin("qwen2");
+    expect_open(NULL, STRATA_E_INPUT, "chatml");
+    expect_open("chatmL", STRATA_E_INPUT, "chatmL");
+    expect_open("llama3", STRATA_OK, "built-in llama3");
+    scratch_put("tokenizer_config.json", "{\"chat_template\": 3}");
+    expect_open(NULL, STRATA_E_INPUT, "chat_template: neither a text nor a list");
+    scratch_put("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"x\"}]}");
+    expect_open(NULL, STRATA_E_INPUT, "\"default\"");
+    scratch_put("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"default\"}]}");
+    expect_open(NULL, STRATA_E_INPUT, "needs a name and a template");
+    scratch_put("tokenizer_config.json", "{\"chat_template\": \"{% if %}\"}");
+    expect_open(NULL, STRATA_E_CONFIG, "tokenizer_config.json");
+    scratch_put("tokenizer_config.json", "{\"chat_template\": [{\"name\": \"default\", \"template\": \"x\"}]}");
+    expect_open(NULL, STRATA_OK, "tokenizer_config.json");
+    scratch_put("chat_template.jinja", "y");
+    expect_open(NULL, STRATA_OK, "chat_template.jinja");
+    write_file(scratch_path("chat_template.jinja"), "y\0z", 3);
+    expect_open(NULL, STRATA_E_INPUT, "a zero byte");
+    expect_open(scratch_path("tokenizer_config.json"), STRATA_OK, "tokenizer_config.json"); /* any file is a template */
+    scratch_close();
+}
+
+static void test_tools_choose_the_template_for_them(void **state)
+{
+    static const char messages[] = "[{\"role\":\"user\",\"content\":\"a\"}]", tools[] = "{\"tools\": [{\"name\": \"f\"}]}";
+    const struct st_dialog_opts opts = {.date = {2026, 2, 3}};
+    struct st_dialog_ids usual = {0}, with_tools = {0};
+    struct st_tokenizer *t;
+    st_json *talk, *variables;
+    struct st_dialog *d;
+
+    (void)state;
+    begin("qwen2");
+    scratch_put("tokenizer_config.json",
+                "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"{{ strftime_now('%d') }}{{ tools[0].name }}\"},"
+                "{\"name\": \"default\", \"template\": \"x\"}]}");
+    assert_ok(st_json_parse(&talk, messages, strlen(messages), "messages"));
+    assert_ok(st_json_parse(&variables, tools, strlen(tools), "tools"));
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_ok(st_dialog_open(&d, t, &opts));
+    assert_true(st_dialog_uses_date(d));
+    assert_ok(st_dialog_encode(d, talk, NULL, false, &usual));
+    assert_ok(st_dialog_encode(d, talk, variables, false, &with_tools));
+    assert_int_equal(usual.encoding.count, 1);
+    assert_int_equal(with_tools.encoding.ends[with_tools.encoding.count - 1], 3); /* "03f" */
+    st_dialog_ids_free(&usual);
+    st_dialog_ids_free(&with_tools);
+    st_dialog_close(d);
+    st_tokenizer_close(t);
+    st_json_free(talk);
+    st_json_free(variables);
+    scratch_close();
+}
+
+static void test_dates(void **state)
+{
+    static const char *const wrong[] = {"2026-2-03",
+                                        "2026-02-30",
+                                        "2025-02-29",
+                                        "1900-02-29",
+                                        "2026-13-01",
+                                        "2026-00-01",
+                                        "0000-01-01",
+                                        "2026-01-00",
+                                        "26-01-01",
+                                        "2026/01/01",
+                                        "2026-01-1 ",
+                                        "----------",
+                                        ""};
+    struct st_date d;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        assert_false(st_date_parse(&d, wrong[i]));
+    assert_true(st_date_parse(&d, "2024-02-29"));
+    assert_int_equal(d.year * 10000 + d.month * 100 + d.day, 20240229);
+    d = st_date_today();
+    assert_true(d.year > 2000 && d.month >= 1 && d.month <= 12 && d.day >= 1 && d.day <= 31);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_masks_are_the_references),
+        cmocka_unit_test(test_answers_without_an_end_are_counted),
+        cmocka_unit_test(test_the_directory_says_which_template),
+        cmocka_unit_test(test_tools_choose_the_template_for_them),
+        cmocka_unit_test(test_dates),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
