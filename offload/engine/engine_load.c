@@ -216,6 +216,12 @@ static strata_status upload_half(struct fill_job *j)
     return st;
 }
 
+/* For other uses of the scratch than its halves: the last upload may still read from it. */
+static strata_status free_scratch(const struct load *l)
+{
+    return l->eng->device->ops->finish(l->eng->device, ST_QUEUE_UPLOAD);
+}
+
 /* Fills the chunk's weights and master, in parts that the scratch has room for if any of them goes through it. */
 static strata_status fill_chunk(struct fill_job *j)
 {
@@ -224,6 +230,8 @@ static strata_status fill_chunk(struct fill_job *j)
 
     j->staged = j->weight.on_device || (j->master.to != NULL && j->master.on_device);
     j->item_elems = j->staged ? STAGED_ELEMS : ST_TILE_ELEMS;
+    if (!j->staged && (st = free_scratch(j->load)) != STRATA_OK)
+        return st;
     pthread_mutex_init(&j->lock, NULL);
     for (j->first = 0; j->first < j->chunk->elems && st == STRATA_OK; j->first += j->elems) {
         const uint64_t left = j->chunk->elems - j->first;
@@ -308,7 +316,7 @@ static strata_status load_chunk(struct load *l, uint32_t c, unsigned char *weigh
         else
             j.moments = moments;
     }
-    if (swapped)
+    if (st == STRATA_OK && swapped && (st = free_scratch(l)) == STRATA_OK)
         seal_zeros(l, chunk);
     if (st == STRATA_OK)
         st = fill_chunk(&j);

@@ -2,6 +2,7 @@
  *
  * The first run ends without a flush: updates are pending, state is read ahead and written back.  The second must have the first
  * one's losses, norms, counts and digests, bit for bit. */
+#include "offload/engine/engine_internal.h"
 #include "rig.h"
 #include "tests/common/scratch.h"
 
@@ -126,6 +127,87 @@ static void moments_in_memory_are_zero_again(void **state)
     }
 }
 
+/* --- uploads that are as late as they may be --- */
+
+/* What was handed to the device and not waited for. */
+static struct {
+    const struct st_device_ops *real;
+    struct {
+        void *to;
+        const void *from;
+        uint64_t bytes;
+    } uploads[16];
+    uint32_t count;
+} late;
+
+static strata_status upload_late(struct st_device *dev, void *to, const void *from, uint64_t bytes)
+{
+    (void)dev;
+    assert_true(late.count < sizeof(late.uploads) / sizeof(late.uploads[0]));
+    late.uploads[late.count].to = to;
+    late.uploads[late.count].from = from;
+    late.uploads[late.count++].bytes = bytes;
+    return STRATA_OK;
+}
+
+static strata_status finish_late(struct st_device *dev, enum st_queue queue)
+{
+    for (uint32_t i = 0; queue == ST_QUEUE_UPLOAD && i < late.count; i++)
+        assert_int_equal(late.real->upload(dev, late.uploads[i].to, late.uploads[i].from, late.uploads[i].bytes), STRATA_OK);
+    late.count = queue == ST_QUEUE_UPLOAD ? 0 : late.count;
+    return late.real->finish(dev, queue);
+}
+
+/* Some pages are filled where they lie, in host memory, and others through buffers: these hold their values until the upload from
+ * them is waited for.  State on NVMe, then in the memory of device and host. */
+static void a_load_leaves_what_an_upload_reads_alone(void **state)
+{
+    static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        struct rig_cell cell = rig_swapped();
+        char weights[2][33], states[2][33];
+        struct st_model_init init = {.seed = 42};
+        struct st_weight_source source;
+        struct st_device_ops ops;
+        struct st_model *model;
+        struct st_plan *plan;
+        struct rig_engine rig;
+
+        cell.paced = true;
+        cell.dtype = dtypes[i / 2];
+        cell.param = STRATA_TIER_DEVICE;
+        cell.optimizer = i % 2 == 0 ? STRATA_TIER_NVME : STRATA_TIER_HOST;
+        cell.cache = i % 2 == 0 ? 0 : ST_AUTO_BYTES;
+        cell.device = i % 2 == 0 ? RIG_ALL : RIG_MIDWAY;
+        cell.host = RIG_ALL;
+        cell.streamed = 1; /* so that some blocks' weights have their home on the device, and others in host memory */
+        assert_int_equal(rig_model(&model, &cell), STRATA_OK);
+        assert_int_equal(rig_plan(&plan, model, &cell), STRATA_OK);
+        init.model = model;
+        source = st_model_init_source(&init);
+        assert_int_equal(rig_engine_start(&rig, model, plan, &cell, scratch_dir), STRATA_OK);
+        late.real = rig.engine->device->ops;
+        late.count = 0;
+        ops = *late.real;
+        ops.upload = upload_late;
+        ops.finish = finish_late;
+        for (uint32_t turn = 0; turn < 2; turn++) {
+            rig.engine->device->ops = turn == 0 ? late.real : &ops;
+            assert_int_equal(st_engine_load(rig.engine, source.read, source.ctx), STRATA_OK);
+            rig.engine->device->ops = late.real;
+            assert_int_equal(st_engine_digest(rig.engine, weights[turn], states[turn]), STRATA_OK);
+        }
+        assert_int_equal(late.count, 0);
+        assert_string_equal(weights[0], weights[1]);
+        assert_string_equal(states[0], states[1]);
+        rig_engine_stop(&rig);
+        st_plan_destroy(plan);
+        st_model_destroy(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +215,7 @@ int main(void)
         cmocka_unit_test(so_are_steps_and_powers_of_every_policy),
         cmocka_unit_test(so_are_the_loss_scale_and_skipped_steps),
         cmocka_unit_test(moments_in_memory_are_zero_again),
+        cmocka_unit_test(a_load_leaves_what_an_upload_reads_alone),
     };
 
     return cmocka_run_group_tests_name("reload", tests, scratch_create, scratch_remove_empty);
