@@ -1,4 +1,4 @@
-/* model/data/tokens_bytes.c - turns text into token files, one token per byte; every n-th block may be held out. */
+/* model/data/tokens_text.c - turns text into token files, one token per byte; every n-th block may be held out. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/ending.h"
